@@ -1,7 +1,8 @@
 //! How fast one more task is admitted into 10^4, and how fast `check` says the same from scratch
 //! (`cargo bench -p takt-analysis --bench admit`).
 //!
-//! Periods log-uniform from 10 ms to 1 s in whole ns, seeded. Each row adds a task of 10^-5 of the CPU and removes it again; medians.
+//! Periods log-uniform from 10 ms to 1 s in whole ns, seeded. Each row adds a task of 10^-5 of the
+//! CPU and removes it again; medians.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};

@@ -1,7 +1,8 @@
-//! How long it takes to find the best server of a component [CSA Algorithm 1] (`cargo bench -p takt-analysis --bench compositional`).
+//! How long it takes to find the best server of a component [CSA Algorithm 1]
+//! (`cargo bench -p takt-analysis --bench compositional`).
 //!
-//! The paper's synthetic domains: five tasks, periods uniform from 550 to 650 ms, utilisations of 0.2 % to 5 %, whole milliseconds; and wider
-//! periods, finer quanta, EDF.
+//! The paper's synthetic domains: five tasks, periods uniform from 550 to 650 ms, utilisations of
+//! 0.2 % to 5 %, whole milliseconds; and wider periods, finer quanta, EDF.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -19,7 +20,8 @@ const MS: u64 = 1_000_000;
 
 fn main() {
     println!(
-        "the best period and budget of five tasks, one thread (median and p99 of the time of a search, mean bandwidth - utilization)"
+        "the best period and budget of five tasks, one thread (median and p99 of the time of a search, mean \
+         bandwidth - utilization)"
     );
     row("RM, periods 550-650 ms, quantum 1 ms", 550, 650, MS, true);
     row("RM, periods 350-850 ms, quantum 1 ms", 350, 850, MS, true);

@@ -1,4 +1,5 @@
-//! How long it takes to solve a reservation's chain and to size it (`cargo bench -p takt-analysis --bench reservation`).
+//! How long it takes to solve a reservation's chain and to size it
+//! (`cargo bench -p takt-analysis --bench reservation`).
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};

@@ -1,8 +1,10 @@
 //! `takt admit`: adds tasks, components and flows to a proven system, or removes them, and keeps it proven.
 //!
-//! [`Admission`] holds a system that is proven. What it accepts is what [`check`](crate::check()) would prove from scratch: a quick
-//! way only ever says yes, and only where one of `check`'s tests would; where none of them can tell, `check`'s tests themselves decide. It accepts more in one
-//! case: what is less important than a task on its CPU leaves that one's proof alone, also where it took the schedule as a whole, which may be too long to be gone through again with one task more.
+//! [`Admission`] holds a system that is proven. What it accepts is what [`check`](crate::check())
+//! would prove from scratch: a quick way only ever says yes, and only where one of `check`'s tests
+//! would; where none of them can tell, `check`'s tests themselves decide. It accepts more in one
+//! case: what is less important than a task on its CPU leaves that one's proof alone, also where it
+//! took the schedule as a whole, which may be too long to be gone through again with one task more.
 //!
 //! | on one CPU | quick way | cost, n tasks there |
 //! |---|---|---|
@@ -11,9 +13,11 @@
 //! | `rm`, `dm`, `fp` | Bini and Baruah's upper bound of each response, from sums over what is more important, for the new task and those less important | O(n) additions |
 //! | `rm`, `dm`, `fp` | where the bound does not suffice, the fixed point, from the last one that was found (adding work only raises it) | O(n) a round |
 //!
-//! Tasks of one level count against each other, whatever the order of their releases: safe, and where it does not suffice `check` decides.
+//! Tasks of one level count against each other, whatever the order of their releases: safe, and
+//! where it does not suffice `check` decides.
 //!
-//! Quick ways are for nodes of one CPU, or whose tasks are all bound to single CPUs, under `edf`, `rm`, `dm` or `fp`, without components, modes, flows, chains, jitter, release latency and
+//! Quick ways are for nodes of one CPU, or whose tasks are all bound to single CPUs, under `edf`,
+//! `rm`, `dm` or `fp`, without components, modes, flows, chains, jitter, release latency and
 //! cancellation. Elsewhere the tests of `check` decide, by parts:
 //!
 //! | what changes | what is tested again |
@@ -120,8 +124,8 @@ impl fmt::Display for Part {
     }
 }
 
-/// What goes and what comes, at once. What comes stands behind all that stays, in this order; where it refers to tasks and
-/// components, it counts them as they are after the change.
+/// What goes and what comes, at once. What comes stands behind all that stays, in this order; where
+/// it refers to tasks and components, it counts them as they are after the change.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Change {
     /// What goes.
@@ -246,8 +250,8 @@ impl Admission {
     /// Removes the task of that name.
     ///
     /// # Errors
-    /// Where there is none, another task follows it, a strategy names it, or the rest would not be proven (jobs that are not preempted, several
-    /// CPUs).
+    /// Where there is none, another task follows it, a strategy names it, or the rest would not be
+    /// proven (jobs that are not preempted, several CPUs).
     pub fn remove(&mut self, name: &str) -> Result<By, Refusal> {
         self.change(&Change { remove: vec![Part::Task(name.to_owned())], ..Change::default() })
     }

@@ -214,8 +214,8 @@ fn necessary(unit: &Unit) -> Outcome {
     Outcome { verdict, tasks, figures }
 }
 
-/// What tasks of (C, T) need above so many CPUs; `None` where they do not. The percentages where these differ, else how long it takes until 1 ns is
-/// missing.
+/// What tasks of (C, T) need above so many CPUs; `None` where they do not. The percentages where
+/// these differ, else how long it takes until 1 ns is missing.
 pub(crate) fn overload(loads: impl Iterator<Item = (u64, u64)> + Clone, cpus: u32) -> Option<String> {
     if compare_sum(loads.clone(), u64::from(cpus)) != Some(Ordering::Greater) {
         return None;
@@ -315,7 +315,8 @@ fn apply_density(unit: &Unit, carried: &Carried) -> Result<Outcome, Inapplicable
     Ok(Outcome { verdict, tasks: Vec::new(), figures })
 }
 
-/// (C, D, T) of each task with its costs, in their order; where there are constant-bandwidth servers, then what else counts beside them.
+/// (C, D, T) of each task with its costs, in their order; where there are constant-bandwidth
+/// servers, then what else counts beside them.
 fn densities(unit: &Unit, carried: &Carried) -> Result<Vec<(u64, u64, u64)>, Inapplicable> {
     let mut triples = Vec::with_capacity(unit.tasks.len());
     for task in &unit.tasks {
@@ -368,7 +369,8 @@ fn apply_qpa(unit: &Unit, carried: &Carried) -> Result<Outcome, Inapplicable> {
     }))
 }
 
-/// What the demand of deadlines says of a unit; `exact` where too much of it refutes, and then `said` tells how much within which time.
+/// What the demand of deadlines says of a unit; `exact` where too much of it refutes, and then
+/// `said` tells how much within which time.
 fn of_demand(unit: &Unit, demand: Demand, exact: bool, said: impl Fn(Span, Span) -> String) -> Outcome {
     let mut figures = Map::new();
     let refuse = |why: String| {
@@ -415,7 +417,8 @@ fn apply_rta(unit: &Unit, carried: &Carried) -> Result<Outcome, Inapplicable> {
         let arranged = || {
             let (name, deadline) = (&task.name, ns(task.d));
             format!(
-                "where the others are released together, \"{name}\" can take {wcrt}, less 1ns; its deadline is {deadline}"
+                "where the others are released together, \"{name}\" can take {wcrt}, less 1ns; its deadline is \
+                 {deadline}"
             )
         };
         exact_for(unit, task).then(witness).or_else(|| shown(&mut terms_left)).or_else(|| tied().then(arranged))
@@ -447,8 +450,9 @@ fn edf_wcrt(unit: &Unit, carried: &Carried) -> Result<Outcome, Inapplicable> {
 /// Terms that the search for a miss may evaluate for one unit.
 const WITNESS_TERMS_MAX: u64 = 2_000_000;
 
-/// The bounds of all tasks, and the verdict that follows. `late` gives the witness if a bound above the deadline, or a missing bound,
-/// means a miss. `of_task` is the answer for a task with such a witness.
+/// The bounds of all tasks, and the verdict that follows. `late` gives the witness if a bound above
+/// the deadline, or a missing bound, means a miss. `of_task` is the answer for a task with such a
+/// witness.
 fn bounded(
     unit: &Unit,
     carried: &Carried,
@@ -534,7 +538,8 @@ fn unbounded(unit: &Unit, task: &UnitTask, carried: &Carried, analysis: &levels:
     }
     let wanders = |other: &UnitTask| other.j > 0 || other.b > 0 || carried.release(other.id) != Some(0);
     if load == Some(Ordering::Equal) && (unit.ordinary.is_some() || before().any(wanders)) {
-        return "it and all that can go before it need the whole CPU, and blocking or release jitter come on top: its busy window never ends"
+        return "it and all that can go before it need the whole CPU, and blocking or release jitter come on \
+             top: its busy window never ends"
             .to_owned();
     }
     match analysis.stop(task.level) {
@@ -548,7 +553,8 @@ fn demand_is_exact(unit: &Unit) -> bool {
     synchronous(unit.tasks.iter()) && unit.free_of_costs() && !unit.tasks.iter().any(|task| task.low)
 }
 
-/// Whether a bound on a shared level, first come first served, comes about but for ties: tasks that arrive at any time do so as the bound supposes.
+/// Whether a bound on a shared level, first come first served, comes about but for ties: tasks that
+/// arrive at any time do so as the bound supposes.
 fn shared_is_exact(unit: &Unit, task: &UnitTask) -> bool {
     let mut hep = unit.tasks.iter().filter(|other| other.level <= task.level);
     let omitted = unit.tasks.iter().any(|other| other.low && other.level <= task.level);

@@ -29,19 +29,26 @@ tests! {
         "U <= n (2^(1/n) - 1) under rate monotonic.",
         "one CPU, rm (or fixed priorities in rate order), deadline >= period, no jitter, no blocking, preemptive",
         "O(n) exact integer arithmetic",
-        "C. L. Liu, J. W. Layland: Scheduling Algorithms for Multiprogramming in a Hard-Real-Time Environment, JACM 20(1), 1973, Theorem 5" }
+        "C. L. Liu, J. W. Layland: Scheduling Algorithms for Multiprogramming in a Hard-Real-Time Environment, \
+         JACM 20(1), 1973, Theorem 5" }
     /// Bini's hyperbolic bound.
     Hyperbolic => { "hyperbolic", Sufficient,
         "prod (U_i + 1) <= 2 under rate monotonic; accepts all that ll-bound accepts.",
         "one CPU, rm (or fixed priorities in rate order), deadline >= period, no jitter, no blocking, preemptive",
         "O(n)",
-        "E. Bini, G. C. Buttazzo, G. M. Buttazzo: Rate Monotonic Analysis: The Hyperbolic Bound, IEEE TC 52(7), 2003, Theorem 1" }
+        "E. Bini, G. C. Buttazzo, G. M. Buttazzo: Rate Monotonic Analysis: The Hyperbolic Bound, IEEE TC 52(7), \
+         2003, Theorem 1" }
     /// Response-time analysis.
     Rta => { "rta", Exact,
-        "Bounds response times of levels on one CPU, by the busy window: first come first served, by deadline or by laxity within a level, preemptive or not; exact for sporadic tasks on distinct levels without jitter, blocking, costs or chains.",
+        "Bounds response times of levels on one CPU, by the busy window: first come first served, by deadline \
+         or by laxity within a level, preemptive or not; exact for sporadic tasks on distinct levels without \
+         jitter, blocking, costs or chains.",
         "one CPU, no late job demoted",
         "pseudo-polynomial, O(n) terms per round",
-        "N. C. Audsley et al.: Applying New Scheduling Theory to Static Priority Pre-emptive Scheduling, SEJ 8(5), 1993; K. Tindell, A. Burns, A. J. Wellings: An Extendible Approach for Analysing Fixed Priority Hard Real-Time Tasks, RTS 6, 1994; within levels after M. Spuri 1996; chains: K. Tindell, J. Clark: Holistic Schedulability Analysis, 1994" }
+        "N. C. Audsley et al.: Applying New Scheduling Theory to Static Priority Pre-emptive Scheduling, SEJ \
+         8(5), 1993; K. Tindell, A. Burns, A. J. Wellings: An Extendible Approach for Analysing Fixed Priority \
+         Hard Real-Time Tasks, RTS 6, 1994; within levels after M. Spuri 1996; chains: K. Tindell, J. Clark: \
+         Holistic Schedulability Analysis, 1994" }
     /// Density on one CPU under EDF.
     Density => { "density", Sufficient,
         "sum C_i / min(D_i, T_i) <= 1 under EDF.",
@@ -53,28 +60,37 @@ tests! {
         "h(t) <= t for every t: the processor demand under EDF; exact for sporadic tasks without blocking or costs.",
         "one CPU, one preemptive deadline level without shifts; any deadlines",
         "pseudo-polynomial for U < 1, a handful of O(n) rounds in practice",
-        "F. Zhang, A. Burns: Schedulability Analysis for Real-Time Systems with EDF Scheduling, IEEE TC 58(9), 2009, Theorems 4-5; blocking: S. Baruah 2006" }
+        "F. Zhang, A. Burns: Schedulability Analysis for Real-Time Systems with EDF Scheduling, IEEE TC 58(9), \
+         2009, Theorems 4-5; blocking: S. Baruah 2006" }
     /// Worst-case response times under EDF.
     EdfWcrt => { "edf-wcrt", Exact,
-        "Bounds response times of one level that goes by deadline (shifted, or not preemptive, too); exact for sporadic tasks under preemptive EDF without jitter, blocking or costs.",
+        "Bounds response times of one level that goes by deadline (shifted, or not preemptive, too); exact for \
+         sporadic tasks under preemptive EDF without jitter, blocking or costs.",
         "one CPU, one deadline level, no late job demoted",
         "pseudo-polynomial: the deadlines of the busy period, most of them skipped, O(n) terms each",
-        "M. Spuri: Analysis of Deadline Scheduled Real-Time Systems, INRIA RR-2772, 1996, Section 4; skipping after N. Guan, W. Yi: General and Efficient Response Time Analysis for EDF Scheduling, DATE 2014; not preemptive: L. George, N. Rivierre, M. Spuri, INRIA RR-2966, 1996" }
+        "M. Spuri: Analysis of Deadline Scheduled Real-Time Systems, INRIA RR-2772, 1996, Section 4; skipping \
+         after N. Guan, W. Yi: General and Efficient Response Time Analysis for EDF Scheduling, DATE 2014; not \
+         preemptive: L. George, N. Rivierre, M. Spuri, INRIA RR-2966, 1996" }
     /// Demand of EDF without preemption.
     NpEdf => { "np-edf", Exact,
-        "h(t) + max { C_j - 1 : D_j > t } <= t for every t: EDF where a started job runs to its end; exact for sporadic tasks without jitter, blocking or costs.",
+        "h(t) + max { C_j - 1 : D_j > t } <= t for every t: EDF where a started job runs to its end; exact for \
+         sporadic tasks without jitter, blocking or costs.",
         "one CPU, one deadline level that is not preemptive, without shifts; any deadlines",
         "pseudo-polynomial, as qpa between every two deadlines",
-        "K. Jeffay, D. Stanat, C. Martel: On Non-Preemptive Scheduling of Periodic and Sporadic Tasks, RTSS 1991; L. George, N. Rivierre, M. Spuri, INRIA RR-2966, 1996, Theorem 7" }
+        "K. Jeffay, D. Stanat, C. Martel: On Non-Preemptive Scheduling of Periodic and Sporadic Tasks, RTSS \
+         1991; L. George, N. Rivierre, M. Spuri, INRIA RR-2966, 1996, Theorem 7" }
     /// The schedule of strictly periodic tasks.
     Offsets => { "offsets", Exact,
         "Builds the schedule of strictly periodic tasks with their offsets until it repeats; exact, responses and all.",
-        "one CPU, periodic arrivals without jitter, levels fifo or by deadline and preemptive, no costs, blocking or chains",
+        "one CPU, periodic arrivals without jitter, levels fifo or by deadline and preemptive, no costs, \
+         blocking or chains",
         "the jobs of a few hyperperiods, 200,000 at most, O(log n) each",
-        "J. Y.-T. Leung, M. Merrill: A Note on Preemptive Scheduling of Periodic, Real-Time Tasks, IPL 11(3), 1980; R. Ha, J. W. S. Liu, ICDCS 1994" }
+        "J. Y.-T. Leung, M. Merrill: A Note on Preemptive Scheduling of Periodic, Real-Time Tasks, IPL 11(3), \
+         1980; R. Ha, J. W. S. Liu, ICDCS 1994" }
     /// Audsley's priority assignment.
     Opa => { "opa", Exact,
-        "Finds priorities under which every deadline is met, or shows that there are none; the figure \"priorities\" holds them. Of the given priorities it says nothing but that.",
+        "Finds priorities under which every deadline is met, or shows that there are none; the \
+         figure \"priorities\" holds them. Of the given priorities it says nothing but that.",
         "one CPU, fixed priorities, no chains",
         "O(n^2) response-time analyses",
         "N. C. Audsley: On Priority Assignment in Fixed Priority Scheduling, IPL 79(1), 2001" }
@@ -83,91 +99,120 @@ tests! {
         "sum delta_i <= m - (m - 1) delta_max under global EDF, delta = C / min(D, T).",
         "m CPUs that every task may use, one preemptive deadline level without shifts, no blocking",
         "O(n) exact rationals",
-        "J. Goossens, S. Funk, S. Baruah: Priority-Driven Scheduling of Periodic Task Systems on Multiprocessors, RTS 25, 2003, Theorem 5; density form: M. Bertogna, M. Cirinei, G. Lipari 2005" }
+        "J. Goossens, S. Funk, S. Baruah: Priority-Driven Scheduling of Periodic Task Systems on \
+         Multiprocessors, RTS 25, 2003, Theorem 5; density form: M. Bertogna, M. Cirinei, G. Lipari 2005" }
     /// Baker's test.
     Bak => { "bak", Sufficient,
         "Bounds the load of the busy interval before a miss, under global EDF.",
-        "several CPUs that every task may use, one preemptive deadline level without shifts, deadline <= period, no blocking",
+        "several CPUs that every task may use, one preemptive deadline level without shifts, deadline <= \
+         period, no blocking",
         "O(n^2) exact rationals",
         "T. P. Baker: Multiprocessor EDF and Deadline Monotonic Schedulability Analysis, RTSS 2003, Theorem 12" }
     /// Bertogna, Cirinei and Lipari's test.
     Bcl => { "bcl", Sufficient,
-        "Bounds what others execute between a job's release and its deadline, under global EDF or global fixed priorities.",
+        "Bounds what others execute between a job's release and its deadline, under global EDF or global fixed \
+         priorities.",
         "several CPUs that every task may use, edf or all levels fifo, deadline <= period, no blocking",
         "O(n^2)",
-        "M. Bertogna, M. Cirinei, G. Lipari: Improved Schedulability Analysis of EDF on Multiprocessor Platforms, ECRTS 2005, Theorem 7; fixed priorities: OPODIS 2005" }
+        "M. Bertogna, M. Cirinei, G. Lipari: Improved Schedulability Analysis of EDF on Multiprocessor \
+         Platforms, ECRTS 2005, Theorem 7; fixed priorities: OPODIS 2005" }
     /// The same with slack fed back.
     BclIterative => { "bcl-iterative", Sufficient,
-        "bcl, with the slack that tasks are proven to have fed back into it; accepts all that bcl accepts, and bounds response times.",
+        "bcl, with the slack that tasks are proven to have fed back into it; accepts all that bcl accepts, and \
+         bounds response times.",
         "several CPUs that every task may use, edf or all levels fifo, deadline <= period, no blocking",
         "O(n^2) a round, mostly a handful of rounds",
-        "M. Bertogna, M. Cirinei, G. Lipari: Schedulability Analysis of Global Scheduling Algorithms on Multiprocessor Platforms, TPDS 20(4), 2009, Theorems 6 and 9" }
+        "M. Bertogna, M. Cirinei, G. Lipari: Schedulability Analysis of Global Scheduling Algorithms on \
+         Multiprocessor Platforms, TPDS 20(4), 2009, Theorems 6 and 9" }
     /// Deadline analysis with limited carry-in.
     DaLc => { "da-lc", Sufficient,
-        "Bounds what more important tasks execute between a job's release and its deadline, when fewer than m of them bring work in, under global fixed priorities; accepts all that bcl accepts.",
+        "Bounds what more important tasks execute between a job's release and its deadline, when fewer than m \
+         of them bring work in, under global fixed priorities; accepts all that bcl accepts.",
         "several CPUs that every task may use, all levels fifo, deadline <= period, no blocking",
         "O(n^2)",
-        "R. I. Davis, A. Burns: Improved Priority Assignment for Global Fixed Priority Pre-emptive Scheduling in Multiprocessor Real-Time Systems, RTS 47, 2011, Section 4" }
+        "R. I. Davis, A. Burns: Improved Priority Assignment for Global Fixed Priority Pre-emptive Scheduling \
+         in Multiprocessor Real-Time Systems, RTS 47, 2011, Section 4" }
     /// Response-time analysis of several CPUs.
     RtaGlobal => { "rta-global", Sufficient,
         "Bounds response times under global EDF or global fixed priorities; accepts all that bcl-iterative accepts.",
         "several CPUs that every task may use, edf, or all levels fifo and deadline <= period; no blocking",
         "pseudo-polynomial, O(n^2) terms per round",
-        "M. Bertogna, M. Cirinei: Response-Time Analysis for Globally Scheduled Symmetric Multiprocessor Platforms, RTSS 2007, Theorems 5 to 7" }
+        "M. Bertogna, M. Cirinei: Response-Time Analysis for Globally Scheduled Symmetric Multiprocessor \
+         Platforms, RTSS 2007, Theorems 5 to 7" }
     /// Response-time analysis with limited carry-in.
     RtaLc => { "rta-lc", Sufficient,
-        "Bounds response times when fewer than m more important tasks bring work in, under global fixed priorities; accepts all that rta-global and da-lc accept.",
+        "Bounds response times when fewer than m more important tasks bring work in, under global fixed \
+         priorities; accepts all that rta-global and da-lc accept.",
         "several CPUs that every task may use, all levels fifo, deadline <= period, no blocking",
         "pseudo-polynomial, O(n^2) terms per round",
-        "N. Guan, M. Stigge, W. Yi, G. Yu: New Response Time Bounds for Fixed Priority Multiprocessor Scheduling, RTSS 2009, Theorem 2" }
+        "N. Guan, M. Stigge, W. Yi, G. Yu: New Response Time Bounds for Fixed Priority Multiprocessor \
+         Scheduling, RTSS 2009, Theorem 2" }
     /// Baruah's test.
     Bar => { "bar", Sufficient,
-        "Bounds the work between the last instant with an idle CPU and a miss, when fewer than m tasks bring work in, under global EDF.",
-        "several CPUs that every task may use, one preemptive deadline level without shifts, deadline <= period, no blocking, U < m",
+        "Bounds the work between the last instant with an idle CPU and a miss, when fewer than m tasks bring \
+         work in, under global EDF.",
+        "several CPUs that every task may use, one preemptive deadline level without shifts, deadline <= \
+         period, no blocking, U < m",
         "pseudo-polynomial, a handful of O(n) points a task in practice",
-        "S. Baruah: Techniques for Multiprocessor Global Schedulability Analysis, RTSS 2007, Theorem 2; here with a sound cut-off" }
+        "S. Baruah: Techniques for Multiprocessor Global Schedulability Analysis, RTSS 2007, Theorem 2; here \
+         with a sound cut-off" }
     /// Forced-forward demand.
     FfDbf => { "ff-dbf", Sufficient,
-        "Holds the demand of jobs that are served at some speed sigma from their release against what m CPUs then surely do, under global EDF; accepts all that gfb accepts.",
-        "several CPUs that every task may use, one preemptive deadline level without shifts, deadline <= period, no blocking",
+        "Holds the demand of jobs that are served at some speed sigma from their release against what m CPUs \
+         then surely do, under global EDF; accepts all that gfb accepts.",
+        "several CPUs that every task may use, one preemptive deadline level without shifts, deadline <= \
+         period, no blocking",
         "pseudo-polynomial, a handful of O(n) points for each sigma in practice",
-        "S. Baruah, V. Bonifaci, A. Marchetti-Spaccamela, S. Stiller: Improved Multiprocessor Global Schedulability Analysis, RTS 46(1), 2010, Theorem 5" }
+        "S. Baruah, V. Bonifaci, A. Marchetti-Spaccamela, S. Stiller: Improved Multiprocessor Global \
+         Schedulability Analysis, RTS 46(1), 2010, Theorem 5" }
     /// Exhaustive search.
     Exact => { "exact", Exact,
-        "Follows the one schedule of periodic tasks from their offsets until it repeats; searches all states that small sporadic sets reach, with arrivals on the grid of their times, for a miss.",
+        "Follows the one schedule of periodic tasks from their offsets until it repeats; searches all states \
+         that small sporadic sets reach, with arrivals on the grid of their times, for a miss.",
         "edf or all levels fifo, tasks without jitter, blocking, costs or predecessors, deadline <= period",
         "100,000 jobs or 20,000 states at most; states are searched only when asked (--test exact, --all)",
-        "T. P. Baker, M. Cirinei: Brute-Force Determination of Multiprocessor Schedulability for Sets of Sporadic Hard-Deadline Tasks, OPODIS 2007; L. Cucu, J. Goossens 2007" }
+        "T. P. Baker, M. Cirinei: Brute-Force Determination of Multiprocessor Schedulability for Sets of \
+         Sporadic Hard-Deadline Tasks, OPODIS 2007; L. Cucu, J. Goossens 2007" }
     /// Devi and Anderson's tardiness bound.
     TardinessDa => { "tardiness-da", Sufficient,
         "Bounds response times under global EDF, whether or not deadlines are kept.",
-        "several CPUs that every task may use, one preemptive deadline level without shifts whose late jobs continue, deadline = period, U <= m, no jitter, blocking or predecessors",
+        "several CPUs that every task may use, one preemptive deadline level without shifts whose late jobs \
+         continue, deadline = period, U <= m, no jitter, blocking or predecessors",
         "O(n log n)",
-        "U. Devi, J. Anderson: Tardiness Bounds under Global EDF Scheduling on a Multiprocessor, RTS 38, 2008, Theorem 2" }
+        "U. Devi, J. Anderson: Tardiness Bounds under Global EDF Scheduling on a Multiprocessor, RTS 38, 2008, \
+         Theorem 2" }
     /// Compliant vectors.
     TardinessCva => { "tardiness-cva", Sufficient,
         "Bounds response times under global EDF and gel (G-FL too), whether or not deadlines are kept.",
-        "several CPUs that every task may use, one preemptive deadline or gel level whose late jobs continue, any deadlines, U <= m, no jitter, blocking or predecessors",
+        "several CPUs that every task may use, one preemptive deadline or gel level whose late jobs continue, \
+         any deadlines, U <= m, no jitter, blocking or predecessors",
         "a fixed point, O(n log n) a round",
-        "J. Erickson, J. Anderson, B. Ward: Fair Lateness Scheduling: Reducing Maximum Lateness in G-EDF-like Scheduling, RTS 50, 2014; J. Erickson, U. Devi, S. Baruah, ECRTS 2010" }
+        "J. Erickson, J. Anderson, B. Ward: Fair Lateness Scheduling: Reducing Maximum Lateness in G-EDF-like \
+         Scheduling, RTS 50, 2014; J. Erickson, U. Devi, S. Baruah, ECRTS 2010" }
     /// Partitioning by fit, with a real test per bin.
     Partition => { "partition", Sufficient,
-        "Finds a placement in which every CPU (or cluster) passes its test: rta for fixed priorities, qpa for EDF, gfb per cluster; first, best, worst or next fit, decreasing utilisation.",
+        "Finds a placement in which every CPU (or cluster) passes its test: rta for fixed priorities, qpa for \
+         EDF, gfb per cluster; first, best, worst or next fit, decreasing utilisation.",
         "partitioned or clustered node",
         "O(n m) tests",
-        "S. Dhall, C. L. Liu 1978; D. Oh, S. Son 1995; J. Lopez et al.: Utilization Bounds for EDF Scheduling on Real-Time Multiprocessor Systems, RTS 28, 2004" }
+        "S. Dhall, C. L. Liu 1978; D. Oh, S. Son 1995; J. Lopez et al.: Utilization Bounds for EDF Scheduling \
+         on Real-Time Multiprocessor Systems, RTS 28, 2004" }
     /// A task alone in a constant-bandwidth server.
     Cbs => { "cbs", Sufficient,
         "Bounds the response, and the jobs pending, of one task alone in a constant-bandwidth server, hard or soft.",
         "a component with one task and a server cbs or cbs-hard with a period and a budget, edf on one CPU above it",
         "O(Q / gcd(C, Q)), at most 10^6 jobs, then a bound in closed form",
-        "L. Abeni, G. Buttazzo: Integrating Multimedia Applications in Hard Real-Time Systems, RTSS 1998; N. Manica et al.: Schedulable Device Drivers, OSPERT 2010, Section II, whose Eq. 2 is not sound" }
+        "L. Abeni, G. Buttazzo: Integrating Multimedia Applications in Hard Real-Time Systems, RTSS 1998; N. \
+         Manica et al.: Schedulable Device Drivers, OSPERT 2010, Section II, whose Eq. 2 is not sound" }
     /// Components under the supply that their servers guarantee.
     Prm => { "prm", Sufficient,
-        "Deadlines of a component's tasks and inner servers under the least supply of its server: sbf(t) against the requests (fixed priorities) or the demand (EDF); bounds response times under fixed priorities.",
-        "a component with a period and a budget, fixed priorities or edf in it, a server rule that guarantees a supply there",
+        "Deadlines of a component's tasks and inner servers under the least supply of its server: sbf(t) \
+         against the requests (fixed priorities) or the demand (EDF); bounds response times under fixed priorities.",
+        "a component with a period and a budget, fixed priorities or edf in it, a server rule that guarantees a \
+         supply there",
         "pseudo-polynomial",
-        "I. Shin, I. Lee: Periodic Resource Model for Compositional Real-Time Guarantees, RTSS 2003; J. Lee et al.: Realizing Compositional Scheduling through Virtualization, RTAS 2012, Eq. 1, Lemma 1" }
+        "I. Shin, I. Lee: Periodic Resource Model for Compositional Real-Time Guarantees, RTSS 2003; J. Lee et \
+         al.: Realizing Compositional Scheduling through Virtualization, RTAS 2012, Eq. 1, Lemma 1" }
     /// Components under budgets that come before the period's end.
     Edp => { "edp", Sufficient,
         "As prm, with every budget given by the response time that is proven for the server in the level above.",
@@ -176,25 +221,34 @@ tests! {
         "A. Easwaran, M. Anand, I. Lee: Compositional Analysis Framework Using EDP Resource Models, RTSS 2007" }
     /// Components on several CPUs.
     Mpr => { "mpr", Sufficient,
-        "Deadlines of a component that runs on several CPUs at once, under global EDF or global fixed priorities, under the least supply of its servers; bounds response times under fixed priorities.",
-        "a component with cpus > 1, a period and a budget, edf or all levels fifo in it, server ptps, deadline <= period, no costs, no blocking",
+        "Deadlines of a component that runs on several CPUs at once, under global EDF or global fixed \
+         priorities, under the least supply of its servers; bounds response times under fixed priorities.",
+        "a component with cpus > 1, a period and a budget, edf or all levels fifo in it, server ptps, deadline \
+         <= period, no costs, no blocking",
         "pseudo-polynomial, a handful of O(n) points a task in practice",
-        "I. Shin, A. Easwaran, I. Lee: Hierarchical Scheduling Framework for Virtual Clustering of Multiprocessors, ECRTS 2008, Theorem 1; A. Easwaran, I. Shin, I. Lee, RTS 43, 2009; fixed priorities: here" }
+        "I. Shin, A. Easwaran, I. Lee: Hierarchical Scheduling Framework for Virtual Clustering of \
+         Multiprocessors, ECRTS 2008, Theorem 1; A. Easwaran, I. Shin, I. Lee, RTS 43, 2009; fixed priorities: here" }
     /// EDF below a table, with flows over nodes.
     PartialEdf => { "partial-edf", Sufficient,
-        "Holds the demand of local tasks and of every flow's jobs against what the receiving and sending tasks leave, on every node, and every flow's last deadline against its own.",
-        "nodes of one CPU under edf (preemptive, or run to completion), with flows or table tasks, without components and chains",
+        "Holds the demand of local tasks and of every flow's jobs against what the receiving and sending tasks \
+         leave, on every node, and every flow's last deadline against its own.",
+        "nodes of one CPU under edf (preemptive, or run to completion), with flows or table tasks, without \
+         components and chains",
         "pseudo-polynomial, as qpa with a fixed point per point",
-        "T. Qian, F. Mueller, Y. Xin: Hybrid EDF Packet Scheduling for Real-Time Distributed Systems, ECRTS 2015; here in a sound form" }
+        "T. Qian, F. Mueller, Y. Xin: Hybrid EDF Packet Scheduling for Real-Time Distributed Systems, ECRTS \
+         2015; here in a sound form" }
     /// The published test of the same.
     PartialEdfPaper => { "partial-edf-paper", Sufficient,
-        "The published density test of partial EDF as printed, to reproduce it: published, not sound, so its answer is always unknown.",
+        "The published density test of partial EDF as printed, to reproduce it: published, not sound, so its \
+         answer is always unknown.",
         "as partial-edf; only when asked (--test partial-edf-paper, --all)",
         "O(messages of a batch)",
-        "T. Qian, F. Mueller, Y. Xin: Hybrid EDF Packet Scheduling for Real-Time Distributed Systems, ECRTS 2015, Eq. 5-9, 12, 13" }
+        "T. Qian, F. Mueller, Y. Xin: Hybrid EDF Packet Scheduling for Real-Time Distributed Systems, ECRTS \
+         2015, Eq. 5-9, 12, 13" }
     /// The kernel's admission control.
     Linux => { "linux", Exact,
-        "What sched_setattr would answer to these tasks: SCHED_DEADLINE limits and bandwidth per root domain, in the kernel's arithmetic; SCHED_FIFO's 99 priorities.",
+        "What sched_setattr would answer to these tasks: SCHED_DEADLINE limits and bandwidth per root domain, \
+         in the kernel's arithmetic; SCHED_FIFO's 99 priorities.",
         "--linux; scopes of their own that do not decide schedulability",
         "O(n)",
         "Linux kernel/sched/deadline.c: __checkparam_dl, sched_dl_overflow, __dl_overflow" }

@@ -1,7 +1,8 @@
 //! `check --certificate`: writes down what a verdict rests on, in the form that [`crate::verify`] accepts.
 //!
-//! Here is all the search: fixed points, points of demand, slacks, placements, missed deadlines. Each part gets the shortest proof that holds, and the whole is
-//! verified before it is handed out, so a certificate that is written is one that is accepted.
+//! Here is all the search: fixed points, points of demand, slacks, placements, missed deadlines.
+//! Each part gets the shortest proof that holds, and the whole is verified before it is handed out,
+//! so a certificate that is written is one that is accepted.
 
 use takt_model::plan::Order;
 use takt_model::{Auto, NodeId, Placement, System, TaskId};
@@ -39,7 +40,8 @@ pub enum Uncertified {
     Undecided,
     /// A server's period or budget is yet to be found.
     #[error(
-        "there is nothing to certify yet: the period or budget of component \"{0}\" is \"auto\"; \"takt size SYSTEM -o FILE\" fills it in"
+        "there is nothing to certify yet: the period or budget of component \"{0}\" is \"auto\"; \"takt size \
+         SYSTEM -o FILE\" fills it in"
     )]
     Unsized(String),
     /// The form has no proof of this kind.
@@ -140,7 +142,8 @@ impl OfNode<'_> {
         let mut wanders = vec![0u64; count];
         let tasks = || self.units.iter().flat_map(|unit| &unit.tasks);
         let chains = tasks().any(|task| task.chained);
-        // Responses and releases along chains depend on each other, and so does what servers give and when they are done: the least fixed point.
+        // Responses and releases along chains depend on each other, and so does what servers give
+        // and when they are done: the least fixed point.
         let mut proofs = Vec::new();
         for round in 0.. {
             let mut ends: Vec<Option<u128>> = vec![None; count];
@@ -259,8 +262,8 @@ impl Budget {
     }
 }
 
-/// Windows, and groups of keys where these show more; with each task's latest completion after its source's arrival. `None` where a deadline
-/// is not kept or a limit is reached.
+/// Windows, and groups of keys where these show more; with each task's latest completion after its
+/// source's arrival. `None` where a deadline is not kept or a limit is reached.
 fn levels(part: &Part, budget: &mut Budget) -> Option<(Proof, Vec<u64>)> {
     let time_for = |work: u128| least_with(part, u64::try_from(work).ok()?);
     let (mut windows, mut groups) = (Vec::new(), Vec::new());
@@ -535,8 +538,8 @@ const RELEASES_MAX: usize = 64;
 /// Jobs that it lists.
 const RELEASED_MAX: u64 = 10_000;
 
-/// The sporadic tasks up to the level of one arrive together, and then every period. If a less important task can block them, it has started a
-/// section just before.
+/// The sporadic tasks up to the level of one arrive together, and then every period. If a less
+/// important task can block them, it has started a section just before.
 fn released_together(system: &System, unit: &Unit, task: &UnitTask) -> Option<Vec<Arrived>> {
     let Together { at, before } = Together::new(unit, task)?;
     let name = |task: &UnitTask| system.tasks[task.id.index()].name.clone();

@@ -1,16 +1,19 @@
 //! Chains: when a successor is released, and when its chain ends.
 //!
-//! Job k of a successor is released when job k of each predecessor has completed. This instant lies between the latest source's
-//! nominal arrival and the largest end-to-end response of its predecessors. This range is the successor's release jitter. It
-//! depends on other responses, and they depend on it. The iteration starts at zero and ends at the least fixed point.
-//! Source: K. Tindell, J. Clark: Holistic Schedulability Analysis for Distributed Hard Real-Time Systems, Microprocessing and
-//! Microprogramming 40, 1994.
+//! Job k of a successor is released when job k of each predecessor has completed. This instant lies
+//! between the latest source's nominal arrival and the largest end-to-end response of its
+//! predecessors. This range is the successor's release jitter. It depends on other responses, and
+//! they depend on it. The iteration starts at zero and ends at the least fixed point. Source: K.
+//! Tindell, J. Clark: Holistic Schedulability Analysis for Distributed Hard Real-Time Systems,
+//! Microprocessing and Microprogramming 40, 1994.
 //!
-//! **Assumed deadlines.** Some units have no response-time analysis, or it finds no bound. There a task counts with its deadline,
-//! as long as no deadline has been missed. A test under this assumption shows that no deadline is the first to be missed, so none is.
+//! **Assumed deadlines.** Some units have no response-time analysis, or it finds no bound. There a
+//! task counts with its deadline, as long as no deadline has been missed. A test under this
+//! assumption shows that no deadline is the first to be missed, so none is.
 //!
-//! **Several CPUs.** `rta-lc` (fixed priorities) and `rta-global` (EDF) bound responses as long as no deadline has been missed. Each
-//! deadline, each bound of a response and each bound of a release is proven from earlier instants. So none is the first to be exceeded.
+//! **Several CPUs.** `rta-lc` (fixed priorities) and `rta-global` (EDF) bound responses as long as
+//! no deadline has been missed. Each deadline, each bound of a response and each bound of a release
+//! is proven from earlier instants. So none is the first to be exceeded.
 
 use takt_model::plan::Order;
 use takt_model::{Arrival, PlanLevel, System, TaskId, chain_name};
@@ -227,8 +230,9 @@ impl Carried {
     }
 }
 
-/// Bounds the responses of a unit of one CPU, in the order of its tasks; `None` where a task or one as important has no bounded release, where such
-/// a task may be demoted (its late jobs then wait below all levels, and those after them come in a burst), or where no bound exists.
+/// Bounds the responses of a unit of one CPU, in the order of its tasks; `None` where a task or one
+/// as important has no bounded release, where such a task may be demoted (its late jobs then wait
+/// below all levels, and those after them come in a burst), or where no bound exists.
 pub(crate) fn responses(unit: &Unit, analysis: &mut Analysis, carried: &Carried) -> Vec<Option<Response>> {
     if unit.uncovered_sections().is_some() {
         return vec![None; unit.tasks.len()];
@@ -261,7 +265,8 @@ pub(crate) fn responses(unit: &Unit, analysis: &mut Analysis, carried: &Carried)
     all
 }
 
-/// The window in which task `i` of the unit responds last, with what takes CPU time besides jobs; counts are per task of the unit.
+/// The window in which task `i` of the unit responds last, with what takes CPU time besides jobs;
+/// counts are per task of the unit.
 pub(crate) fn worst(unit: &Unit, i: usize, carried: &Carried) -> Option<(Worst, Vec<Theft>)> {
     let level = unit.tasks.get(i)?.level;
     let before: Vec<usize> = (0..unit.tasks.len()).filter(|k| unit.tasks[*k].level <= level).collect();
@@ -302,9 +307,10 @@ fn level_task(unit: &Unit, task: &UnitTask, carried: &Carried) -> Option<LevelTa
     })
 }
 
-/// What takes CPU time besides jobs: the tick, and the switches of a preemptive laxity level. There any release, whatever its level, each point
-/// of the quantum's grid, and a late job's end make a comparison that can take the CPU from a job and give it to another than the
-/// one released: a resumption more than [`Unit::charged`] knows.
+/// What takes CPU time besides jobs: the tick, and the switches of a preemptive laxity level. There
+/// any release, whatever its level, each point of the quantum's grid, and a late job's end make a
+/// comparison that can take the CPU from a job and give it to another than the one released: a
+/// resumption more than [`Unit::charged`] knows.
 fn thefts(unit: &Unit, tasks: &[LevelTask]) -> Vec<Theft> {
     let mut thefts: Vec<Theft> =
         unit.thefts().map(|theft| Theft { c: theft.c, t: theft.t, wander: 0, level: 0 }).collect();

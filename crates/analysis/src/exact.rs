@@ -51,8 +51,9 @@ fn over_common(terms: impl Iterator<Item = (u64, u64)> + Clone) -> Option<(u128,
     Some((sum, common))
 }
 
-/// In how many ns the terms ask for 1 ns more than `limit` gives, where their sum exceeds it: 1 / (sum - limit), rounded up. From the common
-/// denominator where that fits, else from the sum rounded down (then it is an upper bound). `None` above 64 bits.
+/// In how many ns the terms ask for 1 ns more than `limit` gives, where their sum exceeds it: 1 /
+/// (sum - limit), rounded up. From the common denominator where that fits, else from the sum
+/// rounded down (then it is an upper bound). `None` above 64 bits.
 pub(crate) fn one_too_much(terms: impl Iterator<Item = (u64, u64)> + Clone, limit: u64) -> Option<u64> {
     let exact = || {
         let (sum, common) = over_common(terms.clone())?;

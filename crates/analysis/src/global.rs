@@ -19,9 +19,9 @@
 //! of its *window* here, where the papers, without jitter, write D_k.
 //!
 //! # The first miss
-//! A test may assume of every job that no deadline was missed before the instant it looks at; if under that assumption no
-//! job misses, there is no first miss, so there is none. The same holds for response bounds and slack that were
-//! computed under it.
+//! A test may assume of every job that no deadline was missed before the instant it looks at; if
+//! under that assumption no job misses, there is no first miss, so there is none. The same holds
+//! for response bounds and slack that were computed under it.
 
 pub mod bak;
 pub mod bar;
@@ -243,9 +243,9 @@ impl Slot {
         q * self.c + self.c.min(r.saturating_sub(self.slack))
     }
 
-    /// The most that its jobs execute within `length`, whatever their deadlines: one completes just in time (D - S after
-    /// its arrival) and started with the interval, the next run as soon as they arrive. With x = L + D - S - C:
-    /// floor(x / T) C + min(C, x mod T).
+    /// The most that its jobs execute within `length`, whatever their deadlines: one completes just
+    /// in time (D - S after its arrival) and started with the interval, the next run as soon as
+    /// they arrive. With x = L + D - S - C: floor(x / T) C + min(C, x mod T).
     #[inline]
     pub(crate) fn any(&self, length: u64) -> u64 {
         let x = length + (self.d - self.slack - self.c);
@@ -264,8 +264,8 @@ impl Slot {
         (n.wrapping_mul(self.c).wrapping_add(last), self.c.wrapping_sub(last))
     }
 
-    /// The most that its jobs execute within `length` if none of them is released before: floor(x / T) C + min(C, x mod T)
-    /// with x = L + J, for the first may have arrived J earlier.
+    /// The most that its jobs execute within `length` if none of them is released before: floor(x /
+    /// T) C + min(C, x mod T) with x = L + J, for the first may have arrived J earlier.
     #[inline]
     pub(crate) fn fresh(&self, length: u64) -> u64 {
         self.packed(length + self.j)
@@ -299,7 +299,8 @@ impl Slot {
     }
 }
 
-/// The tasks made ready, with what each is proven to have left before its deadline; `None` where one is not covered or too long.
+/// The tasks made ready, with what each is proven to have left before its deadline; `None` where
+/// one is not covered or too long.
 pub(crate) fn with_slack(tasks: &[Sporadic], slack: &[u64]) -> Option<Vec<Slot>> {
     let each = |(task, slack): (&Sporadic, &u64)| {
         let slot = Slot::new(task).filter(|slot| slot.c <= slot.window && task.j <= task.d)?;

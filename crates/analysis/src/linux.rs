@@ -11,42 +11,65 @@
 //! | `dl_b->total_bw` | the fair servers, then the tasks in file order |
 //!
 //! # What the kernel takes for ordinary threads
-//! `charge` adds it to the costs of a node, unless its file states it (`costs.ordinary`). R is the period of ticks, by which alone
-//! (without HRTICK) the kernel sees that a budget is used up: by then up to R more has gone.
+//! `charge` adds it to the costs of a node, unless its file states it (`costs.ordinary`). R is the
+//! period of ticks, by which alone (without HRTICK) the kernel sees that a budget is used up: by
+//! then up to R more has gone.
 //!
-//! **Fair server** (kernel/sched/deadline.c, since 6.12), on each CPU: a constant-bandwidth server (Q, P) of SCHED_DEADLINE, in which ordinary
-//! threads run before SCHED_FIFO. It gets r at an instant t, with a deadline d: r = Q and d = t + P where a period begins
-//! (`replenish_dl_new_period`; also where the timer of a starved server finds it at d - r, `replenish_dl_entity`); r up to (d - t) Q / P at a wake-up before d
-//! (`dl_entity_overflow`, `update_dl_revised_wakeup`); Q more at d, up to d + P, when it was used up. At most Q + R goes between two beginnings.
-//! - *SCHED_FIFO*: (Q + R) in each P, anywhere in it: `Ordinary::Above`. That bounds shorter periods too: where the timer begins one r before the
-//!   end of the last, that one had no more than Q - r in P - r. A window meets the end of a period (Q), n such periods (in all n Q - q in n P - q), and the
-//!   beginning of one (Q), where it is 2 Q + n P - q long: (n + 2) Q - q is no more than Q ceil((2 Q + n P - q + P - Q) / P) = (n + 1) Q + Q ceil((Q - q) / P), for Q <= P.
-//! - *SCHED_DEADLINE, on one CPU*: of any interval [s, d] no more than (d - s) Q / P has its beginning and its deadline in it (each of the rules above keeps
-//!   that: the constant-bandwidth server's lemma, L. Abeni, G. Buttazzo: Integrating Multimedia Applications in Hard Real-Time Systems, RTSS
-//!   1998), and R for each deadline in it, of which there are up to (d - s) / P + 1. So demand h(t) is met if h(t) + R + t (Q + R) / P <= t:
-//!   `Ordinary::Share`. On several CPUs it is charged as to SCHED_FIFO.
+//! **Fair server** (kernel/sched/deadline.c, since 6.12), on each CPU: a constant-bandwidth server
+//! (Q, P) of SCHED_DEADLINE, in which ordinary threads run before SCHED_FIFO. It gets r at an
+//! instant t, with a deadline d: r = Q and d = t + P where a period begins
+//! (`replenish_dl_new_period`; also where the timer of a starved server finds it at d - r,
+//! `replenish_dl_entity`); r up to (d - t) Q / P at a wake-up before d (`dl_entity_overflow`,
+//! `update_dl_revised_wakeup`); Q more at d, up to d + P, when it was used up. At most Q + R goes
+//! between two beginnings.
+//! - *SCHED_FIFO*: (Q + R) in each P, anywhere in it: `Ordinary::Above`. That bounds shorter
+//!   periods too: where the timer begins one r before the end of the last, that one had no more
+//!   than Q - r in P - r. A window meets the end of a period (Q), n such periods (in all n Q - q in
+//!   n P - q), and the beginning of one (Q), where it is 2 Q + n P - q long: (n + 2) Q - q is no
+//!   more than Q ceil((2 Q + n P - q + P - Q) / P) = (n + 1) Q + Q ceil((Q - q) / P), for Q <= P.
+//! - *SCHED_DEADLINE, on one CPU*: of any interval [s, d] no more than (d - s) Q / P has its
+//!   beginning and its deadline in it (each of the rules above keeps that: the constant-bandwidth
+//!   server's lemma, L. Abeni, G. Buttazzo: Integrating Multimedia Applications in Hard Real-Time
+//!   Systems, RTSS 1998), and R for each deadline in it, of which there are up to (d - s) / P + 1.
+//!   So demand h(t) is met if h(t) + R + t (Q + R) / P <= t: `Ordinary::Share`. On several CPUs it
+//!   is charged as to SCHED_FIFO.
 //!
-//! **When it acts** cannot be told from how much time real-time work leaves, so it is charged wherever it is on. Kernels differ:
+//! **When it acts** cannot be told from how much time real-time work leaves, so it is charged
+//! wherever it is on. Kernels differ:
 //!
-//! - With the revised wake-up rule for it (commit 14a857056466, April 2026, and in stable series: 6.12.y, 6.18.y, ...) it runs at once, with (d - t) Q / P, where it is started at t < d
-//!   with more left than that: `update_dl_entity` then returns before `dl_defer_armed` is set. A report of up to 50 ms, without starvation: linux-kernel, 8 May 2026, "Re: sched/deadline: Use
-//!   revised wakeup rule for dl_server". The number of a release does not tell whether a distribution took it in.
-//! - Without, it waits for d - r with r left (`dl_defer_armed`), and ordinary and idle time until then counts against r. But idle time stops that at r = 0 (`dl_server_update_idle_time` of 6.12,
-//!   `update_curr_dl_se` since 6.18), and d stays: ordinary threads that wake up just before d, while real-time work runs, wait until d only, where the timer gives the server Q
-//!   until d + P, to run at once. So it needs no starvation for P - Q: any real-time work at d is enough. It is rare, and not seen in most measurements.
+//! - With the revised wake-up rule for it (commit 14a857056466, April 2026, and in stable series:
+//!   6.12.y, 6.18.y, ...) it runs at once, with (d - t) Q / P, where it is started at t < d with
+//!   more left than that: `update_dl_entity` then returns before `dl_defer_armed` is set. A report
+//!   of up to 50 ms, without starvation: linux-kernel, 8 May 2026, "Re: sched/deadline: Use revised
+//!   wakeup rule for dl_server". The number of a release does not tell whether a distribution took
+//!   it in.
+//! - Without, it waits for d - r with r left (`dl_defer_armed`), and ordinary and idle time until
+//!   then counts against r. But idle time stops that at r = 0 (`dl_server_update_idle_time` of
+//!   6.12, `update_curr_dl_se` since 6.18), and d stays: ordinary threads that wake up just before
+//!   d, while real-time work runs, wait until d only, where the timer gives the server Q until d +
+//!   P, to run at once. So it needs no starvation for P - Q: any real-time work at d is enough. It
+//!   is rare, and not seen in most measurements.
 //!
-//! [`LinuxMachine::starved_only`] states that it is otherwise: that the server never acts where real-time work leaves Q of any P - Q. No kernel from 6.12 to 7.0 is known to keep
-//! that for sure; a warning says so where a verdict rests on it.
+//! [`LinuxMachine::starved_only`] states that it is otherwise: that the server never acts where
+//! real-time work leaves Q of any P - Q. No kernel from 6.12 to 7.0 is known to keep that for sure;
+//! a warning says so where a verdict rests on it.
 //!
-//! **Reservations** that a file describes as components, `cbs` and `cbs-hard`, are enforced at ticks too: [`crate::reservation::level`] charges R for each that may use a budget up. Tasks
-//! without a component get a runtime of their own, the wcet and a margin, which a job that keeps to its wcet does not use up; where the file's costs may make it do so, a warning says it (`stopped`).
+//! **Reservations** that a file describes as components, `cbs` and `cbs-hard`, are enforced at
+//! ticks too: [`crate::reservation::level`] charges R for each that may use a budget up. Tasks
+//! without a component get a runtime of their own, the wcet and a margin, which a job that keeps to
+//! its wcet does not use up; where the file's costs may make it do so, a warning says it
+//! (`stopped`).
 //!
-//! **R** is the machine's ([`LinuxMachine::tick`]): the resolution of CLOCK_MONOTONIC_COARSE, which is 1 / CONFIG_HZ. With HRTICK_DL among the scheduler's features tasks are stopped in time, and R is
-//! more than needed; the fair server's budget is looked at by ticks all the same. On CPUs without ticks (nohz_full) R may be 1 s.
+//! **R** is the machine's ([`LinuxMachine::tick`]): the resolution of CLOCK_MONOTONIC_COARSE, which
+//! is 1 / CONFIG_HZ. With HRTICK_DL among the scheduler's features tasks are stopped in time, and R
+//! is more than needed; the fair server's budget is looked at by ticks all the same. On CPUs
+//! without ticks (nohz_full) R may be 1 s.
 //!
-//! **Throttling** (kernel/sched/rt.c; before 6.12, and later with CONFIG_RT_GROUP_SCHED): when SCHED_FIFO and SCHED_RR have had the runtime of a
-//! period on a CPU, seen at a tick, they wait for its end: at most period - runtime + R, where the runtime carries R of the period before. It never
-//! happens where real-time work takes no more than the runtime in any period. SCHED_DEADLINE is not throttled.
+//! **Throttling** (kernel/sched/rt.c; before 6.12, and later with CONFIG_RT_GROUP_SCHED): when
+//! SCHED_FIFO and SCHED_RR have had the runtime of a period on a CPU, seen at a tick, they wait for
+//! its end: at most period - runtime + R, where the runtime carries R of the period before. It
+//! never happens where real-time work takes no more than the runtime in any period. SCHED_DEADLINE
+//! is not throttled.
 
 use serde_json::json;
 use takt_model::plan::Order;
@@ -77,9 +100,11 @@ pub struct LinuxMachine {
     pub rt_period_us: u64,
     /// Runtime and period of each CPU's fair server (since 6.12), which counts against the same bandwidth.
     pub fair_server: Option<(Span, Span)>,
-    /// Whether the fair server acts only where ordinary threads starve; otherwise also when they wake up, whatever real-time work leaves them.
+    /// Whether the fair server acts only where ordinary threads starve; otherwise also when they
+    /// wake up, whatever real-time work leaves them.
     pub starved_only: bool,
-    /// Whether SCHED_FIFO and SCHED_RR are stopped at `rt_runtime_us`: before 6.12, or where the kernel has groups of real-time threads.
+    /// Whether SCHED_FIFO and SCHED_RR are stopped at `rt_runtime_us`: before 6.12, or where the
+    /// kernel has groups of real-time threads.
     pub throttles: bool,
     /// `sched_deadline_period_min_us`.
     pub period_min_us: u64,
@@ -153,7 +178,8 @@ pub(crate) fn check_node(system: &System, node: NodeId, machine: &LinuxMachine) 
         }
         reference => {
             let precondition = format!(
-                "no kernel class obeys strategy \"{}\"; the kernel has SCHED_DEADLINE (edf) and SCHED_FIFO (fp, rm, dm, fifo)",
+                "no kernel class obeys strategy \"{}\"; the kernel has SCHED_DEADLINE (edf) and SCHED_FIFO (fp, \
+                 rm, dm, fifo)",
                 system.strategy_name(reference)
             );
             return vec![report(scope, Verdict::NotApplicable { precondition }, Vec::new())];
@@ -198,8 +224,8 @@ pub(crate) fn enforced(system: &System, node: NodeId, strategy: StrategyRef, mac
     Enforced { overrun, ordinary: share_of_deadlines(system, node, strategy, machine) }
 }
 
-/// The system with what its kernel takes for ordinary threads among the costs of each node that does not state it, but for what
-/// [`share_of_deadlines`] says.
+/// The system with what its kernel takes for ordinary threads among the costs of each node that
+/// does not state it, but for what [`share_of_deadlines`] says.
 pub(crate) fn charge(system: &System, machine: &LinuxMachine) -> System {
     let mut charged = system.clone();
     for index in 0..system.nodes.len() {
@@ -215,7 +241,8 @@ pub(crate) fn charge(system: &System, machine: &LinuxMachine) -> System {
     charged
 }
 
-/// Tasks whose runtime, as it is asked for, a job may use up with what costs add to it: then the kernel stops it until its next period.
+/// Tasks whose runtime, as it is asked for, a job may use up with what costs add to it: then the
+/// kernel stops it until its next period.
 pub(crate) fn stopped(system: &System, node: NodeId, machine: &LinuxMachine) -> Vec<String> {
     let spec = &system.nodes[node.index()];
     if !by_deadlines(spec.strategy) || free_of_costs(spec.costs) {
@@ -233,7 +260,8 @@ pub(crate) fn stopped(system: &System, node: NodeId, machine: &LinuxMachine) -> 
         let most = needs.map_or(String::new(), |needs| format!(", up to {needs}"));
         short.then(|| {
             format!(
-                "task \"{}\": with what costs add to it a job may need more than the runtime of {runtime} that the kernel is asked for{most}, and is stopped then until its next period; take a larger --margin",
+                "task \"{}\": with what costs add to it a job may need more than the runtime of {runtime} that \
+                 the kernel is asked for{most}, and is stopped then until its next period; take a larger --margin",
                 task.name
             )
         })
@@ -252,8 +280,9 @@ fn reservation(component: &Component) -> bool {
     rule && component.parent.is_none() && component.cpus == 1 && component.quantum.is_none()
 }
 
-/// What the fair servers take from the tasks of a node of which each CPU has its own, under SCHED_DEADLINE and without tables, flows, modes
-/// and components but reservations; `None` also where they take nothing.
+/// What the fair servers take from the tasks of a node of which each CPU has its own, under
+/// SCHED_DEADLINE and without tables, flows, modes and components but reservations; `None` also
+/// where they take nothing.
 pub(crate) fn share_of_deadlines(
     system: &System,
     node: NodeId,
@@ -282,7 +311,8 @@ fn fair_server_acts(system: &System, node: NodeId, machine: &LinuxMachine) -> Op
     (!(machine.starved_only && kept())).then(|| (budget.as_ns(), period.as_ns().max(1)))
 }
 
-/// What may be taken from the real-time threads of a node on each CPU, and in which period, whatever they have to do; `None`: nothing.
+/// What may be taken from the real-time threads of a node on each CPU, and in which period,
+/// whatever they have to do; `None`: nothing.
 fn taken(system: &System, node: NodeId, machine: &LinuxMachine) -> Option<(u64, u64)> {
     let tick = tick_period(system, node, machine);
     let fair = fair_server_acts(system, node, machine);
@@ -322,7 +352,8 @@ impl Share {
     }
 }
 
-/// Whether ordinary threads get their share by themselves: of the fair server, or without one of what `rt_runtime_us` leaves.
+/// Whether ordinary threads get their share by themselves: of the fair server, or without one of
+/// what `rt_runtime_us` leaves.
 fn ordinary_share(system: &System, node: NodeId, machine: &LinuxMachine) -> Option<Share> {
     match (machine.fair_server, machine.rt_runtime_us) {
         (Some(server), _) => Some(fair_share(system, node, server)),
@@ -339,8 +370,8 @@ fn fair_share(system: &System, node: NodeId, (budget, period): (Span, Span)) -> 
 
 /// What real-time work may take of any window of this length, against `room`.
 ///
-/// In it run only jobs that arrived in it or up to D before, where deadlines are met: at most floor((L + D) / T) + 1 of each task, ticks and
-/// interrupts as often as they come.
+/// In it run only jobs that arrived in it or up to D before, where deadlines are met: at most
+/// floor((L + D) / T) + 1 of each task, ticks and interrupts as often as they come.
 fn real_time_share(system: &System, node: NodeId, window: u64, room: u64) -> Share {
     let spec = &system.nodes[node.index()];
     let costs = spec.costs.unwrap_or(Costs::NONE);

@@ -1,7 +1,7 @@
 //! Answers about parts of a system. After a change, only the parts that changed are tested again.
 //!
-//! The key of an answer is everything that its test looks at ([`UnitKey`], [`StationKey`]). So an answer is used again only for
-//! the same question. Only [`crate::Admission`] remembers answers.
+//! The key of an answer is everything that its test looks at ([`UnitKey`], [`StationKey`]). So an
+//! answer is used again only for the same question. Only [`crate::Admission`] remembers answers.
 
 use std::collections::{BTreeMap, BTreeSet};
 

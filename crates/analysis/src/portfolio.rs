@@ -133,7 +133,8 @@ const fn dominates(
     Dominance { strategies, weak, strong, source }
 }
 
-/// The dominance relations that are theorems. (That `bak` accepts what `gfb` does is none: neither dominates the other.)
+/// The dominance relations that are theorems. (That `bak` accepts what `gfb` does is none: neither
+/// dominates the other.)
 pub const THEOREMS: [Dominance; 9] = [
     dominates(RM, "ll-bound", "hyperbolic", "E. Bini, G. C. Buttazzo, G. M. Buttazzo, IEEE TC 52(7), 2003, Section 3"),
     dominates(RM, "hyperbolic", "rta", "rta is exact: N. C. Audsley et al., SEJ 8(5), 1993"),
@@ -181,8 +182,9 @@ impl Default for Set {
 }
 
 impl Set {
-    /// Takes tasks of (C, D, T) in ns, each at least 1, on `m` CPUs under `edf`, `rm` or `dm` (any other counts as `dm`). Tasks that are
-    /// equally urgent are more important in the order in which they are given.
+    /// Takes tasks of (C, D, T) in ns, each at least 1, on `m` CPUs under `edf`, `rm` or `dm` (any
+    /// other counts as `dm`). Tasks that are equally urgent are more important in the order in
+    /// which they are given.
     pub fn load(&mut self, tasks: impl IntoIterator<Item = (u64, u64, u64)>, m: u32, strategy: Builtin) {
         self.m = m;
         self.strategy = if STRATEGIES.contains(&strategy) { strategy } else { Builtin::Dm };
@@ -232,8 +234,8 @@ fn any(set: &Set) -> Answer {
     others.map(|other| other.decide(set)).find(|answer| *answer != Answer::Unknown).unwrap_or(Answer::Unknown)
 }
 
-/// Reachability. Times are divided by what they have in common: a miss then is one of the real set; that there is none is only
-/// proven where nothing was divided.
+/// Reachability. Times are divided by what they have in common: a miss then is one of the real set;
+/// that there is none is only proven where nothing was divided.
 fn search(set: &Set) -> Answer {
     let grain = set.triples.iter().fold(0, |grain, &(c, d, t)| gcd(gcd(grain, c), gcd(d, t))).max(1);
     let divided: Vec<Sporadic> = (set.sporadic.iter())

@@ -1,7 +1,7 @@
 //! A System divided into pieces for one test each.
 //!
-//! A *view* is one node under one strategy (its own, or a mode's). A view consists of *units*. A unit is a set of CPUs with tasks that
-//! run there and nowhere else; no other task runs there.
+//! A *view* is one node under one strategy (its own, or a mode's). A view consists of *units*. A
+//! unit is a set of CPUs with tasks that run there and nowhere else; no other task runs there.
 
 use takt_model::plan::{Order, PlanError};
 use takt_model::{
@@ -77,8 +77,8 @@ pub(crate) struct Unit {
 pub(crate) enum Ordinary {
     /// `amount` in each `period`, anywhere in it, whatever the tasks have to do.
     Above { amount: u64, period: u64 },
-    /// As a server among deadlines: of any time up to a deadline no more than its share, `budget` in each `period`, and `once` more
-    /// ([`crate::linux`]).
+    /// As a server among deadlines: of any time up to a deadline no more than its share, `budget`
+    /// in each `period`, and `once` more ([`crate::linux`]).
     Share { budget: u64, period: u64, once: u64 },
 }
 
@@ -89,10 +89,11 @@ impl Ordinary {
         Some(Ordinary::Above { amount: costs.ordinary.as_ns(), period: costs.ordinary_period.as_ns().max(1) })
     }
 
-    /// The most that is taken from a CPU within a window of this length, whatever the deadlines; `None` above 64 bits, or where that is not known.
+    /// The most that is taken from a CPU within a window of this length, whatever the deadlines;
+    /// `None` above 64 bits, or where that is not known.
     ///
-    /// Late in the period in which it begins, and as early as can be in the others: `amount` for each period that begins within the window less the
-    /// first `amount`, and once more.
+    /// Late in the period in which it begins, and as early as can be in the others: `amount` for
+    /// each period that begins within the window less the first `amount`, and once more.
     pub(crate) fn within(self, window: u64) -> Option<u64> {
         let Ordinary::Above { amount, period } = self else { return None };
         (window.checked_add(period.checked_sub(amount)?)? / period).checked_add(1)?.checked_mul(amount)
@@ -236,11 +237,15 @@ impl Unit {
         unit
     }
 
-    /// Charges sections that nothing preempts to those that they can hold up, which happens once in a busy window: whoever has started one has started it before.
+    /// Charges sections that nothing preempts to those that they can hold up, which happens once in
+    /// a busy window: whoever has started one has started it before.
     ///
-    /// It has run for 1 ns of it at least (the dispatcher keeps no job at a section's start), so it blocks for the length less that. Sections are counted in CPU time, overheads included: then
-    /// the last one may begin with more of the job to come than its length, up to all of it. A section of time in the way of jobs by deadline belongs to a later one, as the resources of S. Baruah: Resource
-    /// Sharing in EDF-Scheduled Systems, RTSS 2006; floating: S. Baruah: The Limited-Preemption Uniprocessor Scheduling of Sporadic Task Systems, ECRTS 2005.
+    /// It has run for 1 ns of it at least (the dispatcher keeps no job at a section's start), so it
+    /// blocks for the length less that. Sections are counted in CPU time, overheads included: then
+    /// the last one may begin with more of the job to come than its length, up to all of it. A
+    /// section of time in the way of jobs by deadline belongs to a later one, as the resources of
+    /// S. Baruah: Resource Sharing in EDF-Scheduled Systems, RTSS 2006; floating: S. Baruah: The
+    /// Limited-Preemption Uniprocessor Scheduling of Sporadic Task Systems, ECRTS 2005.
     fn block(&mut self) {
         let free = self.free_of_costs();
         for i in 0..self.tasks.len() {
@@ -270,7 +275,8 @@ impl Unit {
         }
     }
 
-    /// Why nothing but necessary conditions covers the unit, where some of its jobs have sections that nothing preempts.
+    /// Why nothing but necessary conditions covers the unit, where some of its jobs have sections
+    /// that nothing preempts.
     pub(crate) fn uncovered_sections(&self) -> Option<String> {
         let name = &self.tasks.iter().find(|task| task.section > 0)?.name;
         let laxity = |level: &PlanLevel| level.order == Order::Laxity;
@@ -350,8 +356,9 @@ impl Unit {
         self.thefts().reduce(together)
     }
 
-    /// How much time it takes to get `work` done beside a share for ordinary threads: demand + `budget` t / `period` <= t just where
-    /// demand `period` / (`period` - `budget`) <= t. Rounded up.
+    /// How much time it takes to get `work` done beside a share for ordinary threads: demand +
+    /// `budget` t / `period` <= t just where demand `period` / (`period` - `budget`) <= t. Rounded
+    /// up.
     pub(crate) fn beside(&self, work: u64) -> Option<u64> {
         let Some(Ordinary::Share { budget, period, .. }) = self.ordinary else { return Some(work) };
         let left = u128::from(period.checked_sub(budget).filter(|left| *left > 0)?);

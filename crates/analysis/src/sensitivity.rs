@@ -2,27 +2,34 @@
 //!
 //! Three kinds of question, each about one number while all others stay as they are:
 //! - each task's WCET: the most with which the system is proven;
-//! - each period: the least with which it is. A chain's tasks share their sources' period and change together. A deadline that the file gives stays; one that it leaves out is the
-//!   period and follows it;
-//! - execution times of flows and of receiving and sending tasks, periods of flows, and each server's budget: the least with which the system is proven;
+//! - each period: the least with which it is. A chain's tasks share their sources' period and
+//!   change together. A deadline that the file gives stays; one that it leaves out is the period
+//!   and follows it;
+//! - execution times of flows and of receiving and sending tasks, periods of flows, and each
+//!   server's budget: the least with which the system is proven;
 //! - the load: the largest factor, in ppm, by which all WCETs may be multiplied, each rounded up to whole ns.
 //!
 //! Where the system is not proven, the same numbers say how far one must go the other way.
 //!
-//! **What is searched.** The decision is that of [`check`](crate::check()) as a whole, so the numbers hold for the portfolio of tests, not for
-//! one test. Bisection ends at two neighbours, 1 ns or 1 ppm apart, of which one is proven and the other is not. That is
-//! the only change of verdict if the decision is monotone, and that it is is a theorem in some cases alone:
+//! **What is searched.** The decision is that of [`check`](crate::check()) as a whole, so the
+//! numbers hold for the portfolio of tests, not for one test. Bisection ends at two neighbours, 1
+//! ns or 1 ppm apart, of which one is proven and the other is not. That is the only change of
+//! verdict if the decision is monotone, and that it is is a theorem in some cases alone:
 //!
-//! **Sustainable.** One CPU, no component, chain, mode or partitioning, every task on a fixed priority of its own or all under preemptive EDF without
-//! jitter, all tasks with the same offset. There `check` runs `necessary`, `ll-bound`, `hyperbolic`, `density`, `qpa` and `rta` alone. Each asks that some
-//! least upper bounds of work stay below the time there is; the work of a task in an interval, ceil((t + J) / T) C or floor((t - D) / T + 1) C, does not fall with C and does not rise
-//! with T, and the conditions are "for all t", so what holds for a larger C or smaller T holds for a smaller C or larger T; and a union
-//! of conditions that are downward closed is so too. For periods the priorities must not depend on them (nor on deadlines that follow them): EDF, or priorities in the file.
-//! (S. Baruah, A. Burns: Sustainable Scheduling Analysis, RTSS 2006.)
+//! **Sustainable.** One CPU, no component, chain, mode or partitioning, every task on a fixed
+//! priority of its own or all under preemptive EDF without jitter, all tasks with the same offset.
+//! There `check` runs `necessary`, `ll-bound`, `hyperbolic`, `density`, `qpa` and `rta` alone. Each
+//! asks that some least upper bounds of work stay below the time there is; the work of a task in an
+//! interval, ceil((t + J) / T) C or floor((t - D) / T + 1) C, does not fall with C and does not
+//! rise with T, and the conditions are "for all t", so what holds for a larger C or smaller T holds
+//! for a smaller C or larger T; and a union of conditions that are downward closed is so too. For
+//! periods the priorities must not depend on them (nor on deadlines that follow them): EDF, or
+//! priorities in the file. (S. Baruah, A. Burns: Sustainable Scheduling Analysis, RTSS 2006.)
 //!
-//! Elsewhere (several CPUs, partitioning heuristics, laxity, jobs that are not preempted, offsets that count) no such theorem holds: there the value is the
-//! end of a stretch in which every value that was tested is proven, which includes [`SAMPLES`] spread between the system as it is and that end; `sustainable` tells
-//! the two apart.
+//! Elsewhere (several CPUs, partitioning heuristics, laxity, jobs that are not preempted, offsets
+//! that count) no such theorem holds: there the value is the end of a stretch in which every value
+//! that was tested is proven, which includes [`SAMPLES`] spread between the system as it is and
+//! that end; `sustainable` tells the two apart.
 
 use serde::Serialize;
 use takt_model::file::GivenDeadlines;
@@ -48,7 +55,8 @@ pub struct Sensitivity {
     pub schedulable: bool,
     /// The factor for all WCETs, in ppm; 1,000,000 is the system as it is.
     pub load: Limit<Ppm>,
-    /// Per task in file order, then per flow, of whose later hops there is an entry "NAME (further hops)", then per receiving and sending task.
+    /// Per task in file order, then per flow, of whose later hops there is an entry "NAME (further
+    /// hops)", then per receiving and sending task.
     pub wcets: Vec<OfTask>,
     /// Per task that has a period of its own, in file order; a chain's sources together. Then per flow.
     pub periods: Vec<OfTask>,
@@ -82,7 +90,8 @@ pub struct Ppm;
 pub struct Limit<U> {
     /// In the file.
     pub now: u64,
-    /// The furthest for which the system is proven; where it is not proven now: the nearest. `None`: no such value, or not looked for.
+    /// The furthest for which the system is proven; where it is not proven now: the nearest.
+    /// `None`: no such value, or not looked for.
     pub until: Option<u64>,
     /// Whether all values between are proven by a theorem, and so none beyond is; otherwise those that were tested are.
     pub sustainable: bool,
@@ -111,7 +120,8 @@ impl Serialize for Limit<Ppm> {
     }
 }
 
-/// Searches; `given` tells which deadlines stay when periods change, and `progress` is told how many of how many numbers are done.
+/// Searches; `given` tells which deadlines stay when periods change, and `progress` is told how
+/// many of how many numbers are done.
 pub fn sensitivity(system: &System, given: &GivenDeadlines, mut progress: impl FnMut(u64, u64)) -> Sensitivity {
     let groups = groups(system);
     let (further, budgets, left_out) = (further(system), budgets_of(system), left_out(system));

@@ -1,8 +1,10 @@
 //! `takt verify`: an independent checker of certificates.
 //!
-//! `takt check` searches; this module only checks what was found. It shares no code with the tests: it uses `takt_model` (the System, its file, the
-//! resolution of a strategy into levels), `serde` and nothing else of this crate, which tests/verifier.rs holds. It contains no search: every
-//! number that had to be found stands in the certificate, and each check is an inequality between whole numbers of ns, or the replay of a schedule.
+//! `takt check` searches; this module only checks what was found. It shares no code with the tests:
+//! it uses `takt_model` (the System, its file, the resolution of a strategy into levels), `serde`
+//! and nothing else of this crate, which tests/verifier.rs holds. It contains no search: every
+//! number that had to be found stands in the certificate, and each check is an inequality between
+//! whole numbers of ns, or the replay of a schedule.
 //!
 //! | proof | what is checked | file |
 //! |---|---|---|
@@ -16,11 +18,14 @@
 //! | `too-long`, `overload` | a job that cannot fit; more work than CPUs | here |
 //! | `schedule` | arrivals that are legal and end in a miss, replayed | schedule |
 //!
-//! **Why bounds may imply each other.** Bounds of responses, deadlines and the spread of releases along chains are claims about jobs. Suppose the inequality of each
-//! claim holds under all others, and look at the first instant at which a claim fails. Each inequality speaks of one window that ends at that
-//! instant, and uses of the other claims only what concerns earlier instants; those hold; so this one does: contradiction.
+//! **Why bounds may imply each other.** Bounds of responses, deadlines and the spread of releases
+//! along chains are claims about jobs. Suppose the inequality of each claim holds under all others,
+//! and look at the first instant at which a claim fails. Each inequality speaks of one window that
+//! ends at that instant, and uses of the other claims only what concerns earlier instants; those
+//! hold; so this one does: contradiction.
 //!
-//! What is trusted: that the file says what the user means, `takt_model`'s parser and level resolution, and this module.
+//! What is trusted: that the file says what the user means, `takt_model`'s parser and level
+//! resolution, and this module.
 
 mod component;
 mod form;
@@ -48,7 +53,8 @@ pub struct Accepted {
     pub schedulable: bool,
     /// Per part: the scope ("n1/cpu0") and the kind of proof.
     pub proofs: Vec<(String, &'static str)>,
-    /// Where tasks run that the file leaves open, by the certificate; the proofs hold for this placement, and any legal one is accepted.
+    /// Where tasks run that the file leaves open, by the certificate; the proofs hold for this
+    /// placement, and any legal one is accepted.
     pub placement: Vec<Placed>,
 }
 
@@ -179,7 +185,8 @@ impl Part {
         if order && self.tasks.iter().all(same) { Ok(()) } else { Err(format!("{}: does not run by edf", self.scope)) }
     }
 
-    /// C with the switches and the release that a job causes on one CPU: it starts, and whom it preempted resumes. What it leaves of its last quantum is lost.
+    /// C with the switches and the release that a job causes on one CPU: it starts, and whom it
+    /// preempted resumes. What it leaves of its last quantum is lost.
     pub(crate) fn charged(&self, task: &Work) -> u128 {
         let costs = self.costs.unwrap_or(Costs::NONE);
         let c = u128::from(task.c) + u128::from(costs.release.as_ns()) + 2 * u128::from(costs.switch.as_ns());
@@ -200,7 +207,8 @@ impl Part {
         Ok(self.thefts().map(|(c, t, _)| (c, t)).reduce(|(c, t), (more, often)| (c + more, t.min(often))))
     }
 
-    /// Where a job is in the way of more important ones, or of those of its level with smaller keys, with what nothing preempts: that is blocking.
+    /// Where a job is in the way of more important ones, or of those of its level with smaller
+    /// keys, with what nothing preempts: that is blocking.
     ///
     /// It has run for 1 ns of it. With costs more of it may be left than the section is long, up to all of it.
     fn block(&mut self, servers: bool) -> Claim {
@@ -249,7 +257,8 @@ fn free(costs: &Costs) -> bool {
     all.iter().all(|cost| cost.is_zero())
 }
 
-/// What takes CPU time besides jobs: (how much, how often, how far off its grid). Ordinary threads take theirs anywhere in each period: at its end, and from the begin of the next on.
+/// What takes CPU time besides jobs: (how much, how often, how far off its grid). Ordinary threads
+/// take theirs anywhere in each period: at its end, and from the begin of the next on.
 fn thefts(costs: &Costs) -> impl Iterator<Item = (u128, u128, u128)> + use<> {
     let (tick, interrupt) = ((costs.tick, costs.tick_period), (costs.interrupt, costs.interrupt_period));
     let all = [tick, interrupt, (costs.ordinary, costs.ordinary_period)].into_iter().enumerate();
@@ -354,7 +363,8 @@ fn allowed(system: &System, certificate: Option<&Certificate>, id: TaskId) -> Re
         certificate.and_then(|certificate| certificate.placement.iter().find(|placed| placed.task == task.name));
     let Some(placed) = placed else { return Ok(own) };
     let cpus = set(&placed.cpus)?;
-    // All of a cluster that the task may use: a node that is not partitioned leaves nothing open, for its scheduler may use every CPU.
+    // All of a cluster that the task may use: a node that is not partitioned leaves nothing open,
+    // for its scheduler may use every CPU.
     let open = node.clusters().iter().any(|cluster| cpus == own.intersection(cluster));
     if cpus.is_empty() || !open {
         return Err(format!("\"{}\" cannot be placed there", task.name));

@@ -39,8 +39,9 @@ fn nodes_and_flows_are_proven_with_figures() {
     assert!(report.tests[1].tasks.iter().all(|task| task.verdict == Answer::Yes));
 }
 
-/// What JSON says of flows, against Eq. 6, 12 and 13 of [HEDF] by hand: D_0 = D_1 = D / 2, and hop 1 has D' = D_1 - (T_s + R_s + δ+ + T_r + R_r)
-/// = D / 2 - (5 + 2 + 2 + 5 + 2) ms to execute for 1 ms.
+/// What JSON says of flows, against Eq. 6, 12 and 13 of [HEDF] by hand: D_0 = D_1 = D / 2, and hop
+/// 1 has D' = D_1 - (T_s + R_s + δ+ + T_r + R_r) = D / 2 - (5 + 2 + 2 + 5 + 2) ms to execute for 1
+/// ms.
 #[test]
 fn flows_stand_in_json_with_their_bounds() {
     let cases = [
@@ -157,7 +158,8 @@ fn delays_found_are_written_and_used() {
     let text = delays_found(SWITCHED, wanted);
     assert!(!text.contains("\"auto\"\n") && text.contains("# from n1 and from n2"), "{text}");
     assert_eq!(checked(&text).schedulable, Answer::Yes);
-    // A second time nothing changes, and what was found is used: with a deadline that only a shorter delay meets, or not.
+    // A second time nothing changes, and what was found is used: with a deadline that only a
+    // shorter delay meets, or not.
     assert_eq!(delays_found(&text, wanted), text);
     let tight = text.replace("deadline = \"80ms\"", "deadline = \"40ms\"");
     let slower = tight.replace("delay = [\"0ns\", \"4ms\"]", "delay = [\"0ns\", \"7ms\"]");
@@ -188,12 +190,14 @@ fn networks_that_cannot_be_sized_say_why() {
         (
             "delay = \"auto\"\nthrough = [\"to-n2\"]",
             "delay = \"auto\"\nthrough = [\"to-n2\"]\n[[network]]\nfrom = \"n2\"\ndelay = \"auto\"",
-            "messages from \"n2\" to \"n0\" go through other ports by one [[network]] than by another; give the pair its own, with from and to",
+            "messages from \"n2\" to \"n0\" go through other ports by one [[network]] than by another; give the \
+             pair its own, with from and to",
         ),
         (
             "rate = \"40Mbit\"",
             "rate = \"99.5Mbit\"",
-            "port \"trunk\" is to send 100700000 bit/s, and its rate is 100000000 bit/s; lead messages elsewhere, or send less",
+            "port \"trunk\" is to send 100700000 bit/s, and its rate is 100000000 bit/s; lead messages \
+             elsewhere, or send less",
         ),
         ("link = { rate = \"100Mbit\" }\n", "", "node \"n0\" sends messages and has no link"),
         (

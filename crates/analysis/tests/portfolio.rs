@@ -1,5 +1,6 @@
-//! The portfolio against the exhaustive search, on random sets of small numbers: never a yes where a miss is found, never a no where
-//! there is none, and what dominates in theory dominates here. 10,000 sets; TAKT_SETS overrides (`make soak`: 10^6).
+//! The portfolio against the exhaustive search, on random sets of small numbers: never a yes where
+//! a miss is found, never a no where there is none, and what dominates in theory dominates here.
+//! 10,000 sets; TAKT_SETS overrides (`make soak`: 10^6).
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -221,7 +222,8 @@ fn none_says_no_where_there_is_no_miss_of_jobs_with_sections() {
         }
     }
     println!(
-        "{sets} sets: [yes, no, undecided but missing, other] of sporadic ones, with jitter, offsets, periodic ones, with offsets: {said:?}"
+        "{sets} sets: [yes, no, undecided but missing, other] of sporadic ones, with jitter, offsets, periodic \
+         ones, with offsets: {said:?}"
     );
     assert!(sets < 1_000 || said.iter().all(|[yes, no, ..]| yes * 50 > sets && no * 50 > sets), "{said:?}");
 }

@@ -44,7 +44,8 @@ struct Source {
     release: u64,
 }
 
-/// Whether anything misses: all levels under EDF or all rate-monotonic, on the node's CPUs, arrivals from random offsets and sporadic.
+/// Whether anything misses: all levels under EDF or all rate-monotonic, on the node's CPUs,
+/// arrivals from random offsets and sporadic.
 fn misses(system: &System, random: &mut Random, end: u64) -> bool {
     let value = |auto: Auto<Span>| match auto {
         Auto::Value(span) => span.as_ns(),

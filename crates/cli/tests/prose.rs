@@ -15,8 +15,8 @@ const TARGET: (f64, f64, usize) = (3.0, 5.0, 0);
 
 /// Limits of folders that miss the target. A limit may only fall. Delete a row when its folder meets the target.
 const NOT_YET: &[(&str, (f64, f64, usize))] = &[
-    ("", (18.0, 21.0, 90)),
-    ("crates/analysis", (16.0, 7.0, 810)),
+    ("", (5.0, 5.0, 10)),
+    ("crates/analysis", (15.5, 7.0, 60)),
     ("crates/cli", (22.0, 5.0, 470)),
     ("crates/dispatch", (27.0, 5.0, 300)),
     ("crates/experiments", (22.0, 5.0, 200)),

@@ -1,7 +1,8 @@
 //! What a change of [`Admission`](super::Admission) touches, and the part of the system that decides it.
 //!
-//! A node's answer rests on what stands there and on the flows that visit it; these rest on the other nodes that they visit. So the nodes that a
-//! change touches, with all that flows connect to them, decide: the others were proven, and nothing that their tests look at is another.
+//! A node's answer rests on what stands there and on the flows that visit it; these rest on the
+//! other nodes that they visit. So the nodes that a change touches, with all that flows connect to
+//! them, decide: the others were proven, and nothing that their tests look at is another.
 
 use std::collections::BTreeSet;
 

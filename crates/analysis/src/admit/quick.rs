@@ -181,8 +181,8 @@ fn share(c: u64, window: u64) -> u128 {
     (u128::from(c) << 64).div_ceil(u128::from(window.max(1))).min(4 * ONE)
 }
 
-/// Whether the quick ways cover a task. With offsets, fixed priorities may be proven by their schedule where no response is bounded in time, and
-/// then more tasks need that test again.
+/// Whether the quick ways cover a task. With offsets, fixed priorities may be proven by their
+/// schedule where no response is bounded in time, and then more tasks need that test again.
 fn plain(system: &System, task: &Task) -> bool {
     let by_deadline = system.nodes[task.node.index()].strategy == StrategyRef::Builtin(Builtin::Edf);
     let anywhere = task.preemption == Preemption::Anywhere;
@@ -316,7 +316,8 @@ impl Fixed {
         }
     }
 
-    /// The response of task k, if its level holds it alone: first of its jobs where D <= T, else all of the busy window.
+    /// The response of task k, if its level holds it alone: first of its jobs where D <= T, else
+    /// all of the busy window.
     fn exactly(&self, k: usize, tick: Option<Tick>) -> Option<u64> {
         let this = &self.tasks[k];
         let alone = self.tasks.iter().filter(|entry| entry.key == this.key).count() == 1;

@@ -1,4 +1,5 @@
-//! The reason behind a verdict: for each test the task, window or point with the least to spare, and the work of each task in it.
+//! The reason behind a verdict: for each test the task, window or point with the least to spare,
+//! and the work of each task in it.
 
 mod more;
 
@@ -419,7 +420,8 @@ fn by_interference(unit: &Unit, carried: &Carried, report: &TestReport) -> Optio
         unit.tasks.iter().zip(&tightest.works).filter_map(|(task, work)| once(&task.name, *work)).collect();
     let task = &unit.tasks[tightest.task].name;
     let what = format!(
-        "others that may keep \"{task}\" waiting within {} of its release, against {} CPUs times the {} that make it late",
+        "others that may keep \"{task}\" waiting within {} of its release, against {} CPUs times the {} that \
+         make it late",
         ns(tightest.length),
         unit.m,
         ns(tightest.wait)

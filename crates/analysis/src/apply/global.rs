@@ -112,9 +112,10 @@ fn charged(unit: &Unit, carried: &Carried, rule: Rule) -> Option<Vec<u64>> {
     unit.tasks.iter().zip(preemptions).map(|(task, preemptions)| suffered(unit, task, preemptions)).collect()
 }
 
-/// Of each task, how often a job can be preempted. That needs the release of a more important job: under EDF, one due no
-/// later, floor((D_i - D_j + J_j) / T_j) + 1 of them per other task; under fixed priorities, one of a more important level that
-/// arrived within D_i + J_j: ceil((D_i + J_j) / T_j).
+/// Of each task, how often a job can be preempted. That needs the release of a more important job:
+/// under EDF, one due no later, floor((D_i - D_j + J_j) / T_j) + 1 of them per other task; under
+/// fixed priorities, one of a more important level that arrived within D_i + J_j: ceil((D_i + J_j)
+/// / T_j).
 fn preempting(unit: &Unit, carried: &Carried, rule: Rule) -> Option<Vec<u64>> {
     let hit = |task: &UnitTask| {
         let wander = i128::from(carried.release(task.id)?) + i128::from(task.j);
@@ -141,8 +142,9 @@ fn others(hits: &[Hit], jobs: &[Job]) -> Option<Vec<u64>> {
 fn suffered(unit: &Unit, task: &UnitTask, preemptions: u64) -> Option<u64> {
     let Some(costs) = unit.costs else { return Some(task.c) };
     let another = if unit.m > 1 && !costs.interrupt_period.is_zero() { costs.interrupt.as_ns() } else { 0 };
-    // Ordinary threads take their shares of each CPU at a time of its own: of pieces of D on k CPUs within(D) + 2 (k - 1) shares, for every piece may have one
-    // begun period more, and floors of a sum lose at most k - 1.
+    // Ordinary threads take their shares of each CPU at a time of its own: of pieces of D on k CPUs
+    // within(D) + 2 (k - 1) shares, for every piece may have one begun period more, and floors of a
+    // sum lose at most k - 1.
     let ordinary = match unit.ordinary {
         Some(ordinary) => ordinary.within(task.d)?,
         None => 0,
@@ -192,28 +194,33 @@ pub(crate) fn distance(task: &UnitTask, carried: &Carried) -> Result<u64, Inappl
     Err(match task.t - t {
         0 => format!("{needs}: that of \"{name}\" is {d}, its period {period}"),
         wander => format!(
-            "{needs}: \"{name}\" may be released {} apart, as its predecessors complete up to {} late in its period of {period}; its deadline is {d}",
+            "{needs}: \"{name}\" may be released {} apart, as its predecessors complete up to {} late in its \
+             period of {period}; its deadline is {d}",
             ns(t),
             ns(wander)
         ),
     })
 }
 
-/// The least distance of a task's arrivals. A chain's successor arrives when it is released: two arrivals are closer than its period by as much as
-/// that wanders.
+/// The least distance of a task's arrivals. A chain's successor arrives when it is released: two
+/// arrivals are closer than its period by as much as that wanders.
 fn apart(task: &UnitTask, carried: &Carried) -> Result<u64, Inapplicable> {
     let wander = carried.release(task.id);
     let wander = wander.ok_or_else(|| format!("no bound is known for the releases of \"{}\"", task.name))?;
     task.t.checked_sub(wander).filter(|t| *t > 0).ok_or_else(|| {
         let (name, wander, period) = (&task.name, ns(wander), ns(task.t));
-        format!("needs releases that wander by less than the period: \"{name}\" may be released up to {wander} late, for so long may its predecessors take; its period is {period}")
+        format!(
+            "needs releases that wander by less than the period: \"{name}\" may be released up to {wander} \
+             late, for so long may its predecessors take; its period is {period}"
+        )
     })
 }
 
 /// The tasks of a unit as the global tests see them, costs charged.
 ///
-/// Under fixed priorities deadlines order nothing. A deadline may be longer than the distance of releases. Then the task is asked to
-/// respond within that distance, so its jobs never wait for each other.
+/// Under fixed priorities deadlines order nothing. A deadline may be longer than the distance of
+/// releases. Then the task is asked to respond within that distance, so its jobs never wait for
+/// each other.
 fn sporadic(unit: &Unit, carried: &Carried, rule: Rule) -> Result<Vec<Sporadic>, Inapplicable> {
     if unit.m >= 2 && rule == Rule::Edf && unhindered(unit).is_ok() {
         unit.tasks.iter().try_for_each(|task| distance(task, carried).map(|_| ()))?;
@@ -246,9 +253,11 @@ pub(crate) fn sporadic_tasks(unit: &Unit, carried: &Carried, by: Rule) -> Option
 /// Tasks of a unit whose responses are followed along chains.
 const FOLLOWED_MAX: usize = 256;
 
-/// Bounds of the responses of a unit of several CPUs, as long as every deadline is kept and releases are as they are known.
+/// Bounds of the responses of a unit of several CPUs, as long as every deadline is kept and
+/// releases are as they are known.
 ///
-/// A task with a CPU of its own responds within its execution. Otherwise `rta-lc` (fixed priorities) or `rta-global` (EDF) bounds it.
+/// A task with a CPU of its own responds within its execution. Otherwise `rta-lc` (fixed
+/// priorities) or `rta-global` (EDF) bounds it.
 pub(crate) fn responses_of_several(unit: &Unit, carried: &Carried) -> Option<Vec<Option<u64>>> {
     if unit.m < 2 || unit.tasks.len() > FOLLOWED_MAX || unit.served.is_some() || unit.uncovered_sections().is_some() {
         return None;
@@ -461,8 +470,8 @@ fn gel_tasks(unit: &Unit) -> Result<Vec<Gel>, Inapplicable> {
     Ok(unit.tasks.iter().zip(points).zip(charged).map(each).collect())
 }
 
-/// Of each task, C with all that can hit a job, however late it is: only one that arrives after its release, with a priority
-/// point that is no later, preempts it.
+/// Of each task, C with all that can hit a job, however late it is: only one that arrives after its
+/// release, with a priority point that is no later, preempts it.
 fn delayed_costs(unit: &Unit, points: &[i64]) -> Option<Vec<u64>> {
     let Some(costs) = unit.costs else { return Some(unit.tasks.iter().map(|task| task.c).collect()) };
     let preemptions = if unit.tasks.len() > unit.m as usize {

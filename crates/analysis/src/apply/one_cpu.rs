@@ -32,12 +32,14 @@ pub(super) fn apply_np_edf(unit: &Unit, carried: &Carried) -> Result<Outcome, In
     let found = unit.share.run(TERMS_MAX, |left| np::analyse_within(&tasks, &blockers, tick, left));
     Ok(of_demand(unit, found, exact, |t, demand| {
         format!(
-            "released together just after the longest job with a later deadline has started, the tasks find {demand} to do within the first {t}"
+            "released together just after the longest job with a later deadline has started, the tasks find \
+             {demand} to do within the first {t}"
         )
     }))
 }
 
-/// By task, the longest rest of a job that has started before jobs with closer deadlines arrive. `tasks`: the unit's, with costs.
+/// By task, the longest rest of a job that has started before jobs with closer deadlines arrive.
+/// `tasks`: the unit's, with costs.
 pub(super) fn blockers(unit: &Unit, tasks: &[EdfTask]) -> Vec<Blocker> {
     // A successor can be released within an instant in which another job has just started.
     let whole = !unit.free_of_costs() || unit.tasks.iter().any(|task| task.chained);
@@ -45,8 +47,9 @@ pub(super) fn blockers(unit: &Unit, tasks: &[EdfTask]) -> Vec<Blocker> {
     unit.tasks.iter().zip(tasks).map(|(task, charged)| Blocker { d: task.d, rest: rest(charged.c) }).collect()
 }
 
-/// A legal behaviour around a task that has its level alone: the task and all that is more important is released at one instant,
-/// first jobs with their full jitter, later jobs as densely as possible.
+/// A legal behaviour around a task that has its level alone: the task and all that is more
+/// important is released at one instant, first jobs with their full jitter, later jobs as densely
+/// as possible.
 pub(crate) struct Together<'a> {
     /// The instant, in ns.
     pub(crate) at: u64,
@@ -55,7 +58,8 @@ pub(crate) struct Together<'a> {
 }
 
 impl<'a> Together<'a> {
-    /// With the longest section that can have started; `None` where tasks that come at given times do not meet, or something but jobs counts.
+    /// With the longest section that can have started; `None` where tasks that come at given times
+    /// do not meet, or something but jobs counts.
     pub(crate) fn new(unit: &'a Unit, task: &UnitTask) -> Option<Together<'a>> {
         let plain = unit.m == 1 && unit.served.is_none() && !unit.fluid && unit.open.is_none() && unit.free_of_costs();
         let hep = || unit.tasks.iter().filter(|other| other.level <= task.level);
@@ -119,7 +123,8 @@ pub(super) fn late(unit: &Unit, task: &UnitTask, terms_left: &mut u64) -> Option
         format!(", 1ns after \"{}\" has started a section of {section}", with.name)
     });
     Some(format!(
-        "released together with all that is more important{before}, job {number} of \"{name}\" {takes} {}; its deadline is {deadline}",
+        "released together with all that is more important{before}, job {number} of \"{name}\" {takes} {}; its \
+         deadline is {deadline}",
         ns(late.response)
     ))
 }
@@ -150,7 +155,8 @@ pub(super) fn apply_offsets(unit: &Unit) -> Result<Outcome, Inapplicable> {
     if !unit.free_of_costs() {
         return Err("needs a node without costs".to_owned());
     }
-    // Where sections can hold jobs up, the schedule only shows misses. For that, sporadic jobs may come every period, and without jitter.
+    // Where sections can hold jobs up, the schedule only shows misses. For that, sporadic jobs may
+    // come every period, and without jitter.
     let sections = unit.tasks.iter().any(|task| task.held > 0);
     let plain = |task: &UnitTask| task.periodic && !task.chained && task.j == 0 && task.b == 0;
     let needs = || match find(unit, |task| !plain(task)) {
@@ -233,7 +239,8 @@ pub(super) fn apply_offsets(unit: &Unit) -> Result<Outcome, Inapplicable> {
     Ok(Outcome { verdict, tasks: reports, figures })
 }
 
-/// The tasks in the order of the given priorities, the most important first: their positions in the unit, as they are analysed, and the tick.
+/// The tasks in the order of the given priorities, the most important first: their positions in the
+/// unit, as they are analysed, and the tick.
 pub(super) fn opa_tasks(unit: &Unit) -> Option<(Vec<usize>, Vec<FpTask>, Option<FpTask>)> {
     let mut given: Vec<usize> = (0..unit.tasks.len()).collect();
     given.sort_by_key(|i| unit.tasks[*i].level);

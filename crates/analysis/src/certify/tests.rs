@@ -600,7 +600,8 @@ fn a_task_is_placed_once_and_exists() {
     }
 }
 
-/// Global EDF where the tasks need most of what there is: what each way to prove it shows, and that none shows what is false.
+/// Global EDF where the tasks need most of what there is: what each way to prove it shows, and that
+/// none shows what is false.
 #[test]
 fn each_test_of_global_edf_is_checked_by_itself() {
     let mut random = Random::new(104);
@@ -669,7 +670,8 @@ fn each_test_of_global_edf_is_checked_by_itself() {
     assert!(counts.iter().all(|count| *count > cases(200) / 20), "{counts:?}");
 }
 
-/// Whether both sides of `bak` are equal for some task, but for the error of floats: the checker, which rounds parts up, does not accept that.
+/// Whether both sides of `bak` are equal for some task, but for the error of floats: the checker,
+/// which rounds parts up, does not accept that.
 fn fits_to_the_last_fraction(tasks: &[crate::global::Sporadic], m: u32) -> bool {
     let tight = |k: &crate::global::Sporadic| {
         let (l, c) = ((k.d - k.j) as f64, k.c as f64);

@@ -75,8 +75,8 @@ impl Tasks {
     }
 }
 
-/// Bounds the completions of a component's tasks, from their source's arrival, in order of the unit; `None` each where there is no bound or
-/// none can be had.
+/// Bounds the completions of a component's tasks, from their source's arrival, in order of the
+/// unit; `None` each where there is no bound or none can be had.
 pub(crate) fn responses(unit: &Unit, carried: &Carried, supply: &Supply) -> Vec<Option<u64>> {
     let none = vec![None; unit.tasks.len()];
     let mut terms_left = fp::TERMS_MAX;
@@ -231,7 +231,8 @@ pub(crate) fn mpr(unit: &Unit, carried: &Carried) -> Result<Said, String> {
             figures.insert("room_ns".to_owned(), json!(number(room)));
             let spell = |value| number(value).map_or("very much".to_owned(), |value| ns(value).to_string());
             Some(format!(
-                "others may execute {} within {window} before a deadline of \"{name}\", and must not reach {}, which the least supply leaves",
+                "others may execute {} within {window} before a deadline of \"{name}\", and must not reach {}, \
+                 which the least supply leaves",
                 spell(work),
                 spell(room)
             ))

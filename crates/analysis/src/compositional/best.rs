@@ -1,32 +1,39 @@
 //! The period and budget of the least bandwidth Θ / Π, in multiples of a quantum: \[CSA Algorithm 1\], and EDF.
 //!
-//! Every period from one quantum on is tried, with its least budget, up to a cap that shrinks as better bandwidths κ are found. Of equal
-//! bandwidths the one of the largest period wins (fewer switches); the paper's `<` would keep the smallest.
+//! Every period from one quantum on is tried, with its least budget, up to a cap that shrinks as
+//! better bandwidths κ are found. Of equal bandwidths the one of the largest period wins (fewer
+//! switches); the paper's `<` would keep the smallest.
 //!
-//! **The cap.** A server of Π and Θ gives at most α (t - Π (1 - α)) in its worst interval of length t, α = Θ / Π: touched where a budget
-//! ends. So where the demand W at t must be met,  Π <= (α t - W) / (α (1 - α)). The right side, (t - W / α) / (1 - α), grows with α as long
-//! as it is not negative, so that every server with α <= κ < 1 has
+//! **The cap.** A server of Π and Θ gives at most α (t - Π (1 - α)) in its worst interval of length
+//! t, α = Θ / Π: touched where a budget ends. So where the demand W at t must be met, Π <= (α t -
+//! W) / (α (1 - α)). The right side, (t - W / α) / (1 - α), grows with α as long as it is not
+//! negative, so that every server with α <= κ < 1 has
 //!
 //! Π <= (κ t - W) / (κ (1 - κ)).
 //!
-//! - Fixed priorities (\[CSA Theorem 1\]): for each task some step point t must be met, hence the least over the tasks of the
-//!   largest over their points. The premise of the theorem does not hold for the first κ; only this upper bound is used, and it holds for any κ.
-//! - EDF: every t with demand must be met, hence the least over all of them; any few are a cap, so the first deadlines are taken. (The paper's
-//!   p_n is no cap for EDF: {(3, 1), (4, 1), (5, 1)} has its best at (6, 5).)
+//! - Fixed priorities (\[CSA Theorem 1\]): for each task some step point t must be met, hence the
+//!   least over the tasks of the largest over their points. The premise of the theorem does not
+//!   hold for the first κ; only this upper bound is used, and it holds for any κ.
+//! - EDF: every t with demand must be met, hence the least over all of them; any few are a cap, so
+//!   the first deadlines are taken. (The paper's p_n is no cap for EDF: {(3, 1), (4, 1), (5, 1)}
+//!   has its best at (6, 5).)
 //!
 //! **While κ = 1** the formula divides by zero.
-//! - Fixed priorities, D <= T: let Dmax be the longest deadline. Up to t = Dmax <= Π a server gives max(0, t - 2 (Π - Θ)), which depends on
-//!   Π - Θ alone; so (Dmax, Dmax - (Π - Θ)) does as well with less bandwidth: no larger Π is needed. With a quantum that does not divide
-//!   Dmax the cap is Dmax rounded up.
-//! - EDF, and fixed priorities with D > T: a server with Π - Θ = b serves whatever one with the same b and a smaller period serves, as its gaps of
-//!   b are fewer. So if any server below the full CPU serves, all with b = one quantum and a period that is large enough do: double the
+//! - Fixed priorities, D <= T: let Dmax be the longest deadline. Up to t = Dmax <= Π a server gives
+//!   max(0, t - 2 (Π - Θ)), which depends on Π - Θ alone; so (Dmax, Dmax - (Π - Θ)) does as well
+//!   with less bandwidth: no larger Π is needed. With a quantum that does not divide Dmax the cap
+//!   is Dmax rounded up.
+//! - EDF, and fixed priorities with D > T: a server with Π - Θ = b serves whatever one with the
+//!   same b and a smaller period serves, as its gaps of b are fewer. So if any server below the
+//!   full CPU serves, all with b = one quantum and a period that is large enough do: double the
 //!   period until one does, and κ < 1. None does if t - 2 b is not enough.
 //!
-//! Polled servers give less than PRM, so the cap holds for them; a supply that is noticed later gives less, too. For aligned ones it does not:
-//! their periods divide every task's period, and are tried all.
+//! Polled servers give less than PRM, so the cap holds for them; a supply that is noticed later
+//! gives less, too. For aligned ones it does not: their periods divide every task's period, and are
+//! tried all.
 //!
-//! **What a server costs** may depend on its period ([`Search::charge`]): the budget grows by that much and what it serves does not. The cap
-//! holds, as what serves has less bandwidth than κ.
+//! **What a server costs** may depend on its period ([`Search::charge`]): the budget grows by that
+//! much and what it serves does not. The cap holds, as what serves has less bandwidth than κ.
 
 use super::least::{Points, by_points, demand_points, points};
 use super::{Guarantee, Limit, Start, Supply, Workload, edf};
@@ -61,7 +68,8 @@ pub struct Search<'a> {
     pub quantum: u64,
     /// What the server guarantees.
     pub guarantee: Guarantee,
-    /// Where this is not zero, servers whose period divides it guarantee [`Start::Aligned`] without delay: all releases fall on its multiples.
+    /// Where this is not zero, servers whose period divides it guarantee [`Start::Aligned`] without
+    /// delay: all releases fall on its multiples.
     pub aligned: u64,
     /// What a server of this period loses of each budget; `None`: unknown.
     pub charge: &'a dyn Fn(u64) -> Option<u64>,
@@ -74,7 +82,8 @@ impl std::fmt::Debug for Search<'_> {
     }
 }
 
-/// The server of the least bandwidth, of equal ones that of the largest period. `Ok(None)`: even the full CPU is not enough.
+/// The server of the least bandwidth, of equal ones that of the largest period. `Ok(None)`: even
+/// the full CPU is not enough.
 ///
 /// Where only the full CPU serves, which has every period, it is the longest deadline's, up to the next quantum.
 ///

@@ -1,10 +1,13 @@
 //! Budgets that are enough because the level above gives them early, and the least of them all.
 //!
-//! [`edp`](super::edp) proves more than [`prm`](super::prm) where the level above bounds the server's response, which depends on the budget that is sought. So the search goes from
-//! below: with budget Θ the server responds by R(Θ), and R(Θ) - Θ, what others take before it, never shrinks as Θ grows. The least budget for that wait is therefore a lower bound of
-//! the least of all, and the answer once it is no more than Θ.
+//! [`edp`](super::edp) proves more than [`prm`](super::prm) where the level above bounds the
+//! server's response, which depends on the budget that is sought. So the search goes from below:
+//! with budget Θ the server responds by R(Θ), and R(Θ) - Θ, what others take before it, never
+//! shrinks as Θ grows. The least budget for that wait is therefore a lower bound of the least of
+//! all, and the answer once it is no more than Θ.
 //!
-//! What the search does not see (chains inside, rules whose releases depend on the budget, CPUs of several levels) is left to [`improve`], which asks `check`.
+//! What the search does not see (chains inside, rules whose releases depend on the budget, CPUs of
+//! several levels) is left to [`improve`], which asks `check`.
 
 use takt_model::{Auto, ComponentId, ServerRule, Span, System};
 
@@ -106,9 +109,11 @@ pub(super) fn by_edp(system: &System) -> Vec<ComponentId> {
     all.filter(|id| proven(&system.components[id.index()].name)).collect()
 }
 
-/// Takes from the chosen budgets, and adds to the chosen periods, until `check` proves none of them with a quantum less, or more. The System is proven.
+/// Takes from the chosen budgets, and adds to the chosen periods, until `check` proves none of them
+/// with a quantum less, or more. The System is proven.
 ///
-/// Between a value that is proven and one that is not, bisection: where a smaller budget may be proven and a larger one not, it finds one such step.
+/// Between a value that is proven and one that is not, bisection: where a smaller budget may be
+/// proven and a larger one not, it finds one such step.
 pub(super) fn improve(system: &mut System, budgets: &[ComponentId], periods: &[ComponentId]) {
     for _ in 0..ROUNDS_MAX {
         let mut changed = false;

@@ -1,16 +1,20 @@
 //! EDF under a supply: demand against sbf.
 //!
-//! I. Shin, I. Lee, RTSS 2003, Theorem 4.1: schedulable iff dbf(t) <= sbf(t) for all t > 0, with dbf of [`qpa`](crate::edf::qpa) (its blocking
-//! and bursts too). Tested downwards from a horizon like F. Zhang and A. Burns's QPA: where dbf(t) <= sbf(t), go on at t' = t_Γ(dbf(t)) <= t,
-//! the first instant with that much supply: for every t'' in \[t', t\] dbf(t'') <= dbf(t) <= sbf(t') <= sbf(t''). Where t' = t, go to
-//! the next deadline below.
+//! I. Shin, I. Lee, RTSS 2003, Theorem 4.1: schedulable iff dbf(t) <= sbf(t) for all t > 0, with
+//! dbf of [`qpa`](crate::edf::qpa) (its blocking and bursts too). Tested downwards from a horizon
+//! like F. Zhang and A. Burns's QPA: where dbf(t) <= sbf(t), go on at t' = t_Γ(dbf(t)) <= t, the
+//! first instant with that much supply: for every t'' in \[t', t\] dbf(t'') <= dbf(t) <= sbf(t') <=
+//! sbf(t''). Where t' = t, go to the next deadline below.
 //!
-//! **Two horizons**, of which the shorter is taken; below, U is the tasks' utilisation, B the longest blocking, α = Θ / Π, β the blackout.
-//! - By load: dbf(t) <= U t + K + B with K = sum U_i max(0, T_i + burst_i - D_i), and sbf(t) >= α (t - β): a violation has
-//!   t < (K + B + α β) / (α - U). Needs U < α.
-//! - The busy period: the least L with sbf(L) >= B + sum ceil((t + burst_i) / T_i) C_i. Let a deadline be missed at t2, and let t1 be the last instant before at
-//!   which no job with a deadline until t2 waits. Throughout (t1, t2) there is such work, so what has been released since t1 exceeds
-//!   what has been supplied, which is at least sbf; hence t2 - t1 <= L, and dbf exceeds sbf at t2 - t1.
+//! **Two horizons**, of which the shorter is taken; below, U is the tasks' utilisation, B the
+//! longest blocking, α = Θ / Π, β the blackout.
+//! - By load: dbf(t) <= U t + K + B with K = sum U_i max(0, T_i + burst_i - D_i), and sbf(t) >= α
+//!   (t - β): a violation has t < (K + B + α β) / (α - U). Needs U < α.
+//! - The busy period: the least L with sbf(L) >= B + sum ceil((t + burst_i) / T_i) C_i. Let a
+//!   deadline be missed at t2, and let t1 be the last instant before at which no job with a
+//!   deadline until t2 waits. Throughout (t1, t2) there is such work, so what has been released
+//!   since t1 exceeds what has been supplied, which is at least sbf; hence t2 - t1 <= L, and dbf
+//!   exceeds sbf at t2 - t1.
 
 use std::cmp::Ordering;
 
@@ -22,7 +26,8 @@ use crate::verdict::{Answer, Stop, spend, stopped};
 /// Terms (one task's demand each) that one analysis may evaluate before it gives up.
 pub const TERMS_MAX: u64 = crate::edf::qpa::TERMS_MAX;
 
-/// Whether all tasks meet their deadlines. A no is a proof for a supply that may be as bad as its model allows, without blocking.
+/// Whether all tasks meet their deadlines. A no is a proof for a supply that may be as bad as its
+/// model allows, without blocking.
 pub fn schedulable(tasks: &[EdfTask], supply: &Supply) -> Answer {
     analyse(tasks, supply).answer()
 }

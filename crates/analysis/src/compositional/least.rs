@@ -1,28 +1,35 @@
 //! The least budget for a given period: exact, as a fraction, or in multiples of a quantum.
 //!
-//! **One point.** Let t and W > 0 be given, and let the supply wait λ = p Π - f Θ (p = f = 1 for PRM; p = 1, f = 0 polled; p = f = 0 aligned).
-//! Then sbf(t) = min over y >= 0 of y Θ + max(0, t - (y + 1 + p) Π + (1 + f) Θ): the true y = floor((t - λ) / Π) attains it, a larger one adds Θ
-//! for nothing, and a smaller one counts gaps as supply. So sbf(t) >= W iff for every y
+//! **One point.** Let t and W > 0 be given, and let the supply wait λ = p Π - f Θ (p = f = 1 for
+//! PRM; p = 1, f = 0 polled; p = f = 0 aligned). Then sbf(t) = min over y >= 0 of y Θ + max(0, t -
+//! (y + 1 + p) Π + (1 + f) Θ): the true y = floor((t - λ) / Π) attains it, a larger one adds Θ for
+//! nothing, and a smaller one counts gaps as supply. So sbf(t) >= W iff for every y
 //!
 //! Θ >= min(W / y, ((y + 1 + p) Π - t + W) / (y + 1 + f)).
 //!
-//! The first falls with y; the second grows, unless it asks for Θ >= Π anyway. Their crossing is at the least y >= 1 with
-//! y ((y + 1 + p) Π - t) >= (1 + f) W, and the least budget is the larger of the first at this y and of the second at y - 1. (Shin and Lee, RTSS 2003,
-//! Theorem 4.3, have its real-valued root from a linear bound of sbf.)
+//! The first falls with y; the second grows, unless it asks for Θ >= Π anyway. Their crossing is at
+//! the least y >= 1 with y ((y + 1 + p) Π - t) >= (1 + f) W, and the least budget is the larger of
+//! the first at this y and of the second at y - 1. (Shin and Lee, RTSS 2003, Theorem 4.3, have its
+//! real-valued root from a linear bound of sbf.)
 //!
-//! **Fixed priorities**, D <= T: the largest over the tasks of the least over the step points t of rbf_i in (0, D_i]: exact by \[CSA Lemma 1\].
+//! **Fixed priorities**, D <= T: the largest over the tasks of the least over the step points t of
+//! rbf_i in (0, D_i]: exact by \[CSA Lemma 1\].
 //!
-//! **EDF**, any deadlines: a budget that fails does so at a point with more demand than supply; the least budget for that point is a lower
-//! bound of the least of all, so go there and try again. Each round meets a point that no later round meets again, and the first that passes is the
+//! **EDF**, any deadlines: a budget that fails does so at a point with more demand than supply; the
+//! least budget for that point is a lower bound of the least of all, so go there and try again.
+//! Each round meets a point that no later round meets again, and the first that passes is the
 //! least.
 //!
-//! **Fixed priorities**, some D > T: bisection over multiples of the quantum, as more budget never hurts: sbf grows with Θ at every t.
+//! **Fixed priorities**, some D > T: bisection over multiples of the quantum, as more budget never
+//! hurts: sbf grows with Θ at every t.
 //!
-//! **Budgets that come early.** Where a budget starts by s after its period does, and so comes by Θ + s (EDP), the supply is that of PRM, Π - Θ - s earlier: p and f are one less, and s
-//! is more delay. Where Θ + s > Π it is PRM itself. The least budget for a point is the smaller of both: below Π - s the first needs less, above it the second.
+//! **Budgets that come early.** Where a budget starts by s after its period does, and so comes by Θ +
+//! s (EDP), the supply is that of PRM, Π - Θ - s earlier: p and f are one less, and s is more
+//! delay. Where Θ + s > Π it is PRM itself. The least budget for a point is the smaller of both:
+//! below Π - s the first needs less, above it the second.
 //!
-//! A budget of exactly the load, Θ / Π = U, is taken as not enough where busy windows do not end and so nothing can be shown; with PRM and all
-//! D <= T it never is enough, unless Θ = Π.
+//! A budget of exactly the load, Θ / Π = U, is taken as not enough where busy windows do not end
+//! and so nothing can be shown; with PRM and all D <= T it never is enough, unless Θ = Π.
 
 use std::cmp::Ordering;
 
@@ -74,7 +81,8 @@ impl Exact {
     }
 }
 
-/// The least budget of a server of this period that gives `work` in every interval of length t; `None` where even the whole CPU would not.
+/// The least budget of a server of this period that gives `work` in every interval of length t;
+/// `None` where even the whole CPU would not.
 #[must_use]
 pub fn for_point(guarantee: Guarantee, period: u64, t: u64, work: u64) -> Option<Exact> {
     let (p, f) = guarantee.start.form();

@@ -1,4 +1,5 @@
-//! Compositional analysis \[CSA\]: servers that give CPU time to components, what they guarantee, and what they must be given.
+//! Compositional analysis \[CSA\]: servers that give CPU time to components, what they guarantee,
+//! and what they must be given.
 //!
 //! | module | what |
 //! |---|---|
@@ -61,7 +62,8 @@ pub struct Guarantee {
     pub start: Start,
     /// How much later than the server itself what it gives may be used: a quantum of decisions, for one.
     pub delay: u64,
-    /// Where the level above bounds the server's response: the latest start of its budget, R - Θ (EDP). Then each budget comes by Θ and this, or by Π.
+    /// Where the level above bounds the server's response: the latest start of its budget, R - Θ
+    /// (EDP). Then each budget comes by Θ and this, or by Π.
     pub wait: Option<u64>,
 }
 

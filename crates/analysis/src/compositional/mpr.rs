@@ -1,7 +1,9 @@
 //! `mpr`: components that run on several CPUs at once, under global EDF or global fixed priorities.
 //!
-//! The resource is I. Shin, A. Easwaran, I. Lee: Hierarchical Scheduling Framework for Virtual Clustering of Multiprocessors, ECRTS 2008 (in full: A. Easwaran,
-//! I. Shin, I. Lee: Optimal Virtual Cluster-Based Multiprocessor Scheduling, RTS 43, 2009): Θ in every period Π, on at most m' CPUs at once ([`Mpr`]).
+//! The resource is I. Shin, A. Easwaran, I. Lee: Hierarchical Scheduling Framework for Virtual
+//! Clustering of Multiprocessors, ECRTS 2008 (in full: A. Easwaran, I. Shin, I. Lee: Optimal
+//! Virtual Cluster-Based Multiprocessor Scheduling, RTS 43, 2009): Θ in every period Π, on at most
+//! m' CPUs at once ([`Mpr`]).
 //!
 //! | paper | here |
 //! |---|---|
@@ -11,42 +13,55 @@
 //! | Ī, Î of a task | `Fresh` and `due`, below, cut off at x - C_k + 1 |
 //!
 //! # What is given
-//! The server is m' tasks (Π, Θ_j, Π), Σ Θ_j = Θ, released together, on the level above: Section 5 of the later paper ([`shares`]). Each is one virtual CPU,
-//! so no more than m' run at once. If all of them meet their deadlines, each [k Π, (k + 1) Π) gives Θ, and an interval of length t at least sbf(t). All of their
-//! budgets are used up, busy or idle (`ptps`).
+//! The server is m' tasks (Π, Θ_j, Π), Σ Θ_j = Θ, released together, on the level above: Section 5
+//! of the later paper ([`shares`]). Each is one virtual CPU, so no more than m' run at once. If all
+//! of them meet their deadlines, each [k Π, (k + 1) Π) gives Θ, and an interval of length t at
+//! least sbf(t). All of their budgets are used up, busy or idle (`ptps`).
 //!
 //! # The condition
-//! Time is whole nanoseconds. Let a job of task k, released at r, miss at r + L_k, the first to miss; let s(t) be the CPUs given at t. A later deadline (EDF) or a less important
-//! level delays nothing, so let only the others exist. In each unit in which the job does not run, all s(t) run others. It runs in fewer than C_k units; take C_k - 1
-//! units of [t0, r + L_k) that contain them. What was given in the x - C_k + 1 others ran others, and that is at least
+//! Time is whole nanoseconds. Let a job of task k, released at r, miss at r + L_k, the first to
+//! miss; let s(t) be the CPUs given at t. A later deadline (EDF) or a less important level delays
+//! nothing, so let only the others exist. In each unit in which the job does not run, all s(t) run
+//! others. It runs in fewer than C_k units; take C_k - 1 units of [t0, r + L_k) that contain them.
+//! What was given in the x - C_k + 1 others ran others, and that is at least
 //!
 //! room(x) = sbf(x) - m' (C_k - 1),
 //!
-//! if all CPUs that are given ran others in [t0, r), too; no task ran for more than x - C_k + 1 in them, for it has one job at a time. So
+//! if all CPUs that are given ran others in [t0, r), too; no task ran for more than x - C_k + 1 in
+//! them, for it has one job at a time. So
 //!
 //! Σ over i ≠ k of min(W_i(x), x - C_k + 1) < room(x)   (*)
 //!
 //! refutes the miss. Of task k itself earlier jobs only, in [t0, r): at most x - L_k.
 //!
 //! - **t0 = the deadline - L_k**, at or after r: every task may bring work in. x = L_k decides.
-//! - **t0 = the last instant up to r before which a CPU was given and left idle**: fewer jobs than were given CPUs, so at most m' - 1 tasks, were pending there and bring work in. For
-//!   EDF r is any distance after t0: (*) must hold for every x >= L_k (Theorem 1 of the paper, after S. Baruah, RTSS 2007), up to a horizon. For fixed priorities t0 is defined without the jobs of k;
-//!   then none of those runs in [t0, r), and if (*) holds for one x the job is complete at t0 + x <= r + x: the least x bounds the response (after N. Guan et al., RTSS 2009).
-//!   The unit before t0 may belong to an earlier job of k, behind which tasks of k's own level wait with all of their work: they may all bring work in.
+//! - **t0 = the last instant up to r before which a CPU was given and left idle**: fewer jobs than
+//!   were given CPUs, so at most m' - 1 tasks, were pending there and bring work in. For EDF r is
+//!   any distance after t0: (*) must hold for every x >= L_k (Theorem 1 of the paper, after S.
+//!   Baruah, RTSS 2007), up to a horizon. For fixed priorities t0 is defined without the jobs of k;
+//!   then none of those runs in [t0, r), and if (*) holds for one x the job is complete at t0 + x <=
+//!   r + x: the least x bounds the response (after N. Guan et al., RTSS 2009). The unit before t0
+//!   may belong to an earlier job of k, behind which tasks of k's own level wait with all of their
+//!   work: they may all bring work in.
 //!
 //! EDF accepts task k by either; both suppose only that nothing has missed before.
 //!
 //! # Departures from the paper
-//! - Theorem 1 asks for Σ + m' C_k <= sbf, without a cut-off for discrete time; (*) is sharper by up to m' - 1, and proven above. The paper cuts off Î at A_k + D_k - C_k and accepts equality, which is unsound on
-//!   dedicated CPUs already (see [`bar`](crate::global::bar)).
-//! - The paper tests where demand steps. Here every x is covered: if the left side at x is f, (*) holds for all y < x with room(y) > f, and the next x to look at is the last with sbf(x) <= f + m' (C_k - 1).
-//! - The supply supposes that the m' servers' periods coincide; if they do not, it is another one (N. Khalilzad, M. Behnam, T. Nolte: Exact and Approximate Supply Bound Function for Multiprocessor Periodic Resource Model: Unsynchronized
-//!   Servers, SIGBED Review 10, 2013).
+//! - Theorem 1 asks for Σ + m' C_k <= sbf, without a cut-off for discrete time; (*) is sharper by
+//!   up to m' - 1, and proven above. The paper cuts off Î at A_k + D_k - C_k and accepts equality,
+//!   which is unsound on dedicated CPUs already (see [`bar`](crate::global::bar)).
+//! - The paper tests where demand steps. Here every x is covered: if the left side at x is f, (*)
+//!   holds for all y < x with room(y) > f, and the next x to look at is the last with sbf(x) <= f +
+//!   m' (C_k - 1).
+//! - The supply supposes that the m' servers' periods coincide; if they do not, it is another one
+//!   (N. Khalilzad, M. Behnam, T. Nolte: Exact and Approximate Supply Bound Function for
+//!   Multiprocessor Periodic Resource Model: Unsynchronized Servers, SIGBED Review 10, 2013).
 //! - Fixed priorities are not in the paper.
 //!
 //! # Horizon
-//! sbf(x) >= (Θ / Π) x - 2 Θ (m' Π - Θ) / (m' Π), and the left side is at most Σ U_i (x + T_i + J_i - D_i) + the m' - 1 largest C. So (*) fails only at
-//! x (Θ / Π - U) <= Σ U_i (T_i + J_i - D_i) + the m' - 1 largest C + m' (C_k - 1) + 2 Θ (m' Π - Θ) / (m' Π).
+//! sbf(x) >= (Θ / Π) x - 2 Θ (m' Π - Θ) / (m' Π), and the left side is at most Σ U_i (x + T_i + J_i -
+//! D_i) + the m' - 1 largest C. So (*) fails only at x (Θ / Π - U) <= Σ U_i (T_i + J_i - D_i) + the
+//! m' - 1 largest C + m' (C_k - 1) + 2 Θ (m' Π - Θ) / (m' Π).
 
 use super::Mpr;
 // The left side of (*) where m' - 1 tasks bring work in, under EDF, is that of `bar`.
@@ -107,7 +122,8 @@ pub(super) fn edf_within(tasks: &[Sporadic], supply: &Mpr, terms: &mut Terms) ->
             let Some(next) = u64::try_from(work + idle + 1).ok().and_then(|more| supply.time_for(more)) else {
                 return Load::Undecided(Limit::Time);
             };
-            // sbf(next) is above what x needs, so the last that is not is before it; and before x, for sbf(x) is above it too.
+            // sbf(next) is above what x needs, so the last that is not is before it; and before x,
+            // for sbf(x) is above it too.
             if next <= window {
                 break;
             }
@@ -117,7 +133,8 @@ pub(super) fn edf_within(tasks: &[Sporadic], supply: &Mpr, terms: &mut Terms) ->
     Load::Met
 }
 
-/// Bounds the responses under global fixed priorities, by the levels in the tasks, and says whether every deadline is kept under this supply.
+/// Bounds the responses under global fixed priorities, by the levels in the tasks, and says whether
+/// every deadline is kept under this supply.
 pub fn fp(tasks: &[Sporadic], supply: &Mpr) -> Bounds {
     fp_within(tasks, supply, &mut Terms::new(TERMS_MAX))
 }
@@ -181,7 +198,8 @@ fn response(slots: &[Slot], k: usize, supply: &Mpr, scratch: &mut Vec<u64>, term
     }
 }
 
-/// The left side of (*) where m' - 1 tasks bring work in, under fixed priorities; tasks of the same level count in full.
+/// The left side of (*) where m' - 1 tasks bring work in, under fixed priorities; tasks of the same
+/// level count in full.
 fn limited(slots: &[Slot], k: usize, x: u64, cpus: u32, scratch: &mut Vec<u64>) -> u128 {
     let task = &slots[k];
     let wait = (x + 1).saturating_sub(task.c);

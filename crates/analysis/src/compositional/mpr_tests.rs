@@ -205,7 +205,8 @@ fn on_one_cpu_it_accepts_only_what_the_periodic_resource_serves() {
     assert!(both > more && both > 0, "{both} of {}", both + more);
 }
 
-/// Each bound of fixed priorities is the least x at which (*) holds, with every choice of the m' - 1 tasks that bring work in.
+/// Each bound of fixed priorities is the least x at which (*) holds, with every choice of the m' -
+/// 1 tasks that bring work in.
 #[test]
 fn a_bound_is_the_first_point_whoever_brings_work_in() {
     let mut random = Random::new(20);

@@ -2,8 +2,9 @@
 
 use crate::brute::Job;
 
-/// Whether a job misses a deadline that lies within the pattern. In each slot that is given, the released, unfinished job with the smallest
-/// (key, release, task) runs, of each task only the earliest. Jobs must be sorted by release within a task.
+/// Whether a job misses a deadline that lies within the pattern. In each slot that is given, the
+/// released, unfinished job with the smallest (key, release, task) runs, of each task only the
+/// earliest. Jobs must be sorted by release within a task.
 pub(crate) fn misses(given: &[bool], jobs: &[Job], tasks: usize) -> bool {
     let mut left: Vec<u64> = jobs.iter().map(|job| job.c).collect();
     for (now, given) in given.iter().enumerate() {
@@ -36,8 +37,8 @@ pub(crate) fn ways(period: u64, budget: u64) -> Vec<Vec<bool>> {
         .collect()
 }
 
-/// The worst pattern of a periodic server, from the instant on at which it has just given the budget of its first period as early as it
-/// can: every further budget comes as late as it can.
+/// The worst pattern of a periodic server, from the instant on at which it has just given the
+/// budget of its first period as early as it can: every further budget comes as late as it can.
 pub(crate) fn worst(period: u64, budget: u64, length: usize) -> Vec<bool> {
     (0..length as u64).map(|slot| slot + budget >= period && (slot + budget) % period >= period - budget).collect()
 }

@@ -1,7 +1,8 @@
 //! What each server rule guarantees to the tasks in its component, and what it takes from the tasks beside it.
 //!
-//! All of it supposes that the level above keeps the server's promise: a server that has work from the start of its period on gets its
-//! Θ by the end of the period. The scope of that level proves it, with the server as a task (C, T, D) = (Θ, Π, Π).
+//! All of it supposes that the level above keeps the server's promise: a server that has work from
+//! the start of its period on gets its Θ by the end of the period. The scope of that level proves
+//! it, with the server as a task (C, T, D) = (Θ, Π, Π).
 //!
 //! | rule | to its own tasks | to others | reason |
 //! |---|---|---|---|
@@ -13,22 +14,29 @@
 //! | `cbs-hard` | PRM, under EDF | Θ / Π of any interval | its deadline is never more than Π away when it has budget, and its budget is never more than (Θ / Π) (d - t) when it wakes and keeps its deadline d (L. Abeni, G. Buttazzo 1998) |
 //! | `cbs`, `grub` | nothing in any interval | Θ / Π of any interval | it works ahead and postpones its deadline: what arrives later waits for as long. |
 //!
-//! To one task alone `cbs` and `cbs-hard` give more than either: [`reservation::deterministic`](crate::reservation::deterministic).
+//! To one task alone `cbs` and `cbs-hard` give more than either:
+//! [`reservation::deterministic`](crate::reservation::deterministic).
 //!
-//! **WCPS and CRPS keep what PTPS keeps** \[CSA Lemma 2\]. Let b(t) be the budgets left under PTPS at t and b'(t) those under WCPS. Then b' <= b at
-//! all times: PTPS uses the budget of the most important server H that has one; if b'_H > 0, H is the most important one with budget under WCPS,
-//! too, and WCPS uses its budget at the same rate; if b'_H = 0 there is nothing to exceed. As PTPS has used up every budget by the end of its period,
-//! so has WCPS. And a server that has work loses budget only while it runs: only an idle one is charged for another. So Θ of every
-//! period goes to a server that has work in all of it. CRPS uses budgets at the very times of PTPS, and runs a server that has work in the time of
-//! its own budget. This holds on one CPU for any fixed order of the servers' jobs: by priority or by deadline.
+//! **WCPS and CRPS keep what PTPS keeps** \[CSA Lemma 2\]. Let b(t) be the budgets left under PTPS
+//! at t and b'(t) those under WCPS. Then b' <= b at all times: PTPS uses the budget of the most
+//! important server H that has one; if b'_H > 0, H is the most important one with budget under
+//! WCPS, too, and WCPS uses its budget at the same rate; if b'_H = 0 there is nothing to exceed. As
+//! PTPS has used up every budget by the end of its period, so has WCPS. And a server that has work
+//! loses budget only while it runs: only an idle one is charged for another. So Θ of every period
+//! goes to a server that has work in all of it. CRPS uses budgets at the very times of PTPS, and
+//! runs a server that has work in the time of its own budget. This holds on one CPU for any fixed
+//! order of the servers' jobs: by priority or by deadline.
 //!
-//! **Sporadic server.** A budget used at once comes back at once Π later; used in parts it comes back in parts. Let work arrive at t0 with all the
-//! budget used. What had been activated until t0 + x - Π is back by t0 + x; of the Θ at most Π - x was used in the rest of the time until t0; so at
-//! least x - (Π - Θ) is back by t0 + x. Under fixed priorities whatever is back waits for at most Π - Θ of more important work, as the server's job
-//! of Θ meets its deadline Π: at least x - 2 (Π - Θ) has been given by t0 + x, up to Θ, and so on in every Π: PRM. Under EDF each part has its own
-//! deadline Π after it came back: at least x - Π - (Π - Θ), which is the polled supply. (Two parts of 1 in (10, 2) that come back at 5 and
-//! 10, in a window from 1, may be given at 14 and at 19: 1 by 19, where PRM says 2.) It supposes that a budget's return is counted from the
-//! instant at which its server becomes active, and that parts are not merged to an earlier return.
+//! **Sporadic server.** A budget used at once comes back at once Π later; used in parts it comes
+//! back in parts. Let work arrive at t0 with all the budget used. What had been activated until t0 +
+//! x - Π is back by t0 + x; of the Θ at most Π - x was used in the rest of the time until t0; so at
+//! least x - (Π - Θ) is back by t0 + x. Under fixed priorities whatever is back waits for at most Π -
+//! Θ of more important work, as the server's job of Θ meets its deadline Π: at least x - 2 (Π - Θ)
+//! has been given by t0 + x, up to Θ, and so on in every Π: PRM. Under EDF each part has its own
+//! deadline Π after it came back: at least x - Π - (Π - Θ), which is the polled supply. (Two parts
+//! of 1 in (10, 2) that come back at 5 and 10, in a window from 1, may be given at 14 and at 19: 1
+//! by 19, where PRM says 2.) It supposes that a budget's return is counted from the instant at
+//! which its server becomes active, and that parts are not merged to an earlier return.
 
 use takt_model::{ComponentId, ServerRule, TaskId};
 
@@ -69,9 +77,10 @@ pub fn guaranteed(rule: ServerRule, above: Above) -> Result<Start, &'static str>
         (R::Sporadic, _) => Ok(Start::Polled),
         (R::CbsHard, Above::Deadline) => Ok(Start::Anywhere),
         (R::CbsHard, _) => Err("a constant-bandwidth server needs edf above it"),
-        (R::Cbs | R::Grub, _) => Err(
-            "a soft constant-bandwidth server works ahead and postpones its deadline, so that it guarantees no supply; use \"cbs-hard\"",
-        ),
+        (R::Cbs | R::Grub, _) => {
+            Err("a soft constant-bandwidth server works ahead and postpones its deadline, so that it guarantees no \
+             supply; use \"cbs-hard\"")
+        }
     }
 }
 
@@ -87,7 +96,8 @@ pub fn takes(rule: ServerRule, above: Above) -> Result<(), &'static str> {
     }
 }
 
-/// Whether its budgets come at the multiples of its period and are given by the next one, so that releases can be aligned with them.
+/// Whether its budgets come at the multiples of its period and are given by the next one, so that
+/// releases can be aligned with them.
 #[must_use]
 pub const fn on_time(rule: ServerRule) -> bool {
     matches!(rule, ServerRule::Ptps | ServerRule::Wcps | ServerRule::Crps)

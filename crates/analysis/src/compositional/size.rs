@@ -1,11 +1,12 @@
 //! `size`: periods and budgets for the components of a System that has `"auto"` in them.
 //!
-//! Inner components come first, as an inner server is a task of the component around it. Costs take more of a budget the more
-//! often other servers come. So with costs all components are sized again until nothing changes. Periods stay after a few rounds,
-//! so that this ends.
+//! Inner components come first, as an inner server is a task of the component around it. Costs take
+//! more of a budget the more often other servers come. So with costs all components are sized again
+//! until nothing changes. Periods stay after a few rounds, so that this ends.
 //!
 //! Budgets are the least that [`check`](crate::check()) proves:
-//! 1. The search goes from small budgets upwards, with budgets as early as the level above gives them ([`early`](super::early)).
+//! 1. The search goes from small budgets upwards, with budgets as early as the level above gives
+//!    them ([`early`](super::early)).
 //! 2. If it does not settle, or `check` does not prove its result, `prm` gives the budgets.
 //! 3. Then each budget is lowered as long as `check` still proves the system.
 
@@ -26,8 +27,9 @@ use crate::verdict::Answer;
 /// Rounds in which periods may still change, and all rounds. Both double if budgets depend on each other.
 const ROUNDS: (u32, u32) = (3, 12);
 
-/// Fills in what is `"auto"`: the least budget for a given period, the longest period for a given budget, or the pair of the least bandwidth;
-/// in multiples of the component's quantum, or of [`QUANTUM`].
+/// Fills in what is `"auto"`: the least budget for a given period, the longest period for a given
+/// budget, or the pair of the least bandwidth; in multiples of the component's quantum, or of
+/// [`QUANTUM`].
 ///
 /// # Errors
 /// A component that no server serves, or that is not covered; a limit of the search.
@@ -123,8 +125,10 @@ fn provisional(system: &mut System) {
 
 /// A node that binds to CPUs as if all of it stood on one of them, or in one cluster.
 ///
-/// Sizing asks of the level around a server for its order alone. By deadline, or first come first served on each level, is by deadline or first come first served
-/// on every CPU, whichever of the tasks and servers are bound there; that each gets its budget there is for [`check`](crate::check()) to prove, which places them.
+/// Sizing asks of the level around a server for its order alone. By deadline, or first come first
+/// served on each level, is by deadline or first come first served on every CPU, whichever of the
+/// tasks and servers are bound there; that each gets its budget there is for
+/// [`check`](crate::check()) to prove, which places them.
 fn unbound(system: &System, node: NodeId) -> System {
     let mut loose = system.clone();
     let spec = &mut loose.nodes[node.index()];
@@ -185,7 +189,8 @@ fn size_one(
         Ok(start) => start,
         Err(_) if tree.reserves(id) => {
             return Err(not_covered(format!(
-                "a server \"{}\" for one task is sized for a given period or budget; give it one, best a period that divides that of the task",
+                "a server \"{}\" for one task is sized for a given period or budget; give it one, best a period \
+                 that divides that of the task",
                 component.server.name()
             )));
         }
@@ -216,7 +221,8 @@ fn size_one(
                 None => {
                     let period = Span::from_ns(period);
                     return Err(not_enough(format!(
-                        "not even a whole CPU, given anew every {period}, serves its tasks in time; give it a shorter period or less to do"
+                        "not even a whole CPU, given anew every {period}, serves its tasks in time; give it a \
+                         shorter period or less to do"
                     )));
                 }
             }
@@ -228,7 +234,8 @@ fn size_one(
                 None => {
                     let budget = Span::from_ns(budget);
                     return Err(not_enough(format!(
-                        "no period is short enough for its budget {budget} to serve its tasks in time; give it a larger budget"
+                        "no period is short enough for its budget {budget} to serve its tasks in time; give it \
+                         a larger budget"
                     )));
                 }
             }
@@ -327,7 +334,8 @@ fn notes(system: &System, sized: &SizedSystem) -> Vec<String> {
     for sized in &sized.components {
         if sized.supply == "edp" {
             notes.push(format!(
-                "component \"{}\": {} of each {} are enough as the level above gives them early (edp); what is added or changed beside it may need more",
+                "component \"{}\": {} of each {} are enough as the level above gives them early (edp); what is \
+                 added or changed beside it may need more",
                 sized.component, sized.budget, sized.period
             ));
         }
@@ -337,13 +345,15 @@ fn notes(system: &System, sized: &SizedSystem) -> Vec<String> {
         let free = system.nodes[component.node.index()].costs.is_none_or(|costs| costs.switch.is_zero());
         if component.period == Auto::Auto && component.budget == Auto::Auto && component.quantum.is_none() && free {
             notes.push(format!(
-                "component \"{}\": no switch costs anything here, so its period is chosen as if short ones were free; give its node costs, or it a quantum",
+                "component \"{}\": no switch costs anything here, so its period is chosen as if short ones were \
+                 free; give its node costs, or it a quantum",
                 component.name
             ));
         }
         if sized.supply == "aligned" && sized.chosen {
             notes.push(format!(
-                "component \"{}\": sized for releases at multiples of its period {}, as the file has them; jitter or other offsets need more",
+                "component \"{}\": sized for releases at multiples of its period {}, as the file has them; \
+                 jitter or other offsets need more",
                 component.name, sized.period
             ));
         }

@@ -33,7 +33,9 @@ pub struct SizedComponent {
     pub budget: Span,
     /// Whether `size` chose one of them.
     pub chosen: bool,
-    /// What its supply is taken for: "prm", "polled" or "aligned"; "edp" where that is not enough, and budgets that the level above gives early are; "cbs" for a task alone in a constant-bandwidth server; "mpr" on several CPUs.
+    /// What its supply is taken for: "prm", "polled" or "aligned"; "edp" where that is not enough,
+    /// and budgets that the level above gives early are; "cbs" for a task alone in a
+    /// constant-bandwidth server; "mpr" on several CPUs.
     pub supply: &'static str,
     /// What costs take of each budget.
     pub loss: Span,
@@ -49,7 +51,8 @@ impl SizedComponent {
     }
 }
 
-/// Serialises to `{"component", "period_ns", "budget_ns", "bandwidth", "workload_utilization", "chosen", "supply", "loss_ns"}`.
+/// Serialises to
+/// `{"component", "period_ns", "budget_ns", "bandwidth", "workload_utilization", "chosen", "supply", "loss_ns"}`.
 impl Serialize for SizedComponent {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         use serde::ser::SerializeStruct;
@@ -87,7 +90,8 @@ pub enum SizeError {
     },
     /// A limit of the search.
     #[error(
-        "component \"{component}\": more than {PERIODS_MAX} periods to try, or a limit of the analysis; give it a coarser quantum, or a period"
+        "component \"{component}\": more than {PERIODS_MAX} periods to try, or a limit of the analysis; give it \
+         a coarser quantum, or a period"
     )]
     Limit {
         /// The component.

@@ -23,13 +23,14 @@
 //! which is Θ as late as its deadline allows, again and again. The models differ in how long an interval may wait for a
 //! period to start whose budget is all its own: sbf(t) = g(t - λ).
 //!
-//! - PRM and EDP, any interval: λ = Π - Θ. The interval starts when the server has just given its Θ, at the earliest Θ after
-//!   the start of its period. (An interval that starts u later misses no more: the rest of that period shrinks with u.)
+//! - PRM and EDP, any interval: λ = Π - Θ. The interval starts when the server has just given its
+//!   Θ, at the earliest Θ after the start of its period. (An interval that starts u later misses no
+//!   more: the rest of that period shrinks with u.)
 //! - Polling server: λ = Π. It gives up its budget when it finds nothing to do, which may be right at the start.
 //! - Aligned: λ = 0. The interval starts with a period.
 //!
-//! In PRM form g(t - (Π - Θ)) is \[CSA Eq. 1\]: y = floor((t - (Π - Θ)) / Π), y Θ + max(0, t - 2 (Π - Θ) - y Π). Tests compare
-//! all of them with an enumeration of every placement of budgets.
+//! In PRM form g(t - (Π - Θ)) is \[CSA Eq. 1\]: y = floor((t - (Π - Θ)) / Π), y Θ + max(0, t - 2 (Π -
+//! Θ) - y Π). Tests compare all of them with an enumeration of every placement of budgets.
 //!
 //! **Time is continuous**; at whole arguments every value is whole, as all slopes are 0 or 1 (MPR: 0 or m').
 //!
@@ -118,7 +119,8 @@ impl Supply {
         self.delay.saturating_add(self.deadline - self.budget)
     }
 
-    /// Whether sbf(t) < (Θ / Π) t for every t > 0. Where a budget ends, sbf(t) = (Θ / Π) (t - λ + Π - Δ), and it is never more.
+    /// Whether sbf(t) < (Θ / Π) t for every t > 0. Where a budget ends, sbf(t) = (Θ / Π) (t - λ + Π -
+    /// Δ), and it is never more.
     ///
     /// Then work of the load Θ / Π, which is at least (Θ / Π) t in every busy window of length t, is never done.
     #[must_use]
@@ -158,14 +160,16 @@ impl Supply {
 
 /// The multiprocessor periodic resource: Θ in every period Π, on at most m' CPUs at once.
 ///
-/// The least supply of an interval that ends w after the start of a period is `q(w) = max(0, Θ - m' (Π - w))`, all else
-/// being given after it; likewise for one that starts w before the end of a period. As q is convex, an interval of length t with
-/// k whole periods and the rest s = t - k Π at its ends does worst with s / 2 at each, so that
+/// The least supply of an interval that ends w after the start of a period is
+/// `q(w) = max(0, Θ - m' (Π - w))`, all else being given after it; likewise for one that starts w
+/// before the end of a period. As q is convex, an interval of length t with k whole periods and the
+/// rest s = t - k Π at its ends does worst with s / 2 at each, so that
 ///
 /// sbf(t) = min over k of k Θ + max(0, m' s - 2 (m' Π - Θ)),  0 <= s <= 2 Π.
 ///
-/// The paper's form rounds budgets to whole slots and CPUs and so is larger by up to m' - 1 where m' does not divide Θ; this one
-/// holds for supply that may start and stop at any instant. They are equal where m' divides Θ.
+/// The paper's form rounds budgets to whole slots and CPUs and so is larger by up to m' - 1 where
+/// m' does not divide Θ; this one holds for supply that may start and stop at any instant. They are
+/// equal where m' divides Θ.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Mpr {
     period: u64,
@@ -216,8 +220,9 @@ impl Mpr {
 
     /// The least t with sbf(t) >= work; `None` where it exceeds `u64`.
     ///
-    /// With k Θ < work <= (k + 1) Θ it is where the term of that k reaches work, at s = (2 (m' Π - Θ) + work - k Θ) / m' < 2 Π: there that of k + 1, if it counts,
-    /// is at least (k + 1) Θ, and that of k - 1 at least work + m' Π - Θ; before it, that of k is less than work.
+    /// With k Θ < work <= (k + 1) Θ it is where the term of that k reaches work, at s = (2 (m' Π -
+    /// Θ) + work - k Θ) / m' < 2 Π: there that of k + 1, if it counts, is at least (k + 1) Θ, and
+    /// that of k - 1 at least work + m' Π - Θ; before it, that of k is less than work.
     #[must_use]
     pub fn time_for(&self, work: u64) -> Option<u64> {
         let Some(last) = work.checked_sub(1) else { return Some(0) };

@@ -137,7 +137,8 @@ fn a_yes_holds_in_every_pattern_and_from_every_offset() {
     assert!(tried > 20_000, "{tried}");
 }
 
-/// Every set of two tasks with T <= 6 and D >= T - 1 on every server with Π <= 3, in every pattern of twelve slots, from every offset.
+/// Every set of two tasks with T <= 6 and D >= T - 1 on every server with Π <= 3, in every pattern
+/// of twelve slots, from every offset.
 #[test]
 fn the_smallest_worlds_are_exhausted() {
     let mut random = Random::new(0);
@@ -220,7 +221,8 @@ fn an_aligned_yes_holds_where_releases_are_aligned() {
 fn the_aligned_form_is_unsafe_elsewhere() {
     let (aligned, prm) = (Supply::aligned(3, 1).unwrap(), Supply::prm(3, 1).unwrap());
     assert_eq!((aligned.sbf(4), prm.sbf(4)), (1, 0));
-    // A task of period 4: released at 4, where the server (3, 1) has given the budget of [3, 6) and gives the next one at 8.
+    // A task of period 4: released at 4, where the server (3, 1) has given the budget of [3, 6) and
+    // gives the next one at 8.
     let late = [false, false, true, true, false, false, false, false, true, false, false, true];
     let job = Job { task: 0, arrival: 4, release: 4, c: 1, deadline: 8, key: 0 };
     assert!(misses(&late, &[job], 1));

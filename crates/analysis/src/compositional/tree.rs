@@ -1,4 +1,5 @@
-//! A System's tree of components as units: every server a task of the level above it, every component a unit under the server's supply.
+//! A System's tree of components as units: every server a task of the level above it, every
+//! component a unit under the server's supply.
 
 use takt_model::plan::PlanError;
 use takt_model::{
@@ -13,7 +14,8 @@ use crate::reservation::deterministic::Reservation;
 use crate::reservation::{arrivals_of, exec_of, level};
 use crate::scope::{Ordinary, Unit, UnitTask, View, free_of_costs};
 
-/// A System in which every server with a period and a budget is a task of the level above it, behind the file's own tasks.
+/// A System in which every server with a period and a budget is a task of the level above it,
+/// behind the file's own tasks.
 #[derive(Clone, Debug)]
 pub(crate) struct Tree {
     /// The System with those tasks.
@@ -128,10 +130,13 @@ impl Tree {
         }
     }
 
-    /// Finds out which constant-bandwidth servers of a unit may use a budget up, and so overrun it, and how late budgets may come for it.
+    /// Finds out which constant-bandwidth servers of a unit may use a budget up, and so overrun it,
+    /// and how late budgets may come for it.
     ///
-    /// A server is spared where its only task comes no sooner than the deadline of the job before it at the latest, with room for how late that is done, and needs less than a
-    /// whole budget, costs included: then each job starts with a whole one, and none is used up. The fewer are spared, the later come budgets: the least fixed point from below.
+    /// A server is spared where its only task comes no sooner than the deadline of the job before
+    /// it at the latest, with room for how late that is done, and needs less than a whole budget,
+    /// costs included: then each job starts with a whole one, and none is used up. The fewer are
+    /// spared, the later come budgets: the least fixed point from below.
     fn hold_up(&self, unit: &mut Unit, overrun: u64) {
         loop {
             unit.late = level::late(unit, unit.tasks.iter().map(|task| task.overrun).fold(0, u64::saturating_add));
@@ -154,7 +159,8 @@ impl Tree {
         }
     }
 
-    /// Whether no budget of a constant-bandwidth server is ever used up, if it comes no later than this after its deadline.
+    /// Whether no budget of a constant-bandwidth server is ever used up, if it comes no later than
+    /// this after its deadline.
     fn never_used_up(&self, id: ComponentId, unit: &Unit, late: u64) -> bool {
         let component = self.component(id);
         let (Some(period), Some(budget)) = (given(component.period), given(component.budget)) else { return false };
@@ -201,7 +207,8 @@ impl Tree {
         let mut refused = Ok(());
         let quantum = self.quantum_of_level(unit);
         for i in 0..unit.tasks.len() {
-            // The rest of the quantum in which it completes is lost; so is that in which it arrives. With costs it may complete anywhere in it.
+            // The rest of the quantum in which it completes is lost; so is that in which it
+            // arrives. With costs it may complete anywhere in it.
             let off_grid = quantum > 0 && !self.on_grid(&unit.tasks[i], quantum);
             let free = unit.free_of_costs();
             let task = &mut unit.tasks[i];
@@ -227,7 +234,8 @@ impl Tree {
                 }
                 ServerRule::Cbs | ServerRule::CbsHard if unit.served.is_some() => {
                     refused = Err(format!(
-                        "component \"{}\": a constant-bandwidth server demands by bandwidth, which no server around it can promise",
+                        "component \"{}\": a constant-bandwidth server demands by bandwidth, which no server \
+                         around it can promise",
                         component.name
                     ));
                 }
@@ -251,7 +259,8 @@ impl Tree {
         refused
     }
 
-    /// The coarsest quantum of decisions among the servers of a unit, where something of the unit may happen off its grid; else 0.
+    /// The coarsest quantum of decisions among the servers of a unit, where something of the unit
+    /// may happen off its grid; else 0.
     fn quantum_of_level(&self, unit: &Unit) -> u64 {
         let servers = unit.tasks.iter().filter_map(|task| self.component_of(task.id));
         let quantum = servers.filter_map(|id| self.component(id).quantum).map(Span::as_ns).max().unwrap_or(0);
@@ -398,7 +407,8 @@ impl Tree {
         Mpr::new(period, budget, component.cpus).ok_or_else(|| "its budget and period do not fit".to_owned())
     }
 
-    /// Whether a component is a constant-bandwidth server with one task and nothing else, which counts on more than its supply.
+    /// Whether a component is a constant-bandwidth server with one task and nothing else, which
+    /// counts on more than its supply.
     pub(crate) fn reserves(&self, id: ComponentId) -> bool {
         let component = self.component(id);
         let rule = matches!(component.server, ServerRule::Cbs | ServerRule::CbsHard);
@@ -451,7 +461,8 @@ impl Tree {
         match error {
             PlanError::NoPriority { strategy, id, .. } => match self.component_of(*id) {
                 Some(inner) => format!(
-                    "component \"{}\" has no priority, which strategy \"{strategy}\" around it needs for its server; give it one, 1 is the most important",
+                    "component \"{}\" has no priority, which strategy \"{strategy}\" around it needs for its \
+                     server; give it one, 1 is the most important",
                     self.component(inner).name
                 ),
                 None => error.to_string(),
@@ -497,13 +508,15 @@ fn in_parts(component: &Component, costs: Option<Costs>) -> Result<(), &'static 
     let dear = costs.is_some_and(|costs| !costs.switch.is_zero() || !costs.migrate.is_zero());
     if component.server == ServerRule::Sporadic && dear {
         return Err(
-            "the budget of a sporadic server may come back in any number of parts, each of which would cost a switch; on a node with costs of switching, use another rule",
+            "the budget of a sporadic server may come back in any number of parts, each of which would cost a \
+             switch; on a node with costs of switching, use another rule",
         );
     }
     Ok(())
 }
 
-/// What it costs to go on with a job, or instead of one, that may run on so many CPUs of its node: where it may change them, that too. `None`: more than fits.
+/// What it costs to go on with a job, or instead of one, that may run on so many CPUs of its node:
+/// where it may change them, that too. `None`: more than fits.
 pub(crate) fn going_on(spec: &NodeSpec, costs: &Costs, cpus: u32) -> Option<Span> {
     let moves = spec.placement != Placement::Partitioned && cpus > 1;
     if moves { costs.switch.checked_add(costs.migrate) } else { Some(costs.switch) }
@@ -527,12 +540,15 @@ fn releases(system: &System, carried: &Carried, id: usize, window: u64) -> Optio
     (window.checked_add(wander)? / task.period.as_ns()).checked_add(2)
 }
 
-/// What the budget of a component's server loses in each period of this length: one resumption after each gap in its supply, the ticks and the interrupts.
+/// What the budget of a component's server loses in each period of this length: one resumption
+/// after each gap in its supply, the ticks and the interrupts.
 ///
-/// A gap begins when the budget ends, once in a period, or when something outside the component gets the CPU: a release, or the return of
-/// a budget or its end. Jobs inside are charged for the switches that they cause there.
+/// A gap begins when the budget ends, once in a period, or when something outside the component
+/// gets the CPU: a release, or the return of a budget or its end. Jobs inside are charged for the
+/// switches that they cause there.
 ///
-/// `None`: more than fits. Servers whose period is not known yet count as nothing. The file's tasks are the first `own` of the System.
+/// `None`: more than fits. Servers whose period is not known yet count as nothing. The file's tasks
+/// are the first `own` of the System.
 pub(crate) fn loss(system: &System, own: usize, id: ComponentId, period: u64) -> Option<u64> {
     let node = system.components[id.index()].node;
     let spec = &system.nodes[node.index()];
@@ -567,8 +583,9 @@ pub(crate) fn loss(system: &System, own: usize, id: ComponentId, period: u64) ->
     Some(lost)
 }
 
-/// How often a constant-bandwidth server may begin or go on in a window of length L, less L times the rate at which it does in the long run: once for its budget, and for each task
-/// inside floor((L + wander) / P) + 1 - L / P. No bound: more than can be charged.
+/// How often a constant-bandwidth server may begin or go on in a window of length L, less L times
+/// the rate at which it does in the long run: once for its budget, and for each task inside
+/// floor((L + wander) / P) + 1 - L / P. No bound: more than can be charged.
 fn cuts(system: &System, id: ComponentId) -> u64 {
     let carried = Carried::by_deadlines(system);
     let mut all = 1u64;
@@ -580,8 +597,9 @@ fn cuts(system: &System, id: ComponentId) -> u64 {
     all
 }
 
-/// What a server takes from those beside it in each period on top of its budget: where it stops when idle and goes on when work arrives,
-/// each arrival inside is one more start and one more resumption of somebody else.
+/// What a server takes from those beside it in each period on top of its budget: where it stops
+/// when idle and goes on when work arrives, each arrival inside is one more start and one more
+/// resumption of somebody else.
 fn preemptions(system: &System, id: ComponentId, period: u64) -> Option<u64> {
     let component = &system.components[id.index()];
     let node = component.node;

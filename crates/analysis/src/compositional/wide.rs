@@ -2,9 +2,13 @@
 //!
 //! For a period the least budget that [`mpr`] accepts: more is never less supply, so it is found by bisection.
 //!
-//! For both, every multiple of the quantum is tried as a period, up to a cap, and the least bandwidth Θ / Π is kept; of equal ones the longest period. **The cap.** A job of task k needs sbf(L_k) > m' (C_k - 1) at
-//! least. For Π >= L_k that is m' L_k - 2 (m' Π - Θ) > m' (C_k - 1), so Θ / Π > m' (1 - (L_k - C_k + 1) / (2 Π)), which grows with Π: once it exceeds the best bandwidth Θ* / Π*, which is at
-//! Π > (L_k - C_k + 1) m' Π* / (2 (m' Π* - Θ*)), no longer period is better. Where only whole CPUs serve, all periods do, and the longest period of a task is taken for the longest.
+//! For both, every multiple of the quantum is tried as a period, up to a cap, and the least
+//! bandwidth Θ / Π is kept; of equal ones the longest period. **The cap.** A job of task k needs
+//! sbf(L_k) > m' (C_k - 1) at least. For Π >= L_k that is m' L_k - 2 (m' Π - Θ) > m' (C_k - 1), so
+//! Θ / Π > m' (1 - (L_k - C_k + 1) / (2 Π)), which grows with Π: once it exceeds the best bandwidth
+//! Θ* / Π*, which is at Π > (L_k - C_k + 1) m' Π* / (2 (m' Π* - Θ*)), no longer period is better.
+//! Where only whole CPUs serve, all periods do, and the longest period of a task is taken for the
+//! longest.
 //!
 //! A search ends after [`PERIODS_MAX`] periods or [`SEARCH_TERMS_MAX`] terms, and then says nothing.
 
@@ -60,7 +64,8 @@ pub(super) fn size(
             None => {
                 let period = Span::from_ns(period);
                 return Err(not_enough(format!(
-                    "not even {cpus} whole CPUs, given anew every {period}, are proven to serve its tasks in time; give it more cpus or less to do"
+                    "not even {cpus} whole CPUs, given anew every {period}, are proven to serve its tasks in \
+                     time; give it more cpus or less to do"
                 )));
             }
         },
@@ -69,7 +74,8 @@ pub(super) fn size(
             None => {
                 let budget = Span::from_ns(budget);
                 return Err(not_enough(format!(
-                    "no period is short enough for its budget {budget} to be proven to serve its tasks in time; give it a larger budget"
+                    "no period is short enough for its budget {budget} to be proven to serve its tasks in time; \
+                     give it a larger budget"
                 )));
             }
         },

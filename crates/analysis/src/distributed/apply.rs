@@ -130,7 +130,8 @@ impl Distributed {
             }
             Supply::Overload => self.overload(i),
             Supply::Undecided => Verdict::NotProven {
-                why: "undecided: a limit was reached, times exceed 64-bit nanoseconds, or lateness leaves nothing of a deadline"
+                why: "undecided: a limit was reached, times exceed 64-bit nanoseconds, or lateness leaves \
+                     nothing of a deadline"
                     .to_owned(),
             },
         };
@@ -228,7 +229,8 @@ impl Distributed {
         let tightest = pairs.min_by_key(|(_, (hop, bound))| bound.window.saturating_sub(hop.c));
         let Some((h, (hop, bound))) = tightest else { return Value::Null };
         let what = format!(
-            "the job of \"{}\" on \"{}\" (hop {h}) alone, from its release, up to {} after the flow's arrival, to its deadline there",
+            "the job of \"{}\" on \"{}\" (hop {h}) alone, from its release, up to {} after the flow's arrival, \
+             to its deadline there",
             flow.name,
             system.nodes[hop.node].name,
             ns(bound.release)
@@ -236,7 +238,8 @@ impl Distributed {
         of_parts(what, Some(bound.window), hop.c, bound.window, &[(flow.name.clone(), Some(1), hop.c)])
     }
 
-    /// Adds to what is said of a node the deadline with the least time to spare: what is due by then, and what the table takes.
+    /// Adds to what is said of a node the deadline with the least time to spare: what is due by
+    /// then, and what the table takes.
     pub(crate) fn explain(&self, system: &System, node: NodeId, report: &mut TestReport) {
         let i = node.index();
         let exceeded = match self.found.nodes[i].supply {
@@ -455,7 +458,8 @@ pub(super) fn legs(flow: &Flow) -> impl Iterator<Item = (NodeId, NodeId)> + '_ {
     flow.hops().zip(flow.hops().skip(1))
 }
 
-/// The networks that say how messages go between two nodes: the one that names both, else those that name one, else the one that names none.
+/// The networks that say how messages go between two nodes: the one that names both, else those
+/// that name one, else the one that names none.
 pub(super) fn between(system: &System, from: NodeId, to: NodeId) -> Vec<NetworkId> {
     let fits =
         |network: &Network| network.from.is_none_or(|node| node == from) && network.to.is_none_or(|node| node == to);
@@ -466,7 +470,8 @@ pub(super) fn between(system: &System, from: NodeId, to: NodeId) -> Vec<NetworkI
     chosen.map(|(i, _)| NetworkId(i as u32)).collect()
 }
 
-/// Least and most delay between two nodes: the hull of what the networks between them say. The error says why there is none.
+/// Least and most delay between two nodes: the hull of what the networks between them say. The
+/// error says why there is none.
 fn link(system: &System, from: NodeId, to: NodeId) -> Result<(u64, u64), String> {
     let name = |node: NodeId| &system.nodes[node.index()].name;
     let (mut least, mut most) = (u64::MAX, 0);
@@ -530,7 +535,8 @@ fn words(system: &System, flow: &Flow, refusal: &Refusal) -> String {
         Refusal::NoReceive { hop } => format!("node \"{}\" receives its messages and has no receiving task", node(hop)),
         Refusal::Table { hop } => format!("the table of node \"{}\" needs more than its CPU", node(hop)),
         Refusal::Gap { hop, gap, period } => format!(
-            "its messages pile up on node \"{}\": they come every {}, and may leave every {} (send-gap in periods of the sending task{})",
+            "its messages pile up on node \"{}\": they come every {}, and may leave every {} (send-gap in \
+             periods of the sending task{})",
             node(hop),
             ns(period),
             ns(gap),

@@ -1,7 +1,8 @@
 //! How a flow's end-to-end deadline is shared among its hops.
 //!
-//! What a hop *needs* is its wait (from the deadline of the hop before to the release of its job: step 3 of the [module](super)'s proof) and its execution;
-//! *slack* is what the end-to-end deadline leaves beyond the needs of all hops.
+//! What a hop *needs* is its wait (from the deadline of the hop before to the release of its job:
+//! step 3 of the [module](super)'s proof) and its execution; *slack* is what the end-to-end
+//! deadline leaves beyond the needs of all hops.
 //!
 //! | choice | D_h |
 //! |---|---|
@@ -12,8 +13,9 @@
 //! | [`Choice::EffectiveDeadline`] | need_h, and all slack to the first hop: every deadline as late as the hops after it allow |
 //! | [`Choice::Search`] | the best of these, then moved between hops while the least margin of the nodes grows |
 //!
-//! B. Kao, H. Garcia-Molina: Deadline Assignment in a Distributed Soft Real-Time System, TPDS 8(12), 1997 (their serial tasks, with needs for execution times). Where the slack is negative all
-//! fall back to proportional shares, and the flow cannot be proven.
+//! B. Kao, H. Garcia-Molina: Deadline Assignment in a Distributed Soft Real-Time System, TPDS
+//! 8(12), 1997 (their serial tasks, with needs for execution times). Where the slack is negative
+//! all fall back to proportional shares, and the flow cannot be proven.
 
 use super::below::{Below, Supply};
 use super::{FlowBound, Found, Net, Route, analyse};
@@ -71,8 +73,9 @@ impl Choice {
 
 /// What the relative deadlines of a flow's hops may add up to, so that its last hop is due in time whatever clocks do.
 ///
-/// Its last deadline is at most `(sum of D_h)↑ + (m - 1) (ε↑ + skew)` after the arrival, and a nanosecond a hop for rounding, where `skew` is that of
-/// D, for no job that is in time is released later than that; see the proof of the [module](super).
+/// Its last deadline is at most `(sum of D_h)↑ + (m - 1) (ε↑ + skew)` after the arrival, and a
+/// nanosecond a hop for rounding, where `skew` is that of D, for no job that is in time is released
+/// later than that; see the proof of the [module](super).
 #[must_use]
 pub fn room(net: &Net, flow: &Route) -> u64 {
     let hops = flow.hops.len() as u64;
@@ -165,7 +168,8 @@ fn shares(room: u64, flow: &Route, choice: Choice, needs: Option<&[u64]>) -> Vec
     }
 }
 
-/// How good deadlines are: flows without a bound, then the least signed margin of the nodes, then the sum of margins; more is better.
+/// How good deadlines are: flows without a bound, then the least signed margin of the nodes, then
+/// the sum of margins; more is better.
 type Score = (i64, i128, i128);
 
 fn score(net: &Net, found: &Found) -> Score {

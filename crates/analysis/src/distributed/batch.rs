@@ -1,21 +1,23 @@
 //! How many messages wait when a receiving job starts, and how long left-overs of an exhausted budget wait.
 //!
-//! A receiving job takes, at its start, what has arrived until then (a snapshot, the instant itself included), in the order of
-//! arrival and at most [`Receiver::most`] messages; the others wait for the next job. Messages of one source arrive n in
-//! a half-open window (s, s + L] only if
+//! A receiving job takes, at its start, what has arrived until then (a snapshot, the instant itself
+//! included), in the order of arrival and at most [`Receiver::most`] messages; the others wait for
+//! the next job. Messages of one source arrive n in a half-open window (s, s + L] only if
 //!
 //! - (n - 1) G - J < L: they leave G apart by the table's grid, and the way from the grid to the buffer varies by J;
 //! - (n - 1) T - H < L: their flow's jobs arrive T apart, and the way from that arrival to the buffer varies by H.
 //!
-//! so n <= min(ceil((L + J) / G), ceil((L + H) / T)). [HEDF, Eq. 5] has floor(L / T' + J / T') + 1, which is one too high at integers.
+//! so n <= min(ceil((L + J) / G), ceil((L + H) / T)). [HEDF, Eq. 5] has floor(L / T' + J / T') + 1,
+//! which is one too high at integers.
 //!
-//! Starts of receiving jobs lie in [x T_r, x T_r + R - C_r], R their longest response, so q windows between snapshots last at most
-//! L_q = q T_r + R - C_r.
+//! Starts of receiving jobs lie in [x T_r, x T_r + R - C_r], R their longest response, so q windows
+//! between snapshots last at most L_q = q T_r + R - C_r.
 //!
-//! **Left-overs.** Let A(q) bound the arrivals in L_q, N = `most`. After the last snapshot without left-overs, what arrived up to the q-th
-//! further one is at most A(q), and is taken by the snapshot ceil(A(q) / N) at the latest, for messages go in order: a message waits
-//! for at most E = max over q of ceil(A(q) / N) - q jobs more. Once A(q) <= q N, no left-over remains and all starts anew. One job then takes at
-//! most what arrived in L_(1 + E) of a source.
+//! **Left-overs.** Let A(q) bound the arrivals in L_q, N = `most`. After the last snapshot without
+//! left-overs, what arrived up to the q-th further one is at most A(q), and is taken by the
+//! snapshot ceil(A(q) / N) at the latest, for messages go in order: a message waits for at most E =
+//! max over q of ceil(A(q) / N) - q jobs more. Once A(q) <= q N, no left-over remains and all
+//! starts anew. One job then takes at most what arrived in L_(1 + E) of a source.
 
 /// Windows that [`Receiver::wait`] may look at before it gives up.
 pub const WINDOWS_MAX: u64 = 100_000;
@@ -60,8 +62,8 @@ impl Receiver {
         self.period.checked_mul(q)?.checked_add(self.late)
     }
 
-    /// E: how many jobs more a message may wait for because earlier ones used the budget up; `None` where that has no bound
-    /// within the limits.
+    /// E: how many jobs more a message may wait for because earlier ones used the budget up; `None`
+    /// where that has no bound within the limits.
     #[must_use]
     pub fn wait(&self, sources: &[Source]) -> Option<u64> {
         let Some(most) = self.most else { return Some(0) };

@@ -5,33 +5,42 @@
 //!
 //! rbf(u) = sum over the table of ceil((u + L) / T) C
 //!
-//! L is how much closer than a multiple of T two releases can be ([`TableJob::late`]): where a timer is late by up to L, what is released
-//! in [s, s + u) has its multiple of T in (s - L, s + u). What *ordinary threads* take, up to Q anywhere in each period P, counts as a table job (Q, P) with L = P - Q:
-//! let the window begin s before the end of a period, and k = ceil((u - Q) / P). If s >= Q, that period takes at most Q of it, and the ceil((u - s) / P) <= k that begin in it
-//! at most Q each. If s < Q, that one takes at most s; of those that begin in it, at most k + 1, the first k take Q each, and one more, which begins at s + k P, no more
-//! than is left, u - s - k P <= Q - s. Together at most (k + 1) Q = ceil((u + P - Q) / P) Q.
+//! L is how much closer than a multiple of T two releases can be ([`TableJob::late`]): where a
+//! timer is late by up to L, what is released in [s, s + u) has its multiple of T in (s - L, s +
+//! u). What *ordinary threads* take, up to Q anywhere in each period P, counts as a table job (Q,
+//! P) with L = P - Q: let the window begin s before the end of a period, and k = ceil((u - Q) / P).
+//! If s >= Q, that period takes at most Q of it, and the ceil((u - s) / P) <= k that begin in it at
+//! most Q each. If s < Q, that one takes at most s; of those that begin in it, at most k + 1, the
+//! first k take Q each, and one more, which begins at s + k P, no more than is left, u - s - k P <=
+//! Q - s. Together at most (k + 1) Q = ceil((u + P - Q) / P) Q.
 //!
 //! EDF jobs demand, of what is released and due within t,
 //!
 //! h(t) = sum over i with D_i <= t of (floor((t - D_i + Y_i) / T_i) + 1) C_i
 //!
-//! where D_i is the least time from a release to its deadline, deadlines come T_i apart and wander by up to Y_i
-//! ([`Job::wander`]). To this add the blocking β(t): a section of a job with a later deadline, given per task
-//! (`blocked`, of tasks with D_i <= t), and where started jobs run to their end the longest job that can be due later than t
-//! ([`Job::span`]).
+//! where D_i is the least time from a release to its deadline, deadlines come T_i apart and wander
+//! by up to Y_i ([`Job::wander`]). To this add the blocking β(t): a section of a job with a later
+//! deadline, given per task (`blocked`, of tasks with D_i <= t), and where started jobs run to
+//! their end the longest job that can be due later than t ([`Job::span`]).
 //!
-//! **Theorem.** If for every t > 0 with h(t) > 0 there is u <= t with h(t) + β(t) + rbf(u) <= u, no EDF job misses its deadline.
-//! *Proof.* Let a job miss its deadline t2; let t0 < t2 be the last instant at which neither table work nor a job due by
-//! t2 is pending (released before, not completed); t = t2 - t0. From t0 to t2 the CPU runs table jobs released at or after t0, jobs
-//! released at or after t0 and due by t2, one section that was begun before t0, or ordinary threads. Up to t0 + u it can have run at most rbf(u) + h(t) +
-//! β(t) <= u of these, and it has run u: so all of h(t) is done by t0 + u <= t2, the missing job too. Contradiction.
+//! **Theorem.** If for every t > 0 with h(t) > 0 there is u <= t with h(t) + β(t) + rbf(u) <= u, no
+//! EDF job misses its deadline. *Proof.* Let a job miss its deadline t2; let t0 < t2 be the last
+//! instant at which neither table work nor a job due by t2 is pending (released before, not
+//! completed); t = t2 - t0. From t0 to t2 the CPU runs table jobs released at or after t0, jobs
+//! released at or after t0 and due by t2, one section that was begun before t0, or ordinary
+//! threads. Up to t0 + u it can have run at most rbf(u) + h(t) + β(t) <= u of these, and it has run
+//! u: so all of h(t) is done by t0 + u <= t2, the missing job too. Contradiction.
 //!
-//! The least such u is a fixed point; with it, [`Below::analyse`] goes downwards through the deadlines as QPA does: from t to the fixed
-//! point F(t), for h(t') <= h(t) and F(t') <= F(t) <= t' for all t' in between (while β(t) is the same).
+//! The least such u is a fixed point; with it, [`Below::analyse`] goes downwards through the
+//! deadlines as QPA does: from t to the fixed point F(t), for h(t') <= h(t) and F(t') <= F(t) <= t'
+//! for all t' in between (while β(t) is the same).
 //!
 //! **Horizon.** The first violation lies at or below each of
-//! - L, the least L > 0 with L = sum of ceil((L + Y_i) / T_i) C_i + rbf(L) + max β: a violation at t > L gives one at t - L, for with v = u - L,
-//!   h(t) + β + rbf(u) > u, h(t) - h(t - L) <= sum of ceil((L + Y_i) / T_i) C_i and rbf(u) <= rbf(L) + rbf(v) (of two parts of a window only the first is longer by lateness, at least) give h(t - L) + rbf(v) > v (and the same with [`Below::less`] on both sides);
+//! - L, the least L > 0 with L = sum of ceil((L + Y_i) / T_i) C_i + rbf(L) + max β: a violation at
+//!   t > L gives one at t - L, for with v = u - L, h(t) + β + rbf(u) > u, h(t) - h(t - L) <= sum of
+//!   ceil((L + Y_i) / T_i) C_i and rbf(u) <= rbf(L) + rbf(v) (of two parts of a window only the
+//!   first is longer by lateness, at least) give h(t - L) + rbf(v) > v (and the same with
+//!   [`Below::less`] on both sides);
 //! - (sum of U_i max(0, T_i + Y_i - D_i) + sum of table C (1 + L / T) + max β) / (1 - U), from the condition at u = t.
 
 use std::cmp::Ordering;
@@ -105,8 +114,9 @@ pub enum Supply {
     Undecided,
 }
 
-/// The longest time from a table job's release, late as it may be, to its completion, whatever the order within the table: the table's busy
-/// period, which contains both. `None` where there is none within the limits.
+/// The longest time from a table job's release, late as it may be, to its completion, whatever the
+/// order within the table: the table's busy period, which contains both. `None` where there is none
+/// within the limits.
 #[must_use]
 pub fn table_response(table: &[TableJob]) -> Option<u64> {
     let mut terms_left = TERMS_MAX / 10;
@@ -246,7 +256,8 @@ impl Below<'_> {
         found.into_iter().flatten().min()
     }
 
-    /// max D + lcm T: from max D on h and rbf grow by no more than lcm T every lcm T, so a violation beyond has one before it.
+    /// max D + lcm T: from max D on h and rbf grow by no more than lcm T every lcm T, so a
+    /// violation beyond has one before it.
     fn horizon_by_cycle(&self) -> Option<u64> {
         let mut cycle = 1u64;
         for (_, t) in self.loads() {
@@ -294,8 +305,8 @@ impl Below<'_> {
         }
     }
 
-    /// The most by which every job could be blocked besides and still be in time: how far the supply is above the demand. `None`
-    /// where it is not, or without jobs.
+    /// The most by which every job could be blocked besides and still be in time: how far the
+    /// supply is above the demand. `None` where it is not, or without jobs.
     #[must_use]
     pub fn margin(&self) -> Option<u64> {
         let fits = |more: u64| {

@@ -1,24 +1,35 @@
 //! How long messages take at most: through a token bucket as HTB keeps it, and through switch ports in a row.
 //!
-//! Traffic is bounded by (σ, ρ): at most `burst + rate t` bytes in any closed window of t [R. L. Cruz, A Calculus for Network Delay, 1991], whole packets
-//! counted at the instant at which their last bit arrives. Every result is a bound, rounded up to whole bytes, bits/s or ns.
+//! Traffic is bounded by (σ, ρ): at most `burst + rate t` bytes in any closed window of t [R. L.
+//! Cruz, A Calculus for Network Delay, 1991], whole packets counted at the instant at which their
+//! last bit arrives. Every result is a bound, rounded up to whole bytes, bits/s or ns.
 //!
-//! **The bucket.** HTB sends a packet while tokens are not negative, and takes its length off: tokens go down to -L, L the largest packet. So
-//! what leaves in t is at most σ + ρ t + L ([`Bucket::output`]). Let s be the start of a backlog; tokens are then at least -L. At u > s let v be the last instant with
-//! negative tokens: until then more than ρ (v - s) - L bytes were sent; after it the link of rate C is kept from ours by one packet of another class, L', at most. So
-//! by u at least ρ (u - s) - L - ρ L' / C bytes have been sent, or all of the backlog: a service of rate ρ after L / ρ + L' / C. (Tokens that come while the bucket is full
-//! are lost: from the last instant w before v with a full one, σ + ρ (v - w) bytes are sent by v, and by w the claim held; so all this needs σ >= ρ L' / C, what comes
-//! while another packet is under way. With less, no bound is given.)
-//! - FIFO: a packet of length l in traffic (b, r), r <= ρ, finds at most b + r (a - s) - l before it at its arrival a. It leaves the queue within
-//!   (b - l + L) / ρ + L' / C, and the link l / C later ([`Bucket::fifo`]).
-//! - EDF by deadlines d_i after the arrival: all leave the queue in time if the rates add up to at most ρ and for every i, t = d_i: sum over d_j <= t of
-//!   (b_j + r_j (t - d_j)) + (largest packet with d_j > t) <= ρ (t - L / ρ - L' / C) ([`Bucket::edf`]). The demand only jumps at deadlines, and grows slower than the service.
+//! **The bucket.** HTB sends a packet while tokens are not negative, and takes its length off:
+//! tokens go down to -L, L the largest packet. So what leaves in t is at most σ + ρ t + L
+//! ([`Bucket::output`]). Let s be the start of a backlog; tokens are then at least -L. At u > s let
+//! v be the last instant with negative tokens: until then more than ρ (v - s) - L bytes were sent;
+//! after it the link of rate C is kept from ours by one packet of another class, L', at most. So by
+//! u at least ρ (u - s) - L - ρ L' / C bytes have been sent, or all of the backlog: a service of
+//! rate ρ after L / ρ + L' / C. (Tokens that come while the bucket is full are lost: from the last
+//! instant w before v with a full one, σ + ρ (v - w) bytes are sent by v, and by w the claim held;
+//! so all this needs σ >= ρ L' / C, what comes while another packet is under way. With less, no
+//! bound is given.)
+//! - FIFO: a packet of length l in traffic (b, r), r <= ρ, finds at most b + r (a - s) - l before
+//!   it at its arrival a. It leaves the queue within (b - l + L) / ρ + L' / C, and the link l / C
+//!   later ([`Bucket::fifo`]).
+//! - EDF by deadlines d_i after the arrival: all leave the queue in time if the rates add up to at
+//!   most ρ and for every i, t = d_i: sum over d_j <= t of (b_j + r_j (t - d_j)) + (largest packet
+//!   with d_j > t) <= ρ (t - L / ρ - L' / C) ([`Bucket::edf`]). The demand only jumps at deadlines,
+//!   and grows slower than the service.
 //!
 //! **Ports in a row.** A port of rate C sends what it has after a latency T, in order of arrival.
-//! - Port by port: traffic (b, r) with others (b', r') is delayed by (b + b') / C + T; after a delay up to D its burst is b + r D.
-//! - Bursts paid once: whatever the order of service, ours gets what others leave, a rate of C - r' after (C T + b' + l) / (C - r'), l for packets that are only passed on
-//!   whole. Services in a row add up: latencies add, and the least rate counts; the delay is the sum of latencies + b / (least rate). This holds for others that
-//!   are bounded at that port, so it is sound for any traffic whose bound there is known. Which of the two is less depends: [`path`] gives both.
+//! - Port by port: traffic (b, r) with others (b', r') is delayed by (b + b') / C + T; after a
+//!   delay up to D its burst is b + r D.
+//! - Bursts paid once: whatever the order of service, ours gets what others leave, a rate of C - r'
+//!   after (C T + b' + l) / (C - r'), l for packets that are only passed on whole. Services in a
+//!   row add up: latencies add, and the least rate counts; the delay is the sum of latencies + b /
+//!   (least rate). This holds for others that are bounded at that port, so it is sound for any
+//!   traffic whose bound there is known. Which of the two is less depends: [`path`] gives both.
 
 /// Bytes to bit-nanoseconds per second: 8 x 10^9.
 const SCALE: u128 = 8_000_000_000;
@@ -109,8 +120,8 @@ impl Bucket {
         time(self.packet, self.rate)?.checked_add(time(self.other, self.link)?)
     }
 
-    /// The longest delay, ns, of packets of `length` bytes in `traffic` (theirs included), first come, first served; `None` where the rate is not
-    /// enough, or above `u64`.
+    /// The longest delay, ns, of packets of `length` bytes in `traffic` (theirs included), first
+    /// come, first served; `None` where the rate is not enough, or above `u64`.
     #[must_use]
     pub fn fifo(&self, traffic: Traffic, length: u64) -> Option<u64> {
         if traffic.rate > self.rate || self.rate > self.link || !self.holds()? {
@@ -145,7 +156,8 @@ impl Bucket {
         Some(true)
     }
 
-    /// The least rate, bits/s, with which [`Bucket::fifo`] is at most `wanted` ns; `None` where the whole link is not enough, or σ is too small for it.
+    /// The least rate, bits/s, with which [`Bucket::fifo`] is at most `wanted` ns; `None` where the
+    /// whole link is not enough, or σ is too small for it.
     #[must_use]
     pub fn least_rate(&self, traffic: Traffic, length: u64, wanted: u64) -> Option<u64> {
         // Whatever σ, so that more is never worse.
@@ -192,8 +204,8 @@ impl PathDelay {
     }
 }
 
-/// The longest delay of traffic with packets of up to `packet` bytes through ports in a row, each of which serves in the order of arrival. Lines between
-/// them add their own.
+/// The longest delay of traffic with packets of up to `packet` bytes through ports in a row, each
+/// of which serves in the order of arrival. Lines between them add their own.
 #[must_use]
 pub fn path(traffic: Traffic, packet: u64, ports: &[Port]) -> PathDelay {
     PathDelay { port_by_port: port_by_port(traffic, ports), once: once(traffic, packet, ports) }

@@ -1,53 +1,74 @@
 //! `partial-edf`: distributed tasks over nodes that run a time table above EDF \[HEDF\].
 //!
-//! T. Qian, F. Mueller, Y. Xin: Hybrid EDF Packet Scheduling for Real-Time Distributed Systems. A flow is released on the first
-//! node of its path; on every node a job processes it and leaves a message, which the node's periodic sending task gives to
-//! the network, and which the next node's periodic receiving task takes and makes a job of. Both table tasks come before
-//! all jobs, which run under EDF. [`paper`] has the paper's own test, which is not sound; this one is.
+//! T. Qian, F. Mueller, Y. Xin: Hybrid EDF Packet Scheduling for Real-Time Distributed Systems. A
+//! flow is released on the first node of its path; on every node a job processes it and leaves a
+//! message, which the node's periodic sending task gives to the network, and which the next node's
+//! periodic receiving task takes and makes a job of. Both table tasks come before all jobs, which
+//! run under EDF. [`paper`] has the paper's own test, which is not sound; this one is.
 //!
 //! # The model
-//! - Table jobs are due to be released at the multiples of their periods on the node's clock (any phase will do here), and a timer releases them up to Λ later; which of two goes
-//!   first, and whether one interrupts the other, is left open: each is done R after its multiple at the latest, R = Λ + the
-//!   busy period of the table ([`below::table_response`]). "Released" below means that multiple; a job starts then or later, which is all that is used of it.
-//! - A timer releases hop 0 and time synchronisation, too, and local tasks: up to Λ after their arrivals, from which deadlines count. Later hops are released by the receiving job.
-//! - Ordinary threads may take the CPU from all of these: up to Q anywhere in each period P. They count as the table's ([`below`]), so in R and below EDF deadlines.
+//! - Table jobs are due to be released at the multiples of their periods on the node's clock (any
+//!   phase will do here), and a timer releases them up to Λ later; which of two goes first, and
+//!   whether one interrupts the other, is left open: each is done R after its multiple at the
+//!   latest, R = Λ + the busy period of the table ([`below::table_response`]). "Released" below
+//!   means that multiple; a job starts then or later, which is all that is used of it.
+//! - A timer releases hop 0 and time synchronisation, too, and local tasks: up to Λ after their
+//!   arrivals, from which deadlines count. Later hops are released by the receiving job.
+//! - Ordinary threads may take the CPU from all of these: up to Q anywhere in each period P. They
+//!   count as the table's ([`below`]), so in R and below EDF deadlines.
 //! - Executions are by the clock of their node, so C takes up to C↑.
-//! - A message is ready when the job that leaves it completes. The sending job x sends a message if it is ready and the job that sent the
-//!   last one of that flow and hop was G / T_s or more jobs before, G = ceil(T' / T_s) T_s: the gap counts on the grid, where no jitter shortens
-//!   it. At most one message of a flow's hop leaves with one job.
+//! - A message is ready when the job that leaves it completes. The sending job x sends a message if
+//!   it is ready and the job that sent the last one of that flow and hop was G / T_s or more jobs
+//!   before, G = ceil(T' / T_s) T_s: the gap counts on the grid, where no jitter shortens it. At
+//!   most one message of a flow's hop leaves with one job.
 //! - The receiving job takes a snapshot at its start ([`batch`]).
-//! - Deadlines are absolute, and travel: on hop h (0 is the first node) the job of an instance is due D_h after the job of hop h - 1 was due, and
-//!   hop 0 is due D_0 after the flow's arrival a. Carried to another clock a deadline is off by up to ε. The sum of all D_h is
-//!   at most D.
-//! - Where several messages of a flow wait, the one of the earliest instance goes first. Nothing is said of the order in which the network delivers.
-//! - EDF goes by these deadlines, also between jobs of one flow. Jobs are preemptive, or run to completion but for the table.
-//! - Clocks drift by ρ ([`clock`]); all that follows is in true time. X↓, X↑: least and most true time of a span X on a clock.
+//! - Deadlines are absolute, and travel: on hop h (0 is the first node) the job of an instance is
+//!   due D_h after the job of hop h - 1 was due, and hop 0 is due D_0 after the flow's arrival a.
+//!   Carried to another clock a deadline is off by up to ε. The sum of all D_h is at most D.
+//! - Where several messages of a flow wait, the one of the earliest instance goes first. Nothing is
+//!   said of the order in which the network delivers.
+//! - EDF goes by these deadlines, also between jobs of one flow. Jobs are preemptive, or run to
+//!   completion but for the table.
+//! - Clocks drift by ρ ([`clock`]); all that follows is in true time. X↓, X↑: least and most true
+//!   time of a span X on a clock.
 //!
 //! # Why it holds
-//! Let the system be one in which every node passes [`below`] with the jobs derived here, and suppose that some job misses. Take the first
-//! miss; up to then every job met its deadline, so all of the following holds there, and so the theorem of [`below`] for that node.
+//! Let the system be one in which every node passes [`below`] with the jobs derived here, and
+//! suppose that some job misses. Take the first miss; up to then every job met its deadline, so all
+//! of the following holds there, and so the theorem of [`below`] for that node.
 //!
-//! 1. *When deadlines are.* (They count from arrivals, so Λ is of no matter here.) e_h, the true time of hop h's deadline, lies in [a + lo_h, a + hi_h]: lo_0 = D_0↓, hi_0 = D_0↑. The receiver converts at
-//!    some τ, with x = (deadline - now) on the sender's clock: e_h - e_(h-1) = (x + err + D_h) / r - x / r', |err| <= ε, rates r and r' in [1 - ρ, 1 + ρ], and |x| at
-//!    most (1 + ρ) times the latest τ - a (below; it is later than e_(h-1) can be), so |x / r - x / r'| <= skew = 2 ρ (τ - a) / (1 - ρ). Hence the step is in
-//!    [(D_h - ε)↓ - skew, (D_h + ε)↑ + skew]. Y_h = hi_h - lo_h is 0 for perfect clocks.
-//! 2. *Sending.* The message of instance j is ready by e_h(j). If G↑ <= T↓, and messages become ready in order, it leaves with a job released by
-//!    a_j + hi_h + T_s↑: the last message i <= j that did not wait for a gap left with a job released within T_s↑ of e_h(i) <= a_i + hi_h, and each
-//!    later one G after the one before, so j by a_i + hi_h + T_s↑ + (j - i) G↑. In any order it leaves with a job released by a_j + hi_h + G↑: let
-//!    m > j be the last later instance that left in this run of messages a gap apart, with the job released at t. The p messages after it, up to j,
-//!    became ready after t, the earliest of them by a_j - (p - 1) T↓ + hi_h. So j leaves by t + p G↑ <= a_j + hi_h + G↑. (Without such an m all is as
-//!    above, and T_s <= G.) Messages are in order on hop 0, and on a hop if they are on the one before, J < G↓ and Y < T↓. The job that sends is done R_s
-//!    later. (G↑ > T↓: messages pile up.)
-//! 3. *Receiving.* The message is in the buffer δ+ later at most, the first job released after that T_r↑ later, done R_r later; left-overs add E T_r↑.
-//!    So hop h + 1 releases its job by e_h + wait, wait = Y_h + (T_s↑ or G↑) + R_s + δ+ + (1 + E) T_r↑ + R_r. (Eq. 6 has T_r + C_r + δ+ alone.)
-//! 4. *Demand.* From release to deadline hop h + 1 has at least D' = (D_(h+1) - ε)↓ - skew - wait; its deadlines come T↓ apart but for Y_(h+1). So
-//!    it demands no more than a [`below::Job`] (C', T↓, D', Y); hop 0 than (C, T↓, D_0↓ - Λ↑, 0), its deadlines being T apart and its release Λ↑ late. How many messages come at once does not matter: their deadlines differ. (Eq. 8 counts a batch
-//!    as if due at once, and a window per receiving job, though batches of two can overlap.)
-//! 5. *Batches* bound E, and what a receiving job needs: [`batch`], with J = R_s + δ+ - δ- and H = the latest arrival in the buffer less the sum of all δ-.
+//! 1. *When deadlines are.* (They count from arrivals, so Λ is of no matter here.) e_h, the true
+//!    time of hop h's deadline, lies in [a + lo_h, a + hi_h]: lo_0 = D_0↓, hi_0 = D_0↑. The
+//!    receiver converts at some τ, with x = (deadline - now) on the sender's clock: e_h - e_(h-1) =
+//!    (x + err + D_h) / r - x / r', |err| <= ε, rates r and r' in [1 - ρ, 1 + ρ], and |x| at most
+//!    (1 + ρ) times the latest τ - a (below; it is later than e_(h-1) can be), so |x / r - x / r'| <=
+//!    skew = 2 ρ (τ - a) / (1 - ρ). Hence the step is in [(D_h - ε)↓ - skew, (D_h + ε)↑ + skew].
+//!    Y_h = hi_h - lo_h is 0 for perfect clocks.
+//! 2. *Sending.* The message of instance j is ready by e_h(j). If G↑ <= T↓, and messages become
+//!    ready in order, it leaves with a job released by a_j + hi_h + T_s↑: the last message i <= j
+//!    that did not wait for a gap left with a job released within T_s↑ of e_h(i) <= a_i + hi_h, and
+//!    each later one G after the one before, so j by a_i + hi_h + T_s↑ + (j - i) G↑. In any order
+//!    it leaves with a job released by a_j + hi_h + G↑: let m > j be the last later instance that
+//!    left in this run of messages a gap apart, with the job released at t. The p messages after
+//!    it, up to j, became ready after t, the earliest of them by a_j - (p - 1) T↓ + hi_h. So j
+//!    leaves by t + p G↑ <= a_j + hi_h + G↑. (Without such an m all is as above, and T_s <= G.)
+//!    Messages are in order on hop 0, and on a hop if they are on the one before, J < G↓ and Y <
+//!    T↓. The job that sends is done R_s later. (G↑ > T↓: messages pile up.)
+//! 3. *Receiving.* The message is in the buffer δ+ later at most, the first job released after that
+//!    T_r↑ later, done R_r later; left-overs add E T_r↑. So hop h + 1 releases its job by e_h +
+//!    wait, wait = Y_h + (T_s↑ or G↑) + R_s + δ+ + (1 + E) T_r↑ + R_r. (Eq. 6 has T_r + C_r + δ+
+//!    alone.)
+//! 4. *Demand.* From release to deadline hop h + 1 has at least D' = (D_(h+1) - ε)↓ - skew - wait;
+//!    its deadlines come T↓ apart but for Y_(h+1). So it demands no more than a [`below::Job`] (C',
+//!    T↓, D', Y); hop 0 than (C, T↓, D_0↓ - Λ↑, 0), its deadlines being T apart and its release Λ↑
+//!    late. How many messages come at once does not matter: their deadlines differ. (Eq. 8 counts a
+//!    batch as if due at once, and a window per receiving job, though batches of two can overlap.)
+//! 5. *Batches* bound E, and what a receiving job needs: [`batch`], with J = R_s + δ+ - δ- and H =
+//!    the latest arrival in the buffer less the sum of all δ-.
 //! 6. *End to end.* The last hop is done by a + hi; that is in time if hi <= D↓. ∎
 //!
-//! E and the latest arrivals depend on each other where clocks drift; the least fixed point is found from E = 0. By the same induction over time it bounds
-//! what happens.
+//! E and the latest arrivals depend on each other where clocks drift; the least fixed point is
+//! found from E = 0. By the same induction over time it bounds what happens.
 //!
 //! | paper | here |
 //! |---|---|
@@ -120,7 +141,8 @@ pub struct Station {
     pub tick: Option<Tick>,
     /// What ordinary threads take in each of their periods, anywhere in it.
     pub ordinary: Option<Tick>,
-    /// Λ: how late a timer releases a job at most, after hop 0's arrivals and table tasks' multiples; of local tasks it is part of their jitter.
+    /// Λ: how late a timer releases a job at most, after hop 0's arrivals and table tasks'
+    /// multiples; of local tasks it is part of their jitter.
     pub latency: u64,
     /// Tasks that stay here.
     pub locals: Vec<Local>,
@@ -334,7 +356,8 @@ pub(crate) fn analyse_by(net: &Net, margins: bool, supply: &mut dyn FnMut(usize,
 }
 
 impl Net {
-    /// The table of a node in true time, with the tick and ordinary threads; `None` where a period is shorter than a nanosecond.
+    /// The table of a node in true time, with the tick and ordinary threads; `None` where a period
+    /// is shorter than a nanosecond.
     fn table(&self, node: usize) -> Option<Vec<TableJob>> {
         let (station, drift) = (&self.nodes[node], self.drift);
         let latency = self.latency(node)?;
@@ -375,8 +398,8 @@ impl Net {
         near.len() as u64
     }
 
-    /// Messages of time synchronisation at a node in a window: one each way with every neighbour in a period of either, and
-    /// an exchange is over within its period.
+    /// Messages of time synchronisation at a node in a window: one each way with every neighbour in
+    /// a period of either, and an exchange is over within its period.
     fn sync_messages(&self, node: usize, window: u64) -> Option<u64> {
         let Some(sync) = self.sync else { return Some(0) };
         let period = self.drift.least(sync.t).max(1);

@@ -102,7 +102,8 @@ pub enum NetworkSizeError {
     },
     /// Several networks say how messages go between two nodes, and name different ports.
     #[error(
-        "messages from \"{from}\" to \"{to}\" go through other ports by one [[network]] than by another; give the pair its own, with from and to"
+        "messages from \"{from}\" to \"{to}\" go through other ports by one [[network]] than by another; give \
+         the pair its own, with from and to"
     )]
     Ambiguous {
         /// Sending node.
@@ -152,8 +153,9 @@ fn pairs(system: &System) -> Vec<(NodeId, NodeId)> {
     pairs
 }
 
-/// The System where messages between each pair take `delays` at most, and what that changes. A network that stands for several pairs gets the longest of
-/// their delays; at best it keeps what it says.
+/// The System where messages between each pair take `delays` at most, and what that changes. A
+/// network that stands for several pairs gets the longest of their delays; at best it keeps what it
+/// says.
 fn with_delays(system: &System, delays: &[((NodeId, NodeId), Span)]) -> (System, Vec<NetworkChange>) {
     let mut longest: Vec<Option<Span>> = vec![None; system.networks.len()];
     let mut added = Vec::new();
@@ -184,7 +186,8 @@ fn with_delays(system: &System, delays: &[((NodeId, NodeId), Span)]) -> (System,
     (changed, changes)
 }
 
-/// The System where every message takes up to `wanted`, which [`size_network`] then keeps: with it deadlines and tables can be sized first.
+/// The System where every message takes up to `wanted`, which [`size_network`] then keeps: with it
+/// deadlines and tables can be sized first.
 #[must_use]
 pub fn assume_delay(system: &System, wanted: Span) -> System {
     let delays: Vec<_> = pairs(system).into_iter().map(|pair| (pair, wanted)).collect();
@@ -223,8 +226,9 @@ fn leaving(system: &System, distributed: &Distributed) -> Result<Vec<Leaving>, N
     if leaving.is_empty() { Err(NetworkSizeError::NothingSent) } else { Ok(leaving) }
 }
 
-/// The least total bandwidth, bits/s, with which no message of a flow takes longer than `wanted` from its sending task to the receiver, the ports on its
-/// way included, each node's share of it, and the System with the delays that messages then have.
+/// The least total bandwidth, bits/s, with which no message of a flow takes longer than `wanted`
+/// from its sending task to the receiver, the ports on its way included, each node's share of it,
+/// and the System with the delays that messages then have.
 ///
 /// # Errors
 /// Where flows are not covered, nodes that send have no link, or links and ports are not enough.
@@ -266,13 +270,15 @@ pub fn size_network(system: &System, weigh: Weigh, wanted: Span) -> Result<Sized
     let mut notes = Vec::new();
     if ways.iter().any(|way| way.through.is_empty()) {
         notes.push(
-            "the delays found end where a sender's link does, where no ports are named: through = [...] of [[network]] names those of switches"
+            "the delays found end where a sender's link does, where no ports are named: through = [...] of \
+             [[network]] names those of switches"
                 .to_owned(),
         );
     }
     if system.clock.sync.is_some() {
         notes.push(
-            "messages of clock.sync have no size in the file: they are in no share (let them go as other traffic of the link) and pass no port (add them to its cross traffic)"
+            "messages of clock.sync have no size in the file: they are in no share (let them go as other \
+             traffic of the link) and pass no port (add them to its cross traffic)"
                 .to_owned(),
         );
     }

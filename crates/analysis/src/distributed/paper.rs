@@ -1,6 +1,7 @@
 //! `partial-edf-paper`: the test of \[HEDF\] as printed, for comparison. **It is not sound**, and decides nothing.
 //!
-//! T. Qian, F. Mueller, Y. Xin: Hybrid EDF Packet Scheduling for Real-Time Distributed Systems, Sections II-A and III-B. Per node m:
+//! T. Qian, F. Mueller, Y. Xin: Hybrid EDF Packet Scheduling for Real-Time Distributed Systems,
+//! Sections II-A and III-B. Per node m:
 //!
 //! - k_i = 1 + floor(T_r / T'_i + (δ+ - δ-) / T'_i)  (Eq. 5)
 //! - D'_(i,s) = s T'_i + D_i - (T_r + C_r + δ+), 0 <= s < k_i  (Eq. 6)
@@ -8,11 +9,13 @@
 //! - ρ'_m = sum over flows received here, over s, of C'_i / min(T_r, D'_(i,s))  (Eq. 8)
 //! - ρ_m + ρ'_m <= 1  (Eq. 9)
 //!
-//! On a path of m_i nodes D_i becomes D_i / m_i in Eq. 7 and 2 D_i / m_i in Eq. 6 (Eq. 12, 13, and the text below them); a reply counts as one more node. No
-//! clocks, no costs: the paper has none there.
+//! On a path of m_i nodes D_i becomes D_i / m_i in Eq. 7 and 2 D_i / m_i in Eq. 6 (Eq. 12, 13, and
+//! the text below them); a reply counts as one more node. No clocks, no costs: the paper has none
+//! there.
 //!
-//! Where it errs: Eq. 7 counts the table by C / T, though it comes before all jobs; Eq. 6 forgets the wait for the sending task; Eq. 5 is one too
-//! high at integer ratios, and too low where a receiving job takes what arrives until its end, or leaves messages over.
+//! Where it errs: Eq. 7 counts the table by C / T, though it comes before all jobs; Eq. 6 forgets
+//! the wait for the sending task; Eq. 5 is one too high at integer ratios, and too low where a
+//! receiving job takes what arrives until its end, or leaves messages over.
 
 use std::cmp::Ordering;
 
@@ -38,7 +41,8 @@ pub struct PaperHop {
 /// A node as the paper sees it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PaperNode {
-    /// Whether ρ + ρ' <= 1 (Eq. 9); `None` where that is not defined (no receiving task, D' not positive) or a limit was reached.
+    /// Whether ρ + ρ' <= 1 (Eq. 9); `None` where that is not defined (no receiving task, D' not
+    /// positive) or a limit was reached.
     pub passes: Option<bool>,
     /// ρ + ρ' in parts per million, to the nearest, where it is defined.
     pub density_ppm: Option<u64>,
@@ -46,7 +50,8 @@ pub struct PaperNode {
     pub hops: Vec<PaperHop>,
 }
 
-/// Eq. 5: messages that wait at most when a receiving job of period `receive` starts; all in ns. `None` for T' = 0 or above `u64`.
+/// Eq. 5: messages that wait at most when a receiving job of period `receive` starts; all in ns.
+/// `None` for T' = 0 or above `u64`.
 ///
 /// ```
 /// use takt_analysis::distributed::paper::messages;

@@ -1,5 +1,5 @@
-//! A slow, obvious simulation of nodes with tables above EDF, in unit steps of true time: what the proof of the module talks about,
-//! written without it.
+//! A slow, obvious simulation of nodes with tables above EDF, in unit steps of true time: what the
+//! proof of the module talks about, written without it.
 
 use takt_model::generate::Random;
 

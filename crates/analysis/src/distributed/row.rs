@@ -1,17 +1,23 @@
 //! Delays of messages from node to node, through ports of switches that many pairs of nodes share.
 //!
-//! A [`Way`] is a pair of nodes and the ports between them, in order. What it carries is bounded by (b, r) where it leaves the sender's link. At its
-//! j-th port it is delayed by at most D_j; before, by up to the sum of the D_k, k < j, so that it comes there with the burst b + r x that sum
-//! ([`Traffic::delayed`]). To it, all other ways through that port, with the bursts that they have there, and the port's own cross traffic are *others*. From these
-//! [`delay::path`] of that one port bounds D_j: in order of arrival by the lesser of its two bounds; in another order (messages of one way keep theirs) by what others
-//! leave. So the D are a fixed point D = F(D) with F monotone, which is looked for from zero upwards; ways may depend on each other in circles.
+//! A [`Way`] is a pair of nodes and the ports between them, in order. What it carries is bounded by
+//! (b, r) where it leaves the sender's link. At its j-th port it is delayed by at most D_j; before,
+//! by up to the sum of the D_k, k < j, so that it comes there with the burst b + r x that sum
+//! ([`Traffic::delayed`]). To it, all other ways through that port, with the bursts that they have
+//! there, and the port's own cross traffic are *others*. From these [`delay::path`] of that one
+//! port bounds D_j: in order of arrival by the lesser of its two bounds; in another order (messages
+//! of one way keep theirs) by what others leave. So the D are a fixed point D = F(D) with F
+//! monotone, which is looked for from zero upwards; ways may depend on each other in circles.
 //!
-//! *Every such fixed point bounds the delays.* Suppose not; let a packet that came to a port at instant a be the one for which τ = a + D is earliest among
-//! those that are then still there. Packets that come to that port by τ have left other ports by then, none of them after more than its D, or its own τ were
-//! earlier. So up to τ all that comes to that port keeps to the bursts from which D was computed, and what comes later cannot matter: D = F(D) says that the packet is
+//! *Every such fixed point bounds the delays.* Suppose not; let a packet that came to a port at
+//! instant a be the one for which τ = a + D is earliest among those that are then still there.
+//! Packets that come to that port by τ have left other ports by then, none of them after more than
+//! its D, or its own τ were earlier. So up to τ all that comes to that port keeps to the bursts
+//! from which D was computed, and what comes later cannot matter: D = F(D) says that the packet is
 //! gone by τ. Contradiction.
 //!
-//! With all others bounded, the whole row is bounded by the sum of the D_j and by [`PathDelay::once`], its bursts paid once; the lesser counts.
+//! With all others bounded, the whole row is bounded by the sum of the D_j and by
+//! [`PathDelay::once`], its bursts paid once; the lesser counts.
 
 use super::delay::{self, PathDelay, Port, Traffic};
 use super::shares::{Leaving, Link, Share, Weigh, shares};
@@ -65,8 +71,9 @@ pub struct WayDelay {
     pub total: u64,
 }
 
-/// What every way is delayed by at each of its ports, and in the whole row; `None` where a port gets more than its rate, circles have no fixed point within the
-/// limits, or numbers exceed 64 bits.
+/// What every way is delayed by at each of its ports, and in the whole row; `None` where a port
+/// gets more than its rate, circles have no fixed point within the limits, or numbers exceed 64
+/// bits.
 #[must_use]
 pub fn rows(ways: &[Way], sent: &[Sent], ports: &[Shared]) -> Option<Vec<(Vec<u64>, PathDelay)>> {
     let mut known: Vec<Vec<u64>> = ways.iter().map(|way| vec![0; way.through.len()]).collect();
@@ -170,8 +177,8 @@ impl Layout<'_> {
         self.delays(&shares(self.leaving, self.links, weigh, u64::MAX)?)
     }
 
-    /// The shares of the least total with which no message takes longer than `wanted` ns from node to node, and what they take; `None` where
-    /// whole links are not enough.
+    /// The shares of the least total with which no message takes longer than `wanted` ns from node
+    /// to node, and what they take; `None` where whole links are not enough.
     #[must_use]
     pub fn least_total(&self, weigh: Weigh, wanted: u64) -> Option<(u64, Vec<Share>, Vec<WayDelay>)> {
         // A larger share never delays more, neither at the sender nor, as bursts are then less, at a port.

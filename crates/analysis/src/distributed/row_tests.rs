@@ -24,7 +24,8 @@ struct Queue {
     idle: bool,
 }
 
-/// Steps of a nanosecond: when each packet of each way has left its last port. `every` is what a byte takes at each port.
+/// Steps of a nanosecond: when each packet of each way has left its last port. `every` is what a
+/// byte takes at each port.
 fn simulate(
     routes: &[Vec<usize>],
     sent: &[Vec<(u64, u64)>],
@@ -157,15 +158,17 @@ fn shared_ports_keep_their_bounds() {
 
 #[test]
 fn a_row_of_ports_by_hand() {
-    // A byte takes 8 ns at 1 Gbit/s. Two nodes send 1000 bytes at once, at most 1 Mbit/s each, through port 0 and then port 1.
+    // A byte takes 8 ns at 1 Gbit/s. Two nodes send 1000 bytes at once, at most 1 Mbit/s each,
+    // through port 0 and then port 1.
     let port = Shared { rate: 1_000_000_000, latency: 1_000, cross: Traffic::default(), fifo: true };
     let sent = [Sent { traffic: Traffic { burst: 1_000, rate: 1_000_000 }, packet: 1_000 }; 2];
     let way = |from| Way { from, to: 2, through: vec![0, 1] };
     let found = rows(&[way(0), way(1)], &sent, &[port, port]).expect("little traffic");
     // 2000 bytes in 16 us, and 1 us; after it each burst is up to 3 bytes more (17 us x 1 Mbit/s is 2.1 bytes).
     assert_eq!(found[0].0, [17_000, 17_048]);
-    // At each the other's 1000 (then 1003) bytes, an own packet that is passed on whole, and the 125 bytes of 1 us; the own burst once: 2125, 2128 and 1000 bytes at
-    // 0.999 Gbit/s, each rounded up.
+    // At each the other's 1000 (then 1003) bytes, an own packet that is passed on whole, and the
+    // 125 bytes of 1 us; the own burst once: 2125, 2128 and 1000 bytes at 0.999 Gbit/s, each
+    // rounded up.
     assert_eq!(found[0].1.once, Some(17_018 + 17_042 + 8_009));
     assert_eq!(found[0].1.least(), Some(34_048));
     // In any order the first of two takes its whole backlog.

@@ -1,10 +1,13 @@
 //! How nodes share a network's bandwidth [HEDF II-C], and the total that a wanted delay takes.
 //!
-//! - By messages (Eq. 11, as printed): w_m = (sum over hops that leave m of 1 / T'_i) / (the same over all nodes). It ignores how long messages are.
+//! - By messages (Eq. 11, as printed): w_m = (sum over hops that leave m of 1 / T'_i) / (the same
+//!   over all nodes). It ignores how long messages are.
 //! - By bytes: each hop weighs size_i / T'_i, its bytes per second.
 //!
-//! Node m gets a token bucket of rate floor(w_m R), which delays its messages, first come, first served, by [`Bucket::fifo`], the burst of what the sending task sends at
-//! once included. [`Layout::least_total`](super::row::Layout::least_total) finds the least R with which no message takes longer than wanted, ports on its way included.
+//! Node m gets a token bucket of rate floor(w_m R), which delays its messages, first come, first
+//! served, by [`Bucket::fifo`], the burst of what the sending task sends at once included.
+//! [`Layout::least_total`](super::row::Layout::least_total) finds the least R with which no message
+//! takes longer than wanted, ports on its way included.
 
 use takt_model::gcd;
 

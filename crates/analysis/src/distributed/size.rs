@@ -1,4 +1,5 @@
-//! `size` for distributed systems: deadlines of hops, table tasks from costs per message. Shares of bandwidth and delays: [`super::network`].
+//! `size` for distributed systems: deadlines of hops, table tasks from costs per message. Shares of
+//! bandwidth and delays: [`super::network`].
 
 use serde::Serialize;
 use takt_model::{FlowId, NodeId, Span, System, TableTask};
@@ -106,7 +107,8 @@ pub enum FlowSizeError {
     },
     /// No table tasks pass.
     #[error(
-        "no receiving and sending tasks were found with which partial-edf holds; give flows later deadlines, nodes less to do, or cheaper messages{hint}"
+        "no receiving and sending tasks were found with which partial-edf holds; give flows later deadlines, \
+         nodes less to do, or cheaper messages{hint}"
     )]
     NoTable {
         /// What else to try.

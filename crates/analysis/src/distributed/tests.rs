@@ -152,7 +152,8 @@ fn no_system_that_passes_misses_or_exceeds_a_bound() {
     }
     // The cases that matter were there.
     println!(
-        "{passed} of {tried}: {leftovers} left over, {drifting} drift, {disordered} out of order, {completed} to completion, {tight} tight"
+        "{passed} of {tried}: {leftovers} left over, {drifting} drift, {disordered} out of order, {completed} \
+         to completion, {tight} tight"
     );
     for count in [leftovers, drifting, disordered, completed, tight, late, taken] {
         let counts = [leftovers, drifting, disordered, completed, tight, late, taken];
@@ -353,7 +354,8 @@ fn deadlines_are_known_as_well_as_clocks_allow() {
         assert_eq!(here.due, (before.due.0 + least, before.due.1 + most));
         assert_eq!(here.window + here.release, before.due.0 + least);
     }
-    // The deadlines of two jobs are closer than a period by as much as each is not known; on hop 0 that is on one clock.
+    // The deadlines of two jobs are closer than a period by as much as each is not known; on hop 0
+    // that is on one clock.
     let found = analyse(&net, false);
     for (node, bound) in bounds.iter().enumerate() {
         let job = jobs(&net, node, &found.flows).expect("small")[0];

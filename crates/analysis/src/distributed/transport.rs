@@ -1,9 +1,13 @@
-//! Least executions and best periods of receiving and sending tasks, from what a message costs: the open question of [HEDF IV-C].
+//! Least executions and best periods of receiving and sending tasks, from what a message costs: the
+//! open question of [HEDF IV-C].
 //!
-//! A job that handles N messages takes N times their cost, rounded up to the quantum. More messages a job mean fewer left-overs, and more of the CPU taken from all
-//! jobs; so neither "as much as can wait" nor "as little as the rate needs" is the least that works. [`least`] starts from what leaves no left-overs, and
-//! then looks, task by task, for the least N with which the whole system passes [`analyse`], until none can be less: then every task with a quantum less
-//! fails the test. [`best`] also tries other periods, and takes the one of least bandwidth, of equal ones the longest.
+//! A job that handles N messages takes N times their cost, rounded up to the quantum. More messages
+//! a job mean fewer left-overs, and more of the CPU taken from all jobs; so neither "as much as can
+//! wait" nor "as little as the rate needs" is the least that works. [`least`] starts from what
+//! leaves no left-overs, and then looks, task by task, for the least N with which the whole system
+//! passes [`analyse`], until none can be less: then every task with a quantum less fails the test.
+//! [`best`] also tries other periods, and takes the one of least bandwidth, of equal ones the
+//! longest.
 
 use super::{FlowBound, Found, Net, Transport, analyse};
 
@@ -84,7 +88,8 @@ fn passes(net: &Net) -> bool {
     analyse(net, false).schedulable()
 }
 
-/// Sets the least executions for the periods that the tasks have; false where none was found (the net is then of no use).
+/// Sets the least executions for the periods that the tasks have; false where none was found (the
+/// net is then of no use).
 #[must_use]
 pub fn least(net: &mut Net, price: &Price) -> bool {
     let tasks = needed(net);

@@ -1,16 +1,18 @@
 //! `np-edf`: EDF on one CPU where a job, once started, runs to its end.
 //!
-//! K. Jeffay, D. Stanat, C. Martel: On Non-Preemptive Scheduling of Periodic and Sporadic Tasks, RTSS 1991, Theorem 4.1 (D = T); for any
-//! deadlines L. George, N. Rivierre, M. Spuri: Preemptive and Non-Preemptive Real-Time Uni-Processor Scheduling, INRIA RR-2966, 1996, Theorem 7.
-//! Sporadic tasks are schedulable if and only if U <= 1 and for all t
+//! K. Jeffay, D. Stanat, C. Martel: On Non-Preemptive Scheduling of Periodic and Sporadic Tasks,
+//! RTSS 1991, Theorem 4.1 (D = T); for any deadlines L. George, N. Rivierre, M. Spuri: Preemptive
+//! and Non-Preemptive Real-Time Uni-Processor Scheduling, INRIA RR-2966, 1996, Theorem 7. Sporadic
+//! tasks are schedulable if and only if U <= 1 and for all t
 //!
 //! h(t) + max { C_j - 1 : D_j > t } <= t
 //!
 //! with h as in [`super::qpa`]. Time is whole nanoseconds: a job that blocks has started at least one before the others
 //! arrive. (In dense time it is C_j, the supremum.)
 //!
-//! Necessary, too: let j start 1 ns before all tasks with D <= t arrive together; its deadline lies at or after t, and up to t the CPU has h(t) + C_j - 1 to do. That needs
-//! arrivals at any distance, so a no is a proof for sporadic tasks, not for fixed offsets.
+//! Necessary, too: let j start 1 ns before all tasks with D <= t arrive together; its deadline lies
+//! at or after t, and up to t the CPU has h(t) + C_j - 1 to do. That needs arrivals at any
+//! distance, so a no is a proof for sporadic tasks, not for fixed offsets.
 //!
 //! Between two deadlines D_j the blocking is constant, so there h(t) is searched as in QPA.
 
@@ -26,7 +28,8 @@ pub struct Blocker {
     pub rest: u64,
 }
 
-/// Whether EDF without preemption keeps all deadlines of `tasks`, which `blockers` hold up (the same tasks, most often).
+/// Whether EDF without preemption keeps all deadlines of `tasks`, which `blockers` hold up (the
+/// same tasks, most often).
 pub fn analyse(tasks: &[EdfTask], blockers: &[Blocker], tick: Option<Tick>) -> Demand {
     analyse_within(tasks, blockers, tick, &mut { TERMS_MAX })
 }

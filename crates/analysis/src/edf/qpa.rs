@@ -173,8 +173,9 @@ pub(crate) fn scan(
     }
 }
 
-/// The deadline in [from, until) with the least time to spare, and by when what is due there is done; `None` where there is no deadline or a limit is
-/// reached. `done` must not fall where t grows.
+/// The deadline in [from, until) with the least time to spare, and by when what is due there is
+/// done; `None` where there is no deadline or a limit is reached. `done` must not fall where t
+/// grows.
 ///
 /// If d = done(t) <= t, with s the least spare so far: every t' in [d + s, t] has t' - done(t') >= t' - d >= s.
 pub(crate) fn tightest(

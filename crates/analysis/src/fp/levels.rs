@@ -1,7 +1,8 @@
 //! Response times of levels on one CPU, whatever the order within a level.
 //!
-//! A more important level always preempts, so a task's response depends on its own level and those above, and above on nothing
-//! but how much is released. Within the level ([`crate::window`] has the common argument):
+//! A more important level always preempts, so a task's response depends on its own level and those
+//! above, and above on nothing but how much is released. Within the level ([`crate::window`] has
+//! the common argument):
 //!
 //! | order | key | counts against a job of i that arrives at a |
 //! |---|---|---|
@@ -11,22 +12,29 @@
 //! | by laxity, once started to the end | a + D - C | jobs with keys up to its own, until it starts |
 //! | any | - | all that is released before it completes |
 //!
-//! The last row is the classical analysis ([`super::rta`]); it bounds every order that leaves the CPU to the level while it has jobs.
+//! The last row is the classical analysis ([`super::rta`]); it bounds every order that leaves the
+//! CPU to the level while it has jobs.
 //!
-//! **Laxity, compared at releases and completions only.** Let the key of a pending job be its deadline minus what remains of
-//! its WCET: it never falls, and rises while the job runs. J is a job of i with deadline x; its key stays up to x until it
-//! completes. Let 0 be the last instant up to its release before which no job with a key up to x is pending. Keys do not fall, so such a job is
-//! released at 0, and a comparison takes place. From 0 to J's completion some job with a key up to x is pending at every comparison, and whichever is
-//! chosen has the smallest key, thus one up to x: it was released at or after 0, with a key of a_k + D_k - C_k <= x. (Between comparisons its key may
-//! exceed x, but it is the same job.) So W of [`crate::window`] with e_k = D_k - C_k and theta_i = D_i bounds the response, at whatever further instants
-//! laxities are compared. Jobs of one task go in order; an earlier one with a larger key cannot hold up a later one with a key up to x, because deadlines of one task lie
-//! T_k >= C_k apart. Where they do not (successors of chains, C_k > T_k) the last row is used.
+//! **Laxity, compared at releases and completions only.** Let the key of a pending job be its
+//! deadline minus what remains of its WCET: it never falls, and rises while the job runs. J is a
+//! job of i with deadline x; its key stays up to x until it completes. Let 0 be the last instant up
+//! to its release before which no job with a key up to x is pending. Keys do not fall, so such a
+//! job is released at 0, and a comparison takes place. From 0 to J's completion some job with a key
+//! up to x is pending at every comparison, and whichever is chosen has the smallest key, thus one
+//! up to x: it was released at or after 0, with a key of a_k + D_k - C_k <= x. (Between comparisons
+//! its key may exceed x, but it is the same job.) So W of [`crate::window`] with e_k = D_k - C_k
+//! and theta_i = D_i bounds the response, at whatever further instants laxities are compared. Jobs
+//! of one task go in order; an earlier one with a larger key cannot hold up a later one with a key
+//! up to x, because deadlines of one task lie T_k >= C_k apart. Where they do not (successors of
+//! chains, C_k > T_k) the last row is used.
 //!
-//! **Once started to the end.** Keys of jobs that have not started are constant. A job of the level with a larger key, released before the
-//! window, may have started: at most one, since from 0 on a job that goes before it, or a more important level, is pending. Its rest is at most
-//! C - 1 ns where time is whole nanoseconds, nothing but jobs takes CPU time, and no task follows others (a predecessor that takes no time releases its
-//! successor in the instant in which the other has started), else C (dense time: C is the supremum).
-//! By deadline: L. George, N. Rivierre, M. Spuri: Preemptive and Non-Preemptive Real-Time Uni-Processor Scheduling, INRIA RR-2966, 1996, Section 4.
+//! **Once started to the end.** Keys of jobs that have not started are constant. A job of the level
+//! with a larger key, released before the window, may have started: at most one, since from 0 on a
+//! job that goes before it, or a more important level, is pending. Its rest is at most C - 1 ns
+//! where time is whole nanoseconds, nothing but jobs takes CPU time, and no task follows others (a
+//! predecessor that takes no time releases its successor in the instant in which the other has
+//! started), else C (dense time: C is the supremum). By deadline: L. George, N. Rivierre, M. Spuri:
+//! Preemptive and Non-Preemptive Real-Time Uni-Processor Scheduling, INRIA RR-2966, 1996, Section 4.
 //!
 //! Blocking B adds to the window once: the task's own, or that of a task of its level with jobs that go before.
 
@@ -162,7 +170,8 @@ impl Keys {
         Some(keys)
     }
 
-    /// From the arrival to the key: of a job that goes before another (`others`), or of the analysed job while it is pending.
+    /// From the arrival to the key: of a job that goes before another (`others`), or of the
+    /// analysed job while it is pending.
     fn relative(&self, task: &LevelTask, others: bool) -> i128 {
         let remaining = if others || !self.level.preemptive { i128::from(task.wcet) } else { 0 };
         self.base
@@ -201,7 +210,8 @@ impl Keys {
 
 /// The work of the levels up to one, each task and theft once; and the least distance of two releases of one of them.
 ///
-/// As long as the work and the longest blocking are no longer than that distance, the busy window ends with them, and needs no iteration.
+/// As long as the work and the longest blocking are no longer than that distance, the busy window
+/// ends with them, and needs no iteration.
 #[derive(Default)]
 struct Once {
     work: Option<u64>,
@@ -256,19 +266,21 @@ impl Analysis {
         (self.terms_max, self.terms_left)
     }
 
-    /// Bounds the response time of every task, in the order of `set.tasks`. Until the limit of the work is reached the most important are
-    /// bounded first.
+    /// Bounds the response time of every task, in the order of `set.tasks`. Until the limit of the
+    /// work is reached the most important are bounded first.
     ///
-    /// A task has no bound where its level and those above it are overloaded, where the bound exceeds 2^58 ns (nine years), or past the limit.
-    /// For first come, first served and for preemptive deadlines the bound of sporadic tasks without
-    /// jitter, wander or blocking is exact up to the order of jobs that tie.
+    /// A task has no bound where its level and those above it are overloaded, where the bound
+    /// exceeds 2^58 ns (nine years), or past the limit. For first come, first served and for
+    /// preemptive deadlines the bound of sporadic tasks without jitter, wander or blocking is exact
+    /// up to the order of jobs that tie.
     pub fn responses(&mut self, set: &Levels, bounds: &mut Vec<Option<Response>>) {
         bounds.clear();
         bounds.resize(set.tasks.len(), None);
         let mut order = std::mem::take(&mut self.order);
         order.clear();
         order.extend(0..set.tasks.len() as u32);
-        // Within a level the longest deadline first: the keys at which it responds latest are likely ones for the others.
+        // Within a level the longest deadline first: the keys at which it responds latest are
+        // likely ones for the others.
         order.sort_unstable_by_key(|i| {
             let task = &set.tasks[*i as usize];
             (task.level, u64::MAX - task.d)
@@ -284,7 +296,8 @@ impl Analysis {
         self.order = order;
     }
 
-    /// Bounds the tasks of one level as far as the work limit reaches. `once` is its busy window, where that holds one job of each task.
+    /// Bounds the tasks of one level as far as the work limit reaches. `once` is its busy window,
+    /// where that holds one job of each task.
     fn level(&mut self, set: &Levels, tasks: &[u32], once: Option<u64>, bounds: &mut [Option<Response>]) -> Option<()> {
         let keys = Keys::new(set, tasks)?;
         if let Some(window) = once {
@@ -351,8 +364,8 @@ impl Analysis {
         }
     }
 
-    /// Fills the window for task `own` of the level of `tasks`; `bunched`: its own earlier jobs may have been released late under first come,
-    /// first served.
+    /// Fills the window for task `own` of the level of `tasks`; `bunched`: its own earlier jobs may
+    /// have been released late under first come, first served.
     fn prepare(&mut self, set: &Levels, own: Option<usize>, tasks: &[u32], keys: &Keys, bunched: bool) -> Option<()> {
         let level = set.tasks.get(*tasks.first()? as usize)?.level;
         spend(&mut self.terms_left, set.tasks.len() as u64)?;

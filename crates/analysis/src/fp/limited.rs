@@ -1,9 +1,11 @@
 //! Response times under fixed priorities where jobs have sections that nothing preempts: limited preemption, and none.
 //!
-//! R. Bril, J. Lukkien, W. Verhaegh: Worst-Case Response Time Analysis of Real-Time Tasks under Fixed-Priority Scheduling with Deferred
-//! Preemption, RTS 42, 2009; without preemption: R. Davis, A. Burns, R. Bril, J. Lukkien: Controller Area Network (CAN) Schedulability
-//! Analysis: Refuted, Revisited and Revised, RTS 35, 2007. Time is **whole nanoseconds** (discrete): a section that blocks has run for at least one, and a job
-//! released at the instant at which a section starts comes first. In dense time F - 1 becomes F, as a supremum.
+//! R. Bril, J. Lukkien, W. Verhaegh: Worst-Case Response Time Analysis of Real-Time Tasks under
+//! Fixed-Priority Scheduling with Deferred Preemption, RTS 42, 2009; without preemption: R. Davis,
+//! A. Burns, R. Bril, J. Lukkien: Controller Area Network (CAN) Schedulability Analysis: Refuted,
+//! Revisited and Revised, RTS 35, 2007. Time is **whole nanoseconds** (discrete): a section that
+//! blocks has run for at least one, and a job released at the instant at which a section starts
+//! comes first. In dense time F - 1 becomes F, as a supremum.
 //!
 //! Job q of task i in a busy window, with its last section of length F_i: it starts that section by the least s with
 //!
@@ -11,14 +13,17 @@
 //! R_i    = max over q of s_i(q) + F_i - q T_i + J_i,  for all q with q T_i - J_i in the longest busy window
 //! B_i    = max over j less important than i of max(0, Q_j - 1)
 //!
-//! The first job of the window need not have the longest response: the last section of one pushes more important work into the next.
+//! The first job of the window need not have the longest response: the last section of one pushes
+//! more important work into the next.
 //!
-//! **When it is reached.** Let 0 be an instant at which all of hep(i) and i are released, the first jobs as late after their arrivals as J allows, the
-//! others as densely as they may, and let the longest section of a less important job have started 1 ns before, if there is one. Let job q of i start its last
-//! section at s. Then no job of hep(i) is pending, those released at s included, so all that was released up to s is done: s is no less than the
-//! right side above, hence no less than the least fixed point. That holds for every q, and for whatever else delays the job. So a job whose
-//! s_i(q) + F_i - q T_i + J_i exceeds D_i misses its deadline, or another has missed one before ([`late`]).
-//! F = 1 is [`super::rta`], F = Q = C is no preemption at all.
+//! **When it is reached.** Let 0 be an instant at which all of hep(i) and i are released, the first
+//! jobs as late after their arrivals as J allows, the others as densely as they may, and let the
+//! longest section of a less important job have started 1 ns before, if there is one. Let job q of
+//! i start its last section at s. Then no job of hep(i) is pending, those released at s included,
+//! so all that was released up to s is done: s is no less than the right side above, hence no less
+//! than the least fixed point. That holds for every q, and for whatever else delays the job. So a
+//! job whose s_i(q) + F_i - q T_i + J_i exceeds D_i misses its deadline, or another has missed one
+//! before ([`late`]). F = 1 is [`super::rta`], F = Q = C is no preemption at all.
 //!
 //! | paper | here |
 //! |---|---|
@@ -54,8 +59,9 @@ pub struct LimitedTask {
 
 /// Bounds the response time of `tasks[i]` from its nominal arrival, in ns.
 ///
-/// `None` where no bound exists (its level and those above it are overloaded, or leave no time for the blocking), where it exceeds `u64`, where a section is longer
-/// than its task's C or empty, or past [`TERMS_MAX`].
+/// `None` where no bound exists (its level and those above it are overloaded, or leave no time for
+/// the blocking), where it exceeds `u64`, where a section is longer than its task's C or empty, or
+/// past [`TERMS_MAX`].
 #[must_use]
 pub fn response(tasks: &[LimitedTask], i: usize) -> Option<u64> {
     response_within(tasks, i, &mut { TERMS_MAX })
@@ -127,7 +133,8 @@ pub struct Late {
 /// Rounds in which the response of a job that is late already is followed to its end.
 const LATE_ROUNDS_MAX: u32 = 1_000;
 
-/// The first job of `tasks[i]` that responds later than `d` where all of its level and above are released at once, after `blocking` of a section.
+/// The first job of `tasks[i]` that responds later than `d` where all of its level and above are
+/// released at once, after `blocking` of a section.
 ///
 /// `None` where there is none in the busy window, or past the work limit.
 pub fn late(tasks: &[LimitedTask], i: usize, blocking: u64, d: u64, terms_left: &mut u64) -> Option<Late> {
@@ -185,8 +192,9 @@ mod tests {
     use crate::brute::cases;
     use crate::fp::rta::{Analysis, FpTask};
 
-    /// The longest responses where jobs arrive at random; a job in a section keeps the CPU. A job runs a section of `section` at its start, if it
-    /// is long enough, and one of `last` at its end.
+    /// The longest responses where jobs arrive at random; a job in a section keeps the CPU. A job
+    /// runs a section of `section` at its start, if it is long enough, and one of `last` at its
+    /// end.
     fn observed(tasks: &[LimitedTask], random: &mut Random, end: u64) -> Vec<u64> {
         struct Job {
             task: usize,

@@ -2,17 +2,21 @@
 //!
 //! Jobs arrive at offset + k T without jitter and run for their WCET; the schedule is built from 0 on until it repeats.
 //!
-//! - **It is the worst case.** On one CPU, preemptively, where a job's place in the order is fixed when it arrives (levels first
-//!   come first served or by deadline), no job completes later if some execute for less: R. Ha, J. W. S. Liu: Validating Timing Constraints in Multiprocessor and Distributed
-//!   Real-Time Systems, ICDCS 1994.
-//! - **It repeats.** From the largest offset O on arrivals repeat every H = lcm T. If what is left of each task's jobs is the same at O + k H and at O + (k + 1) H, so is
-//!   all that follows. (J. Y.-T. Leung, M. Merrill: A Note on Preemptive Scheduling of Periodic, Real-Time Tasks, IPL 11(3), 1980, for D <= T:
-//!   the first two such instants suffice.)
+//! - **It is the worst case.** On one CPU, preemptively, where a job's place in the order is fixed
+//!   when it arrives (levels first come first served or by deadline), no job completes later if
+//!   some execute for less: R. Ha, J. W. S. Liu: Validating Timing Constraints in Multiprocessor
+//!   and Distributed Real-Time Systems, ICDCS 1994.
+//! - **It repeats.** From the largest offset O on arrivals repeat every H = lcm T. If what is left
+//!   of each task's jobs is the same at O + k H and at O + (k + 1) H, so is all that follows. (J.
+//!   Y.-T. Leung, M. Merrill: A Note on Preemptive Scheduling of Periodic, Real-Time Tasks, IPL
+//!   11(3), 1980, for D <= T: the first two such instants suffice.)
 //!
-//! **Sections that nothing preempts.** A job that has run for some of a section keeps the CPU up to the section's end; a job that is released just as a
-//! section would begin goes first. Then a job that executes for less can delay others. So the schedule proves a miss, and nothing else.
+//! **Sections that nothing preempts.** A job that has run for some of a section keeps the CPU up to
+//! the section's end; a job that is released just as a section would begin goes first. Then a job
+//! that executes for less can delay others. So the schedule proves a miss, and nothing else.
 //!
-//! Exact without sections: the responses are reached, and a miss is one that happens. Ties as everywhere in takt: arrival, then the order of tasks.
+//! Exact without sections: the responses are reached, and a miss is one that happens. Ties as
+//! everywhere in takt: arrival, then the order of tasks.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeSet, BinaryHeap, VecDeque};
@@ -33,7 +37,8 @@ pub struct OffsetTask<'a> {
     pub o: u64,
     /// Its level; 0 is the most important.
     pub level: u32,
-    /// Added to a job's arrival it makes the key by which jobs of the level go: the (shifted) deadline, or 0 first come, first served.
+    /// Added to a job's arrival it makes the key by which jobs of the level go: the (shifted)
+    /// deadline, or 0 first come, first served.
     pub key: i64,
     /// Its sections that nothing preempts: from which to which execution time of a job.
     pub sections: &'a [(u64, u64)],

@@ -1,12 +1,13 @@
 //! `opa`: Audsley's optimal priority assignment on one CPU.
 //!
-//! N. C. Audsley: On Priority Assignment in Fixed Priority Scheduling, Information Processing Letters 79(1), 2001: from the least
-//! important priority up, give each to any task that meets its deadline there with all tasks not yet placed above it. A task's response depends on
-//! which tasks are more important, not on their order, and does not grow as it becomes more important; so a choice never has to be undone, and where no task
-//! fits, no assignment exists.
+//! N. C. Audsley: On Priority Assignment in Fixed Priority Scheduling, Information Processing
+//! Letters 79(1), 2001: from the least important priority up, give each to any task that meets its
+//! deadline there with all tasks not yet placed above it. A task's response depends on which tasks
+//! are more important, not on their order, and does not grow as it becomes more important; so a
+//! choice never has to be undone, and where no task fits, no assignment exists.
 //!
-//! The test is [`super::rta`], on distinct levels: exact for sporadic tasks, with jitter, any deadlines, and blocking that does not
-//! depend on the order.
+//! The test is [`super::rta`], on distinct levels: exact for sporadic tasks, with jitter, any
+//! deadlines, and blocking that does not depend on the order.
 //!
 //! Of the tasks that fit a priority the one that stands last among `tasks` gets it: in the order of the given
 //! priorities, the result changes as little as that allows at each step.

@@ -1,7 +1,8 @@
 //! `bak`: Baker's test for global EDF, by the load of busy intervals.
 //!
-//! T. P. Baker: Multiprocessor EDF and Deadline Monotonic Schedulability Analysis, RTSS 2003, Theorem 12; An Analysis of EDF
-//! Schedulability on a Multiprocessor, TPDS 16(8), 2005. For every task k, with lambda = C_k / D_k:
+//! T. P. Baker: Multiprocessor EDF and Deadline Monotonic Schedulability Analysis, RTSS 2003,
+//! Theorem 12; An Analysis of EDF Schedulability on a Multiprocessor, TPDS 16(8), 2005. For every
+//! task k, with lambda = C_k / D_k:
 //!
 //! sum over i of min(1, beta_i) <= m (1 - lambda) + lambda
 //!
@@ -12,12 +13,13 @@
 //!
 //! sum over i of min(L_k, C_i (L_k + T_i - D_i) / T_i + lambda J_i + max(0, C_i - lambda T_i)) <= m L_k - (m - 1) C_k
 //!
-//! **Why jitter adds lambda J_i.** A job of k that misses at t saw the CPUs do more than m (1 - lambda) + lambda per unit
-//! in [t - L_k, t); widen that window to the largest [t - y, t) with this property. A job of i that arrived p before it has
-//! then, for m >= 2, executed at least lambda of each unit since its release (else the CPUs did more than that before
-//! the window as well), so max(0, p - J_i) lambda, and brings in at most C_i - lambda max(0, p - J_i). With n more jobs,
-//! p + y >= n T_i + D_i. The sum of both is at most C_i (y + T_i - D_i) / T_i + lambda J_i + max(0, p (U_i - lambda)),
-//! and p <= T_i. Divided by y >= L_k every term shrinks with y, or stays.
+//! **Why jitter adds lambda J_i.** A job of k that misses at t saw the CPUs do more than m (1 -
+//! lambda) + lambda per unit in [t - L_k, t); widen that window to the largest [t - y, t) with this
+//! property. A job of i that arrived p before it has then, for m >= 2, executed at least lambda of
+//! each unit since its release (else the CPUs did more than that before the window as well), so
+//! max(0, p - J_i) lambda, and brings in at most C_i - lambda max(0, p - J_i). With n more jobs, p +
+//! y >= n T_i + D_i. The sum of both is at most C_i (y + T_i - D_i) / T_i + lambda J_i + max(0, p
+//! (U_i - lambda)), and p <= T_i. Divided by y >= L_k every term shrinks with y, or stays.
 //!
 //! | paper | here |
 //! |---|---|
@@ -73,8 +75,9 @@ pub(crate) fn within(tasks: &[Sporadic], m: u32, terms: &mut Terms) -> Load {
 
 /// The left side, in ns.
 ///
-/// With i = floor((2^64 - 1) / T): 0 <= x C / T - x C i / 2^64 <= x C / 2^64, and each product is rounded down by less than
-/// one. Times here are at most 2 max(T) (L_k + T_i - D_i) and max(T), so a term is off by less than 4 + 4 max(T) max(C) / 2^64.
+/// With i = floor((2^64 - 1) / T): 0 <= x C / T - x C i / 2^64 <= x C / 2^64, and each product is
+/// rounded down by less than one. Times here are at most 2 max(T) (L_k + T_i - D_i) and max(T), so
+/// a term is off by less than 4 + 4 max(T) max(C) / 2^64.
 #[inline]
 fn estimate(slots: &[Slot], k: usize) -> u128 {
     let window = slots[k].window;

@@ -9,8 +9,8 @@
 //! I2_i = min(dbf'_i(X), X - C_k + 1),     I2_k = min(dbf'_k(X) - C_k, A)
 //! dbf_i(X) = max(0, (floor((X - D_i) / T_i) + 1) C_i),   dbf'_i(X) = floor(X / T_i) C_i + min(C_i, X mod T_i)
 //!
-//! A reaches back from the release of a job that misses to the last instant before which some CPU was idle: the pending jobs
-//! were then running, fewer than m of them.
+//! A reaches back from the release of a job that misses to the last instant before which some CPU
+//! was idle: the pending jobs were then running, fewer than m of them.
 //!
 //! | paper | here |
 //! |---|---|
@@ -19,13 +19,15 @@
 //! | dbf | `due_fresh`: deadlines up to x + J_i, for a job may have arrived J_i before it was released; at most dbf' |
 //!
 //! # Departures
-//! - **The paper cuts off at A + D_k - C_k and accepts equality.** That is unsound: two jobs with C = 8, D = 10, T = 20 and one with C = 4 on
-//!   two CPUs give 12 <= 12 at A = 0 (and less at other A), and the third completes at 12. A job that misses waits for
-//!   one unit more, in which m others run: hence the + 1, in discrete time, and "less than". (A published
-//!   implementation takes the larger cut-off and "at most m (A + D_k - C_k)": sound, and less sharp.)
-//! - **The paper tests where some dbf steps**, though carry-in and the cut-off grow between. Here every x is covered, without
-//!   looking at each: both sides grow with x, so if the left at x is f, all y < x with f < m (y - C_k + 1) hold too, and
-//!   the next x to look at is floor(f / m) + C_k - 1: Zhang and Burns' way through the processor demand, for m CPUs.
+//! - **The paper cuts off at A + D_k - C_k and accepts equality.** That is unsound: two jobs with C =
+//!   8, D = 10, T = 20 and one with C = 4 on two CPUs give 12 <= 12 at A = 0 (and less at other A),
+//!   and the third completes at 12. A job that misses waits for one unit more, in which m others
+//!   run: hence the + 1, in discrete time, and "less than". (A published implementation takes the
+//!   larger cut-off and "at most m (A + D_k - C_k)": sound, and less sharp.)
+//! - **The paper tests where some dbf steps**, though carry-in and the cut-off grow between. Here
+//!   every x is covered, without looking at each: both sides grow with x, so if the left at x is f,
+//!   all y < x with f < m (y - C_k + 1) hold too, and the next x to look at is floor(f / m) + C_k -
+//!   1: Zhang and Burns' way through the processor demand, for m CPUs.
 //!
 //! # Horizon
 //! dbf_i(X) with jitter is at most U_i (X + J_i + T_i - D_i), and carry-in adds at most C_i. So a failure needs
@@ -37,8 +39,8 @@ use crate::recip::mul_high;
 /// Terms (one task at one point) that the test may evaluate before it gives up.
 pub const TERMS_MAX: u64 = 100_000_000;
 
-/// Whether every deadline is kept by global EDF on `m` CPUs. Does not allocate for up to 32 tasks. Pseudo-polynomial where U
-/// < m; where it is not, [`Load::Full`].
+/// Whether every deadline is kept by global EDF on `m` CPUs. Does not allocate for up to 32 tasks.
+/// Pseudo-polynomial where U < m; where it is not, [`Load::Full`].
 #[inline]
 pub fn schedulable(tasks: &[Sporadic], m: u32) -> Load {
     within(tasks, m, &mut Terms::new(TERMS_MAX))

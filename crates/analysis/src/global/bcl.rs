@@ -1,14 +1,16 @@
 //! `bcl`: Bertogna, Cirinei and Lipari's test for global EDF and global fixed priorities.
 //!
-//! M. Bertogna, M. Cirinei, G. Lipari: Improved Schedulability Analysis of EDF on Multiprocessor Platforms, ECRTS 2005,
-//! Theorem 7 (EDF); New Schedulability Tests for Real-Time Task Sets Scheduled by Deadline Monotonic on
-//! Multiprocessors, OPODIS 2005 (fixed priorities); both in the integer form of: Schedulability Analysis of Global Scheduling
-//! Algorithms on Multiprocessor Platforms, TPDS 20(4), 2009, Theorems 5 and 8. For every task k
+//! M. Bertogna, M. Cirinei, G. Lipari: Improved Schedulability Analysis of EDF on Multiprocessor
+//! Platforms, ECRTS 2005, Theorem 7 (EDF); New Schedulability Tests for Real-Time Task Sets
+//! Scheduled by Deadline Monotonic on Multiprocessors, OPODIS 2005 (fixed priorities); both in the
+//! integer form of: Schedulability Analysis of Global Scheduling Algorithms on Multiprocessor
+//! Platforms, TPDS 20(4), 2009, Theorems 5 and 8. For every task k
 //!
 //! sum over i != k of min(W_i, D_k - C_k + 1) < m (D_k - C_k + 1)
 //!
-//! W_i = N_i C_i + min(C_i, max(0, D_k - N_i T_i)), N_i = floor((D_k - D_i) / T_i) + 1   (EDF: all that is due in the window)
-//! W_i = N_i C_i + min(C_i, D_k + D_i - C_i - N_i T_i), N_i = floor((D_k + D_i - C_i) / T_i)   (FP, i more important)
+//! W_i = N_i C_i + min(C_i, max(0, D_k - N_i T_i)), N_i = floor((D_k - D_i) / T_i) + 1 (EDF: all
+//! that is due in the window) W_i = N_i C_i + min(C_i, D_k + D_i - C_i - N_i T_i), N_i = floor((D_k +
+//! D_i - C_i) / T_i) (FP, i more important)
 //!
 //! | paper | here |
 //! |---|---|

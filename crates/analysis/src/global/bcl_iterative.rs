@@ -1,18 +1,20 @@
 //! `bcl-iterative`: [`bcl`](super::bcl) with slack fed back.
 //!
-//! M. Bertogna, M. Cirinei, G. Lipari: Schedulability Analysis of Global Scheduling Algorithms on Multiprocessor Platforms,
-//! TPDS 20(4), 2009, Theorems 6 and 9, algorithm of Figure 5. A task that surely completes S_i before its deadline
-//! carries less work into the windows of others:
+//! M. Bertogna, M. Cirinei, G. Lipari: Schedulability Analysis of Global Scheduling Algorithms on
+//! Multiprocessor Platforms, TPDS 20(4), 2009, Theorems 6 and 9, algorithm of Figure 5. A task that
+//! surely completes S_i before its deadline carries less work into the windows of others:
 //!
 //! S_k = D_k - C_k - floor(sum over i != k of min(W_i(S_i), D_k - C_k + 1) / m)
 //!
-//! EDF: W_i = floor(D_k / T_i) C_i + min(C_i, max(0, D_k mod T_i - S_i)). FP: as in `bcl` with D_i - S_i for D_i.
-//! From S = 0, until all S_k >= 0 were found or nothing grows. The first round is `bcl` (floor(x / m) <= w - 1 where and
-//! only where x < m w), so all that `bcl` accepts is accepted.
+//! EDF: W_i = floor(D_k / T_i) C_i + min(C_i, max(0, D_k mod T_i - S_i)). FP: as in `bcl` with D_i -
+//! S_i for D_i. From S = 0, until all S_k >= 0 were found or nothing grows. The first round is
+//! `bcl` (floor(x / m) <= w - 1 where and only where x < m w), so all that `bcl` accepts is
+//! accepted.
 //!
-//! [`schedulable`] goes the other way, too, from S_i = D_i - C_i down: slack that grows from 0 never passes what is found
-//! there, for more slack of others never gives less of one's own. A task that fails even so is never proven, and is mostly
-//! found out soon. The order in which tasks are looked at is of no matter to either end. See the module `table`.
+//! [`schedulable`] goes the other way, too, from S_i = D_i - C_i down: slack that grows from 0
+//! never passes what is found there, for more slack of others never gives less of one's own. A task
+//! that fails even so is never proven, and is mostly found out soon. The order in which tasks are
+//! looked at is of no matter to either end. See the module `table`.
 
 use super::slack::{self, Found, Step};
 use super::{Bounds, Excess, Load, Rule, Slot, Sporadic, Terms, interference, prepared};

@@ -1,8 +1,8 @@
 //! `da-lc`: deadline analysis of global fixed priorities with limited carry-in.
 //!
-//! R. I. Davis, A. Burns: Improved Priority Assignment for Global Fixed Priority Pre-emptive Scheduling in Multiprocessor
-//! Real-Time Systems, RTS 47, 2011, Section 4: the interference of [`rta_lc`](super::rta_lc) at R_k = D_k, with D_i for
-//! R_i. For every k
+//! R. I. Davis, A. Burns: Improved Priority Assignment for Global Fixed Priority Pre-emptive
+//! Scheduling in Multiprocessor Real-Time Systems, RTS 47, 2011, Section 4: the interference of
+//! [`rta_lc`](super::rta_lc) at R_k = D_k, with D_i for R_i. For every k
 //!
 //! sum over i of min(W_i^NC(D_k), D_k - C_k + 1) + the m - 1 largest differences to carry-in < m (D_k - C_k + 1)
 //!

@@ -1,20 +1,23 @@
 //! `exact`: small sets by exhausting the states that they can reach.
 //!
-//! T. P. Baker, M. Cirinei: Brute-Force Determination of Multiprocessor Schedulability for Sets of Sporadic Hard-Deadline
-//! Tasks, OPODIS 2007: whether sporadic tasks can miss a deadline is a question of reachability over, per task, the
-//! execution left and the time since the arrival. Every job executes for its C: under a fixed order of jobs, shorter
-//! ones cause no miss that the longest do not (R. Ha, J. Liu: Validating Timing Constraints in Multiprocessor and Distributed
+//! T. P. Baker, M. Cirinei: Brute-Force Determination of Multiprocessor Schedulability for Sets of
+//! Sporadic Hard-Deadline Tasks, OPODIS 2007: whether sporadic tasks can miss a deadline is a
+//! question of reachability over, per task, the execution left and the time since the arrival.
+//! Every job executes for its C: under a fixed order of jobs, shorter ones cause no miss that the
+//! longest do not (R. Ha, J. Liu: Validating Timing Constraints in Multiprocessor and Distributed
 //! Real-Time Systems, ICDCS 1994).
 //!
-//! Time is counted in whole units, and so are arrivals: for times in ns the verdict is exact. A set whose times all
-//! have been divided by a common factor is *another* set: its arrivals fall on multiples of that factor alone, and there is
-//! no theorem that those are the worst on several CPUs. A miss of it is one of the real set; its yes is not.
+//! Time is counted in whole units, and so are arrivals: for times in ns the verdict is exact. A set
+//! whose times all have been divided by a common factor is *another* set: its arrivals fall on
+//! multiples of that factor alone, and there is no theorem that those are the worst on several
+//! CPUs. A miss of it is one of the real set; its yes is not.
 //!
 //! # Periodic tasks
-//! [`periodic`] answers another question: whether tasks that arrive exactly at their offsets and every T from there miss. That is one
-//! schedule. From the largest offset on arrivals repeat every hyperperiod, so once what is left undone is the same
-//! at the start of two hyperperiods, the schedule repeats (L. Cucu, J. Goossens: Feasibility Intervals for Multiprocessor
-//! Fixed-Priority Scheduling of Arbitrary Deadline Periodic Systems, DATE 2007). It says nothing of other offsets.
+//! [`periodic`] answers another question: whether tasks that arrive exactly at their offsets and
+//! every T from there miss. That is one schedule. From the largest offset on arrivals repeat every
+//! hyperperiod, so once what is left undone is the same at the start of two hyperperiods, the
+//! schedule repeats (L. Cucu, J. Goossens: Feasibility Intervals for Multiprocessor Fixed-Priority
+//! Scheduling of Arbitrary Deadline Periodic Systems, DATE 2007). It says nothing of other offsets.
 
 use takt_model::gcd;
 
@@ -52,7 +55,8 @@ pub enum Reach {
 /// Tasks that the search takes.
 const TASKS_MAX: usize = 12;
 
-/// Whether sporadic tasks with C <= D - J and D <= T can miss a deadline on `m` CPUs; looks at `states_max` states at most.
+/// Whether sporadic tasks with C <= D - J and D <= T can miss a deadline on `m` CPUs; looks at
+/// `states_max` states at most.
 pub fn sporadic(tasks: &[Sporadic], m: u32, rule: Rule, ties: Ties, states_max: usize) -> Reach {
     let limits: Vec<u64> = tasks.iter().map(|task| task.d).collect();
     respond(tasks, &limits, m, rule, ties, states_max)
@@ -109,13 +113,14 @@ pub enum Schedule {
     Undecided,
 }
 
-/// The schedule on `m` CPUs of tasks without jitter, D <= T, that arrive at their offsets and every T from there, as takt
-/// breaks ties; follows `jobs_max` jobs at most.
+/// The schedule on `m` CPUs of tasks without jitter, D <= T, that arrive at their offsets and every
+/// T from there, as takt breaks ties; follows `jobs_max` jobs at most.
 pub fn periodic(tasks: &[Sporadic], offsets: &[u64], m: u32, rule: Rule, jobs_max: usize) -> Schedule {
     periodic_seen(tasks, offsets, m, rule, jobs_max, |_, _, _, _| {})
 }
 
-/// [`periodic`], which tells of each job when it completes, or misses: its task, its arrival, the time, what is left of it.
+/// [`periodic`], which tells of each job when it completes, or misses: its task, its arrival, the
+/// time, what is left of it.
 pub fn periodic_seen(
     tasks: &[Sporadic],
     offsets: &[u64],

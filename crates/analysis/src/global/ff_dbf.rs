@@ -1,17 +1,19 @@
 //! `ff-dbf`: forced-forward demand, for global EDF.
 //!
-//! S. Baruah, V. Bonifaci, A. Marchetti-Spaccamela, S. Stiller: Improved Multiprocessor Global Schedulability Analysis, RTS
-//! 46(1), 2010, Theorem 5. Schedulable if some sigma >= max C_i / D_i has, for all t >= 0,
+//! S. Baruah, V. Bonifaci, A. Marchetti-Spaccamela, S. Stiller: Improved Multiprocessor Global
+//! Schedulability Analysis, RTS 46(1), 2010, Theorem 5. Schedulable if some sigma >= max C_i / D_i
+//! has, for all t >= 0,
 //!
 //! sum over i of ff-dbf_i(t, sigma) <= (m - (m - 1) sigma) t
 //!
 //! ff-dbf_i = q C_i + C_i                         where r >= D_i;   q = floor(t / T_i), r = t mod T_i
 //!          = q C_i + max(0, C_i - (D_i - r) sigma)   else
 //!
-//! **Why.** From the deadline of a job that misses go back to its release, then, while some pending job that is due no later has
-//! executed less than sigma of each unit since its release, to that release. In each step that job waits for more than
-//! 1 - sigma of the time, and all m CPUs run: together they do more than m - (m - 1) sigma per unit. Where it ends, every
-//! pending job has executed at least sigma of each unit since its release.
+//! **Why.** From the deadline of a job that misses go back to its release, then, while some pending
+//! job that is due no later has executed less than sigma of each unit since its release, to that
+//! release. In each step that job waits for more than 1 - sigma of the time, and all m CPUs run:
+//! together they do more than m - (m - 1) sigma per unit. Where it ends, every pending job has
+//! executed at least sigma of each unit since its release.
 //!
 //! | paper | here |
 //! |---|---|
@@ -24,8 +26,9 @@
 //! - ff-dbf grows with t, so if the left at t is f, all s < t with f <= (m - (m - 1) sigma) s hold too: the next
 //!   t is the largest below.
 //! - ff-dbf_i <= U_i (t + T_i - D_i), as sigma >= U_i: no t above sum U_i (T_i - D_i) / (m - (m - 1) sigma - U) fails.
-//! - At one t the difference of both sides is convex in sigma. Where it is positive, no sigma up to the root of its tangent
-//!   will do; where it grows, none above. So the search starts from max C_i / D_i and misses no sigma but for rounding.
+//! - At one t the difference of both sides is convex in sigma. Where it is positive, no sigma up to
+//!   the root of its tangent will do; where it grows, none above. So the search starts from max C_i
+//!   / D_i and misses no sigma but for rounding.
 //!
 //! What `gfb` accepts is accepted (sigma = delta_max: ff-dbf_i <= delta_i t), and asked first, for it rounds nothing.
 

@@ -1,29 +1,32 @@
 //! `rta-global`: response-time analysis of global EDF and global fixed priorities.
 //!
-//! M. Bertogna, M. Cirinei: Response-Time Analysis for Globally Scheduled Symmetric Multiprocessor Platforms, RTSS 2007,
-//! Theorems 5 (work-conserving), 6 (EDF) and 7 (fixed priorities), with the slack iteration of Section 5. The least
-//! fixed point of
+//! M. Bertogna, M. Cirinei: Response-Time Analysis for Globally Scheduled Symmetric Multiprocessor
+//! Platforms, RTSS 2007, Theorems 5 (work-conserving), 6 (EDF) and 7 (fixed priorities), with the
+//! slack iteration of Section 5. The least fixed point of
 //!
 //! R_k = C_k + floor(sum over i != k of min(W_i(R_k), I_i, R_k - C_k + 1) / m)
 //!
-//! W_i(L) = N C_i + min(C_i, x - N T_i), x = L + D_i - C_i - S_i, N = floor(x / T_i)
-//! I_i = floor(D_k / T_i) C_i + min(C_i, max(0, D_k mod T_i - S_i))   (EDF: what is due within D_k; FP: absent, and i >= k)
+//! W_i(L) = N C_i + min(C_i, x - N T_i), x = L + D_i - C_i - S_i, N = floor(x / T_i) I_i =
+//! floor(D_k / T_i) C_i + min(C_i, max(0, D_k mod T_i - S_i)) (EDF: what is due within D_k; FP:
+//! absent, and i >= k)
 //!
 //! S_i = D_i - R_i is fed back until nothing changes. `R` here counts from the release, J_k besides.
 //!
 //! At R_k = D_k the terms are at most those of [`bcl_iterative`], and slack grows with slack: all
 //! that it accepts is accepted.
 //!
-//! **Steps.** With the works at the present R as constants, the least wait that they cannot fill on m CPUs is known in
-//! closed form, and no solution lies below, for works grow with R. Stepping there avoids the iteration's crawl, which
-//! advances by 1 ns a round where exactly m works are cut off by R_k - C_k + 1. Works that are known to grow by one a unit for
-//! a while carry the step further, as far as is certain: see `Works::more`.
+//! **Steps.** With the works at the present R as constants, the least wait that they cannot fill on
+//! m CPUs is known in closed form, and no solution lies below, for works grow with R. Stepping
+//! there avoids the iteration's crawl, which advances by 1 ns a round where exactly m works are cut
+//! off by R_k - C_k + 1. Works that are known to grow by one a unit for a while carry the step
+//! further, as far as is certain: see `Works::more`.
 
 //!
-//! **Deadlines longer than the distance of arrivals**, under EDF ([`analyse_long`]). The paper has D <= T. Here a job is asked to complete within
-//! X = min(D, T) of its arrival, so it never waits for a job of its own task. D still orders jobs. So R_k <= X_k is sought, W_i takes X_i for D_i
-//! (its slack is X_i - R_i), and I_i keeps D_k and S_i = D_i - R_i. Neither bound uses D <= T: W_i needs responses up to T_i, and I_i counts
-//! deadlines, which are T_i apart.
+//! **Deadlines longer than the distance of arrivals**, under EDF ([`analyse_long`]). The paper has
+//! D <= T. Here a job is asked to complete within X = min(D, T) of its arrival, so it never waits
+//! for a job of its own task. D still orders jobs. So R_k <= X_k is sought, W_i takes X_i for D_i
+//! (its slack is X_i - R_i), and I_i keeps D_k and S_i = D_i - R_i. Neither bound uses D <= T: W_i
+//! needs responses up to T_i, and I_i counts deadlines, which are T_i apart.
 
 use super::slack::{self, Collect, Works};
 use super::{Bounds, Load, Rule, Slot, Sporadic, TIME_MAX, Terms, bcl_iterative, prepared};
@@ -33,8 +36,8 @@ pub const TERMS_MAX: u64 = 20_000_000;
 
 /// Whether every deadline is kept on `m` CPUs: stops as soon as that is certain.
 ///
-/// Under EDF [`bcl_iterative`] is asked first, for all that it accepts is accepted; then slack is brought down from above
-/// as it does.
+/// Under EDF [`bcl_iterative`] is asked first, for all that it accepts is accepted; then slack is
+/// brought down from above as it does.
 pub fn schedulable(tasks: &[Sporadic], m: u32, rule: Rule) -> Load {
     if rule == Rule::Fp {
         return prepared(tasks, m, |slots| slack::raise(slots, true, &mut [], &mut Responses::new(m, rule)));
@@ -59,7 +62,8 @@ pub(crate) fn analyse_within(tasks: &[Sporadic], m: u32, rule: Rule, terms: &mut
     bounds
 }
 
-/// [`analyse`] under EDF, where deadlines may be longer than periods. It proves that each job completes before the next of its task arrives.
+/// [`analyse`] under EDF, where deadlines may be longer than periods. It proves that each job
+/// completes before the next of its task arrives.
 #[must_use]
 pub(crate) fn analyse_long(tasks: &[Sporadic], m: u32, terms: &mut Terms) -> Bounds {
     if let Some(task) = tasks.iter().position(|task| task.d > TIME_MAX) {

@@ -10,9 +10,10 @@
 //! W^NC(x) = floor(x / T) C + min(C, x mod T)
 //! W^CI(x) = max(W^NC(x), C - 1 + W^NC(max(0, x - (T - R) - (C - 1))))
 //!
-//! **Why m - 1.** Take the last instant up to the release of a job of k before which some CPU did nothing more important
-//! than k, and suppose the job released there: that only prolongs its wait. In the unit before, every pending job of a more
-//! important task was running, fewer than m of them: those, with a unit done, are all that brings work in.
+//! **Why m - 1.** Take the last instant up to the release of a job of k before which some CPU did
+//! nothing more important than k, and suppose the job released there: that only prolongs its wait.
+//! In the unit before, every pending job of a more important task was running, fewer than m of
+//! them: those, with a unit done, are all that brings work in.
 //!
 //! | paper | here |
 //! |---|---|
@@ -20,8 +21,9 @@
 //! | W^CI | max of `Slot::fresh` and `Slot::carried`: equal to Eq. 6 for J = 0 |
 //! | R_i | D - S, from the arrival |
 //!
-//! **Tasks of one level.** That unit may belong to an earlier job of k itself, released before a peer's job, which then waits
-//! with all of its work. So peers count with [`rta_global`](super::rta_global)'s W, whatever m.
+//! **Tasks of one level.** That unit may belong to an earlier job of k itself, released before a
+//! peer's job, which then waits with all of its work. So peers count with
+//! [`rta_global`](super::rta_global)'s W, whatever m.
 //!
 //! Each work is at most that of `rta-global`, so all that it accepts is accepted.
 
@@ -73,8 +75,9 @@ impl Collect for Limited {
         &mut self.works
     }
 
-    /// Carry-in counts where it adds most. For a choice of tasks that bring work in, once the wait is too long for their works it
-    /// stays so; and the choice made here is the worst at this length. So no solution lies below the next length.
+    /// Carry-in counts where it adds most. For a choice of tasks that bring work in, once the wait
+    /// is too long for their works it stays so; and the choice made here is the worst at this
+    /// length. So no solution lies below the next length.
     #[inline]
     fn collect(&mut self, slots: &[Slot], k: usize, length: u64) {
         let task = &slots[k];

@@ -1,8 +1,8 @@
-//! The rounds that [`bcl_iterative`](super::bcl_iterative), [`rta_global`](super::rta_global) and [`rta_lc`](super::rta_lc)
-//! share: what is proven of one task sharpens what is said of others.
+//! The rounds that [`bcl_iterative`](super::bcl_iterative), [`rta_global`](super::rta_global) and
+//! [`rta_lc`](super::rta_lc) share: what is proven of one task sharpens what is said of others.
 //!
-//! Slack may be used before all tasks are proven: up to the first miss, every job that reaches the instant S_i before its
-//! deadline has completed by then, by induction over those instants.
+//! Slack may be used before all tasks are proven: up to the first miss, every job that reaches the
+//! instant S_i before its deadline has completed by then, by induction over those instants.
 
 use super::{Bounds, Excess, Limit, Load, Rule, Slot, Sporadic, Terms, prepared};
 
@@ -57,8 +57,8 @@ impl Works {
     }
 }
 
-/// A test by the works that may delay a task within a length: the response is the least fixed point of its execution and
-/// what it waits for them, where works grow with the length.
+/// A test by the works that may delay a task within a length: the response is the least fixed point
+/// of its execution and what it waits for them, where works grow with the length.
 pub(super) trait Collect {
     /// Those of the last length.
     fn works(&mut self) -> &mut Works;
@@ -143,12 +143,13 @@ const STEPS: u32 = 2;
 
 /// The verdict of a hurried [`raise`], with fewer looks.
 ///
-/// Slack is brought down from the most that there can be, too, which [`raise`] never passes: more slack of others never gives less of
-/// one's own. So a task that fails even so is never proven, and no round finds a response shorter than those found there: fixed
-/// points may be sought from there on.
+/// Slack is brought down from the most that there can be, too, which [`raise`] never passes: more
+/// slack of others never gives less of one's own. So a task that fails even so is never proven, and
+/// no round finds a response shorter than those found there: fixed points may be sought from there
+/// on.
 ///
-/// From 0, those not yet proven come first, for their slack is all that is new. The order is of no matter: slack grows with slack,
-/// so each reaches the same end.
+/// From 0, those not yet proven come first, for their slack is all that is new. The order is of no
+/// matter: slack grows with slack, so each reaches the same end.
 pub(super) fn decide(slots: &mut [Slot], step: &mut impl Collect) -> Load {
     let mut most = slots.to_vec();
     for slot in &mut most {
@@ -259,17 +260,19 @@ fn reported(slots: &[Slot], rule: Rule, proven: &[bool]) -> Vec<Option<u64>> {
 const APART: usize = 8;
 
 impl Works {
-    /// How much longer than `wait` units a wait has to be that these works cannot fill on the CPUs, each task one at a time; `None`
-    /// where they cannot even fill `wait`. Never so much that a length before it were such a wait, for works as they grow.
+    /// How much longer than `wait` units a wait has to be that these works cannot fill on the CPUs,
+    /// each task one at a time; `None` where they cannot even fill `wait`. Never so much that a
+    /// length before it were such a wait, for works as they grow.
     ///
-    /// Works W fill y units unless sum of min(W_i, y) < m y. For any set of q < m of them the sum is at most q y + the others, and
-    /// equal for one with the largest: so they do not if and only if, for some q, those but the q largest, A_q, are below
-    /// (m - q) y.
+    /// Works W fill y units unless sum of min(W_i, y) < m y. For any set of q < m of them the sum
+    /// is at most q y + the others, and equal for one with the largest: so they do not if and only
+    /// if, for some q, those but the q largest, A_q, are below (m - q) y.
     ///
-    /// With the length, works grow: let `grow` of them grow by one a unit for `ramp` units at least. At y + x, then, those but any q
-    /// are at least A_q + max(0, grow - q) min(x, ramp): the x looked for are those where this is below (m - q) (y + x). There
-    /// the left side first grows by s = max(0, grow - q) a unit; the least x is floor((A_q - (m - q) y) / (m - q - s)) + 1 where
-    /// that is at most the ramp, else floor((A_q + s ramp - (m - q) y) / (m - q)) + 1.
+    /// With the length, works grow: let `grow` of them grow by one a unit for `ramp` units at
+    /// least. At y + x, then, those but any q are at least A_q + max(0, grow - q) min(x, ramp): the
+    /// x looked for are those where this is below (m - q) (y + x). There the left side first grows
+    /// by s = max(0, grow - q) a unit; the least x is floor((A_q - (m - q) y) / (m - q - s)) + 1
+    /// where that is at most the ramp, else floor((A_q + s ramp - (m - q) y) / (m - q)) + 1.
     pub(super) fn more(&mut self, wait: u64) -> Option<u64> {
         let total = self.list.iter().try_fold(0u64, |sum, work| sum.checked_add(*work));
         let Some(total) = total else { return self.more_wide(wait) };

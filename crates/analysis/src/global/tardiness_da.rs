@@ -1,7 +1,8 @@
 //! `tardiness-da`: response times of global EDF with deadlines equal to periods, deadlines missed or not.
 //!
-//! U. Devi, J. Anderson: Tardiness Bounds under Global EDF Scheduling on a Multiprocessor, RTS 38, 2008, Theorem 2 (U. Devi's
-//! dissertation, 2006, Corollary 4.11). For U <= m, C_i <= T_i, and Lambda = ceil(U) - 1
+//! U. Devi, J. Anderson: Tardiness Bounds under Global EDF Scheduling on a Multiprocessor, RTS 38,
+//! 2008, Theorem 2 (U. Devi's dissertation, 2006, Corollary 4.11). For U <= m, C_i <= T_i, and
+//! Lambda = ceil(U) - 1
 //!
 //! tardiness of k <= C_k + x,   x = (the Lambda largest C - the least C) / (m - the Lambda - 1 largest U)
 //!

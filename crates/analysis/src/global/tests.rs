@@ -396,7 +396,8 @@ fn any_size(random: &mut Random) -> (Vec<Sporadic>, u32) {
     ((0..n).map(|_| one(random)).collect(), m)
 }
 
-/// Whether `rta-global` proves a set under EDF, by the letter of its formulas; `None` where their iteration takes too long.
+/// Whether `rta-global` proves a set under EDF, by the letter of its formulas; `None` where their
+/// iteration takes too long.
 fn rta_by_the_letter(tasks: &[Sporadic], m: u32) -> Option<bool> {
     let mut slack = vec![0; tasks.len()];
     for _ in 0..1000 {

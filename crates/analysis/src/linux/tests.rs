@@ -67,7 +67,8 @@ impl Server {
     }
 }
 
-/// Whether jobs keep their deadlines beside such a server: (C, T, D), by priority or by deadline, released at random, often as early as they may.
+/// Whether jobs keep their deadlines beside such a server: (C, T, D), by priority or by deadline,
+/// released at random, often as early as they may.
 fn meets(tasks: &[(u64, u64, u64)], edf: bool, server: &mut Server, tick: i64, random: &mut Random) -> bool {
     let mut next: Vec<i64> = tasks.iter().map(|_| random.between(0, 12) as i64).collect();
     // (task, deadline, left)

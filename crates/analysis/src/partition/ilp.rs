@@ -1,13 +1,16 @@
 //! Exact partitioning by an integer linear program over the sets of tasks that pass a bin's own test.
 //!
-//! Bins fall into classes of bins that are alike: as many CPUs, nothing bound to them, and the same of their CPUs free to the same tasks. For
-//! each class all maximal sets S of tasks that pass its test together are listed; y(class, S) = 1 where a bin of the class gets the
-//! tasks of S, or a part of them. Each task is in some chosen set, and no class gives more bins than it has (the set-covering form of bin
-//! packing: P. Gilmore, R. Gomory, Operations Research 9, 1961, whose relaxation is tight). Tests on one CPU that pass a set pass
-//! its parts; for those of clusters the chosen bins are tested again.
+//! Bins fall into classes of bins that are alike: as many CPUs, nothing bound to them, and the same
+//! of their CPUs free to the same tasks. For each class all maximal sets S of tasks that pass its
+//! test together are listed; y(class, S) = 1 where a bin of the class gets the tasks of S, or a
+//! part of them. Each task is in some chosen set, and no class gives more bins than it has (the
+//! set-covering form of bin packing: P. Gilmore, R. Gomory, Operations Research 9, 1961, whose
+//! relaxation is tight). Tests on one CPU that pass a set pass its parts; for those of clusters the
+//! chosen bins are tested again.
 //!
-//! What is found is proven by the tests, exactly. That there is none rests on the solver's arithmetic (coefficients 0 and 1, tolerances
-//! about 10^-6), and is reported as what the solver found; no verdict says "no" by it.
+//! What is found is proven by the tests, exactly. That there is none rests on the solver's
+//! arithmetic (coefficients 0 and 1, tolerances about 10^-6), and is reported as what the solver
+//! found; no verdict says "no" by it.
 
 use microlp::{ComparisonOp, Error, OptimizationDirection, Problem, SolveOptions, Variable};
 use takt_model::CpuSet;

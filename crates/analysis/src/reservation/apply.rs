@@ -98,7 +98,8 @@ pub(crate) fn withdraw_share(report: &mut TestReport) {
 /// A budget is cut into so many granules at most: what a look aside may cost.
 const GRANULES_MAX: u64 = 64;
 
-/// The share of jobs that are done by their deadline in the long run, where the file says how long they take and when they come.
+/// The share of jobs that are done by their deadline in the long run, where the file says how long
+/// they take and when they come.
 fn in_time(unit: &Unit, reservation: &Reservation) -> Option<Enclosure> {
     let (exec, arrivals) = unit.served.as_ref()?.random.as_ref()?;
     let [task] = unit.tasks.as_slice() else { return None };

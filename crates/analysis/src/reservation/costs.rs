@@ -1,23 +1,36 @@
 //! What the costs of a node take from a task alone in a reservation.
 //!
-//! Costs act as in the simulator: each start and each resumption of a job adds `switch` to it (`migrate` besides, where it may change its CPU), each job `release` once;
-//! each tick and each interrupt steals from the job that runs. All of that is CPU time of the reservation, so its budget pays.
+//! Costs act as in the simulator: each start and each resumption of a job adds `switch` to it
+//! (`migrate` besides, where it may change its CPU), each job `release` once; each tick and each
+//! interrupt steals from the job that runs. All of that is CPU time of the reservation, so its
+//! budget pays.
 //!
-//! **By job**: `release` and two `switch`: its own start, and the resumption that it may cause ([`check`](crate::check()) charges the same). A start is no resumption, so the
-//! resumptions of its own are left.
+//! **By job**: `release` and two `switch`: its own start, and the resumption that it may cause
+//! ([`check`](crate::check()) charges the same). A start is no resumption, so the resumptions of
+//! its own are left.
 //!
-//! **By budget.** A job resumes after a *gap*: an instant at which something else got the CPU while it could have run. Such a gap begins with one of these events: (a) the
-//! release of a task beside the reservation; (b) a budget of another server that comes, or (c) ends; (d) the end of a budget of the reservation itself, with which its deadline moves,
-//! or it waits. Several may share a gap; none begins two, for between them the order of deadlines stays.
+//! **By budget.** A job resumes after a *gap*: an instant at which something else got the CPU while
+//! it could have run. Such a gap begins with one of these events: (a) the release of a task beside
+//! the reservation; (b) a budget of another server that comes, or (c) ends; (d) the end of a budget
+//! of the reservation itself, with which its deadline moves, or it waits. Several may share a gap;
+//! none begins two, for between them the order of deadlines stays.
 //!
-//! Let `w(L)` be the number of events (a) to (c) in any closed interval of length L: floor((L + wander) / P) + 1 of each task or kind, and one more is counted. (A soft server beside may deplete more often, but that only moves its deadline away.)
-//! Let s be the last reset, as in [`deterministic`](super::deterministic), and y the number of whole budgets of Q - l that the work W since then needs, W <= y (Q - l). *Claim*: until s + y T, or until W is done,
-//! costs have taken no more than y l, with l = (w(T) + 1) `switch` + the ticks and interrupts of T. *Proof*: floor((y L + x) / P) + 2 <= y (floor((L + x) / P) + 2) for y >= 1, so
-//! that w(y T) <= y w(T); the same holds for ticks, floor(y T / p) + 1 <= y (floor(T / p) + 1). Of the events (d) there were no more than y - 1 as long as less than y Q had been executed;
-//! and as W + y l <= y Q, the first instant with more than y l taken, or with y Q executed and W not done, would need the other first. ∎
+//! Let `w(L)` be the number of events (a) to (c) in any closed interval of length L: floor((L +
+//! wander) / P) + 1 of each task or kind, and one more is counted. (A soft server beside may
+//! deplete more often, but that only moves its deadline away.) Let s be the last reset, as in
+//! [`deterministic`](super::deterministic), and y the number of whole budgets of Q - l that the
+//! work W since then needs, W <= y (Q - l). *Claim*: until s + y T, or until W is done, costs have
+//! taken no more than y l, with l = (w(T) + 1) `switch` + the ticks and interrupts of T. *Proof*:
+//! floor((y L + x) / P) + 2 <= y (floor((L + x) / P) + 2) for y >= 1, so that w(y T) <= y w(T); the
+//! same holds for ticks, floor(y T / p) + 1 <= y (floor(T / p) + 1). Of the events (d) there were
+//! no more than y - 1 as long as less than y Q had been executed; and as W + y l <= y Q, the first
+//! instant with more than y l taken, or with y Q executed and W not done, would need the other
+//! first. ∎
 //!
-//! So W is done out of y budgets of Q, and with Q' = Q - l for Q the bounds of `deterministic` and [`stochastic`](super::stochastic) hold: what is left of the last budget,
-//! y Q - W - taken >= y Q' - W, could still be executed by its deadline. The depletions that a job suffers are not counted for each job apart: every budget pays for one.
+//! So W is done out of y budgets of Q, and with Q' = Q - l for Q the bounds of `deterministic` and
+//! [`stochastic`](super::stochastic) hold: what is left of the last budget, y Q - W - taken >= y Q' -
+//! W, could still be executed by its deadline. The depletions that a job suffers are not counted
+//! for each job apart: every budget pays for one.
 
 use takt_model::{Component, ComponentId, ServerRule, Span, System, TaskId};
 
@@ -32,7 +45,8 @@ pub struct Charge {
     pub budget: Span,
 }
 
-/// What costs take from a task that stands alone in a reservation of this period, beside all else that the System has on its node.
+/// What costs take from a task that stands alone in a reservation of this period, beside all else
+/// that the System has on its node.
 ///
 /// Where it stands in a component with others, or in none, the reservation is one more on its node's root.
 ///

@@ -80,7 +80,8 @@ impl Runner {
     }
 }
 
-/// The longest response of each task. `overrun`: a used-up budget is noticed at ticks so far apart, and where its task stops.
+/// The longest response of each task. `overrun`: a used-up budget is noticed at ticks so far apart,
+/// and where its task stops.
 fn run(system: &System, overrun: Option<i64>, mut fair: Option<Fair>, random: &mut Random) -> Vec<i64> {
     let costs = system.nodes[0].costs.unwrap_or(Costs::NONE);
     let ns = |span: Span| span.as_ns() as i64;
@@ -210,7 +211,8 @@ fn random_system(random: &mut Random, overruns: bool) -> System {
     system
 }
 
-/// A server that uses up all its budgets, and a task that takes nearly all they leave: nothing costs anything but what ticks notice late.
+/// A server that uses up all its budgets, and a task that takes nearly all they leave: nothing
+/// costs anything but what ticks notice late.
 fn tight_system(random: &mut Random) -> System {
     let ns = Span::from_ns;
     let mut system = System::local(1, Builtin::Edf, Vec::new());
@@ -273,7 +275,8 @@ fn reservations_with_costs_keep_what_is_proven() {
         }
     }
     println!(
-        "{proven:?} proven, {bounded} responses bounded, {broken:?} beyond what holds without costs, {unnoticed:?} without the kernel's"
+        "{proven:?} proven, {bounded} responses bounded, {broken:?} beyond what holds without costs, \
+         {unnoticed:?} without the kernel's"
     );
     if cases >= 900 {
         assert!(proven.iter().all(|count| *count > cases / 60) && bounded > cases, "{proven:?} {bounded}");

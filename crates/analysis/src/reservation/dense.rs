@@ -112,8 +112,9 @@ impl Matrix {
         }
     }
 
-    /// The stationary distribution of a stochastic matrix from whose every state the first can be reached, by elimination without subtractions: W. Grassmann,
-    /// M. Taksar, D. Heyman, Operations Research 33(5), 1985.
+    /// The stationary distribution of a stochastic matrix from whose every state the first can be
+    /// reached, by elimination without subtractions: W. Grassmann, M. Taksar, D. Heyman, Operations
+    /// Research 33(5), 1985.
     pub(super) fn stationary(mut self) -> Vec<f64> {
         let n = self.n;
         let mut left = vec![1.0; n];

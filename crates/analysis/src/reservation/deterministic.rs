@@ -9,32 +9,40 @@
 //! | Eq. 1: Q / T >= C / P | [`keeps_up`], exact |
 //! | Eq. 2: (T - Q) / P < N_c | [`published_pending`], not sound |
 //!
-//! **What the server does.** A constant-bandwidth server (L. Abeni, G. Buttazzo 1998; \[SDD II-A\]) has a budget q and a deadline d. Executing
-//! lowers q. At q = 0 the deadline moves to d + T and q is Q again, at once (soft) or not before the old d (hard). A job that arrives at t and
-//! finds the server idle leaves q and d as they are where q < (d - t) Q / T; otherwise q = Q and d = t + T: a *reset*. The level above runs
-//! servers by deadline, and needs no more than its CPU has: then whatever is left of a budget can always be executed by its deadline.
+//! **What the server does.** A constant-bandwidth server (L. Abeni, G. Buttazzo 1998; \[SDD II-A\])
+//! has a budget q and a deadline d. Executing lowers q. At q = 0 the deadline moves to d + T and q
+//! is Q again, at once (soft) or not before the old d (hard). A job that arrives at t and finds the
+//! server idle leaves q and d as they are where q < (d - t) Q / T; otherwise q = Q and d = t + T: a
+//! *reset*. The level above runs servers by deadline, and needs no more than its CPU has: then
+//! whatever is left of a budget can always be executed by its deadline.
 //!
-//! **Response.** Let V = d - q T / Q. A reset sets V = t, and happens only where V <= t (where q T = (d - t) Q exactly, both are the same); executing x adds x T / Q;
-//! nothing else changes V. Let the last reset before a job starts be at s, with the arrival of a job; jobs before that one are done. The w of work
-//! that has arrived since, up to and including the job, is executed out of ceil(w / Q) budgets in a row, of which the last has the deadline
-//! s + ceil(w / Q) T. If w does not use up the last budget, the rest could still be executed by that deadline, since no scheduler here knows when
-//! the work ends. So it is done by
+//! **Response.** Let V = d - q T / Q. A reset sets V = t, and happens only where V <= t (where q T =
+//! (d - t) Q exactly, both are the same); executing x adds x T / Q; nothing else changes V. Let the
+//! last reset before a job starts be at s, with the arrival of a job; jobs before that one are
+//! done. The w of work that has arrived since, up to and including the job, is executed out of
+//! ceil(w / Q) budgets in a row, of which the last has the deadline s + ceil(w / Q) T. If w does
+//! not use up the last budget, the rest could still be executed by that deadline, since no
+//! scheduler here knows when the work ends. So it is done by
 //!
 //! s + ceil(w / Q) T - (ceil(w / Q) Q - w) = s + g⁻¹(w),
 //!
-//! which is [`Supply::aligned`] from s on, for the hard and the soft server alike. As g⁻¹ is subadditive, a job that finds V > t but
-//! an idle server does no worse than the same job in a window without the pause. So the k-th job of the window responds within
+//! which is [`Supply::aligned`] from s on, for the hard and the soft server alike. As g⁻¹ is
+//! subadditive, a job that finds V > t but an idle server does no worse than the same job in a
+//! window without the pause. So the k-th job of the window responds within
 //!
 //! R = max over k of g⁻¹(k C + B) + J - (k - 1) P   from its nominal arrival,
 //!
-//! and the search ends with the first k whose jobs are done when the next arrives, or after Q / gcd(C, Q) jobs, when everything repeats at best.
+//! and the search ends with the first k whose jobs are done when the next arrives, or after Q /
+//! gcd(C, Q) jobs, when everything repeats at best.
 //!
-//! **A reservation of another kind**, which only gives Q somewhere in each [i T, (i + 1) T) (time-driven, or with a rule that loses an unused budget in time),
-//! may leave a gap of 2 (T - Q): [`Supply::prm`], g⁻¹(w) + T - Q from any instant. ERRATA of \[SDD\]: (Q, T) = (50, 100), P = 20, C = 10 satisfies Eq. 2 for
-//! N_c = 3; an arrival may find 5 pending.
+//! **A reservation of another kind**, which only gives Q somewhere in each [i T, (i + 1) T)
+//! (time-driven, or with a rule that loses an unused budget in time), may leave a gap of 2 (T - Q):
+//! [`Supply::prm`], g⁻¹(w) + T - Q from any instant. ERRATA of \[SDD\]: (Q, T) = (50, 100), P = 20,
+//! C = 10 satisfies Eq. 2 for N_c = 3; an arrival may find 5 pending.
 //!
-//! **Eq. 2 is not enough for a constant-bandwidth server either**: it forgets that jobs take time. (Q, T) = (5, 10), P = 6, C = 3, N_c = 1 satisfies both equations. Another
-//! server (5, 10) runs first; the job of 0 is served from 5 to 8; that of 6 finds it pending, and is lost.
+//! **Eq. 2 is not enough for a constant-bandwidth server either**: it forgets that jobs take time.
+//! (Q, T) = (5, 10), P = 6, C = 3, N_c = 1 satisfies both equations. Another server (5, 10) runs
+//! first; the job of 0 is served from 5 to 8; that of 6 finds it pending, and is lost.
 //!
 //! ```
 //! use takt_analysis::reservation::deterministic::{Demand, Reservation, pending, published_pending, response};
@@ -78,7 +86,8 @@ pub struct Reservation {
 }
 
 impl Reservation {
-    /// A constant-bandwidth server, hard or soft, among servers by deadline that fit on their CPU. `None` unless 0 < Q <= T.
+    /// A constant-bandwidth server, hard or soft, among servers by deadline that fit on their CPU.
+    /// `None` unless 0 < Q <= T.
     #[must_use]
     pub const fn cbs(period: u64, budget: u64) -> Option<Reservation> {
         if budget == 0 || budget > period { None } else { Some(Reservation { period, budget, delay: 0 }) }
@@ -141,10 +150,11 @@ pub fn published_pending(period: u64, budget: u64, p: u64, most: u64) -> bool {
     u128::from(period.saturating_sub(budget)) < wide(p, most)
 }
 
-/// Bounds the response of every job. Attained, for B = 0, by jobs of C at distances of P of which the first is released J late, where
-/// the level above gives every budget as late as it may.
+/// Bounds the response of every job. Attained, for B = 0, by jobs of C at distances of P of which
+/// the first is released J late, where the level above gives every budget as late as it may.
 ///
-/// `None` where the reservation does not keep up ([`keeps_up`]), so that responses grow without end, or where a bound exceeds `u64`.
+/// `None` where the reservation does not keep up ([`keeps_up`]), so that responses grow without
+/// end, or where a bound exceeds `u64`.
 #[must_use]
 pub fn response(demand: &Demand, reservation: &Reservation) -> Option<Response> {
     if !keeps_up(demand, reservation) {
@@ -177,15 +187,16 @@ fn bunch(demand: &Demand) -> Option<u64> {
 
 /// No less than any g⁻¹(k C + B) - (k - 1) P, where the reservation keeps up.
 ///
-/// With x = w - (ceil(w / Q) - 1) Q, which is at least 1: g⁻¹(w) = w T / Q + (T - Q) (1 - x / Q) <= w T / Q + T - Q, and k C T / Q <= C T / Q + (k - 1) P.
+/// With x = w - (ceil(w / Q) - 1) Q, which is at least 1: g⁻¹(w) = w T / Q + (T - Q) (1 - x / Q) <=
+/// w T / Q + T - Q, and k C T / Q <= C T / Q + (k - 1) P.
 fn ceiling(demand: &Demand, reservation: &Reservation) -> Option<u64> {
     let own = u128::from(demand.c) + u128::from(demand.b);
     let spread = own.checked_mul(u128::from(reservation.period))?.div_ceil(u128::from(reservation.budget));
     u64::try_from(spread).ok()?.checked_add(reservation.gap())
 }
 
-/// The most jobs that are ever released and not complete, a job that is just released among them; one that completes at an instant counts no
-/// longer there. A queue of so many loses none.
+/// The most jobs that are ever released and not complete, a job that is just released among them;
+/// one that completes at an instant counts no longer there. A queue of so many loses none.
 ///
 /// `None` as for [`response`].
 #[must_use]

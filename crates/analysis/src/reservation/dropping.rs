@@ -1,18 +1,26 @@
 //! How many jobs are lost where at most N_c can be pending: the chain of (pending jobs, rest of the head).
 //!
-//! \[SDD II-C\] announces a drop probability and does not derive it, and the work v of [`stochastic`](super::stochastic) does not tell how many jobs it belongs to.
+//! \[SDD II-C\] announces a drop probability and does not derive it, and the work v of
+//! [`stochastic`](super::stochastic) does not tell how many jobs it belongs to.
 //!
-//! **The rule.** A job that arrives while N_c jobs are pending is lost; one that completes at that instant is pending no longer. Jobs are served in order, Q in every
-//! reservation period while there are any; z periods pass before the next arrival.
+//! **The rule.** A job that arrives while N_c jobs are pending is lost; one that completes at that
+//! instant is pending no longer. Jobs are served in order, Q in every reservation period while
+//! there are any; z periods pass before the next arrival.
 //!
-//! **The chain**, at arrivals, before the new job is admitted or lost: (n, h), n jobs pending of which the head needs h more, 1 <= h <= the longest. The execution time of
-//! a job is drawn when it becomes the head: nothing depends on it before. An arrival makes n + 1 of n < N_c. Then b = z Q is served: while h <= b the head
-//! completes, b falls by h, and the next head is drawn; else h falls by b. The probability to lose a job is the share of arrivals that find n = N_c.
-//! It is exact for a hard reservation whose jobs arrive at whole periods; elsewhere it is that of the model.
+//! **The chain**, at arrivals, before the new job is admitted or lost: (n, h), n jobs pending of
+//! which the head needs h more, 1 <= h <= the longest. The execution time of a job is drawn when it
+//! becomes the head: nothing depends on it before. An arrival makes n + 1 of n < N_c. Then b = z Q
+//! is served: while h <= b the head completes, b falls by h, and the next head is drawn; else h
+//! falls by b. The probability to lose a job is the share of arrivals that find n = N_c. It is
+//! exact for a hard reservation whose jobs arrive at whole periods; elsewhere it is that of the
+//! model.
 //!
-//! **The error is proven.** Let f(s) = 1 where n = N_c, else 0, P the transitions, and g any function of the state. As the stationary mean of P g - g is 0, the stationary mean of f
-//! lies between the least and the largest value of f + P g - g (from every start: the long-run share of jobs lost is in there even if the chain is not ergodic). g is found by iteration: g' = (g + f + P g) / 2, which
-//! also converges where the chain is periodic. The interval is widened by the rounding of one application of P.
+//! **The error is proven.** Let f(s) = 1 where n = N_c, else 0, P the transitions, and g any
+//! function of the state. As the stationary mean of P g - g is 0, the stationary mean of f lies
+//! between the least and the largest value of f + P g - g (from every start: the long-run share of
+//! jobs lost is in there even if the chain is not ergodic). g is found by iteration: g' = (g + f +
+//! P g) / 2, which also converges where the chain is periodic. The interval is widened by the
+//! rounding of one application of P.
 
 use thiserror::Error;
 
@@ -36,7 +44,8 @@ pub enum DropError {
     NoQueue,
     /// Too fine or too long.
     #[error(
-        "{states} states, {terms} terms in a step, and {STATES_MAX} and {TERMS_MAX} are the most; take a coarser granularity, or a shorter queue"
+        "{states} states, {terms} terms in a step, and {STATES_MAX} and {TERMS_MAX} are the most; take a \
+         coarser granularity, or a shorter queue"
     )]
     TooManyStates {
         /// (N_c times the longest job in units) + 1.

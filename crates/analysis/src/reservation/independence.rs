@@ -1,8 +1,10 @@
 //! Whether samples look independent of each other, as the stochastic model supposes.
 //!
-//! Two tests, each of which sees what the other does not: Ljung and Box's (linear dependence over several lags: G. Ljung, G. Box: On a Measure of Lack of Fit in Time Series
-//! Models, Biometrika 65(2), 1978) and Wald and Wolfowitz's runs above and below the mean (long stays on one side, whatever the values: Annals of Mathematical Statistics 11, 1940).
-//! A small p-value speaks against independence. A large one proves nothing. They decide no verdict; they give warnings.
+//! Two tests, each of which sees what the other does not: Ljung and Box's (linear dependence over
+//! several lags: G. Ljung, G. Box: On a Measure of Lack of Fit in Time Series Models, Biometrika
+//! 65(2), 1978) and Wald and Wolfowitz's runs above and below the mean (long stays on one side,
+//! whatever the values: Annals of Mathematical Statistics 11, 1940). A small p-value speaks against
+//! independence. A large one proves nothing. They decide no verdict; they give warnings.
 
 use statrs::function::erf::erfc;
 use statrs::function::gamma::gamma_ur;
@@ -11,7 +13,8 @@ use statrs::function::gamma::gamma_ur;
 pub const SAMPLES_MIN: usize = 30;
 /// Lags that are looked at, at most; a fifth of the samples at most.
 pub const LAGS: usize = 10;
-/// The p-value below which samples are called dependent. With two tests each of two sequences, independent ones are so called in at most 4 of 1000 cases.
+/// The p-value below which samples are called dependent. With two tests each of two sequences,
+/// independent ones are so called in at most 4 of 1000 cases.
 pub const LEVEL: f64 = 0.001;
 
 /// What the tests say of a sequence.

@@ -11,7 +11,8 @@ impl Pmf {
     /// The largest sum of weights.
     pub const TOTAL_MAX: u64 = 1 << 32;
 
-    /// From (value, weight), in any order; equal values are added up. `None` unless the weights add up to 1 to [`TOTAL_MAX`](Self::TOTAL_MAX).
+    /// From (value, weight), in any order; equal values are added up. `None` unless the weights add
+    /// up to 1 to [`TOTAL_MAX`](Self::TOTAL_MAX).
     #[must_use]
     pub fn new(points: impl IntoIterator<Item = (u64, u64)>) -> Option<Pmf> {
         let mut all: Vec<(u64, u64)> = points.into_iter().filter(|(_, weight)| *weight > 0).collect();

@@ -1,9 +1,10 @@
 //! The quasi-birth-death chain of a walk with bounded steps, by logarithmic reduction.
 //!
-//! G. Latouche, V. Ramaswami: A Logarithmic Reduction Algorithm for Quasi-Birth-Death Processes, Journal of Applied Probability 30, 1993.
+//! G. Latouche, V. Ramaswami: A Logarithmic Reduction Algorithm for Quasi-Birth-Death Processes,
+//! Journal of Applied Probability 30, 1993.
 //!
-//! The walk w' = max(0, w + x) with -D <= x <= U falls into levels of B = max(U, D) states: from one it goes to a neighbour at most, and from all levels but
-//! the lowest in the same way.
+//! The walk w' = max(0, w + x) with -D <= x <= U falls into levels of B = max(U, D) states: from
+//! one it goes to a neighbour at most, and from all levels but the lowest in the same way.
 //!
 //! | paper | here |
 //! |---|---|
@@ -21,8 +22,8 @@ pub(super) const STATES_MAX: usize = 1 << 20;
 /// The weight of the tail that is left out.
 const TAIL: f64 = 1e-30;
 
-/// P(w > x) for x = 0, 1, ...: an estimate, whose error is for the caller to bound. `steps` holds P(x = i - `down`) at i, with both ends
-/// other than zero; its mean is below zero.
+/// P(w > x) for x = 0, 1, ...: an estimate, whose error is for the caller to bound. `steps` holds
+/// P(x = i - `down`) at i, with both ends other than zero; its mean is below zero.
 ///
 /// `None` where elimination meets a vanishing pivot or the reduction does not end.
 pub(super) fn tail(steps: &[f64], down: usize) -> Option<Vec<f64>> {

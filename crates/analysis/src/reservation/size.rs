@@ -58,7 +58,8 @@ pub struct Reserved {
 pub enum ReserveError {
     /// The deadline holds no whole period.
     #[error(
-        "a deadline of {deadline} holds no whole reservation period of {period}, so that nothing is promised by then; take a period of at most the deadline"
+        "a deadline of {deadline} holds no whole reservation period of {period}, so that nothing is promised by \
+         then; take a period of at most the deadline"
     )]
     Deadline {
         /// As wanted.
@@ -107,7 +108,8 @@ struct Tried {
 }
 
 impl Wanted<'_> {
-    /// The budget that leaves so many quanta when costs have taken their part, in whole quanta where those fit; `None` above the period.
+    /// The budget that leaves so many quanta when costs have taken their part, in whole quanta
+    /// where those fit; `None` above the period.
     fn budget(&self, quanta: u64) -> Option<Span> {
         let quantum = self.quantum.as_ns();
         let least = quanta.checked_mul(quantum)?.checked_add(self.charge.budget.as_ns())?;
@@ -138,7 +140,8 @@ impl Search<'_> {
         Model::new(&self.exec, arrivals, period.as_ns(), quanta * quantum, quantum)
     }
 
-    /// Everything about a budget; `None` where responses grow without end, or so nearly that floating point cannot tell.
+    /// Everything about a budget; `None` where responses grow without end, or so nearly that
+    /// floating point cannot tell.
     fn look(&self, quanta: u64) -> Result<Option<Tried>, ReserveError> {
         let model = match self.model(quanta) {
             Err(StochasticError::Unstable) => return Ok(None),
@@ -162,11 +165,13 @@ impl Search<'_> {
     }
 }
 
-/// The least Q, in quanta (or all of the period), of which what costs leave has P(v <= k Q) proven to be at least what is wanted, k the whole periods in the deadline; and, where `pending` is given, with at most the
-/// rest of the jobs lost.
+/// The least Q, in quanta (or all of the period), of which what costs leave has P(v <= k Q) proven
+/// to be at least what is wanted, k the whole periods in the deadline; and, where `pending` is
+/// given, with at most the rest of the jobs lost.
 ///
-/// By bisection, below the least budget for which the fast bound is enough: P(v <= k Q) rises with Q, job by job. (That the share of lost
-/// jobs falls is taken for granted by the search, not by the answer: what is returned was computed for that Q.)
+/// By bisection, below the least budget for which the fast bound is enough: P(v <= k Q) rises with
+/// Q, job by job. (That the share of lost jobs falls is taken for granted by the search, not by the
+/// answer: what is returned was computed for that Q.)
 ///
 /// # Errors
 /// [`ReserveError`].
@@ -269,8 +274,9 @@ pub fn exec_of(task: &Task) -> Result<Pmf, String> {
     }
 }
 
-/// The times between the arrivals that a System gives a task, in ns. A sporadic task may always come after its least distance; jitter shortens every
-/// distance: (n - m) (P - J) is at most what lies between any two.
+/// The times between the arrivals that a System gives a task, in ns. A sporadic task may always
+/// come after its least distance; jitter shortens every distance: (n - m) (P - J) is at most what
+/// lies between any two.
 ///
 /// # Errors
 /// A successor of other tasks, jitter beyond the period, or a trace with fewer than two arrivals.

@@ -1,6 +1,8 @@
-//! How long jobs take in a reservation when execution and inter-arrival times are random: the exact distribution, and a fast bound.
+//! How long jobs take in a reservation when execution and inter-arrival times are random: the exact
+//! distribution, and a fast bound.
 //!
-//! \[SDD II-C\] announces the model; it stands in the paper's reference \[9\] (N. Manica, L. Abeni, L. Palopoli, RTAS 2010) and in ERRATA:
+//! \[SDD II-C\] announces the model; it stands in the paper's reference \[9\] (N. Manica, L. Abeni,
+//! L. Palopoli, RTAS 2010) and in ERRATA:
 //!
 //! | ERRATA | here |
 //! |---|---|
@@ -9,23 +11,31 @@
 //! | v' = max(0, v - z Q) + c | v = w + c: [`Model`] |
 //! | P(response <= k T) >= P(v <= k Q) | [`Solution::within`] |
 //!
-//! **Why it bounds responses.** With the notation of [`deterministic`](super::deterministic): let job m be the one that reset the server last before job n
-//! starts, at r_m, and W the work from m to n. Job n is done by r_m + ceil(W / Q) T. The model has v_n >= W - Z Q with Z the sum of the z from m + 1 to n, and
-//! Z T <= r_n - r_m as each z is rounded down. So v_n <= k Q gives W <= (k + Z) Q, and the job is done by r_m + (k + Z) T <= r_n + k T. This holds for every
-//! constant-bandwidth server, hard or soft, among servers by deadline that fit on their CPU. It is exact for a hard one whose jobs arrive at whole
-//! periods: then every period from the last reset on gives Q to the jobs that are there, and at the start of a period it is all or nothing.
+//! **Why it bounds responses.** With the notation of [`deterministic`](super::deterministic): let
+//! job m be the one that reset the server last before job n starts, at r_m, and W the work from m
+//! to n. Job n is done by r_m + ceil(W / Q) T. The model has v_n >= W - Z Q with Z the sum of the z
+//! from m + 1 to n, and Z T <= r_n - r_m as each z is rounded down. So v_n <= k Q gives W <= (k +
+//! Z) Q, and the job is done by r_m + (k + Z) T <= r_n + k T. This holds for every
+//! constant-bandwidth server, hard or soft, among servers by deadline that fit on their CPU. It is
+//! exact for a hard one whose jobs arrive at whole periods: then every period from the last reset
+//! on gives Q to the jobs that are there, and at the start of a period it is all or nothing.
 //!
-//! **The chain.** w = v - c, what an arrival finds, is the walk w' = max(0, w + x), x = c - z Q, with bounded steps: a quasi-birth-death chain
-//! (`qbd.rs`). It has a stationary distribution iff E\[c\] < Q E\[z\], decided in integers (or if no step goes up: then w = 0).
+//! **The chain.** w = v - c, what an arrival finds, is the walk w' = max(0, w + x), x = c - z Q,
+//! with bounded steps: a quasi-birth-death chain (`qbd.rs`). It has a stationary distribution iff
+//! E\[c\] < Q E\[z\], decided in integers (or if no step goes up: then w = 0).
 //!
-//! **The error is proven, not estimated.** H(x) = P(w > x) is the least function >= 0 on x >= 0 with H = T H, (T F)(x) = Σ_s p(s) F(x - s), F = 1 below 0:
-//! T is monotone, and Tⁿ 0 rises to H. Take any H' >= 0 and rho < 1 with M = Σ_s p(s) rho^-s < 1. If T H' - H' <= e (1 - M) rho^x for all x >= 0, then
-//! F = H' + e rho^x has T F <= T H' + e M rho^x <= F, so that H <= F. If T H' - H' >= -e (1 - M) rho^x and H' vanishes at last, F = H' - e rho^x has T F >= F,
-//! Tⁿ F rises, and as the walk drifts to -∞ and F vanishes at +∞ its limit is at most H: H >= F. So whatever the matrices did, one pass over their result gives an e; the pass
-//! itself is charged for the rounding of each of its operations.
+//! **The error is proven, not estimated.** H(x) = P(w > x) is the least function >= 0 on x >= 0
+//! with H = T H, (T F)(x) = Σ_s p(s) F(x - s), F = 1 below 0: T is monotone, and Tⁿ 0 rises to H.
+//! Take any H' >= 0 and rho < 1 with M = Σ_s p(s) rho^-s < 1. If T H' - H' <= e (1 - M) rho^x for
+//! all x >= 0, then F = H' + e rho^x has T F <= T H' + e M rho^x <= F, so that H <= F. If T H' - H' >=
+//! -e (1 - M) rho^x and H' vanishes at last, F = H' - e rho^x has T F >= F, Tⁿ F rises, and as the
+//! walk drifts to -∞ and F vanishes at +∞ its limit is at most H: H >= F. So whatever the matrices
+//! did, one pass over their result gives an e; the pass itself is charged for the rounding of each
+//! of its operations.
 //!
-//! **The fast bound** is the same lemma with H' = 0: any rho with M <= 1 gives P(w > x) <= rho^(x + 1), for that function is >= 1 below 0 (J. Kingman 1964; the change of
-//! measure of H. Cramér). The least such rho is found by bisection.
+//! **The fast bound** is the same lemma with H' = 0: any rho with M <= 1 gives P(w > x) <= rho^(x +
+//! 1), for that function is >= 1 below 0 (J. Kingman 1964; the change of measure of H. Cramér). The
+//! least such rho is found by bisection.
 //!
 //! ```
 //! use takt_analysis::reservation::stochastic::Model;
@@ -62,12 +72,14 @@ pub enum StochasticError {
     Parameters,
     /// More work than budget in the long run.
     #[error(
-        "jobs need at least what the reservation gives in the long run, counted in its whole periods between arrivals; take a larger budget, or a period that divides the times between arrivals"
+        "jobs need at least what the reservation gives in the long run, counted in its whole periods between \
+         arrivals; take a larger budget, or a period that divides the times between arrivals"
     )]
     Unstable,
     /// Too fine.
     #[error(
-        "a step of {states} units, and {BLOCK_MAX} is the most; take a coarser granularity, which rounds execution times up and is safe"
+        "a step of {states} units, and {BLOCK_MAX} is the most; take a coarser granularity, which rounds \
+         execution times up and is safe"
     )]
     TooManyStates {
         /// The longest step, in units.
@@ -100,11 +112,13 @@ pub struct Model {
 }
 
 impl Model {
-    /// The model for execution times and times between arrivals, all in one unit of time, of a reservation `budget` every `period`. Execution times are rounded up to
-    /// multiples of `granularity`, the budget down, times between arrivals down to multiples of `period`.
+    /// The model for execution times and times between arrivals, all in one unit of time, of a
+    /// reservation `budget` every `period`. Execution times are rounded up to multiples of
+    /// `granularity`, the budget down, times between arrivals down to multiples of `period`.
     ///
     /// # Errors
-    /// [`StochasticError::Parameters`]; [`StochasticError::TooManyStates`] where a job is longer than [`BLOCK_MAX`] granules.
+    /// [`StochasticError::Parameters`]; [`StochasticError::TooManyStates`] where a job is longer
+    /// than [`BLOCK_MAX`] granules.
     pub fn new(
         exec: &Pmf,
         arrivals: &Pmf,
@@ -218,7 +232,8 @@ impl Model {
         Ok(solution)
     }
 
-    /// The fast bound: a lower bound of P(v <= k Q) and so of P(response <= k T), for each k asked; without solving for the distribution.
+    /// The fast bound: a lower bound of P(v <= k Q) and so of P(response <= k T), for each k asked;
+    /// without solving for the distribution.
     ///
     /// # Errors
     /// [`StochasticError::Unstable`]; [`StochasticError::Singular`] where the drift is too small for floating point.
@@ -336,7 +351,8 @@ pub struct Solution {
 }
 
 impl Solution {
-    /// P(v <= k Q), which is at most P(response <= k T), and equal to it for a hard reservation whose jobs arrive at whole periods.
+    /// P(v <= k Q), which is at most P(response <= k T), and equal to it for a hard reservation
+    /// whose jobs arrive at whole periods.
     ///
     /// `high` is 1 where times between arrivals had to be cut to keep the chain small.
     #[must_use]

@@ -72,7 +72,8 @@ fn the_distribution_is_that_of_iteration() {
             / exec.total() as f64
             / (budget as f64 * model.periods().mean().0 as f64 / model.periods().total() as f64);
         let limit = iterated(&model, 2_000, 300);
-        // Iteration starts from an empty server, and settles slowly under much load; and it cuts off what exceeds its states.
+        // Iteration starts from an empty server, and settles slowly under much load; and it cuts
+        // off what exceeds its states.
         let settled = load <= 0.7 && limit[200..].iter().sum::<f64>() < 1e-14;
         compared += u32::from(settled);
         for k in 1..8 {
@@ -136,7 +137,8 @@ impl Share {
     }
 }
 
-/// Responses of so many jobs (`None`: lost) under the real rule, in slots. Where `phase` is given, arrivals are off the whole periods.
+/// Responses of so many jobs (`None`: lost) under the real rule, in slots. Where `phase` is given,
+/// arrivals are off the whole periods.
 #[expect(clippy::too_many_arguments, reason = "a simulation has as many parameters")]
 fn simulate(
     exec: &Pmf,
@@ -332,7 +334,9 @@ fn the_least_budget_is_found() {
     let short = Wanted { deadline: Span::from_ms(19), ..wanted(&exec, &arrivals, 1) };
     assert_eq!(
         text(&short),
-        Err("a deadline of 19ms holds no whole reservation period of 20ms, so that nothing is promised by then; take a period of at most the deadline".to_owned())
+        Err("a deadline of 19ms holds no whole reservation period of 20ms, so that nothing is promised by then; \
+             take a period of at most the deadline"
+            .to_owned())
     );
     let dense = Pmf::certain(19 * ms);
     assert!(matches!(reserve(&wanted(&exec, &dense, 1)), Err(ReserveError::NotEnough { .. })));

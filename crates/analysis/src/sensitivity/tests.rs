@@ -126,7 +126,8 @@ fn a_deadline_in_the_file_stays_and_another_follows_its_period() {
     let text = |t1: u64, deadline: &str| {
         let task = |name: &str, period: u64, deadline: &str, wcet: u64, jitter: u64, priority: u64| {
             format!(
-                "[[task]]\nname = \"{name}\"\nperiod = \"{period}ns\"\n{deadline}wcet = \"{wcet}ns\"\njitter = \"{jitter}ns\"\narrival = \"sporadic\"\npriority = {priority}\n"
+                "[[task]]\nname = \"{name}\"\nperiod = \"{period}ns\"\n{deadline}wcet = \"{wcet}ns\"\njitter \
+                 = \"{jitter}ns\"\narrival = \"sporadic\"\npriority = {priority}\n"
             )
         };
         format!(
@@ -146,7 +147,8 @@ fn a_deadline_in_the_file_stays_and_another_follows_its_period() {
     // Of 5ns in 7ns one job is due by 20ns; with deadlines that follow, two jobs of 5ns are due by the period.
     for (deadline, until) in [("deadline = \"20ns\"\n", 7), ("", 10)] {
         let found = of_text(&format!(
-            "takt = 1\n[[node]]\nname = \"n\"\nstrategy = \"edf\"\n[[task]]\nname = \"a\"\nperiod = \"20ns\"\n{deadline}wcet = \"5ns\"\n\
+            "takt = 1\n[[node]]\nname = \"n\"\nstrategy = \"edf\"\n[[task]]\nname = \"a\"\nperiod = \"20ns\"\n\
+             {deadline}wcet = \"5ns\"\n\
              [[task]]\nname = \"b\"\nperiod = \"20ns\"\ndeadline = \"5ns\"\nwcet = \"5ns\"\n"
         ));
         assert_eq!(found.periods[0].limit.until, Some(until));

@@ -1,21 +1,30 @@
 //! Components: what a server gives to its tasks, and what it takes from those beside it.
 //!
-//! A server is a task of the level around it: Θ every Π, which that level's own proof shows to be given in time. A deferrable one keeps its budget
-//! for up to Π - Θ, which is jitter. Then in any interval of length t its tasks get at least g(t - λ),
+//! A server is a task of the level around it: Θ every Π, which that level's own proof shows to be
+//! given in time. A deferrable one keeps its budget for up to Π - Θ, which is jitter. Then in any
+//! interval of length t its tasks get at least g(t - λ),
 //!
 //! g(s) = y Θ + min(Θ, max(0, s - y Π - (Δ - Θ))), y = floor(s / Π):
 //!
-//! Θ by Δ after the start of every period (Δ = Π, or the response that was shown of it, where each budget is a job), where the interval waits λ for its first whole one: Π - Θ, if it began when
-//! the server had just used its budget up; Π, if the server can give an unused budget up, or gets it back in parts under edf; 0 if all that is released inside falls on starts of periods, which
-//! the rule keeps to (I. Shin, I. Lee 2003; A. Easwaran, M. Anand, I. Lee 2007). crates/analysis/src/compositional/rules.rs has the proofs rule by rule.
+//! Θ by Δ after the start of every period (Δ = Π, or the response that was shown of it, where each
+//! budget is a job), where the interval waits λ for its first whole one: Π - Θ, if it began when
+//! the server had just used its budget up; Π, if the server can give an unused budget up, or gets
+//! it back in parts under edf; 0 if all that is released inside falls on starts of periods, which
+//! the rule keeps to (I. Shin, I. Lee 2003; A. Easwaran, M. Anand, I. Lee 2007).
+//! crates/analysis/src/compositional/rules.rs has the proofs rule by rule.
 //!
-//! **Costs.** Within a server time is lost to ticks, interrupts and ordinary threads, and to one switch at the end of each gap in its supply. A gap begins where the budget ends, or where something outside gets
-//! the CPU: a release, the return of a budget, or its end. Releases within a closed window of length Π are at most floor((Π + J) / T) + 1. So Θ' = Θ less all of that is left of each budget,
-//! by Δ, for by Δ - x it has given Θ - x, of which no more than Θ - Θ' was lost. Jobs inside are charged for what they cause there. Those outside are charged, besides Θ, for two switches for
-//! each arrival inside, which may wake a server that gives up the CPU when it is idle.
+//! **Costs.** Within a server time is lost to ticks, interrupts and ordinary threads, and to one
+//! switch at the end of each gap in its supply. A gap begins where the budget ends, or where
+//! something outside gets the CPU: a release, the return of a budget, or its end. Releases within a
+//! closed window of length Π are at most floor((Π + J) / T) + 1. So Θ' = Θ less all of that is left
+//! of each budget, by Δ, for by Δ - x it has given Θ - x, of which no more than Θ - Θ' was lost.
+//! Jobs inside are charged for what they cause there. Those outside are charged, besides Θ, for two
+//! switches for each arrival inside, which may wake a server that gives up the CPU when it is idle.
 //!
-//! **Quanta.** Where decisions fall on a grid q alone, all that begins off it waits for up to q, which is blocking at the level of the server, and λ in it; and whoever completes off it keeps the CPU for less than q
-//! more: in whole ns q - 1 for each job, or up to the next multiple of q, if neither costs nor less than whole quanta of others move it.
+//! **Quanta.** Where decisions fall on a grid q alone, all that begins off it waits for up to q,
+//! which is blocking at the level of the server, and λ in it; and whoever completes off it keeps
+//! the CPU for less than q more: in whole ns q - 1 for each job, or up to the next multiple of q,
+//! if neither costs nor less than whole quanta of others move it.
 
 use super::{Part, fits, thefts};
 use takt_model::{
@@ -96,7 +105,8 @@ fn costs(system: &System, wanders: &[u64], id: ComponentId, period: u64) -> Resu
     Ok((fits(gaps.checked_mul(switch).and_then(|lost| lost.checked_add(taken)))?, fits(wakes.checked_mul(2 * switch))?))
 }
 
-/// The quantum that delays what stands in no component but this one: the coarsest of its servers, unless all begins and ends on that grid.
+/// The quantum that delays what stands in no component but this one: the coarsest of its servers,
+/// unless all begins and ends on that grid.
 fn quantum(system: &System, node: NodeId, parent: Option<ComponentId>) -> u64 {
     let here = |component: &&Component| component.node == node && component.parent == parent;
     let servers = || system.components.iter().filter(here);
@@ -107,7 +117,8 @@ fn quantum(system: &System, node: NodeId, parent: Option<ComponentId>) -> u64 {
     if !tasks && servers().all(|server| strict(server.server) && on(server)) { 0 } else { quantum }
 }
 
-/// The servers right inside a component, or in none, as tasks, which stand behind the file's; and the quantum in which decisions fall there.
+/// The servers right inside a component, or in none, as tasks, which stand behind the file's; and
+/// the quantum in which decisions fall there.
 pub(super) fn servers(
     system: &System,
     node: NodeId,

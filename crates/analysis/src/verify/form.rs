@@ -160,7 +160,8 @@ impl Proof {
 pub struct Windows {
     /// The task.
     pub task: String,
-    /// Entry q: by when, from the window's start, its first q + 1 jobs and all that goes before is done. The last is done before the next can arrive.
+    /// Entry q: by when, from the window's start, its first q + 1 jobs and all that goes before is
+    /// done. The last is done before the next can arrive.
     pub windows_ns: Vec<u64>,
 }
 

@@ -1,34 +1,52 @@
 //! Proofs of several CPUs that every task may use.
 //!
-//! **`global`.** Claim: each job of i completes within R_i <= D_i of its arrival, before the next arrives. Look at a job of k, released at 0, with C_k to do, and at the first L = R_k - J_k. If it is
-//! not done by L, it was kept waiting for at least y = L - C_k + 1 whole ns, in each of which m others ran that are as important; one at a time of each task, so each gives at
-//! most min(W_i, y), and the sum is at least m y. So a smaller sum proves the claim. The most that jobs of i execute in [0, L):
-//! - `any`: the first completes R_i after its arrival at the latest and has started at 0, the others run when they arrive: with x = L + R_i - C_i,
-//!   floor(x / T) C + min(C, x mod T);
-//! - `due` (EDF): those due by D_k - J_k; deadlines at its end and each T before, the first of these jobs runs up to R_i after its arrival: with D = D_k - J_k,
-//!   floor(D / T) C + min(C, max(0, D mod T - (D_i - R_i))).
+//! **`global`.** Claim: each job of i completes within R_i <= D_i of its arrival, before the next
+//! arrives. Look at a job of k, released at 0, with C_k to do, and at the first L = R_k - J_k. If
+//! it is not done by L, it was kept waiting for at least y = L - C_k + 1 whole ns, in each of which
+//! m others ran that are as important; one at a time of each task, so each gives at most min(W_i,
+//! y), and the sum is at least m y. So a smaller sum proves the claim. The most that jobs of i
+//! execute in [0, L):
+//! - `any`: the first completes R_i after its arrival at the latest and has started at 0, the
+//!   others run when they arrive: with x = L + R_i - C_i, floor(x / T) C + min(C, x mod T);
+//! - `due` (EDF): those due by D_k - J_k; deadlines at its end and each T before, the first of
+//!   these jobs runs up to R_i after its arrival: with D = D_k - J_k, floor(D / T) C + min(C,
+//!   max(0, D mod T - (D_i - R_i))).
 //!
-//! **Limited** (fixed priorities): start the window at the last instant before which fewer than m more important tasks had work; fewer than m bring work in, and the job itself waits no less.
-//! What i brings is at most C - 1 if it executed in the ns before (Guan, Stigge, Yi, Yu 2009): `carried`; else `fresh`. Tasks of one level count with `any`.
+//! **Limited** (fixed priorities): start the window at the last instant before which fewer than m
+//! more important tasks had work; fewer than m bring work in, and the job itself waits no less.
+//! What i brings is at most C - 1 if it executed in the ns before (Guan, Stigge, Yi, Yu 2009):
+//! `carried`; else `fresh`. Tasks of one level count with `any`.
 
 //!
-//! **`bak`** (T. P. Baker, TPDS 16(8), 2005), m >= 2, with L = D_k - J_k and lambda = C_k / L: sum of min(L, C (L + T - D) / T + lambda J + max(0, C - lambda T)) <= m L - (m - 1) C_k.
-//! A job of k that misses saw more than m (1 - lambda) + lambda of work in each unit; so did the widest such window before its deadline, and what is brought into that had at least lambda in each unit since its release.
+//! **`bak`** (T. P. Baker, TPDS 16(8), 2005), m >= 2, with L = D_k - J_k and lambda = C_k / L: sum
+//! of min(L, C (L + T - D) / T + lambda J + max(0, C - lambda T)) <= m L - (m - 1) C_k. A job of k
+//! that misses saw more than m (1 - lambda) + lambda of work in each unit; so did the widest such
+//! window before its deadline, and what is brought into that had at least lambda in each unit since
+//! its release.
 //!
-//! **`bar`** (S. Baruah, RTSS 2007; in whole ns, so with one more to wait). Let a job of k miss, x after the last instant before which some CPU was idle. For y = x - C_k + 1 whole ns
-//! m others ran, due no later: jobs that were released since, `fresh`, and of fewer than m tasks such as ran before, at most `packed`. So the sum of those within y, and of the m - 1 largest
-//! differences, is at least m y; x >= L. That it is less is checked at x; as it grows with x, it is less for all x' with sum < m (x' - C_k + 1), and the next to look at is the largest below these.
-//! Beyond the horizon it is at most sum U (x + T + J - D) + the m - 1 largest C, which is less at the horizon, and grows by U <= m.
+//! **`bar`** (S. Baruah, RTSS 2007; in whole ns, so with one more to wait). Let a job of k miss, x
+//! after the last instant before which some CPU was idle. For y = x - C_k + 1 whole ns m others
+//! ran, due no later: jobs that were released since, `fresh`, and of fewer than m tasks such as ran
+//! before, at most `packed`. So the sum of those within y, and of the m - 1 largest differences, is
+//! at least m y; x >= L. That it is less is checked at x; as it grows with x, it is less for all x'
+//! with sum < m (x' - C_k + 1), and the next to look at is the largest below these. Beyond the
+//! horizon it is at most sum U (x + T + J - D) + the m - 1 largest C, which is less at the horizon,
+//! and grows by U <= m.
 //!
-//! **`ff-dbf`** (S. Baruah, V. Bonifaci, A. Marchetti-Spaccamela, S. Stiller, RTS 46, 2010), m >= 2, sigma >= max C / L: go back from a miss to the release of that job, and on from release to release, each of a job that is due
-//! no later and had less than sigma of each unit. All that time more than m - (m - 1) sigma of each unit was done, and what was pending before had sigma of each. So for some whole t the jobs due within it, less (L - r) sigma for that
-//! which is due r < L after its begin, exceed (m - (m - 1) sigma) t. They are at most sum U (t + T - L), which tells beyond the horizon.
+//! **`ff-dbf`** (S. Baruah, V. Bonifaci, A. Marchetti-Spaccamela, S. Stiller, RTS 46, 2010), m >=
+//! 2, sigma >= max C / L: go back from a miss to the release of that job, and on from release to
+//! release, each of a job that is due no later and had less than sigma of each unit. All that time
+//! more than m - (m - 1) sigma of each unit was done, and what was pending before had sigma of
+//! each. So for some whole t the jobs due within it, less (L - r) sigma for that which is due r < L
+//! after its begin, exceed (m - (m - 1) sigma) t. They are at most sum U (t + T - L), which tells
+//! beyond the horizon.
 
 use super::one_cpu::window;
 use super::{Claim, Part, Responding, TaskId, Work, fits, sum_up};
 
-/// C with all switches and migrations that can hit a job before its deadline: one for each release of a job that goes first. Ticks are on one grid; interrupts
-/// are not, so on several CPUs each resumption may meet one more.
+/// C with all switches and migrations that can hit a job before its deadline: one for each release
+/// of a job that goes first. Ticks are on one grid; interrupts are not, so on several CPUs each
+/// resumption may meet one more.
 fn suffered(part: &Part, task: &Work, edf: bool) -> Result<u128, String> {
     let Some(costs) = part.costs else { return Ok(task.c.into()) };
     let mut preemptions = 0u128;

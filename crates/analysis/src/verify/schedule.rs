@@ -1,14 +1,18 @@
 //! Schedules, replayed: those that end in a miss, and those that repeat.
 //!
-//! At each instant the m CPUs run the pending jobs that go first: by level, then by release or by deadline plus shift, then by arrival, then in the
-//! order of the file; jobs of one task in order. On one CPU a job that has run for some of a section keeps the CPU up to the section's end.
-//! A job that is released just as a section would begin goes first. Legal: a periodic task arrives every period from its offset, a sporadic one
-//! at any time from its offset on, no closer than its period;
-//! jobs are released as they arrive (jitter is at most its bound) and take their WCET.
+//! At each instant the m CPUs run the pending jobs that go first: by level, then by release or by
+//! deadline plus shift, then by arrival, then in the order of the file; jobs of one task in order.
+//! On one CPU a job that has run for some of a section keeps the CPU up to the section's end. A job
+//! that is released just as a section would begin goes first. Legal: a periodic task arrives every
+//! period from its offset, a sporadic one at any time from its offset on, no closer than its
+//! period; jobs are released as they arrive (jitter is at most its bound) and take their WCET.
 //!
-//! **`repeats`.** Strictly periodic tasks, each of which has arrived by an instant F; after a cycle that all periods divide the same jobs arrive as after F. If then as much of each is left as at F, the
-//! schedule goes on as from F: no deadline missed up to then is none missed ever. It is the worst case: on any number of CPUs, preemptively, with each job's place in the order fixed when
-//! it arrives, no job completes later if some take less (R. Ha, J. W. S. Liu, ICDCS 1994); several CPUs with deadlines up to periods, so that jobs of one task do not wait for each other.
+//! **`repeats`.** Strictly periodic tasks, each of which has arrived by an instant F; after a cycle
+//! that all periods divide the same jobs arrive as after F. If then as much of each is left as at
+//! F, the schedule goes on as from F: no deadline missed up to then is none missed ever. It is the
+//! worst case: on any number of CPUs, preemptively, with each job's place in the order fixed when
+//! it arrives, no job completes later if some take less (R. Ha, J. W. S. Liu, ICDCS 1994); several
+//! CPUs with deadlines up to periods, so that jobs of one task do not wait for each other.
 
 use std::collections::VecDeque;
 
@@ -154,7 +158,8 @@ fn jobs(system: &System, part: &Part, arrivals: &[Arrived]) -> Result<Vec<Coming
     }
 }
 
-/// The first task that misses, and what is left at these instants, before what arrives there; the last of them is the end.
+/// The first task that misses, and what is left at these instants, before what arrives there; the
+/// last of them is the end.
 fn run(part: &Part, mut coming: Vec<Coming>, stops: &[u64]) -> Result<(Option<usize>, Vec<State>), String> {
     let alone = |level: u32| part.tasks.iter().filter(|task| task.level == level).count() == 1;
     for task in &part.tasks {

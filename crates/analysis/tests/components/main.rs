@@ -160,8 +160,8 @@ fn every_level_is_a_scope_of_its_own() {
     );
     assert_eq!(report.schedulable, Answer::Yes);
     let outer = &report.tests[2];
-    // A gap of 2 (10 - 6), then 6 of every 10. "inner" needs 5: at 8 + 5. "a" needs 8 and 5 of it: 13, by 8 + 2 * 10 + 1 = 29, when
-    // "inner" has come again: 18, by 34.
+    // A gap of 2 (10 - 6), then 6 of every 10. "inner" needs 5: at 8 + 5. "a" needs 8 and 5 of it:
+    // 13, by 8 + 2 * 10 + 1 = 29, when "inner" has come again: 18, by 34.
     assert_eq!(outer.figures["servers"][0]["component"], "inner");
     assert_eq!(outer.figures["servers"][0]["wcrt_ns"], 13);
     assert_eq!(report.bound_of(TaskId(1)), Some(Span::from_ns(34)));
@@ -171,7 +171,8 @@ fn every_level_is_a_scope_of_its_own() {
 
 #[test]
 fn an_early_budget_helps_where_the_period_does_not() {
-    // In PRM the budget of 2 may come at the end of every 10: 16 without, and "a" needs 12. The server, alone, responds within 2.
+    // In PRM the budget of 2 may come at the end of every 10: 16 without, and "a" needs 12. The
+    // server, alone, responds within 2.
     let mut system = System::local(1, Builtin::Rm, Vec::new());
     system.components.push(component("dom", Builtin::Rm, ServerRule::Ptps, 10, 2));
     system.tasks.push(Task { deadline: Span::from_ns(12), offset: Span::from_ns(3), ..task("a", 30, 2, Some(0)) });
@@ -235,7 +236,8 @@ fn the_least_budget_for_a_task_alone_is_proven_and_a_quantum_less_is_not() {
     system.tasks.push(task("a", 40, 4, Some(0)));
     assert_eq!(
         size(&system).unwrap_err().to_string(),
-        "component \"c\": a server \"cbs\" for one task is sized for a given period or budget; give it one, best a period that divides that of the task"
+        "component \"c\": a server \"cbs\" for one task is sized for a given period or budget; give it one, \
+         best a period that divides that of the task"
     );
 }
 
@@ -253,7 +255,8 @@ fn how_often_a_task_alone_is_in_time_is_told() {
     let test = report.tests.iter().find(|test| test.test == TestId::Cbs).expect("it applies");
     assert_eq!(
         test.verdict.why(),
-        "no bound for \"frame\": its wcet needs more than the server gives in the long run; at least 99.9645 % of its jobs make it, if their times are independent"
+        "no bound for \"frame\": its wcet needs more than the server gives in the long run; at least 99.9645 % \
+         of its jobs make it, if their times are independent"
     );
     let figure = &test.figures["in_time"];
     assert!(
@@ -276,7 +279,8 @@ fn what_is_missing_is_said() {
     system.components[0].server = ServerRule::Cbs;
     assert_eq!(
         why(&system, "local/outer"),
-        "prm: server \"cbs\" guarantees it nothing: a soft constant-bandwidth server works ahead and postpones its deadline, so that it guarantees no supply; use \"cbs-hard\""
+        "prm: server \"cbs\" guarantees it nothing: a soft constant-bandwidth server works ahead and postpones \
+         its deadline, so that it guarantees no supply; use \"cbs-hard\""
     );
     let mut system = two_levels();
     system.components[0].strategy = StrategyRef::Builtin(Builtin::Mlf);
@@ -286,7 +290,8 @@ fn what_is_missing_is_said() {
     system.tasks[0].priority = Some(1);
     assert_eq!(
         why(&system, "local"),
-        "unsupported: component \"outer\" has no priority, which strategy \"fp\" around it needs for its server; give it one, 1 is the most important"
+        "unsupported: component \"outer\" has no priority, which strategy \"fp\" around it needs for its \
+         server; give it one, 1 is the most important"
     );
 }
 
@@ -298,7 +303,8 @@ fn more_than_a_server_gives_is_refuted() {
     assert_eq!(report.schedulable, Answer::No);
     let why = report.tests.last().unwrap().verdict.why();
     assert_eq!(why, "the tasks need 33.3333 % of a CPU, and the server gives 25 %");
-    // A server that may get more than its own is not refuted by its budget, but the node's tasks together may be too many.
+    // A server that may get more than its own is not refuted by its budget, but the node's tasks
+    // together may be too many.
     system.components[1].server = ServerRule::Crps;
     assert_eq!(plain(&system).schedulable, Answer::Unknown);
     system.tasks[1].wcet = Span::from_ns(40);
@@ -447,7 +453,8 @@ fn what_is_sized_is_proven_and_the_least() {
                 assert!(!proven(period, budget - 1), "{}", file());
                 least += 1;
                 by_edp += u64::from(component.supply == "edp");
-                // Larger budgets come later, so that a smaller one may be proven where a larger one is not. The search goes from below.
+                // Larger budgets come later, so that a smaller one may be proven where a larger one
+                // is not. The search goes from below.
                 let flat = sized.system.components.iter().all(|component| component.parent.is_none());
                 assert!(!flat || (1..budget).all(|less| !proven(period, less)), "{}", file());
             }
@@ -500,7 +507,8 @@ fn an_arinc_partition_has_the_load_of_its_tasks() {
     // With an offset that is no multiple of the period the first budget may have gone: all of Eq. 1's gaps.
     system.tasks[2].offset = ms(10);
     let sized = size(&system).unwrap();
-    // The server is alone, so that each budget comes at the start of its period: the load, rounded up, but for its gap of 20 ms.
+    // The server is alone, so that each budget comes at the start of its period: the load, rounded
+    // up, but for its gap of 20 ms.
     assert_eq!((sized.components[0].budget, sized.components[0].supply), (ms(5), "edp"));
     // Behind another of 20 ms it is not: Eq. 1's gaps.
     system.tasks.push(task("before", 25_000_000, 19_000_000, None));
@@ -606,12 +614,14 @@ fn what_cannot_be_sized_is_said() {
     system.tasks[2] = Task { deadline: Span::from_ns(6), ..task("b", 90, 5, Some(1)) };
     assert_eq!(
         size(&system).unwrap_err().to_string(),
-        "component \"inner\": not even a whole CPU, given anew every 20ns, serves its tasks in time; give it a shorter period or less to do"
+        "component \"inner\": not even a whole CPU, given anew every 20ns, serves its tasks in time; give it a \
+         shorter period or less to do"
     );
     system.components[1].server = ServerRule::Grub;
     assert_eq!(
         size(&system).unwrap_err().to_string(),
-        "component \"inner\": server \"grub\" guarantees it nothing: a soft constant-bandwidth server works ahead and postpones its deadline, so that it guarantees no supply; use \"cbs-hard\""
+        "component \"inner\": server \"grub\" guarantees it nothing: a soft constant-bandwidth server works \
+         ahead and postpones its deadline, so that it guarantees no supply; use \"cbs-hard\""
     );
     system.components[1].server = ServerRule::Ptps;
     system.tasks.pop();

@@ -1,5 +1,5 @@
-//! Every behaviour of a few tasks under fixed priorities on one CPU, whose jobs have sections that nothing preempts: in unit steps, by exhaustion.
-//! It shares nothing with the tests.
+//! Every behaviour of a few tasks under fixed priorities on one CPU, whose jobs have sections that
+//! nothing preempts: in unit steps, by exhaustion. It shares nothing with the tests.
 
 use std::collections::HashSet;
 

@@ -8,7 +8,8 @@ fn ns(ns: u64) -> Span {
     Span::from_ns(ns)
 }
 
-/// The change as the names say it, made without any of the numbering of [`Admission`]; what comes refers to others by names.
+/// The change as the names say it, made without any of the numbering of [`Admission`]; what comes
+/// refers to others by names.
 #[derive(Clone, Debug, Default)]
 struct Plain {
     remove: Vec<Part>,

@@ -1,4 +1,5 @@
-//! What binds the tests of other kinds: priorities that are sought, states that are searched, tasks alone in servers, placement, flows, the kernel.
+//! What binds the tests of other kinds: priorities that are sought, states that are searched, tasks
+//! alone in servers, placement, flows, the kernel.
 
 use serde_json::Value;
 use takt_model::{NodeId, System};
@@ -18,8 +19,8 @@ use crate::verdict::Answer;
 /// States that the search for longest responses may look at, for all tasks together.
 const STATES_MAX: usize = 200_000;
 
-/// `opa`: under the priorities that were found the task with the least to spare; otherwise, of those of whom none can be the least important,
-/// the one that comes closest to its deadline there.
+/// `opa`: under the priorities that were found the task with the least to spare; otherwise, of
+/// those of whom none can be the least important, the one that comes closest to its deadline there.
 pub(super) fn by_assignment(unit: &Unit) -> Option<Binding> {
     let (given, tasks, tick) = one_cpu::opa_tasks(unit)?;
     let names: Vec<&str> = given.iter().map(|i| unit.tasks[*i].name.as_str()).collect();
@@ -197,7 +198,8 @@ fn compositional_gap(report: &TestReport) -> Option<u64> {
     report.figures.get("gap_ns")?.as_u64()
 }
 
-/// `partition`: the fullest CPUs; where a task was not placed, what it needs against the most that is left on CPUs that it may use.
+/// `partition`: the fullest CPUs; where a task was not placed, what it needs against the most that
+/// is left on CPUs that it may use.
 pub(crate) fn explain_placement(system: &System, report: &mut TestReport) {
     if let Some(binding) = by_bins(system, report) {
         report.figures.insert("binding".to_owned(), binding.value());

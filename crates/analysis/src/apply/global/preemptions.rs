@@ -1,10 +1,11 @@
-//! How many releases can preempt a job, for all tasks of a node at once: the sum over tasks j of floor((y - x_j) / T_j) + 1, of those
-//! with y >= x_j.
+//! How many releases can preempt a job, for all tasks of a node at once: the sum over tasks j of
+//! floor((y - x_j) / T_j) + 1, of those with y >= x_j.
 //!
-//! Tasks with the same x and T, and jobs with the same y, are counted once: few pairs are left where periods and deadlines
-//! repeat, as they do in large systems. Where there are more than [`PAIRS_MAX`] nevertheless, the sum of the unrounded quotients
-//! bounds those of the rounded ones: N + y sum(1 / T_j) - sum(x_j / T_j), from sums along the order of x, at most one too
-//! much a task.
+//! Tasks with the same x and T, and jobs with the same y, are counted once: few pairs are left
+//! where periods and deadlines repeat, as they do in large systems. Where there are more than
+//! [`PAIRS_MAX`] nevertheless, the sum of the unrounded quotients bounds those of the rounded ones:
+//! N + y sum(1 / T_j) - sum(x_j / T_j), from sums along the order of x, at most one too much a
+//! task.
 
 /// Pairs of different tasks and jobs that are looked at one by one.
 pub(super) const PAIRS_MAX: usize = 50_000_000;

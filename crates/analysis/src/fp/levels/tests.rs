@@ -34,8 +34,8 @@ fn jobs_of(random: &mut Random, index: usize, task: &LevelTask, end: u64, dense:
     jobs
 }
 
-/// Runs the jobs in slots of a nanosecond: at releases and completions, and now and then besides, the job of the smallest rank takes the
-/// CPU. Ties fall at random.
+/// Runs the jobs in slots of a nanosecond: at releases and completions, and now and then besides,
+/// the job of the smallest rank takes the CPU. Ties fall at random.
 fn run(random: &mut Random, set: &Levels, jobs: &mut [Job]) {
     let (mut now, mut running): (u64, Option<usize>) = (0, None);
     let mut finished = true;
@@ -168,8 +168,8 @@ fn no_order_exceeds_its_bound() {
     );
 }
 
-/// The longest response of task `i` where all others are released together and as densely as they may, over all phases of `i`; of jobs that
-/// tie, its own is the last, or the first.
+/// The longest response of task `i` where all others are released together and as densely as they
+/// may, over all phases of `i`; of jobs that tie, its own is the last, or the first.
 fn exhausted(set: &Levels, i: usize, end: u64, last: bool) -> u64 {
     let mut longest = 0;
     for phase in 0..set.tasks[i].t {

@@ -4,8 +4,9 @@
 //!
 //! min(W_i, w) = min(a, w) + min(C_i, w - min(a, w), max(0, r - S_i))
 //!
-//! for W_i = a + min(C_i, max(0, r - S_i)): where a >= w both are w. So a row of the table is a sum of the first terms, and the
-//! r and the caps of the second; the same few operations on each, in 32 bits where the times allow, which suits vector units.
+//! for W_i = a + min(C_i, max(0, r - S_i)): where a >= w both are w. So a row of the table is a sum
+//! of the first terms, and the r and the caps of the second; the same few operations on each, in 32
+//! bits where the times allow, which suits vector units.
 
 use super::super::{Excess, Limit, Load, Sporadic};
 use super::ROUNDS_MAX;
