@@ -69,7 +69,8 @@ fn open(path: &str, limit: &Limit) -> Result<(Box<dyn Read>, u64), Failure> {
     }
 }
 
-/// Reads all of `input`, unless it is longer than `limit`, of which `left` bytes are left. It is expected to have `length` bytes.
+/// Reads all of `input`, unless it is longer than `limit`, of which `left` bytes are left. It is
+/// expected to have `length` bytes.
 fn read_all(path: &str, input: impl Read, limit: &Limit, left: u64, length: u64) -> Result<Vec<u8>, Failure> {
     let mut bytes = Vec::new();
     let room = usize::try_from(length.min(left)).unwrap_or(usize::MAX);
@@ -126,7 +127,8 @@ fn utf8(path: &str, bytes: Vec<u8>, language: &str) -> Result<String, Failure> {
     if bytes.starts_with(&takt_log::MAGIC) {
         let (log, wanted) = (shown(path), if language == "TOML" { "system" } else { language });
         return Err(Failure::input(format_args!(
-            "{log} is a log, and this verb wants a {wanted} file; \"takt stats\", \"chart\", \"report\" and \"diff\" read logs"
+            "{log} is a log, and this verb wants a {wanted} file; \"takt stats\", \"chart\", \"report\" \
+             and \"diff\" read logs"
         )));
     }
     String::from_utf8(bytes).map_err(|error| {
@@ -158,7 +160,8 @@ pub(crate) fn system_and_text(path: &str) -> Result<(System, String), Failure> {
     }
 }
 
-/// Refuses a System in which nothing is to be scheduled: neither tasks nor flows, nor, unless it is to `run`, components.
+/// Refuses a System in which nothing is to be scheduled: neither tasks nor flows, nor, unless it is
+/// to `run`, components.
 pub(crate) fn has_work(path: &str, system: System, run: bool) -> Result<System, Failure> {
     let tables = system.nodes.iter().any(|node| node.receive.is_some() || node.send.is_some());
     if system.tasks.is_empty() && system.flows.is_empty() && !tables && (run || system.components.is_empty()) {

@@ -36,7 +36,8 @@ pub(crate) struct Jobs {
 }
 
 impl Jobs {
-    /// The jobs of each task, and what those tell that arrived after the log began: timers that went off before stand at its beginning.
+    /// The jobs of each task, and what those tell that arrived after the log began: timers that
+    /// went off before stand at its beginning.
     pub(crate) fn infer(self) -> (Vec<Sample>, Inferred, Definitions) {
         let samples = self.sampler.finish(&self.definitions);
         let mut known = samples.clone();
@@ -59,7 +60,8 @@ impl Live {
         self.state().jobs.clone()
     }
 
-    /// How many jobs of the task with this end of a name have completed so far, and how long they took was seen; none where jobs are not kept.
+    /// How many jobs of the task with this end of a name have completed so far, and how long they
+    /// took was seen; none where jobs are not kept.
     pub(crate) fn completed(&self, suffix: &str) -> usize {
         let state = self.state();
         let Some(jobs) = &state.jobs else { return 0 };

@@ -1,4 +1,5 @@
-//! Every verb and option that a message names exists: the string literals of all crates, and the help texts, held against the command line.
+//! Every verb and option that a message names exists: the string literals of all crates, and the
+//! help texts, held against the command line.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -1,5 +1,5 @@
-//! Statistics for people: what `sim`, `run` and `stats` print. Times have four digits, rounded up (laxities down), so that
-//! what looks in time is in time; `-` stands for what is unknown.
+//! Statistics for people: what `sim`, `run` and `stats` print. Times have four digits, rounded up
+//! (laxities down), so that what looks in time is in time; `-` stands for what is unknown.
 
 use std::fmt::Write as _;
 
@@ -355,8 +355,10 @@ mod tests {
     #[test]
     fn the_tables_show_everything_rounded_to_the_side_that_warns() {
         let expected = "\
-task   node   released  completed  missed  cancelled  unfinished  resp min     mean      p50      p99      max  laxity min  preempt  migrate
-video  local         2          1       1          0           1   12.35ms  12.35ms  12.35ms  12.35ms  12.35ms     27.65ms        0        0
+task   node   released  completed  missed  cancelled  unfinished  resp min     mean      p50      p99      max  \
+laxity min  preempt  migrate
+video  local         2          1       1          0           1   12.35ms  12.35ms  12.35ms  12.35ms  \
+12.35ms     27.65ms        0        0
 
 cpu  node      busy  of the time
 0    local  52.35ms       65.4 %

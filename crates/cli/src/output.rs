@@ -40,14 +40,15 @@ impl Target {
         !self.is_stdout() && path != "-" && place(&self.0).is_some_and(|own| place(path) == Some(own))
     }
 
-    /// Opens it for writing; a file is created, or replaced when the first bytes come: a verb that is refused leaves what was
-    /// there.
+    /// Opens it for writing; a file is created, or replaced when the first bytes come: a verb that
+    /// is refused leaves what was there.
     pub(crate) fn open(&self) -> Result<Box<dyn Write>, Failure> {
         self.opened(false)
     }
 
-    /// Like [`Target::open`]; what is written before the first flush stands in the file as soon as there is one, where the folder lets it:
-    /// whenever a recorder is killed, there is what was there before, or a log.
+    /// Like [`Target::open`]; what is written before the first flush stands in the file as soon as
+    /// there is one, where the folder lets it: whenever a recorder is killed, there is what was
+    /// there before, or a log.
     pub(crate) fn open_at_once(&self) -> Result<Box<dyn Write>, Failure> {
         self.opened(true)
     }
@@ -83,8 +84,8 @@ impl Target {
     }
 }
 
-/// A buffered file whose old content goes when the first bytes are written to it: on a flush, or when the buffer is full.
-/// Dropped before, it leaves the old file as it was, and no new one.
+/// A buffered file whose old content goes when the first bytes are written to it: on a flush, or
+/// when the buffer is full. Dropped before, it leaves the old file as it was, and no new one.
 struct Fresh {
     file: File,
     buffer: Vec<u8>,
@@ -177,8 +178,9 @@ impl Fresh {
         self.file.write_all(&self.buffer)
     }
 
-    /// Puts another file of the same owner and rights, with these first bytes, in the place of the old one; `None` where the old one is to be
-    /// written over: it has other names, or is none that could be another one.
+    /// Puts another file of the same owner and rights, with these first bytes, in the place of the
+    /// old one; `None` where the old one is to be written over: it has other names, or is none that
+    /// could be another one.
     fn successor(&self) -> Option<File> {
         let about = self.file.metadata().ok().filter(|about| about.is_file() && about.nlink() == 1)?;
         let path = fs::canonicalize(&self.path).ok()?;

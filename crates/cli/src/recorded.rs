@@ -14,7 +14,8 @@ use crate::live::Live;
 use crate::output::Target;
 use crate::verbs::write_failure;
 
-/// Counts, and writes a log where one is wanted: its head at once, so that it can be read whenever its writer is killed. What a crash can take from it is what happened since the last flush.
+/// Counts, and writes a log where one is wanted: its head at once, so that it can be read whenever
+/// its writer is killed. What a crash can take from it is what happened since the last flush.
 pub(crate) struct Recorded<'a> {
     target: Option<&'a Target>,
     writer: Option<Writer<Box<dyn Write>>>,
@@ -70,7 +71,8 @@ enum Numbers {
 }
 
 impl<'a> Recorded<'a> {
-    /// For a log with this head, which stands in its file at once; it is flushed `every` so often, by the log's own time. With `live` others see the numbers meanwhile.
+    /// For a log with this head, which stands in its file at once; it is flushed `every` so often,
+    /// by the log's own time. With `live` others see the numbers meanwhile.
     pub(crate) fn start(
         target: Option<&'a Target>,
         header: &Header,

@@ -59,7 +59,8 @@ impl Table {
         (0..columns).map(widest).sum::<usize>() + columns.saturating_sub(1) * 2
     }
 
-    /// On a terminal: at most `limit` rows, those that `matters` picks (by the row's cells) before others, in their order; and how many are left out.
+    /// On a terminal: at most `limit` rows, those that `matters` picks (by the row's cells) before
+    /// others, in their order; and how many are left out.
     pub(crate) fn cut_on_terminal(self, limit: usize, matters: impl Fn(&[String]) -> bool) -> (Table, usize) {
         if crate::output::terminal_width().is_some() { self.cut(limit, matters) } else { (self, 0) }
     }
@@ -82,8 +83,8 @@ impl Table {
         (Table { rows: kept }, count - limit)
     }
 
-    /// Each line indented by `indent`, with a newline after each. On a terminal too narrow for a table of numbers, columns
-    /// that do not fit stand below, after the first one again.
+    /// Each line indented by `indent`, with a newline after each. On a terminal too narrow for a
+    /// table of numbers, columns that do not fit stand below, after the first one again.
     pub(crate) fn render(&self, indent: &str) -> String {
         self.within(crate::output::terminal_width().unwrap_or(usize::MAX), indent)
     }

@@ -1,7 +1,7 @@
 //! `takt check --linux` against the kernel: the same tasks, asked of both, around the limits.
 //!
-//! The threads ask for SCHED_DEADLINE, sleep, and give it back; none of them does any work. Without the privilege the test
-//! says so and passes.
+//! The threads ask for SCHED_DEADLINE, sleep, and give it back; none of them does any work. Without
+//! the privilege the test says so and passes.
 
 use std::collections::BTreeMap;
 use std::path::Path;

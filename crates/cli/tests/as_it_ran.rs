@@ -1,4 +1,5 @@
-//! What verbs say of a run under takt's dispatcher: what was rejected, when it ended, where its tasks were, and which system it was.
+//! What verbs say of a run under takt's dispatcher: what was rejected, when it ended, where its
+//! tasks were, and which system it was.
 //!
 //! Nothing here asserts when something was done.
 
@@ -9,7 +10,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-/// `short` is blocked by `long` where jobs of a level run to completion; as the file says, it preempts `long` and has time enough.
+/// `short` is blocked by `long` where jobs of a level run to completion; as the file says, it
+/// preempts `long` and has time enough.
 const BLOCKED: &str = r#"
 takt = 1
 name = "blocked"
@@ -218,7 +220,8 @@ fn a_signal_ends_a_dispatched_run_in_order() {
 
 #[test]
 fn a_node_that_nothing_could_run_is_bad_input() {
-    let nothing = "takt = 1\nname = \"none\"\n[[node]]\nname = \"n\"\nstrategy = \"mlf\"\n[[mode]]\nnode = \"n\"\nat = \"1ms\"\nstrategy = \"edf\"\n";
+    let nothing = "takt = 1\nname = \"none\"\n[[node]]\nname = \"n\"\nstrategy = \"mlf\"\n[[mode]]\nnode \
+         = \"n\"\nat = \"1ms\"\nstrategy = \"edf\"\n";
     let folder = Folder::with(nothing);
     let out = folder.takt(&["run", "s.toml", "--for", "10ms"]);
     assert_eq!(out.status.code(), Some(2), "{}", said(&out));

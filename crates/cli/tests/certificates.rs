@@ -104,7 +104,8 @@ fn the_examples_are_certified() {
         ("robot-edf", "yes"),
         (
             "store",
-            "not certified: the system has flows, modes, or receiving and sending tasks; certificates of this version hold no proof of that",
+            "not certified: the system has flows, modes, or receiving and sending tasks; certificates of this \
+             version hold no proof of that",
         ),
         ("swapped", "no"),
         ("switched", "unknown"),

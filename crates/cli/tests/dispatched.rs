@@ -1,4 +1,6 @@
-//! `takt run` of what the kernel's scheduling classes cannot express: takt's dispatcher does it, its log says how, and the jobs are those of a simulation; and what `takt check` accepts of that, and what it does not.
+//! `takt run` of what the kernel's scheduling classes cannot express: takt's dispatcher does it,
+//! its log says how, and the jobs are those of a simulation; and what `takt check` accepts of that,
+//! and what it does not.
 //!
 //! Nothing here asserts when something was done.
 
@@ -494,7 +496,8 @@ criticality = "low"
 
 const DISTURBER: &str = "disturber";
 
-/// Takes the first CPU from all others for 30 ms of each 75 while `body` runs, for 15 s at most: of four periods of 20 ms in a row one at least is lost.
+/// Takes the first CPU from all others for 30 ms of each 75 while `body` runs, for 15 s at most: of
+/// four periods of 20 ms in a row one at least is lost.
 fn disturbed<R>(body: impl FnOnce() -> R) -> R {
     disturbed_by(DISTURBER, 90, 30, 75, body)
 }
@@ -529,8 +532,9 @@ fn disturbed_by<R>(name: &str, priority: u8, takes: u64, every: u64, body: impl 
     })
 }
 
-/// A run of a system that `check` accepts, each of whose late jobs has its cause in what the kernel recorded, of which nothing may be missing; none is the plan's own. How
-/// many were late for other threads, of the operations that had the disturber among them; `None` where it may not run.
+/// A run of a system that `check` accepts, each of whose late jobs has its cause in what the kernel
+/// recorded, of which nothing may be missing; none is the plan's own. How many were late for other
+/// threads, of the operations that had the disturber among them; `None` where it may not run.
 fn late_for_others(run: &dyn Fn() -> Output, folder: &Path) -> Option<u64> {
     late_for_others_by(run, DISTURBER, folder)
 }
@@ -579,7 +583,8 @@ fn what_check_accepts_is_late_by_no_load_of_its_own() {
             return;
         }
     }
-    // Where another thread takes the CPU jobs are late, and it is that thread's doing. A machine that pauses has other causes.
+    // Where another thread takes the CPU jobs are late, and it is that thread's doing. A machine
+    // that pauses has other causes.
     for attempt in 0.. {
         match late_for_others(&|| disturbed(run), folder) {
             Some(0) => assert!(attempt < 10, "nothing was disturbed"),

@@ -5,8 +5,9 @@
 //! status if it is not 0. `...` alone on a line stands for any lines, `[..]` for any text. Each page runs in a folder
 //! of its own that holds `examples` only.
 //!
-//! - A block after `<!-- live -->` starts real-time threads. The test skips it, and says why, if the machine or user
-//!   cannot. Numbers are compared by place only. Warnings and missed deadlines do not count, because a machine may pause.
+//! - A block after `<!-- live -->` starts real-time threads. The test skips it, and says why, if
+//!   the machine or user cannot. Numbers are compared by place only. Warnings and missed deadlines
+//!   do not count, because a machine may pause.
 //! - A block after `<!-- file: NAME -->` is written to NAME before the commands run.
 //! - A picture `images/NAME.svg` must equal the file NAME.svg that the page's commands wrote, here or in `out`. A
 //!   picture with `live` in its name shows a real run and is not compared.
@@ -340,7 +341,8 @@ impl Step {
     }
 }
 
-/// The same text for every live run of a system: numbers become `N`, and gaps one space; no warnings. What a page elides after a number it goes on to elide.
+/// The same text for every live run of a system: numbers become `N`, and gaps one space; no
+/// warnings. What a page elides after a number it goes on to elide.
 fn blurred(text: &str) -> String {
     let mut out = String::new();
     for line in text.lines().filter(|line| !line.starts_with("takt: warning:")) {

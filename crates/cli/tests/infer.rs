@@ -1,4 +1,5 @@
-//! What is inferred from simulated logs against what was simulated: random systems with preemption, drawn by the generators.
+//! What is inferred from simulated logs against what was simulated: random systems with preemption,
+//! drawn by the generators.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -142,8 +143,10 @@ fn holds(truth: &Task, found: &InferredTask, nominal: bool) -> Result<(), String
     if found.jitter.as_ns() > jitter + jitter / 8 + 2 || found.jitter.as_ns() * 10 < jitter * 8 {
         return wrong("the jitter");
     }
-    // A start that is off by x takes a strip that all arrivals lie in, and that is wider than theirs by 3/32 at most (for a simple period and a simple
-    // start): then the arrivals below one of its corners are missing, about (x - 3/32) / 2 of them where x is in jitters. Of 320 a quarter lacks 25.
+    // A start that is off by x takes a strip that all arrivals lie in, and that is wider than
+    // theirs by 3/32 at most (for a simple period and a simple start): then the arrivals below one
+    // of its corners are missing, about (x - 3/32) / 2 of them where x is in jitters. Of 320 a
+    // quarter lacks 25.
     if found.offset().as_ns().abs_diff(truth.offset.as_ns()) > jitter / 4 + 2 {
         return wrong("the offset");
     }
@@ -192,7 +195,8 @@ fn execution_is_what_was_drawn(system: &System, seed: u64, samples: &[Sample], f
 fn mixes_are_inferred_as_they_were_drawn() {
     let (mut periodic, mut others, mut open, mut chains, mut possible) = (0, 0usize, 0usize, 0, 0);
     let mut mistaken: Vec<String> = Vec::new();
-    // Here a job works for more than half of its period, so that half of that is a grid, too, whose empty places have a reason.
+    // Here a job works for more than half of its period, so that half of that is a grid, too, whose
+    // empty places have a reason.
     const HALVED: u64 = 4487;
     // Here the period is rounded, and the start is off by more than an eighth of the jitter for it.
     const ROUNDED: u64 = 9327;
@@ -237,7 +241,8 @@ fn mixes_are_inferred_as_they_were_drawn() {
         }
     }
     println!(
-        "{periodic} periodic tasks, {others} others ({open} left open, {} called periodic), {chains} chains found, {possible} that could be offsets",
+        "{periodic} periodic tasks, {others} others ({open} left open, {} called periodic), {chains} chains \
+         found, {possible} that could be offsets",
         mistaken.len()
     );
     assert!(periodic > 0 && others > 0 || cases(100) < 10);
@@ -303,7 +308,8 @@ fn takt(folder: &Path, arguments: &[&str], input: &[u8]) -> (i32, Vec<u8>, Strin
     (output.status.code().unwrap_or(-1), output.stdout, errors)
 }
 
-/// The loop closes: what is inferred of a simulation is a system that checks, simulates and is inferred again as the same.
+/// The loop closes: what is inferred of a simulation is a system that checks, simulates and is
+/// inferred again as the same.
 #[test]
 fn the_loop_closes_through_pipes() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -367,6 +373,7 @@ fn a_verdict_repeats_what_observed_threads_ran_under() {
     let checked = takt(&["check", &path("inferred.toml")]);
     assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
     let text = String::from_utf8_lossy(&checked.stdout).into_owned();
-    let warning = "warning: 1 of 1 tasks were seen under SCHED_OTHER (\"w-77\"): a verdict holds once they run under the strategy that this file states\n";
+    let warning = "warning: 1 of 1 tasks were seen under SCHED_OTHER (\"w-77\"): a verdict holds once they run \
+         under the strategy that this file states\n";
     assert!(text.ends_with(warning), "{text}");
 }

@@ -69,8 +69,9 @@ const KERNEL: [&str; 10] = [
     "libbpf-rs",
 ];
 
-/// Crates outside the workspace, for what they depend on. None of them is another crate's dependency, they state the lints themselves, and `make zenoh` runs
-/// clippy over them with the lists of crates/run.
+/// Crates outside the workspace, for what they depend on. None of them is another crate's
+/// dependency, they state the lints themselves, and `make zenoh` runs clippy over them with the
+/// lists of crates/run.
 const APART: [&str; 1] = ["zenoh"];
 
 const CARGO: &str = env!("CARGO");
@@ -182,7 +183,8 @@ fn manifests(root: &Path, graph: &Graph) -> Vec<String> {
     found
 }
 
-/// What holds of a crate outside the workspace: it forbids unsafe code itself, no member depends on it, it opens no door to the kernel, and its lists are those of crates/run.
+/// What holds of a crate outside the workspace: it forbids unsafe code itself, no member depends on
+/// it, it opens no door to the kernel, and its lists are those of crates/run.
 fn apart(root: &Path, folder: &Path, name: &str, manifest: &toml_edit::DocumentMut, graph: &Graph) -> Vec<String> {
     let mut found = Vec::new();
     let package = manifest["package"]["name"].as_str().unwrap_or_default();
@@ -357,7 +359,8 @@ fn the_invariants_hold() {
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
 
-/// The library and its C header run on threads alone: the feature that hands answers to an async runtime is nobody's default.
+/// The library and its C header run on threads alone: the feature that hands answers to an async
+/// runtime is nobody's default.
 #[test]
 fn no_program_needs_an_async_runtime() {
     let tree = |package: &str, features: &[&str]| {
@@ -448,7 +451,8 @@ const BREAKS: [Break; 16] = [
         what: "a clock in the command",
         file: "crates/cli/src/failure.rs",
         replace: None,
-        append: "\n/// Reads.\npub(crate) fn broken() -> std::time::SystemTime {\n    std::time::SystemTime::now()\n}\n",
+        append: "\n/// Reads.\npub(crate) fn broken() -> std::time::SystemTime \
+             {\n    std::time::SystemTime::now()\n}\n",
         package: Some("takt"),
         says: "invariant 4: crates/cli/src/failure.rs: use of a disallowed method `std::time::SystemTime::now`",
     },
@@ -456,7 +460,8 @@ const BREAKS: [Break; 16] = [
         what: "a clock in the command, with the lint allowed",
         file: "crates/cli/src/failure.rs",
         replace: None,
-        append: "\n/// Reads.\n#[allow(clippy::disallowed_methods)]\npub(crate) fn broken() {\n    let _ = std::time::Instant::now();\n}\n",
+        append: "\n/// Reads.\n#[allow(clippy::disallowed_methods)]\npub(crate) fn broken() \
+             {\n    let _ = std::time::Instant::now();\n}\n",
         package: Some("takt"),
         says: "invariant 4: crates/cli/src/failure.rs: names a disallowed-lint",
     },
@@ -480,7 +485,8 @@ const BREAKS: [Break; 16] = [
         what: "a pure crate opens a socket",
         file: "crates/report/src/lib.rs",
         replace: None,
-        append: "\n/// Binds.\npub fn broken() -> std::io::Result<std::net::UdpSocket> {\n    std::net::UdpSocket::bind(\"[::1]:0\")\n}\n",
+        append: "\n/// Binds.\npub fn broken() -> std::io::Result<std::net::UdpSocket> \
+             {\n    std::net::UdpSocket::bind(\"[::1]:0\")\n}\n",
         package: Some("takt-report"),
         says: "invariant 2: crates/report/src/lib.rs: use of a disallowed type `std::net::UdpSocket`",
     },
@@ -496,7 +502,8 @@ const BREAKS: [Break; 16] = [
         what: "unsafe code outside takt-linux",
         file: "crates/log/src/lib.rs",
         replace: None,
-        append: "\n/// Reads.\npub fn broken(x: &u8) -> u8 {\n    // SAFETY: a reference is readable.\n    unsafe { std::ptr::read(x) }\n}\n",
+        append: "\n/// Reads.\npub fn broken(x: &u8) -> u8 \
+             {\n    // SAFETY: a reference is readable.\n    unsafe { std::ptr::read(x) }\n}\n",
         package: Some("takt-log"),
         says: "invariant 3: crates/log/src/lib.rs: usage of an `unsafe` block",
     },
@@ -504,9 +511,11 @@ const BREAKS: [Break; 16] = [
         what: "a pure crate starts a thread, with the lint allowed",
         file: "crates/policy/src/lib.rs",
         replace: None,
-        append: "\n/// Spawns.\n#[allow(clippy::disallowed_methods)]\npub fn broken() {\n    std::thread::spawn(|| ());\n}\n",
+        append: "\n/// Spawns.\n#[allow(clippy::disallowed_methods)]\npub fn broken() \
+             {\n    std::thread::spawn(|| ());\n}\n",
         package: Some("takt-policy"),
-        says: "invariant 2: crates/policy/src/lib.rs: allow(clippy::disallowed_methods) incompatible with previous forbid",
+        says: "invariant 2: crates/policy/src/lib.rs: allow(clippy::disallowed_methods) incompatible with \
+             previous forbid",
     },
     Break {
         what: "a pure crate reads a file",

@@ -1,5 +1,5 @@
-//! The same system simulated and run: the same jobs arrive at the same nominal instants, and the log of the live run holds
-//! what every log must.
+//! The same system simulated and run: the same jobs arrive at the same nominal instants, and the
+//! log of the live run holds what every log must.
 //!
 //! Best effort, so no privilege is needed; nothing here asserts when something was done.
 

@@ -1,4 +1,5 @@
-//! What the kernel tells of a run agrees with what the run's own threads stamped; nothing here asserts how long anything took.
+//! What the kernel tells of a run agrees with what the run's own threads stamped; nothing here
+//! asserts how long anything took.
 //!
 //! The live test records this kernel; it is skipped, with the reason on the screen, where this machine or user cannot.
 
@@ -59,13 +60,15 @@ task = [
 
 #[test]
 fn the_kernel_tells_of_a_run_what_its_threads_stamped() {
-    // What is seen is always sound; a machine that pauses makes jobs of it late, and so does not show each of them by itself.
+    // What is seen is always sound; a machine that pauses makes jobs of it late, and so does not
+    // show each of them by itself.
     for attempt in 1..=5 {
         match seen_as_stamped() {
             None | Some((0, 0)) => return,
             Some((hidden, merges)) => {
                 println!(
-                    "attempt {attempt}: {hidden} jobs were not seen by themselves, {merges} were seen as one with others"
+                    "attempt {attempt}: {hidden} jobs were not seen by themselves, {merges} were seen as one \
+                     with others"
                 );
             }
         }
@@ -73,8 +76,8 @@ fn the_kernel_tells_of_a_run_what_its_threads_stamped() {
     panic!("in none of five runs was each job seen");
 }
 
-/// Of one run, how many jobs that stood apart the kernel did not tell apart, and how many it saw as one with the one before; `None` where nobody
-/// may record.
+/// Of one run, how many jobs that stood apart the kernel did not tell apart, and how many it saw as
+/// one with the one before; `None` where nobody may record.
 fn seen_as_stamped() -> Option<(usize, u32)> {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
@@ -97,8 +100,9 @@ fn seen_as_stamped() -> Option<(usize, u32)> {
     for (task, stamped) in &stamped {
         let thread = seen.iter().find(|(name, _)| name.starts_with(&format!("takt {task}-")));
         let (_, seen) = thread.unwrap_or_else(|| panic!("{task} is not among {:?}", seen.keys()));
-        // The logs' zeros differ by what the arrivals say, for all tasks the same: arrivals are exact in both. Before its first
-        // job a thread has waited for the others, and after its last one it ends.
+        // The logs' zeros differ by what the arrivals say, for all tasks the same: arrivals are
+        // exact in both. Before its first job a thread has waited for the others, and after its
+        // last one it ends.
         let by_arrival: BTreeMap<u64, Job> = seen.iter().map(|job| (job.arrival, *job)).collect();
         let matching =
             |shift: &u64| stamped.iter().filter(|job| by_arrival.contains_key(&(job.arrival + shift))).count();
@@ -119,13 +123,15 @@ fn seen_as_stamped() -> Option<(usize, u32)> {
             let arrival = stamped.arrival + shift;
             let (_, seen) =
                 by_arrival.range(..=arrival).next_back().unwrap_or_else(|| panic!("{task}: job {k} was not seen"));
-            // Where the thread is late, it goes on with its next job without a call in between: then the kernel sees one.
+            // Where the thread is late, it goes on with its next job without a call in between:
+            // then the kernel sees one.
             let merged = seen.arrival != arrival;
             merges += u32::from(merged);
             let (started, completed) = (seen.start.unwrap(), seen.done.unwrap());
             assert!(
                 started <= done && done <= completed,
-                "{task}: job {k} (merged: {merged}): the thread stamps between its start and the call that ends the job: {stamped:?} {seen:?}"
+                "{task}: job {k} (merged: {merged}): the thread stamps between its start and the call that ends \
+                 the job: {stamped:?} {seen:?}"
             );
             if let Some(stamp) = stamped_start(stamped, shift) {
                 assert!(started <= stamp, "{task}: job {k} stamps its start once it runs");
@@ -174,7 +180,8 @@ fn what_is_no_trace_is_told() {
     }
 }
 
-/// A thread that is woken every 10 ms and runs for 2 ms, thirty times: 90 events, each after what `head` makes of thread, microseconds and context.
+/// A thread that is woken every 10 ms and runs for 2 ms, thirty times: 90 events, each after what
+/// `head` makes of thread, microseconds and context.
 fn wakes_and_runs(head: impl Fn(&str, u64) -> String) -> String {
     let mut text = String::new();
     for k in 0..30 {
@@ -184,12 +191,14 @@ fn wakes_and_runs(head: impl Fn(&str, u64) -> String) -> String {
             (
                 "<idle>-0",
                 at + 10,
-                "sched_switch: prev_comm=swapper/0 prev_pid=0 prev_prio=120 prev_state=R ==> next_comm=app next_pid=507 next_prio=120",
+                "sched_switch: prev_comm=swapper/0 prev_pid=0 prev_prio=120 prev_state=R ==> next_comm=app \
+                 next_pid=507 next_prio=120",
             ),
             (
                 "app-507",
                 at + 2_000,
-                "sched_switch: prev_comm=app prev_pid=507 prev_prio=120 prev_state=S ==> next_comm=swapper/0 next_pid=0 next_prio=120",
+                "sched_switch: prev_comm=app prev_pid=507 prev_prio=120 prev_state=S ==> next_comm=swapper/0 \
+                 next_pid=0 next_prio=120",
             ),
         ] {
             text += &format!("{}{what}\n", head(thread, us));
@@ -490,7 +499,8 @@ fn a_raw_file_is_read_again() {
     assert!(read.status.success() || refused, "{told}");
 }
 
-/// A thread that is woken every 10 ms and runs 1 ms, in which a softirq takes 0.2 ms, and an interrupt within that 0.05 ms.
+/// A thread that is woken every 10 ms and runs 1 ms, in which a softirq takes 0.2 ms, and an
+/// interrupt within that 0.05 ms.
 fn text_of_a_trace() -> String {
     let mut text = "# tracer: nop\n".to_owned();
     let mut line = |thread: &str, us: u64, what: &str| {
@@ -503,7 +513,8 @@ fn text_of_a_trace() -> String {
         line(
             idle,
             at + 10,
-            "sched_switch: prev_comm=swapper/0 prev_pid=0 prev_prio=120 prev_state=R ==> next_comm=work next_pid=10 next_prio=120",
+            "sched_switch: prev_comm=swapper/0 prev_pid=0 prev_prio=120 prev_state=R ==> next_comm=work \
+             next_pid=10 next_prio=120",
         );
         line(task, at + 300, "softirq_entry: vec=3 [action=NET_RX]");
         line(task, at + 350, "irq_handler_entry: irq=24 name=eth0");
@@ -512,7 +523,8 @@ fn text_of_a_trace() -> String {
         line(
             task,
             at + 1_010,
-            "sched_switch: prev_comm=work prev_pid=10 prev_prio=120 prev_state=S ==> next_comm=swapper/0 next_pid=0 next_prio=120",
+            "sched_switch: prev_comm=work prev_pid=10 prev_prio=120 prev_state=S ==> next_comm=swapper/0 \
+             next_pid=0 next_prio=120",
         );
     }
     text
@@ -572,7 +584,8 @@ fn unknown_preemptions_have_a_reason() {
     std::fs::write(&file, lines.map(|line| format!("{line}\n")).collect::<String>()).unwrap();
     let shown = takt(&["observe", &file, "--json"]);
     let answer: serde_json::Value = serde_json::from_slice(&shown.stdout).unwrap();
-    let reason = "preemptions and migrations of 1 tasks are unknown (-): 1 switches of their threads within jobs were not recorded";
+    let reason = "preemptions and migrations of 1 tasks are unknown (-): 1 switches of their threads within \
+         jobs were not recorded";
     assert!(answer["notes"][0].as_str().unwrap().starts_with(reason), "{}", answer["notes"]);
     assert_eq!(
         (&answer["observed"]["gaps"], &answer["tasks"][0]["preemptions"]),

@@ -17,10 +17,10 @@ const TARGET: (f64, f64, usize) = (3.0, 5.0, 0);
 const NOT_YET: &[(&str, (f64, f64, usize))] = &[
     ("", (5.0, 5.0, 10)),
     ("crates/analysis", (15.5, 7.0, 60)),
-    ("crates/cli", (22.0, 5.0, 470)),
+    ("crates/cli", (22.0, 5.0, 270)),
     ("crates/dispatch", (27.0, 5.0, 300)),
     ("crates/experiments", (22.0, 5.0, 200)),
-    ("crates/linux", (25.0, 5.0, 180)),
+    ("crates/linux", (25.0, 5.0, 10)),
     ("crates/model", (3.0, 5.0, 26)),
     ("crates/run", (27.0, 5.0, 590)),
     ("crates/trace", (22.0, 5.0, 280)),
@@ -73,7 +73,8 @@ fn prose_is_plain() {
     }
     assert!(
         failures.is_empty(),
-        "Rewrite the places below: one idea per sentence, the subject first, the field's terms, lines of 100 characters.\n{failures}"
+        "Rewrite the places below: one idea per sentence, the subject first, the field's terms, lines of 100 \
+         characters.\n{failures}"
     );
 }
 

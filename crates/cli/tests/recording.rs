@@ -1,5 +1,6 @@
-//! What a killed recording leaves: a log that can be read, and no instance, which the command removes as a guardian, and at its next start. And what a log is
-//! limited to. Where nobody may look into tracefs, each test says so and passes.
+//! What a killed recording leaves: a log that can be read, and no instance, which the command
+//! removes as a guardian, and at its next start. And what a log is limited to. Where nobody may
+//! look into tracefs, each test says so and passes.
 
 use std::fs;
 use std::io::{Read as _, Write as _};

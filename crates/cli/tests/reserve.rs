@@ -1,5 +1,5 @@
-//! `takt reserve` on this kernel: what it sets, what it gives back, whatever ends it, and what its refusals say. Where this machine cannot,
-//! each test says so and passes.
+//! `takt reserve` on this kernel: what it sets, what it gives back, whatever ends it, and what its
+//! refusals say. Where this machine cannot, each test says so and passes.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _};
@@ -47,7 +47,8 @@ fn can_reserve() -> bool {
 struct Victim(Child);
 
 impl Victim {
-    /// Sleeps nearly always, and for longer than all waits of a test: the class of one that has ended stays as it was, as if it were never given back.
+    /// Sleeps nearly always, and for longer than all waits of a test: the class of one that has
+    /// ended stays as it was, as if it were never given back.
     fn sleeper() -> Victim {
         Victim(Command::new("sleep").arg("600").stdin(Stdio::null()).spawn().unwrap())
     }
@@ -259,7 +260,12 @@ fn refusals_say_what_and_what_to_do() {
     let on = |runtime, period| refused(&["--runtime", runtime, "--period", period, "--pid", &own]);
     assert_eq!(
         on("50ms", "40ms"),
-        (2, "takt: a runtime of 50ms does not fit into a deadline of 40ms: the kernel wants runtime <= deadline <= period".to_owned())
+        (
+            2,
+            "takt: a runtime of 50ms does not fit into a deadline of 40ms: the kernel wants runtime <= deadline \
+             <= period"
+                .to_owned()
+        )
     );
     assert_eq!(
         on("1us", "40ms"),
@@ -281,7 +287,8 @@ fn refusals_say_what_and_what_to_do() {
     }
 }
 
-/// A network of the test's own, with a kernel thread that takes packets in; `None`, with the reason on the screen, where there is none.
+/// A network of the test's own, with a kernel thread that takes packets in; `None`, with the reason
+/// on the screen, where there is none.
 fn cable() -> Option<Cable> {
     match Cable::lay(true) {
         Ok(cable) => Some(cable),
@@ -396,7 +403,8 @@ fn a_command_is_limited_with_its_children_and_what_of_it_stays_is_moved_back() {
         return;
     }
     let home = group_of(std::process::id()).unwrap();
-    let script = "sleep 8 <&- >&- 2>&- & end=$(($(date +%s%N) + 700000000)); while [ $(date +%s%N) -lt $end ]; do :; done; echo $!; cat /proc/self/cgroup";
+    let script = "sleep 8 <&- >&- 2>&- & end=$(($(date +%s%N) + 700000000)); while [ $(date +%s%N) -lt $end ]; \
+         do :; done; echo $!; cat /proc/self/cgroup";
     let (status, stdout, stderr) = run(&[&["--json"], &LIMIT[..], &["--", "sh", "-c", script]].concat());
     assert_eq!(status, Some(0), "{stderr}");
     let (said, json) = stdout.split_once("\n{").unwrap();
@@ -426,8 +434,8 @@ fn what_a_control_group_does_not_have_is_not_taken() {
     }
 }
 
-/// Not a test: a program that works 2 to 3 ms every 20 ms, and drops a period where it is late for it; or one that works all the time. For 40 s at
-/// most.
+/// Not a test: a program that works 2 to 3 ms every 20 ms, and drops a period where it is late for
+/// it; or one that works all the time. For 40 s at most.
 #[test]
 fn player() {
     let Some(role) = std::env::var_os(PLAYER) else { return };

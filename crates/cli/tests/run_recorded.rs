@@ -1,5 +1,7 @@
-//! `takt run` with the kernel's account: what `takt observe` rebuilds of the same run agrees with it, and a kill leaves nothing. Where the
-//! kernel cannot be recorded each test says so and passes; nothing here asserts how long anything took, but for the error that the manual states, of the median.
+//! `takt run` with the kernel's account: what `takt observe` rebuilds of the same run agrees with
+//! it, and a kill leaves nothing. Where the kernel cannot be recorded each test says so and passes;
+//! nothing here asserts how long anything took, but for the error that the manual states, of the
+//! median.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,5 +1,5 @@
-//! How many events a second are recorded without loss, and what recording costs, beside `perf record`, `perf sched record` and
-//! `trace-cmd record` in the same run.
+//! How many events a second are recorded without loss, and what recording costs, beside
+//! `perf record`, `perf sched record` and `trace-cmd record` in the same run.
 //!
 //! `cargo bench -p takt-linux --bench record -- [--seconds 5] [--buffer MIB]`
 

@@ -87,11 +87,13 @@ pub fn thread_cpu() -> Span {
 #[inline]
 #[must_use]
 pub fn cpu_of(thread: Tid) -> Span {
-    // The kernel's clock of one thread, by its number (include/linux/posix-timers.h: CPUCLOCK_PERTHREAD_MASK | CPUCLOCK_SCHED).
+    // The kernel's clock of one thread, by its number (include/linux/posix-timers.h:
+    // CPUCLOCK_PERTHREAD_MASK | CPUCLOCK_SCHED).
     Span::from_ns(read((!thread.0) << 3 | 6))
 }
 
-/// The period of the kernel's ticks, which is the resolution of its coarse clocks; `None` where the kernel does not tell.
+/// The period of the kernel's ticks, which is the resolution of its coarse clocks; `None` where the
+/// kernel does not tell.
 #[must_use]
 pub fn tick_period() -> Option<Span> {
     let mut each = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -161,8 +163,9 @@ pub fn realtime_ns() -> u64 {
     read(libc::CLOCK_REALTIME)
 }
 
-/// A number that all processes have in common that share a CLOCK_MONOTONIC, and others, in all likelihood, do not: of the boot and the time namespace.
-/// `None` where the kernel does not tell, as without /proc.
+/// A number that all processes have in common that share a CLOCK_MONOTONIC, and others, in all
+/// likelihood, do not: of the boot and the time namespace. `None` where the kernel does not tell,
+/// as without /proc.
 #[must_use]
 pub fn monotonic_id() -> Option<u64> {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;

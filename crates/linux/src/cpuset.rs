@@ -1,9 +1,10 @@
 //! Scheduling domains of their own for groups of CPUs, so that SCHED_DEADLINE can be partitioned or clustered.
 //!
-//! Mechanism: cgroup-v1 cpusets where that controller is mounted, one exclusive set per group, and load balancing off in
-//! the root set; the other CPUs get a set of their own so that they keep balancing among themselves. Elsewhere partitions
-//! of cgroup v2 (`cpuset/v2.rs`). Either changes the whole machine while it is on: what was there before is written down
-//! first (see [`crate::recovery`]), and everything comes back when [`Partitions`] is dropped.
+//! Mechanism: cgroup-v1 cpusets where that controller is mounted, one exclusive set per group, and
+//! load balancing off in the root set; the other CPUs get a set of their own so that they keep
+//! balancing among themselves. Elsewhere partitions of cgroup v2 (`cpuset/v2.rs`). Either changes
+//! the whole machine while it is on: what was there before is written down first (see
+//! [`crate::recovery`]), and everything comes back when [`Partitions`] is dropped.
 
 use std::fs;
 use std::io;
@@ -72,9 +73,10 @@ enum Layout {
 impl Partitions {
     /// Gives each group of CPUs (the kernel's numbers; disjoint) a scheduling domain of its own.
     ///
-    /// `settle` is the longest period of the SCHED_DEADLINE threads that will run in them. The bandwidth of a thread that
-    /// ended stays booked for up to that long; were the domains made anew before, the kernel would count its return twice
-    /// and total_bw would fall below what is reserved. So restoring waits twice that long first.
+    /// `settle` is the longest period of the SCHED_DEADLINE threads that will run in them. The
+    /// bandwidth of a thread that ended stays booked for up to that long; were the domains made
+    /// anew before, the kernel would count its return twice and total_bw would fall below what is
+    /// reserved. So restoring waits twice that long first.
     ///
     /// # Errors
     /// Why not; then nothing has changed.
@@ -143,8 +145,9 @@ impl Partitions {
         self.admit(index, Tid::current().get())
     }
 
-    /// Moves another thread into group `index`: one of this process or, where the machine is divided by cgroup v1's cpusets, any that the kernel lets
-    /// move. It goes back to the root set at the end.
+    /// Moves another thread into group `index`: one of this process or, where the machine is
+    /// divided by cgroup v1's cpusets, any that the kernel lets move. It goes back to the root set
+    /// at the end.
     ///
     /// # Errors
     /// What the kernel says.
@@ -251,7 +254,8 @@ const LOAD_BALANCE: &str = "cpuset.sched_load_balance";
 
 /// Puts the machine back as `state` says it was. Done twice it does nothing the second time.
 pub(crate) fn undo(state: &State) -> Result<(), CpusetError> {
-    // A sleep on each CPU must not move the caller for good; where no thread can be had, one CPU's sleep is better than none.
+    // A sleep on each CPU must not move the caller for good; where no thread can be had, one CPU's
+    // sleep is better than none.
     let period = state.settle.min(SETTLE_MAX);
     match std::thread::Builder::new().spawn(move || settle(period)) {
         Ok(settling) => drop(settling.join()),
@@ -265,9 +269,10 @@ pub(crate) fn undo(state: &State) -> Result<(), CpusetError> {
 
 /// Until the bandwidth of ended threads, of periods up to `period`, is booked no more.
 ///
-/// Their exit may wait for one more budget, and their zero-lag time is a period later at most. Then a timer of the CPU where a thread ended takes the
-/// bandwidth back; a CPU that a hypervisor or more important work holds serves it late, in order of time. So the caller sleeps once more on each CPU:
-/// that timer is served when the sleep ends.
+/// Their exit may wait for one more budget, and their zero-lag time is a period later at most. Then
+/// a timer of the CPU where a thread ended takes the bandwidth back; a CPU that a hypervisor or
+/// more important work holds serves it late, in order of time. So the caller sleeps once more on
+/// each CPU: that timer is served when the sleep ends.
 fn settle(period: Span) {
     let epoch = Epoch::now_is_zero();
     let wait = |span: Span| {

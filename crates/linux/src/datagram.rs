@@ -1,4 +1,5 @@
-//! Datagram sockets (UDP) for messages with deadlines: a priority for what leaves, a bound on every wait, and what was dropped.
+//! Datagram sockets (UDP) for messages with deadlines: a priority for what leaves, a bound on every
+//! wait, and what was dropped.
 
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
@@ -24,7 +25,8 @@ pub enum BindError {
     },
     /// The priority is only for the privileged.
     #[error(
-        "datagrams from {at} cannot have the priority {priority}: {cause}; those from 0 to 6 are for everybody, others need CAP_NET_ADMIN"
+        "datagrams from {at} cannot have the priority {priority}: {cause}; those from 0 to 6 are for everybody, \
+         others need CAP_NET_ADMIN"
     )]
     Priority {
         /// Whose.
@@ -43,7 +45,8 @@ pub enum Sent {
     Yes,
     /// The socket had no room for it.
     Full,
-    /// The kernel refused it for another cause: no way to the address, a device that is down, or more bytes than the network takes.
+    /// The kernel refused it for another cause: no way to the address, a device that is down, or
+    /// more bytes than the network takes.
     Refused,
 }
 
@@ -75,8 +78,10 @@ pub struct Datagrams {
 }
 
 impl Datagrams {
-    /// What comes to `at`, and what leaves from there with SO_PRIORITY `priority`, which queueing disciplines go by. The kernel is asked for buffers
-    /// of `buffer` bytes each way (socket(7): it doubles that, and has its bounds). A wait for what comes ends after `wait`, in steps of the kernel's ticks.
+    /// What comes to `at`, and what leaves from there with SO_PRIORITY `priority`, which queueing
+    /// disciplines go by. The kernel is asked for buffers of `buffer` bytes each way (socket(7): it
+    /// doubles that, and has its bounds). A wait for what comes ends after `wait`, in steps of the
+    /// kernel's ticks.
     ///
     /// # Errors
     /// What the kernel refused.
@@ -149,7 +154,8 @@ impl Datagrams {
         unsafe { libc::ppoll(&raw mut asked, 1, &raw const timeout, std::ptr::null()) };
     }
 
-    /// What came: how many bytes, and from where; of a longer datagram, as many as there is room for. `None` after the wait that was asked for, or at a signal.
+    /// What came: how many bytes, and from where; of a longer datagram, as many as there is room
+    /// for. `None` after the wait that was asked for, or at a signal.
     ///
     /// # Errors
     /// The kernel's refusal.
@@ -179,7 +185,8 @@ impl Datagrams {
         }
     }
 
-    /// Datagrams that came and found no room in the socket, since it was made; `None` where the kernel does not tell (before Linux 4.12).
+    /// Datagrams that came and found no room in the socket, since it was made; `None` where the
+    /// kernel does not tell (before Linux 4.12).
     #[must_use]
     pub fn dropped(&self) -> Option<u32> {
         /// Which of the values of SO_MEMINFO counts drops.
@@ -249,7 +256,8 @@ mod tests {
             cable.left().enter().unwrap();
             let at = SocketAddr::from((cable.left().address(), 0));
             let socket = Datagrams::bind(at, 0, 1, Span::from_ms(20)).unwrap();
-            // A neighbour that nobody is: the kernel keeps what is for it while it asks for it, which takes some seconds.
+            // A neighbour that nobody is: the kernel keeps what is for it while it asks for it,
+            // which takes some seconds.
             let nobody: Destination = SocketAddr::from((cable.nobody(), 9)).into();
             let all: Vec<Sent> = (0..10).map(|_| socket.send([&[0; 1024], &[]], &nobody, Span::ZERO)).collect();
             let waited = socket.send([&[0; 1024], &[]], &nobody, Span::from_s(60));

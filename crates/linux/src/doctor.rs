@@ -1,7 +1,8 @@
 //! What spoils real time on a machine: what the kernel says of itself, judged.
 //!
-//! [`look`] reads this machine into a [`Snapshot`], which is texts alone; [`findings`] is a pure function from those texts to
-//! judgements, so that tests (and colleagues) judge machines that they do not have. Nothing here changes anything.
+//! [`look`] reads this machine into a [`Snapshot`], which is texts alone; [`findings`] is a pure
+//! function from those texts to judgements, so that tests (and colleagues) judge machines that they
+//! do not have. Nothing here changes anything.
 //!
 //! ```
 //! use takt_linux::doctor::{Snapshot, State, findings};

@@ -8,7 +8,8 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
-/// A new file for writing, in `folder`, without a name: until [`name`] gives it one it is gone as soon as it is closed, however the process ends.
+/// A new file for writing, in `folder`, without a name: until [`name`] gives it one it is gone as
+/// soon as it is closed, however the process ends.
 ///
 /// # Errors
 /// The kernel's refusal; also that this file system has no such files (EOPNOTSUPP, EISDIR).

@@ -1,7 +1,8 @@
 //! Control groups with a budget of CPU time: where a thread is, and a group of its own below that, for a while.
 //!
-//! A budget of a control group is a **limit**, not a guarantee: threads in it get at most so much in each period, and wait for the next one then. What they get before that
-//! depends on their class, and for ordinary threads on the group's weight, which is the highest there is.
+//! A budget of a control group is a **limit**, not a guarantee: threads in it get at most so much
+//! in each period, and wait for the next one then. What they get before that depends on their
+//! class, and for ordinary threads on the group's weight, which is the highest there is.
 //!
 //! | | cgroup v1 | cgroup v2 |
 //! |---|---|---|
@@ -10,8 +11,9 @@
 //! | SCHED_FIFO and SCHED_RR, at most, on each CPU | `cpu.rt_runtime_us` in `cpu.rt_period_us` (CONFIG_RT_GROUP_SCHED) | nothing limits them |
 //! | a thread is moved | `tasks` | `cgroup.threads`; the group is a *threaded* one |
 //!
-//! The group is made below the one that the thread is in, so that whatever limits that one limits the thread as before, and its memory and all else is accounted
-//! where it was. What threads start while they are there is in the group too.
+//! The group is made below the one that the thread is in, so that whatever limits that one limits
+//! the thread as before, and its memory and all else is accounted where it was. What threads start
+//! while they are there is in the group too.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
@@ -45,7 +47,8 @@ pub enum GroupError {
         path: String,
     },
     /// Version 2: the groups above do not pass it on.
-    #[error("the control group {} has no CPU time to share out: \"cpu\" is not in its cgroup.controllers; as root, for each group above it from the top: echo +cpu > GROUP/cgroup.subtree_control", folder.display())]
+    #[error("the control group {} has no CPU time to share out: \"cpu\" is not in its cgroup.controllers; as \
+         root, for each group above it from the top: echo +cpu > GROUP/cgroup.subtree_control", folder.display())]
     NotEnabled {
         /// Its folder.
         folder: PathBuf,
@@ -192,7 +195,8 @@ impl Place {
     }
 }
 
-/// What a group itself is limited to: `None` where it is no group, or the topmost, `Some(None)` where it is not limited.
+/// What a group itself is limited to: `None` where it is no group, or the topmost, `Some(None)`
+/// where it is not limited.
 fn quota(files: &dyn Files, version: Version, group: &Path) -> Option<Option<u64>> {
     let (runtime, period) = match version {
         Version::V1 => {
@@ -409,7 +413,8 @@ fn hint(file: &str, error: &io::Error) -> &'static str {
             "; only root, or who the group was delegated to, may make groups in it"
         }
         ("tasks" | "cgroup.threads", Some(libc::EINVAL)) => {
-            "; the kernel lets nobody move its threads that are bound to a CPU, nor a SCHED_FIFO thread to where there is no budget for it"
+            "; the kernel lets nobody move its threads that are bound to a CPU, nor a SCHED_FIFO thread to \
+             where there is no budget for it"
         }
         ("cpu.rt_runtime_us", Some(libc::EINVAL)) => "; the groups above have not that much left for real-time threads",
         ("cpu.cfs_quota_us", Some(libc::EINVAL)) => "; a group above is limited to less",

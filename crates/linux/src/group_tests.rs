@@ -8,7 +8,8 @@ use crate::guardian::Guard;
 use crate::hold::{Given, HoldError, Holder, Undone};
 use crate::process::Identity;
 
-/// A file system of control groups, of ordinary strings, that behaves as the kernel's documentation says and remembers what was done.
+/// A file system of control groups, of ordinary strings, that behaves as the kernel's documentation
+/// says and remembers what was done.
 struct Fake {
     files: RefCell<BTreeMap<PathBuf, String>>,
     log: RefCell<Vec<String>>,
@@ -158,7 +159,8 @@ fn a_place_knows_what_it_can_give() {
     let error = Place::at(&files, Version::V2, GROUP.into()).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "the control group /cg/app has no CPU time to share out: \"cpu\" is not in its cgroup.controllers; as root, for each group above it from the top: echo +cpu > GROUP/cgroup.subtree_control"
+        "the control group /cg/app has no CPU time to share out: \"cpu\" is not in its cgroup.controllers; as \
+         root, for each group above it from the top: echo +cpu > GROUP/cgroup.subtree_control"
     );
 }
 

@@ -1,10 +1,13 @@
 //! A child process that outlives a kill: it waits for its parent's end, and then puts back what the parent could not.
 //!
-//! It holds the read end of a pipe whose only write end the parent has; the kernel closes that however the parent dies. A child that the parent forked without
-//! another program has the write end, too, and may outlive it: so the guardian also waits for the end of the process itself. What such a child holds of the parent's
-//! it is to close: an instance whose pages somebody has open is switched off, and goes only with the last of them.
+//! It holds the read end of a pipe whose only write end the parent has; the kernel closes that
+//! however the parent dies. A child that the parent forked without another program has the write
+//! end, too, and may outlive it: so the guardian also waits for the end of the process itself. What
+//! such a child holds of the parent's it is to close: an instance whose pages somebody has open is
+//! switched off, and goes only with the last of them.
 //!
-//! It has a session of its own, so that no terminal's ctrl-C reaches it, and ignores the requests to stop: it ends with its parent.
+//! It has a session of its own, so that no terminal's ctrl-C reaches it, and ignores the requests
+//! to stop: it ends with its parent.
 
 use std::ffi::OsString;
 use std::fs;
@@ -21,8 +24,8 @@ use crate::hold::Journal;
 use crate::process::Identity;
 use crate::tracing::{Name, Tracefs, remove};
 
-/// Who puts things back when this process is killed at once (SIGKILL, an abort). In any other case it does so itself, and
-/// whatever is left the next start puts back.
+/// Who puts things back when this process is killed at once (SIGKILL, an abort). In any other case
+/// it does so itself, and whatever is left the next start puts back.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Guard {
     /// A child process that runs this program, which must call [`guardian`] first of all.
@@ -77,8 +80,9 @@ impl Errand {
     }
 }
 
-/// To be called before anything else by every program that records or holds threads with [`Guard::ThisProgram`], with its arguments:
-/// `true` where this process was started as a guardian. It has done its work then, and the program should end.
+/// To be called before anything else by every program that records or holds threads with
+/// [`Guard::ThisProgram`], with its arguments: `true` where this process was started as a guardian.
+/// It has done its work then, and the program should end.
 #[must_use]
 pub fn guardian(arguments: impl IntoIterator<Item = OsString>) -> bool {
     let mut arguments = arguments.into_iter().skip(1);
@@ -159,7 +163,8 @@ fn until(mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Whether a thread of the process still runs: its files are closed when the last one has ended, not when the first has.
+/// Whether a thread of the process still runs: its files are closed when the last one has ended,
+/// not when the first has.
 fn has_threads(Identity { pid, start }: Identity) -> bool {
     let is_owner = Identity::of(pid).is_some_and(|now| now.start == start);
     let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return false };

@@ -1,15 +1,19 @@
 //! Other threads' scheduling, held for a while and then given back: class, nice, flags, CPUs, control group.
 //!
-//! A [`Holder`] writes down each change before it makes it ([`Journal`]), and undoes all of them when it is dropped. When it is killed its
-//! guardian does ([`Guard`]), and when that is killed too, the next start ([`recover`]).
+//! A [`Holder`] writes down each change before it makes it ([`Journal`]), and undoes all of them
+//! when it is dropped. When it is killed its guardian does ([`Guard`]), and when that is killed
+//! too, the next start ([`recover`]).
 //!
-//! **Invariants.** A thread is given back only what is still as it was set here: whoever has changed it meanwhile is not overruled. A thread
-//! is its id and its start time, so that none is mistaken for a later one of the same id.
+//! **Invariants.** A thread is given back only what is still as it was set here: whoever has
+//! changed it meanwhile is not overruled. A thread is its id and its start time, so that none is
+//! mistaken for a later one of the same id.
 //!
-//! **Bandwidth.** A SCHED_DEADLINE thread that sleeps beyond its zero-lag time and is demoted from outside keeps its bandwidth booked for ever:
-//! the kernel (6.18: `switched_from_dl`, `inactive_task_timer`) unbooks it when its inactive timer fires, and that has fired already.
-//! A change of parameters, however, is booked at once, of a sleeping thread too. So a thread is first given the least that the kernel takes,
-//! 1024 ns in the longest period, which is a bandwidth of 0 / 2^20, and demoted then: nothing is left to be lost.
+//! **Bandwidth.** A SCHED_DEADLINE thread that sleeps beyond its zero-lag time and is demoted from
+//! outside keeps its bandwidth booked for ever: the kernel (6.18: `switched_from_dl`,
+//! `inactive_task_timer`) unbooks it when its inactive timer fires, and that has fired already. A
+//! change of parameters, however, is booked at once, of a sleeping thread too. So a thread is first
+//! given the least that the kernel takes, 1024 ns in the longest period, which is a bandwidth of 0
+//! / 2^20, and demoted then: nothing is left to be lost.
 
 mod change;
 mod journal;
@@ -121,8 +125,8 @@ impl Holder {
         sched::set_cpus_of(id, cpus).map_err(|errno| sched::unbound(cpus, errno).into())
     }
 
-    /// Makes a control group with a budget for a thread, below the one that it is in, and moves it there; tells the group's folder. What the thread
-    /// starts is in it too, and goes back with it.
+    /// Makes a control group with a budget for a thread, below the one that it is in, and moves it
+    /// there; tells the group's folder. What the thread starts is in it too, and goes back with it.
     ///
     /// # Errors
     /// The cause of the refusal; the thread is where it was.
@@ -136,7 +140,8 @@ impl Holder {
         }
     }
 
-    /// How often the threads' groups used up their budgets so far, each with its thread; those of real-time threads do not tell.
+    /// How often the threads' groups used up their budgets so far, each with its thread; those of
+    /// real-time threads do not tell.
     #[must_use]
     pub fn throttled(&self) -> Vec<(Identity, Throttled)> {
         let groups = self.changes.iter().filter_map(|change| match change {
@@ -146,7 +151,8 @@ impl Holder {
         groups.collect()
     }
 
-    /// Takes over a child that has put itself under SCHED_DEADLINE before it became its program ([`crate::process::Held::reserved`]).
+    /// Takes over a child that has put itself under SCHED_DEADLINE before it became its program
+    /// ([`crate::process::Held::reserved`]).
     ///
     /// # Errors
     /// It cannot be written down, or the child has ended.
@@ -192,7 +198,8 @@ fn tid(thread: Identity) -> Result<libc::pid_t, HoldError> {
     id.ok_or(HoldError::Gone { id: thread.pid })
 }
 
-/// The least that the kernel takes: a bandwidth of zero, but where an administrator has made the longest period shorter than a second.
+/// The least that the kernel takes: a bandwidth of zero, but where an administrator has made the
+/// longest period shorter than a second.
 fn least() -> Attributes {
     let period = crate::machine::Limits::read().dl_period_max;
     let runtime = Span::from_ns(sched::RUNTIME_MIN_NS);
@@ -230,7 +237,8 @@ mod tests {
                 crate::clock::pause(Span::from_ms(50));
                 let now = sched::of_thread(thread.pid).unwrap().class;
                 assert_eq!(now, Class::Deadline(reservation));
-                // Others reserve on this machine meanwhile, too: what this demotion alone unbooks is what counts, several times looked.
+                // Others reserve on this machine meanwhile, too: what this demotion alone unbooks
+                // is what counts, several times looked.
                 let booked = crate::machine::booked();
                 let given = holder.give_back();
                 assert_eq!(given, [Given { thread, undone: Undone::Restored }]);

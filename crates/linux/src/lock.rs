@@ -1,10 +1,13 @@
 //! A lock with priority inheritance: who holds it runs as important as the most important thread that waits for it.
 //!
-//! std's `Mutex` has none, so that a thread in the middle can hold up one above it for as long as it likes. Here a lock that
-//! is free costs one atomic instruction; the kernel is called only where threads meet (FUTEX_LOCK_PI, futex(2)).
+//! std's `Mutex` has none, so that a thread in the middle can hold up one above it for as long as
+//! it likes. Here a lock that is free costs one atomic instruction; the kernel is called only where
+//! threads meet (FUTEX_LOCK_PI, futex(2)).
 //!
-//! A child of fork(2) may lock what was free then, and what it makes itself. It has none of the parent's other threads: a lock that one of them held, or that was held
-//! across the fork, is nobody's in the child and never free again. A process made by clone(2) or `_Fork`, past the C library's handlers, is to lock nothing.
+//! A child of fork(2) may lock what was free then, and what it makes itself. It has none of the
+//! parent's other threads: a lock that one of them held, or that was held across the fork, is
+//! nobody's in the child and never free again. A process made by clone(2) or `_Fork`, past the C
+//! library's handlers, is to lock nothing.
 
 use std::cell::{Cell, UnsafeCell};
 use std::fmt;
@@ -13,8 +16,8 @@ use std::ops::{Deref, DerefMut};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A value that one thread at a time may touch, with priority inheritance. Not reentrant: a thread that locks twice is a bug, and ends the
-/// process.
+/// A value that one thread at a time may touch, with priority inheritance. Not reentrant: a thread
+/// that locks twice is a bug, and ends the process.
 ///
 /// ```
 /// use takt_linux::PiMutex;
@@ -50,7 +53,8 @@ thread_local! {
     static OWN_ID: Cell<u32> = const { Cell::new(0) };
 }
 
-/// The calling thread's id, asked of the kernel once, and once more by the thread of a fork's child: it has an id of its own.
+/// The calling thread's id, asked of the kernel once, and once more by the thread of a fork's
+/// child: it has an id of its own.
 #[inline]
 fn own_id() -> u32 {
     match OWN_ID.get() {
@@ -88,7 +92,8 @@ impl<T> PiMutex<T> {
 }
 
 impl<T: ?Sized> PiMutex<T> {
-    /// Waits until no other thread holds the lock. Nothing is poisoned: what a thread that panicked left is there as it is.
+    /// Waits until no other thread holds the lock. Nothing is poisoned: what a thread that panicked
+    /// left is there as it is.
     #[inline]
     pub fn lock(&self) -> PiGuard<'_, T> {
         if self.word.compare_exchange(0, own_id(), Ordering::Acquire, Ordering::Relaxed).is_err() {
@@ -217,8 +222,8 @@ mod tests {
         assert_eq!(format!("{lock:?}"), "PiMutex(1)");
     }
 
-    /// One CPU: the least important thread holds the lock, the most important one waits for it, and one in between works for 60 ms.
-    /// Who comes through first, the waiting one or the working one?
+    /// One CPU: the least important thread holds the lock, the most important one waits for it, and
+    /// one in between works for 60 ms. Who comes through first, the waiting one or the working one?
     fn first_through(wait: impl Fn(&AtomicBool, &Barrier, bool) + Sync) -> Option<&'static str> {
         let (held, all_there) = (AtomicBool::new(false), Barrier::new(3));
         let order = Mutex::new(Vec::new());

@@ -92,8 +92,9 @@ impl Machine {
         self.fair_server.or_else(|| (version(&self.kernel)? >= (6, 12)).then_some(default))
     }
 
-    /// Whether SCHED_FIFO may be stopped at `sched_rt_runtime_us`: before Linux 6.12 always, later where the kernel has groups of real-time
-    /// threads, which it is taken to have unless its configuration in /boot says otherwise.
+    /// Whether SCHED_FIFO may be stopped at `sched_rt_runtime_us`: before Linux 6.12 always, later
+    /// where the kernel has groups of real-time threads, which it is taken to have unless its
+    /// configuration in /boot says otherwise.
     #[must_use]
     pub fn throttles_assumed(&self) -> bool {
         let configuration = || fs::read_to_string(format!("/boot/config-{}", self.kernel)).unwrap_or_default();
@@ -131,8 +132,9 @@ impl Room {
     }
 }
 
-/// The one scheduling domain of this machine and what is booked in it; `None` where there are several (cpusets, isolated CPUs), CPUs are
-/// not alike, or the kernel does not tell (it does by debugfs, to root).
+/// The one scheduling domain of this machine and what is booked in it; `None` where there are
+/// several (cpusets, isolated CPUs), CPUs are not alike, or the kernel does not tell (it does by
+/// debugfs, to root).
 #[must_use]
 pub fn room() -> Option<Room> {
     let cpus = one_domain()?;
@@ -150,8 +152,8 @@ pub fn booked() -> Option<u64> {
     total_bandwidth(&debugfs("sched/debug")?)?.into_iter().max()
 }
 
-/// The text of a file of debugfs, like `sched/features`: where debugfs is mounted, or by a mount of our own that nobody else sees.
-/// `None` where it cannot be read, which is root's alone.
+/// The text of a file of debugfs, like `sched/features`: where debugfs is mounted, or by a mount of
+/// our own that nobody else sees. `None` where it cannot be read, which is root's alone.
 #[must_use]
 pub fn debugfs(file: &str) -> Option<String> {
     fs::read_to_string(mount::debugfs().ok()?.root().join(file)).ok()
@@ -239,7 +241,8 @@ fn preemption(version: &str, debug: Option<String>) -> Option<String> {
 /// One beyond the largest number of a CPU that a kernel is built for (`NR_CPUS`).
 const CPUS_MAX: usize = 8192;
 
-/// `0-2,5` as numbers, each once and in order; what is no list gives what came before it, and what no kernel counts up to is left out.
+/// `0-2,5` as numbers, each once and in order; what is no list gives what came before it, and what
+/// no kernel counts up to is left out.
 pub(crate) fn parse_cpu_list(text: &str) -> Vec<u32> {
     let mut named = vec![false; CPUS_MAX];
     for part in text.trim().split(',').filter(|part| !part.is_empty()) {

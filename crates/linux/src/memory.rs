@@ -7,8 +7,9 @@ use thiserror::Error;
 
 use crate::process::{CAP_IPC_LOCK, has_capability, memlock_limit};
 
-/// All present memory of the process is locked while this, or another one, lives. The lock is not inherited by a child of fork(2), where what was inherited of this does
-/// nothing: the child locks for itself.
+/// All present memory of the process is locked while this, or another one, lives. The lock is not
+/// inherited by a child of fork(2), where what was inherited of this does nothing: the child locks
+/// for itself.
 #[derive(Debug)]
 pub struct Locked {
     process: u32,
@@ -30,7 +31,8 @@ static GUARDS: Mutex<Guards> = Mutex::new(Guards { count: 0, keep: false, proces
 pub enum LockError {
     /// RLIMIT_MEMLOCK is too small and CAP_IPC_LOCK is missing.
     #[error(
-        "memory cannot be locked: the limit RLIMIT_MEMLOCK is {limit_bytes} bytes and the capability CAP_IPC_LOCK is missing"
+        "memory cannot be locked: the limit RLIMIT_MEMLOCK is {limit_bytes} bytes and the capability \
+         CAP_IPC_LOCK is missing"
     )]
     Limit {
         /// The soft limit.

@@ -1,8 +1,10 @@
-//! Networks for experiments: two network namespaces of this process's own and a cable (a pair of veth devices) between them.
+//! Networks for experiments: two network namespaces of this process's own and a cable (a pair of
+//! veth devices) between them.
 //!
-//! Nothing outside of them is touched. They have no names: they are gone when the last thread, socket and [`Cable`] that is in them is,
-//! also after a kill -9. Packets that come in at the right end can be taken in by a kernel thread of their own (threaded NAPI, Linux 5.12),
-//! which is scheduled like any other; without it, in the softirq NET_RX, on the CPU on which they were sent.
+//! Nothing outside of them is touched. They have no names: they are gone when the last thread,
+//! socket and [`Cable`] that is in them is, also after a kill -9. Packets that come in at the right
+//! end can be taken in by a kernel thread of their own (threaded NAPI, Linux 5.12), which is
+//! scheduled like any other; without it, in the softirq NET_RX, on the CPU on which they were sent.
 //!
 //! ```no_run
 //! use std::net::UdpSocket;
@@ -88,8 +90,8 @@ const NOBODY: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 3);
 const PREFIX: u8 = 29;
 
 impl Cable {
-    /// Makes both namespaces; with `threaded`, a kernel thread takes in what comes to the right end. Devices send packets of at most one
-    /// segment.
+    /// Makes both namespaces; with `threaded`, a kernel thread takes in what comes to the right
+    /// end. Devices send packets of at most one segment.
     ///
     /// # Errors
     /// What is missing; nothing is left then.
@@ -153,8 +155,8 @@ impl End {
         self.driver
     }
 
-    /// Puts the kernel thread that takes packets in under `class`, on these CPUs (the kernel's numbers; none: those it has). There is nothing to give back: it ends with
-    /// the cable.
+    /// Puts the kernel thread that takes packets in under `class`, on these CPUs (the kernel's
+    /// numbers; none: those it has). There is nothing to give back: it ends with the cable.
     ///
     /// # Errors
     /// The cause of the refusal. Without such a thread it has ended.
@@ -192,8 +194,8 @@ fn make(number: u32, threaded: bool) -> Result<Cable, NetError> {
     Ok(Cable { left, right })
 }
 
-/// A name that no other process's device has, so that the kernel's threads, which carry it, can be told apart: at most 15 bytes
-/// with what the kernel adds.
+/// A name that no other process's device has, so that the kernel's threads, which carry it, can be
+/// told apart: at most 15 bytes with what the kernel adds.
 fn device(process: u32, number: u32) -> String {
     let mut name = Vec::new();
     let mut rest = u64::from(process) * 26 + u64::from(number % 26);
@@ -361,7 +363,8 @@ fn offload(device: &str, command: u32, on: bool) -> io::Result<()> {
     }
 }
 
-/// /sys shows the devices of the namespace in which it was mounted: the thread gets a view of its own, which ends with it.
+/// /sys shows the devices of the namespace in which it was mounted: the thread gets a view of its
+/// own, which ends with it.
 fn private_sys() -> Result<(), NetError> {
     let mount = |source: &CStr, target: &CStr, kind: Option<&CStr>, flags| {
         let kind = kind.map_or(std::ptr::null(), CStr::as_ptr);
@@ -379,11 +382,12 @@ fn private_sys() -> Result<(), NetError> {
     Err(refusal("a view of /sys for the namespace cannot be mounted"))
 }
 
-/// Steps that a packet can cost at most: the kernel translates each into several, and bounds the sum (net.core.optmem_max).
+/// Steps that a packet can cost at most: the kernel translates each into several, and bounds the
+/// sum (net.core.optmem_max).
 pub const STEPS_MAX: u16 = 3000;
 
-/// Lets each packet that comes to `socket` cost the one who takes it in `steps` (at most [`STEPS_MAX`]) divisions, in a filter that lets every packet
-/// through: work of a driver.
+/// Lets each packet that comes to `socket` cost the one who takes it in `steps` (at most
+/// [`STEPS_MAX`]) divisions, in a filter that lets every packet through: work of a driver.
 ///
 /// # Errors
 /// The kernel's refusal.

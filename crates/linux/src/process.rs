@@ -113,8 +113,8 @@ pub fn terminate(child: &mut Child) {
 /// How often is looked whether a child that was told to end has.
 const LOOK: Span = Span::from_ms(20);
 
-/// Asks a child process to end (SIGTERM), and ends it where it has not after `patience`; its status, where it is known. `meanwhile` is called
-/// between looks.
+/// Asks a child process to end (SIGTERM), and ends it where it has not after `patience`; its
+/// status, where it is known. `meanwhile` is called between looks.
 pub fn end(child: &mut Child, patience: Span, meanwhile: &mut dyn FnMut(&mut Child)) -> Option<ExitStatus> {
     terminate(child);
     let epoch = Epoch::now_is_zero();
@@ -152,8 +152,8 @@ fn limit(resource: libc::__rlimit_resource_t) -> u64 {
     limit.rlim_cur
 }
 
-/// A child process that has its number already and waits before it becomes its program: whoever watches it misses nothing. Dropped,
-/// it ends without having been its program.
+/// A child process that has its number already and waits before it becomes its program: whoever
+/// watches it misses nothing. Dropped, it ends without having been its program.
 #[derive(Debug)]
 pub struct Held {
     id: u32,
@@ -181,8 +181,8 @@ impl Held {
         Self::start(command, None).map(|(held, _)| held)
     }
 
-    /// Starts the child, which puts itself under SCHED_DEADLINE before it waits: a thread that does so itself leaks no bandwidth,
-    /// whatever becomes of it.
+    /// Starts the child, which puts itself under SCHED_DEADLINE before it waits: a thread that does
+    /// so itself leaks no bandwidth, whatever becomes of it.
     ///
     /// # Errors
     /// As [`Held::spawn`], or why there is no such reservation.

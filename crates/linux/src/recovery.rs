@@ -67,8 +67,8 @@ pub enum RecoveryError {
     NoIdentity,
 }
 
-/// Undoes what a killed takt left on this machine. To be called at every start; costs one look at a folder where there is
-/// nothing to do.
+/// Undoes what a killed takt left on this machine. To be called at every start; costs one look at a
+/// folder where there is nothing to do.
 ///
 /// # Errors
 /// The state folder or file, or what the kernel refused.

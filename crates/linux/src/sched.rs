@@ -92,7 +92,8 @@ pub enum SchedError {
     },
     /// The CPU cgroup of the process has no real-time budget (CONFIG_RT_GROUP_SCHED).
     #[error(
-        "{class} was refused: the CPU cgroup {group} has cpu.rt_runtime_us = 0; write a budget to it, or move the shell to a group that has one"
+        "{class} was refused: the CPU cgroup {group} has cpu.rt_runtime_us = 0; write a budget to it, or move \
+         the shell to a group that has one"
     )]
     RtGroup {
         /// What was asked for.
@@ -102,7 +103,8 @@ pub enum SchedError {
     },
     /// SCHED_DEADLINE with an affinity smaller than the root domain.
     #[error(
-        "{class} was refused: the thread's affinity does not cover all CPUs of its scheduling domain; {}, or with sudo, so that it can make a domain of these CPUs",
+        "{class} was refused: the thread's affinity does not cover all CPUs of its scheduling domain; {}, or \
+         with sudo, so that it can make a domain of these CPUs",
         start(cpuset.as_deref())
     )]
     Affinity {
@@ -113,7 +115,8 @@ pub enum SchedError {
     },
     /// Admission control.
     #[error(
-        "{class} was refused by the kernel's admission control: with what runs already, more than {percent} % of each CPU would be reserved"
+        "{class} was refused by the kernel's admission control: with what runs already, more than {percent} % \
+         of each CPU would be reserved"
     )]
     Admission {
         /// What was asked for.
@@ -123,7 +126,8 @@ pub enum SchedError {
     },
     /// Parameters out of the kernel's range.
     #[error(
-        "{class} was refused: parameters out of range; the kernel wants 1024ns <= runtime <= deadline <= period, and a period from {min} to {max}"
+        "{class} was refused: parameters out of range; the kernel wants 1024ns <= runtime <= deadline <= \
+         period, and a period from {min} to {max}"
     )]
     Range {
         /// What was asked for.
@@ -352,7 +356,8 @@ const ADMISSION_TRIES_MAX: u32 = 10;
 /// What SCHED_DEADLINE refuses for the thread's CPUs is tried again this often, 20 ms apart.
 const DOMAIN_TRIES_MAX: u32 = 25;
 
-/// Right after the machine was divided, its domains are still in the making; and a thread that was moved to another is there only when it next wakes.
+/// Right after the machine was divided, its domains are still in the making; and a thread that was
+/// moved to another is there only when it next wakes.
 fn when_there_is_a_domain<T>(mut set: impl FnMut() -> Result<T, SchedError>) -> Result<T, SchedError> {
     for _ in 1..DOMAIN_TRIES_MAX {
         match set() {
@@ -512,16 +517,20 @@ mod tests {
         let poor = Facts { cap_sys_nice: false, ..facts() };
         assert_eq!(
             said(&FIFO, libc::EPERM, &poor),
-            "SCHED_FIFO priority 42 was refused: the capability CAP_SYS_NICE is missing and the limit RLIMIT_RTPRIO is 0, not 42"
+            "SCHED_FIFO priority 42 was refused: the capability CAP_SYS_NICE is missing and the limit \
+             RLIMIT_RTPRIO is 0, not 42"
         );
         let grouped = Facts { rt_group: Some("/sys/fs/cgroup/cpu/x".to_owned()), ..facts() };
         assert_eq!(
             said(&FIFO, libc::EPERM, &grouped),
-            "SCHED_FIFO priority 42 was refused: the CPU cgroup /sys/fs/cgroup/cpu/x has cpu.rt_runtime_us = 0; write a budget to it, or move the shell to a group that has one"
+            "SCHED_FIFO priority 42 was refused: the CPU cgroup /sys/fs/cgroup/cpu/x has cpu.rt_runtime_us = 0; \
+             write a budget to it, or move the shell to a group that has one"
         );
         assert_eq!(
             said(&DEADLINE, libc::EPERM, &facts()),
-            "SCHED_DEADLINE runtime 2ms, deadline 10ms, period 10ms was refused: the thread's affinity does not cover all CPUs of its scheduling domain; start takt without taskset, or with sudo, so that it can make a domain of these CPUs"
+            "SCHED_DEADLINE runtime 2ms, deadline 10ms, period 10ms was refused: the thread's affinity does not \
+             cover all CPUs of its scheduling domain; start takt without taskset, or with sudo, so that it can \
+             make a domain of these CPUs"
         );
         let confined = Facts { cpuset: Some("/one".to_owned()), ..facts() };
         assert!(
@@ -530,11 +539,13 @@ mod tests {
         );
         assert_eq!(
             said(&DEADLINE, libc::EBUSY, &facts()),
-            "SCHED_DEADLINE runtime 2ms, deadline 10ms, period 10ms was refused by the kernel's admission control: with what runs already, more than 90 % of each CPU would be reserved"
+            "SCHED_DEADLINE runtime 2ms, deadline 10ms, period 10ms was refused by the kernel's admission \
+             control: with what runs already, more than 90 % of each CPU would be reserved"
         );
         assert_eq!(
             said(&DEADLINE, libc::EINVAL, &facts()),
-            "SCHED_DEADLINE runtime 2ms, deadline 10ms, period 10ms was refused: parameters out of range; the kernel wants 1024ns <= runtime <= deadline <= period, and a period from 100us to 4.194304s"
+            "SCHED_DEADLINE runtime 2ms, deadline 10ms, period 10ms was refused: parameters out of range; the \
+             kernel wants 1024ns <= runtime <= deadline <= period, and a period from 100us to 4.194304s"
         );
         assert!(said(&FIFO, libc::ENOMEM, &facts()).contains("memory"));
     }

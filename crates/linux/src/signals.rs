@@ -50,10 +50,10 @@ impl fmt::Display for Signal {
 
 /// While this lives, signals that would end the process set a flag; then their former actions come back.
 ///
-/// Those that ask a process to stop (INT, TERM, HUP, QUIT) are caught unless the process ignores them (nohup); any other
-/// that ends a process by default (USR1, USR2, ALRM, XCPU of a CPU limit, the real-time ones ...) where the default
-/// action stands. SEGV, BUS, FPE, ILL, SYS, TRAP and ABRT are not: they tell that the program itself is broken, and an
-/// orderly end can no more be trusted.
+/// Those that ask a process to stop (INT, TERM, HUP, QUIT) are caught unless the process ignores
+/// them (nohup); any other that ends a process by default (USR1, USR2, ALRM, XCPU of a CPU limit,
+/// the real-time ones ...) where the default action stands. SEGV, BUS, FPE, ILL, SYS, TRAP and ABRT
+/// are not: they tell that the program itself is broken, and an orderly end can no more be trusted.
 pub struct StopSignals {
     former: Vec<(libc::c_int, libc::sigaction)>,
 }
@@ -85,8 +85,8 @@ extern "C" fn note(signal: libc::c_int, about: *mut libc::siginfo_t, _context: *
     }
 }
 
-/// Lets a write past the limit of a file's size (`ulimit -f`) fail with an error, which can be told, in place of ending the
-/// process.
+/// Lets a write past the limit of a file's size (`ulimit -f`) fail with an error, which can be
+/// told, in place of ending the process.
 pub fn ignore_file_size() {
     // SAFETY: to ignore a signal has no preconditions.
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
@@ -132,8 +132,9 @@ impl StopSignals {
         u8::try_from(CAUGHT.load(Ordering::Acquire)).ok().filter(|number| *number > 0).map(Signal)
     }
 
-    /// The signals that processes sent since this was asked last, once each: what is to be handed on to a child. Those of a terminal
-    /// are not among them, for it has sent them to the child already.
+    /// The signals that processes sent since this was asked last, once each: what is to be handed
+    /// on to a child. Those of a terminal are not among them, for it has sent them to the child
+    /// already.
     #[must_use]
     pub fn sent(&self) -> Vec<Signal> {
         let sent = SENT.swap(0, Ordering::AcqRel);

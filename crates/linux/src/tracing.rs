@@ -1,12 +1,15 @@
-//! Recording what the kernel does: a private instance of its tracer, read as raw pages, gone without a trace afterwards.
+//! Recording what the kernel does: a private instance of its tracer, read as raw pages, gone
+//! without a trace afterwards.
 //!
-//! [`Recorder::start`] makes a folder below `instances/` of tracefs, which has ring buffers, events, filters and a clock of its own:
-//! nothing outside of it is changed. [`Recorder::sweep`] hands over whole pages of the ring buffers, as the kernel wrote them;
-//! [`Descriptions`] say how to decode them (crate `takt-trace`). What the kernel lost is counted by CPU ([`CpuCount`]).
+//! [`Recorder::start`] makes a folder below `instances/` of tracefs, which has ring buffers,
+//! events, filters and a clock of its own: nothing outside of it is changed. [`Recorder::sweep`]
+//! hands over whole pages of the ring buffers, as the kernel wrote them; [`Descriptions`] say how
+//! to decode them (crate `takt-trace`). What the kernel lost is counted by CPU ([`CpuCount`]).
 //!
-//! Times are nanoseconds of CLOCK_MONOTONIC (the tracer's clock `mono`). Invariants, each held by tests/tracing.rs:
-//! an instance ends with its recorder, whatever ends that (see [`Guard`]); it is never another takt's that is removed; the
-//! memory in use is the kernel's buffers and one more of a MiB.
+//! Times are nanoseconds of CLOCK_MONOTONIC (the tracer's clock `mono`). Invariants, each held by
+//! tests/tracing.rs: an instance ends with its recorder, whatever ends that (see [`Guard`]); it is
+//! never another takt's that is removed; the memory in use is the kernel's buffers and one more of
+//! a MiB.
 //!
 //! ```no_run
 //! use takt_linux::tracing::{Options, Recorder};
@@ -71,8 +74,8 @@ impl Default for Options {
     }
 }
 
-/// The ring buffer of each CPU where [`Options::buffer`] does not say: at 100 MB/s (1.5 million events) a third of a second in which the reader may
-/// be kept from its CPU.
+/// The ring buffer of each CPU where [`Options::buffer`] does not say: at 100 MB/s (1.5 million
+/// events) a third of a second in which the reader may be kept from its CPU.
 pub const BUFFER: Bytes = Bytes::new(32 << 20);
 
 /// Whose events are recorded.
@@ -183,9 +186,10 @@ impl Recorder {
         self.instance.switch(false)
     }
 
-    /// Waits at most `timeout`, less where buffers fill or a signal comes, and then gives everything that is there to
-    /// `take`: a CPU (the kernel's number) and one or more whole pages, in the order in which they were written. The last page of
-    /// a CPU may be partly filled; its head says so.
+    /// Waits at most `timeout`, less where buffers fill or a signal comes, and then gives
+    /// everything that is there to `take`: a CPU (the kernel's number) and one or more whole pages,
+    /// in the order in which they were written. The last page of a CPU may be partly filled; its
+    /// head says so.
     ///
     /// # Errors
     /// The kernel's refusal to be read.

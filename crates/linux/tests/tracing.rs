@@ -1,7 +1,7 @@
 //! Records on the real kernel. Each test takes a second or two; where the machine cannot, it says why and passes.
 //!
-//! The program is its own guardian and its own victim, so it has a main of its own. No test asserts a wall-clock time: what is
-//! asserted holds however slow the machine is.
+//! The program is its own guardian and its own victim, so it has a main of its own. No test asserts
+//! a wall-clock time: what is asserted holds however slow the machine is.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -179,7 +179,8 @@ fn decode(texts: &Descriptions, pages: &Pages) -> Vec<KernelEvent> {
     events
 }
 
-/// What `pages` and the rest that `recorder` has hold; nothing may be lost, and as many events must come as the kernel counts.
+/// What `pages` and the rest that `recorder` has hold; nothing may be lost, and as many events must
+/// come as the kernel counts.
 fn decoded(recorder: Recorder, mut pages: Pages) -> Vec<KernelEvent> {
     let texts = recorder.descriptions().clone();
     let mut take = |cpu, bytes: &[u8]| pages.entry(cpu).or_default().extend_from_slice(bytes);

@@ -11,12 +11,15 @@ use crate::output::Target;
 
 /// Say what spoils real time on this machine, what it costs and how to mend it.
 ///
-/// It looks at what the kernel says of itself: limits and privileges, other real-time threads, preemption, ticks, clock rates, idle states, interrupts, memory, a
-/// hypervisor. Then real-time threads measure, for some seconds, how late timers are, what stops threads, and what a switch, a move to
-/// another CPU, a release and a tick cost; with -o these go into a system file, for check and sim to charge. Nothing is changed but that file.
+/// It looks at what the kernel says of itself: limits and privileges, other real-time threads,
+/// preemption, ticks, clock rates, idle states, interrupts, memory, a hypervisor. Then real-time
+/// threads measure, for some seconds, how late timers are, what stops threads, and what a switch, a
+/// move to another CPU, a release and a tick cost; with -o these go into a system file, for check
+/// and sim to charge. Nothing is changed but that file.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Exit status: 0 nothing spoils, 1 something does or cannot be told, 2 bad usage or a bad file, 3 no Linux that tells of itself, or -o and
+Exit status: 0 nothing spoils, 1 something does or cannot be told, 2 bad usage or a bad file, 3 no Linux that \
+tells of itself, or -o and
 nothing could be measured.
 
 Examples:
@@ -33,7 +36,8 @@ pub(crate) struct Doctor {
     #[arg(value_hint = ValueHint::FilePath, requires = "output")]
     pub(crate) file: Option<String>,
 
-    /// Write the system with the measured costs here, its comments kept; - is standard output (and then nothing else is printed there).
+    /// Write the system with the measured costs here, its comments kept; - is standard output (and
+    /// then nothing else is printed there).
     #[arg(short, long, value_name = "FILE", value_parser = target, value_hint = ValueHint::FilePath, conflicts_with_all = ["quick", "from"])]
     pub(crate) output: Option<Target>,
 
@@ -45,7 +49,8 @@ pub(crate) struct Doctor {
     #[arg(long, value_name = "WHICH", value_enum, default_value_t = Charge::P99)]
     pub(crate) charge: Charge,
 
-    /// How long timers are watched, at most 1h; pauses as long, up to 10s; each of the four costs half as long, up to 2s.
+    /// How long timers are watched, at most 1h; pauses as long, up to 10s; each of the four costs
+    /// half as long, up to 2s.
     #[arg(long = "for", value_name = "TIME", value_parser = span, allow_hyphen_values = true, default_value = "1s", conflicts_with_all = ["quick", "from"])]
     pub(crate) duration: Span,
 
@@ -65,7 +70,8 @@ pub(crate) struct Doctor {
     #[arg(long, conflicts_with = "explain")]
     pub(crate) all: bool,
 
-    /// Write the texts that were read here; they hold the kernel's command line and the names of devices and real-time threads.
+    /// Write the texts that were read here; they hold the kernel's command line and the names of
+    /// devices and real-time threads.
     #[arg(long, value_name = "FILE", value_parser = target, value_hint = ValueHint::FilePath)]
     pub(crate) save: Option<Target>,
 

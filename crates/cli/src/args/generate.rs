@@ -9,8 +9,8 @@ use crate::output::Target;
 
 /// Generate random systems: task sets of a given utilization, engine control, or synthetic partitions.
 ///
-/// Deterministic by seed, on every machine. Set k of a seed is the same whether it is made alone or with others; docs/reference/generators.md says
-/// what is drawn how, and from which sources.
+/// Deterministic by seed, on every machine. Set k of a seed is the same whether it is made alone or
+/// with others; docs/reference/generators.md says what is drawn how, and from which sources.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Exit status: 0 written, 2 what cannot be generated, 4 an I/O error.
@@ -35,8 +35,8 @@ pub(crate) struct Gen {
     #[command(flatten)]
     pub(crate) shape: Shape,
 
-    /// What to generate: a task set; engine control as published by Kramer, Ziegenbein and Hamann; or synthetic partitions in
-    /// the manner of ARINC 653.
+    /// What to generate: a task set; engine control as published by Kramer, Ziegenbein and Hamann;
+    /// or synthetic partitions in the manner of ARINC 653.
     #[arg(long, value_enum, default_value_t = Profile::Tasks)]
     pub(crate) profile: Profile,
 

@@ -7,10 +7,12 @@ use takt_model::{Builtin, Span};
 use super::{span, target};
 use crate::output::Target;
 
-/// Infer a system from a log: which tasks are periodic, with which period, offset and jitter, how long jobs run, what follows what.
+/// Infer a system from a log: which tasks are periodic, with which period, offset and jitter, how
+/// long jobs run, what follows what.
 ///
-/// The parameters that the log carries are not looked at, only what happened. Each statement comes with the jobs behind it and a share: at least so many jobs
-/// keep to it (at 95 % confidence, if later jobs are like those seen). A maximum that was seen is no worst case.
+/// The parameters that the log carries are not looked at, only what happened. Each statement comes
+/// with the jobs behind it and a share: at least so many jobs keep to it (at 95 % confidence, if
+/// later jobs are like those seen). A maximum that was seen is no worst case.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Exit status: 0 inferred; 1 --period-of a task that is not periodic, or no task to write; 3 a log of another version.
@@ -28,8 +30,8 @@ pub(crate) struct Infer {
     #[arg(value_hint = ValueHint::FilePath, required_unless_present = "releases", conflicts_with = "releases")]
     pub(crate) log: Option<String>,
 
-    /// Infer from releases alone: a line a job, RELEASE or RELEASE,EARLIEST,LATEST in nanoseconds. A file is a task, called as the file; may
-    /// be given several times.
+    /// Infer from releases alone: a line a job, RELEASE or RELEASE,EARLIEST,LATEST in nanoseconds.
+    /// A file is a task, called as the file; may be given several times.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) releases: Vec<String>,
 

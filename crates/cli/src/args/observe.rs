@@ -9,10 +9,12 @@ use crate::output::Target;
 
 /// Record a running kernel, or read a recorded trace, as a log of jobs.
 ///
-/// Releases, starts, preemptions, blocks and completions of threads are rebuilt from the kernel's scheduling events, and interrupts are told; docs/reference/verbs/observe.md
-/// has the rules. Without FILE this kernel is recorded, through a private instance of its tracer, until --for is over, COMMAND has ended, or a
-/// signal comes; nothing of it stays. FILE is a recording made elsewhere: trace.dat, a Perfetto trace, the text of ftrace, systrace's HTML, or a
-/// folder of raw pages with the kernel's format files.
+/// Releases, starts, preemptions, blocks and completions of threads are rebuilt from the kernel's
+/// scheduling events, and interrupts are told; docs/reference/verbs/observe.md has the rules.
+/// Without FILE this kernel is recorded, through a private instance of its tracer, until --for is
+/// over, COMMAND has ended, or a signal comes; nothing of it stays. FILE is a recording made
+/// elsewhere: trace.dat, a Perfetto trace, the text of ftrace, systrace's HTML, or a folder of raw
+/// pages with the kernel's format files.
 #[derive(Args, Debug)]
 #[command(
     args_override_self = true,
@@ -39,7 +41,8 @@ pub(crate) struct Observe {
     #[arg(long = "for", value_name = "TIME", value_parser = span, allow_hyphen_values = true, conflicts_with = "file")]
     pub(crate) duration: Option<Span>,
 
-    /// Only threads of this process, and what they start; may be given several times. A trace does not say which threads a process has: of one, as --tid.
+    /// Only threads of this process, and what they start; may be given several times. A trace does
+    /// not say which threads a process has: of one, as --tid.
     #[arg(long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..), allow_negative_numbers = true)]
     pub(crate) pid: Vec<u32>,
 
@@ -51,12 +54,13 @@ pub(crate) struct Observe {
     #[arg(long, value_name = "NAME")]
     pub(crate) comm: Vec<String>,
 
-    /// Only threads that are in this control group when recording starts, and what they start: a folder below /sys/fs/cgroup, or its path.
+    /// Only threads that are in this control group when recording starts, and what they start: a
+    /// folder below /sys/fs/cgroup, or its path.
     #[arg(long, value_name = "GROUP", conflicts_with = "file", value_hint = ValueHint::DirPath)]
     pub(crate) cgroup: Vec<String>,
 
-    /// Only this interrupt, by its number or name, or softirq (NET_RX), * as above; may be given several times. No threads then, but those
-    /// that are asked for.
+    /// Only this interrupt, by its number or name, or softirq (NET_RX), * as above; may be given
+    /// several times. No threads then, but those that are asked for.
     #[arg(long, value_name = "NAME")]
     pub(crate) irq: Vec<String>,
 
@@ -64,12 +68,13 @@ pub(crate) struct Observe {
     #[arg(long)]
     pub(crate) suspensions: bool,
 
-    /// The machine whose numbers of system calls the trace has. Default: what the trace says (trace.dat and Perfetto's do), else the one whose numbers
-    /// fit.
+    /// The machine whose numbers of system calls the trace has. Default: what the trace says
+    /// (trace.dat and Perfetto's do), else the one whose numbers fit.
     #[arg(long, requires = "file")]
     pub(crate) abi: Option<Machine>,
 
-    /// The trace's times are of CLOCK_MONOTONIC, where it does not say so itself: then the timers in it tell exact arrivals.
+    /// The trace's times are of CLOCK_MONOTONIC, where it does not say so itself: then the timers
+    /// in it tell exact arrivals.
     #[arg(long, requires = "file")]
     pub(crate) monotonic: bool,
 
@@ -81,11 +86,13 @@ pub(crate) struct Observe {
     #[arg(short, long, value_name = "LOG", value_parser = target, value_hint = ValueHint::FilePath)]
     pub(crate) output: Option<Target>,
 
-    /// The most that the log takes (64KiB or more): recording ends when it has come to that. Default: whatever it takes.
+    /// The most that the log takes (64KiB or more): recording ends when it has come to that.
+    /// Default: whatever it takes.
     #[arg(long, value_name = "SIZE", value_parser = bytes, allow_hyphen_values = true, requires = "output", conflicts_with = "file")]
     pub(crate) limit: Option<Bytes>,
 
-    /// Also write what the kernel says as it is, for trace-cmd and KernelShark, and to be read by `takt observe` again: a trace.dat.
+    /// Also write what the kernel says as it is, for trace-cmd and KernelShark, and to be read by
+    /// `takt observe` again: a trace.dat.
     #[arg(long, value_name = "FILE", conflicts_with = "file", value_hint = ValueHint::FilePath)]
     pub(crate) raw: Option<String>,
 

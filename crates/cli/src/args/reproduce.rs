@@ -9,12 +9,15 @@ use crate::verbs::reproduce::NAMES;
 
 /// Repeat an experiment of a paper on this machine, and set what was measured beside what the paper says.
 ///
-/// Threads of takt's own do what the paper's programs did, in its scheduling classes, while the kernel is recorded. The answer is whether the
-/// paper's claims hold here: they are about order and proportion, never about absolute times. What differs on this kernel is said, with the
-/// reason. A folder gets the page, the charts, the tables as CSV and the logs. All that is changed is put back, after Ctrl-C too.
+/// Threads of takt's own do what the paper's programs did, in its scheduling classes, while the
+/// kernel is recorded. The answer is whether the paper's claims hold here: they are about order and
+/// proportion, never about absolute times. What differs on this kernel is said, with the reason. A
+/// folder gets the page, the charts, the tables as CSV and the logs. All that is changed is put
+/// back, after Ctrl-C too.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Exit status: 0 the paper's claims hold here, 1 one does not, or could not be decided; 3 a privilege or a kernel feature is missing.
+Exit status: 0 the paper's claims hold here, 1 one does not, or could not be decided; 3 a privilege or a kernel \
+feature is missing.
 
 Examples:
   takt reproduce --list                     the experiments: what of which paper, what each needs, how long it takes
@@ -30,7 +33,8 @@ pub(crate) struct Reproduce {
     #[arg(long, conflicts_with = "name")]
     pub(crate) list: bool,
 
-    /// Write page, charts, tables and logs into this folder; those of an earlier time are replaced. Default: a folder of the experiment's name.
+    /// Write page, charts, tables and logs into this folder; those of an earlier time are replaced.
+    /// Default: a folder of the experiment's name.
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) out: Option<String>,
 

@@ -8,16 +8,19 @@ use super::{share, span};
 
 /// Reserve CPU time for a command or for threads that run already: SCHED_DEADLINE, and back.
 ///
-/// A thread gets RUNTIME of CPU time in every PERIOD, whatever the others do, for as long as takt runs: until the command has ended, the threads
-/// have, --for is over, or a signal comes. Then it has again what it had, after a kill -9 of takt, too. What it starts meanwhile is ordinary.
+/// A thread gets RUNTIME of CPU time in every PERIOD, whatever the others do, for as long as takt
+/// runs: until the command has ended, the threads have, --for is over, or a signal comes. Then it
+/// has again what it had, after a kill -9 of takt, too. What it starts meanwhile is ordinary.
 ///
-/// With --auto takt first looks at the thread: its period, how long its jobs execute. It sizes the reservation so that a share of the jobs
-/// (--probability) is done by their deadline, sets it, looks again, and tells both side by side.
+/// With --auto takt first looks at the thread: its period, how long its jobs execute. It sizes the
+/// reservation so that a share of the jobs (--probability) is done by their deadline, sets it,
+/// looks again, and tells both side by side.
 #[derive(Args, Debug)]
 #[command(
     args_override_self = true,
     after_help = "\
-Exit status: 0 reserved; 1 COMMAND failed, or --auto could not tell what to reserve; 2 no such thread or command, or parameters that no kernel takes; 3 this machine cannot, or not
+Exit status: 0 reserved; 1 COMMAND failed, or --auto could not tell what to reserve; 2 no such thread or \
+command, or parameters that no kernel takes; 3 this machine cannot, or not
 so much: the message says why, and what would fit.
 
 Examples:
@@ -26,7 +29,8 @@ Examples:
   sudo takt reserve --runtime 2ms --period 10ms --pid 4711 --threads --for 1min
   sudo takt reserve --runtime 2ms --period 10ms --irq eth0 --all-cpus    what takes in eth0's packets
   sudo takt reserve --runtime 12ms --period 40ms --pid 4711 --dry-run    would it be admitted?
-  sudo takt reserve --budget cgroup --runtime 12ms --period 40ms -- ./encoder    at most so much, and its children with it
+  sudo takt reserve --budget cgroup --runtime 12ms --period 40ms -- ./encoder    at most so much, and its \
+  children with it
   sudo takt reserve --auto --pid 4711
   sudo takt reserve --auto --probability 0.999 --deadline 20ms --for 5min -- ./player film.ogv
   sudo takt reserve --runtime 12ms --period 40ms --observe 10s --pid 4711    did it help?"
@@ -41,7 +45,8 @@ pub(crate) struct Reserve {
     #[arg(long, value_name = "TIME", value_parser = span, allow_hyphen_values = true, requires = "runtime", required_unless_present = "auto")]
     pub(crate) period: Option<Span>,
 
-    /// By when after the beginning of a period its time is given; with --auto by when after their arrival jobs are to be done. Default: the period.
+    /// By when after the beginning of a period its time is given; with --auto by when after their
+    /// arrival jobs are to be done. Default: the period.
     #[arg(long, value_name = "TIME", value_parser = span, allow_hyphen_values = true)]
     pub(crate) deadline: Option<Span>,
 
@@ -53,16 +58,19 @@ pub(crate) struct Reserve {
     #[arg(long, value_name = "SHARE", value_parser = share, allow_hyphen_values = true, default_value = "0.99", requires = "auto")]
     pub(crate) probability: Probability,
 
-    /// With --auto: added to each execution that was seen. Default: 5 % of the longest, at least 200us, as `takt run` adds.
+    /// With --auto: added to each execution that was seen. Default: 5 % of the longest, at least
+    /// 200us, as `takt run` adds.
     #[arg(long, value_name = "TIME", value_parser = span, allow_hyphen_values = true, requires = "auto")]
     pub(crate) margin: Option<Span>,
 
-    /// Look at the thread for so long before, and for so long after, and tell both. With --auto by default until enough jobs were seen, 1min at most.
+    /// Look at the thread for so long before, and for so long after, and tell both. With --auto by
+    /// default until enough jobs were seen, 1min at most.
     #[arg(long, value_name = "TIME", value_parser = span, allow_hyphen_values = true, conflicts_with = "threads")]
     pub(crate) observe: Option<Span>,
 
-    /// By what. A control group only limits, and prefers: for threads that SCHED_DEADLINE does not take. Default: deadline; with --auto cgroup
-    /// where SCHED_DEADLINE cannot take the thread, which is said then.
+    /// By what. A control group only limits, and prefers: for threads that SCHED_DEADLINE does not
+    /// take. Default: deadline; with --auto cgroup where SCHED_DEADLINE cannot take the thread,
+    /// which is said then.
     #[arg(long, value_name = "BY", value_enum)]
     pub(crate) budget: Option<By>,
 
@@ -78,8 +86,9 @@ pub(crate) struct Reserve {
     #[arg(long, requires = "pid")]
     pub(crate) threads: bool,
 
-    /// For the kernel's threads that serve this interrupt, by its number or handler (irq/24-eth0), or take in the packets of this network device
-    /// (napi/eth0-1); * stands for any characters. For each so much; may be given several times.
+    /// For the kernel's threads that serve this interrupt, by its number or handler (irq/24-eth0),
+    /// or take in the packets of this network device (napi/eth0-1); * stands for any characters.
+    /// For each so much; may be given several times.
     #[arg(long, value_name = "NAME")]
     pub(crate) irq: Vec<String>,
 
@@ -87,7 +96,8 @@ pub(crate) struct Reserve {
     #[arg(long, conflicts_with = "command")]
     pub(crate) all_cpus: bool,
 
-    /// How long. Default: until the command or the threads end, or a signal comes. A command that still runs then is told to end.
+    /// How long. Default: until the command or the threads end, or a signal comes. A command that
+    /// still runs then is told to end.
     #[arg(long = "for", value_name = "TIME", value_parser = span, allow_hyphen_values = true)]
     pub(crate) duration: Option<Span>,
 

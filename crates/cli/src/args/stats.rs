@@ -9,7 +9,8 @@ use super::span;
 
 /// Print the numbers of a log: per task, chain, CPU and interrupt.
 ///
-/// docs/reference/statistics.md defines them. With --every a log that is still being written, like a pipe, is reported interval by interval.
+/// docs/reference/statistics.md defines them. With --every a log that is still being written, like
+/// a pipe, is reported interval by interval.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Exit status: 0 read; 1 a deadline was missed under --fail-on-miss; 3 a log of another version.
@@ -36,7 +37,8 @@ pub(crate) struct Stats {
     #[arg(long, value_name = "NAME", conflicts_with = "serve")]
     pub(crate) task: Vec<String>,
 
-    /// Only this interrupt or softirq. Repeatable. A distribution is of tasks alone with --task alone, and of interrupts alone with --irq alone.
+    /// Only this interrupt or softirq. Repeatable. A distribution is of tasks alone with --task
+    /// alone, and of interrupts alone with --irq alone.
     #[arg(long, value_name = "NAME", conflicts_with = "serve")]
     pub(crate) irq: Vec<String>,
 
@@ -44,11 +46,13 @@ pub(crate) struct Stats {
     #[arg(long, value_name = "TIME", value_parser = span, allow_hyphen_values = true, conflicts_with_all = ["cdf", "pmf", "serve"])]
     pub(crate) every: Option<Span>,
 
-    /// The cumulative distribution of a time, as CSV: which part of the jobs had no larger one, or which part of an interrupt's handlers.
+    /// The cumulative distribution of a time, as CSV: which part of the jobs had no larger one, or
+    /// which part of an interrupt's handlers.
     #[arg(long, value_name = "QUANTITY", value_parser = quantities(), conflicts_with_all = ["pmf", "serve"])]
     pub(crate) cdf: Option<String>,
 
-    /// The probability mass function of a time, as CSV: which part of the jobs had it, or which part of an interrupt's handlers.
+    /// The probability mass function of a time, as CSV: which part of the jobs had it, or which
+    /// part of an interrupt's handlers.
     #[arg(long, value_name = "QUANTITY", value_parser = quantities(), conflicts_with = "serve")]
     pub(crate) pmf: Option<String>,
 

@@ -9,8 +9,9 @@ use super::seed;
 
 /// Sweep tests over many random sets: acceptance ratios, weighted schedulability, contradictions.
 ///
-/// Every combination of --cpus, --tasks and --utilization is a point; at each, --sets random sets go through all tests. Works in parallel
-/// and resumes where it stopped; what it writes depends on neither. Set k of a point is `takt gen --set k` with its options.
+/// Every combination of --cpus, --tasks and --utilization is a point; at each, --sets random sets
+/// go through all tests. Works in parallel and resumes where it stopped; what it writes depends on
+/// neither. Set k of a point is `takt gen --set k` with its options.
 #[derive(Args, Debug)]
 #[command(
     args_override_self = true,
@@ -53,8 +54,10 @@ pub(crate) struct Study {
     #[arg(long, value_name = "NAME,...", default_value = "edf", value_parser = strategies)]
     pub(crate) strategy: List<Builtin>,
 
-    /// Tests, by name; or STRATEGY/TEST. Beside those of `takt check`: any (all but exact together), sim (a simulation, which finds misses alone),
-    /// first-fit, best-fit, worst-fit and next-fit (partitioned, an exact test per CPU). Default: all that apply but exact, sim and those that partition.
+    /// Tests, by name; or STRATEGY/TEST. Beside those of `takt check`: any (all but exact
+    /// together), sim (a simulation, which finds misses alone), first-fit, best-fit, worst-fit and
+    /// next-fit (partitioned, an exact test per CPU). Default: all that apply but exact, sim and
+    /// those that partition.
     #[arg(long, value_name = "NAME,...", value_parser = tests)]
     pub(crate) tests: Option<List<(Option<Builtin>, String)>>,
 

@@ -4,8 +4,9 @@ use clap::{Args, ValueEnum, ValueHint};
 
 /// Watch this machine, or a log as it comes in, like top: who runs how much, how long, how late.
 ///
-/// Shows each task's part of the CPUs since the last look, and since the start its executions, responses, least laxity and
-/// misses. Keys: u x r l m n sort, R turns the order, / filters, space pauses, arrows scroll, q quits.
+/// Shows each task's part of the CPUs since the last look, and since the start its executions,
+/// responses, least laxity and misses. Keys: u x r l m n sort, R turns the order, / filters, space
+/// pauses, arrows scroll, q quits.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Exit status: 0 shown, 2 no log, 3 no terminal to draw on (--once needs none).
@@ -21,7 +22,8 @@ pub(crate) struct Top {
     #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) log: Option<String>,
 
-    /// Print one table: of the whole log, or of a second of this machine. So does a standard output that is no terminal.
+    /// Print one table: of the whole log, or of a second of this machine. So does a standard output
+    /// that is no terminal.
     #[arg(long)]
     pub(crate) once: bool,
 

@@ -28,7 +28,8 @@ pub(crate) fn execute(options: &args::Diff, json: bool) -> Outcome {
     let live = [&left, &right].into_iter().any(|log| log.header().back_end.is_live());
     if live && needs_tolerance(&found) {
         note(
-            "note: times of a live log differ from run to run; \"--tolerance 200us\", for example, compares what differs by more",
+            "note: times of a live log differ from run to run; \"--tolerance 200us\", for example, compares \
+             what differs by more",
         );
     }
     if json {

@@ -66,7 +66,8 @@ fn of_log(path: &str, nominal: bool) -> Result<Inferred, Failure> {
     let tasks = log.definitions().tasks.len();
     if tasks > TASKS_MAX {
         note(format_args!(
-            "warning: {}: only the first {TASKS_MAX} of its {tasks} tasks are looked at; observe fewer threads (--comm, --pid, --cgroup)",
+            "warning: {}: only the first {TASKS_MAX} of its {tasks} tasks are looked at; observe fewer threads \
+             (--comm, --pid, --cgroup)",
             input::shown(path)
         ));
     }
@@ -249,7 +250,8 @@ fn describe(inferred: &Inferred) -> String {
             arrivals.grid.filter(|grid| grid.group > 1 || grid.outliers > 0 || grid.skipped + grid.explained > 0)
         {
             notes.push(format!(
-                "{}: {} outliers (jitter {} without them); {} periods without a job, {} of them for a known reason; groups of {}",
+                "{}: {} outliers (jitter {} without them); {} periods without a job, {} of them for a known \
+                 reason; groups of {}",
                 task.name,
                 grid.outliers,
                 time(grid.typical_jitter),
@@ -261,7 +263,8 @@ fn describe(inferred: &Inferred) -> String {
     }
     let mut text = table.without_empty_columns().render("");
     text.push_str(
-        "\nSURE: at least this share of the jobs keeps to it, at 95 % confidence. PERIOD of a sporadic task: the least distance seen, of an\n\
+        "\nSURE: at least this share of the jobs keeps to it, at 95 % confidence. PERIOD of a sporadic task: \
+         the least distance seen, of an\n\
          aperiodic one the mean. MEAN and MOST: execution seen; the most seen is no worst case.\n",
     );
     for note in notes {

@@ -152,7 +152,8 @@ fn unknown(stats: &Stats, gaps: u64) -> Vec<String> {
     }
     if gaps > 0 {
         notes.push(format!(
-            "{of}: {gaps} switches of their threads within jobs were not recorded, though no loss is known; of such a job CPU times are unknown, too"
+            "{of}: {gaps} switches of their threads within jobs were not recorded, though no loss is known; of \
+             such a job CPU times are unknown, too"
         ));
     }
     if notes.is_empty() {

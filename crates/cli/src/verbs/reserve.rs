@@ -98,7 +98,8 @@ fn planned(options: &args::Reserve, wish: &Wish) -> Result<Plan, ReserveError> {
                 let count = takt_run::reserve::threads_of(target.process);
                 if count > 1 && target.thread.pid == target.process {
                     note(format_args!(
-                        "note: process {} has {count} threads, and {} ({}) alone gets it; --threads gives it to each, --pid with a number of \"ps -eL\" another",
+                        "note: process {} has {count} threads, and {} ({}) alone gets it; --threads gives it to \
+                         each, --pid with a number of \"ps -eL\" another",
                         target.process, target.name, target.process
                     ));
                 }

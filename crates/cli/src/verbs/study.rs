@@ -217,7 +217,8 @@ fn partitioned(tasks: &[Drawn], point: &Point, strategy: Builtin, fit: Fit) -> A
     }
 }
 
-/// "No" where the synchronous periodic schedule misses within two hyperperiods and a limit of jobs; it never proves a yes.
+/// "No" where the synchronous periodic schedule misses within two hyperperiods and a limit of jobs;
+/// it never proves a yes.
 fn simulated(tasks: &[Drawn], point: &Point, strategy: Builtin) -> Answer {
     let system = ordered(tasks, point, strategy);
     let shortest = tasks.iter().map(|task| task.t).min().unwrap_or(1);

@@ -10,7 +10,8 @@ use crate::output::{print, print_json};
 use crate::table::Table;
 
 /// What the verb is given.
-const EXPECTS: &str = "takt verify SYSTEM CERTIFICATE expects a system file, and the certificate that \"takt check SYSTEM --certificate CERTIFICATE\" wrote for it";
+const EXPECTS: &str = "takt verify SYSTEM CERTIFICATE expects a system file, and the certificate that \"takt \
+     check SYSTEM --certificate CERTIFICATE\" wrote for it";
 
 pub(crate) fn execute(options: &args::Verify, json: bool) -> Outcome {
     if options.system == "-" && options.certificate == "-" {
@@ -66,7 +67,10 @@ pub(crate) fn execute(options: &args::Verify, json: bool) -> Outcome {
             placement.row(vec![placed.task.clone(), format!("cpu{}", cpus.join(","))]);
         }
         if !placement.is_empty() {
-            text.push_str("\nFor tasks that are placed as follows; any legal placement is accepted, not only the one that fit finds.\n");
+            text.push_str(
+                "\nFor tasks that are placed as follows; any legal placement is accepted, not only \
+                 the one that fit finds.\n",
+            );
             text.push_str(&placement.render(""));
         }
         if !warnings.is_empty() {

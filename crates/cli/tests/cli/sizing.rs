@@ -125,7 +125,15 @@ exec = { pmf = [["1ms", 0.7], ["4ms", 0.25], ["9ms", 0.05]] }"#;
     assert!(ran.status == 1 && ran.stderr.contains("take a shorter period"), "{} {}", ran.status, ran.stderr);
     // Costs are charged to jobs and budgets.
     let costly = |more: &str| {
-        format!("{}{more}", task("").replacen("[[task]]", "[[node]]\nname = \"n\"\nstrategy = \"edf\"\ncosts = { switch = \"10us\", release = \"5us\" }\n[[task]]", 1))
+        format!(
+            "{}{more}",
+            task("").replacen(
+                "[[task]]",
+                "[[node]]\nname = \"n\"\nstrategy = \"edf\"\ncosts = \
+             { switch = \"10us\", release = \"5us\" }\n[[task]]",
+                1
+            )
+        )
     };
     let other = "[[task]]\nname = \"b\"\nperiod = \"5ms\"\nwcet = \"1ms\"\n";
     fs::write(folder.path("a.toml"), costly(other)).expect("a file");

@@ -5,8 +5,8 @@
 //! The CPUs of a partition leave the root cgroup, which must keep one at least; so where the groups take all CPUs, the
 //! first one stays with the root cgroup, whose domain is then just that group.
 //!
-//! Single threads are moved, so the partitions are *threaded* cgroups right below the root, and the whole process goes to
-//! the root cgroup, their resource domain, as long as they are there.
+//! Single threads are moved, so the partitions are *threaded* cgroups right below the root, and the
+//! whole process goes to the root cgroup, their resource domain, as long as they are there.
 
 use std::path::{Path, PathBuf};
 

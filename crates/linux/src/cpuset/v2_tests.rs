@@ -2,7 +2,8 @@ use super::*;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
-/// A cgroup file system of ordinary strings that behaves as the kernel's documentation says, and remembers what was done.
+/// A cgroup file system of ordinary strings that behaves as the kernel's documentation says, and
+/// remembers what was done.
 struct Fake {
     files: RefCell<BTreeMap<PathBuf, String>>,
     log: RefCell<Vec<String>>,

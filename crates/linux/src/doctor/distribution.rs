@@ -9,7 +9,8 @@ const PARTS: u64 = 128;
 /// Buckets up to 2^64.
 const BUCKETS: usize = (EXACT + 56 * PARTS) as usize;
 
-/// Spans by their frequency. Minimum, maximum and count are exact; quantiles are the upper end of a bucket, at most 0.8 % above.
+/// Spans by their frequency. Minimum, maximum and count are exact; quantiles are the upper end of a
+/// bucket, at most 0.8 % above.
 ///
 /// ```
 /// use takt_linux::doctor::Distribution;
@@ -134,7 +135,8 @@ impl Distribution {
         used.map(|(bucket, count)| (Span::from_ns(upper(bucket).clamp(self.min, self.max)), *count))
     }
 
-    /// How many values lie up to each power of two (in nanoseconds) and above the one before, from the first to the last that has some.
+    /// How many values lie up to each power of two (in nanoseconds) and above the one before, from
+    /// the first to the last that has some.
     #[must_use]
     pub fn octaves(&self) -> Vec<(Span, u64)> {
         let mut octaves: Vec<(Span, u64)> = Vec::new();

@@ -38,8 +38,8 @@ impl Facts<'_> {
         crate::machine::version(self.line("/proc/sys/kernel/osrelease")?)
     }
 
-    /// What the kernel's configuration says of an option: `y`, `m`, a value, or `n` where it is not set; `None` where the configuration
-    /// cannot be read.
+    /// What the kernel's configuration says of an option: `y`, `m`, a value, or `n` where it is not
+    /// set; `None` where the configuration cannot be read.
     pub(super) fn config(&self, option: &str) -> Option<&str> {
         let (_, text) = self.config_file()?;
         let value = |line| str::strip_prefix(line, "CONFIG_")?.strip_prefix(option)?.strip_prefix('=');

@@ -1,8 +1,8 @@
-//! Measures what the kernel and the machine take: how late timers are, pauses, and what a switch, a move to another CPU, a release and a
-//! tick cost.
+//! Measures what the kernel and the machine take: how late timers are, pauses, and what a switch, a
+//! move to another CPU, a release and a tick cost.
 //!
-//! Real-time threads, bounded in time: each sleeps in every period, and no CPU is kept busy for more than 60 % of one. Nothing outlives the
-//! threads: their class and their CPUs end with them.
+//! Real-time threads, bounded in time: each sleeps in every period, and no CPU is kept busy for
+//! more than 60 % of one. Nothing outlives the threads: their class and their CPUs end with them.
 
 mod gaps;
 mod switches;
@@ -36,8 +36,8 @@ pub const DURATION_MAX: Span = Span::from_s(3600);
 /// What to measure, and for how long.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ProbeOptions {
-    /// For how long timers are watched, up to [`DURATION_MAX`]; pauses as long, up to [`WATCH_MAX`]; each of the costs half as long, up to
-    /// [`COST_MAX`].
+    /// For how long timers are watched, up to [`DURATION_MAX`]; pauses as long, up to
+    /// [`WATCH_MAX`]; each of the costs half as long, up to [`COST_MAX`].
     pub duration: Span,
     /// What a job that changes its CPU has to fetch again.
     pub working_set: Bytes,
@@ -63,7 +63,8 @@ pub struct Probe {
     pub migrate: Measured,
     /// The same with a working set of one cache line.
     pub migrate_small: Measured,
-    /// From the last instruction of a busy thread to the first of the thread that a timer wakes up, less the median switch.
+    /// From the last instruction of a busy thread to the first of the thread that a timer wakes up,
+    /// less the median switch.
     pub release: Measured,
     /// What a tick takes from a busy thread.
     pub tick: Measured,
@@ -85,7 +86,8 @@ impl Probe {
     }
 }
 
-/// Measures. Page faults are not what is measured, so that the caller locks the memory of the process before where it may ([`crate::memory::lock`]).
+/// Measures. Page faults are not what is measured, so that the caller locks the memory of the
+/// process before where it may ([`crate::memory::lock`]).
 ///
 /// # Errors
 /// Where SCHED_FIFO is refused or threads cannot be made, nothing can be measured.
@@ -205,8 +207,9 @@ impl Periods {
         Periods { epoch, period, offset, next: 0, end: (duration.as_ns() / period).max(1) }
     }
 
-    /// Sleeps until the next period and `inside` of it; its beginning, or nothing where the last one is over. What came too late to sleep is
-    /// left out, so that there is a sleep in each period.
+    /// Sleeps until the next period and `inside` of it; its beginning, or nothing where the last
+    /// one is over. What came too late to sleep is left out, so that there is a sleep in each
+    /// period.
     fn next(&mut self, inside: Span) -> Option<Time> {
         let now = self.epoch.now().as_ns();
         let first = now.saturating_sub(self.offset + inside.as_ns()).checked_div(self.period)?;

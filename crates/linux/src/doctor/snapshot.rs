@@ -12,8 +12,9 @@ const TEXT_MAX: usize = 1 << 20;
 
 /// Texts by the path of their file. A path that begins with `takt:` is no file but what a system call said.
 ///
-/// Its text has the head `# takt doctor 1`, a line `@ PATH` for each file and below it the file's lines, each behind a `|`; where
-/// reading was refused, a line `! PATH: why`. Empty lines and those that begin with `#` say nothing.
+/// Its text has the head `# takt doctor 1`, a line `@ PATH` for each file and below it the file's
+/// lines, each behind a `|`; where reading was refused, a line `! PATH: why`. Empty lines and those
+/// that begin with `#` say nothing.
 ///
 /// ```
 /// use takt_linux::doctor::Snapshot;
@@ -62,7 +63,8 @@ impl Snapshot {
         let mut machine = Snapshot::default();
         let mut open: Option<String> = None;
         for (number, line) in lines {
-            // Before it is split: a control character that becomes a space must not make another end of a path when it is read again.
+            // Before it is split: a control character that becomes a space must not make another
+            // end of a path when it is read again.
             let line = plain(line);
             let wrong = || SnapshotError::Line { line: number + 1, text: line.chars().take(40).collect() };
             if let Some(path) = line.strip_prefix("@ ") {
@@ -98,7 +100,8 @@ impl Snapshot {
         self.texts.insert(plain(path), Ok(kept));
     }
 
-    /// Says that a file is there and could not be read. Its path has no `: ` in it, which would end it where the text is read.
+    /// Says that a file is there and could not be read. Its path has no `: ` in it, which would end
+    /// it where the text is read.
     pub fn refuse(&mut self, path: &str, reason: &str) {
         self.texts.insert(plain(path), Err(plain(reason)));
     }
@@ -143,7 +146,8 @@ impl Snapshot {
     }
 }
 
-/// A line without what would do something to a terminal, or end the line early: control characters other than tabs become spaces.
+/// A line without what would do something to a terminal, or end the line early: control characters
+/// other than tabs become spaces.
 fn plain(line: &str) -> String {
     line.chars().map(|c| if c.is_control() && c != '\t' { ' ' } else { c }).collect()
 }
@@ -194,7 +198,8 @@ mod tests {
         let text = machine.to_string();
         assert_eq!(
             text,
-            "# takt doctor 1\n@ /proc/empty\n@ /proc/x\n|@ a\n|\n|| b [2J\n|c\n! /sys/y: Permission denied (os error 13)\n"
+            "# takt doctor 1\n@ /proc/empty\n@ /proc/x\n|@ a\n|\n|| b [2J\n|c\n! /sys/y: Permission denied (os \
+             error 13)\n"
         );
         assert_eq!(Snapshot::parse(&text), Ok(machine.clone()));
         assert_eq!(machine.line("/proc/x"), Some("@ a"));

@@ -181,8 +181,8 @@ pub(crate) fn own_attributes() -> Option<Attributes> {
     sched::get_of(0, 0).ok().map(settable)
 }
 
-/// Since Linux 6.12 the slice of an ordinary thread is told as its runtime. Set again, it would be a slice of its own, which no longer
-/// follows the machine's; the usual one is asked for by zero.
+/// Since Linux 6.12 the slice of an ordinary thread is told as its runtime. Set again, it would be
+/// a slice of its own, which no longer follows the machine's; the usual one is asked for by zero.
 fn settable(attributes: Attributes) -> Attributes {
     let usual = || crate::machine::debugfs("sched/base_slice_ns")?.trim().parse::<u64>().ok();
     match sched::class_of(&attributes) {

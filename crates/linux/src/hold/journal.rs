@@ -1,7 +1,8 @@
 //! What is to be given back, in a file: a line a change, written before the change is made.
 //!
-//! The file is named after its process (id and start time). A process that has ended without removing it was killed; who undoes its lines holds
-//! the file's lock (flock) meanwhile. A last line without an end was not written whole, and so what it says was not done.
+//! The file is named after its process (id and start time). A process that has ended without
+//! removing it was killed; who undoes its lines holds the file's lock (flock) meanwhile. A last
+//! line without an end was not written whole, and so what it says was not done.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -51,7 +52,8 @@ impl Journal {
         state_folder().join(self.to_text())
     }
 
-    /// What a journal's text says is to be given back, a line a change; nothing where it is of another boot. A last line without an end does not count.
+    /// What a journal's text says is to be given back, a line a change; nothing where it is of
+    /// another boot. A last line without an end does not count.
     ///
     /// # Errors
     /// What is not understood.
@@ -98,7 +100,8 @@ pub struct Recovered {
     pub stuck: Vec<RecoveryError>,
 }
 
-/// Gives back what killed holders have not. To be called at every start: one look at a folder where there is nothing to do.
+/// Gives back what killed holders have not. To be called at every start: one look at a folder where
+/// there is nothing to do.
 #[must_use]
 pub fn recover() -> Recovered {
     let mut all = Recovered::default();

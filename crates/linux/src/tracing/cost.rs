@@ -1,8 +1,9 @@
 //! What recording costs: measured on this machine, now, by a load of our own.
 //!
-//! Two threads on one CPU wake each other through pipes, in rounds of a fixed number of handovers; the CPU time of both, of the median
-//! round, is compared between recording and not. It holds all that the tracer takes of the traced: entries written, filters
-//! that let nothing through, the slower way into system calls.
+//! Two threads on one CPU wake each other through pipes, in rounds of a fixed number of handovers;
+//! the CPU time of both, of the median round, is compared between recording and not. It holds all
+//! that the tracer takes of the traced: entries written, filters that let nothing through, the
+//! slower way into system calls.
 
 use std::io::{Read as _, Write as _};
 use std::thread::ScopedJoinHandle;
@@ -33,8 +34,8 @@ pub struct Cost {
 const HANDOVERS: u32 = 200;
 const ROUNDS: usize = 40;
 
-/// Measures what recording `options`' events costs, by an instance of its own, for about a fifth of a second: to be called before
-/// or after another recording, for it would be part of that.
+/// Measures what recording `options`' events costs, by an instance of its own, for about a fifth of
+/// a second: to be called before or after another recording, for it would be part of that.
 ///
 /// # Errors
 /// As [`Recorder::start`]; also where threads or pipes cannot be had.
@@ -63,8 +64,9 @@ pub fn cost(options: &Options) -> Result<Cost, RecorderError> {
     })
 }
 
-/// CPU time, in nanoseconds, of a handover as it is now: two threads on one CPU wake each other through pipes (two switches, two
-/// wake-ups, four system calls). The median of rounds, over a twentieth of a second.
+/// CPU time, in nanoseconds, of a handover as it is now: two threads on one CPU wake each other
+/// through pipes (two switches, two wake-ups, four system calls). The median of rounds, over a
+/// twentieth of a second.
 ///
 /// # Errors
 /// Threads or pipes cannot be had.

@@ -59,7 +59,8 @@ mod tests {
 
     #[test]
     fn the_kernels_counters_are_read_by_name() {
-        let text = "entries: 3\noverrun: 4\ncommit overrun: 5\nbytes: 1360\noldest event ts: 66985.1\nnow ts: 66985.8\ndropped events: 6\nread events: 7\n";
+        let text = "entries: 3\noverrun: 4\ncommit overrun: 5\nbytes: 1360\noldest event ts: 66985.1\nnow ts: \
+             66985.8\ndropped events: 6\nread events: 7\n";
         let count = parse(1, text).unwrap();
         assert_eq!(count, CpuCount { cpu: 1, read: 7, waiting: 3, overrun: 4, commit_overrun: 5, dropped: 6 });
         assert_eq!(count.lost(), 15);

@@ -114,8 +114,8 @@ fn listed(folder: &str) -> Vec<InterruptName> {
     named.collect()
 }
 
-/// `36:  0  2089063  PCI-MSIX-0000:00:02.0  1-edge  virtio1-req.0`: number, a count for each CPU of the first line, what it
-/// hangs on, handlers.
+/// `36:  0  2089063  PCI-MSIX-0000:00:02.0  1-edge  virtio1-req.0`: number, a count for each CPU of
+/// the first line, what it hangs on, handlers.
 fn parse_interrupts(text: &str) -> Vec<InterruptName> {
     let mut lines = text.lines();
     let cpus = lines.next().map_or(0, |head| head.split_whitespace().count());
@@ -146,7 +146,9 @@ mod tests {
 
     #[test]
     fn interrupts_are_named_by_their_handlers() {
-        let text = "           CPU0       CPU1       \n 24:          1          0  IO-APIC   5-edge      ACPI:Ged\n 16:  3 4  IO-APIC  16-fasteoi   ehci_hcd:usb1, eth0\nNMI:          0          0   Non-maskable interrupts\n";
+        let text = "           CPU0       CPU1       \n 24:          1          0  IO-APIC   5-edge      \
+             ACPI:Ged\n 16:  3 4  IO-APIC  16-fasteoi   ehci_hcd:usb1, eth0\nNMI:          0          0   \
+             Non-maskable interrupts\n";
         let found = parse_interrupts(text);
         let expected = [(24, "ACPI:Ged"), (16, "ehci_hcd:usb1,eth0")];
         assert_eq!(found.len(), expected.len());
@@ -164,7 +166,8 @@ mod tests {
             let (header_event, clock) = (String::new(), String::new());
             Descriptions { header_page, header_event, events: Vec::new(), own: Vec::new(), clock }.page_size()
         };
-        let text = "\tfield: u64 timestamp;\toffset:0;\tsize:8;\tsigned:0;\n\tfield: char data;\toffset:16;\tsize:4080;\tsigned:0;\n";
+        let text = "\tfield: u64 timestamp;\toffset:0;\tsize:8;\tsigned:0;\n\tfield: char \
+             data;\toffset:16;\tsize:4080;\tsigned:0;\n";
         assert_eq!(of(text), Ok(4096));
         assert!(of("nothing").is_err());
         assert!(of("\tfield: char data;\toffset:16;\tsize:99999999;\tsigned:0;\n").is_err());

@@ -27,7 +27,8 @@ pub enum RecorderError {
     },
     /// The kernel's lockdown.
     #[error(
-        "{path}: the kernel is locked down (confidentiality), and then nobody may trace it; boot without lockdown=confidentiality"
+        "{path}: the kernel is locked down (confidentiality), and then nobody may trace it; boot without \
+         lockdown=confidentiality"
     )]
     Lockdown {
         /// What was refused.
@@ -106,7 +107,8 @@ impl RecorderError {
                 return RecorderError::Privilege { path: "/sys/kernel/tracing".to_owned() };
             }
             Some(libc::EPERM) => {
-                "CAP_SYS_ADMIN is missing, as in a container: run takt outside of it, or in one that may mount (docker run --privileged)"
+                "CAP_SYS_ADMIN is missing, as in a container: run takt outside of it, or in one that may mount \
+                 (docker run --privileged)"
             }
             Some(libc::ENODEV) => "boot a kernel with CONFIG_FTRACE and CONFIG_EVENT_TRACING",
             _ => "as root: mount -t tracefs nodev /sys/kernel/tracing",

@@ -28,8 +28,9 @@ impl Event {
         Event { filter: Some(filter.to_owned()), ..self }
     }
 
-    /// Everything that jobs are rebuilt from: scheduling, threads, interrupts, softirqs, the timers of sleeps, and the system calls with these
-    /// numbers (`takt_trace::Abi::calls`: those in which a thread waits for time or for others).
+    /// Everything that jobs are rebuilt from: scheduling, threads, interrupts, softirqs, the timers
+    /// of sleeps, and the system calls with these numbers (`takt_trace::Abi::calls`: those in which
+    /// a thread waits for time or for others).
     #[must_use]
     pub fn usual(calls: &[i64]) -> Vec<Event> {
         let mut events = Self::scheduling();
@@ -85,10 +86,11 @@ impl Event {
     }
 }
 
-/// A filter that lets through what has one of these numbers in a field: `id` of `sys_enter`, `irq` of `irq_handler_entry`.
+/// A filter that lets through what has one of these numbers in a field: `id` of `sys_enter`, `irq`
+/// of `irq_handler_entry`.
 ///
-/// The kernel evaluates it at each such event of each thread, term by term, so it halves the numbers that are left: thirty terms in a
-/// row cost some 75 ns more at each system call than this.
+/// The kernel evaluates it at each such event of each thread, term by term, so it halves the
+/// numbers that are left: thirty terms in a row cost some 75 ns more at each system call than this.
 #[must_use]
 pub fn one_of(field: &str, numbers: &[i64]) -> String {
     let mut numbers = numbers.to_vec();
@@ -139,7 +141,8 @@ mod tests {
         let five = one_of("id", &[9, 1, 3, 5, 7, 3]);
         assert_eq!(
             five,
-            "(id < 5 && (id == 1 || id == 3)) || (id >= 5 && ((id < 7 && (id == 5)) || (id >= 7 && (id == 7 || id == 9))))"
+            "(id < 5 && (id == 1 || id == 3)) || (id >= 5 && ((id < 7 && (id == 5)) || (id >= 7 && (id == 7 || \
+             id == 9))))"
         );
     }
 }

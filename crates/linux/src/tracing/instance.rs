@@ -118,7 +118,8 @@ impl Instance {
         self.switch(false)?;
         self.set("trace_clock", "mono", |found| found.contains("[mono]"))?;
         let buffer = self.size_buffer(options.buffer)?;
-        // Old events are lost rather than new ones: then the pages tell where. An instance takes its options from the kernel's own.
+        // Old events are lost rather than new ones: then the pages tell where. An instance takes
+        // its options from the kernel's own.
         for (option, value) in
             [("overwrite", "1"), ("stacktrace", "0"), ("userstacktrace", "0"), ("pause-on-trace", "0")]
         {
@@ -156,7 +157,8 @@ impl Instance {
         self.set("tracing_on", value, |found| found == value)
     }
 
-    /// Adds to the threads whose events are recorded. Those that have ended meanwhile are left out: the kernel drops them from its list.
+    /// Adds to the threads whose events are recorded. Those that have ended meanwhile are left out:
+    /// the kernel drops them from its list.
     pub(crate) fn add_threads(&self, ids: &[u32]) -> Result<(), RecorderError> {
         let path = self.path("set_event_pid");
         let opened = OpenOptions::new().append(true).open(&path);

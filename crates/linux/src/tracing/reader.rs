@@ -1,9 +1,11 @@
-//! Pages out of the kernel: splice(2) into a pipe takes them whole, without a copy, and from there they are read; the page that
-//! is still written to is read(2). Where splice is refused, read(2) alone does it, a call a page. (Before Linux 6.1 splice stops at
-//! the rest of a page that was read in part: read(2) takes that, and then splice goes on.)
+//! Pages out of the kernel: splice(2) into a pipe takes them whole, without a copy, and from there
+//! they are read; the page that is still written to is read(2). Where splice is refused, read(2)
+//! alone does it, a call a page. (Before Linux 6.1 splice stops at the rest of a page that was read
+//! in part: read(2) takes that, and then splice goes on.)
 //!
-//! The reader never spins: it sleeps until a buffer is filled to its watermark or the time is over, and at least a millisecond
-//! between two sweeps; one sweep takes what was written before it began, and no more than twice what the buffers hold.
+//! The reader never spins: it sleeps until a buffer is filled to its watermark or the time is over,
+//! and at least a millisecond between two sweeps; one sweep takes what was written before it began,
+//! and no more than twice what the buffers hold.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _};

@@ -15,9 +15,9 @@ pub struct Left {
     pub stuck: Vec<(String, String)>,
 }
 
-/// Removes the instances of recorders that are dead; those of living ones, and what is not takt's, stay. To be called at every
-/// start: it is one look at a folder where there is nothing to do, and nothing at all where tracefs is not mounted or not ours to
-/// look into.
+/// Removes the instances of recorders that are dead; those of living ones, and what is not takt's,
+/// stay. To be called at every start: it is one look at a folder where there is nothing to do, and
+/// nothing at all where tracefs is not mounted or not ours to look into.
 #[must_use]
 pub fn recover() -> Left {
     Tracefs::mounted().and_then(|tracefs| recover_at(&tracefs).ok()).unwrap_or_default()

@@ -77,7 +77,10 @@ impl Trace {
         let mut all: Vec<String> = self.damages.iter().map(|damage| format!("{path}: {damage}")).collect();
         for Lost { cpu, events } in &self.lost {
             let of = cpu.map_or(String::new(), |cpu| format!(" of CPU {cpu}"));
-            all.push(format!("{path}: {events} events{of} were lost while it was recorded: overwritten, or without room in the kernel's buffer"));
+            all.push(format!(
+                "{path}: {events} events{of} were lost while it was recorded: overwritten, or \
+                 without room in the kernel's buffer"
+            ));
         }
         let more = self.damaged.saturating_sub(self.damages.len() as u64);
         if more > 0 {
@@ -91,7 +94,9 @@ impl Trace {
         }
         if self.unclear_yields > 0 {
             all.push(format!(
-                "{path}: {} SCHED_DEADLINE threads left their CPUs ready: they yielded, or used up their budgets. Without system calls in the trace nobody knows which; the latter is supposed, and a job goes on. Record raw_syscalls, too",
+                "{path}: {} SCHED_DEADLINE threads left their CPUs ready: they yielded, or used up their \
+                 budgets. Without system calls in the trace nobody knows which; the latter is supposed, and a \
+                 job goes on. Record raw_syscalls, too",
                 self.unclear_yields
             ));
         }
@@ -192,7 +197,8 @@ fn untellable(recording: &Recording<'_>, names: &BTreeMap<String, u64>) -> Optio
     let kinds = names.keys().take(5).map(String::as_str).collect::<Vec<_>>().join(", ");
     let remedy = if tracer.is_empty() { format!("; {RECORD}") } else { tracer };
     Some(format!(
-        "there are {events} events in it ({kinds}), and no sched_switch, without which nobody can tell who ran{remedy}{damage}"
+        "there are {events} events in it ({kinds}), and no sched_switch, without which nobody can tell who \
+         ran{remedy}{damage}"
     ))
 }
 
@@ -202,7 +208,8 @@ fn choose_abi(recording: &Recording<'_>, guess: &AbiGuess, rebuild: &mut Options
     if !machine.is_empty() && guess.all() > 0 {
         rebuild.suspensions = true;
         return Some(format!(
-            "takt does not know the system calls of {machine}; every sleep of a thread ends a job (--abi names a machine with the same numbers)"
+            "takt does not know the system calls of {machine}; every sleep of a thread ends a job (--abi names \
+             a machine with the same numbers)"
         ));
     }
     let (best, all) = (guess.best(), guess.all());
@@ -212,12 +219,14 @@ fn choose_abi(recording: &Recording<'_>, guess: &AbiGuess, rebuild: &mut Options
     rebuild.abi = chosen;
     if chosen != Abi::NATIVE {
         return Some(format!(
-            "the trace does not say of which machine it is; its system calls are read as those of {names}, as {fits} of {all} in which a thread slept fit; --abi says another"
+            "the trace does not say of which machine it is; its system calls are read as those of {names}, as \
+             {fits} of {all} in which a thread slept fit; --abi says another"
         ));
     }
     (all > 0 && fits == 0).then(|| {
         format!(
-            "none of {all} system calls in which a thread slept is one of {} in which threads wait: jobs that such calls end are not told; --abi says of which machine the trace is, --suspensions does without",
+            "none of {all} system calls in which a thread slept is one of {} in which threads wait: jobs that \
+             such calls end are not told; --abi says of which machine the trace is, --suspensions does without",
             chosen.name()
         )
     })
@@ -241,7 +250,8 @@ pub(super) fn read(path: &str, options: &args::Observe) -> Result<(Stats, About)
             format!("its clock {clock} counts something else than time")
         });
         return Err(Failure::input(format_args!(
-            "{}: {of}, so that no duration and no period can be told; record with the clock mono (trace-cmd record -C mono, or write mono to trace_clock)",
+            "{}: {of}, so that no duration and no period can be told; record with the clock mono (trace-cmd \
+             record -C mono, or write mono to trace_clock)",
             input::shown(path)
         )));
     }

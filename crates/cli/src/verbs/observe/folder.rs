@@ -52,8 +52,9 @@ impl Folder {
         Recording::pages(&self.formats, layout, endian, cpus).with_clock(&self.clock)
     }
 
-    /// Reads raw pages (`cpu0`, `cpu1`, ... or `per_cpu/cpu0/trace_pipe_raw`), format files and `header_page`, wherever below the folder. Of several
-    /// recordings the first with pages is read: the one that is least deep, then by name.
+    /// Reads raw pages (`cpu0`, `cpu1`, ... or `per_cpu/cpu0/trace_pipe_raw`), format files and
+    /// `header_page`, wherever below the folder. Of several recordings the first with pages is
+    /// read: the one that is least deep, then by name.
     pub(super) fn read(path: &str) -> Result<Folder, Failure> {
         let files = Files::of(path)?;
         let has_pages = |cpus: &BTreeMap<u32, PathBuf>| {
@@ -176,8 +177,8 @@ impl Files {
         Ok(())
     }
 
-    /// Those of `files` that describe the recording in `root`: of the nearest folder around it below which there are any, but for those of other
-    /// recordings.
+    /// Those of `files` that describe the recording in `root`: of the nearest folder around it
+    /// below which there are any, but for those of other recordings.
     fn of_recording<'f>(&self, files: &'f [PathBuf], root: &Path) -> Vec<&'f PathBuf> {
         let others = |file: &Path| {
             let roots = self.pages.keys().filter(|other| !root.starts_with(other.parent().unwrap_or(other)));
@@ -205,7 +206,8 @@ impl Files {
         }
         let cpus: usize = self.pages.values().map(BTreeMap::len).sum();
         Failure::input(format_args!(
-            "{path} is no recording: it should hold raw pages of each CPU (files cpu0, cpu1, ... or per_cpu/cpu0/trace_pipe_raw) and the kernel's format files (events/*/*/format); it has {cpus} and {}",
+            "{path} is no recording: it should hold raw pages of each CPU (files cpu0, cpu1, ... or \
+             per_cpu/cpu0/trace_pipe_raw) and the kernel's format files (events/*/*/format); it has {cpus} and {}",
             self.formats.len()
         ))
     }

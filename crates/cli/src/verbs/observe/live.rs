@@ -84,7 +84,8 @@ impl Recording {
             .cost_per_event_ns
             .map_or(String::new(), |ns| format!("; each cost the recorded threads about {:.0} ns", ns.max(0.0)));
         format!(
-            "{} events in {seconds:.1} s ({rate:.0} a second), {lost} lost; reading them took {share:.1} % of a CPU{each}{cost}\n",
+            "{} events in {seconds:.1} s ({rate:.0} a second), {lost} lost; reading them took {share:.1} % of a \
+             CPU{each}{cost}\n",
             self.events
         )
     }
@@ -111,7 +112,8 @@ impl Recording {
         }
         for loss in &self.lost {
             all.push(format!(
-                "CPU {} lost {} events, and what they would have told: record less (--pid, --irq) or into more memory (--buffer)",
+                "CPU {} lost {} events, and what they would have told: record less (--pid, --irq) or into more \
+                 memory (--buffer)",
                 loss.cpu, loss.events
             ));
         }

@@ -38,7 +38,8 @@ pub(super) fn execute(options: &args::Report, log: &mut Log, json: bool) -> Outc
         print_json(&answer(&source))?;
     } else if !options.output.is_stdout() {
         print(&format!(
-            "{}\nno model: {shown} carries no system, so nothing is proven or simulated; takt infer makes one of what was seen\n\nThe page is in {}.\n",
+            "{}\nno model: {shown} carries no system, so nothing is proven or simulated; takt infer makes one \
+             of what was seen\n\nThe page is in {}.\n",
             numbers(&source.stats, Silence::Plain),
             options.output.0
         ))?;

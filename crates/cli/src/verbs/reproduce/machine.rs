@@ -43,7 +43,8 @@ pub(super) fn enforcement(machine: &Machine, budget: Span, stretches: &Summary<u
     let paid = "What was overrun is paid back in the periods that follow, so that shares are right over long intervals";
     if stretches.p50 > budget.as_ns() * 3 / 2 {
         format!(
-            "Budgets are not kept exactly here: {seen} ({switch}). A kernel without a timer for each budget looks at its ticks{tick}, and whenever another thread wakes up. {paid}, and not within short ones."
+            "Budgets are not kept exactly here: {seen} ({switch}). A kernel without a timer for each budget \
+             looks at its ticks{tick}, and whenever another thread wakes up. {paid}, and not within short ones."
         )
     } else if stretches.max > budget.as_ns() * 3 / 2 {
         format!("As a rule budgets are kept here: {seen}. {paid}.")
@@ -60,11 +61,13 @@ pub(super) fn driver(machine: &Machine) -> String {
     let emulated = "The driver is emulated: a thread of takt's own in place of the disk's interrupt thread";
     if threaded {
         format!(
-            "{emulated}. This kernel has interrupt threads (ps -e lists them as irq/NUMBER-NAME): \"takt reserve --pid\" puts the disk's into a reservation, and hdparm or cat then measure as in the paper."
+            "{emulated}. This kernel has interrupt threads (ps -e lists them as irq/NUMBER-NAME): \"takt \
+             reserve --pid\" puts the disk's into a reservation, and hdparm or cat then measure as in the paper."
         )
     } else {
         format!(
-            "{emulated}, because this kernel serves disks and networks outside of any thread. It would take PREEMPT_RT, or threadirqs on the kernel's command line, to put the real one into a reservation."
+            "{emulated}, because this kernel serves disks and networks outside of any thread. It would take \
+             PREEMPT_RT, or threadirqs on the kernel's command line, to put the real one into a reservation."
         )
     }
 }

@@ -1,4 +1,5 @@
-//! What experiments with players share: films of 25 frames per second, inter-frame times, their chart, their numbers and their file.
+//! What experiments with players share: films of 25 frames per second, inter-frame times, their
+//! chart, their numbers and their file.
 
 use takt_log::stats::{Histogram, Summary};
 use takt_model::draw::Draw;

@@ -29,8 +29,8 @@ pub(super) struct Recorded {
 }
 
 impl Recording {
-    /// Records the threads of this process, and those that will be started, into that file of the experiment's folder. What happens from
-    /// the return on is recorded.
+    /// Records the threads of this process, and those that will be started, into that file of the
+    /// experiment's folder. What happens from the return on is recorded.
     pub(super) fn start(context: &Context, file: &str) -> Result<Recording, Failure> {
         Self::of(context, file, None, false)
     }
@@ -40,7 +40,8 @@ impl Recording {
         Self::of(context, file, driver, false)
     }
 
-    /// The same, of threads that end each job with a sleep, whatever they call: also those that wait on a futex, which may be a lock within a job.
+    /// The same, of threads that end each job with a sleep, whatever they call: also those that
+    /// wait on a futex, which may be a lock within a job.
     pub(super) fn of_sleepers(context: &Context, file: &str) -> Result<Recording, Failure> {
         Self::of(context, file, None, true)
     }
@@ -61,8 +62,9 @@ impl Recording {
 }
 
 impl Recorded {
-    /// The numbers of the log once more, of each thread from the job on that follows a pause of at least `pause` among its first ones: what threads
-    /// did until all of them were ready is left out.
+    /// The numbers of the log once more, of each thread from the job on that follows a pause of at
+    /// least `pause` among its first ones: what threads did until all of them were ready is left
+    /// out.
     pub(super) fn after(&self, pause: Span) -> Result<Stats, Failure> {
         let failed = |error| input::log_failure(&self.path, &error);
         let mut log = input::log(&self.path)?;

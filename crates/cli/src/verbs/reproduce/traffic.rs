@@ -1,4 +1,5 @@
-//! Packets that a kernel thread takes in: a sender of a steady rate, a receiver that counts, and the work that each packet costs the thread.
+//! Packets that a kernel thread takes in: a sender of a steady rate, a receiver that counts, and
+//! the work that each packet costs the thread.
 
 use std::fs;
 use std::net::UdpSocket;
@@ -155,7 +156,8 @@ fn connected(ends: &Cable) -> Result<UdpSocket, String> {
     Ok(socket)
 }
 
-/// As many packets each beat as the rate has had until then. What a late beat could not send is left out, but for a few.
+/// As many packets each beat as the rate has had until then. What a late beat could not send is
+/// left out, but for a few.
 fn send(socket: &UdpSocket, rate: f64, over: &AtomicBool) {
     let bytes = [0; PAYLOAD];
     let most = (rate * BEAT.as_ns() as f64 / 1e9).ceil() * 4.0;

@@ -201,13 +201,15 @@ fn notes(plan: &Plan, before: &Phase, sized: Option<&Sized>) -> Vec<String> {
     all.extend(plan.notes.iter().cloned());
     if let Some(sized) = sized.filter(|sized| sized.longest && sized.independence.is_doubtful()) {
         all.push(format!(
-            "executions depend on one another (correlation {:.2} of neighbours), so a share of them says nothing of those that come together: sized for the longest seen, as --probability 1 does",
+            "executions depend on one another (correlation {:.2} of neighbours), so a share of them says \
+             nothing of those that come together: sized for the longest seen, as --probability 1 does",
             sized.independence.lag_1
         ));
     }
     if let Some(sized) = sized.filter(|sized| sized.late > 0 && sized.latest > sized.jitter) {
         all.push(format!(
-            "{} of {} releases came more than {} after their timers, the latest {}: no reservation helps against that (\"takt doctor\")",
+            "{} of {} releases came more than {} after their timers, the latest {}: no reservation helps \
+             against that (\"takt doctor\")",
             sized.late,
             before.jobs.len(),
             time(sized.jitter),
@@ -228,12 +230,14 @@ fn describe(target: &Target, sized: &Sized, budget: Budget) -> String {
         }
     };
     let supposed = if sized.independence.is_doubtful() {
-        "that is for the longest seen: executions depend on one another, and how many later ones take longer, these do not tell"
+        "that is for the longest seen: executions depend on one another, and how many later ones take longer, \
+         these do not tell"
             .to_owned()
     } else {
         let later = share(sized.confidence);
         format!(
-            "if executions are independent, as no test denies; at least {later} of later jobs need no more than the longest seen, 95 % sure"
+            "if executions are independent, as no test denies; at least {later} of later jobs need no more than \
+             the longest seen, 95 % sure"
         )
     };
     format!(

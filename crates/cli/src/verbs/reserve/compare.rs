@@ -58,7 +58,8 @@ impl Numbers {
                     }
                     before = Some((job.number, complete));
                 }
-                // Open when the recording ended, or when events were lost: of the first kind those are late whose deadline had passed.
+                // Open when the recording ended, or when events were lost: of the first kind those
+                // are late whose deadline had passed.
                 None => {
                     let is_last = phase.jobs.last().is_some_and(|last| last.number == job.number);
                     let late = u64::from(is_last && due < phase.end);

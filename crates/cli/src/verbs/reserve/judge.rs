@@ -1,16 +1,24 @@
 //! From what was seen of a thread to a reservation, or to the reason why there is none. Pure.
 //!
-//! Of the wanted probability p the reservation is the least one (in hundredths of its period) with which at least the share p of the jobs is done within the deadline in the long run
-//! ([`takt_analysis::reservation::stochastic`]), for execution times distributed as those seen, each with a margin, and arrivals on the grid that was inferred.
+//! Of the wanted probability p the reservation is the least one (in hundredths of its period) with
+//! which at least the share p of the jobs is done within the deadline in the long run
+//! ([`takt_analysis::reservation::stochastic`]), for execution times distributed as those seen,
+//! each with a margin, and arrivals on the grid that was inferred.
 //!
-//! **Period of the reservation.** Jobs arrive every P, released up to J later: at least P - J lie between two releases, and D - J between a release and its deadline. With T = (P - J) / m, m the least whole number with
-//! T <= D - J, each job finds at least one whole period of the reservation by its deadline, and m between two releases, which is what the analysis counts in.
+//! **Period of the reservation.** Jobs arrive every P, released up to J later: at least P - J lie
+//! between two releases, and D - J between a release and its deadline. With T = (P - J) / m, m the
+//! least whole number with T <= D - J, each job finds at least one whole period of the reservation
+//! by its deadline, and m between two releases, which is what the analysis counts in.
 //!
-//! **J** is the usual lateness: deviations from the grid without outliers, and what 19 of 20 releases came after their timers. Later releases are counted and told: no reservation helps against a timer that is late.
+//! **J** is the usual lateness: deviations from the grid without outliers, and what 19 of 20
+//! releases came after their timers. Later releases are counted and told: no reservation helps
+//! against a timer that is late.
 //!
-//! **Dependent executions.** The model supposes that executions are independent. Where a test denies it the reservation is for the longest seen, whatever their order: never a smaller one.
+//! **Dependent executions.** The model supposes that executions are independent. Where a test
+//! denies it the reservation is for the longest seen, whatever their order: never a smaller one.
 //!
-//! **Enough jobs.** n jobs can speak for the share p only where 0.05^(1/n) >= p: then at least the share p of later jobs needs no more than the longest seen, at 95 % confidence (Wilks).
+//! **Enough jobs.** n jobs can speak for the share p only where 0.05^(1/n) >= p: then at least the
+//! share p of later jobs needs no more than the longest seen, at 95 % confidence (Wilks).
 
 use takt_analysis::reservation::costs::Charge;
 use takt_analysis::reservation::independence::Independence;
@@ -50,7 +58,8 @@ pub(super) struct Sized {
     pub(super) margin: Span,
     pub(super) reserved: Reserved,
     pub(super) independence: Independence,
-    /// It is for the longest seen: that is asked for, or executions depend on one another, of which the share that is asked for says nothing.
+    /// It is for the longest seen: that is asked for, or executions depend on one another, of which
+    /// the share that is asked for says nothing.
     pub(super) longest: bool,
     /// If executions are independent, at least this share of later jobs needs no more than the longest seen.
     pub(super) confidence: f64,
@@ -92,7 +101,8 @@ pub(super) fn judge(name: &str, phase: &Phase, want: &Want) -> Result<Sized, Str
     let executions: Vec<u64> = phase.jobs.iter().filter_map(|job| job.exec).map(Span::as_ns).collect();
     let (Kind::Periodic, Some(grid), Some(exec)) = (task.arrivals.kind, task.arrivals.grid, &task.exec) else {
         return Err(format!(
-            "{name} is not periodic, as far as {} jobs in {} tell ({}: {}){}; one that is late all the time does not show its period: reserve what you know it needs, --runtime and --period",
+            "{name} is not periodic, as far as {} jobs in {} tell ({}: {}){}; one that is late all the time \
+             does not show its period: reserve what you know it needs, --runtime and --period",
             phase.jobs.len(),
             time(phase.duration),
             task.arrivals.kind.name(),
@@ -103,7 +113,8 @@ pub(super) fn judge(name: &str, phase: &Phase, want: &Want) -> Result<Sized, Str
     let enough = jobs_for(want.probability);
     if executions.len() < enough {
         return Err(format!(
-            "{} jobs of {name} were seen, and it takes {enough} to speak for the share {} of them; look longer: --observe {}",
+            "{} jobs of {name} were seen, and it takes {enough} to speak for the share {} of them; look longer: \
+             --observe {}",
             executions.len(),
             want.probability,
             Span::from_ns(
@@ -121,7 +132,8 @@ pub(super) fn judge(name: &str, phase: &Phase, want: &Want) -> Result<Sized, Str
     let least = grid.period.saturating_sub(jitter);
     if jitter > Span::from_ns(grid.period.as_ns() / 4) || room.is_zero() {
         return Err(format!(
-            "{name} comes every {}, but usually up to {} late, which leaves too little of its deadline of {}; mend that first (\"takt doctor\"), or reserve what you know it needs: --runtime and --period",
+            "{name} comes every {}, but usually up to {} late, which leaves too little of its deadline of {}; \
+             mend that first (\"takt doctor\"), or reserve what you know it needs: --runtime and --period",
             grid.period,
             time(jitter),
             time(deadline)

@@ -117,11 +117,13 @@ fn what_cannot_be_judged_is_told_with_what_to_do() {
     let other = Phase { others: vec![("video-9".to_owned(), Span::from_ms(40))], ..asleep };
     assert_eq!(
         refused(&other, &want(990_000_000)),
-        "player (7) did not release a job in 10s: it slept, or it was late all the time and never did; periodic beside it are video-9 every 40ms (--pid NUMBER)"
+        "player (7) did not release a job in 10s: it slept, or it was late all the time and never did; periodic \
+         beside it are video-9 every 40ms (--pid NUMBER)"
     );
     assert_eq!(
         refused(&player(200), &want(990_000_000)),
-        "200 jobs of player (7) were seen, and it takes 299 to speak for the share 0.99 of them; look longer: --observe 13s"
+        "200 jobs of player (7) were seen, and it takes 299 to speak for the share 0.99 of them; look longer: \
+         --observe 13s"
     );
     let mut at = 0;
     let sporadic = phase((0..400).map(|k| {

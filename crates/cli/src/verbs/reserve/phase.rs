@@ -42,7 +42,8 @@ pub(super) struct Phase {
     pub(super) steal: Option<Span>,
 }
 
-/// Looks at a thread, with the others of its process and what they start, until it is enough, the thread has ended, or `stop` says so.
+/// Looks at a thread, with the others of its process and what they start, until it is enough, the
+/// thread has ended, or `stop` says so.
 pub(super) fn look(
     thread: Identity,
     process: u32,

@@ -1,5 +1,6 @@
-//! The verdicts of a study as they come: one line a chunk, appended, each with its checksum. A run that was killed leaves at most one torn
-//! line, which is dropped; what is there is not computed again.
+//! The verdicts of a study as they come: one line a chunk, appended, each with its checksum. A run
+//! that was killed leaves at most one torn line, which is dropped; what is there is not computed
+//! again.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

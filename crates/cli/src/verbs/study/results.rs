@@ -1,5 +1,5 @@
-//! What the verdicts of a study add up to, and the files that say it. Everything is a function of the verdicts in the order of points and
-//! sets: neither threads nor an interruption shows.
+//! What the verdicts of a study add up to, and the files that say it. Everything is a function of
+//! the verdicts in the order of points and sets: neither threads nor an interruption shows.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -125,7 +125,8 @@ impl<'a> Results<'a> {
             if let Some((point, set)) = pair.first {
                 let Point { cpus, tasks, .. } = self.definition.points[point];
                 found.push(format!(
-                    "{} says yes where {} says no: {} sets; the first is set {set} of {cpus} CPUs, {tasks} tasks, {} per CPU",
+                    "{} says yes where {} says no: {} sets; the first is set {set} of {cpus} CPUs, {tasks} \
+                     tasks, {} per CPU",
                     series[*a].full_name(),
                     series[*b].full_name(),
                     pair.against,
@@ -377,7 +378,8 @@ impl<'a> Results<'a> {
     fn page(&self, charts: &[Curves], definition: &str) -> String {
         let options = self.definition.options;
         let lead = format!(
-            "{} random sets at each of {} points, seed {}, by takt's generators. A test that says yes has proven every deadline of the set.",
+            "{} random sets at each of {} points, seed {}, by takt's generators. A test that says yes has \
+             proven every deadline of the set.",
             options.sets,
             self.definition.points.len(),
             options.seed
@@ -410,15 +412,15 @@ impl<'a> Results<'a> {
         let tables = [
             (
                 "Weighted schedulability".to_owned(),
-                "The sum of the utilizations of the sets that a test accepts, over that of all sets (A. Bastoni, B. Brandenburg, J. Anderson, \
-                 OSPERT 2010): one number for a whole curve."
+                "The sum of the utilizations of the sets that a test accepts, over that of all sets (A. \
+                 Bastoni, B. Brandenburg, J. Anderson, OSPERT 2010): one number for a whole curve."
                     .to_owned(),
                 weighted,
             ),
             (
                 "One against the other".to_owned(),
-                "How many sets a test accepts that another one does not; a contradiction is a set that one proves schedulable and the \
-                 other proves not to be."
+                "How many sets a test accepts that another one does not; a contradiction is a set that one \
+                 proves schedulable and the other proves not to be."
                     .to_owned(),
                 compared,
             ),

@@ -44,10 +44,14 @@ fn the_screen_tells_the_interval_and_the_whole() {
 takt top: at 220ms, last 100ms, 3 tasks, 1 deadline missed
 cpu 0 25.0 %   cpu 1 0.0 %
 
-TASK         CPU  EXEC MEAN  EXEC MAX  BUDGET  PERIOD  DEADLINE  RESP MEAN  RESP P99  RESP MAX  LAXITY MIN  MISSED  DONE  PREEMPT  MIGRATE
-audio     25.0 %     17.5ms      25ms    10ms    50ms      50ms     17.5ms      25ms      25ms        25ms       0     2        0        0
-bulk       0.0 %      120ms     120ms    40ms   100ms     100ms      120ms     120ms     120ms       -20ms       1     1        0        0
-idle\u{fffd}[2J   0.0 %          -         -     1ms   500ms     500ms          -         -         -           -       0     0        0        0
+TASK         CPU  EXEC MEAN  EXEC MAX  BUDGET  PERIOD  DEADLINE  RESP MEAN  RESP P99  RESP MAX  LAXITY MIN  \
+MISSED  DONE  PREEMPT  MIGRATE
+audio     25.0 %     17.5ms      25ms    10ms    50ms      50ms     17.5ms      25ms      25ms        \
+25ms       0     2        0        0
+bulk       0.0 %      120ms     120ms    40ms   100ms     100ms      120ms     120ms     120ms       \
+-20ms       1     1        0        0
+idle\u{fffd}[2J   0.0 %          -         -     1ms   500ms     500ms          -         -         -           \
+-       0     0        0        0
 
 q quit  u x r l m n sort  R turn  / filter  space pause";
     let found = texts(&model(), &mut view, 200, 9).join("\n");

@@ -13,7 +13,8 @@ pub(super) fn preemption(machine: Facts<'_>) -> Finding {
         "https://docs.kernel.org/admin-guide/kernel-parameters.html",
         "https://docs.kernel.org/core-api/real-time/index.html",
     ];
-    const RT: &str = "a kernel with PREEMPT_RT (Debian and Ubuntu: linux-image-rt-amd64, linux-image-realtime; CONFIG_PREEMPT_RT from 6.12 on)";
+    const RT: &str = "a kernel with PREEMPT_RT (Debian and Ubuntu: linux-image-rt-amd64, linux-image-realtime; \
+         CONFIG_PREEMPT_RT from 6.12 on)";
     let version = machine.line("/proc/sys/kernel/version").unwrap_or_default();
     let flags = || version.split_ascii_whitespace().filter(|word| word.starts_with("PREEMPT"));
     let seen = |finding: Finding| {
@@ -148,11 +149,17 @@ pub(super) fn isolation(machine: Facts<'_>) -> Finding {
     };
     if isolated.is_empty() {
         let last = online.last().copied().unwrap_or(0);
-        return seen(Finding::new(State::Warning, "no CPU is kept free of ordinary threads, kernel work and their interrupts"))
-            .seen("CPUs on line", list(&online))
-            .costs("no bound: caches, locks and deferred work of ordinary threads, and what the fair server gives them")
-            .mend(format!("isolcpus=managed_irq,domain,{last} nohz_full={last} rcu_nocbs={last} irqaffinity=0 (boot parameters, for CPU {last})"))
-            .mend("or, until the next boot, a cpuset partition (cgroup v2: cpuset.cpus.partition = isolated)");
+        return seen(Finding::new(
+            State::Warning,
+            "no CPU is kept free of ordinary threads, kernel work and their interrupts",
+        ))
+        .seen("CPUs on line", list(&online))
+        .costs("no bound: caches, locks and deferred work of ordinary threads, and what the fair server gives them")
+        .mend(format!(
+            "isolcpus=managed_irq,domain,{last} nohz_full={last} rcu_nocbs={last} irqaffinity=0 \
+                 (boot parameters, for CPU {last})"
+        ))
+        .mend("or, until the next boot, a cpuset partition (cgroup v2: cpuset.cpus.partition = isolated)");
     }
     let usable: Vec<u32> = machine.cpus().into_iter().filter(|cpu| isolated.contains(cpu)).collect();
     let full = machine.cpu_list("/sys/devices/system/cpu/nohz_full");

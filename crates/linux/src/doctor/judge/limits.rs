@@ -101,11 +101,15 @@ pub(super) fn throttling(machine: Facts<'_>) -> Finding {
     let found = format!("SCHED_FIFO and SCHED_RR are stopped once they used {} of {}", us(runtime), us(period));
     shown(Finding::new(State::Warning, found))
         .costs(format!(
-            "up to {} and a tick in each {} where real-time threads use more than {share} % of a CPU; nothing where they use less",
+            "up to {} and a tick in each {} where real-time threads use more than {share} % of a CPU; nothing \
+             where they use less",
             us(period - runtime),
             us(period)
         ))
-        .mend("sudo sysctl kernel.sched_rt_runtime_us=-1 (then a thread that runs away keeps its CPU, and SCHED_DEADLINE admits everything)")
+        .mend(
+            "sudo sysctl kernel.sched_rt_runtime_us=-1 (then a thread that runs away keeps its CPU, and \
+             SCHED_DEADLINE admits everything)",
+        )
         .mend(format!("or keep real-time work below {share} % of each CPU; takt check --linux says whether it is"))
 }
 
@@ -118,7 +122,8 @@ pub(super) fn fair_server(machine: Facts<'_>) -> Finding {
         .map_or("a tick".to_owned(), |ns| takt_model::Span::from_ns(ns).to_string());
     let costs = |runtime: &str, period: &str| {
         format!(
-            "up to {runtime} and {tick} more in each {period} from SCHED_FIFO, a share of as much from SCHED_DEADLINE; check --linux charges it"
+            "up to {runtime} and {tick} more in each {period} from SCHED_FIFO, a share of as much from \
+             SCHED_DEADLINE; check --linux charges it"
         )
     };
     let servers: Vec<(&str, u64)> = machine

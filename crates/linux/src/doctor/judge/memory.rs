@@ -9,12 +9,19 @@ pub(super) fn lock(machine: Facts<'_>) -> Finding {
     let limit = machine.limit("Max locked memory");
     match (machine.capability(CAP_IPC_LOCK), limit) {
         (Some(true), _) => Finding::new(State::Ok, "CAP_IPC_LOCK: as much as is wanted"),
-        (_, Some(u64::MAX)) => Finding::new(State::Ok, "as much as is wanted (RLIMIT_MEMLOCK)").seen(PLACE, "unlimited"),
-        (_, Some(bytes)) => Finding::new(State::Warning, format!("at most {} KiB: CAP_IPC_LOCK is missing", bytes / 1024))
-            .seen(PLACE, format!("{bytes} bytes"))
-            .costs("takt run refuses where its threads need more; memory that is not locked costs a page fault, milliseconds where it was swapped out")
-            .mend("sudo setcap cap_sys_nice,cap_ipc_lock+ep \"$(command -v takt)\"")
-            .mend("ulimit -l unlimited (as root, in the shell that starts takt)"),
+        (_, Some(u64::MAX)) => {
+            Finding::new(State::Ok, "as much as is wanted (RLIMIT_MEMLOCK)").seen(PLACE, "unlimited")
+        }
+        (_, Some(bytes)) => {
+            Finding::new(State::Warning, format!("at most {} KiB: CAP_IPC_LOCK is missing", bytes / 1024))
+                .seen(PLACE, format!("{bytes} bytes"))
+                .costs(
+                    "takt run refuses where its threads need more; memory that is not locked costs a page fault, \
+                 milliseconds where it was swapped out",
+                )
+                .mend("sudo setcap cap_sys_nice,cap_ipc_lock+ep \"$(command -v takt)\"")
+                .mend("ulimit -l unlimited (as root, in the shell that starts takt)")
+        }
         (_, None) => Finding::new(State::Unknown, "/proc/self/limits does not tell"),
     }
 }
@@ -33,7 +40,10 @@ pub(super) fn swap(machine: Facts<'_>) -> Finding {
     let sum = |column| areas.iter().map(|area| number(area, column)).sum::<u64>();
     let found = format!("swap on {}, {} KiB of {} KiB used", names.join(" and "), sum(3), sum(2));
     let finding = Finding::new(State::Warning, found)
-        .costs("no bound: a page that was written out comes back from the disk; takt run locks its memory, other real-time programs may not")
+        .costs(
+            "no bound: a page that was written out comes back from the disk; takt run locks its memory, \
+             other real-time programs may not",
+        )
         .mend("sudo swapoff -a");
     areas.iter().fold(finding, |finding, area| finding.seen(FILE, area.join(" ")))
 }

@@ -73,7 +73,8 @@ pub(super) fn frequency(machine: Facts<'_>) -> Finding {
     }
     let cost = match (lowest, highest) {
         (Some(low @ 1..), Some(high)) => format!(
-            "work takes up to {}.{:02} times as long until the governor has noticed it (from the least rate to the greatest)",
+            "work takes up to {}.{:02} times as long until the governor has noticed it (from the least rate to \
+             the greatest)",
             high / low,
             u128::from(high) * 100 / u128::from(low) % 100
         ),
@@ -95,7 +96,10 @@ pub(super) fn turbo(machine: Facts<'_>) -> Finding {
         Some(value) if value == on => {
             Finding::new(State::Warning, "on: the rate depends on what the other cores do and on the temperature")
                 .shown(&machine, &[file])
-                .costs("execution times that were measured alone do not hold when all cores are busy; by how much, measure with it off")
+                .costs(
+                    "execution times that were measured alone do not hold when all cores are busy; by how \
+                     much, measure with it off",
+                )
                 .mend(format!("echo {off} | sudo tee {file}"))
         }
         Some(_) => Finding::new(State::Ok, "off").shown(&machine, &[file]),
@@ -348,12 +352,22 @@ fn hypervisor(machine: Facts<'_>) -> Option<(&'static str, String)> {
 
 pub(super) fn virtualization(machine: Facts<'_>) -> Finding {
     match hypervisor(machine) {
-        Some((place, what)) => Finding::new(State::Warning, "a virtual machine: its CPUs are threads of another system")
-            .seen(place, what)
-            .costs("no bound from within: the hypervisor may stop a CPU at any instant; the probe shows pauses, steal a part of their causes")
-            .mend("a machine of one's own")
-            .mend("or, on the host: a CPU for each virtual CPU (isolated, pinned), SCHED_FIFO for its thread, memory locked"),
-        None if machine.text("/proc/cpuinfo").is_none() => Finding::new(State::Unknown, "the kernel does not describe its processors"),
+        Some((place, what)) => {
+            Finding::new(State::Warning, "a virtual machine: its CPUs are threads of another system")
+                .seen(place, what)
+                .costs(
+                    "no bound from within: the hypervisor may stop a CPU at any instant; the probe shows pauses, \
+                 steal a part of their causes",
+                )
+                .mend("a machine of one's own")
+                .mend(
+                    "or, on the host: a CPU for each virtual CPU (isolated, pinned), SCHED_FIFO for its thread, \
+                 memory locked",
+                )
+        }
+        None if machine.text("/proc/cpuinfo").is_none() => {
+            Finding::new(State::Unknown, "the kernel does not describe its processors")
+        }
         None => Finding::new(State::Ok, "no sign of a hypervisor"),
     }
 }
@@ -380,6 +394,9 @@ pub(super) fn steal(machine: Facts<'_>) -> Finding {
         return finding;
     }
     Finding { state: State::Warning, ..finding }
-        .costs(format!("{percent} of the CPUs on the average, in pauses of unknown length; a job's execution time grows by what falls into it"))
+        .costs(format!(
+            "{percent} of the CPUs on the average, in pauses of unknown length; a job's execution \
+             time grows by what falls into it"
+        ))
         .mend("on the host: fewer virtual CPUs than CPUs, each pinned to its own")
 }

@@ -1,7 +1,9 @@
-//! Pauses: a thread that nothing should stop looks at the clock without end, for half of each period. Where the clock jumped, something else ran.
+//! Pauses: a thread that nothing should stop looks at the clock without end, for half of each
+//! period. Where the clock jumped, something else ran.
 //!
-//! Jumps on the grid of the kernel's ticks are ticks. Of the others the clock does not tell who it was: an interrupt, a thread above, the
-//! hypervisor, the firmware. What grew meanwhile (interrupts, stolen time) bounds what these can explain.
+//! Jumps on the grid of the kernel's ticks are ticks. Of the others the clock does not tell who it
+//! was: an interrupt, a thread above, the hypervisor, the firmware. What grew meanwhile
+//! (interrupts, stolen time) bounds what these can explain.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -156,8 +158,8 @@ struct Split {
 const TOLERANCE: u64 = 40_000;
 const BINS: u64 = 64;
 
-/// Looks for the grid with the distance `tick` on which most jumps begin. They are ticks if half of its places inside the windows, and eight at
-/// least, have one.
+/// Looks for the grid with the distance `tick` on which most jumps begin. They are ticks if half of
+/// its places inside the windows, and eight at least, have one.
 fn split(gaps: &[(u64, u64)], windows: &[(u64, u64)], tick: u64) -> Split {
     let none = || Split { ticks: None, others: gaps.to_vec() };
     if tick < BINS || gaps.is_empty() {
@@ -300,7 +302,8 @@ mod tests {
     fn interrupts_are_counted_by_name() {
         let text = |a, b| {
             format!(
-                "      CPU0 CPU2\n 36:   {a}   7  PCI-MSI 1-edge  eth0\nLOC:  5 6 Local\nNMI:  {b} 1 Non-maskable\nERR: 0\n"
+                "      CPU0 CPU2\n 36:   {a}   7  PCI-MSI 1-edge  eth0\nLOC:  5 6 Local\nNMI:  {b} 1 \
+                 Non-maskable\nERR: 0\n"
             )
         };
         let (before, after) = (counted(&text(10, 0)), counted(&text(15, 2)));

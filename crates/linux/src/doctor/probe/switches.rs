@@ -63,7 +63,8 @@ const ROUND: Span = Span::from_ms(2);
 const AWAKE: Span = Span::from_ms(1);
 const LEAD: Span = Span::from_us(100);
 
-/// What a thread with a working set pays when it goes on on another CPU: the move and its walk there, less the median of the same without a move.
+/// What a thread with a working set pays when it goes on on another CPU: the move and its walk
+/// there, less the median of the same without a move.
 pub(super) fn migrate(crew: Crew<'_>, duration: Span, bytes: Bytes) -> Result<Distribution, ProbeError> {
     let cpus = crew.cpus.len();
     let parts = crew.work(cpus + 1, |i, epoch| {

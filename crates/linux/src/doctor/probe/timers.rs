@@ -31,7 +31,8 @@ pub(super) fn apart(i: usize, of: usize) -> Span {
 const BUSY: Span = Span::from_us(500);
 const MIDDLE: Span = Span::from_us(250);
 
-/// From the last look at the clock of a busy thread to the first of the one that a timer wakes up above it: interrupt, wake-up and switch.
+/// From the last look at the clock of a busy thread to the first of the one that a timer wakes up
+/// above it: interrupt, wake-up and switch.
 pub(super) fn release(crew: Crew<'_>, duration: Span) -> Result<Distribution, ProbeError> {
     let last: Vec<Shared> = crew.cpus.iter().map(|_| Shared::default()).collect();
     let parts = crew.work(crew.cpus.len() * 2, |i, epoch| {

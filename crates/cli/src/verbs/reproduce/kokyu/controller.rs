@@ -1,4 +1,6 @@
-//! What a controller between strategies has to show, which [KOKYU V] leaves open: it keeps each critical deadline that any single strategy keeps, and makes nearly as many noncritical ones as the best of each region.
+//! What a controller between strategies has to show, which [KOKYU V] leaves open: it keeps each
+//! critical deadline that any single strategy keeps, and makes nearly as many noncritical ones as
+//! the best of each region.
 
 use super::regions::{Best, Outcomes};
 use super::{Comparison, Findings, Outcome, REGIONS, Row, Variant, verdict};
@@ -89,7 +91,8 @@ pub(super) fn claims(all: &Outcomes, long: bool, findings: &mut Findings) {
     let (found, holds) = kept(all, &singles);
     findings.claim(
         "adaptive_keeps_critical",
-        "not in the paper: the controller, with cancellation, keeps every critical deadline that any single strategy keeps",
+        "not in the paper: the controller, with cancellation, keeps every critical deadline that any single \
+         strategy keeps",
         found,
         holds,
     );
@@ -99,12 +102,14 @@ pub(super) fn claims(all: &Outcomes, long: bool, findings: &mut Findings) {
     for (name, claim, of) in [
         (
             "adaptive_is_close_to_the_papers_best",
-            "not in the paper: the controller makes 98 % or more of the noncritical deadlines of the best of the paper's strategies in each region",
+            "not in the paper: the controller makes 98 % or more of the noncritical deadlines of the best of \
+             the paper's strategies in each region",
             papers,
         ),
         (
             "adaptive_is_close_to_the_best",
-            "not in the paper: the same of all single strategies, edf and mlf among them, which know no criticality and yet may keep critical deadlines where the overload is small",
+            "not in the paper: the same of all single strategies, edf and mlf among them, which know no \
+             criticality and yet may keep critical deadlines where the overload is small",
             singles,
         ),
     ] {
@@ -118,13 +123,15 @@ pub(super) fn claims_in_a_row(all: &Outcomes, long: bool, findings: &mut Finding
     let (found, holds) = kept(all, &singles);
     findings.claim(
         "trial_adaptive_keeps_critical",
-        "not in the paper: in a run through the twelve regions in a row, too, the controller, with cancellation, keeps every critical deadline that any single strategy keeps",
+        "not in the paper: in a run through the twelve regions in a row, too, the controller, with \
+         cancellation, keeps every critical deadline that any single strategy keeps",
         found,
         holds,
     );
     findings.claim(
         "trial_adaptive_is_close_to_the_papers_best",
-        "not in the paper: in that run the controller makes 98 % or more of the noncritical deadlines of the best of the paper's strategies in each region",
+        "not in the paper: in that run the controller makes 98 % or more of the noncritical deadlines of the \
+         best of the paper's strategies in each region",
         shares(&papers),
         all.are_long_enough().then_some(!papers.is_empty() && papers.iter().all(Beside::is_close)),
     );
@@ -202,7 +209,8 @@ pub(super) mod tests {
         assert_worth_it(&lucky, "");
     }
 
-    /// In no region it misses a critical deadline that a single strategy keeps, or makes too few noncritical ones of the best of the paper's, or of all, unless that knows no criticality.
+    /// In no region it misses a critical deadline that a single strategy keeps, or makes too few
+    /// noncritical ones of the best of the paper's, or of all, unless that knows no criticality.
     pub(in super::super) fn assert_worth_it(all: &Outcomes, replay: &str) {
         let (papers, singles) = (beside(all, |region| all.best(region)), beside(all, |region| all.best_single(region)));
         assert_eq!((papers.len(), singles.len()), (REGIONS.len(), REGIONS.len()));

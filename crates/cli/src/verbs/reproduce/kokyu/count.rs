@@ -1,5 +1,7 @@
-//! What became of jobs and their deadlines, counted from the events of a run as docs/reference/statistics.md defines it: a job that was omitted is cancelled and not missed, though its deadline had
-//! passed while it waited; one that was dropped at its deadline, or whose code failed, is missed; one that found no room is rejected; and a shed leg was never requested.
+//! What became of jobs and their deadlines, counted from the events of a run as
+//! docs/reference/statistics.md defines it: a job that was omitted is cancelled and not missed,
+//! though its deadline had passed while it waited; one that was dropped at its deadline, or whose
+//! code failed, is missed; one that found no room is rejected; and a shed leg was never requested.
 
 use std::collections::{BTreeMap, BTreeSet};
 

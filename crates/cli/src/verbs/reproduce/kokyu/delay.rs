@@ -1,4 +1,5 @@
-//! A link with a latency: what is sent at one end of a cable comes out of another one so much later, datagram by datagram, in order.
+//! A link with a latency: what is sent at one end of a cable comes out of another one so much
+//! later, datagram by datagram, in order.
 //!
 //! It stands where a queueing discipline could (netem), which many kernels are built without.
 
@@ -52,7 +53,8 @@ impl Link {
         SocketAddr::from((end.address(), self.port))
     }
 
-    /// Datagrams take so long, until the value that is returned is dropped. Its threads are on this CPU (the kernel's number).
+    /// Datagrams take so long, until the value that is returned is dropped. Its threads are on this
+    /// CPU (the kernel's number).
     pub(super) fn delay(&self, delay: Span, cpu: u32) -> Result<Delay, Failure> {
         let (told, come) = channel();
         let (over, epoch) = (Arc::new(AtomicBool::new(false)), Epoch::now_is_zero());

@@ -54,7 +54,14 @@ fn application() -> String {
         meant.map(|(hz, us, _)| hz * us).sum::<u64>() as f64 / 1e4
     };
     format!(
-        "The paper gives neither the application's operations nor a leg's execution time. Here there are {} fixed operations, the replication service's flush and {} proxies of sensors among them, {:.1} % of the CPU critical and {:.1} % not, and a leg takes {LEG} of a frame of {FRAME}, so that the load exceeds the CPU in the regions where the paper's rm lost deadlines. Its counts are of unstated intervals; here they are rates. There all events go through the event channel; here a proxy's reading releases what processes it (on this kernel an event does, in simulation the end of the proxy's job), a leg's end the next leg, and timers all else; and the flush is an operation of its own, which sends what proxies read as it sends all other values.",
+        "The paper gives neither the application's operations nor a leg's execution time. Here there are {} \
+         fixed operations, the replication service's flush and {} proxies of sensors among them, {:.1} % of the \
+         CPU critical and {:.1} % not, and a leg takes {LEG} of a frame of {FRAME}, so that the load exceeds \
+         the CPU in the regions where the paper's rm lost deadlines. Its counts are of unstated intervals; here \
+         they are rates. There all events go through the event channel; here a proxy's reading releases what \
+         processes it (on this kernel an event does, in simulation the end of the proxy's job), a leg's end the \
+         next leg, and timers all else; and the flush is an operation of its own, which sends what proxies read \
+         as it sends all other values.",
         fixed().count(),
         PROCESSING.len(),
         load(true),
@@ -64,7 +71,8 @@ fn application() -> String {
 
 fn virtual_time(all: &Outcomes) -> String {
     format!(
-        "In simulation {} a region, without costs of interrupts or a network, and, but for the tables that say so, of queues: a strategy differs by its order alone.",
+        "In simulation {} a region, without costs of interrupts or a network, and, but for the tables that say \
+         so, of queues: a strategy differs by its order alone.",
         all.each
     )
 }
@@ -77,7 +85,9 @@ fn leg_deadlines(all: &Outcomes) -> String {
         format!("{:.1} and {:.1} under {}", all.rate(made), all.rate(outcome.by_frame()), variant.name())
     };
     format!(
-        "A leg's deadline counts from its own release: the frame's end less what the legs before it take at least. A leg that was released late has a later deadline than the frame's end. In region {} so many legs a second met their own deadlines, and so many were complete by the ends of their frames: {}.",
+        "A leg's deadline counts from its own release: the frame's end less what the legs before it take at \
+         least. A leg that was released late has a later deadline than the frame's end. In region {} so many \
+         legs a second met their own deadlines, and so many were complete by the ends of their frames: {}.",
         REGIONS.len() - 1,
         MUF.map(one).join(", ")
     )
@@ -95,7 +105,11 @@ fn requests(all: &Outcomes) -> String {
     let more = (REGIONS[REGIONS.len() - 1].2 - REGIONS[0].2) as f64 * (1e9 / FRAME.as_ns() as f64);
     let seconds = (PAPERS.1 - PAPERS.0) / more;
     format!(
-        "In the paper the requests of a region rise from about {} to above {}, {:.2} times as many; here under rm from {first:.0} to {last:.0} a second, {:.2} times as many. If all legs were requested there, {more:.0} a second more, its counts are of about {seconds:.0} s, so that its application made about {:.0} requests a second in region 0 already, internal ones of its event channel among them: beside those the same legs are a smaller part.",
+        "In the paper the requests of a region rise from about {} to above {}, {:.2} times as many; here under \
+         rm from {first:.0} to {last:.0} a second, {:.2} times as many. If all legs were requested there, \
+         {more:.0} a second more, its counts are of about {seconds:.0} s, so that its application made about \
+         {:.0} requests a second in region 0 already, internal ones of its event channel among them: beside \
+         those the same legs are a smaller part.",
         PAPERS.0,
         PAPERS.1,
         PAPERS.1 / PAPERS.0,
@@ -130,7 +144,9 @@ fn cancelling(all: &Outcomes) -> String {
         )
     };
     format!(
-        "In the paper muf makes more deadlines without cancellation than with it, and without it its requests rise in proportion to the legs. Here it makes more with cancellation in regions {}, and fewer in {}. Without it late legs are worked on, and displace those that could be in time: in region {region} {}.",
+        "In the paper muf makes more deadlines without cancellation than with it, and without it its requests \
+         rise in proportion to the legs. Here it makes more with cancellation in regions {}, and fewer in {}. \
+         Without it late legs are worked on, and displace those that could be in time: in region {region} {}.",
         where_made(u64::gt),
         where_made(u64::lt),
         MUF.map(one).join("; ")
@@ -148,7 +164,11 @@ fn rm_cancelling(all: &Outcomes) -> String {
     let losing = all.losing(Variant { strategy: Some(Builtin::Rm), cancel: true });
     let full: Vec<usize> = (0..REGIONS.len()).filter(|region| frame_work(*region) > FRAME).collect();
     format!(
-        "In the paper rm with cancellation cancels nothing, loses more critical deadlines than without, and the first in region 6. Here it cancels in regions {}, loses critical deadlines in {}, and {:.1} of them a second of all regions together instead of {:.1}. Legs, of which it cancels some in {}, have its second level: what a frame has in that and above takes longer than the frame in regions {}. What else it cancels has lower rates, and waits below the legs.",
+        "In the paper rm with cancellation cancels nothing, loses more critical deadlines than without, and the \
+         first in region 6. Here it cancels in regions {}, loses critical deadlines in {}, and {:.1} of them a \
+         second of all regions together instead of {:.1}. Legs, of which it cancels some in {}, have its second \
+         level: what a frame has in that and above takes longer than the frame in regions {}. What else it \
+         cancels has lower rates, and waits below the legs.",
         list(&any),
         list(&losing),
         all.rate(missed(true)),
@@ -175,7 +195,9 @@ fn jitter(all: &Outcomes) -> String {
         (0..REGIONS.len()).step_by(4).filter(|first| made(variant, *first) > most(first)).collect()
     };
     format!(
-        "In the paper muf meets more deadlines in regions 0, 4 and 8, without jitter, than in the three that follow each. Here that is so of regions {} without cancellation and {} with it: while there is time for all, more legs are more deadlines met, whatever the jitter.",
+        "In the paper muf meets more deadlines in regions 0, 4 and 8, without jitter, than in the three that \
+         follow each. Here that is so of regions {} without cancellation and {} with it: while there is time \
+         for all, more legs are more deadlines met, whatever the jitter.",
         list(&more(MUF[0])),
         list(&more(MUF[1]))
     )

@@ -1,6 +1,8 @@
-//! When the machine paused: a thread that is more important than all that is measured wakes up at even distances, and tells when it was late.
+//! When the machine paused: a thread that is more important than all that is measured wakes up at
+//! even distances, and tells when it was late.
 //!
-//! A virtual machine's CPU is taken away for up to 140 ms at a time. Nothing within tells but a clock: what was to run then was late, whatever its strategy.
+//! A virtual machine's CPU is taken away for up to 140 ms at a time. Nothing within tells but a
+//! clock: what was to run then was late, whatever its strategy.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,5 @@
-//! A simulation that a signal ends at once, however long it is. Neither the simulator nor a rehearsal stops before its time: what it tells an event of unwinds it.
+//! A simulation that a signal ends at once, however long it is. Neither the simulator nor a
+//! rehearsal stops before its time: what it tells an event of unwinds it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
