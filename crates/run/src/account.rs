@@ -3,7 +3,7 @@
 use takt_linux::{Class, clock};
 use takt_log::Sink;
 use takt_model::{Span, Time};
-use takt_trace::merge::{ByTask, Stamped, Watched};
+use takt_trace::merge::{Merge, Stamped, Watched};
 
 use crate::kernel::{Kernel, Outcome};
 use crate::record::{Known, Plain, Recorder};
@@ -12,7 +12,7 @@ use crate::threads::Lane;
 /// Takes what there is to take, and tells it.
 pub(crate) enum Account<'a, S> {
     Stamps(Recorder<'a, Plain<'a, S>>),
-    Both { recorder: Box<Recorder<'a, ByTask>>, kernel: Box<Kernel>, sink: &'a mut S },
+    Both { recorder: Box<Recorder<'a, Merge>>, kernel: Box<Kernel>, sink: &'a mut S },
 }
 
 /// What came of it.
@@ -43,7 +43,7 @@ impl<'a, S: Sink> Account<'a, S> {
                     Class::Deadline(reserved) => Some(reserved.runtime),
                     _ => None,
                 };
-                let merged = ByTask::new(stream, lanes.iter().map(budget));
+                let merged = Merge::of_tasks(stream, lanes.iter().map(budget));
                 let recorder = Box::new(Recorder::new(merged, cpus, lanes, known));
                 Account::Both { recorder, kernel: Box::new(kernel), sink }
             }

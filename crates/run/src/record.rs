@@ -1,5 +1,5 @@
 //! The recorder: takes the threads' records out of their rings, merges them in the order of time, adds what follows from
-//! them (releases of a chain's successors, deadlines missed), and hands all of it on: to a sink, or to the [`ByTask`] that
+//! them (releases of a chain's successors, deadlines missed), and hands all of it on: to a sink, or to the [`Merge`] that
 //! knows the kernel's account too.
 //!
 //! A record may be told once no thread can still write an earlier one. Each lane gives a lower bound of its future stamps:
@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering;
 use takt_log::{Event, JobKey, Parent, Sink};
 use takt_model::draw::{Arrivals, Arriving};
 use takt_model::{Span, TaskId, Time};
-use takt_trace::merge::{ByTask, Stamp, model_cpu};
+use takt_trace::merge::{Merge, Stamp, model_cpu};
 
 use crate::threads::{Kind, Lane, Record};
 
@@ -29,12 +29,12 @@ pub(crate) trait Stamps {
     fn until(&mut self, until: Time);
 }
 
-impl Stamps for ByTask {
+impl Stamps for Merge {
     fn stamp(&mut self, stamp: Stamp) {
-        ByTask::stamp(self, stamp);
+        Merge::stamp(self, stamp);
     }
     fn until(&mut self, until: Time) {
-        ByTask::until(self, until);
+        Merge::until(self, until);
     }
 }
 

@@ -8,7 +8,7 @@ use takt_log::causes::{Causes, Importance, Late, Rules, TaskRule};
 use takt_log::{Definitions, Sink};
 use takt_model::plan::Order;
 use takt_model::{Span, TaskId, Time};
-use takt_trace::merge::{ByLevel, Watched, Worker};
+use takt_trace::merge::{Merge, Watched, Worker};
 
 use super::plan::Plan;
 use super::told::Merger;
@@ -23,7 +23,7 @@ pub(super) struct Account {
 /// The kernel is recorded, too.
 struct Watching {
     kernel: Kernel,
-    merged: ByLevel,
+    merged: Merge,
     causes: Causes,
 }
 
@@ -74,7 +74,8 @@ impl Account {
             Some(Watching { kernel, merged, causes }) => {
                 let seen = kernel.look(Span::ZERO, merged);
                 let told = self.merger.drain(floor, merged);
-                merged.advance(seen.min(told), &mut (&mut *sink, causes));
+                merged.until(told);
+                merged.advance(seen, Time::MAX, &mut (&mut *sink, causes));
             }
         }
     }
@@ -96,9 +97,8 @@ impl Account {
 }
 
 /// Makes one log of what a plan's dispatcher tells and what the kernel sees of these threads.
-pub(super) fn merged(plan: &Plan, lanes: Vec<Worker>) -> ByLevel {
-    let cpus = plan.rows.iter().map(|row| row.cpu + 1).max().unwrap_or(0);
-    ByLevel::new(plan.node.0, lanes, cpus)
+pub(super) fn merged(plan: &Plan, lanes: Vec<Worker>) -> Merge {
+    Merge::of_workers(plan.node.0, lanes)
 }
 
 /// Finds out why jobs of a plan were late; whether its threads are `ordinary`, without real-time priorities.

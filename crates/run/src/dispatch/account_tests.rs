@@ -29,7 +29,7 @@ impl Sink for Log {
 
 /// Both accounts made one, and why jobs were late by it.
 struct Evidence {
-    merged: ByLevel,
+    merged: Merge,
     causes: Causes,
 }
 
@@ -44,7 +44,8 @@ impl Evidence {
     }
 
     fn advance(&mut self, until: Time, log: &mut Log) {
-        self.merged.advance(until, &mut (log, &mut self.causes));
+        self.merged.until(until);
+        self.merged.advance(until, Time::MAX, &mut (log, &mut self.causes));
     }
 
     fn event(&mut self, at: Time, event: &Event) {

@@ -1,8 +1,9 @@
-//! The witness against made-up machines: a machine plays threads at random and writes down three things, what the threads stamp, what the kernel sees, and
-//! what the log should say. The last is written as each thing happens, by someone who knows both sides.
+//! The merge against made-up machines. A machine plays threads at random and writes down three
+//! things: the threads' stamps, the kernel's events, and the log that should follow from them.
 
 use proptest::prelude::*;
 use takt_log::Parent;
+use takt_log::stats::Histogram;
 use takt_model::TaskId;
 
 use super::*;
@@ -63,8 +64,8 @@ impl Player<'_> {
         self.play.truth[self.lane].push((at, event));
     }
 
-    /// Something takes the CPU from the job, or the job gives it up; what the log should say of it, if it should. Between jobs there is no
-    /// sleep but that to the next one.
+    /// Something takes the CPU from the job, or the job gives it up. `told`: the log should say so. Between
+    /// jobs there is only the sleep to the next one.
     fn interruption(&mut self, job: JobKey, told: bool, within: bool) {
         let from = self.cpu;
         let (why, is_block) = match self.tape.below(4) {
@@ -168,7 +169,8 @@ impl Player<'_> {
             let (prologue, mut after) = (before, Vec::new());
             std::mem::swap(&mut after, &mut self.play.truth[self.lane]);
             while self.tape.one_in(5) {
-                // Where the wake-up was not seen the job has the CPU from its release on, and may lose it before its stamp.
+                // Without a recorded wake-up the job has the CPU from its release on, and may lose it
+                // before its stamp.
                 self.interruption(job, slept, false);
             }
             std::mem::swap(&mut after, &mut self.play.truth[self.lane]);
@@ -241,8 +243,8 @@ fn play(tape: Vec<u8>) -> Play {
 
 type Log = Vec<(u32, Time, Event)>;
 
-fn witness(play: &Play) -> ByTask {
-    ByTask::new(0, vec![None; play.truth.len()])
+fn witness(play: &Play) -> Merge {
+    Merge::of_tasks(0, vec![None; play.truth.len()])
 }
 
 /// All at once.
@@ -333,7 +335,7 @@ proptest! {
         prop_assert_eq!(pieces(&play, &steps), log);
     }
 
-    /// Whatever is lost: no job that was open meanwhile looks as if all were known of it, and nothing else is touched.
+    /// After a loss each job that was open meanwhile is marked, and no other job changes.
     #[test]
     fn a_gap_is_told_of_every_job_it_touches(tape in tape(), from in 0_u64..3000, length in 1_u64..600) {
         let mut play = play(tape);
@@ -348,7 +350,7 @@ proptest! {
         for (lane, truth) in play.truth.iter().enumerate() {
             prop_assert_eq!(stamped[lane].contradicted, 0, "what was not seen contradicts nothing");
             let told = of_lane(&log, lane);
-            // What a thread does since its last job says how the next one begins.
+            // The events of a thread since its last job decide how the next one begins.
             let mut since = NS(0);
             for number in 0.. {
                 let mine = |event: &Event| job_of(event).is_some_and(|job| job.task.index() == lane && job.number == number);
@@ -372,7 +374,8 @@ proptest! {
         }
     }
 
-    /// A kernel that keeps switches to a thread to itself, those away from it never: a job is doubted, or its preemptions and migrations are all there.
+    /// The kernel records each switch away from a thread, but not each switch to it. Then a job is marked,
+    /// or all its preemptions and migrations are in the log.
     #[test]
     fn what_is_counted_in_spite_of_switches_kept_back_is_right(tape in tape(), kept in proptest::collection::vec(any::<bool>(), 1..40)) {
         let mut play = play(tape);
@@ -416,7 +419,7 @@ fn sum(histogram: &Histogram) -> (u64, u64) {
 
 /// One thread; each step is a time, and what is seen or stamped.
 struct One {
-    witness: ByTask,
+    witness: Merge,
     log: Log,
 }
 
@@ -424,7 +427,7 @@ const JOB: JobKey = JobKey { task: TaskId(0), number: 0 };
 
 impl One {
     fn new(budget: Option<u64>) -> One {
-        One { witness: ByTask::new(0, [budget.map(Span::from_ns)]), log: Log::new() }
+        One { witness: Merge::of_tasks(0, [budget.map(Span::from_ns)]), log: Log::new() }
     }
     fn see(&mut self, at: u64, what: What) {
         self.witness.see(Seen { at: NS(at), what });
@@ -650,4 +653,51 @@ fn who_else_has_the_cpu_is_told_and_where_a_job_gets_it_who_had_it_last() {
         "50 complete",
     ];
     assert_eq!(log, expected);
+}
+
+/// Two workers of a dispatcher on one CPU: `time word` of each line, and how many switches are missing.
+fn worked(stamps: &[(u64, Event)], seen: &[(u64, What)]) -> (Vec<String>, u64) {
+    let mut merge = Merge::of_workers(0, [Worker { cpu: 0, works: true }; 2]);
+    stamps.iter().for_each(|(at, event)| merge.event(0, NS(*at), event));
+    seen.iter().for_each(|(at, what)| merge.see(Seen { at: NS(*at), what: *what }));
+    let mut log = Log::new();
+    let missing = merge.finish(NS(1000), &mut log).missing;
+    let word = |event: &Event| format!("{event:?}").split(' ').next().unwrap().to_lowercase();
+    (log.iter().map(|(_, at, event)| format!("{} {}", at.as_ns(), word(event))).collect(), missing)
+}
+
+const LATER: JobKey = JobKey { task: TaskId(1), number: 0 };
+
+fn idle() -> What {
+    What::Other { cpu: 0, thread: crate::Thread { pid: 0, comm: crate::Comm::NONE, prio: Some(120) } }
+}
+
+#[test]
+fn a_worker_that_comes_by_a_switch_kept_back_has_the_job_that_began() {
+    let stamps = [(10, Event::Start { job: JOB, cpu: 0 }), (40, Event::Complete { job: JOB, cpu: 0 })];
+    let seen = [
+        (5, idle()),
+        (20, What::Out { lane: 0, cpu: 0, why: Why::Taken }),
+        (20, idle()),
+        (30, What::In { lane: 0, cpu: 0 }),
+    ];
+    let expected = ["5 occupy", "10 start", "20 preempt", "20 occupy", "30 resume", "40 complete"];
+    assert_eq!(worked(&stamps, &seen), (expected.map(str::to_owned).to_vec(), 1));
+}
+
+#[test]
+fn a_worker_loses_its_cpu_where_another_one_gets_it() {
+    let start = |job| Event::Start { job, cpu: 0 };
+    let complete = |job| Event::Complete { job, cpu: 0 };
+    let stamps = [(2, start(JOB)), (12, start(LATER)), (20, complete(LATER)), (30, complete(JOB))];
+    let seen = [
+        (1, What::In { lane: 0, cpu: 0 }),
+        // The switch from the first worker is missing.
+        (10, What::In { lane: 1, cpu: 0 }),
+        (20, What::Out { lane: 1, cpu: 0, why: Why::Asleep }),
+        (20, What::In { lane: 0, cpu: 0 }),
+    ];
+    let expected =
+        ["1 occupy", "2 start", "10 gap", "10 occupy", "12 start", "20 complete", "20 resume", "30 complete"];
+    assert_eq!(worked(&stamps, &seen), (expected.map(str::to_owned).to_vec(), 1));
 }
