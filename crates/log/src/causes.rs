@@ -28,7 +28,7 @@ use takt_model::{Span, TaskId, Time};
 
 use crate::definitions::{Definition, Definitions, ThreadKind};
 use crate::event::{CancelCause, Event, JobKey, Sink};
-use course::{Activity, Course, Ran, Stop, Sum};
+use course::{Activity, Course, Names, Ran, Stop, Sum};
 pub use found::{Cause, Disturbance, Late, Turn, What, Worst};
 use found::{Name, Tally};
 pub use rules::{Importance, Rules, TaskRule};
@@ -55,6 +55,8 @@ pub struct Causes {
     modes: BTreeMap<u32, u32>,
     /// By task, where they are wanted: the jobs with the longest responses.
     worst: Option<BTreeMap<TaskId, Worst>>,
+    /// For the pictures of these jobs.
+    names: Names,
     /// The cause of a task's last late job that was not late by load.
     before: BTreeMap<TaskId, Cause>,
 }
@@ -125,6 +127,7 @@ impl Causes {
             tallies: BTreeMap::new(),
             modes: BTreeMap::new(),
             worst: None,
+            names: Names::default(),
             before: BTreeMap::new(),
         };
         causes.look_for_deadlines();
@@ -135,7 +138,24 @@ impl Causes {
     #[must_use]
     pub fn with_worst(mut self) -> Causes {
         self.worst = Some(BTreeMap::new());
+        for (thread, def) in (0..).zip(&self.definitions.threads) {
+            self.names.set(thread, &def.name);
+        }
         self
+    }
+
+    /// The causes of the late jobs that ended since the last cut, of each task with a deadline.
+    /// `None` if the log does not tell what CPUs did.
+    #[must_use]
+    pub fn cut(&mut self) -> Option<BTreeMap<TaskId, Late>> {
+        if !self.rules.is_known() {
+            return None;
+        }
+        let mut tallies = std::mem::take(&mut self.tallies);
+        let tasks = (0..).zip(&self.definitions.tasks);
+        let timed = tasks.filter(|(_, task)| task.deadline.is_some()).map(|(id, _)| TaskId(id));
+        let name = |name: &Name| name.resolve(&self.definitions);
+        Some(timed.map(|id| (id, tallies.remove(&id).unwrap_or_default().told(name))).collect())
     }
 
     /// The log ends at `end`: of each task with a deadline what its late jobs were late for, by
@@ -164,11 +184,7 @@ impl Causes {
                 self.explain(job, end, false);
             }
         }
-        let tasks = (0..).zip(&self.definitions.tasks);
-        let timed = tasks.filter(|(_, task)| task.deadline.is_some()).map(|(id, _)| TaskId(id));
-        let name = |name: &Name| name.resolve(&self.definitions);
-        let tallies = &mut self.tallies;
-        Some(timed.map(|id| (id, tallies.remove(&id).unwrap_or_default().told(name))).collect())
+        self.cut()
     }
 
     fn look_for_deadlines(&mut self) {
@@ -231,6 +247,20 @@ impl Sink for Causes {
     fn define(&mut self, _stream: u32, _now: Time, definition: &Definition) {
         // One whose number leaves a gap is none.
         let _ = self.definitions.apply(definition.clone());
+        if let Definition::Thread(thread, def) = definition
+            && self.worst.is_some()
+        {
+            // If it has a CPU now, it got the name within this turn.
+            let name = self.names.set(*thread, &def.name);
+            for here in self.cpus.values_mut() {
+                here.course.rename_last(*thread, name);
+                if let Activity::Thread(of, current) = &mut here.activity
+                    && of == thread
+                {
+                    *current = name;
+                }
+            }
+        }
         if matches!(definition, Definition::Task(..)) && !self.can_be_late {
             self.look_for_deadlines();
         }
@@ -303,7 +333,7 @@ impl Causes {
                 let activity = match thread {
                     None => Activity::Idle,
                     Some(thread) if self.kind(thread) == ThreadKind::Takt => Activity::Takt,
-                    Some(thread) => Activity::Thread(thread),
+                    Some(thread) => Activity::Thread(thread, self.names.of(thread)),
                 };
                 self.hold(stream, now, cpu, activity);
             }
@@ -459,10 +489,12 @@ impl Causes {
         let Some(first) = self.cpus.get(&(stream, cpu)).and_then(|cpu| cpu.course.before_last()) else { return };
         let relabel = match (first, last) {
             // After somebody's moment: nobody wanted it when the thread woke.
-            (Activity::Thread(_), Activity::Idle) => true,
+            (Activity::Thread(..), Activity::Idle) => true,
             // Ordinary threads cannot have kept it from real-time threads.
-            (Activity::Idle, Activity::Thread(last)) => delays(self.kind(last)),
-            (Activity::Thread(first), Activity::Thread(last)) => !delays(self.kind(first)) && delays(self.kind(last)),
+            (Activity::Idle, Activity::Thread(last, _)) => delays(self.kind(last)),
+            (Activity::Thread(first, _), Activity::Thread(last, _)) => {
+                !delays(self.kind(first)) && delays(self.kind(last))
+            }
             _ => false,
         };
         if relabel {
@@ -703,7 +735,7 @@ impl Causes {
         };
         let deadline = self.deadline(job);
         let Some(here) = self.cpus.get(&(stream, cpu)) else { return };
-        let turns = here.course.turns(arrival, now, &self.definitions, job);
+        let turns = here.course.turns(arrival, now, (&self.definitions, &self.names), job);
         let found = Worst { number: job.number, cpu, arrival, deadline, ended: now, turns };
         if let Some(worst) = &mut self.worst {
             worst.insert(job.task, found);

@@ -1,38 +1,53 @@
-//! Jobs of threads, rebuilt from what the kernel tells: releases, starts, preemptions, blocks, completions.
+//! Rebuilds the jobs of threads from the kernel's events: releases, starts, preemptions, blocks,
+//! completions.
 //!
-//! A job is what a thread does between two *boundaries*. The rules, in full:
+//! A job is the work of a thread between two *boundaries*. The rules, in full:
 //!
-//! - **Boundaries.** Of a thread whose system calls are recorded: the calls of the table in `calls.rs`, by their classes. Of any other (a
-//!   kernel thread; a trace without system calls): wherever it leaves its CPU to sleep (`S`, `I`), not where it waits within its
-//!   work (`D`, stopped). Of a SCHED_DEADLINE thread also sched_yield. A thread's end is a boundary. Leaving the CPU ready (`R`, `R+`) is none.
-//! - **Completion.** When a call that always ends a job is entered; where a call ends it by blocking, when the thread leaves its CPU.
-//! - **Release.** When the sleeping thread is woken (`sched_waking`; where that is not recorded `sched_wakeup`). The *nominal
-//!   arrival* is that moment too, but for a sleep (clock_nanosleep, nanosleep) whose timer is recorded and on the clock of the trace: then it is when the
-//!   timer was to go off, also where that had passed before the thread slept.
-//!   A wake-up of a thread that has its CPU is the release only where the thread was on its way to sleep. Otherwise the thread goes on, and its next sleep
-//!   ends with another wake-up (`jobs/release.rs`).
-//! - **Windows.** A call that found its event without blocking, a yield, a wake-up that nobody recorded: the arrival is known to
-//!   lie between two moments; [`Event::Window`] tells the first, the release the last: of a call, between the start of the job before and its
-//!   own entry (what came earlier, that job's call had found); of the others, between the last completion and the thread's next moment on a CPU (of a sleep whose timer is recorded, it is the timer's).
-//! - **Start, resume.** When the thread gets a CPU; of a call that did not block, when it returns.
-//! - **Preempt.** When it leaves its CPU ready and does not yield, whether the kernel took it within a call (`R+`) or from the program (`R`).
-//! - **Throttled.** A thread that leaves its CPU ready and makes way for nobody (the CPU idles) or for a thread of a lesser class was not preempted: its budget is used
-//!   up, that of a SCHED_DEADLINE reservation, of a control group, or of all real-time threads. Its job blocks, and resumes. A yield looks the same where no system call is
-//!   recorded. It is taken for a used-up budget, so that no overrun is hidden; [`Rebuilder::unclear_yields`] counts the threads.
-//! - **Yield.** A thread that yields, but ends no job with it, blocks and wakes at once.
-//! - **What is no job:** what a thread did before its first boundary in the recording, before its first boundary after events were lost, and
-//!   between its birth and its first boundary.
-//! - **Chains.** A job that a thread's open job releases by waking its thread, itself and not an interrupt in between, follows it; it takes its origin. One
-//!   whose task is in its own ancestry (an answer) starts anew.
+//! - **Boundaries.** If the thread's system calls are recorded, the calls of the table in `calls.rs`
+//!   are boundaries, by their classes. Otherwise (a kernel thread; a trace without system calls)
+//!   every sleep is a boundary (`S`, `I`), but no wait within the work (`D`, stopped). For a
+//!   SCHED_DEADLINE thread sched_yield is a boundary, too. So is the end of a thread. A thread that
+//!   leaves its CPU ready (`R`, `R+`) is at no boundary.
+//! - **Completion.** At the entry of a call that always ends a job. If a call ends it by blocking,
+//!   when the thread leaves its CPU.
+//! - **Release.** When the sleeping thread is woken: at `sched_waking`, or at `sched_wakeup` if the
+//!   former is not recorded. The *nominal arrival* is the same moment, with one exception. For a sleep
+//!   (clock_nanosleep, nanosleep) with a recorded timer on the trace's clock it is the timer's
+//!   expiry, even if the thread slept after that. A wake-up of a thread that has its CPU is the
+//!   release only if the thread was on its way to sleep. Otherwise the thread goes on, and another
+//!   wake-up ends its next sleep (`jobs/release.rs`).
+//! - **Windows.** Some arrivals are only known to lie between two moments: [`Event::Window`] has the
+//!   first, the release the last. If a call found its event without blocking, they are the start of
+//!   the job before and the entry of the call. The call before had found all earlier events. After a yield or an unrecorded wake-up they are the last completion and the thread's next
+//!   moment on a CPU; with a recorded timer, the timer's expiry.
+//! - **Start, resume.** When the thread gets a CPU. After a call that did not block, when it returns.
+//! - **Preempt.** When the thread leaves its CPU ready and does not yield, within a call (`R+`) or
+//!   outside (`R`).
+//! - **Throttled.** A thread may leave its CPU ready while the CPU goes idle, or to a thread of a lesser
+//!   class. Then it was not preempted: the budget of its SCHED_DEADLINE reservation, its control
+//!   group, or all real-time threads is used up. Its job blocks and resumes. Without recorded system
+//!   calls a yield looks the same. It counts as a used-up budget, so that no overrun is hidden;
+//!   [`Rebuilder::unclear_yields`] counts these threads.
+//! - **Yield.** A thread that yields without a boundary blocks and wakes at once.
+//! - **No job.** The work of a thread before its first boundary in the recording, before its first
+//!   boundary after a loss of events, and between its birth and its first boundary.
+//! - **Chains.** If the open job of a thread wakes another thread, the released job follows it and takes
+//!   its origin. An interrupt in between breaks this. If the task of the released job is in the open
+//!   job's own ancestry (an answer), a new chain begins.
 //!
-//! An id that has another name, while its thread has no CPU and nobody told a rename, is another thread's: the end of the first one was not recorded.
+//! An id may get another name while its thread has no CPU and without a recorded rename. Then it
+//! belongs to another thread from there on, and the end of the first thread was not recorded.
 //!
-//! Events that are missing: where the kernel reports a loss, [`Event::Lost`], every open job stays open. Where a switch does not fit the one before,
-//! one was made that nobody recorded (there are kernels with threads in whose context nothing is recorded), and [`Event::Gap`] says so of the threads concerned:
+//! Missing events: if the kernel reports a loss, the log has [`Event::Lost`], and open jobs stay open.
+//! If a switch does not fit the one before, a switch was not recorded. Some kernels have threads in
+//! whose context nothing is recorded. The log then has [`Event::Gap`] for the threads concerned:
 //!
-//! - One that should be on a CPU and is not, or leaves a CPU while it should be on another: what it did meanwhile is unknown, and its open job stays open.
-//! - One that leaves a CPU which it was never given, or enters or leaves a call without having one: it got it at some time since it was woken. When it did is unknown; when its
-//!   job was released and completed is not. Of one that returns from a call, the job starts then. One that was asleep so far was woken by then, too: its next job is released in a window.
+//! - A thread should be on a CPU and is not, or leaves another CPU than its own. Its work meanwhile is
+//!   unknown, and its open job stays open.
+//! - A thread leaves a CPU that it was never given, or enters or leaves a call without a CPU. It got
+//!   the CPU at an unknown time since its wake-up. Release and completion of its job are known. If it
+//!   returns from a call, the job starts there. If it was asleep until now, an unrecorded wake-up came
+//!   before: its next job is released in a window.
 
 mod define;
 mod filter;
@@ -52,16 +67,17 @@ use define::task_def;
 pub use filter::{Filter, is_like};
 use thread::{Call, Place, Stage, Thread, Threads};
 
-/// So many threads with jobs are tasks of their own. One that comes later takes over the task of one of its name that has ended, if there is one, so that
-/// what is kept of a recording of any length stays bounded.
+/// The number of threads with jobs that are tasks of their own. A later thread takes over the task of an
+/// ended thread of its name, if there is any. So memory stays bounded for recordings of any length.
 pub const TASKS_OWN: usize = 1 << 12;
-/// So many tasks there are at most. When all are taken, a thread takes over that of any that has ended; where none has, its jobs are not told.
+/// The most tasks. When all are taken, a thread takes over the task of any ended thread. If none has
+/// ended, the log has no jobs of the new thread.
 pub const TASKS_MAX: usize = 1 << 15;
 /// The only node of a recording, and its only stream.
 const NODE: NodeId = NodeId(0);
 const STREAM: u32 = 0;
 
-/// The kinds of event that rebuilt jobs can have; [`kinds`] tells which of them a recording can.
+/// The kinds of event of rebuilt jobs. [`kinds`] selects those that a recording can have.
 pub const KINDS: KindSet = KindSet::of(&[
     Kind::Release,
     Kind::Window,
@@ -79,8 +95,8 @@ pub const KINDS: KindSet = KindSet::of(&[
     Kind::Occupy,
 ]);
 
-/// What a recording with these events (names as the kernel gives them) can tell: interrupts where both kinds of handlers
-/// are recorded, jobs where switches are.
+/// The kinds of event of a recording with these events of the kernel. It has interrupts if both kinds of
+/// handlers are recorded, and jobs if switches are.
 #[must_use]
 pub fn kinds<'a>(events: impl IntoIterator<Item = &'a str>) -> KindSet {
     let events: BTreeSet<&str> = events.into_iter().collect();
@@ -95,7 +111,7 @@ pub fn kinds<'a>(events: impl IntoIterator<Item = &'a str>) -> KindSet {
     kinds
 }
 
-/// What is known of a thread besides its events.
+/// Parameters of a thread, known from elsewhere than its events.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Known {
     /// Its SCHED_DEADLINE period.
@@ -109,7 +125,7 @@ pub struct Known {
 /// How jobs are told apart.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Options {
-    /// Whose numbers of system calls the trace has.
+    /// The machine whose numbers of system calls the trace has.
     pub abi: Abi,
     /// Whether the trace's clock is CLOCK_MONOTONIC, so that the times of timers are of use.
     pub monotonic: bool,
@@ -117,7 +133,7 @@ pub struct Options {
     pub suspensions: bool,
     /// Which threads.
     pub filter: Filter,
-    /// What is known of them.
+    /// Known parameters of threads.
     pub known: BTreeMap<Pid, Known>,
     /// How many CPUs there are; more are added as they appear.
     pub cpus: u32,
@@ -200,7 +216,7 @@ impl Rebuilder {
         }
     }
 
-    /// What is defined before the first event; tasks follow as they appear.
+    /// The definitions before the first event. Tasks follow as they appear.
     #[must_use]
     pub fn definitions(&self) -> Definitions {
         Definitions { nodes: vec![self.node.clone()], ..Definitions::default() }
@@ -242,6 +258,13 @@ impl Rebuilder {
         let asks =
             self.threads.tasks().filter(|(pid, thread)| thread.is_deadline() && !self.options.known.contains_key(pid));
         asks.map(|(pid, _)| pid).collect()
+    }
+
+    /// Tells these threads, too, and what they fork. They are among those that the filter names.
+    pub fn admit(&mut self, pids: impl IntoIterator<Item = Pid>) {
+        if !self.all {
+            self.options.filter.pids.extend(pids);
+        }
     }
 
     /// Takes in what has become known of a thread.
@@ -361,7 +384,7 @@ impl Rebuilder {
         }
     }
 
-    /// Which thread was on the CPU, now that `pid` is, the first one of which it is known.
+    /// `pid` is the first known thread on the CPU. Returns the thread before it, if the CPU had been met.
     #[cold]
     fn first_on(&mut self, cpu: u32, pid: Pid) -> Option<Pid> {
         let at = cpu as usize;
@@ -383,7 +406,7 @@ impl Rebuilder {
         }
     }
 
-    /// A thread leaves a CPU which nobody saw it get: it got it since it was woken, if that was seen.
+    /// A thread leaves a CPU without a recorded switch to it. It got the CPU after its wake-up.
     #[cold]
     fn got_cpu_unseen(&mut self, slot: usize, sink: &mut impl Sink) {
         let thread = self.threads.at(slot);
@@ -398,7 +421,7 @@ impl Rebuilder {
         }
     }
 
-    /// The thread with that id, new where it was not known, with what was just seen of it; and where it stands.
+    /// The thread of an event, new if its id is unknown, and its slot.
     #[inline(always)]
     fn meet(&mut self, seen: &Seen, sink: &mut impl Sink) -> (usize, &mut Thread) {
         let mut slot = self.threads.meet(seen);
@@ -412,8 +435,8 @@ impl Rebuilder {
         (slot, thread)
     }
 
-    /// A thread's id has another name. One that has its CPU may have given it to itself. While it has none the id was most likely given again, and nobody saw
-    /// the end of the thread that had it.
+    /// A thread's id has another name. A thread on its CPU may have renamed itself. Without a CPU it
+    /// cannot: the id most likely belongs to a new thread, and the end of the old one was not recorded.
     #[cold]
     fn meet_by_other_name(&mut self, slot: usize, seen: &Seen, sink: &mut impl Sink) -> usize {
         let thread = self.threads.at(slot);
@@ -599,8 +622,8 @@ impl Rebuilder {
         } else if let Stage::Between { since } = thread.stage
             && (slept || call.is_some())
         {
-            // Where it did not block, a sleep whose time had come arrived then; what another call found came at some time since
-            // the job before began.
+            // A sleep that did not block: the arrival is its time, which had passed. Another call that did
+            // not block: its event came at some time since the job before began.
             let (arrival, earliest) = match (call, thread.timer.take()) {
                 (Some(Call { class: Class::Sleep, .. }), Some(timer)) => (timer, None),
                 // It did block, and nobody recorded how it came back.
@@ -622,7 +645,7 @@ impl Rebuilder {
         }
     }
 
-    /// A timer that a sleeping thread sets is the one that shall wake it.
+    /// A sleeping thread sets the timer that wakes it.
     fn timer(&mut self, event: &KernelEvent, expires: u64) {
         if !self.options.monotonic || event.context != Context::Thread {
             return;
@@ -655,6 +678,10 @@ impl Rebuilder {
             let def = task_def(thread, self.options.known.get(&thread.pid));
             self.threads.name(task, slot);
             sink.define(STREAM, self.now, &Definition::Task(task, def));
+        }
+        let pid = self.threads.at(slot).pid;
+        if let Some(strangers) = &mut self.strangers {
+            strangers.renamed(pid, comm).iter().for_each(|line| line.tell(STREAM, self.now, sink));
         }
     }
 

@@ -31,8 +31,42 @@ pub(super) enum Activity {
     Takt,
     /// Nothing.
     Idle,
-    /// A thread that has no job, and perhaps others after it.
-    Thread(u32),
+    /// A thread without a job, or several in a row; and its name then, as [`Names`] numbers it.
+    Thread(u32, u32),
+}
+
+/// Names that threads have had. A thread gets another one by exec.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Names {
+    texts: Vec<String>,
+    numbers: BTreeMap<String, u32>,
+    of_thread: BTreeMap<u32, u32>,
+}
+
+impl Names {
+    /// The number of a thread's present name.
+    pub(super) fn of(&self, thread: u32) -> u32 {
+        self.of_thread.get(&thread).copied().unwrap_or(u32::MAX)
+    }
+
+    /// Names a thread. Returns the name's number.
+    pub(super) fn set(&mut self, thread: u32, name: &str) -> u32 {
+        let number = match self.numbers.get(name) {
+            Some(number) => *number,
+            None => {
+                let number = u32::try_from(self.texts.len()).unwrap_or(u32::MAX);
+                self.texts.push(name.to_owned());
+                self.numbers.insert(name.to_owned(), number);
+                number
+            }
+        };
+        self.of_thread.insert(thread, number);
+        number
+    }
+
+    fn text(&self, number: u32) -> Option<&String> {
+        self.texts.get(number as usize)
+    }
 }
 
 /// A job that ended.
@@ -141,6 +175,15 @@ impl Course {
     pub(super) fn relabel_before_last(&mut self, activity: Activity) {
         if let Some(last) = self.turns.len().checked_sub(2).and_then(|at| self.turns.get_mut(at)) {
             last.1 = activity;
+        }
+    }
+
+    /// The thread of the last turn has another name.
+    pub(super) fn rename_last(&mut self, thread: u32, name: u32) {
+        if let Some((_, Activity::Thread(last, of))) = self.turns.back_mut()
+            && *last == thread
+        {
+            *of = name;
         }
     }
 
@@ -257,7 +300,7 @@ impl Course {
                 Some(Activity::Interrupt(_)) => sum.add(Cause::Interrupts, left),
                 Some(Activity::Takt) => sum.add(Cause::Dispatching, left),
                 Some(Activity::Idle) => sum.add(Cause::Idle, left),
-                Some(Activity::Thread(thread)) => sum.other(Name::Thread(thread), left),
+                Some(Activity::Thread(thread, _)) => sum.other(Name::Thread(thread), left),
                 Some(Activity::Unknown | Activity::Beyond(_)) | None => sum.add(Cause::Unknown, left),
             }
         }
@@ -290,7 +333,7 @@ impl Course {
                 Some(Activity::Interrupt(_)) => sum.add(Cause::Interrupts, span),
                 Some(Activity::Takt) => sum.add(Cause::Dispatching, span),
                 Some(Activity::Idle) => sum.add(Cause::Idle, span),
-                Some(Activity::Thread(thread)) => sum.other(Name::Thread(thread), span),
+                Some(Activity::Thread(thread, _)) => sum.other(Name::Thread(thread), span),
                 Some(Activity::Unknown) | None => sum.add(Cause::Unknown, span),
             }
         }
@@ -298,7 +341,13 @@ impl Course {
     }
 
     /// The CPU's activity between two times, for a picture.
-    pub(super) fn turns(&self, from: Time, to: Time, definitions: &Definitions, job: JobKey) -> Vec<Turn> {
+    pub(super) fn turns(
+        &self,
+        from: Time,
+        to: Time,
+        (definitions, names): (&Definitions, &Names),
+        job: JobKey,
+    ) -> Vec<Turn> {
         let mut turns: Vec<Turn> = self
             .between((from, to))
             .map(|(from, to, activity)| {
@@ -311,7 +360,10 @@ impl Course {
                     Some(Activity::Interrupt(irq)) => What::Interrupt(definitions.interrupt_name(irq)),
                     Some(Activity::Takt) => What::Takt,
                     Some(Activity::Idle) => What::Idle,
-                    Some(Activity::Thread(thread)) => What::Thread(definitions.thread_name(thread)),
+                    Some(Activity::Thread(thread, name)) => {
+                        let name = names.text(name).cloned();
+                        What::Thread(name.unwrap_or_else(|| definitions.thread_name(thread)))
+                    }
                     Some(Activity::Unknown) | None => What::Unknown,
                 };
                 Turn { from, to, what }

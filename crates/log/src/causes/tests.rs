@@ -282,6 +282,57 @@ fn the_worst_job_is_kept_with_what_its_cpu_did() {
     assert_eq!(turns, [("hog", 40), ("the job itself", 42), ("24 eth0", 43), ("the job itself", 44)]);
 }
 
+#[test]
+fn a_thread_has_in_the_picture_the_name_that_it_had_then() {
+    let tasks = [(40, 3, 6)];
+    let system = system(1, Builtin::Rm, &tasks);
+    let mut causes = causes(Some(&system), BackEnd::Run, &tasks).with_worst();
+    let named = |name: &str| {
+        let def = ThreadDef { name: name.to_owned(), node: NodeId(0), kind: ThreadKind::RealTime };
+        Definition::Thread(0, def)
+    };
+    let occupy = Event::Occupy { cpu: 0, thread: HOG };
+    let idle = Event::Occupy { cpu: 0, thread: None };
+    causes.event(0, at(0), &release(0, 0, 0));
+    causes.event(0, at(0), &occupy);
+    causes.event(0, at(1), &idle);
+    // It calls exec within its second turn, and again between that and its third.
+    causes.event(0, at(2), &occupy);
+    causes.define(0, at(3), &named("make"));
+    causes.event(0, at(3), &idle);
+    causes.define(0, at(4), &named("cc"));
+    causes.event(0, at(4), &occupy);
+    causes.event(0, at(5), &Event::Start { job: job(0, 0), cpu: 0 });
+    causes.event(0, at(8), &Event::Complete { job: job(0, 0), cpu: 0 });
+    let (late, worst) = causes.finish_with_worst(at(40));
+    let turns: Vec<_> = worst[&TaskId(0)].turns.iter().map(|turn| turn.what.name().to_owned()).collect();
+    assert_eq!(turns, ["hog", "idle", "make", "idle", "cc", "the job itself"]);
+    assert_eq!(late.unwrap()[&TaskId(0)].jobs, 1);
+}
+
+#[test]
+fn causes_are_cut_where_jobs_end() {
+    let tasks = [(10, 3, 6)];
+    let system = system(1, Builtin::Rm, &tasks);
+    let mut causes = causes(Some(&system), BackEnd::Run, &tasks);
+    let mut cuts = Vec::new();
+    let mut cut = |late: Option<BTreeMap<TaskId, Late>>| cuts.push(late.unwrap()[&TaskId(0)].sentence());
+    for number in 0..3 {
+        let from = number * 10;
+        causes.event(0, at(from), &release(0, number, from));
+        causes.event(0, at(from), &Event::Occupy { cpu: 0, thread: HOG });
+        causes.event(0, at(from + 5), &Event::Start { job: job(0, number), cpu: 0 });
+        if number < 2 {
+            causes.event(0, at(from + 8), &Event::Complete { job: job(0, number), cpu: 0 });
+            cut(causes.cut());
+        }
+    }
+    cut(causes.cut());
+    // The last one is still open.
+    cut(causes.finish(at(30)));
+    assert_eq!(cuts, ["1 others (hog)", "1 others (hog)", "", "1 others (hog)"]);
+}
+
 /// Jobs on one CPU, tick by tick: by priority, except where a thread has the tick.
 struct Machine {
     /// By job: task, number, arrival, work, when it ended.

@@ -236,7 +236,8 @@ impl Stats {
         self.tasks.iter().filter_map(|task| task.missed).sum()
     }
 
-    /// Takes in why jobs were late, as [`crate::causes::Causes::finish`] found it.
+    /// Takes in why jobs were late, as [`crate::causes::Causes::finish`] or
+    /// [`crate::causes::Causes::cut`] found it.
     pub fn explain(&mut self, found: Option<&BTreeMap<TaskId, Late>>) {
         for task in &mut self.tasks {
             task.late = Some(found.and_then(|found| found.get(&task.id).cloned()));

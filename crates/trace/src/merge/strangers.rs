@@ -8,7 +8,7 @@ use takt_model::{NodeId, Time};
 use crate::event::{Comm, Pid, Thread};
 use crate::jobs::interrupt_name;
 
-/// So many threads have a definition of their own; what comes later has that of all those.
+/// The number of threads with definitions of their own. All later ones share one definition.
 const STRANGERS_MAX: usize = 1 << 12;
 
 /// A line of a log.
@@ -27,7 +27,7 @@ impl Line {
     }
 }
 
-/// Who a thread is, to the log.
+/// A thread's identity in the log.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Who {
     Pid(Pid),
@@ -62,12 +62,23 @@ impl Strangers {
         self.occupy(cpu, thread)
     }
 
-    /// A thread that is not the run's had the CPU last: nothing where the log says so already.
+    /// A thread that is not the run's had the CPU last. If the log says so already, only a new name
+    /// or kind of the thread is told: it may have called exec meanwhile.
     pub(crate) fn gave(&mut self, cpu: u32, thread: &Thread) -> Vec<Line> {
-        match self.holders.insert(cpu, None) {
-            Some(Some(pid)) if pid == thread.pid => Vec::new(),
-            _ => self.occupy(cpu, thread),
+        let mut lines = self.occupy(cpu, thread);
+        if self.holders.insert(cpu, None) == Some(Some(thread.pid)) {
+            lines.retain(|line| matches!(line, Line::Define(_)));
         }
+        lines
+    }
+
+    /// A thread has another name: its new definition, if it had one.
+    pub(crate) fn renamed(&mut self, pid: Pid, comm: Comm) -> Vec<Line> {
+        let mut lines = Vec::new();
+        if let Some((_, _, kind)) = self.threads.get(&Who::Pid(pid)).copied() {
+            self.number(Who::Pid(pid), comm, kind, &mut lines);
+        }
+        lines
     }
 
     /// The CPU goes to a thread of takt without a job.
@@ -189,13 +200,22 @@ mod tests {
     }
 
     #[test]
+    fn a_thread_that_renames_itself_while_it_has_the_cpu_is_defined_again() {
+        let mut strangers = Strangers::new(0);
+        strangers.got(0, &thread(7, "sh", 120));
+        assert_eq!(shown(&strangers.gave(0, &thread(7, "hog", 39))), ["0 is hog RealTime"]);
+        strangers.got(0, &thread(0, "swapper/0", 120));
+        assert_eq!(shown(&strangers.gave(0, &thread(0, "swapper/0", 120))), Vec::<String>::new());
+    }
+
+    #[test]
     fn an_interrupt_whose_beginning_was_not_seen_does_not_end() {
         let mut strangers = Strangers::new(0);
         let mut irq = |begins| strangers.interrupt(1, InterruptKind::Hard, 24, &Comm::new(b"eth0"), begins).len();
         assert_eq!([irq(false), irq(true), irq(false)], [0, 2, 1]);
     }
 
-    /// What is told of two CPU switches of thread 7, whose deadline is known or not.
+    /// The log of two switches of thread 7 with this deadline.
     fn rebuilt(deadline: Option<Span>) -> Vec<(u32, Time, Event)> {
         let known = Known { deadline, ..Known::default() };
         let mut rebuilder = Rebuilder::new(Options { known: [(7, known)].into(), ..Options::default() });
@@ -210,6 +230,32 @@ mod tests {
         }
         log.retain(|(_, _, event)| matches!(event, Event::Occupy { .. }));
         log
+    }
+
+    /// The names of threads in a log.
+    struct Names(Vec<String>);
+
+    impl Sink for Names {
+        fn event(&mut self, _: u32, _: Time, _: &Event) {}
+        fn define(&mut self, _: u32, _: Time, definition: &Definition) {
+            if let Definition::Thread(_, def) = definition {
+                self.0.push(def.name.clone());
+            }
+        }
+    }
+
+    #[test]
+    fn a_thread_that_renames_itself_is_defined_again_on_an_observed_machine() {
+        let known = Known { deadline: Some(Span::from_ms(1)), ..Known::default() };
+        let mut rebuilder = Rebuilder::new(Options { known: [(7, known)].into(), ..Options::default() });
+        let mut names = Names(Vec::new());
+        let next = thread(9, "sh", 120);
+        let switch = What::Switch { prev: thread(7, "worker", -1), left: Left::Blocked, next };
+        for (at, what) in [switch, What::Rename { pid: 9, comm: Comm::new(b"hog") }].into_iter().enumerate() {
+            let event = KernelEvent { time: Time::from_ns(at as u64 + 1), what, ..KernelEvent::NONE };
+            rebuilder.event(&event, &mut names);
+        }
+        assert_eq!(names.0, ["sh", "hog"]);
     }
 
     #[test]
