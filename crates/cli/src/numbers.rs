@@ -118,20 +118,28 @@ pub(crate) fn interval(from: Time, to: Time, stats: &Stats) -> String {
 
 /// Why jobs were late: nothing where none was.
 pub(crate) fn late(stats: &Stats) -> String {
+    let mut out = causes(stats);
+    let is_unknown =
+        |task: &&TaskStats| matches!(task.late, Some(None)) && task.missed.is_some_and(|missed| missed > 0);
+    let unknown: Vec<String> = stats.tasks.iter().filter(is_unknown).map(|task| format!("\"{}\"", task.task)).collect();
+    if !unknown.is_empty() {
+        const NAMED_MAX: usize = 6;
+        let more = if unknown.len() > NAMED_MAX { ", ..." } else { "" };
+        let named = unknown.iter().take(NAMED_MAX).map(String::as_str).collect::<Vec<_>>().join(", ");
+        let _ =
+            writeln!(out, "\nwhy jobs of {named}{more} were late is unknown: the log does not tell what the CPUs did");
+    }
+    out
+}
+
+/// Why jobs were late, of the tasks of which the log tells it.
+pub(crate) fn causes(stats: &Stats) -> String {
     let mut heads = vec!["late", "jobs", "by load"];
     heads.extend(Cause::ALL.map(Cause::name));
     heads.extend(["longest other, each", "longest task, each"]);
     let mut table = Table::new(&heads);
-    let mut unknown = Vec::new();
     for task in &stats.tasks {
-        let late = match &task.late {
-            Some(Some(late)) if late.jobs > 0 => late,
-            Some(None) if task.missed.is_some_and(|missed| missed > 0) => {
-                unknown.push(format!("\"{}\"", task.task));
-                continue;
-            }
-            _ => continue,
-        };
+        let Some(late) = task.late.as_ref().and_then(Option::as_ref).filter(|late| late.jobs > 0) else { continue };
         // What is no cause of any job has no column.
         let jobs = |jobs: u64| if jobs == 0 { "-".to_owned() } else { jobs.to_string() };
         let mut row = vec![task.task.clone(), late.jobs.to_string(), jobs(late.by_load)];
@@ -144,21 +152,7 @@ pub(crate) fn late(stats: &Stats) -> String {
         row.extend([longest(&late.others), longest(&late.tasks)]);
         table.row(row);
     }
-    let mut out = String::new();
-    if !table.is_empty() {
-        let _ = write!(out, "\n{}", table.without_empty_columns().render(""));
-    }
-    if !unknown.is_empty() {
-        const NAMED_MAX: usize = 6;
-        let more = if unknown.len() > NAMED_MAX { ", ..." } else { "" };
-        unknown.truncate(NAMED_MAX);
-        let _ = writeln!(
-            out,
-            "\nwhy jobs of {}{more} were late is unknown: the log does not tell what the CPUs did",
-            unknown.join(", ")
-        );
-    }
-    out
+    if table.is_empty() { String::new() } else { format!("\n{}", table.without_empty_columns().render("")) }
 }
 
 /// A part of the time of one CPU, rounded to the nearest.

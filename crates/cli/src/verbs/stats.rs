@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Serialize;
 use takt_linux::signals::StopSignals;
 use takt_log::causes::{Causes, Rules};
-use takt_log::stats::{Collector, Distribution, InterruptStats, Point, Quantity, Stats};
+use takt_log::stats::{Collector, Distribution, InterruptStats, Point, Quantity, Stats, TaskStats};
 use takt_log::{BackEnd, Definition, Event, Sink};
 use takt_model::{Span, Time};
 
@@ -15,7 +15,7 @@ use crate::args;
 use crate::failure::{Failure, Outcome, Status};
 use crate::input::{self, Log};
 use crate::live::Live;
-use crate::numbers::{Silence, details, interrupt_word, interval, late, numbers};
+use crate::numbers::{Silence, causes, details, interrupt_word, interval, late, numbers};
 use crate::output::{Target, note, print, print_json};
 use crate::serve::Server;
 
@@ -54,7 +54,8 @@ fn explained(path: &str, log: &mut Log) -> Result<Stats, Failure> {
     let rules = Rules::of(log.header(), system.as_ref());
     let mut causes = Causes::new(rules, log.definitions());
     let mut collector = Collector::for_log(log.header(), log.definitions());
-    // What comes through a pipe can be read once; a file is read again, if any job was late.
+    // Causes need all events, and take longer than all other numbers. Most logs have no late job: so
+    // a file is read a second time if it has one. A pipe can be read once only.
     if path == "-" {
         let mut both = (collector, causes);
         let end = log.copy_to(&mut both).map_err(failure)?;
@@ -200,6 +201,7 @@ fn distribution(
 struct Every<'a> {
     options: &'a args::Stats,
     collector: Collector,
+    causes: Causes,
     every: Span,
     from: Time,
     json: bool,
@@ -221,8 +223,10 @@ fn intervals(options: &args::Stats, every: Span, log: &mut Log, json: bool) -> O
     if every.is_zero() {
         return Err(Failure::input("--every 0ns is no interval; give a duration like 1s"));
     }
+    let system = input::system_of(&options.log, log).ok();
     let mut sink = Every {
         options,
+        causes: Causes::new(Rules::of(log.header(), system.as_ref()), log.definitions()),
         collector: Collector::for_log(log.header(), log.definitions()),
         every,
         from: Time::ZERO,
@@ -237,8 +241,11 @@ fn intervals(options: &args::Stats, every: Span, log: &mut Log, json: bool) -> O
         let end = log.end();
         sink.come_to(end);
         // An interval that ends with the log has been told; what happens at its very end belongs to it.
-        let last = sink.collector.clone().finish(end);
-        let happened = || last.missed() > 0 || last.tasks.iter().any(|task| task.released + task.completed > 0);
+        let mut last = sink.collector.clone().finish(end);
+        last.explain(sink.causes.clone().finish(end).as_ref());
+        let late = |task: &TaskStats| task.late.iter().flatten().any(|late| late.jobs > 0);
+        let happened =
+            || last.missed() > 0 || last.tasks.iter().any(|task| task.released + task.completed > 0 || late(task));
         if end > sink.from || end == Time::ZERO || happened() {
             sink.tell(end, last);
         }
@@ -262,7 +269,8 @@ impl Every<'_> {
                 let steps = now.saturating_since(self.from).as_ns() / self.every.as_ns();
                 to = self.from.saturating_add(Span::from_ns(steps * self.every.as_ns()));
             }
-            let stats = self.collector.cut(to);
+            let mut stats = self.collector.cut(to);
+            stats.explain(self.causes.cut().as_ref());
             self.tell(to, stats);
         }
     }
@@ -275,7 +283,7 @@ impl Every<'_> {
             serde_json::to_string(&line).map(|line| line + "\n").unwrap_or_default()
         } else {
             let more = if self.options.all { details(&stats) } else { String::new() };
-            interval(self.from, to, &stats) + &more + "\n"
+            interval(self.from, to, &stats) + &causes(&stats) + &more + "\n"
         };
         let written = self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush());
         self.failed = Target::stdout().check(written).err();
@@ -289,10 +297,12 @@ impl Sink for Every<'_> {
             self.come_to(now);
         }
         self.collector.event(stream, now, event);
+        self.causes.event(stream, now, event);
     }
 
     fn define(&mut self, stream: u32, now: Time, definition: &Definition) {
         self.collector.define(stream, now, definition);
+        self.causes.define(stream, now, definition);
     }
 
     fn wants_misses(&self) -> bool {
