@@ -317,10 +317,12 @@ fn bytes(path: &str) -> Result<Bytes, Failure> {
         error => Failure::input(format_args!("{}: {error}", input::shown(path))),
     };
     let bytes = input::trace(path)?;
-    let bytes = match unpacked(&bytes).map_err(refused)? {
-        Cow::Borrowed(_) => bytes,
-        Cow::Owned(unpacked) => unpacked,
+    let unpacked = match unpacked(&bytes).map_err(refused)? {
+        Cow::Borrowed(_) => None,
+        Cow::Owned(unpacked) => Some(unpacked),
     };
+    // The packed bytes are dropped here.
+    let bytes = unpacked.unwrap_or(bytes);
     let text = embedded(&bytes).map_err(refused)?;
     Ok(Bytes::One(text.unwrap_or(bytes)))
 }

@@ -1,5 +1,6 @@
 //! This kernel, while it runs.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::process::{Child, Command};
@@ -30,6 +31,9 @@ const SWEEP: Span = Span::from_ms(100);
 const END_MAX: Span = Span::from_s(2);
 /// How often parameters of new SCHED_DEADLINE threads are asked for.
 const ASK: Span = Span::from_s(1);
+/// New threads are listed and attached at most so often before events are read. Threads that attached
+/// threads start later are attached by the kernel.
+const ATTACHMENTS_MAX: u32 = 8;
 
 /// How the recording went.
 #[derive(Serialize)]
@@ -138,14 +142,7 @@ struct Wanted {
 fn wanted(options: &args::Observe, mut filter: Filter, command: Option<&Held>) -> Result<Wanted, Failure> {
     // They are processes: their threads take their place.
     filter.pids.clear();
-    let mut ids = Vec::new();
-    for pid in &options.pid {
-        let mut threads = threads_of(*pid);
-        if threads.is_empty() {
-            return Err(Failure::input(format_args!("there is no process {pid}; \"ps -e\" lists those there are")));
-        }
-        ids.append(&mut threads);
-    }
+    let mut ids = members(options)?;
     for tid in &options.tid {
         if !Path::new(&format!("/proc/{tid}")).exists() {
             return Err(Failure::input(format_args!(
@@ -153,9 +150,6 @@ fn wanted(options: &args::Observe, mut filter: Filter, command: Option<&Held>) -
             )));
         }
         ids.push(*tid);
-    }
-    for group in &options.cgroup {
-        ids.append(&mut threads_of_group(group)?);
     }
     ids.extend(command.map(Held::id));
     let all = ids.is_empty();
@@ -170,6 +164,39 @@ fn wanted(options: &args::Observe, mut filter: Filter, command: Option<&Held>) -
         event.filter = Some(format!("({calls}) && common_pid != {}", Tid::current().get()));
     }
     Ok(Wanted { filter, threads, events })
+}
+
+/// The threads that the processes and control groups have now.
+fn members(options: &args::Observe) -> Result<Vec<u32>, Failure> {
+    let mut ids = Vec::new();
+    for pid in &options.pid {
+        let mut threads = threads_of(*pid);
+        if threads.is_empty() {
+            return Err(Failure::input(format_args!("there is no process {pid}; \"ps -e\" lists those there are")));
+        }
+        ids.append(&mut threads);
+    }
+    for group in &options.cgroup {
+        ids.append(&mut threads_of_group(group)?);
+    }
+    Ok(ids)
+}
+
+/// Lists threads and attaches new ones until a list has none. A thread that started between the first
+/// list and its maker's attachment is on a later list.
+fn attach_new<E>(
+    known: &mut BTreeSet<u32>,
+    mut list: impl FnMut() -> Vec<u32>,
+    mut attach: impl FnMut(&[u32]) -> Result<(), E>,
+) -> Result<(), E> {
+    for _ in 0..ATTACHMENTS_MAX {
+        let new: Vec<u32> = list().into_iter().filter(|id| known.insert(*id)).collect();
+        if new.is_empty() {
+            break;
+        }
+        attach(&new)?;
+    }
+    Ok(())
 }
 
 /// Threads of a control group, given by its folder or its path in a hierarchy.
@@ -209,6 +236,8 @@ pub(in crate::verbs) fn record(
     let held = held(&options.command)?;
     let mut rebuild = rebuild(options);
     let wanted = wanted(options, rebuild.filter, held.as_ref())?;
+    let only_these = matches!(wanted.threads, Threads::These { .. });
+    let mut listed = wanted.filter.pids.clone();
     let recording = tracing::Options {
         events: wanted.events,
         threads: wanted.threads,
@@ -233,6 +262,10 @@ pub(in crate::verbs) fn record(
     let started = tracing::now();
     let cpu_before = takt_linux::clock::thread_cpu();
     recorder.resume().map_err(|error| refused(&error))?;
+    let attach = |new: &[u32]| if only_these { recorder.add_threads(new) } else { Ok(()) };
+    // A process that has ended meanwhile has no threads.
+    attach_new(&mut listed, || members(options).unwrap_or_default(), attach).map_err(|error| refused(&error))?;
+    rebuilder.admit(listed);
     let mut command = released(held, &options.command)?;
     let end = options.duration.map(|duration| started.saturating_add(duration));
     let bar =
@@ -369,4 +402,40 @@ fn released(held: Option<Held>, command: &[String]) -> Result<Option<Child>, Fai
 
 fn not_started(program: &str, error: &std::io::Error) -> Failure {
     Failure::input(format_args!("cannot start {program}: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is attached of a process whose lists of threads are these, the last one for ever.
+    fn attached(lists: &[&[u32]]) -> Vec<Vec<u32>> {
+        let (mut known, mut attached) = (BTreeSet::from([1]), Vec::new());
+        let mut lists = lists.iter();
+        let mut last: &[u32] = &[];
+        let list = || {
+            last = lists.next().copied().unwrap_or(last);
+            last.to_vec()
+        };
+        let attach = |new: &[u32]| {
+            attached.push(new.to_vec());
+            Ok::<(), ()>(())
+        };
+        attach_new(&mut known, list, attach).unwrap();
+        attached
+    }
+
+    #[test]
+    fn threads_that_start_while_others_are_attached_are_attached_too() {
+        assert_eq!(attached(&[&[1]]), Vec::<Vec<u32>>::new());
+        assert_eq!(attached(&[&[1, 2, 3], &[1, 3, 4], &[4]]), [vec![2, 3], vec![4]]);
+        assert_eq!(attached(&[]), Vec::<Vec<u32>>::new(), "it has ended");
+        let (mut known, mut next) = (BTreeSet::new(), 0);
+        let endless = || {
+            next += 1;
+            vec![next]
+        };
+        attach_new::<()>(&mut known, endless, |_| Ok(())).unwrap();
+        assert_eq!(known.len(), ATTACHMENTS_MAX as usize);
+    }
 }
