@@ -115,9 +115,7 @@ fn a_run_and_what_is_observed_of_it_agree() {
 
 /// Instances of the process, where anybody may look.
 fn instances(pid: u32) -> Option<Vec<PathBuf>> {
-    let mounts = fs::read_to_string("/proc/mounts").unwrap_or_default();
-    let root = mounts.lines().find(|line| line.split(' ').nth(2) == Some("tracefs"))?.split(' ').nth(1)?.to_owned();
-    let entries = fs::read_dir(Path::new(&root).join("instances")).ok()?;
+    let entries = fs::read_dir(takt_linux::tracing::instances().ok()?).ok()?;
     let of = |name: &str| name.starts_with(&format!("takt-{pid}-"));
     Some(
         entries

@@ -52,6 +52,7 @@ pub(crate) use instance::{Name, remove};
 pub use recover::{Left, recover};
 pub use threads::{ThreadInfo, class_of, threads};
 pub(crate) use tracefs::Tracefs;
+pub use tracefs::instances;
 
 /// What to record, and how.
 #[derive(Clone, Debug)]

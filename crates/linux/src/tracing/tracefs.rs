@@ -1,9 +1,24 @@
 //! Where the kernel's tracer is.
 
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use super::error::RecorderError;
 use crate::mount::{Mount, TRACEFS};
+
+/// The folder of all instances. Where tracefs is not mounted, it is below a mount that only this
+/// process sees, and that stays as long as the process.
+///
+/// # Errors
+/// The kernel's refusal to mount tracefs.
+pub fn instances() -> Result<PathBuf, RecorderError> {
+    static FOUND: OnceLock<Tracefs> = OnceLock::new();
+    if let Some(found) = FOUND.get() {
+        return Ok(found.instances());
+    }
+    let found = Tracefs::find()?;
+    Ok(FOUND.get_or_init(|| found).instances())
+}
 
 /// tracefs.
 #[derive(Debug)]
