@@ -1,4 +1,4 @@
-//! System calls that end jobs: which they are, by their numbers, and what they wait for.
+//! System calls that end jobs: their numbers, and the events that they wait for.
 //!
 //! | class | calls | ends a job |
 //! |---|---|---|
@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 
 use crate::event::{KernelEvent, Left, Pid, What};
 
-/// What a system call does to the job of its caller.
+/// A system call's effect on the job of its caller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Class {
     Sleep,
@@ -31,7 +31,7 @@ pub(crate) enum Class {
     Other,
 }
 
-/// Whose numbers of system calls a trace has.
+/// The kind of machine whose numbers of system calls a trace has.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Abi {
     /// x86-64.
@@ -50,7 +50,7 @@ impl Abi {
     /// All of them.
     pub const ALL: [Abi; 5] = [Abi::X86_64, Abi::Generic, Abi::Arm, Abi::Powerpc, Abi::I386];
 
-    /// The one that this program was built for; x86-64 where it is none of these.
+    /// The machine of this program. It is x86-64 if the table has no entry.
     pub const NATIVE: Abi = if cfg!(any(
         target_arch = "aarch64",
         target_arch = "riscv64",
@@ -68,7 +68,7 @@ impl Abi {
         Abi::X86_64
     };
 
-    /// That of a machine as `uname -m` names it; `None`: it is not known.
+    /// The entry for a machine, as `uname -m` names it; `None`: unknown.
     #[must_use]
     pub fn of_machine(machine: &str) -> Option<Abi> {
         Some(match machine {
@@ -110,7 +110,7 @@ impl Abi {
         }
     }
 
-    /// What the call with that number and those arguments is.
+    /// The class of the call with this number and these arguments.
     #[inline]
     pub(crate) fn class(self, number: i64, args: &[u64; 6]) -> Class {
         let table = self.table();
@@ -139,7 +139,7 @@ impl Abi {
     }
 }
 
-/// Finds out whose numbers of system calls a trace has, where it does not say: by the calls in which threads went to sleep.
+/// Guesses the machine of a trace that does not name it, by the calls in which threads slept.
 #[derive(Clone, Debug, Default)]
 pub struct AbiGuess {
     /// The call in which each thread is.
@@ -188,7 +188,8 @@ impl AbiGuess {
         self.slept.iter().filter(|(number, _)| abi.waits(**number)).map(|(_, count)| count).sum()
     }
 
-    /// Those whose numbers fit best; [`Abi::NATIVE`] alone where it is among them, or where nothing fits much better.
+    /// The machines whose numbers fit best. Only [`Abi::NATIVE`] if it is among them, or if no other fits
+    /// much better.
     #[must_use]
     pub fn best(&self) -> Vec<Abi> {
         let best = Abi::ALL.map(|abi| self.fits(abi)).into_iter().max().unwrap_or(0);
@@ -199,10 +200,10 @@ impl AbiGuess {
     }
 }
 
-/// How the arguments tell whether a call waits.
+/// The argument that tells whether a call waits.
 #[derive(Clone, Copy, Debug)]
 enum Asks {
-    /// They do not.
+    /// None.
     Waits,
     /// A timeout in milliseconds; zero asks without waiting.
     Timeout(usize),
@@ -210,7 +211,7 @@ enum Asks {
     Futex,
     /// Flags of a socket call.
     Flags(usize),
-    /// One number stands for many calls, which the first argument tells: those that wait.
+    /// One number stands for many calls. The first argument tells the call: these wait.
     Among(&'static [u64]),
 }
 

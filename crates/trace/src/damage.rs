@@ -1,4 +1,4 @@
-//! What of a trace could not be read, and where.
+//! The places of a trace that could not be read.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use std::fmt;
 pub struct Damage {
     /// Where.
     pub place: Place,
-    /// What is wrong there.
+    /// The fault.
     pub why: String,
 }
 

@@ -18,7 +18,7 @@ pub(crate) use chunks::{Budget, Chunks, Pages};
 use chunks::{Packing, unpack};
 use losses::Losses;
 
-/// What a file says, before its events are read.
+/// The content of a file without its events.
 #[derive(Debug)]
 pub(crate) struct Dat<'a> {
     /// 6 or 7.
@@ -31,9 +31,9 @@ pub(crate) struct Dat<'a> {
     pub(crate) formats: Vec<Format>,
     /// The clock, as its kernel named it; empty where the file does not say.
     pub(crate) clock: String,
-    /// What turns a time of the file into nanoseconds.
+    /// The conversion of its times to nanoseconds.
     pub(crate) times: Times,
-    /// Where the pages of each CPU are.
+    /// The places of the pages of each CPU.
     pub(crate) buffers: Vec<Buffer<'a>>,
     /// What was lost.
     pub(crate) losses: Losses,
@@ -71,7 +71,7 @@ impl Times {
         let scaled = u64::try_from(scaled).unwrap_or(u64::MAX);
         scaled.saturating_add_signed(self.offset)
     }
-    /// Whether that time is one, so that 64 bits hold it.
+    /// Whether 64 bits hold this time.
     #[must_use]
     pub(crate) fn fit(self, raw: u64) -> bool {
         let scaled = (u128::from(raw) * u128::from(self.mult)) >> self.shift.min(127);
@@ -84,7 +84,7 @@ impl Times {
     }
 }
 
-/// A file that cannot be read at all. What can be read in part is, and its [`Damages`] say what cannot.
+/// A file that cannot be read at all. A file with damage is read, and [`Damages`] lists the damage.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
 pub enum DatError {
@@ -104,14 +104,14 @@ pub enum DatError {
         /// What stands there.
         part: &'static str,
     },
-    /// It is cut before its options, without which nothing in it is found.
+    /// It is cut before its options, which tell the places of all else.
     #[error(
         "trace.dat is cut before its options: it ends at byte {length}, and they, which tell where the pages of its CPUs are, stand at byte {place}"
     )]
     CutBeforeOptions {
         /// Bytes of the file.
         length: usize,
-        /// Where the options are.
+        /// The place of the options.
         place: usize,
     },
     /// The options of a file of version 7 cannot be read.
@@ -138,7 +138,7 @@ impl<'a> Dat<'a> {
     /// Reads everything but the events.
     ///
     /// # Errors
-    /// What makes all of it unreadable; damage in its parts goes to `damages`.
+    /// A fault that makes all of it unreadable. Damage in its parts goes to `damages`.
     pub(crate) fn open(bytes: &'a [u8], damages: &mut Damages) -> Result<Self, DatError> {
         if !bytes.starts_with(MAGIC) {
             return Err(DatError::NotDat);
@@ -448,7 +448,8 @@ impl<'a> File<'a> {
     }
 }
 
-/// The sections of a file of version 7, each of which is read once: whoever tells their places may tell one twice, or a circle of them.
+/// The sections of a file of version 7. Each is read once: a file may name a section twice, or a circle of
+/// sections.
 struct Sections<'a> {
     bytes: &'a [u8],
     endian: Endian,
@@ -476,7 +477,7 @@ impl<'a> Sections<'a> {
         unpack(at.take(packed)?, unpacked, self.packing?).map(Cow::Owned)
     }
 
-    /// Where the section at `place` ends, as far as its head is there.
+    /// The end of the section at `place`, if its head is there.
     fn end_of(&self, place: usize) -> Option<usize> {
         let mut at = Cursor::new(self.bytes, place, self.endian);
         let (_id, _flags, _text, size) = (at.number(2)?, at.number(2)?, at.u32()?, at.size()?);
@@ -490,7 +491,7 @@ fn is_sound(place: usize, size: usize, end: usize) -> bool {
 }
 
 impl Dat<'_> {
-    /// Takes in what an option says that stands at byte `place` (of its section, where that is compressed).
+    /// Takes in an option at byte `place`, which counts within the section if the section is compressed.
     fn option(&mut self, id: u64, data: &[u8], place: usize, damages: &mut Damages) {
         match id {
             // `Linux host 6.1.0 x86_64`
@@ -544,7 +545,7 @@ fn offset(text: &str) -> Option<i64> {
     Some(if negative { -value } else { value })
 }
 
-/// `local [global] mono`: the one in brackets; a name alone: that one.
+/// The clock of `local [global] mono`: the name in brackets, or the only name.
 pub(crate) fn clock_in_use(text: &[u8]) -> String {
     let text = String::from_utf8_lossy(text);
     let text = text.trim_end_matches('\0').trim();

@@ -1,11 +1,12 @@
 //! A `trace.dat` (version 6, trace-cmd.dat.v6(5)) while pages come: readable at every instant, also by `trace-cmd report`.
 //!
-//! The form wants the pages of a CPU in one piece. Each gets a region as long as the most that all may take together, so that
-//! none can run out of room before all have; what nobody writes to is a hole in the file, which takes no room on file systems that
-//! have holes. [`DatWriter::finish`] closes the gaps. The pages of CPU k lie from `base + k * room` on, and are moved to
-//! `base + (what the CPUs before it took)`: the gap is at least `k * room - (room - taken by k)`, which for k >= 1 is no less
-//! than what k took. So nothing is ever moved onto itself, nor onto what is still to be moved, and the table names either the
-//! old place or the new one, both whole: whoever is killed between leaves a file that can be read.
+//! The form wants the pages of a CPU in one piece. Each CPU gets a region for the most bytes of all CPUs
+//! together, so that none runs out of room before all do. The unwritten rest is a hole in the file, which
+//! takes no room on file systems with holes. [`DatWriter::finish`] closes the gaps. The pages of CPU k lie
+//! from `base + k * room` on, and are moved to `base + (bytes of the CPUs before it)`. The gap is at least
+//! `k * room - (room - bytes of k)`, for k >= 1 no less than the bytes of k. So no page is moved onto
+//! itself or onto a page that is still to be moved. The table names the old place or the new one, and both
+//! are whole. So a kill at any instant leaves a file that can be read.
 
 use std::io::{self, Read, Seek, SeekFrom, Write};
 
@@ -13,7 +14,7 @@ use thiserror::Error;
 
 use crate::bytes::Endian;
 
-/// What a file says before its pages.
+/// The content of a file before its pages.
 #[derive(Clone, Debug)]
 pub struct DatHead<'a> {
     /// The order of bytes in the pages.
@@ -45,7 +46,7 @@ pub enum DatWriteError {
     /// The file.
     #[error("the trace cannot be written: {0}")]
     Io(#[from] io::Error),
-    /// What was given is no run of whole pages of a CPU that the head has.
+    /// The bytes are no run of whole pages of a CPU of the head.
     #[error("{bytes} bytes of CPU {cpu} are no whole pages of {page} bytes of a CPU below {cpus}")]
     Pages {
         /// How many bytes.
@@ -65,9 +66,9 @@ pub struct DatWriter<F> {
     file: F,
     endian: Endian,
     page: u32,
-    /// Where the table of CPUs is.
+    /// The place of the table of CPUs.
     table: u64,
-    /// Where the first page is.
+    /// The place of the first page.
     base: u64,
     /// The most that all CPUs may take together.
     room: u64,
@@ -329,7 +330,7 @@ mod tests {
         assert_eq!(read(&bytes), [(1, 1, 1), (2, 1, 2), (3, 2, 3), (4, 2, 4)]);
     }
 
-    /// A file that remembers what it was after each write.
+    /// A file that keeps its state after each write.
     struct Watched {
         file: Cursor<Vec<u8>>,
         after: Vec<Vec<u8>>,

@@ -1,4 +1,4 @@
-//! From an event's bytes to what it says, by the descriptions that came with the trace.
+//! Decodes events from their bytes, by the descriptions of the trace.
 
 use takt_model::Time;
 
@@ -13,7 +13,8 @@ use crate::page::{Entry, Page};
 pub(crate) struct Decoder {
     endian: Endian,
     by_id: Vec<Option<Known>>,
-    /// Those of them that are usual, small, so that what is looked at for each event is near. None where bytes are of the other order.
+    /// The usual events, in a small table, so that the data for each event is in the nearest cache. Empty
+    /// for the other byte order.
     usual: Vec<Usual>,
     unknown: u16,
     lost: u16,
@@ -24,7 +25,7 @@ pub(crate) struct Decoder {
 struct Usual {
     way: Way,
     name: u16,
-    /// Where its own fields begin; they are the last that are read of it.
+    /// The offset of its own fields. They are read last.
     at: u16,
 }
 
@@ -105,7 +106,7 @@ struct ThreadAt {
     prio: Option<Number>,
 }
 
-/// What to read of an event.
+/// The fields to read of an event.
 #[derive(Clone, Debug)]
 enum Recipe {
     Switch { prev: ThreadAt, state: Number, states: States, next: ThreadAt },
@@ -217,7 +218,8 @@ impl Decoder {
         decoder
     }
 
-    /// Reads the next entry of `page`, which is of `cpu`, into `event`. What is no event leaves it as it was.
+    /// Reads the next entry of `page`, of this `cpu`, into `event`. `event` changes only if the entry is an
+    /// event.
     #[inline]
     pub(crate) fn next(&self, page: &mut Page, bytes: &[u8], cpu: u32, event: &mut KernelEvent) -> Step {
         match page.next(bytes) {
@@ -239,8 +241,9 @@ impl Decoder {
         }
     }
 
-    /// Reads events of `page` into `events`, which have its CPU already, from the first on, as long as they are of usual lengths and no shorter
-    /// than their formats; says how many. [`Decoder::next`] tells what comes then. `time_of` is given the page's times.
+    /// Reads events of `page` into `events`, from the first on; they have the page's CPU already. It stops at
+    /// an unusual length and at an event shorter than its format, which [`Decoder::next`] reads. Returns
+    /// the number of events. `time_of` takes the page's times.
     #[inline]
     pub(crate) fn run(
         &self,
@@ -268,17 +271,17 @@ impl Decoder {
         self.endian
     }
 
-    /// Reads `payload` into `event`: which event it is, of which thread and in which context, and what it says; false where it is
-    /// too short for its own description. One check of its length is enough for all that stands at a fixed place; `event` is
-    /// written field by field where it stands: a copy of it would wait for those fields. `big` is told apart, so that a loop over one order of
-    /// bytes does not ask for it.
+    /// Reads `payload` into `event`: its name, thread, context and fields. Returns false if the payload is
+    /// too short for its description. One length check covers all fields at fixed places. `event` is written
+    /// field by field in place, since a copy would wait for these fields. `big` is a constant parameter, so
+    /// that a loop over one byte order does not test it.
     #[inline(always)]
     #[must_use]
     fn decode(&self, payload: &[u8], big: bool, event: &mut KernelEvent) -> bool {
         let Some(id) = payload.first_chunk() else { return false };
         let id = if big { u16::from_be_bytes(*id) } else { u16::from_le_bytes(*id) };
         let Some(usual) = self.usual.get(usize::from(id)) else { return self.longer(id, payload, big, event) };
-        // One check of its length is enough for all that is read of it.
+        // One length check covers all fields.
         match usual.way {
             Way::Switch(states) => {
                 let Some(fields) = fields::<56>(payload, usual.at) else { return false };
@@ -336,7 +339,7 @@ fn usual_thread(fields: &[u8], at: usize) -> Thread {
     Thread { pid, comm: Comm::whole(part(fields, at)), prio: Some(prio) }
 }
 
-/// What became of an entry.
+/// The result of reading an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Step {
     /// It is an event, or a loss of some.
@@ -347,7 +350,7 @@ pub(crate) enum Step {
     End,
 }
 
-/// An event's bytes. Of a place past their end zeros are read: lengths are looked at before.
+/// An event's bytes. Reads past their end give zeros, since lengths are checked before.
 #[derive(Clone, Copy)]
 struct Payload<'a> {
     bytes: &'a [u8],
@@ -400,14 +403,14 @@ impl Payload<'_> {
         let (offset, size) = if at.is_located() { self.located(at) } else { (at.offset, at.size) };
         Comm::new(self.bytes.get(offset..offset + size).unwrap_or_default())
     }
-    /// Where the event says that a text stands: offset and size.
+    /// The place of a text, which the event tells: offset and size.
     #[cold]
     fn located(self, at: Text) -> (usize, usize) {
         let place = self.number(Number::new(at.offset, 4));
         let base = if at.kind == FieldKind::Located { 0 } else { at.offset + at.size };
         (base + (place & 0xffff) as usize, (place >> 16) as usize)
     }
-    /// Whether the names that it tells the places of are in it. An interrupt may have none.
+    /// Whether names at told places are within the event. An interrupt may have no name.
     #[cold]
     fn holds(self, recipe: &Recipe) -> bool {
         let is_interrupt = matches!(recipe, Recipe::IrqEnter { .. });
@@ -457,7 +460,7 @@ impl Payload<'_> {
     }
 }
 
-/// How a kernel writes the state in which a thread left: which bit says that it was preempted.
+/// How a kernel writes the state of a leaving thread: the bit of a preempted thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct States {
     /// The bit of `+`, and of all above; 0 where it is not known.
@@ -487,7 +490,7 @@ impl States {
         States { preempted: stated.or_else(lettered).unwrap_or(0) }
     }
 
-    /// What the number `state` means. A ready thread may also leave its CPU idle: its budget is used up.
+    /// The meaning of the number `state`. A ready thread that leaves its CPU idle has used up its budget.
     pub(crate) fn left(self, state: u64) -> Left {
         const ENDED: u64 = 0x10 | 0x20;
         // Uninterruptible, stopped, traced; the kernel prints idle kernel threads, which are uninterruptible too, by a

@@ -1,4 +1,4 @@
-//! What a kernel tells: one event, whichever form the trace had.
+//! One event of the kernel, from a trace of any form.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use takt_model::Time;
 /// A thread's id, as the kernel's scheduler knows it; 0 is the idle thread of any CPU.
 pub type Pid = u32;
 
-/// No kernel has a CPU of this number or a larger one; broken traces do, and what they tell of it is damage.
+/// Kernels number their CPUs below this. An event of a larger number is damage.
 pub const CPUS_MAX: u32 = 1 << 16;
 
 /// A thread's name, at most 15 bytes, as the kernel keeps it. Not always UTF-8.
@@ -39,7 +39,7 @@ impl Comm {
         const HALF: u128 = u64::MAX as u128;
         let value = u128::from_le_bytes(name) & !TOP;
         let (first, second) = ((value & HALF) as u64, (value >> 64) as u64);
-        // What stands behind the first NUL is no name.
+        // The bytes behind the first NUL are no name.
         let (first, second) = match before_nul(first) {
             u64::MAX => (first, second & before_nul(second)),
             kept => (first & kept, 0),
@@ -57,7 +57,7 @@ impl Comm {
 /// The bytes of `value` before its first zero one, all bits of each set; all of them where there is none.
 #[inline(always)]
 fn before_nul(value: u64) -> u64 {
-    // The first NUL is the lowest byte from which subtracting one borrows: its topmost bit is the lowest that is left.
+    // At the first NUL, the lowest, subtracting 1 borrows: its topmost bit is the lowest bit left.
     let nuls = value.wrapping_sub(u64::from_le_bytes([1; 8])) & !value & u64::from_le_bytes([0x80; 8]);
     match nuls {
         0 => u64::MAX,
@@ -117,7 +117,7 @@ pub enum Left {
     Preempted,
     /// Ready (`R`): it yielded, or the kernel took the CPU from it on the way back to its program.
     Ready,
-    /// Not ready, and a signal would wake it, or it idles as kernel threads do: it sleeps or waits (`S`, `I`).
+    /// Not ready: it sleeps or waits. A signal would wake it (`S`), or it is an idle kernel thread (`I`).
     Blocked,
     /// Not ready within some work: it waits for a disk, a page, a lock of the kernel (`D`), or was stopped (`T`, `t`).
     Held,
@@ -125,7 +125,7 @@ pub enum Left {
     Ended,
 }
 
-/// What a wake-up event tells.
+/// The stage of a wake-up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Waking {
     /// `sched_waking`: somebody begins to wake it; on the waker's CPU, always recorded.
@@ -230,7 +230,7 @@ pub enum What {
     SyscallExit {
         /// Its number on the traced machine.
         number: i64,
-        /// What it returned; negative: an errno.
+        /// Its result; negative: an errno.
         result: i64,
     },
     /// Events of this CPU were lost before this time: how many, where the kernel says so.

@@ -126,7 +126,7 @@ impl Feed {
     /// Gives out what happened before `until`; before [`END`]: or then.
     fn give(&mut self, until: Time, mut take: impl FnMut(&KernelEvent)) {
         loop {
-            // The CPU whose turn it is, and up to when: runs of one CPU are long.
+            // The next CPU, and up to which time: runs of one CPU are long.
             let (mut first, mut bound) = (None, until);
             for (at, cpu) in self.cpus.iter().enumerate() {
                 let Some(head) =
@@ -163,7 +163,7 @@ impl Feed {
     pub fn names(&self) -> &Names {
         &self.names
     }
-    /// What could not be read.
+    /// The places that could not be read.
     #[must_use]
     pub fn damages(&self) -> &Damages {
         &self.damages

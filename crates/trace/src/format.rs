@@ -5,7 +5,7 @@ use thiserror::Error;
 
 use crate::bytes::Endian;
 
-/// Where a field of an event stands.
+/// A field of an event.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Field {
     /// Its name.
@@ -16,11 +16,11 @@ pub struct Field {
     pub size: usize,
     /// Whether a number there has a sign.
     pub signed: bool,
-    /// What stands there.
+    /// Its kind of content.
     pub kind: FieldKind,
 }
 
-/// What a field holds.
+/// A field's kind of content.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FieldKind {
     /// A number.
@@ -130,7 +130,7 @@ fn field(line: &str) -> Option<Field> {
 pub struct PageLayout {
     /// Bytes of a page.
     pub page: usize,
-    /// Where the bytes in use are told, and in how many bytes.
+    /// The place and the size of the number of bytes in use.
     pub commit: (usize, usize),
     /// Where events begin.
     pub data: usize,
@@ -159,7 +159,7 @@ impl PageLayout {
             _ => Err(FormatError::Without("of sound sizes: commit and data")),
         }
     }
-    /// The order of bytes in which `page` makes sense: in which it uses no more bytes than it has.
+    /// The byte order in which `page` is sound: it uses no more bytes than it has.
     #[must_use]
     pub fn endian_of(&self, page: &[u8]) -> Endian {
         let used =

@@ -1,15 +1,16 @@
 //! The pages of a CPU's ring buffer, as `trace_pipe_raw` and splice(2) give them.
 //!
-//! A page: its time (8 bytes), how many bytes are in use (with two bits that tell of lost events), then entries of a type (5 bits), a
-//! time since the one before (27 bits) and a payload. Source: include/linux/ring_buffer.h and kernel/trace/ring_buffer.c; what
-//! discarded entries add to the time is as in libtraceevent.
+//! A page begins with its time (8 bytes) and the number of bytes in use, whose two topmost bits tell of
+//! lost events. Entries follow: a type (5 bits), the time since the entry before (27 bits), a payload.
+//! Source: include/linux/ring_buffer.h and kernel/trace/ring_buffer.c. Discarded entries add to the time
+//! as in libtraceevent.
 
 use takt_model::Time;
 
 use crate::bytes::Endian;
 use crate::format::PageLayout;
 
-/// What comes out of a page.
+/// An item of a page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Entry<'a> {
     /// An event.
@@ -25,12 +26,12 @@ pub enum Entry<'a> {
     Broken {
         /// Bytes from the start of the page.
         offset: usize,
-        /// What is wrong there.
+        /// The fault.
         why: &'static str,
     },
 }
 
-/// Where reading a page is. It borrows nothing: the page's bytes are given to each [`Page::next`].
+/// The position of reading in a page. It borrows nothing: each [`Page::next`] takes the page's bytes.
 #[derive(Clone, Debug)]
 pub struct Page {
     endian: Endian,
@@ -86,7 +87,7 @@ impl Page {
         Entry::Broken { offset, why }
     }
 
-    /// Reads an entry that is no event of a usual length, and goes on behind it unless it is an event.
+    /// Reads an entry, except a usual-length event. Goes on behind it unless it is an event.
     #[cold]
     #[inline(never)]
     fn unusual(&mut self, used: &[u8], entry: usize, kind: u32, delta: u64) -> Unusual {
@@ -115,9 +116,9 @@ impl Page {
         Unusual::Passed
     }
 
-    /// Gives the events that come next in the page that begins `bytes` to `take`, with their times, up to the first of which it says
-    /// that it does not take it, and to what is no event of a usual length: that is left to [`Page::next`], as is all of a machine of the other
-    /// order of bytes. Where the page is stays in registers meanwhile.
+    /// Gives the next events of the page at the start of `bytes` to `take`, with their times. It stops at
+    /// an event that `take` refuses and at an entry that is no event of a usual length. [`Page::next`] reads
+    /// those entries, and all entries of the other byte order. The position stays in registers meanwhile.
     #[inline(always)]
     pub(crate) fn run<'a>(&mut self, bytes: &'a [u8], mut take: impl FnMut(u64, &'a [u8]) -> bool) {
         if self.endian != Endian::Little || self.lost.is_some() {
@@ -176,7 +177,7 @@ impl Page {
     }
 }
 
-/// What an entry is that is no event of a usual length.
+/// An entry that is no event of a usual length.
 enum Unusual {
     Event {
         start: usize,

@@ -1,4 +1,4 @@
-//! A whole trace in memory, of any form: opened, then its events in the order of time.
+//! Opens a whole trace in memory, of any form, and gives its events in the order of time.
 
 use std::borrow::Cow;
 use std::io::Read as _;
@@ -84,25 +84,25 @@ pub enum OpenError {
 /// So many bytes at the beginning of a file show whether it can be a trace: see [`refuse_foreign`].
 pub const HEAD: usize = 1 << 16;
 
-/// What the first bytes of a file hold, where gzip is around them.
+/// The first bytes of a file, unpacked if they are gzip.
 fn head_unpacked(head: &[u8]) -> Cow<'_, [u8]> {
     if !head.starts_with(&GZIP) {
         return Cow::Borrowed(head);
     }
     let mut bytes = Vec::new();
-    // It is cut, most often: what comes before that is there.
+    // The input is cut, most often. The bytes before the cut are there.
     let _ = flate2::read::MultiGzDecoder::new(head).take(HEAD as u64).read_to_end(&mut bytes);
     Cow::Owned(bytes)
 }
 
-/// Refuses what cannot be a trace by its first bytes, before all of it is read: `head` is the first [`HEAD`] bytes, or all there are, also
-/// with gzip around them.
+/// Refuses a file that cannot be a trace by its first bytes, before all of it is read. `head` is the first
+/// [`HEAD`] bytes, or all there are. They may be gzip.
 ///
 /// # Errors
 /// It is a file of another kind, or neither text nor a known form.
 pub fn refuse_foreign(head: &[u8]) -> Result<(), OpenError> {
     const PERF: [&[u8]; 2] = [b"PERFILE2", b"2ELIFREP"];
-    // Of streams and of metadata, in both orders of bytes, and metadata as text.
+    // The magic numbers of streams and metadata, in both byte orders, and metadata as text.
     const CTF: [&[u8]; 5] =
         [b"\xc1\x1f\xfc\xc1", b"\xc1\xfc\x1f\xc1", b"\x57\x1d\xd1\x75", b"\x75\xd1\x1d\x57", b"/* CTF "];
     let head = &*head_unpacked(head);
@@ -114,13 +114,13 @@ pub fn refuse_foreign(head: &[u8]) -> Result<(), OpenError> {
     } else if begins(&[dat::MAGIC]) || perfetto::is_perfetto(head) {
         Ok(())
     } else {
-        // What a serial console wrote may hold a few of them.
+        // The output of a serial console may hold a few of them.
         let zeros = memchr::memchr_iter(0, head).count();
         if zeros > head.len() / 16 { Err(OpenError::NoEvent) } else { Ok(()) }
     }
 }
 
-/// Whether a file that begins with `head` is most likely a trace: of a form that is known, or text with an event in it.
+/// Whether a file with this `head` is most likely a trace: it has a known form, or is text with an event.
 #[must_use]
 pub fn is_trace(head: &[u8]) -> bool {
     let head = &*head_unpacked(head);
@@ -151,7 +151,7 @@ pub fn unpacked(bytes: &[u8]) -> Result<Cow<'_, [u8]>, OpenError> {
     if out.len() > dat::UNPACKED_MAX { Err(OpenError::GzipLong) } else { Ok(Cow::Owned(out)) }
 }
 
-/// The kernel's text where `bytes` are JSON that holds it: what [`Recording::open`] reads then. `None`: they are no JSON.
+/// The kernel's text within JSON, for [`Recording::open`]. `None`: `bytes` are no JSON.
 ///
 /// # Errors
 /// JSON without that text.
@@ -165,10 +165,10 @@ pub fn embedded(bytes: &[u8]) -> Result<Option<Vec<u8>>, OpenError> {
 /// How far into a text its heading is looked for; systrace's pages have their scripts before it.
 const HEADING_MAX: usize = 1 << 16;
 
-/// Events that a trace says were lost while it was recorded, whether it tells where or not.
+/// A number of events that were lost while the trace was recorded, by its own account.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Loss {
-    /// Of which CPU, where the trace says so.
+    /// Their CPU, if the trace says so.
     pub cpu: Option<u32>,
     /// How many: overwritten by later ones or dropped, in a full buffer.
     pub events: u64,
@@ -186,11 +186,11 @@ pub struct Recording<'a> {
     losses: Vec<Loss>,
     /// The traced machine's kind, as its kernel names it.
     machine: String,
-    /// Of text, the tracer that its heading names.
+    /// The tracer that the heading of a text names.
     tracer: String,
     /// Its times are counts without a unit.
     counts: bool,
-    /// Of text, in which line its heading says how many events follow, and how many.
+    /// The line of the heading of a text with the number of events, and this number.
     promise: Option<(usize, u64)>,
 }
 
@@ -250,7 +250,7 @@ impl<'a> Recording<'a> {
         let is_event = |line: &&[u8]| matches!(text::line(line), Line::Event { .. } | Line::Unreadable(_));
         let first = lines(bytes).find(is_event);
         let tracer = lines(heading).find_map(text::tracer);
-        // A trace in which nothing happened still says that it is one.
+        // A trace without events still has its heading.
         if first.is_none() && tracer.is_none() {
             let graph = lines(heading).any(text::is_function_graph);
             return Err(if graph { OpenError::Tracer("function_graph") } else { OpenError::NoEvent });
@@ -320,7 +320,7 @@ impl<'a> Recording<'a> {
     pub fn is_monotonic(&self) -> bool {
         self.clock == "mono" || matches!(&self.source, Source::Perfetto(trace) if trace.monotonic)
     }
-    /// Whose numbers of system calls it has, where the trace says which machine it is of.
+    /// The machine whose numbers of system calls it has, if the trace names its machine.
     #[must_use]
     pub fn abi(&self) -> Option<Abi> {
         Abi::of_machine(&self.machine)
@@ -345,7 +345,7 @@ impl<'a> Recording<'a> {
     pub fn names(&self) -> &Names {
         &self.names
     }
-    /// What could not be read; all of it after [`Recording::each`].
+    /// The places that could not be read; complete after [`Recording::each`].
     #[must_use]
     pub fn damages(&self) -> &Damages {
         &self.damages
@@ -356,15 +356,16 @@ impl<'a> Recording<'a> {
         &self.passed_over
     }
 
-    /// What the trace's own counters say was lost, by CPU where they are: of the kernel's buffers, when recording ended. Some of it may stand among the events, too
-    /// ([`What::Lost`]), with its time.
+    /// Lost events by the trace's own counters, by CPU if they are: those of the kernel's buffers when the
+    /// recording ended. Some may also be among the events, with their times ([`What::Lost`]).
     #[must_use]
     pub fn losses(&self) -> &[Loss] {
         &self.losses
     }
 
-    /// Gives each event to `take`, in the order of time; at one time those of one CPU in their order, CPUs in the order of
-    /// the trace. Text is sorted in memory where it is not in order; pages and packets are merged as they come.
+    /// Gives each event to `take`, in the order of time. Events of one time and CPU keep their order; CPUs
+    /// keep the order of the trace. Text that is not in order is sorted in memory. Pages and packets are
+    /// merged as they come.
     pub fn each(&mut self, mut take: impl FnMut(&KernelEvent)) {
         match &self.source {
             Source::Text(bytes) => {
@@ -400,8 +401,8 @@ impl<'a> Recording<'a> {
 pub(crate) fn merge<S>(streams: &mut [S], mut give: impl FnMut(&mut S, Option<Time>) -> Option<Time>) {
     let first = streams.iter_mut().enumerate().filter_map(|(k, stream)| Some((give(stream, None)?, k)));
     let mut heads: Vec<(Time, usize)> = first.collect();
-    // The latest first, so that the earliest is at the end. Runs of one CPU are long: it goes on until another one's time
-    // has come.
+    // The latest first, so that the earliest is at the end. Runs of one CPU are long: a CPU goes on up to
+    // the next time of another CPU.
     heads.sort_unstable_by(|a, b| b.cmp(a));
     while let Some((_, first)) = heads.pop() {
         // At the time of the next stream, the one that comes first in `streams` goes first.
@@ -491,7 +492,7 @@ fn counts(clock: &str) -> bool {
     matches!(clock, "counter" | "x86-tsc" | "ppc-tb" | "s390-tod")
 }
 
-/// The number of an event's name. Those that were met first, which are the most frequent ones, are `known`.
+/// The number of an event's name. `known` has the names that came first: they are the most frequent.
 fn number_of<'a>(name: &'a [u8], known: &mut Vec<(&'a [u8], u16)>, names: &mut Names) -> u16 {
     const KNOWN_MAX: usize = 16;
     if let Some((_, number)) = known.iter().find(|(other, _)| *other == name) {
@@ -513,7 +514,8 @@ struct Stream<'a> {
     place: usize,
     page: usize,
     state: Option<Page>,
-    /// Events that are read, of which the one at `next` is the next: many are read at once, so that reading has the registers to itself.
+    /// Events that are read, from `next` on. Many are read at once, so that reading has the registers to
+    /// itself.
     events: Vec<KernelEvent>,
     next: usize,
     end: usize,
@@ -540,7 +542,7 @@ impl<'a> Stream<'a> {
         }
     }
 
-    /// Gives those that are read, up to that time, to `take`; false where no more are read.
+    /// Gives the events that are read, up to this time, to `take`. False: all are given.
     fn give(&mut self, until: Option<Time>, take: &mut impl FnMut(&KernelEvent)) -> bool {
         let read = &self.events[self.next..self.end];
         let count = match until {

@@ -10,7 +10,7 @@ mod head;
 
 use head::{Head, head};
 
-/// What a line is.
+/// A line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Line<'a> {
     /// An event.
@@ -37,7 +37,7 @@ pub(crate) enum Line<'a> {
     },
     /// No event: a comment, a heading, a page around the trace, a line that goes on with the one before.
     Other,
-    /// An event by its beginning, which cannot be read: its name where that can, and what is wrong.
+    /// It begins like an event, and cannot be read: its name, if that can be read, and the fault.
     Unreadable(&'static str),
 }
 
@@ -92,7 +92,7 @@ pub(crate) fn line(text: &[u8]) -> Line<'_> {
     }
 }
 
-/// The time of a line that has one: whatever is an event, and lines that begin like one.
+/// The time of a line that is an event or begins like one.
 #[must_use]
 pub(crate) fn when(text: &[u8]) -> Option<u64> {
     if text.starts_with(b"#") {
@@ -120,7 +120,8 @@ pub(crate) fn is_function_graph(line: &[u8]) -> bool {
     number(line.trim_ascii_start()).is_some_and(|(_, rest)| rest.starts_with(b") ") && rest.contains(&b'|'))
 }
 
-/// `##### CPU 2 buffer started ####`: what came before on that CPU was overwritten. The kernel prints it of none of the CPUs where nothing was, and not of the first.
+/// `##### CPU 2 buffer started ####`: earlier events of this CPU were overwritten. The kernel prints it for no
+/// CPU without losses, and not for the first CPU.
 fn buffer_started(text: &[u8]) -> Option<Line<'static>> {
     let start = text.iter().position(|byte| *byte != b'#')?;
     let rest = text.get(start..)?.strip_prefix(b" CPU ")?;
@@ -129,8 +130,9 @@ fn buffer_started(text: &[u8]) -> Option<Line<'static>> {
     Some(Line::Lost { cpu: u32::try_from(cpu).ok().filter(|cpu| *cpu < CPUS_MAX)?, count: None })
 }
 
-/// What a heading says of the events: how many follow, and how many there have been. Of `# entries-in-buffer/entries-written: 12/40   #P:2` it
-/// is 12 and 40, of a latency tracer's `# latency: 46 us, #66/70, CPU#0 | (...)` 66 and 70.
+/// The numbers of events in a heading: those that follow, and all that were written. They are 12 and 40 in
+/// `# entries-in-buffer/entries-written: 12/40   #P:2`, and 66 and 70 in a latency tracer's
+/// `# latency: 46 us, #66/70, CPU#0 | (...)`.
 pub(crate) fn entries(line: &[u8]) -> Option<(u64, u64)> {
     let rest = line.strip_prefix(b"#")?.trim_ascii_start();
     let rest = match rest.strip_prefix(b"entries-in-buffer/entries-written:") {
@@ -154,7 +156,7 @@ fn lost(text: &[u8]) -> Option<Line<'static>> {
     Some(Line::Lost { cpu: u32::try_from(cpu).ok().filter(|cpu| *cpu < CPUS_MAX)?, count })
 }
 
-/// The number that `text` begins with, and what follows it.
+/// The number at the beginning of `text`, and the rest.
 #[inline]
 fn number(text: &[u8]) -> Option<(u64, &[u8])> {
     /// So many digits always fit.
@@ -180,7 +182,8 @@ fn signed(text: &[u8]) -> Option<(i64, &[u8])> {
     }
 }
 
-/// Where `key` stands: most often at the first place where its first letter does, sooner found than a search is prepared.
+/// The place of `key`. Most often it is the first place of its first letter, which is faster than the
+/// preparation of a search.
 fn find(text: &[u8], key: &[u8]) -> Option<usize> {
     let (&first, _) = key.split_first()?;
     let mut from = 0;
@@ -204,15 +207,15 @@ impl<'a> Args<'a> {
         self.0 = &self.0[at + key.len()..];
         Some(())
     }
-    /// What stands before the next `key`; goes behind it.
+    /// The text before the next `key`. Goes behind the key.
     fn before(&mut self, key: &[u8]) -> Option<&'a [u8]> {
         let at = find(self.0, key)?;
         let text = &self.0[..at];
         self.0 = &self.0[at + key.len()..];
         Some(text)
     }
-    /// What stands before `key` and a number, and the number, behind which it goes. A name may hold `key` itself: there, what follows the number does not
-    /// fit.
+    /// The text before `key` and a number, and the number. Goes behind the number. A name may hold `key`
+    /// itself: there the text after the number does not fit.
     fn name_before(&mut self, key: &[u8], fits: impl Fn(&[u8]) -> bool) -> Option<(Comm, u32)> {
         let mut from = 0;
         loop {
@@ -252,7 +255,7 @@ impl<'a> Args<'a> {
     }
 }
 
-/// `None`: an event that takt reads, with arguments that it does not know.
+/// `None`: takt reads this event, but not its arguments.
 fn what(name: &[u8], text: &[u8]) -> Option<What> {
     let mut args = Args(text);
     let at = &mut args;

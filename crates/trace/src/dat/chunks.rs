@@ -1,4 +1,4 @@
-//! The pages of a CPU in a trace.dat, plain or in compressed chunks, within what is in proportion to the file.
+//! The pages of a CPU in a trace.dat, plain or in compressed chunks, with memory in proportion to the file.
 
 use std::borrow::Cow;
 
@@ -21,13 +21,15 @@ pub(super) enum Packing {
     Zlib,
 }
 
-/// The most that one compressed chunk of pages may unpack to: trace-cmd puts ten pages into one.
+/// The most bytes of one unpacked chunk of pages. trace-cmd puts ten pages into a chunk.
 const CHUNK_MAX: usize = 1 << 26;
-/// All chunks of a file together may unpack to so many times its size, or to [`TOTAL_MAX`], whichever is more.
+/// All chunks of a file together unpack to at most so many times its size, or to [`TOTAL_MAX`] if that is
+/// more.
 const RATIO_MAX: usize = 64;
 const TOTAL_MAX: usize = 1 << 31;
 
-/// What unpacking a file's pages may still take, so that neither time nor memory is out of proportion to the file.
+/// The bytes that unpacking a file's pages may still take. It keeps time and memory in proportion to the
+/// file.
 #[derive(Debug)]
 pub(crate) struct Budget {
     /// Bytes that may be unpacked from here on.
@@ -37,7 +39,7 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    /// Of pages that take so many bytes of the file.
+    /// For pages that take so many bytes of the file.
     pub(crate) fn of(bytes: usize) -> Budget {
         Budget { left: bytes.saturating_mul(RATIO_MAX).max(TOTAL_MAX), held_left: UNPACKED_MAX }
     }
@@ -88,8 +90,8 @@ pub(crate) struct Chunks<'a> {
 }
 
 impl<'a> Chunks<'a> {
-    /// The next one's place in the file, and its pages; `Err`: they cannot be unpacked, and why. Whoever drops unpacked pages gives their bytes back to
-    /// `budget`.
+    /// The place of the next run in the file, and its pages, or why they cannot be unpacked. The caller
+    /// gives the bytes of dropped pages back to `budget`.
     pub(crate) fn next(&mut self, budget: &mut Budget) -> Option<(usize, Unpacked<'a>)> {
         self.left = self.left.checked_sub(1)?;
         let Some(packing) = self.pages.packing else {

@@ -1,10 +1,11 @@
-//! What a trace.dat says was lost while it was recorded.
+//! Losses during the recording, by the account of a trace.dat.
 
 use std::collections::BTreeMap;
 
 use crate::recording::Loss;
 
-/// What the kernel's counters said when recording ended: texts of `per_cpu/cpuN/stats`, each behind a line `CPU: N`, those of an instance behind a line `Buffer: NAME`.
+/// The kernel's counters at the end of the recording: texts of `per_cpu/cpuN/stats`, each behind a line
+/// `CPU: N`, those of an instance behind a line `Buffer: NAME`.
 #[derive(Debug, Default)]
 pub(crate) struct Losses {
     /// The instance whose CPUs are told now; empty: the first one.

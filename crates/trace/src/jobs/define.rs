@@ -1,4 +1,4 @@
-//! What the log is told of threads, chains and interrupts before their first event.
+//! Definitions of threads, chains and interrupts, which precede their first event in the log.
 
 use takt_log::{ChainDef, Definition, InterruptDef, InterruptKind, Sink, TaskDef, ThreadClass};
 use takt_model::TaskId;
@@ -101,7 +101,7 @@ impl Rebuilder {
     }
 }
 
-/// What an interrupt or softirq is called in a log.
+/// The name of an interrupt or softirq in a log.
 pub(crate) fn interrupt_name(kind: InterruptKind, number: u32, name: &Comm) -> String {
     const SOFT: [&str; 10] =
         ["HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU"];

@@ -9,8 +9,8 @@ use crate::event::{Comm, Pid};
 pub struct Filter {
     /// These threads, and what they fork.
     pub pids: BTreeSet<Pid>,
-    /// Threads of such names; `*` stands for any characters. Where neither ids nor names are given all threads are told, none
-    /// where interrupts are.
+    /// Threads of such names; `*` stands for any characters. Without ids and names all threads are told,
+    /// or none if interrupts are given.
     pub names: Vec<String>,
     /// Interrupts of such names (`24 eth0`, `eth0`, `24`, `NET_RX`); empty: all.
     pub interrupts: Vec<String>,
@@ -22,7 +22,7 @@ impl Filter {
         self.pids.is_empty() && self.names.is_empty() && self.interrupts.is_empty()
     }
 
-    /// Of a filter that is not empty.
+    /// Whether a filter, which is not empty, names this thread.
     pub(super) fn admits(&self, pid: Pid, comm: &Comm) -> bool {
         self.pids.contains(&pid) || self.names.iter().any(|pattern| matches(pattern.as_bytes(), comm.bytes()))
     }

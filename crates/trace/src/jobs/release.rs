@@ -1,4 +1,4 @@
-//! From wake-ups to releases: which wake-up of a thread releases its next job, and when that arrived.
+//! From wake-ups to releases: which wake-up of a thread releases its next job, and when the job arrived.
 
 use takt_log::{Event, JobKey, Parent, Sink};
 use takt_model::{Span, Time};
@@ -7,7 +7,8 @@ use super::thread::{Place, Stage, Woken};
 use super::{Rebuilder, STREAM};
 use crate::event::{Context, KernelEvent, Pid, Thread as Seen, Waking};
 
-/// From the moment when a thread is no longer ready until it leaves its CPU it takes less than this. A wake-up in that time makes it ready again.
+/// A thread that is no longer ready leaves its CPU within this time. A wake-up in between makes it ready
+/// again.
 const SETTLES: Span = Span::from_us(100);
 
 impl Rebuilder {
@@ -44,8 +45,9 @@ impl Rebuilder {
         }
     }
 
-    /// A thread that still has its CPU is woken. Its own CPU can do that only before it has begun to leave, and so can whoever has it in a queue
-    /// of ready threads at once: then it goes on, and whatever sleep follows needs another wake-up.
+    /// A thread that still has its CPU is woken. If its own CPU wakes it, it has not begun to leave. The
+    /// same holds if the wake-up puts it into no queue of ready threads. Then it goes on, and its next
+    /// sleep needs another wake-up.
     #[cold]
     fn wake_running(&mut self, slot: usize, cpu: u32, waking: Waking, waker: Option<Pid>, sink: &mut impl Sink) {
         let at = self.now;
@@ -62,7 +64,8 @@ impl Rebuilder {
         self.threads.at(slot).woken = Some(Woken { at, waker, parent, spent });
     }
 
-    /// A sleeping thread is woken that was woken when it went to sleep: it is put into a queue for that, or that was spent.
+    /// A sleeping thread is woken that was also woken when it went to sleep. Either this event puts it into
+    /// a queue for the earlier wake-up, or the earlier wake-up is spent.
     #[cold]
     fn wake_again(&mut self, slot: usize, waking: Waking, waker: Option<Pid>, sink: &mut impl Sink) {
         let before = self.threads.at(slot).woken.take();
@@ -75,8 +78,9 @@ impl Rebuilder {
         }
     }
 
-    /// A thread that was woken while it had its CPU leaves it. That releases its next job where it was on its way to sleep and is ready again.
-    /// Where it does sleep, the wake-up may have come when it was no longer ready and still had its CPU: its next event tells.
+    /// A thread that was woken while it had its CPU leaves it. The wake-up releases its next job if the
+    /// thread was on its way to sleep and is ready again. If it sleeps, the wake-up may have come when it
+    /// was no longer ready and still had its CPU. Its next event decides.
     #[cold]
     pub(super) fn leave_woken(&mut self, slot: usize, sink: &mut impl Sink) {
         let now = self.now;
@@ -93,11 +97,11 @@ impl Rebuilder {
         }
     }
 
-    /// A thread begins. What it does until its first boundary is its beginning, and no job.
+    /// A thread begins. It has no job before its first boundary.
     #[cold]
     fn begin(&mut self, seen: &Seen, sink: &mut impl Sink) {
         if self.threads.get_mut(seen.pid).is_some_and(|thread| thread.task.is_some()) {
-            // Neither the end of the one that had its id was seen, nor its birth.
+            // Its id belonged to a thread whose end was not recorded.
             self.threads.remove(seen.pid);
             self.options.known.remove(&seen.pid);
         }
@@ -142,8 +146,8 @@ impl Rebuilder {
         self.threads.link(waker, slot, task)
     }
 
-    /// A thread that was put to sleep at `since` is awake: by a wake-up while it went to sleep. Or nobody recorded who woke it: its timer, if that was to go
-    /// off by now.
+    /// A thread that went to sleep at `since` is awake. It was woken while it went to sleep, or the wake-up
+    /// was not recorded. In the latter case its timer woke it, if the timer has expired.
     pub(super) fn release_unwoken(&mut self, slot: usize, since: Time, sink: &mut impl Sink) {
         let now = self.now;
         let thread = self.threads.at(slot);
@@ -163,7 +167,7 @@ impl Rebuilder {
         self.release_here(slot, arrival, earliest, None, sink);
     }
 
-    /// The same, within what calls it; behind the job that [`Rebuilder::parent`] put it behind.
+    /// [`Rebuilder::release`], inlined; the job follows `parent`, which [`Rebuilder::parent`] found.
     #[inline(always)]
     fn release_here(
         &mut self,
@@ -191,7 +195,7 @@ impl Rebuilder {
         if let Some(earliest) = earliest {
             sink.event(STREAM, now, &Event::Window { job, earliest });
         }
-        // Each apart, so that which record to write is known where it is written.
+        // Two calls, so that the compiler knows the kind of record in each.
         match parent {
             None => sink.event(STREAM, now, &Event::Release { job, arrival, parent: None }),
             Some(_) => sink.event(STREAM, now, &Event::Release { job, arrival, parent }),

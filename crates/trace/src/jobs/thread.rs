@@ -1,4 +1,4 @@
-//! What is known of each thread while events go by.
+//! The state of each thread.
 
 use std::collections::BTreeMap;
 
@@ -14,24 +14,24 @@ const PIDS: Pid = 1 << 22;
 const HOPS_MAX: usize = 16;
 /// From this priority on threads are of no real-time class.
 const REAL_TIME: i32 = 100;
-/// The priority of a thread of which nobody told it: no real-time one.
+/// The priority of a thread whose priority is unknown: not a real-time one.
 pub(super) const PRIO_UNKNOWN: i32 = i32::MAX;
 /// No thread.
 const NONE: u32 = u32::MAX;
 
-/// Whose jobs a task has.
+/// The threads whose jobs a task has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) enum Whose {
     /// One thread's.
     #[default]
     One,
-    /// Those of threads that had this name, one after the other.
+    /// Threads of this name, one after the other.
     Namesakes,
-    /// Those of any threads, one after the other.
+    /// Any threads, one after the other.
     Anyone,
 }
 
-/// A task whose thread has ended: another one may take it over.
+/// A task of a thread that has ended. Another thread may take it over.
 #[derive(Debug)]
 pub(super) struct Vacant {
     pub(super) task: TaskId,
@@ -41,10 +41,10 @@ pub(super) struct Vacant {
     chain: Option<(u32, Vec<TaskId>)>,
 }
 
-/// Where a thread is.
+/// The kernel state of a thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Place {
-    /// Nobody said it yet.
+    /// Unknown.
     Unknown,
     Running,
     /// It wants a CPU.
@@ -56,7 +56,7 @@ pub(super) enum Place {
 /// How far its job is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Stage {
-    /// It does something of which the beginning was not seen: no job.
+    /// It works, and the beginning was not recorded: no job.
     Partial,
     /// Its last job completed then, and the next one is not released.
     Between {
@@ -81,7 +81,7 @@ pub(super) struct Woken {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Call {
     pub(super) class: Class,
-    /// Of eight bytes from this descriptor.
+    /// The descriptor of a read of eight bytes.
     pub(super) reads: Option<u64>,
     pub(super) entered: Time,
 }
@@ -92,9 +92,9 @@ pub(super) struct Thread {
     pub(super) comm: Comm,
     pub(super) prio: i32,
     pub(super) task: Option<TaskId>,
-    /// Whose that task is.
+    /// The threads that share its task.
     pub(super) whose: Whose,
-    /// It is not told.
+    /// The log leaves it out.
     pub(super) passed_over: bool,
     pub(super) place: Place,
     pub(super) stage: Stage,
@@ -106,7 +106,8 @@ pub(super) struct Thread {
     pub(super) arrival: Time,
     /// The CPU that it had last.
     pub(super) cpu: u32,
-    /// The last wake-up while it had its CPU. Once it sleeps: a wake-up that may have come while it left its CPU.
+    /// The last wake-up while it had its CPU. If it sleeps, the wake-up may have come while it left its
+    /// CPU.
     pub(super) woken: Option<Woken>,
     /// Its system calls are recorded.
     pub(super) calls_seen: bool,
@@ -125,7 +126,7 @@ pub(super) struct Thread {
     /// The tasks that led to its last job, and their earliest arrival.
     pub(super) path: Vec<TaskId>,
     origin: Time,
-    /// The chain that ends here: its number, and the tasks before; none where there are several ways.
+    /// The chain that ends here: its number, and the tasks before it; no tasks if there are several ways.
     pub(super) chain: Option<(u32, Vec<TaskId>)>,
 }
 
@@ -168,7 +169,8 @@ impl Thread {
         self.call.is_some_and(|call| call.class == Class::Yield)
     }
 
-    /// Whether it may no longer run, where it leaves its CPU ready and `next` gets it: that one is the idle thread, or of a lesser class.
+    /// Whether it is throttled when it leaves its CPU ready and `next` gets the CPU: `next` is the idle
+    /// thread, or of a lesser class.
     #[inline]
     pub(super) fn is_throttled(&self, next: &Seen) -> bool {
         match self.prio {
@@ -196,7 +198,7 @@ impl Thread {
         }
     }
 
-    /// It does something on `cpu`. Says whether it must have got it unseen, in the midst of a job.
+    /// It does something on `cpu`. Returns whether the switch to it, within a job, was not recorded.
     #[inline]
     pub(super) fn found_on(&mut self, cpu: u32) -> bool {
         let unseen = matches!(self.place, Place::Ready | Place::Asleep) && self.stage == Stage::Started;
@@ -204,11 +206,11 @@ impl Thread {
         unseen
     }
 
-    /// Its jobs are those of a task that another thread had.
+    /// It takes over the task of another thread.
     pub(super) fn take_over(&mut self, left: Vacant) {
         let Vacant { task, whose, next, chain } = left;
         (self.task, self.whose, self.chain) = (Some(task), whose, chain);
-        // A number between, for the distance to the job before is none of one thread.
+        // Skips a number: the distance to the job before is not a distance of one thread.
         (self.job, self.next) = (JobKey { task, number: next }, next.saturating_add(1));
     }
 
@@ -236,17 +238,17 @@ pub(super) struct Threads {
     slots: Vec<Thread>,
     free: Vec<u32>,
     by_pid: Vec<u32>,
-    /// Ids that no kernel gives, as broken traces have.
+    /// Ids of broken traces, which no kernel gives.
     others: BTreeMap<Pid, u32>,
-    /// Which thread a task was last, and whose it is.
+    /// By task: its last thread, and the threads that share it.
     of_task: Vec<(Pid, Comm, Whose)>,
     /// Tasks whose threads have ended, by their names.
     left: BTreeMap<Comm, Vec<Vacant>>,
-    /// Such tasks that are anyone's already.
+    /// Such tasks that any thread may take over.
     anyones: Vec<Vacant>,
 }
 
-/// `NAME-PID`, as the kernel's traces have it; of several threads `NAME-*`.
+/// `NAME-PID`, as in the kernel's traces; `NAME-*` for several threads.
 fn name(pid: Pid, comm: &Comm, whose: Whose) -> String {
     match whose {
         Whose::One => format!("{comm}-{pid}"),
@@ -256,7 +258,7 @@ fn name(pid: Pid, comm: &Comm, whose: Whose) -> String {
 }
 
 impl Threads {
-    /// Where the thread with that id stands, until it ends.
+    /// The slot of the thread with this id, until the thread ends.
     #[inline]
     pub(super) fn slot(&self, pid: Pid) -> Option<usize> {
         let slot = match self.by_pid.get(pid as usize) {
@@ -271,7 +273,7 @@ impl Threads {
         self.slot(pid).and_then(|slot| self.slots.get_mut(slot))
     }
 
-    /// The thread with that id; its name is told by its next switch where it is new.
+    /// The thread with this id. The next switch names a new one.
     #[inline]
     pub(super) fn get_or_add(&mut self, pid: Pid) -> &mut Thread {
         let slot = match self.slot(pid) {
@@ -285,7 +287,7 @@ impl Threads {
         self.slots.iter_mut()
     }
 
-    /// Threads that have tasks, and still are these.
+    /// Threads that still have their tasks.
     pub(super) fn tasks(&self) -> impl Iterator<Item = (Pid, &Thread)> {
         self.of_task.iter().enumerate().filter_map(|(task, (pid, ..))| {
             let thread = self.slots.get(self.slot(*pid)?)?;
@@ -293,7 +295,7 @@ impl Threads {
         })
     }
 
-    /// Where the thread stands, new where it was not known.
+    /// The slot of the thread, a new one if the thread is unknown.
     #[inline]
     pub(super) fn meet(&mut self, seen: &Seen) -> usize {
         match self.slot(seen.pid) {
@@ -353,7 +355,7 @@ impl Threads {
         self.free.push(slot as u32);
     }
 
-    /// The task of the thread of that name that ended last; it is the namesakes' now.
+    /// The task of the thread of this name that ended last. Threads of this name share it now.
     pub(super) fn left_by(&mut self, comm: &Comm) -> Option<Vacant> {
         let of_name = self.left.get_mut(comm)?;
         let left = of_name.pop()?;
@@ -363,7 +365,7 @@ impl Threads {
         Some(Vacant { whose: Whose::Namesakes, ..left })
     }
 
-    /// The task of any thread that has ended; it is anyone's now.
+    /// The task of any thread that has ended. All threads share it now.
     pub(super) fn left_by_anyone(&mut self) -> Option<Vacant> {
         if let Some(left) = self.anyones.pop() {
             return Some(left);
@@ -378,7 +380,7 @@ impl Threads {
         self.of_task.get(task.index()).map_or_else(String::new, |(pid, comm, whose)| name(*pid, comm, *whose))
     }
 
-    /// Remembers which thread a task is.
+    /// Remembers the thread of a task.
     pub(super) fn name(&mut self, task: TaskId, slot: usize) {
         if self.of_task.len() <= task.index() {
             self.of_task.resize(task.index() + 1, (0, Comm::default(), Whose::One));
@@ -387,8 +389,8 @@ impl Threads {
         self.of_task[task.index()] = (thread.pid, thread.comm, thread.whose);
     }
 
-    /// Puts the next job of the thread at `to` behind the open job of `waker`; `None` where it has none, or where the job would follow
-    /// itself.
+    /// Puts the next job of the thread at `to` behind the open job of `waker`. `None` if the waker has no
+    /// open job, or if the job would follow itself.
     #[inline]
     pub(super) fn link(&mut self, waker: Pid, to: usize, task: TaskId) -> Option<Parent> {
         let from = self.slot(waker)?;

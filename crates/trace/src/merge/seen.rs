@@ -1,4 +1,4 @@
-//! What the kernel's events mean for the threads of a run.
+//! Translates the kernel's events into events of a run's threads.
 
 use std::collections::VecDeque;
 
@@ -7,7 +7,7 @@ use takt_model::{CpuSet, Span, Time};
 
 use crate::event::{Comm, KernelEvent, Left, Pid, Thread, Waking, What};
 
-/// What the kernel saw of a run's threads, or failed to see.
+/// An event of a run's threads, or a loss of such events.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Seen {
     /// When.
@@ -40,14 +40,14 @@ pub enum SeenWhat {
         /// Why.
         why: Why,
     },
-    /// A thread that is not the run's got the CPU; of those, the first after one that is.
+    /// The CPU went from a thread of the run to a thread of another program.
     Other {
         /// Which CPU.
         cpu: u32,
         /// Which thread.
         thread: Thread,
     },
-    /// A thread that is not the run's gives the CPU to one that is, which comes next.
+    /// The CPU goes from a thread of another program to a thread of the run, whose event follows.
     Gave {
         /// Which CPU.
         cpu: u32,
@@ -76,7 +76,7 @@ pub enum SeenWhat {
         /// Within how much time before.
         within: Span,
     },
-    /// From here on events are missing; how many, 0 where nobody knows.
+    /// Events are missing from here on. `count` is 0 if their number is unknown.
     Blind {
         /// How many.
         count: u64,
@@ -85,13 +85,14 @@ pub enum SeenWhat {
     Sighted,
 }
 
-/// Who is told what the kernel saw.
+/// Takes events of the run's threads.
 pub trait Onlooker {
-    /// What came next, but for what comes too late to be told in its place.
+    /// The next event in the order of time. A late one is put behind the last.
     fn see(&mut self, seen: Seen);
 }
 
-/// Behind what was seen before. What comes too late to be put in its place, for all before `settled` has been looked at, is told as soon as may be.
+/// Puts an event behind the last. A late one, before `settled` or the last event, gets the earliest time
+/// that is still possible.
 pub(super) fn enqueue(queue: &mut VecDeque<Seen>, settled: Time, seen: Seen) {
     let last = queue.back().map_or(settled, |last| last.at);
     queue.push_back(Seen { at: seen.at.max(last), ..seen });
@@ -100,9 +101,9 @@ pub(super) fn enqueue(queue: &mut VecDeque<Seen>, settled: Time, seen: Seen) {
 /// Why a thread left its CPU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Why {
-    /// It wants to go on, and another thread has its CPU.
+    /// It is ready, and another thread has its CPU.
     Taken,
-    /// It wants to go on, but the kernel does not let it: no other thread that may take its CPU has it.
+    /// It is ready, but the kernel stopped it: no thread that may preempt it has its CPU.
     Stopped,
     /// It sleeps, as its program says.
     Asleep,
@@ -139,7 +140,8 @@ impl Eye {
         Eye { threads, cpus: cpus.to_vec(), last: Vec::new() }
     }
 
-    /// What an event tells of the run's threads goes to `seen`. All that happened before `given` was told before.
+    /// Appends the events of the run's threads that follow from an event. All from before `given` were
+    /// appended earlier.
     pub fn look(&mut self, event: &KernelEvent, given: Time, seen: &mut Vec<Seen>) {
         let at = event.time;
         match event.what {
@@ -222,7 +224,7 @@ pub fn model_cpu(cpus: &[u32], kernel: u32) -> u32 {
     position.and_then(|cpu| u32::try_from(cpu).ok()).unwrap_or(0)
 }
 
-/// Why a thread left its CPU. What is ready when it leaves did not want to: its program never yields while it works.
+/// Why a thread left its CPU. A ready thread was forced to leave: its program never yields while it works.
 fn why(thread: &Watched, prev: &Thread, left: Left, next: &Thread) -> Why {
     match left {
         Left::Preempted | Left::Ready => {

@@ -1,4 +1,4 @@
-//! One event of the kernel as Perfetto keeps it: which one it is, and what it says.
+//! Reads one event of the kernel in Perfetto's form.
 //!
 //! Numbers of messages and fields are those of the published schema (perfetto/protos: ftrace/ftrace_event.proto and the files of
 //! each subsystem), which never gives a number twice.
@@ -10,14 +10,14 @@ use crate::calls;
 use crate::decode::States;
 use crate::event::{Comm, Context, Pid, Thread, Waking, What};
 
-/// What each event begins with.
+/// The head of each event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Head {
     pub(super) time: u64,
     /// The thread that ran.
     pub(super) pid: Option<Pid>,
     pub(super) context: Context,
-    /// Which event it is, and what it says; 0: it does not say.
+    /// The kind of event, and its content; 0: unknown.
     pub(super) kind: u32,
     body: Part,
 }
@@ -83,7 +83,7 @@ pub(super) fn name<'a>(bytes: &'a [u8], head: &Head, described: &'a BTreeMap<u32
     }
 }
 
-/// Where an event's name is from.
+/// The source of an event's name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Name<'a> {
     /// It stands in the trace.
@@ -158,7 +158,7 @@ pub(super) fn name_of_kind(kind: u32) -> String {
     name.to_owned()
 }
 
-/// What an event says; the byte where it is broken otherwise.
+/// The content of an event, or the byte of damage.
 #[inline]
 pub(super) fn what(bytes: &[u8], head: &Head, described: &BTreeMap<u32, Described>) -> Result<What, usize> {
     let args = || Args::read(bytes, head.body);
@@ -262,7 +262,7 @@ fn generic(bytes: &[u8], body: Part) -> Result<What, usize> {
     Ok(expires.map_or(What::Other, |expires| What::Timer { expires }))
 }
 
-/// The number in that field of a message, if it has it.
+/// The number in this field of a message, if the message has the field.
 fn number_of(bytes: &[u8], body: Part, wanted: u32) -> Result<Option<u64>, usize> {
     let mut fields = Fields::new(bytes, body);
     let mut found = None;

@@ -1,10 +1,11 @@
 //! The events of one CPU in the order of time, out of the bundles that a trace has them in.
 //!
-//! A bundle has up to three *lanes*: its events, and in compact form its switches and its wakings, each in the order of time as
-//! the recorder took them from the kernel. Bundles of one CPU follow each other, but for traces of several data sources or
-//! damaged ones. So all lanes of a CPU are put in the order of their first events when the trace is opened, and one is begun only when the
-//! merge has come to that time: memory holds one event of each lane that is open, which is three most of the time. A lane that is
-//! not in order in itself is decoded as a whole and sorted.
+//! A bundle has up to three *lanes*: its events, and in compact form its switches and its wakings. Each
+//! lane is in the order of time, as the recorder took it from the kernel. Bundles of one CPU follow each
+//! other, except in damaged traces and in traces of several data sources. So all lanes of a CPU are sorted
+//! by their first events when the trace is opened. A lane is begun when the merge has come to its first
+//! event. Memory holds one event of each open lane; mostly three lanes are open. A lane that is not in
+//! order is decoded as a whole and sorted.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -31,10 +32,10 @@ pub(super) struct Lane {
     pub(super) sorted: bool,
 }
 
-/// What a lane has.
+/// The content of a lane.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
-    /// One event, which stands nowhere: that others were lost, and how many.
+    /// One event that is not in the file: a loss, and the number of lost events.
     Lost(Option<u64>),
     /// Whole events of any kind, in a bundle.
     Events,
@@ -44,7 +45,7 @@ pub(super) enum Kind {
     Switches,
 }
 
-/// What all CPUs share while events are read.
+/// State that all CPUs share while events are read.
 pub(super) struct Reader<'r, 'a> {
     pub(super) blobs: &'r [Blob<'a>],
     pub(super) comms: &'r BTreeMap<Pid, Comm>,
@@ -153,7 +154,7 @@ impl<'r> Stream<'r> {
         self.heads.push(Reverse((time, order, at)));
     }
 
-    /// What an event in compact form leaves out: who ran when it was told.
+    /// The thread that ran at an event. The compact form leaves it out.
     #[inline]
     fn complete(&mut self, kind: Kind, comms: &BTreeMap<Pid, Comm>) {
         let event = &mut self.head;
@@ -234,7 +235,7 @@ impl<'r> Open<'r> {
             Cursor::Events(fields) => {
                 while let Some(Ok(field)) = fields.next() {
                     let (2, Value::Bytes(part)) = field else { continue };
-                    // What is broken here was told when the trace was opened.
+                    // This damage was reported when the trace was opened.
                     let Ok(head) = event::head(self.bytes, part) else { continue };
                     match event::what(self.bytes, &head, reader.described) {
                         Ok(what) => {
@@ -276,7 +277,7 @@ struct Layout {
     pid: u32,
     prio: u32,
     comm: u32,
-    /// The state in which the thread before left, or on which CPU's queue the woken one will be.
+    /// The state of the thread that left, or the CPU of the queue for the woken thread.
     other: u32,
     /// Flags of the context.
     flags: Option<u32>,
@@ -358,7 +359,7 @@ impl<'r> Compact<'r> {
     }
 }
 
-/// The numbers of one field of a message, packed or one by one.
+/// The numbers of a field of a message, packed or as single fields.
 #[derive(Clone, Copy)]
 pub(super) struct List<'r> {
     bytes: &'r [u8],

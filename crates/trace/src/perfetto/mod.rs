@@ -1,18 +1,19 @@
 //! Traces of Perfetto (`traced`, `tracebox`, Android): the kernel's events in them.
 //!
-//! A trace is a sequence of packets of many sources. Read are those of the source `linux.ftrace`, compressed or not: events as the kernel
-//! told them, and switches and wakings in compact form; losses; which clock they have; names of threads. What programs tell of
-//! themselves (track events) is none of the kernel's, and passed over.
+//! A trace is a sequence of packets of many sources. takt reads the source `linux.ftrace`, compressed or
+//! not: the kernel's events, switches and wakings in compact form, losses, the clock, and names of
+//! threads. Events of programs (track events) are skipped.
 //!
-//! Opening a trace looks at every packet once, and at every event's time: that gives each CPU's lanes (lanes.rs), from which events
-//! are then read in the order of time. Losses are told where the trace tells them:
+//! Opening a trace visits each packet once, and the time of each event. This gives the lanes of each CPU
+//! (lanes.rs), and from these the events are read in the order of time. A loss is reported in these cases:
 //!
-//! - a bundle that says so, for the kernel overwrote events before they were read;
-//! - a bundle that says when the one before it ended, where no such bundle is in the trace: it was overwritten in the recorder's own
-//!   buffer, or is damaged; also at the beginning of a CPU's events, if another one's begin earlier;
-//! - a packet that says that packets before it were dropped, where bundles say nothing about the one before;
-//! - the kernel's own counters at the beginning and at the end. They know how many, and not when: their sum stands at the last
-//!   loss of a CPU, or at its end.
+//! - A bundle reports it: the kernel overwrote events before they were read.
+//! - A bundle names the end of the bundle before, and the trace has no such bundle. It was overwritten in
+//!   the recorder's own buffer, or is damaged. This also holds at the beginning of a CPU's events if
+//!   events of another CPU begin earlier.
+//! - A packet reports that packets before it were dropped, and bundles do not name the bundle before.
+//! - The kernel's own counters differ between beginning and end. They have no times: their sum is
+//!   reported at the last loss of a CPU, or at its end.
 
 mod event;
 mod lanes;
@@ -44,7 +45,7 @@ pub(crate) struct Perfetto<'a> {
     described: BTreeMap<u32, Described>,
     /// The clock of its events, as the kernel names it.
     pub(crate) clock: &'static str,
-    /// That clock has always shown what CLOCK_MONOTONIC showed: the machine was never suspended.
+    /// This clock always equalled CLOCK_MONOTONIC: the machine was never suspended.
     pub(crate) monotonic: bool,
     /// The traced machine's kind, if the trace says so.
     pub(crate) machine: String,
@@ -56,7 +57,7 @@ pub(crate) struct Perfetto<'a> {
 #[derive(Debug)]
 struct Blob<'a> {
     bytes: Cow<'a, [u8]>,
-    /// Where in the file the packet is that they were compressed in; `None`: they are the file.
+    /// The place in the file of their compressed packet. `None`: they are the file.
     packed: Option<usize>,
 }
 

@@ -15,8 +15,8 @@ use crate::event::{Comm, Pid};
 
 /// More CPUs no kernel has.
 const CPUS_MAX: u64 = 1 << 16;
-/// CLOCK_BOOTTIME runs ahead of CLOCK_MONOTONIC by the time that the machine was suspended, which is more than that; what they differ by
-/// besides is the time between two readings.
+/// CLOCK_BOOTTIME runs ahead of CLOCK_MONOTONIC by the time of suspensions, which is more than this. A
+/// smaller difference is the time between two readings.
 const SUSPENDED_MIN_NS: u64 = 1_000_000;
 
 /// Fields of a packet.
@@ -85,7 +85,7 @@ struct At<'b> {
     packed: Option<usize>,
 }
 
-/// What is known so far.
+/// The findings so far.
 struct Index<'d> {
     damages: &'d mut Damages,
     cpus: BTreeMap<u32, Cpu>,
@@ -106,7 +106,7 @@ struct Index<'d> {
     unpacked: usize,
 }
 
-/// What is known of a CPU.
+/// The findings about a CPU.
 #[derive(Default)]
 struct Cpu {
     lanes: Vec<Lane>,
@@ -126,7 +126,7 @@ struct Bundle {
     sequence: u64,
     /// When the writer's bundle before this one ended; 0: there was none, or it does not say.
     before: u64,
-    /// It says that events are missing before it.
+    /// It reports missing events before it.
     lost: bool,
 }
 
@@ -337,7 +337,7 @@ impl<'d> Index<'d> {
         cpu.bundles.push(Bundle { first: all.first, last: all.last, sequence, before, lost });
     }
 
-    /// An event that the schema does not know: its number, and what it is.
+    /// An event that is not in the schema: its number and description.
     fn descriptor(&mut self, at: At, part: Part) {
         if let Ok(args) = Args::read(at.bytes, part)
             && let Ok(number) = u32::try_from(args.number(1))
@@ -346,8 +346,8 @@ impl<'d> Index<'d> {
         }
     }
 
-    /// Names of threads. A program's first thread stands among the processes, with its command line, which is most often not what the kernel
-    /// calls it.
+    /// Names of threads. The first thread of a program is among the processes, with its command line. Most
+    /// often the kernel has another name for it.
     fn process_tree(&mut self, at: At, part: Part) {
         const KTHREADD: u32 = 2;
         let mut fields = Fields::new(at.bytes, part);

@@ -1,12 +1,12 @@
 //! Packets, of which a Perfetto trace is a sequence: where they are, also behind damage.
 //!
-//! Each packet is the field 1 of the trace: the byte 0x0a, a length, and that many bytes. A file has no other structure, so a
-//! damaged length loses the place. Then the next place is taken from which on three packets follow each other whose fields are
-//! what a packet's fields are.
+//! Each packet is the field 1 of the trace: the byte 0x0a, a length, and as many bytes. A file has no other
+//! structure, so a damaged length loses the place. Reading goes on at the next place with three sound
+//! packets in a row.
 
 use super::wire::{Fields, Part, Value, varint};
 
-/// What each packet begins with: field 1, with a length.
+/// The first byte of each packet: field 1, with a length.
 const START: u8 = 0x0a;
 /// So many packets in a row are no accident.
 const CHAIN: usize = 3;
@@ -196,7 +196,7 @@ mod tests {
         // One that leads into another packet.
         broken[21] = 11;
         assert_eq!(pieces(&broken), [all[0], all[1], ('f', 20, 30), all[3], all[4], all[5]]);
-        // Whatever is cut off, the rest is there.
+        // Cut anywhere, the rest is there.
         assert_eq!(pieces(&trace[..57]), [&all[..5], &[('c', 52, 57)]].concat());
         assert_eq!(pieces(&trace[..51]), [&all[..5], &[('f', 50, 51)]].concat());
     }

@@ -1,9 +1,9 @@
 //! Protocol buffers as they lie in memory: the fields of a message one after the other, none past its end.
 //!
-//! Written here and not taken from a crate: generated readers of whole messages copy every text and list of a packet, refuse a
-//! packet whole where one name in it is no UTF-8, and do not say at which byte they stopped.
+//! Generated readers of whole messages do not fit. They copy each text and list of a packet, refuse a whole
+//! packet for one name that is no UTF-8, and do not report the byte where they stopped.
 
-/// From one byte to before another one of the bytes that are read.
+/// A range of the bytes that are read; the end is excluded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Part {
     pub(super) start: usize,
@@ -18,7 +18,7 @@ impl Part {
     }
 }
 
-/// What a field holds.
+/// The content of a field.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Value {
     /// A number of variable length.
@@ -58,7 +58,7 @@ impl<'a> Fields<'a> {
         let end = part.end.min(bytes.len());
         Fields { bytes: &bytes[..end], at: part.start.min(end) }
     }
-    /// Where the next field begins.
+    /// The place of the next field.
     #[inline]
     pub(super) fn at(&self) -> usize {
         self.at

@@ -54,7 +54,7 @@ fn time(text: &[u8]) -> Option<u64> {
     seconds.checked_mul(1_000_000_000)?.checked_add(nanoseconds)
 }
 
-/// Which thread told it, as far as it says, the kernel's name of the event, and what it says.
+/// The thread, if the line has it, the kernel's name of the event, and its content.
 fn what<'a>(name: &'a [u8], fields: &[u8]) -> Option<(u32, &'a [u8], What)> {
     let mut args = Args(fields);
     let at = &mut args;

@@ -1,4 +1,4 @@
-//! What a line of an event begins with: which thread ran, on which CPU, when.
+//! Reads the head of an event's line: thread, CPU, time.
 //!
 //! A line has one of these forms. TGID and FLAGS may be absent. A name may hold anything, blanks and brackets too: the CPU
 //! is the first number in brackets behind `-PID` before which and behind which all the rest fits.
@@ -15,13 +15,13 @@ use memchr::{memchr, memmem};
 use super::number;
 use crate::event::{CPUS_MAX, Context, Pid};
 
-/// What each event's line begins with.
+/// The head of an event's line.
 pub(super) struct Head<'a> {
     pub(super) pid: Pid,
     pub(super) cpu: u32,
     pub(super) context: Context,
     pub(super) stamp: Stamp,
-    /// What follows the time.
+    /// The text after the time.
     pub(super) rest: &'a [u8],
     /// The name of the event's system stands before its own.
     pub(super) of_perf: bool,
@@ -39,7 +39,7 @@ pub(super) struct Stamp {
 const NO_TIME: &str = "no time of the form SECONDS.FRACTION: follows the CPU";
 const NO_CPU: &str = "no kernel has a CPU of that number";
 
-/// The head of a line; `Err`: there is none, or it is a beginning of one and something in it is wrong.
+/// The head of a line. `Err`: there is none, or it has a fault.
 pub(super) fn head(text: &[u8]) -> Result<Head<'_>, Option<&'static str>> {
     let mut fault = None;
     for (before, cpu, rest) in Brackets(text, 0) {
@@ -55,7 +55,7 @@ pub(super) fn head(text: &[u8]) -> Result<Head<'_>, Option<&'static str>> {
     other.filter(|head| head.cpu < CPUS_MAX).ok_or(fault)
 }
 
-/// Numbers in brackets: what stands before each, it, and what follows.
+/// Numbers in brackets: the text before each, the number, and the text after it.
 struct Brackets<'a>(&'a [u8], usize);
 
 impl<'a> Iterator for Brackets<'a> {
@@ -89,8 +89,8 @@ fn thread_before(text: &[u8]) -> Option<Pid> {
     }
 }
 
-/// `NAME-PID   2d..3 4567us+: `, the option `latency-format` of the kernel; `trace-cmd report -l` prints seconds instead. What stands before the name
-/// does not matter, such as the prefix of dmesg.
+/// `NAME-PID   2d..3 4567us+: `, the option `latency-format` of the kernel; `trace-cmd report -l` prints
+/// seconds instead. Text before the name, such as the prefix of dmesg, is skipped.
 #[cold]
 fn latency(text: &[u8]) -> Option<Head<'_>> {
     memchr::memchr_iter(b'-', text).find_map(|dash| {
@@ -177,7 +177,7 @@ fn time(text: &[u8]) -> Option<(Stamp, Context, &[u8])> {
     None
 }
 
-/// The third of the flags: `h` and `H` in an interrupt, `s` in a soft one, `z` and `Z` in one that nothing masks.
+/// The third of the flags: `h` and `H` in an interrupt, `s` in a softirq, `z` and `Z` in an NMI.
 fn context_of(flags: &[u8]) -> Context {
     match flags.get(2) {
         Some(b'h' | b'H' | b'z' | b'Z') => Context::Hard,
