@@ -1,21 +1,31 @@
 //! Is a task periodic, and with which period?
 //!
-//! Arrivals are numbered, the narrowest strip around them is found ([`super::grid`]), and one question decides: do deviations from the grid
-//! add up? Under jitter each arrival deviates from the grid by itself, so however many arrivals there are, the strip stays as wide as the jitter.
-//! Where each arrival counts from the one before (a sporadic task, a relative sleep), deviations are a random walk: after n distances of standard
-//! deviation σ the strip is about σ√n wide. [`Q_MAX`] stands between: Q = width / (σ√n) is 2.45/√n for uniform jitter, while for a walk of
-//! independent steps (uniform, normal, exponential, rare large ones) it is seldom that small: P(Q <= q) falls as exp(-π²/2q²) (the range of a Brownian bridge; W. Feller, "The asymptotic distribution of the range of sums of independent
-//! random variables", Ann. Math. Stat. 22, 1951).
+//! Arrivals are numbered, and the narrowest strip around them is found ([`super::grid`]). The question is:
+//! do deviations from the grid add up?
 //!
-//! Steps that depend on each other can keep Q small though the deviations wander: then the mean deviation differs between parts of the recording by more than
-//! deviations that do not depend on each other would let it ([`F_MAX`]), and by more than phases of latencies explain. Or they go up and down by turns, as where
-//! two modes do: then each is much like the one before.
-//! A tight grid is believed at a larger Q, too, where its period is a number so round that hardly any other one would have come out so
-//! ([`super::walk`]): a sleep from the last job on takes its length and some latency, which is no round number.
-//! Arrivals that deviate by a period or more lie on no grid. Several of them may come in each period of a longer one, which is told as bursts.
+//! - Jitter: each arrival deviates by itself. The strip stays as wide as the jitter for any number of
+//!   arrivals.
+//! - A sporadic task or a relative sleep: each arrival counts from the arrival before, so deviations are a
+//!   random walk. After n distances of standard deviation σ the strip is about σ√n wide.
 //!
-//! Few outliers (one late wake-up) are left out of that question, and of the period, but not of the jitter. Up to three arrivals at the ends are left
-//! out of the grid altogether where the others lie on one more clearly than usual (Q <= 0.30): a thread's start and end.
+//! [`Q_MAX`] separates the two. Q = width / (σ√n) is 2.45/√n for uniform jitter. A walk of independent steps
+//! (uniform, normal, exponential, rare large ones) seldom has such a small Q: P(Q <= q) falls as
+//! exp(-π²/2q²) (the range of a Brownian bridge; W. Feller, "The asymptotic distribution of the range of
+//! sums of independent random variables", Ann. Math. Stat. 22, 1951).
+//!
+//! Dependent steps can keep Q small although deviations wander. Then the mean deviation differs between
+//! parts of the recording by more than independent deviations allow ([`F_MAX`]), and by more than phases of
+//! latencies explain. Or deviations rise and fall by turns, as under two modes: then each deviation is much
+//! like the one before.
+//!
+//! A tight grid is accepted at a larger Q, too, if its period is a very round number ([`super::walk`]). A
+//! sleep from the last job on takes its length and some latency, which gives no round number. Arrivals that
+//! deviate by a period or more lie on no grid. If several come in each period of a longer grid, they are
+//! bursts.
+//!
+//! A few outliers (late wake-ups) are left out of this question and of the period, but not of the jitter.
+//! Up to three arrivals at the ends, a thread's start and end, are left out of the grid altogether if the
+//! others fit a grid more clearly than usual (Q <= 0.30).
 
 use takt_model::{Span, Time};
 
@@ -36,7 +46,7 @@ const DISTANCES_MIN: usize = 4;
 const EXACT_PART: u64 = 100_000;
 /// At most one in so many periods may lack an arrival for no known reason.
 const SKIPS_PART: u64 = 50;
-/// Of two grids the finer one is believed where its jitter is smaller by more than this part.
+/// The finer of two grids is chosen if its jitter is smaller by more than this part.
 const TIGHTER_PART: u64 = 8;
 /// At most one in so many arrivals may be an outlier (but three may always be).
 const OUTLIERS_PART: usize = 20;
@@ -44,7 +54,7 @@ const OUTLIERS_PART: usize = 20;
 const OUTLIER_FACTOR: f64 = 6.0;
 /// From this share of the mean distance on, the least one is a fair period of a sporadic task.
 const MEAN_PART: u64 = 4;
-/// Where arrivals at the ends are left out, which gives more chances, Q is at most this.
+/// The limit of Q when arrivals at the ends are left out, which gives chance more tries.
 const Q_ENDS: f64 = 0.30;
 /// So many of the first and last arrivals together may be left out.
 const ENDS_MAX: usize = 3;
@@ -129,7 +139,7 @@ pub struct Apart {
     pub max: Span,
 }
 
-/// What the arrivals of a task say.
+/// The findings about the arrivals of a task.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Arrivals {
     /// How they arrive.
@@ -152,7 +162,7 @@ pub struct Arrivals {
     pub confidence: f64,
     /// How many arrivals lie in windows so wide that they were not used for the grid.
     pub vague: u64,
-    /// Of an aperiodic task whose jobs come in bursts: how.
+    /// The bursts of an aperiodic task.
     pub bursts: Option<Bursts>,
 }
 
@@ -222,8 +232,8 @@ impl Arrivals {
     }
 }
 
-/// At least this share of all cases is like the `n` seen, of which `others` were not, at 95 % confidence (Clopper and Pearson; without others
-/// it is 0.05^(1/n), the rule of three).
+/// The share of all cases that is like the `n` seen, at least, at 95 % confidence, if `others` of them were
+/// not (Clopper and Pearson; without others it is 0.05^(1/n), the rule of three).
 #[must_use]
 pub fn holds_for(n: u64, others: u64) -> f64 {
     if n == 0 || others >= n {
@@ -282,7 +292,8 @@ fn backlog(piece: &[JobSeen], period: u64) -> u64 {
     u64::try_from(most).unwrap_or(u64::MAX)
 }
 
-/// The arrivals that are known to a twentieth of the usual distance, where they are the most; else all. What lies between two of them is no gap.
+/// The arrivals that are known to a twentieth of the usual distance, if they are the most; else all.
+/// Arrivals between two of them are no gap.
 fn sharp(jobs: &[JobSeen], median: u64) -> Vec<JobSeen> {
     let is_sharp = |job: &&JobSeen| job.window.as_ns() <= median / 20;
     let sharp = jobs.iter().filter(is_sharp).count();
@@ -309,8 +320,8 @@ enum Found {
     Bursts(Bursts),
 }
 
-/// As [`decide`]; where there is no grid, once more without some of the first and last arrivals: a thread that starts waits for others, one that ends
-/// is woken for that, and neither is a period's beginning.
+/// [`decide`]. Without a grid it decides once more without some of the first and last arrivals. A starting
+/// thread waits for others, and an ending thread is woken to end: neither is a period's beginning.
 fn decide_with_ends(known: &[JobSeen], distances: &[u64]) -> Found {
     let whole = decide(known, distances, Q_MAX);
     if !matches!(whole, Found::None(..)) {
@@ -356,7 +367,7 @@ fn decide(known: &[JobSeen], distances: &[u64], q_max: f64) -> Found {
                 });
                 none = if says_more { Some((why, sure, numbering)) } else { none };
             }
-            // Of two that hold the tighter one; a finer one always is, by a little.
+            // The tighter of two that hold. A finer grid is always tighter, by a little.
             Found::Grid(grid, why) => {
                 let tighter = |before: &Grid| {
                     grid.typical_jitter.as_ns() < before.typical_jitter.as_ns() / TIGHTER_PART * (TIGHTER_PART - 1)
@@ -388,13 +399,13 @@ enum Numbering {
 /// Arrivals with the number of the period to which each belongs.
 struct Numbered {
     points: Vec<Point>,
-    /// Of each point where it stands in the jobs that were given.
+    /// The place of each point among the given jobs.
     at: Vec<usize>,
     numbering: Numbering,
 }
 
-/// Numbers each arrival by the one before, so that deviations that add up do so here too. Over a gap that is too long to tell its number of periods
-/// nothing is numbered: the longer side counts.
+/// Numbers each arrival from the arrival before, so that deviations can add up. A gap may be too long to
+/// tell its number of periods. Then only the longer side is numbered.
 fn number(jobs: &[JobSeen], period: u64, numbering: Numbering) -> Option<Numbered> {
     let period = f64::max(period as f64, 1.0);
     let origin = jobs.first()?.arrival;
@@ -579,7 +590,7 @@ fn grid(numbered: &Numbered, jobs: &[JobSeen], strip: &Strip, core: &Strip, outl
 fn skips(numbered: &Numbered, jobs: &[JobSeen], first: i64, period: f64) -> (u64, u64) {
     let (mut skipped, mut explained) = (0, 0);
     let origin = jobs[0].arrival;
-    // Where jobs were released while the one before was at work, a late one keeps none back.
+    // If jobs were released during the work of the job before, a late job delays no release.
     let queues = jobs.windows(2).any(|pair| pair[0].complete.is_none_or(|complete| complete > pair[1].release));
     for (pair, at) in numbered.points.windows(2).zip(numbered.at.windows(2)) {
         let (before, after) = (&jobs[at[0]], &jobs[at[1]]);

@@ -58,10 +58,10 @@ impl Bursts {
         frames.told(&times)
     }
 
-    /// Of groups of so many points, each at its place in the period of a group; `distance` is the mean one.
+    /// Bursts in groups of so many points, each at its place in the period of a group; `distance` is the mean.
     pub(crate) fn grouped(points: &[Point], size: u32, distance: f64) -> Bursts {
         let size = i64::from(size);
-        // Which job is the first of its group is not known: the one with which groups are short.
+        // The first job of a group is unknown: the choice that makes groups short.
         let within = |first: i64| {
             let groups = points.chunk_by(|a, b| (a.k - first).div_euclid(size) == (b.k - first).div_euclid(size));
             groups.filter_map(|group| Some(group.last()?.a - group.first()?.a)).max().unwrap_or(0)

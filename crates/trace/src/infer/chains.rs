@@ -1,13 +1,17 @@
 //! Which task's jobs are released by which tasks' completions.
 //!
-//! A log shows moments, no causes. Three things together are taken for a cause: each release has a completion of its own shortly before it; the
-//! lag between the two is short even in comparison with the time between releases ([`LAG_PART`]); and it varies far less than the releases do
-//! ([`VARIATION`]), so that the completions explain them. The last one keeps tasks apart that merely have one period: where the releases lie on a grid
-//! of their own, nothing is left to be explained, and a completion that is always there just before may be there by an offset as well.
-//! Such a pair is told as possible, and no chain is made of it.
+//! A log shows moments, no causes. Three conditions together are taken for a cause:
 //!
-//! Where links join, the last completion counts: predecessors are added as long as they explain releases that the others do not. One that never
-//! is the last leaves no trace.
+//! - Each release has a completion of its own shortly before it.
+//! - The lag between the two is short in comparison with the time between releases ([`LAG_PART`]).
+//! - The lag varies far less than the releases ([`VARIATION`]), so that the completions explain them.
+//!
+//! The last condition separates tasks with the same period. Releases on a grid of their own need no
+//! explanation: an offset may put a completion before each of them. Such a pair is reported as possible, and
+//! makes no chain.
+//!
+//! If links join, the last completion counts. Predecessors are added as long as they explain releases that
+//! the others do not. A predecessor that is never the last leaves no trace.
 
 use takt_model::{Span, TaskId};
 
@@ -40,12 +44,12 @@ pub struct Link {
     pub confidence: f64,
 }
 
-/// What a task may follow.
+/// The tasks that a task may follow.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Links {
-    /// What it follows.
+    /// The tasks that it follows.
     pub after: Vec<Link>,
-    /// Tasks that it may follow: their completions come right before its releases, which lie on a grid anyway.
+    /// Tasks that it may follow: their completions come right before its releases, but these lie on a grid.
     pub maybe: Vec<TaskId>,
 }
 
@@ -99,7 +103,8 @@ impl Candidate {
             } else {
                 lags.push(release - completions[next - 1]);
             }
-            // Two completions at one instant release nothing twice; two between two releases mean that one was not answered.
+            // Two completions at one instant release one job. Two completions between two releases: the
+            // first had no follower.
             misses += next.saturating_sub(before + 1);
         }
         if misses > releases.len() / MISSES_PART + 1 {
@@ -127,7 +132,7 @@ fn links_of<'a>(sample: &Sample, others: impl Iterator<Item = (usize, &'a [u64])
     let mut open: Vec<usize> = (0..releases.len()).collect();
     let enough = releases.len() - releases.len() / MISSES_PART;
     while releases.len() - open.len() < enough && chosen.len() < PREDECESSORS_MAX {
-        // Whoever explains most of what is left; of equals the one with the shorter lags.
+        // The task that explains most of the rest; among equals the task with the shorter lags.
         let score = |candidate: &Candidate| {
             let lags = open.iter().filter(|at| candidate.explains(**at)).map(|at| candidate.lags[*at]);
             let (n, sum) = lags.fold((0u64, 0u128), |(n, sum), lag| (n + 1, sum + u128::from(lag)));
@@ -137,7 +142,7 @@ fn links_of<'a>(sample: &Sample, others: impl Iterator<Item = (usize, &'a [u64])
         let best = candidates.swap_remove(best);
         let before = open.len();
         open.retain(|at| !best.explains(*at));
-        // What explains a few by chance is no predecessor.
+        // A task that explains a few by chance is no predecessor.
         if (before - open.len()) * MISSES_PART < releases.len() {
             break;
         }

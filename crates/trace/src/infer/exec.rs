@@ -1,18 +1,19 @@
-//! How long jobs execute: the distribution of what was seen.
+//! The distribution of execution times.
 //!
-//! A maximum is no worst case: it is what n jobs happened to need. What can be said without supposing a distribution is that, if later jobs are
-//! like those seen, at least the share 0.05^(1/n) of them needs no more (at 95 % confidence; S. S. Wilks, "Determination of sample sizes for
-//! setting tolerance limits", Ann. Math. Stat. 12, 1941).
+//! A maximum is no worst case: it is the longest time of n jobs. One statement needs no assumption about
+//! the distribution. If later jobs are like those seen, at least the share 0.05^(1/n) of them needs no more,
+//! at 95 % confidence (S. S. Wilks, "Determination of sample sizes for setting tolerance limits", Ann. Math.
+//! Stat. 12, 1941).
 
 use takt_model::{Probability, Span};
 
 use super::arrivals::holds_for;
 use super::sample::Sample;
 
-/// What the execution times of a task were.
+/// The execution times of a task.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Execution {
-    /// How many jobs stand behind it: those that were seen from release to completion, without a loss between.
+    /// The number of jobs behind it: those seen from release to completion, without a loss between.
     pub jobs: u64,
     /// The shortest.
     pub min: Span,
@@ -28,7 +29,7 @@ pub struct Execution {
 }
 
 impl Execution {
-    /// Of a sample, with at most `points` values. `None` where no job was seen whole.
+    /// From a sample, with at most `points` values. `None` if no job was seen whole.
     #[must_use]
     pub fn of(sample: &Sample, points: usize) -> Option<Execution> {
         let mut values: Vec<u64> = sample.jobs.iter().filter_map(|job| job.exec).map(Span::as_ns).collect();
@@ -52,13 +53,14 @@ impl Execution {
     }
 }
 
-/// At most `points` values that stand for all of an ascending list, each for those above the one before.
+/// At most `points` values for all of an ascending list. Each stands for those above the value before.
 pub(crate) fn rounded_up(values: &[u64], points: usize) -> Vec<(Span, Probability)> {
     let ends = ends(values, points, |at| at + 1 == values.len() || values[at] != values[at + 1]);
     weighed(values.len(), ends.iter().map(|end| (values[*end], *end + 1)))
 }
 
-/// The same, each value standing for those from it up to the next: rounded down, for distances, of which less is worse.
+/// The same, but each value stands for those from it up to the next. This rounds down, since shorter
+/// distances are worse.
 pub(crate) fn rounded_down(values: &[u64], points: usize) -> Vec<(Span, Probability)> {
     let ends = ends(values, points, |at| at + 1 == values.len() || values[at] != values[at + 1]);
     let starts = std::iter::once(0).chain(ends.iter().map(|end| end + 1));

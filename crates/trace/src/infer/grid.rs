@@ -1,13 +1,15 @@
 //! The grid of a periodic task: the narrowest strip that holds all arrivals.
 //!
-//! A task with period T, first nominal arrival o and jitter J satisfies `o + kT <= a_k <= o + kT + J` for each arrival a_k. Which (o, T)
-//! allow the least J is a linear programme in three unknowns. For a given T the least J is the range of `a_k - kT`; as a function of T that is
-//! convex and piecewise linear, with corners at the slopes of the edges of the points' convex hull (it is the hull's vertical width), so one
-//! walk along the hull finds the least exactly, in O(n) after an O(n) hull (A. M. Andrew, "Another efficient algorithm for convex hulls in two
-//! dimensions", Inf. Proc. Letters 9, 1979; the strip is Chebyshev's line of best fit). No float takes part.
+//! A task with period T, first nominal arrival o and jitter J satisfies `o + kT <= a_k <= o + kT + J` for each
+//! arrival a_k. The (o, T) with the least J solve a linear programme in three unknowns. For a given T the
+//! least J is the range of `a_k - kT`, the vertical width of the points' convex hull. As a function of T it
+//! is convex and piecewise linear, with corners at the slopes of the hull's edges. So a walk along the hull
+//! finds the least J exactly, in O(n) after an O(n) hull (A. M. Andrew, "Another efficient algorithm for
+//! convex hulls in two dimensions", Inf. Proc. Letters 9, 1979; the strip is Chebyshev's line of best fit).
+//! No float takes part.
 //!
-//! How wrong the period can be: if the true jitter is J', both strips hold the first and the last of the arrivals, N periods apart, so
-//! `|T - T'| <= (J + J') / N`. More arrivals make it smaller at least as 1/N.
+//! The error of the period: if the true jitter is J', both strips hold the first and the last of the
+//! arrivals, N periods apart. So `|T - T'| <= (J + J') / N`. It falls with more arrivals, at least as 1/N.
 
 /// An arrival: the number of its period, and when it was.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,7 +30,7 @@ pub(crate) struct Strip {
     pub(crate) den: i64,
 }
 
-/// Where a strip lies, for one period.
+/// The strip for a period.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Place {
     /// The nominal arrival with number 0, rounded down.
@@ -44,7 +46,7 @@ fn turn(a: Point, b: Point, c: Point) -> i128 {
 }
 
 impl Strip {
-    /// Of two points at least.
+    /// The hull of at least two points.
     pub(crate) fn of(points: &[Point]) -> Option<Strip> {
         let (mut upper, mut lower): (Vec<Point>, Vec<Point>) = (Vec::new(), Vec::new());
         for &point in points {

@@ -1,7 +1,7 @@
-//! From a log to a System: which tasks are periodic, how long they run, what follows what; with what each statement rests on.
+//! Infers a System from a log: periods, execution times and chains of tasks, with the evidence for each.
 //!
-//! What the log's header carries (the System that was simulated or run) and the parameters in its definitions are not looked at; of definitions count the
-//! names, the nodes, and deadlines that the kernel's scheduling class told a recorder.
+//! It ignores the System in the log's header, and the parameters in its definitions. It uses the names and
+//! nodes in the definitions, and deadlines that a recorder took from the kernel's scheduling class.
 //!
 //! | statement | method | where |
 //! |---|---|---|
@@ -12,15 +12,17 @@
 //! | execution: maximum, mean, PMF | jobs seen from release to completion; a bounded number of values, rounded up | `exec` |
 //! | chains | releases that completions explain | `chains` |
 //!
-//! **Bounds.** The period is wrong by at most `(J + J') / N` after N periods, where J is the jitter seen and J' the true one; [`Grid::period_min`] and
-//! [`Grid::period_max`] suppose J' <= 2J. All arrivals seen lie on the grid told. Of later ones, if they are like these, at least the told share does
-//! ([`Arrivals::confidence`], at 95 % confidence); the same holds for execution times and their maximum, which is **no worst case**, and for distances and
-//! their minimum. All of this gets tighter with more jobs.
+//! **Bounds.** The period is wrong by at most `(J + J') / N` after N periods, where J is the jitter seen and
+//! J' the true one; [`Grid::period_min`] and [`Grid::period_max`] suppose J' <= 2J. All arrivals seen lie on
+//! the grid. If later arrivals are like these, at least the share [`Arrivals::confidence`] of them does, at
+//! 95 % confidence. The same holds for execution times and their maximum, which is **no worst case**, and
+//! for distances and their minimum. All of this gets tighter with more jobs.
 //!
-//! **Unknown** is the answer where fewer than four distances are known; where distances differ and there are fewer than 20; and up to 80, where deviations could still be
-//! either jitter or steps that add up. A task with an own reason to keep to a grid part of the time only (more than one period in fifty without a job, and
-//! no late job or lost event to blame) is called sporadic, not periodic. What cannot be told apart from arrivals alone: a sporadic task whose distances were all
-//! equal so far, and a periodic one.
+//! **Unknown** is the answer in three cases: fewer than four distances are known; distances differ and are
+//! fewer than 20; distances are at most 80, and deviations could be jitter or steps that add up. A task may
+//! keep to a grid only part of the time: more than one period in fifty has no job, without a late job or a
+//! lost event as the reason. It counts as sporadic. A sporadic task with equal distances so far looks like
+//! a periodic task; arrivals alone cannot tell them apart.
 //!
 //! ```
 //! use takt_trace::infer::{Inferred, Kind};
@@ -63,7 +65,7 @@ use takt_model::{NodeId, Span, Time};
 /// Values of an execution or distance PMF.
 pub(crate) const POINTS_MAX: usize = 16;
 
-/// Where a deadline is known from.
+/// The source of a deadline.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DeadlineSource {
     /// The thread's scheduling class has it (SCHED_DEADLINE).
@@ -96,13 +98,14 @@ pub struct InferredTask {
     pub arrivals: Arrivals,
     /// How much later than its nominal arrival a job may be released: deviations from the grid, and releases after told arrivals.
     pub jitter: Span,
-    /// Live runs only: how long after its arrival a job began to act at most. That holds what others took of the CPU, so it is no jitter.
+    /// Live runs only: the longest time from the arrival of a job to its first action. It includes CPU time
+    /// of others, so it is no jitter.
     pub latency: Option<Span>,
     /// How long jobs execute, where that was seen.
     pub exec: Option<Execution>,
     /// The relative deadline, where it is known.
     pub deadline: Option<(Span, DeadlineSource)>,
-    /// What its jobs follow.
+    /// The tasks that its jobs follow.
     pub links: Links,
     /// CPUs that it was seen on.
     pub cpus: Vec<u32>,
@@ -132,7 +135,7 @@ impl InferredTask {
     }
 }
 
-/// What a log, or files of releases, tell.
+/// The result of inference from a log, or from files of releases.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Inferred {
     /// Machines.
@@ -142,13 +145,13 @@ pub struct Inferred {
 }
 
 impl Inferred {
-    /// Of the samples of a log that a [`Sampler`] took. Of the header counts which back end wrote the log.
+    /// From the samples of a log that a [`Sampler`] took. The header is used for the back end only.
     #[must_use]
     pub fn of_log(samples: &[Sample], header: &Header, definitions: &Definitions) -> Inferred {
         let defs = &definitions.tasks;
         let same_node = |a: usize, b: usize| defs.get(a).zip(defs.get(b)).is_some_and(|(a, b)| a.node == b.node);
         let found = links(samples, same_node);
-        // Which tasks remain, and where: those that released nothing are told nothing of.
+        // The places of the remaining tasks. Tasks without a release are left out.
         let mut place = vec![None; samples.len()];
         let mut tasks = Vec::new();
         for (i, (sample, def)) in samples.iter().zip(defs).enumerate() {
@@ -179,7 +182,7 @@ impl Inferred {
         Inferred { nodes: definitions.nodes.clone(), tasks }
     }
 
-    /// Of releases alone, by name. Time zero is the first release of all.
+    /// From releases alone, by name. Time zero is the first release of all.
     #[must_use]
     pub fn of_releases(files: Vec<(String, Vec<(Time, Span)>)>) -> Inferred {
         let first = files.iter().filter_map(|(_, releases)| releases.first()).map(|(at, _)| *at).min();

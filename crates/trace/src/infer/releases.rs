@@ -9,7 +9,7 @@ use thiserror::Error;
 pub struct ReleasesError {
     /// Its number, from 1.
     pub line: usize,
-    /// What is wrong with it.
+    /// The fault.
     pub what: String,
 }
 

@@ -1,15 +1,15 @@
-//! What a log tells of one task: a line per job, and from events to them.
+//! Collects the jobs of each task from the events of a log.
 
 use std::collections::VecDeque;
 
 use takt_log::{Definitions, Event, Header, JobKey, Kind, Sink};
 use takt_model::{Span, TaskId, Time};
 
-/// Jobs of one task that are kept. Later ones are counted, and their execution times and distances no longer looked at: what they add to
-/// a million is little, and an endless log takes bounded memory (48 bytes a job).
+/// Jobs of one task that are kept. Later jobs are counted, but not their execution times and distances: they
+/// add little to a million. So an endless log takes bounded memory (48 bytes a job).
 pub const JOBS_MAX: usize = 1 << 20;
 
-/// Tasks that are told apart; what a log says of later ones is not looked at.
+/// The most tasks. Later tasks of a log are left out.
 pub const TASKS_MAX: usize = 1 << 16;
 
 /// Jobs of one task that may be open at once; of more the oldest are given up.
@@ -34,7 +34,7 @@ pub struct JobSeen {
     pub gap: bool,
 }
 
-/// What was seen of one task.
+/// The sample of a task.
 #[derive(Clone, Debug, Default)]
 pub struct Sample {
     /// Jobs in the order of their arrivals.
@@ -50,7 +50,7 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// Of releases alone: their moments, each with the width of its window.
+    /// From releases alone: their moments, each with the width of its window.
     #[must_use]
     pub fn of_releases(releases: &[(Time, Span)]) -> Sample {
         let job = |(number, (at, window)): (usize, &(Time, Span))| JobSeen {
@@ -95,7 +95,7 @@ struct Own {
 #[derive(Clone, Copy, Debug)]
 struct Open {
     number: u64,
-    /// Where it stands in the sample.
+    /// Its place in the sample.
     at: usize,
     arrival: Time,
     executed: u64,
@@ -105,7 +105,7 @@ struct Open {
 }
 
 impl Sampler {
-    /// For a log with this header. Of the header only the kinds of event count: whatever System it carries is not looked at.
+    /// For a log with this header. Only the kinds of event in the header are used, and not its System.
     /// Without `nominal`, arrivals are the moments of release, also where the log tells nominal ones.
     #[must_use]
     pub fn new(header: &Header, nominal: bool) -> Sampler {
@@ -113,13 +113,13 @@ impl Sampler {
         Sampler { nominal, preemptions, lost: 0, tasks: Vec::new(), stacks: Vec::new() }
     }
 
-    /// What was seen of each task so far, in the order of its definitions, jobs in that of their releases. Tasks without a job may be left out at the
-    /// end.
+    /// The samples of the tasks so far, in the order of their definitions, with jobs in the order of their
+    /// releases. Tasks without a job may be missing at the end.
     pub fn so_far(&self) -> impl Iterator<Item = &Sample> {
         self.tasks.iter().take(TASKS_MAX).map(|own| &own.sample)
     }
 
-    /// What was seen of each task of `definitions`.
+    /// The samples of the tasks of `definitions`.
     #[must_use]
     pub fn finish(self, definitions: &Definitions) -> Vec<Sample> {
         let mut samples: Vec<Sample> = self.tasks.into_iter().map(|own| own.sample).collect();
@@ -192,7 +192,7 @@ impl Sampler {
         }
     }
 
-    /// A job got a CPU of which it is not told who loses it.
+    /// A job got a CPU, and the log does not tell the job that lost it.
     fn takes_over(&mut self, stream: u32, now: Time, job: JobKey, cpu: u32) {
         let place = self.stack(stream, cpu);
         if let Some(before) = self.stacks[place].1.last().copied() {

@@ -9,10 +9,10 @@ use takt_model::{Arrival, Builtin, CpuSet, Exec, NodeSpec, Span, StrategyRef, Sy
 use super::exec::rounded_down;
 use super::{DeadlineSource, Inferred, InferredTask, Kind, POINTS_MAX};
 
-/// Periods of tasks that one job waits for may differ by this part, and are made one.
+/// The predecessors of a job may have periods that differ by this part. They are made equal.
 const ONE_PERIOD_PART: u64 = 1000;
 
-/// What a log does not tell.
+/// Choices that a log does not determine.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct SystemOptions {
     /// The strategy of all nodes. `None`: as the log's definitions name it, if it needs nothing else; else EDF.
@@ -35,7 +35,8 @@ pub struct Written {
 }
 
 impl Inferred {
-    /// The System that was seen. Where the kind of a task is unknown it is taken for sporadic with the least distance seen, which errs to the safe side of what was seen.
+    /// The System that was seen. A task of unknown kind counts as sporadic with the least distance seen, which
+    /// is the safe side.
     #[must_use]
     pub fn system(&self, options: &SystemOptions) -> Written {
         let mut left_out = Vec::new();
@@ -79,7 +80,7 @@ impl Inferred {
     }
 }
 
-/// Under what the threads really ran, where that is not what the System says.
+/// The scheduling of the threads, if it differs from the System's.
 fn notes(kept: &[&InferredTask], system: &System) -> Vec<String> {
     const NAMES_MAX: usize = 3;
     let by_edf = |task: &InferredTask| {
@@ -192,7 +193,7 @@ fn chain(tasks: &mut [Task], kept: &[&InferredTask], after: Vec<Vec<usize>>) {
             sources[i] = all;
         }
     }
-    // A source that was changed late: those that follow it follow.
+    // A source that changed late: its followers change, too.
     for _ in 0..tasks.len() {
         for i in 0..tasks.len() {
             if let Some(first) = tasks[i].after.first() {
@@ -258,7 +259,7 @@ fn annotate(
     out
 }
 
-/// What a task's lines rest on.
+/// The evidence for a task's lines.
 fn evidence(task: &InferredTask, written: &Task, system: &System, all: &[InferredTask]) -> Vec<String> {
     let arrivals = &task.arrivals;
     let percent = |share: f64| format!("{:.1} %", (share * 1000.0).floor() / 10.0);

@@ -1,16 +1,17 @@
-//! What arrivals deviate from a grid: does it add up, does it wander, and does the grid itself tell that it is one?
+//! Deviations of arrivals from a grid: do they add up, do they wander, and is the period too round for
+//! chance?
 
 use super::grid::{Point, Strip, simplest};
 
 /// With a jitter of at most this part of the period, a round period tells that it is a grid.
 const TIGHT_PART: u64 = 500;
-/// Of so many periods one at most is as round as such a one.
+/// At most one of so many periods is as round as an accepted one.
 const ROUND_PART: i64 = 10_000;
 /// In so many parts of a recording the mean deviations are compared.
 const PARTS: usize = 8;
 
-/// Whether the grid is so tight, and its period such a round number, that this is no chance: of the periods that fit, one has far more zeros at its end
-/// than so few numbers have by chance.
+/// Whether the grid is too tight, and its period too round a number, for chance: a period that fits has far
+/// more zeros at its end than so few numbers have by chance.
 pub(crate) fn is_round(core: &Strip, width: u64, period: u64) -> bool {
     if width > period / TIGHT_PART {
         return false;
