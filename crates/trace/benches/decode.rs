@@ -1,7 +1,9 @@
-//! How fast traces are decoded: `cargo bench -p takt-trace`, only some with `cargo bench -p takt-trace --bench decode -- text`.
+//! How fast traces are decoded: `cargo bench -p takt-trace`, only some with `cargo bench -p
+//! takt-trace --bench decode -- text`.
 //!
-//! `trace-cmd report` prints the same pages, where it is installed. Plain figures, best of several rounds; nothing is asserted. Pages, text and Perfetto's packets hold the same events: on each of two CPUs
-//! a thread is woken, runs, and leaves, as in a machine that is busy with short jobs.
+//! `trace-cmd report` prints the same pages, where it is installed. Plain figures, best of several
+//! rounds; nothing is asserted. Pages, text and Perfetto's packets hold the same events: on each of
+//! two CPUs a thread is woken, runs, and leaves, as in a machine that is busy with short jobs.
 
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
@@ -85,7 +87,8 @@ fn trace_cmd(count: u64, pages: &[u8]) -> Result<(), String> {
     let file = folder.join("trace.dat");
     let done = write_dat(&file, pages).and_then(|()| {
         let report = || {
-            // It mounts debugfs where it may, and leaves it so: not in these mounts. Who may not mount needs none of his own.
+            // It mounts debugfs where it may, and leaves it so: not in these mounts. Who may not
+            // mount needs none of his own.
             let contained = Command::new("unshare").args(["--mount", "true"]).stderr(Stdio::null()).status();
             let mut command = if contained.is_ok_and(|status| status.success()) {
                 let mut command = Command::new("unshare");

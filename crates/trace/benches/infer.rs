@@ -1,7 +1,8 @@
 //! How well and how quickly arrivals are told apart: `cargo bench -p takt-trace --bench infer`.
 //!
-//! Tasks are drawn whose truth is known. takt stands beside what is often done by hand: the median and the mean distance of arrivals as the period, of a
-//! task whose distances deviate from their mean by less than a tenth of it (standard deviation). Plain figures; nothing is asserted.
+//! Tasks are drawn whose truth is known. takt stands beside what is often done by hand: the median
+//! and the mean distance of arrivals as the period, of a task whose distances deviate from their
+//! mean by less than a tenth of it (standard deviation). Plain figures; nothing is asserted.
 
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
@@ -36,7 +37,8 @@ impl Draw {
     }
 }
 
-/// How tasks of one row arrive: as fractions of a period, the next arrival after `grid` and `last`, the one before.
+/// How tasks of one row arrive: as fractions of a period, the next arrival after `grid` and `last`,
+/// the one before.
 struct Row {
     name: &'static str,
     periodic: bool,

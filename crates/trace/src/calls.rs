@@ -8,10 +8,11 @@
 //! | [`Class::Sync`] | futex, futex_waitv, semop, semtimedop | where it blocks, in threads that have none of the others: workers on condition variables |
 //! | [`Class::Yield`] | sched_yield | of a SCHED_DEADLINE thread always: it gives up the rest of its budget until the next period |
 //!
-//! LiME, the Linux model extractor, tells jobs by a blocking call's entry and exit, by suspensions and by yields; here a thread's own calls
-//! choose among these.
+//! LiME, the Linux model extractor, tells jobs by a blocking call's entry and exit, by suspensions
+//! and by yields; here a thread's own calls choose among these.
 //!
-//! Numbers are those of the kernel's tables (arch/*/**/syscall*.tbl, include/uapi/asm-generic/unistd.h).
+//! Numbers are those of the kernel's tables (arch/*/**/syscall*.tbl,
+//! include/uapi/asm-generic/unistd.h).
 
 use std::collections::BTreeMap;
 
@@ -121,7 +122,8 @@ impl Abi {
             // The timeout is an int: its upper half is whatever the register held.
             Asks::Timeout(k) if args[k] as u32 == 0 => Class::Other,
             Asks::Timeout(_) => class,
-            // FUTEX_WAIT 0, LOCK_PI 6, WAIT_BITSET 9, WAIT_REQUEUE_PI 11; waiting for a lock is within a job.
+            // FUTEX_WAIT 0, LOCK_PI 6, WAIT_BITSET 9, WAIT_REQUEUE_PI 11; waiting for a lock is
+            // within a job.
             Asks::Futex if matches!(args[1] & 0x7f, 0 | 9 | 11) => class,
             Asks::Futex => Class::Other,
             // MSG_DONTWAIT
@@ -188,8 +190,8 @@ impl AbiGuess {
         self.slept.iter().filter(|(number, _)| abi.waits(**number)).map(|(_, count)| count).sum()
     }
 
-    /// The machines whose numbers fit best. Only [`Abi::NATIVE`] if it is among them, or if no other fits
-    /// much better.
+    /// The machines whose numbers fit best. Only [`Abi::NATIVE`] if it is among them, or if no
+    /// other fits much better.
     #[must_use]
     pub fn best(&self) -> Vec<Abi> {
         let best = Abi::ALL.map(|abi| self.fits(abi)).into_iter().max().unwrap_or(0);
@@ -215,7 +217,8 @@ enum Asks {
     Among(&'static [u64]),
 }
 
-/// Stands for the arguments of a call where a trace has none: as if it waits, where arguments would tell, and reads no timer.
+/// Stands for the arguments of a call where a trace has none: as if it waits, where arguments would
+/// tell, and reads no timer.
 pub(crate) const ARGS_UNKNOWN: [u64; 6] = [1, 0, 1, 1, 1, 1];
 
 /// In the order of numbers.
@@ -498,7 +501,8 @@ mod tests {
         assert_eq!(Abi::I386.class(102, &[9, 0, 0, 0, 0, 0]), Class::Other, "socketcall that is send");
     }
 
-    /// The calls of each machine in which a thread sleeps are recognized, but where they are those of others, too.
+    /// The calls of each machine in which a thread sleeps are recognized, but where they are those
+    /// of others, too.
     #[test]
     fn numbers_tell_the_machine() {
         let thread = |pid| Thread { pid, comm: Comm::NONE, prio: None };

@@ -1,5 +1,5 @@
-//! `trace.dat`, the file of trace-cmd: versions 6 and 7 (trace-cmd.dat.v6(5), trace-cmd.dat.v7(5)), of either order of
-//! bytes, words of 4 or 8 bytes, plain or compressed (zstd, zlib).
+//! `trace.dat`, the file of trace-cmd: versions 6 and 7 (trace-cmd.dat.v6(5), trace-cmd.dat.v7(5)),
+//! of either order of bytes, words of 4 or 8 bytes, plain or compressed (zstd, zlib).
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -425,7 +425,8 @@ impl<'a> File<'a> {
         if size == 0 {
             return;
         }
-        // Chunks say how long they are; trace-cmd 3.1.6 states a size that lacks the four bytes of their count.
+        // Chunks say how long they are; trace-cmd 3.1.6 states a size that lacks the four bytes of
+        // their count.
         let size = if packing.is_some() { size.saturating_add(4) } else { size };
         let end = place.saturating_add(size).min(self.bytes.len());
         if end - place.min(end) < size {
@@ -448,8 +449,8 @@ impl<'a> File<'a> {
     }
 }
 
-/// The sections of a file of version 7. Each is read once: a file may name a section twice, or a circle of
-/// sections.
+/// The sections of a file of version 7. Each is read once: a file may name a section twice, or a
+/// circle of sections.
 struct Sections<'a> {
     bytes: &'a [u8],
     endian: Endian,
@@ -491,7 +492,8 @@ fn is_sound(place: usize, size: usize, end: usize) -> bool {
 }
 
 impl Dat<'_> {
-    /// Takes in an option at byte `place`, which counts within the section if the section is compressed.
+    /// Takes in an option at byte `place`, which counts within the section if the section is
+    /// compressed.
     fn option(&mut self, id: u64, data: &[u8], place: usize, damages: &mut Damages) {
         match id {
             // `Linux host 6.1.0 x86_64`
@@ -553,7 +555,8 @@ pub(crate) fn clock_in_use(text: &[u8]) -> String {
     marked.unwrap_or(text).to_owned()
 }
 
-/// The text of `events/header_page`; that of `header_event` is passed over, for its form has never changed.
+/// The text of `events/header_page`; that of `header_event` is passed over, for its form has never
+/// changed.
 fn header_info(at: &mut Cursor) -> Option<String> {
     if at.take(12)? != b"header_page\0" {
         return None;

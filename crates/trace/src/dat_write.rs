@@ -1,12 +1,14 @@
-//! A `trace.dat` (version 6, trace-cmd.dat.v6(5)) while pages come: readable at every instant, also by `trace-cmd report`.
+//! A `trace.dat` (version 6, trace-cmd.dat.v6(5)) while pages come: readable at every instant, also
+//! by `trace-cmd report`.
 //!
-//! The form wants the pages of a CPU in one piece. Each CPU gets a region for the most bytes of all CPUs
-//! together, so that none runs out of room before all do. The unwritten rest is a hole in the file, which
-//! takes no room on file systems with holes. [`DatWriter::finish`] closes the gaps. The pages of CPU k lie
-//! from `base + k * room` on, and are moved to `base + (bytes of the CPUs before it)`. The gap is at least
-//! `k * room - (room - bytes of k)`, for k >= 1 no less than the bytes of k. So no page is moved onto
-//! itself or onto a page that is still to be moved. The table names the old place or the new one, and both
-//! are whole. So a kill at any instant leaves a file that can be read.
+//! The form wants the pages of a CPU in one piece. Each CPU gets a region for the most bytes of all
+//! CPUs together, so that none runs out of room before all do. The unwritten rest is a hole in the
+//! file, which takes no room on file systems with holes. [`DatWriter::finish`] closes the gaps. The
+//! pages of CPU k lie from `base + k * room` on, and are moved to `base + (bytes of the CPUs before
+//! it)`. The gap is at least `k * room - (room - bytes of k)`, for k >= 1 no less than the bytes of
+//! k. So no page is moved onto itself or onto a page that is still to be moved. The table names the
+//! old place or the new one, and both are whole. So a kill at any instant leaves a file that can be
+//! read.
 
 use std::io::{self, Read, Seek, SeekFrom, Write};
 
@@ -176,7 +178,8 @@ impl<F: Read + Write + Seek> DatWriter<F> {
         Ok(DatWriter { file, endian: head.endian, page: head.page.max(1), table, base, room, taken })
     }
 
-    /// Adds whole pages of a CPU; `false`: the room is used up, and of these only the first were written.
+    /// Adds whole pages of a CPU; `false`: the room is used up, and of these only the first were
+    /// written.
     ///
     /// # Errors
     /// The file's, or what is no run of pages.

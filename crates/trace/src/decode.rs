@@ -8,19 +8,21 @@ use crate::event::{Comm, Context, KernelEvent, Left, Names, Thread, Waking, What
 use crate::format::{Field, FieldKind, Format};
 use crate::page::{Entry, Page};
 
-/// The descriptions of one trace's events, made ready: an event is decoded by its number, without a search.
+/// The descriptions of one trace's events, made ready: an event is decoded by its number, without a
+/// search.
 #[derive(Clone, Debug)]
 pub(crate) struct Decoder {
     endian: Endian,
     by_id: Vec<Option<Known>>,
-    /// The usual events, in a small table, so that the data for each event is in the nearest cache. Empty
-    /// for the other byte order.
+    /// The usual events, in a small table, so that the data for each event is in the nearest cache.
+    /// Empty for the other byte order.
     usual: Vec<Usual>,
     unknown: u16,
     lost: u16,
 }
 
-/// An event that 64-bit kernels of either kind describe alike: it begins with its number, flags, and the thread's id in eight bytes.
+/// An event that 64-bit kernels of either kind describe alike: it begins with its number, flags,
+/// and the thread's id in eight bytes.
 #[derive(Clone, Copy, Debug)]
 struct Usual {
     way: Way,
@@ -175,8 +177,8 @@ impl Recipe {
 }
 
 impl Decoder {
-    /// Makes `formats` ready; the names of events go to `names`, and what would be read, but for a field that its description
-    /// lacks, to `damages`.
+    /// Makes `formats` ready; the names of events go to `names`, and what would be read, but for a
+    /// field that its description lacks, to `damages`.
     #[must_use]
     pub(crate) fn new(formats: &[Format], endian: Endian, names: &mut Names, damages: &mut Damages) -> Self {
         let unknown = names.number("(no format)");
@@ -218,8 +220,8 @@ impl Decoder {
         decoder
     }
 
-    /// Reads the next entry of `page`, of this `cpu`, into `event`. `event` changes only if the entry is an
-    /// event.
+    /// Reads the next entry of `page`, of this `cpu`, into `event`. `event` changes only if the
+    /// entry is an event.
     #[inline]
     pub(crate) fn next(&self, page: &mut Page, bytes: &[u8], cpu: u32, event: &mut KernelEvent) -> Step {
         match page.next(bytes) {
@@ -241,9 +243,9 @@ impl Decoder {
         }
     }
 
-    /// Reads events of `page` into `events`, from the first on; they have the page's CPU already. It stops at
-    /// an unusual length and at an event shorter than its format, which [`Decoder::next`] reads. Returns
-    /// the number of events. `time_of` takes the page's times.
+    /// Reads events of `page` into `events`, from the first on; they have the page's CPU already.
+    /// It stops at an unusual length and at an event shorter than its format, which
+    /// [`Decoder::next`] reads. Returns the number of events. `time_of` takes the page's times.
     #[inline]
     pub(crate) fn run(
         &self,
@@ -271,10 +273,10 @@ impl Decoder {
         self.endian
     }
 
-    /// Reads `payload` into `event`: its name, thread, context and fields. Returns false if the payload is
-    /// too short for its description. One length check covers all fields at fixed places. `event` is written
-    /// field by field in place, since a copy would wait for these fields. `big` is a constant parameter, so
-    /// that a loop over one byte order does not test it.
+    /// Reads `payload` into `event`: its name, thread, context and fields. Returns false if the
+    /// payload is too short for its description. One length check covers all fields at fixed
+    /// places. `event` is written field by field in place, since a copy would wait for these
+    /// fields. `big` is a constant parameter, so that a loop over one byte order does not test it.
     #[inline(always)]
     #[must_use]
     fn decode(&self, payload: &[u8], big: bool, event: &mut KernelEvent) -> bool {
@@ -471,8 +473,8 @@ impl States {
     /// Numbers of a kernel that is not known, as in text.
     pub(crate) const UNKNOWN: States = States { preempted: 0 };
 
-    /// Reads the format of `sched_switch`: `prev_state & N ? "+" : ""`, where N is a number or, since Linux 4.14, an
-    /// expression whose value is the bit after the largest that has a letter.
+    /// Reads the format of `sched_switch`: `prev_state & N ? "+" : ""`, where N is a number or,
+    /// since Linux 4.14, an expression whose value is the bit after the largest that has a letter.
     fn of(print: &str) -> States {
         let flag = |text: &str| -> Option<u64> {
             let text = text.trim();
@@ -490,11 +492,12 @@ impl States {
         States { preempted: stated.or_else(lettered).unwrap_or(0) }
     }
 
-    /// The meaning of the number `state`. A ready thread that leaves its CPU idle has used up its budget.
+    /// The meaning of the number `state`. A ready thread that leaves its CPU idle has used up its
+    /// budget.
     pub(crate) fn left(self, state: u64) -> Left {
         const ENDED: u64 = 0x10 | 0x20;
-        // Uninterruptible, stopped, traced; the kernel prints idle kernel threads, which are uninterruptible too, by a
-        // bit of their own.
+        // Uninterruptible, stopped, traced; the kernel prints idle kernel threads, which are
+        // uninterruptible too, by a bit of their own.
         const HELD: u64 = 0x2 | 0x4 | 0x8;
         if state == 0 {
             return Left::Ready;

@@ -23,7 +23,8 @@ fn id(endian: Endian) -> [u8; 2] {
 }
 
 proptest! {
-    /// Numbers of any size and place, in either order of bytes, against the reader that looks at one field at a time.
+    /// Numbers of any size and place, in either order of bytes, against the reader that looks at
+    /// one field at a time.
     #[test]
     fn numbers_are_those_that_stand_there(
         mut payload in prop::collection::vec(any::<u8>(), 2..48),
@@ -54,7 +55,8 @@ proptest! {
         prop_assert_eq!(read(&format, endian, &payload).map(|event| event.what), Some(what));
     }
 
-    /// The shorter way reads what the general one does, wherever the fields begin and however short the event is.
+    /// The shorter way reads what the general one does, wherever the fields begin and however short
+    /// the event is.
     #[test]
     fn the_usual_layout_is_read_as_any_other(
         mut payload in prop::collection::vec(any::<u8>(), 8..80),

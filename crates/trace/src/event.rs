@@ -34,7 +34,8 @@ impl Comm {
     /// The same of bytes as kernels have it.
     #[inline(always)]
     pub(crate) fn whole(name: [u8; 16]) -> Self {
-        // Numbers all the way: a byte written into a name that is read as a whole at once would cost a wait for that byte.
+        // Numbers all the way: a byte written into a name that is read as a whole at once would
+        // cost a wait for that byte.
         const TOP: u128 = 0xff << 120;
         const HALF: u128 = u64::MAX as u128;
         let value = u128::from_le_bytes(name) & !TOP;
@@ -54,7 +55,8 @@ impl Comm {
     }
 }
 
-/// The bytes of `value` before its first zero one, all bits of each set; all of them where there is none.
+/// The bytes of `value` before its first zero one, all bits of each set; all of them where there is
+/// none.
 #[inline(always)]
 fn before_nul(value: u64) -> u64 {
     // At the first NUL, the lowest, subtracting 1 borrows: its topmost bit is the lowest bit left.
@@ -84,8 +86,8 @@ pub struct Thread {
     pub pid: Pid,
     /// Its name at that moment.
     pub comm: Comm,
-    /// The kernel's priority: -1 SCHED_DEADLINE, 0 to 98 real-time (98 - n for SCHED_FIFO n + 1), 100 to 139 by
-    /// niceness; `None` where the trace does not say.
+    /// The kernel's priority: -1 SCHED_DEADLINE, 0 to 98 real-time (98 - n for SCHED_FIFO n + 1),
+    /// 100 to 139 by niceness; `None` where the trace does not say.
     pub prio: Option<i32>,
 }
 
@@ -102,8 +104,8 @@ impl Thread {
         self.prio.is_some_and(|prio| prio < 100)
     }
 
-    /// Whether SCHED_DEADLINE threads are more important. The kernel's stop threads, which migrate others, are more important than
-    /// those, and show a priority of a lesser class.
+    /// Whether SCHED_DEADLINE threads are more important. The kernel's stop threads, which migrate
+    /// others, are more important than those, and show a priority of a lesser class.
     #[must_use]
     pub fn is_below_deadline(&self) -> bool {
         self.prio.is_some_and(|prio| prio >= 0) && !self.comm.bytes().starts_with(b"migration/")
@@ -117,9 +119,11 @@ pub enum Left {
     Preempted,
     /// Ready (`R`): it yielded, or the kernel took the CPU from it on the way back to its program.
     Ready,
-    /// Not ready: it sleeps or waits. A signal would wake it (`S`), or it is an idle kernel thread (`I`).
+    /// Not ready: it sleeps or waits. A signal would wake it (`S`), or it is an idle kernel thread
+    /// (`I`).
     Blocked,
-    /// Not ready within some work: it waits for a disk, a page, a lock of the kernel (`D`), or was stopped (`T`, `t`).
+    /// Not ready within some work: it waits for a disk, a page, a lock of the kernel (`D`), or was
+    /// stopped (`T`, `t`).
     Held,
     /// It has ended (`X`, `Z`).
     Ended,
@@ -136,7 +140,8 @@ pub enum Waking {
     New,
 }
 
-/// One event. Its meaning is the kernel's; what is not listed is [`What::Other`], which is counted alone.
+/// One event. Its meaning is the kernel's; what is not listed is [`What::Other`], which is counted
+/// alone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum What {
     /// A CPU goes from one thread to another.
@@ -201,7 +206,8 @@ pub enum What {
     },
     /// A soft interrupt is asked for.
     SoftirqRaise {
-        /// 0 HI, 1 TIMER, 2 NET_TX, 3 NET_RX, 4 BLOCK, 5 IRQ_POLL, 6 TASKLET, 7 SCHED, 8 HRTIMER, 9 RCU.
+        /// 0 HI, 1 TIMER, 2 NET_TX, 3 NET_RX, 4 BLOCK, 5 IRQ_POLL, 6 TASKLET, 7 SCHED, 8 HRTIMER, 9
+        /// RCU.
         vec: u32,
     },
     /// A soft interrupt's handler begins.
@@ -216,7 +222,8 @@ pub enum What {
     },
     /// A high-resolution timer is set.
     Timer {
-        /// When it shall go off at the earliest, in nanoseconds of the timer's clock, which is most often CLOCK_MONOTONIC.
+        /// When it shall go off at the earliest, in nanoseconds of the timer's clock, which is most
+        /// often CLOCK_MONOTONIC.
         expires: u64,
     },
     /// The running thread enters a system call.

@@ -12,8 +12,8 @@ use crate::format::{Format, FormatError, PageLayout};
 use crate::page::Page;
 use crate::recording::AHEAD;
 
-/// Events that wait for those of other CPUs are given out all the same once there are so many: where the recorder never catches up, memory stays
-/// bounded.
+/// Events that wait for those of other CPUs are given out all the same once there are so many:
+/// where the recorder never catches up, memory stays bounded.
 pub const WAITING_MAX: usize = 4 << 20;
 
 /// No time is later.
@@ -21,8 +21,8 @@ const END: Time = Time::from_ns(u64::MAX);
 
 /// Decodes pages as they come and merges CPUs.
 ///
-/// A recorder gives each CPU's pages in their order ([`Feed::pages`]), and then says up to which time it has given all
-/// ([`Feed::until`]).
+/// A recorder gives each CPU's pages in their order ([`Feed::pages`]), and then says up to which
+/// time it has given all ([`Feed::until`]).
 #[derive(Debug)]
 pub struct Feed {
     decoder: Decoder,
@@ -55,7 +55,8 @@ impl Feed {
         Feed { decoder, layout, names, damages, cpus: Vec::new(), waiting: 0 }
     }
 
-    /// For pages of this machine, as its kernel describes them: its file `header_page`, and the `format` files of the events.
+    /// For pages of this machine, as its kernel describes them: its file `header_page`, and the
+    /// `format` files of the events.
     ///
     /// # Errors
     /// The first description that cannot be read.
@@ -105,8 +106,8 @@ impl Feed {
         self.waiting += queue.events.len() - before;
     }
 
-    /// Gives out what happened before `until`, in the order of time; `None`: what other CPUs cannot precede, where so many events
-    /// wait that they must go.
+    /// Gives out what happened before `until`, in the order of time; `None`: what other CPUs cannot
+    /// precede, where so many events wait that they must go.
     pub fn until(&mut self, until: Option<Time>, take: impl FnMut(&KernelEvent)) {
         match until {
             Some(until) => self.give(until, take),

@@ -1,5 +1,6 @@
-//! The kernel's descriptions of its events (`events/SYSTEM/EVENT/format`) and of its pages (`events/header_page`).
-//! Numbers and offsets of events differ between kernels; nothing here is assumed, all is read.
+//! The kernel's descriptions of its events (`events/SYSTEM/EVENT/format`) and of its pages
+//! (`events/header_page`). Numbers and offsets of events differ between kernels; nothing here is
+//! assumed, all is read.
 
 use thiserror::Error;
 
@@ -98,7 +99,8 @@ impl Format {
     }
 }
 
-/// `field:DECLARATION; offset:N; size:N; signed:N;`, also `field special:`; kernels before 2.6.38 have no `signed`.
+/// `field:DECLARATION; offset:N; size:N; signed:N;`, also `field special:`; kernels before 2.6.38
+/// have no `signed`.
 fn field(line: &str) -> Option<Field> {
     let (mut declaration, mut offset, mut size, mut signed) = ("", None, None, false);
     for part in line.split(';') {
@@ -137,7 +139,8 @@ pub struct PageLayout {
 }
 
 impl PageLayout {
-    /// The layout of a kernel with words of `word` (4 or 8) bytes and pages of `page`, where nothing says it.
+    /// The layout of a kernel with words of `word` (4 or 8) bytes and pages of `page`, where
+    /// nothing says it.
     #[must_use]
     pub fn usual(word: usize, page: usize) -> Self {
         PageLayout { page, commit: (8, word), data: 8 + word }

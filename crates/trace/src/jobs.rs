@@ -3,51 +3,54 @@
 //!
 //! A job is the work of a thread between two *boundaries*. The rules, in full:
 //!
-//! - **Boundaries.** If the thread's system calls are recorded, the calls of the table in `calls.rs`
-//!   are boundaries, by their classes. Otherwise (a kernel thread; a trace without system calls)
-//!   every sleep is a boundary (`S`, `I`), but no wait within the work (`D`, stopped). For a
-//!   SCHED_DEADLINE thread sched_yield is a boundary, too. So is the end of a thread. A thread that
-//!   leaves its CPU ready (`R`, `R+`) is at no boundary.
+//! - **Boundaries.** If the thread's system calls are recorded, the calls of the table in
+//!   `calls.rs` are boundaries, by their classes. Otherwise (a kernel thread; a trace without
+//!   system calls) every sleep is a boundary (`S`, `I`), but no wait within the work (`D`,
+//!   stopped). For a SCHED_DEADLINE thread sched_yield is a boundary, too. So is the end of a
+//!   thread. A thread that leaves its CPU ready (`R`, `R+`) is at no boundary.
 //! - **Completion.** At the entry of a call that always ends a job. If a call ends it by blocking,
 //!   when the thread leaves its CPU.
 //! - **Release.** When the sleeping thread is woken: at `sched_waking`, or at `sched_wakeup` if the
-//!   former is not recorded. The *nominal arrival* is the same moment, with one exception. For a sleep
-//!   (clock_nanosleep, nanosleep) with a recorded timer on the trace's clock it is the timer's
-//!   expiry, even if the thread slept after that. A wake-up of a thread that has its CPU is the
-//!   release only if the thread was on its way to sleep. Otherwise the thread goes on, and another
-//!   wake-up ends its next sleep (`jobs/release.rs`).
-//! - **Windows.** Some arrivals are only known to lie between two moments: [`Event::Window`] has the
-//!   first, the release the last. If a call found its event without blocking, they are the start of
-//!   the job before and the entry of the call. The call before had found all earlier events. After a yield or an unrecorded wake-up they are the last completion and the thread's next
-//!   moment on a CPU; with a recorded timer, the timer's expiry.
-//! - **Start, resume.** When the thread gets a CPU. After a call that did not block, when it returns.
+//!   former is not recorded. The *nominal arrival* is the same moment, with one exception. For a
+//!   sleep (clock_nanosleep, nanosleep) with a recorded timer on the trace's clock it is the
+//!   timer's expiry, even if the thread slept after that. A wake-up of a thread that has its CPU is
+//!   the release only if the thread was on its way to sleep. Otherwise the thread goes on, and
+//!   another wake-up ends its next sleep (`jobs/release.rs`).
+//! - **Windows.** Some arrivals are only known to lie between two moments: [`Event::Window`] has
+//!   the first, the release the last. If a call found its event without blocking, they are the
+//!   start of the job before and the entry of the call. The call before had found all earlier
+//!   events. After a yield or an unrecorded wake-up they are the last completion and the thread's
+//!   next moment on a CPU; with a recorded timer, the timer's expiry.
+//! - **Start, resume.** When the thread gets a CPU. After a call that did not block, when it
+//!   returns.
 //! - **Preempt.** When the thread leaves its CPU ready and does not yield, within a call (`R+`) or
 //!   outside (`R`).
-//! - **Throttled.** A thread may leave its CPU ready while the CPU goes idle, or to a thread of a lesser
-//!   class. Then it was not preempted: the budget of its SCHED_DEADLINE reservation, its control
-//!   group, or all real-time threads is used up. Its job blocks and resumes. Without recorded system
-//!   calls a yield looks the same. It counts as a used-up budget, so that no overrun is hidden;
-//!   [`Rebuilder::unclear_yields`] counts these threads.
+//! - **Throttled.** A thread may leave its CPU ready while the CPU goes idle, or to a thread of a
+//!   lesser class. Then it was not preempted: the budget of its SCHED_DEADLINE reservation, its
+//!   control group, or all real-time threads is used up. Its job blocks and resumes. Without
+//!   recorded system calls a yield looks the same. It counts as a used-up budget, so that no
+//!   overrun is hidden; [`Rebuilder::unclear_yields`] counts these threads.
 //! - **Yield.** A thread that yields without a boundary blocks and wakes at once.
 //! - **No job.** The work of a thread before its first boundary in the recording, before its first
 //!   boundary after a loss of events, and between its birth and its first boundary.
-//! - **Chains.** If the open job of a thread wakes another thread, the released job follows it and takes
-//!   its origin. An interrupt in between breaks this. If the task of the released job is in the open
-//!   job's own ancestry (an answer), a new chain begins.
+//! - **Chains.** If the open job of a thread wakes another thread, the released job follows it and
+//!   takes its origin. An interrupt in between breaks this. If the task of the released job is in
+//!   the open job's own ancestry (an answer), a new chain begins.
 //!
 //! An id may get another name while its thread has no CPU and without a recorded rename. Then it
 //! belongs to another thread from there on, and the end of the first thread was not recorded.
 //!
-//! Missing events: if the kernel reports a loss, the log has [`Event::Lost`], and open jobs stay open.
-//! If a switch does not fit the one before, a switch was not recorded. Some kernels have threads in
-//! whose context nothing is recorded. The log then has [`Event::Gap`] for the threads concerned:
+//! Missing events: if the kernel reports a loss, the log has [`Event::Lost`], and open jobs stay
+//! open. If a switch does not fit the one before, a switch was not recorded. Some kernels have
+//! threads in whose context nothing is recorded. The log then has [`Event::Gap`] for the threads
+//! concerned:
 //!
-//! - A thread should be on a CPU and is not, or leaves another CPU than its own. Its work meanwhile is
-//!   unknown, and its open job stays open.
-//! - A thread leaves a CPU that it was never given, or enters or leaves a call without a CPU. It got
-//!   the CPU at an unknown time since its wake-up. Release and completion of its job are known. If it
-//!   returns from a call, the job starts there. If it was asleep until now, an unrecorded wake-up came
-//!   before: its next job is released in a window.
+//! - A thread should be on a CPU and is not, or leaves another CPU than its own. Its work meanwhile
+//!   is unknown, and its open job stays open.
+//! - A thread leaves a CPU that it was never given, or enters or leaves a call without a CPU. It
+//!   got the CPU at an unknown time since its wake-up. Release and completion of its job are known.
+//!   If it returns from a call, the job starts there. If it was asleep until now, an unrecorded
+//!   wake-up came before: its next job is released in a window.
 
 mod define;
 mod filter;
@@ -67,11 +70,12 @@ use define::task_def;
 pub use filter::{Filter, is_like};
 use thread::{Call, Place, Stage, Thread, Threads};
 
-/// The number of threads with jobs that are tasks of their own. A later thread takes over the task of an
-/// ended thread of its name, if there is any. So memory stays bounded for recordings of any length.
+/// The number of threads with jobs that are tasks of their own. A later thread takes over the task
+/// of an ended thread of its name, if there is any. So memory stays bounded for recordings of any
+/// length.
 pub const TASKS_OWN: usize = 1 << 12;
-/// The most tasks. When all are taken, a thread takes over the task of any ended thread. If none has
-/// ended, the log has no jobs of the new thread.
+/// The most tasks. When all are taken, a thread takes over the task of any ended thread. If none
+/// has ended, the log has no jobs of the new thread.
 pub const TASKS_MAX: usize = 1 << 15;
 /// The only node of a recording, and its only stream.
 const NODE: NodeId = NodeId(0);
@@ -95,8 +99,8 @@ pub const KINDS: KindSet = KindSet::of(&[
     Kind::Occupy,
 ]);
 
-/// The kinds of event of a recording with these events of the kernel. It has interrupts if both kinds of
-/// handlers are recorded, and jobs if switches are.
+/// The kinds of event of a recording with these events of the kernel. It has interrupts if both
+/// kinds of handlers are recorded, and jobs if switches are.
 #[must_use]
 pub fn kinds<'a>(events: impl IntoIterator<Item = &'a str>) -> KindSet {
     let events: BTreeSet<&str> = events.into_iter().collect();
@@ -246,7 +250,8 @@ impl Rebuilder {
         self.gaps
     }
 
-    /// How many SCHED_DEADLINE threads yielded or used up their budgets, and nobody knows which, for the trace has no system calls.
+    /// How many SCHED_DEADLINE threads yielded or used up their budgets, and nobody knows which,
+    /// for the trace has no system calls.
     #[must_use]
     pub fn unclear_yields(&self) -> usize {
         if self.calls_seen { 0 } else { self.unclear_yields.len() }
@@ -295,8 +300,8 @@ impl Rebuilder {
         }
     }
 
-    /// Takes an event that is neither a switch nor a wake-up. Apart from those, which most are: they stand where events follow each other then,
-    /// instead of being called.
+    /// Takes an event that is neither a switch nor a wake-up. Apart from those, which most are:
+    /// they stand where events follow each other then, instead of being called.
     #[inline(never)]
     fn other(&mut self, event: &KernelEvent, sink: &mut impl Sink) {
         match &event.what {
@@ -384,7 +389,8 @@ impl Rebuilder {
         }
     }
 
-    /// `pid` is the first known thread on the CPU. Returns the thread before it, if the CPU had been met.
+    /// `pid` is the first known thread on the CPU. Returns the thread before it, if the CPU had
+    /// been met.
     #[cold]
     fn first_on(&mut self, cpu: u32, pid: Pid) -> Option<Pid> {
         let at = cpu as usize;
@@ -435,8 +441,9 @@ impl Rebuilder {
         (slot, thread)
     }
 
-    /// A thread's id has another name. A thread on its CPU may have renamed itself. Without a CPU it
-    /// cannot: the id most likely belongs to a new thread, and the end of the old one was not recorded.
+    /// A thread's id has another name. A thread on its CPU may have renamed itself. Without a CPU
+    /// it cannot: the id most likely belongs to a new thread, and the end of the old one was not
+    /// recorded.
     #[cold]
     fn meet_by_other_name(&mut self, slot: usize, seen: &Seen, sink: &mut impl Sink) -> usize {
         let thread = self.threads.at(slot);
@@ -475,7 +482,8 @@ impl Rebuilder {
                     }
                 }
             }
-            // On its way back to the program the kernel takes the CPU by an ordinary call of the scheduler: most threads that are preempted leave like that.
+            // On its way back to the program the kernel takes the CPU by an ordinary call of the
+            // scheduler: most threads that are preempted leave like that.
             Left::Preempted | Left::Ready => {
                 thread.place = Place::Ready;
                 let throttled = thread.is_throttled(next);
@@ -622,8 +630,8 @@ impl Rebuilder {
         } else if let Stage::Between { since } = thread.stage
             && (slept || call.is_some())
         {
-            // A sleep that did not block: the arrival is its time, which had passed. Another call that did
-            // not block: its event came at some time since the job before began.
+            // A sleep that did not block: the arrival is its time, which had passed. Another call
+            // that did not block: its event came at some time since the job before began.
             let (arrival, earliest) = match (call, thread.timer.take()) {
                 (Some(Call { class: Class::Sleep, .. }), Some(timer)) => (timer, None),
                 // It did block, and nobody recorded how it came back.

@@ -1,4 +1,5 @@
-//! The rules, one small recording each: what the kernel says on the left, what becomes of it on the right.
+//! The rules, one small recording each: what the kernel says on the left, what becomes of it on the
+//! right.
 
 use std::fmt::Write as _;
 
@@ -59,7 +60,8 @@ fn seen(pid: Pid, prio: i32) -> Seen {
     Seen { pid, comm: Comm::new(comm.as_bytes()), prio: Some(prio) }
 }
 
-/// A recording by hand. Thread 1 is `a-1`, thread 2 `b-2`, ...; thread 8 is a real-time one, thread 9 of SCHED_DEADLINE.
+/// A recording by hand. Thread 1 is `a-1`, thread 2 `b-2`, ...; thread 8 is a real-time one, thread
+/// 9 of SCHED_DEADLINE.
 #[derive(Default)]
 struct Play {
     events: Vec<KernelEvent>,
@@ -334,7 +336,8 @@ fn a_deadline_thread_without_budget_is_not_preempted_and_its_yield_ends_a_job() 
     );
 }
 
-/// A thread that leaves its CPU ready has not finished. Without budget it makes way for the idle thread or one of a lesser class.
+/// A thread that leaves its CPU ready has not finished. Without budget it makes way for the idle
+/// thread or one of a lesser class.
 #[test]
 fn a_throttled_thread_goes_on_with_its_job() {
     for (pid, name) in [(1, "a-1"), (8, "h-8"), (9, "i-9")] {
@@ -371,7 +374,8 @@ fn a_throttled_thread_goes_on_with_its_job() {
     assert!(told.ends_with("20 preempt h-8#0 cpu 0\n"), "{told}");
 }
 
-/// Of a SCHED_DEADLINE thread without recorded calls nobody knows whether it yielded. Its job goes on, so that no overrun is hidden.
+/// Of a SCHED_DEADLINE thread without recorded calls nobody knows whether it yielded. Its job goes
+/// on, so that no overrun is hidden.
 #[test]
 fn yields_that_nobody_tells_are_counted() {
     let play = |calls: bool| {
@@ -452,11 +456,13 @@ fn a_thread_that_is_woken_while_it_goes_to_sleep_is_released_when_it_was_woken()
     );
 }
 
-/// A wake-up of a thread that still runs keeps it from going to sleep. The sleep that follows ends with another one.
+/// A wake-up of a thread that still runs keeps it from going to sleep. The sleep that follows ends
+/// with another one.
 #[test]
 fn a_wake_up_of_a_thread_that_goes_on_running_is_no_release() {
     let queued = |pid| What::Wake { thread: seen(pid, 120), waking: Waking::Queued, cpu: None };
-    // On its own CPU; from another one that says that the thread was in its queue; from another one, and the next wake-up shows it.
+    // On its own CPU; from another one that says that the thread was in its queue; from another
+    // one, and the next wake-up shows it.
     for (cpu, is_queued) in [(0, false), (1, true), (1, false)] {
         let mut play = Play::default()
             .switch(0, 0, Ready, 1)
@@ -499,7 +505,8 @@ fn a_wake_up_of_a_thread_that_goes_on_running_is_no_release() {
     assert_eq!(told, "\n8000 release a-1#0 arrived 8000\n8002 start a-1#0 cpu 0\n");
 }
 
-/// A wake-up long before the thread sleeps is none that came while it left its CPU, also where nobody recorded what woke it later.
+/// A wake-up long before the thread sleeps is none that came while it left its CPU, also where
+/// nobody recorded what woke it later.
 #[test]
 fn an_old_wake_up_releases_nothing() {
     let told = Play::default()
@@ -545,7 +552,8 @@ fn births_are_no_jobs_and_numbers_are_given_again() {
     assert_eq!(definitions, 2, "{told}");
 }
 
-/// An id that has another name, though its thread had no CPU in which to take it, is another thread's. Nobody saw the end of the first.
+/// An id that has another name, though its thread had no CPU in which to take it, is another
+/// thread's. Nobody saw the end of the first.
 #[test]
 fn an_id_with_another_name_is_another_thread() {
     let other = |name: &str| Seen { pid: 1, comm: Comm::new(name.as_bytes()), prio: Some(120) };

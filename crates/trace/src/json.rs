@@ -1,4 +1,5 @@
-//! The kernel's text within JSON: `{"traceEvents": [...], "systemTraceEvents": "# tracer: nop\n..."}`, as Chrome and catapult's tools save it.
+//! The kernel's text within JSON: `{"traceEvents": [...], "systemTraceEvents": "# tracer:
+//! nop\n..."}`, as Chrome and catapult's tools save it.
 //!
 //! Only that one text is taken out. The events of programs beside it are none of the kernel's.
 
@@ -12,7 +13,8 @@ pub(crate) fn is_json(bytes: &[u8]) -> bool {
     inner(b'{', b"\"}") || inner(b'[', b"{]")
 }
 
-/// The text of the outermost object's key `systemTraceEvents`, as far as it goes where the file is cut.
+/// The text of the outermost object's key `systemTraceEvents`, as far as it goes where the file is
+/// cut.
 pub(crate) fn system_trace(bytes: &[u8]) -> Option<Vec<u8>> {
     const KEY: &[u8] = b"systemTraceEvents";
     let (mut at, mut depth) = (0, 0_usize);

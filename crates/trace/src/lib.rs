@@ -1,14 +1,16 @@
 //! The kernel's traces, decoded, and Systems inferred from logs ([`infer`]).
 //!
-//! Decoding: [`Recording`] gives the events of ftrace in the order of time, from any form of recording. It
-//! opens `trace.dat` (versions 6 and 7), the text of the kernel and of trace-cmd (also within systrace's
-//! HTML), Perfetto's traces, and raw pages of ring buffers. The descriptions in a trace tell the offset of
-//! each field; none is assumed. [`Damages`] lists the places that cannot be read, and the rest is read.
+//! Decoding: [`Recording`] gives the events of ftrace in the order of time, from any form of
+//! recording. It opens `trace.dat` (versions 6 and 7), the text of the kernel and of trace-cmd
+//! (also within systrace's HTML), Perfetto's traces, and raw pages of ring buffers. The
+//! descriptions in a trace tell the offset of each field; none is assumed. [`Damages`] lists the
+//! places that cannot be read, and the rest is read.
 //!
 //! Merging: [`merge`] makes one log of the stamps of a run's threads and the kernel's events.
 //!
-//! Times are nanoseconds of the trace's own clock. Invariants, each held by tests: no input panics, or takes memory out of
-//! proportion; events come in the order of time; what is lost or broken is counted.
+//! Times are nanoseconds of the trace's own clock. Invariants, each held by tests: no input panics,
+//! or takes memory out of proportion; events come in the order of time; what is lost or broken is
+//! counted.
 //!
 //! ```
 //! use takt_trace::{Recording, What};

@@ -1,9 +1,9 @@
 //! The pages of a CPU's ring buffer, as `trace_pipe_raw` and splice(2) give them.
 //!
-//! A page begins with its time (8 bytes) and the number of bytes in use, whose two topmost bits tell of
-//! lost events. Entries follow: a type (5 bits), the time since the entry before (27 bits), a payload.
-//! Source: include/linux/ring_buffer.h and kernel/trace/ring_buffer.c. Discarded entries add to the time
-//! as in libtraceevent.
+//! A page begins with its time (8 bytes) and the number of bytes in use, whose two topmost bits
+//! tell of lost events. Entries follow: a type (5 bits), the time since the entry before (27 bits),
+//! a payload. Source: include/linux/ring_buffer.h and kernel/trace/ring_buffer.c. Discarded entries
+//! add to the time as in libtraceevent.
 
 use takt_model::Time;
 
@@ -31,7 +31,8 @@ pub enum Entry<'a> {
     },
 }
 
-/// The position of reading in a page. It borrows nothing: each [`Page::next`] takes the page's bytes.
+/// The position of reading in a page. It borrows nothing: each [`Page::next`] takes the page's
+/// bytes.
 #[derive(Clone, Debug)]
 pub struct Page {
     endian: Endian,
@@ -50,7 +51,8 @@ const DELTA_BITS: u32 = 27;
 const ABSOLUTE_BITS: u32 = 59;
 
 impl Page {
-    /// Before the first entry of `bytes`, which begin with a page's header. A cut page is read as far as it goes.
+    /// Before the first entry of `bytes`, which begin with a page's header. A cut page is read as
+    /// far as it goes.
     #[must_use]
     pub fn new(bytes: &[u8], layout: &PageLayout, endian: Endian) -> Self {
         let bytes = bytes.get(..layout.page).unwrap_or(bytes);
@@ -116,9 +118,10 @@ impl Page {
         Unusual::Passed
     }
 
-    /// Gives the next events of the page at the start of `bytes` to `take`, with their times. It stops at
-    /// an event that `take` refuses and at an entry that is no event of a usual length. [`Page::next`] reads
-    /// those entries, and all entries of the other byte order. The position stays in registers meanwhile.
+    /// Gives the next events of the page at the start of `bytes` to `take`, with their times. It
+    /// stops at an event that `take` refuses and at an entry that is no event of a usual length.
+    /// [`Page::next`] reads those entries, and all entries of the other byte order. The position
+    /// stays in registers meanwhile.
     #[inline(always)]
     pub(crate) fn run<'a>(&mut self, bytes: &'a [u8], mut take: impl FnMut(u64, &'a [u8]) -> bool) {
         if self.endian != Endian::Little || self.lost.is_some() {
@@ -142,7 +145,8 @@ impl Page {
         (self.at, self.time) = (at, time);
     }
 
-    /// The next entry of the page that begins `bytes`, the same as at [`Page::new`]; `None` after the last.
+    /// The next entry of the page that begins `bytes`, the same as at [`Page::new`]; `None` after
+    /// the last.
     #[inline]
     pub fn next<'a>(&mut self, bytes: &'a [u8]) -> Option<Entry<'a>> {
         if let Some(count) = self.lost.take() {

@@ -95,8 +95,8 @@ fn head_unpacked(head: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(bytes)
 }
 
-/// Refuses a file that cannot be a trace by its first bytes, before all of it is read. `head` is the first
-/// [`HEAD`] bytes, or all there are. They may be gzip.
+/// Refuses a file that cannot be a trace by its first bytes, before all of it is read. `head` is
+/// the first [`HEAD`] bytes, or all there are. They may be gzip.
 ///
 /// # Errors
 /// It is a file of another kind, or neither text nor a known form.
@@ -120,7 +120,8 @@ pub fn refuse_foreign(head: &[u8]) -> Result<(), OpenError> {
     }
 }
 
-/// Whether a file with this `head` is most likely a trace: it has a known form, or is text with an event.
+/// Whether a file with this `head` is most likely a trace: it has a known form, or is text with an
+/// event.
 #[must_use]
 pub fn is_trace(head: &[u8]) -> bool {
     let head = &*head_unpacked(head);
@@ -202,7 +203,8 @@ enum Source<'a> {
 }
 
 impl<'a> Recording<'a> {
-    /// Opens `trace.dat`, a Perfetto trace or text, whichever `bytes` are. Not packed: see [`unpacked`].
+    /// Opens `trace.dat`, a Perfetto trace or text, whichever `bytes` are. Not packed: see
+    /// [`unpacked`].
     ///
     /// # Errors
     /// None of them, or a file that is broken before its first event.
@@ -284,7 +286,8 @@ impl<'a> Recording<'a> {
         }
     }
 
-    /// Pages of ring buffers: for each CPU its number and its pages, with the kernel's descriptions of its events.
+    /// Pages of ring buffers: for each CPU its number and its pages, with the kernel's descriptions
+    /// of its events.
     #[must_use]
     pub fn pages(formats: &[Format], layout: PageLayout, endian: Endian, cpus: Vec<(u32, &'a [u8])>) -> Self {
         let mut names = Names::default();
@@ -325,17 +328,20 @@ impl<'a> Recording<'a> {
     pub fn abi(&self) -> Option<Abi> {
         Abi::of_machine(&self.machine)
     }
-    /// The traced machine's kind, as its kernel names it (`uname -m`); empty where the trace does not say.
+    /// The traced machine's kind, as its kernel names it (`uname -m`); empty where the trace does
+    /// not say.
     #[must_use]
     pub fn machine(&self) -> &str {
         &self.machine
     }
-    /// The tracer that the heading of a text names, such as nop or function; empty where there is none.
+    /// The tracer that the heading of a text names, such as nop or function; empty where there is
+    /// none.
     #[must_use]
     pub fn tracer(&self) -> &str {
         &self.tracer
     }
-    /// Whether what stands for its times are counts without a unit: of the clocks counter and x86-tsc, for example.
+    /// Whether what stands for its times are counts without a unit: of the clocks counter and
+    /// x86-tsc, for example.
     #[must_use]
     pub fn counts(&self) -> bool {
         self.counts
@@ -356,16 +362,17 @@ impl<'a> Recording<'a> {
         &self.passed_over
     }
 
-    /// Lost events by the trace's own counters, by CPU if they are: those of the kernel's buffers when the
-    /// recording ended. Some may also be among the events, with their times ([`What::Lost`]).
+    /// Lost events by the trace's own counters, by CPU if they are: those of the kernel's buffers
+    /// when the recording ended. Some may also be among the events, with their times
+    /// ([`What::Lost`]).
     #[must_use]
     pub fn losses(&self) -> &[Loss] {
         &self.losses
     }
 
-    /// Gives each event to `take`, in the order of time. Events of one time and CPU keep their order; CPUs
-    /// keep the order of the trace. Text that is not in order is sorted in memory. Pages and packets are
-    /// merged as they come.
+    /// Gives each event to `take`, in the order of time. Events of one time and CPU keep their
+    /// order; CPUs keep the order of the trace. Text that is not in order is sorted in memory.
+    /// Pages and packets are merged as they come.
     pub fn each(&mut self, mut take: impl FnMut(&KernelEvent)) {
         match &self.source {
             Source::Text(bytes) => {
@@ -395,14 +402,15 @@ impl<'a> Recording<'a> {
     }
 }
 
-/// Merges streams in the order of time, at one time the first stream first. `give` gives a stream's events up to a time on (none, where there is no
-/// time), and says when the next one is; `None` after the last.
+/// Merges streams in the order of time, at one time the first stream first. `give` gives a stream's
+/// events up to a time on (none, where there is no time), and says when the next one is; `None`
+/// after the last.
 #[inline]
 pub(crate) fn merge<S>(streams: &mut [S], mut give: impl FnMut(&mut S, Option<Time>) -> Option<Time>) {
     let first = streams.iter_mut().enumerate().filter_map(|(k, stream)| Some((give(stream, None)?, k)));
     let mut heads: Vec<(Time, usize)> = first.collect();
-    // The latest first, so that the earliest is at the end. Runs of one CPU are long: a CPU goes on up to
-    // the next time of another CPU.
+    // The latest first, so that the earliest is at the end. Runs of one CPU are long: a CPU goes on
+    // up to the next time of another CPU.
     heads.sort_unstable_by(|a, b| b.cmp(a));
     while let Some((_, first)) = heads.pop() {
         // At the time of the next stream, the one that comes first in `streams` goes first.
@@ -419,8 +427,8 @@ pub(crate) fn merge<S>(streams: &mut [S], mut give: impl FnMut(&mut S, Option<Ti
     }
 }
 
-/// Gives `events` to `take`. All events of a trace go through here, so that what takes them stands here alone, with the registers to
-/// itself while events follow each other.
+/// Gives `events` to `take`. All events of a trace go through here, so that what takes them stands
+/// here alone, with the registers to itself while events follow each other.
 #[inline(never)]
 pub(crate) fn hand_on(events: &[KernelEvent], take: &mut impl FnMut(&KernelEvent)) {
     for event in events {
@@ -444,8 +452,8 @@ fn lines(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
 
 /// Says how many lines are events, or begin like one.
 fn each_of_text(bytes: &[u8], names: &mut Names, damages: &mut Damages, mut take: impl FnMut(&KernelEvent)) -> u64 {
-    // While lines are in order they are given on at once. From the first that is not, all are sorted, and so a
-    // first pass finds out.
+    // While lines are in order they are given on at once. From the first that is not, all are
+    // sorted, and so a first pass finds out.
     let mut sorted = true;
     let mut before = 0;
     for time in lines(bytes).filter_map(text::when) {
@@ -492,7 +500,8 @@ fn counts(clock: &str) -> bool {
     matches!(clock, "counter" | "x86-tsc" | "ppc-tb" | "s390-tod")
 }
 
-/// The number of an event's name. `known` has the names that came first: they are the most frequent.
+/// The number of an event's name. `known` has the names that came first: they are the most
+/// frequent.
 fn number_of<'a>(name: &'a [u8], known: &mut Vec<(&'a [u8], u16)>, names: &mut Names) -> u16 {
     const KNOWN_MAX: usize = 16;
     if let Some((_, number)) = known.iter().find(|(other, _)| *other == name) {
@@ -514,8 +523,8 @@ struct Stream<'a> {
     place: usize,
     page: usize,
     state: Option<Page>,
-    /// Events that are read, from `next` on. Many are read at once, so that reading has the registers to
-    /// itself.
+    /// Events that are read, from `next` on. Many are read at once, so that reading has the
+    /// registers to itself.
     events: Vec<KernelEvent>,
     next: usize,
     end: usize,

@@ -1,4 +1,5 @@
-//! The text that a kernel's `trace` file and `trace-cmd report` print, old and new, also within the HTML of systrace.
+//! The text that a kernel's `trace` file and `trace-cmd report` print, old and new, also within the
+//! HTML of systrace.
 
 use memchr::{memchr, memmem};
 
@@ -15,7 +16,8 @@ use head::{Head, head};
 pub(crate) enum Line<'a> {
     /// An event.
     Event {
-        /// When, in nanoseconds of the trace's clock (a clock that counts something else: its count).
+        /// When, in nanoseconds of the trace's clock (a clock that counts something else: its
+        /// count).
         time: u64,
         /// On which CPU.
         cpu: u32,
@@ -35,7 +37,8 @@ pub(crate) enum Line<'a> {
         /// How many, where it says so.
         count: Option<u64>,
     },
-    /// No event: a comment, a heading, a page around the trace, a line that goes on with the one before.
+    /// No event: a comment, a heading, a page around the trace, a line that goes on with the one
+    /// before.
     Other,
     /// It begins like an event, and cannot be read: its name, if that can be read, and the fault.
     Unreadable(&'static str),
@@ -101,7 +104,8 @@ pub(crate) fn when(text: &[u8]) -> Option<u64> {
     head(text).map_or_else(|_| babeltrace::when(text), |head| Some(head.stamp.value))
 }
 
-/// Whether the stamp of an event's line is a whole number without a unit: of a clock that counts something else than time.
+/// Whether the stamp of an event's line is a whole number without a unit: of a clock that counts
+/// something else than time.
 #[must_use]
 pub(crate) fn counts(text: &[u8]) -> bool {
     head(text).is_ok_and(|head| head.stamp.counted)
@@ -120,8 +124,8 @@ pub(crate) fn is_function_graph(line: &[u8]) -> bool {
     number(line.trim_ascii_start()).is_some_and(|(_, rest)| rest.starts_with(b") ") && rest.contains(&b'|'))
 }
 
-/// `##### CPU 2 buffer started ####`: earlier events of this CPU were overwritten. The kernel prints it for no
-/// CPU without losses, and not for the first CPU.
+/// `##### CPU 2 buffer started ####`: earlier events of this CPU were overwritten. The kernel
+/// prints it for no CPU without losses, and not for the first CPU.
 fn buffer_started(text: &[u8]) -> Option<Line<'static>> {
     let start = text.iter().position(|byte| *byte != b'#')?;
     let rest = text.get(start..)?.strip_prefix(b" CPU ")?;
@@ -130,9 +134,9 @@ fn buffer_started(text: &[u8]) -> Option<Line<'static>> {
     Some(Line::Lost { cpu: u32::try_from(cpu).ok().filter(|cpu| *cpu < CPUS_MAX)?, count: None })
 }
 
-/// The numbers of events in a heading: those that follow, and all that were written. They are 12 and 40 in
-/// `# entries-in-buffer/entries-written: 12/40   #P:2`, and 66 and 70 in a latency tracer's
-/// `# latency: 46 us, #66/70, CPU#0 | (...)`.
+/// The numbers of events in a heading: those that follow, and all that were written. They are 12
+/// and 40 in `# entries-in-buffer/entries-written: 12/40   #P:2`, and 66 and 70 in a latency
+/// tracer's `# latency: 46 us, #66/70, CPU#0 | (...)`.
 pub(crate) fn entries(line: &[u8]) -> Option<(u64, u64)> {
     let rest = line.strip_prefix(b"#")?.trim_ascii_start();
     let rest = match rest.strip_prefix(b"entries-in-buffer/entries-written:") {
@@ -147,7 +151,8 @@ pub(crate) fn entries(line: &[u8]) -> Option<(u64, u64)> {
     Some((held, written))
 }
 
-/// `CPU:2 [LOST 12 EVENTS]` of the kernel, `CPU:2 [12 EVENTS DROPPED]` and `CPU:2 [EVENTS DROPPED]` of trace-cmd.
+/// `CPU:2 [LOST 12 EVENTS]` of the kernel, `CPU:2 [12 EVENTS DROPPED]` and `CPU:2 [EVENTS DROPPED]`
+/// of trace-cmd.
 fn lost(text: &[u8]) -> Option<Line<'static>> {
     let (cpu, rest) = number(&text[4..])?;
     memmem::find(rest, b"LOST").or_else(|| memmem::find(rest, b"DROPPED"))?;
@@ -182,8 +187,8 @@ fn signed(text: &[u8]) -> Option<(i64, &[u8])> {
     }
 }
 
-/// The place of `key`. Most often it is the first place of its first letter, which is faster than the
-/// preparation of a search.
+/// The place of `key`. Most often it is the first place of its first letter, which is faster than
+/// the preparation of a search.
 fn find(text: &[u8], key: &[u8]) -> Option<usize> {
     let (&first, _) = key.split_first()?;
     let mut from = 0;
@@ -214,8 +219,8 @@ impl<'a> Args<'a> {
         self.0 = &self.0[at + key.len()..];
         Some(text)
     }
-    /// The text before `key` and a number, and the number. Goes behind the number. A name may hold `key`
-    /// itself: there the text after the number does not fit.
+    /// The text before `key` and a number, and the number. Goes behind the number. A name may hold
+    /// `key` itself: there the text after the number does not fit.
     fn name_before(&mut self, key: &[u8], fits: impl Fn(&[u8]) -> bool) -> Option<(Comm, u32)> {
         let mut from = 0;
         loop {
@@ -336,8 +341,8 @@ fn what(name: &[u8], text: &[u8]) -> Option<What> {
     })
 }
 
-/// `prev_comm=A prev_pid=1 prev_prio=120 prev_state=S ==> next_comm=B next_pid=2 next_prio=120`, the arrow missing in
-/// some; or `A:1 [120] S ==> B:2 [120]`.
+/// `prev_comm=A prev_pid=1 prev_prio=120 prev_state=S ==> next_comm=B next_pid=2 next_prio=120`,
+/// the arrow missing in some; or `A:1 [120] S ==> B:2 [120]`.
 fn switch(text: &[u8]) -> Option<What> {
     let mut args = Args(text);
     let at = &mut args;
@@ -390,7 +395,8 @@ fn left(state: &[u8]) -> Option<Left> {
         b"R+" | b"+" => Left::Preempted,
         b"X" | b"Z" | b"x" | b"X|Z" | b"Z|X" => Left::Ended,
         _ if state.first()?.is_ascii_alphabetic() => {
-            // `S+`, `D|W+`: on its way to sleep, but still ready, for it was preempted before it got there.
+            // `S+`, `D|W+`: on its way to sleep, but still ready, for it was preempted before it
+            // got there.
             if state.ends_with(b"+") {
                 Left::Preempted
             } else if matches!(state[0], b'D' | b'T' | b't') {
@@ -403,13 +409,15 @@ fn left(state: &[u8]) -> Option<Left> {
     })
 }
 
-/// Whether a priority follows a thread's id, and no other id after it: what looks like both may be within its name.
+/// Whether a priority follows a thread's id, and no other id after it: what looks like both may be
+/// within its name.
 fn is_priority(text: &[u8]) -> bool {
     let prio = text.strip_prefix(b" prio=").and_then(signed);
     prio.is_some_and(|(_, rest)| !rest.starts_with(b" pid="))
 }
 
-/// `comm=A pid=1 prio=120 target_cpu=003`, older ones with `success=1`; or `A:1 [120] success=1 CPU:003`.
+/// `comm=A pid=1 prio=120 target_cpu=003`, older ones with `success=1`; or `A:1 [120] success=1
+/// CPU:003`.
 fn wake(text: &[u8], waking: Waking) -> Option<What> {
     let mut args = Args(text);
     let at = &mut args;

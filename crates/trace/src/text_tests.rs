@@ -169,7 +169,8 @@ fn a_heading_says_what_was_overwritten() {
     assert_eq!(tracer(b"# entries"), None);
 }
 
-/// The kernel's options latency-format and verbose, dumps in dmesg, `trace-cmd report -l`, `perf script`.
+/// The kernel's options latency-format and verbose, dumps in dmesg, `trace-cmd report -l`, `perf
+/// script`.
 #[test]
 fn heads_of_other_printers() {
     let switch =

@@ -1,5 +1,6 @@
-//! Rebuilt jobs are those that there were: random threads on random machines, played step by step by a slow and obvious kernel
-//! that knows each job, against what [`Rebuilder`] makes of the events that such a kernel tells.
+//! Rebuilt jobs are those that there were: random threads on random machines, played step by step
+//! by a slow and obvious kernel that knows each job, against what [`Rebuilder`] makes of the events
+//! that such a kernel tells.
 
 #[path = "common/machine.rs"]
 mod machine;
@@ -131,7 +132,8 @@ fn rebuilt_jobs_are_those_that_there_were() {
     );
 }
 
-/// What threads do in whose context something is recorded is told, or doubted job by job, whoever gave them their CPUs.
+/// What threads do in whose context something is recorded is told, or doubted job by job, whoever
+/// gave them their CPUs.
 #[test]
 fn no_job_is_hidden_by_threads_that_hide() {
     let (mut exact, mut from_calls, mut doubted, mut windows) = (0, 0, 0, 0);

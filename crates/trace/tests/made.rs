@@ -59,7 +59,8 @@ fn an_id_that_is_given_again_without_an_end_is_two_threads() {
     assert_eq!(told, [("olda-3001", 199), ("newb-3001", 99)]);
 }
 
-/// Three wake-ups come in each frame of a display, at any time within its first 10 ms; some are missing.
+/// Three wake-ups come in each frame of a display, at any time within its first 10 ms; some are
+/// missing.
 #[test]
 fn wake_ups_of_a_frame_are_a_burst() {
     let arrivals = inferred("vsync33.txt.gz");

@@ -1,5 +1,5 @@
-//! Pages written by a slow, obvious writer are read back, in either order of bytes, with words of 4 and 8 bytes; and
-//! no bytes at all make a reader panic.
+//! Pages written by a slow, obvious writer are read back, in either order of bytes, with words of 4
+//! and 8 bytes; and no bytes at all make a reader panic.
 
 use proptest::prelude::*;
 use takt_model::Time;
@@ -58,7 +58,8 @@ impl Machine {
                     data.resize(data.len().next_multiple_of(4), 0);
                 }
                 Write::Discarded(length) => {
-                    // No time of its own where it is the first at its time: the kernel never writes a zero there.
+                    // No time of its own where it is the first at its time: the kernel never writes
+                    // a zero there.
                     self.head(&mut data, 29, delta.max(1) as u32);
                     now = now.max(time - delta + delta.max(1));
                     self.put(&mut data, u64::from(*length) * 4 + 4, 4);
@@ -246,7 +247,8 @@ fn cpus_are_merged() {
     assert_eq!(order, expected);
 }
 
-/// A page that is full has no room for the number of lost events, whatever stands in the page behind it.
+/// A page that is full has no room for the number of lost events, whatever stands in the page
+/// behind it.
 #[test]
 fn how_many_were_lost_is_not_read_of_the_next_page() {
     const PAGE: usize = 256;

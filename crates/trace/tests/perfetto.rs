@@ -1,4 +1,5 @@
-//! Perfetto's traces: what is written in any of their forms is read again, and what is missing or broken is told.
+//! Perfetto's traces: what is written in any of their forms is read again, and what is missing or
+//! broken is told.
 
 use std::process::Command;
 
@@ -54,7 +55,8 @@ fn packet(bundle: &Message) -> Message {
     message().message(1, bundle).number(10, 7)
 }
 
-/// Bundles of random length of each CPU's events, in any form, in an order that is almost that of time.
+/// Bundles of random length of each CPU's events, in any form, in an order that is almost that of
+/// time.
 fn written(events: &[KernelEvent], cpus: u32, draw: &mut Draw) -> Vec<u8> {
     let mut bundles = Vec::new();
     for cpu in 0..cpus {
@@ -217,7 +219,8 @@ fn losses_are_told_where_the_trace_tells_them() {
     // A bundle between them is missing; the first of a CPU's are missing.
     assert_eq!(lost(&trace(&[bundle(0, 10, 0), bundle(0, 30, 20)])), [(30, 0, None)]);
     assert_eq!(lost(&trace(&[bundle(0, 10, 0), bundle(1, 30, 20)])), [(30, 1, None)]);
-    // A packet says that others were dropped, and later bundles of its writer on every CPU do not say what was before.
+    // A packet says that others were dropped, and later bundles of its writer on every CPU do not
+    // say what was before.
     let old = |cpu, time| packet(&whole(cpu, &[one(cpu, time)]));
     let dropped = [old(0, 10), old(1, 11), old(0, 20).number(42, 1), old(1, 21), old(2, 22)];
     assert_eq!(lost(&trace(&dropped)), [(20, 0, None), (21, 1, None)]);
@@ -390,8 +393,9 @@ fn no_damage_makes_it_panic() {
     }
 }
 
-/// What the published schema wrote once, and where the Python package `perfetto` is installed what it writes now. TAKT_PYTHON names an
-/// interpreter that has it; with TAKT_DEMAND_PERFETTO set (as CI does) not to have it is a failure.
+/// What the published schema wrote once, and where the Python package `perfetto` is installed what
+/// it writes now. TAKT_PYTHON names an interpreter that has it; with TAKT_DEMAND_PERFETTO set (as
+/// CI does) not to have it is a failure.
 #[test]
 fn what_the_published_schema_writes_is_read() {
     let kept = std::fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/schema.perfetto-trace")).unwrap();

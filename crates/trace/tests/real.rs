@@ -114,7 +114,8 @@ fn binary_and_text_agree() {
     }
 }
 
-/// A CPU goes on with the thread that it was given, wherever nothing is lost: each switch leaves the thread that the one before chose.
+/// A CPU goes on with the thread that it was given, wherever nothing is lost: each switch leaves
+/// the thread that the one before chose.
 #[test]
 fn each_switch_leaves_the_thread_that_the_one_before_chose() {
     for file in ["trappy-raw_trace.dat.gz", "lisa-sched_load_trace.dat.gz", "lisa-trace.txt.gz"] {
@@ -179,15 +180,18 @@ fn a_cut_file_is_read_as_far_as_it_goes() {
     assert!(opened > 0 && before > 0);
 }
 
-/// Sections of options tell where the next one is. Where that is one before, the file would never end.
+/// Sections of options tell where the next one is. Where that is one before, the file would never
+/// end.
 #[test]
 fn sections_that_go_round_are_read_once() {
     const FILE: &str = "lisa-sched_load_trace.v7-zstd.dat";
     let mut bytes = std::fs::read(format!("{}/tests/data/{FILE}", env!("CARGO_MANIFEST_DIR"))).expect("is there");
-    // Behind the header's magic, version, order of bytes, word, page, and the names of the compression.
+    // Behind the header's magic, version, order of bytes, word, page, and the names of the
+    // compression.
     let first = header_end(&bytes);
     let options = bytes[first..first + 8].to_vec();
-    // The option that ends a section: its number 0, its length 8, the place of the next section; 0 for the last.
+    // The option that ends a section: its number 0, its length 8, the place of the next section; 0
+    // for the last.
     let last = memchr::memmem::rfind(&bytes, &[0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]).expect("has a last section");
     bytes[last + 6..last + 14].copy_from_slice(&options);
     let mut recording = Recording::open(&bytes).expect("is a trace");
@@ -221,7 +225,8 @@ fn count_of(bytes: &[u8]) -> (u64, u64) {
     (events, recording.damages().count())
 }
 
-/// Option 8 is the number of CPUs. What is none, or none of this file, is told, and that of the head is taken.
+/// Option 8 is the number of CPUs. What is none, or none of this file, is told, and that of the
+/// head is taken.
 #[test]
 fn a_number_of_cpus_is_held_against_the_file() {
     for (data, damages) in
@@ -273,7 +278,8 @@ fn times_are_held_against_the_file() {
     assert!(time == Some(plain) && why.contains("option 14"), "{time:?} {why}");
 }
 
-/// The machine that recorded tells whose numbers of system calls there are, and the clock whether there are times.
+/// The machine that recorded tells whose numbers of system calls there are, and the clock whether
+/// there are times.
 #[test]
 fn machine_and_clock_of_a_file() {
     let of = |bytes: &[u8]| {

@@ -45,7 +45,8 @@ fn true_periods_are_found_and_others_are_not_periodic() {
     assert_eq!((periodic, others), (4, 2));
 }
 
-/// A part of the jobs may be too few to decide, but never decides wrongly; the period is within a thousandth, and more jobs bound it tighter.
+/// A part of the jobs may be too few to decide, but never decides wrongly; the period is within a
+/// thousandth, and more jobs bound it tighter.
 #[test]
 fn more_jobs_bound_the_period_tighter() {
     for (name, text) in files().into_iter().filter(|(name, _)| name.contains("period=")) {
@@ -86,7 +87,8 @@ fn a_system_of_releases_is_one_that_can_be_read() {
     }
 }
 
-/// Numbers at the ends of what a file may hold: nothing overflows, and what is written can be read or is nothing.
+/// Numbers at the ends of what a file may hold: nothing overflows, and what is written can be read
+/// or is nothing.
 #[test]
 fn extreme_releases_do_no_harm() {
     let most = i64::MAX as u64;

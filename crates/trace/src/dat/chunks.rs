@@ -1,4 +1,5 @@
-//! The pages of a CPU in a trace.dat, plain or in compressed chunks, with memory in proportion to the file.
+//! The pages of a CPU in a trace.dat, plain or in compressed chunks, with memory in proportion to
+//! the file.
 
 use std::borrow::Cow;
 
@@ -23,13 +24,13 @@ pub(super) enum Packing {
 
 /// The most bytes of one unpacked chunk of pages. trace-cmd puts ten pages into a chunk.
 const CHUNK_MAX: usize = 1 << 26;
-/// All chunks of a file together unpack to at most so many times its size, or to [`TOTAL_MAX`] if that is
-/// more.
+/// All chunks of a file together unpack to at most so many times its size, or to [`TOTAL_MAX`] if
+/// that is more.
 const RATIO_MAX: usize = 64;
 const TOTAL_MAX: usize = 1 << 31;
 
-/// The bytes that unpacking a file's pages may still take. It keeps time and memory in proportion to the
-/// file.
+/// The bytes that unpacking a file's pages may still take. It keeps time and memory in proportion
+/// to the file.
 #[derive(Debug)]
 pub(crate) struct Budget {
     /// Bytes that may be unpacked from here on.
@@ -90,8 +91,8 @@ pub(crate) struct Chunks<'a> {
 }
 
 impl<'a> Chunks<'a> {
-    /// The place of the next run in the file, and its pages, or why they cannot be unpacked. The caller
-    /// gives the bytes of dropped pages back to `budget`.
+    /// The place of the next run in the file, and its pages, or why they cannot be unpacked. The
+    /// caller gives the bytes of dropped pages back to `budget`.
     pub(crate) fn next(&mut self, budget: &mut Budget) -> Option<(usize, Unpacked<'a>)> {
         self.left = self.left.checked_sub(1)?;
         let Some(packing) = self.pages.packing else {

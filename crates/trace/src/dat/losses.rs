@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use crate::recording::Loss;
 
-/// The kernel's counters at the end of the recording: texts of `per_cpu/cpuN/stats`, each behind a line
-/// `CPU: N`, those of an instance behind a line `Buffer: NAME`.
+/// The kernel's counters at the end of the recording: texts of `per_cpu/cpuN/stats`, each behind a
+/// line `CPU: N`, those of an instance behind a line `Buffer: NAME`.
 #[derive(Debug, Default)]
 pub(crate) struct Losses {
     /// The instance whose CPUs are told now; empty: the first one.

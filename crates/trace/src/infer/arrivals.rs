@@ -1,31 +1,32 @@
 //! Is a task periodic, and with which period?
 //!
-//! Arrivals are numbered, and the narrowest strip around them is found ([`super::grid`]). The question is:
-//! do deviations from the grid add up?
+//! Arrivals are numbered, and the narrowest strip around them is found ([`super::grid`]). The
+//! question is: do deviations from the grid add up?
 //!
-//! - Jitter: each arrival deviates by itself. The strip stays as wide as the jitter for any number of
-//!   arrivals.
-//! - A sporadic task or a relative sleep: each arrival counts from the arrival before, so deviations are a
-//!   random walk. After n distances of standard deviation σ the strip is about σ√n wide.
+//! - Jitter: each arrival deviates by itself. The strip stays as wide as the jitter for any number
+//!   of arrivals.
+//! - A sporadic task or a relative sleep: each arrival counts from the arrival before, so
+//!   deviations are a random walk. After n distances of standard deviation σ the strip is about σ√n
+//!   wide.
 //!
-//! [`Q_MAX`] separates the two. Q = width / (σ√n) is 2.45/√n for uniform jitter. A walk of independent steps
-//! (uniform, normal, exponential, rare large ones) seldom has such a small Q: P(Q <= q) falls as
-//! exp(-π²/2q²) (the range of a Brownian bridge; W. Feller, "The asymptotic distribution of the range of
-//! sums of independent random variables", Ann. Math. Stat. 22, 1951).
+//! [`Q_MAX`] separates the two. Q = width / (σ√n) is 2.45/√n for uniform jitter. A walk of
+//! independent steps (uniform, normal, exponential, rare large ones) seldom has such a small Q: P(Q
+//! <= q) falls as exp(-π²/2q²) (the range of a Brownian bridge; W. Feller, "The asymptotic
+//! distribution of the range of sums of independent random variables", Ann. Math. Stat. 22, 1951).
 //!
-//! Dependent steps can keep Q small although deviations wander. Then the mean deviation differs between
-//! parts of the recording by more than independent deviations allow ([`F_MAX`]), and by more than phases of
-//! latencies explain. Or deviations rise and fall by turns, as under two modes: then each deviation is much
-//! like the one before.
+//! Dependent steps can keep Q small although deviations wander. Then the mean deviation differs
+//! between parts of the recording by more than independent deviations allow ([`F_MAX`]), and by
+//! more than phases of latencies explain. Or deviations rise and fall by turns, as under two modes:
+//! then each deviation is much like the one before.
 //!
-//! A tight grid is accepted at a larger Q, too, if its period is a very round number ([`super::walk`]). A
-//! sleep from the last job on takes its length and some latency, which gives no round number. Arrivals that
-//! deviate by a period or more lie on no grid. If several come in each period of a longer grid, they are
-//! bursts.
+//! A tight grid is accepted at a larger Q, too, if its period is a very round number
+//! ([`super::walk`]). A sleep from the last job on takes its length and some latency, which gives
+//! no round number. Arrivals that deviate by a period or more lie on no grid. If several come in
+//! each period of a longer grid, they are bursts.
 //!
-//! A few outliers (late wake-ups) are left out of this question and of the period, but not of the jitter.
-//! Up to three arrivals at the ends, a thread's start and end, are left out of the grid altogether if the
-//! others fit a grid more clearly than usual (Q <= 0.30).
+//! A few outliers (late wake-ups) are left out of this question and of the period, but not of the
+//! jitter. Up to three arrivals at the ends, a thread's start and end, are left out of the grid
+//! altogether if the others fit a grid more clearly than usual (Q <= 0.30).
 
 use takt_model::{Span, Time};
 
@@ -38,7 +39,8 @@ use super::walk::{Course, adds_up, is_round};
 const Q_MAX: f64 = 0.40;
 /// With fewer distances nothing is said of a task whose arrivals deviate from a grid.
 const WALK_MIN: usize = 20;
-/// From so many distances on, deviations that do not prove to be bounded are taken to add up, as of uniform jitter they would prove it.
+/// From so many distances on, deviations that do not prove to be bounded are taken to add up, as of
+/// uniform jitter they would prove it.
 const WALK_SURE: usize = 300;
 /// With fewer distances nothing at all is said.
 const DISTANCES_MIN: usize = 4;
@@ -58,20 +60,25 @@ const MEAN_PART: u64 = 4;
 const Q_ENDS: f64 = 0.30;
 /// So many of the first and last arrivals together may be left out.
 const ENDS_MAX: usize = 3;
-/// A walk of some hundred steps is mostly beyond this; real wake-ups, whose latency comes in phases, were not (the given releases).
+/// A walk of some hundred steps is mostly beyond this; real wake-ups, whose latency comes in
+/// phases, were not (the given releases).
 const Q_WALK: f64 = 0.80;
-/// With uniform jitter Q exceeds this over √n once in some hundred times: beyond it deviations add up, however few they are.
+/// With uniform jitter Q exceeds this over √n once in some hundred times: beyond it deviations add
+/// up, however few they are.
 const Q_SURE: f64 = 3.7;
 const NO_GRID: &str = "its arrivals lie on no grid";
-/// Mean deviations of parts of a recording that differ by at most this part of the period are no matter: latencies come in phases.
+/// Mean deviations of parts of a recording that differ by at most this part of the period are no
+/// matter: latencies come in phases.
 const WANDER_PART: u64 = 100;
-/// How much more they may vary than those of deviations that do not depend on each other. Those exceed it once in a million times.
+/// How much more they may vary than those of deviations that do not depend on each other. Those
+/// exceed it once in a million times.
 pub(crate) const F_MAX: f64 = 6.0;
 /// Deviations of jitter are not much like the ones before, but for what chance makes of few...
 pub(crate) const SERIAL_MAX: f64 = 0.5;
 /// ...which is asked of a jitter above this part of the period.
 const LOOSE_PART: u64 = 20;
-/// Jobs that come in groups are no periodic task where they deviate from their mean distance by more than this part of it.
+/// Jobs that come in groups are no periodic task where they deviate from their mean distance by
+/// more than this part of it.
 const GROUP_PART: u64 = 4;
 /// The largest number of arrivals in the arrival curve.
 const CURVE_MAX: usize = 16;
@@ -102,13 +109,15 @@ impl Kind {
     }
 }
 
-/// The grid of a periodic task. All arrivals lie in `first + k period` to `first + k period + jitter`, but where that would start before time zero: there
-/// `first` is zero, and some come earlier than it tells.
+/// The grid of a periodic task. All arrivals lie in `first + k period` to `first + k period +
+/// jitter`, but where that would start before time zero: there `first` is zero, and some come
+/// earlier than it tells.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Grid {
     /// The period: of those with nearly the least jitter the simplest number.
     pub period: Span,
-    /// No period below this explains the arrivals, unless their true jitter is more than twice what was seen.
+    /// No period below this explains the arrivals, unless their true jitter is more than twice what
+    /// was seen.
     pub period_min: Span,
     /// The same above.
     pub period_max: Span,
@@ -128,7 +137,8 @@ pub struct Grid {
     pub group: u32,
 }
 
-/// The shortest and longest times in which so many jobs arrived, from the first of them to the last.
+/// The shortest and longest times in which so many jobs arrived, from the first of them to the
+/// last.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Apart {
     /// How many, at least 2.
@@ -154,11 +164,13 @@ pub struct Arrivals {
     pub mean: Option<Span>,
     /// Distances of neighbours between which nothing is missing, ascending.
     pub distances: Vec<u64>,
-    /// With the mean distance as period, jobs come at most so much earlier than it tells: they fit (mean, backlog) as (period, jitter).
+    /// With the mean distance as period, jobs come at most so much earlier than it tells: they fit
+    /// (mean, backlog) as (period, jitter).
     pub backlog: Span,
     /// The first arrival.
     pub first: Time,
-    /// Share of the arrivals that keep to `kind` at least, at 95 % confidence; zero where it is unknown.
+    /// Share of the arrivals that keep to `kind` at least, at 95 % confidence; zero where it is
+    /// unknown.
     pub confidence: f64,
     /// How many arrivals lie in windows so wide that they were not used for the grid.
     pub vague: u64,
@@ -232,15 +244,16 @@ impl Arrivals {
     }
 }
 
-/// The share of all cases that is like the `n` seen, at least, at 95 % confidence, if `others` of them were
-/// not (Clopper and Pearson; without others it is 0.05^(1/n), the rule of three).
+/// The share of all cases that is like the `n` seen, at least, at 95 % confidence, if `others` of
+/// them were not (Clopper and Pearson; without others it is 0.05^(1/n), the rule of three).
 #[must_use]
 pub fn holds_for(n: u64, others: u64) -> f64 {
     if n == 0 || others >= n {
         return 0.0;
     }
     let n = n as f64;
-    // P(at most `others` of n | share q of others), in logarithms: terms far below one underflow to nothing.
+    // P(at most `others` of n | share q of others), in logarithms: terms far below one underflow to
+    // nothing.
     let at_most = |q: f64| {
         let mut log_term = n * (1.0 - q).ln();
         let mut sum = log_term.exp();
@@ -280,7 +293,8 @@ fn curve(pieces: &[&[JobSeen]]) -> Vec<Apart> {
     (2..=CURVE_MAX).map_while(of).collect()
 }
 
-/// The least J with which `period` and J bound the arrivals: (j - i) T - (a_j - a_i) over all i < j, at least zero.
+/// The least J with which `period` and J bound the arrivals: (j - i) T - (a_j - a_i) over all i <
+/// j, at least zero.
 fn backlog(piece: &[JobSeen], period: u64) -> u64 {
     let Some(first) = piece.first() else { return 0 };
     let (mut least, mut most) = (0i128, 0i128);
@@ -292,8 +306,8 @@ fn backlog(piece: &[JobSeen], period: u64) -> u64 {
     u64::try_from(most).unwrap_or(u64::MAX)
 }
 
-/// The arrivals that are known to a twentieth of the usual distance, if they are the most; else all.
-/// Arrivals between two of them are no gap.
+/// The arrivals that are known to a twentieth of the usual distance, if they are the most; else
+/// all. Arrivals between two of them are no gap.
 fn sharp(jobs: &[JobSeen], median: u64) -> Vec<JobSeen> {
     let is_sharp = |job: &&JobSeen| job.window.as_ns() <= median / 20;
     let sharp = jobs.iter().filter(is_sharp).count();
@@ -320,8 +334,9 @@ enum Found {
     Bursts(Bursts),
 }
 
-/// [`decide`]. Without a grid it decides once more without some of the first and last arrivals. A starting
-/// thread waits for others, and an ending thread is woken to end: neither is a period's beginning.
+/// [`decide`]. Without a grid it decides once more without some of the first and last arrivals. A
+/// starting thread waits for others, and an ending thread is woken to end: neither is a period's
+/// beginning.
 fn decide_with_ends(known: &[JobSeen], distances: &[u64]) -> Found {
     let whole = decide(known, distances, Q_MAX);
     if !matches!(whole, Found::None(..)) {
@@ -404,8 +419,8 @@ struct Numbered {
     numbering: Numbering,
 }
 
-/// Numbers each arrival from the arrival before, so that deviations can add up. A gap may be too long to
-/// tell its number of periods. Then only the longer side is numbered.
+/// Numbers each arrival from the arrival before, so that deviations can add up. A gap may be too
+/// long to tell its number of periods. Then only the longer side is numbered.
 fn number(jobs: &[JobSeen], period: u64, numbering: Numbering) -> Option<Numbered> {
     let period = f64::max(period as f64, 1.0);
     let origin = jobs.first()?.arrival;
@@ -516,8 +531,10 @@ fn judge(numbered: &Numbered, jobs: &[JobSeen], q_max: f64) -> Found {
     Found::Grid(grid, why)
 }
 
-/// Which arrivals stand far out from a line through the middle (the median slope over half of the range; P. K. Sen, "Estimates of the regression
-/// coefficient based on Kendall's tau", JASA 63, 1968, thinned). None where they would be too many, or where the first or the last one would be: it is not known to come back to the grid.
+/// Which arrivals stand far out from a line through the middle (the median slope over half of the
+/// range; P. K. Sen, "Estimates of the regression coefficient based on Kendall's tau", JASA 63,
+/// 1968, thinned). None where they would be too many, or where the first or the last one would be:
+/// it is not known to come back to the grid.
 fn outliers(points: &[Point]) -> Vec<bool> {
     let none = vec![false; points.len()];
     let half = points.len() / 2;
@@ -552,7 +569,8 @@ fn grid(numbered: &Numbered, jobs: &[JobSeen], strip: &Strip, core: &Strip, outl
     // With a longer one it would start before time zero.
     let longest = strip.longest(jobs[0].arrival.as_ns());
     let simple = whole.map(|(low, high)| simplest(low, if longest < low { high } else { high.min(longest) }, best));
-    // A period of a fraction of a nanosecond, seen often enough: the nearest whole number, and where it lies by the fraction.
+    // A period of a fraction of a nanosecond, seen often enough: the nearest whole number, and
+    // where it lies by the fraction.
     let (num, den) = simple.map_or((core.num, core.den), |simple| (simple, 1));
     let origin = i128::from(jobs[0].arrival.as_ns());
     // Job 0 is earlier than the first that was seen, where that has a larger number.
@@ -560,10 +578,12 @@ fn grid(numbered: &Numbered, jobs: &[JobSeen], strip: &Strip, core: &Strip, outl
     let Place { first, jitter } = strip.place(num, den);
     let typical = core.place(num, den).jitter;
     let period = Span::from_ns(((i128::from(num) * 2 + i128::from(den)) / (i128::from(den) * 2)).unsigned_abs() as u64);
-    // Three times what was seen, over the number of periods; and at least half a nanosecond of rounding.
+    // Three times what was seen, over the number of periods; and at least half a nanosecond of
+    // rounding.
     let range = points.last().map_or(1, |last| last.k - points[0].k).max(1).unsigned_abs();
     let error = typical.saturating_mul(3).div_ceil(range).max(u64::from(den != 1));
-    // The start is rounded down to a simple number, for which the jitter grows by a thirty-second at most. Nothing starts before time zero.
+    // The start is rounded down to a simple number, for which the jitter grows by a thirty-second
+    // at most. Nothing starts before time zero.
     let start = origin + i128::from(first);
     let tick = i128::from(period.as_ns()).max(1);
     let start = (start - earlier.min(start.max(0) / tick) * tick).max(0);
@@ -586,7 +606,8 @@ fn grid(numbered: &Numbered, jobs: &[JobSeen], strip: &Strip, core: &Strip, outl
     }
 }
 
-/// Periods without an arrival, those without and with a known reason: events were lost there, or the job before was still at work.
+/// Periods without an arrival, those without and with a known reason: events were lost there, or
+/// the job before was still at work.
 fn skips(numbered: &Numbered, jobs: &[JobSeen], first: i64, period: f64) -> (u64, u64) {
     let (mut skipped, mut explained) = (0, 0);
     let origin = jobs[0].arrival;

@@ -1,4 +1,5 @@
-//! Several jobs in each period: groups that follow each other regularly, and bursts that have room between them.
+//! Several jobs in each period: groups that follow each other regularly, and bursts that have room
+//! between them.
 
 use std::f64::consts::TAU;
 
@@ -15,8 +16,8 @@ const ARRIVALS_MIN: usize = 100;
 const SEARCHED: usize = 256;
 /// Periods of more than so many mean distances are not looked for.
 const JOBS_MAX: f64 = 16.0;
-/// A peak of the spectrum below this is chance (its height is exponentially distributed, and some hundreds are looked at); one above is held against all
-/// arrivals.
+/// A peak of the spectrum below this is chance (its height is exponentially distributed, and some
+/// hundreds are looked at); one above is held against all arrivals.
 const PEAK_MIN: f64 = 16.0;
 /// So much of each period is free of arrivals at least.
 const FREE: f64 = 0.2;
@@ -37,8 +38,9 @@ pub struct Bursts {
 }
 
 impl Bursts {
-    /// The period that leaves a part of itself free of arrivals, each time: the highest peak of the spectrum of the first arrivals (R. V. Mardia, P. E. Jupp,
-    /// "Directional Statistics", 2000: Rayleigh's test), held against all of them.
+    /// The period that leaves a part of itself free of arrivals, each time: the highest peak of the
+    /// spectrum of the first arrivals (R. V. Mardia, P. E. Jupp, "Directional Statistics", 2000:
+    /// Rayleigh's test), held against all of them.
     pub(crate) fn of(jobs: &[JobSeen]) -> Option<Bursts> {
         let first = jobs.first()?.arrival;
         let times: Vec<f64> = jobs.iter().map(|job| job.arrival.saturating_since(first).as_ns() as f64).collect();
@@ -58,7 +60,8 @@ impl Bursts {
         frames.told(&times)
     }
 
-    /// Bursts in groups of so many points, each at its place in the period of a group; `distance` is the mean.
+    /// Bursts in groups of so many points, each at its place in the period of a group; `distance`
+    /// is the mean.
     pub(crate) fn grouped(points: &[Point], size: u32, distance: f64) -> Bursts {
         let size = i64::from(size);
         // The first job of a group is unknown: the choice that makes groups short.
@@ -96,7 +99,8 @@ impl Frames {
         let (least, most) = ((4.0 * n / JOBS_MAX).ceil() as u64, (4.0 * n / 1.5) as u64);
         let mut best = (0.0, Frames { period: 0.0, middle: 0.0 });
         let least = least.max(1);
-        // Each arrival turns by the same angle from one `k` to the next: a product instead of a sine.
+        // Each arrival turns by the same angle from one `k` to the next: a product instead of a
+        // sine.
         let angle = |time: &f64, k: u64| (time / range * TAU * k as f64 / 4.0).sin_cos();
         let mut turns: Vec<_> = times.iter().map(|time| (angle(time, least), angle(time, 1))).collect();
         for k in least..most {
@@ -163,7 +167,8 @@ impl Frames {
     }
 }
 
-/// Whether every so many-th job keeps to the grid far better than all do together: in how many groups they come.
+/// Whether every so many-th job keeps to the grid far better than all do together: in how many
+/// groups they come.
 pub(crate) fn group(points: &[Point], period: f64, jitter: u64) -> u32 {
     if (jitter as f64) < period / 20.0 {
         return 1;

@@ -4,14 +4,15 @@
 //!
 //! - Each release has a completion of its own shortly before it.
 //! - The lag between the two is short in comparison with the time between releases ([`LAG_PART`]).
-//! - The lag varies far less than the releases ([`VARIATION`]), so that the completions explain them.
+//! - The lag varies far less than the releases ([`VARIATION`]), so that the completions explain
+//!   them.
 //!
 //! The last condition separates tasks with the same period. Releases on a grid of their own need no
-//! explanation: an offset may put a completion before each of them. Such a pair is reported as possible, and
-//! makes no chain.
+//! explanation: an offset may put a completion before each of them. Such a pair is reported as
+//! possible, and makes no chain.
 //!
-//! If links join, the last completion counts. Predecessors are added as long as they explain releases that
-//! the others do not. A predecessor that is never the last leaves no trace.
+//! If links join, the last completion counts. Predecessors are added as long as they explain
+//! releases that the others do not. A predecessor that is never the last leaves no trace.
 
 use takt_model::{Span, TaskId};
 
@@ -40,7 +41,8 @@ pub struct Link {
     pub jobs: u64,
     /// The longest of these lags.
     pub lag: Span,
-    /// Share of all releases that follow right after a completion of this or another predecessor at least, at 95 % confidence.
+    /// Share of all releases that follow right after a completion of this or another predecessor at
+    /// least, at 95 % confidence.
     pub confidence: f64,
 }
 
@@ -49,7 +51,8 @@ pub struct Link {
 pub struct Links {
     /// The tasks that it follows.
     pub after: Vec<Link>,
-    /// Tasks that it may follow: their completions come right before its releases, but these lie on a grid.
+    /// Tasks that it may follow: their completions come right before its releases, but these lie on
+    /// a grid.
     pub maybe: Vec<TaskId>,
 }
 
@@ -103,8 +106,8 @@ impl Candidate {
             } else {
                 lags.push(release - completions[next - 1]);
             }
-            // Two completions at one instant release one job. Two completions between two releases: the
-            // first had no follower.
+            // Two completions at one instant release one job. Two completions between two releases:
+            // the first had no follower.
             misses += next.saturating_sub(before + 1);
         }
         if misses > releases.len() / MISSES_PART + 1 {

@@ -1,9 +1,9 @@
 //! The distribution of execution times.
 //!
-//! A maximum is no worst case: it is the longest time of n jobs. One statement needs no assumption about
-//! the distribution. If later jobs are like those seen, at least the share 0.05^(1/n) of them needs no more,
-//! at 95 % confidence (S. S. Wilks, "Determination of sample sizes for setting tolerance limits", Ann. Math.
-//! Stat. 12, 1941).
+//! A maximum is no worst case: it is the longest time of n jobs. One statement needs no assumption
+//! about the distribution. If later jobs are like those seen, at least the share 0.05^(1/n) of them
+//! needs no more, at 95 % confidence (S. S. Wilks, "Determination of sample sizes for setting
+//! tolerance limits", Ann. Math. Stat. 12, 1941).
 
 use takt_model::{Probability, Span};
 
@@ -21,8 +21,9 @@ pub struct Execution {
     pub mean: Span,
     /// The longest that was seen.
     pub max: Span,
-    /// A bounded number of values, ascending, the last one `max`; each stands for the times above the value before. A job drawn from these
-    /// needs at least what it did: they are rounded up. The probabilities sum to one, none is zero.
+    /// A bounded number of values, ascending, the last one `max`; each stands for the times above
+    /// the value before. A job drawn from these needs at least what it did: they are rounded up.
+    /// The probabilities sum to one, none is zero.
     pub pmf: Vec<(Span, Probability)>,
     /// Share of jobs that need at most `max`, at 95 % confidence, if later ones are like these.
     pub confidence: f64,
@@ -53,21 +54,23 @@ impl Execution {
     }
 }
 
-/// At most `points` values for all of an ascending list. Each stands for those above the value before.
+/// At most `points` values for all of an ascending list. Each stands for those above the value
+/// before.
 pub(crate) fn rounded_up(values: &[u64], points: usize) -> Vec<(Span, Probability)> {
     let ends = ends(values, points, |at| at + 1 == values.len() || values[at] != values[at + 1]);
     weighed(values.len(), ends.iter().map(|end| (values[*end], *end + 1)))
 }
 
-/// The same, but each value stands for those from it up to the next. This rounds down, since shorter
-/// distances are worse.
+/// The same, but each value stands for those from it up to the next. This rounds down, since
+/// shorter distances are worse.
 pub(crate) fn rounded_down(values: &[u64], points: usize) -> Vec<(Span, Probability)> {
     let ends = ends(values, points, |at| at + 1 == values.len() || values[at] != values[at + 1]);
     let starts = std::iter::once(0).chain(ends.iter().map(|end| end + 1));
     weighed(values.len(), starts.zip(&ends).map(|(start, end)| (values[start], *end + 1)))
 }
 
-/// The last indices of at most `points` stretches of nearly equal weight, each at an index where a stretch may end.
+/// The last indices of at most `points` stretches of nearly equal weight, each at an index where a
+/// stretch may end.
 fn ends(values: &[u64], points: usize, may_end: impl Fn(usize) -> bool) -> Vec<usize> {
     let all: Vec<usize> = (0..values.len()).filter(|at| may_end(*at)).collect();
     if all.len() <= points.max(1) {

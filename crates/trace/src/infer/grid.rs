@@ -1,15 +1,16 @@
 //! The grid of a periodic task: the narrowest strip that holds all arrivals.
 //!
-//! A task with period T, first nominal arrival o and jitter J satisfies `o + kT <= a_k <= o + kT + J` for each
-//! arrival a_k. The (o, T) with the least J solve a linear programme in three unknowns. For a given T the
-//! least J is the range of `a_k - kT`, the vertical width of the points' convex hull. As a function of T it
-//! is convex and piecewise linear, with corners at the slopes of the hull's edges. So a walk along the hull
-//! finds the least J exactly, in O(n) after an O(n) hull (A. M. Andrew, "Another efficient algorithm for
-//! convex hulls in two dimensions", Inf. Proc. Letters 9, 1979; the strip is Chebyshev's line of best fit).
-//! No float takes part.
+//! A task with period T, first nominal arrival o and jitter J satisfies `o + kT <= a_k <= o + kT +
+//! J` for each arrival a_k. The (o, T) with the least J solve a linear programme in three unknowns.
+//! For a given T the least J is the range of `a_k - kT`, the vertical width of the points' convex
+//! hull. As a function of T it is convex and piecewise linear, with corners at the slopes of the
+//! hull's edges. So a walk along the hull finds the least J exactly, in O(n) after an O(n) hull (A.
+//! M. Andrew, "Another efficient algorithm for convex hulls in two dimensions", Inf. Proc. Letters
+//! 9, 1979; the strip is Chebyshev's line of best fit). No float takes part.
 //!
-//! The error of the period: if the true jitter is J', both strips hold the first and the last of the
-//! arrivals, N periods apart. So `|T - T'| <= (J + J') / N`. It falls with more arrivals, at least as 1/N.
+//! The error of the period: if the true jitter is J', both strips hold the first and the last of
+//! the arrivals, N periods apart. So `|T - T'| <= (J + J') / N`. It falls with more arrivals, at
+//! least as 1/N.
 
 /// An arrival: the number of its period, and when it was.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -66,7 +67,8 @@ impl Strip {
             }
             lower.push(point);
         }
-        // From a slope that is too steep to less steep ones: the highest residual starts at the left, the lowest at the right.
+        // From a slope that is too steep to less steep ones: the highest residual starts at the
+        // left, the lowest at the right.
         let (mut up, mut low) = (0, lower.len().checked_sub(1)?);
         let mut best = None;
         while lower[low].k > upper[up].k {
@@ -108,7 +110,8 @@ impl Strip {
         self.place(self.num, self.den)
     }
 
-    /// The longest whole period with which the nominal arrival with number 0 is not more than `before` ahead of the first arrival.
+    /// The longest whole period with which the nominal arrival with number 0 is not more than
+    /// `before` ahead of the first arrival.
     pub(crate) fn longest(&self, before: u64) -> i64 {
         let later = self.lower.iter().filter(|point| point.k > 0);
         let longest =
@@ -116,7 +119,8 @@ impl Strip {
         longest.map_or(i64::MAX, |period| i64::try_from(period).unwrap_or(i64::MAX))
     }
 
-    /// The whole periods with which the jitter is at most `most`: an interval, for jitter is convex in the period. `None` where there is none.
+    /// The whole periods with which the jitter is at most `most`: an interval, for jitter is convex
+    /// in the period. `None` where there is none.
     pub(crate) fn periods(&self, most: u64) -> Option<(i64, i64)> {
         let fits = |period: i64| period > 0 && self.place(period, 1).jitter <= most;
         let near = self.period();
@@ -138,7 +142,8 @@ impl Strip {
     }
 }
 
-/// The number from `low` to `high` (both positive) with the most zeros at its end; of several the one next to `near`.
+/// The number from `low` to `high` (both positive) with the most zeros at its end; of several the
+/// one next to `near`.
 pub(crate) fn simplest(low: i64, high: i64, near: i64) -> i64 {
     let mut step = 1_000_000_000_000_000_000;
     while step > 1 {
@@ -161,7 +166,8 @@ mod tests {
         of.iter().map(|&(k, a)| Point { k, a }).collect()
     }
 
-    /// The least jitter over all slopes between two points, where the optimum lies: over their common denominator.
+    /// The least jitter over all slopes between two points, where the optimum lies: over their
+    /// common denominator.
     fn brute(points: &[Point]) -> (i128, i128) {
         let mut best: Option<(i128, i128)> = None;
         for (i, a) in points.iter().enumerate() {

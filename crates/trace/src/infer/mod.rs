@@ -1,7 +1,9 @@
-//! Infers a System from a log: periods, execution times and chains of tasks, with the evidence for each.
+//! Infers a System from a log: periods, execution times and chains of tasks, with the evidence for
+//! each.
 //!
-//! It ignores the System in the log's header, and the parameters in its definitions. It uses the names and
-//! nodes in the definitions, and deadlines that a recorder took from the kernel's scheduling class.
+//! It ignores the System in the log's header, and the parameters in its definitions. It uses the
+//! names and nodes in the definitions, and deadlines that a recorder took from the kernel's
+//! scheduling class.
 //!
 //! | statement | method | where |
 //! |---|---|---|
@@ -12,17 +14,18 @@
 //! | execution: maximum, mean, PMF | jobs seen from release to completion; a bounded number of values, rounded up | `exec` |
 //! | chains | releases that completions explain | `chains` |
 //!
-//! **Bounds.** The period is wrong by at most `(J + J') / N` after N periods, where J is the jitter seen and
-//! J' the true one; [`Grid::period_min`] and [`Grid::period_max`] suppose J' <= 2J. All arrivals seen lie on
-//! the grid. If later arrivals are like these, at least the share [`Arrivals::confidence`] of them does, at
-//! 95 % confidence. The same holds for execution times and their maximum, which is **no worst case**, and
-//! for distances and their minimum. All of this gets tighter with more jobs.
+//! **Bounds.** The period is wrong by at most `(J + J') / N` after N periods, where J is the jitter
+//! seen and J' the true one; [`Grid::period_min`] and [`Grid::period_max`] suppose J' <= 2J. All
+//! arrivals seen lie on the grid. If later arrivals are like these, at least the share
+//! [`Arrivals::confidence`] of them does, at 95 % confidence. The same holds for execution times
+//! and their maximum, which is **no worst case**, and for distances and their minimum. All of this
+//! gets tighter with more jobs.
 //!
-//! **Unknown** is the answer in three cases: fewer than four distances are known; distances differ and are
-//! fewer than 20; distances are at most 80, and deviations could be jitter or steps that add up. A task may
-//! keep to a grid only part of the time: more than one period in fifty has no job, without a late job or a
-//! lost event as the reason. It counts as sporadic. A sporadic task with equal distances so far looks like
-//! a periodic task; arrivals alone cannot tell them apart.
+//! **Unknown** is the answer in three cases: fewer than four distances are known; distances differ
+//! and are fewer than 20; distances are at most 80, and deviations could be jitter or steps that
+//! add up. A task may keep to a grid only part of the time: more than one period in fifty has no
+//! job, without a late job or a lost event as the reason. It counts as sporadic. A sporadic task
+//! with equal distances so far looks like a periodic task; arrivals alone cannot tell them apart.
 //!
 //! ```
 //! use takt_trace::infer::{Inferred, Kind};
@@ -96,10 +99,11 @@ pub struct InferredTask {
     pub jobs: u64,
     /// How they arrive.
     pub arrivals: Arrivals,
-    /// How much later than its nominal arrival a job may be released: deviations from the grid, and releases after told arrivals.
+    /// How much later than its nominal arrival a job may be released: deviations from the grid, and
+    /// releases after told arrivals.
     pub jitter: Span,
-    /// Live runs only: the longest time from the arrival of a job to its first action. It includes CPU time
-    /// of others, so it is no jitter.
+    /// Live runs only: the longest time from the arrival of a job to its first action. It includes
+    /// CPU time of others, so it is no jitter.
     pub latency: Option<Span>,
     /// How long jobs execute, where that was seen.
     pub exec: Option<Execution>,

@@ -1,4 +1,5 @@
-//! Files of releases: a line per job, its release in nanoseconds, and perhaps the window that it lies in.
+//! Files of releases: a line per job, its release in nanoseconds, and perhaps the window that it
+//! lies in.
 
 use takt_model::{Span, Time};
 use thiserror::Error;
@@ -13,8 +14,10 @@ pub struct ReleasesError {
     pub what: String,
 }
 
-/// Reads releases: lines `release` or `release,earliest,latest` (`;` and tabs separate as well), whole nanoseconds of any clock that only goes forward. Empty
-/// lines, what stands after `#`, and a first line of names are skipped; so are further columns. Each release comes with the width of its window.
+/// Reads releases: lines `release` or `release,earliest,latest` (`;` and tabs separate as well),
+/// whole nanoseconds of any clock that only goes forward. Empty lines, what stands after `#`, and a
+/// first line of names are skipped; so are further columns. Each release comes with the width of
+/// its window.
 ///
 /// # Errors
 /// The first line that is no release, lies outside of its window, or goes back in time.

@@ -5,8 +5,9 @@ use std::collections::VecDeque;
 use takt_log::{Definitions, Event, Header, JobKey, Kind, Sink};
 use takt_model::{Span, TaskId, Time};
 
-/// Jobs of one task that are kept. Later jobs are counted, but not their execution times and distances: they
-/// add little to a million. So an endless log takes bounded memory (48 bytes a job).
+/// Jobs of one task that are kept. Later jobs are counted, but not their execution times and
+/// distances: they add little to a million. So an endless log takes bounded memory (48 bytes a
+/// job).
 pub const JOBS_MAX: usize = 1 << 20;
 
 /// The most tasks. Later tasks of a log are left out.
@@ -72,11 +73,13 @@ impl Sample {
 pub struct Sampler {
     /// Whether nominal arrivals are taken from the log where it tells them.
     nominal: bool,
-    /// Whether the log tells when jobs lose their CPU; otherwise a job that starts on another's CPU is taken to preempt it.
+    /// Whether the log tells when jobs lose their CPU; otherwise a job that starts on another's CPU
+    /// is taken to preempt it.
     preemptions: bool,
     lost: u64,
     tasks: Vec<Own>,
-    /// Per stream and CPU the jobs that started there and did not complete, the running one last; only where preemptions are not told.
+    /// Per stream and CPU the jobs that started there and did not complete, the running one last;
+    /// only where preemptions are not told.
     stacks: Vec<((u32, u32), Vec<JobKey>)>,
 }
 
@@ -105,16 +108,17 @@ struct Open {
 }
 
 impl Sampler {
-    /// For a log with this header. Only the kinds of event in the header are used, and not its System.
-    /// Without `nominal`, arrivals are the moments of release, also where the log tells nominal ones.
+    /// For a log with this header. Only the kinds of event in the header are used, and not its
+    /// System. Without `nominal`, arrivals are the moments of release, also where the log tells
+    /// nominal ones.
     #[must_use]
     pub fn new(header: &Header, nominal: bool) -> Sampler {
         let preemptions = header.kinds.contains(Kind::Preempt);
         Sampler { nominal, preemptions, lost: 0, tasks: Vec::new(), stacks: Vec::new() }
     }
 
-    /// The samples of the tasks so far, in the order of their definitions, with jobs in the order of their
-    /// releases. Tasks without a job may be missing at the end.
+    /// The samples of the tasks so far, in the order of their definitions, with jobs in the order
+    /// of their releases. Tasks without a job may be missing at the end.
     pub fn so_far(&self) -> impl Iterator<Item = &Sample> {
         self.tasks.iter().take(TASKS_MAX).map(|own| &own.sample)
     }

@@ -15,7 +15,8 @@ const ONE_PERIOD_PART: u64 = 1000;
 /// Choices that a log does not determine.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct SystemOptions {
-    /// The strategy of all nodes. `None`: as the log's definitions name it, if it needs nothing else; else EDF.
+    /// The strategy of all nodes. `None`: as the log's definitions name it, if it needs nothing
+    /// else; else EDF.
     pub strategy: Option<Builtin>,
     /// WCET of tasks of which no execution was seen.
     pub wcet: Option<Span>,
@@ -35,8 +36,8 @@ pub struct Written {
 }
 
 impl Inferred {
-    /// The System that was seen. A task of unknown kind counts as sporadic with the least distance seen, which
-    /// is the safe side.
+    /// The System that was seen. A task of unknown kind counts as sporadic with the least distance
+    /// seen, which is the safe side.
     #[must_use]
     pub fn system(&self, options: &SystemOptions) -> Written {
         let mut left_out = Vec::new();
@@ -132,7 +133,8 @@ fn source(task: &InferredTask, options: &SystemOptions) -> Task {
         Kind::Aperiodic => {
             out.arrival = Arrival::Sporadic;
             out.jitter = out.jitter.saturating_add(task.arrivals.backlog);
-            // Deadlines count from nominal arrivals, which lie up to the jitter before the releases.
+            // Deadlines count from nominal arrivals, which lie up to the jitter before the
+            // releases.
             out.deadline = period.saturating_add(out.jitter);
         }
     }
@@ -162,7 +164,8 @@ fn fault(task: &InferredTask, options: &SystemOptions) -> Option<&'static str> {
     }
 }
 
-/// Puts the links in. A chain has one period: that of its first source; where sources differ, tasks stay apart.
+/// Puts the links in. A chain has one period: that of its first source; where sources differ, tasks
+/// stay apart.
 fn chain(tasks: &mut [Task], kept: &[&InferredTask], after: Vec<Vec<usize>>) {
     let mut done: Vec<bool> = after.iter().map(Vec::is_empty).collect();
     // The sources of each task, itself if it follows nothing.

@@ -56,7 +56,8 @@ fn a_plain_grid_is_exact_from_five_jobs_on() {
     assert_eq!(of(&[7; 100]).kind, Kind::Aperiodic, "all at once");
 }
 
-/// What a recorder sees of a thread: it waits for the others before its first period, and is woken to end.
+/// What a recorder sees of a thread: it waits for the others before its first period, and is woken
+/// to end.
 #[test]
 fn starts_and_ends_of_threads_are_left_out() {
     let periodic = walk(64_505_492, 80, || 7 * MS);
@@ -109,7 +110,8 @@ fn jitter_of_any_size_keeps_the_period_and_comes_out() {
             let truth = format!("case {case}: period {period} offset {offset} jitter {jitter} jobs {jobs}: {found:?}");
             assert!(found.period.as_ns().abs_diff(period) * 1000 <= period, "{truth}");
             assert!(found.period_min.as_ns() <= period && period <= found.period_max.as_ns(), "{truth}");
-            // The strip is no wider than the true one (but for rounding its start down), and nearly as wide.
+            // The strip is no wider than the true one (but for rounding its start down), and nearly
+            // as wide.
             assert!(found.jitter.as_ns() <= jitter + jitter / 8 + 2, "{truth}");
             assert!(found.jitter.as_ns() * 10 >= jitter * 8, "{truth}");
             assert!(found.first.as_ns().abs_diff(offset) * 8 <= jitter + 16, "{truth}");
@@ -171,7 +173,8 @@ fn what_counts_from_the_one_before_is_never_periodic() {
     assert!(enough > 1000 && undecided * 4 < enough, "{undecided} of {enough} undecided");
 }
 
-/// What looks like a grid in the mean, and is none: bursts, modes that take turns, and deviations that wander.
+/// What looks like a grid in the mean, and is none: bursts, modes that take turns, and deviations
+/// that wander.
 #[test]
 fn bursts_and_modes_are_never_periodic() {
     let mut dice = Dice(9);
@@ -208,7 +211,8 @@ fn bursts_and_modes_are_never_periodic() {
     }
 }
 
-/// Latencies that come in phases add up for a while; that the period is a round number tells the grid.
+/// Latencies that come in phases add up for a while; that the period is a round number tells the
+/// grid.
 #[test]
 fn a_tight_grid_with_a_round_period_is_found() {
     let mut dice = Dice(10);
@@ -259,7 +263,8 @@ fn halves_and_doubles_are_not_confused() {
 #[test]
 fn missed_periods_are_counted_and_outliers_named() {
     let mut dice = Dice(4);
-    // One period in a hundred has no job, and jobs are numbered without a gap, as a recorder numbers them.
+    // One period in a hundred has no job, and jobs are numbered without a gap, as a recorder
+    // numbers them.
     let all: Vec<u64> = (0..500).filter(|k| k % 100 != 50).map(|k| k * 10 * MS + dice.below(MS)).collect();
     let found = grid(&all);
     assert!(found.period.as_ns().abs_diff(10 * MS) < 10_000, "{found:?}");
@@ -307,7 +312,8 @@ fn lost_events_and_late_jobs_explain_what_is_missing() {
         assert_eq!((found.skipped, found.explained), (0, if keep { 0 } else { 100 }));
         assert!(arrivals.curve[0].max < Span::from_ms(14), "nothing is told of what is missing");
     }
-    // Each tenth job takes two and a half periods, and the thread waits for the next instant that is still to come.
+    // Each tenth job takes two and a half periods, and the thread waits for the next instant that
+    // is still to come.
     let mut k = 0;
     let jobs = (0..300u64).map(|i| {
         let at = k * 10 * MS;

@@ -1,5 +1,5 @@
-//! Deviations of arrivals from a grid: do they add up, do they wander, and is the period too round for
-//! chance?
+//! Deviations of arrivals from a grid: do they add up, do they wander, and is the period too round
+//! for chance?
 
 use super::grid::{Point, Strip, simplest};
 
@@ -10,8 +10,8 @@ const ROUND_PART: i64 = 10_000;
 /// In so many parts of a recording the mean deviations are compared.
 const PARTS: usize = 8;
 
-/// Whether the grid is too tight, and its period too round a number, for chance: a period that fits has far
-/// more zeros at its end than so few numbers have by chance.
+/// Whether the grid is too tight, and its period too round a number, for chance: a period that fits
+/// has far more zeros at its end than so few numbers have by chance.
 pub(crate) fn is_round(core: &Strip, width: u64, period: u64) -> bool {
     if width > period / TIGHT_PART {
         return false;
@@ -28,12 +28,14 @@ pub(crate) fn is_round(core: &Strip, width: u64, period: u64) -> bool {
 /// How deviations from a grid follow each other.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Course {
-    /// How much the mean deviations of parts of the recording vary, against how much they would if deviations did not depend on each other (the analysis of
-    /// variance of R. A. Fisher): about one for jitter, large where deviations wander.
+    /// How much the mean deviations of parts of the recording vary, against how much they would if
+    /// deviations did not depend on each other (the analysis of variance of R. A. Fisher): about
+    /// one for jitter, large where deviations wander.
     pub(crate) f: f64,
     /// How far apart these means are.
     pub(crate) spread: f64,
-    /// How much a deviation is like the one before: about zero for jitter, about one where modes take turns.
+    /// How much a deviation is like the one before: about zero for jitter, about one where modes
+    /// take turns.
     pub(crate) serial: f64,
 }
 

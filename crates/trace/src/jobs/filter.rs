@@ -9,8 +9,8 @@ use crate::event::{Comm, Pid};
 pub struct Filter {
     /// These threads, and what they fork.
     pub pids: BTreeSet<Pid>,
-    /// Threads of such names; `*` stands for any characters. Without ids and names all threads are told,
-    /// or none if interrupts are given.
+    /// Threads of such names; `*` stands for any characters. Without ids and names all threads are
+    /// told, or none if interrupts are given.
     pub names: Vec<String>,
     /// Interrupts of such names (`24 eth0`, `eth0`, `24`, `NET_RX`); empty: all.
     pub interrupts: Vec<String>,
@@ -36,7 +36,8 @@ impl Filter {
     }
 }
 
-/// Whether a name is of the form of `pattern`, in which `*` stands for any characters: as filters take names.
+/// Whether a name is of the form of `pattern`, in which `*` stands for any characters: as filters
+/// take names.
 #[must_use]
 pub fn is_like(pattern: &str, name: &str) -> bool {
     matches(pattern.as_bytes(), name.as_bytes())

@@ -1,4 +1,5 @@
-//! From wake-ups to releases: which wake-up of a thread releases its next job, and when the job arrived.
+//! From wake-ups to releases: which wake-up of a thread releases its next job, and when the job
+//! arrived.
 
 use takt_log::{Event, JobKey, Parent, Sink};
 use takt_model::{Span, Time};
@@ -7,8 +8,8 @@ use super::thread::{Place, Stage, Woken};
 use super::{Rebuilder, STREAM};
 use crate::event::{Context, KernelEvent, Pid, Thread as Seen, Waking};
 
-/// A thread that is no longer ready leaves its CPU within this time. A wake-up in between makes it ready
-/// again.
+/// A thread that is no longer ready leaves its CPU within this time. A wake-up in between makes it
+/// ready again.
 const SETTLES: Span = Span::from_us(100);
 
 impl Rebuilder {
@@ -45,9 +46,9 @@ impl Rebuilder {
         }
     }
 
-    /// A thread that still has its CPU is woken. If its own CPU wakes it, it has not begun to leave. The
-    /// same holds if the wake-up puts it into no queue of ready threads. Then it goes on, and its next
-    /// sleep needs another wake-up.
+    /// A thread that still has its CPU is woken. If its own CPU wakes it, it has not begun to
+    /// leave. The same holds if the wake-up puts it into no queue of ready threads. Then it goes
+    /// on, and its next sleep needs another wake-up.
     #[cold]
     fn wake_running(&mut self, slot: usize, cpu: u32, waking: Waking, waker: Option<Pid>, sink: &mut impl Sink) {
         let at = self.now;
@@ -64,8 +65,8 @@ impl Rebuilder {
         self.threads.at(slot).woken = Some(Woken { at, waker, parent, spent });
     }
 
-    /// A sleeping thread is woken that was also woken when it went to sleep. Either this event puts it into
-    /// a queue for the earlier wake-up, or the earlier wake-up is spent.
+    /// A sleeping thread is woken that was also woken when it went to sleep. Either this event puts
+    /// it into a queue for the earlier wake-up, or the earlier wake-up is spent.
     #[cold]
     fn wake_again(&mut self, slot: usize, waking: Waking, waker: Option<Pid>, sink: &mut impl Sink) {
         let before = self.threads.at(slot).woken.take();
@@ -78,9 +79,9 @@ impl Rebuilder {
         }
     }
 
-    /// A thread that was woken while it had its CPU leaves it. The wake-up releases its next job if the
-    /// thread was on its way to sleep and is ready again. If it sleeps, the wake-up may have come when it
-    /// was no longer ready and still had its CPU. Its next event decides.
+    /// A thread that was woken while it had its CPU leaves it. The wake-up releases its next job if
+    /// the thread was on its way to sleep and is ready again. If it sleeps, the wake-up may have
+    /// come when it was no longer ready and still had its CPU. Its next event decides.
     #[cold]
     pub(super) fn leave_woken(&mut self, slot: usize, sink: &mut impl Sink) {
         let now = self.now;
@@ -146,8 +147,8 @@ impl Rebuilder {
         self.threads.link(waker, slot, task)
     }
 
-    /// A thread that went to sleep at `since` is awake. It was woken while it went to sleep, or the wake-up
-    /// was not recorded. In the latter case its timer woke it, if the timer has expired.
+    /// A thread that went to sleep at `since` is awake. It was woken while it went to sleep, or the
+    /// wake-up was not recorded. In the latter case its timer woke it, if the timer has expired.
     pub(super) fn release_unwoken(&mut self, slot: usize, since: Time, sink: &mut impl Sink) {
         let now = self.now;
         let thread = self.threads.at(slot);
@@ -167,7 +168,8 @@ impl Rebuilder {
         self.release_here(slot, arrival, earliest, None, sink);
     }
 
-    /// [`Rebuilder::release`], inlined; the job follows `parent`, which [`Rebuilder::parent`] found.
+    /// [`Rebuilder::release`], inlined; the job follows `parent`, which [`Rebuilder::parent`]
+    /// found.
     #[inline(always)]
     fn release_here(
         &mut self,

@@ -106,8 +106,8 @@ pub(super) struct Thread {
     pub(super) arrival: Time,
     /// The CPU that it had last.
     pub(super) cpu: u32,
-    /// The last wake-up while it had its CPU. If it sleeps, the wake-up may have come while it left its
-    /// CPU.
+    /// The last wake-up while it had its CPU. If it sleeps, the wake-up may have come while it left
+    /// its CPU.
     pub(super) woken: Option<Woken>,
     /// Its system calls are recorded.
     pub(super) calls_seen: bool,
@@ -119,14 +119,16 @@ pub(super) struct Thread {
     pub(super) timer: Option<Time>,
     /// It yielded as a SCHED_DEADLINE thread.
     pub(super) yielded: bool,
-    /// It has entered sleeps, or waited for events: waiting for other threads ends none of its jobs.
+    /// It has entered sleeps, or waited for events: waiting for other threads ends none of its
+    /// jobs.
     pub(super) waits: bool,
     /// The descriptor on which a read of eight bytes blocked last.
     pub(super) reads: Option<u64>,
     /// The tasks that led to its last job, and their earliest arrival.
     pub(super) path: Vec<TaskId>,
     origin: Time,
-    /// The chain that ends here: its number, and the tasks before it; no tasks if there are several ways.
+    /// The chain that ends here: its number, and the tasks before it; no tasks if there are several
+    /// ways.
     pub(super) chain: Option<(u32, Vec<TaskId>)>,
 }
 
@@ -169,8 +171,8 @@ impl Thread {
         self.call.is_some_and(|call| call.class == Class::Yield)
     }
 
-    /// Whether it is throttled when it leaves its CPU ready and `next` gets the CPU: `next` is the idle
-    /// thread, or of a lesser class.
+    /// Whether it is throttled when it leaves its CPU ready and `next` gets the CPU: `next` is the
+    /// idle thread, or of a lesser class.
     #[inline]
     pub(super) fn is_throttled(&self, next: &Seen) -> bool {
         match self.prio {
@@ -198,7 +200,8 @@ impl Thread {
         }
     }
 
-    /// It does something on `cpu`. Returns whether the switch to it, within a job, was not recorded.
+    /// It does something on `cpu`. Returns whether the switch to it, within a job, was not
+    /// recorded.
     #[inline]
     pub(super) fn found_on(&mut self, cpu: u32) -> bool {
         let unseen = matches!(self.place, Place::Ready | Place::Asleep) && self.stage == Stage::Started;
@@ -389,8 +392,8 @@ impl Threads {
         self.of_task[task.index()] = (thread.pid, thread.comm, thread.whose);
     }
 
-    /// Puts the next job of the thread at `to` behind the open job of `waker`. `None` if the waker has no
-    /// open job, or if the job would follow itself.
+    /// Puts the next job of the thread at `to` behind the open job of `waker`. `None` if the waker
+    /// has no open job, or if the job would follow itself.
     #[inline]
     pub(super) fn link(&mut self, waker: Pid, to: usize, task: TaskId) -> Option<Parent> {
         let from = self.slot(waker)?;

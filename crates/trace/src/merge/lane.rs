@@ -29,7 +29,8 @@ pub struct Stamped {
     /// From the stamp of a completion to the moment when the thread left its CPU, if it did so
     /// before its next job.
     pub complete: Histogram,
-    /// From the nominal arrival to the stamp of the release, of jobs for which the thread was woken.
+    /// From the nominal arrival to the stamp of the release, of jobs for which the thread was
+    /// woken.
     pub release: Histogram,
 }
 
@@ -59,8 +60,8 @@ pub(super) struct Lane {
     pub(super) roused: Option<Time>,
     /// The job that it works on.
     pub(super) open: Option<Job>,
-    /// Its switches since it last went to sleep, or since events were lost. `None` while it works, if
-    /// it has not slept since its last job, and for a worker.
+    /// Its switches since it last went to sleep, or since events were lost. `None` while it works,
+    /// if it has not slept since its last job, and for a worker.
     pub(super) awake: Option<Awake>,
     /// When it completed its last job, until it leaves its CPU.
     pub(super) completed: Option<Time>,

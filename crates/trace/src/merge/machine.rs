@@ -1,8 +1,8 @@
 //! The state machine that makes one log of both accounts.
 //!
-//! The stamps say which jobs begin and end; the kernel says which thread has a CPU. Both come in the
-//! order of time, each up to a bound of its own. The machine works through all that lies before both
-//! bounds. A run's threads are of two kinds, which find their jobs in two ways:
+//! The stamps say which jobs begin and end; the kernel says which thread has a CPU. Both come in
+//! the order of time, each up to a bound of its own. The machine works through all that lies before
+//! both bounds. A run's threads are of two kinds, which find their jobs in two ways:
 //!
 //! - The thread of a task ([`Merge::of_tasks`]) has the jobs of that task. It stamps them after it
 //!   was woken, so the log's release and start are moved back to the kernel's wake-up and switch.
@@ -20,13 +20,15 @@
 //! | miss | at the deadline; at the release, if that is later |
 //! | gap | where switches of an open job are missing: its preemptions and times are unknown |
 //!
-//! A thread stamps while it has a CPU. [`Stamped`] counts the jobs whose stamps were compared with the
-//! kernel's account. It also counts contradictions: the kernel gave the thread a CPU after the stamp.
+//! A thread stamps while it has a CPU. [`Stamped`] counts the jobs whose stamps were compared with
+//! the kernel's account. It also counts contradictions: the kernel gave the thread a CPU after the
+//! stamp.
 //!
-//! The kernel may take a CPU from a thread without having given it one. Then a switch was not recorded.
-//! A switch is recorded in the context of the thread that leaves, and some kernels have threads in
-//! whose context nothing is recorded. So only the switch from such a thread is missing, and no
-//! preemption of the run's thread. If it was the switch to a woken thread, the job starts as stamped.
+//! The kernel may take a CPU from a thread without having given it one. Then a switch was not
+//! recorded. A switch is recorded in the context of the thread that leaves, and some kernels have
+//! threads in whose context nothing is recorded. So only the switch from such a thread is missing,
+//! and no preemption of the run's thread. If it was the switch to a woken thread, the job starts as
+//! stamped.
 //!
 //! If the kernel lost events, the log has [`Event::Lost`] at the beginning of the gap.
 
@@ -163,8 +165,8 @@ impl Merge {
         self.stamped_until = until;
     }
 
-    /// The kernel's events before `seen_until` have all come. Writes the settled lines. The log has none
-    /// of the kernel's events after `end`.
+    /// The kernel's events before `seen_until` have all come. Writes the settled lines. The log has
+    /// none of the kernel's events after `end`.
     pub fn advance(&mut self, seen_until: Time, end: Time, sink: &mut (impl Sink + ?Sized)) {
         self.end = end;
         let settled = self.stamped_until.min(seen_until).max(self.settled);

@@ -64,8 +64,8 @@ impl Player<'_> {
         self.play.truth[self.lane].push((at, event));
     }
 
-    /// Something takes the CPU from the job, or the job gives it up. `told`: the log should say so. Between
-    /// jobs there is only the sleep to the next one.
+    /// Something takes the CPU from the job, or the job gives it up. `told`: the log should say so.
+    /// Between jobs there is only the sleep to the next one.
     fn interruption(&mut self, job: JobKey, told: bool, within: bool) {
         let from = self.cpu;
         let (why, is_block) = match self.tape.below(4) {
@@ -100,7 +100,8 @@ impl Player<'_> {
     /// A thread's whole life: jobs, each after a sleep or at once.
     fn live(&mut self, jobs: u64) {
         let task = TaskId(self.lane as u32);
-        // Before its first job it waits for the others, some threads still run when the recording begins.
+        // Before its first job it waits for the others, some threads still run when the recording
+        // begins.
         if self.tape.one_in(2) {
             let at = self.pass();
             self.leave(at, Why::Asleep);
@@ -169,8 +170,8 @@ impl Player<'_> {
             let (prologue, mut after) = (before, Vec::new());
             std::mem::swap(&mut after, &mut self.play.truth[self.lane]);
             while self.tape.one_in(5) {
-                // Without a recorded wake-up the job has the CPU from its release on, and may lose it
-                // before its stamp.
+                // Without a recorded wake-up the job has the CPU from its release on, and may lose
+                // it before its stamp.
                 self.interruption(job, slept, false);
             }
             std::mem::swap(&mut after, &mut self.play.truth[self.lane]);
@@ -374,8 +375,8 @@ proptest! {
         }
     }
 
-    /// The kernel records each switch away from a thread, but not each switch to it. Then a job is marked,
-    /// or all its preemptions and migrations are in the log.
+    /// The kernel records each switch away from a thread, but not each switch to it. Then a job is
+    /// marked, or all its preemptions and migrations are in the log.
     #[test]
     fn what_is_counted_in_spite_of_switches_kept_back_is_right(tape in tape(), kept in proptest::collection::vec(any::<bool>(), 1..40)) {
         let mut play = play(tape);
@@ -655,7 +656,8 @@ fn who_else_has_the_cpu_is_told_and_where_a_job_gets_it_who_had_it_last() {
     assert_eq!(log, expected);
 }
 
-/// Two workers of a dispatcher on one CPU: `time word` of each line, and how many switches are missing.
+/// Two workers of a dispatcher on one CPU: `time word` of each line, and how many switches are
+/// missing.
 fn worked(stamps: &[(u64, Event)], seen: &[(u64, What)]) -> (Vec<String>, u64) {
     let mut merge = Merge::of_workers(0, [Worker { cpu: 0, works: true }; 2]);
     stamps.iter().for_each(|(at, event)| merge.event(0, NS(*at), event));

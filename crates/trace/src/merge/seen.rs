@@ -91,8 +91,8 @@ pub trait Onlooker {
     fn see(&mut self, seen: Seen);
 }
 
-/// Puts an event behind the last. A late one, before `settled` or the last event, gets the earliest time
-/// that is still possible.
+/// Puts an event behind the last. A late one, before `settled` or the last event, gets the earliest
+/// time that is still possible.
 pub(super) fn enqueue(queue: &mut VecDeque<Seen>, settled: Time, seen: Seen) {
     let last = queue.back().map_or(settled, |last| last.at);
     queue.push_back(Seen { at: seen.at.max(last), ..seen });
@@ -140,8 +140,8 @@ impl Eye {
         Eye { threads, cpus: cpus.to_vec(), last: Vec::new() }
     }
 
-    /// Appends the events of the run's threads that follow from an event. All from before `given` were
-    /// appended earlier.
+    /// Appends the events of the run's threads that follow from an event. All from before `given`
+    /// were appended earlier.
     pub fn look(&mut self, event: &KernelEvent, given: Time, seen: &mut Vec<Seen>) {
         let at = event.time;
         match event.what {
@@ -224,7 +224,8 @@ pub fn model_cpu(cpus: &[u32], kernel: u32) -> u32 {
     position.and_then(|cpu| u32::try_from(cpu).ok()).unwrap_or(0)
 }
 
-/// Why a thread left its CPU. A ready thread was forced to leave: its program never yields while it works.
+/// Why a thread left its CPU. A ready thread was forced to leave: its program never yields while it
+/// works.
 fn why(thread: &Watched, prev: &Thread, left: Left, next: &Thread) -> Why {
     match left {
         Left::Preempted | Left::Ready => {

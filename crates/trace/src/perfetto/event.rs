@@ -1,7 +1,7 @@
 //! Reads one event of the kernel in Perfetto's form.
 //!
-//! Numbers of messages and fields are those of the published schema (perfetto/protos: ftrace/ftrace_event.proto and the files of
-//! each subsystem), which never gives a number twice.
+//! Numbers of messages and fields are those of the published schema (perfetto/protos:
+//! ftrace/ftrace_event.proto and the files of each subsystem), which never gives a number twice.
 
 use std::collections::BTreeMap;
 
@@ -275,7 +275,8 @@ fn number_of(bytes: &[u8], body: Part, wanted: u32) -> Result<Option<u64>, usize
     Ok(found)
 }
 
-/// The first nine fields of a message. A field that is absent is zero, and a text that is absent is empty.
+/// The first nine fields of a message. A field that is absent is zero, and a text that is absent is
+/// empty.
 pub(super) struct Args<'a> {
     bytes: &'a [u8],
     seen: u16,

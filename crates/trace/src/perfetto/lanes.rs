@@ -1,11 +1,11 @@
 //! The events of one CPU in the order of time, out of the bundles that a trace has them in.
 //!
-//! A bundle has up to three *lanes*: its events, and in compact form its switches and its wakings. Each
-//! lane is in the order of time, as the recorder took it from the kernel. Bundles of one CPU follow each
-//! other, except in damaged traces and in traces of several data sources. So all lanes of a CPU are sorted
-//! by their first events when the trace is opened. A lane is begun when the merge has come to its first
-//! event. Memory holds one event of each open lane; mostly three lanes are open. A lane that is not in
-//! order is decoded as a whole and sorted.
+//! A bundle has up to three *lanes*: its events, and in compact form its switches and its wakings.
+//! Each lane is in the order of time, as the recorder took it from the kernel. Bundles of one CPU
+//! follow each other, except in damaged traces and in traces of several data sources. So all lanes
+//! of a CPU are sorted by their first events when the trace is opened. A lane is begun when the
+//! merge has come to its first event. Memory holds one event of each open lane; mostly three lanes
+//! are open. A lane that is not in order is decoded as a whole and sorted.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -97,8 +97,8 @@ pub(super) struct Stream<'r> {
     /// Lanes that are being read, and places of such as have ended.
     open: Vec<Open<'r>>,
     free: Vec<usize>,
-    /// The next event of each, the earliest on top: its time, the lane's place among those of the CPU, and its place in `open`. At
-    /// one time the lane that was begun first comes first.
+    /// The next event of each, the earliest on top: its time, the lane's place among those of the
+    /// CPU, and its place in `open`. At one time the lane that was begun first comes first.
     heads: BinaryHeap<Reverse<(Time, usize, usize)>>,
     /// The thread that runs, where that is known.
     running: Option<Thread>,

@@ -1,17 +1,19 @@
 //! Traces of Perfetto (`traced`, `tracebox`, Android): the kernel's events in them.
 //!
-//! A trace is a sequence of packets of many sources. takt reads the source `linux.ftrace`, compressed or
-//! not: the kernel's events, switches and wakings in compact form, losses, the clock, and names of
-//! threads. Events of programs (track events) are skipped.
+//! A trace is a sequence of packets of many sources. takt reads the source `linux.ftrace`,
+//! compressed or not: the kernel's events, switches and wakings in compact form, losses, the clock,
+//! and names of threads. Events of programs (track events) are skipped.
 //!
-//! Opening a trace visits each packet once, and the time of each event. This gives the lanes of each CPU
-//! (lanes.rs), and from these the events are read in the order of time. A loss is reported in these cases:
+//! Opening a trace visits each packet once, and the time of each event. This gives the lanes of
+//! each CPU (lanes.rs), and from these the events are read in the order of time. A loss is reported
+//! in these cases:
 //!
 //! - A bundle reports it: the kernel overwrote events before they were read.
-//! - A bundle names the end of the bundle before, and the trace has no such bundle. It was overwritten in
-//!   the recorder's own buffer, or is damaged. This also holds at the beginning of a CPU's events if
-//!   events of another CPU begin earlier.
-//! - A packet reports that packets before it were dropped, and bundles do not name the bundle before.
+//! - A bundle names the end of the bundle before, and the trace has no such bundle. It was
+//!   overwritten in the recorder's own buffer, or is damaged. This also holds at the beginning of a
+//!   CPU's events if events of another CPU begin earlier.
+//! - A packet reports that packets before it were dropped, and bundles do not name the bundle
+//!   before.
 //! - The kernel's own counters differ between beginning and end. They have no times: their sum is
 //!   reported at the last loss of a CPU, or at its end.
 

@@ -15,8 +15,8 @@ use crate::event::{Comm, Pid};
 
 /// More CPUs no kernel has.
 const CPUS_MAX: u64 = 1 << 16;
-/// CLOCK_BOOTTIME runs ahead of CLOCK_MONOTONIC by the time of suspensions, which is more than this. A
-/// smaller difference is the time between two readings.
+/// CLOCK_BOOTTIME runs ahead of CLOCK_MONOTONIC by the time of suspensions, which is more than
+/// this. A smaller difference is the time between two readings.
 const SUSPENDED_MIN_NS: u64 = 1_000_000;
 
 /// Fields of a packet.
@@ -201,7 +201,8 @@ impl<'d> Index<'d> {
                 Ok(field) => field,
                 Err(broken) => {
                     self.damage(at, broken.at, "a packet's fields cannot be read from here on");
-                    // At the end of the trace: events of a bundle that is cut are events all the same.
+                    // At the end of the trace: events of a bundle that is cut are events all the
+                    // same.
                     match broken.cut {
                         Some(cut) if part.end == at.bytes.len() => (cut.number, Value::Bytes(cut.part)),
                         _ => break,
@@ -346,8 +347,8 @@ impl<'d> Index<'d> {
         }
     }
 
-    /// Names of threads. The first thread of a program is among the processes, with its command line. Most
-    /// often the kernel has another name for it.
+    /// Names of threads. The first thread of a program is among the processes, with its command
+    /// line. Most often the kernel has another name for it.
     fn process_tree(&mut self, at: At, part: Part) {
         const KTHREADD: u32 = 2;
         let mut fields = Fields::new(at.bytes, part);

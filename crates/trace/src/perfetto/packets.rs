@@ -1,8 +1,8 @@
 //! Packets, of which a Perfetto trace is a sequence: where they are, also behind damage.
 //!
-//! Each packet is the field 1 of the trace: the byte 0x0a, a length, and as many bytes. A file has no other
-//! structure, so a damaged length loses the place. Reading goes on at the next place with three sound
-//! packets in a row.
+//! Each packet is the field 1 of the trace: the byte 0x0a, a length, and as many bytes. A file has
+//! no other structure, so a damaged length loses the place. Reading goes on at the next place with
+//! three sound packets in a row.
 
 use super::wire::{Fields, Part, Value, varint};
 

@@ -1,7 +1,8 @@
-//! Protocol buffers as they lie in memory: the fields of a message one after the other, none past its end.
+//! Protocol buffers as they lie in memory: the fields of a message one after the other, none past
+//! its end.
 //!
-//! Generated readers of whole messages do not fit. They copy each text and list of a packet, refuse a whole
-//! packet for one name that is no UTF-8, and do not report the byte where they stopped.
+//! Generated readers of whole messages do not fit. They copy each text and list of a packet, refuse
+//! a whole packet for one name that is no UTF-8, and do not report the byte where they stopped.
 
 /// A range of the bytes that are read; the end is excluded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -109,7 +110,8 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// The number at `at`, which is moved behind it; `None`: it is longer than a number can be, or than `bytes`.
+/// The number at `at`, which is moved behind it; `None`: it is longer than a number can be, or than
+/// `bytes`.
 #[inline]
 pub(super) fn varint(bytes: &[u8], at: &mut usize) -> Option<u64> {
     let rest = bytes.get(*at..)?;
@@ -126,7 +128,8 @@ pub(super) fn varint(bytes: &[u8], at: &mut usize) -> Option<u64> {
     Some(value)
 }
 
-/// A number that ends within eight bytes, and how many it has: its groups of seven bits are moved together pairwise.
+/// A number that ends within eight bytes, and how many it has: its groups of seven bits are moved
+/// together pairwise.
 #[inline]
 fn short(eight: u64) -> Option<(u64, usize)> {
     const TOPS: u64 = 0x8080_8080_8080_8080;

@@ -1,8 +1,9 @@
 //! Lines of babeltrace about the scheduling events of LTTng (and others that write CTF):
-//! `[SECONDS.FRACTION] HOST EVENT: { cpu_id = 1 }, { FIELD = VALUE, ... }`; also with times of the day, and with the time since the line
-//! before.
+//! `[SECONDS.FRACTION] HOST EVENT: { cpu_id = 1 }, { FIELD = VALUE, ... }`; also with times of the
+//! day, and with the time since the line before.
 //!
-//! LTTng counts priorities from the first that is not real-time, and does not say which thread told an event.
+//! LTTng counts priorities from the first that is not real-time, and does not say which thread told
+//! an event.
 
 use memchr::memmem;
 

@@ -1,7 +1,8 @@
 //! Reads the head of an event's line: thread, CPU, time.
 //!
-//! A line has one of these forms. TGID and FLAGS may be absent. A name may hold anything, blanks and brackets too: the CPU
-//! is the first number in brackets behind `-PID` before which and behind which all the rest fits.
+//! A line has one of these forms. TGID and FLAGS may be absent. A name may hold anything, blanks
+//! and brackets too: the CPU is the first number in brackets behind `-PID` before which and behind
+//! which all the rest fits.
 //!
 //! | form | printed by |
 //! |---|---|
@@ -89,8 +90,8 @@ fn thread_before(text: &[u8]) -> Option<Pid> {
     }
 }
 
-/// `NAME-PID   2d..3 4567us+: `, the option `latency-format` of the kernel; `trace-cmd report -l` prints
-/// seconds instead. Text before the name, such as the prefix of dmesg, is skipped.
+/// `NAME-PID   2d..3 4567us+: `, the option `latency-format` of the kernel; `trace-cmd report -l`
+/// prints seconds instead. Text before the name, such as the prefix of dmesg, is skipped.
 #[cold]
 fn latency(text: &[u8]) -> Option<Head<'_>> {
     memchr::memchr_iter(b'-', text).find_map(|dash| {
@@ -118,8 +119,8 @@ fn latency(text: &[u8]) -> Option<Head<'_>> {
     })
 }
 
-/// `NAME PID CPU FLAGS COUNT INDEX [STAMP] 1234.567ms (+0.012ms): `, the options `latency-format` and `verbose` of the kernel; where its clock counts
-/// something else than time, `1234 (+12): `.
+/// `NAME PID CPU FLAGS COUNT INDEX [STAMP] 1234.567ms (+0.012ms): `, the options `latency-format`
+/// and `verbose` of the kernel; where its clock counts something else than time, `1234 (+12): `.
 #[cold]
 fn verbose(text: &[u8]) -> Option<Head<'_>> {
     let plus = memmem::find(text, b" (+")?;

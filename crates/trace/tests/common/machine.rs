@@ -1,4 +1,5 @@
-//! Random threads on random machines, played step by step by a slow and obvious kernel that knows each job and tells events.
+//! Random threads on random machines, played step by step by a slow and obvious kernel that knows
+//! each job and tells events.
 
 use takt_model::Time;
 use takt_trace::{Comm, Context, KernelEvent, Left, Pid, Thread, Waking, What};

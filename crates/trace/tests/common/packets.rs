@@ -1,4 +1,5 @@
-//! Writes Perfetto's packets, as far as tests need them: an account of the schema that shares nothing with the reader's.
+//! Writes Perfetto's packets, as far as tests need them: an account of the schema that shares
+//! nothing with the reader's.
 
 use std::io::Write as _;
 

@@ -58,7 +58,8 @@ impl Merge {
         }
     }
 
-    /// Jobs of a task end in turn: if one before this job is still open, the stamp of its end was lost.
+    /// Jobs of a task end in turn: if one before this job is still open, the stamp of its end was
+    /// lost.
     pub(super) fn forget_before(&mut self, job: JobKey) {
         let stale = |open: &mut Job| open.key.task == job.task && open.key.number < job.number;
         for open in self.worked() {
@@ -66,8 +67,8 @@ impl Merge {
         }
     }
 
-    /// Takes a CPU from each of the dispatcher's threads but one. Returns how many jobs had it by the
-    /// log: no switch tells that they lost it.
+    /// Takes a CPU from each of the dispatcher's threads but one. Returns how many jobs had it by
+    /// the log: no switch tells that they lost it.
     fn evict(&mut self, at: Time, cpu: u32, but: Option<usize>) -> u64 {
         let mut lost = 0;
         for lane in 0..self.lanes.len() {
