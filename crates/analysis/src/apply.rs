@@ -155,7 +155,7 @@ const fn forgets(unit: &Unit, test: TestId) -> bool {
         None => false,
         Some(_) if unit.fluid => !matches!(test, TestId::Density),
         Some(Ordinary::Share { .. }) => !matches!(test, Qpa | NpEdf),
-        // Of a component's tasks its budget has been charged.
+        // A component's budget has been charged already.
         Some(Ordinary::Above { .. }) => !matches!(
             test,
             Rta | EdfWcrt | Gfb | Bak | Bcl | BclIterative | DaLc | RtaGlobal | RtaLc | Bar | FfDbf | Cbs | Prm | Edp
@@ -188,7 +188,7 @@ fn too_long() -> Inapplicable {
     "costs and jitter exceed 64-bit nanoseconds".to_owned()
 }
 
-/// What no scheduler gets around: jitter + C > D, U > m.
+/// Refutes whatever the scheduler: jitter + C > D, or U > m.
 fn necessary(unit: &Unit) -> Outcome {
     // A job that may be omitted is no miss: only the others must get their time.
     // Nor must a server get its budget: its tasks may need less.
@@ -214,8 +214,8 @@ fn necessary(unit: &Unit) -> Outcome {
     Outcome { verdict, tasks, figures }
 }
 
-/// What tasks of (C, T) need above so many CPUs; `None` where they do not. The percentages where
-/// these differ, else how long it takes until 1 ns is missing.
+/// Says that tasks of (C, T) need more than so many CPUs, in percent. If both percentages look the same, it says how long it takes
+/// until 1 ns is missing. `None`: the tasks do not need more.
 pub(crate) fn overload(loads: impl Iterator<Item = (u64, u64)> + Clone, cpus: u32) -> Option<String> {
     if compare_sum(loads.clone(), u64::from(cpus)) != Some(Ordering::Greater) {
         return None;
@@ -369,8 +369,7 @@ fn apply_qpa(unit: &Unit, carried: &Carried) -> Result<Outcome, Inapplicable> {
     }))
 }
 
-/// What the demand of deadlines says of a unit; `exact` where too much of it refutes, and then
-/// `said` tells how much within which time.
+/// The outcome that follows from the demand of deadlines. `exact`: too much demand refutes, with the witness `said(interval, demand)`.
 fn of_demand(unit: &Unit, demand: Demand, exact: bool, said: impl Fn(Span, Span) -> String) -> Outcome {
     let mut figures = Map::new();
     let refuse = |why: String| {
@@ -470,7 +469,7 @@ fn bounded(
     let mut bounds = Vec::new();
     let mut witness: Option<(u32, String)> = None;
     let mut why: Option<(u32, String)> = None;
-    // Of several reasons that of the most important task.
+    // The reason of the most important task is kept.
     let note = |slot: &mut Option<(u32, String)>, task: &UnitTask, text: &dyn Fn() -> String| {
         if slot.as_ref().is_none_or(|(level, _)| task.level < *level) {
             *slot = Some((task.level, text()));

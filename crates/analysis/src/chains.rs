@@ -238,7 +238,7 @@ pub(crate) fn responses(unit: &Unit, analysis: &mut Analysis, carried: &Carried)
         return vec![None; unit.tasks.len()];
     }
     let tasks: Vec<Option<LevelTask>> = unit.tasks.iter().map(|task| level_task(unit, task, carried)).collect();
-    // Where a release is not known, its level and those below have no bound.
+    // Levels at or below an unknown release have no bound.
     let unknown = unit.tasks.iter().zip(&tasks).filter(|(_, known)| known.is_none()).map(|(task, _)| task.level).min();
     let known: Vec<LevelTask> =
         tasks.into_iter().flatten().filter(|task| unknown.is_none_or(|level| task.level < level)).collect();
@@ -307,10 +307,9 @@ fn level_task(unit: &Unit, task: &UnitTask, carried: &Carried) -> Option<LevelTa
     })
 }
 
-/// What takes CPU time besides jobs: the tick, and the switches of a preemptive laxity level. There
-/// any release, whatever its level, each point of the quantum's grid, and a late job's end make a
-/// comparison that can take the CPU from a job and give it to another than the one released: a
-/// resumption more than [`Unit::charged`] knows.
+/// CPU time besides jobs: the tick, and the switches of a preemptive laxity level. There any release, whatever its level, each point
+/// of the quantum's grid, and a late job's end make a comparison that can take the CPU from a job and give it to another than the
+/// one released: a resumption more than [`Unit::charged`] knows.
 fn thefts(unit: &Unit, tasks: &[LevelTask]) -> Vec<Theft> {
     let mut thefts: Vec<Theft> =
         unit.thefts().map(|theft| Theft { c: theft.c, t: theft.t, wander: 0, level: 0 }).collect();

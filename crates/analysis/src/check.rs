@@ -12,7 +12,7 @@ use crate::distributed::apply::Distributed;
 use crate::linux::{self, LinuxMachine};
 use crate::memo::Memo;
 use crate::partition;
-use crate::report::{CheckReport, FlowReport, TaskReport, TestReport};
+use crate::report::{CheckReport, FlowReport, Progress, TaskReport, TestReport, Watch};
 use crate::reservation::withdraw_share;
 use crate::scope::{Unit, View, binds};
 use crate::verdict::{Answer, Verdict};
@@ -38,6 +38,12 @@ pub struct CheckOptions {
 /// Never fails: what cannot be analysed is a test that answers "unknown" and says why.
 #[must_use]
 pub fn check(system: &System, options: &CheckOptions) -> CheckReport {
+    check_watched(system, options, &mut |_| {})
+}
+
+/// [`check`], which tells of its progress.
+#[must_use]
+pub fn check_watched(system: &System, options: &CheckOptions, watch: &mut dyn FnMut(Progress)) -> CheckReport {
     let mut tests = Vec::new();
     let mut schedulable = Answer::Yes;
     let given = system;
@@ -46,7 +52,8 @@ pub fn check(system: &System, options: &CheckOptions) -> CheckReport {
     let distributed = Distributed::new(system, true);
     for index in 0..system.nodes.len() {
         let node = NodeId(index as u32);
-        let (answer, mut reports, placed) = check_either(system, node, distributed.as_ref(), options, None);
+        let (answer, mut reports, placed) =
+            check_either(system, node, distributed.as_ref(), options, (None, &mut *watch));
         schedulable = schedulable.and(answer);
         tests.append(&mut reports);
         if let Some(machine) = &options.linux {
@@ -95,7 +102,7 @@ pub(crate) fn decide(system: &System) -> Answer {
     let options = CheckOptions { verdict_only: true, ..CheckOptions::default() };
     let distributed = Distributed::new(system, false);
     let nodes = (0..system.nodes.len())
-        .map(|index| check_either(system, NodeId(index as u32), distributed.as_ref(), &options, None).0);
+        .map(|index| check_either(system, NodeId(index as u32), distributed.as_ref(), &options, (None, &mut |_| {})).0);
     nodes.fold(all_flows(system, distributed.as_ref()), Answer::and)
 }
 
@@ -103,7 +110,7 @@ pub(crate) fn decide(system: &System) -> Answer {
 pub(crate) fn is_proven(system: &System, node: NodeId) -> bool {
     let options = CheckOptions { verdict_only: true, ..CheckOptions::default() };
     let distributed = Distributed::new(system, false);
-    check_either(system, node, distributed.as_ref(), &options, None).0 == Answer::Yes
+    check_either(system, node, distributed.as_ref(), &options, (None, &mut |_| {})).0 == Answer::Yes
 }
 
 /// Whether [`decide`] says yes of these nodes and of all flows, from what is known of the nodes and what must be found out.
@@ -113,7 +120,7 @@ pub(crate) fn proves(system: &System, nodes: &[NodeId], memos: &mut [Memo]) -> b
     let flows = all_flows(system, distributed.as_ref());
     let mut of = |node: &NodeId| {
         let memo = Some(&mut memos[node.index()]);
-        check_either(system, *node, distributed.as_ref(), &options, memo).0 == Answer::Yes
+        check_either(system, *node, distributed.as_ref(), &options, (memo, &mut |_| {})).0 == Answer::Yes
     };
     flows == Answer::Yes && nodes.iter().all(&mut of)
 }
@@ -129,11 +136,11 @@ fn check_either(
     node: NodeId,
     distributed: Option<&Distributed>,
     options: &CheckOptions,
-    memo: Option<&mut Memo>,
+    aids: (Option<&mut Memo>, Watch),
 ) -> (Answer, Vec<TestReport>, Option<System>) {
     match distributed.filter(|distributed| distributed.covers(node)) {
         Some(distributed) => check_station(system, distributed, node, options),
-        None => check_node(system, node, distributed, options, memo),
+        None => check_node(system, node, distributed, options, aids),
     }
 }
 
@@ -301,7 +308,7 @@ fn check_node(
     node: NodeId,
     distributed: Option<&Distributed>,
     options: &CheckOptions,
-    mut memo: Option<&mut Memo>,
+    (mut memo, watch): (Option<&mut Memo>, Watch),
 ) -> (Answer, Vec<TestReport>, Option<System>) {
     let spec = &system.nodes[node.index()];
     let mut reports = unsupported(system, node, distributed);
@@ -314,7 +321,7 @@ fn check_node(
     let system = &tree.system;
     let mut placed = None;
     if binds(spec) {
-        let (mut report, result) = partition::apply(system, node);
+        let (mut report, result) = partition::apply(system, node, &mut *watch);
         if options.explain {
             explain_placement(system, &mut report);
         }
@@ -352,7 +359,8 @@ fn check_node(
     let switches = strategies.len() > 1;
     let beside = distributed.is_some_and(|distributed| distributed.refused(node).is_some());
     for (scope, strategy) in strategies {
-        let (mut found, mut tests) = check_view(system, &tree, node, (strategy, scope), options, memo.as_deref_mut());
+        let (mut found, mut tests) =
+            check_view(system, &tree, node, (strategy, scope), options, (memo.as_deref_mut(), &mut *watch));
         if beside {
             take_back(
                 &mut found,
@@ -485,9 +493,10 @@ fn check_units(
     view: &View,
     carried: &Carried,
     options: &CheckOptions,
-    mut memo: Option<&mut Memo>,
+    (mut memo, watch): (Option<&mut Memo>, Watch),
 ) -> (Vec<Answer>, Vec<Vec<TestReport>>) {
-    let each = |unit| {
+    let each = |(i, unit): (usize, &Unit)| {
+        watch(Progress::Checked(i, view.units.len()));
         let find = || check_unit(unit, &view.strategy, carried, options);
         let Some(memo) = &mut memo else { return find() };
         // Reports matter where something is not proven, and then nothing is admitted.
@@ -498,7 +507,7 @@ fn check_units(
         });
         (answer, Vec::new())
     };
-    view.units.iter().map(each).unzip()
+    view.units.iter().enumerate().map(each).unzip()
 }
 
 /// One node under one strategy.
@@ -508,7 +517,7 @@ fn check_view(
     node: NodeId,
     (strategy, scope): (StrategyRef, String),
     options: &CheckOptions,
-    mut memo: Option<&mut Memo>,
+    (mut memo, watch): (Option<&mut Memo>, Watch),
 ) -> (Answer, Vec<TestReport>) {
     let mut view = match View::new(system, node, strategy, scope.clone()) {
         Ok(view) => view,
@@ -520,12 +529,12 @@ fn check_view(
     // How early servers get their budgets takes long to tell, and need not be told where all is proven without it.
     let served = view.units.iter().any(|unit| unit.served.is_some());
     if let Some(carried) = Carried::releases(system).filter(|_| options.verdict_only && served) {
-        let asked = check_units(&view, &carried, options, memo.as_deref_mut());
+        let asked = check_units(&view, &carried, options, (memo.as_deref_mut(), &mut *watch));
         found = Some((asked, carried)).filter(|((answers, _), _)| answers.iter().all(|answer| *answer == Answer::Yes));
     }
     let ((mut answers, mut reports), carried) = found.unwrap_or_else(|| {
         let carried = Carried::holistic_by(system, &view.units, memo.as_deref_mut());
-        (check_units(&view, &carried, options, memo), carried)
+        (check_units(&view, &carried, options, (memo, watch)), carried)
     });
     withdraw_servers(&view.units, &mut answers, &mut reports);
     withdraw(system, &view.units, &mut answers, &mut reports);

@@ -31,7 +31,7 @@ use crate::apply::apply as run;
 use crate::catalogue::TestId;
 use crate::chains::Carried;
 use crate::exact::{percent, sum_ppm, sum_rounded_up};
-use crate::report::{TaskReport, TestReport};
+use crate::report::{Progress, TaskReport, TestReport, Watch};
 use crate::scope::{Unit, affinity, binds, cpus_name};
 use crate::verdict::{Answer, Share, Verdict};
 
@@ -43,6 +43,8 @@ use quick::Quick;
 
 /// Terms that the tests of all steps of one node may evaluate together.
 const TERMS_MAX: u64 = 4_000_000_000;
+/// Tasks between two signs of progress.
+const PLACED_BETWEEN: usize = 256;
 /// Terms that it takes to prepare the test of a bin, by task.
 const TERMS_OF_TASK: u64 = 32;
 
@@ -123,7 +125,7 @@ pub enum PlaceError {
     Undecided {
         /// The node.
         node: String,
-        /// What ended the search.
+        /// The limit that ended the search.
         why: String,
     },
     /// The strategy does not fit the tasks.
@@ -162,12 +164,12 @@ fn place_all(system: &System, regardless: bool) -> Result<Placed, PlaceError> {
 }
 
 /// The test report of placing one node, and the placed System where it worked.
-pub(crate) fn apply(system: &System, node: NodeId) -> (TestReport, Option<System>) {
+pub(crate) fn apply(system: &System, node: NodeId, watch: Watch) -> (TestReport, Option<System>) {
     let scope = system.nodes[node.index()].name.clone();
     let mut copy = system.clone();
     let mut figures = Map::new();
     let mut tasks = Vec::new();
-    let (verdict, placed) = match place_node(&mut copy, node, false) {
+    let (verdict, placed) = match place_within(&mut copy, node, false, TERMS_MAX, watch).map(|(bins, _)| bins) {
         Ok(bins) => {
             let shown: Vec<_> = bins
                 .iter()
@@ -206,7 +208,7 @@ pub(crate) fn apply(system: &System, node: NodeId) -> (TestReport, Option<System
     (TestReport { test: TestId::Partition, scope, verdict, tasks, figures }, placed)
 }
 
-/// What stands on each CPU or cluster of a node, tasks that are not bound yet left out.
+/// The bound tasks on each CPU or cluster of a node.
 fn filled(system: &System, node: NodeId) -> serde_json::Value {
     let bins = system.nodes[node.index()].clusters().into_iter().map(|cpus| {
         let own = system.tasks_of(node).filter(|(_, task)| task.component.is_none());
@@ -227,7 +229,7 @@ struct Filling {
 }
 
 fn place_node(system: &mut System, node: NodeId, regardless: bool) -> Result<Vec<Bin>, PlaceError> {
-    place_within(system, node, regardless, TERMS_MAX).map(|(bins, _)| bins)
+    place_within(system, node, regardless, TERMS_MAX, &mut |_| {}).map(|(bins, _)| bins)
 }
 
 /// [`place_node`] with a work limit, and how many terms are left of it.
@@ -236,6 +238,7 @@ fn place_within(
     node: NodeId,
     regardless: bool,
     terms_max: u64,
+    watch: Watch,
 ) -> Result<(Vec<Bin>, u64), PlaceError> {
     let spec = system.nodes[node.index()].clone();
     let plan = Plan::resolve(system, node, &system.strategy(spec.strategy))?;
@@ -262,7 +265,7 @@ fn place_within(
     });
     let carried = Carried::by_deadlines(system);
     let terms_left = Cell::new(terms_max);
-    let mut placer = Placer { system, spec: &spec, plan: &plan, carried: &carried, terms_left };
+    let mut placer = Placer { system, spec: &spec, plan: &plan, carried: &carried, terms_left, watch };
     let filled = match spec.fit {
         Fit::Ilp => placer.exactly(bins.clone(), &loose),
         fit => placer.by_fit(fit, bins.clone(), &loose, false),
@@ -295,6 +298,7 @@ struct Placer<'a> {
     plan: &'a Plan,
     carried: &'a Carried,
     terms_left: Cell<u64>,
+    watch: Watch<'a>,
 }
 
 impl Placer<'_> {
@@ -323,6 +327,9 @@ impl Placer<'_> {
         let mut loads: Vec<u128> = bins.iter().map(|bin| load_of(self, &bin.slots)).collect();
         let mut quick = Quick::new(self, &bins);
         for (placed, &slot) in loose.iter().enumerate() {
+            if placed.is_multiple_of(PLACED_BETWEEN) {
+                (self.watch)(Progress::Placed(placed, loose.len()));
+            }
             let own = affinity(self.task(slot), self.spec);
             let (mut tried, mut overloaded) = (Vec::new(), false);
             let mut chosen = None;
@@ -396,7 +403,7 @@ impl Placer<'_> {
         if loose.is_empty() { Ok(bins) } else { Err(PlaceError::Ilp { node: self.spec.name.clone() }) }
     }
 
-    /// What to do where no placement passes. Under global placement only the kernel's own classes run a node.
+    /// The advice if no placement passes. Under global placement only the kernel's own classes run a node.
     fn remedy(&self) -> &'static str {
         let by_kernel = match self.plan.levels.as_slice() {
             [only] if only.order == Order::Deadline && only.preemptive => only.continues(),
@@ -471,7 +478,7 @@ fn candidates(bins: &[Filling], loads: &[u128], fit: Fit, last_used: usize) -> V
     order
 }
 
-/// What decides a bin: on one CPU a test that is exact or the only one there is, on a cluster the cheapest of several first.
+/// The tests that decide a bin. On one CPU there is one, and it is exact or the only one. On a cluster the cheapest comes first.
 fn tests(unit: &Unit) -> &'static [TestId] {
     match (unit.edf().is_ok(), unit.m) {
         (true, 1) => &[TestId::Qpa],

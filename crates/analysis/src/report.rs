@@ -8,7 +8,7 @@ use crate::catalogue::TestId;
 use crate::exact::percent;
 use crate::verdict::{Answer, Verdict};
 
-/// What `check` found.
+/// The result of `check`.
 ///
 /// Serialises to `{"system", "schedulable": true|false|null, "warnings": [..], "tests": [..], "flows": [..]}`.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -72,15 +72,27 @@ impl CheckReport {
     }
 }
 
+/// How far a check has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Progress {
+    /// So many of so many tasks of a node have a place.
+    Placed(usize, usize),
+    /// So many of so many scopes of a node are checked.
+    Checked(usize, usize),
+}
+
+/// Is told of progress, now and then.
+pub(crate) type Watch<'a> = &'a mut dyn FnMut(Progress);
+
 /// One test on one scope.
 #[derive(Clone, PartialEq, Debug)]
 pub struct TestReport {
     /// Which test.
     pub test: TestId,
-    /// What it looked at: the node ("n1"), with the CPU or CPUs where tasks are bound ("n1/cpu0",
+    /// The part that it looked at: the node ("n1"), with the CPU or CPUs where tasks are bound ("n1/cpu0",
     /// "n1/cpu0-1"), the mode's strategy ("n1@2s:muf"), or the kernel's view ("n1/linux").
     pub scope: String,
-    /// What it says.
+    /// Its verdict.
     pub verdict: Verdict,
     /// Per task, where the test distinguishes them.
     pub tasks: Vec<TaskReport>,
@@ -120,7 +132,7 @@ impl Serialize for TestReport {
     }
 }
 
-/// What is known of a flow.
+/// The result for a flow.
 ///
 /// Serialises to `{"flow", "verdict", "end_to_end_ns", "deadline_ns"}`.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -1,7 +1,8 @@
 //! What `check` says of whole systems.
 
 use takt_analysis::{
-    Answer, CheckOptions, CheckReport, LinuxMachine, PlaceError, TestId, certify, check, place, verify,
+    Answer, CheckOptions, CheckReport, LinuxMachine, PlaceError, Progress, TestId, certify, check, check_watched,
+    place, verify,
 };
 use takt_model::{
     Arrival, Auto, Builtin, Component, ComponentId, Costs, CpuSet, Criticality, Discipline, Filter, Fit, Level, Mode,
@@ -259,6 +260,17 @@ fn chains_on_several_cpus_are_proven_by_their_responses() {
     );
     let apart = vec![task("a", 100, 40), after("b", 0, 40)];
     assert_eq!(plain(&System::local(2, Builtin::Edf, apart)).schedulable, Answer::Yes);
+}
+
+#[test]
+fn long_checks_tell_of_their_progress() {
+    let mut system = System::local(2, Builtin::Edf, (0..300).map(|i| task(&format!("t{i}"), 1_000, 1)).collect());
+    system.nodes[0].placement = Placement::Partitioned;
+    let mut told = Vec::new();
+    let report = check_watched(&system, &CheckOptions::default(), &mut |progress| told.push(progress));
+    assert_eq!(report, plain(&system));
+    use Progress::{Checked, Placed};
+    assert_eq!(told, [Placed(0, 300), Placed(256, 300), Checked(0, 2), Checked(1, 2)]);
 }
 
 #[test]

@@ -43,7 +43,7 @@ struct Binding {
     terms: Vec<Term>,
 }
 
-/// What one task, or what delays tasks, adds to `need`.
+/// The part of `need` that comes from one task, or from a cost.
 struct Term {
     what: String,
     jobs: Option<u64>,
@@ -200,7 +200,7 @@ fn by_densities(unit: &Unit, carried: &Carried, report: &TestReport) -> Option<B
     Some(Binding { task: Some(task), ..shares(unit, &what, &pairs, room)? })
 }
 
-/// What is due within t, by task.
+/// The work that is due within t, by task.
 fn demands(unit: &Unit, tasks: &[EdfTask], t: u64) -> Option<Vec<Term>> {
     let mut terms = Vec::new();
     for (task, charged) in unit.tasks.iter().zip(tasks) {
@@ -275,7 +275,7 @@ fn closest<'a>(unit: &'a Unit, report: &TestReport) -> Option<(usize, &'a UnitTa
     Some((i, &unit.tasks[i], entry(i)?.wcrt.map(|wcrt| wcrt.as_ns())))
 }
 
-/// What a response leaves of the deadline, in 2^-32 of it; least where there is no bound.
+/// The part of the deadline that a response leaves, in 2^-32. A response without a bound leaves least.
 fn room_left(entry: &TaskReport) -> Option<i128> {
     let deadline = i128::from(entry.deadline.as_ns()).max(1);
     entry.wcrt.map(|wcrt| ((deadline - i128::from(wcrt.as_ns())) << 32) / deadline)
@@ -398,7 +398,7 @@ fn by_supply(unit: &Unit, carried: &Carried, report: &TestReport) -> Option<Bind
     }
 }
 
-/// Who may keep a job of the tightest task from m CPUs.
+/// The tasks that may keep a job of the tightest task from m CPUs.
 fn by_interference(unit: &Unit, carried: &Carried, report: &TestReport) -> Option<Binding> {
     let form = match report.test {
         TestId::Bcl | TestId::BclIterative => Form::Window,
@@ -453,7 +453,7 @@ fn by_load(unit: &Unit, carried: &Carried) -> Option<Binding> {
     Some(Binding { task, what, within: Some(length), unit: "ns", need, room, inclusive: true, terms })
 }
 
-/// Where `bar` and `ff-dbf` fail.
+/// The interval in which `bar` or `ff-dbf` fails.
 fn by_excess(report: &TestReport) -> Option<Binding> {
     let number = |key: &str| report.figures.get(key)?.as_u64();
     let (within, need, room) = (number("window_ns")?, number("work_ns")?.into(), number("room_ns")?.into());

@@ -102,7 +102,7 @@ pub(super) fn works(unit: &Unit, carried: &Carried, report: &TestReport, form: F
     Some(Works { task: k, length, wait, works, room: u128::from(wait) * u128::from(unit.m) })
 }
 
-/// Of each task, C with all that can hit a job before its deadline.
+/// By task: C with all costs that can hit a job before its deadline.
 fn charged(unit: &Unit, carried: &Carried, rule: Rule) -> Option<Vec<u64>> {
     if unit.costs.is_none() {
         return Some(unit.tasks.iter().map(|task| task.c).collect());
@@ -112,10 +112,9 @@ fn charged(unit: &Unit, carried: &Carried, rule: Rule) -> Option<Vec<u64>> {
     unit.tasks.iter().zip(preemptions).map(|(task, preemptions)| suffered(unit, task, preemptions)).collect()
 }
 
-/// Of each task, how often a job can be preempted. That needs the release of a more important job:
-/// under EDF, one due no later, floor((D_i - D_j + J_j) / T_j) + 1 of them per other task; under
-/// fixed priorities, one of a more important level that arrived within D_i + J_j: ceil((D_i + J_j)
-/// / T_j).
+/// By task: how often a job can be preempted. A preemption needs the release of a more important job: under EDF, one due no
+/// later, floor((D_i - D_j + J_j) / T_j) + 1 of them per other task; under fixed priorities, one of a more important level that
+/// arrived within D_i + J_j: ceil((D_i + J_j) / T_j).
 fn preempting(unit: &Unit, carried: &Carried, rule: Rule) -> Option<Vec<u64>> {
     let hit = |task: &UnitTask| {
         let wander = i128::from(carried.release(task.id)?) + i128::from(task.j);
@@ -280,7 +279,7 @@ pub(crate) fn responses_of_several(unit: &Unit, carried: &Carried) -> Option<Vec
     Some(bounds.responses)
 }
 
-/// What a [`Load`] says, in words and figures.
+/// A [`Load`] in words and figures.
 fn outcome(unit: &Unit, load: Load, exceeded: impl FnOnce(&Unit, &Excess) -> String) -> Result<Outcome, Inapplicable> {
     let mut figures = Map::new();
     let why = match load {
@@ -470,8 +469,8 @@ fn gel_tasks(unit: &Unit) -> Result<Vec<Gel>, Inapplicable> {
     Ok(unit.tasks.iter().zip(points).zip(charged).map(each).collect())
 }
 
-/// Of each task, C with all that can hit a job, however late it is: only one that arrives after its
-/// release, with a priority point that is no later, preempts it.
+/// By task: C with all costs that can hit a job, however late it is. Only a job that arrives after its release, with a priority
+/// point that is no later, preempts it.
 fn delayed_costs(unit: &Unit, points: &[i64]) -> Option<Vec<u64>> {
     let Some(costs) = unit.costs else { return Some(unit.tasks.iter().map(|task| task.c).collect()) };
     let preemptions = if unit.tasks.len() > unit.m as usize {
@@ -490,7 +489,7 @@ fn delayed_costs(unit: &Unit, points: &[i64]) -> Option<Vec<u64>> {
     unit.tasks.iter().zip(preemptions).map(charge).collect()
 }
 
-/// What bounds of responses say of deadlines.
+/// The outcome that follows from bounds of responses.
 fn tardy(unit: &Unit, tardiness: Tardiness) -> Result<Outcome, Inapplicable> {
     let why = match tardiness {
         Tardiness::Bounded(responses) => {
@@ -574,7 +573,7 @@ fn plain(unit: &Unit) -> Vec<Sporadic> {
     unit.tasks.iter().map(one).collect()
 }
 
-/// What `exact` looks at, where it applies.
+/// The tasks as `exact` sees them, if it applies.
 pub(super) fn exact_tasks(unit: &Unit) -> Option<(Rule, Vec<Sporadic>)> {
     Some((rule(unit).ok()?, plain(unit)))
 }

@@ -155,8 +155,7 @@ pub(super) fn apply_offsets(unit: &Unit) -> Result<Outcome, Inapplicable> {
     if !unit.free_of_costs() {
         return Err("needs a node without costs".to_owned());
     }
-    // Where sections can hold jobs up, the schedule only shows misses. For that, sporadic jobs may
-    // come every period, and without jitter.
+    // If sections can hold jobs up, the schedule only shows misses. Then sporadic jobs may come every period, without jitter.
     let sections = unit.tasks.iter().any(|task| task.held > 0);
     let plain = |task: &UnitTask| task.periodic && !task.chained && task.j == 0 && task.b == 0;
     let needs = || match find(unit, |task| !plain(task)) {

@@ -39,7 +39,7 @@ pub fn size(system: &System) -> Result<SizedSystem, SizeError> {
     nodes.dedup();
     let proven = |sized: &SizedSystem| nodes.iter().all(|node| is_proven(&sized.system, *node));
     let early = rounds(system, true).ok().filter(proven);
-    // What is not proven either way is sized as it would be alone.
+    // A component that is proven neither way is sized as if it were alone.
     let mut sized = early.clone().map_or_else(|| rounds(system, false), Ok)?;
     if early.is_some() || proven(&sized) {
         let order = inner_first(system);
@@ -275,7 +275,7 @@ fn size_one(
 /// The least budget for a period.
 fn least(search: &Search, guarantee: Guarantee, period: u64) -> Result<Option<u64>, Limit> {
     let charge = (search.charge)(period).ok_or(Limit)?;
-    // What serves need not be whole quanta; what it is given is.
+    // A budget that serves need not be whole quanta; the budget that is written is.
     let Some(serves) = search.workload.least_quanta(guarantee, period, 1)? else { return Ok(None) };
     let whole = serves.checked_add(charge).ok_or(Limit)?;
     let rounded = whole.max(1).div_ceil(search.quantum).checked_mul(search.quantum).ok_or(Limit)?;

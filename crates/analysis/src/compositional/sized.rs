@@ -16,7 +16,7 @@ pub struct SizedSystem {
     pub system: System,
     /// All of its components, in file order.
     pub components: Vec<SizedComponent>,
-    /// What a reader might not expect.
+    /// Notes on results that a reader might not expect.
     pub notes: Vec<String>,
 }
 
@@ -33,11 +33,13 @@ pub struct SizedComponent {
     pub budget: Span,
     /// Whether `size` chose one of them.
     pub chosen: bool,
-    /// What its supply is taken for: "prm", "polled" or "aligned"; "edp" where that is not enough,
-    /// and budgets that the level above gives early are; "cbs" for a task alone in a
-    /// constant-bandwidth server; "mpr" on several CPUs.
+    /// The model of its supply:
+    /// - "prm", "polled" or "aligned";
+    /// - "edp" if only the early budgets of the level above suffice;
+    /// - "cbs" for a task alone in a constant-bandwidth server;
+    /// - "mpr" on several CPUs.
     pub supply: &'static str,
-    /// What costs take of each budget.
+    /// The part of each budget that goes to costs.
     pub loss: Span,
     /// Sum of C / T of its tasks and inner servers, to show.
     pub workload_utilization: f64,
@@ -77,7 +79,7 @@ pub enum SizeError {
     NotEnough {
         /// The component.
         component: String,
-        /// What was tried, and what to do.
+        /// The reason, and what to do.
         why: String,
     },
     /// The component's order, its tasks or its server's rule are not covered.

@@ -160,7 +160,7 @@ mod tests {
 
     /// The bins, and how many terms it took to find them.
     fn placed(system: &System, terms: u64) -> Result<(Vec<Bin>, u64), PlaceError> {
-        place_within(&mut system.clone(), NodeId(0), false, terms).map(|(bins, left)| (bins, terms - left))
+        place_within(&mut system.clone(), NodeId(0), false, terms, &mut |_| {}).map(|(bins, left)| (bins, terms - left))
     }
 
     #[test]
@@ -187,7 +187,10 @@ mod tests {
             error.contains("undecided") && error.contains("work limit") && error.contains("of 400 tasks"),
             "{error}"
         );
-        assert!(place_within(&mut system.clone(), NodeId(0), true, 10_000).is_ok(), "takt sim starts all the same");
+        assert!(
+            place_within(&mut system.clone(), NodeId(0), true, 10_000, &mut |_| {}).is_ok(),
+            "takt sim starts all the same"
+        );
     }
 
     #[test]
@@ -208,7 +211,14 @@ mod tests {
             let cpus: CpuSet = [0].into_iter().collect();
             system.tasks.iter_mut().for_each(|task| task.cpus = Some(cpus));
             let terms_left = Cell::new(TERMS_MAX);
-            let placer = Placer { system: &mut system, spec: &spec, plan: &plan, carried: &carried, terms_left };
+            let placer = Placer {
+                system: &mut system,
+                spec: &spec,
+                plan: &plan,
+                carried: &carried,
+                terms_left,
+                watch: &mut |_| {},
+            };
             let mut bin = Filling { cpus, slots: Vec::new() };
             for slot in 0..plan.tasks.len() {
                 let told = Quick::new(&placer, std::slice::from_ref(&bin)).tell(&placer, &bin, 0, slot);

@@ -6,7 +6,9 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 use serde_json::{Value, json};
-use takt_analysis::{Answer, CheckOptions, CheckReport, LinuxMachine, Sensitivity, TestId, Uncertified, catalogue};
+use takt_analysis::{
+    Answer, CheckOptions, CheckReport, LinuxMachine, Progress, Sensitivity, TestId, Uncertified, catalogue,
+};
 use takt_model::file::GivenDeadlines;
 use takt_model::{Span, System};
 
@@ -34,7 +36,12 @@ pub(crate) fn execute(options: &args::Check, json: bool) -> Outcome {
     let (all, explain) = (options.all, options.explain);
     let asked = CheckOptions { all, only, explain, linux, ..CheckOptions::default() };
     let waiting = progress::spinner(format!("checking {} tasks", system.tasks.len()));
-    let report = takt_analysis::check(&system, &asked);
+    let report = takt_analysis::check_watched(&system, &asked, &mut |progress| {
+        waiting.set_message(match progress {
+            Progress::Placed(done, of) => format!("placing tasks: {done} of {of}"),
+            Progress::Checked(done, of) => format!("checking scopes: {done} of {of}"),
+        });
+    });
     waiting.finish_and_clear();
     if (options.sensitivity || options.certificate.is_some()) && charged_by_kernel(&report) {
         return Err(Failure::cannot(

@@ -1,5 +1,4 @@
-//! What binds the tests of other kinds: priorities that are sought, states that are searched, tasks
-//! alone in servers, placement, flows, the kernel.
+//! The reason behind other tests: priorities that are sought, states that are searched, tasks alone in servers, placement, flows, the kernel.
 
 use serde_json::Value;
 use takt_model::{NodeId, System};
