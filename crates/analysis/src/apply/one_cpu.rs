@@ -208,14 +208,15 @@ pub(super) fn apply_offsets(unit: &Unit) -> Result<Outcome, Inapplicable> {
     if sections && !misses {
         return Err(needs());
     }
-    let bounded = !sections && (!misses || unit.levels.iter().all(PlanLevel::continues));
+    let reached = !misses || unit.levels.iter().all(PlanLevel::continues);
+    let bounded = reached && !sections;
     let mut bounds = Vec::new();
     let mut reports = Vec::new();
     for (task, (response, number)) in unit.tasks.iter().zip(responses) {
         let answer = match response <= task.d {
             true if bounded => Answer::Yes,
             true => Answer::Unknown,
-            false if bounded => Answer::No,
+            false if reached => Answer::No,
             false => Answer::Unknown,
         };
         if response > task.d {
