@@ -75,6 +75,17 @@ fn the_teaching_examples_show_their_effects() {
         let (_, missed) = effect(&folder, "worse.toml");
         assert!(missed.len() == 1 && missed[0].0 == "i", "{missed:?}");
     }
+    // Without its server the decoder makes the control task late. With it the CPU is proven, the component is not.
+    let file = examples.join("servers/cbs-isolation.toml");
+    let answer = folder.takt(&["check", file.to_str().expect("a name"), "--json"]).json().to_string();
+    assert!(answer.contains("board/video"), "{answer}");
+    let text = fs::read_to_string(&file).expect("the example");
+    let (before, rest) = text.split_once("\n[[component]]").expect("a component");
+    let (_, tasks) = rest.split_once("\n\n").expect("tasks after it");
+    fs::write(folder.path("bare.toml"), format!("{before}\n{}", tasks.replace("component = \"video\"\n", "")))
+        .expect("a file");
+    let (_, missed) = effect(&folder, "bare.toml");
+    assert_eq!(missed.iter().map(|(task, _)| task.as_str()).collect::<Vec<_>>(), ["decoder", "control"]);
 }
 
 #[test]
