@@ -14,6 +14,7 @@ use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use takt_analysis::distributed::assign::Choice;
 use takt_model::{Probability, Span};
+use takt_report::svg::WIDTH_MIN;
 
 pub(crate) use doctor::{Charge, Doctor};
 pub(crate) use generate::{Gen, Profile};
@@ -444,7 +445,7 @@ pub(crate) struct Diff {
 
 /// Draw a log as a Gantt chart.
 ///
-/// In the terminal (text, or ascii alone) or as SVG. Without --from and --to: from the start, as long as the pattern
+/// In the terminal (text, or ascii alone), or as SVG, PNG or PDF. Without --from and --to: from the start, as long as the pattern
 /// needs to show.
 #[derive(Args, Debug)]
 #[command(after_help = "\
@@ -455,6 +456,8 @@ Examples:
   takt chart run.takt --from 1s --to 1.1s
   takt chart run.takt --first-miss
   takt chart run.takt -o chart.svg
+  takt chart run.takt -o chart.png --width 1600
+  takt chart run.takt -o figure.pdf --width 500
   takt sim robot.toml -o - | takt chart - --by cpu --format svg > chart.svg")]
 pub(crate) struct Chart {
     /// The log; - is standard input.
@@ -473,11 +476,15 @@ pub(crate) struct Chart {
     #[arg(long, conflicts_with_all = ["from", "to"])]
     pub(crate) first_miss: bool,
 
-    /// Default: svg where the output's name ends in .svg, else text.
+    /// Default: svg, png or pdf where the output's name ends so, else text.
     #[arg(long, value_enum)]
     pub(crate) format: Option<ChartFormat>,
 
-    /// A row per task, or a row per CPU (svg).
+    /// Width of a picture: pixels of a png, CSS pixels of an svg, points of a pdf [default: 960].
+    #[arg(long, value_name = "N", value_parser = picture_width, allow_hyphen_values = true)]
+    pub(crate) width: Option<u32>,
+
+    /// A row per task, or a row per CPU (svg, png, pdf).
     #[arg(long, value_enum, default_value_t = Rows::Task)]
     pub(crate) by: Rows,
 
@@ -498,6 +505,10 @@ pub(crate) struct Chart {
 pub(crate) enum ChartFormat {
     /// Scalable vector graphics.
     Svg,
+    /// Pixels, on white.
+    Png,
+    /// One page, for a paper.
+    Pdf,
     /// For a terminal, with block characters, coloured where the terminal is.
     Text,
     /// For a terminal, in ASCII alone.
@@ -642,6 +653,14 @@ pub(crate) struct Man {
     /// Write takt.1 and a page per verb into this folder.
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) out: Option<String>,
+}
+
+/// The widest picture.
+const WIDTH_MAX: u32 = 8_192;
+
+fn picture_width(text: &str) -> Result<u32, String> {
+    let width = text.parse().ok().filter(|width| (WIDTH_MIN..=WIDTH_MAX).contains(width));
+    width.ok_or_else(|| format!("a picture is {WIDTH_MIN} (WIDTH_MIN) to {WIDTH_MAX} (WIDTH_MAX) wide"))
 }
 
 fn span(text: &str) -> Result<Span, String> {

@@ -22,6 +22,7 @@
 //! ```
 
 pub mod axis;
+mod css;
 pub mod csv;
 pub mod curves;
 pub mod experiment;
@@ -40,6 +41,7 @@ pub mod source;
 pub mod svg;
 pub mod text;
 
+pub use css::css_without_variables;
 pub use csv::JobCsv;
 pub use curves::{Curve, CurvePoint, Curves, StudyPage};
 pub use experiment::{ClaimLine, ExperimentPage, PageTable, Picture};

@@ -32,7 +32,7 @@ pub struct SvgOptions {
     pub title: String,
     /// The meaning of a row.
     pub rows: Rows,
-    /// Width in CSS pixels.
+    /// Width in CSS pixels; at least [`WIDTH_MIN`].
     pub width: u32,
     /// Whether the style sheet is included: yes for a file of its own, no inside a page.
     pub standalone: bool,
@@ -41,13 +41,23 @@ pub struct SvgOptions {
 }
 
 impl SvgOptions {
-    /// A standalone chart of tasks, 960 pixels wide.
+    /// A standalone chart of tasks, [`WIDTH_DEFAULT`] wide.
     #[must_use]
     pub fn new(title: &str) -> Self {
-        SvgOptions { title: title.to_owned(), rows: Rows::Tasks, width: 960, standalone: true, id: "gantt".to_owned() }
+        SvgOptions {
+            title: title.to_owned(),
+            rows: Rows::Tasks,
+            width: WIDTH_DEFAULT,
+            standalone: true,
+            id: "gantt".to_owned(),
+        }
     }
 }
 
+/// In a narrower chart names and legend leave no room for bars.
+pub const WIDTH_MIN: u32 = 240;
+/// The width of a chart unless said otherwise.
+pub const WIDTH_DEFAULT: u32 = 960;
 /// So many colours tell CPUs or tasks apart; then they repeat.
 pub(crate) const COLOURS: usize = 8;
 /// With more bars than this, a pixel's width of a row shows the share of the time, without tooltips and marks.
@@ -102,7 +112,7 @@ impl<'a> Drawing<'a> {
         let longest = lines.iter().map(|line| columns(&label(gantt, line))).max().unwrap_or(0);
         let left = (longest.min(24) as f64 * 7.2 + 18.0).max(56.0);
         let bars: usize = gantt.rows.iter().map(|row| row.segments.len()).sum();
-        let right = f64::from(options.width.max(240)) - 14.0;
+        let right = f64::from(options.width.max(WIDTH_MIN)) - 14.0;
         Drawing {
             gantt,
             options,
@@ -147,7 +157,7 @@ impl<'a> Drawing<'a> {
     }
 
     fn open(&mut self, height: f64) {
-        let (w, id) = (self.options.width.max(240), Esc(&self.options.id));
+        let (w, id) = (self.options.width.max(WIDTH_MIN), Esc(&self.options.id));
         let _ = writeln!(
             self.out,
             "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"takt-chart\" viewBox=\"0 0 {w} {h}\" width=\"{w}\" \

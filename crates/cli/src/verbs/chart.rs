@@ -3,16 +3,18 @@
 use std::path::Path;
 
 use takt_model::{NodeId, Span, Time};
+use takt_report::svg::WIDTH_DEFAULT;
 use takt_report::{Gantt, GanttBuilder, GanttOptions, Rows, Scene, SvgOptions, TextOptions, Window, svg, text};
 
 use crate::args::{self, ChartFormat};
 use crate::failure::{Failure, Outcome, Status};
 use crate::input::{self, Log};
 use crate::output::{self, Target};
+use crate::picture::Picture;
 
 /// Jobs in a chart whose length nobody gave.
 const JOBS_TEXT: u32 = 24;
-const JOBS_SVG: u32 = 120;
+const JOBS_PICTURE: u32 = 120;
 /// At least so many jobs of each task, where periods are not known.
 const JOBS_EACH: u32 = 3;
 /// Names in a message.
@@ -26,7 +28,11 @@ pub(crate) fn execute(options: &args::Chart) -> Outcome {
         Some(format) => format,
         None => format_of(&options.output)?,
     };
-    let jobs = if format == ChartFormat::Svg { JOBS_SVG } else { JOBS_TEXT };
+    let in_letters = matches!(format, ChartFormat::Text | ChartFormat::Ascii);
+    if in_letters && options.width.is_some() {
+        return Err(Failure::input("--width is for pictures: add --format svg, png or pdf, or -o FILE.png"));
+    }
+    let jobs = if in_letters { JOBS_TEXT } else { JOBS_PICTURE };
     let window = window(options, &scene, jobs)?;
     let asked = GanttOptions { node, tasks: options.task.clone(), ..GanttOptions::new(window) };
     let (mut gantt, end) = draw(&options.log, &mut log, scene, asked)?;
@@ -45,23 +51,34 @@ pub(crate) fn execute(options: &args::Chart) -> Outcome {
         let (from, log) = (gantt.from, input::shown(&options.log));
         return Err(Failure::input(format_args!("nothing to draw from {from} on: {log} ends at {end}")));
     }
-    let picture = match format {
-        ChartFormat::Svg => {
-            let rows = match options.by {
-                args::Rows::Task => Rows::Tasks,
-                args::Rows::Cpu => Rows::Cpus,
-            };
-            let title = gantt.scene.name.clone();
-            svg(&gantt, &SvgOptions { rows, ..SvgOptions::new(&title) })
-        }
-        ChartFormat::Text | ChartFormat::Ascii if options.by == args::Rows::Cpu => {
-            return Err(Failure::input("rows by CPU are drawn as SVG: add --format svg, or -o FILE.svg"));
-        }
-        ChartFormat::Text => text(&gantt, &text_options(options, true)),
-        ChartFormat::Ascii => text(&gantt, &text_options(options, false)),
+    if in_letters && options.by == args::Rows::Cpu {
+        return Err(Failure::input("rows by CPU are drawn as pictures: add --format svg, png or pdf, or -o FILE.svg"));
+    }
+    let drawn = match format {
+        ChartFormat::Text => text(&gantt, &text_options(options, true)).into_bytes(),
+        ChartFormat::Ascii => text(&gantt, &text_options(options, false)).into_bytes(),
+        ChartFormat::Svg | ChartFormat::Png | ChartFormat::Pdf => picture(options, &gantt, format)?,
     };
-    options.output.write(picture.as_bytes())?;
+    options.output.write(&drawn)?;
     Ok(Status::Yes)
+}
+
+fn picture(options: &args::Chart, gantt: &Gantt, format: ChartFormat) -> Result<Vec<u8>, Failure> {
+    let rows = match options.by {
+        args::Rows::Task => Rows::Tasks,
+        args::Rows::Cpu => Rows::Cpus,
+    };
+    let asked = options.width.unwrap_or(WIDTH_DEFAULT);
+    // A PNG cannot be enlarged later: a wide one is a chart of the usual width with larger letters.
+    let width = if format == ChartFormat::Png { asked.min(WIDTH_DEFAULT) } else { asked };
+    let standalone = format == ChartFormat::Svg;
+    let drawn = svg(gantt, &SvgOptions { rows, width, standalone, ..SvgOptions::new(&gantt.scene.name) });
+    if format == ChartFormat::Svg {
+        return Ok(drawn.into_bytes());
+    }
+    let picture = Picture::new(&drawn)?;
+    picture.warn_of_boxes();
+    if format == ChartFormat::Png { picture.png(asked) } else { picture.pdf() }
 }
 
 /// The format that a file's name asks for. A picture of another kind would be a text under a wrong name.
@@ -69,9 +86,11 @@ fn format_of(output: &Target) -> Result<ChartFormat, Failure> {
     let ending = Path::new(&output.0).extension().and_then(|ending| ending.to_str()).unwrap_or_default();
     match ending.to_ascii_lowercase().as_str() {
         "svg" => Ok(ChartFormat::Svg),
-        other @ ("png" | "jpg" | "jpeg" | "gif" | "webp" | "pdf" | "ps" | "eps" | "html" | "htm") => {
-            Err(Failure::input(format_args!("a chart is text or SVG, not {other}; name it .svg, or give --format")))
-        }
+        "png" => Ok(ChartFormat::Png),
+        "pdf" => Ok(ChartFormat::Pdf),
+        other @ ("jpg" | "jpeg" | "gif" | "webp" | "ps" | "eps" | "html" | "htm") => Err(Failure::input(format_args!(
+            "a chart is text, SVG, PNG or PDF, not {other}; name it .svg, .png or .pdf, or give --format"
+        ))),
         _ => Ok(ChartFormat::Text),
     }
 }

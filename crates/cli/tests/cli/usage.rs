@@ -34,7 +34,22 @@ fn bad_usage_and_bad_input_have_their_status_and_say_what_to_do() {
         (&["chart", "good.takt", "--from", "2s", "--to", "1s"], 2, "--to must be later"),
         (&["chart", "good.takt", "--by", "cpu"], 2, "add --format svg"),
         (&["chart", "good.takt", "--node", "n9"], 2, "no node is called \"n9\""),
-        (&["chart", "good.takt", "-o", "x.png"], 2, "a chart is text or SVG, not png"),
+        (&["chart", "good.takt", "--width", "800"], 2, "--width is for pictures: add --format svg, png or pdf"),
+        (
+            &["chart", "good.takt", "-o", "x.png", "--width", "0"],
+            2,
+            "a picture is 240 (WIDTH_MIN) to 8192 (WIDTH_MAX) wide",
+        ),
+        (
+            &["chart", "good.takt", "-o", "x.pdf", "--width", "8193"],
+            2,
+            "a picture is 240 (WIDTH_MIN) to 8192 (WIDTH_MAX)",
+        ),
+        (
+            &["chart", "good.takt", "-o", "x.jpg"],
+            2,
+            "a chart is text, SVG, PNG or PDF, not jpg; name it .svg, .png or .pdf",
+        ),
         (&["chart", "good.takt", "--to", "0s"], 2, "--to must be later"),
         (&["sim", "good.toml", "--seed", "x"], 2, "is no whole number from 0 to 18446744073709551615"),
         (&["sim", "good.toml", "--for", "99999999999999999999s"], 2, "is too long; the longest duration is 100000000s"),
