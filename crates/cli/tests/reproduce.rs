@@ -40,6 +40,8 @@ fn whole(answer: &Value, folder: &Path) {
     let there = fs::read_dir(folder).expect("the folder").count();
     assert_eq!(there, files.len(), "{files:?}");
     for file in &files {
+        let is_code = |word: &str| file.strip_prefix(word).is_some_and(|rest| !rest.starts_with(char::is_alphabetic));
+        assert!(!["fig", "table", "t"].into_iter().any(is_code), "{file} is not named after its content");
         let bytes = fs::read(folder.join(file)).expect("each file is there");
         assert!(!bytes.is_empty(), "{file} is empty");
         if file.ends_with(".svg") {
@@ -121,7 +123,7 @@ fn the_schedule_of_figure_4_has_all_three_tasks() {
         }
         assert!(tries < 10, "{shares:?}");
     };
-    for figure in ["fig4.svg", "fig4-10.svg"] {
+    for figure in ["schedule-budgets-1ms.svg", "schedule-budgets-10ms.svg"] {
         let text = fs::read_to_string(folder.path().join("out").join(figure)).expect("the figure");
         assert!(["periodic-", "greedy-1-", "greedy-2-"].iter().all(|name| text.contains(name)), "{figure}");
     }
@@ -176,7 +178,7 @@ fn the_driver_is_measured_in_each_reservation_of_tables_6_and_7() {
             column(seven, "Average", "measured").iter().filter(|seconds| seconds.is_some()).count() >= 7,
             "{answer}"
         );
-        let drawn = ["fig7.svg", "fig8.svg"].map(|figure| {
+        let drawn = ["driver-interrupts.svg", "driver-executions.svg"].map(|figure| {
             let text = fs::read_to_string(folder.path().join("out").join(figure)).expect("the figure");
             let values = text.split(" values<").next().and_then(|before| before.rsplit('>').next());
             values.and_then(|count| count.parse::<u32>().ok())
@@ -199,7 +201,7 @@ fn a_signal_ends_an_experiment_early_and_in_order() {
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("takt starts");
     // Its log is there from when the kernel is recorded.
-    while !out.join("schedule.takt").exists() && child.try_wait().expect("a child").is_none() {
+    while !out.join("schedule-budgets-1ms.takt").exists() && child.try_wait().expect("a child").is_none() {
         takt_linux::clock::pause(Span::from_ms(5));
     }
     takt_linux::process::terminate(&mut child);
@@ -234,7 +236,7 @@ fn the_packets_of_tables_2_to_5_are_counted_by_thread_and_softirq() {
         }
     }
     // Both ends and the kernel's thread are in the log.
-    let log = folder.path().join("out/t1-thread.takt");
+    let log = folder.path().join("out/packets-every-1ms-thread.takt");
     let stats = takt(&["stats", log.to_str().expect("a path")]);
     let stats = String::from_utf8_lossy(&stats.stdout).into_owned();
     assert!(["takt sender-", "takt receiver-", "napi/"].iter().all(|name| stats.contains(name)), "{stats}");

@@ -42,10 +42,15 @@ pub struct Picture {
     pub svg: String,
 }
 
-/// Tables of many columns stand close; no name of a row is broken.
-const TABLES: &str = "td:first-child{white-space:nowrap}.dense td,.dense \
-     th{padding-right:9px;font-size:12.5px}.dense th.n,.dense td.n{padding-right:9px}\
-.claims td:first-child{white-space:normal}";
+/// Tables of many columns stand close; no name of a row is broken. A phone stacks the claims. There a table of numbers
+/// scrolls in its own box, beside the names of its rows.
+const TABLES: &str = "main{overflow-wrap:break-word}td:first-child{white-space:nowrap}
+.dense td,.dense th{padding-right:9px;font-size:12.5px}.dense th.n,.dense td.n{padding-right:9px}
+.claims td:first-child{white-space:normal}
+@media (max-width:560px){.wide th:first-child,.wide td:first-child{position:sticky;left:0;background:var(--paper);
+white-space:normal;min-width:88px}
+.claims thead{display:none}.claims,.claims tbody,.claims tr,.claims td{display:block}.claims td{border:0;padding:1px 0}
+.claims tr{border-bottom:1px solid var(--line);padding:9px 0}}";
 
 /// The page.
 #[derive(Clone, Copy, Debug)]
@@ -229,5 +234,23 @@ mod tests {
         }
         assert!(html.contains("<td class=\"n\">2991</td>") && html.contains("<th class=\"n\">paper</th>"), "{html}");
         assert!(!html.contains("Of this run"), "an empty list is left out");
+        // On a phone tables and charts scroll in boxes of their own, and the page does not.
+        let boxes = [("table", "wide"), ("svg", "chart")];
+        for (element, class) in boxes {
+            let all: Vec<_> = parsed.descendants().filter(|node| node.tag_name().name() == element).collect();
+            assert!(!all.is_empty(), "no {element}");
+            let held =
+                |node: &roxmltree::Node<'_, '_>| node.parent().and_then(|up| up.attribute("class")) == Some(class);
+            assert!(all.iter().all(held), "each {element} stands in its box");
+            let rules = html.split('}').filter_map(|rule| rule.split_once('{'));
+            let scrolls = |(names, rule): (&str, &str)| {
+                names.trim() == format!(".{class}") && rule.starts_with("overflow-x:auto")
+            };
+            assert!(rules.into_iter().any(scrolls), "the box of {element} scrolls");
+        }
+        assert!(
+            html.contains(".claims td{display:block}") && html.contains("width=device-width"),
+            "claims are stacked"
+        );
     }
 }

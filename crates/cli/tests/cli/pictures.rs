@@ -27,7 +27,7 @@ fn a_png_has_the_width_asked_for_and_the_colours_of_the_svg() {
         assert_eq!((png.width().to_string().as_str(), png.height()), (asked, (height * scale).ceil() as u32));
         let has = |r, g, b| {
             let colour = PremultipliedColorU8::from_rgba(r, g, b, 255).expect("a colour");
-            png.pixels().iter().any(|pixel| *pixel == colour)
+            png.pixels().contains(&colour)
         };
         assert!(has(255, 255, 255) && has(0x2f, 0x6f, 0xb3), "the paper, and a bar of CPU 0");
     }

@@ -27,8 +27,16 @@ impl Findings {
     }
 
     /// Adds a claim. `holds` is `None` where it could not be decided.
-    pub(super) fn claim(&mut self, name: &'static str, claim: impl Into<String>, found: String, holds: Option<bool>) {
+    pub(super) fn claim(
+        &mut self,
+        name: &'static str,
+        claim: impl Into<String>,
+        found: String,
+        holds: Option<bool>,
+    ) -> &mut Claim {
         self.claims.push(Claim { name, claim: claim.into(), found, holds });
+        let last = self.claims.len() - 1;
+        &mut self.claims[last]
     }
 }
 
@@ -42,6 +50,14 @@ pub(super) struct Claim {
 }
 
 impl Claim {
+    /// A smaller sample than `least` decides nothing. `what` names the values, as in "20 of the 300 jobs".
+    pub(super) fn needs(&mut self, sample: u64, least: u64, what: &str) {
+        if sample < least {
+            self.holds = None;
+            self.found.push_str(&format!("; too short to decide: {sample} of the {least} {what} that it takes"));
+        }
+    }
+
     pub(super) fn line(&self) -> ClaimLine {
         ClaimLine { claim: self.claim.clone(), found: self.found.clone(), holds: self.holds }
     }
@@ -292,10 +308,24 @@ mod tests {
     }
 
     #[test]
+    fn a_sample_that_is_too_short_decides_nothing() {
+        for holds in [Some(true), Some(false), None] {
+            let mut findings = Findings::default();
+            findings.claim("long", "", "f".to_owned(), holds).needs(300, 300, "jobs");
+            findings.claim("short", "", "f".to_owned(), holds).needs(299, 300, "jobs");
+            assert_eq!((findings.claims[0].holds, findings.claims[0].found.as_str()), (holds, "f"));
+            assert_eq!(findings.claims[1].holds, None);
+            assert_eq!(findings.claims[1].found, "f; too short to decide: 299 of the 300 jobs that it takes");
+        }
+    }
+
+    #[test]
     fn claims_decide_together() {
         let with = |claims: &[Option<bool>]| {
             let mut findings = Findings::default();
-            claims.iter().for_each(|holds| findings.claim("c", "", String::new(), *holds));
+            for holds in claims {
+                findings.claim("c", "", String::new(), *holds);
+            }
             findings.holds()
         };
         assert_eq!(with(&[]), None);

@@ -40,6 +40,8 @@ const TABLE_I: [[f64; 12]; 3] = [
     [553., 66., 6025., 544., 2997., 10., 3002., 2991., 556., 229., 6027., 546.],
     [2941., 51., 5859., 2919., 7993., 24., 9049., 6938., 3683., 397., 7285., 2927.],
 ];
+/// A median of fewer jobs decides nothing.
+const JOBS_LEAST: u64 = 100;
 const COLUMNS: [&str; 12] = [
     "exec avg",
     "exec dev",
@@ -183,7 +185,7 @@ fn figure(measured: &[Option<&TaskStats>], simulated: &[Option<&TaskStats>]) -> 
         x_from_zero: false,
     };
     Drawn::of(
-        "fig3-responses.svg",
+        "response-times.svg",
         &figure,
         "Fig. 3: distributions of the response times",
         "Up to a quarter beyond the 99th percentile; the table has the maxima.",
@@ -195,12 +197,14 @@ fn claims(findings: &mut Findings, measured: &[Option<&TaskStats>], simulated: &
     let between = |i: usize| measured[i]?.inter_arrival_ns.map(|summary| us(summary.p50));
     let period = |i: usize| Span::from_ms(TASKS[i].0).as_ns() as f64 / 1e3;
     let share = |value: Option<f64>| told(value, 3);
+    let counts = [0, 1, 2].map(|i| measured[i]?.inter_arrival_ns.map(|summary| summary.count));
+    let sample = counts.into_iter().flatten().min().unwrap_or(0);
     findings.claim(
         "periods",
         "the tracer sees each task's period: the median inter-arrival time is within 1 % of it (averages in the paper: within 0.2 %)",
         format!("by the period: {}", [0, 1, 2].map(|i| share(between(i).map(|median| median / period(i)))).join(", ")),
         all([0, 1, 2].map(|i| within(between(i), period(i), 0.99, 1.01))),
-    );
+    ).needs(sample, JOBS_LEAST, "jobs of a task");
     let response = |i: usize| measured[i]?.response_ns.map(|summary| us(summary.p50));
     let work = |i: usize| measured[i]?.execution_ns.map(|summary| us(summary.p50));
     let delay = |i: usize| Some((response(i)? - work(i)?) / work(1)?);
@@ -210,13 +214,13 @@ fn claims(findings: &mut Findings, measured: &[Option<&TaskStats>], simulated: &
          half of an execution of task 2 (averages in the paper: 0.35 and 0.01)",
         format!("exceeds it by {} and {} executions of task 2", share(delay(0)), share(delay(1))),
         all([0, 1].map(|i| delay(i).map(|delay| delay < 0.5))),
-    );
+    ).needs(sample, JOBS_LEAST, "jobs of a task");
     findings.claim(
         "preempted",
         "task 3 waits for task 2: its median response exceeds its execution by one to two executions of task 2 (averages in the paper: 1.34)",
         format!("exceeds it by {} executions of task 2", share(delay(2))),
         within(delay(2), 1.0, 0.9, 2.2),
-    );
+    ).needs(sample, JOBS_LEAST, "jobs of a task");
     let expected = |i: usize| simulated[i]?.response_ns.map(|summary| us(summary.p50));
     let beside = |i: usize| response(i).zip(expected(i)).map(|(measured, simulated)| measured / simulated);
     findings.notes.push(format!(

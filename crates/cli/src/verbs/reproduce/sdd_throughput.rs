@@ -78,6 +78,10 @@ const DEVICE: Span = Span::from_us(100);
 const OWN: Span = Span::from_us(10);
 const FIXED: Class = Class::Fifo { priority: 40 };
 const NAMES: [&str; 2] = ["driver", "reader"];
+/// A throughput needs as many whole periods of each reservation.
+const PERIODS_LEAST: u64 = 5;
+/// The time of a file needs as many requests, over all repetitions.
+const REQUESTS_LEAST: u64 = 1_000;
 
 /// All that was measured.
 struct Measured {
@@ -87,6 +91,8 @@ struct Measured {
     fixed: Vec<f64>,
     /// By row of Table VI: requests a second, of each repetition.
     reserved: Vec<Vec<f64>>,
+    /// By row of Table VI: whole periods of that measurement.
+    periods: Vec<u64>,
     /// By row of Table VII: readings of the file.
     files: Vec<Vec<Reader>>,
     /// Of the recorded run at a fixed priority.
@@ -101,6 +107,7 @@ fn reproduce(context: &Context) -> Result<Findings, Failure> {
         share: None,
         fixed: Vec::new(),
         reserved: vec![Vec::new(); TABLE_VI.len()],
+        periods: vec![0; TABLE_VI.len()],
         files: vec![Vec::new(); TABLE_VII.len()],
         driver: None,
         refused: 0,
@@ -214,7 +221,10 @@ impl Measured {
             }
             match read(context, seed, loads::reserved(q * 1_000, t * 1_000), &Place::Anywhere, u64::MAX, time)? {
                 // What ended early does not count.
-                Some((driver, _)) if !context.stopped() => self.reserved[row].push(rate(driver.served, time)),
+                Some((driver, _)) if !context.stopped() => {
+                    self.reserved[row].push(rate(driver.served, time));
+                    self.periods[row] += time.as_ns() / Span::from_ms(t).as_ns();
+                }
                 Some(_) => {}
                 None => self.refused += 1,
             }
@@ -329,6 +339,10 @@ fn claims(findings: &mut Findings, measured: &Measured) {
         if values.is_empty() { "not measured".to_owned() } else { format!("{least:.2} to {most:.2}") }
     };
     let share = measured.share.unwrap_or(1.0);
+    // A row without values is not measured, and says nothing about the length of the sample.
+    let periods = measured.periods.iter().copied().filter(|periods| *periods > 0).min().unwrap_or(0);
+    let read = measured.files.iter().map(|files| files.iter().map(|reader| reader.read).sum::<u64>());
+    let requests = read.filter(|read| *read > 0).min().unwrap_or(0);
     let beside = |row: usize| Some(measured.usual_percent(row)? / measured.expected(share_of(row))?);
     let rows =
         |low: f64, high: f64| (0..TABLE_VI.len()).filter(move |row| (low..high).contains(&(share_of(*row) / share)));
@@ -338,7 +352,7 @@ fn claims(findings: &mut Findings, measured: &Measured) {
         "below what the driver needs, the throughput is proportional to Q/T: each within 35 % of (Q/T)/u, u being the share of a CPU that the driver uses at a fixed priority",
         format!("by (Q/T)/u: {}; u = {}", span(&known), told(measured.share, 2)),
         all(rows(0.0, 0.95).map(|row| within(beside(row), 1.0, 0.65, 1.35))),
-    );
+    ).needs(periods, PERIODS_LEAST, "periods of a reservation");
     let pairs: Vec<Option<f64>> = TABLE_VI
         .iter()
         .enumerate()
@@ -352,7 +366,7 @@ fn claims(findings: &mut Findings, measured: &Measured) {
         "the throughput depends on Q/T alone, not on T: (2ms, 100ms) as (20ms, 1000ms), and so on, within 35 % (in the paper within 10 %)",
         format!("T = 100ms by T = 1000ms: {}", span(&ratios)),
         all(pairs.iter().map(|pair| within(*pair, 1.0, 0.65, 1.35))),
-    );
+    ).needs(periods, PERIODS_LEAST, "periods of a reservation");
     let full: Vec<f64> =
         rows(1.05, f64::INFINITY).filter_map(|row| Some(measured.usual_percent(row)? / 100.0)).collect();
     findings.claim(
@@ -360,7 +374,7 @@ fn claims(findings: &mut Findings, measured: &Measured) {
         "a reservation a little larger than what the driver uses gives it all of its throughput: at least 85 % of it, on average over those rows",
         format!("of the throughput at a fixed priority: {}", span(&full)),
         mean(&full).map(|part| part >= 0.85),
-    );
+    ).needs(periods, PERIODS_LEAST, "periods of a reservation");
     let alone = median(&measured.seconds(0));
     let slower = |row: usize| {
         let reserved = TABLE_VII[row].0? as f64 / 100.0;
@@ -372,7 +386,7 @@ fn claims(findings: &mut Findings, measured: &Measured) {
         "the time to read a file is proportional to T/Q: each median within 35 % of u T/Q times that without a reservation",
         format!("by u T/Q: {}", span(&times)),
         all((1..TABLE_VII.len()).map(|row| within(slower(row), 1.0, 0.65, 1.35))),
-    );
+    ).needs(requests, REQUESTS_LEAST, "requests of each file");
     let cpu = |row: usize| {
         median(&measured.files[row].iter().map(|reader| reader.cpu.as_ns() as f64 / 1e6).collect::<Vec<_>>())
     };
@@ -383,7 +397,7 @@ fn claims(findings: &mut Findings, measured: &Measured) {
         "the reader's own CPU time (user and system) does not depend on the reservation: the most is less than twice the least",
         format!("{} ms", span(&own)),
         (own.len() == TABLE_VII.len()).then_some(most < 2.0 * least),
-    );
+    ).needs(requests, REQUESTS_LEAST, "requests of each file");
 }
 
 fn differences(findings: &mut Findings, context: &Context, measured: &Measured) {

@@ -41,6 +41,8 @@ const RATE_MAX: f64 = 60_000.0;
 /// SCHED_FIFO priorities: of the thread, as between ordinary threads and takt's, and of a more important player.
 const DRIVER: u8 = 40;
 const ABOVE: u8 = 46;
+/// A claim needs as many inter-frame times of each player.
+const FRAMES_LEAST: u64 = 125;
 /// Reservations of the player and of the thread in us: the paper's of the player, with what the kernel admits besides for the thread.
 const RESERVED: [[(u64, u64); 2]; 5] = [
     [(29_000, 40_000), (16_000, 100_000)],
@@ -129,13 +131,19 @@ fn reproduce(context: &Context) -> Result<Findings, Failure> {
     let before = names(&[PLAYER_OTHER, PLAYER_FIFO, PLAYER_ALONE]);
     let after = names(&[FIRST_TEST + 4, FIRST_TEST + 3, FIRST_TEST]);
     findings.figures.push(figure(
-        "fig11.svg",
+        "frames-by-priority.svg",
         "Fig. 11",
         "with and without packets, by priorities",
         &outcomes,
         &before,
     ));
-    findings.figures.push(figure("fig12.svg", "Fig. 12", "in reservations, with packets", &outcomes, &after));
+    findings.figures.push(figure(
+        "frames-in-reservations.svg",
+        "Fig. 12",
+        "in reservations, with packets",
+        &outcomes,
+        &after,
+    ));
     let shown: Vec<_> = trials().iter().zip(&outcomes).map(|(trial, one)| (trial.name, &one.played.shown)).collect();
     players::write(context, &mut findings, &shown)?;
     claims(&mut findings, &outcomes);
@@ -303,6 +311,7 @@ fn figure(file: &str, number: &str, how: &str, outcomes: &[Outcome], trials: &[(
 
 fn claims(findings: &mut Findings, outcomes: &[Outcome]) {
     let times = |trial: usize| outcomes.get(trial).and_then(|one| one.played.times.as_ref());
+    let sample = (PLAYER_ALONE..outcomes.len()).filter_map(times).map(|times| times.count).min().unwrap_or(0);
     let (mean, p90) = (|trial| times(trial).map(|s| periods(s.mean)), |trial| times(trial).map(|s| periods(s.p90)));
     let p99 = |trial| times(trial).map(|s| periods(s.p99));
     let text = |value: Option<f64>| told(value, 2);
@@ -311,7 +320,7 @@ fn claims(findings: &mut Findings, outcomes: &[Outcome]) {
         "packets, taken in by a more important thread, keep an ordinary player from its frames: its mean inter-frame time grows by a tenth or more",
         format!("{} times 40 ms without them, {} with them", text(mean(PLAYER_ALONE)), text(mean(PLAYER_OTHER))),
         mean(PLAYER_OTHER).zip(mean(PLAYER_ALONE)).map(|(with, without)| with >= 1.1 * without),
-    );
+    ).needs(sample, FRAMES_LEAST, "inter-frame times of a player");
     let fifo = share(outcomes, PLAYER_FIFO);
     findings.claim(
         "fifo-costs",
@@ -319,7 +328,7 @@ fn claims(findings: &mut Findings, outcomes: &[Outcome]) {
          (66 % of the most in the paper; here: at most 90 %)",
         format!("the ninth tenth ends at {} times 40 ms; throughput is {} of the most", text(p90(PLAYER_FIFO)), text(fifo)),
         all([within(p90(PLAYER_FIFO), 1.0, 0.0, 1.1), fifo.map(|share| share <= 0.9)]),
-    );
+    ).needs(sample, FRAMES_LEAST, "inter-frame times of a player");
     let shares: Vec<Option<f64>> = (0..RESERVED.len()).map(|test| share(outcomes, FIRST_TEST + test)).collect();
     let rises = shares.windows(2).map(|pair| pair[0].zip(pair[1]).map(|(before, after)| after >= 0.95 * before));
     let gain = shares[0].zip(shares[RESERVED.len() - 1]).map(|(first, last)| last / first);
@@ -332,7 +341,7 @@ fn claims(findings: &mut Findings, outcomes: &[Outcome]) {
             text(gain)
         ),
         all(rises.chain([gain.map(|gain| gain >= 1.3)])),
-    );
+    ).needs(sample, FRAMES_LEAST, "inter-frame times of a player");
     let last = FIRST_TEST + RESERVED.len() - 1;
     findings.claim(
         "latency",
@@ -349,7 +358,7 @@ fn claims(findings: &mut Findings, outcomes: &[Outcome]) {
             mean(last).zip(mean(FIRST_TEST)).map(|(last, first)| last > first),
             within(p99(last), 1.0, 0.0, 2.05),
         ]),
-    );
+    ).needs(sample, FRAMES_LEAST, "inter-frame times of a player");
 }
 
 fn differences(findings: &mut Findings) {

@@ -12,8 +12,8 @@ use crate::table::Table;
 /// Writes page, charts and tables; their names, with those that the experiment wrote.
 pub(super) fn files(experiment: &Experiment, context: &Context, findings: &Findings) -> Result<Vec<String>, Failure> {
     let mut names = vec!["index.html".to_owned()];
-    for (i, table) in findings.tables.iter().enumerate() {
-        let name = if i == 0 { "table.csv".to_owned() } else { format!("table-{}.csv", i + 1) };
+    for table in &findings.tables {
+        let name = format!("{}.csv", slug(&table.title));
         context.write(&name, table.csv().as_bytes())?;
         names.push(name);
     }
@@ -24,6 +24,12 @@ pub(super) fn files(experiment: &Experiment, context: &Context, findings: &Findi
     names.extend(findings.files.iter().cloned());
     context.write("index.html", page(experiment, findings).as_bytes())?;
     Ok(names)
+}
+
+/// A title as the name of a file: small letters and digits, a dash for all between them.
+fn slug(title: &str) -> String {
+    let words = title.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
+    words.map(str::to_ascii_lowercase).collect::<Vec<_>>().join("-")
 }
 
 fn page(experiment: &Experiment, findings: &Findings) -> String {
@@ -103,4 +109,12 @@ pub(super) fn answer(experiment: &Experiment, context: &Context, findings: &Find
         "steal_ns": context.steal().map(takt_model::Span::as_ns),
         "interrupted": context.signal().map(|signal| signal.to_string()),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn tables_are_named_after_their_titles() {
+        assert_eq!(super::slug("On this kernel: why jobs were late (all)"), "on-this-kernel-why-jobs-were-late-all");
+    }
 }

@@ -50,8 +50,13 @@ fn latencies(context: &Context, findings: &mut Findings) -> Result<(), Failure> 
     }
     let columns: Vec<String> = papers.iter().map(|variant| variant.name()).collect();
     for (title, cite, file, pick) in [
-        ("Mean enqueue latency", "Fig. 10", "fig10.svg", (|both: &(f64, f64)| both.0) as fn(&(f64, f64)) -> f64),
-        ("Mean dequeue latency", "Fig. 11", "fig11.svg", |both| both.1),
+        (
+            "Mean enqueue latency",
+            "Fig. 10",
+            "enqueue-latency.svg",
+            (|both: &(f64, f64)| both.0) as fn(&(f64, f64)) -> f64,
+        ),
+        ("Mean dequeue latency", "Fig. 11", "dequeue-latency.svg", |both| both.1),
     ] {
         let row = |region: usize| Row {
             name: region.to_string(),

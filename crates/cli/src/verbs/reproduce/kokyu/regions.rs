@@ -175,15 +175,15 @@ impl Outcomes {
         let title = "Requests enqueued";
         let caption = "Requests that a chain made; what is shed was never requested.";
         findings.figures.push(Drawn::of(
-            "fig6.svg",
+            "requests.svg",
             &figure(title, "requests/s", enqueued),
             format!("Fig. 6: {title}"),
             caption,
         ));
         for (file, cite, strategy, cancel) in [
-            ("fig7.svg", "Fig. 7", Builtin::Muf, true),
-            ("fig8.svg", "Fig. 8", Builtin::Muf, false),
-            ("fig9.svg", "Fig. 9", Builtin::Rm, false),
+            ("deadlines-muf-cancelling.svg", "Fig. 7", Builtin::Muf, true),
+            ("deadlines-muf.svg", "Fig. 8", Builtin::Muf, false),
+            ("deadlines-rm.svg", "Fig. 9", Builtin::Rm, false),
         ] {
             let regions = self.of(strategy, cancel);
             let line = |name: &str, colour, value: &dyn Fn(&Outcome) -> u64| Series {
@@ -217,7 +217,7 @@ impl Outcomes {
         let title = "Noncritical deadlines made";
         let caption = "What Fig. 12 ranks by, among the strategies that miss no critical deadline in a region.";
         findings.figures.push(Drawn::of(
-            "fig12.svg",
+            "noncritical-made.svg",
             &figure(title, "deadlines/s", made),
             format!("Fig. 12: {title}"),
             caption,

@@ -9,8 +9,16 @@ use super::{Measured, TABLE_VI, TABLE_VII, median, share_of};
 pub(super) fn all(measured: &Measured) -> Vec<Drawn> {
     let mut figures = vec![throughput(measured)];
     if let Some(driver) = &measured.driver {
-        figures.push(pmf("fig7.svg", "Fig. 7: time between interrupts of the driver's thread", &driver.inter_arrivals));
-        figures.push(pmf("fig8.svg", "Fig. 8: execution times of the driver's thread", &driver.executions));
+        figures.push(pmf(
+            "driver-interrupts.svg",
+            "Fig. 7: time between interrupts of the driver's thread",
+            &driver.inter_arrivals,
+        ));
+        figures.push(pmf(
+            "driver-executions.svg",
+            "Fig. 8: execution times of the driver's thread",
+            &driver.executions,
+        ));
     }
     figures.push(files(measured, true));
     figures.push(files(measured, false));
@@ -51,7 +59,7 @@ fn throughput(measured: &Measured) -> Drawn {
         x_from_zero: true,
     };
     Drawn::of(
-        "fig6.svg",
+        "throughput-by-reservation.svg",
         &figure,
         "Fig. 6 and Table VI: throughput",
         "The paper's values are those of Table VI, without DMA.",
@@ -115,10 +123,10 @@ fn files(measured: &Measured, rate: bool) -> Drawn {
         x_from_zero: false,
     };
     if rate {
-        Drawn::of("fig9.svg", &figure, "Fig. 9: throughput of reading a file", "Medians of the repetitions.")
+        Drawn::of("file-rate.svg", &figure, "Fig. 9: throughput of reading a file", "Medians of the repetitions.")
     } else {
         Drawn::of(
-            "fig10.svg",
+            "file-time.svg",
             &figure,
             "Fig. 10: total time of reading a file",
             "Medians of the repetitions; proportional to T/Q, as long as the reservation is less than what the driver needs.",
