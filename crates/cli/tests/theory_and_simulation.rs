@@ -7,6 +7,8 @@ mod random;
 
 #[path = "theory_and_simulation/adaptive.rs"]
 mod adaptive;
+#[path = "theory_and_simulation/components.rs"]
+mod components;
 #[path = "theory_and_simulation/plans.rs"]
 mod plans;
 

@@ -359,6 +359,7 @@ impl Causes {
             | Event::Replenish { .. }
             | Event::Exhaust { .. }
             | Event::ServerIdle { .. }
+            | Event::Charge { .. }
             | Event::Send { .. }
             | Event::Arrive { .. }
             | Event::Receive { .. }

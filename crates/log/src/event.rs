@@ -132,6 +132,16 @@ pub enum Event {
         /// The server.
         server: u32,
     },
+    /// A server has paid, for itself or for another component that borrowed its time. A `grub` server
+    /// pays less than the time that has passed.
+    Charge {
+        /// The server.
+        server: u32,
+        /// The server paid from this instant until now.
+        since: Time,
+        /// The budget that the server lost.
+        amount: Span,
+    },
     /// The node's strategy changed.
     ModeChange {
         /// The mode from here on: 0 is the node's own strategy, k its k-th mode definition.

@@ -85,6 +85,8 @@ kinds! {
     Occupy = 24, "occupy";
     /// [`Event::Steal`].
     Steal = 25, "steal";
+    /// [`Event::Charge`].
+    Charge = 26, "charge";
 }
 
 /// The kinds of event that a back end records. Other kinds are absent from the log, and numbers
@@ -108,6 +110,8 @@ impl KindSet {
         Kind::Cancel,
         Kind::Migrate,
     ]);
+    /// All that happens to servers.
+    pub const SERVERS: KindSet = KindSet::of(&[Kind::Replenish, Kind::Exhaust, Kind::ServerIdle, Kind::Charge]);
 
     /// These kinds.
     #[must_use]
@@ -118,6 +122,11 @@ impl KindSet {
             i += 1;
         }
         KindSet(bits)
+    }
+    /// Kinds in either set.
+    #[must_use]
+    pub const fn union(self, other: KindSet) -> Self {
+        KindSet(self.0 | other.0)
     }
     /// These and `kind`.
     #[must_use]

@@ -146,6 +146,9 @@ impl Context {
             Event::Replenish { server, budget } => (Kind::Replenish as u8, [server.into(), budget.as_ns(), 0, 0]),
             Event::Exhaust { server } => (Kind::Exhaust as u8, [server.into(), 0, 0, 0]),
             Event::ServerIdle { server } => (Kind::ServerIdle as u8, [server.into(), 0, 0, 0]),
+            Event::Charge { server, since, amount } => {
+                (Kind::Charge as u8, [server.into(), now.wrapping_sub(since.as_ns()), amount.as_ns(), 0])
+            }
             Event::ModeChange { mode } => (Kind::ModeChange as u8, [mode.into(), 0, 0, 0]),
             Event::Send { job, message }
             | Event::Arrive { job, message }
@@ -197,7 +200,7 @@ impl Context {
         let f4 = load(window, &mut at, FIELD[usize::from(lengths >> 6)]);
         self.time = now;
         let fields = match tag {
-            0..=4 | 6 | 8 | 14..=17 | 22 | 25 => 3,
+            0..=4 | 6 | 8 | 14..=17 | 22 | 25 | 26 => 3,
             9 | CHAINED => 4,
             5 | 7 | 10 | 18..=20 | 23 | 24 => 2,
             11..=13 | 21 | DEFINITION => 1,
@@ -236,6 +239,11 @@ impl Context {
             23 => Event::Gap { job: self.job(f1, f2)? },
             24 => Event::Occupy { cpu: narrow(f1)?, thread: f2.checked_sub(1).map(narrow).transpose()? },
             25 => Event::Steal { cpu: narrow(f1)?, span: Span::from_ns(f2), within: Span::from_ns(f3) },
+            26 => Event::Charge {
+                server: narrow(f1)?,
+                since: Time::from_ns(now.wrapping_sub(f2)),
+                amount: Span::from_ns(f3),
+            },
             DEFINITION => return Ok((at, Decoded::Definition(f1))),
             _ => {
                 let hop = load(window, &mut at, 4) as u32;

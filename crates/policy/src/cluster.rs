@@ -320,6 +320,22 @@ impl Cluster {
         })
     }
 
+    /// The running jobs and their CPUs.
+    pub(crate) fn running(&self) -> impl Iterator<Item = (Rank, u32)> + '_ {
+        self.running.iter().copied().zip(self.base..).filter(|(rank, _)| *rank != Rank::NOBODY)
+    }
+
+    /// The most important of the jobs that wait, and those that came since the last dispatch.
+    pub(crate) fn waiting(&self) -> impl Iterator<Item = Rank> + '_ {
+        self.arrived.iter().chain(self.ready.peek(&())).copied()
+    }
+
+    /// The job on `cpu` waits from now on, with this rank.
+    pub(crate) fn take_back(&mut self, rank: Rank, cpu: u32) {
+        self.release_cpu(cpu);
+        self.ready.push(rank, &());
+    }
+
     /// Takes the CPU from a running job, which waits from now on.
     #[inline]
     fn preempt(&mut self, rank: Rank, cpu: u32, now: Time, slots: &mut Slots, decisions: &mut Vec<Decision>) {
@@ -330,7 +346,7 @@ impl Cluster {
 
     /// Gives a job that waits nowhere any more an idle CPU.
     #[inline(always)]
-    fn run(&mut self, rank: Rank, now: Time, slots: &mut Slots, decisions: &mut Vec<Decision>) {
+    pub(crate) fn run(&mut self, rank: Rank, now: Time, slots: &mut Slots, decisions: &mut Vec<Decision>) {
         let slot = rank.slot();
         let found = if self.restricted {
             slots.preferred_cpu(slot, &slots.affinity(slot).intersection(&self.idle))

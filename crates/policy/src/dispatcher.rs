@@ -1,11 +1,13 @@
 //! A node's dispatcher: events in, decisions out.
 
 use takt_model::plan::{Order, PlanError};
-use takt_model::{CpuSet, Late, NodeId, Plan, PlanLevel, Preemption, Span, System, Time};
+use takt_model::{CpuSet, Late, NodeId, NodeSpec, Plan, PlanLevel, Preemption, Span, StrategyRef, System, Task, Time};
 use thiserror::Error;
 
 use crate::cluster::Cluster;
 use crate::rank::{Phase, Rank, ordered};
+
+mod scope;
 
 /// A job that is its task's next to run. Tasks are called by *slot*: their position among the node's
 /// tasks, in file order.
@@ -108,6 +110,30 @@ pub enum PolicyError {
         /// The node.
         node: String,
     },
+    /// A component whose server has no period or budget yet.
+    #[error("component \"{component}\" has no period or no budget yet: takt size fills them in")]
+    NotSized {
+        /// The component.
+        component: String,
+    },
+    /// A component without the priority that the strategy around it needs.
+    #[error(
+        "component \"{component}\" has no priority, which strategy \"{strategy}\" around it needs for its server; give it one, 1 is the most important"
+    )]
+    NoServerPriority {
+        /// The strategy.
+        strategy: String,
+        /// The component.
+        component: String,
+    },
+    /// A component on several CPUs.
+    #[error(
+        "component \"{component}\" stands on a node of several CPUs, or has several; this version schedules servers on nodes of one CPU"
+    )]
+    SeveralCpus {
+        /// The component.
+        component: String,
+    },
     /// A node that the System does not have.
     #[error("there is no node {node}")]
     NoNode {
@@ -150,6 +176,8 @@ struct Slot {
     cluster: u32,
     cancellable: bool,
     demoted: bool,
+    /// It lost its CPU, with its server, where nothing of its own level may take it.
+    in_section: bool,
     job: Job,
     /// The CPU on which the job last ran, `None` before its first time.
     last_cpu: Option<u32>,
@@ -236,7 +264,7 @@ impl Slots {
     #[inline(always)]
     pub(crate) fn rerank(&self, slot: u32, now: Time) -> Rank {
         let at = &self.slots[slot as usize];
-        if self.sections && at.is_kept(now) {
+        if self.sections && (at.in_section || at.is_kept(now)) {
             return Rank::kept(at.job.arrival.as_ns(), slot);
         }
         let rules = &at.rules;
@@ -273,6 +301,7 @@ impl Slots {
         let resumed = at.last_cpu.is_some();
         let from = at.last_cpu.filter(|last| *last != cpu);
         at.state = State::Running { cpu };
+        at.in_section = false;
         at.since = now;
         at.last_cpu = Some(cpu);
         (if at.rules.preemptive { rank } else { rank.with_phase(Phase::Running) }, resumed, from)
@@ -334,8 +363,19 @@ impl Dispatcher {
             };
             slots.push((home, allowed, task));
         }
+        Ok(Dispatcher::build(system, spec, plans, &divided, &slots))
+    }
+
+    /// A dispatcher for these tasks, each with the index of its part of the CPUs and those that it may use there.
+    fn build(
+        system: &System,
+        spec: &NodeSpec,
+        plans: Vec<Plan>,
+        divided: &[CpuSet],
+        slots: &[(usize, CpuSet, &Task)],
+    ) -> Self {
         let (cpu_sets, cluster_of) =
-            connected(&divided, &slots.iter().map(|(home, cpus, _)| (*home, *cpus)).collect::<Vec<_>>());
+            connected(divided, &slots.iter().map(|(home, cpus, _)| (*home, *cpus)).collect::<Vec<_>>());
         let slot_count = slots.len();
         let clusters = cpu_sets
             .iter()
@@ -347,7 +387,7 @@ impl Dispatcher {
             })
             .collect::<Vec<_>>();
         let importance = slots.iter().map(|(_, _, task)| task.importance).collect();
-        let empty = |((_, _, task), cluster): (&(usize, CpuSet, &takt_model::Task), &usize)| Slot {
+        let empty = |((_, _, task), cluster): (&(usize, CpuSet, &Task), &usize)| Slot {
             rules: Rules {
                 level: 0,
                 order: Order::Fifo,
@@ -361,6 +401,7 @@ impl Dispatcher {
             cluster: *cluster as u32,
             cancellable: system.may_cancel(task),
             demoted: false,
+            in_section: false,
             last_cpu: None,
             since: Time::ZERO,
             received: Span::ZERO,
@@ -383,7 +424,7 @@ impl Dispatcher {
             cpus: spec.cpus,
         };
         dispatcher.adopt(0);
-        Ok(dispatcher)
+        dispatcher
     }
 
     /// How many tasks it schedules.
@@ -511,6 +552,7 @@ impl Dispatcher {
         }
         at.job = job;
         at.last_cpu = None;
+        at.in_section = false;
         at.received = Span::ZERO;
         let late = job.deadline <= now;
         if late && at.rules.late == Late::Drop {
@@ -628,14 +670,17 @@ impl Dispatcher {
     }
 }
 
-/// The plan of the node's strategy, then those of its modes in order of time.
+/// The plans of the node's [`strategies`].
 pub(crate) fn plans(system: &System, node: NodeId) -> Result<Vec<Plan>, PlanError> {
+    let strategies = strategies(system, node);
+    strategies.into_iter().map(|strategy| Plan::resolve(system, node, &system.strategy(strategy))).collect()
+}
+
+/// The node's strategy, then those of its modes in order of time.
+pub(crate) fn strategies(system: &System, node: NodeId) -> Vec<StrategyRef> {
     let mut modes: Vec<_> = system.modes.iter().filter(|mode| mode.node == node).collect();
     modes.sort_by_key(|mode| mode.at);
-    std::iter::once(system.nodes[node.index()].strategy)
-        .chain(modes.iter().map(|mode| mode.strategy))
-        .map(|strategy| Plan::resolve(system, node, &system.strategy(strategy)))
-        .collect()
+    std::iter::once(system.nodes[node.index()].strategy).chain(modes.iter().map(|mode| mode.strategy)).collect()
 }
 
 /// Divides clusters further where affinities leave groups of CPUs with no task in common, which

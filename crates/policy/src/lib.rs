@@ -30,10 +30,14 @@
 mod chain;
 mod cluster;
 mod dispatcher;
+mod hierarchy;
 mod levels;
 mod rank;
 mod ready;
+mod server;
 
 pub use chain::{Due, Link};
 pub use dispatcher::{Decision, Dispatcher, Event, Job, PolicyError};
+pub use hierarchy::{Hierarchy, ServerChange, ServerEvent};
 pub use levels::{Levels, Passed, Queued, Taken, nesting};
+pub use server::RETURNS_MAX;

@@ -8,7 +8,9 @@ use std::process::Command;
 use std::time::Instant;
 
 use takt_log::{BackEnd, Definitions, Header, NullSink, Sink, Writer, stats::Collector};
-use takt_model::{Builtin, Placement, Span, System, Task, Time, file};
+use takt_model::{
+    Auto, Builtin, Component, ComponentId, NodeId, Placement, ServerRule, Span, StrategyRef, System, Task, Time, file,
+};
 use takt_sim::{SimOptions, simulate};
 
 /// Periods of the main row in milliseconds.
@@ -56,6 +58,35 @@ fn main() {
         task.cpus = Some([i as u32 % 4].into_iter().collect());
     }
     println!("  edf, partitioned {:>6.2} M/s", statistics(&partitioned, jobs) / 1e6);
+
+    println!(
+        "five components with ten tasks each on one CPU, U = 0.75, beside the same tasks without servers under rm"
+    );
+    let plain = domains(None);
+    let without = statistics(&plain, jobs / 10.0);
+    println!("  {:10} {:>6.2} M/s", "no server", without / 1e6);
+    for rule in ServerRule::ALL {
+        let rate = statistics(&domains(Some(rule)), jobs / 10.0);
+        println!("  {:10} {:>6.2} M/s: {:>5.2} times the time", rule.name(), rate / 1e6, without / rate);
+    }
+}
+
+/// Fifty tasks in five components of 18 % of the CPU each; without a rule the tasks alone.
+fn domains(rule: Option<ServerRule>) -> System {
+    let mut system = system(50, 1, 15);
+    system.nodes[0].strategy = StrategyRef::Builtin(if rule.is_some() { Builtin::Edf } else { Builtin::Rm });
+    let Some(rule) = rule else { return system };
+    for i in 0..5 {
+        let mut component = Component::new(&format!("d{i}"), NodeId(0), rule);
+        component.strategy = StrategyRef::Builtin(Builtin::Rm);
+        component.period = Auto::Value(Span::from_us(5000 + 500 * i));
+        component.budget = Auto::Value(Span::from_us((5000 + 500 * i) * 18 / 100));
+        system.components.push(component);
+    }
+    for (i, task) in system.tasks.iter_mut().enumerate() {
+        task.component = Some(ComponentId(i as u32 % 5));
+    }
+    system
 }
 
 /// Tasks with periods spread over 10 to 100 ms and the same utilisation each, in thousandths.

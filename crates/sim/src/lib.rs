@@ -16,13 +16,14 @@
 //! # Ok::<(), takt_sim::SimError>(())
 //! ```
 
+mod decider;
 mod node;
 mod thefts;
 mod times;
 
 use takt_log::{Kind, KindSet, Sink};
 use takt_model::{Arrival, Exec, NodeId, Span, System, Time};
-use takt_policy::PolicyError;
+use takt_policy::{Dispatcher, Hierarchy, PolicyError};
 use thiserror::Error;
 
 use node::NodeSim;
@@ -58,6 +59,12 @@ pub struct SimSummary {
 /// The kinds of events that a simulation records, for the header of its log.
 pub const KINDS: KindSet = KindSet::JOBS.with(Kind::ModeChange);
 
+/// The kinds of events that a simulation of `system` records of its jobs and servers.
+#[must_use]
+pub fn kinds(system: &System) -> KindSet {
+    if system.components.is_empty() { KindSet::JOBS } else { KindSet::JOBS.union(KindSet::SERVERS) }
+}
+
 /// The most jobs of one task that may wait at once. A system that exceeds this stays overloaded.
 pub const BACKLOG_MAX: usize = 1 << 20;
 
@@ -65,9 +72,11 @@ pub const BACKLOG_MAX: usize = 1 << 20;
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum SimError {
     /// A part that this version reads but does not execute.
-    #[error("{part} \"{name}\" cannot be simulated by this version; it simulates nodes with tasks and chains")]
+    #[error(
+        "{part} \"{name}\" cannot be simulated by this version; it simulates nodes with tasks, chains and components"
+    )]
     Unsupported {
-        /// "component" or "flow".
+        /// "flow".
         part: &'static str,
         /// Its name.
         name: String,
@@ -113,10 +122,10 @@ pub fn simulate<S: Sink>(system: &System, options: &SimOptions, sink: &mut S) ->
     let mut nodes = (0..system.nodes.len() as u32)
         .map(NodeId)
         .filter(wanted)
-        .map(|id| NodeSim::new(system, id, options.seed, end, sink.wants_misses()))
+        .map(|id| AnyNode::new(system, id, options.seed, end, sink.wants_misses()))
         .collect::<Result<Vec<_>, _>>()?;
     // The node whose next instant is the earliest, the first among equals, goes on until it is another's turn.
-    let next = |nodes: &[NodeSim], but: usize| {
+    let next = |nodes: &[AnyNode<'_>], but: usize| {
         let instants = nodes.iter().enumerate().filter(|(i, _)| *i != but);
         instants.filter_map(|(i, node)| Some((node.next_instant()?, i))).min()
     };
@@ -128,7 +137,53 @@ pub fn simulate<S: Sink>(system: &System, options: &SimOptions, sink: &mut S) ->
         };
         nodes[turn].advance(before, sink)?;
     }
-    Ok(SimSummary { end, released: nodes.iter().map(NodeSim::released).sum() })
+    nodes.iter_mut().for_each(|node| node.finish(sink));
+    Ok(SimSummary { end, released: nodes.iter().map(AnyNode::released).sum() })
+}
+
+/// A node without components, or with some.
+enum AnyNode<'a> {
+    Plain(Box<NodeSim<'a, Dispatcher>>),
+    Served(Box<NodeSim<'a, Hierarchy>>),
+}
+
+impl<'a> AnyNode<'a> {
+    fn new(system: &'a System, id: NodeId, seed: u64, end: Time, record_misses: bool) -> Result<Self, PolicyError> {
+        Ok(if system.components.iter().any(|component| component.node == id) {
+            let hierarchy = Hierarchy::new(system, id)?;
+            AnyNode::Served(Box::new(NodeSim::new(system, id, hierarchy, seed, end, record_misses)))
+        } else {
+            AnyNode::Plain(Box::new(NodeSim::new(system, id, Dispatcher::new(system, id)?, seed, end, record_misses)))
+        })
+    }
+
+    fn next_instant(&self) -> Option<Time> {
+        match self {
+            AnyNode::Plain(node) => node.next_instant(),
+            AnyNode::Served(node) => node.next_instant(),
+        }
+    }
+
+    fn advance<S: Sink>(&mut self, before: Time, sink: &mut S) -> Result<(), SimError> {
+        match self {
+            AnyNode::Plain(node) => node.advance(before, sink),
+            AnyNode::Served(node) => node.advance(before, sink),
+        }
+    }
+
+    fn released(&self) -> u64 {
+        match self {
+            AnyNode::Plain(node) => node.released(),
+            AnyNode::Served(node) => node.released(),
+        }
+    }
+
+    fn finish<S: Sink>(&mut self, sink: &mut S) {
+        match self {
+            AnyNode::Plain(node) => node.finish(sink),
+            AnyNode::Served(node) => node.finish(sink),
+        }
+    }
 }
 
 /// Refuses what cannot be simulated, by name.
@@ -137,9 +192,6 @@ fn refuse(system: &System, options: &SimOptions) -> Result<(), SimError> {
         return Err(SimError::TooLong { duration: options.duration });
     }
     let on = |node: NodeId| options.node.is_none_or(|only| only == node);
-    if let Some(component) = system.components.iter().find(|component| on(component.node)) {
-        return Err(SimError::Unsupported { part: "component", name: component.name.clone() });
-    }
     if let Some(flow) = system.flows.iter().find(|flow| flow.path.iter().any(|node| on(*node))) {
         return Err(SimError::Unsupported { part: "flow", name: flow.name.clone() });
     }

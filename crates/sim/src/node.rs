@@ -4,8 +4,9 @@ use std::collections::VecDeque;
 
 use takt_log::{CancelCause, Event, JobKey, Parent, Sink};
 use takt_model::{Arrivals, Arriving, Costs, Draw, Exec, NodeId, Span, System, Task, TaskId, Time};
-use takt_policy::{self as policy, Decision, Dispatcher, Due, Link};
+use takt_policy::{self as policy, Decision, Due, Link, ServerChange};
 
+use crate::decider::Decider;
 use crate::thefts::Thefts;
 use crate::times::Times;
 use crate::{BACKLOG_MAX, SimError};
@@ -68,10 +69,10 @@ impl SimTask<'_> {
     }
 }
 
-pub(crate) struct NodeSim<'a> {
+pub(crate) struct NodeSim<'a, D> {
     stream: u32,
     end: Time,
-    dispatcher: Dispatcher,
+    dispatcher: D,
     decisions: Vec<Decision>,
     tasks: Vec<SimTask<'a>>,
     /// Next release by slot.
@@ -95,16 +96,16 @@ pub(crate) struct NodeSim<'a> {
     released: u64,
 }
 
-impl<'a> NodeSim<'a> {
+impl<'a, D: Decider> NodeSim<'a, D> {
     pub(crate) fn new(
         system: &'a System,
         id: NodeId,
+        dispatcher: D,
         seed: u64,
         end: Time,
         record_misses: bool,
-    ) -> Result<Self, SimError> {
+    ) -> Self {
         let spec = &system.nodes[id.index()];
-        let dispatcher = Dispatcher::new(system, id)?;
         let tasks = tasks(system, id, seed);
         let mut modes: Vec<Time> = system.modes.iter().filter(|mode| mode.node == id).map(|mode| mode.at).collect();
         modes.sort_unstable();
@@ -130,7 +131,8 @@ impl<'a> NodeSim<'a> {
         };
         node.next_other = node.modes.front().copied().unwrap_or(Time::MAX);
         (0..node.tasks.len() as u32).for_each(|slot| node.await_next(slot));
-        Ok(node)
+        node.next_other = node.next_other.min(node.dispatcher.next_wakeup(Time::ZERO).unwrap_or(Time::MAX));
+        node
     }
 
     pub(crate) fn released(&self) -> u64 {
@@ -176,6 +178,7 @@ impl<'a> NodeSim<'a> {
                 self.carry_out_rest(now, sink);
             }
             self.dispatcher.dispatch(now, &mut self.decisions);
+            self.tell_of_servers(now, sink);
             let again = self.carry_out(now, sink);
             if !again && self.finishes.earliest().0 > now && self.due.is_empty() {
                 break;
@@ -424,6 +427,27 @@ impl<'a> NodeSim<'a> {
         true
     }
 
+    #[inline(always)]
+    fn tell_of_servers<S: Sink>(&mut self, now: Time, sink: &mut S) {
+        let stream = self.stream;
+        self.dispatcher.take_server_events(|event| {
+            let server = event.component.index() as u32;
+            let event = match event.change {
+                ServerChange::Replenished(budget) => Event::Replenish { server, budget },
+                ServerChange::Exhausted => Event::Exhaust { server },
+                ServerChange::Idle => Event::ServerIdle { server },
+                ServerChange::Paid { since, amount } => Event::Charge { server, since, amount },
+            };
+            sink.event(stream, now, &event);
+        });
+    }
+
+    /// Tells what servers have paid by the end.
+    pub(crate) fn finish<S: Sink>(&mut self, sink: &mut S) {
+        self.dispatcher.finish(self.end);
+        self.tell_of_servers(self.end, sink);
+    }
+
     fn preempt<S: Sink>(&mut self, slot: u32, cpu: u32, now: Time, sink: &mut S) {
         self.finishes.set(cpu, Time::MAX);
         let task = &mut self.tasks[slot as usize];
@@ -467,9 +491,9 @@ impl<'a> NodeSim<'a> {
     }
 }
 
-/// The tasks of a node that stand in no component, by slot.
+/// The tasks of a node, by slot.
 fn tasks(system: &System, node: NodeId, seed: u64) -> Vec<SimTask<'_>> {
-    let members: Vec<(TaskId, &Task)> = system.tasks_of(node).filter(|(_, task)| task.component.is_none()).collect();
+    let members: Vec<(TaskId, &Task)> = system.tasks_of(node).collect();
     let mut tasks: Vec<SimTask<'_>> = members
         .iter()
         .map(|(id, task)| {

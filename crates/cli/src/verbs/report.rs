@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use takt_analysis::{CheckOptions, CheckReport};
 use takt_log::causes::Rules;
 use takt_log::stats::{ChainStats, TaskStats};
-use takt_log::{BackEnd, Definitions, Header, KindSet};
+use takt_log::{BackEnd, Definitions, Header};
 use takt_model::{Mode, NodeId, Span, StrategyId, StrategyRef, System, Time, file};
 use takt_report::{ReportInput, Source, SourceBuilder, findings, html};
 use takt_run::dispatch::TO_COMPLETION;
@@ -226,7 +226,7 @@ fn source(path: &str, log: &mut Log, name: &str) -> Result<Source, Failure> {
 
 fn simulation(system: &System, duration: Span, seed: u64) -> Result<Source, Failure> {
     let definitions = Definitions::of(system);
-    let header = Header::new(file::write(system), Some(seed), BackEnd::Sim, KindSet::JOBS);
+    let header = Header::new(file::write(system), Some(seed), BackEnd::Sim, takt_sim::kinds(system));
     let builder = SourceBuilder::new(&system.name, &header, &definitions, None);
     let builder = simulated(system, &SimOptions { duration, seed, node: None }, builder)?;
     Ok(builder.finish(Time::ZERO.saturating_add(duration)))

@@ -194,7 +194,9 @@ pub(crate) fn simulated<S: Sink>(system: &System, sim: &SimOptions, sink: S) -> 
 fn logged(subject: &Subject<'_>, sim: &SimOptions, target: &Target) -> Result<(Stats, Stays), Failure> {
     let definitions = Definitions::of(subject.system()).about(sim.node);
     let header = match subject {
-        Subject::System(system) => Header::new(file::write(system), Some(sim.seed), BackEnd::Sim, KindSet::JOBS),
+        Subject::System(system) => {
+            Header::new(file::write(system), Some(sim.seed), BackEnd::Sim, takt_sim::kinds(system))
+        }
         Subject::Adaptive(adapted) => {
             let system = adaptive::written(&adapted.plan);
             let header = Header::new(file::write(&system), Some(sim.seed), BackEnd::Sim, takt_sim::KINDS);
@@ -229,7 +231,7 @@ fn failure(error: &SimError) -> Failure {
 
 fn policy_failure(error: &PolicyError) -> Failure {
     match error {
-        PolicyError::Plan(PlanError::Table { .. }) => Failure::cannot(error),
+        PolicyError::Plan(PlanError::Table { .. }) | PolicyError::SeveralCpus { .. } => Failure::cannot(error),
         _ => Failure::input(error),
     }
 }

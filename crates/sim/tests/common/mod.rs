@@ -4,6 +4,7 @@
 
 pub(crate) mod random;
 pub(crate) mod reference;
+pub(crate) mod servers;
 
 use takt_log::{Event, JobKey};
 use takt_model::{NodeId, Span, System, Time};

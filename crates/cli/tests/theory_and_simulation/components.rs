@@ -1,0 +1,91 @@
+//! Components under servers: no bound is exceeded, and nothing proven misses, under every rule.
+
+use super::*;
+
+/// A random tree of up to four components on one CPU, with a task or two in each.
+fn random_tree(dice: &mut Dice) -> System {
+    let orders = [Builtin::Rm, Builtin::Edf, Builtin::Fp, Builtin::Dm];
+    let mut system = System::local(1, dice.pick(&orders), Vec::new());
+    let rules: &[ServerRule] = match dice.roll(0, 5) {
+        5 => &[ServerRule::Cbs, ServerRule::CbsHard, ServerRule::Deferrable, ServerRule::Sporadic],
+        0 => &[ServerRule::Wcps],
+        1 => &[ServerRule::Crps],
+        2 => &[ServerRule::Ptps, ServerRule::Wcps, ServerRule::Crps],
+        _ => &ServerRule::ALL,
+    };
+    let grid = if dice.chance(20) { dice.roll(2, 4) } else { 1 };
+    for i in 0..dice.roll(1, 4) {
+        let mut component = Component::new(&format!("c{i}"), NodeId(0), dice.pick(rules));
+        let mut period = grid * dice.roll(4, 20);
+        if i > 0 && dice.chance(30) {
+            component.parent = Some(ComponentId(dice.roll(0, i - 1) as u32));
+            period *= dice.roll(1, 3);
+        }
+        let budget = grid * dice.roll(1, (period / grid / 2).max(1));
+        component.strategy = StrategyRef::Builtin(dice.pick(&orders));
+        (component.period, component.budget) = (Auto::Value(Span::from_ns(period)), Auto::Value(Span::from_ns(budget)));
+        component.quantum = (grid > 1).then(|| Span::from_ns(grid));
+        component.priority = Some(dice.roll(1, 4) as u32);
+        system.components.push(component);
+    }
+    let periodic = dice.chance(40);
+    let mut number = 0;
+    let places: Vec<Option<u32>> = (0..system.components.len() as u32).map(Some).chain([None]).collect();
+    for place in places {
+        for _ in 0..dice.roll(u64::from(place.is_some()), 2) {
+            let server = place.map_or(10, |at| match system.components[at as usize].period {
+                Auto::Value(period) => period.as_ns(),
+                Auto::Auto => 10,
+            });
+            let period = if periodic { server * dice.roll(2, 8) } else { dice.roll(2 * server, 12 * server) };
+            let wcet = dice.roll(1, (period / 10).max(1));
+            system.tasks.push(Task {
+                deadline: dice.ns((period / 2).max(wcet), period),
+                arrival: if periodic { Arrival::Periodic } else { dice.pick(&[Arrival::Periodic, Arrival::Sporadic]) },
+                offset: if periodic { Span::ZERO } else { dice.ns(0, 9) },
+                jitter: if periodic { Span::ZERO } else { dice.ns(0, 4) },
+                exec: dice.pick(&[Exec::Wcet, Exec::Uniform { min: Span::ZERO, max: Span::from_ns(wcet) }]),
+                priority: Some(dice.roll(1, 4) as u32),
+                component: place.map(ComponentId),
+                ..Task::periodic(&format!("t{number}"), Span::from_ns(period), Span::from_ns(wcet))
+            });
+            number += 1;
+        }
+    }
+    if dice.chance(20) {
+        let costs = Costs { switch: dice.ns(0, 1), release: dice.ns(0, 1), tick: dice.ns(0, 1), ..Costs::NONE };
+        system.nodes[0].costs = Some(Costs { tick_period: Span::from_ns(37), ..costs });
+    }
+    system
+}
+
+#[test]
+fn no_bound_under_servers_is_exceeded() {
+    let mut proven = std::collections::BTreeMap::<&str, u64>::new();
+    let mut bounded = 0;
+    for seed in seeds(3_000) {
+        let system = random_tree(&mut Dice::new(seed));
+        let report = checked(&system);
+        let stats = simulated(&system, seed, 3_000);
+        let replay = replay(seed, "no_bound_under_servers");
+        for (id, task) in system.tasks.iter().enumerate() {
+            let observed = stats.tasks[id].response_ns.as_ref().map(|response| response.max);
+            let bound = report.bound_of(TaskId(id as u32)).map(Span::as_ns);
+            let (Some(bound), Some(observed)) = (bound, observed) else { continue };
+            assert!(observed <= bound, "{replay}\n{}: {observed} > {bound}\n{}", task.name, file::write(&system));
+            bounded += 1;
+        }
+        if report.schedulable == Answer::Yes {
+            let missed = misses(&stats);
+            assert_eq!(missed, 0, "{replay}\n{}\n{report:#?}", file::write(&system));
+            system.components.iter().for_each(|component| *proven.entry(component.server.name()).or_default() += 1);
+        }
+    }
+    println!("{bounded} bounds; components in proven systems: {proven:?}");
+    if cases(3_000) >= 3_000 {
+        assert!(
+            bounded > 1_000 && proven.len() >= 8 && proven.values().all(|count| *count > 9),
+            "{bounded} {proven:?}"
+        );
+    }
+}

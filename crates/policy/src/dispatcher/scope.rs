@@ -1,0 +1,103 @@
+//! A dispatcher for the tasks of one scope: it has its one CPU only while the servers around it get it.
+
+use takt_model::{CpuSet, NodeId, Plan, System, TaskId, Time};
+
+use super::{Decision, Dispatcher, State};
+use crate::cluster::Cluster;
+use crate::rank::Rank;
+
+impl Dispatcher {
+    /// A dispatcher for `tasks` on CPU 0 under `plans`, which list these tasks in this order.
+    pub(crate) fn of_scope(system: &System, node: NodeId, tasks: &[TaskId], plans: Vec<Plan>) -> Self {
+        let cpu = CpuSet::first(1);
+        let slots: Vec<_> = tasks.iter().map(|id| (0, cpu, &system.tasks[id.index()])).collect();
+        Dispatcher::build(system, &system.nodes[node.index()], plans, &[cpu], &slots)
+    }
+
+    /// The rank of the job that would run if the scope had the CPU.
+    pub(crate) fn head(&self, now: Time) -> Option<Rank> {
+        self.clusters.iter().filter_map(|cluster| cluster.head(now, &self.slots)).min()
+    }
+
+    /// Takes the CPU from the scope: its running job waits.
+    pub(crate) fn withdraw(&mut self, now: Time, decisions: &mut Vec<Decision>) {
+        for cluster in &mut self.clusters {
+            cluster.withdraw(now, &mut self.slots, decisions);
+        }
+    }
+
+    /// Decides who runs from `now` on, the scope having the CPU.
+    pub(crate) fn dispatch_in_scope(&mut self, now: Time, decisions: &mut Vec<Decision>) {
+        for cluster in 0..self.clusters.len() {
+            self.touch(cluster as u32);
+        }
+        self.dispatch(now, decisions);
+    }
+
+    /// When a running job may have to yield, though nothing happens: at the end of a section.
+    pub(crate) fn next_section(&self, now: Time) -> Option<Time> {
+        if !self.slots.sections {
+            return None;
+        }
+        let after = now.checked_add(takt_model::Span::from_ns(1))?;
+        self.slots.slots.iter().filter_map(|slot| slot.section_end(after)).min()
+    }
+
+    /// Whether there is a job in `slot`.
+    pub(crate) fn holds_job(&self, slot: u32) -> bool {
+        self.slots.slots[slot as usize].state != State::Empty
+    }
+
+    /// Runs the job of `slot` instead of any other, the scope having the CPU.
+    pub(crate) fn run_only(&mut self, slot: u32, now: Time, decisions: &mut Vec<Decision>) {
+        let at = &self.slots.slots[slot as usize];
+        if at.state == State::Waiting {
+            let cluster = &mut self.clusters[at.cluster as usize];
+            cluster.dequeue(slot);
+            if !self.slots.cancel_if_hopeless(slot, now, decisions) {
+                cluster.withdraw(now, &mut self.slots, decisions);
+                cluster.run(self.slots.rerank(slot, now), now, &mut self.slots, decisions);
+            }
+        }
+    }
+
+    /// Whether a job runs.
+    pub(crate) fn is_running(&self) -> bool {
+        self.clusters.iter().any(|cluster| cluster.running().next().is_some())
+    }
+
+    /// Whether some level goes by laxity.
+    pub(crate) fn goes_by_laxity(&self) -> bool {
+        self.slots.laxity
+    }
+}
+
+impl super::Slots {
+    /// The running job of `slot` loses its CPU with its server: a section that nothing of its scope preempts goes on later.
+    pub(crate) fn withdrawn(&mut self, rank: Rank, now: Time) -> Rank {
+        let in_section = self.sections && self.slots[rank.slot() as usize].is_kept(now);
+        let stopped = self.stopped(rank, now);
+        self.slots[rank.slot() as usize].in_section = in_section;
+        if in_section { self.rerank(rank.slot(), now) } else { stopped }
+    }
+}
+
+impl Cluster {
+    /// See [`Dispatcher::head`].
+    fn head(&self, now: Time, slots: &super::Slots) -> Option<Rank> {
+        let running = self.running().map(|(rank, _)| if slots.vary() { slots.rerank(rank.slot(), now) } else { rank });
+        self.waiting().chain(running).min()
+    }
+
+    /// See [`Dispatcher::withdraw`].
+    fn withdraw(&mut self, now: Time, slots: &mut super::Slots, decisions: &mut Vec<Decision>) {
+        let running: Vec<(Rank, u32)> = self.running().collect();
+        for (rank, cpu) in running {
+            // A job that ran by its laxity keeps the laxity that it has now.
+            let rank = if slots.vary() { slots.rerank(rank.slot(), now) } else { rank };
+            let rank = slots.withdrawn(rank, now);
+            self.take_back(rank, cpu);
+            decisions.push(Decision::Preempt { slot: rank.slot(), cpu });
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! Makes the hierarchy of a node from its System.
+
+use takt_model::plan::PlanError;
+use takt_model::{Auto, ComponentId, NodeId, Plan, ServerRule, Span, StrategyRef, System, Task, TaskId, Time};
+
+use super::{Choice, Hierarchy, Node, Pick, Place, Scope};
+use crate::dispatcher::{Dispatcher, PolicyError, strategies};
+use crate::server::{RATE_ONE, Server};
+
+impl Hierarchy {
+    /// The hierarchy of a node; slots are its tasks in file order, those in components too.
+    ///
+    /// # Errors
+    /// As [`Dispatcher::new`]; a component without period or budget; more than one CPU.
+    pub fn new(system: &System, node: NodeId) -> Result<Self, PolicyError> {
+        let spec = &system.nodes[node.index()];
+        let on_node = |id: &ComponentId| system.components[id.index()].node == node;
+        let mut components: Vec<ComponentId> =
+            (0..system.components.len() as u32).map(ComponentId).filter(on_node).collect();
+        components.sort_by_key(|id| depth(system, *id));
+        let name = |id: ComponentId| system.components[id.index()].name.clone();
+        if let Some(wide) = components.iter().find(|id| spec.cpus > 1 || system.components[id.index()].cpus > 1) {
+            return Err(PolicyError::SeveralCpus { component: name(*wide) });
+        }
+        let mut hierarchy = Hierarchy {
+            scopes: Vec::new(),
+            servers: Vec::new(),
+            inside_out: (0..components.len()).rev().collect(),
+            homes: vec![(0, 0); system.tasks_of(node).count()],
+            choice: Choice::default(),
+            granted: None,
+            scratch: Vec::new(),
+            changes: Vec::new(),
+            paid_until: Time::ZERO,
+            events: Vec::new(),
+            laxity_quantum: spec.laxity_quantum,
+        };
+        let served = with_servers(system, &components)?;
+        let around = std::iter::once(None).chain(components.iter().copied().map(Some));
+        for (index, component) in around.enumerate() {
+            let of_scope = match component {
+                None => strategies(system, node),
+                Some(id) => vec![system.components[id.index()].strategy],
+            };
+            let scope = hierarchy.scope(system, &served, node, component, &components, &of_scope)?;
+            for (local, slot) in scope.slots.iter().enumerate() {
+                hierarchy.homes[*slot as usize] = (index, local as u32);
+            }
+            hierarchy.scopes.push(scope);
+        }
+        for (index, id) in components.iter().enumerate() {
+            let component = &system.components[id.index()];
+            let outer = component.parent.and_then(|parent| components.iter().position(|other| *other == parent));
+            let (Auto::Value(period), Auto::Value(budget)) = (component.period, component.budget) else {
+                return Err(PolicyError::NotSized { component: component.name.clone() });
+            };
+            hierarchy.servers.push(Node {
+                component: *id,
+                account: Server::new(component.server, period, budget),
+                outer: outer.map_or(0, |outer| outer + 1),
+                inner: index + 1,
+                eligible: false,
+                paying: None,
+            });
+        }
+        Ok(hierarchy)
+    }
+
+    /// The scope of a component, or of the node.
+    fn scope(
+        &self,
+        system: &System,
+        served: &System,
+        node: NodeId,
+        component: Option<ComponentId>,
+        components: &[ComponentId],
+        strategies: &[StrategyRef],
+    ) -> Result<Scope, PolicyError> {
+        let inside = || served.tasks_of(node).filter(|(_, task)| task.component == component);
+        let own = system.tasks.len();
+        let plans: Vec<Plan> = strategies
+            .iter()
+            .map(|strategy| Plan::of_tasks(inside(), &served.strategy(*strategy)))
+            .collect::<Result<_, _>>()
+            .map_err(|error| plan_error(error, own))?;
+        let tasks: Vec<TaskId> = inside().map(|(id, _)| id).filter(|id| id.index() < own).collect();
+        let slot_of = |id: &TaskId| system.tasks_of(node).position(|(other, _)| other == *id).unwrap_or(0) as u32;
+        let servers: Vec<usize> = inside().filter_map(|(id, _)| id.index().checked_sub(own)).collect();
+        let places = plans.iter().map(|plan| places(plan, own)).collect();
+        let of_tasks = |plan: Plan| Plan {
+            tasks: plan.tasks.into_iter().filter(|task| task.task.index() < own).collect(),
+            ..plan
+        };
+        let rule = |at: &usize| &system.components[components[*at].index()];
+        let bandwidth = |budget: Span, period: Span| {
+            let (budget, period) = (u128::from(budget.as_ns()), u128::from(period.as_ns().max(1)));
+            (budget * u128::from(RATE_ONE)).div_ceil(period)
+        };
+        let of_all = inside()
+            .filter(|(id, _)| id.index().checked_sub(own).is_none_or(|at| rule(&at).server != ServerRule::Grub));
+        let fixed: u128 = of_all.map(|(_, task)| bandwidth(task.wcet, task.period)).sum();
+        Ok(Scope {
+            dispatcher: Dispatcher::of_scope(system, node, &tasks, plans.into_iter().map(of_tasks).collect()),
+            slots: tasks.iter().map(slot_of).collect(),
+            jobs: vec![0; tasks.len()],
+            quantum: servers.iter().filter_map(|at| rule(at).quantum).max(),
+            servers,
+            places,
+            plan: 0,
+            pick: Pick::default(),
+            wants: false,
+            fixed_share: u64::try_from(fixed).unwrap_or(u64::MAX),
+        })
+    }
+}
+
+/// How many components are around this one.
+fn depth(system: &System, id: ComponentId) -> usize {
+    let outer = |id: &ComponentId| system.components[id.index()].parent;
+    std::iter::successors(outer(&id), outer).take(system.components.len()).count()
+}
+
+/// The system with a task for each server behind its own tasks: of its budget and period, where its component stands.
+fn with_servers(system: &System, components: &[ComponentId]) -> Result<System, PolicyError> {
+    let mut served = system.clone();
+    for id in components {
+        let component = &system.components[id.index()];
+        let (Auto::Value(period), Auto::Value(budget)) = (component.period, component.budget) else {
+            return Err(PolicyError::NotSized { component: component.name.clone() });
+        };
+        let mut task = Task::periodic(&component.name, period, budget);
+        (task.node, task.component, task.priority) = (component.node, component.parent, component.priority);
+        served.tasks.push(task);
+    }
+    Ok(served)
+}
+
+/// The places of the servers in a plan: its tasks from the `own`-th on.
+fn places(plan: &Plan, own: usize) -> Vec<Place> {
+    let servers = plan.tasks.iter().filter(|task| task.task.index() >= own);
+    servers
+        .map(|task| {
+            let level = &plan.levels[task.level as usize];
+            Place { level: task.level, order: level.order, preemptive: level.preemptive, shift_ns: task.shift_ns }
+        })
+        .collect()
+}
+
+/// Says of a server without priority what it is.
+fn plan_error(error: PlanError, own: usize) -> PolicyError {
+    match error {
+        PlanError::NoPriority { strategy, task, id } if id.index() >= own => {
+            PolicyError::NoServerPriority { strategy, component: task }
+        }
+        other => PolicyError::Plan(other),
+    }
+}

@@ -1,0 +1,164 @@
+//! What a scope that has the CPU does with it: who runs, and who pays.
+
+use takt_model::plan::Order;
+use takt_model::{ServerRule, Time};
+
+use super::{Choice, Entry, Hierarchy, Node, Pick, Place, is_multiple};
+use crate::rank::{Phase, Rank, ordered};
+
+impl Hierarchy {
+    /// Scopes with a quantum decide what they do until its next multiple, whether they have the CPU or not.
+    pub(super) fn decide_on_grids(&mut self, now: Time) {
+        for scope in (0..self.scopes.len()).rev() {
+            if self.scopes[scope].quantum.is_some_and(|quantum| is_multiple(now, quantum)) {
+                let mut choice = std::mem::take(&mut self.choice);
+                choice.clear();
+                let mut pick = Pick::default();
+                self.choose_anew(scope, now, &mut choice, &mut pick);
+                (self.choice, self.scopes[scope].pick) = (choice, pick);
+            }
+        }
+    }
+
+    /// What a scope that has the CPU does with it. True if a job runs.
+    pub(super) fn choose(&self, scope: usize, now: Time, choice: &mut Choice) -> bool {
+        if self.scopes[scope].quantum.is_some() {
+            return self.follow(scope, now, choice);
+        }
+        let place = choice.picks.len();
+        choice.picks.push((scope, Pick::default()));
+        let mut pick = Pick::default();
+        let runs = self.choose_anew(scope, now, choice, &mut pick);
+        choice.picks[place].1 = pick;
+        runs
+    }
+
+    fn choose_anew(&self, scope: usize, now: Time, choice: &mut Choice, pick: &mut Pick) -> bool {
+        let Some((rank, first)) = self.next_entry(scope, now, None, |node| node.eligible) else { return false };
+        let Entry::Server(server) = first else {
+            (pick.entry, pick.job, choice.runs) = (Some(first), self.job_of(scope, first), Some(scope));
+            return true;
+        };
+        choice.payers.push(server);
+        (pick.entry, pick.pays) = (Some(first), true);
+        if self.choose(self.servers[server].inner, now, choice) {
+            return true;
+        }
+        let reclaims = match self.servers[server].account.rule() {
+            ServerRule::Wcps => false,
+            ServerRule::Crps => true,
+            _ => return false,
+        };
+        let may = |node: &Node| if reclaims { self.scopes[node.inner].wants } else { node.eligible };
+        let mut after = if reclaims { None } else { Some(rank) };
+        while let Some((rank, entry)) = self.next_entry(scope, now, after, may) {
+            after = Some(rank);
+            let (payers, picks) = (choice.payers.len(), choice.picks.len());
+            let runs = match entry {
+                Entry::Task(_) => {
+                    choice.runs = Some(scope);
+                    true
+                }
+                Entry::Server(borrower) if borrower == server => false,
+                Entry::Server(borrower) => {
+                    if !reclaims {
+                        choice.payers.push(borrower);
+                    }
+                    self.choose(self.servers[borrower].inner, now, choice)
+                }
+            };
+            if runs {
+                let job = self.job_of(scope, entry);
+                *pick = Pick { lender: Some(server), entry: Some(entry), job, pays: !reclaims };
+                return true;
+            }
+            choice.payers.truncate(payers);
+            choice.picks.truncate(picks);
+        }
+        false
+    }
+
+    /// How many jobs a task has had, with the one that it has now.
+    fn job_of(&self, scope: usize, entry: Entry) -> u64 {
+        match entry {
+            Entry::Task(slot) => self.scopes[scope].jobs[slot as usize],
+            Entry::Server(_) => 0,
+        }
+    }
+
+    /// What a scope with a quantum has decided.
+    fn follow(&self, scope: usize, now: Time, choice: &mut Choice) -> bool {
+        let at = &self.scopes[scope];
+        let has_budget = |server: usize| self.servers[server].account.has_budget();
+        if let Some(lender) = at.pick.lender {
+            if !has_budget(lender) {
+                return false;
+            }
+            choice.payers.push(lender);
+            let (payers, picks) = (choice.payers.len(), choice.picks.len());
+            // What has come to it since then waits for the next decision.
+            if self.choose(self.servers[lender].inner, now, choice) {
+                choice.payers.truncate(payers);
+                choice.picks.truncate(picks);
+                choice.runs = None;
+            }
+        }
+        match at.pick.entry {
+            None => false,
+            Some(entry @ Entry::Task(slot)) => {
+                let runs = at.dispatcher.holds_job(slot) && at.pick.job == self.job_of(scope, entry);
+                if runs {
+                    choice.runs = Some(scope);
+                }
+                runs
+            }
+            Some(Entry::Server(server)) => {
+                if at.pick.pays {
+                    if !has_budget(server) {
+                        return false;
+                    }
+                    choice.payers.push(server);
+                }
+                self.choose(self.servers[server].inner, now, choice)
+            }
+        }
+    }
+
+    /// The most important entry of a scope that is less important than `after`; of its servers only those that may be it.
+    fn next_entry(
+        &self,
+        scope: usize,
+        now: Time,
+        after: Option<Rank>,
+        may: impl Fn(&Node) -> bool,
+    ) -> Option<(Rank, Entry)> {
+        let at = &self.scopes[scope];
+        let task = at.dispatcher.head(now).map(|rank| (rank, Entry::Task(rank.slot())));
+        let count = at.slots.len() as u32;
+        let servers = (count..).zip(&at.servers).zip(&at.places[at.plan]);
+        let servers = servers.filter(|((_, server), _)| may(&self.servers[**server]));
+        let servers =
+            servers.map(|((slot, server), place)| (self.rank(scope, *server, place, slot), Entry::Server(*server)));
+        task.into_iter()
+            .chain(servers)
+            .filter(|(rank, _)| after.is_none_or(|after| after < *rank))
+            .min_by_key(|(rank, _)| *rank)
+    }
+
+    fn rank(&self, scope: usize, server: usize, place: &Place, slot: u32) -> Rank {
+        let account = &self.servers[server].account;
+        let runs = self.scopes[scope].pick.entry == Some(Entry::Server(server));
+        let phase = match () {
+            () if place.preemptive || !account.has_started() => Phase::Fresh,
+            () if runs => Phase::Running,
+            () => Phase::Started,
+        };
+        let deadline_ns = account.deadline().as_ns() as i64;
+        let key = match place.order {
+            Order::Fifo => account.release().as_ns() as i64,
+            Order::Deadline => deadline_ns.saturating_add(place.shift_ns),
+            Order::Laxity => deadline_ns.saturating_sub(account.left().as_ns() as i64),
+        };
+        Rank::new(place.level, phase, ordered(key), 0, account.release().as_ns(), slot)
+    }
+}

@@ -1,0 +1,319 @@
+//! One server: its budget, its deadline and when they change, by the rule of its component.
+//!
+//! | rule | budget | it wants the CPU | source |
+//! |---|---|---|---|
+//! | `ptps`, `wcps`, `crps` | full at each multiple of the period | while it has budget, also idle | [CSA III-A] |
+//! | `polling` | full at each multiple of the period; given up when it is idle | with budget and work | L. Sha, J. Lehoczky, R. Rajkumar 1986 |
+//! | `deferrable` | full at each multiple of the period; kept while idle | with budget and work | J. Strosnider, J. Lehoczky, L. Sha 1995 |
+//! | `sporadic` | each part comes back a period after the server became active | with budget and work | B. Sprunt, L. Sha, J. Lehoczky 1989 |
+//! | `cbs` | full at once when used up, with a later deadline | with work | L. Abeni, G. Buttazzo 1998 |
+//! | `cbs-hard` | full at its deadline when used up | with budget and work | as above; M. Marzario et al. 2004 |
+//! | `grub` | as `cbs`, used at the rate of the active bandwidth | with work | G. Lipari, S. Baruah 2000 |
+//!
+//! The first period begins at 0, with a full budget. Times are whole nanoseconds. `grub` alone uses parts of one: it
+//! rounds what is used up, and the end of a budget up.
+//!
+//! The caller tells the server what it pays ([`Server::pay`]), and once per instant whether its component has work
+//! ([`Server::update`]). Wake-ups and ends of work between two such calls do not count.
+
+use std::collections::VecDeque;
+
+use takt_model::{ServerRule, Span, Time};
+
+/// Parts of a sporadic server's budget that wait for their return; further ones come back with the last of them.
+pub const RETURNS_MAX: usize = 64;
+
+/// The fraction of a nanosecond in which `grub` counts: 2^-32.
+const FRACTION_BITS: u32 = 32;
+
+/// A rate at which a budget is used: 1 is this.
+pub(crate) const RATE_ONE: u64 = 1 << FRACTION_BITS;
+
+/// What a server did at an instant.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Change {
+    /// It has this budget now.
+    Replenished(Span),
+    /// Its component has nothing to run any more.
+    Idle,
+}
+
+/// How a bandwidth server stands to its virtual time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Bandwidth {
+    /// It takes part in nothing; its next job begins a new deadline.
+    Inactive,
+    /// It has work.
+    Contending,
+    /// It has none, and its bandwidth counts until this instant.
+    Lagging(Time),
+}
+
+/// A server's account.
+#[derive(Clone, Debug)]
+pub(crate) struct Server {
+    rule: ServerRule,
+    period: Span,
+    full: Span,
+    left: Span,
+    /// Of `left`, in 2^-32 ns; `grub` alone uses it.
+    fraction: u64,
+    /// Absolute.
+    deadline: Time,
+    /// When this budget came: what `fifo` goes by.
+    release: Time,
+    /// Whether it has had the CPU on this budget.
+    started: bool,
+    had_work: bool,
+    /// Of a periodic server: the next multiple of its period.
+    next_period: Time,
+    /// Of a sporadic server: whether it has budget and work, and since when it has or last had.
+    active: bool,
+    since: Time,
+    used: Span,
+    returns: VecDeque<(Time, Span)>,
+    bandwidth: Bandwidth,
+}
+
+impl Server {
+    pub(crate) fn new(rule: ServerRule, period: Span, budget: Span) -> Self {
+        Server {
+            rule,
+            period,
+            full: budget,
+            left: if is_bandwidth(rule) { Span::ZERO } else { budget },
+            fraction: 0,
+            deadline: if is_bandwidth(rule) { Time::ZERO } else { Time::ZERO + period },
+            release: Time::ZERO,
+            started: false,
+            had_work: false,
+            next_period: if is_periodic(rule) { Time::ZERO } else { Time::MAX },
+            active: false,
+            since: Time::ZERO,
+            used: Span::ZERO,
+            returns: VecDeque::new(),
+            bandwidth: Bandwidth::Inactive,
+        }
+    }
+
+    pub(crate) fn rule(&self) -> ServerRule {
+        self.rule
+    }
+
+    /// Budget left.
+    pub(crate) fn left(&self) -> Span {
+        if self.fraction > 0 { self.left + Span::from_ns(1) } else { self.left }
+    }
+
+    pub(crate) fn deadline(&self) -> Time {
+        self.deadline
+    }
+
+    pub(crate) fn release(&self) -> Time {
+        self.release
+    }
+
+    pub(crate) fn has_started(&self) -> bool {
+        self.started
+    }
+
+    /// Whether it is to have the CPU, if its component has work or not.
+    pub(crate) fn is_eligible(&self, has_work: bool) -> bool {
+        let idles = matches!(self.rule, ServerRule::Ptps | ServerRule::Wcps | ServerRule::Crps);
+        self.has_budget() && (idles || has_work)
+    }
+
+    pub(crate) fn has_budget(&self) -> bool {
+        !self.left.is_zero() || self.fraction > 0
+    }
+
+    /// It has the CPU.
+    pub(crate) fn start(&mut self) {
+        self.started = true;
+    }
+
+    /// Whether its bandwidth counts as active.
+    pub(crate) fn is_active(&self) -> bool {
+        self.bandwidth != Bandwidth::Inactive
+    }
+
+    /// Its bandwidth in 2^-32, rounded up.
+    pub(crate) fn share(&self) -> u64 {
+        let (budget, period) = (u128::from(self.full.as_ns()), u128::from(self.period.as_ns().max(1)));
+        u64::try_from((budget << FRACTION_BITS).div_ceil(period)).unwrap_or(RATE_ONE)
+    }
+
+    /// Its budget in 2^-32 ns.
+    fn scaled(&self) -> u128 {
+        (u128::from(self.left.as_ns()) << FRACTION_BITS) | u128::from(self.fraction)
+    }
+
+    /// It pays for `time` at `rate`; what it paid, rounded up.
+    pub(crate) fn pay(&mut self, time: Span, rate: u64) -> Span {
+        let before = self.left();
+        if rate == RATE_ONE && self.fraction == 0 {
+            self.left = self.left.saturating_sub(time);
+        } else {
+            let used = u128::from(time.as_ns()) * u128::from(rate);
+            let left = self.scaled().saturating_sub(used);
+            self.left = Span::from_ns((left >> FRACTION_BITS) as u64);
+            self.fraction = (left & u128::from(RATE_ONE - 1)) as u64;
+        }
+        if self.rule == ServerRule::Sporadic {
+            self.used += time;
+        }
+        before.saturating_sub(self.left())
+    }
+
+    /// When its budget ends if it pays at `rate` from `now` on.
+    pub(crate) fn end(&self, now: Time, rate: u64) -> Time {
+        let time = self.scaled().div_ceil(u128::from(rate.max(1)));
+        now.saturating_add(Span::from_ns(u64::try_from(time).unwrap_or(u64::MAX)))
+    }
+
+    /// When it changes though nothing happens and it pays nothing.
+    pub(crate) fn next_change(&self) -> Time {
+        let returned = self.returns.front().map_or(Time::MAX, |(at, _)| *at);
+        let bandwidth = match (self.rule, self.bandwidth) {
+            (ServerRule::CbsHard, _) if !self.has_budget() && self.deadline > Time::ZERO => self.deadline,
+            (ServerRule::Grub, Bandwidth::Lagging(until)) => until,
+            _ => Time::MAX,
+        };
+        self.next_period.min(returned).min(bandwidth)
+    }
+
+    /// Brings it to `now`, where its component has work or not.
+    pub(crate) fn update(&mut self, now: Time, has_work: bool, mut tell: impl FnMut(Change)) {
+        let before = self.has_budget();
+        match self.rule {
+            ServerRule::Sporadic => self.update_sporadic(now, has_work, &mut tell),
+            ServerRule::Cbs | ServerRule::CbsHard | ServerRule::Grub => self.update_bandwidth(now, has_work, &mut tell),
+            _ => self.update_periodic(now, has_work, &mut tell),
+        }
+        if self.had_work && !has_work {
+            tell(Change::Idle);
+        }
+        self.had_work = has_work;
+        if !before && self.has_budget() {
+            self.started = false;
+        }
+    }
+
+    fn replenish(&mut self, budget: Span, tell: &mut impl FnMut(Change)) {
+        (self.left, self.fraction, self.started) = (budget, 0, false);
+        tell(Change::Replenished(budget));
+    }
+
+    fn update_periodic(&mut self, now: Time, has_work: bool, tell: &mut impl FnMut(Change)) {
+        if self.next_period <= now {
+            self.release = self.next_period;
+            self.deadline = self.next_period.saturating_add(self.period);
+            self.next_period = self.deadline;
+            self.replenish(self.full, tell);
+        }
+        if self.rule == ServerRule::Polling && !has_work && self.has_budget() {
+            self.left = Span::ZERO;
+            // So that it says that it gives up.
+            self.had_work = true;
+        }
+    }
+
+    fn update_sporadic(&mut self, now: Time, has_work: bool, tell: &mut impl FnMut(Change)) {
+        // What was used over more than a period comes back at once.
+        loop {
+            let mut returned = Span::ZERO;
+            while let Some((_, part)) = self.returns.front().copied().filter(|(at, _)| *at <= now) {
+                self.returns.pop_front();
+                returned += part;
+            }
+            self.left += returned;
+            if !returned.is_zero() {
+                tell(Change::Replenished(self.left));
+            }
+            // With a quantum it may pay for a while after its work is done.
+            self.active &= has_work && !self.left.is_zero() && returned.is_zero();
+            if !self.active {
+                self.give_back(self.since.saturating_add(self.period));
+            }
+            if self.returns.front().is_none_or(|(at, _)| *at > now) {
+                break;
+            }
+        }
+        if has_work && !self.left.is_zero() && !self.active {
+            (self.active, self.since, self.started) = (true, now, false);
+            self.release = now;
+            self.deadline = now.saturating_add(self.period);
+        }
+    }
+
+    /// What was used since the server became active comes back at `at`, which is no earlier than what came before.
+    fn give_back(&mut self, at: Time) {
+        let part = std::mem::replace(&mut self.used, Span::ZERO);
+        if part.is_zero() {
+            return;
+        }
+        let full = self.returns.len() >= RETURNS_MAX;
+        match self.returns.back_mut() {
+            Some(last) if full => *last = (at, last.1 + part),
+            _ => self.returns.push_back((at, part)),
+        }
+    }
+
+    fn update_bandwidth(&mut self, now: Time, has_work: bool, tell: &mut impl FnMut(Change)) {
+        let had_deadline = self.deadline > Time::ZERO;
+        let waits = self.rule == ServerRule::CbsHard && now < self.deadline;
+        if !self.has_budget() && had_deadline && !waits {
+            self.deadline = self.deadline.saturating_add(self.period);
+            self.release = now;
+            self.replenish(self.full, tell);
+        }
+        if let Bandwidth::Lagging(until) = self.bandwidth
+            && until <= now
+        {
+            self.bandwidth = Bandwidth::Inactive;
+        }
+        if has_work && !self.had_work {
+            let fresh = match self.rule {
+                ServerRule::Grub => self.bandwidth == Bandwidth::Inactive,
+                // A throttled server stays so.
+                _ => !had_deadline || self.has_budget() && self.asks_for_more(now),
+            };
+            if fresh {
+                self.deadline = now.saturating_add(self.period);
+                self.release = now;
+                self.replenish(self.full, tell);
+            }
+            self.bandwidth = Bandwidth::Contending;
+        }
+        if !has_work && self.had_work {
+            let lag = self.zero_lag(now);
+            self.bandwidth = if lag > now { Bandwidth::Lagging(lag) } else { Bandwidth::Inactive };
+        }
+    }
+
+    /// Whether its budget by its deadline would be more than its share: q >= (d - t) Q / T.
+    fn asks_for_more(&self, now: Time) -> bool {
+        let room = u128::from(self.deadline.saturating_since(now).as_ns());
+        let (budget, period) = (u128::from(self.full.as_ns()), u128::from(self.period.as_ns()));
+        u128::from(self.left.as_ns()) * period >= room * budget
+    }
+
+    /// When its virtual time is real time: d - q T / Q.
+    fn zero_lag(&self, now: Time) -> Time {
+        let (budget, period) = (u128::from(self.full.as_ns().max(1)), u128::from(self.period.as_ns()));
+        let part = (u128::from(self.fraction) * period) >> FRACTION_BITS;
+        let early = (u128::from(self.left.as_ns()) * period + part) / budget;
+        let early = u64::try_from(early).unwrap_or(u64::MAX);
+        self.deadline.as_ns().checked_sub(early).map_or(now, Time::from_ns)
+    }
+}
+
+/// Whether its budget comes at the multiples of its period.
+fn is_periodic(rule: ServerRule) -> bool {
+    !is_bandwidth(rule) && rule != ServerRule::Sporadic
+}
+
+/// Whether it has a bandwidth and a deadline of its own making.
+fn is_bandwidth(rule: ServerRule) -> bool {
+    matches!(rule, ServerRule::Cbs | ServerRule::CbsHard | ServerRule::Grub)
+}

@@ -1,0 +1,65 @@
+//! What decides for a node: a dispatcher, or a hierarchy of them where the node has components.
+
+use takt_model::Time;
+use takt_policy::{Decision, Dispatcher, Event, Hierarchy, ServerEvent};
+
+/// The protocol of [`Dispatcher`] and [`Hierarchy`].
+pub(crate) trait Decider {
+    fn wants_deadlines(&self) -> bool;
+    fn decisions_max(&self) -> usize;
+    fn on_event(&mut self, now: Time, event: &Event, decisions: &mut Vec<Decision>);
+    fn dispatch(&mut self, now: Time, decisions: &mut Vec<Decision>);
+    fn next_wakeup(&self, now: Time) -> Option<Time>;
+    /// Hands over what happened to servers since the last call.
+    fn take_server_events(&mut self, each: impl FnMut(ServerEvent));
+    /// Charges servers up to the end of the simulation.
+    fn finish(&mut self, end: Time);
+}
+
+impl Decider for Dispatcher {
+    fn wants_deadlines(&self) -> bool {
+        self.wants_deadlines()
+    }
+    fn decisions_max(&self) -> usize {
+        self.decisions_max()
+    }
+    #[inline(always)]
+    fn on_event(&mut self, now: Time, event: &Event, decisions: &mut Vec<Decision>) {
+        self.on_event(now, event, decisions);
+    }
+    #[inline(always)]
+    fn dispatch(&mut self, now: Time, decisions: &mut Vec<Decision>) {
+        self.dispatch(now, decisions);
+    }
+    #[inline(always)]
+    fn next_wakeup(&self, now: Time) -> Option<Time> {
+        self.next_wakeup(now)
+    }
+    #[inline(always)]
+    fn take_server_events(&mut self, _: impl FnMut(ServerEvent)) {}
+    fn finish(&mut self, _: Time) {}
+}
+
+impl Decider for Hierarchy {
+    fn wants_deadlines(&self) -> bool {
+        self.wants_deadlines()
+    }
+    fn decisions_max(&self) -> usize {
+        self.decisions_max()
+    }
+    fn on_event(&mut self, now: Time, event: &Event, decisions: &mut Vec<Decision>) {
+        self.on_event(now, event, decisions);
+    }
+    fn dispatch(&mut self, now: Time, decisions: &mut Vec<Decision>) {
+        self.dispatch(now, decisions);
+    }
+    fn next_wakeup(&self, now: Time) -> Option<Time> {
+        self.next_wakeup(now)
+    }
+    fn take_server_events(&mut self, each: impl FnMut(ServerEvent)) {
+        self.take_events().for_each(each);
+    }
+    fn finish(&mut self, end: Time) {
+        self.finish(end);
+    }
+}

@@ -1,0 +1,366 @@
+//! A slow, obvious hierarchy of servers on one CPU, in units of 1 ns.
+
+use takt_model::{Auto, Builtin, ComponentId, ServerRule, Span, StrategyRef, System};
+
+const ONE: u128 = 1 << 32;
+
+/// What happened in one unit: the task whose job ran, and the servers that paid, in the order of the file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Unit {
+    pub(crate) task: Option<usize>,
+    pub(crate) payers: Vec<usize>,
+}
+
+struct Account {
+    rule: ServerRule,
+    period: u64,
+    full: u64,
+    /// In 2^-32 ns.
+    left: u128,
+    deadline: u64,
+    release: u64,
+    had_work: bool,
+    active: bool,
+    since: u64,
+    used: u64,
+    returns: Vec<(u64, u64)>,
+    /// Of a bandwidth server: until when its bandwidth counts; `u64::MAX` while it has work.
+    counts_until: u64,
+}
+
+struct Job {
+    task: usize,
+    release: u64,
+    left: u64,
+    deadline: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Entry {
+    Job(usize),
+    Server(usize),
+}
+
+/// Who runs until the next decision: a job by its task and release, or a server.
+#[derive(Clone, Copy, Debug)]
+enum Chosen {
+    Job(usize, u64),
+    Server(usize),
+}
+
+/// Who pays without running, who runs, and whether that one pays.
+type Pick = (Option<usize>, Option<Chosen>, bool);
+
+pub(crate) struct Reference<'a> {
+    system: &'a System,
+    accounts: Vec<Account>,
+    jobs: Vec<Job>,
+    picks: Vec<Pick>,
+    now: u64,
+}
+
+fn value(of: Auto<Span>) -> u64 {
+    match of {
+        Auto::Value(span) => span.as_ns(),
+        Auto::Auto => panic!("not sized"),
+    }
+}
+
+/// Every unit of `duration`, for tasks that are strictly periodic and always need their WCET.
+pub(crate) fn run(system: &System, duration: u64) -> Vec<Unit> {
+    let accounts = system.components.iter().map(|component| {
+        let bandwidth = matches!(component.server, ServerRule::Cbs | ServerRule::CbsHard | ServerRule::Grub);
+        let (period, full) = (value(component.period), value(component.budget));
+        Account {
+            rule: component.server,
+            period,
+            full,
+            left: if bandwidth { 0 } else { u128::from(full) * ONE },
+            deadline: if bandwidth { 0 } else { period },
+            release: 0,
+            had_work: false,
+            active: false,
+            since: 0,
+            used: 0,
+            returns: Vec::new(),
+            counts_until: 0,
+        }
+    });
+    let mut reference = Reference {
+        system,
+        accounts: accounts.collect(),
+        jobs: Vec::new(),
+        picks: vec![(None, None, false); system.components.len() + 1],
+        now: 0,
+    };
+    (0..duration).map(|now| reference.unit(now)).collect()
+}
+
+impl Reference<'_> {
+    fn unit(&mut self, now: u64) -> Unit {
+        self.now = now;
+        for (i, task) in self.system.tasks.iter().enumerate() {
+            let (offset, period) = (task.offset.as_ns(), task.period.as_ns());
+            if now >= offset && (now - offset).is_multiple_of(period) {
+                let deadline = now + task.deadline.as_ns();
+                self.jobs.push(Job { task: i, release: now, left: task.wcet.as_ns(), deadline });
+            }
+        }
+        let mut inside_out: Vec<usize> = (0..self.accounts.len()).collect();
+        inside_out.sort_by_key(|at| std::cmp::Reverse(self.depth(*at)));
+        for server in inside_out {
+            let work = self.wants(Some(server));
+            self.update(server, work);
+        }
+        // Scopes with a quantum decide at its multiples, inner ones first.
+        let mut levels: Vec<Option<usize>> = (0..self.accounts.len()).map(Some).collect();
+        levels.sort_by_key(|level| std::cmp::Reverse(level.map(|at| self.depth(at))));
+        levels.push(None);
+        for level in levels {
+            if self.quantum(level).is_some_and(|quantum| now.is_multiple_of(quantum)) {
+                self.picks[Self::index(level)] = (None, None, false);
+                self.decide(level, &mut Vec::new());
+            }
+        }
+        let rates: Vec<u128> = (0..self.accounts.len()).map(|server| self.rate(server)).collect();
+        let mut payers = Vec::new();
+        let ran = self.give(None, &mut payers);
+        for server in &payers {
+            let account = &mut self.accounts[*server];
+            account.left = account.left.saturating_sub(rates[*server]);
+            account.used += 1;
+        }
+        payers.sort_unstable();
+        let task = ran.map(|job| self.jobs[job].task);
+        if let Some(job) = ran {
+            self.jobs[job].left -= 1;
+            self.jobs.retain(|job| job.left > 0);
+        }
+        Unit { task, payers }
+    }
+
+    fn depth(&self, server: usize) -> usize {
+        let outer = |id: &ComponentId| self.system.components[id.index()].parent;
+        std::iter::successors(self.system.components[server].parent, outer).count()
+    }
+
+    fn index(level: Option<usize>) -> usize {
+        level.map_or(0, |server| server + 1)
+    }
+
+    /// The first job of each task, and the servers.
+    fn entries(&self, level: Option<usize>) -> Vec<Entry> {
+        let inside = |of: Option<ComponentId>| of.map(|id| id.index()) == level;
+        let is_first = |i: usize| self.jobs.iter().position(|job| job.task == self.jobs[i].task) == Some(i);
+        let jobs =
+            (0..self.jobs.len()).filter(|i| is_first(*i) && inside(self.system.tasks[self.jobs[*i].task].component));
+        let servers = (0..self.accounts.len()).filter(|i| inside(self.system.components[*i].parent));
+        jobs.map(Entry::Job).chain(servers.map(Entry::Server)).collect()
+    }
+
+    fn eligible(&self, server: usize) -> bool {
+        let idles = matches!(self.accounts[server].rule, ServerRule::Ptps | ServerRule::Wcps | ServerRule::Crps);
+        self.accounts[server].left > 0 && (idles || self.wants(Some(server)))
+    }
+
+    fn wants(&self, level: Option<usize>) -> bool {
+        self.entries(level).into_iter().any(|entry| match entry {
+            Entry::Job(_) => true,
+            Entry::Server(server) => self.eligible(server),
+        })
+    }
+
+    /// The least goes first.
+    fn key(&self, level: Option<usize>, entry: Entry) -> (u64, u64, u64, bool, usize) {
+        let strategy = match level {
+            None => self.system.nodes[0].strategy,
+            Some(server) => self.system.components[server].strategy,
+        };
+        let StrategyRef::Builtin(strategy) = strategy else { panic!("a named strategy") };
+        let (release, deadline, period, priority, is_server, index) = match entry {
+            Entry::Job(at) => {
+                let (job, task) = (&self.jobs[at], &self.system.tasks[self.jobs[at].task]);
+                (job.release, job.deadline, task.period.as_ns(), task.priority, false, job.task)
+            }
+            Entry::Server(at) => {
+                let account = &self.accounts[at];
+                (account.release, account.deadline, account.period, self.system.components[at].priority, true, at)
+            }
+        };
+        match strategy {
+            Builtin::Edf => (0, deadline, release, is_server, index),
+            Builtin::Rm => (period, release, release, is_server, index),
+            Builtin::Fp => (u64::from(priority.expect("a priority")), release, release, is_server, index),
+            Builtin::Fifo => (0, release, release, is_server, index),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn quantum(&self, level: Option<usize>) -> Option<u64> {
+        let inside = |of: Option<ComponentId>| of.map(|id| id.index()) == level;
+        let inner = self.system.components.iter().filter(|component| inside(component.parent));
+        inner.filter_map(|component| component.quantum).map(Span::as_ns).max()
+    }
+
+    /// Gives a level the CPU: the job that runs, and who pays.
+    fn give(&mut self, level: Option<usize>, payers: &mut Vec<usize>) -> Option<usize> {
+        if self.quantum(level).is_some() { self.follow(level, payers) } else { self.decide(level, payers) }
+    }
+
+    fn decide(&mut self, level: Option<usize>, payers: &mut Vec<usize>) -> Option<usize> {
+        let mut entries = self.entries(level);
+        entries.sort_by_key(|entry| self.key(level, *entry));
+        let wants = |world: &Self, entry: &Entry| match entry {
+            Entry::Job(_) => true,
+            Entry::Server(server) => world.eligible(*server),
+        };
+        let first = entries.iter().copied().find(|entry| wants(self, entry))?;
+        let Entry::Server(server) = first else {
+            self.picks[Self::index(level)] = (None, Some(self.chosen(first)), false);
+            return Self::job(first);
+        };
+        payers.push(server);
+        let ran = self.give(Some(server), payers);
+        self.picks[Self::index(level)] = (None, Some(self.chosen(first)), true);
+        let reclaims = match self.accounts[server].rule {
+            _ if ran.is_some() => return ran,
+            ServerRule::Wcps => false,
+            ServerRule::Crps => true,
+            _ => return None,
+        };
+        let at = entries.iter().position(|entry| *entry == first).expect("it is one of them");
+        let others: Vec<Entry> = if reclaims { entries.clone() } else { entries[at + 1..].to_vec() };
+        for other in others.into_iter().filter(|other| *other != first) {
+            let mut more = Vec::new();
+            let ran = match other {
+                Entry::Job(job) => Some(job),
+                Entry::Server(at) if reclaims && self.wants(Some(at)) => self.give(Some(at), &mut more),
+                Entry::Server(at) if !reclaims && self.eligible(at) => {
+                    more.push(at);
+                    self.give(Some(at), &mut more)
+                }
+                Entry::Server(_) => None,
+            };
+            if ran.is_some() {
+                payers.extend(more);
+                self.picks[Self::index(level)] = (Some(server), Some(self.chosen(other)), !reclaims);
+                return ran;
+            }
+        }
+        None
+    }
+
+    fn chosen(&self, entry: Entry) -> Chosen {
+        match entry {
+            Entry::Job(at) => Chosen::Job(self.jobs[at].task, self.jobs[at].release),
+            Entry::Server(at) => Chosen::Server(at),
+        }
+    }
+
+    fn job(entry: Entry) -> Option<usize> {
+        match entry {
+            Entry::Job(at) => Some(at),
+            Entry::Server(_) => None,
+        }
+    }
+
+    fn follow(&mut self, level: Option<usize>, payers: &mut Vec<usize>) -> Option<usize> {
+        let (lender, entry, pays) = self.picks[Self::index(level)];
+        if let Some(lender) = lender {
+            if self.accounts[lender].left == 0 {
+                return None;
+            }
+            payers.push(lender);
+            let mut more = Vec::new();
+            if self.give(Some(lender), &mut more).is_none() {
+                payers.extend(more);
+            }
+        }
+        match entry? {
+            Chosen::Job(task, release) => self.jobs.iter().position(|job| job.task == task && job.release == release),
+            Chosen::Server(server) if pays && self.accounts[server].left == 0 => None,
+            Chosen::Server(server) => {
+                if pays {
+                    payers.push(server);
+                }
+                self.give(Some(server), payers)
+            }
+        }
+    }
+
+    fn rate(&self, server: usize) -> u128 {
+        if self.accounts[server].rule != ServerRule::Grub {
+            return ONE;
+        }
+        let level = self.system.components[server].parent;
+        let share = |budget: u64, period: u64| (u128::from(budget) * ONE).div_ceil(u128::from(period));
+        let tasks = self.system.tasks.iter().filter(|task| task.component == level);
+        let tasks: u128 = tasks.map(|task| share(task.wcet.as_ns(), task.period.as_ns())).sum();
+        let servers = (0..self.accounts.len()).filter(|at| self.system.components[*at].parent == level);
+        let servers: u128 = servers
+            .map(|at| &self.accounts[at])
+            .filter(|account| account.rule != ServerRule::Grub || self.now < account.counts_until)
+            .map(|account| share(account.full, account.period))
+            .sum();
+        (tasks + servers).min(ONE)
+    }
+
+    fn update(&mut self, server: usize, work: bool) {
+        let (now, account) = (self.now, &mut self.accounts[server]);
+        let full = u128::from(account.full) * ONE;
+        match account.rule {
+            ServerRule::Sporadic => {
+                while {
+                    let due = account.returns.iter().filter(|(at, _)| *at <= now);
+                    let returned: u64 = due.map(|(_, part)| part).sum();
+                    account.returns.retain(|(at, _)| *at > now);
+                    account.left += u128::from(returned) * ONE;
+                    account.active &= work && account.left > 0 && returned == 0;
+                    if !account.active {
+                        account.returns.push((account.since + account.period, account.used));
+                        account.used = 0;
+                    }
+                    account.returns.iter().any(|(at, part)| *at <= now && *part > 0)
+                } {}
+                if work && account.left > 0 && !account.active {
+                    (account.active, account.since, account.release) = (true, now, now);
+                    account.deadline = now + account.period;
+                }
+            }
+            ServerRule::Cbs | ServerRule::CbsHard | ServerRule::Grub => {
+                let throttled = account.rule == ServerRule::CbsHard && now < account.deadline;
+                if account.left == 0 && account.deadline > 0 && !throttled {
+                    (account.left, account.release) = (full, now);
+                    account.deadline += account.period;
+                }
+                if work && !account.had_work {
+                    let room = u128::from(account.deadline.saturating_sub(now));
+                    let excess = account.left * u128::from(account.period) >= room * full;
+                    let fresh = match account.rule {
+                        ServerRule::Grub => account.counts_until <= now,
+                        _ => account.deadline == 0 || account.left > 0 && excess,
+                    };
+                    if fresh {
+                        (account.left, account.release) = (full, now);
+                        account.deadline = now + account.period;
+                    }
+                    account.counts_until = u64::MAX;
+                }
+                if !work && account.had_work {
+                    let early = account.left * u128::from(account.period) / full;
+                    account.counts_until = account.deadline.saturating_sub(early as u64);
+                }
+            }
+            _ => {
+                if now.is_multiple_of(account.period) {
+                    (account.left, account.release) = (full, now);
+                    account.deadline = now + account.period;
+                }
+                if account.rule == ServerRule::Polling && !work {
+                    account.left = 0;
+                }
+            }
+        }
+        account.had_work = work;
+    }
+}

@@ -1,0 +1,223 @@
+//! Components under servers: the simulator against a slow one, unit by unit, and schedules by hand.
+
+mod common;
+
+use common::random::Dice;
+use common::servers::{Unit, run};
+use takt_log::Event;
+use takt_model::*;
+use takt_sim::{SimOptions, simulate};
+
+/// How many random systems; TAKT_CASES overrides.
+fn cases(default: u64) -> u64 {
+    std::env::var("TAKT_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(default)
+}
+
+/// What the simulator says, unit by unit.
+fn units(system: &System, duration: u64) -> Vec<Unit> {
+    let mut events: Vec<(u32, Time, Event)> = Vec::new();
+    let options = SimOptions { duration: Span::from_ns(duration), seed: 0, node: None };
+    simulate(system, &options, &mut events).unwrap_or_else(|error| panic!("{error}\n{system:#?}"));
+    let mut units = vec![Unit { task: None, payers: Vec::new() }; duration as usize];
+    let mut running: Option<(usize, u64)> = None;
+    let mut fill = |from: u64, to: u64, task: usize| {
+        (from..to).for_each(|at| units[at as usize].task = Some(task));
+    };
+    for (_, at, event) in &events {
+        match event {
+            Event::Start { job, .. } | Event::Resume { job, .. } => running = Some((job.task.index(), at.as_ns())),
+            Event::Preempt { .. } | Event::Complete { .. } => {
+                let (task, since) = running.take().expect("a job runs");
+                fill(since, at.as_ns(), task);
+            }
+            _ => {}
+        }
+    }
+    if let Some((task, since)) = running {
+        fill(since, duration, task);
+    }
+    for (_, at, event) in &events {
+        if let Event::Charge { server, since, amount } = event {
+            let rule = system.components[*server as usize].server;
+            assert!(rule == ServerRule::Grub || *amount == at.saturating_since(*since), "{event:?} at {at}");
+            (since.as_ns()..at.as_ns()).for_each(|unit| units[unit as usize].payers.push(*server as usize));
+        }
+    }
+    units.iter_mut().for_each(|unit| unit.payers.sort_unstable());
+    units
+}
+
+fn random_system(dice: &mut Dice) -> System {
+    let strategies = [Builtin::Edf, Builtin::Rm, Builtin::Fp, Builtin::Fifo];
+    let mut system = System::local(1, dice.pick(&strategies), Vec::new());
+    // Powers of two keep the bandwidths of `grub` exact.
+    let periods = if dice.chance(50) { vec![4, 8, 16] } else { vec![3, 4, 5, 6, 8, 10] };
+    let rules: Vec<ServerRule> =
+        if periods.len() == 3 { ServerRule::ALL.to_vec() } else { ServerRule::ALL[..8].to_vec() };
+    let only = dice.pick(&rules);
+    let mixed = dice.chance(50);
+    let grid = if dice.chance(25) { dice.roll(2, 3) } else { 0 };
+    for i in 0..dice.roll(1, 4) {
+        let rule = if mixed { dice.pick(&rules) } else { only };
+        let mut component = Component::new(&format!("c{i}"), NodeId(0), rule);
+        let period = dice.pick(&periods);
+        component.strategy = StrategyRef::Builtin(dice.pick(&strategies));
+        (component.period, component.budget) =
+            (Auto::Value(Span::from_ns(period)), Auto::Value(dice.ns(1, period.div_ceil(2))));
+        component.quantum = (grid > 0 && dice.chance(70)).then(|| Span::from_ns(grid));
+        component.priority = Some(dice.roll(1, 3) as u32);
+        component.parent = (i > 0 && dice.chance(35)).then(|| ComponentId(dice.roll(0, i - 1) as u32));
+        system.components.push(component);
+    }
+    for i in 0..dice.roll(1, 5) {
+        let period = dice.pick(&periods) * dice.roll(1, 2);
+        let mut task = Task::periodic(&format!("t{i}"), Span::from_ns(period), dice.ns(1, period.div_ceil(3)));
+        task.offset = dice.ns(0, 5);
+        task.priority = Some(dice.roll(1, 3) as u32);
+        let inside = dice.chance(85).then(|| ComponentId(dice.roll(0, system.components.len() as u64 - 1) as u32));
+        task.component = inside;
+        system.tasks.push(task);
+    }
+    system
+}
+
+#[test]
+fn random_hierarchies_run_as_the_reference_says() {
+    let first: u64 = std::env::var("TAKT_SEED").ok().and_then(|n| n.parse().ok()).unwrap_or(0);
+    for seed in first..first + cases(4_000) {
+        let mut dice = Dice::new(seed);
+        let system = random_system(&mut dice);
+        let duration = dice.roll(30, 90);
+        let (fast, slow) = (units(&system, duration), run(&system, duration));
+        let Some(at) = (0..fast.len()).find(|at| fast[*at] != slow[*at]) else { continue };
+        let replay = format!("TAKT_SEED={seed} TAKT_CASES=1 cargo test -p takt-sim --test components");
+        panic!(
+            "{replay}\n{}\nat {at}: simulator {:?}\nreference {:?}\nbefore: {:?}",
+            file::write(&system),
+            fast[at],
+            slow[at],
+            &slow[at.saturating_sub(6)..at],
+        );
+    }
+}
+
+/// A server of `budget` every `period`, with a task of its own for each (name, offset, WCET).
+fn domain(
+    system: &mut System,
+    server: (&str, ServerRule, u64, u64),
+    strategy: Builtin,
+    tasks: &[(&str, u64, u64, u64)],
+) {
+    let (name, rule, period, budget) = server;
+    let id = ComponentId(system.components.len() as u32);
+    system.components.push(Component {
+        strategy: StrategyRef::Builtin(strategy),
+        period: Auto::Value(Span::from_ns(period)),
+        budget: Auto::Value(Span::from_ns(budget)),
+        ..Component::new(name, NodeId(0), rule)
+    });
+    for (name, offset, period, wcet) in tasks {
+        let task = Task::periodic(name, Span::from_ns(*period), Span::from_ns(*wcet));
+        system.tasks.push(Task { offset: Span::from_ns(*offset), component: Some(id), ..task });
+    }
+}
+
+/// A row for each task, `#` where it runs, and for each server, `$` where it pays.
+fn chart(system: &System, duration: u64) -> Vec<String> {
+    let units = units(system, duration);
+    let row = |name: &str, mark: char, has: &dyn Fn(&Unit) -> bool| {
+        format!("{name} {}", units.iter().map(|unit| if has(unit) { mark } else { '.' }).collect::<String>())
+    };
+    let tasks = system.tasks.iter().enumerate().map(|(i, task)| row(&task.name, '#', &|unit| unit.task == Some(i)));
+    let servers = system.components.iter().enumerate();
+    let servers = servers.map(|(i, component)| row(&component.name, '$', &|unit| unit.payers.contains(&i)));
+    tasks.chain(servers).collect()
+}
+
+/// The scenario of [CSA Fig. 2]: H is idle at 0 and 10, and its job comes two units later.
+fn figure_2(rule: ServerRule) -> Vec<String> {
+    let mut system = System::local(1, Builtin::Rm, Vec::new());
+    domain(&mut system, ("H", rule, 10, 4), Builtin::Rm, &[("h", 2, 10, 2)]);
+    domain(&mut system, ("L", rule, 20, 8), Builtin::Rm, &[("l", 0, 20, 5)]);
+    chart(&system, 20)
+}
+
+#[test]
+fn an_idle_server_wastes_lends_or_gives_its_time() {
+    // Nobody runs while H is idle.
+    assert_eq!(
+        figure_2(ServerRule::Ptps),
+        ["h ..##........##......", "l ....#####...........", "H $$$$......$$$$......", "L ....$$$$$$....$$....",]
+    );
+    // L runs while H is idle, and both pay.
+    assert_eq!(
+        figure_2(ServerRule::Wcps),
+        ["h ..##........##......", "l ##..###.............", "H $$$$......$$$$......", "L $$..$$$$$$..........",]
+    );
+    // L runs while H is idle, and H pays.
+    assert_eq!(
+        figure_2(ServerRule::Crps),
+        ["h ..##........##......", "l ##..###.............", "H $$$$......$$$$......", "L ....$$$$$$....$$....",]
+    );
+}
+
+/// Three servers by hand: the first has more to do than its budget, the second is idle, the third has work.
+fn three_servers(rule: ServerRule) -> Vec<String> {
+    let mut system = System::local(1, Builtin::Rm, Vec::new());
+    domain(&mut system, ("A", rule, 8, 2), Builtin::Rm, &[("a", 0, 16, 5)]);
+    domain(&mut system, ("B", rule, 12, 3), Builtin::Rm, &[("b", 9, 24, 1)]);
+    domain(&mut system, ("C", rule, 16, 4), Builtin::Rm, &[("c", 0, 16, 3)]);
+    chart(&system, 16)
+}
+
+#[test]
+fn crps_serves_whoever_is_first_on_the_budget_of_an_idle_server() {
+    assert_eq!(
+        three_servers(ServerRule::Ptps),
+        [
+            "a ##......##......",
+            "b ............#...",
+            "c .....###........",
+            "A $$......$$......",
+            "B ..$$$.......$$$.",
+            "C .....$$$..$.....",
+        ]
+    );
+    // From 2 on B lends to C, for A has no budget; both pay.
+    assert_eq!(
+        three_servers(ServerRule::Wcps),
+        [
+            "a ##......##......",
+            "b ............#...",
+            "c ..###...........",
+            "A $$......$$......",
+            "B ..$$$.......$$$.",
+            "C ..$$$$..........",
+        ]
+    );
+    // From 2 on B lends to A, the first that has work.
+    assert_eq!(
+        three_servers(ServerRule::Crps),
+        [
+            "a #####...........",
+            "b .........#......",
+            "c .....###........",
+            "A $$......$$......",
+            "B ..$$$.......$$$.",
+            "C .....$$$..$.....",
+        ]
+    );
+}
+
+/// The example of G. Buttazzo, Hard Real-Time Computing Systems, chapter 6: a periodic task (4, 7) beside a server of 3
+/// every 8. The budget ends at 7, so that the deadline 11 becomes 19; at 13 the server keeps it, as 2 < (19 - 13) 3/8.
+#[test]
+fn a_constant_bandwidth_server_postpones_its_deadline() {
+    let task = Task::periodic("p", Span::from_ns(7), Span::from_ns(4));
+    let mut system = System::local(1, Builtin::Edf, vec![task]);
+    domain(&mut system, ("S", ServerRule::Cbs, 8, 3), Builtin::Fifo, &[("x", 3, 100, 4), ("y", 13, 100, 3)]);
+    assert_eq!(
+        chart(&system, 21),
+        ["p ####...####....####..", "x ....###....#.........", "y .............##....#.", "S ....$$$....$.$$....$.",]
+    );
+}
