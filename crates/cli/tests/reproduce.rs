@@ -93,6 +93,24 @@ fn experiments_are_listed_and_others_refused() {
     }
 }
 
+/// Simulated experiments give the same bytes each time.
+#[test]
+fn servers_lend_and_reclaim_as_the_paper_says() {
+    let run = |name| reproduce(name, &["--short", "--for", "20s"]).expect("it needs nothing of the machine");
+    let page = |folder: &tempfile::TempDir| fs::read(folder.path().join("out/index.html")).expect("a page");
+    let mut pages = Vec::new();
+    for name in ["csa-fig4", "csa-fig6", "csa-fig7", "csa-tables", "csa-fig5", "csa-fig5"] {
+        let (answer, folder) = run(name);
+        let claims = answer["claims"].as_array().expect("claims");
+        let undecided = |claim: &Value| claim["holds"].is_null() && claim["name"] == "much_overhead_gains_more";
+        assert!(claims.iter().all(|claim| claim["holds"] == true || undecided(claim)), "{name}: {claims:?}");
+        pages.push(page(&folder));
+    }
+    assert_eq!(pages[4], pages[5], "csa-fig5");
+    let (answer, _folder) = reproduce("csa-fig5", &["--short", "--for", "1s"]).expect("it needs nothing");
+    assert!(answer["claims"][0]["holds"].is_null(), "a second decides nothing: {answer}");
+}
+
 #[test]
 fn the_three_tasks_of_table_1_are_recorded() {
     let Some((answer, _folder)) = reproduce("sdd-table1", &["--for", "500ms"]) else { return };

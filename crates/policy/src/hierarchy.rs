@@ -105,6 +105,8 @@ struct Scope {
     quantum: Option<Span>,
     /// What it does until the next decision.
     pick: Pick,
+    /// Something has happened since it decided.
+    stale: bool,
     /// Whether something in it would use the CPU.
     wants: bool,
     /// Bandwidth of its tasks and of its servers but `grub`'s, in 2^-32.
@@ -385,7 +387,8 @@ impl Hierarchy {
     pub fn next_wakeup(&self, now: Time) -> Option<Time> {
         let changes = self.servers.iter().map(|node| node.account.next_change());
         let ends = self.choice.payers.iter().map(|at| self.servers[*at].account.end(now, self.rate(*at)));
-        let grids = self.scopes.iter().filter(|scope| scope.wants || scope.pick.entry.is_some());
+        let undecided = |scope: &&Scope| scope.stale || scope.compares_laxity();
+        let grids = self.scopes.iter().filter(undecided).filter(|scope| scope.wants || scope.pick.entry.is_some());
         let grids = grids.filter_map(|scope| scope.quantum.map(|quantum| next_multiple(now, quantum)));
         let sections = self.scopes.iter().filter_map(|scope| scope.dispatcher.next_section(now));
         let comparison = self.laxity_quantum.filter(|_| self.scopes.iter().any(Scope::compares_laxity));

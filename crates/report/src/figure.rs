@@ -21,6 +21,9 @@ pub enum Form {
     Rings,
     /// A thin bar from zero to each point: a probability mass function.
     Bars,
+    /// Box plots: five points of one x each, from below the end of a whisker, the lower quartile, the median, the upper
+    /// quartile, and the end of the other whisker.
+    Boxes,
 }
 
 /// Points that belong together.
@@ -58,13 +61,15 @@ pub struct Figure {
 pub(crate) const CSS: &str = ".takt-chart .head{font-size:15px;font-weight:600}.takt-chart .name{font-size:12px}\
 .takt-chart .axis{font-size:12px;fill:var(--soft)}.takt-chart .dashed{stroke-dasharray:6 4;stroke-opacity:.8}\
 .takt-chart .dot{fill:var(--c)}.takt-chart .ring{fill:none;stroke:var(--c);stroke-width:1.6}\
-.takt-chart .mass{stroke:var(--c);stroke-width:3}.takt-chart .rule{stroke:var(--soft);stroke-dasharray:2 3}";
+.takt-chart .box{stroke:var(--c);stroke-width:1.6;fill:var(--c);fill-opacity:.18}.takt-chart .mass{stroke:var(--c);stroke-width:3}.takt-chart .rule{stroke:var(--soft);stroke-dasharray:2 3}";
 
 const WIDTH: f64 = 860.0;
 const LEFT: f64 = 72.0;
 const RIGHT: f64 = 18.0;
 const BODY: f64 = 290.0;
 const ROW: f64 = 18.0;
+/// The width of a box of [`Form::Boxes`].
+const BOX: f64 = 26.0;
 /// A line of more points than this shows the least and the largest of each half pixel.
 const POINTS_MAX: usize = 3_000;
 /// A line of at most so many points has a marker at each, which tells it apart without its colour.
@@ -169,6 +174,7 @@ impl Figure {
                 Form::Dashed => format!("<path class=\"line dashed\" d=\"M{} {}h26\"/>", Px(x), Px(y)),
                 Form::Dots => format!("<circle class=\"dot\" cx=\"{}\" cy=\"{}\" r=\"3.4\"/>", Px(x + 13.0), Px(y)),
                 Form::Rings => format!("<circle class=\"ring\" cx=\"{}\" cy=\"{}\" r=\"4\"/>", Px(x + 13.0), Px(y)),
+                Form::Boxes => format!("<path class=\"box\" d=\"M{} {}h14v10h-14z\"/>", Px(x + 6.0), Px(y - 5.0)),
                 Form::Bars => format!("<path class=\"mass\" d=\"M{} {}v-10\"/>", Px(x + 13.0), Px(y + 5.0)),
             };
             let _ = writeln!(
@@ -272,6 +278,25 @@ fn draw(out: &mut String, series: &Series, frame: &Frame) {
                     point.0
                 );
             }
+        }
+        Form::Boxes => {
+            let mut path = String::new();
+            for values in points.chunks_exact(5) {
+                let (x, y) = (frame.x(values[0].0), |i: usize| Px(frame.y(values[i].1)));
+                let (left, right) = (Px(x - BOX / 2.0), Px(x + BOX / 2.0));
+                let _ = write!(path, "M{left} {}H{right}V{}H{left}Z", y(1), y(3));
+                let _ = write!(
+                    path,
+                    "M{left} {m}H{right}M{x} {}V{}M{x} {}V{}",
+                    y(0),
+                    y(1),
+                    y(3),
+                    y(4),
+                    m = y(2),
+                    x = Px(x)
+                );
+            }
+            let _ = write!(out, "<path class=\"box\" d=\"{path}\"/>");
         }
         Form::Bars => {
             let mut path = String::new();

@@ -36,11 +36,26 @@ fn units(system: &System, duration: u64) -> Vec<Unit> {
     if let Some((task, since)) = running {
         fill(since, duration, task);
     }
+    // No budget is lost or doubled: what is paid was there.
+    let begins_full = |component: &Component| component.server == ServerRule::Sporadic;
+    let full = |component: &Component| if begins_full(component) { component.budget } else { Auto::Value(Span::ZERO) };
+    let mut left: Vec<Auto<Span>> = system.components.iter().map(full).collect();
     for (_, at, event) in &events {
-        if let Event::Charge { server, since, amount } = event {
-            let rule = system.components[*server as usize].server;
-            assert!(rule == ServerRule::Grub || *amount == at.saturating_since(*since), "{event:?} at {at}");
-            (since.as_ns()..at.as_ns()).for_each(|unit| units[unit as usize].payers.push(*server as usize));
+        match event {
+            Event::Charge { server, since, amount } => {
+                let rule = system.components[*server as usize].server;
+                assert!(rule == ServerRule::Grub || *amount == at.saturating_since(*since), "{event:?} at {at}");
+                (since.as_ns()..at.as_ns()).for_each(|unit| units[unit as usize].payers.push(*server as usize));
+                let Auto::Value(budget) = left[*server as usize] else { panic!("a budget is given") };
+                left[*server as usize] = Auto::Value(budget.checked_sub(*amount).expect("it has what it pays"));
+            }
+            Event::Replenish { server, budget } => {
+                let Auto::Value(most) = system.components[*server as usize].budget else { panic!("a budget is given") };
+                assert!(*budget <= most, "{event:?} at {at}");
+                left[*server as usize] = Auto::Value(*budget);
+            }
+            Event::Exhaust { server } => assert_eq!(left[*server as usize], Auto::Value(Span::ZERO), "at {at}"),
+            _ => {}
         }
     }
     units.iter_mut().for_each(|unit| unit.payers.sort_unstable());

@@ -5,6 +5,7 @@
 //! (folder, page, CSV, terminal, JSON, exit status) is made of these, here. A new experiment is a file below and a row in [`EXPERIMENTS`] and [`NAMES`].
 
 mod context;
+mod csa;
 mod findings;
 mod kokyu;
 mod loads;
@@ -46,6 +47,8 @@ pub(super) struct Experiment {
     longest: Span,
     /// Whether it knows `--repeat`.
     repeats: bool,
+    /// Whether all of it runs in virtual time, so that the machine does not matter.
+    simulated: bool,
     run: fn(&Context) -> Result<Findings, Failure>,
 }
 
@@ -59,6 +62,11 @@ pub(super) struct Paper {
 const SDD: Paper = Paper {
     key: "[SDD]",
     title: "Manica, Abeni, Palopoli, Faggioli, Scordino: Schedulable Device Drivers: Implementation and Experimental Results",
+};
+
+const CSA: Paper = Paper {
+    key: "[CSA]",
+    title: "Lee, Xi, Chen, Phan, Gill, Lee, Lu, Sokolsky: Realizing Compositional Scheduling through Virtualization",
 };
 
 const KOKYU: Paper = Paper {
@@ -75,11 +83,28 @@ const EXPERIMENTS: [&Experiment; NAMES.len()] = [
     &sdd_throughput::EXPERIMENT,
     &sdd_tradeoff::EXPERIMENT,
     &kokyu::EXPERIMENT,
+    &csa::FIG4,
+    &csa::FIG5,
+    &csa::FIG6,
+    &csa::FIG7,
+    &csa::TABLES,
 ];
 
 /// Their names, for the command line.
-pub(crate) const NAMES: [&str; 7] =
-    ["sdd-table1", "sdd-packets", "sdd-fig4", "sdd-fig5", "sdd-throughput", "sdd-tradeoff", "kokyu"];
+pub(crate) const NAMES: [&str; 12] = [
+    "sdd-table1",
+    "sdd-packets",
+    "sdd-fig4",
+    "sdd-fig5",
+    "sdd-throughput",
+    "sdd-tradeoff",
+    "kokyu",
+    "csa-fig4",
+    "csa-fig5",
+    "csa-fig6",
+    "csa-fig7",
+    "csa-tables",
+];
 
 pub(crate) fn execute(options: &args::Reproduce, json: bool) -> Outcome {
     if options.list {
@@ -135,7 +160,7 @@ fn list(json: bool) -> Outcome {
     for experiment in EXPERIMENTS {
         text.push_str(&format!("{} needs {}.\n", experiment.name, experiment.needs));
     }
-    for paper in [SDD, KOKYU] {
+    for paper in [SDD, KOKYU, CSA] {
         text.push_str(&format!("\n{} {}", paper.key, paper.title));
     }
     text.push('\n');

@@ -108,6 +108,7 @@ impl Hierarchy {
             places,
             plan: 0,
             pick: Pick::default(),
+            stale: false,
             wants: false,
             fixed_share: u64::try_from(fixed).unwrap_or(u64::MAX),
         })

@@ -10,7 +10,9 @@ impl Hierarchy {
     /// Scopes with a quantum decide what they do until its next multiple, whether they have the CPU or not.
     pub(super) fn decide_on_grids(&mut self, now: Time) {
         for scope in (0..self.scopes.len()).rev() {
-            if self.scopes[scope].quantum.is_some_and(|quantum| is_multiple(now, quantum)) {
+            let Some(quantum) = self.scopes[scope].quantum else { continue };
+            self.scopes[scope].stale = !is_multiple(now, quantum);
+            if !self.scopes[scope].stale {
                 let mut choice = std::mem::take(&mut self.choice);
                 choice.clear();
                 let mut pick = Pick::default();

@@ -27,6 +27,8 @@ pub(super) struct Context {
     /// The machine before it began.
     pub(super) machine: Machine,
     load: Option<String>,
+    /// Whether all runs in virtual time.
+    simulated: bool,
     signals: StopSignals,
     /// A signal that a run within caught.
     caught: Cell<Option<Signal>>,
@@ -64,6 +66,7 @@ impl Context {
             repeat: options.repeat,
             machine: machine(),
             load: about::load(),
+            simulated: experiment.simulated,
             signals,
             caught: Cell::new(None),
         })
@@ -135,8 +138,10 @@ impl Context {
         if let Some(signal) = self.signal() {
             findings.notes.insert(0, format!("Ended early by {signal}: what was not measured by then is missing."));
         }
-        findings.notes.push(about::this(&self.machine, self.load.as_deref()));
-        if let Some(steal) = self.steal().filter(|steal| !steal.is_zero()) {
+        if !self.simulated {
+            findings.notes.push(about::this(&self.machine, self.load.as_deref()));
+        }
+        if let Some(steal) = self.steal().filter(|steal| !steal.is_zero() && !self.simulated) {
             findings.notes.push(format!(
                 "The hypervisor took {steal} of CPU time meanwhile, from all CPUs together: times of threads hold that too, maxima above all."
             ));

@@ -42,6 +42,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     takes: (Span::from_s(280), Span::from_s(18)),
     longest: LONGEST,
     repeats: false,
+    simulated: false,
     run: reproduce,
 };
 

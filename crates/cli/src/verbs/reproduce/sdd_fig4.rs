@@ -22,6 +22,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     takes: (Span::from_s(11), Span::from_s(2)),
     longest: Span::MAX,
     repeats: false,
+    simulated: false,
     run: reproduce,
 };
 

@@ -28,6 +28,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     takes: (Span::from_s(32), Span::from_s(9)),
     longest: Span::MAX,
     repeats: false,
+    simulated: false,
     run: reproduce,
 };
 

@@ -31,6 +31,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     takes: (Span::from_s(60), Span::from_s(11)),
     longest: Span::MAX,
     repeats: false,
+    simulated: false,
     run: reproduce,
 };
 

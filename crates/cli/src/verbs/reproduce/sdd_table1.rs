@@ -31,6 +31,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     takes: (Span::from_s(24), Span::from_s(2)),
     longest: Span::MAX,
     repeats: false,
+    simulated: false,
     run: reproduce,
 };
 

@@ -32,6 +32,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     takes: (Span::from_s(300), Span::from_s(25)),
     longest: Span::MAX,
     repeats: true,
+    simulated: false,
     run: reproduce,
 };
 

@@ -28,6 +28,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     takes: (Span::from_s(70), Span::from_s(25)),
     longest: Span::MAX,
     repeats: false,
+    simulated: false,
     run: reproduce,
 };
 

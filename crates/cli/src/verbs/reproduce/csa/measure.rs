@@ -1,0 +1,107 @@
+//! Simulates domains and counts the responsiveness of each job: its response time by its deadline.
+
+use std::collections::VecDeque;
+
+use takt_log::{Event, Sink};
+use takt_model::{ServerRule, Span, System, Time};
+use takt_sim::{SimOptions, simulate};
+
+use super::workload::Domains;
+use crate::failure::Failure;
+
+/// The paper shows longer responses as this.
+pub(super) const CLIP: f64 = 3.0;
+
+/// Responsiveness of the jobs of each domain.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Responsiveness {
+    /// By domain; in no order. A job whose deadline had passed unmet at the end counts as [`CLIP`].
+    pub(super) domains: Vec<Vec<f64>>,
+}
+
+impl Responsiveness {
+    /// Adds the jobs of another run.
+    pub(super) fn add(&mut self, other: Responsiveness) {
+        self.domains.resize(self.domains.len().max(other.domains.len()), Vec::new());
+        for (own, more) in self.domains.iter_mut().zip(other.domains) {
+            own.extend(more);
+        }
+    }
+
+    /// All jobs.
+    pub(super) fn all(&self) -> Vec<f64> {
+        self.domains.concat()
+    }
+
+    /// The jobs of the least important domain.
+    pub(super) fn last(&self) -> &[f64] {
+        self.domains.last().map_or(&[], Vec::as_slice)
+    }
+}
+
+/// The share of jobs that missed their deadline, where there are any.
+pub(super) fn miss_ratio(jobs: &[f64]) -> Option<f64> {
+    let late = jobs.iter().filter(|ratio| **ratio > 1.0).count();
+    (!jobs.is_empty()).then(|| late as f64 / jobs.len() as f64)
+}
+
+/// Runs `domains` under one rule; see [`Domains::system`] for `etf`.
+pub(super) fn run(
+    domains: &Domains,
+    rule: ServerRule,
+    etf: u64,
+    seed: u64,
+    duration: Span,
+) -> Result<Responsiveness, Failure> {
+    let system = domains.system(rule, etf);
+    let mut jobs = Jobs::of(&system, domains.domains.len());
+    simulate(&system, &SimOptions { duration, seed, node: None }, &mut jobs)
+        .map_err(|error| Failure::trouble(&error))?;
+    Ok(jobs.finish(Time::ZERO + duration))
+}
+
+struct Jobs {
+    /// By task: domain, deadline in ns, and arrivals of jobs that are not complete.
+    tasks: Vec<(usize, f64, VecDeque<Time>)>,
+    found: Responsiveness,
+}
+
+impl Jobs {
+    fn of(system: &System, domains: usize) -> Jobs {
+        let task = |task: &takt_model::Task| {
+            (task.component.map_or(0, |id| id.index()), task.deadline.as_ns() as f64, VecDeque::new())
+        };
+        Jobs {
+            tasks: system.tasks.iter().map(task).collect(),
+            found: Responsiveness { domains: vec![Vec::new(); domains] },
+        }
+    }
+
+    fn finish(mut self, end: Time) -> Responsiveness {
+        for (domain, deadline, open) in &self.tasks {
+            let late = open.iter().filter(|arrival| end.saturating_since(**arrival).as_ns() as f64 >= *deadline);
+            self.found.domains[*domain].extend(late.map(|_| CLIP));
+        }
+        self.found
+    }
+}
+
+impl Sink for Jobs {
+    fn event(&mut self, _: u32, now: Time, event: &Event) {
+        match *event {
+            Event::Release { job, arrival, .. } => self.tasks[job.task.index()].2.push_back(arrival),
+            Event::Complete { job, .. } => {
+                let (domain, deadline, open) = &mut self.tasks[job.task.index()];
+                if let Some(arrival) = open.pop_front() {
+                    let ratio = now.saturating_since(arrival).as_ns() as f64 / *deadline;
+                    self.found.domains[*domain].push(ratio.min(CLIP));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn wants_misses(&self) -> bool {
+        false
+    }
+}
