@@ -325,7 +325,7 @@ impl Cluster {
         self.running.iter().copied().zip(self.base..).filter(|(rank, _)| *rank != Rank::NOBODY)
     }
 
-    /// The most important of the jobs that wait, and those that came since the last dispatch.
+    /// The first waiting job, and all jobs since the last dispatch.
     pub(crate) fn waiting(&self) -> impl Iterator<Item = Rank> + '_ {
         self.arrived.iter().chain(self.ready.peek(&())).copied()
     }

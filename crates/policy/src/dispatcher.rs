@@ -176,7 +176,7 @@ struct Slot {
     cluster: u32,
     cancellable: bool,
     demoted: bool,
-    /// It lost its CPU, with its server, where nothing of its own level may take it.
+    /// The job lost its CPU with its server, inside a section without preemption.
     in_section: bool,
     job: Job,
     /// The CPU on which the job last ran, `None` before its first time.
@@ -366,7 +366,7 @@ impl Dispatcher {
         Ok(Dispatcher::build(system, spec, plans, &divided, &slots))
     }
 
-    /// A dispatcher for these tasks, each with the index of its part of the CPUs and those that it may use there.
+    /// A dispatcher for these tasks, each with the index of its part of the CPUs and its affinity there.
     fn build(
         system: &System,
         spec: &NodeSpec,

@@ -1,27 +1,26 @@
-//! Components under servers on one CPU: which job runs, and which servers pay for it [CSA III-A].
+//! Components under servers on one CPU: picks the job to run and the servers to charge [CSA III-A].
 //!
-//! The node and each component is a *scope*: it orders its own tasks and the servers of the components right in it by
-//! its strategy. A server stands among the tasks as one of its budget and period, and of its component's `priority`.
-//! A scope is *idle* where nothing in it would use the CPU; a periodic server with budget would, even without work.
+//! The node and each component is a *scope*. A scope orders its own tasks and the servers of its components by its
+//! strategy. A server counts as a task with its budget, its period, and the `priority` of its component. A scope is
+//! *idle* if nothing in it would use the CPU. A periodic server with budget uses the CPU even without work.
 //!
-//! In a scope that has the CPU the first of its ready tasks and eligible servers gets it:
+//! A scope gives its CPU to the first of its ready tasks and eligible servers:
 //!
 //! - A task runs.
-//! - A server pays, and its component's scope has the CPU. Where that runs no job, the rule of the server decides:
-//!   - `wcps` lends it to the next, in order, that runs a job: a task, or a server with budget, which pays as well.
-//!   - `crps` lends it to the first that runs a job, before or after it: a task, or a server, which does not pay.
-//!   - With any other rule the CPU is idle.
+//! - A server pays, and the scope of its component gets the CPU. If no job runs there, the rule decides:
+//!   - `wcps` lends the CPU to the next entry with a job to run. Both servers pay.
+//!   - `crps` lends the CPU to the first entry with a job to run, with or without budget. The borrower does not pay.
+//!   - Any other rule leaves the CPU idle.
 //!
-//! The server that lends pays, and so do the servers within it that would use the CPU. Others that are idle do not.
-//! Who pays is fixed until the next [`Hierarchy::dispatch`], which is due at every event and at
-//! [`Hierarchy::next_wakeup`]. So Lemma 2 of the paper holds at every depth: a budget ends no later than under `ptps`.
+//! A lender pays, and so do eligible servers inside it. Other idle servers do not pay. The payers stay fixed until the
+//! next [`Hierarchy::dispatch`]. The caller dispatches at every event and at [`Hierarchy::next_wakeup`]. Under these
+//! rules a budget ends no later than under `ptps`, at every depth [CSA Lemma 2].
 //!
-//! Where servers of a scope have a `quantum`, the scope decides at multiples of the longest one alone. A task or a
-//! component that has nothing to run before the next one leaves the CPU idle until then.
+//! If servers of a scope have a `quantum`, the scope decides only at multiples of the longest one. A task or component
+//! without work leaves the CPU idle until then.
 //!
-//! Ties go to the earlier arrival (of a server: when its budget came), then to tasks before servers, then to the file's
-//! order. Events of one instant come in the order that the crate's documentation gives; budgets that end at that instant
-//! have ended before them, and those that come back do so after them.
+//! Ties go to the earlier arrival, then to tasks before servers, then to the order of the file. A server arrives when
+//! its budget comes. At one instant, exhausted budgets end before the caller's events. Replenishments follow them.
 
 use takt_model::plan::Order;
 use takt_model::{ComponentId, ServerRule, Span, Time};
@@ -32,12 +31,12 @@ use crate::server::{Change, RATE_ONE, Server};
 mod build;
 mod choose;
 
-/// What happened to a server at an instant.
+/// A change of a server, at the instant of the call that caused it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ServerEvent {
     /// Its component.
     pub component: ComponentId,
-    /// What.
+    /// The change.
     pub change: ServerChange,
 }
 
@@ -68,23 +67,23 @@ struct Place {
     shift_ns: i64,
 }
 
-/// Who gets a scope's CPU.
+/// An entry of a scope: it competes for the scope's CPU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Entry {
-    /// The scope's own tasks, the first of them; its slot in the scope.
+    /// The first of the scope's own tasks, by its slot in the scope.
     Task(u32),
     /// A server by its index.
     Server(usize),
 }
 
-/// What a scope that has the CPU does with it.
+/// How a scope uses its CPU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Pick {
-    /// The server that pays though it runs nothing.
+    /// An idle server that pays and lends the CPU.
     lender: Option<usize>,
-    /// Who has the CPU.
+    /// The entry with the CPU.
     entry: Option<Entry>,
-    /// If that is a task: which of its jobs.
+    /// The number of the job, if the entry is a task.
     job: u64,
     /// Whether `entry`, a server, pays.
     pays: bool,
@@ -103,9 +102,9 @@ struct Scope {
     plan: usize,
     /// Decisions fall on multiples of this.
     quantum: Option<Span>,
-    /// What it does until the next decision.
+    /// Its decision, until the next one.
     pick: Pick,
-    /// Something has happened since it decided.
+    /// Something has happened since the last decision.
     stale: bool,
     /// Whether something in it would use the CPU.
     wants: bool,
@@ -121,11 +120,11 @@ struct Node {
     outer: usize,
     inner: usize,
     eligible: bool,
-    /// Since when it pays, and how much it has paid.
+    /// The start of its payment, and the amount so far.
     paying: Option<(Time, Span)>,
 }
 
-/// What a choice comes to.
+/// The outcome of a choice: payers, decisions of scopes, and the job's scope.
 #[derive(Clone, Debug, Default)]
 struct Choice {
     payers: Vec<usize>,
@@ -159,7 +158,7 @@ pub struct Hierarchy {
     /// Scratch of a decision.
     scratch: Vec<Decision>,
     changes: Vec<Change>,
-    /// Until when the servers have paid.
+    /// Servers have paid up to this instant.
     paid_until: Time,
     events: Vec<ServerEvent>,
     laxity_quantum: Option<Span>,
@@ -184,7 +183,7 @@ impl Hierarchy {
         self.scopes.iter().map(|scope| scope.dispatcher.decisions_max()).sum()
     }
 
-    /// What happened to servers since the last call, in order.
+    /// Takes the changes of servers since the last call, in order.
     pub fn take_events(&mut self) -> impl Iterator<Item = ServerEvent> + '_ {
         self.events.drain(..)
     }
@@ -270,7 +269,7 @@ impl Hierarchy {
         active.map(Server::share).fold(outer.fixed_share, u64::saturating_add).min(RATE_ONE)
     }
 
-    /// Says what a server has paid.
+    /// Reports the payments of a server.
     fn settle(&mut self, server: usize, now: Time) {
         let Some((since, amount)) = self.servers[server].paying else { return };
         self.servers[server].paying = Some((now, Span::ZERO));
@@ -321,7 +320,7 @@ impl Hierarchy {
         self.wants(0, now);
     }
 
-    /// Finds out whether something in a scope would use the CPU; the servers in it are up to date.
+    /// Finds out whether something in a scope would use the CPU. Its servers must be up to date.
     fn wants(&mut self, scope: usize, now: Time) -> bool {
         let at = &self.scopes[scope];
         let wants = at.dispatcher.head(now).is_some() || at.servers.iter().any(|server| self.servers[*server].eligible);
@@ -329,7 +328,7 @@ impl Hierarchy {
         wants
     }
 
-    /// Gives the chosen scope the CPU. False where its tasks turned out not to run, so that there is more to choose.
+    /// Gives the chosen scope the CPU. False if its jobs were all cancelled: then there is more to choose.
     fn carry_out(&mut self, now: Time, decisions: &mut Vec<Decision>) -> bool {
         for scope in self.scopes.iter_mut().filter(|scope| scope.quantum.is_none()) {
             scope.pick = Pick::default();
@@ -337,7 +336,7 @@ impl Hierarchy {
         for (scope, pick) in &self.choice.picks {
             self.scopes[*scope].pick = *pick;
         }
-        // What the scope omits shall cost nobody the CPU.
+        // The scope may cancel all its jobs. Then the running job keeps the CPU.
         let mut within = std::mem::take(&mut self.scratch);
         let mut has_run = true;
         if let Some(scope) = self.choice.runs {
@@ -360,7 +359,7 @@ impl Hierarchy {
         has_run
     }
 
-    /// Notes who pays from now on.
+    /// Notes the payers from now on.
     fn begin_to_pay(&mut self, now: Time) {
         for server in 0..self.servers.len() {
             let pays = self.choice.payers.contains(&server);
@@ -376,13 +375,13 @@ impl Hierarchy {
         }
     }
 
-    /// Charges the servers for the time up to `now`, after which nothing more comes.
+    /// Charges the servers for the time up to the end of the run.
     pub fn finish(&mut self, now: Time) {
         self.pay(now);
         (0..self.servers.len()).for_each(|server| self.settle(server, now));
     }
 
-    /// When it wants to dispatch again though nothing has happened.
+    /// The next instant at which the caller must dispatch without an event.
     #[must_use]
     pub fn next_wakeup(&self, now: Time) -> Option<Time> {
         let changes = self.servers.iter().map(|node| node.account.next_change());
@@ -399,7 +398,7 @@ impl Hierarchy {
 }
 
 impl Scope {
-    /// Whether what waits in it may overtake, by its laxity, what runs.
+    /// Whether a waiting entry may overtake the running one by its laxity.
     fn compares_laxity(&self) -> bool {
         let servers = self.places[self.plan].iter().any(|place| place.order == Order::Laxity);
         self.wants && (servers || self.dispatcher.goes_by_laxity())

@@ -3,15 +3,16 @@
 //! | rule | budget | it wants the CPU | source |
 //! |---|---|---|---|
 //! | `ptps`, `wcps`, `crps` | full at each multiple of the period | while it has budget, also idle | [CSA III-A] |
-//! | `polling` | full at each multiple of the period; given up when it is idle | with budget and work | L. Sha, J. Lehoczky, R. Rajkumar 1986 |
-//! | `deferrable` | full at each multiple of the period; kept while idle | with budget and work | J. Strosnider, J. Lehoczky, L. Sha 1995 |
-//! | `sporadic` | each part comes back a period after the server became active | with budget and work | B. Sprunt, L. Sha, J. Lehoczky 1989 |
+//! | `polling` | the same, and given up when it is idle | with budget and work | L. Sha, J. Lehoczky, R. Rajkumar 1986 |
+//! | `deferrable` | the same, and kept while idle | with budget and work | J. Strosnider, J. Lehoczky, L. Sha 1995 |
+//! | `sporadic` | used parts come back a period later | with budget and work | B. Sprunt, L. Sha, J. Lehoczky 1989 |
 //! | `cbs` | full at once when used up, with a later deadline | with work | L. Abeni, G. Buttazzo 1998 |
 //! | `cbs-hard` | full at its deadline when used up | with budget and work | as above; M. Marzario et al. 2004 |
 //! | `grub` | as `cbs`, used at the rate of the active bandwidth | with work | G. Lipari, S. Baruah 2000 |
 //!
-//! The first period begins at 0, with a full budget. Times are whole nanoseconds. `grub` alone uses parts of one: it
-//! rounds what is used up, and the end of a budget up.
+//! The first period begins at 0, with a full budget. A `sporadic` server is active while it has budget and work; a part
+//! comes back a period after the server became active. Times are whole nanoseconds. Only `grub` counts fractions. It
+//! rounds payments and ends of budgets up.
 //!
 //! The caller tells the server what it pays ([`Server::pay`]), and once per instant whether its component has work
 //! ([`Server::update`]). Wake-ups and ends of work between two such calls do not count.
@@ -29,7 +30,7 @@ const FRACTION_BITS: u32 = 32;
 /// A rate at which a budget is used: 1 is this.
 pub(crate) const RATE_ONE: u64 = 1 << FRACTION_BITS;
 
-/// What a server did at an instant.
+/// A change of a server's account.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Change {
     /// It has this budget now.
@@ -41,11 +42,11 @@ pub(crate) enum Change {
 /// How a bandwidth server stands to its virtual time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Bandwidth {
-    /// It takes part in nothing; its next job begins a new deadline.
+    /// Its bandwidth does not count, and its next job begins a new deadline.
     Inactive,
     /// It has work.
     Contending,
-    /// It has none, and its bandwidth counts until this instant.
+    /// It has no work, and its bandwidth counts until this instant.
     Lagging(Time),
 }
 
@@ -56,18 +57,18 @@ pub(crate) struct Server {
     period: Span,
     full: Span,
     left: Span,
-    /// Of `left`, in 2^-32 ns; `grub` alone uses it.
+    /// The fraction of `left`, in 2^-32 ns, for `grub`.
     fraction: u64,
     /// Absolute.
     deadline: Time,
-    /// When this budget came: what `fifo` goes by.
+    /// When this budget came. Level `fifo` goes by it.
     release: Time,
     /// Whether it has had the CPU on this budget.
     started: bool,
     had_work: bool,
-    /// Of a periodic server: the next multiple of its period.
+    /// The next multiple of the period, for a periodic server.
     next_period: Time,
-    /// Of a sporadic server: whether it has budget and work, and since when it has or last had.
+    /// Whether a sporadic server has budget and work, and the start of the last such interval.
     active: bool,
     since: Time,
     used: Span,
@@ -148,7 +149,7 @@ impl Server {
         (u128::from(self.left.as_ns()) << FRACTION_BITS) | u128::from(self.fraction)
     }
 
-    /// It pays for `time` at `rate`; what it paid, rounded up.
+    /// Pays for `time` at `rate`, and returns the payment, rounded up.
     pub(crate) fn pay(&mut self, time: Span, rate: u64) -> Span {
         let before = self.left();
         if rate == RATE_ONE && self.fraction == 0 {
@@ -213,13 +214,13 @@ impl Server {
         }
         if self.rule == ServerRule::Polling && !has_work && self.has_budget() {
             self.left = Span::ZERO;
-            // So that it says that it gives up.
+            // Reported as idle, even if it never had work.
             self.had_work = true;
         }
     }
 
     fn update_sporadic(&mut self, now: Time, has_work: bool, tell: &mut impl FnMut(Change)) {
-        // What was used over more than a period comes back at once.
+        // Parts used over more than a period come back at once.
         loop {
             let mut returned = Span::ZERO;
             while let Some((_, part)) = self.returns.front().copied().filter(|(at, _)| *at <= now) {
@@ -246,7 +247,7 @@ impl Server {
         }
     }
 
-    /// What was used since the server became active comes back at `at`, which is no earlier than what came before.
+    /// The part used since the server became active comes back at `at`. Calls come in the order of `at`.
     fn give_back(&mut self, at: Time) {
         let part = std::mem::replace(&mut self.used, Span::ZERO);
         if part.is_zero() {

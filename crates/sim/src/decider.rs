@@ -1,4 +1,4 @@
-//! What decides for a node: a dispatcher, or a hierarchy of them where the node has components.
+//! The decisions of a node come from a dispatcher, or from a hierarchy if the node has components.
 
 use takt_model::Time;
 use takt_policy::{Decision, Dispatcher, Event, Hierarchy, ServerEvent};
@@ -10,7 +10,7 @@ pub(crate) trait Decider {
     fn on_event(&mut self, now: Time, event: &Event, decisions: &mut Vec<Decision>);
     fn dispatch(&mut self, now: Time, decisions: &mut Vec<Decision>);
     fn next_wakeup(&self, now: Time) -> Option<Time>;
-    /// Hands over what happened to servers since the last call.
+    /// Takes the changes of servers since the last call.
     fn take_server_events(&mut self, each: impl FnMut(ServerEvent));
     /// Charges servers up to the end of the simulation.
     fn finish(&mut self, end: Time);

@@ -442,7 +442,7 @@ impl<'a, D: Decider> NodeSim<'a, D> {
         });
     }
 
-    /// Tells what servers have paid by the end.
+    /// Reports the payments of servers up to the end.
     pub(crate) fn finish<S: Sink>(&mut self, sink: &mut S) {
         self.dispatcher.finish(self.end);
         self.tell_of_servers(self.end, sink);

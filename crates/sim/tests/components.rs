@@ -13,7 +13,7 @@ fn cases(default: u64) -> u64 {
     std::env::var("TAKT_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(default)
 }
 
-/// What the simulator says, unit by unit.
+/// The simulated schedule, unit by unit.
 fn units(system: &System, duration: u64) -> Vec<Unit> {
     let mut events: Vec<(u32, Time, Event)> = Vec::new();
     let options = SimOptions { duration: Span::from_ns(duration), seed: 0, node: None };
@@ -36,7 +36,7 @@ fn units(system: &System, duration: u64) -> Vec<Unit> {
     if let Some((task, since)) = running {
         fill(since, duration, task);
     }
-    // No budget is lost or doubled: what is paid was there.
+    // No budget is lost or doubled: servers pay only what they have.
     let begins_full = |component: &Component| component.server == ServerRule::Sporadic;
     let full = |component: &Component| if begins_full(component) { component.budget } else { Auto::Value(Span::ZERO) };
     let mut left: Vec<Auto<Span>> = system.components.iter().map(full).collect();

@@ -1,4 +1,4 @@
-//! A dispatcher for the tasks of one scope: it has its one CPU only while the servers around it get it.
+//! A dispatcher for the tasks of one scope. The scope has its CPU only while its server gives it.
 
 use takt_model::{CpuSet, NodeId, Plan, System, TaskId, Time};
 
@@ -73,7 +73,7 @@ impl Dispatcher {
 }
 
 impl super::Slots {
-    /// The running job of `slot` loses its CPU with its server: a section that nothing of its scope preempts goes on later.
+    /// The running job loses its CPU with its server. A section without preemption goes on later.
     pub(crate) fn withdrawn(&mut self, rank: Rank, now: Time) -> Rank {
         let in_section = self.sections && self.slots[rank.slot() as usize].is_kept(now);
         let stopped = self.stopped(rank, now);
@@ -93,7 +93,7 @@ impl Cluster {
     fn withdraw(&mut self, now: Time, slots: &mut super::Slots, decisions: &mut Vec<Decision>) {
         let running: Vec<(Rank, u32)> = self.running().collect();
         for (rank, cpu) in running {
-            // A job that ran by its laxity keeps the laxity that it has now.
+            // Its laxity stays as it is now.
             let rank = if slots.vary() { slots.rerank(rank.slot(), now) } else { rank };
             let rank = slots.withdrawn(rank, now);
             self.take_back(rank, cpu);

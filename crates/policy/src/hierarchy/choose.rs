@@ -1,4 +1,4 @@
-//! What a scope that has the CPU does with it: who runs, and who pays.
+//! Chooses for a scope with the CPU: the job to run and the servers to charge.
 
 use takt_model::plan::Order;
 use takt_model::{ServerRule, Time};
@@ -7,7 +7,7 @@ use super::{Choice, Entry, Hierarchy, Node, Pick, Place, is_multiple};
 use crate::rank::{Phase, Rank, ordered};
 
 impl Hierarchy {
-    /// Scopes with a quantum decide what they do until its next multiple, whether they have the CPU or not.
+    /// Scopes with a quantum decide at its multiples, with or without the CPU.
     pub(super) fn decide_on_grids(&mut self, now: Time) {
         for scope in (0..self.scopes.len()).rev() {
             let Some(quantum) = self.scopes[scope].quantum else { continue };
@@ -22,7 +22,7 @@ impl Hierarchy {
         }
     }
 
-    /// What a scope that has the CPU does with it. True if a job runs.
+    /// Chooses for a scope with the CPU. True if a job runs.
     pub(super) fn choose(&self, scope: usize, now: Time, choice: &mut Choice) -> bool {
         if self.scopes[scope].quantum.is_some() {
             return self.follow(scope, now, choice);
@@ -80,7 +80,7 @@ impl Hierarchy {
         false
     }
 
-    /// How many jobs a task has had, with the one that it has now.
+    /// The number of jobs of a task so far.
     fn job_of(&self, scope: usize, entry: Entry) -> u64 {
         match entry {
             Entry::Task(slot) => self.scopes[scope].jobs[slot as usize],
@@ -88,7 +88,7 @@ impl Hierarchy {
         }
     }
 
-    /// What a scope with a quantum has decided.
+    /// Applies the last decision of a scope with a quantum. True if a job runs.
     fn follow(&self, scope: usize, now: Time, choice: &mut Choice) -> bool {
         let at = &self.scopes[scope];
         let has_budget = |server: usize| self.servers[server].account.has_budget();
@@ -98,7 +98,7 @@ impl Hierarchy {
             }
             choice.payers.push(lender);
             let (payers, picks) = (choice.payers.len(), choice.picks.len());
-            // What has come to it since then waits for the next decision.
+            // Jobs that have come to the lender since then wait for the next decision.
             if self.choose(self.servers[lender].inner, now, choice) {
                 choice.payers.truncate(payers);
                 choice.picks.truncate(picks);
@@ -126,7 +126,7 @@ impl Hierarchy {
         }
     }
 
-    /// The most important entry of a scope that is less important than `after`; of its servers only those that may be it.
+    /// The most important entry of a scope below `after`. `may` selects the servers.
     fn next_entry(
         &self,
         scope: usize,

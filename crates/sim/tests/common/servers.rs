@@ -4,7 +4,7 @@ use takt_model::{Auto, Builtin, ComponentId, ServerRule, Span, StrategyRef, Syst
 
 const ONE: u128 = 1 << 32;
 
-/// What happened in one unit: the task whose job ran, and the servers that paid, in the order of the file.
+/// One unit of time: the running task and the paying servers, in the order of the file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Unit {
     pub(crate) task: Option<usize>,
@@ -24,7 +24,7 @@ struct Account {
     since: u64,
     used: u64,
     returns: Vec<(u64, u64)>,
-    /// Of a bandwidth server: until when its bandwidth counts; `u64::MAX` while it has work.
+    /// The bandwidth of a bandwidth server counts until this instant, `u64::MAX` while it has work.
     counts_until: u64,
 }
 
@@ -41,14 +41,14 @@ enum Entry {
     Server(usize),
 }
 
-/// Who runs until the next decision: a job by its task and release, or a server.
+/// The entry with the CPU until the next decision: a job by its task and release, or a server.
 #[derive(Clone, Copy, Debug)]
 enum Chosen {
     Job(usize, u64),
     Server(usize),
 }
 
-/// Who pays without running, who runs, and whether that one pays.
+/// The lender, the entry with the CPU, and whether the entry pays.
 type Pick = (Option<usize>, Option<Chosen>, bool);
 
 pub(crate) struct Reference<'a> {
@@ -202,7 +202,7 @@ impl Reference<'_> {
         inner.filter_map(|component| component.quantum).map(Span::as_ns).max()
     }
 
-    /// Gives a level the CPU: the job that runs, and who pays.
+    /// Gives a level the CPU. Returns the running job and adds the payers.
     fn give(&mut self, level: Option<usize>, payers: &mut Vec<usize>) -> Option<usize> {
         if self.quantum(level).is_some() { self.follow(level, payers) } else { self.decide(level, payers) }
     }

@@ -1,8 +1,9 @@
-//! [CSA] Figs. 4 to 7, Tables I and II: domains under purely time-driven, work-conserving and capacity-reclaiming servers, in virtual time.
+//! [CSA] Figs. 4 to 7, Tables I and II: domains under `ptps`, `wcps` and `crps` servers, in virtual time.
 //!
-//! Domains are components with rate monotonic tasks, their servers stand under rate monotonic priorities, and decisions fall on a grid of 1 ms, as in
-//! the paper's hypervisor. Interfaces come from [CSA Algorithm 1] in whole milliseconds. The same workloads run under each rule. The paper made one
-//! workload for each setting; here several are made, so that a claim does not rest on one draw.
+//! Domains are components with rate monotonic tasks. Their servers have rate monotonic priorities. Decisions fall
+//! on a grid of 1 ms, as in the paper's hypervisor. Interfaces come from [CSA Algorithm 1] in whole milliseconds. The
+//! same workloads run under each rule. The paper made one workload for each setting. Several are made here, for more
+//! certain claims.
 
 use takt_model::generate::Random;
 use takt_model::{Costs, ServerRule, Span};
@@ -20,9 +21,9 @@ mod measure;
 mod workload;
 
 const RULES: [ServerRule; 3] = [ServerRule::Ptps, ServerRule::Wcps, ServerRule::Crps];
-/// The ranges of task periods in ms, and the paper's miss ratios in percent of the least important domain under each rule, where the text has them.
+/// The ranges of task periods in ms.
 const RANGES: [(u64, u64); 3] = [(550, 650), (350, 850), (100, 1100)];
-/// Simulated by this name in tables.
+/// The name of our column in tables.
 const SIMULATED: &str = "simulated";
 /// Shorter runs decide nothing: a domain has a few jobs a second.
 const LEAST: Span = Span::from_s(20);
@@ -52,35 +53,35 @@ const fn experiment(
 pub(super) const FIG4: Experiment = experiment(
     "csa-fig4",
     "Fig. 4",
-    "responsiveness of all jobs in five domains under ptps, wcps and crps, for three ranges of task periods",
+    "response times in five domains under ptps, wcps and crps",
     (Span::from_s(30), Span::from_s(1)),
     |context| periods(context, Scope::All),
 );
 pub(super) const FIG5: Experiment = experiment(
     "csa-fig5",
     "Fig. 5",
-    "the same for the least important domain, which overload hits first",
+    "the same in the least important domain",
     (Span::from_s(30), Span::from_s(1)),
     |context| periods(context, Scope::Last),
 );
 pub(super) const FIG6: Experiment = experiment(
     "csa-fig6",
     "Fig. 6",
-    "responsiveness in the least important domain where others need less than their WCETs, for four loads",
-    (Span::from_s(100), Span::from_s(4)),
+    "the same where other domains need less than their WCETs",
+    (Span::from_s(60), Span::from_s(2)),
     factors,
 );
 pub(super) const FIG7: Experiment = experiment(
     "csa-fig7",
     "Fig. 7",
-    "responsiveness under synthetic partitions in the manner of ARINC 653: much, little and no interface overhead",
+    "response times of synthetic partitions like ARINC 653",
     (Span::from_s(20), Span::from_s(1)),
     partitions,
 );
 pub(super) const TABLES: Experiment = experiment(
     "csa-tables",
     "Tables I and II",
-    "interface overheads of seven synthetic workloads of partitions, and miss ratios by the overhead of a domain",
+    "interface overheads of such partitions, and who misses",
     (Span::from_s(20), Span::from_s(1)),
     tables,
 );
@@ -175,7 +176,7 @@ fn percent(ratio: Option<f64>) -> Option<f64> {
     ratio.map(|ratio| ratio * 100.0)
 }
 
-/// Whether each ratio is at most the one before, in several settings.
+/// Checks in several settings that each ratio is at most the one before.
 #[derive(Default)]
 struct Ordered {
     /// Some ratio was not known.
@@ -230,7 +231,9 @@ fn periods(context: &Context, scope: Scope) -> Result<Findings, Failure> {
             &format!("Periods of {low} to {high} ms: {whose}"),
             &format!("responsiveness-periods-{low}-{high}.svg"),
             &jobs,
-            &format!("{count} workloads at U_W = 0.9 for {duration} each; interfaces need {overhead:.1} % of the CPU more than their tasks."),
+            &format!(
+                "{count} workloads at U_W = 0.9 for {duration} each. Interfaces need {overhead:.1} % more than tasks."
+            ),
         ));
         // The text gives the miss ratios of Fig. 5c.
         let paper = if scope == Scope::Last && i == 1 { [Some(100.0), Some(60.5), Some(6.2)] } else { [None; 3] };
@@ -345,7 +348,7 @@ fn factors(context: &Context) -> Result<Findings, Failure> {
     });
     findings.claim(
         "crps_misses_least_then_wcps",
-        "In the least important domain crps misses no more than wcps, and wcps no more than ptps, at each load and factor",
+        "In the least important domain crps misses no more than wcps, and wcps no more than ptps",
         found_all.join("; "),
         ordered.holds(duration),
     );
@@ -359,7 +362,8 @@ fn factors(context: &Context) -> Result<Findings, Failure> {
     Ok(findings)
 }
 
-/// Tasks' utilisation and partitions of each workload in Table I. Partitions are known of the second and the seventh; the others have five here.
+/// Utilisation and partitions of each workload in Table I. The paper gives the partitions of the second and the
+/// seventh. The others have five here.
 const WORKLOADS: [(f64, usize); 7] =
     [(0.378, 5), (0.511, 6), (0.481, 5), (0.389, 5), (0.537, 5), (0.426, 5), (0.003, 1)];
 const TABLE_I: [[f64; 3]; 7] = [
@@ -371,7 +375,7 @@ const TABLE_I: [[f64; 3]; 7] = [
     [0.465, 0.426, 0.039],
     [0.020, 0.003, 0.017],
 ];
-/// What a switch costs, which the interfaces of the paper do not cover: so domains without interface overhead miss.
+/// The cost of a switch. Interfaces do not cover it, as in the paper, so domains without interface overhead miss.
 const SWITCH: Span = Span::from_us(100);
 
 /// One of several sets of partitions for a workload of Table I.
@@ -414,7 +418,7 @@ fn partitions(context: &Context) -> Result<Findings, Failure> {
             &format!("Workload {}: {kind}", workload + 1),
             &format!("responsiveness-workload-{}.svg", workload + 1),
             &jobs,
-            &format!("{count} times {duration} of synthetic partitions with the utilisation of the paper's workload; a switch costs {SWITCH}."),
+            &format!("{count} times {duration} of synthetic partitions. A switch costs {SWITCH}."),
         ));
         let medians: Vec<Option<f64>> =
             jobs.iter().map(|jobs| quartiles(jobs).map(|[_, _, median, ..]| median)).collect();
@@ -471,7 +475,8 @@ fn partitions(context: &Context) -> Result<Findings, Failure> {
     Ok(findings)
 }
 
-const ARINC: &str = "The ARINC 653 task tables are not public. These are synthetic partitions with the published utilisations of Table I; only the number of domains of workloads 2 and 7 is published, the others have five.";
+const ARINC: &str = "The ARINC 653 tasks are not public. These are synthetic partitions with the utilisations of Table I. \
+     The paper gives the number of domains of workloads 2 and 7; the others have five.";
 
 /// Tables I and II.
 fn tables(context: &Context) -> Result<Findings, Failure> {
@@ -504,10 +509,11 @@ fn tables(context: &Context) -> Result<Findings, Failure> {
 /// Groups of domains by interface overhead.
 const GROUPS: usize = 4;
 
-/// Table II: whether domains with less interface overhead miss more. One workload has six domains, too few for that, so several are made.
+/// Table II: domains with less interface overhead miss more. The six domains of one workload are too few, so several
+/// are made.
 fn by_overhead(context: &Context, duration: Span, findings: &mut Findings) -> Result<(), Failure> {
     let count = pooled(context);
-    // Of each domain: interface overhead, and its miss ratio under each rule.
+    // The interface overhead of each domain, and its miss ratio under each rule.
     let mut domains: Vec<(f64, Vec<f64>)> = Vec::new();
     for number in 0..count {
         let workload = of_partitions(context, 1, number)?;
@@ -558,14 +564,14 @@ fn by_overhead(context: &Context, duration: Span, findings: &mut Findings) -> Re
         decided.then_some(least[3] - most[3] < least[1] - most[1]),
     );
     findings.differences.push(format!(
-        "Table II shows the six domains of one workload. Here {count} workloads with the utilisation of that one are made, and a switch costs {SWITCH}, which the interfaces do not cover."
+        "Table II shows the six domains of one workload. Here {count} such workloads are made. A switch costs {SWITCH}."
     ));
     Ok(())
 }
 
 fn differences(findings: &mut Findings, count: u64) {
     findings.differences.push(
-        "The paper ran a patched Xen on one core; here the same rules run in virtual time, where nothing else disturbs.".to_owned(),
+        "The paper ran a patched Xen on one core. Here the rules run in virtual time, without disturbance.".to_owned(),
     );
     if count > 1 {
         findings.differences.push(format!(
@@ -573,6 +579,7 @@ fn differences(findings: &mut Findings, count: u64) {
         ));
     }
     findings.differences.push(
-        "A job that had not completed at the end, though its deadline had passed, counts as late here; the paper does not say.".to_owned(),
+        "A job counts as late if its deadline had passed and it had not completed at the end. The paper is silent."
+            .to_owned(),
     );
 }

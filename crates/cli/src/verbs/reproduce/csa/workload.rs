@@ -19,7 +19,7 @@ pub(super) const QUANTUM: Span = Span::from_ms(1);
 #[derive(Clone, Debug)]
 pub(super) struct Domains {
     pub(super) domains: Vec<Domain>,
-    /// What the node's switches cost; interfaces do not know of it.
+    /// The costs of switches on the node. Interfaces do not cover them.
     pub(super) costs: Option<Costs>,
 }
 
@@ -111,7 +111,7 @@ pub(super) fn arinc(seed: u64, load: f64, partitions: usize) -> Result<Domains, 
         let tasks: Vec<Task> =
             system.tasks.iter().filter(|task| task.component == Some(ComponentId(i as u32))).cloned().collect();
         let Auto::Value(period) = component.period else { continue };
-        // Aligned with releases, a server gives its budget in each period, so the load itself is enough [CSA Eq. 1, harmonic].
+        // An aligned server gives its budget in each period, so the load is enough [CSA Eq. 1, harmonic].
         let load: f64 = tasks.iter().map(|task| task.wcet.as_ns() as f64 / task.period.as_ns() as f64).sum();
         let quanta = (load * (period.as_ns() / QUANTUM.as_ns()) as f64).ceil().max(1.0) as u64;
         domains.push(Domain { tasks, period, budget: Span::from_ns(quanta * QUANTUM.as_ns()) });
