@@ -118,7 +118,8 @@ pub enum PolicyError {
     },
     /// A component without the priority that the strategy around it needs.
     #[error(
-        "component \"{component}\" has no priority, which strategy \"{strategy}\" around it needs for its server; give it one, 1 is the most important"
+        "component \"{component}\" has no priority, which strategy \"{strategy}\" needs; \
+         give it one, 1 is the most important"
     )]
     NoServerPriority {
         /// The strategy.
@@ -128,7 +129,8 @@ pub enum PolicyError {
     },
     /// A component on several CPUs.
     #[error(
-        "component \"{component}\" stands on a node of several CPUs, or has several; this version schedules servers on nodes of one CPU"
+        "component \"{component}\" has several CPUs, or stands on a node with several; \
+         this version runs components on nodes of one CPU"
     )]
     SeveralCpus {
         /// The component.

@@ -3,7 +3,7 @@
 //! | rule | budget | it wants the CPU | source |
 //! |---|---|---|---|
 //! | `ptps`, `wcps`, `crps` | full at each multiple of the period | while it has budget, also idle | [CSA III-A] |
-//! | `polling` | the same, and given up when it is idle | with budget and work | L. Sha, J. Lehoczky, R. Rajkumar 1986 |
+//! | `polling` | the same, and given up when idle | with budget and work | L. Sha, J. Lehoczky, R. Rajkumar 1986 |
 //! | `deferrable` | the same, and kept while idle | with budget and work | J. Strosnider, J. Lehoczky, L. Sha 1995 |
 //! | `sporadic` | used parts come back a period later | with budget and work | B. Sprunt, L. Sha, J. Lehoczky 1989 |
 //! | `cbs` | full at once when used up, with a later deadline | with work | L. Abeni, G. Buttazzo 1998 |

@@ -20,9 +20,13 @@ fn every_example_is_checked_and_simulated() {
         let file = entry.to_str().expect("a name");
         assert!(folder.takt(&["check", file]).status <= 1, "{file}");
         let ran = folder.takt(&["sim", file]);
-        let refused =
-            ["tour.toml", "partitions.toml", "store.toml", "switched.toml"].iter().any(|name| file.ends_with(name));
-        let wanted = if refused { 3 } else { 0 };
+        let is_of = |names: &[&str]| names.iter().any(|name| file.ends_with(name));
+        // Flows are not simulated yet, and a component without a budget has to be sized first.
+        let wanted = match () {
+            () if is_of(&["tour.toml", "store.toml", "switched.toml"]) => 3,
+            () if is_of(&["partitions.toml"]) => 2,
+            () => 0,
+        };
         assert_eq!(ran.status, wanted, "{file}: {}", ran.stderr);
     }
     assert!(seen >= 6, "{seen} examples");

@@ -92,11 +92,9 @@ fn a_report_calls_a_simulated_log_a_simulation_and_says_how_to_get_it_again() {
                     takt sim good.toml --for 1s --seed 7 -o &#39;a log.takt&#39;\n\
                     takt report good.toml &#39;a log.takt&#39; -o x.html";
     assert!(page.contains(commands), "{}", page.split("reproduce\">").last().unwrap_or_default());
-    assert_eq!(folder.takt(&["report", "component.toml", "-o", "part.html"]).status, 0);
+    assert_eq!(folder.takt(&["report", "flow.toml", "-o", "part.html"]).status, 0);
     let part = fs::read_to_string(folder.path("part.html")).expect("the page");
-    assert!(
-        part.contains("No simulation: component &quot;dom1&quot; cannot be simulated") && !part.contains("takt sim")
-    );
+    assert!(part.contains("No simulation: flow &quot;put&quot; cannot be simulated") && !part.contains("takt sim"));
     let late = folder.spawn(&["report", "late.toml", "-o", "late.html"]).wait_with_output().expect("takt ends");
     let notes = String::from_utf8_lossy(&late.stderr);
     assert!(notes.contains("takt: note: Deadlines missed (simulated): \"a\" 2 of 2."), "{notes}");

@@ -475,7 +475,7 @@ fn partitions(context: &Context) -> Result<Findings, Failure> {
     Ok(findings)
 }
 
-const ARINC: &str = "The ARINC 653 tasks are not public. These are synthetic partitions with the utilisations of Table I. \
+const ARINC: &str = "The ARINC 653 tasks are not public. These partitions are synthetic, with the utilisations of Table I. \
      The paper gives the number of domains of workloads 2 and 7; the others have five.";
 
 /// Tables I and II.
