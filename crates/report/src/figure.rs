@@ -61,7 +61,8 @@ pub struct Figure {
 pub(crate) const CSS: &str = ".takt-chart .head{font-size:15px;font-weight:600}.takt-chart .name{font-size:12px}\
 .takt-chart .axis{font-size:12px;fill:var(--soft)}.takt-chart .dashed{stroke-dasharray:6 4;stroke-opacity:.8}\
 .takt-chart .dot{fill:var(--c)}.takt-chart .ring{fill:none;stroke:var(--c);stroke-width:1.6}\
-.takt-chart .box{stroke:var(--c);stroke-width:1.6;fill:var(--c);fill-opacity:.18}.takt-chart .mass{stroke:var(--c);stroke-width:3}.takt-chart .rule{stroke:var(--soft);stroke-dasharray:2 3}";
+.takt-chart .box{stroke:var(--c);stroke-width:1.6;fill:var(--c);fill-opacity:.18}\
+.takt-chart .mass{stroke:var(--c);stroke-width:3}.takt-chart .rule{stroke:var(--soft);stroke-dasharray:2 3}";
 
 const WIDTH: f64 = 860.0;
 const LEFT: f64 = 72.0;
