@@ -20,10 +20,10 @@ test: fmt clippy doc unit deny
 fmt:
 	.ci/timed fmt $(CARGO) fmt --all --check
 
-## With what is behind a feature; and takt-run once more without, as most programs use it.
+## With what is behind a feature; and takt-dispatch once more without, as most programs use it.
 clippy:
-	.ci/timed clippy $(CARGO) clippy --locked --workspace --features takt-run/tokio --all-targets -- -D warnings
-	.ci/timed "clippy: no feature" $(CARGO) clippy --locked --package takt-run --lib -- -D warnings
+	.ci/timed clippy $(CARGO) clippy --locked --workspace --features takt-dispatch/tokio --all-targets -- -D warnings
+	.ci/timed "clippy: no feature" $(CARGO) clippy --locked --package takt-dispatch --lib -- -D warnings
 
 ## The API's documentation, without a warning, in target/doc.
 doc:
@@ -132,7 +132,7 @@ SOAK_SETS ?= 1000000
 SOAK_PROFILE ?= soak
 SOAK_TESTS ?=
 SOAK_KOKYU ?= 0 1 4
-SOAK_FLAGS := --locked --workspace --features takt-run/tokio --profile
+SOAK_FLAGS := --locked --workspace --features takt-dispatch/tokio --profile
 soak: soak-tests
 	FUZZ_RUNS=$(SOAK_RUNS) .ci/fuzz
 	for seed in $(SOAK_KOKYU); do $(CARGO) run --locked --release --package takt -- reproduce kokyu --seed $$seed --out target/kokyu || exit; done

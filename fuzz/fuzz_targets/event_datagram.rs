@@ -3,8 +3,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use takt_run::event::peer::{Seen, Stream};
-use takt_run::event::wire::{Body, Datagram};
+use takt_dispatch::event::peer::{Seen, Stream};
+use takt_dispatch::event::wire::{Body, Datagram};
 
 fuzz_target!(|bytes: &[u8]| {
     if let Ok(datagram) = Datagram::read(bytes) {

@@ -2,11 +2,11 @@
 
 use std::ffi::{CString, c_char, c_void};
 
-use takt_model::Span;
-use takt_run::event::{
+use takt_dispatch::event::{
     Bits, Change, Channel, Connected, Delivery, Event, EventError, Filter, Keep, LEAVES_MAX, Options, PAYLOAD_MAX,
     Pattern, Quality, Subscription, Supplier, Terms,
 };
+use takt_model::Span;
 
 use crate::dispatcher::{User, job_of, takt_dispatcher, takt_job};
 use crate::node::not_connected;
@@ -59,9 +59,9 @@ pub const TAKT_KIND_PEER_LOST: u32 = 0xffff_fffe;
 pub const TAKT_KIND_PEER_FOUND: u32 = 0xffff_fffd;
 
 const _: () = assert!(
-    TAKT_KIND_TIMEOUT == takt_run::event::TIMEOUT
-        && TAKT_KIND_PEER_LOST == takt_run::event::PEER_LOST
-        && TAKT_KIND_PEER_FOUND == takt_run::event::PEER_FOUND
+    TAKT_KIND_TIMEOUT == takt_dispatch::event::TIMEOUT
+        && TAKT_KIND_PEER_LOST == takt_dispatch::event::PEER_LOST
+        && TAKT_KIND_PEER_FOUND == takt_dispatch::event::PEER_FOUND
 );
 
 /// How the patterns of a subscription, or the members of a filter, belong together.

@@ -6,11 +6,9 @@ use std::io::{self, BufWriter, ErrorKind};
 use std::os::fd::AsRawFd as _;
 use std::path::{PathBuf, absolute};
 
+use takt_dispatch::{Adaptive, Dispatcher, Dispatching, Handle, Job, KINDS, Options, PushError, StartError, StopError};
 use takt_log::{BackEnd, Definitions, Header, NullSink, Writer};
 use takt_model::Span;
-use takt_run::dispatch::{
-    self, Adaptive, Dispatcher, Dispatching, Handle, Job, KINDS, Options, PushError, StartError, StopError,
-};
 
 use crate::plan::takt_plan;
 use crate::status::{Wrong, call, copy, free, give, object, object_mut, push, takt_status, text};
@@ -146,7 +144,7 @@ pub struct takt_dispatcher {
     /// The operation of the last overrun that was taken.
     overran: CString,
     /// At the end.
-    counts: Vec<(String, dispatch::Counts)>,
+    counts: Vec<(String, takt_dispatch::Counts)>,
 }
 
 /// An operation of a dispatcher that runs, to push jobs of.

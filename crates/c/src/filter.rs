@@ -2,8 +2,8 @@
 
 use std::ffi::c_char;
 
+use takt_dispatch::event::Filter;
 use takt_model::Span;
-use takt_run::event::Filter;
 
 use crate::channel::{EVENTS_MAX, quality_of, takt_channel, takt_group, takt_pattern, takt_quality, takt_subscription};
 use crate::plan::takt_plan;

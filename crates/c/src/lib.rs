@@ -1,5 +1,5 @@
-//! takt for C: the core calls of a dispatcher and of an event channel ([`takt_run::dispatch`],
-//! [`takt_run::event`]) behind a C header, `crates/c/include/takt.h`, which cbindgen makes of this
+//! takt for C: the core calls of a dispatcher and of an event channel ([`takt_dispatch`],
+//! [`takt_dispatch::event`]) behind a C header, `crates/c/include/takt.h`, which cbindgen makes of this
 //! crate.
 //!
 //! Objects are opaque, and calls make and free them. Types and functions have their C names.

@@ -3,9 +3,11 @@
 use std::ffi::c_char;
 use std::net::SocketAddr;
 
+use takt_dispatch::event::{
+    Clock, ConnectError, Full, Level, NODES_MAX, Node, NodeError, ROOM_BYTES_MAX, Sending, Traffic,
+};
 use takt_linux::datagram::BindError;
 use takt_model::Span;
-use takt_run::event::{Clock, ConnectError, Full, Level, NODES_MAX, Node, NodeError, ROOM_BYTES_MAX, Sending, Traffic};
 
 use crate::channel::{or_never, takt_channel, takt_pattern};
 use crate::dispatcher::{refused, takt_dispatcher};

@@ -3,8 +3,8 @@
 use std::ffi::c_int;
 use std::os::fd::AsRawFd as _;
 
+use takt_dispatch::event::{Full, Leaving, Outlet, Pattern};
 use takt_model::Span;
-use takt_run::event::{Full, Leaving, Outlet, Pattern};
 
 use crate::channel::{takt_channel, takt_pattern};
 use crate::node::not_connected;

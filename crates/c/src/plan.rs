@@ -2,8 +2,8 @@
 
 use std::ffi::c_char;
 
+use takt_dispatch::{Limits, OperatingMode, Operation, Operations, Overrun, Plan};
 use takt_model::{Builtin, Late, NodeId, Span, file};
-use takt_run::dispatch::{Limits, OperatingMode, Operation, Operations, Overrun, Plan};
 
 use crate::status::{Wrong, call, copy, free, give, object, object_mut, takt_status, text};
 

@@ -1,6 +1,6 @@
 //! Replication: values that operations write go to other nodes when their frame ends.
 
-use takt_run::event::{Published, ROOM_BYTES_MAX, Replica, ReplicationError};
+use takt_dispatch::event::{Published, ROOM_BYTES_MAX, Replica, ReplicationError};
 
 use crate::channel::{EVENTS_MAX, TAKT_KIND_PEER_FOUND, not_taken, or_never, takt_channel, takt_event};
 use crate::dispatcher::{job_at, takt_job};

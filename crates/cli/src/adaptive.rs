@@ -2,9 +2,9 @@
 
 use serde::Serialize;
 use takt_analysis::{CheckOptions, check};
+use takt_dispatch::{Adaptive, Plan};
 use takt_log::{Event, Sink};
 use takt_model::{Builtin, Criticality, NodeId, Span, StrategyId, StrategyRef, System, Task, Time, file};
-use takt_run::dispatch::{Adaptive, Plan};
 
 use crate::failure::Failure;
 use crate::numbers::percent;
@@ -56,7 +56,7 @@ pub(crate) fn strategy(system: &System, name: &str) -> Result<StrategyRef, Failu
 /// no more time.
 pub(crate) fn law(plan: &Plan) -> Adaptive {
     let law = Adaptive::between(0, 1);
-    let response = |law: Adaptive, row: &takt_run::dispatch::Row| {
+    let response = |law: Adaptive, row: &takt_dispatch::Row| {
         let Some(guarded) = plan.guarded(law.guard, &row.name) else { return law };
         let report = check(&guarded, &CheckOptions::default());
         match guarded.task_by_name(&row.name).and_then(|task| report.bound_of(task)) {

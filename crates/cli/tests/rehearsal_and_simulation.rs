@@ -3,12 +3,12 @@
 
 use std::collections::BTreeMap;
 
+use takt_dispatch::{Limits, Plan};
 use takt_log::{CancelCause, Event, JobKey};
 use takt_model::generate::Random;
 use takt_model::strategy::{Discipline, Filter, Late, Level, Split, Strategy};
 use takt_model::system::{Mode, StrategyId, StrategyRef};
 use takt_model::{Arrival, Builtin, Criticality, Exec, Lateness, NodeId, Placement, Span, System, Task, TaskId, Time};
-use takt_run::dispatch::{Limits, Plan};
 use takt_sim::{SimOptions, simulate};
 
 const PERIODS_US: [u64; 8] = [2000, 3000, 4000, 5000, 6000, 8000, 10_000, 12_000];

@@ -211,6 +211,41 @@ impl Iterator for Arrivals<'_> {
     }
 }
 
+/// A task's arrivals, up to the last one that is released before the duration is over.
+#[derive(Debug)]
+pub struct Releases<'a> {
+    arrivals: Arrivals<'a>,
+    next: Option<Arriving>,
+    duration: Time,
+}
+
+impl<'a> Releases<'a> {
+    /// From the first arrival on.
+    pub fn new(arrivals: Arrivals<'a>, duration: Time) -> Self {
+        let mut releases = Releases { arrivals, next: None, duration };
+        releases.advance();
+        releases
+    }
+
+    /// The first job that is not yet released.
+    #[must_use]
+    pub fn peek(&self) -> Option<Arriving> {
+        self.next
+    }
+
+    /// Goes on to the next job.
+    pub fn advance(&mut self) {
+        self.next = self.arrivals.next().filter(|next| next.release < self.duration);
+    }
+
+    /// Takes the next job if `wanted` says so.
+    pub fn next_if(&mut self, wanted: impl Fn(&Arriving) -> bool) -> Option<Arriving> {
+        let next = self.next.filter(wanted)?;
+        self.advance();
+        Some(next)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -3,6 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use takt_dispatch::gate::GRACE;
+use takt_dispatch::{
+    Anomalies, Anomaly, Dispatcher, Limits, Options, Plan, Row, StartError, StopError, Stopped, bound,
+};
 use takt_linux::recovery::{Recovery, recover};
 use takt_linux::sched::FIFO_PRIORITY_MAX;
 use takt_linux::signals::StopSignals;
@@ -11,12 +15,10 @@ use takt_log::{Definition, Event, Sink};
 use takt_model::draw::Draw;
 use takt_model::{Span, Task, Time};
 
-use crate::dispatch::{
-    Anomalies, Anomaly, Dispatcher, Limits, Options, Plan, Row, StartError, StopError, Stopped, bound,
-};
 use crate::error::{RunError, grant};
 use crate::kernel::Kernel;
-use crate::start::{GRACE, LOOK, Progress, TOLD_NOTHING, note_of_lost, note_of_steal, notes_of_kernel, records};
+use crate::start::{LOOK, Progress, TOLD_NOTHING, note_of_lost, note_of_steal, notes_of_kernel, records};
+use crate::watching::Watching;
 use crate::work::{Work, Worked};
 use crate::{Prepared, RunOptions, RunSummary, TaskSummary};
 
@@ -133,7 +135,7 @@ impl Prepared {
                 .ok_or_else(|| RunError::Memory { task: task.name.clone(), bytes: task.wss.get() })?;
             work.calibrate();
             let epoch = Epoch::now_is_zero();
-            let handler = move |job: &crate::dispatch::Job<'_>| {
+            let handler = move |job: &takt_dispatch::Job<'_>| {
                 let before = clock::thread_cpu();
                 let demand = draw.exec(&of, job.number());
                 let end = || if job.must_stop() { Time::ZERO } else { Time::MAX };
@@ -148,7 +150,7 @@ impl Prepared {
         }
         let steal_before = clock::steal();
         if let Some(kernel) = kernel {
-            dispatcher = dispatcher.watched(kernel);
+            dispatcher = dispatcher.watched_by(Box::new(Watching::new(kernel)));
         }
         let mut dispatching = dispatcher.start().map_err(refused)?;
         let end = Time::ZERO.saturating_add(self.options.duration);
@@ -240,7 +242,7 @@ fn refused(error: StartError) -> RunError {
     match error {
         StartError::Privilege { missing } => RunError::Privilege { missing, grant: grant(true) },
         StartError::Refused { thread, cause } => RunError::Refused { task: thread, cause },
-        StartError::Trace(cause) => RunError::Trace(cause),
+        StartError::Trace(cause) => RunError::Trace(cause.into()),
         StartError::Spawn { thread, cause } => RunError::Spawn { task: thread, cause },
         other => RunError::Dispatch(other.to_string()),
     }

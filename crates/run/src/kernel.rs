@@ -1,14 +1,13 @@
 //! The kernel's account of a run: a recording of its scheduler's events, of the run's own threads alone, read by the ordinary
 //! thread that also takes their stamps.
 
+use takt_dispatch::Recorded;
 use takt_linux::tracing::{Event, Guard, Options, Recorder, RecorderError, Threads, now};
 use takt_linux::{Epoch, clock};
 use takt_model::{Bytes, Span, Task, Time};
 use takt_trace::merge::{Eye, Onlooker, Seen, SeenWhat, Watched, model_cpu};
 use takt_trace::{Feed, FormatError};
 use thiserror::Error;
-
-use crate::Recorded;
 
 /// Why the kernel's account is not to be had.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
@@ -34,7 +33,7 @@ pub(crate) struct Kernel {
     read: Time,
     /// All that happened before this time has been given out.
     given: Time,
-    failed: Option<TraceError>,
+    failed: Option<RecorderError>,
 }
 
 /// How often it is looked how much CPU time a hypervisor took.
@@ -77,7 +76,7 @@ pub(crate) struct Outcome {
     pub(crate) lost: u64,
     /// Switches that were kept back.
     pub(crate) missing: u64,
-    pub(crate) failed: Option<TraceError>,
+    pub(crate) failed: Option<RecorderError>,
 }
 
 impl Outcome {
@@ -112,7 +111,7 @@ impl Kernel {
     }
 
     /// Records these threads from here on; model CPU i is the i-th of `cpus`.
-    pub(crate) fn watch(&mut self, threads: Vec<Watched>, cpus: &[u32]) -> Result<(), TraceError> {
+    pub(crate) fn watch(&mut self, threads: Vec<Watched>, cpus: &[u32]) -> Result<(), RecorderError> {
         let ids: Vec<u32> = threads.iter().map(|thread| thread.id).collect();
         if let Some(recorder) = &mut self.recorder {
             recorder.add_threads(&ids)?;
@@ -149,7 +148,7 @@ impl Kernel {
                 epoch.at(until)
             }
             Err(error) => {
-                self.fail(error.into(), onlooker);
+                self.fail(error, onlooker);
                 epoch.at(self.given)
             }
         }
@@ -167,7 +166,7 @@ impl Kernel {
                     outcome.lost = counts.iter().map(takt_linux::tracing::CpuCount::lost).sum();
                     self.give(Time::MAX, onlooker);
                 }
-                Err(error) => self.fail(error.into(), onlooker),
+                Err(error) => self.fail(error, onlooker),
             }
         }
         outcome.failed = self.failed;
@@ -175,7 +174,7 @@ impl Kernel {
     }
 
     /// From here on nothing is known.
-    fn fail(&mut self, error: TraceError, onlooker: &mut impl Onlooker) {
+    fn fail(&mut self, error: RecorderError, onlooker: &mut impl Onlooker) {
         self.give(self.read, onlooker);
         if let Some(epoch) = self.epoch {
             onlooker.see(Seen { at: epoch.at(self.given), what: SeenWhat::Blind { count: 0 } });

@@ -22,22 +22,16 @@
 //! ```
 
 mod account;
-mod bits;
-#[cfg(feature = "tokio")]
-pub mod bridge;
-pub mod dispatch;
 mod dispatched;
 mod error;
-pub mod event;
 mod kernel;
 pub mod load;
 mod mapping;
 mod record;
 pub mod reserve;
-mod ring;
 mod start;
-mod sync;
 mod threads;
+mod watching;
 mod work;
 
 use takt_log::Sink;
@@ -54,7 +48,14 @@ pub use error::RunError;
 pub use kernel::TraceError;
 pub use mapping::{prepare, prepare_adaptive};
 pub use start::Progress;
+pub use takt_dispatch::Recorded;
 pub use takt_linux::signals::Signal;
+pub use watching::recorded;
+
+/// The examples of docs/reference/dispatcher.md compile.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/reference/dispatcher.md")]
+mod manual {}
 
 /// How to run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -137,9 +138,9 @@ pub struct Prepared {
     pub(crate) node: NodeId,
     pub(crate) mapping: mapping::Mapping,
     /// What the kernel's classes cannot express runs under the dispatcher.
-    pub(crate) dispatched: Option<Box<dispatch::Plan>>,
+    pub(crate) dispatched: Option<Box<takt_dispatch::Plan>>,
     /// Who moves between the strategies of the plan.
-    pub(crate) adaptive: Option<dispatch::Adaptive>,
+    pub(crate) adaptive: Option<takt_dispatch::Adaptive>,
 }
 
 impl Prepared {
@@ -151,13 +152,13 @@ impl Prepared {
 
     /// What takt's dispatcher will do, where it runs it.
     #[must_use]
-    pub fn plan(&self) -> Option<&dispatch::Plan> {
+    pub fn plan(&self) -> Option<&takt_dispatch::Plan> {
         self.dispatched.as_deref()
     }
 
     /// Who moves between the strategies of [`Prepared::plan`], where one does.
     #[must_use]
-    pub fn adaptive(&self) -> Option<&dispatch::Adaptive> {
+    pub fn adaptive(&self) -> Option<&takt_dispatch::Adaptive> {
         self.adaptive.as_ref()
     }
 }
@@ -189,17 +190,6 @@ pub struct RunSummary {
     pub recorded: Option<Recorded>,
     /// CPU time that the hypervisor took during the run, over all CPUs; `None` where the kernel does not tell.
     pub steal: Option<Span>,
-}
-
-/// The kernel's account of a run.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Recorded {
-    /// Events that were read.
-    pub events: u64,
-    /// Events that the kernel lost, for its buffers were full. The log has a `Lost` where they would stand.
-    pub lost: u64,
-    /// Switches that the kernel must have made and did not record. The log has a `Lost` where they are missed.
-    pub missing: u64,
 }
 
 /// How a task's stamps look to the kernel, which knows when its thread had a CPU. Times in nanoseconds.

@@ -27,13 +27,13 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::ScopedJoinHandle;
 use std::time::Duration;
 
+use takt_dispatch::gate::{GO_ABORT, GO_RUN, GO_WAIT, STACK_TOUCHED};
 use takt_linux::cpuset::{CpusetError, Partitions};
 use takt_linux::recovery::recover;
 use takt_linux::{Class, ClassGuard, Epoch, SchedError, clock, futex, memory, sched};
 use takt_model::{Bytes, Span, Time};
 
 use crate::error::RunError;
-use crate::threads::{GO_ABORT, GO_RUN, GO_WAIT, STACK_TOUCHED};
 use crate::work::{Work, Worked};
 
 pub use bodies::{Finished, Ran, greedy, periodic};

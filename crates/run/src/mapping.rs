@@ -21,7 +21,7 @@ use takt_model::{
 };
 
 use crate::error::RunError;
-use crate::{Margin, Prepared, RunOptions, dispatch, dispatched};
+use crate::{Margin, Prepared, RunOptions, dispatched};
 
 /// What each thread gets.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -102,8 +102,8 @@ pub fn prepare(system: &System, options: &RunOptions) -> Result<Prepared, RunErr
     let limits = Limits::read();
     let mut mapping = match map(system, node, options, &limits, there) {
         Err(why @ RunError::Unenforceable { .. }) => {
-            let compute = |limits: &_| dispatch::Plan::compute_regardless(system, node, limits);
-            let undispatchable = |anomalies: dispatch::Anomalies| RunError::Undispatchable {
+            let compute = |limits: &_| takt_dispatch::Plan::compute_regardless(system, node, limits);
+            let undispatchable = |anomalies: takt_dispatch::Anomalies| RunError::Undispatchable {
                 why: why.to_string(),
                 anomalies: anomalies.to_string(),
                 input: anomalies.are_input(),
@@ -127,7 +127,7 @@ pub fn prepare(system: &System, options: &RunOptions) -> Result<Prepared, RunErr
 }
 
 /// The same under takt's own dispatcher, with a controller between the node's strategy and `guard`. `law` makes the controller of the plan, whose
-/// mode 1 is the guard ([`dispatch::Plan::compute_adaptive`]).
+/// mode 1 is the guard ([`takt_dispatch::Plan::compute_adaptive`]).
 ///
 /// # Errors
 /// As of [`prepare`]; a node with modes, best effort, or a controller that does not fit the plan.
@@ -135,14 +135,14 @@ pub fn prepare_adaptive(
     system: &System,
     guard: StrategyRef,
     options: &RunOptions,
-    law: impl FnOnce(&dispatch::Plan) -> dispatch::Adaptive,
+    law: impl FnOnce(&takt_dispatch::Plan) -> takt_dispatch::Adaptive,
 ) -> Result<Prepared, RunError> {
     let node = choose(system, options)?;
     if options.best_effort {
         return Err(RunError::Adaptive("best effort enforces no strategy, so that there is none to choose".to_owned()));
     }
-    let compute = |limits: &_| dispatch::Plan::compute_adaptive(system, node, guard, limits);
-    let unplanned = |anomalies: dispatch::Anomalies| match anomalies.are_input() {
+    let compute = |limits: &_| takt_dispatch::Plan::compute_adaptive(system, node, guard, limits);
+    let unplanned = |anomalies: takt_dispatch::Anomalies| match anomalies.are_input() {
         true => RunError::Adaptive(anomalies.to_string()),
         false => RunError::Unplanned { anomalies: anomalies.to_string() },
     };
@@ -151,7 +151,7 @@ pub fn prepare_adaptive(
     if let Some(wrong) = law.wrong(&plan) {
         return Err(RunError::Adaptive(wrong));
     }
-    notes.extend(dispatch::notes_of_guard(&law, &plan, system.strategy_name(guard)));
+    notes.extend(takt_dispatch::notes_of_guard(&law, &plan, system.strategy_name(guard)));
     let prepared = under_dispatcher(system, node, options, &Limits::read(), plan, notes)?;
     Ok(Prepared { adaptive: Some(law), ..prepared })
 }
@@ -174,14 +174,14 @@ fn under_dispatcher(
     node: NodeId,
     options: &RunOptions,
     limits: &Limits,
-    plan: dispatch::Plan,
+    plan: takt_dispatch::Plan,
     notes: Vec<String>,
 ) -> Result<Prepared, RunError> {
     let there = takt_linux::sched::affinity().len();
     if let Some(spec) = system.nodes.get(node.index()).filter(|spec| spec.cpus as usize > there) {
         return Err(RunError::Cpus { node: spec.name.clone(), wanted: spec.cpus, there });
     }
-    let task = |row: &dispatch::Row| MappedTask {
+    let task = |row: &takt_dispatch::Row| MappedTask {
         id: row.task,
         class: Class::Fifo { priority: row.priority },
         cpus: [row.cpu].into_iter().collect(),

@@ -15,7 +15,7 @@ use std::collections::{BinaryHeap, VecDeque};
 use std::sync::atomic::Ordering;
 
 use takt_log::{Event, JobKey, Parent, Sink};
-use takt_model::draw::{Arrivals, Arriving};
+use takt_model::draw::{Arriving, Releases};
 use takt_model::{Span, TaskId, Time};
 use takt_trace::merge::{Merge, Stamp, model_cpu};
 
@@ -72,37 +72,6 @@ pub(crate) struct Known<'a> {
     pub(crate) deadline: Span,
     /// The jobs that will be released, the whole run long; `None` for a chain's successor.
     pub(crate) releases: Option<Releases<'a>>,
-}
-
-/// A task's arrivals as far as they are released before the duration is over.
-pub(crate) struct Releases<'a> {
-    arrivals: Arrivals<'a>,
-    next: Option<Arriving>,
-    duration: Time,
-}
-
-impl<'a> Releases<'a> {
-    pub(crate) fn new(arrivals: Arrivals<'a>, duration: Time) -> Self {
-        let mut releases = Releases { arrivals, next: None, duration };
-        releases.advance();
-        releases
-    }
-
-    /// The first job that is not yet released.
-    pub(crate) fn peek(&self) -> Option<Arriving> {
-        self.next
-    }
-
-    pub(crate) fn advance(&mut self) {
-        self.next = self.arrivals.next().filter(|next| next.release < self.duration);
-    }
-
-    /// Takes the next job if `wanted` says so.
-    fn next_if(&mut self, wanted: impl Fn(&Arriving) -> bool) -> Option<Arriving> {
-        let next = self.next.filter(wanted)?;
-        self.advance();
-        Some(next)
-    }
 }
 
 /// The recorder's side of a lane.

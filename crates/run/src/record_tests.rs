@@ -184,7 +184,7 @@ fn every_ten() -> Task {
 
 /// One lane of a periodic task: arrivals at 3, 13, 23, ..., and a duration of 60.
 fn of(task: &Task) -> Vec<Known<'_>> {
-    let arrivals = Arrivals::new(task, takt_model::draw::Draw::new(0, "t"));
+    let arrivals = takt_model::draw::Arrivals::new(task, takt_model::draw::Draw::new(0, "t"));
     vec![Known { deadline: Span::from_ns(10), releases: Some(Releases::new(arrivals, NS(60))) }]
 }
 

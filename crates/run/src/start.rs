@@ -4,18 +4,18 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
+use takt_dispatch::gate::{GO_ABORT, GO_RUN, GO_WAIT, GRACE, READY_MAX, STACK_BYTES};
 use takt_linux::cpuset::{CpusetError, Partitions};
 use takt_linux::memory::LockError;
 use takt_linux::recovery::{Recovery, recover};
 use takt_linux::signals::StopSignals;
-use takt_linux::tracing::Guard;
+use takt_linux::tracing::{Guard, RecorderError};
 use takt_linux::{Class, Epoch, SchedError, clock, futex, memory, sched, thread};
 use takt_log::causes::{Causes, Rules};
 use takt_log::stats::Histogram;
 use takt_log::{BackEnd, Definitions, Header, Kind, KindSet, Sink};
-use takt_model::draw::{Arrivals, Draw};
+use takt_model::draw::{Arrivals, Draw, Releases};
 use takt_model::{CpuSet, Span, System, Task, TaskId, Time};
 use takt_trace::merge::Stamped;
 
@@ -23,10 +23,10 @@ use crate::account::{Account, Told, watched};
 use crate::error::{RunError, grant};
 use crate::kernel::{Kernel, TraceError};
 use crate::mapping::{MappedTask, Mapping};
-use crate::record::{Known, Releases};
-use crate::threads::{GO_ABORT, GO_RUN, GO_WAIT, Lane, Shared, live};
+use crate::record::Known;
+use crate::threads::{Lane, Shared, live};
 use crate::work::Work;
-use crate::{Prepared, Ready, Recorded, RunSummary, Stamps, TaskSummary, Trace, dispatch};
+use crate::{Prepared, Ready, Recorded, RunSummary, Stamps, TaskSummary, Trace, watching};
 
 /// Told the time of the run now and then, for a progress bar.
 pub type Progress<'a> = dyn FnMut(Time) + 'a;
@@ -35,16 +35,9 @@ pub type Progress<'a> = dyn FnMut(Time) + 'a;
 const LEAD: Span = Span::from_ms(50);
 /// How often the recorder looks.
 pub(crate) const LOOK: Span = Span::from_ms(10);
-/// How long after the end a thread may take to end; it looks at the clock every 20 us of its CPU time, and a handler as often as it likes.
-pub(crate) const GRACE: Span = Span::from_s(5);
-/// The same of a SCHED_DEADLINE thread. Where a hypervisor holds its CPU for a while, the kernel charges that to the thread, and throttles it until as many
+/// How long after the end a SCHED_DEADLINE thread may take to end. Where a hypervisor holds its CPU for a while, the kernel charges that to the thread, and throttles it until as many
 /// budgets are paid back: 100 ms at 1.2 ms every 50 ms take four seconds.
 const GRACE_RESERVED: Span = Span::from_s(60);
-/// How long a thread may take to get its CPUs and its class.
-pub(crate) const READY_MAX: Duration = Duration::from_secs(30);
-/// A thread needs little; what it touches is prefaulted and locked.
-pub(crate) const STACK_BYTES: usize = 256 * 1024;
-
 impl Prepared {
     /// What the log's header says: `run`, or `run-best-effort` under SCHED_OTHER.
     #[must_use]
@@ -89,7 +82,7 @@ impl Prepared {
         let task = |id: TaskId| self.system.tasks.get(id.index());
         let (tasks, events): (Vec<&Task>, u64) = match &self.dispatched {
             None => (self.mapping.tasks.iter().filter_map(|mapped| task(mapped.id)).collect(), EVENTS_OF_THREAD),
-            Some(plan) => (plan.tasks(), dispatch::EVENTS_PER_JOB),
+            Some(plan) => (plan.tasks(), watching::EVENTS_PER_JOB),
         };
         let guard = if self.options.guardian { Guard::ThisProgram } else { Guard::NextStart };
         match Kernel::open(&tasks, events, guard) {
@@ -137,8 +130,8 @@ impl Ready {
     #[must_use]
     pub fn kinds(&self) -> KindSet {
         match (&self.prepared.dispatched, &self.kernel) {
-            (Some(_), None) => dispatch::KINDS,
-            (Some(_), Some(_)) => dispatch::RECORDED_KINDS,
+            (Some(_), None) => takt_dispatch::KINDS,
+            (Some(_), Some(_)) => watching::RECORDED_KINDS,
             (None, Some(_)) => WITNESSED,
             (None, None) => STAMPED,
         }
@@ -153,7 +146,7 @@ impl Ready {
     pub fn run(self, sink: &mut impl Sink, progress: &mut Progress<'_>) -> Result<RunSummary, RunError> {
         let system = self.prepared.system.clone();
         let causes = match &self.prepared.dispatched {
-            Some(plan) if self.kernel.is_some() => dispatch::causes(plan, false),
+            Some(plan) if self.kernel.is_some() => takt_dispatch::causes(plan, false),
             _ => {
                 let header = Header::new(String::new(), None, self.prepared.back_end(), self.kinds());
                 Causes::new(Rules::of(&header, Some(&system)), &Definitions::of(&system))
@@ -229,7 +222,7 @@ impl Prepared {
         }
         crew.wait_ready()?;
         if let Some(kernel) = &mut kernel {
-            kernel.watch(watched(&shared.lanes), cpus)?;
+            kernel.watch(watched(&shared.lanes), cpus).map_err(TraceError::from)?;
         }
         let _locked = self.lock_memory(&mut notes)?;
         let steal_before = clock::steal();
@@ -367,7 +360,7 @@ fn add_notes(notes: &mut Vec<String>, told: &Told, steal: Option<Span>) {
 }
 
 /// What is missing of the kernel's account.
-pub(crate) fn notes_of_kernel(kernel: &Recorded, failed: Option<&TraceError>) -> Vec<String> {
+pub(crate) fn notes_of_kernel(kernel: &Recorded, failed: Option<&RecorderError>) -> Vec<String> {
     let mut notes = Vec::new();
     if kernel.lost > 0 {
         let lost = kernel.lost;

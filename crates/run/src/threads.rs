@@ -10,13 +10,13 @@
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use takt_dispatch::gate::{STACK_TOUCHED, wait_for_go};
+use takt_dispatch::ring::Ring;
 use takt_linux::thread::{Tid, current_cpu, yield_now};
 use takt_linux::{Class, ClassGuard, Epoch, SchedError, clock, futex, sched};
-use takt_model::draw::{Arrivals, Draw};
+use takt_model::draw::{Arrivals, Draw, Releases};
 use takt_model::{Span, System, Task, TaskId, Time};
 
-use crate::record::Releases;
-use crate::ring::Ring;
 use crate::work::{Work, Worked};
 
 /// What the threads of a run and its recorder share.
@@ -25,7 +25,7 @@ pub(crate) struct Shared {
     pub(crate) seed: u64,
     /// Time zero; set before `go`.
     pub(crate) epoch: OnceLock<Epoch>,
-    /// [`GO_WAIT`], [`GO_RUN`] or [`GO_ABORT`]; also a futex.
+    /// A futex of [`takt_dispatch::gate`].
     pub(crate) go: AtomicU32,
     /// Jobs are released before this.
     pub(crate) duration: Time,
@@ -33,10 +33,6 @@ pub(crate) struct Shared {
     pub(crate) end_ns: AtomicU64,
     pub(crate) lanes: Vec<Lane>,
 }
-
-pub(crate) const GO_WAIT: u32 = 0;
-pub(crate) const GO_RUN: u32 = 1;
-pub(crate) const GO_ABORT: u32 = 2;
 
 /// One thread's side of [`Shared`].
 pub(crate) struct Lane {
@@ -135,9 +131,6 @@ impl Drop for Through<'_> {
     }
 }
 
-/// Bytes of stack that are touched before the run.
-pub(crate) const STACK_TOUCHED: usize = 64 * 1024;
-
 /// The whole life of a thread. `ready` tells whether it has its CPUs and its class.
 pub(crate) fn live(
     shared: &Shared,
@@ -177,18 +170,6 @@ pub(crate) fn live(
     };
     thread.used = clock::thread_cpu();
     if lane.after.is_empty() { thread.source() } else { thread.successor() }
-}
-
-/// Sleeps until the others are ready, too; time zero, or `None` where it does not come to that.
-pub(crate) fn wait_for_go(go: &AtomicU32, epoch: &OnceLock<Epoch>) -> Option<Epoch> {
-    let patience = Epoch::now_is_zero();
-    loop {
-        match go.load(Ordering::Acquire) {
-            GO_WAIT => futex::wait(go, GO_WAIT, patience, patience.now().saturating_add(Span::from_s(1))),
-            GO_RUN => return epoch.get().copied(),
-            _ => return None,
-        }
-    }
 }
 
 struct Thread<'a> {

@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 
+use takt_dispatch::{Cause, Dispatcher, Limits, Operation, Operations, Options, StartError};
 use takt_linux::{Class, Epoch, SchedError, clock, sched};
 use takt_log::{Event, JobKey, Kind};
 use takt_model::{Builtin, Criticality, Exec, Span, System, Task, Time};
-use takt_run::dispatch::{Cause, Dispatcher, Limits, Operation, Operations, Options, StartError};
 use takt_run::{RunError, RunOptions, RunSummary, Trace, TraceError, run};
 
 mod common;
@@ -265,13 +265,13 @@ fn a_program_is_told_why_its_jobs_were_late() {
     let plan = operations.compute(&Builtin::Muf.strategy(), &Limits::default()).unwrap();
     for attempt in 0.. {
         let options = Options { duration: Some(ms(400)), ..Options::default() };
-        let mut dispatcher = match Dispatcher::new(plan.clone()).with(options).recorded(false) {
+        let mut dispatcher = match takt_run::recorded(Dispatcher::new(plan.clone()).with(options), false) {
             Ok(dispatcher) => dispatcher,
             Err(error @ TraceError::Recorder(_)) => return println!("skipped: {error}"),
             Err(error) => panic!("{error}"),
         };
         for (name, work) in [("control", ms(3)), ("video", ms(7))] {
-            let handler = move |job: &takt_run::dispatch::Job<'_>| {
+            let handler = move |job: &takt_dispatch::Job<'_>| {
                 let until = job.now() + work;
                 while job.now() < until {
                     std::hint::spin_loop();
@@ -326,7 +326,7 @@ fn what_the_kernel_throttles_is_warned_of_and_late_for_no_load_of_its_own() {
     for attempt in 0.. {
         let (away, over) = (Arc::new(AtomicU64::new(0)), AtomicBool::new(false));
         let waited = away.clone();
-        let handler = move |job: &takt_run::dispatch::Job<'_>| {
+        let handler = move |job: &takt_dispatch::Job<'_>| {
             let (began, until) = (job.now(), clock::thread_cpu().saturating_add(ms(2000)));
             while clock::thread_cpu() < until {
                 std::hint::spin_loop();
@@ -334,7 +334,7 @@ fn what_the_kernel_throttles_is_warned_of_and_late_for_no_load_of_its_own() {
             let without = job.now().saturating_since(began).saturating_sub(ms(2000));
             waited.store(without.as_ns(), Ordering::Release);
         };
-        let dispatcher = match Dispatcher::new(plan.clone()).recorded(false) {
+        let dispatcher = match takt_run::recorded(Dispatcher::new(plan.clone()), false) {
             Ok(dispatcher) => dispatcher.on("whole", handler).unwrap(),
             Err(error @ TraceError::Recorder(_)) => return println!("skipped: {error}"),
             Err(error) => panic!("{error}"),

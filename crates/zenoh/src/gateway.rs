@@ -2,8 +2,8 @@
 
 use takt_linux::Class;
 use takt_model::Span;
-use takt_run::dispatch::Plan;
-use takt_run::event::{Bits, Clock, Full, Pattern, wire};
+use takt_dispatch::Plan;
+use takt_dispatch::event::{Bits, Clock, Full, Pattern, wire};
 use thiserror::Error;
 use zenoh::key_expr::keyexpr;
 use zenoh::qos::{CongestionControl, Priority};
@@ -113,7 +113,7 @@ pub struct Foreign {
 /// A process among others that share events by Zenoh.
 ///
 /// ```
-/// use takt_run::event::Pattern;
+/// use takt_dispatch::event::Pattern;
 /// use takt_zenoh::{Gateway, Route};
 ///
 /// let tracks = Route::new("tracks").sends(Pattern::kind(1));
@@ -151,8 +151,8 @@ pub struct Gateway {
     pub forgotten_after: Span,
     /// How many samples can wait for the thread that offers them to consumers, 1 to 65,536. Default 1024.
     pub room: usize,
-    /// The source of the events [`PEER_FOUND`](takt_run::event::PEER_FOUND) and
-    /// [`PEER_LOST`](takt_run::event::PEER_LOST). Default 0.
+    /// The source of the events [`PEER_FOUND`](takt_dispatch::event::PEER_FOUND) and
+    /// [`PEER_LOST`](takt_dispatch::event::PEER_LOST). Default 0.
     pub source: u32,
 }
 
@@ -485,7 +485,7 @@ pub struct RouteTraffic {
 #[cfg(test)]
 mod tests {
     use takt_model::Builtin;
-    use takt_run::dispatch::{Limits, Operation, Operations};
+    use takt_dispatch::{Limits, Operation, Operations};
 
     use super::*;
 

@@ -1,12 +1,12 @@
 //! The attachment of a sample: the head of an event as in takt's datagrams
-//! ([`takt_run::event::wire`]). Pure.
+//! ([`takt_dispatch::event::wire`]). Pure.
 //!
 //! The payload is the supplier's bytes, so programs without takt can read it. The first 82 bytes of
 //! the attachment are a datagram's head. The last two bytes are the route's number, big-endian.
 //! Each route of a gateway counts for itself, because Zenoh keeps the order only within one
 //! priority.
 
-use takt_run::event::wire::{Body, Datagram, HEAD, WireError};
+use takt_dispatch::event::wire::{Body, Datagram, HEAD, WireError};
 
 /// Bytes of an attachment.
 pub const ATTACHMENT: usize = HEAD + 2;
@@ -18,7 +18,7 @@ pub const ROUTES_MAX: usize = 16;
 ///
 /// ```
 /// use takt_model::Span;
-/// use takt_run::event::wire::{Body, Datagram};
+/// use takt_dispatch::event::wire::{Body, Datagram};
 /// use takt_zenoh::header;
 ///
 /// let body = Body::Event { kind: 1, source: 7, number: 0, payload: b"north" };

@@ -1,4 +1,4 @@
-//! A gateway between [event channels](takt_run::event) and [Zenoh](https://zenoh.io), for fleets:
+//! A gateway between [event channels](takt_dispatch::event) and [Zenoh](https://zenoh.io), for fleets:
 //! discovery, routing, encryption and storage are Zenoh's job, and its configuration's.
 //!
 //! This package stands apart from takt's workspace, with its own lock file. Zenoh brings an
@@ -13,12 +13,12 @@
 //! - Another ordinary thread offers it to the consumers over there.
 //! - The consumers' handlers run on their own real-time threads.
 //!
-//! Use [datagrams](takt_run::event::Node) for events that must be in time.
+//! Use [datagrams](takt_dispatch::event::Node) for events that must be in time.
 //!
 //! ```no_run
 //! use takt_model::{Builtin, Span};
-//! use takt_run::dispatch::{Dispatcher, Limits, Operation, Operations};
-//! use takt_run::event::{Channel, Filter, Options, PEER_LOST, Pattern};
+//! use takt_dispatch::{Dispatcher, Limits, Operation, Operations};
+//! use takt_dispatch::event::{Channel, Filter, Options, PEER_LOST, Pattern};
 //! use takt_zenoh::zenoh::{self, Wait};
 //! use takt_zenoh::{Gateway, Route};
 //!

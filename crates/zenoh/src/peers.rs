@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use takt_run::event::peer::Turn;
+use takt_dispatch::event::peer::Turn;
 
 /// Runs of one node that are kept apart.
 const RUNS_MAX: usize = 8;

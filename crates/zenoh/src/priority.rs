@@ -10,7 +10,7 @@
 //! no more than that: it says nothing of CPUs, and between two links nothing of networks.
 
 use takt_model::Criticality;
-use takt_run::dispatch::Plan;
+use takt_dispatch::Plan;
 use zenoh::qos::Priority;
 
 /// The priority of the level with this rank, from zero, among the critical or the noncritical ones.
@@ -55,7 +55,7 @@ pub fn priorities(plan: &Plan) -> Vec<Priority> {
 #[cfg(test)]
 mod tests {
     use takt_model::{Builtin, Span};
-    use takt_run::dispatch::{Limits, Operation, Operations};
+    use takt_dispatch::{Limits, Operation, Operations};
 
     use super::*;
 

@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use takt_linux::{Epoch, clock, sched};
 use takt_model::{Span, Time};
-use takt_run::dispatch::Plan;
-use takt_run::event::peer::{HOPS_MAX, Left, Origins, Seen, Turn};
-use takt_run::event::wire::{Body, Datagram};
-use takt_run::event::{Channel, EventError, Inlet, Leaving, Outlet};
+use takt_dispatch::Plan;
+use takt_dispatch::event::peer::{HOPS_MAX, Left, Origins, Seen, Turn};
+use takt_dispatch::event::wire::{Body, Datagram};
+use takt_dispatch::event::{Channel, EventError, Inlet, Leaving, Outlet};
 use zenoh::liveliness::LivelinessToken;
 use zenoh::pubsub::Subscriber;
 use zenoh::qos::{CongestionControl, Priority};

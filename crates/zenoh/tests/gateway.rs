@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use takt_linux::{Class, Epoch, clock, sched};
 use takt_model::{Builtin, Span, Time};
-use takt_run::dispatch::{Dispatcher, Dispatching, Limits, Operation, Operations, Plan, StartError};
-use takt_run::event::wire::{Body, Datagram};
-use takt_run::event::{
+use takt_dispatch::{Dispatcher, Dispatching, Limits, Operation, Operations, Plan, StartError};
+use takt_dispatch::event::wire::{Body, Datagram};
+use takt_dispatch::event::{
     Channel, Clock, Connected, EventError, Filter, Full, Head, Options, PEER_FOUND, PEER_LOST, Pattern,
 };
 use takt_zenoh::zenoh::{self, Config, Session, Wait};

@@ -4,12 +4,12 @@ mod alone;
 
 use serde_json::{Value, json};
 use takt_analysis::{CheckOptions, CheckReport};
+use takt_dispatch::TO_COMPLETION;
 use takt_log::causes::Rules;
 use takt_log::stats::{ChainStats, TaskStats};
 use takt_log::{BackEnd, Definitions, Header};
 use takt_model::{Mode, NodeId, Span, StrategyId, StrategyRef, System, Time, file};
 use takt_report::{ReportInput, Source, SourceBuilder, findings, html};
-use takt_run::dispatch::TO_COMPLETION;
 use takt_sim::SimOptions;
 
 use super::check::{answers, word};

@@ -5,13 +5,13 @@ use std::sync::mpsc;
 use std::thread;
 
 use serde::Serialize;
+use takt_dispatch::{Adaptive, Limits, Plan, StartError, notes_of_guard};
 use takt_log::stats::{Collector, Merged, Replications, Stats};
 use takt_log::{BackEnd, Definitions, Header, KindSet, Sink, WriteError, Writer};
 use takt_model::plan::PlanError;
 use takt_model::{Costs, NodeId, Span, System, file};
 use takt_policy::PolicyError;
 use takt_run::BACKLOG;
-use takt_run::dispatch::{Adaptive, Limits, Plan, StartError, notes_of_guard};
 use takt_sim::{SimError, SimOptions, simulate};
 
 use crate::adaptive::{self, Account, Asked, Stays};

@@ -8,9 +8,9 @@ use takt_analysis::distributed::network::{NetworkChange, SizedNetwork, assume_de
 use takt_analysis::distributed::shares::Weigh;
 use takt_analysis::distributed::size::{FlowOptions, MessageCosts, SizedFlows, size_flows};
 use takt_analysis::{Answer, CheckOptions, SizeError, SizedSystem, check, contradictions, equally_critical, size};
+use takt_dispatch::to_completion;
 use takt_model::file::{Document, Edit};
 use takt_model::{Auto, NodeId, Placement, Rate, Span, StrategyRef, System, TableTask, TaskId};
-use takt_run::dispatch::to_completion;
 
 use crate::args;
 use crate::failure::{Failure, Outcome, Status};

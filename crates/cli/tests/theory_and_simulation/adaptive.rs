@@ -3,9 +3,9 @@
 use super::random::Dice;
 use super::{replay, seeds};
 use takt_analysis::{CheckOptions, check};
+use takt_dispatch::{Adaptive, Limits, Operation, Operations, Plan};
 use takt_log::{Event, Sink};
 use takt_model::*;
-use takt_run::dispatch::{Adaptive, Limits, Operation, Operations, Plan};
 
 /// What the systems' times are multiples of, so that no window is shorter than a controller may have it.
 const UNIT: u64 = Adaptive::WINDOW_MIN.as_ns() / 20;

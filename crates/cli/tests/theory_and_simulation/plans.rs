@@ -5,10 +5,10 @@ use std::sync::Arc;
 use super::random::Dice;
 use super::{checked, replay, seeds, simulated};
 use takt_analysis::Answer;
+use takt_dispatch::{Anomalies, Anomaly, Limits, OperatingMode, Operation, Operations, Plan};
 use takt_log::Event;
 use takt_log::stats::Stats;
 use takt_model::*;
-use takt_run::dispatch::{Anomalies, Anomaly, Limits, OperatingMode, Operation, Operations, Plan};
 
 /// Two to five operations of one CPU or two, short periods. Chains cross CPUs: their sum of deadlines is what `check` goes by there.
 fn operations(dice: &mut Dice) -> Operations {

@@ -1,8 +1,8 @@
 //! The application of [KOKYU III-B], its loads, and the plans of a region.
 
+use takt_dispatch::{Adaptive, Limits, Operation, Operations, Plan};
 use takt_log::Sink;
 use takt_model::{Builtin, NodeId, Span, StrategyRef, System};
-use takt_run::dispatch::{Adaptive, Limits, Operation, Operations, Plan};
 use takt_sim::{SimOptions, simulate};
 
 use super::count::{Counter, Lost, Outcome};

@@ -3,9 +3,9 @@
 
 use std::cell::Cell;
 
+use takt_dispatch::{Cause, Dispatching};
 use takt_model::{Builtin, Span, Time};
 use takt_report::{Form, Series};
-use takt_run::dispatch::{Cause, Dispatching};
 
 use super::application::BACKLOG as SIMULATED;
 use super::replication::{self, Replicated, Replication};

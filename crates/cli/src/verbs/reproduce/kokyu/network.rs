@@ -7,13 +7,13 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use takt_dispatch::event::{Channel, Connected, Delivery, Level, Node, Options, Pattern};
+use takt_dispatch::{Dispatcher, Dispatching, Job, Limits, Operation, Operations, Plan};
 use takt_linux::clock;
 use takt_log::stats::Histogram;
 use takt_log::{CancelCause, Event, JobKey, Sink};
 use takt_model::{Builtin, Criticality, Span, TaskId, Time};
 use takt_report::{Figure, Form, Series};
-use takt_run::dispatch::{Dispatcher, Dispatching, Job, Limits, Operation, Operations, Plan};
-use takt_run::event::{Channel, Connected, Delivery, Level, Node, Options, Pattern};
 use takt_sim::{SimOptions, simulate};
 
 use super::delay::Link;

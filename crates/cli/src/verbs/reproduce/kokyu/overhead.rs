@@ -4,10 +4,10 @@
 //! A charge lengthens the job that is requested, in its own level. That a supplier enqueues it at the supplier's level, above or below, is not modelled, nor does the rule that cancels
 //! jobs know of the charge: it looks at worst-case execution times.
 
+use takt_dispatch::Queues;
 use takt_linux::Epoch;
 use takt_model::{Arrival, Builtin, Costs, Span};
 use takt_report::Series;
-use takt_run::dispatch::Queues;
 
 use super::regions::list;
 use super::{

@@ -10,9 +10,11 @@ use std::iter::Sum;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use takt_dispatch::event::{
+    Bits, Channel, Connected, Full, Options, Outlet, Pattern, Published, Subscription, entries,
+};
+use takt_dispatch::{Dispatching, Plan};
 use takt_model::{Criticality, Span, TaskId, Time};
-use takt_run::dispatch::{Dispatching, Plan};
-use takt_run::event::{Bits, Channel, Connected, Full, Options, Outlet, Pattern, Published, Subscription, entries};
 
 use super::window::{After, Given};
 use super::{Comparison, FLUSH, Failure, PROCESSING, Row};

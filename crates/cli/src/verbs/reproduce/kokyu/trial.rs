@@ -5,11 +5,11 @@
 
 use std::sync::Arc;
 
+use takt_dispatch::Plan;
 use takt_log::JobKey;
 use takt_model::draw::Draw;
 use takt_model::system::Trace;
 use takt_model::{Exec, Span, Task, Time};
-use takt_run::dispatch::Plan;
 
 use super::application::BACKLOG;
 use super::count::Counter;

@@ -5,12 +5,12 @@
 
 use std::collections::BTreeMap;
 
+use takt_dispatch::event::Subscription;
+use takt_dispatch::{Adaptive, Cause, Dispatcher, Dispatching, Job, Late, Options, Plan, StartError, Stopped};
 use takt_linux::clock;
 use takt_log::Sink;
 use takt_model::draw::Draw;
 use takt_model::{Criticality, Exec, Span, System, TaskId, Time};
-use takt_run::dispatch::{Adaptive, Cause, Dispatcher, Dispatching, Job, Late, Options, Plan, StartError, Stopped};
-use takt_run::event::Subscription;
 use takt_run::load::Busy;
 
 use super::pauses::{Pause, Watch};
@@ -142,7 +142,7 @@ impl std::iter::Sum for Causes {
 
 /// Why the kernel cannot be recorded here, if it cannot: it takes root and tracefs.
 pub(super) fn unrecordable(plan: &Plan) -> Option<String> {
-    Dispatcher::new(plan.clone()).recorded(false).err().map(|error| error.to_string())
+    takt_run::recorded(Dispatcher::new(plan.clone()), false).err().map(|error| error.to_string())
 }
 
 impl Window<'_> {
@@ -197,7 +197,7 @@ impl Window<'_> {
             }
             .map_err(refused)?;
         }
-        if self.recorded { dispatcher.recorded(false).map_err(Failure::cannot) } else { Ok(dispatcher) }
+        if self.recorded { takt_run::recorded(dispatcher, false).map_err(Failure::cannot) } else { Ok(dispatcher) }
     }
 }
 

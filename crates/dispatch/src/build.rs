@@ -1,0 +1,277 @@
+//! What the threads of a dispatcher share, built from its plan and handlers before any of them is there.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use takt_model::{Late, Span, Task, TaskId, Time};
+use takt_policy::PolicyError;
+
+use super::adaptive::{Adaptive, Controller};
+use super::core::{Core, Place};
+use super::error::StartError;
+use super::fact::Tell;
+use super::live::{Handler, Held, Reports, Running, Shared, Station};
+use super::operation::Overrun;
+use super::plan::{Plan, PlanLevelRow, Row};
+use super::running::Options;
+use super::told::{Known, Teller};
+use crate::gate::GO_WAIT;
+use crate::ring::Ring;
+use crate::sync::{AtomicU64, PiMutex, Word};
+
+/// Facts that a ring holds at most: 512 MiB.
+const RECORDS_MAX: usize = 1 << 24;
+
+/// Dispatchers of this process so far.
+static BUILT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+/// And their operations.
+static OPERATIONS: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+
+/// All that threads need.
+pub(super) struct Built {
+    pub(super) shared: Arc<Shared>,
+    /// What each CPU tells, and what is known of its operations.
+    pub(super) lanes: Vec<(Arc<Ring>, Vec<Known>)>,
+    /// Threads that run jobs, on each CPU.
+    pub(super) workers: usize,
+}
+
+/// For a plan whose CPUs and levels are not too many.
+pub(super) fn build(
+    plan: &Plan,
+    places: &Places,
+    handlers: &mut BTreeMap<TaskId, Handler>,
+    options: &Options,
+    adaptive: Option<Adaptive>,
+) -> Result<Built, StartError> {
+    let number = BUILT.fetch_add(1, Ordering::Relaxed);
+    let node = plan.system.nodes.get(plan.node.index()).map_or(1, |node| node.cpus as usize);
+    let threads = threads(plan);
+    let mut stations = Vec::with_capacity(node);
+    let mut lanes = Vec::with_capacity(node);
+    let workers = workers(plan, &threads);
+    for cpu in 0..node as u32 {
+        let ring = Arc::new(Ring::new(options.records.clamp(2, RECORDS_MAX)));
+        let mut core = core(plan, places, cpu, Teller::new(ring.clone()))?;
+        if let Some(law) = &adaptive {
+            core.watch(law.calm, law.dangers(plan, cpu));
+        }
+        let mut operations = Vec::new();
+        for row in plan.rows.iter().filter(|row| row.cpu == cpu) {
+            let handler = handlers.remove(&row.task).ok_or_else(|| StartError::NoHandler(row.name.clone()))?;
+            operations.push(Running {
+                tasks: tasks(plan, row.task),
+                name: row.name.clone(),
+                number: OPERATIONS.fetch_add(1, Ordering::Relaxed),
+                followers: followers(plan, places, row.task),
+                handler: PiMutex::new(handler),
+                panic: PiMutex::new(None),
+                stop_before: AtomicU64::new(0),
+                watched: row.overrun.zip(plan.system.tasks.get(row.task.index()).map(|task| task.wcet)),
+                overran: AtomicU64::new(0),
+                overran_before: AtomicU64::new(0),
+            });
+        }
+        let signals = (0..=core.seat_count()).map(|_| Word::new(0)).collect();
+        let held = PiMutex::new(Held::new(core, threads.clone(), workers));
+        let (courier, timer) = (PiMutex::new(()), Word::new(0));
+        stations.push(Station { held, courier, signals, timer, pending: Default::default(), operations });
+        lanes.push((ring, known(plan, cpu)));
+    }
+    let shared = Arc::new(Shared {
+        number,
+        seed: options.seed,
+        draws_sporadic: options.draws_sporadic,
+        duration: options.duration.map_or(Time::MAX, |duration| Time::ZERO.saturating_add(duration)),
+        epoch: OnceLock::new(),
+        go: AtomicU32::new(GO_WAIT),
+        stations,
+        priorities: if options.best_effort { Vec::new() } else { priorities(plan) },
+        switches: plan
+            .modes
+            .iter()
+            .zip(1..)
+            .filter(|_| options.timed_modes && adaptive.is_none())
+            .filter_map(|(mode, k)| Some((mode.at?, k)))
+            .collect(),
+        controller: adaptive.map(|law| PiMutex::new(Controller::new(law, node))),
+        overruns: Reports::new(),
+        refused: AtomicU64::new(0),
+        switched: AtomicU64::new(0),
+        locked_ns: AtomicU64::new(0),
+        holds: AtomicUsize::new(0),
+        stop_asked: AtomicBool::new(false),
+    });
+    Ok(Built { shared, lanes, workers })
+}
+
+/// Seats of the levels of the plan with the most, and those of demoted jobs. A level that is not preemptive has one.
+pub(super) fn seats_max(plan: &Plan) -> (usize, usize) {
+    let seats = |levels: &Vec<PlanLevelRow>| levels.iter().map(|level| level.nesting as usize).sum();
+    let most = plan.each_levels().map(seats).max().unwrap_or(0);
+    (most, plan.demoted_nesting as usize)
+}
+
+/// Whether jobs of some level of some plan preempt each other.
+fn nests(plan: &Plan) -> bool {
+    plan.each_levels().flatten().any(|level| level.preemptive)
+}
+
+/// By plan, by seat (those of demoted jobs last): the threads that it has. A seat that only other plans have has one, for what a switch leaves in it.
+fn threads(plan: &Plan) -> Vec<Vec<u32>> {
+    let (most, demoted) = seats_max(plan);
+    let of = |levels: &Vec<PlanLevelRow>| {
+        let given = levels.iter().flat_map(|level| std::iter::repeat_n(level.threads.max(1), level.nesting as usize));
+        let pool = if nests(plan) { 1 } else { given.clone().max().unwrap_or(1) };
+        given.chain(std::iter::repeat(1)).take(most).chain(std::iter::repeat_n(pool, demoted)).collect()
+    };
+    plan.each_levels().map(of).collect()
+}
+
+/// How many threads run jobs on each CPU. A switch of plans can find each level's threads in progress, and leave them, started, at the level of another plan while its own levels
+/// want theirs besides; the next switch can find these in progress, too. No more are in progress than there are operations, and no more started under each plan than its levels have
+/// threads: where plans follow each other so fast that the same one holds twice before such a job ends, a level may wait for it.
+fn workers(plan: &Plan, threads: &[Vec<u32>]) -> usize {
+    let wanted = threads.iter().map(|levels| levels.iter().sum::<u32>() as usize).max().unwrap_or(1);
+    let on = |cpu: u32| plan.rows.iter().filter(|row| row.cpu == cpu).count();
+    let operations = plan.rows.iter().map(|row| on(row.cpu)).max().unwrap_or(0);
+    // And who takes the place of a demoted one.
+    let demotes =
+        |cpu: u32| plan.rows.iter().filter(|row| row.cpu == cpu && row.overrun == Some(Overrun::Demote)).count();
+    let demoted = plan.rows.iter().map(|row| demotes(row.cpu)).max().unwrap_or(0);
+    // One whose job was dropped, and which goes on until it notices, gives its seat to another one where jobs nest.
+    let drops = |cpu: u32| plan.each_rows().flatten().any(|row| row.cpu == cpu && row.late == Late::Drop);
+    let dropped = if nests(plan) && plan.rows.iter().any(|row| drops(row.cpu)) { operations } else { 0 };
+    wanted + dropped + operations.min(wanted * plan.modes.len()) + demoted
+}
+
+/// Where each operation is.
+pub(crate) type Places = BTreeMap<TaskId, Place>;
+
+/// Slots count the operations of a CPU in order.
+pub(crate) fn places(plan: &Plan) -> Places {
+    let mut next: BTreeMap<u32, u32> = BTreeMap::new();
+    let place = |row: &Row| {
+        let slot = next.entry(row.cpu).or_default();
+        *slot += 1;
+        (row.task, Place { cpu: row.cpu, slot: *slot - 1 })
+    };
+    plan.rows.iter().map(place).collect()
+}
+
+/// What the log's side knows of the operations of a CPU.
+pub(crate) fn known(plan: &Plan, cpu: u32) -> Vec<Known> {
+    let (hops, nests) = (hops(plan), nests(plan));
+    let known = |row: &Row| {
+        let deadline = plan.system.tasks.get(row.task.index()).map_or(Span::MAX, |task| task.deadline);
+        let at = plan.rows.iter().position(|other| other.task == row.task);
+        let changed = plan.modes.iter().filter_map(|mode| mode.rows.get(at?));
+        let of = |row: &Row| (row.level, row.late == Late::Demote);
+        let levels = std::iter::once(row).chain(changed).map(of).filter(|_| !nests).collect();
+        Known { task: row.task, deadline, hop: hops.get(row.task.index()).copied().unwrap_or(0), levels }
+    };
+    plan.rows.iter().filter(|row| row.cpu == cpu).map(known).collect()
+}
+
+/// What is decided for one CPU of a plan.
+pub(crate) fn core<T: Tell>(plan: &Plan, places: &Places, cpu: u32, tell: T) -> Result<Core<T>, PolicyError> {
+    core_of(plan, plan.resolved()?, places, cpu, tell)
+}
+
+/// The same where each job runs to completion within its level, whatever the plan says.
+pub(super) fn core_to_completion<T: Tell>(
+    plan: &Plan,
+    places: &Places,
+    cpu: u32,
+    tell: T,
+) -> Result<Core<T>, PolicyError> {
+    let mut plans = plan.resolved()?;
+    plans.iter_mut().flat_map(|plan| &mut plan.levels).for_each(|level| level.preemptive = false);
+    core_of(plan, plans, places, cpu, tell)
+}
+
+fn core_of<T: Tell>(
+    plan: &Plan,
+    plans: Vec<takt_model::Plan>,
+    places: &Places,
+    cpu: u32,
+    tell: T,
+) -> Result<Core<T>, PolicyError> {
+    let row = |task| plan.rows.iter().find(|row| row.task == task);
+    let backlog = |task| row(task).map_or(1, |row| row.backlog);
+    let distances = |task| {
+        let by_events = row(task).is_some_and(|row| row.by_events);
+        let least = |period| if by_events { Span::ZERO } else { period };
+        let distance = |task: Option<Arc<Task>>| task.map_or((Span::ZERO, false), |task| (least(task.period), true));
+        tasks(plan, task).into_iter().map(distance).collect()
+    };
+    let system = plan.as_released();
+    let place = (&*system, plan.node, cpu);
+    let mut core = Core::new(place, plans, distances, |task| followers(plan, places, task), backlog, tell)?;
+    if plan.varies() {
+        core.vary();
+    }
+    Ok(core)
+}
+
+/// A task at the rate of each plan; nothing of a plan in which it takes no part.
+pub(crate) fn tasks(plan: &Plan, task: TaskId) -> Vec<Option<Arc<Task>>> {
+    let Some(base) = plan.system.tasks.get(task.index()).map(|task| Arc::new(task.clone())) else { return Vec::new() };
+    if !plan.varies() {
+        return vec![Some(base); plan.modes.len() + 1];
+    }
+    let at = |row: &Row| {
+        let same = row.period == base.period;
+        let task = if same { base.clone() } else { Arc::new(Task { period: row.period, ..Task::clone(&base) }) };
+        row.takes_part.then_some(task)
+    };
+    let row = |k| plan.rows_in(k)?.iter().find(|row| row.task == task);
+    (0..=plan.modes.len()).filter_map(row).map(at).collect()
+}
+
+/// Where the operations are that the ends of a task release.
+pub(crate) fn followers(plan: &Plan, places: &Places, task: TaskId) -> Vec<Place> {
+    let after = |row: &Row| plan.system.tasks.get(row.task.index()).is_some_and(|other| other.after.contains(&task));
+    let released = plan.rows.iter().filter(|row| !row.by_events && after(row));
+    released.filter_map(|row| places.get(&row.task).copied()).collect()
+}
+
+/// Links before each task of the System on the longest way from a source.
+fn hops(plan: &Plan) -> Vec<u32> {
+    let tasks = &plan.as_released().tasks;
+    let mut hops = vec![0; tasks.len()];
+    // A chain has as many links as tasks at most; a round in which nothing changes is the last.
+    for _ in 0..tasks.len() {
+        let mut changed = false;
+        for (at, task) in tasks.iter().enumerate() {
+            let before = task.after.iter().filter_map(|before| hops.get(before.index()));
+            let hop = before.max().map_or(0, |before: &u32| before + 1);
+            if let Some(known) = hops.get_mut(at).filter(|known| **known != hop) {
+                *known = hop;
+                changed = true;
+            }
+        }
+        if !changed {
+            break;
+        }
+    }
+    hops
+}
+
+/// By plan, by seat, those of demoted jobs last.
+pub(super) fn priorities(plan: &Plan) -> Vec<Vec<u8>> {
+    let (most, demoted) = seats_max(plan);
+    let least = plan.each_levels().flatten().map(|level| level.priority).min().unwrap_or(1);
+    // The most important first.
+    let nested = |priority: u8, nesting: u32| (0..nesting as u8).rev().map(move |above| priority.saturating_add(above));
+    let of = |levels: &Vec<PlanLevelRow>| {
+        let given = levels.iter().flat_map(|level| nested(level.priority, level.nesting));
+        let all = given.chain(std::iter::repeat(least)).take(most);
+        match plan.demoted_priority {
+            Some(priority) => all.chain(nested(priority, plan.demoted_nesting)).collect(),
+            None => all.chain(std::iter::repeat_n(least, demoted)).collect(),
+        }
+    };
+    plan.each_levels().map(of).collect()
+}

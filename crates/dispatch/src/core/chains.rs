@@ -1,0 +1,113 @@
+//! What follows the jobs that ended: told here and to other CPUs, released or shed.
+
+use takt_log::CancelCause;
+use takt_model::Time;
+use takt_policy::Due;
+
+use super::{Core, Ended, INSTANCES_MAX};
+use crate::fact::{Fact, Tell, Told};
+
+impl<T: Tell> Core<T> {
+    /// Whether [`Core::take_ended`] has one, or will have after [`Core::settle`].
+    pub(crate) fn has_ended(&self) -> bool {
+        !self.remote.is_empty() || !self.due.is_empty() || !self.overdue.is_empty()
+    }
+
+    /// A job that ended and is to be followed up on other CPUs.
+    pub(crate) fn take_ended(&mut self) -> Option<Ended> {
+        self.remote.pop_front()
+    }
+
+    /// A job ended: those that follow it are to be told, here and on other CPUs.
+    #[inline]
+    pub(super) fn follow_up(&mut self, slot: u32, number: u64, completed: bool, origin: Time) {
+        let Some(operation) = self.operations.get(slot as usize) else { return };
+        let ended = Ended { slot, number, completed, origin };
+        if operation.followed {
+            self.ended.push_back(ended);
+        }
+        if operation.followed_elsewhere {
+            self.remote.push_back(ended);
+        }
+    }
+
+    /// Releases, or sheds, what follows on this CPU the jobs that ended here. To be called before the lock is left. What it leaves, for other CPUs
+    /// have much to be told first, or for there is much to shed or drop at once, is for the next call; whether that may come at once.
+    #[inline]
+    pub(crate) fn settle(&mut self, now: Time) -> bool {
+        debug_assert!(self.is_whole(), "a job is counted twice, or not at all");
+        // So it is after most jobs.
+        let nothing = self.ended.is_empty() && self.due.is_empty() && self.overdue.is_empty();
+        !nothing && self.settle_all(now)
+    }
+
+    #[inline(never)]
+    fn settle_all(&mut self, now: Time) -> bool {
+        if !self.overdue.is_empty() {
+            self.fill_overdue(now);
+        }
+        let mut shed = 0;
+        loop {
+            // One job may have let many be shed: what follows each is seen to before the next.
+            let crowded = self.ended.len() >= self.operations.len();
+            let full = crowded || self.remote.len() >= self.remote_max || shed >= INSTANCES_MAX;
+            let slot = if full { None } else { self.due.front().copied() };
+            if let Some(slot) = slot {
+                match self.take_due(slot) {
+                    Some(due) => {
+                        shed += 1;
+                        self.release_or_shed(slot, due, now);
+                    }
+                    None => drop(self.due.pop_front()),
+                }
+            } else if let Some(ended) = self.ended.pop_front() {
+                let count =
+                    self.operations.get(ended.slot as usize).map_or(0, |operation| operation.rest.followers.len());
+                for at in 0..count {
+                    let operation = self.operations.get(ended.slot as usize);
+                    if let Some(slot) = operation.and_then(|operation| operation.rest.followers.get(at)).copied() {
+                        self.follow(slot, ended);
+                    }
+                }
+            } else {
+                return !self.overdue.is_empty() || (!self.due.is_empty() && self.remote.len() < self.remote_max);
+            }
+        }
+    }
+
+    /// A job of one predecessor of the operation in `slot` ended; what was waiting for it is released, or shed, by [`Core::settle`].
+    pub(crate) fn follow(&mut self, slot: u32, ended: Ended) {
+        let Some(operation) = self.operations.get_mut(slot as usize) else { return };
+        if let Some(link) = &mut operation.rest.link {
+            link.ended(ended.number, ended.completed, ended.origin);
+            if !self.due.contains(&slot) {
+                self.due.push_back(slot);
+            }
+        }
+    }
+
+    fn take_due(&mut self, slot: u32) -> Option<Due> {
+        self.operations.get_mut(slot as usize)?.rest.link.as_mut()?.take_due()
+    }
+
+    fn release_or_shed(&mut self, slot: u32, due: Due, now: Time) {
+        if !due.shed {
+            // One that finds no room is counted and told as rejected.
+            let released = self.release(slot, now, due.origin, now);
+            debug_assert!(released.is_err() || released == Ok(due.number), "links tell every number once");
+            return;
+        }
+        let Some(operation) = self.operations.get_mut(slot as usize) else { return };
+        let number = operation.number();
+        // Like any job that finds no room; that its predecessors did not complete is not so.
+        let cause = if due.given_up { CancelCause::Rejected } else { CancelCause::Shed };
+        operation.rest.rejected += u64::from(due.given_up);
+        operation.rest.cancelled += u64::from(!due.given_up);
+        debug_assert_eq!(number, due.number, "links tell every number once");
+        // Of an instance that was given up nobody knows when it began.
+        let origin = if due.origin == Time::MAX { now } else { due.origin };
+        self.tell.tell(Told { at: now, slot, number, fact: Fact::Release { arrival: now, origin } });
+        self.tell.tell(Told { at: now, slot, number, fact: Fact::Cancel(cause) });
+        self.follow_up(slot, number, false, origin);
+    }
+}

@@ -1,0 +1,278 @@
+//! Where another carrier than datagrams takes a channel's events, and where it brings those of others: what a gateway to some middleware is made of.
+//!
+//! Whoever pushes copies an event into a bounded queue ([`Outlet`]), as for [`Sending::Queued`](super::Sending::Queued), and knows nothing of the carrier. An ordinary thread takes it from there.
+//! What comes is brought by an ordinary thread, too ([`Inlet`]): it is offered to this process's consumers only, whose handlers run on their own threads.
+//!
+//! ```
+//! use takt_model::Span;
+//! use takt_dispatch::event::{Channel, Full, Options, Pattern};
+//!
+//! let channel = Channel::new(Options::default());
+//! let outlet = channel.outlet(&[Pattern::kind(1)], 16, Full::Newest)?;
+//! let mut leaving = outlet.leaving();
+//! // The channel is not connected: nothing comes.
+//! assert!(!outlet.next(&mut leaving, Span::ZERO));
+//! assert_eq!(outlet.passed().pushed, 0);
+//! # Ok::<(), takt_dispatch::event::ConnectError>(())
+//! ```
+
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+
+use takt_linux::eventfd::EventFd;
+use takt_linux::{Epoch, PiMutex};
+use takt_model::{Span, Time};
+
+use super::channel::{Inner, Live, Pushed};
+use super::error::EventError;
+use super::filter::{Head, Pattern, until};
+use super::inbox::{PEER_FOUND, PEER_LOST, Stored};
+use super::node::{Full, ROOM_MAX};
+use super::peer::{Left, Turn};
+use super::waiting::Waiting;
+use crate::sync::{self, Word, rouse};
+
+/// What whoever pushes sees of an outlet.
+pub(super) struct Out {
+    sends: Vec<Pattern>,
+    waiting: PiMutex<Waiting>,
+    /// A futex of the thread that takes.
+    word: Word,
+    /// The same for a program's own loop, where it has asked for it: raised while something waits.
+    signal: OnceLock<EventFd>,
+    full: Full,
+    closed: AtomicBool,
+    /// By which times of what waits are told: that of the channel's dispatcher may be another when it is taken.
+    clock: Epoch,
+    payload_max: usize,
+    pushed: AtomicU64,
+    dropped: AtomicU64,
+}
+
+impl Out {
+    pub(super) fn wants(&self, head: &Head) -> bool {
+        self.sends.iter().any(|pattern| pattern.has(head)) && !self.closed.load(Ordering::Acquire)
+    }
+
+    /// Whether it waits now.
+    pub(super) fn push(&self, head: &Head, payload: &[u8], live: &Live) -> bool {
+        // Before what remains is read: a pause in between counts against the event, never for it.
+        let here = self.clock.now();
+        let now = live.now();
+        let moved = |time: Time| here.saturating_add(until(time, now));
+        let head = Head { sent: here, due: moved(head.due), expires: moved(head.expires), ..*head };
+        let number = self.pushed.fetch_add(1, Ordering::Relaxed);
+        let mut waiting = self.waiting.lock();
+        let is_first = waiting.is_empty();
+        let kept = waiting.push(self.full, number, &head, payload);
+        drop(waiting);
+        if !kept {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+        rouse(&self.word);
+        // Where this comes after the event has been taken, the descriptor is readable once in vain, never the other way round.
+        if is_first && let Some(signal) = self.signal.get() {
+            signal.raise();
+        }
+        kept || self.full == Full::Oldest
+    }
+}
+
+/// A queue of events that leave the channel. Once it is dropped, pushes pass it by.
+pub struct Outlet {
+    out: Arc<Out>,
+}
+
+/// What an outlet has counted.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Passed {
+    /// Events that were to leave.
+    pub pushed: u64,
+    /// Of these, those dropped for want of room.
+    pub full: u64,
+}
+
+/// Room for an event that leaves.
+pub struct Leaving {
+    row: (u64, Stored),
+    clock: Epoch,
+}
+
+impl Leaving {
+    /// What is known of it, but for its times.
+    #[must_use]
+    pub fn head(&self) -> Head {
+        self.row.1.head
+    }
+
+    /// What its supplier said.
+    #[must_use]
+    pub fn payload(&self) -> &[u8] {
+        self.row.1.payload()
+    }
+
+    /// How long it is still of use; [`Span::MAX`]: for ever.
+    #[must_use]
+    pub fn remaining(&self) -> Span {
+        until(self.row.1.head.expires, self.clock.now())
+    }
+
+    /// How long until its deadline; [`Span::MAX`]: it has none.
+    #[must_use]
+    pub fn due(&self) -> Span {
+        until(self.row.1.head.due, self.clock.now())
+    }
+}
+
+impl Outlet {
+    pub(super) fn new(sends: &[Pattern], room: usize, full: Full, payload_max: usize) -> Outlet {
+        let out = Out {
+            sends: sends.to_vec(),
+            waiting: PiMutex::new(Waiting::new(room.clamp(1, ROOM_MAX), payload_max)),
+            word: Word::new(0),
+            signal: OnceLock::new(),
+            full,
+            closed: AtomicBool::new(false),
+            clock: Epoch::now_is_zero(),
+            payload_max,
+            pushed: AtomicU64::new(0),
+            dropped: AtomicU64::new(0),
+        };
+        Outlet { out: Arc::new(out) }
+    }
+
+    pub(super) fn shared(&self) -> Weak<Out> {
+        Arc::downgrade(&self.out)
+    }
+
+    /// Room for one event.
+    #[must_use]
+    pub fn leaving(&self) -> Leaving {
+        Leaving { row: (0, Stored::room(self.out.payload_max)), clock: self.out.clock }
+    }
+
+    /// Takes the oldest event that waits, or waits so long for one; whether there was one. An event whose time is over is taken like any other.
+    pub fn next(&self, into: &mut Leaving, wait: Span) -> bool {
+        let out = &self.out;
+        let give_up = out.clock.now().saturating_add(wait);
+        into.clock = out.clock;
+        loop {
+            let seen = out.word.load(Ordering::Acquire);
+            let mut waiting = out.waiting.lock();
+            let was_there = waiting.pop(&mut into.row);
+            // Under the lock: what is pushed after this raises it again.
+            if waiting.is_empty()
+                && let Some(signal) = out.signal.get()
+            {
+                signal.lower();
+            }
+            drop(waiting);
+            if was_there {
+                return true;
+            }
+            if out.closed.load(Ordering::Acquire) || out.clock.now() >= give_up {
+                return false;
+            }
+            sync::wait(&out.word, seen, out.clock, give_up);
+        }
+    }
+
+    /// A descriptor for a loop of `poll` or `epoll`: readable while an event waits, until [`Outlet::next`] has taken the last one. It may be readable
+    /// once in vain. From the first call on, a push into an empty queue makes one more system call, which does not wait. The outlet closes it.
+    ///
+    /// # Errors
+    /// The process has as many descriptors as it may.
+    pub fn descriptor(&self) -> io::Result<BorrowedFd<'_>> {
+        let out = &self.out;
+        let waiting = out.waiting.lock();
+        let signal = match out.signal.get() {
+            Some(signal) => signal,
+            None => {
+                let new = EventFd::new()?;
+                out.signal.get_or_init(|| new)
+            }
+        };
+        if !waiting.is_empty() {
+            signal.raise();
+        }
+        Ok(signal.as_fd())
+    }
+
+    /// Nothing comes in any more, and nobody waits for it; what waits can still be taken.
+    pub fn close(&self) {
+        self.out.closed.store(true, Ordering::Release);
+        rouse(&self.out.word);
+    }
+
+    /// What it has counted.
+    #[must_use]
+    pub fn passed(&self) -> Passed {
+        let load = |tally: &AtomicU64| tally.load(Ordering::Relaxed);
+        Passed { pushed: load(&self.out.pushed), full: load(&self.out.dropped) }
+    }
+}
+
+impl Drop for Outlet {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// Offers events that came from elsewhere to the consumers of a channel. They go to no peers of its node, and to no outlet.
+pub struct Inlet {
+    inner: Arc<Inner>,
+    /// A clock of its own: that of the channel's dispatcher may be another with each connection.
+    clock: Epoch,
+}
+
+impl Inlet {
+    pub(super) fn new(inner: Arc<Inner>) -> Inlet {
+        Inlet { inner, clock: Epoch::now_is_zero() }
+    }
+
+    /// The time, for [`Inlet::offer`].
+    #[must_use]
+    pub fn now(&self) -> Time {
+        self.clock.now()
+    }
+
+    /// Which connection of the channel this is, if it is connected: another number each time.
+    #[must_use]
+    pub fn connection(&self) -> Option<u64> {
+        self.inner.live().map(|live| live.number())
+    }
+
+    /// An event came, of whose time so much was left at `at` by [`Inlet::now`]: to be read before what is left is reckoned, so that no pause since then extends it.
+    ///
+    /// # Errors
+    /// Its payload is too long, its type is one of the channel's own, or the channel is not connected.
+    pub fn offer(
+        &self,
+        kind: u32,
+        source: u32,
+        number: u64,
+        left: &Left,
+        at: Time,
+        payload: &[u8],
+    ) -> Result<Pushed, EventError> {
+        self.inner.takes(kind, payload)?;
+        let live = self.inner.live().ok_or(EventError::NotConnected)?;
+        let now = live.now();
+        let then = now.saturating_sub(self.clock.now().saturating_since(at));
+        Ok(live.offer(&left.head(kind, source, number, then), payload, now))
+    }
+
+    /// Tells those who subscribed to [`PEER_FOUND`] and [`PEER_LOST`] what changed about a node. The event has this source, and the number 0.
+    ///
+    /// # Errors
+    /// The channel is not connected.
+    pub fn tell(&self, turn: Turn, node: u64, source: u32) -> Result<Pushed, EventError> {
+        let live = self.inner.live().ok_or(EventError::NotConnected)?;
+        let kind = if turn == Turn::Found { PEER_FOUND } else { PEER_LOST };
+        let head = Head { kind, source, number: 0, sent: live.now(), due: Time::MAX, expires: Time::MAX };
+        let payload = node.to_be_bytes();
+        Ok(live.offer(&head, payload.get(..self.inner.payload_max().min(8)).unwrap_or_default(), head.sent))
+    }
+}

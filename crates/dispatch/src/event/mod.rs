@@ -1,0 +1,65 @@
+//! A real-time event channel: suppliers push events, and operations of a [dispatcher](crate) consume them, after [KOKYU II-B] and TAO's
+//! event channel.
+//!
+//! An event has a type, a source, a payload of bytes, a deadline and a time to live ([`Terms`]). A subscription says what an operation waits for ([`Filter`], [`Quality`]); when that is there
+//! the operation is pushed, and its handler is given the events: at the operation's level, with its deadline, on its thread. A push copies the payload, takes locks
+//! with priority inheritance for moments, allocates nothing and never waits for consumers: what finds no room is counted, and told to whoever pushed. Events go to other
+//! processes as well ([`Node`]), and values that operations write ([`Published`]). Other carriers than datagrams take them from an [`Outlet`] and bring them to an [`Inlet`].
+//!
+//! ```no_run
+//! use takt_model::{Builtin, Span};
+//! use takt_dispatch::{Dispatcher, Limits, Operation, Operations};
+//! use takt_dispatch::event::{Channel, Options, Pattern};
+//!
+//! const TRACK: u32 = 1;
+//! let ms = Span::from_ms;
+//! let operations = Operations::new("radar")
+//!     .with(Operation::sporadic("steer", ms(5)).wcet(ms(1)).backlog(4))
+//!     .with(Operation::sporadic("show", ms(5)).wcet(ms(3)).backlog(4).noncritical());
+//! let plan = operations.compute(&Builtin::Muf.strategy(), &Limits::default())?;
+//! let channel = Channel::new(Options::default());
+//! let steer = channel.subscribe(&plan, "steer", Pattern::kind(TRACK))?;
+//! let show = channel.subscribe(&plan, "show", Pattern::ANY)?;
+//! let dispatching = Dispatcher::new(plan)
+//!     .on_events(&steer, |delivery, job| {
+//!         let event = delivery.first();
+//!         println!("{:?} from {}, {} left", event.payload, event.head.source, job.time_left());
+//!     })?
+//!     .on_events(&show, |_, _| ())?
+//!     .start()?;
+//! let connected = channel.connect(&dispatching)?;
+//! let radar = channel.supplier(7);
+//! let pushed = radar.push(TRACK, b"north")?;
+//! assert_eq!(pushed.taken, 2);
+//! # drop(connected);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod carrier;
+mod channel;
+mod error;
+mod fanout;
+mod filter;
+mod history;
+mod inbox;
+mod lane;
+mod node;
+pub mod peer;
+mod quality;
+mod replication;
+mod waiting;
+pub mod wire;
+
+/// The examples of docs/reference/events.md compile.
+#[cfg(doctest)]
+#[doc = include_str!("../../../../docs/reference/events.md")]
+mod manual {}
+
+pub use carrier::{Inlet, Leaving, Outlet, Passed};
+pub use channel::{Change, Channel, Connected, Observing, Options, PAYLOAD_MAX, Pushed, ROOM_BYTES_MAX, Supplier};
+pub use error::{ConnectError, EventError, OptionsError, SubscribeError};
+pub use filter::{Bits, Correlator, DEPTH_MAX, Filter, Head, LEAVES_MAX, Pattern, TIME_MIN, Taken};
+pub use inbox::{Counts, Delivery, Event, PEER_FOUND, PEER_LOST, Subscription, TIMEOUT};
+pub use node::{Clock, Full, Level, NODES_MAX, Node, NodeError, Peer, Sending, Traffic};
+pub use quality::{Keep, Quality, Terms};
+pub use replication::{Applied, Entry, Flushes, Known, Published, Replica, ReplicationError, Values, entries};

@@ -1,0 +1,482 @@
+//! What a node knows of another one: which of its events have come, and whether it is there. Pure: it is told the time.
+
+use takt_model::{Span, Time};
+
+use super::filter::Head;
+use super::wire::{Datagram, less};
+
+/// Through how many nodes an event goes at most.
+pub const HOPS_MAX: u8 = 16;
+/// How many numbers behind the newest one are remembered; what comes later than that is not told from what came twice.
+pub const WINDOW: u64 = 1024;
+const WORDS: usize = (WINDOW / 64) as usize;
+
+/// What a sequence number says of its event.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Seen {
+    /// It comes for the first time.
+    New,
+    /// It has come before.
+    Duplicate,
+    /// It is too old to say, or of a former run of its node.
+    Old,
+}
+
+/// The events of one node on one level.
+///
+/// ```
+/// use takt_dispatch::event::peer::{Seen, Stream};
+///
+/// let mut stream = Stream::new(1, 10);
+/// assert_eq!([10, 12, 12, 11].map(|number| stream.see(number)), [Seen::New, Seen::New, Seen::Duplicate, Seen::New]);
+/// stream.expect(15);
+/// assert_eq!((stream.received(), stream.lost()), (3, 2));
+/// ```
+#[derive(Clone, Debug)]
+pub struct Stream {
+    incarnation: u64,
+    /// The first number that counts.
+    base: u64,
+    /// One beyond the newest.
+    next: u64,
+    /// Of those that count.
+    received: u64,
+    /// Of those before.
+    before: u64,
+    /// Bit `number % WINDOW` of the numbers from `next - WINDOW` on.
+    seen: [u64; WORDS],
+}
+
+impl Stream {
+    /// Of a node's run, of which events before `base` are not missed, though they may come.
+    #[must_use]
+    pub const fn new(incarnation: u64, base: u64) -> Stream {
+        Stream { incarnation, base, next: base, received: 0, before: 0, seen: [0; WORDS] }
+    }
+
+    /// Which run of the node it is.
+    #[must_use]
+    pub const fn incarnation(&self) -> u64 {
+        self.incarnation
+    }
+
+    /// Whether a number is too old to say anything of it.
+    const fn is_old(&self, number: u64) -> bool {
+        number.saturating_add(WINDOW) < self.next
+    }
+
+    /// An event came.
+    pub fn see(&mut self, number: u64) -> Seen {
+        if self.is_old(number) {
+            return Seen::Old;
+        }
+        self.expect(number.saturating_add(1));
+        let (bit, word) = (1 << (number % 64), self.seen.get_mut((number % WINDOW / 64) as usize));
+        let Some(word) = word.filter(|word| **word & bit == 0) else { return Seen::Duplicate };
+        *word |= bit;
+        if number < self.base {
+            self.before += 1;
+        } else {
+            self.received += 1;
+        }
+        Seen::New
+    }
+
+    /// All events before this one have been sent.
+    pub fn expect(&mut self, next: u64) {
+        if next <= self.next {
+            return;
+        }
+        if next - self.next >= WINDOW {
+            self.seen = [0; WORDS];
+        } else {
+            for number in self.next..next {
+                if let Some(word) = self.seen.get_mut((number % WINDOW / 64) as usize) {
+                    *word &= !(1 << (number % 64));
+                }
+            }
+        }
+        self.next = next;
+    }
+
+    /// Events that came, each counted once.
+    #[must_use]
+    pub const fn received(&self) -> u64 {
+        self.received + self.before
+    }
+
+    /// Events that were sent and have not come, yet or at all.
+    #[must_use]
+    pub const fn lost(&self) -> u64 {
+        self.next - self.base - self.received
+    }
+}
+
+/// What changed about a peer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Turn {
+    /// It is there.
+    Found,
+    /// It has been silent for too long, or has said that it ends.
+    Lost,
+}
+
+/// Whether a peer is there: it is when something of it came within the last `lost_after`; and which run of which node it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Presence {
+    lost_after: Span,
+    /// Of what was heard last.
+    heard: Time,
+    is_there: bool,
+    /// The node and its incarnation, once it was heard.
+    known: Option<(u64, u64)>,
+}
+
+impl Presence {
+    /// Of one that has not been heard.
+    #[must_use]
+    pub const fn new(lost_after: Span) -> Presence {
+        Presence { lost_after, heard: Time::ZERO, is_there: false, known: None }
+    }
+
+    /// Whether it is there, as far as is known.
+    #[must_use]
+    pub const fn is_there(&self) -> bool {
+        self.is_there
+    }
+
+    /// The node's number, once it was heard.
+    #[must_use]
+    pub fn node(&self) -> Option<u64> {
+        self.known.map(|(node, _)| node)
+    }
+
+    /// Something of its own came, from a run of a node; its last word, if it `ends`. What changed, with the node that it concerns: a new run in the place of one that was there is both.
+    ///
+    /// What a former run sent, and what comes after a run's last word, is too late to say anything, until a silence has passed.
+    pub fn hear(&mut self, node: u64, incarnation: u64, ends: bool, now: Time) -> [Option<(Turn, u64)>; 2] {
+        let silent = self.heard.saturating_add(self.lost_after) < now;
+        let turns = match self.known {
+            Some((known, run))
+                if known == node && (run > incarnation || run == incarnation && !self.is_there) && !silent =>
+            {
+                return [None; 2];
+            }
+            Some(known) if known == (node, incarnation) && self.is_there => [None; 2],
+            Some((known, _)) if self.is_there => [Some((Turn::Lost, known)), Some((Turn::Found, node))],
+            _ => [None, Some((Turn::Found, node))],
+        };
+        (self.known, self.heard, self.is_there) = (Some((node, incarnation)), now, !ends);
+        match turns {
+            [first, Some((Turn::Found, _))] if ends => [first, None],
+            [None, None] if ends => [Some((Turn::Lost, node)), None],
+            turns => turns,
+        }
+    }
+
+    /// Time passes.
+    pub fn pass(&mut self, now: Time) -> Option<(Turn, u64)> {
+        let silent = self.is_there && self.heard.saturating_add(self.lost_after) < now;
+        self.is_there &= !silent;
+        silent.then_some((Turn::Lost, self.node().unwrap_or_default()))
+    }
+}
+
+/// What a consumer knows of a peer. It hears in turn that one is there and that it is lost, whenever it has room for that; what came and went meanwhile it need not know.
+///
+/// ```
+/// use takt_dispatch::event::peer::{News, Turn};
+///
+/// let mut news = News::default();
+/// assert_eq!(news.next(Some(5)), Some((Turn::Found, 5)));
+/// news.told(Turn::Found, 5);
+/// // Started again, which it has no room for at first.
+/// news.lost(5);
+/// assert_eq!(news.next(Some(5)), Some((Turn::Lost, 5)));
+/// news.told(Turn::Lost, 5);
+/// assert_eq!(news.next(Some(5)), Some((Turn::Found, 5)));
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct News {
+    /// Who is there, as far as it was told.
+    known: Option<u64>,
+    /// Whether that one was lost since.
+    gone: bool,
+}
+
+impl News {
+    /// A node was lost.
+    pub fn lost(&mut self, node: u64) {
+        self.gone |= self.known == Some(node);
+    }
+
+    /// What it is to be told next, where this node is there now.
+    #[must_use]
+    pub fn next(&self, there: Option<u64>) -> Option<(Turn, u64)> {
+        match self.known {
+            Some(known) if self.gone || there != self.known => Some((Turn::Lost, known)),
+            Some(_) => None,
+            None => there.map(|there| (Turn::Found, there)),
+        }
+    }
+
+    /// It was told that.
+    pub fn told(&mut self, turn: Turn, node: u64) {
+        *self = News { known: (turn == Turn::Found).then_some(node), gone: false };
+    }
+}
+
+/// The nodes whose events come on one level, themselves or forwarded: a bounded number.
+#[derive(Debug)]
+pub struct Origins {
+    rows: Vec<Origin>,
+    most: usize,
+    /// After so long a silence a row may be another's, and a node may begin anew.
+    forgotten_after: Span,
+    /// Of streams that have ended.
+    ended: Sums,
+}
+
+#[derive(Debug)]
+struct Origin {
+    node: u64,
+    heard: Time,
+    stream: Stream,
+}
+
+/// What [`Origins`] count.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Sums {
+    /// Events that came, each counted once.
+    pub received: u64,
+    /// Events that were sent and have not come, yet or at all.
+    pub lost: u64,
+}
+
+impl Origins {
+    /// So many nodes at most; after so long a silence one is forgotten.
+    #[must_use]
+    pub fn new(most: usize, forgotten_after: Span) -> Origins {
+        Origins { rows: Vec::with_capacity(most), most, forgotten_after, ended: Sums::default() }
+    }
+
+    /// The numbers of a node's run; `None` where there is no room, or that run is over.
+    ///
+    /// `first` is where its numbers begin to count, should it be new: the number that came. One that is too old is no sign of the run that it would have to be of: where nothing else comes for long
+    /// enough, the numbers begin anew with it.
+    pub fn of(&mut self, node: u64, incarnation: u64, first: u64, now: Time) -> Option<&mut Stream> {
+        let after = self.forgotten_after;
+        let silent = |row: &Origin| row.heard.saturating_add(after) < now;
+        let row = Origin { node, heard: now, stream: Stream::new(incarnation, first) };
+        let at = match self.rows.iter().position(|row| row.node == node) {
+            Some(at) => at,
+            None if self.rows.len() < self.most => {
+                self.rows.push(row);
+                return self.rows.last_mut().map(|row| &mut row.stream);
+            }
+            None => self.rows.iter().position(silent)?,
+        };
+        let known = self.rows.get_mut(at)?;
+        if known.node == node && incarnation < known.stream.incarnation && !silent(known) {
+            return None;
+        }
+        let old = known.node == node && known.stream.incarnation == incarnation && known.stream.is_old(first);
+        if known.node != node || known.stream.incarnation != incarnation || old && silent(known) {
+            self.ended = self.ended.and(&known.stream);
+            *known = row;
+        } else if !old {
+            known.heard = now;
+        }
+        Some(&mut known.stream)
+    }
+
+    /// What all of them have counted.
+    #[must_use]
+    pub fn sums(&self) -> Sums {
+        self.rows.iter().fold(self.ended, |sums, row| sums.and(&row.stream))
+    }
+}
+
+impl Sums {
+    fn and(self, stream: &Stream) -> Sums {
+        // A peer can say any number.
+        Sums {
+            received: self.received.saturating_add(stream.received()),
+            lost: self.lost.saturating_add(stream.lost()),
+        }
+    }
+}
+
+/// The number of a clock that nobody has in common with anybody.
+pub(super) const NO_CLOCK: u64 = 0;
+
+/// What is left of an event's time when it has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Left {
+    /// How long it is still of use; [`Span::MAX`]: for ever.
+    pub remaining: Span,
+    /// How long until its deadline; [`Span::MAX`]: it has none.
+    pub due: Span,
+    /// How long it was under way; `None` where sender and receiver have no clock in common.
+    pub transit: Option<Span>,
+    /// The clock that they say they have in common says that it came before it was sent.
+    pub skewed: bool,
+}
+
+impl Left {
+    /// Of an event that a datagram brought (its clock 0: one of the sender's own); `now` is the time by the own clock `own`, in ns.
+    #[must_use]
+    pub fn of(datagram: &Datagram<'_>, own: u64, now: u64) -> Left {
+        if datagram.clock != own || own == NO_CLOCK {
+            return Left { remaining: datagram.remaining, due: datagram.due, transit: None, skewed: false };
+        }
+        let transit = Span::from_ns(now.saturating_sub(datagram.sent));
+        let left = datagram.after(transit);
+        Left { remaining: left.remaining, due: left.due, transit: Some(transit), skewed: datagram.sent > now }
+    }
+
+    /// The same after a wait.
+    #[must_use]
+    pub fn after(self, waited: Span) -> Left {
+        Left { remaining: less(self.remaining, waited), due: less(self.due, waited), ..self }
+    }
+
+    /// What consumers are told of the event, when it came at `now`.
+    pub(super) fn head(&self, kind: u32, source: u32, number: u64, now: Time) -> Head {
+        let sent = now.saturating_sub(self.transit.unwrap_or(Span::ZERO));
+        // For ever from now is for ever.
+        let (due, expires) = (now.saturating_add(self.due), now.saturating_add(self.remaining));
+        Head { kind, source, number, sent, due, expires }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::super::wire::Body;
+    use super::*;
+
+    proptest! {
+        /// Beside a set of all numbers that ever came.
+        #[test]
+        fn a_stream_agrees_with_one_that_remembers_all(
+            base in 0_u64..2000,
+            steps in prop::collection::vec((0_i64..6, 0_u64..2400, any::<bool>()), 1..200),
+        ) {
+            let mut stream = Stream::new(7, base);
+            let mut all = BTreeSet::new();
+            let mut next = base;
+            for (back, far, beat) in steps {
+                // Around the newest number, and now and then far from it.
+                let number = if back == 0 { (next + far).saturating_sub(1200) } else { (next + 3).saturating_sub(back as u64) };
+                if beat {
+                    stream.expect(number);
+                    next = next.max(number);
+                    continue;
+                }
+                let expected = if number + WINDOW < next {
+                    Seen::Old
+                } else if all.insert(number) {
+                    Seen::New
+                } else {
+                    Seen::Duplicate
+                };
+                next = if expected == Seen::Old { next } else { next.max(number + 1) };
+                prop_assert_eq!(stream.see(number), expected);
+                prop_assert_eq!(stream.received(), all.len() as u64);
+                prop_assert_eq!(stream.lost(), next - base - all.range(base..).count() as u64);
+            }
+        }
+    }
+
+    #[test]
+    fn a_peer_is_there_until_it_has_been_silent_for_too_long() {
+        let at = |ms: u64| Time::ZERO + Span::from_ms(ms);
+        let mut presence = Presence::new(Span::from_ms(30));
+        let (found, lost) = (|node| [None, Some((Turn::Found, node))], |node| Some((Turn::Lost, node)));
+        assert_eq!(presence.pass(at(1000)), None, "nobody was there");
+        assert_eq!(presence.hear(5, 1, false, at(1000)), found(5));
+        assert_eq!(presence.hear(5, 1, false, at(1020)), [None; 2]);
+        assert_eq!(presence.pass(at(1050)), None, "exactly as long as it may");
+        assert_eq!(presence.pass(at(1051)), lost(5));
+        assert_eq!(presence.pass(at(1052)), None, "once");
+        assert_eq!(presence.hear(5, 1, false, at(1060)), found(5));
+        assert_eq!(presence.hear(5, 1, true, at(1061)), [lost(5), None], "its last word");
+        assert_eq!(presence.hear(5, 1, false, at(1062)), [None; 2], "what it sent before comes late");
+        assert_eq!(presence.hear(5, 2, false, at(1063)), found(5), "it began anew");
+        assert_eq!(presence.hear(5, 1, true, at(1064)), [None; 2], "the last word of its former run comes late");
+        assert_eq!(presence.hear(5, 3, false, at(1065)), [lost(5), Some((Turn::Found, 5))], "nobody saw it go");
+        assert_eq!(presence.hear(6, 1, false, at(1066)), [lost(5), Some((Turn::Found, 6))], "another in its place");
+        assert_eq!(presence.hear(6, 0, false, at(1090)), [None; 2], "its clock was set back");
+        assert_eq!(presence.pass(at(1097)), lost(6));
+        assert_eq!(presence.hear(6, 0, false, at(1098)), found(6), "after a silence that is its new run");
+        assert_eq!(presence.hear(6, 1, true, at(1099)), [lost(6), None], "a run of which nothing is left");
+    }
+
+    #[test]
+    fn runs_of_a_node_are_told_apart_and_room_is_bounded() {
+        let at = |ms: u64| Time::ZERO + Span::from_ms(ms);
+        let mut origins = Origins::new(2, Span::from_ms(100));
+        let mut see = |node, incarnation, number, ms| {
+            origins.of(node, incarnation, number, at(ms)).map(|stream| stream.see(number))
+        };
+        assert_eq!(see(1, 5, 100, 0), Some(Seen::New));
+        assert_eq!(see(1, 6, 3, 1), Some(Seen::New), "it began anew");
+        assert_eq!(see(1, 5, 101, 2), None, "what its former run sent comes late");
+        assert_eq!(see(1, 6, 3, 3), Some(Seen::Duplicate));
+        assert_eq!(see(1, 4, 0, 104), Some(Seen::New), "its clock was set back: after a silence, that is its new run");
+        assert_eq!(see(2, 1, 0, 104), Some(Seen::New));
+        assert_eq!(see(3, 1, 0, 105), None, "no room");
+        assert_eq!(see(3, 1, 0, 205), Some(Seen::New), "that of a silent one");
+        // Whatever numbers a peer says.
+        assert_eq!(see(3, 1, u64::MAX - 1, 206), Some(Seen::New));
+        assert_eq!([see(3, 2, 0, 207), see(3, 2, u64::MAX - 1, 208)], [Some(Seen::New); 2]);
+        assert_eq!(see(3, 3, 0, 209), Some(Seen::New));
+        assert_eq!(origins.sums().lost, u64::MAX);
+    }
+
+    #[test]
+    fn a_number_far_too_great_silences_a_node_for_a_while_only() {
+        let at = |ms: u64| Time::ZERO + Span::from_ms(ms);
+        let mut origins = Origins::new(2, Span::from_ms(100));
+        let mut see = |number, ms| origins.of(1, 5, number, at(ms)).map(|stream| stream.see(number));
+        assert_eq!([see(4, 0), see(u64::MAX - 1, 1)], [Some(Seen::New); 2]);
+        assert_eq!([see(5, 50), see(6, 101)], [Some(Seen::Old); 2], "what is too old keeps no run alive");
+        assert_eq!([see(7, 102), see(7, 103), see(8, 104)], [Seen::New, Seen::Duplicate, Seen::New].map(Some));
+    }
+
+    #[test]
+    fn time_left_counts_the_way_only_where_both_ends_have_one_clock() {
+        let ms = Span::from_ms;
+        let (ns, body) = (Span::from_ns, Body::Beat);
+        let of = |(remaining, due), clock, sent| Datagram {
+            hops: 0,
+            node: 1,
+            incarnation: 1,
+            sequence: 0,
+            clock,
+            sent,
+            remaining,
+            due,
+            body,
+        };
+        let left = |clock, sent, now| Left::of(&of((ns(50), ns(35)), clock, sent), 1, now);
+        let told = |remaining, due, transit, skewed| Left { remaining: ns(remaining), due: ns(due), transit, skewed };
+        assert_eq!(left(1, 100, 130), told(20, 5, Some(ns(30)), false));
+        assert_eq!(left(1, 100, 140), told(10, 0, Some(ns(40)), false));
+        assert_eq!(left(1, 100, 151).remaining, Span::ZERO);
+        assert_eq!(left(1, 100, 90), told(50, 35, Some(Span::ZERO), true));
+        let own = Left::of(&of((ns(50), ns(35)), NO_CLOCK, 100), NO_CLOCK, 990);
+        assert_eq!(own, left(2, 100, 990), "two without a clock have none in common");
+        assert_eq!(left(2, 100, 990), told(50, 35, None, false));
+        assert_eq!(left(2, 100, 990).after(ns(40)), told(10, 0, None, false));
+        let forever = Left::of(&of((Span::MAX, Span::MAX), 1, 0), 1, ms(5).as_ns());
+        assert_eq!((forever.remaining, forever.due), (Span::MAX, Span::MAX));
+        let head = left(1, 100, 130).head(1, 2, 3, Time::from_ns(1000));
+        let times = [head.sent, head.due, head.expires].map(Time::as_ns);
+        assert_eq!(times, [970, 1005, 1020]);
+    }
+}

@@ -1,0 +1,100 @@
+//! A dispatcher in a program: operations (callbacks) on ordinary SCHED_FIFO threads, after [KOKYU II-B].
+//!
+//! First comes a plan. [`Operations`] say what should run, how often and how long; a [`Strategy`](takt_model::Strategy)
+//! says in which order; [`Operations::compute`] makes a [`Plan`] of both, or says all that is wrong ([`Anomalies`]). A plan
+//! gives each operation a level, each level a discipline and a SCHED_FIFO priority, and each operation a static place in its
+//! level. Between levels the kernel preempts; within a level jobs run to completion, in the order of its discipline, or preempt
+//! each other ([`Limits::preemptive`]).
+//!
+//! A plan holds the [`System`](takt_model::System) that says the same, preemption included, so that `takt check`
+//! proves it, `takt sim` simulates it, and a System file makes a plan as well ([`Plan::compute`]). That a plan exists is no
+//! proof that all deadlines are met: what is found here are witnesses against it. The proof is `check`'s.
+//!
+//! Units: times are [`Span`](takt_model::Span)s in nanoseconds, shares of a CPU are millionths (`ppm`). Here all is pure: no
+//! clock, no I/O, no thread.
+//!
+//! ```
+//! use takt_model::{Builtin, Span};
+//! use takt_dispatch::{Limits, Operation, Operations};
+//!
+//! let ms = Span::from_ms;
+//! let operations = Operations::new("flight")
+//!     .with(Operation::periodic("control", ms(25)).wcet(ms(5)))
+//!     .with(Operation::sporadic("alarm", ms(50)).wcet(ms(1)).deadline(ms(10)))
+//!     .with(Operation::periodic("route", ms(50)).wcet(ms(20)).noncritical())
+//!     .with(Operation::after("display", ["route"]).wcet(ms(4)).noncritical());
+//! let plan = operations.compute(&Builtin::Muf.strategy(), &Limits::default())?;
+//! assert_eq!(
+//!     plan.to_string(),
+//!     "\
+//! strategy muf, run to completion; SCHED_FIFO: timers 48
+//! level  discipline  priority  subpriority  operation  period  wcet  deadline  criticality
+//!     0  laxity            47            0  control      25ms   5ms      25ms  high
+//!     0  laxity            47            1  alarm      >=50ms   1ms      10ms  high
+//!     1  laxity            46            0  route        50ms  20ms      50ms  low
+//!     1  laxity            46            1  display      50ms   4ms      50ms  low
+//! "
+//! );
+//! // With one level for all, "route" may just have started when "alarm" comes.
+//! let anomalies = operations.compute(&Builtin::Edf.strategy(), &Limits::default()).unwrap_err();
+//! assert_eq!(
+//!     anomalies.to_string(),
+//!     "critical operation \"alarm\" can wait 19.999999ms for \"route\", which runs to completion in the same level of \
+//!      strategy \"edf\": with its wcet 1ms that exceeds its deadline 10ms; separate their levels or CPUs, or split \"route\""
+//! );
+//! # Ok::<(), takt_dispatch::Anomalies>(())
+//! ```
+
+mod account;
+mod adaptive;
+mod anomaly;
+mod bits;
+pub mod bound;
+mod bounds;
+#[cfg(feature = "tokio")]
+pub mod bridge;
+mod build;
+mod core;
+mod error;
+pub mod event;
+mod fact;
+pub mod gate;
+mod graph;
+mod live;
+#[cfg(test)]
+pub(crate) mod live_model;
+mod mode;
+mod operation;
+mod plan;
+mod queues;
+mod rehearse;
+pub mod ring;
+mod running;
+mod source;
+mod sync;
+mod told;
+
+/// Where events go: the crate of [`log::Sink`].
+pub use takt_log as log;
+/// The crate of Systems, strategies and times, from which this one's types come.
+pub use takt_model as model;
+
+pub use self::core::Counts;
+pub use account::{KernelAccount, KernelEnd, OwnAccount, PlanThread, Recorded, causes};
+pub use adaptive::{Adaptive, notes_of_guard};
+pub use anomaly::{Anomalies, Anomaly};
+pub use error::{PushError, ReleaseError, StartError, StopError};
+pub(crate) use live::{IDLE_MAX, Owed};
+pub use live::{Job, Overran, Overruns, Switched};
+pub use mode::OperatingMode;
+pub use operation::{Arrives, Operation, Operations, Overrun};
+pub use plan::{BACKLOG_MAX, Limits, Plan, PlanLevelRow, PlanMode, Row, THREADS_MAX, TO_COMPLETION, to_completion};
+pub use queues::{Queues, Ticket};
+pub use running::{Dispatcher, Dispatching, Handle, KINDS, Options, Stopped};
+pub use takt_log::causes::{Cause, Disturbance, Late};
+
+/// The examples of the lesson and the how-to guide compile.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/tutorial/program-rust.md")]
+#[doc = include_str!("../../../docs/how-to/bound-a-queue.md")]
+mod lessons {}

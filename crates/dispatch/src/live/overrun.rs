@@ -1,0 +1,302 @@
+//! Jobs that execute for longer than their operation's wcet: found by the timer thread of their CPU when it happens, and told to the program.
+//!
+//! Execution is the CPU time of the thread that runs the handler, so that what preempts it does not count. The timer thread looks when the rest of the
+//! wcet would be over if nothing preempted the job. Where something did, it looks again.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use takt_linux::eventfd::EventFd;
+use takt_linux::{Epoch, PiMutex, clock};
+use takt_model::{Span, Time};
+
+use super::Shared;
+use super::station::{Held, Station};
+use crate::core::{End, Upcall};
+use crate::operation::Overrun;
+use crate::sync::{self, Word, rouse};
+
+/// The least time between two checks of a job that has executed since the last check.
+const LOOK: Span = Span::from_us(100);
+/// The most time between two checks of a job that has not executed meanwhile: it is preempted, or its handler waits.
+const LOOK_MAX: Span = Span::from_ms(1);
+/// How many overruns are kept until the program takes them.
+const WAITING_MAX: usize = 256;
+
+/// A job whose execution is watched.
+pub(super) struct Watch {
+    slot: u32,
+    number: u64,
+    wcet: Span,
+    overrun: Overrun,
+    /// CPU time of the thread when the job began.
+    began: Span,
+    /// The execution time at the last check, and the least time until the next check.
+    used: Span,
+    pause: Span,
+    /// When the timer thread checks next; [`Time::MAX`] once the overrun has been reported.
+    look: Time,
+}
+
+impl Watch {
+    fn is_told(&self) -> bool {
+        self.look == Time::MAX
+    }
+
+    /// Whether the job goes on at the priority of demoted jobs.
+    pub(super) fn is_demoted(&self) -> bool {
+        self.is_told() && self.overrun == Overrun::Demote
+    }
+
+    /// Whether the job has executed for its wcet. If not, plans the next check.
+    fn is_over(&mut self, cpu_time: Span, now: Time) -> bool {
+        let used = cpu_time.saturating_sub(self.began);
+        if used >= self.wcet {
+            self.look = Time::MAX;
+            return true;
+        }
+        self.pause = if used > self.used { LOOK } else { self.pause.saturating_add(self.pause).min(LOOK_MAX) };
+        self.used = used;
+        self.look = now.saturating_add(self.wcet.saturating_sub(used).max(self.pause));
+        false
+    }
+}
+
+impl Held {
+    /// Starts to watch a job. The calling thread is the worker that begins it.
+    pub(super) fn watch(&mut self, worker: usize, upcall: Upcall, (overrun, wcet): (Overrun, Span), now: Time) {
+        let look = now.saturating_add(wcet);
+        let watch = Watch {
+            slot: upcall.slot,
+            number: upcall.number,
+            wcet,
+            overrun,
+            began: clock::thread_cpu(),
+            used: Span::ZERO,
+            pause: LOOK,
+            look,
+        };
+        if let Some(place) = self.watches.get_mut(worker) {
+            *place = Some(watch);
+            self.timer_due |= look < self.timer_until;
+        }
+    }
+
+    /// Ends the watch of a job that has returned. A job that was told to stop is not complete.
+    pub(super) fn unwatch(&mut self, worker: usize, end: End) -> End {
+        match self.watches.get_mut(worker).and_then(Option::take) {
+            Some(watch) if watch.is_told() && watch.overrun == Overrun::Stop => End::Failed,
+            _ => end,
+        }
+    }
+
+    /// When the timer thread must check the watched jobs.
+    pub(super) fn next_look(&self) -> Option<Time> {
+        self.watches.iter().flatten().map(|watch| watch.look).min().filter(|look| *look < Time::MAX)
+    }
+
+    /// Moves a worker to the level of demoted jobs until its job ends. An idle worker takes its place.
+    fn demote(&mut self, worker: usize) {
+        let (spare, demoted) = (self.spare(), self.spare().saturating_sub(1));
+        let Some(this) = self.workers.get_mut(worker).filter(|this| this.role < demoted) else { return };
+        let level = std::mem::replace(&mut this.role, demoted);
+        let idle = |worker: &&mut super::station::Worker| {
+            worker.slot.is_none() && (worker.role == spare || worker.role == demoted)
+        };
+        // A spare worker first.
+        let workers = &mut self.workers;
+        let free = workers.iter_mut().filter(idle).max_by_key(|worker| worker.role);
+        if let Some(free) = free {
+            free.role = level;
+        }
+    }
+}
+
+impl Shared {
+    /// Checks the watched jobs of a CPU that are due. Reports each overrun and does what its operation says.
+    pub(super) fn look_for_overruns(&self, cpu: u32, station: &Station, held: &mut Held, now: Time) {
+        if held.next_look().is_none_or(|look| look > now) {
+            return;
+        }
+        let mut demoted = false;
+        for worker in 0..held.watches.len() {
+            let tid = held.workers.get(worker).and_then(|worker| worker.tid);
+            let Some((watch, tid)) = held.watches.get_mut(worker).and_then(Option::as_mut).zip(tid) else { continue };
+            if watch.look > now || !watch.is_over(clock::cpu_of(tid), now) {
+                continue;
+            }
+            let (slot, number, overrun) = (watch.slot, watch.number, watch.overrun);
+            let Some(operation) = station.operations.get(slot as usize) else { continue };
+            operation.overran.fetch_add(1, Ordering::Relaxed);
+            operation.overran_before.fetch_max(number.saturating_add(1), Ordering::AcqRel);
+            match overrun {
+                Overrun::Continue => {}
+                Overrun::Stop => {
+                    operation.stop_before.fetch_max(number.saturating_add(1), Ordering::AcqRel);
+                }
+                // Ordinary threads have no priorities.
+                Overrun::Demote if self.priorities.is_empty() => {}
+                // Its thread follows when the lock is left.
+                Overrun::Demote if held.core.nests() => held.core.demote(slot),
+                Overrun::Demote => {
+                    held.demote(worker);
+                    demoted = true;
+                }
+            }
+            self.overruns.tell(Report { cpu, slot, number, at: now });
+        }
+        if demoted {
+            let _ = self.set_priorities(held);
+            // A sleeping thread may serve another level now.
+            station.wake_all();
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Report {
+    cpu: u32,
+    slot: u32,
+    number: u64,
+    at: Time,
+}
+
+/// The overruns that the program has not taken yet.
+pub(crate) struct Reports {
+    waiting: PiMutex<VecDeque<Report>>,
+    word: Word,
+    signal: OnceLock<EventFd>,
+    lost: AtomicU64,
+}
+
+impl Reports {
+    pub(crate) fn new() -> Reports {
+        let waiting = PiMutex::new(VecDeque::with_capacity(WAITING_MAX));
+        Reports { waiting, word: Word::new(0), signal: OnceLock::new(), lost: AtomicU64::new(0) }
+    }
+
+    fn tell(&self, report: Report) {
+        let mut waiting = self.waiting.lock();
+        if waiting.len() >= WAITING_MAX {
+            drop(waiting);
+            self.lost.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        waiting.push_back(report);
+        drop(waiting);
+        rouse(&self.word);
+        if let Some(signal) = self.signal.get() {
+            signal.raise();
+        }
+    }
+}
+
+/// A job that executed for longer than its operation's wcet.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Overran {
+    /// Its operation.
+    pub operation: String,
+    /// Its number.
+    pub job: u64,
+    /// When that was found, since the dispatcher's start: while the job ran.
+    pub at: Time,
+}
+
+/// Receives the overruns of a dispatcher as they happen, on any thread but those of handlers.
+#[derive(Clone)]
+pub struct Overruns {
+    pub(crate) shared: Arc<Shared>,
+}
+
+impl Overruns {
+    /// Takes the oldest overrun, or waits up to `wait` for one. At most 256 overruns are kept.
+    #[must_use]
+    pub fn next(&self, wait: Span) -> Option<Overran> {
+        let reports = &self.shared.overruns;
+        let clock = Epoch::now_is_zero();
+        let give_up = Time::ZERO.saturating_add(wait);
+        loop {
+            let seen = reports.word.load(Ordering::Acquire);
+            let mut waiting = reports.waiting.lock();
+            let report = waiting.pop_front();
+            if waiting.is_empty()
+                && let Some(signal) = reports.signal.get()
+            {
+                signal.lower();
+            }
+            drop(waiting);
+            if let Some(report) = report {
+                let station = self.shared.stations.get(report.cpu as usize)?;
+                let operation = station.operations.get(report.slot as usize)?.name.clone();
+                return Some(Overran { operation, job: report.number, at: report.at });
+            }
+            if clock.now() >= give_up {
+                return None;
+            }
+            sync::wait(&reports.word, seen, clock, give_up);
+        }
+    }
+
+    /// A descriptor for a loop of `poll` or `epoll`: readable while an overrun waits, until [`Overruns::next`] has taken the last one. It is closed with
+    /// the last of these and their dispatcher.
+    ///
+    /// # Errors
+    /// The process has as many descriptors as it may.
+    pub fn descriptor(&self) -> io::Result<BorrowedFd<'_>> {
+        let reports = &self.shared.overruns;
+        let waiting = reports.waiting.lock();
+        let signal = match reports.signal.get() {
+            Some(signal) => signal,
+            None => {
+                let new = EventFd::new()?;
+                reports.signal.get_or_init(|| new)
+            }
+        };
+        if !waiting.is_empty() {
+            signal.raise();
+        }
+        Ok(signal.as_fd())
+    }
+
+    /// How many overruns were not kept, because the program took none. Counts include them ([`Counts::overran`](super::super::Counts::overran)).
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.shared.overruns.lost.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_was_executed_counts_and_a_job_that_waits_is_looked_at_less_often() {
+        let us = Span::from_us;
+        let at = |n: u64| Time::ZERO.saturating_add(us(n));
+        let mut watch = Watch {
+            slot: 0,
+            number: 3,
+            wcet: us(1000),
+            overrun: Overrun::Demote,
+            began: us(50),
+            used: Span::ZERO,
+            pause: LOOK,
+            look: at(1000),
+        };
+        assert!(!watch.is_over(us(450), at(1000)), "it was preempted for 600 us");
+        assert_eq!((watch.look, watch.is_demoted()), (at(1600), false));
+        assert!(!watch.is_over(us(1045), at(1600)));
+        assert_eq!(watch.look, at(1700), "not sooner, however little is left");
+        let mut looks = Vec::new();
+        for _ in 0..5 {
+            let now = watch.look;
+            assert!(!watch.is_over(us(1045), now));
+            looks.push(watch.look.saturating_since(now));
+        }
+        assert_eq!(looks, [us(200), us(400), us(800), us(1000), us(1000)]);
+        assert!(watch.is_over(us(1050), at(9000)) && watch.is_told() && watch.is_demoted());
+    }
+}

@@ -1,0 +1,71 @@
+//! What the dispatcher's threads synchronise with: locks with priority inheritance and futexes. In this crate's unit tests they are those of a model checker,
+//! which chooses who goes next at each of them (live_model.rs): there timeouts never come, so that a lost wake-up is a deadlock. Tests of real threads
+//! stand in tests/.
+
+#[cfg(not(test))]
+pub(crate) use real::*;
+#[cfg(test)]
+pub(crate) use shuttled::*;
+
+use std::sync::atomic::Ordering;
+
+/// Wakes who sleeps here, and whoever is just about to.
+pub(crate) fn rouse(signal: &Word) {
+    signal.fetch_add(1, Ordering::AcqRel);
+    wake_all(signal);
+}
+
+#[cfg(not(test))]
+mod real {
+    pub(crate) use std::sync::atomic::{AtomicU32 as Word, AtomicU64};
+
+    pub(crate) use takt_linux::futex::{wait, wake_all};
+    pub(crate) use takt_linux::{PiGuard, PiMutex};
+}
+
+#[cfg(test)]
+mod shuttled {
+    use std::sync::atomic::Ordering;
+    use std::sync::{PoisonError, TryLockError};
+
+    pub(crate) use shuttle::sync::atomic::{AtomicU32 as Word, AtomicU64};
+    use shuttle::sync::{Condvar, Mutex, MutexGuard};
+    use takt_linux::Epoch;
+    use takt_model::Time;
+
+    pub(crate) struct PiMutex<T>(Mutex<T>);
+    pub(crate) type PiGuard<'a, T> = MutexGuard<'a, T>;
+
+    impl<T> PiMutex<T> {
+        pub(crate) fn new(value: T) -> Self {
+            PiMutex(Mutex::new(value))
+        }
+        pub(crate) fn lock(&self) -> PiGuard<'_, T> {
+            self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        }
+        pub(crate) fn try_lock(&self) -> Option<PiGuard<'_, T>> {
+            match self.0.try_lock() {
+                Ok(guard) => Some(guard),
+                Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+                Err(TryLockError::WouldBlock) => None,
+            }
+        }
+    }
+
+    shuttle::lazy_static! {
+        /// All futexes have one queue: who is woken for another's sake looks again.
+        static ref SLEEPERS: (Mutex<()>, Condvar) = (Mutex::new(()), Condvar::new());
+    }
+
+    pub(crate) fn wait(word: &Word, expected: u32, _: Epoch, _: Time) {
+        let mut asleep = SLEEPERS.0.lock().unwrap_or_else(PoisonError::into_inner);
+        while word.load(Ordering::Acquire) == expected {
+            asleep = SLEEPERS.1.wait(asleep).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    pub(crate) fn wake_all(_: &Word) {
+        let _asleep = SLEEPERS.0.lock().unwrap_or_else(PoisonError::into_inner);
+        SLEEPERS.1.notify_all();
+    }
+}

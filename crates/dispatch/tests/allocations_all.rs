@@ -1,0 +1,132 @@
+//! No thread of a dispatcher or a channel allocates after the start: workers, timers, pushes, handlers' frames, switches, those between nodes, flushes of values and
+//! replicas. Alone in its program, for it counts what all of the process allocates.
+
+use std::alloc::System;
+use std::net::{SocketAddr, UdpSocket};
+
+use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
+use takt_dispatch::event::{
+    Channel, Connected, Filter, Full, Level, Node, Options, Pattern, Published, Replica, Sending,
+};
+use takt_dispatch::{Dispatcher, Dispatching, Limits, OperatingMode, Operation, Operations};
+use takt_model::{Builtin, Span};
+
+#[global_allocator]
+static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
+const VALUES: u32 = 9;
+
+/// Two addresses that are free.
+fn ports() -> [SocketAddr; 2] {
+    let sockets = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
+    sockets.map(|socket| socket.local_addr().unwrap())
+}
+
+/// Two levels: what is sent at once, and what is sent so.
+fn node(id: u64, here: [SocketAddr; 2], there: [SocketAddr; 2], second: Sending) -> Node {
+    let level = |at: usize, name, kind| Level::new(name, here[at]).peer(there[at]).sends(Pattern::kind(kind));
+    Node::new(id)
+        .with(level(0, "direct", VALUES))
+        .with(level(1, "second", 1).sending(second))
+        .beat(Span::from_ms(10), Span::from_s(30))
+}
+
+/// Another node in this process, whose operation takes values.
+fn peer(node: &Node) -> ((Connected, Dispatching), Replica) {
+    let operation = Operation::sporadic("apply", Span::from_ns(1)).wcet(Span::from_ns(1)).deadline(Span::from_s(1));
+    let limits = Limits { critical_utilization_ppm: u32::MAX, ..Limits::default() };
+    let plan = Operations::new("peer").with(operation.backlog(8)).compute(&Builtin::Muf.strategy(), &limits).unwrap();
+    let channel = Channel::new(Options::default());
+    let apply = channel.subscribe(&plan, "apply", Pattern::kind(VALUES)).unwrap();
+    let replica = Replica::new(9, VALUES, &[8, 200]);
+    let taker = replica.clone();
+    let handler = apply.handler(move |delivery, job| taker.apply(delivery, job));
+    let options = takt_dispatch::Options { best_effort: true, ..takt_dispatch::Options::default() };
+    let dispatching = Dispatcher::new(plan).with(options).on("apply", handler).unwrap().start().unwrap();
+    ((channel.connect_as(node, &dispatching).unwrap(), dispatching), replica)
+}
+
+#[test]
+fn nothing_allocates_while_it_runs() {
+    let (ms, us) = (Span::from_ms, Span::from_us);
+    let far = Span::from_s(1);
+    let operations = Operations::new("all")
+        .cancel(true)
+        .with(Operation::periodic("fast", ms(1)).wcet(us(10)))
+        .with(Operation::periodic("slow", ms(5)).wcet(us(10)).noncritical())
+        .with(Operation::after("end", ["slow", "leg"]).wcet(us(10)).noncritical())
+        .with(Operation::after("leg", ["slow"]).wcet(us(10)).noncritical())
+        // Too late by the time that it may begin, most of the time.
+        .with(Operation::periodic("hopeless", ms(3)).wcet(us(10)).deadline(us(11)).noncritical())
+        .with(Operation::sporadic("one", ms(1)).wcet(us(10)).deadline(far).backlog(4))
+        .with(Operation::sporadic("two", ms(1)).wcet(us(10)).deadline(far).backlog(4))
+        .with(Operation::periodic("flush", ms(5)).wcet(us(10)))
+        .mode(OperatingMode::new("other", Builtin::Muf.strategy()).every("fast", ms(2)));
+    let plan = operations.compute(&Builtin::RmsMlf.strategy(), &Limits::default()).unwrap_or_else(|no| panic!("{no}"));
+    let channel = Channel::new(Options { history: 3, ..Options::default() });
+    let one = channel.subscribe(&plan, "one", Pattern::kind(1)).unwrap();
+    let group = Filter::all([Pattern::kind(1).into(), Filter::Timeout(ms(2))]);
+    let two = channel.subscribe(&plan, "two", group).unwrap();
+    let options = takt_dispatch::Options { best_effort: true, ..takt_dispatch::Options::default() };
+    let supplier = channel.supplier(1);
+    let values = Published::new(&channel, 9, VALUES, &[8, 200]).unwrap();
+    let (written, flushed) = (values.clone(), values.clone());
+    let mut built = Dispatcher::new(plan).with(options);
+    // An operation supplies, too.
+    built = built
+        .on("fast", move |job| {
+            let _ = supplier.push(1, b"payload");
+            written.write(0, &job.number().to_be_bytes(), job).unwrap();
+        })
+        .unwrap()
+        .on("flush", move |job| {
+            // Until the channel is connected it is an error.
+            let _ = flushed.flush(far, job);
+        })
+        .unwrap();
+    for name in ["slow", "end", "leg", "hopeless"] {
+        built = built.on(name, |_| ()).unwrap();
+    }
+    built = built.on("one", one.handler(|_, _| ())).unwrap().on("two", two.handler(|_, _| ())).unwrap();
+    let dispatching = built.start().unwrap();
+    let (here, there) = (ports(), ports());
+    let queued = Sending::Queued { room: 8, full: Full::Oldest };
+    let connected = channel.connect_as(&node(1, here, there, queued), &dispatching).unwrap();
+    let (peer, applied) = peer(&node(2, there, here, Sending::Direct));
+    let completed = || dispatching.counts().iter().map(|(_, counts)| counts.completed).sum::<u64>();
+    // Threads between nodes have their room once they have sent and heard.
+    let begun = |connected: &Connected| connected.traffic().iter().all(|level| level.peers[0].is_there);
+    let sends = || connected.traffic().iter().all(|level| level.sent > 0);
+    for _ in 0..1000 {
+        if begun(&connected) && begun(&peer.0) && sends() && applied.counts().applied > 0 {
+            break;
+        }
+        takt_linux::clock::pause(ms(15));
+    }
+    let before = completed();
+    let region = Region::new(ALLOCATOR);
+    let mut locked = Span::ZERO;
+    // Twenty switches, and as long as it takes on a machine that does something else.
+    for round in 0..1000 {
+        takt_linux::clock::pause(ms(15));
+        locked = locked.max(dispatching.switch(round % 2).unwrap().locked);
+        if round >= 20
+            && [&one, &two].iter().all(|subscription| subscription.counts().handled > 20)
+            && applied.counts().applied > 20
+        {
+            break;
+        }
+    }
+    let change = region.change();
+    assert_eq!((change.allocations, change.reallocations, change.deallocations), (0, 0, 0), "{change:?}");
+    // And it counts what other threads allocate.
+    let region = Region::new(ALLOCATOR);
+    std::thread::spawn(|| drop(vec![1u8; 100])).join().unwrap();
+    assert!(region.change().allocations > 0);
+    let [first, second] = [&one, &two].map(|subscription| subscription.counts());
+    assert!(completed() > before + 100 && first.handled > 20 && second.handled > 20, "{first:?} {second:?} {locked}");
+    let sent: Vec<u64> = connected.traffic().iter().map(|level| level.sent).collect();
+    assert!(applied.counts().applied > 20 && sent.iter().all(|sent| *sent > 20), "{:?} {sent:?}", applied.counts());
+    drop((peer, connected));
+    dispatching.stop(&mut takt_log::NullSink).unwrap();
+}

@@ -1,0 +1,918 @@
+//! The dispatcher on the real kernel. Each test takes less than a second; where a privilege is missing it says so and passes.
+//!
+//! Nothing here asserts a wall-clock time: what is asserted holds however slow the machine is.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+
+use takt_dispatch::{
+    Adaptive, Counts, Dispatcher, Dispatching, Handle, Job, Limits, Operation, Operations, Options, Plan, PushError,
+    StartError, StopError, Stopped,
+};
+use takt_linux::{Class, Epoch, clock, sched};
+use takt_log::{CancelCause, Event, JobKey, NullSink};
+use takt_model::system::Mode;
+use takt_model::{Builtin, Late, NodeId, Span, Strategy, StrategyRef, TaskId, Time};
+
+type Events = Vec<(u32, Time, Event)>;
+
+/// One at a time: the CPUs are few.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+fn ms(ms: u64) -> Span {
+    Span::from_ms(ms)
+}
+
+fn us(us: u64) -> Span {
+    Span::from_us(us)
+}
+
+/// A dispatcher, or `None` and the reason on the screen.
+fn started(dispatcher: Dispatcher) -> Option<Dispatching> {
+    match dispatcher.start() {
+        Ok(dispatching) => Some(dispatching),
+        Err(error @ (StartError::Privilege { .. } | StartError::Cpus { .. })) => {
+            println!("skipped: {error}");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn dispatcher(operations: &Operations, strategy: Strategy) -> Dispatcher {
+    let limits = Limits { critical_utilization_ppm: u32::MAX, ..Limits::default() };
+    Dispatcher::new(operations.compute(&strategy, &limits).unwrap_or_else(|anomalies| panic!("{anomalies}")))
+}
+
+/// The plan of rm, and of a mode with another strategy.
+fn rm_and(other: Builtin, operations: &Operations) -> Plan {
+    let mut system = operations.to_system(&Builtin::Rm.strategy()).unwrap();
+    let at = Time::ZERO + Span::from_s(100);
+    system.modes.push(Mode { node: NodeId(0), at, strategy: StrategyRef::Builtin(other) });
+    Plan::compute(&system, NodeId(0), &Limits::default()).unwrap()
+}
+
+/// Works for so much CPU time.
+fn work(span: Span) {
+    let until = clock::thread_cpu().saturating_add(span);
+    while clock::thread_cpu() < until {
+        std::hint::spin_loop();
+    }
+}
+
+/// Runs until `enough` or 20 s, draining the log, and checks what must hold of every run.
+fn run(mut dispatching: Dispatching, enough: impl Fn(&Dispatching) -> bool) -> (Stopped, Events) {
+    let mut events = Events::new();
+    let epoch = Epoch::now_is_zero();
+    while !enough(&dispatching) && epoch.now() < Time::ZERO + Span::from_s(20) {
+        clock::pause(ms(2));
+        dispatching.drain(&mut events);
+    }
+    let stopped = dispatching.stop(&mut events).unwrap();
+    check(&stopped, &events);
+    (stopped, events)
+}
+
+/// Until every operation has completed so many jobs.
+fn each(completed: u64) -> impl Fn(&Dispatching) -> bool {
+    move |dispatching| dispatching.counts().iter().all(|(_, counts)| counts.completed >= completed)
+}
+
+fn count(stopped: &Stopped, name: &str) -> Counts {
+    stopped.counts.iter().find(|(other, _)| other == name).map(|(_, counts)| *counts).unwrap()
+}
+
+/// In order; every job released once and ended once at most, numbers without gaps; what the log says is what was counted.
+fn check(stopped: &Stopped, events: &Events) {
+    assert_eq!((stopped.lost, stopped.refused), (0, 0));
+    assert!(events.windows(2).all(|pair| pair[0].1 <= pair[1].1), "in the order of time");
+    let mut next: BTreeMap<u32, u64> = BTreeMap::new();
+    let mut open: BTreeMap<JobKey, bool> = BTreeMap::new();
+    let mut said: BTreeMap<u32, Counts> = BTreeMap::new();
+    for (_, at, event) in events {
+        match event {
+            Event::Release { job, .. } => {
+                let next = next.entry(job.task.0).or_default();
+                assert_eq!(job.number, *next, "{event:?} at {at}");
+                *next += 1;
+                said.entry(job.task.0).or_default().released += 1;
+                open.insert(*job, false);
+            }
+            Event::Start { job, .. } => assert_eq!(open.insert(*job, true), Some(false), "{event:?} at {at}"),
+            Event::Preempt { job, .. } | Event::Resume { job, .. } => {
+                assert_eq!(open.get(job), Some(&true), "{event:?} at {at}")
+            }
+            Event::Complete { job, .. } => {
+                assert_eq!(open.remove(job), Some(true), "{event:?} at {at}");
+                said.entry(job.task.0).or_default().completed += 1;
+            }
+            Event::Cancel { job, cause } => {
+                let was = open.remove(job);
+                let said = said.entry(job.task.0).or_default();
+                let may_have_started = matches!(cause, CancelCause::Late | CancelCause::Failed);
+                assert!(was == Some(false) || was == Some(true) && may_have_started, "{event:?} at {at}: {was:?}");
+                match cause {
+                    CancelCause::Rejected => said.rejected += 1,
+                    CancelCause::Failed => said.failed += 1,
+                    CancelCause::Late => said.dropped += 1,
+                    CancelCause::Omitted | CancelCause::Shed => said.cancelled += 1,
+                }
+            }
+            _ => {}
+        }
+    }
+    for (index, (name, counts)) in stopped.counts.iter().enumerate() {
+        let never = counts.cancelled + counts.rejected + counts.dropped + counts.failed;
+        assert!((counts.late + never..=counts.late + counts.released - counts.completed).contains(&counts.unmet));
+        let said = Counts {
+            late: counts.late,
+            unmet: counts.unmet,
+            overran: counts.overran,
+            ..said.get(&(index as u32)).copied().unwrap_or_default()
+        };
+        assert_eq!(said, *counts, "{name}");
+        // What the log leaves open, or without an end of its own, is what is unfinished.
+        let open = open.keys().filter(|job| job.task.0 == index as u32).count() as u64;
+        assert_eq!(counts.unfinished(), open + counts.dropped + counts.failed, "{name}");
+    }
+}
+
+#[test]
+fn operations_run_at_their_levels() {
+    let _alone = alone();
+    let operations = Operations::new("levels")
+        .with(Operation::periodic("control", ms(10)).wcet(ms(1)))
+        .with(Operation::periodic("route", ms(20)).wcet(ms(2)).noncritical());
+    let classes: Arc<Mutex<BTreeMap<String, Class>>> = Arc::default();
+    let seen = |name: &'static str| {
+        let classes = classes.clone();
+        move |job: &Job<'_>| {
+            assert_eq!(job.name(), name);
+            assert!(job.deadline() > job.arrival());
+            classes.lock().unwrap().insert(name.to_owned(), sched::current());
+            work(us(300));
+        }
+    };
+    let built = dispatcher(&operations, Builtin::Muf.strategy());
+    let built = built.on("control", seen("control")).unwrap().on("route", seen("route")).unwrap();
+    let Some(dispatching) = started(built) else { return };
+    let (stopped, _) = run(dispatching, each(3));
+    assert!(count(&stopped, "control").completed > 2 && count(&stopped, "route").completed > 2, "{stopped:?}");
+    let classes = classes.lock().unwrap();
+    assert_eq!(classes["control"], Class::Fifo { priority: 47 });
+    assert_eq!(classes["route"], Class::Fifo { priority: 46 });
+}
+
+/// Each handler pushes the next operation, which goes first, and goes on once that one's job is over.
+#[test]
+fn within_a_preemptive_level_jobs_nest() {
+    let _alone = alone();
+    let sporadic = |name, s| Operation::sporadic(name, us(1)).wcet(ms(1)).deadline(Span::from_s(s));
+    let names = ["long", "middle", "short"];
+    let operations =
+        names.iter().zip([1000, 100, 10]).fold(Operations::new("nests"), |set, (name, s)| set.with(sporadic(*name, s)));
+    let limits = Limits { critical_utilization_ppm: u32::MAX, preemptive: true, ..Limits::default() };
+    for strategy in [Builtin::Edf, Builtin::Mlf] {
+        let plan = operations.compute(&strategy.strategy(), &limits).unwrap_or_else(|anomalies| panic!("{anomalies}"));
+        assert_eq!((plan.levels[0].priority, plan.levels[0].nesting), (45, 3));
+        let seen: Arc<Mutex<Vec<(usize, Class)>>> = Arc::default();
+        let handles: Arc<OnceLock<Vec<Handle>>> = Arc::default();
+        let mut built = Dispatcher::new(plan);
+        for (at, name) in names.iter().enumerate() {
+            let (seen, handles) = (seen.clone(), handles.clone());
+            built = built
+                .on(name, move |_| {
+                    if let Some(next) = handles.get().and_then(|handles| handles.get(at + 1)) {
+                        next.push().unwrap();
+                    }
+                    seen.lock().unwrap().push((at, sched::current()));
+                })
+                .unwrap();
+        }
+        let Some(dispatching) = started(built) else { return };
+        let all = names.map(|name| dispatching.operation(name).unwrap());
+        assert!(handles.set(all.to_vec()).is_ok());
+        all[0].push().unwrap();
+        let (stopped, events) = run(dispatching, each(1));
+        assert_eq!(count(&stopped, "short").completed, 1);
+        let fifo = |priority| Class::Fifo { priority };
+        assert_eq!(*seen.lock().unwrap(), [(2, fifo(47)), (1, fifo(46)), (0, fifo(45))]);
+        let preempted = events.iter().filter(|(_, _, event)| matches!(event, Event::Preempt { .. })).count();
+        let resumed = events.iter().filter(|(_, _, event)| matches!(event, Event::Resume { .. })).count();
+        assert_eq!((preempted, resumed), (2, 2), "{events:?}");
+    }
+}
+
+#[test]
+fn a_more_important_level_preempts_and_within_a_level_nobody_does() {
+    let _alone = alone();
+    let operations = Operations::new("preemption")
+        .with(Operation::periodic("fast", ms(2)).wcet(us(300)))
+        .with(Operation::periodic("slow", ms(40)).wcet(ms(16)).noncritical())
+        .with(Operation::periodic("other", ms(40)).wcet(ms(2)).deadline(ms(30)).noncritical());
+    let built = dispatcher(&operations, Builtin::Muf.strategy())
+        .on("fast", |_| work(us(100)))
+        .and_then(|built| built.on("slow", |_| work(ms(12))))
+        .and_then(|built| built.on("other", |_| work(ms(1))));
+    let Some(dispatching) = started(built.unwrap()) else { return };
+    let (stopped, events) = run(dispatching, |dispatching| dispatching.counts()[1].1.completed >= 3);
+    assert!(count(&stopped, "slow").completed >= 3);
+    let preempted = |task| {
+        events.iter().filter(|(_, _, event)| matches!(event, Event::Preempt { job, .. } if job.task.0 == task)).count()
+    };
+    assert!(preempted(1) > 0, "the long one loses its CPU to the fast one");
+    assert_eq!(preempted(0), 0);
+    // Between start and end of a job of the noncritical level no other of it starts.
+    let mut running = None;
+    for (_, at, event) in events.iter() {
+        match event {
+            Event::Start { job, .. } if job.task.0 > 0 => assert_eq!(running.replace(*job), None, "{at}"),
+            Event::Complete { job, .. } if job.task.0 > 0 => assert_eq!(running.take(), Some(*job), "{at}"),
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn a_panic_is_counted_and_stops_nobody() {
+    let _alone = alone();
+    std::panic::set_hook(Box::new(|_| {}));
+    let operations = Operations::new("panics")
+        .with(Operation::periodic("shaky", ms(5)).wcet(us(100)))
+        .with(Operation::after("follower", ["shaky"]).wcet(us(100)))
+        .with(Operation::periodic("steady", ms(5)).wcet(us(100)));
+    let built = dispatcher(&operations, Builtin::Edf.strategy())
+        .on("shaky", |job| assert!(job.number() % 2 == 0, "odd"))
+        .and_then(|built| built.on("follower", |job| assert!(job.number() % 2 == 0)))
+        .and_then(|built| built.on("steady", |_| ()));
+    let Some(dispatching) = started(built.unwrap()) else { return };
+    let enough = |dispatching: &Dispatching| {
+        let counts = dispatching.counts();
+        let of = |name: &str| counts.iter().find(|(of, _)| of == name).unwrap().1;
+        of("shaky").failed >= 3 && of("shaky").completed >= 3 && of("follower").completed >= 2
+    };
+    let (stopped, _) = run(dispatching, enough);
+    let _ = std::panic::take_hook();
+    let (shaky, follower) = (count(&stopped, "shaky"), count(&stopped, "follower"));
+    assert!(shaky.failed >= 3 && shaky.completed >= 3, "{shaky:?}");
+    // What follows a job that failed, or found no room, is shed, once.
+    assert_eq!((follower.failed, follower.rejected), (0, 0), "{follower:?}");
+    assert!(
+        follower.cancelled.abs_diff(shaky.failed + shaky.rejected) <= 1 && follower.completed >= 2,
+        "{follower:?} {shaky:?}"
+    );
+    assert!(count(&stopped, "steady").completed > 0);
+    assert_eq!(stopped.panics, [("shaky".to_owned(), "odd".to_owned())]);
+}
+
+/// Something to throw; one that is bad throws again when it is dropped.
+struct Thrown {
+    bad: bool,
+    _counted: Arc<()>,
+}
+
+impl Drop for Thrown {
+    fn drop(&mut self) {
+        assert!(!self.bad, "of this test, too");
+    }
+}
+
+#[test]
+fn what_a_panic_throws_is_dropped() {
+    let _alone = alone();
+    std::panic::set_hook(Box::new(|_| {}));
+    let set = Operations::new("thrown").with(Operation::periodic("shaky", ms(5)).wcet(us(100)));
+    let counted = Arc::new(());
+    let thrown = counted.clone();
+    let built = dispatcher(&set, Builtin::Edf.strategy())
+        .on("shaky", move |job| std::panic::panic_any(Thrown { bad: job.number() % 2 == 1, _counted: thrown.clone() }));
+    let Some(dispatching) = started(built.unwrap()) else { return };
+    let (stopped, _) = run(dispatching, |dispatching| dispatching.counts()[0].1.failed >= 4);
+    let _ = std::panic::take_hook();
+    assert!(count(&stopped, "shaky").failed >= 4, "{stopped:?}");
+    assert_eq!(Arc::strong_count(&counted), 1);
+}
+
+#[test]
+fn chains_cross_cpus_and_what_waits_for_several_comes_last() {
+    let _alone = alone();
+    if sched::affinity().len() < 2 {
+        println!("skipped: one CPU");
+        return;
+    }
+    let operations = Operations::new("chain")
+        .cpus(2)
+        .with(Operation::periodic("left", ms(5)).wcet(us(200)))
+        .with(Operation::periodic("right", ms(5)).wcet(us(200)).on_cpu(1))
+        .with(Operation::after("both", ["left", "right"]).wcet(us(200)))
+        .with(Operation::after("last", ["both"]).wcet(us(200)).on_cpu(1));
+    let mut built = dispatcher(&operations, Builtin::Edf.strategy());
+    let done: Arc<[AtomicU64; 4]> = Arc::default();
+    for (index, name) in ["left", "right", "both", "last"].into_iter().enumerate() {
+        let done = done.clone();
+        let handler = move |job: &Job<'_>| {
+            let number = job.number();
+            let before: &[usize] = match index {
+                2 => &[0, 1],
+                3 => &[2],
+                _ => &[],
+            };
+            for before in before {
+                assert!(done[*before].load(Ordering::SeqCst) > number, "a predecessor has not ended");
+            }
+            done[index].store(number + 1, Ordering::SeqCst);
+        };
+        built = built.on(name, handler).unwrap();
+    }
+    let Some(dispatching) = started(built) else { return };
+    let (stopped, events) = run(dispatching, |dispatching| dispatching.counts()[3].1.completed >= 10);
+    assert!(stopped.counts.iter().all(|(_, counts)| counts.failed == 0), "{stopped:?}");
+    let (both, last) = (count(&stopped, "both"), count(&stopped, "last"));
+    assert!(last.completed >= 10 && both.completed >= last.completed);
+    let hops = events.iter().filter_map(|(_, _, event)| match event {
+        Event::Release { job, parent: Some(parent), .. } => Some((job.task.0, parent.hop)),
+        _ => None,
+    });
+    assert!(hops.into_iter().all(|(task, hop)| hop == task - 1), "both is hop 1, last is hop 2");
+}
+
+#[test]
+fn pushes_are_refused_truthfully_and_a_backlog_is_bounded() {
+    let _alone = alone();
+    let operations = Operations::new("pushes")
+        .with(Operation::sporadic("alarm", Span::from_ns(1)).wcet(Span::from_ns(1)).deadline(ms(50)).backlog(3))
+        .with(Operation::sporadic("rare", Span::from_s(100)).wcet(us(100)))
+        .with(Operation::after("echo", ["alarm"]).wcet(Span::from_ns(1)).deadline(ms(50)).backlog(3).noncritical());
+    let go = Arc::new(AtomicU64::new(0));
+    let held = go.clone();
+    let built = dispatcher(&operations, Builtin::Edf.strategy())
+        .on("alarm", move |job| {
+            // The first sleeps, so that the others wait.
+            let epoch = Epoch::now_is_zero();
+            while held.load(Ordering::SeqCst) == 0 && !job.must_stop() {
+                let _ = epoch.sleep_until(epoch.now() + us(500));
+            }
+        })
+        .and_then(|built| built.on("rare", |_| ()))
+        .and_then(|built| built.on("echo", |_| ()));
+    let Some(dispatching) = started(built.unwrap()) else { return };
+    let (alarm, rare) = (dispatching.operation("alarm").unwrap(), dispatching.operation("rare").unwrap());
+    assert!(dispatching.operation("nobody").is_none());
+    assert_eq!(dispatching.operation("echo").unwrap().push(), Err(PushError::NotPushed));
+    let pushed: Vec<_> = (0..200).map(|_| alarm.push()).collect();
+    assert_eq!(pushed[..4], [Ok(0), Ok(1), Ok(2), Err(PushError::Full)]);
+    assert!(pushed[3..].iter().all(|pushed| *pushed == Err(PushError::Full)));
+    assert_eq!(rare.push(), Ok(0));
+    // Too early is no job, and makes the next one no later.
+    let waits: Vec<Span> = (0..3)
+        .map(|_| match rare.push() {
+            Err(PushError::TooEarly { wait }) => wait,
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert!(waits[0] > Span::from_s(50) && waits.windows(2).all(|pair| pair[1] <= pair[0]), "{waits:?}");
+    go.store(1, Ordering::SeqCst);
+    let (stopped, _) = run(dispatching, |dispatching| dispatching.counts()[2].1.completed >= 3);
+    let (alarms, rares, echoes) = (count(&stopped, "alarm"), count(&stopped, "rare"), count(&stopped, "echo"));
+    assert_eq!((alarms.released, alarms.completed, alarms.rejected), (200, 3, 197));
+    assert_eq!((rares.released, rares.completed, rares.rejected), (1, 1, 0));
+    // What follows rejected jobs is shed, however many they are, and what follows the others is not.
+    assert_eq!((echoes.completed, echoes.cancelled), (3, 197));
+    assert_eq!(alarm.push(), Err(PushError::Stopped));
+}
+
+#[test]
+fn a_deadline_is_seen_to_though_who_pushed_lost_its_cpu() {
+    let _alone = alone();
+    let long = Operation::sporadic("long", us(1)).wcet(us(1)).deadline(ms(20)).late(Late::Drop).noncritical();
+    let operations = Operations::new("late").with(long);
+    let told = Arc::new(AtomicU64::new(0));
+    let telling = told.clone();
+    let built = dispatcher(&operations, Builtin::Edf.strategy()).on("long", move |job| {
+        // Takes the CPU from who pushes it, for much more than its deadline where nobody stops it.
+        let until = clock::thread_cpu().saturating_add(ms(400));
+        while !job.must_stop() && clock::thread_cpu() < until {
+            std::hint::spin_loop();
+        }
+        telling.store(1 + u64::from(job.must_stop()), Ordering::SeqCst);
+    });
+    let Some(dispatching) = started(built.unwrap()) else { return };
+    let long = dispatching.operation("long").unwrap();
+    let cpu = sched::affinity()[0];
+    // At the priority of any program.
+    let pusher = std::thread::spawn(move || {
+        sched::set_affinity(&[cpu]).unwrap();
+        long.push()
+    });
+    let enough = |_: &Dispatching| told.load(Ordering::SeqCst) > 0;
+    let (stopped, _) = run(dispatching, enough);
+    assert_eq!((pusher.join().unwrap(), told.load(Ordering::SeqCst)), (Ok(0), 2), "told to stop");
+    assert_eq!(count(&stopped, "long").dropped, 1);
+}
+
+#[test]
+fn noncritical_work_that_is_hopeless_is_omitted_and_its_chain_shed_once() {
+    let _alone = alone();
+    let operations = Operations::new("overload")
+        .cancel(true)
+        .with(Operation::periodic("control", ms(10)).wcet(ms(4)))
+        .with(Operation::periodic("leg1", ms(10)).wcet(ms(4)).noncritical())
+        .with(Operation::after("leg2", ["leg1"]).wcet(ms(4)).noncritical())
+        .with(Operation::after("leg3", ["leg2"]).wcet(ms(4)).noncritical());
+    let mut built = dispatcher(&operations, Builtin::RmsMlf.strategy());
+    for name in ["control", "leg1", "leg2", "leg3"] {
+        built = built.on(name, |_| work(us(3900))).unwrap();
+    }
+    let Some(dispatching) = started(built) else { return };
+    let enough = |dispatching: &Dispatching| {
+        let counts = dispatching.counts();
+        counts.iter().any(|(_, counts)| counts.cancelled > 0) && dispatching.now() > Time::ZERO + ms(300)
+    };
+    let (stopped, events) = run(dispatching, enough);
+    let legs: Vec<Counts> = ["leg1", "leg2", "leg3"].map(|name| count(&stopped, name)).to_vec();
+    assert!(legs.iter().any(|leg| leg.cancelled > 0), "{legs:?}");
+    assert_eq!(count(&stopped, "control").cancelled, 0);
+    // Job k follows job k: shed if that did not complete, and released once all before it have ended.
+    let mut ends: BTreeMap<JobKey, Option<CancelCause>> = BTreeMap::new();
+    for (_, _, event) in events.iter() {
+        match *event {
+            Event::Complete { job, .. } => drop(ends.insert(job, None)),
+            Event::Cancel { job, cause } => drop(ends.insert(job, Some(cause))),
+            _ => {}
+        }
+    }
+    for (follower, released) in (2..).zip(legs[1..].iter().map(|leg| leg.released)) {
+        let of = |task: u32, number| ends.get(&JobKey { task: TaskId(task), number });
+        let ended = (0..).take_while(|number| of(follower - 1, *number).is_some()).count() as u64;
+        assert_eq!(released, ended, "{legs:?}");
+        for number in 0..released {
+            let lost = of(follower - 1, number).is_some_and(Option::is_some);
+            assert_eq!(of(follower, number) == Some(&Some(CancelCause::Shed)), lost, "{follower}: {number}");
+        }
+    }
+}
+
+#[test]
+fn a_controller_brings_the_guard_when_a_critical_job_is_in_danger_and_calm_after_it() {
+    let _alone = alone();
+    let operations = Operations::new("adaptive")
+        .with(Operation::periodic("critical", ms(80)).wcet(ms(4)))
+        .with(Operation::periodic("quick", ms(10)).wcet(ms(2)).noncritical());
+    let plan = rm_and(Builtin::RmsMlf, &operations);
+    let law = Adaptive { window: ms(20), dwell: 1, dwell_max: 2, ..Adaptive::between(0, 1) };
+    let misfit = Dispatcher::new(plan.clone()).adaptive(Adaptive::between(1, 1)).start().err().unwrap();
+    assert!(misfit.to_string().contains("plans 1 and 1 are to be the node's strategy (0)"), "{misfit}");
+    let unknown = Dispatcher::new(plan.clone()).adaptive(law.clone().response("nobody", ms(1))).start().err().unwrap();
+    assert!(unknown.to_string().contains("no operation \"nobody\""), "{unknown}");
+    // Every third job takes longer than it may before it is in danger: 80 - 79 ms, less the margin.
+    let built = Dispatcher::new(plan)
+        .adaptive(law.response("critical", ms(79)))
+        .on("critical", |job| work(if job.number() % 3 == 0 { us(3000) } else { us(50) }))
+        .and_then(|built| built.on("quick", |_| work(us(500))));
+    let Some(dispatching) = started(built.unwrap()) else { return };
+    let (stopped, events) = run(dispatching, |dispatching| dispatching.counts()[0].1.completed >= 7);
+    assert!(count(&stopped, "critical").completed >= 7);
+    let modes: Vec<_> = events.iter().filter(|(_, _, event)| matches!(event, Event::ModeChange { .. })).collect();
+    // To the guard by the first job, back, and to the guard again.
+    assert!(modes.len() >= 3, "{modes:?}");
+    let ended = events.iter().position(|(_, _, event)| matches!(event, Event::Complete { job, .. } if job.task.0 == 0));
+    let mode = events.iter().position(|(_, _, event)| matches!(event, Event::ModeChange { .. }));
+    assert!(mode < ended, "before the first job is complete");
+}
+
+#[test]
+fn a_critical_job_that_the_program_pushes_brings_the_guard_while_it_runs() {
+    let _alone = alone();
+    let critical = Operation::sporadic("critical", ms(900)).wcet(ms(4));
+    let plan = rm_and(Builtin::RmsMlf, &Operations::new("pushed").with(critical));
+    // In danger 0.5 ms after its arrival; the timer wakes by itself after a second.
+    let law = Adaptive::between(0, 1).response("critical", ms(899));
+    let built = Dispatcher::new(plan).adaptive(law).on("critical", |_| work(ms(20)));
+    let Some(dispatching) = started(built.unwrap()) else { return };
+    assert_eq!(dispatching.operation("critical").unwrap().push(), Ok(0));
+    let (_, events) = run(dispatching, each(1));
+    let place = |of: fn(&Event) -> bool| events.iter().position(|(_, _, event)| of(event));
+    let guard = place(|event| matches!(event, Event::ModeChange { mode: 1 }));
+    let ended = place(|event| matches!(event, Event::Complete { .. }));
+    assert!(guard.is_some() && guard < ended, "{events:?}");
+}
+
+#[test]
+fn a_switch_loses_nothing_and_goes_by_the_new_plan() {
+    let _alone = alone();
+    let operations = Operations::new("modes")
+        .with(Operation::periodic("critical", ms(20)).wcet(ms(4)))
+        .with(Operation::periodic("quick", ms(4)).wcet(ms(2)).noncritical())
+        .with(Operation::periodic("middle", ms(10)).wcet(ms(3)).noncritical());
+    let plan = rm_and(Builtin::Muf, &operations);
+    let mut built = Dispatcher::new(plan);
+    let classes: Arc<Mutex<Vec<(String, Class)>>> = Arc::default();
+    for (name, span) in [("critical", us(3500)), ("quick", us(1500)), ("middle", us(2500))] {
+        let classes = classes.clone();
+        built = built
+            .on(name, move |_| {
+                work(span);
+                // At the end: a switch meanwhile has changed it.
+                classes.lock().unwrap().push((name.to_owned(), sched::current()));
+            })
+            .unwrap();
+    }
+    let Some(mut dispatching) = started(built) else { return };
+    assert_eq!(dispatching.switch(2), None);
+    let mut events = Events::new();
+    for round in 0..40 {
+        clock::pause(ms(7));
+        let switched = dispatching.switch(1 - round % 2).unwrap();
+        assert!(switched.moved <= 3);
+        dispatching.drain(&mut events);
+    }
+    dispatching.switch(1).unwrap();
+    let before = dispatching.counts()[0].1.completed;
+    classes.lock().unwrap().clear();
+    let epoch = Epoch::now_is_zero();
+    while dispatching.counts()[0].1.completed < before + 3 && epoch.now() < Time::ZERO + Span::from_s(20) {
+        clock::pause(ms(5));
+        dispatching.drain(&mut events);
+    }
+    let stopped = dispatching.stop(&mut events).unwrap();
+    check(&stopped, &events);
+    let switches = events.iter().filter(|(_, _, event)| matches!(event, Event::ModeChange { .. })).count();
+    assert!(switches >= 40, "{switches}");
+    // By urgency now: critical above all others.
+    let last = classes.lock().unwrap().iter().rev().find(|(name, _)| name == "critical").cloned().unwrap();
+    assert_eq!(last.1, Class::Fifo { priority: 47 });
+    assert!(count(&stopped, "critical").completed >= before + 3);
+}
+
+#[test]
+fn nothing_is_lost_where_many_push_at_once() {
+    let _alone = alone();
+    let operations = Operations::new("many")
+        .with(Operation::sporadic("a", Span::from_ns(1)).wcet(Span::from_ns(1)).deadline(ms(100)).backlog(8))
+        .with(
+            Operation::sporadic("b", Span::from_ns(1))
+                .wcet(Span::from_ns(1))
+                .deadline(ms(100))
+                .backlog(8)
+                .noncritical(),
+        );
+    let ran = Arc::new(AtomicU64::new(0));
+    let mut built = dispatcher(&operations, Builtin::Muf.strategy());
+    for name in ["a", "b"] {
+        let ran = ran.clone();
+        built = built
+            .on(name, move |_| {
+                ran.fetch_add(1, Ordering::SeqCst);
+            })
+            .unwrap();
+    }
+    let Some(mut dispatching) = started(built) else { return };
+    let handles = ["a", "b"].map(|name| dispatching.operation(name).unwrap());
+    let mut events = Events::new();
+    let queued = std::thread::scope(|scope| {
+        let pushers: Vec<_> = (0..4)
+            .map(|pusher| {
+                let handle = handles[pusher % 2].clone();
+                scope.spawn(move || (0..2000).filter(|_| handle.push().is_ok()).count() as u64)
+            })
+            .collect();
+        while pushers.iter().any(|pusher| !pusher.is_finished()) {
+            clock::pause(ms(1));
+            dispatching.drain(&mut events);
+        }
+        pushers.into_iter().map(|pusher| pusher.join().unwrap()).sum::<u64>()
+    });
+    let epoch = Epoch::now_is_zero();
+    while ran.load(Ordering::SeqCst) < queued && epoch.now() < Time::ZERO + Span::from_s(20) {
+        clock::pause(ms(2));
+        dispatching.drain(&mut events);
+    }
+    let stopped = dispatching.stop(&mut events).unwrap();
+    check(&stopped, &events);
+    assert_eq!(ran.load(Ordering::SeqCst), queued);
+    let all = stopped.counts.iter().fold((0, 0, 0), |sum, (_, counts)| {
+        (sum.0 + counts.released, sum.1 + counts.completed, sum.2 + counts.rejected)
+    });
+    assert_eq!(all, (8000, queued, 8000 - queued));
+}
+
+#[test]
+fn what_cannot_start_says_why() {
+    let _alone = alone();
+    let operations = Operations::new("few").with(Operation::periodic("only", ms(10)).wcet(ms(1)));
+    let plan = operations.compute(&Builtin::Edf.strategy(), &Limits::default()).unwrap();
+    let error = Dispatcher::new(plan.clone()).on("nobody", |_| ()).err().unwrap();
+    assert_eq!(error.to_string(), "the plan has no operation \"nobody\" to handle");
+    let error = Dispatcher::new(plan.clone()).on("only", |_| ()).unwrap().on("only", |_| ()).err().unwrap();
+    assert_eq!(
+        error.to_string(),
+        "operation \"only\" has a handler already: one function is called for each of its jobs"
+    );
+    let error = Dispatcher::new(plan.clone()).start().err().unwrap();
+    assert_eq!(
+        error.to_string(),
+        "operation \"only\" has no handler: give it one with on(\"only\", ..) before the start"
+    );
+    let best_effort = Options { best_effort: true, ..Options::default() };
+    let built = Dispatcher::new(plan).with(best_effort).on("only", |_| ()).unwrap();
+    let dispatching = built.start().unwrap();
+    let (stopped, _) = run(dispatching, each(1));
+    assert!(count(&stopped, "only").completed > 0);
+    let many = Operations::new("many").cpus(64).with(Operation::periodic("far", ms(10)).wcet(ms(1)).on_cpu(63));
+    let plan = many.compute(&Builtin::Edf.strategy(), &Limits::default()).unwrap();
+    if sched::affinity().len() < 64 {
+        let error = Dispatcher::new(plan).on("far", |_| ()).unwrap().start().err().unwrap();
+        assert!(matches!(error, StartError::Cpus { wanted: 64, .. }), "{error}");
+    }
+}
+
+#[test]
+fn a_dispatcher_that_is_dropped_stops() {
+    let _alone = alone();
+    let operations = Operations::new("dropped").with(Operation::periodic("tick", ms(2)).wcet(us(100)));
+    let ticks = Arc::new(AtomicU64::new(0));
+    let counted = ticks.clone();
+    let built = dispatcher(&operations, Builtin::Edf.strategy());
+    let built = built
+        .on("tick", move |_| {
+            counted.fetch_add(1, Ordering::SeqCst);
+        })
+        .unwrap();
+    let Some(dispatching) = started(built) else { return };
+    let epoch = Epoch::now_is_zero();
+    while ticks.load(Ordering::SeqCst) == 0 && epoch.now() < Time::ZERO + Span::from_s(20) {
+        clock::pause(ms(1));
+    }
+    drop(dispatching);
+    let after = ticks.load(Ordering::SeqCst);
+    assert!(after > 0);
+    clock::pause(ms(20));
+    assert_eq!(ticks.load(Ordering::SeqCst), after);
+}
+
+/// An operation whose handler has a handle of its own dispatcher: it does this, and pushes another one. It has been pushed.
+fn pushing(on: impl Fn() + Send + 'static) -> (Dispatching, Arc<OnceLock<Handle>>) {
+    let sporadic = |name| Operation::sporadic(name, Span::from_ns(1)).wcet(Span::from_ns(1)).deadline(ms(100));
+    let set = Operations::new("held").with(sporadic("first")).with(sporadic("second"));
+    let place = Arc::new(OnceLock::<Handle>::new());
+    let second = place.clone();
+    let built = dispatcher(&set, Builtin::Muf.strategy())
+        .with(Options { best_effort: true, ..Options::default() })
+        .on("first", move |_| {
+            on();
+            let _ = second.get().unwrap().push();
+        })
+        .and_then(|built| built.on("second", |_| ()));
+    let dispatching = built.unwrap().start().unwrap();
+    assert!(place.set(dispatching.operation("second").unwrap()).is_ok());
+    dispatching.operation("first").unwrap().push().unwrap();
+    (dispatching, place)
+}
+
+/// One that is less important than all of them, on their CPU, in an overload that leaves it nothing but what the kernel keeps for ordinary threads.
+#[test]
+fn an_ordinary_thread_stops_an_overload_of_its_own_cpu() {
+    let _alone = alone();
+    let mut set = Operations::new("overload");
+    let names: Vec<String> = (0..8).map(|at| format!("o{at}")).collect();
+    for (name, at) in names.iter().zip(0..) {
+        set.add(Operation::periodic(name, ms(5 + at)).wcet(us(20)).backlog(4));
+    }
+    let mut built = dispatcher(&set, Builtin::Rm.strategy());
+    let patience = Epoch::now_is_zero();
+    for name in &names {
+        let handler = move |job: &Job<'_>| {
+            let until = job.now().saturating_add(us(2500));
+            // Where nobody can stop it, the test still ends.
+            while job.now() < until && !job.must_stop() && patience.now() < Time::ZERO + Span::from_s(20) {}
+        };
+        built = built.on(name, handler).unwrap();
+    }
+    let Some(dispatching) = started(built) else { return };
+    let before = sched::affinity();
+    sched::set_affinity(&before[..1]).unwrap();
+    while dispatching.counts().iter().all(|(_, counts)| counts.rejected == 0) {
+        clock::pause(ms(5));
+    }
+    let stopped = dispatching.stop(&mut NullSink);
+    sched::set_affinity(&before).unwrap();
+    stopped.unwrap();
+    assert!(patience.now() < Time::ZERO + Span::from_s(20), "only the end of all load let it stop");
+}
+
+/// Otherwise it would keep itself, and its dispatcher.
+#[test]
+fn a_handler_goes_with_its_dispatcher_though_it_has_a_handle_of_it() {
+    let _alone = alone();
+    for stops in [true, false] {
+        let counted = Arc::new(());
+        let held = counted.clone();
+        let (dispatching, place) = pushing(move || drop(held.clone()));
+        let epoch = Epoch::now_is_zero();
+        while !each(1)(&dispatching) && epoch.now() < Time::ZERO + Span::from_s(20) {
+            clock::pause(ms(1));
+        }
+        if stops {
+            dispatching.stop(&mut NullSink).unwrap();
+        } else {
+            drop(dispatching);
+        }
+        assert_eq!((Arc::strong_count(&counted), Arc::strong_count(&place)), (1, 1));
+    }
+}
+
+#[test]
+fn a_handler_that_stops_its_own_dispatcher_is_not_waited_for() {
+    let _alone = alone();
+    let own: Arc<Mutex<Option<Dispatching>>> = Arc::default();
+    let ended: Arc<Mutex<Option<StopError>>> = Arc::default();
+    let (stops, tells) = (own.clone(), ended.clone());
+    let stop = move || {
+        let own = loop {
+            if let Some(own) = stops.lock().unwrap().take() {
+                break own;
+            }
+            clock::pause(ms(1));
+        };
+        *tells.lock().unwrap() = own.stop(&mut NullSink).err();
+    };
+    let (dispatching, place) = pushing(stop);
+    *own.lock().unwrap() = Some(dispatching);
+    let epoch = Epoch::now_is_zero();
+    while ended.lock().unwrap().is_none() && epoch.now() < Time::ZERO + Span::from_s(20) {
+        clock::pause(ms(1));
+    }
+    let Some(StopError::Stuck { operation, grace, .. }) = ended.lock().unwrap().take() else { panic!("no such end") };
+    assert_eq!((operation.as_str(), grace), ("first", Span::ZERO));
+    assert_eq!(place.get().unwrap().push(), Err(PushError::Stopped));
+}
+
+/// Of a level with two threads two jobs are in progress at once, where they wait; of one with a thread one after the other.
+#[test]
+fn each_level_has_the_threads_that_the_plan_says() {
+    let _alone = alone();
+    let names = ["critical 1", "critical 2", "rest 1", "rest 2"];
+    let sporadic = |name: &str| Operation::sporadic(name, ms(1)).wcet(us(1)).deadline(Span::from_s(1));
+    let set = Operations::new("pools")
+        .with(sporadic(names[0]))
+        .with(sporadic(names[1]))
+        .with(sporadic(names[2]).noncritical())
+        .with(sporadic(names[3]).noncritical());
+    let plan = set.compute(&Builtin::Muf.strategy(), &Limits::default()).unwrap().with_threads(0, 1, 2);
+    assert_eq!(plan.levels.iter().map(|level| level.threads).collect::<Vec<_>>(), [1, 2]);
+    let inside = Arc::new([const { AtomicU64::new(0) }; 2]);
+    let most = Arc::new([const { AtomicU64::new(0) }; 2]);
+    let mut built = Dispatcher::new(plan);
+    for (at, name) in names.iter().enumerate() {
+        let (inside, most) = (inside.clone(), most.clone());
+        let handler = move |job: &takt_dispatch::Job<'_>| {
+            let now = 1 + inside[at / 2].fetch_add(1, Ordering::SeqCst);
+            most[at / 2].fetch_max(now, Ordering::SeqCst);
+            // For the other of its level, if that comes.
+            let epoch = Epoch::now_is_zero();
+            while most[at / 2].load(Ordering::SeqCst) < 2 && epoch.now() < Time::ZERO + ms(100) && !job.must_stop() {
+                let _ = epoch.sleep_until(epoch.now() + us(500));
+            }
+            inside[at / 2].fetch_sub(1, Ordering::SeqCst);
+        };
+        built = built.on(name, handler).unwrap();
+    }
+    let Some(dispatching) = started(built) else { return };
+    for name in names {
+        dispatching.operation(name).unwrap().push().unwrap();
+    }
+    let (stopped, _) = run(dispatching, |dispatching| dispatching.counts().iter().all(|(_, of)| of.completed == 1));
+    assert!(names.iter().all(|name| count(&stopped, name).completed == 1));
+    assert_eq!([0, 1].map(|level: usize| most[level].load(Ordering::SeqCst)), [1, 2]);
+}
+
+/// What another user may have; a test of its own where this is not that user.
+const AS_NOBODY: &str = "TAKT_TEST_AS_NOBODY";
+
+/// In a process without privileges: `priorities` up to `top`; whether it starts.
+fn starts_up_to(top: u8) -> Result<(), StartError> {
+    let set = Operations::new("nobody").with(Operation::periodic("a", ms(5)).wcet(us(100)));
+    let limits = Limits { priorities: 1..=top, ..Limits::default() };
+    let plan = set.compute(&Builtin::Rm.strategy(), &limits).unwrap();
+    let seen = Arc::new(Mutex::new(None));
+    let told = seen.clone();
+    let built = Dispatcher::new(plan).on("a", move |_| *told.lock().unwrap() = Some(sched::current())).unwrap();
+    let result = built.start();
+    let wanted = match &result {
+        Ok(dispatching) => {
+            let epoch = Epoch::now_is_zero();
+            while dispatching.counts()[0].1.completed == 0 && epoch.now() < Time::ZERO + Span::from_s(20) {
+                clock::pause(ms(5));
+            }
+            Some(Class::Fifo { priority: top - 1 })
+        }
+        Err(_) => None,
+    };
+    let result = result.map(drop);
+    assert_eq!(*seen.lock().unwrap(), wanted, "never a job on a thread of another class");
+    result
+}
+
+/// Not a test by itself: what [`what_a_user_may_have_is_used_and_what_is_missing_is_told`] starts as another user.
+#[test]
+fn as_nobody() {
+    let Ok(limits) = std::env::var(AS_NOBODY) else { return };
+    let privilege = |result: Result<(), StartError>| match result {
+        Err(StartError::Privilege { missing }) => missing,
+        other => panic!("{other:?}"),
+    };
+    match limits.as_str() {
+        "none" => {
+            let missing = privilege(starts_up_to(10));
+            assert!(missing.contains("CAP_SYS_NICE") && missing.contains("RLIMIT_RTPRIO is 0, not "), "{missing}");
+        }
+        "ten" => {
+            starts_up_to(10).unwrap();
+            let missing = privilege(starts_up_to(11));
+            assert!(missing.contains("RLIMIT_RTPRIO is 10, not 11"), "{missing}");
+        }
+        // SCHED_FIFO from who started it, and CAP_IPC_LOCK: what a thread has, its children may have, and no more.
+        "inherited" => {
+            starts_up_to(10).unwrap();
+            let missing = privilege(starts_up_to(11));
+            assert!(missing.contains("CAP_SYS_NICE") && missing.contains("RLIMIT_RTPRIO is 0, not 11"), "{missing}");
+        }
+        _ => {
+            let missing = privilege(starts_up_to(10));
+            assert!(missing.contains("RLIMIT_MEMLOCK") || missing.contains("memory"), "{missing}");
+        }
+    }
+    println!("as nobody: {limits}");
+}
+
+#[test]
+fn what_a_user_may_have_is_used_and_what_is_missing_is_told() {
+    let _alone = alone();
+    let own = std::env::current_exe().unwrap();
+    // A copy that every user may run.
+    struct Removed(std::path::PathBuf);
+    impl Drop for Removed {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_file(&self.0);
+        }
+    }
+    let copy = Removed(std::env::temp_dir().join(format!("takt-dispatch-{}", std::process::id())));
+    std::fs::copy(&own, &copy.0).unwrap();
+    std::fs::set_permissions(&copy.0, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    // Limits are raised with CAP_SYS_RESOURCE only.
+    let lock: &[&str] = &["--inh-caps=+ipc_lock", "--ambient-caps=+ipc_lock"];
+    for (limits, set, and) in [
+        ("none", &["prlimit", "--rtprio=0"][..], &[][..]),
+        ("ten", &["prlimit", "--rtprio=10", "--memlock=unlimited"], &[]),
+        ("inherited", &["chrt", "--fifo", "10"], lock),
+        ("memory", &["chrt", "--fifo", "10", "prlimit", "--memlock=65536"], &[]),
+    ] {
+        let mut command = std::process::Command::new(set[0]);
+        command.args(&set[1..]);
+        command.args(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]).args(and).arg(&copy.0);
+        command.args(["--exact", "as_nobody", "--nocapture", "--test-threads=1"]).env(AS_NOBODY, limits);
+        let output = command.stdin(std::process::Stdio::null()).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+        if !said.contains("running 1 test") {
+            println!("skipped, no other user can have \"{limits}\" here: {said}");
+            continue;
+        }
+        assert!(output.status.success() && said.contains(&format!("as nobody: {limits}")), "{said}");
+    }
+}
+
+#[test]
+fn a_handler_that_does_not_return_is_named_and_what_happened_is_told_all_the_same() {
+    let _alone = alone();
+    let set = Operations::new("stuck")
+        .with(Operation::sporadic("stuck", ms(1)).wcet(us(100)))
+        .with(Operation::periodic("steady", ms(5)).wcet(us(100)));
+    let go = Arc::new(AtomicU64::new(0));
+    let held = go.clone();
+    let built = dispatcher(&set, Builtin::Rm.strategy())
+        .on("stuck", move |_| {
+            while held.load(Ordering::SeqCst) == 0 {
+                clock::pause(ms(2));
+            }
+        })
+        .and_then(|built| built.on("steady", |_| ()));
+    let Some(dispatching) = started(built.unwrap()) else { return };
+    dispatching.operation("stuck").unwrap().push().unwrap();
+    let epoch = Epoch::now_is_zero();
+    while dispatching.counts()[1].1.completed < 3 && epoch.now() < Time::ZERO + Span::from_s(20) {
+        clock::pause(ms(5));
+    }
+    let mut events = Events::new();
+    let error = dispatching.stop(&mut events).unwrap_err();
+    go.store(1, Ordering::SeqCst);
+    assert!(error.to_string().starts_with("operation \"stuck\" has not returned for 5s"), "{error}");
+    let StopError::Stuck { operation, stopped, .. } = error else { panic!("{error}") };
+    assert_eq!(operation, "stuck");
+    assert_eq!((count(&stopped, "stuck").released, count(&stopped, "stuck").unfinished()), (1, 1));
+    assert!(count(&stopped, "steady").completed >= 3);
+    check(&stopped, &events);
+}
