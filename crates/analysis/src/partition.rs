@@ -16,7 +16,7 @@
 //! | a cluster | fixed priorities | `rta-lc`, `bcl-iterative` |
 //!
 //! On one CPU a sum decides most steps, before a test does (quick.rs). All steps of a node share the work limit
-//! [`TERMS_MAX`].
+//! `TERMS_MAX`.
 //!
 //! Failing proves nothing: another order might fit. With `fit = "ilp"` (feature `ilp`) an integer program looks through all partitions.
 

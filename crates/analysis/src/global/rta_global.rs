@@ -22,7 +22,7 @@
 //! further, as far as is certain: see `Works::more`.
 
 //!
-//! **Deadlines longer than the distance of arrivals**, under EDF ([`analyse_long`]). The paper has
+//! **Deadlines longer than the distance of arrivals**, under EDF (`analyse_long`). The paper has
 //! D <= T. Here a job is asked to complete within X = min(D, T) of its arrival, so it never waits
 //! for a job of its own task. D still orders jobs. So R_k <= X_k is sought, W_i takes X_i for D_i
 //! (its slack is X_i - R_i), and I_i keeps D_k and S_i = D_i - R_i. Neither bound uses D <= T: W_i
