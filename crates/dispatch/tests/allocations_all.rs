@@ -3,13 +3,16 @@
 
 use std::alloc::System;
 use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use takt_dispatch::event::{
     Channel, Connected, Filter, Full, Level, Node, Options, Pattern, Published, Replica, Sending,
 };
 use takt_dispatch::{Dispatcher, Dispatching, Limits, OperatingMode, Operation, Operations};
-use takt_model::{Builtin, Span};
+use takt_linux::Epoch;
+use takt_model::{Builtin, Span, Time};
 
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
@@ -48,12 +51,19 @@ fn peer(node: &Node) -> ((Connected, Dispatching), Replica) {
 
 #[test]
 fn nothing_allocates_while_it_runs() {
+    runs_without_allocation(false);
+    runs_without_allocation(true);
+}
+
+/// With jobs of a level that preempt each other, or run to completion.
+fn runs_without_allocation(preemptive: bool) {
     let (ms, us) = (Span::from_ms, Span::from_us);
     let far = Span::from_s(1);
     let operations = Operations::new("all")
         .cancel(true)
         .with(Operation::periodic("fast", ms(1)).wcet(us(10)))
-        .with(Operation::periodic("slow", ms(5)).wcet(us(10)).noncritical())
+        .with(Operation::periodic("slow", ms(5)).wcet(ms(2)).noncritical())
+        .with(Operation::periodic("brief", ms(1)).wcet(us(10)).deadline(us(500)).noncritical())
         .with(Operation::after("end", ["slow", "leg"]).wcet(us(10)).noncritical())
         .with(Operation::after("leg", ["slow"]).wcet(us(10)).noncritical())
         // Too late by the time that it may begin, most of the time.
@@ -62,7 +72,8 @@ fn nothing_allocates_while_it_runs() {
         .with(Operation::sporadic("two", ms(1)).wcet(us(10)).deadline(far).backlog(4))
         .with(Operation::periodic("flush", ms(5)).wcet(us(10)))
         .mode(OperatingMode::new("other", Builtin::Muf.strategy()).every("fast", ms(2)));
-    let plan = operations.compute(&Builtin::RmsMlf.strategy(), &Limits::default()).unwrap_or_else(|no| panic!("{no}"));
+    let limits = Limits { preemptive, ..Limits::default() };
+    let plan = operations.compute(&Builtin::RmsMlf.strategy(), &limits).unwrap_or_else(|no| panic!("{no}"));
     let channel = Channel::new(Options { history: 3, ..Options::default() });
     let one = channel.subscribe(&plan, "one", Pattern::kind(1)).unwrap();
     let group = Filter::all([Pattern::kind(1).into(), Filter::Timeout(ms(2))]);
@@ -84,7 +95,22 @@ fn nothing_allocates_while_it_runs() {
             let _ = flushed.flush(far, job);
         })
         .unwrap();
-    for name in ["slow", "end", "leg", "hopeless"] {
+    // Each brief job that begins while a slow one works.
+    let (works, nested) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let (slow, brief, found) = (works.clone(), works, nested.clone());
+    let work = move |_: &takt_dispatch::Job<'_>| {
+        slow.store(true, Ordering::Release);
+        let clock = Epoch::now_is_zero();
+        while clock.now() < Time::ZERO + ms(2) {
+            std::hint::spin_loop();
+        }
+        slow.store(false, Ordering::Release);
+    };
+    let look = move |_: &takt_dispatch::Job<'_>| {
+        found.fetch_add(u64::from(brief.load(Ordering::Acquire)), Ordering::Relaxed);
+    };
+    built = built.on("slow", work).unwrap().on("brief", look).unwrap();
+    for name in ["end", "leg", "hopeless"] {
         built = built.on(name, |_| ()).unwrap();
     }
     built = built.on("one", one.handler(|_, _| ())).unwrap().on("two", two.handler(|_, _| ())).unwrap();
@@ -113,6 +139,7 @@ fn nothing_allocates_while_it_runs() {
         if round >= 20
             && [&one, &two].iter().all(|subscription| subscription.counts().handled > 20)
             && applied.counts().applied > 20
+            && (nested.load(Ordering::Relaxed) > 0 || !preemptive)
         {
             break;
         }
@@ -127,6 +154,7 @@ fn nothing_allocates_while_it_runs() {
     assert!(completed() > before + 100 && first.handled > 20 && second.handled > 20, "{first:?} {second:?} {locked}");
     let sent: Vec<u64> = connected.traffic().iter().map(|level| level.sent).collect();
     assert!(applied.counts().applied > 20 && sent.iter().all(|sent| *sent > 20), "{:?} {sent:?}", applied.counts());
+    assert_eq!(nested.load(Ordering::Relaxed) > 0, preemptive);
     drop((peer, connected));
     dispatching.stop(&mut takt_log::NullSink).unwrap();
 }

@@ -20,6 +20,12 @@ fn dispatcher(operations: &Operations, best_effort: bool) -> Dispatcher {
     Dispatcher::new(plan).with(Options { best_effort, ..Options::default() })
 }
 
+/// One level, in which jobs preempt each other.
+fn preemptive(operations: &Operations) -> Dispatcher {
+    let limits = Limits { preemptive: true, ..Limits::default() };
+    Dispatcher::new(operations.compute(&Builtin::Edf.strategy(), &limits).unwrap())
+}
+
 fn counts(dispatching: &Dispatching, name: &str) -> Counts {
     dispatching.counts().into_iter().find(|(other, _)| other == name).unwrap().1
 }
@@ -87,6 +93,16 @@ fn a_job_that_takes_longer_than_its_wcet_without_executing_has_no_overrun() {
 /// With the priority of demoted jobs it lets go what is less important, and the next job of its own level has another thread.
 #[test]
 fn a_demoted_job_gives_way_to_all_levels() {
+    gives_way(|operations| dispatcher(operations, false));
+}
+
+/// Jobs that wait in its level for their turn, too, since it goes first there until it is demoted.
+#[test]
+fn a_demoted_job_gives_way_where_jobs_of_a_level_preempt_each_other() {
+    gives_way(preemptive);
+}
+
+fn gives_way(dispatcher: impl Fn(&Operations) -> Dispatcher) {
     let sporadic = |name, distance, wcet| Operation::sporadic(name, distance).wcet(wcet).deadline(distance);
     let operations = Operations::new("set")
         .with(sporadic("long", ms(50), ms(2)).overrun(Overrun::Demote))
@@ -110,11 +126,11 @@ fn a_demoted_job_gives_way_to_all_levels() {
             seen.store(ran.load(Ordering::Acquire), Ordering::Release);
         }
     };
-    let dispatcher = dispatcher(&operations, false).on("long", long).unwrap();
+    let dispatcher = dispatcher(&operations).on("long", long).unwrap();
     let dispatcher = dispatcher.on("same", handler(1)).unwrap().on("less", handler(2)).unwrap();
     let plan = dispatcher.plan().clone();
     let least = plan.levels.iter().map(|level| level.priority).min().unwrap();
-    assert_eq!(plan.demoted_priority, Some(least - 1));
+    assert_eq!(plan.demoted_priority.map(u32::from), Some(u32::from(least) - plan.demoted_nesting));
     let dispatching = match dispatcher.start() {
         Ok(dispatching) => dispatching,
         Err(error @ StartError::Privilege { .. }) => return println!("skipped: {error}"),
