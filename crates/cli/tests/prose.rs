@@ -23,7 +23,7 @@ const NOT_YET: &[(&str, (f64, f64, usize))] = &[
     ("crates/linux", (25.0, 5.0, 10)),
     ("crates/model", (3.0, 5.0, 26)),
     ("crates/run", (27.0, 5.0, 590)),
-    ("crates/trace", (22.0, 5.0, 280)),
+    ("crates/trace", (3.0, 5.0, 60)),
 ];
 
 #[test]
