@@ -282,10 +282,10 @@ fn what_was_added_to_this_version_is_refused_by_name() {
         Reader::new(&log[..]).err().unwrap().to_string()
     };
     let kinds = 8 + 44 + 2;
-    assert_eq!(whole[kinds..kinds + 4], [0xff, 0xff, 0xff, 0x1f]);
+    assert_eq!(whole[kinds..kinds + 4], [0xff, 0xff, 0xff, 0x3f]);
     assert_eq!(
-        refused(&|log| log[kinds + 3] = 0x3f),
-        "the log has events of kind 26 at byte 8, which this takt does not know; use the takt that made it"
+        refused(&|log| log[kinds + 3] = 0x7f),
+        "the log has events of kind 27 at byte 8, which this takt does not know; use the takt that made it"
     );
     // The first definition is node 0's: its length, its type, its number, its name.
     let node = whole.windows(5).position(|bytes| bytes == b"\0\0\x02n0").unwrap();
