@@ -53,7 +53,9 @@ fn take(replica: &Replica, payload: &[u8], now: Time) {
 }
 
 fn known(replica: &Replica) -> Known {
-    let value = |values: &takt_dispatch::event::Values, value| values.get(value).map(|it| (it.bytes.to_vec(), it.version));
+    let value = |values: &takt_dispatch::event::Values, value| {
+        values.get(value).map(|it| (it.bytes.to_vec(), it.version))
+    };
     replica.view(|values| (0..SIZES.len()).map(|at| value(values, at)).collect())
 }
 
