@@ -83,6 +83,8 @@ fn the_teaching_examples_show_their_effects() {
     let file = examples.join("servers/cbs-isolation.toml");
     let answer = folder.takt(&["check", file.to_str().expect("a name"), "--json"]).json().to_string();
     assert!(answer.contains("board/video"), "{answer}");
+    let (_, missed) = effect(&folder, file.to_str().expect("a name"));
+    assert_eq!(missed.iter().map(|(task, _)| task.as_str()).collect::<Vec<_>>(), ["decoder"]);
     let text = fs::read_to_string(&file).expect("the example");
     let (before, rest) = text.split_once("\n[[component]]").expect("a component");
     let (_, tasks) = rest.split_once("\n\n").expect("tasks after it");
