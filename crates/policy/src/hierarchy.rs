@@ -165,12 +165,6 @@ pub struct Hierarchy {
 }
 
 impl Hierarchy {
-    /// How many tasks it schedules.
-    #[must_use]
-    pub fn slot_count(&self) -> usize {
-        self.homes.len()
-    }
-
     /// See [`Dispatcher::wants_deadlines`].
     #[must_use]
     pub fn wants_deadlines(&self) -> bool {

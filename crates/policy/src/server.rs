@@ -140,8 +140,7 @@ impl Server {
 
     /// Its bandwidth in 2^-32, rounded up.
     pub(crate) fn share(&self) -> u64 {
-        let (budget, period) = (u128::from(self.full.as_ns()), u128::from(self.period.as_ns().max(1)));
-        u64::try_from((budget << FRACTION_BITS).div_ceil(period)).unwrap_or(RATE_ONE)
+        share(self.full, self.period)
     }
 
     /// Its budget in 2^-32 ns.
@@ -307,6 +306,12 @@ impl Server {
         let early = u64::try_from(early).unwrap_or(u64::MAX);
         self.deadline.as_ns().checked_sub(early).map_or(now, Time::from_ns)
     }
+}
+
+/// The bandwidth of `budget` in each `period`, in 2^-32, rounded up.
+pub(crate) fn share(budget: Span, period: Span) -> u64 {
+    let (budget, period) = (u128::from(budget.as_ns()), u128::from(period.as_ns().max(1)));
+    u64::try_from((budget << FRACTION_BITS).div_ceil(period)).unwrap_or(u64::MAX)
 }
 
 /// Whether its budget comes at the multiples of its period.

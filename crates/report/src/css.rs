@@ -8,9 +8,8 @@ type Variables<'a> = BTreeMap<&'a str, &'a str>;
 
 /// [`CHART_CSS`] in its light colours, with every variable replaced by its value.
 ///
-/// A class such as `.p3` sets variables. Each rule that reads them is written once for every such class, at
-/// its place, so
-/// that rules of equal weight keep their order.
+/// A class such as `.p3` sets variables. Each rule that reads them is written once for every such
+/// class, at its place, so that rules of equal weight keep their order.
 #[must_use]
 pub fn css_without_variables() -> String {
     let rules = rules(CHART_CSS);

@@ -1,11 +1,11 @@
 //! Makes the hierarchy of a node from its System.
 
 use takt_model::plan::PlanError;
-use takt_model::{Auto, ComponentId, NodeId, Plan, ServerRule, Span, StrategyRef, System, Task, TaskId, Time};
+use takt_model::{Auto, ComponentId, NodeId, Plan, ServerRule, StrategyRef, System, Task, TaskId, Time};
 
 use super::{Choice, Hierarchy, Node, Pick, Place, Scope};
 use crate::dispatcher::{Dispatcher, PolicyError, strategies};
-use crate::server::{RATE_ONE, Server};
+use crate::server::{Server, share};
 
 impl Hierarchy {
     /// The hierarchy of a node; slots are its tasks in file order, those in components too.
@@ -42,21 +42,19 @@ impl Hierarchy {
                 None => strategies(system, node),
                 Some(id) => vec![system.components[id.index()].strategy],
             };
-            let scope = hierarchy.scope(system, &served, node, component, &components, &of_scope)?;
+            let scope = scope(system, &served, node, component, &components, &of_scope)?;
             for (local, slot) in scope.slots.iter().enumerate() {
                 hierarchy.homes[*slot as usize] = (index, local as u32);
             }
             hierarchy.scopes.push(scope);
         }
-        for (index, id) in components.iter().enumerate() {
+        let tasks = &served.tasks[system.tasks.len()..];
+        for (index, (id, task)) in components.iter().zip(tasks).enumerate() {
             let component = &system.components[id.index()];
             let outer = component.parent.and_then(|parent| components.iter().position(|other| *other == parent));
-            let (Auto::Value(period), Auto::Value(budget)) = (component.period, component.budget) else {
-                return Err(PolicyError::NotSized { component: component.name.clone() });
-            };
             hierarchy.servers.push(Node {
                 component: *id,
-                account: Server::new(component.server, period, budget),
+                account: Server::new(component.server, task.period, task.wcet),
                 outer: outer.map_or(0, |outer| outer + 1),
                 inner: index + 1,
                 eligible: false,
@@ -65,54 +63,46 @@ impl Hierarchy {
         }
         Ok(hierarchy)
     }
+}
 
-    /// The scope of a component, or of the node.
-    fn scope(
-        &self,
-        system: &System,
-        served: &System,
-        node: NodeId,
-        component: Option<ComponentId>,
-        components: &[ComponentId],
-        strategies: &[StrategyRef],
-    ) -> Result<Scope, PolicyError> {
-        let inside = || served.tasks_of(node).filter(|(_, task)| task.component == component);
-        let own = system.tasks.len();
-        let plans: Vec<Plan> = strategies
-            .iter()
-            .map(|strategy| Plan::of_tasks(inside(), &served.strategy(*strategy)))
-            .collect::<Result<_, _>>()
-            .map_err(|error| plan_error(error, own))?;
-        let tasks: Vec<TaskId> = inside().map(|(id, _)| id).filter(|id| id.index() < own).collect();
-        let slot_of = |id: &TaskId| system.tasks_of(node).position(|(other, _)| other == *id).unwrap_or(0) as u32;
-        let servers: Vec<usize> = inside().filter_map(|(id, _)| id.index().checked_sub(own)).collect();
-        let places = plans.iter().map(|plan| places(plan, own)).collect();
-        let of_tasks = |plan: Plan| Plan {
-            tasks: plan.tasks.into_iter().filter(|task| task.task.index() < own).collect(),
-            ..plan
-        };
-        let rule = |at: &usize| &system.components[components[*at].index()];
-        let bandwidth = |budget: Span, period: Span| {
-            let (budget, period) = (u128::from(budget.as_ns()), u128::from(period.as_ns().max(1)));
-            (budget * u128::from(RATE_ONE)).div_ceil(period)
-        };
-        let of_all = inside()
-            .filter(|(id, _)| id.index().checked_sub(own).is_none_or(|at| rule(&at).server != ServerRule::Grub));
-        let fixed: u128 = of_all.map(|(_, task)| bandwidth(task.wcet, task.period)).sum();
-        Ok(Scope {
-            dispatcher: Dispatcher::of_scope(system, node, &tasks, plans.into_iter().map(of_tasks).collect()),
-            slots: tasks.iter().map(slot_of).collect(),
-            jobs: vec![0; tasks.len()],
-            quantum: servers.iter().filter_map(|at| rule(at).quantum).max(),
-            servers,
-            places,
-            plan: 0,
-            pick: Pick::default(),
-            stale: false,
-            wants: false,
-            fixed_share: u64::try_from(fixed).unwrap_or(u64::MAX),
-        })
-    }
+/// The scope of a component, or of the node. `served` has the servers as tasks.
+fn scope(
+    system: &System,
+    served: &System,
+    node: NodeId,
+    component: Option<ComponentId>,
+    components: &[ComponentId],
+    strategies: &[StrategyRef],
+) -> Result<Scope, PolicyError> {
+    let own = system.tasks.len();
+    let inside = || served.tasks_of(node).filter(|(_, task)| task.component == component);
+    let plans: Vec<Plan> = strategies
+        .iter()
+        .map(|strategy| Plan::of_tasks(inside(), &served.strategy(*strategy)))
+        .collect::<Result<_, _>>()
+        .map_err(|error| plan_error(error, own))?;
+    let slots = system.tasks_of(node).zip(0..).filter(|((_, task), _)| task.component == component);
+    let (tasks, slots): (Vec<TaskId>, Vec<u32>) = slots.map(|((id, _), slot)| (id, slot)).unzip();
+    let servers: Vec<usize> = inside().filter_map(|(id, _)| id.index().checked_sub(own)).collect();
+    let places = plans.iter().map(|plan| places(plan, own)).collect();
+    let of_tasks =
+        |plan: Plan| Plan { tasks: plan.tasks.into_iter().filter(|task| task.task.index() < own).collect(), ..plan };
+    let of_server = |at: usize| &system.components[components[at].index()];
+    let is_grub = |id: TaskId| id.index().checked_sub(own).is_some_and(|at| of_server(at).server == ServerRule::Grub);
+    let fixed = inside().filter(|(id, _)| !is_grub(*id)).map(|(_, task)| share(task.wcet, task.period));
+    Ok(Scope {
+        dispatcher: Dispatcher::of_scope(system, node, &tasks, plans.into_iter().map(of_tasks).collect()),
+        jobs: vec![0; tasks.len()],
+        slots,
+        quantum: servers.iter().filter_map(|at| of_server(*at).quantum).max(),
+        servers,
+        places,
+        plan: 0,
+        pick: Pick::default(),
+        stale: false,
+        wants: false,
+        fixed_share: fixed.fold(0, u64::saturating_add),
+    })
 }
 
 /// How many components are around this one.

@@ -10,7 +10,7 @@ use takt_model::{Costs, ServerRule, Span};
 use takt_report::{Figure, Form, Series};
 
 use super::context::Context;
-use super::findings::{Comparison, Drawn, Findings, PAPER, Row};
+use super::findings::{Claim, Comparison, Drawn, Findings, PAPER, Row};
 use super::{CSA, Experiment};
 use crate::failure::Failure;
 use crate::progress;
@@ -26,7 +26,7 @@ const RANGES: [(u64, u64); 3] = [(550, 650), (350, 850), (100, 1100)];
 /// The name of our column in tables.
 const SIMULATED: &str = "simulated";
 /// Shorter runs decide nothing: a domain has a few jobs a second.
-const LEAST: Span = Span::from_s(20);
+const LEAST_S: u64 = 20;
 
 const fn experiment(
     name: &'static str,
@@ -172,6 +172,26 @@ fn by_rule(title: &str, file: &str, jobs: &[Vec<f64>], caption: &str) -> Drawn {
     Drawn::of(file, &figure(title, series.collect()), title, caption)
 }
 
+/// A table of miss ratios under each rule, the paper's beside ours.
+fn miss_ratios(
+    title: &str,
+    cite: &'static str,
+    unit: &'static str,
+    row_head: &'static str,
+    rows: Vec<Row>,
+) -> Comparison {
+    Comparison {
+        title: title.to_owned(),
+        cite,
+        unit,
+        digits: 2,
+        row_head,
+        columns: RULES.map(|rule| rule.name().to_owned()).to_vec(),
+        sources: vec![PAPER, SIMULATED],
+        rows,
+    }
+}
+
 fn percent(ratio: Option<f64>) -> Option<f64> {
     ratio.map(|ratio| ratio * 100.0)
 }
@@ -194,10 +214,15 @@ impl Ordered {
         self.refuted |= known.windows(2).any(|pair| pair[1] > pair[0]);
     }
 
-    /// Undecided where runs were too short, and where nothing was ever late.
-    fn holds(&self, duration: Span) -> Option<bool> {
-        (duration >= LEAST && !self.open && (self.shown || self.refuted)).then_some(!self.refuted)
+    /// Undecided if nothing was ever late.
+    fn holds(&self) -> Option<bool> {
+        (!self.open && (self.shown || self.refuted)).then_some(!self.refuted)
     }
+}
+
+/// A claim about runs of some length.
+fn needs_time(claim: &mut Claim, duration: Span) {
+    claim.needs(duration.as_ns() / Span::from_s(1).as_ns(), LEAST_S, "seconds of a run");
 }
 
 fn shown(ratios: &[Option<f64>]) -> String {
@@ -244,22 +269,14 @@ fn periods(context: &Context, scope: Scope) -> Result<Findings, Failure> {
         ordered.add(&ratios);
         found_all.push(format!("{low} to {high} ms: {}", shown(&ratios)));
     }
-    findings.tables.push(Comparison {
-        title: "Deadline miss ratios".to_owned(),
-        cite,
-        unit: "percent of the jobs",
-        digits: 2,
-        row_head: "task periods",
-        columns: RULES.map(|rule| rule.name().to_owned()).to_vec(),
-        sources: vec![PAPER, SIMULATED],
-        rows,
-    });
-    findings.claim(
+    findings.tables.push(miss_ratios("Deadline miss ratios", cite, "percent of the jobs", "task periods", rows));
+    let claim = findings.claim(
         "crps_misses_least_then_wcps",
         format!("Of {whose} crps misses no more than wcps, and wcps no more than ptps"),
         found_all.join("; "),
-        ordered.holds(duration),
+        ordered.holds(),
     );
+    needs_time(claim, duration);
     differences(&mut findings, count);
     Ok(findings)
 }
@@ -341,28 +358,22 @@ fn factors(context: &Context) -> Result<Findings, Failure> {
         let file = format!("responsiveness-load-{:.0}.svg", load * 100.0);
         findings.figures.push(Drawn::of(&file, &chart, title, caption));
     }
-    findings.tables.push(Comparison {
-        title: "Deadline miss ratios of the least important domain".to_owned(),
-        cite: "Fig. 6",
-        unit: "percent of its jobs",
-        digits: 2,
-        row_head: "setting",
-        columns: RULES.map(|rule| rule.name().to_owned()).to_vec(),
-        sources: vec![PAPER, SIMULATED],
-        rows,
-    });
-    findings.claim(
+    let title = "Deadline miss ratios of the least important domain";
+    findings.tables.push(miss_ratios(title, "Fig. 6", "percent of its jobs", "setting", rows));
+    let claim = findings.claim(
         "crps_misses_least_then_wcps",
         "In the least important domain crps misses no more than wcps, and wcps no more than ptps",
         found_all.join("; "),
-        ordered.holds(duration),
+        ordered.holds(),
     );
-    findings.claim(
+    needs_time(claim, duration);
+    let claim = findings.claim(
         "crps_gains_from_early_completions",
         "Under crps the least important domain misses no more where more important domains need less",
         of_crps_all.join("; "),
-        gains.holds(duration),
+        gains.holds(),
     );
+    needs_time(claim, duration);
     differences(&mut findings, count);
     Ok(findings)
 }
@@ -451,22 +462,21 @@ fn partitions(context: &Context) -> Result<Findings, Failure> {
         sources: vec![SIMULATED],
         rows,
     });
-    findings.claim(
+    let claim = findings.claim(
         "crps_misses_least_then_wcps",
         "In each workload crps misses no more than wcps, and wcps no more than ptps",
         found_all.join("; "),
-        ordered.holds(duration),
+        ordered.holds(),
     );
+    needs_time(claim, duration);
     let percent_faster = |at: usize| faster[at].map_or("-".to_owned(), |share| format!("{:.1} %", share * 100.0));
-    findings.claim(
+    let claim = findings.claim(
         "much_overhead_gains_more",
         "crps shortens the median response of ptps more where the interface overhead is high",
         format!("by {} with much overhead, by {} with little", percent_faster(0), percent_faster(1)),
-        faster[0]
-            .zip(faster[1])
-            .filter(|(much, little)| duration >= LEAST && much != little)
-            .map(|(much, little)| much > little),
+        faster[0].zip(faster[1]).filter(|(much, little)| much != little).map(|(much, little)| much > little),
     );
+    needs_time(claim, duration);
     findings.claim(
         "single_domains_behave_alike",
         "Where a domain is alone, the three rules give the same response times",
@@ -554,20 +564,22 @@ fn by_overhead(context: &Context, duration: Span, findings: &mut Findings) -> Re
         rows: rows.collect(),
     });
     let (Some(least), Some(most)) = (groups.first(), groups.last()) else { return Ok(()) };
-    let decided = duration >= LEAST && !context.stopped() && least[1] + most[1] > 0.0;
+    let decided = !context.stopped() && least[1] + most[1] > 0.0;
     let shown = |rule: usize| format!("{:.3} of the jobs with the least, {:.3} with the most", least[rule], most[rule]);
-    findings.claim(
+    let claim = findings.claim(
         "less_overhead_misses_more_under_ptps",
         "Under ptps the quarter of the domains with the least interface overhead misses more than that with the most",
         shown(1),
         decided.then_some(least[1] > most[1]),
     );
-    findings.claim(
+    needs_time(claim, duration);
+    let claim = findings.claim(
         "overhead_matters_less_under_crps",
         "Under crps the interface overhead of a domain matters less than under ptps",
         shown(3),
         decided.then_some(least[3] - most[3] < least[1] - most[1]),
     );
+    needs_time(claim, duration);
     findings.differences.push(format!(
         "Table II shows the six domains of one workload. Here {count} such workloads are made. A switch costs {SWITCH}."
     ));
