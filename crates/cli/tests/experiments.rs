@@ -74,6 +74,7 @@ fn gen_refuses_what_it_cannot_make_and_says_why() {
         ("--range 1s..1ms", 2, "the shorter one first"),
         ("--grain 5s", 2, "no multiple of the grain 5s"),
         ("--cpus 0 --utilization 1", 2, "0 CPUs: a node has 1 to"),
+        ("--grain 1ms --tasks 200 --utilization 0.1", 2, "set 0: its tasks exceed utilization 0.1 with a wcet of 1ms"),
         ("--count 2", 2, "give -o FOLDER"),
         ("--json", 2, "give -o FILE"),
         ("--profile arinc --cpus 2", 2, "not with this --profile"),
@@ -200,6 +201,16 @@ fn a_study_says_of_a_set_what_check_says() {
             }
         }
     }
+}
+
+#[test]
+fn every_set_of_utilization_1_is_schedulable_under_edf() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let options = "study --utilization 1..1 --tasks 2,20 --sets 400 --strategy edf --tests qpa --per-set -o out";
+    printed(folder.path(), &options.split(' ').collect::<Vec<_>>());
+    let results = fs::read_to_string(folder.path().join("out/results.csv")).expect("a table");
+    let rows: Vec<&str> = results.lines().skip(1).filter(|row| row.contains(",qpa,")).collect();
+    assert!(rows.len() == 2 && rows.iter().all(|row| row.contains(",400,400,0,1,")), "{results}");
 }
 
 #[test]

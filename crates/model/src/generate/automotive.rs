@@ -9,6 +9,7 @@
 //! crankshaft for one of the camshaft, a cylinder fires every 120 s / (rpm * cylinders).
 
 use super::draws::{Draws, Use};
+use super::sets::{share_down, share_up};
 use super::{GenerateError, periods};
 use crate::system::{Arrival, Exec, System, Task};
 use crate::time::Span;
@@ -125,11 +126,11 @@ pub fn system(shape: &Automotive, seed: u64, number: u64) -> Result<System, Gene
     // Per class and CPU: runnables, best, average, worst.
     let mut sums = vec![[0u64; 4]; PERIODS.len() * cpus as usize];
     let mut dealt = [0usize; PERIODS.len()];
-    let (mut load, mut passed_over) = (0.0, 0);
+    let (mut load, mut passed_over) = (0, 0);
     for number in 0..RUNNABLES_MAX {
         let runnable = Runnable::draw(&draws, number);
-        let more = load + runnable.worst as f64 / period(runnable.class) as f64;
-        if more > utilization {
+        let more = load + share_up(runnable.worst, period(runnable.class));
+        if more > share_down(utilization) {
             passed_over += 1;
             if passed_over == PASSED_OVER_MAX {
                 break;

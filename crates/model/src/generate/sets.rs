@@ -130,6 +130,15 @@ pub enum GenerateError {
         /// The set.
         number: u64,
     },
+    /// Tasks of one grain each exceed the utilisation.
+    Grain {
+        /// The set.
+        number: u64,
+        /// What was asked for.
+        utilization: f64,
+        /// The grain.
+        grain: Span,
+    },
     /// No CPU, or more than a node may have.
     Cpus {
         /// How many.
@@ -170,6 +179,11 @@ impl fmt::Display for GenerateError {
                 f,
                 "set {number}: uunifast-discard drew {DISCARDS_MAX} vectors of utilizations, none within the limits; \
                  randfixedsum and cfs discard none"
+            ),
+            GenerateError::Grain { number, utilization, grain } => write!(
+                f,
+                "set {number}: its tasks exceed utilization {utilization} with a wcet of {grain} each, which is the \
+                 grain; take a finer grain, longer periods or fewer tasks"
             ),
             GenerateError::Cpus { cpus } => write!(f, "{cpus} CPUs: a node has 1 to {}", crate::CpuSet::CPUS_MAX),
             GenerateError::NoTask { utilization } => {
@@ -316,27 +330,31 @@ impl Generator {
         true
     }
 
-    /// Fills `set` with set `number` under `seed`: C = U T rounded to the nearest grain, at least one, at most T; D rounded to the
-    /// nearest grain, at least C.
+    /// Fills `set` with set `number` under `seed`: C = U T rounded down to a grain, at least one; D rounded to the nearest
+    /// grain, at least C. The set never exceeds its utilisation: where short tasks round up to a grain, [`keep_within`]
+    /// shortens others.
     ///
     /// # Errors
-    /// [`GenerateError::Discarded`].
+    /// [`GenerateError::Discarded`], [`GenerateError::Grain`].
     pub fn set(&self, seed: u64, number: u64, set: &mut Buffer) -> Result<(), GenerateError> {
         self.utilizations(seed, number, &mut set.values)?;
         let draws = Draws::of_set(seed, number);
-        let (from, to) = self.spec.deadlines;
+        let Spec { deadlines: (from, to), utilization, grain, .. } = self.spec;
         set.tasks.clear();
         for (i, u) in set.values.iter().enumerate() {
             let t = self.periods.draw(&draws, i as u32);
-            let c = ((u * t as f64 + 0.5) as u64).clamp(1, t);
-            let d = if from == 1.0 && to == 1.0 {
-                t
-            } else {
+            set.tasks.push(Drawn { c: ((u * t as f64) as u64).clamp(1, t), d: t, t });
+        }
+        if !keep_within(&mut set.tasks, utilization) {
+            return Err(GenerateError::Grain { number, utilization, grain });
+        }
+        for (i, Drawn { c, d, t }) in set.tasks.iter_mut().enumerate() {
+            if from != 1.0 || to != 1.0 {
                 let factor = from + draws.unit(i as u32, Use::Deadline, 0) * (to - from);
-                let d = if factor <= 1.0 { c as f64 + factor * (t - c) as f64 } else { factor * t as f64 };
-                ((d + 0.5) as u64).max(c)
-            };
-            set.tasks.push(Drawn { c: c * self.grain, d: d * self.grain, t: t * self.grain });
+                let exact = if factor <= 1.0 { *c as f64 + factor * (*t - *c) as f64 } else { factor * *t as f64 };
+                *d = ((exact + 0.5) as u64).max(*c);
+            }
+            (*c, *d, *t) = (*c * self.grain, *d * self.grain, *t * self.grain);
         }
         Ok(())
     }
@@ -344,7 +362,7 @@ impl Generator {
     /// Set `number` under `seed` as tasks "t1", "t2", .. of a System's first node.
     ///
     /// # Errors
-    /// [`GenerateError::Discarded`].
+    /// [`GenerateError::Discarded`], [`GenerateError::Grain`].
     pub fn tasks(&self, seed: u64, number: u64) -> Result<Vec<Task>, GenerateError> {
         let mut buffer = Buffer::default();
         self.set(seed, number, &mut buffer)?;
@@ -354,6 +372,36 @@ impl Generator {
         };
         Ok(buffer.tasks.iter().enumerate().map(task).collect())
     }
+}
+
+/// Shortens execution times (in grains) until the tasks do not exceed a utilisation, the task of the largest utilisation
+/// first. False if tasks of one grain each exceed it.
+pub(super) fn keep_within(tasks: &mut [Drawn], most: f64) -> bool {
+    while exceeds(tasks, most) {
+        let share = |task: &Drawn| task.c as f64 / task.t as f64;
+        let excess = utilization(tasks) - most;
+        let largest = tasks.iter_mut().filter(|task| task.c > 1).max_by(|a, b| share(a).total_cmp(&share(b)));
+        let Some(task) = largest else { return false };
+        task.c -= ((excess * task.t as f64).max(0.0) as u64).saturating_add(1).min(task.c - 1);
+    }
+    true
+}
+
+/// Whether tasks may exceed a utilisation, with each task rounded up by less than 2^-64.
+fn exceeds(tasks: &[Drawn], most: f64) -> bool {
+    // Floating-point numbers decide nothing here: a sum of TASKS_MAX of them is off by less than 1e-11 of itself.
+    let near = utilization(tasks) > most * (1.0 - 1e-9);
+    near && tasks.iter().map(|task| share_up(task.c, task.t)).sum::<u128>() > share_down(most)
+}
+
+/// c / t in 2^-64, rounded up.
+pub(super) fn share_up(c: u64, t: u64) -> u128 {
+    (u128::from(c) << 64).div_ceil(u128::from(t.max(1)))
+}
+
+/// A utilisation in 2^-64, rounded down.
+pub(super) fn share_down(utilization: f64) -> u128 {
+    (utilization * 18_446_744_073_709_551_616.0) as u128
 }
 
 /// A set and the room to make it in: to be used again and again.

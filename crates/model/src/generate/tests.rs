@@ -2,6 +2,7 @@
 
 use super::sets::*;
 use super::*;
+use crate::System;
 
 /// Kolmogorov and Smirnov's distance times sqrt(N) that a right sample exceeds in one of a thousand cases.
 const KS_MAX: f64 = 1.95;
@@ -188,12 +189,80 @@ fn times_are_rounded_as_stated_and_the_error_is_small() {
             assert!([task.c, task.d, task.t].iter().all(|time| time % 10_000 == 0 && *time > 0));
             assert!(task.c <= task.d.min(task.t) && task.d as f64 <= 1.5 * task.t as f64 + 10_000.0);
             let exact = u * task.t as f64;
-            assert!((task.c as f64 - exact).abs() <= 5_000.1 || task.c == 10_000, "{task:?} {exact}");
+            let lost = exact - task.c as f64;
+            assert!((-0.1..10_000.1).contains(&lost) || task.c == 10_000, "{task:?} {exact}");
             above += u32::from(task.d > task.t);
         }
-        assert!((utilization(&buffer.tasks) - 2.0).abs() < 8.0 * 0.001);
+        assert!((2.0 - 8.0 * 0.001..=2.0).contains(&utilization(&buffer.tasks)));
     }
     assert!((1_000..2_000).contains(&above), "{above}");
+}
+
+/// Whether the sum of c / t exceeds a utilisation, as whole parts and fractions over their common denominator.
+fn exceeds(tasks: impl Iterator<Item = (u64, u64)>, halves: u128) -> bool {
+    let (mut work, mut common) = (0u128, 1u128);
+    for (c, t) in tasks {
+        let (c, t) = (u128::from(c), u128::from(t));
+        let (mut a, mut b) = (common, t);
+        while b != 0 {
+            (a, b) = (b, a % b);
+        }
+        (work, common) = (work * (t / a) + c * (common / a), common / a * t);
+    }
+    2 * work > halves * common
+}
+
+#[test]
+fn no_set_exceeds_its_utilization() {
+    let us = Span::from_us;
+    let kinds = [
+        Periods::LogUniform { min: us(1), max: us(50) },
+        Periods::Uniform { min: us(1), max: us(30) },
+        Periods::Harmonic { min: us(1), max: us(64) },
+        Periods::Divisors { hyperperiod: us(5_040), min: us(2), max: us(500) },
+        Periods::Automotive,
+    ];
+    let (mut buffer, mut made, mut refused) = (Buffer::default(), 0, 0);
+    for periods in kinds {
+        for method in Method::ALL {
+            for (tasks, halves) in [(1, 2), (3, 2), (10, 2), (40, 2), (4, 1), (6, 4), (9, 8)] {
+                let target = halves as f64 / 2.0;
+                let spec = Spec { periods: periods.clone(), method, ..Spec::new(tasks, target) };
+                let generator = Generator::new(&spec).expect("a spec");
+                for number in 0..20 {
+                    match generator.set(3, number, &mut buffer) {
+                        Ok(()) => made += 1,
+                        Err(GenerateError::Grain { .. }) => {
+                            refused += 1;
+                            continue;
+                        }
+                        Err(error) => panic!("{error}"),
+                    }
+                    let exact = buffer.tasks.iter().map(|task| (task.c / 1000, task.t / 1000));
+                    assert!(!exceeds(exact, halves), "{spec:?}: {:?}", buffer.tasks);
+                }
+            }
+        }
+    }
+    assert!(made > 1_000 && refused > 50, "{made} {refused}");
+    let (automotive, arinc) = (automotive::Automotive::default(), arinc::Partitions::default());
+    let times = |system: System| system.tasks.into_iter().map(|task| (task.wcet.as_ns(), task.period.as_ns()));
+    for number in 0..50 {
+        for (cpus, halves) in [(1, 1), (1, 2), (4, 7)] {
+            let shape = automotive::Automotive { cpus, utilization: halves as f64 / 2.0, ..automotive.clone() };
+            assert!(!exceeds(times(automotive::system(&shape, 3, number).expect("a system")), halves));
+        }
+        let shape = arinc::Partitions { utilization: 0.5, ..arinc.clone() };
+        assert!(!exceeds(times(arinc::system(&shape, 3, number).expect("a system")), 1));
+    }
+}
+
+#[test]
+fn tasks_of_one_grain_that_exceed_the_utilization_are_refused() {
+    let error = Generator::new(&Spec::new(200, 0.0001)).expect("a spec").tasks(1, 7).unwrap_err();
+    let text = "set 7: its tasks exceed utilization 0.0001 with a wcet of 1us each, which is the grain; \
+                take a finer grain, longer periods or fewer tasks";
+    assert_eq!(error.to_string(), text);
 }
 
 #[test]
