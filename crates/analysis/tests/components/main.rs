@@ -403,7 +403,7 @@ fn unsized_system(random: &mut Random) -> System {
 fn what_is_sized_is_proven_and_the_least() {
     let mut random = Random::new(11);
     let (mut sized_ones, mut refused, mut least, mut beyond) = (0, 0, 0, 0);
-    let mut by_edp = 0;
+    let (mut by_edp, mut longest, mut pairs) = (0, 0, 0);
     for _ in 0..cases(150) {
         let system = unsized_system(&mut random);
         let sized = match size(&system) {
@@ -459,12 +459,42 @@ fn what_is_sized_is_proven_and_the_least() {
                 assert!(!flat || (1..budget).all(|less| !proven(period, less)), "{}", file());
             }
             if wanted.budget != Auto::Auto && whole {
-                assert!(!proven(period + 1, budget), "{}", file());
+                assert!((1..20).all(|more| !proven(period + more, budget)), "{}", file());
+                longest += 1;
+            }
+            // By prm alone no longer period serves with the budget, and no pair has a lower bandwidth.
+            // A component around others was sized before theirs became smaller.
+            let leaf = sized.system.components.iter().all(|inner| inner.parent != Some(component.id));
+            if component.supply != "prm" || !leaf {
+                continue;
+            }
+            let by_prm = |period: u64, budget: u64| {
+                let options = CheckOptions { only: vec![TestId::Prm], ..CheckOptions::default() };
+                let report = check(&with(component, period, budget), &options);
+                let end = format!("/{}", component.component);
+                let prm = report.tests.iter().find(|test| test.scope.ends_with(&end) && test.test == TestId::Prm);
+                prm.is_some_and(|prm| {
+                    let taken_back = ["holds if its server", "component \""];
+                    prm.verdict.answer() == Answer::Yes
+                        || taken_back.iter().any(|why| prm.verdict.why().starts_with(why))
+                })
+            };
+            if wanted.budget != Auto::Auto {
+                assert!((1..20).all(|more| !by_prm(period + more, budget)), "{}", file());
+            }
+            if wanted.budget == Auto::Auto && wanted.period == Auto::Auto {
+                for other in 1..30u64 {
+                    let most = budget * other / period;
+                    let better = (1..=most).filter(|one| one * period < budget * other || other > period);
+                    assert!(better.max().is_none_or(|one| !by_prm(other, one)), "{other}: {}", file());
+                }
+                pairs += 1;
             }
         }
     }
     assert!(sized_ones > cases(150) / 10 && refused > 0, "{sized_ones} {refused}");
     assert!(least > cases(150) / 10 && by_edp > cases(150) / 100, "{least} {by_edp}");
+    assert!(longest > cases(150) / 100 && pairs > cases(150) / 100, "{longest} {pairs}");
     assert!(beyond * 1000 <= cases(150), "{beyond} beyond a limit");
 }
 
