@@ -38,10 +38,16 @@ pub fn size(system: &System) -> Result<SizedSystem, SizeError> {
     nodes.sort_unstable();
     nodes.dedup();
     let proven = |sized: &SizedSystem| nodes.iter().all(|node| is_proven(&sized.system, *node));
-    let early = rounds(system, true).ok().filter(proven);
-    // A component that is proven neither way is sized as if it were alone.
-    let mut sized = early.clone().map_or_else(|| rounds(system, false), Ok)?;
-    if early.is_some() || proven(&sized) {
+    let (mut sized, is_proven) = match rounds(system, true).ok().filter(proven) {
+        Some(early) => (early, true),
+        None => {
+            // A component that is proven neither way is sized as if it were alone.
+            let sized = rounds(system, false)?;
+            let is_proven = proven(&sized);
+            (sized, is_proven)
+        }
+    };
+    if is_proven {
         let order = inner_first(system);
         let wanted = |id: &ComponentId| &system.components[id.index()];
         let of =
