@@ -3,7 +3,7 @@
 //! Nothing here asserts a wall-clock time: what is asserted holds however slow the machine is.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use takt_dispatch::{
@@ -892,9 +892,11 @@ fn a_handler_that_does_not_return_is_named_and_what_happened_is_told_all_the_sam
         .with(Operation::sporadic("stuck", ms(1)).wcet(us(100)))
         .with(Operation::periodic("steady", ms(5)).wcet(us(100)));
     let go = Arc::new(AtomicU64::new(0));
-    let held = go.clone();
+    let entered = Arc::new(AtomicBool::new(false));
+    let (held, seen) = (go.clone(), entered.clone());
     let built = dispatcher(&set, Builtin::Rm.strategy())
         .on("stuck", move |_| {
+            seen.store(true, Ordering::SeqCst);
             while held.load(Ordering::SeqCst) == 0 {
                 clock::pause(ms(2));
             }
@@ -903,7 +905,9 @@ fn a_handler_that_does_not_return_is_named_and_what_happened_is_told_all_the_sam
     let Some(dispatching) = started(built.unwrap()) else { return };
     dispatching.operation("stuck").unwrap().push().unwrap();
     let epoch = Epoch::now_is_zero();
-    while dispatching.counts()[1].1.completed < 3 && epoch.now() < Time::ZERO + Span::from_s(20) {
+    // A job that has not begun when the dispatcher stops never begins.
+    let begun = || entered.load(Ordering::SeqCst) && dispatching.counts()[1].1.completed >= 3;
+    while !begun() && epoch.now() < Time::ZERO + Span::from_s(20) {
         clock::pause(ms(5));
     }
     let mut events = Events::new();

@@ -432,6 +432,7 @@ fn what_is_sized_is_proven_and_the_least() {
             other
         };
         let whole = plain(&sized.system).schedulable == Answer::Yes;
+        let flat = sized.system.components.iter().all(|component| component.parent.is_none());
         for component in sized.components.iter().filter(|component| component.chosen) {
             // Whether its level can keep its promise is for check to say.
             let proven = |period: u64, budget: u64| {
@@ -455,11 +456,11 @@ fn what_is_sized_is_proven_and_the_least() {
                 by_edp += u64::from(component.supply == "edp");
                 // Larger budgets come later, so that a smaller one may be proven where a larger one
                 // is not. The search goes from below.
-                let flat = sized.system.components.iter().all(|component| component.parent.is_none());
                 assert!(!flat || (1..budget).all(|less| !proven(period, less)), "{}", file());
             }
             if wanted.budget != Auto::Auto && whole {
-                assert!((1..20).all(|more| !proven(period + more, budget)), "{}", file());
+                let beyond = if flat { 20 } else { 2 };
+                assert!((1..beyond).all(|more| !proven(period + more, budget)), "{}", file());
                 longest += 1;
             }
             // By prm alone no longer period serves with the budget, and no pair has a lower bandwidth.
