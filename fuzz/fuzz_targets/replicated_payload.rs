@@ -4,8 +4,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use takt_model::{Span, Time};
 use takt_dispatch::event::{Entry, Replica, entries};
+use takt_model::{Span, Time};
 
 const SIZES: [usize; 4] = [8, 0, 200, 1];
 const SOURCE: u32 = 1;
@@ -53,9 +53,8 @@ fn take(replica: &Replica, payload: &[u8], now: Time) {
 }
 
 fn known(replica: &Replica) -> Known {
-    let value = |values: &takt_dispatch::event::Values, value| {
-        values.get(value).map(|it| (it.bytes.to_vec(), it.version))
-    };
+    let value =
+        |values: &takt_dispatch::event::Values, value| values.get(value).map(|it| (it.bytes.to_vec(), it.version));
     replica.view(|values| (0..SIZES.len()).map(|at| value(values, at)).collect())
 }
 

@@ -12,11 +12,11 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use takt_dispatch::event::{Channel, Options, Pattern};
+use takt_dispatch::{Dispatcher, Dispatching, Limits, Operation, Operations, Plan};
 use takt_linux::{Epoch, clock};
 use takt_log::NullSink;
 use takt_model::{Builtin, Span};
-use takt_dispatch::{Dispatcher, Dispatching, Limits, Operation, Operations, Plan};
-use takt_dispatch::event::{Channel, Options, Pattern};
 use takt_zenoh::zenoh::{self, Config, Session, Wait};
 use takt_zenoh::{Gateway, Priority, Route, header};
 

@@ -9,11 +9,11 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use takt_dispatch::event::{Channel, Connected, Filter, Options, PEER_FOUND, PEER_LOST, Pattern};
+use takt_dispatch::{Dispatcher, Dispatching, Limits, Operation, Operations, StartError};
 use takt_linux::clock;
 use takt_log::NullSink;
 use takt_model::{Builtin, Span};
-use takt_dispatch::{Dispatcher, Dispatching, Limits, Operation, Operations, StartError};
-use takt_dispatch::event::{Channel, Connected, Filter, Options, PEER_FOUND, PEER_LOST, Pattern};
 use takt_zenoh::zenoh::{self, Config, Session, Wait};
 use takt_zenoh::{Gateway, Opened, Route};
 

@@ -1,9 +1,9 @@
 //! A gateway as plain data: its routes and subscriptions, its validation, and its counters.
 
-use takt_linux::Class;
-use takt_model::Span;
 use takt_dispatch::Plan;
 use takt_dispatch::event::{Bits, Clock, Full, Pattern, wire};
+use takt_linux::Class;
+use takt_model::Span;
 use thiserror::Error;
 use zenoh::key_expr::keyexpr;
 use zenoh::qos::{CongestionControl, Priority};
@@ -484,8 +484,8 @@ pub struct RouteTraffic {
 
 #[cfg(test)]
 mod tests {
-    use takt_model::Builtin;
     use takt_dispatch::{Limits, Operation, Operations};
+    use takt_model::Builtin;
 
     use super::*;
 

@@ -9,8 +9,8 @@
 //! critical if an operation on it is. In Zenoh a priority is a place in the queues of a link, and
 //! no more than that: it says nothing of CPUs, and between two links nothing of networks.
 
-use takt_model::Criticality;
 use takt_dispatch::Plan;
+use takt_model::Criticality;
 use zenoh::qos::Priority;
 
 /// The priority of the level with this rank, from zero, among the critical or the noncritical ones.
@@ -54,8 +54,8 @@ pub fn priorities(plan: &Plan) -> Vec<Priority> {
 
 #[cfg(test)]
 mod tests {
-    use takt_model::{Builtin, Span};
     use takt_dispatch::{Limits, Operation, Operations};
+    use takt_model::{Builtin, Span};
 
     use super::*;
 

@@ -7,12 +7,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use takt_linux::{Epoch, clock, sched};
-use takt_model::{Span, Time};
 use takt_dispatch::Plan;
 use takt_dispatch::event::peer::{HOPS_MAX, Left, Origins, Seen, Turn};
 use takt_dispatch::event::wire::{Body, Datagram};
 use takt_dispatch::event::{Channel, EventError, Inlet, Leaving, Outlet};
+use takt_linux::{Epoch, clock, sched};
+use takt_model::{Span, Time};
 use zenoh::liveliness::LivelinessToken;
 use zenoh::pubsub::Subscriber;
 use zenoh::qos::{CongestionControl, Priority};

@@ -5,13 +5,13 @@ use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use takt_linux::{Class, Epoch, clock, sched};
-use takt_model::{Builtin, Span, Time};
-use takt_dispatch::{Dispatcher, Dispatching, Limits, Operation, Operations, Plan, StartError};
 use takt_dispatch::event::wire::{Body, Datagram};
 use takt_dispatch::event::{
     Channel, Clock, Connected, EventError, Filter, Full, Head, Options, PEER_FOUND, PEER_LOST, Pattern,
 };
+use takt_dispatch::{Dispatcher, Dispatching, Limits, Operation, Operations, Plan, StartError};
+use takt_linux::{Class, Epoch, clock, sched};
+use takt_model::{Builtin, Span, Time};
 use takt_zenoh::zenoh::{self, Config, Session, Wait};
 use takt_zenoh::{CongestionControl, Gateway, OpenError, Opened, Priority, Route, Traffic, header};
 
