@@ -1,7 +1,9 @@
-//! Where another carrier than datagrams takes a channel's events, and where it brings those of others: what a gateway to some middleware is made of.
+//! The ends of a channel for a gateway to other middleware, in place of datagrams.
 //!
-//! Whoever pushes copies an event into a bounded queue ([`Outlet`]), as for [`Sending::Queued`](super::Sending::Queued), and knows nothing of the carrier. An ordinary thread takes it from there.
-//! What comes is brought by an ordinary thread, too ([`Inlet`]): it is offered to this process's consumers only, whose handlers run on their own threads.
+//! A push copies an event into a bounded queue ([`Outlet`]), as for
+//! [`Sending::Queued`](super::Sending::Queued). An ordinary thread of the gateway takes the event
+//! from the queue. Another ordinary thread brings events of other processes ([`Inlet`]). Those go
+//! only to this process's consumers, whose handlers run on their own threads.
 //!
 //! ```
 //! use takt_model::Span;
@@ -34,17 +36,19 @@ use super::peer::{Left, Turn};
 use super::waiting::Waiting;
 use crate::sync::{self, Word, rouse};
 
-/// What whoever pushes sees of an outlet.
+/// The part of an outlet that pushes use.
 pub(super) struct Out {
     sends: Vec<Pattern>,
     waiting: PiMutex<Waiting>,
-    /// A futex of the thread that takes.
+    /// A futex of the thread that takes events.
     word: Word,
-    /// The same for a program's own loop, where it has asked for it: raised while something waits.
+    /// A descriptor for the program's own loop, if the program asked for one. It is raised while
+    /// events wait.
     signal: OnceLock<EventFd>,
     full: Full,
     closed: AtomicBool,
-    /// By which times of what waits are told: that of the channel's dispatcher may be another when it is taken.
+    /// The clock for times of waiting events. The channel may be connected to another dispatcher,
+    /// with another clock, before they are taken.
     clock: Epoch,
     payload_max: usize,
     pushed: AtomicU64,
@@ -56,9 +60,10 @@ impl Out {
         self.sends.iter().any(|pattern| pattern.has(head)) && !self.closed.load(Ordering::Acquire)
     }
 
-    /// Whether it waits now.
+    /// Adds an event to the queue. Returns false if the event itself was dropped.
     pub(super) fn push(&self, head: &Head, payload: &[u8], live: &Live) -> bool {
-        // Before what remains is read: a pause in between counts against the event, never for it.
+        // The clock is read before the remaining time, so that a pause in between shortens that
+        // time.
         let here = self.clock.now();
         let now = live.now();
         let moved = |time: Time| here.saturating_add(until(time, now));
@@ -72,7 +77,8 @@ impl Out {
             self.dropped.fetch_add(1, Ordering::Relaxed);
         }
         rouse(&self.word);
-        // Where this comes after the event has been taken, the descriptor is readable once in vain, never the other way round.
+        // If the event has been taken by now, the descriptor is readable once in vain. It is never
+        // unreadable while an event waits.
         if is_first && let Some(signal) = self.signal.get() {
             signal.raise();
         }
@@ -80,17 +86,17 @@ impl Out {
     }
 }
 
-/// A queue of events that leave the channel. Once it is dropped, pushes pass it by.
+/// A queue of events that leave the channel. After the outlet is dropped, pushes skip it.
 pub struct Outlet {
     out: Arc<Out>,
 }
 
-/// What an outlet has counted.
+/// Counters of an outlet.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Passed {
-    /// Events that were to leave.
+    /// Events that a push offered to the outlet.
     pub pushed: u64,
-    /// Of these, those dropped for want of room.
+    /// Events among these that were dropped because the queue was full.
     pub full: u64,
 }
 
@@ -101,25 +107,25 @@ pub struct Leaving {
 }
 
 impl Leaving {
-    /// What is known of it, but for its times.
+    /// The event's head. Its times are those of the outlet's clock.
     #[must_use]
     pub fn head(&self) -> Head {
         self.row.1.head
     }
 
-    /// What its supplier said.
+    /// The event's payload.
     #[must_use]
     pub fn payload(&self) -> &[u8] {
         self.row.1.payload()
     }
 
-    /// How long it is still of use; [`Span::MAX`]: for ever.
+    /// Remaining time to live; [`Span::MAX`] if the event does not expire.
     #[must_use]
     pub fn remaining(&self) -> Span {
         until(self.row.1.head.expires, self.clock.now())
     }
 
-    /// How long until its deadline; [`Span::MAX`]: it has none.
+    /// Time until the deadline; [`Span::MAX`] if the event has none.
     #[must_use]
     pub fn due(&self) -> Span {
         until(self.row.1.head.due, self.clock.now())
@@ -153,7 +159,8 @@ impl Outlet {
         Leaving { row: (0, Stored::room(self.out.payload_max)), clock: self.out.clock }
     }
 
-    /// Takes the oldest event that waits, or waits so long for one; whether there was one. An event whose time is over is taken like any other.
+    /// Takes the oldest waiting event, or waits up to `wait` for one. Returns whether it took an
+    /// event. Expired events are taken like others.
     pub fn next(&self, into: &mut Leaving, wait: Span) -> bool {
         let out = &self.out;
         let give_up = out.clock.now().saturating_add(wait);
@@ -162,7 +169,7 @@ impl Outlet {
             let seen = out.word.load(Ordering::Acquire);
             let mut waiting = out.waiting.lock();
             let was_there = waiting.pop(&mut into.row);
-            // Under the lock: what is pushed after this raises it again.
+            // Under the lock, so that a later push raises the descriptor again.
             if waiting.is_empty()
                 && let Some(signal) = out.signal.get()
             {
@@ -179,11 +186,13 @@ impl Outlet {
         }
     }
 
-    /// A descriptor for a loop of `poll` or `epoll`: readable while an event waits, until [`Outlet::next`] has taken the last one. It may be readable
-    /// once in vain. From the first call on, a push into an empty queue makes one more system call, which does not wait. The outlet closes it.
+    /// A descriptor for a loop of `poll` or `epoll`. It is readable while an event waits, until
+    /// [`Outlet::next`] has taken the last event. It may be readable once in vain. After the first
+    /// call, a push into an empty queue makes one more system call, which does not wait. The outlet
+    /// closes the descriptor.
     ///
     /// # Errors
-    /// The process has as many descriptors as it may.
+    /// The process has reached its limit of descriptors.
     pub fn descriptor(&self) -> io::Result<BorrowedFd<'_>> {
         let out = &self.out;
         let waiting = out.waiting.lock();
@@ -200,13 +209,14 @@ impl Outlet {
         Ok(signal.as_fd())
     }
 
-    /// Nothing comes in any more, and nobody waits for it; what waits can still be taken.
+    /// Stops taking events from pushes, and ends waiting in [`Outlet::next`]. Events in the queue
+    /// can still be taken.
     pub fn close(&self) {
         self.out.closed.store(true, Ordering::Release);
         rouse(&self.out.word);
     }
 
-    /// What it has counted.
+    /// The outlet's counters.
     #[must_use]
     pub fn passed(&self) -> Passed {
         let load = |tally: &AtomicU64| tally.load(Ordering::Relaxed);
@@ -220,10 +230,11 @@ impl Drop for Outlet {
     }
 }
 
-/// Offers events that came from elsewhere to the consumers of a channel. They go to no peers of its node, and to no outlet.
+/// Offers events from elsewhere to the consumers of a channel. They go neither to peers of the
+/// channel's node nor to outlets.
 pub struct Inlet {
     inner: Arc<Inner>,
-    /// A clock of its own: that of the channel's dispatcher may be another with each connection.
+    /// The inlet has its own clock, because each connection of the channel may have another one.
     clock: Epoch,
 }
 
@@ -232,22 +243,25 @@ impl Inlet {
         Inlet { inner, clock: Epoch::now_is_zero() }
     }
 
-    /// The time, for [`Inlet::offer`].
+    /// The time for [`Inlet::offer`].
     #[must_use]
     pub fn now(&self) -> Time {
         self.clock.now()
     }
 
-    /// Which connection of the channel this is, if it is connected: another number each time.
+    /// The number of the channel's present connection, if it is connected. Each connection has
+    /// another number.
     #[must_use]
     pub fn connection(&self) -> Option<u64> {
         self.inner.live().map(|live| live.number())
     }
 
-    /// An event came, of whose time so much was left at `at` by [`Inlet::now`]: to be read before what is left is reckoned, so that no pause since then extends it.
+    /// Offers an event that had the times `left` at `at`, by [`Inlet::now`]. Read `at` before you
+    /// compute `left`, so that a pause in between does not extend the event's life.
     ///
     /// # Errors
-    /// Its payload is too long, its type is one of the channel's own, or the channel is not connected.
+    /// Its payload is too long, its type is one of the channel's own, or the channel is not
+    /// connected.
     pub fn offer(
         &self,
         kind: u32,
@@ -264,7 +278,8 @@ impl Inlet {
         Ok(live.offer(&left.head(kind, source, number, then), payload, now))
     }
 
-    /// Tells those who subscribed to [`PEER_FOUND`] and [`PEER_LOST`] what changed about a node. The event has this source, and the number 0.
+    /// Tells subscribers of [`PEER_FOUND`] or [`PEER_LOST`] that a node came or went. The event has
+    /// this source and the number 0.
     ///
     /// # Errors
     /// The channel is not connected.

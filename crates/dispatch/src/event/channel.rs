@@ -1,4 +1,4 @@
-//! The channel: who subscribes, who supplies, and the thread for which time is an event.
+//! The channel: subscriptions, suppliers, and the thread that handles timeouts.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak, mpsc};
@@ -22,22 +22,26 @@ use crate::gate::{GRACE, READY_MAX, STACK_BYTES, STACK_TOUCHED};
 use crate::sync::{self, Word, rouse};
 use crate::{Dispatching, Handle, IDLE_MAX, Plan, StartError};
 
-/// What a channel has room for.
+/// Sizes of a channel.
 ///
-/// A subscription takes room for the groups of events of 64 jobs. That and the history may take [`ROOM_BYTES_MAX`] together, with some 90 bytes of each event's own.
+/// A subscription reserves room for the events of 64 jobs. The subscriptions and the history may
+/// take [`ROOM_BYTES_MAX`] together. Each event takes some 90 bytes besides its payload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Options {
     /// The longest payload in bytes, [`PAYLOAD_MAX`] at most. Default 256.
     pub payload_max: usize,
-    /// The most events that one filter waits for at once, [`LEAVES_MAX`](super::LEAVES_MAX) at most. Default 8.
+    /// The most events that one filter waits for at once, [`LEAVES_MAX`](super::LEAVES_MAX) at
+    /// most. Default 8.
     pub events_max: usize,
     /// How many events the channel remembers. Default none.
     pub history: usize,
 }
 
-/// The longest payload that a channel can have, in bytes. A datagram takes a little less ([`wire::PAYLOAD_MAX`](super::wire::PAYLOAD_MAX)).
+/// The longest payload of a channel in bytes. A datagram holds a little less
+/// ([`wire::PAYLOAD_MAX`](super::wire::PAYLOAD_MAX)).
 pub const PAYLOAD_MAX: usize = 1 << 16;
-/// Bytes of events that a channel's [`Options`] may ask for at most, and the queues of a [`Node`], and the buffers of a socket.
+/// The most bytes that a channel's [`Options`] may ask for. The same limit holds for the queues of
+/// a [`Node`], and for the buffers of a socket.
 pub const ROOM_BYTES_MAX: usize = 64 << 20;
 
 impl Default for Options {
@@ -47,10 +51,10 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Whether a channel can have room for that: otherwise it is refused when an operation subscribes, or the channel is connected.
+    /// Checks the limits. A channel with invalid options refuses subscriptions and connections.
     ///
     /// # Errors
-    /// Which of them is too much.
+    /// An option is above its limit.
     pub fn check(&self) -> Result<(), OptionsError> {
         let Options { payload_max, events_max, history } = *self;
         if payload_max > PAYLOAD_MAX {
@@ -67,35 +71,38 @@ impl Options {
     }
 }
 
-/// What happened to a subscription, for observers.
+/// A change of a subscription, for observers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Change {
-    /// It is new.
+    /// An operation subscribed.
     Subscribed,
-    /// Events pass it by.
+    /// The subscription is suspended: it ignores events.
     Suspended,
-    /// It waits again.
+    /// The subscription is active again.
     Resumed,
-    /// It waits for something else, or with another quality of service.
+    /// The subscription has another filter or quality of service.
     Reconnected,
-    /// It is one no more.
+    /// The subscription ended.
     Unsubscribed,
 }
 
-/// What a push came to.
+/// The result of a push.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Pushed {
     /// The event's number.
     pub number: u64,
-    /// Consumers whose operation was pushed, or will be: for these events, or for a group that they complete.
+    /// Consumers whose operation was or will be pushed, for this event or for its group.
     pub taken: usize,
-    /// Consumers that wait for more.
+    /// Consumers that keep the event and wait for more.
     pub kept: usize,
-    /// Consumers whose operation was not pushed, for want of room or time: their subscriptions count it.
+    /// Consumers whose operation was not pushed for lack of room or time. Their subscriptions count
+    /// these.
     pub rejected: usize,
-    /// Peers of other nodes that it was sent to, or waits in a queue for, and outlets that have it.
+    /// Peers of other nodes that get the event now or from a queue, and outlets that took the
+    /// event.
     pub sent: usize,
-    /// Peers and outlets that it should have gone to and did not: see [`Connected::traffic`] and [`Outlet::passed`].
+    /// Peers and outlets that the event did not reach: see [`Connected::traffic`] and
+    /// [`Outlet::passed`].
     pub unsent: usize,
 }
 
@@ -112,19 +119,21 @@ impl Pushed {
 
 type Observer = Arc<dyn Fn(&str, Change) + Send + Sync>;
 
-/// An observer of a channel, to be taken away again. Dropped, it stays.
+/// A handle that removes an observer from its channel. Dropping the handle leaves the observer in
+/// place.
 pub struct Observing {
     inner: Weak<Inner>,
     observer: Observer,
 }
 
 impl Observing {
-    /// The observer is told of no change that is made after this. A call of it that another thread has begun may go on.
+    /// Removes the observer. It gets no later changes. A call in progress on another thread
+    /// continues.
     pub fn end(self) {
         let Some(inner) = self.inner.upgrade() else { return };
         let mut observers = inner.observers.lock();
         let at = observers.iter().position(|other| Arc::ptr_eq(other, &self.observer));
-        // What it holds is dropped without the lock, by whoever has it last.
+        // The observer's captured values are dropped after the lock is released.
         let _own = at.map(|at| observers.remove(at));
         drop(observers);
     }
@@ -133,22 +142,22 @@ impl Observing {
 pub(super) struct Inner {
     options: Options,
     inboxes: PiMutex<Vec<Arc<Inbox>>>,
-    /// Of those that are dropped nothing is left.
+    /// Weak references, so that dropped outlets disappear.
     outlets: PiMutex<Vec<Weak<Out>>>,
     live: PiMutex<Option<Arc<Live>>>,
-    /// Held while threads start and end, which pushes need not wait for.
+    /// Serialises connecting and disconnecting. Pushes do not take this lock.
     connecting: PiMutex<()>,
-    /// How often it was connected.
+    /// The number of connections so far.
     connections: AtomicU64,
-    /// Which dispatcher it was connected to last.
+    /// The dispatcher of the last connection.
     dispatching: AtomicU64,
     history: Arc<PiMutex<History>>,
     observers: PiMutex<Vec<Observer>>,
 }
 
-/// A channel that is connected.
+/// The state of a channel while it is connected.
 pub(super) struct Live {
-    /// Which connection of its channel it is, and to which dispatcher.
+    /// The number of this connection, and its dispatcher.
     number: u64,
     dispatching: u64,
     history: Option<Arc<PiMutex<History>>>,
@@ -156,14 +165,14 @@ pub(super) struct Live {
     outlets: Vec<Arc<Out>>,
     consumers: Vec<(Arc<Inbox>, Handle)>,
     order: Order,
-    /// The kernel's numbers of the plan's CPUs.
+    /// The kernel's numbers for the plan's CPUs.
     cpus: Vec<u32>,
     clock: Epoch,
-    /// A futex of the thread of timeouts.
+    /// A futex of the timeout thread.
     timer: Word,
-    /// Until when it sleeps, in ns.
+    /// When the timeout thread wakes by itself, in ns.
     until: sync::AtomicU64,
-    /// A futex, zero until its threads may begin.
+    /// A futex that is zero until the threads may start.
     gate: Word,
     stopped: AtomicBool,
 }
@@ -185,7 +194,8 @@ impl Live {
         self.stopped.load(Ordering::Acquire)
     }
 
-    /// Offers an event to all consumers, in the [order](Order) of the plan in force. `now` is about the present time.
+    /// Offers an event to all consumers, in the [order](Order) of the current plan. `now` is about
+    /// the present time.
     pub(super) fn offer(&self, head: &Head, payload: &[u8], now: Time) -> Pushed {
         self.serve(head, payload, now, false)
     }
@@ -198,7 +208,8 @@ impl Live {
         }
     }
 
-    /// Tells each consumer what it does not know of a peer that is there, or of none; one that has no room keeps that to know.
+    /// Tells each consumer the news about a peer. `there` is the node that is present, if any. A
+    /// consumer without room keeps its news for the next call.
     pub(super) fn tell(
         &self,
         news: &mut [News],
@@ -224,7 +235,7 @@ impl Live {
         self.wake(next, &mut wakes);
     }
 
-    /// Who is served first, by the plan in force.
+    /// The order of targets under the current plan.
     fn order(&self) -> &[Target] {
         self.order.under(self.consumers.first().map_or(0, |(_, handle)| handle.holds()))
     }
@@ -243,7 +254,7 @@ impl Live {
                 }
                 Target::Direct(at) | Target::Patient(at) if leaves => {
                     let Some(lane) = self.lanes.get(at).filter(|lane| lane.wants(head)) else { continue };
-                    // Those so far are more important.
+                    // Wake the consumers so far, because they are more important.
                     self.wake(next, &mut wakes);
                     let outcome = lane.push(self, head, payload);
                     pushed.sent += outcome.sent;
@@ -256,7 +267,8 @@ impl Live {
         pushed
     }
 
-    /// The thread of timeouts first, where it is to look before it would: who is woken then may take this thread's CPU.
+    /// Wakes the timeout thread first, if it sleeps beyond `next`. A consumer woken before it could
+    /// take this thread's CPU.
     fn wake(&self, next: Time, wakes: &mut Wakes<'_>) {
         if next.as_ns() < self.until.load(Ordering::Acquire) {
             self.rouse();
@@ -264,7 +276,7 @@ impl Live {
         wakes.wake(&self.cpus);
     }
 
-    /// The same, and to other nodes.
+    /// Offers an event to consumers, other nodes and outlets.
     fn push(&self, head: &Head, payload: &[u8]) -> Pushed {
         let mut pushed = self.serve(head, payload, head.sent, true);
         for outlet in self.outlets.iter().filter(|outlet| outlet.wants(head)) {
@@ -275,7 +287,7 @@ impl Live {
         pushed
     }
 
-    /// Ends its threads.
+    /// Ends the threads.
     fn stop(&self, threads: &mut Vec<JoinHandle<()>>) {
         self.stopped.store(true, Ordering::Release);
         rouse(&self.gate);
@@ -286,14 +298,15 @@ impl Live {
         }
     }
 
-    /// The thread of timeouts, for its whole life.
+    /// The body of the timeout thread.
     fn keep_time(&self) {
         loop {
             let seen = self.timer.load(Ordering::Acquire);
             if self.is_stopped() {
                 return;
             }
-            // Whoever brings a due time into being meanwhile wakes it.
+            // A thread that adds an earlier time during this pass sees the MAX and wakes this
+            // thread.
             self.until.store(u64::MAX, Ordering::SeqCst);
             let now = self.now();
             for (inbox, handle) in &self.consumers {
@@ -313,17 +326,17 @@ impl Live {
     }
 }
 
-/// A channel; a copy is the same one. See the [module](crate::event) for an example.
+/// A channel. Clones share the same channel. See the [module](crate::event) for an example.
 #[derive(Clone)]
 pub struct Channel {
     inner: Arc<Inner>,
 }
 
 impl Channel {
-    /// Without subscriptions.
+    /// A channel without subscriptions.
     #[must_use]
     pub fn new(options: Options) -> Channel {
-        // What is too much is refused later, by calls that can say so.
+        // Invalid options are refused later, by calls that return errors.
         let (room, payload_max) = if options.check().is_ok() { (options.history, options.payload_max) } else { (0, 0) };
         let history = Arc::new(PiMutex::new(History::new(room, payload_max)));
         Channel {
@@ -341,10 +354,12 @@ impl Channel {
         }
     }
 
-    /// A sporadic operation of a plan waits for what the quality of service says: a [`Filter`](super::Filter), a [`Pattern`] or more. To be called before the channel is connected.
+    /// Subscribes a sporadic operation of a plan to events, by a [`Quality`], a
+    /// [`Filter`](super::Filter) or a [`Pattern`]. Call it before the channel is connected.
     ///
     /// # Errors
-    /// The operation cannot consume, or not so; or the channel's options are too much.
+    /// The operation cannot consume events, or not with this quality; or the channel's options are
+    /// invalid.
     pub fn subscribe(
         &self,
         plan: &Plan,
@@ -372,11 +387,12 @@ impl Channel {
         Ok(Subscription { inbox, channel: Arc::downgrade(&self.inner) })
     }
 
-    /// An operation waits for nothing any more, and may subscribe anew; also one that no handler was made for, which is in the way of [`Channel::connect`]. To be called while the channel is not
-    /// connected. Dropping a subscription does not do it.
+    /// Ends a subscription, so that its operation may subscribe again. A subscription without a
+    /// handler makes [`Channel::connect`] fail; this removes it. Call it while the channel is not
+    /// connected. Dropping a [`Subscription`] does not end it.
     ///
     /// # Errors
-    /// The channel is connected, or the subscription is none of this channel's, or not any more.
+    /// The channel is connected, or the subscription is not one of this channel.
     pub fn unsubscribe(&self, subscription: &Subscription) -> Result<(), SubscribeError> {
         let connecting = self.inner.connecting.lock();
         if self.inner.live.lock().is_some() {
@@ -392,18 +408,21 @@ impl Channel {
         Ok(())
     }
 
-    /// Delivers from now on to the operations of a dispatcher, until the value that is returned is dropped.
+    /// Delivers events to a dispatcher's operations until the returned value is dropped.
     ///
     /// # Errors
-    /// The channel's options are too much; the dispatcher does not have the operations, or has them as others than they subscribed as; or the thread of timeouts was refused.
+    /// The channel's options are invalid; the dispatcher's plan lacks a subscribed operation or has
+    /// a different one; or the timeout thread was refused.
     pub fn connect(&self, dispatching: &Dispatching) -> Result<Connected, ConnectError> {
         self.start(dispatching, |_| Ok(Vec::new()))
     }
 
-    /// The same, and shares events with other nodes. Its sockets are opened in the calling thread's network namespace.
+    /// Connects as [`Channel::connect`] does, and shares events with other nodes. The sockets open
+    /// in the calling thread's network namespace.
     ///
     /// # Errors
-    /// As [`Channel::connect`]; the node is wrong, or its sockets or threads were refused.
+    /// Those of [`Channel::connect`]; or the node is invalid, or its sockets or threads were
+    /// refused.
     pub fn connect_as(&self, node: &Node, dispatching: &Dispatching) -> Result<Connected, ConnectError> {
         let (payload_max, cpus) = (self.inner.options.payload_max, dispatching.cpus());
         if let Some(wrong) = node.wrong(dispatching.plan().levels.len(), cpus.len() as u32, payload_max) {
@@ -429,7 +448,7 @@ impl Channel {
             if !inbox.has_handler() {
                 return Err(ConnectError::NoHandler(operation()));
             }
-            // It may have another plan than the operation subscribed with.
+            // The dispatcher's plan may differ from the plan used to subscribe.
             let backlog = backlog_of(dispatching.plan(), &inbox.operation).map_err(ConnectError::Plan)?;
             inbox.suits(backlog)?;
             Ok(((inbox.clone(), handle), backlog))
@@ -457,15 +476,15 @@ impl Channel {
             stopped: AtomicBool::new(false),
         });
         let mut threads = threads(&live, dispatching)?;
-        // Also what came since the dispatcher locked its own: buffers, stacks.
+        // This also locks memory allocated since the dispatcher locked its own: buffers and stacks.
         let locked = dispatching.lock_memory().inspect_err(|_| live.stop(&mut threads))?;
-        // From here on nothing is refused: a connection that does not come to be leaves no trace.
+        // No step after this fails, so a refused connection changes nothing.
         let now = clock.now();
         for ((inbox, handle), backlog) in live.consumers.iter().zip(backlogs) {
             inbox.begin(handle, backlog, now);
         }
         if self.inner.dispatching.swap(live.dispatching, Ordering::Relaxed) != live.dispatching {
-            // Its times are from another zero.
+            // Times of this connection count from another zero.
             self.inner.history.lock().begin(clock);
         }
         *self.inner.live.lock() = Some(live.clone());
@@ -473,11 +492,12 @@ impl Channel {
         Ok(Connected { inner: self.inner.clone(), live, threads, _locked: locked })
     }
 
-    /// Where events that match one of these patterns, and are pushed here, wait for a thread that takes them elsewhere. To be called before the channel is
-    /// connected. `room` is for 1 to 65,536 events, whatever else is asked for.
+    /// Makes a queue for events pushed here that match one of these patterns. A thread of the
+    /// program takes them elsewhere. Call it before the channel is connected. `room` is limited to
+    /// 1 to 65,536 events.
     ///
     /// # Errors
-    /// The channel is connected, or its options are too much.
+    /// The channel is connected, or its options are invalid.
     pub fn outlet(&self, sends: &[Pattern], room: usize, full: Full) -> Result<Outlet, ConnectError> {
         let _connecting = self.inner.connecting.lock();
         if self.inner.live.lock().is_some() {
@@ -491,13 +511,13 @@ impl Channel {
         Ok(outlet)
     }
 
-    /// Where events of others are brought that came in another way than by datagrams.
+    /// An entry for events that other carriers than datagrams bring.
     #[must_use]
     pub fn inlet(&self) -> Inlet {
         Inlet::new(self.inner.clone())
     }
 
-    /// What it has room for.
+    /// The sizes of the channel.
     #[must_use]
     pub fn options(&self) -> Options {
         self.inner.options
@@ -507,27 +527,29 @@ impl Channel {
         self.inner.payload_max()
     }
 
-    /// Who pushes events, under this number.
+    /// A supplier that pushes events under this source number.
     #[must_use]
     pub fn supplier(&self, source: u32) -> Supplier {
         Supplier { inner: self.inner.clone(), source, next: AtomicU64::new(0) }
     }
 
-    /// Tells `observer` of every change of a subscription, on the thread that makes it: as long as the channel is there, or until [`Observing::end`].
+    /// Calls `observer` for every change of a subscription, on the thread that makes the change. It
+    /// ends with the channel or by [`Observing::end`].
     pub fn observe(&self, observer: impl Fn(&str, Change) + Send + Sync + 'static) -> Observing {
         let observer: Observer = Arc::new(observer);
         self.inner.observers.lock().push(observer.clone());
         Observing { inner: Arc::downgrade(&self.inner), observer }
     }
 
-    /// Shows the events that the channel remembers, of those that are meant and not expired, the oldest first: as they were when it was called. They are copied for that, while suppliers wait, into room that is made
-    /// before: not for handlers.
+    /// Shows the remembered events that match the pattern and have not expired, oldest first, as of
+    /// the call. The events are copied under the lock into memory allocated before, and suppliers
+    /// wait for that. Do not call this from handlers.
     pub fn history(&self, pattern: Pattern, show: impl FnMut(&Event<'_>)) {
         history::show(&self.inner.history, self.payload_max(), pattern, show);
     }
 }
 
-/// The backlog of an operation that can consume by a plan.
+/// The backlog of an operation that can consume events under this plan.
 fn backlog_of(plan: &Plan, operation: &str) -> Result<u32, SubscribeError> {
     let row = plan.rows.iter().find(|row| row.name == operation);
     let row = row.ok_or_else(|| SubscribeError::Unknown(operation.to_owned()))?;
@@ -541,7 +563,7 @@ fn backlog_of(plan: &Plan, operation: &str) -> Result<u32, SubscribeError> {
     Ok(backlog)
 }
 
-/// Whether an operation with this backlog can ask for that.
+/// Checks a quality of service for an operation with this backlog.
 pub(super) fn checked(
     operation: &str,
     quality: &Quality,
@@ -558,7 +580,7 @@ pub(super) fn checked(
     can_keep(operation, quality.keep, backlog)
 }
 
-/// Whether an operation with this backlog has room for what is to be kept.
+/// Checks that the backlog has room for what `keep` demands.
 pub(super) fn can_keep(operation: &str, keep: Keep, backlog: u32) -> Result<(), SubscribeError> {
     if keep == Keep::Latest && backlog < 2 {
         return Err(SubscribeError::Alone(operation.to_owned()));
@@ -566,7 +588,7 @@ pub(super) fn can_keep(operation: &str, keep: Keep, backlog: u32) -> Result<(), 
     Ok(())
 }
 
-/// Starts all threads of a channel, or none.
+/// Starts all threads of a channel. If one fails, none remains.
 fn threads(live: &Arc<Live>, dispatching: &Dispatching) -> Result<Vec<JoinHandle<()>>, StartError> {
     type Body = fn(&Live, usize);
     let mut wanted: Vec<(String, Class, Option<u32>, Body, usize)> = Vec::new();
@@ -600,7 +622,7 @@ fn threads(live: &Arc<Live>, dispatching: &Dispatching) -> Result<Vec<JoinHandle
     Ok(threads)
 }
 
-/// Starts one.
+/// Starts one thread.
 fn thread(
     name: String,
     class: Class,
@@ -630,7 +652,7 @@ fn thread(
 }
 
 impl Inner {
-    /// The channel while it is connected.
+    /// The channel's state while it is connected.
     pub(super) fn live(&self) -> Option<Arc<Live>> {
         self.live.lock().clone().filter(|live| !live.is_stopped())
     }
@@ -639,7 +661,7 @@ impl Inner {
         self.options.payload_max
     }
 
-    /// Whether an event can be one of this channel.
+    /// Checks an event's type and length.
     pub(super) fn takes(&self, kind: u32, payload: &[u8]) -> Result<(), EventError> {
         let most = self.options.payload_max;
         if payload.len() > most {
@@ -658,7 +680,7 @@ impl Inner {
         if let Some(live) = live {
             live.rouse();
         }
-        // An observer may change something, too.
+        // An observer may itself add or remove observers.
         let observers = self.observers.lock().clone();
         for observer in observers {
             observer(operation, change);
@@ -666,10 +688,11 @@ impl Inner {
     }
 }
 
-/// How often one that is disconnected looks whether pushes are under way.
+/// How often a disconnecting thread checks for pushes in progress.
 const LEAVE_LOOK: Span = Span::from_us(100);
 
-/// A channel delivers while it has this. Dropped, it waits for pushes that are under way, for 5 s at most.
+/// A connection. Events are delivered as long as it exists. Dropping it waits for pushes in
+/// progress, for at most 5 s.
 #[must_use = "the channel is disconnected when this is dropped"]
 pub struct Connected {
     inner: Arc<Inner>,
@@ -679,7 +702,7 @@ pub struct Connected {
 }
 
 impl Connected {
-    /// What was sent to other nodes and what came from them, by level.
+    /// Events sent to and received from other nodes, by level.
     #[must_use]
     pub fn traffic(&self) -> Vec<Traffic> {
         self.live.lanes.iter().map(Lane::traffic).collect()
@@ -688,11 +711,14 @@ impl Connected {
 
 impl Drop for Connected {
     fn drop(&mut self) {
-        // Whoever connects it next is to find nothing of this connection at work. No thread that is waited for here takes it: pushes and this connection's own threads call nobody who might.
+        // The next connection must find no thread of this one at work. The threads joined here
+        // never take this lock, because pushes and the connection's own threads call no code that
+        // takes it.
         let _connecting = self.inner.connecting.lock();
         *self.inner.live.lock() = None;
         self.live.stop(&mut self.threads);
-        // Pushes that are under way: whoever is last frees sockets and buffers, and that is to be no real-time thread.
+        // The last user of this state frees sockets and buffers. Wait for pushes in progress, so
+        // that this is not done on a real-time thread.
         let epoch = Epoch::now_is_zero();
         while Arc::strong_count(&self.live) > 1 && epoch.now() < Time::ZERO.saturating_add(GRACE) {
             clock::pause(LEAVE_LOOK);
@@ -700,7 +726,7 @@ impl Drop for Connected {
     }
 }
 
-/// Pushes events of one source; from any thread, also from within handlers.
+/// Pushes events of one source, from any thread, also from handlers.
 pub struct Supplier {
     inner: Arc<Inner>,
     source: u32,
@@ -708,7 +734,7 @@ pub struct Supplier {
 }
 
 impl Supplier {
-    /// Pushes an event that does not expire, and has no deadline of its own.
+    /// Pushes an event without expiry and without a deadline of its own.
     ///
     /// # Errors
     /// As [`Supplier::push_on`].
@@ -716,7 +742,7 @@ impl Supplier {
         self.push_on(kind, payload, Terms::default())
     }
 
-    /// Pushes an event that is of no use after `ttl`.
+    /// Pushes an event with this time to live.
     ///
     /// # Errors
     /// As [`Supplier::push_on`].
@@ -724,11 +750,14 @@ impl Supplier {
         self.push_on(kind, payload, Terms { ttl, ..Terms::default() })
     }
 
-    /// Pushes an event on these terms. It is offered to all consumers and sent to the other nodes that are to have it ([`Level::sends`](super::Level::sends)), the
-    /// more important first; whether that may wait is for the level to say ([`Sending`](super::Sending)). No consumer is woken before those that are as important have it.
+    /// Pushes an event on these terms. Consumers get it in order of importance, and so do the nodes
+    /// that want it ([`Level::sends`](super::Level::sends)). The level's
+    /// [`Sending`](super::Sending) decides whether the push may wait for the network. All consumers
+    /// of equal importance have the event before any of them is woken.
     ///
     /// # Errors
-    /// The payload is too long, the type is one of the channel's own, or the channel is not connected.
+    /// The payload is too long, the type is one of the channel's own, or the channel is not
+    /// connected.
     pub fn push_on(&self, kind: u32, payload: &[u8], terms: Terms) -> Result<Pushed, EventError> {
         self.inner.takes(kind, payload)?;
         let live = self.inner.live().ok_or(EventError::NotConnected)?;

@@ -1,5 +1,6 @@
-//! A channel's threads under a model checker in which no sleep ends by itself (sync.rs): each push wakes those whom it concerns. What is lost would come a second later on a real kernel, where
-//! no test can tell it from a machine that is slow.
+//! A channel's threads under a model checker in which no sleep ends by itself (sync.rs). Each push
+//! must wake the right threads. On a real kernel a lost wake-up only delays an event by a second,
+//! which no test can tell from a slow machine.
 
 use std::net::UdpSocket;
 
@@ -13,11 +14,12 @@ use crate::event::{Level, Sending};
 use crate::live_model::{Bench, explore, runs};
 use crate::{Limits, Operation, Operations};
 
-/// When the time of the consumer comes, before the thread of timeouts would look by itself ([`IDLE_MAX`]).
+/// When the consumer's timeout is due: earlier than the timeout thread would look by itself
+/// ([`IDLE_MAX`]).
 const DUE: Span = Span::from_ms(2);
 const SOON: Span = Span::from_ms(1);
 
-/// A channel that is connected to a dispatcher without threads, at a time that stands still.
+/// A channel connected to a dispatcher without threads. Its time stands still.
 struct World {
     channel: Channel,
     live: Arc<Live>,
@@ -60,11 +62,12 @@ impl World {
         thread::spawn(move || body(&live))
     }
 
-    /// The thread of timeouts hears of a time that is so far away, and is due before it would look.
+    /// Asserts that the timeout thread learns of a time this far away, which is due before its next
+    /// look.
     fn is_told_of_time(&self, after: Span) {
         let due = Time::ZERO.saturating_add(after);
         assert_eq!(self.subscription.inbox.next_time(), Some(due));
-        // Where it is not told, this never ends, and the model checker says so.
+        // If it does not learn, this loop never ends, and the model checker reports that.
         while self.live.until.load(Ordering::Acquire) != due.as_ns() {
             thread::yield_now();
         }
@@ -76,7 +79,7 @@ impl World {
     }
 }
 
-/// This time after an event.
+/// A filter that completes this long after an event.
 fn once_pushed(span: Span) -> Filter {
     Filter::sequence([Pattern::kind(1).into(), Filter::Timeout(span)])
 }
@@ -97,7 +100,7 @@ fn shuttle_an_event_that_brings_a_time_with_it_wakes_the_thread_of_timeouts() {
     });
 }
 
-/// What it slept for before is nothing that a later time can be compared with.
+/// The end of an earlier sleep must not be compared with a new time.
 #[test]
 fn shuttle_a_time_that_an_event_brings_while_the_thread_of_timeouts_looks_is_not_missed() {
     either(|| {
@@ -105,7 +108,7 @@ fn shuttle_a_time_that_an_event_brings_while_the_thread_of_timeouts_looks_is_not
         let timer = world.thread(Live::keep_time);
         assert_eq!(world.push().kept, 1);
         world.is_told_of_time(SOON);
-        // It looks, and finds that it waits for nothing now; or for what comes next.
+        // The thread looks and finds no timeout, or finds the next one.
         world.subscription.reconnect(once_pushed(DUE)).unwrap();
         assert_eq!(world.push().kept, 1);
         world.is_told_of_time(DUE);

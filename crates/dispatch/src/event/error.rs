@@ -1,4 +1,4 @@
-//! Why a channel refused something.
+//! Errors of the channel.
 
 use thiserror::Error;
 
@@ -12,82 +12,85 @@ use crate::StartError;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
 pub enum OptionsError {
-    /// Longer payloads than there can be.
+    /// Payloads above the limit.
     #[error("events of this channel have up to {0} bytes; {PAYLOAD_MAX} are the most (Options::payload_max)")]
     Payload(usize),
-    /// Larger groups than there can be.
+    /// Groups above the limit.
     #[error("filters of this channel wait for up to {0} events; {LEAVES_MAX} are the most (Options::events_max)")]
     Events(usize),
-    /// Too much together.
+    /// The product of the options is above the limit.
     #[error(
-        "a history of {history} events, and groups of {events_max} for {SLOTS_MAX} jobs, of {payload_max} bytes each take more than {ROOM_BYTES_MAX} bytes (Options::history, events_max, payload_max)"
+        "a history of {history} events, and groups of {events_max} for {SLOTS_MAX} jobs, of {payload_max} \
+         bytes each take more than {ROOM_BYTES_MAX} bytes (Options::history, events_max, payload_max)"
     )]
     Room {
-        /// The longest payload.
+        /// The longest payload in bytes.
         payload_max: usize,
         /// The most events of a group.
         events_max: usize,
-        /// How many are remembered.
+        /// The length of the history.
         history: usize,
     },
 }
 
-/// Why an operation cannot subscribe, or not to that.
+/// Why an operation cannot subscribe, or not with this quality of service.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum SubscribeError {
     /// The plan has no operation of that name.
     #[error("the plan has no operation \"{0}\" to subscribe")]
     Unknown(String),
-    /// Only what the program pushes can consume events.
+    /// Only operations that the program pushes can consume events.
     #[error(
-        "operation \"{0}\" is released by a timer or by the end of others; a consumer is to be sporadic, or released by events (Plan::released_by_events)"
+        "operation \"{0}\" is released by a timer or by the end of others; a consumer must be sporadic, or \
+         released by events (Plan::released_by_events)"
     )]
     NotPushed(String),
-    /// An operation consumes by one subscription.
+    /// An operation has at most one subscription.
     #[error("operation \"{0}\" has subscribed already; reconnect its subscription to change what it waits for")]
     Twice(String),
-    /// The filter makes no sense.
+    /// The filter is invalid.
     #[error("the filter of operation \"{operation}\": {wrong}")]
     Filter {
-        /// Whose.
+        /// The operation's name.
         operation: String,
-        /// What is wrong.
+        /// The fault of the filter.
         wrong: String,
     },
-    /// A new filter that waits for more events than there is room for.
+    /// A new filter waits for more events than the subscription has room for.
     #[error(
-        "the filter of operation \"{operation}\" waits for {wanted} events, and there is room for {there}: ask for more at the start (Options::events_max)"
+        "the filter of operation \"{operation}\" waits for {wanted} events, and there is room for {there}: ask \
+         for more at the start (Options::events_max)"
     )]
     Room {
-        /// Whose.
+        /// The operation's name.
         operation: String,
-        /// How many it waits for.
+        /// The number of events that the filter waits for.
         wanted: usize,
-        /// How many there can be.
+        /// The number of events that the subscription holds.
         there: usize,
     },
-    /// More jobs may wait than a subscription keeps events for.
+    /// More jobs may wait than a subscription has room for.
     #[error("operation \"{operation}\" has a backlog of {backlog}; a consumer has at most {most}")]
     Backlog {
-        /// Whose.
+        /// The operation's name.
         operation: String,
-        /// What it has.
+        /// Its backlog.
         backlog: u32,
-        /// What it may have.
+        /// The largest backlog of a consumer.
         most: u32,
     },
-    /// It is to keep the latest events, and has no room for a job that waits beside one that runs.
+    /// A consumer of the latest events needs a backlog of two: one running job and one waiting job.
     #[error(
         "operation \"{0}\" has a backlog of 1; a consumer that keeps the latest events (Keep::Latest) has 2 at least"
     )]
     Alone(String),
-    /// The channel cannot have so much room.
+    /// The channel's options are invalid.
     #[error(transparent)]
     Options(#[from] OptionsError),
-    /// The channel delivers already.
+    /// The channel is connected.
     #[error("the channel is connected: operations subscribe and unsubscribe while it is not")]
     Connected,
-    /// Another channel's, or one that was given up.
+    /// The subscription belongs to another channel, or has ended.
     #[error("the subscription of operation \"{0}\" is none of this channel's, or not any more")]
     Gone(String),
 }
@@ -95,60 +98,63 @@ pub enum SubscribeError {
 /// Why a channel was not connected to a dispatcher.
 #[derive(Debug, Error)]
 pub enum ConnectError {
-    /// It has been before.
+    /// The channel is connected already.
     #[error("the channel is connected already")]
     Twice,
-    /// The dispatcher has another plan than the operations subscribed with, which lacks one of them.
+    /// The dispatcher's plan differs from the plan used to subscribe, and lacks an operation.
     #[error("the dispatcher has no operation \"{0}\", which has subscribed")]
     Unknown(String),
-    /// The same, and one of them is an operation there that cannot consume, or not so.
+    /// The dispatcher's plan differs, and an operation cannot consume events under it.
     #[error(
         "{0}, in the dispatcher's plan; it subscribed with another one: subscribe with the plan that is dispatched"
     )]
     Plan(#[source] SubscribeError),
-    /// The same, and more jobs may wait there than the subscription has room for.
+    /// The dispatcher's plan differs, and gives an operation a larger backlog than its subscription
+    /// has room for.
     #[error(
-        "operation \"{operation}\" has a backlog of {backlog} in the dispatcher's plan, and subscribed with one that gives it {room}: subscribe with the plan that is dispatched"
+        "operation \"{operation}\" has a backlog of {backlog} in the dispatcher's plan, and subscribed with \
+         one that gives it {room}: subscribe with the plan that is dispatched"
     )]
     Backlog {
-        /// Whose.
+        /// The operation's name.
         operation: String,
-        /// What it has there.
+        /// Its backlog in the dispatcher's plan.
         backlog: u32,
-        /// What it had.
+        /// The backlog that the subscription has room for.
         room: u32,
     },
-    /// An operation whose jobs would have nobody to give their events to.
+    /// A subscribed operation has no handler for events.
     #[error(
-        "operation \"{0}\" has subscribed, and no handler was made of its subscription: give the dispatcher Subscription::handler(..) for it"
+        "operation \"{0}\" has subscribed, and no handler was made of its subscription: give the dispatcher \
+         Subscription::handler(..) for it"
     )]
     NoHandler(String),
-    /// The channel cannot have so much room.
+    /// The channel's options are invalid.
     #[error(transparent)]
     Options(#[from] OptionsError),
-    /// A thread could not be had: that of timeouts, or one of a level between nodes.
+    /// The timeout thread or a thread of a level between nodes could not start.
     #[error(transparent)]
     Thread(#[from] StartError),
-    /// It cannot be that node.
+    /// The node is invalid.
     #[error(transparent)]
     Node(#[from] NodeError),
 }
 
-/// Why an event was not taken by the channel.
+/// Why the channel refused an event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum EventError {
     /// The payload is longer than events can be.
     #[error("the payload has {length} bytes, and events of this channel have {most} at most (Options::payload_max)")]
     TooLong {
-        /// How long it is.
+        /// The payload's length in bytes.
         length: usize,
-        /// How long it may be.
+        /// The channel's limit.
         most: usize,
     },
-    /// The type is one of the channel's own.
+    /// The type is reserved for the channel itself.
     #[error("events of type {0} are the channel's own (TIMEOUT, PEER_LOST, PEER_FOUND): choose a smaller one")]
     Reserved(u32),
-    /// No dispatcher is there to deliver.
+    /// The channel is not connected.
     #[error("the channel is not connected to a dispatcher, or not any more")]
     NotConnected,
 }

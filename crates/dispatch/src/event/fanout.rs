@@ -1,8 +1,11 @@
-//! Who is served first where several want the same event: the more important, whoever subscribed first; and nobody is woken before all are served that are as important as he is.
+//! The order in which consumers and nodes get an event: by importance, regardless of subscription
+//! order. No target is woken before all targets of equal importance have the event.
 //!
-//! A supplier that is less important than two consumers loses its CPU to whom it wakes. Were that the one who subscribed first, the other, more important one would not
-//! even be offered the event before that one's handler has returned. So consumers are offered it first, and are woken then: the kernel, and each level's queue, decide who goes. What is to leave
-//! for other nodes has its place in the same order, by the priority of its level.
+//! A supplier may lose its CPU to a consumer that it wakes. If the less important consumer were
+//! woken first, its handler would return before the more important consumer even got the event. So
+//! all consumers get the event first and are woken afterwards. Then the kernel and the levels'
+//! queues decide the order. Events for other nodes take part in the same order, by the priority of
+//! their level.
 
 use std::cmp::Reverse;
 
@@ -11,17 +14,18 @@ use takt_linux::thread::current_cpu;
 use super::lane::Lane;
 use crate::{Handle, Owed, Plan, PlanLevelRow, PushError, Row};
 
-/// Who may want an event, by its place among its kind.
+/// A target of events, by its index among targets of its kind.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Target {
-    /// Another node's, by a push that does not wait for it.
+    /// A level between nodes, with a push that never waits.
     Direct(usize),
     Consumer(usize),
-    /// Another node's, by a push that may wait for the network.
+    /// A level between nodes, with a push that may wait for the network.
     Patient(usize),
 }
 
-/// The order of all, by the plan in force. Those of one priority: what leaves at once, consumers in the order in which they subscribed, what may have to wait.
+/// The order of all targets under each plan. At equal priority, levels that send without waiting
+/// come first, then consumers in the order of their subscription, then levels that may wait.
 pub(super) struct Order {
     by_plan: Vec<Vec<Target>>,
 }
@@ -45,29 +49,30 @@ impl Order {
         Order { by_plan: std::iter::once(&plan.rows).chain(modes).map(sorted).collect() }
     }
 
-    /// Under this plan of the dispatcher's.
+    /// The order under this plan of the dispatcher.
     pub(super) fn under(&self, plan: usize) -> &[Target] {
         self.by_plan.get(plan).or(self.by_plan.first()).map_or(&[], Vec::as_slice)
     }
 }
 
-/// Of threads of a level of the first plan: theirs are scheduled by it, whatever plan is switched to.
+/// The priority of a level's threads under the first plan. A switch of plans does not change it.
 fn priority(levels: &[PlanLevelRow], level: usize) -> u8 {
     levels.get(level).map_or(0, |level| level.priority)
 }
 
-/// CPUs whose wake-ups are put off at once. Of more, those of the most important consumers are done first.
+/// The most CPUs with deferred wake-ups. If there are more, the most important consumers are woken
+/// early.
 const CPUS_MAX: usize = 4;
 
-/// Wake-ups that are put off, by CPU.
+/// Deferred wake-ups, by CPU.
 #[derive(Default)]
 pub(super) struct Wakes<'a> {
-    /// No two of one CPU; nothing after the first that is free.
+    /// At most one entry for each CPU. Used entries come first.
     owed: [Option<(&'a Handle, Owed)>; CPUS_MAX],
 }
 
 impl<'a> Wakes<'a> {
-    /// Pushes a job of this operation, and wakes nobody.
+    /// Pushes a job of this operation without waking its thread.
     pub(super) fn push(&mut self, handle: &'a Handle, named: impl FnOnce(u64, u64)) -> Result<u64, PushError> {
         let mut owed = None;
         let pushed = handle.push_quietly(named, &mut owed);
@@ -94,12 +99,13 @@ impl<'a> Wakes<'a> {
         handle.pay(new);
     }
 
-    /// Wakes all of them. `cpus` are the kernel's numbers of the plan's: who is woken on this one may take it from who wakes, the others first.
+    /// Wakes all of them. `cpus` holds the kernel's numbers of the plan's CPUs. The current CPU
+    /// comes last, because its woken thread may preempt this one.
     pub(super) fn wake(&mut self, cpus: &[u32]) {
         let several = self.owed.get(1).is_some_and(Option::is_some);
         if let Some(here) = several.then(current_cpu).flatten() {
             let is_here = |owed: &Owed| cpus.get(owed.cpu as usize).is_none_or(|cpu| *cpu == here);
-            // There is one of each CPU, and it does not matter in which order the others come.
+            // Each CPU has at most one entry, so the order of the others does not matter.
             self.owed.sort_unstable_by_key(|place| place.as_ref().map(|(_, owed)| is_here(owed)).ok_or(()));
         }
         for place in &mut self.owed {

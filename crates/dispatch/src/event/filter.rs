@@ -1,36 +1,38 @@
-//! What a consumer waits for: single events by type and source, and groups of them; the state machine that follows the events, and says when it has
-//! seen what it waits for. Pure: it is told the time.
+//! Filters: the events that a consumer waits for, single or in groups. A pure state machine follows
+//! the events and says when a filter is complete.
 
 use takt_model::{Span, Time};
 
-/// What is known of an event without its payload.
+/// An event without its payload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Head {
-    /// Its type; what that means is the program's business.
+    /// The type. The program defines its meaning.
     pub kind: u32,
-    /// Who supplied it.
+    /// The supplier's number.
     pub source: u32,
-    /// Zero for the first event of its supplier.
+    /// The event's number, counted from zero for each supplier.
     pub number: u64,
-    /// When it was pushed; of another node's event, when the last node sent it, or, without a clock in common, when it came.
+    /// When the event was pushed. For an event of another node: when the last node sent it. Without
+    /// a common clock: when it arrived.
     pub sent: Time,
-    /// Its deadline: by then the handlers of its consumers should have returned; [`Time::MAX`]: it has none of its own. Zero, or any other time that has passed: it was late on the way.
+    /// The deadline by which consumers' handlers should return; [`Time::MAX`] if there is none.
+    /// Zero or a past time means that the event was late on its way.
     pub due: Time,
-    /// After this it is of no use: it is not handled any more, and counted as expired.
+    /// The expiry. A later event is not handled and counts as expired.
     pub expires: Time,
 }
 
-/// How long it is from `now` to a time of an event; of [`Time::MAX`], which means never, [`Span::MAX`].
+/// The span from `now` to a time of an event. [`Time::MAX`] gives [`Span::MAX`].
 pub(super) fn until(time: Time, now: Time) -> Span {
     if time == Time::MAX { Span::MAX } else { time.saturating_since(now) }
 }
 
-/// Which values of a 32-bit number are meant: those that agree with `value` in all bits of `mask`.
+/// A set of 32-bit values: those that equal `value` in all bits of `mask`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bits {
     /// The bits wanted.
     pub value: u32,
-    /// The bits that count; none: any value is meant.
+    /// The bits to compare; none matches any value.
     pub mask: u32,
 }
 
@@ -44,19 +46,19 @@ impl Bits {
         Bits { value, mask: u32::MAX }
     }
 
-    /// Whether a value is meant.
+    /// Whether the set contains a value.
     #[must_use]
     pub const fn has(self, value: u32) -> bool {
         (value ^ self.value) & self.mask == 0
     }
 }
 
-/// Which events are meant, each by itself.
+/// A set of events, by type and source.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Pattern {
-    /// Of which types.
+    /// The types.
     pub kind: Bits,
-    /// Of which sources.
+    /// The sources.
     pub source: Bits,
 }
 
@@ -82,14 +84,15 @@ impl Pattern {
         Pattern { source: Bits::exactly(source), ..self }
     }
 
-    /// Whether an event is meant.
+    /// Whether the event matches.
     #[must_use]
     pub const fn has(&self, head: &Head) -> bool {
         self.kind.has(head.kind) && self.source.has(head.source)
     }
 }
 
-/// What a consumer waits for. When it is there, the consumer is given its events, the newest for each [`Filter::One`] that took part, and waits anew.
+/// A condition on events. When it holds, the consumer gets its events, the newest for each
+/// [`Filter::One`] that took part. Then it waits again.
 ///
 /// ```
 /// use takt_model::Span;
@@ -103,29 +106,31 @@ impl Pattern {
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Filter {
-    /// One event. While its group waits for others a newer one takes its place, unless a sequence or a negation around it is complete; and once it has expired, the group waits for one anew.
+    /// One event. While the group waits for others, a newer event replaces this one, unless an
+    /// enclosing sequence or negation is complete. If the event expires, the group waits for
+    /// another one.
     One(Pattern),
-    /// All of these, in any order. One event can be what several wait for.
+    /// All of these, in any order. One event may satisfy several of them.
     All(Vec<Filter>),
     /// The first of these.
     Any(Vec<Filter>),
-    /// These one after the other; an event counts for one of them.
+    /// These in order. An event satisfies one of them.
     Sequence(Vec<Filter>),
-    /// This, without an event of `not` since it began to wait: such an event makes it begin anew.
+    /// This, without an event of `not` since it began to wait. Such an event makes it begin again.
     Without {
-        /// What is waited for.
+        /// The condition to wait for.
         filter: Box<Filter>,
-        /// What must not come.
+        /// The events that must not come.
         not: Pattern,
     },
-    /// No event of these for so long.
+    /// No event that matches `of` for the time `span`.
     Silence {
         /// Which events.
         of: Pattern,
-        /// For how long; [`TIME_MIN`] or more.
+        /// The duration, at least [`TIME_MIN`].
         span: Span,
     },
-    /// So long after it began to wait; [`TIME_MIN`] or more.
+    /// A time after it began to wait, at least [`TIME_MIN`].
     Timeout(Span),
 }
 
@@ -160,7 +165,8 @@ impl Filter {
         Filter::Without { filter: Box::new(self), not }
     }
 
-    /// How many events it keeps at most: its [`Filter::One`], [`Filter::Silence`] and [`Filter::Timeout`].
+    /// The most events that it holds: its [`Filter::One`], [`Filter::Silence`] and
+    /// [`Filter::Timeout`].
     #[must_use]
     pub fn leaves(&self) -> usize {
         match self {
@@ -172,7 +178,7 @@ impl Filter {
         }
     }
 
-    /// What is wrong with it; nothing where all is right.
+    /// The fault of the filter, if it has one.
     #[must_use]
     pub fn wrong(&self) -> Option<String> {
         if self.is_deeper(DEPTH_MAX) {
@@ -181,7 +187,7 @@ impl Filter {
         self.wrong_member()
     }
 
-    /// Whether there are more than so many of its filters within each other.
+    /// Whether filters nest deeper than `most`.
     fn is_deeper(&self, most: usize) -> bool {
         let Some(most) = most.checked_sub(1) else { return true };
         match self {
@@ -215,36 +221,37 @@ fn short(what: &str, span: Span) -> Option<String> {
     (span < TIME_MIN).then(|| format!("the time of {what} is to be {TIME_MIN} or more, and is {span}"))
 }
 
-/// The shortest [`Filter::Timeout`] and [`Filter::Silence`]: the channel's thread that waits for them has a priority above all levels, and must sleep.
+/// The shortest [`Filter::Timeout`] and [`Filter::Silence`]. The timeout thread has a priority
+/// above all levels, so it must sleep.
 pub const TIME_MIN: Span = Span::from_us(100);
 
-/// The most events that one filter waits for: bits of a set.
+/// The most events of one filter: the bits of a set.
 pub const LEAVES_MAX: usize = 64;
 
-/// The most filters within each other, whatever they are: who pushes goes down them on a real-time thread's stack.
+/// The deepest nesting of filters. A push descends them on a real-time thread's stack.
 pub const DEPTH_MAX: usize = 16;
 
-/// A node of a filter, in a list in which children stand behind their parents.
+/// A node of a filter. Nodes form a list with parents before their children.
 #[derive(Clone, Copy, Debug)]
 struct Node {
     of: Of,
     /// One past its last descendant.
     end: usize,
-    /// The first leaf below it; its own number for a leaf.
+    /// The first leaf below it, or its own number if it is a leaf.
     leaf: usize,
     done: bool,
     /// When it began to wait.
     since: Time,
-    /// Of `Silence`: when the last event came.
+    /// For `Silence`: when the last event came.
     mark: Option<Time>,
-    /// Of `Sequence`: the child that it waits for.
+    /// For `Sequence`: the child that it waits for.
     at: usize,
-    /// Of `One`: when its event is of no use any more.
+    /// For `One`: when its event expires.
     expires: Time,
 }
 
 impl Node {
-    /// Whether a leaf has what it waits for; then it is among those that took something.
+    /// Marks a leaf as done if `is`, and adds its bit to `leaves`.
     fn take_if(&self, is: bool, leaves: &mut u64) -> bool {
         *leaves |= u64::from(is) << self.leaf;
         is
@@ -262,27 +269,29 @@ enum Of {
     Timeout(Span),
 }
 
-/// A filter at work.
+/// The state of a filter.
 ///
-/// Whoever holds it calls [`Correlator::pass_time`] and [`Correlator::expire`] first, whenever it looks: what falls due at an instant comes before the events of that instant.
+/// Call [`Correlator::pass_time`] and [`Correlator::expire`] before each use. At one instant,
+/// timeouts come before events.
 #[derive(Clone, Debug)]
 pub struct Correlator {
     nodes: Vec<Node>,
     leaves: usize,
-    /// No event that is kept expires before this.
+    /// A bound: no kept event expires before this.
     soonest: Time,
-    /// Where it waits for one event and for nothing else, as most consumers do: for which. Nothing has to be known of it besides.
+    /// The pattern of a filter for single events, the common case. Such a filter needs no other
+    /// state.
     alone: Option<Pattern>,
-    /// Whether it waits for time.
+    /// Whether it has timeouts.
     timed: bool,
 }
 
-/// What an event was for a filter.
+/// The effect of an event on a filter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Taken {
-    /// The leaves whose event it is now, by bit: the events that they had before are not wanted any more.
+    /// The leaves that took this event, by bit. Their earlier events are obsolete.
     pub leaves: u64,
-    /// Whether that was all that the filter waited for. [`Correlator::collect`] is to be called then.
+    /// Whether the filter is complete. If so, call [`Correlator::collect`].
     pub complete: bool,
 }
 
@@ -298,7 +307,7 @@ impl Correlator {
         this
     }
 
-    /// Waits anew from `now` on.
+    /// Waits again from `now` on.
     pub fn restart(&mut self, now: Time) {
         self.reset(0, now);
     }
@@ -336,7 +345,7 @@ impl Correlator {
         }
     }
 
-    /// A node and all below it wait anew.
+    /// Resets a node and all below it.
     fn reset(&mut self, at: usize, now: Time) {
         let end = self.nodes.get(at).map_or(at, |node| node.end);
         for node in self.nodes.iter_mut().take(end).skip(at) {
@@ -377,13 +386,13 @@ impl Correlator {
         self.children(at).nth(number)
     }
 
-    /// What falls due up to `now`. To be called before the events of `now`, and until it is not complete.
+    /// Handles timeouts up to `now`. Call it before the events of `now`, until it is not complete.
     pub fn pass_time(&mut self, now: Time) -> Taken {
         let mut taken = Taken::default();
         while !taken.complete {
             let Some(due) = self.next_time().filter(|due| *due <= now) else { break };
             if self.expire(due) {
-                // Another time may be due before that.
+                // A timeout may now be due earlier.
                 continue;
             }
             taken.complete = self.time(0, due, &mut taken.leaves);
@@ -391,15 +400,18 @@ impl Correlator {
         taken
     }
 
-    /// Whether [`Correlator::pass_time`] or [`Correlator::expire`] may have something to do now.
+    /// Whether [`Correlator::pass_time`] or [`Correlator::expire`] may have an effect now.
     #[inline]
     #[must_use]
     pub(super) fn is_due(&self, now: Time) -> bool {
         self.soonest < now || self.next_time().is_some_and(|due| due <= now)
     }
 
-    /// Takes back what has expired before `now` of the events that are kept for a group: their places wait anew, a sequence is at the first of them again. Whether there was any; then
-    /// something may be [due](Correlator::next_time) that was not. Otherwise one event that is lost would make every later set of its group expire, for its fresh part waits for the next one's.
+    /// Removes kept events of a group that expired before `now`. Their leaves wait again, and a
+    /// sequence returns to the first of them. Returns whether there were any. If so, a
+    /// [timeout](Correlator::next_time) may be due earlier. Without this, one lost event would make
+    /// all later sets of its group expire, because each fresh part waits for the next set's other
+    /// part.
     #[inline]
     pub fn expire(&mut self, now: Time) -> bool {
         self.soonest < now && self.expire_kept(now)
@@ -415,7 +427,7 @@ impl Correlator {
         over
     }
 
-    /// The same for what is below a node; whether that is done still.
+    /// Removes expired events below a node. Returns whether the node is still done.
     fn take_back(&mut self, at: usize, now: Time) -> bool {
         let Some(node) = self.nodes.get(at).copied() else { return false };
         let done = match node.of {
@@ -431,7 +443,8 @@ impl Correlator {
         done
     }
 
-    /// A sequence waits for the first of its children that is not done any more, and for those after it anew; whether there is none.
+    /// Returns a sequence to its first child that is no longer done, and resets the later children.
+    /// Returns whether all are still done.
     fn go_back(&mut self, at: usize, now: Time) -> bool {
         let Some((end, reached)) = self.nodes.get(at).map(|node| (node.end, node.at)) else { return false };
         let (mut child, mut number) = (at + 1, 0);
@@ -468,7 +481,8 @@ impl Correlator {
         taken
     }
 
-    /// The leaves whose events complete the filter, by bit; waits anew from `now` on. To be called once, where [`Taken::complete`] says so.
+    /// The leaves whose events complete the filter, by bit. It waits again from `now` on. Call it
+    /// once after [`Taken::complete`].
     #[inline]
     pub fn collect(&mut self, now: Time) -> u64 {
         if self.alone.is_some() { 1 } else { self.collect_group(now) }
@@ -480,8 +494,9 @@ impl Correlator {
         held
     }
 
-    /// The same for what fell due then, and is seen `now`: waits anew from then on, so that what repeats keeps its distance; where the next time has passed
-    /// as well, from now on. However much was missed, it completes once.
+    /// As [`Correlator::collect`], for a timeout that was due at `due` and is handled at `now`. The
+    /// filter waits again from `due` on, so that repetitions keep their distance. If the next time
+    /// has passed too, the filter waits from `now` on, so that it completes once.
     pub fn collect_due(&mut self, due: Time, now: Time) -> u64 {
         let held = self.collect(due);
         if self.next_time().is_some_and(|next| next <= now) {
@@ -490,12 +505,12 @@ impl Correlator {
         held
     }
 
-    /// The leaves of what is done below a node.
+    /// The leaves that are done below a node.
     fn held_by(&self, at: usize) -> u64 {
         let Some(node) = self.nodes.get(at) else { return 0 };
         match &node.of {
             Of::One(_) | Of::Silence(..) | Of::Timeout(_) => u64::from(node.done) << node.leaf,
-            // Of those that were first, not what others have so far.
+            // Only of the children that are done, not of partial ones.
             Of::Any => {
                 let done = |child: &usize| self.nodes.get(*child).is_some_and(|node| node.done);
                 self.children(at).filter(done).fold(0, |held, child| held | self.held_by(child))
@@ -504,7 +519,7 @@ impl Correlator {
         }
     }
 
-    /// An instant that a node named has come; whether it is done.
+    /// A timeout at `now`. Returns whether the node is done.
     fn time(&mut self, at: usize, now: Time, leaves: &mut u64) -> bool {
         let Some(node) = self.nodes.get(at).copied() else { return false };
         if node.done {
@@ -523,7 +538,7 @@ impl Correlator {
         self.set_done(at, done)
     }
 
-    /// An event for a node; whether it is done.
+    /// Offers an event to a node. Returns whether the node is done.
     fn offer(&mut self, at: usize, head: &Head, now: Time, leaves: &mut u64) -> bool {
         let Some(node) = self.nodes.get(at).copied() else { return false };
         let done = match node.of {
@@ -563,7 +578,8 @@ impl Correlator {
         done
     }
 
-    /// Asks all children of a group; whether all or, of `Any`, one is done.
+    /// Asks all children of a group. Returns whether the group is done: one child for `Any`, else
+    /// all.
     fn each(&mut self, at: usize, mut ask: impl FnMut(&mut Self, usize) -> bool) -> bool {
         let Some((any, end)) = self.nodes.get(at).map(|node| (matches!(node.of, Of::Any), node.end)) else {
             return false;
@@ -577,7 +593,7 @@ impl Correlator {
         if any { one } else { all }
     }
 
-    /// Asks the child that a sequence waits for; whether that was the last.
+    /// Asks the child that a sequence waits for. Returns whether the sequence is done.
     fn advance(&mut self, at: usize, now: Time, mut ask: impl FnMut(&mut Self, usize) -> bool) -> bool {
         let Some(child) = self.nodes.get(at).and_then(|node| self.child(at, node.at)) else { return true };
         if !ask(self, child) {

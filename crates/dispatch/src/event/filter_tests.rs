@@ -1,4 +1,5 @@
-//! Filters by hand, and random ones against a reference that looks at the whole story again and again.
+//! Filters by hand, and random filters against a reference that evaluates the whole history again
+//! for each event.
 
 use proptest::prelude::*;
 
@@ -14,7 +15,8 @@ fn one(kind: u32) -> Filter {
     Pattern::kind(kind).into()
 }
 
-/// Feeds events (ms, kind), and looks at the time up to `end`; what completed: when, and which leaves.
+/// Feeds events (ms, kind) and passes time up to `end`. Returns when the filter completed, and its
+/// leaves.
 fn completions(filter: &Filter, events: &[(u64, u32)], end: u64) -> Vec<(u64, Vec<usize>)> {
     let mut it = Correlator::new(filter, Time::ZERO);
     let mut all = Vec::new();
@@ -69,7 +71,7 @@ fn negation_begins_anew_and_time_is_an_event() {
     assert_eq!(completions(&watchdog, &[(4, 1), (8, 2), (25, 1)], 40), [(14, vec![0]), (24, vec![0]), (35, vec![0])]);
     let late = Filter::any([one(1), Filter::Timeout(Span::from_ms(5))]);
     assert_eq!(completions(&late, &[(3, 1), (8, 1)], 14), [(3, vec![0]), (8, vec![1]), (8, vec![0]), (13, vec![1])]);
-    // In a sequence time counts from when it is waited for.
+    // In a sequence a timeout counts from the end of the part before it.
     let then = Filter::sequence([one(1), Filter::Timeout(Span::from_ms(5))]);
     assert_eq!(completions(&then, &[(7, 1), (9, 1)], 30), [(12, vec![0, 1])]);
 }
@@ -105,15 +107,16 @@ fn what_makes_no_sense_is_told() {
     assert_eq!(wrong(nested(DEPTH_MAX)), "its groups are more than 16 deep");
 }
 
-/// An instant in a story: time comes before the events of the same instant, and these one after the other.
+/// An instant of a history. At equal times, timeouts come before events, and events keep their
+/// order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Instant {
     at: Time,
-    /// Zero for what falls due by time, else one more than the number of the event.
+    /// Zero for a timeout, otherwise the event's number plus one.
     event: usize,
 }
 
-/// When a filter that begins to wait right after `from` is complete, by the whole story.
+/// When a filter that begins to wait right after `from` completes, by the whole history.
 fn complete(filter: &Filter, story: &[(Time, u32)], from: Instant, end: Time) -> Option<Instant> {
     let instants =
         || story.iter().enumerate().map(|(number, (at, kind))| (Instant { at: *at, event: number + 1 }, *kind));
@@ -168,7 +171,8 @@ fn groups_of(leaf: impl Strategy<Value = Filter> + 'static) -> impl Strategy<Val
 fn filters() -> impl Strategy<Value = Filter> {
     groups_of(prop_oneof![
         4 => timeless_leaf(),
-        1 => (0u32..4, 1u64..20).prop_map(|(kind, ms)| Filter::Silence { of: Pattern::kind(kind), span: Span::from_ms(ms) }),
+        1 => (0u32..4, 1u64..20)
+            .prop_map(|(kind, ms)| Filter::Silence { of: Pattern::kind(kind), span: Span::from_ms(ms) }),
         1 => (1u64..20).prop_map(|ms| Filter::Timeout(Span::from_ms(ms))),
     ])
 }
@@ -186,7 +190,8 @@ proptest! {
         prop_assert_eq!(filter.wrong(), None);
         let mut ms = 0;
         let events: Vec<(u64, u32)> = steps.iter().map(|(step, kind)| { ms += step; (ms, *kind) }).collect();
-        let (story, end): (Vec<(Time, u32)>, u64) = (events.iter().map(|(at, kind)| (MS(*at), *kind)).collect(), ms + 30);
+        let story: Vec<(Time, u32)> = events.iter().map(|(at, kind)| (MS(*at), *kind)).collect();
+        let end = ms + 30;
         let mut expected = Vec::new();
         let mut from = Instant { at: Time::ZERO, event: 0 };
         while let Some(done) = complete(&filter, &story, from, MS(end)) {
@@ -216,10 +221,11 @@ fn what_repeats_keeps_its_distance_and_completes_once_however_much_was_missed() 
     assert_eq!(timeout.next_time(), Some(ms(115)));
 }
 
-/// Kind, when it comes and how long it is of use, in ms.
+/// Kind, arrival and time to live, in ms.
 type Short = (u32, u64, u64);
 
-/// Feeds events that expire; when the filter was complete. No set that is complete has a part that has expired.
+/// Feeds events that expire. Returns when the filter completed. No complete set contains an expired
+/// event.
 fn completions_of_short(filter: &Filter, events: &[Short]) -> Vec<u64> {
     let mut it = Correlator::new(filter, Time::ZERO);
     let (mut kept, mut all) = ([0; 64], Vec::new());
@@ -240,13 +246,13 @@ fn completions_of_short(filter: &Filter, events: &[Short]) -> Vec<u64> {
 #[test]
 fn one_lost_event_does_not_make_every_later_set_expire() {
     let both = Filter::all([one(1), one(2)]);
-    // Pairs each 100 ms, of use for 40; the first of the second pair is lost.
+    // Pairs each 100 ms, with a time to live of 40 ms. The first event of the second pair is lost.
     let pairs: Vec<Short> = [(1, 0, 40), (2, 1, 40), (2, 101, 40)]
         .into_iter()
         .chain((2..6).flat_map(|pair| [(1, 100 * pair, 40), (2, 100 * pair + 1, 40)]))
         .collect();
     assert_eq!(completions_of_short(&both, &pairs), [1, 201, 301, 401, 501]);
-    // At the end of its time it is of use still.
+    // An event is still valid at its expiry.
     assert_eq!(completions_of_short(&both, &[(1, 0, 40), (2, 40, 0)]), [40]);
     assert_eq!(completions_of_short(&both, &[(1, 0, 40), (2, 41, 0), (1, 41, 0)]), [41]);
 }
@@ -254,16 +260,16 @@ fn one_lost_event_does_not_make_every_later_set_expire() {
 #[test]
 fn a_sequence_is_at_the_place_of_what_expired_again() {
     let three = Filter::sequence([one(1), one(2), one(3)]);
-    // The second came after the first: without that it is no second.
+    // The second event is invalid without the first, which came before it.
     assert!(completions_of_short(&three, &[(1, 0, 40), (2, 30, 90), (3, 41, 90)]).is_empty());
     let events = [(1, 0, 40), (2, 30, 90), (1, 50, 90), (3, 60, 90), (2, 70, 90), (3, 80, 90)];
     assert_eq!(completions_of_short(&three, &events), [80]);
     let events = [(1, 0, 90), (2, 30, 5), (3, 41, 90), (2, 42, 90), (3, 43, 90)];
     assert_eq!(completions_of_short(&three, &events), [43], "the first is kept");
-    // Part of a member: the other part is kept.
+    // Only one part of a member expires; the other is kept.
     let nested = Filter::sequence([Filter::all([one(1), one(2)]), one(3)]);
     assert_eq!(completions_of_short(&nested, &[(1, 0, 10), (2, 1, 90), (3, 20, 90), (1, 21, 90), (3, 22, 9)]), [22]);
-    // What was complete can be negated again.
+    // A complete part can be negated again.
     let without = Filter::all([one(1).without(Pattern::kind(9)), one(2)]);
     assert_eq!(completions_of_short(&without, &[(1, 0, 10), (9, 1, 9), (2, 2, 9)]), [2]);
     assert_eq!(completions_of_short(&without, &[(1, 0, 10), (1, 11, 9), (9, 30, 9), (2, 31, 9), (1, 32, 9)]), [32]);
@@ -285,7 +291,8 @@ fn what_expires_may_make_another_time_due() {
     assert_eq!(it.collect(MS(7)), 6);
 }
 
-/// What a filter without times has seen, as plainly as can be: of a sequence, the members that it has come to.
+/// The state of a filter without timeouts, in the simplest form. A sequence holds the members
+/// reached so far.
 #[derive(Clone, Debug)]
 enum Kept {
     None,

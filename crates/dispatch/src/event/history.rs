@@ -1,6 +1,6 @@
-//! What a channel remembers: the last events, in a ring whose room is there from the start.
+//! The last events of a channel, in a ring of fixed size.
 //!
-//! It is behind a lock that pushes need, so that whoever looks at it allocates before, and only copies under it.
+//! Pushes need its lock. So a reader allocates before it takes the lock, and only copies under it.
 
 use takt_linux::{Epoch, PiMutex};
 use takt_model::Time;
@@ -11,14 +11,15 @@ use super::inbox::{Event, Stored};
 /// The last events.
 pub(super) struct History {
     events: Vec<Stored>,
-    /// Where the next one goes, and how many there have been.
+    /// The next place, and the number of events held.
     next: usize,
     count: usize,
-    /// By which their times are told, whether the channel is still connected or not.
+    /// The clock of the events' times. It stays after the channel is disconnected.
     clock: Option<Epoch>,
 }
 
-/// Events that were copied, the oldest first: what is known of them and how long their payloads are, which lie one after the other.
+/// Copied events, oldest first: their heads with the length of each payload, and the payloads one
+/// after the other.
 struct Copies {
     heads: Vec<(Head, usize)>,
     payloads: Vec<u8>,
@@ -30,7 +31,7 @@ impl Copies {
         Copies { heads: Vec::with_capacity(events), payloads }
     }
 
-    /// Whether there is room for another one.
+    /// Adds an event. Returns whether there was room.
     fn add(&mut self, stored: &Stored) -> bool {
         let payload = stored.payload();
         let is_room =
@@ -57,7 +58,7 @@ impl History {
         History { events: vec![Stored::room(payload_max); room], next: 0, count: 0, clock: None }
     }
 
-    /// Begins anew, with times from another zero.
+    /// Clears the history for a connection with another clock.
     pub(super) fn begin(&mut self, clock: Epoch) {
         (self.next, self.count, self.clock) = (0, 0, Some(clock));
     }
@@ -75,17 +76,17 @@ impl History {
         }
     }
 
-    /// Copies those that are meant and not expired, the oldest first, while there is room.
+    /// Copies matching events that have not expired, oldest first, while there is room.
     fn copy(&self, pattern: Pattern, now: Time, into: &mut Copies) {
         let (newer, older) = self.events.split_at(self.next.min(self.events.len()));
         let there = older.iter().chain(newer).skip(self.events.len() - self.count);
         let mut meant = there.filter(|stored| pattern.has(&stored.head) && stored.head.expires >= now);
-        // What finds no room came after the room was made.
+        // Events without room came after the allocation.
         let _ = meant.all(|stored| into.add(stored));
     }
 }
 
-/// Shows those that are meant and not expired, the oldest first.
+/// Shows matching events that have not expired, oldest first.
 pub(super) fn show(history: &PiMutex<History>, payload_max: usize, pattern: Pattern, show: impl FnMut(&Event<'_>)) {
     let there = history.lock().count;
     let mut copies = Copies::room(there, payload_max);

@@ -1,4 +1,4 @@
-//! One consumer: what it has seen of what it waits for, and the events of its jobs until they run.
+//! One consumer: its partial groups, and the events of its jobs until they run.
 
 use std::sync::atomic::{AtomicBool, AtomicU64 as Figure, Ordering};
 use std::sync::{Arc, Weak};
@@ -14,35 +14,40 @@ use crate::bits::ones;
 use crate::sync::{AtomicU64, PiMutex};
 use crate::{Dispatcher, Handle, Job, PushError, StartError};
 
-/// The type of the event that stands for a [`Filter::Timeout`](super::Filter::Timeout) or a [`Filter::Silence`](super::Filter::Silence); no supplier has it.
+/// The type of the event for a [`Filter::Timeout`](super::Filter::Timeout) or a
+/// [`Filter::Silence`](super::Filter::Silence). Suppliers cannot use it.
 pub const TIMEOUT: u32 = u32::MAX;
-/// The type of the event that a peer of this [node](super::Node) is lost: it has been silent for too long, or has ended, or began anew. Its source is the peer's place
-/// in its level, its number the level's among the node's, both from zero; its payload is the peer's number (8 bytes, big-endian).
-/// Of a peer behind another carrier ([`Inlet`](super::Inlet)) the source is what the carrier says.
+/// The type of the event for a lost peer of this [node](super::Node): the peer was silent for too
+/// long, ended, or restarted. The event's source is the peer's index in its level. Its number is
+/// the level's index in the node. Both count from zero. The payload is the peer's node number (8
+/// bytes, big-endian). For a peer behind another carrier ([`Inlet`](super::Inlet)) the carrier sets
+/// the source.
 pub const PEER_LOST: u32 = u32::MAX - 1;
-/// The type of the event that a peer of this node is there, for the first time or again. Source and payload as for [`PEER_LOST`].
+/// The type of the event for a peer of this node that has appeared or returned. Source and payload
+/// are those of [`PEER_LOST`].
 pub const PEER_FOUND: u32 = u32::MAX - 2;
-/// The first type that suppliers cannot have.
+/// The lowest type that suppliers cannot use.
 pub(super) const RESERVED: u32 = PEER_FOUND;
 
-/// What is known of an event that is a time.
+/// The head of an event for a timeout.
 const fn of_time(due: Time) -> Head {
     Head { kind: TIMEOUT, source: 0, number: 0, sent: due, due: Time::MAX, expires: Time::MAX }
 }
 
-/// Room for jobs of one subscription: bits of a set.
+/// Slots for jobs of one subscription: the bits of a set.
 pub(super) const SLOTS_MAX: u32 = 64;
-/// Beyond the backlog, for suppliers that are about to learn that it is full.
+/// Slots beyond the backlog, for suppliers that have not yet learned that the backlog is full.
 pub(super) const SPARE: u32 = 8;
 
-/// An event as a handler is given it.
+/// An event as its handler sees it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Event<'a> {
-    /// What is known of it.
+    /// The event without its payload.
     pub head: Head,
-    /// What its supplier said.
+    /// The payload.
     pub payload: &'a [u8],
-    /// Which [`Filter::One`](super::Filter::One), `Silence` or `Timeout` of the filter it is for, counted as they are written.
+    /// The index of the [`Filter::One`](super::Filter::One), `Silence` or `Timeout` that took the
+    /// event, in the order in which the filter lists them.
     pub leaf: usize,
 }
 
@@ -59,12 +64,13 @@ impl Stored {
         Stored { head: of_time(Time::ZERO), length: 0, data: vec![0; payload_max].into_boxed_slice() }
     }
 
-    /// Bytes that it takes.
+    /// The bytes that one takes.
     pub(super) const fn bytes(payload_max: usize) -> usize {
         payload_max.saturating_add(size_of::<Stored>())
     }
 
-    /// Takes an event's place. A payload that is too long is cut: the channel has refused it before.
+    /// Stores an event. The payload is cut to the room; the channel has refused longer payloads
+    /// before.
     pub(super) fn set(&mut self, head: &Head, payload: &[u8]) {
         self.head = *head;
         self.length = payload.len().min(self.data.len());
@@ -94,43 +100,46 @@ impl Delivery<'_> {
         ones(self.leaves).filter_map(|leaf| Some((leaf as usize, self.events.get(leaf as usize)?)))
     }
 
-    /// The first of them: the only one of a filter for single events.
+    /// The first event. A filter for single events has no other.
     #[must_use]
     pub fn first(&self) -> Event<'_> {
         self.events().next().unwrap_or(Event { head: of_time(Time::ZERO), payload: &[], leaf: 0 })
     }
 
-    /// The earliest deadline of the events, as their suppliers and this consumer have it; [`Time::MAX`] where there is none. That of the job is [`Job::time_left`]'s.
+    /// The earliest deadline of the events, by supplier and consumer; [`Time::MAX`] if there is
+    /// none. [`Job::time_left`] gives the job's own deadline.
     #[must_use]
     pub fn due(&self) -> Time {
         self.stored().map(|(_, stored)| stored.head.due).min().unwrap_or(Time::MAX)
     }
 }
 
-/// What became of the sets of events that a subscription waited for.
+/// The outcomes of a subscription's sets of events.
 ///
-/// `complete` = handled + expired + rejected + omitted + replaced + what waits.
+/// `complete` = handled + expired + rejected + omitted + replaced + waiting sets.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Counts {
-    /// Times that its filter was complete.
+    /// How often the filter was complete.
     pub complete: u64,
-    /// Of these, those that its handler was called for.
+    /// Sets that the handler was called for.
     pub handled: u64,
-    /// Of those handled, those whose handler returned after a deadline of their events ([`Terms::deadline`](super::Terms::deadline), [`Quality::deadline`]).
+    /// Handled sets whose handler returned after a deadline of their events
+    /// ([`Terms::deadline`](super::Terms::deadline), [`Quality::deadline`]).
     pub late: u64,
-    /// Whose time to live was over when its job ran.
+    /// Sets that had expired when their job ran.
     pub expired: u64,
-    /// That the operation was not pushed for: its backlog was full, its least distance was not over, or it had stopped.
+    /// Sets that pushed no job: the backlog was full, the least distance was not over, or the
+    /// operation had stopped.
     pub rejected: u64,
-    /// Whose job was omitted or dropped.
+    /// Sets whose job was omitted or dropped.
     pub omitted: u64,
-    /// Whose place a newer one took ([`Keep::Latest`]).
+    /// Sets that a newer set replaced ([`Keep::Latest`]).
     pub replaced: u64,
-    /// Events that came while it was suspended.
+    /// Events that came while the subscription was suspended.
     pub suspended: u64,
 }
 
-/// Of these, what handlers count, and whoever finds that a job is gone.
+/// Counters that handlers change, and threads that find a job gone.
 #[derive(Default, Debug)]
 struct Tally {
     handled: Figure,
@@ -140,7 +149,7 @@ struct Tally {
     misplaced: Figure,
 }
 
-/// And what who offers events counts, under the lock.
+/// Counters that suppliers change, under the lock.
 #[derive(Clone, Copy, Default, Debug)]
 struct Offers {
     complete: u64,
@@ -160,12 +169,12 @@ struct State {
     /// By leaf.
     kept: Vec<Stored>,
     suspended: bool,
-    /// Its operation's in the plan of the last dispatcher.
+    /// The operation's backlog in the plan of the last dispatcher.
     backlog: u32,
-    /// Whose operation it waits for, and the time of that dispatcher that was looked at last.
+    /// The dispatcher that the filter waits with, and the last time read of its clock.
     dispatching: u64,
     last: Time,
-    /// A set that came too early, and its events by leaf.
+    /// A set that came before the least distance was over, and its events by leaf.
     early: Option<Early>,
     early_events: Vec<Stored>,
 }
@@ -175,7 +184,7 @@ struct State {
 struct Early {
     leaves: u64,
     until: Time,
-    /// By whose clock.
+    /// The dispatcher whose clock gives the time.
     dispatching: u64,
 }
 
@@ -185,23 +194,24 @@ impl State {
         self.early.map(|early| early.until).into_iter().chain(time).min()
     }
 
-    /// The time, which does not go back: whoever looked at the clock may have waited for the lock since.
+    /// The time, which never goes back. The caller may have read its clock before it waited for the
+    /// lock.
     fn now(&mut self, looked: Time) -> Time {
         self.last = self.last.max(looked);
         self.last
     }
 
-    /// The set that is complete now waits until then, in the place of one that does.
+    /// Puts off the complete set until a later time. It replaces an earlier set that waits.
     fn put_off(&mut self, early: Early, last: Last<'_>) {
         Set { leaves: early.leaves, kept: &self.kept, last }.copy(&mut self.early_events);
         self.early = Some(early);
     }
 }
 
-/// An event that just came and is all that its set has: it was not kept before.
+/// The last event, if it alone completes the set. Such an event has not been stored.
 type Last<'a> = Option<(&'a Head, &'a [u8])>;
 
-/// What completed a filter.
+/// The events that completed a filter.
 #[derive(Clone, Copy)]
 struct Set<'a> {
     leaves: u64,
@@ -211,7 +221,7 @@ struct Set<'a> {
 }
 
 impl Set<'_> {
-    /// The same, into a slot.
+    /// Stores the set in a slot.
     fn put(&self, events: &mut (u64, Vec<Stored>)) {
         events.0 = self.leaves;
         self.copy(&mut events.1);
@@ -228,22 +238,25 @@ impl Set<'_> {
 }
 
 struct Slot {
-    /// The [`key`] of the job whose events it has; zero while that is not known, [`RUNS`] once its handler has them.
+    /// The [`key`] of the job whose events the slot holds: zero while the job is unknown, [`RUNS`]
+    /// once its handler has them.
     job: AtomicU64,
     events: PiMutex<(u64, Vec<Stored>)>,
 }
 
 const RUNS: u64 = u64::MAX;
 
-/// Bits of a key that tell the job; those above tell its operation.
+/// Bits of a key for the job's number. The higher bits tell the operation.
 const JOB_BITS: u32 = 48;
 
-/// A job: neither zero nor [`RUNS`]. Those of other operations, and of a later dispatcher, have the same numbers, and other keys.
+/// The key of a job: neither zero nor [`RUNS`]. Jobs of other operations and of later dispatchers
+/// repeat numbers, but not keys.
 const fn key(operation: u64, number: u64) -> u64 {
     operation << JOB_BITS | (number + 1) & ((1 << JOB_BITS) - 1)
 }
 
-/// Whether a job that waits in a slot can no longer be handled: it is before this one, or another dispatcher's.
+/// Whether a waiting job can no longer run: it precedes the oldest job, or belongs to another
+/// dispatcher.
 const fn is_gone(job: u64, oldest: u64) -> bool {
     job < oldest || job >> JOB_BITS != oldest >> JOB_BITS
 }
@@ -251,26 +264,26 @@ const fn is_gone(job: u64, oldest: u64) -> bool {
 pub(super) struct Inbox {
     pub(super) operation: String,
     pub(super) events_max: usize,
-    /// The most jobs that may wait or run: the backlog in the plan that it subscribed with.
+    /// The most jobs that may wait or run: the backlog of the plan used to subscribe.
     room: u32,
     state: PiMutex<State>,
     slots: Vec<Slot>,
-    /// Slots without a job, by bit.
+    /// Free slots, by bit.
     free: AtomicU64,
     tally: Tally,
     has_handler: AtomicBool,
 }
 
-/// What an event was for a consumer.
+/// The effect of an event on a consumer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Offered {
-    /// Nothing.
+    /// No effect.
     Passed,
-    /// Part of what it waits for.
+    /// The event is kept as part of a set.
     Kept,
-    /// The last part: its operation was pushed.
+    /// The set is complete, and the operation was pushed or will be.
     Taken,
-    /// The last part, but the operation was not pushed.
+    /// The set is complete, but the operation was not pushed.
     Rejected,
 }
 
@@ -313,7 +326,7 @@ impl Inbox {
         self.has_handler.load(Ordering::Relaxed)
     }
 
-    /// Whether its operation may have this backlog in a dispatcher's plan.
+    /// Checks the operation's backlog in a dispatcher's plan.
     pub(super) fn suits(&self, backlog: u32) -> Result<(), ConnectError> {
         if backlog > self.room {
             return Err(ConnectError::Backlog { operation: self.operation.clone(), backlog, room: self.room });
@@ -322,7 +335,7 @@ impl Inbox {
         can_keep(&self.operation, keep, backlog).map_err(ConnectError::Plan)
     }
 
-    /// Begins to wait, for a dispatcher that may be another one than before: that one's jobs were omitted.
+    /// Begins to wait under a dispatcher. Jobs of a former dispatcher are omitted.
     pub(super) fn begin(&self, handle: &Handle, backlog: u32, now: Time) {
         let mut state = self.state.lock();
         (state.dispatching, state.backlog, state.last) = (handle.dispatching(), backlog, now);
@@ -335,16 +348,16 @@ impl Inbox {
         self.forget(|job| is_gone(job, key(handle.operation(), oldest)));
     }
 
-    /// When time itself may be what it waits for.
+    /// When the next timeout may be due.
     pub(super) fn next_time(&self) -> Option<Time> {
         self.state.lock().next_time()
     }
 
-    /// Sees to what has come by time.
+    /// Handles timeouts that are due.
     pub(super) fn pass_time<'a>(&self, handle: &'a Handle, now: Time, wakes: &mut Wakes<'a>) {
         let mut state = self.state.lock();
         if state.dispatching != handle.dispatching() {
-            // As for an event: that time is another dispatcher's.
+            // The times are those of another dispatcher.
             return;
         }
         let now = state.now(now);
@@ -372,7 +385,7 @@ impl Inbox {
                 continue;
             }
             let taken = state.correlator.pass_time(due);
-            // A time is of use as long as it is waited with.
+            // A timeout does not expire.
             let head = Head { expires: Time::MAX, ..state.asked.of_event(&of_time(due)) };
             keep(state, taken.leaves, &head, &[]);
             if taken.complete {
@@ -382,7 +395,8 @@ impl Inbox {
         }
     }
 
-    /// An event; what has come by time before it is seen to first. Also when time itself may be what it waits for then.
+    /// Offers an event, after due timeouts. Also returns the time of the next timeout, if there is
+    /// one.
     pub(super) fn offer<'a>(
         &self,
         head: &Head,
@@ -393,7 +407,7 @@ impl Inbox {
     ) -> (Offered, Option<Time>) {
         let mut state = self.state.lock();
         if state.dispatching != handle.dispatching() {
-            // Pushed before the channel was connected to another dispatcher, whose times are from another zero.
+            // The event was pushed under another dispatcher, whose times count from another zero.
             return (Offered::Passed, None);
         }
         let now = state.now(now);
@@ -419,7 +433,7 @@ impl Inbox {
         (offered, state.next_time())
     }
 
-    /// The filter is complete, with what is kept, or with the last event alone.
+    /// Handles a complete filter, with the kept events, or with the last event alone.
     fn complete<'a>(
         &self,
         leaves: u64,
@@ -432,7 +446,8 @@ impl Inbox {
         state.offers.complete += 1;
         let latest = state.asked.keep == Keep::Latest;
         if let Some(early) = state.early {
-            // Its time has not come. Where all are kept now it is this one that comes too early: none goes before it, or takes its place.
+            // The set came before the least distance was over. If all sets are kept, this set is
+            // rejected, because it cannot pass or replace a waiting one.
             if !latest {
                 state.offers.rejected += 1;
                 return Offered::Rejected;
@@ -458,14 +473,14 @@ impl Inbox {
         }
     }
 
-    /// The time of a set has come that was put off: it goes by the rule that holds now, which may be another than the one that put it off.
+    /// Pushes a set that was put off. The current rule applies, which may have changed since.
     fn push_early<'a>(&self, early: Early, state: &mut State, handle: &'a Handle, now: Time, wakes: &mut Wakes<'a>) {
         state.early = None;
         let latest = state.asked.keep == Keep::Latest;
         let set = Set { leaves: early.leaves, kept: &state.early_events, last: None };
         match self.push(set, latest, handle, wakes) {
             Ok(replaced) => state.offers.replaced += u64::from(replaced),
-            // Another push came before it, or another mode has greater distances.
+            // Another push came first, or another mode has a longer distance.
             Err(PushError::TooEarly { wait }) => {
                 let until = now.saturating_add(wait.max(Span::from_ns(1)));
                 state.early = Some(Early { until, ..early });
@@ -474,7 +489,8 @@ impl Inbox {
         }
     }
 
-    /// A set waits in a slot for the job that is pushed; or, where the `latest` is kept and one waits, for that one's. Whether it took the place of one.
+    /// Stores a set in a slot for the job that is pushed. If `latest` and a job waits, the set
+    /// replaces that job's events. Returns whether it replaced one.
     fn push<'a>(
         &self,
         set: Set<'_>,
@@ -498,16 +514,18 @@ impl Inbox {
         pushed.map(|_| false)
     }
 
-    /// Gives the newest job that waits these events in the place of its own; whether there was one. What its handler has already it keeps, and nobody waits for that.
+    /// Replaces the events of the newest waiting job. Returns whether there was such a job. Events
+    /// that a handler has are not replaced, and nothing waits for the handler.
     fn replace(&self, set: Set<'_>, handle: &Handle) -> bool {
         let oldest = key(handle.operation(), handle.oldest().unwrap_or_default());
         self.forget(|job| is_gone(job, oldest));
         let waits = |slot: &Slot| Some(slot.job.load(Ordering::Acquire)).filter(|job| *job != 0 && *job != RUNS);
         let newest = self.taken().filter_map(|(at, slot)| Some((waits(slot)?, at))).max();
         let Some((job, slot)) = newest.and_then(|(job, at)| Some((job, self.slots.get(at)?))) else { return false };
-        // A handler has the lock for as long as it runs.
+        // A running handler holds this lock.
         let Some(mut events) = slot.events.try_lock() else { return false };
-        // Whoever takes the job from now on waits for the lock, and finds the new ones: a slot that moved could be missed.
+        // A thread that takes the job now waits for the lock and gets the new events. Events must
+        // not move to another slot, because that thread could miss them.
         if slot.job.load(Ordering::Acquire) != job {
             return false;
         }
@@ -529,10 +547,10 @@ impl Inbox {
         })
     }
 
-    /// Slots that are not free.
+    /// Slots that are in use.
     fn taken(&self) -> impl Iterator<Item = (usize, &Slot)> {
         let taken = ones(!self.free.load(Ordering::Acquire));
-        // Those past the last slot are no slots.
+        // Bits past the last slot are always set.
         taken.map_while(|at| Some((at as usize, self.slots.get(at as usize)?)))
     }
 
@@ -543,7 +561,7 @@ impl Inbox {
         }
     }
 
-    /// Jobs whose keys are of those are gone: where events of theirs still wait, they were omitted.
+    /// Counts waiting events as omitted if their job is gone.
     fn forget(&self, is_gone: impl Fn(u64) -> bool) {
         for (at, slot) in self.taken() {
             let job = slot.job.load(Ordering::Acquire);
@@ -553,10 +571,10 @@ impl Inbox {
         }
     }
 
-    /// The events that wait in a slot for this job will not be handled.
+    /// Counts the waiting events of this job as omitted.
     #[cold]
     fn omit(&self, at: usize, slot: &Slot, job: u64) {
-        // Whoever puts the zero there releases it.
+        // The thread that writes the zero releases the slot.
         if slot.job.compare_exchange(job, 0, Ordering::AcqRel, Ordering::Acquire).is_ok() {
             count(&self.tally.omitted);
             self.free.fetch_or(1 << at, Ordering::AcqRel);
@@ -573,16 +591,16 @@ impl Inbox {
                 let is_mine = slot.job.compare_exchange(own, RUNS, Ordering::AcqRel, Ordering::Acquire).is_ok();
                 found = is_mine.then_some((at, slot));
             } else if waits != 0 && waits >> JOB_BITS == own >> JOB_BITS && waits < own {
-                // Its operation's: another dispatcher may have taken its place.
+                // The slot's events belong to the same operation under another dispatcher.
                 self.omit(at, slot, waits);
             }
         }
         let Some((at, slot)) = found else { return self.find_none(job) };
-        // From here on it is this job's alone, a panic of the handler included.
+        // From here on the slot belongs to this job, even if the handler panics.
         let _release = Release { inbox: self, at };
         let events = slot.events.lock();
         let delivery = Delivery { leaves: events.0, events: &events.1 };
-        // Most events have no end: then nobody asks for the time.
+        // Most events do not expire, and then the clock is not read.
         let is_over = |time: Time| time < Time::MAX && time < job.now();
         if delivery.stored().any(|(_, stored)| is_over(stored.head.expires)) {
             count(&self.tally.expired);
@@ -595,7 +613,7 @@ impl Inbox {
         }
     }
 
-    /// No events wait for a job: it was pushed by somebody else, or its operation is not the one that subscribed.
+    /// No events wait for this job: another caller pushed it, or its operation has not subscribed.
     #[cold]
     fn find_none(&self, job: &Job<'_>) {
         if job.name() != self.operation {
@@ -606,7 +624,7 @@ impl Inbox {
     fn counts(&self) -> Counts {
         let load = |tally: &Figure| tally.load(Ordering::Acquire);
         let Tally { handled, late, expired, omitted, .. } = &self.tally;
-        // In this order: no more are handled than were complete, and no more were late than are handled.
+        // The order of the loads ensures late <= handled <= complete.
         let late = load(late);
         let (handled, expired, omitted) = (load(handled), load(expired), load(omitted));
         let Offers { complete, rejected, replaced, suspended } = self.state.lock().offers;
@@ -634,10 +652,11 @@ impl Drop for Release<'_> {
 }
 
 impl Dispatcher {
-    /// The code of the operation that has subscribed, called with the events of each job. It runs as one given by [`Dispatcher::on`] does.
+    /// Sets the handler of the subscribed operation. It is called with the events of each job, and
+    /// runs as one set by [`Dispatcher::on`] does.
     ///
     /// # Errors
-    /// The plan has no such operation, or it has code already.
+    /// The plan has no such operation, or the operation has a handler already.
     pub fn on_events(
         self,
         subscription: &Subscription,
@@ -647,7 +666,8 @@ impl Dispatcher {
     }
 }
 
-/// An operation's subscription; a copy is the same one. Dropped, its operation goes on waiting: [`Channel::unsubscribe`](super::Channel::unsubscribe) ends it.
+/// An operation's subscription. Clones share it. Dropping it does not end it;
+/// [`Channel::unsubscribe`](super::Channel::unsubscribe) does.
 #[derive(Clone)]
 pub struct Subscription {
     pub(super) inbox: Arc<Inbox>,
@@ -655,8 +675,10 @@ pub struct Subscription {
 }
 
 impl Subscription {
-    /// The handler to give to the operation ([`Dispatcher::on`](crate::Dispatcher::on)): it calls yours with the events of each job. Given to another operation it calls yours
-    /// for none of its jobs, and they are counted ([`Subscription::misplaced`]). [`Dispatcher::on_events`](crate::Dispatcher::on_events) cannot be wrong about that.
+    /// Makes a handler for [`Dispatcher::on`](crate::Dispatcher::on) that calls yours with the
+    /// events of each job. If you give it to another operation, yours is never called, and
+    /// [`Subscription::misplaced`] counts that operation's jobs.
+    /// [`Dispatcher::on_events`](crate::Dispatcher::on_events) avoids this error.
     pub fn handler(
         &self,
         mut handler: impl FnMut(&Delivery<'_>, &Job<'_>) + Send + 'static,
@@ -666,32 +688,34 @@ impl Subscription {
         move |job| inbox.handle(job, &mut handler)
     }
 
-    /// Whose it is.
+    /// The operation's name.
     #[must_use]
     pub fn operation(&self) -> &str {
         &self.inbox.operation
     }
 
-    /// What became of what it waited for.
+    /// The outcomes of the complete sets.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.inbox.counts()
     }
 
-    /// Jobs of other operations that its handler was called for: a defect of the program, which has given it to the wrong one. They were given no events, and those that wait for the
+    /// Jobs of other operations that ran this subscription's handler. The program has a defect: it
+    /// attached the handler to the wrong operation. These jobs got no events. The events for the
     /// right operation's jobs are omitted ([`Counts::omitted`]).
     #[must_use]
     pub fn misplaced(&self) -> u64 {
         self.inbox.tally.misplaced.load(Ordering::Acquire)
     }
 
-    /// Events pass it by until it is resumed; what it has of a group is forgotten then. What is complete stays.
+    /// Ignores events until [`Subscription::resume`], and forgets partial groups. Complete sets
+    /// stay.
     pub fn suspend(&self) {
         self.inbox.state.lock().suspended = true;
         self.tell(Change::Suspended);
     }
 
-    /// It waits again, from now on.
+    /// Waits again, from now on.
     pub fn resume(&self) {
         let mut state = self.inbox.state.lock();
         let now = self.now(&mut state);
@@ -701,11 +725,12 @@ impl Subscription {
         self.tell(Change::Resumed);
     }
 
-    /// It has another quality of service from now on; what waits for its handler stays, as the former had it. Its level and deadline are its operation's: to change these, too, switch to a mode
-    /// that has others.
+    /// Changes the quality of service. Sets that wait for the handler keep the former quality. To
+    /// change level and deadline, switch the dispatcher to another mode.
     ///
     /// # Errors
-    /// The filter is wrong, or waits for more events than there is room for; or there is no room to keep the latest.
+    /// The filter is invalid, or waits for more events than there is room for; or the backlog is
+    /// too small for the latest events.
     pub fn reconnect(&self, quality: impl Into<Quality>) -> Result<(), SubscribeError> {
         let (inbox, quality) = (&self.inbox, quality.into());
         let backlog = inbox.state.lock().backlog;
@@ -716,13 +741,13 @@ impl Subscription {
         state.asked = Asked::of(&quality);
         std::mem::swap(&mut state.correlator, &mut correlator);
         drop(state);
-        // The old one is freed without the lock.
+        // The old filter is freed after the lock is released.
         drop(correlator);
         self.tell(Change::Reconnected);
         Ok(())
     }
 
-    /// By the clock of the dispatcher that the state knows: another one may take its place meanwhile.
+    /// The time by the clock of the current dispatcher, which another one may replace meanwhile.
     fn now(&self, state: &mut State) -> Time {
         let now = self.channel.upgrade().and_then(|channel| channel.now_of(state.dispatching));
         state.now(now.unwrap_or(Time::ZERO))

@@ -1,5 +1,7 @@
-//! An inbox under a model checker, with a dispatcher's threads: whatever order pushes, handlers, connections, suspensions, other qualities of service and stops come in, each set of events is handled once or counted, and every
-//! slot is free in the end; and times that come out of order, which no scheduler makes of a clock.
+//! An inbox and a dispatcher's threads under a model checker. Pushes, handlers, connections,
+//! suspensions, changes of quality and stops come in any order. Each set of events must be handled
+//! once or counted, and every slot must be free in the end. Some clocks give times out of order,
+//! which scheduling alone cannot cause.
 
 use std::sync::{Arc, Mutex as StdMutex};
 
@@ -12,9 +14,9 @@ use crate::Operation;
 use crate::event::filter::{Filter, Pattern};
 use crate::live_model::{Bench, explore, runs};
 
-/// What handlers were given: which dispatcher's, who pushed it, its number there.
+/// Events given to handlers: dispatcher, source and number.
 type Given = Arc<StdMutex<Vec<(u64, u32, u64)>>>;
-/// Jobs that have returned, and who waits for that.
+/// The number of jobs that have returned, with a condition to wait for.
 type Calls = Arc<(Mutex<usize>, Condvar)>;
 
 struct World {
@@ -30,7 +32,7 @@ impl World {
         World { inbox, given: Given::default(), calls: Arc::new((Mutex::new(0), Condvar::new())) }
     }
 
-    /// A dispatcher whose operation handles what waits in the inbox.
+    /// A dispatcher whose operation handles the inbox's events.
     fn bench(&self) -> Bench {
         let (inbox, given, calls) = (self.inbox.clone(), self.given.clone(), self.calls.clone());
         let operation = Operation::sporadic("one", Span::from_ns(1)).wcet(Span::from_ns(1)).deadline(Span::from_s(100));
@@ -48,7 +50,7 @@ impl World {
         )
     }
 
-    /// Pushes so many events.
+    /// A thread that pushes `count` events.
     fn pusher(&self, bench: &Arc<Bench>, source: u32, count: u64) -> thread::JoinHandle<()> {
         let (inbox, bench) = (self.inbox.clone(), bench.clone());
         thread::spawn(move || {
@@ -58,7 +60,7 @@ impl World {
         })
     }
 
-    /// All that was complete is somewhere, and nothing was given twice or out of turn.
+    /// Every complete set is accounted for. No event was handled twice or out of order.
     fn check(&self) -> Counts {
         let counts = self.inbox.counts();
         assert_eq!(counts.complete, counts.handled + counts.rejected + counts.omitted + counts.replaced, "{counts:?}");
@@ -87,7 +89,7 @@ fn offer(inbox: &Inbox, handle: &Handle, head: Head) -> Offered {
     offered
 }
 
-/// Two that push, one that handles, and one that does something else meanwhile.
+/// Two threads push, one handles, and one does `meanwhile`.
 fn all_is_handled_or_counted(keep: Keep, meanwhile: fn(&Arc<Inbox>, &Bench)) -> Counts {
     let world = World::new(keep);
     let bench = Arc::new(world.bench());
@@ -98,7 +100,7 @@ fn all_is_handled_or_counted(keep: Keep, meanwhile: fn(&Arc<Inbox>, &Bench)) -> 
     let other = thread::spawn(move || meanwhile(&inbox, &again));
     pushers.into_iter().for_each(|pusher| pusher.join().unwrap());
     other.join().unwrap();
-    // Where the clock stood still between two pushes, one was put off.
+    // If the clock stood still between two pushes, a set was put off.
     while world.inbox.next_time().is_some() {
         let mut wakes = Wakes::default();
         world.inbox.pass_time(&bench.handle, bench.now(), &mut wakes);
@@ -125,7 +127,7 @@ fn connected_again(keep: Keep) {
     assert_eq!(counts.suspended, 0);
 }
 
-/// From the one rule to the other and back, which holds for the events that come from then on.
+/// Changes the rule and changes it back. Each change holds for later events.
 fn changed_by_its_consumer(keep: Keep) {
     all_is_handled_or_counted(keep, |inbox, _| {
         let subscription = Subscription { inbox: inbox.clone(), channel: Weak::new() };
@@ -138,7 +140,7 @@ fn changed_by_its_consumer(keep: Keep) {
     });
 }
 
-/// A dispatcher stops while events come, and the channel is connected to another one.
+/// A dispatcher stops while events come, and the channel connects to another one.
 fn a_later_dispatcher_is_given_nothing_of_a_former_one(keep: Keep) {
     let world = World::new(keep);
     let first = Arc::new(world.bench());
@@ -168,7 +170,7 @@ fn a_later_dispatcher_is_given_nothing_of_a_former_one(keep: Keep) {
     drop(count);
     second.stop();
     later.join().unwrap();
-    // What waits for a job of a dispatcher that has stopped goes with the next one.
+    // Events for jobs of a stopped dispatcher are omitted at the next connection.
     let third = world.bench();
     world.inbox.begin(&third.handle, 2, third.now());
     world.check();
@@ -194,7 +196,8 @@ fn shuttle_a_later_dispatcher_is_given_nothing_of_a_former_one() {
     }
 }
 
-/// Who looked at the clock first may come to the lock last, by an hour even where a push began under another dispatcher.
+/// The first thread to read the clock may be the last to get the lock. Its time may be an hour old,
+/// or of another dispatcher.
 #[test]
 fn the_time_of_an_inbox_does_not_go_back_and_is_one_dispatchers() {
     let checked = || {
@@ -218,7 +221,8 @@ fn the_time_of_an_inbox_does_not_go_back_and_is_one_dispatchers() {
     shuttle::check_random(checked, 1);
 }
 
-/// One that keeps the latest puts a set off, and keeps all when its time comes: nobody takes its place, and it takes nobody's.
+/// A set is put off under the rule of the latest, and then all sets are kept. It neither replaces a
+/// set nor is replaced.
 #[test]
 fn a_set_that_was_put_off_goes_by_the_rule_that_holds_now() {
     let checked = || {

@@ -1,4 +1,5 @@
-//! A level between nodes while it runs: what it sends, what comes, and the threads that see to both.
+//! A level between nodes while it is connected: its sockets, its peers, and its threads for sending
+//! and receiving.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,16 +18,16 @@ use super::wire::{Body, Datagram, HEAD};
 use crate::IDLE_MAX;
 use crate::sync::{self, Word, rouse};
 
-/// Datagrams that are taken at once, before silent peers are looked for.
+/// The most datagrams read in a row before the thread checks for silent peers.
 const BURST_MAX: usize = 1024;
-/// How long a thread sleeps at most before it looks whether it is to end.
+/// The longest sleep of a thread before it checks whether the channel is disconnected.
 const LOOK_MAX: Span = Span::from_ms(50);
 
-/// A peer, and whether it is there.
+/// A peer and its presence.
 struct Row {
     at: Destination,
     presence: PiMutex<Presence>,
-    /// What each consumer knows of it. Only the thread that receives looks.
+    /// The news that each consumer has still to hear. Only the receiving thread uses them.
     news: PiMutex<Vec<News>>,
 }
 
@@ -36,7 +37,7 @@ impl Row {
         Row { at: at.into(), presence, news: PiMutex::new(vec![News::default(); consumers]) }
     }
 
-    /// The node that is there.
+    /// The node at this address, if it is present.
     fn there(&self) -> Option<u64> {
         let presence = self.presence.lock();
         presence.node().filter(|_| presence.is_there())
@@ -64,7 +65,7 @@ fn count(tally: &AtomicU64) {
     tally.fetch_add(1, Ordering::Relaxed);
 }
 
-/// To how many peers an event went, and to how many it did not.
+/// The number of peers that an event reached, and the number that it missed.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Outcome {
     pub(super) sent: usize,
@@ -73,10 +74,10 @@ pub(super) struct Outcome {
 
 pub(super) struct Lane {
     name: String,
-    /// Its place among the node's levels.
+    /// Its index among the node's levels.
     place: u64,
     pub(super) level: usize,
-    /// The kernel's number.
+    /// The kernel's number of the CPU.
     pub(super) cpu: Option<u32>,
     sends: Vec<Pattern>,
     sending: Sending,
@@ -96,7 +97,7 @@ pub(super) struct Lane {
     tally: Tally,
 }
 
-/// Events that wait for the thread that sends.
+/// Events that wait for the sending thread.
 struct Outbox {
     waiting: PiMutex<Waiting>,
     word: Word,
@@ -104,7 +105,8 @@ struct Outbox {
 }
 
 impl Lane {
-    /// Opens its socket; `cpus` are the kernel's numbers of the plan's. In the network namespace of the calling thread.
+    /// Opens the level's socket in the network namespace of the calling thread. `cpus` holds the
+    /// kernel's numbers of the plan's CPUs.
     pub(super) fn open(
         node: &Node,
         place: usize,
@@ -161,19 +163,19 @@ impl Lane {
         self.sending.may_block()
     }
 
-    /// Whether an event that was pushed here goes to the peers.
+    /// Whether an event pushed here goes to the peers.
     pub(super) fn wants(&self, head: &Head) -> bool {
         self.sends.iter().any(|pattern| pattern.has(head))
     }
 
-    /// Sends an event that was pushed here, or puts it where it waits for that.
+    /// Sends an event pushed here, or queues it for the sending thread.
     pub(super) fn push(&self, live: &Live, head: &Head, payload: &[u8]) -> Outcome {
         let Some(outbox) = &self.outbox else {
             return self.send(live, self.next.fetch_add(1, Ordering::AcqRel), head, payload);
         };
         let kept = {
             let mut waiting = outbox.waiting.lock();
-            // Under the lock, so that the order of what waits is that of its numbers.
+            // Under the lock, so that the queue keeps the order of the numbers.
             waiting.push(outbox.full, self.next.fetch_add(1, Ordering::AcqRel), head, payload)
         };
         if !kept {
@@ -185,9 +187,10 @@ impl Lane {
         if refused { Outcome { sent: 0, dropped: peers } } else { Outcome { sent: peers, dropped: 0 } }
     }
 
-    /// Sends an event of this node's to all peers, now.
+    /// Sends an event of this node to all peers now.
     fn send(&self, live: &Live, sequence: u64, head: &Head, payload: &[u8]) -> Outcome {
-        // Before what remains is reckoned: a pause in between counts against the event, never for it.
+        // The clock is read before the remaining time, so that a pause in between shortens that
+        // time.
         let sent = self.clock.now();
         let now = live.now();
         let remaining = until(head.expires, now);
@@ -208,10 +211,11 @@ impl Lane {
         Datagram { hops: 0, node, incarnation, sequence, clock, sent: self.clock.now(), remaining, due, body }
     }
 
-    /// Sends an event, and waits for room until then: in steps, so that a channel that is disconnected does not wait. Whether it was sent.
+    /// Sends an event, and waits until `until` for room. The wait is in steps, so that a
+    /// disconnected channel is noticed. Returns whether the event was sent.
     fn send_to(&self, live: &Live, at: &Destination, datagram: &Datagram<'_>, until: Time) -> bool {
         loop {
-            // What it waited counts against its time.
+            // The time spent waiting counts against the event.
             let now = datagram.after(Span::from_ns(self.clock.now().saturating_sub(datagram.sent)));
             if now.remaining == Span::ZERO {
                 count(&self.tally.stale);
@@ -241,7 +245,7 @@ impl Lane {
         self.socket.send([head.get(..length).unwrap_or_default(), datagram.payload()], at, wait)
     }
 
-    /// The thread that sends what waits, for its whole life.
+    /// The body of the sending thread.
     pub(super) fn empty(&self, live: &Live) {
         let Some(outbox) = &self.outbox else { return };
         let mut row = (0, Stored::room(self.payload_max));
@@ -259,29 +263,31 @@ impl Lane {
         }
     }
 
-    /// Wakes the thread that sends.
+    /// Wakes the sending thread.
     pub(super) fn rouse(&self) {
         if let Some(outbox) = &self.outbox {
             rouse(&outbox.word);
         }
     }
 
-    /// The thread that receives, for its whole life; it also tells the peers that this node is there.
+    /// The body of the receiving thread. It also sends the beats to the peers.
     pub(super) fn listen(&self, live: &Live) {
-        // One byte more than any has: longer ones are to be seen as such.
+        // One byte more than the longest datagram, so that longer ones are recognised.
         let mut bytes = vec![0; HEAD + self.payload_max + 1];
         let mut beat = live.now();
         let mut came = false;
         while !live.is_stopped() {
             let now = live.now();
             if now >= beat {
-                // Handlers have this thread's priority: that of what just came goes first.
+                // Handlers run at this thread's priority. Yield, so that the handler of the last
+                // event runs first.
                 if std::mem::take(&mut came) {
                     thread::yield_now();
                     continue;
                 }
                 self.tell(Body::Beat);
-                // What came while this thread had no CPU counts against no peer's silence.
+                // Read waiting datagrams first. A peer is not silent if this thread only lacked the
+                // CPU.
                 for _ in 0..BURST_MAX {
                     let Ok(Some((length, from))) = self.socket.receive_now(&mut bytes) else { break };
                     self.take(live, bytes.get(..length).unwrap_or_default(), from);
@@ -289,10 +295,10 @@ impl Lane {
                 for (at, row) in self.peers.iter().enumerate() {
                     let turn = row.presence.lock().pass(now);
                     self.turned(live, at, row, [turn]);
-                    // Whoever had no room for it is told now.
+                    // Consumers that lacked room before are told now.
                     self.tell_of(live, at, row);
                 }
-                // Without a burst after a pause.
+                // Counted from now, so that a pause causes no burst of beats.
                 beat = now.saturating_add(self.beat);
             }
             let received = self.socket.receive(&mut bytes);
@@ -300,26 +306,26 @@ impl Lane {
             match received {
                 Ok(Some((length, from))) => self.take(live, bytes.get(..length).unwrap_or_default(), from),
                 Ok(None) => {}
-                // Whatever it is, it is not to become a loop that never sleeps.
+                // Pause, so that a persistent error does not become a busy loop.
                 Err(_) => clock::pause(LOOK_MAX),
             }
         }
         self.tell(Body::Bye);
     }
 
-    /// Tells all peers that this node is there, or ends.
+    /// Tells all peers that this node is present or ends.
     fn tell(&self, body: Body<'_>) {
-        // What waits here has not been sent.
+        // Events that wait here have not been sent.
         let waiting = self.outbox.as_ref().and_then(|outbox| outbox.waiting.lock().oldest());
         let next = waiting.unwrap_or_else(|| self.next.load(Ordering::Acquire));
         let datagram = self.datagram(next, Span::MAX, Span::MAX, body);
         for row in &self.peers {
-            // Where there is no room, the next one will do as well.
+            // If there is no room, the next beat serves as well.
             let _ = self.transmit(&row.at, &datagram, Span::ZERO);
         }
     }
 
-    /// Something may have changed about a peer, which those who subscribed are told.
+    /// Tells subscribers about the changes of a peer.
     fn turned<const N: usize>(&self, live: &Live, at: usize, row: &Row, turns: [Option<(Turn, u64)>; N]) {
         if turns.iter().all(Option::is_none) {
             return;
@@ -334,7 +340,8 @@ impl Lane {
         self.tell_of(live, at, row);
     }
 
-    /// Tells each consumer what it does not know of a peer. One that has no room for that is told with the next beat, and what it has to know first, first.
+    /// Tells each consumer its news about a peer, in order. A consumer without room gets the rest
+    /// with the next beat.
     fn tell_of(&self, live: &Live, at: usize, row: &Row) {
         let there = row.there();
         live.tell(&mut row.news.lock(), there, |turn, node| self.event_of(live, at, turn, node), self.payload_max);
@@ -346,7 +353,7 @@ impl Lane {
         (Head { kind, source: at as u32, number: self.place, sent, due, expires }, node.to_be_bytes())
     }
 
-    /// Something came.
+    /// Handles a datagram.
     fn take(&self, live: &Live, bytes: &[u8], from: SocketAddr) {
         let Some((at, peer)) = self.peers.iter().enumerate().find(|(_, row)| same(row.at.address(), from)) else {
             return count(&self.tally.strangers);
@@ -359,7 +366,7 @@ impl Lane {
             return count(&self.tally.loops);
         }
         let now = live.now();
-        // What it sends on tells nothing of itself.
+        // A forwarded datagram says nothing about the forwarder's run.
         if datagram.hops == 0 {
             let ends = datagram.body == Body::Bye;
             let turns = peer.presence.lock().hear(datagram.node, datagram.incarnation, ends, now);
@@ -397,13 +404,13 @@ impl Lane {
         }
     }
 
-    /// Sends on what came, to the other peers.
+    /// Forwards a datagram to the other peers.
     fn forward(&self, live: &Live, datagram: &Datagram<'_>, came: u64, from: SocketAddr) {
         // The next node would drop it.
         if datagram.hops >= HOPS_MAX {
             return;
         }
-        // `sent` is when it came: the time until it leaves counts against its own.
+        // `sent` is its arrival time, so the time spent here counts against the event.
         let datagram = Datagram { hops: datagram.hops + 1, clock: self.clock_number, sent: came, ..*datagram };
         let others = self.peers.iter().filter(|row| !same(row.at.address(), from));
         if others.filter(|row| self.send_to(live, &row.at, &datagram, Time::ZERO)).count() > 0 {

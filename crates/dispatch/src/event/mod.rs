@@ -1,10 +1,15 @@
-//! A real-time event channel: suppliers push events, and operations of a [dispatcher](crate) consume them, after [KOKYU II-B] and TAO's
-//! event channel.
+//! A real-time event channel, after [KOKYU II-B] and TAO's event channel. Suppliers push events,
+//! and operations of a [dispatcher](crate) consume them.
 //!
-//! An event has a type, a source, a payload of bytes, a deadline and a time to live ([`Terms`]). A subscription says what an operation waits for ([`Filter`], [`Quality`]); when that is there
-//! the operation is pushed, and its handler is given the events: at the operation's level, with its deadline, on its thread. A push copies the payload, takes locks
-//! with priority inheritance for moments, allocates nothing and never waits for consumers: what finds no room is counted, and told to whoever pushed. Events go to other
-//! processes as well ([`Node`]), and values that operations write ([`Published`]). Other carriers than datagrams take them from an [`Outlet`] and bring them to an [`Inlet`].
+//! An event has a type, a source, a payload of bytes, a deadline and a time to live ([`Terms`]). A
+//! subscription says which events an operation waits for ([`Filter`], [`Quality`]). When these have
+//! come, the channel pushes the operation. Its handler gets the events at the operation's level,
+//! with its deadline, on its thread.
+//!
+//! A push copies the payload, holds locks with priority inheritance for moments, allocates nothing
+//! and never waits for consumers. Events without room are counted and reported to the supplier. A
+//! [`Node`] sends events to other processes. [`Published`] replicates values that operations write.
+//! Other carriers than datagrams use an [`Outlet`] and an [`Inlet`].
 //!
 //! ```no_run
 //! use takt_model::{Builtin, Span};

@@ -1,4 +1,4 @@
-//! A node: how a process shares events with others over a network, as plain data; and what is counted of it.
+//! A node: the configuration by which a process shares events over a network, and its counters.
 
 use std::net::SocketAddr;
 
@@ -12,24 +12,25 @@ use super::filter::Pattern;
 use super::inbox::Stored;
 use super::peer::NO_CLOCK;
 
-/// By which clock a node tells when its datagrams leave. Nodes with the same one know how long they were under way.
+/// The clock for the sending times of datagrams. Nodes with the same clock can compute how long a
+/// datagram took.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Clock {
     /// CLOCK_MONOTONIC, which processes of one machine share.
     Machine,
-    /// CLOCK_TAI, which something else keeps synchronised (PTP) among all nodes that have this number.
+    /// CLOCK_TAI, kept synchronised by other means (PTP) among all nodes with this number.
     Synchronized(u64),
-    /// None in common with anybody.
+    /// A clock in common with no other node.
     Own,
 }
 
 impl Clock {
-    /// Its number in datagrams; 0 where there is nothing in common.
+    /// The clock's number in datagrams; 0 for a clock of the node's own.
     #[must_use]
     pub fn number(self) -> u64 {
         match self {
             Clock::Machine => clock::monotonic_id().unwrap_or(NO_CLOCK),
-            // Apart from those of machines, in all likelihood.
+            // Very likely different from the numbers of machines.
             Clock::Synchronized(number) => number.wrapping_mul(0x9e37_79b9_7f4a_7c15).max(1),
             Clock::Own => NO_CLOCK,
         }
@@ -45,33 +46,38 @@ impl Clock {
     }
 }
 
-/// What a push does with an event that is to leave for other nodes.
+/// How a push sends an event to other nodes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sending {
-    /// It is sent by whoever pushes, at once. Where the socket has no room it is dropped.
+    /// The pushing thread sends the event at once. If the socket has no room, the event is dropped.
     Direct,
-    /// It is sent by whoever pushes, who waits for room in the socket: for the event's time to live and this span at most, and no longer than the channel is connected. Then it is dropped.
+    /// The pushing thread sends the event and waits for room in the socket. It waits at most for
+    /// the event's time to live, for this span, and until the channel is disconnected. Then the
+    /// event is dropped.
     Patient(Span),
-    /// It is sent by another thread of the level, in the order of the pushes, and waits in a queue for that.
+    /// Another thread of the level sends events in the order of their pushes. Until then they wait
+    /// in a queue.
     Queued {
-        /// How many can wait, 1 to 65,536; with the channel's longest payload those of all levels take [`ROOM_BYTES_MAX`](super::ROOM_BYTES_MAX) at most. They are dropped when the channel is disconnected.
+        /// The length of the queue, 1 to 65,536. With the channel's longest payload, the queues of
+        /// all levels take at most [`ROOM_BYTES_MAX`](super::ROOM_BYTES_MAX). Waiting events are
+        /// dropped when the channel is disconnected.
         room: usize,
-        /// What becomes of one too many.
+        /// The event to drop if the queue is full.
         full: Full,
     },
 }
 
-/// What becomes of one event too many.
+/// The event to drop if a queue is full.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Full {
-    /// It is dropped.
+    /// The new event.
     Newest,
-    /// It takes the place of the oldest, which is dropped.
+    /// The oldest event in the queue.
     Oldest,
 }
 
 impl Sending {
-    /// Whether a push may have to wait for the network.
+    /// Whether a push may wait for the network.
     #[must_use]
     pub const fn may_block(self) -> bool {
         match self {
@@ -80,44 +86,52 @@ impl Sending {
         }
     }
 
-    /// Whether an event that is pushed here and does not expire may be dropped for want of room. What a node [sends on](Node::forwarding) may be, whatever the policy. So may one whose push waits for room when the channel is
-    /// disconnected: nobody waits for the network then, and it is one of [`Pushed::unsent`](super::Pushed::unsent), and of [`Traffic::full`]. (One whose time is over is of no use, and never sent. What is on the way the network may drop
-    /// whatever the policy: the peers count that.)
+    /// Whether a lack of room here may drop an event that was pushed here and does not expire.
+    ///
+    /// Three cases are not part of the answer:
+    /// - Forwarded events ([`Node::forwarding`]) may be dropped under every policy.
+    /// - When the channel is disconnected, an event whose push waits for room is dropped.
+    ///   [`Pushed::unsent`](super::Pushed::unsent) and [`Traffic::full`] count it.
+    /// - Expired events are never sent. The network may drop any event on its way; the peers count
+    ///   these.
     #[must_use]
     pub const fn may_drop(self) -> bool {
         match self {
             Sending::Direct | Sending::Queued { .. } => true,
-            // Then a push waits for as long as it takes, while the channel is connected.
+            // Such a push waits without limit while the channel is connected.
             Sending::Patient(span) => span.as_ns() < Span::MAX.as_ns(),
         }
     }
 }
 
-/// What goes between nodes at one level of urgency: a socket and a thread of its own.
+/// The traffic between nodes at one level of urgency, with its own socket and threads.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Level {
-    /// Its name, in errors and in what is counted.
+    /// The level's name, for errors and counters.
     pub name: String,
-    /// The address at which it receives, and from which it sends.
+    /// The local address, for receiving and sending.
     pub at: SocketAddr,
     /// The addresses of the same level of other nodes. Datagrams from other addresses are dropped.
     pub peers: Vec<SocketAddr>,
-    /// Which events go to all the peers. Default none: it only receives.
+    /// The events that go to all peers. Default none: the level only receives.
     pub sends: Vec<Pattern>,
-    /// The level of the dispatcher's plan as whose threads its own is scheduled, as long as the channel is connected, whatever plan is switched to. Default 0, the most urgent.
+    /// The level of the dispatcher's plan whose scheduling the threads share. Switches of plans do
+    /// not change it. Default 0, the most urgent.
     pub level: usize,
-    /// The plan's CPU on which its threads run. Default any.
+    /// The plan's CPU for the threads. Default any.
     pub cpu: Option<u32>,
-    /// SO_PRIORITY of what it sends, by which queueing disciplines go. The kernel gives those from 0 to 6 to everybody; others take CAP_NET_ADMIN. Default 6.
+    /// SO_PRIORITY of sent datagrams, for queueing disciplines. Values from 0 to 6 need no
+    /// privilege; others need CAP_NET_ADMIN. Default 6.
     pub so_priority: u32,
     /// How a push sends. Default [`Sending::Direct`].
     pub sending: Sending,
-    /// Bytes of the socket's buffers, each way, [`ROOM_BYTES_MAX`](super::ROOM_BYTES_MAX) at most; the kernel may give less (net.core.rmem_max, wmem_max). Default 256 KiB.
+    /// Bytes of each of the socket's buffers, at most [`ROOM_BYTES_MAX`](super::ROOM_BYTES_MAX).
+    /// The kernel may give less (net.core.rmem_max, wmem_max). Default 256 KiB.
     pub buffer: usize,
 }
 
 impl Level {
-    /// That receives here, and has no peers yet.
+    /// A level that receives at `at` and has no peers yet.
     #[must_use]
     pub fn new(name: &str, at: SocketAddr) -> Level {
         Level {
@@ -133,42 +147,42 @@ impl Level {
         }
     }
 
-    /// With another peer.
+    /// Adds a peer.
     #[must_use]
     pub fn peer(mut self, at: SocketAddr) -> Level {
         self.peers.push(at);
         self
     }
 
-    /// With events that go to the peers.
+    /// Adds events that go to the peers.
     #[must_use]
     pub fn sends(mut self, pattern: Pattern) -> Level {
         self.sends.push(pattern);
         self
     }
 
-    /// Scheduled as this level of the dispatcher's plan.
+    /// Schedules the threads as this level of the dispatcher's plan.
     #[must_use]
     pub fn level(mut self, level: usize) -> Level {
         self.level = level;
         self
     }
 
-    /// On this CPU of the plan's.
+    /// Binds the threads to this CPU of the plan.
     #[must_use]
     pub fn on_cpu(mut self, cpu: u32) -> Level {
         self.cpu = Some(cpu);
         self
     }
 
-    /// With this SO_PRIORITY.
+    /// Sets SO_PRIORITY.
     #[must_use]
     pub fn so_priority(mut self, priority: u32) -> Level {
         self.so_priority = priority;
         self
     }
 
-    /// Sending so.
+    /// Sets how a push sends.
     #[must_use]
     pub fn sending(mut self, sending: Sending) -> Level {
         self.sending = sending;
@@ -176,7 +190,7 @@ impl Level {
     }
 }
 
-/// A process among others that share events.
+/// A process that shares events with other processes.
 ///
 /// ```
 /// use takt_model::Span;
@@ -191,24 +205,26 @@ impl Level {
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Node {
-    /// Its number, which no other node has.
+    /// Its number, unique among the nodes.
     pub id: u64,
-    /// By which clock it tells times. Default [`Clock::Machine`].
+    /// The clock for sending times. Default [`Clock::Machine`].
     pub clock: Clock,
-    /// How often it tells its peers that it is there, on each level; at least 10 ms. It may take twice as long where something else comes all the time. Default 100 ms.
+    /// The period of beats on each level, at least 10 ms. A beat may take twice as long while
+    /// datagrams keep coming. Default 100 ms.
     pub beat: Span,
-    /// After how long a silence a peer is lost; at least four beats. Default 400 ms.
+    /// The silence after which a peer counts as lost, at least four beats. Default 400 ms.
     pub lost_after: Span,
-    /// Of how many other nodes a level keeps apart whose events have come, 1 to [`NODES_MAX`]. Default 64.
+    /// The most other nodes whose events a level tracks, 1 to [`NODES_MAX`]. Default 64.
     pub nodes_max: usize,
-    /// Whether events that come from one peer go on to the others of the level. Default no: all are peers of each other.
+    /// Whether events from one peer go on to the other peers of the level. Default no: all nodes
+    /// are peers of each other.
     pub forwards: bool,
-    /// What goes where.
+    /// The levels.
     pub levels: Vec<Level>,
 }
 
 impl Node {
-    /// With this number, and no levels yet.
+    /// A node with this number and no levels yet.
     #[must_use]
     pub fn new(id: u64) -> Node {
         Node {
@@ -222,28 +238,29 @@ impl Node {
         }
     }
 
-    /// With another level.
+    /// Adds a level.
     #[must_use]
     pub fn with(mut self, level: Level) -> Node {
         self.levels.push(level);
         self
     }
 
-    /// Telling times by this clock.
+    /// Sets the clock.
     #[must_use]
     pub fn clock(mut self, clock: Clock) -> Node {
         self.clock = clock;
         self
     }
 
-    /// Telling its peers so often that it is there, and taking them for lost after so long a silence.
+    /// Sets the period of beats, and the silence after which a peer is lost.
     #[must_use]
     pub fn beat(mut self, beat: Span, lost_after: Span) -> Node {
         (self.beat, self.lost_after) = (beat, lost_after);
         self
     }
 
-    /// Sending on what comes, to the other peers of the level. The thread that receives does it, and waits for no room, whatever the level's [`Sending`]: what finds none is dropped and
+    /// Forwards received events to the other peers of the level. The receiving thread forwards and
+    /// never waits for room, whatever the level's [`Sending`]. Events without room are dropped and
     /// counted ([`Traffic::full`]).
     #[must_use]
     pub fn forwarding(mut self) -> Node {
@@ -251,7 +268,7 @@ impl Node {
         self
     }
 
-    /// What is wrong with it.
+    /// The fault of the node, if it has one.
     pub(super) fn wrong(&self, levels: usize, cpus: u32, payload_max: usize) -> Option<NodeError> {
         if self.beat < BEAT_MIN {
             return Some(NodeError::Beat(self.beat));
@@ -302,45 +319,50 @@ impl Node {
     }
 }
 
-/// More often would be a load of its own, and finer than the ticks by which sockets wait.
+/// A shorter period would load the CPU and be finer than the ticks of socket timeouts.
 const BEAT_MIN: Span = Span::from_ms(10);
-/// One that is late by a beat and one that is lost do not make a lost peer.
+/// One late beat and one lost beat must not make a peer count as lost.
 const BEATS_MIN: u64 = 4;
-/// Other nodes that a level can keep apart ([`Node::nodes_max`]).
+/// The largest [`Node::nodes_max`].
 pub const NODES_MAX: usize = 1 << 16;
-/// Events that can wait at a level.
+/// The longest queue of a level.
 pub(super) const ROOM_MAX: usize = 1 << 16;
 
-/// Why a node could not begin.
+/// Why a node could not start.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum NodeError {
-    /// It would do nothing else.
+    /// The period of beats is too short.
     #[error("a node that tells its peers every {0} that it is there: 10ms is the least")]
     Beat(Span),
-    /// Every peer would be lost again and again.
+    /// The silence is too short: every peer would be lost again and again.
     #[error(
-        "a peer that is told of every {beat} cannot be lost after {lost_after} of silence: that is to be four beats at least"
+        "a peer with a beat every {beat} cannot count as lost after {lost_after} of silence: choose at least four \
+         beats"
     )]
     Silence {
-        /// How often it tells.
+        /// The period of beats.
         beat: Span,
-        /// After what it is lost.
+        /// The silence.
         lost_after: Span,
     },
-    /// Longer payloads than a datagram takes.
-    #[error("events of this channel have up to {0} bytes, and a datagram has room for {most} (Options::payload_max)", most = super::wire::PAYLOAD_MAX)]
+    /// Payloads longer than a datagram holds.
+    #[error(
+        "events of this channel have up to {0} bytes, and a datagram has room for {most} \
+         (Options::payload_max)",
+        most = super::wire::PAYLOAD_MAX
+    )]
     Payload(usize),
-    /// Nothing could come.
+    /// No levels, so nothing could arrive.
     #[error("a node that hears of no others (nodes_max = 0): 64 is the default")]
     Nobody,
-    /// More than are kept apart.
+    /// More nodes than a level can track.
     #[error("a node that keeps {0} others apart; {NODES_MAX} are the most (nodes_max)")]
     Nodes(usize),
-    /// An address that is a peer's already.
+    /// The address is already that of another peer.
     #[error("level \"{name}\" has the peer {peer} twice")]
     Peer {
-        /// Its name.
+        /// The level's name.
         name: String,
         /// The address.
         peer: SocketAddr,
@@ -348,63 +370,65 @@ pub enum NodeError {
     /// The plan has no such level.
     #[error("level \"{name}\" is to be scheduled as level {level} of the plan, which has {levels}")]
     Level {
-        /// Its name.
+        /// The level's name.
         name: String,
-        /// Which it wants.
+        /// The plan's level that it asks for.
         level: usize,
-        /// How many there are.
+        /// The plan's number of levels.
         levels: usize,
     },
     /// The plan has no such CPU.
     #[error("level \"{name}\" is to run on CPU {cpu} of the plan, which has {cpus}, counted from 0")]
     Cpu {
-        /// Its name.
+        /// The level's name.
         name: String,
-        /// Which it wants.
+        /// The CPU that it asks for.
         cpu: u32,
-        /// How many there are.
+        /// The plan's number of CPUs.
         cpus: u32,
     },
-    /// A queue for nothing, or for too much.
+    /// A queue of length zero, or above the limit.
     #[error("level \"{name}\" has a queue for {room} events; it can be for 1 to {ROOM_MAX}")]
     Room {
-        /// Its name.
+        /// The level's name.
         name: String,
-        /// For how many.
+        /// The length of the queue.
         room: usize,
     },
-    /// Buffers for too much.
+    /// Buffers above the limit.
     #[error("level \"{name}\" has buffers of {buffer} bytes; {ROOM_BYTES_MAX} are the most")]
     Buffer {
-        /// Its name.
+        /// The level's name.
         name: String,
-        /// Of how many bytes.
+        /// The size in bytes.
         buffer: usize,
     },
-    /// Queues that take too much together.
+    /// All queues together are above the limit.
     #[error(
-        "the queues of all levels are for {events} events of up to {payload_max} bytes, and take more than {ROOM_BYTES_MAX} bytes: less room (Sending::Queued), or shorter payloads (Options::payload_max)"
+        "the queues of all levels are for {events} events of up to {payload_max} bytes, and take more than \
+         {ROOM_BYTES_MAX} bytes: less room (Sending::Queued), or shorter payloads (Options::payload_max)"
     )]
     Queues {
-        /// For how many events they are.
+        /// The number of events in all queues.
         events: usize,
-        /// How long these can be.
+        /// The longest payload.
         payload_max: usize,
     },
-    /// Two levels with one name.
+    /// Two levels have the same name.
     #[error("two levels are named \"{0}\"")]
     Twice(String),
-    /// No socket.
+    /// The socket could not be opened.
     #[error("level \"{name}\": {cause}")]
     Bind {
-        /// Which level.
+        /// The level's name.
         name: String,
-        /// Why.
+        /// The cause.
         cause: BindError,
     },
 }
 
-/// Whether two addresses are one host's, for who receives and who sends: IPv4 may be written as IPv6, and IPv6 has more to it than says who sends.
+/// Whether two addresses denote the same sender. An IPv4 address may be written as IPv6, and IPv6
+/// addresses have parts that do not identify the sender.
 pub(super) fn same(one: SocketAddr, other: SocketAddr) -> bool {
     let scope = |address: SocketAddr| match address {
         SocketAddr::V6(address) => address.scope_id(),
@@ -415,59 +439,63 @@ pub(super) fn same(one: SocketAddr, other: SocketAddr) -> bool {
     hosts && (ours == theirs || ours == 0 || theirs == 0)
 }
 
-/// What a level between nodes has counted.
+/// Counters of a level between nodes.
 ///
-/// A datagram that came is one of `events`, `duplicates`, `old`, `loops`, `strangers` and `malformed`, or a peer's beat.
+/// Each received datagram is a beat or counts as one of `events`, `duplicates`, `old`, `loops`,
+/// `strangers` and `malformed`.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Traffic {
     /// The level's name.
     pub name: String,
-    /// Where it receives, with the port that the kernel chose where it was to (`None` where it does not tell).
+    /// The local address, with the port that the kernel chose for port 0; `None` if the kernel does
+    /// not tell.
     pub at: Option<SocketAddr>,
-    /// Datagrams with events that the kernel has taken, one for each peer.
+    /// Datagrams with events that the kernel accepted, one for each peer.
     pub sent: u64,
-    /// Datagrams with events that were dropped here, for want of room in the socket or the queue; and those that waited for room in the socket when the channel was disconnected.
+    /// Datagrams with events that were dropped here because the socket or the queue was full. They
+    /// include datagrams that waited for room when the channel was disconnected.
     pub full: u64,
-    /// That the kernel refused to send for another cause.
+    /// Datagrams that the kernel refused to send for another cause.
     pub refused: u64,
-    /// Datagrams with events that did not leave because their time was over.
+    /// Datagrams with events that expired before they were sent.
     pub stale: u64,
-    /// Events that came, each counted once.
+    /// Received events, each counted once.
     pub events: u64,
-    /// Of these, those whose time was over when they came; nobody was given them.
+    /// Received events that had expired. No consumer got them.
     pub late: u64,
-    /// Of these, those that came without a clock in common: what they spent under way did not count against their time.
+    /// Received events without a common clock. Their time on the way did not count.
     pub unsynchronized: u64,
-    /// Of these, those that came before they were sent, says the clock in common.
+    /// Received events that, by the common clock, arrived before they were sent.
     pub skewed: u64,
-    /// Of these, those that went on to another peer.
+    /// Received events that were forwarded to another peer.
     pub forwarded: u64,
-    /// Events that peers sent and that have not come: dropped there, on the way or here, or still under way.
+    /// Events that peers sent and that did not arrive: dropped, or still on the way.
     pub lost: u64,
-    /// Events that came again.
+    /// Events received again.
     pub duplicates: u64,
-    /// Events so old that nobody knows whether they came before, of a former run of their node, or of one node too many ([`Node::nodes_max`]).
+    /// Events too old to compare, events of a former run of their node, and events of nodes above
+    /// [`Node::nodes_max`].
     pub old: u64,
-    /// What was this node's own, or had gone through more than 16 nodes.
+    /// Datagrams of this node itself, or forwarded by more than 16 nodes.
     pub loops: u64,
-    /// Datagrams from others than the level's peers.
+    /// Datagrams from senders that are not peers of the level.
     pub strangers: u64,
-    /// Datagrams that are none of a node.
+    /// Datagrams that are not in the node's format.
     pub malformed: u64,
-    /// Datagrams that found no room in the socket; `None` where the kernel does not tell.
+    /// Datagrams that the full socket dropped; `None` if the kernel does not tell.
     pub overflowed: Option<u32>,
     /// The level's peers, in their order.
     pub peers: Vec<Peer>,
 }
 
-/// What is known of a peer.
+/// The state of a peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Peer {
     /// Its address.
     pub at: SocketAddr,
     /// Its node's number, once it was heard.
     pub node: Option<u64>,
-    /// Whether it is there, as far as is known.
+    /// Whether it counts as present.
     pub is_there: bool,
 }
 
@@ -523,7 +551,8 @@ mod tests {
         assert_eq!(said(&node.clone().with(queue.clone())), "");
         assert_eq!(
             node.clone().with(queue).wrong(2, 1, 1024).map(|wrong| wrong.to_string()).unwrap_or_default(),
-            "the queues of all levels are for 65536 events of up to 1024 bytes, and take more than 67108864 bytes: less room (Sending::Queued), or shorter payloads (Options::payload_max)"
+            "the queues of all levels are for 65536 events of up to 1024 bytes, and take more than 67108864 \
+             bytes: less room (Sending::Queued), or shorter payloads (Options::payload_max)"
         );
         assert!(node.wrong(2, 1, 70_000).is_some());
     }

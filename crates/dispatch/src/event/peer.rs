@@ -1,24 +1,25 @@
-//! What a node knows of another one: which of its events have come, and whether it is there. Pure: it is told the time.
+//! The state of another node: the events received from it, and its presence. Pure: the caller
+//! passes the time.
 
 use takt_model::{Span, Time};
 
 use super::filter::Head;
 use super::wire::{Datagram, less};
 
-/// Through how many nodes an event goes at most.
+/// The most nodes that an event passes.
 pub const HOPS_MAX: u8 = 16;
-/// How many numbers behind the newest one are remembered; what comes later than that is not told from what came twice.
+/// How many numbers up to the newest are remembered. Older ones cannot be told from duplicates.
 pub const WINDOW: u64 = 1024;
 const WORDS: usize = (WINDOW / 64) as usize;
 
-/// What a sequence number says of its event.
+/// The verdict on a sequence number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Seen {
-    /// It comes for the first time.
+    /// The first time.
     New,
-    /// It has come before.
+    /// A repetition.
     Duplicate,
-    /// It is too old to say, or of a former run of its node.
+    /// Too old to say, or of a former run of its node.
     Old,
 }
 
@@ -37,35 +38,35 @@ pub struct Stream {
     incarnation: u64,
     /// The first number that counts.
     base: u64,
-    /// One beyond the newest.
+    /// One past the newest number.
     next: u64,
-    /// Of those that count.
+    /// Received numbers from `base` on.
     received: u64,
-    /// Of those before.
+    /// Received numbers before `base`.
     before: u64,
-    /// Bit `number % WINDOW` of the numbers from `next - WINDOW` on.
+    /// Bit `number % WINDOW` for the numbers from `next - WINDOW` on.
     seen: [u64; WORDS],
 }
 
 impl Stream {
-    /// Of a node's run, of which events before `base` are not missed, though they may come.
+    /// The stream of a node's run. Events before `base` do not count as lost, but may arrive.
     #[must_use]
     pub const fn new(incarnation: u64, base: u64) -> Stream {
         Stream { incarnation, base, next: base, received: 0, before: 0, seen: [0; WORDS] }
     }
 
-    /// Which run of the node it is.
+    /// The node's run.
     #[must_use]
     pub const fn incarnation(&self) -> u64 {
         self.incarnation
     }
 
-    /// Whether a number is too old to say anything of it.
+    /// Whether a number is too old to judge.
     const fn is_old(&self, number: u64) -> bool {
         number.saturating_add(WINDOW) < self.next
     }
 
-    /// An event came.
+    /// Records an event.
     pub fn see(&mut self, number: u64) -> Seen {
         if self.is_old(number) {
             return Seen::Old;
@@ -82,7 +83,7 @@ impl Stream {
         Seen::New
     }
 
-    /// All events before this one have been sent.
+    /// All events before `next` have been sent.
     pub fn expect(&mut self, next: u64) {
         if next <= self.next {
             return;
@@ -99,61 +100,64 @@ impl Stream {
         self.next = next;
     }
 
-    /// Events that came, each counted once.
+    /// Received events, each counted once.
     #[must_use]
     pub const fn received(&self) -> u64 {
         self.received + self.before
     }
 
-    /// Events that were sent and have not come, yet or at all.
+    /// Events sent and not received, so far.
     #[must_use]
     pub const fn lost(&self) -> u64 {
         self.next - self.base - self.received
     }
 }
 
-/// What changed about a peer.
+/// A change of a peer's presence.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Turn {
-    /// It is there.
+    /// The peer appeared.
     Found,
-    /// It has been silent for too long, or has said that it ends.
+    /// The peer was silent for too long, or said that it ends.
     Lost,
 }
 
-/// Whether a peer is there: it is when something of it came within the last `lost_after`; and which run of which node it is.
+/// A peer's presence and its run. A peer is present if it was heard within the last `lost_after`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Presence {
     lost_after: Span,
-    /// Of what was heard last.
+    /// When the peer was last heard.
     heard: Time,
     is_there: bool,
-    /// The node and its incarnation, once it was heard.
+    /// The node and its incarnation, once heard.
     known: Option<(u64, u64)>,
 }
 
 impl Presence {
-    /// Of one that has not been heard.
+    /// The presence of a peer that has not been heard.
     #[must_use]
     pub const fn new(lost_after: Span) -> Presence {
         Presence { lost_after, heard: Time::ZERO, is_there: false, known: None }
     }
 
-    /// Whether it is there, as far as is known.
+    /// Whether the peer counts as present.
     #[must_use]
     pub const fn is_there(&self) -> bool {
         self.is_there
     }
 
-    /// The node's number, once it was heard.
+    /// The node's number, once heard.
     #[must_use]
     pub fn node(&self) -> Option<u64> {
         self.known.map(|(node, _)| node)
     }
 
-    /// Something of its own came, from a run of a node; its last word, if it `ends`. What changed, with the node that it concerns: a new run in the place of one that was there is both.
+    /// Records a datagram of the peer itself, from a run of a node. `ends` marks its last one.
+    /// Returns the changes with their nodes. A new run that replaces a present one causes both
+    /// changes.
     ///
-    /// What a former run sent, and what comes after a run's last word, is too late to say anything, until a silence has passed.
+    /// Datagrams of a former run, and datagrams after a run's last one, change nothing until a
+    /// silence has passed.
     pub fn hear(&mut self, node: u64, incarnation: u64, ends: bool, now: Time) -> [Option<(Turn, u64)>; 2] {
         let silent = self.heard.saturating_add(self.lost_after) < now;
         let turns = match self.known {
@@ -174,7 +178,7 @@ impl Presence {
         }
     }
 
-    /// Time passes.
+    /// Checks for silence at `now`.
     pub fn pass(&mut self, now: Time) -> Option<(Turn, u64)> {
         let silent = self.is_there && self.heard.saturating_add(self.lost_after) < now;
         self.is_there &= !silent;
@@ -182,7 +186,8 @@ impl Presence {
     }
 }
 
-/// What a consumer knows of a peer. It hears in turn that one is there and that it is lost, whenever it has room for that; what came and went meanwhile it need not know.
+/// The news about a peer that a consumer has still to hear. The consumer learns of presence and
+/// loss in turn, when it has room. It may miss what came and went meanwhile.
 ///
 /// ```
 /// use takt_dispatch::event::peer::{News, Turn};
@@ -198,19 +203,19 @@ impl Presence {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct News {
-    /// Who is there, as far as it was told.
+    /// The node that the consumer believes present.
     known: Option<u64>,
-    /// Whether that one was lost since.
+    /// Whether that node was lost since.
     gone: bool,
 }
 
 impl News {
-    /// A node was lost.
+    /// Records that a node was lost.
     pub fn lost(&mut self, node: u64) {
         self.gone |= self.known == Some(node);
     }
 
-    /// What it is to be told next, where this node is there now.
+    /// The next news, if `there` is the node now present.
     #[must_use]
     pub fn next(&self, there: Option<u64>) -> Option<(Turn, u64)> {
         match self.known {
@@ -220,20 +225,20 @@ impl News {
         }
     }
 
-    /// It was told that.
+    /// Records that the consumer was told.
     pub fn told(&mut self, turn: Turn, node: u64) {
         *self = News { known: (turn == Turn::Found).then_some(node), gone: false };
     }
 }
 
-/// The nodes whose events come on one level, themselves or forwarded: a bounded number.
+/// The nodes whose events arrive on one level, directly or forwarded. Their number is bounded.
 #[derive(Debug)]
 pub struct Origins {
     rows: Vec<Origin>,
     most: usize,
-    /// After so long a silence a row may be another's, and a node may begin anew.
+    /// After this silence, a row may be reused, and a node may start anew.
     forgotten_after: Span,
-    /// Of streams that have ended.
+    /// Sums of the streams that have ended.
     ended: Sums,
 }
 
@@ -244,26 +249,27 @@ struct Origin {
     stream: Stream,
 }
 
-/// What [`Origins`] count.
+/// Counters of [`Origins`].
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Sums {
-    /// Events that came, each counted once.
+    /// Received events, each counted once.
     pub received: u64,
-    /// Events that were sent and have not come, yet or at all.
+    /// Events sent and not received, so far.
     pub lost: u64,
 }
 
 impl Origins {
-    /// So many nodes at most; after so long a silence one is forgotten.
+    /// At most this many nodes. A node is forgotten after this silence.
     #[must_use]
     pub fn new(most: usize, forgotten_after: Span) -> Origins {
         Origins { rows: Vec::with_capacity(most), most, forgotten_after, ended: Sums::default() }
     }
 
-    /// The numbers of a node's run; `None` where there is no room, or that run is over.
+    /// The stream of a node's run; `None` if there is no room, or if the run is over.
     ///
-    /// `first` is where its numbers begin to count, should it be new: the number that came. One that is too old is no sign of the run that it would have to be of: where nothing else comes for long
-    /// enough, the numbers begin anew with it.
+    /// A new stream counts from `first`, the number that arrived. A number too old to judge does
+    /// not prove that its run continues. If nothing else arrives for long enough, the stream starts
+    /// anew at that number.
     pub fn of(&mut self, node: u64, incarnation: u64, first: u64, now: Time) -> Option<&mut Stream> {
         let after = self.forgotten_after;
         let silent = |row: &Origin| row.heard.saturating_add(after) < now;
@@ -290,7 +296,7 @@ impl Origins {
         Some(&mut known.stream)
     }
 
-    /// What all of them have counted.
+    /// The sums of all streams.
     #[must_use]
     pub fn sums(&self) -> Sums {
         self.rows.iter().fold(self.ended, |sums, row| sums.and(&row.stream))
@@ -299,7 +305,7 @@ impl Origins {
 
 impl Sums {
     fn and(self, stream: &Stream) -> Sums {
-        // A peer can say any number.
+        // Saturates, because a peer can send any number.
         Sums {
             received: self.received.saturating_add(stream.received()),
             lost: self.lost.saturating_add(stream.lost()),
@@ -307,24 +313,25 @@ impl Sums {
     }
 }
 
-/// The number of a clock that nobody has in common with anybody.
+/// The number of a clock that is in common with no other node.
 pub(super) const NO_CLOCK: u64 = 0;
 
-/// What is left of an event's time when it has come.
+/// The times of an event on arrival.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Left {
-    /// How long it is still of use; [`Span::MAX`]: for ever.
+    /// Remaining time to live; [`Span::MAX`] if the event does not expire.
     pub remaining: Span,
-    /// How long until its deadline; [`Span::MAX`]: it has none.
+    /// Time until the deadline; [`Span::MAX`] if there is none.
     pub due: Span,
-    /// How long it was under way; `None` where sender and receiver have no clock in common.
+    /// Time on the way; `None` without a common clock.
     pub transit: Option<Span>,
-    /// The clock that they say they have in common says that it came before it was sent.
+    /// By the common clock, the event arrived before it was sent.
     pub skewed: bool,
 }
 
 impl Left {
-    /// Of an event that a datagram brought (its clock 0: one of the sender's own); `now` is the time by the own clock `own`, in ns.
+    /// The times of an event in a datagram. Clock 0 is the sender's own. `now` is the time of the
+    /// receiver's clock `own`, in ns.
     #[must_use]
     pub fn of(datagram: &Datagram<'_>, own: u64, now: u64) -> Left {
         if datagram.clock != own || own == NO_CLOCK {
@@ -335,16 +342,16 @@ impl Left {
         Left { remaining: left.remaining, due: left.due, transit: Some(transit), skewed: datagram.sent > now }
     }
 
-    /// The same after a wait.
+    /// The times after a wait.
     #[must_use]
     pub fn after(self, waited: Span) -> Left {
         Left { remaining: less(self.remaining, waited), due: less(self.due, waited), ..self }
     }
 
-    /// What consumers are told of the event, when it came at `now`.
+    /// The head of the event for consumers, if it arrived at `now`.
     pub(super) fn head(&self, kind: u32, source: u32, number: u64, now: Time) -> Head {
         let sent = now.saturating_sub(self.transit.unwrap_or(Span::ZERO));
-        // For ever from now is for ever.
+        // An unlimited span gives an unlimited time.
         let (due, expires) = (now.saturating_add(self.due), now.saturating_add(self.remaining));
         Head { kind, source, number, sent, due, expires }
     }
@@ -360,7 +367,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Beside a set of all numbers that ever came.
+        /// The reference is a set of all numbers so far.
         #[test]
         fn a_stream_agrees_with_one_that_remembers_all(
             base in 0_u64..2000,
@@ -370,8 +377,10 @@ mod tests {
             let mut all = BTreeSet::new();
             let mut next = base;
             for (back, far, beat) in steps {
-                // Around the newest number, and now and then far from it.
-                let number = if back == 0 { (next + far).saturating_sub(1200) } else { (next + 3).saturating_sub(back as u64) };
+                // Around the newest number, and sometimes far from it.
+                let back = back as u64;
+                let number =
+                    if back == 0 { (next + far).saturating_sub(1200) } else { (next + 3).saturating_sub(back) };
                 if beat {
                     stream.expect(number);
                     next = next.max(number);
@@ -431,7 +440,7 @@ mod tests {
         assert_eq!(see(2, 1, 0, 104), Some(Seen::New));
         assert_eq!(see(3, 1, 0, 105), None, "no room");
         assert_eq!(see(3, 1, 0, 205), Some(Seen::New), "that of a silent one");
-        // Whatever numbers a peer says.
+        // For every number that a peer may send.
         assert_eq!(see(3, 1, u64::MAX - 1, 206), Some(Seen::New));
         assert_eq!([see(3, 2, 0, 207), see(3, 2, u64::MAX - 1, 208)], [Some(Seen::New); 2]);
         assert_eq!(see(3, 3, 0, 209), Some(Seen::New));

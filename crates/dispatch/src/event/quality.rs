@@ -1,10 +1,10 @@
-//! Of what use events are, and to whom: what a supplier says of an event, and what a consumer asks for.
+//! Quality of service: the terms of an event, and the demands of a consumer.
 
 use takt_model::Span;
 
 use super::filter::{Filter, Head, Pattern};
 
-/// How long an event is of use, counted from its push.
+/// How long an event is useful, counted from its push.
 ///
 /// ```
 /// use takt_model::Span;
@@ -16,10 +16,11 @@ use super::filter::{Filter, Head, Pattern};
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Terms {
-    /// By when the handlers of its consumers should have returned. One that has not is counted ([`Counts::late`](super::Counts::late)); the order of jobs goes by the deadlines of
-    /// operations alone, which the plan can prove. Default [`Span::MAX`]: none of its own.
+    /// The time by which its handlers should have returned. Later ones are counted
+    /// ([`Counts::late`](super::Counts::late)). The order of jobs depends only on the operations'
+    /// deadlines, which the plan proves. Default [`Span::MAX`]: no deadline.
     pub deadline: Span,
-    /// After which it is of no use to anybody, and is not handled any more. Default [`Span::MAX`]: for ever.
+    /// The time to live. After it, the event is not handled. Default [`Span::MAX`]: no expiry.
     pub ttl: Span,
 }
 
@@ -29,18 +30,20 @@ impl Default for Terms {
     }
 }
 
-/// How many sets of events wait for a consumer.
+/// How many sets of events may wait for a consumer.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Keep {
-    /// As many as its operation's backlog has room for. One that finds none, or comes before the operation's least distance is over, is rejected.
+    /// As many as the operation's backlog holds. A set is rejected if the backlog is full or the
+    /// operation's least distance is not over.
     #[default]
     All,
-    /// The newest. It takes the place of one that waits ([`Counts::replaced`](super::Counts::replaced)), and one that comes before the least distance is over waits for that. The operation has a backlog of two or more:
-    /// for the job that runs, and one that waits.
+    /// Only the newest. It replaces a waiting set ([`Counts::replaced`](super::Counts::replaced)).
+    /// If the least distance is not over, it waits. The operation needs a backlog of two or more:
+    /// one running job and one waiting job.
     Latest,
 }
 
-/// What a consumer asks for: its quality of service, together with its operation's level and deadline, which the plan in force decides.
+/// A consumer's quality of service. Level and deadline come from its operation in the current plan.
 ///
 /// ```
 /// use takt_model::Span;
@@ -52,13 +55,16 @@ pub enum Keep {
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Quality {
-    /// What it waits for.
+    /// The events that it waits for.
     pub filter: Filter,
-    /// How soon after its push an event should have been handled; its own deadline holds where that is earlier ([`Terms::deadline`]). Default [`Span::MAX`]: the event's own.
+    /// The time from an event's push by which the event should be handled. The event's own deadline
+    /// holds if it is earlier ([`Terms::deadline`]). Default [`Span::MAX`]: the event's own.
     pub deadline: Span,
-    /// How long after its push an event is of use to this consumer; its own time to live holds where that is shorter. Of a [`Filter::Silence`] or [`Filter::Timeout`] it is for ever. Default [`Span::MAX`]: the event's own.
+    /// The time from an event's push for which the event is useful to this consumer. The event's
+    /// own time to live holds if it is shorter. A [`Filter::Silence`] or [`Filter::Timeout`] never
+    /// expires. Default [`Span::MAX`]: the event's own.
     pub ttl: Span,
-    /// How many sets of events wait for it. Default [`Keep::All`].
+    /// How many sets of events may wait. Default [`Keep::All`].
     pub keep: Keep,
 }
 
@@ -74,7 +80,7 @@ impl From<Pattern> for Quality {
     }
 }
 
-/// The part of it that holds for events one by one.
+/// The demands on single events.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Asked {
     deadline: Span,
@@ -87,7 +93,7 @@ impl Asked {
         Asked { deadline: quality.deadline, ttl: quality.ttl, keep: quality.keep }
     }
 
-    /// An event as this consumer has it.
+    /// The event's head with the consumer's demands applied.
     pub(super) fn of_event(&self, head: &Head) -> Head {
         let (due, expires) = (head.sent.saturating_add(self.deadline), head.sent.saturating_add(self.ttl));
         Head { due: head.due.min(due), expires: head.expires.min(expires), ..*head }

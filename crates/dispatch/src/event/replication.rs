@@ -1,12 +1,18 @@
-//! A replication service on top of the channel, after [KOKYU II-A]: values that operations write go to other nodes (or to other operations of this one) when
-//! their frame ends.
+//! A replication service on top of the channel, after [KOKYU II-A]. Values that operations write go
+//! to other nodes, or to other operations of this one, at the end of their frame.
 //!
-//! An operation's deadline is the instant by which its values are to be flushed. What flushes is an operation of the plan like others, periodic with the frame's period: its handler calls
-//! [`Published::flush`], which sends the values whose deadline is not after the flushing job's arrival, the end of a frame. Values of jobs that still have time wait for the flush at their own deadline; one that
-//! takes the place of one that waits goes when that one should have. A value that is written after its job's deadline is late: it goes with the next flush, and is counted; and so is a flush that ends after its own deadline, which is to be a short one.
+//! An operation's deadline is the instant by which its values are to be flushed. A periodic
+//! operation of the plan, with the frame's period, does the flush: its handler calls
+//! [`Published::flush`]. The flush sends the values whose deadline is not after the flushing job's
+//! arrival, the end of a frame. Later values wait for a later flush. A value that replaces a
+//! waiting one takes over its deadline.
 //!
-//! An event of a flush has the payload: 8 bytes that tell runs of the publisher apart, 8 with the flush's number, then, for each value, its index (2), its length (2),
-//! how often it was written (8), and its bytes. Numbers are big-endian.
+//! A value written after its job's deadline is late: the next flush sends and counts it. A flush
+//! that ends after its own deadline is counted as late too. Give the flush a short deadline.
+//!
+//! The payload of a flush's event starts with 8 bytes for the publisher's run and 8 bytes for the
+//! flush's number. Each value follows with its index (2 bytes), its length (2), its version (8),
+//! and its bytes. The version counts the writes. Numbers are big-endian.
 
 use std::sync::Arc;
 
@@ -25,104 +31,110 @@ const HEAD: usize = 16;
 const ROW: usize = 12;
 /// Values of one publisher.
 const VALUES_MAX: usize = 1 << 16;
-/// After so long without a flush of the run that it knows, a replica believes an earlier one: the publisher's clock was set back.
+/// After this time without a flush of the known run, a replica accepts an earlier run: the
+/// publisher's clock was set back.
 const SILENCE: Span = Span::from_s(2);
 
 /// Why values are not replicated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
 pub enum ReplicationError {
-    /// A value of that many bytes, and what is told of it, fit into no event.
+    /// A value of this size does not fit into an event.
     #[error(
         "value {value} has up to {size} bytes, and an event of this channel has room for {most} (Options::payload_max)"
     )]
     Size {
-        /// Its index.
+        /// The value's index.
         value: usize,
-        /// Its size.
+        /// The value's size in bytes.
         size: usize,
-        /// What there is room for.
+        /// The room in an event.
         most: usize,
     },
-    /// The channel cannot have so much room.
+    /// The channel's options are invalid.
     #[error(transparent)]
     Options(#[from] OptionsError),
     /// Too many values.
     #[error("{0} values; a publisher has {VALUES_MAX} at most")]
     TooMany(usize),
-    /// Not even the smallest value fits into an event.
-    #[error("an event of this channel has room for {0} bytes, and a value needs {least} besides its own (Options::payload_max)", least = HEAD + ROW)]
+    /// Even the smallest value does not fit into an event.
+    #[error(
+        "an event of this channel has room for {0} bytes, and a value needs {least} besides its own \
+         (Options::payload_max)",
+        least = HEAD + ROW
+    )]
     NoRoom(usize),
-    /// No such value.
+    /// The index is out of range.
     #[error("there is no value {value}; there are {there}, counted from 0")]
     Unknown {
-        /// Which was asked for.
+        /// The index.
         value: usize,
-        /// How many there are.
+        /// The number of values.
         there: usize,
     },
     /// More bytes than the value can have.
     #[error("value {value} has {length} bytes now, and can have {most}")]
     TooLong {
-        /// Its index.
+        /// The value's index.
         value: usize,
-        /// How many bytes.
+        /// The number of bytes.
         length: usize,
-        /// How many it can have.
+        /// The value's size.
         most: usize,
     },
-    /// The event was refused.
+    /// The channel refused the event.
     #[error(transparent)]
     Event(#[from] EventError),
 }
 
-/// What a publisher has counted. `written` = `flushed` + `replaced` + what waits.
+/// Counters of a publisher. `written` = `flushed` + `replaced` + waiting values.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Flushes {
     /// Values written.
     pub written: u64,
-    /// Of these, those written after their job's deadline: they missed the flush that they were for.
+    /// Values written after their job's deadline. They missed their flush.
     pub late: u64,
-    /// Values that another one followed before they were sent for the first time.
+    /// Values replaced before they were first sent.
     pub replaced: u64,
     /// Values sent, each counted once.
     pub flushed: u64,
-    /// Values sent again: for want of somebody who got them, or by [`Published::refresh`].
+    /// Values sent again, because no receiver got them or by [`Published::refresh`].
     pub repeated: u64,
-    /// Events that they were sent in.
+    /// Events sent with values.
     pub events: u64,
-    /// Of these, those that a consumer or a peer did not get for want of room, as far as the push could tell.
+    /// Events that some consumer or peer did not get for lack of room, as far as the push could
+    /// tell.
     pub missed: u64,
     /// Flushes, with values or without.
     pub flushes: u64,
-    /// Of these, those that ended after the flushing job's deadline.
+    /// Flushes that ended after the flushing job's deadline.
     pub late_flushes: u64,
 }
 
-/// Whether a value is to be sent.
+/// When a value is to be sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Due {
-    /// It has been.
+    /// Not: it has been sent.
     No,
-    /// For the first time, by a flush at or after this, of CLOCK_MONOTONIC: the channel may be connected to another dispatcher meanwhile, whose times
-    /// are from another zero.
+    /// For the first time, by a flush at or after this time of CLOCK_MONOTONIC. The times of a
+    /// dispatcher would not do, because the channel may be connected to another one meanwhile.
     At(Time),
     /// Again, by any flush.
     Again,
 }
 
-/// A value where it is written.
+/// A value on the publisher's side.
 struct Row {
     bytes: Box<[u8]>,
     length: usize,
-    /// How often it was written.
+    /// The number of writes.
     version: u64,
     due: Due,
-    /// Whether it had been sent when it was put into an event last.
+    /// Whether it had been sent before its last packet.
     was_sent: bool,
 }
 
-/// Values that operations of this process write. A copy is the same one.
+/// Values that operations of this process write. Clones share them.
 ///
 /// ```no_run
 /// use takt_model::{Builtin, Span};
@@ -159,9 +171,9 @@ struct Publishing {
     run: u64,
     sizes: Vec<usize>,
     payload_max: usize,
-    /// Of the values, which are few and short: writers and flushes are in it for moments.
+    /// The lock of the values. Writers and flushes hold it for moments.
     rows: PiMutex<Rows>,
-    /// Of the flush: one at a time.
+    /// The lock of flushes: one at a time.
     packet: PiMutex<Packet>,
 }
 
@@ -170,21 +182,24 @@ struct Rows {
     counts: Flushes,
 }
 
-/// An event's payload while it is put together.
+/// An event's payload under construction.
 struct Packet {
-    /// Of the flush.
+    /// The number of the flush.
     number: u64,
     bytes: Box<[u8]>,
     end: usize,
-    /// Where the next flush begins: so that, should there be room for some events only, each value has its turn.
+    /// The first value of the next packet. It moves on, so that each value gets its turn if room is
+    /// short.
     begin: usize,
 }
 
 impl Published {
-    /// One value for each of `sizes`, the most bytes that it can have. They go as events of this source and type, which nobody else is to supply.
+    /// Creates one value for each of `sizes`, its largest size in bytes. The values go out as
+    /// events of this source and type. No other supplier may use that pair.
     ///
     /// # Errors
-    /// A value that fits into no event, or too many; or the channel's options are too much.
+    /// A value does not fit into an event, there are too many values, or the channel's options are
+    /// invalid.
     pub fn new(channel: &Channel, source: u32, kind: u32, sizes: &[usize]) -> Result<Published, ReplicationError> {
         channel.options().check()?;
         let payload_max = channel.payload_max();
@@ -210,18 +225,21 @@ impl Published {
         Ok(Published { inner: Arc::new(inner) })
     }
 
-    /// The most events that a flush takes: the backlog that a consumer of them needs, its least distance being as short as can be.
+    /// The most events of a flush. A consumer of them needs this backlog, with the shortest
+    /// possible least distance.
     #[must_use]
     pub fn events_max(&self) -> usize {
-        // A value that does not fit behind others leaves less room unused than it takes itself: no two neighbouring events fit into one.
+        // A value that does not fit behind others leaves less room unused than its own size. So two
+        // neighbouring events never fit into one.
         let all: usize = self.inner.sizes.iter().map(|size| size + ROW).sum();
         (2 * all).div_ceil((self.inner.payload_max - HEAD).max(1)).clamp(1, self.inner.sizes.len().max(1))
     }
 
-    /// An operation's job writes a value, to be sent by the flush at the job's deadline. Whether it is in time for that.
+    /// Writes a value in an operation's job, for the flush at the job's deadline. Returns whether
+    /// it is in time.
     ///
     /// # Errors
-    /// There is no such value, or it cannot have so many bytes.
+    /// The index is out of range, or there are too many bytes.
     pub fn write(&self, value: usize, bytes: &[u8], job: &Job<'_>) -> Result<bool, ReplicationError> {
         self.put(value, bytes, job.monotonic(job.deadline()), || job.monotonic(job.now()))
     }
@@ -240,14 +258,15 @@ impl Published {
         let (length, most) = (bytes.len(), row.bytes.len());
         let to = row.bytes.get_mut(..length).ok_or(ReplicationError::TooLong { value, length, most })?;
         to.copy_from_slice(bytes);
-        // From here on a flush finds it.
+        // A flush finds the value from here on.
         let in_time = now() <= deadline;
         row.length = length;
         row.version += 1;
         counts.written += 1;
         counts.late += u64::from(!in_time);
         counts.replaced += u64::from(matches!(row.due, Due::At(_)));
-        // In the place of one that waits it goes when that one should have: or an operation that writes more often than flushes come would never be heard.
+        // The value takes over the deadline of a waiting one. Otherwise an operation that writes
+        // more often than flushes come would never be sent.
         row.due = match row.due {
             Due::At(before) => Due::At(before.min(deadline)),
             Due::No | Due::Again => Due::At(deadline),
@@ -255,11 +274,14 @@ impl Published {
         Ok(in_time)
     }
 
-    /// Sends all values that are due at this job's arrival, in as few events as they fit into; they are of use for `ttl`. How many there were. For one operation: two that flush at a
-    /// time wait for each other, and one that sends with [`Sending::Patient`](super::Sending::Patient) waits for the network.
+    /// Sends all values that are due at this job's arrival, in as few events as possible, with the
+    /// time to live `ttl`. Returns the number of values. Use one flushing operation: concurrent
+    /// flushes wait for each other. A flush that sends with
+    /// [`Sending::Patient`](super::Sending::Patient) waits for the network.
     ///
     /// # Errors
-    /// The channel is not connected, or does not take events of that type. Values that were not sent go with the next flush.
+    /// The channel is not connected, or refuses events of that type. The next flush sends the
+    /// remaining values.
     pub fn flush(&self, ttl: Span, job: &Job<'_>) -> Result<usize, ReplicationError> {
         let inner = &*self.inner;
         let sent = self.send(job.monotonic(job.arrival()), |bytes| inner.supplier.push_for(inner.kind, bytes, ttl));
@@ -304,7 +326,8 @@ impl Published {
         Ok(sent as usize)
     }
 
-    /// Puts values that are due into a packet, this one first: how many for the first time and how many again, and how many were looked at.
+    /// Puts due values into a packet, from value `begin` on. Returns the number of first sends, of
+    /// repeated sends, and of values examined.
     fn fill(&self, packet: &mut Packet, boundary: Time, begin: usize, most: usize) -> (u64, u64, usize) {
         let head = self.inner.run.to_be_bytes().into_iter().chain(packet.number.to_be_bytes());
         for (to, from) in packet.bytes.iter_mut().zip(head) {
@@ -333,7 +356,8 @@ impl Published {
         (first, again, most)
     }
 
-    /// All values that were ever sent go with the next flush again: for a peer that is new, or that lost some.
+    /// Marks all sent values to be sent again with the next flush, for a peer that is new or has
+    /// lost some.
     pub fn refresh(&self) {
         for row in &mut self.inner.rows.lock().rows {
             if row.version > 0 && row.due == Due::No {
@@ -342,7 +366,7 @@ impl Published {
         }
     }
 
-    /// What was written and sent.
+    /// The publisher's counters.
     #[must_use]
     pub fn counts(&self) -> Flushes {
         self.inner.rows.lock().counts
@@ -350,7 +374,7 @@ impl Published {
 }
 
 impl Rows {
-    /// Nobody got a value: it is to be sent still, unless another one has taken its place.
+    /// No receiver got the value. It stays to be sent, unless a newer value replaced it.
     fn keep(&mut self, entry: &Entry<'_>, boundary: Time) {
         let Some(row) = self.rows.get_mut(entry.value) else { return };
         if row.version == entry.version {
@@ -366,14 +390,14 @@ impl Rows {
 pub struct Entry<'a> {
     /// Its index.
     pub value: usize,
-    /// How often it was written.
+    /// The number of writes.
     pub version: u64,
-    /// It.
+    /// The value's bytes.
     pub bytes: &'a [u8],
 }
 
 impl Entry<'_> {
-    /// Writes it there; where it ends. `None` where there is no room.
+    /// Writes the entry at `at` and returns its end; `None` without room.
     fn write(&self, into: &mut [u8], at: usize) -> Option<usize> {
         let (value, length) = (u16::try_from(self.value).ok()?, u16::try_from(self.bytes.len()).ok()?);
         let end = at + ROW + self.bytes.len();
@@ -385,13 +409,14 @@ impl Entry<'_> {
     }
 }
 
-/// The values in the payload of a flush's event, if it is one whole.
+/// The values in the payload of a flush's event; `None` if the payload is malformed.
 pub fn entries(payload: &[u8]) -> Option<Vec<Entry<'_>>> {
     let mut all = Vec::new();
     walk(payload, |entry| all.push(entry)).then_some(all)
 }
 
-/// Shows the values of a payload in turn; whether it is one whole. What is wrong is only seen when it comes.
+/// Shows the values of a payload in turn. Returns whether the payload is well formed. Values before
+/// a fault are shown.
 fn walk<'a>(payload: &'a [u8], mut show: impl FnMut(Entry<'a>)) -> bool {
     let Some(mut rest) = payload.get(HEAD..) else { return false };
     while !rest.is_empty() {
@@ -406,29 +431,29 @@ fn walk<'a>(payload: &'a [u8], mut show: impl FnMut(Entry<'a>)) -> bool {
     true
 }
 
-/// What a replica has counted.
+/// Counters of a replica.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Applied {
-    /// Values that it took.
+    /// Values applied.
     pub applied: u64,
-    /// Values that it had already, or newer ones of, or of a former run.
+    /// Values known already, older than the known ones, or of a former run.
     pub old: u64,
-    /// Events of its publisher's source and type that are none of a flush, or of other values than these.
+    /// Events of the publisher's source and type that are malformed or hold values of other sizes.
     pub malformed: u64,
 }
 
-/// What is known of a value.
+/// The known state of a value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Known<'a> {
-    /// It.
+    /// The value's bytes.
     pub bytes: &'a [u8],
-    /// How often it was written where it comes from, in that run.
+    /// The number of writes in the publisher's run.
     pub version: u64,
-    /// When it came here.
+    /// When the value arrived here.
     pub came: Time,
 }
 
-/// Values of a publisher as they are known here. A copy is the same one.
+/// A local copy of a publisher's values. Clones share it.
 #[derive(Clone)]
 pub struct Replica {
     source: u32,
@@ -436,26 +461,26 @@ pub struct Replica {
     values: Arc<PiMutex<Values>>,
 }
 
-/// The values of a replica while nobody changes them.
+/// The values of a replica, under its lock.
 pub struct Values {
-    /// Of the publisher, and when something of it came, by CLOCK_MONOTONIC.
+    /// The publisher's run, and when it was last heard, by CLOCK_MONOTONIC.
     run: u64,
     heard: Time,
     copies: Vec<Kept>,
     counts: Applied,
 }
 
-/// A value where it is read.
+/// A value on the replica's side.
 struct Kept {
     bytes: Box<[u8]>,
     length: usize,
-    /// In the run that is known; zero: not yet.
+    /// The version in the known run; zero if there is none yet.
     version: u64,
     known: Option<(u64, Time)>,
 }
 
 impl Replica {
-    /// Of the publisher with this source, type and sizes.
+    /// A replica of the publisher with this source, type and sizes.
     #[must_use]
     pub fn new(source: u32, kind: u32, sizes: &[usize]) -> Replica {
         let copy = |size: &usize| Kept { bytes: vec![0; *size].into(), length: 0, version: 0, known: None };
@@ -464,35 +489,39 @@ impl Replica {
         Replica { source, kind, values: Arc::new(PiMutex::new(values)) }
     }
 
-    /// Takes the values of a flush's event, and leaves other events: from the handler of the operation that subscribed to them.
+    /// Applies the values of a flush's event and ignores other events. Call it from the handler of
+    /// the subscribed operation.
     pub fn apply(&self, delivery: &Delivery<'_>, job: &Job<'_>) {
         for event in delivery.events() {
             self.take(event.head.source, event.head.kind, event.payload, job);
         }
     }
 
-    /// The same of one event, where there is no delivery: if it is of the publisher's source and type.
+    /// As [`Replica::apply`] for one event without a delivery. It ignores events of other sources
+    /// or types.
     pub fn take(&self, source: u32, kind: u32, payload: &[u8], job: &Job<'_>) {
         let now = job.now();
         self.take_at(source, kind, payload, now, job.monotonic(now));
     }
 
-    /// The same outside of a job: `came` is what [`Known::came`] will say, and `heard` the time by CLOCK_MONOTONIC, or by another clock that goes on whatever is connected, for the publisher's
-    /// silences.
+    /// As [`Replica::take`] outside a job. `came` becomes [`Known::came`]. `heard` is the time by
+    /// CLOCK_MONOTONIC, or by another clock that all connections share. It measures the publisher's
+    /// silence.
     pub fn take_at(&self, source: u32, kind: u32, payload: &[u8], came: Time, heard: Time) {
         if (source, kind) == (self.source, self.kind) {
             self.values.lock().take(payload, came, heard);
         }
     }
 
-    /// Looks at values, all as they were after the same event.
+    /// Reads the values, all as of the same event.
     ///
-    /// It holds the replica's lock with priority inheritance meanwhile: it should be brief, and must not use the same replica, which would wait for itself.
+    /// The call holds the replica's lock with priority inheritance, so keep it brief. Using the
+    /// same replica inside would deadlock.
     pub fn view<R>(&self, look: impl FnOnce(&Values) -> R) -> R {
         look(&self.values.lock())
     }
 
-    /// What it took.
+    /// The replica's counters.
     #[must_use]
     pub fn counts(&self) -> Applied {
         self.values.lock().counts
@@ -500,7 +529,7 @@ impl Replica {
 }
 
 impl Values {
-    /// A value, if it has come.
+    /// A value, if one has arrived.
     #[must_use]
     pub fn get(&self, value: usize) -> Option<Known<'_>> {
         let copy = self.copies.get(value)?;
@@ -508,7 +537,7 @@ impl Values {
         Some(Known { bytes: copy.bytes.get(..copy.length)?, version, came })
     }
 
-    /// `came` is by the clock of who reads it, `heard` by CLOCK_MONOTONIC.
+    /// `came` is by the reader's clock, `heard` by CLOCK_MONOTONIC.
     fn take(&mut self, payload: &[u8], came: Time, heard: Time) {
         let fits =
             |entry: &Entry<'_>| self.copies.get(entry.value).is_some_and(|copy| entry.bytes.len() <= copy.bytes.len());
@@ -528,7 +557,7 @@ impl Values {
         }
         self.heard = heard;
         if run != self.run {
-            // The publisher began anew, and counts from one again.
+            // A new run of the publisher counts from one again.
             self.run = run;
             self.copies.iter_mut().for_each(|copy| copy.version = 0);
         }

@@ -20,7 +20,7 @@ fn got() -> Result<Pushed, EventError> {
     Ok(Pushed { sent: 1, ..Pushed::default() })
 }
 
-/// The payloads of a flush at this instant, all of which somebody gets.
+/// The payloads of a flush at this instant. Every event reaches a receiver.
 fn flush(published: &Published, boundary: u64) -> Vec<Vec<u8>> {
     let mut all = Vec::new();
     let push = |bytes: &[u8]| {
@@ -37,9 +37,10 @@ fn read(replica: &Replica, value: usize) -> Option<Vec<u8>> {
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Which value, what, and in how many flushes it is due.
+    /// The value's index, its bytes, and the number of flushes until it is due.
     Write(usize, Vec<u8>, u64),
-    /// For each event: it comes, it is lost on the way, it finds no room, or the channel is not there.
+    /// The fate of each event: it arrives, is lost on the way, finds no room, or meets no
+    /// connection.
     Flush(Vec<u8>),
     Refresh,
 }
@@ -52,13 +53,13 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    /// Beside a table: what was written, what is due when, and what came.
+    /// The reference is a table of written, due and received values.
     #[test]
     fn a_replica_has_what_came_and_a_publisher_keeps_what_nobody_got(steps in steps()) {
         let sizes = [20; 6];
         let (published, replica) = (published(80, &sizes), Replica::new(1, 9, &sizes));
         let (mut written, mut known) = (vec![None; 6], vec![None; 6]);
-        // When each is due; `None`: it need not be sent.
+        // When each is due; `None` if it need not be sent.
         let mut due: [Option<u64>; 6] = [None; 6];
         let mut now = 0;
         for step in steps {
@@ -66,7 +67,7 @@ proptest! {
                 Step::Write(value, bytes, flushes) => {
                     put(&published, value, &bytes, now + 1 + flushes);
                     written[value] = Some(bytes);
-                    // Zero: it was sent before, and is to be sent again.
+                    // Zero: it was sent before and is to be sent again.
                     let waits = due[value].filter(|due| *due > 0);
                     due[value] = Some(waits.unwrap_or(u64::MAX).min(now + 1 + flushes));
                 }
@@ -89,7 +90,8 @@ proptest! {
                         for entry in &here {
                             assert_eq!(Some(entry.bytes), written[entry.value].as_deref());
                             all.push(entry.value);
-                            due[entry.value] = due[entry.value].filter(|_| fate >= 2).map(|due| if due > 0 { now } else { 0 });
+                            let due = &mut due[entry.value];
+                            *due = due.filter(|_| fate >= 2).map(|due| if due > 0 { now } else { 0 });
                             if fate == 0 {
                                 known[entry.value] = Some(entry.bytes.to_vec());
                             }
@@ -116,7 +118,8 @@ proptest! {
                 prop_assert_eq!(&read(&replica, value), known);
             }
             let counts = published.counts();
-            let waits = published.inner.rows.lock().rows.iter().filter(|row| matches!(row.due, Due::At(_))).count() as u64;
+            let rows = &published.inner.rows.lock().rows;
+            let waits = rows.iter().filter(|row| matches!(row.due, Due::At(_))).count() as u64;
             prop_assert_eq!(counts.written, counts.flushed + counts.replaced + waits);
         }
         let counts = replica.counts();
@@ -157,7 +160,7 @@ fn what_nobody_got_when_it_was_sent_again_was_sent_before() {
     assert_eq!(flush(&published, 12).len(), 1, "it is to be sent again still");
     let counts = published.counts();
     assert_eq!((counts.written, counts.flushed, counts.repeated, counts.replaced), (1, 1, 1, 0));
-    // Another one took its place meanwhile: that one alone was never sent.
+    // A newer value replaced it. Only the replaced one was never sent.
     published.refresh();
     let written = |_: &[u8]| {
         put(&published, 0, b"b", 20);
@@ -169,7 +172,8 @@ fn what_nobody_got_when_it_was_sent_again_was_sent_before() {
     assert_eq!((counts.written, counts.flushed, counts.repeated, counts.replaced), (2, 2, 1, 0));
 }
 
-/// An operation with the flush's period, whose deadlines lie between two flushes: each of its values has been replaced by the flush at its deadline.
+/// An operation with the flush's period, whose deadlines lie between two flushes. Each of its
+/// values has been replaced by the flush at its deadline.
 #[test]
 fn who_writes_as_often_as_flushes_come_is_heard() {
     let published = published(64, &[4]);
@@ -216,7 +220,7 @@ fn a_publisher_that_begins_anew_is_believed_and_its_former_run_is_not() {
     take(&event(8, b"new"), at(1));
     take(&event(7, b"old"), at(2));
     assert_eq!((read(&replica, 0).unwrap(), replica.counts().old), (b"new".to_vec(), 1));
-    // What is known stays known until something newer comes.
+    // A known value stays until a newer one arrives.
     let later = at(1) + SILENCE;
     take(&event(3, b"set"), later);
     assert_eq!(read(&replica, 0).unwrap(), b"new", "not before a silence");
@@ -233,7 +237,8 @@ fn what_is_no_flush_of_these_values_is_not_taken_in_part() {
     let take = |payload: &[u8]| replica.values.lock().take(payload, Time::ZERO, Time::ZERO);
     take(&payload);
     (0..payload.len()).for_each(|length| take(&payload[..length]));
-    // Cut after the first value it is a flush of that alone; after its head, one of nothing.
+    // A payload cut after the first value is a flush of one value. Cut after its head, it is an
+    // empty flush.
     let counts = Applied { applied: 1, old: 0, malformed: payload.len() as u64 };
     assert_eq!(replica.counts(), counts);
     assert!(entries(&payload[..HEAD]).is_some_and(|none| none.is_empty()));
@@ -266,7 +271,7 @@ fn what_cannot_be_replicated_is_refused() {
     assert_eq!(nothing.send(at(1), none), Ok(0));
 }
 
-/// A payload after the documentation of the module, written by hand.
+/// A payload built by hand, after the module's documentation.
 fn payload(run: u64, number: u64, values: &[(u16, u64, Vec<u8>)]) -> Vec<u8> {
     let mut bytes = [run.to_be_bytes(), number.to_be_bytes()].concat();
     for (value, version, of) in values {
@@ -276,7 +281,7 @@ fn payload(run: u64, number: u64, values: &[(u16, u64, Vec<u8>)]) -> Vec<u8> {
     bytes
 }
 
-/// Values as they may come: of indices that there are and others, as long as they may be and longer.
+/// Values with valid and invalid indices, and valid and excessive lengths.
 fn values() -> impl Strategy<Value = Vec<(u16, u64, Vec<u8>)>> {
     let bytes = prop::collection::vec(any::<u8>(), 0..12);
     prop::collection::vec((0..5_u16, prop_oneof![0..4_u64, any::<u64>()], bytes), 0..6)
@@ -292,7 +297,7 @@ proptest! {
             .map(|(value, version, bytes)| Entry { value: usize::from(*value), version: *version, bytes })
             .collect();
         prop_assert_eq!(&read, &expected);
-        // Into as much room as there is.
+        // With just enough room.
         let mut again = vec![0; room];
         let mut end = HEAD;
         for entry in &read {
@@ -305,10 +310,11 @@ proptest! {
         prop_assert!(read.is_empty() || again[HEAD..end] == bytes[HEAD..]);
     }
 
-    /// Payloads that are cut, that say something else in one place, or are anything.
+    /// Payloads that are cut, changed in one place, or arbitrary.
     #[test]
     fn whatever_comes_is_taken_whole_or_not_at_all(
-        events in prop::collection::vec((0..3_u64, values(), any::<prop::sample::Index>(), any::<u8>(), 0..4_u8), 1..12),
+        events in prop::collection::vec(
+            (0..3_u64, values(), any::<prop::sample::Index>(), any::<u8>(), 0..4_u8), 1..12),
         noise in prop::collection::vec(any::<u8>(), 0..60),
     ) {
         let sizes = [8, 0, 4];

@@ -1,4 +1,4 @@
-//! Events that wait for a thread that sends them: a ring whose room is all there from the start.
+//! A ring of events that wait for a sending thread. Its memory is allocated at the start.
 
 use super::filter::Head;
 use super::inbox::Stored;
@@ -8,12 +8,12 @@ pub(super) struct Waiting {
     rows: Vec<(u64, Stored)>,
     first: usize,
     count: usize,
-    /// The number of what is being sent.
+    /// The number of the event being sent.
     leaving: Option<u64>,
 }
 
 impl Waiting {
-    /// For so many.
+    /// A ring of `room` events.
     pub(super) fn new(room: usize, payload_max: usize) -> Waiting {
         Waiting { rows: vec![(0, Stored::room(payload_max)); room], first: 0, count: 0, leaving: None }
     }
@@ -23,13 +23,13 @@ impl Waiting {
         self.count == 0
     }
 
-    /// The first number that has not been sent, where there is any.
+    /// The first number that has not been sent, if any.
     pub(super) fn oldest(&self) -> Option<u64> {
         let first = || self.rows.get(self.first).filter(|_| self.count > 0).map(|row| row.0);
         self.leaving.or_else(first)
     }
 
-    /// Whether nothing had to go for it, itself included.
+    /// Adds an event. Returns whether none was dropped for lack of room.
     pub(super) fn push(&mut self, full: Full, sequence: u64, head: &Head, payload: &[u8]) -> bool {
         let room = self.rows.len();
         let fits = self.count < room;
@@ -48,7 +48,7 @@ impl Waiting {
         fits
     }
 
-    /// Exchanges the oldest for `into`; whether there was any.
+    /// Swaps the oldest event into `into`. Returns whether there was one.
     pub(super) fn pop(&mut self, into: &mut (u64, Stored)) -> bool {
         self.leaving = None;
         if self.count == 0 {
@@ -84,7 +84,7 @@ mod tests {
             assert_eq!(waiting.oldest(), Some(left[0]));
             for number in left {
                 assert!(waiting.pop(&mut row));
-                // It is in the sender's hand until that asks for the next.
+                // The event counts as being sent until the sender asks for the next one.
                 assert_eq!((row.0, row.1.payload(), waiting.oldest()), (number, &[number as u8][..], Some(number)));
             }
             assert!(!waiting.pop(&mut row));

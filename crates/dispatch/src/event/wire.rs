@@ -1,9 +1,19 @@
-//! What goes from node to node: one datagram an event, and small ones by which nodes tell each other that they are there.
+//! The format of datagrams between nodes: one datagram for each event, and short ones that announce
+//! a node.
 //!
-//! All numbers are big-endian. Bytes 0 to 3 `takt`; 4 the version, 2; 5 what it is (1 event, 2 beat, 3 bye); 6 by how many nodes it was forwarded; 7 zero; then,
-//! of 8 bytes each, the node that the event was pushed on, that node's incarnation, the sequence number, the clock of `sent`, `sent`, the remaining time
-//! (all ones: it does not expire), and the time until its deadline (all ones: it has none). A beat and a bye end here. An event goes on with its type and source, of 4 bytes each, its supplier's number of 8, the payload's length of 2, and the payload.
-//! Times are in nanoseconds.
+//! All numbers are big-endian. A datagram starts with these fields:
+//! - bytes 0 to 3: `takt`
+//! - byte 4: the version, 2
+//! - byte 5: the kind (1 event, 2 beat, 3 bye)
+//! - byte 6: the number of nodes that forwarded it
+//! - byte 7: zero
+//! - then, of 8 bytes each: the node of the event's push, that node's incarnation, the sequence
+//!   number, the clock of `sent`, and `sent`
+//! - then, of 8 bytes each: the remaining time to live (all ones: no expiry), and the time until
+//!   the deadline (all ones: none)
+//!
+//! A beat and a bye end here. An event continues with its type and its source (4 bytes each), its
+//! supplier's number (8), the payload's length (2), and the payload. Times are in nanoseconds.
 
 use takt_model::Span;
 use thiserror::Error;
@@ -19,7 +29,7 @@ pub const PAYLOAD_MAX: usize = 65_507 - HEAD;
 const MAGIC: [u8; 4] = *b"takt";
 const VERSION: u8 = 2;
 
-/// A datagram between nodes, as it is read.
+/// A datagram between nodes.
 ///
 /// ```
 /// use takt_model::Span;
@@ -35,27 +45,29 @@ const VERSION: u8 = 2;
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Datagram<'a> {
-    /// By how many nodes it was forwarded.
+    /// The number of nodes that forwarded it.
     pub hops: u8,
-    /// The node that the event was pushed on; of a beat, the node that sends it.
+    /// The node of the event's push; for a beat, the sending node.
     pub node: u64,
-    /// Which run of that node: later ones have larger numbers.
+    /// The node's run. Later runs have larger numbers.
     pub incarnation: u64,
-    /// Counts that node's events of a level, from 0; of a beat, the number that its next event will have.
+    /// The event's number among that node's events of a level, from 0. For a beat: the number of
+    /// the node's next event.
     pub sequence: u64,
-    /// By which clock `sent` is told.
+    /// The clock of `sent`.
     pub clock: u64,
     /// When the datagram was sent, in ns of that clock.
     pub sent: u64,
-    /// How long from then the event is of use; [`Span::MAX`]: for ever. Of a beat: [`Span::MAX`].
+    /// The time to live from `sent` on; [`Span::MAX`] if the event does not expire, and for beats.
     pub remaining: Span,
-    /// How long from then until the event's deadline, zero where that has passed; [`Span::MAX`]: it has none. Of a beat: [`Span::MAX`].
+    /// The time from `sent` until the deadline, zero if that has passed; [`Span::MAX`] if there is
+    /// none, and for beats.
     pub due: Span,
-    /// What it says.
+    /// The content.
     pub body: Body<'a>,
 }
 
-/// What a datagram says.
+/// The content of a datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Body<'a> {
     /// An event was pushed.
@@ -66,45 +78,45 @@ pub enum Body<'a> {
         source: u32,
         /// Its supplier's number.
         number: u64,
-        /// What its supplier said.
+        /// The payload.
         payload: &'a [u8],
     },
-    /// The node is there.
+    /// The node is present.
     Beat,
     /// The node ends.
     Bye,
 }
 
-/// Why bytes are no datagram of a node.
+/// Why bytes are not a datagram of a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum WireError {
-    /// Fewer bytes than it says it has, or more.
+    /// The length disagrees with the content.
     #[error("it has {there} bytes, and should have {wanted}")]
     Length {
-        /// How many there are.
+        /// The number of bytes.
         there: usize,
-        /// How many there should be.
+        /// The expected number of bytes.
         wanted: usize,
     },
-    /// It does not begin as all of them do.
+    /// The magic number is missing.
     #[error("it does not begin with \"takt\" and a zero")]
     Magic,
-    /// Of another version of takt.
+    /// The version of another takt.
     #[error("it is of version {0}, and this is version {VERSION}")]
     Version(u8),
-    /// None of the three.
+    /// The kind is unknown.
     #[error("{0} is neither an event nor a beat nor a bye")]
     Kind(u8),
-    /// A value that none can have.
+    /// A field has an invalid value.
     #[error("its {0} is one that none can have")]
     Value(&'static str),
 }
 
 impl<'a> Datagram<'a> {
-    /// Reads one. Whatever is read, and written again, is the same bytes.
+    /// Reads a datagram. Writing it again gives the same bytes.
     ///
     /// # Errors
-    /// What is wrong first.
+    /// The first fault.
     pub fn read(bytes: &'a [u8]) -> Result<Datagram<'a>, WireError> {
         let there = bytes.len();
         let wrong = |wanted| WireError::Length { there, wanted };
@@ -143,14 +155,14 @@ impl<'a> Datagram<'a> {
         Ok(Datagram { hops, node, incarnation, sequence, clock, sent, remaining, due, body })
     }
 
-    /// The same, sent so much later: that counts against its times.
+    /// The datagram as if sent later by `waited`, which counts against its times.
     #[must_use]
     pub fn after(self, waited: Span) -> Datagram<'a> {
         let sent = self.sent.saturating_add(waited.as_ns());
         Datagram { sent, remaining: less(self.remaining, waited), due: less(self.due, waited), ..self }
     }
 
-    /// What comes before its payload, and how many bytes of that count.
+    /// The bytes before the payload, and how many of them count.
     #[must_use]
     pub fn head(&self) -> ([u8; HEAD], usize) {
         let (what, fields, length) = match self.body {
@@ -173,7 +185,7 @@ impl<'a> Datagram<'a> {
             u64::from(kind) << 32 | u64::from(source),
             number,
         ];
-        // Word by word: byte by byte it takes a microsecond.
+        // Word by word, because byte by byte takes a microsecond.
         let mut head = [0; HEAD];
         let (to, rest) = head.as_chunks_mut();
         to.iter_mut().zip(words).for_each(|(to, word)| *to = word.to_be_bytes());
@@ -187,7 +199,8 @@ impl<'a> Datagram<'a> {
         if let Body::Event { payload, .. } = self.body { payload } else { &[] }
     }
 
-    /// Writes it; how many bytes it has. `None` where there is no room, or the payload is longer than [`PAYLOAD_MAX`].
+    /// Writes the datagram and returns its length. `None` if there is no room, or if the payload is
+    /// longer than [`PAYLOAD_MAX`].
     #[must_use]
     pub fn write(&self, into: &mut [u8]) -> Option<usize> {
         let (head, length) = self.head();
@@ -199,13 +212,13 @@ impl<'a> Datagram<'a> {
     }
 }
 
-/// What is left of a time after so much of it; of [`Span::MAX`], which means for ever, all of it.
+/// `time` less `waited`. [`Span::MAX`] means unlimited and stays.
 #[must_use]
 pub fn less(time: Span, waited: Span) -> Span {
     if time == Span::MAX { time } else { time.saturating_sub(waited) }
 }
 
-/// What follows the head of an event.
+/// The part of an event after the common fields.
 fn event(rest: &[u8], there: usize) -> Result<Body<'_>, WireError> {
     let wrong = |wanted| WireError::Length { there, wanted };
     let (kind, rest) = rest.split_first_chunk::<4>().ok_or(wrong(HEAD))?;
