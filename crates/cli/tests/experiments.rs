@@ -214,6 +214,20 @@ fn every_set_of_utilization_1_is_schedulable_under_edf() {
 }
 
 #[test]
+fn a_study_leaves_out_sets_that_cannot_keep_to_their_utilization_and_counts_them() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let options = "study --tasks 4 --utilization 0.9..0.9 --sets 200 --periods uniform --range 3ns..9ns --grain 1ns \
+                   --tests qpa --per-set --json -o out";
+    let json: Value =
+        serde_json::from_str(&printed(folder.path(), &options.split_whitespace().collect::<Vec<_>>())).expect("JSON");
+    let refused = json["refused"].as_u64().expect("a number");
+    assert!((1..200).contains(&refused), "{json}");
+    assert_eq!(json["series"][0]["sets"], 200 - refused);
+    let sets = fs::read_to_string(folder.path().join("out/sets.csv")).expect("a table");
+    assert_eq!(sets.lines().count() as u64 - 1, 200 - refused);
+}
+
+#[test]
 fn a_study_takes_its_options_from_a_file_and_says_where_that_is_wrong() {
     let folder = tempfile::tempdir().expect("a folder");
     let folder = folder.path();

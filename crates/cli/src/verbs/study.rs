@@ -55,6 +55,14 @@ pub(crate) fn execute(options: &Study, json: bool) -> Outcome {
     complete(&definition, &mut journal, &trouble)?;
     let results = results::Results::new(&definition, &journal.done);
     let files = results.write(&folder, &text).map_err(trouble)?;
+    let refused = results.refused();
+    if refused > 0 {
+        note(format_args!(
+            "warning: {refused} sets are left out: with a wcet of one grain ({}) for each task they exceed their utilization; \
+             take a finer --grain, longer periods or fewer tasks",
+            options.shape.grain
+        ));
+    }
     let findings = results.findings();
     for finding in &findings {
         note(format_args!("finding: {finding}"));
@@ -63,6 +71,7 @@ pub(crate) fn execute(options: &Study, json: bool) -> Outcome {
         print_json(&json!({
             "points": definition.points.len(),
             "sets": definition.points.len() as u64 * options.sets,
+            "refused": refused,
             "series": results.weighted_json(),
             "findings": findings,
             "folder": options.output,
@@ -146,7 +155,10 @@ impl<'a> Worker<'a> {
         let first = u64::from(chunk) * CHUNK;
         let numbers = first..(first + CHUNK).min(definition.options.sets);
         let one = |number| {
-            generator.set(definition.options.seed, number, buffer)?;
+            match generator.set(definition.options.seed, number, buffer) {
+                Err(GenerateError::Grain { .. }) => return Ok(Verdicts::REFUSED),
+                drawn => drawn?,
+            }
             let mut bits = 0;
             let mut loaded = None;
             for (i, series) in definition.series.iter().enumerate().filter(|(_, series)| series.takes(here.cpus)) {
@@ -167,7 +179,7 @@ impl<'a> Worker<'a> {
                 };
                 bits |= code(answer) << (2 * i);
             }
-            Ok(Verdicts { bits, utilization: (utilization(&buffer.tasks) * 1e9 + 0.5) as u64 })
+            Ok(Verdicts { bits, utilization: ((utilization(&buffer.tasks) * 1e9 + 0.5) as u64).max(1) })
         };
         numbers.map(one).collect()
     }

@@ -13,8 +13,13 @@ use std::path::Path;
 pub(crate) struct Verdicts {
     /// Two bits a series: 0 unknown, 1 yes, 2 no.
     pub(crate) bits: u64,
-    /// Utilisation after rounding, in billionths.
+    /// Utilisation after rounding, in billionths; 0 for a set that the generator refused.
     pub(crate) utilization: u64,
+}
+
+impl Verdicts {
+    /// Of a set that cannot keep to its utilisation, since each task has at least one grain.
+    pub(crate) const REFUSED: Verdicts = Verdicts { bits: 0, utilization: 0 };
 }
 
 /// Point and chunk.

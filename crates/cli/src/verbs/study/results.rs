@@ -55,8 +55,11 @@ pub(crate) struct Results<'a> {
     verdicts: Vec<(usize, u64, Verdicts)>,
     /// By point, then by series.
     counts: Vec<Vec<Count>>,
-    /// Per point, the utilisations of all sets, in billionths.
+    /// Per point, how many sets were drawn, and their utilisations in billionths.
+    sets: Vec<u64>,
     weights: Vec<u128>,
+    /// Sets that the generator refused.
+    refused: u64,
     pairs: BTreeMap<(usize, usize), Pair>,
 }
 
@@ -67,7 +70,9 @@ impl<'a> Results<'a> {
             definition,
             verdicts: Vec::new(),
             counts: vec![vec![Count::default(); series.len()]; definition.points.len()],
+            sets: vec![0; definition.points.len()],
             weights: vec![0; definition.points.len()],
+            refused: 0,
             pairs: BTreeMap::new(),
         };
         let comparable: Vec<(usize, usize)> = (0..series.len())
@@ -85,6 +90,12 @@ impl<'a> Results<'a> {
                 number = (point, 0);
             }
             for set in chunk {
+                if *set == Verdicts::REFUSED {
+                    results.refused += 1;
+                    number.1 += 1;
+                    continue;
+                }
+                results.sets[point] += 1;
                 let says = |i: usize| set.bits >> (2 * i) & 3;
                 results.weights[point] += u128::from(set.utilization);
                 for (i, count) in results.counts[point].iter_mut().enumerate() {
@@ -115,6 +126,11 @@ impl<'a> Results<'a> {
         }
         results.pairs = comparable.into_iter().zip(pairs).collect();
         results
+    }
+
+    /// Sets that the generator refused, over all points. They are in no count.
+    pub(crate) fn refused(&self) -> u64 {
+        self.refused
     }
 
     /// What contradicts itself or a theorem, in words.
@@ -171,7 +187,7 @@ impl<'a> Results<'a> {
                 let no = places.iter().map(|place| self.counts[*place][i].no).sum();
                 let weight: u128 = places.iter().map(|place| self.counts[*place][i].weight).sum();
                 let all: u128 = places.iter().map(|place| self.weights[*place]).sum();
-                let sets = self.definition.options.sets * places.len() as u64;
+                let sets = places.iter().map(|place| self.sets[*place]).sum();
                 let weighted = weight as f64 / all.max(1) as f64;
                 rows.push(Weighted { cpus, tasks, series, sets, yes, no, weighted });
             }
@@ -255,19 +271,18 @@ impl<'a> Results<'a> {
             "low",
             "high",
         ]);
-        let sets = self.definition.options.sets;
-        for (point, counts) in self.definition.points.iter().zip(&self.counts) {
+        for ((point, counts), sets) in self.definition.points.iter().zip(&self.counts).zip(&self.sets) {
             for (series, count) in
                 self.definition.series.iter().zip(counts).filter(|(series, _)| series.takes(point.cpus))
             {
-                let (ratio, low, high) = wilson(count.yes, sets);
+                let (ratio, low, high) = wilson(count.yes, *sets);
                 rows.row(vec![
                     Cell::Whole(point.cpus.into()),
                     Cell::Whole(point.tasks.into()),
                     Cell::Part(point.utilization()),
                     Cell::Text(series.strategy.name()),
                     Cell::Text(series.name),
-                    Cell::Whole(sets as i64),
+                    Cell::Whole(*sets as i64),
                     Cell::Whole(count.yes as i64),
                     Cell::Whole(count.no as i64),
                     Cell::Part(ratio),
@@ -359,7 +374,7 @@ impl<'a> Results<'a> {
                 name: if several { series.full_name() } else { series.name.to_owned() },
                 points: (places.iter())
                     .map(|place| {
-                        let (y, low, high) = wilson(self.counts[*place][i].yes, self.definition.options.sets);
+                        let (y, low, high) = wilson(self.counts[*place][i].yes, self.sets[*place]);
                         CurvePoint { x: self.definition.points[*place].utilization(), y, low, high }
                     })
                     .collect(),
@@ -379,10 +394,14 @@ impl<'a> Results<'a> {
         let options = self.definition.options;
         let lead = format!(
             "{} random sets at each of {} points, seed {}, by takt's generators. A test that says yes has \
-             proven every deadline of the set.",
+             proven every deadline of the set.{}",
             options.sets,
             self.definition.points.len(),
-            options.seed
+            options.seed,
+            match self.refused {
+                0 => String::new(),
+                refused => format!(" {refused} sets are left out, since their tasks exceed the utilization."),
+            }
         );
         let text = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
         let mut weighted = vec![text(&["CPUs", "Tasks", "Strategy", "Test", "Sets", "Schedulable", "Not", "Weighted"])];
