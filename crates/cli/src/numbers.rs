@@ -20,7 +20,7 @@ pub(crate) enum Silence {
     Plain,
 }
 
-/// Tasks, then chains, then CPUs, then one line that sums up.
+/// Tasks, then chains, then servers, then CPUs, then one line that sums up.
 pub(crate) fn numbers(stats: &Stats, silence: Silence) -> String {
     let mut out = of_tasks(stats);
     // Without the kernel's account a thread stamps its release when more important work lets it run.
@@ -32,7 +32,7 @@ pub(crate) fn numbers(stats: &Stats, silence: Silence) -> String {
             latencies.row(with(&task.task, Some([s.min, s.mean, s.p50, s.p99, s.max])));
         }
     }
-    for table in [latencies, of_chains(stats), of_cpus(stats)] {
+    for table in [latencies, of_chains(stats), of_servers(stats), of_cpus(stats)] {
         if !table.is_empty() {
             out.push('\n');
             out.push_str(&table.render(""));
@@ -266,6 +266,39 @@ fn of_tasks(stats: &Stats) -> String {
         table.row(cells);
     }
     table.render("")
+}
+
+fn of_servers(stats: &Stats) -> Table {
+    let mut table = Table::new(&[
+        "server",
+        "node",
+        "rule",
+        "budget",
+        "period",
+        "supply",
+        "of the time",
+        "idle",
+        "most in a period",
+        "replenished",
+        "used up",
+    ]);
+    let span = |ns: Option<u64>| or_dash(ns.map(|ns| time(Span::from_ns(ns))));
+    for server in &stats.servers {
+        table.row(vec![
+            server.server.clone(),
+            server.node.clone(),
+            server.rule.clone(),
+            span(server.budget_ns),
+            span(server.period_ns),
+            span(Some(server.supply_ns)),
+            or_dash(server.utilization.map(percent)),
+            span(Some(server.idle_ns)),
+            span(server.supply_max_ns),
+            server.replenishments.to_string(),
+            server.exhaustions.to_string(),
+        ]);
+    }
+    table
 }
 
 fn of_cpus(stats: &Stats) -> Table {

@@ -141,6 +141,8 @@ pub enum Event {
         since: Time,
         /// The budget that the server lost.
         amount: Span,
+        /// None of its jobs ran: it was idle, or lent the CPU.
+        idle: bool,
     },
     /// The node's strategy changed.
     ModeChange {

@@ -146,8 +146,8 @@ impl Context {
             Event::Replenish { server, budget } => (Kind::Replenish as u8, [server.into(), budget.as_ns(), 0, 0]),
             Event::Exhaust { server } => (Kind::Exhaust as u8, [server.into(), 0, 0, 0]),
             Event::ServerIdle { server } => (Kind::ServerIdle as u8, [server.into(), 0, 0, 0]),
-            Event::Charge { server, since, amount } => {
-                (Kind::Charge as u8, [server.into(), now.wrapping_sub(since.as_ns()), amount.as_ns(), 0])
+            Event::Charge { server, since, amount, idle } => {
+                (Kind::Charge as u8, [server.into(), now.wrapping_sub(since.as_ns()), amount.as_ns(), idle.into()])
             }
             Event::ModeChange { mode } => (Kind::ModeChange as u8, [mode.into(), 0, 0, 0]),
             Event::Send { job, message }
@@ -200,8 +200,8 @@ impl Context {
         let f4 = load(window, &mut at, FIELD[usize::from(lengths >> 6)]);
         self.time = now;
         let fields = match tag {
-            0..=4 | 6 | 8 | 14..=17 | 22 | 25 | 26 => 3,
-            9 | CHAINED => 4,
+            0..=4 | 6 | 8 | 14..=17 | 22 | 25 => 3,
+            9 | 26 | CHAINED => 4,
             5 | 7 | 10 | 18..=20 | 23 | 24 => 2,
             11..=13 | 21 | DEFINITION => 1,
             _ => return Err(Fault::Unknown(tag)),
@@ -243,6 +243,7 @@ impl Context {
                 server: narrow(f1)?,
                 since: Time::from_ns(now.wrapping_sub(f2)),
                 amount: Span::from_ns(f3),
+                idle: flag(f4)?,
             },
             DEFINITION => return Ok((at, Decoded::Definition(f1))),
             _ => {
@@ -286,6 +287,11 @@ fn cause(number: u64) -> Result<CancelCause, Fault> {
 #[inline(always)]
 fn narrow(value: u64) -> Result<u32, Fault> {
     u32::try_from(value).map_err(|_| Fault::Malformed)
+}
+
+#[inline(always)]
+fn flag(value: u64) -> Result<bool, Fault> {
+    if value <= 1 { Ok(value == 1) } else { Err(Fault::Malformed) }
 }
 
 /// The low `bytes` (0 to 8) of the eight at `at`, which moves on.

@@ -55,6 +55,8 @@ pub enum ServerChange {
         since: Time,
         /// How much.
         amount: Span,
+        /// None of its jobs ran: it was idle, or lent the CPU.
+        idle: bool,
     },
 }
 
@@ -122,6 +124,8 @@ struct Node {
     eligible: bool,
     /// The start of its payment, and the amount so far.
     paying: Option<(Time, Span)>,
+    /// Whether a job in it runs, since the last decision.
+    runs: bool,
 }
 
 /// The outcome of a choice: payers, decisions of scopes, and the job's scope.
@@ -268,7 +272,8 @@ impl Hierarchy {
         let Some((since, amount)) = self.servers[server].paying else { return };
         self.servers[server].paying = Some((now, Span::ZERO));
         if since < now {
-            self.tell(server, ServerChange::Paid { since, amount });
+            let idle = !self.servers[server].runs;
+            self.tell(server, ServerChange::Paid { since, amount, idle });
         }
     }
 
@@ -357,8 +362,11 @@ impl Hierarchy {
     fn begin_to_pay(&mut self, now: Time) {
         for server in 0..self.servers.len() {
             let pays = self.choice.payers.contains(&server);
+            let runs = self.has_job(server);
             if pays && self.servers[server].paying.is_none() {
                 self.servers[server].paying = Some((now, Span::ZERO));
+            } else if pays && self.servers[server].runs != runs {
+                self.settle(server, now);
             } else if !pays && self.servers[server].paying.is_some() {
                 self.settle(server, now);
                 self.servers[server].paying = None;
@@ -366,7 +374,15 @@ impl Hierarchy {
             if pays {
                 self.servers[server].account.start();
             }
+            self.servers[server].runs = runs;
         }
+    }
+
+    /// Whether the running job is a job of the server's component, at whatever depth.
+    fn has_job(&self, server: usize) -> bool {
+        // Scope 0 is the node's; scope k is that of server k - 1.
+        let outer = |scope: &usize| self.servers.get(scope.wrapping_sub(1)).map(|server| server.outer);
+        std::iter::successors(self.choice.runs, outer).any(|scope| scope == self.servers[server].inner)
     }
 
     /// Charges the servers for the time up to the end of the run.

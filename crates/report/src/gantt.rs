@@ -10,6 +10,7 @@ use takt_log::{CancelCause, Definition, Event, Sink};
 use takt_model::{NodeId, Span, Time};
 
 use crate::axis::{clock, short};
+use crate::lane::{Lane, LaneKeeper};
 use crate::scene::Scene;
 
 /// Which part of a log to draw.
@@ -89,6 +90,8 @@ pub struct Gantt {
     pub to: Time,
     /// A row per task of the drawn nodes, in the order of the file.
     pub rows: Vec<Row>,
+    /// A lane for each server of the drawn nodes that an event tells of. None if only some tasks are drawn.
+    pub lanes: Vec<Lane>,
     /// How many tasks [`Gantt::with_rows`] took away: without anything in the window, and others.
     pub left_out: (usize, usize),
     /// Switches of strategy.
@@ -189,6 +192,7 @@ pub struct GanttBuilder {
     from: Time,
     to: Time,
     rows: Vec<Keeper>,
+    lanes: Vec<LaneKeeper>,
     modes: VecDeque<ModeMark>,
     items: usize,
     first_miss: Option<Time>,
@@ -223,12 +227,14 @@ impl GanttBuilder {
             Window::Jobs { from, .. } => (from.unwrap_or(Time::ZERO), Time::MAX),
         };
         let rows = vec![Keeper::default(); scene.tasks.len()];
+        let lanes = vec![LaneKeeper::default(); scene.servers.len()];
         GanttBuilder {
             scene,
             options,
             from,
             to,
             rows,
+            lanes,
             modes: VecDeque::new(),
             items: 0,
             first_miss: None,
@@ -242,7 +248,9 @@ impl GanttBuilder {
     /// Whether nothing that still comes can change the chart, so that reading may stop.
     #[must_use]
     pub fn is_done(&self, now: Time) -> bool {
-        now > self.to
+        // A payment is told at its end, and lasts a period at most.
+        let periods = self.scene.servers.iter().map(|server| server.period.unwrap_or(Span::from_ns(u64::MAX)));
+        now > self.to.saturating_add(periods.max().unwrap_or_default())
     }
 
     /// The chart of what was seen; the log ends at `end`.
@@ -252,6 +260,7 @@ impl GanttBuilder {
         if self.around_miss(None).is_some() && self.first_miss.is_none() {
             (self.from, self.to) = (Time::ZERO, Time::ZERO);
             self.rows = vec![Keeper::default(); self.scene.tasks.len()];
+            self.lanes = vec![LaneKeeper::default(); self.scene.servers.len()];
         }
         self.to = self.to.min(end).max(self.from);
         let (from, to) = (self.from, self.to);
@@ -261,6 +270,10 @@ impl GanttBuilder {
             .filter(|(task, _)| options.draws(scene, *task))
             .map(|(task, keeper)| keeper.row(task, from, to))
             .collect();
+        let lanes = (self.lanes.into_iter().enumerate())
+            .filter(|(server, _)| options.draws_server(scene, *server))
+            .filter_map(|(server, keeper)| keeper.lane(scene, server, from, to))
+            .collect();
         let mut modes: Vec<ModeMark> = self.modes.into_iter().collect();
         modes.retain(|mode| wanted(mode.node) && mode.at >= from && mode.at <= to);
         let cut = (self.cut && asked <= end).then(|| match self.options.window {
@@ -268,7 +281,7 @@ impl GanttBuilder {
             Window::FirstMiss { .. } | Window::AroundMiss { .. } | Window::Jobs { .. } => end,
         });
         let (first_miss, lost) = (self.first_miss, self.lost);
-        Gantt { scene: self.scene, from, to, rows, left_out: (0, 0), modes, cut, first_miss, lost }
+        Gantt { scene: self.scene, from, to, rows, lanes, left_out: (0, 0), modes, cut, first_miss, lost }
     }
 
     fn add_mark(&mut self, task: usize, mark: Mark) {
@@ -338,6 +351,10 @@ impl GanttBuilder {
             keeper.segments.retain(|segment| segment.to >= since);
             keeper.marks.retain(|mark| mark.at >= since);
             self.items += keeper.segments.len() + keeper.marks.len();
+        }
+        for keeper in &mut self.lanes {
+            keeper.forget_before(since);
+            self.items += keeper.len();
         }
         self.modes.retain(|mode| mode.at >= since);
     }
@@ -474,8 +491,34 @@ impl GanttBuilder {
     }
 }
 
+impl GanttBuilder {
+    /// A payment that goes on at the end of the window is told after it.
+    fn server_event(&mut self, server: u32, now: Time, event: &Event) {
+        let server = server as usize;
+        let begins = if let Event::Charge { since, .. } = event { *since } else { now };
+        if begins > self.to || !self.options.draws_server(&self.scene, server) {
+            return;
+        }
+        if let Some(keeper) = self.lanes.get_mut(server) {
+            let points = keeper.event(&self.scene, server, now, event);
+            if now < self.from {
+                keeper.forget_before(self.from);
+            } else {
+                self.items += points;
+            }
+        }
+    }
+}
+
 impl Sink for GanttBuilder {
     fn event(&mut self, stream: u32, now: Time, event: &Event) {
+        if let Event::Replenish { server, .. }
+        | Event::Exhaust { server }
+        | Event::ServerIdle { server }
+        | Event::Charge { server, .. } = *event
+        {
+            self.server_event(server, now, event);
+        }
         if now > self.to {
             return;
         }
@@ -500,6 +543,7 @@ impl Sink for GanttBuilder {
     fn define(&mut self, _stream: u32, _now: Time, definition: &Definition) {
         self.scene.define(definition);
         self.rows.resize_with(self.scene.tasks.len(), Keeper::default);
+        self.lanes.resize_with(self.scene.servers.len(), LaneKeeper::default);
     }
 }
 
@@ -509,6 +553,12 @@ impl GanttOptions {
         scene.tasks.get(task).is_some_and(|task| {
             self.node.is_none_or(|only| only == task.node) && (self.tasks.is_empty() || self.tasks.contains(&task.name))
         })
+    }
+
+    /// Whether `server` may have a lane.
+    fn draws_server(&self, scene: &Scene, server: usize) -> bool {
+        let of_node = |node: NodeId| self.node.is_none_or(|only| only == node);
+        self.tasks.is_empty() && scene.servers.get(server).is_some_and(|server| of_node(server.node))
     }
 }
 
@@ -544,6 +594,7 @@ impl Gantt {
     /// run least. Not for rows by CPU: without a task's row its CPU would seem idle.
     #[must_use]
     pub fn with_rows(mut self, max: usize) -> Gantt {
+        self.lanes.truncate(max);
         if self.rows.len() <= max {
             return self;
         }
@@ -557,6 +608,12 @@ impl Gantt {
         }
         self.left_out = (all - busy, busy - self.rows.len());
         self
+    }
+
+    /// The name of a lane's server.
+    #[must_use]
+    pub fn server(&self, lane: &Lane) -> &str {
+        self.scene.servers.get(lane.server).map_or("?", |server| server.name.as_str())
     }
 
     /// The name of a row's task.

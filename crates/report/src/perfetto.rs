@@ -1,6 +1,7 @@
 //! A log as a Perfetto trace (TrackEvent protobuf) that ui.perfetto.dev opens.
 //!
-//! A process is a node. It has a track per CPU (the running job) and a track per task.
+//! A process is a node. It has a track per CPU (the running job), a track per task, and two tracks per server: when it
+//! pays, and its budget.
 //!
 //! A job is a slice of its task's track. The slice begins when the job is the first of its task: at
 //! its release, or at the completion of the job before. It ends with the job. If the end was lost,
@@ -22,7 +23,7 @@ mod proto;
 use std::io;
 
 use takt_log::{CancelCause, Definition, Event, InterruptKind, JobKey, Sink};
-use takt_model::{NodeId, TaskId, Time};
+use takt_model::{NodeId, Span, TaskId, Time};
 
 use crate::jobs::{JobRecord, JobTracker};
 use crate::scene::Scene;
@@ -80,7 +81,7 @@ const MERGE_NONE: u64 = 2;
 const SEQUENCE: u64 = 1;
 
 /// Names of events other than tasks' names; their interned ids are their places here, from 1 on.
-const EVENT_NAMES: [&str; 11] = [
+const EVENT_NAMES: [&str; 16] = [
     "runs",
     "waits",
     "in progress",
@@ -92,13 +93,18 @@ const EVENT_NAMES: [&str; 11] = [
     "migrates",
     "events lost",
     "events missing",
+    "pays",
+    "pays idle",
+    "replenished",
+    "used up",
+    "idle",
 ];
 /// Interned ids of the names of tasks and interrupts start here.
 const NAMES: u64 = 1_000;
 /// More CPUs of a node than this have no tracks: no machine has them, but a damaged log may.
 const CPUS_MAX: u32 = 4_096;
 /// Names of arguments; their interned ids are their places here, from 1 on.
-const ARGUMENTS: [&str; 15] = [
+const ARGUMENTS: [&str; 16] = [
     "task",
     "job",
     "cpu",
@@ -114,6 +120,7 @@ const ARGUMENTS: [&str; 15] = [
     "count",
     "earliest_ns",
     "kind",
+    "amount_ns",
 ];
 
 enum Value<'a> {
@@ -142,6 +149,8 @@ pub struct PerfettoWriter<W: io::Write> {
     next_name: u64,
     /// Per node and CPU, the interrupts that are being served, outermost first; empty until the CPU serves its first.
     serving: Vec<Vec<Option<Vec<u32>>>>,
+    /// Per server, the budget left.
+    budgets: Vec<Span>,
     packet: Message,
     error: Option<io::Error>,
 }
@@ -164,6 +173,7 @@ impl<W: io::Write> PerfettoWriter<W> {
             irq_names: Vec::new(),
             next_name: NAMES,
             serving: Vec::new(),
+            budgets: Vec::new(),
             packet: Message::default(),
             error: None,
         };
@@ -176,6 +186,9 @@ impl<W: io::Write> PerfettoWriter<W> {
         }
         for irq in 0..scene.interrupts.len() {
             writer.open_interrupt(irq)?;
+        }
+        for server in 0..scene.servers.len() {
+            writer.open_server(server)?;
         }
         Ok(writer)
     }
@@ -297,11 +310,65 @@ impl<W: io::Write> PerfettoWriter<W> {
         Ok(())
     }
 
+    /// Gives a server its tracks, if it has none.
+    fn open_server(&mut self, s: usize) -> io::Result<()> {
+        let Some(server) = self.scene.servers.get(s).filter(|_| self.scene.payments).cloned() else { return Ok(()) };
+        if s < self.budgets.len() {
+            return Ok(());
+        }
+        // It begins with a full budget, and no event tells that.
+        let full = server.budget.filter(|_| server.rule == "sporadic");
+        self.budgets.push(full.unwrap_or_default());
+        let (at, rank) = (s as u32, 500_000 + 2 * s as u64);
+        let name = format!("server {}", server.name);
+        self.describe(|track| child(track, server_track(at), server.node, &name, rank))?;
+        self.describe(|track| {
+            child(track, budget_track(at), server.node, &format!("{name}: budget"), rank + 1);
+            track.message(field::TRACK_COUNTER, |counter| {
+                counter.text(field::COUNTER_UNIT_NAME, "ns");
+            });
+        })
+    }
+
+    /// A payment is a slice from its start until now. The budget falls over its time.
+    fn server(&mut self, now: Time, server: u32, event: &Event) {
+        let Some(left) = self.budgets.get(server as usize).copied() else { return };
+        let track = server_track(server);
+        let (name, left) = match *event {
+            Event::Charge { since, amount, idle, .. } => {
+                let since = since.min(now);
+                let name = event_name(if idle { "pays idle" } else { "pays" });
+                let args = [(argument("amount_ns"), Value::Uint(amount.as_ns()))];
+                self.budget(since, server, left);
+                self.track_event(since, SLICE_BEGIN, track, name, &args);
+                self.track_event(now, SLICE_END, track, 0, &[]);
+                return self.budget(now, server, left.saturating_sub(amount));
+            }
+            Event::Replenish { budget, .. } => ("replenished", budget),
+            Event::Exhaust { .. } => ("used up", left),
+            _ => {
+                let gives_up = self.scene.servers.get(server as usize).is_some_and(|server| server.rule == "polling");
+                ("idle", if gives_up { Span::ZERO } else { left })
+            }
+        };
+        self.track_event(now, INSTANT, track, event_name(name), &[]);
+        self.budget(now, server, left);
+    }
+
+    fn budget(&mut self, at: Time, server: u32, left: Span) {
+        self.budgets[server as usize] = left;
+        self.emit(at, |event| {
+            event.uint(field::EVENT_TYPE, COUNTER).uint(field::EVENT_TRACK, budget_track(server));
+            event.uint(field::EVENT_COUNTER, left.as_ns());
+        });
+    }
+
     fn learn(&mut self, definition: &Definition) -> io::Result<()> {
         match definition {
             Definition::Node(id, _) => self.open_node(id.index()),
             Definition::Task(id, _) => self.open_task(id.index()),
             Definition::Interrupt(id, _) => self.open_interrupt(*id as usize),
+            Definition::Server(id, _) => self.open_server(*id as usize),
             _ => Ok(()),
         }
     }
@@ -560,6 +627,10 @@ impl<W: io::Write> Sink for PerfettoWriter<W> {
             }
             Event::IrqEnter { irq, cpu } => self.interrupt(now, NodeId(stream), irq, cpu, true),
             Event::IrqExit { irq, cpu } => self.interrupt(now, NodeId(stream), irq, cpu, false),
+            Event::Replenish { server, .. }
+            | Event::Exhaust { server }
+            | Event::ServerIdle { server }
+            | Event::Charge { server, .. } => self.server(now, server, event),
             Event::Gap { job } if job.task.index() < self.scene.tasks.len() => {
                 self.lose_job(now, job.task);
                 self.instant(now, job, "events missing");
@@ -614,4 +685,10 @@ fn pending_track(node: NodeId) -> u64 {
 }
 fn irq_track(node: NodeId, cpu: u32) -> u64 {
     5 << 48 | u64::from(node.0) << 12 | u64::from(cpu)
+}
+fn server_track(server: u32) -> u64 {
+    6 << 48 | u64::from(server)
+}
+fn budget_track(server: u32) -> u64 {
+    7 << 48 | u64::from(server)
 }

@@ -1,7 +1,7 @@
 //! The objects of a picture: names, deadlines and CPUs, and the kinds of event that the back end
 //! records.
 
-use takt_log::{Definition, Definitions, InterruptKind, Kind, KindSet, NodeDef, TaskDef};
+use takt_log::{Definition, Definitions, InterruptKind, Kind, KindSet, NodeDef, ServerDef, TaskDef};
 use takt_model::{NodeId, Span, System};
 
 /// The facts that every picture and export needs besides the events. It grows by [`Scene::define`]
@@ -14,12 +14,16 @@ pub struct Scene {
     pub nodes: Vec<SceneNode>,
     /// Tasks, by `TaskId`.
     pub tasks: Vec<SceneTask>,
+    /// Servers, by their number in events.
+    pub servers: Vec<ServerDef>,
     /// Interrupts and softirqs, by their number in events.
     pub interrupts: Vec<SceneInterrupt>,
     /// Whether the log records when a job loses its CPU and gets it back. Otherwise the times at
     /// which a job ran are unknown, and the time from start to completion is drawn as "in
     /// progress".
     pub preemptions: bool,
+    /// Whether the log records what servers pay.
+    pub payments: bool,
     /// Per mode definition, its node and its place among the strategies of that.
     modes: Vec<(NodeId, usize)>,
 }
@@ -86,7 +90,9 @@ impl Scene {
             name: name.to_owned(),
             nodes: Vec::new(),
             tasks: Vec::new(),
+            servers: Vec::new(),
             interrupts: Vec::new(),
+            payments: kinds.contains(Kind::Charge),
             preemptions: kinds.contains(Kind::Preempt) && kinds.contains(Kind::Resume),
             modes: Vec::new(),
         };
@@ -115,6 +121,7 @@ impl Scene {
                 place(&mut self.nodes, id.index(), node);
             }
             Definition::Task(id, def) => place(&mut self.tasks, id.index(), SceneTask::from(def)),
+            Definition::Server(id, def) => place(&mut self.servers, *id as usize, def.clone()),
             Definition::Interrupt(id, def) => {
                 let interrupt = SceneInterrupt { name: def.name.clone(), node: def.node, kind: def.kind };
                 place(&mut self.interrupts, *id as usize, interrupt);

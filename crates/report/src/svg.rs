@@ -6,10 +6,11 @@
 use std::fmt::Write as _;
 
 use takt_log::CancelCause;
-use takt_model::{NodeId, Time};
+use takt_model::{NodeId, Span, Time};
 
 use crate::axis::{Axis, clock, short};
 use crate::gantt::{Activity, Gantt, MarkKind, Row, Segment};
+use crate::lane::{Lane, Pays};
 use crate::markup::{Esc, Px, clip, columns};
 
 /// The chart's colours and type, light and dark. A page that embeds charts includes it once.
@@ -70,11 +71,12 @@ pub fn svg(gantt: &Gantt, options: &SvgOptions) -> String {
     Drawing::new(gantt, options, rows).draw()
 }
 
-/// One line of the chart: a task's row, a CPU's row, or the name of a node above its rows.
+/// One line of the chart: a task's row, a CPU's row, a server's lane, or the name of a node above its rows.
 enum Line<'a> {
     Node(&'a str),
     Task(&'a Row),
     Cpu(NodeId, u32),
+    Server(&'a Lane),
 }
 
 struct Drawing<'a> {
@@ -98,6 +100,8 @@ struct Entry {
     text: String,
 }
 
+/// The classes of a lane's areas.
+const LEVELS: [(&str, Pays); 3] = [("level", Pays::Not), ("level paid", Pays::Job), ("level idle", Pays::Idle)];
 const TOP: f64 = 30.0;
 const NODE_PX: f64 = 24.0;
 
@@ -221,12 +225,13 @@ impl<'a> Drawing<'a> {
             Px(self.left - 10.0),
             Px(base - if h >= 30.0 { 4.0 } else { 1.0 }),
             Esc(&clip(&name, 24)),
-            Esc(&name),
+            Esc(&self.explain(line, &name)),
             b = Px(base),
         );
         match line {
             Line::Task(row) => self.task_row(row, base, h),
             Line::Cpu(node, cpu) => self.cpu_row(*node, *cpu, base, h),
+            Line::Server(lane) => self.lane(lane, base, h),
             Line::Node(_) => {}
         }
         self.out.push_str("</g>\n");
@@ -246,6 +251,34 @@ impl<'a> Drawing<'a> {
             (row.segments.iter()).filter_map(|segment| Some((row.task, cpu_of(segment)? as usize, segment))).collect();
         self.bars(&bars, base, bar, false);
         self.marks(row, base, h);
+    }
+
+    /// The tooltip of a line's name.
+    fn explain(&self, line: &Line<'_>, name: &str) -> String {
+        let Line::Server(lane) = line else { return name.to_owned() };
+        let Some(def) = self.gantt.scene.servers.get(lane.server) else { return name.to_owned() };
+        let of = |span: Option<Span>| span.map_or_else(|| "?".to_owned(), short);
+        format!("server {name}: {}, {} every {}", def.rule, of(def.budget), of(def.period))
+    }
+
+    /// The budget as an area, darker where the server pays.
+    fn lane(&mut self, lane: &Lane, base: f64, h: f64) {
+        let tall = h - if h >= 30.0 { 16.0 } else { 7.0 };
+        let full = lane.full.as_ns().max(1) as f64;
+        for (class, pays) in LEVELS {
+            let mut d = String::new();
+            for pair in lane.levels.windows(2).filter(|pair| pair[0].then == pays && pair[0].at < pair[1].at) {
+                let [(x, y), (to, then)] =
+                    [0, 1].map(|i| (self.x(pair[i].at), base - tall * (pair[i].left.as_ns() as f64 / full)));
+                if pair[0].left > Span::ZERO {
+                    let _ =
+                        write!(d, "M{} {}L{} {}L{} {}V{}z", Px(x), Px(base), Px(x), Px(y), Px(to), Px(then), Px(base));
+                }
+            }
+            if !d.is_empty() {
+                let _ = write!(self.out, "<g class=\"{class}\"><path d=\"{d}\"/></g>");
+            }
+        }
     }
 
     fn cpu_row(&mut self, node: NodeId, cpu: u32, base: f64, h: f64) {
@@ -450,6 +483,14 @@ impl<'a> Drawing<'a> {
         if has(|kind| kind == MarkKind::Completion) {
             add("end".to_owned(), none(), "completion".to_owned());
         }
+        let levels = || self.gantt.lanes.iter().flat_map(|lane| &lane.levels);
+        for ((class, pays), text) in
+            LEVELS.into_iter().zip(["budget left", "a server pays", "pays while none of its jobs runs"])
+        {
+            if levels().any(|level| level.then == pays && level.left > Span::ZERO) {
+                add(class.to_owned(), none(), text.to_owned());
+            }
+        }
         entries
     }
 
@@ -479,6 +520,8 @@ impl<'a> Drawing<'a> {
 fn lines(gantt: &Gantt, rows: Rows) -> Vec<Line<'_>> {
     let mut nodes: Vec<NodeId> =
         gantt.rows.iter().filter_map(|row| gantt.scene.tasks.get(row.task)).map(|task| task.node).collect();
+    let node_of = |lane: &Lane| gantt.scene.servers.get(lane.server).map(|server| server.node);
+    nodes.extend(gantt.lanes.iter().filter_map(node_of));
     nodes.sort_unstable();
     nodes.dedup();
     let several = nodes.len() > 1;
@@ -495,6 +538,7 @@ fn lines(gantt: &Gantt, rows: Rows) -> Vec<Line<'_>> {
                 lines.extend(gantt.rows.iter().filter(on_node).map(Line::Task));
             }
         }
+        lines.extend(gantt.lanes.iter().filter(|lane| node_of(lane) == Some(node)).map(Line::Server));
     }
     lines
 }
@@ -504,6 +548,7 @@ fn label(gantt: &Gantt, line: &Line<'_>) -> String {
         Line::Node(_) => String::new(),
         Line::Task(row) => gantt.scene.tasks.get(row.task).map_or_else(String::new, |task| task.name.clone()),
         Line::Cpu(_, cpu) => format!("CPU {cpu}"),
+        Line::Server(lane) => gantt.server(lane).to_owned(),
     }
 }
 
@@ -585,6 +630,9 @@ fn describe(gantt: &Gantt) -> String {
             count(MarkKind::Completion),
             count(MarkKind::Miss)
         );
+    }
+    for lane in gantt.lanes.iter().take(40) {
+        let _ = write!(text, " Server {}.", gantt.server(lane));
     }
     text
 }

@@ -1,4 +1,5 @@
-//! The Gantt chart for a terminal: two lines a task, arrows above and execution below.
+//! The Gantt chart for a terminal: two lines a task, arrows above and execution below; then a line for each server
+//! with its budget.
 
 use std::fmt::Write as _;
 
@@ -7,6 +8,7 @@ use takt_model::{NodeId, Time};
 
 use crate::axis::{Axis, clock};
 use crate::gantt::{Activity, Gantt, MarkKind, Row};
+use crate::lane::{Lane, Pays};
 use crate::markup::{clip_with, columns};
 
 /// How to print.
@@ -64,6 +66,8 @@ struct Glyphs {
     tick: char,
     rule: char,
     mode: char,
+    /// Eighths of a budget.
+    levels: [char; 8],
 }
 
 const UNICODE: Glyphs = Glyphs {
@@ -81,6 +85,7 @@ const UNICODE: Glyphs = Glyphs {
     tick: '┬',
     rule: '─',
     mode: '┊',
+    levels: ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'],
 };
 const ASCII: Glyphs = Glyphs {
     release: '^',
@@ -97,6 +102,7 @@ const ASCII: Glyphs = Glyphs {
     tick: '+',
     rule: '-',
     mode: ':',
+    levels: ['1', '2', '3', '4', '5', '6', '7', '8'],
 };
 /// Foreground colours of CPUs: blue, yellow, green, magenta, cyan, white.
 const ANSI_CPU: [u8; 6] = [34, 33, 32, 35, 36, 37];
@@ -106,7 +112,8 @@ const ANSI_DIM: u8 = 2;
 /// Prints `gantt`; every line ends with a newline, and none is longer than the width.
 #[must_use]
 pub fn text(gantt: &Gantt, options: &TextOptions) -> String {
-    let longest = gantt.rows.iter().map(|row| columns(name(gantt, row))).max().unwrap_or(0);
+    let names = gantt.rows.iter().map(|row| name(gantt, row)).chain(gantt.lanes.iter().map(|lane| gantt.server(lane)));
+    let longest = names.map(columns).max().unwrap_or(0);
     let width = options.width.max(40);
     let label = longest.clamp(3, (width / 3).min(24));
     let cells = width - label - 2;
@@ -135,14 +142,20 @@ impl Printer<'_> {
         let mut node: Option<NodeId> = None;
         let several =
             self.gantt.rows.iter().map(|row| self.node_of(row)).any(|n| n != self.node_of(&self.gantt.rows[0]));
-        for row in &self.gantt.rows {
-            if several && node != self.node_of(row) {
-                node = self.node_of(row);
-                let name =
-                    node.and_then(|node| self.gantt.scene.nodes.get(node.index())).map_or("?", |node| &node.name);
+        let mut head = |out: &mut String, of: Option<NodeId>| {
+            if several && node != of {
+                node = of;
+                let name = of.and_then(|node| self.gantt.scene.nodes.get(node.index())).map_or("?", |node| &node.name);
                 let _ = writeln!(out, "{}", self.fit(name, self.options.width.max(40)));
             }
+        };
+        for row in &self.gantt.rows {
+            head(&mut out, self.node_of(row));
             self.row(&mut out, row);
+        }
+        for lane in &self.gantt.lanes {
+            head(&mut out, self.gantt.scene.servers.get(lane.server).map(|server| server.node));
+            self.lane(&mut out, lane);
         }
         self.mode_lines(&mut out);
         let legend = self.legend();
@@ -203,16 +216,56 @@ impl Printer<'_> {
             }
         }
         let _ = writeln!(out, "{}", format!("{:pad$}{above}", "", pad = self.label + 2).trim_end());
-        // One colour code a stretch of equal colour, not one a cell.
-        let mut below = String::new();
         let cells: Vec<(char, u8)> = self.busy_cells(row).into_iter().map(|cell| self.show(cell)).collect();
+        self.cells(out, name(self.gantt, row), &cells);
+    }
+
+    /// Writes a name and cells of a character and a colour, 0 for none.
+    fn cells(&self, out: &mut String, name: &str, cells: &[(char, u8)]) {
+        // One colour code a stretch of equal colour, not one a cell.
+        let mut line = String::new();
         for stretch in cells.chunk_by(|a, b| a.1 == b.1) {
             let glyphs: String = stretch.iter().map(|(glyph, _)| *glyph).collect();
-            below.push_str(&if stretch[0].1 == 0 { glyphs } else { self.paint(&glyphs, stretch[0].1) });
+            line.push_str(&if stretch[0].1 == 0 { glyphs } else { self.paint(&glyphs, stretch[0].1) });
         }
-        let label = self.fit(name(self.gantt, row), self.label);
+        let label = self.fit(name, self.label);
         let pad = self.label.saturating_sub(columns(&label)) + 2;
-        let _ = writeln!(out, "{}", format!("{label}{:pad$}{below}", "").trim_end());
+        let _ = writeln!(out, "{}", format!("{label}{:pad$}{line}", "").trim_end());
+    }
+
+    /// The mean budget of each cell, in eighths, rounded up.
+    fn lane(&self, out: &mut String, lane: &Lane) {
+        let full = lane.full.as_ns().max(1) as f64;
+        // The share of the budget, summed over the time.
+        let mut sums = vec![0.0; self.cells];
+        let mut pays = vec![Pays::Not; self.cells];
+        for pair in lane.levels.windows(2).filter(|pair| pair[0].at < pair[1].at) {
+            let [from, to] = [0, 1].map(|i| pair[i].at.as_ns());
+            let [before, after] = [0, 1].map(|i| pair[i].left.as_ns() as f64 / full);
+            let level = |at: u64| before - (before - after) * ((at - from) as f64 / (to - from) as f64);
+            for cell in self.cell(pair[0].at)..=self.cell(Time::from_ns(to - 1)) {
+                let (start, end) = (self.starts[cell].max(from), self.starts[cell + 1].min(to));
+                if start < end {
+                    sums[cell] += (level(start) + level(end)) / 2.0 * (end - start) as f64;
+                    pays[cell] = pays[cell].max(pair[0].then);
+                }
+            }
+        }
+        let show = |cell: usize| {
+            let time = (self.starts[cell + 1] - self.starts[cell]).max(1) as f64;
+            // A full budget stays eight eighths whatever the rounding.
+            let eighths = ((8.0 * sums[cell] / time - 1e-6).ceil() as usize).min(8);
+            let glyph = eighths.checked_sub(1).map_or(' ', |eighth| self.glyphs.levels[eighth]);
+            let colour = match pays[cell] {
+                _ if eighths == 0 => 0,
+                Pays::Not => ANSI_DIM,
+                Pays::Job => ANSI_CPU[0],
+                Pays::Idle => ANSI_CPU[1],
+            };
+            (glyph, colour)
+        };
+        let cells: Vec<(char, u8)> = (0..self.cells).map(show).collect();
+        self.cells(out, self.gantt.server(lane), &cells);
     }
 
     fn mark_cells(&self, row: &Row) -> Vec<Option<char>> {
@@ -351,6 +404,9 @@ impl Printer<'_> {
         }
         if marks(|kind| matches!(kind, MarkKind::Cancel(cause) if *cause != CancelCause::Late)) {
             words.push(format!("{} cancelled", g.cancel));
+        }
+        if !self.gantt.lanes.is_empty() {
+            words.push(format!("{} to {} budget left", g.levels[0], g.levels[7]));
         }
         let last = words.len() - 1;
         words.iter().enumerate().map(|(i, word)| if i < last { format!("{word},") } else { word.clone() }).collect()

@@ -5,7 +5,7 @@ mod common;
 use common::trace::check_trace;
 use proptest::prelude::*;
 use takt_log::{CancelCause, Definition, Definitions, Event, InterruptDef, InterruptKind, JobKey, Parent, Sink};
-use takt_model::{Builtin, NodeId, Span, TaskId, Time};
+use takt_model::{Auto, Builtin, Component, NodeId, ServerRule, Span, TaskId, Time};
 use takt_report::{
     GanttBuilder, GanttOptions, JobCsv, PerfettoWriter, Rows, Scene, SvgOptions, TextOptions, Window, golden, svg, text,
 };
@@ -19,7 +19,7 @@ fn any_event() -> impl Strategy<Value = Event> {
         CancelCause::Rejected,
         CancelCause::Failed,
     ]);
-    (0u8..19, job, 0u32..4, 0u64..40, cause).prop_map(|(kind, job, cpu, at, cause)| match kind {
+    (0u8..22, job, 0u32..4, 0u64..40, cause).prop_map(|(kind, job, cpu, at, cause)| match kind {
         0..3 => Event::Release {
             job,
             arrival: Time::from_ns(at * 500_000),
@@ -37,6 +37,14 @@ fn any_event() -> impl Strategy<Value = Event> {
         14 => Event::IrqExit { irq: cpu, cpu: (at % 3) as u32 },
         15 => Event::Window { job, earliest: Time::from_ns(at * 400_000) },
         16 => Event::Gap { job },
+        17 => Event::Charge {
+            server: cpu,
+            since: Time::from_ns(at * 500_000),
+            amount: Span::from_ns(at * 300_000),
+            idle: at % 3 == 0,
+        },
+        18 => Event::Replenish { server: cpu, budget: Span::from_ns(at * 400_000) },
+        19 => Event::ServerIdle { server: cpu },
         _ => Event::Lost { count: at },
     })
 }
@@ -50,7 +58,12 @@ proptest! {
         (live, focus, unicode) in (any::<bool>(), 0u8..4, any::<bool>()),
         (color, width, late) in (any::<bool>(), 0usize..120, any::<bool>()),
     ) {
-        let system = golden::system(2, Builtin::Edf, "a 4 2\nb 4 3 D=2\nc 8 3\nd 9 1");
+        let mut system = golden::system(2, Builtin::Edf, "a 4 2\nb 4 3 D=2\nc 8 3\nd 9 1");
+        for rule in [ServerRule::Polling, ServerRule::Sporadic] {
+            let component = Component::new(rule.name(), NodeId(0), rule);
+            let (period, budget) = (Auto::Value(Span::from_ms(9)), Auto::Value(Span::from_ms(3)));
+            system.components.push(Component { period, budget, ..component });
+        }
         let definitions: Vec<Definition> = Definitions::of(&system).iter().chain([
             Definition::Interrupt(
                 0,
@@ -93,6 +106,11 @@ proptest! {
             prop_assert!(row.segments.iter().all(|s| gantt.from <= s.from && s.from < s.to && s.to <= gantt.to));
             prop_assert!(row.segments.windows(2).all(|pair| pair[0].to <= pair[1].from));
             prop_assert!(row.marks.iter().all(|m| gantt.from <= m.at && m.at <= gantt.to));
+        }
+        for lane in &gantt.lanes {
+            prop_assert!(lane.levels.iter().all(|level| gantt.from <= level.at && level.at <= gantt.to));
+            prop_assert!(lane.levels.windows(2).all(|pair| pair[0].at <= pair[1].at));
+            prop_assert!(lane.levels.iter().all(|level| level.left <= lane.full));
         }
         for rows in [Rows::Tasks, Rows::Cpus] {
             let shown = svg(&gantt, &SvgOptions { rows, ..SvgOptions::new("any") });

@@ -4,9 +4,10 @@ mod common;
 
 use common::{Log, as_live, schedule};
 use takt_log::{CancelCause, Event, JobKey, Sink};
-use takt_model::{Builtin, Span, System, TaskId, Time};
+use takt_model::{Auto, Builtin, Component, NodeId, ServerRule, Span, System, TaskId, Time};
 use takt_report::{
-    Gantt, GanttBuilder, GanttOptions, MarkKind, Rows, Scene, SvgOptions, TextOptions, Window, golden, svg, text,
+    Gantt, GanttBuilder, GanttOptions, Level, MarkKind, Pays, Rows, Scene, SvgOptions, TextOptions, Window, golden,
+    svg, text,
 };
 
 fn chart(scene: Scene, log: &Log, options: GanttOptions, end: Time) -> Gantt {
@@ -330,6 +331,52 @@ fn pictures_are_well_formed_by_task_and_by_cpu_small_and_crowded() {
             document.descendants().filter(|n| n.attribute("class") == Some("name")).filter_map(|n| n.text()).collect();
         assert_eq!(names, if rows == Rows::Tasks { vec!["a", "b", "c"] } else { vec!["CPU 0", "CPU 1"] });
     }
+}
+
+/// A server of 4 every 10 ms that pays idle from 0, and for its job from 2 to 4 ms; its next payment goes on at 13 ms.
+fn server() -> (Scene, Log) {
+    let mut system = golden::system(1, Builtin::Rm, "a 10 2 O=2");
+    let component = Component::new("H", NodeId(0), ServerRule::Wcps);
+    let (period, budget) = (Auto::Value(Span::from_ms(10)), Auto::Value(Span::from_ms(4)));
+    system.components.push(Component { period, budget, ..component });
+    let replenish = Event::Replenish { server: 0, budget: Span::from_ms(4) };
+    let charge =
+        |since, amount, idle| Event::Charge { server: 0, since: ms(since), amount: Span::from_ms(amount), idle };
+    let log = vec![
+        (0, ms(0), replenish),
+        (0, ms(2), charge(0, 2, true)),
+        (0, ms(4), charge(2, 2, false)),
+        (0, ms(4), Event::Exhaust { server: 0 }),
+        (0, ms(10), replenish),
+        (0, ms(14), charge(10, 4, true)),
+    ];
+    (Scene::of(&system), log)
+}
+
+#[test]
+fn a_server_has_a_lane_with_its_budget() {
+    let (scene, log) = server();
+    let whole = chart(scene.clone(), &log, GanttOptions::until(ms(13)), ms(14));
+    let level = |at, left, then| Level { at: ms(at), left: Span::from_ms(left), then };
+    let expected = [
+        level(0, 0, Pays::Not),
+        level(0, 4, Pays::Idle),
+        level(2, 2, Pays::Job),
+        level(4, 0, Pays::Not),
+        level(10, 0, Pays::Not),
+        level(10, 4, Pays::Idle),
+        level(13, 1, Pays::Not),
+    ];
+    assert_eq!(whole.lanes[0].levels, expected);
+    // A window that cuts payments has the budget at its ends.
+    let window = Window::Range { from: ms(1), to: ms(3) };
+    let part = chart(scene, &log, GanttOptions::new(window), ms(14));
+    assert_eq!(part.lanes[0].levels, [level(1, 3, Pays::Idle), level(2, 2, Pays::Job), level(3, 1, Pays::Not)]);
+    let shown = text(&whole, &TextOptions { width: 40, unicode: false, color: false });
+    let lane = shown.lines().find(|line| line.starts_with('H')).unwrap();
+    assert_eq!(lane, "H    8877665544332211               88766655");
+    let drawn = svg(&whole, &SvgOptions::new("server"));
+    assert!(["level idle", "level paid", "4 ms every 10 ms"].iter().all(|text| drawn.contains(text)), "{drawn}");
 }
 
 #[test]

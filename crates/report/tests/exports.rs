@@ -5,10 +5,10 @@ mod common;
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
-use common::trace::check_trace;
+use common::trace::{check_trace, meaning};
 use common::{Log, as_live, schedule};
 use takt_log::{CancelCause, Event, JobKey, Sink};
-use takt_model::{Builtin, System, TaskId, Time};
+use takt_model::{Builtin, Component, NodeId, ServerRule, Span, System, TaskId, Time};
 use takt_report::{JobCsv, PerfettoWriter, Scene, golden};
 
 fn ms(ms: u64) -> Time {
@@ -53,6 +53,22 @@ fn a_live_trace_has_no_tracks_of_cpus() {
     let begun = check_trace(&perfetto(&Scene::of(&system).without_preemptions(), &as_live(&log), ms(40)));
     assert_eq!(begun.keys().filter(|track| *track >> 48 == 2).count(), 0);
     assert_eq!(begun.keys().filter(|track| *track >> 48 == 3).count(), 4);
+}
+
+#[test]
+fn a_server_has_a_track_and_a_counter() {
+    let mut system = golden::system(1, Builtin::Rm, "a 10 2");
+    let component = Component::new("H", NodeId(0), ServerRule::Ptps);
+    system.components.push(component);
+    let charge = Event::Charge { server: 0, since: ms(1), amount: Span::from_ms(2), idle: false };
+    let replenish = Event::Replenish { server: 0, budget: Span::from_ms(2) };
+    let log = vec![(0, ms(0), replenish), (0, ms(3), charge), (0, ms(3), Event::Exhaust { server: 0 })];
+    let trace = perfetto(&Scene::of(&system), &log, ms(10));
+    assert_eq!(check_trace(&trace).into_iter().collect::<Vec<_>>(), [(6 << 48, 1)]);
+    let (_, events) = meaning(&trace);
+    let names: Vec<(u64, &str)> =
+        events.iter().filter(|event| event.1 >> 48 == 6).map(|event| (event.0, event.3.as_str())).collect();
+    assert_eq!(names, [(0, "replenished"), (1_000_000, "pays"), (3_000_000, ""), (3_000_000, "used up")]);
 }
 
 #[test]

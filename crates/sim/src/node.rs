@@ -436,7 +436,7 @@ impl<'a, D: Decider> NodeSim<'a, D> {
                 ServerChange::Replenished(budget) => Event::Replenish { server, budget },
                 ServerChange::Exhausted => Event::Exhaust { server },
                 ServerChange::Idle => Event::ServerIdle { server },
-                ServerChange::Paid { since, amount } => Event::Charge { server, since, amount },
+                ServerChange::Paid { since, amount, idle } => Event::Charge { server, since, amount, idle },
             };
             sink.event(stream, now, &event);
         });

@@ -42,8 +42,11 @@ fn units(system: &System, duration: u64) -> Vec<Unit> {
     let mut left: Vec<Auto<Span>> = system.components.iter().map(full).collect();
     for (_, at, event) in &events {
         match event {
-            Event::Charge { server, since, amount } => {
+            Event::Charge { server, since, amount, idle } => {
                 let rule = system.components[*server as usize].server;
+                let runs = |unit: &&Unit| unit.task.is_some_and(|task| is_inside(system, task, *server));
+                let ran = units[since.as_ns() as usize..at.as_ns() as usize].iter().filter(runs).count() as u64;
+                assert_eq!(ran, if *idle { 0 } else { at.as_ns() - since.as_ns() }, "{event:?} at {at}");
                 assert!(rule == ServerRule::Grub || *amount == at.saturating_since(*since), "{event:?} at {at}");
                 (since.as_ns()..at.as_ns()).for_each(|unit| units[unit as usize].payers.push(*server as usize));
                 let Auto::Value(budget) = left[*server as usize] else { panic!("a budget is given") };
@@ -60,6 +63,12 @@ fn units(system: &System, duration: u64) -> Vec<Unit> {
     }
     units.iter_mut().for_each(|unit| unit.payers.sort_unstable());
     units
+}
+
+/// Whether a task stands in a component, at whatever depth.
+fn is_inside(system: &System, task: usize, component: u32) -> bool {
+    let outer = |id: &ComponentId| system.components[id.index()].parent;
+    std::iter::successors(system.tasks[task].component, outer).any(|id| id.0 == component)
 }
 
 fn random_system(dice: &mut Dice) -> System {

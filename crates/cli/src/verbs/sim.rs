@@ -22,6 +22,9 @@ use crate::numbers::{Silence, merged, numbers};
 use crate::output::{Target, note, print, print_json};
 use crate::progress::{self, Watched};
 
+/// What statistics are about.
+const COUNTED: KindSet = KindSet::JOBS.union(KindSet::SERVERS);
+
 pub(crate) fn execute(options: &args::Sim, json: bool) -> Outcome {
     let to_stdout = options.output.as_ref().is_some_and(Target::is_stdout);
     if json && to_stdout {
@@ -53,7 +56,7 @@ pub(crate) fn execute(options: &args::Sim, json: bool) -> Outcome {
     let (stats, stays) = match &options.output {
         Some(target) => logged(&subject, &sim, target)?,
         None => {
-            let collector = Collector::new(&Definitions::of(subject.system()).about(node), KindSet::JOBS);
+            let collector = Collector::new(&Definitions::of(subject.system()).about(node), COUNTED);
             let (collector, stays) = subject.simulated(&sim, (collector, Stays::default()))?;
             (collector.finish(end(&sim)), stays)
         }
@@ -205,7 +208,7 @@ fn logged(subject: &Subject<'_>, sim: &SimOptions, target: &Target) -> Result<(S
     };
     let failed = |error| write_failure(target, error);
     let writer = Writer::new(target.open()?, &header, &definitions).map_err(failed)?;
-    let collector = Collector::new(&definitions, KindSet::JOBS);
+    let collector = Collector::new(&definitions, COUNTED);
     let ((writer, collector), stays) = subject.simulated(sim, ((writer, collector), Stays::default()))?;
     writer.finish(end(sim)).map_err(failed)?;
     Ok((collector.finish(end(sim)), stays))
@@ -257,7 +260,7 @@ fn replicate(subject: &Subject<'_>, sim: &SimOptions, runs: u32) -> Result<(Merg
                         return;
                     }
                     let options = SimOptions { seed: sim.seed.wrapping_add(u64::from(run)), ..sim.clone() };
-                    let mut sinks = (Collector::new(definitions, KindSet::JOBS), Stays::default());
+                    let mut sinks = (Collector::new(definitions, COUNTED), Stays::default());
                     let result = subject.simulate(&options, &mut sinks);
                     let result = result.map(|()| (sinks.0.finish(end(sim)), sinks.1.until(end(sim))));
                     if send.send((run, result)).is_err() {

@@ -4,6 +4,7 @@ use takt_model::{NodeId, Time};
 
 use super::interrupts::{Cpu, Interrupt};
 use super::open::{Censored, Job, NONE, Open};
+use super::servers::Server;
 use super::{Histogram, Stats};
 use crate::definitions::{Definition, Definitions, NodeDef, TaskDef};
 use crate::event::{CancelCause, Event, JobKey, Sink};
@@ -26,6 +27,8 @@ pub struct Collector {
     pub(super) cpus: Vec<Cpu>,
     /// By number.
     pub(super) interrupts: Vec<Interrupt>,
+    /// Of `definitions.servers`.
+    pub(super) servers: Vec<Server>,
     /// Responses of `definitions.chains`.
     pub(super) chains: Vec<Histogram>,
     /// Events lost; `None` where it is not known how many.
@@ -46,6 +49,8 @@ pub(super) struct Recorded {
     pub(super) interrupts: bool,
     pub(super) preemptions: bool,
     pub(super) migrations: bool,
+    /// Payments of servers.
+    pub(super) payments: bool,
     /// Whether what [`Collector::brief`] leaves out is wanted.
     pub(super) details: bool,
 }
@@ -61,6 +66,7 @@ impl Recorded {
             interrupts: recorded(&[Kind::IrqEnter, Kind::IrqExit]),
             preemptions: recorded(&[Kind::Preempt]),
             migrations: recorded(&[Kind::Migrate]),
+            payments: recorded(&[Kind::Charge]),
             details: true,
         }
     }
@@ -121,6 +127,7 @@ impl Collector {
             tasks: Vec::new(),
             cpus: Vec::new(),
             interrupts: Vec::new(),
+            servers: Vec::new(),
             chains: Vec::new(),
             lost: Some(0),
             from: 0,
@@ -185,6 +192,8 @@ impl Collector {
         update(&mut self.definitions.tasks, &definitions.tasks);
         update(&mut self.definitions.chains, &definitions.chains);
         update(&mut self.definitions.interrupts, &definitions.interrupts);
+        update(&mut self.definitions.servers, &definitions.servers);
+        self.servers.resize_with(definitions.servers.len(), Server::default);
         self.definitions.only = definitions.only;
     }
 
@@ -232,7 +241,10 @@ impl Collector {
                 }
             }
             // A gap leaves them as they are.
-            Definition::Interrupt(..) => self.definitions.apply(definition.clone()).unwrap_or_default(),
+            Definition::Interrupt(..) | Definition::Server(..) => {
+                self.definitions.apply(definition.clone()).unwrap_or_default();
+                self.servers.resize_with(self.definitions.servers.len(), Server::default);
+            }
             Definition::Node(..) | Definition::Chain(..) | Definition::Only(_) => {
                 let mut definitions = self.definitions.clone();
                 if definitions.apply(definition.clone()).is_ok() {
@@ -303,6 +315,10 @@ impl Sink for Collector {
             // Nothing is counted if the back end records only the interrupts of some threads.
             Event::IrqEnter { irq, cpu } if self.recorded.interrupts => self.interrupt(stream, now, irq, cpu, true),
             Event::IrqExit { irq, cpu } if self.recorded.interrupts => self.interrupt(stream, now, irq, cpu, false),
+            Event::Replenish { server, .. }
+            | Event::Exhaust { server }
+            | Event::ServerIdle { server }
+            | Event::Charge { server, .. } => self.server(now, server, event),
             Event::Lost { count } => self.lose(stream, count),
             Event::Gap { job } => {
                 if let Some(task) = self.tasks.get_mut(job.task.index()) {
@@ -408,6 +424,22 @@ impl Collector {
             }
             CancelCause::Rejected => task.rejected += 1,
             CancelCause::Omitted | CancelCause::Shed => task.cancelled += 1,
+        }
+    }
+
+    #[inline(never)]
+    fn server(&mut self, now: u64, server: u32, event: &Event) {
+        let at = server as usize;
+        let (Some(counts), Some(def)) = (self.servers.get_mut(at), self.definitions.servers.get(at)) else { return };
+        match *event {
+            Event::Replenish { .. } => counts.replenishments += 1,
+            Event::Exhaust { .. } => counts.exhaustions += 1,
+            Event::ServerIdle { .. } => counts.idles += 1,
+            Event::Charge { since, amount, idle, .. } => {
+                let period = def.period.map(|period| period.as_ns());
+                counts.charge(since.as_ns(), now, amount.as_ns(), idle, period);
+            }
+            _ => {}
         }
     }
 

@@ -5,7 +5,7 @@ use statrs::distribution::{ContinuousCDF as _, StudentsT};
 use thiserror::Error;
 
 use super::report::ratio;
-use super::{CpuStats, Histogram, InterruptStats, Stats, TaskStats};
+use super::{CpuStats, Histogram, InterruptStats, ServerStats, Stats, TaskStats};
 
 /// Collects the statistics of independent runs (replications with different seeds) of one System.
 #[derive(Clone, Debug, Default)]
@@ -83,7 +83,7 @@ impl From<Interval> for TimeInterval {
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[error("these runs are not of one System: {what} differ; merge runs that differ in their seed alone")]
 pub struct MergeError {
-    /// `tasks`, `chains`, `CPUs` or `interrupts`.
+    /// `tasks`, `chains`, `CPUs`, `servers` or `interrupts`.
     pub what: &'static str,
 }
 
@@ -104,6 +104,7 @@ impl Replications {
                 same("tasks", &sum.tasks, &run.tasks, |a, b| (&a.task, &a.node) == (&b.task, &b.node))?;
                 same("chains", &sum.chains, &run.chains, |a, b| a.chain == b.chain)?;
                 same("CPUs", &sum.cpus, &run.cpus, |a, b| (&a.node, a.cpu) == (&b.node, b.cpu))?;
+                same("servers", &sum.servers, &run.servers, |a, b| (&a.server, &a.node) == (&b.server, &b.node))?;
                 let interrupts = |stats: &Stats| stats.interrupts.as_ref().map_or(0, Vec::len);
                 if interrupts(sum) != interrupts(run) {
                     return Err(MergeError { what: "interrupts" });
@@ -162,6 +163,9 @@ fn add_stats(sum: &mut Stats, run: &Stats) {
     for (cpu, run) in sum.cpus.iter_mut().zip(&run.cpus) {
         add_cpu(cpu, run, sum.duration_ns);
     }
+    for (server, run) in sum.servers.iter_mut().zip(&run.servers) {
+        add_server(server, run, sum.duration_ns);
+    }
     for (interrupt, run) in sum.interrupts.iter_mut().flatten().zip(run.interrupts.iter().flatten()) {
         add_interrupt(interrupt, run, sum.duration_ns);
     }
@@ -206,6 +210,17 @@ fn add_cpu(sum: &mut CpuStats, run: &CpuStats, duration: u64) {
     sum.interrupts_ns = both(sum.interrupts_ns, run.interrupts_ns);
     sum.used_ns = both(sum.used_ns, run.used_ns);
     sum.utilization = sum.used_ns.and_then(|used| ratio(used, duration));
+}
+
+fn add_server(sum: &mut ServerStats, run: &ServerStats, duration: u64) {
+    sum.supply_ns = sum.supply_ns.saturating_add(run.supply_ns);
+    sum.utilization = ratio(sum.supply_ns, duration);
+    sum.idle_ns = sum.idle_ns.saturating_add(run.idle_ns);
+    sum.paid_ns = sum.paid_ns.saturating_add(run.paid_ns);
+    sum.supply_max_ns = sum.supply_max_ns.zip(run.supply_max_ns).map(|(a, b)| a.max(b));
+    sum.replenishments += run.replenishments;
+    sum.exhaustions += run.exhaustions;
+    sum.idles += run.idles;
 }
 
 fn add_interrupt(sum: &mut InterruptStats, run: &InterruptStats, duration: u64) {

@@ -26,6 +26,7 @@ mod merge;
 mod open;
 mod quantity;
 mod report;
+mod servers;
 
 use std::collections::BTreeMap;
 
@@ -55,6 +56,9 @@ pub struct Stats {
     pub chains: Vec<ChainStats>,
     /// By CPU.
     pub cpus: Vec<CpuStats>,
+    /// By server; absent where there are none, or their payments are not recorded.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub servers: Vec<ServerStats>,
     /// By interrupt and softirq; null where they are not recorded.
     pub interrupts: Option<Vec<InterruptStats>>,
     /// How many events the log is known to have lost; null where it lost some without knowing how many.
@@ -188,6 +192,37 @@ pub struct CpuStats {
     pub used_ns: Option<u64>,
     /// `used_ns` by duration. Null where unknown, and of no time.
     pub utilization: Option<f64>,
+}
+
+/// The payments of a server.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct ServerStats {
+    /// Its component's name.
+    pub server: String,
+    /// Its node's name.
+    pub node: String,
+    /// Its rule.
+    pub rule: String,
+    /// Its period, null where unknown.
+    pub period_ns: Option<u64>,
+    /// Its budget, null where unknown.
+    pub budget_ns: Option<u64>,
+    /// How long it paid.
+    pub supply_ns: u64,
+    /// `supply_ns` by duration: 1 is a whole CPU. Null of no time.
+    pub utilization: Option<f64>,
+    /// How long it paid while none of its jobs ran: it was idle, or lent the CPU.
+    pub idle_ns: u64,
+    /// What its budget lost. Less than `supply_ns` under `grub`.
+    pub paid_ns: u64,
+    /// The longest supply in any interval as long as the period. Null where unknown.
+    pub supply_max_ns: Option<u64>,
+    /// How often its budget rose.
+    pub replenishments: u64,
+    /// How often its budget was used up.
+    pub exhaustions: u64,
+    /// How often it ran out of work.
+    pub idles: u64,
 }
 
 /// The statistics of an interrupt or softirq.

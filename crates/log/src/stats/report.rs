@@ -5,7 +5,8 @@ use takt_model::{NodeId, TaskId, Time};
 use super::collector::{Collector, Recorded, TaskState, leave};
 use super::interrupts::{Cpu, Interrupt};
 use super::open::{Censored, NONE};
-use super::{ChainStats, CpuStats, Histogram, InterruptStats, Stats, TaskStats};
+use super::servers::Server;
+use super::{ChainStats, CpuStats, Histogram, InterruptStats, ServerStats, Stats, TaskStats};
 use crate::definitions::Definitions;
 
 impl Collector {
@@ -32,6 +33,7 @@ impl Collector {
         self.tasks.iter_mut().for_each(TaskState::reset);
         self.cpus.iter_mut().for_each(|cpu| cpu.reset(now));
         self.interrupts.iter_mut().for_each(Interrupt::reset);
+        self.servers.iter_mut().for_each(Server::reset);
         stats
     }
 
@@ -79,10 +81,32 @@ impl Collector {
             tasks,
             chains,
             cpus,
+            servers: self.server_stats(duration),
             interrupts,
             lost_events: self.lost,
             release_latency_waits: self.latencies && !recorded.cpus,
         }
+    }
+
+    fn server_stats(&self, duration: u64) -> Vec<ServerStats> {
+        let all = self.definitions.servers.iter().zip(&self.servers);
+        let shown = all.filter(|(def, _)| self.recorded.payments && self.definitions.covers(def.node));
+        let stats = shown.map(|(def, counts)| ServerStats {
+            server: def.name.clone(),
+            node: self.definitions.node_name(def.node),
+            rule: def.rule.clone(),
+            period_ns: def.period.map(|period| period.as_ns()),
+            budget_ns: def.budget.map(|budget| budget.as_ns()),
+            supply_ns: counts.supply,
+            utilization: ratio(counts.supply, duration),
+            idle_ns: counts.idle,
+            paid_ns: counts.paid,
+            supply_max_ns: counts.supply_max.filter(|_| def.period.is_some()),
+            replenishments: counts.replenishments,
+            exhaustions: counts.exhaustions,
+            idles: counts.idles,
+        });
+        stats.collect()
     }
 }
 

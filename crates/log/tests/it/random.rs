@@ -52,10 +52,11 @@ pub(crate) fn event() -> impl Strategy<Value = Event> {
         (small(), number()).prop_map(|(server, ns)| Event::Replenish { server, budget: Span::from_ns(ns) }),
         small().prop_map(|server| Event::Exhaust { server }),
         small().prop_map(|server| Event::ServerIdle { server }),
-        (small(), number(), number()).prop_map(|(server, since, ns)| Event::Charge {
+        (small(), number(), number(), any::<bool>()).prop_map(|(server, since, ns, idle)| Event::Charge {
             server,
             since: Time::from_ns(since),
             amount: Span::from_ns(ns),
+            idle,
         }),
         small().prop_map(|mode| Event::ModeChange { mode }),
         (job(), number()).prop_map(|(job, message)| Event::Send { job, message }),

@@ -59,6 +59,7 @@ impl Hierarchy {
                 inner: index + 1,
                 eligible: false,
                 paying: None,
+                runs: false,
             });
         }
         Ok(hierarchy)

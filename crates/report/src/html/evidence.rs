@@ -125,6 +125,48 @@ pub(super) fn chains(out: &mut String, input: &ReportInput<'_>) {
     out.push_str("</tbody></table></div>\n");
 }
 
+/// The payments of servers.
+pub(super) fn servers(out: &mut String, input: &ReportInput<'_>) {
+    let sources = [("simulated", input.simulated), ("measured", input.measured)];
+    let all = sources.into_iter().filter_map(|(word, source)| Some((word, source?)));
+    let all: Vec<_> = all.flat_map(|(word, source)| source.stats.servers.iter().map(move |one| (word, one))).collect();
+    if all.is_empty() {
+        return;
+    }
+    out.push_str(
+        "<h2 id=\"servers\">Servers</h2>\n<p class=\"note\">Supply is the time for which a server paid. It was idle or \
+         lent the CPU while none of its jobs ran.</p>\n<div class=\"wide\"><table class=\"snug\">\n\
+         <thead><tr><th>Server</th><th>Rule</th><th>Seen</th><th class=\"n\">Budget</th><th class=\"n\">Period</th>\
+         <th class=\"n\">Supply</th><th class=\"n\">Share of<br/>a CPU</th><th class=\"n\">Idle</th>\
+         <th class=\"n\">Most in<br/>a period</th><th class=\"n\">Replenished</th><th \
+         class=\"n\">Used up</th></tr></thead>\n<tbody>\n",
+    );
+    let time = |ns: Option<u64>| ns.map_or_else(|| "-".to_owned(), |ns| short(Span::from_ns(ns)));
+    for (word, one) in all {
+        let _ = write!(
+            out,
+            "<tr><th scope=\"row\" title=\"{n}\">{n}</th><td>{}</td><td>{word}</td>",
+            Esc(&one.rule),
+            n = Esc(&one.server)
+        );
+        let cells = [
+            time(one.budget_ns),
+            time(one.period_ns),
+            time(Some(one.supply_ns)),
+            one.utilization.map_or_else(|| "-".to_owned(), percent),
+            time(Some(one.idle_ns)),
+            time(one.supply_max_ns),
+            super::count(one.replenishments),
+            super::count(one.exhaustions),
+        ];
+        for cell in cells {
+            let _ = write!(out, "<td class=\"n\">{}</td>", Esc(&cell));
+        }
+        out.push_str("</tr>\n");
+    }
+    out.push_str("</tbody></table></div>\n");
+}
+
 pub(super) fn cpus(out: &mut String, input: &ReportInput<'_>) {
     let known = |source: &&crate::Source| source.stats.cpus.iter().any(|cpu| cpu.busy_ns.is_some());
     let sources: Vec<(&str, &crate::Source)> = [("Simulated", input.simulated), ("Measured", input.measured)]

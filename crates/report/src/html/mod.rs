@@ -87,6 +87,7 @@ pub fn html(input: &ReportInput<'_>) -> String {
     seen::distributions(&mut out, input);
     evidence::release_latencies(&mut out, input);
     evidence::chains(&mut out, input);
+    evidence::servers(&mut out, input);
     evidence::cpus(&mut out, input);
     evidence::interrupts(&mut out, input);
     evidence::tests(&mut out, input);
