@@ -15,6 +15,8 @@ use crate::markup::{Esc, Px, clip, columns};
 
 /// The chart's colours and type, light and dark. A page that embeds charts includes it once.
 pub const CHART_CSS: &str = include_str!("chart.css");
+/// The style of servers' lanes.
+pub(crate) const LANES_CSS: &str = include_str!("lanes.css");
 
 /// The meaning of a row of the chart.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -173,9 +175,10 @@ impl<'a> Drawing<'a> {
             desc = Esc(&describe(self.gantt)),
         );
         if self.options.standalone {
+            let lanes = if self.gantt.lanes.is_empty() { "" } else { LANES_CSS };
             let _ = writeln!(
                 self.out,
-                "<style>{CHART_CSS}</style>\n<rect class=\"paper\" width=\"100%\" height=\"100%\"/>"
+                "<style>{CHART_CSS}{lanes}</style>\n<rect class=\"paper\" width=\"100%\" height=\"100%\"/>"
             );
         }
     }

@@ -374,7 +374,7 @@ fn a_server_has_a_lane_with_its_budget() {
     assert_eq!(part.lanes[0].levels, [level(1, 3, Pays::Idle), level(2, 2, Pays::Job), level(3, 1, Pays::Not)]);
     let shown = text(&whole, &TextOptions { width: 40, unicode: false, color: false });
     let lane = shown.lines().find(|line| line.starts_with('H')).unwrap();
-    assert_eq!(lane, "H    8877665544332211               88766655");
+    assert_eq!(lane, "H    87765443211               187765443");
     let drawn = svg(&whole, &SvgOptions::new("server"));
     assert!(["level idle", "level paid", "4 ms every 10 ms"].iter().all(|text| drawn.contains(text)), "{drawn}");
 }
