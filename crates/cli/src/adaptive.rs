@@ -1,8 +1,8 @@
 //! `--adaptive`: the controller between a node's strategy and a guard, for `sim` and `run`, and what they say of it.
 
 use serde::Serialize;
-use takt_analysis::{CheckOptions, check};
 use takt_dispatch::{Adaptive, Plan};
+pub(crate) use takt_experiments::law;
 use takt_log::{Event, Sink};
 use takt_model::{Builtin, Criticality, NodeId, Span, StrategyId, StrategyRef, System, Task, Time, file};
 
@@ -50,21 +50,6 @@ pub(crate) fn strategy(system: &System, name: &str) -> Result<StrategyRef, Failu
         let name = file::one_line(name);
         Failure::input(format_args!("--adaptive {name}: there is no such strategy; there is {}", names.join(", ")))
     })
-}
-
-/// The controller of a plan whose mode 1 is the guard. A critical operation is in danger when the longest response that the analysis finds for it under the guard leaves
-/// no more time.
-pub(crate) fn law(plan: &Plan) -> Adaptive {
-    let law = Adaptive::between(0, 1);
-    let response = |law: Adaptive, row: &takt_dispatch::Row| {
-        let Some(guarded) = plan.guarded(law.guard, &row.name) else { return law };
-        let report = check(&guarded, &CheckOptions::default());
-        match guarded.task_by_name(&row.name).and_then(|task| report.bound_of(task)) {
-            Some(bound) => law.response(&row.name, bound),
-            None => law,
-        }
-    };
-    plan.rows.iter().fold(law, response)
 }
 
 /// What the controller did, and when it sees danger.

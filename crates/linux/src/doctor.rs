@@ -1,9 +1,8 @@
-//! Checks a machine for causes of missed deadlines, from the files in which the kernel describes
-//! itself.
+//! What spoils real time on a machine: what the kernel says of itself, judged.
 //!
-//! [`look`] reads this machine into a [`Snapshot`], which holds texts only. [`findings`] is a pure
-//! function from those texts to judgements. So tests and colleagues can judge machines that they do
-//! not have. Nothing here changes the machine.
+//! [`look`] reads this machine into a [`Snapshot`], which is texts alone; [`findings`] is a pure
+//! function from those texts to judgements, so that tests (and colleagues) judge machines that they
+//! do not have. Nothing here changes anything.
 //!
 //! ```
 //! use takt_linux::doctor::{Snapshot, State, findings};
@@ -28,7 +27,7 @@ pub use judge::{CATALOGUE, Entry, PROBED, findings, measured};
 pub use look::look;
 pub use snapshot::{Snapshot, SnapshotError};
 
-/// Severity of a finding, worst first.
+/// What a finding comes to, worst first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum State {
     /// Deadlines are missed, or work refused, because of it.
@@ -68,17 +67,17 @@ impl State {
 pub struct Finding {
     /// Its name, as in [`CATALOGUE`].
     pub name: &'static str,
-    /// The severity.
+    /// What it comes to.
     pub state: State,
-    /// The observed state, in one line.
+    /// What was found, in a line.
     pub found: String,
-    /// Evidence: pairs of a place, such as a path, and its content.
+    /// Where that stands, and what stands there.
     pub evidence: Vec<(String, String)>,
-    /// The cost: a bound, or the reason why there is none. Empty if there is no cost.
+    /// What it costs: a bound, or why there is none. Empty where it costs nothing.
     pub cost: String,
-    /// Remedies: commands and boot parameters, one each. Empty if nothing needs mending.
+    /// How to mend it: commands and boot parameters, one each. Empty where there is nothing to mend.
     pub mend: Vec<String>,
-    /// Further reading.
+    /// Where more is said.
     pub links: &'static [&'static str],
 }
 
@@ -100,7 +99,7 @@ impl Finding {
         self
     }
 
-    /// Adds the contents of these paths as evidence. A missing path adds nothing.
+    /// What stands at these paths, where something does.
     fn shown(mut self, machine: &Snapshot, paths: &[&str]) -> Finding {
         for path in paths {
             if let Some(text) = machine.line(path) {

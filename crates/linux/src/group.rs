@@ -1,9 +1,8 @@
 //! Control groups with a budget of CPU time: where a thread is, and a group of its own below that, for a while.
 //!
-//! A budget of a control group is a **limit**, not a guarantee. Threads in the group get at most
-//! the budget in each period, and then wait for the next period. Their share before that limit
-//! depends on their class, and for ordinary threads on the group's weight, which is set to the
-//! maximum.
+//! A budget of a control group is a **limit**, not a guarantee: threads in it get at most so much
+//! in each period, and wait for the next one then. What they get before that depends on their
+//! class, and for ordinary threads on the group's weight, which is the highest there is.
 //!
 //! | | cgroup v1 | cgroup v2 |
 //! |---|---|---|
@@ -12,9 +11,9 @@
 //! | SCHED_FIFO and SCHED_RR, at most, on each CPU | `cpu.rt_runtime_us` in `cpu.rt_period_us` (CONFIG_RT_GROUP_SCHED) | nothing limits them |
 //! | a thread is moved | `tasks` | `cgroup.threads`; the group is a *threaded* one |
 //!
-//! The group is made below the thread's present group. So limits of the present group still apply
-//! to the thread, and its memory and other resources are accounted there as before. Threads started
-//! by a member are in the group too.
+//! The group is made below the one that the thread is in, so that whatever limits that one limits
+//! the thread as before, and its memory and all else is accounted where it was. What threads start
+//! while they are there is in the group too.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
@@ -59,9 +58,9 @@ pub enum GroupError {
     File {
         /// The file or folder.
         path: PathBuf,
-        /// The kernel's answer.
+        /// What the kernel says.
         cause: String,
-        /// The likely cause, with a separator.
+        /// What is likely behind it, with a separator.
         hint: &'static str,
     },
 }
@@ -93,12 +92,12 @@ impl Share {
     }
 }
 
-/// Budget for SCHED_FIFO and SCHED_RR in a group (cgroup v1 with CONFIG_RT_GROUP_SCHED).
+/// What SCHED_FIFO and SCHED_RR may have in a group (cgroup v1 with CONFIG_RT_GROUP_SCHED).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RealTime {
-    /// The whole budget, subgroups included, in 2^-20 CPUs; `None` is no limit.
+    /// All of it, groups below included, in 2^-20 CPUs; `None` is no limit.
     pub limit: Option<u64>,
-    /// The part that subgroups have.
+    /// What groups below have of it.
     pub taken: u64,
 }
 
@@ -109,18 +108,18 @@ pub struct Place {
     pub folder: PathBuf,
     /// Of which hierarchy.
     pub version: Version,
-    /// The smallest limit of the group and its ancestors, in 2^-20 CPUs; `None` is no limit.
+    /// The least that it, or one above it, is limited to, in 2^-20 CPUs; `None` is no limit.
     pub quota: Option<u64>,
     /// Budgets for real-time threads; `None` where this kernel has none in groups.
     pub real_time: Option<RealTime>,
 }
 
-/// The limit to set for a thread.
+/// What is to be set for a thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limit {
-    /// The share.
+    /// At most so much.
     pub share: Share,
-    /// True for SCHED_FIFO and SCHED_RR, false for ordinary classes.
+    /// Of SCHED_FIFO and SCHED_RR, else of ordinary classes.
     pub real_time: bool,
 }
 
@@ -129,13 +128,13 @@ pub struct Limit {
 pub struct Throttled {
     /// Periods in which somebody in it ran.
     pub periods: u64,
-    /// Periods in which the group was throttled.
+    /// Of these, in so many it had to wait.
     pub throttled: u64,
-    /// Throttled time, over all CPUs.
+    /// For so long, over all CPUs.
     pub time: Span,
 }
 
-/// Operations on the file system of control groups. Tests use a fake.
+/// What is done to the file system of control groups; the tests have one of their own.
 pub(crate) trait Files {
     fn read(&self, path: &Path) -> io::Result<String>;
     fn write(&self, path: &Path, text: &str) -> io::Result<()>;
@@ -174,7 +173,7 @@ impl Files for Kernel {
 }
 
 impl Place {
-    /// The group of a thread.
+    /// Where a thread is.
     ///
     /// # Errors
     /// There is no such group, or it has no CPU time to share out.
@@ -196,8 +195,8 @@ impl Place {
     }
 }
 
-/// The limit of one group: `None` if the folder is no group or the topmost, `Some(None)` without a
-/// limit.
+/// What a group itself is limited to: `None` where it is no group, or the topmost, `Some(None)`
+/// where it is not limited.
 fn quota(files: &dyn Files, version: Version, group: &Path) -> Option<Option<u64>> {
     let (runtime, period) = match version {
         Version::V1 => {
@@ -229,7 +228,7 @@ fn real_time(files: &dyn Files, version: Version, group: &Path) -> Option<RealTi
     Some(RealTime { limit, taken })
 }
 
-/// Prefers version 1 if it has the controller.
+/// Of version 1 where that has the controller.
 fn folder_of(thread: u32) -> Result<(Version, PathBuf), GroupError> {
     let text = fs::read_to_string(format!("/proc/{thread}/cgroup")).map_err(|_| GroupError::Gone { id: thread })?;
     let first = cpuset::cgroup_v1_mount("cpu").and_then(|mount| Some((mount, cpuset::group_of(&text, "cpu")?)));
@@ -241,8 +240,7 @@ fn folder_of(thread: u32) -> Result<(Version, PathBuf), GroupError> {
             (Version::V2, second.0, second.1)
         }
     };
-    // `..`: the group lies outside of the cgroup namespace. `(deleted)`: the group has been
-    // removed.
+    // Of a group outside of the namespace of groups; of one that has been removed.
     if path.split('/').any(|part| part == "..") || path.ends_with(" (deleted)") {
         return Err(GroupError::Outside { id: thread, path });
     }
@@ -256,7 +254,7 @@ fn has_word(text: &str, wanted: &str) -> bool {
 /// A group of takt's own, below another.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Group {
-    /// The thread's former group.
+    /// Where the thread was.
     pub(crate) folder: PathBuf,
     pub(crate) name: String,
     pub(crate) version: Version,
@@ -338,8 +336,7 @@ impl Group {
         set(self.threads(), &thread.to_string())
     }
 
-    /// Moves all members back and removes the group. A second call does nothing. The error is the
-    /// cause, in words.
+    /// Moves all that is in it back, and removes it; a second time it does nothing. The error is the cause, in words.
     pub(crate) fn undo(&self, files: &dyn Files) -> Result<(), String> {
         let ours = self.path();
         if files.exists(&ours) {

@@ -15,7 +15,7 @@ pub(crate) struct Kind {
 }
 
 impl Kind {
-    /// The usual mount point.
+    /// Where it is mounted on most machines.
     pub(crate) const fn usual(self) -> &'static str {
         self.usual
     }
@@ -23,10 +23,10 @@ impl Kind {
 
 /// The kernel's tracer.
 pub(crate) const TRACEFS: Kind = Kind { name: c"tracefs", usual: "/sys/kernel/tracing" };
-/// debugfs: the kernel's debugging files, among them the bookings of its scheduler.
+/// What the kernel tells those who look for faults in it, and its scheduler's bookings.
 pub(crate) const DEBUGFS: Kind = Kind { name: c"debugfs", usual: "/sys/kernel/debug" };
 
-/// A mounted file system.
+/// Where such a file system is.
 #[derive(Debug)]
 pub(crate) struct Mount {
     root: PathBuf,
@@ -35,12 +35,12 @@ pub(crate) struct Mount {
 }
 
 impl Mount {
-    /// Its mount point, or else a mount of our own.
+    /// Where it is mounted; where it is not, a mount of our own.
     pub(crate) fn find(kind: Kind) -> io::Result<Mount> {
         Self::mounted(kind).map_or_else(|| Self::detached(kind), Ok)
     }
 
-    /// Its mount point.
+    /// Where it is mounted.
     pub(crate) fn mounted(kind: Kind) -> Option<Mount> {
         let mounts = fs::read_to_string("/proc/mounts").ok()?;
         Some(Mount { root: mounted_at(&mounts, kind)?, own: None })

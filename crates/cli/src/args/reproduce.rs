@@ -5,7 +5,7 @@ use clap::{Args, ValueHint};
 use takt_model::Span;
 
 use super::{seed, span};
-use crate::verbs::reproduce::NAMES;
+use takt_experiments::NAMES;
 
 /// Repeat an experiment of a paper on this machine, and set what was measured beside what the paper says.
 ///

@@ -1,129 +1,104 @@
-//! `takt reproduce`: experiments of papers, repeated on this machine.
-//!
-//! An [`Experiment`] is a value: what of which paper, what it needs, how long it takes, and the function that measures. It gets a
-//! [`Context`] and returns [`Findings`]: tables of the paper's values beside those measured, claims, pictures, and what differs here. All the rest
-//! (folder, page, CSV, terminal, JSON, exit status) is made of these, here. A new experiment is a file below and a row in [`EXPERIMENTS`] and [`NAMES`].
+//! `takt reproduce`: asks for an experiment of takt-experiments and prints what it found.
 
-mod context;
-mod csa;
-mod findings;
-mod kokyu;
-mod loads;
-mod machine;
-mod players;
-mod recording;
-mod sdd_fig4;
-mod sdd_fig5;
-mod sdd_packets;
-mod sdd_table1;
-mod sdd_throughput;
-mod sdd_tradeoff;
-mod traffic;
-mod write;
-
-use takt_model::Span;
+use takt_experiments::{EXPERIMENTS, Host, Options, PAPERS, Recorder, Report, Request, run};
+use takt_log::stats::Stats;
 
 use crate::args;
 use crate::failure::{Failure, Outcome, Status};
-use crate::output::{print, print_json};
+use crate::output::{Target, print, print_json};
+use crate::progress;
 use crate::table::Table;
-use context::Context;
-use findings::Findings;
+use crate::verbs::observe::beside::Beside;
 
-/// An experiment of a paper.
-pub(super) struct Experiment {
-    /// The verb's argument.
-    name: &'static str,
-    paper: &'static Paper,
-    /// Which of its tables and figures.
-    shows: &'static str,
-    /// In a sentence, for the page and the list.
-    what: &'static str,
-    /// Privileges and features.
-    needs: &'static str,
-    /// How long it takes about, as usual and with --short.
-    takes: (Span, Span),
-    /// The longest `--for`.
-    longest: Span,
-    /// Whether it knows `--repeat`.
-    repeats: bool,
-    /// Whether all of it runs in virtual time, so that the machine does not matter.
-    simulated: bool,
-    run: fn(&Context) -> Result<Findings, Failure>,
-}
-
-/// Where an experiment is from.
-pub(super) struct Paper {
-    /// As the documents cite it.
-    key: &'static str,
-    title: &'static str,
-}
-
-const SDD: Paper = Paper {
-    key: "[SDD]",
-    title: "Manica, Abeni, Palopoli, Faggioli, Scordino: Schedulable Device Drivers: Implementation and Experimental Results",
-};
-
-const CSA: Paper = Paper {
-    key: "[CSA]",
-    title: "Lee, Xi, Chen, Phan, Gill, Lee, Lu, Sokolsky: Realizing Compositional Scheduling through Virtualization",
-};
-
-const KOKYU: Paper = Paper {
-    key: "[KOKYU]",
-    title: "Gill, Cytron, Schmidt: Multiparadigm Scheduling for Distributed Real-Time Embedded Computing",
-};
-
-/// In the order of the list.
-const EXPERIMENTS: [&Experiment; NAMES.len()] = [
-    &sdd_table1::EXPERIMENT,
-    &sdd_packets::EXPERIMENT,
-    &sdd_fig4::EXPERIMENT,
-    &sdd_fig5::EXPERIMENT,
-    &sdd_throughput::EXPERIMENT,
-    &sdd_tradeoff::EXPERIMENT,
-    &kokyu::EXPERIMENT,
-    &csa::FIG4,
-    &csa::FIG5,
-    &csa::FIG6,
-    &csa::FIG7,
-    &csa::TABLES,
-];
-
-/// Their names, for the command line.
-pub(crate) const NAMES: [&str; 12] = [
-    "sdd-table1",
-    "sdd-packets",
-    "sdd-fig4",
-    "sdd-fig5",
-    "sdd-throughput",
-    "sdd-tradeoff",
-    "kokyu",
-    "csa-fig4",
-    "csa-fig5",
-    "csa-fig6",
-    "csa-fig7",
-    "csa-tables",
-];
+const HOST: Host = Host { record, bar: progress::bar };
 
 pub(crate) fn execute(options: &args::Reproduce, json: bool) -> Outcome {
     if options.list {
         return list(json);
     }
-    let wanted = options.name.as_deref().unwrap_or_default();
-    let Some(experiment) = EXPERIMENTS.iter().find(|experiment| experiment.name == wanted) else {
-        return Err(Failure::input(format_args!("no experiment is called \"{wanted}\"; takt reproduce --list")));
+    let options = Options {
+        name: options.name.clone().unwrap_or_default(),
+        out: options.out.clone(),
+        duration: options.duration,
+        repeat: options.repeat,
+        short: options.short,
+        seed: options.seed,
     };
-    let context = Context::new(experiment, options)?;
-    let mut findings = (experiment.run)(&context).inspect_err(|_| context.forsake())?;
-    context.conclude(&mut findings);
-    let written = write::files(experiment, &context, &findings)?;
+    let report = run(&options, HOST).map_err(failed)?;
     if json {
-        print_json(&write::answer(experiment, &context, &findings, &written))?;
+        print_json(&report.json)?;
     } else {
-        print(&write::screen(experiment, &context, &findings, &written))?;
+        print(&screen(&report))?;
     }
-    Ok(if findings.holds() == Some(true) { Status::Yes } else { Status::No })
+    Ok(if report.findings.holds() == Some(true) { Status::Yes } else { Status::No })
+}
+
+fn failed(failure: takt_experiments::Failure) -> Failure {
+    match failure.status {
+        takt_experiments::Status::Input => Failure::input(failure.message),
+        takt_experiments::Status::Cannot => Failure::cannot(failure.message),
+        takt_experiments::Status::Trouble => Failure::trouble(failure.message),
+    }
+}
+
+/// Of the recorder, as an experiment tells it: without the name of the command.
+fn refused(failure: &Failure) -> takt_experiments::Failure {
+    let status = match failure.status {
+        Status::Input => takt_experiments::Status::Input,
+        Status::Cannot => takt_experiments::Status::Cannot,
+        Status::Yes | Status::No | Status::Trouble => takt_experiments::Status::Trouble,
+    };
+    let message = failure.message.strip_prefix("takt: ").unwrap_or(&failure.message).to_owned();
+    takt_experiments::Failure { status, message }
+}
+
+fn record(request: Request) -> Result<Box<dyn Recorder>, takt_experiments::Failure> {
+    let mut options = args::Observe { suspensions: request.suspensions, ..args::Observe::everything() };
+    options.pid = request.pids;
+    options.output = Some(Target(request.output));
+    let beside = Beside::start(options, None).map_err(|failure| refused(&failure))?;
+    Ok(Box::new(Recording(beside)))
+}
+
+/// The kernel recorded by `takt observe`'s machinery.
+struct Recording(Beside);
+
+impl Recorder for Recording {
+    fn finish(self: Box<Self>) -> Result<(Stats, Vec<String>), takt_experiments::Failure> {
+        let (stats, recording) = self.0.finish().map_err(|failure| refused(&failure))?;
+        Ok((stats, recording.defects()))
+    }
+}
+
+/// What the terminal shows.
+fn screen(report: &Report) -> String {
+    let Report { experiment, findings, folder, files, .. } = report;
+    let mut text = format!("{} {}: {}\n", experiment.paper.key, experiment.shows, experiment.what);
+    for table in &findings.tables {
+        let (heads, rows) = table.lines();
+        let heads: Vec<&str> = heads.iter().map(String::as_str).collect();
+        let mut shown = Table::new(&heads);
+        rows.into_iter().for_each(|row| shown.row(row));
+        text.push_str(&format!("\n{} ({}; {})\n{}", table.title, table.cite, table.unit, shown.render("")));
+    }
+    text.push_str("\nWhat the paper claims\n");
+    for claim in &findings.claims {
+        let word = match claim.holds {
+            Some(true) => "holds",
+            Some(false) => "DOES NOT HOLD",
+            None => "NOT DECIDED",
+        };
+        text.push_str(&format!("  {word}: {}\n    {}\n", claim.claim, claim.found));
+    }
+    for (title, sentences) in [("What differs here, and why", &findings.differences), ("Of this run", &findings.notes)]
+    {
+        if !sentences.is_empty() {
+            text.push_str(&format!("\n{title}\n"));
+            sentences.iter().for_each(|sentence| text.push_str(&format!("  - {sentence}\n")));
+        }
+    }
+    text.push_str(&format!("\nWritten into {}: {}\n", folder, files.join(", ")));
+    text
 }
 
 fn list(json: bool) -> Outcome {
@@ -160,20 +135,10 @@ fn list(json: bool) -> Outcome {
     for experiment in EXPERIMENTS {
         text.push_str(&format!("{} needs {}.\n", experiment.name, experiment.needs));
     }
-    for paper in [SDD, KOKYU, CSA] {
+    for paper in PAPERS {
         text.push_str(&format!("\n{} {}", paper.key, paper.title));
     }
     text.push('\n');
     print(&text)?;
     Ok(Status::Yes)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_are_those_of_the_experiments() {
-        assert_eq!(EXPERIMENTS.map(|experiment| experiment.name), NAMES);
-    }
 }

@@ -17,7 +17,7 @@ use super::{Finding, Snapshot};
 pub struct Entry {
     /// Its name.
     pub name: &'static str,
-    /// Its subject.
+    /// What it is about.
     pub about: &'static str,
     judge: fn(Facts<'_>) -> Finding,
 }

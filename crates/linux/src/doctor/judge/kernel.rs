@@ -255,8 +255,7 @@ pub(super) fn debug(machine: Facts<'_>) -> Finding {
 }
 
 fn slow(names: Vec<String>) -> Finding {
-    // Some options slow a part of the kernel. Options that stamp or check everything slow all of
-    // it.
+    // Those of one option slow a part; those that stamp or check everything, all of it.
     Finding::new(State::Warning, names.join(", "))
         .costs("every system call, interrupt and switch takes longer; the probe measures with it")
         .mend("a kernel without these options: that of the distribution, not its debug variant")

@@ -1,4 +1,4 @@
-//! Privileges and limits for real-time scheduling, and threads that are real-time already.
+//! Who may be real-time, and how much: privileges, limits, and those who already are.
 
 use super::super::facts::{Facts, Thread};
 use super::super::{Finding, State};

@@ -1,4 +1,4 @@
-//! Causes of slow memory accesses.
+//! What can make a look at memory slow.
 
 use super::super::facts::Facts;
 use super::super::{Finding, State};

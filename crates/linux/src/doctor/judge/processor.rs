@@ -1,4 +1,4 @@
-//! Effects of processors, devices and a hypervisor.
+//! What processors, devices and a hypervisor do.
 
 use std::collections::BTreeMap;
 
@@ -324,7 +324,7 @@ impl Table<'_> {
     }
 }
 
-/// The place and the text that reveal a hypervisor.
+/// What says that there is a hypervisor: where, and what.
 fn hypervisor(machine: Facts<'_>) -> Option<(&'static str, String)> {
     const VENDORS: &[&str] = &[
         "QEMU",

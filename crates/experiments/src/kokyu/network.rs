@@ -25,7 +25,6 @@ use super::window::{
 };
 use super::{Comparison, Context, Drawn, Failure, Findings, Row, Variant, figure, plan_of, processing, seed_of};
 use crate::failure::Status;
-use crate::progress;
 
 /// In ms of the application.
 const LATENCIES: [u64; 5] = [0, 1, 5, 10, 20];
@@ -443,7 +442,7 @@ impl Network {
     fn measure(&mut self, context: &Context, window: Span, here: impl Fn(usize) -> Span) -> Result<(), Failure> {
         let cpus = cpus(context)?;
         let link = Link::lay(PORT)?;
-        let bar = progress::bar("windows", (REGIONS.len() * LATENCIES.len() * VARIANTS.len()) as u64);
+        let bar = (context.host.bar)("windows", (REGIONS.len() * LATENCIES.len() * VARIANTS.len()) as u64);
         let regions = REGIONS.iter().zip(&mut self.live).skip(usize::from(context.short));
         for (region, latencies) in regions {
             for (latency, of) in latencies.iter_mut().enumerate() {

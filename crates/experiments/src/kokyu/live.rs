@@ -15,7 +15,6 @@ use super::{
     figure, plan_of, seed_of, variants, verdict, virtually,
 };
 use crate::failure::Status;
-use crate::progress;
 
 /// The channel is connected by then.
 const LATER: Span = Span::from_ms(25);
@@ -118,7 +117,7 @@ pub(super) fn uninterrupted(context: &Context) -> Result<(), Failure> {
 
 /// Claims of what could not be measured.
 pub(super) fn undecided(findings: &mut Findings, claims: &[(&'static str, &str)], failure: &Failure) {
-    let why = failure.message.trim_start_matches("takt: ").replace('\n', "; ");
+    let why = failure.message.replace('\n', "; ");
     for (name, claim) in claims {
         findings.claim(name, *claim, format!("not measured here: {why}"), None);
     }
@@ -168,7 +167,7 @@ impl Live {
         let first = plan_of(0, self.variants[0], |system| shrink(system, Span::ZERO))?;
         self.unrecorded = unrecordable(&first);
         let recorded = self.unrecorded.is_none();
-        let bar = progress::bar("windows", (self.regions.len() * self.variants.len()) as u64);
+        let bar = (context.host.bar)("windows", (self.regions.len() * self.variants.len()) as u64);
         for region in &self.regions {
             // The same window under all strategies in turn: what the machine does meanwhile is alike for all.
             for (variant, into) in self.variants.iter().zip(&mut self.all) {

@@ -17,7 +17,6 @@ use super::players::{self, PERIOD, Played, frames_of, periods};
 use super::recording::Recording;
 use super::{Experiment, SDD, loads};
 use crate::failure::Failure;
-use crate::verbs::run;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "sdd-fig5",
@@ -61,7 +60,7 @@ fn reproduce(context: &Context) -> Result<Findings, Failure> {
     let mut findings = Findings::default();
     let fifo = [47, 46].map(|priority| Class::Fifo { priority });
     let mut played =
-        play(context, &mut findings, &place, &film, fifo, "fifo.takt")?.map_err(|error| run::failure(&error))?;
+        play(context, &mut findings, &place, &film, fifo, "fifo.takt")?.map_err(|error| Failure::of_run(&error))?;
     let mut factor = 100;
     if !context.stopped() {
         played.extend(reserved(context, &mut findings, &place, &film, &mut factor)?);
@@ -94,7 +93,7 @@ fn reserved(
         }
         other => other,
     };
-    played.map_err(|error| run::failure(&error))
+    played.map_err(|error| Failure::of_run(&error))
 }
 
 /// Both players at once, recorded.

@@ -1,21 +1,21 @@
 //! The kernel recorded, by `observe`'s machinery, while an experiment runs in other threads of this process.
 
+use std::fs::File;
+use std::io::BufReader;
+
 use takt_log::stats::{Collector, Histogram, Stats, TaskStats};
-use takt_log::{Event, JobKey, Sink};
+use takt_log::{Event, JobKey, ReadError, Reader, Sink};
 use takt_model::{Span, Time};
 use takt_report::{Gantt, GanttBuilder, GanttOptions, Scene};
 
 use super::context::Context;
-use crate::args;
 use crate::failure::Failure;
-use crate::input;
-use crate::output::Target;
-use crate::verbs::observe::beside::Beside;
+use crate::host::{Recorder, Request};
 
 /// A recording that goes on.
 pub(super) struct Recording {
     path: String,
-    beside: Beside,
+    recorder: Box<dyn Recorder>,
 }
 
 /// A recording that has ended.
@@ -48,16 +48,15 @@ impl Recording {
 
     fn of(context: &Context, file: &str, driver: Option<u32>, suspensions: bool) -> Result<Recording, Failure> {
         let path = context.path(file);
-        let mut options = args::Observe { suspensions, ..args::Observe::everything() };
-        options.pid = [std::process::id()].into_iter().chain(driver).collect();
-        options.output = Some(Target(path.clone()));
-        Ok(Recording { path, beside: Beside::start(options, None)? })
+        let pids = [std::process::id()].into_iter().chain(driver).collect();
+        let recorder = (context.host.record)(Request { pids, suspensions, output: path.clone() })?;
+        Ok(Recording { path, recorder })
     }
 
     /// Ends it.
     pub(super) fn finish(self) -> Result<Recorded, Failure> {
-        let (stats, recording) = self.beside.finish()?;
-        Ok(Recorded { path: self.path, stats, defects: recording.defects() })
+        let (stats, defects) = self.recorder.finish()?;
+        Ok(Recorded { path: self.path, stats, defects })
     }
 }
 
@@ -66,11 +65,11 @@ impl Recorded {
     /// least `pause` among its first ones: what threads did until all of them were ready is left
     /// out.
     pub(super) fn after(&self, pause: Span) -> Result<Stats, Failure> {
-        let failed = |error| input::log_failure(&self.path, &error);
-        let mut log = input::log(&self.path)?;
+        let failed = |error| unreadable(&self.path, &error);
+        let mut log = open(&self.path)?;
         let mut begins = Begins { pause, ..Begins::default() };
         log.copy_to(&mut begins).map_err(failed)?;
-        let mut log = input::log(&self.path)?;
+        let mut log = open(&self.path)?;
         let mut late = Late { collector: Collector::for_log(log.header(), log.definitions()), first: begins.first };
         let end = log.copy_to(&mut late).map_err(failed)?;
         Ok(late.collector.finish(end))
@@ -78,24 +77,34 @@ impl Recorded {
 
     /// How long the thread with this name ran each time without a break.
     pub(super) fn stretches(&self, name: &str) -> Result<Histogram, Failure> {
-        let mut log = input::log(&self.path)?;
+        let mut log = open(&self.path)?;
         let mut all = Stretches { tasks: Vec::new() };
-        log.copy_to(&mut all).map_err(|error| input::log_failure(&self.path, &error))?;
+        log.copy_to(&mut all).map_err(|error| unreadable(&self.path, &error))?;
         Ok(all.tasks.into_iter().find(|(task, ..)| is(task, name)).map(|(.., stretches)| stretches).unwrap_or_default())
     }
 
     /// The schedule of the threads with these names, between these times of the log.
     pub(super) fn gantt(&self, names: &[&str], from: Time, to: Time) -> Result<Gantt, Failure> {
-        let mut log = input::log(&self.path)?;
+        let mut log = open(&self.path)?;
         let named = |task: &&TaskStats| names.iter().any(|name| is(&task.task, name));
         let tasks = self.stats.tasks.iter().filter(named).map(|task| task.task.clone()).collect();
         let window = takt_report::Window::Range { from, to };
         let options = GanttOptions { tasks, ..GanttOptions::new(window) };
         let scene = Scene::of_log("", log.definitions(), log.header().kinds);
         let mut builder = GanttBuilder::new(scene, options);
-        let end = log.copy_to(&mut builder).map_err(|error| input::log_failure(&self.path, &error))?;
+        let end = log.copy_to(&mut builder).map_err(|error| unreadable(&self.path, &error))?;
         Ok(builder.finish(end))
     }
+}
+
+fn open(path: &str) -> Result<Reader<BufReader<File>>, Failure> {
+    let file = File::open(path)
+        .map_err(|error| Failure::trouble(format_args!("cannot read {}: {error}", takt_model::file::one_line(path))))?;
+    Reader::new(BufReader::with_capacity(1 << 16, file)).map_err(|error| unreadable(path, &error))
+}
+
+fn unreadable(path: &str, error: &ReadError) -> Failure {
+    Failure::trouble(format_args!("{}: {error}", takt_model::file::one_line(path)))
 }
 
 /// Collects how long tasks ran without a break.

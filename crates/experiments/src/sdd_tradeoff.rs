@@ -17,7 +17,6 @@ use super::players::{self, Played, frames_of, periods};
 use super::traffic::{PAYLOAD, Traffic, refused};
 use super::{Experiment, SDD, loads};
 use crate::failure::Failure;
-use crate::verbs::run;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "sdd-tradeoff",
@@ -186,7 +185,7 @@ fn admitted(mut attempt: impl FnMut() -> Result<Result<Outcome, RunError>, Failu
     loop {
         match attempt()? {
             Err(RunError::Refused { cause: SchedError::Admission { .. }, .. }) if tries < TRIES_MAX => tries += 1,
-            ended => return ended.map_err(|error| run::failure(&error)),
+            ended => return ended.map_err(|error| Failure::of_run(&error)),
         }
         pause(Span::from_ms(500));
     }

@@ -20,7 +20,6 @@ use super::recording::Recording;
 use super::traffic::refused;
 use super::{Experiment, SDD};
 use crate::failure::Failure;
-use crate::progress;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "sdd-packets",
@@ -95,7 +94,7 @@ fn reproduce(context: &Context) -> Result<Findings, Failure> {
     let each = context.duration(Span::from_s(6), Span::from_s(1));
     let mut findings = Findings::default();
     let (mut threads, mut softirqs) = (Vec::new(), Vec::new());
-    let bar = progress::bar("tests", 2 * PAUSES.len() as u64);
+    let bar = (context.host.bar)("tests", 2 * PAUSES.len() as u64);
     for pause in PAUSES {
         for (threaded, into) in [(true, &mut threads), (false, &mut softirqs)] {
             let count = (each.as_ns() / Span::from_ms(pause).as_ns()).max(COUNT_MIN);

@@ -7,8 +7,8 @@ use takt_sim::{SimOptions, simulate};
 
 use super::count::{Counter, Lost, Outcome};
 use super::until::until;
-use crate::adaptive::law;
 use crate::failure::Failure;
+use crate::law::law;
 
 /// Table 2: execution times of the additional critical operations in ms, least and most; legs of the noncritical chain.
 pub(super) const REGIONS: [(u64, u64, u32); 12] = [

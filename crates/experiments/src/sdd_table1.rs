@@ -5,8 +5,11 @@
 //! execution by 6 %, task 2's by nothing, task 3's by 742 us, which is 1.3 executions of task 2: tasks 2 and 3 share a CPU, task 2 is the more important
 //! (the shorter period: Rate Monotonic), and task 1 has a CPU to itself.
 
+use std::fs::File;
+use std::io::BufWriter;
+
 use takt_log::stats::{Collector, Stats, TaskStats};
-use takt_log::{Definitions, Header, KindSet};
+use takt_log::{Definitions, Header, KindSet, Writer};
 use takt_model::{Builtin, CpuSet, Exec, Placement, Span, System, Task, file};
 use takt_report::{Figure, Form, Series};
 use takt_run::{RunOptions, Trace, prepare};
@@ -17,10 +20,6 @@ use super::findings::{Comparison, Drawn, Findings, MEASURED, PAPER, Row, all, di
 use super::recording::{Recorded, Recording, of};
 use super::{Experiment, SDD};
 use crate::failure::Failure;
-use crate::output::Target;
-use crate::progress;
-use crate::recorded::Recorded as Log;
-use crate::verbs::run;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "sdd-table1",
@@ -113,20 +112,26 @@ fn name(i: usize) -> String {
 /// Runs the tasks while the kernel is recorded. What the threads stamped themselves becomes a log, too.
 fn live(context: &Context, system: &System, duration: Span) -> Result<Recorded, Failure> {
     let options = RunOptions { seed: context.seed, trace: Trace::Never, ..RunOptions::new(duration) };
-    let ready = prepare(system, &options).and_then(|prepared| prepared.open()).map_err(|error| run::failure(&error))?;
+    let ready =
+        prepare(system, &options).and_then(|prepared| prepared.open()).map_err(|error| Failure::of_run(&error))?;
     let back_end = ready.prepared().back_end();
     let header = Header::new(file::write(system), Some(context.seed), back_end, ready.kinds());
-    let target = Target(context.path(RUN));
     let recording = Recording::start(context, KERNEL)?;
-    let mut log = Log::start(Some(&target), &header, &Definitions::of(system), Span::from_s(1), None)?;
-    let bar = progress::bar("running", duration.as_ns());
+    let out = File::create(context.path(RUN)).map_err(|error| unwritten(context, &error))?;
+    let mut log = Writer::new(BufWriter::new(out), &header, &Definitions::of(system))
+        .map_err(|error| unwritten(context, &error))?;
+    let bar = (context.host.bar)("running", duration.as_ns());
     let summary = ready.run(&mut log, &mut |now| bar.set_position(now.as_ns()));
     bar.finish_and_clear();
     let recorded = recording.finish()?;
-    let summary = summary.map_err(|error| run::failure(&error))?;
+    let summary = summary.map_err(|error| Failure::of_run(&error))?;
     context.interrupted_by(summary.interrupted);
-    log.finish(summary.end)?;
+    log.finish(summary.end).map_err(|error| unwritten(context, &error))?;
     Ok(recorded)
+}
+
+fn unwritten(context: &Context, error: &dyn std::fmt::Display) -> Failure {
+    Failure::trouble(format_args!("cannot write {}: {error}", file::one_line(&context.path(RUN))))
 }
 
 fn simulated(system: &System, seed: u64, duration: Span) -> Result<Stats, Failure> {

@@ -5,21 +5,24 @@ use takt_report::{ClaimLine, Figure, Picture};
 
 /// What an experiment found.
 #[derive(Default)]
-pub(super) struct Findings {
-    pub(super) claims: Vec<Claim>,
-    pub(super) tables: Vec<Comparison>,
+pub struct Findings {
+    /// What the paper claims.
+    pub claims: Vec<Claim>,
+    /// Its values beside those measured.
+    pub tables: Vec<Comparison>,
     pub(super) figures: Vec<Drawn>,
     /// What is otherwise here than in the paper, and why: sentences.
-    pub(super) differences: Vec<String>,
+    pub differences: Vec<String>,
     /// Of this run: sentences.
-    pub(super) notes: Vec<String>,
+    pub notes: Vec<String>,
     /// Files that the experiment itself wrote into its folder: logs, samples.
     pub(super) files: Vec<String>,
 }
 
 impl Findings {
     /// Whether all claims hold; `None` where one could not be decided and none fails.
-    pub(super) fn holds(&self) -> Option<bool> {
+    #[must_use]
+    pub fn holds(&self) -> Option<bool> {
         if self.claims.iter().any(|claim| claim.holds == Some(false)) {
             return Some(false);
         }
@@ -41,12 +44,15 @@ impl Findings {
 }
 
 /// What the paper claims, as it is checked: about order and proportion, never about an absolute time.
-pub(super) struct Claim {
+pub struct Claim {
     /// A word for JSON.
     pub(super) name: &'static str,
-    pub(super) claim: String,
-    pub(super) found: String,
-    pub(super) holds: Option<bool>,
+    /// In a sentence.
+    pub claim: String,
+    /// What was found.
+    pub found: String,
+    /// Whether it holds; `None`: not decided.
+    pub holds: Option<bool>,
 }
 
 impl Claim {
@@ -86,11 +92,13 @@ impl Drawn {
 }
 
 /// A table of the paper with what was measured.
-pub(super) struct Comparison {
-    pub(super) title: String,
+pub struct Comparison {
+    /// The heading.
+    pub title: String,
     /// Which table or figure of the paper.
-    pub(super) cite: &'static str,
-    pub(super) unit: &'static str,
+    pub cite: &'static str,
+    /// The unit of its values.
+    pub unit: &'static str,
     /// Digits behind the point of values that are not the paper's, which stand as printed there.
     pub(super) digits: usize,
     pub(super) row_head: &'static str,
@@ -124,7 +132,8 @@ impl Comparison {
     }
 
     /// Heads and rows, for the screen and the page.
-    pub(super) fn lines(&self) -> (Vec<String>, Vec<Vec<String>>) {
+    #[must_use]
+    pub fn lines(&self) -> (Vec<String>, Vec<Vec<String>>) {
         let wide = self.columns.len() * self.sources.len() <= COLUMNS_MAX;
         let value = |row: &Row, source: usize, column: usize| {
             self.text(source, row.values.get(source).and_then(|values| values.get(column)).copied().flatten())

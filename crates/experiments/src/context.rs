@@ -11,11 +11,29 @@ use takt_model::Span;
 
 use super::findings::Findings;
 use super::{Experiment, machine as about};
-use crate::args;
 use crate::failure::Failure;
+use crate::host::Host;
+
+/// How an experiment is to run.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Options {
+    /// Which one.
+    pub name: String,
+    /// The folder; by default of the experiment's name.
+    pub out: Option<String>,
+    /// How long each measurement lasts.
+    pub duration: Option<Span>,
+    /// How often what the paper averages is measured.
+    pub repeat: Option<u32>,
+    /// As quickly as still shows something.
+    pub short: bool,
+    /// Seed of all that is drawn.
+    pub seed: u64,
+}
 
 /// What an experiment is given.
 pub(super) struct Context {
+    pub(super) host: Host,
     /// Where files go.
     folder: PathBuf,
     /// As the user gave it.
@@ -36,7 +54,7 @@ pub(super) struct Context {
 
 impl Context {
     /// Makes the folder.
-    pub(super) fn new(experiment: &Experiment, options: &args::Reproduce) -> Result<Context, Failure> {
+    pub(super) fn new(experiment: &Experiment, options: &Options, host: Host) -> Result<Context, Failure> {
         if options.duration.is_some_and(Span::is_zero) {
             return Err(Failure::input("--for 0ns is no time; give a duration like 10s"));
         }
@@ -58,6 +76,7 @@ impl Context {
         let signals = StopSignals::catch();
         fs::create_dir_all(&folder).map_err(|error| trouble(&shown, &error))?;
         Ok(Context {
+            host,
             folder,
             shown,
             seed: options.seed,

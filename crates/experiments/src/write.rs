@@ -7,7 +7,6 @@ use super::Experiment;
 use super::context::Context;
 use super::findings::{Claim, Findings};
 use crate::failure::Failure;
-use crate::table::Table;
 
 /// Writes page, charts and tables; their names, with those that the experiment wrote.
 pub(super) fn files(experiment: &Experiment, context: &Context, findings: &Findings) -> Result<Vec<String>, Failure> {
@@ -55,36 +54,6 @@ fn page(experiment: &Experiment, findings: &Findings) -> String {
         maker: concat!("takt ", env!("CARGO_PKG_VERSION")),
     }
     .html()
-}
-
-/// What the terminal shows.
-pub(super) fn screen(experiment: &Experiment, context: &Context, findings: &Findings, files: &[String]) -> String {
-    let mut text = format!("{} {}: {}\n", experiment.paper.key, experiment.shows, experiment.what);
-    for table in &findings.tables {
-        let (heads, rows) = table.lines();
-        let heads: Vec<&str> = heads.iter().map(String::as_str).collect();
-        let mut shown = Table::new(&heads);
-        rows.into_iter().for_each(|row| shown.row(row));
-        text.push_str(&format!("\n{} ({}; {})\n{}", table.title, table.cite, table.unit, shown.render("")));
-    }
-    text.push_str("\nWhat the paper claims\n");
-    for claim in &findings.claims {
-        let word = match claim.holds {
-            Some(true) => "holds",
-            Some(false) => "DOES NOT HOLD",
-            None => "NOT DECIDED",
-        };
-        text.push_str(&format!("  {word}: {}\n    {}\n", claim.claim, claim.found));
-    }
-    for (title, sentences) in [("What differs here, and why", &findings.differences), ("Of this run", &findings.notes)]
-    {
-        if !sentences.is_empty() {
-            text.push_str(&format!("\n{title}\n"));
-            sentences.iter().for_each(|sentence| text.push_str(&format!("  - {sentence}\n")));
-        }
-    }
-    text.push_str(&format!("\nWritten into {}: {}\n", context.shown(), files.join(", ")));
-    text
 }
 
 /// What --json prints.

@@ -21,7 +21,6 @@ use super::findings::{Comparison, Findings, MEASURED, PAPER, Row, all, told, wit
 use super::recording::{Recording, of};
 use super::{Experiment, SDD, loads, machine};
 use crate::failure::Failure;
-use crate::verbs::run;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "sdd-throughput",
@@ -167,7 +166,7 @@ fn read(
             }
         }
         Err(RunError::Refused { cause: SchedError::Admission { .. }, .. }) => Ok(None),
-        Err(error) => Err(run::failure(&error)),
+        Err(error) => Err(Failure::of_run(&error)),
     }
 }
 

@@ -13,7 +13,6 @@ use super::context::Context;
 use super::findings::{Claim, Comparison, Drawn, Findings, PAPER, Row};
 use super::{CSA, Experiment};
 use crate::failure::Failure;
-use crate::progress;
 use measure::{Responsiveness, miss_ratio, run};
 use workload::{Domains, arinc, synthetic};
 
@@ -114,7 +113,7 @@ fn under_each_rule(
     etf: u64,
     duration: Span,
 ) -> Result<Vec<Responsiveness>, Failure> {
-    let bar = progress::bar("simulating", (workloads.len() * RULES.len()) as u64);
+    let bar = (context.host.bar)("simulating", (workloads.len() * RULES.len()) as u64);
     let mut found = vec![Responsiveness::default(); RULES.len()];
     for (i, domains) in workloads.iter().enumerate() {
         for (all, rule) in found.iter_mut().zip(RULES) {

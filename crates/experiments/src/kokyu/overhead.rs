@@ -14,7 +14,7 @@ use super::{
     Comparison, Context, Failure, Findings, LEAST, Outcome, PAPERS, REGIONS, Row, Variant, figure, load_ppm,
     outcome_of, plan, seed_of, variants, verdict,
 };
-use crate::verbs::reproduce::findings::PAPER;
+use crate::findings::PAPER;
 
 /// What the paper measured for a request, enqueued and dequeued together: 12 us under rms and rms+mlf, 32 us under muf.
 fn charge(variant: Variant) -> Span {

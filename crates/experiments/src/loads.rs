@@ -8,8 +8,6 @@ use takt_run::load::{Ended, Member, Place, obstacle, together_beside};
 
 use super::context::Context;
 use crate::failure::Failure;
-use crate::progress;
-use crate::verbs::run;
 
 /// A reservation (Q, T), in microseconds.
 pub(super) fn reserved(q_us: u64, t_us: u64) -> Class {
@@ -38,7 +36,7 @@ pub(super) fn run<T: Send>(
     place: &Place,
     duration: Span,
 ) -> Result<Ended<T>, Failure> {
-    attempt(context, what, members, place, duration).map_err(|error| run::failure(&error))
+    attempt(context, what, members, place, duration).map_err(|error| Failure::of_run(&error))
 }
 
 /// The same, with the refusal as it is.
@@ -66,7 +64,7 @@ pub(super) fn beside<T: Send, G, E>(
     guest: impl FnOnce(Option<&Partitions>) -> Result<G, E>,
     look: &mut dyn FnMut(Time, &G),
 ) -> Result<Result<Ended<T>, RunError>, E> {
-    let bar = progress::bar(what, duration.as_ns());
+    let bar = (context.host.bar)(what, duration.as_ns());
     let ended = together_beside(members, place, guest, duration, &mut |now: Time, guest: &G| {
         bar.set_position(now.as_ns());
         look(now, guest);

@@ -1,0 +1,48 @@
+//! How an experiment ends that finds nothing.
+
+use std::fmt::Display;
+
+use takt_run::RunError;
+
+/// Why there are no findings.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Status {
+    /// Bad usage or bad input.
+    Input,
+    /// This machine or this user cannot.
+    Cannot,
+    /// An I/O error, a bound of the tool reached, or a bug.
+    Trouble,
+}
+
+/// What to tell, and what kind of failure it is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Failure {
+    /// What kind of failure.
+    pub status: Status,
+    /// What happened and what to do, without the command's name before it.
+    pub message: String,
+}
+
+impl Failure {
+    pub(crate) fn input(message: impl Display) -> Failure {
+        Failure { status: Status::Input, message: message.to_string() }
+    }
+
+    pub(crate) fn cannot(message: impl Display) -> Failure {
+        Failure { status: Status::Cannot, message: message.to_string() }
+    }
+
+    pub(crate) fn trouble(message: impl Display) -> Failure {
+        Failure { status: Status::Trouble, message: message.to_string() }
+    }
+
+    /// Of a run that could not be prepared or did not end well.
+    pub(crate) fn of_run(error: &RunError) -> Failure {
+        match error.exit_code() {
+            2 => Failure::input(error),
+            3 => Failure::cannot(error),
+            _ => Failure::trouble(error),
+        }
+    }
+}

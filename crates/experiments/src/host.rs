@@ -1,0 +1,36 @@
+//! What the command lends to the experiments: its recorder and its progress bars.
+
+use indicatif::ProgressBar;
+use takt_log::stats::Stats;
+
+use crate::failure::Failure;
+
+/// Functions of the command.
+#[derive(Clone, Copy)]
+pub struct Host {
+    /// Records the kernel in a thread of its own. What happens from the return on is recorded.
+    pub record: fn(Request) -> Result<Box<dyn Recorder>, Failure>,
+    /// A bar over so many steps of work of this name; hidden where nobody watches.
+    pub bar: fn(&str, u64) -> ProgressBar,
+}
+
+/// What is to be recorded.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Request {
+    /// The processes, and threads of the kernel.
+    pub pids: Vec<u32>,
+    /// Whether each sleep ends a job, whatever the thread calls.
+    pub suspensions: bool,
+    /// The log's path.
+    pub output: String,
+}
+
+/// A recording that goes on. Dropped, it is ended.
+pub trait Recorder {
+    /// Ends it: the numbers of all threads, and what it lost or could not read.
+    ///
+    /// # Errors
+    ///
+    /// The recorder failed meanwhile, or its log could not be written.
+    fn finish(self: Box<Self>) -> Result<(Stats, Vec<String>), Failure>;
+}

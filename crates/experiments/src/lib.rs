@@ -1,0 +1,159 @@
+//! Experiments of papers, repeated on this machine: what `takt reproduce` runs.
+//!
+//! An [`Experiment`] is a value: what of which paper, what it needs, how long it takes, and the function that measures.
+//! It gets a `Context` and returns [`Findings`]: tables of the paper's values beside those measured, claims, pictures,
+//! and what differs here. This crate makes the folder, the page, the charts, the CSV and the JSON of these; the command
+//! prints. A new experiment is a file below and a row in [`EXPERIMENTS`] and [`NAMES`].
+
+mod context;
+mod csa;
+mod failure;
+mod findings;
+mod host;
+mod kokyu;
+mod law;
+mod loads;
+mod machine;
+mod players;
+mod recording;
+mod sdd_fig4;
+mod sdd_fig5;
+mod sdd_packets;
+mod sdd_table1;
+mod sdd_throughput;
+mod sdd_tradeoff;
+mod traffic;
+mod write;
+
+use takt_model::Span;
+
+pub use context::Options;
+pub use failure::{Failure, Status};
+pub use findings::{Claim, Comparison, Findings};
+pub use host::{Host, Recorder, Request};
+pub use law::law;
+
+use context::Context;
+
+/// An experiment of a paper.
+pub struct Experiment {
+    /// The verb's argument.
+    pub name: &'static str,
+    /// The paper.
+    pub paper: &'static Paper,
+    /// Which of its tables and figures.
+    pub shows: &'static str,
+    /// In a sentence, for the page and the list.
+    pub what: &'static str,
+    /// Privileges and features.
+    pub needs: &'static str,
+    /// How long it takes about, as usual and with --short.
+    pub takes: (Span, Span),
+    /// The longest `--for`.
+    longest: Span,
+    /// Whether it knows `--repeat`.
+    repeats: bool,
+    /// Whether all of it runs in virtual time, so that the machine does not matter.
+    simulated: bool,
+    run: fn(&Context) -> Result<Findings, Failure>,
+}
+
+/// Where an experiment is from.
+pub struct Paper {
+    /// As the documents cite it.
+    pub key: &'static str,
+    /// Authors and title.
+    pub title: &'static str,
+}
+
+/// In the order of the list.
+pub const PAPERS: [&Paper; 3] = [&SDD, &KOKYU, &CSA];
+
+const SDD: Paper = Paper {
+    key: "[SDD]",
+    title: "Manica, Abeni, Palopoli, Faggioli, Scordino: Schedulable Device Drivers: Implementation and Experimental Results",
+};
+
+const CSA: Paper = Paper {
+    key: "[CSA]",
+    title: "Lee, Xi, Chen, Phan, Gill, Lee, Lu, Sokolsky: Realizing Compositional Scheduling through Virtualization",
+};
+
+const KOKYU: Paper = Paper {
+    key: "[KOKYU]",
+    title: "Gill, Cytron, Schmidt: Multiparadigm Scheduling for Distributed Real-Time Embedded Computing",
+};
+
+/// In the order of the list.
+pub const EXPERIMENTS: [&Experiment; NAMES.len()] = [
+    &sdd_table1::EXPERIMENT,
+    &sdd_packets::EXPERIMENT,
+    &sdd_fig4::EXPERIMENT,
+    &sdd_fig5::EXPERIMENT,
+    &sdd_throughput::EXPERIMENT,
+    &sdd_tradeoff::EXPERIMENT,
+    &kokyu::EXPERIMENT,
+    &csa::FIG4,
+    &csa::FIG5,
+    &csa::FIG6,
+    &csa::FIG7,
+    &csa::TABLES,
+];
+
+/// Their names, for the command line.
+pub const NAMES: [&str; 12] = [
+    "sdd-table1",
+    "sdd-packets",
+    "sdd-fig4",
+    "sdd-fig5",
+    "sdd-throughput",
+    "sdd-tradeoff",
+    "kokyu",
+    "csa-fig4",
+    "csa-fig5",
+    "csa-fig6",
+    "csa-fig7",
+    "csa-tables",
+];
+
+/// What came of an experiment.
+pub struct Report {
+    /// Which one.
+    pub experiment: &'static Experiment,
+    /// What it found.
+    pub findings: Findings,
+    /// The folder, as the user gave it.
+    pub folder: String,
+    /// The files in it.
+    pub files: Vec<String>,
+    /// All of it as JSON.
+    pub json: serde_json::Value,
+}
+
+/// Runs an experiment and writes its folder.
+///
+/// # Errors
+///
+/// Options that do not fit, a machine or user that cannot, or files that cannot be written.
+pub fn run(options: &Options, host: Host) -> Result<Report, Failure> {
+    let wanted = options.name.as_str();
+    let Some(experiment) = EXPERIMENTS.iter().find(|experiment| experiment.name == wanted) else {
+        return Err(Failure::input(format_args!("no experiment is called \"{wanted}\"; takt reproduce --list")));
+    };
+    let context = Context::new(experiment, options, host)?;
+    let mut findings = (experiment.run)(&context).inspect_err(|_| context.forsake())?;
+    context.conclude(&mut findings);
+    let files = write::files(experiment, &context, &findings)?;
+    let json = write::answer(experiment, &context, &findings, &files);
+    Ok(Report { experiment, findings, folder: context.shown().to_owned(), files, json })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_the_experiments() {
+        assert_eq!(EXPERIMENTS.map(|experiment| experiment.name), NAMES);
+    }
+}
