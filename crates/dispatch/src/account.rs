@@ -1,4 +1,4 @@
-//! The log of a dispatcher: its own account alone, or that and the kernel's made one.
+//! The log of a dispatcher: its own account alone, or merged with the kernel's.
 
 use std::collections::BTreeMap;
 
@@ -29,9 +29,11 @@ pub struct PlanThread {
 pub struct Recorded {
     /// Events that were read.
     pub events: u64,
-    /// Events that the kernel lost because its buffers were full. The log has a `Lost` at each place.
+    /// Events that the kernel lost because its buffers were full. The log has a `Lost` at each
+    /// place.
     pub lost: u64,
-    /// Switches that the kernel must have made and did not record. The log has a `Lost` at each place.
+    /// Switches that the kernel must have made and did not record. The log has a `Lost` at each
+    /// place.
     pub missing: u64,
 }
 
@@ -48,8 +50,8 @@ pub struct KernelEnd {
     pub late: Option<BTreeMap<TaskId, Late>>,
 }
 
-/// Tells a sink what the dispatcher itself knows, and returns a time. While the dispatcher runs, all
-/// events before that time have been told. At the end it is the time of the last event.
+/// Tells a sink what the dispatcher itself knows, and returns a time. While the dispatcher runs,
+/// all events before that time have been told. At the end it is the time of the last event.
 pub type OwnAccount<'a> = dyn FnMut(&mut dyn Sink) -> Time + 'a;
 
 /// The kernel's account of a dispatcher's threads, which makes one log of both accounts. The crate
@@ -58,8 +60,8 @@ pub trait KernelAccount: Send + Sync {
     /// Which kinds of event the log of both accounts has.
     fn kinds(&self) -> KindSet;
 
-    /// Records these threads from now on. Model CPU i is the i-th of `cpus`. `ordinary` threads have no
-    /// real-time priorities.
+    /// Records these threads from now on. Model CPU i is the i-th of `cpus`. `ordinary` threads
+    /// have no real-time priorities.
     ///
     /// # Errors
     /// The kernel cannot be recorded.
@@ -72,8 +74,8 @@ pub trait KernelAccount: Send + Sync {
     /// Reads both accounts and tells `sink` what is certain by now.
     fn drain(&mut self, own: &mut OwnAccount<'_>, sink: &mut dyn Sink);
 
-    /// Reads the rest of both accounts and tells it. All threads are through, or stuck, and the run ended
-    /// at `end`.
+    /// Reads the rest of both accounts and tells it. All threads are through, or stuck, and the run
+    /// ended at `end`.
     fn finish(self: Box<Self>, end: Time, own: &mut OwnAccount<'_>, sink: &mut dyn Sink) -> KernelEnd;
 }
 

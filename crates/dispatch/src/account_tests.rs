@@ -1,5 +1,5 @@
-//! Both accounts of a virtual machine: a plan is rehearsed, somebody else takes the CPU now and then, and the kernel's account is written down by someone who knows
-//! who has it.
+//! Both accounts of a virtual machine. The test rehearses a plan and sometimes gives the CPU to
+//! other threads. From its knowledge of who has the CPU the test writes the kernel's account.
 
 use proptest::prelude::*;
 use takt_log::causes::Cause;
@@ -17,7 +17,7 @@ type Events = Vec<(Time, Event)>;
 
 struct Log(Events);
 
-/// Of jobs alone; who else has the CPU is told beside them.
+/// Events of jobs only. Delays by other threads are stored apart.
 impl Sink for Log {
     fn event(&mut self, _stream: u32, now: Time, event: &Event) {
         assert!(self.0.last().is_none_or(|(last, _)| *last <= now), "in the order of time");
@@ -27,7 +27,7 @@ impl Sink for Log {
     }
 }
 
-/// Both accounts made one, and why jobs were late by it.
+/// The merged log of both accounts, and its causes of lateness.
 struct Evidence {
     merged: Merge,
     causes: Causes,
@@ -83,14 +83,15 @@ fn plan(operations: &[(u64, u64, bool)], strategy: Builtin) -> Plan {
     Plan::compute_regardless(&system, takt_model::NodeId(0), &limits).unwrap().0.with_backlog(64)
 }
 
-/// A run of a plan on one CPU of which somebody takes the CPU at these times (before holes) for so long.
+/// A run of a plan on one CPU. Other threads take the CPU at given times (before holes), for given
+/// spans.
 struct Play {
-    /// What the dispatcher tells.
+    /// The dispatcher's own account.
     told: Events,
     seen: Vec<Seen>,
-    /// What the log should say.
+    /// The expected log.
     truth: Events,
-    /// When the others had the CPU from a thread of the plan, from and to.
+    /// When other threads preempted the plan's thread, from and to.
     holes: Vec<(Time, Time)>,
     end: Time,
 }
@@ -200,14 +201,15 @@ fn merged(plan: &Plan, play: &Play, looks: u64) -> (Events, Evident) {
     (log.0, evident)
 }
 
-/// In the order of time, and of one time in any.
+/// In the order of time, and within one time in any order.
 fn sorted(events: &Events) -> Vec<(Time, String)> {
     let mut lines: Vec<_> = events.iter().map(|(at, event)| (*at, format!("{event:?}"))).collect();
     lines.sort();
     lines
 }
 
-/// How many jobs of each task were late, and how long others had the CPU in their busy periods: found without any account of turns.
+/// The number of late jobs of each task, and how long other threads had the CPU in their busy
+/// periods. Found without an account of turns.
 fn reference(plan: &Plan, play: &Play) -> BTreeMap<TaskId, (u64, Span)> {
     let level = |job: &JobKey| plan.rows.iter().find(|row| row.task == job.task).unwrap().level;
     let mut jobs: BTreeMap<JobKey, (Time, Time, bool)> = BTreeMap::new();
@@ -221,7 +223,7 @@ fn reference(plan: &Plan, play: &Play) -> BTreeMap<TaskId, (u64, Span)> {
     }
     let mut found: BTreeMap<TaskId, (u64, Span)> = BTreeMap::new();
     for (job, (arrival, end, _)) in jobs.iter().filter(|(_, (_, _, missed))| *missed) {
-        // Back from its arrival, as long as some job of its level or a more important one is there.
+        // Back from its arrival, while some job of its level or a more important level exists.
         let mut since = *arrival;
         loop {
             let there = |(other, (arrival, end, _)): (&JobKey, &(Time, Time, bool))| {
@@ -271,10 +273,13 @@ proptest! {
         strategy in prop::sample::select(vec![Builtin::Rm, Builtin::Edf, Builtin::Mlf, Builtin::Muf, Builtin::RmsMlf]),
     ) {
         let plan = plan(&operations, strategy);
-        // Of what has not ended nobody knows what would have gone before it.
+        // Jobs that have not ended have no known delay before them.
         let late = |holes: &[(u64, u64)]| {
             let mut play = play(&plan, Span::from_ms(20), holes);
-            let ended = |(_, event): &(Time, Event)| if let Event::Complete { job, .. } = event { Some(*job) } else { None };
+            let ended = |(_, event): &(Time, Event)| match event {
+                Event::Complete { job, .. } => Some(*job),
+                _ => None,
+            };
             let ended: Vec<JobKey> = play.told.iter().filter_map(ended).collect();
             play.told.retain(|(_, event)| !matches!(event, Event::Miss { job } if !ended.contains(job)));
             merged(&plan, &play, 3).1.late
@@ -288,7 +293,8 @@ proptest! {
     }
 }
 
-/// A plan of one critical task (period 10 ms, WCET 2 ms, deadline 10 ms), with its worker (lane 0) and its timer (lane 1).
+/// A plan of one critical task (period 10 ms, WCET 2 ms, deadline 10 ms), with its worker (lane 0)
+/// and its timer (lane 1).
 fn told(events: &[(u64, Event)], seen: &[(u64, What)]) -> (Vec<String>, Evident) {
     let plan = plan(&[(10_000, 2_000, true)], Builtin::Rm);
     let lanes = vec![Worker { cpu: 0, works: true }, Worker { cpu: 0, works: false }];
@@ -324,7 +330,9 @@ fn each_cause_has_its_name() {
     let (worker, timer) = (What::In { lane: 0, cpu: 0 }, What::In { lane: 1, cpu: 0 });
     let left = |lane, why| What::Out { lane, cpu: 0, why };
     let seen = [
-        // Idle until 1 ms, the timer until 2 ms, its thread until it starts at 3 ms; somebody else from 4 to 5 ms; it sleeps from 6 to 7 ms.
+        // The CPU is idle until 1 ms, the timer runs until 2 ms, and its thread until the job
+        // starts at 3 ms. Another thread runs from 4 to 5 ms. The job's thread sleeps from 6 to 7
+        // ms.
         (0, left(1, Why::Asleep)),
         (0, other(0, "swapper/0")),
         (1_000, timer),
@@ -368,7 +376,7 @@ fn each_cause_has_its_name() {
 #[test]
 fn what_the_kernel_did_not_tell_is_unknown() {
     let left = |lane, why| What::Out { lane, cpu: 0, why };
-    // Of the switch to its thread nothing is told, and events are lost from 4 to 6 ms.
+    // The switch to the job's thread is missing, and events are lost from 4 to 6 ms.
     let seen = [
         (3_500, left(0, Why::Taken)),
         (3_500, What::Other { cpu: 0, thread: thread(7, "make") }),
@@ -410,7 +418,7 @@ fn a_job_that_is_dropped_or_never_ends_is_late_too() {
     assert_eq!((late.jobs, late.mainly(Cause::Others), late.disturbance.of(Cause::Others)), (1, 1, us(29_000)));
 }
 
-/// What each job of an operation of this plan was late for: by load, and mainly by others.
+/// The causes of lateness for each operation of this plan: by load, and mainly by other threads.
 fn late_of(plan: &Plan, events: &[(u64, Event)], seen: &[(u64, What)], end: u64) -> BTreeMap<TaskId, (u64, u64, u64)> {
     let mut evidence = Evidence::new(plan, vec![Worker { cpu: 0, works: true }; 4]);
     for (at, event) in events {
@@ -428,7 +436,7 @@ fn release(task: u32, number: u64, arrival: u64, origin: Option<u64>) -> Event {
     Event::Release { job: JobKey { task: TaskId(task), number }, arrival: NS(arrival * 1000), parent }
 }
 
-/// A job runs on the thread of its level: what is told and seen of it.
+/// Both accounts of a job on the thread of its level.
 fn runs(
     told: &mut Vec<(u64, Event)>,
     seen: &mut Vec<(u64, What)>,
@@ -454,7 +462,8 @@ fn followers_that_a_disturbance_brings_together_are_no_load() {
     let system = set.to_system(&Builtin::Dm.strategy()).unwrap();
     let (plan, _) = Plan::compute_regardless(&system, takt_model::NodeId(0), &Limits::default()).unwrap();
     assert_eq!(plan.rows.iter().map(|row| row.level).collect::<Vec<_>>(), [0, 1, 2]);
-    // Others have the CPU from 0 to 20 ms; then three jobs of the chain are made up for, and "g", which comes at 21 ms, ends at 36 ms.
+    // Other threads have the CPU from 0 to 20 ms. Then three jobs of the chain catch up, and "g",
+    // which arrives at 21 ms, ends at 36 ms.
     let mut seen = vec![(0, What::Other { cpu: 0, thread: thread(9, "other") })];
     let mut told: Vec<(u64, Event)> = (0..3).map(|k| (20_000, release(0, k, k * 10_000, None))).collect();
     for k in 0..3 {
@@ -477,7 +486,7 @@ fn followers_that_a_disturbance_brings_together_are_no_load() {
 fn a_demoted_job_is_late_for_what_was_before_it_was_demoted() {
     let mut plan = plan(&[(100_000, 4_000, true), (100_000, 4_000, true), (10_000, 5_000, true)], Builtin::Edf);
     plan.rows.iter_mut().for_each(|row| row.late = takt_model::Late::Demote);
-    // Others have the CPU until 11 ms; all come then, and the one that is late by then goes last.
+    // Other threads have the CPU until 11 ms. All jobs arrive then, and the late one goes last.
     let mut seen = vec![(0, What::Other { cpu: 0, thread: thread(9, "other") })];
     let late = JobKey { task: TaskId(2), number: 0 };
     let mut told: Vec<(u64, Event)> = (0..3).map(|task| (11_000, release(task, 0, 0, None))).collect();
@@ -488,7 +497,8 @@ fn a_demoted_job_is_late_for_what_was_before_it_was_demoted() {
     assert_eq!(late_of(&plan, &told, &seen, 30_000), [(TaskId(2), (1, 0, 1))].into());
 }
 
-/// Two operations of which the first is demoted at its deadline by the plan of the start, and goes first by that of a mode.
+/// Two operations. The plan of the start demotes the first one at its deadline. The plan of a mode
+/// puts it first.
 fn demoted_at_first() -> Plan {
     let mut plan = plan(&[(10_000, 5_000, true), (22_000, 20_000, true)], Builtin::Edf);
     let mut mode = PlanMode {
@@ -506,7 +516,8 @@ fn demoted_at_first() -> Plan {
 
 #[test]
 fn a_switch_to_a_plan_that_demotes_nobody_brings_demoted_jobs_back() {
-    // Others have the CPU until 11 ms; the second one is late whatever they do, for the first one goes before it again.
+    // Other threads have the CPU until 11 ms. The second operation is late in any case, because the
+    // first goes before it again.
     let mut seen = vec![(0, What::Other { cpu: 0, thread: thread(9, "other") })];
     let job = |task| JobKey { task: TaskId(task), number: 0 };
     let mut told: Vec<(u64, Event)> = (0..2).map(|task| (0, release(task, 0, 0, None))).collect();
@@ -523,7 +534,8 @@ fn a_switch_to_a_plan_that_demotes_nobody_brings_demoted_jobs_back() {
 fn a_switch_to_a_plan_that_demotes_explains_what_is_late_already() {
     let mut plan = demoted_at_first();
     std::mem::swap(&mut plan.rows, &mut plan.modes[0].rows);
-    // The second one has the CPU until 20 ms: the first one, which is more important, is late for that alone, and not for what comes after it was demoted.
+    // The second operation has the CPU until 20 ms. For that alone the first, more important
+    // operation is late. Jobs after its demotion do not count.
     let mut seen = Vec::new();
     let job = |task| JobKey { task: TaskId(task), number: 0 };
     let mut told: Vec<(u64, Event)> = vec![(0, release(1, 0, 0, None)), (1_000, release(0, 0, 1_000, None))];
@@ -540,10 +552,11 @@ fn who_had_the_cpu_before_the_dispatcher_is_heard_too() {
     let (worker, out) = (What::In { lane: 0, cpu: 0 }, What::Out { lane: 0, cpu: 0, why: Why::Asleep });
     let other = |name: &str, pid, prio| Thread { prio: Some(prio), ..thread(pid, name) };
     for (first, last, others) in [
-        // It was idle, and then somebody more important had it; or somebody ordinary, who does not delay.
+        // The CPU was idle, and then a more important thread had it; or an ordinary thread, which
+        // does not delay.
         (other("swapper/0", 0, 120), other("irq/24", 7, 49), 11_000),
         (other("swapper/0", 0, 120), other("make", 8, 120), 0),
-        // Somebody had it for a moment, and then nobody; or somebody else.
+        // Another thread had the CPU for a moment, and then none did; or a different one.
         (other("kworker", 9, 120), other("swapper/0", 0, 120), 0),
         (other("irq/24", 7, 49), other("make", 8, 120), 11_000),
         (other("make", 8, 120), other("irq/24", 7, 49), 11_000),
@@ -564,7 +577,7 @@ fn who_had_the_cpu_before_the_dispatcher_is_heard_too() {
 #[test]
 fn what_a_full_buffer_swallowed_does_not_stay() {
     let number = |number| JobKey { number, ..J };
-    // That the first job ended was lost; the second one comes on the same thread.
+    // The end of the first job was lost. The second job arrives on the same thread.
     let events = vec![
         (0, Event::Release { job: J, arrival: Time::ZERO, parent: None }),
         (0, Event::Start { job: J, cpu: 0 }),

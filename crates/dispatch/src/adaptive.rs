@@ -1,21 +1,30 @@
-//! A controller that moves between two plans: a calm one while nothing critical is in danger, and one that guards critical operations. [KOKYU] finds that
-//! no paradigm is best everywhere and leaves open how to change between them; this is takt's answer.
+//! A controller that moves between two plans. The calm plan holds while nothing critical is in
+//! danger. The guard plan protects critical operations. [KOKYU] finds that no paradigm is best
+//! everywhere and leaves open how to change between them. This controller is takt's answer.
 //!
-//! **To the guard**, at once: when a critical job is not complete at its last safe instant, its arrival + deadline - R. R bounds its response under
-//! the guard's plan, so it is in time if the guard holds from then on, whatever happened before: the argument of dual priority
-//! scheduling (Davis and Wellings, 1995), where a task is promoted at D - R, made for all tasks together. What differs there: when the guard comes, other
-//! critical jobs wait that calm has put off, by at most D - C of their tasks, and all take part at once. So R is a bound with such jitter of all others
-//! ([`Plan::guarded`] is the System that it is to be computed of), and the controller loses no critical deadline
-//! that the guard's analysis promises, but for what the switch itself takes beyond the `margin`. (Where the plans level critical operations differently,
-//! calm can leave more of them started in a level of the guard than the analysis knows; that is added to R.)
+//! **To the guard**, at once: when a critical job is not complete at its last safe instant, arrival
+//! + deadline - R. R bounds the response under the guard's plan. So the job is in time if the guard
+//! holds from then on, whatever happened before. This is the argument of dual priority scheduling
+//! (Davis and Wellings, 1995), where a task is promoted at D - R. Here all tasks are promoted
+//! together.
 //!
-//! **Back to calm**: after `dwell` windows in a row in each of which the busiest CPU was idle for some time: it had work for no more than `load_ppm` of
-//! the window. If the calm then does not last as many windows, it came too early: the dwell doubles, up to `dwell_max`. Once it lasts,
-//! the dwell is what it was.
+//! The difference: other critical jobs may wait when the guard begins, put off by calm for at most
+//! D - C of their tasks. All of them take part at once. So R must be a bound with such jitter of
+//! all others, computed for the System of [`Plan::guarded`]. Then no critical deadline is lost
+//! under the guard's analysis, if a switch takes at most `margin`. If the plans use different
+//! levels for critical operations, calm can leave more started jobs in a guard level than the
+//! analysis knows. Their time is added to R.
 //!
-//! **Stability.** From one switch to the guard to the next at least `dwell` whole windows pass, so n windows hold at most n / dwell + 1 of them. While calm does
-//! not last as long as the stay with the guard before it the dwell has doubled m times after m switches: they are soon `dwell_max` windows apart, and
-//! calm holds for less than half of the time. A load under which calm lasts longer than that each time lets the two alternate for ever, no faster than said first.
+//! **Back to calm**: after `dwell` windows in a row in which the busiest CPU had work for at most
+//! `load_ppm` of the window. If the calm then lasts for fewer windows than that, the return was too
+//! early: the dwell doubles, up to `dwell_max`. Once a calm lasts, the dwell returns to its first
+//! value.
+//!
+//! **Stability.** At least `dwell` whole windows lie between two switches to the guard, so n
+//! windows hold at most n / dwell + 1 of them. While each calm is shorter than the guard's stay
+//! before it, the dwell has doubled m times after m switches. So the switches are soon `dwell_max`
+//! windows apart, and calm holds for less than half of the time. Under a load with longer calms,
+//! the two plans may alternate for ever, within the first bound.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +35,8 @@ use super::anomaly::{Anomalies, Anomaly};
 use super::graph::{along, predecessors, sorted};
 use super::plan::{Limits, Plan, Row};
 
-/// Which plans, and when to change. See the module's source for the law and its argument: docs/reference/dispatcher.md says it for users.
+/// The two plans and the rule of change. docs/reference/dispatcher.md explains the rule for users,
+/// and the source of this module gives its argument.
 ///
 /// ```
 /// use takt_model::{Builtin, NodeId, Span, StrategyRef};
@@ -49,30 +59,34 @@ use super::plan::{Limits, Plan, Row};
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Adaptive {
-    /// The plan to be had while nothing is in danger: 0 is that of the node's strategy, k that of its k-th mode.
+    /// The plan without danger: 0 is the plan of the node's strategy, k that of its k-th mode.
     pub calm: usize,
     /// The plan that keeps critical deadlines.
     pub guard: usize,
-    /// Over which the load is measured; [`Adaptive::WINDOW_MIN`] at least. Default 1 s.
+    /// The time over which the load is measured, at least [`Adaptive::WINDOW_MIN`]. Default 1 s.
     pub window: Span,
-    /// Up to this share of a window, in millionths, a CPU may have had work for the window to count for a return. Default 970,000.
+    /// The largest load of a CPU in a window that counts for a return, in millionths. Default
+    /// 970,000.
     pub load_ppm: u32,
     /// Windows in a row with no more load before a return; at least 1. Default 2.
     pub dwell: u32,
-    /// What the dwell grows to at most. Default 64.
+    /// The largest dwell. Default 64.
     pub dwell_max: u32,
-    /// How much sooner a job counts as in danger than the bounds say, for what a switch takes. Default 500 us.
+    /// How much earlier than the bounds say a job counts as in danger. It covers the duration of a
+    /// switch. Default 500 us.
     pub margin: Span,
-    /// Bounds of critical operations' responses under the guard, from arrival to completion, as `takt check` tells them of [`Plan::guarded`]. Of one
-    /// without it is half of the deadline.
+    /// Bounds of critical operations' responses under the guard, from arrival to completion, as
+    /// `takt check` gives them for [`Plan::guarded`]. An operation without a bound gets half of its
+    /// deadline.
     pub responses: BTreeMap<String, Span>,
 }
 
 impl Adaptive {
-    /// No window is shorter: at the end of each the first CPU's timer thread, more important than all levels, wakes up.
+    /// The shortest window. At the end of each window the first CPU's timer thread wakes up, above
+    /// all levels.
     pub const WINDOW_MIN: Span = Span::from_ms(1);
 
-    /// Between these two plans, with the defaults.
+    /// A controller for these two plans, with the defaults.
     #[must_use]
     pub fn between(calm: usize, guard: usize) -> Adaptive {
         Adaptive {
@@ -87,22 +101,25 @@ impl Adaptive {
         }
     }
 
-    /// Back to calm after each whole window at whose end no critical job is past its last safe instant, whatever the load: so noncritical work gets in overload, too, what time
-    /// critical work has to spare, as under dual priority scheduling, at the price of up to one switch there and back a window. The argument why no critical deadline is lost does
-    /// not ask when calm comes back; the dwell still doubles while calm does not last.
+    /// Returns to calm after each whole window at whose end no critical job is past its last safe
+    /// instant, whatever the load. So noncritical work in overload also gets the time that critical
+    /// work can spare, as under dual priority scheduling. The price is up to two switches in each
+    /// window. The argument for critical deadlines does not depend on the time of the return. The
+    /// dwell still doubles while calm does not last.
     #[must_use]
     pub fn reclaiming(self, window: Span) -> Adaptive {
         Adaptive { window, load_ppm: 1_000_000, dwell: 1, ..self }
     }
 
-    /// With the longest response of a critical operation under the guard.
+    /// Sets the longest response of a critical operation under the guard.
     #[must_use]
     pub fn response(mut self, operation: &str, response: Span) -> Adaptive {
         self.responses.insert(operation.to_owned(), response);
         self
     }
 
-    /// Critical operations without a bound: of them half of the deadline is taken, which promises nothing.
+    /// Critical operations without a bound. The controller takes half of their deadline, which
+    /// proves nothing.
     pub fn unbounded<'a>(&'a self, plan: &'a Plan) -> impl Iterator<Item = &'a str> {
         let critical = |row: &&Row| {
             let task = plan.system.tasks.get(row.task.index());
@@ -112,19 +129,21 @@ impl Adaptive {
         names.filter(|name| !self.responses.contains_key(*name))
     }
 
-    /// What is wrong with it for this plan; nothing where all is right.
+    /// The fault of this controller for a plan, if there is one.
     #[must_use]
     pub fn wrong(&self, plan: &Plan) -> Option<String> {
         let last = plan.modes.len();
         if self.calm.max(self.guard) > last || self.calm.min(self.guard) != 0 || self.calm == self.guard {
             return Some(format!(
-                "plans {} and {} are to be the node's strategy (0), with which it begins, and one of its modes (1 to {last})",
+                "plans {} and {} are to be the node's strategy (0), with which it begins, and one of its modes \
+                 (1 to {last})",
                 self.calm, self.guard
             ));
         }
         if self.window < Adaptive::WINDOW_MIN {
             return Some(format!(
-                "window {} is below the least, {}: a timer thread, above all levels, wakes up at the end of each; choose a longer one",
+                "window {} is below the least, {}: a timer thread, above all levels, wakes up at the end of \
+                 each; choose a longer one",
                 self.window,
                 Adaptive::WINDOW_MIN
             ));
@@ -143,7 +162,7 @@ impl Adaptive {
             .or_else(|| self.unguarded(plan))
     }
 
-    /// Why the guard cannot keep the critical deadlines.
+    /// A reason why the guard cannot keep the critical deadlines, if there is one.
     fn unguarded(&self, plan: &Plan) -> Option<String> {
         let cpus = plan.system.nodes.get(plan.node.index()).map_or(1, |node| node.cpus);
         if !(0..cpus).any(|cpu| self.placed(plan, cpu).iter().any(Placed::is_critical)) {
@@ -156,7 +175,8 @@ impl Adaptive {
             let last = critical.iter().max_by_key(|placed| placed.guard)?;
             if let Some(other) = others.iter().find(|other| other.guard <= last.guard) {
                 return Some(format!(
-                    "under the guard the noncritical operation \"{}\" is in the level of the critical \"{}\" or above: a guard keeps critical operations above all others",
+                    "under the guard the noncritical operation \"{}\" is in the level of the critical \"{}\" \
+                     or above: a guard keeps critical operations above all others",
                     other.task.name, last.task.name
                 ));
             }
@@ -164,7 +184,8 @@ impl Adaptive {
         })
     }
 
-    /// `throughout` says of each task whether all that it follows is critical, too.
+    /// As [`Adaptive::unguarded`]. `throughout` says for each task whether all its predecessors are
+    /// critical too.
     fn unkept(&self, plan: &Plan, placed: &Placed<'_>, all: &[Placed<'_>], throughout: &[bool]) -> Option<String> {
         let Placed { id, task, .. } = placed;
         if throughout.get(id.index()) != Some(&true) {
@@ -174,7 +195,9 @@ impl Adaptive {
         if needs > task.deadline {
             let since = if task.after.is_empty() { "" } else { ", since the first of what it follows began" };
             return Some(format!(
-                "critical operation \"{}\" needs up to {needs} with the guard (its longest response{since}; {} for what the other strategy may leave started; {} for a switch), more than its deadline {}; give it more time, or do without a controller",
+                "critical operation \"{}\" needs up to {needs} with the guard (its longest response{since}; \
+                 {} for what the other strategy may leave started; {} for a switch), \
+                 more than its deadline {}; give it more time, or do without a controller",
                 task.name,
                 placed.inherited(all),
                 self.margin,
@@ -192,8 +215,10 @@ impl Adaptive {
         })
     }
 
-    /// After which time from its arrival a job of this critical operation is in danger: its deadline, less its longest response under the guard, less what calm may leave
-    /// started in several levels, less the margin. `None` of others, and where the controller does not fit the plan.
+    /// The time from arrival after which a job of this critical operation is in danger. It is the
+    /// deadline, less the longest response under the guard, less the time for jobs that calm may
+    /// leave started, less the margin. `None` for other operations, and if the controller does not
+    /// fit the plan.
     #[must_use]
     pub fn danger(&self, plan: &Plan, operation: &str) -> Option<Span> {
         if self.wrong(plan).is_some() {
@@ -204,7 +229,7 @@ impl Adaptive {
         self.dangers(plan, cpu).into_iter().nth(slot)?
     }
 
-    /// The same by slot of a CPU; `None` of what is not critical.
+    /// As [`Adaptive::danger`], by slot of a CPU; `None` for operations that are not critical.
     pub(crate) fn dangers(&self, plan: &Plan, cpu: u32) -> Vec<Option<Span>> {
         let here = self.placed(plan, cpu);
         let danger = |placed: &Placed<'_>| {
@@ -226,7 +251,7 @@ impl Adaptive {
             .collect()
     }
 
-    /// What a job needs at most from when the guard holds.
+    /// The longest time that a job needs once the guard holds.
     fn needs(&self, of: &Placed<'_>, all: &[Placed<'_>]) -> Span {
         let response = self.responses.get(&of.task.name).copied();
         let response = response.unwrap_or_else(|| Span::from_ns(of.task.deadline.as_ns() / 2));
@@ -235,11 +260,14 @@ impl Adaptive {
 }
 
 impl Plan {
-    /// What [`Adaptive::between`]`(0, 1)` moves between: the plan of the node's strategy, and as its only mode, "guard", that of `guard`, to which no time switches. What says
-    /// that deadlines can be missed though the guard holds is told beside it, as by [`Plan::compute_regardless`].
+    /// Makes the plans for [`Adaptive::between`]`(0, 1)`. Plan 0 is that of the node's strategy.
+    /// Its only mode, "guard", follows the strategy `guard`; no time switches to it. Reports of
+    /// deadlines that can be missed under the guard come with the plan, as in
+    /// [`Plan::compute_regardless`].
     ///
     /// # Errors
-    /// All else that is wrong. A node with modes is refused: either their times choose, or the controller does.
+    /// All other faults. A node with modes is refused, because either their times or the controller
+    /// choose the plan.
     pub fn compute_adaptive(
         system: &System,
         node: NodeId,
@@ -252,7 +280,7 @@ impl Plan {
             return Err(Anomalies(vec![Anomaly::Unsupported { part: "mode", name, why }]));
         }
         let mut both = system.clone();
-        // A System's mode has a time: this one is beyond all runs.
+        // A System's mode needs a time. This one is beyond all runs.
         both.modes.push(Mode { node, at: Time::ZERO.saturating_add(Span::FILE_MAX), strategy: guard });
         let (mut plan, _) = Plan::compute_regardless(&both, node, limits)?;
         plan.name_modes(std::iter::once("guard".to_owned()));
@@ -264,9 +292,11 @@ impl Plan {
         Ok((plan, lateness))
     }
 
-    /// The System of which the longest response of a critical operation is to be computed for [`Adaptive::response`]: the critical operations of its CPU,
-    /// under this plan (0: of the node's strategy, k: of its k-th mode). The others are released as late as calm may have put them off, and what follows others
-    /// counts as released by itself, within the deadlines of those: its bound contains these. `None` where there is no such plan or critical operation.
+    /// The System for the longest response of a critical operation, for [`Adaptive::response`]. It
+    /// holds the critical operations of the same CPU under this plan (0: of the node's strategy, k:
+    /// of its k-th mode). Other operations are released as late as calm may put them off. Followers
+    /// count as released by themselves, within the deadlines of their predecessors: this contains
+    /// their real releases. `None` if there is no such plan or critical operation.
     #[must_use]
     pub fn guarded(&self, guard: usize, operation: &str) -> Option<System> {
         let mut modes: Vec<&Mode> = self.system.modes.iter().filter(|mode| mode.node == self.node).collect();
@@ -294,8 +324,9 @@ impl Plan {
             let task = self.system.tasks.get(row.task.index())?;
             let before = task.after.iter().filter_map(|before| through.get(before.index())).max();
             let before = before.copied().unwrap_or(Span::ZERO);
-            // The period stays: levels go by it. What follows others is released in bunches, as with jitter; its bound then
-            // counts from before its release, which is more than is needed.
+            // The period stays, because levels depend on it. Followers are released in bunches, as
+            // with jitter. Their bound then counts from before the release, which is on the safe
+            // side.
             let put_off = if row.name == operation { Span::ZERO } else { task.deadline.saturating_sub(task.wcet) };
             let jitter = task.jitter.saturating_add(before).saturating_add(put_off);
             system.tasks.push(Task {
@@ -311,13 +342,13 @@ impl Plan {
         system.tasks.iter().any(|task| task.name == operation).then_some(system)
     }
 
-    /// Of each task whether it and all that it follows is critical.
+    /// For each task: whether the task and all its predecessors are critical.
     fn critical_from_their_sources(&self) -> Vec<bool> {
         let is_critical = |at: usize| self.system.tasks.get(at).map(|task| task.criticality) == Some(Criticality::High);
         self.along_chains(false, |at, theirs| is_critical(at) && theirs.iter().all(|all| **all))
     }
 
-    /// Of each task the longest sum of deadlines on a way to it and through it.
+    /// For each task: the longest sum of deadlines on a path to it, including its own.
     fn deadlines_through(&self) -> Vec<Span> {
         let deadline = |at: usize| self.system.tasks.get(at).map_or(Span::ZERO, |task| task.deadline);
         let longest = |theirs: &[&Span]| theirs.iter().copied().max().copied().unwrap_or(Span::ZERO);
@@ -330,12 +361,13 @@ impl Plan {
     }
 }
 
-/// What is to be said of a run or a simulation with a controller, whose guard is called so.
+/// Notes for a run or a simulation with a controller. `guard` names the guard's strategy.
 pub fn notes_of_guard(law: &Adaptive, plan: &Plan, guard: &str) -> Vec<String> {
     let mut notes = vec![format!("while a critical deadline is in danger it goes by strategy \"{guard}\"")];
     notes.extend(law.unbounded(plan).map(|operation| {
         format!(
-            "no test bounds the response of \"{operation}\" under the guard: half of its deadline is taken for it, which promises nothing"
+            "no test bounds the response of \"{operation}\" under the guard: half of its deadline is taken for \
+             it, which promises nothing"
         )
     }));
     notes
@@ -354,8 +386,9 @@ impl Placed<'_> {
         self.task.criticality == Criticality::High
     }
 
-    /// What a job waits for at most, beyond its bound, after a switch. The bound has one job of its guard level that has started; calm may leave
-    /// one started in each of its own levels, and they all go on.
+    /// The longest wait of a job after a switch, beyond its bound. The bound includes one started
+    /// job of its guard level. Calm may leave one started job in each of its own levels, and all of
+    /// these continue.
     fn inherited(&self, all: &[Placed<'_>]) -> Span {
         let mut longest: BTreeMap<u32, Span> = BTreeMap::new();
         for other in all.iter().filter(|other| other.guard == self.guard && other.is_critical()) {
@@ -369,37 +402,37 @@ impl Placed<'_> {
     }
 }
 
-/// The law at work. Pure: it is told the time and what has been.
+/// The state of the controller. Pure: the caller passes the time and the load.
 #[derive(Clone, Debug)]
 pub(crate) struct Controller {
     law: Adaptive,
     plan: usize,
-    /// Windows that the next stay with the guard takes at least.
+    /// The fewest windows of the next stay with the guard.
     dwell: u32,
-    /// Of the present stay: windows that count, with the guard, or all, in calm.
+    /// Windows of the present stay: with the guard, those that count; in calm, all.
     windows: u32,
     /// When the present window began.
     since: Time,
-    /// Whether the guard came within it: then it does not count.
+    /// Whether the guard began within the window. Then the window does not count.
     partial: bool,
-    /// Of each CPU, for how long it had had work when the window began.
+    /// For each CPU: how long it had had work when the window began.
     busy: Vec<Span>,
 }
 
 impl Controller {
     pub(crate) fn new(law: Adaptive, cpus: usize) -> Controller {
-        // The first danger is no relapse, and a first calm is earned as any other.
+        // The first danger is not a relapse. A first calm must last like any other.
         let (dwell, windows) = (law.dwell, if law.calm == 0 { law.dwell } else { 0 });
         let busy = vec![Span::ZERO; cpus];
         Controller { law, plan: 0, dwell, windows, since: Time::ZERO, partial: false, busy }
     }
 
-    /// Somebody else chose a plan.
+    /// Records that another caller chose a plan.
     pub(crate) fn set(&mut self, plan: usize) {
         (self.plan, self.windows) = (plan, 0);
     }
 
-    /// A critical job has come to its last safe instant; the plan to switch to.
+    /// A critical job has reached its last safe instant. Returns the plan to switch to.
     pub(crate) fn endangered(&mut self, now: Time) -> Option<usize> {
         if self.plan != self.law.calm {
             return None;
@@ -416,8 +449,8 @@ impl Controller {
         self.since.saturating_add(self.law.window)
     }
 
-    /// The window is over; `busy` says for how long each CPU has had work since time zero. The plan to switch to.
-    /// While a job is past its last safe instant (`danger`) there is no return.
+    /// Ends the window. `busy` says for how long each CPU has had work since time zero. Returns the
+    /// plan to switch to. While a job is past its last safe instant (`danger`) there is no return.
     pub(crate) fn window(&mut self, now: Time, danger: bool, busy: impl Iterator<Item = Span>) -> Option<usize> {
         let length = u128::from(now.saturating_since(self.since).as_ns().max(1));
         let mut load = 0;
@@ -468,7 +501,8 @@ mod tests {
         let law = || Adaptive::between(0, 1);
         let short = |window: &str| {
             Some(format!(
-                "window {window} is below the least, 1ms: a timer thread, above all levels, wakes up at the end of each; choose a longer one"
+                "window {window} is below the least, 1ms: a timer thread, above all levels, wakes up at the \
+                 end of each; choose a longer one"
             ))
         };
         assert_eq!(wrong(law().reclaiming(Span::ZERO)), short("0ns"));
@@ -480,7 +514,7 @@ mod tests {
         assert_eq!(wrong(Adaptive { dwell: 3, dwell_max: 2, ..law() }), dwell);
     }
 
-    /// Windows of so much load each, in seconds from `since` on; the answers.
+    /// Windows with these loads, in seconds from `since` on. Returns the answers.
     fn windows(controller: &mut Controller, busy: &mut Span, loads_ms: &[u64]) -> Vec<Option<usize>> {
         let answer = |load: &u64| {
             *busy = busy.saturating_add(Span::from_ms(*load));
@@ -526,7 +560,7 @@ mod tests {
     }
 
     proptest! {
-        /// The bound that the module's text argues for, against any load and any dangers.
+        /// The bound of the module's documentation, for any loads and dangers.
         #[test]
         fn switches_are_as_rare_as_the_dwell_says(
             dwell in 1u32..5,
@@ -550,7 +584,7 @@ mod tests {
                 prop_assert!(pair[1] - pair[0] >= dwell as usize, "{guards:?}");
             }
             prop_assert!(guards.len() <= steps.len() / dwell as usize + 1);
-            // With danger in every window calm holds for none: each stay doubles the next.
+            // With danger in every window there is no calm: each stay doubles the next.
             if steps.iter().all(|(_, danger)| *danger) {
                 prop_assert!(calm_windows.is_empty());
                 let least: Vec<usize> =

@@ -1,4 +1,5 @@
-//! What keeps a set of operations from becoming a plan: all of it at once, a line each, with the numbers.
+//! The faults that keep a set of operations from becoming a plan: all at once, a line each, with
+//! the numbers.
 
 use std::fmt;
 
@@ -7,17 +8,17 @@ use takt_model::Span;
 use takt_model::file::one_line;
 use thiserror::Error;
 
-/// All that is wrong with a set of operations or a System; never empty where it comes from this crate.
+/// The faults of a set of operations or of a System. Never empty if it comes from this crate.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Anomalies(pub Vec<Anomaly>);
 
 impl Anomalies {
-    /// `Err` with these, or `Ok` with the value where there are none.
+    /// `Err` with the anomalies, or `Ok` with the value if there are none.
     pub(super) fn none_or<T>(anomalies: Vec<Anomaly>, value: T) -> Result<T, Anomalies> {
         if anomalies.is_empty() { Ok(value) } else { Err(Anomalies(anomalies)) }
     }
 
-    /// One after the other.
+    /// The anomalies in order.
     pub fn iter(&self) -> std::slice::Iter<'_, Anomaly> {
         self.0.iter()
     }
@@ -47,7 +48,7 @@ impl fmt::Display for Anomalies {
 impl std::error::Error for Anomalies {}
 
 impl Anomalies {
-    /// Whether all of it is a System, or a strategy, that nothing could run.
+    /// Whether all of them are faults of the input: no machine could run such a System or strategy.
     #[must_use]
     pub fn are_input(&self) -> bool {
         let input = |anomaly: &Anomaly| {
@@ -60,22 +61,22 @@ impl Anomalies {
     }
 }
 
-/// One thing that is wrong. Its text says what, where, and what to do.
+/// One fault. Its text says what, where, and what to do.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
 pub enum Anomaly {
-    /// Nothing to plan.
+    /// There is nothing to plan.
     #[error("{of} has no operation to dispatch; add at least one")]
     Empty {
         /// The set or the node.
         of: String,
     },
-    /// A name that is none.
+    /// A name is invalid.
     #[error("the name of {of} {fault}")]
     Name {
         /// The set, or the operation by its position.
         of: String,
-        /// What about it, and what to do.
+        /// The fault, and what to do.
         fault: &'static str,
     },
     /// Two operations of one name.
@@ -89,22 +90,23 @@ pub enum Anomaly {
     Value {
         /// The set or the operation.
         of: String,
-        /// Which value.
+        /// The key of the value.
         key: &'static str,
-        /// What it is.
+        /// The value given.
         given: String,
-        /// What it may be.
+        /// The valid values.
         right: String,
     },
-    /// An operation that waits for others, and names none.
+    /// An operation comes after others and names none.
     #[error(
-        "operation \"{operation}\" arrives after others and names none; name what it comes after, or give it a period or a distance"
+        "operation \"{operation}\" arrives after others and names none; name what it comes after, or give it a \
+         period or a distance"
     )]
     NoPredecessor {
         /// The operation.
         operation: String,
     },
-    /// An operation that waits for others, and has an arrival of its own.
+    /// An operation comes after others and has an arrival of its own.
     #[error(
         "operation \"{operation}\" comes after others and has a period or a distance of its own; keep one of the two"
     )]
@@ -112,84 +114,87 @@ pub enum Anomaly {
         /// The operation.
         operation: String,
     },
-    /// A predecessor named twice.
+    /// A predecessor is named twice.
     #[error("operation \"{operation}\" comes after \"{predecessor}\" twice; once is enough")]
     Twice {
         /// The operation.
         operation: String,
-        /// What it names twice.
+        /// The predecessor.
         predecessor: String,
     },
-    /// A predecessor that does not exist.
+    /// A predecessor does not exist.
     #[error(
         "operation \"{operation}\" comes after \"{predecessor}\", which does not exist; add it, or correct the name"
     )]
     Unresolved {
         /// The operation.
         operation: String,
-        /// What it names.
+        /// The missing predecessor.
         predecessor: String,
     },
-    /// Operations that wait for each other.
+    /// Operations wait for each other.
     #[error(
         "operations wait for each other in a circle: {}; one of them must not come after the others",
         circle(names)
     )]
     Cycle {
-        /// The whole circle once, each before the one that waits for it; the first waits for the last.
+        /// The whole circle once. Each name comes after the name that it waits for; the first waits
+        /// for the last.
         names: Vec<String>,
     },
-    /// Predecessors that come at different rates.
+    /// Predecessors have different periods.
     #[error(
-        "operation \"{operation}\" comes after \"{first}\" with period {first_period} and \"{other}\" with period {other_period}; they must have one period"
+        "operation \"{operation}\" comes after \"{first}\" with period {first_period} and \"{other}\" with \
+         period {other_period}; they must have one period"
     )]
     Periods {
         /// The operation.
         operation: String,
         /// Its first predecessor.
         first: String,
-        /// That one's period.
+        /// Its period.
         first_period: Span,
-        /// Another one.
+        /// Another predecessor.
         other: String,
-        /// That one's period.
+        /// Its period.
         other_period: Span,
     },
-    /// What is wrong with one of the set's modes.
+    /// A fault within one of the set's modes.
     #[error("in mode \"{mode}\": {anomaly}")]
     InMode {
         /// Its name.
         mode: String,
-        /// What is wrong in it.
+        /// The fault.
         anomaly: Box<Anomaly>,
     },
-    /// Two modes of one name.
+    /// Two modes have the same name.
     #[error("a second mode is called \"{mode}\"; give each its own name")]
     DuplicateMode {
         /// The name.
         mode: String,
     },
-    /// A mode that names an operation that does not exist.
+    /// A mode names an operation that does not exist.
     #[error("{mode} speaks of operation \"{operation}\", which does not exist; add it, or correct the name")]
     UnknownInMode {
         /// The mode, or the start.
         mode: String,
-        /// What it names.
+        /// The missing operation.
         operation: String,
     },
-    /// A chain of which only a part takes part in a mode.
+    /// Only a part of a chain takes part in a mode.
     #[error(
-        "{mode} leaves out \"{absent}\" and not \"{present}\", of the same chain; a chain takes part as a whole or not at all"
+        "{mode} leaves out \"{absent}\" and not \"{present}\", of the same chain; a chain takes part as a \
+         whole or not at all"
     )]
     TornChain {
         /// The mode, or the start.
         mode: String,
         /// The operation that is left out.
         absent: String,
-        /// The one before or after it that is not.
+        /// The neighbour in the chain that is not left out.
         present: String,
     },
-    /// A mode that gives a period to an operation that has none of its own.
+    /// A mode gives a period to an operation without a period of its own.
     #[error("mode \"{mode}\" gives a period to operation \"{operation}\", which comes after others; give it to those")]
     RateOfFollower {
         /// The mode.
@@ -197,21 +202,24 @@ pub enum Anomaly {
         /// The operation.
         operation: String,
     },
-    /// What waits for several operations that a mode moves apart.
+    /// An operation waits for several operations that a mode moves apart.
     #[error(
-        "operation \"{operation}\" waits for \"{first}\" and \"{other}\", which have different offsets and change with a mode: a switch between them would pair what does not belong together; give them one offset"
+        "operation \"{operation}\" waits for \"{first}\" and \"{other}\", which have different offsets and \
+         change with a mode: a switch between them would pair what does not belong together; give them one \
+         offset"
     )]
     PartedJoin {
         /// The operation.
         operation: String,
         /// One of the sources of its chains.
         first: String,
-        /// Another one.
+        /// Another source.
         other: String,
     },
-    /// An operation that no level takes.
+    /// No level takes the operation.
     #[error(
-        "strategy \"{strategy}\" has no level for operation \"{operation}\"; end its levels with one that takes the rest"
+        "strategy \"{strategy}\" has no level for operation \"{operation}\"; end its levels with one that \
+         takes the rest"
     )]
     NoLevel {
         /// The strategy.
@@ -219,9 +227,10 @@ pub enum Anomaly {
         /// The operation.
         operation: String,
     },
-    /// An operation without the priority that its level needs.
+    /// An operation lacks the priority that its level needs.
     #[error(
-        "operation \"{operation}\" has no priority, which strategy \"{strategy}\" needs; give it one, 1 is the most important"
+        "operation \"{operation}\" has no priority, which strategy \"{strategy}\" needs; give it one, 1 is the \
+         most important"
     )]
     NoPriority {
         /// The strategy.
@@ -229,29 +238,36 @@ pub enum Anomaly {
         /// The operation.
         operation: String,
     },
-    /// A discipline that nobody executes.
+    /// The dispatcher does not implement the discipline.
     #[error(
-        "strategy \"{strategy}\" uses the discipline \"table\", which this version cannot dispatch; use fifo, deadline, laxity or gel"
+        "strategy \"{strategy}\" uses the discipline \"table\", which this version cannot dispatch; use fifo, \
+         deadline, laxity or gel"
     )]
     Table {
         /// The strategy.
         strategy: String,
     },
-    /// Priorities that SCHED_FIFO does not have, or takt may not use.
-    #[error("SCHED_FIFO priorities {least} to {most} are out of range; 1 to {max} can be used, 99 is the kernel's own", max = FIFO_PRIORITY_MAX)]
+    /// SCHED_FIFO does not have these priorities, or takt may not use them.
+    #[error(
+        "SCHED_FIFO priorities {least} to {most} are out of range; 1 to {max} can be used, 99 is the kernel's \
+         own",
+        max = FIFO_PRIORITY_MAX
+    )]
     Priorities {
         /// The least important.
         least: u8,
         /// The most important.
         most: u8,
     },
-    /// More levels than priorities.
+    /// There are more levels than priorities.
     #[error(
-        "strategy \"{strategy}\" needs {needed} SCHED_FIFO priorities ({levels} for levels{}, 1 for timers{}), and there are {there}; allow more (98 at most), {}",
+        "strategy \"{strategy}\" needs {needed} SCHED_FIFO priorities ({levels} for levels{}, 1 for timers{}), \
+         and there are {there}; allow more (98 at most), {}",
         if *nests { ", as deep as jobs preempt each other" } else { "" },
         match demoted { 0 => String::new(), demoted => format!(", {demoted} for demoted jobs") },
         if *nests {
-            "or let jobs of a level run to completion: preemptive = false, which takt size --run-to-completion FILE -o FILE writes"
+            "or let jobs of a level run to completion: preemptive = false, which takt size --run-to-completion \
+             FILE -o FILE writes"
         } else {
             "or choose a strategy with fewer levels"
         }
@@ -259,59 +275,62 @@ pub enum Anomaly {
     TooFewPriorities {
         /// The strategy with the most levels.
         strategy: String,
-        /// How many its levels take.
+        /// The number of priorities for its levels.
         levels: usize,
-        /// How many demoted jobs take.
+        /// The number of priorities for demoted jobs.
         demoted: usize,
         /// Whether jobs of a level preempt each other.
         nests: bool,
-        /// How many priorities it needs.
+        /// The number of priorities needed.
         needed: usize,
-        /// How many there are.
+        /// The number of priorities available.
         there: usize,
     },
-    /// Critical operations that are too much for a CPU.
+    /// Critical operations overload a CPU.
     #[error(
-        "critical operations need {} of CPU {cpu}, and may have {}; lower their rates or wcets, move some to another CPU, or call fewer critical",
+        "critical operations need {} of CPU {cpu}, and may have {}; lower their rates or wcets, move some to \
+         another CPU, or call fewer critical",
         percent(*used_ppm), percent(u64::from(*bound_ppm))
     )]
     CriticalUtilization {
         /// The CPU.
         cpu: u32,
-        /// What they need, in millionths of it, rounded up.
+        /// Their demand in millionths of it, rounded up.
         used_ppm: u64,
-        /// What they may have, in millionths of it.
+        /// Their limit in millionths of it.
         bound_ppm: u32,
     },
-    /// Noncritical operations that are too much for a CPU.
+    /// Noncritical operations overload a CPU.
     #[error(
-        "noncritical operations need {} of CPU {cpu}, and may have {}; lower their rates or wcets, move some to another CPU, or allow overload",
+        "noncritical operations need {} of CPU {cpu}, and may have {}; lower their rates or wcets, move some \
+         to another CPU, or allow overload",
         percent(*used_ppm), percent(u64::from(*bound_ppm))
     )]
     NoncriticalUtilization {
         /// The CPU.
         cpu: u32,
-        /// What they need, in millionths of it, rounded up.
+        /// Their demand in millionths of it, rounded up.
         used_ppm: u64,
-        /// What they may have, in millionths of it.
+        /// Their limit in millionths of it.
         bound_ppm: u32,
     },
-    /// Operations that are too much for a CPU together.
+    /// All operations together overload a CPU.
     #[error(
-        "operations need {} of CPU {cpu}, critical ones {} of it, and may have {}; lower their rates or wcets, move some to another CPU, or allow overload",
+        "operations need {} of CPU {cpu}, critical ones {} of it, and may have {}; lower their rates or wcets, \
+         move some to another CPU, or allow overload",
         percent(*used_ppm), percent(*critical_ppm), percent(u64::from(*bound_ppm))
     )]
     TotalUtilization {
         /// The CPU.
         cpu: u32,
-        /// What they need, in millionths of it, rounded up.
+        /// Their demand in millionths of it, rounded up.
         used_ppm: u64,
-        /// What critical ones need of that, rounded up.
+        /// The critical part of the demand, rounded up.
         critical_ppm: u64,
-        /// What they may have, in millionths of it.
+        /// Their limit in millionths of it.
         bound_ppm: u32,
     },
-    /// An operation that is late even if it runs alone.
+    /// An operation is late even if it runs alone.
     #[error(
         "wcet {wcet} of operation \"{operation}\" exceeds its deadline {deadline}; shorten it, or give it more time"
     )]
@@ -323,42 +342,48 @@ pub enum Anomaly {
         /// Its relative deadline.
         deadline: Span,
     },
-    /// A critical operation that can be late because another one of its level has started before.
+    /// A critical operation can be late because another job of its level has started before.
     #[error(
-        "critical operation \"{operation}\" can wait {blocking} for \"{by}\", which runs to completion in the same level of strategy \"{strategy}\": with its wcet {wcet} that exceeds its deadline {deadline}; separate their levels or CPUs, or split \"{by}\""
+        "critical operation \"{operation}\" can wait {blocking} for \"{by}\", which runs to completion in the \
+         same level of strategy \"{strategy}\": with its wcet {wcet} that exceeds its deadline {deadline}; \
+         separate their levels or CPUs, or split \"{by}\""
     )]
     Blocking {
         /// The critical operation.
         operation: String,
-        /// Whose job blocks it.
+        /// The operation that blocks it.
         by: String,
         /// The strategy that puts both into one level.
         strategy: String,
-        /// How long it can block.
+        /// The longest blocking.
         blocking: Span,
         /// The critical operation's own execution time.
         wcet: Span,
         /// Its relative deadline.
         deadline: Span,
     },
-    /// A critical operation of which a job can be rejected though none is late.
+    /// A job of a critical operation can be rejected although none is late.
     #[error(
-        "of critical operation \"{operation}\" {needed} jobs may be there at once, though none is late, and its backlog is {backlog}: the next one would be rejected; give it a backlog of {needed}, or none, or an earlier deadline (to what it comes after, too)"
+        "of critical operation \"{operation}\" {needed} jobs may be there at once, though none is late, and \
+         its backlog is {backlog}: the next one would be rejected; give it a backlog of {needed}, or none, or \
+         an earlier deadline (to what it comes after, too)"
     )]
     Backlog {
         /// The operation.
         operation: String,
-        /// How many jobs find a place.
+        /// The backlog.
         backlog: u32,
-        /// How many may be there.
+        /// The number of jobs that can wait or run at once.
         needed: u32,
     },
-    /// A node number that the System does not have.
+    /// The System does not have this node.
     #[error("the system has no node number {0}")]
     NoNode(u32),
-    /// An operation of a System that could run on several CPUs.
+    /// A task of a System may run on several CPUs.
     #[error(
-        "task \"{operation}\" is bound to no single CPU of node \"{node}\", and a dispatcher queues by CPU; write cpus = [..] with one CPU, or placement = \"partitioned\" for the node, under which takt chooses"
+        "task \"{operation}\" is bound to no single CPU of node \"{node}\", and a dispatcher queues by CPU; \
+         write cpus = [..] with one CPU, or placement = \"partitioned\" for the node, under which takt \
+         chooses"
     )]
     Unplaced {
         /// The task.
@@ -366,25 +391,25 @@ pub enum Anomaly {
         /// The node.
         node: String,
     },
-    /// A part of a System that this dispatcher does not serve.
+    /// The dispatcher does not support a part of a System.
     #[error("{part} \"{name}\" cannot be dispatched by this version: {why}")]
     Unsupported {
-        /// Kind of part.
+        /// The kind of part.
         part: &'static str,
         /// Its name.
         name: String,
-        /// What about it.
+        /// The reason, and what to do.
         why: &'static str,
     },
-    /// What breaks a rule of System files.
+    /// The System breaks a rule of System files.
     #[error("{0}")]
     System(String),
 }
 
-/// So many names of a circle are spelled out.
+/// The most names of a circle that are listed.
 const SPELLED_MAX: usize = 8;
 
-/// `"a" -> "b" -> "a"`; of a long circle the first names, and how many there are.
+/// `"a" -> "b" -> "a"`; for a long circle the first names and their number.
 fn circle(names: &[String]) -> String {
     let quoted = |name: &String| format!("\"{name}\" -> ");
     let mut text: String = names.iter().take(SPELLED_MAX).map(quoted).collect();
@@ -404,7 +429,7 @@ fn percent(ppm: u64) -> String {
 }
 
 impl Anomaly {
-    /// Whether it says only that deadlines can be missed: such a plan can be run all the same.
+    /// Whether the anomaly only says that deadlines can be missed. Such a plan can still run.
     #[must_use]
     pub fn is_lateness(&self) -> bool {
         match self {

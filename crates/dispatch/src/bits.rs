@@ -1,6 +1,6 @@
 //! Sets of small numbers, by bit.
 
-/// The places of the ones, from the lowest.
+/// The positions of the ones, from the lowest.
 #[inline]
 pub(crate) fn ones(mut set: u64) -> impl Iterator<Item = u32> {
     std::iter::from_fn(move || {
@@ -20,7 +20,7 @@ impl LevelSet {
     /// The most levels.
     pub(crate) const MAX: usize = 128;
 
-    /// One that is no level is a bug; without checks it is passed over.
+    /// A level above the limit is a bug. Release builds ignore it.
     #[inline]
     pub(crate) fn insert(&mut self, level: u32) {
         debug_assert!((level as usize) < LevelSet::MAX, "there is no level {level}");
@@ -41,7 +41,7 @@ impl LevelSet {
         LevelSet(all)
     }
 
-    /// Those of them that are also meant.
+    /// The levels that satisfy `is_meant`.
     #[inline]
     pub(crate) fn filter(self, is_meant: impl Fn(u32) -> bool) -> LevelSet {
         let mut meant = LevelSet::default();
@@ -55,7 +55,7 @@ impl LevelSet {
         self.0.into_iter().zip((0..).step_by(WORD_BITS))
     }
 
-    /// From the most important.
+    /// From the most important level.
     #[inline]
     pub(crate) fn iter(self) -> impl Iterator<Item = u32> {
         self.words().flat_map(|(word, first)| ones(word).map(move |level| first + level))

@@ -1,4 +1,5 @@
-//! What the kernel leaves real-time threads of a CPU, against what a plan's operations may use.
+//! The kernel's limits on real-time threads of a CPU, compared with what a plan's operations may
+//! use.
 
 use std::collections::BTreeMap;
 
@@ -7,16 +8,17 @@ use takt_linux::machine::Limits;
 
 use super::plan::Plan;
 
-/// What bounds real-time threads together.
+/// A limit on all real-time threads of a CPU together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bound {
     /// In millionths of a CPU.
     ppm: u64,
-    /// What sets it.
+    /// The name of the limit.
     by: &'static str,
 }
 
-/// As the kernel is set, and the control group of this process; `None` where nothing bounds them.
+/// The limit by the kernel's settings and the control group of this process; `None` if there is no
+/// limit.
 pub fn bound() -> Option<Bound> {
     let own = Place::of(std::process::id()).ok().and_then(|place| place.real_time);
     bound_of(&Limits::read(), own.and_then(|own| Some(own.limit?.saturating_sub(own.taken))))
@@ -34,7 +36,7 @@ fn bound_of(limits: &Limits, group: Option<u64>) -> Option<Bound> {
     all.into_iter().chain(group).min_by_key(|bound| bound.ppm).filter(|bound| bound.ppm < 1_000_000)
 }
 
-/// CPUs whose operations may use more than real-time threads are left, under any of the plans: a sentence each.
+/// CPUs whose operations may exceed the limit under any of the plans: a sentence each.
 pub fn beyond(plan: &Plan, bound: Option<Bound>) -> Vec<String> {
     let Some(Bound { ppm: most, by }) = bound else { return Vec::new() };
     let mut used: BTreeMap<u32, u64> = BTreeMap::new();
@@ -42,7 +44,7 @@ pub fn beyond(plan: &Plan, bound: Option<Bound>) -> Vec<String> {
         let mut here: BTreeMap<u32, u128> = BTreeMap::new();
         for row in rows.iter().filter(|row| row.takes_part) {
             let wcet = plan.system.tasks.get(row.task.index()).map_or(0, |task| task.wcet.as_ns());
-            // In 10^-12 of a CPU, so that many small ones are not lost.
+            // In 10^-12 of a CPU, so that many small shares are not lost.
             *here.entry(row.cpu).or_default() +=
                 u128::from(wcet) * 1_000_000_000_000 / u128::from(row.period.as_ns().max(1));
         }
@@ -56,7 +58,9 @@ pub fn beyond(plan: &Plan, bound: Option<Bound>) -> Vec<String> {
     let percent = |ppm: u64| format!("{:.1} %", ppm as f64 / 10_000.0);
     let sentence = |(cpu, ppm): (u32, u64)| {
         format!(
-            "the operations of CPU {cpu} may use {} of it, and real-time threads are left {} ({by}): once they have used that up, they wait for other threads, whatever their deadlines; see \"takt doctor\", rt-throttling and fair-server",
+            "the operations of CPU {cpu} may use {} of it, and real-time threads are left {} ({by}): \
+             once they have used that up, they wait for other threads, whatever their deadlines; \
+             see \"takt doctor\", rt-throttling and fair-server",
             percent(ppm),
             percent(most)
         )
@@ -98,7 +102,7 @@ mod tests {
     #[test]
     fn what_the_kernel_does_not_leave_is_told_for_each_cpu() {
         let of = |runtime| beyond(&plan(), bound_of(&limits(runtime), None));
-        // 95 % in the mode.
+        // The load is 95 % in the mode.
         assert_eq!(of(950_000), Vec::<String>::new());
         let told = of(940_000);
         assert!(told.len() == 1 && told[0].starts_with("the operations of CPU 0 may use 95.0 % of it"), "{told:?}");

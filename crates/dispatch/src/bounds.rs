@@ -1,7 +1,8 @@
-//! Witnesses against a plan: too much for a CPU, too much for a deadline, too long a wait for one that has started.
+//! Witnesses against a plan: overload of a CPU, a deadline below the WCET, and blocking by started
+//! jobs.
 //!
-//! What is said here is so; what is not said may still go wrong, and `takt check` finds it. In symbols: C the wcet, T the
-//! period or least distance, D the relative deadline.
+//! Every anomaly found here is real. Other faults may remain, and `takt check` finds them. Symbols:
+//! C the wcet, T the period or least distance, D the relative deadline.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -55,7 +56,7 @@ pub(super) fn utilization(placed: &[Placed], limits: &Limits) -> Vec<Anomaly> {
     anomalies
 }
 
-/// A sum of C/T, exact whatever the periods.
+/// A sum of C/T, exact for all periods.
 struct Share {
     numerator: Natural,
     denominator: Natural,
@@ -63,7 +64,7 @@ struct Share {
 
 impl Share {
     fn sum(shares: impl Iterator<Item = (u64, u64)>) -> Self {
-        // Numerators by denominator keep the product of the denominators short.
+        // Grouping numerators by denominator keeps the product of the denominators short.
         let mut by_period: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
         for (c, t) in shares {
             by_period.entry(t.max(1)).or_default().push(c);
@@ -94,7 +95,8 @@ impl Share {
     }
 }
 
-/// A natural number of any size: digits to the base 2^64, the least first, without zeros at the end.
+/// A natural number of any size: digits to the base 2^64, the least first, without zeros at the
+/// end.
 #[derive(Clone, Default)]
 struct Natural(Vec<u64>);
 
@@ -141,12 +143,12 @@ impl Natural {
     }
 }
 
-/// Critical operations that can be late because a job of their level and CPU has started just before, each with the one
-/// that blocks it longest.
+/// Critical operations made late by a job of their level and CPU that has just started. Each comes
+/// with the operation that blocks longest.
 ///
-/// A job of k that starts x before one of i is released runs on for C_k - x at least, for nothing of its level takes the CPU
-/// from it, and only then does the job of i get its C_i: where C_k - x + C_i > D_i, it is late. The least x for which such a
-/// meeting is certain to occur in some run is [`Meetings::lead`].
+/// Let a job of k start x before the release of a job of i. No job of its level preempts it, so it
+/// runs for at least C_k - x more. Then the job of i needs its C_i. If C_k - x + C_i > D_i, that
+/// job is late. [`Meetings::lead`] is the least x that is certain to occur in some run.
 pub(super) fn blocking(system: &System, placed: &[Placed], scheme: &Scheme) -> Vec<Anomaly> {
     let levels: BTreeMap<TaskId, u32> = scheme.plan.tasks.iter().map(|task| (task.task, task.level)).collect();
     let completes = |level: &&u32| scheme.plan.levels.get(**level as usize).is_some_and(|level| !level.preemptive);
@@ -175,12 +177,14 @@ pub(super) fn blocking(system: &System, placed: &[Placed], scheme: &Scheme) -> V
     anomalies
 }
 
-/// Of each task, as many jobs as may be there at once where all keep their deadlines: ceil((D + J) / T). J is by how much a release may come later
-/// than its period says: the jitter of a source; of a follower the longest J + D of what it comes after, for it is released when that is complete.
-/// A job that is released finds no more than this, itself included: each of the others was released less than D before.
+/// For each task, the most jobs that can exist at once if all keep their deadlines: ceil((D + J) /
+/// T). J is the most by which a release may come after its nominal time. For a source J is the
+/// jitter. For a follower J is the longest J + D of its predecessors, because it is released by
+/// their completion. A released job finds no more jobs than this, itself included. Each other job
+/// was released less than D before.
 pub(super) fn backlogs(system: &System, period: impl Fn(TaskId) -> Option<Span>) -> Vec<u32> {
     let before = predecessors(system);
-    // By when after its source's nominal arrival a job is complete.
+    // The time from the source's nominal arrival by which a job is complete.
     let mut complete = vec![Span::ZERO; before.len()];
     let mut backlogs = vec![1; before.len()];
     for at in sorted(&before).order {
@@ -201,17 +205,17 @@ pub(super) fn backlogs(system: &System, period: impl Fn(TaskId) -> Option<Span>)
     backlogs
 }
 
-/// What a task comes after, directly or not.
+/// The direct and indirect predecessors of a task.
 #[derive(Clone, Default)]
 struct Before {
-    /// By CPU the level of the least important of them.
+    /// For each CPU, the level of the least important predecessor.
     least_important: BTreeMap<u32, u32>,
-    /// How many they are at most.
+    /// An upper bound of their number.
     count: u64,
 }
 
 impl Before {
-    /// Adds a task with its CPU and level, and what that one comes after; there are `most` tasks.
+    /// Adds a task with its CPU and level, and its predecessors. There are `most` tasks.
     fn add(&mut self, other: Option<&Before>, place: Option<(u32, u32)>, most: u64) {
         let others =
             other.into_iter().flat_map(|other| other.least_important.iter().map(|(cpu, level)| (*cpu, *level)));
@@ -227,12 +231,13 @@ impl Before {
 /// Which jobs can meet, and how.
 struct Meetings<'a> {
     system: &'a System,
-    /// Of each task of the System, the tasks without predecessors that its chain begins with.
+    /// For each task of the System, the sources of its chain.
     roots: Vec<Rc<BTreeSet<usize>>>,
-    /// How many tasks the node has.
+    /// The number of tasks of the node.
     count: u64,
-    /// Of each task that is released while a job of its level and CPU runs, for all before it is on other CPUs or more important: how
-    /// many are before it at most. `None` of a follower that is released when its level is between two jobs.
+    /// The most predecessors of each task whose releases can fall into a running job of its level
+    /// and CPU. Such a release needs all predecessors on other CPUs or at more important levels.
+    /// `None` for a follower whose releases fall between two jobs of its level.
     interrupting: Vec<Option<u64>>,
 }
 
@@ -264,11 +269,12 @@ impl<'a> Meetings<'a> {
         Meetings { system, roots, count: placed.len() as u64, interrupting }
     }
 
-    /// The task of a queue, sorted by C, that makes a job late by blocking it longest, and for how long.
+    /// The task of a queue, sorted by C, that blocks a job longest and makes it late, and for how
+    /// long.
     fn longest<'b>(&self, one: &Placed, queue: &[Placed<'b>]) -> Option<(&'b Task, Span)> {
         let (id, task, _) = one;
         let spare = task.deadline.checked_sub(task.wcet)?;
-        // Those before it execute 1 ns each at least; meanwhile the other may run on.
+        // Predecessors execute for at least 1 ns each. Meanwhile the other job may continue.
         let before = Span::from_ns((*self.interrupting.get(id.index())?)?);
         let mut longest: Option<(&Task, Span)> = None;
         for (other, by, _) in queue.iter().take_while(|(_, by, _)| by.wcet > spare) {
@@ -281,21 +287,23 @@ impl<'a> Meetings<'a> {
         longest
     }
 
-    /// Whether a job may be cancelled though only others that execute next to nothing run before it.
+    /// Whether a job may be cancelled although only jobs of negligible length run before it.
     fn may_be_cancelled(&self, task: &Task) -> bool {
         let spare = task.deadline.saturating_sub(task.wcet);
         self.system.may_cancel(task) && spare < Span::from_ns(self.count)
     }
 
-    /// How long before a release of `one` a job of `by` is sure to start in some run, at least 1 ns; the others then execute
-    /// next to nothing. `None` where it may never come to that.
+    /// The time before a release of `one` at which a job of `by` is sure to start in some run, at
+    /// least 1 ns. Other jobs then execute for a negligible time. `None` if this may never happen.
     ///
-    /// A sporadic one comes when it likes. Timers come at fixed distances: their releases differ by the difference of
-    /// their offsets, modulo the greatest common divisor g of their periods, so that a lead of 1 to g occurs, and again.
+    /// A sporadic job arrives at any time. Timers have fixed distances, so their releases differ by
+    /// the difference of their offsets, modulo the greatest common divisor g of their periods. A
+    /// lead of 1 to g occurs again and again.
     fn lead(&self, one: TaskId, by: TaskId) -> Option<Span> {
         let (roots, by_roots) = (self.roots.get(one.index())?, self.roots.get(by.index())?);
         if !roots.is_disjoint(by_roots) {
-            // From one source: the distance is that of a period, or a matter of the jobs between.
+            // With the same source, the distance is that of a period, or depends on the jobs
+            // between.
             return None;
         }
         let tasks = || roots.iter().chain(by_roots.iter()).filter_map(|root| self.system.tasks.get(*root));
@@ -307,13 +315,13 @@ impl<'a> Meetings<'a> {
             return Some(Span::from_ns(1));
         }
         if pushed(by_roots) {
-            // Timers may release others just before, for 1 ns each: then it comes before those.
+            // Timers may release others just before, for 1 ns each. The lead must cover those.
             return Some(Span::from_ns(self.count));
         }
         if tasks().any(|task| task.arrival != Arrival::Periodic) {
             return None;
         }
-        // A job that waits for several comes with the last of them.
+        // A job that waits for several predecessors arrives with the last of them.
         let offset = |roots: &BTreeSet<usize>| {
             roots.iter().filter_map(|root| self.system.tasks.get(*root)).map(|task| task.offset.as_ns()).max()
         };
@@ -322,7 +330,7 @@ impl<'a> Meetings<'a> {
         let (offset, by_offset) = (offset(roots)? % g, offset(by_roots)? % g);
         let apart = (offset + (g - by_offset)) % g;
         let lead = if apart == 0 { g } else { apart };
-        // Others that come with it, for 1 ns each, must not push it behind the release.
+        // Other jobs released with it, 1 ns each, must not push it behind the release.
         (lead > self.count).then_some(Span::from_ns(lead))
     }
 }
@@ -338,7 +346,8 @@ mod tests {
         assert!(!sum(&thirds).exceeds_ppm(1_000_000));
         assert!(sum(&[(1, 3), (1, 3), (1, 3), (1, u64::MAX)]).exceeds_ppm(1_000_000));
         assert!(!sum(&[]).exceeds_ppm(0) && sum(&[(1, u64::MAX)]).exceeds_ppm(0));
-        // Periods without common divisors, their product far beyond 128 bits: just below a quarter of each, just above.
+        // Periods without common divisors, with a product far beyond 128 bits: just below a quarter
+        // of each, and just above.
         let primes: [u64; 4] = [18_446_744_073_709_551_557, 18_446_744_073_709_551_533, 4_294_967_291, 1_000_003];
         assert!(!sum(&primes.map(|p| (p / 4, p))).exceeds_ppm(1_000_000));
         assert!(sum(&primes.map(|p| (p / 4 + 1, p))).exceeds_ppm(1_000_000));

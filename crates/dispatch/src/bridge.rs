@@ -1,8 +1,14 @@
-//! Between tasks of tokio and operations of a dispatcher, behind the feature `tokio`.
+//! A bridge between tasks of tokio and operations of a dispatcher, behind the feature `tokio`.
 //!
-//! [`Handle::push`](crate::Handle::push) and [`Supplier::push`](crate::event::Supplier::push) may be called by any task as they are: they never wait for anything but a lock with priority
-//! inheritance, for moments (and, where a level between nodes is [`Patient`](crate::event::Sending::Patient), for the network: tasks should not push what such a level sends). What is missing is the way back: to wake a task is to run code of a runtime, with its locks and allocations, which has no place on a real-time thread. Here an
-//! operation's handler only leaves what it has to say in a slot, and an ordinary thread of the bridge wakes the task.
+//! Any task may call [`Handle::push`](crate::Handle::push) and
+//! [`Supplier::push`](crate::event::Supplier::push) directly. They wait only for locks with
+//! priority inheritance, for moments. There is one exception: a
+//! [`Patient`](crate::event::Sending::Patient) level between nodes waits for the network, so tasks
+//! should not push events for such a level.
+//!
+//! This module adds the way back. Waking a task runs code of a runtime, with its locks and
+//! allocations, which must not happen on a real-time thread. So an operation's handler only leaves
+//! its answer in a slot, and an ordinary thread of the bridge wakes the task.
 //!
 //! ```no_run
 //! use takt_model::{Builtin, Span};
@@ -36,9 +42,9 @@ use crate::gate::STACK_BYTES;
 use crate::sync::{self, Word, rouse};
 use crate::{BACKLOG_MAX, Dispatcher, Dispatching, Handle, IDLE_MAX, Job, PushError, StartError};
 
-/// How often the bridge looks for jobs that were omitted, while any is awaited.
+/// How often the bridge checks for omitted jobs while questions are open.
 const LOOK: Span = Span::from_ms(10);
-/// Beyond the backlog: for what was answered and not taken to its task yet.
+/// Slots beyond the backlog, for answers that have not reached their task.
 const SPARE: u32 = 8;
 
 /// Why there is no answer.
@@ -48,15 +54,17 @@ pub enum AskError {
     /// The operation was not pushed.
     #[error(transparent)]
     Push(#[from] PushError),
-    /// As many questions are open as the requests have room for. That the operation has none is [`AskError::Push`].
+    /// Too many questions are open for the requests. If the operation's backlog is full, the error
+    /// is [`AskError::Push`].
     #[error(
-        "as many questions are open as the requests have room for (the backlog of Requests::new, and {SPARE} more), whatever room the operation has"
+        "as many questions are open as the requests have room for (the backlog of Requests::new, and {SPARE} \
+         more), whatever room the operation has"
     )]
     Full,
     /// The job was omitted, shed or dropped, its handler panicked, or the dispatcher stopped.
     #[error("the job did not come to its end")]
     Omitted,
-    /// No dispatcher is there to ask.
+    /// The requests are not connected to a dispatcher.
     #[error("the requests are not connected to a dispatcher, or not any more")]
     NotConnected,
 }
@@ -65,39 +73,40 @@ pub enum AskError {
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
 pub enum BridgeError {
-    /// They have been before.
+    /// They are connected already.
     #[error("the requests to \"{0}\" are connected already")]
     Twice(String),
-    /// No such operation.
+    /// The plan has no such operation.
     #[error("the dispatcher has no operation \"{0}\"")]
     Unknown(String),
-    /// Nobody can ask it: there is no push.
+    /// The operation is not released by pushes.
     #[error("operation \"{0}\" is released by a timer or by the end of others; one that is asked is to be sporadic")]
     NotPushed(String),
-    /// Room for more questions than a backlog can have.
+    /// The backlog of the requests is above the limit.
     #[error(
         "the requests to \"{operation}\" are for a backlog of {backlog}; {BACKLOG_MAX} is the greatest (Requests::new)"
     )]
     Backlog {
-        /// Of which operation.
+        /// The operation's name.
         operation: String,
-        /// For what they are.
+        /// The backlog of the requests.
         backlog: u32,
     },
-    /// No thread could be had.
+    /// The thread could not start.
     #[error("the bridge's thread could not be started: {0}")]
     Thread(String),
 }
 
-/// Where a question is. A slot is its job's until that has left its handler.
+/// The state of a question. A slot belongs to its job until the job has left its handler.
 enum Slot<Q, A> {
     Free,
-    /// It waits for its job, whose number is known once that was pushed.
+    /// The question waits for its job, whose number is known after the push.
     Asked(Option<u64>, Q, Sender<A>),
     Runs(u64, Sender<A>),
-    /// It runs for nobody: it was dropped at its deadline, or the requests were disconnected.
+    /// The job runs, but its answer is not wanted: it was dropped at its deadline, or the requests
+    /// were disconnected.
     Abandoned,
-    /// The handler has left: with an answer, or by a panic.
+    /// The handler has returned an answer, or panicked.
     Done(Option<A>, Option<Sender<A>>),
 }
 
@@ -114,14 +123,15 @@ struct Inner<Q, A> {
     operation: String,
     backlog: u32,
     link: PiMutex<Option<Arc<Link<Q, A>>>>,
-    /// Links that were disconnected and that a handler may have still: so that it is never the last one that does, which would free them on its thread.
-    /// No more than there are dispatchers whose handler has not returned, and one.
+    /// Disconnected links that a handler may still hold. They are kept here, so that a handler is
+    /// never the last holder and frees nothing on its thread. There are at most as many as
+    /// dispatchers whose handler has not returned, plus one.
     former: PiMutex<Vec<Arc<Link<Q, A>>>>,
     omitted: AtomicU64,
     misplaced: AtomicU64,
 }
 
-/// Questions to an operation, and its answers. A copy is the same one.
+/// Questions to an operation and their answers. Clones share them.
 pub struct Requests<Q, A> {
     inner: Arc<Inner<Q, A>>,
 }
@@ -133,7 +143,7 @@ impl<Q, A> Clone for Requests<Q, A> {
 }
 
 impl<Q, A> Inner<Q, A> {
-    /// A job that nobody asked: of a dispatcher that the requests are not connected to, or of an operation that is not theirs.
+    /// Counts a job without a question, of another dispatcher or another operation.
     #[cold]
     fn is_no_asked(&self, job: &Job<'_>) {
         if job.name() != self.operation {
@@ -141,22 +151,23 @@ impl<Q, A> Inner<Q, A> {
         }
     }
 
-    /// Keeps this link, if any, as long as a handler has it, and drops former ones that none has any more.
+    /// Keeps this link, if any, while a handler holds it. Drops former links that no handler holds.
     fn part_from(&self, link: Option<Arc<Link<Q, A>>>) {
         let over: Vec<_> = {
             let mut former = self.former.lock();
             former.extend(link);
-            // Nobody gets hold of it any more who has not by now.
+            // A link that no thread holds now cannot be obtained again.
             former.extract_if(.., |link| Arc::strong_count(link) == 1).collect()
         };
-        // Without the lock, for there may be questions and answers in it.
+        // Outside the lock, because dropped questions and answers run the program's code.
         drop(over);
     }
 }
 
 impl<Q: Send + 'static, A: Send + 'static> Requests<Q, A> {
-    /// To a sporadic operation with this backlog (65,536 at most), which nobody else pushes. It is not compared with the operation's: for less than that has, questions are [`AskError::Full`] while the
-    /// operation has room; for more, they are [`PushError::Full`].
+    /// Requests to a sporadic operation with this backlog, at most 65,536. No other caller may push
+    /// the operation. With a backlog below the operation's, questions fail with [`AskError::Full`]
+    /// while the operation has room. With a larger one, they fail with [`PushError::Full`].
     #[must_use]
     pub fn new(operation: &str, backlog: u32) -> Self {
         let operation = operation.to_owned();
@@ -166,8 +177,10 @@ impl<Q: Send + 'static, A: Send + 'static> Requests<Q, A> {
         Requests { inner: Arc::new(inner) }
     }
 
-    /// The handler to give to the operation: it calls yours with the question of each job. It allocates and frees nothing, and wakes no task; what yours is given and gives is moved, so that it is yours that drops a question.
-    /// Given to another operation it calls yours for none of its jobs, and they are counted ([`Requests::misplaced`]). [`Dispatcher::on_requests`] cannot be wrong about that.
+    /// Makes a handler for the operation that calls yours with the question of each job. It
+    /// allocates and frees nothing, and wakes no task. Questions and answers are moved, so your
+    /// handler drops the question. If you give it to another operation, yours is never called, and
+    /// [`Requests::misplaced`] counts the jobs. [`Dispatcher::on_requests`] avoids this error.
     pub fn handler(
         &self,
         mut answer: impl FnMut(Q, &Job<'_>) -> A + Send + 'static,
@@ -175,7 +188,7 @@ impl<Q: Send + 'static, A: Send + 'static> Requests<Q, A> {
         let inner = self.inner.clone();
         move |job| {
             let link = inner.link.lock().clone();
-            // Jobs of another dispatcher, and of another operation, have the same numbers.
+            // Jobs of other dispatchers and operations repeat numbers.
             let Some(link) = link.filter(|link| link.handle.operation() == job.operation()) else {
                 return inner.is_no_asked(job);
             };
@@ -185,10 +198,11 @@ impl<Q: Send + 'static, A: Send + 'static> Requests<Q, A> {
         }
     }
 
-    /// Questions are asked of this dispatcher from now on, until the value that is returned is dropped.
+    /// Sends questions to this dispatcher until the returned value is dropped.
     ///
     /// # Errors
-    /// It has no such operation, or one that is not sporadic; the requests are for too great a backlog; or no thread could be had.
+    /// The dispatcher has no such operation, or one that is not sporadic; the requests' backlog is
+    /// too large; or the thread could not start.
     pub fn connect(&self, dispatching: &Dispatching) -> Result<Bridge, BridgeError> {
         let operation = || self.inner.operation.clone();
         self.inner.part_from(None);
@@ -229,16 +243,17 @@ impl<Q: Send + 'static, A: Send + 'static> Requests<Q, A> {
         Ok(Bridge { stop: Some(Box::new(stop)), thread: Some(thread), forget: Some(Box::new(forget)) })
     }
 
-    /// Pushes the operation with a question, and waits for its answer. Dropped before that, the job runs all the same, and its answer is for nobody.
+    /// Pushes the operation with a question and waits for its answer. If the future is dropped, the
+    /// job still runs, and its answer is dropped.
     ///
     /// # Errors
-    /// The operation was not pushed, or its job did not come to its end.
+    /// The operation was not pushed, or its job did not complete.
     pub async fn ask(&self, question: Q) -> Result<A, AskError> {
         let (sender, receiver) = oneshot::channel();
         let link = self.inner.link.lock().clone();
         let link = link.filter(|link| !link.stopped.load(Ordering::Acquire)).ok_or(AskError::NotConnected)?;
         link.ask(question, sender)?;
-        // Nobody may look at it any more.
+        // The bridge may not look at this slot any more.
         if link.stopped.load(Ordering::Acquire) {
             link.finish(&self.inner.omitted);
         }
@@ -246,13 +261,14 @@ impl<Q: Send + 'static, A: Send + 'static> Requests<Q, A> {
         receiver.await.map_err(|_| AskError::Omitted)
     }
 
-    /// Questions that were given up because their job did not come to its end.
+    /// Questions given up because their job did not complete.
     #[must_use]
     pub fn omitted(&self) -> u64 {
         self.inner.omitted.load(Ordering::Relaxed)
     }
 
-    /// Jobs of other operations that their handler was called for: a defect of the program, which has given it to the wrong one. Questions to the right operation are given up then.
+    /// Jobs of other operations that ran the requests' handler. The program attached the handler to
+    /// the wrong operation. Questions to the right operation are then given up.
     #[must_use]
     pub fn misplaced(&self) -> u64 {
         self.inner.misplaced.load(Ordering::Relaxed)
@@ -260,10 +276,11 @@ impl<Q: Send + 'static, A: Send + 'static> Requests<Q, A> {
 }
 
 impl Dispatcher {
-    /// The code of the operation that these requests go to, called with the question of each job. It runs as one given by [`Dispatcher::on`] does.
+    /// Sets the handler of these requests' operation. It is called with the question of each job,
+    /// and runs as one set by [`Dispatcher::on`] does.
     ///
     /// # Errors
-    /// The plan has no such operation, or it has code already.
+    /// The plan has no such operation, or the operation has a handler already.
     pub fn on_requests<Q: Send + 'static, A: Send + 'static>(
         self,
         requests: &Requests<Q, A>,
@@ -294,12 +311,12 @@ impl<Q, A> Link<Q, A> {
             exchange(slot, |state| matches!(state, Slot::Asked(None, ..)));
             return Err(error.into());
         }
-        // So that it looks whether the job was omitted.
+        // So that the thread checks whether the job was omitted.
         rouse(&self.word);
         Ok(())
     }
 
-    /// The question of a job, which runs now.
+    /// Takes the question of a job that runs now.
     fn take(&self, job: u64) -> Option<(&PiMutex<Slot<Q, A>>, Q)> {
         self.slots.iter().find_map(|slot| {
             let mut state = slot.lock();
@@ -312,9 +329,10 @@ impl<Q, A> Link<Q, A> {
         })
     }
 
-    /// The bridge's thread, for its whole life.
+    /// The body of the bridge's thread.
     fn carry(&self, omitted: &AtomicU64) {
-        // A thread begins in the class of who starts it, which may be a real-time one; to leave that, and for good, takes no privilege.
+        // A thread starts in the class of its creator, which may be a real-time class. Leaving that
+        // class for good needs no privilege.
         if sched::current() != Class::Other {
             let _ = ClassGuard::enter(&Class::Other).map(std::mem::forget);
         }
@@ -324,7 +342,7 @@ impl<Q, A> Link<Q, A> {
             if self.stopped.load(Ordering::Acquire) {
                 return self.finish(omitted);
             }
-            // Before the slots: what ends after this is looked at the next time.
+            // Read before the slots. Jobs that end later are seen in the next pass.
             let oldest = self.handle.oldest().unwrap_or(u64::MAX);
             let over = self.handle.is_stopping();
             self.deliver(omitted);
@@ -334,11 +352,11 @@ impl<Q, A> Link<Q, A> {
         }
     }
 
-    /// Takes answers to their tasks, and frees the slots.
+    /// Sends answers to their tasks and frees the slots.
     fn deliver(&self, omitted: &AtomicU64) {
         for slot in &self.slots {
             match exchange(slot, |state| matches!(state, Slot::Done(..))) {
-                // Of a task that does not wait any more, it is dropped.
+                // If the task no longer waits, the answer is dropped.
                 Slot::Done(Some(answer), Some(sender)) => drop(sender.send(answer)),
                 Slot::Done(None, Some(_)) => {
                     omitted.fetch_add(1, Ordering::Relaxed);
@@ -348,7 +366,7 @@ impl<Q, A> Link<Q, A> {
         }
     }
 
-    /// Tells the tasks whose job will not run, or runs for nobody any more.
+    /// Gives up questions whose job will not run, or whose answer is not wanted.
     fn give_up(&self, omitted: &AtomicU64, waits: impl Fn(Option<u64>) -> bool, runs: impl Fn(u64) -> bool) {
         for slot in &self.slots {
             let given_up = {
@@ -359,28 +377,28 @@ impl<Q, A> Link<Q, A> {
                     _ => continue,
                 }
             };
-            // Before the task is woken, which may look at it.
+            // Before the task wakes, because the task may read the count.
             omitted.fetch_add(1, Ordering::Relaxed);
             drop(given_up);
         }
     }
 
-    /// Nobody looks at the slots after this.
+    /// Gives up all questions. The slots are not used after this.
     fn finish(&self, omitted: &AtomicU64) {
         self.deliver(omitted);
         self.give_up(omitted, |_| true, |_| true);
-        // What was answered in between.
+        // Deliver answers given meanwhile.
         self.deliver(omitted);
     }
 }
 
-/// Frees a slot in such a state, and gives what was in it: to be dropped without its lock.
+/// Frees a slot in the state `such` and returns its content, to be dropped outside the lock.
 fn exchange<Q, A>(slot: &PiMutex<Slot<Q, A>>, such: impl FnOnce(&Slot<Q, A>) -> bool) -> Slot<Q, A> {
     let mut state = slot.lock();
     if such(&state) { std::mem::replace(&mut *state, Slot::Free) } else { Slot::Free }
 }
 
-/// A handler that runs: when it leaves, by a panic too, its slot is the bridge's again.
+/// A running handler. When it returns or panics, its slot goes back to the bridge.
 struct Leaving<'a, Q, A> {
     link: &'a Link<Q, A>,
     slot: &'a PiMutex<Slot<Q, A>>,
@@ -400,8 +418,10 @@ impl<Q, A> Drop for Leaving<'_, Q, A> {
     }
 }
 
-/// Questions are asked and answered while this is there. An answer of a handler that still ran when it was dropped is dropped by the next [`Requests::connect`], the next bridge's end, or with the requests
-/// once the dispatcher has stopped: until then its handler has them, too.
+/// A connection of requests to a dispatcher. Questions are answered while it exists. A handler may
+/// still run when it is dropped. Its answer is dropped by the next [`Requests::connect`], by the
+/// end of the next bridge, or with the requests after the dispatcher has stopped. Until then its
+/// handler holds the requests too.
 #[must_use = "the requests are disconnected when this is dropped"]
 pub struct Bridge {
     stop: Option<Box<dyn FnOnce() + Send>>,

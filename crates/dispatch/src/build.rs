@@ -1,4 +1,5 @@
-//! What the threads of a dispatcher share, built from its plan and handlers before any of them is there.
+//! The state that the threads of a dispatcher share. It is built from the plan and the handlers
+//! before the threads start.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
@@ -20,24 +21,24 @@ use crate::gate::GO_WAIT;
 use crate::ring::Ring;
 use crate::sync::{AtomicU64, PiMutex, Word};
 
-/// Facts that a ring holds at most: 512 MiB.
+/// The most facts in a ring: 512 MiB.
 const RECORDS_MAX: usize = 1 << 24;
 
-/// Dispatchers of this process so far.
+/// The number of dispatchers built in this process.
 static BUILT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
-/// And their operations.
+/// The number of operations built in this process.
 static OPERATIONS: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
 
-/// All that threads need.
+/// All that the threads need.
 pub(super) struct Built {
     pub(super) shared: Arc<Shared>,
-    /// What each CPU tells, and what is known of its operations.
+    /// The ring of each CPU, and the static data of its operations.
     pub(super) lanes: Vec<(Arc<Ring>, Vec<Known>)>,
-    /// Threads that run jobs, on each CPU.
+    /// Worker threads on each CPU.
     pub(super) workers: usize,
 }
 
-/// For a plan whose CPUs and levels are not too many.
+/// Builds the state, if the plan has not too many CPUs and levels.
 pub(super) fn build(
     plan: &Plan,
     places: &Places,
@@ -106,7 +107,8 @@ pub(super) fn build(
     Ok(Built { shared, lanes, workers })
 }
 
-/// Seats of the levels of the plan with the most, and those of demoted jobs. A level that is not preemptive has one.
+/// The number of seats of the plan with the most levels, and the seats of demoted jobs. A level
+/// without preemption has one seat.
 pub(super) fn seats_max(plan: &Plan) -> (usize, usize) {
     let seats = |levels: &Vec<PlanLevelRow>| levels.iter().map(|level| level.nesting as usize).sum();
     let most = plan.each_levels().map(seats).max().unwrap_or(0);
@@ -118,7 +120,8 @@ fn nests(plan: &Plan) -> bool {
     plan.each_levels().flatten().any(|level| level.preemptive)
 }
 
-/// By plan, by seat (those of demoted jobs last): the threads that it has. A seat that only other plans have has one, for what a switch leaves in it.
+/// The number of threads by plan and seat (seats of demoted jobs last). A seat of other plans only
+/// has a single thread, for jobs that a switch leaves there.
 fn threads(plan: &Plan) -> Vec<Vec<u32>> {
     let (most, demoted) = seats_max(plan);
     let of = |levels: &Vec<PlanLevelRow>| {
@@ -129,27 +132,30 @@ fn threads(plan: &Plan) -> Vec<Vec<u32>> {
     plan.each_levels().map(of).collect()
 }
 
-/// How many threads run jobs on each CPU. A switch of plans can find each level's threads in progress, and leave them, started, at the level of another plan while its own levels
-/// want theirs besides; the next switch can find these in progress, too. No more are in progress than there are operations, and no more started under each plan than its levels have
-/// threads: where plans follow each other so fast that the same one holds twice before such a job ends, a level may wait for it.
+/// The number of worker threads on each CPU. A switch of plans may find all threads of a level
+/// busy. It may leave their started jobs at a level of another plan, whose own levels need their
+/// threads besides. The next switch may find these busy too. There are never more busy threads than
+/// operations, nor more started jobs under a plan than its levels have threads. If the same plan
+/// returns before such a job ends, a level may wait for its threads.
 fn workers(plan: &Plan, threads: &[Vec<u32>]) -> usize {
     let wanted = threads.iter().map(|levels| levels.iter().sum::<u32>() as usize).max().unwrap_or(1);
     let on = |cpu: u32| plan.rows.iter().filter(|row| row.cpu == cpu).count();
     let operations = plan.rows.iter().map(|row| on(row.cpu)).max().unwrap_or(0);
-    // And who takes the place of a demoted one.
+    // A demoted job needs a replacement.
     let demotes =
         |cpu: u32| plan.rows.iter().filter(|row| row.cpu == cpu && row.overrun == Some(Overrun::Demote)).count();
     let demoted = plan.rows.iter().map(|row| demotes(row.cpu)).max().unwrap_or(0);
-    // One whose job was dropped, and which goes on until it notices, gives its seat to another one where jobs nest.
+    // A dropped job may run on until its handler notices. If jobs nest, its seat goes to another
+    // job.
     let drops = |cpu: u32| plan.each_rows().flatten().any(|row| row.cpu == cpu && row.late == Late::Drop);
     let dropped = if nests(plan) && plan.rows.iter().any(|row| drops(row.cpu)) { operations } else { 0 };
     wanted + dropped + operations.min(wanted * plan.modes.len()) + demoted
 }
 
-/// Where each operation is.
+/// The places of all operations.
 pub(crate) type Places = BTreeMap<TaskId, Place>;
 
-/// Slots count the operations of a CPU in order.
+/// Slots number the operations of a CPU in order.
 pub(crate) fn places(plan: &Plan) -> Places {
     let mut next: BTreeMap<u32, u32> = BTreeMap::new();
     let place = |row: &Row| {
@@ -160,7 +166,7 @@ pub(crate) fn places(plan: &Plan) -> Places {
     plan.rows.iter().map(place).collect()
 }
 
-/// What the log's side knows of the operations of a CPU.
+/// Static data about the operations of a CPU, for the log.
 pub(crate) fn known(plan: &Plan, cpu: u32) -> Vec<Known> {
     let (hops, nests) = (hops(plan), nests(plan));
     let known = |row: &Row| {
@@ -174,12 +180,12 @@ pub(crate) fn known(plan: &Plan, cpu: u32) -> Vec<Known> {
     plan.rows.iter().filter(|row| row.cpu == cpu).map(known).collect()
 }
 
-/// What is decided for one CPU of a plan.
+/// The dispatch state for one CPU of a plan.
 pub(crate) fn core<T: Tell>(plan: &Plan, places: &Places, cpu: u32, tell: T) -> Result<Core<T>, PolicyError> {
     core_of(plan, plan.resolved()?, places, cpu, tell)
 }
 
-/// The same where each job runs to completion within its level, whatever the plan says.
+/// As [`core`], with each job running to completion within its level, whatever the plan says.
 pub(super) fn core_to_completion<T: Tell>(
     plan: &Plan,
     places: &Places,
@@ -215,7 +221,7 @@ fn core_of<T: Tell>(
     Ok(core)
 }
 
-/// A task at the rate of each plan; nothing of a plan in which it takes no part.
+/// A task with the rate of each plan; `None` for a plan in which it takes no part.
 pub(crate) fn tasks(plan: &Plan, task: TaskId) -> Vec<Option<Arc<Task>>> {
     let Some(base) = plan.system.tasks.get(task.index()).map(|task| Arc::new(task.clone())) else { return Vec::new() };
     if !plan.varies() {
@@ -230,18 +236,18 @@ pub(crate) fn tasks(plan: &Plan, task: TaskId) -> Vec<Option<Arc<Task>>> {
     (0..=plan.modes.len()).filter_map(row).map(at).collect()
 }
 
-/// Where the operations are that the ends of a task release.
+/// The places of the operations that the ends of a task release.
 pub(crate) fn followers(plan: &Plan, places: &Places, task: TaskId) -> Vec<Place> {
     let after = |row: &Row| plan.system.tasks.get(row.task.index()).is_some_and(|other| other.after.contains(&task));
     let released = plan.rows.iter().filter(|row| !row.by_events && after(row));
     released.filter_map(|row| places.get(&row.task).copied()).collect()
 }
 
-/// Links before each task of the System on the longest way from a source.
+/// For each task of the System, the links of the longest path from a source.
 fn hops(plan: &Plan) -> Vec<u32> {
     let tasks = &plan.as_released().tasks;
     let mut hops = vec![0; tasks.len()];
-    // A chain has as many links as tasks at most; a round in which nothing changes is the last.
+    // A chain has at most as many links as tasks. Stop after the first round without a change.
     for _ in 0..tasks.len() {
         let mut changed = false;
         for (at, task) in tasks.iter().enumerate() {
@@ -259,7 +265,7 @@ fn hops(plan: &Plan) -> Vec<u32> {
     hops
 }
 
-/// By plan, by seat, those of demoted jobs last.
+/// By plan and seat, seats of demoted jobs last.
 pub(super) fn priorities(plan: &Plan) -> Vec<Vec<u8>> {
     let (most, demoted) = seats_max(plan);
     let least = plan.each_levels().flatten().map(|level| level.priority).min().unwrap_or(1);

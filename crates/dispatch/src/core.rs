@@ -1,10 +1,12 @@
-//! What happens to the jobs of one CPU, decided under that CPU's lock. Pure: it is told the time, so that tests drive it in virtual time.
+//! The jobs of one CPU, decided under that CPU's lock. Pure: the caller passes the time, so tests
+//! use virtual time.
 //!
-//! [`Levels`] orders the jobs that may start. Here is what surrounds it: numbers, bounded backlogs (jobs of one operation go one after the
-//! other), chains across CPUs, deadlines, counts, and what is told of all that. After construction nothing allocates.
+//! [`Levels`] orders the jobs that may start. This module assigns job numbers, bounds backlogs,
+//! follows chains across CPUs, watches deadlines, counts, and reports all facts. Jobs of one
+//! operation run one after the other. After construction nothing allocates.
 //!
-//! Invariant: of each operation released = completed + cancelled + rejected + dropped + failed + those that wait or are current, whenever the lock is left.
-//! Debug builds look at each [`Core::settle`].
+//! Invariant, whenever the lock is free: for each operation, released = completed + cancelled +
+//! rejected + dropped + failed + waiting + current. Debug builds check it in each [`Core::settle`].
 
 use std::collections::VecDeque;
 
@@ -18,10 +20,11 @@ use crate::bits::LevelSet;
 
 mod chains;
 
-/// By how many jobs one predecessor of several may be ahead of another, besides those of their backlogs; what follows them is rejected for more.
+/// The most jobs by which one of several predecessors may be ahead of another, besides the jobs in
+/// their backlogs. Beyond that, the follower's jobs are rejected.
 pub(super) const INSTANCES_MAX: usize = 64;
 
-/// An operation, wherever it is: its CPU and its slot there.
+/// The place of an operation: its CPU and its slot there.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Place {
     pub(crate) cpu: u32,
@@ -37,13 +40,14 @@ struct Instance {
     /// When it was released.
     release: Time,
     deadline: Time,
-    /// The earliest nominal arrival among the source jobs of its chain; its own where it follows none.
+    /// The earliest nominal arrival of the source jobs of its chain; its own arrival if it follows
+    /// none.
     origin: Time,
-    /// Whether its level was told that its deadline has passed.
+    /// Whether its level knows that the deadline has passed.
     passed: bool,
 }
 
-/// What a level's thread shall run to its end.
+/// A job that a level's thread must run to its end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Upcall {
     pub(crate) slot: u32,
@@ -53,16 +57,16 @@ pub(crate) struct Upcall {
     pub(crate) deadline: Time,
 }
 
-/// What became of an upcall.
+/// The result of an upcall.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum End {
-    /// It returned.
+    /// The handler returned.
     Completed,
-    /// It panicked.
+    /// The handler panicked.
     Failed,
 }
 
-/// A job ended that others follow on other CPUs: [`Core::follow`] is to be called for each of them.
+/// An ended job with followers on other CPUs. Call [`Core::follow`] for each of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Ended {
     pub(crate) slot: u32,
@@ -74,18 +78,18 @@ pub(crate) struct Ended {
 /// Why a job was not queued.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Rejected {
-    /// As many jobs as may of the operation wait or run.
+    /// The backlog is full.
     Full,
-    /// The least distance from the arrival before is not over until then.
+    /// The least distance from the arrival before is not over until this time.
     TooEarly(Time),
-    /// There is no such operation, or it is released by others.
+    /// There is no such operation, or a timer or other jobs release it.
     NotYours,
-    /// The operation takes no part in the mode that holds.
+    /// The operation takes no part in the current mode.
     Absent,
 }
 
 impl Rejected {
-    /// As the program that pushed at `now` is told.
+    /// The error for the program that pushed at `now`.
     pub(crate) fn told(self, now: Time) -> PushError {
         match self {
             Rejected::Full => PushError::Full,
@@ -96,60 +100,63 @@ impl Rejected {
     }
 }
 
-/// What became of an operation's jobs.
+/// The outcomes of an operation's jobs.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Counts {
     /// Jobs released: completed + cancelled + rejected + unfinished.
     pub released: u64,
-    /// Jobs that came to their end.
+    /// Jobs completed.
     pub completed: u64,
-    /// Of these, after their deadline.
+    /// Completed jobs that ended after their deadline.
     pub late: u64,
     /// Jobs omitted, or shed with a predecessor.
     pub cancelled: u64,
-    /// Jobs not queued, for too many of the operation waited or ran, or waited for a predecessor.
+    /// Jobs not queued, because too many jobs of the operation waited or ran, or waited for a
+    /// predecessor.
     pub rejected: u64,
     /// Jobs dropped at their deadline; counted as unfinished.
     pub dropped: u64,
     /// Jobs whose code panicked, or that were told to stop at an overrun; counted as unfinished.
     pub failed: u64,
-    /// Deadlines not met so far: jobs that were not complete by their deadline, and those that cannot be any more. That is `late`, `cancelled`,
-    /// `rejected`, `dropped` and `failed` together, and the jobs that wait or run past their deadlines. In terms of docs/reference/statistics.md: missed,
-    /// cancelled and rejected.
+    /// Deadlines not met so far: `late`, `cancelled`, `rejected`, `dropped` and `failed` together,
+    /// and the jobs that wait or run past their deadlines. In terms of
+    /// docs/reference/statistics.md: missed, cancelled and rejected.
     pub unmet: u64,
-    /// Jobs that executed for longer than the wcet so far, where that is watched; whatever became of them.
+    /// Jobs that have executed for longer than the wcet, if overruns are watched. Their end does
+    /// not matter.
     pub overran: u64,
 }
 
 impl Counts {
-    /// Jobs that wait, run, were dropped or failed.
+    /// Jobs that wait or run, and jobs dropped or failed.
     #[must_use]
     pub fn unfinished(&self) -> u64 {
         self.released.saturating_sub(self.completed + self.cancelled + self.rejected)
     }
 }
 
-/// What releases an operation's jobs.
+/// The cause of an operation's releases.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum After {
     /// A timer.
     Timer,
     /// The program.
     Push,
-    /// The ends of the jobs of others.
+    /// The ends of the predecessors' jobs.
     Jobs,
 }
 
-/// What each job of an operation touches: two lines of a cache, for where many operations take turns that is what they cost.
+/// The data that each job of an operation touches: two cache lines. With many operations in turn,
+/// cache misses are the cost.
 #[repr(align(64))]
 struct Operation {
     /// The job in its slot of `levels`.
     current: Option<Instance>,
     deadline: Span,
-    /// The least distance of jobs that the program pushes, by the plan in force.
+    /// The least distance of pushed jobs, by the current plan.
     distance: Span,
     last_arrival: Option<Time>,
-    /// The number of the next job, and so how many there have been.
+    /// The number of the next job, and so the number of jobs so far.
     next: u64,
     completed: u64,
     late: u64,
@@ -157,22 +164,22 @@ struct Operation {
     waits: u32,
     backlog_max: u32,
     after: After,
-    /// Whether it takes part in the plan in force.
+    /// Whether it takes part in the current plan.
     takes_part: bool,
-    /// Whether others follow it on this CPU, and elsewhere.
+    /// Whether it has followers on this CPU, and on other CPUs.
     followed: bool,
     followed_elsewhere: bool,
     rest: Box<Rest>,
 }
 
-/// What few of its jobs touch.
+/// The data that few jobs of an operation touch.
 struct Rest {
-    /// The least distance and whether it takes part, by plan.
+    /// The least distance and the participation, by plan.
     distances: Vec<(Span, bool)>,
     waiting: VecDeque<Instance>,
-    /// Of an operation that comes after others.
+    /// The chain state of an operation that comes after others.
     link: Option<Link>,
-    /// Who follows it on this CPU, by slot.
+    /// Its followers on this CPU, by slot.
     followers: Vec<u32>,
     cancelled: u64,
     rejected: u64,
@@ -180,13 +187,13 @@ struct Rest {
     failed: u64,
 }
 
-/// The least distance under a plan, and whether the operation takes part in it.
+/// The least distance under a plan, and whether the operation takes part in the plan.
 fn distance(distances: &[(Span, bool)], plan: usize) -> (Span, bool) {
     distances.get(plan).copied().unwrap_or((Span::ZERO, true))
 }
 
 impl Operation {
-    /// The number of the job that arrives now.
+    /// The number of the arriving job.
     fn number(&mut self) -> u64 {
         let number = self.next;
         self.next += 1;
@@ -203,56 +210,62 @@ impl Operation {
     }
 }
 
-/// The state of one CPU; `T` is told all that happens.
+/// The state of one CPU. `T` receives all facts.
 pub(crate) struct Core<T> {
     levels: Levels,
     operations: Vec<Operation>,
-    /// Seats that are to ask for a job since this was last taken.
+    /// Seats whose threads must ask for a job, since this was last taken.
     woken: LevelSet,
-    /// Whether jobs of a level preempt each other. Then: whether a job was queued since this was last taken, whether something
-    /// happened since started jobs were last compared, when they are to be compared though nothing happens, and whether threads
-    /// are to have other seats.
+    /// Whether jobs of a level preempt each other. The next four fields serve only that case. They
+    /// say whether a job was queued since this was last taken, and whether started jobs must be
+    /// compared again. They also say when to compare in any case, and whether threads must change
+    /// seats.
     nests: bool,
     queued: bool,
     touched: bool,
     next_comparison: Option<Time>,
     moved: bool,
     moves: Vec<(u32, u32)>,
-    /// Jobs that ended and were not followed up here yet.
+    /// Ended jobs whose followers here are still to be handled.
     ended: VecDeque<Ended>,
     /// Slots whose link may have a job due.
     due: VecDeque<u32>,
-    /// Jobs that ended and were not followed up on other CPUs yet.
+    /// Ended jobs whose followers on other CPUs are still to be handled.
     remote: VecDeque<Ended>,
     remote_max: usize,
     /// Slots that are free for the next job of their backlog.
     freed: Vec<u32>,
-    /// Slots, without a job, in whose backlog a switch of plans left jobs that may be late: whoever takes a job or settles looks at them before anything else.
+    /// Empty slots whose backlog may hold late jobs after a switch of plans. Taking a job or
+    /// settling handles these first.
     overdue: Vec<u32>,
-    /// Slots whose running job was dropped, to be stopped.
+    /// Slots whose running job was dropped and must stop.
     stopped: Vec<(u32, u64)>,
-    /// Jobs that wait or run, since when there are any, and for how long there were before.
+    /// The number of jobs that wait or run, since when there are any, and the busy time before
+    /// that.
     there: u32,
     busy_since: Time,
     busy: Span,
-    /// The plan under which jobs that are not complete so long after their arrival are in danger, by slot.
+    /// The plan under which jobs can be in danger, and the time from arrival to danger, by slot.
     watched: Option<usize>,
     dangers: Vec<Option<Span>>,
-    /// Whether plans differ in their rates, and then the switches that who releases by time has not been told of, the oldest first.
+    /// Whether rates differ between plans. If so, the switches that the timer has not handled yet,
+    /// oldest first.
     varies: bool,
     switches: VecDeque<(Time, usize)>,
     tell: T,
 }
 
-/// Switches that are kept for a timer that is late. Of more the last takes the place of the one before: until then arrivals go by the plan before that.
+/// The most switches kept for a late timer. Beyond that, the newest switch replaces the last.
+/// Arrivals until then follow the plan before.
 pub(super) const SWITCHES_MAX: usize = 128;
 
 /// The most levels.
 pub(crate) const LEVELS_MAX: usize = LevelSet::MAX;
 
 impl<T: Tell> Core<T> {
-    /// The operations of `cpu` under these plans; `distances` knows the least distance of a task and whether it takes part, by plan, `followers` where
-    /// those are that follow it, and `backlog` how many jobs of it may be there at once.
+    /// The operations of `cpu` under these plans. For a task, `distances` gives the least distance
+    /// and the participation by plan, `followers` the places of its followers, and `backlog` the
+    /// most jobs at once.
     pub(crate) fn new(
         (system, node, cpu): (&System, NodeId, u32),
         plans: Vec<takt_model::Plan>,
@@ -308,7 +321,7 @@ impl<T: Tell> Core<T> {
             })
             .collect();
         let count = operations.len();
-        // A pause or a switch of plans may have all that wait dropped in one hold.
+        // A pause or a switch of plans may drop all waiting jobs within one hold of the lock.
         let jobs: usize = operations.iter().map(|operation| operation.backlog_max as usize).sum();
         let nests = levels.nests();
         Ok(Core {
@@ -339,24 +352,26 @@ impl<T: Tell> Core<T> {
         })
     }
 
-    /// Under this plan jobs are in danger so long after their arrival, by slot.
+    /// Watches for danger: under this plan, a job is in danger this long after its arrival, by
+    /// slot.
     pub(crate) fn watch(&mut self, plan: usize, dangers: Vec<Option<Span>>) {
         (self.watched, self.dangers) = (Some(plan), dangers);
     }
 
-    /// When a job will be in danger next, or has been since, under the plan that is watched.
+    /// The earliest time of danger of a present job, if the watched plan is the current one. It may
+    /// have passed.
     #[inline]
     pub(crate) fn next_danger(&self) -> Option<Time> {
         if self.watched == Some(self.plan()) { self.first_danger() } else { None }
     }
 
-    /// The same, whatever the plan.
+    /// As [`Core::next_danger`], under any current plan.
     pub(crate) fn first_danger(&self) -> Option<Time> {
         let dangers = self.operations.iter().zip(&self.dangers);
         dangers.filter_map(|(operation, danger)| Some(operation.current?.arrival.saturating_add((*danger)?))).min()
     }
 
-    /// For how long there have been jobs that wait or run.
+    /// How long there have been waiting or running jobs.
     pub(crate) fn busy(&self, now: Time) -> Span {
         let present = if self.there > 0 { now.saturating_since(self.busy_since) } else { Span::ZERO };
         self.busy.saturating_add(present)
@@ -369,7 +384,7 @@ impl<T: Tell> Core<T> {
         }
     }
 
-    /// Seats of all levels, those of demoted jobs included.
+    /// Seats of all levels, including those of demoted jobs.
     pub(crate) fn seat_count(&self) -> usize {
         self.levels.seat_count()
     }
@@ -379,7 +394,7 @@ impl<T: Tell> Core<T> {
         self.levels.task(slot)
     }
 
-    /// The seat of a slot's job that has started.
+    /// The seat of a slot's started job.
     pub(crate) fn seat(&self, slot: u32) -> Option<u32> {
         self.levels.seat(slot)
     }
@@ -389,12 +404,12 @@ impl<T: Tell> Core<T> {
         self.nests
     }
 
-    /// The number of the job in a slot, if there is one.
+    /// The number of the current job in a slot, if there is one.
     pub(crate) fn current(&self, slot: u32) -> Option<u64> {
         self.operations.get(slot as usize)?.current.map(|job| job.number)
     }
 
-    /// Time has come to `now`. To be called before anything that happens at `now`.
+    /// Passes time to `now`. Call it before every other event at `now`.
     #[inline]
     pub(crate) fn advance(&mut self, now: Time) {
         if self.nests {
@@ -403,13 +418,14 @@ impl<T: Tell> Core<T> {
         }
     }
 
-    /// When started jobs are to be compared though nothing happens.
+    /// When started jobs must be compared even if nothing happens.
     #[inline]
     pub(crate) fn next_comparison(&self) -> Option<Time> {
         self.next_comparison
     }
 
-    /// Compares started jobs where something happened since the last time. To be called before the lock is left.
+    /// Compares started jobs if something happened since the last comparison. Call it before
+    /// leaving the lock.
     #[inline]
     pub(crate) fn compare(&mut self, now: Time) {
         if self.touched {
@@ -427,7 +443,7 @@ impl<T: Tell> Core<T> {
         self.next_comparison = self.levels.next_comparison(now);
     }
 
-    /// Tells who has another seat; whether what runs follows from that alone.
+    /// Reports changed seats. `alone` says whether the running job follows from that alone.
     fn tell_moved(&mut self, now: Time, alone: bool) {
         let mut moves = std::mem::take(&mut self.moves);
         moves.clear();
@@ -442,19 +458,19 @@ impl<T: Tell> Core<T> {
         self.moves = moves;
     }
 
-    /// Whether threads are to have other seats since the last call.
+    /// Whether threads must change seats since the last call.
     #[inline]
     pub(crate) fn take_moved(&mut self) -> bool {
         std::mem::take(&mut self.moved)
     }
 
-    /// Whether a job was queued, perhaps without waking anyone, since the last call.
+    /// Whether a job was queued since the last call, possibly without waking a thread.
     #[inline]
     pub(crate) fn take_queued(&mut self) -> bool {
         std::mem::take(&mut self.queued)
     }
 
-    /// A job waits at a level: a thread of it is to ask.
+    /// A job waits at a level, so one of its threads must ask.
     #[inline]
     fn call(&mut self, level: u32) {
         if self.nests {
@@ -471,13 +487,13 @@ impl<T: Tell> Core<T> {
         }
     }
 
-    /// The running job of a slot goes on among demoted ones, where jobs nest.
+    /// If jobs nest, continues the running job of a slot as a demoted job.
     pub(crate) fn demote(&mut self, slot: u32) {
         self.levels.demote_running(slot);
         self.call_all();
     }
 
-    /// Started jobs went from levels that are perhaps not the most important one.
+    /// Started jobs left levels that may not be the most important ones.
     #[cold]
     fn call_all(&mut self) {
         for level in 0..self.levels.level_count() as u32 {
@@ -485,7 +501,7 @@ impl<T: Tell> Core<T> {
         }
     }
 
-    /// Which plan is in force.
+    /// The current plan.
     pub(crate) fn plan(&self) -> usize {
         self.levels.plan()
     }
@@ -499,7 +515,8 @@ impl<T: Tell> Core<T> {
         self.levels.is_waiting(seat)
     }
 
-    /// Seats that are to ask for a job since the last call: a thread of each that sleeps is to be woken.
+    /// Seats whose threads must ask for a job, since the last call. A sleeping thread of each must
+    /// be woken.
     pub(crate) fn take_woken(&mut self) -> LevelSet {
         std::mem::take(&mut self.woken)
     }
@@ -509,12 +526,12 @@ impl<T: Tell> Core<T> {
         self.operations.len()
     }
 
-    /// A slot and number of a job that was dropped while it ran, and is to stop.
+    /// The slot and number of a job dropped while it ran, which must stop.
     pub(crate) fn take_stopped(&mut self) -> Option<(u32, u64)> {
         self.stopped.pop()
     }
 
-    /// A job pushed by the program.
+    /// Pushes a job for the program.
     pub(crate) fn push(&mut self, slot: u32, now: Time) -> Result<u64, Rejected> {
         let operation = self.operations.get(slot as usize);
         let operation = operation.filter(|operation| operation.after == After::Push).ok_or(Rejected::NotYours)?;
@@ -528,7 +545,7 @@ impl<T: Tell> Core<T> {
         self.arrive(slot, now, now)
     }
 
-    /// No job of an operation with a number before this one waits or runs.
+    /// The oldest number of an operation's job that waits or runs.
     pub(crate) fn oldest(&self, slot: u32) -> u64 {
         let operation = self.operations.get(slot as usize);
         operation.map_or(0, |operation| {
@@ -537,17 +554,18 @@ impl<T: Tell> Core<T> {
         })
     }
 
-    /// A job arrived whose nominal arrival is given; its number.
+    /// Releases a job with this nominal arrival. Returns its number.
     pub(crate) fn arrive(&mut self, slot: u32, arrival: Time, now: Time) -> Result<u64, Rejected> {
         self.release(slot, arrival, arrival, now)
     }
 
-    /// Whether an arrival that another one has overtaken already is passed over: where one job at a time may be there.
+    /// Whether overtaken arrivals are skipped. They are if only one job at a time may exist.
     pub(crate) fn skips(&self, slot: u32) -> bool {
         self.operations.get(slot as usize).is_some_and(|operation| operation.backlog_max == 1)
     }
 
-    /// A job arrived that shall not be queued: its timer was so late that the next one is there already.
+    /// Records an arrival that is not queued, because its timer was so late that the next arrival
+    /// is due.
     pub(crate) fn pass_over(&mut self, slot: u32, arrival: Time, now: Time) {
         self.reject(slot, arrival, arrival, now);
     }
@@ -569,7 +587,7 @@ impl<T: Tell> Core<T> {
         let deadline = arrival.saturating_add(operation.deadline);
         let job = Instance { number, arrival, release: now, deadline, origin, passed: false };
         self.tell.tell(Told { at: now, slot, number, fact: Fact::Release { arrival, origin } });
-        // Behind those that wait, also where the one before them has just gone.
+        // Behind the waiting jobs, even if the current job has just ended.
         if there > 0 {
             operation.rest.waiting.push_back(job);
             operation.waits += 1;
@@ -591,7 +609,7 @@ impl<T: Tell> Core<T> {
         self.follow_up(slot, number, false, origin);
     }
 
-    /// The current job of an operation goes into the queue of its level.
+    /// Puts the current job of an operation into the queue of its level.
     #[inline]
     fn queue(&mut self, slot: u32, now: Time) {
         let Some(operation) = self.operations.get(slot as usize) else { return };
@@ -616,7 +634,8 @@ impl<T: Tell> Core<T> {
         }
     }
 
-    /// Queues the first job of a backlog whose slot is free. Where it is late and dropped, the slot is freed again.
+    /// Queues the first job of a backlog whose slot is free. If that job is late and dropped, the
+    /// slot is free again.
     fn fill_slot(&mut self, slot: u32, now: Time) {
         let Some(operation) = self.operations.get_mut(slot as usize) else { return };
         if operation.current.is_none()
@@ -628,18 +647,19 @@ impl<T: Tell> Core<T> {
         }
     }
 
-    /// Queues one job of each freed slot, and no more: of a backlog that is late as a whole the rest is left to whoever settles.
+    /// Queues only one job of each freed slot. The rest of an entirely late backlog is left to
+    /// [`Core::settle`].
     fn fill_once(&mut self, now: Time) {
         for left in (0..self.freed.len()).rev() {
             if let Some(slot) = self.freed.pop() {
                 self.fill_slot(slot, now);
-                // Freed again.
+                // These slots were freed again.
                 self.overdue.extend(self.freed.drain(left..));
             }
         }
     }
 
-    /// Goes on with what [`Core::fill_once`] left, some jobs at a time.
+    /// Continues the work that [`Core::fill_once`] left, a few jobs at a time.
     #[cold]
     fn fill_overdue(&mut self, now: Time) {
         for _ in 0..INSTANCES_MAX {
@@ -649,8 +669,9 @@ impl<T: Tell> Core<T> {
         }
     }
 
-    /// What a thread of `seat`, which has the CPU and nothing to do, shall run; nothing where nothing waits for it.
-    // Inlined with what it calls: an upcall that is returned goes through memory, written in parts and read as a whole, for which the processor waits.
+    /// The job that a free thread of `seat` must run; `None` if no job waits there.
+    // Inlined with its callees. Otherwise the returned upcall passes through memory, written in
+    // parts and read as a whole, and the processor stalls on that.
     #[inline(always)]
     pub(crate) fn next(&mut self, seat: u32, now: Time) -> Option<Upcall> {
         let upcall = self.try_next(seat, now);
@@ -660,13 +681,13 @@ impl<T: Tell> Core<T> {
         upcall
     }
 
-    /// A thread of `seat` has nothing to do.
+    /// Records that a thread of `seat` has nothing to do.
     pub(crate) fn idle(&mut self, seat: u32, now: Time) {
         let next = self.first_waiting();
         self.tell.tell(Told { at: now, slot: 0, number: 0, fact: Fact::Idle { seat, next } });
     }
 
-    /// The most important seat for which a job waits, [`LEVELS_MAX`] where none does.
+    /// The most important seat with a waiting job; [`LEVELS_MAX`] if there is none.
     fn first_waiting(&self) -> u32 {
         let mut levels = 0..self.levels.level_count() as u32;
         levels.find_map(|level| self.levels.calls(level)).unwrap_or(LEVELS_MAX as u32)
@@ -704,7 +725,7 @@ impl<T: Tell> Core<T> {
         let Upcall { slot, number, deadline, .. } = upcall;
         let Some(operation) = self.operations.get_mut(slot as usize) else { return };
         let current = operation.current.as_ref().filter(|current| current.number == number);
-        // Nothing where it was dropped at its deadline, while it ran.
+        // `None` if the job was dropped at its deadline while it ran.
         let Some(origin) = current.map(|current| current.origin) else { return };
         operation.current = None;
         let is_last = operation.waits == 0;
@@ -727,7 +748,7 @@ impl<T: Tell> Core<T> {
         self.fill(now);
     }
 
-    /// The job of a slot will not start, or not go on.
+    /// Cancels the job of a slot: it will not start, or not continue.
     fn cancel(&mut self, slot: u32, cause: CancelCause, now: Time) {
         let Some(operation) = self.operations.get_mut(slot as usize) else { return };
         let Some(job) = operation.current.take() else { return };
@@ -747,8 +768,8 @@ impl<T: Tell> Core<T> {
         self.cancel(slot, CancelCause::Late, now);
     }
 
-    /// The module's invariant, by the jobs that are there rather than by what is left of those released. And nothing waits for a slot that is empty
-    /// already, unless it is about to be filled.
+    /// Checks the module's invariant by counting the existing jobs. Also checks that no job waits
+    /// for an empty slot, unless the slot is about to be filled.
     fn is_whole(&self) -> bool {
         let there = |operation: &Operation| operation.waits + u32::from(operation.current.is_some());
         let whole = |(operation, slot): (&Operation, u32)| {
@@ -765,23 +786,23 @@ impl<T: Tell> Core<T> {
         self.there == self.operations.iter().map(there).sum::<u32>() && self.operations.iter().zip(0..).all(whole)
     }
 
-    /// Plans differ in their rates, or in who takes part: who releases by time is told of switches.
+    /// Rates or participation differ between plans, so timers must learn of switches.
     pub(crate) fn vary(&mut self) {
         self.varies = true;
         self.switches.reserve_exact(SWITCHES_MAX);
     }
 
-    /// The first switch of plans that who releases by time has not seen to: when, and to which plan.
+    /// The first switch that the timer has not handled: its time and its plan.
     pub(crate) fn next_switch(&self) -> Option<(Time, usize)> {
         self.switches.front().copied()
     }
 
-    /// That one is seen to.
+    /// Removes the first switch, which the timer has handled.
     pub(crate) fn take_switch(&mut self) {
         self.switches.pop_front();
     }
 
-    /// The next deadline that [`Core::pass_deadlines`] is to be called at.
+    /// The time of the next deadline, for [`Core::pass_deadlines`].
     #[inline]
     pub(crate) fn next_deadline(&self) -> Option<Time> {
         if self.levels.wants_deadlines() { self.next_wanted_deadline() } else { None }
@@ -792,7 +813,7 @@ impl<T: Tell> Core<T> {
         jobs.filter_map(|(operation, _)| operation.current.filter(|job| !job.passed).map(|job| job.deadline)).min()
     }
 
-    /// Drops and demotes the jobs whose deadline has come.
+    /// Drops and demotes the jobs whose deadline has passed.
     pub(crate) fn pass_deadlines(&mut self, now: Time) {
         for slot in 0..self.operations.len() as u32 {
             let current = self.operations.get(slot as usize).and_then(|operation| operation.current);
@@ -818,7 +839,8 @@ impl<T: Tell> Core<T> {
                 if running {
                     self.stopped.push((slot, number));
                     if self.nests {
-                        // Whose code may go on for a while: another thread is to have its seat.
+                        // The dropped job's code may continue for a while, so another thread needs
+                        // its seat.
                         self.moved = true;
                         self.call_all();
                     }
@@ -828,7 +850,8 @@ impl<T: Tell> Core<T> {
         }
     }
 
-    /// Another plan holds from now on; how many waiting jobs went to another level, or were dropped. Nothing happens where there is no such plan.
+    /// Switches to another plan. Returns how many waiting jobs changed level or were dropped. An
+    /// unknown plan changes nothing.
     pub(crate) fn switch(&mut self, plan: usize, now: Time, changes: &mut Vec<(u32, Passed)>) -> usize {
         changes.clear();
         let before = self.levels.plan();
@@ -858,7 +881,7 @@ impl<T: Tell> Core<T> {
         }
         self.touched |= self.nests;
         self.tell_moved(now, false);
-        // After what it drops: who has the CPU then follows from the rest.
+        // After the drops, because the running job then follows from the rest.
         let next = self.first_waiting();
         self.tell.tell(Told { at: now, slot: 0, number: 0, fact: Fact::Mode { plan: plan as u32, next } });
         self.fill_once(now);

@@ -1,4 +1,4 @@
-//! A switch to a plan that drops what is late, and what counts as a deadline that was not met.
+//! A switch to a plan that drops late jobs, and the count of unmet deadlines.
 
 use takt_model::{Builtin, Discipline, Filter, Late, Level, Strategy};
 
@@ -7,7 +7,8 @@ use super::super::queues::Silent;
 use super::super::{Limits, OperatingMode, Operation as Described, Operations};
 use super::*;
 
-/// However many wait, a switch looks at one job of each operation; who takes the next job looks at the others first.
+/// A switch examines one job of each operation, however many wait. Taking the next job handles the
+/// others first.
 #[test]
 fn a_switch_drops_one_job_of_a_backlog_and_who_takes_a_job_the_others() {
     let ms = Span::from_ms;
@@ -27,7 +28,7 @@ fn a_switch_drops_one_job_of_a_backlog_and_who_takes_a_job_the_others() {
         for job in 0..900 {
             (0..2).for_each(|slot| assert_eq!(core.push(slot, at(job)), Ok(job)));
         }
-        // The last hundred of each are not late then.
+        // The last hundred jobs of each operation are not late then.
         let now = at(10_000 + 800);
         core.switch(1, now, &mut Vec::with_capacity(4));
         let dropped = |core: &Core<Silent>| [0, 1].map(|slot| core.counts(slot, now).unwrap().dropped);
@@ -42,7 +43,7 @@ fn a_switch_drops_one_job_of_a_backlog_and_who_takes_a_job_the_others() {
     }
 }
 
-/// Whatever became of the job: a monitor that looks at `late` alone would see one of four.
+/// For every fate of the job. A monitor of `late` alone would miss three of four.
 #[test]
 fn each_deadline_that_is_not_met_counts_once_and_no_sooner_than_it_is_sure() {
     let ms = Span::from_ms;

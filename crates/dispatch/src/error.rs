@@ -1,4 +1,4 @@
-//! Why a dispatcher did not start or did not end well, and why a job was not queued.
+//! Errors of starting, stopping and pushing.
 
 use takt_linux::SchedError;
 use takt_linux::tracing::RecorderError;
@@ -11,10 +11,10 @@ use super::running::Stopped;
 /// Why events cannot release an operation of a plan.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum ReleaseError {
-    /// There is none of this name.
+    /// The plan has no operation of this name.
     #[error("the plan has no operation \"{0}\" that events could release")]
     Unknown(String),
-    /// A timer or the program releases it.
+    /// A timer or the program releases the operation.
     #[error("operation \"{0}\" comes after no other; make it sporadic, and events release it")]
     ComesAfterNone(String),
 }
@@ -22,62 +22,63 @@ pub enum ReleaseError {
 /// Why a dispatcher did not start.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum StartError {
-    /// A handler for an operation that the plan does not have.
+    /// A handler names an operation that the plan does not have.
     #[error("the plan has no operation \"{0}\" to handle")]
     Unknown(String),
-    /// A second handler for an operation.
+    /// An operation has two handlers.
     #[error("operation \"{0}\" has a handler already: one function is called for each of its jobs")]
     Doubled(String),
-    /// An operation without a handler.
+    /// An operation has no handler.
     #[error("operation \"{0}\" has no handler: give it one with on(\"{0}\", ..) before the start")]
     NoHandler(String),
     /// The plan's tasks cannot be queued.
     #[error(transparent)]
     Policy(#[from] PolicyError),
-    /// More CPUs or levels than this version keeps.
+    /// The plan has more CPUs or levels than this version supports.
     #[error("{what} number {there}; a dispatcher has at most {most}")]
     TooMany {
-        /// Of what.
+        /// The kind of thing.
         what: &'static str,
-        /// How many the plan has.
+        /// The plan's number.
         there: usize,
-        /// How many there can be.
+        /// The limit.
         most: usize,
     },
-    /// A controller that does not fit the plan.
+    /// The controller does not fit the plan.
     #[error("the adaptive controller: {0}")]
     Adaptive(String),
-    /// Fewer CPUs than the plan has.
+    /// The machine has fewer CPUs than the plan.
     #[error("the plan has {wanted} CPUs and this process may use {there}")]
     Cpus {
-        /// What it has.
+        /// The plan's number.
         wanted: usize,
-        /// What is there.
+        /// The machine's number.
         there: usize,
     },
-    /// Missing privilege. It never falls back to SCHED_OTHER by itself.
+    /// A privilege is missing. There is no fallback to SCHED_OTHER.
     #[error(
-        "{missing}\ngrant it: sudo setcap cap_sys_nice,cap_ipc_lock+ep PROGRAM, or raise the limits, as root: ulimit -r 98; ulimit -l unlimited; or choose Options::best_effort, which guarantees nothing"
+        "{missing}\ngrant it: sudo setcap cap_sys_nice,cap_ipc_lock+ep PROGRAM, or raise the limits, as root: \
+         ulimit -r 98; ulimit -l unlimited; or choose Options::best_effort, which guarantees nothing"
     )]
     Privilege {
-        /// What was refused and what is missing.
+        /// The refused action and the missing privilege.
         missing: String,
     },
-    /// The kernel refused a class or a CPU, for another cause than privilege.
+    /// The kernel refused a class or a CPU for a cause other than privilege.
     #[error("{thread}: {cause}")]
     Refused {
-        /// Which thread.
+        /// The thread.
         thread: String,
         /// The cause.
         cause: SchedError,
     },
-    /// The kernel's account was to be recorded, and cannot be.
+    /// The kernel cannot be recorded.
     #[error("the kernel is not recorded: {0}")]
     Trace(#[from] RecorderError),
-    /// A thread could not be had.
+    /// A thread could not start.
     #[error("{thread} could not be started: {cause}")]
     Spawn {
-        /// Which thread.
+        /// The thread.
         thread: String,
         /// The cause.
         cause: String,
@@ -85,7 +86,7 @@ pub enum StartError {
 }
 
 impl StartError {
-    /// Of a thread whose class or CPU was refused.
+    /// The error for a thread whose class or CPU was refused.
     pub(crate) fn of(thread: String, cause: SchedError) -> StartError {
         match cause {
             SchedError::Privilege { .. } => StartError::Privilege { missing: cause.to_string() },
@@ -99,43 +100,45 @@ impl StartError {
 pub enum StopError {
     /// A handler does not return.
     #[error(
-        "operation \"{operation}\" has not returned for {grace} since the stop; its thread goes on: let long handlers look at must_stop()"
+        "operation \"{operation}\" has not returned for {grace} since the stop; its thread goes on: let long \
+         handlers look at must_stop()"
     )]
     Stuck {
-        /// What became of the jobs until then; the log has it, too.
+        /// The outcomes of the jobs until then; the log has them too.
         stopped: Box<Stopped>,
-        /// Whose handler.
+        /// The operation of the handler.
         operation: String,
-        /// How long it had.
+        /// The time that the handler had.
         grace: Span,
     },
-    /// A bug: a thread of the dispatcher itself ended by a panic.
+    /// A bug: a thread of the dispatcher itself panicked.
     #[error("{thread} of the dispatcher panicked: a bug in takt")]
     Panicked {
-        /// Which thread.
+        /// The thread.
         thread: String,
     },
 }
 
-/// Why a job was not queued. Only [`PushError::Full`] counts, as released and rejected: otherwise there was no job.
+/// Why a job was not queued. Only [`PushError::Full`] counts as released and rejected; otherwise no
+/// job existed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum PushError {
-    /// As many jobs as its backlog allows wait or run.
+    /// The backlog is full.
     #[error("the operation's backlog is full")]
     Full,
     /// The least distance from the push before is not over.
     #[error("the operation's least distance from its last arrival is over in {wait} only")]
     TooEarly {
-        /// How long it still takes.
+        /// The remaining time.
         wait: Span,
     },
-    /// It is released by a timer or by its predecessors, not by the program.
+    /// A timer or its predecessors release the operation, not the program.
     #[error("the operation is released by a timer or by the end of others, not by a push")]
     NotPushed,
-    /// It takes no part in the mode that holds.
+    /// The operation takes no part in the current mode.
     #[error("the operation takes no part in the mode that holds")]
     Absent,
-    /// The dispatcher does not run.
+    /// The dispatcher is not running.
     #[error("the dispatcher has not started, or was stopped")]
     Stopped,
 }

@@ -1,4 +1,5 @@
-//! What a CPU of a dispatcher tells of its jobs, under its lock: facts, of which [told](super::told) makes a log.
+//! Facts about a CPU's jobs, recorded under its lock. The module [told](super::told) makes a log of
+//! them.
 
 use takt_log::CancelCause;
 use takt_model::Time;
@@ -15,24 +16,26 @@ pub(crate) enum Fact {
     },
     Complete,
     Cancel(CancelCause),
-    /// Another plan holds; the most important seat for which a job waits then.
+    /// A switch of plans, and the most important seat with a waiting job after it.
     Mode {
         plan: u32,
         next: u32,
     },
-    /// A thread of this seat found nothing to do; the most important seat for which a job waits, [`LEVELS_MAX`](super::core::LEVELS_MAX) where none does.
+    /// A thread of this seat found nothing to do. `next` is the most important seat with a waiting
+    /// job, or [`LEVELS_MAX`](super::core::LEVELS_MAX).
     Idle {
         seat: u32,
         next: u32,
     },
-    /// A started job has another seat from now on. `next` as of [`Fact::Idle`]; nothing where more such facts follow at once.
+    /// A started job moves to another seat. `next` is as in [`Fact::Idle`]; `None` if more such
+    /// facts follow at once.
     Seat {
         seat: u32,
         next: Option<u32>,
     },
 }
 
-/// A fact, when it was so, and of which job; that of a mode is of none.
+/// A fact with its time and its job. A mode's fact has no job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Told {
     pub(crate) at: Time,
@@ -41,7 +44,7 @@ pub(crate) struct Told {
     pub(crate) fact: Fact,
 }
 
-/// Who is told all that happens.
+/// A receiver of facts.
 pub(crate) trait Tell {
     fn tell(&mut self, told: Told);
 }

@@ -1,26 +1,28 @@
-//! Who comes after whom: an order in which predecessors stand first, and the circles that have none. Who asks of all that comes before goes along that order
-//! once: ways may be exponentially many.
+//! The order of predecessors and followers, and circles in it. Computations over all predecessors
+//! follow this order once, because the number of paths may be exponential.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use takt_model::System;
 
-/// A graph of predecessors, sorted.
+/// A sorted graph of predecessors.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Sorted {
-    /// Nodes that stand in no circle and after none, each after its predecessors.
+    /// Nodes that are neither in a circle nor after one, each after its predecessors.
     pub(super) order: Vec<usize>,
-    /// Circles, none of which share a node: each node before the one that waits for it, the least number first.
+    /// Circles without common nodes. Each node stands before the node that waits for it, the least
+    /// number first.
     pub(super) cycles: Vec<Vec<usize>>,
 }
 
-/// Of each task of a System, what it comes after.
+/// For each task of a System, its predecessors.
 pub(super) fn predecessors(system: &System) -> Vec<Vec<usize>> {
     system.tasks.iter().map(|task| task.after.iter().map(|id| id.index()).collect()).collect()
 }
 
-/// Of each node a value made of those of its predecessors, along an order in which these stand first; of one that the order does not have, `other`.
+/// A value for each node, computed from the values of its predecessors in `order`. Nodes outside
+/// the order get `other`.
 pub(super) fn along<V: Clone>(
     before: &[Vec<usize>],
     order: &[usize],
@@ -39,7 +41,7 @@ pub(super) fn along<V: Clone>(
     values
 }
 
-/// Of each node the nodes without predecessors that the ways to it begin with; of one that stands in a circle, or after one, none.
+/// For each node, the sources of the paths to it; empty for a node in or after a circle.
 pub(super) fn sources(before: &[Vec<usize>], order: &[usize]) -> Vec<Rc<BTreeSet<usize>>> {
     along(before, order, &Rc::default(), |at, theirs| match theirs {
         [] => Rc::new(BTreeSet::from([at])),
@@ -49,7 +51,7 @@ pub(super) fn sources(before: &[Vec<usize>], order: &[usize]) -> Vec<Rc<BTreeSet
     })
 }
 
-/// Sorts nodes by their predecessors; linear. Numbers that are no node are ignored.
+/// Sorts nodes by their predecessors, in linear time. Invalid numbers are ignored.
 pub(super) fn sorted(before: &[Vec<usize>]) -> Sorted {
     let mut waiting: Vec<usize> = vec![0; before.len()];
     let mut successors: Vec<Vec<usize>> = vec![Vec::new(); before.len()];
@@ -77,12 +79,12 @@ pub(super) fn sorted(before: &[Vec<usize>]) -> Sorted {
     Sorted { order, cycles: cycles(before, &waiting) }
 }
 
-/// Circles among the nodes that still wait for others: whoever waits has a predecessor that waits, so that going back from
-/// one to the next ends in a circle.
+/// Circles among the nodes that still wait. Each of them has a waiting predecessor, so going back
+/// ends in a circle.
 fn cycles(before: &[Vec<usize>], waiting: &[usize]) -> Vec<Vec<usize>> {
     let waits = |node: usize| waiting.get(node).is_some_and(|count| *count > 0);
     let back = |node: usize| before.get(node)?.iter().copied().find(|earlier| waits(*earlier));
-    // From which start a node was reached first.
+    // The start from which a node was first reached.
     let mut reached: Vec<Option<usize>> = vec![None; before.len()];
     let mut found = Vec::new();
     for start in (0..before.len()).filter(|node| waits(*node)) {
@@ -105,7 +107,7 @@ fn cycles(before: &[Vec<usize>], waiting: &[usize]) -> Vec<Vec<usize>> {
     found
 }
 
-/// A circle told from each node to its predecessor, the other way round and from its least number.
+/// Reverses a circle given from node to predecessor, and starts it at its least number.
 fn turned(mut circle: Vec<usize>) -> Vec<usize> {
     circle.reverse();
     let least = circle.iter().enumerate().min_by_key(|(_, node)| **node).map_or(0, |(at, _)| at);
@@ -128,7 +130,8 @@ mod tests {
 
     #[test]
     fn the_ways_to_each_begin_with_its_sources() {
-        // 0 and 1 begin, 2 joins them, 3 and 4 come after it, 5 after both and after 6, which begins; 7 waits for itself, 8 for it.
+        // 0 and 1 begin, 2 joins them, 3 and 4 come after it. 5 comes after both and after 6, which
+        // begins. 7 waits for itself, and 8 waits for 7.
         let before = [vec![], vec![], vec![0, 1], vec![2], vec![2], vec![3, 4, 6], vec![], vec![7], vec![7]];
         let of = sources(&before, &sorted(&before).order);
         let of: Vec<Vec<usize>> = of.iter().map(|of| of.iter().copied().collect()).collect();

@@ -1,17 +1,20 @@
-//! A dispatcher in a program: operations (callbacks) on ordinary SCHED_FIFO threads, after [KOKYU II-B].
+//! A dispatcher in a program: operations (callbacks) on ordinary SCHED_FIFO threads, after [KOKYU
+//! II-B].
 //!
-//! First comes a plan. [`Operations`] say what should run, how often and how long; a [`Strategy`](takt_model::Strategy)
-//! says in which order; [`Operations::compute`] makes a [`Plan`] of both, or says all that is wrong ([`Anomalies`]). A plan
-//! gives each operation a level, each level a discipline and a SCHED_FIFO priority, and each operation a static place in its
-//! level. Between levels the kernel preempts; within a level jobs run to completion, in the order of its discipline, or preempt
-//! each other ([`Limits::preemptive`]).
+//! [`Operations`] say what should run, how often and how long. A [`Strategy`](takt_model::Strategy)
+//! gives the order. [`Operations::compute`] makes a [`Plan`] of both, or reports all faults
+//! ([`Anomalies`]). A plan gives each operation a level and a static place in it. Each level has a
+//! discipline and a SCHED_FIFO priority. Between levels the kernel preempts. Within a level jobs
+//! run to completion, in the order of its discipline, or preempt each other
+//! ([`Limits::preemptive`]).
 //!
-//! A plan holds the [`System`](takt_model::System) that says the same, preemption included, so that `takt check`
-//! proves it, `takt sim` simulates it, and a System file makes a plan as well ([`Plan::compute`]). That a plan exists is no
-//! proof that all deadlines are met: what is found here are witnesses against it. The proof is `check`'s.
+//! A plan holds an equivalent [`System`](takt_model::System), preemption included. `takt check`
+//! proves it and `takt sim` simulates it. A System file makes a plan as well ([`Plan::compute`]).
+//! The existence of a plan does not prove that all deadlines are met: `compute` only looks for
+//! witnesses against it. `check` gives the proof.
 //!
-//! Units: times are [`Span`](takt_model::Span)s in nanoseconds, shares of a CPU are millionths (`ppm`). Here all is pure: no
-//! clock, no I/O, no thread.
+//! Units: times are [`Span`](takt_model::Span)s in nanoseconds, shares of a CPU are millionths
+//! (`ppm`). Plans are pure: no clock, no I/O, no thread.
 //!
 //! ```
 //! use takt_model::{Builtin, Span};
@@ -39,8 +42,9 @@
 //! let anomalies = operations.compute(&Builtin::Edf.strategy(), &Limits::default()).unwrap_err();
 //! assert_eq!(
 //!     anomalies.to_string(),
-//!     "critical operation \"alarm\" can wait 19.999999ms for \"route\", which runs to completion in the same level of \
-//!      strategy \"edf\": with its wcet 1ms that exceeds its deadline 10ms; separate their levels or CPUs, or split \"route\""
+//!     "critical operation \"alarm\" can wait 19.999999ms for \"route\", which runs to completion in the \
+//!      same level of strategy \"edf\": with its wcet 1ms that exceeds its deadline 10ms; \
+//!      separate their levels or CPUs, or split \"route\""
 //! );
 //! # Ok::<(), takt_dispatch::Anomalies>(())
 //! ```
@@ -74,9 +78,9 @@ mod source;
 mod sync;
 mod told;
 
-/// Where events go: the crate of [`log::Sink`].
+/// The crate of [`log::Sink`], which receives events.
 pub use takt_log as log;
-/// The crate of Systems, strategies and times, from which this one's types come.
+/// The crate of Systems, strategies and times.
 pub use takt_model as model;
 
 pub use self::core::Counts;

@@ -1,8 +1,10 @@
-//! The threads of a dispatcher, and what they share: per CPU a lock with priority inheritance around what decides for it, a thread that waits for
-//! releases and deadlines, and threads for each level.
+//! The threads of a dispatcher and their shared state. Each CPU has a lock with priority
+//! inheritance around its decisions, a timer thread for releases and deadlines, and threads for
+//! each level.
 //!
-//! On these paths nothing allocates, and no CPU's lock is held while a program's code runs. A thread never holds the locks of two CPUs, but for
-//! a switch of plans, which takes them in order. A level's thread asks for a job only when it has the CPU: the kernel decides which level goes.
+//! Nothing here allocates, and no CPU's lock is held while a handler runs. A thread never holds the
+//! locks of two CPUs, except for a switch of plans, which takes them in order. A level's thread
+//! asks for a job only when it has the CPU, so the kernel decides which level runs.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
@@ -32,35 +34,36 @@ mod overrun;
 mod station;
 mod switch;
 
-/// What all threads of a dispatcher share.
+/// The state shared by all threads of a dispatcher.
 pub(crate) struct Shared {
-    /// No other dispatcher of this process has it.
+    /// Unique among the dispatchers of this process.
     pub(crate) number: u64,
     pub(crate) seed: u64,
     /// Whether timers draw the arrivals of sporadic operations; otherwise the program pushes them.
     pub(crate) draws_sporadic: bool,
-    /// No job is released by a timer at or after this.
+    /// Timers release no job at or after this time.
     pub(crate) duration: Time,
     pub(crate) epoch: OnceLock<Epoch>,
     /// A futex.
     pub(crate) go: AtomicU32,
     pub(crate) stations: Vec<Station>,
-    /// By plan, by seat (those of demoted jobs last): the SCHED_FIFO priority. Empty where none is enforced.
+    /// SCHED_FIFO priorities by plan and seat (seats of demoted jobs last). Empty if none are
+    /// enforced.
     pub(crate) priorities: Vec<Vec<u8>>,
-    /// When the first CPU's timer switches to which plan, in order of time.
+    /// When the first CPU's timer thread switches plans, and to which, in order of time.
     pub(crate) switches: Vec<(Time, usize)>,
-    /// Chooses between two plans. No CPU's lock is held when this one is taken.
+    /// The controller. No CPU's lock is held when this lock is taken.
     pub(crate) controller: Option<PiMutex<Controller>>,
-    /// Jobs that executed for longer than their operation's wcet, until the program takes them.
+    /// Overruns of the wcet, until the program takes them.
     pub(crate) overruns: Reports,
-    /// Changes of a priority that the kernel refused.
+    /// Changes of priority that the kernel refused.
     pub(crate) refused: AtomicU64,
-    /// Switches of plans so far, and the longest that one had the queues locked, in ns.
+    /// The number of switches so far, and the longest time that a switch held the locks, in ns.
     pub(crate) switched: AtomicU64,
     pub(crate) locked_ns: AtomicU64,
-    /// The plan in force, for those who need not be exact about when it changes.
+    /// The current plan, for readers that tolerate a short delay.
     pub(crate) holds: AtomicUsize,
-    /// Whether all CPUs are to stop, whoever has their locks.
+    /// Whether all CPUs must stop, whichever thread has their locks.
     pub(crate) stop_asked: AtomicBool,
 }
 
@@ -69,7 +72,8 @@ impl Shared {
         self.epoch.get().copied().unwrap_or_else(Epoch::now_is_zero)
     }
 
-    /// A job pushed by the program. `named` is told its number, and the oldest that may still run, before anyone can run it.
+    /// Pushes a job for the program. `named` gets its number and the oldest number that may still
+    /// run, before any thread can run the job.
     pub(crate) fn push(&self, place: Place, named: impl FnOnce(u64, u64)) -> Result<u64, PushError> {
         let mut owed = None;
         let pushed = self.push_quietly(place, named, &mut owed);
@@ -79,7 +83,7 @@ impl Shared {
         pushed
     }
 
-    /// The same for one that has more to push before anyone of this CPU is woken.
+    /// As [`Shared::push`] without the wake-ups, for callers that push more on this CPU first.
     pub(crate) fn push_quietly(
         &self,
         place: Place,
@@ -97,7 +101,8 @@ impl Shared {
         if held.stopping.is_some() {
             return Err(PushError::Stopped);
         }
-        // Under the lock: of two that push at once the second one comes later, if only by a nanosecond, as its least distance may demand.
+        // Under the lock, so that concurrent pushes have increasing times, at least a nanosecond
+        // apart.
         let now = held.now(self.epoch());
         let pushed = held.core.push(place.slot, now);
         if let Ok(number) = pushed {
@@ -112,7 +117,7 @@ impl Shared {
         pushed.map_err(|rejected| rejected.told(now))
     }
 
-    /// Does what a push left to do.
+    /// Does the deferred wake-ups of a push.
     pub(crate) fn pay(&self, owed: Owed) {
         if let Some(station) = self.stations.get(owed.cpu as usize) {
             station.wake(owed.wakes);
@@ -122,14 +127,15 @@ impl Shared {
         }
     }
 
-    /// Frees the lock of a CPU, wakes whom it concerns, and tells those that follow on other CPUs what ended.
+    /// Frees the lock of a CPU, wakes threads, and notifies followers on other CPUs.
     fn leave(&self, cpu: u32, station: &Station, held: PiGuard<'_, Held>) {
         if station.hand_back(self, held) {
             self.settle(1 << cpu);
         }
     }
 
-    /// Releases and sheds what follows on other CPUs the jobs that ended on these (bits), and what follows those in turn.
+    /// Releases and sheds followers on other CPUs of jobs that ended on these CPUs (bits), and then
+    /// their followers in turn.
     fn settle(&self, mut cpus: u128) {
         while cpus != 0 {
             let cpu = cpus.trailing_zeros();
@@ -159,13 +165,14 @@ impl Shared {
         }
     }
 
-    /// No thread takes or releases a job from now on; when that is.
+    /// Stops taking and releasing jobs. Returns the time of the stop.
     pub(crate) fn stop(&self) -> Time {
         if self.go.compare_exchange(GO_WAIT, GO_ABORT, Ordering::AcqRel, Ordering::Acquire).is_ok() {
             futex::wake_all(&self.go);
         }
-        // Who asks may be less important than all threads here, which give each other the locks as long as there is work: they heed it, whoever has a lock next. So no
-        // handler that returns because of it is complete.
+        // The caller may be less important than all threads here, which pass the locks among each
+        // other while there is work. The next holder of a lock obeys this flag. So no handler that
+        // returns because of the stop counts as complete.
         self.stop_asked.store(true, Ordering::Release);
         self.stations.iter().for_each(Station::stop_handlers);
         let stopping = |station: &Station| {
@@ -173,44 +180,45 @@ impl Shared {
             self.heed(&mut held);
             let stopping = held.stopping;
             drop(held);
-            // Only now: who was about to sleep has heard of it, or sleeps.
+            // After the flag, so that a thread about to sleep sees it or is woken.
             station.wake_all();
             stopping
         };
         self.stations.iter().filter_map(stopping).max().unwrap_or_default()
     }
 
-    /// Stops a CPU where that was asked for.
+    /// Stops a CPU if that was requested.
     fn heed(&self, held: &mut Held) {
         if held.stopping.is_none() && self.stop_asked.load(Ordering::Acquire) {
             held.stopping = Some(held.now(self.epoch()));
         }
     }
 
-    /// The name of an operation whose handler runs.
+    /// The name of an operation whose handler is running.
     pub(crate) fn running(&self) -> Option<String> {
         let slot = |station: &Station| station.held.lock().workers.iter().find_map(|worker| worker.slot);
         let operation = |station: &Station| station.operations.get(slot(station)? as usize).map(|op| op.name.clone());
         self.stations.iter().find_map(operation)
     }
 
-    /// Drops the handlers, once the threads have ended: what they hold may hold this, as a handle of their own dispatcher does. That of a thread that has not ended stays.
+    /// Drops the handlers after the threads have ended. A handler may hold a handle of its own
+    /// dispatcher, and so this state. The handler of a thread that has not ended stays.
     pub(crate) fn drop_handlers(&self) {
         for operation in self.stations.iter().flat_map(|station| &station.operations) {
             let nothing: Handler = Box::new(|_| ());
             let handler = operation.handler.try_lock().map(|mut handler| std::mem::replace(&mut *handler, nothing));
-            // Without the lock, for it runs the program's code.
+            // Outside the lock, because it runs the program's code.
             drop(handler);
         }
     }
 
-    /// Since when no CPU tells anything older.
+    /// The time before which no CPU reports further facts.
     pub(crate) fn floor(&self, cpu: usize) -> Time {
         let epoch = self.epoch();
         self.stations.get(cpu).map_or(Time::MAX, |station| station.held.lock().now(epoch))
     }
 
-    /// A thread of a level, for its whole life.
+    /// The body of a level's thread.
     pub(crate) fn serve(
         &self,
         cpu: u32,
@@ -220,7 +228,7 @@ impl Shared {
         ready: impl FnOnce(Result<(), SchedError>),
     ) {
         let Some(station) = self.stations.get(cpu as usize) else { return };
-        // Known before any plan is switched: later it may not get a CPU to say so.
+        // Registered before any switch of plans, because the thread may not get a CPU later.
         let register = || {
             if let Some(this) = station.held.lock().workers.get_mut(worker) {
                 this.tid = Some(Tid::current());
@@ -237,13 +245,14 @@ impl Shared {
             }
             self.heed(&mut held);
             if held.stopping.is_some() {
-                // What ends after the stop, perhaps because of it, is not complete; nor is it what others wait for.
+                // A job that ends after the stop, perhaps because of it, is not complete. Its
+                // followers are not released.
                 if let Some(this) = held.workers.get_mut(worker) {
                     this.slot = None;
                 }
                 return;
             }
-            // The end of one job is when the next is looked for.
+            // One reading of the clock ends a job and looks for the next.
             let now = held.now(epoch);
             if let Some((upcall, end)) = ran.take() {
                 let end = held.unwatch(worker, end);
@@ -254,7 +263,7 @@ impl Shared {
                     held.core.idle(before, now);
                 }
                 if held.core.has_ended() {
-                    // Those that follow may come before what this thread would take next.
+                    // The followers may go before the job that this thread would take next.
                     self.leave(cpu, station, held);
                     continue;
                 }
@@ -290,10 +299,10 @@ impl Shared {
         let job = Job { operation, upcall, epoch };
         let mut handler = operation.handler.lock();
         if job.must_stop() {
-            // Dropped before it began: that is told already.
+            // The job was dropped before it began, which is reported already.
             return End::Failed;
         }
-        // What a panic leaves is the program's: its own state, which only this handler touches.
+        // After a panic, the state of the handler is the program's business. Nothing else uses it.
         match catch_unwind(AssertUnwindSafe(|| handler(&job))) {
             Ok(()) => End::Completed,
             Err(payload) => {
@@ -301,14 +310,15 @@ impl Shared {
                 let said = said.or_else(|| payload.downcast_ref::<String>().cloned());
                 let said = said.unwrap_or_else(|| "a panic without a text".to_owned());
                 job.operation.panic.lock().get_or_insert(said);
-                // Here, where the panic has allocated and freed already. To drop it could panic again: with what, nobody looks at.
+                // On this thread, where the panic has allocated and freed already. Dropping the
+                // payload may panic again; that second payload is leaked.
                 let _ = catch_unwind(AssertUnwindSafe(|| drop(payload))).map_err(std::mem::forget);
                 End::Failed
             }
         }
     }
 
-    /// The thread that releases jobs and watches deadlines, for its whole life.
+    /// The body of the timer thread, which releases jobs and watches deadlines.
     pub(crate) fn keep_time(
         &self,
         cpu: u32,
@@ -343,7 +353,8 @@ impl Shared {
             self.look_for_overruns(cpu, station, &mut held, now);
             let mut next = switches.peek().map_or(Time::MAX, |(at, _)| *at);
             next = next.min(release(&mut held.core, &mut sources, now, Overtaken::PassedOver).1);
-            // Not before all arrivals of the run are told, however late this thread got its CPU.
+            // Not before all arrivals of the run are reported, however late this thread got its
+            // CPU.
             if now >= self.duration && next >= self.duration {
                 held.core.settle(now);
                 if held.core.has_ended() {
@@ -357,11 +368,11 @@ impl Shared {
                 return;
             }
             if held.core.nests() {
-                // What is left to compare is known only then.
+                // The rest to compare is known only after settling.
                 held.core.settle(now);
                 held.core.compare(now);
             }
-            // One that has come since it was last looked at is seen to soon, without a loop that never sleeps.
+            // A danger that came since the last look is handled soon, without a busy loop.
             let danger = held.core.next_danger().map(|danger| danger.max(now.saturating_add(AGAIN)));
             let instants = [
                 Some(next),
@@ -379,7 +390,7 @@ impl Shared {
         }
     }
 
-    /// Takes CPU and class, says so, and waits for the start; `None` where it does not come to that.
+    /// Takes CPU and class, reports that, and waits for the start. `None` if the start is aborted.
     fn enter(
         &self,
         kernel_cpu: u32,
@@ -401,16 +412,16 @@ impl Shared {
         register();
         ready(Ok(()));
         let epoch = wait_for_go(&self.go, &self.epoch)?;
-        // Before time zero the clock stands still, and what is due then would come too early.
+        // Before time zero the clock stands still, so jobs would be released too early.
         while !epoch.sleep_until(Time::ZERO) {}
         Some((guard, epoch))
     }
 }
 
-/// A thread with nothing to do looks up this often, whoever may have forgotten to wake it.
+/// A sleeping thread wakes up this often, in case a wake-up was lost.
 pub(crate) const IDLE_MAX: Span = Span::from_s(1);
 
-/// From a danger that a timer thread found right after it had asked the controller to when it asks again.
+/// The pause of a timer thread between two questions to the controller about the same danger.
 const AGAIN: Span = Span::from_us(50);
 
 #[cfg(test)]

@@ -1,6 +1,8 @@
-//! The dispatcher's threads under a model checker, which chooses at each lock, wake-up and atomic who goes next: no wake-up is lost (timeouts never come here, so
-//! that one would be a deadlock), each job is handled once and in turn, and every start is the one that the policy's order demands of its level, while plans are
-//! switched. `TAKT_MODEL_RUNS` says how many schedules of each kind.
+//! The dispatcher's threads under a model checker, which chooses the next thread at each lock,
+//! wake-up and atomic. It checks three properties while plans are switched. No wake-up is lost:
+//! timeouts never come here, so a lost wake-up is a deadlock. Each job is handled once and in turn.
+//! Every start follows the policy's order within its level. `TAKT_MODEL_RUNS` sets the number of
+//! schedules of each kind.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -20,7 +22,7 @@ use super::told::Merger;
 use super::{Counts, Handle, Limits, OperatingMode, Operation, Operations, Options, Plan, PushError, Row};
 use crate::gate::GO_RUN;
 
-/// A dispatcher with one operation and no threads yet, for models of what is built on it.
+/// A dispatcher with one operation and no threads yet, for other models.
 pub(crate) struct Bench {
     built: Built,
     pub(crate) handle: Handle,
@@ -41,7 +43,7 @@ impl Bench {
         Bench { built, handle }
     }
 
-    /// The thread that runs its jobs.
+    /// A thread that runs its jobs.
     pub(crate) fn serve(&self) -> thread::JoinHandle<()> {
         let (shared, kernel_cpu) = (self.built.shared.clone(), sched::affinity()[0]);
         thread::spawn(move || shared.serve(0, 0, kernel_cpu, Class::Other, |ready| ready.unwrap()))
@@ -69,26 +71,29 @@ fn plan(preemptive: bool) -> (Operations, Plan) {
         .with(deadline(Operation::after("c", ["a"]), 100).on_cpu(1))
         .with(deadline(Operation::after("d", ["c"]), 20).noncritical())
         .with(sporadic("e", 30).on_cpu(1).backlog(1).noncritical())
-        // Late as soon as they are there, as who fills their slots sees, a switch, and a timer that is woken for another reason: none wakes by itself here.
+        // Late at once, as seen by the filling of slots, a switch, and a timer woken for another
+        // reason. No timer wakes by itself here.
         .with(late("f", Late::Drop))
         .with(late("g", Late::Demote).on_cpu(1))
         .mode(OperatingMode::new("one level", Builtin::Edf.strategy()))
         .mode(OperatingMode::new("without e", Builtin::Mlf.strategy()).without("e"));
     let limits = Limits { critical_utilization_ppm: u32::MAX, preemptive, ..Limits::default() };
     let mut plan = set.compute(&Builtin::Muf.strategy(), &limits).unwrap_or_else(|wrong| panic!("{wrong}"));
-    // Followers are rejected where their own backlog is full, too, which no set would be given.
+    // Followers are rejected too when their own backlog is full. No set would get so small a
+    // backlog.
     plan.each_rows_mut().flatten().for_each(|row| row.backlog = row.backlog.min(4));
     (set, plan)
 }
 
-/// The operation whose late jobs are dropped.
+/// The operation that drops late jobs.
 const DROPS: u32 = 5;
 
 /// Numbers of jobs, by operation.
 type Numbers = Arc<StdMutex<BTreeMap<u32, Vec<u64>>>>;
-/// By CPU and level of the first plan (that of demoted jobs apart): the handlers that run, and how many did at most.
+/// By CPU and level of the first plan (demoted jobs apart): the handlers running now, and the most
+/// at once.
 type Inside = Arc<StdMutex<BTreeMap<(u32, u32), (u32, u32)>>>;
-/// How many handlers came to their end without being told to stop, by operation.
+/// The number of handlers that ended without being told to stop, by operation.
 type Whole = Arc<StdMutex<BTreeMap<u32, u64>>>;
 
 pub(super) struct Model {
@@ -99,7 +104,7 @@ pub(super) struct Model {
     handled: Numbers,
     whole: Whole,
     inside: Inside,
-    /// Handlers that were called, and who waits for that.
+    /// The number of calls of handlers, with a condition to wait for.
     calls: Arc<(Mutex<usize>, Condvar)>,
 }
 
@@ -107,7 +112,7 @@ pub(super) fn model() -> Model {
     pools(1)
 }
 
-/// With so many threads a level, under each plan.
+/// With this many threads for each level, under each plan.
 fn pools(threads: u32) -> Model {
     made(threads, false)
 }
@@ -168,7 +173,7 @@ impl Model {
         workers.map(serve).chain((0..2).map(keep_time)).collect()
     }
 
-    /// Pushes `count` jobs of an operation; the numbers of those that were taken.
+    /// Pushes `count` jobs of an operation. Returns the numbers of the accepted ones.
     fn pusher(&self, name: &str, count: usize) -> thread::JoinHandle<Vec<u64>> {
         let task = self.plan.rows.iter().find(|row| row.name == name).unwrap().task;
         let (shared, place) = (self.built.shared.clone(), self.places[&task]);
@@ -180,7 +185,7 @@ impl Model {
         thread::spawn(move || (0..count).filter_map(push).collect())
     }
 
-    /// What became of an operation's jobs so far.
+    /// The outcomes of an operation's jobs so far.
     fn counts(&self, task: u32) -> Counts {
         let place = self.places[&TaskId(task)];
         self.built.shared.stations[place.cpu as usize].held.lock().core.counts(place.slot, Time::ZERO).unwrap()
@@ -200,8 +205,8 @@ fn rows(plan: &Plan, holds: usize) -> &[Row] {
     holds.checked_sub(1).map_or(&plan.rows, |mode| &plan.modes[mode].rows)
 }
 
-/// Within its level no job starts before one that waits there and goes first by the plan that holds. Not held against the others: who may have been demoted, which
-/// no event tells.
+/// Within its level no job starts before a waiting job that goes first by the current plan. Jobs
+/// that may have been demoted are left out, because no event says so.
 fn starts_in_order(set: &Operations, plan: &Plan, events: &Events) {
     let mut holds = 0;
     let mut waiting: BTreeMap<u32, Vec<(u64, Time, Time)>> = BTreeMap::new();
@@ -255,7 +260,8 @@ fn starts_in_order(set: &Operations, plan: &Plan, events: &Events) {
     }
 }
 
-/// Everything is handled, or dropped, once and in turn, whoever goes first. How many handlers of a level of one CPU ran at once at most.
+/// Every job is handled or dropped once and in turn, under every schedule. Returns the most
+/// handlers that ran at once in a level of one CPU.
 fn all_is_handled(plans: &'static [usize], model: Model) -> u32 {
     let threads = model.serve();
     let pushers = [("a", 3), ("b", 2), ("e", 2), ("f", 3), ("g", 2)].map(|(name, count)| model.pusher(name, count));
@@ -272,7 +278,8 @@ fn all_is_handled(plans: &'static [usize], model: Model) -> u32 {
         count = called.wait(count).unwrap();
     }
     drop(count);
-    // Nobody tells when one is dropped; where one waits for ever, this never ends, and the model checker says so.
+    // No wake-up announces a drop. If a job waits for ever, this loop never ends, and the model
+    // checker reports that.
     let drops = loop {
         let counts = model.counts(DROPS);
         if counts.unfinished() == counts.dropped {
@@ -284,7 +291,7 @@ fn all_is_handled(plans: &'static [usize], model: Model) -> u32 {
     threads.into_iter().for_each(|thread| thread.join().unwrap());
     let handled = model.handled.lock().unwrap();
     let of = |task| handled.get(&task).cloned().unwrap_or_default();
-    // There is room for all that follows.
+    // There is room for all followers.
     assert_eq!([of(0), of(1), of(2), of(3), of(4), of(6)], [a.clone(), b, a.clone(), a, e, g]);
     let begun = of(DROPS);
     assert!(
@@ -302,7 +309,7 @@ fn all_is_handled(plans: &'static [usize], model: Model) -> u32 {
     inside.iter().filter(|((_, level), _)| *level < u32::MAX).map(|(_, (_, most))| *most).max().unwrap_or(0)
 }
 
-/// All threads end, whatever they are about.
+/// All threads end, whatever they are doing.
 fn a_stop_ends_all(model: Model) {
     let threads = model.serve();
     let pushers = [("a", 2), ("b", 2), ("f", 2), ("g", 2)].map(|(name, count)| model.pusher(name, count));
@@ -315,7 +322,7 @@ fn a_stop_ends_all(model: Model) {
     threads.into_iter().for_each(|thread| thread.join().unwrap());
     let handled = model.handled.lock().unwrap();
     assert!(handled.values().all(|numbers| numbers.is_sorted_by(|one, next| one < next)), "{handled:?}");
-    // Nobody panicked, and what a stop ends is neither complete nor failed.
+    // No handler panicked. Jobs ended by a stop are neither complete nor failed.
     for task in model.places.keys() {
         let counts = model.counts(task.0);
         assert_eq!(counts.failed, 0, "{task:?}");
@@ -324,7 +331,7 @@ fn a_stop_ends_all(model: Model) {
     }
 }
 
-/// Schedules of each kind.
+/// The number of schedules of each kind.
 pub(crate) fn runs() -> usize {
     std::env::var("TAKT_MODEL_RUNS").ok().and_then(|runs| runs.parse().ok()).unwrap_or(150)
 }
@@ -338,11 +345,11 @@ pub(crate) fn explore<S: Scheduler + 'static>(scheduler: S, body: impl Fn() + Se
     sched::set_affinity(&before).unwrap();
 }
 
-/// One thread a level runs one handler at a time.
+/// With one thread, a level runs one handler at a time.
 fn one_by_one(plans: &'static [usize]) -> impl Fn() + Send + Sync + 'static {
     move || {
         let most = all_is_handled(plans, model());
-        // A switch moves started jobs to other levels than those that are counted here.
+        // A switch moves started jobs to levels other than those counted here.
         assert!(most == 1 || !plans.is_empty(), "{most} handlers of one level at once");
     }
 }
@@ -370,7 +377,8 @@ fn shuttle_a_pool_loses_and_doubles_and_reorders_nothing() {
             most.fetch_max(inside, Ordering::Relaxed);
         }
     };
-    // In some order two threads of a level run two handlers at once. How many orders that takes is chance.
+    // Under some schedule two threads of a level run two handlers at once. The number of schedules
+    // until then is random.
     let mut explored = 0;
     while most.load(Ordering::Relaxed) < 2 {
         assert!(explored < 10_000, "one handler at a time in {explored} orders");
@@ -381,7 +389,8 @@ fn shuttle_a_pool_loses_and_doubles_and_reorders_nothing() {
     explore(RandomScheduler::new(runs()), two_at_once(&[1, 0]));
 }
 
-/// Here no kernel holds threads of less important seats back: jobs end in any order, so that others change their seats.
+/// No kernel holds back threads of less important seats here. So jobs end in any order, and other
+/// jobs change their seats.
 #[test]
 fn shuttle_jobs_that_preempt_each_other_are_not_lost_and_not_doubled() {
     let nested = |plans: &'static [usize]| {

@@ -22,7 +22,7 @@ fn what_is_announced_stands_until_nobody_of_the_level_sleeps_or_nothing_waits() 
             let mut wakes = Wakes { levels: LevelSet::default(), timer: false };
             levels.iter().for_each(|level| wakes.levels.insert(*level));
             station.announce(held, wakes);
-            // Whoever wakes takes nothing back.
+            // A waking thread withdraws no announcement.
             station.wake(wakes);
             station.pending[0].load(Ordering::Acquire)
         };
@@ -36,7 +36,8 @@ fn what_is_announced_stands_until_nobody_of_the_level_sleeps_or_nothing_waits() 
     shuttle::check_random(checked, 1);
 }
 
-/// Two CPUs, each with a critical and a noncritical operation that are pushed, under a controller that looks back after each window.
+/// Two CPUs, each with a critical and a noncritical operation that are pushed. The controller may
+/// return after each window.
 fn controlled(law: Adaptive) -> Built {
     let deadline = |operation: Operation| operation.wcet(Span::from_us(1)).deadline(Span::from_s(10)).backlog(2);
     let sporadic = |name, cpu| deadline(Operation::sporadic(name, Span::from_s(10))).on_cpu(cpu);
@@ -64,14 +65,14 @@ fn law() -> Adaptive {
     law.response("critical", Span::from_s(6)).response("critical there", Span::from_s(6))
 }
 
-/// Beyond what the test itself takes, time is what was told last: here, of all CPUs.
+/// Sets the time of all CPUs. The real time since the start is smaller.
 fn at(shared: &Shared, s: u64) -> Time {
     let now = Time::ZERO + Span::from_s(s);
     shared.stations.iter().for_each(|station| station.held.lock().last = now);
     now
 }
 
-/// What the timer of a CPU does first; the plan that holds then.
+/// Runs the first look of a CPU's timer. Returns the current plan after it.
 fn looks(shared: &Shared, cpu: u32) -> usize {
     shared.control(cpu, &shared.stations[cpu as usize], shared.epoch());
     let plans: Vec<usize> = shared.stations.iter().map(|station| station.held.lock().core.plan()).collect();
@@ -83,7 +84,7 @@ fn pushes(shared: &Shared, cpu: usize, slot: u32, now: Time) {
     assert!(shared.stations[cpu].held.lock().core.push(slot, now).is_ok());
 }
 
-/// The job that goes first on a CPU is over.
+/// Ends the first job of a CPU.
 fn ends(shared: &Shared, cpu: usize, now: Time) {
     let core = &mut shared.stations[cpu].held.lock().core;
     let upcall = (0..core.seat_count() as u32).find_map(|level| core.next(level, now)).unwrap();
@@ -116,13 +117,13 @@ fn calm_comes_back_only_where_no_cpu_has_a_job_past_its_last_safe_instant() {
                 pushes(&shared, cpu, 0, at(&shared, 10));
                 at(&shared, 20);
                 assert_eq!(looks(&shared, cpu as u32), 1);
-                // The window in which the guard came does not count.
+                // The window in which the guard began does not count.
                 for s in [100, 200, 300] {
                     at(&shared, s);
                     assert_eq!(looks(&shared, 0), 1, "in danger on CPU {cpu} after {s} s");
                 }
                 ends(&shared, cpu, at(&shared, 350));
-                // Nor does one that has only just come keep the guard.
+                // A critical job that has only just arrived does not keep the guard either.
                 pushes(&shared, cpu, 0, at(&shared, 399));
                 at(&shared, 400);
                 assert_eq!(looks(&shared, 0), 0);
@@ -144,7 +145,7 @@ fn the_busiest_cpu_keeps_the_guard() {
                 ends(&shared, 1 - cpu, at(&shared, 30));
                 at(&shared, 100);
                 assert_eq!(looks(&shared, 0), 1, "the guard came within this window");
-                // Busy for 60 of 100 s, by noncritical work; then for 50.
+                // Busy with noncritical work for 60 of 100 s; then for 50.
                 pushes(&shared, cpu, 1, at(&shared, 110));
                 ends(&shared, cpu, at(&shared, 170));
                 at(&shared, 200);
@@ -163,7 +164,7 @@ fn the_busiest_cpu_keeps_the_guard() {
 fn a_push_wakes_a_timer_that_would_sleep_beyond_the_danger_of_the_job() {
     let checked = || {
         let Built { shared, .. } = controlled(law());
-        // Whether one that sleeps until then, on CPU 1, is to look before.
+        // Whether a timer that sleeps until `until`, on CPU 1, is woken to look earlier.
         let wakes = |slot: u32, s: u64, until: u64| {
             let now = at(&shared, s);
             let mut held = shared.stations[1].held.lock();
@@ -174,7 +175,7 @@ fn a_push_wakes_a_timer_that_would_sleep_beyond_the_danger_of_the_job() {
             ends(&shared, 1, now);
             wakes
         };
-        // Of a job that comes at 10 s, the danger comes at 14 s.
+        // A job that arrives at 10 s is in danger at 14 s.
         assert!(wakes(0, 10, 15));
         assert!(!wakes(0, 20, 24), "it wakes by itself then");
         assert!(!wakes(1, 30, 100), "what is not critical is never in danger");

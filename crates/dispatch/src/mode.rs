@@ -1,6 +1,6 @@
-//! Modes that a program switches to: which operations take part, how often, and in which order. After the mode changes of the literature
-//! (Real and Crespo, 2004): what an operation released before a switch goes on, and what it releases after the switch keeps the new least distance from
-//! what it released before.
+//! Modes that a program switches to: the participating operations, their rates, and their order.
+//! They follow the mode changes of the literature (Real and Crespo, 2004). Jobs released before a
+//! switch continue. Releases after the switch keep the new least distance from the earlier ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,8 +13,8 @@ use super::graph::{predecessors, sorted, sources};
 use super::operation::{Arrives, Operations, name_fault};
 use super::plan::{Plan, enter, own, run_to_completion};
 
-/// Another way to run a set of operations: with other rates, without some of them, under another strategy. Deadlines stay what they are: state those that
-/// hold in every mode.
+/// Another way to run a set of operations: with other rates, without some of them, under another
+/// strategy. Deadlines do not change, so state deadlines that hold in every mode.
 ///
 /// ```
 /// use takt_model::{Builtin, Span};
@@ -37,11 +37,11 @@ use super::plan::{Plan, enter, own, run_to_completion};
 pub struct OperatingMode {
     /// Unique name.
     pub name: String,
-    /// What the operations obey in it.
+    /// The strategy of the mode.
     pub strategy: Strategy,
-    /// The names of operations that take no part in it.
+    /// The operations that take no part in the mode.
     pub absent: Vec<String>,
-    /// Operations with another period, or least distance, than the set says.
+    /// Operations with a period or least distance other than the set's.
     pub periods: BTreeMap<String, Span>,
 }
 
@@ -52,35 +52,36 @@ impl OperatingMode {
         OperatingMode { name: name.to_owned(), strategy, absent: Vec::new(), periods: BTreeMap::new() }
     }
 
-    /// Without this operation, and so without its whole chain, which is to be named, too.
+    /// Excludes an operation. The other operations of its chain must be excluded too.
     #[must_use]
     pub fn without(mut self, operation: &str) -> Self {
         self.absent.push(operation.to_owned());
         self
     }
 
-    /// With this period of an operation, or least distance of one that the program pushes. What follows it comes as often.
+    /// Sets the period of an operation, or the least distance of a pushed one. Its followers have
+    /// the same rate.
     #[must_use]
     pub fn every(mut self, operation: &str, period: Span) -> Self {
         self.periods.insert(operation.to_owned(), period);
         self
     }
 
-    /// For texts.
+    /// The mode's name, for texts.
     fn label(&self) -> String {
         format!("mode \"{}\"", self.name)
     }
 }
 
-/// An operation in one of the plans.
+/// The rate of an operation in one of the plans.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Rate {
-    /// Its period or least distance; of a follower that of its source.
+    /// Its period or least distance; for a follower, that of its source.
     pub(super) period: Span,
     pub(super) takes_part: bool,
 }
 
-/// The rates of all plans; of none where all tasks have those of the System, and all take part.
+/// The rates of all plans. Empty if all tasks take part with the System's rates.
 #[derive(Default)]
 pub(super) struct Rates {
     /// By plan, by task.
@@ -96,7 +97,8 @@ impl Rates {
         rates.next().is_some_and(|first| rates.any(|other| other != first))
     }
 
-    /// The System in which the node's tasks have the rates of a plan. What a switch moves has no phase after one: it may arrive at any time.
+    /// The System in which the node's tasks have the rates of a plan. Tasks that a switch moves
+    /// have no phase: they may arrive at any time.
     pub(super) fn system(&self, system: &System, plan: usize) -> System {
         let mut system = at_rates(system, self.plans.get(plan));
         for (_, task) in system.tasks.iter_mut().enumerate().filter(|(at, _)| plan > 0 && self.moves(*at)) {
@@ -105,7 +107,7 @@ impl Rates {
         system
     }
 
-    /// What is wrong with one of the plans.
+    /// Adds the mode's name to an anomaly of one of the plans.
     pub(super) fn wrong_in(&self, plan: usize, anomaly: Anomaly) -> Anomaly {
         match plan.checked_sub(1).and_then(|mode| self.modes.get(mode)) {
             Some(mode) => in_mode(mode, anomaly),
@@ -114,7 +116,7 @@ impl Rates {
     }
 }
 
-/// The System in which the node's tasks have the rates of a plan.
+/// The System in which the node's tasks have these rates.
 pub(super) fn at_rates(system: &System, rates: Option<&Vec<Rate>>) -> System {
     let mut system = system.clone();
     for (task, rate) in system.tasks.iter_mut().zip(rates.into_iter().flatten()) {
@@ -123,7 +125,7 @@ pub(super) fn at_rates(system: &System, rates: Option<&Vec<Rate>>) -> System {
     system
 }
 
-/// A task that a switch moves: it arrives at any time, as often as ever.
+/// Removes the phase of a task. It arrives at any time, with the same rate.
 fn without_phase(task: &mut Task) {
     if task.after.is_empty() {
         (task.arrival, task.offset) = (Arrival::Sporadic, Span::ZERO);
@@ -131,7 +133,7 @@ fn without_phase(task: &mut Task) {
 }
 
 impl Operations {
-    /// The rates of all plans, for the tasks of `system`, which was built of this set.
+    /// The rates of all plans, for the tasks of `system`, which was built from this set.
     pub(super) fn rates(&self, system: &System, anomalies: &mut Vec<Anomaly>) -> Rates {
         let mut names = BTreeSet::new();
         self.wrong_members("the start", &self.absent, anomalies);
@@ -170,7 +172,7 @@ impl Operations {
     fn altered(&self, mode: &OperatingMode, system: &System) -> Operations {
         let mut altered = Operations { modes: Vec::new(), absent: Vec::new(), ..self.clone() };
         for (operation, task) in altered.operations.iter_mut().zip(&system.tasks) {
-            // One that the set implies stays, too.
+            // Implied deadlines stay too.
             operation.deadline = Some(task.deadline);
             let Some(given) = mode.periods.get(&operation.name) else { continue };
             match &mut operation.arrival {
@@ -202,7 +204,8 @@ impl Operations {
         }
     }
 
-    /// What waits for several sources, of which a switch can come between arrivals of one instance: those that arrive at different times.
+    /// Operations that wait for several sources, if a switch can fall between arrivals of one
+    /// instance. This needs sources with different arrival times.
     fn parted_joins(&self, system: &System, rates: &Rates, anomalies: &mut Vec<Anomaly>) {
         let before = predecessors(system);
         let sources = sources(&before, &sorted(&before).order);
@@ -234,7 +237,8 @@ impl Operations {
         }
     }
 
-    /// Enters the strategies of the modes into the System, at times that no run reaches: only the program switches to them.
+    /// Adds the strategies of the modes to the System, at times beyond all runs: only the program
+    /// switches to them.
     pub(super) fn enter_modes(&self, system: &mut System, preemptive: bool) {
         let first = Span::FILE_MAX.as_ns() - self.modes.len() as u64;
         for (mode, at) in self.modes.iter().zip(first..) {
@@ -245,23 +249,24 @@ impl Operations {
     }
 }
 
-/// What is wrong in one mode.
+/// Wraps an anomaly of a mode.
 fn in_mode(mode: &str, anomaly: Anomaly) -> Anomaly {
     Anomaly::InMode { mode: mode.to_owned(), anomaly: Box::new(anomaly) }
 }
 
 impl Plan {
-    /// The number of the plan of a mode that the program can switch to; `None` where there is none of that name.
+    /// The number of a mode's plan, for switches by the program; `None` if there is no such mode.
     #[must_use]
     pub fn mode(&self, name: &str) -> Option<usize> {
         Some(1 + self.modes.iter().position(|mode| mode.name.as_deref() == Some(name))?)
     }
 
-    /// The System of one of the plans alone (0: of the start, k: of the k-th mode): those operations that take part, at their rates. To be proven by `takt check`,
-    /// for as long as the plan holds and nothing is left from before the switch: that comes on top for a while, and the proof does not cover it. What a switch
-    /// moves has no phase that one could know, and is sporadic here.
+    /// The System of one plan alone (0: of the start, k: of the k-th mode): the participating
+    /// operations at their rates. `takt check` can prove it. The proof covers the time while the
+    /// plan holds and no job from before the switch remains. Operations that a switch moves have no
+    /// known phase, and are sporadic here.
     ///
-    /// `None` where there is no such plan.
+    /// `None` if there is no such plan.
     #[must_use]
     pub fn steady(&self, plan: usize) -> Option<System> {
         let rows = self.rows_in(plan)?;
@@ -276,7 +281,7 @@ impl Plan {
         if !self.varies() {
             return Some(system);
         }
-        // Stated by a program: there is one node, and its tasks are all.
+        // A program's set has one node, whose tasks are all tasks.
         let mut places: Vec<Option<TaskId>> = Vec::with_capacity(system.tasks.len());
         for (at, row) in rows.iter().enumerate() {
             let there = places.iter().flatten().count() as u32;

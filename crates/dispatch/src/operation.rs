@@ -1,4 +1,4 @@
-//! Operations as a program states them, and the System that says the same.
+//! Operations as a program states them, and the equivalent System.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ use super::graph::{Sorted, sorted};
 use super::mode::OperatingMode;
 use super::plan::{BACKLOG_MAX, Limits, Plan, PlanLevelRow, judge_rates, misfits, own, run_to_completion};
 
-/// What a job does is the program's business; this is what a plan must know of it.
+/// The properties of an operation that a plan must know. The program provides the code.
 ///
 /// ```
 /// use takt_model::Span;
@@ -29,59 +29,68 @@ pub struct Operation {
     pub name: String,
     /// When its jobs are released.
     pub arrival: Arrives,
-    /// The longest that a job executes; above zero.
+    /// The longest execution time of a job; above zero.
     pub wcet: Span,
-    /// By when after its release a job must be complete; `None`: its period or distance, of a follower that of its source.
+    /// The relative deadline. `None`: its period or distance; for a follower, that of its source.
     pub deadline: Option<Span>,
-    /// Whether its jobs may be cancelled where the set says so, and for which share of a CPU they count.
+    /// Whether its jobs may be cancelled if the set says so. It also decides which share of a CPU
+    /// they count towards.
     pub criticality: Criticality,
-    /// Breaks ties in levels that ask for it, or chooses the level; larger is more important.
+    /// Breaks ties in levels that ask for importance, or chooses the level. Larger is more
+    /// important.
     pub importance: u32,
-    /// For fixed priorities; 1 is the most important.
+    /// The fixed priority; 1 is the most important.
     pub priority: Option<u32>,
-    /// What becomes of its late jobs; `None`: what its level says.
+    /// The rule for its late jobs. `None`: the level's rule.
     pub late: Option<Late>,
-    /// Whether its jobs are omitted once they can no longer be in time, if it is noncritical; `None`: what the set says.
+    /// Whether its jobs are omitted once they can no longer be in time, if it is noncritical.
+    /// `None`: as the set says.
     pub cancel: Option<bool>,
-    /// What becomes of its jobs that execute for longer than its wcet, and that the program is told so at once ([`Dispatching::overruns`](super::Dispatching::overruns)); `None`: that
-    /// is not watched.
+    /// The rule for jobs that execute for longer than the wcet. The program is told of each overrun
+    /// at once ([`Dispatching::overruns`](super::Dispatching::overruns)). `None`: overruns are not
+    /// watched.
     pub overrun: Option<Overrun>,
-    /// The names of its predecessors: its job k is released when job k of all of them is complete.
+    /// Its predecessors. Job k is released when job k of all of them is complete.
     pub after: Vec<String>,
-    /// The model CPU that it runs on.
+    /// The model CPU on which it runs.
     pub cpu: u32,
-    /// How many of its jobs may wait or run at once, at least 1; one more is rejected. `None`: as many as may be where all operations keep their
-    /// deadlines ([`Row::backlog`](super::Row::backlog)): 1 where its deadline is within its period and it follows nobody.
+    /// The most jobs that may wait or run at once, at least 1; a further job is rejected. `None`:
+    /// the most that can exist while all operations keep their deadlines
+    /// ([`Row::backlog`](super::Row::backlog)). The result is 1 for an operation without
+    /// predecessors whose deadline is within its period.
     pub backlog: Option<u32>,
 }
 
 /// When the jobs of an operation are released.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Arrives {
-    /// By a timer: at the offset, and each period from there.
+    /// By a timer: at the offset, and then each period.
     Periodic {
-        /// Distance of releases.
+        /// The distance of releases.
         period: Span,
-        /// The first release.
+        /// The time of the first release.
         offset: Span,
     },
-    /// When the program pushes one.
+    /// By a push of the program.
     Sporadic {
         /// The least distance of releases.
         distance: Span,
     },
-    /// When its predecessors are complete.
+    /// By the completion of its predecessors.
     After,
 }
 
-/// What becomes of a job that executes for longer than its operation's wcet. No handler is ended from outside: it goes on until it returns.
+/// The rule for a job that executes for longer than its operation's wcet. No handler is aborted:
+/// the job continues until its handler returns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Overrun {
-    /// It goes on as before.
+    /// It continues as before.
     Continue,
-    /// It is told to stop ([`Job::must_stop`](super::Job::must_stop)), and whenever it returns it is not complete: it counts as failed, and the rest of its chain is shed.
+    /// It is told to stop ([`Job::must_stop`](super::Job::must_stop)). When the handler returns,
+    /// the job is not complete: it counts as failed, and the rest of its chain is shed.
     Stop,
-    /// Its thread has the priority of demoted jobs, below all levels, until it returns. Another thread takes the next job of its level.
+    /// Its thread gets the priority of demoted jobs, below all levels, until the handler returns.
+    /// Another thread takes the next job of its level.
     Demote,
 }
 
@@ -104,38 +113,41 @@ impl Operation {
         }
     }
 
-    /// A critical operation that a timer releases each `period`, the first time at once. Give it a [`wcet`](Self::wcet).
+    /// A critical operation that a timer releases each `period`, from time zero. Give it a
+    /// [`wcet`](Self::wcet).
     #[must_use]
     pub fn periodic(name: &str, period: Span) -> Self {
         Operation::new(name, Arrives::Periodic { period, offset: Span::ZERO })
     }
 
-    /// A critical operation that the program pushes, never twice within `distance`. Give it a [`wcet`](Self::wcet).
+    /// A critical operation that the program pushes, with at least `distance` between pushes. Give
+    /// it a [`wcet`](Self::wcet).
     #[must_use]
     pub fn sporadic(name: &str, distance: Span) -> Self {
         Operation::new(name, Arrives::Sporadic { distance })
     }
 
-    /// A critical operation that runs when all of `predecessors` have. Give it a [`wcet`](Self::wcet).
+    /// A critical operation that runs when all `predecessors` are complete. Give it a
+    /// [`wcet`](Self::wcet).
     #[must_use]
     pub fn after(name: &str, predecessors: impl IntoIterator<Item = impl Into<String>>) -> Self {
         let after = predecessors.into_iter().map(Into::into).collect();
         Operation { after, ..Operation::new(name, Arrives::After) }
     }
 
-    /// The longest that a job executes.
+    /// Sets the longest execution time of a job.
     #[must_use]
     pub fn wcet(self, wcet: Span) -> Self {
         Operation { wcet, ..self }
     }
 
-    /// By when after its release a job must be complete.
+    /// Sets the relative deadline.
     #[must_use]
     pub fn deadline(self, deadline: Span) -> Self {
         Operation { deadline: Some(deadline), ..self }
     }
 
-    /// When the first job of a periodic operation is released; others have none.
+    /// Sets the first release of a periodic operation. Other operations have none.
     #[must_use]
     pub fn offset(self, offset: Span) -> Self {
         let arrival = match self.arrival {
@@ -145,50 +157,52 @@ impl Operation {
         Operation { arrival, ..self }
     }
 
-    /// What is missed without harm.
+    /// Makes the operation noncritical: missing its deadlines does no harm.
     #[must_use]
     pub fn noncritical(self) -> Self {
         Operation { criticality: Criticality::Low, ..self }
     }
 
-    /// Larger is more important.
+    /// Sets the importance. Larger is more important.
     #[must_use]
     pub fn importance(self, importance: u32) -> Self {
         Operation { importance, ..self }
     }
 
-    /// For fixed priorities; 1 is the most important.
+    /// Sets the fixed priority; 1 is the most important.
     #[must_use]
     pub fn priority(self, priority: u32) -> Self {
         Operation { priority: Some(priority), ..self }
     }
 
-    /// What becomes of its late jobs, whatever its level says of them.
+    /// Sets the rule for its late jobs, in place of the level's rule.
     #[must_use]
     pub fn late(self, late: Late) -> Self {
         Operation { late: Some(late), ..self }
     }
 
-    /// Whether its jobs are omitted once they can no longer be in time, whatever the set says; only of a noncritical one.
+    /// Sets whether its jobs are omitted once they can no longer be in time, in place of the set's
+    /// rule. Only for noncritical operations.
     #[must_use]
     pub fn cancel(self, cancel: bool) -> Self {
         Operation { cancel: Some(cancel), ..self }
     }
 
-    /// What becomes of its jobs that execute for longer than its wcet. They are watched then, which costs a job two looks at its thread's CPU time and a wake-up of the CPU's
-    /// timer thread.
+    /// Sets the rule for overruns and watches for them. Watching costs each job two readings of its
+    /// thread's CPU time and a wake-up of the CPU's timer thread.
     #[must_use]
     pub fn overrun(self, overrun: Overrun) -> Self {
         Operation { overrun: Some(overrun), ..self }
     }
 
-    /// The model CPU that it runs on.
+    /// Sets the model CPU.
     #[must_use]
     pub fn on_cpu(self, cpu: u32) -> Self {
         Operation { cpu, ..self }
     }
 
-    /// How many of its jobs may wait or run at once. Of a critical operation that nobody pushes no fewer than its deadline may need.
+    /// Sets the most jobs that may wait or run at once. For a critical operation that is not
+    /// pushed, give at least the number that its deadline may need.
     #[must_use]
     pub fn backlog(self, backlog: u32) -> Self {
         Operation { backlog: Some(backlog), ..self }
@@ -199,20 +213,21 @@ impl Operation {
     }
 }
 
-/// What one dispatcher runs.
+/// The operations of one dispatcher.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Operations {
-    /// What the whole is called.
+    /// The name of the set.
     pub name: String,
-    /// How many CPUs it uses.
+    /// The number of CPUs.
     pub cpus: u32,
-    /// Whether a noncritical job is omitted at its first dispatch when its wcet exceeds the time left before its deadline.
+    /// Whether a noncritical job is omitted at its first dispatch if its wcet exceeds the time left
+    /// before its deadline.
     pub cancel: bool,
     /// The operations; their order breaks ties.
     pub operations: Vec<Operation>,
-    /// The names of those that take no part until a mode lets them.
+    /// The operations that take no part until a mode includes them.
     pub absent: Vec<String>,
-    /// What the program can switch to: plan k is that of the k-th.
+    /// The modes. Plan k is that of the k-th mode.
     pub modes: Vec<OperatingMode>,
 }
 
@@ -224,19 +239,19 @@ impl Operations {
         Operations { name, cpus: 1, cancel: false, operations: Vec::new(), absent: Vec::new(), modes: Vec::new() }
     }
 
-    /// How many CPUs it uses, model CPUs 0 to `cpus` - 1.
+    /// Sets the number of CPUs. The model CPUs are 0 to `cpus` - 1.
     #[must_use]
     pub fn cpus(self, cpus: u32) -> Self {
         Operations { cpus, ..self }
     }
 
-    /// Whether noncritical jobs that can no longer be in time are omitted.
+    /// Sets whether noncritical jobs that can no longer be in time are omitted.
     #[must_use]
     pub fn cancel(self, cancel: bool) -> Self {
         Operations { cancel, ..self }
     }
 
-    /// With one more operation.
+    /// Adds an operation.
     #[must_use]
     pub fn with(mut self, operation: Operation) -> Self {
         self.operations.push(operation);
@@ -249,25 +264,27 @@ impl Operations {
         self
     }
 
-    /// With an operation that takes no part until a mode lets it.
+    /// Excludes an operation until a mode includes it.
     #[must_use]
     pub fn at_first_without(mut self, operation: &str) -> Self {
         self.absent.push(operation.to_owned());
         self
     }
 
-    /// With one more mode that the program can switch to ([`Dispatching::switch`](super::Dispatching::switch)).
+    /// Adds a mode that the program can switch to
+    /// ([`Dispatching::switch`](super::Dispatching::switch)).
     #[must_use]
     pub fn mode(mut self, mode: OperatingMode) -> Self {
         self.modes.push(mode);
         self
     }
 
-    /// The plan of this set under `strategy`, and one for each of its modes. Each level runs to completion, unless
-    /// [`Limits::preemptive`].
+    /// The plan of this set under `strategy`, with a plan for each of its modes. Each level runs to
+    /// completion, unless [`Limits::preemptive`] is set.
     ///
     /// # Errors
-    /// All that is wrong. Where some operations are wrong in themselves, the others are judged among each other.
+    /// All faults. If some operations are faulty in themselves, the others are judged among each
+    /// other.
     pub fn compute(&self, strategy: &Strategy, limits: &Limits) -> Result<Plan, Anomalies> {
         let (mut system, mut anomalies) = self.build(strategy, limits.preemptive);
         let rates = self.rates(&system, &mut anomalies);
@@ -275,7 +292,7 @@ impl Operations {
             self.enter_modes(&mut system, limits.preemptive);
         }
         let (plan, more) = judge_rates(&system, NodeId(0), limits, &rates);
-        // What is wrong with everything in a set has been said: then there is nothing to judge.
+        // If all operations are faulty, there is nothing more to judge.
         let said = !anomalies.is_empty() && system.tasks.is_empty();
         anomalies.extend(more.into_iter().filter(|anomaly| !said || !matches!(anomaly, Anomaly::Empty { .. })));
         match plan {
@@ -300,7 +317,7 @@ impl Operations {
         }
     }
 
-    /// Jobs that are demoted at an overrun want a priority below all levels, as late ones do.
+    /// Jobs demoted at an overrun need a priority below all levels, as late jobs do.
     fn demoted_priority(&self, plan: &mut Plan, limits: &Limits) -> Option<Anomaly> {
         let demotes = self.operations.iter().any(|operation| operation.overrun == Some(Overrun::Demote));
         if !demotes || plan.demoted_priority.is_some() {
@@ -318,11 +335,13 @@ impl Operations {
         Some(Anomaly::TooFewPriorities { strategy, levels, demoted: 1, nests, needed, there })
     }
 
-    /// Critical operations of which a job may be rejected, and nobody told, though none is late; the plan's rows have what they need. Whoever pushes a
-    /// sporadic one is told when it is full, and may want that.
+    /// Critical operations whose jobs may be silently rejected although none is late. The plan's
+    /// rows hold the needed backlogs. Sporadic operations are left out: a push reports a full
+    /// backlog, and the program may want that.
     fn short_backlogs(&self, plan: &Plan) -> Vec<Anomaly> {
         let short = self.operations.iter().zip(&plan.rows).filter_map(|(operation, row)| {
-            // What follows others is needed as often as somebody pushes these, which the plan does not know: there the default is a guess.
+            // The demand of a follower depends on the pushes of its sources, which the plan does
+            // not know. Then the default is a guess.
             let given = match operation.arrival {
                 Arrives::Sporadic { .. } => return None,
                 Arrives::Periodic { .. } => operation.backlog.unwrap_or(row.backlog),
@@ -338,12 +357,13 @@ impl Operations {
         short.collect()
     }
 
-    /// The System that says the same: one node "local", each operation a task bound to its CPU, under an own strategy whose
-    /// levels all run to completion. The backlogs and the modes find no place in it, and all operations take part.
+    /// The equivalent System: one node "local", with each operation as a task bound to its CPU,
+    /// under an own strategy whose levels run to completion. Backlogs and modes are left out, and
+    /// all operations take part.
     ///
     /// # Errors
-    /// What keeps it from being a System. What is only hopeless (an overload, a wcet above its deadline) is not: `takt check`
-    /// says so.
+    /// The faults that prevent a System. An overload or a wcet above its deadline does not: `takt
+    /// check` reports those.
     pub fn to_system(&self, strategy: &Strategy) -> Result<System, Anomalies> {
         let (system, mut anomalies) = self.build(strategy, false);
         if anomalies.is_empty() {
@@ -352,7 +372,8 @@ impl Operations {
         Anomalies::none_or(anomalies, system)
     }
 
-    /// The System of all operations that are sound in themselves, and what is wrong with the others and with the set.
+    /// The System of all operations that are sound in themselves, with the faults of the others and
+    /// of the set.
     pub(super) fn build(&self, strategy: &Strategy, preemptive: bool) -> (System, Vec<Anomaly>) {
         let mut anomalies = self.wrong_set();
         let by_name = self.by_name(&mut anomalies);
@@ -374,7 +395,7 @@ impl Operations {
         let strategy = &if preemptive { own(strategy.clone()) } else { run_to_completion(strategy) };
         let system = self.system(strategy, &before, &periods);
         if anomalies.is_empty() && misfits(&system, NodeId(0), strategy).is_empty() {
-            // What no type here speaks of: names in filters, say.
+            // Faults that the types here cannot show, such as names in filters.
             let wrong = validate(&system).err();
             let wrong = wrong.iter().flat_map(|errors| errors.iter());
             anomalies.extend(wrong.map(|error| Anomaly::System(error.to_string())));
@@ -398,7 +419,7 @@ impl Operations {
         anomalies
     }
 
-    /// Where each name stands first.
+    /// The first position of each name.
     fn by_name(&self, anomalies: &mut Vec<Anomaly>) -> BTreeMap<&str, usize> {
         let mut by_name = BTreeMap::new();
         let mut twice = BTreeSet::new();
@@ -424,7 +445,7 @@ impl Operations {
         }
     }
 
-    /// The period of each operation that is sound and comes after sound ones only.
+    /// The period of each operation that is sound and has only sound predecessors.
     fn periods(
         &self,
         order: &[usize],
@@ -462,7 +483,7 @@ impl Operations {
         periods
     }
 
-    /// The System of those operations that have a period.
+    /// The System of the operations with a period.
     fn system(&self, strategy: &Strategy, before: &[Vec<usize>], periods: &[Option<Span>]) -> System {
         let mut ids: Vec<Option<TaskId>> = Vec::with_capacity(periods.len());
         let mut count = 0;
@@ -502,7 +523,7 @@ impl Operations {
     }
 }
 
-/// What is wrong with a name; the file's own rule.
+/// The fault of a name, by the rule of System files.
 pub(super) fn name_fault(name: &str) -> Option<&'static str> {
     if name.is_empty() {
         Some("is empty; give it one")
@@ -554,7 +575,7 @@ fn wrong_values(operation: &Operation, anomalies: &mut Vec<Anomaly>) {
     }
 }
 
-/// The predecessors that there are, each once.
+/// The existing predecessors, each once.
 fn predecessors(operation: &Operation, by_name: &BTreeMap<&str, usize>, anomalies: &mut Vec<Anomaly>) -> Vec<usize> {
     let name = || operation.name.clone();
     match operation.arrival {

@@ -1,4 +1,5 @@
-//! The table that a dispatcher follows: level, discipline, SCHED_FIFO priority and static subpriority of each operation.
+//! The table that a dispatcher follows: level, discipline, SCHED_FIFO priority and static
+//! subpriority of each operation.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -20,25 +21,28 @@ use super::error::ReleaseError;
 use super::mode::{Rate, Rates, at_rates};
 use super::operation::Overrun;
 
-/// What a plan may use.
+/// Limits of a plan.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// SCHED_FIFO priorities, the larger the more important to the kernel; within 1 to 98. The default, 1 to 48, stays below
-    /// the interrupt threads of a PREEMPT_RT kernel (50).
+    /// The SCHED_FIFO priorities to use, within 1 to 98; a larger number is more important to the
+    /// kernel. The default, 1 to 48, stays below the interrupt threads of a PREEMPT_RT kernel (50).
     pub priorities: RangeInclusive<u8>,
-    /// What critical operations may need of each CPU, in parts per million of it. Default: all.
+    /// The most of each CPU that critical operations may need, in parts per million. Default: all.
     pub critical_utilization_ppm: u32,
-    /// What noncritical operations may need of each CPU, in parts per million of it. Default: `None`, any overload.
+    /// The most of each CPU that noncritical operations may need, in parts per million. Default:
+    /// `None`, any overload.
     pub noncritical_utilization_ppm: Option<u32>,
-    /// What all operations may need of each CPU together, in parts per million of it. Default: `None`, any overload.
+    /// The most of each CPU that all operations may need together, in parts per million. Default:
+    /// `None`, any overload.
     pub total_utilization_ppm: Option<u32>,
-    /// Threads that serve a level on each CPU, 1 to [`THREADS_MAX`]: more than one lets the level go on while one of its jobs sleeps. What is proven of the plan, and
-    /// simulated, then holds for handlers that never sleep: while one does, another job of its level may start before it ends. A preemptive level has one thread
-    /// for each job that nests.
+    /// Threads for a level on each CPU, 1 to [`THREADS_MAX`]. With more than one, the level
+    /// continues while one of its jobs sleeps. Proofs and simulations of the plan then hold only
+    /// for handlers that never sleep, because another job of the level may start meanwhile. A
+    /// preemptive level has one thread for each job that nests.
     pub threads: u32,
-    /// Whether jobs of a level preempt each other where the strategy says so (`preemptive`, which System files say by default).
-    /// Such a level takes as many priorities as its jobs nest. Default: false, within a level each job runs to completion
-    /// [KOKYU II-B].
+    /// Whether jobs of a level preempt each other if the strategy says so (`preemptive`, the
+    /// default of System files). Such a level takes as many priorities as its jobs nest. Default:
+    /// false, within a level each job runs to completion [KOKYU II-B].
     pub preemptive: bool,
 }
 
@@ -55,12 +59,13 @@ impl Default for Limits {
     }
 }
 
-/// Who runs when. Equal where the System and the limits are equal.
+/// The order of execution. Equal Systems and limits give equal plans.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Plan {
-    /// What was planned: the System, with every level of the node run to completion unless [`Limits::preemptive`].
+    /// The planned System. Every level of the node runs to completion unless [`Limits::preemptive`]
+    /// is set.
     pub system: System,
-    /// The node that was planned.
+    /// The planned node.
     pub node: NodeId,
     /// The name of the node's strategy in [`Plan::system`].
     pub strategy: String,
@@ -68,31 +73,32 @@ pub struct Plan {
     pub cancel: bool,
     /// The levels, the most important first.
     pub levels: Vec<PlanLevelRow>,
-    /// Per task of the node, in file order (its slot).
+    /// One row for each task of the node, in file order (its slot).
     pub rows: Vec<Row>,
-    /// What the node's modes change, in order of time.
+    /// The plans of the node's modes, in order of time.
     pub modes: Vec<PlanMode>,
-    /// SCHED_FIFO priority of the thread of each CPU that waits for releases; more important than all levels.
+    /// SCHED_FIFO priority of each CPU's timer thread, above all levels.
     pub timer_priority: u8,
-    /// SCHED_FIFO priority of late jobs where a level demotes them; less important than all levels.
+    /// SCHED_FIFO priority of demoted late jobs, below all levels; `None` if no level demotes.
     pub demoted_priority: Option<u8>,
-    /// How many jobs nest among these: that priority and those above it are theirs. One where jobs run to completion.
+    /// How many demoted jobs nest. They use that priority and the next ones above it. One if jobs
+    /// run to completion.
     pub demoted_nesting: u32,
 }
 
 /// A level: a queue, and threads of one priority, on each CPU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PlanLevelRow {
-    /// SCHED_FIFO priority of its threads. Where jobs nest the least important of them.
+    /// SCHED_FIFO priority of its threads. If jobs nest, the least important one.
     pub priority: u8,
-    /// How many of its jobs are in progress on one CPU at most, each preempted by the next: so many priorities it has, this one
-    /// and those above it. One where jobs run to completion.
+    /// The most jobs in progress on one CPU, each preempted by the next. The level has as many
+    /// priorities: this one and the next ones above it. One if jobs run to completion.
     pub nesting: u32,
     /// Whether its jobs preempt each other.
     pub preemptive: bool,
     /// The order in which its jobs start.
     pub discipline: Order,
-    /// What becomes of late jobs of operations that do not say so themselves.
+    /// The rule for late jobs of operations without their own rule.
     pub late: Late,
     /// Whether importance breaks ties of the discipline, before the nominal arrival does.
     pub importance_ties: bool,
@@ -100,14 +106,14 @@ pub struct PlanLevelRow {
     pub threads: u32,
 }
 
-/// An operation's place.
+/// The place of an operation.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Row {
     /// The task of [`Plan::system`].
     pub task: TaskId,
     /// Its name.
     pub name: String,
-    /// The model CPU that it runs on.
+    /// The model CPU on which it runs.
     pub cpu: u32,
     /// Index of its level.
     pub level: u32,
@@ -115,34 +121,36 @@ pub struct Row {
     pub order: Order,
     /// The SCHED_FIFO priority of its level.
     pub priority: u8,
-    /// Its static place among all operations of its level, 0 the most important: by importance where the level breaks ties
-    /// so, then by the order of operations.
+    /// Its static place among all operations of its level, 0 the most important. The order is by
+    /// importance if the level breaks ties so, then by the order of operations.
     pub subpriority: u32,
-    /// Constant that its level adds to its absolute deadlines (discipline `gel`), in nanoseconds; zero elsewhere.
+    /// A constant that its level adds to its absolute deadlines (discipline `gel`), in nanoseconds;
+    /// zero elsewhere.
     pub shift_ns: i64,
-    /// How many of its jobs may wait or run at once. A System does not say: as many as may be where all keep their deadlines, 1024 at
-    /// most.
+    /// The most jobs that may wait or run at once. For a System, the most that can exist while all
+    /// jobs keep their deadlines, at most 1024.
     pub backlog: u32,
-    /// How many may be there at once where all keep their deadlines.
+    /// The most jobs that can exist at once while all keep their deadlines.
     pub(super) backlog_needed: u32,
-    /// What becomes of its late jobs.
+    /// The rule for its late jobs.
     pub late: Late,
-    /// What becomes of jobs that execute for longer than its wcet; nothing where that is not watched, as of a System, which does not say.
+    /// The rule for overruns of its wcet; `None` if they are not watched. A System does not state
+    /// this rule.
     pub overrun: Option<Overrun>,
-    /// Its period or least distance; of a follower that of its source.
+    /// Its period or least distance; for a follower, that of its source.
     pub period: Span,
     /// Whether it releases jobs.
     pub takes_part: bool,
-    /// Whether events release it rather than the ends of what it comes after ([`Plan::released_by_events`]).
+    /// Whether events release it instead of its predecessors' ends ([`Plan::released_by_events`]).
     pub by_events: bool,
 }
 
-/// What the node obeys from one of its modes on.
+/// The node's plan from one of its modes on.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PlanMode {
-    /// What the program calls it; of a System's mode nothing.
+    /// The program's name of the mode; `None` for a System's mode.
     pub name: Option<String>,
-    /// From when; nothing where only the program switches to it.
+    /// The time of the mode; `None` if only the program switches to it.
     pub at: Option<Time>,
     /// The name of the strategy in [`Plan::system`].
     pub strategy: String,
@@ -153,9 +161,10 @@ pub struct PlanMode {
 }
 
 impl Plan {
-    /// The same, with so many threads, 1 to [`THREADS_MAX`] (the nearest of which holds otherwise), on each CPU for one level of one of the plans (0 is that of the start, k
-    /// that of the k-th mode): as many of its jobs are in progress at once, and the kernel takes them one after the other. A preemptive level is left, and one that the plan does not have.
-    /// What [`Limits::threads`] says of proofs holds here, too.
+    /// Sets the number of threads of a level of one of the plans (0: of the start, k: of the k-th
+    /// mode) on each CPU, limited to 1 to [`THREADS_MAX`]. Then as many of its jobs are in progress
+    /// at once, and the kernel runs them one after the other. Preemptive levels and unknown levels
+    /// stay unchanged. The remark on proofs at [`Limits::threads`] holds here too.
     #[must_use]
     pub fn with_threads(mut self, plan: usize, level: usize, threads: u32) -> Plan {
         let levels = match plan {
@@ -168,8 +177,9 @@ impl Plan {
         self
     }
 
-    /// The same, with so many jobs of each operation that may wait or run at once: 1 to [`BACKLOG_MAX`], the nearest of which holds otherwise. Fewer than the plan had for
-    /// a critical operation may reject jobs of it that would be in time: that is not looked at here.
+    /// Sets the most jobs of each operation that may wait or run at once, limited to 1 to
+    /// [`BACKLOG_MAX`]. A smaller backlog than before may reject a critical operation's jobs that
+    /// would be in time. This is not checked here.
     #[must_use]
     pub fn with_backlog(mut self, backlog: u32) -> Plan {
         let backlog = backlog.clamp(1, BACKLOG_MAX);
@@ -177,10 +187,14 @@ impl Plan {
         self
     }
 
-    /// The same, where an operation that comes after others is released by events: its predecessors' handlers push them when all else is done
-    /// ([`event`](crate::event)), and it subscribes to them, or the program pushes it itself. What is proven and simulated of the plan
-    /// is what it was: that it comes after them. No least distance holds, for they end when they do; its backlog bounds it. An event
-    /// that is never pushed releases nothing; and one that is pushed early in a handler releases it before that has ended.
+    /// Lets events release an operation that comes after others. Its predecessors' handlers push
+    /// the events when all else is done ([`event`](crate::event)), and the operation subscribes to
+    /// them. Or the program pushes the operation itself.
+    ///
+    /// Proofs and simulations of the plan keep the order of predecessors. No least distance holds,
+    /// because the operation arrives when its predecessors end. The backlog bounds it. An event
+    /// that is never pushed releases nothing. An event pushed early in a handler releases the
+    /// operation before that handler has returned.
     ///
     /// ```
     /// # use takt_model::{Builtin, Span};
@@ -197,7 +211,7 @@ impl Plan {
     /// ```
     ///
     /// # Errors
-    /// There is no such operation, or it comes after none.
+    /// There is no such operation, or it has no predecessors.
     pub fn released_by_events(mut self, operation: &str) -> Result<Plan, ReleaseError> {
         let task = self.rows.iter().find(|row| row.name == operation).map(|row| row.task);
         let task = task.ok_or_else(|| ReleaseError::Unknown(operation.to_owned()))?;
@@ -210,7 +224,8 @@ impl Plan {
         Ok(self)
     }
 
-    /// The System as its jobs are released here: what events release comes after nothing.
+    /// The System with releases as they are here: operations released by events have no
+    /// predecessors.
     pub(super) fn as_released(&self) -> Cow<'_, System> {
         if !self.rows.iter().any(|row| row.by_events) {
             return Cow::Borrowed(&self.system);
@@ -224,7 +239,8 @@ impl Plan {
         Cow::Owned(system)
     }
 
-    /// The same, whose predecessors' ends release what events do: in virtual time nobody pushes.
+    /// The plan with releases by predecessors' ends instead of events, because in virtual time no
+    /// handler pushes.
     pub(super) fn released_by_ends(&self) -> Cow<'_, Plan> {
         if !self.rows.iter().any(|row| row.by_events) {
             return Cow::Borrowed(self);
@@ -234,17 +250,17 @@ impl Plan {
         Cow::Owned(plan)
     }
 
-    /// The rows of the plan of the start, and of those of its modes in turn.
+    /// The rows of the start's plan, and of the modes' plans in turn.
     pub(super) fn each_rows(&self) -> impl Iterator<Item = &Vec<Row>> {
         std::iter::once(&self.rows).chain(self.modes.iter().map(|mode| &mode.rows))
     }
 
-    /// The same, to be changed.
+    /// As [`Plan::each_rows`], mutable.
     pub(super) fn each_rows_mut(&mut self) -> impl Iterator<Item = &mut Vec<Row>> {
         std::iter::once(&mut self.rows).chain(self.modes.iter_mut().map(|mode| &mut mode.rows))
     }
 
-    /// The levels of the plan of the start, and of those of its modes in turn.
+    /// The levels of the start's plan, and of the modes' plans in turn.
     pub(super) fn each_levels(&self) -> impl Iterator<Item = &Vec<PlanLevelRow>> {
         std::iter::once(&self.levels).chain(self.modes.iter().map(|mode| &mode.levels))
     }
@@ -254,13 +270,13 @@ impl Plan {
         self.rows.iter().filter_map(|row| self.system.tasks.get(row.task.index())).collect()
     }
 
-    /// Whether the program releases the jobs of an operation, by a push.
+    /// Whether the program pushes the jobs of an operation.
     pub(crate) fn is_pushed(&self, row: &Row) -> bool {
         let task = self.system.tasks.get(row.task.index());
         row.by_events || task.is_some_and(|task| task.arrival == Arrival::Sporadic && task.after.is_empty())
     }
 
-    /// The rows of one of the plans: 0 is that of the start, k that of the k-th mode.
+    /// The rows of one of the plans: 0 of the start, k of the k-th mode.
     pub(super) fn rows_in(&self, plan: usize) -> Option<&[Row]> {
         match plan.checked_sub(1) {
             None => Some(&self.rows),
@@ -268,7 +284,8 @@ impl Plan {
         }
     }
 
-    /// Whether jobs of a level preempt each other by a plan (0: that of the start, k: that of the k-th mode).
+    /// Whether jobs of a level preempt each other under a plan (0: of the start, k: of the k-th
+    /// mode).
     pub(super) fn preempts(&self, plan: usize, level: u32) -> bool {
         let levels = match plan.checked_sub(1) {
             None => Some(&self.levels),
@@ -277,21 +294,21 @@ impl Plan {
         levels.and_then(|levels| levels.get(level as usize)).is_some_and(|level| level.preemptive)
     }
 
-    /// Modes that only the program switches to.
+    /// Names the modes, which only the program switches to.
     pub(super) fn name_modes(&mut self, names: impl Iterator<Item = String>) {
         for (mode, name) in self.modes.iter_mut().zip(names) {
             (mode.name, mode.at) = (Some(name), None);
         }
     }
 
-    /// Whether the plans differ in who takes part, or in rates.
+    /// Whether the plans differ in participation or rates.
     pub(super) fn varies(&self) -> bool {
         let parts = |rows: &[Row]| rows.iter().map(|row| (row.period, row.takes_part)).collect::<Vec<_>>();
         let first = parts(&self.rows);
         self.each_rows().any(|rows| rows.iter().any(|row| !row.takes_part) || parts(rows) != first)
     }
 
-    /// The levels of all plans, each for the rates that hold in it.
+    /// The levels of all plans, each for its own rates.
     pub(super) fn resolved(&self) -> Result<Vec<plan::Plan>, PlanError> {
         let Some(spec) = self.system.nodes.get(self.node.index()) else { return Ok(Vec::new()) };
         let strategies = strategies(&self.system, self.node, spec);
@@ -310,11 +327,11 @@ impl Plan {
         strategies.into_iter().enumerate().map(resolve).collect()
     }
 
-    /// The plan of one node of a System. Each level of the node's strategy and of its modes' strategies runs to completion, unless
-    /// [`Limits::preemptive`].
+    /// The plan of one node of a System. Each level of the node's strategy and of its modes'
+    /// strategies runs to completion, unless [`Limits::preemptive`] is set.
     ///
     /// # Errors
-    /// All that is wrong. Where the System breaks rules of System files, that alone is told.
+    /// All faults. If the System breaks rules of System files, only these are reported.
     pub fn compute(system: &System, node: NodeId, limits: &Limits) -> Result<Plan, Anomalies> {
         if let Err(errors) = validate(system) {
             return Err(Anomalies(errors.iter().map(|error| Anomaly::System(error.to_string())).collect()));
@@ -325,10 +342,11 @@ impl Plan {
         }
     }
 
-    /// The same, to watch deadlines being missed: what says only that they can be ([`Anomaly::is_lateness`]) is told beside the plan.
+    /// As [`Plan::compute`], to watch deadlines being missed. Anomalies that only say so
+    /// ([`Anomaly::is_lateness`]) come with the plan.
     ///
     /// # Errors
-    /// All else that is wrong.
+    /// All other faults.
     pub fn compute_regardless(
         system: &System,
         node: NodeId,
@@ -344,10 +362,11 @@ impl Plan {
     }
 }
 
-/// What is appended to the name of a strategy whose levels were preemptive.
+/// The suffix for the name of a strategy whose levels were preemptive.
 pub const TO_COMPLETION: &str = ", run to completion";
 
-/// The same strategy with jobs that no other of their level preempts. It has another name, unless it was one already.
+/// The strategy with levels that run to completion. Its name changes, unless the strategy was
+/// already so.
 pub(super) fn run_to_completion(strategy: &Strategy) -> Strategy {
     let own = strategy.levels.iter().all(|level| !level.preemptive) && Builtin::by_name(&strategy.name).is_none();
     let name = if own { strategy.name.clone() } else { format!("{}{TO_COMPLETION}", strategy.name) };
@@ -355,8 +374,9 @@ pub(super) fn run_to_completion(strategy: &Strategy) -> Strategy {
     Strategy { name, levels: levels.collect() }
 }
 
-/// The System whose jobs run to completion within their levels, as a plan has them without [`Limits::preemptive`]: each node
-/// and mode whose strategy lets jobs of a level preempt each other has another one. Strategies in which that never happens stay.
+/// The System whose jobs run to completion within their levels, as in a plan without
+/// [`Limits::preemptive`]. Nodes and modes with preemptive levels get another strategy. Other
+/// strategies stay.
 #[must_use]
 pub fn to_completion(system: &System) -> System {
     let mut planned = system.clone();
@@ -382,7 +402,7 @@ pub fn to_completion(system: &System) -> System {
     planned
 }
 
-/// The same strategy under a name that no built-in one has.
+/// The strategy under a name other than those of the built-in ones.
 pub(super) fn own(strategy: Strategy) -> Strategy {
     match Builtin::by_name(&strategy.name) {
         Some(builtin) => Strategy { name: format!("{}, preemptive", builtin.name()), ..strategy },
@@ -390,22 +410,22 @@ pub(super) fn own(strategy: Strategy) -> Strategy {
     }
 }
 
-/// The name that a strategy had before, for texts.
+/// The name of a strategy without that suffix, for texts.
 fn plain(strategy: &Strategy) -> &str {
     let name = strategy.name.strip_suffix(TO_COMPLETION).unwrap_or(&strategy.name);
     name.strip_suffix(", preemptive").unwrap_or(name)
 }
 
-/// A strategy of the node, from when on it holds, and its levels for the node's tasks.
+/// A strategy of the node, its start, and its levels for the node's tasks.
 pub(super) struct Scheme {
-    /// Of its plan: 0 of the node's strategy, k of its k-th mode.
+    /// The number of its plan: 0 for the node's strategy, k for its k-th mode.
     number: usize,
     /// `None`: from the start.
     at: Option<Time>,
     reference: StrategyRef,
     strategy: Strategy,
     pub(super) plan: plan::Plan,
-    /// By task; none where they are the System's.
+    /// By task; empty if they are the System's.
     rates: Vec<Rate>,
 }
 
@@ -418,12 +438,13 @@ impl Scheme {
     }
 }
 
-/// The plan, and what says that deadlines can be missed; without a plan all that is wrong. The System's indices must be good, and its chains without a circle.
+/// The plan and the reports of deadlines that can be missed; without a plan, all faults. The
+/// System's indices must be valid, and its chains free of circles.
 pub(super) fn judge(system: &System, node: NodeId, limits: &Limits) -> (Option<Plan>, Vec<Anomaly>) {
     judge_rates(system, node, limits, &Rates::default())
 }
 
-/// The same where the plans of modes have other rates, or fewer tasks. Of these the System has one node.
+/// As [`judge`], if the plans of modes have other rates or fewer tasks. Such a System has one node.
 pub(super) fn judge_rates(
     system: &System,
     node: NodeId,
@@ -464,7 +485,7 @@ pub(super) fn judge_rates(
             tasks.filter_map(|(id, task)| Some((id, task, cpu_of(spec, task)?))).collect()
         })
         .collect();
-    // What is wrong in several plans alike is said once.
+    // A fault of several plans is reported once.
     let mut say = |plan: usize, wrong: Vec<Anomaly>| {
         let new: Vec<Anomaly> = wrong.into_iter().filter(|one| !anomalies.contains(one)).collect();
         anomalies.extend(new.into_iter().map(|one| rates.wrong_in(plan, one)));
@@ -493,7 +514,7 @@ fn strategies(system: &System, node: NodeId, spec: &NodeSpec) -> Vec<(Option<Tim
     modes
 }
 
-/// What a dispatcher of one node's operations does not serve.
+/// The parts of one node's System that a dispatcher does not support.
 fn unserved(system: &System, node: NodeId, spec: &NodeSpec) -> Vec<Anomaly> {
     let unsupported = |part, name: &str, why| Anomaly::Unsupported { part, name: name.to_owned(), why };
     let mut anomalies = Vec::new();
@@ -542,7 +563,7 @@ fn wrong_limits(limits: &Limits) -> impl Iterator<Item = Anomaly> {
     threads.into_iter().chain(priorities)
 }
 
-/// What keeps tasks of the node out of the levels of a strategy.
+/// The faults that keep tasks of the node out of the levels of a strategy.
 pub(super) fn misfits(system: &System, node: NodeId, strategy: &Strategy) -> Vec<Anomaly> {
     let mut anomalies = Vec::new();
     for (id, task) in system.tasks_of(node) {
@@ -561,19 +582,20 @@ pub(super) fn misfits(system: &System, node: NodeId, strategy: &Strategy) -> Vec
     anomalies
 }
 
-/// How many of each level's jobs nest, by scheme; that of demoted jobs last.
+/// How many jobs of each level nest, by scheme; those of demoted jobs last.
 fn nestings(system: &System, schemes: &[Scheme]) -> Vec<Vec<u32>> {
     let plans: Vec<plan::Plan> = schemes.iter().map(|scheme| scheme.plan.clone()).collect();
     takt_policy::nesting(system, &plans)
 }
 
-/// The priorities of a scheme's levels, of what [`nestings`] says.
+/// The number of priorities of a scheme's levels, from [`nestings`].
 fn of_levels(nesting: &[u32]) -> usize {
     nesting.iter().rev().skip(1).map(|depth| *depth as usize).sum()
 }
 
-/// How many priorities the schemes need together: one for timers, one a level or as many as its jobs nest, and those of what is demoted. With the number of the plan that needs
-/// most; levels of operations that take no part count, for what they released before.
+/// Whether the schemes need too many priorities: a priority for timers, for each level as many as
+/// its jobs nest, and those of demoted jobs. Returns also the number of the plan with the greatest
+/// need. Levels of absent operations count, because of earlier releases.
 fn too_few(system: &System, schemes: &[Scheme], limits: &Limits) -> Option<(usize, Anomaly)> {
     let nestings = nestings(system, schemes);
     let most = schemes.iter().zip(&nestings);
@@ -588,16 +610,16 @@ fn too_few(system: &System, schemes: &[Scheme], limits: &Limits) -> Option<(usiz
     (needed > there).then_some((largest.number, anomaly))
 }
 
-/// No level has more threads on a CPU.
+/// The most threads of a level on a CPU.
 pub const THREADS_MAX: u32 = 256;
 
-/// No longer backlog is made for an operation that names none: each job that may wait has its place from the start.
+/// The longest default backlog. Each waiting job has its place from the start.
 const BACKLOG_OWN: u32 = 1024;
 
-/// No operation has room for more jobs.
+/// The longest backlog.
 pub const BACKLOG_MAX: u32 = 65_536;
 
-/// The plan of a node with which nothing is wrong.
+/// The plan of a node without faults.
 fn table(system: &System, node: NodeId, limits: &Limits, schemes: &[Scheme]) -> Option<Plan> {
     let mut planned = system.clone();
     let mut modes = Vec::new();
@@ -620,7 +642,7 @@ fn table(system: &System, node: NodeId, limits: &Limits, schemes: &[Scheme]) -> 
     let spec = planned.nodes.get_mut(node.index())?;
     let cancel = spec.cancel;
     if spec.cpus > 1 {
-        // The same, for each task is bound to one CPU; so said, each CPU is proven alone.
+        // Each task is bound to one CPU. With this placement, each CPU is proven alone.
         spec.placement = Placement::Partitioned;
     }
     let most = u32::try_from(nestings.iter().map(|nesting| of_levels(nesting)).max()?).ok()?;
@@ -643,7 +665,8 @@ fn table(system: &System, node: NodeId, limits: &Limits, schemes: &[Scheme]) -> 
     })
 }
 
-/// Of each task, as many jobs as may be there at once in any of the plans where all keep their deadlines.
+/// For each task, the most jobs that can exist at once in any of the plans while all keep their
+/// deadlines.
 fn needed_backlogs(system: &System, schemes: &[Scheme]) -> Vec<u32> {
     let mut needed = vec![1; system.tasks.len()];
     for scheme in schemes {
@@ -655,7 +678,8 @@ fn needed_backlogs(system: &System, schemes: &[Scheme]) -> Vec<u32> {
     needed
 }
 
-/// A strategy of the System that is equal to this one; where there is none it is added, under a name that is free.
+/// Finds a strategy of the System that is equal to this one. Otherwise adds this one under a free
+/// name.
 pub(super) fn enter(system: &mut System, mut strategy: Strategy) -> StrategyRef {
     let name = strategy.name.clone();
     let mut count = 1;
@@ -675,7 +699,7 @@ pub(super) fn enter(system: &mut System, mut strategy: Strategy) -> StrategyRef 
     StrategyRef::Own(StrategyId(u32::try_from(at).unwrap_or(u32::MAX)))
 }
 
-/// The priority that has so many between it and that of the timers.
+/// The priority with this many priorities between it and the timers' priority.
 fn priority(limits: &Limits, above: u32) -> Option<u8> {
     let below = u8::try_from(above.checked_add(1)?).ok()?;
     limits.priorities.end().checked_sub(below).filter(|priority| limits.priorities.contains(priority))
@@ -741,7 +765,8 @@ fn rows(
     Some((levels, rows))
 }
 
-/// A table for people: one operation a line, by level and subpriority; below it one for each mode.
+/// A table for people: one operation for each line, by level and subpriority. A table for each mode
+/// follows.
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "strategy {}; SCHED_FIFO: timers {}", self.strategy, self.timer_priority)?;
@@ -766,7 +791,7 @@ fn priorities_of(least: u8, nesting: u32) -> String {
     if nesting > 1 { format!("{least}-{}", u32::from(least) + nesting - 1) } else { least.to_string() }
 }
 
-/// Columns of the table, and whether they are set to the right.
+/// The columns of the table, and whether they are right-aligned.
 const COLUMNS: [(&str, bool); 10] = [
     ("cpu", true),
     ("level", true),

@@ -20,7 +20,7 @@ fn set(operations: impl IntoIterator<Item = Operation>) -> Operations {
 fn planned(operations: &Operations, strategy: Builtin) -> Plan {
     operations.compute(&strategy.strategy(), &Limits::default()).unwrap_or_else(|anomalies| panic!("{anomalies}"))
 }
-/// What is said of a set, a line an anomaly.
+/// The anomalies of a set, a line each.
 fn said(operations: &Operations, strategy: &Strategy) -> Vec<String> {
     let anomalies = operations.compute(strategy, &Limits::default()).unwrap_err();
     anomalies.to_string().lines().map(str::to_owned).collect()
@@ -84,7 +84,7 @@ fn every_level_runs_to_completion_and_the_name_says_so() {
     assert!(plan.system.strategies[0].levels.iter().all(|level| !level.preemptive));
     assert_eq!(plan.rows.iter().map(|row| row.backlog).collect::<Vec<_>>(), [1, 3]);
     assert_eq!(operations.to_system(&Builtin::Muf.strategy()), Ok(plan.system.clone()));
-    // Once more changes nothing: a System says no backlog.
+    // Planning the planned System again changes nothing, except that a System has no backlogs.
     let again = Plan::compute(&plan.system, plan.node, &Limits::default()).unwrap();
     assert_eq!((&again.system, &again.levels), (&plan.system, &plan.levels));
     let complete = Strategy { name: "mine".to_owned(), ..plan.system.strategies[0].clone() };
@@ -97,7 +97,8 @@ fn a_system_file_makes_the_plan_that_its_operations_make() {
         "[[node]]\nname = \"local\"\ncpus = 2\nstrategy = \"rms+mlf\"\ncancel = true\n\
          [[task]]\nname = \"sense\"\ncpus = [1]\nperiod = \"25ms\"\nwcet = \"5ms\"\n\
          [[task]]\nname = \"act\"\ncpus = [1]\nafter = [\"sense\"]\nwcet = \"1ms\"\ndeadline = \"10ms\"\n\
-         [[task]]\nname = \"log\"\ncpus = [0]\nperiod = \"50ms\"\nwcet = \"9ms\"\narrival = \"sporadic\"\ncriticality = \"low\"\n",
+         [[task]]\nname = \"log\"\ncpus = [0]\nperiod = \"50ms\"\nwcet = \"9ms\"\n\
+         arrival = \"sporadic\"\ncriticality = \"low\"\n",
     );
     let of_file = Plan::compute(&system, NodeId(0), &Limits::default()).unwrap();
     let operations = set([
@@ -126,8 +127,10 @@ cpu  level  discipline  priority  subpriority  operation  period  wcet  deadline
 fn modes_have_tables_of_their_own_and_priorities_reach_for_the_deepest() {
     let mut system = file(
         "[[node]]\nname = \"n\"\nstrategy = \"edf\"\n[[node]]\nname = \"other\"\nstrategy = \"mine\"\n\
-         [[strategy]]\nname = \"mine\"\nlevel = [{ tasks = \"rest\", split = \"period\", discipline = \"deadline\", late = \"demote\" }]\n\
-         [[mode]]\nnode = \"n\"\nat = \"2s\"\nstrategy = \"fifo\"\n[[mode]]\nnode = \"n\"\nat = \"1s\"\nstrategy = \"mine\"\n\
+         [[strategy]]\nname = \"mine\"\nlevel = [{ tasks = \"rest\", split = \"period\", \
+         discipline = \"deadline\", late = \"demote\" }]\n\
+         [[mode]]\nnode = \"n\"\nat = \"2s\"\nstrategy = \"fifo\"\n\
+         [[mode]]\nnode = \"n\"\nat = \"1s\"\nstrategy = \"mine\"\n\
          [[task]]\nname = \"a\"\nnode = \"n\"\nperiod = \"10ms\"\nwcet = \"1ms\"\n\
          [[task]]\nname = \"elsewhere\"\nnode = \"other\"\nperiod = \"10ms\"\nwcet = \"20ms\"\n\
          [[task]]\nname = \"b\"\nnode = \"n\"\nperiod = \"30ms\"\nwcet = \"1ms\"\n",
@@ -150,10 +153,10 @@ level  discipline  priority  subpriority  operation  period  wcet  deadline  cri
     0  fifo              47            1  b            30ms   1ms      30ms  high
 "
     );
-    // The other node keeps its strategy, and the planned System is one that a file can say.
+    // The other node keeps its strategy, and the planned System is a valid file.
     assert_eq!(plan.system.strategy_name(plan.system.nodes[1].strategy), "mine");
     assert_eq!(parse(&write(&plan.system), "again.toml"), Ok(plan.system));
-    // A name that is taken is not taken twice.
+    // A name in use is not used again.
     let taken = Strategy { name: "edf, run to completion".to_owned(), levels: Builtin::Rm.strategy().levels };
     system.strategies.push(taken);
     let plan = Plan::compute(&system, NodeId(0), &Limits::default()).unwrap();
@@ -170,7 +173,8 @@ fn an_overload_of_noncritical_operations_is_allowed() {
     let anomalies = operations.compute(&Builtin::Muf.strategy(), &limits).unwrap_err();
     assert_eq!(
         anomalies.to_string(),
-        "noncritical operations need 80 % of CPU 0, and may have 79.9999 %; lower their rates or wcets, move some to another CPU, or allow overload"
+        "noncritical operations need 80 % of CPU 0, and may have 79.9999 %; lower their rates or wcets, move \
+         some to another CPU, or allow overload"
     );
 }
 
@@ -206,19 +210,25 @@ fn what_is_wrong_with_operations_is_said_all_at_once() {
             "priority 0 of operation \"a\" is out of range; 1 is the most important",
             "backlog 0 of operation \"a\" is out of range; at least 1 job must find a place",
             "cpu 2 of operation \"a\" is out of range; the set \"set\" has only CPU 0",
-            "operation \"alone\" arrives after others and names none; name what it comes after, or give it a period or a distance",
+            "operation \"alone\" arrives after others and names none; name what it comes after, or give it a \
+             period or a distance",
             "operation \"both\" comes after others and has a period or a distance of its own; keep one of the two",
             "operation \"lost\" comes after \"nobody\", which does not exist; add it, or correct the name",
             "operation \"lost\" comes after \"twin\" twice; once is enough",
             "distance 0ns of operation \"push\" is out of range; it must be above zero",
-            "operations wait for each other in a circle: \"egg\" -> \"hen\" -> \"egg\"; one of them must not come after the others",
-            "operations wait for each other in a circle: \"self\" -> \"self\"; one of them must not come after the others",
-            "operation \"joined\" comes after \"twin\" with period 10ms and \"late\" with period 20ms; they must have one period",
+            "operations wait for each other in a circle: \"egg\" -> \"hen\" -> \"egg\"; one of them must not \
+             come after the others",
+            "operations wait for each other in a circle: \"self\" -> \"self\"; one of them must not come after \
+             the others",
+            "operation \"joined\" comes after \"twin\" with period 10ms and \"late\" with period 20ms; they \
+             must have one period",
             "operation \"\" has no priority, which strategy \"fp\" needs; give it one, 1 is the most important",
-            "operation \"new\\nline\" has no priority, which strategy \"fp\" needs; give it one, 1 is the most important",
+            "operation \"new\\nline\" has no priority, which strategy \"fp\" needs; give it one, 1 is the most \
+             important",
             "operation \"twin\" has no priority, which strategy \"fp\" needs; give it one, 1 is the most important",
             "operation \"late\" has no priority, which strategy \"fp\" needs; give it one, 1 is the most important",
-            "critical operations need 335 % of CPU 0, and may have 100 %; lower their rates or wcets, move some to another CPU, or call fewer critical",
+            "critical operations need 335 % of CPU 0, and may have 100 %; lower their rates or wcets, move \
+             some to another CPU, or call fewer critical",
             "wcet 21ms of operation \"late\" exceeds its deadline 20ms; shorten it, or give it more time",
         ]
     );
@@ -255,7 +265,8 @@ fn a_long_circle_is_told_in_part() {
     assert_eq!(names.len(), 10);
     assert_eq!(
         anomalies.to_string(),
-        "operations wait for each other in a circle: \"t0\" -> \"t1\" -> \"t2\" -> \"t3\" -> \"t4\" -> \"t5\" -> \"t6\" -> \"t7\" -> ... -> \"t0\" (10 in all); one of them must not come after the others"
+        "operations wait for each other in a circle: \"t0\" -> \"t1\" -> \"t2\" -> \"t3\" -> \"t4\" -> \"t5\" \
+         -> \"t6\" -> \"t7\" -> ... -> \"t0\" (10 in all); one of them must not come after the others"
     );
 }
 
@@ -271,12 +282,11 @@ fn a_strategy_that_does_not_fit_is_refused_for_each_operation() {
         ]
     );
     let table = own(vec![level(Filter::Rest, Discipline::Table)]);
-    let refused = [
-        "strategy \"mine\" uses the discipline \"table\", which this version cannot dispatch; use fifo, deadline, laxity or gel",
-    ];
+    let refused = ["strategy \"mine\" uses the discipline \"table\", which this version cannot dispatch; use fifo, \
+         deadline, laxity or gel"];
     assert_eq!(said(&operations, &table), refused);
     assert_eq!(operations.to_system(&table).unwrap_err().to_string(), refused[0]);
-    // What only the rules of files know of.
+    // Faults that only the rules of files find.
     let named = level(Filter::Named(vec!["c".to_owned()]), Discipline::Fifo);
     assert_eq!(
         said(&operations, &own(vec![named, level(Filter::Rest, Discipline::Fifo)])),
@@ -300,9 +310,8 @@ fn limits_are_kept_or_refused() {
     };
     assert_eq!(
         with(Limits { priorities: 10..=13, ..Limits::default() }),
-        [
-            "strategy \"mine\" needs 5 SCHED_FIFO priorities (3 for levels, 1 for timers, 1 for demoted jobs), and there are 4; allow more (98 at most), or choose a strategy with fewer levels"
-        ]
+        ["strategy \"mine\" needs 5 SCHED_FIFO priorities (3 for levels, 1 for timers, 1 for demoted jobs), \
+             and there are 4; allow more (98 at most), or choose a strategy with fewer levels"]
     );
     assert_eq!(
         with(Limits {
@@ -313,8 +322,10 @@ fn limits_are_kept_or_refused() {
         }),
         [
             "SCHED_FIFO priorities 0 to 99 are out of range; 1 to 98 can be used, 99 is the kernel's own",
-            "critical operations need 90 % of CPU 0, and may have 89.9999 %; lower their rates or wcets, move some to another CPU, or call fewer critical",
-            "operations need 123.3334 % of CPU 0, critical ones 90 % of it, and may have 123.3333 %; lower their rates or wcets, move some to another CPU, or allow overload",
+            "critical operations need 90 % of CPU 0, and may have 89.9999 %; lower their rates or wcets, move \
+             some to another CPU, or call fewer critical",
+            "operations need 123.3334 % of CPU 0, critical ones 90 % of it, and may have 123.3333 %; lower \
+             their rates or wcets, move some to another CPU, or allow overload",
         ]
     );
     let none = set([periodic("a", 10, 1)]);
@@ -322,22 +333,25 @@ fn limits_are_kept_or_refused() {
     assert_eq!(
         none.compute(&Builtin::Edf.strategy(), &nothing).unwrap_err().to_string(),
         "threads 0 of the limits is out of range; a level has 1 to 256 on each CPU\n\
-         strategy \"edf\" needs 2 SCHED_FIFO priorities (1 for levels, 1 for timers), and there are 0; allow more (98 at most), or choose a strategy with fewer levels"
+         strategy \"edf\" needs 2 SCHED_FIFO priorities (1 for levels, 1 for timers), and there are 0; \
+         allow more (98 at most), or choose a strategy with fewer levels"
     );
 }
 
 #[test]
 fn a_job_that_has_started_may_block_for_too_long() {
-    let blocked = "critical operation \"a\" can wait 29.999999ms for \"b\", which runs to completion in the same level of strategy \"edf\": with its wcet 1ms that exceeds its deadline 25ms; separate their levels or CPUs, or split \"b\"";
+    let blocked = "critical operation \"a\" can wait 29.999999ms for \"b\", which runs to completion in the \
+        same level of strategy \"edf\": with its wcet 1ms that exceeds \
+        its deadline 25ms; separate their levels or CPUs, or split \"b\"";
     let edf = Builtin::Edf.strategy();
-    // The erratum of [KOKYU]: U = 0.07, and yet.
+    // The erratum of [KOKYU]: U = 0.07, and still a deadline can be missed.
     let sporadic_pair = [sporadic("a", 25, 1), sporadic("b", 1000, 30)];
     assert_eq!(said(&set(sporadic_pair.clone()), &edf), [blocked]);
-    // Noncritical ones block as well, and are not told when they wait themselves.
+    // Noncritical operations block as well, but their own waiting is not reported.
     let [a, b] = sporadic_pair.clone();
     assert_eq!(said(&set([a.clone(), b.clone().noncritical()]), &edf), [blocked]);
     assert!(set([a.clone().noncritical(), b.clone()]).compute(&edf, &Limits::default()).is_ok());
-    // The longest is told; on another CPU or level none blocks.
+    // The longest blocking is reported. Operations on another CPU or level do not block.
     assert_eq!(said(&set([a.clone(), sporadic("c", 1000, 29), b.clone()]), &edf), [blocked]);
     assert!(set([a.clone(), b.clone().on_cpu(1)]).cpus(2).compute(&edf, &Limits::default()).is_ok());
     assert!(set([a.clone(), b.clone().noncritical()]).compute(&Builtin::Muf.strategy(), &Limits::default()).is_ok());
@@ -351,15 +365,16 @@ fn timers_meet_only_as_their_offsets_and_periods_let_them() {
     let edf = Builtin::Edf.strategy();
     let limits = Limits::default();
     let pair = |a: Operation, b: Operation| set([a, b]).compute(&edf, &limits).map_err(|error| error.to_string());
-    // Released together each time, "a" goes first: no job of "b" runs when one of "a" comes.
+    // Both are released together each time, and "a" goes first. So no job of "b" runs when a job of
+    // "a" arrives.
     assert!(pair(periodic("a", 1000, 1).deadline(ms(25)), periodic("b", 1000, 30)).is_ok());
     let told = pair(periodic("a", 1000, 1).deadline(ms(25)).offset(ms(2)), periodic("b", 1000, 30)).unwrap_err();
     assert!(told.contains("\"a\" can wait 28ms for \"b\""), "{told}");
-    // "b" comes 4 ms before some job of "a" at the latest: gcd 6 ms, offsets 4 ms apart.
+    // "b" arrives at most 4 ms before some job of "a": gcd 6 ms, offsets 4 ms apart.
     let told = pair(periodic("a", 12, 1).deadline(ms(6)).offset(ms(4)), periodic("b", 90, 10)).unwrap_err();
     assert!(told.contains("\"a\" can wait 6ms for \"b\""), "{told}");
     assert!(pair(periodic("a", 12, 1).deadline(ms(7)).offset(ms(4)), periodic("b", 90, 10)).is_ok());
-    // One that the program pushes comes when it likes.
+    // A pushed operation arrives at any time.
     assert!(pair(sporadic("a", 1000, 1).deadline(ms(25)), periodic("b", 1000, 30)).is_err());
 }
 
@@ -368,7 +383,7 @@ fn a_follower_is_blocked_only_where_its_predecessor_interrupts() {
     let follower = Operation::after("a", ["p"]).wcet(ms(1)).deadline(ms(10));
     let long = sporadic("b", 1000, 50);
     let edf = Builtin::Edf.strategy();
-    // While "b" runs "p" does not, so that nothing runs when "a" comes.
+    // While "b" runs, "p" does not, so "a" does not arrive.
     let one_level = set([periodic("p", 100, 1), follower.clone(), long.clone()]);
     assert!(one_level.compute(&edf, &Limits::default()).is_ok());
     // From another CPU, or from a more important level.
@@ -397,7 +412,8 @@ fn ten_thousand_operations_are_planned() {
     assert_eq!(planned(&distinct, Builtin::Edf).levels.len(), 1);
 }
 
-/// After "t0" layers of two that come after one, and before the next one: with each the ways are twice as many.
+/// After "t0", layers of two operations after the same predecessor, and then an operation after
+/// both. Each layer doubles the number of paths.
 fn diamonds(first: Operation, layers: u32) -> Operations {
     let mut operations = set([first]);
     for i in 0..layers {
@@ -424,7 +440,7 @@ fn ways_that_double_sixty_times_are_not_gone_one_by_one() {
     };
     let (law, plan) = (Adaptive::between(0, 1), adaptive(first.clone()));
     assert_eq!(law.wrong(&plan), None);
-    // What is before the last one: 120 others, each within its deadline.
+    // The last operation has 120 predecessors, each within its deadline.
     let guarded = plan.guarded(1, "t60").unwrap();
     assert_eq!(guarded.tasks[180].jitter, ms(120 * 1000));
     let wrong = law.wrong(&adaptive(first.noncritical())).unwrap();
@@ -445,8 +461,10 @@ fn what_a_dispatcher_does_not_serve_is_named() {
             "component \"box\" cannot be dispatched by this version: it has no servers; take its tasks out of it",
             "flow \"put\" cannot be dispatched by this version: it dispatches tasks and chains of one node; remove it",
             "node \"n\" cannot be dispatched by this version: its receive and send tasks belong to flows; remove them",
-            "sections of task \"a\" cannot be dispatched by this version: the kernel preempts it for more important levels anywhere; remove final-section and sections",
-            "task \"a\" is bound to no single CPU of node \"n\", and a dispatcher queues by CPU; write cpus = [..] with one CPU, or placement = \"partitioned\" for the node, under which takt chooses",
+            "sections of task \"a\" cannot be dispatched by this version: the kernel preempts it for more \
+             important levels anywhere; remove final-section and sections",
+            "task \"a\" is bound to no single CPU of node \"n\", and a dispatcher queues by CPU; write cpus = \
+             [..] with one CPU, or placement = \"partitioned\" for the node, under which takt chooses",
         ]
     );
     let nobody = Plan::compute(&System::local(1, Builtin::Edf, vec![]), NodeId(0), &Limits::default()).unwrap_err();
@@ -457,7 +475,8 @@ fn what_a_dispatcher_does_not_serve_is_named() {
     assert_eq!(said_of(&broken), ["name of task 1 is empty; give a name"]);
 }
 
-/// A small set, half of whose operations have something special; periods divide 12 ms times 5, so that sums are easy.
+/// A small set. Half of its operations have a special property. Periods divide 60 ms, so sums are
+/// easy.
 fn sets() -> impl proptest::strategy::Strategy<Value = Operations> {
     let operation = (0..6usize, 1..20u64, 0..30u64, 0..12u64, 0..4u32, 0..16u8, prop::collection::vec(0..7usize, 0..3));
     let operations = prop::collection::vec(operation, 1..7);
@@ -491,11 +510,11 @@ fn strategies() -> impl proptest::strategy::Strategy<Value = Strategy> {
     })
 }
 
-/// What must be wrong with a set by a look at each pair, path, level and release; by kind.
+/// The faults of a set, found by examining each pair, path, level and release; by kind.
 fn obvious(set: &Operations, strategy: &Strategy, limits: &Limits) -> [bool; 6] {
     let all = &set.operations;
     let find = |name: &String| all.iter().position(|other| other.name == *name);
-    // Periods by walking back from each, for as many steps as there are operations.
+    // Periods by walking back from each operation, for as many steps as there are operations.
     fn source(all: &[Operation], at: usize, steps: usize) -> Option<Span> {
         match all[at].arrival {
             Arrives::Periodic { period, .. } => Some(period),
@@ -563,7 +582,12 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1024))]
 
     #[test]
-    fn a_plan_comes_out_where_nothing_obvious_is_wrong(set in sets(), strategy in strategies(), few in 2..6u8, bound in 1..5u32) {
+    fn a_plan_comes_out_where_nothing_obvious_is_wrong(
+        set in sets(),
+        strategy in strategies(),
+        few in 2..6u8,
+        bound in 1..5u32,
+    ) {
         let (total, low) = ((bound < 4).then_some(bound * 500_000), (bound > 1).then_some(bound * 200_000));
         let limits = Limits {
             priorities: 1..=few, critical_utilization_ppm: bound * 250_000, total_utilization_ppm: total,
@@ -576,7 +600,8 @@ proptest! {
         let told = |kind: fn(&Anomaly) -> bool| anomalies.iter().any(kind);
         let structural = told(|one| matches!(
             one,
-            Anomaly::Cycle { .. } | Anomaly::Unresolved { .. } | Anomaly::Twice { .. } | Anomaly::Periods { .. } | Anomaly::NoPredecessor { .. }
+            Anomaly::Cycle { .. } | Anomaly::Unresolved { .. } | Anomaly::Twice { .. }
+                | Anomaly::Periods { .. } | Anomaly::NoPredecessor { .. }
         ));
         prop_assert_eq!(structural, structure);
         if !structure {
@@ -600,7 +625,8 @@ proptest! {
     }
 }
 
-/// Levels as the model resolves them, priorities that descend one by one, each place taken once.
+/// Checks the levels as the model resolves them, descending priorities, and that each place is used
+/// once.
 fn nested(plan: &Plan, limits: &Limits) -> Result<(), TestCaseError> {
     let strategy = plan.system.strategy(plan.system.nodes[0].strategy);
     let resolved = plan::Plan::resolve(&plan.system, plan.node, &strategy).unwrap();
@@ -653,7 +679,9 @@ fn a_preemptive_level_has_as_many_priorities_as_its_jobs_nest() {
     assert!(plan.to_string().contains("45-47"), "{plan}");
     assert_eq!(
         nested(&[5, 7, 9], Builtin::Edf, 1..=3).unwrap_err().to_string(),
-        "strategy \"edf\" needs 4 SCHED_FIFO priorities (3 for levels, as deep as jobs preempt each other, 1 for timers), and there are 3; allow more (98 at most), or let jobs of a level run to completion: preemptive = false, which takt size --run-to-completion FILE -o FILE writes"
+        "strategy \"edf\" needs 4 SCHED_FIFO priorities (3 for levels, as deep as jobs preempt each other, 1 \
+         for timers), and there are 3; allow more (98 at most), or let jobs of a level run to completion: \
+         preemptive = false, which takt size --run-to-completion FILE -o FILE writes"
     );
     let many: Vec<u64> = (1..=98).map(|at| 10 + at).collect();
     assert!(nested(&many, Builtin::Mlf, 1..=98).is_err() && nested(&many, Builtin::Fifo, 1..=98).is_ok());

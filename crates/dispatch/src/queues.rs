@@ -18,8 +18,9 @@ impl Tell for Silent {
     fn tell(&mut self, _: Told) {}
 }
 
-/// The operations of one CPU of a plan, queued by it: pushed and taken by any threads. Chains within the CPU are followed; nothing is
-/// released by itself. A job that was taken runs to completion within its level, whatever the plan says.
+/// The queues of a plan's operations on one CPU. Any thread may push and take jobs. Chains within
+/// the CPU are followed. Timers do not exist here, so the program releases all jobs. A job runs to
+/// completion within its level, whatever the plan says.
 ///
 /// ```
 /// use takt_model::{Builtin, Span};
@@ -29,7 +30,8 @@ impl Tell for Silent {
 /// let operations = Operations::new("loop")
 ///     .with(Operation::sporadic("long", ms(1)).wcet(ms(1)).deadline(ms(40)))
 ///     .with(Operation::sporadic("short", ms(1)).wcet(ms(1)).deadline(ms(5)).noncritical());
-/// let edf = operations.compute(&Builtin::Edf.strategy(), &Limits { critical_utilization_ppm: 2_000_000, ..Limits::default() })?;
+/// let limits = Limits { critical_utilization_ppm: 2_000_000, ..Limits::default() };
+/// let edf = operations.compute(&Builtin::Edf.strategy(), &limits)?;
 /// let queues = Queues::new(&edf, 0)?;
 /// let (long, short) = (queues.slot("long").unwrap(), queues.slot("short").unwrap());
 /// queues.push(long)?;
@@ -65,13 +67,13 @@ impl Ticket {
         self.0.number
     }
 
-    /// When it has to be complete.
+    /// The absolute deadline.
     #[must_use]
     pub fn deadline(&self) -> Time {
         self.0.deadline
     }
 
-    /// When it was released.
+    /// The time of release.
     #[must_use]
     pub fn release(&self) -> Time {
         self.0.release
@@ -79,12 +81,12 @@ impl Ticket {
 }
 
 impl Queues {
-    /// The queues of one CPU of a plan; time counts from now.
+    /// The queues of one CPU of a plan. Time zero is now.
     ///
     /// # Errors
     /// The plan's tasks cannot be queued.
     pub fn new(plan: &Plan, cpu: u32) -> Result<Queues, PolicyError> {
-        // Those on other CPUs are nobody's here.
+        // Followers on other CPUs are ignored.
         let mut places = places(plan);
         places.retain(|_, place| place.cpu == cpu);
         let core = core_to_completion(plan, &places, cpu, Silent)?;
@@ -99,10 +101,11 @@ impl Queues {
         self.names.iter().position(|other| other == name).and_then(|slot| u32::try_from(slot).ok())
     }
 
-    /// Releases a job now; its number. One lock and one look at the clock; allocates nothing.
+    /// Releases a job now and returns its number. Takes one lock, reads the clock once and
+    /// allocates nothing.
     ///
     /// # Errors
-    /// Why it was not queued.
+    /// The job was not queued.
     #[inline]
     pub fn push(&self, slot: u32) -> Result<u64, PushError> {
         let mut core = self.core.lock();
@@ -112,7 +115,8 @@ impl Queues {
         pushed.map_err(|rejected| rejected.told(now))
     }
 
-    /// The job that a level's thread shall run now; nothing where none waits there. One lock and one look at the clock; allocates nothing.
+    /// Takes the job that a level's thread must run now; `None` if no job waits there. Takes one
+    /// lock, reads the clock once and allocates nothing.
     #[inline]
     pub fn take(&self, level: u32) -> Option<Ticket> {
         let mut core = self.core.lock();
@@ -125,13 +129,14 @@ impl Queues {
         upcall.map(Ticket)
     }
 
-    /// [`Queues::end`] and [`Queues::take`] in one, as a level's thread does: one lock and one look at the clock for both.
+    /// [`Queues::end`] and then [`Queues::take`], as a level's thread does, with one lock and one
+    /// reading of the clock.
     #[inline]
     pub fn exchange(&self, ended: Ticket, level: u32) -> Option<Ticket> {
         let mut core = self.core.lock();
         let now = self.epoch.now();
         core.end(ended.0, End::Completed, now);
-        // What follows it may be what is taken next.
+        // A follower may be the next job to take.
         while core.settle(now) {}
         if self.late_rules {
             core.pass_deadlines(now);
@@ -141,7 +146,7 @@ impl Queues {
         upcall.map(Ticket)
     }
 
-    /// A job that was taken is complete; whether in time.
+    /// Completes a job. Returns whether it was in time.
     #[inline]
     pub fn end(&self, ticket: Ticket) -> bool {
         let mut core = self.core.lock();
@@ -152,7 +157,7 @@ impl Queues {
         in_time
     }
 
-    /// What became of an operation's jobs so far.
+    /// The outcomes of an operation's jobs so far.
     #[must_use]
     pub fn counts(&self, slot: u32) -> Option<Counts> {
         let core = self.core.lock();
@@ -160,12 +165,12 @@ impl Queues {
     }
 }
 
-/// Tells those that follow what ended.
+/// Notifies the followers of ended jobs.
 #[inline]
 fn settle(core: &mut Core<Silent>, now: Time) {
     while core.settle(now) {}
     let _ = core.take_woken();
-    // Whoever has a ticket looks at its deadline itself.
+    // The holder of a ticket checks its deadline itself.
     while core.take_stopped().is_some() {}
 }
 
@@ -197,7 +202,8 @@ mod tests {
         assert_eq!((counts.released, counts.dropped), (1000, 1000));
     }
 
-    /// Nobody can say whether the other predecessor will ever come: what waits for it is bounded, as all that waits.
+    /// The other predecessor may never end. So the number of jobs that wait for it is bounded, as
+    /// for all waiting jobs.
     #[test]
     fn what_waits_for_a_predecessor_far_behind_another_is_rejected_and_not_cancelled() {
         let sporadic =

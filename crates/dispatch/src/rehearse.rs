@@ -1,5 +1,5 @@
-//! A plan in virtual time: the dispatcher's own queues, chains and rules, on CPUs that do nothing else. What it tells is what a simulation of the
-//! plan's System tells, and the tests hold them against each other.
+//! A plan in virtual time: the dispatcher's own queues, chains and rules, on CPUs that do nothing
+//! else. The log equals that of a simulation of the plan's System; tests compare the two.
 
 use std::sync::Arc;
 
@@ -17,13 +17,13 @@ use super::source::{Overtaken, Source, release};
 use super::told::{Merger, Teller};
 use crate::ring::Ring;
 
-/// Facts of one instant, on one CPU; more are lost and counted.
+/// The most facts of one instant on one CPU. Further facts are lost and counted.
 const RECORDS: usize = 1 << 14;
 
-/// A job that has started.
+/// A started job.
 struct Started {
     upcall: Upcall,
-    /// CPU time that it still needs.
+    /// The CPU time that it still needs.
     left: Span,
 }
 
@@ -31,17 +31,18 @@ struct Cpu<'a> {
     core: Core<Teller>,
     tasks: Vec<&'a Task>,
     sources: Vec<Source<'a>>,
-    /// Jobs that have started and are not over.
+    /// Started jobs that have not ended.
     started: Vec<Started>,
-    /// The slot of the one that runs, since when.
+    /// The slot of the running job, and since when it runs.
     running: Option<(u32, Time)>,
     draws: Vec<Draw>,
     changes: Vec<(u32, Passed)>,
 }
 
 impl Plan {
-    /// Runs the plan in virtual time until `duration`, with arrivals and execution times drawn as `sim` and `run` draw them for this seed, and tells
-    /// `sink` all; one thread a level, whatever the plan says. What became of the jobs, by operation.
+    /// Runs the plan in virtual time until `duration` and writes the log to `sink`. Arrivals and
+    /// execution times are drawn as by `sim` and `run` with this seed. Each level has one thread,
+    /// whatever the plan says. Returns the outcomes of the jobs, by operation.
     ///
     /// # Errors
     /// The plan's tasks cannot be queued.
@@ -55,7 +56,8 @@ impl Plan {
         self.rehearse_with(None, &at.collect::<Vec<_>>(), duration, seed, sink)
     }
 
-    /// The same with these switches, in order of time, instead of those of a System's modes: when, and to which plan (0: of the start, k: of the k-th mode).
+    /// As [`rehearse`] with these switches, in order of time, in place of a System's modes. Each is
+    /// a time and a plan (0: of the start, k: of the k-th mode).
     ///
     /// # Errors
     /// The plan's tasks cannot be queued.
@@ -69,7 +71,8 @@ impl Plan {
         self.rehearse_with(None, switches, duration, seed, sink)
     }
 
-    /// The same with a controller that moves between two plans, and no switch at the times of modes.
+    /// As [`rehearse`] with a controller that moves between two plans, and without the modes'
+    /// times.
     ///
     /// # Errors
     /// The plan's tasks cannot be queued, or the controller does not fit the plan.
@@ -143,7 +146,7 @@ impl Plan {
                 }
                 while first && let Some((_, plan)) = switches.next_if(|(at, _)| *at <= now) {
                     switch(&mut cpus, plan, now);
-                    // What arrives now may be other than before.
+                    // Arrivals at this instant may differ from those before.
                     for cpu in &mut cpus {
                         cpu.release(now);
                     }
@@ -169,7 +172,7 @@ impl Plan {
                 None => break,
             }
         }
-        // What completes at the end is complete.
+        // A job that completes exactly at the end is complete.
         for cpu in &mut cpus {
             cpu.complete(end);
         }
@@ -189,7 +192,7 @@ fn switch(cpus: &mut [Cpu<'_>], plan: usize, now: Time) {
     }
 }
 
-/// The plan that the controller wants now.
+/// The plan that the controller asks for now.
 fn control(controller: &mut Controller, cpus: &[Cpu<'_>], now: Time) -> Option<usize> {
     let danger = cpus.iter().filter_map(|cpu| cpu.core.first_danger()).any(|danger| danger <= now);
     let over = controller.window_end() <= now;
@@ -197,7 +200,7 @@ fn control(controller: &mut Controller, cpus: &[Cpu<'_>], now: Time) -> Option<u
     guard.or_else(|| over.then(|| controller.window(now, danger, cpus.iter().map(|cpu| cpu.core.busy(now))))?)
 }
 
-/// Tells followers of the jobs that ended; whether there were any on other CPUs.
+/// Notifies followers of ended jobs. Returns whether any were on other CPUs.
 fn settle(cpus: &mut [Cpu<'_>], plan: &Plan, places: &Places, now: Time) -> bool {
     let mut any = false;
     loop {
@@ -236,7 +239,7 @@ impl<'a> Cpu<'a> {
         self.started.iter().position(|started| started.upcall.slot == slot)
     }
 
-    /// The running job ends if it is over; whether it did.
+    /// Ends the running job if it is complete. Returns whether it was.
     fn complete(&mut self, now: Time) -> bool {
         let Some((slot, since)) = self.running else { return false };
         let Some((at, started)) = self.at(slot).and_then(|at| Some((at, self.started.get_mut(at)?))) else {
@@ -253,7 +256,7 @@ impl<'a> Cpu<'a> {
         true
     }
 
-    /// Jobs that were dropped do not go on.
+    /// Stops dropped jobs.
     fn stop_dropped(&mut self) {
         while let Some((slot, number)) = self.core.take_stopped() {
             self.started.retain(|started| started.upcall.slot != slot || started.upcall.number != number);
@@ -272,7 +275,8 @@ impl<'a> Cpu<'a> {
         }
     }
 
-    /// Lets the job of the most important seat run that has one: started, or else the first that waits for it; whether one started.
+    /// Runs the job of the most important seat that has one: a started job, or else the first
+    /// waiting job. Returns whether a job started.
     fn dispatch(&mut self, now: Time) -> bool {
         self.core.compare(now);
         for seat in 0..self.core.seat_count() as u32 {
@@ -297,7 +301,7 @@ impl<'a> Cpu<'a> {
         false
     }
 
-    /// When something happens here next.
+    /// The time of the next event on this CPU.
     fn next(&self, now: Time) -> Option<Time> {
         let runs = self.running.and_then(|(slot, since)| since.checked_add(self.started.get(self.at(slot)?)?.left));
         let releases = self.sources.iter().filter_map(|source| Some(source.peek()?.release)).min();
@@ -316,7 +320,8 @@ mod tests {
     use super::super::{Limits, Operation, Operations};
     use super::*;
 
-    /// When a controller changed plans within 400 ms, in ms, and to which, where one of two CPUs has all the work: a critical operation gets 5 of 20 ms in calm, and is done in 90 ms.
+    /// The switches of a controller within 400 ms: when, in ms, and to which plan. One of two CPUs
+    /// has all the work. A critical operation gets 5 of 20 ms in calm, and needs 90 ms.
     fn changes(cpu: u32, law: Adaptive) -> Vec<(u64, u32)> {
         let ms = Span::from_ms;
         let set = Operations::new("two")
@@ -343,9 +348,11 @@ mod tests {
     #[test]
     fn a_controller_looks_at_all_cpus() {
         for cpu in [0, 1] {
-            // In danger from 110 ms on, and done at 175: at the ends of windows in between calm does not come back.
+            // In danger from 110 ms on, and complete at 175 ms. Calm does not return at the ends of
+            // windows in between.
             assert_eq!(changes(cpu, law()), [(110, 1), (180, 0), (310, 1), (380, 0)], "CPU {cpu}");
-            // Its CPU has work for more than half of each window, but for that from 300 ms on: a quick job waited until 290 ms, is done at 305, and the next one found no room.
+            // Its CPU is busy for more than half of each window until 300 ms. A quick job waited
+            // until 290 ms and completes at 305 ms. The next quick job found no room.
             assert_eq!(changes(cpu, Adaptive { load_ppm: 500_000, ..law() }), [(110, 1), (320, 0)], "CPU {cpu}");
         }
     }

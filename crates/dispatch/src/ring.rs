@@ -1,11 +1,12 @@
-//! A buffer from one real-time thread to the recorder: one writer, one reader, no lock, no allocation after creation.
+//! A buffer from a real-time thread to the recorder: one writer, one reader, no lock, no allocation
+//! after creation.
 //!
-//! Made of atomics alone, so that it is correct without `unsafe`. A full buffer loses the new record and counts it; the
-//! writer never waits.
+//! It consists of atomics, so it is correct without `unsafe`. A full buffer loses and counts the
+//! new record; the writer never waits.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What one slot holds.
+/// The content of one slot.
 pub type Words = [u64; 4];
 
 /// A single-writer, single-reader ring of records.
@@ -30,7 +31,7 @@ impl Ring {
         self.slots.get(position as usize & (self.slots.len() - 1))
     }
 
-    /// Appends a record; `false` when the ring was full and it was lost. Writer only.
+    /// Appends a record. Returns `false` if the ring was full and the record was lost. Writer only.
     #[inline]
     pub fn push(&self, words: Words) -> bool {
         let position = self.written.load(Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! A dispatcher as a program holds it: built from a plan and handlers, started, pushed to, stopped.
+//! A dispatcher as a program uses it: built from a plan and handlers, started, pushed to, stopped.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,12 +26,13 @@ use super::told::Merger;
 use crate::gate::{GO_RUN, GRACE, READY_MAX, STACK_BYTES};
 use crate::sync::{AtomicU64, PiMutex};
 
-/// From the last thread's readiness to time zero, so that all are asleep when it comes.
+/// The time from the last thread's readiness to time zero. It lets all threads fall asleep before.
 const LEAD: Span = Span::from_ms(20);
 /// CPUs of one dispatcher: bits of a set.
 const CPUS_MAX: usize = 64;
 
-/// Which kinds of event a dispatcher tells by itself. Of migrations there are none: its threads keep to their CPUs.
+/// The kinds of event that a dispatcher logs by itself. There are no migrations, because its
+/// threads stay on their CPUs.
 pub const KINDS: KindSet = KindSet::of(&[
     Kind::Release,
     Kind::Start,
@@ -49,18 +50,21 @@ pub const KINDS: KindSet = KindSet::of(&[
 /// How a dispatcher runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Options {
-    /// Run under SCHED_OTHER, without privilege and without any guarantee. Default: no, and a missing privilege is an error.
+    /// Run under SCHED_OTHER, without privilege and without any guarantee. Default: no, and a
+    /// missing privilege is an error.
     pub best_effort: bool,
     /// Timers release no job at or after this. Default: none.
     pub duration: Option<Span>,
-    /// Keys the draws of jitter and of distances, for a plan from a System file. Default 0.
+    /// The seed for jitter and distances of a plan from a System file. Default 0.
     pub seed: u64,
-    /// Whether timers draw the arrivals of sporadic operations. Default: no, the program pushes them.
+    /// Whether timers draw the arrivals of sporadic operations. Default: no, the program pushes
+    /// them.
     pub draws_sporadic: bool,
-    /// Whether the plan's modes are switched to at their times. Default: no, the program does ([`Dispatching::switch`]).
+    /// Whether the plan's modes begin at their times. Default: no, the program switches
+    /// ([`Dispatching::switch`]).
     pub timed_modes: bool,
-    /// Facts that each CPU keeps between two looks at the log ([`Dispatching::drain`]); more are lost and counted. From 2 to 2^24, the
-    /// nearest of which holds otherwise. Default 65,536.
+    /// Facts that each CPU keeps between two calls of [`Dispatching::drain`]; further facts are
+    /// lost and counted. Limited to 2 to 2^24. Default 65,536.
     pub records: usize,
 }
 
@@ -77,7 +81,7 @@ impl Default for Options {
     }
 }
 
-/// A plan and the code of its operations, ready to start.
+/// A plan and the handlers of its operations, ready to start.
 pub struct Dispatcher {
     plan: Plan,
     handlers: BTreeMap<TaskId, Handler>,
@@ -87,46 +91,49 @@ pub struct Dispatcher {
 }
 
 impl Dispatcher {
-    /// For this plan, with default options.
+    /// A dispatcher for this plan, with default options.
     #[must_use]
     pub fn new(plan: Plan) -> Dispatcher {
         Dispatcher { plan, handlers: BTreeMap::new(), options: Options::default(), adaptive: None, kernel: None }
     }
 
-    /// With these options.
+    /// Sets the options.
     #[must_use]
     pub fn with(mut self, options: Options) -> Dispatcher {
         self.options = options;
         self
     }
 
-    /// With a controller that moves between two of the plan's plans, and no switch at the times of modes. Default: none.
+    /// Adds a controller that moves between two of the plan's plans. The modes' times then have no
+    /// effect. Default: none.
     #[must_use]
     pub fn adaptive(mut self, law: Adaptive) -> Dispatcher {
         self.adaptive = Some(law);
         self
     }
 
-    /// With the kernel's account of its threads, too. The function `recorded` of the crate `takt-run` has
-    /// the usual one. Default: the dispatcher's own account alone.
+    /// Adds the kernel's account of the threads. The function `recorded` of the crate `takt-run`
+    /// makes the usual one. Default: the dispatcher's own account alone.
     #[must_use]
     pub fn watched_by(mut self, kernel: Box<dyn KernelAccount>) -> Dispatcher {
         self.kernel = Some(kernel);
         self
     }
 
-    /// Which kinds of event it will tell.
+    /// The kinds of event that it will log.
     #[must_use]
     pub fn kinds(&self) -> KindSet {
         self.kernel.as_ref().map_or(KINDS, |kernel| kernel.kinds())
     }
 
-    /// The code of an operation, called once a job. It runs on a real-time thread: it should not wait, and a long one looks at
-    /// [`Job::must_stop`]. A panic in it is caught and counted; its next job is called as ever. It may have handles of its own dispatcher, and may even stop it, but does not see
-    /// itself end. At the stop it is dropped, with all that it has, unless it has not returned by then.
+    /// Sets the handler of an operation, called for each job. It runs on a real-time thread, so it
+    /// should not wait. A long handler checks [`Job::must_stop`]. A panic is caught and counted,
+    /// and the next job runs as usual. The handler may own handles of its own dispatcher. It may
+    /// even stop the dispatcher, but then does not see the end. The stop drops the handler and
+    /// everything in it, unless the handler has not returned by then.
     ///
     /// # Errors
-    /// The plan has no such operation, or it has code already.
+    /// The plan has no such operation, or the operation has a handler already.
     pub fn on(mut self, name: &str, handler: impl FnMut(&Job<'_>) + Send + 'static) -> Result<Dispatcher, StartError> {
         let row = self.plan.rows.iter().find(|row| row.name == name);
         let task = row.ok_or_else(|| StartError::Unknown(name.to_owned()))?.task;
@@ -136,16 +143,18 @@ impl Dispatcher {
         Ok(self)
     }
 
-    /// The plan that it runs.
+    /// The plan.
     #[must_use]
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
 
-    /// Starts all threads, and returns at their time zero. They are SCHED_FIFO, pinned to their CPUs, and end with the value that is returned.
+    /// Starts all threads and returns at their time zero. The threads are SCHED_FIFO and pinned to
+    /// their CPUs. They end with the returned value.
     ///
     /// # Errors
-    /// An operation without handler, a controller that does not fit, too few CPUs, a missing privilege, or a refusal of the kernel; nothing runs then.
+    /// An operation has no handler, the controller does not fit, there are too few CPUs, a
+    /// privilege is missing, or the kernel refused. Then nothing runs.
     pub fn start(self) -> Result<Dispatching, StartError> {
         let Dispatcher { plan, mut handlers, options, adaptive, kernel } = self;
         if let Some(wrong) = adaptive.as_ref().and_then(|law| law.wrong(&plan)) {
@@ -178,7 +187,7 @@ impl Dispatcher {
     }
 }
 
-/// How its threads did not end.
+/// The causes of a bad end.
 enum End {
     Stuck { operation: String, grace: Span },
     Panicked { thread: String },
@@ -190,27 +199,28 @@ struct Thread {
     handle: JoinHandle<()>,
 }
 
-/// A dispatcher that runs. Dropped, it stops.
+/// A running dispatcher. Dropping it stops it.
 pub struct Dispatching {
     shared: Arc<Shared>,
     threads: Vec<Thread>,
-    /// Until the stop.
+    /// `Some` until the stop.
     account: Option<Account>,
     places: Places,
-    /// The kernel's numbers of the plan's CPUs.
+    /// The kernel's numbers for the plan's CPUs.
     cpus: Vec<u32>,
     plan: Plan,
     warnings: Vec<String>,
-    /// So that no page fault delays a job.
+    /// Locked memory, so that no page fault delays a job.
     locked: Option<Locked>,
 }
 
-/// An operation of a dispatcher that runs, to push jobs of: for any thread, also from within handlers.
+/// A handle for pushing jobs of an operation of a running dispatcher, from any thread, also from
+/// handlers.
 #[derive(Clone)]
 pub struct Handle {
     shared: Arc<Shared>,
     place: Place,
-    /// [`Running::number`](super::live::Running), here so that pushes need not look for it.
+    /// A copy of [`Running::number`](super::live::Running), so that pushes need not look it up.
     operation: u64,
 }
 
@@ -221,87 +231,92 @@ impl Handle {
         Some(Handle { shared, place, operation })
     }
 
-    /// Releases a job now; its number. Its deadline counts from here. Takes one lock for a moment, allocates nothing, never waits for room.
+    /// Releases a job now and returns its number. Its deadline counts from now. Takes one lock for
+    /// a moment, allocates nothing, and never waits for room.
     ///
     /// # Errors
-    /// Why the job was not queued. Where it was for room ([`PushError::Full`]), a rejected job is counted and told, and the least distance of a sporadic
-    /// operation counts from the last job that found room: one may try again at once.
+    /// The job was not queued. After [`PushError::Full`] a rejected job is counted and logged. The
+    /// least distance of a sporadic operation counts from the last accepted job, so the program may
+    /// try again at once.
     pub fn push(&self) -> Result<u64, PushError> {
         self.shared.push(self.place, |_, _| ())
     }
 
-    /// The same; `named` is told the job's number, and the oldest that may still run, before anyone can run it.
+    /// As [`Handle::push`]. `named` gets the job's number and the oldest number that may still run,
+    /// before any thread can run the job.
     #[cfg(feature = "tokio")]
     pub(crate) fn push_with(&self, named: impl FnOnce(u64, u64)) -> Result<u64, PushError> {
         self.shared.push(self.place, named)
     }
 
-    /// The same, but nobody is woken before [`Handle::pay`].
+    /// As [`Handle::push_with`] without wake-ups, which [`Handle::pay`] does.
     pub(crate) fn push_quietly(&self, named: impl FnOnce(u64, u64), owed: &mut Option<Owed>) -> Result<u64, PushError> {
         self.shared.push_quietly(self.place, named, owed)
     }
 
-    /// Wakes whom a push concerns, on a CPU of this dispatcher.
+    /// Does the deferred wake-ups of a push, on a CPU of this dispatcher.
     pub(crate) fn pay(&self, owed: Owed) {
         self.shared.pay(owed);
     }
 
-    /// Which plan holds about now.
+    /// The current plan, approximately.
     pub(crate) fn holds(&self) -> usize {
         self.shared.holds.load(Ordering::Relaxed)
     }
 
-    /// Whether no job starts any more.
+    /// Whether jobs no longer start.
     #[cfg(feature = "tokio")]
     pub(crate) fn is_stopping(&self) -> bool {
         let station = self.shared.stations.get(self.place.cpu as usize);
         station.is_none_or(|station| station.held.lock().is_stopping())
     }
 
-    /// Which dispatcher's operation it is: another number for each of this process.
+    /// The number of the dispatcher, unique in this process.
     pub(crate) fn dispatching(&self) -> u64 {
         self.shared.number
     }
 
-    /// Which operation it is, of all dispatchers of this process. Its jobs know the same number.
+    /// The number of the operation, unique in this process. Its jobs carry the same number.
     pub(crate) fn operation(&self) -> u64 {
         self.operation
     }
 
-    /// No job with a number before this one waits or runs.
+    /// The oldest number of a job that waits or runs.
     pub(crate) fn oldest(&self) -> Option<u64> {
         let station = self.shared.stations.get(self.place.cpu as usize)?;
         Some(station.held.lock().core.oldest(self.place.slot))
     }
 }
 
-/// How a dispatcher ended.
+/// The result of a stopped dispatcher.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Stopped {
-    /// When, since its start.
+    /// The time of the stop, since the start.
     pub end: Time,
-    /// What became of the jobs, by operation in the order of the plan.
+    /// The outcomes of the jobs, by operation in the order of the plan.
     pub counts: Vec<(String, Counts)>,
-    /// Facts that found a full buffer: the log has a `Lost` where they would stand.
+    /// Facts lost to a full buffer. The log has a `Lost` at each place.
     pub lost: u64,
-    /// What the first panic of an operation's handler said, by operation; how often they panicked stands in the counts.
+    /// The message of the first panic of an operation's handler, by operation. The counts hold the
+    /// number of panics.
     pub panics: Vec<(String, String)>,
-    /// Switches of plans: those of the program, of modes' times and of a controller.
+    /// The number of switches by the program, by modes' times, and by a controller.
     pub switched: u64,
-    /// The longest that one of them had the queues of all CPUs locked.
+    /// The longest time that a switch locked the queues of all CPUs.
     pub locked: Span,
-    /// Changes of a thread's priority at a switch of plans that the kernel refused.
+    /// Changes of a thread's priority that the kernel refused at a switch of plans.
     pub refused: u64,
-    /// How the recording of the kernel went; `None` where there was none ([`Dispatcher::watched_by`]).
+    /// The recording of the kernel; `None` without [`Dispatcher::watched_by`].
     pub recorded: Option<Recorded>,
-    /// Why the kernel could not be recorded any more from some moment on.
+    /// Why recording the kernel failed from some time on.
     pub unrecorded: Option<RecorderError>,
-    /// Why jobs were late, by operation in the order of the plan; `None` where the kernel was not recorded.
+    /// Why jobs were late, by operation in the order of the plan; `None` if the kernel was not
+    /// recorded.
     pub late: Option<Vec<Late>>,
 }
 
 impl Dispatching {
-    /// Lets the threads run from their time zero on, and returns then.
+    /// Releases the threads at their time zero, and returns then.
     fn go(&mut self) -> Result<(), RecorderError> {
         let threads = self.plan_threads();
         let best_effort = self.is_best_effort();
@@ -315,7 +330,7 @@ impl Dispatching {
         let _ = self.shared.epoch.set(epoch);
         self.shared.go.store(GO_RUN, Ordering::Release);
         futex::wake_all(&self.shared.go);
-        // A push before time zero would have no time of its own.
+        // Just after time zero, so that each push has a time of its own.
         while !epoch.sleep_until(Time::from_ns(1)) {}
         Ok(())
     }
@@ -353,7 +368,7 @@ impl Dispatching {
             }
         }
         drop(send);
-        // Of several, that of the first thread: no other one wants a greater priority.
+        // The error of the first thread, which needs the highest privilege.
         let mut refused: Option<(usize, SchedError)> = None;
         for _ in 0..self.threads.len() {
             match ready.recv_timeout(READY_MAX) {
@@ -391,40 +406,41 @@ impl Dispatching {
         StartError::of(thread, cause)
     }
 
-    /// What may keep its threads from their CPUs though nothing else is more important, as the kernel was set at the start: sentences. Operations that may use more of a CPU
-    /// than the kernel leaves real-time threads (RT throttling, its fair server, a control group's budget).
+    /// Warnings about kernel settings at the start that may keep the threads from their CPUs. They
+    /// name operations that may use more of a CPU than the kernel allows real-time threads (RT
+    /// throttling, the fair server, a control group's budget).
     #[must_use]
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
 
-    /// The plan that it runs.
+    /// The plan.
     #[must_use]
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
 
-    /// Its time zero.
+    /// Time zero.
     pub(crate) fn epoch(&self) -> Epoch {
         self.shared.epoch()
     }
 
-    /// The kernel's numbers of the plan's CPUs.
+    /// The kernel's numbers for the plan's CPUs.
     pub(crate) fn cpus(&self) -> &[u32] {
         &self.cpus
     }
 
-    /// No other dispatcher of this process has it.
+    /// Unique among the dispatchers of this process.
     pub(crate) fn number(&self) -> u64 {
         self.shared.number
     }
 
-    /// Whether its threads are ordinary ones, and nothing is guaranteed.
+    /// Whether its threads are ordinary, without guarantees.
     fn is_best_effort(&self) -> bool {
         self.shared.priorities.is_empty()
     }
 
-    /// Locks what memory there is now. Nothing where it is refused and nothing is guaranteed.
+    /// Locks the process's present memory. Without guarantees, a refusal is ignored.
     pub(crate) fn lock_memory(&self) -> Result<Option<Locked>, StartError> {
         match memory::lock() {
             Ok(locked) => Ok(Some(locked)),
@@ -439,7 +455,7 @@ impl Dispatching {
         if self.is_best_effort() { Class::Other } else { Class::Fifo { priority } }
     }
 
-    /// The class of the threads of a level of its plan.
+    /// The class of the threads of a level.
     pub(crate) fn level_class(&self, level: usize) -> Class {
         match self.plan.levels.get(level) {
             Some(level) if !self.is_best_effort() => Class::Fifo { priority: level.priority },
@@ -447,24 +463,25 @@ impl Dispatching {
         }
     }
 
-    /// The time since its start; zero until then.
+    /// The time since the start; zero before it.
     #[must_use]
     pub fn now(&self) -> Time {
         self.shared.epoch().now()
     }
 
-    /// An operation to push jobs of; `None` where the plan has none of that name.
+    /// A handle for pushing jobs of an operation; `None` if the plan has no such operation.
     #[must_use]
     pub fn operation(&self, name: &str) -> Option<Handle> {
         let row = self.plan.rows.iter().find(|row| row.name == name)?;
         Handle::of(self.shared.clone(), *self.places.get(&row.task)?)
     }
 
-    /// Another plan holds on all CPUs from one instant on: 0 is that of the node's strategy, k that of its k-th mode. Jobs that wait are
-    /// ordered by it, none is lost or told twice; jobs that run go on, at the level that it gives them. A controller goes on from there: a plan that is neither of its two puts
-    /// it to rest until one of them holds again, and from calm it may bring the guard at once.
+    /// Switches all CPUs to another plan at one instant: 0 is that of the node's strategy, k that
+    /// of its k-th mode. Waiting jobs are reordered, and none is lost or logged twice. Running jobs
+    /// continue at the level that the new plan gives them. A controller continues too. It rests
+    /// while a plan other than its two holds. From calm it may switch to the guard at once.
     ///
-    /// `None` where there is no such plan.
+    /// `None` if there is no such plan.
     pub fn switch(&self, plan: usize) -> Option<Switched> {
         if plan > self.plan.modes.len() {
             return None;
@@ -476,19 +493,21 @@ impl Dispatching {
         Some(self.shared.switch(plan))
     }
 
-    /// Which plan holds: 0 is that of the node's strategy, k that of its k-th mode. A controller, or a mode's time, may have changed it since.
+    /// The current plan: 0 is that of the node's strategy, k that of its k-th mode. A controller or
+    /// a mode's time may have changed it since.
     #[must_use]
     pub fn holds(&self) -> usize {
         self.shared.stations.first().map_or(0, |station| station.held.lock().core.plan())
     }
 
-    /// Whether its [`Options::duration`] has passed on all CPUs and every arrival in it is told: only [`Dispatching::stop`] is left to do.
+    /// Whether [`Options::duration`] has passed on all CPUs, with every arrival logged. Then only
+    /// [`Dispatching::stop`] remains to be called.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.shared.stations.iter().all(|station| station.held.lock().is_stopping())
     }
 
-    /// What became of the jobs so far, by operation in the order of the plan.
+    /// The outcomes of the jobs so far, by operation in the order of the plan.
     #[must_use]
     pub fn counts(&self) -> Vec<(String, Counts)> {
         let of = |row: &Row| {
@@ -501,21 +520,22 @@ impl Dispatching {
         self.plan.rows.iter().filter_map(of).collect()
     }
 
-    /// Jobs that execute for longer than their operation's wcet, as it happens, where [`Operation::overrun`](super::Operation::overrun) says what becomes of them.
+    /// Reports of jobs that execute for longer than their operation's wcet, as they happen.
+    /// [`Operation::overrun`](super::Operation::overrun) turns the watch on.
     #[must_use]
     pub fn overruns(&self) -> Overruns {
         Overruns { shared: self.shared.clone() }
     }
 
-    /// What the first panic of an operation's handler said, by operation: nothing of those that have not panicked.
+    /// The message of the first panic of each operation's handler that has panicked.
     #[must_use]
     pub fn panics(&self) -> Vec<(String, String)> {
         let operations = self.shared.stations.iter().flat_map(|station| &station.operations);
         operations.filter_map(|operation| Some((operation.name.clone(), operation.panic.lock().clone()?))).collect()
     }
 
-    /// Tells `sink` what has happened since the last time; the stream is the number of the plan's node. To be called often
-    /// enough that [`Options::records`] are not exceeded, from a thread that is in no hurry.
+    /// Writes the log since the last call to `sink`. The stream is the number of the plan's node.
+    /// Call it often enough for [`Options::records`], from a thread without deadlines.
     pub fn drain(&mut self, sink: &mut (impl Sink + ?Sized)) {
         let shared = &self.shared;
         if let Some(account) = &mut self.account {
@@ -523,10 +543,12 @@ impl Dispatching {
         }
     }
 
-    /// Stops: no job starts any more, those that run may return (5 s at most), jobs that wait are unfinished. `sink` is told the rest. Handlers are dropped then.
+    /// Stops: no further job starts, running handlers may return (within 5 s), and waiting jobs
+    /// stay unfinished. `sink` gets the rest of the log. Then the handlers are dropped.
     ///
     /// # Errors
-    /// A handler that does not return; its thread is left behind, and the handler with what it has stays. So does one that stops its own dispatcher: for that one nobody waits.
+    /// A handler does not return. Its thread and the handler are left behind. A handler that stops
+    /// its own dispatcher is left behind too, without waiting.
     pub fn stop(mut self, sink: &mut (impl Sink + ?Sized)) -> Result<Stopped, StopError> {
         let end = self.shared.stop();
         let ended = self.end_threads();
@@ -579,7 +601,7 @@ impl Dispatching {
             if !handle.is_finished() {
                 result = Err(End::Stuck { operation: self.shared.running().unwrap_or(name), grace });
             } else if handle.join().is_err() && result.is_ok() {
-                // That a handler runs on is the worse news.
+                // A running handler is the more important error.
                 result = Err(End::Panicked { thread: name });
             }
         }

@@ -1,4 +1,4 @@
-//! What a timer releases: an operation's arrivals, at the rates of the plan that holds.
+//! The arrivals of an operation that a timer releases, at the rates of the current plan.
 
 use std::sync::Arc;
 
@@ -8,28 +8,33 @@ use takt_model::{Arrival, Task, Time};
 use super::core::Core;
 use super::fact::Tell;
 
-/// The arrivals of an operation that follows no other.
+/// The arrivals of an operation without predecessors.
 ///
-/// A switch at t leaves arrivals until t as they were. After it an operation that goes on at another rate arrives first when its new period is over since its
-/// last arrival, but not before t; one that joins, at its offset after t, which a later switch leaves as it is; one that leaves, never. None arrives before its
-/// period is over since its last arrival.
+/// The effect of a switch at t. Arrivals until t stay.
+/// - An operation with another rate arrives next when its new period since its last arrival is
+///   over, but not before t.
+/// - An operation that joins arrives at its offset after t. A later switch does not change this
+///   arrival.
+/// - An operation that leaves never arrives.
+///
+/// No operation arrives before its period since its last arrival is over.
 pub(crate) struct Source<'a> {
     slot: u32,
-    /// By plan; nothing of one in which it takes no part.
+    /// By plan; `None` for a plan in which it takes no part.
     tasks: &'a [Option<Arc<Task>>],
     plan: usize,
     draw: Draw,
     duration: Time,
     releases: Option<Releases<'a>>,
-    /// The number of its next arrival, for what is drawn.
+    /// The number of its next arrival, for random draws.
     next: u64,
     last: Option<Time>,
-    /// Whether one arrived since it takes part.
+    /// Whether it has arrived since it takes part.
     begun: bool,
 }
 
 impl<'a> Source<'a> {
-    /// Before the start. `None` of an operation that is released by others.
+    /// The arrivals before the start. `None` for an operation that others release.
     pub(crate) fn new(slot: u32, tasks: &'a [Option<Arc<Task>>], draw: Draw, duration: Time) -> Option<Source<'a>> {
         if tasks.iter().flatten().next().is_none_or(|task| !task.after.is_empty()) {
             return None;
@@ -62,7 +67,7 @@ impl<'a> Source<'a> {
         releases.advance();
     }
 
-    /// Another plan holds from `since` on; all arrivals before that are released.
+    /// Records a switch at `since`. All earlier arrivals have been released.
     fn switch(&mut self, plan: usize, since: Time) {
         let before = self.task();
         self.plan = plan;
@@ -84,19 +89,21 @@ impl<'a> Source<'a> {
     }
 }
 
-/// Arrivals that a timer tells in one hold of the lock: after a pause of the machine there may be many.
+/// The most arrivals within one hold of the lock. After a pause of the machine there may be many.
 const ARRIVALS_MAX: u32 = 64;
 
-/// What becomes of an arrival that another one has overtaken already, of an operation of which one job at a time may be there.
+/// The fate of an arrival overtaken by the next one, for an operation with at most one job at a
+/// time.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Overtaken {
     Queued,
-    /// Only the last one is queued, so that a late timer makes no burst.
+    /// Only the last one is queued, so that a late timer causes no burst.
     PassedOver,
 }
 
-/// Releases what is due at `now`, each arrival at the rate of the plan that held then: how many, and when the next is due, which is at once where there was too
-/// much for one hold of a lock.
+/// Releases the arrivals due at `now`, each at the rate of its plan. Returns their number and the
+/// time of the next arrival. The next time is `now` if there were too many for one hold of the
+/// lock.
 pub(crate) fn release<T: Tell>(
     core: &mut Core<T>,
     sources: &mut [Source<'_>],
@@ -120,12 +127,13 @@ pub(crate) fn release<T: Tell>(
                 if overtaken && rule == Overtaken::PassedOver && core.skips(source.slot) {
                     core.pass_over(source.slot, due.arrival, now);
                 } else {
-                    // A job without room is counted and told as rejected.
+                    // A job without room is counted and logged as rejected.
                     let _ = core.arrive(source.slot, due.arrival, now);
                 }
             }
         }
-        // Where rates vary there is no jitter: what arrived before the switch is due, and is released but for what was too much at once.
+        // With varying rates there is no jitter. All arrivals before the switch are due, and
+        // released unless there were too many at once.
         match switch.filter(|_| next == Time::MAX) {
             Some((since, plan)) => {
                 core.take_switch();

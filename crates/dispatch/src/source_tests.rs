@@ -26,14 +26,15 @@ impl Tell for Arrived {
     }
 }
 
-/// How long until the next switch in milliseconds, to which plan, and whether the timer looks before.
+/// The milliseconds until the next switch, its plan, and whether the timer looks before it.
 type Step = (u64, usize, bool);
 
-/// Operations with these periods in the plan of the start and two modes, in milliseconds (zero: absent); all arrivals are as the switches say that the timer has seen.
-/// How many switches it has not, for there were too many.
+/// Operations with these periods, in milliseconds, in the plan of the start and two modes (zero:
+/// absent). Asserts that all arrivals follow the switches that the timer has seen. Returns the
+/// number of unseen switches, for which there was no room.
 fn arrive_by_switches(periods: &[Vec<u64>], offsets: &[u64], steps: &[Step]) -> usize {
     let ms = Span::from_ms;
-    // One that always takes part, so that no mode is empty.
+    // An operation that always takes part, so that no mode is empty.
     let mut set = Operations::new("late").with(Operation::periodic("always", ms(7)).wcet(Span::from_us(1)));
     let mut modes = [1, 2].map(|mode| OperatingMode::new(&format!("m{mode}"), Builtin::Edf.strategy()));
     for (at, periods) in periods.iter().enumerate() {
@@ -71,7 +72,7 @@ fn arrive_by_switches(periods: &[Vec<u64>], offsets: &[u64], steps: &[Step]) -> 
         }
         core.switch(to, now, &mut Vec::with_capacity(8));
         if to != holds {
-            // Of too many the last takes the place of the one before.
+            // Without room, the last switch replaces the one before.
             if unseen == SWITCHES_MAX {
                 switches.pop();
                 (unseen, fell) = (unseen - 1, fell + 1);
@@ -88,7 +89,7 @@ fn arrive_by_switches(periods: &[Vec<u64>], offsets: &[u64], steps: &[Step]) -> 
             |k: usize| plan.rows_in(k).map(|rows| &rows[slot]).filter(|row| row.takes_part).map(|row| row.period);
         let periods: Vec<_> = (0..3).map(period).collect();
         let offset = plan.system.tasks[row.task.index()].offset;
-        // What arrives now is there, too.
+        // Arrivals at this instant are included.
         let wanted = arrivals::expected(&periods, offset, &switches, now + Span::from_ns(1));
         assert_eq!(arrived.get(&(slot as u32)).cloned().unwrap_or_default(), wanted, "{} {switches:?}", row.name);
     }
@@ -110,7 +111,7 @@ proptest! {
         periods in prop::collection::vec(prop::collection::vec(0u64..9, 3), 1..5),
         offsets in prop::collection::vec(0u64..5, 5),
         before in prop::collection::vec((0u64..9, 0usize..3, prop::bool::weighted(0.2)), 0..9),
-        // Each to another plan than the one before it.
+        // Each to another plan than before.
         unseen in prop::collection::vec((0u64..9, 1usize..3), SWITCHES_MAX - 1..SWITCHES_MAX + 40),
         after in prop::collection::vec((0u64..9, 0usize..3, prop::bool::weighted(0.5)), 0..9),
     ) {
@@ -125,7 +126,7 @@ proptest! {
     }
 }
 
-/// What became of arrivals: when each was, and whether it was turned away.
+/// Arrivals: when each was, and whether it was accepted.
 #[derive(Default)]
 struct Kept(Arc<std::sync::Mutex<Vec<(u64, bool)>>>);
 
@@ -152,12 +153,12 @@ fn a_timer_that_is_late_by_several_periods_makes_no_burst() {
     let mut sources: Vec<Source<'_>> = Source::new(0, &tasks, Draw::new(0, "none"), Time::MAX).into_iter().collect();
     for now in [0, 45, 50].map(Time::from_ns) {
         let _ = release(&mut core, &mut sources, now, Overtaken::PassedOver);
-        // The job that is there ends before the next look.
+        // The present job ends before the next look.
         let job = core.next(0, now).unwrap();
         core.end(job, crate::core::End::Completed, now);
         assert!(core.next(0, now).is_none(), "one job at each look, however many arrivals are over");
     }
-    // On the grid still: the next one after 40 is 50.
+    // Still on the grid: the arrival after 40 is 50.
     let wanted = [(0, true), (10, false), (20, false), (30, false), (40, true), (50, true)];
     assert_eq!(*seen.lock().unwrap(), wanted);
 }

@@ -1,6 +1,7 @@
-//! What the dispatcher's threads synchronise with: locks with priority inheritance and futexes. In this crate's unit tests they are those of a model checker,
-//! which chooses who goes next at each of them (live_model.rs): there timeouts never come, so that a lost wake-up is a deadlock. Tests of real threads
-//! stand in tests/.
+//! The synchronisation of the dispatcher's threads: locks with priority inheritance and futexes. In
+//! this crate's unit tests a model checker replaces them and chooses the next thread at each
+//! operation (live_model.rs). Its timeouts never come, so a lost wake-up is a deadlock. Tests of
+//! real threads are in tests/.
 
 #[cfg(not(test))]
 pub(crate) use real::*;
@@ -9,7 +10,7 @@ pub(crate) use shuttled::*;
 
 use std::sync::atomic::Ordering;
 
-/// Wakes who sleeps here, and whoever is just about to.
+/// Wakes the threads that sleep here or are about to.
 pub(crate) fn rouse(signal: &Word) {
     signal.fetch_add(1, Ordering::AcqRel);
     wake_all(signal);
@@ -53,7 +54,7 @@ mod shuttled {
     }
 
     shuttle::lazy_static! {
-        /// All futexes have one queue: who is woken for another's sake looks again.
+        /// All futexes share one queue, so a thread woken for another futex checks again.
         static ref SLEEPERS: (Mutex<()>, Condvar) = (Mutex::new(()), Condvar::new());
     }
 

@@ -1,8 +1,10 @@
-//! What the CPUs of a dispatcher tell, as events of a log: facts travel through a ring a CPU, written under the CPU's lock, and are merged by
-//! time here. Misses are added, and preemptions: on one CPU a job that starts takes it from the one that ran.
+//! The log of a dispatcher's CPUs. Each CPU writes facts into a ring under its lock. This module
+//! merges the facts by time and adds misses and preemptions: a job that starts preempts the running
+//! job of its CPU.
 //!
-//! So a preemption is one by another job of this dispatcher; what other threads of the machine did is not known. A job whose code slept
-//! while a less important one started has a `Gap` there: when it went on nobody told.
+//! A preemption is by another job of this dispatcher; other threads of the machine are unknown. If
+//! a job's code slept while a less important job started, the log has a `Gap` there, because its
+//! return to the CPU is unknown.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
@@ -20,18 +22,18 @@ const COMPLETE: u64 = 2;
 const CANCEL: u64 = 3;
 const MODE: u64 = 4;
 const IDLE: u64 = 5;
-/// Facts found the ring full just before the next record; how many did so far.
+/// Facts were lost to a full ring just before the next record. The value is the total so far.
 const LOST: u64 = 6;
 const SEAT: u64 = 7;
 /// In the word of a seat's `next`: more such facts follow.
 const MORE: u64 = u64::MAX;
 
-/// The causes of `Fact::Cancel`, in the order of their numbers here.
+/// The causes of `Fact::Cancel`, by their numbers here.
 const CAUSES: [CancelCause; 5] =
     [CancelCause::Omitted, CancelCause::Shed, CancelCause::Late, CancelCause::Rejected, CancelCause::Failed];
 
-/// Four words of a ring: time, what and which slot, number, value. A job that follows others arrives when it is released, so that its value is
-/// its origin; the origin of any other is its arrival.
+/// The four words of a fact: time, kind and slot, number, value. A follower arrives at its release,
+/// so its value is its origin. The origin of any other job is its arrival.
 fn to_words(told: Told) -> Words {
     let (code, extra, value) = match told.fact {
         Fact::Release { origin, .. } => (RELEASE, 0, origin.as_ns()),
@@ -45,11 +47,11 @@ fn to_words(told: Told) -> Words {
     [told.at.as_ns(), code | extra << 8 | u64::from(told.slot) << 32, told.number, value]
 }
 
-/// What a ring has.
+/// A record of a ring.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Record {
     Told(Told),
-    /// So many facts found no room between the record before and the one after.
+    /// Facts lost between the record before and the one after.
     Lost {
         at: Time,
         count: u64,
@@ -84,7 +86,7 @@ fn from_words([at, what, number, value]: Words, follows: impl Fn(u32) -> bool) -
 /// The writer's end of a CPU's ring.
 pub(crate) struct Teller {
     ring: Arc<Ring>,
-    /// Whether the last one found no room.
+    /// Whether the last fact was lost.
     lost: bool,
 }
 
@@ -96,55 +98,55 @@ impl Teller {
 
 impl Tell for Teller {
     fn tell(&mut self, told: Told) {
-        // Where facts are missing stands among the others: only what follows there is known again.
+        // A mark of lost facts goes first, at their place. Facts after it are known again.
         let marked = !self.lost || self.ring.push([told.at.as_ns(), LOST, self.ring.lost(), 0]);
         self.lost = !marked || !self.ring.push(to_words(told));
     }
 }
 
-/// What is known of an operation beforehand.
+/// Static data about an operation.
 #[derive(Clone, Debug)]
 pub(crate) struct Known {
     pub(crate) task: TaskId,
     pub(crate) deadline: Span,
-    /// Links before it on the longest way from a source.
+    /// The links on the longest path from a source to it.
     pub(crate) hop: u32,
-    /// Its level, by plan, and whether its late jobs are demoted. Empty where jobs of a level preempt each other: then the seat of
-    /// each is told.
+    /// Its level by plan, and whether its late jobs are demoted. Empty if jobs of a level preempt
+    /// each other; then the facts give each job's seat.
     pub(crate) levels: Vec<(u32, bool)>,
 }
 
-/// A job that has started and is not over.
+/// A started job that has not ended.
 #[derive(Clone, Copy)]
 struct Started {
-    /// Of its thread.
+    /// The seat of its thread.
     seat: u32,
     slot: u32,
     job: JobKey,
 }
 
-/// One CPU's side.
+/// The state of one CPU.
 struct Lane {
     cpu: u32,
     ring: Arc<Ring>,
     known: Vec<Known>,
-    /// Taken from the ring, not yet told.
+    /// Read from the ring, not yet logged.
     waiting: VecDeque<Record>,
-    /// Nothing older will come.
+    /// No older fact will come.
     floor: Time,
     /// In the order in which they started.
     started: Vec<Started>,
-    /// The one of these that is known to have the CPU.
+    /// The started job known to have the CPU.
     running: Option<Started>,
-    /// Facts that found no room, as far as `waiting` has them.
+    /// Lost facts recorded in `waiting`.
     lost: u64,
     /// The deadlines of released jobs that have not ended, the next first.
     deadlines: BinaryHeap<Reverse<(Time, JobKey)>>,
-    /// Whether these were missed.
+    /// Open jobs, and whether each has missed its deadline.
     open: BTreeMap<JobKey, bool>,
 }
 
-/// Merges what the CPUs tell.
+/// Merges the facts of the CPUs.
 pub(crate) struct Merger {
     lanes: Vec<Lane>,
     stream: u32,
@@ -153,7 +155,7 @@ pub(crate) struct Merger {
 }
 
 impl Merger {
-    /// For CPUs in order: their rings, and what is known of their slots.
+    /// For the CPUs in order: their rings, and the static data by slot.
     pub(crate) fn new(stream: u32, cpus: impl IntoIterator<Item = (Arc<Ring>, Vec<Known>)>) -> Merger {
         let lanes = (cpus.into_iter().zip(0..))
             .map(|((ring, known), cpu)| Lane {
@@ -172,15 +174,16 @@ impl Merger {
         Merger { lanes, stream, last: Time::ZERO, mode: 0 }
     }
 
-    /// Tells what is certain by now; `floor` says of each CPU since when nothing older can come. Until when that is all.
+    /// Logs all facts that are certain by now. `floor` gives the time before which a CPU adds no
+    /// fact. Returns the time up to which the log is complete.
     pub(crate) fn drain(&mut self, floor: impl Fn(usize) -> Time, sink: &mut (impl Sink + ?Sized)) -> Time {
         for (index, lane) in self.lanes.iter_mut().enumerate() {
-            // First the floor: what is told meanwhile is no older.
+            // The floor is read first, so that facts added meanwhile are not older.
             let at_least = floor(index);
             while let Some(words) = lane.ring.pop() {
                 lane.take(words);
             }
-            // Those that nothing has followed yet.
+            // Lost facts without a later record.
             lane.lose(lane.waiting.back().map_or(lane.floor, Record::at), lane.ring.lost());
             lane.floor = lane.floor.max(at_least);
         }
@@ -205,7 +208,7 @@ impl Merger {
         }
     }
 
-    /// The misses of jobs that have not ended and whose deadline lies before `now`.
+    /// Logs misses of open jobs with a deadline before `now`.
     fn miss_before(&mut self, now: Time, sink: &mut (impl Sink + ?Sized)) {
         loop {
             let due = |lane: &mut Lane| loop {
@@ -228,7 +231,7 @@ impl Merger {
         }
     }
 
-    /// Facts of a CPU are missing: what was known of its jobs may not be so any more.
+    /// Facts of a CPU are missing, so the known state of its jobs may be wrong.
     fn lose(&mut self, index: usize, at: Time, count: u64, sink: &mut (impl Sink + ?Sized)) {
         let Some(lane) = self.lanes.get_mut(index) else { return };
         self.last = self.last.max(at);
@@ -244,7 +247,7 @@ impl Merger {
         let job = |known: &Known| JobKey { task: known.task, number: told.number };
         match (told.fact, known) {
             (Fact::Mode { plan, next }, _) => {
-                // Every CPU tells it; the first counts.
+                // Every CPU reports the switch; the first report counts.
                 if self.mode != plan {
                     self.mode = plan;
                     sink.event(stream, now, &Event::ModeChange { mode: plan });
@@ -261,7 +264,8 @@ impl Merger {
                 }
             }
             (Fact::Idle { seat, next }, _) => {
-                // Who had to wait has the CPU again, unless it is a more important one, which sleeps, or another goes first.
+                // The waiting job has the CPU again, unless a more important job sleeps or another
+                // one goes first.
                 if let Some(first) = lane.most_important().filter(|first| lane.running.is_none() && first.seat >= seat)
                     && first.seat <= next
                 {
@@ -272,7 +276,8 @@ impl Merger {
             (Fact::Release { arrival, origin }, Some(known)) => {
                 let parent = (known.hop > 0).then_some(Parent { hop: known.hop, origin });
                 let job = job(&known);
-                // One that is rejected at once has no deadline to miss, also where its timer told it after that.
+                // A job rejected at once has no deadline to miss, even if its timer reported it
+                // later.
                 if !lane.rejects_next(&told) {
                     lane.open.insert(job, false);
                     lane.deadlines.push(Reverse((arrival.saturating_add(known.deadline), job)));
@@ -302,7 +307,7 @@ impl Merger {
                 let job = job(&known);
                 let missed = lane.leave(job);
                 if cause == CancelCause::Late && !missed {
-                    // Dropped at its very deadline.
+                    // The job was dropped exactly at its deadline.
                     sink.event(stream, now, &Event::Miss { job });
                 }
                 sink.event(stream, now, &Event::Cancel { job, cause });
@@ -311,9 +316,9 @@ impl Merger {
         }
     }
 
-    /// The end came at `end`: tells the rest.
+    /// Ends the log at `end` and writes the rest.
     pub(crate) fn finish(mut self, end: Time, sink: &mut (impl Sink + ?Sized)) -> (u64, Time) {
-        // Nothing is told any more: what is in the rings is all.
+        // No further facts come.
         self.drain(|_| Time::ZERO, sink);
         let last = self.lanes.iter().filter_map(|lane| lane.waiting.back()).map(Record::at).max();
         self.tell_until(end.max(last.unwrap_or(end)).saturating_add(Span::from_ns(1)), sink);
@@ -332,7 +337,7 @@ impl Lane {
         }
     }
 
-    /// So many facts have found no room so far.
+    /// Records that `total` facts have been lost so far.
     fn lose(&mut self, at: Time, total: u64) {
         if total > self.lost {
             self.waiting.push_back(Record::Lost { at, count: total - self.lost });
@@ -340,7 +345,7 @@ impl Lane {
         }
     }
 
-    /// Nothing is known of any job any more.
+    /// Forgets all jobs.
     fn forget(&mut self) {
         self.started.clear();
         self.running = None;
@@ -348,19 +353,20 @@ impl Lane {
         self.deadlines.clear();
     }
 
-    /// Whether what is told next is that this job was rejected: both are told at once.
+    /// Whether the next fact rejects this job. Both facts are written together.
     fn rejects_next(&self, released: &Told) -> bool {
         let rejected = Told { fact: Fact::Cancel(CancelCause::Rejected), ..*released };
         self.waiting.front() == Some(&Record::Told(rejected))
     }
 
-    /// A started job has another seat.
+    /// A started job moves to another seat.
     fn move_to(&mut self, job: JobKey, seat: u32) {
         let moved = self.started.iter_mut().chain(&mut self.running).filter(|started| started.job == job);
         moved.for_each(|started| started.seat = seat);
     }
 
-    /// A job that started before may go first now, or one that waits for the seat `next`: what that does to the running one.
+    /// A started job may go first now, or a job that waits for the seat `next`. Returns the effect
+    /// on the running job.
     fn arbitrate(&mut self, next: u32) -> [Option<Event>; 2] {
         let cpu = self.cpu;
         match (self.running, self.most_important()) {
@@ -373,12 +379,13 @@ impl Lane {
         }
     }
 
-    /// The first that started of those of the most important seat.
+    /// The first started job of the most important seat.
     fn most_important(&self) -> Option<Started> {
         self.started.iter().min_by_key(|started| started.seat).copied()
     }
 
-    /// Another plan holds: started jobs go by it, but for those that were demoted and are so by it, too.
+    /// Adopts another plan for the started jobs. Demoted jobs stay demoted if that plan demotes
+    /// them too.
     fn adopt(&mut self, plan: u32) {
         for started in self.started.iter_mut().chain(&mut self.running) {
             let levels = self.known.get(started.slot as usize).map(|known| &known.levels);
@@ -390,7 +397,7 @@ impl Lane {
         }
     }
 
-    /// A job is over; whether it was missed before.
+    /// Ends a job. Returns whether it was missed before.
     fn leave(&mut self, job: JobKey) -> bool {
         let missed = self.open.remove(&job).unwrap_or(false);
         self.running = self.running.filter(|running| running.job != job);
@@ -414,14 +421,14 @@ mod tests {
         told(at, number, Fact::Release { arrival, origin: arrival })
     }
 
-    /// A ring for four records, and who reads it.
+    /// A ring for four records, and its reader.
     fn lane() -> (Teller, Merger) {
         let ring = Arc::new(Ring::new(4));
         let known = Known { task: TaskId(0), deadline: Span::from_ns(DEADLINE), hop: 0, levels: vec![(0, false)] };
         (Teller::new(ring.clone()), Merger::new(0, [(ring, vec![known])]))
     }
 
-    /// What is told, in short.
+    /// The log in short.
     fn shown(events: &[(u32, Time, Event)]) -> Vec<String> {
         let one = |(_, at, event): &(u32, Time, Event)| {
             let at = at.as_ns();
@@ -444,7 +451,7 @@ mod tests {
         let mut events: Vec<(u32, Time, Event)> = Vec::new();
         let start = |at, number| told(at, number, Fact::Start { seat: 0 });
         let complete = |at, number| told(at, number, Fact::Complete);
-        // The end of the second job and all of the third find no room.
+        // The end of the second job and all facts of the third are lost.
         for fact in [release(0, 0), start(1, 0), complete(2, 0), release(3, 1), start(4, 1), complete(5, 1)] {
             teller.tell(fact);
         }
@@ -455,7 +462,7 @@ mod tests {
             "no miss of a job whose end is not known"
         );
         events.clear();
-        // What comes afterwards is known again: neither is told to have been preempted by the other.
+        // Later jobs are known again. The log says of neither that the other preempted it.
         [release(40, 3), start(41, 3)].into_iter().for_each(|fact| teller.tell(fact));
         merger.drain(|_| Time::from_ns(45), &mut events);
         assert_eq!(shown(&events), ["40 release 3", "41 start 3"], "what was told to be lost is not told twice");
@@ -474,7 +481,7 @@ mod tests {
         for number in 0..6 {
             teller.tell(release(number, number));
         }
-        // Two are read, so that the next one finds room, and what says that two before it did not.
+        // Two records are read, so that the next fact and the mark of two lost ones find room.
         let ring = merger.lanes[0].ring.clone();
         let read: Vec<Words> = (0..2).filter_map(|_| ring.pop()).collect();
         read.into_iter().for_each(|words| merger.lanes[0].take(words));
@@ -489,12 +496,12 @@ mod tests {
     fn who_is_rejected_at_once_misses_nothing() {
         let (mut teller, mut merger) = lane();
         let mut events: Vec<(u32, Time, Event)> = Vec::new();
-        // A timer that was late tells an arrival whose deadline is over.
+        // A late timer reports an arrival whose deadline has passed.
         let late = Time::from_ns(20);
         let arrival = Time::from_ns(5);
         teller.tell(Told { at: late, ..told(20, 0, Fact::Release { arrival, origin: arrival }) });
         teller.tell(told(20, 0, Fact::Cancel(CancelCause::Rejected)));
-        // One that is queued is late.
+        // A queued job is late.
         teller.tell(told(20, 1, Fact::Release { arrival, origin: arrival }));
         merger.drain(|_| Time::from_ns(30), &mut events);
         assert_eq!(shown(&events), ["20 release 0", "20 cancel 0", "20 release 1", "20 miss 1"]);
@@ -513,7 +520,7 @@ mod tests {
             let operations =
                 vec![known(0, [(1, true), (0, true), (0, false)]), known(1, [(1, false), (1, false), (1, false)])];
             let (mut teller, merger) = (Teller::new(ring.clone()), Merger::new(0, [(ring, operations)]));
-            // The thread of demoted jobs has the level after that of the last.
+            // The thread of demoted jobs has the level after the last one.
             let start = Told { slot: 1, ..told(30, 1, Fact::Start { seat: 1 }) };
             for fact in [release(0, 0), told(20, 0, Fact::Start { seat: 2 }), Told { slot: 1, ..release(30, 1) }, start]
             {

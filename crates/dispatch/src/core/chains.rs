@@ -1,4 +1,4 @@
-//! What follows the jobs that ended: told here and to other CPUs, released or shed.
+//! Followers of ended jobs: they are notified here and on other CPUs, and released or shed.
 
 use takt_log::CancelCause;
 use takt_model::Time;
@@ -8,17 +8,17 @@ use super::{Core, Ended, INSTANCES_MAX};
 use crate::fact::{Fact, Tell, Told};
 
 impl<T: Tell> Core<T> {
-    /// Whether [`Core::take_ended`] has one, or will have after [`Core::settle`].
+    /// Whether [`Core::take_ended`] has a job, or will have after [`Core::settle`].
     pub(crate) fn has_ended(&self) -> bool {
         !self.remote.is_empty() || !self.due.is_empty() || !self.overdue.is_empty()
     }
 
-    /// A job that ended and is to be followed up on other CPUs.
+    /// Takes an ended job with followers on other CPUs.
     pub(crate) fn take_ended(&mut self) -> Option<Ended> {
         self.remote.pop_front()
     }
 
-    /// A job ended: those that follow it are to be told, here and on other CPUs.
+    /// Records an ended job for its followers here and on other CPUs.
     #[inline]
     pub(super) fn follow_up(&mut self, slot: u32, number: u64, completed: bool, origin: Time) {
         let Some(operation) = self.operations.get(slot as usize) else { return };
@@ -31,12 +31,13 @@ impl<T: Tell> Core<T> {
         }
     }
 
-    /// Releases, or sheds, what follows on this CPU the jobs that ended here. To be called before the lock is left. What it leaves, for other CPUs
-    /// have much to be told first, or for there is much to shed or drop at once, is for the next call; whether that may come at once.
+    /// Releases or sheds the followers on this CPU. Call it before leaving the lock. Some work may
+    /// remain for the next call: other CPUs must be notified first, or there is too much to shed or
+    /// drop at once. Returns whether the next call may come at once.
     #[inline]
     pub(crate) fn settle(&mut self, now: Time) -> bool {
         debug_assert!(self.is_whole(), "a job is counted twice, or not at all");
-        // So it is after most jobs.
+        // The common case.
         let nothing = self.ended.is_empty() && self.due.is_empty() && self.overdue.is_empty();
         !nothing && self.settle_all(now)
     }
@@ -48,7 +49,7 @@ impl<T: Tell> Core<T> {
         }
         let mut shed = 0;
         loop {
-            // One job may have let many be shed: what follows each is seen to before the next.
+            // One job may cause many to be shed. The followers of each are handled before the next.
             let crowded = self.ended.len() >= self.operations.len();
             let full = crowded || self.remote.len() >= self.remote_max || shed >= INSTANCES_MAX;
             let slot = if full { None } else { self.due.front().copied() };
@@ -75,7 +76,8 @@ impl<T: Tell> Core<T> {
         }
     }
 
-    /// A job of one predecessor of the operation in `slot` ended; what was waiting for it is released, or shed, by [`Core::settle`].
+    /// Records the end of a predecessor's job of the operation in `slot`. [`Core::settle`] releases
+    /// or sheds the job that waited for it.
     pub(crate) fn follow(&mut self, slot: u32, ended: Ended) {
         let Some(operation) = self.operations.get_mut(slot as usize) else { return };
         if let Some(link) = &mut operation.rest.link {
@@ -92,19 +94,19 @@ impl<T: Tell> Core<T> {
 
     fn release_or_shed(&mut self, slot: u32, due: Due, now: Time) {
         if !due.shed {
-            // One that finds no room is counted and told as rejected.
+            // A job without room is counted and reported as rejected.
             let released = self.release(slot, now, due.origin, now);
             debug_assert!(released.is_err() || released == Ok(due.number), "links tell every number once");
             return;
         }
         let Some(operation) = self.operations.get_mut(slot as usize) else { return };
         let number = operation.number();
-        // Like any job that finds no room; that its predecessors did not complete is not so.
+        // The link was full, so the job is rejected. Its predecessors may well have completed.
         let cause = if due.given_up { CancelCause::Rejected } else { CancelCause::Shed };
         operation.rest.rejected += u64::from(due.given_up);
         operation.rest.cancelled += u64::from(!due.given_up);
         debug_assert_eq!(number, due.number, "links tell every number once");
-        // Of an instance that was given up nobody knows when it began.
+        // The origin of an abandoned instance is unknown.
         let origin = if due.origin == Time::MAX { now } else { due.origin };
         self.tell.tell(Told { at: now, slot, number, fact: Fact::Release { arrival: now, origin } });
         self.tell.tell(Told { at: now, slot, number, fact: Fact::Cancel(cause) });

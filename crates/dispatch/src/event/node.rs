@@ -518,7 +518,7 @@ mod tests {
         );
         assert_eq!(
             said(&node.clone().beat(ms(10), ms(39))),
-            "a peer that is told of every 10ms cannot be lost after 39ms of silence: that is to be four beats at least"
+            "a peer with a beat every 10ms cannot count as lost after 39ms of silence: choose at least four beats"
         );
         let level = Level::new("a", here(1));
         assert_eq!(

@@ -1,4 +1,4 @@
-//! What a handler is given, and what it is.
+//! Handlers and their jobs.
 
 use std::sync::atomic::Ordering;
 
@@ -8,7 +8,7 @@ use takt_model::{Span, Time};
 use super::station::Running;
 use crate::core::Upcall;
 
-/// What an operation does, once a job.
+/// The code of an operation, called for each job.
 pub(crate) type Handler = Box<dyn FnMut(&Job<'_>) + Send>;
 
 /// The job that a handler is called for.
@@ -25,24 +25,26 @@ impl Job<'_> {
         &self.operation.name
     }
 
-    /// Which operation's job it is, of all dispatchers of this process: the same as [`Handle::operation`](super::Handle).
+    /// The operation's number, unique in this process: the same as
+    /// [`Handle::operation`](super::Handle).
     pub(crate) fn operation(&self) -> u64 {
         self.operation.number
     }
 
-    /// Zero for the operation's first job; jobs that were rejected or cancelled have numbers, too.
+    /// Zero for the operation's first job. Rejected and cancelled jobs have numbers too.
     #[must_use]
     pub fn number(&self) -> u64 {
         self.upcall.number
     }
 
-    /// Its nominal arrival, from the dispatcher's start: the timer's instant, or that of the push or of the last predecessor's end.
+    /// Its nominal arrival, from the dispatcher's start: the time of the timer, of the push, or of
+    /// the last predecessor's end.
     #[must_use]
     pub fn arrival(&self) -> Time {
         self.upcall.arrival
     }
 
-    /// When it has to be complete.
+    /// The absolute deadline.
     #[must_use]
     pub fn deadline(&self) -> Time {
         self.upcall.deadline
@@ -54,25 +56,26 @@ impl Job<'_> {
         self.epoch.now()
     }
 
-    /// A time of its dispatcher as one of CLOCK_MONOTONIC, which all dispatchers have in common.
+    /// A time of its dispatcher as a time of CLOCK_MONOTONIC, which all dispatchers share.
     pub(crate) fn monotonic(&self, time: Time) -> Time {
         self.epoch.monotonic(time)
     }
 
-    /// The time that is left before the deadline; zero after it.
+    /// The time left before the deadline; zero after it.
     #[must_use]
     pub fn time_left(&self) -> Span {
         self.deadline().saturating_since(self.now())
     }
 
-    /// Whether it has executed for longer than its operation's wcet, where that is watched ([`Operation::overrun`](crate::Operation::overrun)).
+    /// Whether it has executed for longer than its operation's wcet, where that is watched
+    /// ([`Operation::overrun`](crate::Operation::overrun)).
     #[must_use]
     pub fn has_overrun(&self) -> bool {
         self.operation.overran_before.load(Ordering::Acquire) > self.number()
     }
 
-    /// Whether it was dropped at its deadline, has overrun its wcet where that is to stop it, or the dispatcher stops: a long handler looks here now and then, and
-    /// returns.
+    /// Whether the handler must return: the job was dropped at its deadline, has overrun a wcet
+    /// that stops it, or the dispatcher stops. A long handler checks this now and then.
     #[must_use]
     pub fn must_stop(&self) -> bool {
         self.operation.stop_before.load(Ordering::Acquire) > self.number()

@@ -1,7 +1,9 @@
-//! Jobs that execute for longer than their operation's wcet: found by the timer thread of their CPU when it happens, and told to the program.
+//! Overruns: jobs that execute for longer than their operation's wcet. The timer thread of their
+//! CPU finds and reports each overrun when it happens.
 //!
-//! Execution is the CPU time of the thread that runs the handler, so that what preempts it does not count. The timer thread looks when the rest of the
-//! wcet would be over if nothing preempted the job. Where something did, it looks again.
+//! The execution time is the CPU time of the handler's thread, so preemption does not count. The
+//! timer thread checks when the rest of the wcet would be over without preemption. If the job was
+//! preempted, the thread checks again.
 
 use std::collections::VecDeque;
 use std::io;
@@ -21,7 +23,8 @@ use crate::sync::{self, Word, rouse};
 
 /// The least time between two checks of a job that has executed since the last check.
 const LOOK: Span = Span::from_us(100);
-/// The most time between two checks of a job that has not executed meanwhile: it is preempted, or its handler waits.
+/// The most time between two checks of a job that has not executed meanwhile: it is preempted, or
+/// its handler waits.
 const LOOK_MAX: Span = Span::from_ms(1);
 /// How many overruns are kept until the program takes them.
 const WAITING_MAX: usize = 256;
@@ -98,7 +101,8 @@ impl Held {
         self.watches.iter().flatten().map(|watch| watch.look).min().filter(|look| *look < Time::MAX)
     }
 
-    /// Moves a worker to the level of demoted jobs until its job ends. An idle worker takes its place.
+    /// Moves a worker to the level of demoted jobs until its job ends. An idle worker takes its
+    /// place.
     fn demote(&mut self, worker: usize) {
         let (spare, demoted) = (self.spare(), self.spare().saturating_sub(1));
         let Some(this) = self.workers.get_mut(worker).filter(|this| this.role < demoted) else { return };
@@ -116,7 +120,8 @@ impl Held {
 }
 
 impl Shared {
-    /// Checks the watched jobs of a CPU that are due. Reports each overrun and does what its operation says.
+    /// Checks the watched jobs of a CPU that are due. Reports each overrun and does what its
+    /// operation says.
     pub(super) fn look_for_overruns(&self, cpu: u32, station: &Station, held: &mut Held, now: Time) {
         if held.next_look().is_none_or(|look| look > now) {
             return;
@@ -240,8 +245,9 @@ impl Overruns {
         }
     }
 
-    /// A descriptor for a loop of `poll` or `epoll`: readable while an overrun waits, until [`Overruns::next`] has taken the last one. It is closed with
-    /// the last of these and their dispatcher.
+    /// A descriptor for a loop of `poll` or `epoll`: readable while an overrun waits, until
+    /// [`Overruns::next`] has taken the last one. It is closed with the last of these and their
+    /// dispatcher.
     ///
     /// # Errors
     /// The process has as many descriptors as it may.
@@ -261,7 +267,8 @@ impl Overruns {
         Ok(signal.as_fd())
     }
 
-    /// How many overruns were not kept, because the program took none. Counts include them ([`Counts::overran`](super::super::Counts::overran)).
+    /// How many overruns were not kept, because the program took none. Counts include them
+    /// ([`Counts::overran`](super::super::Counts::overran)).
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.shared.overruns.lost.load(Ordering::Relaxed)

@@ -1,4 +1,5 @@
-//! A CPU as the threads of a dispatcher share it: what its lock protects, and who is woken when it is free again.
+//! A CPU as the threads of a dispatcher share it: the state under its lock, and the wake-ups after
+//! it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,77 +20,79 @@ use crate::told::Teller;
 /// One CPU.
 pub(crate) struct Station {
     pub(crate) held: PiMutex<Held>,
-    /// Held by who tells other CPUs what ended here, and taken before any CPU's lock: they learn it in the order in which it happened, and who
-    /// has something to tell lends its priority to a thread that was interrupted while it told what ended before.
+    /// Held while a thread notifies other CPUs of ended jobs, and taken before any CPU's lock. So
+    /// they learn of the ends in order. A waiting thread lends its priority to an interrupted one.
     pub(crate) courier: PiMutex<()>,
-    /// By seat, and for spare threads: a futex, changed when a thread of it is woken.
+    /// By seat, and for spare threads: a futex, changed when one of its threads is woken.
     pub(crate) signals: Vec<Word>,
     /// The timer thread's futex.
     pub(crate) timer: Word,
-    /// Levels whose threads are to be woken and perhaps have not been: who decided so may have lost its CPU in between, and then the next one
-    /// that leaves the lock does it.
+    /// Levels with announced wake-ups. The announcing thread may have lost its CPU before the
+    /// wake-up. Then the next thread that leaves the lock does it.
     pub(crate) pending: [AtomicU64; 2],
     pub(crate) operations: Vec<Running>,
 }
 
-/// An operation, as the threads that run it see it.
+/// An operation as the threads see it.
 pub(crate) struct Running {
-    /// By plan; nothing of one in which it takes no part.
+    /// By plan; `None` for a plan in which it takes no part.
     pub(crate) tasks: Vec<Option<Arc<Task>>>,
     pub(crate) name: String,
-    /// No other operation of a dispatcher of this process has it.
+    /// Unique among the operations of this process.
     pub(crate) number: u64,
     pub(crate) followers: Vec<Place>,
     pub(crate) handler: PiMutex<Handler>,
-    /// What its handler's first panic said.
+    /// The message of its handler's first panic.
     pub(crate) panic: PiMutex<Option<String>>,
-    /// Jobs before this number shall stop: they were dropped.
+    /// Jobs before this number were dropped and must stop.
     pub(crate) stop_before: AtomicU64,
-    /// What becomes of jobs that execute for longer than this wcet, where that is watched.
+    /// The rule for overruns and the wcet, if these are watched.
     pub(crate) watched: Option<(Overrun, Span)>,
-    /// How many have, and the number after the last of them.
+    /// The number of overruns, and the number after the last such job.
     pub(crate) overran: AtomicU64,
     pub(crate) overran_before: AtomicU64,
 }
 
-/// What a CPU's lock protects.
+/// The state under a CPU's lock.
 pub(crate) struct Held {
     pub(crate) core: Core<Teller>,
-    /// Threads that sleep, by role.
+    /// Sleeping threads, by role.
     pub(super) idle: Vec<u32>,
     pub(super) workers: Vec<Worker>,
-    /// By worker: what is watched of the job that it runs.
+    /// By worker: the watched execution of its job.
     pub(super) watches: Vec<Option<Watch>>,
-    /// Who keeps the time.
+    /// The timer thread.
     pub(super) timer: Option<Tid>,
-    /// By plan, by seat: the threads that it shall have.
+    /// By plan and seat: the number of threads wanted.
     threads: Vec<Vec<u32>>,
     pub(super) changes: Vec<(u32, Passed)>,
-    /// Since when nothing is released, started or counted any more.
+    /// The time of the stop. After it nothing is released, started or counted.
     pub(super) stopping: Option<Time>,
     pub(super) last: Time,
     /// When the timer thread wakes up by itself.
     pub(super) timer_until: Time,
-    /// Whether it is to look before that: who found that out may have lost its CPU before it woke the timer, and then the next one that leaves the lock does it.
+    /// Whether the timer thread must look before that. The thread that set this may have lost its
+    /// CPU before the wake-up. Then the next thread that leaves the lock does it.
     pub(super) timer_due: bool,
 }
 
-/// A thread that runs jobs, to those who switch plans.
+/// A worker thread, for switches of plans.
 #[derive(Clone, Copy)]
 pub(super) struct Worker {
-    /// The seat that it serves; the one past the last for a spare thread.
+    /// The seat that it serves. A spare thread has the number past the last seat.
     pub(super) role: u32,
     pub(super) tid: Option<Tid>,
-    /// The SCHED_FIFO priority that it has.
+    /// Its present SCHED_FIFO priority.
     pub(super) priority: Option<u8>,
-    /// Whose job it runs, and that job's number.
+    /// The slot and number of its job.
     pub(super) slot: Option<u32>,
     pub(super) number: u64,
 }
 
 impl Held {
-    /// `workers` threads: as many for each level as the first of the plans wants, and the others to spare, for a switch of plans can leave started
-    /// jobs anywhere, and each level wants its threads besides.
+    /// With `workers` threads. Each level gets as many as the first plan wants; the others are
+    /// spare. A switch of plans can leave started jobs at any level, which needs its threads
+    /// besides.
     pub(crate) fn new(core: Core<Teller>, threads: Vec<Vec<u32>>, workers: usize) -> Held {
         let levels = core.seat_count() as u32;
         let first = threads.first().map_or(&[][..], Vec::as_slice);
@@ -110,12 +113,12 @@ impl Held {
         }
     }
 
-    /// Whether nothing is released, started or counted any more.
+    /// Whether releases, starts and counts have stopped.
     pub(crate) fn is_stopping(&self) -> bool {
         self.stopping.is_some()
     }
 
-    /// Its threads, once they have started, and which of them run jobs.
+    /// Its threads, once they have started, and whether each runs jobs.
     pub(crate) fn tids(&self) -> impl Iterator<Item = (Tid, bool)> + '_ {
         let workers = self.workers.iter().filter_map(|worker| Some((worker.tid?, true)));
         self.timer.map(|tid| (tid, false)).into_iter().chain(workers)
@@ -134,14 +137,14 @@ impl Held {
         self.workers.iter().filter(|worker| worker.role == level).count()
     }
 
-    /// How many threads a level shall have under the plan in force.
+    /// The number of threads for a level under the current plan.
     fn wanted(&self, level: u32) -> usize {
         let levels = self.threads.get(self.core.plan());
         levels.and_then(|levels| levels.get(level as usize)).map_or(1, |threads| *threads as usize)
     }
 
-    /// A worker has no job any more: where its level has enough threads without it, it serves one that lacks them, or is to spare. Returns its
-    /// level before, if that changed.
+    /// A worker has no job now. If its level has enough other threads, the worker moves to a level
+    /// without enough threads, or becomes spare. Returns its former level if that changed.
     pub(super) fn free(&mut self, worker: usize) -> Option<u32> {
         let this = self.workers.get_mut(worker)?;
         this.slot = None;
@@ -155,15 +158,15 @@ impl Held {
         (new != role).then_some(role)
     }
 
-    /// Threads that run a job have its seat; the others fill up what the seats lack, and change no more than that takes.
-    /// Whether one of the others has another role.
+    /// Gives a running worker the seat of its job, and moves as few of the others as needed to fill
+    /// the seats. Returns whether one of the others changed its role.
     pub(super) fn assign_roles(&mut self) -> bool {
         let spare = self.spare();
         for (worker, watch) in self.workers.iter_mut().zip(&self.watches) {
             let Some(slot) = worker.slot else { continue };
             let nests = self.core.nests();
             let is_demoted = !nests && watch.as_ref().is_some_and(Watch::is_demoted);
-            // Where jobs nest, one whose job was dropped gives its seat to another thread.
+            // If jobs nest, a dropped job gives its seat to another thread.
             let is_over = nests && self.core.current(slot) != Some(worker.number);
             worker.role = match self.core.seat(slot) {
                 _ if is_demoted => spare.saturating_sub(1),
@@ -192,25 +195,25 @@ impl Held {
         changed
     }
 
-    /// The time, which does not go back for who holds the lock.
+    /// The time, which never goes back for holders of the lock.
     pub(super) fn now(&mut self, epoch: Epoch) -> Time {
         self.last = self.last.max(epoch.now());
         self.core.advance(self.last);
         self.last
     }
 
-    /// What became of an operation's jobs, so far or until the stop.
+    /// The outcomes of an operation's jobs, so far or until the stop.
     pub(crate) fn counts(&mut self, slot: u32, epoch: Epoch) -> Option<Counts> {
         let now = self.stopping.unwrap_or_else(|| self.now(epoch));
         self.core.counts(slot, now)
     }
 
-    /// Whether a thread of a level sleeps, or is about to.
+    /// Whether a thread of a level sleeps or is about to.
     fn sleeps(&self, level: u32) -> bool {
         self.idle.get(level as usize).is_some_and(|idle| *idle > 0)
     }
 
-    /// Levels that are to be woken, and whether the timer is.
+    /// Takes the levels to wake, and whether to wake the timer thread.
     pub(super) fn wakes(&mut self) -> Wakes {
         let woken = self.core.take_woken();
         let queued = self.core.take_queued();
@@ -223,7 +226,7 @@ impl Held {
     }
 }
 
-/// Whom to wake when the lock is free again.
+/// Threads to wake after the lock is free.
 #[must_use]
 #[derive(Clone, Copy)]
 pub(super) struct Wakes {
@@ -231,7 +234,8 @@ pub(super) struct Wakes {
     pub(super) timer: bool,
 }
 
-/// What whoever pushed has still to do, of one CPU: to wake whom it concerns. Announced: the next one that leaves the CPU's lock does it where this one loses its own CPU before.
+/// Deferred wake-ups of a push, on one CPU. They are announced: if the pushing thread loses its CPU
+/// first, the next thread that leaves the lock does them.
 #[must_use]
 pub(crate) struct Owed {
     pub(crate) cpu: u32,
@@ -240,7 +244,7 @@ pub(crate) struct Owed {
 }
 
 impl Owed {
-    /// Of the same CPU.
+    /// Merges the wake-ups of the same CPU.
     pub(crate) fn and(self, other: Owed) -> Owed {
         let levels = self.wakes.levels.union(other.wakes.levels);
         let timer = self.wakes.timer || other.wakes.timer;
@@ -249,20 +253,22 @@ impl Owed {
 }
 
 impl Station {
-    /// Wakes every thread of this CPU that sleeps.
+    /// Wakes every sleeping thread of this CPU.
     pub(super) fn wake_all(&self) {
         self.signals.iter().chain([&self.timer]).for_each(rouse);
     }
 
-    /// All handlers that run are to return.
+    /// Asks all running handlers to return.
     pub(super) fn stop_handlers(&self) {
         for operation in &self.operations {
             operation.stop_before.store(u64::MAX, Ordering::Release);
         }
     }
 
-    /// To be called under the lock, before [`Station::wake`] without it. What was announced is taken back here alone, once no job waits at the level or no thread of
-    /// it sleeps: who woke it may have lost its CPU to it within the system call, and must not take back afterwards what somebody else has announced meanwhile.
+    /// Call this under the lock, before [`Station::wake`] without it. Only this function withdraws
+    /// announcements, once no job waits at the level or no thread of it sleeps. The waking thread
+    /// cannot do it: it may lose its CPU within the system call, and would later withdraw a newer
+    /// announcement.
     pub(super) fn announce(&self, held: &Held, wakes: Wakes) {
         for (word, (new, first)) in self.pending.iter().zip(wakes.levels.words()) {
             let announced = word.load(Ordering::Acquire);
@@ -271,31 +277,34 @@ impl Station {
             }
             let wanted = |level| held.sleeps(level) && held.core.is_waiting(level);
             let still = ones(announced).filter(|level| wanted(first + level));
-            // Nobody else writes: whoever does has the lock.
+            // The lock's holder is the only writer.
             word.store(still.fold(new, |levels, level| levels | 1 << level), Ordering::Release);
         }
     }
 
     pub(super) fn wake(&self, wakes: Wakes) {
-        // First: a thread of a level may take this one's CPU until the deadline that the timer is to see to. The timer wakes what is announced.
+        // The timer first, because a woken level thread may take this CPU until after the deadline
+        // that the timer must handle. The timer wakes announced levels too.
         if wakes.timer {
             rouse(&self.timer);
         }
-        // One's own, too: what was announced may just have been taken back, for a thread that is about to sleep again.
+        // Also the thread's own level. Its announcement may just have been withdrawn for a thread
+        // that is about to sleep again.
         for (word, (own, first)) in self.pending.iter().zip(wakes.levels.words()) {
             let levels = own | word.load(Ordering::Acquire);
             ones(levels).filter_map(|level| self.signals.get((first + level) as usize)).for_each(rouse);
         }
     }
 
-    /// Follows up what ended, frees the lock, and wakes whom it concerns; whether what ended concerns other CPUs, too.
+    /// Handles followers here, frees the lock, and wakes threads. Returns whether other CPUs have
+    /// followers too.
     pub(super) fn hand_back(&self, shared: &Shared, held: PiGuard<'_, Held>) -> bool {
         let (wakes, ended) = self.put_back(shared, held);
         self.wake(wakes);
         ended
     }
 
-    /// The same without the wake-ups: they are announced.
+    /// As [`Station::hand_back`] with the wake-ups announced but not done.
     pub(super) fn put_back(&self, shared: &Shared, mut held: PiGuard<'_, Held>) -> (Wakes, bool) {
         let last = held.last;
         if held.stopping.is_none() {
@@ -313,18 +322,18 @@ impl Station {
         (wakes, ended)
     }
 
-    /// Started jobs have other seats, and their threads the priorities of these.
+    /// Gives threads the priorities of their jobs' new seats.
     #[cold]
     fn move_threads(&self, shared: &Shared, held: &mut Held) {
         let others = held.assign_roles();
         let _ = shared.set_priorities(held);
         if others {
-            // Who sleeps may serve another seat.
+            // A sleeping thread may serve another seat now.
             self.wake_all();
         }
     }
 
-    /// Jobs of these operations that run were dropped: their code is to notice.
+    /// Tells the code of dropped running jobs to stop.
     pub(super) fn stop_dropped(&self, held: &mut Held) {
         while let Some((slot, number)) = held.core.take_stopped() {
             if let Some(operation) = self.operations.get(slot as usize) {

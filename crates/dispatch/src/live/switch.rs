@@ -1,4 +1,4 @@
-//! Another plan for all CPUs of a dispatcher at once, and who decides on it.
+//! Switches of plans on all CPUs of a dispatcher at once, and the controller.
 
 use std::sync::atomic::Ordering;
 
@@ -8,20 +8,23 @@ use takt_model::{Span, Time};
 use super::Shared;
 use super::station::{Held, Station};
 
-/// What a switch of plans took. Bounded: under the locks one job of each operation is looked at and queued at most, another one where the new plan drops it, and each thread is
-/// given a priority and woken at most once. What else of the backlogs the new plan drops goes afterwards, each CPU by itself.
+/// The cost of a switch of plans. The time under the locks is bounded. At most one job of each
+/// operation is examined and queued, and another job if the new plan drops the first. Each thread
+/// gets a priority and is woken at most once. The other jobs that the new plan drops follow later,
+/// for each CPU by itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Switched {
-    /// Jobs that wait at another level now, or were dropped by the new plan: of an operation one at most, the first. Others behind it that are dropped are in the counts.
+    /// Jobs that now wait at another level, or were dropped by the new plan: at most the first of
+    /// each operation. Later drops are in the counts.
     pub moved: usize,
     /// How long the queues of all CPUs were locked.
     pub locked: Span,
-    /// Threads whose priority the kernel refused to change: they go on at the one that they had.
+    /// Threads whose new priority the kernel refused. They continue at their former one.
     pub refused: usize,
 }
 
 impl Shared {
-    /// Another plan holds, for all CPUs from one instant on.
+    /// Switches all CPUs to another plan at one instant.
     pub(crate) fn switch(&self, plan: usize) -> Switched {
         let mut switched = Switched { moved: 0, locked: Span::ZERO, refused: 0 };
         self.switch_from(0, plan, &mut { Time::ZERO }, &mut switched);
@@ -31,14 +34,14 @@ impl Shared {
         switched
     }
 
-    /// Switches to another plan where the controller wants one; when it is to be asked again at the latest.
+    /// Switches plans if the controller says so. Returns the latest time to ask it again.
     pub(super) fn control(&self, cpu: u32, station: &Station, epoch: Epoch) -> Time {
         let Some(controller) = &self.controller else { return Time::MAX };
         let (now, danger) = {
             let mut held = station.held.lock();
             (held.now(epoch), held.core.next_danger())
         };
-        // Held until the switch is done: what it believes to hold does.
+        // Held until the switch is done, so that the controller knows the current plan.
         let mut held = controller.lock();
         let wanted = if danger.is_some_and(|danger| danger <= now) {
             held.endangered(now)
@@ -55,7 +58,8 @@ impl Shared {
         if cpu == 0 { held.window_end() } else { Time::MAX }
     }
 
-    /// Takes the locks of this CPU and of those after it; then, while it holds them, gives each the plan. Without allocation: timers do it.
+    /// Takes the locks of this CPU and of the later ones, and then switches each. It does not
+    /// allocate, because timer threads call it.
     fn switch_from(&self, cpu: usize, plan: usize, now: &mut Time, switched: &mut Switched) {
         let Some(station) = self.stations.get(cpu) else { return };
         let mut held = station.held.lock();
@@ -75,14 +79,16 @@ impl Shared {
         let _ = held.core.take_moved();
         held.assign_roles();
         switched.refused += self.set_priorities(held);
-        // A deadline may count now that did not before, and a thread that sleeps may serve another level. Under the lock: whoever switches may be
-        // less important than all of them, and would lose its CPU before.
+        // A deadline may matter now that did not before, and a sleeping thread may serve another
+        // level. Under the lock, because the switching thread may be less important than all of
+        // them and lose its CPU.
         station.wake_all();
         switched.locked = switched.locked.max(self.epoch().now().saturating_since(locked));
     }
 
-    /// Each thread has the priority of the level that it serves by the plan in force; how often the kernel refused. Not after the stop: then threads end, and the
-    /// kernel may have given the number of one to a thread of somebody else.
+    /// Gives each thread the priority of its level in the current plan. Returns how often the
+    /// kernel refused. Not after the stop: threads end then, and the kernel may reuse a thread's
+    /// number.
     pub(super) fn set_priorities(&self, held: &mut Held) -> usize {
         let mut refused = 0;
         if held.stopping.is_some() {
@@ -103,7 +109,7 @@ impl Shared {
         refused
     }
 
-    /// Whether a thread has the priority of the level that it serves, where none was refused.
+    /// Whether a thread has the priority of its level, if none was refused.
     pub(super) fn goes_by_plan(&self, held: &Held, worker: usize) -> bool {
         let Some(worker) = held.workers.get(worker) else { return false };
         let wanted = self.priorities.get(held.core.plan()).and_then(|levels| levels.get(worker.role as usize));
