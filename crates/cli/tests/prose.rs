@@ -18,7 +18,6 @@ const NOT_YET: &[(&str, (f64, f64, usize))] = &[
     ("", (5.0, 5.0, 10)),
     ("crates/analysis", (15.5, 7.0, 60)),
     ("crates/cli", (22.0, 5.0, 270)),
-    ("crates/dispatch", (28.1, 5.0, 449)),
     ("crates/experiments", (23.5, 3.0, 160)),
     ("crates/linux", (25.0, 5.0, 10)),
     ("crates/model", (3.0, 5.0, 26)),

@@ -1,12 +1,18 @@
-//! What a dispatcher that runs costs, beside named peers in the same run (its queues alone: the benchmark `queues`).
+//! The cost of a running dispatcher, compared with named peers in the same run. The benchmark
+//! `queues` measures its queues alone.
 //!
-//! - A job ends, the next one is taken and its handler queues another one, while 64 or 1024 wait: with what is told of each job to the log, which is drained meanwhile,
-//!   what is announced to other threads, and the call of the handler. Beside the heap of the benchmark `queues`, which does nothing of that: what a dispatcher costs in all.
-//! - A switch of plans of a CPU that has more than twice the load that it can do, by a thread that is more important: how long all queues are locked, and the whole call,
-//!   beside the bare system calls that give as many threads their new priorities.
-//! - From a push to the handler's first look at the clock, on the same CPU and across CPUs: beside a bare futex, at the same priorities.
+//! - A job ends, the next is taken, and its handler queues another, while 64 or 1024 wait. This
+//!   includes the facts for the log, which is drained meanwhile, the announcements to other
+//!   threads, and the call of the handler. The peer is the heap of the benchmark `queues`, which
+//!   does none of that.
+//! - A switch of plans by a more important thread, on a CPU with more than twice its capacity of
+//!   load. The figures are the time that all queues are locked, and the whole call. The peers are
+//!   bare system calls that set the priorities of as many threads.
+//! - From a push to the handler's first reading of the clock, on the same CPU and across CPUs. The
+//!   peer is a bare futex at the same priorities.
 //!
-//! It fails where a plan cannot be computed, a queue held other than what it was to, or half of the switches found no job to move. What this machine does not permit is skipped.
+//! It fails if a plan cannot be computed, if a queue held an unexpected number of jobs, or if half
+//! of the switches moved no job. Measurements that this machine does not permit are skipped.
 //!
 //! `cargo bench -p takt-run --bench dispatch -- [--rounds 5]`
 
@@ -48,7 +54,7 @@ fn main() -> ExitCode {
     if queued && switched { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Whether threads of a dispatcher may run here, and one that is more important.
+/// Whether a dispatcher's threads and a more important thread may run here.
 fn permitted() -> Result<(), String> {
     let operations = Operations::new("trial").with(Operation::sporadic("none", Span::from_s(1)).wcet(Span::from_ns(1)));
     let plan = operations.compute(&Builtin::Edf.strategy(), &Limits::default()).map_err(text)?;
@@ -62,22 +68,23 @@ fn text(what: impl ToString) -> String {
     what.to_string()
 }
 
-/// Batches after which handlers sleep until the log is drained, also on a machine with one CPU: none of it is lost.
+/// Batches between two sleeps of the handlers, which let the log be drained without loss on one CPU
+/// too.
 const IN_A_ROW: usize = 16;
 
-/// Who comes when this one has had its turn.
+/// The operation that arrives after this one.
 fn other(of: &Waiting, slot: u32) -> u32 {
     (slot + of.half()) % (2 * of.half())
 }
 
-/// One is taken, and the one that it leads to comes.
+/// Takes one job and adds its successor.
 fn cycle(heap: &Heap<'_>, of: &Waiting) {
     if let Some((_, ended)) = heap.take() {
         heap.push(other(of, ended));
     }
 }
 
-/// A dispatcher that runs, beside the heap at the same priority and on the same CPU.
+/// A running dispatcher and the heap, at the same priority and on the same CPU.
 fn running_beside_heap(of: &Waiting, rounds: usize) -> Result<Rounds, String> {
     let refused = || "SCHED_FIFO or a CPU was refused";
     let cpu = *sched::affinity().first().ok_or_else(refused)?;
@@ -93,15 +100,15 @@ fn running_beside_heap(of: &Waiting, rounds: usize) -> Result<Rounds, String> {
     Ok(turns)
 }
 
-/// What handlers that push have in common; one of them runs at a time.
+/// The state shared by pushing handlers. Only one of them runs at a time.
 struct Cycles {
     handles: OnceLock<Vec<Handle>>,
     jobs: AtomicU64,
     rejected: AtomicU64,
-    /// Of batches, in ns.
+    /// Times of batches, in ns.
     times: PiMutex<Vec<u64>>,
     since: AtomicU64,
-    /// How often the log was to be drained, and the last of these times that it has been.
+    /// How often the log was to be drained, and the last of these requests served.
     asked: AtomicU64,
     drained: AtomicU64,
 }
@@ -113,20 +120,20 @@ impl Cycles {
         Cycles { handles: OnceLock::new(), jobs, rejected, times, since, asked, drained }
     }
 
-    /// A job of a handler: another operation's comes.
+    /// A job of a handler, which pushes another operation.
     #[inline]
     fn job(&self, job: &Job<'_>, comes: u32) {
         let handles = loop {
             match self.handles.get() {
                 Some(handles) => break handles,
-                // Not before all that are to wait do.
+                // Not before all initial jobs wait.
                 None => clock::pause(Span::from_us(100)),
             }
         };
         if !matches!(handles.get(comes as usize).map(Handle::push), Some(Ok(_) | Err(PushError::Stopped))) {
             self.rejected.fetch_add(1, Ordering::Relaxed);
         }
-        // Nobody else writes.
+        // There is no other writer.
         let jobs = self.jobs.load(Ordering::Relaxed) + 1;
         self.jobs.store(jobs, Ordering::Relaxed);
         if jobs.is_multiple_of(u64::from(BATCH)) {
@@ -153,7 +160,7 @@ impl Cycles {
     }
 }
 
-/// Median nanoseconds of a job of a dispatcher, whose handler pushes the one that comes.
+/// Median nanoseconds of a job of a dispatcher whose handlers push the next operation.
 fn running(of: &Waiting) -> Result<f64, String> {
     let cycles = Arc::new(Cycles::new());
     let mut built = Dispatcher::new(of.plan.clone()).with(Options { records: 1 << 14, ..Options::default() });
@@ -177,13 +184,13 @@ fn running(of: &Waiting) -> Result<f64, String> {
     settle(dispatching, of, &cycles)
 }
 
-/// The figure of a dispatcher that has run long enough, where nothing was lost of it.
+/// The result of a dispatcher that has run long enough, if it lost no facts.
 fn settle(dispatching: Dispatching, of: &Waiting, cycles: &Cycles) -> Result<f64, String> {
     let stopped = dispatching.stop(&mut NullSink).map_err(text)?;
     let there: u64 = stopped.counts.iter().map(|(_, counts)| counts.released - counts.completed).sum();
     let rejected = cycles.rejected.load(Ordering::Relaxed);
     let half = u64::from(of.half());
-    // One ran when it was stopped, and may have pushed before.
+    // A job ran when it was stopped, and may have pushed before.
     if !cycles.enough() || stopped.lost > 0 || rejected > 0 || !(half..=half + 1).contains(&there) {
         let jobs = cycles.jobs.load(Ordering::Relaxed);
         return Err(format!(
@@ -191,7 +198,7 @@ fn settle(dispatching: Dispatching, of: &Waiting, cycles: &Cycles) -> Result<f64
             stopped.lost
         ));
     }
-    // The first began with the start.
+    // The first batch began with the start.
     let times = cycles.times.lock();
     Ok(median(times.iter().skip(1).map(|ns| *ns as f64 / f64::from(BATCH)).collect()))
 }
@@ -236,15 +243,17 @@ fn dispatched(to: u32) -> Option<Hands> {
     times
 }
 
-/// Switches of a round.
+/// Switches in each round.
 const SWITCHES: usize = 200;
 /// More important than all threads of a dispatcher.
 const SWITCHER: u8 = 80;
 
-/// Between a plan with one level a rate and one with a level a criticality, in which every other operation takes no part. Whether jobs were moved.
+/// Switches between a plan with a level for each rate and one with a level for each criticality, in
+/// which every other operation takes no part. Returns whether jobs were moved.
 fn switch(rounds: usize) -> bool {
     println!(
-        "a switch of plans, {rounds} rounds      operations  locked p50 us   p99 us  call p50 us   p99 us  bare calls p50 us  moved least  p50"
+        "a switch of plans, {rounds} rounds      operations  locked p50 us   p99 us  call p50 us   p99 us  \
+         bare calls p50 us  moved least  p50"
     );
     let mut whole = true;
     for count in [8u64, 64] {
@@ -268,7 +277,8 @@ fn switch(rounds: usize) -> bool {
     whole
 }
 
-/// p50 and p99 in us: queues locked, the whole call, the priorities alone; how many jobs were moved, at least and p50.
+/// p50 and p99 in us: queues locked, the whole call, the priorities alone. Then the number of moved
+/// jobs: least and p50.
 type Switches = ([(f64, f64); 3], (usize, usize));
 
 fn switched(rounds: usize, count: u64) -> Result<Switches, String> {
@@ -303,9 +313,10 @@ fn switched(rounds: usize, count: u64) -> Result<Switches, String> {
     Ok((quantiles, moved))
 }
 
-/// The switches of a round, and what each call took, once the backlogs are full.
+/// The switches of a round with the duration of each call, once the backlogs are full.
 fn overloaded(plan: &Plan, count: u64) -> Result<Vec<(Switched, Span)>, String> {
-    // Each operation's share of 20 ms in about 8 ms: two and a half times what the CPU can do, and more than it can with half of them, too.
+    // Each operation's share of 20 ms in about 8 ms: two and a half times the CPU's capacity, and
+    // above it with half of the operations too.
     let takes = Span::from_ns(20_000_000 / count);
     let mut built = Dispatcher::new(plan.clone());
     for at in 0..count {
@@ -316,7 +327,8 @@ fn overloaded(plan: &Plan, count: u64) -> Result<Vec<(Switched, Span)>, String> 
         built = built.on(&format!("o{at}"), handler).map_err(text)?;
     }
     let dispatching = built.start().map_err(text)?;
-    // The stop, too, by a thread that is more important than the load: an ordinary one gets a lock only when no thread of the dispatcher wants it.
+    // The stop also comes from a thread more important than the load. An ordinary thread gets a
+    // lock only when no thread of the dispatcher wants it.
     let measured = || {
         let important = more_important();
         let switches = important.as_ref().map_or_else(|refused| Err(text(refused)), |_| in_overload(&dispatching));
@@ -327,7 +339,7 @@ fn overloaded(plan: &Plan, count: u64) -> Result<Vec<(Switched, Span)>, String> 
     measured.unwrap_or_else(|| Err(text("a thread panicked")))
 }
 
-/// More important than the dispatcher's threads, and beside them where there is another CPU.
+/// More important than the dispatcher's threads, and on another CPU if there is one.
 fn more_important() -> Result<ClassGuard, SchedError> {
     sched::set_affinity(&[sched::affinity().last().copied().unwrap_or(0)])?;
     ClassGuard::enter(&Class::Fifo { priority: SWITCHER })
@@ -335,7 +347,7 @@ fn more_important() -> Result<ClassGuard, SchedError> {
 
 fn in_overload(dispatching: &Dispatching) -> Result<Vec<(Switched, Span)>, String> {
     let clock = Epoch::now_is_zero();
-    // More comes than there is room for, of half of them.
+    // Half of the operations have arrivals without room.
     let full = || {
         let counts = dispatching.counts();
         counts.iter().filter(|(_, counts)| counts.rejected > 0).count() * 2 >= counts.len()
@@ -356,7 +368,7 @@ fn in_overload(dispatching: &Dispatching) -> Result<Vec<(Switched, Span)>, Strin
     Ok(switches)
 }
 
-/// What it takes to give so many sleeping threads another priority, by the bare system call, in ns.
+/// The time to change the priority of this many sleeping threads by the bare system call, in ns.
 fn reprioritized(threads: usize) -> Option<Vec<u64>> {
     let over = AtomicU32::new(0);
     std::thread::scope(|scope| {

@@ -1,9 +1,12 @@
-//! What it takes from a supplier's push to the first look at the clock of a consumer's handler, beside named peers in the same run.
+//! The time from a supplier's push to the first reading of the clock in a consumer's handler,
+//! compared with named peers in the same run.
 //!
-//! - Within a process, on the same CPU and across CPUs: beside a bare futex between two threads at the same priorities, which carries nothing; and beside one before
-//!   which the same bytes are put into a queue behind a lock of the same kind, from where the other thread copies them: the least that carries an event at all.
-//! - Between two network namespaces: beside the same number of bytes through a plain UDP socket to a thread that waits for them. There is one hand-over more in
-//!   takt's way, from the thread that receives to the handler's; so it stands beside such a thread that hands over to another one by a bare futex, too.
+//! - Within a process, on the same CPU and across CPUs. The first peer is a bare futex between two
+//!   threads at the same priorities, without data. The second peer also passes the same bytes
+//!   through a queue behind a lock of the same kind, the least work that carries an event.
+//! - Between two network namespaces. The first peer sends as many bytes through a plain UDP socket
+//!   to a waiting thread. takt has one more hand-over, from the receiving thread to the handler's.
+//!   So the second peer adds a hand-over by a bare futex.
 //!
 //! `cargo bench -p takt-run --bench event -- [--rounds 15]`
 
@@ -71,7 +74,7 @@ fn told(name: &str, rounds: Option<(Rounds, Rounds)>) {
     }
 }
 
-/// By a futex, the bytes in a queue behind a lock.
+/// A futex, with the bytes in a queue behind a lock.
 fn carried(cpus: &[u32], to: usize) -> Option<Hands> {
     let queue = PiMutex::new(VecDeque::with_capacity(8));
     let mut taken = [0; PAYLOAD.len()];
@@ -85,7 +88,7 @@ fn carried(cpus: &[u32], to: usize) -> Option<Hands> {
     by_futex(cpus, to, put, take)
 }
 
-/// A channel whose only consumer says when it was called.
+/// A channel with one consumer, which records the time of its call.
 fn consumer(to: u32, clock: Epoch, seen: &Arc<AtomicU64>) -> Option<(Channel, Dispatching)> {
     let event = Operation::sporadic("event", Span::from_us(1))
         .wcet(Span::from_ns(1))
@@ -119,7 +122,7 @@ fn address(end: &End, port: u16) -> SocketAddr {
     SocketAddr::from((end.address(), port))
 }
 
-/// What `make` makes in the namespace of an end.
+/// Calls `make` in the network namespace of an end.
 fn there<R: Send>(end: &End, make: impl FnOnce() -> Option<R> + Send) -> Option<R> {
     let inside = || {
         end.enter().ok()?;
@@ -134,7 +137,7 @@ fn between(cable: &Cable, to: u32) -> Option<Hands> {
     let (receiver, dispatching) = consumer(to, clock, &seen)?;
     let node = Node::new(2).with(Level::new("events", right).peer(left).on_cpu(to));
     let receives = there(cable.right(), || receiver.connect_as(&node, &dispatching).ok())?;
-    // The sender's own consumer gets nothing of that: it is another channel, without consumers.
+    // The sender's own channel is separate and has no consumers.
     let (sender, idle) = (Channel::new(Options::default()), consumer(0, clock, &Arc::default())?.1);
     let node = Node::new(1).with(Level::new("events", left).peer(right).sends(Pattern::kind(TRACK)).on_cpu(0));
     let sends = there(cable.left(), || sender.connect_as(&node, &idle).ok())?;
@@ -148,7 +151,8 @@ fn between(cable: &Cable, to: u32) -> Option<Hands> {
     times
 }
 
-/// Through a plain socket to a thread; or to one that wakes another, which then looks at the clock.
+/// A plain socket to a thread, or to a thread that wakes another one. The last thread reads the
+/// clock.
 fn plain(cable: &Cable, cpus: &[u32], to: usize, hands_over: bool) -> Option<Hands> {
     let (first, target) = (*cpus.first()?, *cpus.get(to)?);
     let bytes = [0_u8; PAYLOAD.len() + wire::HEAD];

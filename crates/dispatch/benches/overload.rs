@@ -1,12 +1,18 @@
-//! Twice the feasible load: which deadlines are met by the dispatcher, by one queue in the order of arrival, and by a round-robin executor of the kind that ROS 2 has, on
-//! the same arrivals and execution times.
+//! Twice the feasible load: the deadlines met by the dispatcher, by one queue in the order of
+//! arrival, and by a round-robin executor as in ROS 2. All have the same arrivals and execution
+//! times.
 //!
-//! In virtual time, so that the figures say what the policies do, and are the same on every machine; what hand-overs cost is left out of all of them. The dispatcher is its rehearsal, which
-//! decides as it does live. The executor is rclcpp's with one thread: it looks which timers are due, runs each of these once in the order in which they were made, and looks again; a timer
-//! that missed periods skips them (rcl: `rcl_timer_call`).
+//! In virtual time, so the figures show the policies alone and are the same on every machine. The
+//! costs of hand-overs are left out for all. The dispatcher is its rehearsal, which decides as the
+//! live one does. The executor is rclcpp's with one thread: it collects the due timers, runs each
+//! once in the order of their creation, and collects again. A timer that missed periods skips them
+//! (rcl: `rcl_timer_call`).
 //!
-//! Ten operations at 40, 20, 10, 5 and 1 Hz, half of them critical, deadline = period; execution times are uniform between half the wcet and the wcet. Critical operations load the CPU with 43 % of
-//! its time on average, noncritical ones with the rest of the load. An arrival that never starts counts as missed. It fails where muf or rms+mlf lose a critical deadline, or where a plan cannot be computed or rehearsed.
+//! Ten operations at 40, 20, 10, 5 and 1 Hz, half of them critical, deadline = period. Execution
+//! times are uniform between half the wcet and the wcet. Critical operations load the CPU with 43 %
+//! of its time on average, noncritical ones with the rest of the load. An arrival that never starts
+//! counts as missed. It fails if muf or rms+mlf lose a critical deadline, or if a plan cannot be
+//! computed or rehearsed.
 //!
 //! `cargo bench -p takt-run --bench overload -- [--seconds 600]`
 
@@ -18,10 +24,11 @@ use takt_log::{Event, JobKey, Sink};
 use takt_model::draw::{Arrivals, Draw};
 use takt_model::{Builtin, Criticality, Exec, NodeId, Span, System, Time};
 
-/// Rate in Hz, wcet of the critical operation in us, part of the CPU that the noncritical one would have at the load 1 in thousandths.
+/// Rate in Hz, wcet of the critical operation in us, and the noncritical operation's share of the
+/// CPU at load 1, in thousandths.
 const RATES: [(u64, u64, u64); 5] =
     [(40, 6_000, 140), (20, 8_000, 140), (10, 10_000, 140), (5, 12_000, 100), (1, 12_000, 51)];
-/// What critical operations take on average, in thousandths.
+/// The average share of critical operations, in thousandths.
 const CRITICAL: u64 = 429;
 
 fn main() -> ExitCode {
@@ -40,7 +47,8 @@ fn main() -> ExitCode {
         for name in ["muf, cancel", "rms+mlf, cancel", "muf", "rm", "edf", "FIFO queue", "round robin (ROS 2)"] {
             match met(name, load, Span::from_s(seconds)) {
                 Ok(classes) => {
-                    // What strategies that know criticality are for, whatever the load.
+                    // Strategies that know criticality must keep all critical deadlines under any
+                    // load.
                     let [(made, all), _] = classes;
                     kept &= made == all || !(name.starts_with("muf") || name.starts_with("rms+mlf"));
                     let [critical, noncritical] = classes.map(|(made, all)| 100.0 * made as f64 / all.max(1) as f64);
@@ -99,7 +107,7 @@ fn plan(load: u64, strategy: Builtin, cancel: bool) -> Result<Plan, String> {
     Ok(plan.with_backlog(1 << 20))
 }
 
-/// Of critical and of noncritical jobs: those that met their deadline, and all whose deadline is within the time.
+/// For critical and noncritical jobs: the deadlines met, and all deadlines within the time.
 type Classes = [(u64, u64); 2];
 
 fn classes(system: &System, duration: Span, met: impl Fn(JobKey) -> bool) -> Classes {
@@ -118,7 +126,7 @@ fn classes(system: &System, duration: Span, met: impl Fn(JobKey) -> bool) -> Cla
     classes
 }
 
-/// Which jobs were over in time.
+/// Counts jobs that ended in time.
 struct Counter<'a> {
     system: &'a System,
     met: BTreeMap<JobKey, bool>,
@@ -142,11 +150,11 @@ impl Counter<'_> {
     }
 }
 
-/// One thread, timers in the order in which they were made.
+/// One thread, timers in the order of their creation.
 fn round_robin(system: &System, duration: Span) -> Classes {
     struct Timer {
         next: Time,
-        /// Of the arrival at `next`.
+        /// The number of the arrival at `next`.
         number: u64,
     }
     let end = Time::ZERO + duration;
@@ -161,7 +169,7 @@ fn round_robin(system: &System, duration: Span) -> Classes {
         for at in due {
             let (task, timer) = (&system.tasks[at], &mut timers[at]);
             let (number, arrival) = (timer.number, timer.next);
-            // As rcl does when it is called, before the callback: periods that are over are skipped.
+            // As in rcl, before the callback: periods that are over are skipped.
             let behind = now.saturating_since(arrival).as_ns().saturating_sub(1) / task.period.as_ns();
             timer.number += 1 + behind;
             timer.next = arrival.saturating_add(Span::from_ns(task.period.as_ns() * (1 + behind)));

@@ -1,10 +1,13 @@
-//! What the dispatcher's queues cost: a job ends, the next one is taken and another one is queued, with the time of both, while 64 or 1024 wait. Beside std's `BinaryHeap`
-//! behind the same lock with two looks at the clock, which knows neither levels, nor backlogs, nor chains, nor counts.
+//! The cost of the dispatcher's queues. A job ends, the next is taken and another is queued, with
+//! the time of both, while 64 or 1024 wait. The peer is std's `BinaryHeap` behind the same lock
+//! with two readings of the clock. It has neither levels, backlogs, chains nor counts.
 //!
-//! Both are given the same operations in the same order, whose deadlines are spread over about the time for which a job waits, so that what comes goes anywhere among what
-//! waits; under fifo the heap is by arrival, too. Under muf it is the queue of one of its levels, which is by laxity. The median of batches of cycles.
+//! Both get the same operations in the same order. Deadlines are spread over about the time for
+//! which a job waits, so arrivals go anywhere among the waiting jobs. Under fifo the heap is
+//! ordered by arrival too. Under muf it is the queue of one of its levels, ordered by laxity. The
+//! figure is the median of batches of cycles.
 //!
-//! It fails where a plan cannot be computed, or a queue held other than what it was to.
+//! It fails if a plan cannot be computed, or if a queue held an unexpected number of jobs.
 //!
 //! `cargo bench -p takt-run --bench queues -- [--rounds 5]`
 
@@ -30,7 +33,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Each in turns, for so many rounds.
+/// Both in turns, for this many rounds.
 fn beside_heap(of: &Waiting, rounds: usize) -> Result<Rounds, String> {
     let queues = Queues::new(&of.plan, 0).map_err(|error| error.to_string())?;
     let heap = Heap::new(of);
@@ -38,7 +41,7 @@ fn beside_heap(of: &Waiting, rounds: usize) -> Result<Rounds, String> {
     for slot in 0..of.half() {
         rejected += u32::from(queues.push(slot).is_err());
     }
-    // Who has waited longest to come, comes; of the heap's, too.
+    // The operation that has been idle longest arrives next, in the heap too.
     let idle = || (of.half()..2 * of.half()).collect::<VecDeque<u32>>();
     let (mut idle, mut their_idle) = (idle(), idle());
     let mut runs = queues.take(0);

@@ -2,8 +2,8 @@
 //! danger. The guard plan protects critical operations. [KOKYU] finds that no paradigm is best
 //! everywhere and leaves open how to change between them. This controller is takt's answer.
 //!
-//! **To the guard**, at once: when a critical job is not complete at its last safe instant, arrival
-//! + deadline - R. R bounds the response under the guard's plan. So the job is in time if the guard
+//! **To the guard**, at once: when a critical job is not complete at its last safe instant,
+//! `arrival + deadline - R`. R bounds the response under the guard's plan. So the job is in time if the guard
 //! holds from then on, whatever happened before. This is the argument of dual priority scheduling
 //! (Davis and Wellings, 1995), where a task is promoted at D - R. Here all tasks are promoted
 //! together.

@@ -1,4 +1,5 @@
-//! After its construction the dispatcher's queues allocate nothing: pushes, rejections, ends, cancellations, chains; nor does a push of an event.
+//! After its construction the dispatcher's queues allocate nothing: pushes, rejections, ends,
+//! cancellations, chains. Nor does a push of an event.
 
 use takt_dispatch::event::{Channel, Filter, Full, Level, Node, Options, Pattern, Sending};
 use takt_dispatch::{Dispatcher, Limits, OperatingMode, Operation, Operations, PushError, Queues};
@@ -14,7 +15,7 @@ fn jobs_come_and_go_without_allocation() {
         operations.add(Operation::after(&format!("f{at}"), [format!("o{at}").as_str()]).wcet(ns(1)).deadline(far));
     }
     operations.add(Operation::after("join", ["f1", "f2"]).wcet(ns(1)).deadline(far));
-    // One that is always too late, and is omitted.
+    // An operation that is always too late, so its jobs are omitted.
     operations.add(Operation::sporadic("hopeless", ns(1)).wcet(ns(1)).deadline(ns(1)).noncritical());
     operations.add(Operation::after("shed", ["hopeless"]).wcet(ns(1)).deadline(far).noncritical());
     for strategy in [Builtin::Fifo, Builtin::Edf, Builtin::Mlf, Builtin::Muf, Builtin::RmsMlf] {
@@ -43,7 +44,8 @@ fn jobs_come_and_go_without_allocation() {
     }
 }
 
-/// However long a queue is: each cycle one job ends, the next is taken, and another one comes, whose deadline lies anywhere among those that wait.
+/// Long queues. In each cycle a job ends, the next one is taken, and another arrives, with its
+/// deadline anywhere among the waiting ones.
 #[test]
 fn a_long_queue_allocates_nothing() {
     let ns = Span::from_ns;
@@ -74,7 +76,7 @@ fn a_long_queue_allocates_nothing() {
                 }
             });
             assert_eq!(allocated.count_total, 0, "{strategy:?}, {waiting}");
-            // The last one that was taken is the one that is missing.
+            // Only the job taken last is missing.
             assert_eq!((rejected, ran, there), (0, 2 * all, waiting - 1), "{strategy:?}, {waiting}");
         }
     }
@@ -94,9 +96,9 @@ fn events_are_pushed_without_allocation() {
     let best_effort = takt_dispatch::Options { best_effort: true, ..takt_dispatch::Options::default() };
     let built = Dispatcher::new(plan).with(best_effort).on("one", one.handler(|_, _| ())).unwrap();
     let dispatching = built.on("two", two.handler(|_, _| ())).unwrap().start().unwrap();
-    // Also to another carrier, which takes none of them.
+    // Also to an outlet, whose events are never taken.
     let outlet = channel.outlet(&[Pattern::ANY], 4, Full::Oldest).unwrap();
-    // Also to other nodes, of which none is there.
+    // Also to other nodes, none of which exists.
     let level = |name, kind, sending| {
         let level = Level::new(name, ([127, 0, 0, 1], 0).into()).peer(([127, 0, 0, 1], 9).into());
         level.sends(Pattern::kind(kind)).sending(sending)
@@ -148,7 +150,7 @@ fn a_switch_of_plans_allocates_nothing() {
     assert!(counts.iter().all(|(_, counts)| counts.released > 1), "{counts:?}");
 }
 
-/// What a history shows is copied into room that is made at once, whatever it holds.
+/// A history is copied into memory allocated at once, whatever its length.
 #[test]
 fn a_history_is_shown_with_as_many_allocations_whatever_it_holds() {
     let operation = Operation::sporadic("one", Span::from_ns(1)).wcet(Span::from_ns(1)).deadline(Span::from_s(1));

@@ -1,5 +1,6 @@
-//! No thread of a dispatcher or a channel allocates after the start: workers, timers, pushes, handlers' frames, switches, those between nodes, flushes of values and
-//! replicas. Alone in its program, for it counts what all of the process allocates.
+//! No thread of a dispatcher or a channel allocates after the start: workers, timers, pushes,
+//! handlers' frames, switches, threads between nodes, flushes of values and replicas. This test is
+//! alone in its program, because it counts all allocations of the process.
 
 use std::alloc::System;
 use std::net::{SocketAddr, UdpSocket};
@@ -19,13 +20,13 @@ static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 const VALUES: u32 = 9;
 
-/// Two addresses that are free.
+/// Two free addresses.
 fn ports() -> [SocketAddr; 2] {
     let sockets = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
     sockets.map(|socket| socket.local_addr().unwrap())
 }
 
-/// Two levels: what is sent at once, and what is sent so.
+/// Two levels. The first sends directly, the second by `second`.
 fn node(id: u64, here: [SocketAddr; 2], there: [SocketAddr; 2], second: Sending) -> Node {
     let level = |at: usize, name, kind| Level::new(name, here[at]).peer(there[at]).sends(Pattern::kind(kind));
     Node::new(id)
@@ -34,7 +35,7 @@ fn node(id: u64, here: [SocketAddr; 2], there: [SocketAddr; 2], second: Sending)
         .beat(Span::from_ms(10), Span::from_s(30))
 }
 
-/// Another node in this process, whose operation takes values.
+/// Another node in this process, whose operation applies values.
 fn peer(node: &Node) -> ((Connected, Dispatching), Replica) {
     let operation = Operation::sporadic("apply", Span::from_ns(1)).wcet(Span::from_ns(1)).deadline(Span::from_s(1));
     let limits = Limits { critical_utilization_ppm: u32::MAX, ..Limits::default() };
@@ -55,7 +56,7 @@ fn nothing_allocates_while_it_runs() {
     runs_without_allocation(true);
 }
 
-/// With jobs of a level that preempt each other, or run to completion.
+/// With levels that are preemptive or run to completion.
 fn runs_without_allocation(preemptive: bool) {
     let (ms, us) = (Span::from_ms, Span::from_us);
     let far = Span::from_s(1);
@@ -66,7 +67,7 @@ fn runs_without_allocation(preemptive: bool) {
         .with(Operation::periodic("brief", ms(1)).wcet(us(10)).deadline(us(500)).noncritical())
         .with(Operation::after("end", ["slow", "leg"]).wcet(us(10)).noncritical())
         .with(Operation::after("leg", ["slow"]).wcet(us(10)).noncritical())
-        // Too late by the time that it may begin, most of the time.
+        // Usually too late by the time of its first dispatch.
         .with(Operation::periodic("hopeless", ms(3)).wcet(us(10)).deadline(us(11)).noncritical())
         .with(Operation::sporadic("one", ms(1)).wcet(us(10)).deadline(far).backlog(4))
         .with(Operation::sporadic("two", ms(1)).wcet(us(10)).deadline(far).backlog(4))
@@ -83,7 +84,7 @@ fn runs_without_allocation(preemptive: bool) {
     let values = Published::new(&channel, 9, VALUES, &[8, 200]).unwrap();
     let (written, flushed) = (values.clone(), values.clone());
     let mut built = Dispatcher::new(plan).with(options);
-    // An operation supplies, too.
+    // A supplier within a handler.
     built = built
         .on("fast", move |job| {
             let _ = supplier.push(1, b"payload");
@@ -91,11 +92,11 @@ fn runs_without_allocation(preemptive: bool) {
         })
         .unwrap()
         .on("flush", move |job| {
-            // Until the channel is connected it is an error.
+            // It fails until the channel is connected.
             let _ = flushed.flush(far, job);
         })
         .unwrap();
-    // Each brief job that begins while a slow one works.
+    // Counts brief jobs that begin while a slow job works.
     let (works, nested) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     let (slow, brief, found) = (works.clone(), works, nested.clone());
     let work = move |_: &takt_dispatch::Job<'_>| {
@@ -120,7 +121,7 @@ fn runs_without_allocation(preemptive: bool) {
     let connected = channel.connect_as(&node(1, here, there, queued), &dispatching).unwrap();
     let (peer, applied) = peer(&node(2, there, here, Sending::Direct));
     let completed = || dispatching.counts().iter().map(|(_, counts)| counts.completed).sum::<u64>();
-    // Threads between nodes have their room once they have sent and heard.
+    // The threads between nodes have allocated everything once they have sent and received.
     let begun = |connected: &Connected| connected.traffic().iter().all(|level| level.peers[0].is_there);
     let sends = || connected.traffic().iter().all(|level| level.sent > 0);
     for _ in 0..1000 {
@@ -132,7 +133,7 @@ fn runs_without_allocation(preemptive: bool) {
     let before = completed();
     let region = Region::new(ALLOCATOR);
     let mut locked = Span::ZERO;
-    // Twenty switches, and as long as it takes on a machine that does something else.
+    // Twenty switches, or more on a busy machine.
     for round in 0..1000 {
         takt_linux::clock::pause(ms(15));
         locked = locked.max(dispatching.switch(round % 2).unwrap().locked);
@@ -146,7 +147,7 @@ fn runs_without_allocation(preemptive: bool) {
     }
     let change = region.change();
     assert_eq!((change.allocations, change.reallocations, change.deallocations), (0, 0, 0), "{change:?}");
-    // And it counts what other threads allocate.
+    // The region also counts other threads' allocations.
     let region = Region::new(ALLOCATOR);
     std::thread::spawn(|| drop(vec![1u8; 100])).join().unwrap();
     assert!(region.change().allocations > 0);

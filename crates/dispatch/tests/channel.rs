@@ -1,4 +1,5 @@
-//! What a channel does at its edges: queues that are full, dispatchers that have ended, cycles, observers, its history. Nothing here asserts how long anything took.
+//! Edge cases of a channel: full queues, ended dispatchers, cycles, observers, the history. No test
+//! asserts a duration.
 
 #[path = "common/channels.rs"]
 mod channels;
@@ -18,7 +19,7 @@ use takt_linux::{Epoch, clock};
 use takt_log::NullSink;
 use takt_model::{Builtin, Span};
 
-/// A dispatcher with one operation, which handles what its subscription gives it.
+/// A dispatcher with one operation, which handles its subscription's events.
 fn one(
     channel: &Channel,
     filter: Filter,
@@ -34,7 +35,7 @@ fn one(
     Some((subscription.clone(), dispatching))
 }
 
-/// A handler that returns once it may, or must.
+/// A handler that returns once `go` allows it, or when it must stop.
 fn held(go: &Arc<AtomicU64>) -> impl FnMut(&Job<'_>) + Send + 'static {
     let go = go.clone();
     move |job| {
@@ -96,7 +97,8 @@ fn what_a_group_had_before_a_pause_is_forgotten() {
     dispatching.stop(&mut NullSink).unwrap();
 }
 
-/// Events that cause each other go round as fast as backlogs and distances let them, and no faster; nobody waits for himself.
+/// Events that cause each other circulate as fast as backlogs and distances allow, and no faster.
+/// No operation waits for itself.
 #[test]
 fn cycles_are_bounded_by_what_the_plan_says() {
     let _alone = alone();
@@ -111,10 +113,10 @@ fn cycles_are_bounded_by_what_the_plan_says() {
     let mut built = Dispatcher::new(plan);
     for (subscription, next) in [(&ping, 2), (&pong, 1), (&own, 3)] {
         let supplier = channel.supplier(next);
-        // Twice: the second takes the place of the first.
+        // Twice: the second event replaces the first.
         let handler = subscription.handler(move |_, _| {
             let pushed = [(); 2].map(|()| supplier.push(next, b""));
-            // Once the channel is disconnected it is an error.
+            // The push fails after the channel is disconnected.
             assert!(pushed.into_iter().flatten().all(|pushed| pushed.taken == 1));
         });
         built = built.on(subscription.operation(), handler).unwrap();
@@ -208,7 +210,8 @@ fn the_history_shows_what_has_not_expired_and_belongs_to_its_dispatcher() {
     second.stop(&mut NullSink).unwrap();
 }
 
-/// The first dispatcher's time is far ahead of the second one's, and a deadline by its clock far in the other one's future.
+/// The first dispatcher's time is far ahead of the second's. A deadline by the first clock lies far
+/// in the future of the second.
 #[test]
 fn values_written_under_one_dispatcher_are_due_at_their_instant_under_another() {
     let _alone = alone();
@@ -232,7 +235,7 @@ fn values_written_under_one_dispatcher_are_due_at_their_instant_under_another() 
     let Some((second, sent)) = dispatching(false) else { return };
     let _outlet = channel.outlet(&[Pattern::ANY], 4, Full::Newest).unwrap();
     let connected = channel.connect(&second).unwrap();
-    // Past its deadline, for certain.
+    // Surely past its deadline.
     clock::pause(Span::from_ms(150));
     second.operation("values").unwrap().push().unwrap();
     until(|| sent.load(Ordering::SeqCst) < u64::MAX);
@@ -283,7 +286,8 @@ fn a_connection_that_is_refused_leaves_no_trace() {
     dispatching.stop(&mut NullSink).unwrap();
 }
 
-/// Whoever disconnects waits for those who push, so that no real-time thread is left to close sockets and free buffers.
+/// Disconnecting waits for pushes in progress, so that no real-time thread closes sockets and frees
+/// buffers.
 #[test]
 fn nobody_pushes_any_more_once_a_channel_is_disconnected() {
     let _alone = alone();
@@ -314,7 +318,7 @@ fn nobody_pushes_any_more_once_a_channel_is_disconnected() {
     check(&one);
 }
 
-/// Whoever connects a channel that another thread disconnects finds no thread of the former connection at work.
+/// Connecting while another thread disconnects finds no thread of the former connection.
 #[test]
 fn a_channel_is_not_connected_anew_before_the_threads_of_the_former_connection_have_ended() {
     let _alone = alone();
@@ -333,7 +337,7 @@ fn a_channel_is_not_connected_anew_before_the_threads_of_the_former_connection_h
                     Err(refused) => assert!(matches!(refused, ConnectError::Twice), "{refused}"),
                 }
             };
-            // It is the last that the thread that receives does.
+            // It is the last action of the receiving thread.
             let (mut bytes, mut ends) = ([0; 256], false);
             while let Ok(length) = peer.recv(&mut bytes) {
                 ends |= Datagram::read(&bytes[..length]).is_ok_and(|datagram| datagram.body == Body::Bye);
@@ -345,7 +349,8 @@ fn a_channel_is_not_connected_anew_before_the_threads_of_the_former_connection_h
     dispatching.stop(&mut NullSink).unwrap();
 }
 
-/// Jobs of all operations have the same numbers: a handler that is given to the wrong one must not take the events of the right one's.
+/// Jobs of all operations repeat numbers. A handler attached to the wrong operation must not take
+/// the right operation's events.
 #[test]
 fn a_handler_that_is_given_to_another_operation_is_given_no_events_and_that_is_counted() {
     let _alone = alone();
@@ -367,7 +372,7 @@ fn a_handler_that_is_given_to_another_operation_is_given_no_events_and_that_is_c
     dispatching.operation("other").unwrap().push().unwrap();
     until(|| ended("other"));
     assert_eq!((seen.load(Ordering::SeqCst), depth.misplaced()), (0, 1));
-    // That the first was not handled is found with the next.
+    // The next push finds that the first event was not handled.
     assert_eq!(supplier.push(1, b"").unwrap().taken, 1);
     assert_eq!((depth.counts().handled, depth.counts().omitted), (0, 1));
     drop(connected);
@@ -385,7 +390,7 @@ fn a_dispatcher_gives_a_subscription_its_own_operation() {
     let connected = channel.connect(&dispatching).unwrap();
     assert_eq!(channel.supplier(1).push(1, b"").unwrap().taken, 1);
     until(|| depth.counts().handled == 1);
-    // A job that somebody else pushed has no events, and is its own all the same.
+    // A job pushed directly has no events, but belongs to the right operation.
     dispatching.operation("depth").unwrap().push().unwrap();
     until(|| dispatching.counts()[0].1.completed == 2);
     assert_eq!(depth.misplaced(), 0);
@@ -393,7 +398,7 @@ fn a_dispatcher_gives_a_subscription_its_own_operation() {
     dispatching.stop(&mut NullSink).unwrap();
 }
 
-/// A dispatcher may have another plan than operations subscribed with; names that agree are not enough.
+/// A dispatcher may have another plan than the one used to subscribe. Equal names are not enough.
 #[test]
 fn a_plan_that_agrees_in_names_alone_is_refused() {
     let _alone = alone();
@@ -415,7 +420,8 @@ fn a_plan_that_agrees_in_names_alone_is_refused() {
     assert_eq!(timer, format!("{released}, {advice}"));
     assert_eq!(
         refused(sporadic("one").backlog(5)).unwrap(),
-        "operation \"one\" has a backlog of 5 in the dispatcher's plan, and subscribed with one that gives it 4: subscribe with the plan that is dispatched"
+        "operation \"one\" has a backlog of 5 in the dispatcher's plan, and subscribed with one that gives it 4: \
+         subscribe with the plan that is dispatched"
     );
     assert_eq!(
         refused(sporadic("one").backlog(57)).unwrap(),
@@ -424,7 +430,7 @@ fn a_plan_that_agrees_in_names_alone_is_refused() {
     let alone =
         "operation \"one\" has a backlog of 1; a consumer that keeps the latest events (Keep::Latest) has 2 at least";
     assert_eq!(refused(sporadic("one").backlog(1)).unwrap(), format!("{alone}, {advice}"));
-    // Fewer are room enough, and what it asks for goes by the plan that is dispatched from then on.
+    // A smaller backlog fits. Later demands are checked against the dispatched plan.
     assert_eq!(refused(sporadic("one").backlog(3)).unwrap(), "");
     subscription.reconnect(Pattern::ANY).unwrap();
     assert_eq!(refused(sporadic("one").backlog(1)).unwrap(), "");
@@ -452,7 +458,8 @@ fn a_channel_for_too_much_is_refused_by_whatever_would_take_the_room() {
         said(Options { events_max: 65, ..default }),
         "filters of this channel wait for up to 65 events; 64 are the most (Options::events_max)"
     );
-    let history = "a history of 18446744073709551615 events, and groups of 8 for 64 jobs, of 256 bytes each take more than 67108864 bytes";
+    let history = "a history of 18446744073709551615 events, and groups of 8 for 64 jobs, \
+        of 256 bytes each take more than 67108864 bytes";
     let options = Options { history: usize::MAX, ..default };
     assert!(said(options).starts_with(history), "{}", said(options));
     assert!(
@@ -514,7 +521,7 @@ fn an_observer_is_told_of_what_happens_until_it_ends() {
     let one = channel.subscribe(&plan, "one", Pattern::ANY).unwrap();
     first.end();
     assert_eq!(Arc::strong_count(&seen[0]), 1, "what it held is dropped");
-    // Dropped, it stays.
+    // The observer stays after its handle is dropped.
     drop(second);
     channel.unsubscribe(&one).unwrap();
     assert_eq!(*seen[0].lock().unwrap(), [Change::Subscribed]);

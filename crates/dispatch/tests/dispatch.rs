@@ -1,6 +1,7 @@
-//! The dispatcher on the real kernel. Each test takes less than a second; where a privilege is missing it says so and passes.
+//! The dispatcher on the real kernel. Each test takes less than a second. Without the needed
+//! privilege it says so and passes.
 //!
-//! Nothing here asserts a wall-clock time: what is asserted holds however slow the machine is.
+//! No test asserts a wall-clock time, so all of them hold on slow machines.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,7 +18,7 @@ use takt_model::{Builtin, Late, NodeId, Span, Strategy, StrategyRef, TaskId, Tim
 
 type Events = Vec<(u32, Time, Event)>;
 
-/// One at a time: the CPUs are few.
+/// One test at a time, because there are few CPUs.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
@@ -31,7 +32,7 @@ fn us(us: u64) -> Span {
     Span::from_us(us)
 }
 
-/// A dispatcher, or `None` and the reason on the screen.
+/// A running dispatcher; `None` with the reason on the screen.
 fn started(dispatcher: Dispatcher) -> Option<Dispatching> {
     match dispatcher.start() {
         Ok(dispatching) => Some(dispatching),
@@ -48,7 +49,7 @@ fn dispatcher(operations: &Operations, strategy: Strategy) -> Dispatcher {
     Dispatcher::new(operations.compute(&strategy, &limits).unwrap_or_else(|anomalies| panic!("{anomalies}")))
 }
 
-/// The plan of rm, and of a mode with another strategy.
+/// The plan of rm, with a mode under another strategy.
 fn rm_and(other: Builtin, operations: &Operations) -> Plan {
     let mut system = operations.to_system(&Builtin::Rm.strategy()).unwrap();
     let at = Time::ZERO + Span::from_s(100);
@@ -56,7 +57,7 @@ fn rm_and(other: Builtin, operations: &Operations) -> Plan {
     Plan::compute(&system, NodeId(0), &Limits::default()).unwrap()
 }
 
-/// Works for so much CPU time.
+/// Works for this much CPU time.
 fn work(span: Span) {
     let until = clock::thread_cpu().saturating_add(span);
     while clock::thread_cpu() < until {
@@ -64,7 +65,7 @@ fn work(span: Span) {
     }
 }
 
-/// Runs until `enough` or 20 s, draining the log, and checks what must hold of every run.
+/// Runs until `enough` or 20 s, drains the log, and checks the invariants of every run.
 fn run(mut dispatching: Dispatching, enough: impl Fn(&Dispatching) -> bool) -> (Stopped, Events) {
     let mut events = Events::new();
     let epoch = Epoch::now_is_zero();
@@ -77,7 +78,7 @@ fn run(mut dispatching: Dispatching, enough: impl Fn(&Dispatching) -> bool) -> (
     (stopped, events)
 }
 
-/// Until every operation has completed so many jobs.
+/// Until every operation has completed this many jobs.
 fn each(completed: u64) -> impl Fn(&Dispatching) -> bool {
     move |dispatching| dispatching.counts().iter().all(|(_, counts)| counts.completed >= completed)
 }
@@ -86,7 +87,8 @@ fn count(stopped: &Stopped, name: &str) -> Counts {
     stopped.counts.iter().find(|(other, _)| other == name).map(|(_, counts)| *counts).unwrap()
 }
 
-/// In order; every job released once and ended once at most, numbers without gaps; what the log says is what was counted.
+/// Checks the order of events, and that numbers have no gaps. Every job is released once and ended
+/// at most once. The log agrees with the counts.
 fn check(stopped: &Stopped, events: &Events) {
     assert_eq!((stopped.lost, stopped.refused), (0, 0));
     assert!(events.windows(2).all(|pair| pair[0].1 <= pair[1].1), "in the order of time");
@@ -135,7 +137,7 @@ fn check(stopped: &Stopped, events: &Events) {
             ..said.get(&(index as u32)).copied().unwrap_or_default()
         };
         assert_eq!(said, *counts, "{name}");
-        // What the log leaves open, or without an end of its own, is what is unfinished.
+        // Jobs left open by the log, or without an end of their own, are unfinished.
         let open = open.keys().filter(|job| job.task.0 == index as u32).count() as u64;
         assert_eq!(counts.unfinished(), open + counts.dropped + counts.failed, "{name}");
     }
@@ -167,7 +169,7 @@ fn operations_run_at_their_levels() {
     assert_eq!(classes["route"], Class::Fifo { priority: 46 });
 }
 
-/// Each handler pushes the next operation, which goes first, and goes on once that one's job is over.
+/// Each handler pushes the next, more urgent operation, and continues once that job is over.
 #[test]
 fn within_a_preemptive_level_jobs_nest() {
     let _alone = alone();
@@ -226,7 +228,7 @@ fn a_more_important_level_preempts_and_within_a_level_nobody_does() {
     };
     assert!(preempted(1) > 0, "the long one loses its CPU to the fast one");
     assert_eq!(preempted(0), 0);
-    // Between start and end of a job of the noncritical level no other of it starts.
+    // Between start and end of a job of the noncritical level, no other job of the level starts.
     let mut running = None;
     for (_, at, event) in events.iter() {
         match event {
@@ -259,7 +261,7 @@ fn a_panic_is_counted_and_stops_nobody() {
     let _ = std::panic::take_hook();
     let (shaky, follower) = (count(&stopped, "shaky"), count(&stopped, "follower"));
     assert!(shaky.failed >= 3 && shaky.completed >= 3, "{shaky:?}");
-    // What follows a job that failed, or found no room, is shed, once.
+    // Followers of failed and rejected jobs are shed, once.
     assert_eq!((follower.failed, follower.rejected), (0, 0), "{follower:?}");
     assert!(
         follower.cancelled.abs_diff(shaky.failed + shaky.rejected) <= 1 && follower.completed >= 2,
@@ -269,7 +271,7 @@ fn a_panic_is_counted_and_stops_nobody() {
     assert_eq!(stopped.panics, [("shaky".to_owned(), "odd".to_owned())]);
 }
 
-/// Something to throw; one that is bad throws again when it is dropped.
+/// A panic payload. A bad one panics again when it is dropped.
 struct Thrown {
     bad: bool,
     _counted: Arc<()>,
@@ -351,7 +353,7 @@ fn pushes_are_refused_truthfully_and_a_backlog_is_bounded() {
     let held = go.clone();
     let built = dispatcher(&operations, Builtin::Edf.strategy())
         .on("alarm", move |job| {
-            // The first sleeps, so that the others wait.
+            // The first job sleeps, so that the others wait.
             let epoch = Epoch::now_is_zero();
             while held.load(Ordering::SeqCst) == 0 && !job.must_stop() {
                 let _ = epoch.sleep_until(epoch.now() + us(500));
@@ -367,7 +369,7 @@ fn pushes_are_refused_truthfully_and_a_backlog_is_bounded() {
     assert_eq!(pushed[..4], [Ok(0), Ok(1), Ok(2), Err(PushError::Full)]);
     assert!(pushed[3..].iter().all(|pushed| *pushed == Err(PushError::Full)));
     assert_eq!(rare.push(), Ok(0));
-    // Too early is no job, and makes the next one no later.
+    // A push that is too early is no job, and does not delay the next one.
     let waits: Vec<Span> = (0..3)
         .map(|_| match rare.push() {
             Err(PushError::TooEarly { wait }) => wait,
@@ -380,7 +382,7 @@ fn pushes_are_refused_truthfully_and_a_backlog_is_bounded() {
     let (alarms, rares, echoes) = (count(&stopped, "alarm"), count(&stopped, "rare"), count(&stopped, "echo"));
     assert_eq!((alarms.released, alarms.completed, alarms.rejected), (200, 3, 197));
     assert_eq!((rares.released, rares.completed, rares.rejected), (1, 1, 0));
-    // What follows rejected jobs is shed, however many they are, and what follows the others is not.
+    // All followers of rejected jobs are shed, and no others.
     assert_eq!((echoes.completed, echoes.cancelled), (3, 197));
     assert_eq!(alarm.push(), Err(PushError::Stopped));
 }
@@ -393,7 +395,7 @@ fn a_deadline_is_seen_to_though_who_pushed_lost_its_cpu() {
     let told = Arc::new(AtomicU64::new(0));
     let telling = told.clone();
     let built = dispatcher(&operations, Builtin::Edf.strategy()).on("long", move |job| {
-        // Takes the CPU from who pushes it, for much more than its deadline where nobody stops it.
+        // Preempts its pusher for much longer than its deadline, unless it is stopped.
         let until = clock::thread_cpu().saturating_add(ms(400));
         while !job.must_stop() && clock::thread_cpu() < until {
             std::hint::spin_loop();
@@ -403,7 +405,7 @@ fn a_deadline_is_seen_to_though_who_pushed_lost_its_cpu() {
     let Some(dispatching) = started(built.unwrap()) else { return };
     let long = dispatching.operation("long").unwrap();
     let cpu = sched::affinity()[0];
-    // At the priority of any program.
+    // At ordinary priority.
     let pusher = std::thread::spawn(move || {
         sched::set_affinity(&[cpu]).unwrap();
         long.push()
@@ -436,7 +438,8 @@ fn noncritical_work_that_is_hopeless_is_omitted_and_its_chain_shed_once() {
     let legs: Vec<Counts> = ["leg1", "leg2", "leg3"].map(|name| count(&stopped, name)).to_vec();
     assert!(legs.iter().any(|leg| leg.cancelled > 0), "{legs:?}");
     assert_eq!(count(&stopped, "control").cancelled, 0);
-    // Job k follows job k: shed if that did not complete, and released once all before it have ended.
+    // Job k follows job k. It is shed if its predecessor did not complete. Otherwise it is released
+    // once all earlier jobs of the predecessor have ended.
     let mut ends: BTreeMap<JobKey, Option<CancelCause>> = BTreeMap::new();
     for (_, _, event) in events.iter() {
         match *event {
@@ -468,7 +471,7 @@ fn a_controller_brings_the_guard_when_a_critical_job_is_in_danger_and_calm_after
     assert!(misfit.to_string().contains("plans 1 and 1 are to be the node's strategy (0)"), "{misfit}");
     let unknown = Dispatcher::new(plan.clone()).adaptive(law.clone().response("nobody", ms(1))).start().err().unwrap();
     assert!(unknown.to_string().contains("no operation \"nobody\""), "{unknown}");
-    // Every third job takes longer than it may before it is in danger: 80 - 79 ms, less the margin.
+    // Every third job takes longer than its time until danger: 80 - 79 ms, less the margin.
     let built = Dispatcher::new(plan)
         .adaptive(law.response("critical", ms(79)))
         .on("critical", |job| work(if job.number() % 3 == 0 { us(3000) } else { us(50) }))
@@ -516,7 +519,7 @@ fn a_switch_loses_nothing_and_goes_by_the_new_plan() {
         built = built
             .on(name, move |_| {
                 work(span);
-                // At the end: a switch meanwhile has changed it.
+                // Read at the job's end, after a possible switch.
                 classes.lock().unwrap().push((name.to_owned(), sched::current()));
             })
             .unwrap();
@@ -654,7 +657,8 @@ fn a_dispatcher_that_is_dropped_stops() {
     assert_eq!(ticks.load(Ordering::SeqCst), after);
 }
 
-/// An operation whose handler has a handle of its own dispatcher: it does this, and pushes another one. It has been pushed.
+/// Two operations. The handler of the first holds a handle of its own dispatcher, calls `on`, and
+/// pushes the second.
 fn pushing(on: impl Fn() + Send + 'static) -> (Dispatching, Arc<OnceLock<Handle>>) {
     let sporadic = |name| Operation::sporadic(name, Span::from_ns(1)).wcet(Span::from_ns(1)).deadline(ms(100));
     let set = Operations::new("held").with(sporadic("first")).with(sporadic("second"));
@@ -673,7 +677,8 @@ fn pushing(on: impl Fn() + Send + 'static) -> (Dispatching, Arc<OnceLock<Handle>
     (dispatching, place)
 }
 
-/// One that is less important than all of them, on their CPU, in an overload that leaves it nothing but what the kernel keeps for ordinary threads.
+/// The stopping thread is less important than all threads of the dispatcher, on their CPU. The
+/// overload leaves it only the kernel's reserve for ordinary threads.
 #[test]
 fn an_ordinary_thread_stops_an_overload_of_its_own_cpu() {
     let _alone = alone();
@@ -687,7 +692,7 @@ fn an_ordinary_thread_stops_an_overload_of_its_own_cpu() {
     for name in &names {
         let handler = move |job: &Job<'_>| {
             let until = job.now().saturating_add(us(2500));
-            // Where nobody can stop it, the test still ends.
+            // The test ends even if the stop fails.
             while job.now() < until && !job.must_stop() && patience.now() < Time::ZERO + Span::from_s(20) {}
         };
         built = built.on(name, handler).unwrap();
@@ -704,7 +709,7 @@ fn an_ordinary_thread_stops_an_overload_of_its_own_cpu() {
     assert!(patience.now() < Time::ZERO + Span::from_s(20), "only the end of all load let it stop");
 }
 
-/// Otherwise it would keep itself, and its dispatcher.
+/// Otherwise the handler would keep itself and its dispatcher.
 #[test]
 fn a_handler_goes_with_its_dispatcher_though_it_has_a_handle_of_it() {
     let _alone = alone();
@@ -751,7 +756,8 @@ fn a_handler_that_stops_its_own_dispatcher_is_not_waited_for() {
     assert_eq!(place.get().unwrap().push(), Err(PushError::Stopped));
 }
 
-/// Of a level with two threads two jobs are in progress at once, where they wait; of one with a thread one after the other.
+/// With two threads, a level has two jobs in progress at once while they wait. With one thread, its
+/// jobs run one after the other.
 #[test]
 fn each_level_has_the_threads_that_the_plan_says() {
     let _alone = alone();
@@ -772,7 +778,7 @@ fn each_level_has_the_threads_that_the_plan_says() {
         let handler = move |job: &takt_dispatch::Job<'_>| {
             let now = 1 + inside[at / 2].fetch_add(1, Ordering::SeqCst);
             most[at / 2].fetch_max(now, Ordering::SeqCst);
-            // For the other of its level, if that comes.
+            // Waits for the other job of its level, if it comes.
             let epoch = Epoch::now_is_zero();
             while most[at / 2].load(Ordering::SeqCst) < 2 && epoch.now() < Time::ZERO + ms(100) && !job.must_stop() {
                 let _ = epoch.sleep_until(epoch.now() + us(500));
@@ -790,10 +796,10 @@ fn each_level_has_the_threads_that_the_plan_says() {
     assert_eq!([0, 1].map(|level: usize| most[level].load(Ordering::SeqCst)), [1, 2]);
 }
 
-/// What another user may have; a test of its own where this is not that user.
+/// Privileges of another user. The test runs itself again as that user.
 const AS_NOBODY: &str = "TAKT_TEST_AS_NOBODY";
 
-/// In a process without privileges: `priorities` up to `top`; whether it starts.
+/// Starts a dispatcher with `priorities` up to `top`, in a process without privileges.
 fn starts_up_to(top: u8) -> Result<(), StartError> {
     let set = Operations::new("nobody").with(Operation::periodic("a", ms(5)).wcet(us(100)));
     let limits = Limits { priorities: 1..=top, ..Limits::default() };
@@ -817,7 +823,8 @@ fn starts_up_to(top: u8) -> Result<(), StartError> {
     result
 }
 
-/// Not a test by itself: what [`what_a_user_may_have_is_used_and_what_is_missing_is_told`] starts as another user.
+/// Not a test by itself: [`what_a_user_may_have_is_used_and_what_is_missing_is_told`] starts it as
+/// another user.
 #[test]
 fn as_nobody() {
     let Ok(limits) = std::env::var(AS_NOBODY) else { return };
@@ -835,7 +842,8 @@ fn as_nobody() {
             let missing = privilege(starts_up_to(11));
             assert!(missing.contains("RLIMIT_RTPRIO is 10, not 11"), "{missing}");
         }
-        // SCHED_FIFO from who started it, and CAP_IPC_LOCK: what a thread has, its children may have, and no more.
+        // SCHED_FIFO inherited from the parent thread, and CAP_IPC_LOCK. Children inherit the same
+        // privileges and no more.
         "inherited" => {
             starts_up_to(10).unwrap();
             let missing = privilege(starts_up_to(11));
@@ -853,7 +861,7 @@ fn as_nobody() {
 fn what_a_user_may_have_is_used_and_what_is_missing_is_told() {
     let _alone = alone();
     let own = std::env::current_exe().unwrap();
-    // A copy that every user may run.
+    // A copy of the program that every user may run.
     struct Removed(std::path::PathBuf);
     impl Drop for Removed {
         fn drop(&mut self) {
@@ -863,7 +871,7 @@ fn what_a_user_may_have_is_used_and_what_is_missing_is_told() {
     let copy = Removed(std::env::temp_dir().join(format!("takt-dispatch-{}", std::process::id())));
     std::fs::copy(&own, &copy.0).unwrap();
     std::fs::set_permissions(&copy.0, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-    // Limits are raised with CAP_SYS_RESOURCE only.
+    // Raising limits needs CAP_SYS_RESOURCE.
     let lock: &[&str] = &["--inh-caps=+ipc_lock", "--ambient-caps=+ipc_lock"];
     for (limits, set, and) in [
         ("none", &["prlimit", "--rtprio=0"][..], &[][..]),

@@ -1,5 +1,5 @@
-//! The event channel on threads of this kernel: who is given what, what is counted, and that nothing is lost or doubled. Nothing here asserts how long
-//! anything took.
+//! The event channel on threads of this kernel: deliveries and counts, and no event lost or
+//! doubled. No test asserts a duration.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -18,7 +18,7 @@ fn ms(ms: u64) -> Span {
     Span::from_ms(ms)
 }
 
-/// One after the other: they share CPUs.
+/// One test at a time, because they share CPUs.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
@@ -33,7 +33,7 @@ fn sporadic(name: &str) -> Operation {
     Operation::sporadic(name, Span::from_ns(1)).wcet(Span::from_ns(1)).deadline(Span::from_s(1)).backlog(16)
 }
 
-/// `None`, and why on the screen, where this user cannot.
+/// `None` with the reason on the screen if this user lacks the privilege.
 fn started(dispatcher: Dispatcher) -> Option<Dispatching> {
     match dispatcher.start() {
         Ok(dispatching) => Some(dispatching),
@@ -45,7 +45,7 @@ fn started(dispatcher: Dispatcher) -> Option<Dispatching> {
     }
 }
 
-/// Waits until something is so, for 20 s at most.
+/// Waits for a condition, for at most 20 s.
 fn until(so: impl Fn() -> bool) {
     let epoch = Epoch::now_is_zero();
     while !so() && epoch.now() < Time::ZERO + Span::from_s(20) {
@@ -54,7 +54,7 @@ fn until(so: impl Fn() -> bool) {
     assert!(so(), "it never came");
 }
 
-/// All that a subscription completed is somewhere.
+/// Every complete set of a subscription is accounted for.
 fn check(subscription: &Subscription) {
     let counts = subscription.counts();
     let known = counts.handled + counts.expired + counts.rejected + counts.omitted + counts.replaced;
@@ -63,15 +63,15 @@ fn check(subscription: &Subscription) {
 
 type Seen = Arc<Mutex<Vec<(u32, u32, u64, Vec<u8>)>>>;
 
-/// What came to a handler: what is known of an event, and its payload.
+/// Events given to a handler: head and payload.
 type Came = Arc<Mutex<Vec<(takt_dispatch::event::Head, Vec<u8>)>>>;
 
 type Two = (Channel, [Subscription; 2], [Seen; 2], Dispatching, Connected);
 
-/// What a handler saw: whose it is, on which class of thread, which payload.
+/// A handler's call: the consumer, the class of the thread, the payload.
 type Handled = (&'static str, Class, Vec<u8>);
 
-/// A channel with one consumer of level 0 and one of level 1, and what they see.
+/// A channel with consumers of levels 0 and 1, and their events.
 fn two(first: Filter, second: Filter, options: Options) -> Option<Two> {
     let operations = Operations::new("two").with(sporadic("first")).with(sporadic("second").noncritical());
     let plan = plan(&operations);
@@ -161,7 +161,7 @@ fn groups_keep_the_newest_and_time_is_an_event() {
     assert_eq!(pushed.map(|pushed| (pushed.taken, pushed.kept)), [(0, 1), (0, 1), (1, 0)]);
     until(|| !seen[0].lock().unwrap().is_empty());
     assert_eq!(*seen[0].lock().unwrap(), [(1, 3, 1, b"new".to_vec()), (2, 3, 2, b"two".to_vec())]);
-    // Nobody pushes: silence, and again.
+    // No event comes: silence, and again.
     until(|| seen[1].lock().unwrap().len() >= 2);
     assert!(seen[1].lock().unwrap().iter().all(|(kind, _, _, payload)| *kind == TIMEOUT && payload.is_empty()));
     drop(connected);
@@ -203,7 +203,8 @@ fn subscriptions_are_suspended_resumed_and_reconnected() {
     [first, second].iter().for_each(check);
 }
 
-/// Deadlines and times to live are the stricter of the event's and the consumer's; whoever returns after the former is late, whoever begins after the latter does not begin.
+/// The stricter deadline and time to live of event and consumer hold. A handler that returns after
+/// the deadline is late. A handler is not called after the expiry.
 #[test]
 fn events_are_late_and_expire_as_their_suppliers_and_consumers_say() {
     let _alone = alone();
@@ -214,7 +215,7 @@ fn events_are_late_and_expire_as_their_suppliers_and_consumers_say() {
     let taker = seen.clone();
     let handler = one.handler(move |delivery, job| {
         let head = delivery.first().head;
-        // Those of kind 1 return after their deadline, the others before.
+        // Handlers of kind 1 return after their deadline, the others before.
         let epoch = Epoch::now_is_zero();
         while head.kind == 1 && job.now() <= delivery.due() {
             let _ = epoch.sleep_until(epoch.now() + Span::from_us(300));
@@ -234,10 +235,10 @@ fn events_are_late_and_expire_as_their_suppliers_and_consumers_say() {
     push(1, ms(1), Span::MAX);
     push(2, Span::from_s(600), Span::MAX);
     push(2, Span::MAX, Span::MAX);
-    // The job is counted as handled before its handler is called, and as late after.
+    // The job counts as handled before its handler is called, and as late after.
     until(|| seen.lock().unwrap().len() == 3);
     assert_eq!((one.counts().handled, one.counts().late, one.counts().expired), (3, 1, 0));
-    // The consumer asks for more than some suppliers say.
+    // The consumer is stricter than some suppliers.
     one.reconnect(Quality { deadline: ms(2), ..Pattern::ANY.into() }).unwrap();
     push(1, Span::from_s(600), Span::MAX);
     push(1, ms(1), Span::MAX);
@@ -254,7 +255,8 @@ fn events_are_late_and_expire_as_their_suppliers_and_consumers_say() {
     check(&one);
 }
 
-/// One that keeps the latest is given that after what runs, whatever came in between, and at the operation's own pace.
+/// A consumer of the latest event gets only the newest one after each job, at the operation's own
+/// pace.
 #[test]
 fn the_latest_takes_the_place_of_what_waits_and_waits_for_its_time() {
     let _alone = alone();
@@ -302,7 +304,7 @@ fn the_latest_takes_the_place_of_what_waits_and_waits_for_its_time() {
     }
     until(|| slow.counts().handled == 2 && paced.counts().handled + paced.counts().replaced == 9);
     assert_eq!((paced.counts().rejected, seen[1].lock().unwrap().last().copied()), (0, Some(9)));
-    // One that waits for its time belongs to its dispatcher.
+    // A set that was put off belongs to its dispatcher.
     supplier.push(2, &[10]).unwrap();
     supplier.push(2, &[11]).unwrap();
     drop(connected);
@@ -311,7 +313,8 @@ fn the_latest_takes_the_place_of_what_waits_and_waits_for_its_time() {
     [slow, paced].iter().for_each(check);
 }
 
-/// Two that push without pause, and a handler that is preempted anywhere: of the latest nothing is lost but what a later one replaced.
+/// Two suppliers push without pause, and the handler is preempted anywhere. No event is lost unless
+/// a later one replaced it.
 #[test]
 fn the_last_of_many_comes_and_all_others_are_counted() {
     let _alone = alone();
@@ -354,7 +357,8 @@ fn the_last_of_many_comes_and_all_others_are_counted() {
     }
 }
 
-/// What waits for a job when its dispatcher stops is omitted: a later dispatcher, whose jobs have the same numbers, is given none of it.
+/// Events that wait for a job when its dispatcher stops are omitted. A later dispatcher, whose jobs
+/// have the same numbers, gets none of them.
 #[test]
 fn a_later_dispatcher_is_given_no_event_of_a_former_one() {
     let _alone = alone();
@@ -389,7 +393,7 @@ fn a_later_dispatcher_is_given_no_event_of_a_former_one() {
         payloads
     };
     assert_eq!(remembered(), [1, 2, 3, 4, 5]);
-    // Connected anew to the same one, it goes on with what waits.
+    // After reconnecting to the same dispatcher, waiting events stay.
     drop(connected);
     let connected = channel.connect(&first).unwrap();
     assert_eq!((subscription.counts().omitted, remembered()), (0, vec![1, 2, 3, 4, 5]));
@@ -430,7 +434,7 @@ fn what_expires_is_not_handled_and_what_is_omitted_takes_no_room() {
     let operations = Operations::new("late")
         .cancel(true)
         .with(sporadic("stale"))
-        // No time is ever left for this one, so it is always omitted.
+        // Its laxity is always zero, so it is always omitted.
         .with(sporadic("hopeless").wcet(ms(10)).deadline(ms(10)).backlog(2).noncritical());
     let plan = plan(&operations);
     let channel = Channel::new(Options::default());
@@ -449,12 +453,13 @@ fn what_expires_is_not_handled_and_what_is_omitted_takes_no_room() {
     let Some(dispatching) = started(built.unwrap()) else { return };
     let connected = channel.connect(&dispatching).unwrap();
     let supplier = channel.supplier(1);
-    // Expired before any thread can see it.
+    // It has expired before any thread can see it.
     supplier.push_for(1, b"", Span::ZERO).unwrap();
     until(|| stale.counts().expired == 1);
     supplier.push(1, b"").unwrap();
     until(|| handled.load(Ordering::SeqCst) == 1);
-    // Many times as many as the backlog holds: what was omitted stands in nobody's way. Whether one was rejected before depends on who runs when.
+    // Many times the backlog: omitted jobs do not block later ones. Earlier rejections depend on
+    // the schedule.
     let pushed = std::cell::Cell::new(0);
     until(|| {
         supplier.push(2, b"").unwrap();
@@ -486,7 +491,7 @@ fn nothing_is_lost_or_doubled_where_many_push() {
                 let push = |_| {
                     let pushed = supplier.push(1, &source.to_le_bytes()).unwrap();
                     clock::pause(Span::from_us(300));
-                    // The second one waits for another kind, too: only the first is pushed.
+                    // The second consumer waits for another kind too, so only the first is pushed.
                     pushed.taken as u64
                 };
                 (0..200).map(push).sum::<u64>()
@@ -528,7 +533,8 @@ fn who_cannot_subscribe_is_told_why() {
     assert_eq!(refused("one", any()), SubscribeError::Twice("one".to_owned()));
 }
 
-/// Whether the handler of a critical event ran while that of a noncritical one was still busy, on one CPU.
+/// Whether the handler of a critical event ran while that of a noncritical event was still busy, on
+/// one CPU.
 fn preempts(strategy: Builtin) -> Option<bool> {
     let once = |name| Operation::sporadic(name, Span::from_s(100)).wcet(ms(1));
     let operations = Operations::new("inversion").with(once("critical")).with(once("rest").noncritical());
@@ -546,7 +552,7 @@ fn preempts(strategy: Builtin) -> Option<bool> {
     let busy = rest.handler(move |_, _| {
         supplier.push(1, b"now").unwrap();
         let begin = takt_linux::clock::thread_cpu();
-        // So much work of its own, unless it sees the other.
+        // Works for this long, unless it sees the other handler.
         while look.load(Ordering::Acquire) == 0 && takt_linux::clock::thread_cpu().saturating_sub(begin) < ms(20) {}
         result.store(1 + look.load(Ordering::Acquire), Ordering::Release);
     });
@@ -562,7 +568,7 @@ fn preempts(strategy: Builtin) -> Option<bool> {
 #[test]
 fn with_one_level_for_all_a_critical_event_waits_for_a_noncritical_one_and_with_levels_it_does_not() {
     let _alone = alone();
-    // One queue and one thread, as in an executor without priorities: an inversion.
+    // One queue and one thread, as in an executor without priorities: a priority inversion.
     let Some(without) = preempts(Builtin::Fifo) else { return };
     assert!(!without);
     assert_eq!(preempts(Builtin::Muf), Some(true));
@@ -615,7 +621,7 @@ fn what_leaves_and_comes_by_another_carrier_is_counted_and_keeps_what_is_left_of
     assert_eq!(numbers, [Some(5), Some(6), None]);
     supplier.push(1, b"for ever").unwrap();
     assert!(newest.next(&mut leaving, Span::from_s(20)) && leaving.remaining() == Span::MAX);
-    // What comes goes to consumers alone.
+    // Events from an inlet go to consumers only.
     assert_eq!(inlet.offer(1, 7, 41, &left(Span::from_s(30)), at, b"came").unwrap().sent, 0);
     assert_eq!(inlet.offer(PEER_LOST, 7, 0, &left(Span::MAX), at, b""), Err(EventError::Reserved(PEER_LOST)));
     assert!(matches!(inlet.offer(1, 7, 0, &left(Span::MAX), at, &[0; 257]), Err(EventError::TooLong { .. })));
@@ -630,7 +636,7 @@ fn what_leaves_and_comes_by_another_carrier_is_counted_and_keeps_what_is_left_of
     assert_eq!((of(1, 9), of(1, 7)), ((7 + 1, b"for ever".to_vec(), false), (41, b"came".to_vec(), true)));
     let node = 5_u64.to_be_bytes().to_vec();
     assert_eq!((of(PEER_FOUND, 77), of(PEER_LOST, 77)), ((0, node.clone(), false), (0, node, false)));
-    // One that is dropped takes nothing more.
+    // A dropped outlet takes no more events.
     drop(newest);
     assert_eq!((sent(2), sent(3)), ((0, 0), (1, 0)));
     oldest.close();

@@ -1,4 +1,5 @@
-//! One event for several: who is served first, whoever subscribed first. Nothing here asserts how long anything took.
+//! One event for several consumers: they get it in order of importance, regardless of subscription
+//! order. No test asserts a duration.
 
 #[path = "common/channels.rs"]
 mod channels;
@@ -15,12 +16,12 @@ use takt_linux::{clock, sched};
 use takt_log::NullSink;
 use takt_model::{Builtin, Span};
 
-/// By rate: the more distance, the less important. Once in a test.
+/// By rate, a longer distance makes an operation less important. It runs once in a test.
 fn once(name: &str, s: u64) -> Operation {
     Operation::sporadic(name, Span::from_s(s)).wcet(Span::from_ms(1))
 }
 
-/// Uses the CPU until something is so, for 20 ms of it at most; whether it was.
+/// Uses the CPU until a condition holds, for at most 20 ms of CPU time. Returns whether it held.
 fn busy_until(so: impl Fn() -> bool) -> bool {
     let begin = clock::thread_cpu();
     while clock::thread_cpu().saturating_sub(begin) < Span::from_ms(20) {
@@ -31,7 +32,7 @@ fn busy_until(so: impl Fn() -> bool) -> bool {
     so()
 }
 
-/// On this CPU, while it runs.
+/// Runs `body` on this CPU.
 fn pinned(cpu: u32, body: impl FnOnce() + Send) {
     let body = || {
         sched::set_affinity(&[cpu]).unwrap();
@@ -40,7 +41,7 @@ fn pinned(cpu: u32, body: impl FnOnce() + Send) {
     std::thread::scope(|scope| scope.spawn(body).join().unwrap());
 }
 
-/// What a handler saw of another: nothing yet, not in its time, or in it.
+/// Whether a handler saw another handler: no answer yet, no, or yes.
 #[derive(Clone, Default)]
 struct Seen(Arc<AtomicU64>);
 
@@ -83,7 +84,8 @@ fn a_critical_consumer_is_not_behind_a_noncritical_one_that_subscribed_first() {
     [show, steer, supply].iter().for_each(check);
 }
 
-/// One level and one thread: whoever of two is queued alone runs, however much more urgent the other is.
+/// One level and one thread. If only one of two jobs were queued, it would run first, however
+/// urgent the other.
 #[test]
 fn consumers_of_one_event_run_by_their_deadlines_which_are_their_operations() {
     let _alone = alone();
@@ -104,7 +106,7 @@ fn consumers_of_one_event_run_by_their_deadlines_which_are_their_operations() {
     let Some(dispatching) = started(built.on("sooner", sooner.handler(handler())).unwrap()) else { return };
     let connected = channel.connect(&dispatching).unwrap();
     let supplier = channel.supplier(7);
-    // An ordinary thread on the same CPU: whoever is woken takes it at once.
+    // An ordinary thread on the same CPU, which every woken thread preempts at once.
     pinned(sched::affinity()[0], || assert_eq!(supplier.push(1, b"").unwrap().taken, 2));
     until(|| order.lock().unwrap().len() == 2);
     drop(connected);
@@ -113,7 +115,8 @@ fn consumers_of_one_event_run_by_their_deadlines_which_are_their_operations() {
     assert_eq!(*order.lock().unwrap(), expected);
 }
 
-/// A level between nodes has a place among the consumers: what is less important than it does not run before its datagram has left.
+/// A level between nodes has its place among the consumers. Less important consumers run after its
+/// datagram has left.
 #[test]
 fn an_urgent_level_sends_before_a_less_important_consumer_runs_and_after_a_more_important_one() {
     let _alone = alone();
@@ -155,7 +158,8 @@ fn an_urgent_level_sends_before_a_less_important_consumer_runs_and_after_a_more_
     assert_eq!(seen.each_ref().map(Seen::get), [Some(false), Some(true)]);
 }
 
-/// The policy, the priority and the CPUs of a thread of this process, as the kernel has them, by the first letters of its name.
+/// The policy, the priority and the CPUs of a thread of this process, by the kernel. `name` holds
+/// the first letters of its name.
 fn thread(name: &str) -> (u32, u32, String) {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path());
     let named =
@@ -163,7 +167,7 @@ fn thread(name: &str) -> (u32, u32, String) {
     let found: Vec<std::path::PathBuf> = tasks.filter(named).collect();
     let [task] = &found[..] else { panic!("{name}: {found:?}") };
     let stat = std::fs::read_to_string(task.join("stat")).unwrap();
-    // From the third on, after the name.
+    // The fields from the third on, after the name.
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
     let status = std::fs::read_to_string(task.join("status")).unwrap();
     let cpus = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap();
@@ -174,7 +178,9 @@ const TRACK: u32 = 1;
 const MAP: u32 = 2;
 const FLOOD: usize = 40;
 
-/// Forty events of a less important kind wait for those who receive, and then comes an important one: after how many of them that is handled. On levels of their own, or on one for all.
+/// Forty events of a less important kind wait for the receiving threads. Then an important event
+/// comes. Returns the number of events handled before it, with a level for each kind or one for
+/// both.
 fn flood(strategy: Builtin, levels: usize) -> Option<usize> {
     let operations = Operations::new("flood")
         .with(sporadic("hold"))
@@ -204,7 +210,8 @@ fn flood(strategy: Builtin, levels: usize) -> Option<usize> {
         let length = datagram.write(&mut bytes).unwrap();
         socket.send_to(&bytes[..length], to).unwrap();
     };
-    // More important than the threads that receive, or as much, on their CPU: they get it when this returns.
+    // At least as important as the receiving threads, on their CPU. They run when this handler
+    // returns.
     let hold = move |_: &takt_dispatch::Job<'_>| {
         (0..FLOOD).for_each(|number| send(&last, to_last, MAP, number));
         send(&first, to_first, TRACK, FLOOD);
@@ -231,7 +238,7 @@ fn flood(strategy: Builtin, levels: usize) -> Option<usize> {
 #[test]
 fn a_flood_of_a_less_urgent_level_does_not_delay_an_urgent_one() {
     let _alone = alone();
-    // One queue from the socket on: an inversion.
+    // One queue from the socket on: a priority inversion.
     let Some(last) = flood(Builtin::Fifo, 1) else { return };
     assert_eq!(last, FLOOD);
     assert_eq!(flood(Builtin::Muf, 2), Some(0));

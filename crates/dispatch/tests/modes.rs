@@ -1,5 +1,6 @@
-//! Modes of a program's own, in which other operations take part, at other rates, under another strategy: in virtual time on random sets, and on threads of this
-//! kernel. Arrivals are held against a rule that looks at one operation alone, starts against an order that looks at all jobs that wait.
+//! Modes of a program, with other operations, rates and strategies: in virtual time on random sets,
+//! and on threads of this kernel. Arrivals are checked against a rule for single operations. Starts
+//! are checked against the order of all waiting jobs.
 
 use std::collections::BTreeMap;
 
@@ -43,7 +44,7 @@ fn switches(events: &Events) -> Vec<(Time, usize)> {
     events.iter().filter_map(mode).collect()
 }
 
-/// Arrivals by operation, jobs numbered in turn.
+/// Arrivals by operation, with jobs numbered in turn.
 fn arrivals(events: &Events) -> BTreeMap<TaskId, Vec<u64>> {
     let mut arrivals: BTreeMap<TaskId, Vec<u64>> = BTreeMap::new();
     for (_, _, event) in events {
@@ -56,7 +57,7 @@ fn arrivals(events: &Events) -> BTreeMap<TaskId, Vec<u64>> {
     arrivals
 }
 
-/// Arrivals of an operation's jobs, without those that were rejected.
+/// Arrivals of an operation's jobs, without the rejected ones.
 fn admitted(events: &Events, task: TaskId) -> Vec<u64> {
     let mut arrivals = BTreeMap::new();
     for (_, _, event) in events {
@@ -73,7 +74,7 @@ fn admitted(events: &Events, task: TaskId) -> Vec<u64> {
     arrivals.into_values().collect()
 }
 
-/// All arrivals of timers are as the switches in the log say.
+/// All timer arrivals follow the switches in the log.
 fn arrives(operations: &Operations, plan: &Plan, events: &Events, end: Time) {
     let (switches, told) = (switches(events), arrivals(events));
     for (at, operation) in operations.operations.iter().enumerate() {
@@ -93,14 +94,16 @@ struct Waiting {
     release: Time,
 }
 
-/// No job starts before one that waits on its CPU and goes first by the plan that holds, and none that this plan drops. Where late jobs are demoted, those
-/// that wait are below all levels, by the level and the order that they had.
+/// No job starts before a waiting job of its CPU that goes first by the current plan, and no job
+/// starts that the plan drops. Demoted waiting jobs come below all levels, ordered by their former
+/// level and order.
 fn starts_in_order(operations: &Operations, plan: &Plan, events: &Events) {
     let mut holds = 0;
-    // By operation: jobs that are released and have not started, and whether one of it has started and is not over.
+    // By operation: released jobs that have not started, and whether one has started and not ended.
     let mut waiting: BTreeMap<u32, Vec<Waiting>> = BTreeMap::new();
     let mut running: BTreeMap<u32, u64> = BTreeMap::new();
-    // When one was omitted: who is chosen instead is chosen without the next one of the same operation, as by the policy kernel.
+    // When a job was omitted. Its replacement is chosen without the next job of the same operation,
+    // as by the policy kernel.
     let mut omitted: BTreeMap<u32, Time> = BTreeMap::new();
     for (_, at, event) in events {
         match *event {
@@ -113,7 +116,7 @@ fn starts_in_order(operations: &Operations, plan: &Plan, events: &Events) {
                 if cause == CancelCause::Omitted {
                     omitted.insert(job.task.0, *at);
                 }
-                // One that was dropped while it ran.
+                // The job was dropped while it ran.
                 if cause == CancelCause::Late && running.get(&job.task.0) == Some(&job.number) {
                     running.remove(&job.task.0);
                 }
@@ -196,14 +199,14 @@ struct DrawnOperation {
     offset: u64,
     /// In 10 us.
     wcet: u64,
-    /// In tenths of the period: beyond it, several jobs are in time at once.
+    /// In tenths of the period. Above ten, several jobs are in time at once.
     deadline: u64,
     importance: u32,
     priority: u32,
     critical: bool,
     cpu: u32,
     backlog: u32,
-    /// It follows the one before it.
+    /// Whether it follows the operation before it.
     follows: bool,
     late: Option<Late>,
     cancel: Option<bool>,
@@ -213,11 +216,11 @@ struct DrawnOperation {
 struct Drawn {
     operations: Vec<DrawnOperation>,
     strategy: Scheduling,
-    /// By mode: strategy, who is absent (bits), periods (zero: the set's).
+    /// By mode: strategy, absent operations (bits), periods (zero: the set's).
     modes: Vec<(Scheduling, u32, Vec<u64>)>,
     absent: u32,
     cancel: bool,
-    /// After so many 10 us, to which plan.
+    /// The time in units of 10 us, and the plan.
     switches: Vec<(u64, usize)>,
 }
 
@@ -225,7 +228,7 @@ fn late() -> impl Strategy<Value = Late> {
     prop_oneof![3 => Just(Late::Continue), 1 => Just(Late::Drop), 2 => Just(Late::Demote)]
 }
 
-/// One that every System knows, or one with other disciplines and rules for late jobs.
+/// A built-in strategy, or one with other disciplines and rules for late jobs.
 fn scheduling() -> impl Strategy<Value = Scheduling> {
     let gel = prop::collection::vec(-5_000i64..5_000, 6).prop_map(|points| {
         let named = points.into_iter().enumerate();
@@ -284,20 +287,20 @@ fn drawn() -> impl Strategy<Value = Drawn> {
 }
 
 impl Drawn {
-    /// Whether an operation follows the one before it: not the first, and on the same CPU or not.
+    /// Whether an operation follows the one before it, on any CPU. The first never does.
     fn follows(&self, at: usize) -> bool {
         at > 0 && self.operations[at].follows
     }
-    /// The first of its chain.
+    /// The source of its chain.
     fn source(&self, at: usize) -> usize {
         (0..=at).rev().find(|at| !self.follows(*at)).unwrap()
     }
-    /// Chains as a whole, and never all.
+    /// Absent operations: whole chains, and never all.
     fn absent(&self, bits: u32) -> Vec<String> {
         let absent = |at: &usize| bits >> self.source(*at) & 3 == 3 && self.source(*at) > 0;
         (0..self.operations.len()).filter(absent).map(|at| format!("o{at}")).collect()
     }
-    /// A strategy without the points of operations that are not there.
+    /// A strategy without the points of absent operations.
     fn of_those(&self, strategy: &Scheduling) -> Scheduling {
         let mut strategy = strategy.clone();
         for level in &mut strategy.levels {
@@ -347,7 +350,7 @@ proptest! {
     fn every_switch_leaves_all_jobs_in_turn_and_in_order(drawn in drawn(), seed in 0u64..9) {
         let set = drawn.set();
         let limits = Limits { critical_utilization_ppm: u32::MAX, ..Limits::default() };
-        // Those that can be late are of interest, too.
+        // Sets whose deadlines can be missed are of interest too.
         let plan = match set.compute(&drawn.of_those(&drawn.strategy), &limits) {
             Ok(plan) => plan,
             Err(anomalies) => {
@@ -365,15 +368,17 @@ proptest! {
         arrives(&set, &plan, &events, Time::ZERO + duration);
         starts_in_order(&set, &plan, &events);
         whole(&counts, &events);
-        for (plan_at, name) in (0..).zip(["the start"].into_iter().chain(plan.modes.iter().map(|mode| mode.name.as_deref().unwrap()))) {
+        let modes = plan.modes.iter().map(|mode| mode.name.as_deref().unwrap());
+        for (plan_at, name) in (0..).zip(["the start"].into_iter().chain(modes)) {
             let steady = plan.steady(plan_at).unwrap();
-            prop_assert!(takt_model::file::validate(&steady).is_ok(), "{}: {:?}", name, takt_model::file::validate(&steady).err());
+            prop_assert!(takt_model::file::validate(&steady).is_ok(), "{name}: {steady:?}");
             prop_assert_eq!(steady.tasks.len(), rows(&plan, plan_at).iter().filter(|row| row.takes_part).count());
         }
     }
 }
 
-/// One waits for two sources on two CPUs; whatever a switch does, job k of both are one instance.
+/// An operation waits for two sources on two CPUs. It always gets job k of both, also after a
+/// switch.
 #[test]
 fn what_waits_for_several_gets_those_that_belong_together() {
     let set = Operations::new("join")
@@ -435,7 +440,7 @@ fn a_mode_alone_is_a_system_whatever_its_strategies_name() {
         let steady = plan.steady(at).unwrap();
         takt_model::file::validate(&steady).unwrap_or_else(|errors| panic!("{errors}"));
         assert_eq!(steady.tasks.iter().map(|task| task.name.as_str()).collect::<Vec<_>>(), names);
-        // Whoever a switch moves has no phase that a proof could use.
+        // An operation that a switch moves has no phase for a proof.
         let phased = |task: &&takt_model::Task| task.arrival == takt_model::Arrival::Periodic && task.after.is_empty();
         assert_eq!(steady.tasks.iter().filter(phased).count(), 0);
     }
@@ -509,7 +514,8 @@ fn operations_come_and_go_on_threads_too() {
     assert_eq!((stopped.lost, stopped.refused), (0, 0));
     arrives(&set, &plan, &events, Time::ZERO + Span::from_ms(600));
     whole(&stopped.counts, &events);
-    // What the program pushes keeps the least distance of the mode in which it comes, but for pushes that found no room.
+    // Pushed jobs keep the least distance of the mode in which they arrive. Pushes without room do
+    // not count.
     let (switches, alarms) = (switches(&events), admitted(&events, TaskId(4)));
     assert!(switches.len() > 5 && alarms.len() > 5, "{switches:?} {alarms:?}");
     for pair in alarms.windows(2) {

@@ -1,4 +1,5 @@
-//! Events between nodes, over a cable between two network namespaces that each test lays for itself. Nothing here asserts how long anything took.
+//! Events between nodes, over a cable between two network namespaces that each test creates. No
+//! test asserts a duration.
 
 #[path = "nodes/policies.rs"]
 mod policies;
@@ -25,29 +26,29 @@ fn ms(ms: u64) -> Span {
     Span::from_ms(ms)
 }
 
-/// One after the other: they share CPUs.
+/// One test at a time, because they share CPUs.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// `None`, and why on the screen, where this user or kernel cannot.
+/// `None` with the reason on the screen if this user or kernel cannot create a cable.
 fn cable() -> Option<Cable> {
     Cable::lay(false).inspect_err(|error| println!("skipped: {error}")).ok()
 }
 
-/// What a handler saw: the event, its payload, on which class and thread.
+/// A handler's events: head, payload, class and name of the thread.
 type Seen = Arc<Mutex<Vec<(Head, Vec<u8>, Class, String)>>>;
 
-/// A process as far as the others see it.
+/// A process, as other nodes see it.
 struct Process {
     channel: Channel,
     dispatching: Dispatching,
-    /// What came to the operation of level 0, and to that of level 1.
+    /// The events of the operations of level 0 and of level 1.
     seen: [Seen; 2],
 }
 
-/// One operation for tracks and what is heard of peers, a less important one for maps.
+/// An operation for tracks and peers' changes, and a less important one for maps.
 fn process(name: &str) -> Option<Process> {
     let sporadic =
         |name| Operation::sporadic(name, Span::from_ns(1)).wcet(Span::from_ns(1)).deadline(Span::from_s(1)).backlog(50);
@@ -90,7 +91,7 @@ impl Process {
         join(end, &self.channel, node, &self.dispatching)
     }
 
-    /// The payloads of what came of a type.
+    /// The payloads of a type of event.
     fn payloads(&self, level: usize, kind: u32) -> Vec<Vec<u8>> {
         let seen = self.seen[level].lock().unwrap();
         seen.iter().filter(|(head, ..)| head.kind == kind).map(|(_, payload, ..)| payload.clone()).collect()
@@ -114,7 +115,7 @@ fn at(end: &End, port: u16) -> SocketAddr {
     SocketAddr::from((end.address(), port))
 }
 
-/// A socket at this end, in the hands of a test.
+/// A socket at this end, for the test itself.
 fn socket(end: &End, port: u16) -> UdpSocket {
     let bind = || {
         end.enter().unwrap();
@@ -123,7 +124,7 @@ fn socket(end: &End, port: u16) -> UdpSocket {
     std::thread::scope(|scope| scope.spawn(bind).join().unwrap())
 }
 
-/// Waits until something is so, for 20 s at most.
+/// Waits for a condition, for at most 20 s.
 fn until(so: impl Fn() -> bool) -> bool {
     let epoch = Epoch::now_is_zero();
     while epoch.now() < Time::ZERO + Span::from_s(20) {
@@ -139,7 +140,7 @@ fn traffic(connected: &Connected, level: usize) -> Traffic {
     connected.traffic().swap_remove(level)
 }
 
-/// A machine that pauses for a while loses nobody.
+/// So long that a pause of the machine loses no peer.
 const PATIENT: Span = Span::from_s(30);
 
 /// Two levels, with one peer.
@@ -185,7 +186,7 @@ fn events_reach_the_other_node_at_their_level_with_what_is_left_of_their_time() 
         let whole = head.expires.saturating_since(head.sent);
         assert!(whole <= Span::from_s(30) && whole > Span::ZERO, "{whole}");
     }
-    // One that ends says so.
+    // A node that ends announces it.
     drop(here);
     assert!(until(|| right.count(0, PEER_LOST) >= 1), "by its last word");
     assert!(!traffic(&there, 0).peers[0].is_there && traffic(&there, 0).peers[0].node == Some(1));
@@ -198,7 +199,7 @@ fn events_reach_the_other_node_at_their_level_with_what_is_left_of_their_time() 
     drop(again);
 }
 
-/// What a peer sends by hand.
+/// A datagram of a peer, sent by hand.
 fn sent(node: u64, incarnation: u64, sequence: u64, body: Body<'_>) -> Vec<u8> {
     let mut bytes = vec![0; 1500];
     let (remaining, due) = (Span::MAX, Span::MAX);
@@ -258,7 +259,7 @@ fn what_is_not_to_be_is_counted_and_dropped() {
     send(&peer, &sent(5, 10, 4, track(b"g")), &|traffic| traffic.old += 1);
     let seen = [b"a", b"d", b"b", b"f"].map(|one| one.to_vec());
     assert!(until(|| right.payloads(0, TRACK) == seen), "{:?}", right.payloads(0, TRACK));
-    // What it said before its last word, and comes after it, is no news of it; a new run is.
+    // Datagrams from before its last one, arriving later, change nothing. A new run does.
     send(&peer, &sent(5, 10, 5001, Body::Bye), &|_| ());
     assert!(until(|| right.count(0, PEER_LOST) == 1));
     send(&peer, &sent(5, 10, 4999, track(b"z")), &|traffic| {
@@ -281,12 +282,12 @@ fn a_silent_peer_is_lost_and_a_restarted_one_is_found() {
     let to = at(cable.right(), 7000);
     peer.send_to(&sent(5, 10, 0, Body::Beat), to).unwrap();
     assert!(until(|| right.count(0, PEER_FOUND) == 1));
-    // A kill -9 says no last word.
+    // A process killed by SIGKILL announces nothing.
     assert!(until(|| right.count(0, PEER_LOST) == 1));
     peer.send_to(&sent(6, 1, 0, track(b"a")), to).unwrap();
     assert!(until(|| right.count(0, PEER_FOUND) == 2 && right.count(0, TRACK) == 1));
     assert_eq!(right.payloads(0, PEER_FOUND)[1], 6_u64.to_be_bytes(), "another node in its place");
-    // The node's own beats came all the while.
+    // The node's own beats came all the time.
     let mut bytes = [0; 256];
     let length = peer.recv(&mut bytes).unwrap();
     let beat = Datagram::read(&bytes[..length]).unwrap();
@@ -343,7 +344,8 @@ fn time_that_is_over_on_the_way_is_late_where_the_clock_is_one() {
         .filter(|(head, ..)| head.kind == TRACK)
         .map(|(head, ..)| head.expires.saturating_since(head.sent))
         .collect();
-    // When it was sent is known of the first (but for what lies before the start), and counts; the others have all of their time from when they came.
+    // The sending time of the first event is known (but for the part before the start) and counts.
+    // The others get all of their time from their arrival.
     assert!(left[0] <= Span::from_s(600) && left[0] > Span::from_s(500), "{left:?}");
     assert_eq!(left[1..], [Span::from_s(59), Span::from_s(59)]);
     // Their deadlines were half as far.
@@ -353,11 +355,11 @@ fn time_that_is_over_on_the_way_is_late_where_the_clock_is_one() {
     assert_eq!(due[1..], [Span::from_ms(29_500), Span::from_ms(29_500)]);
     drop(seen);
     drop(there);
-    // A node that tells no clock gets none told.
+    // A node without a common clock gets no sending times.
     let there = right.join(cable.right(), &node(2, cable.right(), cable.left()).clock(Clock::Own));
     while clock_of(&there, &peer) != 0 {}
     drop(there);
-    // Nor do two of them have one in common.
+    // Nor do two such nodes have a clock in common.
     drop(peer);
     let Some(left) = process("left") else { return };
     let here = left.join(cable.left(), &node(1, cable.left(), cable.right()).clock(Clock::Own));
@@ -390,7 +392,8 @@ fn a_ring_of_nodes_gives_each_event_to_each_node_once() {
         supplier.push(TRACK, &[number]).unwrap();
         assert!(until(|| processes.iter().all(|process| process.count(0, TRACK) > usize::from(number))));
     }
-    // It goes both ways round. Where they meet, one comes as a duplicate on each side; or, should the one way be slower by two links, goes on to where it was pushed.
+    // The event goes round in both directions. They meet, and each side gets a duplicate. If one
+    // direction is slower by two links, the event returns to its own node instead.
     let known = |number: usize| traffic(&joined[number], 0);
     let again = || (1..4).map(|number| known(number).duplicates).sum::<u64>() + known(0).loops;
     assert!(until(|| again() == 20), "{}", again());
@@ -456,7 +459,8 @@ fn policies_do_what_they_say_when_there_is_no_room() {
     let _alone = alone();
     let Some(cable) = cable() else { return };
     let Some(left) = process("left") else { return };
-    // Nobody is there: the kernel keeps datagrams while it asks, for some seconds, until the socket is full.
+    // No peer exists. The kernel keeps datagrams for some seconds while it resolves the address,
+    // until the socket is full.
     let nobody = SocketAddr::from((cable.nobody(), 7000));
     let level = |name: &str, port, sending| {
         let level = Level::new(name, at(cable.left(), port)).peer(nobody).sending(sending);
@@ -480,7 +484,7 @@ fn policies_do_what_they_say_when_there_is_no_room() {
     assert!(push(20, Span::MAX) < 20, "after 5 ms each");
     assert!(traffic(&patient, 0).full > 0);
     drop(patient);
-    // It waits until the kernel gives up on the others.
+    // The push waits until the kernel gives up on the others.
     let patient = connect(Sending::Patient(Span::MAX));
     assert_eq!(push(20, Span::MAX), 20);
     assert_eq!((traffic(&patient, 0).sent, traffic(&patient, 0).full), (20, 0));
@@ -494,7 +498,7 @@ fn policies_do_what_they_say_when_there_is_no_room() {
         assert!(counted.full > 0 && counted.sent + counted.full <= 50 && counted.sent + counted.full + 5 >= 50);
         drop(queued);
     }
-    // What expires while it waits does not leave.
+    // Events that expire while they wait are not sent.
     let queued = connect(Sending::Queued { room: 50, full: Full::Newest });
     let taken = push(30, Span::from_ns(1));
     assert_eq!(taken, 30);
@@ -536,7 +540,8 @@ fn a_node_that_cannot_be_is_refused() {
     drop(connected);
 }
 
-/// A peer that is started again is lost and found at once: a consumer that may not be pushed twice in a row is told both all the same, one after the other, and one that may hears each once.
+/// A restarted peer is lost and found at once. A consumer with a least distance still gets both
+/// events, one after the other. An unlimited consumer gets each once.
 #[test]
 fn who_has_no_room_for_the_news_of_a_peer_is_told_later() {
     let _alone = alone();
@@ -582,12 +587,13 @@ fn who_has_no_room_for_the_news_of_a_peer_is_told_later() {
     let [paced, prompt] = seen.map(|seen| seen.lock().unwrap().clone());
     let turns = [PEER_FOUND, PEER_LOST, PEER_FOUND, PEER_LOST, PEER_FOUND, PEER_LOST];
     assert_eq!((prompt, remembered), (turns.to_vec(), turns.to_vec()), "each once");
-    // What it had no room for until the next came it need not know.
+    // News without room until the next change may be skipped.
     assert!(paced == turns || paced == turns[..4], "{paced:?}");
     assert!(subscriptions[0].counts().rejected > 0, "there was no room");
 }
 
-/// Nodes whose clocks something keeps in step know the way of their events, and only of those that have the same number.
+/// Nodes with synchronised clocks know the transit time of their events, but only between clocks of
+/// the same number.
 #[test]
 fn nodes_with_the_same_synchronized_clock_know_how_long_events_were_under_way() {
     let _alone = alone();
@@ -609,7 +615,8 @@ fn nodes_with_the_same_synchronized_clock_know_how_long_events_were_under_way() 
     assert!(seen.iter().filter(|row| row.0.kind == TRACK).all(|row| left_of(row) <= Span::from_s(30)));
 }
 
-/// What a node sends on waits for no room, however patient its level is: or one peer that is not there would keep it from hearing the others.
+/// Forwarded events wait for no room, however patient the level. Otherwise one absent peer would
+/// stop the receiving thread.
 #[test]
 fn what_a_node_sends_on_is_dropped_where_there_is_no_room() {
     let _alone = alone();

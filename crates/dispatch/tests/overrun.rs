@@ -1,6 +1,8 @@
-//! Handlers that execute for longer than their operation's wcet, on the real kernel: the program hears of it while they run.
+//! Handlers that execute for longer than their operation's wcet, on the real kernel. The program
+//! learns of it while they run.
 //!
-//! Nothing here asserts a wall-clock time: a handler goes on until what is asserted has happened, or for five seconds.
+//! No test asserts a wall-clock time. A handler continues until the expected event has happened, or
+//! for five seconds.
 
 use std::os::fd::AsRawFd as _;
 use std::sync::Arc;
@@ -30,7 +32,7 @@ fn counts(dispatching: &Dispatching, name: &str) -> Counts {
     dispatching.counts().into_iter().find(|(other, _)| other == name).unwrap().1
 }
 
-/// Works until that is so; whether it was within five seconds.
+/// Works until a condition holds. Returns whether it held within five seconds.
 fn work_until(is_so: impl Fn() -> bool) -> bool {
     let clock = Epoch::now_is_zero();
     while !is_so() {
@@ -77,7 +79,7 @@ fn the_program_hears_of_an_overrun_while_the_job_runs_and_a_job_may_be_stopped_b
     }
 }
 
-/// Also by another job: what counts is the CPU time of its thread.
+/// Also if another job preempts it, because only the CPU time of its thread counts.
 #[test]
 fn a_job_that_takes_longer_than_its_wcet_without_executing_has_no_overrun() {
     let long = Operation::sporadic("long", ms(400)).wcet(ms(200)).deadline(ms(400)).overrun(Overrun::Stop);
@@ -90,13 +92,14 @@ fn a_job_that_takes_longer_than_its_wcet_without_executing_has_no_overrun() {
     dispatching.stop(&mut NullSink).unwrap();
 }
 
-/// With the priority of demoted jobs it lets go what is less important, and the next job of its own level has another thread.
+/// At the priority of demoted jobs it gives way to less important levels. Another thread takes the
+/// next job of its own level.
 #[test]
 fn a_demoted_job_gives_way_to_all_levels() {
     gives_way(|operations| dispatcher(operations, false));
 }
 
-/// Jobs that wait in its level for their turn, too, since it goes first there until it is demoted.
+/// It also gives way to waiting jobs of its level. Until its demotion it goes first there.
 #[test]
 fn a_demoted_job_gives_way_where_jobs_of_a_level_preempt_each_other() {
     gives_way(preemptive);

@@ -1,4 +1,5 @@
-//! Operations that events release, though the plan knows what they come after. Nothing here asserts how long anything took.
+//! Operations released by events, although the plan knows their predecessors. No test asserts a
+//! duration.
 
 #[path = "common/channels.rs"]
 mod channels;
@@ -14,7 +15,7 @@ use takt_model::{Builtin, Span, TaskId, Time};
 const READING: u32 = 1;
 const OPERATIONS: [&str; 3] = ["radar", "weapons", "display"];
 
-/// A proxy, what processes its readings on another CPU or the same one, and what follows that.
+/// A proxy, an operation that processes its readings on the same or another CPU, and a follower.
 fn flight(strategy: Builtin, cpu: u32) -> Plan {
     let ms = Span::from_ms;
     let operations = Operations::new("flight")
@@ -41,7 +42,7 @@ fn a_plan_tells_which_operations_events_can_release() {
     assert!(channel.subscribe(&marked, "weapons", Pattern::ANY).is_ok());
 }
 
-/// What is proven of the plan is proven of predecessors' ends.
+/// Proofs of the plan concern releases by predecessors' ends.
 #[test]
 fn in_virtual_time_predecessors_release_it() {
     for cpu in [0, 1] {
@@ -70,9 +71,9 @@ fn each_event_releases_one_job_and_no_end_does() {
         let dispatcher = Dispatcher::new(plan)
             .with(options)
             .on("radar", move |job| {
-                // One reading in three is none.
+                // Every third job gives no reading.
                 if job.number() % 3 != 2 {
-                    // The first jobs may come before the channel is connected.
+                    // The first jobs may run before the channel is connected.
                     let _ = supplier.push(READING, &job.number().to_be_bytes());
                 }
             })
@@ -107,7 +108,7 @@ fn each_event_releases_one_job_and_no_end_does() {
     }
 }
 
-/// Without a channel, too; as fast as its backlog lets it, for no least distance holds.
+/// Also without a channel. The backlog limits the pushes, because no least distance holds.
 #[test]
 fn the_program_pushes_it_as_well_and_nobody_else_may() {
     let _alone = alone();

@@ -1,7 +1,8 @@
-//! What the dispatcher's threads do on the real kernel: where they run and how important they are, in which order jobs start within a level, what becomes of late jobs that
-//! wait, and that no overrun is followed by a burst. Where a privilege is missing a test says so and passes.
+//! The dispatcher's threads on the real kernel: CPUs and priorities, the order of starts within a
+//! level, late waiting jobs, and no burst after an overrun. Without the needed privilege a test
+//! says so and passes.
 //!
-//! Nothing here asserts a wall-clock time.
+//! No test asserts a wall-clock time.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +16,7 @@ use takt_model::{Builtin, Late, NodeId, Span, StrategyRef, Time};
 
 type Events = Vec<(u32, Time, Event)>;
 
-/// One at a time: the CPUs are few.
+/// One test at a time, because there are few CPUs.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
@@ -29,13 +30,13 @@ fn limits() -> Limits {
     Limits { critical_utilization_ppm: u32::MAX, ..Limits::default() }
 }
 
-/// Also of what is only hopeless.
+/// Also for sets with deadlines that can be missed.
 fn plan(operations: &Operations, strategy: Builtin) -> Plan {
     let system = operations.to_system(&strategy.strategy()).unwrap_or_else(|anomalies| panic!("{anomalies}"));
     Plan::compute_regardless(&system, NodeId(0), &limits()).unwrap_or_else(|anomalies| panic!("{anomalies}")).0
 }
 
-/// A dispatcher, or `None` and the reason on the screen.
+/// A running dispatcher; `None` with the reason on the screen.
 fn started(dispatcher: Dispatcher) -> Option<Dispatching> {
     match dispatcher.start() {
         Ok(dispatching) => Some(dispatching),
@@ -47,7 +48,7 @@ fn started(dispatcher: Dispatcher) -> Option<Dispatching> {
     }
 }
 
-/// Until `enough`, or 20 s are over.
+/// Waits for `enough`, for at most 20 s.
 fn wait(dispatching: &Dispatching, enough: impl Fn(&Dispatching) -> bool) {
     let epoch = Epoch::now_is_zero();
     while !enough(dispatching) && epoch.now() < Time::ZERO + Span::from_s(20) {
@@ -62,7 +63,7 @@ fn stop(dispatching: Dispatching) -> (Stopped, Events) {
     (stopped, events)
 }
 
-/// Works for so much CPU time.
+/// Works for this much CPU time.
 fn work(span: Span) {
     let until = clock::thread_cpu().saturating_add(span);
     while clock::thread_cpu() < until {
@@ -70,7 +71,7 @@ fn work(span: Span) {
     }
 }
 
-/// Where and how a handler's thread runs.
+/// A handler's thread: its operation, CPUs and class.
 type Seen = Arc<Mutex<Vec<(&'static str, Vec<u32>, Class)>>>;
 
 #[test]
@@ -104,7 +105,7 @@ fn threads_have_the_cpu_and_the_priority_of_the_plan_that_holds() {
     let before = std::mem::take(&mut *seen.lock().unwrap());
     let switched = dispatching.switch(1).unwrap();
     assert!(switched.locked > Span::ZERO && switched.refused == 0, "{switched:?}");
-    // Those that had started may have looked before the switch.
+    // Jobs that had started may have read the class before the switch.
     let since = dispatching.counts().iter().map(|(_, it)| it.completed).max().unwrap();
     wait(&dispatching, all_ran(since + 2));
     let after: BTreeMap<&str, (Vec<u32>, Class)> =
@@ -136,14 +137,14 @@ fn a_plan_that_may_use_more_than_the_kernel_leaves_is_warned_of() {
     let _alone = alone();
     let left = takt_linux::machine::Limits::read().rt_percent();
     for (wcet_us, name) in [(990_000, "much"), (10_000, "little")] {
-        // The program pushes it, and here does not.
+        // This operation needs pushes, and none come here.
         let whole = Operation::sporadic("whole", Span::from_s(1)).wcet(Span::from_us(wcet_us));
         let built = Dispatcher::new(plan(&Operations::new(name).with(whole), Builtin::Rm)).on("whole", |_| ()).unwrap();
         let Some(dispatching) = started(built) else { return };
         let told = dispatching.warnings().to_vec();
         stop(dispatching);
         if left >= 99 {
-            // A control group may still be a bound.
+            // A control group may still set a limit.
             continue;
         }
         match name {
@@ -153,7 +154,7 @@ fn a_plan_that_may_use_more_than_the_kernel_leaves_is_warned_of() {
     }
 }
 
-/// Who switches has lost its privilege meanwhile.
+/// The switching thread has lost its privilege meanwhile.
 #[test]
 fn a_priority_that_the_kernel_refuses_is_told_and_jobs_go_on_at_the_former_one() {
     let _alone = alone();
@@ -165,7 +166,7 @@ fn a_priority_that_the_kernel_refuses_is_told_and_jobs_go_on_at_the_former_one()
         .with(Operation::sporadic("slow", ms(10)).wcet(ms(1)));
     let mut system = set.to_system(&Builtin::Rm.strategy()).unwrap();
     let at = Time::ZERO + Span::from_s(100);
-    // Here the slow one is above the fast one.
+    // Under this plan the slow operation is above the fast one.
     system.modes.push(Mode { node: NodeId(0), at, strategy: StrategyRef::Builtin(Builtin::Muf) });
     let plan = Plan::compute(&system, NodeId(0), &limits()).unwrap_or_else(|anomalies| panic!("{anomalies}"));
     let (seen, goes_on) = (Arc::<Mutex<Vec<Class>>>::default(), Arc::new(AtomicBool::new(false)));
@@ -187,7 +188,7 @@ fn a_priority_that_the_kernel_refuses_is_told_and_jobs_go_on_at_the_former_one()
     let both = |seen: &[Class]| seen.iter().any(|class| *class != seen[0]);
     wait(&dispatching, |_| both(&seen.lock().unwrap()));
     assert!(both(&seen.lock().unwrap()), "two levels run, of two priorities");
-    // A job of the slow one is in progress: its thread is to be raised.
+    // A job of the slow operation is in progress, so its thread must be raised.
     let bare = || {
         caps::drop(None, caps::CapSet::Effective, caps::Capability::CAP_SYS_NICE).unwrap();
         dispatching.switch(1).unwrap()
@@ -209,7 +210,7 @@ fn timers() -> Vec<u8> {
     let read = |path: std::path::PathBuf| std::fs::read_to_string(path).unwrap_or_default();
     let tasks = std::fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path());
     let timers = tasks.filter(|task| read(task.join("comm")).starts_with("takt timer"));
-    // proc(5): the 40th field is rt_priority; the name, in brackets, may have blanks.
+    // proc(5): the 40th field is rt_priority. The name, in brackets, may contain blanks.
     let priority = |task: std::path::PathBuf| {
         let stat = read(task.join("stat"));
         stat.rsplit(')').next().unwrap().split_whitespace().nth(37).unwrap().parse().unwrap()
@@ -217,7 +218,8 @@ fn timers() -> Vec<u8> {
     timers.map(priority).collect()
 }
 
-/// Jobs of one level that wait while another one of it runs; the names in the order in which they started.
+/// Jobs of a level that wait while another job runs. Returns the names in the order of their
+/// starts.
 fn order_of(strategy: Builtin) -> Option<Vec<&'static str>> {
     let sporadic =
         |name: &str, deadline, wcet| Operation::sporadic(name, ms(1)).deadline(ms(deadline)).wcet(ms(wcet)).backlog(1);
@@ -294,7 +296,7 @@ fn late_jobs_that_wait_are_dropped_or_go_below_all_levels() {
     let dispatcher = dispatcher.on("holds", move |_| {
         began.store(true, Ordering::Release);
         while !open.load(Ordering::Acquire) {
-            // It keeps the CPU from what was demoted, most of the time, and lets the timer have it.
+            // It mostly keeps the CPU from the demoted job, but lets the timer run.
             work(ms(1));
         }
     });
@@ -340,7 +342,7 @@ fn no_burst_follows_an_overrun() {
     wait(&dispatching, |running| running.counts()[0].1.completed >= 8);
     let (stopped, events) = stop(dispatching);
     assert!(stopped.counts[0].1.rejected >= 3, "{stopped:?}");
-    // No job starts that arrived a period or more ago while a later one has arrived.
+    // No job starts if it arrived a period or more ago and a later job has arrived.
     let mut arrivals = BTreeMap::new();
     for (_, at, event) in &events {
         match *event {

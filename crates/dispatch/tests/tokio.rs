@@ -1,4 +1,4 @@
-//! Tasks of tokio ask operations on threads of this kernel. Nothing here asserts how long anything took.
+//! Tasks of tokio ask operations on threads of this kernel. No test asserts a duration.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -25,7 +25,7 @@ fn operation(name: &str, backlog: u32) -> Operation {
     Operation::sporadic(name, ns).wcet(ns).deadline(Span::from_s(60)).backlog(backlog)
 }
 
-/// A dispatcher with one operation, which answers so.
+/// A dispatcher with one operation, which answers by `answer`.
 fn started<Q: Send + 'static, A: Send + 'static>(
     requests: &Requests<Q, A>,
     operation: Operation,
@@ -98,7 +98,7 @@ fn each_question_gets_its_own_answer_from_a_real_time_thread() {
 #[test]
 fn who_does_not_get_an_answer_is_told() {
     let _alone = alone();
-    // What is too long for its deadline is omitted.
+    // A job too long for its deadline is omitted.
     let requests: Requests<u32, u32> = Requests::new("late", 4);
     let late = Operation::sporadic("late", Span::from_ns(1)).wcet(Span::from_ms(1)).deadline(Span::from_ms(1));
     let late = late.backlog(4).noncritical();
@@ -109,7 +109,7 @@ fn who_does_not_get_an_answer_is_told() {
     drop(bridge);
     drop(dispatching);
 
-    // One that panics answers nobody, and the next one does.
+    // A handler that panics gives no answer. The next job does.
     let requests: Requests<u32, u32> = Requests::new("fragile", 4);
     let answer = |number: u32, _: &Job<'_>| match number {
         13 => panic!("of this test"),
@@ -155,12 +155,12 @@ fn a_full_backlog_is_told_and_what_is_open_at_the_end_is_given_up() {
             pause().await;
         }
         let second = ask(2);
-        // Both are the operation's now: one runs, one waits.
+        // The operation has both: one runs, one waits.
         while dispatching.counts()[0].1.released < 2 {
             pause().await;
         }
         assert_eq!(requests.ask(3).await, Err(AskError::Push(PushError::Full)));
-        // A task that does not wait any more.
+        // This task no longer waits.
         first.abort();
         gate.store(1, Ordering::Release);
         assert_eq!(second.await.unwrap(), Ok(2));
@@ -174,16 +174,17 @@ fn a_full_backlog_is_told_and_what_is_open_at_the_end_is_given_up() {
         }
         drop(bridge);
         assert_eq!(third.await.unwrap(), Err(AskError::Omitted), "nobody is there to bring the answer");
-        // A new bridge is asked while the job of the old one runs still: its slot is not another's.
+        // The new bridge gets a question while a job of the old one still runs. The slots are
+        // separate.
         let bridge = requests.connect(&dispatching).unwrap();
         let fourth = ask(5);
-        // The third push, which found no room, was a release, too.
+        // The third push, without room, was a release too.
         while dispatching.counts()[0].1.released < 5 {
             pause().await;
         }
         gate.store(1, Ordering::Release);
         assert_eq!(fourth.await.unwrap(), Ok(5));
-        // Those that wait when the dispatcher stops are told, though the bridge is there.
+        // Waiting tasks get an error when the dispatcher stops, even if the bridge exists.
         gate.store(0, Ordering::Release);
         let running = ask(6);
         while open.load(Ordering::Acquire) < 5 {
@@ -195,7 +196,7 @@ fn a_full_backlog_is_told_and_what_is_open_at_the_end_is_given_up() {
         }
         let stopping = std::thread::spawn(move || dispatching.stop(&mut NullSink));
         assert_eq!(waiting.await.unwrap(), Err(AskError::Omitted));
-        // The one that runs may return all the same.
+        // The running job may still return.
         gate.store(1, Ordering::Release);
         assert_eq!(running.await.unwrap(), Ok(6));
         stopping.join().unwrap().unwrap();
@@ -203,7 +204,7 @@ fn a_full_backlog_is_told_and_what_is_open_at_the_end_is_given_up() {
     });
 }
 
-/// Whom a task is woken by: its thread, and on which class.
+/// The thread that woke a task, and its class.
 #[derive(Default)]
 struct Woken(Mutex<Vec<(String, Class)>>);
 
@@ -214,7 +215,7 @@ impl std::task::Wake for Woken {
     }
 }
 
-/// Wakers run a runtime's code: never on a real-time thread.
+/// Wakers run a runtime's code, which must not happen on a real-time thread.
 #[test]
 fn tasks_are_woken_by_the_bridge_alone() {
     let _alone = alone();
@@ -225,7 +226,7 @@ fn tasks_are_woken_by_the_bridge_alone() {
     let waker = woken.clone().into();
     let mut context = std::task::Context::from_waker(&waker);
     let mut woken_later = 0;
-    // An answer may be there at the first look.
+    // The first poll may find the answer.
     for number in 0..1000 {
         let mut asked = std::pin::pin!(requests.ask(number));
         let before = woken.0.lock().unwrap().len();
@@ -252,7 +253,7 @@ fn tasks_are_woken_by_the_bridge_alone() {
     dispatching.stop(&mut NullSink).unwrap();
 }
 
-/// A thread begins in the class of who starts it.
+/// A thread starts in the class of its creator.
 #[test]
 fn tasks_are_woken_by_an_ordinary_thread_though_a_real_time_one_connected() {
     let _alone = alone();
@@ -270,7 +271,8 @@ fn tasks_are_woken_by_an_ordinary_thread_though_a_real_time_one_connected() {
     assert!(output.status.success(), "{said}");
 }
 
-/// A bridge that goes while a handler runs leaves that what it has, which has the handler in turn.
+/// A bridge dropped while a handler runs leaves its state to the handler, which the state holds in
+/// turn.
 #[test]
 fn nothing_stays_of_a_bridge_that_went_while_its_handler_ran() {
     let _alone = alone();
@@ -302,7 +304,8 @@ fn nothing_stays_of_a_bridge_that_went_while_its_handler_ran() {
     assert_eq!(Arc::strong_count(&counted), 1);
 }
 
-/// Both ways: a task pushes an event, and the operation that consumes it answers a question of another task.
+/// Both ways: a task pushes an event, and the consuming operation answers a question of another
+/// task.
 #[test]
 fn a_task_supplies_events_to_an_operation() {
     let _alone = alone();
@@ -330,7 +333,7 @@ fn a_task_supplies_events_to_an_operation() {
             let supplier = channel.supplier(7);
             let pushed = tokio::spawn(async move { supplier.push(1, &[10]).unwrap().taken });
             assert_eq!(pushed.await.unwrap(), 1);
-            // One level and one queue, in turn: the event was handled before.
+            // One level and one queue, so the event was handled before.
             assert_eq!(valve.ask(()).await, Ok(10 * number));
         }
     });
@@ -338,7 +341,8 @@ fn a_task_supplies_events_to_an_operation() {
     dispatching.stop(&mut NullSink).unwrap();
 }
 
-/// Neither when a task does not wait any more nor when the bridge is gone before its job has ended, whose thread is then the last that knows of it.
+/// Neither if the task no longer waits, nor if the bridge is dropped before its job has ended. Then
+/// the job's thread is the last holder.
 #[test]
 fn a_handler_allocates_and_frees_nothing_whoever_is_gone() {
     let _alone = alone();
@@ -395,7 +399,7 @@ fn a_handler_allocates_and_frees_nothing_whoever_is_gone() {
         gate.store(1, Ordering::Release);
         until(&|| ended() == 2 * round as usize + 1);
         assert!(measured.lock().unwrap().iter().all(|of| *of == (0, 0)), "{measured:?}");
-        // What that bridge had goes when the next one comes: one answer that nobody got.
+        // The next bridge frees the old one's state: one answer that no task got.
         assert_eq!(Arc::strong_count(&answered), 3);
         bridge = requests.connect(&dispatching).unwrap();
         assert_eq!(Arc::strong_count(&answered), 2);
@@ -404,7 +408,8 @@ fn a_handler_allocates_and_frees_nothing_whoever_is_gone() {
     dispatching.stop(&mut NullSink).unwrap();
 }
 
-/// Jobs of all operations have the same numbers: a handler that is given to the wrong one must not answer the right one's questions.
+/// Jobs of all operations repeat numbers. A handler attached to the wrong operation must not answer
+/// the right operation's questions.
 #[test]
 fn a_handler_that_is_given_to_another_operation_answers_nothing_and_that_is_counted() {
     let _alone = alone();
@@ -414,7 +419,8 @@ fn a_handler_that_is_given_to_another_operation_answers_nothing_and_that_is_coun
     let valve: Requests<u32, u32> = Requests::new("valve", 4);
     let pushes = Arc::new(std::sync::OnceLock::<takt_dispatch::Handle>::new());
     let other = pushes.clone();
-    // The question waits still when the other operation's handler looks for one: that has the same level, and comes next.
+    // The question still waits when the other operation's handler looks for one. That operation has
+    // the same level and comes next.
     let right = move |_: &Job<'_>| {
         if let Some(other) = other.get() {
             other.push().unwrap();

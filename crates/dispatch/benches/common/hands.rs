@@ -1,4 +1,5 @@
-//! What benchmarks of hand-overs have in common: quantiles, who pushes, and the bare futex beside which they stand.
+//! Shared parts of benchmarks of hand-overs: quantiles, the pushing thread, and the bare futex for
+//! comparison.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
@@ -11,12 +12,12 @@ fn quantile(sorted: &[u64], percent: usize) -> f64 {
     sorted.get((sorted.len() * percent / 100).min(sorted.len().saturating_sub(1))).map_or(f64::NAN, |ns| *ns as f64)
 }
 
-/// Hand-overs of a round.
+/// Hand-overs in each round.
 const HAND_OVERS: usize = 500;
-/// From one to the next.
+/// The pause between two hand-overs.
 const PAUSE: Span = Span::from_us(300);
 
-/// Who pushes, on the first CPU, below the handler's priority.
+/// Runs the pushing thread on the first CPU, below the handler's priority.
 pub(crate) fn pusher<R: Send>(cpu: u32, body: impl FnOnce() -> R + Send) -> Option<R> {
     let permitted = || {
         sched::set_affinity(&[cpu]).ok()?;
@@ -25,15 +26,16 @@ pub(crate) fn pusher<R: Send>(cpu: u32, body: impl FnOnce() -> R + Send) -> Opti
     std::thread::scope(|scope| scope.spawn(|| permitted().map(|_class| body())).join().ok().flatten())
 }
 
-/// What hand-overs took.
+/// The results of hand-overs.
 pub(crate) struct Hands {
     /// In ns.
     times: Vec<u64>,
-    /// Those that nobody answered within [`PATIENCE`].
+    /// Hand-overs without an answer within [`PATIENCE`].
     missed: usize,
 }
 
-/// How long each of [`HAND_OVERS`] took: from before `push`, on this CPU, to what the other side wrote into `seen`.
+/// Measures [`HAND_OVERS`] hand-overs: from before `push`, on this CPU, to the time that the other
+/// side wrote into `seen`.
 pub(crate) fn hand_overs(cpu: u32, clock: Epoch, seen: &AtomicU64, mut push: impl FnMut() + Send) -> Option<Hands> {
     pusher(cpu, move || {
         let mut hands = Hands { times: Vec::with_capacity(HAND_OVERS), missed: 0 };
@@ -46,7 +48,7 @@ pub(crate) fn hand_overs(cpu: u32, clock: Epoch, seen: &AtomicU64, mut push: imp
                 Some(at) => hands.times.push(at.saturating_since(before).as_ns()),
                 None => {
                     hands.missed += 1;
-                    // What comes late is not to be taken for the next one.
+                    // A late answer must not count for the next hand-over.
                     let _ = until_seen(seen, clock, GIVEN_UP);
                 }
             }
@@ -55,7 +57,7 @@ pub(crate) fn hand_overs(cpu: u32, clock: Epoch, seen: &AtomicU64, mut push: imp
     })
 }
 
-/// p50 and p99 of each round in ns, and how many hand-overs were missed.
+/// p50 and p99 of each round in ns, and the number of missed hand-overs.
 #[derive(Default)]
 pub(crate) struct Rounds {
     quantiles: Vec<(f64, f64)>,
@@ -70,7 +72,7 @@ impl Rounds {
     }
 }
 
-/// Runs both in turns; `None` where something was refused.
+/// Runs both in turns; `None` if the kernel refused something.
 pub(crate) fn in_turns(
     rounds: usize,
     ours: impl Fn() -> Option<Hands>,
@@ -84,7 +86,8 @@ pub(crate) fn in_turns(
     Some(all)
 }
 
-/// A row of a table: the medians over rounds in microseconds, and the medians of the rounds' ratios.
+/// A row of a table: the medians over rounds in microseconds, and the medians of the rounds'
+/// ratios.
 pub(crate) fn row(name: &str, (ours, theirs): &(Rounds, Rounds)) {
     let all = ours.quantiles.len() * HAND_OVERS;
     if ours.missed.max(theirs.missed) * 100 > all {
@@ -114,12 +117,12 @@ pub(crate) fn row(name: &str, (ours, theirs): &(Rounds, Rounds)) {
     );
 }
 
-/// A machine that takes longer pauses.
+/// A longer time means that the machine paused.
 const PATIENCE: Span = Span::from_ms(10);
-/// After that it is lost.
+/// After this time the hand-over is lost.
 const GIVEN_UP: Span = Span::from_ms(500);
 
-/// When the other side looked at the clock, if that is within so long.
+/// When the other side read the clock, if it did within `patience`.
 fn until_seen(seen: &AtomicU64, epoch: Epoch, patience: Span) -> Option<Time> {
     let until = epoch.now().saturating_add(patience);
     loop {
@@ -131,7 +134,7 @@ fn until_seen(seen: &AtomicU64, epoch: Epoch, patience: Span) -> Option<Time> {
     }
 }
 
-/// A thread that waits for a futex, takes what came with it, and then looks at the clock.
+/// A thread that waits for a futex, takes the data, and then reads the clock.
 pub(crate) fn waiter(
     cpu: u32,
     word: &AtomicU32,
@@ -156,12 +159,12 @@ pub(crate) fn waiter(
     }
 }
 
-/// The same with nothing but a futex.
+/// A futex without data.
 pub(crate) fn bare(cpus: &[u32], to: usize) -> Option<Hands> {
     by_futex(cpus, to, || (), || ())
 }
 
-/// By a futex, before which something is put where the other side takes it.
+/// A futex, with data left for the other side before.
 pub(crate) fn by_futex(
     cpus: &[u32],
     to: usize,

@@ -1,4 +1,5 @@
-//! What benchmarks of queues have in common: operations of which half wait, and std's heap beside which they stand.
+//! Shared parts of benchmarks of queues: operations, half of which wait, and std's heap for
+//! comparison.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -10,7 +11,8 @@ use takt_model::{Builtin, Span, Strategy, Time};
 
 use super::rounds::median;
 
-/// A table of what `measure` finds under each discipline, beside the heap; whether all was as it should be.
+/// Prints a table of `measure` under each discipline, compared with the heap. Returns whether all
+/// results are valid.
 pub(crate) fn table(title: &str, rounds: usize, measure: impl Fn(&Waiting) -> Result<Rounds, String>) -> bool {
     println!("{:<44}  waiting     takt ns  BinaryHeap ns    ratio", format!("{title}, {rounds} rounds"));
     let mut whole = true;
@@ -48,11 +50,11 @@ impl Rounds {
     }
 }
 
-/// Operations of which half wait, each with one that comes when it has had its turn.
+/// Operations, half of which wait. Each has a successor that arrives after its job.
 pub(crate) struct Waiting {
     pub(crate) plan: Plan,
     deadlines: Vec<Span>,
-    /// Whether they go by arrival.
+    /// Whether they are ordered by arrival.
     fifo: bool,
 }
 
@@ -69,7 +71,7 @@ impl Waiting {
     }
 }
 
-/// The peer, with half of the operations in it.
+/// The heap for comparison, with half of the operations in it.
 pub(crate) struct Heap<'a> {
     of: &'a Waiting,
     epoch: Epoch,
@@ -99,13 +101,13 @@ impl<'a> Heap<'a> {
         black_box(jobs.pop())
     }
 
-    /// It is to have run neither dry nor over: then it measured something else.
+    /// Whether it ran neither empty nor full. Otherwise it measured something else.
     pub(crate) fn is_whole(&self) -> bool {
         self.jobs.lock().len() == self.of.half() as usize
     }
 }
 
-/// So many of one operation are timed at once: a look at the clock costs as much as a queue.
+/// Jobs timed at once, because a reading of the clock costs as much as a queue operation.
 pub(crate) const BATCH: u32 = 64;
 pub(crate) const BATCHES: u32 = 2000;
 
@@ -123,13 +125,15 @@ pub(crate) fn time(mut once: impl FnMut()) -> f64 {
     median(each)
 }
 
-/// How long a cycle takes, about: the deadlines of those that wait are spread over as many of them as it takes until a job has its turn.
+/// The approximate time of a cycle. Deadlines of waiting jobs are spread over as many cycles as a
+/// job waits.
 const CYCLE_NS: u64 = 100;
 
-/// The relative deadlines of so many operations that wait, and of as many that are to come.
+/// The relative deadlines of `waiting` operations that wait, and of as many that arrive later.
 fn deadlines(waiting: u32) -> Vec<Span> {
     let all = u64::from(2 * waiting);
-    // The multiplier is prime and above all: each place once, without order.
+    // The multiplier is prime and larger than `all`, so it visits each place once in a scattered
+    // order.
     (0..all).map(|at| Span::from_ns(1 + CYCLE_NS * (at * 7919 % all))).collect()
 }
 

@@ -1,6 +1,6 @@
-//! What benchmarks in rounds have in common: how many, and the median over them.
+//! Shared parts of benchmarks in rounds: the number of rounds, and the median over them.
 
-/// `--rounds` of the command line, or so many; `None`, which is told, where anything else stands there.
+/// The value of `--rounds`, or the default; `None`, with a message, for any other argument.
 pub(crate) fn rounds(unless_told: usize) -> Option<usize> {
     let mut arguments = std::env::args().skip(1).filter(|argument| argument != "--bench");
     match (arguments.next().as_deref(), arguments.next().map(|value| value.parse()), arguments.next()) {

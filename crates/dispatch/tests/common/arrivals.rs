@@ -1,12 +1,13 @@
-//! When an operation arrives across switches of modes, by a rule that looks at nothing else.
+//! The arrivals of an operation across switches of modes, by a rule for single operations.
 
 use takt_model::{Span, Time};
 
-/// The arrivals of an operation that a timer releases, in nanoseconds: (period by plan, nothing where it takes no part).
+/// The arrivals of an operation that a timer releases, in nanoseconds. `periods` holds its period
+/// by plan; `None` if it takes no part.
 pub(crate) fn expected(periods: &[Option<Span>], offset: Span, switches: &[(Time, usize)], end: Time) -> Vec<u64> {
     let period = |plan: usize| periods[plan].map(Span::as_ns);
     let (mut plan, mut last, mut next) = (0, None, period(0).map(|_| offset.as_ns()));
-    // Whether it arrived since it takes part.
+    // Whether it has arrived since it takes part.
     let mut begun = false;
     let mut arrivals = Vec::new();
     for (at, to) in switches.iter().copied().chain([(end, usize::MAX)]) {

@@ -1,4 +1,4 @@
-//! Channels on threads of this kernel: what their tests share.
+//! Shared parts of the tests of channels on threads of this kernel.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -7,24 +7,24 @@ use takt_dispatch::{Dispatcher, Dispatching, Limits, Operation, Operations, Plan
 use takt_linux::{Epoch, clock};
 use takt_model::{Builtin, Span, Time};
 
-/// One after the other: they share CPUs.
+/// One test at a time, because they share CPUs.
 pub(crate) fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whatever the load.
+/// A plan for any load.
 pub(crate) fn plan(operations: &Operations, strategy: Builtin) -> Plan {
     let limits = Limits { critical_utilization_ppm: u32::MAX, ..Limits::default() };
     operations.compute(&strategy.strategy(), &limits).unwrap_or_else(|anomalies| panic!("{anomalies}"))
 }
 
-/// That may be pushed at any time.
+/// An operation that may be pushed at any time.
 pub(crate) fn sporadic(name: &str) -> Operation {
     Operation::sporadic(name, Span::from_ns(1)).wcet(Span::from_ns(1)).deadline(Span::from_s(1)).backlog(16)
 }
 
-/// `None`, and why on the screen, where this user cannot.
+/// `None` with the reason on the screen if this user lacks the privilege.
 pub(crate) fn started(dispatcher: Dispatcher) -> Option<Dispatching> {
     match dispatcher.start() {
         Ok(dispatching) => Some(dispatching),
@@ -36,7 +36,7 @@ pub(crate) fn started(dispatcher: Dispatcher) -> Option<Dispatching> {
     }
 }
 
-/// Waits until something is so, for 20 s at most.
+/// Waits for a condition, for at most 20 s.
 pub(crate) fn until(so: impl Fn() -> bool) {
     let epoch = Epoch::now_is_zero();
     while !so() && epoch.now() < Time::ZERO + Span::from_s(20) {
@@ -45,7 +45,7 @@ pub(crate) fn until(so: impl Fn() -> bool) {
     assert!(so(), "it never came");
 }
 
-/// All that a subscription completed is somewhere.
+/// Every complete set of a subscription is accounted for.
 pub(crate) fn check(subscription: &Subscription) {
     let counts = subscription.counts();
     let known = counts.handled + counts.expired + counts.rejected + counts.omitted + counts.replaced;

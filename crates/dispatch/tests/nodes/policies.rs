@@ -1,4 +1,5 @@
-//! Whether what the policies of sending say of themselves is so: to a peer that a closed gate keeps from the node, so that datagrams fill the socket until the test opens it.
+//! The promises of the policies of sending. A closed gate keeps the peer from the node, so that
+//! datagrams fill the socket until the test opens the gate.
 
 use std::fs;
 use std::net::UdpSocket;
@@ -14,13 +15,13 @@ use takt_model::Span;
 
 use super::{Process, alone, at, cable, ms, process, socket, traffic, until};
 
-/// Nobody consumes it here: a push touches nothing but the level between nodes.
+/// No consumer here uses this kind: a push touches nothing but the level between nodes.
 const FAR: u32 = 3;
 const PUSHES: usize = 60;
 /// The socket and the queue are full by then.
 const FULL: usize = 30;
 
-/// A setting of the device at this end.
+/// Changes a setting of the device at this end.
 fn set(end: &End, group: &str, name: &str, value: u32) -> std::io::Result<()> {
     let write = || {
         end.enter().unwrap();
@@ -29,7 +30,8 @@ fn set(end: &End, group: &str, name: &str, value: u32) -> std::io::Result<()> {
     std::thread::scope(|scope| scope.spawn(write).join().unwrap())
 }
 
-/// The right end answers nobody who asks where its address is: the left end's kernel keeps what is for it, in the socket's room, and asks again, for as long as it takes.
+/// The right end does not answer requests for its address. So the left end's kernel keeps datagrams
+/// in the socket's room, and asks again for as long as the gate is closed.
 fn close(cable: &Cable) -> std::io::Result<()> {
     set(cable.right(), "conf", "arp_ignore", 8)?;
     set(cable.left(), "neigh", "mcast_solicit", 1_000_000)?;
@@ -40,19 +42,19 @@ fn open(cable: &Cable) {
     set(cable.right(), "conf", "arp_ignore", 0).unwrap();
 }
 
-/// How often a thread has given up its CPU to wait for something.
+/// How often a thread has given up its CPU to wait.
 fn waits(thread: &Path) -> u64 {
     let status = fs::read_to_string(Path::new("/proc").join(thread).join("status")).unwrap();
     let count = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")).unwrap();
     count.trim().parse().unwrap()
 }
 
-/// Where a thread that pushes is.
+/// The progress of a pushing thread.
 #[derive(Default)]
 struct Pushing {
     thread: OnceLock<PathBuf>,
     begun: AtomicU64,
-    /// How often it had waited when its last push began.
+    /// Its number of waits when its last push began.
     waits: AtomicU64,
     done: AtomicU64,
 }
@@ -62,14 +64,15 @@ impl Pushing {
         self.done.load(Ordering::Acquire)
     }
 
-    /// Whether it waits, or has waited, so often in a push that has not returned.
+    /// Whether it has waited this often, now included, in a push that has not returned.
     fn waits_in_a_push(&self, times: u64) -> bool {
         let (begun, before) = (self.begun.load(Ordering::Acquire), self.waits.load(Ordering::Acquire));
         let waited = self.thread.get().is_some_and(|thread| waits(thread) >= before + times);
         waited && begun == self.begun.load(Ordering::Acquire) && self.done() + 1 == begun
     }
 
-    /// Pushes, as long as the channel is connected; what was told of each, and how often it waited.
+    /// Pushes while the channel is connected. Returns the result of each push and its number of
+    /// waits.
     fn push(&self, left: &Process) -> Vec<(Pushed, u64)> {
         let supplier = left.channel.supplier(7);
         let thread = self.thread.get_or_init(|| fs::read_link("/proc/thread-self").unwrap());
@@ -81,14 +84,15 @@ impl Pushing {
             let Ok(pushed) = supplier.push_for(FAR, &[number as u8; 200], Span::MAX) else { break };
             told.push((pushed, waits(thread) - before));
             self.done.fetch_add(1, Ordering::AcqRel);
-            // The thread that sends has what it may take.
+            // So that the sending thread has taken all it can.
             clock::pause(ms(1));
         }
         told
     }
 }
 
-/// Pushes while the gate is closed, and opens it when all have returned; for one that is to lose nothing, when a push waits. What was told of each push and how often it waited, and
+/// Pushes while the gate is closed. Opens the gate when all pushes have returned, or, for a policy
+/// without loss, when a push waits. Returns the results, the number of waits of each push, and
 /// whether all had returned.
 fn pushed(left: &Process, cable: &Cable, sending: Sending) -> (Vec<(Pushed, u64)>, bool) {
     let pushing = Pushing::default();
@@ -101,14 +105,14 @@ fn pushed(left: &Process, cable: &Cable, sending: Sending) -> (Vec<(Pushed, u64)
     })
 }
 
-/// A level with little room to this cable's other end.
+/// A level with little room, to this cable's other end.
 fn narrow(left: &Process, cable: &Cable, sending: Sending) -> Connected {
     let level = Level::new("narrow", at(cable.left(), 7000)).peer(at(cable.right(), 7000)).sending(sending);
     let level = Level { buffer: 1, ..level.sends(Pattern::kind(FAR)) };
     left.join(cable.left(), &Node::new(1).with(level).beat(Span::from_s(60), Span::from_s(240)))
 }
 
-/// The numbers of the events that come, so many.
+/// Receives `count` events and returns their numbers.
 fn come(peer: &UdpSocket, count: u64) -> Vec<u8> {
     peer.set_read_timeout(Some(std::time::Duration::from_secs(20))).unwrap();
     let mut numbers = Vec::new();
@@ -136,7 +140,8 @@ fn policies_say_truly_whether_they_block_or_drop() {
         let peer = socket(cable.right(), 7000);
         let connected = narrow(&left, &cable, sending);
         let (told, returned) = pushed(&left, &cable, sending);
-        // Nothing drained until all pushes had returned, unless one says that it waits for that.
+        // No room was made until all pushes had returned, except for policies that promise to wait
+        // for room.
         assert_eq!(returned, sending.may_drop(), "{sending:?}: {told:?}");
         let waited = told.iter().filter(|(_, waits)| *waits > 0).count();
         if sending.may_block() {
@@ -147,7 +152,7 @@ fn policies_say_truly_whether_they_block_or_drop() {
                 "{sending:?} says that it never blocks: {told:?}"
             );
         }
-        // Each is sent or dropped, and counted as that.
+        // Each event is counted as sent or as dropped.
         let ended = |counted: &Traffic| counted.sent + counted.full;
         assert!(until(|| ended(&traffic(&connected, 0)) == PUSHES as u64), "{sending:?}: {:?}", traffic(&connected, 0));
         let counted = traffic(&connected, 0);
@@ -158,7 +163,7 @@ fn policies_say_truly_whether_they_block_or_drop() {
         let later = matches!(sending, Sending::Queued { full: Full::Oldest, .. });
         let expected = if later { (PUSHES as u64, 0) } else { (counted.sent, counted.full) };
         assert_eq!((kept, dropped), expected, "{sending:?}: who pushed is told, but of what another one pushes out");
-        // What was sent comes, once and in order; where nothing may be dropped that is all.
+        // Sent events arrive once and in order. If none may be dropped, all arrive.
         let numbers = come(&peer, counted.sent);
         assert!(numbers.windows(2).all(|pair| pair[0] < pair[1]), "{sending:?}: {numbers:?}");
         if later {
@@ -168,7 +173,7 @@ fn policies_say_truly_whether_they_block_or_drop() {
     }
 }
 
-/// The one exception to what they say: nobody waits for the network once the channel is disconnected.
+/// The exception: no push waits for the network once the channel is disconnected.
 #[test]
 fn a_push_that_waits_for_as_long_as_it_takes_ends_with_the_connection_and_says_what_it_did_not_send() {
     let _alone = alone();
@@ -181,7 +186,7 @@ fn a_push_that_waits_for_as_long_as_it_takes_ends_with_the_connection_and_says_w
     let pushing = Pushing::default();
     let told = std::thread::scope(|scope| {
         let told = scope.spawn(|| pushing.push(&left));
-        // Once may have been for something else than room.
+        // One wait may have another cause than room.
         assert!(until(|| pushing.waits_in_a_push(3)));
         drop(connected);
         told.join().unwrap()

@@ -14,14 +14,14 @@ use super::{PATIENT, alone, at, cable, join, ms, traffic, until};
 
 const VALUES: u32 = 9;
 
-/// A process whose operation takes values of source 1.
+/// A process whose operation applies values of source 1.
 struct Reader {
     channel: Channel,
     dispatching: Dispatching,
     replica: Replica,
 }
 
-/// `None`, and why on the screen, where it cannot run.
+/// `None` with the reason on the screen if it cannot run.
 fn started(built: Dispatcher) -> Option<Dispatching> {
     match built.start() {
         Ok(dispatching) => Some(dispatching),
@@ -34,7 +34,7 @@ fn started(built: Dispatcher) -> Option<Dispatching> {
 }
 
 fn reader(name: &str, sizes: &[usize]) -> Option<Reader> {
-    // More at once than a flush takes.
+    // A backlog larger than a flush.
     let ns = Span::from_ns(1);
     let apply = Operation::sporadic("apply", ns).wcet(ns).deadline(Span::from_s(60)).backlog(8);
     let limits = Limits { critical_utilization_ppm: u32::MAX, ..Limits::default() };
@@ -54,7 +54,7 @@ fn values_that_operations_write_come_to_the_other_node_when_they_are_flushed_and
     let sizes = [8, 200, 200];
     let sporadic = |name| Operation::sporadic(name, ms(1)).wcet(Span::from_us(1)).deadline(Span::from_s(60)).backlog(8);
     let limits = Limits { critical_utilization_ppm: u32::MAX, ..Limits::default() };
-    // The writers: one that may be in time, one that takes longer than its deadline; and who flushes.
+    // Two writers, one usually in time and one slower than its deadline, and a flushing operation.
     let operations = Operations::new("writers").with(sporadic("steer").deadline(ms(20))).with(sporadic("flush"));
     let operations = operations.with(sporadic("slow").deadline(ms(1)).noncritical());
     let plan = operations.compute(&Builtin::Muf.strategy(), &limits).unwrap();
@@ -113,7 +113,7 @@ fn values_that_operations_write_come_to_the_other_node_when_they_are_flushed_and
     let counts = values.counts();
     assert_eq!((counts.written, counts.replaced, counts.repeated), (10, 3, 0));
     assert_eq!((counts.flushed, counts.flushes, counts.missed), (7, 3, 0));
-    // That of "slow", and those of a machine that paused.
+    // Writes of "slow", and of others if the machine paused.
     let late = results.lock().unwrap().iter().filter(|in_time| !**in_time).count() as u64;
     assert!(late >= 1 && counts.late == late, "{late} {counts:?}");
     assert_eq!((replica.counts().applied, replica.counts().malformed), (7, 0));
@@ -125,15 +125,17 @@ fn values_that_operations_write_come_to_the_other_node_when_they_are_flushed_and
     drop((readers_node, writers_node));
 }
 
-/// What is known of a flush: how many values it sent, whether its deadline had passed before it began, and whether it had when it had ended.
+/// The facts of a flush: the number of values sent, whether its deadline had passed before the
+/// flush, and whether it had passed after.
 type Ended = (usize, bool, bool);
 
-/// A timer releases the flushes, and one of them is held past its deadline before it sends. How many of all may have been late, and what the one that was held sent.
+/// A timer releases the flushes. The test holds a flush past its deadline before it sends. Returns
+/// the most flushes that may have been late, and the number of values in the held flush.
 fn one_flush_of_a_timer_is_held(cable: &Cable) -> Option<(usize, usize)> {
     let (frame, sizes) = (ms(250), [8, 200]);
     let operations = Operations::new("writers")
         .with(Operation::periodic("flush", frame).wcet(Span::from_us(1)).deadline(ms(200)))
-        // On a level of its own: it goes on while a flush sleeps.
+        // On its own level, so it continues while a flush sleeps.
         .with(Operation::periodic("steer", frame).wcet(Span::from_us(1)).noncritical());
     let plan = operations.compute(&Builtin::Muf.strategy(), &Limits::default()).unwrap();
     let channel = Channel::new(Options::default());
@@ -194,7 +196,7 @@ fn one_flush_of_a_timer_is_held(cable: &Cable) -> Option<(usize, usize)> {
         let taken = reader.replica.counts();
         assert_eq!((taken.applied, taken.old, taken.malformed), (counts.flushed, 0, 0));
     }
-    // The flush looks at the clock after it has sent, and the handler before and after that.
+    // The flush reads the clock after it has sent, and the handler before and after that.
     let late = |is: fn(&Ended) -> bool| ended.iter().filter(|row| is(row)).count();
     let (surely, perhaps) = (late(|row| row.1), late(|row| row.2));
     assert!((surely..=perhaps).contains(&(counts.late_flushes as usize)), "{counts:?} {ended:?}");
@@ -205,7 +207,7 @@ fn one_flush_of_a_timer_is_held(cable: &Cable) -> Option<(usize, usize)> {
 fn a_timer_flushes_to_two_peers_and_the_one_flush_that_ends_late_is_counted() {
     let _alone = alone();
     let mut ends = Vec::new();
-    // Where the machine pauses others are late as well.
+    // If the machine pauses, other flushes are late as well.
     while ends.len() < 5 {
         let Some(cable) = cable() else { return };
         match one_flush_of_a_timer_is_held(&cable) {
