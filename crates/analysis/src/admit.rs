@@ -1,10 +1,11 @@
 //! `takt admit`: adds tasks, components and flows to a proven system, or removes them, and keeps it proven.
 //!
-//! [`Admission`] holds a system that is proven. What it accepts is what [`check`](crate::check())
-//! would prove from scratch: a quick way only ever says yes, and only where one of `check`'s tests
-//! would; where none of them can tell, `check`'s tests themselves decide. It accepts more in one
-//! case: what is less important than a task on its CPU leaves that one's proof alone, also where it
-//! took the schedule as a whole, which may be too long to be gone through again with one task more.
+//! [`Admission`] holds a system that is proven. It accepts only systems that
+//! [`check`](crate::check()) would prove from scratch. A quick way only ever says yes, and only if
+//! one of `check`'s tests would. If no quick way can tell, `check`'s tests decide. There is one
+//! exception. A less important task on the same CPU does not affect the proof of a more important
+//! task. The proof stays valid, even if it followed the whole schedule and the schedule with the
+//! new task is too long to be followed again.
 //!
 //! | on one CPU | quick way | cost, n tasks there |
 //! |---|---|---|
@@ -13,12 +14,12 @@
 //! | `rm`, `dm`, `fp` | Bini and Baruah's upper bound of each response, from sums over what is more important, for the new task and those less important | O(n) additions |
 //! | `rm`, `dm`, `fp` | where the bound does not suffice, the fixed point, from the last one that was found (adding work only raises it) | O(n) a round |
 //!
-//! Tasks of one level count against each other, whatever the order of their releases: safe, and
-//! where it does not suffice `check` decides.
+//! Tasks of one level count against each other, whatever the order of their releases. This is safe;
+//! if it does not suffice, `check` decides.
 //!
-//! Quick ways are for nodes of one CPU, or whose tasks are all bound to single CPUs, under `edf`,
-//! `rm`, `dm` or `fp`, without components, modes, flows, chains, jitter, release latency and
-//! cancellation. Elsewhere the tests of `check` decide, by parts:
+//! Quick ways cover nodes of one CPU and nodes with all tasks bound to single CPUs. The strategy is
+//! `edf`, `rm`, `dm` or `fp`. There are no components, modes, flows, chains, jitter, release
+//! latency or cancellation. Elsewhere the tests of `check` decide, by parts:
 //!
 //! | what changes | what is tested again |
 //! |---|---|
@@ -124,8 +125,8 @@ impl fmt::Display for Part {
     }
 }
 
-/// What goes and what comes, at once. What comes stands behind all that stays, in this order; where
-/// it refers to tasks and components, it counts them as they are after the change.
+/// Parts to remove and parts to add in one step. The added parts stand behind all others, in this
+/// order. Their references to tasks and components use the numbering after the change.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Change {
     /// What goes.
@@ -163,7 +164,7 @@ impl Admission {
     /// Takes a system.
     ///
     /// # Errors
-    /// Where `check` does not prove it.
+    /// If `check` does not prove the system.
     pub fn new(system: System) -> Result<Admission, Refusal> {
         let mut memos = vec![Memo::default(); system.nodes.len()];
         let nodes: Vec<NodeId> = (0..system.nodes.len()).map(|node| NodeId(node as u32)).collect();
@@ -193,7 +194,7 @@ impl Admission {
         &self.system
     }
 
-    /// What `check` says of it from scratch, bounds and all.
+    /// The report of `check` from scratch, with all bounds.
     #[must_use]
     pub fn report(&self) -> CheckReport {
         crate::check(&self.system, &crate::CheckOptions::default())
@@ -231,10 +232,11 @@ impl Admission {
         self.by_parts(change)
     }
 
-    /// Whether nothing that stays rests on what a change takes away; whether it is proven then is another question.
+    /// Checks that no remaining part refers to a removed part. It does not check that the rest is
+    /// proven.
     ///
     /// # Errors
-    /// What does, and what to do.
+    /// If a remaining part does: its name and the remedy.
     pub fn removable(&self, change: &Change) -> Result<(), Refusal> {
         Gone::of(&self.system, change).map(drop)
     }
@@ -250,8 +252,8 @@ impl Admission {
     /// Removes the task of that name.
     ///
     /// # Errors
-    /// Where there is none, another task follows it, a strategy names it, or the rest would not be
-    /// proven (jobs that are not preempted, several CPUs).
+    /// If there is no such task, another task follows it, a strategy names it, or the rest would
+    /// not be proven (jobs without preemption, several CPUs).
     pub fn remove(&mut self, name: &str) -> Result<By, Refusal> {
         self.change(&Change { remove: vec![Part::Task(name.to_owned())], ..Change::default() })
     }
@@ -269,7 +271,7 @@ impl Admission {
     /// Removes a component.
     ///
     /// # Errors
-    /// Where there is none, something stands in it, or the rest would not be proven.
+    /// If there is no such component, it is not empty, or the rest would not be proven.
     pub fn remove_component(&mut self, name: &str) -> Result<By, Refusal> {
         self.change(&Change { remove: vec![Part::Component(name.to_owned())], ..Change::default() })
     }
@@ -285,7 +287,7 @@ impl Admission {
     /// Removes a flow.
     ///
     /// # Errors
-    /// Where there is none, or the rest would not be proven.
+    /// If there is no such flow, or the rest would not be proven.
     pub fn remove_flow(&mut self, name: &str) -> Result<By, Refusal> {
         self.change(&Change { remove: vec![Part::Flow(name.to_owned())], ..Change::default() })
     }
@@ -424,11 +426,11 @@ impl Ord for By {
     }
 }
 
-/// What `check` says against a system.
+/// The reason of `check` for not proving a system.
 fn why(system: &System) -> String {
     let report = crate::check(system, &crate::CheckOptions { verdict_only: true, ..crate::CheckOptions::default() });
     let tests = report.tests.iter().filter(|test| test.verdict.answer() != Answer::Yes);
-    // What rests on another part says less than that part.
+    // A verdict that rests on another part says less than the verdict of that part.
     let rests = |test: &crate::TestReport| test.verdict.why().starts_with("rests on");
     let worst = tests.min_by_key(|test| (test.verdict.answer() != Answer::No, rests(test)));
     worst.map_or_else(

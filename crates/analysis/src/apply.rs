@@ -214,8 +214,8 @@ fn necessary(unit: &Unit) -> Outcome {
     Outcome { verdict, tasks, figures }
 }
 
-/// Says that tasks of (C, T) need more than so many CPUs, in percent. If both percentages look the same, it says how long it takes
-/// until 1 ns is missing. `None`: the tasks do not need more.
+/// Says that tasks of (C, T) need more than so many CPUs, in percent. If both percentages look the
+/// same, it says how long it takes until 1 ns is missing. `None`: the tasks do not need more.
 pub(crate) fn overload(loads: impl Iterator<Item = (u64, u64)> + Clone, cpus: u32) -> Option<String> {
     if compare_sum(loads.clone(), u64::from(cpus)) != Some(Ordering::Greater) {
         return None;
@@ -369,7 +369,8 @@ fn apply_qpa(unit: &Unit, carried: &Carried) -> Result<Outcome, Inapplicable> {
     }))
 }
 
-/// The outcome that follows from the demand of deadlines. `exact`: too much demand refutes, with the witness `said(interval, demand)`.
+/// The outcome that follows from the demand of deadlines. `exact`: too much demand refutes, with
+/// the witness `said(interval, demand)`.
 fn of_demand(unit: &Unit, demand: Demand, exact: bool, said: impl Fn(Span, Span) -> String) -> Outcome {
     let mut figures = Map::new();
     let refuse = |why: String| {

@@ -1,4 +1,4 @@
-//! The tests by name: what each decides, under which conditions, at what cost, and who found it.
+//! The catalogue of tests: name, decision, preconditions, cost and source of each.
 
 use serde::{Serialize, Serializer};
 
@@ -283,7 +283,7 @@ impl Serialize for Kind {
     }
 }
 
-/// What `check --list` says of a test.
+/// The description of a test in `check --list`.
 #[derive(Clone, Copy, Debug)]
 pub struct TestInfo {
     /// Which.
@@ -296,7 +296,7 @@ pub struct TestInfo {
     pub decides: &'static str,
     /// Where it applies.
     pub preconditions: &'static str,
-    /// What it costs; n tasks, m CPUs.
+    /// Running time, for n tasks and m CPUs.
     pub cost: &'static str,
     /// Who found it.
     pub source: &'static str,

@@ -1,8 +1,8 @@
 //! `check --certificate`: writes down what a verdict rests on, in the form that [`crate::verify`] accepts.
 //!
-//! Here is all the search: fixed points, points of demand, slacks, placements, missed deadlines.
-//! Each part gets the shortest proof that holds, and the whole is verified before it is handed out,
-//! so a certificate that is written is one that is accepted.
+//! All of the search happens here: fixed points, points of demand, slacks, placements, missed
+//! deadlines. Each part gets the shortest proof that holds. The whole certificate is verified
+//! before it is returned, so `takt verify` accepts every certificate.
 
 use takt_model::plan::Order;
 use takt_model::{Auto, NodeId, Placement, System, TaskId};
@@ -244,7 +244,7 @@ fn repeats(unit: &Unit) -> Vec<Proof> {
     proofs.map(|(from_ns, cycle_ns)| Proof::Repeats { from_ns, cycle_ns }).collect()
 }
 
-/// What may still be spent.
+/// The work that is left.
 struct Budget {
     points: usize,
     terms: u64,
@@ -501,7 +501,7 @@ fn refuted(system: &System) -> Result<Certificate, Uncertified> {
     Err(no_proof(last))
 }
 
-/// What may be wrong with a system, the simplest first.
+/// Candidate refutations of a system, the simplest first.
 fn witnesses(system: &System) -> Vec<Witness> {
     let mut found = Vec::new();
     for (i, task) in system.tasks.iter().enumerate() {

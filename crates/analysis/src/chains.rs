@@ -230,9 +230,9 @@ impl Carried {
     }
 }
 
-/// Bounds the responses of a unit of one CPU, in the order of its tasks; `None` where a task or one
-/// as important has no bounded release, where such a task may be demoted (its late jobs then wait
-/// below all levels, and those after them come in a burst), or where no bound exists.
+/// Bounds the responses of a unit of one CPU, in the order of its tasks. `None`: no bound exists, a
+/// task of the same level has no bounded release, or such a task may be demoted. The late jobs of a
+/// demoted task wait below all levels, and its later jobs come in a burst.
 pub(crate) fn responses(unit: &Unit, analysis: &mut Analysis, carried: &Carried) -> Vec<Option<Response>> {
     if unit.uncovered_sections().is_some() {
         return vec![None; unit.tasks.len()];
@@ -307,9 +307,10 @@ fn level_task(unit: &Unit, task: &UnitTask, carried: &Carried) -> Option<LevelTa
     })
 }
 
-/// CPU time besides jobs: the tick, and the switches of a preemptive laxity level. There any release, whatever its level, each point
-/// of the quantum's grid, and a late job's end make a comparison that can take the CPU from a job and give it to another than the
-/// one released: a resumption more than [`Unit::charged`] knows.
+/// CPU time besides jobs: the tick, and the switches of a preemptive laxity level. There laxities
+/// are compared at any release, at each point of the quantum's grid and at a late job's end. A
+/// comparison can take the CPU from a job and give it to a job other than the released one.
+/// [`Unit::charged`] does not count this resumption.
 fn thefts(unit: &Unit, tasks: &[LevelTask]) -> Vec<Theft> {
     let mut thefts: Vec<Theft> =
         unit.thefts().map(|theft| Theft { c: theft.c, t: theft.t, wander: 0, level: 0 }).collect();
@@ -329,11 +330,12 @@ fn thefts(unit: &Unit, tasks: &[LevelTask]) -> Vec<Theft> {
     thefts
 }
 
-/// By task: whether what the tests say of it rests on a release that was bounded by deadlines that nobody has proven.
-/// `answers` are those of the units.
+/// By task: whether its verdict rests on a release bound that was derived from unproven deadlines.
+/// `answers` are the answers of the units.
 ///
-/// A unit without response-time analysis carries its tasks' deadlines along the chains. Where it is not proven, they
-/// may be missed, and so the releases of the successors, and all that those delay, have no bound.
+/// A unit without response-time analysis carries its tasks' deadlines along the chains. If the unit
+/// is not proven, these deadlines may be missed. Then the releases of the successors have no bound,
+/// nor has any job that the successors delay.
 pub(crate) fn unproven(system: &System, units: &[Unit], answers: &[Answer], carried: &Carried) -> Vec<bool> {
     let mut late = vec![false; system.tasks.len()];
     let mut shaky = vec![false; system.tasks.len()];

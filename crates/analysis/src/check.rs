@@ -1,4 +1,4 @@
-//! `check`: which tests run on which part of a System, and in which order.
+//! `check`: selects the tests for each part of a System and their order.
 
 use serde_json::{Map, Value, json};
 use takt_model::strategy::{Filter, Split};
@@ -17,14 +17,15 @@ use crate::reservation::withdraw_share;
 use crate::scope::{Unit, View, binds};
 use crate::verdict::{Answer, Verdict};
 
-/// What `check` is asked for.
+/// Options of `check`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct CheckOptions {
     /// Run every test, also those that cannot say more or do not apply.
     pub all: bool,
     /// Run these alone, also where they do not apply; empty: choose.
     pub only: Vec<TestId>,
-    /// Add to each test the figure "binding": what it needs of what it has where that is tightest, by task.
+    /// Add the figure "binding" to each test: by task, the tightest comparison of demand with
+    /// supply.
     pub explain: bool,
     /// Stop at the verdict: run no test for the sake of its bounds.
     pub verdict_only: bool,
@@ -32,8 +33,8 @@ pub struct CheckOptions {
     pub linux: Option<LinuxMachine>,
 }
 
-/// Runs the tests that fit a System: per scope the cheapest first until one decides, then the cheapest
-/// that bounds response times.
+/// Runs the applicable tests of a System. In each scope the cheapest test goes first, until a test
+/// decides. The cheapest test that bounds response times follows.
 ///
 /// Never fails: what cannot be analysed is a test that answers "unknown" and says why.
 #[must_use]
@@ -58,7 +59,6 @@ pub fn check_watched(system: &System, options: &CheckOptions, watch: &mut dyn Fn
         tests.append(&mut reports);
         if let Some(machine) = &options.linux {
             let mut placed = placed.as_ref().unwrap_or(system).clone();
-            // What the file says of it.
             placed.nodes[index].costs = given.nodes[index].costs;
             let mut kernel = linux::check_node(&placed, node, machine);
             if options.explain {
@@ -113,7 +113,7 @@ pub(crate) fn is_proven(system: &System, node: NodeId) -> bool {
     check_either(system, node, distributed.as_ref(), &options, (None, &mut |_| {})).0 == Answer::Yes
 }
 
-/// Whether [`decide`] says yes of these nodes and of all flows, from what is known of the nodes and what must be found out.
+/// Whether [`decide`] says yes for these nodes and for all flows. It uses the memos of the nodes.
 pub(crate) fn proves(system: &System, nodes: &[NodeId], memos: &mut [Memo]) -> bool {
     let options = CheckOptions { verdict_only: true, ..CheckOptions::default() };
     let distributed = Distributed::by(system, false, &mut |node, below| memos[node].demand(below));
@@ -130,7 +130,7 @@ fn all_flows(system: &System, distributed: Option<&Distributed>) -> Answer {
     flows.fold(Answer::Yes, |all, flow| all.and(flow.verdict.answer()))
 }
 
-/// One node, by the test of distributed systems where that covers it.
+/// Checks one node, by the test of distributed systems if that covers the node.
 fn check_either(
     system: &System,
     node: NodeId,
@@ -144,7 +144,8 @@ fn check_either(
     }
 }
 
-/// What a reader might take for covered and is not, or what a verdict rests on besides the file's bounds.
+/// Warnings: parts of the file that no test covers, and assumptions of the verdict besides the
+/// file's bounds.
 fn restrictions(system: &System, tests: &[TestReport]) -> Vec<String> {
     let mut warnings = Vec::new();
     let decided = |id| tests.iter().filter(move |test| test.test == id && test.verdict.answer() != Answer::Unknown);
@@ -193,7 +194,7 @@ fn restrictions(system: &System, tests: &[TestReport]) -> Vec<String> {
     warnings
 }
 
-/// What verdicts (and certificates) assume of the tasks and the file contradicts, a sentence each.
+/// Assumptions of verdicts and certificates that the file contradicts, a sentence each.
 #[must_use]
 pub fn contradictions(system: &System) -> Vec<String> {
     let mut warnings = Vec::new();
@@ -385,10 +386,11 @@ fn check_node(
     (answer, reports, placed)
 }
 
-/// Reduces what the tests say of one of several strategies to what holds under all of them.
+/// Reduces the verdicts for one of several strategies to a verdict under all of them.
 ///
-/// Around a switch jobs are served by both, so no response is bounded by either; and the pattern that refutes a strategy
-/// may never meet it. What no scheduler gets around stays refuted. Returns what is known of the node.
+/// Around a switch both strategies serve jobs, so neither bounds a response. The pattern that
+/// refutes a strategy may never occur under it. Only refutations for all schedulers stay. Returns
+/// the answer for the node.
 fn stands_alone(tests: &mut [TestReport]) -> Answer {
     let mut answer = Answer::Unknown;
     for report in tests {
@@ -577,21 +579,22 @@ fn check_view(
     (answer, reports)
 }
 
-/// Checks one unit: the cheapest test first until one decides, then one that bounds response times.
+/// Checks one unit: the cheapest test first until a test decides, then a test that bounds response
+/// times.
 fn check_unit(unit: &Unit, strategy: &str, carried: &Carried, options: &CheckOptions) -> (Answer, Vec<TestReport>) {
     unit.share.renew();
     let mut answer = Answer::Unknown;
     let mut reports = Vec::new();
-    // What tests need that is not so, of some task; the most frequent is told where none applies.
+    // Unmet preconditions. If no test applies, the most frequent is reported.
     let mut needs: Vec<(String, u32)> = Vec::new();
     for &test in PORTFOLIO {
-        // What is asked of components is asked of nothing else, and the other way round.
+        // Tests of components run on components only, and other tests on other units only.
         let component = of_components(test);
         if options.only.is_empty() && test != TestId::Necessary && component != unit.served.is_some() {
             continue;
         }
         let asked = options.all || options.only.contains(&test);
-        // On several CPUs the cheapest test that bounds response times may have been the one that decided.
+        // On several CPUs the deciding test may have bounded response times already.
         let bounded = || reports.iter().flat_map(|report: &TestReport| &report.tasks).any(|task| task.wcrt.is_some());
         let several = matches!(test, TestId::RtaGlobal | TestId::RtaLc);
         let bounds = matches!(test, TestId::Rta | TestId::EdfWcrt) || (several && !bounded());
@@ -639,7 +642,7 @@ fn check_unit(unit: &Unit, strategy: &str, carried: &Carried, options: &CheckOpt
     if reports.is_empty() && options.only.is_empty() {
         let order = unit.edf().err().map_or_else(|| "edf".to_owned(), |_| format!("strategy \"{strategy}\""));
         let cpus = if unit.m == 1 { "one CPU".to_owned() } else { format!("{} CPUs", unit.m) };
-        // Of several as frequent the first.
+        // If several are equally frequent, the first is reported.
         let need = needs.iter().rev().max_by_key(|(_, count)| *count).map(|(need, _)| format!(": each {need}"));
         let need = need.unwrap_or_else(|| "; --all says what each needs".to_owned());
         let why = format!("no test of this version covers {order} on {cpus} here{need}");
@@ -648,7 +651,8 @@ fn check_unit(unit: &Unit, strategy: &str, carried: &Carried, options: &CheckOpt
     (answer, reports)
 }
 
-/// Where some test proves that no deadline is missed, no other bounds a response above its deadline, and nothing is tardy.
+/// If a test proves that no deadline is missed, other tests give no bound above a deadline, and no
+/// task is tardy.
 fn settle(tests: &mut [TestReport]) {
     let Some(proof) = tests.iter().find(|test| test.verdict.answer() == Answer::Yes).map(|test| test.test) else {
         return;
@@ -665,8 +669,8 @@ fn settle(tests: &mut [TestReport]) {
     }
 }
 
-/// What is said of a component rests on its server's getting its budgets, which the level above it must prove. Outer
-/// components stand before inner ones.
+/// A verdict on a component assumes that its server gets its budgets. The level above must prove
+/// that. Outer components stand before inner ones.
 fn withdraw_servers(units: &[Unit], answers: &mut [Answer], reports: &mut [Vec<TestReport>]) {
     for (i, unit) in units.iter().enumerate() {
         if let Some(why) = &unit.open {

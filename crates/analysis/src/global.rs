@@ -1,12 +1,13 @@
 //! Several CPUs that every task may use: global EDF and global fixed priorities, preemptive.
 //!
-//! One module a test; each takes plain slices of [`Sporadic`] tasks and answers with a [`Load`], which is only a proof
-//! where it is [`Load::Met`]. All but the tardiness bounds need C <= D - J and D <= T.
+//! Each test has a module. A test takes a slice of [`Sporadic`] tasks and returns a [`Load`]. Only
+//! [`Load::Met`] is a proof. All but the tardiness bounds need C <= D - J and D <= T.
 //!
 //! # Time is discrete
-//! Jobs are released, preempted and completed at whole nanoseconds, in takt's simulator as in these tests. A job that
-//! misses therefore lacks at least one whole unit of execution: it was kept waiting for D - J - C + 1 or more of them,
-//! where dense time only says "more than D - J - C". That is the `+ 1` of Bertogna and Cirinei's formulas.
+//! Jobs are released, preempted and completed at whole nanoseconds, in takt's simulator as in these
+//! tests. A job that misses therefore lacks at least a whole unit of execution. It waited for D - J -
+//! C + 1 units or more; in dense time, for "more than D - J - C". This is the `+ 1` of Bertogna
+//! and Cirinei's formulas.
 //!
 //! # Ties
 //! Equal deadlines, and tasks of one priority level, count against the task under analysis: the verdicts hold for every
@@ -19,9 +20,9 @@
 //! of its *window* here, where the papers, without jitter, write D_k.
 //!
 //! # The first miss
-//! A test may assume of every job that no deadline was missed before the instant it looks at; if
-//! under that assumption no job misses, there is no first miss, so there is none. The same holds
-//! for response bounds and slack that were computed under it.
+//! A test may assume for every job that no earlier deadline was missed. If no job misses under this
+//! assumption, there is no first miss, hence no miss. The same holds for response bounds and slack
+//! that were computed under it.
 
 pub mod bak;
 pub mod bar;
@@ -72,7 +73,7 @@ pub enum Rule {
     Fp,
 }
 
-/// What a test found.
+/// The result of a test.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub enum Load {
@@ -97,7 +98,7 @@ pub enum Load {
     Undecided(Limit),
 }
 
-/// What left a question open.
+/// The reason for an open question.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Limit {
     /// So many terms were evaluated: one work, or demand, of one task each.
@@ -121,7 +122,7 @@ impl fmt::Display for Limit {
     }
 }
 
-/// The terms that an analysis may still evaluate before it gives up, one work, or demand, of one task each.
+/// Terms that an analysis may still evaluate. A term is one work, or demand, of one task.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Terms {
     most: u64,
@@ -168,9 +169,9 @@ pub struct Excess {
     pub task: Option<usize>,
     /// The interval that was looked at, in ns.
     pub window: u64,
-    /// What the tasks may execute in it, as far as it counts, in ns.
+    /// Execution of the tasks in the window, as far as it counts, in ns.
     pub work: u128,
-    /// What they may not reach (or, where the test says so, not exceed), in ns.
+    /// The limit, in ns. The execution must stay below; some tests allow equality.
     pub room: u128,
 }
 
@@ -231,11 +232,12 @@ impl Slot {
         self.period.divisor
     }
 
-    /// The most that jobs which arrive and are due within `length` execute in it, carry-in included: deadlines at its
-    /// end and every T before. With q = floor(L / T), r = L mod T: q C + min(C, max(0, r - S)).
+    /// Most execution within `length` of the jobs that arrive and are due there, carry-in included.
+    /// Deadlines lie at the end and every T before. With q = floor(L / T), r = L mod T: q C +
+    /// min(C, max(0, r - S)).
     ///
-    /// The first job that is due after the start, at r, executes in [r - D, r - S): at most r - S of it inside; where r
-    /// >= D all of it, and r - S >= D - S >= C.
+    /// The first job that is due after the start, at r, executes in [r - D, r - S): at most r - S
+    /// of the job inside. If r >= D, all of the job lies inside, and r - S >= D - S >= C.
     #[inline]
     pub(crate) fn due(&self, length: u64) -> u64 {
         let q = self.period.div(length);
@@ -243,9 +245,9 @@ impl Slot {
         q * self.c + self.c.min(r.saturating_sub(self.slack))
     }
 
-    /// The most that its jobs execute within `length`, whatever their deadlines: one completes just
-    /// in time (D - S after its arrival) and started with the interval, the next run as soon as
-    /// they arrive. With x = L + D - S - C: floor(x / T) C + min(C, x mod T).
+    /// Most execution of its jobs within `length`, with any deadlines. The first job started with
+    /// the interval and completes just in time (D - S after its arrival). The next jobs run as soon
+    /// as they arrive. With x = L + D - S - C: floor(x / T) C + min(C, x mod T).
     #[inline]
     pub(crate) fn any(&self, length: u64) -> u64 {
         let x = length + (self.d - self.slack - self.c);
@@ -264,8 +266,8 @@ impl Slot {
         (n.wrapping_mul(self.c).wrapping_add(last), self.c.wrapping_sub(last))
     }
 
-    /// The most that its jobs execute within `length` if none of them is released before: floor(x /
-    /// T) C + min(C, x mod T) with x = L + J, for the first may have arrived J earlier.
+    /// Most execution of its jobs within `length`, without releases before. With x = L + J: floor(x
+    /// / T) C + min(C, x mod T). The first job may have arrived J earlier.
     #[inline]
     pub(crate) fn fresh(&self, length: u64) -> u64 {
         self.packed(length + self.j)
@@ -273,9 +275,10 @@ impl Slot {
 
     /// The most that its jobs execute within `length` if one brings work in and executed in the unit before.
     ///
-    /// With u from the start to R after that job's arrival, where R = D - S bounds its response, it brings in at most
-    /// min(C - 1, u), and the next arrives T - R + u after the start. What those execute shrinks by at most one where u
-    /// grows by one, so u = C - 1 is the worst.
+    /// R = D - S bounds the job's response. Let u be the distance from the start to R after the
+    /// job's arrival. The job brings in at most min(C - 1, u), and the next arrives T - R + u after
+    /// the start. If u grows by 1, the execution of the next jobs shrinks by at most 1, so u = C -
+    /// 1 is the worst.
     ///
     /// max(fresh, carried) is the W^CI of Guan et al., where J = 0.
     #[inline]
@@ -285,7 +288,7 @@ impl Slot {
         rest + self.packed(length.saturating_sub(next))
     }
 
-    /// What jobs that arrive every T from the start on and run at once execute within `length`.
+    /// Execution within `length` of jobs that arrive every T from the start on and run at once.
     #[inline]
     fn packed(&self, length: u64) -> u64 {
         let q = self.period.div(length);
@@ -336,8 +339,9 @@ pub(crate) fn prepared(tasks: &[Sporadic], m: u32, work: impl FnOnce(&mut [Slot]
 
 /// Whether jobs of task k can be kept waiting past their deadlines, from the most that others execute in its window.
 ///
-/// Bertogna and Cirinei: a miss needs window - C + 1 units in which m others run; of each task no more than that many
-/// count, for its jobs run one at a time. The sum of min(W_i, window - C_k + 1), and m times window - C_k + 1.
+/// Bertogna and Cirinei: a miss needs window - C + 1 units with m others running. Each task counts
+/// with at most this many units, for its jobs run one at a time. The sum of min(W_i, window - C_k +
+/// 1), and m times window - C_k + 1.
 #[inline]
 pub(crate) fn interference(slots: &[Slot], k: usize, m: u32, rule: Rule) -> (u128, u128) {
     let task = &slots[k];

@@ -1,8 +1,9 @@
 //! `linux`: what the kernel's admission control would say to these tasks.
 //!
-//! A pure function of a [`LinuxMachine`]: the limits of `__checkparam_dl`, the bandwidth sum of
-//! `__dl_overflow` per root domain in the kernel's own 20-bit fixed point, the affinity rule of
-//! `__sched_setscheduler`, and the 99 priorities of SCHED_FIFO. Symbols of the kernel source:
+//! A pure function of a [`LinuxMachine`]. It covers the limits of `__checkparam_dl`, the affinity
+//! rule of `__sched_setscheduler` and the 99 priorities of SCHED_FIFO. The bandwidth sum of
+//! `__dl_overflow` per root domain uses the kernel's own 20-bit fixed point. Symbols of the kernel
+//! source:
 //!
 //! | kernel | here |
 //! |---|---|
@@ -17,47 +18,47 @@
 //!
 //! **Fair server** (kernel/sched/deadline.c, since 6.12), on each CPU: a constant-bandwidth server
 //! (Q, P) of SCHED_DEADLINE, in which ordinary threads run before SCHED_FIFO. It gets r at an
-//! instant t, with a deadline d: r = Q and d = t + P where a period begins
-//! (`replenish_dl_new_period`; also where the timer of a starved server finds it at d - r,
-//! `replenish_dl_entity`); r up to (d - t) Q / P at a wake-up before d (`dl_entity_overflow`,
-//! `update_dl_revised_wakeup`); Q more at d, up to d + P, when it was used up. At most Q + R goes
-//! between two beginnings.
-//! - *SCHED_FIFO*: (Q + R) in each P, anywhere in it: `Ordinary::Above`. That bounds shorter
-//!   periods too: where the timer begins one r before the end of the last, that one had no more
+//! instant t, with a deadline d, in three cases. At the begin of a period r = Q and d = t + P
+//! (`replenish_dl_new_period`; also at d - r by the timer of a starved server,
+//! `replenish_dl_entity`). At a wake-up before d, r is up to (d - t) Q / P (`dl_entity_overflow`,
+//! `update_dl_revised_wakeup`). After use of the whole budget the server gets Q more at d, up to d +
+//! P. At most Q + R goes between two beginnings.
+//! - *SCHED_FIFO*: (Q + R) in each P, anywhere in it: `Ordinary::Above`. This bounds shorter
+//!   periods too. If the timer begins a period r before the end of the last, the last had no more
 //!   than Q - r in P - r. A window meets the end of a period (Q), n such periods (in all n Q - q in
-//!   n P - q), and the beginning of one (Q), where it is 2 Q + n P - q long: (n + 2) Q - q is no
-//!   more than Q ceil((2 Q + n P - q + P - Q) / P) = (n + 1) Q + Q ceil((Q - q) / P), for Q <= P.
-//! - *SCHED_DEADLINE, on one CPU*: of any interval [s, d] no more than (d - s) Q / P has its
-//!   beginning and its deadline in it (each of the rules above keeps that: the constant-bandwidth
-//!   server's lemma, L. Abeni, G. Buttazzo: Integrating Multimedia Applications in Hard Real-Time
-//!   Systems, RTSS 1998), and R for each deadline in it, of which there are up to (d - s) / P + 1.
-//!   So demand h(t) is met if h(t) + R + t (Q + R) / P <= t: `Ordinary::Share`. On several CPUs it
-//!   is charged as to SCHED_FIFO.
+//!   n P - q), and the beginning of a period (Q). Its length is 2 Q + n P - q. For Q <= P, (n + 2)
+//!   Q - q is no more than Q ceil((2 Q + n P - q + P - Q) / P) = (n + 1) Q + Q ceil((Q - q) / P).
+//! - *SCHED_DEADLINE, on one CPU*: in any interval [s, d] no more than (d - s) Q / P has its
+//!   beginning and its deadline inside. Each of the rules above keeps this bound (the
+//!   constant-bandwidth server's lemma, L. Abeni, G. Buttazzo: Integrating Multimedia Applications
+//!   in Hard Real-Time Systems, RTSS 1998). Each deadline inside adds R, and there are up to (d -
+//!   s) / P + 1 deadlines. So demand h(t) is met if h(t) + R + t (Q + R) / P <= t:
+//!   `Ordinary::Share`. On several CPUs it is charged as to SCHED_FIFO.
 //!
-//! **When it acts** cannot be told from how much time real-time work leaves, so it is charged
-//! wherever it is on. Kernels differ:
+//! **When it acts** does not follow from the time that real-time work leaves. So every enabled fair
+//! server is charged. Kernels differ:
 //!
 //! - With the revised wake-up rule for it (commit 14a857056466, April 2026, and in stable series:
-//!   6.12.y, 6.18.y, ...) it runs at once, with (d - t) Q / P, where it is started at t < d with
-//!   more left than that: `update_dl_entity` then returns before `dl_defer_armed` is set. A report
-//!   of up to 50 ms, without starvation: linux-kernel, 8 May 2026, "Re: sched/deadline: Use revised
-//!   wakeup rule for dl_server". The number of a release does not tell whether a distribution took
-//!   it in.
+//!   6.12.y, 6.18.y, ...) the server runs at once, with (d - t) Q / P, if it starts at t < d with
+//!   more budget left than (d - t) Q / P: `update_dl_entity` then returns before `dl_defer_armed`
+//!   is set. A report of up to 50 ms, without starvation: linux-kernel, 8 May 2026, "Re:
+//!   sched/deadline: Use revised wakeup rule for dl_server". The number of a release does not tell
+//!   whether a distribution took it in.
 //! - Without, it waits for d - r with r left (`dl_defer_armed`), and ordinary and idle time until
-//!   then counts against r. But idle time stops that at r = 0 (`dl_server_update_idle_time` of
-//!   6.12, `update_curr_dl_se` since 6.18), and d stays: ordinary threads that wake up just before
-//!   d, while real-time work runs, wait until d only, where the timer gives the server Q until d +
-//!   P, to run at once. So it needs no starvation for P - Q: any real-time work at d is enough. It
-//!   is rare, and not seen in most measurements.
+//!   then counts against r. But idle time stops this at r = 0 (`dl_server_update_idle_time` of
+//!   6.12, `update_curr_dl_se` since 6.18), and d stays. Let ordinary threads wake up just before
+//!   d, while real-time work runs. They wait until d only: the timer then gives the server Q until
+//!   d + P, to run at once. So it needs no starvation for P - Q: any real-time work at d is enough.
+//!   It is rare, and not seen in most measurements.
 //!
-//! [`LinuxMachine::starved_only`] states that it is otherwise: that the server never acts where
-//! real-time work leaves Q of any P - Q. No kernel from 6.12 to 7.0 is known to keep that for sure;
-//! a warning says so where a verdict rests on it.
+//! [`LinuxMachine::starved_only`] states the opposite: the server never acts if real-time work
+//! leaves Q of any P - Q. No kernel from 6.12 to 7.0 is known to guarantee this. A verdict that
+//! rests on the statement carries a warning.
 //!
 //! **Reservations** that a file describes as components, `cbs` and `cbs-hard`, are enforced at
-//! ticks too: [`crate::reservation::level`] charges R for each that may use a budget up. Tasks
-//! without a component get a runtime of their own, the wcet and a margin, which a job that keeps to
-//! its wcet does not use up; where the file's costs may make it do so, a warning says it
+//! ticks too: [`crate::reservation::level`] charges R for each reservation that may use a budget
+//! up. Tasks without a component get a runtime of their own: the wcet and a margin. A job within
+//! its wcet does not use up the runtime. If the file's costs may use it up, a warning is given
 //! (`stopped`).
 //!
 //! **R** is the machine's ([`LinuxMachine::tick`]): the resolution of CLOCK_MONOTONIC_COARSE, which
@@ -67,9 +68,9 @@
 //!
 //! **Throttling** (kernel/sched/rt.c; before 6.12, and later with CONFIG_RT_GROUP_SCHED): when
 //! SCHED_FIFO and SCHED_RR have had the runtime of a period on a CPU, seen at a tick, they wait for
-//! its end: at most period - runtime + R, where the runtime carries R of the period before. It
-//! never happens where real-time work takes no more than the runtime in any period. SCHED_DEADLINE
-//! is not throttled.
+//! the end of the period. The wait is at most period - runtime + R, if the runtime carries R of the
+//! period before. Throttling never happens if real-time work takes no more than the runtime in any
+//! period. SCHED_DEADLINE is not throttled.
 
 use serde_json::json;
 use takt_model::plan::Order;
@@ -207,7 +208,7 @@ pub(crate) fn check_node(system: &System, node: NodeId, machine: &LinuxMachine) 
     reports
 }
 
-/// What the file says that ordinary threads take.
+/// The time of ordinary threads that the file states.
 fn stated(system: &System, node: NodeId) -> Span {
     system.nodes[node.index()].costs.map_or(Span::ZERO, |costs| costs.ordinary)
 }
@@ -224,8 +225,8 @@ pub(crate) fn enforced(system: &System, node: NodeId, strategy: StrategyRef, mac
     Enforced { overrun, ordinary: share_of_deadlines(system, node, strategy, machine) }
 }
 
-/// The system with what its kernel takes for ordinary threads among the costs of each node that
-/// does not state it, but for what [`share_of_deadlines`] says.
+/// The system with the kernel's time for ordinary threads in the costs of each node. Nodes that
+/// state this time are left alone, and nodes covered by [`share_of_deadlines`] too.
 pub(crate) fn charge(system: &System, machine: &LinuxMachine) -> System {
     let mut charged = system.clone();
     for index in 0..system.nodes.len() {
@@ -241,8 +242,8 @@ pub(crate) fn charge(system: &System, machine: &LinuxMachine) -> System {
     charged
 }
 
-/// Tasks whose runtime, as it is asked for, a job may use up with what costs add to it: then the
-/// kernel stops it until its next period.
+/// Warnings for tasks with a requested runtime below the need of a job with all costs. The kernel
+/// stops such a job until its next period.
 pub(crate) fn stopped(system: &System, node: NodeId, machine: &LinuxMachine) -> Vec<String> {
     let spec = &system.nodes[node.index()];
     if !by_deadlines(spec.strategy) || free_of_costs(spec.costs) {
@@ -255,7 +256,7 @@ pub(crate) fn stopped(system: &System, node: NodeId, machine: &LinuxMachine) -> 
     };
     let said = plain.filter_map(|(id, task)| {
         let (runtime, needs) = (machine.runtime(task), needs(id, task));
-        // What takes no CPU time of the task counts, too.
+        // A need beyond 64 bits is short, too.
         let short = runtime < task.deadline && needs.is_none_or(|needs| needs > runtime);
         let most = needs.map_or(String::new(), |needs| format!(", up to {needs}"));
         short.then(|| {
@@ -280,9 +281,9 @@ fn reservation(component: &Component) -> bool {
     rule && component.parent.is_none() && component.cpus == 1 && component.quantum.is_none()
 }
 
-/// What the fair servers take from the tasks of a node of which each CPU has its own, under
-/// SCHED_DEADLINE and without tables, flows, modes and components but reservations; `None` also
-/// where they take nothing.
+/// The time that fair servers take from the tasks of a node under SCHED_DEADLINE. Each CPU has its
+/// own tasks. There are no tables, flows or modes, and no components but reservations. `None` also
+/// if fair servers take nothing.
 pub(crate) fn share_of_deadlines(
     system: &System,
     node: NodeId,
@@ -311,8 +312,8 @@ fn fair_server_acts(system: &System, node: NodeId, machine: &LinuxMachine) -> Op
     (!(machine.starved_only && kept())).then(|| (budget.as_ns(), period.as_ns().max(1)))
 }
 
-/// What may be taken from the real-time threads of a node on each CPU, and in which period,
-/// whatever they have to do; `None`: nothing.
+/// (amount, period) that the kernel may take from the real-time threads of a node on each CPU,
+/// whatever their work. `None`: nothing.
 fn taken(system: &System, node: NodeId, machine: &LinuxMachine) -> Option<(u64, u64)> {
     let tick = tick_period(system, node, machine);
     let fair = fair_server_acts(system, node, machine);
@@ -335,14 +336,14 @@ const fn us(us: u64) -> u64 {
     us.saturating_mul(1000)
 }
 
-/// What real-time work leaves to ordinary threads on the CPU where that is least.
+/// The time that real-time work leaves to ordinary threads, on the CPU with the least.
 struct Share {
     cpu: u32,
     /// The length of time looked at, in nanoseconds.
     window: u64,
     /// At most this much of it is taken by real-time work.
     demand: u64,
-    /// What real-time work may take without starving ordinary threads.
+    /// Most real-time work that does not starve ordinary threads.
     room: u64,
 }
 
@@ -368,10 +369,10 @@ fn fair_share(system: &System, node: NodeId, (budget, period): (Span, Span)) -> 
     real_time_share(system, node, window.as_ns(), window.saturating_sub(budget).as_ns())
 }
 
-/// What real-time work may take of any window of this length, against `room`.
+/// Most real-time work in any window of this length, compared with `room`.
 ///
-/// In it run only jobs that arrived in it or up to D before, where deadlines are met: at most
-/// floor((L + D) / T) + 1 of each task, ticks and interrupts as often as they come.
+/// If deadlines are met, only jobs run that arrived in the window or up to D before: at most
+/// floor((L + D) / T) + 1 of each task. Ticks and interrupts count as often as they come.
 fn real_time_share(system: &System, node: NodeId, window: u64, room: u64) -> Share {
     let spec = &system.nodes[node.index()];
     let costs = spec.costs.unwrap_or(Costs::NONE);
@@ -394,7 +395,7 @@ fn real_time_share(system: &System, node: NodeId, window: u64, room: u64) -> Sha
         }
         Some(demand)
     };
-    // Of tables, flows, and tasks in reservations, which may be late and go on, nothing is said here.
+    // Tables, flows and tasks in reservations may be late and go on. They are not covered here.
     let other = spec.receive.is_some()
         || system.components.iter().any(|component| component.node == node)
         || spec.send.is_some()
@@ -435,7 +436,6 @@ fn deadline_domains(system: &System, node: NodeId, machine: &LinuxMachine, scope
     let split = domains.len() > 1;
     let mut reports = Vec::new();
     if split && let Some(task) = unplaced(system, node) {
-        // Of a domain without all of its tasks there is nothing to say.
         let precondition = format!("task \"{task}\" is not bound to one cluster, and no place was found for it");
         return vec![report(scope.to_owned(), Verdict::NotApplicable { precondition }, Vec::new())];
     }

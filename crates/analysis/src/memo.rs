@@ -16,12 +16,12 @@ use crate::verdict::Answer;
 pub(crate) struct UnitKey {
     unit: Unit,
     strategy: String,
-    /// Of its tasks: the latest release and completion.
+    /// By task: the latest release and completion.
     carried: Vec<(Option<u64>, Option<u64>)>,
     by_deadlines: bool,
 }
 
-/// What the tests say of a unit.
+/// The tests' answer about a unit.
 #[derive(Clone, Copy, Debug)]
 struct Said {
     answer: Answer,
@@ -51,7 +51,7 @@ impl UnitKey {
     }
 }
 
-/// What is asked of a unit.
+/// A question about a unit.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Question {
     /// The unit's scope. It is asked twice, with and without completions, and each question has its own name.
@@ -97,7 +97,7 @@ impl<K: PartialEq, V: Clone> Shelf<K, V> {
         (answer, false)
     }
 
-    /// What was found is kept, and what was not asked for is forgotten.
+    /// Keeps the new answers and forgets answers that were not used.
     fn keep(&mut self) {
         let seen = std::mem::take(&mut self.seen);
         self.known.retain(|name, _| seen.contains(name));
@@ -110,7 +110,7 @@ impl<K: PartialEq, V: Clone> Shelf<K, V> {
     }
 }
 
-/// What is remembered of one node.
+/// The remembered answers about one node.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Memo {
     answers: Shelf<UnitKey, Said>,
@@ -121,7 +121,8 @@ pub(crate) struct Memo {
 }
 
 impl Memo {
-    /// What the tests say of a unit. `find` also says whether that rests on how early its server's budgets come.
+    /// The tests' answer about a unit. `find` also returns whether the answer rests on how early
+    /// its server's budgets come.
     pub(crate) fn answer(&mut self, question: Question, find: impl FnOnce() -> (Answer, bool)) -> Answer {
         let Question { name, key, early } = question;
         let holds = |said: &Said| said.early.is_none_or(|before| before == early);
@@ -143,7 +144,7 @@ impl Memo {
         self.ends.recall(scope, key, |_| true, find).0
     }
 
-    /// What is known of a node with a table or flows.
+    /// The supply of a node with a table or flows.
     pub(crate) fn demand(&mut self, below: &Below) -> Supply {
         let Below { jobs, table, preemptive, more, less } = *below;
         let key = StationKey { jobs: jobs.to_vec(), table: table.to_vec(), preemptive, more, less };

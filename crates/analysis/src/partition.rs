@@ -3,9 +3,9 @@
 //! S. Dhall, C. L. Liu: On a Real-Time Scheduling Problem, Operations Research 26(1), 1978; J. Lopez, J. Diaz,
 //! D. Garcia: Utilization Bounds for EDF Scheduling on Real-Time Multiprocessor Systems, RTS 28, 2004.
 //!
-//! Tasks that their affinity binds come first. The others follow by decreasing utilisation (ties: file order). Each goes to
-//! the bin that the node's fit names, among the bins that still pass with it. Chains count with deadlines as their
-//! predecessors' responses.
+//! Tasks that their affinity binds come first. The others follow by decreasing utilisation (ties:
+//! file order). The node's fit chooses a bin for each, among the bins that still pass. Chains count
+//! with deadlines as their predecessors' responses.
 //!
 //! | bin | order | tests |
 //! |---|---|---|
@@ -18,7 +18,8 @@
 //! On one CPU a sum decides most steps, before a test does (quick.rs). All steps of a node share the work limit
 //! `TERMS_MAX`.
 //!
-//! Failing proves nothing: another order might fit. With `fit = "ilp"` (feature `ilp`) an integer program looks through all partitions.
+//! Failing proves nothing: another order might fit. With `fit = "ilp"` (feature `ilp`) an integer
+//! program looks through all partitions.
 
 use std::cell::Cell;
 
@@ -75,7 +76,7 @@ pub struct Bin {
     pub tasks: Vec<TaskId>,
     /// sum C / T of its tasks in millionths of one CPU; `None` where it does not fit.
     pub utilization_ppm: Option<u64>,
-    /// Why its test does not prove it, which only tasks that were bound by hand can bring about.
+    /// Why the bin's test does not prove the bin. Only tasks bound by hand can cause this.
     pub unproven: Option<String>,
 }
 
@@ -112,8 +113,8 @@ pub enum PlaceError {
     NoPartition {
         /// The node.
         node: String,
-        /// Tasks that cannot be placed together, beside those bound by hand; without any one of them the solver found a partition,
-        /// where it could tell.
+        /// Tasks that cannot be placed together, beside the tasks bound by hand. Without any of
+        /// them the solver found a partition, or could not decide.
         tasks: Vec<String>,
         /// Largest sets of tasks that pass in one bin.
         sets: usize,
@@ -136,8 +137,8 @@ pub enum PlaceError {
 /// Binds the tasks of every partitioned and clustered node to CPUs. Tasks that their affinity already binds keep it.
 ///
 /// # Errors
-/// A task that fits nowhere, no partition at all (`fit = "ilp"`, or the feature of that name is missing), or a strategy that does
-/// not fit the tasks.
+/// A task fits nowhere, there is no partition at all (`fit = "ilp"`), the feature `ilp` is missing,
+/// or the strategy does not fit the tasks.
 pub fn place(system: &System) -> Result<Placed, PlaceError> {
     place_all(system, false)
 }
@@ -310,8 +311,8 @@ impl Placer<'_> {
         self.system.tasks[self.plan.tasks[slot].task.index()].cpus = cpus;
     }
 
-    /// Each task, in the given order, into the first bin of the fit's order whose test it passes; `regardless` takes the bin
-    /// with the least load where it passes none.
+    /// Each task, in the given order, into the first bin of the fit's order whose test it passes;
+    /// `regardless` takes the bin with the least load where it passes none.
     fn by_fit(
         &mut self,
         fit: Fit,
@@ -381,7 +382,8 @@ impl Placer<'_> {
         Ok(bins)
     }
 
-    /// A partition with bins that all pass, if there is one: by a fit if one succeeds, else by an integer program.
+    /// A partition with passing bins only, if there is one. A successful fit gives it, else an
+    /// integer program.
     #[cfg(feature = "ilp")]
     fn exactly(&mut self, bins: Vec<Filling>, loose: &[usize]) -> Result<Vec<Filling>, PlaceError> {
         let before: Vec<_> = loose.iter().map(|slot| self.task(*slot).cpus).collect();
@@ -467,7 +469,7 @@ impl Placer<'_> {
 /// The bins, with their loads, in the order in which a fit tries them.
 fn candidates(bins: &[Filling], loads: &[u128], fit: Fit, last_used: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..bins.len()).collect();
-    // Per CPU of the bin, so that a smaller last cluster counts as what it is.
+    // Per CPU of the bin, since the last cluster may be smaller.
     let fullness = |bin: &usize| loads[*bin] / u128::from(bins[*bin].cpus.len().max(1));
     match fit {
         Fit::FirstFit | Fit::Ilp => {}
@@ -478,7 +480,8 @@ fn candidates(bins: &[Filling], loads: &[u128], fit: Fit, last_used: usize) -> V
     order
 }
 
-/// The tests that decide a bin. On one CPU there is one, and it is exact or the only one. On a cluster the cheapest comes first.
+/// The tests that decide a bin. One CPU has a single test: exact, or the only test there is. On a
+/// cluster the cheapest comes first.
 fn tests(unit: &Unit) -> &'static [TestId] {
     match (unit.edf().is_ok(), unit.m) {
         (true, 1) => &[TestId::Qpa],

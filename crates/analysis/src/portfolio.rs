@@ -1,8 +1,8 @@
 //! Verdicts alone, for many sets: the tests of one node as functions from plain tasks to an [`Answer`], by name.
 //!
-//! What `takt study` sweeps and the soak run judges. A set is loaded once and asked many times; nothing is allocated on
-//! the way for sets of usual size. A yes and a no are proofs, as everywhere: a yes of one contender and a no of another
-//! under the same strategy contradict each other, and one of the two is wrong.
+//! `takt study` and the soak run use it. A set is loaded once and tested many times, without
+//! allocation for sets of usual size. A yes and a no are proofs, as everywhere. So if two
+//! contenders under the same strategy answer yes and no, one of them has a bug.
 
 use takt_model::{Builtin, gcd};
 
@@ -63,7 +63,7 @@ pub struct Contender {
 }
 
 impl Contender {
-    /// What it says of a set; "unknown" where it does not apply.
+    /// Its answer for a set; "unknown" if it does not apply.
     #[inline]
     pub fn decide(&self, set: &Set) -> Answer {
         if !self.cpus.takes(set.m) || !self.strategies.contains(&set.strategy) {
@@ -111,7 +111,7 @@ pub fn contender_by_name(name: &str) -> Option<&'static Contender> {
     LIST.iter().find(|contender| contender.name == name)
 }
 
-/// What a theorem says: wherever `weak` says yes, so does `strong`.
+/// A theorem: if `weak` says yes, so does `strong`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Dominance {
     /// Under these strategies.
@@ -120,7 +120,7 @@ pub struct Dominance {
     pub weak: &'static str,
     /// Accepts all of that.
     pub strong: &'static str,
-    /// Where it is proven.
+    /// The source of the proof.
     pub source: &'static str,
 }
 
@@ -234,8 +234,8 @@ fn any(set: &Set) -> Answer {
     others.map(|other| other.decide(set)).find(|answer| *answer != Answer::Unknown).unwrap_or(Answer::Unknown)
 }
 
-/// Reachability. Times are divided by what they have in common: a miss then is one of the real set;
-/// that there is none is only proven where nothing was divided.
+/// Reachability. Times are divided by their common factor. A miss is a miss of the real set. The
+/// absence of a miss is only proven if the factor is 1.
 fn search(set: &Set) -> Answer {
     let grain = set.triples.iter().fold(0, |grain, &(c, d, t)| gcd(gcd(grain, c), gcd(d, t))).max(1);
     let divided: Vec<Sporadic> = (set.sporadic.iter())

@@ -20,8 +20,8 @@ pub struct CheckReport {
     pub schedulable: Answer,
     /// Assumptions of the verdicts that a reader might not expect.
     pub warnings: Vec<String>,
-    /// Whether the file lets jobs execute for longer than their WCET or arrive sooner than their period, of which
-    /// `warnings` tell: then what happens may exceed what is proven.
+    /// Whether the file lets jobs execute for longer than their WCET or arrive sooner than their
+    /// period. Responses may then exceed the proven bounds, and `warnings` say so.
     #[serde(skip)]
     pub exceeded: bool,
     /// One entry per test and scope, in the order in which they ran.
@@ -35,8 +35,8 @@ fn known<S: Serializer>(answer: &Answer, serializer: S) -> Result<S::Ok, S::Erro
 }
 
 impl CheckReport {
-    /// The tightest response-time bound that any test proved for a task: its deadline where tests bound its response only above that, and one
-    /// proves that it is met.
+    /// The tightest proven response-time bound of a task. If all bounds exceed the deadline, but a
+    /// test proves the deadline, the deadline is the bound.
     #[must_use]
     pub fn bound_of(&self, task: TaskId) -> Option<Span> {
         self.bounds(task.index() + 1).pop().flatten()

@@ -56,11 +56,11 @@ pub(crate) struct Unit {
     pub(crate) tasks: Vec<UnitTask>,
     /// Overheads.
     pub(crate) costs: Option<Costs>,
-    /// What ordinary threads take.
+    /// The time that ordinary threads take.
     pub(crate) ordinary: Option<Ordinary>,
     /// The grid on which laxities are compared besides, in ns.
     pub(crate) laxity_quantum: Option<u64>,
-    /// What the unit runs in; `None`: its CPUs are its own.
+    /// The server that the unit runs in; `None`: its CPUs are its own.
     pub(crate) served: Option<Served>,
     /// Whether it holds a server that demands by bandwidth, not by jobs.
     pub(crate) fluid: bool,
@@ -72,7 +72,7 @@ pub(crate) struct Unit {
     pub(crate) share: Share,
 }
 
-/// What ordinary threads take from the tasks of one CPU; times in ns.
+/// The time that ordinary threads take from the tasks of one CPU, in ns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Ordinary {
     /// `amount` in each `period`, anywhere in it, whatever the tasks have to do.
@@ -117,7 +117,7 @@ pub(crate) struct UnitTask {
     pub(crate) held: u64,
     /// How long it keeps a CPU from more important work at most; 0: not at all.
     pub(crate) section: u64,
-    /// Its sections that nothing preempts: from which to which CPU time of a job.
+    /// Its sections without preemption: first and last CPU time of a job.
     pub(crate) sections: Vec<(u64, u64)>,
     /// CPU time before its longest section.
     pub(crate) lead: u64,
@@ -138,15 +138,16 @@ pub(crate) struct UnitTask {
     pub(crate) sporadic: bool,
     /// Whether it stands for a component's server.
     pub(crate) server: bool,
-    /// Of a server: by how much each budget may be overrun before that is noticed.
+    /// For a server: most overrun of a budget before it is noticed.
     pub(crate) overrun: u64,
-    /// Of a server: how often, besides the share of time that is counted, it may cut a job beside it in two.
+    /// For a server: how often it may cut a job beside it in two, besides its counted share of
+    /// time.
     pub(crate) cuts: u64,
 }
 
 impl View {
     /// # Errors
-    /// Where the strategy does not fit the tasks.
+    /// If the strategy does not fit the tasks.
     pub(crate) fn new(system: &System, node: NodeId, strategy: StrategyRef, scope: String) -> Result<View, PlanError> {
         let spec = &system.nodes[node.index()];
         let plan = Plan::resolve(system, node, &system.strategy(strategy))?;
@@ -237,15 +238,16 @@ impl Unit {
         unit
     }
 
-    /// Charges sections that nothing preempts to those that they can hold up, which happens once in
-    /// a busy window: whoever has started one has started it before.
+    /// Charges sections without preemption to the tasks that they can block. A busy window is
+    /// blocked once, since the section started before the window.
     ///
-    /// It has run for 1 ns of it at least (the dispatcher keeps no job at a section's start), so it
-    /// blocks for the length less that. Sections are counted in CPU time, overheads included: then
-    /// the last one may begin with more of the job to come than its length, up to all of it. A
-    /// section of time in the way of jobs by deadline belongs to a later one, as the resources of
-    /// S. Baruah: Resource Sharing in EDF-Scheduled Systems, RTSS 2006; floating: S. Baruah: The
-    /// Limited-Preemption Uniprocessor Scheduling of Sporadic Task Systems, ECRTS 2005.
+    /// A job has run for at least 1 ns of its section (the dispatcher keeps no job at a section's
+    /// start), so it blocks for the length minus 1 ns. Sections are counted in CPU time, overheads
+    /// included. So more of the job than the length of its last section may follow the section's
+    /// start, up to the whole job. A section that blocks jobs by deadline belongs to a later one,
+    /// as the resources of S. Baruah: Resource Sharing in EDF-Scheduled Systems, RTSS 2006;
+    /// floating: S. Baruah: The Limited-Preemption Uniprocessor Scheduling of Sporadic Task
+    /// Systems, ECRTS 2005.
     fn block(&mut self) {
         let free = self.free_of_costs();
         for i in 0..self.tasks.len() {
@@ -338,8 +340,9 @@ impl Unit {
         }
     }
 
-    /// C with what switches and the release cost it on one CPU: each release gives at most one CPU away and one
-    /// back, so a job is charged its own start and the resumption that it causes.
+    /// C with the costs of its switches and its release on one CPU. Each release takes the CPU away
+    /// and gives it back at most once. So a job pays for its own start and for the resumption that
+    /// it causes.
     pub(crate) fn charged(&self, task: &UnitTask) -> Option<u64> {
         let Some(costs) = self.costs else { return Some(task.c) };
         let switches = costs.switch.as_ns().checked_mul(2)?;
@@ -356,16 +359,16 @@ impl Unit {
         self.thefts().reduce(together)
     }
 
-    /// How much time it takes to get `work` done beside a share for ordinary threads: demand +
-    /// `budget` t / `period` <= t just where demand `period` / (`period` - `budget`) <= t. Rounded
-    /// up.
+    /// The time until `work` is done beside a share for ordinary threads, rounded up. The
+    /// conditions demand + `budget` t / `period` <= t and demand `period` / (`period` - `budget`)
+    /// <= t are equivalent.
     pub(crate) fn beside(&self, work: u64) -> Option<u64> {
         let Some(Ordinary::Share { budget, period, .. }) = self.ordinary else { return Some(work) };
         let left = u128::from(period.checked_sub(budget).filter(|left| *left > 0)?);
         u64::try_from((u128::from(work) * u128::from(period)).div_ceil(left)).ok()
     }
 
-    /// What ordinary threads may take once besides their share.
+    /// The time that ordinary threads may take once besides their share.
     pub(crate) const fn once(&self) -> u64 {
         match self.ordinary {
             Some(Ordinary::Share { once, .. }) => once,

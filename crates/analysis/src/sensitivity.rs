@@ -2,34 +2,35 @@
 //!
 //! Three kinds of question, each about one number while all others stay as they are:
 //! - each task's WCET: the most with which the system is proven;
-//! - each period: the least with which it is. A chain's tasks share their sources' period and
-//!   change together. A deadline that the file gives stays; one that it leaves out is the period
-//!   and follows it;
+//! - each period: the least with which the system is proven. A chain's tasks share their sources'
+//!   period and change together. A deadline in the file stays. A default deadline follows the
+//!   period;
 //! - execution times of flows and of receiving and sending tasks, periods of flows, and each
 //!   server's budget: the least with which the system is proven;
 //! - the load: the largest factor, in ppm, by which all WCETs may be multiplied, each rounded up to whole ns.
 //!
-//! Where the system is not proven, the same numbers say how far one must go the other way.
+//! If the system is not proven, the same numbers give the least change that makes it proven.
 //!
 //! **What is searched.** The decision is that of [`check`](crate::check()) as a whole, so the
 //! numbers hold for the portfolio of tests, not for one test. Bisection ends at two neighbours, 1
-//! ns or 1 ppm apart, of which one is proven and the other is not. That is the only change of
-//! verdict if the decision is monotone, and that it is is a theorem in some cases alone:
+//! ns or 1 ppm apart: a proven value and an unproven value. If the decision is monotone, this is
+//! the only change of verdict. Monotonicity is a theorem in some cases only:
 //!
-//! **Sustainable.** One CPU, no component, chain, mode or partitioning, every task on a fixed
-//! priority of its own or all under preemptive EDF without jitter, all tasks with the same offset.
-//! There `check` runs `necessary`, `ll-bound`, `hyperbolic`, `density`, `qpa` and `rta` alone. Each
-//! asks that some least upper bounds of work stay below the time there is; the work of a task in an
-//! interval, ceil((t + J) / T) C or floor((t - D) / T + 1) C, does not fall with C and does not
-//! rise with T, and the conditions are "for all t", so what holds for a larger C or smaller T holds
-//! for a smaller C or larger T; and a union of conditions that are downward closed is so too. For
-//! periods the priorities must not depend on them (nor on deadlines that follow them): EDF, or
-//! priorities in the file. (S. Baruah, A. Burns: Sustainable Scheduling Analysis, RTSS 2006.)
+//! **Sustainable.** The conditions: one CPU; no component, chain, mode or partitioning; all tasks
+//! with the same offset. Every task has a fixed priority of its own, or all run under preemptive
+//! EDF without jitter. There `check` runs `necessary`, `ll-bound`, `hyperbolic`, `density`, `qpa`
+//! and `rta` alone. Each compares least upper bounds of work with the available time. The work of a
+//! task in an interval is ceil((t + J) / T) C or floor((t - D) / T + 1) C. It does not fall with C
+//! and does not rise with T. The conditions hold "for all t". So a condition that holds for a
+//! larger C or smaller T holds for a smaller C or larger T. A union of downward closed conditions
+//! is downward closed too. For periods the priorities must not depend on them (nor on deadlines
+//! that follow them): EDF, or priorities in the file. (S. Baruah, A. Burns: Sustainable Scheduling
+//! Analysis, RTSS 2006.)
 //!
 //! Elsewhere (several CPUs, partitioning heuristics, laxity, jobs that are not preempted, offsets
-//! that count) no such theorem holds: there the value is the end of a stretch in which every value
-//! that was tested is proven, which includes [`SAMPLES`] spread between the system as it is and
-//! that end; `sustainable` tells the two apart.
+//! that count) no such theorem holds. There the value ends a stretch in which all tested values are
+//! proven. [`SAMPLES`] of them are spread between the current value and the end. `sustainable`
+//! tells the two cases apart.
 
 use serde::Serialize;
 use takt_model::file::GivenDeadlines;
@@ -39,7 +40,7 @@ use takt_model::{Auto, Builtin, NodeId, Placement, Plan, StrategyRef, System, Ta
 use crate::check::decide;
 use crate::verdict::Answer;
 
-/// Values between the system and the end that was found that are tested where no theorem says that all of them pass.
+/// Tested values between the current value and the found end, if no theorem covers all of them.
 pub const SAMPLES: u64 = 16;
 /// How far periods are stretched in search of a proof: so many times.
 pub const STRETCH_MAX: u64 = 1024;
@@ -62,7 +63,7 @@ pub struct Sensitivity {
     pub periods: Vec<OfTask>,
     /// Per component whose server has a period and a budget, in file order: the least budget.
     pub budgets: Vec<OfTask>,
-    /// What was not looked for, and why.
+    /// Numbers that were not sought, each with the reason.
     pub left_out: Vec<String>,
     /// Whether [`WORK_MAX`] was reached: then what is missing was not looked for.
     pub limit_reached: bool,
@@ -85,7 +86,7 @@ pub struct Ns;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ppm;
 
-/// A number as it is, and the last one with which the system is proven.
+/// A number as it is, and the last value with which the system is proven.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limit<U> {
     /// In the file.
@@ -195,7 +196,7 @@ pub fn sensitivity(system: &System, given: &GivenDeadlines, mut progress: impl F
     }
     let mut least_budgets = Vec::with_capacity(budgets.len());
     for (i, period, budget) in budgets {
-        // Mirrored: less is harder. Where the system is not proven, more may help.
+        // Mirrored: less is harder. If the system is not proven, more may help.
         let set = |changed: &mut System, value: u64| {
             changed.components[i].budget = Auto::Value(takt_model::Span::from_ns(period + 1 - value));
         };
@@ -264,7 +265,7 @@ fn budgets_of(system: &System) -> Vec<(usize, u64, u64)> {
     system.components.iter().enumerate().filter_map(given).collect()
 }
 
-/// What has no number to change.
+/// Parts without a number to change.
 fn left_out(system: &System) -> Vec<String> {
     let auto = system
         .components
@@ -322,7 +323,8 @@ impl Search<'_> {
         decide(&changed) == Answer::Yes
     }
 
-    /// Where more of a number is harder: from `now` up to `most` as long as it is proven, or down to 1 until it is.
+    /// For a number that makes the system harder as it grows: from `now` up to `most` while proven,
+    /// or down to 1 until proven.
     fn last(
         &mut self,
         schedulable: bool,

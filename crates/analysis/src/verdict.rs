@@ -1,4 +1,4 @@
-//! What a test can say.
+//! Verdicts of tests.
 
 use std::cell::Cell;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::fmt;
 use serde::{Serialize, Serializer};
 use takt_model::{Span, TaskId};
 
-/// What one test says about one scope, with its evidence.
+/// The verdict of one test about one scope, with its evidence.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[must_use]
 pub enum Verdict {
@@ -17,7 +17,7 @@ pub enum Verdict {
     },
     /// The test cannot tell: its condition is only sufficient, or a limit was reached.
     NotProven {
-        /// What failed, and by how much.
+        /// The condition that failed, and by how much.
         why: String,
     },
     /// Some legal behaviour misses a deadline.
@@ -54,7 +54,7 @@ impl Verdict {
     }
 }
 
-/// What left a question open.
+/// The reason for an open question.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stop {
     /// The work limit.
@@ -87,7 +87,7 @@ pub(crate) const NODE_TERMS_MAX: u64 = 2_000_000_000;
 pub(crate) struct Share {
     whole: u64,
     left: Cell<u64>,
-    /// What stays for later tests.
+    /// Terms kept for later tests.
     kept: Cell<u64>,
 }
 

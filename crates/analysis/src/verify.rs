@@ -1,10 +1,10 @@
 //! `takt verify`: an independent checker of certificates.
 //!
-//! `takt check` searches; this module only checks what was found. It shares no code with the tests:
-//! it uses `takt_model` (the System, its file, the resolution of a strategy into levels), `serde`
-//! and nothing else of this crate, which tests/verifier.rs holds. It contains no search: every
-//! number that had to be found stands in the certificate, and each check is an inequality between
-//! whole numbers of ns, or the replay of a schedule.
+//! `takt check` searches; this module only checks the result. It shares no code with the tests. It
+//! uses `takt_model` (the System, its file, the resolution of a strategy into levels), `serde` and
+//! nothing else of this crate; tests/verifier.rs checks this. It contains no search. Every number
+//! that was sought stands in the certificate. Each check is an inequality between whole numbers of
+//! ns, or the replay of a schedule.
 //!
 //! | proof | what is checked | file |
 //! |---|---|---|
@@ -20,12 +20,12 @@
 //!
 //! **Why bounds may imply each other.** Bounds of responses, deadlines and the spread of releases
 //! along chains are claims about jobs. Suppose the inequality of each claim holds under all others,
-//! and look at the first instant at which a claim fails. Each inequality speaks of one window that
-//! ends at that instant, and uses of the other claims only what concerns earlier instants; those
-//! hold; so this one does: contradiction.
+//! and look at the first instant at which a claim fails. Its inequality is about a window that ends
+//! at this instant, and uses the other claims at earlier instants only. These hold, so the claim
+//! holds: contradiction.
 //!
-//! What is trusted: that the file says what the user means, `takt_model`'s parser and level
-//! resolution, and this module.
+//! Trusted are: the file as the user's intent, `takt_model`'s parser and level resolution, and this
+//! module.
 
 mod component;
 mod form;
@@ -46,15 +46,15 @@ pub(crate) use keys::Group;
 pub(crate) use one_cpu::work;
 pub use schedule::{JOBS_MAX, first_miss};
 
-/// What an accepted certificate shows.
+/// The statement of an accepted certificate.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Accepted {
     /// Whether every deadline is kept; otherwise some legal behaviour misses one.
     pub schedulable: bool,
     /// Per part: the scope ("n1/cpu0") and the kind of proof.
     pub proofs: Vec<(String, &'static str)>,
-    /// Where tasks run that the file leaves open, by the certificate; the proofs hold for this
-    /// placement, and any legal one is accepted.
+    /// The certificate's CPUs for tasks that the file leaves open. The proofs hold for this
+    /// placement. Any legal placement is accepted.
     pub placement: Vec<Placed>,
 }
 
@@ -130,7 +130,7 @@ pub(crate) struct Work {
     every: Option<u64>,
     pub(crate) level: u32,
     pub(crate) shift: i64,
-    /// Its sections that nothing preempts: from which to which CPU time had.
+    /// Its sections without preemption: first and last CPU time had.
     sections: Vec<(u64, u64)>,
 }
 
@@ -149,9 +149,9 @@ pub(crate) struct Part {
     pub(crate) levels: Vec<PlanLevel>,
     pub(crate) tasks: Vec<Work>,
     costs: Option<Costs>,
-    /// Where laxities are compared besides.
+    /// Grid of further comparisons of laxities.
     grid: Option<u64>,
-    /// What its server gives; none: the CPUs are its own.
+    /// The supply of its server; `None`: the CPUs are its own.
     supply: Option<Supply>,
     /// Whether it stands in a component.
     inside: bool,
@@ -166,7 +166,8 @@ pub(crate) struct Part {
 }
 
 impl Part {
-    /// Every level that is used goes first come, first served, or holds one task: then it is a fixed priority.
+    /// Every used level goes first come, first served, or holds one task, so each is a fixed
+    /// priority.
     fn fixed(&self) -> Claim {
         let alone = |level: u32| self.tasks.iter().filter(|task| task.level == level).count() == 1;
         let fifo = |level: u32| self.levels[level as usize].order == Order::Fifo;
@@ -185,8 +186,8 @@ impl Part {
         if order && self.tasks.iter().all(same) { Ok(()) } else { Err(format!("{}: does not run by edf", self.scope)) }
     }
 
-    /// C with the switches and the release that a job causes on one CPU: it starts, and whom it
-    /// preempted resumes. What it leaves of its last quantum is lost.
+    /// C with the switches and the release of a job on one CPU: its start, and the resumption of
+    /// the preempted job. The rest of its last quantum is lost.
     pub(crate) fn charged(&self, task: &Work) -> u128 {
         let costs = self.costs.unwrap_or(Costs::NONE);
         let c = u128::from(task.c) + u128::from(costs.release.as_ns()) + 2 * u128::from(costs.switch.as_ns());
@@ -194,7 +195,7 @@ impl Part {
         if free(&costs) && !self.inside { c.next_multiple_of(quantum) } else { c + quantum - 1 }
     }
 
-    /// What takes CPU time besides jobs; of a server's its budget was charged.
+    /// CPU time besides jobs. In a server it was charged to the budget.
     pub(crate) fn thefts(&self) -> impl Iterator<Item = (u128, u128, u128)> {
         thefts(self.costs.as_ref().filter(|_| self.supply.is_none()).unwrap_or(&Costs::NONE))
     }
@@ -207,8 +208,8 @@ impl Part {
         Ok(self.thefts().map(|(c, t, _)| (c, t)).reduce(|(c, t), (more, often)| (c + more, t.min(often))))
     }
 
-    /// Where a job is in the way of more important ones, or of those of its level with smaller
-    /// keys, with what nothing preempts: that is blocking.
+    /// Blocking: work without preemption that delays more important jobs, or jobs of its level with
+    /// smaller keys.
     ///
     /// It has run for 1 ns of it. With costs more of it may be left than the section is long, up to all of it.
     fn block(&mut self, servers: bool) -> Claim {
@@ -257,8 +258,8 @@ fn free(costs: &Costs) -> bool {
     all.iter().all(|cost| cost.is_zero())
 }
 
-/// What takes CPU time besides jobs: (how much, how often, how far off its grid). Ordinary threads
-/// take theirs anywhere in each period: at its end, and from the begin of the next on.
+/// CPU time besides jobs: (amount, period, distance from the grid). Ordinary threads run anywhere
+/// in each period: at its end, and from the begin of the next on.
 fn thefts(costs: &Costs) -> impl Iterator<Item = (u128, u128, u128)> + use<> {
     let (tick, interrupt) = ((costs.tick, costs.tick_period), (costs.interrupt, costs.interrupt_period));
     let all = [tick, interrupt, (costs.ordinary, costs.ordinary_period)].into_iter().enumerate();
@@ -330,7 +331,7 @@ fn proven(system: &System, certificate: &Certificate) -> Result<Accepted, String
     Ok(Accepted { schedulable: true, proofs, placement: certificate.placement.clone() })
 }
 
-/// What is claimed of releases; zero for tasks that follow none.
+/// The claimed wander of releases; zero for tasks without predecessor.
 fn wanders(system: &System, certificate: &Certificate) -> Result<Vec<u64>, String> {
     let mut wanders = vec![0; system.tasks.len()];
     for released in &certificate.releases {
@@ -553,7 +554,7 @@ fn refuted(system: &System, witness: &Witness) -> Result<(String, &'static str),
     }
 }
 
-/// Whether this proof holds, other things as the certificate says; for those who make one.
+/// Whether this proof holds, given the other claims of the certificate. For makers of certificates.
 pub(crate) fn holds(part: &Part, proof: &Proof) -> bool {
     check_part(part, proof).is_ok()
 }

@@ -1,39 +1,41 @@
-//! The engine of response-time analysis on one CPU: the longest response of one task among jobs that go by keys.
+//! The engine of response-time analysis on one CPU: the longest response of a task among jobs
+//! ordered by keys.
 //!
-//! Every order that takt knows gives a job a *key*, and while a job with a key up to X is pending
-//! the CPU runs only such jobs: under EDF the key is the absolute deadline, first come first served
-//! the release, and a job of a more important level has a key below all others. (What that means
-//! for laxity is shown in [`crate::fp::levels`].) Keys are counted so that they are above zero.
+//! Every order that takt knows gives a job a *key*. While a job with a key up to X is pending, the
+//! CPU runs only such jobs. Under EDF the key is the absolute deadline; first come first served,
+//! the release. A job of a more important level has a key below all others. ([`crate::fp::levels`]
+//! shows the keys of laxity.) Keys are counted so that they are above zero.
 //!
 //! **Window.** Let f be the completion of a job with key X, and 0 the last instant up to its
 //! release before which no job with a key up to X is pending. In (0, f) the CPU runs such jobs
 //! only, all released at or after 0, and at most one piece of other work that blocks. So f is at
-//! most the least L > 0 with W(X, L) <= L,
+//! most the least L > 0 with W(X, L) <= L:
 //!
+//! ```text
 //! W(X, t) = B(X) + sum over k of min(floor((t - 1 + w_k) / T_k), floor((X - e_k + s_k) / T_k)) C_k +
 //! C_k, over the k with e_k <= X
+//! ```
 //!
 //! The first quotient counts the releases in [0, t): a release wanders by up to w_k after its place
-//! on the period's grid. The second counts the jobs with keys up to X: the first job of the window
-//! has a key of at least e_k, and the others follow T_k apart, or up to s_k closer where keys
-//! wander. The response is L(X) - (X - theta), with theta the distance from the instant that
-//! responses count from to the key. W grows in X at e_k + m T_k - s_k and at e_k only, and between
-//! these the response falls, so they are all the X to look at, as long as X - theta lies in the
-//! longest window. (EDF: M. Spuri: Analysis of Deadline Scheduled Real-Time Systems, INRIA RR-2772,
-//! 1996, Section 4.)
+//! on the period's grid. The second counts the jobs with keys up to X. The first job of the window
+//! has a key of at least e_k. The others follow T_k apart, or up to s_k closer if keys wander. The
+//! response is L(X) - (X - theta), with theta the distance from the instant that responses count
+//! from to the key. W grows in X at e_k + m T_k - s_k and at e_k only. Between these the response
+//! falls. So these are the X to look at, as long as X - theta lies in the longest window. (EDF: M.
+//! Spuri: Analysis of Deadline Scheduled Real-Time Systems, INRIA RR-2772, 1996, Section 4.)
 //!
-//! **Where L is sought.** From X - theta + C, the earliest completion, on: that gives the same or a
-//! larger L, which stays safe; and where neither keys nor releases wander L stays reachable. Let
-//! all others release at 0 and then as densely as they may, and i so that it has a job at a = X -
-//! theta. Until that job completes, at f, work of keys up to X is left. Suppose f < L. Then f lies
-//! in [a + C, L), so W(X, f) > f; but all that is counted in W(X, f) has been released by f and
-//! would be done, in f time units, which is a contradiction. So f >= L. For the same reason L(X)
-//! may be sought from L(X') on where X' <= X.
+//! **Where L is sought.** L is sought from X - theta + C, the earliest completion, on. This gives
+//! the same or a larger L, so it is safe. If neither keys nor releases wander, L stays reachable.
+//! Let all others release at 0 and then as densely as they may, and i so that it has a job at a = X -
+//! theta. Until that job completes, at f, work of keys up to X is left. Suppose f < L. Then f
+//! lies in [a + C, L), so W(X, f) > f. But all work counted in W(X, f) has been released by f and
+//! would be done, in f time units: a contradiction. So f >= L. For the same reason L(X) may be
+//! sought from L(X') on if X' <= X.
 //!
-//! **Few X.** With R the longest response so far: if w = W(X, X - theta + R) <= X - theta + R, then
-//! X responds within R, and so does each X' <= X with X' - theta + R >= w, for W is monotone in
-//! both. So the search goes down from X to the last candidate below w + theta - R, as QPA goes down
-//! from t to h(t); only an X that fails the test costs a fixed point. (N. Guan, W. Yi: General and
+//! **Few X.** With R the longest response so far: let w = W(X, X - theta + R). If w <= X - theta +
+//! R, then X responds within R. So does each X' <= X with X' - theta + R >= w, for W is monotone in
+//! both. The search goes down from X to the last candidate below w + theta - R, as QPA goes down
+//! from t to h(t). Only an X that fails the test costs a fixed point. (N. Guan, W. Yi: General and
 //! Efficient Response Time Analysis for EDF Scheduling, DATE 2014, prune by the slack t - dbf(t),
 //! which this refines.)
 
@@ -97,7 +99,7 @@ pub(crate) struct Window {
     /// Whether some release or key wanders, or some task always comes first.
     wanders: bool,
     hints: [u64; HINTS_MAX],
-    /// Where the last response was the longest.
+    /// The point of the longest last response.
     worst: Worst,
 }
 
@@ -298,9 +300,9 @@ impl Window {
     }
     /// [`Window::response`] where a job keeps the CPU from its start on, but for tasks that always come first.
     ///
-    /// Let s be the least instant from X - theta on with B(X) + W(X, s + 1) - C <= s: all that goes
-    /// before the job and was released up to s is done, so the job has started. From then on only
-    /// what always comes first delays it.
+    /// Let s be the least instant from X - theta on with B(X) + W(X, s + 1) - C <= s: all earlier
+    /// work released up to s is done, so the job has started. From then on only work that always
+    /// comes first delays the job.
     pub(crate) fn response_once_started(&mut self, own: Own, terms_left: &mut u64) -> Option<u64> {
         let Own { c, first, theta, reach } = own;
         self.worst = Worst::default();

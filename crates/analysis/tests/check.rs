@@ -1,4 +1,4 @@
-//! What `check` says of whole systems.
+//! `check` on whole systems.
 
 use takt_analysis::{
     Answer, CheckOptions, CheckReport, LinuxMachine, PlaceError, Progress, TestId, certify, check, check_watched,
@@ -86,7 +86,7 @@ fn an_overload_is_told_by_its_excess_where_percentages_do_not_differ() {
     let hour = vec![ns("a", 1, 1), ns("b", 3600 * second, 1)];
     let report = plain(&System::local(1, Builtin::Rm, hour.clone()));
     assert!(report.tests[0].verdict.why().ends_with("1ns too much in each 3600s"), "{report:#?}");
-    // Of a task that must wait for both; the tick makes the overload, so that nothing is refuted.
+    // For a task that must wait for both. The tick makes the overload, so no task is refuted.
     let mut system = System::local(1, Builtin::Rm, hour[..1].to_vec());
     let tick = Costs { tick: Span::from_ns(1), tick_period: Span::from_s(3600), ..Costs::NONE };
     system.nodes[0].costs = Some(tick);
@@ -250,7 +250,7 @@ fn chains_on_several_cpus_are_proven_by_their_responses() {
     let report = plain(&System::local(2, Builtin::Edf, default));
     let end = report.chain_bound("a -> b -> c").unwrap();
     assert!(report.schedulable == Answer::Yes && end < ms(100) && end >= ms(15), "{report:#?}");
-    // Where responses are not bounded, the reason is told.
+    // If responses are not bounded, the reason is given.
     let full = vec![task("a", 100, 60), after("b", 0, 60), task("x", 100, 70)];
     let report = plain(&System::local(2, Builtin::Edf, full));
     let whys: Vec<&str> = report.tests.iter().map(|test| test.verdict.why()).collect();
@@ -304,7 +304,8 @@ fn laxity_levels_are_bounded() {
     assert_eq!(bounds(&report), [2, 6, 36, 36].map(|bound| Some(ms(bound))));
     let report = plain(&System::local(1, Builtin::Mlf, tasks));
     assert_eq!(report.schedulable, Answer::Yes);
-    // The example of the documentation: released together, the short job waits for the long one, compared at events only.
+    // The example of the documentation: released together, the short job waits for the long one,
+    // compared at events only.
     let long = Task { deadline: ms(15), ..task("long", 40, 10) };
     let short = Task { deadline: ms(8), ..task("short", 40, 1) };
     let report = plain(&System::local(1, Builtin::Mlf, vec![long, short]));
@@ -385,7 +386,7 @@ fn around_a_switch_no_strategy_bounds_or_refutes() {
     let report = plain(&system);
     assert_eq!(report.schedulable, Answer::Unknown);
     assert_eq!((report.bound_of(TaskId(0)), report.bound_of(TaskId(1))), (None, None));
-    // What no strategy gets around is refuted all the same.
+    // A refutation for all strategies stays.
     system.tasks[1].wcet = ms(30);
     assert_eq!(plain(&system).schedulable, Answer::No);
 }
@@ -504,7 +505,8 @@ fn what_the_file_says_of_ordinary_threads_holds_instead() {
         assert_eq!(asked(3, linux), (Answer::Yes, Some(ms(9))));
         assert_eq!(asked(4, linux), (Answer::Unknown, Some(ms(11))));
     }
-    // What ordinary threads do to EDF on several CPUs, components and flows is charged or refused, never forgotten.
+    // Ordinary threads beside EDF on several CPUs, components and flows are charged or refused,
+    // never forgotten.
     let mut pair = System::local(2, Builtin::Edf, vec![task("a", 10, 3), task("b", 10, 3), task("c", 10, 3)]);
     let yes = |system: &System| check(system, &CheckOptions::default()).schedulable == Answer::Yes;
     assert!(yes(&pair));
@@ -538,7 +540,7 @@ fn the_kernel_counts_as_it_does() {
     );
     assert!(domains.iter().all(|test| test.verdict.answer() == Answer::Yes));
 
-    // What nobody has bound is placed first; without a place there is nothing to admit.
+    // Unbound tasks are placed first. Without a place there is nothing to admit.
     let mut free = pair(80);
     free.nodes[0].placement = Placement::Partitioned;
     let domains = linux(&free, LinuxMachine::stock(2));
@@ -636,8 +638,9 @@ fn a_shared_level_of_sporadic_tasks_is_refuted_but_for_ties() {
     assert_eq!(fifo(ns(4_999_998), Arrival::Periodic), Answer::Yes);
 }
 
-/// Found by comparison with simulation: a predecessor that took no time released its successor in the instant in which another
-/// job had started, so that all of that one blocked, not all but a nanosecond.
+/// Found by comparison with simulation: a predecessor that took no time released its successor in
+/// the instant in which another job had started, so all of the other job blocked, not all but a
+/// nanosecond.
 #[test]
 fn a_successor_can_come_in_the_instant_in_which_another_job_starts() {
     let ns = Span::from_ns;

@@ -1,4 +1,4 @@
-//! What `check` says of flows and of nodes with tables.
+//! `check` on flows and on nodes with tables.
 
 use takt_analysis::distributed::network::{NetworkChange, size_network};
 use takt_analysis::distributed::shares::Weigh;
@@ -39,9 +39,8 @@ fn nodes_and_flows_are_proven_with_figures() {
     assert!(report.tests[1].tasks.iter().all(|task| task.verdict == Answer::Yes));
 }
 
-/// What JSON says of flows, against Eq. 6, 12 and 13 of [HEDF] by hand: D_0 = D_1 = D / 2, and hop
-/// 1 has D' = D_1 - (T_s + R_s + δ+ + T_r + R_r) = D / 2 - (5 + 2 + 2 + 5 + 2) ms to execute for 1
-/// ms.
+/// The JSON of flows, against Eq. 6, 12 and 13 of [HEDF] by hand. D_0 = D_1 = D / 2, and hop 1 has
+/// D' = D_1 - (T_s + R_s + δ+ + T_r + R_r) = D / 2 - (5 + 2 + 2 + 5 + 2) ms to execute for 1 ms.
 #[test]
 fn flows_stand_in_json_with_their_bounds() {
     let cases = [
@@ -166,7 +165,7 @@ fn delays_found_are_written_and_used() {
     assert_ne!(tight, slower);
     let answers = [&tight, &slower].map(|text| said(&checked(text), "flow/state").0);
     assert_eq!(answers, [Answer::Yes, Answer::Unknown]);
-    // The longest of what an entry stands for; and pairs that none names get one.
+    // An entry for several pairs gets their longest delay. Pairs without an entry get a new entry.
     let [head, tail] = [SWITCHED.find("[[network]]"), SWITCHED.find("[[flow]]")].map(|at| at.expect("it is there"));
     let one = format!("{}[[network]]\ndelay = [\"1ms\", \"9ms\"]\n\n{}", &SWITCHED[..head], &SWITCHED[tail..]);
     let of_one = system(&delays_found(&one, wanted));
@@ -216,7 +215,7 @@ fn networks_that_cannot_be_sized_say_why() {
 
 #[test]
 fn late_timers_and_ordinary_threads_are_charged() {
-    // Of hop 1 on b: latest release, least D'; and what b's load is.
+    // Hop 1 on b: latest release and least D'. Then the load of b.
     let cases = [
         ("", "", 36_000_000u64, 4_000_000u64, 700_000u64),
         // Each table is done 0.1 ms later.
@@ -237,7 +236,7 @@ fn late_timers_and_ordinary_threads_are_charged() {
     }
     let much = TWO.replace("receive = {", "costs = { ordinary = \"500us\" }\nreceive = {");
     assert_eq!(checked(&much).schedulable, Answer::Unknown);
-    // What starts as late as its first deadline has no time left.
+    // A job that starts as late as its first deadline has no time left.
     let late = TWO.replace("receive = {", "costs = { latency = \"20ms\" }\nreceive = {");
     let report = checked(&late);
     assert!(said(&report, "flow/put").1.contains("on node \"a\" (hop 0)"), "{report:?}");

@@ -1,4 +1,4 @@
-//! What `check` shows of what binds a verdict.
+//! The binding constraint of a verdict in `check`.
 
 use serde_json::Value;
 use takt_analysis::{Answer, CheckOptions, CheckReport, TestId, check};
@@ -132,7 +132,7 @@ fn flows_show_node_and_hop() {
     let what = flow["what"].as_str().expect("words");
     assert!(what.contains("\"put\" on \"b\" (hop 1)"), "{what}");
     assert_eq!((flow["need_ns"].as_u64(), flow["room_ns"].as_u64()), (Some(1_000_000), Some(4_000_000)));
-    // What is due within 4ms on b is the hop's job, after one job of each table task.
+    // The hop's job is due within 4ms on b, after one job of each table task.
     let node = of("b");
     assert_eq!((node["need_ns"].as_u64(), node["room_ns"].as_u64()), (Some(3_000_000), Some(4_000_000)));
     assert_eq!(sum(&node, "need_ns"), 3_000_000);

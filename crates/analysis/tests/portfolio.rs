@@ -1,6 +1,6 @@
-//! The portfolio against the exhaustive search, on random sets of small numbers: never a yes where
-//! a miss is found, never a no where there is none, and what dominates in theory dominates here.
-//! 10,000 sets; TAKT_SETS overrides (`make soak`: 10^6).
+//! The portfolio against the exhaustive search, on random sets of small numbers. A yes never meets
+//! a found miss. A no never meets a set without miss. Theoretical dominance holds here too. 10,000
+//! sets; TAKT_SETS overrides (`make soak`: 10^6).
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -45,12 +45,12 @@ fn kinds() -> Vec<Kind> {
     kinds
 }
 
-/// What came out, summed over all sets.
+/// Results, summed over all sets.
 #[derive(Default)]
 struct Tally {
     /// Per strategy and contender: yes and no.
     said: BTreeMap<(&'static str, &'static str), [u64; 2]>,
-    /// Sets that the search found safe, that miss, that are too large.
+    /// Sets found safe, sets that miss, sets too large for the search.
     judged: [u64; 3],
     /// Sets that the generator refuses.
     refused: u64,
@@ -159,7 +159,7 @@ fn the_portfolio_agrees_with_the_exhaustive_search() {
         let seldom: Vec<_> = total.said.iter().filter(|(_, [yes, _])| *yes < sets / 1_000).collect();
         assert!(seldom.is_empty(), "hardly put to the test: {seldom:?}");
         assert!(safe > sets / 4 && miss > sets / 20 && open < sets / 25, "{:?}", total.judged);
-        // Of sets this small ff-dbf hardly accepts more than gfb.
+        // On such small sets ff-dbf hardly accepts more than gfb.
         let idle = THEOREMS.iter().zip(&total.more).find(|(theorem, more)| **more == 0 && theorem.strong != "ff-dbf");
         assert!(idle.is_none(), "{idle:?}");
     }
@@ -198,7 +198,7 @@ fn sections(random: &mut Random, number: u64) -> (Answer, Option<bool>, bool, St
     let report = check(&system, &CheckOptions::default());
     let missed = limited::misses(&system.tasks, 3_000);
     if report.schedulable == Answer::No && number.is_multiple_of(16) {
-        // What a release shows stands in a certificate; jitter is no part of it.
+        // Certificates refute by a pattern of releases, without jitter.
         let shown = certify(&system).is_ok_and(|certificate| !certificate.schedulable);
         assert!(shown || jitter || periodic, "set {number}: {report:#?}\n{:#?}", system.tasks);
     }

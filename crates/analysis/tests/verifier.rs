@@ -14,7 +14,7 @@ fn sources() -> Vec<(PathBuf, String)> {
     files.into_iter().map(|path| (path.clone(), fs::read_to_string(&path).expect("a source"))).collect()
 }
 
-/// What a file of the checker refers to outside it. `depth`: how many modules it lies below the crate's root.
+/// References of a file of the checker to other modules. `depth`: its depth below the crate's root.
 fn leaks(text: &str, depth: usize) -> Vec<String> {
     let code = text.lines().map(|line| line.split("//").next().unwrap_or_default());
     let outside = |line: &&str| {

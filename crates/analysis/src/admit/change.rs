@@ -1,8 +1,8 @@
-//! What a change of [`Admission`](super::Admission) touches, and the part of the system that decides it.
+//! The parts of a system that a change of [`Admission`](super::Admission) affects.
 //!
-//! A node's answer rests on what stands there and on the flows that visit it; these rest on the
-//! other nodes that they visit. So the nodes that a change touches, with all that flows connect to
-//! them, decide: the others were proven, and nothing that their tests look at is another.
+//! A node's answer depends on its own parts and on the flows that visit it. A flow depends on the
+//! other nodes of its path. So only the changed nodes, and all nodes that flows connect to them,
+//! are tested again. The other nodes were proven, and the inputs of their tests are unchanged.
 
 use std::collections::BTreeSet;
 
@@ -36,10 +36,10 @@ fn named(system: &System) -> impl Iterator<Item = (&str, &str)> {
 }
 
 impl Gone {
-    /// What a change takes away.
+    /// The parts that a change removes.
     ///
     /// # Errors
-    /// Where something is not there, or what stays rests on it.
+    /// If a part does not exist, or a remaining part refers to it.
     pub(super) fn of(system: &System, change: &Change) -> Result<Gone, Refusal> {
         let mut gone = Gone::default();
         for part in &change.remove {
@@ -130,7 +130,7 @@ impl Gone {
     /// These nodes alone, changed. `frame` is the system without tasks, components, flows and modes.
     pub(super) fn part(&self, system: &System, frame: &System, change: &Change, nodes: &[NodeId]) -> System {
         let here = |node: NodeId| nodes.binary_search(&node).is_ok();
-        // What is added is looked at wherever it stands.
+        // Added parts count on any node.
         let visits = |flow: &Flow| flow.path.iter().any(|node| here(*node));
         let mut tasks = Numbers::new(&self.tasks, system.tasks.len());
         let mut components = Numbers::new(&self.components, system.components.len());
@@ -163,7 +163,7 @@ impl Gone {
     }
 }
 
-/// How things of one kind are counted before a change, after it, and in the part that decides.
+/// Numbers of parts of one kind: before a change, after it, and in the affected part of the system.
 struct Numbers {
     /// By the number before: that after; `u32::MAX` where it is gone.
     after: Vec<u32>,
@@ -183,7 +183,8 @@ impl Numbers {
         Numbers { after, part: Vec::new() }
     }
 
-    /// Counts those that stay, where they are in the part, and those that come, which are.
+    /// Numbers the remaining parts that are affected, and the added parts; these are always
+    /// affected.
     fn number(&mut self, stay: impl Iterator<Item = bool>, come: usize) {
         let mut next = 0u32;
         let each = stay.chain(std::iter::repeat_n(true, come)).map(|inside| {
@@ -193,7 +194,7 @@ impl Numbers {
         self.part = each.collect();
     }
 
-    /// The number before the change of what has this one after it.
+    /// The number before the change, from the number after it.
     fn before(&self, after: u32) -> Option<usize> {
         self.after.iter().position(|id| *id == after)
     }

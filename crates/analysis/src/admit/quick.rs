@@ -1,4 +1,5 @@
-//! The quick ways of [`Admission`](super::Admission): what is kept of each CPU, and how one more task is judged by it.
+//! The quick ways of [`Admission`](super::Admission): the data kept for each CPU, and the tests of
+//! one more task.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +13,7 @@ use crate::scope::{thefts, together};
 /// A node and one of its CPUs.
 pub(super) type Place = (NodeId, u32);
 
-/// What is kept for the quick ways.
+/// The data kept for the quick ways.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Quick {
     /// Per node whether they are for it.
@@ -147,7 +148,7 @@ impl Quick {
             Some(Unit::Fixed(fixed)) => {
                 let Some(at) = fixed.tasks.iter().position(|entry| entry.name == task.name) else { return };
                 let key = fixed.tasks.remove(at).key;
-                // Fixed points of those that waited for it may have fallen.
+                // Fixed points of the less important tasks may have fallen.
                 fixed.tasks.iter_mut().filter(|entry| entry.key >= key).for_each(|entry| entry.from = 0);
             }
             None => {}
@@ -167,7 +168,8 @@ fn tick(system: &System, node: NodeId) -> Option<Tick> {
     thefts(system.nodes[node.index()].costs).reduce(together)
 }
 
-/// C with what its switches and release cost; saturated where it does not fit, which no test accepts.
+/// C with the costs of switches and release. It saturates on overflow; no test accepts the
+/// saturated value.
 fn charged(system: &System, task: &Task) -> u64 {
     let costs = system.nodes[task.node.index()].costs;
     costs.map_or(task.wcet.as_ns(), |costs| {
@@ -190,7 +192,7 @@ fn plain(system: &System, task: &Task) -> bool {
     alone && task.jitter.is_zero() && (by_deadline || task.offset.is_zero())
 }
 
-/// What orders a task among others, the most important first; `None` under EDF.
+/// The sort key of a task, the most important first; `None` under EDF.
 fn key(system: &System, task: &Task) -> Option<u64> {
     match system.nodes[task.node.index()].strategy {
         StrategyRef::Builtin(Builtin::Rm) => Some(task.period.as_ns()),
@@ -269,7 +271,7 @@ impl Fixed {
                     let entry = &self.tasks[k];
                     let limit = entry.d.min(entry.t);
                     let alone = level.len() == 1;
-                    // Of a shared level the own part counts twice, which is safe.
+                    // On a shared level the own part counts twice. This is safe.
                     let (load, slack) = if alone { (before_load, before_slack) } else { (load, slack) };
                     let need = u128::from(entry.c) + u128::from(blocking) + slack;
                     let room = ONE.saturating_sub(load) >> 32;

@@ -73,8 +73,8 @@ fn after_any_changes_it_says_what_check_says() {
                 let added = admission.add(&tasks);
                 let answer = decide(&expected);
                 if added.is_ok() && answer == Answer::Unknown {
-                    // What is more important keeps its proof by a schedule that is too long now to
-                    // be gone through again.
+                    // More important tasks keep their proof by schedule, though the schedule is now
+                    // too long to be followed again.
                     beyond += 1;
                     continue 'rounds;
                 }
@@ -100,8 +100,8 @@ fn after_any_changes_it_says_what_check_says() {
     assert!(beyond * 10_000 <= rounds, "{beyond} of {rounds}");
 }
 
-/// Two tasks of one period that are in time by the order of their releases alone, which only their
-/// schedule shows; with a third one below it does not repeat for long.
+/// Two tasks of one period are in time only by the order of their releases. Only their schedule
+/// shows this. With a third task below, the schedule does not repeat for long.
 #[test]
 fn what_is_less_important_leaves_proofs_by_a_schedule_alone() {
     let ns = Span::from_ns;

@@ -34,7 +34,7 @@ struct Binding {
     what: String,
     /// The interval that is looked at, in ns.
     within: Option<u64>,
-    /// Of `need`, `room` and the terms: "ns" or "ppm" (of a CPU).
+    /// The unit of `need`, `room` and the terms: "ns" or "ppm" (of a CPU).
     unit: &'static str,
     need: u128,
     room: u128,
@@ -50,7 +50,7 @@ struct Term {
     need: u128,
 }
 
-/// Adds the figure "binding" to what a test says of a unit, where it has one.
+/// Adds the figure "binding" to a test's report on a unit, if there is one.
 pub(crate) fn explain(unit: &Unit, carried: &Carried, report: &mut TestReport) {
     if matches!(report.verdict, Verdict::NotApplicable { .. }) {
         return;
@@ -226,7 +226,7 @@ fn by_demand(unit: &Unit, carried: &Carried, report: &TestReport) -> Option<Bind
             .collect(),
         _ => Vec::new(),
     };
-    // Between two deadlines of those that may have started, what is in the way is constant.
+    // Between two deadlines of possible blockers, the blocking is constant.
     let started = |t: u64| rests.iter().filter(|(blocker, _)| blocker.d > t).max_by_key(|(blocker, _)| blocker.rest);
     let t = match report.figures.get("interval_ns").and_then(Value::as_u64) {
         Some(t) => t,
@@ -440,7 +440,7 @@ fn by_load(unit: &Unit, carried: &Carried) -> Option<Binding> {
     let spare = |k: usize| {
         let (works, room) = bak::sides(&slots, k, unit.m);
         let work: u128 = works.iter().map(|work| u128::from(*work)).sum();
-        // Of windows of different length: per unit.
+        // Windows differ in length, so compare per unit.
         let (room, work) = (i128::try_from(room).unwrap_or(i128::MAX), i128::try_from(work).unwrap_or(i128::MAX));
         room.saturating_sub(work).saturating_mul(1_000_000) / i128::from(slots[k].window.max(1))
     };

@@ -112,9 +112,10 @@ fn charged(unit: &Unit, carried: &Carried, rule: Rule) -> Option<Vec<u64>> {
     unit.tasks.iter().zip(preemptions).map(|(task, preemptions)| suffered(unit, task, preemptions)).collect()
 }
 
-/// By task: how often a job can be preempted. A preemption needs the release of a more important job: under EDF, one due no
-/// later, floor((D_i - D_j + J_j) / T_j) + 1 of them per other task; under fixed priorities, one of a more important level that
-/// arrived within D_i + J_j: ceil((D_i + J_j) / T_j).
+/// By task: how often a job can be preempted. A preemption needs the release of a more important
+/// job. Under EDF it is due no later: floor((D_i - D_j + J_j) / T_j) + 1 jobs per other task. Under
+/// fixed priorities it has a more important level and arrived within D_i + J_j: ceil((D_i + J_j) /
+/// T_j) jobs.
 fn preempting(unit: &Unit, carried: &Carried, rule: Rule) -> Option<Vec<u64>> {
     let hit = |task: &UnitTask| {
         let wander = i128::from(carried.release(task.id)?) + i128::from(task.j);
@@ -141,9 +142,9 @@ fn others(hits: &[Hit], jobs: &[Job]) -> Option<Vec<u64>> {
 fn suffered(unit: &Unit, task: &UnitTask, preemptions: u64) -> Option<u64> {
     let Some(costs) = unit.costs else { return Some(task.c) };
     let another = if unit.m > 1 && !costs.interrupt_period.is_zero() { costs.interrupt.as_ns() } else { 0 };
-    // Ordinary threads take their shares of each CPU at a time of its own: of pieces of D on k CPUs
-    // within(D) + 2 (k - 1) shares, for every piece may have one begun period more, and floors of a
-    // sum lose at most k - 1.
+    // Ordinary threads take their shares of each CPU at a time of its own. Pieces of D on k CPUs
+    // meet within(D) + 2 (k - 1) shares: every piece may have one begun period more, and floors of
+    // a sum lose at most k - 1.
     let ordinary = match unit.ordinary {
         Some(ordinary) => ordinary.within(task.d)?,
         None => 0,
@@ -311,7 +312,7 @@ fn outcome(unit: &Unit, load: Load, exceeded: impl FnOnce(&Unit, &Excess) -> Str
     Ok(Outcome { verdict: Verdict::NotProven { why }, tasks: Vec::new(), figures })
 }
 
-/// Which limit left the question open, and what to do about it.
+/// The limit that left the question open, and the remedy.
 fn undecided(unit: &Unit, limit: Limit) -> String {
     let advice = match (limit, unit.edf().is_ok()) {
         (Limit::Terms(_), true) => {
@@ -469,8 +470,8 @@ fn gel_tasks(unit: &Unit) -> Result<Vec<Gel>, Inapplicable> {
     Ok(unit.tasks.iter().zip(points).zip(charged).map(each).collect())
 }
 
-/// By task: C with all costs that can hit a job, however late it is. Only a job that arrives after its release, with a priority
-/// point that is no later, preempts it.
+/// By task: C with all costs that can hit a job, even a late job. Only a job that arrives after its
+/// release, with a priority point no later, preempts it.
 fn delayed_costs(unit: &Unit, points: &[i64]) -> Option<Vec<u64>> {
     let Some(costs) = unit.costs else { return Some(unit.tasks.iter().map(|task| task.c).collect()) };
     let preemptions = if unit.tasks.len() > unit.m as usize {

@@ -47,9 +47,8 @@ pub(super) fn blockers(unit: &Unit, tasks: &[EdfTask]) -> Vec<Blocker> {
     unit.tasks.iter().zip(tasks).map(|(task, charged)| Blocker { d: task.d, rest: rest(charged.c) }).collect()
 }
 
-/// A legal behaviour around a task that has its level alone: the task and all that is more
-/// important is released at one instant, first jobs with their full jitter, later jobs as densely
-/// as possible.
+/// A legal behaviour around a task alone on its level. The task and all more important tasks are
+/// released at one instant, first jobs with their full jitter, later jobs as densely as possible.
 pub(crate) struct Together<'a> {
     /// The instant, in ns.
     pub(crate) at: u64,
@@ -155,7 +154,8 @@ pub(super) fn apply_offsets(unit: &Unit) -> Result<Outcome, Inapplicable> {
     if !unit.free_of_costs() {
         return Err("needs a node without costs".to_owned());
     }
-    // If sections can hold jobs up, the schedule only shows misses. Then sporadic jobs may come every period, without jitter.
+    // If sections can hold jobs up, the schedule only shows misses. Then sporadic jobs may come
+    // every period, without jitter.
     let sections = unit.tasks.iter().any(|task| task.held > 0);
     let plain = |task: &UnitTask| task.periodic && !task.chained && task.j == 0 && task.b == 0;
     let needs = || match find(unit, |task| !plain(task)) {

@@ -97,7 +97,7 @@ fn random_levels(random: &mut Random) -> System {
     system
 }
 
-/// One CPU, a task of its own, one or two components, perhaps one in the other.
+/// One CPU with a task of its own and one or two components, perhaps nested.
 fn random_components(random: &mut Random) -> System {
     let order =
         |random: &mut Random| [Builtin::Rm, Builtin::Dm, Builtin::Edf, Builtin::Edf][random.between(0, 3) as usize];
@@ -219,7 +219,7 @@ fn with_sections(system: &mut System, random: &mut Random) {
     }
 }
 
-/// Sets of one node whose load lies around what it can do.
+/// Sets of one node with a load around its capacity.
 fn random_tasks(random: &mut Random) -> System {
     let cpus = [1, 1, 1, 2, 3][random.between(0, 4) as usize];
     let count = random.between(2, 3 + u64::from(cpus));
@@ -354,7 +354,7 @@ fn a_changed_certificate_shows_nothing_false() {
         let original = json(&certificate);
         let mut all = Vec::new();
         places(&original, "", &mut all);
-        // Of long schedules some.
+        // Samples of long schedules.
         while all.len() > 60 {
             all.swap_remove(random.between(0, all.len() as u64 - 1) as usize);
         }
@@ -600,8 +600,7 @@ fn a_task_is_placed_once_and_exists() {
     }
 }
 
-/// Global EDF where the tasks need most of what there is: what each way to prove it shows, and that
-/// none shows what is false.
+/// Global EDF under high load: counts the proofs of each kind. No kind proves a false statement.
 #[test]
 fn each_test_of_global_edf_is_checked_by_itself() {
     let mut random = Random::new(104);

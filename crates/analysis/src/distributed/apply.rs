@@ -25,7 +25,7 @@ const SHOWN_MAX: usize = 1_000;
 
 /// A System's nodes with tables and flows.
 pub(crate) struct Distributed {
-    /// What is analysed; nodes that are not covered have nothing to do there.
+    /// The analysed net. Nodes that the test does not cover have no jobs in it.
     pub(crate) net: Net,
     /// Why a node is not covered.
     refused: Vec<Option<String>>,
@@ -107,7 +107,7 @@ impl Distributed {
         }
     }
 
-    /// What is said of a node that the test covers.
+    /// The report on a covered node.
     pub(crate) fn node(&self, system: &System, node: NodeId) -> TestReport {
         let i = node.index();
         let (spec, bound) = (&system.nodes[i], self.found.nodes[i]);
@@ -150,7 +150,7 @@ impl Distributed {
         TestReport { test: TestId::PartialEdf, scope: spec.name.clone(), verdict, tasks: tasks.collect(), figures }
     }
 
-    /// What the published test says of a node; it decides nothing.
+    /// The published test's report on a node. It decides nothing.
     pub(crate) fn paper(&self, system: &System, node: NodeId) -> TestReport {
         let found = paper::node(&self.net, node.index());
         let published = "published, not sound, so it decides nothing";
@@ -179,7 +179,7 @@ impl Distributed {
         }
     }
 
-    /// What is said of every flow.
+    /// The reports on every flow.
     pub(crate) fn flows(&self, system: &System) -> Vec<TestReport> {
         system.flows.iter().enumerate().map(|(i, flow)| self.flow(system, i, flow)).collect()
     }
@@ -222,7 +222,8 @@ impl Distributed {
         }
     }
 
-    /// Of a flow: the hop whose job has the least to spare between its latest release and its earliest deadline.
+    /// The hop of a flow with the least time between the latest release and the earliest deadline
+    /// of its job.
     fn tightest_hop(&self, system: &System, flow: &Flow, i: usize, bounds: &[HopBound]) -> Value {
         let Some(route) = self.places[i].map(|at| &self.net.flows[at]) else { return Value::Null };
         let pairs = route.hops.iter().zip(bounds).enumerate();
@@ -238,8 +239,8 @@ impl Distributed {
         of_parts(what, Some(bound.window), hop.c, bound.window, &[(flow.name.clone(), Some(1), hop.c)])
     }
 
-    /// Adds to what is said of a node the deadline with the least time to spare: what is due by
-    /// then, and what the table takes.
+    /// Adds the deadline with the least time to spare to a node's report, with the work due by then
+    /// and the table's time.
     pub(crate) fn explain(&self, system: &System, node: NodeId, report: &mut TestReport) {
         let i = node.index();
         let exceeded = match self.found.nodes[i].supply {
@@ -393,24 +394,25 @@ fn refusal(system: &System, node: NodeId) -> Option<String> {
     chained.map(|(_, task)| format!("partial-edf needs tasks without predecessors: \"{}\"", task.name))
 }
 
-/// Where flows of the System stand among those of the net.
+/// The index of each flow of the System in the net.
 pub(super) fn route_places(distributed: &Distributed) -> Vec<Option<usize>> {
     distributed.places.clone()
 }
 
-/// What switches and the release cost a job of a node.
+/// Costs of the switches and the release of a job on a node.
 pub(super) fn fixed_cost(spec: &NodeSpec) -> u64 {
     charged(spec, Span::ZERO)
 }
 
-/// C with what switches and the release cost a job: its own start, and the resumption that it causes.
+/// C with the costs of a job's switches and release: its own start, and the resumption that it
+/// causes.
 fn charged(spec: &NodeSpec, c: Span) -> u64 {
     let Some(costs) = spec.costs else { return c.as_ns() };
     let switches = costs.switch.as_ns().saturating_mul(2);
     c.as_ns().saturating_add(costs.release.as_ns()).saturating_add(switches)
 }
 
-/// What ordinary threads take.
+/// The time of ordinary threads.
 fn ordinary(costs: Costs) -> Tick {
     Tick { c: costs.ordinary.as_ns(), t: costs.ordinary_period.as_ns().max(1) }
 }
@@ -458,8 +460,8 @@ pub(super) fn legs(flow: &Flow) -> impl Iterator<Item = (NodeId, NodeId)> + '_ {
     flow.hops().zip(flow.hops().skip(1))
 }
 
-/// The networks that say how messages go between two nodes: the one that names both, else those
-/// that name one, else the one that names none.
+/// The networks that carry messages between two nodes: the network naming both nodes, else all
+/// networks naming one of them, else the network without nodes.
 pub(super) fn between(system: &System, from: NodeId, to: NodeId) -> Vec<NetworkId> {
     let fits =
         |network: &Network| network.from.is_none_or(|node| node == from) && network.to.is_none_or(|node| node == to);

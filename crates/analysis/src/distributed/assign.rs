@@ -1,8 +1,8 @@
 //! How a flow's end-to-end deadline is shared among its hops.
 //!
-//! What a hop *needs* is its wait (from the deadline of the hop before to the release of its job:
-//! step 3 of the [module](super)'s proof) and its execution; *slack* is what the end-to-end
-//! deadline leaves beyond the needs of all hops.
+//! The *need* of a hop is its wait and its execution. The wait lasts from the deadline of the hop
+//! before to the release of the job (step 3 of the [module](super)'s proof). The *slack* is the
+//! end-to-end deadline minus the needs of all hops.
 //!
 //! | choice | D_h |
 //! |---|---|
@@ -14,8 +14,8 @@
 //! | [`Choice::Search`] | the best of these, then moved between hops while the least margin of the nodes grows |
 //!
 //! B. Kao, H. Garcia-Molina: Deadline Assignment in a Distributed Soft Real-Time System, TPDS
-//! 8(12), 1997 (their serial tasks, with needs for execution times). Where the slack is negative
-//! all fall back to proportional shares, and the flow cannot be proven.
+//! 8(12), 1997 (their serial tasks, with needs for execution times). With negative slack all rules
+//! fall back to proportional shares, and the flow cannot be proven.
 
 use super::below::{Below, Supply};
 use super::{FlowBound, Found, Net, Route, analyse};
@@ -30,9 +30,9 @@ pub enum Choice {
     Even,
     /// In proportion to what hops need.
     Proportional,
-    /// What hops need, and even shares of the rest.
+    /// The needs of the hops, and even shares of the rest.
     EqualSlack,
-    /// What hops need, and the rest in proportion to execution.
+    /// The needs of the hops, and the rest in proportion to execution.
     EqualFlexibility,
     /// As late as the hops after allow.
     EffectiveDeadline,
@@ -71,11 +71,12 @@ impl Choice {
     }
 }
 
-/// What the relative deadlines of a flow's hops may add up to, so that its last hop is due in time whatever clocks do.
+/// The largest sum of a flow's hop deadlines with which the last hop is due in time under all clock
+/// errors.
 ///
 /// Its last deadline is at most `(sum of D_h)↑ + (m - 1) (ε↑ + skew)` after the arrival, and a
-/// nanosecond a hop for rounding, where `skew` is that of D, for no job that is in time is released
-/// later than that; see the proof of the [module](super).
+/// nanosecond a hop for rounding. `skew` is the skew of D, since no job in time is released later
+/// than D. See the proof of the [module](super).
 #[must_use]
 pub fn room(net: &Net, flow: &Route) -> u64 {
     let hops = flow.hops.len() as u64;
@@ -109,10 +110,12 @@ fn by_weight(room: u64, weights: &[u64]) -> Vec<u64> {
     shares
 }
 
-/// What each hop of each flow needs; `None` for a flow that no deadlines would help (no receiving task, say).
+/// The need of each hop of each flow. `None`: no deadlines help the flow, for example without a
+/// receiving task.
 #[must_use]
 pub fn needs(net: &Net) -> Vec<Option<Vec<u64>>> {
-    // With deadlines that no wait exceeds; skews are then those of the longest times that can be in time.
+    // With deadlines that no wait exceeds. The skews are then for the longest times that can be in
+    // time.
     let mut easy = net.clone();
     for flow in &mut easy.flows {
         let wide = flow.d.saturating_mul(4);

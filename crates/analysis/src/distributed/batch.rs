@@ -1,8 +1,9 @@
 //! How many messages wait when a receiving job starts, and how long left-overs of an exhausted budget wait.
 //!
-//! A receiving job takes, at its start, what has arrived until then (a snapshot, the instant itself
-//! included), in the order of arrival and at most [`Receiver::most`] messages; the others wait for
-//! the next job. Messages of one source arrive n in a half-open window (s, s + L] only if
+//! A receiving job takes messages at its start: a snapshot of all arrivals until then, the instant
+//! itself included. It takes at most [`Receiver::most`] messages in the order of arrival. The
+//! others wait for the next job. Messages of one source arrive n in a half-open window (s, s + L]
+//! only if
 //!
 //! - (n - 1) G - J < L: they leave G apart by the table's grid, and the way from the grid to the buffer varies by J;
 //! - (n - 1) T - H < L: their flow's jobs arrive T apart, and the way from that arrival to the buffer varies by H.
@@ -10,12 +11,12 @@
 //! so n <= min(ceil((L + J) / G), ceil((L + H) / T)). [HEDF, Eq. 5] has floor(L / T' + J / T') + 1,
 //! which is one too high at integers.
 //!
-//! Starts of receiving jobs lie in [x T_r, x T_r + R - C_r], R their longest response, so q windows
+//! Starts of receiving jobs lie in [x T_r, x T_r + R - C_r], R their longest response. So q windows
 //! between snapshots last at most L_q = q T_r + R - C_r.
 //!
-//! **Left-overs.** Let A(q) bound the arrivals in L_q, N = `most`. After the last snapshot without
-//! left-overs, what arrived up to the q-th further one is at most A(q), and is taken by the
-//! snapshot ceil(A(q) / N) at the latest, for messages go in order: a message waits for at most E =
+//! **Left-overs.** Let A(q) bound the arrivals in L_q, N = `most`. Consider the last snapshot
+//! without left-overs. At most A(q) messages arrive up to the q-th snapshot after it. Messages go
+//! in order, so snapshot ceil(A(q) / N) takes them at the latest. A message waits for at most E =
 //! max over q of ceil(A(q) / N) - q jobs more. Once A(q) <= q N, no left-over remains and all
 //! starts anew. One job then takes at most what arrived in L_(1 + E) of a source.
 

@@ -5,52 +5,52 @@
 //!
 //! rbf(u) = sum over the table of ceil((u + L) / T) C
 //!
-//! L is how much closer than a multiple of T two releases can be ([`TableJob::late`]): where a
-//! timer is late by up to L, what is released in [s, s + u) has its multiple of T in (s - L, s +
-//! u). What *ordinary threads* take, up to Q anywhere in each period P, counts as a table job (Q,
-//! P) with L = P - Q: let the window begin s before the end of a period, and k = ceil((u - Q) / P).
-//! If s >= Q, that period takes at most Q of it, and the ceil((u - s) / P) <= k that begin in it at
-//! most Q each. If s < Q, that one takes at most s; of those that begin in it, at most k + 1, the
-//! first k take Q each, and one more, which begins at s + k P, no more than is left, u - s - k P <=
-//! Q - s. Together at most (k + 1) Q = ceil((u + P - Q) / P) Q.
+//! Two releases can be closer than a multiple of T by up to L ([`TableJob::late`]). If a timer is
+//! late by up to L, a job released in [s, s + u) has its multiple of T in (s - L, s + u). *Ordinary
+//! threads* take up to Q anywhere in each period P. They count as a table job (Q, P) with L = P -
+//! Q. Proof: let the window begin s before the end of a period, and k = ceil((u - Q) / P). If s >=
+//! Q, this period takes at most Q, and ceil((u - s) / P) <= k periods begin in the window, each
+//! with at most Q. If s < Q, this period takes at most s, and at most k + 1 periods begin in the
+//! window. The first k of these take Q each. The last begins at s + k P and takes at most the rest
+//! of the window, u - s - k P <= Q - s. Together at most (k + 1) Q = ceil((u + P - Q) / P) Q.
 //!
 //! EDF jobs demand, of what is released and due within t,
 //!
 //! h(t) = sum over i with D_i <= t of (floor((t - D_i + Y_i) / T_i) + 1) C_i
 //!
-//! where D_i is the least time from a release to its deadline, deadlines come T_i apart and wander
-//! by up to Y_i ([`Job::wander`]). To this add the blocking β(t): a section of a job with a later
-//! deadline, given per task (`blocked`, of tasks with D_i <= t), and where started jobs run to
-//! their end the longest job that can be due later than t ([`Job::span`]).
+//! D_i is the least time from a release to its deadline. Deadlines come T_i apart and wander by up
+//! to Y_i ([`Job::wander`]). To this add the blocking β(t). It is a section of a job with a later
+//! deadline, given per task (`blocked`, of tasks with D_i <= t). If started jobs run to their end,
+//! it is the longest job that can be due later than t ([`Job::span`]).
 //!
 //! **Theorem.** If for every t > 0 with h(t) > 0 there is u <= t with h(t) + β(t) + rbf(u) <= u, no
-//! EDF job misses its deadline. *Proof.* Let a job miss its deadline t2; let t0 < t2 be the last
+//! EDF job misses its deadline. *Proof.* Let a job miss its deadline t2. Let t0 < t2 be the last
 //! instant at which neither table work nor a job due by t2 is pending (released before, not
-//! completed); t = t2 - t0. From t0 to t2 the CPU runs table jobs released at or after t0, jobs
-//! released at or after t0 and due by t2, one section that was begun before t0, or ordinary
-//! threads. Up to t0 + u it can have run at most rbf(u) + h(t) + β(t) <= u of these, and it has run
-//! u: so all of h(t) is done by t0 + u <= t2, the missing job too. Contradiction.
+//! completed). Let t = t2 - t0. From t0 to t2 the CPU runs table jobs and jobs due by t2, all
+//! released at or after t0. It also runs one section begun before t0, and ordinary threads. Up to
+//! t0 + u there is at most rbf(u) + h(t) + β(t) <= u of this work, and the CPU has run for u. So
+//! all of h(t) is done by t0 + u <= t2, the missing job too. Contradiction.
 //!
-//! The least such u is a fixed point; with it, [`Below::analyse`] goes downwards through the
-//! deadlines as QPA does: from t to the fixed point F(t), for h(t') <= h(t) and F(t') <= F(t) <= t'
+//! The least such u is a fixed point. [`Below::analyse`] goes downwards through the deadlines as
+//! QPA does, from t to the fixed point F(t). This is sound: h(t') <= h(t) and F(t') <= F(t) <= t'
 //! for all t' in between (while β(t) is the same).
 //!
 //! **Horizon.** The first violation lies at or below each of
 //! - L, the least L > 0 with L = sum of ceil((L + Y_i) / T_i) C_i + rbf(L) + max β: a violation at
-//!   t > L gives one at t - L, for with v = u - L, h(t) + β + rbf(u) > u, h(t) - h(t - L) <= sum of
-//!   ceil((L + Y_i) / T_i) C_i and rbf(u) <= rbf(L) + rbf(v) (of two parts of a window only the
-//!   first is longer by lateness, at least) give h(t - L) + rbf(v) > v (and the same with
-//!   [`Below::less`] on both sides);
+//!   t > L gives a violation at t - L. Let v = u - L. We have h(t) + β + rbf(u) > u and h(t) - h(t -
+//!   L) <= sum of ceil((L + Y_i) / T_i) C_i. Also rbf(u) <= rbf(L) + rbf(v), since only the first
+//!   of two parts of a window is longer by lateness. Together h(t - L) + rbf(v) > v (and the same
+//!   with [`Below::less`] on both sides);
 //! - (sum of U_i max(0, T_i + Y_i - D_i) + sum of table C (1 + L / T) + max β) / (1 - U), from the condition at u = t.
 
 use std::cmp::Ordering;
 
 use crate::exact::{FRACTION_BITS, compare_sum, sum_rounded_up};
 
-/// Terms (one task's demand each) that one analysis may evaluate before it gives up.
+/// Terms (one task's demand each) evaluated by one analysis at most.
 pub const TERMS_MAX: u64 = 20_000_000;
 
-/// What comes before all EDF jobs; all times in ns.
+/// A table job, more important than all EDF jobs; times in ns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TableJob {
     /// C: longest execution, at least 1.
@@ -83,7 +83,7 @@ pub struct Job {
 pub struct Below<'a> {
     /// EDF jobs.
     pub jobs: &'a [Job],
-    /// What comes before them.
+    /// The table jobs, more important than the EDF jobs.
     pub table: &'a [TableJob],
     /// Whether a more urgent EDF job interrupts a running one; the table always does.
     pub preemptive: bool,
@@ -93,7 +93,7 @@ pub struct Below<'a> {
     pub less: u64,
 }
 
-/// What the analysis found.
+/// The result of the analysis.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Supply {
     /// Every deadline is met.
@@ -114,9 +114,9 @@ pub enum Supply {
     Undecided,
 }
 
-/// The longest time from a table job's release, late as it may be, to its completion, whatever the
-/// order within the table: the table's busy period, which contains both. `None` where there is none
-/// within the limits.
+/// The longest time from a table job's release to its completion, under any order within the table.
+/// It is the table's busy period, lateness included. `None`: there is no such period within the
+/// limits.
 #[must_use]
 pub fn table_response(table: &[TableJob]) -> Option<u64> {
     let mut terms_left = TERMS_MAX / 10;
@@ -134,7 +134,7 @@ pub fn table_response(table: &[TableJob]) -> Option<u64> {
     }
 }
 
-/// What the table takes at most of u time units that begin without pending table work.
+/// Most time of the table in u time units that begin without pending table work.
 fn rbf(table: &[TableJob], u: u64) -> Option<u64> {
     table
         .iter()

@@ -5,31 +5,30 @@
 //! last bit arrives. Every result is a bound, rounded up to whole bytes, bits/s or ns.
 //!
 //! **The bucket.** HTB sends a packet while tokens are not negative, and takes its length off:
-//! tokens go down to -L, L the largest packet. So what leaves in t is at most σ + ρ t + L
+//! tokens go down to -L, L the largest packet. So at most σ + ρ t + L leaves in t
 //! ([`Bucket::output`]). Let s be the start of a backlog; tokens are then at least -L. At u > s let
-//! v be the last instant with negative tokens: until then more than ρ (v - s) - L bytes were sent;
-//! after it the link of rate C is kept from ours by one packet of another class, L', at most. So by
-//! u at least ρ (u - s) - L - ρ L' / C bytes have been sent, or all of the backlog: a service of
-//! rate ρ after L / ρ + L' / C. (Tokens that come while the bucket is full are lost: from the last
-//! instant w before v with a full one, σ + ρ (v - w) bytes are sent by v, and by w the claim held;
-//! so all this needs σ >= ρ L' / C, what comes while another packet is under way. With less, no
-//! bound is given.)
+//! v be the last instant with negative tokens. Until v more than ρ (v - s) - L bytes were sent.
+//! After v at most one packet of another class, L', holds the link of rate C. So by u at least ρ (u -
+//! s) - L - ρ L' / C bytes have been sent, or all of the backlog: a service of rate ρ after L / ρ +
+//! L' / C. (Tokens that come while the bucket is full are lost. From the last instant w before v
+//! with a full bucket, σ + ρ (v - w) bytes are sent by v, and at w the claim held. So the proof
+//! needs σ >= ρ L' / C: the tokens that come during another packet. With less, no bound is given.)
 //! - FIFO: a packet of length l in traffic (b, r), r <= ρ, finds at most b + r (a - s) - l before
 //!   it at its arrival a. It leaves the queue within (b - l + L) / ρ + L' / C, and the link l / C
 //!   later ([`Bucket::fifo`]).
 //! - EDF by deadlines d_i after the arrival: all leave the queue in time if the rates add up to at
-//!   most ρ and for every i, t = d_i: sum over d_j <= t of (b_j + r_j (t - d_j)) + (largest packet
-//!   with d_j > t) <= ρ (t - L / ρ - L' / C) ([`Bucket::edf`]). The demand only jumps at deadlines,
-//!   and grows slower than the service.
+//!   most ρ and, for every i and t = d_i, sum over d_j <= t of (b_j + r_j (t - d_j)) + (largest
+//!   packet with d_j > t) <= ρ (t - L / ρ - L' / C) ([`Bucket::edf`]). The demand only jumps at
+//!   deadlines, and grows slower than the service.
 //!
 //! **Ports in a row.** A port of rate C sends what it has after a latency T, in order of arrival.
-//! - Port by port: traffic (b, r) with others (b', r') is delayed by (b + b') / C + T; after a
+//! - Port by port: traffic (b, r) with others (b', r') is delayed by (b + b') / C + T. After a
 //!   delay up to D its burst is b + r D.
-//! - Bursts paid once: whatever the order of service, ours gets what others leave, a rate of C - r'
-//!   after (C T + b' + l) / (C - r'), l for packets that are only passed on whole. Services in a
-//!   row add up: latencies add, and the least rate counts; the delay is the sum of latencies + b /
-//!   (least rate). This holds for others that are bounded at that port, so it is sound for any
-//!   traffic whose bound there is known. Which of the two is less depends: [`path`] gives both.
+//! - Bursts paid once. Under any order of service, this traffic gets the rest of the link: a rate
+//!   of C - r' after (C T + b' + l) / (C - r'). Here l counts for packets that are passed on whole.
+//!   Services in a row add up: latencies add, and the least rate counts; the delay is the sum of
+//!   latencies + b / (least rate). The others must be bounded at the port, so the bound is sound
+//!   for any traffic with a known bound there. Either bound may be the lesser: [`path`] gives both.
 
 /// Bytes to bit-nanoseconds per second: 8 x 10^9.
 const SCALE: u128 = 8_000_000_000;
@@ -104,7 +103,7 @@ pub struct Urgent {
 }
 
 impl Bucket {
-    /// What leaves: σ + L, ρ.
+    /// The output: σ + L, ρ.
     #[must_use]
     pub fn output(&self) -> Option<Traffic> {
         Some(Traffic { burst: self.burst.checked_add(self.packet)?, rate: self.rate })
@@ -160,7 +159,7 @@ impl Bucket {
     /// whole link is not enough, or σ is too small for it.
     #[must_use]
     pub fn least_rate(&self, traffic: Traffic, length: u64, wanted: u64) -> Option<u64> {
-        // Whatever σ, so that more is never worse.
+        // For every σ, so that more is never worse.
         let enough = |rate: u64| {
             Bucket { rate, burst: u64::MAX, ..*self }.fifo(traffic, length).is_some_and(|delay| delay <= wanted)
         };
@@ -181,7 +180,7 @@ impl Bucket {
 pub struct Port {
     /// Bits per second.
     pub rate: u64,
-    /// The most that it waits before it sends, ns: of processing, or of one less important packet.
+    /// Longest wait before it sends, in ns: processing, or one less important packet.
     pub latency: u64,
     /// Other traffic at this port, as it arrives there.
     pub others: Traffic,

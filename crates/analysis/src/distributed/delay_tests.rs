@@ -54,7 +54,8 @@ fn keeps(sent: &[(u64, u64)], bound: Traffic) -> bool {
 }
 
 /// HTB and a link in steps of a nanosecond: (arrival, dequeued, last bit out, packet). Tokens in 1
-/// / `every` bytes. Of others, a packet of `other` bytes is always ready when ours may not send.
+/// / `every` bytes. A packet of `other` bytes of another class is always ready when ours may not
+/// send.
 fn htb(
     packets: &[Packet],
     (burst, every, link, other): (u64, u64, u64, u64),

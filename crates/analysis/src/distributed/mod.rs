@@ -1,70 +1,73 @@
 //! `partial-edf`: distributed tasks over nodes that run a time table above EDF \[HEDF\].
 //!
 //! T. Qian, F. Mueller, Y. Xin: Hybrid EDF Packet Scheduling for Real-Time Distributed Systems. A
-//! flow is released on the first node of its path; on every node a job processes it and leaves a
-//! message, which the node's periodic sending task gives to the network, and which the next node's
-//! periodic receiving task takes and makes a job of. Both table tasks come before all jobs, which
-//! run under EDF. [`paper`] has the paper's own test, which is not sound; this one is.
+//! flow is released on the first node of its path. On every node a job processes it and leaves a
+//! message. The node's periodic sending task gives the message to the network. The next node's
+//! periodic receiving task takes the message and releases a job. Both table tasks are more
+//! important than all jobs. Jobs run under EDF. [`paper`] has the paper's own test, which is not
+//! sound. The test here is sound.
 //!
 //! # The model
-//! - Table jobs are due to be released at the multiples of their periods on the node's clock (any
-//!   phase will do here), and a timer releases them up to Λ later; which of two goes first, and
-//!   whether one interrupts the other, is left open: each is done R after its multiple at the
-//!   latest, R = Λ + the busy period of the table ([`below::table_response`]). "Released" below
-//!   means that multiple; a job starts then or later, which is all that is used of it.
+//! - Table jobs are due at the multiples of their periods on the node's clock (any phase will do
+//!   here), and a timer releases them up to Λ later. Their order, and whether they interrupt each
+//!   other, is left open. Each is done R after its multiple at the latest, R = Λ + the busy period
+//!   of the table ([`below::table_response`]). "Released" below means the multiple. The proof only
+//!   uses that a job starts then or later.
 //! - A timer releases hop 0 and time synchronisation, too, and local tasks: up to Λ after their
 //!   arrivals, from which deadlines count. Later hops are released by the receiving job.
 //! - Ordinary threads may take the CPU from all of these: up to Q anywhere in each period P. They
 //!   count as the table's ([`below`]), so in R and below EDF deadlines.
 //! - Executions are by the clock of their node, so C takes up to C↑.
-//! - A message is ready when the job that leaves it completes. The sending job x sends a message if
-//!   it is ready and the job that sent the last one of that flow and hop was G / T_s or more jobs
-//!   before, G = ceil(T' / T_s) T_s: the gap counts on the grid, where no jitter shortens it. At
-//!   most one message of a flow's hop leaves with one job.
+//! - A message is ready when the job that leaves it completes. Let G = ceil(T' / T_s) T_s. The
+//!   sending job x sends a ready message if the last message of the same flow and hop was sent G /
+//!   T_s or more jobs before. The gap counts on the grid, so no jitter shortens it. At most one
+//!   message of a flow's hop leaves with a job.
 //! - The receiving job takes a snapshot at its start ([`batch`]).
-//! - Deadlines are absolute, and travel: on hop h (0 is the first node) the job of an instance is
-//!   due D_h after the job of hop h - 1 was due, and hop 0 is due D_0 after the flow's arrival a.
+//! - Deadlines are absolute, and travel. On hop h (0 is the first node) the job of an instance is
+//!   due D_h after the job of hop h - 1 was due. Hop 0 is due D_0 after the flow's arrival a.
 //!   Carried to another clock a deadline is off by up to ε. The sum of all D_h is at most D.
-//! - Where several messages of a flow wait, the one of the earliest instance goes first. Nothing is
-//!   said of the order in which the network delivers.
+//! - If several messages of a flow wait, the message of the earliest instance goes first. The
+//!   network may deliver in any order.
 //! - EDF goes by these deadlines, also between jobs of one flow. Jobs are preemptive, or run to
 //!   completion but for the table.
 //! - Clocks drift by ρ ([`clock`]); all that follows is in true time. X↓, X↑: least and most true
 //!   time of a span X on a clock.
 //!
 //! # Why it holds
-//! Let the system be one in which every node passes [`below`] with the jobs derived here, and
-//! suppose that some job misses. Take the first miss; up to then every job met its deadline, so all
-//! of the following holds there, and so the theorem of [`below`] for that node.
+//! Let every node pass [`below`] with the jobs derived here, and suppose that some job misses. Take
+//! the first miss. Up to then every job met its deadline, so steps 1 to 5 hold, and so does the
+//! theorem of [`below`] for the node.
 //!
-//! 1. *When deadlines are.* (They count from arrivals, so Λ is of no matter here.) e_h, the true
-//!    time of hop h's deadline, lies in [a + lo_h, a + hi_h]: lo_0 = D_0↓, hi_0 = D_0↑. The
-//!    receiver converts at some τ, with x = (deadline - now) on the sender's clock: e_h - e_(h-1) =
-//!    (x + err + D_h) / r - x / r', |err| <= ε, rates r and r' in [1 - ρ, 1 + ρ], and |x| at most
-//!    (1 + ρ) times the latest τ - a (below; it is later than e_(h-1) can be), so |x / r - x / r'| <=
-//!    skew = 2 ρ (τ - a) / (1 - ρ). Hence the step is in [(D_h - ε)↓ - skew, (D_h + ε)↑ + skew].
-//!    Y_h = hi_h - lo_h is 0 for perfect clocks.
+//! 1. *Deadlines.* (They count from arrivals, so Λ does not matter here.) e_h, the true time of hop
+//!    h's deadline, lies in [a + lo_h, a + hi_h]: lo_0 = D_0↓, hi_0 = D_0↑. The receiver converts
+//!    at some τ, with x = (deadline - now) on the sender's clock. Then e_h - e_(h-1) = (x + err +
+//!    D_h) / r - x / r', with |err| <= ε and rates r and r' in [1 - ρ, 1 + ρ]. |x| is at most (1 +
+//!    ρ) times the latest τ - a (below; later than any e_(h-1)). So |x / r - x / r'| <= skew = 2 ρ
+//!    (τ - a) / (1 - ρ). Hence the step is in [(D_h - ε)↓ - skew, (D_h + ε)↑ + skew]. Y_h = hi_h -
+//!    lo_h is 0 for perfect clocks.
 //! 2. *Sending.* The message of instance j is ready by e_h(j). If G↑ <= T↓, and messages become
-//!    ready in order, it leaves with a job released by a_j + hi_h + T_s↑: the last message i <= j
-//!    that did not wait for a gap left with a job released within T_s↑ of e_h(i) <= a_i + hi_h, and
-//!    each later one G after the one before, so j by a_i + hi_h + T_s↑ + (j - i) G↑. In any order
-//!    it leaves with a job released by a_j + hi_h + G↑: let m > j be the last later instance that
-//!    left in this run of messages a gap apart, with the job released at t. The p messages after
-//!    it, up to j, became ready after t, the earliest of them by a_j - (p - 1) T↓ + hi_h. So j
-//!    leaves by t + p G↑ <= a_j + hi_h + G↑. (Without such an m all is as above, and T_s <= G.)
-//!    Messages are in order on hop 0, and on a hop if they are on the one before, J < G↓ and Y <
-//!    T↓. The job that sends is done R_s later. (G↑ > T↓: messages pile up.)
+//!    ready in order, it leaves with a job released by a_j + hi_h + T_s↑. Proof: let i <= j be the
+//!    last message that did not wait for a gap. Message i left with a job released within T_s↑ of
+//!    e_h(i) <= a_i + hi_h. Each later message left G after its predecessor, so j left by a_i +
+//!    hi_h + T_s↑ + (j - i) G↑. In any order j leaves with a job released by a_j + hi_h + G↑.
+//!    Proof: let m > j be the last later instance that left in this run of messages a gap apart,
+//!    with the job released at t. The p messages after it, up to j, became ready after t, the
+//!    earliest of them by a_j - (p - 1) T↓ + hi_h. So j leaves by t + p G↑ <= a_j + hi_h + G↑.
+//!    (Without such an m all is as above, and T_s <= G.) Messages are in order on hop 0, and on a
+//!    hop if they are on the one before, J < G↓ and Y < T↓. The job that sends is done R_s later.
+//!    (G↑ > T↓: messages pile up.)
 //! 3. *Receiving.* The message is in the buffer δ+ later at most, the first job released after that
 //!    T_r↑ later, done R_r later; left-overs add E T_r↑. So hop h + 1 releases its job by e_h +
 //!    wait, wait = Y_h + (T_s↑ or G↑) + R_s + δ+ + (1 + E) T_r↑ + R_r. (Eq. 6 has T_r + C_r + δ+
 //!    alone.)
 //! 4. *Demand.* From release to deadline hop h + 1 has at least D' = (D_(h+1) - ε)↓ - skew - wait;
 //!    its deadlines come T↓ apart but for Y_(h+1). So it demands no more than a [`below::Job`] (C',
-//!    T↓, D', Y); hop 0 than (C, T↓, D_0↓ - Λ↑, 0), its deadlines being T apart and its release Λ↑
-//!    late. How many messages come at once does not matter: their deadlines differ. (Eq. 8 counts a
-//!    batch as if due at once, and a window per receiving job, though batches of two can overlap.)
-//! 5. *Batches* bound E, and what a receiving job needs: [`batch`], with J = R_s + δ+ - δ- and H =
-//!    the latest arrival in the buffer less the sum of all δ-.
+//!    T↓, D', Y). Hop 0 demands no more than (C, T↓, D_0↓ - Λ↑, 0): its deadlines are T apart and
+//!    its release is Λ↑ late. How many messages come at once does not matter: their deadlines
+//!    differ. (Eq. 8 counts a batch as if due at once, and a window per receiving job, though
+//!    batches of two can overlap.)
+//! 5. *Batches* bound E, and the execution of a receiving job: [`batch`], with J = R_s + δ+ - δ-
+//!    and H = the latest arrival in the buffer less the sum of all δ-.
 //! 6. *End to end.* The last hop is done by a + hi; that is in time if hi <= D↓. ∎
 //!
 //! E and the latest arrivals depend on each other where clocks drift; the least fixed point is
@@ -139,7 +142,7 @@ pub struct Station {
     pub send: Option<Transport>,
     /// The scheduler's tick, where it costs anything.
     pub tick: Option<Tick>,
-    /// What ordinary threads take in each of their periods, anywhere in it.
+    /// Time of ordinary threads, anywhere in each of their periods.
     pub ordinary: Option<Tick>,
     /// Λ: how late a timer releases a job at most, after hop 0's arrivals and table tasks'
     /// multiples; of local tasks it is part of their jitter.
@@ -202,7 +205,7 @@ pub struct Net {
     pub sync: Option<Sync>,
 }
 
-/// What is known of one hop.
+/// Bounds of a hop.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct HopBound {
     /// k: messages of the flow that one receiving job takes at most; `None` on hop 0.
@@ -219,7 +222,7 @@ pub struct HopBound {
     pub ordered: bool,
 }
 
-/// What is known of one flow.
+/// Bounds of a flow.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum FlowBound {
     /// Its hops, if every node on its way passes.
@@ -259,7 +262,7 @@ pub enum Refusal {
     Send {
         /// The hop that leaves.
         hop: usize,
-        /// What a job handles.
+        /// Most messages of a job.
         most: u64,
         /// What may wait.
         wait: u64,
@@ -287,7 +290,7 @@ pub enum Refusal {
     Limit,
 }
 
-/// What is known of one node.
+/// Bounds of a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NodeBound {
     /// Demand against supply; of the flows that are bounded.
@@ -586,7 +589,7 @@ fn sources<'a>(net: &'a Net, node: usize, flows: &'a [FlowBound]) -> impl Iterat
     hops.filter(move |(hop, _)| hop.node == node).filter_map(|(_, bound)| bound.source)
 }
 
-/// What may wait at a receiving task.
+/// Most messages that wait at a receiving task.
 fn waiting(net: &Net, node: usize, flows: &[FlowBound], leftover: u64) -> Option<u64> {
     let receiver = Receiver { most: None, ..receiver(net, node, net.response(node)?)? };
     let window = receiver.period.checked_mul(leftover.checked_add(1)?)?.checked_add(receiver.late)?;
@@ -604,7 +607,7 @@ pub(crate) struct Tightest {
     pub(crate) jobs: Vec<(u64, u64)>,
     /// The same of the table.
     pub(crate) table: Vec<(u64, u64)>,
-    /// What is in the way once.
+    /// Blocking, once per busy window.
     pub(crate) blocking: u64,
 }
 
@@ -627,7 +630,7 @@ pub(crate) fn tightest(net: &Net, node: usize, flows: &[FlowBound], t: Option<u6
     Some(Tightest { t, done, jobs: each, table, blocking: below.blocking(t)? })
 }
 
-/// What EDF has to run on a node; `None` where release jitter or latency leaves nothing of a deadline.
+/// The EDF jobs of a node; `None` if release jitter or latency uses up a deadline.
 fn jobs(net: &Net, node: usize, flows: &[FlowBound]) -> Option<Vec<Job>> {
     let drift = net.drift;
     let mut jobs = Vec::new();

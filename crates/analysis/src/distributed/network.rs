@@ -18,7 +18,7 @@ pub const OTHER_FRAME: u64 = 1_538;
 pub struct SizedShare {
     /// Name of the node.
     pub node: String,
-    /// Of the total, to show.
+    /// Share of the total, for display.
     pub weight: f64,
     /// ρ of its token bucket.
     pub rate_bps: u64,
@@ -54,7 +54,7 @@ pub struct SizedDelay {
 pub struct SizedPort {
     /// Its name.
     pub port: String,
-    /// What it delays messages of that pair by.
+    /// Its delay of messages between the pair.
     #[serde(rename = "delay_ns", serialize_with = "as_ns")]
     pub delay: Span,
 }
@@ -81,11 +81,11 @@ pub struct SizedNetwork {
     pub total_rate: u64,
     /// Each node's share of it.
     pub shares: Vec<SizedShare>,
-    /// Of every pair of nodes between which messages go.
+    /// Delays of every pair of nodes with messages.
     pub delays: Vec<SizedDelay>,
-    /// What changed in it.
+    /// The changes in the System.
     pub changes: Vec<NetworkChange>,
-    /// What the reader should know.
+    /// Notes for the reader.
     pub notes: Vec<String>,
 }
 
@@ -118,7 +118,7 @@ pub enum NetworkSizeError {
     Overload {
         /// Which.
         port: String,
-        /// What comes to it, in the long run.
+        /// Its long-run input rate.
         needs: u64,
         /// Its rate.
         rate: u64,
@@ -137,7 +137,7 @@ pub enum NetworkSizeError {
     TooSlow {
         /// The wanted delay.
         wanted: Span,
-        /// What whole links give.
+        /// The result with whole links.
         why: String,
     },
 }
@@ -153,9 +153,8 @@ fn pairs(system: &System) -> Vec<(NodeId, NodeId)> {
     pairs
 }
 
-/// The System where messages between each pair take `delays` at most, and what that changes. A
-/// network that stands for several pairs gets the longest of their delays; at best it keeps what it
-/// says.
+/// The System with `delays` as the longest delays of each pair, and the changes. A network for
+/// several pairs gets the longest of their delays. Its best-case delay stays.
 fn with_delays(system: &System, delays: &[((NodeId, NodeId), Span)]) -> (System, Vec<NetworkChange>) {
     let mut longest: Vec<Option<Span>> = vec![None; system.networks.len()];
     let mut added = Vec::new();
@@ -206,7 +205,7 @@ fn through(system: &System, (from, to): (NodeId, NodeId)) -> Result<&[PortId], N
     Err(NetworkSizeError::Ambiguous { from, to })
 }
 
-/// What the sending tasks give to the network.
+/// The traffic from the sending tasks to the network.
 fn leaving(system: &System, distributed: &Distributed) -> Result<Vec<Leaving>, NetworkSizeError> {
     let net = &distributed.net;
     let mut leaving = Vec::new();
@@ -226,12 +225,12 @@ fn leaving(system: &System, distributed: &Distributed) -> Result<Vec<Leaving>, N
     if leaving.is_empty() { Err(NetworkSizeError::NothingSent) } else { Ok(leaving) }
 }
 
-/// The least total bandwidth, bits/s, with which no message of a flow takes longer than `wanted`
-/// from its sending task to the receiver, the ports on its way included, each node's share of it,
-/// and the System with the delays that messages then have.
+/// The least total bandwidth, in bits/s, with each node's share and the System with the resulting
+/// delays. No message of a flow then takes longer than `wanted` from its sending task to the
+/// receiver, ports on its way included.
 ///
 /// # Errors
-/// Where flows are not covered, nodes that send have no link, or links and ports are not enough.
+/// If flows are not covered, a sending node has no link, or links and ports are too slow.
 pub fn size_network(system: &System, weigh: Weigh, wanted: Span) -> Result<SizedNetwork, NetworkSizeError> {
     let distributed = Distributed::new(&assume_delay(system, wanted), false).ok_or(NetworkSizeError::NothingSent)?;
     if let Some((flow, why)) = distributed.first_open() {
@@ -322,7 +321,7 @@ fn shown(system: &System, (from, to): (NodeId, NodeId), way: &Way, delay: &WayDe
     }
 }
 
-/// What whole links give, for the error.
+/// The delays with whole links, for the error.
 fn too_slow(system: &System, layout: &Layout, weigh: Weigh, wanted: Span) -> NetworkSizeError {
     let slowest = layout.whole(weigh).and_then(|delays| {
         let longest = layout.ways.iter().zip(delays).max_by_key(|(_, delay)| delay.total);

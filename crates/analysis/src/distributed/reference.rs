@@ -24,7 +24,7 @@ pub(super) struct Style {
     pub(super) lazy: bool,
 }
 
-/// One thing that went wrong, or that shall be held against a bound.
+/// An observed fault, or an observed value to compare with a bound.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Seen {
     /// A job was not done by its deadline.
@@ -46,7 +46,7 @@ struct Clock {
 }
 
 impl Clock {
-    /// What it reads, in millionths.
+    /// Its reading, in millionths.
     fn reads(&self, now: u64) -> i128 {
         (i128::from(now) - self.phase) * self.rate
     }
@@ -89,7 +89,7 @@ struct Table {
     left: u64,
     /// Whether the first waiting one has started.
     started: bool,
-    /// What it has taken: messages to release, or to send.
+    /// The taken messages, to release or to send.
     taken: Vec<Message>,
 }
 
@@ -247,7 +247,7 @@ pub(super) fn simulate(net: &Net, style: Style, length: u64, random: &mut Random
     seen
 }
 
-/// What a job takes of up to c, by its node's clock.
+/// Execution time of a job, up to c, by its node's clock.
 fn execution(net: &Net, style: Style, random: &mut Random, c: u64) -> u64 {
     let most = net.drift.most(c).unwrap_or(c);
     if style.longest || random.between(0, 3) > 0 { most } else { random.between(1, most) }
@@ -294,7 +294,7 @@ fn step(
         if receives && !style.drain {
             take(n, net, flying, now, task.most, &mut table.taken, seen);
         } else if !receives {
-            // Of each flow the earliest ready instance, a gap after the last.
+            // The earliest ready instance of each flow, a gap after the last.
             let number = table.waiting[0];
             let mut budget = task.most.unwrap_or(u64::MAX);
             node.ready.sort_by_key(|message| (message.flow, message.hop, message.instance));

@@ -1,20 +1,19 @@
 //! Delays of messages from node to node, through ports of switches that many pairs of nodes share.
 //!
-//! A [`Way`] is a pair of nodes and the ports between them, in order. What it carries is bounded by
-//! (b, r) where it leaves the sender's link. At its j-th port it is delayed by at most D_j; before,
-//! by up to the sum of the D_k, k < j, so that it comes there with the burst b + r x that sum
-//! ([`Traffic::delayed`]). To it, all other ways through that port, with the bursts that they have
-//! there, and the port's own cross traffic are *others*. From these [`delay::path`] of that one
-//! port bounds D_j: in order of arrival by the lesser of its two bounds; in another order (messages
-//! of one way keep theirs) by what others leave. So the D are a fixed point D = F(D) with F
-//! monotone, which is looked for from zero upwards; ways may depend on each other in circles.
+//! A [`Way`] is a pair of nodes and the ports between them, in order. (b, r) bounds its traffic at
+//! the sender's link. Its j-th port delays it by at most D_j, and the ports before by up to the sum
+//! of the D_k, k < j. So it reaches port j with the burst b + r x this sum ([`Traffic::delayed`]).
+//! *Others* at a port are all other ways, with their bursts there, and the port's own cross
+//! traffic. From these [`delay::path`] of the port bounds D_j. In order of arrival the lesser of
+//! its two bounds counts. In another order (messages of a way stay in order) the bound by the rest
+//! of the link counts. So the D are a fixed point D = F(D) with F monotone, sought from zero
+//! upwards. Ways may depend on each other in circles.
 //!
-//! *Every such fixed point bounds the delays.* Suppose not; let a packet that came to a port at
-//! instant a be the one for which τ = a + D is earliest among those that are then still there.
-//! Packets that come to that port by τ have left other ports by then, none of them after more than
-//! its D, or its own τ were earlier. So up to τ all that comes to that port keeps to the bursts
-//! from which D was computed, and what comes later cannot matter: D = F(D) says that the packet is
-//! gone by τ. Contradiction.
+//! *Every such fixed point bounds the delays.* Suppose not. A packet that came to a port at instant
+//! a is late if it is still there at τ = a + D. Take the late packet with the earliest τ. Packets
+//! that come to its port by τ have left other ports by then, each within its D; otherwise its own τ
+//! would be earlier. So up to τ all input of the port keeps to the bursts in D's computation. Later
+//! input cannot matter. By D = F(D) the packet is gone by τ. Contradiction.
 //!
 //! With all others bounded, the whole row is bounded by the sum of the D_j and by
 //! [`PathDelay::once`], its bursts paid once; the lesser counts.
@@ -30,7 +29,7 @@ pub const ROUNDS_MAX: u32 = 10_000;
 pub struct Shared {
     /// Bits per second.
     pub rate: u64,
-    /// The most that it waits before it sends, ns.
+    /// Longest wait before it sends, in ns.
     pub latency: u64,
     /// Traffic that comes from elsewhere.
     pub cross: Traffic,
@@ -58,7 +57,7 @@ pub struct Sent {
     pub packet: u64,
 }
 
-/// What delays a way's messages at most, ns.
+/// The longest delays of a way's messages, in ns.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct WayDelay {
     /// In the sender's queue and onto its link.
@@ -71,9 +70,8 @@ pub struct WayDelay {
     pub total: u64,
 }
 
-/// What every way is delayed by at each of its ports, and in the whole row; `None` where a port
-/// gets more than its rate, circles have no fixed point within the limits, or numbers exceed 64
-/// bits.
+/// The delay of every way at each of its ports, and in the whole row. `None`: a port gets more than
+/// its rate, circles have no fixed point within the limits, or numbers exceed 64 bits.
 #[must_use]
 pub fn rows(ways: &[Way], sent: &[Sent], ports: &[Shared]) -> Option<Vec<(Vec<u64>, PathDelay)>> {
     let mut known: Vec<Vec<u64>> = ways.iter().map(|way| vec![0; way.through.len()]).collect();
@@ -123,10 +121,10 @@ fn seen(ways: &[Way], sent: &[Sent], ports: &[Shared], known: &[Vec<u64>], way: 
     Some(Port { rate, latency, others })
 }
 
-/// What a network is made of.
+/// The parts of a network.
 #[derive(Clone, Copy, Debug)]
 pub struct Layout<'a> {
-    /// What leaves each node.
+    /// The output of each node.
     pub leaving: &'a [Leaving],
     /// The nodes' links.
     pub links: &'a [Link],

@@ -9,7 +9,7 @@ use super::*;
 /// A packet on its way.
 #[derive(Clone, Copy, Debug)]
 struct Packet {
-    /// Of which way; ways beyond the given ones are cross traffic of one port.
+    /// Index of the way; larger indices are cross traffic of a port.
     way: usize,
     number: usize,
     length: u64,

@@ -4,8 +4,8 @@
 //!   over all nodes). It ignores how long messages are.
 //! - By bytes: each hop weighs size_i / T'_i, its bytes per second.
 //!
-//! Node m gets a token bucket of rate floor(w_m R), which delays its messages, first come, first
-//! served, by [`Bucket::fifo`], the burst of what the sending task sends at once included.
+//! Node m gets a token bucket of rate floor(w_m R). The bucket delays its messages, first come,
+//! first served, by [`Bucket::fifo`]. This includes the burst that the sending task sends at once.
 //! [`Layout::least_total`](super::row::Layout::least_total) finds the least R with which no message
 //! takes longer than wanted, ports on its way included.
 
@@ -46,7 +46,7 @@ pub struct Link {
     pub other: u64,
 }
 
-/// What a node gets.
+/// The share of a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Share {
     /// Index of the node.

@@ -10,16 +10,16 @@ use super::apply::{Distributed, fixed_cost, route_places};
 use super::assign::{self, Choice};
 use super::transport::{self, Price, Which};
 
-/// What `size` is asked for of flows.
+/// Options of `size` for flows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FlowOptions {
     /// How deadlines of flows that have none for their hops are shared; `None`: left open.
     pub deadlines: Option<Choice>,
-    /// What a message costs: table tasks are sized for it.
+    /// Costs of a message: table tasks are sized for them.
     pub costs: Option<MessageCosts>,
 }
 
-/// What a message costs.
+/// Costs of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MessageCosts {
     /// Execution per message received.
@@ -111,7 +111,7 @@ pub enum FlowSizeError {
          nodes less to do, or cheaper messages{hint}"
     )]
     NoTable {
-        /// What else to try.
+        /// A remedy.
         hint: &'static str,
     },
 }

@@ -90,7 +90,7 @@ fn style(random: &mut Random) -> Style {
     Style { longest: flip(), dense: flip(), aligned: flip(), drain: false, lazy: flip() }
 }
 
-/// What a simulation shows that the analysis excludes.
+/// An observation of the simulation that the analysis excludes.
 pub(super) fn contradiction(net: &Net, found: &Found, seen: &[Seen]) -> Option<Seen> {
     let hop = |flow: usize, hop: usize| match &found.flows[flow] {
         FlowBound::Bounded(bounds) => Some(bounds[hop]),
@@ -290,7 +290,7 @@ fn shares_never_exceed_the_deadline_and_a_search_is_never_worse() {
     assert!(gained > 0);
 }
 
-/// What is known of the hops of the first flow.
+/// The bounds of the hops of the first flow.
 fn hops(net: &Net) -> Vec<HopBound> {
     match &analyse(net, false).flows[0] {
         FlowBound::Bounded(bounds) => bounds.clone(),

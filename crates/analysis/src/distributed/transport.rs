@@ -2,11 +2,11 @@
 //! open question of [HEDF IV-C].
 //!
 //! A job that handles N messages takes N times their cost, rounded up to the quantum. More messages
-//! a job mean fewer left-overs, and more of the CPU taken from all jobs; so neither "as much as can
-//! wait" nor "as little as the rate needs" is the least that works. [`least`] starts from what
-//! leaves no left-overs, and then looks, task by task, for the least N with which the whole system
-//! passes [`analyse`], until none can be less: then every task with a quantum less fails the test.
-//! [`best`] also tries other periods, and takes the one of least bandwidth, of equal ones the
+//! a job mean fewer left-overs, but less CPU time for all other jobs. So neither "as much as can
+//! wait" nor "as little as the rate needs" is the least sufficient size. [`least`] starts without
+//! left-overs. Task by task, it then seeks the least N with which the whole system passes
+//! [`analyse`], until no N can be less: then every task with a quantum less fails the test.
+//! [`best`] also tries other periods, and takes the period of least bandwidth; in a tie, the
 //! longest.
 
 use super::{FlowBound, Found, Net, Transport, analyse};
@@ -18,7 +18,7 @@ pub const ROUNDS_MAX: u32 = 8;
 /// Periods that are tried for a task; each is about a quarter longer than the one before.
 pub const PERIODS_MAX: usize = 80;
 
-/// What messages cost; times in ns.
+/// Costs of messages, in ns.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Price {
     /// Execution per message received.
@@ -27,7 +27,7 @@ pub struct Price {
     pub send: u64,
     /// Executions are multiples of this.
     pub quantum: u64,
-    /// What switches and releases cost a table job, by node.
+    /// Costs of switches and releases of a table job, by node.
     pub fixed: Vec<u64>,
 }
 
@@ -96,7 +96,8 @@ pub fn least(net: &mut Net, price: &Price) -> bool {
     without_leftovers(net, price, &tasks) && passes(net) && shrink(net, price, &tasks)
 }
 
-/// What can wait at every job: up from one message, as longer table jobs let more messages wait.
+/// Sizes every job for all waiting messages. It goes up from one message, since longer table jobs
+/// let more messages wait.
 fn without_leftovers(net: &mut Net, price: &Price, tasks: &[Which]) -> bool {
     let mut messages: Vec<u64> = vec![1; tasks.len()];
     for _ in 0..MESSAGES_MAX {

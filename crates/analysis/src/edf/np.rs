@@ -10,9 +10,9 @@
 //! with h as in [`super::qpa`]. Time is whole nanoseconds: a job that blocks has started at least one before the others
 //! arrive. (In dense time it is C_j, the supremum.)
 //!
-//! Necessary, too: let j start 1 ns before all tasks with D <= t arrive together; its deadline lies
-//! at or after t, and up to t the CPU has h(t) + C_j - 1 to do. That needs arrivals at any
-//! distance, so a no is a proof for sporadic tasks, not for fixed offsets.
+//! Necessary, too: let j start 1 ns before all tasks with D <= t arrive together. The deadline of j
+//! lies at or after t, and up to t the CPU has h(t) + C_j - 1 to do. This pattern needs arrivals at
+//! any distance, so a no is a proof for sporadic tasks, not for fixed offsets.
 //!
 //! Between two deadlines D_j the blocking is constant, so there h(t) is searched as in QPA.
 
@@ -24,7 +24,8 @@ use crate::verdict::stopped;
 pub struct Blocker {
     /// From its arrival to its deadline: it blocks deadlines that are closer.
     pub d: u64,
-    /// What is left of it at most: C - 1, or C where more than jobs takes CPU time.
+    /// Most of its work that can be left: C - 1, or C if the costs of the node take CPU time
+    /// besides jobs.
     pub rest: u64,
 }
 

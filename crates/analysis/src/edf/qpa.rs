@@ -9,8 +9,8 @@
 //!
 //! Extended to what a System can say, each term an upper bound, so that "yes" stays a proof:
 //! - Release jitter J: deadlines D - J after the release, for the caller to subtract.
-//! - `burst`: releases that wander by up to J while deadlines count from the release itself (a chain's
-//!   successor): floor((t - D + J) / T) + 1 jobs for t >= D.
+//! - `burst`: releases that wander by up to J, with deadlines that count from the release itself (a
+//!   chain's successor). They give floor((t - D + J) / T) + 1 jobs for t >= D.
 //! - Blocking: b(t) = max { B_i : D_i <= t }, once per busy period (S. Baruah: Resource Sharing in EDF-Scheduled
 //!   Systems: A Closer Look, RTSS 2006, Eq. 3, for blocking that is given per blocked task).
 //! - Ticks: floor(t / P) + 1 of them.
@@ -32,7 +32,7 @@ use std::cmp::Ordering;
 use crate::exact::{FRACTION_BITS, compare_sum, sum_rounded_up};
 use crate::verdict::{Answer, Stop, spend, stopped};
 
-/// Terms (one task's demand each) that one analysis may evaluate before it gives up.
+/// Terms (one task's demand each) evaluated by one analysis at most.
 pub const TERMS_MAX: u64 = 100_000_000;
 
 /// A task under EDF; all times in ns.
@@ -59,7 +59,7 @@ pub struct Tick {
     pub t: u64,
 }
 
-/// What the analysis found.
+/// The result of the analysis.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Demand {
     /// h(t) <= t everywhere.
@@ -116,7 +116,7 @@ pub(crate) fn deadline_below(tasks: &[EdfTask], t: u64) -> Option<u64> {
         .max()
 }
 
-/// What the load alone tells, before any deadline is looked at.
+/// The result that follows from the load alone, without a look at deadlines.
 pub(crate) fn told_by_load(tasks: &[EdfTask], tick: Option<Tick>) -> Option<Demand> {
     if tasks.is_empty() {
         return Some(Demand::Met { horizon: 0 });

@@ -1,10 +1,12 @@
 //! `edf-wcrt`: worst-case response times of EDF on one CPU, exact.
 //!
-//! M. Spuri: Analysis of Deadline Scheduled Real-Time Systems, INRIA RR-2772, 1996, Section 4: the
-//! longest response of task i with a job at a, all others released at 0 and as densely as they may,
+//! M. Spuri: Analysis of Deadline Scheduled Real-Time Systems, INRIA RR-2772, 1996, Section 4. The
+//! longest response of task i with a job at a, all others released at 0 and as densely as they may:
 //!
+//! ```text
 //! L_i(a) = least L with sum over j, D_j <= a + D_i, of min(ceil(L / T_j), 1 + floor((a + D_i - D_j) / T_j)) C_j = L
 //! R_i    = max over a of max(C_i, L_i(a) - a), for the a >= 0 in the longest busy period with a + D_i = k T_j + D_j
+//! ```
 //!
 //! with jitter as there, and blocking, ticks and wandering arrivals as in [`super::qpa`]. Few a are
 //! looked at: [`crate::window`] shows which.
@@ -15,8 +17,8 @@
 //! | a + D_i | X of [`crate::window`] |
 //!
 //! "Exact" is meant for sporadic tasks without jitter, wander and blocking, and up to ties: jobs
-//! with equal deadlines count as if the others went first. Where ties go the other way, the same
-//! holds if all others arrive 1 ns earlier: the true supremum is at most 1 ns less.
+//! with equal deadlines count as if the others went first. With ties the other way, the same
+//! response occurs if all others arrive 1 ns earlier: the true supremum is at most 1 ns less.
 
 use crate::edf::qpa::Tick;
 use crate::fp::levels::{self, Level, LevelTask, Levels, Order, Theft};

@@ -3,8 +3,9 @@
 //! E. Bini, G. C. Buttazzo, G. M. Buttazzo: Rate Monotonic Analysis: The Hyperbolic Bound, IEEE TC
 //! 52(7), 2003, Theorem 1: schedulable if prod (U_i + 1) <= 2, with U_i = C_i / T_i, deadlines equal to periods.
 //!
-//! Decided exactly while numerator and denominator fit 128 bits; past that each factor and product is rounded
-//! up to 2^-62, so that a product within about n 2^-61 of 2 is turned away and a "yes" stays a proof.
+//! Decided exactly while numerator and denominator fit 128 bits. Past that each factor and product
+//! is rounded up to 2^-62. A "yes" then stays a proof, and a product within about n 2^-61 of 2 is
+//! rejected.
 
 use takt_model::gcd;
 

@@ -12,29 +12,30 @@
 //! | by laxity, once started to the end | a + D - C | jobs with keys up to its own, until it starts |
 //! | any | - | all that is released before it completes |
 //!
-//! The last row is the classical analysis ([`super::rta`]); it bounds every order that leaves the
-//! CPU to the level while it has jobs.
+//! The last row is the classical analysis ([`super::rta`]); it bounds every order that keeps the
+//! CPU for the level's jobs.
 //!
 //! **Laxity, compared at releases and completions only.** Let the key of a pending job be its
-//! deadline minus what remains of its WCET: it never falls, and rises while the job runs. J is a
-//! job of i with deadline x; its key stays up to x until it completes. Let 0 be the last instant up
-//! to its release before which no job with a key up to x is pending. Keys do not fall, so such a
-//! job is released at 0, and a comparison takes place. From 0 to J's completion some job with a key
-//! up to x is pending at every comparison, and whichever is chosen has the smallest key, thus one
-//! up to x: it was released at or after 0, with a key of a_k + D_k - C_k <= x. (Between comparisons
-//! its key may exceed x, but it is the same job.) So W of [`crate::window`] with e_k = D_k - C_k
-//! and theta_i = D_i bounds the response, at whatever further instants laxities are compared. Jobs
-//! of one task go in order; an earlier one with a larger key cannot hold up a later one with a key
-//! up to x, because deadlines of one task lie T_k >= C_k apart. Where they do not (successors of
-//! chains, C_k > T_k) the last row is used.
+//! deadline minus its remaining WCET. The key never falls, and rises while the job runs. J is a job
+//! of i with deadline x; its key stays up to x until J completes. Let 0 be the last instant up to
+//! its release before which no job with a key up to x is pending. Keys do not fall, so such a job
+//! is released at 0, and a comparison takes place. From 0 to J's completion some job with a key up
+//! to x is pending at every comparison. The chosen job has the smallest key, thus a key up to x. It
+//! was released at or after 0, with a key of a_k + D_k - C_k <= x. (Between comparisons its key may
+//! exceed x, but the job is the same.) So W of [`crate::window`] with e_k = D_k - C_k and theta_i =
+//! D_i bounds the response, at whatever further instants laxities are compared. Jobs of a task go
+//! in order. An earlier job with a larger key cannot delay a later job with a key up to x, because
+//! deadlines of a task lie T_k >= C_k apart. If they do not (successors of chains, C_k > T_k), the
+//! last row is used.
 //!
 //! **Once started to the end.** Keys of jobs that have not started are constant. A job of the level
-//! with a larger key, released before the window, may have started: at most one, since from 0 on a
-//! job that goes before it, or a more important level, is pending. Its rest is at most C - 1 ns
-//! where time is whole nanoseconds, nothing but jobs takes CPU time, and no task follows others (a
-//! predecessor that takes no time releases its successor in the instant in which the other has
-//! started), else C (dense time: C is the supremum). By deadline: L. George, N. Rivierre, M. Spuri:
-//! Preemptive and Non-Preemptive Real-Time Uni-Processor Scheduling, INRIA RR-2966, 1996, Section 4.
+//! with a larger key, released before the window, may have started. At most one has, since from 0
+//! on a job of precedence, or a more important level, is pending. The rest of the started job is at
+//! most C - 1 ns under three conditions: time is whole nanoseconds, only jobs take CPU time, and no
+//! task follows others. (A predecessor of zero execution releases its successor in the instant of
+//! the start.) Otherwise the rest is at most C (dense time: C is the supremum). By deadline: L.
+//! George, N. Rivierre, M. Spuri: Preemptive and Non-Preemptive Real-Time Uni-Processor Scheduling,
+//! INRIA RR-2966, 1996, Section 4.
 //!
 //! Blocking B adds to the window once: the task's own, or that of a task of its level with jobs that go before.
 
@@ -45,7 +46,7 @@ use crate::recip::Recip;
 use crate::verdict::{Stop, spend};
 use crate::window::{ALWAYS, Own, Slot, Window};
 
-/// Terms (one task's jobs each) that one analysis may evaluate before it gives up.
+/// Terms (one task's jobs each) evaluated by one analysis at most.
 pub const TERMS_MAX: u64 = 100_000_000;
 
 /// The order within a level.
@@ -157,7 +158,7 @@ impl Keys {
         let here = || tasks.iter().filter_map(|i| set.tasks.get(*i as usize));
         let given = *set.levels.get(here().next()?.level as usize)?;
         let order = match given.order {
-            // Whatever its order, one task is served as it comes.
+            // A level of one task is served in the order of arrival under any order.
             _ if tasks.len() == 1 => Order::Fifo,
             Order::Laxity if here().any(|task| task.wander > 0 || task.wcet > task.t) => Order::Any,
             order => order,
@@ -336,7 +337,8 @@ impl Analysis {
     fn by_release(&mut self, set: &Levels, i: usize, tasks: &[u32], keys: &Keys) -> Option<Response> {
         let this = &set.tasks[i];
         let wander = this.wander.checked_add(this.j)?;
-        // Of all jobs released up to r, one whose place on the grid is r - J - w: its own earlier ones lie T apart.
+        // The job with place r - J - w on the grid, of all jobs released up to r. Its predecessors
+        // lie T apart.
         self.prepare(set, Some(i), tasks, keys, false)?;
         let own = Own { c: this.c, first: 1, theta: 1, reach: wander.checked_add(1)? };
         let from_source = self.window.response(own, &mut self.terms_left)?.checked_add(wander)?;

@@ -1,29 +1,31 @@
 //! Response times under fixed priorities where jobs have sections that nothing preempts: limited preemption, and none.
 //!
 //! R. Bril, J. Lukkien, W. Verhaegh: Worst-Case Response Time Analysis of Real-Time Tasks under
-//! Fixed-Priority Scheduling with Deferred Preemption, RTS 42, 2009; without preemption: R. Davis,
+//! Fixed-Priority Scheduling with Deferred Preemption, RTS 42, 2009. Without preemption: R. Davis,
 //! A. Burns, R. Bril, J. Lukkien: Controller Area Network (CAN) Schedulability Analysis: Refuted,
-//! Revisited and Revised, RTS 35, 2007. Time is **whole nanoseconds** (discrete): a section that
-//! blocks has run for at least one, and a job released at the instant at which a section starts
-//! comes first. In dense time F - 1 becomes F, as a supremum.
+//! Revisited and Revised, RTS 35, 2007. Time is **whole nanoseconds** (discrete): a blocking
+//! section has run for at least 1 ns, and a job released at the start of a section comes first. In
+//! dense time F - 1 becomes F, as a supremum.
 //!
 //! Job q of task i in a busy window, with its last section of length F_i: it starts that section by the least s with
 //!
+//! ```text
 //! s_i(q) = B_i + (q + 1) C_i - F_i + sum over j in hep(i) of (floor((s_i(q) + J_j) / T_j) + 1) C_j
 //! R_i    = max over q of s_i(q) + F_i - q T_i + J_i,  for all q with q T_i - J_i in the longest busy window
 //! B_i    = max over j less important than i of max(0, Q_j - 1)
+//! ```
 //!
 //! The first job of the window need not have the longest response: the last section of one pushes
 //! more important work into the next.
 //!
-//! **When it is reached.** Let 0 be an instant at which all of hep(i) and i are released, the first
-//! jobs as late after their arrivals as J allows, the others as densely as they may, and let the
-//! longest section of a less important job have started 1 ns before, if there is one. Let job q of
-//! i start its last section at s. Then no job of hep(i) is pending, those released at s included,
-//! so all that was released up to s is done: s is no less than the right side above, hence no less
-//! than the least fixed point. That holds for every q, and for whatever else delays the job. So a
-//! job whose s_i(q) + F_i - q T_i + J_i exceeds D_i misses its deadline, or another has missed one
-//! before ([`late`]). F = 1 is [`super::rta`], F = Q = C is no preemption at all.
+//! **When it is reached.** Let all of hep(i) and i be released at 0, the first jobs as late after
+//! their arrivals as J allows, the others as densely as they may. Let the longest section of a less
+//! important job, if any, have started 1 ns before. Let job q of i start its last section at s.
+//! Then no job of hep(i) is pending, even if released at s. So all work released up to s is done: s
+//! is no less than the right side above, hence no less than the least fixed point. This holds for
+//! every q, and with any further delay of the job. So a job whose s_i(q) + F_i - q T_i + J_i
+//! exceeds D_i misses its deadline, or another has missed one before ([`late`]). F = 1 is
+//! [`super::rta`], F = Q = C is no preemption at all.
 //!
 //! | paper | here |
 //! |---|---|
@@ -37,7 +39,7 @@ use std::cmp::Ordering;
 use crate::exact::compare_sum;
 use crate::verdict::spend;
 
-/// Terms (one quotient each) that one analysis may evaluate before it gives up.
+/// Terms (one quotient each) evaluated by one analysis at most.
 pub const TERMS_MAX: u64 = 100_000_000;
 
 /// A task whose jobs have sections that nothing preempts; all times in ns.
@@ -59,9 +61,9 @@ pub struct LimitedTask {
 
 /// Bounds the response time of `tasks[i]` from its nominal arrival, in ns.
 ///
-/// `None` where no bound exists (its level and those above it are overloaded, or leave no time for
-/// the blocking), where it exceeds `u64`, where a section is longer than its task's C or empty, or
-/// past [`TERMS_MAX`].
+/// `None` in these cases: the level and the more important levels are overloaded or leave no time
+/// for the blocking; the bound exceeds `u64`; a section is empty or longer than its task's C;
+/// [`TERMS_MAX`] is reached.
 #[must_use]
 pub fn response(tasks: &[LimitedTask], i: usize) -> Option<u64> {
     response_within(tasks, i, &mut { TERMS_MAX })
@@ -79,7 +81,7 @@ pub(crate) fn response_within(tasks: &[LimitedTask], i: usize, terms_left: &mut 
     let lower = tasks.iter().filter(|task| task.level > this.level);
     let blocking = lower.map(|task| task.section.max(task.last) - 1).max().unwrap_or(0);
     let count = tasks.len() as u64 + 1;
-    // Where no busy window ends: under more than the full load; under the full load where something comes on top.
+    // No busy window ends above the full load, nor at the full load with blocking or jitter on top.
     let most =
         if blocking > 0 || hep().chain([this]).any(|task| task.j > 0) { Ordering::Less } else { Ordering::Equal };
     if compare_sum(hep().chain([this]).map(|task| (task.c, task.t)), 1).is_some_and(|load| load > most) {
@@ -119,7 +121,7 @@ pub(crate) fn response_within(tasks: &[LimitedTask], i: usize, terms_left: &mut 
     Some(longest)
 }
 
-/// A job that misses its deadline where all that goes before it is released at once.
+/// A job that misses its deadline if all jobs before it are released at once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Late {
     /// Its number, from 0 on.

@@ -1,12 +1,13 @@
 //! `ll-bound`: Liu and Layland's utilisation bound for rate-monotonic priorities on one CPU.
 //!
 //! C. L. Liu, J. W. Layland: Scheduling Algorithms for Multiprogramming in a Hard-Real-Time
-//! Environment, JACM 20(1), 1973, Theorem 5: schedulable if U <= n (2^(1/n) - 1), with U = sum C_i / T_i,
-//! deadlines equal to periods.
+//! Environment, JACM 20(1), 1973, Theorem 5. Schedulable if U <= n (2^(1/n) - 1), with U = sum C_i
+//! / T_i and deadlines equal to periods.
 //!
-//! Decided as (1 + U/n)^n <= 2, so that no root is taken. U is rounded up to 2^-64 per task and each
-//! product to 2^-62; for n >= 2 the bound is irrational and U rational, so equality does not arise and only a
-//! U closer to the bound than the rounding (about n 2^-61) is turned away. n = 1 is decided exactly.
+//! Decided as (1 + U/n)^n <= 2, so that no root is taken. U is rounded up to 2^-64 per task and
+//! each product to 2^-62. For n >= 2 the bound is irrational and U rational, so equality does not
+//! occur. Only a U closer to the bound than the rounding (about n 2^-61) is rejected. n = 1 is
+//! decided exactly.
 
 use std::cmp::Ordering;
 

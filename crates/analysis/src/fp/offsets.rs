@@ -2,8 +2,8 @@
 //!
 //! Jobs arrive at offset + k T without jitter and run for their WCET; the schedule is built from 0 on until it repeats.
 //!
-//! - **It is the worst case.** On one CPU, preemptively, where a job's place in the order is fixed
-//!   when it arrives (levels first come first served or by deadline), no job completes later if
+//! - **It is the worst case.** On one CPU with preemption, let a job's place in the order be fixed
+//!   at its arrival (levels first come first served or by deadline). Then no job completes later if
 //!   some execute for less: R. Ha, J. W. S. Liu: Validating Timing Constraints in Multiprocessor
 //!   and Distributed Real-Time Systems, ICDCS 1994.
 //! - **It repeats.** From the largest offset O on arrivals repeat every H = lcm T. If what is left
@@ -11,9 +11,9 @@
 //!   Y.-T. Leung, M. Merrill: A Note on Preemptive Scheduling of Periodic, Real-Time Tasks, IPL
 //!   11(3), 1980, for D <= T: the first two such instants suffice.)
 //!
-//! **Sections that nothing preempts.** A job that has run for some of a section keeps the CPU up to
-//! the section's end; a job that is released just as a section would begin goes first. Then a job
-//! that executes for less can delay others. So the schedule proves a miss, and nothing else.
+//! **Sections that nothing preempts.** A job inside a section keeps the CPU up to the section's
+//! end. A job released at the beginning of a section goes first. Then a job that executes for less
+//! can delay others. So the schedule can prove a miss only.
 //!
 //! Exact without sections: the responses are reached, and a miss is one that happens. Ties as
 //! everywhere in takt: arrival, then the order of tasks.
@@ -40,11 +40,11 @@ pub struct OffsetTask<'a> {
     /// Added to a job's arrival it makes the key by which jobs of the level go: the (shifted)
     /// deadline, or 0 first come, first served.
     pub key: i64,
-    /// Its sections that nothing preempts: from which to which execution time of a job.
+    /// Its sections without preemption: first and last execution time of a job.
     pub sections: &'a [(u64, u64)],
 }
 
-/// What the schedule shows.
+/// The result of following the schedule.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Schedule {
     /// It repeats.
@@ -89,7 +89,7 @@ fn build(tasks: &[OffsetTask]) -> Option<Schedule> {
     let mut boundary = last;
     let mut before: Option<Vec<(usize, u64)>> = None;
     loop {
-        // What is left at a boundary, before what arrives there.
+        // Work left at a boundary, before the arrivals there.
         if now == boundary {
             let state: Vec<(usize, u64)> = open.iter().zip(&left).map(|(open, left)| (open.len(), *left)).collect();
             if before.as_ref() == Some(&state) {

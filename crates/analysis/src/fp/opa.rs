@@ -1,20 +1,20 @@
 //! `opa`: Audsley's optimal priority assignment on one CPU.
 //!
 //! N. C. Audsley: On Priority Assignment in Fixed Priority Scheduling, Information Processing
-//! Letters 79(1), 2001: from the least important priority up, give each to any task that meets its
-//! deadline there with all tasks not yet placed above it. A task's response depends on which tasks
-//! are more important, not on their order, and does not grow as it becomes more important; so a
-//! choice never has to be undone, and where no task fits, no assignment exists.
+//! Letters 79(1), 2001. From the least important priority up, give each to any task that meets its
+//! deadline there with all unplaced tasks above. A task's response depends on the set of more
+//! important tasks, not on their order. It does not grow as the task becomes more important. So a
+//! choice never has to be undone, and if no task fits a priority, no assignment exists.
 //!
 //! The test is [`super::rta`], on distinct levels: exact for sporadic tasks, with jitter, any
 //! deadlines, and blocking that does not depend on the order.
 //!
-//! Of the tasks that fit a priority the one that stands last among `tasks` gets it: in the order of the given
-//! priorities, the result changes as little as that allows at each step.
+//! If several tasks fit a priority, the last of them in `tasks` gets it. With `tasks` in the order
+//! of the given priorities, each step then changes as little as possible.
 
 use super::rta::{Analysis, FpTask, TERMS_MAX};
 
-/// What the assignment came to.
+/// The result of the assignment.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Assignment {
     /// All deadlines are met: the tasks' positions, the most important first.
@@ -46,7 +46,7 @@ fn search(tasks: &[FpTask], above: &[FpTask], analysis: &mut Analysis) -> Assign
     while !open.is_empty() {
         let mut chosen = None;
         for at in (0..open.len()).rev() {
-            // The least important of those that are left: they alone go before it.
+            // The least important of the remaining tasks: only the others go before it.
             set[open[at]].level = 1;
             let response = analysis.response(&set, open[at]);
             set[open[at]].level = 0;

@@ -5,8 +5,10 @@
 //! busy window as in K. Tindell, A. Burns, A. J. Wellings: An Extendible Approach for Analysing Fixed
 //! Priority Hard Real-Time Tasks, RTS 6, 1994:
 //!
+//! ```text
 //! w_i(q) = (q + 1) C_i + B_i + sum over j in hep(i) of ceil((w_i(q) + J_j) / T_j) C_j
 //! R_i = max over q of w_i(q) - q T_i + J_i, for q = 0, 1, .. while w_i(q) > (q + 1) T_i - J_i
+//! ```
 //!
 //! | paper | here |
 //! |---|---|
@@ -14,10 +16,10 @@
 //! | hp(i) | tasks of more important levels |
 //! | hep(i) | hp(i) and the other tasks of the same level |
 //!
-//! Tasks of one level run first come, first served. Each is charged as if it were more important than
-//! the others: until job q of task i completes, the CPU only runs jobs of hep(i) released in the busy
-//! window and q + 1 jobs of i, in whatever order, so the least w above bounds its completion. That is
-//! safe, and exact where the level holds one task.
+//! Tasks of one level run first come, first served. Each is charged as if the others were more
+//! important. Until job q of task i completes, the CPU only runs jobs of hep(i) released in the
+//! busy window and q + 1 jobs of i, in any order. So the least w above bounds its completion. This
+//! is safe, and exact if the level holds one task.
 //!
 //! [`schedulable`] decides alone, without allocation; [`Analysis`] bounds every response time.
 
@@ -29,7 +31,7 @@ use std::cmp::Ordering;
 
 use crate::exact::{FRACTION_BITS, ONE, compare_sum};
 
-/// Terms (one ceiling each) that one analysis may evaluate before it gives up.
+/// Terms (one ceiling each) evaluated by one analysis at most.
 pub const TERMS_MAX: u64 = 100_000_000;
 
 /// A task under fixed priorities; all times in ns.
@@ -89,8 +91,8 @@ impl Analysis {
 
     /// Bounds the response time of `tasks[i]`. Independent of its own deadline; D is not read.
     ///
-    /// `None` where no bound exists (its level and those above it are overloaded), where it exceeds
-    /// `u64`, or where the work limit is reached.
+    /// `None`: the level and the more important levels are overloaded, the bound exceeds `u64`, or
+    /// the work limit is reached.
     pub fn response(&mut self, tasks: &[FpTask], i: usize) -> Option<Response> {
         let this = tasks.get(i)?;
         if self.is_exhausted(tasks) {

@@ -6,20 +6,23 @@
 //!
 //! sum over i of min(1, beta_i) <= m (1 - lambda) + lambda
 //!
+//! ```text
 //! beta_i = U_i (1 + (T_i - D_i) / D_k)                              where U_i <= lambda
 //! beta_i = U_i (1 + (T_i - D_i) / D_k) + (C_i - lambda T_i) / D_k   where U_i > lambda
+//! ```
 //!
 //! Here times the window L_k = D_k - J_k, with jitter:
 //!
 //! sum over i of min(L_k, C_i (L_k + T_i - D_i) / T_i + lambda J_i + max(0, C_i - lambda T_i)) <= m L_k - (m - 1) C_k
 //!
-//! **Why jitter adds lambda J_i.** A job of k that misses at t saw the CPUs do more than m (1 -
-//! lambda) + lambda per unit in [t - L_k, t); widen that window to the largest [t - y, t) with this
-//! property. A job of i that arrived p before it has then, for m >= 2, executed at least lambda of
-//! each unit since its release (else the CPUs did more than that before the window as well), so
-//! max(0, p - J_i) lambda, and brings in at most C_i - lambda max(0, p - J_i). With n more jobs, p +
-//! y >= n T_i + D_i. The sum of both is at most C_i (y + T_i - D_i) / T_i + lambda J_i + max(0, p
-//! (U_i - lambda)), and p <= T_i. Divided by y >= L_k every term shrinks with y, or stays.
+//! **Why jitter adds lambda J_i.** If a job of k misses at t, the CPUs did more than m (1 - lambda) +
+//! lambda per unit in [t - L_k, t). Widen this window to the largest [t - y, t) with the
+//! property. Let a job of i have arrived p before the window. For m >= 2 the job has executed at
+//! least lambda of each unit since its release; otherwise the CPUs did more before the window as
+//! well. So the job has executed max(0, p - J_i) lambda, and brings in at most C_i - lambda max(0,
+//! p - J_i). With n more jobs, p + y >= n T_i + D_i. The sum of both is at most C_i (y + T_i - D_i)
+//! / T_i + lambda J_i + max(0, p (U_i - lambda)), and p <= T_i. Divided by y >= L_k every term
+//! shrinks with y, or stays.
 //!
 //! | paper | here |
 //! |---|---|
@@ -85,7 +88,7 @@ fn estimate(slots: &[Slot], k: usize) -> u128 {
     slots.iter().map(|slot| u128::from(term(slot, window, lambda))).sum()
 }
 
-/// What one task adds to the left side, in ns.
+/// The share of one task in the left side, in ns.
 #[inline]
 fn term(slot: &Slot, window: u64, lambda: u64) -> u64 {
     let level = mul_high(window + (slot.t() - slot.d), share(slot.c, &slot.period));

@@ -5,12 +5,14 @@
 //!
 //! sum over i of I1_i + the m - 1 largest I2_i - I1_i < m (X - C_k + 1)
 //!
+//! ```text
 //! I1_i = min(dbf_i(X), X - C_k + 1),      I1_k = min(dbf_k(X) - C_k, A)
 //! I2_i = min(dbf'_i(X), X - C_k + 1),     I2_k = min(dbf'_k(X) - C_k, A)
 //! dbf_i(X) = max(0, (floor((X - D_i) / T_i) + 1) C_i),   dbf'_i(X) = floor(X / T_i) C_i + min(C_i, X mod T_i)
+//! ```
 //!
-//! A reaches back from the release of a job that misses to the last instant before which some CPU
-//! was idle: the pending jobs were then running, fewer than m of them.
+//! A reaches back from the release of a missing job to the last instant with an idle CPU before.
+//! All pending jobs were running then, fewer than m of them.
 //!
 //! | paper | here |
 //! |---|---|
@@ -19,15 +21,15 @@
 //! | dbf | `due_fresh`: deadlines up to x + J_i, for a job may have arrived J_i before it was released; at most dbf' |
 //!
 //! # Departures
-//! - **The paper cuts off at A + D_k - C_k and accepts equality.** That is unsound: two jobs with C =
-//!   8, D = 10, T = 20 and one with C = 4 on two CPUs give 12 <= 12 at A = 0 (and less at other A),
-//!   and the third completes at 12. A job that misses waits for one unit more, in which m others
-//!   run: hence the + 1, in discrete time, and "less than". (A published implementation takes the
-//!   larger cut-off and "at most m (A + D_k - C_k)": sound, and less sharp.)
-//! - **The paper tests where some dbf steps**, though carry-in and the cut-off grow between. Here
-//!   every x is covered, without looking at each: both sides grow with x, so if the left at x is f,
-//!   all y < x with f < m (y - C_k + 1) hold too, and the next x to look at is floor(f / m) + C_k -
-//!   1: Zhang and Burns' way through the processor demand, for m CPUs.
+//! - **The paper cuts off at A + D_k - C_k and accepts equality.** This is unsound. Take two jobs
+//!   with C = 8, D = 10, T = 20 and one with C = 4 on two CPUs. They give 12 <= 12 at A = 0 (and
+//!   less at other A), but the third completes at 12. A missing job waits for one unit more with m
+//!   others running: hence the + 1, in discrete time, and "less than". (A published implementation
+//!   takes the larger cut-off and "at most m (A + D_k - C_k)": sound, and less sharp.)
+//! - **The paper tests where some dbf steps**, though carry-in and the cut-off grow between. This
+//!   module covers every x without a look at each. Both sides grow with x. If the left at x is f,
+//!   all y < x with f < m (y - C_k + 1) hold too. The next x to look at is floor(f / m) + C_k - 1:
+//!   Zhang and Burns' way through the processor demand, for m CPUs.
 //!
 //! # Horizon
 //! dbf_i(X) with jitter is at most U_i (X + J_i + T_i - D_i), and carry-in adds at most C_i. So a failure needs
@@ -36,7 +38,7 @@
 use super::{Excess, Limit, Load, STACK_MAX, Slot, Sporadic, TIME_MAX, Terms, prepared};
 use crate::recip::mul_high;
 
-/// Terms (one task at one point) that the test may evaluate before it gives up.
+/// Terms (one task at one point) evaluated by the test at most.
 pub const TERMS_MAX: u64 = 100_000_000;
 
 /// Whether every deadline is kept by global EDF on `m` CPUs. Does not allocate for up to 32 tasks.
@@ -117,7 +119,7 @@ pub(crate) fn work(slots: &[Slot], k: usize, m: u32, x: u64, more: &mut [u64]) -
 }
 
 impl Slot {
-    /// The most that jobs which are due within `x` execute in it: those that are released in it too, and all.
+    /// Most execution within `x` of the jobs due there: first without carry-in, then with carry-in.
     #[inline]
     fn both(&self, x: u64) -> (u64, u64) {
         let q = self.period.div(x);
@@ -183,7 +185,7 @@ impl Horizon {
             let share = u128::from(slot.c) * u128::from(slot.period.inverse) + u128::from(slot.c) + 1;
             load += share;
             let early = slot.t() - slot.d + slot.j;
-            // Where the share does not fit, U is 1 to within 2^-64 of it.
+            // If the share does not fit, U is 1 to within 2^-64 of it.
             fixed += u128::from(mul_high(early, u64::try_from(share).unwrap_or(u64::MAX))) + 2;
             *c = slot.c;
         }

@@ -8,9 +8,11 @@
 //!
 //! sum over i != k of min(W_i, D_k - C_k + 1) < m (D_k - C_k + 1)
 //!
+//! ```text
 //! W_i = N_i C_i + min(C_i, max(0, D_k - N_i T_i)), N_i = floor((D_k - D_i) / T_i) + 1 (EDF: all
 //! that is due in the window) W_i = N_i C_i + min(C_i, D_k + D_i - C_i - N_i T_i), N_i = floor((D_k +
 //! D_i - C_i) / T_i) (FP, i more important)
+//! ```
 //!
 //! | paper | here |
 //! |---|---|
@@ -18,12 +20,13 @@
 //! | W_i of EDF | `Slot::due`: N_i and the last term in one, for D_i <= T_i |
 //! | W_i of FP | `Slot::any` |
 //!
-//! The form of 2005, sum min(W_i, D_k - C_k) < m (D_k - C_k), or equal with some 0 < W_i <= D_k - C_k, accepts less: if
-//! it holds, fewer than m of the W_i exceed D_k - C_k, and each adds one on the left where the right gains m.
+//! The form of 2005 is sum min(W_i, D_k - C_k) < m (D_k - C_k), or equality with some 0 < W_i <=
+//! D_k - C_k. It accepts less. If it holds, fewer than m of the W_i exceed D_k - C_k. Each of them
+//! adds 1 to the left side, and the right side gains m.
 
 use super::{Excess, Load, Rule, Sporadic, Terms, interference, prepared};
 
-/// Terms (one work each) that one analysis may evaluate before it gives up: those of 10^4 tasks.
+/// Terms (one work each) evaluated by one analysis at most: enough for 10^4 tasks.
 pub const TERMS_MAX: u64 = 100_000_000;
 
 /// Whether every deadline is kept on `m` CPUs. Does not allocate for up to 32 tasks; O(n^2).

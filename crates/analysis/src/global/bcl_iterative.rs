@@ -11,10 +11,10 @@
 //! `bcl` (floor(x / m) <= w - 1 where and only where x < m w), so all that `bcl` accepts is
 //! accepted.
 //!
-//! [`schedulable`] goes the other way, too, from S_i = D_i - C_i down: slack that grows from 0
-//! never passes what is found there, for more slack of others never gives less of one's own. A task
-//! that fails even so is never proven, and is mostly found out soon. The order in which tasks are
-//! looked at is of no matter to either end. See the module `table`.
+//! [`schedulable`] also goes from S_i = D_i - C_i down. Slack that grows from 0 never passes the
+//! slack found from above, because more slack of others never gives less slack of one's own. A task
+//! that fails from above is never proven, and mostly fails early. Neither result depends on the
+//! order of the tasks. See the module `table`.
 
 use super::slack::{self, Found, Step};
 use super::{Bounds, Excess, Load, Rule, Slot, Sporadic, Terms, interference, prepared};
@@ -50,7 +50,7 @@ pub(crate) fn analyse_within(tasks: &[Sporadic], m: u32, rule: Rule, terms: &mut
     bounds
 }
 
-/// Terms (one work each) that one analysis may evaluate before it gives up.
+/// Terms (one work each) evaluated by one analysis at most.
 pub const TERMS_MAX: u64 = 200_000_000;
 
 struct Windows {

@@ -8,8 +8,8 @@
 //!
 //! Depends on the set of more important tasks alone, not on their order: what Audsley's priority assignment needs.
 //!
-//! Each work is at most that of [`bcl`](super::bcl), so all that it accepts is accepted; and all that `da-lc` accepts,
-//! `rta-lc` does.
+//! Each work is at most that of [`bcl`](super::bcl), so this test accepts all sets that `bcl`
+//! accepts. `rta-lc` accepts all sets that `da-lc` accepts.
 
 use super::rta_lc::Limited;
 use super::{Load, Sporadic, Terms, prepared};

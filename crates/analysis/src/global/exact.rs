@@ -1,29 +1,29 @@
 //! `exact`: small sets by exhausting the states that they can reach.
 //!
 //! T. P. Baker, M. Cirinei: Brute-Force Determination of Multiprocessor Schedulability for Sets of
-//! Sporadic Hard-Deadline Tasks, OPODIS 2007: whether sporadic tasks can miss a deadline is a
-//! question of reachability over, per task, the execution left and the time since the arrival.
-//! Every job executes for its C: under a fixed order of jobs, shorter ones cause no miss that the
-//! longest do not (R. Ha, J. Liu: Validating Timing Constraints in Multiprocessor and Distributed
+//! Sporadic Hard-Deadline Tasks, OPODIS 2007. Whether sporadic tasks can miss a deadline is a
+//! question of reachability. The state holds, per task, the execution left and the time since the
+//! arrival. Every job executes for its C: under a fixed order of jobs, shorter jobs cause no
+//! further miss (R. Ha, J. Liu: Validating Timing Constraints in Multiprocessor and Distributed
 //! Real-Time Systems, ICDCS 1994).
 //!
 //! Time is counted in whole units, and so are arrivals: for times in ns the verdict is exact. A set
-//! whose times all have been divided by a common factor is *another* set: its arrivals fall on
-//! multiples of that factor alone, and there is no theorem that those are the worst on several
-//! CPUs. A miss of it is one of the real set; its yes is not.
+//! with all times divided by a common factor is *another* set. Its arrivals fall on multiples of
+//! the factor only, and no theorem says that these are the worst on several CPUs. A miss of the
+//! divided set is a miss of the real set; a yes does not carry over.
 //!
 //! # Periodic tasks
 //! [`periodic`] answers another question: whether tasks that arrive exactly at their offsets and
-//! every T from there miss. That is one schedule. From the largest offset on arrivals repeat every
-//! hyperperiod, so once what is left undone is the same at the start of two hyperperiods, the
-//! schedule repeats (L. Cucu, J. Goossens: Feasibility Intervals for Multiprocessor Fixed-Priority
+//! every T from there miss. This is a single schedule. From the largest offset on arrivals repeat
+//! every hyperperiod. If the same work is left at the start of two hyperperiods, the schedule
+//! repeats (L. Cucu, J. Goossens: Feasibility Intervals for Multiprocessor Fixed-Priority
 //! Scheduling of Arbitrary Deadline Periodic Systems, DATE 2007). It says nothing of other offsets.
 
 use takt_model::gcd;
 
 use super::{Rule, Sporadic, TIME_MAX};
 
-/// Who wins where the rule itself does not tell.
+/// Order of jobs that the rule leaves open.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ties {
     /// Any: every choice is tried, at every instant anew.
@@ -32,7 +32,7 @@ pub enum Ties {
     Takt,
 }
 
-/// What the search found.
+/// The result of the search.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[must_use]
 pub enum Reach {
@@ -93,7 +93,7 @@ pub(crate) fn uncovered(tasks: &[Sporadic]) -> Option<String> {
     radix.is_none().then(|| "their states are too many to be told apart in 128 bits".to_owned())
 }
 
-/// What one schedule of periodic tasks shows.
+/// The result of following one schedule of periodic tasks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub enum Schedule {
@@ -113,14 +113,14 @@ pub enum Schedule {
     Undecided,
 }
 
-/// The schedule on `m` CPUs of tasks without jitter, D <= T, that arrive at their offsets and every
-/// T from there, as takt breaks ties; follows `jobs_max` jobs at most.
+/// Follows the schedule on `m` CPUs, with takt's tie-breaks, for at most `jobs_max` jobs. The tasks
+/// have no jitter and D <= T, and arrive at their offsets and every T from there.
 pub fn periodic(tasks: &[Sporadic], offsets: &[u64], m: u32, rule: Rule, jobs_max: usize) -> Schedule {
     periodic_seen(tasks, offsets, m, rule, jobs_max, |_, _, _, _| {})
 }
 
-/// [`periodic`], which tells of each job when it completes, or misses: its task, its arrival, the
-/// time, what is left of it.
+/// [`periodic`] that calls `see` when a job completes or misses, with its task, its arrival, the
+/// time and the execution left.
 pub fn periodic_seen(
     tasks: &[Sporadic],
     offsets: &[u64],
@@ -133,7 +133,7 @@ pub fn periodic_seen(
     if tasks.len() != offsets.len() || !tasks.iter().all(plain) || offsets.iter().any(|offset| *offset > TIME_MAX) {
         return Schedule::Undecided;
     }
-    // Where it does not fit, the schedule is only followed for a miss.
+    // If it does not fit, the schedule is only followed to a miss.
     let hyperperiod = tasks.iter().try_fold(1u64, |all, task| (all / gcd(all, task.t)).checked_mul(task.t));
     let mut snapshot: Option<Vec<u64>> = None;
     let mut boundary = offsets.iter().copied().max().unwrap_or(0);
@@ -199,7 +199,7 @@ struct Part {
 
 type State = [Part; TASKS_MAX];
 
-/// The states seen, each with the one it came from; a table that finds them again.
+/// The states seen, each with its predecessor, and a hash table over them.
 struct Seen {
     states: Vec<(u128, u32)>,
     table: Vec<u32>,
@@ -247,7 +247,7 @@ struct Search<'a> {
     ties: Ties,
     states_max: usize,
     seen: Seen,
-    /// The task that misses, its state before the unit in which that became certain, and the state in it.
+    /// The task that misses, the last state without a certain miss, and the state one unit later.
     missed: Option<(usize, u32, State)>,
 }
 
@@ -300,7 +300,7 @@ impl Search<'_> {
         }
     }
 
-    /// The jobs that run for one unit, in every way that ties allow.
+    /// Runs one unit, for every choice of jobs that ties allow.
     fn dispatch(&mut self, state: &State, from: u32) {
         let key = |i: usize| match self.rule {
             Rule::Edf => self.tasks[i].d - state[i].since,
@@ -380,7 +380,8 @@ impl Search<'_> {
         }
         way.reverse();
         let mut arrivals = Vec::new();
-        // A state holds what was one unit after its arrivals; the last is given before that unit.
+        // A state describes the instant one unit after its arrivals. The last state describes the
+        // instant before the unit.
         for (time, at) in way.iter().enumerate().skip(1) {
             let state = self.unpack(self.seen.states[*at as usize].0);
             let new = (0..self.tasks.len()).filter(|i| state[*i].since == 1.min(self.tasks[*i].t));

@@ -6,14 +6,16 @@
 //!
 //! sum over i of ff-dbf_i(t, sigma) <= (m - (m - 1) sigma) t
 //!
+//! ```text
 //! ff-dbf_i = q C_i + C_i                         where r >= D_i;   q = floor(t / T_i), r = t mod T_i
 //!          = q C_i + max(0, C_i - (D_i - r) sigma)   else
+//! ```
 //!
-//! **Why.** From the deadline of a job that misses go back to its release, then, while some pending
-//! job that is due no later has executed less than sigma of each unit since its release, to that
-//! release. In each step that job waits for more than 1 - sigma of the time, and all m CPUs run:
-//! together they do more than m - (m - 1) sigma per unit. Where it ends, every pending job has
-//! executed at least sigma of each unit since its release.
+//! **Why.** Start from the deadline of a missing job and go back to its release. Then repeat: if a
+//! pending job with no later deadline has executed less than sigma of each unit since its release,
+//! go back to that job's release. In each step this job waits for more than 1 - sigma of the time,
+//! and all m CPUs run. Together they do more than m - (m - 1) sigma per unit. At the end every
+//! pending job has executed at least sigma of each unit since its release.
 //!
 //! | paper | here |
 //! |---|---|
@@ -23,20 +25,21 @@
 //!
 //! # All t, one sigma
 //! - t is a whole number: it lies between a deadline and a release.
-//! - ff-dbf grows with t, so if the left at t is f, all s < t with f <= (m - (m - 1) sigma) s hold too: the next
-//!   t is the largest below.
+//! - ff-dbf grows with t, so if the left at t is f, all s < t with f <= (m - (m - 1) sigma) s hold
+//!   too. The next t is the largest below.
 //! - ff-dbf_i <= U_i (t + T_i - D_i), as sigma >= U_i: no t above sum U_i (T_i - D_i) / (m - (m - 1) sigma - U) fails.
-//! - At one t the difference of both sides is convex in sigma. Where it is positive, no sigma up to
-//!   the root of its tangent will do; where it grows, none above. So the search starts from max C_i
-//!   / D_i and misses no sigma but for rounding.
+//! - At one t the difference of both sides is convex in sigma. If it is positive, no sigma up to
+//!   the root of its tangent will do. If it grows, no larger sigma will do. So the search starts
+//!   from max C_i / D_i and misses no sigma but for rounding.
 //!
-//! What `gfb` accepts is accepted (sigma = delta_max: ff-dbf_i <= delta_i t), and asked first, for it rounds nothing.
+//! Every set that `gfb` accepts is accepted (sigma = delta_max: ff-dbf_i <= delta_i t). `gfb` runs
+//! first, since it does not round.
 
 use super::{Excess, Limit, Load, STACK_MAX, Slot, Sporadic, TIME_MAX, Terms, gfb, prepared};
 use crate::recip::mul_high;
 use crate::verdict::Answer;
 
-/// Terms (one task at one point and sigma) that the test may evaluate before it gives up.
+/// Terms (one task at one point and sigma) evaluated by the test at most.
 pub const TERMS_MAX: u64 = 50_000_000;
 
 const SIGMA_BITS: u32 = 32;
@@ -159,7 +162,7 @@ fn forced(slot: &Slot, t: u64, sigma: u64) -> (u64, u64) {
     (q * slot.c + rest, if rest > 0 { ahead } else { 0 })
 }
 
-/// The least sigma above this one that may satisfy t, which fails; `None` if there is none.
+/// The least sigma above this one that may satisfy t; `None` if there is none. `sigma` fails at t.
 fn raised(slots: &[Slot], m: u32, t: u64, mut sigma: u64) -> Option<u64> {
     loop {
         let (mut work, mut falls) = (0u128, 0u128);

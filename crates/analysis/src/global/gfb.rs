@@ -5,9 +5,9 @@
 //! With densities delta_i = C_i / min(D_i, T_i) in place of U_i for any deadlines: M. Bertogna, M. Cirinei,
 //! G. Lipari: Improved Schedulability Analysis of EDF on Multiprocessor Platforms, ECRTS 2005, Theorem 4.
 //!
-//! Decided as sum delta_i + (m - 1) delta_max <= m in exact rationals; where they do not fit 128 bits and the sum
-//! is within 2^-64 per task of m, "unknown". No more tasks than CPUs, each with C <= min(D, T), is a "yes" of its own:
-//! every job starts at its release.
+//! Decided as sum delta_i + (m - 1) delta_max <= m in exact rationals. If they do not fit 128 bits
+//! and the sum is within 2^-64 per task of m, the answer is "unknown". No more tasks than CPUs,
+//! each with C <= min(D, T), is a "yes" of its own: every job starts at its release.
 
 use std::cmp::Ordering;
 

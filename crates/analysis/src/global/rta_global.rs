@@ -6,20 +6,21 @@
 //!
 //! R_k = C_k + floor(sum over i != k of min(W_i(R_k), I_i, R_k - C_k + 1) / m)
 //!
+//! ```text
 //! W_i(L) = N C_i + min(C_i, x - N T_i), x = L + D_i - C_i - S_i, N = floor(x / T_i) I_i =
 //! floor(D_k / T_i) C_i + min(C_i, max(0, D_k mod T_i - S_i)) (EDF: what is due within D_k; FP:
 //! absent, and i >= k)
+//! ```
 //!
 //! S_i = D_i - R_i is fed back until nothing changes. `R` here counts from the release, J_k besides.
 //!
-//! At R_k = D_k the terms are at most those of [`bcl_iterative`], and slack grows with slack: all
-//! that it accepts is accepted.
+//! At R_k = D_k the terms are at most those of [`bcl_iterative`], and slack grows with slack. So
+//! every set that [`bcl_iterative`] accepts is accepted.
 //!
 //! **Steps.** With the works at the present R as constants, the least wait that they cannot fill on
-//! m CPUs is known in closed form, and no solution lies below, for works grow with R. Stepping
-//! there avoids the iteration's crawl, which advances by 1 ns a round where exactly m works are cut
-//! off by R_k - C_k + 1. Works that are known to grow by one a unit for a while carry the step
-//! further, as far as is certain: see `Works::more`.
+//! m CPUs has a closed form. No solution lies below, for works grow with R. A step to this wait
+//! avoids the iteration's crawl: rounds of 1 ns while R_k - C_k + 1 cuts off exactly m works. Works
+//! that are known to grow by 1 a unit for a while extend the step: see `Works::more`.
 
 //!
 //! **Deadlines longer than the distance of arrivals**, under EDF (`analyse_long`). The paper has
@@ -31,13 +32,13 @@
 use super::slack::{self, Collect, Works};
 use super::{Bounds, Load, Rule, Slot, Sporadic, TIME_MAX, Terms, bcl_iterative, prepared};
 
-/// Terms (one work each) that one analysis may evaluate before it gives up.
+/// Terms (one work each) evaluated by one analysis at most.
 pub const TERMS_MAX: u64 = 20_000_000;
 
 /// Whether every deadline is kept on `m` CPUs: stops as soon as that is certain.
 ///
-/// Under EDF [`bcl_iterative`] is asked first, for all that it accepts is accepted; then slack is
-/// brought down from above as it does.
+/// Under EDF [`bcl_iterative`] runs first, since every set that it accepts is accepted. Then slack
+/// is lowered from above in the same way.
 pub fn schedulable(tasks: &[Sporadic], m: u32, rule: Rule) -> Load {
     if rule == Rule::Fp {
         return prepared(tasks, m, |slots| slack::raise(slots, true, &mut [], &mut Responses::new(m, rule)));
@@ -76,11 +77,11 @@ pub(crate) fn analyse_long(tasks: &[Sporadic], m: u32, terms: &mut Terms) -> Bou
     bounds
 }
 
-/// Of slots whose D is min(D, T).
+/// Slots with D = min(D, T).
 struct Long<'a> {
     tasks: &'a [Sporadic],
     works: Works,
-    /// By task: what of it is due before the deadline of the one that is looked at.
+    /// By task: its work due before the deadline of the task under test.
     due: Vec<u64>,
 }
 
@@ -109,7 +110,7 @@ impl Collect for Long<'_> {
 struct Responses {
     rule: Rule,
     works: Works,
-    /// Under EDF, by task: what of it is due within the window of the one that is looked at.
+    /// Under EDF, by task: its work due within the window of the task under test.
     due: Vec<u64>,
 }
 

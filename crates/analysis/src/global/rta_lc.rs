@@ -10,10 +10,10 @@
 //! W^NC(x) = floor(x / T) C + min(C, x mod T)
 //! W^CI(x) = max(W^NC(x), C - 1 + W^NC(max(0, x - (T - R) - (C - 1))))
 //!
-//! **Why m - 1.** Take the last instant up to the release of a job of k before which some CPU did
-//! nothing more important than k, and suppose the job released there: that only prolongs its wait.
-//! In the unit before, every pending job of a more important task was running, fewer than m of
-//! them: those, with a unit done, are all that brings work in.
+//! **Why m - 1.** Take a job of k. In some units before its release a CPU ran no task more
+//! important than k. Suppose the job is released right after the last of these units: its wait only
+//! grows. In that unit, every pending job of a more important task was running, fewer than m of
+//! them. Only these jobs bring work in, with a unit done.
 //!
 //! | paper | here |
 //! |---|---|
@@ -21,11 +21,11 @@
 //! | W^CI | max of `Slot::fresh` and `Slot::carried`: equal to Eq. 6 for J = 0 |
 //! | R_i | D - S, from the arrival |
 //!
-//! **Tasks of one level.** That unit may belong to an earlier job of k itself, released before a
-//! peer's job, which then waits with all of its work. So peers count with
+//! **Tasks of one level.** An earlier job of k may run in the unit before. A peer's job released
+//! after it then waits with all of its work. So peers count with
 //! [`rta_global`](super::rta_global)'s W, whatever m.
 //!
-//! Each work is at most that of `rta-global`, so all that it accepts is accepted.
+//! Each work is at most that of `rta-global`, so every set that `rta-global` accepts is accepted.
 
 use super::slack::{self, Collect, Step, Works};
 use super::{Bounds, Excess, Load, Rule, Slot, Sporadic, Terms, prepared};
@@ -54,7 +54,8 @@ pub(crate) fn analyse_within(tasks: &[Sporadic], m: u32, terms: &mut Terms) -> B
 /// The most that may delay a task.
 pub(super) struct Limited {
     works: Works,
-    /// (what carry-in adds as far as it counts, what it adds), of tasks that are more important.
+    /// (gain by carry-in as far as it counts, index in `works`, work with carry-in), of more
+    /// important tasks.
     more: Vec<(u64, usize, u64)>,
 }
 
@@ -75,8 +76,8 @@ impl Collect for Limited {
         &mut self.works
     }
 
-    /// Carry-in counts where it adds most. For a choice of tasks that bring work in, once the wait
-    /// is too long for their works it stays so; and the choice made here is the worst at this
+    /// Carry-in counts where it adds most. Fix a choice of tasks that bring work in. Once the wait
+    /// is too long for their works, it stays too long. The choice made here is the worst at this
     /// length. So no solution lies below the next length.
     #[inline]
     fn collect(&mut self, slots: &[Slot], k: usize, length: u64) {

@@ -1,15 +1,15 @@
 //! The rounds that [`bcl_iterative`](super::bcl_iterative), [`rta_global`](super::rta_global) and
-//! [`rta_lc`](super::rta_lc) share: what is proven of one task sharpens what is said of others.
+//! [`rta_lc`](super::rta_lc) share: a proven slack of one task sharpens the bounds of others.
 //!
-//! Slack may be used before all tasks are proven: up to the first miss, every job that reaches the
-//! instant S_i before its deadline has completed by then, by induction over those instants.
+//! Slack may be used before all tasks are proven. Up to the first miss, every job has completed by
+//! S_i before its deadline, by induction over these instants.
 
 use super::{Bounds, Excess, Limit, Load, Rule, Slot, Sporadic, Terms, prepared};
 
 /// Rounds over all tasks before a test gives up. Slack grows by at least 1 ns a round, mostly by far more.
 pub const ROUNDS_MAX: u32 = 10_000;
 
-/// What is known of one task.
+/// The result for one task.
 pub(super) enum Found {
     /// Its jobs complete this much before their deadlines.
     Slack(u64),
@@ -21,7 +21,7 @@ pub(super) enum Found {
 
 /// A test of one task under what is known of the others.
 pub(super) trait Step {
-    /// What is known of task k.
+    /// The result for task k.
     fn slack(&mut self, slots: &[Slot], k: usize) -> Found;
 
     /// Why nothing is.
@@ -34,7 +34,7 @@ pub(super) struct Works {
     pub(super) list: Vec<u64>,
     /// How far works of the list grow with the length, unit by unit; may be left out.
     pub(super) ramps: Vec<u64>,
-    /// What one analysis may evaluate yet, one work each.
+    /// Terms that the analysis may still evaluate, one work each.
     pub(super) terms: Terms,
     /// By task: no response is shorter.
     least: Vec<u64>,
@@ -57,8 +57,8 @@ impl Works {
     }
 }
 
-/// A test by the works that may delay a task within a length: the response is the least fixed point
-/// of its execution and what it waits for them, where works grow with the length.
+/// A test by the works that may delay a task within a length. Works grow with the length. The
+/// response is the least fixed point of execution plus waiting time.
 pub(super) trait Collect {
     /// Those of the last length.
     fn works(&mut self) -> &mut Works;
@@ -119,7 +119,7 @@ pub(super) fn raise(slots: &mut [Slot], hurried: bool, proven: &mut [bool], step
                         grew = true;
                     }
                 }
-                // What was proven before stays so.
+                // An earlier proof stays valid.
                 _ if proven.get(k) == Some(&true) => {}
                 Found::Over => over = over.or(Some(k)),
                 Found::Limit(limit) => return Load::Undecided(limit),
@@ -143,10 +143,10 @@ const STEPS: u32 = 2;
 
 /// The verdict of a hurried [`raise`], with fewer looks.
 ///
-/// Slack is brought down from the most that there can be, too, which [`raise`] never passes: more
-/// slack of others never gives less of one's own. So a task that fails even so is never proven, and
-/// no round finds a response shorter than those found there: fixed points may be sought from there
-/// on.
+/// Slack is also lowered from its largest possible value. [`raise`] never passes the result,
+/// because more slack of others never gives less slack of one's own. So a task that fails here is
+/// never proven. No round finds a shorter response, so fixed points may be sought from these
+/// responses on.
 ///
 /// From 0, those not yet proven come first, for their slack is all that is new. The order is of no
 /// matter: slack grows with slack, so each reaches the same end.
@@ -190,7 +190,7 @@ pub(super) fn decide(slots: &mut [Slot], step: &mut impl Collect) -> Load {
                             return Load::Met;
                         }
                     }
-                    // What was proven before stays so.
+                    // An earlier proof stays valid.
                     Found::Over if again => {}
                     Found::Over => over = over.or(Some(k)),
                     Found::Limit(limit) => return Load::Undecided(limit),
@@ -264,15 +264,17 @@ impl Works {
     /// each task one at a time; `None` where they cannot even fill `wait`. Never so much that a
     /// length before it were such a wait, for works as they grow.
     ///
-    /// Works W fill y units unless sum of min(W_i, y) < m y. For any set of q < m of them the sum
-    /// is at most q y + the others, and equal for one with the largest: so they do not if and only
-    /// if, for some q, those but the q largest, A_q, are below (m - q) y.
+    /// Works W fill y units unless sum of min(W_i, y) < m y. For any q < m of the works the sum is
+    /// at most q y + the other works, with equality for the q largest and some q. Let A_q be the
+    /// sum without the q largest. The works do not fill y units if and only if A_q < (m - q) y for
+    /// some q.
     ///
     /// With the length, works grow: let `grow` of them grow by one a unit for `ramp` units at
-    /// least. At y + x, then, those but any q are at least A_q + max(0, grow - q) min(x, ramp): the
-    /// x looked for are those where this is below (m - q) (y + x). There the left side first grows
-    /// by s = max(0, grow - q) a unit; the least x is floor((A_q - (m - q) y) / (m - q - s)) + 1
-    /// where that is at most the ramp, else floor((A_q + s ramp - (m - q) y) / (m - q)) + 1.
+    /// least. At y + x the works without any q are at least A_q + max(0, grow - q) min(x, ramp).
+    /// The function finds the least x with this sum below (m - q) (y + x). The left side first
+    /// grows by s = max(0, grow - q) a unit. The first candidate is floor((A_q - (m - q) y) / (m -
+    /// q - s)) + 1. If it exceeds the ramp, the least x is floor((A_q + s ramp - (m - q) y) / (m -
+    /// q)) + 1.
     pub(super) fn more(&mut self, wait: u64) -> Option<u64> {
         let total = self.list.iter().try_fold(0u64, |sum, work| sum.checked_add(*work));
         let Some(total) = total else { return self.more_wide(wait) };
@@ -291,7 +293,7 @@ impl Works {
             &self.list[..apart]
         };
         let m = u64::from(self.m);
-        // What the others are beyond (m - q) y, from q = 0 on.
+        // `rest`: A_q, from q = 0 on.
         let (mut rest, mut least) = (total, u64::MAX);
         for cpus in (m - apart as u64..=m).rev() {
             let short = rest.checked_sub(cpus.saturating_mul(wait))?;

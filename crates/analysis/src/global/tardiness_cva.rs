@@ -6,22 +6,25 @@
 //! G-EDF-like Scheduling, RTS 50, 2014, Theorem 1 and Section 4. Jobs run in the order of their
 //! *priority points*, arrival + Y_i; EDF has Y_i = D_i. For U <= m and C_i <= T_i
 //!
+//! ```text
 //! R_k <= Y_k + x_k + C_k,   x_k = max(0, (s - C_k) / m),   s = G + S
 //! G = the ceil(U) - 1 largest max(0, x_i U_i + C_i - S_i),  S = sum of S_i,  S_i = C_i max(0, 1 - Y_i / T_i)
+//! ```
 //!
 //! | paper | here |
 //! |---|---|
 //! | Y_i, relative priority point | `y`, D_i + the shift of `gel` |
 //! | s with s = G(x(s)) + S | the least whole number of ns with s >= G + S, terms rounded up |
 //!
-//! **Proof.** Let J of task k, with priority point y, be the first in the order of priority points
-//! that takes longer, and W what is left at y of jobs with points up to y; Y >= 0, so they are all
-//! released. If W <= m x_k + C_k, J is in time: either m CPUs work on them until y + x_k, and at
-//! most C_k is left; or fewer than m tasks are pending from some instant before, none of which then
-//! waits, and J follows its predecessor, which completed T_k >= C_k earlier than J may. Let t be
-//! the last instant up to y before which fewer than ceil(U) CPUs worked on such jobs. A task
-//! without pending job at t brings at most U_i (y - t) + S_i from there. One with, running since p
-//! after its release, with e left: as it ends by Y_i + x_i + C_i, p <= Y_i + x_i + C_i - e, so it
+//! **Proof.** Let J of task k, with priority point y, be the first job in the order of priority
+//! points that takes longer. Let W be the work left at y of jobs with points up to y; Y >= 0, so
+//! they are all released. If W <= m x_k + C_k, J is in time, in one of two ways. Either m CPUs work
+//! on these jobs until y + x_k, and at most C_k is left. Or fewer than m tasks are pending from
+//! some instant before, so no pending task waits. J then follows its predecessor, and the
+//! predecessor completed T_k >= C_k earlier than J may. Let t be the last instant up to y before
+//! which fewer than ceil(U) CPUs worked on such jobs. A task without pending job at t brings at
+//! most U_i (y - t) + S_i from there. Let a task have a pending job at t, running since p after its
+//! release, with e left. The job ends by Y_i + x_i + C_i, so p <= Y_i + x_i + C_i - e, and the task
 //! brings at most e + U_i (y - t + p - Y_i) <= U_i (y - t) + x_i U_i + C_i. There are at most
 //! ceil(U) - 1 of these, and the CPUs did at least U (y - t): W <= G + S <= m x_k + C_k.
 //!

@@ -251,7 +251,7 @@ fn observed(tasks: &[tardiness_cva::Gel], m: u32, random: &mut Random, units: u6
                 next[i] = now + task.t + random.between(0, pause);
             }
         }
-        // Of each task the earliest, for jobs stand in the order of arrival.
+        // The earliest job of each task, for jobs stand in the order of arrival.
         let mut heads: Vec<usize> =
             (0..jobs.len()).filter(|i| jobs[..*i].iter().all(|job| job.task != jobs[*i].task)).collect();
         heads.sort_by_key(|i| (jobs[*i].arrival as i64 + tasks[jobs[*i].task].y, jobs[*i].task));
@@ -361,7 +361,7 @@ fn the_periodic_schedule_is_the_one_of_unit_slots() {
                     let deadline = arrival + tasks[task].d;
                     assert_eq!(first, Some(deadline), "{m} CPUs, {rule:?}, {tasks:?} {offsets:?}");
                     missed += 1;
-                    // What misses from some offsets, misses in the search too.
+                    // A set that misses from some offsets misses in the search too.
                     if missed % 16 == 0 {
                         let reach = sporadic(&tasks, m, rule, Ties::Takt, STATES_MAX);
                         assert!(matches!(reach, Reach::Miss { .. }), "{tasks:?} {offsets:?}");

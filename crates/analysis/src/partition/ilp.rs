@@ -1,16 +1,16 @@
 //! Exact partitioning by an integer linear program over the sets of tasks that pass a bin's own test.
 //!
-//! Bins fall into classes of bins that are alike: as many CPUs, nothing bound to them, and the same
-//! of their CPUs free to the same tasks. For each class all maximal sets S of tasks that pass its
-//! test together are listed; y(class, S) = 1 where a bin of the class gets the tasks of S, or a
-//! part of them. Each task is in some chosen set, and no class gives more bins than it has (the
-//! set-covering form of bin packing: P. Gilmore, R. Gomory, Operations Research 9, 1961, whose
-//! relaxation is tight). Tests on one CPU that pass a set pass its parts; for those of clusters the
-//! chosen bins are tested again.
+//! Bins of a class are alike: the same number of CPUs, no bound tasks, and the same CPUs free to
+//! the same tasks. For each class all maximal sets S of tasks that pass its test together are
+//! listed. y(class, S) = 1 if a bin of the class gets the tasks of S, or a part of them. Each task
+//! is in some chosen set, and no class gives more bins than it has. This is the set-covering form
+//! of bin packing, with a tight relaxation (P. Gilmore, R. Gomory, Operations Research 9, 1961). A
+//! test on one CPU that passes a set passes its parts. On clusters the chosen bins are tested
+//! again.
 //!
-//! What is found is proven by the tests, exactly. That there is none rests on the solver's
-//! arithmetic (coefficients 0 and 1, tolerances about 10^-6), and is reported as what the solver
-//! found; no verdict says "no" by it.
+//! The tests prove a found partition exactly. The absence of a partition rests on the solver's
+//! arithmetic (coefficients 0 and 1, tolerances about 10^-6). It is reported as the solver's
+//! result. No verdict says "no" by it.
 
 use microlp::{ComparisonOp, Error, OptimizationDirection, Problem, SolveOptions, Variable};
 use takt_model::CpuSet;
@@ -24,7 +24,7 @@ const TESTS_MAX: usize = 400_000;
 const SETS_MAX: usize = 20_000;
 /// Branch-and-bound nodes of one program.
 const NODES_MAX: u64 = 20_000;
-/// Of more tasks than this, none are told apart as to blame.
+/// Above this number of tasks, no smaller set of conflicting tasks is sought.
 const BLAME_TASKS_MAX: usize = 40;
 
 /// Bins that are alike.
@@ -121,7 +121,7 @@ impl Listing<'_, '_> {
             }
         }
         let mut filled = self.bins[bin].clone();
-        // Alone with what is bound to it, a bin that fails takes nothing.
+        // A bin that fails with its bound tasks alone takes nothing.
         candidates.retain(|task| self.placer.fits(&filled, Some(self.loose[*task])).is_ok());
         self.extend(class, &candidates, 0, &mut Vec::new(), &mut filled)
     }

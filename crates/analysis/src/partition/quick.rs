@@ -170,7 +170,8 @@ mod tests {
         {
             let system = system(4_000, 64, strategy, fit, least);
             let (bins, terms) = placed(&system, TERMS_MAX).expect("all fit");
-            // Without the sums every step tests a bin: 4,000 times half of 62 tasks and more, at 32 terms each and more.
+            // Without the sums every step tests a bin: 4,000 times half of 62 tasks and more, at 32
+            // terms each and more.
             assert!(terms < 400_000, "{strategy:?}, {fit:?}: {terms}");
             assert!(bins.iter().all(|bin| bin.unproven.is_none()), "{strategy:?}, {fit:?}: {bins:#?}");
         }

@@ -80,7 +80,7 @@ pub(crate) fn cbs(unit: &Unit, carried: &Carried) -> Result<Said, String> {
     Ok((verdict, vec![report(task, answer, wcrt)], figures))
 }
 
-/// Where the share of jobs in time begins in a reason.
+/// The text before the share of jobs in time, in a reason.
 const SHARE: &str = "; at least ";
 
 /// Takes back what a report says of the share of jobs in time: it rests on the level above, as every bound does.

@@ -1,9 +1,9 @@
-//! What the costs of a node take from a task alone in a reservation.
+//! The effect of a node's costs on a task alone in a reservation.
 //!
-//! Costs act as in the simulator: each start and each resumption of a job adds `switch` to it
-//! (`migrate` besides, where it may change its CPU), each job `release` once; each tick and each
-//! interrupt steals from the job that runs. All of that is CPU time of the reservation, so its
-//! budget pays.
+//! Costs act as in the simulator: each start and each resumption of a job adds `switch` to it (also
+//! `migrate`, if the job may change its CPU). Each job adds `release` once. Each tick and each
+//! interrupt steals from the running job. All of this is CPU time of the reservation, so its budget
+//! pays.
 //!
 //! **By job**: `release` and two `switch`: its own start, and the resumption that it may cause
 //! ([`check`](crate::check()) charges the same). A start is no resumption, so the resumptions of
@@ -18,37 +18,37 @@
 //! Let `w(L)` be the number of events (a) to (c) in any closed interval of length L: floor((L +
 //! wander) / P) + 1 of each task or kind, and one more is counted. (A soft server beside may
 //! deplete more often, but that only moves its deadline away.) Let s be the last reset, as in
-//! [`deterministic`](super::deterministic), and y the number of whole budgets of Q - l that the
-//! work W since then needs, W <= y (Q - l). *Claim*: until s + y T, or until W is done, costs have
-//! taken no more than y l, with l = (w(T) + 1) `switch` + the ticks and interrupts of T. *Proof*:
+//! [`deterministic`](super::deterministic). Let W be the work since s, and y its number of whole
+//! budgets of Q - l, W <= y (Q - l). *Claim*: until s + y T, or until W is done, costs have taken
+//! no more than y l, with l = (w(T) + 1) `switch` + the ticks and interrupts of T. *Proof*:
 //! floor((y L + x) / P) + 2 <= y (floor((L + x) / P) + 2) for y >= 1, so that w(y T) <= y w(T); the
-//! same holds for ticks, floor(y T / p) + 1 <= y (floor(T / p) + 1). Of the events (d) there were
-//! no more than y - 1 as long as less than y Q had been executed; and as W + y l <= y Q, the first
-//! instant with more than y l taken, or with y Q executed and W not done, would need the other
-//! first. ∎
+//! same holds for ticks, floor(y T / p) + 1 <= y (floor(T / p) + 1). While less than y Q had been
+//! executed, there were no more than y - 1 events (d). As W + y l <= y Q, the first instant with
+//! more than y l taken needs an earlier instant with y Q executed and W not done, and the other way
+//! round. ∎
 //!
 //! So W is done out of y budgets of Q, and with Q' = Q - l for Q the bounds of `deterministic` and
-//! [`stochastic`](super::stochastic) hold: what is left of the last budget, y Q - W - taken >= y Q' -
-//! W, could still be executed by its deadline. The depletions that a job suffers are not counted
-//! for each job apart: every budget pays for one.
+//! [`stochastic`](super::stochastic) hold. The rest of the last budget, y Q - W - taken >= y Q' -
+//! W, could still be executed by its deadline. Depletions are not counted per job: every budget
+//! pays for one.
 
 use takt_model::{Component, ComponentId, ServerRule, Span, System, TaskId};
 
 use crate::compositional::{going_on, loss};
 
-/// What costs add to each job, and take from each budget.
+/// The costs added to each job, and taken from each budget.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Charge {
-    /// Added to each job: its release, two switches, and what the file says that others may block it for.
+    /// Added to each job: its release, two switches, and the file's blocking by others.
     pub job: Span,
     /// Lost of each budget.
     pub budget: Span,
 }
 
-/// What costs take from a task that stands alone in a reservation of this period, beside all else
-/// that the System has on its node.
+/// The costs of a task alone in a reservation of this period, beside all other parts on its node.
 ///
-/// Where it stands in a component with others, or in none, the reservation is one more on its node's root.
+/// If the task shares a component or has none, the reservation is a new component at its node's
+/// root.
 ///
 /// # Errors
 /// Why it is not known.

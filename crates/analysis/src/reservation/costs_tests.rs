@@ -1,4 +1,4 @@
-//! Reservations on one CPU with all that costs time there, nanosecond by nanosecond, against what `check` says.
+//! Reservations on one CPU with all costs, nanosecond by nanosecond, compared with `check`.
 
 use std::collections::VecDeque;
 
@@ -161,13 +161,13 @@ fn run(system: &System, overrun: Option<i64>, mut fair: Option<Fair>, random: &m
             longest[i] = longest[i].max(now + 1 - arrived);
             runners[i].jobs.pop_front();
             if runners[i].jobs.is_empty() {
-                // What blocks is looked at.
+                // The kernel checks the budget when the task sleeps.
                 runners[i].notice();
                 last = None;
             }
         }
     }
-    // What still waits has waited so long.
+    // Waiting jobs count their wait so far.
     for (i, runner) in runners.iter().enumerate() {
         for job in &runner.jobs {
             longest[i] = longest[i].max(END - job.1);
@@ -211,8 +211,8 @@ fn random_system(random: &mut Random, overruns: bool) -> System {
     system
 }
 
-/// A server that uses up all its budgets, and a task that takes nearly all they leave: nothing
-/// costs anything but what ticks notice late.
+/// A server that uses up all its budgets, and a task that takes nearly all of the rest. The only
+/// cost is the late notice of ticks.
 fn tight_system(random: &mut Random) -> System {
     let ns = Span::from_ns;
     let mut system = System::local(1, Builtin::Edf, Vec::new());

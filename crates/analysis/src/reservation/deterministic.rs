@@ -11,18 +11,18 @@
 //!
 //! **What the server does.** A constant-bandwidth server (L. Abeni, G. Buttazzo 1998; \[SDD II-A\])
 //! has a budget q and a deadline d. Executing lowers q. At q = 0 the deadline moves to d + T and q
-//! is Q again, at once (soft) or not before the old d (hard). A job that arrives at t and finds the
-//! server idle leaves q and d as they are where q < (d - t) Q / T; otherwise q = Q and d = t + T: a
-//! *reset*. The level above runs servers by deadline, and needs no more than its CPU has: then
-//! whatever is left of a budget can always be executed by its deadline.
+//! is Q again, at once (soft) or not before the old d (hard). Let a job arrive at t and find the
+//! server idle. If q < (d - t) Q / T, q and d stay. Otherwise q = Q and d = t + T: a *reset*. The
+//! level above runs servers by deadline, and is not overloaded. So the rest of a budget can always
+//! be executed by its deadline.
 //!
-//! **Response.** Let V = d - q T / Q. A reset sets V = t, and happens only where V <= t (where q T =
-//! (d - t) Q exactly, both are the same); executing x adds x T / Q; nothing else changes V. Let the
-//! last reset before a job starts be at s, with the arrival of a job; jobs before that one are
-//! done. The w of work that has arrived since, up to and including the job, is executed out of
-//! ceil(w / Q) budgets in a row, of which the last has the deadline s + ceil(w / Q) T. If w does
-//! not use up the last budget, the rest could still be executed by that deadline, since no
-//! scheduler here knows when the work ends. So it is done by
+//! **Response.** Let V = d - q T / Q. A reset sets V = t, and happens only if V <= t (if q T = (d -
+//! t) Q exactly, both rules agree). Executing x adds x T / Q. Nothing else changes V. Let the last
+//! reset before a job starts be at s, with the arrival of a job; jobs before that one are done. Let
+//! w be the work that has arrived since, up to and including the job. It is executed out of ceil(w
+//! / Q) budgets in a row. The last has the deadline s + ceil(w / Q) T. If w does not use up the
+//! last budget, the rest could still be executed by this deadline, since no scheduler here knows
+//! when the work ends. So w is done by
 //!
 //! s + ceil(w / Q) T - (ceil(w / Q) Q - w) = s + g⁻¹(w),
 //!
@@ -35,8 +35,8 @@
 //! and the search ends with the first k whose jobs are done when the next arrives, or after Q /
 //! gcd(C, Q) jobs, when everything repeats at best.
 //!
-//! **A reservation of another kind**, which only gives Q somewhere in each [i T, (i + 1) T)
-//! (time-driven, or with a rule that loses an unused budget in time), may leave a gap of 2 (T - Q):
+//! **Reservations of another kind** only give Q somewhere in each [i T, (i + 1) T): they are
+//! time-driven, or lose an unused budget in time. They may leave a gap of 2 (T - Q):
 //! [`Supply::prm`], g⁻¹(w) + T - Q from any instant. ERRATA of \[SDD\]: (Q, T) = (50, 100), P = 20,
 //! C = 10 satisfies Eq. 2 for N_c = 3; an arrival may find 5 pending.
 //!
@@ -61,7 +61,7 @@ use takt_model::gcd;
 use crate::compositional::Supply;
 use crate::fp::rta::Response;
 
-/// Jobs that are looked at one by one, before an upper bound in closed form has to do.
+/// Most jobs analysed one by one. Beyond it, an upper bound in closed form is used.
 pub const JOBS_MAX: u64 = 1_000_000;
 
 /// A task that is served alone; any unit of time.
@@ -128,7 +128,7 @@ impl Reservation {
         (self.period - self.budget).saturating_add(self.delay)
     }
 
-    /// What it gives at least, from the start of a busy window on.
+    /// Its least supply from the start of a busy window on.
     #[must_use]
     pub fn supply(&self) -> Supply {
         let aligned = Supply::aligned(self.period, self.budget).expect("0 < Q <= T holds by construction");
@@ -150,8 +150,9 @@ pub fn published_pending(period: u64, budget: u64, p: u64, most: u64) -> bool {
     u128::from(period.saturating_sub(budget)) < wide(p, most)
 }
 
-/// Bounds the response of every job. Attained, for B = 0, by jobs of C at distances of P of which
-/// the first is released J late, where the level above gives every budget as late as it may.
+/// Bounds the response of every job. For B = 0 the bound is reached. Then jobs of C come at
+/// distances of P, the first is released J late, and the level above gives every budget as late as
+/// it may.
 ///
 /// `None` where the reservation does not keep up ([`keeps_up`]), so that responses grow without
 /// end, or where a bound exceeds `u64`.
@@ -180,23 +181,23 @@ pub fn response(demand: &Demand, reservation: &Reservation) -> Option<Response> 
     Some(Response { from_arrival, from_release })
 }
 
-/// The jobs that jitter may release at one instant; they come on top of what repeats.
+/// Jobs that jitter may release at one instant, besides the periodic ones.
 fn bunch(demand: &Demand) -> Option<u64> {
     (demand.j / demand.p).checked_add(1)
 }
 
 /// No less than any g⁻¹(k C + B) - (k - 1) P, where the reservation keeps up.
 ///
-/// With x = w - (ceil(w / Q) - 1) Q, which is at least 1: g⁻¹(w) = w T / Q + (T - Q) (1 - x / Q) <=
-/// w T / Q + T - Q, and k C T / Q <= C T / Q + (k - 1) P.
+/// Let x = w - (ceil(w / Q) - 1) Q, at least 1. Then g⁻¹(w) = w T / Q + (T - Q) (1 - x / Q) <= w T
+/// / Q + T - Q, and k C T / Q <= C T / Q + (k - 1) P.
 fn ceiling(demand: &Demand, reservation: &Reservation) -> Option<u64> {
     let own = u128::from(demand.c) + u128::from(demand.b);
     let spread = own.checked_mul(u128::from(reservation.period))?.div_ceil(u128::from(reservation.budget));
     u64::try_from(spread).ok()?.checked_add(reservation.gap())
 }
 
-/// The most jobs that are ever released and not complete, a job that is just released among them;
-/// one that completes at an instant counts no longer there. A queue of so many loses none.
+/// Most jobs released and not complete at one instant. A job released at the instant counts; a job
+/// that completes at it does not. A queue of this size loses no job.
 ///
 /// `None` as for [`response`].
 #[must_use]
@@ -219,7 +220,7 @@ pub fn pending(demand: &Demand, reservation: &Reservation) -> Option<u64> {
         }
     }
     if repeats > JOBS_MAX {
-        // Whatever was released longer ago than a response is done.
+        // A job released longer ago than a response is done.
         let response = response(demand, reservation)?.from_release;
         return Some(response.checked_add(demand.j)?.div_ceil(demand.p));
     }

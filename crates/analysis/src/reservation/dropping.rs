@@ -3,24 +3,23 @@
 //! \[SDD II-C\] announces a drop probability and does not derive it, and the work v of
 //! [`stochastic`](super::stochastic) does not tell how many jobs it belongs to.
 //!
-//! **The rule.** A job that arrives while N_c jobs are pending is lost; one that completes at that
-//! instant is pending no longer. Jobs are served in order, Q in every reservation period while
+//! **The rule.** A job that arrives while N_c jobs are pending is lost. A job that completes at the
+//! instant is no longer pending. Jobs are served in order, Q in every reservation period while
 //! there are any; z periods pass before the next arrival.
 //!
-//! **The chain**, at arrivals, before the new job is admitted or lost: (n, h), n jobs pending of
-//! which the head needs h more, 1 <= h <= the longest. The execution time of a job is drawn when it
+//! **The chain**, at arrivals, before the new job is admitted or lost: (n, h): n jobs are pending
+//! and the head needs h more, 1 <= h <= the longest. The execution time of a job is drawn when it
 //! becomes the head: nothing depends on it before. An arrival makes n + 1 of n < N_c. Then b = z Q
 //! is served: while h <= b the head completes, b falls by h, and the next head is drawn; else h
 //! falls by b. The probability to lose a job is the share of arrivals that find n = N_c. It is
-//! exact for a hard reservation whose jobs arrive at whole periods; elsewhere it is that of the
-//! model.
+//! exact for a hard reservation with arrivals at whole periods. Elsewhere it is the model's value.
 //!
-//! **The error is proven.** Let f(s) = 1 where n = N_c, else 0, P the transitions, and g any
-//! function of the state. As the stationary mean of P g - g is 0, the stationary mean of f lies
-//! between the least and the largest value of f + P g - g (from every start: the long-run share of
-//! jobs lost is in there even if the chain is not ergodic). g is found by iteration: g' = (g + f +
-//! P g) / 2, which also converges where the chain is periodic. The interval is widened by the
-//! rounding of one application of P.
+//! **The error is proven.** Let f(s) = 1 if n = N_c, else 0, P the transitions, and g any function
+//! of the state. As the stationary mean of P g - g is 0, the stationary mean of f lies between the
+//! least and the largest value of f + P g - g (from every start: the long-run share of jobs lost is
+//! in there even if the chain is not ergodic). g is found by iteration: g' = (g + f + P g) / 2,
+//! which also converges for a periodic chain. The interval is widened by the rounding of one
+//! application of P.
 
 use thiserror::Error;
 
@@ -101,7 +100,7 @@ impl Chain {
         drift
     }
 
-    /// What rounding can add to a drift, if no |g| exceeds `largest`.
+    /// Most that rounding adds to a drift, if no |g| exceeds `largest`.
     fn rounding(&self, largest: f64) -> f64 {
         let depth = (self.most + 1) as f64 * (self.exec.len() as f64 + 8.0) + self.gifts.len() as f64 + 16.0;
         depth * f64::EPSILON * (largest + 2.0)
@@ -120,7 +119,7 @@ pub fn drop_probability(model: &Model, most: u32) -> Result<Enclosure, DropError
         // Every job is done before the next one comes.
         return Ok(Enclosure { low: 0.0, estimate: 0.0, high: 0.0 });
     }
-    // What is served beyond the whole queue is of no use.
+    // Service beyond the whole queue is of no use.
     let enough = u64::from(most).saturating_mul(model.exec().max());
     let gifts: Pmf = model.periods().map(|z| z.saturating_mul(model.budget()).min(enough));
     let states = enough.saturating_add(1);

@@ -1,10 +1,10 @@
 //! Whether samples look independent of each other, as the stochastic model supposes.
 //!
-//! Two tests, each of which sees what the other does not: Ljung and Box's (linear dependence over
-//! several lags: G. Ljung, G. Box: On a Measure of Lack of Fit in Time Series Models, Biometrika
-//! 65(2), 1978) and Wald and Wolfowitz's runs above and below the mean (long stays on one side,
-//! whatever the values: Annals of Mathematical Statistics 11, 1940). A small p-value speaks against
-//! independence. A large one proves nothing. They decide no verdict; they give warnings.
+//! Two tests with different strengths. Ljung and Box's test finds linear dependence over several
+//! lags (G. Ljung, G. Box: On a Measure of Lack of Fit in Time Series Models, Biometrika 65(2),
+//! 1978). Wald and Wolfowitz's test of runs above and below the mean finds long stays on one side
+//! (Annals of Mathematical Statistics 11, 1940). A small p-value speaks against independence. A
+//! large one proves nothing. They decide no verdict; they give warnings.
 
 use statrs::function::erf::erfc;
 use statrs::function::gamma::gamma_ur;
@@ -17,7 +17,7 @@ pub const LAGS: usize = 10;
 /// independent ones are so called in at most 4 of 1000 cases.
 pub const LEVEL: f64 = 0.001;
 
-/// What the tests say of a sequence.
+/// The results of the tests for a sequence.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Independence {
     /// How many samples.

@@ -3,8 +3,8 @@
 //! G. Latouche, V. Ramaswami: A Logarithmic Reduction Algorithm for Quasi-Birth-Death Processes,
 //! Journal of Applied Probability 30, 1993.
 //!
-//! The walk w' = max(0, w + x) with -D <= x <= U falls into levels of B = max(U, D) states: from
-//! one it goes to a neighbour at most, and from all levels but the lowest in the same way.
+//! The walk w' = max(0, w + x) with -D <= x <= U falls into levels of B = max(U, D) states. From a
+//! level it goes to a neighbour at most. All levels but the lowest have the same transitions.
 //!
 //! | paper | here |
 //! |---|---|

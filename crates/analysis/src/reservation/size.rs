@@ -11,7 +11,7 @@ use super::stochastic::{Enclosure, Model, StochasticError};
 /// Cells that a uniform execution time is cut into.
 const CELLS: u64 = 1000;
 
-/// What is wanted of a reservation.
+/// The requirements of a reservation.
 #[derive(Clone, Debug)]
 pub struct Wanted<'a> {
     /// Execution times, in ns.
@@ -28,7 +28,7 @@ pub struct Wanted<'a> {
     pub pending: Option<u32>,
     /// The granularity of budgets, to which execution times are rounded up.
     pub quantum: Span,
-    /// What costs add to each job and take from each budget.
+    /// The costs added to each job and taken from each budget.
     pub charge: Charge,
 }
 
@@ -43,7 +43,7 @@ pub struct Reserved {
     pub periods: u64,
     /// P(v <= k Q), a lower bound of P(response <= deadline); its `low` is at least what was wanted.
     pub probability: Enclosure,
-    /// What the fast bound says of the same.
+    /// The same by the fast bound.
     pub fast: f64,
     /// The share of jobs that the queue loses, where it was asked for.
     pub lost: Option<Enclosure>,
@@ -93,7 +93,7 @@ pub enum ReserveError {
     Drop(#[from] DropError),
 }
 
-/// What is wanted, with the execution times that costs make of it.
+/// The requirements, with the execution times including costs.
 struct Search<'a> {
     wanted: &'a Wanted<'a>,
     exec: Pmf,
@@ -165,13 +165,13 @@ impl Search<'_> {
     }
 }
 
-/// The least Q, in quanta (or all of the period), of which what costs leave has P(v <= k Q) proven
-/// to be at least what is wanted, k the whole periods in the deadline; and, where `pending` is
-/// given, with at most the rest of the jobs lost.
+/// The least Q, in quanta (or all of the period), with a proven P(v <= k Q) of at least the wanted
+/// share. Costs are taken off Q; k is the number of whole periods in the deadline. If `pending` is
+/// given, at most the rest of the jobs is lost.
 ///
 /// By bisection, below the least budget for which the fast bound is enough: P(v <= k Q) rises with
-/// Q, job by job. (That the share of lost jobs falls is taken for granted by the search, not by the
-/// answer: what is returned was computed for that Q.)
+/// Q, job by job. (Only the search assumes that the share of lost jobs falls with Q. The answer
+/// does not: its values were computed for the returned Q.)
 ///
 /// # Errors
 /// [`ReserveError`].

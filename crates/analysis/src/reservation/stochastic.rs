@@ -12,30 +12,30 @@
 //! | P(response <= k T) >= P(v <= k Q) | [`Solution::within`] |
 //!
 //! **Why it bounds responses.** With the notation of [`deterministic`](super::deterministic): let
-//! job m be the one that reset the server last before job n starts, at r_m, and W the work from m
-//! to n. Job n is done by r_m + ceil(W / Q) T. The model has v_n >= W - Z Q with Z the sum of the z
-//! from m + 1 to n, and Z T <= r_n - r_m as each z is rounded down. So v_n <= k Q gives W <= (k +
-//! Z) Q, and the job is done by r_m + (k + Z) T <= r_n + k T. This holds for every
-//! constant-bandwidth server, hard or soft, among servers by deadline that fit on their CPU. It is
-//! exact for a hard one whose jobs arrive at whole periods: then every period from the last reset
-//! on gives Q to the jobs that are there, and at the start of a period it is all or nothing.
+//! job m, at r_m, be the last job that reset the server before job n starts. Let W be the work from
+//! m to n. Job n is done by r_m + ceil(W / Q) T. In the model v_n >= W - Z Q, with Z the sum of the
+//! z from m + 1 to n. Z T <= r_n - r_m, as each z is rounded down. So v_n <= k Q gives W <= (k + Z)
+//! Q, and the job is done by r_m + (k + Z) T <= r_n + k T. This holds for every constant-bandwidth
+//! server, hard or soft, among servers by deadline that fit on their CPU. It is exact for a hard
+//! server with arrivals at whole periods. Then every period from the last reset on gives Q to the
+//! present jobs, all or nothing at the start of a period.
 //!
-//! **The chain.** w = v - c, what an arrival finds, is the walk w' = max(0, w + x), x = c - z Q,
-//! with bounded steps: a quasi-birth-death chain (`qbd.rs`). It has a stationary distribution iff
-//! E\[c\] < Q E\[z\], decided in integers (or if no step goes up: then w = 0).
+//! **The chain.** The backlog w = v - c at an arrival is the walk w' = max(0, w + x), x = c - z Q,
+//! with bounded steps. It is a quasi-birth-death chain (`qbd.rs`). It has a stationary distribution
+//! iff E\[c\] < Q E\[z\], decided in integers (or if no step goes up: then w = 0).
 //!
 //! **The error is proven, not estimated.** H(x) = P(w > x) is the least function >= 0 on x >= 0
-//! with H = T H, (T F)(x) = Σ_s p(s) F(x - s), F = 1 below 0: T is monotone, and Tⁿ 0 rises to H.
-//! Take any H' >= 0 and rho < 1 with M = Σ_s p(s) rho^-s < 1. If T H' - H' <= e (1 - M) rho^x for
-//! all x >= 0, then F = H' + e rho^x has T F <= T H' + e M rho^x <= F, so that H <= F. If T H' - H' >=
-//! -e (1 - M) rho^x and H' vanishes at last, F = H' - e rho^x has T F >= F, Tⁿ F rises, and as the
-//! walk drifts to -∞ and F vanishes at +∞ its limit is at most H: H >= F. So whatever the matrices
-//! did, one pass over their result gives an e; the pass itself is charged for the rounding of each
-//! of its operations.
+//! with H = T H. Here (T F)(x) = Σ_s p(s) F(x - s), F = 1 below 0. T is monotone, and Tⁿ 0 rises to
+//! H. Take any H' >= 0 and rho < 1 with M = Σ_s p(s) rho^-s < 1. If T H' - H' <= e (1 - M) rho^x
+//! for all x >= 0, then F = H' + e rho^x has T F <= T H' + e M rho^x <= F, so that H <= F. If T H' -
+//! H' >= -e (1 - M) rho^x and H' vanishes at last, F = H' - e rho^x has T F >= F, Tⁿ F rises, and
+//! as the walk drifts to -∞ and F vanishes at +∞ its limit is at most H: H >= F. So one pass over
+//! the result of the matrices gives an e, whatever their errors. The pass adds the rounding of each
+//! of its own operations.
 //!
-//! **The fast bound** is the same lemma with H' = 0: any rho with M <= 1 gives P(w > x) <= rho^(x +
-//! 1), for that function is >= 1 below 0 (J. Kingman 1964; the change of measure of H. Cramér). The
-//! least such rho is found by bisection.
+//! **The fast bound** is the same lemma with H' = 0. Any rho with M <= 1 gives P(w > x) <= rho^(x +
+//! 1), since this function is >= 1 below 0 (J. Kingman 1964; the change of measure of H. Cramér).
+//! The least such rho is found by bisection.
 //!
 //! ```
 //! use takt_analysis::reservation::stochastic::Model;
@@ -351,8 +351,8 @@ pub struct Solution {
 }
 
 impl Solution {
-    /// P(v <= k Q), which is at most P(response <= k T), and equal to it for a hard reservation
-    /// whose jobs arrive at whole periods.
+    /// P(v <= k Q), at most P(response <= k T). Both are equal for a hard reservation with arrivals
+    /// at whole periods.
     ///
     /// `high` is 1 where times between arrivals had to be cut to keep the chain small.
     #[must_use]
@@ -447,7 +447,7 @@ mod tests {
         let model = Model::new(&exec, &Pmf::new([(8, 1), (16, 2)]).expect("weights"), 8, 3, 1).expect("it is small");
         let right = model.solve().expect("it is stable");
         let (steps, down) = model.steps();
-        // Whatever the numerics return, what is proven of it contains the truth.
+        // The proven interval contains the true value for any numerical result.
         let spoil: [&dyn Fn(usize, f64) -> f64; 5] = [
             &|_, _| 0.0,
             &|_, value| value * 1.01,

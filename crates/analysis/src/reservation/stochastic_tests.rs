@@ -111,7 +111,8 @@ fn the_fast_bound_is_below_the_exact_probability() {
     assert!(close > all / 2);
 }
 
-/// The share of successes with five standard errors, from batches, as what follows one another depends on one another.
+/// The share of successes with five standard errors, from batches, since successive jobs are
+/// dependent.
 struct Share {
     batches: Vec<f64>,
 }
@@ -137,7 +138,7 @@ impl Share {
     }
 }
 
-/// Responses of so many jobs (`None`: lost) under the real rule, in slots. Where `phase` is given,
+/// Responses of `jobs` jobs (`None`: lost) under the real rule, in slots. If `phase` is given,
 /// arrivals are off the whole periods.
 #[expect(clippy::too_many_arguments, reason = "a simulation has as many parameters")]
 fn simulate(

@@ -11,7 +11,7 @@ pub(super) fn cases(default: u64) -> u64 {
     std::env::var("TAKT_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(default)
 }
 
-/// What the server does with an exhausted or unused budget.
+/// The server's rule for an exhausted or unused budget.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Rule {
     /// Waits for its deadline.

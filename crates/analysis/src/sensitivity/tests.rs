@@ -144,7 +144,8 @@ fn a_deadline_in_the_file_stays_and_another_follows_its_period() {
         let until = found.periods[1].limit.until.expect("an end");
         assert!(proven(&text(until, deadline)) && !proven(&text(until - 1, deadline)), "{until}");
     }
-    // Of 5ns in 7ns one job is due by 20ns; with deadlines that follow, two jobs of 5ns are due by the period.
+    // With C = 5ns and T = 7ns a single job is due by 20ns. If deadlines follow the period, two
+    // jobs of 5ns are due by the period.
     for (deadline, until) in [("deadline = \"20ns\"\n", 7), ("", 10)] {
         let found = of_text(&format!(
             "takt = 1\n[[node]]\nname = \"n\"\nstrategy = \"edf\"\n[[task]]\nname = \"a\"\nperiod = \"20ns\"\n\

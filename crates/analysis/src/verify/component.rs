@@ -1,37 +1,39 @@
-//! Components: what a server gives to its tasks, and what it takes from those beside it.
+//! Components: the supply of a server to its tasks, and its demand on tasks beside it.
 //!
-//! A server is a task of the level around it: Θ every Π, which that level's own proof shows to be
-//! given in time. A deferrable one keeps its budget for up to Π - Θ, which is jitter. Then in any
-//! interval of length t its tasks get at least g(t - λ),
+//! A server is a task of the level around it: Θ every Π. The proof of this level shows that the
+//! budget comes in time. A deferrable server keeps its budget for up to Π - Θ; this counts as
+//! jitter. Then in any interval of length t its tasks get at least g(t - λ),
 //!
 //! g(s) = y Θ + min(Θ, max(0, s - y Π - (Δ - Θ))), y = floor(s / Π):
 //!
-//! Θ by Δ after the start of every period (Δ = Π, or the response that was shown of it, where each
-//! budget is a job), where the interval waits λ for its first whole one: Π - Θ, if it began when
-//! the server had just used its budget up; Π, if the server can give an unused budget up, or gets
-//! it back in parts under edf; 0 if all that is released inside falls on starts of periods, which
-//! the rule keeps to (I. Shin, I. Lee 2003; A. Easwaran, M. Anand, I. Lee 2007).
+//! The server gives Θ by Δ after the start of every period: Δ = Π, or the proven response of the
+//! budget as a job. The interval waits λ for its first whole budget. λ = Π - Θ if the interval
+//! begins when the budget has just been used up. λ = Π if the server can give up an unused budget,
+//! or gets budget back in parts under edf. λ = 0 if all releases inside fall on starts of the
+//! server's periods (I. Shin, I. Lee 2003; A. Easwaran, M. Anand, I. Lee 2007).
 //! crates/analysis/src/compositional/rules.rs has the proofs rule by rule.
 //!
 //! **Costs.** Within a server time is lost to ticks, interrupts and ordinary threads, and to one
-//! switch at the end of each gap in its supply. A gap begins where the budget ends, or where
-//! something outside gets the CPU: a release, the return of a budget, or its end. Releases within a
-//! closed window of length Π are at most floor((Π + J) / T) + 1. So Θ' = Θ less all of that is left
-//! of each budget, by Δ, for by Δ - x it has given Θ - x, of which no more than Θ - Θ' was lost.
-//! Jobs inside are charged for what they cause there. Those outside are charged, besides Θ, for two
-//! switches for each arrival inside, which may wake a server that gives up the CPU when it is idle.
+//! switch at the end of each gap in its supply. A gap begins at the end of the budget, or at an
+//! event outside that takes the CPU: a release, the return of a budget, or its end. Releases within
+//! a closed window of length Π are at most floor((Π + J) / T) + 1. Let Θ' be Θ minus all these
+//! losses. Θ' of each budget is left by Δ: by Δ - x the server has given Θ - x, and lost no more
+//! than Θ - Θ'. Jobs inside are charged for the switches they cause inside. Tasks outside are
+//! charged for Θ, and for two switches for each arrival inside: an arrival may wake a server that
+//! gives up the CPU when idle.
 //!
-//! **Quanta.** Where decisions fall on a grid q alone, all that begins off it waits for up to q,
-//! which is blocking at the level of the server, and λ in it; and whoever completes off it keeps
-//! the CPU for less than q more: in whole ns q - 1 for each job, or up to the next multiple of q,
-//! if neither costs nor less than whole quanta of others move it.
+//! **Quanta.** If decisions fall on a grid q only, an arrival off the grid waits for up to q. This
+//! is blocking at the level of the server, and adds to λ inside. A job that completes off the grid
+//! keeps the CPU for less than q more: in whole ns q - 1 for each job. If neither costs nor
+//! fractions of quanta of others move the completion, it keeps the CPU up to the next multiple of
+//! q.
 
 use super::{Part, fits, thefts};
 use takt_model::{
     Arrival, Auto, Component, ComponentId, Costs, NodeId, ServerRule as Rule, Span, System, Task, TaskId,
 };
 
-/// What a server gives at least.
+/// The least supply of a server.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Supply {
     period: u128,
@@ -78,7 +80,8 @@ fn released(system: &System, wanders: &[u64], task: usize, window: u64) -> u128 
     (u128::from(window) + late) / u128::from(system.tasks[task].period.as_ns().max(1)) + 2
 }
 
-/// What costs take of a budget, and what the server takes besides it from others, in each period of this length.
+/// The costs inside a budget, and the server's demand on others besides its budget, in each period
+/// of this length.
 fn costs(system: &System, wanders: &[u64], id: ComponentId, period: u64) -> Result<(u128, u128), String> {
     let component = &system.components[id.index()];
     let costs = system.nodes[component.node.index()].costs.unwrap_or(Costs::NONE);
@@ -105,8 +108,8 @@ fn costs(system: &System, wanders: &[u64], id: ComponentId, period: u64) -> Resu
     Ok((fits(gaps.checked_mul(switch).and_then(|lost| lost.checked_add(taken)))?, fits(wakes.checked_mul(2 * switch))?))
 }
 
-/// The quantum that delays what stands in no component but this one: the coarsest of its servers,
-/// unless all begins and ends on that grid.
+/// The quantum that delays tasks directly in this component: the coarsest of its servers. Zero if
+/// all work begins and ends on this grid.
 fn quantum(system: &System, node: NodeId, parent: Option<ComponentId>) -> u64 {
     let here = |component: &&Component| component.node == node && component.parent == parent;
     let servers = || system.components.iter().filter(here);
@@ -162,7 +165,7 @@ const fn strict(rule: Rule) -> bool {
     matches!(rule, Rule::Ptps | Rule::Wcps | Rule::Crps)
 }
 
-/// What a server gives under the level around it; `end`: its response there, if it was shown.
+/// The supply of a server under the level around it. `end`: its response there, if proven.
 pub(super) fn supply(
     system: &System,
     id: ComponentId,
@@ -193,7 +196,7 @@ pub(super) fn supply(
         Rule::CbsHard if by_deadline => period - budget,
         rule => return Err(format!("{}: \"{}\" guarantees no supply there", component.name, rule.name())),
     };
-    // What arrives between two decisions waits for the next.
+    // Arrivals between two decisions wait for the next.
     let delay = delay + if noticed(0) { 0 } else { quantum };
     let each = strict(rule) || rule == Rule::Polling;
     let by = end.filter(|end| each && *end >= budget && *end < period).unwrap_or(period);

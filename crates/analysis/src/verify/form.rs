@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// The version of the form that this crate writes and reads.
 pub const VERSION: u64 = 1;
 
-/// What every version has.
+/// The fields of every version.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 pub struct AnyVersion {
     /// The version.
@@ -24,13 +24,13 @@ pub struct Certificate {
     pub system: String,
     /// Whether every deadline is kept.
     pub schedulable: bool,
-    /// Where tasks run that the file leaves open.
+    /// The CPUs of tasks that the file leaves open.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub placement: Vec<Placed>,
     /// When chains' successors are released.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub releases: Vec<Released>,
-    /// Of a yes: one for each set of CPUs with tasks of its own.
+    /// For a yes: one part for each set of CPUs with tasks of its own.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub proofs: Vec<UnitProof>,
     /// Of a no.
@@ -171,7 +171,8 @@ pub struct Windows {
 pub struct Keys {
     /// The tasks; one alone under preemptive laxity.
     pub tasks: Vec<String>,
-    /// A length that holds all work of the level and those above that is released within it.
+    /// A length L such that all work of the level and the more important levels released within L
+    /// is done within L.
     pub horizon_ns: u64,
     /// From the largest key down: by when, from the window's start, the job with the next key is done.
     pub points_ns: Vec<u64>,

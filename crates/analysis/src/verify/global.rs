@@ -2,49 +2,49 @@
 //!
 //! **`global`.** Claim: each job of i completes within R_i <= D_i of its arrival, before the next
 //! arrives. Look at a job of k, released at 0, with C_k to do, and at the first L = R_k - J_k. If
-//! it is not done by L, it was kept waiting for at least y = L - C_k + 1 whole ns, in each of which
-//! m others ran that are as important; one at a time of each task, so each gives at most min(W_i,
-//! y), and the sum is at least m y. So a smaller sum proves the claim. The most that jobs of i
-//! execute in [0, L):
-//! - `any`: the first completes R_i after its arrival at the latest and has started at 0, the
-//!   others run when they arrive: with x = L + R_i - C_i, floor(x / T) C + min(C, x mod T);
-//! - `due` (EDF): those due by D_k - J_k; deadlines at its end and each T before, the first of
-//!   these jobs runs up to R_i after its arrival: with D = D_k - J_k, floor(D / T) C + min(C,
+//! it is not done by L, it waited for at least y = L - C_k + 1 whole ns. In each of these m other
+//! jobs ran that are at least as important. Jobs of one task run one at a time, so task i adds at
+//! most min(W_i, y), and the sum is at least m y. So a smaller sum proves the claim. Most execution
+//! of jobs of i in [0, L):
+//! - `any`: the first completes R_i after its arrival at the latest and has started at 0. The
+//!   others run when they arrive. With x = L + R_i - C_i, floor(x / T) C + min(C, x mod T);
+//! - `due` (EDF): jobs due by D_k - J_k. Deadlines lie at its end and each T before, and the first
+//!   of these jobs runs up to R_i after its arrival. With D = D_k - J_k, floor(D / T) C + min(C,
 //!   max(0, D mod T - (D_i - R_i))).
 //!
-//! **Limited** (fixed priorities): start the window at the last instant before which fewer than m
-//! more important tasks had work; fewer than m bring work in, and the job itself waits no less.
-//! What i brings is at most C - 1 if it executed in the ns before (Guan, Stigge, Yi, Yu 2009):
-//! `carried`; else `fresh`. Tasks of one level count with `any`.
+//! **Limited** (fixed priorities): start the window at the last instant with fewer than m pending
+//! more important tasks before. Fewer than m tasks bring work in, and the job itself waits no less.
+//! A task that executed in the ns before brings in at most C - 1 (Guan, Stigge, Yi, Yu 2009):
+//! `carried`. The others count with `fresh`. Tasks of one level count with `any`.
 
 //!
-//! **`bak`** (T. P. Baker, TPDS 16(8), 2005), m >= 2, with L = D_k - J_k and lambda = C_k / L: sum
-//! of min(L, C (L + T - D) / T + lambda J + max(0, C - lambda T)) <= m L - (m - 1) C_k. A job of k
-//! that misses saw more than m (1 - lambda) + lambda of work in each unit; so did the widest such
-//! window before its deadline, and what is brought into that had at least lambda in each unit since
-//! its release.
+//! **`bak`** (T. P. Baker, TPDS 16(8), 2005), m >= 2, with L = D_k - J_k and lambda = C_k / L.
+//! Condition: sum of min(L, C (L + T - D) / T + lambda J + max(0, C - lambda T)) <= m L - (m - 1)
+//! C_k. During a job of k that misses, the CPUs did more than m (1 - lambda) + lambda in each unit.
+//! Take the widest such window before its deadline. A job carried into the window had at least
+//! lambda in each unit since its release.
 //!
 //! **`bar`** (S. Baruah, RTSS 2007; in whole ns, so with one more to wait). Let a job of k miss, x
-//! after the last instant before which some CPU was idle. For y = x - C_k + 1 whole ns m others
-//! ran, due no later: jobs that were released since, `fresh`, and of fewer than m tasks such as ran
-//! before, at most `packed`. So the sum of those within y, and of the m - 1 largest differences, is
-//! at least m y; x >= L. That it is less is checked at x; as it grows with x, it is less for all x'
-//! with sum < m (x' - C_k + 1), and the next to look at is the largest below these. Beyond the
-//! horizon it is at most sum U (x + T + J - D) + the m - 1 largest C, which is less at the horizon,
-//! and grows by U <= m.
+//! after the last instant with an idle CPU before. For y = x - C_k + 1 whole ns m other jobs ran,
+//! due no later. They are jobs released since (`fresh`), and running jobs of fewer than m tasks
+//! from before (at most `packed`). So the sum of `fresh` within y, plus the m - 1 largest
+//! differences, is at least m y; x >= L. The check at x shows that the sum is less. The sum grows
+//! with x. So it is less for all x' with sum < m (x' - C_k + 1), and the next x to check is the
+//! largest below these. Beyond the horizon the sum is at most sum U (x + T + J - D) + the m - 1
+//! largest C, which is less at the horizon, and grows by U <= m.
 //!
 //! **`ff-dbf`** (S. Baruah, V. Bonifaci, A. Marchetti-Spaccamela, S. Stiller, RTS 46, 2010), m >=
-//! 2, sigma >= max C / L: go back from a miss to the release of that job, and on from release to
-//! release, each of a job that is due no later and had less than sigma of each unit. All that time
-//! more than m - (m - 1) sigma of each unit was done, and what was pending before had sigma of
-//! each. So for some whole t the jobs due within it, less (L - r) sigma for that which is due r < L
-//! after its begin, exceed (m - (m - 1) sigma) t. They are at most sum U (t + T - L), which tells
-//! beyond the horizon.
+//! 2, sigma >= max C / L: go back from a miss to the release of the job. Go on from release to
+//! release, each of a job that is due no later and had less than sigma of each unit. In all this
+//! time the CPUs did more than m - (m - 1) sigma of each unit. Jobs pending before had sigma of
+//! each unit. So for some whole t the jobs due within t exceed (m - (m - 1) sigma) t. A job due r <
+//! L after the begin of t counts (L - r) sigma less. The sum is at most sum U (t + T - L); this
+//! decides beyond the horizon.
 
 use super::one_cpu::window;
 use super::{Claim, Part, Responding, TaskId, Work, fits, sum_up};
 
-/// C with all switches and migrations that can hit a job before its deadline: one for each release
+/// C with all switches and migrations that can hit a job before its deadline, one for each release
 /// of a job that goes first. Ticks are on one grid; interrupts are not, so on several CPUs each
 /// resumption may meet one more.
 fn suffered(part: &Part, task: &Work, edf: bool) -> Result<u128, String> {

@@ -1,29 +1,32 @@
-//! Levels of one CPU, or of what a server gives, whose jobs go by keys: deadlines, laxities, preemptive or not.
+//! Levels with jobs ordered by keys (deadlines or laxities), on one CPU or in a server, preemptive
+//! or not.
 //!
-//! A job has a *key*; while one of its level with a key up to X is pending, the CPU runs only such
-//! jobs, more important levels, or a piece of other work that is in the way once. By deadline the
-//! key is a + D + shift. By laxity (a + D less what remains of the WCET, compared at releases and
-//! completions at least) keys never fall, and the comparison takes the smallest: so a job that goes
-//! before one with deadline X had a_k + D_k - C_k <= X at its release. Where started jobs of the
-//! level are not preempted, laxities are constant until the start, and one job with a larger key
-//! may have started: C - 1 of it is left at most where time is whole ns and nothing but independent
-//! jobs takes it, else C.
+//! A job has a *key*. While a job of the level with a key up to X is pending, the CPU runs only
+//! such jobs, more important levels, or a piece of other work that blocks once. By deadline the key
+//! is a + D + shift. By laxity the key is a + D less the remaining WCET, compared at releases and
+//! completions at least. Such keys never fall, and the comparison takes the smallest. So a job that
+//! goes before a job with deadline X had a_k + D_k - C_k <= X at its release. If started jobs of
+//! the level are not preempted, laxities are constant until the start, and one job with a larger
+//! key may have started. At most C - 1 of this job is left if time is whole ns and only independent
+//! jobs take time, else C.
 //!
-//! **Groups.** Let J be a job of a group with key X, and 0 the last instant up to its release
-//! before which nothing that goes before it is pending. What is done from 0 on until J completes is
-//! at most
+//! **Groups.** Let J be a job of a group with key X, and 0 the last instant up to its release such
+//! that before 0 no job of precedence is pending. From 0 until J completes, the work done is at
+//! most
 //!
+//! ```text
 //! W(X, t) = sum over more important k of ceil((t + J_k) / T_k) C_k + sum over the level of
 //! min(ceil((t + J_k) / T_k), floor((X - e_k + s_k) / T_k) + 1) C_k (e_k <= X) + B(X) + what had
 //! started
+//! ```
 //!
-//! by t, with e_k the least key of a first job, s_k the wander of its arrivals: so if W(X, t) <=
-//! sbf(t), J is done by t, that is in time if t <= X + σ, σ the least D - (key - a) of the group. W
-//! grows with X, so a point t shows all X' from t - σ to X: all of [t - σ, X] if what had started
-//! is counted for keys above t - σ. W grows only at e_k + m T_k - s_k and e_k, and between these a
-//! larger X has more time: the keys to look at. If H holds all releases of the level and those
-//! above within H, with all that can be in the way, J was released before H: X < H + max (key - a).
-//! So points from there down to the least key of the group show it.
+//! by t. Here e_k is the least key of a first job, and s_k the wander of its arrivals. If W(X, t)
+//! <= sbf(t), J is done by t. It is in time if t <= X + σ, σ the least D - (key - a) of the group.
+//! W grows with X, so a point t shows all X' from t - σ to X, if started jobs are counted for keys
+//! above t - σ. W grows only at e_k + m T_k - s_k and e_k, and between these a larger X has more
+//! time. So these are the keys to look at. Let all releases within H of the level and the more
+//! important levels, with all blocking, be done within H. Then J was released before H: X < H + max
+//! (key - a). So points from there down to the least key of the group show it.
 
 use super::{Claim, Keys, Part, Work, fits};
 use takt_model::plan::Order;
@@ -35,9 +38,8 @@ pub(super) fn releases(x: u128, more: u128, t: u128, c: u128) -> Option<u128> {
 }
 
 impl Part {
-    /// What comes before a level besides jobs within w: ticks, interrupts, and where laxities are
-    /// compared the switches that this makes: at each release, each point of the grid, and the end
-    /// of late jobs.
+    /// Work within w before a level, besides jobs: ticks and interrupts. With laxities also the
+    /// switches of comparisons: at each release, each point of the grid, and the end of late jobs.
     pub(super) fn besides(&self, level: u32, w: u128) -> Option<u128> {
         let mut sum = self.thefts().try_fold(0u128, |sum, (c, t, late)| sum.checked_add(releases(w, late, t, c)?))?;
         let switch = self.costs.map_or(0, |costs| u128::from(costs.switch.as_ns()));
@@ -59,14 +61,14 @@ impl Part {
     }
 }
 
-/// What is known of the keys of a task, from its arrival: of a job that goes before others, and of
-/// one that is looked at.
+/// The keys of a task, from its arrival: as a job that goes before others, and as the job under
+/// test.
 struct Key<'a> {
     task: &'a Work,
     c: u128,
     /// e, of its release.
     first: i128,
-    /// Of a job that has not started.
+    /// The key of a job that has not started.
     start: i128,
     /// θ.
     own: i128,
@@ -126,7 +128,7 @@ impl<'a> Group<'a> {
         Ok(Group { part, name, level, keys, alone, preemptive, dense, least, most, sigma })
     }
 
-    /// What had started with a key above x.
+    /// Work that had started with a key above x.
     fn started(&self, x: i128) -> u128 {
         if self.preemptive {
             return 0;
@@ -136,7 +138,7 @@ impl<'a> Group<'a> {
         rest.max().unwrap_or(0)
     }
 
-    /// What comes before the level within w.
+    /// Work within w before the level.
     fn above(&self, w: u128) -> Option<u128> {
         let mut sum = self.part.besides(self.level, w)?;
         for other in self.part.tasks.iter().filter(|other| other.level < self.level) {

@@ -1,28 +1,28 @@
 //! Proofs of one CPU.
 //!
-//! **`responses`, `levels`.** Task i competes with those as important, k in hep(i), whatever the
-//! order within its level. A busy window starts where the first of their jobs arrives after an idle
-//! instant (of that importance); its releases within w are at most ceil((w + J_k) / T_k), with J_k =
-//! j + wander. If for job q of i w >= (q + 1) C_i + B + sum ceil((w + J_k) / T_k) C_k + ticks, all
-//! of that is done by w, so job q is (of a component, if it is no more than its server gives in w).
-//! Its source arrived no earlier than q T_i - J_i, it itself no earlier than max(q T_i - wander -
-//! j, -j). If w <= (q + 1) T_i - J_i, nothing of i is left when the next can arrive, and the jobs
-//! that were looked at are all. Where nothing preempts the last F of a job, others count within w -
-//! (F - 1) alone: if it is not done by w, it has not started that section by w - F, so until w - F +
-//! 1 the CPU had B, what was released before, and less than (q + 1) C - F + 1 of its own to do:
-//! less than w - F + 1, a contradiction. It may take less than C: then the same holds of what it
-//! takes. Whether the busy window is over is then asked of F = 1.
+//! **`responses`, `levels`.** Task i competes with the tasks k in hep(i), in any order within its
+//! level. A busy window starts when the first of their jobs arrives after an idle instant (of this
+//! importance). Its releases within w are at most ceil((w + J_k) / T_k), with J_k = j + wander. If
+//! for job q of i w >= (q + 1) C_i + B + sum ceil((w + J_k) / T_k) C_k + ticks, all of this is done
+//! by w, and so is job q. (In a component the sum may not exceed the server's supply in w.) Its
+//! source arrived no earlier than q T_i - J_i, job q itself no earlier than max(q T_i - wander - j,
+//! -j). If w <= (q + 1) T_i - J_i, no work of i is left when the next job can arrive, and all jobs
+//! have been covered. If nothing preempts the last F of a job, others count within w - (F - 1)
+//! only. Proof: a job not done by w has not started this section by w - F. So until w - F + 1 the
+//! CPU had to do B, earlier releases, and less than (q + 1) C - F + 1 of its own. That is less than
+//! w - F + 1: a contradiction. For a job that takes less than C, the same holds with its own time.
+//! The end of the busy window is then checked with F = 1.
 //!
-//! **`demand`.** EDF on one CPU keeps all deadlines if and only if in each interval the jobs that
-//! are released and due in it fit. With d = D - j, s = wander + j for a chain's successor and 0
-//! otherwise, for an interval of length t: h(t) = sum over d_i <= t of (floor((t - d_i + s_i) /
-//! T_i) + 1) C_i + max { B_i : d_i <= t } + (floor(t / P) + 1) tick.
-//! - h does not fall, so h(p) <= p shows h(t) <= t for all t in [h(p), p], and deadlines alone
-//!   matter: between them h stays but for ticks, which hurt nobody before the next deadline.
+//! **`demand`.** EDF on one CPU keeps all deadlines if and only if the jobs released and due in
+//! each interval fit. Let d = D - j, and s = wander + j for a chain's successor and 0 otherwise.
+//! For an interval of length t: h(t) = sum over d_i <= t of (floor((t - d_i + s_i) / T_i) + 1)
+//! C_i + max { B_i : d_i <= t } + (floor(t / P) + 1) tick.
+//! - h does not fall, so h(p) <= p shows h(t) <= t for all t in [h(p), p]. Only deadlines matter:
+//!   between them h grows by ticks only, and these delay no job before the next deadline.
 //! - If a length H holds max B, sum ceil((H + s_i) / T_i) C_i and ceil(H / P) ticks, points up to H
-//!   suffice: of the jobs counted in h(H + t) at most these were released before H, and the rest is
-//!   counted in h(t); so h(H + t) <= H - max B + h(t) - B(t) + B(H + t) <= H + t if h(t) <= t. By
-//!   induction all t.
+//!   suffice. Of the jobs counted in h(H + t), at most these were released before H. The rest is
+//!   counted in h(t). So h(H + t) <= H - max B + h(t) - B(t) + B(H + t) <= H + t if h(t) <= t. By
+//!   induction this holds for all t.
 
 use super::keys::releases;
 use super::{Claim, Keys, Part, Windows, Work, fits, free, sum_up};
@@ -184,8 +184,8 @@ pub(super) fn responses(part: &Part, claims: &[Windows], groups: &[Keys]) -> Res
     }
 }
 
-/// Job q of the task, those before it, and all else that is as important, within w; `last`: for how
-/// long nothing preempts it before its end, 1 if at once.
+/// Work within w of jobs up to q of the task, and of all tasks at least as important. `last`:
+/// length of the job's last section without preemption; 1 if it has none.
 pub(crate) fn work(part: &Part, task: &Work, q: u128, w: u128, last: u64) -> Option<u128> {
     let same = part.tasks.iter().filter(|other| other.level == task.level);
     let blocking: u128 = same.map(|other| other.b.into()).max().unwrap_or(0);

@@ -1,18 +1,20 @@
-//! Schedules, replayed: those that end in a miss, and those that repeat.
+//! Replays schedules: schedules that end in a miss, and schedules that repeat.
 //!
 //! At each instant the m CPUs run the pending jobs that go first: by level, then by release or by
-//! deadline plus shift, then by arrival, then in the order of the file; jobs of one task in order.
-//! On one CPU a job that has run for some of a section keeps the CPU up to the section's end. A job
-//! that is released just as a section would begin goes first. Legal: a periodic task arrives every
-//! period from its offset, a sporadic one at any time from its offset on, no closer than its
-//! period; jobs are released as they arrive (jitter is at most its bound) and take their WCET.
+//! deadline plus shift, then by arrival, then in the order of the file. Jobs of one task go in
+//! order. On one CPU a job that has run for some of a section keeps the CPU up to the section's
+//! end. A job that is released just as a section would begin goes first. Legal arrivals: a periodic
+//! task arrives every period from its offset. A sporadic task arrives at any time from its offset
+//! on, no closer than its period. Jobs are released as they arrive (jitter is at most its bound)
+//! and take their WCET.
 //!
-//! **`repeats`.** Strictly periodic tasks, each of which has arrived by an instant F; after a cycle
-//! that all periods divide the same jobs arrive as after F. If then as much of each is left as at
-//! F, the schedule goes on as from F: no deadline missed up to then is none missed ever. It is the
-//! worst case: on any number of CPUs, preemptively, with each job's place in the order fixed when
-//! it arrives, no job completes later if some take less (R. Ha, J. W. S. Liu, ICDCS 1994); several
-//! CPUs with deadlines up to periods, so that jobs of one task do not wait for each other.
+//! **`repeats`.** Tasks are strictly periodic, and each has arrived by an instant F. After a cycle
+//! divisible by all periods the same jobs arrive as after F. If as much of each job is left as at
+//! F, the schedule goes on as from F. Then no missed deadline up to the cycle's end means no missed
+//! deadline ever. It is the worst case. On any number of CPUs, preemptively, with each job's place
+//! in the order fixed at its arrival, no job completes later if some take less (R. Ha, J. W. S.
+//! Liu, ICDCS 1994). On several CPUs deadlines are at most periods, so that jobs of one task do not
+//! wait for each other.
 
 use std::collections::VecDeque;
 
@@ -158,8 +160,8 @@ fn jobs(system: &System, part: &Part, arrivals: &[Arrived]) -> Result<Vec<Coming
     }
 }
 
-/// The first task that misses, and what is left at these instants, before what arrives there; the
-/// last of them is the end.
+/// The first task that misses, and the work left at these instants, before the arrivals there. The
+/// last instant is the end.
 fn run(part: &Part, mut coming: Vec<Coming>, stops: &[u64]) -> Result<(Option<usize>, Vec<State>), String> {
     let alone = |level: u32| part.tasks.iter().filter(|task| task.level == level).count() == 1;
     for task in &part.tasks {
@@ -203,13 +205,13 @@ fn run(part: &Part, mut coming: Vec<Coming>, stops: &[u64]) -> Result<(Option<us
             .enumerate()
             .filter_map(|(i, jobs)| jobs.front().map(|at| (part.tasks[i].level, key(&part.tasks[i], *at), *at, i)))
             .collect();
-        // Of one CPU: first the job within a section.
+        // One CPU: first the job within a section.
         let done = |i: usize| part.tasks[i].c - left[i];
         let kept = |i: usize| part.tasks[i].sections.iter().any(|(from, to)| *from < done(i) && done(i) < *to);
         ready.sort_unstable_by_key(|entry| (!kept(entry.3), *entry));
         ready.truncate(part.m as usize);
         let next = coming.iter().filter_map(Coming::next);
-        // Of sections and of jobs.
+        // Ends of sections and of jobs.
         let ends = ready.iter().flat_map(|(_, _, _, i)| {
             let (task, done) = (&part.tasks[*i], done(*i));
             let ends = task.sections.iter().map(|(_, to)| *to).chain([task.c]);

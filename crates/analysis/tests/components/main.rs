@@ -104,7 +104,7 @@ fn what_is_proven_holds_under_every_rule() {
             let mut world = World::new(&system);
             world.simulate(&arrivals(&system, &mut random, 400), 400);
             missed += u64::from(world.miss.is_some());
-            // What is bounded all the same is.
+            // Bounds hold even without a verdict.
             world.hold(&report);
             continue;
         }
@@ -454,8 +454,8 @@ fn what_is_sized_is_proven_and_the_least() {
                 assert!(!proven(period, budget - 1), "{}", file());
                 least += 1;
                 by_edp += u64::from(component.supply == "edp");
-                // Larger budgets come later, so that a smaller one may be proven where a larger one
-                // is not. The search goes from below.
+                // Larger budgets come later, so a smaller budget may be proven and a larger budget
+                // not. The search goes from below.
                 assert!(!flat || (1..budget).all(|less| !proven(period, less)), "{}", file());
             }
             if wanted.budget != Auto::Auto && whole {
@@ -577,7 +577,7 @@ fn costs_lengthen_the_best_period() {
     assert_eq!(plain(&charged.system).schedulable, Answer::Yes, "{:#?}", plain(&charged.system));
 }
 
-/// Overheads of nodes with servers, each by what it adds to a bound that is known by hand.
+/// Overheads of nodes with servers, each by its effect on a bound computed by hand.
 #[test]
 fn costs_that_meet_quanta_other_cpus_and_split_budgets_are_charged() {
     let ms = Span::from_ms;

@@ -25,7 +25,7 @@ struct Server {
     /// Absolute.
     deadline: u64,
     worked: bool,
-    /// Of a sporadic server: budget that comes back, and when.
+    /// Returns of a sporadic server's budget: instant and amount.
     back: Vec<(u64, u64)>,
     active_since: Option<u64>,
     used: u64,

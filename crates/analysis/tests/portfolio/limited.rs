@@ -1,5 +1,5 @@
-//! Every behaviour of a few tasks under fixed priorities on one CPU, whose jobs have sections that
-//! nothing preempts: in unit steps, by exhaustion. It shares nothing with the tests.
+//! Every behaviour of a few tasks under fixed priorities on one CPU, in unit steps, by exhaustion.
+//! Jobs have sections without preemption. This search shares nothing with the tests.
 
 use std::collections::HashSet;
 
@@ -15,7 +15,7 @@ struct Part {
     pending: u8,
     /// How many of them have been released.
     released: u8,
-    /// What the oldest has got.
+    /// Time that the oldest job has had.
     done: u8,
 }
 
@@ -120,7 +120,7 @@ fn step(limits: &[Limits], mut state: State) -> Option<State> {
                 part.ages[part.pending as usize] = 0;
             }
         }
-        // What is left takes a unit more at least.
+        // The rest takes at least a unit more.
         if part.pending > 0 && part.ages[0] >= task.d {
             return None;
         }

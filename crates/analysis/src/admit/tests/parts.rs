@@ -279,7 +279,7 @@ fn whatever_comes_and_goes_it_says_what_check_says() {
             }
             *seen.entry(found.map_or("refused", By::name)).or_default() += 1;
         }
-        // What is kept is what a fresh look finds.
+        // The kept data equals the data of a fresh start.
         let mut fresh = Admission::new(admission.system().clone()).expect("it is proven");
         for _ in 0..5 {
             let plain = source.change(admission.system());

@@ -1,4 +1,5 @@
-//! The reason behind other tests: priorities that are sought, states that are searched, tasks alone in servers, placement, flows, the kernel.
+//! The binding constraint of the other tests: priority assignment, state search, tasks alone in
+//! servers, placement, flows, the kernel.
 
 use serde_json::Value;
 use takt_model::{NodeId, System};
@@ -18,8 +19,8 @@ use crate::verdict::Answer;
 /// States that the search for longest responses may look at, for all tasks together.
 const STATES_MAX: usize = 200_000;
 
-/// `opa`: under the priorities that were found the task with the least to spare; otherwise, of
-/// those of whom none can be the least important, the one that comes closest to its deadline there.
+/// `opa`: under the found priorities, the task with the least to spare. If no task can take the
+/// lowest remaining priority, the task that comes closest to its deadline there.
 pub(super) fn by_assignment(unit: &Unit) -> Option<Binding> {
     let (given, tasks, tick) = one_cpu::opa_tasks(unit)?;
     let names: Vec<&str> = given.iter().map(|i| unit.tasks[*i].name.as_str()).collect();
@@ -197,8 +198,8 @@ fn compositional_gap(report: &TestReport) -> Option<u64> {
     report.figures.get("gap_ns")?.as_u64()
 }
 
-/// `partition`: the fullest CPUs; where a task was not placed, what it needs against the most that
-/// is left on CPUs that it may use.
+/// `partition`: the fullest CPUs. For a task without place: its need, and the most room on its
+/// permitted CPUs.
 pub(crate) fn explain_placement(system: &System, report: &mut TestReport) {
     if let Some(binding) = by_bins(system, report) {
         report.figures.insert("binding".to_owned(), binding.value());
@@ -247,7 +248,7 @@ fn by_bins(system: &System, report: &TestReport) -> Option<Binding> {
     Some(Binding { task, what, within: None, unit: "ppm", need, room, inclusive: true, terms })
 }
 
-/// `linux`: the bandwidth of the root domain; of fixed priorities what real-time work takes of what it may.
+/// `linux`: the bandwidth of the root domain. For fixed priorities: real-time work and its limit.
 pub(crate) fn explain_kernel(system: &System, node: NodeId, machine: &LinuxMachine, report: &mut TestReport) {
     if report.test != TestId::Linux {
         return;

@@ -1,13 +1,12 @@
-//! How many releases can preempt a job, for all tasks of a node at once: the sum over tasks j of
-//! floor((y - x_j) / T_j) + 1, of those with y >= x_j.
+//! The number of releases that can preempt a job, for all tasks of a node at once. It is the sum of
+//! floor((y - x_j) / T_j) + 1 over the tasks j with y >= x_j.
 //!
-//! Tasks with the same x and T, and jobs with the same y, are counted once: few pairs are left
-//! where periods and deadlines repeat, as they do in large systems. Where there are more than
-//! [`PAIRS_MAX`] nevertheless, the sum of the unrounded quotients bounds those of the rounded ones:
-//! N + y sum(1 / T_j) - sum(x_j / T_j), from sums along the order of x, at most one too much a
-//! task.
+//! Tasks with the same x and T, and jobs with the same y, are counted once. Few pairs are left,
+//! since periods and deadlines repeat in large systems. Above [`PAIRS_MAX`] pairs the sum of the
+//! unrounded quotients is the bound: N + y sum(1 / T_j) - sum(x_j / T_j), from sums along the order
+//! of x. It is at most 1 too large per task.
 
-/// Pairs of different tasks and jobs that are looked at one by one.
+/// Limit on pairs of different tasks and jobs: above it, sums bound the quotients.
 pub(super) const PAIRS_MAX: usize = 50_000_000;
 
 /// 1 / T in 2^-48, rounded up.
@@ -134,7 +133,7 @@ mod tests {
         let hits: Vec<Hit> = (0..100_000).map(hit).collect();
         let jobs: Vec<Job> = hits.iter().map(|hit| Job { key: hit.key + 1, until: hit.from + 1 }).collect();
         let counts = count(&hits, &jobs, PAIRS_MAX).unwrap();
-        // Each hits once those that reach it; the quotients that are not rounded down add up to 5 at most.
+        // Each release hits the jobs in reach once; the unrounded quotients add up to 5 at most.
         let wrong =
             counts.iter().zip((1..=100_000u64).rev()).find(|(count, exact)| !(*exact..=exact + 6).contains(count));
         assert_eq!(wrong, None);

@@ -13,8 +13,8 @@ const HORIZON_MAX: u64 = 1 << 60;
 /// Evaluations of h(t) before the general way takes over.
 const ROUNDS_MAX: u32 = 10_000;
 
-/// Whether EDF on one CPU keeps all deadlines of these sporadic tasks: the same answer as
-/// [`analyse`]'s, where a no is a proof if there is neither burst nor blocking, else "unknown".
+/// Whether EDF on one CPU keeps all deadlines of these sporadic tasks. The answer is that of
+/// [`analyse`]. If there is burst or blocking, "unknown" replaces a no, since the no is no proof.
 pub fn schedulable(tasks: &[EdfTask]) -> Answer {
     match decide(tasks) {
         Answer::Unknown => general(tasks),

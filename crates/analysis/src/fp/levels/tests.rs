@@ -11,7 +11,7 @@ struct Job {
     source: u64,
     arrival: u64,
     release: u64,
-    /// What is left of its execution, which is at most the WCET.
+    /// Remaining execution, at most the WCET.
     left: u64,
     received: u64,
     done: u64,
@@ -168,8 +168,8 @@ fn no_order_exceeds_its_bound() {
     );
 }
 
-/// The longest response of task `i` where all others are released together and as densely as they
-/// may, over all phases of `i`; of jobs that tie, its own is the last, or the first.
+/// The longest response of task `i` over all its phases, with all others released together and as
+/// densely as they may. In a tie its own job is the last, or the first.
 fn exhausted(set: &Levels, i: usize, end: u64, last: bool) -> u64 {
     let mut longest = 0;
     for phase in 0..set.tasks[i].t {

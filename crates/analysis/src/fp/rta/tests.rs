@@ -92,7 +92,7 @@ fn the_verdict_is_the_brute_force_one_and_bounds_are_reached() {
         assert_eq!(exact_only(&tasks), expected, "round {round}: {tasks:?}");
         seen[usize::from(meets)] += 1;
         for (bound, observed) in bounds(&tasks).into_iter().zip(&observed) {
-            // Where U <= 1 the synchronous busy period lies within the hyperperiod.
+            // For U <= 1 the synchronous busy period lies within the hyperperiod.
             if let Some(bound) = bound {
                 assert_eq!(bound, *observed, "round {round}: {tasks:?}");
             }

@@ -4,9 +4,9 @@
 //!
 //! min(W_i, w) = min(a, w) + min(C_i, w - min(a, w), max(0, r - S_i))
 //!
-//! for W_i = a + min(C_i, max(0, r - S_i)): where a >= w both are w. So a row of the table is a sum
-//! of the first terms, and the r and the caps of the second; the same few operations on each, in 32
-//! bits where the times allow, which suits vector units.
+//! for W_i = a + min(C_i, max(0, r - S_i)): if a >= w both are w. So a row of the table holds the
+//! sum of the first terms, and the r and the caps of the second. Each entry takes the same few
+//! operations, in 32 bits if the times allow. This suits vector units.
 
 use super::super::{Excess, Limit, Load, Sporadic};
 use super::ROUNDS_MAX;
@@ -19,14 +19,14 @@ const TASKS_MAX: usize = 16;
 trait Word: Copy + Default + Ord {
     /// The longest period.
     const MAX: u64;
-    /// Of a value up to [`Word::MAX`].
+    /// The word of a value up to [`Word::MAX`].
     fn of(value: u64) -> Self;
     fn wide(self) -> u64;
     /// As of [`Recip`], with fewer bits: the same proof holds for a dividend below half of the range.
     fn inverse(self) -> Self;
     /// (floor(self / divisor), self mod divisor).
     fn parts(self, divisor: Self, inverse: Self) -> (Self, Self);
-    /// What does not overflow.
+    /// The product, if it does not overflow.
     fn times(self, other: Self) -> Self;
     fn minus(self, other: Self) -> Self;
     fn plus(self, other: Self) -> Self;
@@ -163,7 +163,7 @@ struct Table<W, const N: usize> {
     rows: [Row<W, N>; N],
 }
 
-/// What the others do in the window of one task.
+/// Work of the other tasks in the window of one task.
 #[derive(Clone, Copy)]
 struct Row<W, const N: usize> {
     wait: u64,
