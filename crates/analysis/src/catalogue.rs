@@ -3,7 +3,8 @@
 use serde::{Serialize, Serializer};
 
 macro_rules! tests {
-    ($($(#[$doc:meta])* $id:ident => { $name:literal, $kind:ident, $decides:literal, $preconditions:literal, $cost:literal, $source:literal })*) => {
+    ($($(#[$doc:meta])* $id:ident => { $name:literal, $kind:ident, $decides:literal, $preconditions:literal,
+    $cost:literal, $source:literal })*) => {
         /// A test of the catalogue.
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
         pub enum TestId { $($(#[$doc])* $id),* }

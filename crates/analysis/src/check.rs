@@ -150,7 +150,8 @@ fn restrictions(system: &System, tests: &[TestReport]) -> Vec<String> {
     let mut warnings = Vec::new();
     let decided = |id| tests.iter().filter(move |test| test.test == id && test.verdict.answer() != Answer::Unknown);
     if decided(TestId::Exact).any(|test| !test.figures.contains_key("grid_ns")) {
-        let only = "exact counts on arrivals exactly at the offsets and every period from there; the other tests hold for any offsets";
+        let only = "exact counts on arrivals exactly at the offsets and every period from there; the other tests \
+            hold for any offsets";
         warnings.push(only.to_owned());
     } else if system.tasks.iter().any(|task| !task.offset.is_zero()) {
         warnings.push(if decided(TestId::Offsets).next().is_some() {
@@ -161,14 +162,17 @@ fn restrictions(system: &System, tests: &[TestReport]) -> Vec<String> {
     }
     for test in tests.iter().filter(|test| test.figures.get("supply").is_some_and(|supply| supply == "aligned")) {
         warnings.push(format!(
-            "{}: rests on releases at multiples of the server's period, so on the offsets of the file and on strictly periodic arrivals",
+            "{}: rests on releases at multiples of the server's period, so on the offsets of the file and on \
+             strictly periodic arrivals",
             test.scope
         ));
     }
     for (test, share) in tests.iter().filter_map(|test| Some((test, test.figures.get("ordinary")?))) {
         if share["starved_only"] == json!(true) && share["charged"] == json!("nothing") {
             warnings.push(format!(
-                "{}: rests on the statement that the kernel's server for ordinary threads acts only where they starve; Linux 6.12 and later may run it for up to its whole budget where they wake up just before the end of its period while real-time work runs (docs/reference/tests/linux.md)",
+                "{}: rests on the statement that the kernel's server for ordinary threads acts only where they \
+                 starve; Linux 6.12 and later may run it for up to its whole budget where they wake up just before \
+                 the end of its period while real-time work runs (docs/reference/tests/linux.md)",
                 test.scope
             ));
         }
@@ -186,7 +190,8 @@ fn restrictions(system: &System, tests: &[TestReport]) -> Vec<String> {
             format!("for real-time work may take {most} of {window} on a CPU and leave them less than their share")
         };
         warnings.push(format!(
-            "{}: the kernel may give ordinary threads {taken} of each {period} of a CPU (ticks are {tick} apart), {why}; it is charged, {how}. \
+            "{}: the kernel may give ordinary threads {taken} of each {period} of a CPU (ticks are {tick} apart), \
+             {why}; it is charged, {how}. \
              Switch it off (docs/reference/tests/linux.md), or state what it takes as costs.ordinary",
             test.scope
         ));
@@ -247,7 +252,8 @@ pub fn equally_critical(system: &System) -> Vec<String> {
         if criticalities.len() > 1 && criticalities.iter().all(|criticality| *criticality == Criticality::High) {
             let (name, node) = (&strategy.name, &spec.name);
             warnings.push(format!(
-                "strategy \"{name}\" goes by criticality, and all tasks of node \"{node}\" are critical, which is the default; write criticality = \"low\" into those that are not"
+                "strategy \"{name}\" goes by criticality, and all tasks of node \"{node}\" are critical, which is \
+                 the default; write criticality = \"low\" into those that are not"
             ));
         }
     }
@@ -479,8 +485,8 @@ fn set_servers_apart(report: &mut TestReport, tree: &Tree) {
         let shown = servers.into_iter().map(|server| {
             let wcrt = server.wcrt.map(Span::as_ns);
             let deadline = server.deadline.as_ns();
-            let mut shown =
-                json!({ "component": server.task, "verdict": server.verdict, "wcrt_ns": wcrt, "deadline_ns": deadline });
+            let mut shown = json!({ "component": server.task, "verdict": server.verdict, "wcrt_ns": wcrt,
+                "deadline_ns": deadline });
             if let Some((component, cpu)) = tree.of_several(server.id) {
                 (shown["component"], shown["server"]) = (json!(component), json!(cpu));
             }

@@ -99,7 +99,8 @@ pub enum PlaceError {
     },
     /// Exact partitioning is not in this build.
     #[error(
-        "node \"{node}\": fit \"ilp\" needs a takt that was built with its feature \"ilp\"; or use first-fit, best-fit, worst-fit or next-fit"
+        "node \"{node}\": fit \"ilp\" needs a takt that was built with its feature \"ilp\"; or use first-fit, \
+         best-fit, worst-fit or next-fit"
     )]
     Ilp {
         /// The node.
@@ -107,7 +108,8 @@ pub enum PlaceError {
     },
     /// The integer program has no solution.
     #[error(
-        "node \"{node}\": no partition passes: the solver finds none for {} alone ({sets} largest sets of tasks fit a CPU); {remedy}",
+        "node \"{node}\": no partition passes: the solver finds none for {} alone ({sets} largest sets of tasks fit \
+         a CPU); {remedy}",
         .tasks.join(", ")
     )]
     NoPartition {
@@ -176,7 +178,8 @@ pub(crate) fn apply(system: &System, node: NodeId, watch: Watch) -> (TestReport,
                 .iter()
                 .map(|bin| {
                     let names: Vec<&str> = bin.tasks.iter().map(|id| system.tasks[id.index()].name.as_str()).collect();
-                    json!({ "cpus": bin.cpus.iter().collect::<Vec<_>>(), "tasks": names, "utilization_ppm": bin.utilization_ppm })
+                    json!({ "cpus": bin.cpus.iter().collect::<Vec<_>>(), "tasks": names,
+                    "utilization_ppm": bin.utilization_ppm })
                 })
                 .collect();
             figures.insert("bins".to_owned(), json!(shown));

@@ -191,7 +191,8 @@ fn a_bound_that_a_legal_release_reaches_refutes() {
     // With something that blocks, t1 is late; but not where that has come and gone at a fixed time.
     tasks[1].deadline = Span::from_us(299);
     tasks[2] = Task { deadline: ms(1), ..can("t2", 3, 700, 1000, 100) };
-    let blocked = "released together with all that is more important, 1ns after \"t2\" has started a section of 100us, job 1 of \"t1\" takes 299.999us; its deadline is 299us";
+    let blocked = "released together with all that is more important, 1ns after \"t2\" has started a section of \
+        100us, job 1 of \"t1\" takes 299.999us; its deadline is 299us";
     assert_eq!(rta(&System::local(1, Builtin::Fp, tasks.clone())), (Answer::No, blocked.to_owned()));
     assert!(shown(&System::local(1, Builtin::Fp, tasks.clone())));
     tasks[2].arrival = Arrival::Periodic;
@@ -333,7 +334,8 @@ fn jobs_that_run_to_completion_block() {
         (report.schedulable, report.tests[0].verdict.why()),
         (
             Answer::No,
-            "released together just after the longest job with a later deadline has started, the tasks find 34.999999ms to do within the first 25ms"
+            "released together just after the longest job with a later deadline has started, the tasks find \
+             34.999999ms to do within the first 25ms"
         )
     );
 }
@@ -675,7 +677,8 @@ fn a_table_alone_needs_no_more_than_its_cpu() {
 
 #[test]
 fn flows_that_late_timers_release_are_not_covered() {
-    let flow = "[[flow]]\nname = \"f\"\npath = [\"n\"]\nsize = \"1KiB\"\nperiod = \"20ms\"\nwcet = \"8ms\"\ndeadline = \"10ms\"\n";
+    let flow = "[[flow]]\nname = \"f\"\npath = [\"n\"]\nsize = \"1KiB\"\nperiod = \"20ms\"\nwcet = \"8ms\"\n\
+        deadline = \"10ms\"\n";
     for (latency, answer) in [("0ms", Answer::Yes), ("5ms", Answer::Unknown)] {
         let node = format!(
             "takt = 1\n[[node]]\nname = \"n\"\nstrategy = \"edf\"\ncosts = {{ latency = \"{latency}\" }}\n{flow}"
@@ -689,8 +692,10 @@ fn a_deferrable_server_that_is_replenished_late_may_be_late() {
     // Twice 7 before 4 leave 2 of 20.
     let text = |latency: &str| {
         format!(
-            "takt = 1\n[[node]]\nname = \"n\"\nstrategy = \"rm\"\ncosts = {{ latency = \"{latency}\" }}\n[[task]]\nname = \"hi\"\nperiod = \"11ms\"\nwcet = \"7ms\"\n\
-             [[component]]\nname = \"s\"\nserver = \"deferrable\"\nperiod = \"20ms\"\nbudget = \"4ms\"\nstrategy = \"edf\"\n[[task]]\nname = \"in\"\ncomponent = \"s\"\nperiod = \"80ms\"\nwcet = \"4ms\"\n"
+            "takt = 1\n[[node]]\nname = \"n\"\nstrategy = \"rm\"\ncosts = {{ latency = \"{latency}\" }}\n[[task]]\n\
+             name = \"hi\"\nperiod = \"11ms\"\nwcet = \"7ms\"\n\
+             [[component]]\nname = \"s\"\nserver = \"deferrable\"\nperiod = \"20ms\"\nbudget = \"4ms\"\n\
+             strategy = \"edf\"\n[[task]]\nname = \"in\"\ncomponent = \"s\"\nperiod = \"80ms\"\nwcet = \"4ms\"\n"
         )
     };
     assert_eq!(check(&parsed(&text("0ms")), &CheckOptions::default()).schedulable, Answer::Yes);
@@ -700,8 +705,10 @@ fn a_deferrable_server_that_is_replenished_late_may_be_late() {
 #[test]
 fn the_share_of_jobs_in_time_counts_from_nominal_arrivals() {
     // The server may give 5 from 5 on and from 15 on: a job that is 5 late is done after 23.
-    let text = "takt = 1\n[[node]]\nname = \"n\"\nstrategy = \"edf\"\n[[component]]\nname = \"s\"\nserver = \"cbs-hard\"\nperiod = \"10ms\"\nbudget = \"5ms\"\nstrategy = \"edf\"\n\
-        [[task]]\nname = \"in\"\ncomponent = \"s\"\nperiod = \"40ms\"\ndeadline = \"20ms\"\nwcet = \"10ms\"\nexec = { pmf = [[\"9ms\", 0.5], [\"10ms\", 0.5]] }\n";
+    let text = "takt = 1\n[[node]]\nname = \"n\"\nstrategy = \"edf\"\n[[component]]\nname = \"s\"\n\
+        server = \"cbs-hard\"\nperiod = \"10ms\"\nbudget = \"5ms\"\nstrategy = \"edf\"\n\
+        [[task]]\nname = \"in\"\ncomponent = \"s\"\nperiod = \"40ms\"\ndeadline = \"20ms\"\nwcet = \"10ms\"\n\
+        exec = { pmf = [[\"9ms\", 0.5], [\"10ms\", 0.5]] }\n";
     let low = |text: &str| {
         let report = check(&parsed(text), &CheckOptions::default());
         let cbs = report.tests.iter().find(|test| test.test.name() == "cbs").expect("a test of the server");
@@ -719,7 +726,8 @@ fn the_share_of_jobs_in_time_counts_from_nominal_arrivals() {
 #[test]
 fn beside_a_table_that_is_not_covered_nothing_is_bounded() {
     // The table takes both CPUs.
-    let text = "takt = 1\n[[node]]\nname = \"n\"\ncpus = 2\nstrategy = \"edf\"\nreceive = { period = \"2ms\", wcet = \"2ms\" }\nsend = { period = \"2ms\", wcet = \"2ms\" }\n\
+    let text = "takt = 1\n[[node]]\nname = \"n\"\ncpus = 2\nstrategy = \"edf\"\n\
+        receive = { period = \"2ms\", wcet = \"2ms\" }\nsend = { period = \"2ms\", wcet = \"2ms\" }\n\
         [[task]]\nname = \"starved\"\nperiod = \"10ms\"\nwcet = \"1ms\"\n";
     let report = check(&parsed(text), &CheckOptions::default());
     assert_eq!((report.schedulable, report.bound_of(TaskId(0))), (Answer::Unknown, None));

@@ -16,7 +16,6 @@ const TARGET: (f64, f64, usize) = (3.0, 5.0, 0);
 /// Limits of folders that miss the target. A limit may only fall. Delete a row when its folder meets the target.
 const NOT_YET: &[(&str, (f64, f64, usize))] = &[
     ("", (5.0, 5.0, 10)),
-    ("crates/analysis", (15.5, 7.0, 60)),
     ("crates/cli", (22.0, 5.0, 270)),
     ("crates/experiments", (23.5, 3.0, 160)),
     ("crates/linux", (25.0, 5.0, 10)),
@@ -38,7 +37,8 @@ fn prose_is_plain() {
             for (number, line) in text.lines().enumerate() {
                 output = if output { !line.starts_with("```") } else { ["```console", "```text"].contains(&line) };
                 // Tables, links and what a command prints cannot be wrapped.
-                let excepted = line.trim_start().starts_with('|') || line.contains("](") || line.contains("://");
+                let table = line.trim_start().trim_start_matches(['/', '!']).trim_start().starts_with('|');
+                let excepted = table || line.contains("](") || line.contains("://");
                 let excepted = excepted || output && !line.starts_with("$ ");
                 if line.chars().count() > 120 && !excepted {
                     wide += 1;

@@ -165,7 +165,8 @@ impl Distributed {
             // Fits 64 bits but for deadlines of centuries.
             let windows: Vec<Option<i64>> =
                 hop.windows.iter().take(SHOWN_MAX).map(|w| i64::try_from(*w).ok()).collect();
-            json!({ "flow": covered[hop.flow].name, "hop": hop.hop, "messages": hop.messages, "hop_deadlines_ns": windows })
+            json!({ "flow": covered[hop.flow].name, "hop": hop.hop, "messages": hop.messages,
+            "hop_deadlines_ns": windows })
         };
         let mut figures = Map::new();
         figures.insert("density_ppm".to_owned(), json!(found.density_ppm));
