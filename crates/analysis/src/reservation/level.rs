@@ -10,8 +10,8 @@
 //!
 //! **Ticks and interrupts** (c every p) need not be such a constant. A server's budget pays for
 //! hits on the server, as it pays for its switches ([`costs`](super::costs)). A job beside the
-//! server pays for its own hits. C is cut into pieces of lengths l, each hit by up to floor(l / p) +
-//! 1. Each piece but the first follows a release, or a budget that begins or goes on. So each job
+//! server pays for its own hits. C is cut into pieces of lengths l, each hit by up to
+//! floor(l / p) + 1. Each piece but the first follows a release, or a budget that begins or goes on. So each job
 //! pays c twice: for its own first piece, and for the piece that it cuts off another job. It also
 //! pays c as often as p fits into its whole time. Each budget and each wake-up of a server pays for
 //! the piece that it cuts off, with the switch. Then nothing else takes time. Servers may make more
