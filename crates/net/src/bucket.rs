@@ -2,7 +2,7 @@
 //! whole length is taken off. So tokens go down to minus the largest packet, and in any time t at
 //! most σ + ρ t + that packet starts [HEDF II-C, erratum on HTB].
 //!
-//! Tokens are exact: bytes times 8 x 10^9, so that a nanosecond at one bit per second is one token.
+//! Tokens are exact: a byte is 8 x 10^9 of them, and a nanosecond at one bit per second brings one.
 
 use takt_model::{Bytes, Rate, Span, Time};
 use thiserror::Error;
@@ -48,7 +48,7 @@ impl TokenBucket {
     /// A full bucket for packets of up to `packet_max`.
     ///
     /// # Errors
-    /// Where the rate is zero or the burst is smaller than the largest packet.
+    /// If the rate is zero or the burst is smaller than the largest packet.
     pub fn new(spec: BucketSpec, packet_max: Bytes) -> Result<Self, BucketError> {
         if spec.rate.as_bps() == 0 {
             return Err(BucketError::NoRate);

@@ -22,7 +22,7 @@ pub enum ClockError {
     /// A step to before the start of its time.
     #[error("the clock shows {shows} and cannot step by {by}: that is before its zero; start it with a larger offset")]
     Step {
-        /// What it shows.
+        /// Its time.
         shows: Time,
         /// The step.
         by: Lateness,
@@ -47,7 +47,7 @@ impl Clock {
     /// A clock that shows `offset` at true time 0 and gains `drift_ppb`.
     ///
     /// # Errors
-    /// Where the drift is above [`Clock::DRIFT_PPB_MAX`].
+    /// If the drift is above [`Clock::DRIFT_PPB_MAX`].
     pub fn new(offset: Span, drift_ppb: i32) -> Result<Self, ClockError> {
         if drift_ppb.unsigned_abs() > Self::DRIFT_PPB_MAX.unsigned_abs() {
             return Err(ClockError::Drift(drift_ppb));
@@ -61,7 +61,7 @@ impl Clock {
         (BILLION + i64::from(self.drift_ppb)).unsigned_abs().into()
     }
 
-    /// What it shows at true time `at`; at most [`Time::MAX`].
+    /// Its time at true time `at`; at most [`Time::MAX`].
     #[must_use]
     pub fn local(&self, at: Time) -> Time {
         if self.drift_ppb == 0 {
@@ -81,11 +81,11 @@ impl Clock {
         self.from.0.saturating_add(span((u128::from(gone.as_ns()) * BILLION as u128).div_ceil(self.rate())))
     }
 
-    /// Steps by `by` at true time `at`, from where it also counts later times. Times before `at` are
-    /// those at `at` from now on.
+    /// Steps by `by` at true time `at`. Afterwards it knows no time before `at`: earlier instants count
+    /// as `at`.
     ///
     /// # Errors
-    /// Where it would show less than zero.
+    /// If it would show less than zero.
     pub fn step(&mut self, at: Time, by: Lateness) -> Result<(), ClockError> {
         let shows = self.local(at);
         let ns = shows.as_ns().checked_add_signed(by.as_ns()).ok_or(ClockError::Step { shows, by })?;

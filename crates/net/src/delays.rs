@@ -54,7 +54,7 @@ impl Delays {
     /// Checks them.
     ///
     /// # Errors
-    /// Where they have no value, the interval is reversed, or probabilities do not add up to 1.
+    /// If they have no value, the interval is reversed, or probabilities do not add up to 1.
     pub fn check(&self) -> Result<(), DelaysError> {
         match self {
             Delays::Uniform { min, max } | Delays::Ends { min, max } if min > max => {

@@ -1,7 +1,7 @@
 //! The egress of a node: classes of packets, each with its queue and token bucket, on one line.
 //!
-//! The line sends one packet at a time and interrupts none. When it is free, the first class starts
-//! a packet that has one and whose bucket has no negative tokens [HEDF II-C]. A class without a
+//! The line sends one packet at a time and interrupts none. A free line goes to the first class
+//! with a packet and without negative tokens in its bucket [HEDF II-C]. A class without a
 //! bucket is limited by the line only. Buckets borrow nothing from each other: bandwidth that a
 //! bucket does not give stays unused.
 //!
@@ -216,7 +216,7 @@ impl Egress {
     /// An egress whose background sources start at once.
     ///
     /// # Errors
-    /// Where a rate is zero, a bucket is smaller than its largest packet, or another value is out of range.
+    /// If a rate is zero, a bucket is smaller than its largest packet, or another value is out of range.
     pub fn new(spec: EgressSpec) -> Result<Self, EgressError> {
         if spec.rate.as_bps() == 0 {
             return Err(EgressError::NoRate);
@@ -243,7 +243,7 @@ impl Egress {
         self.classes.iter().map(|class| class.queue.len()).sum()
     }
 
-    /// What the queue of a class has done so far.
+    /// The counts of a class's queue.
     #[must_use]
     pub fn counts(&self, class: usize) -> Option<QueueCounts> {
         Some(self.classes.get(class)?.queue.counts())

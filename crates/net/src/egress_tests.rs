@@ -133,8 +133,8 @@ fn bad_values_say_what_to_do() {
 }
 
 proptest! {
-    /// The line sends one packet at a time and rests only where no class may send. What starts in a
-    /// class keeps to its bucket. A packet waits no longer than [HEDF II-C] with HTB's rule allows:
+    /// The line sends one packet at a time and rests only where no class may send. Each class
+    /// keeps to its bucket. A packet waits no longer than [HEDF II-C] with HTB's rule allows:
     /// (b - l + L) / ρ + L' / C + l / C for traffic (b, r) with r <= ρ.
     #[test]
     fn the_line_and_the_buckets_hold(

@@ -1,8 +1,8 @@
 //! A link from one node to another, after the last bit has left: delay and loss.
 //!
-//! Packets arrive in the order in which they were sent: [HEDF Eq. 2] supposes that order within a
-//! flow, and one wire with switches that keep the order of a pair of nodes gives it. So a packet
-//! arrives at the later of its own time and the arrival before it. That is never later than its
+//! Packets arrive in the order in which they were sent. [HEDF Eq. 2] supposes so within a flow, and
+//! the system file lets no switch change the order between two nodes. So a packet
+//! arrives at the later of its own time and the arrival before it. It is never later than by its
 //! largest delay. A lost packet delays no other one.
 
 use std::collections::VecDeque;
@@ -75,7 +75,7 @@ impl Link {
     /// An empty link.
     ///
     /// # Errors
-    /// Where its delays are not right, or it has no room.
+    /// If its delays are not right, or it has no room.
     pub fn new(spec: LinkSpec) -> Result<Self, LinkError> {
         spec.delays.check()?;
         if spec.packets_max == 0 {

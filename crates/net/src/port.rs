@@ -4,10 +4,10 @@
 //! are processed in the order in which they came. Then it waits for the line, which interrupts no
 //! packet.
 //!
-//! - `fifo`: the line serves all packets in order. Of simultaneous ones the others' go first.
+//! - `fifo`: the line serves all packets in order. The others' go before simultaneous ones.
 //! - any other order: the others' packets go first. Then the earliest deadline counts, and packets
-//!   between the same two nodes keep their order. This is the order that delays packets of flows
-//!   most, among those that the system file allows by `order = "any"`.
+//!   between the same two nodes keep their order. The system file's `order = "any"` also allows
+//!   milder orders for flows.
 //!
 //! The traffic of others is bounded by (σ, ρ) and comes as whole packets, as early as its pattern
 //! allows. It takes no place in the queue. The port computes it when a packet of a flow asks, so
@@ -93,9 +93,9 @@ pub enum PortError {
     /// The others fill it.
     #[error("the port's rate of {rate} is not above that of the cross traffic, {cross}; lead traffic elsewhere")]
     Full {
-        /// Of the line.
+        /// Rate of the line.
         rate: Rate,
-        /// Of the others.
+        /// Rate of the others.
         cross: Rate,
     },
     /// Cross traffic that cannot send.
@@ -209,7 +209,7 @@ impl Port {
     /// An empty port.
     ///
     /// # Errors
-    /// Where a rate is zero, the others fill the line, or another value is out of range.
+    /// If a rate is zero, the others fill the line, or another value is out of range.
     pub fn new(spec: PortSpec) -> Result<Self, PortError> {
         if spec.rate.as_bps() == 0 {
             return Err(PortError::NoRate);

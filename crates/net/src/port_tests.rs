@@ -166,10 +166,11 @@ proptest! {
         // Others' packets come at whole microseconds.
         let cross = if others == 2 { None } else { cross(burst * 80, 4_000_000, 80, offset_us, pattern) };
         let mut now = 0;
-        let arrivals: Vec<(u64, u32, u64, Packet)> = (0..).zip(bytes).map(|(tag, (pause, pair, slow, bytes, deadline))| {
+        let arrivals = (0..).zip(bytes).map(|(tag, (pause, pair, slow, bytes, deadline))| {
             now += pause;
             (now, pair, if slow { u64::MAX } else { 0 }, packet(bytes, deadline, tag))
-        }).collect();
+        });
+        let arrivals: Vec<(u64, u32, u64, Packet)> = arrivals.collect();
         let spec = spec(fifo, latency_us, cross);
         prop_assert_eq!(run(spec.clone(), &arrivals), reference(&spec, &arrivals));
     }

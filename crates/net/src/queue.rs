@@ -34,7 +34,7 @@ pub enum Order {
     Edf,
 }
 
-/// What happens to a packet whose deadline has passed when it could start.
+/// The rule for a packet whose deadline has passed when it could start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LateRule {
     /// It is sent in its turn.
@@ -69,7 +69,7 @@ pub enum QueueError {
     Streams(usize),
 }
 
-/// What a queue has done so far.
+/// Counts of a queue since its start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct QueueCounts {
     /// Packets that came, refused ones included.
@@ -135,7 +135,7 @@ impl PacketQueue {
     /// An empty queue.
     ///
     /// # Errors
-    /// Where a limit is out of range.
+    /// If a limit is out of range.
     pub fn new(spec: QueueSpec) -> Result<Self, QueueError> {
         if spec.packets_max == 0 || spec.packets_max > PACKETS_MAX {
             return Err(QueueError::PacketsMax(spec.packets_max));
@@ -169,7 +169,7 @@ impl PacketQueue {
         self.len() == 0
     }
 
-    /// What it has done so far.
+    /// Its counts since the start.
     #[must_use]
     pub fn counts(&self) -> QueueCounts {
         self.counts

@@ -1,10 +1,10 @@
-//! The time-difference table of a node r [HEDF II-B]: for each peer s the offset
-//! O = clock_r - clock_s, as an interval that holds it for certain. D_r = D_s + O.
+//! The time-difference table of a node r [HEDF II-B]. For each peer s it keeps an interval around the
+//! offset O = clock_r - clock_s. D_r = D_s + O.
 //!
 //! **Exchange.** r sends at t1 of its clock, s receives at t2 and answers at t3 of its clock, r
 //! receives at t4. Messages do not arrive before they are sent. So when s receives, O >= t1 - t2,
-//! and when s answers, O <= t4 - t3. That is O' ± d/2 with the round-trip delay d; Eq. 10 is
-//! misprinted. NTP's client computes -O (erratum on the sign).
+//! and when s answers, O <= t4 - t3. These ends are O' ± d/2, d the round-trip delay; Eq. 10
+//! is misprinted. NTP's client computes -O (erratum on the sign).
 //!
 //! **Drift.** Each clock's rate is within ρ of true time. In a span x of clock r the offset changes
 //! by at most 2 ρ x / (1 - ρ). Both ends age by that, counted from t1.
@@ -79,7 +79,7 @@ pub enum TimeTableEvent {
     Stepped,
 }
 
-/// What became of an event.
+/// The outcome of an event.
 #[must_use]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TimeTableDecision {
@@ -114,14 +114,14 @@ pub struct OffsetInterval {
 }
 
 impl OffsetInterval {
-    /// The earliest instant of the own clock that `peer`, an instant of the peer's clock, can be: the
-    /// safe one for a deadline.
+    /// The earliest time of the own clock that `peer`, on the peer's clock, can mean. It is the safe
+    /// one for a deadline.
     #[must_use]
     pub fn earliest(&self, peer: Time) -> Time {
         shift(peer, self.low)
     }
 
-    /// The latest instant of the own clock that it can be.
+    /// The latest time of the own clock that `peer` can mean.
     #[must_use]
     pub fn latest(&self, peer: Time) -> Time {
         shift(peer, self.high)
@@ -173,7 +173,7 @@ impl TimeTable {
     /// A table that knows no offset.
     ///
     /// # Errors
-    /// Where clocks may stand still, or no sample is kept.
+    /// If clocks may stand still, or no sample is kept.
     pub fn new(spec: TimeTableSpec) -> Result<Self, TimeTableError> {
         if u128::from(spec.drift_ppm) >= MILLION {
             return Err(TimeTableError::Drift(spec.drift_ppm));
@@ -205,7 +205,7 @@ impl TimeTable {
         }
     }
 
-    /// What is known at `now` of a peer whose clock is in `peer_epoch`. `None`: nothing.
+    /// The offset to a peer at `now`, if the peer's clock is in `peer_epoch`. `None`: unknown.
     #[must_use]
     pub fn offset(&self, now: Time, peer: usize, peer_epoch: u32) -> Option<OffsetInterval> {
         let peer = self.peers.get(peer).filter(|peer| peer.epoch == peer_epoch)?;
