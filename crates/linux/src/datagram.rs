@@ -150,7 +150,7 @@ impl Datagrams {
             tv_sec: libc::time_t::try_from(ns / second).unwrap_or(libc::time_t::MAX),
             tv_nsec: (ns % second) as libc::c_long,
         };
-        // SAFETY: `asked` is one pollfd and `timeout` a timespec, both valid for the whole call; no signal mask is passed.
+        // SAFETY: `asked` is one pollfd and `timeout` a timespec, both valid during the call. There is no signal mask.
         unsafe { libc::ppoll(&raw mut asked, 1, &raw const timeout, std::ptr::null()) };
     }
 
@@ -174,7 +174,8 @@ impl Datagrams {
     /// # Errors
     /// The kernel's refusal.
     pub fn receive_now(&self, into: &mut [u8]) -> io::Result<Option<(usize, SocketAddr)>> {
-        // SAFETY: bytes that are initialised may be seen as ones that may not be; the call writes whole bytes, so that they stay initialised.
+        // SAFETY: initialised bytes may be seen as `MaybeUninit`. The call writes whole bytes, so they stay
+        // initialised.
         let into = unsafe { &mut *(std::ptr::from_mut(into) as *mut [MaybeUninit<u8>]) };
         match SockRef::from(&self.socket).recv_from_with_flags(into, libc::MSG_DONTWAIT) {
             Ok((length, from)) => Ok(from.as_socket().map(|from| (length, from))),

@@ -25,14 +25,14 @@ impl EventFd {
     /// Makes the descriptor readable and wakes every thread that polls it.
     pub fn raise(&self) {
         let one = 1u64;
-        // SAFETY: the descriptor is open, and eight bytes of `one` can be read. Where the sum is full it is readable already.
+        // SAFETY: the descriptor is open, and eight bytes of `one` can be read. A full sum is readable already.
         unsafe { libc::write(self.0.as_raw_fd(), (&raw const one).cast(), 8) };
     }
 
     /// Makes the descriptor unreadable until the next [`EventFd::raise`].
     pub fn lower(&self) {
         let mut sum = 0u64;
-        // SAFETY: the descriptor is open, and eight bytes of `sum` may be written. Where it is not readable nothing happens.
+        // SAFETY: the descriptor is open, and eight bytes of `sum` may be written. An unreadable one stays as it is.
         unsafe { libc::read(self.0.as_raw_fd(), (&raw mut sum).cast(), 8) };
     }
 }

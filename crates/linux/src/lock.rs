@@ -130,7 +130,7 @@ impl<T: ?Sized> PiMutex<T> {
     }
 
     fn ask(&self, operation: i32) -> Result<(), i32> {
-        // SAFETY: the word is a valid aligned u32 for the whole call, written by the kernel as by an atomic; without a timeout.
+        // SAFETY: the word is a valid aligned u32 during the call. The kernel writes it atomically.
         let result = unsafe {
             libc::syscall(
                 libc::SYS_futex,

@@ -201,8 +201,8 @@ impl Held {
         let (wait, go) = io::pipe()?;
         let (tell_fd, wait_fd, go_fd) = (tell.as_raw_fd(), wait.as_raw_fd(), go.as_raw_fd());
         let hold = move || {
-            // SAFETY: these are async-signal-safe; the descriptors are the child's copies, open since before the fork; the
-            // buffers are valid for as many bytes as are announced.
+            // SAFETY: all calls are async-signal-safe. The descriptors are the child's copies, open since
+            // before the fork. The buffers are valid for as many bytes as are announced.
             unsafe {
                 // Its own write end would keep it waiting after its parent's death.
                 libc::close(go_fd);

@@ -1,5 +1,5 @@
-//! How much a SCHED_DEADLINE reservation must hold besides the WCET: overruns and misses of a task set that always takes
-//! its WCET, by margin. The table of docs/explanation/run.md comes from here.
+//! How much a SCHED_DEADLINE reservation must hold besides the WCET: overruns and misses of a task
+//! set that always takes its WCET, by margin. The table of docs/explanation/run.md comes from here.
 //!
 //! The kernel is recorded where it may be, as `takt run` does.
 //!

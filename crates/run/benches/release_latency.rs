@@ -1,10 +1,12 @@
 //! Release latency of `run` against cyclictest (Debian package rt-tests), and of cyclictest against itself.
 //!
-//! Both wake one SCHED_FIFO thread of the same priority on the same CPU every millisecond by an absolute clock_nanosleep
-//! on CLOCK_MONOTONIC, with memory locked and /dev/cpu_dma_latency held at zero (as cyclictest does by itself), and stamp
-//! in user space. A round is takt (the threads' stamps alone), takt with the kernel recorded, cyclictest and cyclictest again, in an order that rotates; a figure is
-//! the median over the rounds of the ratio within a round. What takt's thread uses besides its work is compared likewise.
-//! Absolute figures are printed, not asserted.
+//! Both wake one SCHED_FIFO thread of the same priority on the same CPU every millisecond by an
+//! absolute clock_nanosleep on CLOCK_MONOTONIC. Memory is locked, and /dev/cpu_dma_latency is held
+//! at zero, as cyclictest does by itself. Both stamp in user space. A round has four turns in a
+//! rotating order: takt with the threads' stamps alone, takt with the kernel recorded, and
+//! cyclictest twice. A figure is the median over the rounds of the ratio within a round. The CPU
+//! time of takt's thread besides its work is compared likewise. Absolute figures are printed, not
+//! asserted.
 //!
 //! `cargo bench -p takt-run --bench release_latency -- [--rounds 10] [--seconds 10]`
 
@@ -153,7 +155,7 @@ fn takt(seconds: u64, trace: Trace) -> Result<Turn, String> {
     }
 }
 
-/// What the threads stamped; with the kernel's account the log has its releases in their place.
+/// The threads' stamps. With the kernel's account the log holds the kernel's releases instead.
 fn turn(summary: &RunSummary, latencies: Vec<u64>) -> Turn {
     let task = summary.tasks.first();
     let overhead = task.map_or(0, |task| task.overhead.as_ns());
@@ -195,7 +197,7 @@ fn cyclictest(seconds: u64) -> Result<Turn, String> {
     Ok(quantiles(counted))
 }
 
-/// Of (latency, how often) pairs, by nearest rank.
+/// Quantiles of (latency, count) pairs, by nearest rank.
 fn quantiles(mut counted: Vec<(u64, usize)>) -> Turn {
     counted.retain(|(_, count)| *count > 0);
     counted.sort_unstable();

@@ -1,4 +1,4 @@
-//! What is recorded of a run: the threads' stamps alone, or held together with the kernel's account.
+//! Records a run: from the threads' stamps alone, or from stamps and the kernel's account together.
 
 use takt_linux::{Class, clock};
 use takt_log::Sink;
@@ -15,7 +15,7 @@ pub(crate) enum Account<'a, S> {
     Both { recorder: Box<Recorder<'a, Merge>>, kernel: Box<Kernel>, sink: &'a mut S },
 }
 
-/// What came of it.
+/// The outcome of recording.
 pub(crate) struct Told {
     /// Records that found a full ring.
     pub(crate) lost: u64,

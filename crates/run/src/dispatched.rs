@@ -17,15 +17,16 @@ use takt_model::{Span, Task, Time};
 
 use crate::error::{RunError, grant};
 use crate::kernel::Kernel;
-use crate::start::{LOOK, Progress, TOLD_NOTHING, note_of_lost, note_of_steal, notes_of_kernel, records};
+use crate::start::{LOOK, NOTE_NO_EVENTS, Progress, note_of_lost, note_of_steal, notes_of_kernel, records};
 use crate::watching::Watching;
 use crate::work::{Work, Worked};
 use crate::{Prepared, RunOptions, RunSummary, TaskSummary};
 
-/// Jobs of one task that may wait under the dispatcher: as in a simulation, a late task catches up, from a backlog of up to that.
+/// Largest number of waiting jobs of one task under the dispatcher. Up to this backlog a late task
+/// catches up, as in a simulation.
 pub const BACKLOG: u32 = 1024;
 
-/// The plan that `compute` makes, and what is to be said of it.
+/// The plan from `compute`, and notes about it.
 pub(crate) fn plan(
     options: &RunOptions,
     compute: impl Fn(&Limits) -> Result<(Plan, Vec<Anomaly>), Anomalies>,
@@ -62,7 +63,7 @@ pub(crate) fn note_of_priority(top: u8, asked: u8) -> String {
     format!("the levels need more SCHED_FIFO priorities than there are up to {asked}: the most important is {top}")
 }
 
-/// What happened until an end. Work that is in progress then is told to stop a little later.
+/// Passes events up to the end. Work in progress at the end stops a little later.
 struct Until<'a, S> {
     sink: &'a mut S,
     end: Time,
@@ -87,7 +88,7 @@ impl<S: Sink> Sink for Until<'_, S> {
     }
 }
 
-/// What a task's handler leaves behind.
+/// CPU time of a task's jobs.
 #[derive(Default)]
 struct Used {
     demanded_ns: AtomicU64,
@@ -173,7 +174,7 @@ impl Prepared {
         if let Some(recorded) = &stopped.recorded {
             notes.extend(notes_of_kernel(recorded, stopped.unrecorded.as_ref()));
             let silent = recorded.events == 0 && stopped.unrecorded.is_none();
-            notes.extend(silent.then(|| TOLD_NOTHING.to_owned()));
+            notes.extend(silent.then(|| NOTE_NO_EVENTS.to_owned()));
         }
         if stopped.switched > 0 {
             notes.push(format!(
@@ -184,7 +185,8 @@ impl Prepared {
         }
         if stopped.refused > 0 {
             notes.push(format!(
-                "the kernel refused {} changes of a thread's priority: jobs that ran when a mode began kept their level",
+                "the kernel refused {} changes of a thread's priority: jobs that ran when a mode began \
+                 kept their level",
                 stopped.refused
             ));
         }

@@ -30,7 +30,7 @@ pub enum RunError {
     /// Too long for the clock.
     #[error("a run lasts more than 0ns and at most {most}, not {duration}", most = Span::FILE_MAX)]
     Duration {
-        /// What was asked for.
+        /// The requested duration.
         duration: Span,
     },
     /// A priority out of range.
@@ -38,7 +38,8 @@ pub enum RunError {
     TopPriority(u8),
     /// A part that this version reads but does not run.
     #[error(
-        "{part} \"{name}\" cannot be run by this version, which runs tasks and chains of one node, under any strategy but time tables: {why}"
+        "{part} \"{name}\" cannot be run by this version, which runs tasks and chains of one node, \
+         under any strategy but time tables: {why}"
     )]
     Unsupported {
         /// Kind of part.
@@ -48,9 +49,11 @@ pub enum RunError {
         /// What about it.
         why: String,
     },
-    /// A part that the kernel's scheduling classes cannot express; best effort, which enforces nothing, runs it.
+    /// The kernel's scheduling classes cannot express this part. Best effort runs it, because it
+    /// enforces nothing.
     #[error(
-        "{part} \"{name}\" cannot be run under the kernel's scheduling classes: {why}; simulate it, or run it without a guarantee: --best-effort"
+        "{part} \"{name}\" cannot be run under the kernel's scheduling classes: {why}; simulate it, or \
+         run it without a guarantee: --best-effort"
     )]
     Unenforceable {
         /// Kind of part.
@@ -65,7 +68,7 @@ pub enum RunError {
     Undispatchable {
         /// Why the kernel cannot.
         why: String,
-        /// What the dispatcher finds wrong, a line each.
+        /// The dispatcher's objections, one per line.
         anomalies: String,
         /// Whether nothing could run it.
         input: bool,
@@ -73,7 +76,7 @@ pub enum RunError {
     /// A part that takt's dispatcher cannot express, where it was asked for.
     #[error("takt's own dispatcher cannot run it:\n{anomalies}")]
     Unplanned {
-        /// What it finds wrong, a line each.
+        /// The dispatcher's objections, one per line.
         anomalies: String,
     },
     /// A controller that does not fit.
@@ -87,7 +90,8 @@ pub enum RunError {
     Plan(#[from] PlanError),
     /// Not placed yet.
     #[error(
-        "task \"{task}\" is not placed: a {placement} node wants cpus = [..] within one cluster in every task; write it, or let `takt size` place them"
+        "task \"{task}\" is not placed: a {placement} node wants cpus = [..] within one cluster in \
+         every task; write it, or let `takt size` place them"
     )]
     Unplaced {
         /// The task.
@@ -117,7 +121,8 @@ pub enum RunError {
     },
     /// More levels than SCHED_FIFO has priorities.
     #[error(
-        "strategy \"{strategy}\" makes {levels} levels of these tasks, and SCHED_FIFO has {most} priorities for them; give tasks the same priority, period or deadline, by which it divides them, or run fewer"
+        "strategy \"{strategy}\" makes {levels} levels of these tasks, and SCHED_FIFO has {most} \
+         priorities for them; give tasks the same priority, period or deadline, by which it divides them, or run fewer"
     )]
     Levels {
         /// The strategy.
@@ -137,7 +142,8 @@ pub enum RunError {
     },
     /// It would starve the machine.
     #[error(
-        "the tasks of CPUs {cpus} use {used} % of them, and real-time threads may have {allowed} %: the rest of the machine would starve; lower the load, or insist with --force"
+        "the tasks of CPUs {cpus} use {used} % of them, and real-time threads may have {allowed} %: the \
+         rest of the machine would starve; lower the load, or insist with --force"
     )]
     Overload {
         /// Model CPUs.
@@ -150,7 +156,7 @@ pub enum RunError {
     /// Missing privilege.
     #[error("{missing}\n{grant}")]
     Privilege {
-        /// What was refused and what is missing.
+        /// The refused class and the missing privilege.
         missing: String,
         /// The command that grants it.
         grant: String,
@@ -166,7 +172,7 @@ pub enum RunError {
     /// The machine could not be divided or put back.
     #[error("{0}")]
     Cpusets(#[from] CpusetError),
-    /// What an earlier run left behind could not be repaired.
+    /// An earlier run's leftovers could not be repaired.
     #[error(transparent)]
     Recovery(#[from] RecoveryError),
     /// The kernel cannot be recorded, and should be.
@@ -174,12 +180,13 @@ pub enum RunError {
     Trace(#[from] TraceError),
     /// Working sets that would push everything else out of memory.
     #[error(
-        "the working sets (wss) of the tasks are {bytes} bytes together, and {most} bytes can be locked without starving the machine of memory; lower wss"
+        "the working sets (wss) of the tasks are {bytes} bytes together, and {most} bytes can be locked \
+         without starving the machine of memory; lower wss"
     )]
     WorkingSets {
         /// What they need.
         bytes: u64,
-        /// What a run may take.
+        /// The most that a run may take.
         most: u64,
     },
     /// No memory for a working set.
@@ -195,7 +202,7 @@ pub enum RunError {
     Spawn {
         /// The task.
         task: String,
-        /// What the system says.
+        /// The system's answer.
         cause: String,
     },
     /// A thread that ended by a bug of takt.
@@ -269,12 +276,14 @@ impl RunError {
 /// The commands that give the privilege. A limit is enough for SCHED_FIFO; SCHED_DEADLINE wants the capability.
 pub(crate) fn grant(limit_is_enough: bool) -> String {
     let by_limit = if limit_is_enough {
-        "or raise the limits, as root: ulimit -r 98; ulimit -l unlimited  (lasting: \"@realtime - rtprio 98\" and \"@realtime - memlock unlimited\" in /etc/security/limits.conf)\n"
+        "or raise the limits, as root: ulimit -r 98; ulimit -l unlimited  (lasting: \"@realtime - \
+         rtprio 98\" and \"@realtime - memlock unlimited\" in /etc/security/limits.conf)\n"
     } else {
         ""
     };
     format!(
-        "grant it once: sudo setcap cap_sys_nice,cap_ipc_lock+ep \"$(command -v takt)\"\n{by_limit}or run without a guarantee, under SCHED_OTHER: takt run --best-effort"
+        "grant it once: sudo setcap cap_sys_nice,cap_ipc_lock+ep \"$(command -v takt)\"\n\
+         {by_limit}or run without a guarantee, under SCHED_OTHER: takt run --best-effort"
     )
 }
 
@@ -292,9 +301,11 @@ mod tests {
         assert_eq!(error.exit_code(), 3);
         assert_eq!(
             error.to_string(),
-            "SCHED_FIFO priority 48 was refused: the capability CAP_SYS_NICE is missing and the limit RLIMIT_RTPRIO is 0, not 48\n\
+            "SCHED_FIFO priority 48 was refused: the capability CAP_SYS_NICE is missing and the limit \
+             RLIMIT_RTPRIO is 0, not 48\n\
              grant it once: sudo setcap cap_sys_nice,cap_ipc_lock+ep \"$(command -v takt)\"\n\
-             or raise the limits, as root: ulimit -r 98; ulimit -l unlimited  (lasting: \"@realtime - rtprio 98\" and \"@realtime - memlock unlimited\" in /etc/security/limits.conf)\n\
+             or raise the limits, as root: ulimit -r 98; ulimit -l unlimited  (lasting: \"@realtime - \
+             rtprio 98\" and \"@realtime - memlock unlimited\" in /etc/security/limits.conf)\n\
              or run without a guarantee, under SCHED_OTHER: takt run --best-effort"
         );
         assert!(!grant(false).contains("ulimit"), "no limit gives SCHED_DEADLINE");

@@ -1,5 +1,5 @@
-//! The kernel's account of a run: a recording of its scheduler's events, of the run's own threads alone, read by the ordinary
-//! thread that also takes their stamps.
+//! The kernel's account of a run: a recording of its scheduler's events, of the run's own threads
+//! alone, read by the ordinary thread that also takes their stamps.
 
 use takt_dispatch::Recorded;
 use takt_linux::tracing::{Event, Guard, Options, Recorder, RecorderError, Threads, now};
@@ -16,7 +16,7 @@ pub enum TraceError {
     /// The recorder's reason.
     #[error(transparent)]
     Recorder(#[from] RecorderError),
-    /// What cannot be decoded.
+    /// An event description that cannot be decoded.
     #[error("this kernel describes its events in an unknown way: {0}")]
     Format(#[from] FormatError),
 }
@@ -29,7 +29,8 @@ pub(crate) struct Kernel {
     eye: Eye,
     steal: Steal,
     epoch: Option<Epoch>,
-    /// All that was recorded before this time has been read: given out at the next look, for an event of that very moment may still have been in the making.
+    /// All that was recorded before this time has been read: given out at the next look, for an
+    /// event of that very moment may still have been in the making.
     read: Time,
     /// All that happened before this time has been given out.
     given: Time,
@@ -70,7 +71,7 @@ impl Steal {
     }
 }
 
-/// What came of it.
+/// The outcome of a recording.
 pub(crate) struct Outcome {
     pub(crate) events: u64,
     pub(crate) lost: u64,
@@ -80,7 +81,7 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
-    /// For those who asked for it.
+    /// The part that the run's summary shows.
     pub(crate) fn recorded(&self) -> Recorded {
         Recorded { events: self.events, lost: self.lost, missing: self.missing }
     }
@@ -130,7 +131,8 @@ impl Kernel {
         self.epoch = Some(epoch);
     }
 
-    /// Waits for at most `timeout`, and tells the onlooker what has happened; up to when that is all, on the run's clock.
+    /// Waits for at most `timeout`, and tells the onlooker what has happened; up to when that is
+    /// all, on the run's clock.
     pub(crate) fn look(&mut self, timeout: Span, onlooker: &mut impl Onlooker) -> Time {
         let Some(epoch) = self.epoch else { return Time::ZERO };
         let Some(recorder) = &mut self.recorder else {
@@ -198,7 +200,8 @@ impl Kernel {
     }
 }
 
-/// Holds what the threads' jobs make the kernel record in four seconds, in case ordinary threads get no CPU that long: so many events a job, each less than 80 bytes.
+/// Buffer for the events of four seconds, in case ordinary threads get no CPU that long. Each job
+/// causes `events_per_job` events of less than 80 bytes.
 fn buffer(tasks: &[&Task], events_per_job: u64) -> Bytes {
     let jobs = tasks.iter().map(|task| 4_000_000_000 / task.period.as_ns().max(1)).fold(0, u64::saturating_add);
     Bytes::new(jobs.saturating_mul(events_per_job * 80).clamp(1 << 20, takt_linux::tracing::BUFFER.get()))

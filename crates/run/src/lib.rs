@@ -1,12 +1,17 @@
 //! Live back ends: a System's tasks as real threads of this kernel.
 //!
-//! [`prepare`] maps one node's tasks to scheduling classes and says what this version cannot run; [`Prepared::run`] runs
-//! them and hands every event to a [`Sink`] in time order; [`run`] is both. What the threads do, and what the stamps mean,
-//! stands in docs/explanation/run.md; which privilege it takes, in docs/reference/privilege.md.
+//! The function [`prepare`] maps one node's tasks to scheduling classes and reports what this
+//! version cannot run. Then [`Prepared::run`] runs the tasks and hands every event to a [`Sink`] in
+//! time order; [`run`] does both. See docs/explanation/run.md for the threads and their stamps, and
+//! docs/reference/privilege.md for privileges.
 //!
-//! Invariants: bounded in time (every thread looks at the clock while it works and waits with a timeout); nothing on a
-//! real-time path allocates, locks or does I/O; each thread sets its own class and gives it back; whatever was changed on
-//! the machine comes back on every way out, by the next start of takt after a kill -9.
+//! Invariants:
+//! - A run is bounded in time: every thread checks the clock while it works, and waits with a
+//!   timeout.
+//! - Nothing on a real-time path allocates, locks or does I/O.
+//! - Each thread sets its own class and gives it back.
+//! - Every change to the machine is undone on every way out. After a kill -9 the next start of takt
+//!   undoes it.
 //!
 //! ```no_run
 //! use takt_log::Event;
@@ -38,9 +43,9 @@ use takt_log::Sink;
 use takt_log::stats::Summary;
 use takt_model::{NodeId, Span, System, Time};
 
-/// Where events go: the crate of [`log::Sink`] and its kind.
+/// The crate of [`log::Sink`], which receives events.
 pub use takt_log as log;
-/// What Systems, strategies and times are made of: the crate that this one's types come from.
+/// The crate of Systems, strategies and times, and of this crate's own types.
 pub use takt_model as model;
 
 pub use dispatched::BACKLOG;
@@ -70,25 +75,28 @@ pub struct RunOptions {
     pub best_effort: bool,
     /// Run what would take more of the CPUs than the kernel lets real-time threads have.
     pub force: bool,
-    /// What a SCHED_DEADLINE thread reserves besides its WCET.
+    /// Reservation of a SCHED_DEADLINE thread beyond its WCET.
     pub margin: Margin,
-    /// The greatest SCHED_FIFO priority, 1 to 98: of the most important level, or of the dispatcher's timer just above that. The default, 48, stays below the
-    /// interrupt threads of a PREEMPT_RT kernel (50). Where a strategy has more levels, it rises as far as needed, and a note says so.
+    /// The greatest SCHED_FIFO priority, 1 to 98: of the most important level, or of the
+    /// dispatcher's timer just above. The default, 48, stays below the interrupt threads of a
+    /// PREEMPT_RT kernel (50). A strategy with more levels raises it as far as needed, and a note
+    /// says so.
     pub top_priority: u8,
     /// Whether the kernel's account of the run is recorded, too.
     pub trace: Trace,
-    /// Whether this program calls [`takt_linux::tracing::guardian`] first of all, so that a child process of it removes the recorder when
-    /// it is killed; otherwise the next start does.
+    /// Whether this program calls [`takt_linux::tracing::guardian`] first of all. Then a child
+    /// process removes the recorder if this process is killed. Otherwise the next start removes the
+    /// recorder.
     pub guardian: bool,
 }
 
-/// Whether the kernel's account of a run is recorded: when its threads had a CPU. Without it preemptions, migrations and CPU times of jobs are
-/// unknown. It takes root.
+/// Whether a run records the kernel's account, which tells when its threads had a CPU. Without the
+/// account, preemptions, migrations and CPU times of jobs are unknown. Recording takes root.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Trace {
     /// No.
     Never,
-    /// Where this user may; otherwise a note says why not.
+    /// If this user may; otherwise a note gives the reason.
     #[default]
     WherePossible,
     /// Or nothing runs.
@@ -113,8 +121,9 @@ impl RunOptions {
     }
 }
 
-/// What a SCHED_DEADLINE reservation holds besides the task's WCET: a share of it, but not less than a least. It pays for
-/// waking, stamping and going to sleep, which the kernel charges to the thread (docs/explanation/run.md has the figures).
+/// The part of a SCHED_DEADLINE reservation beyond the task's WCET: a share of the WCET, but at
+/// least `least`. The margin covers waking, stamping and going to sleep, which the kernel charges
+/// to the thread (docs/explanation/run.md has the figures).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Margin {
     /// Share of the WCET, in percent.
@@ -137,9 +146,9 @@ pub struct Prepared {
     pub(crate) options: RunOptions,
     pub(crate) node: NodeId,
     pub(crate) mapping: mapping::Mapping,
-    /// What the kernel's classes cannot express runs under the dispatcher.
+    /// The plan for takt's dispatcher, if the kernel's classes cannot express the System.
     pub(crate) dispatched: Option<Box<takt_dispatch::Plan>>,
-    /// Who moves between the strategies of the plan.
+    /// The controller that switches between the strategies of the plan.
     pub(crate) adaptive: Option<takt_dispatch::Adaptive>,
 }
 
@@ -150,13 +159,13 @@ impl Prepared {
         self.node
     }
 
-    /// What takt's dispatcher will do, where it runs it.
+    /// The plan of takt's dispatcher, if the dispatcher runs the System.
     #[must_use]
     pub fn plan(&self) -> Option<&takt_dispatch::Plan> {
         self.dispatched.as_deref()
     }
 
-    /// Who moves between the strategies of [`Prepared::plan`], where one does.
+    /// The controller that switches between the strategies of [`Prepared::plan`], if any.
     #[must_use]
     pub fn adaptive(&self) -> Option<&takt_dispatch::Adaptive> {
         self.adaptive.as_ref()
@@ -169,7 +178,7 @@ pub struct Ready {
     pub(crate) kernel: Option<kernel::Kernel>,
 }
 
-/// What came of a run, besides its events.
+/// The outcome of a run, besides its events.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RunSummary {
     /// The node that ran; also the number of the events' stream.
@@ -180,7 +189,8 @@ pub struct RunSummary {
     pub end: Time,
     /// The signal that ended it early.
     pub interrupted: Option<Signal>,
-    /// What was done otherwise than asked, and what makes the figures doubtful: sentences for the screen and the log.
+    /// Differences from the request, and causes of doubtful figures: sentences for the screen and
+    /// the log.
     pub notes: Vec<String>,
     /// Per task of the node, in file order.
     pub tasks: Vec<TaskSummary>,
@@ -197,17 +207,18 @@ pub struct RunSummary {
 pub struct Stamps {
     /// Completed jobs whose stamps, of start and completion, the kernel's account confirms or denies.
     pub checked: u64,
-    /// Of these, those of which a stamp was taken before the thread got a CPU, says the kernel.
+    /// Jobs among these with a stamp before the time at which the kernel gave their thread a CPU.
     pub contradicted: u64,
     /// From the start in the log, the kernel's, to the stamp, of jobs for which the thread was woken.
     pub start: Option<Summary<u64>>,
     /// From the stamp of a completion to the moment when the thread left its CPU, where that was before its next job.
     pub complete: Option<Summary<u64>>,
-    /// From the nominal arrival to the stamp of the woken thread: the release latency as it is without the kernel's account.
+    /// From the nominal arrival to the stamp of the woken thread: the release latency as it is
+    /// without the kernel's account.
     pub release_latency: Option<Summary<u64>>,
 }
 
-/// What came of one task.
+/// The outcome of one task.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TaskSummary {
     /// Its name.
@@ -216,8 +227,8 @@ pub struct TaskSummary {
     pub class: String,
     /// Jobs that completed.
     pub completed: u64,
-    /// Jobs that used more CPU time than their SCHED_DEADLINE reservation holds: the kernel throttles them, at a tick, until
-    /// the reservation's next period. `None` for other classes.
+    /// Jobs that used more CPU time than their SCHED_DEADLINE reservation holds: the kernel
+    /// throttles them, at a tick, until the reservation's next period. `None` for other classes.
     pub overruns: Option<u64>,
     /// How often the kernel throttled the thread. `None` for other classes, and before Linux 7.0, which does not tell.
     pub throttled: Option<u64>,
@@ -229,10 +240,12 @@ pub struct TaskSummary {
     pub late: Option<takt_log::causes::Late>,
 }
 
-/// Runs the tasks of one node as threads of this kernel and hands every event to `sink`; the stream is the node's number.
+/// Runs the tasks of one node as threads of this kernel and hands every event to `sink`; the stream
+/// is the node's number.
 ///
 /// # Errors
-/// What this version or this machine cannot do, or a missing privilege; nothing has run then, and nothing is left changed.
+/// Unsupported parts, an unsuitable machine, or a missing privilege. Nothing has run then, and
+/// nothing stays changed.
 pub fn run(system: &System, options: &RunOptions, sink: &mut impl Sink) -> Result<RunSummary, RunError> {
     prepare(system, options)?.run(sink, &mut |_| {})
 }

@@ -1,7 +1,9 @@
 //! Threads that do one thing for a while, in a scheduling class each: the loads of experiments.
 //!
-//! [`together`] starts them at one instant and ends them at another. Each sets its own class and gives it back; all of them look at the clock while they
-//! work, so that none outlives the end by more than its reservation's period. Times count from the common start.
+//! The function [`together`] starts all threads at one instant and ends them at another. Each
+//! thread sets its own class and gives it back. All of them check the clock while they work. So no
+//! thread outlives the end by more than the period of its reservation. Times count from the common
+//! start.
 //!
 //! ```no_run
 //! use takt_linux::{Class, Reservation};
@@ -58,17 +60,18 @@ impl<'a, T> Member<'a, T> {
     }
 }
 
-/// Where threads may run.
+/// The CPUs on which threads may run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Place {
     /// On all CPUs of this process.
     Anywhere,
-    /// On this CPU (the kernel's number). Threads under SCHED_DEADLINE get a scheduling domain of it, which takes a cpuset: it concerns the whole
-    /// machine while it lasts, and is undone on every way out.
+    /// This CPU (the kernel's number). Threads under SCHED_DEADLINE get a scheduling domain of this
+    /// CPU, which needs a cpuset. The cpuset affects the whole machine while it lasts, and is
+    /// undone on every way out.
     Cpu(u32),
 }
 
-/// What a body is given.
+/// The environment of a body.
 pub struct Stage {
     epoch: Epoch,
     end: Arc<AtomicU64>,
@@ -125,19 +128,20 @@ const LEAD: Span = Span::from_ms(50);
 const LOOK: Span = Span::from_ms(10);
 const STACK_BYTES: usize = 256 * 1024;
 
-/// What came of it.
+/// The outcome.
 #[derive(Debug)]
 pub struct Ended<T> {
-    /// What the bodies returned, in order.
+    /// The bodies' results, in order.
     pub values: Vec<T>,
     /// When it ended: the duration, or earlier where it was told to.
     pub end: Time,
 }
 
-/// Runs the members from one instant until `duration` is over, or `more`, asked a hundred times a second with the present time, says no.
+/// Runs the members from one instant until `duration` is over, or `more`, asked a hundred times a
+/// second with the present time, says no.
 ///
 /// # Errors
-/// What the kernel refuses: a class, a CPU, a cpuset. Nothing has run then, and nothing is left changed.
+/// The kernel's refusal: a class, a CPU, a cpuset. Nothing has run then, and nothing stays changed.
 pub fn together<T: Send>(
     members: Vec<Member<'_, T>>,
     place: &Place,
@@ -151,8 +155,9 @@ pub fn together<T: Send>(
     }
 }
 
-/// The same, beside a guest: something else that runs meanwhile. `beside` makes it once the CPUs are divided, if they are (it may move threads into group 0), and it is
-/// dropped when the members have ended, before the CPUs are put together again.
+/// As [`together`], beside a guest that runs in the meantime. `beside` makes the guest once the
+/// CPUs are divided, if they are; the guest may move threads into group 0. The guest is dropped
+/// after the members have ended and before the CPUs are united again.
 ///
 /// # Errors
 /// Outside, what `beside` says; within, as [`together`].
@@ -192,7 +197,7 @@ pub fn obstacle() -> Option<CpusetError> {
     takt_linux::cpuset::obstacle()
 }
 
-/// What the threads share before the start.
+/// State that the threads share before the start.
 struct Curtain {
     go: std::sync::atomic::AtomicU32,
     epoch: std::sync::OnceLock<Epoch>,

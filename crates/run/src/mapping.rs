@@ -6,7 +6,8 @@
 //! | one level of discipline `deadline` (edf) | SCHED_DEADLINE |
 //! | such a level above `fifo` ones | both: the kernel puts SCHED_DEADLINE above SCHED_FIFO |
 //!
-//! What these cannot express runs under takt's own dispatcher, where that can; what neither can is refused by name. Best effort enforces no strategy, so there any will do.
+//! Other Systems run under takt's own dispatcher if it can express them. The rest is refused by
+//! name. Best effort accepts any strategy, because it enforces none.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,7 +24,7 @@ use takt_model::{
 use crate::error::RunError;
 use crate::{Margin, Prepared, RunOptions, dispatched};
 
-/// What each thread gets.
+/// The mapping of all threads.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Mapping {
     /// Per task of the node, in file order.
@@ -35,7 +36,7 @@ pub(crate) struct Mapping {
 }
 
 impl Mapping {
-    /// Says that some priority is above the one that was asked for.
+    /// Notes that a priority exceeds the requested one.
     fn note_priority(&mut self, asked: u8) {
         let priority =
             |task: &MappedTask| if let Class::Fifo { priority } = task.class { Some(priority) } else { None };
@@ -52,7 +53,8 @@ impl Mapping {
         }
     }
 
-    /// This process is bound to `there` CPUs of more (taskset), which SCHED_DEADLINE takes for a domain of its own only.
+    /// This process is bound to `there` CPUs of more (taskset), which SCHED_DEADLINE takes for a
+    /// domain of its own only.
     pub(crate) fn confine(&mut self, there: usize) {
         let in_deadline = self.tasks.iter().any(|task| matches!(task.class, Class::Deadline(_)));
         if in_deadline && self.domains.is_empty() {
@@ -78,7 +80,7 @@ impl Mapping {
     }
 }
 
-/// What one thread gets.
+/// The mapping of one thread.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct MappedTask {
     pub(crate) id: TaskId,
@@ -126,8 +128,9 @@ pub fn prepare(system: &System, options: &RunOptions) -> Result<Prepared, RunErr
     Ok(Prepared { system, options: *options, node, mapping, dispatched: None, adaptive: None })
 }
 
-/// The same under takt's own dispatcher, with a controller between the node's strategy and `guard`. `law` makes the controller of the plan, whose
-/// mode 1 is the guard ([`takt_dispatch::Plan::compute_adaptive`]).
+/// The same under takt's own dispatcher, with a controller between the node's strategy and `guard`.
+/// `law` makes the controller of the plan, whose mode 1 is the guard
+/// ([`takt_dispatch::Plan::compute_adaptive`]).
 ///
 /// # Errors
 /// As of [`prepare`]; a node with modes, best effort, or a controller that does not fit the plan.
@@ -168,7 +171,7 @@ fn choose(system: &System, options: &RunOptions) -> Result<NodeId, RunError> {
     Ok(node)
 }
 
-/// What the kernel's classes cannot express, under takt's own dispatcher.
+/// Maps parts that the kernel's classes cannot express to takt's own dispatcher.
 fn under_dispatcher(
     system: &System,
     node: NodeId,
@@ -290,7 +293,7 @@ fn refuse_parts(system: &System, node: NodeId, spec: &NodeSpec) -> Result<(), Ru
     Ok(())
 }
 
-/// What a node asks of a dispatcher besides a strategy.
+/// Refuses parts of a node, besides its strategy, that need a dispatcher.
 fn refuse_dispatching(system: &System, node: NodeId, spec: &NodeSpec) -> Result<(), RunError> {
     if has_modes(system, node) {
         return Err(unenforceable("mode of node", &spec.name, "the kernel keeps one strategy"));
@@ -305,7 +308,7 @@ fn has_modes(system: &System, node: NodeId) -> bool {
     system.modes.iter().any(|mode| mode.node == node)
 }
 
-/// What SCHED_OTHER makes of it, for the log and the screen.
+/// A note for the log and the screen about properties that SCHED_OTHER does not enforce.
 fn not_enforced(system: &System, node: NodeId, plan: &Plan) -> String {
     let mut note = format!(
         "best effort: all threads run under SCHED_OTHER, which guarantees nothing; strategy \"{}\" is not enforced",
@@ -323,7 +326,7 @@ fn not_enforced(system: &System, node: NodeId, plan: &Plan) -> String {
     note
 }
 
-/// What the kernel's classes cannot express, by name.
+/// Refuses levels that the kernel's classes cannot express.
 fn refuse_levels(plan: &Plan) -> Result<(), RunError> {
     let refuse = |why: &str| Err(unenforceable("strategy", &plan.name, why));
     for (i, level) in plan.levels.iter().enumerate() {
@@ -382,8 +385,9 @@ fn class_of(
     }
 }
 
-/// The kernel's priority of level `level` of `levels` (0 is the most important): consecutive numbers, the most important
-/// one at `top`, or as far above as it takes for the least important to be 1.
+/// The kernel's priority of level `level` of `levels` (0 is the most important). Priorities are
+/// consecutive. The most important one is `top`, or as much greater as is needed for the least
+/// important to be 1.
 fn fifo_priority(levels: usize, level: usize, top: u8) -> Option<u8> {
     let top = usize::from(top).max(levels);
     if top > usize::from(FIFO_PRIORITY_MAX) || level >= levels {
@@ -475,8 +479,8 @@ fn own_interval(task: &Task) -> Span {
     task.period.min(Span::from_ns(u64::try_from(mean_ns).unwrap_or(u64::MAX)))
 }
 
-/// What a job costs at least, whatever its wcet: to wake, to stamp and to go to sleep. Without it, jobs that come faster
-/// than a thread can wake would spin at SCHED_FIFO.
+/// Least cost of a job, whatever its wcet: to wake, to stamp and to go to sleep. Without this, jobs
+/// that arrive faster than a thread can wake would spin at SCHED_FIFO.
 const JOB_LEAST: Span = Span::from_us(10);
 
 /// Parts per million of one CPU, rounded up, by the longest execution that the file allows.
@@ -494,8 +498,8 @@ fn load_ppm(task: &Task, interval: Span) -> u64 {
 /// The share that real-time threads may take even where the kernel sets no limit, in percent.
 const RT_PERCENT_MAX: u64 = 95;
 
-/// Tasks bound to a set of CPUs take no more of it than real-time threads may have. For SCHED_DEADLINE the kernel says so
-/// itself, unless its limit is off.
+/// Tasks bound to a set of CPUs take no more of it than real-time threads may have. For
+/// SCHED_DEADLINE the kernel says so itself, unless its limit is off.
 fn refuse_overload(system: &System, tasks: &[MappedTask], limits: &Limits) -> Result<(), RunError> {
     let counted = |task: &MappedTask| !matches!(task.class, Class::Deadline(_)) || limits.rt_runtime_us < 0;
     let allowed = limits.rt_percent().min(RT_PERCENT_MAX);
@@ -527,7 +531,8 @@ fn refuse_working_sets(system: &System, tasks: &[MappedTask], available: Option<
     }
 }
 
-/// SCHED_DEADLINE takes no affinity smaller than its scheduling domain: tasks with different CPUs need disjoint domains.
+/// SCHED_DEADLINE takes no affinity smaller than its scheduling domain: tasks with different CPUs
+/// need disjoint domains.
 fn divide(system: &System, spec: &NodeSpec, there: usize, mapping: &mut Mapping) -> Result<(), RunError> {
     let in_deadline = |task: &MappedTask| matches!(task.class, Class::Deadline(_));
     let mut groups: BTreeMap<u32, CpuSet> = BTreeMap::new();

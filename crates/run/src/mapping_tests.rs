@@ -59,11 +59,13 @@ fn a_reservation_is_the_wcet_and_a_margin_within_the_deadline() {
     let refused = |task: &Task| of(task).unwrap_err();
     assert_eq!(
         refused(&Task { deadline: Span::from_ms(20), ..task("a", 10, 1) }),
-        "task \"a\" cannot run under SCHED_DEADLINE: its deadline 20ms exceeds its period 10ms, and the kernel wants deadline <= period"
+        "task \"a\" cannot run under SCHED_DEADLINE: its deadline 20ms exceeds its period 10ms, and the \
+         kernel wants deadline <= period"
     );
     assert_eq!(
         refused(&task("a", 10, 11)),
-        "task \"a\" cannot run under SCHED_DEADLINE: its wcet 11ms exceeds its deadline 10ms, and the kernel wants runtime <= deadline"
+        "task \"a\" cannot run under SCHED_DEADLINE: its wcet 11ms exceeds its deadline 10ms, and the \
+         kernel wants runtime <= deadline"
     );
     assert_eq!(
         refused(&task("a", 5000, 1)),
@@ -130,7 +132,8 @@ fn best_effort_runs_any_strategy_and_says_what_is_not_enforced() {
     assert!(map(&system, NodeId(0), &options(), &LIMITS, 4).is_err());
     assert_eq!(
         note(&system),
-        "best effort: all threads run under SCHED_OTHER, which guarantees nothing; strategy \"mine\" is not enforced, nor are its modes; no job is cancelled; late jobs go on"
+        "best effort: all threads run under SCHED_OTHER, which guarantees nothing; strategy \"mine\" is \
+         not enforced, nor are its modes; no job is cancelled; late jobs go on"
     );
 }
 
@@ -169,9 +172,8 @@ fn partitions_and_clusters_become_domains() {
     assert!(divided.domains.is_empty() && divided.tasks.iter().all(|task| task.domain.is_none()));
     assert_eq!(
         divided.notes,
-        [
-            "global SCHED_DEADLINE on CPUs 0-3 was used instead of scheduling domains 0 | 2: no cpuset controller is mounted"
-        ]
+        ["global SCHED_DEADLINE on CPUs 0-3 was used instead of scheduling domains 0 | 2: no cpuset \
+             controller is mounted"]
     );
     system.tasks[0].cpus = None;
     assert!(mapped(&system).unwrap_err().starts_with("task \"a\" is not placed: a partitioned node"));

@@ -1,14 +1,15 @@
-//! The recorder: takes the threads' records out of their rings, merges them in the order of time, adds what follows from
-//! them (releases of a chain's successors, deadlines missed), and hands all of it on: to a sink, or to the [`Merge`] that
-//! knows the kernel's account too.
+//! The recorder takes the threads' records out of their rings and merges them in time order. It
+//! adds derived events: releases of a chain's successors, and missed deadlines. The result goes to
+//! a sink, or to the [`Merge`] with the kernel's account.
 //!
-//! A record may be told once no thread can still write an earlier one. Each lane gives a lower bound of its future stamps:
-//! its last stamp, or the next release while it sleeps; a successor that has nothing to do cannot start before one of the
-//! predecessors that it waits for completes.
+//! A record may be emitted once no thread can still write an earlier one. Each lane gives a lower
+//! bound of its future stamps: its last stamp, or the next release while the thread sleeps. An idle
+//! successor in a chain cannot start before the completion of the predecessor for which it waits.
 //!
-//! A thread writes the release of a job that it woke up for. Jobs that were released while it was busy, or after its last
-//! look before the end, are added here, at their nominal releases: the arrivals are a function of the seed, so both sides
-//! know them, and no burst of releases can overflow a ring.
+//! A thread writes the release of the job for which it woke up. The recorder adds the releases of
+//! jobs that arrived while the thread was busy, or after its last look before the end, at their
+//! nominal releases. Arrivals are a function of the seed, so both sides know them, and no burst of
+//! releases can overflow a ring.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -66,7 +67,7 @@ pub(crate) struct Recorder<'a, S> {
     lost: u64,
 }
 
-/// What the recorder knows of a lane's task beforehand.
+/// Properties of a lane's task that the recorder needs.
 pub(crate) struct Known<'a> {
     /// Relative deadline.
     pub(crate) deadline: Span,
@@ -100,7 +101,7 @@ struct Open {
     place: Place,
 }
 
-/// Where a job stands in its chain.
+/// The position of a job in its chain.
 #[derive(Clone, Copy)]
 struct Place {
     hop: u32,
@@ -160,7 +161,7 @@ impl<'a, S: Stamps> Recorder<'a, S> {
         }
     }
 
-    /// Where the events go.
+    /// The receiver of the events.
     pub(crate) fn out(&mut self) -> &mut S {
         &mut self.out
     }
@@ -187,8 +188,9 @@ impl<'a, S: Stamps> Recorder<'a, S> {
                     }
                 }
                 _ => {
-                    // Deadlines that no event can precede any more. When all threads are through, only the run's end tells which were missed:
-                    // until then nothing is settled beyond what was.
+                    // Deadlines that no event can precede any more. When all threads are through,
+                    // only the run's end tells which were missed: until then nothing is settled
+                    // beyond what was.
                     if certain < Time::MAX {
                         self.miss_before(certain);
                         self.out.until(certain);

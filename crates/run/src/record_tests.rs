@@ -138,7 +138,8 @@ fn successors_are_released_when_the_last_predecessor_completes() {
     push(&lanes[1], 6, Kind::Complete, 0, 1);
     floor(&lanes[0], 50);
     floor(&lanes[1], 60);
-    // Of the same instant as the completion that released it, and in a lane behind: still after it.
+    // This start has the instant of the completion that released its job, in a later lane. It still
+    // comes after.
     push(&lanes[2], 6, Kind::Start, 0, 1);
     push(&lanes[2], 8, Kind::Complete, 0, 1);
     recorder.drain(&lanes, NS(1000));
@@ -244,7 +245,7 @@ fn a_lost_record_loses_no_release() {
     );
 }
 
-/// What was stamped, and up to where all was said to be told.
+/// Collects stamps, and the events that came after `until` had passed them.
 #[derive(Default)]
 struct Kept {
     stamps: Vec<(Time, Event)>,

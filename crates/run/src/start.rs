@@ -35,23 +35,25 @@ pub type Progress<'a> = dyn FnMut(Time) + 'a;
 const LEAD: Span = Span::from_ms(50);
 /// How often the recorder looks.
 pub(crate) const LOOK: Span = Span::from_ms(10);
-/// How long after the end a SCHED_DEADLINE thread may take to end. Where a hypervisor holds its CPU for a while, the kernel charges that to the thread, and throttles it until as many
-/// budgets are paid back: 100 ms at 1.2 ms every 50 ms take four seconds.
+/// Time that a SCHED_DEADLINE thread may take to end after the run's end. If a hypervisor takes the
+/// CPU for a while, the kernel charges the time to the thread. Then the kernel throttles the thread
+/// until as many budgets are paid back: 100 ms at 1.2 ms every 50 ms take four seconds.
 const GRACE_RESERVED: Span = Span::from_s(60);
 impl Prepared {
-    /// What the log's header says: `run`, or `run-best-effort` under SCHED_OTHER.
+    /// The back end for the log's header: `run`, or `run-best-effort` under SCHED_OTHER.
     #[must_use]
     pub fn back_end(&self) -> BackEnd {
         if self.options.best_effort { BackEnd::RunBestEffort } else { BackEnd::Run }
     }
 
-    /// What will be done otherwise than the System asks: sentences for the log's header.
+    /// Differences between the run and the System, as sentences for the log's header.
     #[must_use]
     pub fn notes(&self) -> &[String] {
         &self.mapping.notes
     }
 
-    /// The System that runs: as it was given, but for levels that takt's dispatcher runs to completion.
+    /// The System that runs. Only the levels that takt's dispatcher runs to completion differ from
+    /// the given System.
     #[must_use]
     pub fn system(&self) -> &System {
         &self.system
@@ -105,9 +107,9 @@ impl Prepared {
     }
 }
 
-/// What the threads' stamps tell.
+/// Kinds of events from the threads' stamps.
 const STAMPED: KindSet = KindSet::of(&[Kind::Release, Kind::Start, Kind::Complete, Kind::Miss, Kind::Lost]);
-/// What the kernel's account tells besides.
+/// Kinds of events with the kernel's account.
 const WITNESSED: KindSet = STAMPED
     .with(Kind::Gap)
     .with(Kind::Preempt)
@@ -125,8 +127,8 @@ impl Ready {
         &self.prepared
     }
 
-    /// What is recorded. Without the kernel's account no preemptions and migrations: a thread cannot tell from inside whether
-    /// another thread or something else took its CPU.
+    /// What is recorded. Without the kernel's account no preemptions and migrations: a thread
+    /// cannot tell from inside whether another thread or something else took its CPU.
     #[must_use]
     pub fn kinds(&self) -> KindSet {
         match (&self.prepared.dispatched, &self.kernel) {
@@ -189,7 +191,7 @@ impl Ready {
     }
 }
 
-/// What a run stands on.
+/// Resources of a run.
 struct Ground<'a> {
     signals: &'a StopSignals,
     cpus: &'a [u32],
@@ -359,7 +361,7 @@ fn add_notes(notes: &mut Vec<String>, told: &Told, steal: Option<Span>) {
     notes.extend(note_of_steal(steal));
 }
 
-/// What is missing of the kernel's account.
+/// Notes about gaps in the kernel's account.
 pub(crate) fn notes_of_kernel(kernel: &Recorded, failed: Option<&RecorderError>) -> Vec<String> {
     let mut notes = Vec::new();
     if kernel.lost > 0 {
@@ -370,12 +372,14 @@ pub(crate) fn notes_of_kernel(kernel: &Recorded, failed: Option<&RecorderError>)
     }
     if kernel.missing > 0 {
         notes.push(format!(
-            "the kernel kept {} switches of this run's threads to itself: a job that began by one starts as its thread stamped; preemptions and CPU times of a job that had one within are unknown",
+            "the kernel did not report {} switches of this run's threads: a job that began with such a \
+             switch starts at the stamp of its thread; preemptions and CPU times of jobs with such a \
+             switch are unknown",
             kernel.missing
         ));
     }
     if let Some(error) = failed {
-        notes.push(format!("from some moment on nothing is known of preemptions, migrations and CPU times: {error}"));
+        notes.push(format!("preemptions, migrations and CPU times are unknown from some time on: {error}"));
     }
     notes
 }
@@ -385,19 +389,20 @@ pub(crate) fn note_of_lost(lost: u64) -> Option<String> {
     (lost > 0).then(|| format!("{lost} records found a full buffer: the figures are incomplete"))
 }
 
-/// What a hypervisor took, if it took anything.
+/// A note of the CPU time that a hypervisor took, if any.
 pub(crate) fn note_of_steal(steal: Option<Span>) -> Option<String> {
     let steal = steal.filter(|steal| !steal.is_zero())?;
-    Some(format!("the hypervisor took {steal} of CPU time during the run: the figures hold that too"))
+    Some(format!("the hypervisor took {steal} of CPU time during the run: the figures include this time"))
 }
 
-/// What a job makes the kernel record: a wake-up and two switches of its thread, two more where it preempts another one.
+/// Kernel events of one job: a wake-up and two switches of its thread, and two more switches if it
+/// preempts.
 const EVENTS_OF_THREAD: u64 = 5;
 
-/// So many tasks are named in one note.
+/// At most so many tasks are named in a note.
 const NAMED_MAX: usize = 6;
 
-/// What the overruns of a run mean, with the tasks that had them.
+/// A note about overruns of reservations, with the tasks that had them.
 fn throttled(tasks: &[TaskSummary]) -> Option<String> {
     let overran: Vec<String> = (tasks.iter())
         .filter_map(|task| task.overruns.filter(|jobs| *jobs > 0).map(|jobs| (&task.name, jobs)))
@@ -412,11 +417,12 @@ fn throttled(tasks: &[TaskSummary]) -> Option<String> {
         more => format!(" and {more} more tasks"),
     };
     Some(format!(
-        "jobs used more CPU time than their reservation holds, and the kernel throttles such a job until the reservation's next period: {named}{more}"
+        "jobs used more CPU time than their reservation holds, and the kernel throttles such a job \
+         until the reservation's next period: {named}{more}"
     ))
 }
 
-/// What it means that the kernel's account does not bear out the stamps.
+/// A note about stamps that contradict the kernel's account.
 fn contradicted(tasks: &[TaskSummary]) -> Option<String> {
     let stamps = || tasks.iter().filter_map(|task| task.stamps.as_ref());
     let jobs: u64 = stamps().map(|stamps| stamps.contradicted).sum();
@@ -424,15 +430,17 @@ fn contradicted(tasks: &[TaskSummary]) -> Option<String> {
     if jobs > 0 {
         let checked: u64 = stamps().map(|stamps| stamps.checked).sum();
         return Some(format!(
-            "of {checked} jobs {jobs} stamped their start or end before the kernel says that their thread got a CPU: what is told of these is doubtful"
+            "of {checked} jobs {jobs} stamped their start or end before the kernel gave their thread a \
+             CPU: the figures of these jobs are doubtful"
         ));
     }
     let unseen = completed > 0 && stamps().next().is_some() && stamps().all(|stamps| stamps.checked == 0);
-    unseen.then(|| TOLD_NOTHING.to_owned())
+    unseen.then(|| NOTE_NO_EVENTS.to_owned())
 }
 
-/// What a recording without an event means.
-pub(crate) const TOLD_NOTHING: &str = "the kernel told nothing of the threads of this run, as where takt has process numbers of its own (a container): preemptions, migrations and CPU times are unknown";
+/// The note for a recording without events.
+pub(crate) const NOTE_NO_EVENTS: &str = "the kernel reported no events of the threads of this run, as \
+    in a container with process numbers of its own: preemptions, migrations and CPU times are unknown";
 
 /// Buffers hold what a thread writes in four seconds, in case ordinary threads get no CPU that long.
 pub(crate) fn records(period: Span) -> usize {
@@ -506,7 +514,7 @@ impl Crew {
                         cause: error.to_string(),
                     })?;
                 }
-                // Without a domain of its own it takes all CPUs that it has.
+                // Without a scheduling domain of its own the thread keeps all its CPUs.
                 _ if matches!(class, Class::Deadline(_)) => return Ok(()),
                 _ => {}
             }

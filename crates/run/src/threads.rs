@@ -1,11 +1,12 @@
-//! What a task's thread does.
+//! The thread of a task.
 //!
-//! A source sleeps, absolutely, until the next release; a successor in a chain waits on a futex until all its predecessors
-//! have completed. Either then works and stamps: release, start, completion. On this path nothing allocates, locks or does
-//! I/O: a stamp is a vDSO clock read and four stores into a ring of the thread's own.
+//! A source sleeps, absolutely, until the next release; a successor in a chain waits on a futex
+//! until all its predecessors have completed. Either then works and stamps: release, start,
+//! completion. On this path nothing allocates, locks or does I/O: a stamp is a vDSO clock read and
+//! four stores into a ring of the thread's own.
 //!
-//! A job whose thread is still busy with an earlier one is released at its nominal release all the same: the recorder adds
-//! it, for the arrivals are known to both.
+//! A job that arrives while its thread is busy is still released at its nominal release. The
+//! recorder adds the release, because both know the arrivals.
 
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -19,7 +20,7 @@ use takt_model::{Span, System, Task, TaskId, Time};
 
 use crate::work::{Work, Worked};
 
-/// What the threads of a run and its recorder share.
+/// State shared by the threads of a run and its recorder.
 pub(crate) struct Shared {
     pub(crate) system: Arc<System>,
     pub(crate) seed: u64,

@@ -14,8 +14,8 @@ use crate::kernel::Kernel;
 /// Which kinds of event both accounts tell.
 pub(crate) const RECORDED_KINDS: KindSet =
     KINDS.with(Kind::Block).with(Kind::Wake).with(Kind::Occupy).with(Kind::Steal);
-/// Events that the kernel records for one job: wake-ups and switches of the timer's thread, of the job's
-/// own thread, and of the threads that it preempts.
+/// Kernel events of one job: wake-ups and switches of the timer's thread, of the job's own thread,
+/// and of the preempted threads.
 pub(crate) const EVENTS_PER_JOB: u64 = 10;
 
 /// A dispatcher that also records the kernel's account of its threads, through a trace instance of its

@@ -1,7 +1,8 @@
-//! What a job does: it uses CPU time and touches memory.
+//! The work of a job: CPU time and accesses to memory.
 //!
-//! A job works until the CPU time of its thread has advanced by the job's demand, so preemption does not shorten the work.
-//! The loop walks through a working set, a cache line a step, and looks at the clocks after at most [`CHUNK_NS`].
+//! A job works until the CPU time of its thread has advanced by the job's demand, so preemption
+//! does not shorten the work. The loop walks through a working set, a cache line a step, and looks
+//! at the clocks after at most [`CHUNK_NS`].
 
 use takt_linux::{Epoch, clock};
 use takt_model::{Bytes, Span, Time};
@@ -13,7 +14,7 @@ const CALIBRATION_NS: u64 = 500_000;
 /// 64-bit words in a cache line.
 const LINE: usize = 8;
 
-/// One task's working set and the speed at which this CPU walks through it.
+/// A task's working set, and the speed at which this CPU walks through it.
 #[derive(Clone)]
 pub(crate) struct Work {
     set: Vec<u64>,
@@ -32,7 +33,8 @@ pub(crate) enum Worked {
 }
 
 impl Work {
-    /// A working set of `wss` bytes (at least a cache line), written to once so that it is there; `None` without memory.
+    /// A working set of `wss` bytes (at least a cache line), written to once so that it is there;
+    /// `None` without memory.
     pub(crate) fn new(wss: Bytes) -> Option<Work> {
         let words = usize::try_from(wss.get() / 8).ok()?.max(LINE);
         let mut set = Vec::new();

@@ -140,7 +140,8 @@ fn edf_runs_under_sched_deadline_on_the_whole_machine() {
     let Some((summary, events)) = try_run(&system, &RunOptions::new(ms(400))) else { return };
     check(&system, &summary, &events);
     assert_eq!(summary.tasks[0].class, "SCHED_DEADLINE runtime 3.2ms, deadline 20ms, period 20ms");
-    // The margin covers waking and stamping, yet a busy hypervisor lets any job use more CPU time: it must only be told.
+    // The margin covers waking and stamping, yet a busy hypervisor lets any job use more CPU time:
+    // it must only be told.
     let overruns: u64 = summary.tasks.iter().map(|task| task.overruns.expect("counted under SCHED_DEADLINE")).sum();
     assert_eq!(summary.notes.iter().any(|note| note.contains("throttles")), overruns > 0, "{:?}", summary.notes);
     assert_eq!(bandwidth(), before, "no bandwidth leaked");
@@ -257,7 +258,8 @@ fn a_panicking_sink_leaves_nothing_behind() {
 #[test]
 fn without_privilege_the_refusal_names_it() {
     let _alone = alone();
-    // A thread without CAP_SYS_NICE, as an ordinary user has it: refusals are per thread, so a child process is not needed.
+    // A thread without CAP_SYS_NICE, as an ordinary user has it: refusals are per thread, so a
+    // child process is not needed.
     let system = System::local(1, Builtin::Rm, vec![task("a", 10, 100)]);
     let machine = takt_linux::machine();
     if machine.cap_sys_nice || machine.rtprio_limit > 0 {
@@ -404,7 +406,8 @@ fn bandwidth() -> Option<Vec<String>> {
     let lines = |text: &str| {
         text.lines().filter(|line| line.contains("total_bw")).map(|line| line.trim().to_owned()).collect::<Vec<_>>()
     };
-    // What an exited thread reserved comes back about a period later: the same twice is settled.
+    // The bandwidth of an ended thread comes back about a period later. Two equal readings mean
+    // that it has settled.
     let mut last = lines(&String::from_utf8_lossy(&read()?.stdout));
     for _ in 0..20 {
         std::thread::sleep(std::time::Duration::from_millis(50));

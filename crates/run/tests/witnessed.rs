@@ -1,6 +1,8 @@
-//! What the kernel's account adds to a run: preemptions, migrations, blocks. Where the kernel cannot be recorded each test says so and passes.
+//! Events that the kernel's account adds to a run: preemptions, migrations, blocks. If the kernel
+//! cannot be recorded, each test says so and passes.
 //!
-//! Nothing here asserts how long anything took. What is asserted follows from the schedule itself: who ran while another was open.
+//! No test asserts a duration. All assertions follow from the schedule itself: which job ran while
+//! another was open.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -122,7 +124,7 @@ fn a_less_important_job_is_preempted_once_by_each_job_that_comes_in_between() {
         }
         Some((*running, *event))
     });
-    // Where the fast task began the slow one was not running, which `check` holds for each CPU.
+    // The slow task was not running when the fast one began; `check` asserts this for each CPU.
     assert!(running.filter(|(_, event)| matches!(event, Event::Start { .. })).count() > 0);
 }
 
@@ -210,7 +212,8 @@ fn disturber(cpu: u32) -> JoinHandle<Result<(), SchedError>> {
     std::thread::Builder::new().name("disturber".to_owned()).spawn(disturb).unwrap()
 }
 
-/// Waits for its end; whether this process may have threads as important as that, which is said where it may not.
+/// Waits for the disturbing thread. False, with a message, if this process may not use so important
+/// a priority.
 fn has_disturbed(disturbs: JoinHandle<Result<(), SchedError>>) -> bool {
     match disturbs.join().unwrap() {
         Ok(()) => true,
@@ -310,7 +313,8 @@ fn a_program_is_told_why_its_jobs_were_late() {
     }
 }
 
-/// The kernel itself takes the CPU from real-time threads that have used 95 % of a second, and gives it to ordinary ones (`sched_rt_runtime_us`, or its server for those).
+/// The kernel throttles real-time threads that have used 95 % of a second, and gives the CPU to
+/// ordinary threads (`sched_rt_runtime_us`, or the server for ordinary threads).
 #[test]
 fn what_the_kernel_throttles_is_warned_of_and_late_for_no_load_of_its_own() {
     let _alone = alone();

@@ -113,8 +113,8 @@ impl Reader {
             tv_nsec: (left % 1_000_000_000) as libc::c_long,
         };
         let count = self.polled.len() as libc::nfds_t;
-        // SAFETY: `polled` is as many valid pollfds as announced, whose descriptors are open while `cpus` lives; `limit` is a
-        // valid timespec; no signal mask is given.
+        // SAFETY: `polled` holds as many valid pollfds as announced. Their descriptors are open while `cpus`
+        // lives. `limit` is a valid timespec. There is no signal mask.
         let result = unsafe { libc::ppoll(self.polled.as_mut_ptr(), count, &raw const limit, std::ptr::null()) };
         if result < 0 && errno() != libc::EINTR {
             let cpu = self.cpus.first().map_or(0, |cpu| cpu.number);

@@ -1,4 +1,4 @@
-//! What the simplest loads do.
+//! The simplest loads.
 
 use takt_linux::clock;
 use takt_model::{Span, Time};
@@ -12,7 +12,7 @@ pub struct Ran {
     pub from: Time,
     /// Its last.
     pub to: Time,
-    /// What it used in between.
+    /// CPU time used in between.
     pub cpu: Span,
 }
 
@@ -25,7 +25,8 @@ impl Ran {
     }
 }
 
-/// Never blocks and uses all the CPU time that it is given. To be run under SCHED_DEADLINE, which bounds it, or as an ordinary thread.
+/// Never blocks and uses all the CPU time that it is given. To be run under SCHED_DEADLINE, which
+/// bounds it, or as an ordinary thread.
 pub fn greedy(stage: &mut Stage) -> Ran {
     let (from, before) = (stage.now(), clock::thread_cpu());
     while stage.work(Span::from_s(1)) {}
@@ -41,7 +42,8 @@ pub struct Finished {
     pub completion: Time,
 }
 
-/// Uses `demand` of CPU time each `period`, from the start on; a job that is late delays the next one, none is left out.
+/// Uses `demand` of CPU time each `period`, from the start on; a job that is late delays the next
+/// one, none is left out.
 pub fn periodic(stage: &mut Stage, period: Span, demand: Span) -> Vec<Finished> {
     let most = stage.end().as_ns() / period.as_ns().max(1) + 1;
     let mut jobs = Vec::with_capacity(usize::try_from(most).unwrap_or(0).min(JOBS_MAX));

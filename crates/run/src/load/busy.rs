@@ -5,7 +5,8 @@ use takt_model::{Bytes, Span, Time};
 
 use crate::work::{Work, Worked};
 
-/// What uses up CPU time as the jobs of `takt run` do. A copy works by itself, and was calibrated with its original.
+/// A load that uses CPU time as the jobs of `takt run` do. A copy works by itself with the
+/// original's calibration.
 #[derive(Clone)]
 pub struct Busy {
     work: Work,
@@ -21,7 +22,8 @@ impl Busy {
         Some(Busy { work, epoch: Epoch::now_is_zero() })
     }
 
-    /// Uses `demand` of the calling thread's CPU time, however often it is preempted; `false` where `stop` said so before. It is asked every 20 us.
+    /// Uses `demand` of the calling thread's CPU time, however often it is preempted; `false` where
+    /// `stop` said so before. It is asked every 20 us.
     pub fn work(&mut self, demand: Span, stop: impl Fn() -> bool) -> bool {
         let until = clock::thread_cpu().saturating_add(demand);
         let end = || if stop() { Time::ZERO } else { Time::MAX };

@@ -11,14 +11,14 @@ pub struct Film {
     pub frames: Vec<Span>,
     /// Frame k is to be shown at k + 1 times this.
     pub period: Span,
-    /// A frame that is late is shown when the screen is next refreshed, at a multiple of this: so a player that is behind sleeps, too.
+    /// A late frame is shown at the next refresh of the screen, a multiple of this. So a late player sleeps, too.
     pub refresh: Span,
 }
 
 /// When frames were shown, in order.
 pub type Shown = Vec<Time>;
 
-/// Plays `film`. A frame that is late delays the next ones, none is left out; what comes late is shown as soon as the screen can.
+/// Plays `film`. A late frame delays the next ones, and none is left out. It is shown at the next refresh.
 pub fn player(stage: &mut Stage, film: &Film) -> Shown {
     let mut shown = Vec::with_capacity(film.frames.len());
     let mut due = Time::ZERO;

@@ -1,6 +1,8 @@
-//! A device's driver, emulated: a reader asks, the device works, its driver's thread is woken as by an interrupt and costs CPU time, the reader goes on.
+//! A device's driver, emulated: a reader asks, the device works, its driver's thread is woken as by
+//! an interrupt and costs CPU time, the reader goes on.
 //!
-//! One request is under way at a time, as with a disk without a queue. Both threads wait on futexes, with a timeout, and look whether all is over.
+//! One request is under way at a time, as with a disk without a queue. Both threads wait on
+//! futexes, with a timeout, and look whether all is over.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -9,7 +11,7 @@ use takt_model::Span;
 
 use super::{NAP, Stage};
 
-/// What connects a reader and its driver.
+/// The connection between a reader and its driver.
 #[derive(Debug, Default)]
 pub struct Line {
     /// Interrupts raised so far.
@@ -20,7 +22,7 @@ pub struct Line {
     closed: AtomicU32,
 }
 
-/// What a driver's thread did.
+/// Results of a driver's thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Driver {
     /// Requests served.
@@ -52,7 +54,7 @@ pub fn driver(stage: &mut Stage, line: &Line, cost: impl Fn(u64) -> Span) -> Dri
     Driver { served: number, cpu: clock::thread_cpu().saturating_sub(before) }
 }
 
-/// What a reader did.
+/// Results of a reader.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Reader {
     /// Requests answered.

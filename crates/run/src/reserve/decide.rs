@@ -19,26 +19,27 @@ use super::{Budget, Facts, Target, Wish};
 /// A reservation that the kernel will take, as far as can be told.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Plan {
-    /// What each thread gets.
+    /// The request for each thread.
     pub wish: Wish,
     /// The threads; none for a command, which has none yet.
     pub threads: Vec<Target>,
     /// The groups that threads, or the command, are in, where they are limited by groups.
     pub places: Vec<Place>,
-    /// What was decided from.
+    /// Facts on which the decision rests.
     pub facts: Facts,
-    /// What the user should know: sentences.
+    /// Notes for the user, as sentences.
     pub notes: Vec<String>,
 }
 
 impl Plan {
-    /// The CPUs that a thread is to be let on besides its own; `None` where it may use all that it must.
+    /// The CPUs that a thread must be allowed to use; `None` if it may already use all of them.
     pub(super) fn widened(&self, target: &Target) -> Option<&[u32]> {
         let domain = self.facts.domain.as_deref().filter(|_| self.wish.widen)?;
         (!covers(&target.affinity, domain)).then_some(domain)
     }
 
-    /// What is left of the domain when all this is booked, in 2^-20 CPUs; `None` where it is not known, or without end.
+    /// Bandwidth left in the domain after this booking, in 2^-20 CPUs; `None` if unknown or
+    /// unlimited.
     #[must_use]
     pub fn left(&self) -> Option<u64> {
         if self.wish.budget == Budget::Group {
@@ -52,7 +53,7 @@ impl Plan {
 /// Decides for threads.
 ///
 /// # Errors
-/// Which rule is broken, by what, and what to do.
+/// The broken rule, its cause and the remedy.
 pub fn plan(wish: &Wish, threads: Vec<Target>, facts: &Facts) -> Result<Plan, ReserveError> {
     within_limits(wish, &facts.limits)?;
     privileged(wish, facts)?;
@@ -140,7 +141,8 @@ fn admit(wish: &Wish, threads: usize, facts: &Facts) -> Result<(), ReserveError>
     }
 }
 
-/// The longest runtime in the wished period that would be admitted, in whole microseconds; `None` below what the kernel takes.
+/// The longest runtime in the wished period that would be admitted, in whole microseconds; `None`
+/// below what the kernel takes.
 fn largest(wish: &Wish, threads: usize, left: u64) -> Option<Span> {
     let each = left / (threads.max(1) as u64);
     let ns = (u128::from(each) * u128::from(wish.period.as_ns())) >> takt_linux::sched::BW_SHIFT;
@@ -152,7 +154,8 @@ fn notes(wish: &Wish, facts: &Facts) -> Vec<String> {
     let mut notes = Vec::new();
     if let Some(tick) = facts.tick.filter(|tick| wish.runtime < *tick) {
         notes.push(format!(
-            "a runtime of {} is shorter than the kernel's tick of {tick}: unless its high-resolution tick is on (HRTICK_DL), it stops a thread that uses it up only at a tick",
+            "a runtime of {} is shorter than the kernel's tick of {tick}: without its high-resolution \
+             tick (HRTICK_DL) it stops a thread with a used-up runtime only at a tick",
             wish.runtime
         ));
     }

@@ -24,7 +24,8 @@ pub enum ReserveError {
     },
     /// More than can be given.
     #[error(
-        "a runtime of {runtime} does not fit into a deadline of {deadline}: the kernel wants runtime <= deadline <= period"
+        "a runtime of {runtime} does not fit into a deadline of {deadline}: the kernel wants runtime <= \
+         deadline <= period"
     )]
     RuntimeAboveDeadline {
         /// As asked for.
@@ -34,7 +35,8 @@ pub enum ReserveError {
     },
     /// A deadline beyond its period.
     #[error(
-        "a deadline of {deadline} is later than the period of {period} ends: the kernel wants runtime <= deadline <= period"
+        "a deadline of {deadline} is later than the period of {period} ends: the kernel wants runtime \
+         <= deadline <= period"
     )]
     DeadlineAbovePeriod {
         /// As asked for.
@@ -44,7 +46,8 @@ pub enum ReserveError {
     },
     /// Out of range.
     #[error(
-        "a period of {period} is out of range: the kernel takes {min} to {max} (sysctl kernel.sched_deadline_period_min_us and _max_us)"
+        "a period of {period} is out of range: the kernel takes {min} to {max} (sysctl \
+         kernel.sched_deadline_period_min_us and _max_us)"
     )]
     Period {
         /// As asked for.
@@ -62,7 +65,9 @@ pub enum ReserveError {
     },
     /// Nothing is called so.
     #[error(
-        "there is no interrupt and no network device \"{name}\", and no thread irq/... or napi/... of that name; /proc/interrupts lists interrupts (first and last column), /sys/class/net devices; * stands for any characters"
+        "there is no interrupt and no network device \"{name}\", and no thread irq/... or napi/... of \
+         that name; /proc/interrupts lists interrupts (first and last column), /sys/class/net devices; \
+         * stands for any characters"
     )]
     NoInterrupt {
         /// As asked for.
@@ -78,15 +83,20 @@ pub enum ReserveError {
     },
     /// Packets that no thread takes in.
     #[error(
-        "nothing has a thread for {device}: what comes to it is taken in by the softirq NET_RX, in whatever thread that interrupts\ngive it threads (as root, Linux 5.12, where its driver has NAPI): echo 1 > /sys/class/net/{device}/threaded"
+        "{device} has no thread: the softirq NET_RX receives its packets, in any thread that it \
+         interrupts\ngive it threads (as root, Linux 5.12, if its driver has NAPI): echo 1 > \
+         /sys/class/net/{device}/threaded"
     )]
     NoPacketThread {
         /// The network device.
         device: String,
     },
-    /// What has threads that are bound to their CPUs.
+    /// A softirq, whose threads are bound to their CPUs.
     #[error(
-        "{name} is a softirq: it runs in whatever thread it interrupts, or in ksoftirqd/N, which the kernel binds to CPU N and SCHED_DEADLINE cannot take\nwhat serves it may have a thread of its own: an interrupt on a kernel with PREEMPT_RT, a network device with 1 in /sys/class/net/DEVICE/threaded"
+        "{name} is a softirq: it runs in any thread that it interrupts, or in ksoftirqd/N, which the \
+         kernel binds to CPU N and SCHED_DEADLINE cannot take\n\
+         reserve for a source of it with a thread of its own: an interrupt on a kernel with PREEMPT_RT, \
+         or a network device with 1 in /sys/class/net/DEVICE/threaded"
     )]
     Softirq {
         /// Its name.
@@ -94,7 +104,8 @@ pub enum ReserveError {
     },
     /// Reserved by someone else.
     #[error(
-        "{name} ({id}) has a reservation already: {}; ask who set it to give it back, or set it with chrt", Class::Deadline(*reservation).describe()
+        "{name} ({id}) has a reservation already: {}; ask its owner to give it back, or set it with \
+         chrt", Class::Deadline(*reservation).describe()
     )]
     Already {
         /// Its name.
@@ -106,15 +117,18 @@ pub enum ReserveError {
     },
     /// No privilege.
     #[error(
-        "{class} needs the capability CAP_SYS_NICE\ngrant it once: sudo setcap cap_sys_nice+ep \"$(command -v takt)\", or run takt with sudo"
+        "{class} needs the capability CAP_SYS_NICE\n\
+         grant it once: sudo setcap cap_sys_nice+ep \"$(command -v takt)\", or run takt with sudo"
     )]
     Privilege {
-        /// What was asked for.
+        /// The requested class.
         class: String,
     },
     /// A thread of some CPUs only.
     #[error(
-        "{name} ({id}) may use CPUs {} only, and SCHED_DEADLINE wants all of its scheduling domain: {}\nlet it run on all of them while it is reserved for: --all-cpus; or limit it by a control group, which guarantees nothing: --budget cgroup",
+        "{name} ({id}) may use CPUs {} only, and SCHED_DEADLINE wants all of its scheduling domain: {}\n\
+         let it run on all of them during the reservation: --all-cpus; or limit it by a control group, \
+         which guarantees nothing: --budget cgroup",
         list(cpus),
         list(domain)
     )]
@@ -130,7 +144,10 @@ pub enum ReserveError {
     },
     /// takt itself, and so what it starts.
     #[error(
-        "{program} would have CPUs {} only, as takt has, and SCHED_DEADLINE wants all of their scheduling domain: {}\nstart takt without taskset and outside of cpusets; or limit it by a control group, which guarantees nothing: --budget cgroup",
+        "{program} would have CPUs {} only, as takt has, and SCHED_DEADLINE wants all of their \
+         scheduling domain: {}\n\
+         start takt without taskset and outside of cpusets; or limit it by a control group, which \
+         guarantees nothing: --budget cgroup",
         list(cpus),
         list(domain)
     )]
@@ -144,7 +161,8 @@ pub enum ReserveError {
     },
     /// A kernel thread that belongs to its CPU.
     #[error(
-        "{name} ({id}) cannot be let on CPUs {}: the kernel has bound it to {}, and so it can have no reservation of its own",
+        "{name} ({id}) cannot be let on CPUs {}: the kernel has bound it to {}, and so it can have no \
+         reservation of its own",
         list(domain),
         list(cpus)
     )]
@@ -161,7 +179,7 @@ pub enum ReserveError {
     /// More than is left.
     #[error("{}", admission(wish, *threads, room, *largest))]
     Admission {
-        /// What each thread is to have.
+        /// The request for each thread.
         wish: Wish,
         /// How many.
         threads: usize,
@@ -175,7 +193,8 @@ pub enum ReserveError {
     Group(GroupError),
     /// Out of range.
     #[error(
-        "{runtime} every {period}: a control group takes a runtime no longer than its period, and for ordinary threads 1ms or more in 1s or less"
+        "{runtime} every {period}: a control group takes a runtime no longer than its period, and for \
+         ordinary threads 1ms or more in 1s or less"
     )]
     Quota {
         /// As asked for.
@@ -200,13 +219,13 @@ pub enum ReserveError {
     Above {
         /// Its name and id.
         name: String,
-        /// What it is to have.
+        /// The request.
         wish: Wish,
         /// How many in that group are to have it.
         threads: usize,
         /// Its group.
         folder: PathBuf,
-        /// What that has, in 2^-20 CPUs.
+        /// Bandwidth left in the group, in 2^-20 CPUs.
         left: u64,
     },
     /// The kernel refused what should have been taken.
@@ -227,7 +246,7 @@ pub enum ReserveError {
     Start {
         /// Its name.
         program: String,
-        /// What the kernel says.
+        /// The kernel's answer.
         cause: String,
     },
 }
@@ -253,8 +272,10 @@ impl ReserveError {
         }
     }
 
-    /// Whether it is SCHED_DEADLINE that cannot take the thread, and a control group might limit it: the thread may not use all CPUs of its
-    /// domain, or no bandwidth is left there. Not of wrong parameters, a missing privilege or a thread that is gone.
+    /// Whether only SCHED_DEADLINE refuses the thread, so that a control group might still limit
+    /// it. This holds if the thread may not use all CPUs of its domain, or if the domain has no
+    /// bandwidth left. It does not hold for wrong parameters, a missing privilege or an ended
+    /// thread.
     #[must_use]
     pub fn is_of_deadline_class(&self) -> bool {
         match self {
@@ -272,10 +293,12 @@ impl ReserveError {
     pub(super) fn refused(name: &str, cause: SchedError, facts: &Facts) -> ReserveError {
         let hint = match &cause {
             SchedError::Admission { .. } if facts.room.is_some() => {
-                "\nit should have fitted: somebody was quicker, or what a thread that has just ended had is not back yet (it comes back within its period)"
+                "\nit should have fitted: another program reserved first, or the bandwidth of an ended \
+                 thread is not back yet (it comes back within its period)"
             }
             SchedError::Affinity { .. } if facts.domain.is_none() => {
-                "\nthe machine is divided into several scheduling domains; the thread must be within one of them, and may use all of it"
+                "\nthe machine is divided into several scheduling domains; the thread must be within \
+                 one of them, and may use all of it"
             }
             _ => "",
         };
@@ -316,30 +339,34 @@ fn above(name: &str, wish: &Wish, threads: usize, folder: &Path, left: u64) -> S
     };
     let (folder, left) = (folder.display(), percent(left, false));
     format!(
-        "{who} cannot be given {runtime} every {period}{each}, {wanted} of a CPU: {whose} control group {folder} has {left} left"
+        "{who} cannot be given {runtime} every {period}{each}, {wanted} of a CPU: {whose} control group \
+         {folder} has {left} left"
     )
 }
 
 fn not_limited(first: bool) -> &'static str {
     if first {
-        "which no control group of this kernel limits (it was built without CONFIG_RT_GROUP_SCHED)\nreserve for it by SCHED_DEADLINE: leave out --budget"
+        "which no control group of this kernel limits (it was built without CONFIG_RT_GROUP_SCHED)\n\
+         reserve for it by SCHED_DEADLINE: leave out --budget"
     } else {
-        "which no control group of version 2 limits: cpu.max is for ordinary threads\nreserve for it by SCHED_DEADLINE: leave out --budget"
+        "which no control group of version 2 limits: cpu.max is for ordinary threads\n\
+         reserve for it by SCHED_DEADLINE: leave out --budget"
     }
 }
 
-/// Of so many at most are the names told.
+/// At most so many names are listed.
 const NAMES_MAX: usize = 4;
 
 fn no_thread(interrupts: &[String], forced: bool) -> String {
     let told = ReserveError::few(interrupts);
     let (what, these) = match interrupts.len() {
         1 => (
-            "has no thread: its handler runs in whatever thread it interrupts, and so nothing can be reserved for it",
+            "has no thread: its handler runs in any thread that it interrupts, so nothing can be reserved for it",
             "this one is excepted by its driver",
         ),
         _ => (
-            "have no threads: their handlers run in whatever thread they interrupt, and so nothing can be reserved for them",
+            "have no threads: their handlers run in any thread that they interrupt, so nothing can be \
+             reserved for them",
             "these are excepted by their drivers",
         ),
     };
@@ -350,7 +377,8 @@ fn no_thread(interrupts: &[String], forced: bool) -> String {
         );
     }
     format!(
-        "{what}\nthreads for interrupts: \"threadirqs\" on the kernel's command line, or a kernel with PREEMPT_RT; for packets of a network device: echo 1 > /sys/class/net/DEVICE/threaded, and then --irq DEVICE"
+        "{what}\nthreads for interrupts: \"threadirqs\" on the kernel's command line, or a kernel with \
+         PREEMPT_RT; for packets of a network device: echo 1 > /sys/class/net/DEVICE/threaded, and then --irq DEVICE"
     )
 }
 
@@ -358,7 +386,7 @@ fn list(cpus: &[u32]) -> String {
     cpus.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// Of a CPU; what is left rounded down, the rest up.
+/// A percentage of a CPU. Round the remaining bandwidth down, and all else up.
 fn percent(bandwidth: u64, up: bool) -> String {
     let tenths = u128::from(bandwidth) * 1000;
     let tenths = if up { tenths.div_ceil(1 << 20) } else { tenths >> 20 };
@@ -383,7 +411,10 @@ fn admission(wish: &Wish, threads: usize, room: &Room, largest: Option<Span>) ->
         None => "nothing fits".to_owned(),
     };
     format!(
-        "{what}, and only {} are left: of {cpus}, SCHED_DEADLINE may have {} together, of which {} are booked by threads and {} by the kernel's servers for ordinary threads\n{fits}, until other reservations end; a control group can limit without guaranteeing anything: --budget cgroup",
+        "{what}, and only {} are left: of {cpus}, SCHED_DEADLINE may have {} together, of which {} are \
+         booked by threads and {} by the kernel's servers for ordinary threads\n\
+         {fits}, until other reservations end; a control group can limit without guaranteeing anything: \
+         --budget cgroup",
         percent(room.left().unwrap_or(u64::MAX), false),
         percent(room.limit.unwrap_or(u64::MAX), true),
         percent(room.booked.saturating_sub(room.servers), true),

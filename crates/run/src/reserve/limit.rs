@@ -1,10 +1,10 @@
-//! Whether a control group can limit a thread as wished, decided from facts. No system call but to look.
+//! Decides from facts whether a control group can limit a thread as requested.
 //!
 //! | rule | by |
 //! |---|---|
 //! | ordinary classes: 1 ms <= quota, 1 ms <= period <= 1 s (kernel/sched/core.c: `tg_set_cfs_bandwidth`) | EINVAL |
-//! | ... and no group above is limited to less (v1: EINVAL; v2 takes the least) | what is asked for would not be had |
-//! | SCHED_FIFO, SCHED_RR: groups below one have no more together than that (rt.c: `tg_rt_schedulable`), cgroup v1 only | EINVAL |
+//! | ... and no group above is limited to less (v1: EINVAL; v2 takes the least) | the thread would get less than requested |
+//! | SCHED_FIFO, SCHED_RR: subgroups together have at most the group's budget (rt.c: `tg_rt_schedulable`), cgroup v1 only | EINVAL |
 
 use takt_linux::group::{GroupError, Limit, Place, Share, Version};
 use takt_linux::sched::Class;
@@ -14,11 +14,12 @@ use super::decide::Plan;
 use super::error::ReserveError;
 use super::{Budget, Facts, Target, Wish};
 
-/// Of ordinary threads: quota and period.
+/// Bounds of quota and period for ordinary threads.
 const SHORTEST: Span = Span::from_ms(1);
 const LONGEST: Span = Span::from_s(1);
 
-/// The same share of a CPU as a group takes it for ordinary threads: of several periods together where the runtime of one is too short.
+/// The same share of a CPU as a group takes it for ordinary threads: of several periods together
+/// where the runtime of one is too short.
 #[must_use]
 pub fn as_limit(wish: &Wish) -> Wish {
     let periods = SHORTEST.as_ns().div_ceil(wish.runtime.as_ns().max(1)).max(1);
@@ -37,15 +38,15 @@ fn share(wish: &Wish) -> Share {
     Share { runtime_us: wish.runtime.as_ns().div_ceil(1000), period_us: wish.period.as_ns() / 1000 }
 }
 
-/// What is set for a thread.
+/// The limit of a thread's group.
 pub(super) fn of(wish: &Wish, target: &Target) -> Limit {
     Limit { share: share(wish), real_time: is_real_time(&target.class) }
 }
 
-/// Decides for threads, each with the group that it is in; what that is now is looked at where `places` are not given.
+/// Decides for threads, each with its group. Without `places` the present groups are read.
 ///
 /// # Errors
-/// Which rule is broken, by what, and what to do.
+/// The broken rule, its cause and the remedy.
 pub fn plan_limit(
     wish: &Wish,
     threads: Vec<Target>,
@@ -111,13 +112,18 @@ fn fits(wish: &Wish, target: &Target, place: &Place, real_time_threads: usize) -
 
 fn sentences(wish: &Wish, target: &Target, facts: &Facts) -> Vec<String> {
     let mut all = vec![if is_real_time(&target.class) {
-        "a control group is a limit, here on each CPU by itself, and no guarantee: until it is used up, class and priority alone say who runs".to_owned()
+        "a control group is a limit, here on each CPU by itself, and no guarantee: until it is used up, \
+         class and priority alone decide which thread runs"
+            .to_owned()
     } else {
-        "a control group is a limit and a preference, and no guarantee: real-time threads go first, and ordinary ones of the same group and of other groups get their shares, too".to_owned()
+        "a control group is a limit and a preference, and no guarantee: real-time threads go first, and \
+         ordinary ones of the same group and of other groups get their shares, too"
+            .to_owned()
     }];
     if let Some(tick) = facts.tick.filter(|tick| wish.runtime < *tick) {
         all.push(format!(
-            "a runtime of {} is shorter than the kernel's tick of {tick}: a thread that uses it up is stopped only at a tick",
+            "a runtime of {} is shorter than the kernel's tick of {tick}: a thread with a used-up \
+             runtime is stopped only at a tick",
             wish.runtime
         ));
     }

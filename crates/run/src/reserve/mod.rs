@@ -1,7 +1,9 @@
-//! Reservations for threads that are there already, or for a command: SCHED_DEADLINE for as long as it is wanted, and back.
+//! Reservations for threads that are there already, or for a command: SCHED_DEADLINE for as long as
+//! it is wanted, and back.
 //!
-//! [`find`] says which threads are meant ([`Serving`]: which serve an interrupt), [`plan`] decides (without a system call) whether the kernel will take them, and why not;
-//! [`Reserved`] holds them, and gives them back what they had.
+//! The function [`find`] selects threads; [`Serving`] selects those that serve an interrupt.
+//! Without any system call, [`plan`] decides whether the kernel will accept the reservations. A
+//! [`Reserved`] holds the reservations and restores the threads' former classes.
 //!
 //! ```no_run
 //! use takt_linux::guardian::Guard;
@@ -63,7 +65,7 @@ impl Budget {
     }
 }
 
-/// What is asked for each thread.
+/// The request for each thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Wish {
     /// CPU time per period.
@@ -122,7 +124,7 @@ pub struct Target {
 }
 
 impl Target {
-    /// A child that this process is about to have: it begins with what this one has.
+    /// A child that this process is about to start. It inherits the class of this process.
     fn own(name: &str, id: u32) -> Target {
         Target {
             thread: Identity { pid: id, start: 0 },
@@ -135,7 +137,7 @@ impl Target {
     }
 }
 
-/// What decides of this machine.
+/// Facts about this machine that decide.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Facts {
     /// The kernel's limits.
@@ -144,7 +146,7 @@ pub struct Facts {
     pub cap_sys_nice: bool,
     /// The CPUs of the only scheduling domain; `None` where there are several.
     pub domain: Option<Vec<u32>>,
-    /// What is left of it, where the kernel tells.
+    /// Bandwidth of the domain, if the kernel reveals it.
     pub room: Option<Room>,
     /// The period of the kernel's ticks.
     pub tick: Option<Span>,
@@ -207,7 +209,7 @@ fn target(thread: &ThreadInfo) -> Option<Target> {
 /// How it went with a thread when its reservation was over.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Outcome {
-    /// It has again what it had.
+    /// The former class and CPUs are restored.
     Restored,
     /// It ended before, and its reservation with it.
     Ended,
@@ -218,7 +220,7 @@ pub enum Outcome {
     },
     /// It could not be given back.
     Failed {
-        /// What the kernel says.
+        /// The kernel's answer.
         cause: String,
     },
 }
@@ -267,7 +269,8 @@ pub struct Returned {
     pub name: String,
     /// How it went.
     pub outcome: Outcome,
-    /// Of a control group: how often its budget was used up. The kernel does not tell of real-time threads.
+    /// How often a control group used up its budget. The kernel does not count this for real-time
+    /// threads.
     pub throttled: Option<Throttled>,
 }
 
@@ -287,7 +290,7 @@ impl Reserved {
         let holder = Holder::start(guard).map_err(ReserveError::Hold)?;
         let mut reserved = Reserved { holder, threads: Vec::new() };
         for (index, target) in plan.threads.iter().enumerate() {
-            // Threads end. Of several that are reserved for, one less is no failure.
+            // Threads may end. If several were requested, the end of one is no failure.
             match reserved.take(target, index, plan) {
                 Err(ReserveError::Hold(HoldError::Gone { .. })) if plan.threads.len() > 1 => {}
                 other => other?,
@@ -296,7 +299,8 @@ impl Reserved {
         Ok(reserved)
     }
 
-    /// Starts a command that has its reservation before it begins; it begins when it is [released](Held::release).
+    /// Starts a command with its reservation already set. The command begins at its
+    /// [release](Held::release).
     ///
     /// # Errors
     /// The cause of the refusal; nothing was started then.
@@ -368,7 +372,7 @@ impl Reserved {
         let throttled = self.holder.throttled();
         let given = self.holder.give_back();
         let of = |target: &Target| {
-            // Of several changes of one thread, the worst.
+            // The worst of several outcomes for a thread counts.
             let outcomes = given.iter().filter(|given| given.thread == target.thread);
             let outcomes = outcomes.map(|given| Outcome::from(given.undone.clone()));
             let outcome = outcomes.max_by_key(severity).unwrap_or(Outcome::Ended);

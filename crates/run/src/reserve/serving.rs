@@ -1,12 +1,14 @@
-//! Which kernel threads serve an interrupt, or take in the packets of a network device. No system call but to look.
+//! Finds the kernel threads that serve an interrupt or receive the packets of a network device.
 //!
 //! | thread | serves | there is one |
 //! |---|---|---|
-//! | `irq/24-eth0`, `irq/24-s-eth0` | the handler eth0 of interrupt 24 | where its driver asks for it; under `threadirqs` and PREEMPT_RT nearly always |
-//! | `napi/eth0-8193` | the packets that come to the device eth0, on its queue 8193 | where /sys/class/net/eth0/threaded is 1 (Linux 5.12) |
+//! | `irq/24-eth0`, `irq/24-s-eth0` | the handler eth0 of interrupt 24 | if its driver asks for it; under `threadirqs` and PREEMPT_RT nearly always |
+//! | `napi/eth0-8193` | received packets of the device eth0, on its queue 8193 | if /sys/class/net/eth0/threaded is 1 (Linux 5.12) |
 //!
-//! An interrupt is named as `takt observe --irq` names it: by its number, a handler, or all of its handlers with commas between; `*` stands for any
-//! characters. Names of threads count too. The kernel cut them off after 15 bytes before Linux 5.17, so that handlers are taken from the list of interrupts where it has them.
+//! An interrupt is named as `takt observe --irq` names it: by its number, a handler, or all of its
+//! handlers with commas between; `*` stands for any characters. Names of threads count too. Linux
+//! before 5.17 cut them off after 15 bytes, so handlers come from the list of interrupts if it
+//! names them.
 
 use std::fs;
 
@@ -16,10 +18,10 @@ use takt_trace::jobs::is_like;
 use super::error::ReserveError;
 use super::{Target, target};
 
-/// Of a thread's name before Linux 5.17, so many bytes.
+/// Linux before 5.17 cuts a thread's name to so many bytes.
 const NAME_MAX: usize = 15;
 
-/// What serves what on this machine.
+/// Interrupts, network devices and their threads on this machine.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Serving {
     /// Threads of the kernel.
@@ -43,7 +45,7 @@ pub struct Served {
     pub without: Vec<String>,
 }
 
-/// What a thread's name says of it.
+/// The meaning of a thread's name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Serves<'a> {
     Interrupt { number: u32, handler: &'a str },
@@ -62,7 +64,7 @@ fn serves(name: &str) -> Option<Serves<'_>> {
 }
 
 impl Served {
-    /// What is left out, in words.
+    /// A note about interrupts and devices that were left out.
     #[must_use]
     pub fn note(&self) -> Option<String> {
         let told = ReserveError::few(&self.without);
@@ -134,8 +136,11 @@ impl Serving {
     /// Interrupts of that name that have no thread.
     fn without(&self, name: &str) -> Vec<String> {
         let has_thread = |number: u32| {
-            let of = |thread: &Target| matches!(serves(&thread.name), Some(Serves::Interrupt { number: its, .. }) if its == number);
-            self.threads.iter().any(of)
+            let is_served_by = |thread: &Target| match serves(&thread.name) {
+                Some(Serves::Interrupt { number: served, .. }) => served == number,
+                _ => false,
+            };
+            self.threads.iter().any(is_served_by)
         };
         let meant = self.interrupts.iter().filter(|interrupt| {
             let mut handlers = interrupt.name.split(',').chain([interrupt.name.as_str()]);
@@ -238,14 +243,43 @@ mod tests {
     fn where_nothing_serves_it_the_reason_and_the_remedy_are_told() {
         let says = |machine: &Serving, name: &str| {
             let error = machine.find(&[name.to_owned()]).unwrap_err();
-            (error.exit_code(), error.to_string())
+            format!("{}: {error}", error.exit_code())
         };
         let machine = machine();
-        assert_eq!(says(&machine, "36"), (3, "interrupt 36 (virtio1-req.0) has no thread: its handler runs in whatever thread it interrupts, and so nothing can be reserved for it\nthreads for interrupts: \"threadirqs\" on the kernel's command line, or a kernel with PREEMPT_RT; for packets of a network device: echo 1 > /sys/class/net/DEVICE/threaded, and then --irq DEVICE".to_owned()));
-        assert_eq!(says(&Serving { forced: true, ..machine.clone() }, "virtio1-*"), (3, "interrupts 36 (virtio1-req.0), 37 (virtio1-config) have no threads: their handlers run in whatever thread they interrupt, and so nothing can be reserved for them\nthis kernel gives threads to all interrupts that can have them; these are excepted by their drivers (IRQF_NO_THREAD)".to_owned()));
-        assert_eq!(says(&machine, "wlan0"), (3, "nothing has a thread for wlan0: what comes to it is taken in by the softirq NET_RX, in whatever thread that interrupts\ngive it threads (as root, Linux 5.12, where its driver has NAPI): echo 1 > /sys/class/net/wlan0/threaded".to_owned()));
-        assert_eq!(says(&machine, "NET_RX"), (3, "NET_RX is a softirq: it runs in whatever thread it interrupts, or in ksoftirqd/N, which the kernel binds to CPU N and SCHED_DEADLINE cannot take\nwhat serves it may have a thread of its own: an interrupt on a kernel with PREEMPT_RT, a network device with 1 in /sys/class/net/DEVICE/threaded".to_owned()));
-        assert_eq!(says(&machine, "eth9"), (2, "there is no interrupt and no network device \"eth9\", and no thread irq/... or napi/... of that name; /proc/interrupts lists interrupts (first and last column), /sys/class/net devices; * stands for any characters".to_owned()));
+        assert_eq!(
+            says(&machine, "36"),
+            "3: interrupt 36 (virtio1-req.0) has no thread: its handler runs in any thread that it \
+             interrupts, so nothing can be reserved for it\n\
+             threads for interrupts: \"threadirqs\" on the kernel's command line, or a kernel with \
+             PREEMPT_RT; for packets of a network device: echo 1 > /sys/class/net/DEVICE/threaded, and \
+             then --irq DEVICE"
+        );
+        assert_eq!(
+            says(&Serving { forced: true, ..machine.clone() }, "virtio1-*"),
+            "3: interrupts 36 (virtio1-req.0), 37 (virtio1-config) have no threads: their handlers run \
+             in any thread that they interrupt, so nothing can be reserved for them\n\
+             this kernel gives threads to all interrupts that can have them; these are excepted by \
+             their drivers (IRQF_NO_THREAD)"
+        );
+        assert_eq!(
+            says(&machine, "wlan0"),
+            "3: wlan0 has no thread: the softirq NET_RX receives its packets, in any thread that it \
+             interrupts\ngive it threads (as root, Linux 5.12, if its driver has NAPI): echo 1 > \
+             /sys/class/net/wlan0/threaded"
+        );
+        assert_eq!(
+            says(&machine, "NET_RX"),
+            "3: NET_RX is a softirq: it runs in any thread that it interrupts, or in ksoftirqd/N, which \
+             the kernel binds to CPU N and SCHED_DEADLINE cannot take\n\
+             reserve for a source of it with a thread of its own: an interrupt on a kernel with \
+             PREEMPT_RT, or a network device with 1 in /sys/class/net/DEVICE/threaded"
+        );
+        assert_eq!(
+            says(&machine, "eth9"),
+            "2: there is no interrupt and no network device \"eth9\", and no thread irq/... or napi/... \
+             of that name; /proc/interrupts lists interrupts (first and last column), /sys/class/net \
+             devices; * stands for any characters"
+        );
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What must hold of every run.
+//! Checks that hold for every run.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use takt_run::RunSummary;
 /// Events of one stream, with their times.
 pub(crate) type Events = Vec<(u32, Time, Event)>;
 
-/// Where a job stands.
+/// The state of a job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stage {
     Released,
@@ -23,8 +23,9 @@ enum Stage {
 }
 use Stage::{Blocked, Completed, Preempted, Released, Running};
 
-/// A kernel that keeps switches to itself (seen: those from the idle thread of one CPU of a virtual machine) makes jobs doubtful; then what follows from
-/// switches cannot be held against it.
+/// Whether the kernel's account is complete. Some kernels hide switches, for example from the idle
+/// thread of one CPU of a virtual machine. Jobs are doubtful then, and switches prove nothing about
+/// them.
 pub(crate) fn whole(summary: &RunSummary) -> bool {
     let whole = summary.recorded.is_some_and(|recorded| recorded.missing == 0);
     if summary.recorded.is_some() && !whole {
@@ -89,7 +90,7 @@ pub(crate) fn check(system: &System, summary: &RunSummary, events: &Events) {
                 _ => None,
             }),
             Event::Gap { .. } if summary.recorded.is_some() && !is_whole => {}
-            // What the CPUs did else.
+            // Other work of the CPUs.
             Event::Occupy { .. } | Event::Steal { .. } | Event::IrqEnter { .. } | Event::IrqExit { .. }
                 if summary.recorded.is_some() => {}
             Event::Miss { job } => misses.push(job),
