@@ -6,7 +6,7 @@ use takt_model::{Span, Time};
 use takt_trace::merge::{Merge, Stamped, Watched};
 
 use crate::kernel::{Kernel, Outcome};
-use crate::record::{Known, Plain, Recorder};
+use crate::record::{LaneTask, Plain, Recorder};
 use crate::threads::Lane;
 
 /// Takes what there is to take, and tells it.
@@ -16,7 +16,7 @@ pub(crate) enum Account<'a, S> {
 }
 
 /// The outcome of recording.
-pub(crate) struct Told {
+pub(crate) struct AccountSummary {
     /// Records that found a full ring.
     pub(crate) lost: u64,
     /// The last event's time.
@@ -27,24 +27,24 @@ pub(crate) struct Told {
 }
 
 impl<'a, S: Sink> Account<'a, S> {
-    /// `known` stands in the order of the lanes; `kernel` watches their threads already.
+    /// `lane_tasks` stands in the order of the lanes; `kernel` watches their threads already.
     pub(crate) fn new(
         sink: &'a mut S,
         stream: u32,
         cpus: &'a [u32],
         lanes: &[Lane],
-        known: Vec<Known<'a>>,
+        lane_tasks: Vec<LaneTask<'a>>,
         kernel: Option<Kernel>,
     ) -> Self {
         match kernel {
-            None => Account::Stamps(Recorder::new(Plain { sink, stream }, cpus, lanes, known)),
+            None => Account::Stamps(Recorder::new(Plain { sink, stream }, cpus, lanes, lane_tasks)),
             Some(kernel) => {
                 let budget = |lane: &Lane| match lane.class {
                     Class::Deadline(reserved) => Some(reserved.runtime),
                     _ => None,
                 };
                 let merged = Merge::of_tasks(stream, lanes.iter().map(budget));
-                let recorder = Box::new(Recorder::new(merged, cpus, lanes, known));
+                let recorder = Box::new(Recorder::new(merged, cpus, lanes, lane_tasks));
                 Account::Both { recorder, kernel: Box::new(kernel), sink }
             }
         }
@@ -66,18 +66,18 @@ impl<'a, S: Sink> Account<'a, S> {
     }
 
     /// The run ended at `end` and all threads are through.
-    pub(crate) fn finish(self, lanes: &[Lane], end: Time) -> Told {
+    pub(crate) fn finish(self, lanes: &[Lane], end: Time) -> AccountSummary {
         match self {
             Account::Stamps(recorder) => {
                 let (lost, last, _) = recorder.finish(lanes, end);
-                Told { lost, last, stamped: Vec::new(), kernel: None }
+                AccountSummary { lost, last, stamped: Vec::new(), kernel: None }
             }
             Account::Both { recorder, kernel, sink } => {
                 let (lost, last, mut merged) = recorder.finish(lanes, end);
                 let outcome = kernel.finish(&mut merged);
-                let told = merged.finish(end.max(last), sink);
-                let kernel = Some(Outcome { missing: told.missing, ..outcome });
-                Told { lost, last: last.max(told.last), stamped: told.stamped, kernel }
+                let merge = merged.finish(end.max(last), sink);
+                let kernel = Some(Outcome { missing: merge.missing, ..outcome });
+                AccountSummary { lost, last: last.max(merge.last), stamped: merge.stamped, kernel }
             }
         }
     }

@@ -174,7 +174,7 @@ pub fn together_beside<T: Send, G, E>(
         Err(error) => return Ok(Err(error)),
     };
     let guest = beside(partitions.as_ref())?;
-    let result = on_stage(members, place, partitions.as_ref(), duration, &mut |now| more(now, &guest));
+    let result = run_members(members, place, partitions.as_ref(), duration, &mut |now| more(now, &guest));
     drop(guest);
     let restored = partitions.map_or(Ok(()), Partitions::restore);
     Ok(result.and_then(|ended| restored.map(|()| ended).map_err(RunError::from)))
@@ -198,32 +198,32 @@ pub fn obstacle() -> Option<CpusetError> {
 }
 
 /// State that the threads share before the start.
-struct Curtain {
+struct StartGate {
     go: std::sync::atomic::AtomicU32,
     epoch: std::sync::OnceLock<Epoch>,
     end: Arc<AtomicU64>,
 }
 
-impl Curtain {
-    fn raise(&self, go: u32) {
+impl StartGate {
+    fn open(&self, go: u32) {
         self.go.store(go, Ordering::Release);
         futex::wake_all(&self.go);
     }
 }
 
-/// Ends the threads on every way out: a scope waits for them.
-struct Lowered<'a>(&'a Curtain);
+/// Ends the threads when dropped, because the scope waits for them on every way out.
+struct AbortOnDrop<'a>(&'a StartGate);
 
-impl Drop for Lowered<'_> {
+impl Drop for AbortOnDrop<'_> {
     fn drop(&mut self) {
         if self.0.go.load(Ordering::Acquire) == GO_WAIT {
-            self.0.raise(GO_ABORT);
+            self.0.open(GO_ABORT);
         }
         self.0.end.store(0, Ordering::Release);
     }
 }
 
-fn on_stage<T: Send>(
+fn run_members<T: Send>(
     members: Vec<Member<'_, T>>,
     place: &Place,
     partitions: Option<&Partitions>,
@@ -232,17 +232,17 @@ fn on_stage<T: Send>(
 ) -> Result<Ended<T>, RunError> {
     let names: Vec<String> = members.iter().map(|member| member.name.clone()).collect();
     let end = Arc::new(AtomicU64::new(duration.as_ns()));
-    let curtain = Curtain { go: GO_WAIT.into(), epoch: std::sync::OnceLock::new(), end: Arc::clone(&end) };
+    let gate = StartGate { go: GO_WAIT.into(), epoch: std::sync::OnceLock::new(), end: Arc::clone(&end) };
     std::thread::scope(|scope| {
-        let lowered = Lowered(&curtain);
+        let abort = AbortOnDrop(&gate);
         let (send, ready) = mpsc::channel();
         let mut handles: Vec<ScopedJoinHandle<'_, Option<T>>> = Vec::new();
         for (index, member) in members.into_iter().enumerate() {
-            let (send, curtain) = (send.clone(), &curtain);
+            let (send, gate) = (send.clone(), &gate);
             let name = member.name.clone();
-            let act = move || act(member, place, partitions, curtain, &|result| drop(send.send((index, result))));
+            let run = move || run_member(member, place, partitions, gate, &|result| drop(send.send((index, result))));
             let thread = std::thread::Builder::new().name(name.replace('\0', " ")).stack_size(STACK_BYTES);
-            let spawned = thread.spawn_scoped(scope, act);
+            let spawned = thread.spawn_scoped(scope, run);
             handles.push(spawned.map_err(|error| RunError::Spawn { task: name, cause: error.to_string() })?);
         }
         drop(send);
@@ -259,8 +259,8 @@ fn on_stage<T: Send>(
         // Without the privilege page faults may delay threads, no more.
         let _locked = memory::lock();
         let epoch = Epoch::in_future(LEAD);
-        let _ = curtain.epoch.set(epoch);
-        curtain.raise(GO_RUN);
+        let _ = gate.epoch.set(epoch);
+        gate.open(GO_RUN);
         while epoch.now().as_ns() < end.load(Ordering::Acquire) && !handles.iter().all(ScopedJoinHandle::is_finished) {
             clock::pause(LOOK);
             if !more(epoch.now()) {
@@ -268,7 +268,7 @@ fn on_stage<T: Send>(
             }
         }
         let at = Time::from_ns(end.load(Ordering::Acquire)).min(epoch.now());
-        drop(lowered);
+        drop(abort);
         let mut values = Vec::with_capacity(handles.len());
         for (index, handle) in handles.into_iter().enumerate() {
             match handle.join() {
@@ -280,12 +280,12 @@ fn on_stage<T: Send>(
     })
 }
 
-/// A thread's whole life; `None` where it was not to begin.
-fn act<T>(
+/// Runs a member on its thread; `None` if the run was aborted before its start.
+fn run_member<T>(
     member: Member<'_, T>,
     place: &Place,
     partitions: Option<&Partitions>,
-    curtain: &Curtain,
+    gate: &StartGate,
     ready: &dyn Fn(Result<(), SchedError>),
 ) -> Option<T> {
     let mut work = Work::new(Bytes::default())?;
@@ -298,8 +298,8 @@ fn act<T>(
         }
     };
     ready(Ok(()));
-    let epoch = wait(curtain)?;
-    let mut stage = Stage { epoch, end: Arc::clone(&curtain.end), work };
+    let epoch = wait(gate)?;
+    let mut stage = Stage { epoch, end: Arc::clone(&gate.end), work };
     let _ = stage.sleep_until(Time::ZERO);
     let value = (member.body)(&mut stage);
     drop(guard);
@@ -324,12 +324,12 @@ fn enter(
     ClassGuard::enter_in_domain(class)
 }
 
-fn wait(curtain: &Curtain) -> Option<Epoch> {
+fn wait(gate: &StartGate) -> Option<Epoch> {
     let patience = Epoch::now_is_zero();
     loop {
-        match curtain.go.load(Ordering::Acquire) {
-            GO_WAIT => futex::wait(&curtain.go, GO_WAIT, patience, patience.now().saturating_add(Span::from_s(1))),
-            GO_RUN => return curtain.epoch.get().copied(),
+        match gate.go.load(Ordering::Acquire) {
+            GO_WAIT => futex::wait(&gate.go, GO_WAIT, patience, patience.now().saturating_add(Span::from_s(1))),
+            GO_RUN => return gate.epoch.get().copied(),
             _ => return None,
         }
     }

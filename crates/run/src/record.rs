@@ -63,12 +63,12 @@ pub(crate) struct Recorder<'a, S> {
     /// (deadline, lane, number) of jobs that have not completed.
     deadlines: BinaryHeap<Reverse<(Time, usize, u64)>>,
     /// The last event's time.
-    told: Time,
+    last_emitted: Time,
     lost: u64,
 }
 
 /// Properties of a lane's task that the recorder needs.
-pub(crate) struct Known<'a> {
+pub(crate) struct LaneTask<'a> {
     /// Relative deadline.
     pub(crate) deadline: Span,
     /// The jobs that will be released, the whole run long; `None` for a chain's successor.
@@ -82,13 +82,13 @@ struct Merged<'a> {
     releases: Option<Releases<'a>>,
     /// Stamp of the last record taken.
     last: Time,
-    /// Taken from the ring, not yet told.
+    /// Taken from the ring, not yet emitted.
     waiting: VecDeque<Record>,
     floor: Time,
     /// Jobs released and not completed, the oldest first.
     open: VecDeque<Open>,
     /// Per predecessor: what its completed jobs hand on.
-    inputs: Vec<(usize, VecDeque<Place>)>,
+    inputs: Vec<(usize, VecDeque<ChainPosition>)>,
     /// (successor, index into its inputs).
     outputs: Vec<(usize, usize)>,
     /// The number of the next job that predecessors release.
@@ -98,26 +98,26 @@ struct Merged<'a> {
 #[derive(Clone, Copy)]
 struct Open {
     number: u64,
-    place: Place,
+    place: ChainPosition,
 }
 
 /// The position of a job in its chain.
 #[derive(Clone, Copy)]
-struct Place {
+struct ChainPosition {
     hop: u32,
     origin: Time,
 }
 
 impl<'a, S: Stamps> Recorder<'a, S> {
-    /// `known` stands in the order of the lanes.
-    pub(crate) fn new(out: S, cpus: &'a [u32], lanes: &[Lane], known: Vec<Known<'a>>) -> Self {
+    /// `lane_tasks` stands in the order of the lanes.
+    pub(crate) fn new(out: S, cpus: &'a [u32], lanes: &[Lane], lane_tasks: Vec<LaneTask<'a>>) -> Self {
         let mut merged: Vec<Merged<'a>> = lanes
             .iter()
-            .zip(known)
-            .map(|(lane, known)| Merged {
+            .zip(lane_tasks)
+            .map(|(lane, task)| Merged {
                 task: lane.task,
-                deadline: known.deadline,
-                releases: known.releases,
+                deadline: task.deadline,
+                releases: task.releases,
                 last: Time::ZERO,
                 waiting: VecDeque::new(),
                 floor: Time::ZERO,
@@ -136,10 +136,10 @@ impl<'a, S: Stamps> Recorder<'a, S> {
         }
         let order = topological(lanes);
         let deadlines = BinaryHeap::new();
-        Recorder { out, cpus, lanes: merged, order, deadlines, told: Time::ZERO, lost: 0 }
+        Recorder { out, cpus, lanes: merged, order, deadlines, last_emitted: Time::ZERO, lost: 0 }
     }
 
-    /// Takes what the threads have written and tells what is certain; the run ends at `end`.
+    /// Takes what the threads have written and emits the certain events; the run ends at `end`.
     pub(crate) fn drain(&mut self, lanes: &[Lane], end: Time) {
         for (merged, lane) in self.lanes.iter_mut().zip(lanes) {
             // The floor first: what is written after this look is not before it.
@@ -153,11 +153,11 @@ impl<'a, S: Stamps> Recorder<'a, S> {
             }
         }
         let lost: u64 = lanes.iter().map(|lane| lane.ring.lost()).sum();
-        self.tell();
+        self.emit_certain();
         if lost > self.lost {
             let event = Event::Lost { count: lost - self.lost };
             self.lost = lost;
-            self.emit(None, self.told, event);
+            self.emit(None, self.last_emitted, event);
         }
     }
 
@@ -166,15 +166,15 @@ impl<'a, S: Stamps> Recorder<'a, S> {
         &mut self.out
     }
 
-    /// The run ended at `end` and all threads are through: tells the rest. Returns how many records were lost,
+    /// The run ended at `end` and all threads are through: emits the rest. Returns how many records were lost,
     /// the last event's time (after a signal a record may stand a little behind the end), and where the events went.
     pub(crate) fn finish(mut self, lanes: &[Lane], end: Time) -> (u64, Time, S) {
         self.drain(lanes, end);
-        self.miss_before(Time::from_ns(end.max(self.told).as_ns().saturating_add(1)));
-        (self.lost, self.told, self.out)
+        self.miss_before(Time::from_ns(end.max(self.last_emitted).as_ns().saturating_add(1)));
+        (self.lost, self.last_emitted, self.out)
     }
 
-    fn tell(&mut self) {
+    fn emit_certain(&mut self) {
         let mut bounds = Vec::new();
         loop {
             self.bounds(&mut bounds);
@@ -201,7 +201,7 @@ impl<'a, S: Stamps> Recorder<'a, S> {
         }
     }
 
-    /// Per lane: no record that is not yet told has an earlier stamp.
+    /// Per lane: no record that is not yet emitted has an earlier stamp.
     fn bounds(&self, bounds: &mut Vec<Time>) {
         bounds.clear();
         bounds.resize(self.lanes.len(), Time::ZERO);
@@ -228,7 +228,7 @@ impl<'a, S: Stamps> Recorder<'a, S> {
         match record.kind {
             Kind::Release => {
                 let arrival = Time::from_ns(record.value);
-                let place = Place { hop: 0, origin: arrival };
+                let place = ChainPosition { hop: 0, origin: arrival };
                 self.release(index, record.number, record.at, arrival, place, None);
             }
             Kind::Start => {
@@ -251,7 +251,7 @@ impl<'a, S: Stamps> Recorder<'a, S> {
     }
 
     /// A job at `place` completed: successors that have all they wait for are released.
-    fn hand_on(&mut self, outputs: &[(usize, usize)], place: Place, at: Time) {
+    fn hand_on(&mut self, outputs: &[(usize, usize)], place: ChainPosition, at: Time) {
         for (successor, input) in outputs {
             let Some(lane) = self.lanes.get_mut(*successor) else { continue };
             if let Some((_, jobs)) = lane.inputs.get_mut(*input) {
@@ -260,16 +260,24 @@ impl<'a, S: Stamps> Recorder<'a, S> {
             if lane.inputs.iter().any(|(_, jobs)| jobs.is_empty()) {
                 continue;
             }
-            let places: Vec<Place> = lane.inputs.iter_mut().filter_map(|(_, jobs)| jobs.pop_front()).collect();
+            let places: Vec<ChainPosition> = lane.inputs.iter_mut().filter_map(|(_, jobs)| jobs.pop_front()).collect();
             let hop = places.iter().map(|place| place.hop).max().unwrap_or(0).saturating_add(1);
             let origin = places.iter().map(|place| place.origin).min().unwrap_or(at);
             let number = lane.next;
             lane.next += 1;
-            self.release(*successor, number, at, at, Place { hop, origin }, Some(Parent { hop, origin }));
+            self.release(*successor, number, at, at, ChainPosition { hop, origin }, Some(Parent { hop, origin }));
         }
     }
 
-    fn release(&mut self, index: usize, number: u64, at: Time, arrival: Time, place: Place, parent: Option<Parent>) {
+    fn release(
+        &mut self,
+        index: usize,
+        number: u64,
+        at: Time,
+        arrival: Time,
+        place: ChainPosition,
+        parent: Option<Parent>,
+    ) {
         let Some(lane) = self.lanes.get_mut(index) else { return };
         lane.open.push_back(Open { number, place });
         self.deadlines.push(Reverse((arrival.saturating_add(lane.deadline), index, number)));
@@ -277,7 +285,7 @@ impl<'a, S: Stamps> Recorder<'a, S> {
         self.emit(Some(index), at, Event::Release { job, arrival, parent });
     }
 
-    /// Tells the deadlines before `now` that jobs have missed.
+    /// Emits the misses of deadlines before `now`.
     fn miss_before(&mut self, now: Time) {
         while let Some(Reverse((deadline, index, number))) = self.deadlines.peek().copied() {
             if deadline >= now {
@@ -294,8 +302,8 @@ impl<'a, S: Stamps> Recorder<'a, S> {
 
     fn emit(&mut self, lane: Option<usize>, due: Time, event: Event) {
         // A job released only after its deadline is missed at its release: a stream never goes back.
-        self.told = self.told.max(due);
-        self.out.stamp(Stamp { at: self.told, due, lane, event });
+        self.last_emitted = self.last_emitted.max(due);
+        self.out.stamp(Stamp { at: self.last_emitted, due, lane, event });
     }
 
     fn cpu(&self, kernel: u64) -> u32 {

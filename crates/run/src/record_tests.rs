@@ -13,8 +13,8 @@ fn lanes(after: &[&[usize]]) -> Vec<Lane> {
     lanes
 }
 /// Relative deadlines; all releases come from the rings.
-fn due<'a>(deadline_ns: u64, lanes: usize) -> Vec<Known<'a>> {
-    (0..lanes).map(|_| Known { deadline: Span::from_ns(deadline_ns), releases: None }).collect()
+fn due<'a>(deadline_ns: u64, lanes: usize) -> Vec<LaneTask<'a>> {
+    (0..lanes).map(|_| LaneTask { deadline: Span::from_ns(deadline_ns), releases: None }).collect()
 }
 fn push(lane: &Lane, at: u64, kind: Kind, number: u64, value: u64) {
     lane.ring.push(Record { at: NS(at), kind, number, value }.to_words());
@@ -24,7 +24,7 @@ fn floor(lane: &Lane, at: u64) {
     lane.floor.store(at, Ordering::Release);
 }
 /// One line per event, as `time what task.number`.
-fn told(events: &[(u32, Time, Event)]) -> Vec<String> {
+fn lines(events: &[(u32, Time, Event)]) -> Vec<String> {
     let line = |(_, at, event): &(u32, Time, Event)| {
         let (what, job) = match *event {
             Event::Release { job, arrival, parent: None } => (format!("release@{}", arrival.as_ns()), job),
@@ -58,7 +58,7 @@ fn nothing_is_told_before_it_is_certain_and_all_in_order() {
     assert_eq!((lost, last), (0, NS(9)));
     assert!(events.iter().all(|(stream, _, _)| *stream == 3));
     assert_eq!(
-        told(&events),
+        lines(&events),
         [
             "2 release@1 1.0",
             "3 start/0 1.0",
@@ -78,10 +78,10 @@ fn an_open_lane_holds_back_later_events_of_others() {
     push(&lanes[0], 5, Kind::Release, 0, 5);
     floor(&lanes[1], 4);
     recorder.drain(&lanes, NS(1000));
-    assert_eq!(recorder.told, NS(0), "lane 1 may still write at 4");
+    assert_eq!(recorder.last_emitted, NS(0), "lane 1 may still write at 4");
     floor(&lanes[1], 6);
     recorder.drain(&lanes, NS(1000));
-    assert_eq!(recorder.told, NS(5));
+    assert_eq!(recorder.last_emitted, NS(5));
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn misses_stand_at_the_deadline_and_completing_at_it_is_in_time() {
     floor(&lanes[1], u64::MAX);
     recorder.finish(&lanes, NS(40));
     assert_eq!(
-        told(&events),
+        lines(&events),
         [
             "0 release@0 0.0",
             "1 release@0 1.0",
@@ -123,7 +123,7 @@ fn the_end_is_a_deadline_that_counts() {
     recorder.drain(&lanes, NS(1000));
     let (lost, last, _) = recorder.finish(&lanes, NS(10));
     assert_eq!((lost, last), (0, NS(10)));
-    assert_eq!(told(&events), ["0 release@0 0.0", "1 release@1 0.1", "10 miss 0.0"]);
+    assert_eq!(lines(&events), ["0 release@0 0.0", "1 release@1 0.1", "10 miss 0.0"]);
 }
 
 #[test]
@@ -143,13 +143,13 @@ fn successors_are_released_when_the_last_predecessor_completes() {
     push(&lanes[2], 6, Kind::Start, 0, 1);
     push(&lanes[2], 8, Kind::Complete, 0, 1);
     recorder.drain(&lanes, NS(1000));
-    assert_eq!(recorder.told, NS(8), "lane 3 cannot start before 2 completes, lanes 2 and 3 wait for 0 and 1");
+    assert_eq!(recorder.last_emitted, NS(8), "lane 3 cannot start before 2 completes, lanes 2 and 3 wait for 0 and 1");
     push(&lanes[3], 9, Kind::Start, 0, 0);
     push(&lanes[3], 11, Kind::Complete, 0, 0);
     lanes.iter().for_each(|lane| floor(lane, u64::MAX));
     recorder.finish(&lanes, NS(70));
     assert_eq!(
-        told(&events),
+        lines(&events),
         [
             "0 release@0 0.0",
             "1 release@1 1.0",
@@ -184,9 +184,9 @@ fn every_ten() -> Task {
 }
 
 /// One lane of a periodic task: arrivals at 3, 13, 23, ..., and a duration of 60.
-fn of(task: &Task) -> Vec<Known<'_>> {
+fn of(task: &Task) -> Vec<LaneTask<'_>> {
     let arrivals = takt_model::draw::Arrivals::new(task, takt_model::draw::Draw::new(0, "t"));
-    vec![Known { deadline: Span::from_ns(10), releases: Some(Releases::new(arrivals, NS(60))) }]
+    vec![LaneTask { deadline: Span::from_ns(10), releases: Some(Releases::new(arrivals, NS(60))) }]
 }
 
 #[test]
@@ -201,7 +201,7 @@ fn jobs_that_arrive_while_the_thread_is_busy_are_released_at_their_time() {
     // A signal ended the run at 45, in the middle of job 1.
     recorder.finish(&lanes, NS(45));
     assert_eq!(
-        told(&events),
+        lines(&events),
         [
             "5 release@3 0.0",
             "6 start/0 0.0",
@@ -224,10 +224,10 @@ fn all_jobs_of_the_duration_are_released_whatever_the_thread_came_to() {
     let (lanes, task, mut events) = (lanes(&[&[]]), every_ten(), Vec::new());
     let mut recorder = Recorder::new(Plain { sink: &mut events, stream: 0 }, &[0], &lanes, of(&task));
     recorder.drain(&lanes, NS(60));
-    assert_eq!(recorder.told, NS(0), "the thread may still wake up for them");
+    assert_eq!(recorder.last_emitted, NS(0), "the thread may still wake up for them");
     floor(&lanes[0], u64::MAX);
     recorder.finish(&lanes, NS(60));
-    let released = told(&events).iter().filter(|line| line.contains("release")).count();
+    let released = lines(&events).iter().filter(|line| line.contains("release")).count();
     assert_eq!(released, 6, "ceil((60 - 3) / 10)");
 }
 
@@ -240,7 +240,7 @@ fn a_lost_record_loses_no_release() {
     floor(&lanes[0], u64::MAX);
     recorder.finish(&lanes, NS(30));
     assert_eq!(
-        told(&events),
+        lines(&events),
         ["3 release@3 0.0", "13 release@13 0.1", "13 miss 0.0", "23 miss 0.1", "25 release@23 0.2"]
     );
 }

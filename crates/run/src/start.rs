@@ -19,16 +19,16 @@ use takt_model::draw::{Arrivals, Draw, Releases};
 use takt_model::{CpuSet, Span, System, Task, TaskId, Time};
 use takt_trace::merge::Stamped;
 
-use crate::account::{Account, Told, watched};
+use crate::account::{Account, AccountSummary, watched};
 use crate::error::{RunError, grant};
 use crate::kernel::{Kernel, TraceError};
 use crate::mapping::{MappedTask, Mapping};
-use crate::record::Known;
+use crate::record::LaneTask;
 use crate::threads::{Lane, Shared, live};
 use crate::work::Work;
 use crate::{Prepared, Ready, Recorded, RunSummary, Stamps, TaskSummary, Trace, watching};
 
-/// Told the time of the run now and then, for a progress bar.
+/// A callback with the time of the run, for a progress bar.
 pub type Progress<'a> = dyn FnMut(Time) + 'a;
 
 /// From the last thread's readiness to time zero, so that all are asleep when it comes.
@@ -178,8 +178,8 @@ impl Ready {
         let signals = StopSignals::catch();
         let cpus = sched::affinity();
         let partitions = divide(&cpus, &mut mapping)?;
-        let ground = Ground { signals: &signals, cpus: &cpus, partitions: partitions.as_ref() };
-        let result = prepared.run_divided(&ground, mapping, kernel, sink, progress);
+        let resources = RunResources { signals: &signals, cpus: &cpus, partitions: partitions.as_ref() };
+        let result = prepared.run_divided(&resources, mapping, kernel, sink, progress);
         // All threads are through, unless one is stuck; then `Partitions` evacuates it.
         let restored = match partitions.map(Arc::try_unwrap) {
             Some(Ok(partitions)) => partitions.restore().map_err(RunError::from),
@@ -192,7 +192,7 @@ impl Ready {
 }
 
 /// Resources of a run.
-struct Ground<'a> {
+struct RunResources<'a> {
     signals: &'a StopSignals,
     cpus: &'a [u32],
     partitions: Option<&'a Arc<Partitions>>,
@@ -201,13 +201,13 @@ struct Ground<'a> {
 impl Prepared {
     fn run_divided(
         &self,
-        ground: &Ground<'_>,
+        resources: &RunResources<'_>,
         mapping: Mapping,
         mut kernel: Option<Kernel>,
         sink: &mut impl Sink,
         progress: &mut Progress<'_>,
     ) -> Result<RunSummary, RunError> {
-        let Ground { signals, cpus, partitions } = *ground;
+        let RunResources { signals, cpus, partitions } = *resources;
         let (mapped, mut notes) = (mapping.tasks, mapping.notes);
         let tasks: Vec<&Task> = mapped.iter().filter_map(|task| self.system.tasks.get(task.id.index())).collect();
         let shared = Arc::new(self.shared(&mapped, &tasks));
@@ -234,8 +234,8 @@ impl Prepared {
         }
         crew.go(epoch);
 
-        let known = tasks.iter().map(|task| known(task, &shared)).collect();
-        let mut account = Account::new(sink, self.node.0, cpus, &shared.lanes, known, kernel);
+        let lane_tasks = tasks.iter().map(|task| lane_task(task, &shared)).collect();
+        let mut account = Account::new(sink, self.node.0, cpus, &shared.lanes, lane_tasks, kernel);
         let mut interrupted = None;
         loop {
             account.look(LOOK, &shared.lanes, shared.end());
@@ -260,10 +260,10 @@ impl Prepared {
             // Reserved bandwidth comes back within a period: leave the machine as it was. `Partitions` waits by itself.
             clock::pause(longest_reservation(&mapped));
         }
-        let told = account.finish(&shared.lanes, shared.end());
+        let account = account.finish(&shared.lanes, shared.end());
         let steal = steal_before.zip(clock::steal()).map(|(before, after)| after.saturating_sub(before));
-        add_notes(&mut notes, &told, steal);
-        let mut stamped = told.stamped.iter();
+        add_notes(&mut notes, &account, steal);
+        let mut stamped = account.stamped.iter();
         let summary = |(task, lane): (&&Task, &Lane)| summary_of(task, lane, stamped.next());
         let tasks: Vec<TaskSummary> = tasks.iter().zip(&shared.lanes).map(summary).collect();
         notes.extend(throttled(&tasks));
@@ -271,12 +271,12 @@ impl Prepared {
         Ok(RunSummary {
             node: self.node,
             best_effort: self.options.best_effort,
-            end: shared.end().max(told.last),
+            end: shared.end().max(account.last),
             interrupted,
             notes,
             tasks,
-            lost: told.lost,
-            recorded: told.kernel.map(|kernel| kernel.recorded()),
+            lost: account.lost,
+            recorded: account.kernel.map(|kernel| kernel.recorded()),
             steal,
         })
     }
@@ -325,11 +325,11 @@ impl Prepared {
     }
 }
 
-fn known<'a>(task: &'a Task, shared: &Shared) -> Known<'a> {
+fn lane_task<'a>(task: &'a Task, shared: &Shared) -> LaneTask<'a> {
     let draw = Draw::new(shared.seed, &task.name);
     let is_source = task.after.is_empty();
     let releases = is_source.then(|| Releases::new(Arrivals::new(task, draw), shared.duration));
-    Known { deadline: task.deadline, releases }
+    LaneTask { deadline: task.deadline, releases }
 }
 
 /// Makes the scheduling domains, or says what is used instead.
@@ -355,9 +355,9 @@ fn longest_reservation(tasks: &[MappedTask]) -> Span {
     tasks.iter().filter_map(period).max().unwrap_or(Span::ZERO)
 }
 
-fn add_notes(notes: &mut Vec<String>, told: &Told, steal: Option<Span>) {
-    notes.extend(note_of_lost(told.lost));
-    notes.extend(told.kernel.iter().flat_map(|kernel| notes_of_kernel(&kernel.recorded(), kernel.failed.as_ref())));
+fn add_notes(notes: &mut Vec<String>, account: &AccountSummary, steal: Option<Span>) {
+    notes.extend(note_of_lost(account.lost));
+    notes.extend(account.kernel.iter().flat_map(|kernel| notes_of_kernel(&kernel.recorded(), kernel.failed.as_ref())));
     notes.extend(note_of_steal(steal));
 }
 
