@@ -18,9 +18,7 @@ const NOT_YET: &[(&str, (f64, f64, usize))] = &[
     ("", (5.0, 5.0, 10)),
     ("crates/cli", (22.0, 5.0, 270)),
     ("crates/experiments", (23.5, 3.0, 160)),
-    ("crates/linux", (25.0, 5.0, 10)),
     ("crates/model", (3.0, 5.0, 26)),
-    ("crates/run", (27.0, 5.0, 590)),
     ("crates/trace", (3.0, 5.0, 60)),
 ];
 

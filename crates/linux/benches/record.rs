@@ -60,7 +60,7 @@ fn all(seconds: u64, buffer: Option<Bytes>) -> Result<(), RecorderError> {
     peers()
 }
 
-/// What parts of the usual events cost a handover.
+/// The cost of parts of the usual events for a handover.
 fn costs() -> Result<(), RecorderError> {
     println!("\nCPU time of a handover (two switches, two wake-ups, four system calls) while it is recorded");
     println!(
@@ -105,7 +105,7 @@ enum Load {
     Busy,
 }
 
-/// What `takt observe` makes of pages while they come.
+/// The work of `takt observe` on pages as they arrive.
 struct Observed {
     feed: Feed,
     rebuilder: Rebuilder,
@@ -271,7 +271,7 @@ fn start<'s>(scope: &'s std::thread::Scope<'s, '_>, load: Load, cpu: u32, stop: 
     }
 }
 
-/// What recording the scheduler costs a handover, beside others' recorders of the same.
+/// The cost of recording the scheduler for a handover, compared with other recorders.
 fn peers() -> Result<(), RecorderError> {
     println!(
         "\nCPU time of a handover while the scheduler's events are recorded (switches and wake-ups of all threads)"

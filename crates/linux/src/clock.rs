@@ -184,8 +184,8 @@ fn id_of(boot: &str, space: &str) -> Option<u64> {
 #[inline]
 fn read(clock: libc::clockid_t) -> u64 {
     let mut at = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `at` is valid for writing. All clocks that this file passes exist since Linux 3.10, but for that of a thread
-    // that has ended; where the call fails, `at` stays zero.
+    // SAFETY: `at` is valid for writing. All clocks that this file passes exist since Linux 3.10,
+    // except the clock of an ended thread. If the call fails, `at` stays zero.
     unsafe { libc::clock_gettime(clock, &raw mut at) };
     (at.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(at.tv_nsec as u64)
 }

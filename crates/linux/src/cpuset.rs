@@ -1,10 +1,10 @@
 //! Scheduling domains of their own for groups of CPUs, so that SCHED_DEADLINE can be partitioned or clustered.
 //!
-//! Mechanism: cgroup-v1 cpusets where that controller is mounted, one exclusive set per group, and
-//! load balancing off in the root set; the other CPUs get a set of their own so that they keep
-//! balancing among themselves. Elsewhere partitions of cgroup v2 (`cpuset/v2.rs`). Either changes
-//! the whole machine while it is on: what was there before is written down first (see
-//! [`crate::recovery`]), and everything comes back when [`Partitions`] is dropped.
+//! If the cgroup-v1 cpuset controller is mounted, each group of CPUs gets an exclusive set, and the
+//! root set does no load balancing. The other CPUs get a set of their own, so that they keep
+//! balancing among themselves. Otherwise partitions of cgroup v2 are used (`cpuset/v2.rs`). Both
+//! change the whole machine while they are active. The former state is written to a file first (see
+//! [`crate::recovery`]). Dropping [`Partitions`] restores the former state.
 
 use std::fs;
 use std::io;
@@ -38,9 +38,9 @@ pub enum CpusetError {
     File {
         /// The file or folder.
         path: String,
-        /// What the kernel says.
+        /// The kernel's answer.
         cause: String,
-        /// What is likely behind it, with a separator.
+        /// The likely cause, with a separator.
         hint: &'static str,
     },
     /// The state of the machine could not be written down first.
@@ -57,7 +57,7 @@ pub struct Partitions {
     restored: bool,
 }
 
-/// Where the groups' cpusets are.
+/// The cpusets of the groups.
 #[derive(Debug)]
 enum Layout {
     V1 {
@@ -73,10 +73,10 @@ enum Layout {
 impl Partitions {
     /// Gives each group of CPUs (the kernel's numbers; disjoint) a scheduling domain of its own.
     ///
-    /// `settle` is the longest period of the SCHED_DEADLINE threads that will run in them. The
-    /// bandwidth of a thread that ended stays booked for up to that long; were the domains made
-    /// anew before, the kernel would count its return twice and total_bw would fall below what is
-    /// reserved. So restoring waits twice that long first.
+    /// `settle` is the longest period of the SCHED_DEADLINE threads that will run in the groups.
+    /// The bandwidth of an ended thread stays booked for up to one period. If the domains were
+    /// rebuilt earlier, the kernel would count its return twice, and total_bw would fall below the
+    /// reserved bandwidth. So restoring first waits for twice `settle`.
     ///
     /// # Errors
     /// Why not; then nothing has changed.
@@ -140,7 +140,7 @@ impl Partitions {
     /// Moves the calling thread into group `index`.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's answer.
     pub fn join(&self, index: usize) -> Result<(), CpusetError> {
         self.admit(index, Tid::current().get())
     }
@@ -150,7 +150,7 @@ impl Partitions {
     /// at the end.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's answer.
     pub fn admit(&self, index: usize, tid: i32) -> Result<(), CpusetError> {
         match &self.layout {
             Layout::V1 { folders } => match folders.get(index) {
@@ -164,7 +164,7 @@ impl Partitions {
     /// Undoes everything; what could not be undone, the next start tries again.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's answer.
     pub fn restore(mut self) -> Result<(), CpusetError> {
         self.undo()
     }
@@ -187,12 +187,12 @@ impl Partitions {
 
 impl Drop for Partitions {
     fn drop(&mut self) {
-        // Where this fails, the state file stays and the next start repairs.
+        // If this fails, the state file stays and the next start repairs the machine.
         let _ = self.undo();
     }
 }
 
-/// What speaks against dividing this machine, without trying.
+/// The obstacle to dividing this machine, found without trying.
 #[must_use]
 pub fn obstacle() -> Option<CpusetError> {
     let writable = |path: PathBuf| {
@@ -269,10 +269,10 @@ pub(crate) fn undo(state: &State) -> Result<(), CpusetError> {
 
 /// Until the bandwidth of ended threads, of periods up to `period`, is booked no more.
 ///
-/// Their exit may wait for one more budget, and their zero-lag time is a period later at most. Then
-/// a timer of the CPU where a thread ended takes the bandwidth back; a CPU that a hypervisor or
-/// more important work holds serves it late, in order of time. So the caller sleeps once more on
-/// each CPU: that timer is served when the sleep ends.
+/// The exit of a thread may wait for one more budget, and its zero-lag time is at most a period
+/// later. Then a timer on the thread's last CPU takes the bandwidth back. If a hypervisor or more
+/// important work holds this CPU, the timer is served late, in time order. So the caller sleeps
+/// once more on each CPU: the bandwidth timer is served before the end of this sleep.
 fn settle(period: Span) {
     let epoch = Epoch::now_is_zero();
     let wait = |span: Span| {
@@ -385,7 +385,7 @@ pub(crate) fn is_divided() -> bool {
     v1.map_or_else(|| v2().unwrap_or(false), |balance| balance.trim() == "0")
 }
 
-/// Where the version-1 hierarchy of `controller` is mounted.
+/// Mount point of the version-1 hierarchy of `controller`.
 pub(crate) fn cgroup_v1_mount(controller: &str) -> Option<PathBuf> {
     mount_of(&fs::read_to_string("/proc/self/mountinfo").ok()?, controller)
 }
@@ -396,7 +396,7 @@ pub(crate) fn cgroup_v1_folder(controller: &str) -> Option<PathBuf> {
     Some(cgroup_v1_mount(controller)?.join(path.trim_start_matches('/'))).map(|folder| folder.components().collect())
 }
 
-/// Where the version-2 hierarchy is mounted.
+/// Mount point of the version-2 hierarchy.
 pub(crate) fn cgroup_v2_mount() -> Option<PathBuf> {
     v2_mount_of(&fs::read_to_string("/proc/self/mountinfo").ok()?)
 }

@@ -41,7 +41,7 @@ pub enum BindError {
 /// Whether a datagram left.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sent {
-    /// The kernel has it. What happens to it in queues of devices and on the way is not known here.
+    /// The kernel took the datagram. Queues of devices and the network may still drop it.
     Yes,
     /// The socket had no room for it.
     Full,
@@ -71,20 +71,19 @@ impl Destination {
     }
 }
 
-/// A socket that is bound to an address, in the network namespace of the thread that made it.
+/// A bound socket, in the network namespace of the thread that made it.
 #[derive(Debug)]
 pub struct Datagrams {
     socket: UdpSocket,
 }
 
 impl Datagrams {
-    /// What comes to `at`, and what leaves from there with SO_PRIORITY `priority`, which queueing
-    /// disciplines go by. The kernel is asked for buffers of `buffer` bytes each way (socket(7): it
-    /// doubles that, and has its bounds). A wait for what comes ends after `wait`, in steps of the
-    /// kernel's ticks.
+    /// Binds a socket to `at`. It sends with SO_PRIORITY `priority`, which queueing disciplines
+    /// read. The kernel is asked for buffers of `buffer` bytes each way; it doubles that number and
+    /// has limits (socket(7)). A receive waits at most `wait`, in steps of the kernel's ticks.
     ///
     /// # Errors
-    /// What the kernel refused.
+    /// The kernel's refusal.
     pub fn bind(at: SocketAddr, priority: u32, buffer: usize, wait: Span) -> Result<Datagrams, BindError> {
         let refused = |cause| BindError::Address { at, cause };
         let socket = Socket::new(Domain::for_address(at), Type::DGRAM, Some(Protocol::UDP)).map_err(refused)?;
@@ -98,7 +97,7 @@ impl Datagrams {
         Ok(Datagrams { socket: socket.into() })
     }
 
-    /// The SO_PRIORITY of what it sends, as the kernel has it.
+    /// The SO_PRIORITY of sent datagrams, as the kernel has it.
     ///
     /// # Errors
     /// The kernel's refusal.
@@ -130,7 +129,8 @@ impl Datagrams {
                     if left == 0 {
                         return Sent::Full;
                     }
-                    // Where it is memory that is missing, the socket has room all the while.
+                    // If only memory is missing (ENOBUFS), poll would report room at once. So sleep
+                    // instead.
                     if cause == libc::ENOBUFS {
                         crate::clock::pause(Span::from_ms(1).min(Span::from_ns(left)));
                     } else {
@@ -154,8 +154,8 @@ impl Datagrams {
         unsafe { libc::ppoll(&raw mut asked, 1, &raw const timeout, std::ptr::null()) };
     }
 
-    /// What came: how many bytes, and from where; of a longer datagram, as many as there is room
-    /// for. `None` after the wait that was asked for, or at a signal.
+    /// Receives a datagram: its length and its sender. A longer datagram is cut to the size of
+    /// `into`. `None` after the wait given to [`Datagrams::bind`], or at a signal.
     ///
     /// # Errors
     /// The kernel's refusal.
@@ -257,8 +257,8 @@ mod tests {
             cable.left().enter().unwrap();
             let at = SocketAddr::from((cable.left().address(), 0));
             let socket = Datagrams::bind(at, 0, 1, Span::from_ms(20)).unwrap();
-            // A neighbour that nobody is: the kernel keeps what is for it while it asks for it,
-            // which takes some seconds.
+            // No neighbour has this address. The kernel holds packets for it while it asks, for
+            // some seconds.
             let nobody: Destination = SocketAddr::from((cable.nobody(), 9)).into();
             let all: Vec<Sent> = (0..10).map(|_| socket.send([&[0; 1024], &[]], &nobody, Span::ZERO)).collect();
             let waited = socket.send([&[0; 1024], &[]], &nobody, Span::from_s(60));

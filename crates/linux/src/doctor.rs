@@ -1,8 +1,9 @@
-//! What spoils real time on a machine: what the kernel says of itself, judged.
+//! Checks a machine for causes of missed deadlines, from the files in which the kernel describes
+//! itself.
 //!
-//! [`look`] reads this machine into a [`Snapshot`], which is texts alone; [`findings`] is a pure
-//! function from those texts to judgements, so that tests (and colleagues) judge machines that they
-//! do not have. Nothing here changes anything.
+//! [`look`] reads this machine into a [`Snapshot`], which holds texts only. [`findings`] is a pure
+//! function from those texts to judgements. So tests and colleagues can judge machines that they do
+//! not have. Nothing here changes the machine.
 //!
 //! ```
 //! use takt_linux::doctor::{Snapshot, State, findings};
@@ -27,7 +28,7 @@ pub use judge::{CATALOGUE, Entry, PROBED, findings, measured};
 pub use look::look;
 pub use snapshot::{Snapshot, SnapshotError};
 
-/// What a finding comes to, worst first.
+/// Severity of a finding, worst first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum State {
     /// Deadlines are missed, or work refused, because of it.
@@ -67,17 +68,17 @@ impl State {
 pub struct Finding {
     /// Its name, as in [`CATALOGUE`].
     pub name: &'static str,
-    /// What it comes to.
+    /// The severity.
     pub state: State,
-    /// What was found, in a line.
+    /// The observed state, in one line.
     pub found: String,
-    /// Where that stands, and what stands there.
+    /// Evidence: pairs of a place, such as a path, and its content.
     pub evidence: Vec<(String, String)>,
-    /// What it costs: a bound, or why there is none. Empty where it costs nothing.
+    /// The cost: a bound, or the reason why there is none. Empty if there is no cost.
     pub cost: String,
-    /// How to mend it: commands and boot parameters, one each. Empty where there is nothing to mend.
+    /// Remedies: commands and boot parameters, one each. Empty if nothing needs mending.
     pub mend: Vec<String>,
-    /// Where more is said.
+    /// Further reading.
     pub links: &'static [&'static str],
 }
 
@@ -99,7 +100,7 @@ impl Finding {
         self
     }
 
-    /// What stands at these paths, where something does.
+    /// Adds the contents of these paths as evidence. A missing path adds nothing.
     fn shown(mut self, machine: &Snapshot, paths: &[&str]) -> Finding {
         for path in paths {
             if let Some(text) = machine.line(path) {

@@ -8,8 +8,8 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
-/// A new file for writing, in `folder`, without a name: until [`name`] gives it one it is gone as
-/// soon as it is closed, however the process ends.
+/// Opens a new file for writing in `folder`, without a name. Until [`name`] names it, the file
+/// vanishes when it is closed, however the process ends.
 ///
 /// # Errors
 /// The kernel's refusal; also that this file system has no such files (EOPNOTSUPP, EISDIR).
@@ -18,7 +18,7 @@ pub fn nameless(folder: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).custom_flags(libc::O_TMPFILE).open(folder)
 }
 
-/// Gives a [`nameless`] file its name: whoever finds it there finds what has been written to it.
+/// Gives a [`nameless`] file its name. The named file then has all content written before.
 ///
 /// # Errors
 /// The kernel's refusal: something has this name (EEXIST), there is no /proc, the folder lies in another file system.

@@ -1,19 +1,22 @@
 //! Control groups with a budget of CPU time: where a thread is, and a group of its own below that, for a while.
 //!
-//! A budget of a control group is a **limit**, not a guarantee: threads in it get at most so much
-//! in each period, and wait for the next one then. What they get before that depends on their
-//! class, and for ordinary threads on the group's weight, which is the highest there is.
+//! A budget of a control group is a **limit**, not a guarantee. Threads in the group get at most
+//! the budget in each period, and then wait for the next period. Their share before that limit
+//! depends on their class, and for ordinary threads on the group's weight, which is set to the
+//! maximum.
 //!
 //! | | cgroup v1 | cgroup v2 |
 //! |---|---|---|
 //! | ordinary threads, at most | `cpu.cfs_quota_us` in `cpu.cfs_period_us` | `cpu.max` |
 //! | ordinary threads, before others | `cpu.shares` | `cpu.weight` |
-//! | SCHED_FIFO and SCHED_RR, at most, on each CPU | `cpu.rt_runtime_us` in `cpu.rt_period_us` (CONFIG_RT_GROUP_SCHED) | nothing limits them |
+//! | SCHED_FIFO and SCHED_RR, at most, on each CPU | `cpu.rt_runtime_us` in `cpu.rt_period_us` | no limit |
 //! | a thread is moved | `tasks` | `cgroup.threads`; the group is a *threaded* one |
 //!
-//! The group is made below the one that the thread is in, so that whatever limits that one limits
-//! the thread as before, and its memory and all else is accounted where it was. What threads start
-//! while they are there is in the group too.
+//! The limit of SCHED_FIFO and SCHED_RR needs CONFIG_RT_GROUP_SCHED.
+//!
+//! The group is made below the thread's present group. So limits of the present group still apply
+//! to the thread, and its memory and other resources are accounted there as before. Threads started
+//! by a member are in the group too.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
@@ -58,9 +61,9 @@ pub enum GroupError {
     File {
         /// The file or folder.
         path: PathBuf,
-        /// What the kernel says.
+        /// The kernel's answer.
         cause: String,
-        /// What is likely behind it, with a separator.
+        /// The likely cause, with a separator.
         hint: &'static str,
     },
 }
@@ -92,12 +95,12 @@ impl Share {
     }
 }
 
-/// What SCHED_FIFO and SCHED_RR may have in a group (cgroup v1 with CONFIG_RT_GROUP_SCHED).
+/// Budget for SCHED_FIFO and SCHED_RR in a group (cgroup v1 with CONFIG_RT_GROUP_SCHED).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RealTime {
-    /// All of it, groups below included, in 2^-20 CPUs; `None` is no limit.
+    /// The whole budget, subgroups included, in 2^-20 CPUs; `None` is no limit.
     pub limit: Option<u64>,
-    /// What groups below have of it.
+    /// The part that subgroups have.
     pub taken: u64,
 }
 
@@ -108,18 +111,18 @@ pub struct Place {
     pub folder: PathBuf,
     /// Of which hierarchy.
     pub version: Version,
-    /// The least that it, or one above it, is limited to, in 2^-20 CPUs; `None` is no limit.
+    /// The smallest limit of the group and its ancestors, in 2^-20 CPUs; `None` is no limit.
     pub quota: Option<u64>,
     /// Budgets for real-time threads; `None` where this kernel has none in groups.
     pub real_time: Option<RealTime>,
 }
 
-/// What is to be set for a thread.
+/// The limit to set for a thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limit {
-    /// At most so much.
+    /// The share.
     pub share: Share,
-    /// Of SCHED_FIFO and SCHED_RR, else of ordinary classes.
+    /// True for SCHED_FIFO and SCHED_RR, false for ordinary classes.
     pub real_time: bool,
 }
 
@@ -128,13 +131,13 @@ pub struct Limit {
 pub struct Throttled {
     /// Periods in which somebody in it ran.
     pub periods: u64,
-    /// Of these, in so many it had to wait.
+    /// Periods in which the group was throttled.
     pub throttled: u64,
-    /// For so long, over all CPUs.
+    /// Throttled time, over all CPUs.
     pub time: Span,
 }
 
-/// What is done to the file system of control groups; the tests have one of their own.
+/// Operations on the file system of control groups. Tests use a fake.
 pub(crate) trait Files {
     fn read(&self, path: &Path) -> io::Result<String>;
     fn write(&self, path: &Path, text: &str) -> io::Result<()>;
@@ -173,7 +176,7 @@ impl Files for Kernel {
 }
 
 impl Place {
-    /// Where a thread is.
+    /// The group of a thread.
     ///
     /// # Errors
     /// There is no such group, or it has no CPU time to share out.
@@ -195,8 +198,8 @@ impl Place {
     }
 }
 
-/// What a group itself is limited to: `None` where it is no group, or the topmost, `Some(None)`
-/// where it is not limited.
+/// The limit of one group: `None` if the folder is no group or the topmost, `Some(None)` without a
+/// limit.
 fn quota(files: &dyn Files, version: Version, group: &Path) -> Option<Option<u64>> {
     let (runtime, period) = match version {
         Version::V1 => {
@@ -228,7 +231,7 @@ fn real_time(files: &dyn Files, version: Version, group: &Path) -> Option<RealTi
     Some(RealTime { limit, taken })
 }
 
-/// Of version 1 where that has the controller.
+/// Prefers version 1 if it has the controller.
 fn folder_of(thread: u32) -> Result<(Version, PathBuf), GroupError> {
     let text = fs::read_to_string(format!("/proc/{thread}/cgroup")).map_err(|_| GroupError::Gone { id: thread })?;
     let first = cpuset::cgroup_v1_mount("cpu").and_then(|mount| Some((mount, cpuset::group_of(&text, "cpu")?)));
@@ -240,7 +243,8 @@ fn folder_of(thread: u32) -> Result<(Version, PathBuf), GroupError> {
             (Version::V2, second.0, second.1)
         }
     };
-    // Of a group outside of the namespace of groups; of one that has been removed.
+    // `..`: the group lies outside of the cgroup namespace. `(deleted)`: the group has been
+    // removed.
     if path.split('/').any(|part| part == "..") || path.ends_with(" (deleted)") {
         return Err(GroupError::Outside { id: thread, path });
     }
@@ -254,7 +258,7 @@ fn has_word(text: &str, wanted: &str) -> bool {
 /// A group of takt's own, below another.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Group {
-    /// Where the thread was.
+    /// The thread's former group.
     pub(crate) folder: PathBuf,
     pub(crate) name: String,
     pub(crate) version: Version,
@@ -336,7 +340,8 @@ impl Group {
         set(self.threads(), &thread.to_string())
     }
 
-    /// Moves all that is in it back, and removes it; a second time it does nothing. The error is the cause, in words.
+    /// Moves all members back and removes the group. A second call does nothing. The error is the
+    /// cause, in words.
     pub(crate) fn undo(&self, files: &dyn Files) -> Result<(), String> {
         let ours = self.path();
         if files.exists(&ours) {

@@ -1,13 +1,13 @@
-//! A child process that outlives a kill: it waits for its parent's end, and then puts back what the parent could not.
+//! A child process that restores the parent's changes if the parent is killed.
 //!
-//! It holds the read end of a pipe whose only write end the parent has; the kernel closes that
-//! however the parent dies. A child that the parent forked without another program has the write
-//! end, too, and may outlive it: so the guardian also waits for the end of the process itself. What
-//! such a child holds of the parent's it is to close: an instance whose pages somebody has open is
-//! switched off, and goes only with the last of them.
+//! The guardian holds the read end of a pipe. The parent alone has the write end, and the kernel
+//! closes it however the parent dies. A child forked by the parent without exec inherits the write
+//! end and may outlive the parent. So the guardian also waits for the end of the parent process
+//! itself. Such a child must close the descriptors that it inherited. While somebody has an
+//! instance's pages open, the guardian can only switch the instance off; the last close removes it.
 //!
-//! It has a session of its own, so that no terminal's ctrl-C reaches it, and ignores the requests
-//! to stop: it ends with its parent.
+//! The guardian has a session of its own, so ctrl-C of a terminal does not reach it. It ignores the
+//! stop signals and ends with its parent.
 
 use std::ffi::OsString;
 use std::fs;
@@ -24,8 +24,8 @@ use crate::hold::Journal;
 use crate::process::Identity;
 use crate::tracing::{Name, Tracefs, remove};
 
-/// Who puts things back when this process is killed at once (SIGKILL, an abort). In any other case
-/// it does so itself, and whatever is left the next start puts back.
+/// The process that restores changes after a SIGKILL or an abort of this process. In all other
+/// cases this process restores them itself. The next start restores any leftovers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Guard {
     /// A child process that runs this program, which must call [`guardian`] first of all.
@@ -36,7 +36,7 @@ pub enum Guard {
     NextStart,
 }
 
-/// What is to be done after the parent's end.
+/// The guardian's work after the parent's end.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Errand {
     /// Remove a trace instance.
@@ -64,7 +64,7 @@ impl Errand {
         }
     }
 
-    /// Whose end it waits for.
+    /// The process to wait for.
     fn owner(&self) -> Identity {
         match self {
             Errand::Instance(name) => name.owner,

@@ -1,19 +1,19 @@
 //! Other threads' scheduling, held for a while and then given back: class, nice, flags, CPUs, control group.
 //!
-//! A [`Holder`] writes down each change before it makes it ([`Journal`]), and undoes all of them
-//! when it is dropped. When it is killed its guardian does ([`Guard`]), and when that is killed
-//! too, the next start ([`recover`]).
+//! A [`Holder`] writes each change to a [`Journal`] before it makes the change. It undoes all
+//! changes when it is dropped. If the holder is killed, its guardian undoes them ([`Guard`]). If
+//! the guardian is killed too, the next start undoes them ([`recover`]).
 //!
-//! **Invariants.** A thread is given back only what is still as it was set here: whoever has
-//! changed it meanwhile is not overruled. A thread is its id and its start time, so that none is
-//! mistaken for a later one of the same id.
+//! **Invariants.** A thread's setting is restored only if it is still as set here, so a later
+//! change by another program stays. A thread is identified by its id and its start time, so a later
+//! thread with the same id is not mistaken for it.
 //!
-//! **Bandwidth.** A SCHED_DEADLINE thread that sleeps beyond its zero-lag time and is demoted from
-//! outside keeps its bandwidth booked for ever: the kernel (6.18: `switched_from_dl`,
-//! `inactive_task_timer`) unbooks it when its inactive timer fires, and that has fired already. A
-//! change of parameters, however, is booked at once, of a sleeping thread too. So a thread is first
-//! given the least that the kernel takes, 1024 ns in the longest period, which is a bandwidth of 0
-//! / 2^20, and demoted then: nothing is left to be lost.
+//! **Bandwidth.** If a SCHED_DEADLINE thread sleeps beyond its zero-lag time and is demoted from
+//! outside, its bandwidth stays booked for ever. The kernel (6.18: `switched_from_dl`,
+//! `inactive_task_timer`) unbooks bandwidth when the inactive timer fires, and this timer has fired
+//! already. A change of parameters, however, is booked at once, even for a sleeping thread. So a
+//! thread first gets the least reservation that the kernel takes: 1024 ns in the longest period, a
+//! bandwidth of 0 / 2^20. Then it is demoted, and no bandwidth is lost.
 
 mod change;
 mod journal;
@@ -34,7 +34,7 @@ use change::Change;
 /// Why a thread cannot be held.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum HoldError {
-    /// What would have to be given back cannot be written down.
+    /// A change cannot be written to the journal.
     #[error(transparent)]
     State(#[from] RecoveryError),
     /// The child process that gives back after a kill.
@@ -62,7 +62,8 @@ pub enum HoldError {
 pub struct Deadline {
     /// Runtime, deadline, period.
     pub reservation: Reservation,
-    /// What others leave may be used beyond the runtime (SCHED_FLAG_RECLAIM, GRUB).
+    /// The thread may use bandwidth that others leave, beyond its runtime (SCHED_FLAG_RECLAIM,
+    /// GRUB).
     pub reclaim: bool,
 }
 
@@ -70,7 +71,7 @@ impl Deadline {
     pub(crate) fn attributes(self) -> Attributes {
         let reclaim = if self.reclaim { FLAG_RECLAIM } else { 0 };
         let base = Attributes::from(&Class::Deadline(self.reservation));
-        // What the thread starts is ordinary; without this it could start nothing at all.
+        // Children of the thread are ordinary. Without this flag the kernel would refuse all forks.
         Attributes { flags: FLAG_RESET_ON_FORK | reclaim, ..base }
     }
 }
@@ -125,8 +126,9 @@ impl Holder {
         sched::set_cpus_of(id, cpus).map_err(|errno| sched::unbound(cpus, errno).into())
     }
 
-    /// Makes a control group with a budget for a thread, below the one that it is in, and moves it
-    /// there; tells the group's folder. What the thread starts is in it too, and goes back with it.
+    /// Makes a control group with a budget below the thread's present group, and moves the thread
+    /// there. Returns the new group's folder. Threads started by the thread are in the group too,
+    /// and move back with it.
     ///
     /// # Errors
     /// The cause of the refusal; the thread is where it was.
@@ -175,7 +177,8 @@ impl Holder {
 
     fn undo(&mut self) -> Vec<Given> {
         let given: Vec<Given> = self.changes.drain(..).rev().map(|change| change.undo()).collect();
-        // What cannot be undone now, the guardian tries when this process has ended, and the next start.
+        // The guardian retries failed undos after the end of this process, and then the next start
+        // does.
         self.stuck |= given.iter().any(|given| matches!(given.undone, Undone::Failed(_)));
         if !self.stuck {
             self.journal.remove();
@@ -218,7 +221,7 @@ mod tests {
         assert_eq!(third.bandwidth(), (1 << 20) / 3);
     }
 
-    /// One that has slept for long: what would leak.
+    /// A thread that has slept for long: the case in which bandwidth would leak.
     #[test]
     fn a_sleeping_thread_gets_back_what_it_had_and_no_bandwidth_is_lost() {
         let (send, receive) = std::sync::mpsc::channel::<()>();

@@ -1,8 +1,8 @@
 //! All that touches the Linux kernel, and the only clock: scheduling classes, absolute sleeps, locked
 //! memory, cpusets, control groups, signals, and what a killed run left behind.
 //!
-//! This is the one crate that may hold `unsafe`; everything it offers is safe to call. Errors name the
-//! cause behind an errno and what to do about it.
+//! This crate is the only one that may hold `unsafe`. Its whole public interface is safe. Errors
+//! name the cause behind an errno and the remedy.
 
 pub mod clock;
 pub mod cpuset;

@@ -1,13 +1,14 @@
-//! A lock with priority inheritance: who holds it runs as important as the most important thread that waits for it.
+//! A lock with priority inheritance: the holder runs with the priority of the most important
+//! waiting thread.
 //!
-//! std's `Mutex` has none, so that a thread in the middle can hold up one above it for as long as
-//! it likes. Here a lock that is free costs one atomic instruction; the kernel is called only where
-//! threads meet (FUTEX_LOCK_PI, futex(2)).
+//! std's `Mutex` has no priority inheritance. There, a thread of middle priority can delay a more
+//! important thread without bound. A free lock costs one atomic instruction here. The kernel is
+//! called only on contention (FUTEX_LOCK_PI, futex(2)).
 //!
-//! A child of fork(2) may lock what was free then, and what it makes itself. It has none of the
-//! parent's other threads: a lock that one of them held, or that was held across the fork, is
-//! nobody's in the child and never free again. A process made by clone(2) or `_Fork`, past the C
-//! library's handlers, is to lock nothing.
+//! A child of fork(2) may lock a mutex that was free at the fork, and mutexes of its own. The child
+//! has none of the parent's other threads. A mutex held during the fork is never freed in the
+//! child. A process made by clone(2) or `_Fork` bypasses the C library's fork handlers and must
+//! lock no such mutex.
 
 use std::cell::{Cell, UnsafeCell};
 use std::fmt;
@@ -72,7 +73,7 @@ fn ask_own_id() -> u32 {
     let id = crate::thread::Tid::current().get().unsigned_abs();
     // SAFETY: the handler writes one cell of the child's only thread, and lives as long as the program.
     let registered = || unsafe { libc::pthread_atfork(None, None, Some(forget)) == 0 };
-    // Where there was no room for the handler it is asked each time.
+    // If the handler could not be registered, the id is asked for at each lock.
     if *FORGOTTEN_IN_CHILDREN.get_or_init(registered) {
         OWN_ID.set(id);
     }
@@ -92,8 +93,8 @@ impl<T> PiMutex<T> {
 }
 
 impl<T: ?Sized> PiMutex<T> {
-    /// Waits until no other thread holds the lock. Nothing is poisoned: what a thread that panicked
-    /// left is there as it is.
+    /// Waits until no other thread holds the lock. There is no poisoning: after a panic the data
+    /// stays as the thread left it.
     #[inline]
     pub fn lock(&self) -> PiGuard<'_, T> {
         if self.word.compare_exchange(0, own_id(), Ordering::Acquire, Ordering::Relaxed).is_err() {
@@ -116,7 +117,8 @@ impl<T: ?Sized> PiMutex<T> {
                 Ok(()) => return,
                 // The holder is about to end, or a signal came.
                 Err(libc::EAGAIN | libc::EINTR) => {}
-                // Locked by this very thread (EDEADLK), or by one that is no more (ESRCH): nobody will ever free it.
+                // EDEADLK: this thread holds the lock already. ESRCH: the holder has ended. The
+                // lock will never be free.
                 Err(_) => std::process::abort(),
             }
         }
@@ -222,8 +224,8 @@ mod tests {
         assert_eq!(format!("{lock:?}"), "PiMutex(1)");
     }
 
-    /// One CPU: the least important thread holds the lock, the most important one waits for it, and
-    /// one in between works for 60 ms. Who comes through first, the waiting one or the working one?
+    /// On one CPU the least important thread holds the lock, and the most important thread waits
+    /// for it. A thread of middle priority works for 60 ms. Returns the thread that finishes first.
     fn first_through(wait: impl Fn(&AtomicBool, &Barrier, bool) + Sync) -> Option<&'static str> {
         let (held, all_there) = (AtomicBool::new(false), Barrier::new(3));
         let order = Mutex::new(Vec::new());

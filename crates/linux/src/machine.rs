@@ -1,6 +1,8 @@
-//! What this machine is and allows: facts for admission (the analysis' `linux` scope), for refusals, and for reports.
+//! Facts about this machine for admission (the analysis' `linux` scope), for refusals, and for
+//! reports.
 //!
-//! Whatever the kernel does not tell is `None`, never a guess; the one exception is named at [`Limits`].
+//! A fact that the kernel does not reveal is `None`, never a guess. [`Limits`] is the only
+//! exception.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +13,7 @@ use crate::mount;
 use crate::process;
 use crate::sched::Reservation;
 
-/// The kernel's limits on real-time work. Where /proc does not tell, the kernel's defaults stand in.
+/// The kernel's limits on real-time work. If /proc lacks a value, the kernel's default stands in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
     /// `sched_rt_runtime_us`; -1: no limit, and SCHED_DEADLINE admits everything. Default 950000.
@@ -36,7 +38,7 @@ impl Limits {
         }
     }
 
-    /// What real-time threads may use of each CPU, in percent, rounded down.
+    /// The share of each CPU for real-time threads, in percent, rounded down.
     #[must_use]
     pub fn rt_percent(&self) -> u64 {
         match u64::try_from(self.rt_runtime_us) {
@@ -84,17 +86,18 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// What each CPU's server for ordinary threads reserves, for a calculation of admission: as read; else the kernel's
-    /// default of 50 ms in 1 s where the kernel has such servers (Linux 6.12 and later); else nothing.
+    /// The reservation of each CPU's server for ordinary threads, for admission: the read value if
+    /// there is one. Otherwise the kernel's default of 50 ms in 1 s for Linux 6.12 and later, and
+    /// nothing for older kernels.
     #[must_use]
     pub fn fair_server_assumed(&self) -> Option<(Span, Span)> {
         let default = (Span::from_ms(50), Span::from_ms(1000));
         self.fair_server.or_else(|| (version(&self.kernel)? >= (6, 12)).then_some(default))
     }
 
-    /// Whether SCHED_FIFO may be stopped at `sched_rt_runtime_us`: before Linux 6.12 always, later
-    /// where the kernel has groups of real-time threads, which it is taken to have unless its
-    /// configuration in /boot says otherwise.
+    /// Whether the kernel may throttle SCHED_FIFO at `sched_rt_runtime_us`. Before Linux 6.12 it
+    /// always may. Later it may if it has groups of real-time threads. This is assumed unless the
+    /// configuration in /boot denies it.
     #[must_use]
     pub fn throttles_assumed(&self) -> bool {
         let configuration = || fs::read_to_string(format!("/boot/config-{}", self.kernel)).unwrap_or_default();
@@ -111,16 +114,17 @@ fn throttles(version: Option<(u32, u32)>, configuration: impl FnOnce() -> String
     version.is_none_or(|version| version < (6, 12)) || groups()
 }
 
-/// What SCHED_DEADLINE may have of the CPUs of one scheduling domain, in 2^-20 CPUs as the kernel counts.
+/// Bandwidth for SCHED_DEADLINE on the CPUs of one scheduling domain, in 2^-20 CPUs as the kernel
+/// counts.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Room {
     /// Its CPUs, the kernel's numbers.
     pub cpus: Vec<u32>,
-    /// What may be booked in all; `None`: there is no admission control.
+    /// The limit of the sum of all bookings; `None`: there is no admission control.
     pub limit: Option<u64>,
-    /// What is booked, by threads and servers.
+    /// Bookings of threads and servers.
     pub booked: u64,
-    /// Of it, by servers for ordinary threads: the kernel's default where it does not tell.
+    /// The servers' part of `booked`: the kernel's default if the real value is unknown.
     pub servers: u64,
 }
 
@@ -132,9 +136,9 @@ impl Room {
     }
 }
 
-/// The one scheduling domain of this machine and what is booked in it; `None` where there are
-/// several (cpusets, isolated CPUs), CPUs are not alike, or the kernel does not tell (it does by
-/// debugfs, to root).
+/// The only scheduling domain of this machine and its bookings. `None` if there are several domains
+/// (cpusets, isolated CPUs), if CPUs differ, or if the kernel does not reveal the bookings. Root
+/// reads them from debugfs.
 #[must_use]
 pub fn room() -> Option<Room> {
     let cpus = one_domain()?;
@@ -146,7 +150,7 @@ pub fn room() -> Option<Room> {
     Some(Room { limit: each.map(of_all), booked, servers: of_all(server).min(booked), cpus })
 }
 
-/// What is booked now in the domain where most is, where the kernel tells.
+/// Present bookings of the most booked domain, if the kernel reveals them.
 #[must_use]
 pub fn booked() -> Option<u64> {
     total_bandwidth(&debugfs("sched/debug")?)?.into_iter().max()
@@ -216,7 +220,7 @@ fn fair_server(debug: &Path) -> Option<(Span, Span)> {
     let folders = fs::read_dir(debug.join("fair_server")).ok()?;
     let of = |folder: &Path| Some((number(folder.join("runtime"))?, number(folder.join("period"))?));
     let all: Option<Vec<(u64, u64)>> = folders.map(|folder| of(&folder.ok()?.path())).collect();
-    // Where CPUs differ: no less than any of them.
+    // If CPUs differ, take the largest runtime and the shortest period.
     let most = all?.into_iter().reduce(|(q, p), (other, period)| (q.max(other), p.min(period)))?;
     Some((Span::from_ns(most.0), Span::from_ns(most.1)))
 }
@@ -241,8 +245,8 @@ fn preemption(version: &str, debug: Option<String>) -> Option<String> {
 /// One beyond the largest number of a CPU that a kernel is built for (`NR_CPUS`).
 const CPUS_MAX: usize = 8192;
 
-/// `0-2,5` as numbers, each once and in order; what is no list gives what came before it, and what
-/// no kernel counts up to is left out.
+/// Parses `0-2,5` into ascending numbers without duplicates. Parsing stops at the first malformed
+/// part. Numbers from [`CPUS_MAX`] on are dropped.
 pub(crate) fn parse_cpu_list(text: &str) -> Vec<u32> {
     let mut named = vec![false; CPUS_MAX];
     for part in text.trim().split(',').filter(|part| !part.is_empty()) {

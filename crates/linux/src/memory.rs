@@ -20,7 +20,7 @@ struct Guards {
     count: usize,
     /// Memory was locked before the first of them, so it stays so.
     keep: bool,
-    /// Whose they are: in a child of fork(2), nobody's.
+    /// The process of the guards. In a child of fork(2) they count for nobody.
     process: u32,
 }
 
@@ -45,8 +45,9 @@ pub enum LockError {
 
 /// Locks all memory that the process has now, until the last guard is dropped.
 ///
-/// What is allocated later is not locked, so that the limit holds for what the real-time threads use and not for the
-/// recorder's buffers. Allocate first, then lock: again where a guard lives already.
+/// Later allocations are not locked. So the limit must cover the real-time threads only, not the
+/// recorder's buffers. Allocate first, then lock. To lock new memory, call this again while a guard
+/// lives.
 ///
 /// # Errors
 /// The limit, or what the kernel says.
@@ -96,7 +97,7 @@ impl Drop for Locked {
     }
 }
 
-/// What of this process is locked, from /proc/self/status.
+/// The locked memory of this process, from /proc/self/status.
 #[must_use]
 pub fn locked_kib() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;

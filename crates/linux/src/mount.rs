@@ -15,7 +15,7 @@ pub(crate) struct Kind {
 }
 
 impl Kind {
-    /// Where it is mounted on most machines.
+    /// The usual mount point.
     pub(crate) const fn usual(self) -> &'static str {
         self.usual
     }
@@ -23,10 +23,10 @@ impl Kind {
 
 /// The kernel's tracer.
 pub(crate) const TRACEFS: Kind = Kind { name: c"tracefs", usual: "/sys/kernel/tracing" };
-/// What the kernel tells those who look for faults in it, and its scheduler's bookings.
+/// debugfs: the kernel's debugging files, among them the bookings of its scheduler.
 pub(crate) const DEBUGFS: Kind = Kind { name: c"debugfs", usual: "/sys/kernel/debug" };
 
-/// Where such a file system is.
+/// A mounted file system.
 #[derive(Debug)]
 pub(crate) struct Mount {
     root: PathBuf,
@@ -35,12 +35,12 @@ pub(crate) struct Mount {
 }
 
 impl Mount {
-    /// Where it is mounted; where it is not, a mount of our own.
+    /// Its mount point, or else a mount of our own.
     pub(crate) fn find(kind: Kind) -> io::Result<Mount> {
         Self::mounted(kind).map_or_else(|| Self::detached(kind), Ok)
     }
 
-    /// Where it is mounted.
+    /// Its mount point.
     pub(crate) fn mounted(kind: Kind) -> Option<Mount> {
         let mounts = fs::read_to_string("/proc/mounts").ok()?;
         Some(Mount { root: mounted_at(&mounts, kind)?, own: None })

@@ -1,10 +1,10 @@
 //! Networks for experiments: two network namespaces of this process's own and a cable (a pair of
 //! veth devices) between them.
 //!
-//! Nothing outside of them is touched. They have no names: they are gone when the last thread,
-//! socket and [`Cable`] that is in them is, also after a kill -9. Packets that come in at the right
-//! end can be taken in by a kernel thread of their own (threaded NAPI, Linux 5.12), which is
-//! scheduled like any other; without it, in the softirq NET_RX, on the CPU on which they were sent.
+//! Nothing outside of the namespaces changes. They have no names. They vanish with the last thread,
+//! socket and [`Cable`] in them, also after a kill -9. A kernel thread of its own can process the
+//! packets that arrive at the right end (threaded NAPI, Linux 5.12); the kernel schedules it like
+//! any other thread. Without threaded NAPI the softirq NET_RX processes them, on the sender's CPU.
 //!
 //! ```no_run
 //! use std::net::UdpSocket;
@@ -50,11 +50,11 @@ pub enum NetError {
     /// This kernel lacks a part.
     #[error("{what}: {cause}; this kernel may be built without {part}")]
     Missing {
-        /// What was asked of it.
+        /// The request.
         what: &'static str,
-        /// What it answered.
+        /// The kernel's answer.
         cause: io::Error,
-        /// What it takes.
+        /// The missing part.
         part: &'static str,
     },
     /// The kernel refused a step.
@@ -94,7 +94,7 @@ impl Cable {
     /// end. Devices send packets of at most one segment.
     ///
     /// # Errors
-    /// What is missing; nothing is left then.
+    /// The missing part; nothing is left behind then.
     pub fn lay(threaded: bool) -> Result<Cable, NetError> {
         static LAID: AtomicU32 = AtomicU32::new(0);
         if !has_capability(CAP_SYS_ADMIN) {
@@ -155,8 +155,9 @@ impl End {
         self.driver
     }
 
-    /// Puts the kernel thread that takes packets in under `class`, on these CPUs (the kernel's
-    /// numbers; none: those it has). There is nothing to give back: it ends with the cable.
+    /// Puts the kernel thread that receives packets under `class`, on these CPUs (the kernel's
+    /// numbers; an empty list keeps its CPUs). Nothing needs restoring: the thread ends with the
+    /// cable.
     ///
     /// # Errors
     /// The cause of the refusal. Without such a thread it has ended.
@@ -194,8 +195,8 @@ fn make(number: u32, threaded: bool) -> Result<Cable, NetError> {
     Ok(Cable { left, right })
 }
 
-/// A name that no other process's device has, so that the kernel's threads, which carry it, can be
-/// told apart: at most 15 bytes with what the kernel adds.
+/// A device name unique to this process, so that kernel threads, which carry this name, can be told
+/// apart. The name leaves room for the kernel's additions within 15 bytes.
 fn device(process: u32, number: u32) -> String {
     let mut name = Vec::new();
     let mut rest = u64::from(process) * 26 + u64::from(number % 26);
@@ -270,7 +271,7 @@ impl Routes {
 
     /// Makes a pair of devices: `here`, and `there` in another namespace.
     fn veth(&mut self, here: &str, there: &str, other: RawFd) -> Result<(), NetError> {
-        // So that each packet is one that a wire could carry.
+        // Each packet is then one that a wire could carry.
         let single = LinkAttribute::GsoMaxSegs(1);
         let mut peer = LinkMessage::default();
         peer.attributes = vec![LinkAttribute::IfName(there.to_owned()), LinkAttribute::NetNsFd(other), single.clone()];
@@ -312,7 +313,7 @@ impl Routes {
 
 /// Gives the device, of the namespace that the thread is in, a kernel thread for what comes in; its id.
 fn own_thread(device: &str) -> Result<u32, NetError> {
-    // As the kernel names those that take in what comes to a device.
+    // The kernel's name of a thread that receives for a device.
     let name = format!("napi/{device}-");
     let before = drivers(&name);
     // veth devices take packets in by NAPI only then.
@@ -363,8 +364,8 @@ fn offload(device: &str, command: u32, on: bool) -> io::Result<()> {
     }
 }
 
-/// /sys shows the devices of the namespace in which it was mounted: the thread gets a view of its
-/// own, which ends with it.
+/// /sys shows the devices of the namespace in which it was mounted. This gives the thread a view of
+/// its own, which ends with the thread.
 fn private_sys() -> Result<(), NetError> {
     let mount = |source: &CStr, target: &CStr, kind: Option<&CStr>, flags| {
         let kind = kind.map_or(std::ptr::null(), CStr::as_ptr);
@@ -386,8 +387,8 @@ fn private_sys() -> Result<(), NetError> {
 /// sum (net.core.optmem_max).
 pub const STEPS_MAX: u16 = 3000;
 
-/// Lets each packet that comes to `socket` cost the one who takes it in `steps` (at most
-/// [`STEPS_MAX`]) divisions, in a filter that lets every packet through: work of a driver.
+/// Adds work of a driver to each packet that arrives at `socket`: a filter with `steps` divisions
+/// (at most [`STEPS_MAX`]) that passes every packet. The receiving thread pays for it.
 ///
 /// # Errors
 /// The kernel's refusal.

@@ -113,8 +113,8 @@ pub fn terminate(child: &mut Child) {
 /// How often is looked whether a child that was told to end has.
 const LOOK: Span = Span::from_ms(20);
 
-/// Asks a child process to end (SIGTERM), and ends it where it has not after `patience`; its
-/// status, where it is known. `meanwhile` is called between looks.
+/// Asks a child process to end (SIGTERM), and kills it after `patience`. Returns its status if
+/// known. Calls `meanwhile` between checks.
 pub fn end(child: &mut Child, patience: Span, meanwhile: &mut dyn FnMut(&mut Child)) -> Option<ExitStatus> {
     terminate(child);
     let epoch = Epoch::now_is_zero();
@@ -152,8 +152,8 @@ fn limit(resource: libc::__rlimit_resource_t) -> u64 {
     limit.rlim_cur
 }
 
-/// A child process that has its number already and waits before it becomes its program: whoever
-/// watches it misses nothing. Dropped, it ends without having been its program.
+/// A child process that already has its id but has not yet executed its program. An observer can
+/// attach before the program starts. Dropping this ends the child without running the program.
 #[derive(Debug)]
 pub struct Held {
     id: u32,
@@ -176,13 +176,13 @@ impl Held {
     /// Starts the child.
     ///
     /// # Errors
-    /// The kernel's refusal. That there is no such program is told by [`Held::release`].
+    /// The kernel's refusal. [`Held::release`] reports a missing program.
     pub fn spawn(command: Command) -> io::Result<Held> {
         Self::start(command, None).map(|(held, _)| held)
     }
 
-    /// Starts the child, which puts itself under SCHED_DEADLINE before it waits: a thread that does
-    /// so itself leaks no bandwidth, whatever becomes of it.
+    /// Starts the child under SCHED_DEADLINE. The child sets its own class before it waits, so no
+    /// bandwidth leaks, however the child ends.
     ///
     /// # Errors
     /// As [`Held::spawn`], or why there is no such reservation.
@@ -252,7 +252,7 @@ impl Held {
     /// The program is not there, or may not be run.
     pub fn release(mut self) -> io::Result<Child> {
         if let Some(mut go) = self.go.take() {
-            // Where the child was killed meanwhile, joining tells.
+            // If the child was killed in the meantime, `join` reports it.
             let _ = go.write_all(&[1]);
         }
         self.join()

@@ -1,9 +1,9 @@
-//! What a killed run left behind is repaired by the next start.
+//! The next start of takt repairs changes that a killed run left behind.
 //!
-//! Scheduling classes, locked memory and bandwidth die with the process. Cpusets do not: before they are changed, what
-//! was there is written to a state file, and removed once it has been restored. A run that changes them holds a lock
-//! (flock, which the kernel drops when the process dies, however it dies); a state file without its lock is what a
-//! kill -9 left.
+//! Scheduling classes, locked memory and bandwidth end with the process. Cpusets do not. So a run
+//! writes their former state to a state file before it changes them, and removes the file after
+//! restoring them. The run holds a lock (flock), which the kernel drops when the process dies,
+//! however it dies. A state file without a lock is left from a kill -9.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -30,7 +30,7 @@ pub enum Recovery {
     Repaired {
         /// Its process id.
         pid: u32,
-        /// What was undone, for the screen.
+        /// The undone changes, for the screen.
         what: String,
     },
 }
@@ -59,7 +59,7 @@ pub enum RecoveryError {
     Undo {
         /// The dead process.
         pid: u32,
-        /// What the kernel says.
+        /// The kernel's answer.
         cause: String,
     },
     /// /proc is not there.
@@ -86,7 +86,7 @@ pub fn recover() -> Result<Recovery, RecoveryError> {
 const STATE: &str = "cpusets.state";
 const LOCK: &str = "cpusets.lock";
 
-/// Where state files stand: /run for root, otherwise the user's run-time folder.
+/// The folder of state files: in /run for root, otherwise in the user's run-time folder.
 #[must_use]
 pub fn state_folder() -> PathBuf {
     let user = effective_user();
@@ -165,7 +165,7 @@ impl Lock {
     }
 }
 
-/// What there was before, by the version of cgroups.
+/// The former state, by the version of cgroups.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Hierarchy {
     V1 {
@@ -178,10 +178,10 @@ pub(crate) enum Hierarchy {
     },
 }
 
-/// What will have to be restored.
+/// The state to restore.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct State {
-    /// The boot that it belongs to; cpusets do not outlive it.
+    /// The boot of this state; cpusets do not outlive a boot.
     pub(crate) boot: String,
     /// Who changed it.
     pub(crate) owner: Identity,

@@ -44,7 +44,7 @@ pub enum Class {
 /// Fractional bits of the kernel's bandwidths.
 pub const BW_SHIFT: u32 = 20;
 
-/// What a SCHED_DEADLINE thread reserves.
+/// The reservation of a SCHED_DEADLINE thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Reservation {
     /// CPU time per period, 1024 ns to `deadline`.
@@ -85,7 +85,7 @@ pub enum SchedError {
     /// No privilege.
     #[error("{class} was refused: {missing}")]
     Privilege {
-        /// What was asked for.
+        /// The requested class.
         class: String,
         /// What is missing.
         missing: String,
@@ -96,7 +96,7 @@ pub enum SchedError {
          the shell to a group that has one"
     )]
     RtGroup {
-        /// What was asked for.
+        /// The requested class.
         class: String,
         /// The cgroup's folder.
         group: String,
@@ -108,7 +108,7 @@ pub enum SchedError {
         start(cpuset.as_deref())
     )]
     Affinity {
-        /// What was asked for.
+        /// The requested class.
         class: String,
         /// The cpuset that limits the process, if one does.
         cpuset: Option<String>,
@@ -119,9 +119,9 @@ pub enum SchedError {
          of each CPU would be reserved"
     )]
     Admission {
-        /// What was asked for.
+        /// The requested class.
         class: String,
-        /// What the kernel lets be reserved.
+        /// The share that may be reserved.
         percent: u64,
     },
     /// Parameters out of the kernel's range.
@@ -130,7 +130,7 @@ pub enum SchedError {
          period, and a period from {min} to {max}"
     )]
     Range {
-        /// What was asked for.
+        /// The requested class.
         class: String,
         /// Shortest period.
         min: Span,
@@ -140,15 +140,15 @@ pub enum SchedError {
     /// The class does not exist.
     #[error("{class} was refused: this kernel does not have it")]
     Missing {
-        /// What was asked for.
+        /// The requested class.
         class: String,
     },
     /// Something else.
     #[error("{class} was refused: {cause}")]
     Other {
-        /// What was asked for.
+        /// The requested class.
         class: String,
-        /// What the kernel says.
+        /// The kernel's answer.
         cause: String,
     },
 }
@@ -276,9 +276,9 @@ pub(crate) fn affinity_of(id: u32) -> Vec<u32> {
     libc::pid_t::try_from(id).map(cpus_of).unwrap_or_default()
 }
 
-/// The absolute scheduling deadline (CLOCK_MONOTONIC, nanoseconds; it wavers by a few of them) of the calling
-/// SCHED_DEADLINE thread, which the kernel moves on by a period whenever it throttled the thread. Linux 7.0 and later
-/// tell; `None` elsewhere.
+/// The absolute scheduling deadline of the calling SCHED_DEADLINE thread (CLOCK_MONOTONIC,
+/// nanoseconds). It wavers by a few nanoseconds. The kernel postpones it by a period each time it
+/// throttles the thread. `None` before Linux 7.0.
 #[inline]
 #[must_use]
 pub fn scheduling_deadline() -> Option<u64> {
@@ -291,7 +291,7 @@ pub fn affinity() -> Vec<u32> {
     cpus_of(0)
 }
 
-/// Of the caller where `thread` is zero.
+/// Thread 0 is the caller.
 pub(crate) fn cpus_of(thread: libc::pid_t) -> Vec<u32> {
     let mut words = [0u64; CPU_WORDS];
     // SAFETY: `words` is valid for writing as many bytes as are announced.
@@ -309,7 +309,7 @@ const CPU_WORDS: usize = 128;
 /// Binds the calling thread to these CPUs (the kernel's numbers).
 ///
 /// # Errors
-/// What the kernel says: none of the CPUs is there, or the thread is under SCHED_DEADLINE.
+/// The kernel's refusal: none of the CPUs exists, or the thread is under SCHED_DEADLINE.
 pub fn set_affinity(cpus: &[u32]) -> Result<(), SchedError> {
     set_cpus_of(0, cpus).map_err(|errno| match unbound(cpus, errno) {
         SchedError::Other { class, .. } if errno == libc::EINVAL => {
@@ -325,7 +325,7 @@ pub(crate) fn unbound(cpus: &[u32], errno: i32) -> SchedError {
     SchedError::Other { class: format!("affinity to CPUs {cpus:?}"), cause: text(errno) }
 }
 
-/// Of the caller where `thread` is zero.
+/// Thread 0 is the caller.
 pub(crate) fn set_cpus_of(thread: libc::pid_t, cpus: &[u32]) -> Result<(), i32> {
     let mut words = [0u64; CPU_WORDS];
     for cpu in cpus {
@@ -342,7 +342,7 @@ fn get(flags: libc::c_uint) -> Result<Attributes, i32> {
     get_of(0, flags)
 }
 
-/// Of the caller where `thread` is zero.
+/// Thread 0 is the caller.
 pub(crate) fn get_of(thread: libc::pid_t, flags: libc::c_uint) -> Result<Attributes, i32> {
     let mut attributes = Attributes::default();
     // SAFETY: `attributes` is valid for writing as many bytes as are announced.
@@ -353,7 +353,7 @@ pub(crate) fn get_of(thread: libc::pid_t, flags: libc::c_uint) -> Result<Attribu
 /// Bandwidth of a thread that has just ended comes back about a period later, so that EBUSY is tried again this often.
 const ADMISSION_TRIES_MAX: u32 = 10;
 
-/// What SCHED_DEADLINE refuses for the thread's CPUs is tried again this often, 20 ms apart.
+/// Attempts to enter SCHED_DEADLINE on the thread's CPUs, 20 ms apart.
 const DOMAIN_TRIES_MAX: u32 = 25;
 
 /// Right after the machine was divided, its domains are still in the making; and a thread that was
@@ -380,12 +380,12 @@ fn set(attributes: &Attributes) -> Result<(), i32> {
 /// Gives another thread of this process, which runs under SCHED_FIFO, another priority of it.
 ///
 /// # Errors
-/// What the kernel said, unexplained, for this is asked under locks; the thread keeps its priority.
+/// The kernel's refusal as it is, because callers hold locks; the thread keeps its priority.
 pub fn reprioritize(thread: crate::thread::Tid, priority: u8) -> Result<(), std::io::Error> {
     set_of(thread.0, &Attributes::from(&Class::Fifo { priority })).map_err(std::io::Error::from_raw_os_error)
 }
 
-/// Of the caller where `thread` is zero. Async-signal-safe.
+/// Thread 0 is the caller. Async-signal-safe.
 pub(crate) fn set_of(thread: libc::pid_t, attributes: &Attributes) -> Result<(), i32> {
     let mut last = 0;
     for attempt in 0..ADMISSION_TRIES_MAX {
@@ -405,7 +405,7 @@ pub(crate) fn set_of(thread: libc::pid_t, attributes: &Attributes) -> Result<(),
     Err(last)
 }
 
-/// What is needed to say why.
+/// Facts that explain a refusal.
 struct Facts {
     cap_sys_nice: bool,
     rtprio: u64,

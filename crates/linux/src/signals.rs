@@ -1,8 +1,9 @@
-//! Signals that would end the process as a flag, so that a run ends in order and restores what it changed.
+//! Turns signals that would end the process into a flag, so that a run ends in order and restores
+//! its changes.
 //!
-//! The handler only stores a number. A further signal changes nothing: restoring goes on. What cannot be caught, and
-//! [what tells of a broken program](StopSignals), leaves things behind; the next start repairs them (see
-//! [`crate::recovery`]).
+//! The handler only stores a number. Further signals change nothing, so restoring goes on.
+//! Uncatchable signals and [signals of a broken program](StopSignals) leave changes behind; the
+//! next start repairs them (see [`crate::recovery`]).
 
 use std::fmt;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
@@ -50,10 +51,11 @@ impl fmt::Display for Signal {
 
 /// While this lives, signals that would end the process set a flag; then their former actions come back.
 ///
-/// Those that ask a process to stop (INT, TERM, HUP, QUIT) are caught unless the process ignores
-/// them (nohup); any other that ends a process by default (USR1, USR2, ALRM, XCPU of a CPU limit,
-/// the real-time ones ...) where the default action stands. SEGV, BUS, FPE, ILL, SYS, TRAP and ABRT
-/// are not: they tell that the program itself is broken, and an orderly end can no more be trusted.
+/// INT, TERM, HUP and QUIT ask a process to stop. They are caught unless the process ignores them
+/// (nohup). Any other signal that ends a process by default (USR1, USR2, ALRM, XCPU of a CPU limit,
+/// the real-time signals ...) is caught if its action is the default. SEGV, BUS, FPE, ILL, SYS,
+/// TRAP and ABRT are not caught: they mean that the program is broken, and an orderly end can no
+/// longer be trusted.
 pub struct StopSignals {
     former: Vec<(libc::c_int, libc::sigaction)>,
 }
@@ -79,7 +81,7 @@ extern "C" fn note(signal: libc::c_int, about: *mut libc::siginfo_t, _context: *
     CAUGHT.store(signal, Ordering::Release);
     // SAFETY: the kernel hands over a valid siginfo to a handler with SA_SIGINFO; a null one is not looked at.
     let code = unsafe { about.as_ref() }.map_or(libc::SI_USER, |about| about.si_code);
-    // What a terminal sends, the kernel sends: to all processes that it concerns.
+    // Signals of a terminal come from the kernel, which sends them to all processes concerned.
     if code <= 0 && (1..=64).contains(&signal) {
         SENT.fetch_or(1 << (signal - 1), Ordering::AcqRel);
     }

@@ -41,17 +41,17 @@ pub fn yield_now() {
     unsafe { libc::sched_yield() };
 }
 
-/// A system call that does next to nothing, and that no library answers in its place: what entering
-/// and leaving the kernel costs.
+/// A system call with almost no work, and with no shortcut in the C library. It measures the cost
+/// of entering and leaving the kernel.
 pub(crate) fn empty_system_call() {
     // SAFETY: getppid has no preconditions and cannot fail.
     unsafe { libc::syscall(libc::SYS_getppid) };
 }
 
-/// Cuts short the system call that a thread of this process sleeps in. The signal is one that
-/// nothing else in takt uses and that does nothing; a thread that is not asleep does not notice, so
-/// callers repeat until the thread answered, and pause between: signals without a pause queue up
-/// faster than the thread handles them, and it gets no further.
+/// Interrupts the system call in which a thread of this process sleeps. Nothing else in takt uses
+/// the signal, and its handler does nothing. A thread that is awake does not notice it, so callers
+/// repeat until the thread answers. They pause in between: signals without a pause queue up faster
+/// than the thread handles them, and the thread makes no progress.
 ///
 /// A thread that has ended is no danger: the kernel looks for the id within this process only.
 pub fn interrupt(thread: Tid) {

@@ -1,15 +1,17 @@
 //! Recording what the kernel does: a private instance of its tracer, read as raw pages, gone
 //! without a trace afterwards.
 //!
-//! [`Recorder::start`] makes a folder below `instances/` of tracefs, which has ring buffers,
-//! events, filters and a clock of its own: nothing outside of it is changed. [`Recorder::sweep`]
-//! hands over whole pages of the ring buffers, as the kernel wrote them; [`Descriptions`] say how
-//! to decode them (crate `takt-trace`). What the kernel lost is counted by CPU ([`CpuCount`]).
+//! [`Recorder::start`] makes a folder below `instances/` of tracefs. This instance has its own ring
+//! buffers, events, filters and clock, so nothing outside of the instance changes. A call of
+//! [`Recorder::sweep`] hands over whole pages of the ring buffers, as the kernel wrote them. The
+//! texts of [`Descriptions`] tell how to decode the pages (crate `takt-trace`). A [`CpuCount`]
+//! counts the lost events of a CPU.
 //!
 //! Times are nanoseconds of CLOCK_MONOTONIC (the tracer's clock `mono`). Invariants, each held by
-//! tests/tracing.rs: an instance ends with its recorder, whatever ends that (see [`Guard`]); it is
-//! never another takt's that is removed; the memory in use is the kernel's buffers and one more of
-//! a MiB.
+//! tests/tracing.rs:
+//! - An instance ends with its recorder, however the recorder ends (see [`Guard`]).
+//! - No instance of another takt is removed.
+//! - Memory in use: the kernel's buffers and one more buffer of a MiB.
 //!
 //! ```no_run
 //! use takt_linux::tracing::{Options, Recorder};
@@ -54,16 +56,16 @@ pub use threads::{ThreadInfo, class_of, threads};
 pub(crate) use tracefs::Tracefs;
 pub use tracefs::instances;
 
-/// What to record, and how.
+/// Settings of a recording.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The events.
     pub events: Vec<Event>,
-    /// Whose events: all, or those of some threads.
+    /// The recorded threads: all, or some.
     pub threads: Threads,
     /// Ring buffer of each CPU; `None`: [`BUFFER`], less where the machine has little memory.
     pub buffer: Option<Bytes>,
-    /// Who removes the instance when this process is killed.
+    /// The process that removes the instance when this process is killed.
     pub guard: Guard,
 }
 
@@ -75,16 +77,17 @@ impl Default for Options {
     }
 }
 
-/// The ring buffer of each CPU where [`Options::buffer`] does not say: at 100 MB/s (1.5 million
-/// events) a third of a second in which the reader may be kept from its CPU.
+/// Ring buffer of each CPU if [`Options::buffer`] is `None`. At 100 MB/s (1.5 million events per
+/// second) this lasts a third of a second, during which the reader may be kept from its CPU.
 pub const BUFFER: Bytes = Bytes::new(32 << 20);
 
-/// Whose events are recorded.
+/// The threads to record.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Threads {
-    /// Everyone's.
+    /// All threads.
     All,
-    /// Those that concern these threads. Interrupts are recorded only where they interrupt one of them.
+    /// Events that concern these threads. Interrupts are recorded only where they interrupt one of
+    /// them.
     These {
         /// Their ids (the kernel's pids: of threads, not of processes).
         ids: Vec<u32>,
@@ -104,13 +107,14 @@ pub struct Recorder {
     buffer: Bytes,
 }
 
-/// What one [`Recorder::sweep`] brought.
+/// The result of one [`Recorder::sweep`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sweep {
     /// Bytes of pages.
     pub bytes: u64,
-    /// Whatever was recorded before this time (CLOCK_MONOTONIC) has been handed over, but for events that were half
-    /// written just then; `None` where there was more than one sweep takes, so that the next one goes on.
+    /// All events recorded before this time (CLOCK_MONOTONIC) have been handed over, except events
+    /// that were half written at that moment. `None` if more was waiting than one sweep takes; the
+    /// next sweep goes on.
     pub until: Option<Time>,
 }
 
@@ -118,7 +122,7 @@ impl Recorder {
     /// Starts to record; undoes what a killed recorder left first.
     ///
     /// # Errors
-    /// What is missing and how to get it; nothing is left then.
+    /// The missing part and its remedy; nothing is left behind then.
     pub fn start(options: &Options) -> Result<Recorder, RecorderError> {
         let mut recorder = Self::prepare(options)?;
         recorder.resume()?;
@@ -187,10 +191,9 @@ impl Recorder {
         self.instance.switch(false)
     }
 
-    /// Waits at most `timeout`, less where buffers fill or a signal comes, and then gives
-    /// everything that is there to `take`: a CPU (the kernel's number) and one or more whole pages,
-    /// in the order in which they were written. The last page of a CPU may be partly filled; its
-    /// head says so.
+    /// Waits at most `timeout`, then gives all waiting data to `take`: a CPU (the kernel's number)
+    /// and one or more whole pages, in the order of writing. The wait is shorter if buffers fill or
+    /// a signal comes. The last page of a CPU may be partly filled, as its head says.
     ///
     /// # Errors
     /// The kernel's refusal to be read.
@@ -199,7 +202,7 @@ impl Recorder {
         self.reader.sweep(take)
     }
 
-    /// What was read, waits and was lost, by CPU.
+    /// Counts of events read, waiting and lost, by CPU.
     ///
     /// # Errors
     /// The kernel's refusal.
@@ -239,7 +242,7 @@ impl Recorder {
     }
 }
 
-/// A stopped recording holds no more than its buffers, which is what one sweep takes at most, and a page.
+/// A stopped recording holds at most its buffers, which one sweep can take, and a page.
 const SWEEPS_MAX: u32 = 16;
 
 /// The present time of the tracer's clock.

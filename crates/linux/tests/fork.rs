@@ -1,4 +1,4 @@
-//! What holds in a child of fork(2) of a process that has used takt before.
+//! Guarantees in a child of fork(2) of a process that has used takt before.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -7,7 +7,7 @@ use takt_linux::thread::Tid;
 use takt_linux::{PiMutex, clock, memory};
 use takt_model::Span;
 
-/// Does it in a child, which has 20 s for it: whether it came to its end there.
+/// Runs `body` in a child, for at most 20 s. True if the child reached its end.
 fn in_child(body: impl FnOnce()) -> bool {
     // SAFETY: the child, a copy of this thread alone, does `body` and ends without going back into the test's program.
     let child = unsafe { libc::fork() };
@@ -76,7 +76,7 @@ fn a_child_has_no_locked_memory_but_its_own() {
         assert!(memory::locked_kib().is_some_and(|kib| kib > 0));
         drop(own);
         assert_eq!(memory::locked_kib(), Some(0));
-        // What is inherited does nothing.
+        // An inherited guard does nothing.
         let own = memory::lock().unwrap();
         drop(locked);
         assert!(memory::locked_kib().is_some_and(|kib| kib > 0));

@@ -173,8 +173,8 @@ fn decode(texts: &Descriptions, pages: &Pages) -> Vec<KernelEvent> {
     events
 }
 
-/// What `pages` and the rest that `recorder` has hold; nothing may be lost, and as many events must
-/// come as the kernel counts.
+/// The events of `pages` and of the data left in `recorder`. Asserts that nothing was lost and that
+/// the kernel's counts agree.
 fn decoded(recorder: Recorder, mut pages: Pages) -> Vec<KernelEvent> {
     let texts = recorder.descriptions().clone();
     let mut take = |cpu, bytes: &[u8]| pages.entry(cpu).or_default().extend_from_slice(bytes);
@@ -185,7 +185,7 @@ fn decoded(recorder: Recorder, mut pages: Pages) -> Vec<KernelEvent> {
     events
 }
 
-/// A child that sleeps, and what is recorded of it.
+/// A sleeping child and a recorder of it.
 fn sleeper() -> (u32, Recorder) {
     let mut command = Command::new(std::env::current_exe().unwrap());
     let mut child = command.arg("sleep").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
@@ -216,7 +216,7 @@ fn what_a_child_does_is_recorded() {
 }
 
 fn a_sweep_brings_what_was_before_it() {
-    // Of all threads, and without a loss on a machine that does much else: a large buffer.
+    // All threads are recorded. The large buffer avoids losses on a busy machine.
     let mut recorder = Recorder::start(&Options::default()).unwrap();
     let texts = recorder.descriptions().clone();
     let mut all = Pages::new();
@@ -227,7 +227,7 @@ fn a_sweep_brings_what_was_before_it() {
         let sweep =
             recorder.sweep(Span::from_ms(5), &mut |cpu, bytes| new.entry(cpu).or_default().extend_from_slice(bytes));
         let events = decode(&texts, &new);
-        // What comes now is later than what was said to have come, but for events that were half written then.
+        // These events are later than `until`, except events that were half written at that time.
         late += events.iter().filter(|event| event.time < until).count();
         seen += events.len();
         until = sweep.unwrap().until.unwrap_or(until);
@@ -382,7 +382,7 @@ fn a_killed_recorder_leaves_no_instance() {
     assert!(instances().join(bystander.name()).exists(), "another's stays");
 }
 
-/// It has all descriptors of the recorder, and ends when it sees what the guardian does.
+/// The forked child holds all descriptors of the recorder. It ends when it sees the guardian act.
 fn a_child_that_was_forked_keeps_no_guardian_waiting() {
     let (mut victim, instance) = victim(&["fork"]);
     victim.0.kill().unwrap();
@@ -391,7 +391,8 @@ fn a_child_that_was_forked_keeps_no_guardian_waiting() {
 }
 
 fn a_recorder_killed_at_any_instant_leaves_no_instance() {
-    // From before it has started to well after it records: that takes some 20 ms where nothing else runs.
+    // From before its start to well into the recording; the start takes some 20 ms on an idle
+    // machine.
     let kills = if std::env::var("TAKT_CASES").is_ok_and(|cases| cases.parse().is_ok_and(|cases: u64| cases > 10_000)) {
         400
     } else {
@@ -439,7 +440,7 @@ fn what_has_no_guardian_the_next_start_removes() {
     victim.0.wait().unwrap();
     // Another takt that starts now may do it, too.
     println!("{:?}", recover());
-    // Where tracefs is not mounted, only a start that records looks there.
+    // If tracefs is not mounted, only a start that records looks there.
     drop(start(Options::default()));
     assert!(!instance.exists());
 }

@@ -1,19 +1,21 @@
 //! Partitions of cgroup version 2 (Documentation/admin-guide/cgroup-v2.rst, "Cpuset Interface Files").
 //!
-//! A cgroup whose `cpuset.cpus.partition` is `root` is a scheduling domain of its own: what SCHED_DEADLINE admits and
-//! balances within. (`isolated` would switch balancing off within it, so a cluster of two CPUs could not share work.)
-//! The CPUs of a partition leave the root cgroup, which must keep one at least; so where the groups take all CPUs, the
-//! first one stays with the root cgroup, whose domain is then just that group.
+//! A cgroup with `root` in `cpuset.cpus.partition` is a scheduling domain of its own.
+//! SCHED_DEADLINE admits and balances within such a domain. With `isolated` two CPUs of a cluster
+//! could not share work, because it switches off balancing. The CPUs of a partition leave the root
+//! cgroup, which must keep at least one CPU. If the groups take all CPUs, the first group stays in
+//! the root cgroup, whose domain then has just the CPUs of this group.
 //!
-//! Single threads are moved, so the partitions are *threaded* cgroups right below the root, and the
-//! whole process goes to the root cgroup, their resource domain, as long as they are there.
+//! takt moves single threads, so the partitions are *threaded* cgroups directly below the root.
+//! Their resource domain is the root cgroup. So the whole process moves to the root cgroup as long
+//! as the partitions exist.
 
 use std::path::{Path, PathBuf};
 
 use super::CpusetError;
 use crate::machine::parse_cpu_list;
 
-/// What is done to a cgroup file system; the tests have one of their own.
+/// Operations on a cgroup file system. Tests use a fake.
 pub(crate) trait Tree {
     fn read(&self, path: &Path) -> Result<String, CpusetError>;
     fn write(&self, path: &Path, text: &str) -> Result<(), CpusetError>;
@@ -27,7 +29,7 @@ const PARTITION: &str = "cpuset.cpus.partition";
 const THREADS: &str = "cgroup.threads";
 const PROCESSES: &str = "cgroup.procs";
 
-/// Where things are, and what must be undone.
+/// Folders of the partitions, and the state to restore.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Plan {
     pub(crate) root: PathBuf,
@@ -56,7 +58,7 @@ fn has_word(text: &str, wanted: &str) -> bool {
     text.split_ascii_whitespace().any(|word| word == wanted)
 }
 
-/// What will be done for these groups of CPUs (disjoint; the kernel's numbers). Changes nothing.
+/// Plans partitions for these groups of CPUs (disjoint; the kernel's numbers). Changes nothing.
 pub(crate) fn plan(tree: &dyn Tree, root: PathBuf, pid: u32, groups: &[Vec<u32>]) -> Result<Plan, CpusetError> {
     let all = parse_cpu_list(&tree.read(&root.join("cpuset.cpus.effective"))?);
     let taken = |cpu: &u32| groups.iter().any(|group| group.contains(cpu));
@@ -134,7 +136,8 @@ fn evacuate(tree: &dyn Tree, folder: &Path, root: &Path) -> Result<(), CpusetErr
     Ok(())
 }
 
-/// Moves process `pid` back to the cgroup that it came from. Where that is gone, it stays in the root cgroup.
+/// Moves process `pid` back to its former cgroup. If that no longer exists, the process stays in
+/// the root cgroup.
 pub(crate) fn go_home(tree: &dyn Tree, home: &Path, pid: u32) {
     if tree.exists(home) {
         let _ = tree.write(&home.join(PROCESSES), &pid.to_string());

@@ -9,7 +9,7 @@ struct Fake {
     log: RefCell<Vec<String>>,
     /// Refuses this step, counted from zero.
     fails: Cell<Option<usize>>,
-    /// What a cgroup that wants to be a partition becomes.
+    /// The state that `cpuset.cpus.partition` shows after a cgroup has asked to be a partition.
     becomes: &'static str,
 }
 

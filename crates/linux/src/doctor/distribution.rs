@@ -118,7 +118,7 @@ impl Distribution {
         (self.count > 0).then(|| Span::from_ns(self.max))
     }
 
-    /// What `permille` of a thousand values do not exceed, by nearest rank.
+    /// The smallest value that at least `permille` of 1000 values do not exceed (nearest rank).
     #[must_use]
     pub fn quantile(&self, permille: u64) -> Option<Span> {
         let rank = u64::try_from((u128::from(self.count) * u128::from(permille)).div_ceil(1000)).ok()?.max(1);

@@ -1,10 +1,10 @@
-//! What several judgements need to know, read out of a snapshot's texts.
+//! Facts that several judgements need, read from the texts of a snapshot.
 
 use super::Finding;
 use super::snapshot::Snapshot;
 use crate::machine::parse_cpu_list;
 
-/// What root does who may not mount.
+/// The remedy for root without the right to mount.
 pub(super) const OUTSIDE: &str =
     "run takt outside of this container, or in one that may mount: CAP_SYS_ADMIN is missing (docker run --privileged)";
 
@@ -24,7 +24,7 @@ impl std::ops::Deref for Facts<'_> {
 pub(super) struct Thread<'a> {
     pub(super) tid: u32,
     pub(super) policy: &'a str,
-    /// Of FIFO and RR.
+    /// For SCHED_FIFO and SCHED_RR only.
     pub(super) priority: u32,
     pub(super) runtime_ns: u64,
     pub(super) period_ns: u64,
@@ -38,8 +38,8 @@ impl Facts<'_> {
         crate::machine::version(self.line("/proc/sys/kernel/osrelease")?)
     }
 
-    /// What the kernel's configuration says of an option: `y`, `m`, a value, or `n` where it is not
-    /// set; `None` where the configuration cannot be read.
+    /// The value of an option in the kernel's configuration: `y`, `m`, another value, or `n` if it
+    /// is not set. `None` if the configuration cannot be read.
     pub(super) fn config(&self, option: &str) -> Option<&str> {
         let (_, text) = self.config_file()?;
         let value = |line| str::strip_prefix(line, "CONFIG_")?.strip_prefix(option)?.strip_prefix('=');
@@ -56,7 +56,7 @@ impl Facts<'_> {
     /// Whether the kernel's command line has this word, or a word `key=...`, and what follows the sign.
     pub(super) fn boot(&self, key: &str) -> Option<&str> {
         let words = self.line("/proc/cmdline")?.split_ascii_whitespace();
-        // What follows "--" is for init.
+        // Words after "--" are for init.
         let mut words = words.take_while(|word| *word != "--");
         words.find_map(|word| match word.split_once('=') {
             Some((name, value)) => (name == key).then_some(value),
@@ -116,7 +116,7 @@ impl Facts<'_> {
         self.status("Uid").and_then(|ids| ids.split_ascii_whitespace().nth(1)) == Some("0")
     }
 
-    /// What has to be done before debugfs can be read. Root needs no mount: takt makes one of its own.
+    /// The step that makes debugfs readable. Root needs no mount: takt makes its own.
     pub(super) fn reading_debugfs(&self) -> &'static str {
         match (self.root(), self.has_filesystem("debugfs"), self.reached("debugfs")) {
             (_, false, _) => "a kernel with CONFIG_DEBUG_FS=y",

@@ -17,7 +17,7 @@ use super::{Finding, Snapshot};
 pub struct Entry {
     /// Its name.
     pub name: &'static str,
-    /// What it is about.
+    /// Its subject.
     pub about: &'static str,
     judge: fn(Facts<'_>) -> Finding,
 }

@@ -98,7 +98,7 @@ pub fn look() -> Snapshot {
     machine
 }
 
-/// Where the file systems are that are not mounted on every machine.
+/// Mount points of the file systems that some machines do not mount.
 struct Mounts {
     tracefs: Option<Mount>,
     debugfs: Option<Mount>,
@@ -124,7 +124,7 @@ impl Mounts {
         Mounts { tracefs: found("takt:tracefs", TRACEFS), debugfs: found("takt:debugfs", DEBUGFS) }
     }
 
-    /// Where a file is whose name says where it usually is.
+    /// The path of a file on this machine, from its usual path.
     fn place(&self, path: &str) -> PathBuf {
         let below = |mount: &Option<Mount>, usual: &str| {
             let rest = path.strip_prefix(usual)?.strip_prefix('/')?;
@@ -149,7 +149,7 @@ fn read_at(machine: &mut Snapshot, path: &Path) {
     }
 }
 
-/// Says that something is there; what it holds is not kept.
+/// Records that a file exists, without its content.
 fn present(machine: &mut Snapshot, name: &str, there: io::Result<()>) {
     match there {
         Ok(()) => machine.put(name, ""),
@@ -157,7 +157,7 @@ fn present(machine: &mut Snapshot, name: &str, there: io::Result<()>) {
     }
 }
 
-/// What is not there is no refusal.
+/// Records a refusal. A missing file is not a refusal.
 fn refuse(machine: &mut Snapshot, path: &str, error: &io::Error) {
     if !matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) {
         machine.refuse(path, &error.to_string());
@@ -198,7 +198,7 @@ fn processors(machine: &mut Snapshot) {
             }
         }
     }
-    // Of the processors' description the flags of the first say it.
+    // The flags and the model of the first processor stand for all.
     if let Ok(text) = fs::read_to_string("/proc/cpuinfo") {
         let kept = text.lines().take_while(|line| !line.is_empty());
         let kept: Vec<&str> = kept.filter(|line| line.starts_with("flags") || line.starts_with("model name")).collect();
@@ -237,7 +237,7 @@ fn configuration(machine: &mut Snapshot) {
     }
 }
 
-/// What the judgements ask of a configuration of thousands of lines.
+/// Keeps the lines of a kernel configuration that the judgements need.
 fn relevant(text: &str) -> String {
     const PREFIXES: &[&str] = &[
         "HZ",
@@ -390,7 +390,7 @@ mod tests {
 
     #[test]
     fn a_packed_configuration_is_read() {
-        // One stored block, with the sum and the length of what it holds.
+        // One stored block, followed by the checksum and the length of its content.
         let mut packed = vec![0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3, 1, 14, 0, 0xf1, 0xff];
         packed.extend_from_slice(b"CONFIG_HZ=250\n");
         packed.extend_from_slice(&0x013a5ffb_u32.to_le_bytes());

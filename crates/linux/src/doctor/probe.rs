@@ -33,23 +33,23 @@ pub const WORKING_SET_MAX: Bytes = Bytes::new(1 << 20);
 /// Longest probe of timers.
 pub const DURATION_MAX: Span = Span::from_s(3600);
 
-/// What to measure, and for how long.
+/// The measurements to make.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ProbeOptions {
     /// For how long timers are watched, up to [`DURATION_MAX`]; pauses as long, up to
     /// [`WATCH_MAX`]; each of the costs half as long, up to [`COST_MAX`].
     pub duration: Span,
-    /// What a job that changes its CPU has to fetch again.
+    /// The memory that a job must fetch again after a change of CPU.
     pub working_set: Bytes,
 }
 
-/// What was measured, or why it was not.
+/// A measurement, or the reason why there is none.
 pub type Measured = Result<Distribution, String>;
 
 /// All that the probe found.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Probe {
-    /// What it was asked for.
+    /// The options of this probe.
     pub options: ProbeOptions,
     /// The SCHED_FIFO priority of its threads.
     pub priority: u8,
@@ -59,14 +59,14 @@ pub struct Probe {
     pub gaps: Gaps,
     /// From a thread that gives up its CPU to the next one of the same process, less a system call.
     pub switch: Measured,
-    /// What a job pays besides when it goes on with its working set on another CPU.
+    /// Additional cost of a job that goes on with its working set on another CPU.
     pub migrate: Measured,
     /// The same with a working set of one cache line.
     pub migrate_small: Measured,
     /// From the last instruction of a busy thread to the first of the thread that a timer wakes up,
     /// less the median switch.
     pub release: Measured,
-    /// What a tick takes from a busy thread.
+    /// Time that a tick takes from a busy thread.
     pub tick: Measured,
     /// Distance of ticks.
     pub tick_period: Option<Span>,
@@ -86,15 +86,15 @@ impl Probe {
     }
 }
 
-/// Measures. Page faults are not what is measured, so that the caller locks the memory of the
-/// process before where it may ([`crate::memory::lock`]).
+/// Measures timers, pauses, switches, moves and releases. The caller should lock the memory of the
+/// process first, so that page faults do not count ([`crate::memory::lock`]).
 ///
 /// # Errors
-/// Where SCHED_FIFO is refused or threads cannot be made, nothing can be measured.
+/// Nothing can be measured if SCHED_FIFO is refused or if threads cannot be started.
 pub fn probe(options: &ProbeOptions) -> Result<Probe, ProbeError> {
     let cpus = sched::affinity();
     let allowed = if has_capability(CAP_SYS_NICE) { u64::from(PRIORITY) } else { rtprio_limit() };
-    // Two levels are needed; where none is allowed the kernel says what is missing.
+    // Two levels are needed. If none is allowed, the kernel's refusal names the cause.
     let priority = u8::try_from(allowed.clamp(2, u64::from(PRIORITY))).unwrap_or(PRIORITY);
     let crew = Crew { cpus: &cpus, priority };
     let duration = options.duration.min(DURATION_MAX);
@@ -207,9 +207,9 @@ impl Periods {
         Periods { epoch, period, offset, next: 0, end: (duration.as_ns() / period).max(1) }
     }
 
-    /// Sleeps until the next period and `inside` of it; its beginning, or nothing where the last
-    /// one is over. What came too late to sleep is left out, so that there is a sleep in each
-    /// period.
+    /// Sleeps until `inside` after the start of the next period, and returns that start. `None`
+    /// after the last period. A period whose time has passed already is skipped, so each returned
+    /// period had a sleep.
     fn next(&mut self, inside: Span) -> Option<Time> {
         let now = self.epoch.now().as_ns();
         let first = now.saturating_sub(self.offset + inside.as_ns()).checked_div(self.period)?;

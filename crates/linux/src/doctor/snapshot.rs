@@ -30,7 +30,7 @@ pub struct Snapshot {
     texts: BTreeMap<String, Result<String, String>>,
 }
 
-/// What is wrong with a snapshot's text.
+/// An error in the text of a snapshot.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum SnapshotError {
     /// The first line is another.
@@ -63,8 +63,8 @@ impl Snapshot {
         let mut machine = Snapshot::default();
         let mut open: Option<String> = None;
         for (number, line) in lines {
-            // Before it is split: a control character that becomes a space must not make another
-            // end of a path when it is read again.
+            // Replace control characters before splitting. Otherwise a control character that
+            // becomes a space could end the path elsewhere when the text is read again.
             let line = plain(line);
             let wrong = || SnapshotError::Line { line: number + 1, text: line.chars().take(40).collect() };
             if let Some(path) = line.strip_prefix("@ ") {
@@ -100,13 +100,13 @@ impl Snapshot {
         self.texts.insert(plain(path), Ok(kept));
     }
 
-    /// Says that a file is there and could not be read. Its path has no `: ` in it, which would end
-    /// it where the text is read.
+    /// Records that a file exists but could not be read. A `: ` in the path would end the path in
+    /// the text, so `path` must not hold one.
     pub fn refuse(&mut self, path: &str, reason: &str) {
         self.texts.insert(plain(path), Err(plain(reason)));
     }
 
-    /// What stands in a file; `None` where it is not there or could not be read.
+    /// The content of a file; `None` if the file is missing or unreadable.
     #[must_use]
     pub fn text(&self, path: &str) -> Option<&str> {
         self.texts.get(path)?.as_deref().ok()

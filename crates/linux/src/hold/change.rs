@@ -1,4 +1,4 @@
-//! One thing that was changed of a thread: how it is written down, and how it is undone.
+//! One change of a thread's setting: its text and its undo.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
@@ -10,34 +10,34 @@ use crate::sched::{self, Attributes, Class, FLAG_RESET_ON_FORK};
 
 use super::journal::Given;
 
-/// What became of a change when it was to be undone.
+/// The result of undoing a change.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Undone {
-    /// The thread has again what it had.
+    /// The thread's former setting is restored.
     Restored,
-    /// It has ended, and with it what was changed.
+    /// The thread has ended.
     Gone,
-    /// It, or somebody, has changed it since; it was left as it is.
+    /// The setting has changed since; it was left as it is.
     Changed {
-        /// What it has now.
+        /// The present setting.
         now: String,
     },
     /// The kernel refused.
     Failed(String),
 }
 
-/// What is changed of a thread: `former` before, `ours` since.
+/// A change of a thread: its `former` setting and `ours`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Change {
     /// Its class, with what belongs to it.
     Class { thread: Identity, former: Attributes, ours: Attributes },
     /// CPUs that it may use.
     Affinity { thread: Identity, former: Vec<u32>, ours: Vec<u32> },
-    /// Its control group: one was made for it below the one that it was in.
+    /// Its control group, and the new group below.
     Group { thread: Identity, group: Group },
 }
 
-/// What to do about a class that is to be undone.
+/// The step that undoes a change of class.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Step {
     /// It is as it was.
@@ -120,7 +120,7 @@ fn step(now: &Attributes, former: &Attributes, ours: &Attributes, least: &Attrib
     if same(now, ours) || (deadline(ours) && same(now, least)) {
         if deadline(now) && !deadline(former) { Step::ShrinkAndSet } else { Step::Set }
     } else if same(now, former) {
-        // Who left the class may have left our flags.
+        // A thread that left the class may still have our flags.
         if now.flags == former.flags { Step::Nothing } else { Step::Set }
     } else {
         Step::Leave
@@ -169,20 +169,21 @@ fn undo_group(thread: Identity, group: &Group) -> Undone {
     }
 }
 
-/// What the thread has now; `None` where it has ended.
+/// The thread's present attributes; `None` if the thread has ended.
 pub(crate) fn attributes_of(thread: Identity) -> Option<Attributes> {
     let id = libc::pid_t::try_from(thread.pid).ok().filter(|id| *id > 0)?;
     let attributes = sched::get_of(id, 0).ok()?;
     thread.is_alive().then_some(settable(attributes))
 }
 
-/// What the calling thread has, and what it starts gets.
+/// The calling thread's attributes, which its children inherit.
 pub(crate) fn own_attributes() -> Option<Attributes> {
     sched::get_of(0, 0).ok().map(settable)
 }
 
-/// Since Linux 6.12 the slice of an ordinary thread is told as its runtime. Set again, it would be
-/// a slice of its own, which no longer follows the machine's; the usual one is asked for by zero.
+/// Since Linux 6.12 the kernel reports the slice of an ordinary thread as its runtime. Setting this
+/// value would pin the slice, so that it no longer follows the machine's default. Zero asks for the
+/// default.
 fn settable(attributes: Attributes) -> Attributes {
     let usual = || crate::machine::debugfs("sched/base_slice_ns")?.trim().parse::<u64>().ok();
     match sched::class_of(&attributes) {

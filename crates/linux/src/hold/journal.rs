@@ -1,8 +1,9 @@
-//! What is to be given back, in a file: a line a change, written before the change is made.
+//! The journal of a holder: a file with one line per change, written before the change is made.
 //!
-//! The file is named after its process (id and start time). A process that has ended without
-//! removing it was killed; who undoes its lines holds the file's lock (flock) meanwhile. A last
-//! line without an end was not written whole, and so what it says was not done.
+//! The file is named after its process (id and start time). If the process has ended without
+//! removing the file, it was killed. A process that undoes the lines holds the file's lock (flock)
+//! meanwhile. A last line without a line end was not written completely, so its change was not
+//! made.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -18,12 +19,12 @@ use crate::recovery::{RecoveryError, make_private, state_folder, unusable};
 const PREFIX: &str = "reserve-";
 const HEAD: &str = "takt-reserve 1";
 
-/// What became of one change.
+/// The result of undoing one change.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Given {
-    /// Whose.
+    /// The thread.
     pub thread: Identity,
-    /// What became of it.
+    /// The result.
     pub undone: Undone,
 }
 
@@ -52,16 +53,17 @@ impl Journal {
         state_folder().join(self.to_text())
     }
 
-    /// What a journal's text says is to be given back, a line a change; nothing where it is of
-    /// another boot. A last line without an end does not count.
+    /// The changes to undo in a journal's text, one line per change. Empty if the journal is from
+    /// another boot. A last line without a line end does not count.
     ///
     /// # Errors
-    /// What is not understood.
+    /// The line that cannot be parsed.
     pub fn lines(text: &str, boot: Option<&str>) -> Result<Vec<String>, String> {
         Ok(parse(text, boot)?.iter().map(Change::to_text).collect())
     }
 
-    /// Undoes what a process that has ended has left; nothing where it lives, or somebody else is at it.
+    /// Undoes the changes of an ended process. Does nothing if the process lives or another process
+    /// undoes them.
     pub(crate) fn recover(self) -> Result<Vec<Given>, RecoveryError> {
         let path = self.path();
         make_private(&state_folder())?;
@@ -94,9 +96,9 @@ impl Journal {
 /// What [`recover`] found.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Recovered {
-    /// Threads that have again what they had before a process that is dead held them.
+    /// Threads with restored settings that a dead process had held.
     pub restored: Vec<u32>,
-    /// What could not be given back, and why.
+    /// Failures, with reasons.
     pub stuck: Vec<RecoveryError>,
 }
 

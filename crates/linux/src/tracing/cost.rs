@@ -1,9 +1,9 @@
-//! What recording costs: measured on this machine, now, by a load of our own.
+//! Measures the cost of recording on this machine, with a load of its own.
 //!
-//! Two threads on one CPU wake each other through pipes, in rounds of a fixed number of handovers;
-//! the CPU time of both, of the median round, is compared between recording and not. It holds all
-//! that the tracer takes of the traced: entries written, filters that let nothing through, the
-//! slower way into system calls.
+//! Two threads on one CPU wake each other through pipes, in rounds of a fixed number of handovers.
+//! The CPU time of both threads in the median round is compared, with and without recording. The
+//! difference holds the whole cost for the traced threads: entries written, filters that reject,
+//! and the slower entry into system calls.
 
 use std::io::{Read as _, Write as _};
 use std::thread::ScopedJoinHandle;
@@ -15,12 +15,12 @@ use super::{Options, Recorder, Threads};
 use crate::clock::thread_cpu;
 use crate::sched::{affinity, set_affinity};
 
-/// What an event costs, in nanoseconds of CPU time.
+/// The cost of an event, in nanoseconds of CPU time.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Cost {
-    /// What the traced threads pay for an event that is recorded. Below zero where noise is larger than the cost.
+    /// Cost of a recorded event for the traced threads. Negative where noise exceeds the cost.
     pub traced_ns: f64,
-    /// What reading it out of the kernel takes, decoding not included.
+    /// Cost of reading an event out of the kernel, without decoding.
     pub reader_ns: f64,
     /// A handover (two switches, two wake-ups, four system calls) without recording.
     pub handover_ns: f64,
@@ -34,8 +34,9 @@ pub struct Cost {
 const HANDOVERS: u32 = 200;
 const ROUNDS: usize = 40;
 
-/// Measures what recording `options`' events costs, by an instance of its own, for about a fifth of
-/// a second: to be called before or after another recording, for it would be part of that.
+/// Measures the cost of recording the events of `options`, with an instance of its own. It takes
+/// about a fifth of a second. Call it before or after another recording, which would otherwise be
+/// part of the result.
 ///
 /// # Errors
 /// As [`Recorder::start`]; also where threads or pipes cannot be had.

@@ -1,4 +1,4 @@
-//! What the kernel says of its ring buffers: what was read, what waits, what was lost.
+//! The kernel's counts of its ring buffers: events read, waiting and lost.
 
 use super::error::RecorderError;
 use super::instance::Instance;

@@ -1,4 +1,4 @@
-//! What decoding needs besides the pages: the kernel's descriptions of them, and names of interrupts.
+//! Descriptions for decoding: the kernel's formats of pages and events, and names of interrupts.
 
 use std::fs;
 

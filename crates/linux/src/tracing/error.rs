@@ -14,7 +14,7 @@ pub enum RecorderError {
     /// No tracefs is mounted, and none can be.
     #[error("the kernel's tracer is out of reach: tracefs is not mounted, and cannot be ({cause}); {remedy}")]
     NotMounted {
-        /// What the kernel says.
+        /// The kernel's answer.
         cause: String,
         /// What to do.
         remedy: &'static str,
@@ -53,7 +53,7 @@ pub enum RecorderError {
         event: String,
         /// The filter.
         filter: String,
-        /// What the kernel says.
+        /// The kernel's answer.
         cause: String,
     },
     /// No memory for buffers.
@@ -61,7 +61,7 @@ pub enum RecorderError {
     Memory {
         /// Wanted, for each CPU.
         kib: u64,
-        /// What the kernel says.
+        /// The kernel's answer.
         cause: String,
     },
     /// A setting was refused, or did not come to be.
@@ -83,7 +83,7 @@ pub enum RecorderError {
     Read {
         /// The kernel's number.
         cpu: u32,
-        /// What the kernel says.
+        /// The kernel's answer.
         cause: String,
     },
     /// Something of the kernel's descriptions is not as it must be.
@@ -100,7 +100,7 @@ pub enum RecorderError {
 }
 
 impl RecorderError {
-    /// What an errno means for a mount of tracefs of our own.
+    /// The error for an errno of mounting our own tracefs.
     pub(crate) fn not_mounted(error: &io::Error) -> RecorderError {
         let remedy = match error.raw_os_error() {
             Some(libc::EPERM) if process::effective_user() != 0 => {
@@ -116,7 +116,7 @@ impl RecorderError {
         RecorderError::NotMounted { cause: error.to_string(), remedy }
     }
 
-    /// What an errno means for a file of tracefs.
+    /// The error for an errno of a file of tracefs.
     pub(crate) fn file(path: &Path, error: &io::Error) -> RecorderError {
         let shown = path.display().to_string();
         match error.raw_os_error() {

@@ -22,15 +22,15 @@ impl Event {
         Event { system: system.to_owned(), name: name.to_owned(), filter: None, essential: false }
     }
 
-    /// Of these only what `filter` lets through.
+    /// Records only the events that pass `filter`.
     #[must_use]
     pub fn only(self, filter: &str) -> Event {
         Event { filter: Some(filter.to_owned()), ..self }
     }
 
-    /// Everything that jobs are rebuilt from: scheduling, threads, interrupts, softirqs, the timers
-    /// of sleeps, and the system calls with these numbers (`takt_trace::Abi::calls`: those in which
-    /// a thread waits for time or for others).
+    /// All events from which jobs are rebuilt: scheduling, threads, interrupts, softirqs, the
+    /// timers of sleeps, and the system calls with these numbers. `takt_trace::Abi::calls` gives
+    /// the calls in which a thread waits for time or for others.
     #[must_use]
     pub fn usual(calls: &[i64]) -> Vec<Event> {
         let mut events = Self::scheduling();
@@ -41,7 +41,7 @@ impl Event {
         events
     }
 
-    /// Which thread runs where, who wakes whom, which threads there are.
+    /// Events of switches, wake-ups, and starts and ends of threads.
     #[must_use]
     pub fn scheduling() -> Vec<Event> {
         let names = [
@@ -86,11 +86,11 @@ impl Event {
     }
 }
 
-/// A filter that lets through what has one of these numbers in a field: `id` of `sys_enter`, `irq`
-/// of `irq_handler_entry`.
+/// A filter that passes events with one of these numbers in `field`: `id` of `sys_enter`, `irq` of
+/// `irq_handler_entry`.
 ///
-/// The kernel evaluates it at each such event of each thread, term by term, so it halves the
-/// numbers that are left: thirty terms in a row cost some 75 ns more at each system call than this.
+/// The kernel evaluates the filter at each such event of each thread, term by term. So the filter
+/// is a binary search. Thirty terms in a row would cost some 75 ns more at each system call.
 #[must_use]
 pub fn one_of(field: &str, numbers: &[i64]) -> String {
     let mut numbers = numbers.to_vec();

@@ -1,7 +1,8 @@
 //! A private instance of the tracer: made, configured (each setting read back), and removed.
 //!
-//! It is named after its process (id and start time), and its folder is locked (flock) while that lives: either tells a
-//! living owner from a dead one, the lock also from within another container.
+//! An instance is named after its process (id and start time). Its folder stays locked (flock)
+//! while the process lives. Either tells a living owner from a dead one; the lock does so across
+//! containers too.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
@@ -29,7 +30,7 @@ pub(crate) struct Instance {
     removed: bool,
 }
 
-/// Whose instance it is.
+/// The owner and the number of an instance.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Name {
     pub(crate) owner: Identity,
@@ -193,7 +194,7 @@ impl Instance {
         let cpus = super::reader::cpus(self)?.len().max(1) as u64;
         let kib = match wanted {
             Some(bytes) => (bytes.get() / 1024).max(64),
-            // Of all memory that is free an eighth.
+            // An eighth of the free memory.
             None => (super::BUFFER.get() / 1024).min((memory_available_kib() / 8 / cpus).max(1024)),
         };
         let path = self.path("buffer_size_kb");
@@ -276,7 +277,7 @@ fn read_whole(path: &Path) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Threads of a process, those included that it starts meanwhile.
+/// The threads of a process, including threads that start during the listing.
 #[must_use]
 pub fn threads_of(pid: u32) -> Vec<u32> {
     let mut known: Vec<u32> = Vec::new();
@@ -304,10 +305,10 @@ pub(crate) fn lock(folder: &Path) -> io::Result<Option<File>> {
     if error.raw_os_error() == Some(libc::EWOULDBLOCK) { Ok(None) } else { Err(error) }
 }
 
-/// Where a reader has not let go yet, this often it is tried again, 10 ms apart.
+/// Attempts to remove an instance that a reader still holds, 10 ms apart.
 const REMOVALS_MAX: u32 = 50;
 
-/// Turns the instance off and removes it. That it is gone is as good.
+/// Switches the instance off and removes it. An instance that has gone already is a success.
 pub(crate) fn remove(folder: &Path) -> io::Result<()> {
     let _ = fs::write(folder.join("tracing_on"), "0");
     let mut last = Ok(());
@@ -330,7 +331,7 @@ fn memory_available_kib() -> u64 {
     line.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or(u64::MAX)
 }
 
-/// The first of `ids` that is not among those `found`, which ascend, though its thread lives.
+/// The first of `ids` that is missing in `found` (ascending) though its thread lives.
 fn refused(ids: &[u32], found: &[u32], lives: impl Fn(u32) -> bool) -> Option<u32> {
     ids.iter().copied().find(|id| found.binary_search(id).is_err() && lives(*id))
 }

@@ -1,11 +1,11 @@
-//! Pages out of the kernel: splice(2) into a pipe takes them whole, without a copy, and from there
-//! they are read; the page that is still written to is read(2). Where splice is refused, read(2)
-//! alone does it, a call a page. (Before Linux 6.1 splice stops at the rest of a page that was read
-//! in part: read(2) takes that, and then splice goes on.)
+//! Reads pages from the kernel. splice(2) moves whole pages into a pipe without a copy, and the
+//! reader reads them there. read(2) takes the page that is still being written. If splice is
+//! refused, read(2) takes all pages, one per call. Before Linux 6.1 splice stops at the rest of a
+//! partly read page: read(2) takes that rest, and splice goes on.
 //!
-//! The reader never spins: it sleeps until a buffer is filled to its watermark or the time is over,
-//! and at least a millisecond between two sweeps; one sweep takes what was written before it began,
-//! and no more than twice what the buffers hold.
+//! The reader never spins. It sleeps until a buffer is filled to its watermark or the time is over,
+//! and at least a millisecond between two sweeps. A sweep takes the events written before its
+//! start, and at most twice the size of the buffers.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _};

@@ -1,4 +1,4 @@
-//! What a killed recorder left is removed by the next start.
+//! Removes instances of killed recorders at the next start.
 
 use std::fs;
 
@@ -11,13 +11,13 @@ use super::tracefs::Tracefs;
 pub struct Left {
     /// Instances of dead recorders that were removed.
     pub removed: Vec<String>,
-    /// Those that the kernel does not let go of, and what it says.
+    /// Instances that the kernel refuses to remove, with its reason.
     pub stuck: Vec<(String, String)>,
 }
 
-/// Removes the instances of recorders that are dead; those of living ones, and what is not takt's,
-/// stay. To be called at every start: it is one look at a folder where there is nothing to do, and
-/// nothing at all where tracefs is not mounted or not ours to look into.
+/// Removes the instances of dead recorders. Instances of living recorders and of other programs
+/// stay. Call this at every start. Without leftovers it only reads one folder. It does nothing if
+/// tracefs is not mounted or not accessible.
 #[must_use]
 pub fn recover() -> Left {
     Tracefs::mounted().and_then(|tracefs| recover_at(&tracefs).ok()).unwrap_or_default()

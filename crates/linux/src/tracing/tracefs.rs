@@ -1,4 +1,4 @@
-//! Where the kernel's tracer is.
+//! Finds the folder of the kernel's tracer.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -6,8 +6,8 @@ use std::sync::OnceLock;
 use super::error::RecorderError;
 use crate::mount::{Mount, TRACEFS};
 
-/// The folder of all instances. Where tracefs is not mounted, it is below a mount that only this
-/// process sees, and that stays as long as the process.
+/// The folder of all instances. If tracefs is not mounted, takt makes a mount that only this
+/// process sees and that ends with the process.
 ///
 /// # Errors
 /// The kernel's refusal to mount tracefs.
@@ -25,13 +25,13 @@ pub fn instances() -> Result<PathBuf, RecorderError> {
 pub(crate) struct Tracefs(Mount);
 
 impl Tracefs {
-    /// Where it is mounted; where it is not, a mount of our own.
+    /// Its mount point, or else a mount of our own.
     pub(crate) fn find() -> Result<Tracefs, RecorderError> {
         let found = Mount::find(TRACEFS).map(Tracefs);
         found.map_err(|error| RecorderError::not_mounted(&error))
     }
 
-    /// Where it is mounted.
+    /// Its mount point.
     pub(crate) fn mounted() -> Option<Tracefs> {
         Mount::mounted(TRACEFS).map(Tracefs)
     }

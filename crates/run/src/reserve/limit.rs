@@ -3,8 +3,8 @@
 //! | rule | by |
 //! |---|---|
 //! | ordinary classes: 1 ms <= quota, 1 ms <= period <= 1 s (kernel/sched/core.c: `tg_set_cfs_bandwidth`) | EINVAL |
-//! | ... and no group above is limited to less (v1: EINVAL; v2 takes the least) | the thread would get less than requested |
-//! | SCHED_FIFO, SCHED_RR: subgroups together have at most the group's budget (rt.c: `tg_rt_schedulable`), cgroup v1 only | EINVAL |
+//! | ... and no group above has a smaller limit (v1: EINVAL; v2 takes the smallest) | unmet request |
+//! | SCHED_FIFO, SCHED_RR: subgroups within the group's budget (rt.c: `tg_rt_schedulable`), v1 only | EINVAL |
 
 use takt_linux::group::{GroupError, Limit, Place, Share, Version};
 use takt_linux::sched::Class;

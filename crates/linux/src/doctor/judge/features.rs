@@ -1,4 +1,5 @@
-//! What takt can use where a kernel has it. That it is missing spoils nothing; it says which verbs cannot.
+//! Kernel features that takt uses where they exist. A missing feature is no fault; the finding
+//! names the verbs that need the feature.
 
 use super::super::facts::{Facts, OUTSIDE};
 use super::super::{Finding, State};

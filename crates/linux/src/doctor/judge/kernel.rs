@@ -255,7 +255,8 @@ pub(super) fn debug(machine: Facts<'_>) -> Finding {
 }
 
 fn slow(names: Vec<String>) -> Finding {
-    // Those of one option slow a part; those that stamp or check everything, all of it.
+    // Some options slow a part of the kernel. Options that stamp or check everything slow all of
+    // it.
     Finding::new(State::Warning, names.join(", "))
         .costs("every system call, interrupt and switch takes longer; the probe measures with it")
         .mend("a kernel without these options: that of the distribution, not its debug variant")

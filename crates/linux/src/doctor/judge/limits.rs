@@ -1,4 +1,4 @@
-//! Who may be real-time, and how much: privileges, limits, and those who already are.
+//! Privileges and limits for real-time scheduling, and threads that are real-time already.
 
 use super::super::facts::{Facts, Thread};
 use super::super::{Finding, State};

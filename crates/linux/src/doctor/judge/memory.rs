@@ -1,4 +1,4 @@
-//! What can make a look at memory slow.
+//! Causes of slow memory accesses.
 
 use super::super::facts::Facts;
 use super::super::{Finding, State};

@@ -1,4 +1,4 @@
-//! What the probe says.
+//! Judgements of the probe's measurements.
 
 use takt_model::Span;
 
@@ -6,7 +6,7 @@ use super::super::facts::list;
 use super::super::probe::{Probe, ProbeError};
 use super::super::{Finding, State};
 
-/// What is judged of a probe: names and what they are about.
+/// The judgements of a probe: name and subject.
 pub const PROBED: &[(&str, &str)] = &[
     ("timer-latency", "how late timers wake up real-time threads"),
     ("pauses", "what stops threads that nothing should stop"),
@@ -15,7 +15,7 @@ pub const PROBED: &[(&str, &str)] = &[
 /// More than this late, or stopped, is a warning.
 const LATE_MAX: Span = Span::from_us(100);
 
-/// The judgements of what the probe found, or of why there is none.
+/// The judgements of a probe. A failed probe gives the reason for each.
 #[must_use]
 pub fn measured(probe: Result<&Probe, &ProbeError>) -> Vec<Finding> {
     let judged = match probe {
@@ -29,7 +29,7 @@ fn short(span: Option<Span>) -> String {
     span.map_or_else(|| "-".to_owned(), |span| span.four_digits().to_string())
 }
 
-/// What the hypervisor took meanwhile, where it took something.
+/// The time that the hypervisor took during the probe, if any.
 fn stolen(probe: &Probe) -> Option<(String, String)> {
     let steal = probe.steal.filter(|steal| !steal.is_zero())?;
     Some(("/proc/stat steal".to_owned(), format!("grew by {} over all CPUs while it was measured", short(Some(steal)))))

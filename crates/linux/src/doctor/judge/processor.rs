@@ -1,4 +1,4 @@
-//! What processors, devices and a hypervisor do.
+//! Effects of processors, devices and a hypervisor.
 
 use std::collections::BTreeMap;
 
@@ -324,7 +324,7 @@ impl Table<'_> {
     }
 }
 
-/// What says that there is a hypervisor: where, and what.
+/// The place and the text that reveal a hypervisor.
 fn hypervisor(machine: Facts<'_>) -> Option<(&'static str, String)> {
     const VENDORS: &[&str] = &[
         "QEMU",

@@ -1,9 +1,9 @@
-//! Pauses: a thread that nothing should stop looks at the clock without end, for half of each
-//! period. Where the clock jumped, something else ran.
+//! Pauses: a thread that nothing should stop reads the clock without end, for half of each period.
+//! A jump of the clock means that something else ran.
 //!
-//! Jumps on the grid of the kernel's ticks are ticks. Of the others the clock does not tell who it
-//! was: an interrupt, a thread above, the hypervisor, the firmware. What grew meanwhile
-//! (interrupts, stolen time) bounds what these can explain.
+//! Jumps on the grid of the kernel's ticks are ticks. The clock does not reveal the cause of the
+//! others: an interrupt, a more important thread, the hypervisor or the firmware. Counters that
+//! grew in the meantime (interrupts, stolen time) bound the share of each cause.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,10 +19,10 @@ const PERIOD: Span = Span::from_us(1037);
 const BUSY: Span = Span::from_us(500);
 /// Jumps that are kept of each CPU; further ones are counted.
 const GAPS_MAX: usize = 50_000;
-/// The least jump that counts, and how many times the usual one it must be.
+/// Limits of a jump that counts: at least this long, and at least so many times the usual distance.
 const THRESHOLD_NS: u64 = 500;
 const THRESHOLD_TIMES: u64 = 4;
-/// The longest pauses, and the interrupts that came most often, that are told.
+/// At most so many of the longest pauses and of the most frequent interrupts are listed.
 const SHOWN_MAX: usize = 8;
 
 /// A time during which a thread was stopped.
@@ -36,7 +36,7 @@ pub struct Pause {
     pub length: Span,
 }
 
-/// What stopped threads that nothing should have stopped.
+/// Pauses of threads that nothing should have stopped.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Gaps {
     /// Shorter jumps of the clock do not count.
@@ -45,7 +45,7 @@ pub struct Gaps {
     pub watched: Span,
     /// From one look at the clock to the next, at least.
     pub clock: Span,
-    /// What each tick took.
+    /// Duration of each tick.
     pub tick: Measured,
     /// All other pauses.
     pub others: Distribution,
@@ -55,7 +55,7 @@ pub struct Gaps {
     pub left_out: u64,
     /// Interrupts on these CPUs meanwhile but the timers' own, by name, most frequent first.
     pub interrupts: Vec<(String, u64)>,
-    /// What the hypervisor said it took from all CPUs meanwhile.
+    /// Time that the hypervisor took from all CPUs in the meantime, as the kernel reports.
     pub steal: Option<Span>,
 }
 
@@ -149,7 +149,7 @@ fn told(all: &[Watched], tick: Option<Span>, interrupts: Vec<(String, u64)>, ste
 
 /// Jumps, told apart.
 struct Split {
-    /// What each tick took, where ticks were to be seen.
+    /// Duration of each tick, if ticks were visible.
     ticks: Option<Vec<u64>>,
     others: Vec<(u64, u64)>,
 }

@@ -1,4 +1,4 @@
-//! What it costs to change the thread of a CPU, and the CPU of a thread.
+//! Costs of a switch between threads on one CPU, and of a move of a thread to another CPU.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,13 +12,14 @@ use crate::thread::{empty_system_call, yield_now};
 /// In each of these two threads hand a CPU to and fro for [`BUSY`].
 const PERIOD: Span = Span::from_ms(1);
 const BUSY: Span = Span::from_us(400);
-/// Of so many switches one is followed by a system call, whose shortest is taken from all.
+/// Every so many switches a system call follows. The shortest of these calls is subtracted from all
+/// switches.
 const CALL_EACH: u32 = 16;
 
-/// What two threads of one CPU share.
+/// State shared by two threads of one CPU.
 #[derive(Default)]
 struct Pair {
-    /// Who yields counts one up, and says when.
+    /// The yielding thread counts this up and stores the time.
     turn: AtomicU64,
     at: Shared,
 }
@@ -63,8 +64,8 @@ const ROUND: Span = Span::from_ms(2);
 const AWAKE: Span = Span::from_ms(1);
 const LEAD: Span = Span::from_us(100);
 
-/// What a thread with a working set pays when it goes on on another CPU: the move and its walk
-/// there, less the median of the same without a move.
+/// The cost of a move to another CPU for a thread with a working set. The time of the move and of
+/// one walk over the set there, minus the median of the same without a move.
 pub(super) fn migrate(crew: Crew<'_>, duration: Span, bytes: Bytes) -> Result<Distribution, ProbeError> {
     let cpus = crew.cpus.len();
     let parts = crew.work(cpus + 1, |i, epoch| {

@@ -21,7 +21,7 @@ pub(super) fn latency(crew: Crew<'_>, duration: Span) -> Result<Vec<(u32, Distri
     })
 }
 
-/// Where in the period the i-th of so many begins.
+/// The offset in the period at which the i-th of `of` threads begins.
 pub(super) fn apart(i: usize, of: usize) -> Span {
     let (i, of) = (u64::try_from(i).unwrap_or(0), u64::try_from(of).unwrap_or(1).max(1));
     Span::from_ns(PERIOD.as_ns() * i / of)
@@ -31,8 +31,8 @@ pub(super) fn apart(i: usize, of: usize) -> Span {
 const BUSY: Span = Span::from_us(500);
 const MIDDLE: Span = Span::from_us(250);
 
-/// From the last look at the clock of a busy thread to the first of the one that a timer wakes up
-/// above it: interrupt, wake-up and switch.
+/// From the last clock reading of a busy thread to the first of the more important thread that a
+/// timer wakes up: interrupt, wake-up and switch.
 pub(super) fn release(crew: Crew<'_>, duration: Span) -> Result<Distribution, ProbeError> {
     let last: Vec<Shared> = crew.cpus.iter().map(|_| Shared::default()).collect();
     let parts = crew.work(crew.cpus.len() * 2, |i, epoch| {
