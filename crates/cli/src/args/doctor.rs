@@ -18,9 +18,8 @@ use crate::output::Target;
 /// and sim to charge. Nothing is changed but that file.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Exit status: 0 nothing spoils, 1 something does or cannot be told, 2 bad usage or a bad file, 3 no Linux that \
-tells of itself, or -o and
-nothing could be measured.
+Exit status: 0 nothing spoils, 1 something does or cannot be told, 2 bad usage or a bad file, 3 /proc does \
+not give the kernel's release, or -o and nothing could be measured.
 
 Examples:
   sudo takt doctor
