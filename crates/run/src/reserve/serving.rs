@@ -2,8 +2,10 @@
 //!
 //! | thread | serves | there is one |
 //! |---|---|---|
-//! | `irq/24-eth0`, `irq/24-s-eth0` | handler eth0 of interrupt 24 | if its driver asks; `threadirqs` and PREEMPT_RT: nearly always |
+//! | `irq/24-eth0`, `irq/24-s-eth0` | interrupt 24, handler eth0 | if its driver asks |
 //! | `napi/eth0-8193` | packets received by eth0 on queue 8193 | if /sys/class/net/eth0/threaded is 1 (Linux 5.12) |
+//!
+//! Under `threadirqs` and PREEMPT_RT nearly all interrupts have threads.
 //!
 //! An interrupt is named as `takt observe --irq` names it: by its number, a handler, or all of its
 //! handlers with commas between; `*` stands for any characters. Names of threads count too. Linux
