@@ -50,7 +50,7 @@ impl Epoch {
         Time::from_ns(monotonic.as_ns().saturating_sub(self.zero_ns))
     }
 
-    /// A time of the run as one of CLOCK_MONOTONIC: what [`Epoch::at`] takes.
+    /// A time of the run as a time of CLOCK_MONOTONIC, the inverse of [`Epoch::at`].
     #[inline]
     #[must_use]
     pub fn monotonic(self, time: Time) -> Time {
@@ -163,13 +163,13 @@ pub fn realtime_ns() -> u64 {
     read(libc::CLOCK_REALTIME)
 }
 
-/// A number that all processes have in common that share a CLOCK_MONOTONIC, and others, in all
-/// likelihood, do not: of the boot and the time namespace. `None` where the kernel does not tell,
-/// as without /proc.
+/// A number that is equal in all processes that share a CLOCK_MONOTONIC, and very likely different
+/// in others. It is made from the boot and the time namespace. `None` if the kernel reveals
+/// neither, as without /proc.
 #[must_use]
 pub fn monotonic_id() -> Option<u64> {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
-    // A kernel without time namespaces has one.
+    // A kernel without time namespaces has only one.
     let space = std::fs::read_link("/proc/self/ns/time").map(|link| link.to_string_lossy().into_owned());
     id_of(&boot, &space.unwrap_or_default())
 }

@@ -1,5 +1,5 @@
-//! Datagram sockets (UDP) for messages with deadlines: a priority for what leaves, a bound on every
-//! wait, and what was dropped.
+//! Datagram sockets (UDP) for messages with deadlines: a priority for sent packets, a bound on
+//! every wait, and a count of dropped packets.
 
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
@@ -18,27 +18,27 @@ pub enum BindError {
     /// The kernel refused the address.
     #[error("datagrams to {at} cannot be received: {cause}")]
     Address {
-        /// Which.
+        /// The address.
         at: SocketAddr,
         /// What it answered.
         cause: io::Error,
     },
-    /// The priority is only for the privileged.
+    /// Only privileged processes may set this priority.
     #[error(
         "datagrams from {at} cannot have the priority {priority}: {cause}; those from 0 to 6 are for everybody, \
          others need CAP_NET_ADMIN"
     )]
     Priority {
-        /// Whose.
+        /// The address of the socket.
         at: SocketAddr,
-        /// Which was asked for.
+        /// The requested priority.
         priority: u32,
         /// What it answered.
         cause: io::Error,
     },
 }
 
-/// Whether a datagram left.
+/// The result of sending a datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sent {
     /// The kernel took the datagram. Queues of devices and the network may still drop it.
@@ -64,7 +64,7 @@ impl From<SocketAddr> for Destination {
 }
 
 impl Destination {
-    /// It.
+    /// The address.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.at
@@ -90,7 +90,7 @@ impl Datagrams {
         socket.set_priority(priority).map_err(|cause| BindError::Priority { at, priority, cause })?;
         socket.set_recv_buffer_size(buffer).map_err(refused)?;
         socket.set_send_buffer_size(buffer).map_err(refused)?;
-        // Zero would be for ever.
+        // A timeout of zero would mean no timeout.
         let wait = Duration::from_nanos(wait.as_ns().max(1_000));
         socket.set_read_timeout(Some(wait)).map_err(refused)?;
         socket.bind(&at.into()).map_err(refused)?;
@@ -105,7 +105,7 @@ impl Datagrams {
         SockRef::from(&self.socket).priority()
     }
 
-    /// Its address, with the port that the kernel chose where it was asked to.
+    /// The socket's address, with the port that the kernel chose for port zero.
     ///
     /// # Errors
     /// The kernel's refusal.
@@ -169,7 +169,7 @@ impl Datagrams {
         }
     }
 
-    /// The same without a wait.
+    /// Receives without waiting.
     ///
     /// # Errors
     /// The kernel's refusal.
@@ -186,11 +186,11 @@ impl Datagrams {
         }
     }
 
-    /// Datagrams that came and found no room in the socket, since it was made; `None` where the
-    /// kernel does not tell (before Linux 4.12).
+    /// Datagrams dropped since the socket was made, because it had no room; `None` before Linux
+    /// 4.12.
     #[must_use]
     pub fn dropped(&self) -> Option<u32> {
-        /// Which of the values of SO_MEMINFO counts drops.
+        /// The index of the drop counter in SO_MEMINFO.
         const DROPS: usize = 8;
         let mut values = [0_u32; DROPS + 1];
         let mut size = size_of_val(&values) as libc::socklen_t;
@@ -278,7 +278,7 @@ mod tests {
         for priority in 0..=6 {
             assert_eq!(bind(priority).unwrap().priority().unwrap(), priority);
         }
-        // More takes CAP_NET_ADMIN.
+        // A larger value needs CAP_NET_ADMIN.
         match bind(7) {
             Ok(socket) => assert_eq!(socket.priority().unwrap(), 7),
             Err(error) => assert!(matches!(error, BindError::Priority { priority: 7, .. }), "{error}"),

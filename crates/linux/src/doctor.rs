@@ -31,20 +31,20 @@ pub use snapshot::{Snapshot, SnapshotError};
 /// Severity of a finding, worst first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum State {
-    /// Deadlines are missed, or work refused, because of it.
+    /// It causes missed deadlines or refused work.
     Problem,
-    /// It takes time from real-time work, or may.
+    /// It takes time from real-time work, or may do so.
     Warning,
-    /// The machine does not tell; what is found says why.
+    /// The kernel does not reveal the state; `found` gives the reason.
     Unknown,
-    /// Nothing is spoilt.
+    /// It does no harm.
     Ok,
-    /// This machine does not have it, and nothing is spoilt by that.
+    /// This machine lacks it, which does no harm.
     Absent,
 }
 
 impl State {
-    /// In a word.
+    /// The name in one word.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -56,7 +56,7 @@ impl State {
         }
     }
 
-    /// Whether it stands in the way of a yes.
+    /// Whether `takt doctor` answers no because of this state.
     #[must_use]
     pub const fn spoils(self) -> bool {
         matches!(self, State::Problem | State::Warning | State::Unknown)

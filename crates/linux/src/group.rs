@@ -1,4 +1,5 @@
-//! Control groups with a budget of CPU time: where a thread is, and a group of its own below that, for a while.
+//! Control groups with a budget of CPU time: finds a thread's group, and makes one below it for a
+//! while.
 //!
 //! A budget of a control group is a **limit**, not a guarantee. Threads in the group get at most
 //! the budget in each period, and then wait for the next period. Their share before that limit
@@ -28,11 +29,11 @@ use thiserror::Error;
 use crate::cpuset;
 use crate::sched::BW_SHIFT;
 
-/// Why there is no budget for a thread.
+/// The reason why a thread gets no budget.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
 pub enum GroupError {
-    /// It has ended.
+    /// The thread has ended.
     #[error("thread {id} has ended")]
     Gone {
         /// Its id.
@@ -46,17 +47,17 @@ pub enum GroupError {
     Outside {
         /// The thread.
         id: u32,
-        /// As the kernel tells it.
+        /// The path, as the kernel reports it.
         path: String,
     },
-    /// Version 2: the groups above do not pass it on.
+    /// Version 2: the groups above do not pass the CPU controller on.
     #[error("the control group {} has no CPU time to share out: \"cpu\" is not in its cgroup.controllers; as \
          root, for each group above it from the top: echo +cpu > GROUP/cgroup.subtree_control", folder.display())]
     NotEnabled {
         /// Its folder.
         folder: PathBuf,
     },
-    /// A file refused.
+    /// The kernel refused a file operation.
     #[error("{}: {cause}{hint}", path.display())]
     File {
         /// The file or folder.
@@ -68,16 +69,16 @@ pub enum GroupError {
     },
 }
 
-/// Of control groups.
+/// Version of control groups.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Version {
     /// Each controller has a hierarchy of its own.
     V1,
-    /// All have one.
+    /// All controllers share a hierarchy.
     V2,
 }
 
-/// So much CPU time in each period, in microseconds as the files have it.
+/// CPU time per period, in microseconds as in the files.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Share {
     /// CPU time.
@@ -109,7 +110,7 @@ pub struct RealTime {
 pub struct Place {
     /// Its folder.
     pub folder: PathBuf,
-    /// Of which hierarchy.
+    /// The version of its hierarchy.
     pub version: Version,
     /// The smallest limit of the group and its ancestors, in 2^-20 CPUs; `None` is no limit.
     pub quota: Option<u64>,
@@ -129,7 +130,7 @@ pub struct Limit {
 /// How often a group used up its budget.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Throttled {
-    /// Periods in which somebody in it ran.
+    /// Periods in which a member ran.
     pub periods: u64,
     /// Periods in which the group was throttled.
     pub throttled: u64,
@@ -142,13 +143,13 @@ pub(crate) trait Files {
     fn read(&self, path: &Path) -> io::Result<String>;
     fn write(&self, path: &Path, text: &str) -> io::Result<()>;
     fn exists(&self, path: &Path) -> bool;
-    /// Names of folders in one.
+    /// Names of folders in a folder.
     fn folders(&self, path: &Path) -> Vec<String>;
     fn make(&self, folder: &Path) -> io::Result<()>;
     fn remove(&self, folder: &Path) -> io::Result<()>;
 }
 
-/// The kernel's.
+/// The kernel's file system.
 pub(crate) struct Kernel;
 
 impl Files for Kernel {
@@ -255,7 +256,7 @@ fn has_word(text: &str, wanted: &str) -> bool {
     text.split_ascii_whitespace().any(|word| word == wanted)
 }
 
-/// A group of takt's own, below another.
+/// A group made by takt, below another group.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Group {
     /// The thread's former group.
@@ -268,10 +269,10 @@ pub(crate) struct Group {
 
 const CONTROL: &str = "cgroup.subtree_control";
 const PREFIX: &str = "takt-";
-/// The most that the kernel takes.
+/// The largest weight that the kernel takes.
 const SHARES_MAX: &str = "262144";
 const WEIGHT_MAX: &str = "10000";
-/// Threads start others while they are moved away; so often is looked for more.
+/// Threads may start others while they are moved away, so the search repeats up to so many times.
 const ROUNDS_MAX: u32 = 50;
 /// A thread that has just ended may hold its group for a moment.
 const REMOVE_TRIES_MAX: u32 = 50;
@@ -308,7 +309,7 @@ impl Group {
         }
     }
 
-    /// Makes it, and moves the thread there.
+    /// Makes the group, and moves the thread there.
     pub(crate) fn make(&self, files: &dyn Files, thread: u32, limit: &Limit) -> Result<(), GroupError> {
         let ours = self.path();
         let Share { runtime_us, period_us } = limit.share;
@@ -351,7 +352,7 @@ impl Group {
         let control = self.folder.join(CONTROL);
         let others = || files.folders(&self.folder).iter().any(|name| is_ours(name));
         if !self.enabled && files.read(&control).is_ok_and(|now| has_word(&now, "cpu")) && !others() {
-            // Refused where others have come to need it in between: then it stays.
+            // Refused if others need the controller by now; then it stays on.
             let _ = files.write(&control, "-cpu");
         }
         Ok(())
@@ -366,7 +367,7 @@ impl Group {
             }
             for id in inside.split_ascii_whitespace() {
                 match files.write(&home, id) {
-                    // It has ended meanwhile.
+                    // The thread has ended meanwhile.
                     Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
                     Err(error) => return Err(format!("thread {id} cannot be moved to {}: {error}", home.display())),
                     Ok(()) => {}
@@ -377,7 +378,7 @@ impl Group {
     }
 }
 
-/// How often the group used up its budget so far; of ordinary threads alone.
+/// How often the group used up its budget so far. Counts ordinary threads only.
 pub(crate) fn throttled(folder: &Path) -> Option<Throttled> {
     parse_throttled(&fs::read_to_string(folder.join("cpu.stat")).ok()?)
 }
@@ -394,7 +395,8 @@ fn parse_throttled(text: &str) -> Option<Throttled> {
     Some(Throttled { periods: number("nr_periods")?, throttled: number("nr_throttled")?, time })
 }
 
-/// The folder of the group that a thread is in now; `None` where it has ended, or that cannot be told.
+/// The folder of the thread's present group; `None` if the thread has ended or the group is
+/// unknown.
 pub(crate) fn now_in(thread: u32) -> Option<PathBuf> {
     folder_of(thread).ok().map(|(_, folder)| folder)
 }

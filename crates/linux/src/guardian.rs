@@ -30,9 +30,9 @@ use crate::tracing::{Name, Tracefs, remove};
 pub enum Guard {
     /// A child process that runs this program, which must call [`guardian`] first of all.
     ThisProgram,
-    /// A child process that runs that program.
+    /// A child process that runs this other program.
     Program(PathBuf),
-    /// Nobody: the next start does.
+    /// No child process: the next start does the work.
     NextStart,
 }
 
@@ -41,7 +41,7 @@ pub enum Guard {
 pub(crate) enum Errand {
     /// Remove a trace instance.
     Instance(Name),
-    /// Give threads back what they had.
+    /// Restore the settings of threads.
     Threads(Journal),
 }
 
@@ -51,7 +51,7 @@ const THREADS: &str = "--takt-reserve-guardian";
 const READY: &[u8] = b"ready";
 /// How long a guardian may take to start.
 const START_MAX: Span = Span::from_s(10);
-/// How long it waits for its parent to be gone altogether.
+/// The longest wait for the parent's end.
 const END_MAX: Span = Span::from_s(60);
 const LOOK_EVERY: Span = Span::from_ms(10);
 
@@ -80,9 +80,9 @@ impl Errand {
     }
 }
 
-/// To be called before anything else by every program that records or holds threads with
-/// [`Guard::ThisProgram`], with its arguments: `true` where this process was started as a guardian.
-/// It has done its work then, and the program should end.
+/// Call this before anything else in every program that records or holds threads with
+/// [`Guard::ThisProgram`], with the program's arguments. It returns `true` if this process was
+/// started as a guardian and has done its work. The program should end then.
 #[must_use]
 pub fn guardian(arguments: impl IntoIterator<Item = OsString>) -> bool {
     let mut arguments = arguments.into_iter().skip(1);

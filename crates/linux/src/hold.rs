@@ -1,4 +1,5 @@
-//! Other threads' scheduling, held for a while and then given back: class, nice, flags, CPUs, control group.
+//! Changes the scheduling of other threads for a while and restores it: class, nice, flags, CPUs,
+//! control group.
 //!
 //! A [`Holder`] writes each change to a [`Journal`] before it makes the change. It undoes all
 //! changes when it is dropped. If the holder is killed, its guardian undoes them ([`Guard`]). If
@@ -31,19 +32,19 @@ use crate::recovery::RecoveryError;
 use crate::sched::{self, Attributes, Class, FLAG_RECLAIM, FLAG_RESET_ON_FORK, Reservation, SchedError};
 use change::Change;
 
-/// Why a thread cannot be held.
+/// The reason why a thread cannot be held.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum HoldError {
     /// A change cannot be written to the journal.
     #[error(transparent)]
     State(#[from] RecoveryError),
-    /// The child process that gives back after a kill.
+    /// The child process that restores threads after a kill.
     #[error("the guardian, which gives threads back what they had if takt is killed, cannot be started: {cause}")]
     Guardian {
-        /// What is wrong.
+        /// The cause.
         cause: String,
     },
-    /// It has ended.
+    /// The thread has ended.
     #[error("thread {id} has ended")]
     Gone {
         /// Its id.
@@ -76,7 +77,7 @@ impl Deadline {
     }
 }
 
-/// Holds threads; gives back what they had when dropped.
+/// Holds threads. Dropping it restores their settings.
 #[derive(Debug)]
 pub struct Holder {
     journal: journal::Open,
@@ -86,7 +87,7 @@ pub struct Holder {
 }
 
 impl Holder {
-    /// Holds nothing yet; its guardian watches.
+    /// Holds nothing yet. Its guardian is running.
     ///
     /// # Errors
     /// The folder for state files, or the guardian.
@@ -100,7 +101,7 @@ impl Holder {
     /// Puts a thread under SCHED_DEADLINE.
     ///
     /// # Errors
-    /// The cause of the refusal; the thread keeps what it had.
+    /// The cause of the refusal; the thread keeps its settings.
     pub fn reserve(&mut self, thread: Identity, deadline: Deadline) -> Result<(), HoldError> {
         let id = tid(thread)?;
         let former = change::attributes_of(thread).ok_or(HoldError::Gone { id: thread.pid })?;
@@ -115,7 +116,7 @@ impl Holder {
     /// Lets a thread run on these CPUs (the kernel's numbers).
     ///
     /// # Errors
-    /// The cause of the refusal; the thread keeps what it had.
+    /// The cause of the refusal; the thread keeps its settings.
     pub fn allow(&mut self, thread: Identity, cpus: &[u32]) -> Result<(), HoldError> {
         let id = tid(thread)?;
         let former = sched::cpus_of(id);
@@ -131,7 +132,7 @@ impl Holder {
     /// and move back with it.
     ///
     /// # Errors
-    /// The cause of the refusal; the thread is where it was.
+    /// The cause of the refusal; the thread keeps its group.
     pub fn limit(&mut self, thread: Identity, place: &Place, limit: &Limit) -> Result<std::path::PathBuf, HoldError> {
         let Identity { pid, start } = self.journal.name().owner;
         let group = Group::new(place, &format!("{pid}-{start}-{}-{}", self.journal.name().number, self.changes.len()));
@@ -142,8 +143,8 @@ impl Holder {
         }
     }
 
-    /// How often the threads' groups used up their budgets so far, each with its thread; those of
-    /// real-time threads do not tell.
+    /// How often each thread's group used up its budget so far. The kernel has no counts for groups
+    /// of real-time threads.
     #[must_use]
     pub fn throttled(&self) -> Vec<(Identity, Throttled)> {
         let groups = self.changes.iter().filter_map(|change| match change {
@@ -157,9 +158,9 @@ impl Holder {
     /// ([`crate::process::Held::reserved`]).
     ///
     /// # Errors
-    /// It cannot be written down, or the child has ended.
+    /// The journal cannot be written, or the child has ended.
     pub fn adopt(&mut self, thread: Identity, deadline: Deadline) -> Result<(), HoldError> {
-        // The child had what this process has.
+        // The child inherited this process's class.
         let former = change::own_attributes().ok_or(HoldError::Gone { id: thread.pid })?;
         self.note(Change::Class { thread, former, ours: deadline.attributes() })
     }
@@ -170,7 +171,7 @@ impl Holder {
         Ok(())
     }
 
-    /// Gives everything back, the last change first, and tells what became of each thread.
+    /// Undoes all changes, the last one first, and returns the result for each thread.
     pub fn give_back(mut self) -> Vec<Given> {
         self.undo()
     }
@@ -201,8 +202,8 @@ fn tid(thread: Identity) -> Result<libc::pid_t, HoldError> {
     id.ok_or(HoldError::Gone { id: thread.pid })
 }
 
-/// The least that the kernel takes: a bandwidth of zero, but where an administrator has made the
-/// longest period shorter than a second.
+/// The least reservation that the kernel takes. Its bandwidth is zero, unless an administrator has
+/// set the longest period below a second.
 fn least() -> Attributes {
     let period = crate::machine::Limits::read().dl_period_max;
     let runtime = Span::from_ns(sched::RUNTIME_MIN_NS);
@@ -240,8 +241,8 @@ mod tests {
                 crate::clock::pause(Span::from_ms(50));
                 let now = sched::of_thread(thread.pid).unwrap().class;
                 assert_eq!(now, Class::Deadline(reservation));
-                // Others reserve on this machine meanwhile, too: what this demotion alone unbooks
-                // is what counts, several times looked.
+                // Other programs reserve on this machine meanwhile. So measure only the bandwidth
+                // that this demotion unbooks, several times.
                 let booked = crate::machine::booked();
                 let given = holder.give_back();
                 assert_eq!(given, [Given { thread, undone: Undone::Restored }]);
@@ -253,7 +254,7 @@ mod tests {
         }
         drop(send);
         sleeper.join().unwrap();
-        // The kernel buries it in its own time.
+        // The kernel removes the thread with a delay.
         let mut looks = 0;
         while thread.is_alive() && looks < 1000 {
             looks += 1;

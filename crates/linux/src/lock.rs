@@ -54,8 +54,8 @@ thread_local! {
     static OWN_ID: Cell<u32> = const { Cell::new(0) };
 }
 
-/// The calling thread's id, asked of the kernel once, and once more by the thread of a fork's
-/// child: it has an id of its own.
+/// The calling thread's id, asked for once. A child of fork(2) asks again, because its thread has
+/// an id of its own.
 #[inline]
 fn own_id() -> u32 {
     match OWN_ID.get() {
@@ -86,7 +86,7 @@ impl<T> PiMutex<T> {
         PiMutex { word: AtomicU32::new(0), value: UnsafeCell::new(value) }
     }
 
-    /// The value, from a lock that nobody can hold any more.
+    /// The value, from a lock that no other thread can reach.
     pub fn into_inner(self) -> T {
         self.value.into_inner()
     }
@@ -103,7 +103,7 @@ impl<T: ?Sized> PiMutex<T> {
         PiGuard { lock: self, own_thread: PhantomData }
     }
 
-    /// The value, where no other thread holds the lock now.
+    /// The value, if no other thread holds the lock now.
     #[inline]
     pub fn try_lock(&self) -> Option<PiGuard<'_, T>> {
         let free = self.word.compare_exchange(0, own_id(), Ordering::Acquire, Ordering::Relaxed).is_ok();

@@ -71,15 +71,15 @@ pub struct Machine {
     pub fair_server: Option<(Span, Span)>,
     /// The period of the kernel's ticks, 1 / CONFIG_HZ; `None` where it does not tell.
     pub tick: Option<Span>,
-    /// Why the machine cannot be divided into scheduling domains, which partitioned and clustered SCHED_DEADLINE needs;
-    /// `None` where nothing speaks against it.
+    /// The reason why the machine cannot be divided into scheduling domains, which partitioned and
+    /// clustered SCHED_DEADLINE needs; `None` without an obstacle.
     pub no_cpusets: Option<String>,
     /// Reserved SCHED_DEADLINE bandwidth that each CPU's domain holds, in 2^-20 CPUs, servers for ordinary threads
     /// included (by debugfs).
     pub deadline_bandwidth: Option<Vec<u64>>,
     /// The preemption model, as the kernel's version line or debugfs names it.
     pub preemption: Option<String>,
-    /// The CPU cgroup without a real-time budget that this process stands in, if it does.
+    /// The CPU cgroup of this process, if it has no real-time budget.
     pub rt_group_without_budget: Option<String>,
     /// CPU time that the hypervisor took so far.
     pub steal: Option<Span>,
@@ -129,7 +129,7 @@ pub struct Room {
 }
 
 impl Room {
-    /// What is left; `None`: no end of it.
+    /// The bandwidth left; `None` without a limit.
     #[must_use]
     pub fn left(&self) -> Option<u64> {
         self.limit.map(|limit| limit.saturating_sub(self.booked))
@@ -156,14 +156,14 @@ pub fn booked() -> Option<u64> {
     total_bandwidth(&debugfs("sched/debug")?)?.into_iter().max()
 }
 
-/// The text of a file of debugfs, like `sched/features`: where debugfs is mounted, or by a mount of
-/// our own that nobody else sees. `None` where it cannot be read, which is root's alone.
+/// The text of a file of debugfs, like `sched/features`. Uses the mounted debugfs, or a private
+/// mount of our own. `None` if it cannot be read; only root can.
 #[must_use]
 pub fn debugfs(file: &str) -> Option<String> {
     fs::read_to_string(mount::debugfs().ok()?.root().join(file)).ok()
 }
 
-/// All CPUs on line, where they are one scheduling domain and alike.
+/// All online CPUs, if they are alike and form one scheduling domain.
 #[must_use]
 pub fn one_domain() -> Option<Vec<u32>> {
     let online = parse_cpu_list(&fs::read_to_string("/sys/devices/system/cpu/online").ok()?);

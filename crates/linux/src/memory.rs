@@ -1,4 +1,4 @@
-//! Memory that stays where it is: no page fault on the real-time path.
+//! Locks memory, so that the real-time path has no page faults.
 
 use std::io;
 use std::sync::{Mutex, PoisonError};
@@ -7,9 +7,9 @@ use thiserror::Error;
 
 use crate::process::{CAP_IPC_LOCK, has_capability, memlock_limit};
 
-/// All present memory of the process is locked while this, or another one, lives. The lock is not
-/// inherited by a child of fork(2), where what was inherited of this does nothing: the child locks
-/// for itself.
+/// All present memory of the process is locked while at least one such guard lives. A child of
+/// fork(2) does not inherit the lock, and inherited guards do nothing there. The child locks for
+/// itself.
 #[derive(Debug)]
 pub struct Locked {
     process: u32,
@@ -18,7 +18,7 @@ pub struct Locked {
 /// The guards of this process: the kernel's lock is one for all of them.
 struct Guards {
     count: usize,
-    /// Memory was locked before the first of them, so it stays so.
+    /// Memory was locked before the first guard, so it stays locked.
     keep: bool,
     /// The process of the guards. In a child of fork(2) they count for nobody.
     process: u32,
@@ -50,7 +50,7 @@ pub enum LockError {
 /// lives.
 ///
 /// # Errors
-/// The limit, or what the kernel says.
+/// The limit, or the kernel's refusal.
 pub fn lock() -> Result<Locked, LockError> {
     let mut guards = GUARDS.lock().unwrap_or_else(PoisonError::into_inner);
     let process = std::process::id();
@@ -77,7 +77,7 @@ pub fn lock() -> Result<Locked, LockError> {
 }
 
 impl Guards {
-    /// Unlocks all memory, unless somebody relies on it.
+    /// Unlocks all memory, unless another guard lives.
     fn unlock(&self) {
         if self.count == 0 && !self.keep {
             // SAFETY: munlockall passes no memory.

@@ -1,4 +1,4 @@
-//! File systems of the kernel (tracefs, debugfs): as they are mounted, or a mount of our own that nobody else sees.
+//! File systems of the kernel (tracefs, debugfs): the mounted ones, or a private mount of our own.
 
 use std::ffi::CStr;
 use std::fs;
@@ -71,7 +71,7 @@ impl Mount {
         &self.root
     }
 
-    /// Whether nobody else sees it.
+    /// Whether the mount is private to this process.
     pub(crate) fn is_own(&self) -> bool {
         self.own.is_some()
     }

@@ -40,11 +40,11 @@ use crate::clock::errno;
 use crate::process::{CAP_SYS_ADMIN, has_capability};
 use crate::sched::{self, Class, SchedError};
 
-/// Why there is no network.
+/// The reason why there is no network.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum NetError {
-    /// Namespaces are made by the privileged only.
+    /// Only privileged processes may make namespaces.
     #[error("network namespaces need the capability CAP_SYS_ADMIN: run as root")]
     Privilege,
     /// This kernel lacks a part.
@@ -74,7 +74,7 @@ pub struct Cable {
     right: End,
 }
 
-/// One of the namespaces, with its end of the cable.
+/// A namespace, with its end of the cable.
 #[derive(Debug)]
 pub struct End {
     space: File,
@@ -85,13 +85,13 @@ pub struct End {
 
 /// The addresses are private ones, which nobody else sees.
 const ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 77, 0, 1), Ipv4Addr::new(10, 77, 0, 2)];
-/// One that neither end has.
+/// An address that neither end has.
 const NOBODY: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 3);
 const PREFIX: u8 = 29;
 
 impl Cable {
-    /// Makes both namespaces; with `threaded`, a kernel thread takes in what comes to the right
-    /// end. Devices send packets of at most one segment.
+    /// Makes both namespaces. With `threaded`, a kernel thread processes the packets that arrive at
+    /// the right end. Devices send packets of at most one segment.
     ///
     /// # Errors
     /// The missing part; nothing is left behind then.
@@ -107,12 +107,12 @@ impl Cable {
         maker.join().unwrap_or_else(|_| Err(refusal("the thread that lays the cable ended")))
     }
 
-    /// The end that has no thread.
+    /// The end without a thread.
     #[must_use]
     pub fn left(&self) -> &End {
         &self.left
     }
-    /// The end that may have one.
+    /// The end with a thread, if threaded.
     #[must_use]
     pub fn right(&self) -> &End {
         &self.right
@@ -125,7 +125,7 @@ impl Cable {
 }
 
 impl End {
-    /// The calling thread's sockets are made here from now on, until it ends.
+    /// From now on the calling thread makes its sockets in this namespace.
     ///
     /// # Errors
     /// The kernel's refusal.
@@ -149,7 +149,7 @@ impl End {
         &self.device
     }
 
-    /// The id of the kernel thread that takes packets in, where there is one.
+    /// The id of the kernel thread that processes packets, if there is one.
     #[must_use]
     pub fn driver(&self) -> Option<u32> {
         self.driver
@@ -218,7 +218,8 @@ fn new_space() -> Result<File, NetError> {
             _ => NetError::Refused { what, cause },
         });
     }
-    // Its neighbour discovery would send packets of its own. A kernel without IPv6 sends none.
+    // The namespace's neighbour discovery would send packets of its own. A kernel without IPv6
+    // sends none.
     let _ = fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1");
     File::open("/proc/thread-self/ns/net")
         .map_err(|cause| NetError::Refused { what: "/proc/thread-self/ns/net cannot be opened", cause })
@@ -311,12 +312,12 @@ impl Routes {
     }
 }
 
-/// Gives the device, of the namespace that the thread is in, a kernel thread for what comes in; its id.
+/// Gives a device of the thread's namespace a kernel thread for received packets; returns the id.
 fn own_thread(device: &str) -> Result<u32, NetError> {
     // The kernel's name of a thread that receives for a device.
     let name = format!("napi/{device}-");
     let before = drivers(&name);
-    // veth devices take packets in by NAPI only then.
+    // veth devices use NAPI only with GRO.
     offload(device, RECEIVE_OFFLOAD, true)
         .map_err(|cause| NetError::Refused { what: "the device's GRO cannot be switched on", cause })?;
     private_sys()?;

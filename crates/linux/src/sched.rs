@@ -1,8 +1,8 @@
 //! Scheduling classes and affinity of the calling thread.
 //!
-//! A thread promotes and demotes itself: a sleeping thread that is promoted to SCHED_DEADLINE and demoted from outside
-//! leaks its bandwidth. All classes are set with RESET_ON_FORK, so that no child inherits them (and so that a
-//! SCHED_DEADLINE thread may fork at all).
+//! A thread promotes and demotes itself. If a sleeping SCHED_DEADLINE thread is demoted from
+//! outside, its bandwidth leaks. All classes are set with RESET_ON_FORK, so no child inherits them.
+//! Without this flag a SCHED_DEADLINE thread could not fork at all.
 
 use std::fs;
 use std::marker::PhantomData;
@@ -79,7 +79,7 @@ impl Class {
     }
 }
 
-/// Why a class or an affinity was refused: the cause behind the errno.
+/// The reason why a class or an affinity was refused: the cause behind the errno.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum SchedError {
     /// No privilege.
@@ -87,7 +87,7 @@ pub enum SchedError {
     Privilege {
         /// The requested class.
         class: String,
-        /// What is missing.
+        /// The missing privilege.
         missing: String,
     },
     /// The CPU cgroup of the process has no real-time budget (CONFIG_RT_GROUP_SCHED).
@@ -110,7 +110,7 @@ pub enum SchedError {
     Affinity {
         /// The requested class.
         class: String,
-        /// The cpuset that limits the process, if one does.
+        /// The cpuset that limits the process, if any.
         cpuset: Option<String>,
     },
     /// Admission control.
@@ -153,7 +153,7 @@ pub enum SchedError {
     },
 }
 
-/// As the kernel takes and gives them.
+/// The kernel's `struct sched_attr`.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Attributes {
@@ -190,9 +190,9 @@ impl From<&Class> for Attributes {
     }
 }
 
-/// The calling thread has another class while this lives; then its former one comes back.
+/// Puts the calling thread under another class. Dropping this restores the former class.
 ///
-/// Not `Send`: the thread that entered also leaves.
+/// Not `Send`: the thread that entered must also leave.
 #[derive(Debug)]
 #[must_use = "the former class comes back when the guard is dropped"]
 pub struct ClassGuard {
@@ -217,7 +217,7 @@ impl ClassGuard {
         Ok(ClassGuard { former, own_thread: PhantomData })
     }
 
-    /// The same in a domain of CPUs that may still be in the making.
+    /// As [`ClassGuard::enter`], in a scheduling domain that may still be in the making.
     ///
     /// # Errors
     /// The cause of the refusal; the thread keeps its class.
@@ -236,7 +236,7 @@ impl Drop for ClassGuard {
     }
 }
 
-/// The class of the calling thread. Classes that [`Class`] does not have count as `Other`.
+/// The class of the calling thread. Classes missing in [`Class`] count as `Other`.
 #[must_use]
 pub fn current() -> Class {
     get(0).map_or(Class::Other, |attributes| class_of(&attributes))
@@ -256,7 +256,7 @@ pub(crate) fn class_of(attributes: &Attributes) -> Class {
     }
 }
 
-/// How another thread is scheduled.
+/// The scheduling of another thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Scheduling {
     pub(crate) class: Class,
@@ -265,13 +265,13 @@ pub(crate) struct Scheduling {
     pub(crate) nice: i32,
 }
 
-/// How the thread with this id is scheduled; `None` where it is gone.
+/// The scheduling of the thread with this id; `None` if the thread is gone.
 pub(crate) fn of_thread(id: u32) -> Option<Scheduling> {
     let attributes = get_of(libc::pid_t::try_from(id).ok().filter(|id| *id > 0)?, 0).ok()?;
     Some(Scheduling { class: class_of(&attributes), policy: attributes.policy, nice: attributes.nice })
 }
 
-/// CPUs that the thread with this id may use; none where it is gone.
+/// The CPUs of the thread with this id; empty if the thread is gone.
 pub(crate) fn affinity_of(id: u32) -> Vec<u32> {
     libc::pid_t::try_from(id).map(cpus_of).unwrap_or_default()
 }
@@ -350,14 +350,15 @@ pub(crate) fn get_of(thread: libc::pid_t, flags: libc::c_uint) -> Result<Attribu
     if result == 0 { Ok(attributes) } else { Err(errno()) }
 }
 
-/// Bandwidth of a thread that has just ended comes back about a period later, so that EBUSY is tried again this often.
+/// The bandwidth of an ended thread comes back about a period later, so EBUSY is retried this
+/// often.
 const ADMISSION_TRIES_MAX: u32 = 10;
 
 /// Attempts to enter SCHED_DEADLINE on the thread's CPUs, 20 ms apart.
 const DOMAIN_TRIES_MAX: u32 = 25;
 
-/// Right after the machine was divided, its domains are still in the making; and a thread that was
-/// moved to another is there only when it next wakes.
+/// Retries, because new domains are not ready right after the machine was divided. A thread moved
+/// to another domain enters it only at its next wake-up.
 fn when_there_is_a_domain<T>(mut set: impl FnMut() -> Result<T, SchedError>) -> Result<T, SchedError> {
     for _ in 1..DOMAIN_TRIES_MAX {
         match set() {
@@ -368,7 +369,7 @@ fn when_there_is_a_domain<T>(mut set: impl FnMut() -> Result<T, SchedError>) -> 
     set()
 }
 
-/// Puts another thread under `class`, in a domain of CPUs that may still be in the making.
+/// Puts another thread under `class`, in a scheduling domain that may still be in the making.
 pub(crate) fn set_in_domain(thread: libc::pid_t, class: &Class) -> Result<(), SchedError> {
     when_there_is_a_domain(|| set_of(thread, &Attributes::from(class)).map_err(|errno| explained(class, errno)))
 }
@@ -377,7 +378,7 @@ fn set(attributes: &Attributes) -> Result<(), i32> {
     set_of(0, attributes)
 }
 
-/// Gives another thread of this process, which runs under SCHED_FIFO, another priority of it.
+/// Changes the priority of another thread of this process under SCHED_FIFO.
 ///
 /// # Errors
 /// The kernel's refusal as it is, because callers hold locks; the thread keeps its priority.
@@ -431,7 +432,7 @@ impl Facts {
     }
 }
 
-/// The folder of this process's CPU cgroup (version 1) where its real-time budget is zero.
+/// The folder of this process's CPU cgroup (version 1) if its real-time budget is zero.
 #[must_use]
 pub fn group_without_budget() -> Option<String> {
     let folder = crate::cpuset::cgroup_v1_folder("cpu")?;
@@ -439,13 +440,13 @@ pub fn group_without_budget() -> Option<String> {
     (runtime.trim() == "0").then(|| folder.display().to_string())
 }
 
-/// The cpuset of this process, unless that is the root.
+/// The cpuset of this process, unless it is the root.
 fn cpuset() -> Option<String> {
     let path = fs::read_to_string("/proc/self/cpuset").ok()?;
     Some(path.trim().to_owned()).filter(|path| !matches!(path.as_str(), "" | "/"))
 }
 
-/// How a thread gets all CPUs of its domain.
+/// The remedy: how a thread gets all CPUs of its domain.
 fn start(cpuset: Option<&str>) -> String {
     let out = |path| format!("start takt without taskset, outside of the cpuset \"{path}\" (or give that more CPUs)");
     cpuset.map_or_else(|| "start takt without taskset".to_owned(), out)

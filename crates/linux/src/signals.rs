@@ -9,10 +9,10 @@ use std::fmt;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 static CAUGHT: AtomicI32 = AtomicI32::new(0);
-/// A bit a signal that a process sent, not the kernel; that of signal 1 is the lowest.
+/// One bit per signal sent by a process, not by the kernel. Signal 1 has the lowest bit.
 static SENT: AtomicU64 = AtomicU64::new(0);
 
-/// A signal that asked to stop.
+/// A signal that asks the process to stop.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Signal(u8);
 
@@ -49,7 +49,8 @@ impl fmt::Display for Signal {
     }
 }
 
-/// While this lives, signals that would end the process set a flag; then their former actions come back.
+/// While this lives, signals that would end the process set a flag. Dropping this restores the
+/// former actions.
 ///
 /// INT, TERM, HUP and QUIT ask a process to stop. They are caught unless the process ignores them
 /// (nohup). Any other signal that ends a process by default (USR1, USR2, ALRM, XCPU of a CPU limit,
@@ -64,7 +65,7 @@ const REQUESTS: [libc::c_int; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, l
 /// The program is broken.
 const BROKEN: [libc::c_int; 7] =
     [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGSYS, libc::SIGTRAP, libc::SIGABRT];
-/// Cannot be caught, stop or continue the process, or do nothing by default.
+/// These cannot be caught, stop or continue the process, or do nothing by default.
 const HARMLESS: [libc::c_int; 9] = [
     libc::SIGKILL,
     libc::SIGSTOP,
@@ -87,15 +88,15 @@ extern "C" fn note(signal: libc::c_int, about: *mut libc::siginfo_t, _context: *
     }
 }
 
-/// Lets a write past the limit of a file's size (`ulimit -f`) fail with an error, which can be
-/// told, in place of ending the process.
+/// Makes a write beyond the limit of a file's size (`ulimit -f`) fail with an error that can be
+/// reported, instead of ending the process.
 pub fn ignore_file_size() {
     // SAFETY: to ignore a signal has no preconditions.
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
 }
 
 impl StopSignals {
-    /// Starts to catch.
+    /// Starts to catch signals.
     #[must_use]
     pub fn catch() -> StopSignals {
         CAUGHT.store(0, Ordering::Release);
@@ -128,15 +129,15 @@ impl StopSignals {
         StopSignals { former }
     }
 
-    /// The last signal that came since [`StopSignals::catch`].
+    /// The last signal caught since [`StopSignals::catch`].
     #[must_use]
     pub fn caught(&self) -> Option<Signal> {
         u8::try_from(CAUGHT.load(Ordering::Acquire)).ok().filter(|number| *number > 0).map(Signal)
     }
 
-    /// The signals that processes sent since this was asked last, once each: what is to be handed
-    /// on to a child. Those of a terminal are not among them, for it has sent them to the child
-    /// already.
+    /// The signals that processes have sent since the last call, once each, for forwarding to a
+    /// child. Signals of a terminal are not among them, because the terminal has sent them to the
+    /// child already.
     #[must_use]
     pub fn sent(&self) -> Vec<Signal> {
         let sent = SENT.swap(0, Ordering::AcqRel);

@@ -14,7 +14,7 @@ impl Tid {
         Tid(unsafe { libc::gettid() })
     }
 
-    /// A thread that told its number; `None` for what cannot be one.
+    /// A thread by the number that it reported; `None` for an impossible number.
     #[must_use]
     pub const fn of_this_process(number: i32) -> Option<Tid> {
         if number > 0 { Some(Tid(number)) } else { None }
@@ -27,7 +27,7 @@ impl Tid {
     }
 }
 
-/// The kernel's number of the CPU that the calling thread runs on; `None` where the kernel does not tell.
+/// The kernel's number of the calling thread's CPU; `None` if the kernel does not reveal it.
 #[inline]
 #[must_use]
 pub fn current_cpu() -> Option<u32> {
@@ -35,7 +35,8 @@ pub fn current_cpu() -> Option<u32> {
     u32::try_from(unsafe { libc::sched_getcpu() }).ok()
 }
 
-/// Gives the CPU to threads of the same priority; under SCHED_FIFO this thread goes to the end of its queue.
+/// Yields to threads of the same priority. Under SCHED_FIFO this thread goes to the end of its
+/// queue.
 pub fn yield_now() {
     // SAFETY: sched_yield has no preconditions and always succeeds on Linux.
     unsafe { libc::sched_yield() };
@@ -53,7 +54,7 @@ pub(crate) fn empty_system_call() {
 /// repeat until the thread answers. They pause in between: signals without a pause queue up faster
 /// than the thread handles them, and the thread makes no progress.
 ///
-/// A thread that has ended is no danger: the kernel looks for the id within this process only.
+/// An ended thread is safe: the kernel looks for the id within this process only.
 pub fn interrupt(thread: Tid) {
     install_interrupt();
     if thread.0 <= 0 {
@@ -67,7 +68,7 @@ fn interrupt_signal() -> libc::c_int {
     libc::SIGRTMIN() + 5
 }
 
-/// Makes the signal of [`interrupt`] one that ends nothing.
+/// Installs a handler that does nothing for the signal of [`interrupt`].
 pub(crate) fn install_interrupt() {
     static INSTALLED: OnceLock<()> = OnceLock::new();
     extern "C" fn nothing(_signal: libc::c_int) {}

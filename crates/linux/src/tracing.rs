@@ -1,5 +1,5 @@
-//! Recording what the kernel does: a private instance of its tracer, read as raw pages, gone
-//! without a trace afterwards.
+//! Records kernel events through a private instance of its tracer. The instance is read as raw
+//! pages, and nothing of it stays afterwards.
 //!
 //! [`Recorder::start`] makes a folder below `instances/` of tracefs. This instance has its own ring
 //! buffers, events, filters and clock, so nothing outside of the instance changes. A call of
@@ -63,7 +63,7 @@ pub struct Options {
     pub events: Vec<Event>,
     /// The recorded threads: all, or some.
     pub threads: Threads,
-    /// Ring buffer of each CPU; `None`: [`BUFFER`], less where the machine has little memory.
+    /// Ring buffer of each CPU; `None`: [`BUFFER`], or less if the machine has little memory.
     pub buffer: Option<Bytes>,
     /// The process that removes the instance when this process is killed.
     pub guard: Guard,
@@ -89,17 +89,17 @@ pub enum Threads {
     /// Events that concern these threads. Interrupts are recorded only where they interrupt one of
     /// them.
     These {
-        /// Their ids (the kernel's pids: of threads, not of processes).
+        /// Ids of threads (the kernel's pids), not of processes.
         ids: Vec<u32>,
-        /// Threads and processes that these start, too.
+        /// Also record threads and processes started by these threads.
         children: bool,
     },
 }
 
-/// A recording that goes on. When dropped it ends, and nothing of it stays.
+/// A recording in progress. Dropping it ends the recording and removes all of it.
 #[derive(Debug)]
 pub struct Recorder {
-    // Before the instance: it cannot be removed while its pages are held.
+    // Declared before the instance, which cannot be removed while its pages are held.
     reader: Reader,
     instance: Instance,
     descriptions: Descriptions,
@@ -119,7 +119,7 @@ pub struct Sweep {
 }
 
 impl Recorder {
-    /// Starts to record; undoes what a killed recorder left first.
+    /// Starts to record, after it has removed the leftovers of a killed recorder.
     ///
     /// # Errors
     /// The missing part and its remedy; nothing is left behind then.
@@ -129,7 +129,8 @@ impl Recorder {
         Ok(recorder)
     }
 
-    /// All of [`Recorder::start`] but the last step: nothing is recorded before [`Recorder::resume`].
+    /// Does all of [`Recorder::start`] except the last step: recording begins with
+    /// [`Recorder::resume`].
     ///
     /// # Errors
     /// As [`Recorder::start`].
@@ -149,7 +150,7 @@ impl Recorder {
         &self.descriptions
     }
 
-    /// Events that were asked for and that this kernel does not have: `system/name`.
+    /// Requested events that this kernel lacks: `system/name`.
     #[must_use]
     pub fn missing(&self) -> &[String] {
         &self.missing
@@ -175,7 +176,7 @@ impl Recorder {
         self.instance.add_threads(ids)
     }
 
-    /// Goes on recording.
+    /// Resumes recording.
     ///
     /// # Errors
     /// The kernel's refusal.
@@ -183,7 +184,7 @@ impl Recorder {
         self.instance.switch(true)
     }
 
-    /// Stops recording; what was recorded stays, for [`Recorder::sweep`].
+    /// Stops recording. The recorded events stay for [`Recorder::sweep`].
     ///
     /// # Errors
     /// The kernel's refusal.
@@ -196,7 +197,7 @@ impl Recorder {
     /// a signal comes. The last page of a CPU may be partly filled, as its head says.
     ///
     /// # Errors
-    /// The kernel's refusal to be read.
+    /// The kernel's refusal of a read.
     pub fn sweep(&mut self, timeout: Span, take: &mut dyn FnMut(u32, &[u8])) -> Result<Sweep, RecorderError> {
         self.reader.wait(timeout)?;
         self.reader.sweep(take)
@@ -210,16 +211,16 @@ impl Recorder {
         self.reader.cpus().map(|cpu| counts::read(&self.instance, cpu)).collect()
     }
 
-    /// CPU time that reading has taken so far, without what `take` used.
+    /// CPU time spent on reading so far, without the time of `take`.
     #[must_use]
     pub fn reader_cpu(&self) -> Span {
         self.reader.cpu_time()
     }
 
-    /// Stops, gives what is left to `take`, and removes the instance.
+    /// Stops, gives the rest to `take`, and removes the instance.
     ///
     /// # Errors
-    /// The kernel's refusal to stop, to be read, or to remove the instance.
+    /// The kernel's refusal to stop, to read, or to remove the instance.
     pub fn finish(self, take: &mut dyn FnMut(u32, &[u8])) -> Result<Vec<CpuCount>, RecorderError> {
         Ok(self.finish_timed(take)?.0)
     }

@@ -9,7 +9,7 @@ use crate::kernel::{Kernel, Outcome};
 use crate::record::{LaneTask, Plain, Recorder};
 use crate::threads::Lane;
 
-/// Takes what there is to take, and tells it.
+/// Takes stamps and kernel events, and passes on the merged events.
 pub(crate) enum Account<'a, S> {
     Stamps(Recorder<'a, Plain<'a, S>>),
     Both { recorder: Box<Recorder<'a, Merge>>, kernel: Box<Kernel>, sink: &'a mut S },
@@ -21,7 +21,7 @@ pub(crate) struct AccountSummary {
     pub(crate) lost: u64,
     /// The last event's time.
     pub(crate) last: Time,
-    /// How the stamps look to the kernel, by lane.
+    /// Comparison of the stamps with the kernel's account, by lane.
     pub(crate) stamped: Vec<Stamped>,
     pub(crate) kernel: Option<Outcome>,
 }
@@ -50,7 +50,7 @@ impl<'a, S: Sink> Account<'a, S> {
         }
     }
 
-    /// Waits for at most `timeout`, and tells what is certain; the run ends at `end`.
+    /// Waits for at most `timeout`, and emits the certain events; the run ends at `end`.
     pub(crate) fn look(&mut self, timeout: Span, lanes: &[Lane], end: Time) {
         match self {
             Account::Stamps(recorder) => {
@@ -65,7 +65,7 @@ impl<'a, S: Sink> Account<'a, S> {
         }
     }
 
-    /// The run ended at `end` and all threads are through.
+    /// Ends the account after all threads have ended; the run ended at `end`.
     pub(crate) fn finish(self, lanes: &[Lane], end: Time) -> AccountSummary {
         match self {
             Account::Stamps(recorder) => {
@@ -83,7 +83,7 @@ impl<'a, S: Sink> Account<'a, S> {
     }
 }
 
-/// The threads of these lanes, which all run by now.
+/// The running threads of these lanes.
 pub(crate) fn watched(lanes: &[Lane]) -> Vec<Watched> {
     let id = |lane: &Lane| u32::try_from(lane.tid.load(std::sync::atomic::Ordering::Acquire)).ok();
     let reserved = |lane: &Lane| matches!(lane.class, Class::Deadline(_));

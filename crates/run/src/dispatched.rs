@@ -1,4 +1,5 @@
-//! Runs of what the kernel's scheduling classes cannot express: the tasks' work as operations of takt's own dispatcher.
+//! Runs Systems that the kernel's scheduling classes cannot express, as operations of takt's own
+//! dispatcher.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,7 +32,8 @@ pub(crate) fn plan(
     options: &RunOptions,
     compute: impl Fn(&Limits) -> Result<(Plan, Vec<Anomaly>), Anomalies>,
 ) -> Result<(Plan, Vec<String>), Anomalies> {
-    // More levels than fit below the priority asked for raise it, as without a dispatcher.
+    // If the levels do not fit below the requested priority, the priority is raised, as without a
+    // dispatcher.
     let mut top = options.top_priority;
     let plan = loop {
         let plan = compute(&Limits { priorities: 1..=top, preemptive: true, ..Limits::default() });
@@ -58,7 +60,7 @@ pub(crate) fn plan(
     Ok((plan, notes))
 }
 
-/// More levels than fit below the priority that was asked for.
+/// The note that the levels do not fit below the requested priority.
 pub(crate) fn note_of_priority(top: u8, asked: u8) -> String {
     format!("the levels need more SCHED_FIFO priorities than there are up to {asked}: the most important is {top}")
 }
@@ -73,7 +75,7 @@ impl<S: Sink> Sink for Until<'_, S> {
     fn event(&mut self, stream: u32, now: Time, event: &Event) {
         match event {
             _ if now <= self.end => self.sink.event(stream, now, event),
-            // It arrived before; the timer's thread got its CPU late.
+            // The job arrived before the end; the timer's thread got its CPU late.
             Event::Release { .. } => self.sink.event(stream, self.end, event),
             _ => {}
         }
@@ -110,7 +112,8 @@ impl Prepared {
         }
         let signals = StopSignals::catch();
         let tasks: Vec<&Task> = plan.rows.iter().filter_map(|row| self.system.tasks.get(row.task.index())).collect();
-        // Four facts a job at most, and of the CPU with the most; the runs of threads write three.
+        // A job has at most four facts; the CPU with the most facts counts. Threads without a
+        // dispatcher write three.
         let of_cpu = |cpu: u32| {
             let rows = plan.rows.iter().filter(|row| row.cpu == cpu);
             let tasks = rows.filter_map(|row| self.system.tasks.get(row.task.index()));
@@ -157,7 +160,7 @@ impl Prepared {
         let end = Time::ZERO.saturating_add(self.options.duration);
         let sink = &mut Until { sink, end };
         let mut interrupted = None;
-        // A timer thread that gets its CPU late has arrivals to tell still.
+        // A timer thread that gets its CPU late still has arrivals to report.
         while !dispatching.is_over() && dispatching.now() < end.saturating_add(GRACE) && interrupted.is_none() {
             clock::pause(LOOK.min(end.saturating_since(dispatching.now())).max(Span::from_ms(1)));
             dispatching.drain(sink);
@@ -223,7 +226,7 @@ fn summaries(plan: &Plan, stopped: &Stopped, used: &[Arc<Used>]) -> Vec<TaskSumm
     .collect()
 }
 
-/// A task's class and level, and those under other plans where they are others.
+/// A task's class and level, and those under other plans if they differ.
 fn places(plan: &Plan, row: &Row, at: usize) -> String {
     let at_first = format!("{} level {}", Class::Fifo { priority: row.priority }.describe(), row.level);
     let mut told: Vec<(&str, (u8, u32))> = vec![(&plan.strategy, (row.priority, row.level))];

@@ -1,4 +1,4 @@
-//! Why a run did not take place, or did not end well.
+//! Reasons why a run did not take place or did not end well.
 
 use takt_linux::recovery::RecoveryError;
 use takt_linux::tracing::RecorderError;
@@ -9,7 +9,7 @@ use thiserror::Error;
 
 use crate::kernel::TraceError;
 
-/// Why a run did not take place, or did not end well.
+/// The reason why a run did not take place or did not end well.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum RunError {
     /// Several nodes and none chosen.
@@ -63,7 +63,7 @@ pub enum RunError {
         /// What about it.
         why: String,
     },
-    /// A part that the kernel's scheduling classes cannot express, and takt's dispatcher neither.
+    /// Neither the kernel's scheduling classes nor takt's dispatcher can express this part.
     #[error("{why}; takt's own dispatcher cannot run it either:\n{anomalies}")]
     Undispatchable {
         /// Why the kernel cannot.
@@ -73,7 +73,7 @@ pub enum RunError {
         /// Whether nothing could run it.
         input: bool,
     },
-    /// A part that takt's dispatcher cannot express, where it was asked for.
+    /// takt's dispatcher was requested and cannot express this part.
     #[error("takt's own dispatcher cannot run it:\n{anomalies}")]
     Unplanned {
         /// The dispatcher's objections, one per line.
@@ -99,7 +99,7 @@ pub enum RunError {
         /// The node's placement.
         placement: &'static str,
     },
-    /// A trace whose values nobody has loaded.
+    /// A trace without loaded values.
     #[error("the trace \"{path}\" of task \"{task}\" holds no values")]
     NoTrace {
         /// The task.
@@ -114,9 +114,9 @@ pub enum RunError {
     Cpus {
         /// The node.
         node: String,
-        /// What it has.
+        /// CPUs of the node.
         wanted: u32,
-        /// What is there.
+        /// CPUs of this machine.
         there: usize,
     },
     /// More levels than SCHED_FIFO has priorities.
@@ -127,9 +127,9 @@ pub enum RunError {
     Levels {
         /// The strategy.
         strategy: String,
-        /// How many.
+        /// Levels of the strategy.
         levels: usize,
-        /// How many there can be.
+        /// Available priorities.
         most: u8,
     },
     /// A task that no SCHED_DEADLINE reservation can hold.
@@ -137,7 +137,7 @@ pub enum RunError {
     Deadline {
         /// The task.
         task: String,
-        /// Which rule of the kernel it breaks.
+        /// The broken rule of the kernel.
         why: String,
     },
     /// It would starve the machine.
@@ -166,7 +166,7 @@ pub enum RunError {
     Refused {
         /// The task.
         task: String,
-        /// Why.
+        /// The cause.
         cause: SchedError,
     },
     /// The machine could not be divided or put back.
@@ -184,7 +184,7 @@ pub enum RunError {
          without starving the machine of memory; lower wss"
     )]
     WorkingSets {
-        /// What they need.
+        /// Bytes of all working sets.
         bytes: u64,
         /// The most that a run may take.
         most: u64,
@@ -194,7 +194,7 @@ pub enum RunError {
     Memory {
         /// The task.
         task: String,
-        /// How much.
+        /// Bytes of the working set.
         bytes: u64,
     },
     /// No thread.
@@ -216,7 +216,7 @@ pub enum RunError {
     Stuck {
         /// The task.
         task: String,
-        /// How long it was waited for.
+        /// How long takt waited.
         grace: Span,
     },
 }
@@ -273,7 +273,8 @@ impl RunError {
     }
 }
 
-/// The commands that give the privilege. A limit is enough for SCHED_FIFO; SCHED_DEADLINE wants the capability.
+/// The commands that grant the privilege. SCHED_FIFO only needs the limit; SCHED_DEADLINE needs the
+/// capability.
 pub(crate) fn grant(limit_is_enough: bool) -> String {
     let by_limit = if limit_is_enough {
         "or raise the limits, as root: ulimit -r 98; ulimit -l unlimited  (lasting: \"@realtime - \

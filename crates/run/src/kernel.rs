@@ -1,5 +1,5 @@
-//! The kernel's account of a run: a recording of its scheduler's events, of the run's own threads
-//! alone, read by the ordinary thread that also takes their stamps.
+//! The kernel's account of a run: a recording of scheduling events of the run's own threads. The
+//! ordinary thread that takes their stamps reads the recording too.
 
 use takt_dispatch::Recorded;
 use takt_linux::tracing::{Event, Guard, Options, Recorder, RecorderError, Threads, now};
@@ -9,7 +9,7 @@ use takt_trace::merge::{Eye, Onlooker, Seen, SeenWhat, Watched, model_cpu};
 use takt_trace::{Feed, FormatError};
 use thiserror::Error;
 
-/// Why the kernel's account is not to be had.
+/// The reason why the kernel's account cannot be recorded.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
 pub enum TraceError {
@@ -21,37 +21,37 @@ pub enum TraceError {
     Format(#[from] FormatError),
 }
 
-/// A recording that goes on.
+/// A recording in progress.
 pub(crate) struct Kernel {
-    /// `None` once it could not be read any more.
+    /// `None` after a failed read.
     recorder: Option<Recorder>,
     feed: Feed,
     eye: Eye,
     steal: Steal,
     epoch: Option<Epoch>,
-    /// All that was recorded before this time has been read: given out at the next look, for an
-    /// event of that very moment may still have been in the making.
+    /// All events before this time have been read. They are passed on at the next look, because an
+    /// event of that moment may still have been incomplete.
     read: Time,
-    /// All that happened before this time has been given out.
+    /// All events before this time have been passed on.
     given: Time,
     failed: Option<RecorderError>,
 }
 
-/// How often it is looked how much CPU time a hypervisor took.
+/// Interval between two readings of the time that a hypervisor took.
 const STEAL: Span = Span::from_ms(100);
 
 /// CPU time that a hypervisor took.
 #[derive(Default)]
 struct Steal {
     cpus: Vec<u32>,
-    /// When it was last looked, and how much it was then, by the kernel's CPU.
+    /// Time of the last reading and the values, by the kernel's CPU.
     last: Option<(Time, Vec<(u32, Span)>)>,
-    /// Looked at and not yet given out.
+    /// Read and not yet passed on.
     found: Vec<Seen>,
 }
 
 impl Steal {
-    /// Looks, if it is time for it.
+    /// Reads the counters if the interval is over.
     fn look(&mut self, now: Time, at_once: bool) {
         if !at_once && self.last.as_ref().is_some_and(|(last, _)| now < last.saturating_add(STEAL)) {
             return;
@@ -75,7 +75,7 @@ impl Steal {
 pub(crate) struct Outcome {
     pub(crate) events: u64,
     pub(crate) lost: u64,
-    /// Switches that were kept back.
+    /// Switches that the kernel did not report.
     pub(crate) missing: u64,
     pub(crate) failed: Option<RecorderError>,
 }
@@ -126,13 +126,13 @@ impl Kernel {
         Ok(())
     }
 
-    /// When time zero is.
+    /// Sets time zero.
     pub(crate) fn begin(&mut self, epoch: Epoch) {
         self.epoch = Some(epoch);
     }
 
-    /// Waits for at most `timeout`, and tells the onlooker what has happened; up to when that is
-    /// all, on the run's clock.
+    /// Waits for at most `timeout`, and passes new events to the onlooker. Returns the time up to
+    /// which the events are complete, on the run's clock.
     pub(crate) fn look(&mut self, timeout: Span, onlooker: &mut impl Onlooker) -> Time {
         let Some(epoch) = self.epoch else { return Time::ZERO };
         let Some(recorder) = &mut self.recorder else {
@@ -144,7 +144,7 @@ impl Kernel {
             Ok(sweep) => {
                 let until = self.read;
                 self.steal.look(now(), false);
-                // A sweep that did not get to the end says nothing of the time.
+                // An incomplete sweep gives no such time.
                 self.read = sweep.until.unwrap_or(self.read);
                 self.give(until, onlooker);
                 epoch.at(until)
@@ -156,7 +156,8 @@ impl Kernel {
         }
     }
 
-    /// The threads are through: tells the onlooker the rest, and removes the instance.
+    /// Ends the recording after all threads have ended: passes on the rest, and removes the
+    /// instance.
     pub(crate) fn finish(mut self, onlooker: &mut impl Onlooker) -> Outcome {
         let mut outcome = Outcome { events: 0, lost: 0, missing: 0, failed: None };
         if let Some(recorder) = self.recorder.take() {
@@ -175,7 +176,7 @@ impl Kernel {
         outcome
     }
 
-    /// From here on nothing is known.
+    /// Marks the account as unknown from here on.
     fn fail(&mut self, error: RecorderError, onlooker: &mut impl Onlooker) {
         self.give(self.read, onlooker);
         if let Some(epoch) = self.epoch {
@@ -184,14 +185,14 @@ impl Kernel {
         (self.recorder, self.failed) = (None, Some(error));
     }
 
-    /// Tells what happened before `until`.
+    /// Passes on the events before `until`.
     fn give(&mut self, until: Time, onlooker: &mut impl Onlooker) {
         let Some(epoch) = self.epoch else { return };
         let (eye, given) = (&mut self.eye, self.given);
         let mut seen = Vec::new();
         self.feed.until(Some(until), |event| eye.look(event, given, &mut seen));
         seen.extend(self.steal.found.extract_if(.., |found| found.at < until));
-        // Gaps begin before the event that tells of them.
+        // A gap begins before the event that reveals the gap.
         seen.sort_by_key(|seen| seen.at);
         for one in seen {
             onlooker.see(Seen { at: epoch.at(one.at), what: one.what });

@@ -62,18 +62,18 @@ pub use watching::recorded;
 #[doc = include_str!("../../../docs/reference/dispatcher.md")]
 mod manual {}
 
-/// How to run.
+/// Options of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RunOptions {
-    /// Which node's tasks; `None` where the System has one node.
+    /// The node to run; `None` if the System has only one.
     pub node: Option<NodeId>,
     /// Jobs are released in [0, duration), and the run stops there. At most [`Span::FILE_MAX`].
     pub duration: Span,
-    /// Keys the draws of execution times, jitter and distances, as in a simulation.
+    /// Seed of execution times, jitter and distances, as in a simulation.
     pub seed: u64,
     /// Run under SCHED_OTHER: no privilege, no guarantee.
     pub best_effort: bool,
-    /// Run what would take more of the CPUs than the kernel lets real-time threads have.
+    /// Run even if the tasks use more of the CPUs than the kernel lets real-time threads have.
     pub force: bool,
     /// Reservation of a SCHED_DEADLINE thread beyond its WCET.
     pub margin: Margin,
@@ -99,12 +99,12 @@ pub enum Trace {
     /// If this user may; otherwise a note gives the reason.
     #[default]
     WherePossible,
-    /// Or nothing runs.
+    /// Always; if recording is impossible, nothing runs.
     Always,
 }
 
 impl RunOptions {
-    /// Everything but the duration at its default.
+    /// All options at their defaults, except the duration.
     #[must_use]
     pub fn new(duration: Span) -> Self {
         RunOptions {
@@ -172,7 +172,7 @@ impl Prepared {
     }
 }
 
-/// A System ready to run, and the recorder of the kernel open where it is to be had.
+/// A System ready to run, with the kernel's recorder open if possible.
 pub struct Ready {
     pub(crate) prepared: Prepared,
     pub(crate) kernel: Option<kernel::Kernel>,
@@ -185,7 +185,7 @@ pub struct RunSummary {
     pub node: NodeId,
     /// Whether it ran under SCHED_OTHER.
     pub best_effort: bool,
-    /// When it ended: the duration asked for, or earlier when a signal came.
+    /// The end of the run: the requested duration, or earlier after a signal.
     pub end: Time,
     /// The signal that ended it early.
     pub interrupted: Option<Signal>,
@@ -196,24 +196,27 @@ pub struct RunSummary {
     pub tasks: Vec<TaskSummary>,
     /// Events that found a full buffer. The log has a `Lost` where they would stand.
     pub lost: u64,
-    /// How the recording of the kernel went; `None` where there was none.
+    /// The recording of the kernel; `None` if there was none.
     pub recorded: Option<Recorded>,
-    /// CPU time that the hypervisor took during the run, over all CPUs; `None` where the kernel does not tell.
+    /// CPU time that the hypervisor took during the run, over all CPUs; `None` if unknown.
     pub steal: Option<Span>,
 }
 
-/// How a task's stamps look to the kernel, which knows when its thread had a CPU. Times in nanoseconds.
+/// Comparison of a task's stamps with the kernel's account, which tells when the thread had a CPU.
+/// Times in nanoseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stamps {
-    /// Completed jobs whose stamps, of start and completion, the kernel's account confirms or denies.
+    /// Completed jobs with stamps of start and completion that the kernel's account confirms or
+    /// denies.
     pub checked: u64,
     /// Jobs among these with a stamp before the time at which the kernel gave their thread a CPU.
     pub contradicted: u64,
-    /// From the start in the log, the kernel's, to the stamp, of jobs for which the thread was woken.
+    /// From the kernel's start in the log to the thread's stamp, for jobs whose thread was woken.
     pub start: Option<Summary<u64>>,
-    /// From the stamp of a completion to the moment when the thread left its CPU, where that was before its next job.
+    /// From the stamp of a completion until the thread left its CPU, if it left before its next
+    /// job.
     pub complete: Option<Summary<u64>>,
-    /// From the nominal arrival to the stamp of the woken thread: the release latency as it is
+    /// From the nominal arrival to the stamp of the woken thread. This is the release latency
     /// without the kernel's account.
     pub release_latency: Option<Summary<u64>>,
 }
@@ -230,13 +233,13 @@ pub struct TaskSummary {
     /// Jobs that used more CPU time than their SCHED_DEADLINE reservation holds: the kernel
     /// throttles them, at a tick, until the reservation's next period. `None` for other classes.
     pub overruns: Option<u64>,
-    /// How often the kernel throttled the thread. `None` for other classes, and before Linux 7.0, which does not tell.
+    /// How often the kernel throttled the thread. `None` for other classes, and before Linux 7.0.
     pub throttled: Option<u64>,
-    /// CPU time per completed job beyond what the job demanded (mean): waking, stamping, going to sleep.
+    /// Mean CPU time per completed job beyond the job's demand: waking, stamping, going to sleep.
     pub overhead: Span,
-    /// The stamps, checked; `None` where the kernel was not recorded.
+    /// The checked stamps; `None` without a recording of the kernel.
     pub stamps: Option<Stamps>,
-    /// Why jobs were late; `None` where the kernel was not recorded.
+    /// Causes of late jobs; `None` without a recording of the kernel.
     pub late: Option<takt_log::causes::Late>,
 }
 

@@ -1,4 +1,5 @@
-//! Threads that do one thing for a while, in a scheduling class each: the loads of experiments.
+//! Loads of experiments: threads that each do one thing for a while, in a scheduling class of their
+//! own.
 //!
 //! The function [`together`] starts all threads at one instant and ends them at another. Each
 //! thread sets its own class and gives it back. All of them check the clock while they work. So no
@@ -43,7 +44,7 @@ pub use busy::Busy;
 pub use player::{Film, Shown, player};
 pub use served::{Driver, Line, Reader, driver, reader};
 
-/// A thread to be.
+/// A thread that will run.
 pub struct Member<'a, T> {
     name: String,
     class: Class,
@@ -53,7 +54,7 @@ pub struct Member<'a, T> {
 type Body<'a, T> = Box<dyn FnOnce(&mut Stage) -> T + Send + 'a>;
 
 impl<'a, T> Member<'a, T> {
-    /// A thread of this name (the kernel keeps 15 bytes of it) and class that does `body`.
+    /// A thread of this name (the kernel keeps 15 bytes of the name) and class that runs `body`.
     #[must_use]
     pub fn new(name: &str, class: Class, body: impl FnOnce(&mut Stage) -> T + Send + 'a) -> Self {
         Member { name: name.to_owned(), class, body: Box::new(body) }
@@ -85,7 +86,7 @@ impl Stage {
         self.epoch.now()
     }
 
-    /// When all is to end; it may come nearer.
+    /// The end of the experiment; it may still move to an earlier time.
     #[must_use]
     pub fn end(&self) -> Time {
         Time::from_ns(self.end.load(Ordering::Acquire))
@@ -97,18 +98,18 @@ impl Stage {
         self.now() >= self.end()
     }
 
-    /// Uses `demand` of CPU time; `false` where the end came first.
+    /// Uses `demand` of CPU time; `false` if the end came first.
     pub fn work(&mut self, demand: Span) -> bool {
         let until = clock::thread_cpu().saturating_add(demand);
         let end = &self.end;
         self.work.until(until, self.epoch, || Time::from_ns(end.load(Ordering::Acquire))) == Worked::Done
     }
 
-    /// Sleeps until `time`; `false` where the end comes first, and then until the end.
+    /// Sleeps until `time`. If the end comes first, sleeps until the end and returns `false`.
     pub fn sleep_until(&self, time: Time) -> bool {
         loop {
             let end = self.end();
-            // In parts, for the end may come nearer.
+            // Sleep in parts, because the end may move to an earlier time.
             let part = self.now().saturating_add(NAP).min(time).min(end);
             while !self.epoch.sleep_until(part) {}
             if part == time || part >= end {
@@ -118,13 +119,13 @@ impl Stage {
     }
 }
 
-/// How long a thread sleeps at most before it looks whether all is to end.
+/// The longest sleep of a thread before it checks for the end.
 const NAP: Span = Span::from_ms(200);
-/// How long a thread may take to get its CPUs and its class.
+/// The longest time for a thread to get its CPUs and its class.
 const READY_MAX: Duration = Duration::from_secs(30);
 /// From the last thread's readiness to the start, so that all are asleep when it comes.
 const LEAD: Span = Span::from_ms(50);
-/// How often it is looked whether to go on.
+/// Interval between two calls of `more`.
 const LOOK: Span = Span::from_ms(10);
 const STACK_BYTES: usize = 256 * 1024;
 
@@ -133,12 +134,12 @@ const STACK_BYTES: usize = 256 * 1024;
 pub struct Ended<T> {
     /// The bodies' results, in order.
     pub values: Vec<T>,
-    /// When it ended: the duration, or earlier where it was told to.
+    /// The end: the duration, or earlier if `more` said so.
     pub end: Time,
 }
 
-/// Runs the members from one instant until `duration` is over, or `more`, asked a hundred times a
-/// second with the present time, says no.
+/// Runs the members from one instant until `duration` is over, or until `more` returns false.
+/// `more` is called a hundred times a second with the present time.
 ///
 /// # Errors
 /// The kernel's refusal: a class, a CPU, a cpuset. Nothing has run then, and nothing stays changed.
@@ -160,7 +161,7 @@ pub fn together<T: Send>(
 /// after the members have ended and before the CPUs are united again.
 ///
 /// # Errors
-/// Outside, what `beside` says; within, as [`together`].
+/// The outer error is from `beside`, the inner one as from [`together`].
 pub fn together_beside<T: Send, G, E>(
     members: Vec<Member<'_, T>>,
     place: &Place,
@@ -191,7 +192,7 @@ fn divide<T>(members: &[Member<'_, T>], place: &Place) -> Result<Option<Partitio
     }
 }
 
-/// Whether this machine can give threads under SCHED_DEADLINE a CPU of their own; if not, why.
+/// The obstacle to giving SCHED_DEADLINE threads a CPU of their own on this machine, if any.
 #[must_use]
 pub fn obstacle() -> Option<CpusetError> {
     takt_linux::cpuset::obstacle()
@@ -256,7 +257,7 @@ fn run_members<T: Send>(
                 }
             }
         }
-        // Without the privilege page faults may delay threads, no more.
+        // Without the privilege to lock memory, page faults may delay threads.
         let _locked = memory::lock();
         let epoch = Epoch::in_future(LEAD);
         let _ = gate.epoch.set(epoch);

@@ -1,4 +1,5 @@
-//! Which scheduling class, priority and CPUs each task gets. Pure, but for one look at the machine in [`prepare`].
+//! Maps each task to a scheduling class, a priority and CPUs. Pure, except for one look at the
+//! machine in [`prepare`].
 //!
 //! | strategy | class |
 //! |---|---|
@@ -44,7 +45,7 @@ impl Mapping {
         self.notes.extend(top.map(|top| dispatched::note_of_priority(top, asked)));
     }
 
-    /// Says that nothing has the margin that was asked for.
+    /// Notes that no thread has the requested margin.
     fn note_margin(&mut self, margin: Margin) {
         let reserved = self.tasks.iter().any(|task| matches!(task.class, Class::Deadline(_)));
         if margin != Margin::default() && !reserved {
@@ -53,8 +54,8 @@ impl Mapping {
         }
     }
 
-    /// This process is bound to `there` CPUs of more (taskset), which SCHED_DEADLINE takes for a
-    /// domain of its own only.
+    /// This process is bound to `there` CPUs of a larger machine (taskset). SCHED_DEADLINE accepts
+    /// such a set only as a domain of its own.
     pub(crate) fn confine(&mut self, there: usize) {
         let in_deadline = self.tasks.iter().any(|task| matches!(task.class, Class::Deadline(_)));
         if in_deadline && self.domains.is_empty() {
@@ -65,7 +66,7 @@ impl Mapping {
         }
     }
 
-    /// The machine cannot be divided, so that SCHED_DEADLINE threads use all `there` CPUs.
+    /// The machine cannot be divided, so SCHED_DEADLINE threads use all `there` CPUs.
     pub(crate) fn go_global(&mut self, there: usize, why: &str) {
         let wanted: Vec<String> = self.domains.drain(..).map(|domain| list(&domain)).collect();
         let all = CpuSet::first(u32::try_from(there).unwrap_or(u32::MAX));
@@ -89,15 +90,16 @@ pub(crate) struct MappedTask {
     pub(crate) cpus: CpuSet,
     /// Index into [`Mapping::domains`].
     pub(crate) domain: Option<usize>,
-    /// Whether other tasks share its SCHED_FIFO priority, so that it yields between the jobs of a backlog.
+    /// Whether other tasks share its SCHED_FIFO priority. Then it yields between the jobs of a
+    /// backlog.
     pub(crate) yields: bool,
 }
 
 /// Maps one node's tasks to scheduling classes.
 ///
 /// # Errors
-/// Everything that can be said before a thread is started: what this version cannot run, a bad choice of node, too few
-/// CPUs, an overload. A missing privilege shows when [`Prepared::run`] asks for it.
+/// All errors known before a thread starts: unsupported parts, a bad choice of node, too few CPUs,
+/// an overload. [`Prepared::run`] reports a missing privilege.
 pub fn prepare(system: &System, options: &RunOptions) -> Result<Prepared, RunError> {
     let node = choose(system, options)?;
     let there = takt_linux::sched::affinity().len();
@@ -120,7 +122,7 @@ pub fn prepare(system: &System, options: &RunOptions) -> Result<Prepared, RunErr
     let obstacle = takt_linux::cpuset::obstacle();
     match obstacle {
         Some(obstacle) if !mapping.domains.is_empty() => mapping.go_global(there, &obstacle.to_string()),
-        // In a cpuset of its own the CPUs may well be a domain.
+        // In a cpuset of their own the CPUs may well be a domain.
         None if there < takt_linux::machine().cpus_online.len() => mapping.confine(there),
         _ => {}
     }
@@ -133,7 +135,8 @@ pub fn prepare(system: &System, options: &RunOptions) -> Result<Prepared, RunErr
 /// ([`takt_dispatch::Plan::compute_adaptive`]).
 ///
 /// # Errors
-/// As of [`prepare`]; a node with modes, best effort, or a controller that does not fit the plan.
+/// As of [`prepare`]. Also an error: a node with modes, best effort, or a controller that does not
+/// fit the plan.
 pub fn prepare_adaptive(
     system: &System,
     guard: StrategyRef,
@@ -159,7 +162,7 @@ pub fn prepare_adaptive(
     Ok(Prepared { adaptive: Some(law), ..prepared })
 }
 
-/// The node to run, for options that are sound.
+/// The node to run, if the options are valid.
 fn choose(system: &System, options: &RunOptions) -> Result<NodeId, RunError> {
     let node = choose_node(system, options.node)?;
     if options.duration.is_zero() || options.duration > Span::FILE_MAX {
@@ -216,7 +219,7 @@ fn choose_node(system: &System, chosen: Option<NodeId>) -> Result<NodeId, RunErr
     }
 }
 
-/// The whole mapping; `there` is how many CPUs this process may use.
+/// The whole mapping; `there` counts the CPUs of this process.
 fn map(
     system: &System,
     node: NodeId,
@@ -244,7 +247,7 @@ fn map(
         let Some(task) = system.tasks.get(placed.task.index()) else { continue };
         has_values(task)?;
         let class = if options.best_effort { Class::Other } else { class_of(&plan, placed, task, options, limits)? };
-        // Under SCHED_DEADLINE to yield would be to sleep until the reservation's next period.
+        // Under SCHED_DEADLINE a yield would sleep until the reservation's next period.
         let is_fifo = matches!(class, Class::Fifo { .. });
         tasks.push(MappedTask {
             id: placed.task,
@@ -423,7 +426,7 @@ fn reservation(task: &Task, margin: Margin, limits: &Limits) -> Result<Reservati
     Ok(Reservation { runtime, deadline, period })
 }
 
-/// The model CPUs that a task may use: its own, within its cluster.
+/// The model CPUs of a task: its own, within its cluster.
 fn cpus_of(spec: &NodeSpec, task: &Task) -> Result<CpuSet, RunError> {
     let all = CpuSet::first(spec.cpus);
     let own = task.cpus.map_or(all, |cpus| cpus.intersection(&all));
@@ -439,11 +442,11 @@ fn cpus_of(spec: &NodeSpec, task: &Task) -> Result<CpuSet, RunError> {
     }
 }
 
-/// Per task of the system: how far apart its jobs are on average, or its period where that is shorter. A chain's
-/// successor comes as often as the rarest of its predecessors.
+/// Mean distance of jobs per task of the system, or the period if it is shorter. A chain's
+/// successor has the mean distance of its rarest predecessor.
 fn intervals(system: &System) -> Vec<Span> {
     let mut intervals: Vec<Span> = system.tasks.iter().map(own_interval).collect();
-    // A chain is no longer than there are tasks.
+    // A chain has at most as many tasks as the system.
     for _ in &system.tasks {
         let mut settled = true;
         for (index, task) in system.tasks.iter().enumerate() {
@@ -495,11 +498,11 @@ fn load_ppm(task: &Task, interval: Span) -> u64 {
     u64::try_from(ppm).unwrap_or(u64::MAX)
 }
 
-/// The share that real-time threads may take even where the kernel sets no limit, in percent.
+/// The largest share for real-time threads, in percent, even if the kernel sets no limit.
 const RT_PERCENT_MAX: u64 = 95;
 
-/// Tasks bound to a set of CPUs take no more of it than real-time threads may have. For
-/// SCHED_DEADLINE the kernel says so itself, unless its limit is off.
+/// Checks that tasks bound to a set of CPUs use at most the share of real-time threads. For
+/// SCHED_DEADLINE the kernel checks this itself, unless its limit is off.
 fn refuse_overload(system: &System, tasks: &[MappedTask], limits: &Limits) -> Result<(), RunError> {
     let counted = |task: &MappedTask| !matches!(task.class, Class::Deadline(_)) || limits.rt_runtime_us < 0;
     let allowed = limits.rt_percent().min(RT_PERCENT_MAX);
@@ -520,8 +523,8 @@ fn refuse_overload(system: &System, tasks: &[MappedTask], limits: &Limits) -> Re
     Ok(())
 }
 
-/// Working sets are touched and locked: more than three quarters of what is available, and the kernel would have to end
-/// processes to find the rest.
+/// Working sets are touched and locked. Beyond three quarters of the available memory the kernel
+/// would have to kill processes.
 fn refuse_working_sets(system: &System, tasks: &[MappedTask], available: Option<u64>) -> Result<(), RunError> {
     let sets = tasks.iter().filter_map(|task| system.tasks.get(task.id.index())).map(|task| task.wss.get());
     let bytes = sets.fold(0u64, u64::saturating_add);
@@ -531,14 +534,14 @@ fn refuse_working_sets(system: &System, tasks: &[MappedTask], available: Option<
     }
 }
 
-/// SCHED_DEADLINE takes no affinity smaller than its scheduling domain: tasks with different CPUs
-/// need disjoint domains.
+/// SCHED_DEADLINE refuses an affinity smaller than its scheduling domain. So tasks with different
+/// CPUs need disjoint domains.
 fn divide(system: &System, spec: &NodeSpec, there: usize, mapping: &mut Mapping) -> Result<(), RunError> {
     let in_deadline = |task: &MappedTask| matches!(task.class, Class::Deadline(_));
     let mut groups: BTreeMap<u32, CpuSet> = BTreeMap::new();
     for task in mapping.tasks.iter().filter(|task| in_deadline(task)) {
         let Some(first) = task.cpus.lowest() else { continue };
-        // The CPUs of one cluster stay together, even where a task's own set is smaller.
+        // The CPUs of one cluster stay together, even if a task's own set is smaller.
         groups.insert(first, task.cpus);
     }
     let groups: Vec<CpuSet> = groups.into_values().collect();

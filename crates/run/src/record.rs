@@ -22,11 +22,11 @@ use takt_trace::merge::{Merge, Stamp, model_cpu};
 
 use crate::threads::{Kind, Lane, Record};
 
-/// Takes what is merged.
+/// Receives the merged events.
 pub(crate) trait Stamps {
     /// The next event, not before the last one.
     fn stamp(&mut self, stamp: Stamp);
-    /// No event before this will come any more.
+    /// Says that no event before `until` will follow.
     fn until(&mut self, until: Time);
 }
 
@@ -39,7 +39,7 @@ impl Stamps for Merge {
     }
 }
 
-/// Straight into a sink.
+/// Passes events directly to a sink.
 pub(crate) struct Plain<'a, S> {
     pub(crate) sink: &'a mut S,
     pub(crate) stream: u32,
@@ -55,14 +55,14 @@ impl<S: Sink> Stamps for Plain<'_, S> {
 /// Merges lanes into one stream.
 pub(crate) struct Recorder<'a, S> {
     out: S,
-    /// Model CPU i is the i-th of these (the kernel's numbers).
+    /// The kernel's numbers of the CPUs, by model CPU.
     cpus: &'a [u32],
     lanes: Vec<Merged<'a>>,
     /// Lane indices, predecessors before successors.
     order: Vec<usize>,
-    /// (deadline, lane, number) of jobs that have not completed.
+    /// (deadline, lane, number) of incomplete jobs.
     deadlines: BinaryHeap<Reverse<(Time, usize, u64)>>,
-    /// The last event's time.
+    /// Time of the last event.
     last_emitted: Time,
     lost: u64,
 }
@@ -71,7 +71,7 @@ pub(crate) struct Recorder<'a, S> {
 pub(crate) struct LaneTask<'a> {
     /// Relative deadline.
     pub(crate) deadline: Span,
-    /// The jobs that will be released, the whole run long; `None` for a chain's successor.
+    /// The jobs released during the whole run; `None` for a chain's successor.
     pub(crate) releases: Option<Releases<'a>>,
 }
 
@@ -87,7 +87,7 @@ struct Merged<'a> {
     floor: Time,
     /// Jobs released and not completed, the oldest first.
     open: VecDeque<Open>,
-    /// Per predecessor: what its completed jobs hand on.
+    /// Per predecessor: positions of completed jobs not yet used by this lane.
     inputs: Vec<(usize, VecDeque<ChainPosition>)>,
     /// (successor, index into its inputs).
     outputs: Vec<(usize, usize)>,
@@ -142,13 +142,14 @@ impl<'a, S: Stamps> Recorder<'a, S> {
     /// Takes what the threads have written and emits the certain events; the run ends at `end`.
     pub(crate) fn drain(&mut self, lanes: &[Lane], end: Time) {
         for (merged, lane) in self.lanes.iter_mut().zip(lanes) {
-            // The floor first: what is written after this look is not before it.
+            // Read the floor first: records written after this have later stamps.
             merged.floor = Time::from_ns(lane.floor.load(Ordering::Acquire));
             while let Some(words) = lane.ring.pop() {
                 merged.take(Record::from_words(words));
             }
             if merged.floor == Time::MAX {
-                // The thread is through, so the end is settled: what it did not come to is released all the same.
+                // The thread has ended, so the end is known. Jobs that it did not reach are still
+                // released.
                 merged.release_while(|next| next.release < end);
             }
         }
@@ -166,8 +167,9 @@ impl<'a, S: Stamps> Recorder<'a, S> {
         &mut self.out
     }
 
-    /// The run ended at `end` and all threads are through: emits the rest. Returns how many records were lost,
-    /// the last event's time (after a signal a record may stand a little behind the end), and where the events went.
+    /// Emits the rest, after all threads have ended; the run ended at `end`. Returns the number of
+    /// lost records, the time of the last event, and the receiver. After a signal a record may lie
+    /// a little behind the end.
     pub(crate) fn finish(mut self, lanes: &[Lane], end: Time) -> (u64, Time, S) {
         self.drain(lanes, end);
         self.miss_before(Time::from_ns(end.max(self.last_emitted).as_ns().saturating_add(1)));

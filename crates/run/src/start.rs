@@ -1,4 +1,4 @@
-//! Starting the threads together, watching over them, and putting everything back.
+//! Starts the threads together, watches them, and restores the machine.
 
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
@@ -33,7 +33,7 @@ pub type Progress<'a> = dyn FnMut(Time) + 'a;
 
 /// From the last thread's readiness to time zero, so that all are asleep when it comes.
 const LEAD: Span = Span::from_ms(50);
-/// How often the recorder looks.
+/// Interval between two looks of the recorder.
 pub(crate) const LOOK: Span = Span::from_ms(10);
 /// Time that a SCHED_DEADLINE thread may take to end after the run's end. If a hypervisor takes the
 /// CPU for a while, the kernel charges the time to the thread. Then the kernel throttles the thread
@@ -65,10 +65,11 @@ impl Prepared {
         self.options.seed
     }
 
-    /// Opens the recorder of the kernel, where the options ask for it and this user may. Nothing is recorded yet.
+    /// Opens the kernel's recorder if the options ask for it and this user may. Nothing is recorded
+    /// yet.
     ///
     /// # Errors
-    /// It cannot be had, and the options insist.
+    /// The recorder cannot be opened, and the options require it.
     pub fn open(&self) -> Result<Ready, RunError> {
         let mut ready = Ready { prepared: self.clone(), kernel: None };
         let unrecorded = match self.dispatched {
@@ -101,7 +102,7 @@ impl Prepared {
     /// [`Prepared::open`] and [`Ready::run`].
     ///
     /// # Errors
-    /// As theirs.
+    /// The errors of both.
     pub fn run(&self, sink: &mut impl Sink, progress: &mut Progress<'_>) -> Result<RunSummary, RunError> {
         self.open()?.run(sink, progress)
     }
@@ -121,14 +122,15 @@ const WITNESSED: KindSet = STAMPED
     .with(Kind::Steal);
 
 impl Ready {
-    /// What will run.
+    /// The System and its mapping.
     #[must_use]
     pub fn prepared(&self) -> &Prepared {
         &self.prepared
     }
 
-    /// What is recorded. Without the kernel's account no preemptions and migrations: a thread
-    /// cannot tell from inside whether another thread or something else took its CPU.
+    /// The recorded kinds of events. Without the kernel's account there are no preemptions and
+    /// migrations, because a thread cannot tell from inside whether another thread or something
+    /// else took its CPU.
     #[must_use]
     pub fn kinds(&self) -> KindSet {
         match (&self.prepared.dispatched, &self.kernel) {
@@ -139,12 +141,13 @@ impl Ready {
         }
     }
 
-    /// Runs and hands every event to `sink`, in the order of time; the stream is the node's number. Signals that
-    /// would end the process end the run early and in order ([`takt_linux::signals::StopSignals`]).
+    /// Runs and hands every event to `sink` in time order; the stream is the node's number. Signals
+    /// that would end the process end the run early and in order
+    /// ([`takt_linux::signals::StopSignals`]).
     ///
     /// # Errors
-    /// A missing privilege or a refusal of the kernel (nothing has run then), or a failure of takt itself. Either way
-    /// everything is restored.
+    /// A missing privilege or a refusal of the kernel, before anything has run, or a failure of
+    /// takt itself. Either way everything is restored.
     pub fn run(self, sink: &mut impl Sink, progress: &mut Progress<'_>) -> Result<RunSummary, RunError> {
         let system = self.prepared.system.clone();
         let causes = match &self.prepared.dispatched {
@@ -180,7 +183,7 @@ impl Ready {
         let partitions = divide(&cpus, &mut mapping)?;
         let resources = RunResources { signals: &signals, cpus: &cpus, partitions: partitions.as_ref() };
         let result = prepared.run_divided(&resources, mapping, kernel, sink, progress);
-        // All threads are through, unless one is stuck; then `Partitions` evacuates it.
+        // All threads have ended, unless one is stuck. `Partitions` evacuates a stuck one.
         let restored = match partitions.map(Arc::try_unwrap) {
             Some(Ok(partitions)) => partitions.restore().map_err(RunError::from),
             _ => Ok(()),
@@ -257,7 +260,8 @@ impl Prepared {
         }
         crew.join()?;
         if partitions.is_none() {
-            // Reserved bandwidth comes back within a period: leave the machine as it was. `Partitions` waits by itself.
+            // Reserved bandwidth comes back within a period. Wait, so that the machine is as
+            // before. `Partitions` waits by itself.
             clock::pause(longest_reservation(&mapped));
         }
         let account = account.finish(&shared.lanes, shared.end());
@@ -309,7 +313,8 @@ impl Prepared {
         }
     }
 
-    /// Real-time threads must not wait for a page; without privilege only a best-effort run goes on.
+    /// Real-time threads must not wait for a page. Without the privilege only a best-effort run
+    /// goes on.
     fn lock_memory(&self, notes: &mut Vec<String>) -> Result<Option<memory::Locked>, RunError> {
         match memory::lock() {
             Ok(locked) => Ok(Some(locked)),
@@ -332,7 +337,7 @@ fn lane_task<'a>(task: &'a Task, shared: &Shared) -> LaneTask<'a> {
     LaneTask { deadline: task.deadline, releases }
 }
 
-/// Makes the scheduling domains, or says what is used instead.
+/// Makes the scheduling domains, or notes the substitute.
 fn divide(cpus: &[u32], mapping: &mut Mapping) -> Result<Option<Arc<Partitions>>, RunError> {
     if mapping.domains.is_empty() {
         return Ok(None);
@@ -348,7 +353,7 @@ fn divide(cpus: &[u32], mapping: &mut Mapping) -> Result<Option<Arc<Partitions>>
     }
 }
 
-/// The longest period of the SCHED_DEADLINE threads, zero where there is none.
+/// The longest period of the SCHED_DEADLINE threads; zero without any.
 fn longest_reservation(tasks: &[MappedTask]) -> Span {
     let period =
         |task: &MappedTask| if let Class::Deadline(reserved) = task.class { Some(reserved.period) } else { None };
@@ -384,7 +389,7 @@ pub(crate) fn notes_of_kernel(kernel: &Recorded, failed: Option<&RecorderError>)
     notes
 }
 
-/// Records that found a full buffer, if any did.
+/// A note about records that found a full buffer, if any.
 pub(crate) fn note_of_lost(lost: u64) -> Option<String> {
     (lost > 0).then(|| format!("{lost} records found a full buffer: the figures are incomplete"))
 }
@@ -442,7 +447,7 @@ fn contradicted(tasks: &[TaskSummary]) -> Option<String> {
 pub(crate) const NOTE_NO_EVENTS: &str = "the kernel reported no events of the threads of this run, as \
     in a container with process numbers of its own: preemptions, migrations and CPU times are unknown";
 
-/// Buffers hold what a thread writes in four seconds, in case ordinary threads get no CPU that long.
+/// Buffers hold a thread's records of four seconds, in case ordinary threads get no CPU that long.
 pub(crate) fn records(period: Span) -> usize {
     let jobs = 4_000_000_000 / period.as_ns().max(1);
     usize::try_from(jobs.saturating_mul(3)).unwrap_or(usize::MAX).clamp(1024, 65_536)
@@ -475,7 +480,7 @@ fn summary_of(task: &Task, lane: &Lane, stamped: Option<&Stamped>) -> TaskSummar
     }
 }
 
-/// The threads of a run. Dropped, it ends them: also when the sink panics.
+/// The threads of a run. Dropping this ends them, also after a panic of the sink.
 struct Crew {
     shared: Arc<Shared>,
     names: Vec<String>,
@@ -533,7 +538,7 @@ impl Crew {
         }
     }
 
-    /// All threads have their CPUs and their class.
+    /// Waits until all threads have their CPUs and their class.
     fn wait_ready(&mut self) -> Result<(), RunError> {
         self.send = None;
         for _ in 0..self.handles.len() {
@@ -560,7 +565,7 @@ impl Crew {
         self.shared.lanes.iter().all(|lane| lane.done.load(Ordering::Acquire))
     }
 
-    /// Cuts sleeps short, for threads that have not yet seen that the run is over.
+    /// Interrupts the sleep of threads that have not yet noticed the end of the run.
     fn interrupt(&self) {
         for lane in self.shared.lanes.iter().filter(|lane| !lane.done.load(Ordering::Acquire)) {
             futex::wake_all(&lane.signal);
@@ -575,7 +580,7 @@ impl Crew {
         RunError::Stuck { task: self.name(stuck.unwrap_or(0)), grace: self.grace() }
     }
 
-    /// How long after the end its threads may take to end.
+    /// The longest time that the threads may take to end after the run's end.
     fn grace(&self) -> Span {
         let reserved = self.shared.lanes.iter().any(|lane| matches!(lane.class, Class::Deadline(_)));
         if reserved { GRACE_RESERVED } else { GRACE }

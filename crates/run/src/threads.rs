@@ -40,12 +40,12 @@ pub(crate) struct Lane {
     pub(crate) task: TaskId,
     pub(crate) class: Class,
     pub(crate) yields: bool,
-    /// Lanes that job k of this one waits for.
+    /// The predecessors' lanes; job k waits for their job k.
     pub(crate) after: Vec<usize>,
-    /// Lanes that wait for this one.
+    /// The successors' lanes.
     pub(crate) before: Vec<usize>,
     pub(crate) ring: Ring,
-    /// No later record of this lane has a stamp before this (nanoseconds).
+    /// Lower bound of the stamps of later records of this lane (nanoseconds).
     pub(crate) floor: AtomicU64,
     /// Jobs completed.
     pub(crate) completed: AtomicU64,
@@ -95,11 +95,11 @@ pub(crate) struct Record {
     pub(crate) at: Time,
     pub(crate) kind: Kind,
     pub(crate) number: u64,
-    /// The nominal arrival of a release; the CPU (the kernel's number) of a start or completion.
+    /// The nominal arrival of a release, or the CPU (the kernel's number) of a start or completion.
     pub(crate) value: u64,
 }
 
-/// In the order in which records of one instant are told.
+/// In the order in which records of one instant are emitted.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Kind {
     Complete,
@@ -122,7 +122,7 @@ impl Record {
     }
 }
 
-/// Says that the thread is through, also when it panics.
+/// Marks the thread as ended when dropped, also after a panic.
 struct Through<'a>(&'a Lane);
 
 impl Drop for Through<'_> {
@@ -132,7 +132,7 @@ impl Drop for Through<'_> {
     }
 }
 
-/// The whole life of a thread. `ready` tells whether it has its CPUs and its class.
+/// Runs a thread from start to end. `ready` gets the result of setting its CPUs and its class.
 pub(crate) fn live(
     shared: &Shared,
     index: usize,
@@ -204,7 +204,7 @@ impl<'a> Thread<'a> {
                 self.push(woken, Kind::Release, next.number, next.arrival.as_ns());
                 releases.advance();
             } else if self.lane.yields {
-                // Jobs of equal priority that waited meanwhile come first.
+                // Let waiting jobs of equal priority run first.
                 yield_now();
             }
             if self.job(number) == Worked::Stopped {
@@ -239,7 +239,7 @@ impl<'a> Thread<'a> {
         let worked = self.work.until(before.saturating_add(demand), self.epoch, || shared.end());
         let end = self.epoch.now();
         if worked == Worked::Stopped || end > self.shared.end() {
-            // It may have used up its reservation all the same.
+            // The job may still have used up its reservation.
             self.count_overrun(clock::thread_cpu().saturating_sub(self.used));
             return Worked::Stopped;
         }
@@ -253,7 +253,7 @@ impl<'a> Thread<'a> {
         Worked::Done
     }
 
-    /// CPU time of the job that has just completed, and what its reservation says.
+    /// CPU time of the job that has just completed, checked against its reservation.
     fn account(&mut self, demand: Span, deadline_before: Option<u64>) {
         let now = clock::thread_cpu();
         let used = now.saturating_sub(self.used);
@@ -264,7 +264,7 @@ impl<'a> Thread<'a> {
         let Class::Deadline(reservation) = self.lane.class else { return };
         if let (Some(before), Some(after)) = (deadline_before, sched::scheduling_deadline()) {
             let period = reservation.period.as_ns().max(1);
-            // The kernel's figure wavers by some nanoseconds; it moves on by whole periods.
+            // The kernel's value wavers by some nanoseconds, but advances by whole periods.
             let moved = after.saturating_sub(before).saturating_add(period / 2) / period;
             self.lane.throttled.fetch_add(moved, Ordering::Relaxed);
         }
@@ -277,13 +277,13 @@ impl<'a> Thread<'a> {
     }
 
     fn push(&mut self, at: Time, kind: Kind, number: u64, value: u64) {
-        // Clocks of CPUs agree; were they not to, the stream would still not go back.
+        // Clocks of CPUs agree. If they did not, the stream would still never go back.
         self.last = at.max(self.last);
         self.lane.ring.push(Record { at: self.last, kind, number, value }.to_words());
         self.lane.floor.store(self.last.as_ns(), Ordering::Release);
     }
 
-    /// `false` when the run ended first.
+    /// Returns `false` if the run ended first.
     fn sleep_until(&mut self, time: Time) -> bool {
         self.lane.floor.store(time.max(self.last).as_ns(), Ordering::Release);
         while self.epoch.now() < self.shared.end() {
@@ -294,7 +294,8 @@ impl<'a> Thread<'a> {
         false
     }
 
-    /// Waits until all predecessors have completed their job `number`; `false` when the run ended first.
+    /// Waits until all predecessors have completed their job `number`; `false` if the run ended
+    /// first.
     fn wait_for(&self, number: u64) -> bool {
         let lanes = &self.shared.lanes;
         loop {

@@ -1,4 +1,4 @@
-//! The kernel's account of a dispatcher's threads, made one log with the dispatcher's own.
+//! Merges the kernel's account of a dispatcher's threads with the dispatcher's own log.
 
 use takt_dispatch::{Dispatcher, KINDS, KernelAccount, KernelEnd, OwnAccount, Plan, PlanThread, Recorded, causes};
 use takt_linux::Epoch;
@@ -11,7 +11,7 @@ use takt_trace::merge::{Merge, Watched, Worker};
 use crate::TraceError;
 use crate::kernel::Kernel;
 
-/// Which kinds of event both accounts tell.
+/// Kinds of events that both accounts contain.
 pub(crate) const RECORDED_KINDS: KindSet =
     KINDS.with(Kind::Block).with(Kind::Wake).with(Kind::Occupy).with(Kind::Steal);
 /// Kernel events of one job: wake-ups and switches of the timer's thread, of the job's own thread,
@@ -38,7 +38,7 @@ pub fn recorded(dispatcher: Dispatcher, guardian: bool) -> Result<Dispatcher, Tr
     Ok(dispatcher.watched_by(Box::new(Watching::new(kernel))))
 }
 
-/// The kernel's account, and the log that is made of both.
+/// The kernel's account, and the log merged from both.
 pub(crate) struct Watching {
     kernel: Kernel,
     merged: Merge,

@@ -7,9 +7,10 @@
 use takt_linux::{Epoch, clock};
 use takt_model::{Bytes, Span, Time};
 
-/// Longest stretch of work between two looks at the clocks, in nanoseconds: how late a job can notice the end.
+/// Longest work between two looks at the clocks, in nanoseconds. A job notices the end at most this
+/// late.
 const CHUNK_NS: u64 = 20_000;
-/// How long to calibrate, in nanoseconds of CPU time.
+/// CPU time for calibrating, in nanoseconds.
 const CALIBRATION_NS: u64 = 500_000;
 /// 64-bit words in a cache line.
 const LINE: usize = 8;
@@ -23,7 +24,7 @@ pub(crate) struct Work {
     speed: u64,
 }
 
-/// How a stretch of work ended.
+/// The reason why work ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Worked {
     /// The demand is met.
@@ -33,7 +34,7 @@ pub(crate) enum Worked {
 }
 
 impl Work {
-    /// A working set of `wss` bytes (at least a cache line), written to once so that it is there;
+    /// A working set of `wss` bytes (at least a cache line), written once so that its pages exist;
     /// `None` without memory.
     pub(crate) fn new(wss: Bytes) -> Option<Work> {
         let words = usize::try_from(wss.get() / 8).ok()?.max(LINE);
@@ -57,7 +58,7 @@ impl Work {
         self.speed = (steps.saturating_mul(1024) / used.max(1)).max(1);
     }
 
-    /// Walks on through the working set.
+    /// Continues the walk through the working set.
     #[inline(never)]
     fn steps(&mut self, steps: u64) {
         let mut position = self.position;
@@ -76,7 +77,7 @@ impl Work {
         std::hint::black_box(carry);
     }
 
-    /// Works until the thread's CPU time is `until`, or until the run's time is what `end` says.
+    /// Works until the thread's CPU time is `until`, or until the run's time reaches `end`.
     #[inline]
     pub(crate) fn until(&mut self, until: Span, epoch: Epoch, end: impl Fn() -> Time) -> Worked {
         loop {
@@ -87,7 +88,8 @@ impl Work {
             if epoch.now() >= end() {
                 return Worked::Stopped;
             }
-            // The last chunk falls a little short, so that the demand is overshot by one look at the clock at most.
+            // The last chunk is a little short, so the demand is exceeded by at most one look at
+            // the clock.
             let chunk = (left - left / 16).min(CHUNK_NS);
             self.steps((chunk.saturating_mul(self.speed) / 1024).max(1));
         }

@@ -1,4 +1,4 @@
-//! How often what was measured: a histogram of bounded size and error.
+//! A histogram of measured spans, with bounded size and error.
 
 use takt_model::Span;
 
@@ -74,7 +74,7 @@ impl Distribution {
         self.max = self.max.max(ns);
     }
 
-    /// Adds all that another holds.
+    /// Adds all values of another histogram.
     pub fn add(&mut self, other: &Distribution) {
         for (own, count) in self.buckets.iter_mut().zip(&other.buckets) {
             *own += count;
@@ -84,7 +84,8 @@ impl Distribution {
         self.max = self.max.max(other.max);
     }
 
-    /// The same with `less` taken from each value; zero where it is more. Within the error of the buckets.
+    /// A histogram with each value reduced by `less`, down to zero. The error is that of the
+    /// buckets.
     #[must_use]
     pub fn less(&self, less: Span) -> Distribution {
         let mut rest = Distribution::new();
@@ -106,13 +107,13 @@ impl Distribution {
         self.count
     }
 
-    /// The least one.
+    /// The smallest value.
     #[must_use]
     pub fn min(&self) -> Option<Span> {
         (self.count > 0).then(|| Span::from_ns(self.min))
     }
 
-    /// The greatest one.
+    /// The greatest value.
     #[must_use]
     pub fn max(&self) -> Option<Span> {
         (self.count > 0).then(|| Span::from_ns(self.max))
@@ -129,14 +130,14 @@ impl Distribution {
         })
     }
 
-    /// The upper ends of buckets that hold something, at most the maximum, with what they hold.
+    /// Pairs of upper end and count of all nonempty buckets. An upper end is at most the maximum.
     pub fn values(&self) -> impl Iterator<Item = (Span, u64)> {
         let used = self.buckets.iter().enumerate().filter(|(_, count)| **count > 0);
         used.map(|(bucket, count)| (Span::from_ns(upper(bucket).clamp(self.min, self.max)), *count))
     }
 
-    /// How many values lie up to each power of two (in nanoseconds) and above the one before, from
-    /// the first to the last that has some.
+    /// Counts of values by power of two (in nanoseconds), from the first nonempty one to the last.
+    /// Each count holds the values up to this power and above the previous power.
     #[must_use]
     pub fn octaves(&self) -> Vec<(Span, u64)> {
         let mut octaves: Vec<(Span, u64)> = Vec::new();

@@ -8,7 +8,7 @@ use crate::machine::parse_cpu_list;
 pub(super) const OUTSIDE: &str =
     "run takt outside of this container, or in one that may mount: CAP_SYS_ADMIN is missing (docker run --privileged)";
 
-/// A snapshot with questions that it answers.
+/// Answers questions about a snapshot.
 #[derive(Clone, Copy)]
 pub(super) struct Facts<'a>(pub(super) &'a Snapshot);
 
@@ -19,7 +19,7 @@ impl std::ops::Deref for Facts<'_> {
     }
 }
 
-/// A real-time thread that was seen: a line of `takt:threads`.
+/// A real-time thread, parsed from a line of `takt:threads`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Thread<'a> {
     pub(super) tid: u32,
@@ -46,14 +46,15 @@ impl Facts<'_> {
         Some(text.lines().find_map(value).unwrap_or("n"))
     }
 
-    /// The kernel's configuration and where it stands.
+    /// The path and the text of the kernel's configuration.
     pub(super) fn config_file(&self) -> Option<(&str, &str)> {
         let boot = self.matching("/boot/config-", "").next();
         let text = |path| Some((path, self.text(path)?));
         text("/proc/config.gz").or(boot).filter(|(_, text)| text.lines().any(|line| line.starts_with("CONFIG_HZ=")))
     }
 
-    /// Whether the kernel's command line has this word, or a word `key=...`, and what follows the sign.
+    /// The value of the word `key=...` on the kernel's command line, or an empty text for the bare
+    /// word `key`.
     pub(super) fn boot(&self, key: &str) -> Option<&str> {
         let words = self.line("/proc/cmdline")?.split_ascii_whitespace();
         // Words after "--" are for init.
@@ -64,7 +65,7 @@ impl Facts<'_> {
         })
     }
 
-    /// A capability of the process that looked.
+    /// Whether the observing process had a capability.
     pub(super) fn capability(&self, number: u32) -> Option<bool> {
         let set = self.status("CapEff")?;
         Some(u64::from_str_radix(set, 16).ok()? >> number & 1 == 1)
@@ -92,12 +93,12 @@ impl Facts<'_> {
         )
     }
 
-    /// CPUs of a list that stands in a file; `(null)` and nothing are no CPUs.
+    /// CPUs of a list in a file. `(null)` and an empty file are no CPUs.
     pub(super) fn cpu_list(&self, path: &str) -> Vec<u32> {
         parse_cpu_list(self.line(path).unwrap_or_default())
     }
 
-    /// CPUs that something keeps ordinary threads away from: isolcpus and isolated partitions of cgroup version 2.
+    /// CPUs isolated from ordinary threads: isolcpus and isolated partitions of cgroup version 2.
     pub(super) fn isolated(&self) -> Vec<u32> {
         let mut cpus = self.cpu_list("/sys/devices/system/cpu/isolated");
         cpus.extend(self.matching("/sys/fs/cgroup", "cpuset.cpus.isolated").flat_map(|(_, text)| parse_cpu_list(text)));
@@ -106,12 +107,12 @@ impl Facts<'_> {
         cpus
     }
 
-    /// The real-time threads of the machine; `None` where nobody looked.
+    /// The machine's real-time threads; `None` if the snapshot has no list.
     pub(super) fn threads(&self) -> Option<Vec<Thread<'_>>> {
         Some(self.text("takt:threads")?.lines().filter_map(thread).collect())
     }
 
-    /// Whether the process that looked was root's.
+    /// Whether the observing process was root's.
     pub(super) fn root(&self) -> bool {
         self.status("Uid").and_then(|ids| ids.split_ascii_whitespace().nth(1)) == Some("0")
     }
@@ -126,18 +127,19 @@ impl Facts<'_> {
         }
     }
 
-    /// Why a file of debugfs was not read.
+    /// The reason why a file of debugfs was not read.
     pub(super) fn unread(&self, path: &str) -> &str {
         let reason = self.refused(path).or_else(|| self.refused("takt:debugfs"));
         reason.unwrap_or(if self.reached("debugfs") { "not there" } else { "not there: debugfs is not mounted" })
     }
 
-    /// Whether a file system of the kernel was found where it is mounted, or by a mount of takt's own.
+    /// Whether the snapshot reached this kernel file system, mounted already or by a mount of
+    /// takt's own.
     pub(super) fn reached(&self, kind: &str) -> bool {
         self.mounted(kind) || self.text(&format!("takt:{kind}")).is_some()
     }
 
-    /// Adds how to mount a file system of the kernel, where it is not, for a command that writes there.
+    /// Adds a mount command as a remedy if this kernel file system is not mounted.
     pub(super) fn mount_first(&self, kind: &str, finding: Finding) -> Finding {
         match kind {
             _ if self.mounted(kind) => finding,
@@ -146,7 +148,7 @@ impl Facts<'_> {
         }
     }
 
-    /// Whether the kernel has such a file system; taken to be so where it does not tell.
+    /// Whether the kernel has this file system; true if unknown.
     pub(super) fn has_filesystem(&self, kind: &str) -> bool {
         let known = self.text("/proc/filesystems");
         known.is_none_or(|text| text.lines().any(|line| line.split_ascii_whitespace().last() == Some(kind)))

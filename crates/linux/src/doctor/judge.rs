@@ -1,4 +1,4 @@
-//! The judgements: which there are, and what each says of a machine's texts.
+//! The judgements of a machine's texts.
 
 mod features;
 mod kernel;
@@ -12,7 +12,7 @@ pub use probed::{PROBED, measured};
 use super::facts::Facts;
 use super::{Finding, Snapshot};
 
-/// A judgement that is made of every machine.
+/// A judgement made of every machine.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
     /// Its name.
@@ -26,7 +26,7 @@ const fn entry(name: &'static str, about: &'static str, judge: fn(Facts<'_>) -> 
     Entry { name, about, judge }
 }
 
-/// All judgements, in the order in which they are told.
+/// All judgements, in the order of the report.
 pub const CATALOGUE: &[Entry] = &[
     entry("scheduling-privilege", "may threads have real-time classes?", limits::scheduling_privilege),
     entry("rt-group", "the real-time budget of the CPU cgroup", limits::rt_group),
@@ -67,7 +67,7 @@ pub fn findings(machine: &Snapshot) -> Vec<Finding> {
     CATALOGUE.iter().map(|entry| Finding { name: entry.name, ..(entry.judge)(Facts(machine)) }).collect()
 }
 
-/// The SCHED_FIFO priority that `takt run` gives to the most important level where nothing else is said.
+/// The default SCHED_FIFO priority of the most important level in `takt run`.
 const RUN_PRIORITY: u32 = 48;
 
 /// A duration in microseconds with the largest unit that shows it whole.
@@ -97,7 +97,7 @@ mod tests {
             .unwrap()
     }
 
-    /// No number of a snapshot is trusted to be one that a kernel would tell.
+    /// Numbers in a snapshot may be values that no kernel reports, so nothing may overflow.
     #[test]
     fn any_number_in_any_place_is_judged() {
         let extremes = [0, 1, 9_999_999, u64::from(u32::MAX), 1 << 58, u64::MAX];

@@ -1,4 +1,4 @@
-//! The texts of a machine: what stands in which file. It can be written to a file and judged elsewhere.
+//! The texts of a machine, by file. A snapshot can be written to a file and judged elsewhere.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,10 +7,11 @@ use thiserror::Error;
 
 /// The first line of a snapshot's text.
 const HEAD: &str = "# takt doctor 1";
-/// Characters of one file that are kept.
+/// Characters kept of one file.
 const TEXT_MAX: usize = 1 << 20;
 
-/// Texts by the path of their file. A path that begins with `takt:` is no file but what a system call said.
+/// Texts by the path of their file. A path that begins with `takt:` holds the result of a system
+/// call.
 ///
 /// Its text has the head `# takt doctor 1`, a line `@ PATH` for each file and below it the file's
 /// lines, each behind a `|`; where reading was refused, a line `! PATH: why`. Empty lines and those
@@ -33,7 +34,7 @@ pub struct Snapshot {
 /// An error in the text of a snapshot.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum SnapshotError {
-    /// The first line is another.
+    /// The first line is not the head.
     #[error(
         "this is no snapshot of a machine: its first line is not \"{HEAD}\"; make one with \"takt doctor --save FILE\""
     )]
@@ -54,7 +55,7 @@ impl Snapshot {
     /// Reads a snapshot's text.
     ///
     /// # Errors
-    /// The first line that is wrong.
+    /// The first wrong line.
     pub fn parse(text: &str) -> Result<Snapshot, SnapshotError> {
         let mut lines = text.lines().enumerate();
         if lines.next().is_none_or(|(_, line)| line.trim_end() != HEAD) {
@@ -87,7 +88,8 @@ impl Snapshot {
         Ok(machine)
     }
 
-    /// Says what stands in a file. Lines end with a newline; control characters other than tabs become spaces.
+    /// Sets the content of a file. Lines end with a newline; control characters except tabs become
+    /// spaces.
     pub fn put(&mut self, path: &str, text: &str) {
         let mut kept = String::new();
         for line in text.lines() {
@@ -112,7 +114,7 @@ impl Snapshot {
         self.texts.get(path)?.as_deref().ok()
     }
 
-    /// Why a file that is there could not be read.
+    /// The reason why an existing file could not be read.
     #[must_use]
     pub fn refused(&self, path: &str) -> Option<&str> {
         self.texts.get(path)?.as_ref().err().map(String::as_str)
@@ -130,7 +132,7 @@ impl Snapshot {
         Some(self.text(path)?.lines().next().unwrap_or_default().trim())
     }
 
-    /// The number that stands in a file.
+    /// The number in a file.
     #[must_use]
     pub fn number<T: std::str::FromStr>(&self, path: &str) -> Option<T> {
         self.line(path)?.parse().ok()
@@ -146,8 +148,8 @@ impl Snapshot {
     }
 }
 
-/// A line without what would do something to a terminal, or end the line early: control characters
-/// other than tabs become spaces.
+/// Replaces control characters except tabs by spaces. They could act on a terminal or end a line
+/// early.
 fn plain(line: &str) -> String {
     line.chars().map(|c| if c.is_control() && c != '\t' { ' ' } else { c }).collect()
 }

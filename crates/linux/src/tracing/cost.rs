@@ -30,7 +30,7 @@ pub struct Cost {
     pub events: u64,
 }
 
-/// Handovers a round, and rounds: a twentieth of a second in all.
+/// Handovers per round, and rounds: a twentieth of a second in all.
 const HANDOVERS: u32 = 200;
 const ROUNDS: usize = 40;
 
@@ -51,7 +51,7 @@ pub fn cost(options: &Options) -> Result<Cost, RecorderError> {
     let events = count()?.saturating_sub(before);
     let (with, total) = (recorded?, HANDOVERS as usize * ROUNDS);
     let (counts, reader_cpu) = recorder.finish_timed(&mut |_, _| {})?;
-    // Before and after, so that a machine that becomes slower or faster does not count.
+    // Measure before and after, so that a change of the machine's speed cancels out.
     without.extend(handovers(cpu)?);
     let read: u64 = counts.iter().map(|count| count.read).sum();
     let (with_ns, without_ns) = (median_ns(with), median_ns(without));
@@ -75,10 +75,10 @@ pub fn handover_ns() -> Result<f64, RecorderError> {
     Ok(median_ns(handovers(affinity().last().copied().unwrap_or(0))?))
 }
 
-/// Holds all of it, with what the rest of the machine does meanwhile.
+/// Includes interference from the rest of the machine.
 const BUFFER: Bytes = Bytes::new(16 << 20);
 
-/// Nanoseconds a handover, of the median round.
+/// Nanoseconds per handover in the median round.
 fn median_ns(mut rounds: Vec<Span>) -> f64 {
     rounds.sort_unstable();
     rounds.get(rounds.len() / 2).map_or(0.0, |round| round.as_ns() as f64 / f64::from(HANDOVERS))
@@ -93,7 +93,7 @@ fn handovers(cpu: u32) -> Result<Vec<Span>, RecorderError> {
     let (there_in, there_out) = std::io::pipe().map_err(failed)?;
     let (back_in, back_out) = std::io::pipe().map_err(failed)?;
     std::thread::scope(|scope| {
-        // Each ends when the other does: its pipes are closed then.
+        // Each thread ends with the other one, whose end closes the pipes.
         let spawn = |mut first: Option<std::io::PipeWriter>,
                      mut input: std::io::PipeReader,
                      mut output: Option<std::io::PipeWriter>| {

@@ -6,22 +6,22 @@ use super::instance::Instance;
 /// One CPU's ring buffer, in events.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CpuCount {
-    /// The kernel's number.
+    /// The CPU, by the kernel's number.
     pub cpu: u32,
-    /// Read.
+    /// Events read.
     pub read: u64,
-    /// Recorded and not read yet.
+    /// Events recorded and not read yet.
     pub waiting: u64,
-    /// Overwritten before they were read: the buffer was full.
+    /// Events overwritten before they were read, because the buffer was full.
     pub overrun: u64,
-    /// Lost because interrupts recorded more than a whole buffer within one event.
+    /// Events lost because interrupts recorded more than a whole buffer within one event.
     pub commit_overrun: u64,
-    /// Not recorded: the buffer was full and did not overwrite.
+    /// Events not recorded, because the buffer was full and did not overwrite.
     pub dropped: u64,
 }
 
 impl CpuCount {
-    /// Events that nobody will read.
+    /// All events that nobody will read.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.overrun.saturating_add(self.commit_overrun).saturating_add(self.dropped)
@@ -48,7 +48,7 @@ fn parse(cpu: u32, text: &str) -> Option<CpuCount> {
         waiting: of("entries")?,
         overrun: of("overrun")?,
         commit_overrun: of("commit overrun")?,
-        // Linux 3.x does not tell.
+        // Linux 3.x lacks this count.
         dropped: of("dropped events").unwrap_or(0),
     })
 }

@@ -6,7 +6,7 @@ use super::error::RecorderError;
 use super::events::Event;
 use super::instance::Instance;
 
-/// The kernel's texts that say where each field of a page and of an event stands.
+/// The kernel's descriptions of the fields of pages and events.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Descriptions {
     /// `events/header_page`.
@@ -51,7 +51,7 @@ impl Descriptions {
     /// Bytes of a page, as [`Recorder::sweep`](super::Recorder::sweep) hands them over.
     ///
     /// # Errors
-    /// The description of pages is not understood.
+    /// The description of pages cannot be parsed.
     pub fn page_size(&self) -> Result<usize, RecorderError> {
         let number = |key: &str| {
             let line = self.header_page.lines().find(|line| line.contains(" data;"))?;
@@ -70,7 +70,7 @@ impl Descriptions {
 /// The kernel allows no larger ones.
 const PAGE_MAX: usize = 1 << 20;
 
-/// The kernel's own entries; instances do not have that folder, their tracer does.
+/// The kernel's own entries. Instances lack that folder, so take it from their tracer.
 fn own(instance: &Instance) -> Vec<EventFormat> {
     let Ok(entries) = fs::read_dir(instance.tracefs().join("events/ftrace")) else { return Vec::new() };
     let mut all: Vec<EventFormat> = entries
@@ -84,10 +84,10 @@ fn own(instance: &Instance) -> Vec<EventFormat> {
     all
 }
 
-/// An interrupt and who handles it.
+/// An interrupt and its handlers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct InterruptName {
-    /// The kernel's number, as events tell it.
+    /// The kernel's number, as in events.
     pub number: u32,
     /// Its handlers, with commas between: `virtio0-input.0`.
     pub name: String,
@@ -114,8 +114,8 @@ fn listed(folder: &str) -> Vec<InterruptName> {
     named.collect()
 }
 
-/// `36:  0  2089063  PCI-MSIX-0000:00:02.0  1-edge  virtio1-req.0`: number, a count for each CPU of
-/// the first line, what it hangs on, handlers.
+/// `36:  0  2089063  PCI-MSIX-0000:00:02.0  1-edge  virtio1-req.0`: number, a count per CPU of the
+/// first line, interrupt controller, handlers.
 fn parse_interrupts(text: &str) -> Vec<InterruptName> {
     let mut lines = text.lines();
     let cpus = lines.next().map_or(0, |head| head.split_whitespace().count());

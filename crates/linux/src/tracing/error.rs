@@ -1,4 +1,4 @@
-//! Why a recording cannot be made: the cause, and the way out.
+//! Reasons why a recording cannot be made, and remedies.
 
 use std::io;
 use std::path::Path;
@@ -7,7 +7,7 @@ use thiserror::Error;
 
 use crate::process;
 
-/// Why nothing can be recorded, or no longer.
+/// The reason why recording cannot start or go on.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
 pub enum RecorderError {
@@ -16,13 +16,13 @@ pub enum RecorderError {
     NotMounted {
         /// The kernel's answer.
         cause: String,
-        /// What to do.
+        /// The remedy.
         remedy: &'static str,
     },
     /// Not root.
     #[error("{path}: recording what the kernel does needs root (user 0, or CAP_DAC_OVERRIDE); run takt with sudo")]
     Privilege {
-        /// What was refused.
+        /// The refused file.
         path: String,
     },
     /// The kernel's lockdown.
@@ -31,7 +31,7 @@ pub enum RecorderError {
          lockdown=confidentiality"
     )]
     Lockdown {
-        /// What was refused.
+        /// The refused file.
         path: String,
     },
     /// tracefs, but without instances.
@@ -40,7 +40,7 @@ pub enum RecorderError {
         /// The folder.
         path: String,
     },
-    /// An event without which nothing can be said.
+    /// An event without which a recording is useless.
     #[error("this kernel does not have the event {event}, without which takt cannot tell what ran when")]
     EventMissing {
         /// `system/name`.
@@ -59,23 +59,23 @@ pub enum RecorderError {
     /// No memory for buffers.
     #[error("{kib} KiB of ring buffer for each CPU cannot be had ({cause}); ask for less")]
     Memory {
-        /// Wanted, for each CPU.
+        /// The requested size for each CPU.
         kib: u64,
         /// The kernel's answer.
         cause: String,
     },
-    /// A setting was refused, or did not come to be.
+    /// A setting was refused or had no effect.
     #[error("{path}: {cause}")]
     File {
         /// The file.
         path: String,
-        /// What is wrong.
+        /// The cause.
         cause: String,
     },
     /// The child process that cleans up after a kill.
     #[error("the guardian, which ends the recording if takt is killed, cannot be started: {cause}")]
     Guardian {
-        /// What is wrong.
+        /// The cause.
         cause: String,
     },
     /// The kernel's pages could not be read.
@@ -86,15 +86,15 @@ pub enum RecorderError {
         /// The kernel's answer.
         cause: String,
     },
-    /// Something of the kernel's descriptions is not as it must be.
+    /// A description by the kernel has an unexpected form.
     #[error("{path} is not understood: {cause}")]
     Description {
         /// The file.
         path: String,
-        /// What is wrong.
+        /// The difference.
         cause: String,
     },
-    /// The calling process cannot be told from others.
+    /// /proc does not identify the calling process.
     #[error("/proc/self/stat cannot be read, so a killed recorder could not be told from a running one")]
     NoIdentity,
 }

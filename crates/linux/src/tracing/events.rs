@@ -1,4 +1,4 @@
-//! Which events are recorded.
+//! The events to record.
 
 use super::error::RecorderError;
 
@@ -9,14 +9,14 @@ pub struct Event {
     pub system: String,
     /// Its name: `sched_switch`.
     pub name: String,
-    /// Only those that the kernel's filter lets through (Documentation/trace/events.rst).
+    /// Records only events that pass this filter (Documentation/trace/events.rst).
     pub filter: Option<String>,
-    /// Without it there is no recording.
+    /// An essential event: without it there is no recording.
     pub essential: bool,
 }
 
 impl Event {
-    /// An event that is recorded where the kernel has it.
+    /// An event that is recorded if the kernel has it.
     #[must_use]
     pub fn new(system: &str, name: &str) -> Event {
         Event { system: system.to_owned(), name: name.to_owned(), filter: None, essential: false }
@@ -75,7 +75,7 @@ impl Event {
         format!("{}/{}", self.system, self.name)
     }
 
-    /// Names become parts of a path: nothing but letters, digits and `_-`.
+    /// Names become parts of a path, so they hold only letters, digits and `_-`.
     pub(crate) fn check(&self) -> Result<(), RecorderError> {
         let sound =
             |name: &str| !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-'));

@@ -18,7 +18,7 @@ use super::{Guard, Options, Threads};
 use crate::guardian::{Errand, Guardian};
 use crate::process::Identity;
 
-/// An instance; removed when dropped.
+/// A tracer instance, removed when dropped.
 #[derive(Debug)]
 pub(crate) struct Instance {
     shown: String,
@@ -56,13 +56,13 @@ impl Name {
 
 /// How full a buffer is when it wakes the reader, in percent.
 const WATERMARK_PERCENT: &str = "25";
-/// Threads that a process has started while they were listed are looked for again this often.
+/// Rounds of listing a process's threads, because threads may start others meanwhile.
 const LISTINGS_MAX: u32 = 8;
 /// The kernel takes lists of ids in pieces.
 const IDS_PER_WRITE: usize = 100;
 
 impl Instance {
-    /// Makes one, its guardian first.
+    /// Starts the guardian, then makes the instance.
     pub(crate) fn create(tracefs: Tracefs, guard: &Guard) -> Result<Instance, RecorderError> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let instances = tracefs.instances();
@@ -104,7 +104,7 @@ impl Instance {
         self.folder.join(file)
     }
 
-    /// The tracer that it is an instance of.
+    /// The tracer of this instance.
     pub(crate) fn tracefs(&self) -> &Path {
         self.tracefs.root()
     }
@@ -114,13 +114,14 @@ impl Instance {
         read_whole(&path).map_err(|error| RecorderError::file(&path, &error))
     }
 
-    /// Everything but the switch; the buffer, and what this kernel does not have.
+    /// Configures everything except the switch. Returns the buffer and the events that this kernel
+    /// lacks.
     pub(crate) fn configure(&self, options: &Options) -> Result<(Bytes, Vec<String>), RecorderError> {
         self.switch(false)?;
         self.set("trace_clock", "mono", |found| found.contains("[mono]"))?;
         let buffer = self.size_buffer(options.buffer)?;
-        // Old events are lost rather than new ones: then the pages tell where. An instance takes
-        // its options from the kernel's own.
+        // When a buffer is full, old events are overwritten, so the pages show the gap. An instance
+        // takes its options from the kernel's own.
         for (option, value) in
             [("overwrite", "1"), ("stacktrace", "0"), ("userstacktrace", "0"), ("pause-on-trace", "0")]
         {
@@ -152,14 +153,14 @@ impl Instance {
         Ok((buffer, missing))
     }
 
-    /// Records, or not.
+    /// Switches recording on or off.
     pub(crate) fn switch(&self, on: bool) -> Result<(), RecorderError> {
         let value = if on { "1" } else { "0" };
         self.set("tracing_on", value, |found| found == value)
     }
 
-    /// Adds to the threads whose events are recorded. Those that have ended meanwhile are left out:
-    /// the kernel drops them from its list.
+    /// Adds threads to record. Ended threads are left out, because the kernel drops them from its
+    /// list.
     pub(crate) fn add_threads(&self, ids: &[u32]) -> Result<(), RecorderError> {
         let path = self.path("set_event_pid");
         let opened = OpenOptions::new().append(true).open(&path);
@@ -180,7 +181,8 @@ impl Instance {
         }
     }
 
-    /// Turns off, and removes. An error means that the instance is still there; the guardian or the next start goes on.
+    /// Switches off and removes the instance. After an error the instance still exists; the
+    /// guardian or the next start removes it.
     pub(crate) fn remove(mut self) -> Result<(), RecorderError> {
         self.removed = true;
         remove(&self.folder).map_err(|error| RecorderError::file(&self.folder, &error))?;
@@ -257,7 +259,7 @@ impl Drop for Instance {
     }
 }
 
-/// Some files of tracefs give only what fits into the first read, so that must be large.
+/// Some files of tracefs return only what fits into the first read, so the buffer must be large.
 fn read_whole(path: &Path) -> io::Result<String> {
     let mut file = File::open(path)?;
     let mut bytes = vec![0; 1 << 16];
@@ -294,7 +296,7 @@ pub fn threads_of(pid: u32) -> Vec<u32> {
     known
 }
 
-/// The lock on an instance's folder; `None`: another has it.
+/// Locks an instance's folder; `None` if another process holds the lock.
 pub(crate) fn lock(folder: &Path) -> io::Result<Option<File>> {
     let file = File::open(folder)?;
     // SAFETY: the descriptor is open for the whole call; flock passes no memory.
@@ -336,7 +338,8 @@ fn refused(ids: &[u32], found: &[u32], lives: impl Fn(u32) -> bool) -> Option<u3
     ids.iter().copied().find(|id| found.binary_search(id).is_err() && lives(*id))
 }
 
-/// Whether there is such a thread, and it has not ended: a process whose first thread ended still has its id.
+/// Whether a thread with this id exists and has not ended. A process keeps its id after its first
+/// thread has ended.
 fn lives(id: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
     let state = stat.rsplit(") ").next().and_then(|rest| rest.chars().next());

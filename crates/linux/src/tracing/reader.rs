@@ -26,11 +26,11 @@ pub(crate) struct Reader {
     polled: Vec<libc::pollfd>,
     has_watermark: bool,
     page: usize,
-    /// The most bytes of one CPU that a sweep takes.
+    /// The most bytes that a sweep takes of one CPU.
     sweep_max: u64,
     bytes: Vec<u8>,
     cpu_time: Span,
-    /// When the last sweep ended, on CLOCK_MONOTONIC.
+    /// End of the last sweep, on CLOCK_MONOTONIC.
     last_ns: u64,
 }
 
@@ -46,13 +46,14 @@ struct Pipe {
     write: OwnedFd,
 }
 
-/// The pipe and the memory beside it.
+/// The pipe, and the memory for its content.
 const CHUNK: usize = 1 << 20;
 /// Shortest time between two sweeps.
 const REST: Span = Span::from_ms(1);
-/// Without a watermark the kernel wakes a reader for each event: it looks by itself then.
+/// Without a watermark the kernel would wake the reader for each event, so the reader polls at this
+/// interval.
 const LOOK_EVERY: Span = Span::from_ms(10);
-/// CPUs that the instance has buffers for.
+/// CPUs with a buffer in the instance.
 pub(crate) fn cpus(instance: &Instance) -> Result<Vec<u32>, RecorderError> {
     let folder = instance.path("per_cpu");
     let entries = fs::read_dir(&folder).map_err(|error| RecorderError::file(&folder, &error))?;
@@ -93,7 +94,7 @@ impl Reader {
         self.cpu_time
     }
 
-    /// Sleeps until there is much to read, `timeout` is over, or a signal comes.
+    /// Sleeps until a buffer reaches its watermark, `timeout` is over, or a signal comes.
     pub(crate) fn wait(&mut self, timeout: Span) -> Result<(), RecorderError> {
         let now = clock::monotonic_ns();
         let rest = self.last_ns.saturating_add(REST.as_ns()).saturating_sub(now);
@@ -123,12 +124,12 @@ impl Reader {
         Ok(())
     }
 
-    /// All that is there: of each CPU pages until there are none, or one begins after this began.
+    /// Reads all waiting pages of each CPU, up to pages that begin after the start of this sweep.
     pub(crate) fn sweep(&mut self, take: &mut dyn FnMut(u32, &[u8])) -> Result<Sweep, RecorderError> {
         let until_ns = clock::monotonic_ns();
         let mut total = 0;
         let mut whole = true;
-        // A CPU's share at a time, so that none overflows while another is read.
+        // Read one share of a CPU at a time, so that no buffer overflows while another is read.
         let mut going: Vec<(usize, u64)> = (0..self.cpus.len()).map(|k| (k, 0)).collect();
         while !going.is_empty() {
             let mut next = Vec::with_capacity(going.len());
@@ -152,7 +153,7 @@ impl Reader {
         Ok(Sweep { bytes: total, until: whole.then_some(Time::from_ns(until_ns)) })
     }
 
-    /// Some pages of a CPU into `bytes`: how many bytes.
+    /// Reads some pages of a CPU into `bytes` and returns the number of bytes.
     fn some(&mut self, k: usize) -> Result<usize, RecorderError> {
         let Some(cpu) = self.cpus.get_mut(k) else { return Ok(0) };
         let failed = |error: io::Error| RecorderError::Read { cpu: cpu.number, cause: error.to_string() };
@@ -168,19 +169,19 @@ impl Reader {
                 Err(error) => return Err(failed(error)),
             }
         }
-        // The page that is still written to; all of them where there is no splice.
+        // Reads the page that is still being written; without splice, reads all pages.
         let into = self.bytes.get_mut(..self.page).unwrap_or_default();
         read_page(&mut cpu.raw, into).map_err(failed)
     }
 }
 
-/// When the last of these pages begins: its first eight bytes.
+/// The time in the first eight bytes of the last page: its begin.
 fn last_page_ns(pages: &[u8], page: usize) -> u64 {
     let head = pages.len().checked_sub(page).and_then(|start| pages.get(start..start + 8)?.try_into().ok());
     head.map_or(u64::MAX, u64::from_ne_bytes)
 }
 
-/// A page, or nothing.
+/// Reads a page, if there is one.
 fn read_page(raw: &mut File, into: &mut [u8]) -> io::Result<usize> {
     loop {
         return match raw.read(into) {
@@ -195,7 +196,7 @@ fn read_page(raw: &mut File, into: &mut [u8]) -> io::Result<usize> {
 }
 
 impl Pipe {
-    /// `None` where it is not to be had, or a page does not fit.
+    /// `None` if no pipe can be made or a page does not fit.
     fn new(page: usize) -> Option<Pipe> {
         let mut ends = [-1; 2];
         // SAFETY: `ends` is valid for writing two descriptors.
@@ -209,7 +210,7 @@ impl Pipe {
         (page <= CHUNK).then_some(Pipe { read: File::from(read), write })
     }
 
-    /// Full pages into the pipe, which is empty; how many bytes.
+    /// Moves full pages into the empty pipe and returns the number of bytes.
     fn fill(&mut self, raw: &File, bytes_max: usize) -> io::Result<usize> {
         loop {
             // SAFETY: both descriptors are open; no offsets are passed.

@@ -6,7 +6,7 @@ use super::error::RecorderError;
 use super::instance::{Name, lock, remove};
 use super::tracefs::Tracefs;
 
-/// What [`recover`] found.
+/// The result of [`recover`].
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Left {
     /// Instances of dead recorders that were removed.
@@ -23,7 +23,7 @@ pub fn recover() -> Left {
     Tracefs::mounted().and_then(|tracefs| recover_at(&tracefs).ok()).unwrap_or_default()
 }
 
-/// The same, with the reason why tracefs cannot be looked into.
+/// As [`recover`], with the reason why tracefs is not accessible.
 pub(crate) fn recover_at(tracefs: &Tracefs) -> Result<Left, RecorderError> {
     let instances = tracefs.instances();
     let listed = match fs::read_dir(&instances) {
@@ -37,7 +37,8 @@ pub(crate) fn recover_at(tracefs: &Tracefs) -> Result<Left, RecorderError> {
     for entry in listed.flatten() {
         let Some(text) = entry.file_name().to_str().map(str::to_owned) else { continue };
         let Some(name) = Name::parse(&text) else { continue };
-        // A living owner may not have locked it yet; an owner that is not seen from here holds the lock.
+        // A living owner may not have locked the instance yet. An owner in another container is not
+        // visible, but holds the lock.
         if name.owner.is_alive() {
             continue;
         }

@@ -1,13 +1,13 @@
-//! The threads that there are now.
+//! Lists the present threads.
 
 use std::fs;
 
 use crate::sched::{self, Class};
 
-/// A thread, as /proc and the scheduler tell of it.
+/// A thread, as described by /proc and the scheduler.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ThreadInfo {
-    /// Its id: what events call pid.
+    /// Its id, called pid in events.
     pub id: u32,
     /// Its process.
     pub process: u32,
@@ -15,17 +15,17 @@ pub struct ThreadInfo {
     pub name: String,
     /// A thread of the kernel's own.
     pub of_kernel: bool,
-    /// Its class with parameters; those that [`Class`] does not have count as `Other`.
+    /// Its class with parameters. Classes missing in [`Class`] count as `Other`.
     pub class: Class,
     /// The kernel's number of its class: SCHED_BATCH is 3, SCHED_IDLE is 5.
     pub policy: u32,
-    /// Nice value, of ordinary threads.
+    /// Nice value of an ordinary thread.
     pub nice: i32,
     /// CPUs that it may use.
     pub affinity: Vec<u32>,
 }
 
-/// All threads, in the order of their processes and ids. Those that start or end meanwhile may be missing.
+/// All threads, ordered by process and id. Threads that start or end meanwhile may be missing.
 #[must_use]
 pub fn threads() -> Vec<ThreadInfo> {
     let mut processes = numbers("/proc");
@@ -39,7 +39,7 @@ pub fn threads() -> Vec<ThreadInfo> {
     all
 }
 
-/// The class that the thread with this id has now; `None` where it is gone.
+/// The present class of the thread with this id; `None` if the thread is gone.
 #[must_use]
 pub fn class_of(id: u32) -> Option<Class> {
     sched::of_thread(id).map(|scheduling| scheduling.class)

@@ -5,19 +5,19 @@ use takt_model::{Span, Time};
 
 use super::Stage;
 
-/// CPU time of a thread, and in which time.
+/// CPU time of a thread, and the interval of its use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ran {
-    /// Its first moment.
+    /// Start of the interval.
     pub from: Time,
-    /// Its last.
+    /// End of the interval.
     pub to: Time,
     /// CPU time used in between.
     pub cpu: Span,
 }
 
 impl Ran {
-    /// The share of the time that it had a CPU; zero of no time.
+    /// The share of the interval with a CPU; zero for an empty interval.
     #[must_use]
     pub fn share(&self) -> f64 {
         let time = self.to.saturating_since(self.from).as_ns();
@@ -25,8 +25,8 @@ impl Ran {
     }
 }
 
-/// Never blocks and uses all the CPU time that it is given. To be run under SCHED_DEADLINE, which
-/// bounds it, or as an ordinary thread.
+/// Never blocks and uses all its CPU time. Run this under SCHED_DEADLINE, which bounds it, or as an
+/// ordinary thread.
 pub fn greedy(stage: &mut Stage) -> Ran {
     let (from, before) = (stage.now(), clock::thread_cpu());
     while stage.work(Span::from_s(1)) {}
@@ -36,14 +36,14 @@ pub fn greedy(stage: &mut Stage) -> Ran {
 /// A job of [`periodic`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Finished {
-    /// When it was to begin.
+    /// The planned start.
     pub arrival: Time,
-    /// When it was done.
+    /// The completion.
     pub completion: Time,
 }
 
-/// Uses `demand` of CPU time each `period`, from the start on; a job that is late delays the next
-/// one, none is left out.
+/// Uses `demand` of CPU time in each `period` from the start on. A late job delays the next one,
+/// and none is left out.
 pub fn periodic(stage: &mut Stage, period: Span, demand: Span) -> Vec<Finished> {
     let most = stage.end().as_ns() / period.as_ns().max(1) + 1;
     let mut jobs = Vec::with_capacity(usize::try_from(most).unwrap_or(0).min(JOBS_MAX));
@@ -55,5 +55,5 @@ pub fn periodic(stage: &mut Stage, period: Span, demand: Span) -> Vec<Finished> 
     jobs
 }
 
-/// More jobs are not run.
+/// At most so many jobs run.
 const JOBS_MAX: usize = 1 << 20;

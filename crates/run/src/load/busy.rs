@@ -1,4 +1,4 @@
-//! Work for handlers of a program's own: CPU time to be used up, on whichever thread asks for it.
+//! Work for a program's own handlers: uses CPU time on the calling thread.
 
 use takt_linux::{Epoch, clock};
 use takt_model::{Bytes, Span, Time};
@@ -14,7 +14,7 @@ pub struct Busy {
 }
 
 impl Busy {
-    /// Calibrated on the calling thread; `None` without memory.
+    /// Calibrates on the calling thread; `None` without memory.
     #[must_use]
     pub fn new() -> Option<Busy> {
         let mut work = Work::new(Bytes::default())?;
@@ -22,8 +22,8 @@ impl Busy {
         Some(Busy { work, epoch: Epoch::now_is_zero() })
     }
 
-    /// Uses `demand` of the calling thread's CPU time, however often it is preempted; `false` where
-    /// `stop` said so before. It is asked every 20 us.
+    /// Uses `demand` of the calling thread's CPU time, however often it is preempted. Returns
+    /// `false` if `stop`, called every 20 us, ended the work earlier.
     pub fn work(&mut self, demand: Span, stop: impl Fn() -> bool) -> bool {
         let until = clock::thread_cpu().saturating_add(demand);
         let end = || if stop() { Time::ZERO } else { Time::MAX };

@@ -4,18 +4,18 @@ use takt_model::{Span, Time};
 
 use super::Stage;
 
-/// What is played.
+/// A film to play.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Film {
-    /// CPU time that each frame takes to decode.
+    /// CPU time for decoding each frame.
     pub frames: Vec<Span>,
-    /// Frame k is to be shown at k + 1 times this.
+    /// Frame k is due at k + 1 times this.
     pub period: Span,
     /// A late frame is shown at the next refresh of the screen, a multiple of this. So a late player sleeps, too.
     pub refresh: Span,
 }
 
-/// When frames were shown, in order.
+/// Times at which the frames were shown, in order.
 pub type Shown = Vec<Time>;
 
 /// Plays `film`. A late frame delays the next ones, and none is left out. It is shown at the next refresh.

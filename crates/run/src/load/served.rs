@@ -1,8 +1,8 @@
-//! A device's driver, emulated: a reader asks, the device works, its driver's thread is woken as by
-//! an interrupt and costs CPU time, the reader goes on.
+//! An emulated device driver. A reader sends a request, the device works, and its driver's thread
+//! is woken as by an interrupt. The driver's thread uses CPU time, and the reader goes on.
 //!
-//! One request is under way at a time, as with a disk without a queue. Both threads wait on
-//! futexes, with a timeout, and look whether all is over.
+//! There is one request at a time, as with a disk without a queue. Both threads wait on futexes,
+//! with a timeout, and check for the end.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -18,7 +18,7 @@ pub struct Line {
     raised: AtomicU32,
     /// Interrupts served so far.
     served: AtomicU32,
-    /// The reader asks no more.
+    /// The reader sends no more requests.
     closed: AtomicU32,
 }
 
@@ -31,7 +31,8 @@ pub struct Driver {
     pub cpu: Span,
 }
 
-/// Serves interrupts of `line` until all is over or the reader is through; number k costs `cost(k)` of CPU time.
+/// Serves interrupts of `line` until the end or the reader's last request. Number k costs `cost(k)`
+/// of CPU time.
 pub fn driver(stage: &mut Stage, line: &Line, cost: impl Fn(u64) -> Span) -> Driver {
     let before = clock::thread_cpu();
     let mut number = 0u64;
@@ -59,13 +60,14 @@ pub fn driver(stage: &mut Stage, line: &Line, cost: impl Fn(u64) -> Span) -> Dri
 pub struct Reader {
     /// Requests answered.
     pub read: u64,
-    /// From its start to the last answer.
+    /// From the reader's start to its last answer.
     pub took: Span,
     /// CPU time of the thread.
     pub cpu: Span,
 }
 
-/// Asks for `requests` in turn: each takes the device `device`, its driver some CPU time, and then this thread `own`.
+/// Sends `requests` one after another. Each takes the device the time `device`, the driver some CPU
+/// time, and then this thread the CPU time `own`.
 pub fn reader(stage: &mut Stage, line: &Line, requests: u64, device: Span, own: Span) -> Reader {
     let (from, before) = (stage.now(), clock::thread_cpu());
     let (mut read, mut last) = (0, from);
@@ -79,12 +81,12 @@ pub fn reader(stage: &mut Stage, line: &Line, requests: u64, device: Span, own: 
         last = stage.now();
     }
     line.closed.store(1, Ordering::Release);
-    // The driver waits on the number of interrupts; it looks again at a wake-up.
+    // The driver waits on this count and checks it after a wake-up.
     futex::wake_all(&line.raised);
     Reader { read, took: last.saturating_since(from), cpu: clock::thread_cpu().saturating_sub(before) }
 }
 
-/// Waits until request `wanted` is served; `false` where the end comes first.
+/// Waits until request `wanted` is served; `false` if the end comes first.
 fn answered(stage: &Stage, line: &Line, wanted: u32) -> bool {
     loop {
         let served = line.served.load(Ordering::Acquire);

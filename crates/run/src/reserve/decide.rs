@@ -97,7 +97,7 @@ pub fn plan_command(wish: &Wish, name: &str, affinity: &[u32], facts: &Facts) ->
 /// Whether the kernel takes such parameters at all.
 ///
 /// # Errors
-/// Which rule they break.
+/// The broken rule.
 pub(super) fn within_limits(wish: &Wish, limits: &Limits) -> Result<(), ReserveError> {
     let Wish { runtime, deadline, period, .. } = *wish;
     let (min, max) = (limits.dl_period_min, limits.dl_period_max);
@@ -141,8 +141,8 @@ fn admit(wish: &Wish, threads: usize, facts: &Facts) -> Result<(), ReserveError>
     }
 }
 
-/// The longest runtime in the wished period that would be admitted, in whole microseconds; `None`
-/// below what the kernel takes.
+/// The longest admissible runtime in the requested period, in whole microseconds. `None` if it is
+/// below the kernel's minimum.
 fn largest(wish: &Wish, threads: usize, left: u64) -> Option<Span> {
     let each = left / (threads.max(1) as u64);
     let ns = (u128::from(each) * u128::from(wish.period.as_ns())) >> takt_linux::sched::BW_SHIFT;

@@ -1,4 +1,4 @@
-//! Why a thread gets no reservation: what, where, and what to do.
+//! Reasons why a thread gets no reservation, and remedies.
 
 use std::path::{Path, PathBuf};
 
@@ -12,14 +12,14 @@ use thiserror::Error;
 
 use super::{Facts, Target, Wish};
 
-/// Why a thread gets no reservation.
+/// The reason why a thread gets no reservation.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
 pub enum ReserveError {
     /// Too short.
     #[error("a runtime of {runtime} is too short: the kernel takes {} or more", Span::from_ns(RUNTIME_MIN_NS))]
     Runtime {
-        /// As asked for.
+        /// The requested runtime.
         runtime: Span,
     },
     /// More than can be given.
@@ -28,9 +28,9 @@ pub enum ReserveError {
          deadline <= period"
     )]
     RuntimeAboveDeadline {
-        /// As asked for.
+        /// The requested runtime.
         runtime: Span,
-        /// As asked for.
+        /// The requested deadline.
         deadline: Span,
     },
     /// A deadline beyond its period.
@@ -39,9 +39,9 @@ pub enum ReserveError {
          <= deadline <= period"
     )]
     DeadlineAbovePeriod {
-        /// As asked for.
+        /// The requested deadline.
         deadline: Span,
-        /// As asked for.
+        /// The requested period.
         period: Span,
     },
     /// Out of range.
@@ -50,38 +50,38 @@ pub enum ReserveError {
          kernel.sched_deadline_period_min_us and _max_us)"
     )]
     Period {
-        /// As asked for.
+        /// The requested period.
         period: Span,
         /// The shortest.
         min: Span,
         /// The longest.
         max: Span,
     },
-    /// Nobody has that id.
+    /// No thread has this id.
     #[error("there is no thread {id}; \"ps -eL\" lists those there are (column LWP)")]
     NoThread {
-        /// As asked for.
+        /// The requested id.
         id: u32,
     },
-    /// Nothing is called so.
+    /// Nothing has this name.
     #[error(
         "there is no interrupt and no network device \"{name}\", and no thread irq/... or napi/... of \
          that name; /proc/interrupts lists interrupts (first and last column), /sys/class/net devices; \
          * stands for any characters"
     )]
     NoInterrupt {
-        /// As asked for.
+        /// The requested name.
         name: String,
     },
-    /// Handlers that run in whatever thread they interrupt.
+    /// Interrupt handlers without a thread of their own.
     #[error("{}", no_thread(interrupts, *forced))]
     NoInterruptThread {
-        /// Which: `36 virtio1-req.0`.
+        /// The interrupts: `36 virtio1-req.0`.
         interrupts: Vec<String>,
-        /// The kernel gives interrupts threads where it can.
+        /// Whether the kernel gives threads to all interrupts that can have one.
         forced: bool,
     },
-    /// Packets that no thread takes in.
+    /// A network device without a thread.
     #[error(
         "{device} has no thread: the softirq NET_RX receives its packets, in any thread that it \
          interrupts\ngive it threads (as root, Linux 5.12, if its driver has NAPI): echo 1 > \
@@ -102,7 +102,7 @@ pub enum ReserveError {
         /// Its name.
         name: String,
     },
-    /// Reserved by someone else.
+    /// Another program has reserved for the thread.
     #[error(
         "{name} ({id}) has a reservation already: {}; ask its owner to give it back, or set it with \
          chrt", Class::Deadline(*reservation).describe()
@@ -112,7 +112,7 @@ pub enum ReserveError {
         name: String,
         /// Its id.
         id: u32,
-        /// What it has.
+        /// The present reservation.
         reservation: Reservation,
     },
     /// No privilege.
@@ -124,7 +124,7 @@ pub enum ReserveError {
         /// The requested class.
         class: String,
     },
-    /// A thread of some CPUs only.
+    /// The thread may use some CPUs only.
     #[error(
         "{name} ({id}) may use CPUs {} only, and SCHED_DEADLINE wants all of its scheduling domain: {}\n\
          let it run on all of them during the reservation: --all-cpus; or limit it by a control group, \
@@ -139,10 +139,10 @@ pub enum ReserveError {
         id: u32,
         /// Its CPUs.
         cpus: Vec<u32>,
-        /// Those of its domain.
+        /// The CPUs of its domain.
         domain: Vec<u32>,
     },
-    /// takt itself, and so what it starts.
+    /// takt itself, and so its children, may use some CPUs only.
     #[error(
         "{program} would have CPUs {} only, as takt has, and SCHED_DEADLINE wants all of their \
          scheduling domain: {}\n\
@@ -156,10 +156,10 @@ pub enum ReserveError {
         program: String,
         /// Its CPUs.
         cpus: Vec<u32>,
-        /// Those of its domain.
+        /// The CPUs of the domain.
         domain: Vec<u32>,
     },
-    /// A kernel thread that belongs to its CPU.
+    /// A kernel thread bound to its CPU.
     #[error(
         "{name} ({id}) cannot be let on CPUs {}: the kernel has bound it to {}, and so it can have no \
          reservation of its own",
@@ -173,19 +173,19 @@ pub enum ReserveError {
         id: u32,
         /// Its CPUs.
         cpus: Vec<u32>,
-        /// Those of its domain.
+        /// The CPUs of the domain.
         domain: Vec<u32>,
     },
-    /// More than is left.
+    /// The domain has too little bandwidth left.
     #[error("{}", admission(wish, *threads, room, *largest))]
     Admission {
         /// The request for each thread.
         wish: Wish,
-        /// How many.
+        /// Number of threads.
         threads: usize,
-        /// What there is.
+        /// The bandwidth of the domain.
         room: Room,
-        /// What would fit.
+        /// The longest runtime that would fit.
         largest: Option<Span>,
     },
     /// No control group with a budget.
@@ -197,12 +197,12 @@ pub enum ReserveError {
          ordinary threads 1ms or more in 1s or less"
     )]
     Quota {
-        /// As asked for.
+        /// The requested runtime.
         runtime: Span,
-        /// As asked for.
+        /// The requested period.
         period: Span,
     },
-    /// No budget of a control group holds for its class.
+    /// No budget of a control group applies to the thread's class.
     #[error("{name} ({id}) has {class}, {}", not_limited(*first))]
     NotLimited {
         /// Its name.
@@ -211,34 +211,34 @@ pub enum ReserveError {
         id: u32,
         /// Its class.
         class: String,
-        /// The groups are of version 1.
+        /// Whether the groups are of version 1.
         first: bool,
     },
-    /// Its group has less.
+    /// The thread's group has too little budget.
     #[error("{}", above(name, wish, *threads, folder, *left))]
     Above {
         /// Its name and id.
         name: String,
         /// The request.
         wish: Wish,
-        /// How many in that group are to have it.
+        /// Number of threads of the request in this group.
         threads: usize,
         /// Its group.
         folder: PathBuf,
         /// Bandwidth left in the group, in 2^-20 CPUs.
         left: u64,
     },
-    /// The kernel refused what should have been taken.
+    /// The kernel refused a request that should have been accepted.
     #[error("{name}: {cause}{hint}")]
     Refused {
-        /// Whom.
+        /// The thread or command.
         name: String,
-        /// Why.
+        /// The cause.
         cause: SchedError,
-        /// What to do.
+        /// The remedy.
         hint: &'static str,
     },
-    /// It cannot be held.
+    /// The thread cannot be held.
     #[error(transparent)]
     Hold(HoldError),
     /// The command does not start.
@@ -305,7 +305,7 @@ impl ReserveError {
         ReserveError::Refused { name: name.to_owned(), cause, hint }
     }
 
-    /// Interrupts (`36 virtio1-req.0`) in words, not too many of them.
+    /// A list of interrupts (`36 virtio1-req.0`), cut to a few.
     pub(super) fn few(interrupts: &[String]) -> String {
         let of =
             |text: &String| text.split_once(' ').map_or(text.clone(), |(number, name)| format!("{number} ({name})"));

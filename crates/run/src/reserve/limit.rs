@@ -18,8 +18,8 @@ use super::{Budget, Facts, Target, Wish};
 const SHORTEST: Span = Span::from_ms(1);
 const LONGEST: Span = Span::from_s(1);
 
-/// The same share of a CPU as a group takes it for ordinary threads: of several periods together
-/// where the runtime of one is too short.
+/// The same share of a CPU, in the form that a group takes for ordinary threads. If one period's
+/// runtime is too short, several periods are joined.
 #[must_use]
 pub fn as_limit(wish: &Wish) -> Wish {
     let periods = SHORTEST.as_ns().div_ceil(wish.runtime.as_ns().max(1)).max(1);
@@ -28,12 +28,12 @@ pub fn as_limit(wish: &Wish) -> Wish {
     Wish { runtime, deadline, period, budget: Budget::Group, ..*wish }
 }
 
-/// Whether a group limits it by its budget for real-time threads.
+/// Whether a budget for real-time threads applies to the class.
 pub(super) fn is_real_time(class: &Class) -> bool {
     matches!(class, Class::Fifo { .. } | Class::RoundRobin { .. })
 }
 
-/// In whole microseconds: no less time, no longer a period.
+/// In whole microseconds. The runtime is rounded up and the period down.
 fn share(wish: &Wish) -> Share {
     Share { runtime_us: wish.runtime.as_ns().div_ceil(1000), period_us: wish.period.as_ns() / 1000 }
 }
@@ -72,7 +72,7 @@ pub fn plan_limit(
     Ok(Plan { wish: *wish, threads, places, facts: facts.clone(), notes })
 }
 
-/// Decides for a command, which will be where this process is.
+/// Decides for a command, which will be in this process's group.
 ///
 /// # Errors
 /// As [`plan_limit`].

@@ -1,5 +1,5 @@
-//! Reservations for threads that are there already, or for a command: SCHED_DEADLINE for as long as
-//! it is wanted, and back.
+//! Reservations of SCHED_DEADLINE for existing threads or for a command. They last as long as the
+//! caller holds them, and then the former settings are restored.
 //!
 //! The function [`find`] selects threads; [`Serving`] selects those that serve an interrupt.
 //! Without any system call, [`plan`] decides whether the kernel will accept the reservations. A
@@ -44,13 +44,14 @@ pub use error::ReserveError;
 pub use limit::{as_limit, plan_command_limit, plan_limit};
 pub use serving::{Served, Serving};
 
-/// How a thread is given CPU time.
+/// The kind of reservation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Budget {
-    /// SCHED_DEADLINE: so much in every period is guaranteed.
+    /// SCHED_DEADLINE: guarantees the runtime in every period.
     #[default]
     Deadline,
-    /// A control group: at most so much in every period, before other ordinary threads; nothing is guaranteed.
+    /// A control group: limits CPU time in every period, and goes before other ordinary threads. It
+    /// guarantees nothing.
     Group,
 }
 
@@ -70,26 +71,27 @@ impl Budget {
 pub struct Wish {
     /// CPU time per period.
     pub runtime: Span,
-    /// By when after the beginning of a period it is given.
+    /// Relative deadline.
     pub deadline: Span,
     /// The period.
     pub period: Span,
-    /// Whether what others leave may be used beyond it (GRUB).
+    /// Whether the thread may use bandwidth that others leave (GRUB).
     pub reclaim: bool,
-    /// Whether the thread's CPUs may be changed to those of its scheduling domain, which SCHED_DEADLINE wants.
+    /// Whether the thread's CPUs may be widened to its scheduling domain, as SCHED_DEADLINE
+    /// requires.
     pub widen: bool,
-    /// By what.
+    /// The kind of reservation.
     pub budget: Budget,
 }
 
 impl Wish {
-    /// With the period as deadline.
+    /// A request with the period as deadline.
     #[must_use]
     pub fn new(runtime: Span, period: Span) -> Wish {
         Wish { runtime, deadline: period, period, reclaim: false, widen: false, budget: Budget::Deadline }
     }
 
-    /// As the kernel takes it.
+    /// The request as a reservation of the kernel.
     #[must_use]
     pub fn reservation(&self) -> Reservation {
         Reservation { runtime: self.runtime, deadline: self.deadline, period: self.period }
@@ -99,23 +101,23 @@ impl Wish {
         Deadline { reservation: self.reservation(), reclaim: self.reclaim }
     }
 
-    /// The share of a CPU, to show.
+    /// The share of a CPU, for display.
     #[must_use]
     pub fn share(&self) -> f64 {
         self.runtime.as_ns() as f64 / self.period.as_ns().max(1) as f64
     }
 }
 
-/// A thread that is to be reserved for.
+/// A thread to reserve for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Target {
-    /// Which, for ever.
+    /// Its id and start time.
     pub thread: Identity,
     /// Its process.
     pub process: u32,
     /// Its name.
     pub name: String,
-    /// One of the kernel's own.
+    /// Whether it is a kernel thread.
     pub of_kernel: bool,
     /// Its class.
     pub class: Class,
@@ -153,7 +155,7 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// Looks at this machine.
+    /// Reads the facts of this machine.
     #[must_use]
     pub fn gather() -> Facts {
         Facts {
@@ -166,10 +168,10 @@ impl Facts {
     }
 }
 
-/// The threads of these ids; all threads of their processes where `all` is set. Each once.
+/// The threads with these ids, each once. With `all`, all threads of their processes.
 ///
 /// # Errors
-/// An id that no thread has.
+/// An id without a thread.
 pub fn find(ids: &[u32], all: bool) -> Result<Vec<Target>, ReserveError> {
     let threads = tracing::threads();
     let mut found: Vec<Target> = Vec::new();
@@ -189,7 +191,7 @@ pub fn find(ids: &[u32], all: bool) -> Result<Vec<Target>, ReserveError> {
     Ok(found)
 }
 
-/// How many threads a process has.
+/// The number of threads of a process.
 #[must_use]
 pub fn threads_of(process: u32) -> usize {
     tracing::threads_of(process).len()
@@ -206,19 +208,19 @@ fn target(thread: &ThreadInfo) -> Option<Target> {
     })
 }
 
-/// How it went with a thread when its reservation was over.
+/// The result of ending a thread's reservation.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Outcome {
     /// The former class and CPUs are restored.
     Restored,
-    /// It ended before, and its reservation with it.
+    /// The thread ended before.
     Ended,
-    /// It has something else than was set, and was left with that.
+    /// Another program has changed the class; it was left as it is.
     Changed {
-        /// What it has.
+        /// The present class.
         now: String,
     },
-    /// It could not be given back.
+    /// Restoring failed.
     Failed {
         /// The kernel's answer.
         cause: String,
@@ -237,7 +239,7 @@ impl Outcome {
         }
     }
 
-    /// In a few words.
+    /// A short description.
     #[must_use]
     pub fn describe(&self) -> String {
         match self {
@@ -260,21 +262,21 @@ impl From<Undone> for Outcome {
     }
 }
 
-/// A thread whose reservation is over.
+/// A thread whose reservation has ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Returned {
     /// Its id.
     pub id: u32,
     /// Its name.
     pub name: String,
-    /// How it went.
+    /// The result.
     pub outcome: Outcome,
     /// How often a control group used up its budget. The kernel does not count this for real-time
     /// threads.
     pub throttled: Option<Throttled>,
 }
 
-/// Threads that have their reservations now. Dropped, they get back what they had.
+/// Threads with reservations. Dropping this restores their former settings.
 #[derive(Debug)]
 pub struct Reserved {
     holder: Holder,
@@ -285,7 +287,7 @@ impl Reserved {
     /// Reserves for all threads of a plan, or for none.
     ///
     /// # Errors
-    /// The cause of the first refusal; all threads have what they had before, then.
+    /// The cause of the first refusal. All threads then have their former settings again.
     pub fn apply(plan: &Plan, guard: &Guard) -> Result<Reserved, ReserveError> {
         let holder = Holder::start(guard).map_err(ReserveError::Hold)?;
         let mut reserved = Reserved { holder, threads: Vec::new() };
@@ -303,7 +305,7 @@ impl Reserved {
     /// [release](Held::release).
     ///
     /// # Errors
-    /// The cause of the refusal; nothing was started then.
+    /// The cause of the refusal; nothing was started.
     pub fn command(command: Command, plan: &Plan, guard: &Guard) -> Result<(Reserved, Held), ReserveError> {
         let mut holder = Holder::start(guard).map_err(ReserveError::Hold)?;
         let name = command.get_program().to_string_lossy().into_owned();
@@ -321,7 +323,7 @@ impl Reserved {
         Ok((Reserved { holder, threads: vec![target] }, held))
     }
 
-    /// A command that is moved to a group of its own before it begins.
+    /// A command, moved to a group of its own before it begins.
     fn limited(command: Command, name: String, plan: &Plan, holder: Holder) -> Result<(Reserved, Held), ReserveError> {
         let start = |error: std::io::Error| ReserveError::Start { program: name.clone(), cause: error.to_string() };
         let held = Held::spawn(command).map_err(start)?;
@@ -360,13 +362,13 @@ impl Reserved {
         &self.threads
     }
 
-    /// Whether one of them still lives.
+    /// Whether at least one thread still lives.
     #[must_use]
     pub fn any_alive(&self) -> bool {
         self.threads.iter().any(|target| target.thread.is_alive())
     }
 
-    /// Gives them back what they had.
+    /// Restores the threads' former settings.
     #[must_use]
     pub fn give_back(self) -> Vec<Returned> {
         let throttled = self.holder.throttled();

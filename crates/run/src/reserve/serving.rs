@@ -38,12 +38,12 @@ pub struct Serving {
     pub forced: bool,
 }
 
-/// The threads that were asked for.
+/// The requested threads.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Served {
-    /// Each once, by id.
+    /// The threads, each once, by id.
     pub threads: Vec<Target>,
-    /// Interrupts that were meant too, and have no thread: `36 virtio1-req.0`.
+    /// Requested interrupts without a thread: `36 virtio1-req.0`.
     pub without: Vec<String>,
 }
 
@@ -75,7 +75,7 @@ impl Served {
 }
 
 impl Serving {
-    /// Looks at this machine.
+    /// Reads this machine.
     #[must_use]
     pub fn gather() -> Serving {
         let kernels = tracing::threads().into_iter().filter(|thread| thread.of_kernel);
@@ -92,10 +92,10 @@ impl Serving {
         }
     }
 
-    /// The threads that serve what is named.
+    /// The threads that serve the named interrupts and devices.
     ///
     /// # Errors
-    /// A name that nothing has, or nothing that has a thread.
+    /// An unknown name, or a name without any thread.
     pub fn find(&self, names: &[String]) -> Result<Served, ReserveError> {
         let mut found = Served::default();
         for name in names {
@@ -135,7 +135,7 @@ impl Serving {
         }
     }
 
-    /// Interrupts of that name that have no thread.
+    /// Interrupts of this name without a thread.
     fn without(&self, name: &str) -> Vec<String> {
         let has_thread = |number: u32| {
             let is_served_by = |thread: &Target| match serves(&thread.name) {
@@ -151,7 +151,7 @@ impl Serving {
         meant.filter(|one| !has_thread(one.number)).map(|one| format!("{} {}", one.number, one.name)).collect()
     }
 
-    /// Why there is no thread for it.
+    /// The reason why there is no thread.
     fn nothing(&self, name: &str, without: &[String]) -> ReserveError {
         let (name, forced) = (name.to_owned(), self.forced);
         if !without.is_empty() {

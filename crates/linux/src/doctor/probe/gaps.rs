@@ -28,11 +28,11 @@ const SHOWN_MAX: usize = 8;
 /// A time during which a thread was stopped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Pause {
-    /// Where.
+    /// The CPU.
     pub cpu: u32,
-    /// When, from the beginning.
+    /// The start, from the beginning of the probe.
     pub at: Time,
-    /// For how long.
+    /// The duration.
     pub length: Span,
 }
 
@@ -51,15 +51,16 @@ pub struct Gaps {
     pub others: Distribution,
     /// The longest of them, longest first.
     pub longest: Vec<Pause>,
-    /// Pauses that were counted and not kept: more came than there was room for.
+    /// Pauses that were counted but not kept, because the buffer was full.
     pub left_out: u64,
-    /// Interrupts on these CPUs meanwhile but the timers' own, by name, most frequent first.
+    /// Interrupts on these CPUs in the meantime except the timers' own, by name, most frequent
+    /// first.
     pub interrupts: Vec<(String, u64)>,
     /// Time that the hypervisor took from all CPUs in the meantime, as the kernel reports.
     pub steal: Option<Span>,
 }
 
-/// One CPU's.
+/// Results of one CPU.
 struct Watched {
     cpu: u32,
     clock: u64,
@@ -74,7 +75,7 @@ pub(super) fn watch(crew: Crew<'_>, duration: Span) -> Result<Gaps, ProbeError> 
     let (before, steal) = (counts(), clock::steal());
     let all = crew.work(crew.cpus.len(), |i, epoch| {
         let cpu = crew.cpu(i, 1);
-        // Touched here, so that no page fault comes later.
+        // Touch the memory now, so that no page fault comes later.
         let mut gaps = vec![(1u64, 1u64); GAPS_MAX];
         let mut windows = vec![(1u64, 1u64); usize::try_from(duration.as_ns() / PERIOD.as_ns()).unwrap_or(0) + 1];
         gaps.clear();
@@ -147,7 +148,7 @@ fn told(all: &[Watched], tick: Option<Span>, interrupts: Vec<(String, u64)>, ste
     }
 }
 
-/// Jumps, told apart.
+/// Jumps, split into ticks and others.
 struct Split {
     /// Duration of each tick, if ticks were visible.
     ticks: Option<Vec<u64>>,

@@ -9,7 +9,7 @@ use super::{Crew, Distribution, Periods, ProbeError, Shared, between};
 use crate::sched;
 use crate::thread::{empty_system_call, yield_now};
 
-/// In each of these two threads hand a CPU to and fro for [`BUSY`].
+/// Rounds in which two threads hand a CPU to each other for [`BUSY`].
 const PERIOD: Span = Span::from_ms(1);
 const BUSY: Span = Span::from_us(400);
 /// Every so many switches a system call follows. The shortest of these calls is subtracted from all
@@ -24,7 +24,8 @@ struct Pair {
     at: Shared,
 }
 
-/// From one thread's sched_yield to the other's going on, less the shortest system call.
+/// From one thread's sched_yield to the other thread's continuation, minus the shortest system
+/// call.
 pub(super) fn switch(crew: Crew<'_>, duration: Span) -> Result<Distribution, ProbeError> {
     let pairs: Vec<Pair> = crew.cpus.iter().map(|_| Pair::default()).collect();
     let parts = crew.work(crew.cpus.len() * 2, |i, epoch| {
@@ -59,7 +60,8 @@ pub(super) fn switch(crew: Crew<'_>, duration: Span) -> Result<Distribution, Pro
     Ok(merged(&parts))
 }
 
-/// In each of these a thread moves once; the busy threads of all CPUs, less important, keep them from sleeping.
+/// In each round a thread moves once. Less important busy threads on all CPUs keep the CPUs from
+/// sleeping.
 const ROUND: Span = Span::from_ms(2);
 const AWAKE: Span = Span::from_ms(1);
 const LEAD: Span = Span::from_us(100);

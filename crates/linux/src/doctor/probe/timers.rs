@@ -1,4 +1,4 @@
-//! Timers: how late they wake up a thread of an idle CPU, and what they take from the thread of a busy one.
+//! Timers: their latency on an idle CPU, and the time they take from a busy thread.
 
 use takt_model::Span;
 
@@ -6,7 +6,7 @@ use super::{Crew, Distribution, Periods, ProbeError, Shared, between};
 
 const PERIOD: Span = Span::from_ms(1);
 
-/// How late an absolute sleep ends on each CPU, all at once, their instants spread over the period.
+/// The lateness of absolute sleeps on all CPUs at once, with instants spread over the period.
 pub(super) fn latency(crew: Crew<'_>, duration: Span) -> Result<Vec<(u32, Distribution)>, ProbeError> {
     let cpus = crew.cpus.len();
     crew.work(cpus, |i, epoch| {
@@ -44,7 +44,7 @@ pub(super) fn release(crew: Crew<'_>, duration: Span) -> Result<Distribution, Pr
         if wakes {
             while let Some(base) = periods.next(MIDDLE) {
                 let (now, left) = (epoch.now(), last.get());
-                // The other one was at it.
+                // The last stamp of the busy thread lies in this period.
                 if left > base && left < now {
                     seen.record(between(left, now));
                 }
