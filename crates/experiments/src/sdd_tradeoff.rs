@@ -163,6 +163,9 @@ fn rate_at(cost: Span, share: f64) -> f64 {
     (share / (cost.as_ns().max(1) as f64 / 1e9)).min(RATE_MAX)
 }
 
+/// Half seconds that one measurement of the cost takes at most.
+const COST_WINDOWS_MAX: u32 = 20;
+
 fn cost_at(rate: f64, cpu: u32, others: &[u32]) -> Result<Span, Failure> {
     let cable = Cable::lay(true).map_err(|error| refused(&error))?;
     let class = Class::Fifo { priority: DRIVER };
@@ -170,12 +173,18 @@ fn cost_at(rate: f64, cpu: u32, others: &[u32]) -> Result<Span, Failure> {
     let traffic = Traffic::start(cable, rate, others)?;
     pause(Span::from_ms(200));
     let before = (traffic.received(), traffic.driver_cpu());
-    pause(Span::from_ms(500));
-    let (bytes, used) = (traffic.received() - before.0, traffic.driver_cpu().zip(before.1));
-    match (bytes / PAYLOAD as u64, used) {
-        (packets @ 1.., Some((after, before))) => Ok(Span::from_ns(after.saturating_sub(before).as_ns() / packets)),
-        _ => Err(Failure::trouble("no packet came, or the kernel does not tell the CPU time of its threads")),
+    // Beside busy CPUs the sender may get none for a while.
+    for _ in 0..COST_WINDOWS_MAX {
+        pause(Span::from_ms(500));
+        let (bytes, used) = (traffic.received() - before.0, traffic.driver_cpu().zip(before.1));
+        let Some((after, before)) = used else {
+            return Err(Failure::trouble("the kernel does not tell the CPU time of its threads"));
+        };
+        if let packets @ 1.. = bytes / PAYLOAD as u64 {
+            return Ok(Span::from_ns(after.saturating_sub(before).as_ns() / packets));
+        }
     }
+    Err(Failure::trouble("no packet came within 10 s: other programs take both CPUs; stop them and try again"))
 }
 
 /// What somebody else on this machine reserves for a moment may be what the kernel does not admit here: it is asked again.
