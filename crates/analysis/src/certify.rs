@@ -81,7 +81,7 @@ fn no_proof(why: impl ToString) -> Uncertified {
 }
 
 fn proven(system: &System) -> Result<Certificate, Uncertified> {
-    let plain = system.flows.is_empty() && system.modes.is_empty();
+    let plain = system.flows.is_empty() && system.modes.is_empty() && system.switches.is_empty();
     if !plain || system.nodes.iter().any(|node| node.receive.is_some() || node.send.is_some()) {
         return Err(no_proof("the system has flows, modes, or receiving and sending tasks"));
     }

@@ -363,7 +363,19 @@ fn check_node(
             obeyed = mode.strategy;
         }
     }
-    let switches = strategies.len() > 1;
+    let mut switches = strategies.len() > 1;
+    for switch in &system.switches {
+        let component = &system.components[switch.component.index()];
+        if component.node == node {
+            let scope = format!("{}@{}/{}", spec.name, switch.at, component.name);
+            let why = format!(
+                "the change of the server of \"{}\" at {} is not covered: the servers are checked as they are before",
+                component.name, switch.at
+            );
+            reports.push(plain(TestId::Unsupported, &scope, why));
+            (answer, switches) = (answer.and(Answer::Unknown), true);
+        }
+    }
     let beside = distributed.is_some_and(|distributed| distributed.refused(node).is_some());
     for (scope, strategy) in strategies {
         let (mut found, mut tests) =

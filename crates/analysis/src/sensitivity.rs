@@ -423,6 +423,7 @@ fn sustainable(system: &System, in_periods: bool) -> bool {
     let plain = system.components.is_empty()
         && system.flows.is_empty()
         && system.modes.is_empty()
+        && system.switches.is_empty()
         && system.tasks.iter().all(|task| task.after.is_empty() && task.component.is_none());
     plain
         && (0..system.nodes.len()).all(|index| {

@@ -54,6 +54,8 @@ pub struct System {
     pub strategies: Vec<Strategy>,
     /// Strategy switches in virtual time.
     pub modes: Vec<Mode>,
+    /// Changes of servers in virtual time.
+    pub switches: Vec<ServerSwitch>,
     /// Servers with local schedulers.
     pub components: Vec<Component>,
     /// Tasks, in file order, which breaks ties.
@@ -247,6 +249,21 @@ pub struct Mode {
     pub at: Time,
     /// The strategy from then on.
     pub strategy: StrategyRef,
+}
+
+/// A change of a component's server while it runs (`[[mode]]` with a `component`).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ServerSwitch {
+    /// The component.
+    pub component: ComponentId,
+    /// When it is asked for. It holds from the end of the server's period on.
+    pub at: Time,
+    /// The rule from then on. `None`: as before, like the next two.
+    pub server: Option<ServerRule>,
+    /// The period.
+    pub period: Option<Span>,
+    /// The budget.
+    pub budget: Option<Span>,
 }
 
 /// A value or `"auto"`, which `size` fills in.
@@ -652,6 +669,7 @@ impl System {
             nodes: vec![NodeSpec::new("local", cpus, StrategyRef::Builtin(strategy))],
             strategies: Vec::new(),
             modes: Vec::new(),
+            switches: Vec::new(),
             components: Vec::new(),
             tasks,
             flows: Vec::new(),

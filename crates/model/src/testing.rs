@@ -9,8 +9,8 @@ use crate::cpus::CpuSet;
 use crate::strategy::{Builtin, Discipline, Filter, Late, Level, Split, Strategy};
 use crate::system::{
     Arrival, Auto, Clock, Component, ComponentId, Costs, Criticality, Cross, Exec, Fit, Flow, Mode, Network, NodeId,
-    NodeSpec, Placement, Port, PortId, Preemption, ServerRule, StrategyId, StrategyRef, System, TableTask, Task,
-    TaskId, Trace,
+    NodeSpec, Placement, Port, PortId, Preemption, ServerRule, ServerSwitch, StrategyId, StrategyRef, System,
+    TableTask, Task, TaskId, Trace,
 };
 use crate::time::{Lateness, Span, Time};
 use crate::units::{Bytes, Probability, Rate};
@@ -107,6 +107,7 @@ impl Tape<'_> {
                 modes.push(Mode { node, at, strategy: self.strategy_ref(own) });
             }
         }
+        let switches = self.switches(&components);
         let flows = (0..self.index(3)).map(|i| self.flow(i, nodes.len(), &mut used)).collect();
         let ports: Vec<Port> = (0..self.index(3)).map(|i| self.port(i, &mut used)).collect();
         let networks = self.networks(nodes.len(), ports.len());
@@ -117,7 +118,20 @@ impl Tape<'_> {
             sync: self.flip().then(|| TableTask { cost: None, ..self.table_task() }),
         };
         let notes = if self.flip() { Vec::new() } else { vec!["a \"guess\"".to_owned(), "b\\".to_owned()] };
-        System { name, nodes, strategies, modes, components, tasks, flows, ports, networks, clock, notes }
+        System { name, nodes, strategies, modes, switches, components, tasks, flows, ports, networks, clock, notes }
+    }
+
+    fn switches(&mut self, components: &[Component]) -> Vec<ServerSwitch> {
+        let mut switches: Vec<ServerSwitch> = Vec::new();
+        for _ in 0..if components.is_empty() { 0 } else { self.index(3) } {
+            let component = self.index(components.len());
+            let at = Time::ZERO + self.time(true);
+            let (id, server) = (ComponentId(component as u32), Some(self.pick(&ServerRule::ALL)));
+            if switches.iter().all(|switch| (switch.component, switch.at) != (id, at)) {
+                switches.push(ServerSwitch { component: id, at, server, period: None, budget: None });
+            }
+        }
+        switches
     }
 
     fn node(&mut self, i: usize, own: usize, used: &mut BTreeSet<String>) -> NodeSpec {

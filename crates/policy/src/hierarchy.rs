@@ -20,13 +20,14 @@
 //! without work leaves the CPU idle until then.
 //!
 //! Ties go to the earlier arrival, then to tasks before servers, then to the order of the file. A server arrives when
-//! its budget comes. At one instant, exhausted budgets end before the caller's events. Replenishments follow them.
+//! its budget comes. A server with other terms changes its place with its terms. At one instant, exhausted budgets end before the caller's events. Replenishments follow them.
 
 use takt_model::plan::Order;
 use takt_model::{ComponentId, ServerRule, Span, Time};
 
 use crate::dispatcher::{Decision, Dispatcher, Event};
-use crate::server::{Change, RATE_ONE, Server};
+use crate::rank::Rank;
+use crate::server::{Change, RATE_ONE, Server, Terms};
 
 mod build;
 mod choose;
@@ -57,6 +58,15 @@ pub enum ServerChange {
         amount: Span,
         /// None of its jobs ran: it was idle, or lent the CPU.
         idle: bool,
+    },
+    /// It has this rule, period and budget from now on.
+    Switched {
+        /// The rule.
+        rule: ServerRule,
+        /// The period.
+        period: Span,
+        /// The full budget.
+        budget: Span,
     },
 }
 
@@ -99,8 +109,19 @@ struct Scope {
     /// How many jobs each of them has had.
     jobs: Vec<u64>,
     servers: Vec<usize>,
-    /// By plan, and by position in `servers`.
-    places: Vec<Vec<Place>>,
+    /// How many of them are eligible.
+    eligible: usize,
+    /// They, the most important first. Computed anew where ranks vary between the changes of servers.
+    order: Vec<(Rank, usize)>,
+    is_unordered: bool,
+    ranks_vary: bool,
+    /// The first of its tasks' jobs, as long as it is known.
+    head: Option<Rank>,
+    is_head_old: bool,
+    /// It may have work now or have it no more.
+    is_dirty: bool,
+    /// By plan, by position in `servers`, and by the server's terms.
+    places: Vec<Vec<Vec<Place>>>,
     plan: usize,
     /// Decisions fall on multiples of this.
     quantum: Option<Span>,
@@ -110,17 +131,24 @@ struct Scope {
     stale: bool,
     /// Whether something in it would use the CPU.
     wants: bool,
-    /// Bandwidth of its tasks and of its servers but `grub`'s, in 2^-32.
-    fixed_share: u64,
+    /// Bandwidth of its tasks, in 2^-32.
+    task_share: u64,
+    /// The same with its servers, but for `grub`'s that are not active.
+    active_share: u64,
 }
 
 #[derive(Clone, Debug)]
 struct Node {
     component: ComponentId,
     account: Server,
-    /// The scope that it stands in, and its own.
+    /// Something has happened to it since its last update.
+    is_touched: bool,
+    /// Its terms: the first ones, then those of its changes. And the place of the present ones.
+    terms: Vec<Terms>,
+    term: usize,
+    next_term: usize,
+    /// The scope that it stands in. Its own is that behind its number.
     outer: usize,
-    inner: usize,
     eligible: bool,
     /// The start of its payment, and the amount so far.
     paying: Option<(Time, Span)>,
@@ -149,14 +177,22 @@ impl Choice {
 /// [`Dispatcher`] for the protocol, which is the same.
 #[derive(Clone, Debug)]
 pub struct Hierarchy {
-    /// The node's own first; outer ones before inner ones.
+    /// The node's own first, then that of each server. Outer ones stand before inner ones.
     scopes: Vec<Scope>,
     servers: Vec<Node>,
-    /// The servers with the innermost first.
-    inside_out: Vec<usize>,
     /// Scope and slot in it, by slot of the node.
     homes: Vec<(usize, u32)>,
     choice: Choice,
+    /// When each server changes by itself.
+    changes_at: Vec<Time>,
+    /// The servers that have begun to pay.
+    paying: Vec<usize>,
+    /// The scopes with a decision of the last choice.
+    picked: Vec<usize>,
+    /// Scopes with a quantum; those that order something by laxity; those with sections.
+    with_quantum: Vec<usize>,
+    by_laxity: Vec<usize>,
+    with_sections: Vec<usize>,
     /// The scope whose job has the CPU.
     granted: Option<usize>,
     /// Scratch of a decision.
@@ -166,6 +202,8 @@ pub struct Hierarchy {
     paid_until: Time,
     events: Vec<ServerEvent>,
     laxity_quantum: Option<Span>,
+    /// Changes to come, the earliest last: a server, and the place of its new terms.
+    switches: Vec<(Time, usize, usize)>,
 }
 
 impl Hierarchy {
@@ -194,6 +232,7 @@ impl Hierarchy {
             Event::Complete { slot } | Event::Deadline { slot } => slot,
             Event::Mode { plan } => {
                 let root = &mut self.scopes[0];
+                root.is_unordered = true;
                 root.plan = plan.min(root.places.len().saturating_sub(1));
                 return self.in_scope(0, decisions, |dispatcher, decisions| dispatcher.on_event(now, event, decisions));
             }
@@ -223,6 +262,7 @@ impl Hierarchy {
     ) {
         let from = decisions.len();
         let scope = &mut self.scopes[scope];
+        (scope.is_head_old, scope.is_dirty) = (true, true);
         act(&mut scope.dispatcher, decisions);
         for decision in &mut decisions[from..] {
             let (Decision::Cancel { slot }
@@ -248,7 +288,10 @@ impl Hierarchy {
             if let Some((_, amount)) = &mut node.paying {
                 *amount += paid;
             }
+            // A sporadic server notes what it has used.
+            node.is_touched |= node.account.rule() == ServerRule::Sporadic;
             if !node.account.has_budget() {
+                node.is_touched = true;
                 self.settle(server, now);
                 self.tell(server, ServerChange::Exhausted);
             }
@@ -261,10 +304,7 @@ impl Hierarchy {
         if node.account.rule() != ServerRule::Grub {
             return RATE_ONE;
         }
-        let outer = &self.scopes[node.outer];
-        let active = outer.servers.iter().map(|at| &self.servers[*at].account);
-        let active = active.filter(|account| account.rule() == ServerRule::Grub && account.is_active());
-        active.map(Server::share).fold(outer.fixed_share, u64::saturating_add).min(RATE_ONE)
+        self.scopes[node.outer].active_share.min(RATE_ONE)
     }
 
     /// Reports the payments of a server.
@@ -298,42 +338,98 @@ impl Hierarchy {
         self.begin_to_pay(now);
     }
 
-    /// Brings all servers to `now`, from the inside out.
+    /// Brings servers to `now` that something has happened to, from the inside out.
     fn update(&mut self, now: Time) {
-        for at in 0..self.inside_out.len() {
-            let server = self.inside_out[at];
-            let has_work = self.wants(self.servers[server].inner, now);
+        while let Some((_, server, term)) = self.switches.pop_if(|(at, ..)| *at <= now) {
+            let node = &mut self.servers[server];
+            node.is_touched = true;
+            node.account.switch(node.terms[term]);
+            node.next_term = term;
+        }
+        // Inner servers stand behind outer ones.
+        for server in (0..self.servers.len()).rev() {
+            let is_due = std::mem::take(&mut self.servers[server].is_touched) || self.changes_at[server] <= now;
+            let scope = &mut self.scopes[server + 1];
+            let (had_work, is_dirty) = (scope.wants, std::mem::take(&mut scope.is_dirty));
+            let has_work = if is_dirty { self.wants(server + 1, now) } else { had_work };
+            if !is_due && has_work == had_work {
+                continue;
+            }
+            let before = self.servers[server].account.standing();
             let mut changes = std::mem::take(&mut self.changes);
             self.servers[server].account.update(now, has_work, |change| changes.push(change));
             for change in changes.drain(..) {
                 let told = match change {
                     Change::Replenished(budget) => ServerChange::Replenished(budget),
                     Change::Idle => ServerChange::Idle,
+                    Change::Switched => self.switched(server),
                 };
                 self.settle(server, now);
                 self.tell(server, told);
             }
             self.changes = changes;
-            self.servers[server].eligible = self.servers[server].account.is_eligible(has_work);
+            let node = &mut self.servers[server];
+            self.changes_at[server] = node.account.next_change();
+            let after = node.account.standing();
+            let eligible = node.account.is_eligible(has_work);
+            let turned = std::mem::replace(&mut node.eligible, eligible) != eligible;
+            let outer = node.outer;
+            if turned {
+                let scope = &mut self.scopes[outer];
+                scope.eligible = if eligible { scope.eligible + 1 } else { scope.eligible - 1 };
+                scope.is_dirty = true;
+            }
+            self.scopes[outer].is_unordered |= before.0 != after.0;
+            if before.1 != after.1 {
+                self.share_out(outer);
+            }
         }
         self.wants(0, now);
+        for at in 0..self.scopes.len() {
+            let scope = &mut self.scopes[at];
+            if scope.ranks_vary {
+                scope.head = scope.dispatcher.head(now);
+            }
+            if scope.is_unordered || scope.ranks_vary {
+                self.put_in_order(at);
+            }
+        }
+    }
+
+    /// Takes in that a server has its next terms.
+    fn switched(&mut self, server: usize) -> ServerChange {
+        let node = &mut self.servers[server];
+        node.term = node.next_term;
+        let Terms { rule, period, budget } = node.account.terms();
+        ServerChange::Switched { rule, period, budget }
+    }
+
+    /// Sums up the active bandwidth of a scope.
+    fn share_out(&mut self, scope: usize) {
+        let servers = self.scopes[scope].servers.iter().map(|at| &self.servers[*at].account);
+        let active = servers.filter(|account| account.rule() != ServerRule::Grub || account.is_active());
+        let active = active.map(Server::share).fold(self.scopes[scope].task_share, u64::saturating_add);
+        self.scopes[scope].active_share = active;
     }
 
     /// Finds out whether something in a scope would use the CPU. Its servers must be up to date.
     fn wants(&mut self, scope: usize, now: Time) -> bool {
-        let at = &self.scopes[scope];
-        let wants = at.dispatcher.head(now).is_some() || at.servers.iter().any(|server| self.servers[*server].eligible);
-        self.scopes[scope].wants = wants;
-        wants
+        let scope = &mut self.scopes[scope];
+        if scope.is_head_old {
+            (scope.head, scope.is_head_old) = (scope.dispatcher.head(now), false);
+        }
+        scope.wants = scope.head.is_some() || scope.eligible > 0;
+        scope.wants
     }
 
     /// Gives the chosen scope the CPU. False if its jobs were all cancelled: then there is more to choose.
     fn carry_out(&mut self, now: Time, decisions: &mut Vec<Decision>) -> bool {
-        for scope in self.scopes.iter_mut().filter(|scope| scope.quantum.is_none()) {
-            scope.pick = Pick::default();
+        for scope in self.picked.drain(..) {
+            self.scopes[scope].pick = Pick::default();
         }
         for (scope, pick) in &self.choice.picks {
             self.scopes[*scope].pick = *pick;
+            self.picked.push(*scope);
         }
         // The scope may cancel all its jobs. Then the running job keeps the CPU.
         let mut within = std::mem::take(&mut self.scratch);
@@ -360,29 +456,37 @@ impl Hierarchy {
 
     /// Notes the payers from now on.
     fn begin_to_pay(&mut self, now: Time) {
-        for server in 0..self.servers.len() {
-            let pays = self.choice.payers.contains(&server);
-            let runs = self.has_job(server);
-            if pays && self.servers[server].paying.is_none() {
-                self.servers[server].paying = Some((now, Span::ZERO));
-            } else if pays && self.servers[server].runs != runs {
-                self.settle(server, now);
-            } else if !pays && self.servers[server].paying.is_some() {
-                self.settle(server, now);
-                self.servers[server].paying = None;
-            }
-            if pays {
-                self.servers[server].account.start();
-            }
-            self.servers[server].runs = runs;
+        let mut all = std::mem::take(&mut self.paying);
+        all.extend(&self.choice.payers);
+        all.sort_unstable();
+        all.dedup();
+        all.retain(|server| self.begin_or_end(*server, now));
+        self.paying = all;
+    }
+
+    /// Whether a server that has paid, or is to pay, pays from now on.
+    fn begin_or_end(&mut self, server: usize, now: Time) -> bool {
+        if !self.choice.payers.contains(&server) {
+            self.settle(server, now);
+            self.servers[server].paying = None;
+            return false;
         }
+        let runs = self.has_job(server);
+        if self.servers[server].paying.is_none() {
+            self.servers[server].paying = Some((now, Span::ZERO));
+        } else if self.servers[server].runs != runs {
+            self.settle(server, now);
+        }
+        let node = &mut self.servers[server];
+        node.account.start();
+        node.runs = runs;
+        true
     }
 
     /// Whether the running job is a job of the server's component, at whatever depth.
     fn has_job(&self, server: usize) -> bool {
-        // Scope 0 is the node's; scope k is that of server k - 1.
         let outer = |scope: &usize| self.servers.get(scope.wrapping_sub(1)).map(|server| server.outer);
-        std::iter::successors(self.choice.runs, outer).any(|scope| scope == self.servers[server].inner)
+        std::iter::successors(self.choice.runs, outer).any(|scope| scope == server + 1)
     }
 
     /// Charges the servers for the time up to the end of the run.
@@ -394,23 +498,33 @@ impl Hierarchy {
     /// The next instant at which the caller must dispatch without an event.
     #[must_use]
     pub fn next_wakeup(&self, now: Time) -> Option<Time> {
-        let changes = self.servers.iter().map(|node| node.account.next_change());
+        let changes = self.changes_at.iter().copied();
         let ends = self.choice.payers.iter().map(|at| self.servers[*at].account.end(now, self.rate(*at)));
+        let scope = |at: &usize| &self.scopes[*at];
         let undecided = |scope: &&Scope| scope.stale || scope.compares_laxity();
-        let grids = self.scopes.iter().filter(undecided).filter(|scope| scope.wants || scope.pick.entry.is_some());
+        let grids = self.with_quantum.iter().map(scope).filter(undecided);
+        let grids = grids.filter(|scope| scope.wants || scope.pick.entry.is_some());
         let grids = grids.filter_map(|scope| scope.quantum.map(|quantum| next_multiple(now, quantum)));
-        let sections = self.scopes.iter().filter_map(|scope| scope.dispatcher.next_section(now));
-        let comparison = self.laxity_quantum.filter(|_| self.scopes.iter().any(Scope::compares_laxity));
+        let sections = self.with_sections.iter().filter_map(|at| self.scopes[*at].dispatcher.next_section(now));
+        let laxity = || self.by_laxity.iter().map(scope).any(Scope::compares_laxity);
+        let comparison = self.laxity_quantum.filter(|_| laxity());
         let comparison = comparison.map(|quantum| next_multiple(now, quantum));
-        let all = changes.chain(ends).chain(grids).chain(sections).chain(comparison);
+        let switch = self.switches.last().map(|(at, ..)| *at);
+        let all = changes.chain(ends).chain(grids).chain(sections).chain(comparison).chain(switch);
         all.min().filter(|at| *at < Time::MAX)
     }
 }
 
 impl Scope {
+    /// Whether something of it may be ordered by laxity.
+    fn goes_by_laxity(&self) -> bool {
+        self.places.iter().flatten().flatten().any(|place| place.order == Order::Laxity)
+            || self.dispatcher.goes_by_laxity()
+    }
+
     /// Whether a waiting entry may overtake the running one by its laxity.
     fn compares_laxity(&self) -> bool {
-        let servers = self.places[self.plan].iter().any(|place| place.order == Order::Laxity);
+        let servers = self.places[self.plan].iter().flatten().any(|place| place.order == Order::Laxity);
         self.wants && (servers || self.dispatcher.goes_by_laxity())
     }
 }

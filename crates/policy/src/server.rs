@@ -14,6 +14,16 @@
 //! comes back a period after the server became active. Times are whole nanoseconds. Only `grub` counts fractions. It
 //! rounds payments and ends of budgets up.
 //!
+//! New terms ([`Server::switch`]) hold from the end of the server's period on. Then the old budget is lost, and the first
+//! period under the new terms begins, with a full budget. So at no time there are two budgets. The period ends
+//!
+//! - under `ptps`, `wcps`, `crps`, `polling` and `deferrable`: at its multiple;
+//! - under `sporadic`: when the last used part comes back. Until then the server does not become active again;
+//! - under `cbs`, `cbs-hard` and `grub`: at the deadline, which is not postponed any more. While the server is idle: as
+//!   soon as its budget is no more than its share until the deadline.
+//!
+//! This is the rule of the elastic task model for periods (G. Buttazzo, G. Lipari, L. Abeni 1998), applied to servers.
+//!
 //! The caller tells the server what it pays ([`Server::pay`]), and once per instant whether its component has work
 //! ([`Server::update`]). Wake-ups and ends of work between two such calls do not count.
 
@@ -37,6 +47,16 @@ pub(crate) enum Change {
     Replenished(Span),
     /// Its component has nothing to run any more.
     Idle,
+    /// It has new terms.
+    Switched,
+}
+
+/// What a server is to give: its rule, and its budget in each period.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Terms {
+    pub(crate) rule: ServerRule,
+    pub(crate) period: Span,
+    pub(crate) budget: Span,
 }
 
 /// How a bandwidth server stands to its virtual time.
@@ -74,26 +94,57 @@ pub(crate) struct Server {
     used: Span,
     returns: VecDeque<(Time, Span)>,
     bandwidth: Bandwidth,
+    /// Its terms from the end of its period on.
+    pending: Option<Terms>,
 }
 
 impl Server {
-    pub(crate) fn new(rule: ServerRule, period: Span, budget: Span) -> Self {
+    /// A server whose first period begins at `now`.
+    pub(crate) fn new(Terms { rule, period, budget }: Terms, now: Time) -> Self {
         Server {
             rule,
             period,
             full: budget,
             left: if is_bandwidth(rule) { Span::ZERO } else { budget },
             fraction: 0,
-            deadline: if is_bandwidth(rule) { Time::ZERO } else { Time::ZERO + period },
-            release: Time::ZERO,
+            deadline: if is_bandwidth(rule) { Time::ZERO } else { now.saturating_add(period) },
+            release: now,
             started: false,
             had_work: false,
-            next_period: if is_periodic(rule) { Time::ZERO } else { Time::MAX },
+            next_period: if is_periodic(rule) { now } else { Time::MAX },
             active: false,
-            since: Time::ZERO,
+            since: now,
             used: Span::ZERO,
             returns: VecDeque::new(),
             bandwidth: Bandwidth::Inactive,
+            pending: None,
+        }
+    }
+
+    /// It is to have these terms from the end of its period on.
+    pub(crate) fn switch(&mut self, terms: Terms) {
+        self.pending = Some(terms);
+    }
+
+    /// Its rule, period and full budget.
+    pub(crate) fn terms(&self) -> Terms {
+        Terms { rule: self.rule, period: self.period, budget: self.full }
+    }
+
+    /// When all of its budget is back or lost. `None`: it is so now.
+    fn period_end(&self) -> Option<Time> {
+        if is_periodic(self.rule) {
+            return Some(self.next_period);
+        }
+        if self.rule == ServerRule::Sporadic {
+            let returned = self.returns.back().map(|(at, _)| *at);
+            let used = self.active || !self.used.is_zero();
+            return returned.max(used.then(|| self.since.saturating_add(self.period)));
+        }
+        match self.bandwidth {
+            Bandwidth::Inactive => None,
+            Bandwidth::Contending => Some(self.deadline),
+            Bandwidth::Lagging(until) => Some(until),
         }
     }
 
@@ -121,7 +172,9 @@ impl Server {
     /// Whether it is to have the CPU, if its component has work or not.
     pub(crate) fn is_eligible(&self, has_work: bool) -> bool {
         let idles = matches!(self.rule, ServerRule::Ptps | ServerRule::Wcps | ServerRule::Crps);
-        self.has_budget() && (idles || has_work)
+        // A sporadic server that waits for new terms does not become active again.
+        let closed = self.rule == ServerRule::Sporadic && self.pending.is_some() && !self.active;
+        self.has_budget() && !closed && (idles || has_work)
     }
 
     pub(crate) fn has_budget(&self) -> bool {
@@ -136,6 +189,12 @@ impl Server {
     /// Whether its bandwidth counts as active.
     pub(crate) fn is_active(&self) -> bool {
         self.bandwidth != Bandwidth::Inactive
+    }
+
+    /// What its rank goes by, but for the budget, and what its bandwidth in use goes by.
+    pub(crate) fn standing(&self) -> ((Time, Time, bool, Terms), (Terms, bool)) {
+        let counts = self.rule != ServerRule::Grub || self.is_active();
+        ((self.release, self.deadline, self.started, self.terms()), (self.terms(), counts))
     }
 
     /// Its bandwidth in 2^-32, rounded up.
@@ -179,24 +238,47 @@ impl Server {
             (ServerRule::Grub, Bandwidth::Lagging(until)) => until,
             _ => Time::MAX,
         };
-        self.next_period.min(returned).min(bandwidth)
+        let switched = self.pending.and(self.period_end()).unwrap_or(Time::MAX);
+        self.next_period.min(returned).min(bandwidth).min(switched)
     }
 
     /// Brings it to `now`, where its component has work or not.
     pub(crate) fn update(&mut self, now: Time, has_work: bool, mut tell: impl FnMut(Change)) {
         let before = self.has_budget();
+        self.take_terms(now, &mut tell);
+        self.update_by_rule(now, has_work, &mut tell);
+        // Its period may have ended with its work.
+        if self.take_terms(now, &mut tell) {
+            self.update_by_rule(now, has_work, &mut tell);
+        }
+        if !before && self.has_budget() {
+            self.started = false;
+        }
+    }
+
+    /// Begins with new terms, if there are any and its period is over.
+    fn take_terms(&mut self, now: Time, tell: &mut impl FnMut(Change)) -> bool {
+        let Some(terms) = self.pending.filter(|_| self.period_end().is_none_or(|end| end <= now)) else { return false };
+        let had_budget = self.has_budget();
+        *self = Server::new(terms, now);
+        tell(Change::Switched);
+        // A periodic server has its first budget in the next step.
+        if !is_periodic(self.rule) && (had_budget || self.has_budget()) {
+            tell(Change::Replenished(self.left));
+        }
+        true
+    }
+
+    fn update_by_rule(&mut self, now: Time, has_work: bool, tell: &mut impl FnMut(Change)) {
         match self.rule {
-            ServerRule::Sporadic => self.update_sporadic(now, has_work, &mut tell),
-            ServerRule::Cbs | ServerRule::CbsHard | ServerRule::Grub => self.update_bandwidth(now, has_work, &mut tell),
-            _ => self.update_periodic(now, has_work, &mut tell),
+            ServerRule::Sporadic => self.update_sporadic(now, has_work, tell),
+            ServerRule::Cbs | ServerRule::CbsHard | ServerRule::Grub => self.update_bandwidth(now, has_work, tell),
+            _ => self.update_periodic(now, has_work, tell),
         }
         if self.had_work && !has_work {
             tell(Change::Idle);
         }
         self.had_work = has_work;
-        if !before && self.has_budget() {
-            self.started = false;
-        }
     }
 
     fn replenish(&mut self, budget: Span, tell: &mut impl FnMut(Change)) {
@@ -239,7 +321,7 @@ impl Server {
                 break;
             }
         }
-        if has_work && !self.left.is_zero() && !self.active {
+        if has_work && !self.left.is_zero() && !self.active && self.pending.is_none() {
             (self.active, self.since, self.started) = (true, now, false);
             self.release = now;
             self.deadline = now.saturating_add(self.period);
@@ -261,7 +343,7 @@ impl Server {
 
     fn update_bandwidth(&mut self, now: Time, has_work: bool, tell: &mut impl FnMut(Change)) {
         let had_deadline = self.deadline > Time::ZERO;
-        let waits = self.rule == ServerRule::CbsHard && now < self.deadline;
+        let waits = (self.rule == ServerRule::CbsHard || self.pending.is_some()) && now < self.deadline;
         if !self.has_budget() && had_deadline && !waits {
             self.deadline = self.deadline.saturating_add(self.period);
             self.release = now;
@@ -278,7 +360,7 @@ impl Server {
                 // A throttled server stays so.
                 _ => !had_deadline || self.has_budget() && self.asks_for_more(now),
             };
-            if fresh {
+            if fresh && self.pending.is_none() {
                 self.deadline = now.saturating_add(self.period);
                 self.release = now;
                 self.replenish(self.full, tell);

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use takt_log::{CancelCause, Event, JobKey, Parent, Sink};
+use takt_log::{CancelCause, Definition, Event, JobKey, Parent, ServerDef, Sink};
 use takt_model::{Arrivals, Arriving, Costs, Draw, Exec, NodeId, Span, System, Task, TaskId, Time};
 use takt_policy::{self as policy, Decision, Due, Link, ServerChange};
 
@@ -70,6 +70,7 @@ impl SimTask<'_> {
 }
 
 pub(crate) struct NodeSim<'a, D> {
+    system: &'a System,
     stream: u32,
     end: Time,
     dispatcher: D,
@@ -110,6 +111,7 @@ impl<'a, D: Decider> NodeSim<'a, D> {
         let mut modes: Vec<Time> = system.modes.iter().filter(|mode| mode.node == id).map(|mode| mode.at).collect();
         modes.sort_unstable();
         let mut node = NodeSim {
+            system,
             stream: id.0,
             end,
             decisions: Vec::with_capacity(dispatcher.decisions_max()),
@@ -429,14 +431,26 @@ impl<'a, D: Decider> NodeSim<'a, D> {
 
     #[inline(always)]
     fn tell_of_servers<S: Sink>(&mut self, now: Time, sink: &mut S) {
-        let stream = self.stream;
+        let (stream, system) = (self.stream, self.system);
         self.dispatcher.take_server_events(|event| {
             let server = event.component.index() as u32;
+            if let ServerChange::Switched { rule, period, budget } = event.change {
+                let component = &system.components[event.component.index()];
+                let def = ServerDef {
+                    name: component.name.clone(),
+                    node: component.node,
+                    rule: rule.name().to_owned(),
+                    period: Some(period),
+                    budget: Some(budget),
+                };
+                return sink.define(stream, now, &Definition::Server(server, def));
+            }
             let event = match event.change {
                 ServerChange::Replenished(budget) => Event::Replenish { server, budget },
                 ServerChange::Exhausted => Event::Exhaust { server },
                 ServerChange::Idle => Event::ServerIdle { server },
                 ServerChange::Paid { since, amount, idle } => Event::Charge { server, since, amount, idle },
+                ServerChange::Switched { .. } => return,
             };
             sink.event(stream, now, &event);
         });

@@ -36,24 +36,31 @@ fn units(system: &System, duration: u64) -> Vec<Unit> {
     if let Some((task, since)) = running {
         fill(since, duration, task);
     }
-    // No budget is lost or doubled: servers pay only what they have.
+    // No budget is lost or doubled: servers pay only what they have. They may have what any of their terms gives.
     let begins_full = |component: &Component| component.server == ServerRule::Sporadic;
     let full = |component: &Component| if begins_full(component) { component.budget } else { Auto::Value(Span::ZERO) };
     let mut left: Vec<Auto<Span>> = system.components.iter().map(full).collect();
     for (_, at, event) in &events {
         match event {
             Event::Charge { server, since, amount, idle } => {
-                let rule = system.components[*server as usize].server;
+                let grub = |rule: ServerRule| rule == ServerRule::Grub;
+                let mut switches = system.switches.iter().filter(|switch| switch.component.0 == *server);
+                let is_grub = grub(system.components[*server as usize].server)
+                    || switches.any(|switch| switch.server.is_some_and(grub));
                 let runs = |unit: &&Unit| unit.task.is_some_and(|task| is_inside(system, task, *server));
                 let ran = units[since.as_ns() as usize..at.as_ns() as usize].iter().filter(runs).count() as u64;
                 assert_eq!(ran, if *idle { 0 } else { at.as_ns() - since.as_ns() }, "{event:?} at {at}");
-                assert!(rule == ServerRule::Grub || *amount == at.saturating_since(*since), "{event:?} at {at}");
+                assert!(is_grub || *amount == at.saturating_since(*since), "{event:?} at {at}");
                 (since.as_ns()..at.as_ns()).for_each(|unit| units[unit as usize].payers.push(*server as usize));
                 let Auto::Value(budget) = left[*server as usize] else { panic!("a budget is given") };
                 left[*server as usize] = Auto::Value(budget.checked_sub(*amount).expect("it has what it pays"));
             }
             Event::Replenish { server, budget } => {
-                let Auto::Value(most) = system.components[*server as usize].budget else { panic!("a budget is given") };
+                let Auto::Value(first) = system.components[*server as usize].budget else {
+                    panic!("a budget is given")
+                };
+                let switches = system.switches.iter().filter(|switch| switch.component.0 == *server);
+                let most = switches.filter_map(|switch| switch.budget).fold(first, Span::max);
                 assert!(*budget <= most, "{event:?} at {at}");
                 left[*server as usize] = Auto::Value(*budget);
             }
@@ -101,6 +108,17 @@ fn random_system(dice: &mut Dice) -> System {
         let inside = dice.chance(85).then(|| ComponentId(dice.roll(0, system.components.len() as u64 - 1) as u32));
         task.component = inside;
         system.tasks.push(task);
+    }
+    for _ in 0..if dice.chance(40) { dice.roll(1, 3) } else { 0 } {
+        let component = ComponentId(dice.roll(0, system.components.len() as u64 - 1) as u32);
+        let at = Time::from_ns(dice.roll(0, 40));
+        if system.switches.iter().any(|switch| (switch.component, switch.at) == (component, at)) {
+            continue;
+        }
+        let period = dice.pick(&periods);
+        let (server, budget) = (dice.chance(80).then(|| dice.pick(&rules)), dice.ns(1, period.div_ceil(2)));
+        let (period, budget) = (Some(Span::from_ns(period)), Some(budget));
+        system.switches.push(ServerSwitch { component, at, server, period, budget });
     }
     system
 }
@@ -183,6 +201,29 @@ fn an_idle_server_wastes_lends_or_gives_its_time() {
         figure_2(ServerRule::Crps),
         ["h ..##........##......", "l ##..###.............", "H $$$$......$$$$......", "L ....$$$$$$....$$....",]
     );
+}
+
+/// The terms change at 3; they hold from the end of the period on, and the old budget ends with it.
+#[test]
+fn a_server_takes_new_terms_when_its_period_ends() {
+    let with = |before: ServerRule, after: ServerRule| {
+        let mut system = System::local(1, Builtin::Edf, Vec::new());
+        domain(&mut system, ("S", before, 6, 2), Builtin::Fifo, &[("x", 0, 100, 30)]);
+        system.switches.push(ServerSwitch {
+            component: ComponentId(0),
+            at: Time::from_ns(3),
+            server: Some(after),
+            period: Some(Span::from_ns(4)),
+            budget: Some(Span::from_ns(1)),
+        });
+        chart(&system, 16)[1].clone()
+    };
+    use ServerRule::{Cbs, CbsHard, Deferrable, Polling, Sporadic};
+    for (before, after) in [(Polling, Deferrable), (Sporadic, Polling), (CbsHard, Sporadic)] {
+        assert_eq!(with(before, after), "S $$....$...$...$.", "{before:?} {after:?}");
+    }
+    // At 3 its deadline is 12, for it has used its first budget ahead of time.
+    assert_eq!(with(Cbs, CbsHard), "S $$$$........$...");
 }
 
 /// Three servers by hand: the first has more to do than its budget, the second is idle, the third has work.

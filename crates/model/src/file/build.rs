@@ -12,8 +12,8 @@ use crate::cpus::CpuSet;
 use crate::strategy::{Builtin, Discipline, Filter, Late, Level, Split, Strategy};
 use crate::system::{
     Arrival, Auto, Clock, Component, ComponentId, Costs, Criticality, Cross, Exec, Fit, Flow, Mode, Network, NodeId,
-    NodeSpec, Placement, Port, PortId, Preemption, ServerRule, StrategyId, StrategyRef, System, TableTask, Task,
-    TaskId, Trace,
+    NodeSpec, Placement, Port, PortId, Preemption, ServerRule, ServerSwitch, StrategyId, StrategyRef, System,
+    TableTask, Task, TaskId, Trace,
 };
 use crate::time::{Lateness, Span, Time};
 use crate::units::{Bytes, Probability, Rate};
@@ -45,7 +45,8 @@ impl Source {
             Part::Node(i) => nth("node", i),
             Part::Strategy(i) => nth("strategy", i),
             Part::Level(i, j) => nth("strategy", i)?.tables("level").nth(j),
-            Part::Mode(i) => nth("mode", i),
+            Part::Mode(i) => self.file.tables("mode").filter(|mode| !is_switch(mode)).nth(i),
+            Part::Switch(i) => self.file.tables("mode").filter(|mode| is_switch(mode)).nth(i),
             Part::Component(i) => nth("component", i),
             Part::Task(i) => nth("task", i),
             Part::Flow(i) => nth("flow", i),
@@ -168,7 +169,10 @@ impl Builder<'_> {
         let strategies = file.tables("strategy").enumerate().map(|(i, f)| self.strategy(i, f)).collect();
         let components: Vec<Component> =
             file.tables("component").enumerate().map(|(i, f)| self.component(i, f, nodes.len())).collect();
-        let modes = file.tables("mode").enumerate().map(|(i, f)| self.mode(i, f, nodes.len())).collect();
+        let modes = file.tables("mode").filter(|f| !is_switch(f)).enumerate();
+        let modes = modes.map(|(i, f)| self.mode(i, f, nodes.len())).collect();
+        let switches = file.tables("mode").filter(|f| is_switch(f)).enumerate();
+        let switches = switches.filter_map(|(i, f)| self.switch(i, f, &nodes, &components)).collect();
         let mut tasks: Vec<Task> =
             file.tables("task").enumerate().map(|(i, f)| self.task(i, f, nodes.len(), &components)).collect();
         self.inherit_periods(&mut tasks);
@@ -179,7 +183,7 @@ impl Builder<'_> {
         let clock = file.table("clock").map(clock).unwrap_or_default();
         let text = |(note, _): &(Val, usize)| if let Val::Text(note) = note { Some(note.clone()) } else { None };
         let notes = file.list("notes").iter().filter_map(text).collect();
-        System { name, nodes, strategies, modes, components, tasks, flows, ports, networks, clock, notes }
+        System { name, nodes, strategies, modes, switches, components, tasks, flows, ports, networks, clock, notes }
     }
 
     fn names(&self, of: Of) -> &Names {
@@ -376,11 +380,43 @@ impl Builder<'_> {
 
     fn mode(&mut self, i: usize, f: &Fields, nodes: usize) -> Mode {
         let owner = owner(f, i);
+        if let Some((key, field)) = ["server", "period", "budget"].iter().find_map(|key| Some((key, f.field(key)?))) {
+            let message = format!("{owner} has a {key} but no component; name the component whose server changes");
+            self.found.push(Found { at: Some(field.at), message });
+        }
         Mode {
             node: self.node_ref(f, Part::Mode(i), &owner, nodes, None),
             at: Time::ZERO.saturating_add(f.span("at").unwrap_or_default()),
             strategy: self.strategy_ref(f, Part::Mode(i), &owner),
         }
+    }
+
+    /// `None` in a file without components.
+    fn switch(&mut self, i: usize, f: &Fields, nodes: &[NodeSpec], components: &[Component]) -> Option<ServerSwitch> {
+        let part = Part::Switch(i);
+        let owner = owner(f, i);
+        let at = f.field("component").map_or(f.at, |field| field.at);
+        let name = f.text("component").unwrap_or_default();
+        let component = self.resolve(Of::Component, name, part, "component", &owner, at);
+        let node = component.and_then(|id| nodes.get(components.get(id as usize)?.node.index()));
+        if let (Some(field), Some(node)) = (f.field("node"), node)
+            && f.text("node").is_some_and(|name| name != node.name)
+        {
+            let message = format!("component \"{name}\" lives on node \"{}\"; leave the node out", node.name);
+            self.found.push(Found { at: Some(field.at), message });
+        }
+        if f.whole && ["server", "period", "budget"].iter().all(|key| f.field(key).is_none()) {
+            let message =
+                format!("{owner} changes nothing of component \"{name}\"; give it a server, period or budget");
+            self.found.push(Found { at: Some(f.at), message });
+        }
+        (!components.is_empty()).then(|| ServerSwitch {
+            component: ComponentId(component.unwrap_or(0)),
+            at: Time::ZERO.saturating_add(f.span("at").unwrap_or_default()),
+            server: f.text("server").and_then(rule),
+            period: f.span("period"),
+            budget: f.span("budget"),
+        })
     }
 
     fn component(&mut self, i: usize, f: &Fields, nodes: usize) -> Component {
@@ -396,10 +432,7 @@ impl Builder<'_> {
                 self.resolve(Of::Component, parent, part, "parent", &owner, parent_at).map(ComponentId)
             }),
             strategy: self.strategy_ref(f, part, &owner),
-            server: f
-                .text("server")
-                .and_then(|name| ServerRule::ALL.into_iter().find(|rule| rule.name() == name))
-                .unwrap_or(ServerRule::Ptps),
+            server: f.text("server").and_then(rule).unwrap_or(ServerRule::Ptps),
             period: auto("period"),
             budget: auto("budget"),
             quantum: f.span("quantum"),
@@ -568,6 +601,15 @@ fn owner(f: &Fields, index: usize) -> String {
         Some(name) => format!("{noun} \"{name}\""),
         None => format!("{noun} {}", index + 1),
     }
+}
+
+/// Whether a mode changes a server instead of a strategy.
+fn is_switch(mode: &Fields) -> bool {
+    mode.field("component").is_some()
+}
+
+fn rule(name: &str) -> Option<ServerRule> {
+    ServerRule::ALL.into_iter().find(|rule| rule.name() == name)
 }
 
 fn criticality(word: &str) -> Criticality {

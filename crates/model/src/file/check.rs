@@ -13,7 +13,9 @@ use super::error::Found;
 use super::read::name_fault;
 use crate::cpus::CpuSet;
 use crate::strategy::Builtin;
-use crate::system::{Auto, Clock, Component, ComponentId, NodeId, Placement, StrategyRef, System, TableTask};
+use crate::system::{
+    Auto, Clock, Component, ComponentId, NodeId, Placement, ServerSwitch, StrategyRef, System, TableTask,
+};
 use crate::time::{Span, Time};
 
 /// A part of a System, by its position.
@@ -24,6 +26,7 @@ pub(super) enum Part {
     Strategy(usize),
     Level(usize, usize),
     Mode(usize),
+    Switch(usize),
     Component(usize),
     Task(usize),
     Flow(usize),
@@ -68,6 +71,13 @@ pub(super) fn check_indices(system: &System, found: &mut Vec<Found>) {
         check.index(Part::Mode(i), strategy(of.strategy), "strategy");
         check.index(Part::Mode(i), node(of.node), "node");
     }
+    for (i, of) in system.switches.iter().enumerate() {
+        // Its name would be that of the component.
+        if !component(of.component) {
+            let message = format!("component of change {} of a server is an index that leads nowhere", i + 1);
+            check.error(Part::Switch(i), "component", message);
+        }
+    }
     for (i, of) in system.components.iter().enumerate() {
         check.index(Part::Component(i), strategy(of.strategy), "strategy");
         check.index(Part::Component(i), node(of.node), "node");
@@ -95,6 +105,7 @@ pub(super) fn check(system: &System, places: &dyn Places, found: &mut Vec<Found>
     check.strategies();
     check.modes();
     check.components();
+    check.switches();
     check.tasks();
     check.chains();
     check.plans();
@@ -122,6 +133,10 @@ impl fmt::Display for Owner<'_> {
             Part::Node(i) => ("node", system.nodes[i].name.as_str(), i),
             Part::Strategy(i) => ("strategy", system.strategies[i].name.as_str(), i),
             Part::Mode(i) => ("mode", "", i),
+            Part::Switch(i) => {
+                let component = &system.components[system.switches[i].component.index()].name;
+                return write!(f, "the mode of component \"{component}\" at {}", system.switches[i].at);
+            }
             Part::Component(i) => ("component", system.components[i].name.as_str(), i),
             Part::Task(i) => ("task", system.tasks[i].name.as_str(), i),
             Part::Flow(i) => ("flow", system.flows[i].name.as_str(), i),
@@ -383,6 +398,54 @@ impl Check<'_> {
                     mode.at
                 );
                 self.error(part, "at", message);
+            }
+        }
+    }
+
+    /// Changes of servers, each on what the earlier ones left.
+    fn switches(&mut self) {
+        let system = self.system;
+        let mut order: Vec<usize> = (0..system.switches.len()).collect();
+        order.sort_by_key(|i| (system.switches[*i].component, system.switches[*i].at));
+        let mut before: Option<&ServerSwitch> = None;
+        let mut now = None;
+        for i in order {
+            let (part, switch) = (Part::Switch(i), &system.switches[i]);
+            self.span(part, "at", switch.at.saturating_since(Time::ZERO), true);
+            if self.bad(part, &["component", "at"]) {
+                continue;
+            }
+            let component = &system.components[switch.component.index()];
+            let known = |value: Auto<Span>| if let Auto::Value(value) = value { Some(value) } else { None };
+            if before.is_none_or(|before| before.component != switch.component) {
+                now = Some((known(component.period), known(component.budget)));
+            } else if before.is_some_and(|before| before.at == switch.at) {
+                let message = format!(
+                    "component \"{}\" has two modes at {}; write what changes at an instant into one",
+                    component.name, switch.at
+                );
+                self.error(part, "at", message);
+            }
+            before = Some(switch);
+            for (key, value) in [("period", switch.period), ("budget", switch.budget)] {
+                if let Some(value) = value {
+                    self.span(part, key, value, false);
+                }
+            }
+            let (period, budget) = now.unwrap_or_default();
+            let (period, budget) = (switch.period.or(period), switch.budget.or(budget));
+            now = Some((period, budget));
+            if let (Some(period), Some(budget)) = (period, budget)
+                && (switch.period.is_some() || switch.budget.is_some())
+                && component.most(period).is_none_or(|most| budget > most)
+                && !self.bad(part, &["period", "budget"])
+            {
+                let key = if switch.budget.is_some() { "budget" } else { "period" };
+                let message = format!(
+                    "from {} on budget {budget} exceeds period {period} of component \"{}\"; a budget is at most its period on each CPU",
+                    switch.at, component.name
+                );
+                self.error(part, key, message);
             }
         }
     }

@@ -177,7 +177,7 @@ pub(crate) static FILE: Table = Table {
         ),
         key("node", Kind::Tables(&NODE_TABLE), "The machines.").default("one node \"local\" with one CPU under EDF"),
         key("strategy", Kind::Tables(&STRATEGY_TABLE), "Own strategies, beside those that every file knows."),
-        key("mode", Kind::Tables(&MODE_TABLE), "Switches of a node's strategy at run time."),
+        key("mode", Kind::Tables(&MODE_TABLE), "Switches of a node's strategy or of a component's server at run time."),
         key("component", Kind::Tables(&COMPONENT_TABLE), "Servers with local schedulers."),
         key("task", Kind::Tables(&TASK_TABLE), "The tasks; their order breaks ties."),
         key("flow", Kind::Tables(&FLOW_TABLE), "Distributed tasks."),
@@ -397,12 +397,27 @@ static FILTER_TABLE: Table = Table {
 
 static MODE_TABLE: Table = Table {
     noun: "mode",
-    doc: "A switch of a node's strategy. No job is lost, doubled or reordered against the new strategy.",
-    rule: Rule::Free,
+    doc: "A switch of a node's strategy, or of a component's server. No job is lost, doubled or reordered against the \
+          new strategy, and no budget is lost or doubled.",
+    rule: Rule::One {
+        keys: &["strategy", "component"],
+        none: "switches nothing; give it a strategy, or a component and its new server, period or budget",
+        several: "switches a strategy and a component; write two modes",
+    },
     keys: &[
         key("node", NODE, "The node.").default("the file's one node"),
-        key("at", SPAN, "When, since the start. No two of one node at the same instant.").required(),
-        key("strategy", Kind::Strategy, "What the node obeys from then on.").required(),
+        key("at", SPAN, "When, since the start. No two of one node or one component at the same instant.").required(),
+        key("strategy", Kind::Strategy, "What the node obeys from then on."),
+        key(
+            "component",
+            Kind::NameOf("component"),
+            "The component whose server changes, instead of a strategy. The change holds from the end of the server's \
+             period on.",
+        ),
+        key("server", Kind::Choice(&SERVERS), "The component's rule from then on.").default("as before"),
+        key("period", POSITIVE, "Its replenishment period from then on.").default("as before"),
+        key("budget", POSITIVE, "Its budget from then on, at most the period (on each of its CPUs).")
+            .default("as before"),
     ],
 };
 

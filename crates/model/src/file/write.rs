@@ -7,7 +7,7 @@ use crate::cpus::CpuSet;
 use crate::strategy::{Builtin, Discipline, Filter, Late, Level, Split, Strategy};
 use crate::system::{
     Arrival, Auto, Clock, Component, Costs, Criticality, Exec, Fit, Flow, Mode, Network, NodeId, NodeSpec, Placement,
-    Port, Preemption, StrategyRef, System, TableTask, Task,
+    Port, Preemption, ServerSwitch, StrategyRef, System, TableTask, Task,
 };
 use crate::time::Span;
 use crate::units::{Bytes, Probability};
@@ -38,6 +38,7 @@ pub fn write(system: &System) -> String {
         w.key("level", format_args!("[\n    {},\n]", levels.join(",\n    ")));
     }
     system.modes.iter().for_each(|mode| w.mode(mode));
+    system.switches.iter().for_each(|switch| w.switch(switch));
     system.components.iter().for_each(|component| w.component(component));
     system.tasks.iter().for_each(|task| w.task(task));
     system.flows.iter().for_each(|flow| w.flow(flow));
@@ -153,6 +154,20 @@ impl<'a> Writer<'a> {
         self.node_of(mode.node);
         self.key("at", format_args!("\"{}\"", mode.at));
         self.strategy(mode.strategy);
+    }
+
+    fn switch(&mut self, switch: &ServerSwitch) {
+        self.head("mode");
+        self.key("at", format_args!("\"{}\"", switch.at));
+        self.text("component", &self.system.components[switch.component.index()].name);
+        if let Some(rule) = switch.server {
+            self.text("server", rule.name());
+        }
+        for (key, value) in [("period", switch.period), ("budget", switch.budget)] {
+            if let Some(value) = value {
+                self.key(key, format_args!("\"{value}\""));
+            }
+        }
     }
 
     fn component(&mut self, component: &Component) {

@@ -66,6 +66,16 @@ impl Dispatcher {
         self.clusters.iter().any(|cluster| cluster.running().next().is_some())
     }
 
+    /// Whether ranks of running jobs change with time.
+    pub(crate) fn ranks_vary(&self) -> bool {
+        self.slots.vary()
+    }
+
+    /// Whether some task has sections.
+    pub(crate) fn has_sections(&self) -> bool {
+        self.slots.sections
+    }
+
     /// Whether some level goes by laxity.
     pub(crate) fn goes_by_laxity(&self) -> bool {
         self.slots.laxity
@@ -91,8 +101,9 @@ impl Cluster {
 
     /// See [`Dispatcher::withdraw`].
     fn withdraw(&mut self, now: Time, slots: &mut super::Slots, decisions: &mut Vec<Decision>) {
-        let running: Vec<(Rank, u32)> = self.running().collect();
-        for (rank, cpu) in running {
+        loop {
+            let first = self.running().next();
+            let Some((rank, cpu)) = first else { break };
             // Its laxity stays as it is now.
             let rank = if slots.vary() { slots.rerank(rank.slot(), now) } else { rank };
             let rank = slots.withdrawn(rank, now);

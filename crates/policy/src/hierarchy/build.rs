@@ -1,11 +1,11 @@
 //! Makes the hierarchy of a node from its System.
 
-use takt_model::plan::PlanError;
-use takt_model::{Auto, ComponentId, NodeId, Plan, ServerRule, StrategyRef, System, Task, TaskId, Time};
+use takt_model::plan::{Order, PlanError, PlanTask};
+use takt_model::{Auto, ComponentId, NodeId, Plan, StrategyRef, System, Task, TaskId, Time};
 
 use super::{Choice, Hierarchy, Node, Pick, Place, Scope};
 use crate::dispatcher::{Dispatcher, PolicyError, strategies};
-use crate::server::{Server, share};
+use crate::server::{Server, Terms, share};
 
 impl Hierarchy {
     /// The hierarchy of a node; slots are its tasks in file order, those in components too.
@@ -25,84 +25,124 @@ impl Hierarchy {
         let mut hierarchy = Hierarchy {
             scopes: Vec::new(),
             servers: Vec::new(),
-            inside_out: (0..components.len()).rev().collect(),
             homes: vec![(0, 0); system.tasks_of(node).count()],
             choice: Choice::default(),
+            changes_at: vec![Time::ZERO; components.len()],
+            paying: Vec::new(),
+            picked: Vec::new(),
+            with_quantum: Vec::new(),
+            by_laxity: Vec::new(),
+            with_sections: Vec::new(),
             granted: None,
             scratch: Vec::new(),
             changes: Vec::new(),
             paid_until: Time::ZERO,
             events: Vec::new(),
             laxity_quantum: spec.laxity_quantum,
+            switches: Vec::new(),
         };
-        let served = with_servers(system, &components)?;
+        let terms: Vec<Vec<Terms>> = components.iter().map(|id| terms(system, *id)).collect::<Result<_, _>>()?;
+        let served = with_servers(system, &components, &terms);
         let around = std::iter::once(None).chain(components.iter().copied().map(Some));
         for (index, component) in around.enumerate() {
             let of_scope = match component {
                 None => strategies(system, node),
                 Some(id) => vec![system.components[id.index()].strategy],
             };
-            let scope = scope(system, &served, node, component, &components, &of_scope)?;
+            let scope = scope(system, &served, node, component, &of_scope)?;
             for (local, slot) in scope.slots.iter().enumerate() {
                 hierarchy.homes[*slot as usize] = (index, local as u32);
             }
             hierarchy.scopes.push(scope);
         }
-        let tasks = &served.tasks[system.tasks.len()..];
-        for (index, (id, task)) in components.iter().zip(tasks).enumerate() {
+        for (index, (id, terms)) in components.iter().zip(terms).enumerate() {
             let component = &system.components[id.index()];
             let outer = component.parent.and_then(|parent| components.iter().position(|other| *other == parent));
+            let asked = system.switches.iter().filter(|switch| switch.component == *id).map(|switch| switch.at);
+            let mut asked: Vec<Time> = asked.collect();
+            asked.sort_unstable();
+            hierarchy.switches.extend(asked.into_iter().zip(1..).map(|(at, term)| (at, index, term)));
             hierarchy.servers.push(Node {
                 component: *id,
-                account: Server::new(component.server, task.period, task.wcet),
+                account: Server::new(terms[0], Time::ZERO),
+                terms,
+                term: 0,
+                next_term: 0,
                 outer: outer.map_or(0, |outer| outer + 1),
-                inner: index + 1,
+                is_touched: true,
                 eligible: false,
                 paying: None,
                 runs: false,
             });
         }
+        hierarchy.switches.sort_by_key(|(at, _, term)| std::cmp::Reverse((*at, *term)));
+        let scopes = |of: fn(&Scope) -> bool| {
+            (0..).zip(&hierarchy.scopes).filter(|(_, scope)| of(scope)).map(|(at, _)| at).collect()
+        };
+        (hierarchy.with_quantum, hierarchy.by_laxity, hierarchy.with_sections) = (
+            scopes(|scope| scope.quantum.is_some()),
+            scopes(Scope::goes_by_laxity),
+            scopes(|scope| scope.dispatcher.has_sections()),
+        );
+        (0..hierarchy.scopes.len()).for_each(|scope| hierarchy.share_out(scope));
         Ok(hierarchy)
     }
 }
 
-/// The scope of a component, or of the node. `served` has the servers as tasks.
+/// The scope of a component, or of the node.
 fn scope(
     system: &System,
-    served: &System,
+    served: &Served,
     node: NodeId,
     component: Option<ComponentId>,
-    components: &[ComponentId],
     strategies: &[StrategyRef],
 ) -> Result<Scope, PolicyError> {
     let own = system.tasks.len();
-    let inside = || served.tasks_of(node).filter(|(_, task)| task.component == component);
+    let inside = || served.system.tasks_of(node).filter(|(_, task)| task.component == component);
     let plans: Vec<Plan> = strategies
         .iter()
-        .map(|strategy| Plan::of_tasks(inside(), &served.strategy(*strategy)))
+        .map(|strategy| Plan::of_tasks(inside(), &served.system.strategy(*strategy)))
         .collect::<Result<_, _>>()
         .map_err(|error| plan_error(error, own))?;
     let slots = system.tasks_of(node).zip(0..).filter(|((_, task), _)| task.component == component);
     let (tasks, slots): (Vec<TaskId>, Vec<u32>) = slots.map(|((id, _), slot)| (id, slot)).unzip();
-    let servers: Vec<usize> = inside().filter_map(|(id, _)| id.index().checked_sub(own)).collect();
-    let places = plans.iter().map(|plan| places(plan, own)).collect();
+    let server_of = |id: TaskId| id.index().checked_sub(own).map(|at| served.servers[at]);
+    let mut servers: Vec<usize> = inside().filter_map(|(id, _)| server_of(id)).collect();
+    servers.dedup();
+    let places = plans.iter().map(|plan| {
+        let of = |server: usize| plan.tasks.iter().filter(move |task| server_of(task.task) == Some(server));
+        servers.iter().map(|server| of(*server).map(|task| place(plan, task)).collect()).collect()
+    });
+    let places: Vec<Vec<Vec<Place>>> = places.collect();
     let of_tasks =
         |plan: Plan| Plan { tasks: plan.tasks.into_iter().filter(|task| task.task.index() < own).collect(), ..plan };
-    let of_server = |at: usize| &system.components[components[at].index()];
-    let is_grub = |id: TaskId| id.index().checked_sub(own).is_some_and(|at| of_server(at).server == ServerRule::Grub);
-    let fixed = inside().filter(|(id, _)| !is_grub(*id)).map(|(_, task)| share(task.wcet, task.period));
+    let quantum_of = |server: &usize| system.components[served.components[*server].index()].quantum;
+    let shares = tasks.iter().map(|id| &system.tasks[id.index()]).map(|task| share(task.wcet, task.period));
+    let task_share = shares.fold(0, u64::saturating_add);
+    let plans = plans.into_iter().map(of_tasks).collect();
+    let dispatcher = Dispatcher::of_scope(system, node, &tasks, plans);
+    let varies = |place: &Place| !place.preemptive || place.order == Order::Laxity;
+    let ranks_vary = places.iter().flatten().flatten().any(varies) || dispatcher.ranks_vary();
     Ok(Scope {
-        dispatcher: Dispatcher::of_scope(system, node, &tasks, plans.into_iter().map(of_tasks).collect()),
+        dispatcher,
         jobs: vec![0; tasks.len()],
         slots,
-        quantum: servers.iter().filter_map(|at| of_server(*at).quantum).max(),
+        quantum: servers.iter().filter_map(quantum_of).max(),
         servers,
         places,
         plan: 0,
         pick: Pick::default(),
         stale: false,
         wants: false,
-        fixed_share: fixed.fold(0, u64::saturating_add),
+        task_share,
+        active_share: task_share,
+        eligible: 0,
+        order: Vec::new(),
+        is_unordered: true,
+        ranks_vary,
+        head: None,
+        is_head_old: true,
+        is_dirty: true,
     })
 }
 
@@ -112,30 +152,52 @@ fn depth(system: &System, id: ComponentId) -> usize {
     std::iter::successors(outer(&id), outer).take(system.components.len()).count()
 }
 
-/// The system with a task for each server behind its own tasks: of its budget and period, where its component stands.
-fn with_servers(system: &System, components: &[ComponentId]) -> Result<System, PolicyError> {
-    let mut served = system.clone();
-    for id in components {
-        let component = &system.components[id.index()];
-        let (Auto::Value(period), Auto::Value(budget)) = (component.period, component.budget) else {
-            return Err(PolicyError::NotSized { component: component.name.clone() });
-        };
-        let mut task = Task::periodic(&component.name, period, budget);
-        (task.node, task.component, task.priority) = (component.node, component.parent, component.priority);
-        served.tasks.push(task);
-    }
-    Ok(served)
+/// A system with tasks for its servers.
+struct Served {
+    /// Behind its own tasks, a task for each terms of each server: of its budget and period, where its component stands.
+    system: System,
+    /// The servers of these tasks.
+    servers: Vec<usize>,
+    /// The components of the servers.
+    components: Vec<ComponentId>,
 }
 
-/// The places of the servers in a plan: its tasks from the `own`-th on.
-fn places(plan: &Plan, own: usize) -> Vec<Place> {
-    let servers = plan.tasks.iter().filter(|task| task.task.index() >= own);
-    servers
-        .map(|task| {
-            let level = &plan.levels[task.level as usize];
-            Place { level: task.level, order: level.order, preemptive: level.preemptive, shift_ns: task.shift_ns }
-        })
-        .collect()
+fn with_servers(system: &System, components: &[ComponentId], terms: &[Vec<Terms>]) -> Served {
+    let mut served = Served { system: system.clone(), servers: Vec::new(), components: components.to_vec() };
+    for (server, (id, terms)) in components.iter().zip(terms).enumerate() {
+        let component = &system.components[id.index()];
+        for terms in terms {
+            let mut task = Task::periodic(&component.name, terms.period, terms.budget);
+            (task.node, task.component, task.priority) = (component.node, component.parent, component.priority);
+            served.system.tasks.push(task);
+            served.servers.push(server);
+        }
+    }
+    served
+}
+
+/// The terms of a component's server, in the order of time.
+fn terms(system: &System, id: ComponentId) -> Result<Vec<Terms>, PolicyError> {
+    let component = &system.components[id.index()];
+    let mut switches: Vec<_> = system.switches.iter().filter(|switch| switch.component == id).collect();
+    switches.sort_by_key(|switch| switch.at);
+    let (Auto::Value(period), Auto::Value(budget)) = (component.period, component.budget) else {
+        return Err(PolicyError::NotSized { component: component.name.clone() });
+    };
+    let mut now = Terms { rule: component.server, period, budget };
+    let mut terms = vec![now];
+    for switch in switches {
+        let rule = switch.server.unwrap_or(now.rule);
+        now = Terms { rule, period: switch.period.unwrap_or(now.period), budget: switch.budget.unwrap_or(now.budget) };
+        terms.push(now);
+    }
+    Ok(terms)
+}
+
+/// The place of a server's task in a plan.
+fn place(plan: &Plan, task: &PlanTask) -> Place {
+    let level = &plan.levels[task.level as usize];
+    Place { level: task.level, order: level.order, preemptive: level.preemptive, shift_ns: task.shift_ns }
 }
 
 /// Says of a server without priority what it is.

@@ -3,13 +3,14 @@
 use takt_model::plan::Order;
 use takt_model::{ServerRule, Time};
 
-use super::{Choice, Entry, Hierarchy, Node, Pick, Place, is_multiple};
+use super::{Choice, Entry, Hierarchy, Pick, Place, is_multiple};
 use crate::rank::{Phase, Rank, ordered};
 
 impl Hierarchy {
     /// Scopes with a quantum decide at its multiples, with or without the CPU.
     pub(super) fn decide_on_grids(&mut self, now: Time) {
-        for scope in (0..self.scopes.len()).rev() {
+        for at in (0..self.with_quantum.len()).rev() {
+            let scope = self.with_quantum[at];
             let Some(quantum) = self.scopes[scope].quantum else { continue };
             self.scopes[scope].stale = !is_multiple(now, quantum);
             if !self.scopes[scope].stale {
@@ -36,14 +37,14 @@ impl Hierarchy {
     }
 
     fn choose_anew(&self, scope: usize, now: Time, choice: &mut Choice, pick: &mut Pick) -> bool {
-        let Some((rank, first)) = self.next_entry(scope, now, None, |node| node.eligible) else { return false };
+        let Some((rank, first)) = self.next_entry(scope, None, |at| self.servers[at].eligible) else { return false };
         let Entry::Server(server) = first else {
             (pick.entry, pick.job, choice.runs) = (Some(first), self.job_of(scope, first), Some(scope));
             return true;
         };
         choice.payers.push(server);
         (pick.entry, pick.pays) = (Some(first), true);
-        if self.choose(self.servers[server].inner, now, choice) {
+        if self.choose(server + 1, now, choice) {
             return true;
         }
         let reclaims = match self.servers[server].account.rule() {
@@ -51,9 +52,9 @@ impl Hierarchy {
             ServerRule::Crps => true,
             _ => return false,
         };
-        let may = |node: &Node| if reclaims { self.scopes[node.inner].wants } else { node.eligible };
+        let may = |at: usize| if reclaims { self.scopes[at + 1].wants } else { self.servers[at].eligible };
         let mut after = if reclaims { None } else { Some(rank) };
-        while let Some((rank, entry)) = self.next_entry(scope, now, after, may) {
+        while let Some((rank, entry)) = self.next_entry(scope, after, may) {
             after = Some(rank);
             let (payers, picks) = (choice.payers.len(), choice.picks.len());
             let runs = match entry {
@@ -66,7 +67,7 @@ impl Hierarchy {
                     if !reclaims {
                         choice.payers.push(borrower);
                     }
-                    self.choose(self.servers[borrower].inner, now, choice)
+                    self.choose(borrower + 1, now, choice)
                 }
             };
             if runs {
@@ -99,7 +100,7 @@ impl Hierarchy {
             choice.payers.push(lender);
             let (payers, picks) = (choice.payers.len(), choice.picks.len());
             // Jobs that have come to the lender since then wait for the next decision.
-            if self.choose(self.servers[lender].inner, now, choice) {
+            if self.choose(lender + 1, now, choice) {
                 choice.payers.truncate(payers);
                 choice.picks.truncate(picks);
                 choice.runs = None;
@@ -121,30 +122,33 @@ impl Hierarchy {
                     }
                     choice.payers.push(server);
                 }
-                self.choose(self.servers[server].inner, now, choice)
+                self.choose(server + 1, now, choice)
             }
         }
     }
 
     /// The most important entry of a scope below `after`. `may` selects the servers.
-    fn next_entry(
-        &self,
-        scope: usize,
-        now: Time,
-        after: Option<Rank>,
-        may: impl Fn(&Node) -> bool,
-    ) -> Option<(Rank, Entry)> {
+    fn next_entry(&self, scope: usize, after: Option<Rank>, may: impl Fn(usize) -> bool) -> Option<(Rank, Entry)> {
         let at = &self.scopes[scope];
-        let task = at.dispatcher.head(now).map(|rank| (rank, Entry::Task(rank.slot())));
-        let count = at.slots.len() as u32;
-        let servers = (count..).zip(&at.servers).zip(&at.places[at.plan]);
-        let servers = servers.filter(|((_, server), _)| may(&self.servers[**server]));
-        let servers =
-            servers.map(|((slot, server), place)| (self.rank(scope, *server, place, slot), Entry::Server(*server)));
-        task.into_iter()
-            .chain(servers)
-            .filter(|(rank, _)| after.is_none_or(|after| after < *rank))
-            .min_by_key(|(rank, _)| *rank)
+        let is_below = |rank: &Rank| after.is_none_or(|after| after < *rank);
+        let task = at.head.filter(is_below).map(|rank| (rank, Entry::Task(rank.slot())));
+        let server = at.order.iter().find(|(rank, server)| is_below(rank) && may(*server));
+        let server = server.map(|(rank, server)| (*rank, Entry::Server(*server)));
+        task.into_iter().chain(server).min_by_key(|(rank, _)| *rank)
+    }
+
+    /// Sorts the servers of a scope.
+    pub(super) fn put_in_order(&mut self, scope: usize) {
+        let mut order = std::mem::take(&mut self.scopes[scope].order);
+        order.clear();
+        let at = &self.scopes[scope];
+        let slots = at.slots.len() as u32..;
+        for ((slot, server), places) in slots.zip(&at.servers).zip(&at.places[at.plan]) {
+            order.push((self.rank(scope, *server, &places[self.servers[*server].term], slot), *server));
+        }
+        order.sort_unstable_by_key(|(rank, _)| *rank);
+        let at = &mut self.scopes[scope];
+        (at.order, at.is_unordered) = (order, false);
     }
 
     fn rank(&self, scope: usize, server: usize, place: &Place, slot: u32) -> Rank {

@@ -24,6 +24,10 @@ struct Account {
     since: u64,
     used: u64,
     returns: Vec<(u64, u64)>,
+    /// When its first period began.
+    start: u64,
+    /// Its terms from the end of its period on.
+    pending: Option<(ServerRule, u64, u64)>,
     /// The bandwidth of a bandwidth server counts until this instant, `u64::MAX` while it has work.
     counts_until: u64,
 }
@@ -68,24 +72,10 @@ fn value(of: Auto<Span>) -> u64 {
 
 /// Every unit of `duration`, for tasks that are strictly periodic and always need their WCET.
 pub(crate) fn run(system: &System, duration: u64) -> Vec<Unit> {
-    let accounts = system.components.iter().map(|component| {
-        let bandwidth = matches!(component.server, ServerRule::Cbs | ServerRule::CbsHard | ServerRule::Grub);
-        let (period, full) = (value(component.period), value(component.budget));
-        Account {
-            rule: component.server,
-            period,
-            full,
-            left: if bandwidth { 0 } else { u128::from(full) * ONE },
-            deadline: if bandwidth { 0 } else { period },
-            release: 0,
-            had_work: false,
-            active: false,
-            since: 0,
-            used: 0,
-            returns: Vec::new(),
-            counts_until: 0,
-        }
-    });
+    let accounts = system
+        .components
+        .iter()
+        .map(|component| account((component.server, value(component.period), value(component.budget)), 0));
     let mut reference = Reference {
         system,
         accounts: accounts.collect(),
@@ -94,6 +84,44 @@ pub(crate) fn run(system: &System, duration: u64) -> Vec<Unit> {
         now: 0,
     };
     (0..duration).map(|now| reference.unit(now)).collect()
+}
+
+fn account((rule, period, full): (ServerRule, u64, u64), now: u64) -> Account {
+    let bandwidth = matches!(rule, ServerRule::Cbs | ServerRule::CbsHard | ServerRule::Grub);
+    Account {
+        rule,
+        period,
+        full,
+        left: if bandwidth { 0 } else { u128::from(full) * ONE },
+        deadline: if bandwidth { 0 } else { now + period },
+        release: now,
+        had_work: false,
+        active: false,
+        since: now,
+        used: 0,
+        returns: Vec::new(),
+        start: now,
+        pending: None,
+        counts_until: 0,
+    }
+}
+
+impl Account {
+    /// Whether no budget of before `now` is left that may be used or come back.
+    fn period_is_over(&self, now: u64) -> bool {
+        match self.rule {
+            ServerRule::Sporadic => {
+                let used = self.active || self.used > 0;
+                let is_back = |(at, part): &(u64, u64)| *part == 0 || *at <= now;
+                self.returns.iter().all(is_back) && (!used || now >= self.since + self.period)
+            }
+            // While it has work it counts until its deadline.
+            ServerRule::Cbs | ServerRule::CbsHard | ServerRule::Grub => {
+                now >= if self.counts_until == u64::MAX { self.deadline } else { self.counts_until }
+            }
+            _ => (now - self.start).is_multiple_of(self.period),
+        }
+    }
 }
 
 impl Reference<'_> {
@@ -105,6 +133,16 @@ impl Reference<'_> {
                 let deadline = now + task.deadline.as_ns();
                 self.jobs.push(Job { task: i, release: now, left: task.wcet.as_ns(), deadline });
             }
+        }
+        // The last terms asked for hold.
+        let mut switches: Vec<_> = self.system.switches.iter().filter(|switch| switch.at.as_ns() == now).collect();
+        switches.sort_by_key(|switch| switch.component);
+        for switch in switches {
+            let account = &mut self.accounts[switch.component.index()];
+            let (rule, period, full) = account.pending.unwrap_or((account.rule, account.period, account.full));
+            let [period, full] =
+                [(switch.period, period), (switch.budget, full)].map(|(new, old)| new.map_or(old, Span::as_ns));
+            account.pending = Some((switch.server.unwrap_or(rule), period, full));
         }
         let mut inside_out: Vec<usize> = (0..self.accounts.len()).collect();
         inside_out.sort_by_key(|at| std::cmp::Reverse(self.depth(*at)));
@@ -159,8 +197,10 @@ impl Reference<'_> {
     }
 
     fn eligible(&self, server: usize) -> bool {
-        let idles = matches!(self.accounts[server].rule, ServerRule::Ptps | ServerRule::Wcps | ServerRule::Crps);
-        self.accounts[server].left > 0 && (idles || self.wants(Some(server)))
+        let account = &self.accounts[server];
+        let idles = matches!(account.rule, ServerRule::Ptps | ServerRule::Wcps | ServerRule::Crps);
+        let closed = account.rule == ServerRule::Sporadic && account.pending.is_some() && !account.active;
+        !closed && account.left > 0 && (idles || self.wants(Some(server)))
     }
 
     fn wants(&self, level: Option<usize>) -> bool {
@@ -307,6 +347,11 @@ impl Reference<'_> {
 
     fn update(&mut self, server: usize, work: bool) {
         let (now, account) = (self.now, &mut self.accounts[server]);
+        let over = account.period_is_over(now);
+        if let Some(terms) = account.pending.filter(|_| over) {
+            *account = self::account(terms, now);
+        }
+        let closing = account.pending.is_some();
         let full = u128::from(account.full) * ONE;
         match account.rule {
             ServerRule::Sporadic => {
@@ -322,13 +367,13 @@ impl Reference<'_> {
                     }
                     account.returns.iter().any(|(at, part)| *at <= now && *part > 0)
                 } {}
-                if work && account.left > 0 && !account.active {
+                if work && account.left > 0 && !account.active && !closing {
                     (account.active, account.since, account.release) = (true, now, now);
                     account.deadline = now + account.period;
                 }
             }
             ServerRule::Cbs | ServerRule::CbsHard | ServerRule::Grub => {
-                let throttled = account.rule == ServerRule::CbsHard && now < account.deadline;
+                let throttled = (closing || account.rule == ServerRule::CbsHard) && now < account.deadline;
                 if account.left == 0 && account.deadline > 0 && !throttled {
                     (account.left, account.release) = (full, now);
                     account.deadline += account.period;
@@ -340,7 +385,7 @@ impl Reference<'_> {
                         ServerRule::Grub => account.counts_until <= now,
                         _ => account.deadline == 0 || account.left > 0 && excess,
                     };
-                    if fresh {
+                    if fresh && !closing {
                         (account.left, account.release) = (full, now);
                         account.deadline = now + account.period;
                     }
@@ -352,7 +397,7 @@ impl Reference<'_> {
                 }
             }
             _ => {
-                if now.is_multiple_of(account.period) {
+                if (now - account.start).is_multiple_of(account.period) {
                     (account.left, account.release) = (full, now);
                     account.deadline = now + account.period;
                 }
@@ -362,5 +407,8 @@ impl Reference<'_> {
             }
         }
         account.had_work = work;
+        if account.pending.is_some() && account.period_is_over(now) {
+            self.update(server, work);
+        }
     }
 }

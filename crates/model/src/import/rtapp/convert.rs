@@ -49,6 +49,7 @@ pub(super) fn convert(workload: &Workload, file_name: &str, notes: &mut Notes) -
         nodes: vec![NodeSpec::new("local", cpus, strategy)],
         strategies: own,
         modes: Vec::new(),
+        switches: Vec::new(),
         components: Vec::new(),
         tasks: tasks.into_iter().map(|(_, task)| task).collect(),
         flows: Vec::new(),
