@@ -169,10 +169,15 @@ impl Builder<'_> {
         let strategies = file.tables("strategy").enumerate().map(|(i, f)| self.strategy(i, f)).collect();
         let components: Vec<Component> =
             file.tables("component").enumerate().map(|(i, f)| self.component(i, f, nodes.len())).collect();
-        let modes = file.tables("mode").filter(|f| !is_switch(f)).enumerate();
-        let modes = modes.map(|(i, f)| self.mode(i, f, nodes.len())).collect();
-        let switches = file.tables("mode").filter(|f| is_switch(f)).enumerate();
-        let switches = switches.filter_map(|(i, f)| self.switch(i, f, &nodes, &components)).collect();
+        let (mut modes, mut switches) = (Vec::new(), Vec::new());
+        for (i, f) in file.tables("mode").enumerate() {
+            let owner = owner(f, i);
+            if is_switch(f) {
+                switches.extend(self.switch((switches.len(), &owner), f, &nodes, &components));
+            } else {
+                modes.push(self.mode((modes.len(), &owner), f, nodes.len()));
+            }
+        }
         let mut tasks: Vec<Task> =
             file.tables("task").enumerate().map(|(i, f)| self.task(i, f, nodes.len(), &components)).collect();
         self.inherit_periods(&mut tasks);
@@ -378,26 +383,30 @@ impl Builder<'_> {
         }
     }
 
-    fn mode(&mut self, i: usize, f: &Fields, nodes: usize) -> Mode {
-        let owner = owner(f, i);
+    fn mode(&mut self, (i, owner): (usize, &str), f: &Fields, nodes: usize) -> Mode {
         if let Some((key, field)) = ["server", "period", "budget"].iter().find_map(|key| Some((key, f.field(key)?))) {
             let message = format!("{owner} has a {key} but no component; name the component whose server changes");
             self.found.push(Found { at: Some(field.at), message });
         }
         Mode {
-            node: self.node_ref(f, Part::Mode(i), &owner, nodes, None),
+            node: self.node_ref(f, Part::Mode(i), owner, nodes, None),
             at: Time::ZERO.saturating_add(f.span("at").unwrap_or_default()),
-            strategy: self.strategy_ref(f, Part::Mode(i), &owner),
+            strategy: self.strategy_ref(f, Part::Mode(i), owner),
         }
     }
 
     /// `None` in a file without components.
-    fn switch(&mut self, i: usize, f: &Fields, nodes: &[NodeSpec], components: &[Component]) -> Option<ServerSwitch> {
+    fn switch(
+        &mut self,
+        (i, owner): (usize, &str),
+        f: &Fields,
+        nodes: &[NodeSpec],
+        components: &[Component],
+    ) -> Option<ServerSwitch> {
         let part = Part::Switch(i);
-        let owner = owner(f, i);
         let at = f.field("component").map_or(f.at, |field| field.at);
         let name = f.text("component").unwrap_or_default();
-        let component = self.resolve(Of::Component, name, part, "component", &owner, at);
+        let component = self.resolve(Of::Component, name, part, "component", owner, at);
         let node = component.and_then(|id| nodes.get(components.get(id as usize)?.node.index()));
         if let (Some(field), Some(node)) = (f.field("node"), node)
             && f.text("node").is_some_and(|name| name != node.name)
