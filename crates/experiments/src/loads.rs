@@ -4,7 +4,7 @@ use takt_linux::cpuset::Partitions;
 use takt_linux::{Class, Reservation};
 use takt_model::{Span, Time};
 use takt_run::RunError;
-use takt_run::load::{Ended, Member, Place, obstacle, together_beside};
+use takt_run::load::{LoadResults, Member, Place, obstacle, together_beside};
 
 use super::context::Context;
 use crate::failure::Failure;
@@ -35,7 +35,7 @@ pub(super) fn run<T: Send>(
     members: Vec<Member<'_, T>>,
     place: &Place,
     duration: Span,
-) -> Result<Ended<T>, Failure> {
+) -> Result<LoadResults<T>, Failure> {
     attempt(context, what, members, place, duration).map_err(|error| Failure::of_run(&error))
 }
 
@@ -46,7 +46,7 @@ pub(super) fn attempt<T: Send>(
     members: Vec<Member<'_, T>>,
     place: &Place,
     duration: Span,
-) -> Result<Ended<T>, RunError> {
+) -> Result<LoadResults<T>, RunError> {
     let nothing = |_: Option<&Partitions>| Ok::<(), std::convert::Infallible>(());
     match beside(context, what, members, place, duration, nothing, &mut |_, ()| {}) {
         Ok(ended) => ended,
@@ -63,7 +63,7 @@ pub(super) fn beside<T: Send, G, E>(
     duration: Span,
     guest: impl FnOnce(Option<&Partitions>) -> Result<G, E>,
     look: &mut dyn FnMut(Time, &G),
-) -> Result<Result<Ended<T>, RunError>, E> {
+) -> Result<Result<LoadResults<T>, RunError>, E> {
     let bar = (context.host.bar)(what, duration.as_ns());
     let ended = together_beside(members, place, guest, duration, &mut |now: Time, guest: &G| {
         bar.set_position(now.as_ns());

@@ -5,7 +5,7 @@ use takt_log::stats::{Histogram, Summary};
 use takt_model::draw::Draw;
 use takt_model::{Exec, Span, Task};
 use takt_report::{Figure, Form, Series};
-use takt_run::load::{Film, Shown};
+use takt_run::load::{Film, ShowTimes};
 
 use super::context::Context;
 use super::findings::{Findings, in_us};
@@ -34,13 +34,13 @@ pub(super) fn film<'a>(seed: u64, length: Span, kind: impl Fn(usize) -> &'a Task
 /// What one player showed.
 #[derive(Default)]
 pub(super) struct Played {
-    pub(super) shown: Shown,
+    pub(super) shown: ShowTimes,
     /// Its inter-frame times in ns.
     pub(super) times: Option<Summary<u64>>,
 }
 
 impl Played {
-    pub(super) fn new(shown: Shown) -> Played {
+    pub(super) fn new(shown: ShowTimes) -> Played {
         let mut histogram = Histogram::default();
         between(&shown).for_each(|ns| histogram.record(ns));
         Played { times: histogram.summary(), shown }
@@ -53,7 +53,7 @@ impl Played {
     }
 }
 
-fn between(shown: &Shown) -> impl Iterator<Item = u64> + '_ {
+fn between(shown: &ShowTimes) -> impl Iterator<Item = u64> + '_ {
     shown.windows(2).map(|pair| pair[1].saturating_since(pair[0]).as_ns())
 }
 
@@ -84,13 +84,13 @@ pub(super) fn figure(title: String, series: Vec<Series>, y_max: Option<f64>) -> 
 }
 
 /// Writes when each frame was shown, in ns since the start, a column a player.
-pub(super) fn write(context: &Context, findings: &mut Findings, players: &[(&str, &Shown)]) -> Result<(), Failure> {
+pub(super) fn write(context: &Context, findings: &mut Findings, players: &[(&str, &ShowTimes)]) -> Result<(), Failure> {
     const FILE: &str = "frames.csv";
     let names: Vec<String> = players.iter().map(|(name, _)| takt_report::csv::field(name)).collect();
     let mut text = format!("frame,{}\n", names.join(","));
     let most = players.iter().map(|(_, shown)| shown.len()).max().unwrap_or(0);
     for k in 0..most {
-        let at = |(_, shown): &(&str, &Shown)| shown.get(k).map_or(String::new(), |at| at.as_ns().to_string());
+        let at = |(_, shown): &(&str, &ShowTimes)| shown.get(k).map_or(String::new(), |at| at.as_ns().to_string());
         let cells: Vec<String> = players.iter().map(at).collect();
         text.push_str(&format!("{k},{}\n", cells.join(",")));
     }

@@ -5,7 +5,7 @@
 use takt_linux::machine::Machine;
 use takt_model::{Span, Time};
 use takt_report::{Picture, Rows, SvgOptions, svg};
-use takt_run::load::{Finished, Member, Place, Ran, Stage, greedy, periodic};
+use takt_run::load::{CpuUse, Finished, LoadContext, Member, Place, greedy, periodic};
 
 use super::context::Context;
 use super::findings::{Comparison, Drawn, Findings, MEASURED, PAPER, Row, all, told, within};
@@ -41,13 +41,13 @@ struct Measured {
     /// All times of the paper are so many times as long.
     scale: u64,
     jobs: Vec<Finished>,
-    greedy: [Option<Ran>; 2],
+    greedy: [Option<CpuUse>; 2],
     recorded: Recorded,
 }
 
 enum Done {
     Periodic(Vec<Finished>),
-    Greedy(Ran),
+    Greedy(CpuUse),
 }
 
 fn reproduce(context: &Context) -> Result<Findings, Failure> {
@@ -75,10 +75,10 @@ fn reproduce(context: &Context) -> Result<Findings, Failure> {
 fn measure(context: &Context, place: &Place, duration: Span, scale: u64, file: &str) -> Result<Measured, Failure> {
     let (work, q, period) = PERIODIC;
     let (work, every) = (Span::from_us(work * scale), Span::from_us(period * scale));
-    let job = move |stage: &mut Stage| Done::Periodic(periodic(stage, every, work));
+    let job = move |context: &mut LoadContext| Done::Periodic(periodic(context, every, work));
     let mut members = vec![Member::new(NAMES[0], loads::reserved(q * scale, period * scale), job)];
     for ((q, t), name) in GREEDY.iter().zip(&NAMES[1..]) {
-        let body = |stage: &mut Stage| Done::Greedy(greedy(stage));
+        let body = |context: &mut LoadContext| Done::Greedy(greedy(context));
         members.push(Member::new(name, loads::reserved(q * scale, t * scale), body));
     }
     let recording = Recording::start(context, file)?;
@@ -103,7 +103,7 @@ impl Measured {
 
     /// The fewest periods of a greedy task.
     fn periods(&self) -> u64 {
-        let of = |(ran, (_, t)): (&Option<Ran>, (u64, u64))| {
+        let of = |(ran, (_, t)): (&Option<CpuUse>, (u64, u64))| {
             ran.map_or(0, |ran| ran.to.saturating_since(ran.from).as_ns() / Span::from_us(t * self.scale).as_ns())
         };
         self.greedy.iter().zip(GREEDY).map(of).min().unwrap_or(0)

@@ -9,7 +9,7 @@ use takt_linux::{Class, SchedError};
 use takt_log::stats::Summary;
 use takt_model::Span;
 use takt_run::RunError;
-use takt_run::load::{Film, Member, Place, Stage, player};
+use takt_run::load::{Film, LoadContext, Member, Place, player};
 
 use super::context::Context;
 use super::findings::{Comparison, Drawn, Findings, MEASURED, PAPER, Row, all, told, within};
@@ -105,7 +105,8 @@ fn play(
     classes: [Class; 2],
     file: &str,
 ) -> Result<Result<Vec<Played>, RunError>, Failure> {
-    let member = |(name, class): (&&str, Class)| Member::new(name, class, |stage: &mut Stage| player(stage, film));
+    let member =
+        |(name, class): (&&str, Class)| Member::new(name, class, |context: &mut LoadContext| player(context, film));
     let members = NAMES.iter().zip(classes).map(member).collect();
     // A player that cannot keep up shows the rest of the film later.
     let length = PERIOD.as_ns().saturating_mul(film.frames.len() as u64);

@@ -14,7 +14,7 @@ use takt_log::stats::TaskStats;
 use takt_model::draw::Draw;
 use takt_model::{Exec, Probability, Span, Task};
 use takt_run::RunError;
-use takt_run::load::{Driver, Line, Member, Place, Reader, Stage, driver, reader};
+use takt_run::load::{Driver, Line, LoadContext, Member, Place, Reader, driver, reader};
 
 use super::context::Context;
 use super::findings::{Comparison, Findings, MEASURED, PAPER, Row, all, told, within};
@@ -153,8 +153,8 @@ fn read(
     most: Span,
 ) -> Result<Option<(Driver, Reader)>, Failure> {
     let (line, cost) = (Line::default(), costs(seed));
-    let serve = |stage: &mut Stage| Done::Driver(driver(stage, &line, &cost));
-    let ask = |stage: &mut Stage| Done::Reader(reader(stage, &line, requests, DEVICE, OWN));
+    let serve = |context: &mut LoadContext| Done::Driver(driver(context, &line, &cost));
+    let ask = |context: &mut LoadContext| Done::Reader(reader(context, &line, requests, DEVICE, OWN));
     // The reader is less important than any driver, and more than ordinary work, which would make it slow.
     let members = vec![Member::new(NAMES[0], class, serve), Member::new(NAMES[1], Class::Fifo { priority: 1 }, ask)];
     match loads::attempt(context, "reading", members, place, most) {

@@ -9,7 +9,7 @@ use takt_linux::net::Cable;
 use takt_linux::{Class, SchedError};
 use takt_model::{Span, Time};
 use takt_run::RunError;
-use takt_run::load::{Film, Member, Place, Shown, Stage, player};
+use takt_run::load::{Film, LoadContext, Member, Place, ShowTimes, player};
 
 use super::context::Context;
 use super::findings::{Comparison, Drawn, Findings, MEASURED, PAPER, Row, all, told, within};
@@ -229,12 +229,13 @@ fn perform(
     };
     // Bytes, the thread's CPU time, and the time: when the player began and when it ended.
     let mut window: [Option<(u64, Option<Span>, Time)>; 2] = [None, None];
-    let members = trial.player.map(|class| Member::new("takt player", class, |stage: &mut Stage| player(stage, film)));
+    let members =
+        trial.player.map(|class| Member::new("takt player", class, |context: &mut LoadContext| player(context, film)));
     // Without a player, the CPU is the thread's alone for as long.
     let idle = || {
-        Member::new("takt idle", Class::Other, |stage: &mut Stage| {
-            let _ = stage.sleep_until(stage.end());
-            Shown::new()
+        Member::new("takt idle", Class::Other, |context: &mut LoadContext| {
+            let _ = context.sleep_until(context.end());
+            ShowTimes::new()
         })
     };
     let members = vec![members.unwrap_or_else(idle)];
@@ -251,7 +252,7 @@ fn perform(
         Ok(ended) => ended,
         Err(error) => return Ok(Err(error)),
     };
-    let shown: Shown = ended.values.into_iter().next().unwrap_or_default();
+    let shown: ShowTimes = ended.values.into_iter().next().unwrap_or_default();
     let mut outcome = Outcome { played: Played::new(shown), ..Outcome::default() };
     if let [Some((first, cpu_first, from)), Some((last, cpu_last, to))] = window
         && to > from

@@ -39,9 +39,9 @@ use takt_model::{Bytes, Span, Time};
 use crate::error::RunError;
 use crate::work::{Work, Worked};
 
-pub use bodies::{Finished, Ran, greedy, periodic};
+pub use bodies::{CpuUse, Finished, greedy, periodic};
 pub use busy::Busy;
-pub use player::{Film, Shown, player};
+pub use player::{Film, ShowTimes, player};
 pub use served::{Driver, Line, Reader, driver, reader};
 
 /// A thread that will run.
@@ -51,12 +51,12 @@ pub struct Member<'a, T> {
     body: Body<'a, T>,
 }
 
-type Body<'a, T> = Box<dyn FnOnce(&mut Stage) -> T + Send + 'a>;
+type Body<'a, T> = Box<dyn FnOnce(&mut LoadContext) -> T + Send + 'a>;
 
 impl<'a, T> Member<'a, T> {
     /// A thread of this name (the kernel keeps 15 bytes of the name) and class that runs `body`.
     #[must_use]
-    pub fn new(name: &str, class: Class, body: impl FnOnce(&mut Stage) -> T + Send + 'a) -> Self {
+    pub fn new(name: &str, class: Class, body: impl FnOnce(&mut LoadContext) -> T + Send + 'a) -> Self {
         Member { name: name.to_owned(), class, body: Box::new(body) }
     }
 }
@@ -73,13 +73,13 @@ pub enum Place {
 }
 
 /// The environment of a body.
-pub struct Stage {
+pub struct LoadContext {
     epoch: Epoch,
     end: Arc<AtomicU64>,
     work: Work,
 }
 
-impl Stage {
+impl LoadContext {
     /// Time since the common start.
     #[must_use]
     pub fn now(&self) -> Time {
@@ -131,7 +131,7 @@ const STACK_BYTES: usize = 256 * 1024;
 
 /// The outcome.
 #[derive(Debug)]
-pub struct Ended<T> {
+pub struct LoadResults<T> {
     /// The bodies' results, in order.
     pub values: Vec<T>,
     /// The end: the duration, or earlier if `more` said so.
@@ -148,7 +148,7 @@ pub fn together<T: Send>(
     place: &Place,
     duration: Span,
     more: &mut dyn FnMut(Time) -> bool,
-) -> Result<Ended<T>, RunError> {
+) -> Result<LoadResults<T>, RunError> {
     let nothing = |_: Option<&Partitions>| Ok::<(), std::convert::Infallible>(());
     match together_beside(members, place, nothing, duration, &mut |now, ()| more(now)) {
         Ok(ended) => ended,
@@ -168,7 +168,7 @@ pub fn together_beside<T: Send, G, E>(
     beside: impl FnOnce(Option<&Partitions>) -> Result<G, E>,
     duration: Span,
     more: &mut dyn FnMut(Time, &G) -> bool,
-) -> Result<Result<Ended<T>, RunError>, E> {
+) -> Result<Result<LoadResults<T>, RunError>, E> {
     let divided = recover().map_err(RunError::from).and_then(|_| divide(&members, place));
     let partitions = match divided {
         Ok(partitions) => partitions,
@@ -230,7 +230,7 @@ fn run_members<T: Send>(
     partitions: Option<&Partitions>,
     duration: Span,
     more: &mut dyn FnMut(Time) -> bool,
-) -> Result<Ended<T>, RunError> {
+) -> Result<LoadResults<T>, RunError> {
     let names: Vec<String> = members.iter().map(|member| member.name.clone()).collect();
     let end = Arc::new(AtomicU64::new(duration.as_ns()));
     let gate = StartGate { go: GO_WAIT.into(), epoch: std::sync::OnceLock::new(), end: Arc::clone(&end) };
@@ -277,7 +277,7 @@ fn run_members<T: Send>(
                 _ => return Err(RunError::Panicked { task: name(index) }),
             }
         }
-        Ok(Ended { values, end: at })
+        Ok(LoadResults { values, end: at })
     })
 }
 
@@ -300,9 +300,9 @@ fn run_member<T>(
     };
     ready(Ok(()));
     let epoch = wait(gate)?;
-    let mut stage = Stage { epoch, end: Arc::clone(&gate.end), work };
-    let _ = stage.sleep_until(Time::ZERO);
-    let value = (member.body)(&mut stage);
+    let mut context = LoadContext { epoch, end: Arc::clone(&gate.end), work };
+    let _ = context.sleep_until(Time::ZERO);
+    let value = (member.body)(&mut context);
     drop(guard);
     Some(value)
 }

@@ -4,7 +4,7 @@ use super::*;
 
 const MS: fn(u64) -> Span = Span::from_ms;
 
-fn other<'a, T>(name: &str, body: impl FnOnce(&mut Stage) -> T + Send + 'a) -> Member<'a, T> {
+fn other<'a, T>(name: &str, body: impl FnOnce(&mut LoadContext) -> T + Send + 'a) -> Member<'a, T> {
     Member::new(name, Class::Other, body)
 }
 
@@ -33,7 +33,7 @@ fn what_is_told_to_stop_stops() {
 
 #[test]
 fn jobs_come_one_after_the_other_and_none_is_left_out() {
-    let body = |stage: &mut Stage| periodic(stage, MS(5), MS(1));
+    let body = |context: &mut LoadContext| periodic(context, MS(5), MS(1));
     let ended = together(vec![other("p", body)], &Place::Anywhere, MS(100), &mut |_| true).unwrap();
     let jobs = &ended.values[0];
     assert!(!jobs.is_empty() && jobs.len() <= 20);
@@ -46,7 +46,7 @@ fn jobs_come_one_after_the_other_and_none_is_left_out() {
 #[test]
 fn a_film_is_shown_in_order_and_never_early() {
     let film = Film { frames: vec![MS(1); 10], period: MS(5), refresh: MS(1) };
-    let members = vec![other("v", |stage: &mut Stage| player(stage, &film))];
+    let members = vec![other("v", |context: &mut LoadContext| player(context, &film))];
     let ended = together(members, &Place::Anywhere, Span::from_s(20), &mut |_| true).unwrap();
     let shown = &ended.values[0];
     assert_eq!(shown.len(), 10, "a film ends when its frames do");
@@ -63,9 +63,9 @@ fn each_request_is_served_once() {
     let line = Line::default();
     let cost = |number| Span::from_us(50 + number % 3);
     let members = vec![
-        other("driver", |stage: &mut Stage| Done::Driver(driver(stage, &line, cost))),
-        other("reader", |stage: &mut Stage| {
-            Done::Reader(reader(stage, &line, 40, Span::from_us(20), Span::from_us(5)))
+        other("driver", |context: &mut LoadContext| Done::Driver(driver(context, &line, cost))),
+        other("reader", |context: &mut LoadContext| {
+            Done::Reader(reader(context, &line, 40, Span::from_us(20), Span::from_us(5)))
         }),
     ];
     let ended = together(members, &Place::Anywhere, Span::from_s(60), &mut |_| true).unwrap();

@@ -123,9 +123,9 @@ impl Record {
 }
 
 /// Marks the thread as ended when dropped, also after a panic.
-struct Through<'a>(&'a Lane);
+struct MarkEnded<'a>(&'a Lane);
 
-impl Drop for Through<'_> {
+impl Drop for MarkEnded<'_> {
     fn drop(&mut self) {
         self.0.floor.store(u64::MAX, Ordering::Release);
         self.0.done.store(true, Ordering::Release);
@@ -141,7 +141,7 @@ pub(crate) fn live(
     ready: impl FnOnce(Result<(), SchedError>),
 ) {
     let Some(lane) = shared.lanes.get(index) else { return };
-    let _through = Through(lane);
+    let _ended = MarkEnded(lane);
     lane.tid.store(Tid::current().get(), Ordering::Release);
     let entered = enter_cpus().and_then(|()| {
         takt_linux::memory::prefault_stack::<STACK_TOUCHED>();

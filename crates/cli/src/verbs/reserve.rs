@@ -11,7 +11,8 @@ mod tell;
 
 use takt_model::Span;
 use takt_run::reserve::{
-    Budget, Facts, Plan, ReserveError, Serving, Target, Wish, find, plan, plan_command, plan_command_limit, plan_limit,
+    Budget, Facts, InterruptSources, Plan, Request, ReserveError, Target, find, plan, plan_command, plan_command_limit,
+    plan_limit,
 };
 
 use crate::args;
@@ -40,7 +41,7 @@ pub(crate) fn execute(options: &args::Reserve, json: bool) -> Outcome {
     if options.auto || options.observe.is_some() {
         return auto::execute(options, json);
     }
-    let plan = planned(options, &wished(options)?).map_err(|error| refused(&error))?;
+    let plan = planned(options, &requested(options)?).map_err(|error| refused(&error))?;
     for sentence in &plan.notes {
         note(format_args!("note: {sentence}"));
     }
@@ -65,35 +66,35 @@ pub(crate) fn execute(options: &args::Reserve, json: bool) -> Outcome {
 }
 
 /// What the command line asks for.
-fn wished(options: &args::Reserve) -> Result<Wish, Failure> {
+fn requested(options: &args::Reserve) -> Result<Request, Failure> {
     let (Some(runtime), Some(period)) = (options.runtime, options.period) else {
         return Err(Failure::input("--runtime and --period are wanted"));
     };
     let deadline = options.deadline.unwrap_or(period);
-    Ok(Wish { deadline, ..wish_of(options, runtime, period) })
+    Ok(Request { deadline, ..request_of(options, runtime, period) })
 }
 
 /// So much, in the way that the command line says.
-fn wish_of(options: &args::Reserve, runtime: Span, period: Span) -> Wish {
-    Wish { reclaim: options.reclaim, widen: options.all_cpus, budget: options.by(), ..Wish::new(runtime, period) }
+fn request_of(options: &args::Reserve, runtime: Span, period: Span) -> Request {
+    Request { reclaim: options.reclaim, widen: options.all_cpus, budget: options.by(), ..Request::new(runtime, period) }
 }
 
 /// Whether the kernel takes these threads.
-fn plan_for(wish: &Wish, threads: Vec<Target>) -> Result<Plan, ReserveError> {
+fn plan_for(request: &Request, threads: Vec<Target>) -> Result<Plan, ReserveError> {
     let facts = Facts::gather();
-    match wish.budget {
-        Budget::Deadline => plan(wish, threads, &facts),
-        Budget::Group => plan_limit(wish, threads, None, &facts),
+    match request.budget {
+        Budget::Deadline => plan(request, threads, &facts),
+        Budget::Group => plan_limit(request, threads, None, &facts),
     }
 }
 
-fn planned(options: &args::Reserve, wish: &Wish) -> Result<Plan, ReserveError> {
+fn planned(options: &args::Reserve, request: &Request) -> Result<Plan, ReserveError> {
     match options.command.first() {
-        Some(program) if wish.budget == Budget::Group => plan_command_limit(wish, program, &Facts::gather()),
-        Some(program) => plan_command(wish, program, &takt_linux::sched::affinity(), &Facts::gather()),
-        None if !options.irq.is_empty() => plan_for(wish, serving(&options.irq)?),
+        Some(program) if request.budget == Budget::Group => plan_command_limit(request, program, &Facts::gather()),
+        Some(program) => plan_command(request, program, &takt_linux::sched::affinity(), &Facts::gather()),
+        None if !options.irq.is_empty() => plan_for(request, serving(&options.irq)?),
         None => {
-            let plan = plan_for(wish, find(&options.pid, options.threads)?)?;
+            let plan = plan_for(request, find(&options.pid, options.threads)?)?;
             for target in plan.threads.iter().filter(|_| !options.threads) {
                 let count = takt_run::reserve::threads_of(target.process);
                 if count > 1 && target.thread.pid == target.process {
@@ -111,7 +112,7 @@ fn planned(options: &args::Reserve, wish: &Wish) -> Result<Plan, ReserveError> {
 
 /// The kernel's threads that serve what is named so.
 fn serving(names: &[String]) -> Result<Vec<Target>, ReserveError> {
-    let found = Serving::gather().find(names)?;
+    let found = InterruptSources::gather().find(names)?;
     if let Some(sentence) = found.note() {
         note(format_args!("note: {sentence}"));
     }

@@ -3,11 +3,11 @@
 use takt_linux::clock;
 use takt_model::{Span, Time};
 
-use super::Stage;
+use super::LoadContext;
 
 /// CPU time of a thread, and the interval of its use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Ran {
+pub struct CpuUse {
     /// Start of the interval.
     pub from: Time,
     /// End of the interval.
@@ -16,7 +16,7 @@ pub struct Ran {
     pub cpu: Span,
 }
 
-impl Ran {
+impl CpuUse {
     /// The share of the interval with a CPU; zero for an empty interval.
     #[must_use]
     pub fn share(&self) -> f64 {
@@ -27,10 +27,10 @@ impl Ran {
 
 /// Never blocks and uses all its CPU time. Run this under SCHED_DEADLINE, which bounds it, or as an
 /// ordinary thread.
-pub fn greedy(stage: &mut Stage) -> Ran {
-    let (from, before) = (stage.now(), clock::thread_cpu());
-    while stage.work(Span::from_s(1)) {}
-    Ran { from, to: stage.now(), cpu: clock::thread_cpu().saturating_sub(before) }
+pub fn greedy(context: &mut LoadContext) -> CpuUse {
+    let (from, before) = (context.now(), clock::thread_cpu());
+    while context.work(Span::from_s(1)) {}
+    CpuUse { from, to: context.now(), cpu: clock::thread_cpu().saturating_sub(before) }
 }
 
 /// A job of [`periodic`].
@@ -44,12 +44,12 @@ pub struct Finished {
 
 /// Uses `demand` of CPU time in each `period` from the start on. A late job delays the next one,
 /// and none is left out.
-pub fn periodic(stage: &mut Stage, period: Span, demand: Span) -> Vec<Finished> {
-    let most = stage.end().as_ns() / period.as_ns().max(1) + 1;
+pub fn periodic(context: &mut LoadContext, period: Span, demand: Span) -> Vec<Finished> {
+    let most = context.end().as_ns() / period.as_ns().max(1) + 1;
     let mut jobs = Vec::with_capacity(usize::try_from(most).unwrap_or(0).min(JOBS_MAX));
     let mut arrival = Time::ZERO;
-    while jobs.len() < JOBS_MAX && stage.sleep_until(arrival) && stage.work(demand) {
-        jobs.push(Finished { arrival, completion: stage.now() });
+    while jobs.len() < JOBS_MAX && context.sleep_until(arrival) && context.work(demand) {
+        jobs.push(Finished { arrival, completion: context.now() });
         arrival = arrival.saturating_add(period);
     }
     jobs

@@ -2,7 +2,7 @@
 
 use takt_model::{Span, Time};
 
-use super::Stage;
+use super::LoadContext;
 
 /// A film to play.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -16,22 +16,22 @@ pub struct Film {
 }
 
 /// Times at which the frames were shown, in order.
-pub type Shown = Vec<Time>;
+pub type ShowTimes = Vec<Time>;
 
 /// Plays `film`. A late frame delays the next ones, and none is left out. It is shown at the next refresh.
-pub fn player(stage: &mut Stage, film: &Film) -> Shown {
+pub fn player(context: &mut LoadContext, film: &Film) -> ShowTimes {
     let mut shown = Vec::with_capacity(film.frames.len());
     let mut due = Time::ZERO;
     for demand in &film.frames {
         due = due.saturating_add(film.period);
-        if !stage.work(*demand) {
+        if !context.work(*demand) {
             break;
         }
-        let at = if stage.now() <= due { due } else { next(stage.now(), film.refresh) };
-        if !stage.sleep_until(at) {
+        let at = if context.now() <= due { due } else { next(context.now(), film.refresh) };
+        if !context.sleep_until(at) {
             break;
         }
-        shown.push(stage.now());
+        shown.push(context.now());
     }
     shown
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use takt_linux::{clock, futex};
 use takt_model::Span;
 
-use super::{NAP, Stage};
+use super::{LoadContext, NAP};
 
 /// The connection between a reader and its driver.
 #[derive(Debug, Default)]
@@ -33,19 +33,19 @@ pub struct Driver {
 
 /// Serves interrupts of `line` until the end or the reader's last request. Number k costs `cost(k)`
 /// of CPU time.
-pub fn driver(stage: &mut Stage, line: &Line, cost: impl Fn(u64) -> Span) -> Driver {
+pub fn driver(context: &mut LoadContext, line: &Line, cost: impl Fn(u64) -> Span) -> Driver {
     let before = clock::thread_cpu();
     let mut number = 0u64;
-    while !stage.over() {
+    while !context.over() {
         let raised = line.raised.load(Ordering::Acquire);
         if raised == line.served.load(Ordering::Acquire) {
             if line.closed.load(Ordering::Acquire) != 0 {
                 break;
             }
-            futex::wait(&line.raised, raised, stage.epoch, stage.now().saturating_add(NAP).min(stage.end()));
+            futex::wait(&line.raised, raised, context.epoch, context.now().saturating_add(NAP).min(context.end()));
             continue;
         }
-        if !stage.work(cost(number)) {
+        if !context.work(cost(number)) {
             break;
         }
         number += 1;
@@ -68,17 +68,17 @@ pub struct Reader {
 
 /// Sends `requests` one after another. Each takes the device the time `device`, the driver some CPU
 /// time, and then this thread the CPU time `own`.
-pub fn reader(stage: &mut Stage, line: &Line, requests: u64, device: Span, own: Span) -> Reader {
-    let (from, before) = (stage.now(), clock::thread_cpu());
+pub fn reader(context: &mut LoadContext, line: &Line, requests: u64, device: Span, own: Span) -> Reader {
+    let (from, before) = (context.now(), clock::thread_cpu());
     let (mut read, mut last) = (0, from);
-    while read < requests && stage.sleep_until(stage.now().saturating_add(device)) {
+    while read < requests && context.sleep_until(context.now().saturating_add(device)) {
         let wanted = line.raised.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
         futex::wake_all(&line.raised);
-        if !answered(stage, line, wanted) || !stage.work(own) {
+        if !answered(context, line, wanted) || !context.work(own) {
             break;
         }
         read += 1;
-        last = stage.now();
+        last = context.now();
     }
     line.closed.store(1, Ordering::Release);
     // The driver waits on this count and checks it after a wake-up.
@@ -87,15 +87,15 @@ pub fn reader(stage: &mut Stage, line: &Line, requests: u64, device: Span, own: 
 }
 
 /// Waits until request `wanted` is served; `false` if the end comes first.
-fn answered(stage: &Stage, line: &Line, wanted: u32) -> bool {
+fn answered(context: &LoadContext, line: &Line, wanted: u32) -> bool {
     loop {
         let served = line.served.load(Ordering::Acquire);
         if served == wanted {
             return true;
         }
-        if stage.over() {
+        if context.over() {
             return false;
         }
-        futex::wait(&line.served, served, stage.epoch, stage.now().saturating_add(NAP).min(stage.end()));
+        futex::wait(&line.served, served, context.epoch, context.now().saturating_add(NAP).min(context.end()));
     }
 }

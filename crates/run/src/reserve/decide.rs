@@ -14,13 +14,13 @@ use takt_linux::sched::{Class, RUNTIME_MIN_NS};
 use takt_model::Span;
 
 use super::error::ReserveError;
-use super::{Budget, Facts, Target, Wish};
+use super::{Budget, Facts, Request, Target};
 
 /// A reservation that the kernel will take, as far as can be told.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Plan {
     /// The request for each thread.
-    pub wish: Wish,
+    pub request: Request,
     /// The threads; none for a command, which has none yet.
     pub threads: Vec<Target>,
     /// The groups that threads, or the command, are in, where they are limited by groups.
@@ -34,7 +34,7 @@ pub struct Plan {
 impl Plan {
     /// The CPUs that a thread must be allowed to use; `None` if it may already use all of them.
     pub(super) fn widened(&self, target: &Target) -> Option<&[u32]> {
-        let domain = self.facts.domain.as_deref().filter(|_| self.wish.widen)?;
+        let domain = self.facts.domain.as_deref().filter(|_| self.request.widen)?;
         (!covers(&target.affinity, domain)).then_some(domain)
     }
 
@@ -42,10 +42,10 @@ impl Plan {
     /// unlimited.
     #[must_use]
     pub fn left(&self) -> Option<u64> {
-        if self.wish.budget == Budget::Group {
+        if self.request.budget == Budget::Group {
             return None;
         }
-        let wanted = self.wish.reservation().bandwidth().saturating_mul(self.threads.len().max(1) as u64);
+        let wanted = self.request.reservation().bandwidth().saturating_mul(self.threads.len().max(1) as u64);
         Some(self.facts.room.as_ref()?.left()?.saturating_sub(wanted))
     }
 }
@@ -54,15 +54,15 @@ impl Plan {
 ///
 /// # Errors
 /// The broken rule, its cause and the remedy.
-pub fn plan(wish: &Wish, threads: Vec<Target>, facts: &Facts) -> Result<Plan, ReserveError> {
-    within_limits(wish, &facts.limits)?;
-    privileged(wish, facts)?;
+pub fn plan(request: &Request, threads: Vec<Target>, facts: &Facts) -> Result<Plan, ReserveError> {
+    within_limits(request, &facts.limits)?;
+    privileged(request, facts)?;
     for target in &threads {
         if let Class::Deadline(reservation) = target.class {
             return Err(ReserveError::Already { name: target.name.clone(), id: target.thread.pid, reservation });
         }
         let domain = facts.domain.as_deref().unwrap_or_default();
-        if !wish.widen && !covers(&target.affinity, domain) {
+        if !request.widen && !covers(&target.affinity, domain) {
             return Err(ReserveError::Affinity {
                 name: target.name.clone(),
                 id: target.thread.pid,
@@ -71,17 +71,17 @@ pub fn plan(wish: &Wish, threads: Vec<Target>, facts: &Facts) -> Result<Plan, Re
             });
         }
     }
-    admit(wish, threads.len(), facts)?;
-    Ok(Plan { wish: *wish, threads, places: Vec::new(), facts: facts.clone(), notes: notes(wish, facts) })
+    admit(request, threads.len(), facts)?;
+    Ok(Plan { request: *request, threads, places: Vec::new(), facts: facts.clone(), notes: notes(request, facts) })
 }
 
 /// Decides for a command, which will have the CPUs `affinity`.
 ///
 /// # Errors
 /// As [`plan`].
-pub fn plan_command(wish: &Wish, name: &str, affinity: &[u32], facts: &Facts) -> Result<Plan, ReserveError> {
-    within_limits(wish, &facts.limits)?;
-    privileged(wish, facts)?;
+pub fn plan_command(request: &Request, name: &str, affinity: &[u32], facts: &Facts) -> Result<Plan, ReserveError> {
+    within_limits(request, &facts.limits)?;
+    privileged(request, facts)?;
     let domain = facts.domain.as_deref().unwrap_or_default();
     if !covers(affinity, domain) {
         return Err(ReserveError::OwnAffinity {
@@ -90,16 +90,22 @@ pub fn plan_command(wish: &Wish, name: &str, affinity: &[u32], facts: &Facts) ->
             domain: domain.to_vec(),
         });
     }
-    admit(wish, 1, facts)?;
-    Ok(Plan { wish: *wish, threads: Vec::new(), places: Vec::new(), facts: facts.clone(), notes: notes(wish, facts) })
+    admit(request, 1, facts)?;
+    Ok(Plan {
+        request: *request,
+        threads: Vec::new(),
+        places: Vec::new(),
+        facts: facts.clone(),
+        notes: notes(request, facts),
+    })
 }
 
 /// Whether the kernel takes such parameters at all.
 ///
 /// # Errors
 /// The broken rule.
-pub(super) fn within_limits(wish: &Wish, limits: &Limits) -> Result<(), ReserveError> {
-    let Wish { runtime, deadline, period, .. } = *wish;
+pub(super) fn within_limits(request: &Request, limits: &Limits) -> Result<(), ReserveError> {
+    let Request { runtime, deadline, period, .. } = *request;
     let (min, max) = (limits.dl_period_min, limits.dl_period_max);
     if runtime < Span::from_ns(RUNTIME_MIN_NS) {
         Err(ReserveError::Runtime { runtime })
@@ -114,11 +120,11 @@ pub(super) fn within_limits(wish: &Wish, limits: &Limits) -> Result<(), ReserveE
     }
 }
 
-fn privileged(wish: &Wish, facts: &Facts) -> Result<(), ReserveError> {
+fn privileged(request: &Request, facts: &Facts) -> Result<(), ReserveError> {
     if facts.cap_sys_nice {
         return Ok(());
     }
-    Err(ReserveError::Privilege { class: Class::Deadline(wish.reservation()).describe() })
+    Err(ReserveError::Privilege { class: Class::Deadline(request.reservation()).describe() })
 }
 
 fn covers(cpus: &[u32], domain: &[u32]) -> bool {
@@ -126,16 +132,16 @@ fn covers(cpus: &[u32], domain: &[u32]) -> bool {
 }
 
 /// `__dl_overflow`, for all of them at once.
-fn admit(wish: &Wish, threads: usize, facts: &Facts) -> Result<(), ReserveError> {
+fn admit(request: &Request, threads: usize, facts: &Facts) -> Result<(), ReserveError> {
     let Some(room) = &facts.room else { return Ok(()) };
-    let each = wish.reservation().bandwidth();
+    let each = request.reservation().bandwidth();
     let wanted = each.saturating_mul(threads as u64);
     match room.left() {
         Some(left) if wanted > left => Err(ReserveError::Admission {
-            wish: *wish,
+            request: *request,
             threads,
             room: room.clone(),
-            largest: largest(wish, threads, left),
+            largest: largest(request, threads, left),
         }),
         _ => Ok(()),
     }
@@ -143,20 +149,20 @@ fn admit(wish: &Wish, threads: usize, facts: &Facts) -> Result<(), ReserveError>
 
 /// The longest admissible runtime in the requested period, in whole microseconds. `None` if it is
 /// below the kernel's minimum.
-fn largest(wish: &Wish, threads: usize, left: u64) -> Option<Span> {
+fn largest(request: &Request, threads: usize, left: u64) -> Option<Span> {
     let each = left / (threads.max(1) as u64);
-    let ns = (u128::from(each) * u128::from(wish.period.as_ns())) >> takt_linux::sched::BW_SHIFT;
+    let ns = (u128::from(each) * u128::from(request.period.as_ns())) >> takt_linux::sched::BW_SHIFT;
     let ns = u64::try_from(ns).ok()? / 1000 * 1000;
     (ns >= RUNTIME_MIN_NS).then(|| Span::from_ns(ns))
 }
 
-fn notes(wish: &Wish, facts: &Facts) -> Vec<String> {
+fn notes(request: &Request, facts: &Facts) -> Vec<String> {
     let mut notes = Vec::new();
-    if let Some(tick) = facts.tick.filter(|tick| wish.runtime < *tick) {
+    if let Some(tick) = facts.tick.filter(|tick| request.runtime < *tick) {
         notes.push(format!(
             "a runtime of {} is shorter than the kernel's tick of {tick}: without its high-resolution \
              tick (HRTICK_DL) it stops a thread with a used-up runtime only at a tick",
-            wish.runtime
+            request.runtime
         ));
     }
     if facts.room.is_none() {

@@ -10,7 +10,7 @@ use takt_linux::sched::{Class, RUNTIME_MIN_NS, Reservation};
 use takt_model::Span;
 use thiserror::Error;
 
-use super::{Facts, Target, Wish};
+use super::{Facts, Request, Target};
 
 /// The reason why a thread gets no reservation.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
@@ -177,10 +177,10 @@ pub enum ReserveError {
         domain: Vec<u32>,
     },
     /// The domain has too little bandwidth left.
-    #[error("{}", admission(wish, *threads, room, *largest))]
+    #[error("{}", admission(request, *threads, room, *largest))]
     Admission {
         /// The request for each thread.
-        wish: Wish,
+        request: Request,
         /// Number of threads.
         threads: usize,
         /// The bandwidth of the domain.
@@ -215,12 +215,12 @@ pub enum ReserveError {
         first: bool,
     },
     /// The thread's group has too little budget.
-    #[error("{}", above(name, wish, *threads, folder, *left))]
+    #[error("{}", above(name, request, *threads, folder, *left))]
     Above {
         /// Its name and id.
         name: String,
         /// The request.
-        wish: Wish,
+        request: Request,
         /// Number of threads of the request in this group.
         threads: usize,
         /// Its group.
@@ -330,9 +330,9 @@ impl ReserveError {
     }
 }
 
-fn above(name: &str, wish: &Wish, threads: usize, folder: &Path, left: u64) -> String {
-    let Wish { runtime, period, .. } = wish;
-    let wanted = percent(wish.reservation().bandwidth().saturating_mul(threads as u64), true);
+fn above(name: &str, request: &Request, threads: usize, folder: &Path, left: u64) -> String {
+    let Request { runtime, period, .. } = request;
+    let wanted = percent(request.reservation().bandwidth().saturating_mul(threads as u64), true);
     let (who, each, whose) = match threads {
         1 => (name.to_owned(), "", "its"),
         many => (format!("{many} threads"), " each", "their"),
@@ -393,9 +393,9 @@ fn percent(bandwidth: u64, up: bool) -> String {
     format!("{}.{} %", tenths / 10, tenths % 10)
 }
 
-fn admission(wish: &Wish, threads: usize, room: &Room, largest: Option<Span>) -> String {
-    let Wish { runtime, period, .. } = wish;
-    let each = wish.reservation().bandwidth();
+fn admission(request: &Request, threads: usize, room: &Room, largest: Option<Span>) -> String {
+    let Request { runtime, period, .. } = request;
+    let each = request.reservation().bandwidth();
     let wanted = percent(each.saturating_mul(threads as u64), true);
     let what = if threads == 1 {
         format!("{runtime} every {period} is {wanted} of a CPU")

@@ -12,7 +12,7 @@ use takt_model::Span;
 
 use super::decide::Plan;
 use super::error::ReserveError;
-use super::{Budget, Facts, Target, Wish};
+use super::{Budget, Facts, Request, Target};
 
 /// Bounds of quota and period for ordinary threads.
 const SHORTEST: Span = Span::from_ms(1);
@@ -21,11 +21,11 @@ const LONGEST: Span = Span::from_s(1);
 /// The same share of a CPU, in the form that a group takes for ordinary threads. If one period's
 /// runtime is too short, several periods are joined.
 #[must_use]
-pub fn as_limit(wish: &Wish) -> Wish {
-    let periods = SHORTEST.as_ns().div_ceil(wish.runtime.as_ns().max(1)).max(1);
-    let [runtime, deadline, period] =
-        [wish.runtime, wish.deadline, wish.period].map(|span| Span::from_ns(span.as_ns().saturating_mul(periods)));
-    Wish { runtime, deadline, period, budget: Budget::Group, ..*wish }
+pub fn as_limit(request: &Request) -> Request {
+    let periods = SHORTEST.as_ns().div_ceil(request.runtime.as_ns().max(1)).max(1);
+    let [runtime, deadline, period] = [request.runtime, request.deadline, request.period]
+        .map(|span| Span::from_ns(span.as_ns().saturating_mul(periods)));
+    Request { runtime, deadline, period, budget: Budget::Group, ..*request }
 }
 
 /// Whether a budget for real-time threads applies to the class.
@@ -34,13 +34,13 @@ pub(super) fn is_real_time(class: &Class) -> bool {
 }
 
 /// In whole microseconds. The runtime is rounded up and the period down.
-fn share(wish: &Wish) -> Share {
-    Share { runtime_us: wish.runtime.as_ns().div_ceil(1000), period_us: wish.period.as_ns() / 1000 }
+fn share(request: &Request) -> Share {
+    Share { runtime_us: request.runtime.as_ns().div_ceil(1000), period_us: request.period.as_ns() / 1000 }
 }
 
 /// The limit of a thread's group.
-pub(super) fn of(wish: &Wish, target: &Target) -> Limit {
-    Limit { share: share(wish), real_time: is_real_time(&target.class) }
+pub(super) fn of(request: &Request, target: &Target) -> Limit {
+    Limit { share: share(request), real_time: is_real_time(&target.class) }
 }
 
 /// Decides for threads, each with its group. Without `places` the present groups are read.
@@ -48,7 +48,7 @@ pub(super) fn of(wish: &Wish, target: &Target) -> Limit {
 /// # Errors
 /// The broken rule, its cause and the remedy.
 pub fn plan_limit(
-    wish: &Wish,
+    request: &Request,
     threads: Vec<Target>,
     places: Option<Vec<Result<Place, GroupError>>>,
     facts: &Facts,
@@ -62,28 +62,28 @@ pub fn plan_limit(
             .iter()
             .zip(&places)
             .filter(|(other, there)| is_real_time(&other.class) && there.folder == place.folder);
-        fits(wish, target, place, same.count())?;
-        for sentence in sentences(wish, target, facts) {
+        fits(request, target, place, same.count())?;
+        for sentence in sentences(request, target, facts) {
             if !notes.contains(&sentence) {
                 notes.push(sentence);
             }
         }
     }
-    Ok(Plan { wish: *wish, threads, places, facts: facts.clone(), notes })
+    Ok(Plan { request: *request, threads, places, facts: facts.clone(), notes })
 }
 
 /// Decides for a command, which will be in this process's group.
 ///
 /// # Errors
 /// As [`plan_limit`].
-pub fn plan_command_limit(wish: &Wish, name: &str, facts: &Facts) -> Result<Plan, ReserveError> {
+pub fn plan_command_limit(request: &Request, name: &str, facts: &Facts) -> Result<Plan, ReserveError> {
     let own = Target::own(name, std::process::id());
-    let plan = plan_limit(wish, vec![own], None, facts)?;
+    let plan = plan_limit(request, vec![own], None, facts)?;
     Ok(Plan { threads: Vec::new(), ..plan })
 }
 
-fn fits(wish: &Wish, target: &Target, place: &Place, real_time_threads: usize) -> Result<(), ReserveError> {
-    let Wish { runtime, period, .. } = *wish;
+fn fits(request: &Request, target: &Target, place: &Place, real_time_threads: usize) -> Result<(), ReserveError> {
+    let Request { runtime, period, .. } = *request;
     let (name, id) = (target.name.clone(), target.thread.pid);
     if let Class::Deadline(reservation) = target.class {
         return Err(ReserveError::Already { name, id, reservation });
@@ -100,17 +100,17 @@ fn fits(wish: &Wish, target: &Target, place: &Place, real_time_threads: usize) -
             return Err(ReserveError::NotLimited { name, id, class: target.class.describe(), first });
         }
     };
-    let wanted = share(wish).bandwidth().saturating_mul(threads as u64);
+    let wanted = share(request).bandwidth().saturating_mul(threads as u64);
     match left.filter(|left| wanted > *left) {
         Some(left) => {
             let (name, folder) = (format!("{name} ({id})"), place.folder.clone());
-            Err(ReserveError::Above { name, wish: *wish, threads, folder, left })
+            Err(ReserveError::Above { name, request: *request, threads, folder, left })
         }
         None => Ok(()),
     }
 }
 
-fn sentences(wish: &Wish, target: &Target, facts: &Facts) -> Vec<String> {
+fn sentences(request: &Request, target: &Target, facts: &Facts) -> Vec<String> {
     let mut all = vec![if is_real_time(&target.class) {
         "a control group is a limit, here on each CPU by itself, and no guarantee: until it is used up, \
          class and priority alone decide which thread runs"
@@ -120,11 +120,11 @@ fn sentences(wish: &Wish, target: &Target, facts: &Facts) -> Vec<String> {
          ordinary ones of the same group and of other groups get their shares, too"
             .to_owned()
     }];
-    if let Some(tick) = facts.tick.filter(|tick| wish.runtime < *tick) {
+    if let Some(tick) = facts.tick.filter(|tick| request.runtime < *tick) {
         all.push(format!(
             "a runtime of {} is shorter than the kernel's tick of {tick}: a thread with a used-up \
              runtime is stopped only at a tick",
-            wish.runtime
+            request.runtime
         ));
     }
     all

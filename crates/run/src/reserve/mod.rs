@@ -1,18 +1,18 @@
 //! Reservations of SCHED_DEADLINE for existing threads or for a command. They last as long as the
 //! caller holds them, and then the former settings are restored.
 //!
-//! The function [`find`] selects threads; [`Serving`] selects those that serve an interrupt.
+//! The function [`find`] selects threads; [`InterruptSources`] selects those that serve an interrupt.
 //! Without any system call, [`plan`] decides whether the kernel will accept the reservations. A
 //! [`Reserved`] holds the reservations and restores the threads' former classes.
 //!
 //! ```no_run
 //! use takt_linux::guardian::Guard;
 //! use takt_model::Span;
-//! use takt_run::reserve::{Facts, Reserved, Wish, find, plan};
+//! use takt_run::reserve::{Facts, Reserved, Request, find, plan};
 //!
-//! let wish = Wish::new(Span::from_ms(12), Span::from_ms(40));
+//! let request = Request::new(Span::from_ms(12), Span::from_ms(40));
 //! let threads = find(&[4711], false)?;
-//! let plan = plan(&wish, threads, &Facts::gather())?;
+//! let plan = plan(&request, threads, &Facts::gather())?;
 //! let reserved = Reserved::apply(&plan, &Guard::NextStart)?;
 //! // ...
 //! for thread in reserved.give_back() {
@@ -42,7 +42,7 @@ use takt_model::Span;
 pub use decide::{Plan, plan, plan_command};
 pub use error::ReserveError;
 pub use limit::{as_limit, plan_command_limit, plan_limit};
-pub use serving::{Served, Serving};
+pub use serving::{FoundThreads, InterruptSources};
 
 /// The kind of reservation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -68,7 +68,7 @@ impl Budget {
 
 /// The request for each thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Wish {
+pub struct Request {
     /// CPU time per period.
     pub runtime: Span,
     /// Relative deadline.
@@ -84,11 +84,11 @@ pub struct Wish {
     pub budget: Budget,
 }
 
-impl Wish {
+impl Request {
     /// A request with the period as deadline.
     #[must_use]
-    pub fn new(runtime: Span, period: Span) -> Wish {
-        Wish { runtime, deadline: period, period, reclaim: false, widen: false, budget: Budget::Deadline }
+    pub fn new(runtime: Span, period: Span) -> Request {
+        Request { runtime, deadline: period, period, reclaim: false, widen: false, budget: Budget::Deadline }
     }
 
     /// The request as a reservation of the kernel.
@@ -309,16 +309,16 @@ impl Reserved {
     pub fn command(command: Command, plan: &Plan, guard: &Guard) -> Result<(Reserved, Held), ReserveError> {
         let mut holder = Holder::start(guard).map_err(ReserveError::Hold)?;
         let name = command.get_program().to_string_lossy().into_owned();
-        if plan.wish.budget == Budget::Group {
+        if plan.request.budget == Budget::Group {
             return Reserved::limited(command, name, plan, holder);
         }
-        let held = Held::reserved(command, plan.wish.held()).map_err(|error| match error {
+        let held = Held::reserved(command, plan.request.held()).map_err(|error| match error {
             ReservedError::Class(cause) => ReserveError::refused(&name, cause, &plan.facts),
             ReservedError::Start(error) => ReserveError::Start { program: name.clone(), cause: error.to_string() },
         })?;
         let gone = || ReserveError::Hold(HoldError::Gone { id: held.id() });
         let thread = Identity::of(held.id()).ok_or_else(gone)?;
-        holder.adopt(thread, plan.wish.held()).map_err(ReserveError::Hold)?;
+        holder.adopt(thread, plan.request.held()).map_err(ReserveError::Hold)?;
         let target = Target { thread, ..Target::own(&name, held.id()) };
         Ok((Reserved { holder, threads: vec![target] }, held))
     }
@@ -335,8 +335,8 @@ impl Reserved {
     }
 
     fn take(&mut self, target: &Target, index: usize, plan: &Plan) -> Result<(), ReserveError> {
-        if plan.wish.budget == Budget::Group {
-            let limit = limit::of(&plan.wish, target);
+        if plan.request.budget == Budget::Group {
+            let limit = limit::of(&plan.request, target);
             let place = plan.places.get(index).ok_or(ReserveError::NoThread { id: target.thread.pid })?;
             self.holder.limit(target.thread, place, &limit).map_err(ReserveError::Hold)?;
             self.threads.push(target.clone());
@@ -348,7 +348,7 @@ impl Reserved {
                 other => ReserveError::Hold(other),
             })?;
         }
-        self.holder.reserve(target.thread, plan.wish.held()).map_err(|error| match error {
+        self.holder.reserve(target.thread, plan.request.held()).map_err(|error| match error {
             HoldError::Refused(cause) => ReserveError::refused(&target.name, cause, &plan.facts),
             other => ReserveError::Hold(other),
         })?;

@@ -25,7 +25,7 @@ const NAME_MAX: usize = 15;
 
 /// Interrupts, network devices and their threads on this machine.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Serving {
+pub struct InterruptSources {
     /// Threads of the kernel.
     pub threads: Vec<Target>,
     /// Interrupts that have handlers.
@@ -40,7 +40,7 @@ pub struct Serving {
 
 /// The requested threads.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Served {
+pub struct FoundThreads {
     /// The threads, each once, by id.
     pub threads: Vec<Target>,
     /// Requested interrupts without a thread: `36 virtio1-req.0`.
@@ -49,23 +49,23 @@ pub struct Served {
 
 /// The meaning of a thread's name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Serves<'a> {
+enum ThreadRole<'a> {
     Interrupt { number: u32, handler: &'a str },
     Packets { device: &'a str, queue: &'a str },
 }
 
-fn serves(name: &str) -> Option<Serves<'_>> {
+fn role_of(name: &str) -> Option<ThreadRole<'_>> {
     if let Some(rest) = name.strip_prefix("irq/") {
         let (number, handler) = rest.split_once('-')?;
         let handler = handler.strip_prefix("s-").unwrap_or(handler);
-        return Some(Serves::Interrupt { number: number.parse().ok()?, handler });
+        return Some(ThreadRole::Interrupt { number: number.parse().ok()?, handler });
     }
     let rest = name.strip_prefix("napi/")?;
     let (device, queue) = rest.rsplit_once('-')?;
-    Some(Serves::Packets { device, queue })
+    Some(ThreadRole::Packets { device, queue })
 }
 
-impl Served {
+impl FoundThreads {
     /// A note about interrupts and devices that were left out.
     #[must_use]
     pub fn note(&self) -> Option<String> {
@@ -74,15 +74,15 @@ impl Served {
     }
 }
 
-impl Serving {
+impl InterruptSources {
     /// Reads this machine.
     #[must_use]
-    pub fn gather() -> Serving {
+    pub fn gather() -> InterruptSources {
         let kernels = tracing::threads().into_iter().filter(|thread| thread.of_kernel);
-        let threads = kernels.filter(|thread| serves(&thread.name).is_some()).filter_map(|thread| target(&thread));
+        let threads = kernels.filter(|thread| role_of(&thread.name).is_some()).filter_map(|thread| target(&thread));
         let devices = fs::read_dir("/sys/class/net").into_iter().flatten().flatten();
         let read = |path| fs::read_to_string(path).unwrap_or_default();
-        Serving {
+        InterruptSources {
             threads: threads.collect(),
             interrupts: tracing::interrupts(),
             devices: devices.filter_map(|entry| entry.file_name().into_string().ok()).collect(),
@@ -96,8 +96,8 @@ impl Serving {
     ///
     /// # Errors
     /// An unknown name, or a name without any thread.
-    pub fn find(&self, names: &[String]) -> Result<Served, ReserveError> {
-        let mut found = Served::default();
+    pub fn find(&self, names: &[String]) -> Result<FoundThreads, ReserveError> {
+        let mut found = FoundThreads::default();
         for name in names {
             let threads: Vec<&Target> = self.threads.iter().filter(|thread| self.is_meant(name, thread)).collect();
             let without = self.without(name);
@@ -119,8 +119,8 @@ impl Serving {
         if like(&thread.name) {
             return true;
         }
-        match serves(&thread.name) {
-            Some(Serves::Interrupt { number, handler }) => {
+        match role_of(&thread.name) {
+            Some(ThreadRole::Interrupt { number, handler }) => {
                 let listed = self.interrupts.iter().find(|interrupt| interrupt.number == number);
                 let handlers = listed.map_or("", |listed| listed.name.as_str());
                 let cut = thread.name.len() == NAME_MAX;
@@ -130,7 +130,7 @@ impl Serving {
                     || like(handlers)
                     || handlers.split(',').any(|one| is_its(one) && like(one))
             }
-            Some(Serves::Packets { device, queue }) => like(device) || like(&format!("{device}-{queue}")),
+            Some(ThreadRole::Packets { device, queue }) => like(device) || like(&format!("{device}-{queue}")),
             None => false,
         }
     }
@@ -138,8 +138,8 @@ impl Serving {
     /// Interrupts of this name without a thread.
     fn without(&self, name: &str) -> Vec<String> {
         let has_thread = |number: u32| {
-            let is_served_by = |thread: &Target| match serves(&thread.name) {
-                Some(Serves::Interrupt { number: served, .. }) => served == number,
+            let is_served_by = |thread: &Target| match role_of(&thread.name) {
+                Some(ThreadRole::Interrupt { number: served, .. }) => served == number,
                 _ => false,
             };
             self.threads.iter().any(is_served_by)
@@ -186,7 +186,7 @@ mod tests {
     }
 
     /// A made-up machine.
-    fn machine() -> Serving {
+    fn machine() -> InterruptSources {
         let threads = [
             "irq/16-eth0",
             "irq/16-ehci_hcd:usb1",
@@ -203,7 +203,7 @@ mod tests {
             (36, "virtio1-req.0"),
             (37, "virtio1-config"),
         ];
-        Serving {
+        InterruptSources {
             threads: (100..).zip(threads).map(|(id, name)| thread(id, name)).collect(),
             interrupts: interrupts.map(|(number, name)| InterruptName { number, name: name.to_owned() }).into(),
             devices: ["lo", "eth0", "wlan0"].map(str::to_owned).into(),
@@ -238,12 +238,12 @@ mod tests {
         assert_eq!(found.threads.len(), 7);
         assert_eq!(found.without, ["36 virtio1-req.0", "37 virtio1-config"]);
         let note = "without a thread, and so left out: interrupts 36 (virtio1-req.0), 37 (virtio1-config)";
-        assert_eq!((found.note().as_deref(), Served::default().note()), (Some(note), None));
+        assert_eq!((found.note().as_deref(), FoundThreads::default().note()), (Some(note), None));
     }
 
     #[test]
     fn where_nothing_serves_it_the_reason_and_the_remedy_are_told() {
-        let says = |machine: &Serving, name: &str| {
+        let says = |machine: &InterruptSources, name: &str| {
             let error = machine.find(&[name.to_owned()]).unwrap_err();
             format!("{}: {error}", error.exit_code())
         };
@@ -257,7 +257,7 @@ mod tests {
              then --irq DEVICE"
         );
         assert_eq!(
-            says(&Serving { forced: true, ..machine.clone() }, "virtio1-*"),
+            says(&InterruptSources { forced: true, ..machine.clone() }, "virtio1-*"),
             "3: interrupts 36 (virtio1-req.0), 37 (virtio1-config) have no threads: their handlers run \
              in any thread that they interrupt, so nothing can be reserved for them\n\
              this kernel gives threads to all interrupts that can have them; these are excepted by \
@@ -286,7 +286,7 @@ mod tests {
 
     #[test]
     fn this_machine_can_be_asked() {
-        let here = Serving::gather();
+        let here = InterruptSources::gather();
         println!("{} threads, {} interrupts, devices {:?}", here.threads.len(), here.interrupts.len(), here.devices);
         for thread in &here.threads {
             let found = here.find(std::slice::from_ref(&thread.name)).unwrap();

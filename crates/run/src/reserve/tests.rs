@@ -8,7 +8,7 @@ use takt_linux::process::Identity;
 use takt_linux::sched::{Class, Reservation};
 use takt_model::Span;
 
-use super::{Budget, Facts, Outcome, Plan, ReserveError, Target, Wish, as_limit, plan, plan_command, plan_limit};
+use super::{Budget, Facts, Outcome, Plan, Request, ReserveError, Target, as_limit, plan, plan_command, plan_limit};
 
 const CPU: u64 = 1 << 20;
 
@@ -39,8 +39,8 @@ fn target(id: u32, affinity: &[u32]) -> Target {
     }
 }
 
-fn one(wish: &Wish, facts: &Facts) -> Result<Plan, ReserveError> {
-    plan(wish, vec![target(7, &[0, 1])], facts)
+fn one(request: &Request, facts: &Facts) -> Result<Plan, ReserveError> {
+    plan(request, vec![target(7, &[0, 1])], facts)
 }
 
 fn says(result: Result<Plan, ReserveError>) -> String {
@@ -53,9 +53,9 @@ fn status_and_text(error: &ReserveError) -> String {
 
 #[test]
 fn what_sched_deadline_cannot_take_is_told_from_what_nobody_can() {
-    let wish = Wish::new(ms(10), ms(40));
-    let pinned = plan(&wish, vec![target(7, &[1])], &facts(0)).unwrap_err();
-    let full = one(&wish, &facts(2 * CPU)).unwrap_err();
+    let request = Request::new(ms(10), ms(40));
+    let pinned = plan(&request, vec![target(7, &[1])], &facts(0)).unwrap_err();
+    let full = one(&request, &facts(2 * CPU)).unwrap_err();
     let refused = |cause| ReserveError::refused("player", cause, &facts(0));
     let class = || "SCHED_DEADLINE".to_owned();
     for error in [
@@ -67,8 +67,8 @@ fn what_sched_deadline_cannot_take_is_told_from_what_nobody_can() {
     ] {
         assert!(error.is_of_deadline_class(), "{error}");
     }
-    let nobody = one(&wish, &Facts { cap_sys_nice: false, ..facts(0) }).unwrap_err();
-    let parameters = one(&Wish::new(ms(50), ms(40)), &facts(0)).unwrap_err();
+    let nobody = one(&request, &Facts { cap_sys_nice: false, ..facts(0) }).unwrap_err();
+    let parameters = one(&Request::new(ms(50), ms(40)), &facts(0)).unwrap_err();
     let privilege = refused(SchedError::Privilege { class: class(), missing: "CAP_SYS_NICE".to_owned() });
     for error in [nobody, parameters, privilege, ReserveError::NoThread { id: 7 }] {
         assert!(!error.is_of_deadline_class(), "{error}");
@@ -77,94 +77,95 @@ fn what_sched_deadline_cannot_take_is_told_from_what_nobody_can() {
 
 #[test]
 fn a_limit_has_the_share_that_was_reserved_in_periods_that_a_group_takes() {
-    let of = |runtime, period| as_limit(&Wish::new(runtime, period));
-    let group = |runtime, period| Wish { budget: Budget::Group, ..Wish::new(runtime, period) };
+    let of = |runtime, period| as_limit(&Request::new(runtime, period));
+    let group = |runtime, period| Request { budget: Budget::Group, ..Request::new(runtime, period) };
     assert_eq!(of(ms(10), ms(40)), group(ms(10), ms(40)));
     assert_eq!(of(Span::from_us(1), ms(1)), group(ms(1), Span::from_s(1)));
     assert_eq!(of(Span::from_us(300), ms(10)), group(Span::from_us(1200), ms(40)));
     assert_eq!(of(Span::from_us(999), ms(10)), group(Span::from_us(1998), ms(20)));
-    let thread =
-        |limit: Wish| plan_limit(&limit, vec![target(7, &[1])], Some(vec![place(Version::V1, None, None)]), &facts(0));
+    let thread = |limit: Request| {
+        plan_limit(&limit, vec![target(7, &[1])], Some(vec![place(Version::V1, None, None)]), &facts(0))
+    };
     for (runtime, period) in [(Span::from_us(999), ms(10)), (Span::from_us(2), ms(1)), (ms(1), Span::from_s(1))] {
         assert!(thread(of(runtime, period)).is_ok());
     }
     assert!(matches!(thread(of(Span::from_us(1), ms(2))), Err(ReserveError::Quota { .. })), "too long a period");
-    assert_eq!(as_limit(&Wish::new(Span::ZERO, ms(1))).runtime, Span::ZERO);
+    assert_eq!(as_limit(&Request::new(Span::ZERO, ms(1))).runtime, Span::ZERO);
 }
 
 #[test]
 fn the_kernels_limits_are_told_one_by_one() {
-    let wish = |runtime, deadline, period| Wish { deadline, ..Wish::new(runtime, period) };
-    let says = |wish: Wish| says(one(&wish, &facts(0)));
+    let request = |runtime, deadline, period| Request { deadline, ..Request::new(runtime, period) };
+    let says = |request: Request| says(one(&request, &facts(0)));
     assert_eq!(
-        says(wish(Span::from_ns(1023), ms(1), ms(1))),
+        says(request(Span::from_ns(1023), ms(1), ms(1))),
         "2: a runtime of 1.023us is too short: the kernel takes 1.024us or more"
     );
     assert_eq!(
-        says(wish(ms(50), ms(40), ms(40))),
+        says(request(ms(50), ms(40), ms(40))),
         "2: a runtime of 50ms does not fit into a deadline of 40ms: the kernel wants runtime <= deadline <= period"
     );
     assert_eq!(
-        says(wish(ms(5), ms(50), ms(40))),
+        says(request(ms(5), ms(50), ms(40))),
         "2: a deadline of 50ms is later than the period of 40ms ends: the kernel wants runtime <= deadline <= period"
     );
     let range = "the kernel takes 100us to 4.194304s (sysctl kernel.sched_deadline_period_min_us and _max_us)";
     for (period, text) in [(Span::from_us(99), "99us"), (Span::from_us((1 << 22) + 1), "4.194305s")] {
         assert_eq!(
-            says(wish(Span::from_ns(1024), period, period)),
+            says(request(Span::from_ns(1024), period, period)),
             format!("2: a period of {text} is out of range: {range}")
         );
     }
     for period in [Span::from_us(100), Span::from_us(1 << 22)] {
-        assert!(one(&Wish::new(Span::from_ns(1024), period), &facts(0)).is_ok(), "the limits themselves are taken");
+        assert!(one(&Request::new(Span::from_ns(1024), period), &facts(0)).is_ok(), "the limits themselves are taken");
     }
 }
 
 #[test]
 fn admission_is_predicted_as_the_kernel_decides_it_and_explained() {
-    let wish = Wish::new(ms(12), ms(40));
+    let request = Request::new(ms(12), ms(40));
     // 2 * 996147 - 104856 = 1887438: six times 314572 = floor(0.3 * 2^20) is one too many by 6.
-    assert_eq!(wish.reservation().bandwidth(), 314_572);
+    assert_eq!(request.reservation().bandwidth(), 314_572);
     let left = 2 * 996_147 - 104_856;
-    assert!(one(&wish, &facts(left - 314_572)).is_ok(), "to the last bit");
-    assert!(one(&wish, &facts(left - 314_571)).is_err());
+    assert!(one(&request, &facts(left - 314_572)).is_ok(), "to the last bit");
+    assert!(one(&request, &facts(left - 314_571)).is_err());
     assert_eq!(
-        says(one(&wish, &facts(CPU * 16 / 10))),
+        says(one(&request, &facts(CPU * 16 / 10))),
         "3: 12ms every 40ms is 30.0 % of a CPU, and only 20.0 % are left: of 2 CPUs, SCHED_DEADLINE may \
          have 190.0 % together, of which 160.0 % are booked by threads and 10.0 % by the kernel's \
          servers for ordinary threads\n\
          at most --runtime 8ms fits into this period, until other reservations end; a control group can \
          limit without guaranteeing anything: --budget cgroup"
     );
-    let three = plan(&Wish::new(ms(30), ms(40)), (7..10).map(|id| target(id, &[0, 1])).collect(), &facts(0));
+    let three = plan(&Request::new(ms(30), ms(40)), (7..10).map(|id| target(id, &[0, 1])).collect(), &facts(0));
     assert!(
         says(three)
             .starts_with("3: 30ms every 40ms for each of 3 threads is 225.0 % of a CPU, and only 180.0 % are left")
     );
-    let full = one(&wish, &facts(left));
+    let full = one(&request, &facts(left));
     assert!(says(full).contains("\nnothing fits, until other reservations end;"));
     let unlimited = Facts { room: facts(0).room.map(|room| Room { limit: None, ..room }), ..facts(0) };
-    assert!(one(&Wish::new(ms(40), ms(40)), &unlimited).is_ok(), "sched_rt_runtime_us = -1");
-    let largest = one(&Wish::new(ms(8), ms(40)), &facts(CPU * 16 / 10));
+    assert!(one(&Request::new(ms(40), ms(40)), &unlimited).is_ok(), "sched_rt_runtime_us = -1");
+    let largest = one(&Request::new(ms(8), ms(40)), &facts(CPU * 16 / 10));
     assert!(largest.is_ok(), "what is said to fit does fit");
 }
 
 #[test]
 fn threads_that_cannot_be_are_told_what_can() {
-    let wish = Wish::new(ms(12), ms(40));
+    let request = Request::new(ms(12), ms(40));
     let bound = || vec![target(7, &[1])];
     assert_eq!(
-        says(plan(&wish, bound(), &facts(0))),
+        says(plan(&request, bound(), &facts(0))),
         "3: player (7) may use CPUs 1 only, and SCHED_DEADLINE wants all of its scheduling domain: 0, \
          1\nlet it run on all of them during the reservation: --all-cpus; or limit it by a control \
          group, which guarantees nothing: --budget cgroup"
     );
-    let widened = plan(&Wish { widen: true, ..wish }, bound(), &facts(0)).unwrap();
+    let widened = plan(&Request { widen: true, ..request }, bound(), &facts(0)).unwrap();
     assert_eq!(widened.widened(&widened.threads[0]), Some([0, 1].as_slice()));
     assert_eq!(widened.widened(&target(8, &[0, 1])), None);
-    assert!(plan(&wish, bound(), &Facts { domain: None, room: None, ..facts(0) }).is_ok(), "the kernel decides");
+    assert!(plan(&request, bound(), &Facts { domain: None, room: None, ..facts(0) }).is_ok(), "the kernel decides");
     assert_eq!(
-        says(plan_command(&wish, "./player", &[0], &facts(0))),
+        says(plan_command(&request, "./player", &[0], &facts(0))),
         "3: ./player would have CPUs 0 only, as takt has, and SCHED_DEADLINE wants all of their \
          scheduling domain: 0, 1\n\
          start takt without taskset and outside of cpusets; or limit it by a control group, which \
@@ -173,12 +174,12 @@ fn threads_that_cannot_be_are_told_what_can() {
     let reservation = Reservation { runtime: ms(1), deadline: ms(10), period: ms(10) };
     let already = Target { class: Class::Deadline(reservation), ..target(7, &[0, 1]) };
     assert_eq!(
-        says(plan(&wish, vec![already], &facts(0))),
+        says(plan(&request, vec![already], &facts(0))),
         "3: player (7) has a reservation already: SCHED_DEADLINE runtime 1ms, deadline 10ms, period \
          10ms; ask its owner to give it back, or set it with chrt"
     );
     assert_eq!(
-        says(one(&wish, &Facts { cap_sys_nice: false, ..facts(0) })),
+        says(one(&request, &Facts { cap_sys_nice: false, ..facts(0) })),
         "3: SCHED_DEADLINE runtime 12ms, deadline 40ms, period 40ms needs the capability CAP_SYS_NICE\n\
          grant it once: sudo setcap cap_sys_nice+ep \"$(command -v takt)\", or run takt with sudo"
     );
@@ -215,16 +216,16 @@ fn refusals_of_the_kernel_itself_say_what_may_be_behind_them() {
 
 #[test]
 fn notes_say_what_a_reservation_is_not() {
-    let short = one(&Wish::new(ms(2), ms(10)), &facts(0)).unwrap();
+    let short = one(&Request::new(ms(2), ms(10)), &facts(0)).unwrap();
     assert_eq!(
         short.notes,
         ["a runtime of 2ms is shorter than the kernel's tick of 4ms: without its high-resolution \
              tick (HRTICK_DL) it stops a thread with a used-up runtime only at a tick"]
     );
-    assert!(one(&Wish::new(ms(12), ms(40)), &facts(0)).unwrap().notes.is_empty());
-    let unknown = one(&Wish::new(ms(12), ms(40)), &Facts { room: None, ..facts(0) }).unwrap();
+    assert!(one(&Request::new(ms(12), ms(40)), &facts(0)).unwrap().notes.is_empty());
+    let unknown = one(&Request::new(ms(12), ms(40)), &Facts { room: None, ..facts(0) }).unwrap();
     assert!(unknown.notes[0].starts_with("what is booked already cannot be told"), "{:?}", unknown.notes);
-    let left = one(&Wish::new(ms(12), ms(40)), &facts(0)).unwrap().left();
+    let left = one(&Request::new(ms(12), ms(40)), &facts(0)).unwrap().left();
     assert_eq!(left, Some(2 * 996_147 - 104_856 - 314_572));
 }
 
@@ -241,20 +242,20 @@ fn place(version: Version, quota: Option<u64>, real_time: Option<RealTime>) -> R
     Ok(Place { folder: "/cg/app".into(), version, quota, real_time })
 }
 
-fn limited(runtime: Span, period: Span) -> Wish {
-    Wish { budget: Budget::Group, ..Wish::new(runtime, period) }
+fn limited(runtime: Span, period: Span) -> Request {
+    Request { budget: Budget::Group, ..Request::new(runtime, period) }
 }
 
 #[test]
 fn a_control_group_takes_what_sched_deadline_does_not() {
-    let wish = limited(ms(12), ms(40));
+    let request = limited(ms(12), ms(40));
     let pinned = || vec![target(7, &[1])];
-    let plan_in = |wish: &Wish, threads: Vec<Target>, place: Result<Place, GroupError>| {
+    let plan_in = |request: &Request, threads: Vec<Target>, place: Result<Place, GroupError>| {
         let places = threads.iter().map(|_| place.clone()).collect();
-        plan_limit(wish, threads, Some(places), &Facts { cap_sys_nice: false, ..facts(2 * CPU) })
+        plan_limit(request, threads, Some(places), &Facts { cap_sys_nice: false, ..facts(2 * CPU) })
     };
     let free = place(Version::V2, None, None);
-    let plan = plan_in(&wish, pinned(), free.clone()).unwrap();
+    let plan = plan_in(&request, pinned(), free.clone()).unwrap();
     assert_eq!((plan.places.len(), plan.left()), (1, None), "nothing is booked");
     assert!(plan.notes[0].contains("no guarantee"), "{:?}", plan.notes);
     for (runtime, period) in [(Span::from_us(999), ms(40)), (ms(12), ms(1001))] {
@@ -266,21 +267,21 @@ fn a_control_group_takes_what_sched_deadline_does_not() {
     assert!(says(plan_in(&limited(ms(41), ms(40)), pinned(), free.clone())).starts_with("2: "));
     let tight = place(Version::V1, Some(Share { runtime_us: 10_000, period_us: 100_000 }.bandwidth()), None);
     assert_eq!(
-        says(plan_in(&wish, pinned(), tight)),
+        says(plan_in(&request, pinned(), tight)),
         "3: player (7) cannot be given 12ms every 40ms, 30.0 % of a CPU: its control group /cg/app has 9.9 % left"
     );
-    let gone = says(plan_in(&wish, pinned(), Err(GroupError::Gone { id: 7 })));
+    let gone = says(plan_in(&request, pinned(), Err(GroupError::Gone { id: 7 })));
     assert_eq!(gone, "2: thread 7 has ended");
-    assert!(says(plan_in(&wish, pinned(), Err(GroupError::NoController))).starts_with("3: "));
+    assert!(says(plan_in(&request, pinned(), Err(GroupError::NoController))).starts_with("3: "));
 }
 
 #[test]
 fn real_time_threads_are_limited_by_their_own_budget_or_not_at_all() {
-    let wish = limited(ms(12), ms(40));
+    let request = limited(ms(12), ms(40));
     let fifo = |id: u32| Target { class: Class::Fifo { priority: 50 }, ..target(id, &[0]) };
     let plan_in = |threads: Vec<Target>, place: Result<Place, GroupError>| {
         let places = threads.iter().map(|_| place.clone()).collect();
-        plan_limit(&wish, threads, Some(places), &facts(0))
+        plan_limit(&request, threads, Some(places), &facts(0))
     };
     let left = |taken: u64| place(Version::V1, None, Some(RealTime { limit: Some(996_147), taken }));
     let plan = plan_in(vec![fifo(7)], left(996_147 - 314_572)).unwrap();
@@ -304,8 +305,8 @@ fn real_time_threads_are_limited_by_their_own_budget_or_not_at_all() {
 
 #[test]
 fn files_of_a_control_group_have_whole_microseconds_on_the_safe_side() {
-    let wish = limited(Span::from_ns(12_000_001), Span::from_ns(39_999_999));
-    let limit = super::limit::of(&wish, &target(7, &[0]));
+    let request = limited(Span::from_ns(12_000_001), Span::from_ns(39_999_999));
+    let limit = super::limit::of(&request, &target(7, &[0]));
     assert_eq!(limit.share, Share { runtime_us: 12_001, period_us: 39_999 });
     assert!(!limit.real_time);
 }

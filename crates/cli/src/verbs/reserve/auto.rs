@@ -8,13 +8,13 @@ use takt_linux::guardian::Guard;
 use takt_linux::process::{Held as Waiting, Identity};
 use takt_linux::signals::StopSignals;
 use takt_model::Span;
-use takt_run::reserve::{Budget, Plan, ReserveError, Reserved, Target, Wish, as_limit, find};
+use takt_run::reserve::{Budget, Plan, Request, ReserveError, Reserved, Target, as_limit, find};
 
 use super::compare::{Numbers, table};
 use super::hold::{Running, finish, hand_on, tell_reserved};
 use super::judge::{Sized, Want, jobs_for, judge};
 use super::phase::{Phase, Until, look};
-use super::{plan_for, refused, tell, wish_of, wished};
+use super::{plan_for, refused, request_of, requested, tell};
 use crate::args;
 use crate::failure::{Failure, Outcome, Status};
 use crate::output::{note, print, print_json};
@@ -32,14 +32,14 @@ pub(super) fn execute(options: &args::Reserve, json: bool) -> Outcome {
     let target = still_there(thread, &before)?;
     interrupted(&signals, child.is_some(), &before)?;
     let sized = options.auto.then(|| size(&target, &before, options)).transpose()?;
-    let wish = match &sized {
-        Some(sized) => wish_of(options, sized.reserved.budget, sized.reserved.period),
-        None => wished(options)?,
+    let request = match &sized {
+        Some(sized) => request_of(options, sized.reserved.budget, sized.reserved.period),
+        None => requested(options)?,
     };
-    let deadline = sized.as_ref().map_or(wish.deadline, |sized| sized.deadline);
-    let mut plan = match plan_for(&wish, vec![target.clone()]) {
+    let deadline = sized.as_ref().map_or(request.deadline, |sized| sized.deadline);
+    let mut plan = match plan_for(&request, vec![target.clone()]) {
         Ok(plan) => plan,
-        Err(error) => instead(options, &wish, &target, &error)?,
+        Err(error) => instead(options, &request, &target, &error)?,
     };
     for sentence in notes(&plan, &before, sized.as_ref()) {
         note(format_args!("note: {sentence}"));
@@ -52,17 +52,17 @@ pub(super) fn execute(options: &args::Reserve, json: bool) -> Outcome {
             answer["before"] = before_numbers.json();
             print_json(&answer)?;
         } else {
-            let found = sized.as_ref().map_or(String::new(), |sized| describe(&target, sized, plan.wish.budget));
+            let found = sized.as_ref().map_or(String::new(), |sized| describe(&target, sized, plan.request.budget));
             print(&format!("{found}{}", tell::dry_text(&plan, options)))?;
         }
         return Ok(Status::Yes);
     }
     let reserved = match Reserved::apply(&plan, &Guard::ThisProgram) {
         Ok(reserved) => reserved,
-        Err(error) if plan.wish.budget == Budget::Group => return Err(refused(&error)),
+        Err(error) if plan.request.budget == Budget::Group => return Err(refused(&error)),
         // What is booked is not always known before.
         Err(error) => {
-            plan = instead(options, &wish, &target, &error)?;
+            plan = instead(options, &request, &target, &error)?;
             for sentence in &plan.notes {
                 note(format_args!("note: {sentence}"));
             }
@@ -70,7 +70,7 @@ pub(super) fn execute(options: &args::Reserve, json: bool) -> Outcome {
         }
     };
     if let (Some(sized), false) = (&sized, json) {
-        print(&describe(&target, sized, plan.wish.budget))?;
+        print(&describe(&target, sized, plan.request.budget))?;
     }
     tell_reserved(&reserved, &plan);
     let epoch = Epoch::now_is_zero();
@@ -81,7 +81,7 @@ pub(super) fn execute(options: &args::Reserve, json: bool) -> Outcome {
     }
     let after_numbers = Numbers::of(&after, deadline);
     if !json {
-        print(&format!("\n{}\n", side_by_side(&before_numbers, &after_numbers, deadline, plan.wish.budget)))?;
+        print(&format!("\n{}\n", side_by_side(&before_numbers, &after_numbers, deadline, plan.request.budget)))?;
     }
     let held = finish(&plan, reserved, child, options.duration, &signals, epoch);
     for sentence in held.warnings() {
@@ -181,13 +181,13 @@ fn size(target: &Target, before: &Phase, options: &args::Reserve) -> Result<Size
 }
 
 /// A control group for a thread that SCHED_DEADLINE cannot take, where the command line leaves that open.
-fn instead(options: &args::Reserve, wish: &Wish, target: &Target, error: &ReserveError) -> Result<Plan, Failure> {
+fn instead(options: &args::Reserve, request: &Request, target: &Target, error: &ReserveError) -> Result<Plan, Failure> {
     if !options.may_be_limited_instead() || !error.is_of_deadline_class() {
         return Err(refused(error));
     }
     let said = error.to_string();
     let reason = said.lines().next().unwrap_or_default();
-    let limit = as_limit(wish);
+    let limit = as_limit(request);
     let mut plan = plan_for(&limit, vec![target.clone()]).map_err(|other| Failure {
         message: format!("takt: {said}\nand a control group cannot limit it: {other}"),
         ..refused(error)

@@ -118,7 +118,7 @@ pub(super) fn hold(options: &args::Reserve, plan: &Plan) -> Result<Held, Failure
 /// Says who has it.
 pub(super) fn tell_reserved(reserved: &Reserved, plan: &Plan) {
     for target in reserved.threads() {
-        note(format_args!("{}", super::tell::reserved(target, &plan.wish)));
+        note(format_args!("{}", super::tell::reserved(target, &plan.request)));
     }
 }
 
@@ -143,9 +143,9 @@ pub(super) fn finish(
     let (over, status) = wait(duration, &reserved, child.as_mut().map(|running| &mut running.0), signals, epoch);
     let duration = epoch.now().saturating_since(Time::ZERO);
     let threads = reserved.threads().to_vec();
-    let each = plan.wish.reservation().bandwidth();
+    let each = plan.request.reservation().bandwidth();
     // Nothing is booked for a control group.
-    let booked = || machine::booked().filter(|_| plan.wish.budget == Budget::Deadline);
+    let booked = || machine::booked().filter(|_| plan.request.budget == Budget::Deadline);
     let booked_before = booked();
     let returned = reserved.give_back();
     // A thread that has ended is unbooked by the kernel, within a period; of one that others changed they know.

@@ -3,25 +3,36 @@
 use serde_json::{Value, json};
 use std::os::unix::process::ExitStatusExt as _;
 use takt_linux::sched::Class;
-use takt_run::reserve::{Budget, Outcome, Plan, Returned, Target, Wish};
+use takt_run::reserve::{Budget, Outcome, Plan, Request, Returned, Target};
 
 use super::hold::{Held, Over};
 use crate::args;
 use crate::table::{Table, time};
 
 /// `12ms every 40ms (30.0 % of a CPU)`, and the deadline where it is another.
-fn what(wish: &Wish) -> String {
-    if wish.budget == Budget::Group {
-        return format!("at most {} every {} ({:.1} % of a CPU)", wish.runtime, wish.period, 100.0 * wish.share());
+fn what(request: &Request) -> String {
+    if request.budget == Budget::Group {
+        return format!(
+            "at most {} every {} ({:.1} % of a CPU)",
+            request.runtime,
+            request.period,
+            100.0 * request.share()
+        );
     }
-    let deadline = if wish.deadline == wish.period { String::new() } else { format!(" within {}", wish.deadline) };
-    let reclaim = if wish.reclaim { ", and what others leave" } else { "" };
-    format!("{}{deadline} every {} ({:.1} % of a CPU){reclaim}", wish.runtime, wish.period, 100.0 * wish.share())
+    let deadline =
+        if request.deadline == request.period { String::new() } else { format!(" within {}", request.deadline) };
+    let reclaim = if request.reclaim { ", and what others leave" } else { "" };
+    format!(
+        "{}{deadline} every {} ({:.1} % of a CPU){reclaim}",
+        request.runtime,
+        request.period,
+        100.0 * request.share()
+    )
 }
 
 /// That a thread has it now.
-pub(super) fn reserved(target: &Target, wish: &Wish) -> String {
-    format!("{} ({}) has {}", target.name, target.thread.pid, what(wish))
+pub(super) fn reserved(target: &Target, request: &Request) -> String {
+    format!("{} ({}) has {}", target.name, target.thread.pid, what(request))
 }
 
 /// Of a bandwidth in 2^-20 CPUs.
@@ -39,14 +50,14 @@ fn room(plan: &Plan) -> Value {
     })
 }
 
-pub(super) fn wish(plan: &Plan) -> Value {
-    let wish = &plan.wish;
+pub(super) fn request(plan: &Plan) -> Value {
+    let request = &plan.request;
     // A control group has none.
-    let deadline = (wish.budget == Budget::Deadline).then_some(wish.deadline.as_ns());
+    let deadline = (request.budget == Budget::Deadline).then_some(request.deadline.as_ns());
     json!({
-        "budget": wish.budget.name(),
-        "runtime_ns": wish.runtime.as_ns(), "deadline_ns": deadline, "period_ns": wish.period.as_ns(),
-        "bandwidth": wish.share(), "reclaim": wish.reclaim,
+        "budget": request.budget.name(),
+        "runtime_ns": request.runtime.as_ns(), "deadline_ns": deadline, "period_ns": request.period.as_ns(),
+        "bandwidth": request.share(), "reclaim": request.reclaim,
     })
 }
 
@@ -61,7 +72,7 @@ fn thread(target: &Target) -> Value {
 pub(super) fn dry(plan: &Plan, options: &args::Reserve) -> Value {
     json!({
         "dry_run": true,
-        "reservation": wish(plan),
+        "reservation": request(plan),
         "threads": plan.threads.iter().map(thread).collect::<Vec<_>>(),
         "command": options.command,
         "room": room(plan),
@@ -78,14 +89,14 @@ pub(super) fn dry_text(plan: &Plan, options: &args::Reserve) -> String {
             "{} ({}), now {now}, would have {}\n",
             target.name,
             target.thread.pid,
-            what(&plan.wish)
+            what(&plan.request)
         ));
     }
     if let Some(program) = options.command.first() {
-        text.push_str(&format!("{program} would begin with {}\n", what(&plan.wish)));
+        text.push_str(&format!("{program} would begin with {}\n", what(&plan.request)));
     }
     match plan.left() {
-        None if plan.wish.budget == Budget::Group => {
+        None if plan.request.budget == Budget::Group => {
             for place in &plan.places {
                 text.push_str(&format!("a control group would be made in {}\n", place.folder.display()));
             }
@@ -113,7 +124,7 @@ pub(super) fn answer(plan: &Plan, held: &Held) -> Value {
         entry
     });
     json!({
-        "reservation": wish(plan),
+        "reservation": request(plan),
         "threads": threads.collect::<Vec<_>>(),
         "held_ns": held.duration.as_ns(),
         "over": match &held.over { Over::Time => "for", Over::Ended => "ended", Over::Signal(_) => "signal" },
@@ -128,7 +139,9 @@ pub(super) fn answer(plan: &Plan, held: &Held) -> Value {
 
 /// How often a control group's budget was used up; null where it does not tell, and of SCHED_DEADLINE.
 fn throttled_json(plan: &Plan, returned: &Returned) -> Value {
-    let Some(throttled) = returned.throttled.filter(|_| plan.wish.budget == Budget::Group) else { return Value::Null };
+    let Some(throttled) = returned.throttled.filter(|_| plan.request.budget == Budget::Group) else {
+        return Value::Null;
+    };
     json!({"periods": throttled.periods, "throttled": throttled.throttled, "time_ns": throttled.time.as_ns()})
 }
 
@@ -141,8 +154,8 @@ fn limited(plan: &Plan, held: &Held) -> String {
         table.row(vec![
             target.name.clone(),
             target.thread.pid.to_string(),
-            time(plan.wish.runtime),
-            time(plan.wish.period),
+            time(plan.request.runtime),
+            time(plan.request.period),
             before(&target.class),
             or_not(told.map(|told| told.periods.to_string())),
             or_not(told.map(|told| told.throttled.to_string())),
@@ -154,7 +167,7 @@ fn limited(plan: &Plan, held: &Held) -> String {
 }
 
 pub(super) fn text(plan: &Plan, held: &Held) -> String {
-    if plan.wish.budget == Budget::Group {
+    if plan.request.budget == Budget::Group {
         return limited(plan, held);
     }
     let mut table = Table::new(&["THREAD", "ID", "RUNTIME", "DEADLINE", "PERIOD", "BEFORE", "NOW"]);
@@ -162,9 +175,9 @@ pub(super) fn text(plan: &Plan, held: &Held) -> String {
         table.row(vec![
             target.name.clone(),
             target.thread.pid.to_string(),
-            time(plan.wish.runtime),
-            time(plan.wish.deadline),
-            time(plan.wish.period),
+            time(plan.request.runtime),
+            time(plan.request.deadline),
+            time(plan.request.period),
             before(&target.class),
             returned.outcome.describe(),
         ]);

@@ -30,7 +30,7 @@ fn per_cpu<'a>(machine: &Facts<'a>, file: &'a str) -> BTreeMap<&'a str, Vec<u32>
 }
 
 /// `powersave on CPUs 0-3, performance on CPU 4`; without CPUs where all agree.
-fn told(values: &BTreeMap<&str, Vec<u32>>) -> String {
+fn describe_values(values: &BTreeMap<&str, Vec<u32>>) -> String {
     match values.first_key_value() {
         Some((value, _)) if values.len() == 1 => (*value).to_owned(),
         _ => {
@@ -45,7 +45,7 @@ pub(super) fn frequency(machine: Facts<'_>) -> Finding {
         let below = if hypervisor(machine).is_some() { "; what the hypervisor does it does not tell" } else { "" };
         return Finding::new(State::Absent, format!("the kernel does not change it{below}"));
     }
-    let drivers = told(&per_cpu(&machine, "/cpufreq/scaling_driver"));
+    let drivers = describe_values(&per_cpu(&machine, "/cpufreq/scaling_driver"));
     let number = |values: BTreeMap<&str, Vec<u32>>| {
         values.keys().filter_map(|text| text.parse::<u64>().ok()).collect::<Vec<_>>()
     };
@@ -56,13 +56,13 @@ pub(super) fn frequency(machine: Facts<'_>) -> Finding {
         _ => String::new(),
     };
     let seen = |finding: Finding| {
-        let finding = finding.seen(format!("{CPUS}*/cpufreq/scaling_governor"), told(&governors));
+        let finding = finding.seen(format!("{CPUS}*/cpufreq/scaling_governor"), describe_values(&governors));
         let finding = finding.seen(format!("{CPUS}*/cpufreq/scaling_driver"), drivers.clone());
         let preference = per_cpu(&machine, "/cpufreq/energy_performance_preference");
         if preference.is_empty() {
             finding
         } else {
-            finding.seen(format!("{CPUS}*/cpufreq/energy_performance_preference"), told(&preference))
+            finding.seen(format!("{CPUS}*/cpufreq/energy_performance_preference"), describe_values(&preference))
         }
     };
     if lowest.is_some() && lowest == highest {
@@ -80,7 +80,7 @@ pub(super) fn frequency(machine: Facts<'_>) -> Finding {
         ),
         _ => "work takes longer until the governor has noticed it".to_owned(),
     };
-    seen(Finding::new(State::Warning, format!("governor {} ({drivers}){range}", told(&governors))))
+    seen(Finding::new(State::Warning, format!("governor {} ({drivers}){range}", describe_values(&governors))))
         .costs(cost)
         .mend("echo performance | sudo tee /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor")
         .mend("sudo cpupower frequency-set -g performance")

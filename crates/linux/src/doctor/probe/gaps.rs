@@ -105,10 +105,10 @@ pub(super) fn watch(crew: Crew<'_>, duration: Span) -> Result<Gaps, ProbeError> 
         Ok(Watched { cpu, clock, threshold, windows, gaps, left_out })
     })?;
     let steal = steal.and_then(|earlier| clock::steal()?.checked_sub(earlier));
-    Ok(told(&all, clock::tick_period(), grown(&before, &counts(), crew.cpus), steal))
+    Ok(summarize(&all, clock::tick_period(), grown(&before, &counts(), crew.cpus), steal))
 }
 
-fn told(all: &[Watched], tick: Option<Span>, interrupts: Vec<(String, u64)>, steal: Option<Span>) -> Gaps {
+fn summarize(all: &[Watched], tick: Option<Span>, interrupts: Vec<(String, u64)>, steal: Option<Span>) -> Gaps {
     let (mut ticks, mut others, mut longest) = (Vec::new(), Distribution::new(), Vec::new());
     let mut silent = Vec::new();
     for watched in all {
