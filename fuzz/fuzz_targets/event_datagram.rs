@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use takt_dispatch::event::peer::{Seen, Stream};
+use takt_dispatch::event::peer::{Receipt, Stream};
 use takt_dispatch::event::wire::{Body, Datagram};
 
 fuzz_target!(|bytes: &[u8]| {
@@ -25,7 +25,7 @@ fuzz_target!(|bytes: &[u8]| {
         let Ok(read) = Datagram::read(&head[..length]) else { continue };
         if what[0] & 1 == 0 {
             stream.expect(read.sequence);
-        } else if stream.see(read.sequence) == Seen::New {
+        } else if stream.receive(read.sequence) == Receipt::New {
             new += 1;
         }
         assert_eq!(stream.received(), new);

@@ -80,7 +80,7 @@ pub enum BridgeError {
     #[error("the dispatcher has no operation \"{0}\"")]
     Unknown(String),
     /// The operation is not released by pushes.
-    #[error("operation \"{0}\" is released by a timer or by the end of others; one that is asked is to be sporadic")]
+    #[error("operation \"{0}\" is released by a timer or by the end of others; requests need a sporadic operation")]
     NotPushed(String),
     /// The backlog of the requests is above the limit.
     #[error(
@@ -101,7 +101,7 @@ pub enum BridgeError {
 enum Slot<Q, A> {
     Free,
     /// The question waits for its job, whose number is known after the push.
-    Asked(Option<u64>, Q, Sender<A>),
+    Waiting(Option<u64>, Q, Sender<A>),
     Runs(u64, Sender<A>),
     /// The job runs, but its answer is not wanted: it was dropped at its deadline, or the requests
     /// were disconnected.
@@ -143,9 +143,10 @@ impl<Q, A> Clone for Requests<Q, A> {
 }
 
 impl<Q, A> Inner<Q, A> {
-    /// Counts a job without a question, of another dispatcher or another operation.
+    /// Counts a job of another operation. A job of another dispatcher has no question either, but
+    /// does not count.
     #[cold]
-    fn is_no_asked(&self, job: &Job<'_>) {
+    fn count_misplaced(&self, job: &Job<'_>) {
         if job.name() != self.operation {
             self.misplaced.fetch_add(1, Ordering::Relaxed);
         }
@@ -190,7 +191,7 @@ impl<Q: Send + 'static, A: Send + 'static> Requests<Q, A> {
             let link = inner.link.lock().clone();
             // Jobs of other dispatchers and operations repeat numbers.
             let Some(link) = link.filter(|link| link.handle.operation() == job.operation()) else {
-                return inner.is_no_asked(job);
+                return inner.count_misplaced(job);
             };
             let Some((slot, question)) = link.take(job.number()) else { return };
             let mut leaving = Leaving { link: &link, slot, answer: None };
@@ -297,18 +298,18 @@ impl<Q, A> Link<Q, A> {
             let mut slot = slot.lock();
             let free = matches!(*slot, Slot::Free);
             if let Some((question, sender)) = asked.take_if(|_| free) {
-                *slot = Slot::Asked(None, question, sender);
+                *slot = Slot::Waiting(None, question, sender);
             }
             free
         };
         let slot = self.slots.iter().find(put).ok_or(AskError::Full)?;
         let named = |job: u64, _| {
-            if let Slot::Asked(number, ..) = &mut *slot.lock() {
+            if let Slot::Waiting(number, ..) = &mut *slot.lock() {
                 *number = Some(job);
             }
         };
         if let Err(error) = self.handle.push_with(named) {
-            exchange(slot, |state| matches!(state, Slot::Asked(None, ..)));
+            exchange(slot, |state| matches!(state, Slot::Waiting(None, ..)));
             return Err(error.into());
         }
         // So that the thread checks whether the job was omitted.
@@ -320,10 +321,10 @@ impl<Q, A> Link<Q, A> {
     fn take(&self, job: u64) -> Option<(&PiMutex<Slot<Q, A>>, Q)> {
         self.slots.iter().find_map(|slot| {
             let mut state = slot.lock();
-            if !matches!(*state, Slot::Asked(Some(number), ..) if number == job) {
+            if !matches!(*state, Slot::Waiting(Some(number), ..) if number == job) {
                 return None;
             }
-            let Slot::Asked(_, question, sender) = std::mem::replace(&mut *state, Slot::Free) else { return None };
+            let Slot::Waiting(_, question, sender) = std::mem::replace(&mut *state, Slot::Free) else { return None };
             *state = Slot::Runs(job, sender);
             Some((slot, question))
         })
@@ -372,7 +373,7 @@ impl<Q, A> Link<Q, A> {
             let given_up = {
                 let mut state = slot.lock();
                 match &*state {
-                    Slot::Asked(job, ..) if waits(*job) => std::mem::replace(&mut *state, Slot::Free),
+                    Slot::Waiting(job, ..) if waits(*job) => std::mem::replace(&mut *state, Slot::Free),
                     Slot::Runs(job, _) if runs(*job) => std::mem::replace(&mut *state, Slot::Abandoned),
                     _ => continue,
                 }

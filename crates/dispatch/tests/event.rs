@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use takt_dispatch::event::peer::{Left, Turn};
+use takt_dispatch::event::peer::{Left, PresenceChange};
 use takt_dispatch::event::{
     Change, Channel, ConnectError, Connected, EventError, Filter, Full, Keep, Options, PEER_FOUND, PEER_LOST, Passed,
     Pattern, Quality, SubscribeError, Subscription, TIMEOUT, Terms,
@@ -625,8 +625,8 @@ fn what_leaves_and_comes_by_another_carrier_is_counted_and_keeps_what_is_left_of
     assert_eq!(inlet.offer(1, 7, 41, &left(Span::from_s(30)), at, b"came").unwrap().sent, 0);
     assert_eq!(inlet.offer(PEER_LOST, 7, 0, &left(Span::MAX), at, b""), Err(EventError::Reserved(PEER_LOST)));
     assert!(matches!(inlet.offer(1, 7, 0, &left(Span::MAX), at, &[0; 257]), Err(EventError::TooLong { .. })));
-    inlet.tell(Turn::Found, 5, 77).unwrap();
-    inlet.tell(Turn::Lost, 5, 77).unwrap();
+    inlet.tell(PresenceChange::Found, 5, 77).unwrap();
+    inlet.tell(PresenceChange::Lost, 5, 77).unwrap();
     until(|| seen.lock().unwrap().len() == 4);
     let seen = seen.lock().unwrap().clone();
     let of = |kind: u32, source: u32| {

@@ -452,7 +452,7 @@ fn requests_that_nobody_could_answer_are_refused() {
     let refused = |backlog| Requests::<u32, u32>::new("timer", backlog).connect(&dispatching).err().unwrap();
     assert_eq!(
         refused(4).to_string(),
-        "operation \"timer\" is released by a timer or by the end of others; one that is asked is to be sporadic"
+        "operation \"timer\" is released by a timer or by the end of others; requests need a sporadic operation"
     );
     dispatching.stop(&mut NullSink).unwrap();
     let dispatching = started_with(operation("many", 4), false, |_| ()).unwrap();

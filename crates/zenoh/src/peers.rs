@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use takt_dispatch::event::peer::Turn;
+use takt_dispatch::event::peer::PresenceChange;
 
 /// Runs of one node that are kept apart.
 const RUNS_MAX: usize = 8;
@@ -31,7 +31,7 @@ impl Peers {
 
     /// The token of a node's run is there: what that changes. A new run in the place of one that
     /// was there is both. `None`: there is no room for it.
-    pub(crate) fn come(&mut self, node: u64, run: u64) -> Option<&'static [Turn]> {
+    pub(crate) fn come(&mut self, node: u64, run: u64) -> Option<&'static [PresenceChange]> {
         let room = self.runs.len() < self.most;
         if !room && !self.runs.contains_key(&node) {
             return None;
@@ -43,10 +43,10 @@ impl Peers {
         let first = runs.is_empty();
         Some(match (runs.insert(run), first) {
             (false, _) => &[],
-            (true, true) => &[Turn::Found],
+            (true, true) => &[PresenceChange::Found],
             (true, false) => {
                 self.goes(node);
-                &[Turn::Lost, Turn::Found]
+                &[PresenceChange::Lost, PresenceChange::Found]
             }
         })
     }
@@ -76,7 +76,7 @@ impl Peers {
 
     /// The changes to report to consumers on this connection: known nodes that have gone, and
     /// present nodes. A new connection gets all present nodes.
-    pub(crate) fn turns(&mut self, connection: u64) -> Vec<(Turn, u64)> {
+    pub(crate) fn turns(&mut self, connection: u64) -> Vec<(PresenceChange, u64)> {
         if self.connection.replace(connection) != Some(connection) {
             // Until they are told: they may have no room.
             self.known.retain(|node| !self.runs.contains_key(node));
@@ -84,16 +84,16 @@ impl Peers {
         let is_lost = |node: &&u64| !self.runs.contains_key(node) || self.went.contains(node);
         let lost: BTreeSet<u64> = self.known.iter().filter(is_lost).copied().collect();
         let is_found = |node: &&u64| !self.known.contains(node) || lost.contains(node);
-        let found = self.runs.keys().filter(is_found).map(|node| (Turn::Found, *node));
-        lost.iter().map(|node| (Turn::Lost, *node)).chain(found).collect()
+        let found = self.runs.keys().filter(is_found).map(|node| (PresenceChange::Found, *node));
+        lost.iter().map(|node| (PresenceChange::Lost, *node)).chain(found).collect()
     }
 
     /// That was told.
-    pub(crate) fn told(&mut self, turn: Turn, node: u64) {
+    pub(crate) fn told(&mut self, turn: PresenceChange, node: u64) {
         self.went.remove(&node);
         match turn {
-            Turn::Found => self.known.insert(node),
-            Turn::Lost => self.known.remove(&node),
+            PresenceChange::Found => self.known.insert(node),
+            PresenceChange::Lost => self.known.remove(&node),
         };
     }
 }
@@ -104,7 +104,7 @@ mod tests {
 
     use super::*;
 
-    fn tell(peers: &mut Peers, connection: u64) -> Vec<(Turn, u64)> {
+    fn tell(peers: &mut Peers, connection: u64) -> Vec<(PresenceChange, u64)> {
         let turns = peers.turns(connection);
         turns.iter().for_each(|(turn, node)| peers.told(*turn, *node));
         turns
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn each_connection_is_told_who_is_there_and_who_has_gone() {
-        use Turn::{Found, Lost};
+        use PresenceChange::{Found, Lost};
         let mut peers = Peers::new(8);
         let come = |peers: &mut Peers, node| assert!(peers.come(node, 1).is_some());
         (1..=2).for_each(|node| come(&mut peers, node));
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn a_known_node_that_goes_and_comes_between_two_looks_is_told_as_both() {
-        use Turn::{Found, Lost};
+        use PresenceChange::{Found, Lost};
         let mut peers = Peers::new(8);
         assert!(peers.come(1, 1).is_some());
         assert_eq!(tell(&mut peers, 0), [(Found, 1)]);
@@ -151,13 +151,17 @@ mod tests {
     #[test]
     fn a_node_is_there_while_any_of_its_runs_is_and_a_new_run_is_told() {
         let mut peers = Peers::new(2);
-        assert_eq!(peers.come(1, 10), Some(&[Turn::Found][..]));
+        assert_eq!(peers.come(1, 10), Some(&[PresenceChange::Found][..]));
         assert_eq!(peers.come(1, 10), Some(&[][..]), "told again");
-        assert_eq!(peers.come(1, 9), Some(&[Turn::Lost, Turn::Found][..]), "a new run, whose clock was set back");
+        assert_eq!(
+            peers.come(1, 9),
+            Some(&[PresenceChange::Lost, PresenceChange::Found][..]),
+            "a new run, whose clock was set back"
+        );
         assert!(!peers.go(1, 10), "the former run's token ends late");
         assert!(peers.go(1, 9) && !peers.go(1, 9));
-        assert_eq!(peers.come(1, 9), Some(&[Turn::Found][..]));
-        assert_eq!(peers.come(2, 1), Some(&[Turn::Found][..]));
+        assert_eq!(peers.come(1, 9), Some(&[PresenceChange::Found][..]));
+        assert_eq!(peers.come(2, 1), Some(&[PresenceChange::Found][..]));
         assert_eq!(peers.come(3, 1), None, "no room");
         assert_eq!(peers.nodes(), [1, 2]);
         assert!(!peers.go(3, 1), "it was never told");
@@ -191,12 +195,12 @@ mod tests {
                         let turns = tell(&mut peers, 0);
                         for (turn, node) in &turns {
                             match turn {
-                                Turn::Found => prop_assert!(known.insert(*node), "twice"),
-                                Turn::Lost => prop_assert!(known.remove(node), "never found"),
+                                PresenceChange::Found => prop_assert!(known.insert(*node), "twice"),
+                                PresenceChange::Lost => prop_assert!(known.remove(node), "never found"),
                             }
                         }
                         prop_assert_eq!(known.iter().copied().collect::<Vec<_>>(), peers.nodes());
-                        let lost = turns.iter().filter(|row| row.0 == Turn::Lost);
+                        let lost = turns.iter().filter(|row| row.0 == PresenceChange::Lost);
                         let lost: BTreeSet<u64> = lost.map(|row| row.1).collect();
                         prop_assert_eq!(lost, before.intersection(&went).copied().collect());
                         went.clear();

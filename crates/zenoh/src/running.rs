@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use takt_dispatch::Plan;
-use takt_dispatch::event::peer::{HOPS_MAX, Left, Origins, Seen, Turn};
+use takt_dispatch::event::peer::{HOPS_MAX, Left, Origins, PresenceChange, Receipt};
 use takt_dispatch::event::wire::{Body, Datagram};
 use takt_dispatch::event::{Channel, EventError, Inlet, Leaving, Outlet};
 use takt_linux::{Epoch, clock, sched};
@@ -390,10 +390,10 @@ impl Shared {
         let origins = origins.get_mut(route);
         let stream = origins
             .and_then(|origins| origins.of(datagram.node, datagram.incarnation, datagram.sequence, self.epoch.now()));
-        match stream.map_or(Seen::Old, |stream| stream.see(datagram.sequence)) {
-            Seen::New => count(&tally.events),
-            Seen::Duplicate => return count(&tally.duplicates),
-            Seen::Old => return count(&tally.old),
+        match stream.map_or(Receipt::Old, |stream| stream.receive(datagram.sequence)) {
+            Receipt::New => count(&tally.events),
+            Receipt::Duplicate => return count(&tally.duplicates),
+            Receipt::Old => return count(&tally.old),
         }
         // The clocks first: a pause after that counts against the event, never for it.
         let (at, now) = (self.inlet.now(), self.gateway.clock.now());
@@ -480,12 +480,12 @@ impl Shared {
         }
         let turns = {
             let mut peers = self.peers();
-            let gone = |gone: bool| if gone { &[Turn::Lost][..] } else { &[] };
+            let gone = |gone: bool| if gone { &[PresenceChange::Lost][..] } else { &[] };
             if comes { peers.come(node, run) } else { Some(gone(peers.go(node, run))) }
         };
         let Some(turns) = turns else { return count(&tally.overflowed) };
         for turn in turns {
-            count(if *turn == Turn::Found { &tally.found } else { &tally.lost });
+            count(if *turn == PresenceChange::Found { &tally.found } else { &tally.lost });
         }
     }
 

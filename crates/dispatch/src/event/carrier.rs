@@ -32,7 +32,7 @@ use super::error::EventError;
 use super::filter::{Head, Pattern, until};
 use super::inbox::{PEER_FOUND, PEER_LOST, Stored};
 use super::node::{Full, ROOM_MAX};
-use super::peer::{Left, Turn};
+use super::peer::{Left, PresenceChange};
 use super::waiting::Waiting;
 use crate::sync::{self, Word, rouse};
 
@@ -283,9 +283,9 @@ impl Inlet {
     ///
     /// # Errors
     /// The channel is not connected.
-    pub fn tell(&self, turn: Turn, node: u64, source: u32) -> Result<Pushed, EventError> {
+    pub fn tell(&self, change: PresenceChange, node: u64, source: u32) -> Result<Pushed, EventError> {
         let live = self.inner.live().ok_or(EventError::NotConnected)?;
-        let kind = if turn == Turn::Found { PEER_FOUND } else { PEER_LOST };
+        let kind = if change == PresenceChange::Found { PEER_FOUND } else { PEER_LOST };
         let head = Head { kind, source, number: 0, sent: live.now(), due: Time::MAX, expires: Time::MAX };
         let payload = node.to_be_bytes();
         Ok(live.offer(&head, payload.get(..self.inner.payload_max().min(8)).unwrap_or_default(), head.sent))

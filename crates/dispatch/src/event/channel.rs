@@ -16,7 +16,7 @@ use super::history::{self, History};
 use super::inbox::{Event, Inbox, Offered, RESERVED, SLOTS_MAX, SPARE, Stored, Subscription};
 use super::lane::Lane;
 use super::node::{Full, Node, Traffic};
-use super::peer::{News, Turn};
+use super::peer::{PendingChanges, PresenceChange};
 use super::quality::{Keep, Quality, Terms};
 use crate::gate::{GRACE, READY_MAX, STACK_BYTES, STACK_TOUCHED};
 use crate::sync::{self, Word, rouse};
@@ -208,28 +208,28 @@ impl Live {
         }
     }
 
-    /// Tells each consumer the news about a peer. `there` is the node that is present, if any. A
-    /// consumer without room keeps its news for the next call.
+    /// Tells each consumer its pending changes of a peer. `there` is the node that is present, if any. A
+    /// consumer without room keeps the rest for the next call.
     pub(super) fn tell(
         &self,
-        news: &mut [News],
+        pending: &mut [PendingChanges],
         there: Option<u64>,
-        event: impl Fn(Turn, u64) -> (Head, [u8; 8]),
+        event: impl Fn(PresenceChange, u64) -> (Head, [u8; 8]),
         payload_max: usize,
     ) {
         let (mut next, mut wakes) = (Time::MAX, Wakes::default());
         for target in self.order() {
             let Target::Consumer(at) = *target else { continue };
-            let Some(((inbox, handle), news)) = self.consumers.get(at).zip(news.get_mut(at)) else { continue };
-            while let Some((turn, node)) = news.next(there) {
-                let (head, payload) = event(turn, node);
+            let Some(((inbox, handle), pending)) = self.consumers.get(at).zip(pending.get_mut(at)) else { continue };
+            while let Some((change, node)) = pending.next(there) {
+                let (head, payload) = event(change, node);
                 let payload = payload.get(..payload_max.min(8)).unwrap_or_default();
                 let (offered, due) = inbox.offer(&head, payload, handle, head.sent, &mut wakes);
                 next = due.map_or(next, |due| due.min(next));
                 if offered == Offered::Rejected {
                     break;
                 }
-                news.told(turn, node);
+                pending.delivered(change, node);
             }
         }
         self.wake(next, &mut wakes);

@@ -234,7 +234,7 @@ pub const DEPTH_MAX: usize = 16;
 /// A node of a filter. Nodes form a list with parents before their children.
 #[derive(Clone, Copy, Debug)]
 struct Node {
-    of: Of,
+    kind: NodeKind,
     /// One past its last descendant.
     end: usize,
     /// The first leaf below it, or its own number if it is a leaf.
@@ -259,7 +259,7 @@ impl Node {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Of {
+enum NodeKind {
     One(Pattern),
     All,
     Any,
@@ -302,7 +302,7 @@ impl Correlator {
         let alone = if let Filter::One(pattern) = filter { Some(*pattern) } else { None };
         let mut this = Correlator { nodes: Vec::new(), leaves: 0, soonest: Time::MAX, alone, timed: false };
         this.add(filter);
-        this.timed = this.nodes.iter().any(|node| matches!(node.of, Of::Silence(..) | Of::Timeout(_)));
+        this.timed = this.nodes.iter().any(|node| matches!(node.kind, NodeKind::Silence(..) | NodeKind::Timeout(_)));
         this.reset(0, now);
         this
     }
@@ -313,18 +313,18 @@ impl Correlator {
     }
 
     fn add(&mut self, filter: &Filter) {
-        let (of, children): (Of, &[Filter]) = match filter {
-            Filter::One(pattern) => (Of::One(*pattern), &[]),
-            Filter::All(filters) => (Of::All, filters),
-            Filter::Any(filters) => (Of::Any, filters),
-            Filter::Sequence(filters) => (Of::Sequence, filters),
-            Filter::Without { filter, not } => (Of::Without(*not), std::slice::from_ref(filter)),
-            Filter::Silence { of, span } => (Of::Silence(*of, *span), &[]),
-            Filter::Timeout(span) => (Of::Timeout(*span), &[]),
+        let (kind, children): (NodeKind, &[Filter]) = match filter {
+            Filter::One(pattern) => (NodeKind::One(*pattern), &[]),
+            Filter::All(filters) => (NodeKind::All, filters),
+            Filter::Any(filters) => (NodeKind::Any, filters),
+            Filter::Sequence(filters) => (NodeKind::Sequence, filters),
+            Filter::Without { filter, not } => (NodeKind::Without(*not), std::slice::from_ref(filter)),
+            Filter::Silence { of, span } => (NodeKind::Silence(*of, *span), &[]),
+            Filter::Timeout(span) => (NodeKind::Timeout(*span), &[]),
         };
         let (place, leaf) = (self.nodes.len(), self.leaves);
         self.nodes.push(Node {
-            of,
+            kind,
             end: 0,
             leaf,
             done: false,
@@ -365,12 +365,14 @@ impl Correlator {
         if node.done {
             return None;
         }
-        match &node.of {
-            Of::One(_) => None,
-            Of::Silence(_, span) => node.mark.unwrap_or(node.since).checked_add(*span),
-            Of::Timeout(span) => node.since.checked_add(*span),
-            Of::Sequence => self.next_of(self.child(at, node.at)?),
-            Of::All | Of::Any | Of::Without(_) => self.children(at).filter_map(|child| self.next_of(child)).min(),
+        match &node.kind {
+            NodeKind::One(_) => None,
+            NodeKind::Silence(_, span) => node.mark.unwrap_or(node.since).checked_add(*span),
+            NodeKind::Timeout(span) => node.since.checked_add(*span),
+            NodeKind::Sequence => self.next_of(self.child(at, node.at)?),
+            NodeKind::All | NodeKind::Any | NodeKind::Without(_) => {
+                self.children(at).filter_map(|child| self.next_of(child)).min()
+            }
         }
     }
 
@@ -418,7 +420,7 @@ impl Correlator {
     }
 
     fn expire_kept(&mut self, now: Time) -> bool {
-        let kept = |node: &&Node| node.done && matches!(node.of, Of::One(_));
+        let kept = |node: &&Node| node.done && matches!(node.kind, NodeKind::One(_));
         let over = self.nodes.iter().filter(kept).any(|node| node.expires < now);
         if over {
             self.take_back(0, now);
@@ -430,12 +432,12 @@ impl Correlator {
     /// Removes expired events below a node. Returns whether the node is still done.
     fn take_back(&mut self, at: usize, now: Time) -> bool {
         let Some(node) = self.nodes.get(at).copied() else { return false };
-        let done = match node.of {
-            Of::One(_) => node.done && node.expires >= now,
-            Of::Silence(..) | Of::Timeout(_) => node.done,
-            Of::Without(_) => self.take_back(at + 1, now) && node.done,
-            Of::All | Of::Any => self.each(at, |this, child| this.take_back(child, now)) && node.done,
-            Of::Sequence => self.go_back(at, now) && node.done,
+        let done = match node.kind {
+            NodeKind::One(_) => node.done && node.expires >= now,
+            NodeKind::Silence(..) | NodeKind::Timeout(_) => node.done,
+            NodeKind::Without(_) => self.take_back(at + 1, now) && node.done,
+            NodeKind::All | NodeKind::Any => self.each(at, |this, child| this.take_back(child, now)) && node.done,
+            NodeKind::Sequence => self.go_back(at, now) && node.done,
         };
         if let Some(node) = self.nodes.get_mut(at) {
             node.done = done;
@@ -508,10 +510,10 @@ impl Correlator {
     /// The leaves that are done below a node.
     fn held_by(&self, at: usize) -> u64 {
         let Some(node) = self.nodes.get(at) else { return 0 };
-        match &node.of {
-            Of::One(_) | Of::Silence(..) | Of::Timeout(_) => u64::from(node.done) << node.leaf,
+        match &node.kind {
+            NodeKind::One(_) | NodeKind::Silence(..) | NodeKind::Timeout(_) => u64::from(node.done) << node.leaf,
             // Only of the children that are done, not of partial ones.
-            Of::Any => {
+            NodeKind::Any => {
                 let done = |child: &usize| self.nodes.get(*child).is_some_and(|node| node.done);
                 self.children(at).filter(done).fold(0, |held, child| held | self.held_by(child))
             }
@@ -525,15 +527,15 @@ impl Correlator {
         if node.done {
             return true;
         }
-        let done = match node.of {
-            Of::One(_) => false,
-            Of::Silence(_, span) => {
+        let done = match node.kind {
+            NodeKind::One(_) => false,
+            NodeKind::Silence(_, span) => {
                 node.take_if(node.mark.unwrap_or(node.since).checked_add(span) <= Some(now), leaves)
             }
-            Of::Timeout(span) => node.take_if(node.since.checked_add(span) <= Some(now), leaves),
-            Of::Without(_) => self.time(at + 1, now, leaves),
-            Of::Sequence => self.advance(at, now, |this, child| this.time(child, now, leaves)),
-            Of::All | Of::Any => self.each(at, |this, child| this.time(child, now, leaves)),
+            NodeKind::Timeout(span) => node.take_if(node.since.checked_add(span) <= Some(now), leaves),
+            NodeKind::Without(_) => self.time(at + 1, now, leaves),
+            NodeKind::Sequence => self.advance(at, now, |this, child| this.time(child, now, leaves)),
+            NodeKind::All | NodeKind::Any => self.each(at, |this, child| this.time(child, now, leaves)),
         };
         self.set_done(at, done)
     }
@@ -541,8 +543,8 @@ impl Correlator {
     /// Offers an event to a node. Returns whether the node is done.
     fn offer(&mut self, at: usize, head: &Head, now: Time, leaves: &mut u64) -> bool {
         let Some(node) = self.nodes.get(at).copied() else { return false };
-        let done = match node.of {
-            Of::One(pattern) => {
+        let done = match node.kind {
+            NodeKind::One(pattern) => {
                 let is = node.take_if(pattern.has(head), leaves);
                 if let Some(node) = self.nodes.get_mut(at).filter(|_| is) {
                     node.expires = head.expires;
@@ -550,23 +552,23 @@ impl Correlator {
                 }
                 node.done | is
             }
-            Of::Silence(pattern, _) => {
+            NodeKind::Silence(pattern, _) => {
                 if let Some(node) = self.nodes.get_mut(at).filter(|node| !node.done && pattern.has(head)) {
                     node.mark = Some(now);
                 }
                 node.done
             }
-            Of::Timeout(_) => node.done,
-            Of::Without(_) | Of::Sequence if node.done => true,
-            Of::Without(not) => {
+            NodeKind::Timeout(_) => node.done,
+            NodeKind::Without(_) | NodeKind::Sequence if node.done => true,
+            NodeKind::Without(not) => {
                 if not.has(head) {
                     self.reset(at, now);
                     return false;
                 }
                 self.offer(at + 1, head, now, leaves)
             }
-            Of::Sequence => self.advance(at, now, |this, child| this.offer(child, head, now, leaves)),
-            Of::All | Of::Any => self.each(at, |this, child| this.offer(child, head, now, leaves)),
+            NodeKind::Sequence => self.advance(at, now, |this, child| this.offer(child, head, now, leaves)),
+            NodeKind::All | NodeKind::Any => self.each(at, |this, child| this.offer(child, head, now, leaves)),
         };
         self.set_done(at, done)
     }
@@ -581,7 +583,7 @@ impl Correlator {
     /// Asks all children of a group. Returns whether the group is done: one child for `Any`, else
     /// all.
     fn each(&mut self, at: usize, mut ask: impl FnMut(&mut Self, usize) -> bool) -> bool {
-        let Some((any, end)) = self.nodes.get(at).map(|node| (matches!(node.of, Of::Any), node.end)) else {
+        let Some((any, end)) = self.nodes.get(at).map(|node| (matches!(node.kind, NodeKind::Any), node.end)) else {
             return false;
         };
         let (mut child, mut all, mut one) = (at + 1, true, false);

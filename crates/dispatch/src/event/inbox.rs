@@ -9,7 +9,7 @@ use super::channel::{Change, Inner, can_keep, checked};
 use super::error::{ConnectError, SubscribeError};
 use super::fanout::Wakes;
 use super::filter::{Correlator, Head};
-use super::quality::{Asked, Keep, Quality};
+use super::quality::{Demands, Keep, Quality};
 use crate::bits::ones;
 use crate::sync::{AtomicU64, PiMutex};
 use crate::{Dispatcher, Handle, Job, PushError, StartError};
@@ -165,7 +165,7 @@ fn count(tally: &Figure) {
 struct State {
     offers: Offers,
     correlator: Correlator,
-    asked: Asked,
+    demands: Demands,
     /// By leaf.
     kept: Vec<Stored>,
     suspended: bool,
@@ -301,7 +301,7 @@ impl Inbox {
         let state = State {
             offers: Offers::default(),
             correlator: Correlator::new(&quality.filter, Time::ZERO),
-            asked: Asked::of(quality),
+            demands: Demands::of(quality),
             kept: room(),
             suspended: false,
             backlog,
@@ -331,7 +331,7 @@ impl Inbox {
         if backlog > self.room {
             return Err(ConnectError::Backlog { operation: self.operation.clone(), backlog, room: self.room });
         }
-        let keep = self.state.lock().asked.keep;
+        let keep = self.state.lock().demands.keep;
         can_keep(&self.operation, keep, backlog).map_err(ConnectError::Plan)
     }
 
@@ -386,7 +386,7 @@ impl Inbox {
             }
             let taken = state.correlator.pass_time(due);
             // A timeout does not expire.
-            let head = Head { expires: Time::MAX, ..state.asked.of_event(&of_time(due)) };
+            let head = Head { expires: Time::MAX, ..state.demands.of_event(&of_time(due)) };
             keep(state, taken.leaves, &head, &[]);
             if taken.complete {
                 let leaves = state.correlator.collect_due(due, now);
@@ -416,7 +416,7 @@ impl Inbox {
             state.offers.suspended += 1;
             return (Offered::Passed, None);
         }
-        let head = &state.asked.of_event(head);
+        let head = &state.demands.of_event(head);
         let taken = state.correlator.event(head, now);
         let leaves = if taken.complete { state.correlator.collect(now) } else { 0 };
         let alone = taken.complete && leaves & !taken.leaves == 0;
@@ -444,7 +444,7 @@ impl Inbox {
         wakes: &mut Wakes<'a>,
     ) -> Offered {
         state.offers.complete += 1;
-        let latest = state.asked.keep == Keep::Latest;
+        let latest = state.demands.keep == Keep::Latest;
         if let Some(early) = state.early {
             // The set came before the least distance was over. If all sets are kept, this set is
             // rejected, because it cannot pass or replace a waiting one.
@@ -476,7 +476,7 @@ impl Inbox {
     /// Pushes a set that was put off. The current rule applies, which may have changed since.
     fn push_early<'a>(&self, early: Early, state: &mut State, handle: &'a Handle, now: Time, wakes: &mut Wakes<'a>) {
         state.early = None;
-        let latest = state.asked.keep == Keep::Latest;
+        let latest = state.demands.keep == Keep::Latest;
         let set = Set { leaves: early.leaves, kept: &state.early_events, last: None };
         match self.push(set, latest, handle, wakes) {
             Ok(replaced) => state.offers.replaced += u64::from(replaced),
@@ -738,7 +738,7 @@ impl Subscription {
         let mut correlator = Correlator::new(&quality.filter, Time::ZERO);
         let mut state = inbox.state.lock();
         correlator.restart(self.now(&mut state));
-        state.asked = Asked::of(&quality);
+        state.demands = Demands::of(&quality);
         std::mem::swap(&mut state.correlator, &mut correlator);
         drop(state);
         // The old filter is freed after the lock is released.

@@ -12,7 +12,7 @@ use super::channel::Live;
 use super::filter::{Head, Pattern, until};
 use super::inbox::{PEER_FOUND, PEER_LOST, Stored};
 use super::node::{Clock, Full, Node, NodeError, Peer, Sending, Traffic, same};
-use super::peer::{HOPS_MAX, Left, News, Origins, Presence, Seen, Turn};
+use super::peer::{HOPS_MAX, Left, Origins, PendingChanges, Presence, PresenceChange, Receipt};
 use super::waiting::Waiting;
 use super::wire::{Body, Datagram, HEAD};
 use crate::IDLE_MAX;
@@ -27,14 +27,14 @@ const LOOK_MAX: Span = Span::from_ms(50);
 struct Row {
     at: Destination,
     presence: PiMutex<Presence>,
-    /// The news that each consumer has still to hear. Only the receiving thread uses them.
-    news: PiMutex<Vec<News>>,
+    /// The changes that each consumer has still to hear. Only the receiving thread uses them.
+    pending: PiMutex<Vec<PendingChanges>>,
 }
 
 impl Row {
     fn new(at: SocketAddr, lost_after: Span, consumers: usize) -> Row {
         let presence = PiMutex::new(Presence::new(lost_after));
-        Row { at: at.into(), presence, news: PiMutex::new(vec![News::default(); consumers]) }
+        Row { at: at.into(), presence, pending: PiMutex::new(vec![PendingChanges::default(); consumers]) }
     }
 
     /// The node at this address, if it is present.
@@ -293,8 +293,8 @@ impl Lane {
                     self.take(live, bytes.get(..length).unwrap_or_default(), from);
                 }
                 for (at, row) in self.peers.iter().enumerate() {
-                    let turn = row.presence.lock().pass(now);
-                    self.turned(live, at, row, [turn]);
+                    let change = row.presence.lock().pass(now);
+                    self.report_changes(live, at, row, [change]);
                     // Consumers that lacked room before are told now.
                     self.tell_of(live, at, row);
                 }
@@ -326,29 +326,40 @@ impl Lane {
     }
 
     /// Tells subscribers about the changes of a peer.
-    fn turned<const N: usize>(&self, live: &Live, at: usize, row: &Row, turns: [Option<(Turn, u64)>; N]) {
-        if turns.iter().all(Option::is_none) {
+    fn report_changes<const N: usize>(
+        &self,
+        live: &Live,
+        at: usize,
+        row: &Row,
+        changes: [Option<(PresenceChange, u64)>; N],
+    ) {
+        if changes.iter().all(Option::is_none) {
             return;
         }
-        for (turn, node) in turns.into_iter().flatten() {
-            let (head, payload) = self.event_of(live, at, turn, node);
+        for (change, node) in changes.into_iter().flatten() {
+            let (head, payload) = self.event_of(live, at, change, node);
             live.remember(&head, payload.get(..self.payload_max.min(8)).unwrap_or_default());
-            if turn == Turn::Lost {
-                row.news.lock().iter_mut().for_each(|news| news.lost(node));
+            if change == PresenceChange::Lost {
+                row.pending.lock().iter_mut().for_each(|pending| pending.lost(node));
             }
         }
         self.tell_of(live, at, row);
     }
 
-    /// Tells each consumer its news about a peer, in order. A consumer without room gets the rest
+    /// Tells each consumer its pending changes of a peer, in order. A consumer without room gets the rest
     /// with the next beat.
     fn tell_of(&self, live: &Live, at: usize, row: &Row) {
         let there = row.there();
-        live.tell(&mut row.news.lock(), there, |turn, node| self.event_of(live, at, turn, node), self.payload_max);
+        live.tell(
+            &mut row.pending.lock(),
+            there,
+            |change, node| self.event_of(live, at, change, node),
+            self.payload_max,
+        );
     }
 
-    fn event_of(&self, live: &Live, at: usize, turn: Turn, node: u64) -> (Head, [u8; 8]) {
-        let kind = if turn == Turn::Found { PEER_FOUND } else { PEER_LOST };
+    fn event_of(&self, live: &Live, at: usize, change: PresenceChange, node: u64) -> (Head, [u8; 8]) {
+        let kind = if change == PresenceChange::Found { PEER_FOUND } else { PEER_LOST };
         let (sent, due, expires) = (live.now(), Time::MAX, Time::MAX);
         (Head { kind, source: at as u32, number: self.place, sent, due, expires }, node.to_be_bytes())
     }
@@ -369,8 +380,8 @@ impl Lane {
         // A forwarded datagram says nothing about the forwarder's run.
         if datagram.hops == 0 {
             let ends = datagram.body == Body::Bye;
-            let turns = peer.presence.lock().hear(datagram.node, datagram.incarnation, ends, now);
-            self.turned(live, at, peer, turns);
+            let changes = peer.presence.lock().hear(datagram.node, datagram.incarnation, ends, now);
+            self.report_changes(live, at, peer, changes);
         }
         let mut origins = self.origins.lock();
         let stream = origins.of(datagram.node, datagram.incarnation, datagram.sequence, now);
@@ -380,12 +391,12 @@ impl Lane {
             }
             return;
         };
-        let seen = stream.map_or(Seen::Old, |stream| stream.see(datagram.sequence));
+        let seen = stream.map_or(Receipt::Old, |stream| stream.receive(datagram.sequence));
         drop(origins);
         match seen {
-            Seen::New => {}
-            Seen::Duplicate => return count(&self.tally.duplicates),
-            Seen::Old => return count(&self.tally.old),
+            Receipt::New => {}
+            Receipt::Duplicate => return count(&self.tally.duplicates),
+            Receipt::Old => return count(&self.tally.old),
         }
         let own = self.clock.now();
         let left = Left::of(&datagram, self.clock_number, own);

@@ -67,4 +67,4 @@ pub use filter::{Bits, Correlator, DEPTH_MAX, Filter, Head, LEAVES_MAX, Pattern,
 pub use inbox::{Counts, Delivery, Event, PEER_FOUND, PEER_LOST, Subscription, TIMEOUT};
 pub use node::{Clock, Full, Level, NODES_MAX, Node, NodeError, Peer, Sending, Traffic};
 pub use quality::{Keep, Quality, Terms};
-pub use replication::{Applied, Entry, Flushes, Known, Published, Replica, ReplicationError, Values, entries};
+pub use replication::{Applied, Entry, Flushes, Published, Replica, ReplicaValue, ReplicationError, Values, entries};

@@ -14,7 +14,7 @@ const WORDS: usize = (WINDOW / 64) as usize;
 
 /// The verdict on a sequence number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Seen {
+pub enum Receipt {
     /// The first time.
     New,
     /// A repetition.
@@ -26,10 +26,10 @@ pub enum Seen {
 /// The events of one node on one level.
 ///
 /// ```
-/// use takt_dispatch::event::peer::{Seen, Stream};
+/// use takt_dispatch::event::peer::{Receipt, Stream};
 ///
 /// let mut stream = Stream::new(1, 10);
-/// assert_eq!([10, 12, 12, 11].map(|number| stream.see(number)), [Seen::New, Seen::New, Seen::Duplicate, Seen::New]);
+/// assert_eq!([10, 12, 12, 11].map(|number| stream.receive(number)), [Receipt::New, Receipt::New, Receipt::Duplicate, Receipt::New]);
 /// stream.expect(15);
 /// assert_eq!((stream.received(), stream.lost()), (3, 2));
 /// ```
@@ -67,20 +67,20 @@ impl Stream {
     }
 
     /// Records an event.
-    pub fn see(&mut self, number: u64) -> Seen {
+    pub fn receive(&mut self, number: u64) -> Receipt {
         if self.is_old(number) {
-            return Seen::Old;
+            return Receipt::Old;
         }
         self.expect(number.saturating_add(1));
         let (bit, word) = (1 << (number % 64), self.seen.get_mut((number % WINDOW / 64) as usize));
-        let Some(word) = word.filter(|word| **word & bit == 0) else { return Seen::Duplicate };
+        let Some(word) = word.filter(|word| **word & bit == 0) else { return Receipt::Duplicate };
         *word |= bit;
         if number < self.base {
             self.before += 1;
         } else {
             self.received += 1;
         }
-        Seen::New
+        Receipt::New
     }
 
     /// All events before `next` have been sent.
@@ -115,7 +115,7 @@ impl Stream {
 
 /// A change of a peer's presence.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Turn {
+pub enum PresenceChange {
     /// The peer appeared.
     Found,
     /// The peer was silent for too long, or said that it ends.
@@ -158,76 +158,78 @@ impl Presence {
     ///
     /// Datagrams of a former run, and datagrams after a run's last one, change nothing until a
     /// silence has passed.
-    pub fn hear(&mut self, node: u64, incarnation: u64, ends: bool, now: Time) -> [Option<(Turn, u64)>; 2] {
+    pub fn hear(&mut self, node: u64, incarnation: u64, ends: bool, now: Time) -> [Option<(PresenceChange, u64)>; 2] {
         let silent = self.heard.saturating_add(self.lost_after) < now;
-        let turns = match self.known {
+        let changes = match self.known {
             Some((known, run))
                 if known == node && (run > incarnation || run == incarnation && !self.is_there) && !silent =>
             {
                 return [None; 2];
             }
             Some(known) if known == (node, incarnation) && self.is_there => [None; 2],
-            Some((known, _)) if self.is_there => [Some((Turn::Lost, known)), Some((Turn::Found, node))],
-            _ => [None, Some((Turn::Found, node))],
+            Some((known, _)) if self.is_there => {
+                [Some((PresenceChange::Lost, known)), Some((PresenceChange::Found, node))]
+            }
+            _ => [None, Some((PresenceChange::Found, node))],
         };
         (self.known, self.heard, self.is_there) = (Some((node, incarnation)), now, !ends);
-        match turns {
-            [first, Some((Turn::Found, _))] if ends => [first, None],
-            [None, None] if ends => [Some((Turn::Lost, node)), None],
-            turns => turns,
+        match changes {
+            [first, Some((PresenceChange::Found, _))] if ends => [first, None],
+            [None, None] if ends => [Some((PresenceChange::Lost, node)), None],
+            changes => changes,
         }
     }
 
     /// Checks for silence at `now`.
-    pub fn pass(&mut self, now: Time) -> Option<(Turn, u64)> {
+    pub fn pass(&mut self, now: Time) -> Option<(PresenceChange, u64)> {
         let silent = self.is_there && self.heard.saturating_add(self.lost_after) < now;
         self.is_there &= !silent;
-        silent.then_some((Turn::Lost, self.node().unwrap_or_default()))
+        silent.then_some((PresenceChange::Lost, self.node().unwrap_or_default()))
     }
 }
 
-/// The news about a peer that a consumer has still to hear. The consumer learns of presence and
+/// The changes of a peer that a consumer has still to hear. The consumer learns of presence and
 /// loss in turn, when it has room. It may miss what came and went meanwhile.
 ///
 /// ```
-/// use takt_dispatch::event::peer::{News, Turn};
+/// use takt_dispatch::event::peer::{PendingChanges, PresenceChange};
 ///
-/// let mut news = News::default();
-/// assert_eq!(news.next(Some(5)), Some((Turn::Found, 5)));
-/// news.told(Turn::Found, 5);
+/// let mut pending = PendingChanges::default();
+/// assert_eq!(pending.next(Some(5)), Some((PresenceChange::Found, 5)));
+/// pending.delivered(PresenceChange::Found, 5);
 /// // Started again, which it has no room for at first.
-/// news.lost(5);
-/// assert_eq!(news.next(Some(5)), Some((Turn::Lost, 5)));
-/// news.told(Turn::Lost, 5);
-/// assert_eq!(news.next(Some(5)), Some((Turn::Found, 5)));
+/// pending.lost(5);
+/// assert_eq!(pending.next(Some(5)), Some((PresenceChange::Lost, 5)));
+/// pending.delivered(PresenceChange::Lost, 5);
+/// assert_eq!(pending.next(Some(5)), Some((PresenceChange::Found, 5)));
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct News {
+pub struct PendingChanges {
     /// The node that the consumer believes present.
     known: Option<u64>,
     /// Whether that node was lost since.
     gone: bool,
 }
 
-impl News {
+impl PendingChanges {
     /// Records that a node was lost.
     pub fn lost(&mut self, node: u64) {
         self.gone |= self.known == Some(node);
     }
 
-    /// The next news, if `there` is the node now present.
+    /// The next change, if `there` is the node now present.
     #[must_use]
-    pub fn next(&self, there: Option<u64>) -> Option<(Turn, u64)> {
+    pub fn next(&self, there: Option<u64>) -> Option<(PresenceChange, u64)> {
         match self.known {
-            Some(known) if self.gone || there != self.known => Some((Turn::Lost, known)),
+            Some(known) if self.gone || there != self.known => Some((PresenceChange::Lost, known)),
             Some(_) => None,
-            None => there.map(|there| (Turn::Found, there)),
+            None => there.map(|there| (PresenceChange::Found, there)),
         }
     }
 
     /// Records that the consumer was told.
-    pub fn told(&mut self, turn: Turn, node: u64) {
-        *self = News { known: (turn == Turn::Found).then_some(node), gone: false };
+    pub fn delivered(&mut self, change: PresenceChange, node: u64) {
+        *self = PendingChanges { known: (change == PresenceChange::Found).then_some(node), gone: false };
     }
 }
 
@@ -387,14 +389,14 @@ mod tests {
                     continue;
                 }
                 let expected = if number + WINDOW < next {
-                    Seen::Old
+                    Receipt::Old
                 } else if all.insert(number) {
-                    Seen::New
+                    Receipt::New
                 } else {
-                    Seen::Duplicate
+                    Receipt::Duplicate
                 };
-                next = if expected == Seen::Old { next } else { next.max(number + 1) };
-                prop_assert_eq!(stream.see(number), expected);
+                next = if expected == Receipt::Old { next } else { next.max(number + 1) };
+                prop_assert_eq!(stream.receive(number), expected);
                 prop_assert_eq!(stream.received(), all.len() as u64);
                 prop_assert_eq!(stream.lost(), next - base - all.range(base..).count() as u64);
             }
@@ -405,7 +407,8 @@ mod tests {
     fn a_peer_is_there_until_it_has_been_silent_for_too_long() {
         let at = |ms: u64| Time::ZERO + Span::from_ms(ms);
         let mut presence = Presence::new(Span::from_ms(30));
-        let (found, lost) = (|node| [None, Some((Turn::Found, node))], |node| Some((Turn::Lost, node)));
+        let (found, lost) =
+            (|node| [None, Some((PresenceChange::Found, node))], |node| Some((PresenceChange::Lost, node)));
         assert_eq!(presence.pass(at(1000)), None, "nobody was there");
         assert_eq!(presence.hear(5, 1, false, at(1000)), found(5));
         assert_eq!(presence.hear(5, 1, false, at(1020)), [None; 2]);
@@ -417,8 +420,16 @@ mod tests {
         assert_eq!(presence.hear(5, 1, false, at(1062)), [None; 2], "what it sent before comes late");
         assert_eq!(presence.hear(5, 2, false, at(1063)), found(5), "it began anew");
         assert_eq!(presence.hear(5, 1, true, at(1064)), [None; 2], "the last word of its former run comes late");
-        assert_eq!(presence.hear(5, 3, false, at(1065)), [lost(5), Some((Turn::Found, 5))], "nobody saw it go");
-        assert_eq!(presence.hear(6, 1, false, at(1066)), [lost(5), Some((Turn::Found, 6))], "another in its place");
+        assert_eq!(
+            presence.hear(5, 3, false, at(1065)),
+            [lost(5), Some((PresenceChange::Found, 5))],
+            "nobody saw it go"
+        );
+        assert_eq!(
+            presence.hear(6, 1, false, at(1066)),
+            [lost(5), Some((PresenceChange::Found, 6))],
+            "another in its place"
+        );
         assert_eq!(presence.hear(6, 0, false, at(1090)), [None; 2], "its clock was set back");
         assert_eq!(presence.pass(at(1097)), lost(6));
         assert_eq!(presence.hear(6, 0, false, at(1098)), found(6), "after a silence that is its new run");
@@ -430,20 +441,24 @@ mod tests {
         let at = |ms: u64| Time::ZERO + Span::from_ms(ms);
         let mut origins = Origins::new(2, Span::from_ms(100));
         let mut see = |node, incarnation, number, ms| {
-            origins.of(node, incarnation, number, at(ms)).map(|stream| stream.see(number))
+            origins.of(node, incarnation, number, at(ms)).map(|stream| stream.receive(number))
         };
-        assert_eq!(see(1, 5, 100, 0), Some(Seen::New));
-        assert_eq!(see(1, 6, 3, 1), Some(Seen::New), "it began anew");
+        assert_eq!(see(1, 5, 100, 0), Some(Receipt::New));
+        assert_eq!(see(1, 6, 3, 1), Some(Receipt::New), "it began anew");
         assert_eq!(see(1, 5, 101, 2), None, "what its former run sent comes late");
-        assert_eq!(see(1, 6, 3, 3), Some(Seen::Duplicate));
-        assert_eq!(see(1, 4, 0, 104), Some(Seen::New), "its clock was set back: after a silence, that is its new run");
-        assert_eq!(see(2, 1, 0, 104), Some(Seen::New));
+        assert_eq!(see(1, 6, 3, 3), Some(Receipt::Duplicate));
+        assert_eq!(
+            see(1, 4, 0, 104),
+            Some(Receipt::New),
+            "its clock was set back: after a silence, that is its new run"
+        );
+        assert_eq!(see(2, 1, 0, 104), Some(Receipt::New));
         assert_eq!(see(3, 1, 0, 105), None, "no room");
-        assert_eq!(see(3, 1, 0, 205), Some(Seen::New), "that of a silent one");
+        assert_eq!(see(3, 1, 0, 205), Some(Receipt::New), "that of a silent one");
         // For every number that a peer may send.
-        assert_eq!(see(3, 1, u64::MAX - 1, 206), Some(Seen::New));
-        assert_eq!([see(3, 2, 0, 207), see(3, 2, u64::MAX - 1, 208)], [Some(Seen::New); 2]);
-        assert_eq!(see(3, 3, 0, 209), Some(Seen::New));
+        assert_eq!(see(3, 1, u64::MAX - 1, 206), Some(Receipt::New));
+        assert_eq!([see(3, 2, 0, 207), see(3, 2, u64::MAX - 1, 208)], [Some(Receipt::New); 2]);
+        assert_eq!(see(3, 3, 0, 209), Some(Receipt::New));
         assert_eq!(origins.sums().lost, u64::MAX);
     }
 
@@ -451,10 +466,10 @@ mod tests {
     fn a_number_far_too_great_silences_a_node_for_a_while_only() {
         let at = |ms: u64| Time::ZERO + Span::from_ms(ms);
         let mut origins = Origins::new(2, Span::from_ms(100));
-        let mut see = |number, ms| origins.of(1, 5, number, at(ms)).map(|stream| stream.see(number));
-        assert_eq!([see(4, 0), see(u64::MAX - 1, 1)], [Some(Seen::New); 2]);
-        assert_eq!([see(5, 50), see(6, 101)], [Some(Seen::Old); 2], "what is too old keeps no run alive");
-        assert_eq!([see(7, 102), see(7, 103), see(8, 104)], [Seen::New, Seen::Duplicate, Seen::New].map(Some));
+        let mut see = |number, ms| origins.of(1, 5, number, at(ms)).map(|stream| stream.receive(number));
+        assert_eq!([see(4, 0), see(u64::MAX - 1, 1)], [Some(Receipt::New); 2]);
+        assert_eq!([see(5, 50), see(6, 101)], [Some(Receipt::Old); 2], "what is too old keeps no run alive");
+        assert_eq!([see(7, 102), see(7, 103), see(8, 104)], [Receipt::New, Receipt::Duplicate, Receipt::New].map(Some));
     }
 
     #[test]

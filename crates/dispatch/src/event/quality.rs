@@ -82,15 +82,15 @@ impl From<Pattern> for Quality {
 
 /// The demands on single events.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Asked {
+pub(super) struct Demands {
     deadline: Span,
     ttl: Span,
     pub(super) keep: Keep,
 }
 
-impl Asked {
-    pub(super) fn of(quality: &Quality) -> Asked {
-        Asked { deadline: quality.deadline, ttl: quality.ttl, keep: quality.keep }
+impl Demands {
+    pub(super) fn of(quality: &Quality) -> Demands {
+        Demands { deadline: quality.deadline, ttl: quality.ttl, keep: quality.keep }
     }
 
     /// The event's head with the consumer's demands applied.
@@ -110,7 +110,7 @@ mod tests {
     fn the_stricter_of_both_holds() {
         let at = Time::from_ns;
         let head = Head { kind: 1, source: 1, number: 0, sent: at(100), due: at(150), expires: Time::MAX };
-        let of = |deadline, ttl| Asked { deadline, ttl, keep: Keep::All }.of_event(&head);
+        let of = |deadline, ttl| Demands { deadline, ttl, keep: Keep::All }.of_event(&head);
         assert_eq!(of(Span::MAX, Span::MAX), head);
         assert_eq!(of(Span::from_ns(60), Span::from_ns(70)), Head { expires: at(170), ..head });
         assert_eq!(of(Span::from_ns(40), Span::MAX), Head { due: at(140), ..head });

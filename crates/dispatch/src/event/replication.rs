@@ -444,7 +444,7 @@ pub struct Applied {
 
 /// The known state of a value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Known<'a> {
+pub struct ReplicaValue<'a> {
     /// The value's bytes.
     pub bytes: &'a [u8],
     /// The number of writes in the publisher's run.
@@ -504,7 +504,7 @@ impl Replica {
         self.take_at(source, kind, payload, now, job.monotonic(now));
     }
 
-    /// As [`Replica::take`] outside a job. `came` becomes [`Known::came`]. `heard` is the time by
+    /// As [`Replica::take`] outside a job. `came` becomes [`ReplicaValue::came`]. `heard` is the time by
     /// CLOCK_MONOTONIC, or by another clock that all connections share. It measures the publisher's
     /// silence.
     pub fn take_at(&self, source: u32, kind: u32, payload: &[u8], came: Time, heard: Time) {
@@ -531,10 +531,10 @@ impl Replica {
 impl Values {
     /// A value, if one has arrived.
     #[must_use]
-    pub fn get(&self, value: usize) -> Option<Known<'_>> {
+    pub fn get(&self, value: usize) -> Option<ReplicaValue<'_>> {
         let copy = self.copies.get(value)?;
         let (version, came) = copy.known?;
-        Some(Known { bytes: copy.bytes.get(..copy.length)?, version, came })
+        Some(ReplicaValue { bytes: copy.bytes.get(..copy.length)?, version, came })
     }
 
     /// `came` is by the reader's clock, `heard` by CLOCK_MONOTONIC.
