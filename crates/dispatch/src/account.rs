@@ -10,8 +10,8 @@ use takt_log::{Definitions, KindSet, Sink};
 use takt_model::plan::Order;
 use takt_model::{TaskId, Time};
 
+use super::fact_log::Merger;
 use super::plan::Plan;
-use super::told::Merger;
 
 /// A thread of a dispatcher.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -86,7 +86,7 @@ pub(super) struct Account {
 }
 
 /// How both accounts ended.
-pub(super) struct Told {
+pub(super) struct AccountsEnd {
     /// Facts that found a full buffer.
     pub(super) lost: u64,
     /// The time of the last event.
@@ -126,11 +126,11 @@ impl Account {
     }
 
     /// Tells the rest. All threads are through, or stuck, and the run ended at `end`.
-    pub(super) fn finish(self, end: Time, mut sink: &mut (impl Sink + ?Sized)) -> Told {
+    pub(super) fn finish(self, end: Time, mut sink: &mut (impl Sink + ?Sized)) -> AccountsEnd {
         let Account { merger, kernel } = self;
         let Some(kernel) = kernel else {
             let (lost, last) = merger.finish(end, sink);
-            return Told { lost, last, kernel: None };
+            return AccountsEnd { lost, last, kernel: None };
         };
         let (mut merger, mut lost, mut last) = (Some(merger), 0, Time::ZERO);
         let mut own = |both: &mut dyn Sink| {
@@ -140,7 +140,7 @@ impl Account {
             last
         };
         let kernel = kernel.finish(end, &mut own, &mut sink);
-        Told { lost, last: last.max(kernel.last), kernel: Some(kernel) }
+        AccountsEnd { lost, last: last.max(kernel.last), kernel: Some(kernel) }
     }
 }
 

@@ -11,12 +11,12 @@ use takt_policy::PolicyError;
 use super::adaptive::{Adaptive, Controller};
 use super::core::{Core, Place};
 use super::error::StartError;
-use super::fact::Tell;
-use super::live::{Handler, Held, Reports, Running, Shared, Station};
+use super::fact::FactSink;
+use super::fact_log::{FactWriter, OperationInfo};
+use super::live::{CpuState, Handler, Held, Reports, Running, Shared};
 use super::operation::Overrun;
 use super::plan::{Plan, PlanLevelRow, Row};
 use super::running::Options;
-use super::told::{Known, Teller};
 use crate::gate::GO_WAIT;
 use crate::ring::Ring;
 use crate::sync::{AtomicU64, PiMutex, Word};
@@ -33,7 +33,7 @@ static OPERATIONS: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::
 pub(super) struct Built {
     pub(super) shared: Arc<Shared>,
     /// The ring of each CPU, and the static data of its operations.
-    pub(super) lanes: Vec<(Arc<Ring>, Vec<Known>)>,
+    pub(super) fact_logs: Vec<(Arc<Ring>, Vec<OperationInfo>)>,
     /// Worker threads on each CPU.
     pub(super) workers: usize,
 }
@@ -49,12 +49,12 @@ pub(super) fn build(
     let number = BUILT.fetch_add(1, Ordering::Relaxed);
     let node = plan.system.nodes.get(plan.node.index()).map_or(1, |node| node.cpus as usize);
     let threads = threads(plan);
-    let mut stations = Vec::with_capacity(node);
-    let mut lanes = Vec::with_capacity(node);
+    let mut cpu_states = Vec::with_capacity(node);
+    let mut fact_logs = Vec::with_capacity(node);
     let workers = workers(plan, &threads);
     for cpu in 0..node as u32 {
         let ring = Arc::new(Ring::new(options.records.clamp(2, RECORDS_MAX)));
-        let mut core = core(plan, places, cpu, Teller::new(ring.clone()))?;
+        let mut core = core(plan, places, cpu, FactWriter::new(ring.clone()))?;
         if let Some(law) = &adaptive {
             core.watch(law.calm, law.dangers(plan, cpu));
         }
@@ -77,8 +77,8 @@ pub(super) fn build(
         let signals = (0..=core.seat_count()).map(|_| Word::new(0)).collect();
         let held = PiMutex::new(Held::new(core, threads.clone(), workers));
         let (courier, timer) = (PiMutex::new(()), Word::new(0));
-        stations.push(Station { held, courier, signals, timer, pending: Default::default(), operations });
-        lanes.push((ring, known(plan, cpu)));
+        cpu_states.push(CpuState { held, courier, signals, timer, pending: Default::default(), operations });
+        fact_logs.push((ring, operation_infos(plan, cpu)));
     }
     let shared = Arc::new(Shared {
         number,
@@ -87,7 +87,7 @@ pub(super) fn build(
         duration: options.duration.map_or(Time::MAX, |duration| Time::ZERO.saturating_add(duration)),
         epoch: OnceLock::new(),
         go: AtomicU32::new(GO_WAIT),
-        stations,
+        cpu_states,
         priorities: if options.best_effort { Vec::new() } else { priorities(plan) },
         switches: plan
             .modes
@@ -104,7 +104,7 @@ pub(super) fn build(
         holds: AtomicUsize::new(0),
         stop_asked: AtomicBool::new(false),
     });
-    Ok(Built { shared, lanes, workers })
+    Ok(Built { shared, fact_logs, workers })
 }
 
 /// The number of seats of the plan with the most levels, and the seats of demoted jobs. A level
@@ -167,7 +167,7 @@ pub(crate) fn places(plan: &Plan) -> Places {
 }
 
 /// Static data about the operations of a CPU, for the log.
-pub(crate) fn known(plan: &Plan, cpu: u32) -> Vec<Known> {
+pub(crate) fn operation_infos(plan: &Plan, cpu: u32) -> Vec<OperationInfo> {
     let (hops, nests) = (hops(plan), nests(plan));
     let known = |row: &Row| {
         let deadline = plan.system.tasks.get(row.task.index()).map_or(Span::MAX, |task| task.deadline);
@@ -175,34 +175,34 @@ pub(crate) fn known(plan: &Plan, cpu: u32) -> Vec<Known> {
         let changed = plan.modes.iter().filter_map(|mode| mode.rows.get(at?));
         let of = |row: &Row| (row.level, row.late == Late::Demote);
         let levels = std::iter::once(row).chain(changed).map(of).filter(|_| !nests).collect();
-        Known { task: row.task, deadline, hop: hops.get(row.task.index()).copied().unwrap_or(0), levels }
+        OperationInfo { task: row.task, deadline, hop: hops.get(row.task.index()).copied().unwrap_or(0), levels }
     };
     plan.rows.iter().filter(|row| row.cpu == cpu).map(known).collect()
 }
 
 /// The dispatch state for one CPU of a plan.
-pub(crate) fn core<T: Tell>(plan: &Plan, places: &Places, cpu: u32, tell: T) -> Result<Core<T>, PolicyError> {
-    core_of(plan, plan.resolved()?, places, cpu, tell)
+pub(crate) fn core<T: FactSink>(plan: &Plan, places: &Places, cpu: u32, facts: T) -> Result<Core<T>, PolicyError> {
+    core_of(plan, plan.resolved()?, places, cpu, facts)
 }
 
 /// As [`core`], with each job running to completion within its level, whatever the plan says.
-pub(super) fn core_to_completion<T: Tell>(
+pub(super) fn core_to_completion<T: FactSink>(
     plan: &Plan,
     places: &Places,
     cpu: u32,
-    tell: T,
+    facts: T,
 ) -> Result<Core<T>, PolicyError> {
     let mut plans = plan.resolved()?;
     plans.iter_mut().flat_map(|plan| &mut plan.levels).for_each(|level| level.preemptive = false);
-    core_of(plan, plans, places, cpu, tell)
+    core_of(plan, plans, places, cpu, facts)
 }
 
-fn core_of<T: Tell>(
+fn core_of<T: FactSink>(
     plan: &Plan,
     plans: Vec<takt_model::Plan>,
     places: &Places,
     cpu: u32,
-    tell: T,
+    facts: T,
 ) -> Result<Core<T>, PolicyError> {
     let row = |task| plan.rows.iter().find(|row| row.task == task);
     let backlog = |task| row(task).map_or(1, |row| row.backlog);
@@ -214,7 +214,7 @@ fn core_of<T: Tell>(
     };
     let system = plan.as_released();
     let place = (&*system, plan.node, cpu);
-    let mut core = Core::new(place, plans, distances, |task| followers(plan, places, task), backlog, tell)?;
+    let mut core = Core::new(place, plans, distances, |task| followers(plan, places, task), backlog, facts)?;
     if plan.varies() {
         core.vary();
     }

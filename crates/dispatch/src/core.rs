@@ -15,7 +15,7 @@ use takt_model::{Arrival, NodeId, Span, System, TaskId, Time};
 use takt_policy::{Job, Levels, Link, Passed, PolicyError, Queued, Taken};
 
 use super::error::PushError;
-use super::fact::{Fact, Tell, Told};
+use super::fact::{Fact, FactSink, TimedFact};
 use crate::bits::LevelSet;
 
 mod chains;
@@ -90,7 +90,7 @@ pub(crate) enum Rejected {
 
 impl Rejected {
     /// The error for the program that pushed at `now`.
-    pub(crate) fn told(self, now: Time) -> PushError {
+    pub(crate) fn into_error(self, now: Time) -> PushError {
         match self {
             Rejected::Full => PushError::Full,
             Rejected::TooEarly(earliest) => PushError::TooEarly { wait: earliest.saturating_since(now) },
@@ -252,7 +252,7 @@ pub(crate) struct Core<T> {
     /// oldest first.
     varies: bool,
     switches: VecDeque<(Time, usize)>,
-    tell: T,
+    facts: T,
 }
 
 /// The most switches kept for a late timer. Beyond that, the newest switch replaces the last.
@@ -262,7 +262,7 @@ pub(super) const SWITCHES_MAX: usize = 128;
 /// The most levels.
 pub(crate) const LEVELS_MAX: usize = LevelSet::MAX;
 
-impl<T: Tell> Core<T> {
+impl<T: FactSink> Core<T> {
     /// The operations of `cpu` under these plans. For a task, `distances` gives the least distance
     /// and the participation by plan, `followers` the places of its followers, and `backlog` the
     /// most jobs at once.
@@ -272,7 +272,7 @@ impl<T: Tell> Core<T> {
         distances: impl Fn(TaskId) -> Vec<(Span, bool)>,
         followers: impl Fn(TaskId) -> Vec<Place>,
         backlog: impl Fn(TaskId) -> u32,
-        tell: T,
+        facts: T,
     ) -> Result<Self, PolicyError> {
         let levels = Levels::with_plans(system, node, cpu, plans)?;
         let slots = 0..levels.slot_count() as u32;
@@ -348,7 +348,7 @@ impl<T: Tell> Core<T> {
             varies: false,
             switches: VecDeque::new(),
             dangers: Vec::new(),
-            tell,
+            facts,
         })
     }
 
@@ -453,7 +453,7 @@ impl<T: Tell> Core<T> {
         for (left, (slot, seat)) in (0..moves.len()).rev().zip(moves.iter().copied()) {
             let number = self.current(slot).unwrap_or(0);
             let next = (alone && left == 0).then_some(next);
-            self.tell.tell(Told { at: now, slot, number, fact: Fact::Seat { seat, next } });
+            self.facts.record(TimedFact { at: now, slot, number, fact: Fact::Seat { seat, next } });
         }
         self.moves = moves;
     }
@@ -586,7 +586,7 @@ impl<T: Tell> Core<T> {
         }
         let deadline = arrival.saturating_add(operation.deadline);
         let job = Instance { number, arrival, release: now, deadline, origin, passed: false };
-        self.tell.tell(Told { at: now, slot, number, fact: Fact::Release { arrival, origin } });
+        self.facts.record(TimedFact { at: now, slot, number, fact: Fact::Release { arrival, origin } });
         // Behind the waiting jobs, even if the current job has just ended.
         if there > 0 {
             operation.rest.waiting.push_back(job);
@@ -604,8 +604,8 @@ impl<T: Tell> Core<T> {
         let Some(operation) = self.operations.get_mut(slot as usize) else { return };
         let number = operation.number();
         operation.rest.rejected += 1;
-        self.tell.tell(Told { at: now, slot, number, fact: Fact::Release { arrival, origin } });
-        self.tell.tell(Told { at: now, slot, number, fact: Fact::Cancel(CancelCause::Rejected) });
+        self.facts.record(TimedFact { at: now, slot, number, fact: Fact::Release { arrival, origin } });
+        self.facts.record(TimedFact { at: now, slot, number, fact: Fact::Cancel(CancelCause::Rejected) });
         self.follow_up(slot, number, false, origin);
     }
 
@@ -684,7 +684,7 @@ impl<T: Tell> Core<T> {
     /// Records that a thread of `seat` has nothing to do.
     pub(crate) fn idle(&mut self, seat: u32, now: Time) {
         let next = self.first_waiting();
-        self.tell.tell(Told { at: now, slot: 0, number: 0, fact: Fact::Idle { seat, next } });
+        self.facts.record(TimedFact { at: now, slot: 0, number: 0, fact: Fact::Idle { seat, next } });
     }
 
     /// The most important seat with a waiting job; [`LEVELS_MAX`] if there is none.
@@ -706,7 +706,7 @@ impl<T: Tell> Core<T> {
                     self.fill(now);
                     let job = self.operations.get(slot as usize)?.current.as_ref()?;
                     let Instance { number, arrival, release, deadline, .. } = *job;
-                    self.tell.tell(Told { at: now, slot, number, fact: Fact::Start { seat } });
+                    self.facts.record(TimedFact { at: now, slot, number, fact: Fact::Start { seat } });
                     return Some(Upcall { slot, number, arrival, release, deadline });
                 }
                 Some(Taken::Cancel { slot }) => {
@@ -740,7 +740,7 @@ impl<T: Tell> Core<T> {
         self.touched |= self.nests;
         self.gone(now);
         let fact = if completed { Fact::Complete } else { Fact::Cancel(CancelCause::Failed) };
-        self.tell.tell(Told { at: now, slot, number, fact });
+        self.facts.record(TimedFact { at: now, slot, number, fact });
         self.follow_up(slot, number, completed, origin);
         if !is_last {
             self.freed.push(slot);
@@ -758,7 +758,7 @@ impl<T: Tell> Core<T> {
         }
         self.touched |= self.nests;
         self.gone(now);
-        self.tell.tell(Told { at: now, slot, number: job.number, fact: Fact::Cancel(cause) });
+        self.facts.record(TimedFact { at: now, slot, number: job.number, fact: Fact::Cancel(cause) });
         self.follow_up(slot, job.number, false, job.origin);
         self.freed.push(slot);
     }
@@ -883,7 +883,7 @@ impl<T: Tell> Core<T> {
         self.tell_moved(now, false);
         // After the drops, because the running job then follows from the rest.
         let next = self.first_waiting();
-        self.tell.tell(Told { at: now, slot: 0, number: 0, fact: Fact::Mode { plan: plan as u32, next } });
+        self.facts.record(TimedFact { at: now, slot: 0, number: 0, fact: Fact::Mode { plan: plan as u32, next } });
         self.fill_once(now);
         changes.len()
     }

@@ -1,4 +1,4 @@
-//! Facts about a CPU's jobs, recorded under its lock. The module [told](super::told) makes a log of
+//! Facts about a CPU's jobs, recorded under its lock. The module [fact_log](super::fact_log) makes a log of
 //! them.
 
 use takt_log::CancelCause;
@@ -37,7 +37,7 @@ pub(crate) enum Fact {
 
 /// A fact with its time and its job. A mode's fact has no job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Told {
+pub(crate) struct TimedFact {
     pub(crate) at: Time,
     pub(crate) slot: u32,
     pub(crate) number: u64,
@@ -45,6 +45,6 @@ pub(crate) struct Told {
 }
 
 /// A receiver of facts.
-pub(crate) trait Tell {
-    fn tell(&mut self, told: Told);
+pub(crate) trait FactSink {
+    fn record(&mut self, fact: TimedFact);
 }

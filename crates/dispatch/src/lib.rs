@@ -62,6 +62,7 @@ mod core;
 mod error;
 pub mod event;
 mod fact;
+mod fact_log;
 pub mod gate;
 mod graph;
 mod live;
@@ -76,7 +77,6 @@ pub mod ring;
 mod running;
 mod source;
 mod sync;
-mod told;
 
 /// The crate of [`log::Sink`], which receives events.
 pub use takt_log as log;
@@ -88,7 +88,7 @@ pub use account::{KernelAccount, KernelEnd, OwnAccount, PlanThread, Recorded, ca
 pub use adaptive::{Adaptive, notes_of_guard};
 pub use anomaly::{Anomalies, Anomaly};
 pub use error::{PushError, ReleaseError, StartError, StopError};
-pub(crate) use live::{IDLE_MAX, Owed};
+pub(crate) use live::{DeferredWakeups, IDLE_MAX};
 pub use live::{Job, Overran, Overruns, Switched};
 pub use mode::OperatingMode;
 pub use operation::{Arrives, Operation, Operations, Overrun};

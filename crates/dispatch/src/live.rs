@@ -22,16 +22,16 @@ use super::source::{Overtaken, Source, release};
 use crate::gate::{GO_ABORT, GO_RUN, GO_WAIT, STACK_TOUCHED, wait_for_go};
 use crate::sync::{self, AtomicU64, PiGuard, PiMutex};
 
+pub(crate) use cpu_state::{CpuState, DeferredWakeups, Held, Running};
 pub(crate) use job::Handler;
 pub use job::Job;
 pub(crate) use overrun::Reports;
 pub use overrun::{Overran, Overruns};
-pub(crate) use station::{Held, Owed, Running, Station};
 pub use switch::Switched;
 
+mod cpu_state;
 mod job;
 mod overrun;
-mod station;
 mod switch;
 
 /// The state shared by all threads of a dispatcher.
@@ -46,7 +46,7 @@ pub(crate) struct Shared {
     pub(crate) epoch: OnceLock<Epoch>,
     /// A futex.
     pub(crate) go: AtomicU32,
-    pub(crate) stations: Vec<Station>,
+    pub(crate) cpu_states: Vec<CpuState>,
     /// SCHED_FIFO priorities by plan and seat (seats of demoted jobs last). Empty if none are
     /// enforced.
     pub(crate) priorities: Vec<Vec<u8>>,
@@ -75,29 +75,29 @@ impl Shared {
     /// Pushes a job for the program. `named` gets its number and the oldest number that may still
     /// run, before any thread can run the job.
     pub(crate) fn push(&self, place: Place, named: impl FnOnce(u64, u64)) -> Result<u64, PushError> {
-        let mut owed = None;
-        let pushed = self.push_quietly(place, named, &mut owed);
-        if let Some(owed) = owed {
-            self.pay(owed);
+        let mut deferred = None;
+        let pushed = self.push_without_wakeups(place, named, &mut deferred);
+        if let Some(deferred) = deferred {
+            self.wake_deferred(deferred);
         }
         pushed
     }
 
     /// As [`Shared::push`] without the wake-ups, for callers that push more on this CPU first.
-    pub(crate) fn push_quietly(
+    pub(crate) fn push_without_wakeups(
         &self,
         place: Place,
         named: impl FnOnce(u64, u64),
-        owed: &mut Option<Owed>,
+        deferred: &mut Option<DeferredWakeups>,
     ) -> Result<u64, PushError> {
-        let station = self.stations.get(place.cpu as usize).ok_or(PushError::Stopped)?;
+        let cpu_state = self.cpu_states.get(place.cpu as usize).ok_or(PushError::Stopped)?;
         if self.go.load(Ordering::Acquire) != GO_RUN {
             return Err(PushError::Stopped);
         }
         if self.draws_sporadic {
             return Err(PushError::NotPushed);
         }
-        let mut held = station.held.lock();
+        let mut held = cpu_state.held.lock();
         if held.stopping.is_some() {
             return Err(PushError::Stopped);
         }
@@ -108,28 +108,28 @@ impl Shared {
         if let Ok(number) = pushed {
             named(number, held.core.oldest(place.slot));
         }
-        let (wakes, ended) = station.put_back(self, held);
-        let new = Owed { cpu: place.cpu, wakes, ended };
-        *owed = Some(match owed.take() {
-            Some(owed) => owed.and(new),
+        let (wakes, ended) = cpu_state.put_back(self, held);
+        let new = DeferredWakeups { cpu: place.cpu, wakes, ended };
+        *deferred = Some(match deferred.take() {
+            Some(deferred) => deferred.and(new),
             None => new,
         });
-        pushed.map_err(|rejected| rejected.told(now))
+        pushed.map_err(|rejected| rejected.into_error(now))
     }
 
     /// Does the deferred wake-ups of a push.
-    pub(crate) fn pay(&self, owed: Owed) {
-        if let Some(station) = self.stations.get(owed.cpu as usize) {
-            station.wake(owed.wakes);
+    pub(crate) fn wake_deferred(&self, deferred: DeferredWakeups) {
+        if let Some(cpu_state) = self.cpu_states.get(deferred.cpu as usize) {
+            cpu_state.wake(deferred.wakes);
         }
-        if owed.ended {
-            self.settle(1 << owed.cpu);
+        if deferred.ended {
+            self.settle(1 << deferred.cpu);
         }
     }
 
     /// Frees the lock of a CPU, wakes threads, and notifies followers on other CPUs.
-    fn leave(&self, cpu: u32, station: &Station, held: PiGuard<'_, Held>) {
-        if station.hand_back(self, held) {
+    fn leave(&self, cpu: u32, cpu_state: &CpuState, held: PiGuard<'_, Held>) {
+        if cpu_state.hand_back(self, held) {
             self.settle(1 << cpu);
         }
     }
@@ -139,26 +139,26 @@ impl Shared {
     fn settle(&self, mut cpus: u128) {
         while cpus != 0 {
             let cpu = cpus.trailing_zeros();
-            let Some(station) = self.stations.get(cpu as usize) else { return };
-            let _courier = station.courier.lock();
-            let mut held = station.held.lock();
+            let Some(cpu_state) = self.cpu_states.get(cpu as usize) else { return };
+            let _courier = cpu_state.courier.lock();
+            let mut held = cpu_state.held.lock();
             let Some(ended) = held.core.take_ended() else {
-                if held.stopping.is_some() || !station.hand_back(self, held) {
+                if held.stopping.is_some() || !cpu_state.hand_back(self, held) {
                     cpus &= cpus - 1;
                 }
                 continue;
             };
             drop(held);
-            let followers = station.operations.get(ended.slot as usize).map_or(&[][..], |ended| &ended.followers);
+            let followers = cpu_state.operations.get(ended.slot as usize).map_or(&[][..], |ended| &ended.followers);
             for place in followers.iter().filter(|place| place.cpu != cpu) {
-                let Some(station) = self.stations.get(place.cpu as usize) else { continue };
-                let mut held = station.held.lock();
+                let Some(cpu_state) = self.cpu_states.get(place.cpu as usize) else { continue };
+                let mut held = cpu_state.held.lock();
                 if held.stopping.is_some() {
                     continue;
                 }
                 held.now(self.epoch());
                 held.core.follow(place.slot, ended);
-                if station.hand_back(self, held) {
+                if cpu_state.hand_back(self, held) {
                     cpus |= 1 << place.cpu;
                 }
             }
@@ -174,17 +174,17 @@ impl Shared {
         // other while there is work. The next holder of a lock obeys this flag. So no handler that
         // returns because of the stop counts as complete.
         self.stop_asked.store(true, Ordering::Release);
-        self.stations.iter().for_each(Station::stop_handlers);
-        let stopping = |station: &Station| {
-            let mut held = station.held.lock();
+        self.cpu_states.iter().for_each(CpuState::stop_handlers);
+        let stopping = |cpu_state: &CpuState| {
+            let mut held = cpu_state.held.lock();
             self.heed(&mut held);
             let stopping = held.stopping;
             drop(held);
             // After the flag, so that a thread about to sleep sees it or is woken.
-            station.wake_all();
+            cpu_state.wake_all();
             stopping
         };
-        self.stations.iter().filter_map(stopping).max().unwrap_or_default()
+        self.cpu_states.iter().filter_map(stopping).max().unwrap_or_default()
     }
 
     /// Stops a CPU if that was requested.
@@ -196,15 +196,16 @@ impl Shared {
 
     /// The name of an operation whose handler is running.
     pub(crate) fn running(&self) -> Option<String> {
-        let slot = |station: &Station| station.held.lock().workers.iter().find_map(|worker| worker.slot);
-        let operation = |station: &Station| station.operations.get(slot(station)? as usize).map(|op| op.name.clone());
-        self.stations.iter().find_map(operation)
+        let slot = |cpu_state: &CpuState| cpu_state.held.lock().workers.iter().find_map(|worker| worker.slot);
+        let operation =
+            |cpu_state: &CpuState| cpu_state.operations.get(slot(cpu_state)? as usize).map(|op| op.name.clone());
+        self.cpu_states.iter().find_map(operation)
     }
 
     /// Drops the handlers after the threads have ended. A handler may hold a handle of its own
     /// dispatcher, and so this state. The handler of a thread that has not ended stays.
     pub(crate) fn drop_handlers(&self) {
-        for operation in self.stations.iter().flat_map(|station| &station.operations) {
+        for operation in self.cpu_states.iter().flat_map(|cpu_state| &cpu_state.operations) {
             let nothing: Handler = Box::new(|_| ());
             let handler = operation.handler.try_lock().map(|mut handler| std::mem::replace(&mut *handler, nothing));
             // Outside the lock, because it runs the program's code.
@@ -215,7 +216,7 @@ impl Shared {
     /// The time before which no CPU reports further facts.
     pub(crate) fn floor(&self, cpu: usize) -> Time {
         let epoch = self.epoch();
-        self.stations.get(cpu).map_or(Time::MAX, |station| station.held.lock().now(epoch))
+        self.cpu_states.get(cpu).map_or(Time::MAX, |cpu_state| cpu_state.held.lock().now(epoch))
     }
 
     /// The body of a level's thread.
@@ -227,10 +228,10 @@ impl Shared {
         class: Class,
         ready: impl FnOnce(Result<(), SchedError>),
     ) {
-        let Some(station) = self.stations.get(cpu as usize) else { return };
+        let Some(cpu_state) = self.cpu_states.get(cpu as usize) else { return };
         // Registered before any switch of plans, because the thread may not get a CPU later.
         let register = || {
-            if let Some(this) = station.held.lock().workers.get_mut(worker) {
+            if let Some(this) = cpu_state.held.lock().workers.get_mut(worker) {
                 this.tid = Some(Tid::current());
                 this.priority = if let Class::Fifo { priority } = class { Some(priority) } else { None };
             }
@@ -239,7 +240,7 @@ impl Shared {
         let mut ran: Option<(Upcall, End)> = None;
         let mut slept: Option<u32> = None;
         loop {
-            let mut held = station.held.lock();
+            let mut held = cpu_state.held.lock();
             if let Some(idle) = slept.take().and_then(|role| held.idle.get_mut(role as usize)) {
                 *idle = idle.saturating_sub(1);
             }
@@ -264,19 +265,19 @@ impl Shared {
                 }
                 if held.core.has_ended() {
                     // The followers may go before the job that this thread would take next.
-                    self.leave(cpu, station, held);
+                    self.leave(cpu, cpu_state, held);
                     continue;
                 }
             }
             let Some(role) = held.role(worker) else { return };
             let next = if role == held.spare() { None } else { held.core.next(role, now) };
             let Some(upcall) = next else {
-                let Some(signal) = station.signals.get(role as usize) else { return };
+                let Some(signal) = cpu_state.signals.get(role as usize) else { return };
                 let seen = signal.load(Ordering::Acquire);
                 if let Some(idle) = held.idle.get_mut(role as usize) {
                     *idle += 1;
                 }
-                self.leave(cpu, station, held);
+                self.leave(cpu, cpu_state, held);
                 sync::wait(signal, seen, epoch, epoch.now().saturating_add(IDLE_MAX));
                 slept = Some(role);
                 continue;
@@ -285,17 +286,18 @@ impl Shared {
             if let Some(this) = held.workers.get_mut(worker) {
                 (this.slot, this.number) = (Some(upcall.slot), upcall.number);
             }
-            if let Some(watched) = station.operations.get(upcall.slot as usize).and_then(|operation| operation.watched)
+            if let Some(watched) =
+                cpu_state.operations.get(upcall.slot as usize).and_then(|operation| operation.watched)
             {
                 held.watch(worker, upcall, watched, now);
             }
-            self.leave(cpu, station, held);
-            ran = Some((upcall, self.call(station, upcall, epoch)));
+            self.leave(cpu, cpu_state, held);
+            ran = Some((upcall, self.call(cpu_state, upcall, epoch)));
         }
     }
 
-    fn call(&self, station: &Station, upcall: Upcall, epoch: Epoch) -> End {
-        let Some(operation) = station.operations.get(upcall.slot as usize) else { return End::Failed };
+    fn call(&self, cpu_state: &CpuState, upcall: Upcall, epoch: Epoch) -> End {
+        let Some(operation) = cpu_state.operations.get(upcall.slot as usize) else { return End::Failed };
         let job = Job { operation, upcall, epoch };
         let mut handler = operation.handler.lock();
         if job.must_stop() {
@@ -326,23 +328,23 @@ impl Shared {
         class: Class,
         ready: impl FnOnce(Result<(), SchedError>),
     ) {
-        let Some(station) = self.stations.get(cpu as usize) else { return };
-        let mut sources: Vec<Source<'_>> = Vec::with_capacity(station.operations.len());
-        for (operation, slot) in station.operations.iter().zip(0..) {
+        let Some(cpu_state) = self.cpu_states.get(cpu as usize) else { return };
+        let mut sources: Vec<Source<'_>> = Vec::with_capacity(cpu_state.operations.len());
+        for (operation, slot) in cpu_state.operations.iter().zip(0..) {
             let draw = Draw::new(self.seed, &operation.name);
             let source = Source::new(slot, &operation.tasks, draw, self.duration);
             sources.extend(source.filter(|source| self.draws_sporadic || !source.is_sporadic()));
         }
-        let register = || station.held.lock().timer = Some(Tid::current());
+        let register = || cpu_state.held.lock().timer = Some(Tid::current());
         let Some((_class, epoch)) = self.enter(kernel_cpu, &class, register, ready) else { return };
         let mut switches = self.switches.iter().filter(|_| cpu == 0).peekable();
         loop {
-            let seen = station.timer.load(Ordering::Acquire);
+            let seen = cpu_state.timer.load(Ordering::Acquire);
             while let Some((_, plan)) = switches.next_if(|(at, _)| *at <= epoch.now()) {
                 self.switch(*plan);
             }
-            let controlled = self.control(cpu, station, epoch);
-            let mut held = station.held.lock();
+            let controlled = self.control(cpu, cpu_state, epoch);
+            let mut held = cpu_state.held.lock();
             self.heed(&mut held);
             if held.stopping.is_some() {
                 return;
@@ -350,7 +352,7 @@ impl Shared {
             let now = held.now(epoch);
             held.timer_due = false;
             held.core.pass_deadlines(now);
-            self.look_for_overruns(cpu, station, &mut held, now);
+            self.look_for_overruns(cpu, cpu_state, &mut held, now);
             let mut next = switches.peek().map_or(Time::MAX, |(at, _)| *at);
             next = next.min(release(&mut held.core, &mut sources, now, Overtaken::PassedOver).1);
             // Not before all arrivals of the run are reported, however late this thread got its
@@ -358,13 +360,13 @@ impl Shared {
             if now >= self.duration && next >= self.duration {
                 held.core.settle(now);
                 if held.core.has_ended() {
-                    self.leave(cpu, station, held);
+                    self.leave(cpu, cpu_state, held);
                     continue;
                 }
                 held.stopping = Some(now);
                 drop(held);
-                station.stop_handlers();
-                station.wake_all();
+                cpu_state.stop_handlers();
+                cpu_state.wake_all();
                 return;
             }
             if held.core.nests() {
@@ -385,8 +387,8 @@ impl Shared {
             let until = instants.into_iter().flatten().fold(self.duration, Time::min);
             let until = until.min(now.saturating_add(IDLE_MAX));
             held.timer_until = until;
-            self.leave(cpu, station, held);
-            sync::wait(&station.timer, seen, epoch, until);
+            self.leave(cpu, cpu_state, held);
+            sync::wait(&cpu_state.timer, seen, epoch, until);
         }
     }
 

@@ -17,8 +17,8 @@ use takt_model::plan::Order;
 use takt_model::{Builtin, Late, Span, TaskId, Time};
 
 use super::build::{Built, Places, build, places};
+use super::fact_log::Merger;
 use super::live::Handler;
-use super::told::Merger;
 use super::{Counts, Handle, Limits, OperatingMode, Operation, Operations, Options, Plan, PushError, Row};
 use crate::gate::GO_RUN;
 
@@ -188,7 +188,7 @@ impl Model {
     /// The outcomes of an operation's jobs so far.
     fn counts(&self, task: u32) -> Counts {
         let place = self.places[&TaskId(task)];
-        self.built.shared.stations[place.cpu as usize].held.lock().core.counts(place.slot, Time::ZERO).unwrap()
+        self.built.shared.cpu_states[place.cpu as usize].held.lock().core.counts(place.slot, Time::ZERO).unwrap()
     }
 
     fn switcher(&self, plans: &'static [usize]) -> thread::JoinHandle<()> {
@@ -301,7 +301,7 @@ fn all_is_handled(plans: &'static [usize], model: Model) -> u32 {
     assert_eq!(drops.completed + drops.dropped, f.len() as u64, "{drops:?} of {f:?}");
     assert!(drops.completed <= begun.len() as u64, "{drops:?}, {begun:?}");
     let mut events = Events::new();
-    let (lost, _) = Merger::new(0, model.built.lanes).finish(end, &mut events);
+    let (lost, _) = Merger::new(0, model.built.fact_logs).finish(end, &mut events);
     assert_eq!(lost, 0);
     starts_in_order(&model.set, &model.plan, &events);
     let inside = model.inside.lock().unwrap();

@@ -4,7 +4,7 @@ use super::super::adaptive::Adaptive;
 use super::super::build::{Built, build, places};
 use super::super::live_model::model;
 use super::super::{Limits, Operation, Operations, Options, Plan, Row};
-use super::station::Wakes;
+use super::cpu_state::Wakes;
 use super::*;
 use crate::bits::LevelSet;
 
@@ -12,8 +12,8 @@ use crate::bits::LevelSet;
 fn what_is_announced_stands_until_nobody_of_the_level_sleeps_or_nothing_waits() {
     let checked = || {
         let model = model();
-        let station = &model.built.shared.stations[0];
-        let mut held = station.held.lock();
+        let cpu_state = &model.built.shared.cpu_states[0];
+        let mut held = cpu_state.held.lock();
         // One job at the level of critical operations and one at the other.
         let now = Time::from_ns(1);
         assert!(held.core.push(0, now).is_ok() && held.core.push(1, now).is_ok());
@@ -21,10 +21,10 @@ fn what_is_announced_stands_until_nobody_of_the_level_sleeps_or_nothing_waits() 
             held.idle[..2].copy_from_slice(&idle);
             let mut wakes = Wakes { levels: LevelSet::default(), timer: false };
             levels.iter().for_each(|level| wakes.levels.insert(*level));
-            station.announce(held, wakes);
+            cpu_state.announce(held, wakes);
             // A waking thread withdraws no announcement.
-            station.wake(wakes);
-            station.pending[0].load(Ordering::Acquire)
+            cpu_state.wake(wakes);
+            cpu_state.pending[0].load(Ordering::Acquire)
         };
         assert_eq!(announced(&mut held, &[0, 1], [1, 2]), 0b11);
         assert_eq!(announced(&mut held, &[], [1, 1]), 0b11, "the waker may have lost its CPU before it woke anyone");
@@ -68,25 +68,25 @@ fn law() -> Adaptive {
 /// Sets the time of all CPUs. The real time since the start is smaller.
 fn at(shared: &Shared, s: u64) -> Time {
     let now = Time::ZERO + Span::from_s(s);
-    shared.stations.iter().for_each(|station| station.held.lock().last = now);
+    shared.cpu_states.iter().for_each(|cpu_state| cpu_state.held.lock().last = now);
     now
 }
 
 /// Runs the first look of a CPU's timer. Returns the current plan after it.
 fn looks(shared: &Shared, cpu: u32) -> usize {
-    shared.control(cpu, &shared.stations[cpu as usize], shared.epoch());
-    let plans: Vec<usize> = shared.stations.iter().map(|station| station.held.lock().core.plan()).collect();
+    shared.control(cpu, &shared.cpu_states[cpu as usize], shared.epoch());
+    let plans: Vec<usize> = shared.cpu_states.iter().map(|cpu_state| cpu_state.held.lock().core.plan()).collect();
     assert_eq!(plans, [shared.holds.load(Ordering::Relaxed); 2]);
     plans[0]
 }
 
 fn pushes(shared: &Shared, cpu: usize, slot: u32, now: Time) {
-    assert!(shared.stations[cpu].held.lock().core.push(slot, now).is_ok());
+    assert!(shared.cpu_states[cpu].held.lock().core.push(slot, now).is_ok());
 }
 
 /// Ends the first job of a CPU.
 fn ends(shared: &Shared, cpu: usize, now: Time) {
-    let core = &mut shared.stations[cpu].held.lock().core;
+    let core = &mut shared.cpu_states[cpu].held.lock().core;
     let upcall = (0..core.seat_count() as u32).find_map(|level| core.next(level, now)).unwrap();
     core.end(upcall, End::Completed, now);
 }
@@ -167,7 +167,7 @@ fn a_push_wakes_a_timer_that_would_sleep_beyond_the_danger_of_the_job() {
         // Whether a timer that sleeps until `until`, on CPU 1, is woken to look earlier.
         let wakes = |slot: u32, s: u64, until: u64| {
             let now = at(&shared, s);
-            let mut held = shared.stations[1].held.lock();
+            let mut held = shared.cpu_states[1].held.lock();
             (held.timer_until, held.timer_due) = (Time::ZERO + Span::from_s(until), false);
             assert!(held.core.push(slot, now).is_ok());
             let wakes = held.wakes().timer;

@@ -7,15 +7,15 @@ use takt_policy::PolicyError;
 use super::build::{core_to_completion, places};
 use super::core::{Core, Counts, End, Upcall};
 use super::error::PushError;
-use super::fact::{Tell, Told};
+use super::fact::{FactSink, TimedFact};
 use super::plan::Plan;
 
 /// Keeps no log.
 pub(super) struct Silent;
 
-impl Tell for Silent {
+impl FactSink for Silent {
     #[inline]
-    fn tell(&mut self, _: Told) {}
+    fn record(&mut self, _: TimedFact) {}
 }
 
 /// The queues of a plan's operations on one CPU. Any thread may push and take jobs. Chains within
@@ -112,7 +112,7 @@ impl Queues {
         let now = self.epoch.now();
         let pushed = core.push(slot, now);
         settle(&mut core, now);
-        pushed.map_err(|rejected| rejected.told(now))
+        pushed.map_err(|rejected| rejected.into_error(now))
     }
 
     /// Takes the job that a level's thread must run now; `None` if no job waits there. Takes one

@@ -9,12 +9,12 @@ use takt_model::{Span, System, Task, Time};
 use takt_policy::{Passed, PolicyError};
 
 use super::adaptive::{Adaptive, Controller};
-use super::build::{Places, core, followers, known, places, tasks};
+use super::build::{Places, core, followers, operation_infos, places, tasks};
 use super::core::{Core, Counts, End, Upcall};
 use super::error::StartError;
+use super::fact_log::{FactWriter, Merger};
 use super::plan::{Plan, Row};
 use super::source::{Overtaken, Source, release};
-use super::told::{Merger, Teller};
 use crate::ring::Ring;
 
 /// The most facts of one instant on one CPU. Further facts are lost and counted.
@@ -28,7 +28,7 @@ struct Started {
 }
 
 struct Cpu<'a> {
-    core: Core<Teller>,
+    core: Core<FactWriter>,
     tasks: Vec<&'a Task>,
     sources: Vec<Source<'a>>,
     /// Started jobs that have not ended.
@@ -102,16 +102,16 @@ impl Plan {
         let end = Time::ZERO.saturating_add(duration);
         let nodes = plan.system.nodes.get(plan.node.index());
         let places = places(plan);
-        let (mut cpus, mut lanes) = (Vec::new(), Vec::new());
+        let (mut cpus, mut fact_logs) = (Vec::new(), Vec::new());
         let rates = |cpu| plan.rows.iter().filter(move |row| row.cpu == cpu).map(|row| tasks(plan, row.task)).collect();
         let rates: Vec<Vec<_>> = (0..nodes.map_or(1, |node| node.cpus)).map(rates).collect();
         for cpu in 0..nodes.map_or(1, |node| node.cpus) {
             let ring = Arc::new(Ring::new(RECORDS));
-            let mut core = core(plan, &places, cpu, Teller::new(ring.clone()))?;
+            let mut core = core(plan, &places, cpu, FactWriter::new(ring.clone()))?;
             if let Some(law) = law {
                 core.watch(law.calm, law.dangers(plan, cpu));
             }
-            lanes.push((ring, known(plan, cpu)));
+            fact_logs.push((ring, operation_infos(plan, cpu)));
             let here = plan.rows.iter().filter(|row| row.cpu == cpu);
             cpus.push(Cpu::new(
                 core,
@@ -122,7 +122,7 @@ impl Plan {
                 end,
             ));
         }
-        let mut merger = Merger::new(plan.node.0, lanes);
+        let mut merger = Merger::new(plan.node.0, fact_logs);
         let mut controller = law.map(|law| Controller::new(law.clone(), cpus.len()));
         let mut switches = switches.iter().copied().peekable();
         let mut now = Time::ZERO;
@@ -221,7 +221,7 @@ fn settle(cpus: &mut [Cpu<'_>], plan: &Plan, places: &Places, now: Time) -> bool
 
 impl<'a> Cpu<'a> {
     fn new<'r>(
-        core: Core<Teller>,
+        core: Core<FactWriter>,
         system: &'a System,
         rows: impl Iterator<Item = &'r Row>,
         rates: &'a [Vec<Option<Arc<Task>>>],

@@ -14,15 +14,15 @@ use takt_log::causes::Late;
 use takt_log::{Kind, KindSet, Sink};
 use takt_model::{Span, TaskId, Time};
 
-use super::account::{Account, KernelAccount, PlanThread, Recorded, Told};
+use super::account::{Account, AccountsEnd, KernelAccount, PlanThread, Recorded};
 use super::adaptive::Adaptive;
 use super::bound;
 use super::build::{Built, Places, build, places, priorities, seats_max};
 use super::core::{Counts, LEVELS_MAX, Place};
 use super::error::{PushError, StartError, StopError};
-use super::live::{Handler, Job, Overruns, Owed, Shared, Station, Switched};
+use super::fact_log::Merger;
+use super::live::{CpuState, DeferredWakeups, Handler, Job, Overruns, Shared, Switched};
 use super::plan::{Plan, Row};
-use super::told::Merger;
 use crate::gate::{GO_RUN, GRACE, READY_MAX, STACK_BYTES};
 use crate::sync::{AtomicU64, PiMutex};
 
@@ -174,8 +174,8 @@ impl Dispatcher {
             }
         }
         let places = places(&plan);
-        let Built { shared, lanes, workers } = build(&plan, &places, &mut handlers, &options, adaptive)?;
-        let account = Some(Account::new(Merger::new(plan.node.0, lanes), kernel));
+        let Built { shared, fact_logs, workers } = build(&plan, &places, &mut handlers, &options, adaptive)?;
+        let account = Some(Account::new(Merger::new(plan.node.0, fact_logs), kernel));
         let cpus = cpus.into_iter().take(node).collect();
         let warnings = if options.best_effort { Vec::new() } else { bound::beyond(&plan, bound::bound()) };
         let threads = Vec::new();
@@ -226,8 +226,8 @@ pub struct Handle {
 
 impl Handle {
     pub(super) fn of(shared: Arc<Shared>, place: Place) -> Option<Handle> {
-        let station = shared.stations.get(place.cpu as usize)?;
-        let operation = station.operations.get(place.slot as usize)?.number;
+        let cpu_state = shared.cpu_states.get(place.cpu as usize)?;
+        let operation = cpu_state.operations.get(place.slot as usize)?.number;
         Some(Handle { shared, place, operation })
     }
 
@@ -249,14 +249,18 @@ impl Handle {
         self.shared.push(self.place, named)
     }
 
-    /// As [`Handle::push_with`] without wake-ups, which [`Handle::pay`] does.
-    pub(crate) fn push_quietly(&self, named: impl FnOnce(u64, u64), owed: &mut Option<Owed>) -> Result<u64, PushError> {
-        self.shared.push_quietly(self.place, named, owed)
+    /// As [`Handle::push_with`] without wake-ups, which [`Handle::wake_deferred`] does.
+    pub(crate) fn push_without_wakeups(
+        &self,
+        named: impl FnOnce(u64, u64),
+        deferred: &mut Option<DeferredWakeups>,
+    ) -> Result<u64, PushError> {
+        self.shared.push_without_wakeups(self.place, named, deferred)
     }
 
     /// Does the deferred wake-ups of a push, on a CPU of this dispatcher.
-    pub(crate) fn pay(&self, owed: Owed) {
-        self.shared.pay(owed);
+    pub(crate) fn wake_deferred(&self, deferred: DeferredWakeups) {
+        self.shared.wake_deferred(deferred);
     }
 
     /// The current plan, approximately.
@@ -267,8 +271,8 @@ impl Handle {
     /// Whether jobs no longer start.
     #[cfg(feature = "tokio")]
     pub(crate) fn is_stopping(&self) -> bool {
-        let station = self.shared.stations.get(self.place.cpu as usize);
-        station.is_none_or(|station| station.held.lock().is_stopping())
+        let cpu_state = self.shared.cpu_states.get(self.place.cpu as usize);
+        cpu_state.is_none_or(|cpu_state| cpu_state.held.lock().is_stopping())
     }
 
     /// The number of the dispatcher, unique in this process.
@@ -283,8 +287,8 @@ impl Handle {
 
     /// The oldest number of a job that waits or runs.
     pub(crate) fn oldest(&self) -> Option<u64> {
-        let station = self.shared.stations.get(self.place.cpu as usize)?;
-        Some(station.held.lock().core.oldest(self.place.slot))
+        let cpu_state = self.shared.cpu_states.get(self.place.cpu as usize)?;
+        Some(cpu_state.held.lock().core.oldest(self.place.slot))
     }
 }
 
@@ -336,11 +340,11 @@ impl Dispatching {
     }
 
     fn plan_threads(&self) -> Vec<PlanThread> {
-        let of = |(station, cpu): (&Station, u32)| -> Vec<PlanThread> {
+        let of = |(cpu_state, cpu): (&CpuState, u32)| -> Vec<PlanThread> {
             let thread = |(tid, works)| PlanThread { tid, cpu, works };
-            station.held.lock().tids().map(thread).collect()
+            cpu_state.held.lock().tids().map(thread).collect()
         };
-        self.shared.stations.iter().zip(0..).flat_map(of).collect()
+        self.shared.cpu_states.iter().zip(0..).flat_map(of).collect()
     }
 
     fn hire(&mut self, workers: usize) -> Result<(), StartError> {
@@ -356,8 +360,8 @@ impl Dispatching {
                 shared.keep_time(cpu, kernel_cpu, timer, |result| drop(sent.send((index, result))));
             })?;
             for worker in 0..workers {
-                let role = |station: &Station| station.held.lock().role(worker);
-                let level = self.shared.stations.get(cpu as usize).and_then(role).unwrap_or(0) as usize;
+                let role = |cpu_state: &CpuState| cpu_state.held.lock().role(worker);
+                let level = self.shared.cpu_states.get(cpu as usize).and_then(role).unwrap_or(0) as usize;
                 let levels = priorities.first().map_or(&[][..], |first| first);
                 let priority = levels.get(level).or(levels.last()).copied().unwrap_or(1);
                 let (shared, sent, index) = (self.shared.clone(), send.clone(), self.threads.len());
@@ -497,14 +501,14 @@ impl Dispatching {
     /// a mode's time may have changed it since.
     #[must_use]
     pub fn holds(&self) -> usize {
-        self.shared.stations.first().map_or(0, |station| station.held.lock().core.plan())
+        self.shared.cpu_states.first().map_or(0, |cpu_state| cpu_state.held.lock().core.plan())
     }
 
     /// Whether [`Options::duration`] has passed on all CPUs, with every arrival logged. Then only
     /// [`Dispatching::stop`] remains to be called.
     #[must_use]
     pub fn is_over(&self) -> bool {
-        self.shared.stations.iter().all(|station| station.held.lock().is_stopping())
+        self.shared.cpu_states.iter().all(|cpu_state| cpu_state.held.lock().is_stopping())
     }
 
     /// The outcomes of the jobs so far, by operation in the order of the plan.
@@ -512,9 +516,9 @@ impl Dispatching {
     pub fn counts(&self) -> Vec<(String, Counts)> {
         let of = |row: &Row| {
             let place = self.places.get(&row.task)?;
-            let station = self.shared.stations.get(place.cpu as usize)?;
-            let counts = station.held.lock().counts(place.slot, self.shared.epoch())?;
-            let overran = station.operations.get(place.slot as usize)?.overran.load(Ordering::Relaxed);
+            let cpu_state = self.shared.cpu_states.get(place.cpu as usize)?;
+            let counts = cpu_state.held.lock().counts(place.slot, self.shared.epoch())?;
+            let overran = cpu_state.operations.get(place.slot as usize)?.overran.load(Ordering::Relaxed);
             Some((row.name.clone(), Counts { overran, ..counts }))
         };
         self.plan.rows.iter().filter_map(of).collect()
@@ -530,7 +534,7 @@ impl Dispatching {
     /// The message of the first panic of each operation's handler that has panicked.
     #[must_use]
     pub fn panics(&self) -> Vec<(String, String)> {
-        let operations = self.shared.stations.iter().flat_map(|station| &station.operations);
+        let operations = self.shared.cpu_states.iter().flat_map(|cpu_state| &cpu_state.operations);
         operations.filter_map(|operation| Some((operation.name.clone(), operation.panic.lock().clone()?))).collect()
     }
 
@@ -567,7 +571,7 @@ impl Dispatching {
             late: None,
         };
         if let Some(account) = self.account.take() {
-            let Told { lost, last, kernel } = account.finish(end, sink);
+            let AccountsEnd { lost, last, kernel } = account.finish(end, sink);
             (stopped.lost, stopped.end) = (lost, end.max(last));
             let of = |late: BTreeMap<TaskId, Late>| {
                 let row = |row: &Row| late.get(&row.task).cloned().unwrap_or_default();

@@ -6,7 +6,7 @@ use takt_model::draw::{Arrivals, Arriving, Draw, Releases};
 use takt_model::{Arrival, Task, Time};
 
 use super::core::Core;
-use super::fact::Tell;
+use super::fact::FactSink;
 
 /// The arrivals of an operation without predecessors.
 ///
@@ -104,7 +104,7 @@ pub(crate) enum Overtaken {
 /// Releases the arrivals due at `now`, each at the rate of its plan. Returns their number and the
 /// time of the next arrival. The next time is `now` if there were too many for one hold of the
 /// lock.
-pub(crate) fn release<T: Tell>(
+pub(crate) fn release<T: FactSink>(
     core: &mut Core<T>,
     sources: &mut [Source<'_>],
     now: Time,

@@ -7,7 +7,7 @@ use takt_model::{Builtin, Span};
 
 use super::super::build::{core, places, tasks};
 use super::super::core::SWITCHES_MAX;
-use super::super::fact::{Fact, Told};
+use super::super::fact::{Fact, TimedFact};
 use super::super::{Limits, OperatingMode, Operation, Operations};
 use super::*;
 
@@ -18,10 +18,10 @@ mod arrivals;
 #[derive(Default)]
 struct Arrived(Arc<std::sync::Mutex<BTreeMap<u32, Vec<u64>>>>);
 
-impl Tell for Arrived {
-    fn tell(&mut self, told: Told) {
-        if let Fact::Release { arrival, .. } = told.fact {
-            self.0.lock().unwrap().entry(told.slot).or_default().push(arrival.as_ns());
+impl FactSink for Arrived {
+    fn record(&mut self, timed: TimedFact) {
+        if let Fact::Release { arrival, .. } = timed.fact {
+            self.0.lock().unwrap().entry(timed.slot).or_default().push(arrival.as_ns());
         }
     }
 }
@@ -53,9 +53,9 @@ fn arrive_by_switches(periods: &[Vec<u64>], offsets: &[u64], steps: &[Step]) -> 
     let plan =
         modes.into_iter().fold(set.clone(), Operations::mode).compute(&Builtin::Rm.strategy(), &Limits::default());
     let plan = plan.unwrap_or_else(|wrong| panic!("{wrong}"));
-    let told = Arrived::default();
-    let arrived = told.0.clone();
-    let mut core = core(&plan, &places(&plan), 0, told).unwrap();
+    let arrived_sink = Arrived::default();
+    let arrived = arrived_sink.0.clone();
+    let mut core = core(&plan, &places(&plan), 0, arrived_sink).unwrap();
     let tasks: Vec<_> = plan.rows.iter().map(|row| tasks(&plan, row.task)).collect();
     let draw = Draw::new(0, "none");
     let mut sources: Vec<Source<'_>> =
@@ -130,10 +130,10 @@ proptest! {
 #[derive(Default)]
 struct Kept(Arc<std::sync::Mutex<Vec<(u64, bool)>>>);
 
-impl Tell for Kept {
-    fn tell(&mut self, told: Told) {
+impl FactSink for Kept {
+    fn record(&mut self, timed: TimedFact) {
         let mut kept = self.0.lock().unwrap();
-        match told.fact {
+        match timed.fact {
             Fact::Release { arrival, .. } => kept.push((arrival.as_ns(), true)),
             Fact::Cancel(takt_log::CancelCause::Rejected) => kept.last_mut().unwrap().1 = false,
             _ => {}

@@ -5,9 +5,9 @@ use takt_model::Time;
 use takt_policy::Due;
 
 use super::{Core, Ended, INSTANCES_MAX};
-use crate::fact::{Fact, Tell, Told};
+use crate::fact::{Fact, FactSink, TimedFact};
 
-impl<T: Tell> Core<T> {
+impl<T: FactSink> Core<T> {
     /// Whether [`Core::take_ended`] has a job, or will have after [`Core::settle`].
     pub(crate) fn has_ended(&self) -> bool {
         !self.remote.is_empty() || !self.due.is_empty() || !self.overdue.is_empty()
@@ -108,8 +108,8 @@ impl<T: Tell> Core<T> {
         debug_assert_eq!(number, due.number, "links tell every number once");
         // The origin of an abandoned instance is unknown.
         let origin = if due.origin == Time::MAX { now } else { due.origin };
-        self.tell.tell(Told { at: now, slot, number, fact: Fact::Release { arrival: now, origin } });
-        self.tell.tell(Told { at: now, slot, number, fact: Fact::Cancel(cause) });
+        self.facts.record(TimedFact { at: now, slot, number, fact: Fact::Release { arrival: now, origin } });
+        self.facts.record(TimedFact { at: now, slot, number, fact: Fact::Cancel(cause) });
         self.follow_up(slot, number, false, origin);
     }
 }

@@ -12,7 +12,7 @@ use std::cmp::Reverse;
 use takt_linux::thread::current_cpu;
 
 use super::lane::Lane;
-use crate::{Handle, Owed, Plan, PlanLevelRow, PushError, Row};
+use crate::{DeferredWakeups, Handle, Plan, PlanLevelRow, PushError, Row};
 
 /// A target of events, by its index among targets of its kind.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -68,49 +68,49 @@ const CPUS_MAX: usize = 4;
 #[derive(Default)]
 pub(super) struct Wakes<'a> {
     /// At most one entry for each CPU. Used entries come first.
-    owed: [Option<(&'a Handle, Owed)>; CPUS_MAX],
+    deferred: [Option<(&'a Handle, DeferredWakeups)>; CPUS_MAX],
 }
 
 impl<'a> Wakes<'a> {
     /// Pushes a job of this operation without waking its thread.
     pub(super) fn push(&mut self, handle: &'a Handle, named: impl FnOnce(u64, u64)) -> Result<u64, PushError> {
-        let mut owed = None;
-        let pushed = handle.push_quietly(named, &mut owed);
-        if let Some(owed) = owed {
-            self.add(handle, owed);
+        let mut deferred = None;
+        let pushed = handle.push_without_wakeups(named, &mut deferred);
+        if let Some(deferred) = deferred {
+            self.add(handle, deferred);
         }
         pushed
     }
 
-    fn add(&mut self, handle: &'a Handle, new: Owed) {
-        for place in &mut self.owed {
+    fn add(&mut self, handle: &'a Handle, new: DeferredWakeups) {
+        for place in &mut self.deferred {
             match place.take() {
                 None => {
                     *place = Some((handle, new));
                     return;
                 }
-                Some((first, owed)) if owed.cpu == new.cpu => {
-                    *place = Some((first, owed.and(new)));
+                Some((first, deferred)) if deferred.cpu == new.cpu => {
+                    *place = Some((first, deferred.and(new)));
                     return;
                 }
                 other => *place = other,
             }
         }
-        handle.pay(new);
+        handle.wake_deferred(new);
     }
 
     /// Wakes all of them. `cpus` holds the kernel's numbers of the plan's CPUs. The current CPU
     /// comes last, because its woken thread may preempt this one.
     pub(super) fn wake(&mut self, cpus: &[u32]) {
-        let several = self.owed.get(1).is_some_and(Option::is_some);
+        let several = self.deferred.get(1).is_some_and(Option::is_some);
         if let Some(here) = several.then(current_cpu).flatten() {
-            let is_here = |owed: &Owed| cpus.get(owed.cpu as usize).is_none_or(|cpu| *cpu == here);
+            let is_here = |deferred: &DeferredWakeups| cpus.get(deferred.cpu as usize).is_none_or(|cpu| *cpu == here);
             // Each CPU has at most one entry, so the order of the others does not matter.
-            self.owed.sort_unstable_by_key(|place| place.as_ref().map(|(_, owed)| is_here(owed)).ok_or(()));
+            self.deferred.sort_unstable_by_key(|place| place.as_ref().map(|(_, deferred)| is_here(deferred)).ok_or(()));
         }
-        for place in &mut self.owed {
-            let Some((handle, owed)) = place.take() else { return };
-            handle.pay(owed);
+        for place in &mut self.deferred {
+            let Some((handle, deferred)) = place.take() else { return };
+            handle.wake_deferred(deferred);
         }
     }
 }

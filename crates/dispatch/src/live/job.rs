@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use takt_linux::Epoch;
 use takt_model::{Span, Time};
 
-use super::station::Running;
+use super::cpu_state::Running;
 use crate::core::Upcall;
 
 /// The code of an operation, called for each job.

@@ -16,7 +16,7 @@ use takt_linux::{Epoch, PiMutex, clock};
 use takt_model::{Span, Time};
 
 use super::Shared;
-use super::station::{Held, Station};
+use super::cpu_state::{CpuState, Held};
 use crate::core::{End, Upcall};
 use crate::operation::Overrun;
 use crate::sync::{self, Word, rouse};
@@ -107,7 +107,7 @@ impl Held {
         let (spare, demoted) = (self.spare(), self.spare().saturating_sub(1));
         let Some(this) = self.workers.get_mut(worker).filter(|this| this.role < demoted) else { return };
         let level = std::mem::replace(&mut this.role, demoted);
-        let idle = |worker: &&mut super::station::Worker| {
+        let idle = |worker: &&mut super::cpu_state::Worker| {
             worker.slot.is_none() && (worker.role == spare || worker.role == demoted)
         };
         // A spare worker first.
@@ -122,7 +122,7 @@ impl Held {
 impl Shared {
     /// Checks the watched jobs of a CPU that are due. Reports each overrun and does what its
     /// operation says.
-    pub(super) fn look_for_overruns(&self, cpu: u32, station: &Station, held: &mut Held, now: Time) {
+    pub(super) fn look_for_overruns(&self, cpu: u32, cpu_state: &CpuState, held: &mut Held, now: Time) {
         if held.next_look().is_none_or(|look| look > now) {
             return;
         }
@@ -134,7 +134,7 @@ impl Shared {
                 continue;
             }
             let (slot, number, overrun) = (watch.slot, watch.number, watch.overrun);
-            let Some(operation) = station.operations.get(slot as usize) else { continue };
+            let Some(operation) = cpu_state.operations.get(slot as usize) else { continue };
             operation.overran.fetch_add(1, Ordering::Relaxed);
             operation.overran_before.fetch_max(number.saturating_add(1), Ordering::AcqRel);
             match overrun {
@@ -156,7 +156,7 @@ impl Shared {
         if demoted {
             let _ = self.set_priorities(held);
             // A sleeping thread may serve another level now.
-            station.wake_all();
+            cpu_state.wake_all();
         }
     }
 }
@@ -234,8 +234,8 @@ impl Overruns {
             }
             drop(waiting);
             if let Some(report) = report {
-                let station = self.shared.stations.get(report.cpu as usize)?;
-                let operation = station.operations.get(report.slot as usize)?.name.clone();
+                let cpu_state = self.shared.cpu_states.get(report.cpu as usize)?;
+                let operation = cpu_state.operations.get(report.slot as usize)?.name.clone();
                 return Some(Overran { operation, job: report.number, at: report.at });
             }
             if clock.now() >= give_up {

@@ -6,7 +6,7 @@ use takt_linux::{Epoch, sched};
 use takt_model::{Span, Time};
 
 use super::Shared;
-use super::station::{Held, Station};
+use super::cpu_state::{CpuState, Held};
 
 /// The cost of a switch of plans. The time under the locks is bounded. At most one job of each
 /// operation is examined and queued, and another job if the new plan drops the first. Each thread
@@ -30,15 +30,15 @@ impl Shared {
         self.switch_from(0, plan, &mut { Time::ZERO }, &mut switched);
         self.switched.fetch_add(1, Ordering::Relaxed);
         self.locked_ns.fetch_max(switched.locked.as_ns(), Ordering::Relaxed);
-        self.settle((1u128 << self.stations.len()) - 1);
+        self.settle((1u128 << self.cpu_states.len()) - 1);
         switched
     }
 
     /// Switches plans if the controller says so. Returns the latest time to ask it again.
-    pub(super) fn control(&self, cpu: u32, station: &Station, epoch: Epoch) -> Time {
+    pub(super) fn control(&self, cpu: u32, cpu_state: &CpuState, epoch: Epoch) -> Time {
         let Some(controller) = &self.controller else { return Time::MAX };
         let (now, danger) = {
-            let mut held = station.held.lock();
+            let mut held = cpu_state.held.lock();
             (held.now(epoch), held.core.next_danger())
         };
         // Held until the switch is done, so that the controller knows the current plan.
@@ -46,9 +46,10 @@ impl Shared {
         let wanted = if danger.is_some_and(|danger| danger <= now) {
             held.endangered(now)
         } else if cpu == 0 && held.window_end() <= now {
-            let past = |station: &Station| station.held.lock().core.first_danger().is_some_and(|danger| danger <= now);
-            let danger = self.stations.iter().any(past);
-            held.window(now, danger, self.stations.iter().map(|station| station.held.lock().core.busy(now)))
+            let past =
+                |cpu_state: &CpuState| cpu_state.held.lock().core.first_danger().is_some_and(|danger| danger <= now);
+            let danger = self.cpu_states.iter().any(past);
+            held.window(now, danger, self.cpu_states.iter().map(|cpu_state| cpu_state.held.lock().core.busy(now)))
         } else {
             None
         };
@@ -61,8 +62,8 @@ impl Shared {
     /// Takes the locks of this CPU and of the later ones, and then switches each. It does not
     /// allocate, because timer threads call it.
     fn switch_from(&self, cpu: usize, plan: usize, now: &mut Time, switched: &mut Switched) {
-        let Some(station) = self.stations.get(cpu) else { return };
-        let mut held = station.held.lock();
+        let Some(cpu_state) = self.cpu_states.get(cpu) else { return };
+        let mut held = cpu_state.held.lock();
         let locked = held.now(self.epoch());
         *now = locked.max(*now);
         self.switch_from(cpu + 1, plan, now, switched);
@@ -73,7 +74,7 @@ impl Shared {
         let mut changes = std::mem::take(&mut held.changes);
         switched.moved += held.core.switch(plan, *now, &mut changes);
         held.changes = changes;
-        station.stop_dropped(held);
+        cpu_state.stop_dropped(held);
         held.core.settle(*now);
         held.core.compare(*now);
         let _ = held.core.take_moved();
@@ -82,7 +83,7 @@ impl Shared {
         // A deadline may matter now that did not before, and a sleeping thread may serve another
         // level. Under the lock, because the switching thread may be less important than all of
         // them and lose its CPU.
-        station.wake_all();
+        cpu_state.wake_all();
         switched.locked = switched.locked.max(self.epoch().now().saturating_since(locked));
     }
 

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use takt_log::{CancelCause, Event, JobKey, Parent, Sink};
 use takt_model::{Span, TaskId, Time};
 
-use super::fact::{Fact, Tell, Told};
+use super::fact::{Fact, FactSink, TimedFact};
 use crate::ring::{Ring, Words};
 
 const RELEASE: u64 = 0;
@@ -34,8 +34,8 @@ const CAUSES: [CancelCause; 5] =
 
 /// The four words of a fact: time, kind and slot, number, value. A follower arrives at its release,
 /// so its value is its origin. The origin of any other job is its arrival.
-fn to_words(told: Told) -> Words {
-    let (code, extra, value) = match told.fact {
+fn to_words(timed: TimedFact) -> Words {
+    let (code, extra, value) = match timed.fact {
         Fact::Release { origin, .. } => (RELEASE, 0, origin.as_ns()),
         Fact::Start { seat } => (START, u64::from(seat), 0),
         Fact::Complete => (COMPLETE, 0, 0),
@@ -44,13 +44,13 @@ fn to_words(told: Told) -> Words {
         Fact::Idle { seat, next } => (IDLE, u64::from(seat) | u64::from(next) << 8, 0),
         Fact::Seat { seat, next } => (SEAT, u64::from(seat), next.map_or(MORE, u64::from)),
     };
-    [told.at.as_ns(), code | extra << 8 | u64::from(told.slot) << 32, told.number, value]
+    [timed.at.as_ns(), code | extra << 8 | u64::from(timed.slot) << 32, timed.number, value]
 }
 
 /// A record of a ring.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Record {
-    Told(Told),
+    Fact(TimedFact),
     /// Facts lost between the record before and the one after.
     Lost {
         at: Time,
@@ -61,12 +61,12 @@ enum Record {
 impl Record {
     fn at(&self) -> Time {
         match *self {
-            Record::Told(Told { at, .. }) | Record::Lost { at, .. } => at,
+            Record::Fact(TimedFact { at, .. }) | Record::Lost { at, .. } => at,
         }
     }
 }
 
-fn from_words([at, what, number, value]: Words, follows: impl Fn(u32) -> bool) -> Told {
+fn from_words([at, what, number, value]: Words, follows: impl Fn(u32) -> bool) -> TimedFact {
     let (at, slot, extra) = (Time::from_ns(at), (what >> 32) as u32, (what >> 8) as u32 & 0xFF_FFFF);
     let fact = match what & 0xFF {
         RELEASE => {
@@ -80,33 +80,33 @@ fn from_words([at, what, number, value]: Words, follows: impl Fn(u32) -> bool) -
         SEAT => Fact::Seat { seat: extra, next: (value != MORE).then_some(value as u32) },
         _ => Fact::Idle { seat: extra & 0xFF, next: extra >> 8 },
     };
-    Told { at, slot, number, fact }
+    TimedFact { at, slot, number, fact }
 }
 
 /// The writer's end of a CPU's ring.
-pub(crate) struct Teller {
+pub(crate) struct FactWriter {
     ring: Arc<Ring>,
     /// Whether the last fact was lost.
     lost: bool,
 }
 
-impl Teller {
-    pub(crate) fn new(ring: Arc<Ring>) -> Teller {
-        Teller { ring, lost: false }
+impl FactWriter {
+    pub(crate) fn new(ring: Arc<Ring>) -> FactWriter {
+        FactWriter { ring, lost: false }
     }
 }
 
-impl Tell for Teller {
-    fn tell(&mut self, told: Told) {
+impl FactSink for FactWriter {
+    fn record(&mut self, timed: TimedFact) {
         // A mark of lost facts goes first, at their place. Facts after it are known again.
-        let marked = !self.lost || self.ring.push([told.at.as_ns(), LOST, self.ring.lost(), 0]);
-        self.lost = !marked || !self.ring.push(to_words(told));
+        let marked = !self.lost || self.ring.push([timed.at.as_ns(), LOST, self.ring.lost(), 0]);
+        self.lost = !marked || !self.ring.push(to_words(timed));
     }
 }
 
 /// Static data about an operation.
 #[derive(Clone, Debug)]
-pub(crate) struct Known {
+pub(crate) struct OperationInfo {
     pub(crate) task: TaskId,
     pub(crate) deadline: Span,
     /// The links on the longest path from a source to it.
@@ -126,10 +126,10 @@ struct Started {
 }
 
 /// The state of one CPU.
-struct Lane {
+struct CpuLog {
     cpu: u32,
     ring: Arc<Ring>,
-    known: Vec<Known>,
+    operations: Vec<OperationInfo>,
     /// Read from the ring, not yet logged.
     waiting: VecDeque<Record>,
     /// No older fact will come.
@@ -148,7 +148,7 @@ struct Lane {
 
 /// Merges the facts of the CPUs.
 pub(crate) struct Merger {
-    lanes: Vec<Lane>,
+    logs: Vec<CpuLog>,
     stream: u32,
     last: Time,
     mode: u32,
@@ -156,12 +156,12 @@ pub(crate) struct Merger {
 
 impl Merger {
     /// For the CPUs in order: their rings, and the static data by slot.
-    pub(crate) fn new(stream: u32, cpus: impl IntoIterator<Item = (Arc<Ring>, Vec<Known>)>) -> Merger {
-        let lanes = (cpus.into_iter().zip(0..))
-            .map(|((ring, known), cpu)| Lane {
+    pub(crate) fn new(stream: u32, cpus: impl IntoIterator<Item = (Arc<Ring>, Vec<OperationInfo>)>) -> Merger {
+        let logs = (cpus.into_iter().zip(0..))
+            .map(|((ring, operations), cpu)| CpuLog {
                 cpu,
                 ring,
-                known,
+                operations,
                 waiting: VecDeque::new(),
                 floor: Time::ZERO,
                 started: Vec::new(),
@@ -171,37 +171,37 @@ impl Merger {
                 open: BTreeMap::new(),
             })
             .collect();
-        Merger { lanes, stream, last: Time::ZERO, mode: 0 }
+        Merger { logs, stream, last: Time::ZERO, mode: 0 }
     }
 
     /// Logs all facts that are certain by now. `floor` gives the time before which a CPU adds no
     /// fact. Returns the time up to which the log is complete.
     pub(crate) fn drain(&mut self, floor: impl Fn(usize) -> Time, sink: &mut (impl Sink + ?Sized)) -> Time {
-        for (index, lane) in self.lanes.iter_mut().enumerate() {
+        for (index, log) in self.logs.iter_mut().enumerate() {
             // The floor is read first, so that facts added meanwhile are not older.
             let at_least = floor(index);
-            while let Some(words) = lane.ring.pop() {
-                lane.take(words);
+            while let Some(words) = log.ring.pop() {
+                log.take(words);
             }
             // Lost facts without a later record.
-            lane.lose(lane.waiting.back().map_or(lane.floor, Record::at), lane.ring.lost());
-            lane.floor = lane.floor.max(at_least);
+            log.lose(log.waiting.back().map_or(log.floor, Record::at), log.ring.lost());
+            log.floor = log.floor.max(at_least);
         }
-        let until = self.lanes.iter().map(|lane| lane.floor).min().unwrap_or(Time::ZERO);
+        let until = self.logs.iter().map(|log| log.floor).min().unwrap_or(Time::ZERO);
         self.tell_until(until, sink);
         until
     }
 
     fn tell_until(&mut self, until: Time, sink: &mut (impl Sink + ?Sized)) {
         loop {
-            let first = |lane: &Lane| lane.waiting.front().map(Record::at);
-            let next = (self.lanes.iter().enumerate())
-                .filter_map(|(index, lane)| first(lane).filter(|at| *at < until).map(|at| (at, index)))
+            let first = |log: &CpuLog| log.waiting.front().map(Record::at);
+            let next = (self.logs.iter().enumerate())
+                .filter_map(|(index, log)| first(log).filter(|at| *at < until).map(|at| (at, index)))
                 .min();
             self.miss_before(next.map_or(until, |(at, _)| at), sink);
             let Some((_, index)) = next else { return };
-            match self.lanes.get_mut(index).and_then(|lane| lane.waiting.pop_front()) {
-                Some(Record::Told(told)) => self.tell(index, told, sink),
+            match self.logs.get_mut(index).and_then(|log| log.waiting.pop_front()) {
+                Some(Record::Fact(timed)) => self.log(index, timed, sink),
                 Some(Record::Lost { at, count }) => self.lose(index, at, count, sink),
                 None => return,
             }
@@ -211,21 +211,21 @@ impl Merger {
     /// Logs misses of open jobs with a deadline before `now`.
     fn miss_before(&mut self, now: Time, sink: &mut (impl Sink + ?Sized)) {
         loop {
-            let due = |lane: &mut Lane| loop {
-                let Reverse((at, job)) = *lane.deadlines.peek()?;
-                if lane.open.contains_key(&job) {
+            let due = |log: &mut CpuLog| loop {
+                let Reverse((at, job)) = *log.deadlines.peek()?;
+                if log.open.contains_key(&job) {
                     return Some(at).filter(|at| *at < now);
                 }
-                lane.deadlines.pop();
+                log.deadlines.pop();
             };
             let Some((_, index)) =
-                self.lanes.iter_mut().enumerate().filter_map(|(index, lane)| Some((due(lane)?, index))).min()
+                self.logs.iter_mut().enumerate().filter_map(|(index, log)| Some((due(log)?, index))).min()
             else {
                 return;
             };
-            let Some(lane) = self.lanes.get_mut(index) else { return };
-            let Some(Reverse((at, job))) = lane.deadlines.pop() else { return };
-            lane.open.insert(job, true);
+            let Some(log) = self.logs.get_mut(index) else { return };
+            let Some(Reverse((at, job))) = log.deadlines.pop() else { return };
+            log.open.insert(job, true);
             self.last = self.last.max(at);
             sink.event(self.stream, self.last, &Event::Miss { job });
         }
@@ -233,59 +233,59 @@ impl Merger {
 
     /// Facts of a CPU are missing, so the known state of its jobs may be wrong.
     fn lose(&mut self, index: usize, at: Time, count: u64, sink: &mut (impl Sink + ?Sized)) {
-        let Some(lane) = self.lanes.get_mut(index) else { return };
+        let Some(log) = self.logs.get_mut(index) else { return };
         self.last = self.last.max(at);
-        lane.forget();
+        log.forget();
         sink.event(self.stream, self.last, &Event::Lost { count });
     }
 
-    fn tell(&mut self, index: usize, told: Told, sink: &mut (impl Sink + ?Sized)) {
-        let Some(lane) = self.lanes.get_mut(index) else { return };
-        self.last = self.last.max(told.at);
-        let (now, stream, cpu) = (self.last, self.stream, lane.cpu);
-        let known = lane.known.get(told.slot as usize).cloned();
-        let job = |known: &Known| JobKey { task: known.task, number: told.number };
-        match (told.fact, known) {
+    fn log(&mut self, index: usize, timed: TimedFact, sink: &mut (impl Sink + ?Sized)) {
+        let Some(log) = self.logs.get_mut(index) else { return };
+        self.last = self.last.max(timed.at);
+        let (now, stream, cpu) = (self.last, self.stream, log.cpu);
+        let operation = log.operations.get(timed.slot as usize).cloned();
+        let job = |operation: &OperationInfo| JobKey { task: operation.task, number: timed.number };
+        match (timed.fact, operation) {
             (Fact::Mode { plan, next }, _) => {
                 // Every CPU reports the switch; the first report counts.
                 if self.mode != plan {
                     self.mode = plan;
                     sink.event(stream, now, &Event::ModeChange { mode: plan });
                 }
-                lane.adopt(plan);
-                for event in lane.arbitrate(next).into_iter().flatten() {
+                log.adopt(plan);
+                for event in log.arbitrate(next).into_iter().flatten() {
                     sink.event(stream, now, &event);
                 }
             }
-            (Fact::Seat { seat, next }, Some(known)) => {
-                lane.move_to(job(&known), seat);
-                for event in next.map(|next| lane.arbitrate(next)).into_iter().flatten().flatten() {
+            (Fact::Seat { seat, next }, Some(operation)) => {
+                log.move_to(job(&operation), seat);
+                for event in next.map(|next| log.arbitrate(next)).into_iter().flatten().flatten() {
                     sink.event(stream, now, &event);
                 }
             }
             (Fact::Idle { seat, next }, _) => {
                 // The waiting job has the CPU again, unless a more important job sleeps or another
                 // one goes first.
-                if let Some(first) = lane.most_important().filter(|first| lane.running.is_none() && first.seat >= seat)
+                if let Some(first) = log.most_important().filter(|first| log.running.is_none() && first.seat >= seat)
                     && first.seat <= next
                 {
-                    lane.running = Some(first);
+                    log.running = Some(first);
                     sink.event(stream, now, &Event::Resume { job: first.job, cpu });
                 }
             }
-            (Fact::Release { arrival, origin }, Some(known)) => {
-                let parent = (known.hop > 0).then_some(Parent { hop: known.hop, origin });
-                let job = job(&known);
+            (Fact::Release { arrival, origin }, Some(operation)) => {
+                let parent = (operation.hop > 0).then_some(Parent { hop: operation.hop, origin });
+                let job = job(&operation);
                 // A job rejected at once has no deadline to miss, even if its timer reported it
                 // later.
-                if !lane.rejects_next(&told) {
-                    lane.open.insert(job, false);
-                    lane.deadlines.push(Reverse((arrival.saturating_add(known.deadline), job)));
+                if !log.rejects_next(&timed) {
+                    log.open.insert(job, false);
+                    log.deadlines.push(Reverse((arrival.saturating_add(operation.deadline), job)));
                 }
                 sink.event(stream, now, &Event::Release { job, arrival, parent });
             }
-            (Fact::Start { seat }, Some(known)) => {
-                if let Some(before) = lane.running {
+            (Fact::Start { seat }, Some(operation)) => {
+                if let Some(before) = log.running {
                     let event = if seat < before.seat {
                         Event::Preempt { job: before.job, cpu }
                     } else {
@@ -293,19 +293,19 @@ impl Merger {
                     };
                     sink.event(stream, now, &event);
                 }
-                let started = Started { seat, slot: told.slot, job: job(&known) };
-                lane.started.push(started);
-                lane.running = Some(started);
+                let started = Started { seat, slot: timed.slot, job: job(&operation) };
+                log.started.push(started);
+                log.running = Some(started);
                 sink.event(stream, now, &Event::Start { job: started.job, cpu });
             }
-            (Fact::Complete, Some(known)) => {
-                let job = job(&known);
-                lane.leave(job);
+            (Fact::Complete, Some(operation)) => {
+                let job = job(&operation);
+                log.leave(job);
                 sink.event(stream, now, &Event::Complete { job, cpu });
             }
-            (Fact::Cancel(cause), Some(known)) => {
-                let job = job(&known);
-                let missed = lane.leave(job);
+            (Fact::Cancel(cause), Some(operation)) => {
+                let job = job(&operation);
+                let missed = log.leave(job);
                 if cause == CancelCause::Late && !missed {
                     // The job was dropped exactly at its deadline.
                     sink.event(stream, now, &Event::Miss { job });
@@ -320,20 +320,20 @@ impl Merger {
     pub(crate) fn finish(mut self, end: Time, sink: &mut (impl Sink + ?Sized)) -> (u64, Time) {
         // No further facts come.
         self.drain(|_| Time::ZERO, sink);
-        let last = self.lanes.iter().filter_map(|lane| lane.waiting.back()).map(Record::at).max();
+        let last = self.logs.iter().filter_map(|log| log.waiting.back()).map(Record::at).max();
         self.tell_until(end.max(last.unwrap_or(end)).saturating_add(Span::from_ns(1)), sink);
-        (self.lanes.iter().map(|lane| lane.ring.lost()).sum(), self.last)
+        (self.logs.iter().map(|log| log.ring.lost()).sum(), self.last)
     }
 }
 
-impl Lane {
+impl CpuLog {
     fn take(&mut self, words: Words) {
         let [at, what, total, _] = words;
         if what == LOST {
             self.lose(Time::from_ns(at), total);
         } else {
-            let follows = |slot: u32| self.known.get(slot as usize).is_some_and(|known| known.hop > 0);
-            self.waiting.push_back(Record::Told(from_words(words, follows)));
+            let follows = |slot: u32| self.operations.get(slot as usize).is_some_and(|operation| operation.hop > 0);
+            self.waiting.push_back(Record::Fact(from_words(words, follows)));
         }
     }
 
@@ -354,9 +354,9 @@ impl Lane {
     }
 
     /// Whether the next fact rejects this job. Both facts are written together.
-    fn rejects_next(&self, released: &Told) -> bool {
-        let rejected = Told { fact: Fact::Cancel(CancelCause::Rejected), ..*released };
-        self.waiting.front() == Some(&Record::Told(rejected))
+    fn rejects_next(&self, released: &TimedFact) -> bool {
+        let rejected = TimedFact { fact: Fact::Cancel(CancelCause::Rejected), ..*released };
+        self.waiting.front() == Some(&Record::Fact(rejected))
     }
 
     /// A started job moves to another seat.
@@ -388,7 +388,7 @@ impl Lane {
     /// them too.
     fn adopt(&mut self, plan: u32) {
         for started in self.started.iter_mut().chain(&mut self.running) {
-            let levels = self.known.get(started.slot as usize).map(|known| &known.levels);
+            let levels = self.operations.get(started.slot as usize).map(|operation| &operation.levels);
             let demoted = levels.is_some_and(|levels| levels.iter().all(|(level, _)| *level < started.seat));
             match levels.and_then(|levels| levels.get(plan as usize)) {
                 Some((level, demotes)) if !(demoted && *demotes) => started.seat = *level,
@@ -412,20 +412,21 @@ mod tests {
 
     const DEADLINE: u64 = 10;
 
-    fn told(at: u64, number: u64, fact: Fact) -> Told {
-        Told { at: Time::from_ns(at), slot: 0, number, fact }
+    fn timed(at: u64, number: u64, fact: Fact) -> TimedFact {
+        TimedFact { at: Time::from_ns(at), slot: 0, number, fact }
     }
 
-    fn release(at: u64, number: u64) -> Told {
+    fn release(at: u64, number: u64) -> TimedFact {
         let arrival = Time::from_ns(at);
-        told(at, number, Fact::Release { arrival, origin: arrival })
+        timed(at, number, Fact::Release { arrival, origin: arrival })
     }
 
     /// A ring for four records, and its reader.
-    fn lane() -> (Teller, Merger) {
+    fn log() -> (FactWriter, Merger) {
         let ring = Arc::new(Ring::new(4));
-        let known = Known { task: TaskId(0), deadline: Span::from_ns(DEADLINE), hop: 0, levels: vec![(0, false)] };
-        (Teller::new(ring.clone()), Merger::new(0, [(ring, vec![known])]))
+        let known =
+            OperationInfo { task: TaskId(0), deadline: Span::from_ns(DEADLINE), hop: 0, levels: vec![(0, false)] };
+        (FactWriter::new(ring.clone()), Merger::new(0, [(ring, vec![known])]))
     }
 
     /// The log in short.
@@ -447,13 +448,13 @@ mod tests {
 
     #[test]
     fn what_found_no_room_is_told_where_it_is_missing_and_nothing_is_made_of_it() {
-        let (mut teller, mut merger) = lane();
+        let (mut writer, mut merger) = log();
         let mut events: Vec<(u32, Time, Event)> = Vec::new();
-        let start = |at, number| told(at, number, Fact::Start { seat: 0 });
-        let complete = |at, number| told(at, number, Fact::Complete);
+        let start = |at, number| timed(at, number, Fact::Start { seat: 0 });
+        let complete = |at, number| timed(at, number, Fact::Complete);
         // The end of the second job and all facts of the third are lost.
         for fact in [release(0, 0), start(1, 0), complete(2, 0), release(3, 1), start(4, 1), complete(5, 1)] {
-            teller.tell(fact);
+            writer.record(fact);
         }
         merger.drain(|_| Time::from_ns(30), &mut events);
         assert_eq!(
@@ -463,13 +464,13 @@ mod tests {
         );
         events.clear();
         // Later jobs are known again. The log says of neither that the other preempted it.
-        [release(40, 3), start(41, 3)].into_iter().for_each(|fact| teller.tell(fact));
+        [release(40, 3), start(41, 3)].into_iter().for_each(|fact| writer.record(fact));
         merger.drain(|_| Time::from_ns(45), &mut events);
-        assert_eq!(shown(&events), ["40 release 3", "41 start 3"], "what was told to be lost is not told twice");
+        assert_eq!(shown(&events), ["40 release 3", "41 start 3"], "lost facts are not logged twice");
         events.clear();
         [complete(46, 3), release(47, 4), start(48, 4), complete(49, 4), release(50, 5), start(51, 5)]
             .into_iter()
-            .for_each(|fact| teller.tell(fact));
+            .for_each(|fact| writer.record(fact));
         let (lost, _) = merger.finish(Time::from_ns(70), &mut events);
         assert_eq!(shown(&events), ["46 complete 3", "47 release 4", "48 start 4", "49 complete 4", "49 lost 2"]);
         assert_eq!(lost, 4);
@@ -477,15 +478,15 @@ mod tests {
 
     #[test]
     fn a_loss_in_between_is_told_between_its_neighbours() {
-        let (mut teller, mut merger) = lane();
+        let (mut writer, mut merger) = log();
         for number in 0..6 {
-            teller.tell(release(number, number));
+            writer.record(release(number, number));
         }
         // Two records are read, so that the next fact and the mark of two lost ones find room.
-        let ring = merger.lanes[0].ring.clone();
+        let ring = merger.logs[0].ring.clone();
         let read: Vec<Words> = (0..2).filter_map(|_| ring.pop()).collect();
-        read.into_iter().for_each(|words| merger.lanes[0].take(words));
-        teller.tell(release(6, 6));
+        read.into_iter().for_each(|words| merger.logs[0].take(words));
+        writer.record(release(6, 6));
         let mut events: Vec<(u32, Time, Event)> = Vec::new();
         merger.drain(|_| Time::from_ns(7), &mut events);
         let wanted = ["0 release 0", "1 release 1", "2 release 2", "3 release 3", "6 lost 2", "6 release 6"];
@@ -494,22 +495,22 @@ mod tests {
 
     #[test]
     fn who_is_rejected_at_once_misses_nothing() {
-        let (mut teller, mut merger) = lane();
+        let (mut writer, mut merger) = log();
         let mut events: Vec<(u32, Time, Event)> = Vec::new();
         // A late timer reports an arrival whose deadline has passed.
         let late = Time::from_ns(20);
         let arrival = Time::from_ns(5);
-        teller.tell(Told { at: late, ..told(20, 0, Fact::Release { arrival, origin: arrival }) });
-        teller.tell(told(20, 0, Fact::Cancel(CancelCause::Rejected)));
+        writer.record(TimedFact { at: late, ..timed(20, 0, Fact::Release { arrival, origin: arrival }) });
+        writer.record(timed(20, 0, Fact::Cancel(CancelCause::Rejected)));
         // A queued job is late.
-        teller.tell(told(20, 1, Fact::Release { arrival, origin: arrival }));
+        writer.record(timed(20, 1, Fact::Release { arrival, origin: arrival }));
         merger.drain(|_| Time::from_ns(30), &mut events);
         assert_eq!(shown(&events), ["20 release 0", "20 cancel 0", "20 release 1", "20 miss 1"]);
     }
 
     #[test]
     fn a_demoted_job_that_has_started_goes_by_a_plan_that_demotes_nobody() {
-        let known = |task, levels: [(u32, bool); 3]| Known {
+        let known = |task, levels: [(u32, bool); 3]| OperationInfo {
             task: TaskId(task),
             deadline: Span::from_ns(DEADLINE),
             hop: 0,
@@ -519,14 +520,15 @@ mod tests {
             let ring = Arc::new(Ring::new(8));
             let operations =
                 vec![known(0, [(1, true), (0, true), (0, false)]), known(1, [(1, false), (1, false), (1, false)])];
-            let (mut teller, merger) = (Teller::new(ring.clone()), Merger::new(0, [(ring, operations)]));
+            let (mut writer, merger) = (FactWriter::new(ring.clone()), Merger::new(0, [(ring, operations)]));
             // The thread of demoted jobs has the level after the last one.
-            let start = Told { slot: 1, ..told(30, 1, Fact::Start { seat: 1 }) };
-            for fact in [release(0, 0), told(20, 0, Fact::Start { seat: 2 }), Told { slot: 1, ..release(30, 1) }, start]
+            let start = TimedFact { slot: 1, ..timed(30, 1, Fact::Start { seat: 1 }) };
+            for fact in
+                [release(0, 0), timed(20, 0, Fact::Start { seat: 2 }), TimedFact { slot: 1, ..release(30, 1) }, start]
             {
-                teller.tell(fact);
+                writer.record(fact);
             }
-            teller.tell(told(31, 0, Fact::Mode { plan, next: 99 }));
+            writer.record(timed(31, 0, Fact::Mode { plan, next: 99 }));
             let mut events: Vec<(u32, Time, Event)> = Vec::new();
             merger.finish(Time::from_ns(32), &mut events);
             let resumed = events.iter().filter(|(_, at, event)| {

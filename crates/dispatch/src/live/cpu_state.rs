@@ -13,12 +13,12 @@ use super::overrun::Watch;
 use super::{Handler, Shared};
 use crate::bits::{LevelSet, ones};
 use crate::core::{Core, Counts, Place};
+use crate::fact_log::FactWriter;
 use crate::operation::Overrun;
 use crate::sync::{AtomicU64, PiGuard, PiMutex, Word, rouse};
-use crate::told::Teller;
 
 /// One CPU.
-pub(crate) struct Station {
+pub(crate) struct CpuState {
     pub(crate) held: PiMutex<Held>,
     /// Held while a thread notifies other CPUs of ended jobs, and taken before any CPU's lock. So
     /// they learn of the ends in order. A waiting thread lends its priority to an interrupted one.
@@ -55,7 +55,7 @@ pub(crate) struct Running {
 
 /// The state under a CPU's lock.
 pub(crate) struct Held {
-    pub(crate) core: Core<Teller>,
+    pub(crate) core: Core<FactWriter>,
     /// Sleeping threads, by role.
     pub(super) idle: Vec<u32>,
     pub(super) workers: Vec<Worker>,
@@ -93,7 +93,7 @@ impl Held {
     /// With `workers` threads. Each level gets as many as the first plan wants; the others are
     /// spare. A switch of plans can leave started jobs at any level, which needs its threads
     /// besides.
-    pub(crate) fn new(core: Core<Teller>, threads: Vec<Vec<u32>>, workers: usize) -> Held {
+    pub(crate) fn new(core: Core<FactWriter>, threads: Vec<Vec<u32>>, workers: usize) -> Held {
         let levels = core.seat_count() as u32;
         let first = threads.first().map_or(&[][..], Vec::as_slice);
         let roles = (0..levels).zip(first).flat_map(|(level, threads)| std::iter::repeat_n(level, *threads as usize));
@@ -237,22 +237,22 @@ pub(super) struct Wakes {
 /// Deferred wake-ups of a push, on one CPU. They are announced: if the pushing thread loses its CPU
 /// first, the next thread that leaves the lock does them.
 #[must_use]
-pub(crate) struct Owed {
+pub(crate) struct DeferredWakeups {
     pub(crate) cpu: u32,
     pub(super) wakes: Wakes,
     pub(super) ended: bool,
 }
 
-impl Owed {
+impl DeferredWakeups {
     /// Merges the wake-ups of the same CPU.
-    pub(crate) fn and(self, other: Owed) -> Owed {
+    pub(crate) fn and(self, other: DeferredWakeups) -> DeferredWakeups {
         let levels = self.wakes.levels.union(other.wakes.levels);
         let timer = self.wakes.timer || other.wakes.timer;
-        Owed { wakes: Wakes { levels, timer }, ended: self.ended || other.ended, ..self }
+        DeferredWakeups { wakes: Wakes { levels, timer }, ended: self.ended || other.ended, ..self }
     }
 }
 
-impl Station {
+impl CpuState {
     /// Wakes every sleeping thread of this CPU.
     pub(super) fn wake_all(&self) {
         self.signals.iter().chain([&self.timer]).for_each(rouse);
@@ -265,7 +265,7 @@ impl Station {
         }
     }
 
-    /// Call this under the lock, before [`Station::wake`] without it. Only this function withdraws
+    /// Call this under the lock, before [`CpuState::wake`] without it. Only this function withdraws
     /// announcements, once no job waits at the level or no thread of it sleeps. The waking thread
     /// cannot do it: it may lose its CPU within the system call, and would later withdraw a newer
     /// announcement.
@@ -304,7 +304,7 @@ impl Station {
         ended
     }
 
-    /// As [`Station::hand_back`] with the wake-ups announced but not done.
+    /// As [`CpuState::hand_back`] with the wake-ups announced but not done.
     pub(super) fn put_back(&self, shared: &Shared, mut held: PiGuard<'_, Held>) -> (Wakes, bool) {
         let last = held.last;
         if held.stopping.is_none() {
