@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use takt_log::causes::Cause;
 use takt_log::{CancelCause, Event, JobKey, Parent};
 use takt_model::{Builtin, Span};
-use takt_trace::merge::{Merge, Onlooker as _, Seen, SeenWhat as What, Why, Worker};
+use takt_trace::merge::{Merge, RunEventSink as _, RunEvent, RunEventKind as Kind, Why, Worker};
 use takt_trace::{Comm, Thread};
 
 use super::*;
@@ -52,8 +52,8 @@ impl Evidence {
         self.merged.event(0, at, event);
     }
 
-    fn see(&mut self, seen: Seen) {
-        self.merged.see(seen);
+    fn run_event(&mut self, seen: RunEvent) {
+        self.merged.run_event(seen);
     }
 
     /// Late tasks alone.
@@ -88,7 +88,7 @@ fn plan(operations: &[(u64, u64, bool)], strategy: Builtin) -> Plan {
 struct Play {
     /// The dispatcher's own account.
     told: Events,
-    seen: Vec<Seen>,
+    seen: Vec<RunEvent>,
     /// The expected log.
     truth: Events,
     /// When other threads preempted the plan's thread, from and to.
@@ -110,7 +110,7 @@ fn play(plan: &Plan, duration: Span, holes: &[(u64, u64)]) -> Play {
     let (mut on, mut open) = (None::<JobKey>, Vec::new());
     let mut left: Vec<(u64, u64)> = holes.to_vec();
     left.reverse();
-    let see = |play: &mut Play, at: Time, what: What| play.seen.push(Seen { at, what });
+    let see = |play: &mut Play, at: Time, what: Kind| play.seen.push(RunEvent { at, what });
     let last = (NS(duration.as_ns() + 1), None);
     for (at, event) in log.0.iter().map(|(at, event)| (*at, Some(*event))).chain([last]) {
         while let Some((hole, length)) = left.pop_if(|(hole, _)| NS(*hole) < at) {
@@ -119,9 +119,9 @@ fn play(plan: &Plan, duration: Span, holes: &[(u64, u64)]) -> Play {
             let to = from.saturating_add(Span::from_ns(length));
             if let Some(job) = on {
                 let lane = level(job);
-                see(&mut play, from, What::Out { lane, cpu: 0, why: Why::Taken });
-                see(&mut play, from, What::Other { cpu: 0, thread: thread(9, "pauser") });
-                see(&mut play, to, What::In { lane, cpu: 0 });
+                see(&mut play, from, Kind::SwitchOut { lane, cpu: 0, why: Why::Taken });
+                see(&mut play, from, Kind::OtherIn { cpu: 0, thread: thread(9, "pauser") });
+                see(&mut play, to, Kind::SwitchIn { lane, cpu: 0 });
                 play.truth.extend([(from, Event::Preempt { job, cpu: 0 }), (to, Event::Resume { job, cpu: 0 })]);
                 play.holes.push((from, to));
             }
@@ -140,19 +140,19 @@ fn play(plan: &Plan, duration: Span, holes: &[(u64, u64)]) -> Play {
         match told {
             Event::Start { job, .. } => {
                 if let Some(before) = on.replace(job) {
-                    see(&mut play, at, What::Out { lane: level(before), cpu: 0, why: Why::Taken });
+                    see(&mut play, at, Kind::SwitchOut { lane: level(before), cpu: 0, why: Why::Taken });
                 }
-                see(&mut play, at, What::In { lane: level(job), cpu: 0 });
+                see(&mut play, at, Kind::SwitchIn { lane: level(job), cpu: 0 });
             }
             Event::Resume { job, .. } => {
                 on = Some(job);
-                see(&mut play, at, What::In { lane: level(job), cpu: 0 });
+                see(&mut play, at, Kind::SwitchIn { lane: level(job), cpu: 0 });
             }
             Event::Complete { job, .. } => {
                 on = None;
                 open.retain(|(other, _)| *other != job);
-                see(&mut play, at, What::Out { lane: level(job), cpu: 0, why: Why::Asleep });
-                see(&mut play, at, What::Other { cpu: 0, thread: thread(0, "swapper/0") });
+                see(&mut play, at, Kind::SwitchOut { lane: level(job), cpu: 0, why: Why::Asleep });
+                see(&mut play, at, Kind::OtherIn { cpu: 0, thread: thread(0, "swapper/0") });
             }
             _ => {}
         }
@@ -191,12 +191,12 @@ fn merged(plan: &Plan, play: &Play, looks: u64) -> (Events, Evident) {
             evidence.event(*at, event);
         }
         while let Some(one) = seen.next_if(|seen| seen.at < until) {
-            evidence.see(*one);
+            evidence.run_event(*one);
         }
         evidence.advance(until, &mut log);
     }
     told.for_each(|(at, event)| evidence.event(*at, event));
-    seen.for_each(|one| evidence.see(*one));
+    seen.for_each(|one| evidence.run_event(*one));
     let evident = evidence.finish(play.end, &mut log);
     (log.0, evident)
 }
@@ -295,7 +295,7 @@ proptest! {
 
 /// A plan of one critical task (period 10 ms, WCET 2 ms, deadline 10 ms), with its worker (lane 0)
 /// and its timer (lane 1).
-fn told(events: &[(u64, Event)], seen: &[(u64, What)]) -> (Vec<String>, Evident) {
+fn told(events: &[(u64, Event)], seen: &[(u64, Kind)]) -> (Vec<String>, Evident) {
     let plan = plan(&[(10_000, 2_000, true)], Builtin::Rm);
     let lanes = vec![Worker { cpu: 0, works: true }, Worker { cpu: 0, works: false }];
     let mut evidence = Evidence::new(&plan, lanes);
@@ -304,7 +304,7 @@ fn told(events: &[(u64, Event)], seen: &[(u64, What)]) -> (Vec<String>, Evident)
         evidence.event(NS(*at * 1000), event);
     }
     for (at, what) in seen {
-        evidence.see(Seen { at: NS(*at * 1000), what: *what });
+        evidence.run_event(RunEvent { at: NS(*at * 1000), what: *what });
     }
     let evident = evidence.finish(NS(30_000_000), &mut log);
     let line = |(at, event): &(Time, Event)| format!("{} {event:?}", at.as_ns() / 1000);
@@ -326,9 +326,9 @@ fn job(release: u64, start: u64, complete: u64) -> Vec<(u64, Event)> {
 
 #[test]
 fn each_cause_has_its_name() {
-    let other = |pid, name| What::Other { cpu: 0, thread: thread(pid, name) };
-    let (worker, timer) = (What::In { lane: 0, cpu: 0 }, What::In { lane: 1, cpu: 0 });
-    let left = |lane, why| What::Out { lane, cpu: 0, why };
+    let other = |pid, name| Kind::OtherIn { cpu: 0, thread: thread(pid, name) };
+    let (worker, timer) = (Kind::SwitchIn { lane: 0, cpu: 0 }, Kind::SwitchIn { lane: 1, cpu: 0 });
+    let left = |lane, why| Kind::SwitchOut { lane, cpu: 0, why };
     let seen = [
         // The CPU is idle until 1 ms, the timer runs until 2 ms, and its thread until the job
         // starts at 3 ms. Another thread runs from 4 to 5 ms. The job's thread sleeps from 6 to 7
@@ -343,7 +343,7 @@ fn each_cause_has_its_name() {
         (5_000, worker),
         (6_000, left(0, Why::Asleep)),
         (6_000, other(0, "swapper/0")),
-        (7_000, What::Woken { lane: 0 }),
+        (7_000, Kind::Woken { lane: 0 }),
         (7_000, worker),
         (12_000, left(0, Why::Asleep)),
         (12_000, other(0, "swapper/0")),
@@ -375,14 +375,14 @@ fn each_cause_has_its_name() {
 
 #[test]
 fn what_the_kernel_did_not_tell_is_unknown() {
-    let left = |lane, why| What::Out { lane, cpu: 0, why };
+    let left = |lane, why| Kind::SwitchOut { lane, cpu: 0, why };
     // The switch to the job's thread is missing, and events are lost from 4 to 6 ms.
     let seen = [
         (3_500, left(0, Why::Taken)),
-        (3_500, What::Other { cpu: 0, thread: thread(7, "make") }),
-        (3_800, What::In { lane: 0, cpu: 0 }),
-        (4_000, What::Blind { count: 3 }),
-        (6_000, What::Sighted),
+        (3_500, Kind::OtherIn { cpu: 0, thread: thread(7, "make") }),
+        (3_800, Kind::SwitchIn { lane: 0, cpu: 0 }),
+        (4_000, Kind::LossBegins { count: 3 }),
+        (6_000, Kind::LossEnds),
         (12_000, left(0, Why::Asleep)),
     ];
     let (log, evident) = told(&job(0, 3_000, 11_000), &seen);
@@ -405,9 +405,9 @@ fn a_job_that_is_dropped_or_never_ends_is_late_too() {
     events.pop();
     events.push((10_000, Event::Cancel { job: J, cause: CancelCause::Late }));
     let seen = [
-        (0, What::In { lane: 0, cpu: 0 }),
-        (1_000, What::Out { lane: 0, cpu: 0, why: Why::Taken }),
-        (1_000, What::Other { cpu: 0, thread: thread(7, "make") }),
+        (0, Kind::SwitchIn { lane: 0, cpu: 0 }),
+        (1_000, Kind::SwitchOut { lane: 0, cpu: 0, why: Why::Taken }),
+        (1_000, Kind::OtherIn { cpu: 0, thread: thread(7, "make") }),
     ];
     let (_, evident) = told(&events, &seen);
     let late = &evident.late[&TaskId(0)];
@@ -419,13 +419,13 @@ fn a_job_that_is_dropped_or_never_ends_is_late_too() {
 }
 
 /// The causes of lateness for each operation of this plan: by load, and mainly by other threads.
-fn late_of(plan: &Plan, events: &[(u64, Event)], seen: &[(u64, What)], end: u64) -> BTreeMap<TaskId, (u64, u64, u64)> {
+fn late_of(plan: &Plan, events: &[(u64, Event)], seen: &[(u64, Kind)], end: u64) -> BTreeMap<TaskId, (u64, u64, u64)> {
     let mut evidence = Evidence::new(plan, vec![Worker { cpu: 0, works: true }; 4]);
     for (at, event) in events {
         evidence.event(NS(*at * 1000), event);
     }
     for (at, what) in seen {
-        evidence.see(Seen { at: NS(*at * 1000), what: *what });
+        evidence.run_event(RunEvent { at: NS(*at * 1000), what: *what });
     }
     let late = evidence.finish(NS(end * 1000), &mut Log(Vec::new())).late;
     late.into_iter().map(|(task, late)| (task, (late.jobs, late.by_load, late.mainly(Cause::Others)))).collect()
@@ -439,7 +439,7 @@ fn release(task: u32, number: u64, arrival: u64, origin: Option<u64>) -> Event {
 /// Both accounts of a job on the thread of its level.
 fn runs(
     told: &mut Vec<(u64, Event)>,
-    seen: &mut Vec<(u64, What)>,
+    seen: &mut Vec<(u64, Kind)>,
     lane: usize,
     task: u32,
     number: u64,
@@ -447,8 +447,8 @@ fn runs(
     to: u64,
 ) {
     let job = JobKey { task: TaskId(task), number };
-    seen.extend([(from, What::In { lane, cpu: 0 }), (to, What::Out { lane, cpu: 0, why: Why::Asleep })]);
-    seen.push((to, What::Other { cpu: 0, thread: thread(0, "swapper/0") }));
+    seen.extend([(from, Kind::SwitchIn { lane, cpu: 0 }), (to, Kind::SwitchOut { lane, cpu: 0, why: Why::Asleep })]);
+    seen.push((to, Kind::OtherIn { cpu: 0, thread: thread(0, "swapper/0") }));
     told.extend([(from, Event::Start { job, cpu: 0 }), (to, Event::Complete { job, cpu: 0 })]);
 }
 
@@ -464,7 +464,7 @@ fn followers_that_a_disturbance_brings_together_are_no_load() {
     assert_eq!(plan.rows.iter().map(|row| row.level).collect::<Vec<_>>(), [0, 1, 2]);
     // Other threads have the CPU from 0 to 20 ms. Then three jobs of the chain catch up, and "g",
     // which arrives at 21 ms, ends at 36 ms.
-    let mut seen = vec![(0, What::Other { cpu: 0, thread: thread(9, "other") })];
+    let mut seen = vec![(0, Kind::OtherIn { cpu: 0, thread: thread(9, "other") })];
     let mut told: Vec<(u64, Event)> = (0..3).map(|k| (20_000, release(0, k, k * 10_000, None))).collect();
     for k in 0..3 {
         runs(&mut told, &mut seen, 0, 0, k, 20_000 + k * 1_000, 21_000 + k * 1_000);
@@ -487,7 +487,7 @@ fn a_demoted_job_is_late_for_what_was_before_it_was_demoted() {
     let mut plan = plan(&[(100_000, 4_000, true), (100_000, 4_000, true), (10_000, 5_000, true)], Builtin::Edf);
     plan.rows.iter_mut().for_each(|row| row.late = takt_model::Late::Demote);
     // Other threads have the CPU until 11 ms. All jobs arrive then, and the late one goes last.
-    let mut seen = vec![(0, What::Other { cpu: 0, thread: thread(9, "other") })];
+    let mut seen = vec![(0, Kind::OtherIn { cpu: 0, thread: thread(9, "other") })];
     let late = JobKey { task: TaskId(2), number: 0 };
     let mut told: Vec<(u64, Event)> = (0..3).map(|task| (11_000, release(task, 0, 0, None))).collect();
     told.push((11_000, Event::Miss { job: late }));
@@ -518,7 +518,7 @@ fn demoted_at_first() -> Plan {
 fn a_switch_to_a_plan_that_demotes_nobody_brings_demoted_jobs_back() {
     // Other threads have the CPU until 11 ms. The second operation is late in any case, because the
     // first goes before it again.
-    let mut seen = vec![(0, What::Other { cpu: 0, thread: thread(9, "other") })];
+    let mut seen = vec![(0, Kind::OtherIn { cpu: 0, thread: thread(9, "other") })];
     let job = |task| JobKey { task: TaskId(task), number: 0 };
     let mut told: Vec<(u64, Event)> = (0..2).map(|task| (0, release(task, 0, 0, None))).collect();
     told.extend([(10_000, Event::Miss { job: job(0) }), (11_000, Event::ModeChange { mode: 1 })]);
@@ -541,7 +541,7 @@ fn a_switch_to_a_plan_that_demotes_explains_what_is_late_already() {
     let mut told: Vec<(u64, Event)> = vec![(0, release(1, 0, 0, None)), (1_000, release(0, 0, 1_000, None))];
     told.extend([(11_000, Event::Miss { job: job(0) }), (12_000, Event::ModeChange { mode: 1 })]);
     runs(&mut told, &mut seen, 1, 1, 0, 0, 20_000);
-    seen.push((20_000, What::Other { cpu: 0, thread: thread(9, "other") }));
+    seen.push((20_000, Kind::OtherIn { cpu: 0, thread: thread(9, "other") }));
     runs(&mut told, &mut seen, 0, 0, 0, 50_000, 55_000);
     told.sort_by_key(|(at, _)| *at);
     assert_eq!(late_of(&plan, &told, &seen, 60_000), [(TaskId(0), (1, 0, 0))].into(), "not mainly for the others");
@@ -549,7 +549,7 @@ fn a_switch_to_a_plan_that_demotes_explains_what_is_late_already() {
 
 #[test]
 fn who_had_the_cpu_before_the_dispatcher_is_heard_too() {
-    let (worker, out) = (What::In { lane: 0, cpu: 0 }, What::Out { lane: 0, cpu: 0, why: Why::Asleep });
+    let (worker, out) = (Kind::SwitchIn { lane: 0, cpu: 0 }, Kind::SwitchOut { lane: 0, cpu: 0, why: Why::Asleep });
     let other = |name: &str, pid, prio| Thread { prio: Some(prio), ..thread(pid, name) };
     for (first, last, others) in [
         // The CPU was idle, and then a more important thread had it; or an ordinary thread, which
@@ -562,8 +562,8 @@ fn who_had_the_cpu_before_the_dispatcher_is_heard_too() {
         (other("make", 8, 120), other("irq/24", 7, 49), 11_000),
     ] {
         let seen = [
-            (0, What::Other { cpu: 0, thread: first }),
-            (11_000, What::Gave { cpu: 0, thread: last }),
+            (0, Kind::OtherIn { cpu: 0, thread: first }),
+            (11_000, Kind::OtherOut { cpu: 0, thread: last }),
             (11_000, worker),
             (13_000, out),
         ];
@@ -586,8 +586,8 @@ fn what_a_full_buffer_swallowed_does_not_stay() {
         (20_000, Event::Miss { job: number(1) }),
         (21_000, Event::Complete { job: number(1), cpu: 0 }),
     ];
-    let (worker, out) = (What::In { lane: 0, cpu: 0 }, What::Out { lane: 0, cpu: 0, why: Why::Taken });
-    let make = What::Other { cpu: 0, thread: thread(8, "make") };
+    let (worker, out) = (Kind::SwitchIn { lane: 0, cpu: 0 }, Kind::SwitchOut { lane: 0, cpu: 0, why: Why::Taken });
+    let make = Kind::OtherIn { cpu: 0, thread: thread(8, "make") };
     let (log, evident) = told(&events, &[(0, worker), (11_000, out), (11_000, make), (20_000, worker)]);
     let preempted = "11000 Preempt { job: JobKey { task: TaskId(0), number: 1 }, cpu: 0 }".to_owned();
     assert!(log.contains(&preempted), "{log:?}");

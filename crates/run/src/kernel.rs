@@ -5,7 +5,7 @@ use takt_dispatch::Recorded;
 use takt_linux::tracing::{Event, Guard, Options, Recorder, RecorderError, Threads, now};
 use takt_linux::{Epoch, clock};
 use takt_model::{Bytes, Span, Task, Time};
-use takt_trace::merge::{Eye, Onlooker, Seen, SeenWhat, Watched, model_cpu};
+use takt_trace::merge::{Translator, RunEventSink, RunEvent, RunEventKind, Watched, model_cpu};
 use takt_trace::{Feed, FormatError};
 use thiserror::Error;
 
@@ -26,7 +26,7 @@ pub(crate) struct Kernel {
     /// `None` after a failed read.
     recorder: Option<Recorder>,
     feed: Feed,
-    eye: Eye,
+    translator: Translator,
     steal: Steal,
     epoch: Option<Epoch>,
     /// All events before this time have been read. They are passed on at the next look, because an
@@ -47,7 +47,7 @@ struct Steal {
     /// Time of the last reading and the values, by the kernel's CPU.
     last: Option<(Time, Vec<(u32, Span)>)>,
     /// Read and not yet passed on.
-    found: Vec<Seen>,
+    found: Vec<RunEvent>,
 }
 
 impl Steal {
@@ -63,7 +63,7 @@ impl Steal {
                 let before = before.iter().find(|(other, _)| other == cpu).map_or(*span, |(_, span)| *span);
                 let (cpu, span) = (model_cpu(&self.cpus, *cpu), span.saturating_sub(before));
                 if !span.is_zero() {
-                    self.found.push(Seen { at: now, what: SeenWhat::Stolen { cpu, span, within } });
+                    self.found.push(RunEvent { at: now, what: RunEventKind::Stolen { cpu, span, within } });
                 }
             }
         }
@@ -102,7 +102,7 @@ impl Kernel {
         Ok(Kernel {
             recorder: Some(recorder),
             feed,
-            eye: Eye::new(Vec::new(), &[]),
+            translator: Translator::new(Vec::new(), &[]),
             steal: Steal::default(),
             epoch: None,
             read: Time::ZERO,
@@ -118,7 +118,7 @@ impl Kernel {
             recorder.add_threads(&ids)?;
             recorder.resume()?;
         }
-        self.eye = Eye::new(threads, cpus);
+        self.translator = Translator::new(threads, cpus);
         self.steal.cpus = cpus.to_vec();
         self.read = now();
         self.given = self.read;
@@ -131,9 +131,9 @@ impl Kernel {
         self.epoch = Some(epoch);
     }
 
-    /// Waits for at most `timeout`, and passes new events to the onlooker. Returns the time up to
+    /// Waits for at most `timeout`, and passes new events to the sink. Returns the time up to
     /// which the events are complete, on the run's clock.
-    pub(crate) fn look(&mut self, timeout: Span, onlooker: &mut impl Onlooker) -> Time {
+    pub(crate) fn look(&mut self, timeout: Span, sink: &mut impl RunEventSink) -> Time {
         let Some(epoch) = self.epoch else { return Time::ZERO };
         let Some(recorder) = &mut self.recorder else {
             takt_linux::clock::pause(timeout);
@@ -146,11 +146,11 @@ impl Kernel {
                 self.steal.look(now(), false);
                 // An incomplete sweep gives no such time.
                 self.read = sweep.until.unwrap_or(self.read);
-                self.give(until, onlooker);
+                self.give(until, sink);
                 epoch.at(until)
             }
             Err(error) => {
-                self.fail(error, onlooker);
+                self.fail(error, sink);
                 epoch.at(self.given)
             }
         }
@@ -158,7 +158,7 @@ impl Kernel {
 
     /// Ends the recording after all threads have ended: passes on the rest, and removes the
     /// instance.
-    pub(crate) fn finish(mut self, onlooker: &mut impl Onlooker) -> Outcome {
+    pub(crate) fn finish(mut self, sink: &mut impl RunEventSink) -> Outcome {
         let mut outcome = Outcome { events: 0, lost: 0, missing: 0, failed: None };
         if let Some(recorder) = self.recorder.take() {
             let feed = &mut self.feed;
@@ -167,9 +167,9 @@ impl Kernel {
                 Ok(counts) => {
                     outcome.events = counts.iter().map(|cpu| cpu.read).sum();
                     outcome.lost = counts.iter().map(takt_linux::tracing::CpuCount::lost).sum();
-                    self.give(Time::MAX, onlooker);
+                    self.give(Time::MAX, sink);
                 }
-                Err(error) => self.fail(error, onlooker),
+                Err(error) => self.fail(error, sink),
             }
         }
         outcome.failed = self.failed;
@@ -177,25 +177,25 @@ impl Kernel {
     }
 
     /// Marks the account as unknown from here on.
-    fn fail(&mut self, error: RecorderError, onlooker: &mut impl Onlooker) {
-        self.give(self.read, onlooker);
+    fn fail(&mut self, error: RecorderError, sink: &mut impl RunEventSink) {
+        self.give(self.read, sink);
         if let Some(epoch) = self.epoch {
-            onlooker.see(Seen { at: epoch.at(self.given), what: SeenWhat::Blind { count: 0 } });
+            sink.run_event(RunEvent { at: epoch.at(self.given), what: RunEventKind::LossBegins { count: 0 } });
         }
         (self.recorder, self.failed) = (None, Some(error));
     }
 
     /// Passes on the events before `until`.
-    fn give(&mut self, until: Time, onlooker: &mut impl Onlooker) {
+    fn give(&mut self, until: Time, sink: &mut impl RunEventSink) {
         let Some(epoch) = self.epoch else { return };
-        let (eye, given) = (&mut self.eye, self.given);
+        let (translator, given) = (&mut self.translator, self.given);
         let mut seen = Vec::new();
-        self.feed.until(Some(until), |event| eye.look(event, given, &mut seen));
+        self.feed.until(Some(until), |event| translator.translate(event, given, &mut seen));
         seen.extend(self.steal.found.extract_if(.., |found| found.at < until));
         // A gap begins before the event that reveals the gap.
         seen.sort_by_key(|seen| seen.at);
         for one in seen {
-            onlooker.see(Seen { at: epoch.at(one.at), what: one.what });
+            sink.run_event(RunEvent { at: epoch.at(one.at), what: one.what });
         }
         self.given = until.max(self.given);
     }

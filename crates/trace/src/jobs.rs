@@ -63,7 +63,7 @@ use takt_log::{Definition, Definitions, Event, InterruptKind, Kind, KindSet, Nod
 use takt_model::{NodeId, Span, Time};
 
 use crate::calls::{Abi, Class};
-use crate::event::{CPUS_MAX, Comm, Context, KernelEvent, Left, Pid, Thread as Seen, What};
+use crate::event::{CPUS_MAX, Comm, Context, KernelEvent, Left, Pid, Thread as KernelThread, What};
 use crate::merge::Strangers;
 pub(crate) use define::interrupt_name;
 use define::task_def;
@@ -357,7 +357,7 @@ impl Rebuilder {
     }
 
     #[inline(always)]
-    fn switch(&mut self, cpu: u32, prev: &Seen, left: Left, next: &Seen, sink: &mut impl Sink) {
+    fn switch(&mut self, cpu: u32, prev: &KernelThread, left: Left, next: &KernelThread, sink: &mut impl Sink) {
         let current = match self.current.get_mut(cpu as usize) {
             Some(current) => current.replace(next.pid),
             None => self.first_on(cpu, next.pid),
@@ -381,7 +381,7 @@ impl Rebuilder {
     /// The CPU goes to nobody, or to a thread that has no job.
     #[cold]
     #[inline(never)]
-    fn occupy(&mut self, cpu: u32, next: &Seen, sink: &mut impl Sink) {
+    fn occupy(&mut self, cpu: u32, next: &KernelThread, sink: &mut impl Sink) {
         let works = next.pid != 0
             && self.threads.get_mut(next.pid).is_some_and(|thread| matches!(thread.stage, Stage::Started));
         if let Some(strangers) = self.strangers.as_mut().filter(|_| !works) {
@@ -429,7 +429,7 @@ impl Rebuilder {
 
     /// The thread of an event, new if its id is unknown, and its slot.
     #[inline(always)]
-    fn meet(&mut self, seen: &Seen, sink: &mut impl Sink) -> (usize, &mut Thread) {
+    fn meet(&mut self, seen: &KernelThread, sink: &mut impl Sink) -> (usize, &mut Thread) {
         let mut slot = self.threads.meet(seen);
         if self.threads.at(slot).comm != seen.comm {
             slot = self.meet_by_other_name(slot, seen, sink);
@@ -445,7 +445,7 @@ impl Rebuilder {
     /// it cannot: the id most likely belongs to a new thread, and the end of the old one was not
     /// recorded.
     #[cold]
-    fn meet_by_other_name(&mut self, slot: usize, seen: &Seen, sink: &mut impl Sink) -> usize {
+    fn meet_by_other_name(&mut self, slot: usize, seen: &KernelThread, sink: &mut impl Sink) -> usize {
         let thread = self.threads.at(slot);
         if thread.task.is_none() || thread.place == Place::Running || thread.comm == Comm::NONE {
             self.rename(slot, seen.comm, sink);
@@ -461,7 +461,7 @@ impl Rebuilder {
     }
 
     #[inline(always)]
-    fn leave(&mut self, cpu: u32, prev: &Seen, left: Left, next: &Seen, sink: &mut impl Sink) {
+    fn leave(&mut self, cpu: u32, prev: &KernelThread, left: Left, next: &KernelThread, sink: &mut impl Sink) {
         let now = self.now;
         let suspensions = self.options.suspensions;
         let (slot, mut thread) = self.meet(prev, sink);
@@ -532,7 +532,7 @@ impl Rebuilder {
 
     /// The thread gets a CPU.
     #[inline(always)]
-    fn arrive(&mut self, cpu: u32, next: &Seen, sink: &mut impl Sink) {
+    fn arrive(&mut self, cpu: u32, next: &KernelThread, sink: &mut impl Sink) {
         let now = self.now;
         let (slot, mut thread) = self.meet(next, sink);
         if thread.place != Place::Ready || thread.yielded {
@@ -673,7 +673,7 @@ impl Rebuilder {
         if self.options.filter.pids.contains(&parent) {
             self.options.filter.pids.insert(child);
         }
-        let slot = self.threads.meet(&Seen { pid: child, comm, prio: None });
+        let slot = self.threads.meet(&KernelThread { pid: child, comm, prio: None });
         self.threads.at(slot).place = Place::Ready;
     }
 

@@ -55,9 +55,9 @@ impl Sink for Lines {
     }
 }
 
-fn seen(pid: Pid, prio: i32) -> Seen {
+fn seen(pid: Pid, prio: i32) -> KernelThread {
     let comm = if pid == 0 { "idle".to_owned() } else { ((b'a' + (pid - 1) as u8) as char).to_string() };
-    Seen { pid, comm: Comm::new(comm.as_bytes()), prio: Some(prio) }
+    KernelThread { pid, comm: Comm::new(comm.as_bytes()), prio: Some(prio) }
 }
 
 /// A recording by hand. Thread 1 is `a-1`, thread 2 `b-2`, ...; thread 8 is a real-time one, thread
@@ -556,7 +556,7 @@ fn births_are_no_jobs_and_numbers_are_given_again() {
 /// thread's. Nobody saw the end of the first.
 #[test]
 fn an_id_with_another_name_is_another_thread() {
-    let other = |name: &str| Seen { pid: 1, comm: Comm::new(name.as_bytes()), prio: Some(120) };
+    let other = |name: &str| KernelThread { pid: 1, comm: Comm::new(name.as_bytes()), prio: Some(120) };
     let idle = seen(0, 120);
     let wake = |name| What::Wake { thread: other(name), waking: Waking::Begins, cpu: None };
     let arrives = |name| What::Switch { prev: idle, left: Ready, next: other(name) };

@@ -1,20 +1,20 @@
 //! Makes one log of two accounts of a run: the stamps of its threads' jobs, and the kernel's
 //! events. Pure: no clock, no I/O.
 //!
-//! [`Eye`] translates the kernel's events into events of the run's threads ([`Seen`]). [`Merge`] is
-//! the state machine that takes both accounts and writes the log. The log tells when a job lost its
-//! CPU and why, when it got the CPU back, and the user of the CPU meanwhile: another thread
-//! ([`Event::Occupy`]), an interrupt, the hypervisor. It has [`Event::Lost`] for lost events and
+//! [`Translator`] translates the kernel's events into events of the run's threads ([`RunEvent`]).
+//! [`Merge`] is the state machine that takes both accounts and writes the log. The log tells when a
+//! job lost its CPU and why, when it got the CPU back, and the user of the CPU meanwhile: another
+//! thread ([`Event::Occupy`]), an interrupt, the hypervisor. It has [`Event::Lost`] for lost events and
 //! [`Event::Gap`] for missing switches. [`takt_log::causes`] finds in this log why jobs were late.
 
 mod lane;
 mod machine;
-mod seen;
+mod run_event;
 mod strangers;
 
 pub use lane::{Stamped, Worker};
 pub use machine::{Merge, Merged, Stamp};
-pub use seen::{Eye, Onlooker, Seen, SeenWhat, Watched, Why, model_cpu};
+pub use run_event::{RunEvent, RunEventKind, RunEventSink, Translator, Watched, Why, model_cpu};
 pub(crate) use strangers::Strangers;
 
 #[cfg(doc)]

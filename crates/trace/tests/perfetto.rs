@@ -15,14 +15,14 @@ use machine::{Draw, World};
 use packets::{Message, TimerForm, compact, compressed, descriptor, event, message, trace};
 
 /// An event without its name.
-type Seen = (u64, u32, u32, Context, What);
+type Decoded = (u64, u32, u32, Context, What);
 
-fn seen(event: &KernelEvent) -> Seen {
+fn seen(event: &KernelEvent) -> Decoded {
     (event.time.as_ns(), event.cpu, event.pid, event.context, event.what)
 }
 
 /// All events, and what is told of damage.
-fn read(bytes: &[u8]) -> (Vec<Seen>, Vec<String>) {
+fn read(bytes: &[u8]) -> (Vec<Decoded>, Vec<String>) {
     let mut recording = Recording::open(bytes).expect("a trace");
     assert_eq!(recording.form(), Form::Perfetto);
     let mut events = Vec::new();
@@ -305,7 +305,7 @@ fn a_cut_trace_is_read_as_far_as_it_goes() {
     let packets: Vec<Message> = events.chunks(4).map(|events| packet(&whole(1, events))).collect();
     let bytes = trace(&packets);
     let ends: Vec<usize> = (1..=packets.len()).map(|count| trace(&packets[..count]).len()).collect();
-    let expected: Vec<Seen> = events.iter().map(seen).collect();
+    let expected: Vec<Decoded> = events.iter().map(seen).collect();
     let mut before = 0;
     for length in 0..bytes.len() {
         let Ok(mut recording) = Recording::open(&bytes[..length]) else {
@@ -331,7 +331,7 @@ fn damage_is_told_with_its_byte_and_the_rest_is_read() {
     let mut broken = sound.clone();
     broken[starts[2] + 1] ^= 0x40;
     let (found, damages) = read(&broken);
-    let kept: Vec<Seen> = events[..4].iter().chain(&events[6..]).map(seen).collect();
+    let kept: Vec<Decoded> = events[..4].iter().chain(&events[6..]).map(seen).collect();
     assert_eq!(found, kept);
     assert!(
         damages[0].starts_with(&format!("byte {}: ", starts[2])) && damages[0].ends_with("bytes are no packets"),

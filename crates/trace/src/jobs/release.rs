@@ -6,7 +6,7 @@ use takt_model::{Span, Time};
 
 use super::thread::{Place, Stage, Woken};
 use super::{Rebuilder, STREAM};
-use crate::event::{Context, KernelEvent, Pid, Thread as Seen, Waking};
+use crate::event::{Context, KernelEvent, Pid, Thread as KernelThread, Waking};
 
 /// A thread that is no longer ready leaves its CPU within this time. A wake-up in between makes it
 /// ready again.
@@ -14,7 +14,7 @@ const SETTLES: Span = Span::from_us(100);
 
 impl Rebuilder {
     #[inline(always)]
-    pub(super) fn wake(&mut self, event: &KernelEvent, seen: &Seen, waking: Waking, sink: &mut impl Sink) {
+    pub(super) fn wake(&mut self, event: &KernelEvent, seen: &KernelThread, waking: Waking, sink: &mut impl Sink) {
         if seen.pid == 0 {
             return;
         }
@@ -100,7 +100,7 @@ impl Rebuilder {
 
     /// A thread begins. It has no job before its first boundary.
     #[cold]
-    fn begin(&mut self, seen: &Seen, sink: &mut impl Sink) {
+    fn begin(&mut self, seen: &KernelThread, sink: &mut impl Sink) {
         if self.threads.get_mut(seen.pid).is_some_and(|thread| thread.task.is_some()) {
             // Its id belonged to a thread whose end was not recorded.
             self.threads.remove(seen.pid);

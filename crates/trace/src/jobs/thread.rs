@@ -6,7 +6,7 @@ use takt_log::{JobKey, Parent};
 use takt_model::{TaskId, Time};
 
 use crate::calls::Class;
-use crate::event::{Comm, Pid, Thread as Seen};
+use crate::event::{Comm, Pid, Thread as KernelThread};
 
 /// Pids below this are found by index; the kernel gives none beyond it.
 const PIDS: Pid = 1 << 22;
@@ -133,7 +133,7 @@ pub(super) struct Thread {
 }
 
 impl Thread {
-    fn new(seen: &Seen) -> Self {
+    fn new(seen: &KernelThread) -> Self {
         Thread {
             pid: seen.pid,
             comm: seen.comm,
@@ -174,7 +174,7 @@ impl Thread {
     /// Whether it is throttled when it leaves its CPU ready and `next` gets the CPU: `next` is the
     /// idle thread, or of a lesser class.
     #[inline]
-    pub(super) fn is_throttled(&self, next: &Seen) -> bool {
+    pub(super) fn is_throttled(&self, next: &KernelThread) -> bool {
         match self.prio {
             ..0 => next.pid == 0 || next.is_below_deadline(),
             0..REAL_TIME => next.pid == 0 || next.prio.is_some_and(|prio| prio >= REAL_TIME),
@@ -281,7 +281,7 @@ impl Threads {
     pub(super) fn get_or_add(&mut self, pid: Pid) -> &mut Thread {
         let slot = match self.slot(pid) {
             Some(slot) => slot,
-            None => self.add(pid, &Seen { pid, comm: Comm::default(), prio: None }),
+            None => self.add(pid, &KernelThread { pid, comm: Comm::default(), prio: None }),
         };
         &mut self.slots[slot]
     }
@@ -300,7 +300,7 @@ impl Threads {
 
     /// The slot of the thread, a new one if the thread is unknown.
     #[inline]
-    pub(super) fn meet(&mut self, seen: &Seen) -> usize {
+    pub(super) fn meet(&mut self, seen: &KernelThread) -> usize {
         match self.slot(seen.pid) {
             Some(slot) => slot,
             None => self.add(seen.pid, seen),
@@ -313,7 +313,7 @@ impl Threads {
     }
 
     #[cold]
-    fn add(&mut self, pid: Pid, seen: &Seen) -> usize {
+    fn add(&mut self, pid: Pid, seen: &KernelThread) -> usize {
         let thread = Thread::new(seen);
         let slot = match self.free.pop() {
             Some(slot) => {

@@ -6,7 +6,7 @@ use takt_log::JobKey;
 use takt_log::stats::Histogram;
 use takt_model::{Span, Time};
 
-use super::seen::{Seen, SeenWhat as What, Why};
+use super::run_event::{RunEvent, RunEventKind as Kind, Why};
 
 /// A thread of a dispatcher. It may take jobs of several tasks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -97,7 +97,7 @@ pub(super) struct Awake {
     pub(super) woken: Option<Time>,
     /// The log has the release for which it was woken.
     pub(super) released: bool,
-    pub(super) switches: Vec<Seen>,
+    pub(super) switches: Vec<RunEvent>,
 }
 
 impl Lane {
@@ -199,12 +199,12 @@ impl Lane {
 impl Awake {
     /// When and where the thread first had a CPU, from its release on, and the switches from there
     /// to its stamp. `None` where nothing was seen.
-    pub(super) fn first_on_cpu(self, released: Time, stamp: Time) -> (Option<(Time, u32)>, Vec<Seen>) {
+    pub(super) fn first_on_cpu(self, released: Time, stamp: Time) -> (Option<(Time, u32)>, Vec<RunEvent>) {
         let mut switches = self.switches;
         let mut found = None;
         for (k, seen) in switches.iter().enumerate() {
-            let What::In { cpu, .. } = seen.what else { continue };
-            let left = switches.iter().skip(k + 1).find(|next| matches!(next.what, What::Out { .. }));
+            let Kind::SwitchIn { cpu, .. } = seen.what else { continue };
+            let left = switches.iter().skip(k + 1).find(|next| matches!(next.what, Kind::SwitchOut { .. }));
             if left.is_none_or(|left| left.at > released) {
                 found = Some((k, (seen.at.max(released).min(stamp), cpu)));
                 break;

@@ -41,7 +41,7 @@ use takt_log::{Event, JobKey, Sink};
 use takt_model::{Span, Time};
 
 use super::lane::{Job, Lane, Place, Stamped, Worker};
-use super::seen::{Onlooker, Seen, SeenWhat as What, Why, enqueue};
+use super::run_event::{RunEvent, RunEventKind as Kind, RunEventSink, Why, enqueue};
 use super::strangers::{self, Strangers};
 
 /// An event as the threads' stamps give it.
@@ -77,7 +77,7 @@ pub struct Merge {
     ranked: bool,
     /// Not yet processed, in the order of time.
     stamps: VecDeque<Stamp>,
-    seen: VecDeque<Seen>,
+    seen: VecDeque<RunEvent>,
     /// No stamp before this will come any more.
     stamped_until: Time,
     /// All that lies before this has been processed.
@@ -88,7 +88,7 @@ pub struct Merge {
     /// The last event's time.
     told: Time,
     /// How many gaps of the kernel's account are open.
-    blind: u32,
+    open_losses: u32,
     /// Switches that the kernel made and did not record.
     missing: u64,
     strangers: Strangers,
@@ -148,7 +148,7 @@ impl Merge {
             lines: BinaryHeap::new(),
             sequence: 0,
             told: Time::ZERO,
-            blind: 0,
+            open_losses: 0,
             missing: 0,
             strangers: Strangers::new(stream),
             end: Time::MAX,
@@ -178,7 +178,7 @@ impl Merge {
             let Some(next) = stamp.into_iter().chain(seen).min().filter(|next| next.0 < settled) else { break };
             if Some(next) == seen {
                 if let Some(seen) = self.seen.pop_front() {
-                    self.saw(seen);
+                    self.process(seen);
                 }
             } else if let Some(stamp) = self.stamps.pop_front() {
                 self.stamped(stamp);
@@ -231,7 +231,7 @@ impl Merge {
 
     /// So many switches are missing, unless the kernel reported that events were lost.
     fn miss(&mut self, switches: u64) {
-        self.missing += if self.blind == 0 { switches } else { 0 };
+        self.missing += if self.open_losses == 0 { switches } else { 0 };
     }
 }
 
@@ -310,7 +310,7 @@ impl Merge {
             self.course(seen);
         }
         // The kernel's account does not cover the start, so nothing can be counted of the job.
-        if self.blind > 0 || doubtful {
+        if self.open_losses > 0 || doubtful {
             self.say(lane, stamp, TAKES, Event::Gap { job });
         }
     }
@@ -334,10 +334,10 @@ impl Merge {
 
 /// The kernel's account.
 impl Merge {
-    fn saw(&mut self, seen: Seen) {
+    fn process(&mut self, seen: RunEvent) {
         match seen.what {
-            What::Blind { count } => {
-                self.blind += 1;
+            Kind::LossBegins { count } => {
+                self.open_losses += 1;
                 self.line(seen.at, FREES, Event::Lost { count });
                 self.strangers.forget();
                 for lane in 0..self.lanes.len() {
@@ -350,47 +350,47 @@ impl Merge {
                 }
                 self.lanes.iter_mut().for_each(Lane::forget);
             }
-            What::Sighted => {
-                self.blind = self.blind.saturating_sub(1);
+            Kind::LossEnds => {
+                self.open_losses = self.open_losses.saturating_sub(1);
                 self.unknown.clear();
                 self.lanes.iter_mut().for_each(Lane::forget);
             }
-            What::Other { cpu, thread } => {
+            Kind::OtherIn { cpu, thread } => {
                 self.give(seen.at, cpu, None);
                 if seen.at <= self.end {
                     let lines = self.strangers.got(cpu, &thread);
                     self.lines(seen.at, OTHER, lines);
                 }
             }
-            What::Gave { cpu, thread } if seen.at <= self.end => {
+            Kind::OtherOut { cpu, thread } if seen.at <= self.end => {
                 let lines = self.strangers.gave(cpu, &thread);
                 self.lines(seen.at, OTHER, lines);
             }
-            What::Interrupt { cpu, kind, number, name, begins } if seen.at <= self.end => {
+            Kind::Interrupt { cpu, kind, number, name, begins } if seen.at <= self.end => {
                 let lines = self.strangers.interrupt(cpu, kind, number, &name, begins);
                 self.lines(seen.at, OTHER, lines);
             }
-            What::Stolen { cpu, span, within } if seen.at <= self.end => {
+            Kind::Stolen { cpu, span, within } if seen.at <= self.end => {
                 self.line(seen.at, OTHER, Event::Steal { cpu, span, within });
             }
-            What::Gave { .. } | What::Interrupt { .. } | What::Stolen { .. } => {}
-            What::Woken { lane } => self.woken(lane, seen),
-            What::In { lane, cpu } => self.came(lane, cpu, seen),
-            What::Out { lane, cpu, why } => {
+            Kind::OtherOut { .. } | Kind::Interrupt { .. } | Kind::Stolen { .. } => {}
+            Kind::Woken { lane } => self.woken(lane, seen),
+            Kind::SwitchIn { lane, cpu } => self.switch_in(lane, cpu, seen),
+            Kind::SwitchOut { lane, cpu, why } => {
                 self.adopt(lane, cpu);
                 let Some(state) = self.lanes.get_mut(lane) else { return };
                 let fits = state.place == Place::Unknown || state.place == Place::On { cpu };
                 // Since when and for what it had the CPU is unknown, up to its next sleep.
                 state.doubtful |= state.place == Place::Unknown && why != Why::Asleep;
                 let suspect = std::mem::take(&mut state.suspect);
-                let what = What::Out { lane, cpu, why: state.leave(seen.at, why) };
+                let what = Kind::SwitchOut { lane, cpu, why: state.leave(seen.at, why) };
                 self.miss(u64::from(suspect));
-                self.switched(lane, Seen { what, ..seen }, fits);
+                self.switched(lane, RunEvent { what, ..seen }, fits);
             }
         }
     }
 
-    fn woken(&mut self, lane: usize, seen: Seen) {
+    fn woken(&mut self, lane: usize, seen: RunEvent) {
         let Some(state) = self.lanes.get_mut(lane) else { return };
         match state.place {
             Place::Waiting => {
@@ -411,7 +411,7 @@ impl Merge {
         }
     }
 
-    fn came(&mut self, lane: usize, cpu: u32, seen: Seen) {
+    fn switch_in(&mut self, lane: usize, cpu: u32, seen: RunEvent) {
         self.give(seen.at, cpu, Some(lane));
         let Some(state) = self.lanes.get_mut(lane) else { return };
         let fits = !matches!(state.place, Place::On { .. });
@@ -435,7 +435,7 @@ impl Merge {
 
     /// A switch belongs to an open job, to one that begins, or to none. If it does not fit the one
     /// before, some are missing.
-    fn switched(&mut self, lane: usize, seen: Seen, fits: bool) {
+    fn switched(&mut self, lane: usize, seen: RunEvent, fits: bool) {
         self.miss(u64::from(!fits));
         let Some(state) = self.lanes.get_mut(lane) else { return };
         if let Some(Job { key: job, .. }) = state.open.filter(|_| !fits) {
@@ -451,7 +451,7 @@ impl Merge {
         if state.open.is_some() {
             return self.course(seen);
         }
-        let What::Out { why, .. } = seen.what else {
+        let Kind::SwitchOut { why, .. } = seen.what else {
             if let Some(awake) = &mut state.awake {
                 awake.switches.push(seen);
             }
@@ -469,15 +469,17 @@ impl Merge {
     }
 
     /// An event of a thread within its job.
-    fn course(&mut self, seen: Seen) {
-        let (What::Woken { lane } | What::In { lane, .. } | What::Out { lane, .. }) = seen.what else { return };
+    fn course(&mut self, seen: RunEvent) {
+        let (Kind::Woken { lane } | Kind::SwitchIn { lane, .. } | Kind::SwitchOut { lane, .. }) = seen.what else {
+            return;
+        };
         let Some(open) = self.lanes.get_mut(lane).and_then(|lane| lane.open.as_mut()).filter(|_| seen.at <= self.end)
         else {
             return;
         };
         let (job, from) = (open.key, open.cpu);
         match seen.what {
-            What::Out { cpu, why, .. } => {
+            Kind::SwitchOut { cpu, why, .. } => {
                 open.waits = matches!(why, Why::Asleep | Why::Held);
                 let event = match why {
                     Why::Taken => Event::Preempt { job, cpu },
@@ -486,10 +488,10 @@ impl Merge {
                 };
                 self.say(lane, seen.at, FREES, event);
             }
-            What::Woken { .. } if std::mem::take(&mut open.waits) => {
+            Kind::Woken { .. } if std::mem::take(&mut open.waits) => {
                 self.say(lane, seen.at, OTHER, Event::Wake { job });
             }
-            What::In { cpu, .. } => {
+            Kind::SwitchIn { cpu, .. } => {
                 let waits = std::mem::take(&mut open.waits);
                 open.cpu = cpu;
                 if waits {
@@ -505,9 +507,9 @@ impl Merge {
     }
 }
 
-impl Onlooker for Merge {
-    fn see(&mut self, seen: Seen) {
-        enqueue(&mut self.seen, self.settled, seen);
+impl RunEventSink for Merge {
+    fn run_event(&mut self, event: RunEvent) {
+        enqueue(&mut self.seen, self.settled, event);
     }
 }
 

@@ -26,7 +26,7 @@ impl Tape {
 #[derive(Clone, Default)]
 struct Play {
     stamps: Vec<Stamp>,
-    seen: Vec<Seen>,
+    seen: Vec<RunEvent>,
     truth: Vec<Vec<(Time, Event)>>,
     misses: Vec<(Time, Event)>,
     /// By lane: jobs checked, distances of starts and completions.
@@ -47,15 +47,15 @@ impl Player<'_> {
         self.now += 1 + u64::from(self.tape.below(20));
         NS(self.now)
     }
-    fn see(&mut self, at: Time, what: What) {
-        self.play.seen.push(Seen { at, what });
+    fn see(&mut self, at: Time, what: Kind) {
+        self.play.seen.push(RunEvent { at, what });
     }
     fn get_cpu(&mut self, at: Time) {
         self.cpu = u32::from(self.tape.below(3));
-        self.see(at, What::In { lane: self.lane, cpu: self.cpu });
+        self.see(at, Kind::SwitchIn { lane: self.lane, cpu: self.cpu });
     }
     fn leave(&mut self, at: Time, why: Why) {
-        self.see(at, What::Out { lane: self.lane, cpu: self.cpu, why });
+        self.see(at, Kind::SwitchOut { lane: self.lane, cpu: self.cpu, why });
     }
     fn stamp(&mut self, at: Time, due: Time, event: Event) {
         self.play.stamps.push(Stamp { at, due, lane: Some(self.lane), event });
@@ -80,7 +80,7 @@ impl Player<'_> {
         let waits = matches!(why, Why::Held | Why::Asleep);
         let woken = (waits && !self.tape.one_in(4)).then(|| self.pass());
         if let Some(woken) = woken {
-            self.see(woken, What::Woken { lane: self.lane });
+            self.see(woken, Kind::Woken { lane: self.lane });
         }
         let back = self.pass();
         self.get_cpu(back);
@@ -106,7 +106,7 @@ impl Player<'_> {
             let at = self.pass();
             self.leave(at, Why::Asleep);
             let at = self.pass();
-            self.see(at, What::Woken { lane: self.lane });
+            self.see(at, Kind::Woken { lane: self.lane });
             let at = self.pass();
             self.get_cpu(at);
             let at = self.pass();
@@ -133,12 +133,12 @@ impl Player<'_> {
                         if roused {
                             // On its way to sleep.
                             let at = self.pass();
-                            self.see(at, What::Woken { lane: self.lane });
+                            self.see(at, Kind::Woken { lane: self.lane });
                             woken = Some(at);
                         }
                         let at = self.pass();
                         self.leave(at, Why::Asleep);
-                        let out = |seen: &&Seen| matches!(seen.what, What::Out { .. });
+                        let out = |seen: &&RunEvent| matches!(seen.what, Kind::SwitchOut { .. });
                         let left = self.play.seen[before..].iter().find(out).unwrap().at;
                         self.play.checked[self.lane].2.push(left.as_ns() - completed.as_ns());
                     }
@@ -175,7 +175,7 @@ impl Player<'_> {
                 self.interruption(job, slept, false);
             }
             std::mem::swap(&mut after, &mut self.play.truth[self.lane]);
-            let out = self.play.seen[seen..].iter().find(|seen| matches!(seen.what, What::Out { .. }));
+            let out = self.play.seen[seen..].iter().find(|seen| matches!(seen.what, Kind::SwitchOut { .. }));
             if let Some((completed, left)) = completed.zip(out).filter(|_| !slept) {
                 self.play.checked[self.lane].2.push(left.at.as_ns() - completed.as_ns());
             }
@@ -209,7 +209,7 @@ impl Player<'_> {
         let woken = woken.or_else(|| {
             (!self.tape.one_in(6)).then(|| {
                 let at = self.pass();
-                self.see(at, What::Woken { lane: self.lane });
+                self.see(at, Kind::Woken { lane: self.lane });
                 at
             })
         });
@@ -220,9 +220,10 @@ impl Player<'_> {
 
     /// The CPU that this thread had at a moment.
     fn cpu_at(&self, at: Time) -> u32 {
-        let mine = |seen: &&Seen| matches!(seen.what, What::In { lane, .. } if lane == self.lane) && seen.at <= at;
+        let mine =
+            |seen: &&RunEvent| matches!(seen.what, Kind::SwitchIn { lane, .. } if lane == self.lane) && seen.at <= at;
         match self.play.seen.iter().rev().find(mine).map(|seen| seen.what) {
-            Some(What::In { cpu, .. }) => cpu,
+            Some(Kind::SwitchIn { cpu, .. }) => cpu,
             _ => unreachable!("it has stamped"),
         }
     }
@@ -251,7 +252,7 @@ fn witness(play: &Play) -> Merge {
 /// All at once.
 fn whole(play: &Play) -> (Log, Vec<Stamped>) {
     let (mut witness, mut log) = (witness(play), Log::new());
-    play.seen.iter().for_each(|seen| witness.see(*seen));
+    play.seen.iter().for_each(|seen| witness.run_event(*seen));
     play.stamps.iter().for_each(|stamp| witness.stamp(*stamp));
     let stamped = witness.finish(Time::MAX, &mut log).stamped;
     (log, stamped)
@@ -269,12 +270,12 @@ fn pieces(play: &Play, steps: &[(u8, u8)]) -> Log {
         }
         witness.until(NS(stamped_until));
         while let Some(one) = seen.next_if(|seen| seen.at < NS(seen_until)) {
-            witness.see(*one);
+            witness.run_event(*one);
         }
         witness.advance(NS(seen_until), Time::MAX, &mut log);
     }
     stamps.for_each(|stamp| witness.stamp(*stamp));
-    seen.for_each(|seen| witness.see(*seen));
+    seen.for_each(|seen| witness.run_event(*seen));
     witness.finish(Time::MAX, &mut log);
     log
 }
@@ -342,9 +343,9 @@ proptest! {
         let mut play = play(tape);
         let (from, to) = (NS(from), NS(from + length));
         play.seen.retain(|seen| seen.at <= from || seen.at > to);
-        play.seen.push(Seen { at: from, what: What::Blind { count: 7 } });
-        play.seen.push(Seen { at: to, what: What::Sighted });
-        play.seen.sort_by_key(|seen| (seen.at, matches!(seen.what, What::Blind { .. } | What::Sighted)));
+        play.seen.push(RunEvent { at: from, what: Kind::LossBegins { count: 7 } });
+        play.seen.push(RunEvent { at: to, what: Kind::LossEnds });
+        play.seen.sort_by_key(|seen| (seen.at, matches!(seen.what, Kind::LossBegins { .. } | Kind::LossEnds)));
         let (log, stamped) = whole(&play);
         prop_assert!(log.windows(2).all(|pair| pair[0].1 <= pair[1].1), "in the order of time");
         let place = |wanted: &dyn Fn(&Event) -> bool| log.iter().position(|(_, _, event)| wanted(event));
@@ -382,7 +383,7 @@ proptest! {
         let mut play = play(tape);
         let mut next = 0;
         play.seen.retain(|seen| {
-            let hidden = matches!(seen.what, What::In { .. }) && kept[next % kept.len()];
+            let hidden = matches!(seen.what, Kind::SwitchIn { .. }) && kept[next % kept.len()];
             next += 1;
             !hidden
         });
@@ -430,17 +431,17 @@ impl One {
     fn new(budget: Option<u64>) -> One {
         One { witness: Merge::of_tasks(0, [budget.map(Span::from_ns)]), log: Log::new() }
     }
-    fn see(&mut self, at: u64, what: What) {
-        self.witness.see(Seen { at: NS(at), what });
+    fn see(&mut self, at: u64, what: Kind) {
+        self.witness.run_event(RunEvent { at: NS(at), what });
     }
     fn woken(&mut self, at: u64) {
-        self.see(at, What::Woken { lane: 0 });
+        self.see(at, Kind::Woken { lane: 0 });
     }
     fn on(&mut self, at: u64, cpu: u32) {
-        self.see(at, What::In { lane: 0, cpu });
+        self.see(at, Kind::SwitchIn { lane: 0, cpu });
     }
     fn out(&mut self, at: u64, cpu: u32, why: Why) {
-        self.see(at, What::Out { lane: 0, cpu, why });
+        self.see(at, Kind::SwitchOut { lane: 0, cpu, why });
     }
     fn stamp(&mut self, at: u64, event: Event) {
         self.witness.stamp(Stamp { at: NS(at), due: NS(at), lane: Some(0), event });
@@ -615,8 +616,8 @@ fn what_the_kernel_does_after_the_end_is_not_told() {
 fn who_else_has_the_cpu_is_told_and_where_a_job_gets_it_who_had_it_last() {
     let mut one = One::new(None);
     let thread = |pid, comm: &str| crate::Thread { pid, comm: crate::Comm::new(comm.as_bytes()), prio: Some(39) };
-    let other = |pid, comm| What::Other { cpu: 0, thread: thread(pid, comm) };
-    let gave = |pid, comm| What::Gave { cpu: 0, thread: thread(pid, comm) };
+    let other = |pid, comm| Kind::OtherIn { cpu: 0, thread: thread(pid, comm) };
+    let gave = |pid, comm| Kind::OtherOut { cpu: 0, thread: thread(pid, comm) };
     one.out(5, 0, Why::Asleep);
     one.see(5, other(0, "swapper/0"));
     one.woken(10);
@@ -626,7 +627,7 @@ fn who_else_has_the_cpu_is_told_and_where_a_job_gets_it_who_had_it_last() {
     one.start(14);
     one.see(
         20,
-        What::Interrupt {
+        Kind::Interrupt {
             cpu: 0,
             kind: takt_log::InterruptKind::Hard,
             number: 24,
@@ -638,7 +639,7 @@ fn who_else_has_the_cpu_is_told_and_where_a_job_gets_it_who_had_it_last() {
     one.see(30, other(7, "hog"));
     one.see(40, gave(7, "hog"));
     one.on(40, 0);
-    one.see(45, What::Stolen { cpu: 0, span: Span::from_ns(3), within: Span::from_ns(20) });
+    one.see(45, Kind::Stolen { cpu: 0, span: Span::from_ns(3), within: Span::from_ns(20) });
     one.complete(50);
     let (log, _) = one.told();
     let expected = [
@@ -658,10 +659,10 @@ fn who_else_has_the_cpu_is_told_and_where_a_job_gets_it_who_had_it_last() {
 
 /// Two workers of a dispatcher on one CPU: `time word` of each line, and how many switches are
 /// missing.
-fn worked(stamps: &[(u64, Event)], seen: &[(u64, What)]) -> (Vec<String>, u64) {
+fn worked(stamps: &[(u64, Event)], seen: &[(u64, Kind)]) -> (Vec<String>, u64) {
     let mut merge = Merge::of_workers(0, [Worker { cpu: 0, works: true }; 2]);
     stamps.iter().for_each(|(at, event)| merge.event(0, NS(*at), event));
-    seen.iter().for_each(|(at, what)| merge.see(Seen { at: NS(*at), what: *what }));
+    seen.iter().for_each(|(at, what)| merge.run_event(RunEvent { at: NS(*at), what: *what }));
     let mut log = Log::new();
     let missing = merge.finish(NS(1000), &mut log).missing;
     let word = |event: &Event| format!("{event:?}").split(' ').next().unwrap().to_lowercase();
@@ -670,8 +671,8 @@ fn worked(stamps: &[(u64, Event)], seen: &[(u64, What)]) -> (Vec<String>, u64) {
 
 const LATER: JobKey = JobKey { task: TaskId(1), number: 0 };
 
-fn idle() -> What {
-    What::Other { cpu: 0, thread: crate::Thread { pid: 0, comm: crate::Comm::NONE, prio: Some(120) } }
+fn idle() -> Kind {
+    Kind::OtherIn { cpu: 0, thread: crate::Thread { pid: 0, comm: crate::Comm::NONE, prio: Some(120) } }
 }
 
 #[test]
@@ -679,9 +680,9 @@ fn a_worker_that_comes_by_a_switch_kept_back_has_the_job_that_began() {
     let stamps = [(10, Event::Start { job: JOB, cpu: 0 }), (40, Event::Complete { job: JOB, cpu: 0 })];
     let seen = [
         (5, idle()),
-        (20, What::Out { lane: 0, cpu: 0, why: Why::Taken }),
+        (20, Kind::SwitchOut { lane: 0, cpu: 0, why: Why::Taken }),
         (20, idle()),
-        (30, What::In { lane: 0, cpu: 0 }),
+        (30, Kind::SwitchIn { lane: 0, cpu: 0 }),
     ];
     let expected = ["5 occupy", "10 start", "20 preempt", "20 occupy", "30 resume", "40 complete"];
     assert_eq!(worked(&stamps, &seen), (expected.map(str::to_owned).to_vec(), 1));
@@ -693,11 +694,11 @@ fn a_worker_loses_its_cpu_where_another_one_gets_it() {
     let complete = |job| Event::Complete { job, cpu: 0 };
     let stamps = [(2, start(JOB)), (12, start(LATER)), (20, complete(LATER)), (30, complete(JOB))];
     let seen = [
-        (1, What::In { lane: 0, cpu: 0 }),
+        (1, Kind::SwitchIn { lane: 0, cpu: 0 }),
         // The switch from the first worker is missing.
-        (10, What::In { lane: 1, cpu: 0 }),
-        (20, What::Out { lane: 1, cpu: 0, why: Why::Asleep }),
-        (20, What::In { lane: 0, cpu: 0 }),
+        (10, Kind::SwitchIn { lane: 1, cpu: 0 }),
+        (20, Kind::SwitchOut { lane: 1, cpu: 0, why: Why::Asleep }),
+        (20, Kind::SwitchIn { lane: 0, cpu: 0 }),
     ];
     let expected =
         ["1 occupy", "2 start", "10 gap", "10 occupy", "12 start", "20 complete", "20 resume", "30 complete"];

@@ -34,7 +34,7 @@ impl Merge {
         self.miss(u64::from(missing));
         self.evict(at, cpu, None);
         self.unknown.insert(cpu, Some(Job { key: job, cpu, waits: false, agrees: false }));
-        if self.blind > 0 {
+        if self.open_losses > 0 {
             self.line(at, TAKES, Event::Gap { job });
         }
     }

@@ -16,20 +16,20 @@ fn switch(at: u64, cpu: u32, prev: u32, left: Left, next: Thread) -> KernelEvent
 }
 
 /// Threads 70 (SCHED_FIFO) and 71 (SCHED_DEADLINE); model CPU 0 is CPU 4, model CPU 1 is CPU 2.
-fn seen(events: &[KernelEvent], given: u64) -> Vec<(u64, SeenWhat)> {
+fn seen(events: &[KernelEvent], given: u64) -> Vec<(u64, RunEventKind)> {
     let threads = vec![Watched { id: 70, lane: 0, reserved: false }, Watched { id: 71, lane: 1, reserved: true }];
-    let mut eye = Eye::new(threads, &[4, 2]);
+    let mut translator = Translator::new(threads, &[4, 2]);
     let mut all = Vec::new();
     for event in events {
-        eye.look(event, NS(given), &mut all);
+        translator.translate(event, NS(given), &mut all);
     }
     all.sort_by_key(|seen| seen.at);
     all.iter().map(|seen| (seen.at.as_ns(), seen.what)).collect()
 }
 
 /// Without what concerns others.
-fn ours(events: &[KernelEvent], given: u64) -> Vec<(u64, SeenWhat)> {
-    let others = |what: &SeenWhat| matches!(what, SeenWhat::Other { .. } | SeenWhat::Gave { .. });
+fn ours(events: &[KernelEvent], given: u64) -> Vec<(u64, RunEventKind)> {
+    let others = |what: &RunEventKind| matches!(what, RunEventKind::OtherIn { .. } | RunEventKind::OtherOut { .. });
     seen(events, given).into_iter().filter(|(_, what)| !others(what)).collect()
 }
 
@@ -45,19 +45,19 @@ fn who_has_the_cpu_before_and_after_the_runs_threads_is_told() {
         0,
     );
     let expected = [
-        (1, SeenWhat::Out { lane: 0, cpu: 0, why: Why::Asleep }),
-        (1, SeenWhat::Other { cpu: 0, thread: make }),
-        (2, SeenWhat::Gave { cpu: 0, thread: swapper }),
-        (2, SeenWhat::In { lane: 1, cpu: 0 }),
-        (3, SeenWhat::Out { lane: 1, cpu: 0, why: Why::Asleep }),
-        (3, SeenWhat::In { lane: 0, cpu: 0 }),
+        (1, RunEventKind::SwitchOut { lane: 0, cpu: 0, why: Why::Asleep }),
+        (1, RunEventKind::OtherIn { cpu: 0, thread: make }),
+        (2, RunEventKind::OtherOut { cpu: 0, thread: swapper }),
+        (2, RunEventKind::SwitchIn { lane: 1, cpu: 0 }),
+        (3, RunEventKind::SwitchOut { lane: 1, cpu: 0, why: Why::Asleep }),
+        (3, RunEventKind::SwitchIn { lane: 0, cpu: 0 }),
     ];
     assert_eq!(found, expected);
 }
 
 #[test]
 fn a_switch_tells_of_both_threads_and_why_one_left() {
-    let out = |lane, cpu, why| SeenWhat::Out { lane, cpu, why };
+    let out = |lane, cpu, why| RunEventKind::SwitchOut { lane, cpu, why };
     let found = ours(
         &[
             switch(1, 4, 70, Left::Ready, thread(71, -1, "takt")),
@@ -74,7 +74,7 @@ fn a_switch_tells_of_both_threads_and_why_one_left() {
     );
     let expected = [
         (1, out(0, 0, Why::Taken)),
-        (1, SeenWhat::In { lane: 1, cpu: 0 }),
+        (1, RunEventKind::SwitchIn { lane: 1, cpu: 0 }),
         (2, out(1, 0, Why::Stopped)),
         (3, out(1, 1, Why::Taken)),
         (4, out(1, 1, Why::Stopped)),
@@ -90,9 +90,9 @@ fn a_gap_begins_where_its_cpu_was_last_heard_of() {
     let lost = |at| event(at, 4, What::Lost { count: Some(12) });
     let heard = switch(20, 4, 9, Left::Blocked, thread(8, 120, "other"));
     let other = switch(25, 2, 70, Left::Blocked, thread(8, 120, "other"));
-    let blind = SeenWhat::Blind { count: 12 };
-    let left = SeenWhat::Out { lane: 0, cpu: 1, why: Why::Asleep };
-    assert_eq!(ours(&[heard, other, lost(30)], 0), [(20, blind), (25, left), (30, SeenWhat::Sighted)]);
+    let begins = RunEventKind::LossBegins { count: 12 };
+    let left = RunEventKind::SwitchOut { lane: 0, cpu: 1, why: Why::Asleep };
+    assert_eq!(ours(&[heard, other, lost(30)], 0), [(20, begins), (25, left), (30, RunEventKind::LossEnds)]);
     // What was given out before was whole.
-    assert_eq!(ours(&[heard, other, lost(30)], 22), [(22, blind), (25, left), (30, SeenWhat::Sighted)]);
+    assert_eq!(ours(&[heard, other, lost(30)], 22), [(22, begins), (25, left), (30, RunEventKind::LossEnds)]);
 }

@@ -9,30 +9,30 @@ use crate::event::{Comm, KernelEvent, Left, Pid, Thread, Waking, What};
 
 /// An event of a run's threads, or a loss of such events.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Seen {
+pub struct RunEvent {
     /// When.
     pub at: Time,
-    /// What.
-    pub what: SeenWhat,
+    /// The event.
+    pub what: RunEventKind,
 }
 
-/// See [`Seen`]. `lane` is the thread's place in the list of the run's threads, `cpu` a model CPU.
+/// See [`RunEvent`]. `lane` is the thread's place in the list of the run's threads, `cpu` a model CPU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum SeenWhat {
-    /// It is being woken.
+pub enum RunEventKind {
+    /// The thread is being woken.
     Woken {
         /// Which one.
         lane: usize,
     },
-    /// It got a CPU.
-    In {
+    /// The thread got a CPU.
+    SwitchIn {
         /// Which one.
         lane: usize,
         /// Which CPU.
         cpu: u32,
     },
-    /// It left its CPU.
-    Out {
+    /// The thread left its CPU.
+    SwitchOut {
         /// Which one.
         lane: usize,
         /// Which CPU.
@@ -41,14 +41,14 @@ pub enum SeenWhat {
         why: Why,
     },
     /// The CPU went from a thread of the run to a thread of another program.
-    Other {
+    OtherIn {
         /// Which CPU.
         cpu: u32,
         /// Which thread.
         thread: Thread,
     },
     /// The CPU goes from a thread of another program to a thread of the run, whose event follows.
-    Gave {
+    OtherOut {
         /// Which CPU.
         cpu: u32,
         /// Which thread.
@@ -58,7 +58,7 @@ pub enum SeenWhat {
     Interrupt {
         /// Which CPU.
         cpu: u32,
-        /// What serves it.
+        /// Hard or soft.
         kind: InterruptKind,
         /// Its number.
         number: u32,
@@ -76,26 +76,26 @@ pub enum SeenWhat {
         /// Within how much time before.
         within: Span,
     },
-    /// Events are missing from here on. `count` is 0 if their number is unknown.
-    Blind {
+    /// Events were lost from here on. `count` is 0 if their number is unknown.
+    LossBegins {
         /// How many.
         count: u64,
     },
-    /// Up to here events were missing.
-    Sighted,
+    /// Events were lost up to here.
+    LossEnds,
 }
 
 /// Takes events of the run's threads.
-pub trait Onlooker {
+pub trait RunEventSink {
     /// The next event in the order of time. A late one is put behind the last.
-    fn see(&mut self, seen: Seen);
+    fn run_event(&mut self, event: RunEvent);
 }
 
 /// Puts an event behind the last. A late one, before `settled` or the last event, gets the earliest
 /// time that is still possible.
-pub(super) fn enqueue(queue: &mut VecDeque<Seen>, settled: Time, seen: Seen) {
+pub(super) fn enqueue(queue: &mut VecDeque<RunEvent>, settled: Time, seen: RunEvent) {
     let last = queue.back().map_or(settled, |last| last.at);
-    queue.push_back(Seen { at: seen.at.max(last), ..seen });
+    queue.push_back(RunEvent { at: seen.at.max(last), ..seen });
 }
 
 /// Why a thread left its CPU.
@@ -124,31 +124,31 @@ pub struct Watched {
     pub reserved: bool,
 }
 
-/// Looks at the kernel's events for the threads of a run.
+/// Translates the kernel's events into [`RunEvent`]s.
 #[derive(Clone, Debug)]
-pub struct Eye {
+pub struct Translator {
     threads: Vec<Watched>,
     cpus: Vec<u32>,
     /// When the last event of each CPU was, by the kernel's numbers.
     last: Vec<Time>,
 }
 
-impl Eye {
+impl Translator {
     /// For these threads; model CPU i is the i-th of `cpus`.
     #[must_use]
-    pub fn new(threads: Vec<Watched>, cpus: &[u32]) -> Eye {
-        Eye { threads, cpus: cpus.to_vec(), last: Vec::new() }
+    pub fn new(threads: Vec<Watched>, cpus: &[u32]) -> Translator {
+        Translator { threads, cpus: cpus.to_vec(), last: Vec::new() }
     }
 
     /// Appends the events of the run's threads that follow from an event. All from before `given`
     /// were appended earlier.
-    pub fn look(&mut self, event: &KernelEvent, given: Time, seen: &mut Vec<Seen>) {
+    pub fn translate(&mut self, event: &KernelEvent, given: Time, seen: &mut Vec<RunEvent>) {
         let at = event.time;
         match event.what {
             What::Switch { prev, left, next } => self.switch(event, &prev, left, next, seen),
             What::Wake { thread, waking: Waking::Begins, .. } => {
                 if let Some(thread) = self.lane(thread.pid) {
-                    seen.push(Seen { at, what: SeenWhat::Woken { lane: thread.lane } });
+                    seen.push(RunEvent { at, what: RunEventKind::Woken { lane: thread.lane } });
                 }
             }
             What::IrqEnter { irq, name } => self.interrupt(event, InterruptKind::Hard, irq, name, true, seen),
@@ -157,9 +157,9 @@ impl Eye {
             What::SoftirqExit { vec } => self.interrupt(event, InterruptKind::Soft, vec, Comm::NONE, false, seen),
             What::Lost { count } => {
                 let before = self.last.get(event.cpu as usize).copied().unwrap_or_default();
-                let blind = SeenWhat::Blind { count: count.unwrap_or(0) };
-                seen.push(Seen { at: before.max(given).min(at), what: blind });
-                seen.push(Seen { at, what: SeenWhat::Sighted });
+                let begins = RunEventKind::LossBegins { count: count.unwrap_or(0) };
+                seen.push(RunEvent { at: before.max(given).min(at), what: begins });
+                seen.push(RunEvent { at, what: RunEventKind::LossEnds });
             }
             _ => {}
         }
@@ -175,14 +175,14 @@ impl Eye {
         self.threads.iter().find(|thread| thread.id == id).copied()
     }
 
-    fn switch(&mut self, event: &KernelEvent, prev: &Thread, left: Left, next: Thread, seen: &mut Vec<Seen>) {
+    fn switch(&mut self, event: &KernelEvent, prev: &Thread, left: Left, next: Thread, seen: &mut Vec<RunEvent>) {
         let at = event.time;
         let cpu = model_cpu(&self.cpus, event.cpu);
         let from = self.lane(prev.pid);
         let ours = from.is_some();
         if let Some(thread) = from {
             let why = why(&thread, prev, left, &next);
-            seen.push(Seen { at, what: SeenWhat::Out { lane: thread.lane, cpu, why } });
+            seen.push(RunEvent { at, what: RunEventKind::SwitchOut { lane: thread.lane, cpu, why } });
             if why == Why::Ended {
                 // Another thread may get its number.
                 self.threads.retain(|thread| thread.id != prev.pid);
@@ -191,13 +191,13 @@ impl Eye {
         let what = match self.lane(next.pid) {
             Some(thread) => {
                 if !ours {
-                    seen.push(Seen { at, what: SeenWhat::Gave { cpu, thread: *prev } });
+                    seen.push(RunEvent { at, what: RunEventKind::OtherOut { cpu, thread: *prev } });
                 }
-                SeenWhat::In { lane: thread.lane, cpu }
+                RunEventKind::SwitchIn { lane: thread.lane, cpu }
             }
-            None => SeenWhat::Other { cpu, thread: next },
+            None => RunEventKind::OtherIn { cpu, thread: next },
         };
-        seen.push(Seen { at, what });
+        seen.push(RunEvent { at, what });
     }
 
     fn interrupt(
@@ -207,13 +207,13 @@ impl Eye {
         number: u32,
         name: Comm,
         begins: bool,
-        seen: &mut Vec<Seen>,
+        seen: &mut Vec<RunEvent>,
     ) {
         if self.lane(event.pid).is_none() {
             return;
         }
         let cpu = model_cpu(&self.cpus, event.cpu);
-        seen.push(Seen { at: event.time, what: SeenWhat::Interrupt { cpu, kind, number, name, begins } });
+        seen.push(RunEvent { at: event.time, what: RunEventKind::Interrupt { cpu, kind, number, name, begins } });
     }
 }
 
@@ -243,5 +243,5 @@ fn why(thread: &Watched, prev: &Thread, left: Left, next: &Thread) -> Why {
 }
 
 #[cfg(test)]
-#[path = "seen_tests.rs"]
+#[path = "run_event_tests.rs"]
 mod tests;
