@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use takt_log::causes::Cause;
 use takt_log::{CancelCause, Event, JobKey, Parent};
 use takt_model::{Builtin, Span};
-use takt_trace::merge::{Merge, RunEventSink as _, RunEvent, RunEventKind as Kind, Why, Worker};
+use takt_trace::merge::{Merge, RunEvent, RunEventKind as Kind, RunEventSink as _, Why, Worker};
 use takt_trace::{Comm, Thread};
 
 use super::*;

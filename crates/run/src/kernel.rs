@@ -5,7 +5,7 @@ use takt_dispatch::Recorded;
 use takt_linux::tracing::{Event, Guard, Options, Recorder, RecorderError, Threads, now};
 use takt_linux::{Epoch, clock};
 use takt_model::{Bytes, Span, Task, Time};
-use takt_trace::merge::{Translator, RunEventSink, RunEvent, RunEventKind, Watched, model_cpu};
+use takt_trace::merge::{RunEvent, RunEventKind, RunEventSink, Translator, Watched, model_cpu};
 use takt_trace::{Feed, FormatError};
 use thiserror::Error;
 

@@ -1,8 +1,11 @@
 //! Work limits: each test counts the terms that it evaluates.
 
-use takt_model::{Arrival, Builtin, CpuSet, NodeId, System, Task};
+use takt_model::{
+    Arrival, Auto, Builtin, Component, ComponentId, CpuSet, NodeId, ServerRule, StrategyRef, System, Task,
+};
 
 use super::*;
+use crate::compositional::{Enforced, Tree};
 use crate::scope::View;
 use crate::verdict::{NODE_TERMS_MAX, Share};
 
@@ -73,4 +76,54 @@ fn a_test_that_runs_out_of_work_says_so() {
     unit.share = Share::new(3);
     let report = apply(NpEdf, &unit, &Carried::by_deadlines(&system));
     assert_eq!(report.verdict.why(), "undecided: the work limit was reached");
+}
+
+/// A component with three tasks, or one task, on `cpus` CPUs.
+fn component_unit(strategy: Builtin, server: ServerRule, cpus: u32, tasks: u64) -> (Unit, Carried) {
+    let mut system = System::local(cpus, Builtin::Edf, Vec::new());
+    let (period, budget) = (Auto::Value(ns(100)), Auto::Value(ns(61 * u64::from(cpus))));
+    let strategy = StrategyRef::Builtin(strategy);
+    let component = Component::new("c", NodeId(0), server);
+    system.components.push(Component { strategy, period, budget, cpus, ..component });
+    for i in 0..tasks {
+        let (arrival, component) = (Arrival::Sporadic, Some(ComponentId(0)));
+        let task = Task::periodic(&format!("t{i}"), ns(1_007 + 400 * i), ns(190));
+        system.tasks.push(Task { arrival, component, deadline: ns(307 + 400 * i), ..task });
+    }
+    let tree = Tree::new(&system);
+    let mut view = View::new(&tree.system, NodeId(0), system.nodes[0].strategy, "n".to_owned()).expect("a view");
+    tree.add_components(&mut view, NodeId(0), Enforced::default());
+    let unit = view.units.into_iter().find(|unit| unit.served.is_some()).expect("the component");
+    (unit, Carried::by_deadlines(&tree.system))
+}
+
+#[test]
+fn tests_of_components_share_the_work_limit_of_their_node() {
+    let cases = [
+        (TestId::Prm, Builtin::Rm, ServerRule::Ptps, 1),
+        (TestId::Prm, Builtin::Edf, ServerRule::Ptps, 1),
+        (TestId::Mpr, Builtin::Rm, ServerRule::Ptps, 2),
+        (TestId::Mpr, Builtin::Edf, ServerRule::Ptps, 2),
+    ];
+    for (test, strategy, server, cpus) in cases {
+        let (whole, carried) = component_unit(strategy, server, cpus, 3);
+        let few = Unit { share: Share::new(3), ..whole.clone() };
+        let report = apply(test, &few, &carried);
+        assert!(report.verdict.why().contains("work limit"), "{test:?}: {report:?}");
+        let report = apply(test, &whole, &carried);
+        assert!(!report.verdict.why().contains("work limit"), "{test:?}: {report:?}");
+        assert!((4..10_000).contains(&whole.share.spent()), "{test:?}: {}", whole.share.spent());
+    }
+}
+
+/// Past its limit of jobs `cbs` has a bound in closed form, which is no less.
+#[test]
+fn a_task_alone_in_a_server_spends_a_term_for_each_job() {
+    let (whole, carried) = component_unit(Builtin::Edf, ServerRule::Cbs, 1, 1);
+    let bound = |report: &TestReport| report.tasks[0].wcrt.expect("a bound");
+    let exact = apply(TestId::Cbs, &whole, &carried);
+    assert!(whole.share.spent() >= 2, "{}", whole.share.spent());
+    let none = Unit { share: Share::new(0), ..whole };
+    let closed = apply(TestId::Cbs, &none, &carried);
+    assert!(bound(&closed) >= bound(&exact) && none.share.spent() == 0, "{closed:?} {exact:?}");
 }

@@ -11,7 +11,7 @@ use crate::chains::Carried;
 use crate::edf::qpa::{Demand, EdfTask};
 use crate::exact::{compare_sum, sum_ppm};
 use crate::fp::rta::{FpTask, Response};
-use crate::global::{Load, Rule, Sporadic};
+use crate::global::{Load, Rule, Sporadic, Terms};
 use crate::report::TaskReport;
 use crate::scope::{Unit, UnitTask, ns};
 use crate::verdict::{Answer, Bound, Verdict};
@@ -213,9 +213,13 @@ pub(crate) fn mpr(unit: &Unit, carried: &Carried) -> Result<Said, String> {
         return Ok((Verdict::Infeasible { witness }, Vec::new(), figures));
     }
     let (load, responses) = match rule {
-        Rule::Edf => (mpr::edf(&tasks, supply), vec![None; tasks.len()]),
+        Rule::Edf => {
+            let within = |terms: &mut Terms| mpr::edf_within(&tasks, supply, terms);
+            (Terms::of_share(&unit.share, mpr::TERMS_MAX, within), vec![None; tasks.len()])
+        }
         Rule::Fp => {
-            let bounds = mpr::fp(&tasks, supply);
+            let within = |terms: &mut Terms| mpr::fp_within(&tasks, supply, terms);
+            let bounds = Terms::of_share(&unit.share, mpr::TERMS_MAX, within);
             (bounds.load, bounds.responses)
         }
     };
@@ -279,11 +283,19 @@ pub(crate) fn overload(unit: &Unit, served: &Served) -> Option<String> {
 }
 
 fn by_responses(unit: &Unit, tasks: &[FpTask], supply: &Supply) -> (Verdict, Vec<TaskReport>) {
-    let mut terms_left = fp::TERMS_MAX;
+    unit.share.run(fp::TERMS_MAX, |terms_left| by_responses_within(unit, tasks, supply, terms_left))
+}
+
+fn by_responses_within(
+    unit: &Unit,
+    tasks: &[FpTask],
+    supply: &Supply,
+    terms_left: &mut u64,
+) -> (Verdict, Vec<TaskReport>) {
     let mut why = None;
     let (mut bounds, mut reports) = (Vec::new(), Vec::with_capacity(tasks.len()));
     for (i, task) in unit.tasks.iter().enumerate() {
-        let wcrt = fp::response(tasks, i, supply, &mut terms_left).and_then(|response| to_deadline(response, task));
+        let wcrt = fp::response(tasks, i, supply, terms_left).and_then(|response| to_deadline(response, task));
         let answer = match wcrt {
             Some(wcrt) if wcrt <= task.d => Answer::Yes,
             Some(wcrt) => {
@@ -298,8 +310,8 @@ fn by_responses(unit: &Unit, tasks: &[FpTask], supply: &Supply) -> (Verdict, Vec
             }
             None => {
                 why.get_or_insert_with(|| {
-                    let reason = match terms_left {
-                        0 => "the iteration limit was reached",
+                    let reason = match *terms_left {
+                        0 => "the work limit was reached",
                         _ => "it and all that can go before it leave nothing of what the server gives",
                     };
                     format!("no bound for \"{}\": {reason}", task.name)
@@ -325,7 +337,8 @@ fn by_demand(
     supply: &Supply,
     figures: &mut Map<String, Value>,
 ) -> (Verdict, Vec<TaskReport>) {
-    let verdict = match edf::analyse(tasks, supply) {
+    let found = unit.share.run(edf::TERMS_MAX, |left| edf::analyse_within(tasks, supply, left));
+    let verdict = match found {
         Demand::Met { horizon } => {
             figures.insert("horizon_ns".to_owned(), json!(horizon));
             Verdict::Schedulable { bounds: Vec::new() }

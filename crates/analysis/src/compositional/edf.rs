@@ -34,6 +34,11 @@ pub fn schedulable(tasks: &[EdfTask], supply: &Supply) -> Answer {
 
 /// Holds demand against supply. [`Demand::Overload`] means U > Θ / Π.
 pub fn analyse(tasks: &[EdfTask], supply: &Supply) -> Demand {
+    analyse_within(tasks, supply, &mut { TERMS_MAX })
+}
+
+/// The same from what is left of a limit.
+pub(super) fn analyse_within(tasks: &[EdfTask], supply: &Supply, terms_left: &mut u64) -> Demand {
     let Some(shortest) = tasks.iter().map(|task| task.d).min() else { return Demand::Met { horizon: 0 } };
     let missing = (supply.period() - supply.budget(), supply.period());
     match compare_sum(tasks.iter().map(|task| (task.c, task.t)).chain([missing]), 1) {
@@ -43,9 +48,11 @@ pub fn analyse(tasks: &[EdfTask], supply: &Supply) -> Demand {
         None => return Demand::Undecided(Stop::Load),
         _ => {}
     }
-    let mut busy = TERMS_MAX / 10;
+    // The busy period gets a tenth of the terms.
+    let kept = *terms_left - *terms_left / 10;
+    let mut busy = *terms_left / 10;
     let found = (by_load(tasks, supply), busy_period(tasks, supply, &mut busy));
-    let mut terms_left = TERMS_MAX - TERMS_MAX / 10 + busy;
+    *terms_left = kept + busy;
     let horizon = match found {
         (Some(a), Some(b)) => a.min(b),
         (a, b) => match a.or(b) {
@@ -57,9 +64,9 @@ pub fn analyse(tasks: &[EdfTask], supply: &Supply) -> Demand {
     let mut below = horizon.saturating_add(1);
     loop {
         let Some(t) = deadline_below(tasks, below) else { return Demand::Met { horizon } };
-        let spent = spend(&mut terms_left, count);
+        let spent = spend(terms_left, count);
         let Some(h) = spent.and_then(|()| demand(tasks, None, t)) else {
-            return Demand::Undecided(stopped(terms_left));
+            return Demand::Undecided(stopped(*terms_left));
         };
         let enough = match supply.time_for(h) {
             Some(enough) if enough <= t => enough,

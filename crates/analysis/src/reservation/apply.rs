@@ -3,7 +3,7 @@
 use serde_json::{Map, json};
 use takt_model::{Late, gcd};
 
-use super::deterministic::{Demand, Reservation, keeps_up, pending, response};
+use super::deterministic::{Demand, JOBS_MAX, Reservation, keeps_up, pending_within, response_within};
 use super::stochastic::{Enclosure, Model};
 use crate::chains::Carried;
 use crate::compositional::{Said, overload, report, to_deadline};
@@ -60,8 +60,10 @@ pub(crate) fn cbs(unit: &Unit, carried: &Carried) -> Result<Said, String> {
     if let Some(witness) = overload(unit, served) {
         return Ok((Verdict::Infeasible { witness: witness + &often }, Vec::new(), figures));
     }
-    figures.insert("pending".to_owned(), json!(pending(&demand, &reservation)));
-    let wcrt = response(&demand, &reservation).and_then(|response| to_deadline(response, task));
+    let response = unit.share.run(JOBS_MAX, |left| response_within(&demand, &reservation, left));
+    let pending = unit.share.run(JOBS_MAX, |left| pending_within(&demand, &reservation, left, || response));
+    figures.insert("pending".to_owned(), json!(pending));
+    let wcrt = response.and_then(|response| to_deadline(response, task));
     let name = &task.name;
     let why = match wcrt {
         Some(wcrt) if wcrt <= task.d => None,

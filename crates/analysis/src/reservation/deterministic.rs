@@ -60,6 +60,7 @@ use takt_model::gcd;
 
 use crate::compositional::Supply;
 use crate::fp::rta::Response;
+use crate::verdict::spend;
 
 /// Most jobs analysed one by one. Beyond it, an upper bound in closed form is used.
 pub const JOBS_MAX: u64 = 1_000_000;
@@ -158,13 +159,23 @@ pub fn published_pending(period: u64, budget: u64, p: u64, most: u64) -> bool {
 /// end, or where a bound exceeds `u64`.
 #[must_use]
 pub fn response(demand: &Demand, reservation: &Reservation) -> Option<Response> {
+    response_within(demand, reservation, &mut { JOBS_MAX })
+}
+
+/// The same from what is left of a limit of jobs.
+pub(super) fn response_within(demand: &Demand, reservation: &Reservation, jobs_left: &mut u64) -> Option<Response> {
     if !keeps_up(demand, reservation) {
         return None;
     }
     let supply = reservation.supply();
     let repeats = bunch(demand)?.checked_add(reservation.budget / gcd(demand.c, reservation.budget))?;
     let (mut from_arrival, mut from_release) = (0u64, 0u64);
-    for k in 1..=repeats.min(JOBS_MAX) {
+    for k in 1..=repeats {
+        if spend(jobs_left, 1).is_none() {
+            let bound = ceiling(demand, reservation)?;
+            let early = bound.checked_add(demand.j)?;
+            return Some(Response { from_arrival: early, from_release: early });
+        }
         let done = i128::from(supply.time_for(demand.c.checked_mul(k)?.checked_add(demand.b)?)?);
         let arrival = i128::from(k - 1) * i128::from(demand.p) - i128::from(demand.j);
         from_arrival = from_arrival.max(u64::try_from(done - arrival).ok()?);
@@ -172,11 +183,6 @@ pub fn response(demand: &Demand, reservation: &Reservation) -> Option<Response> 
         if done <= arrival + i128::from(demand.p) {
             return Some(Response { from_arrival, from_release });
         }
-    }
-    if repeats > JOBS_MAX {
-        let bound = ceiling(demand, reservation)?;
-        let early = bound.checked_add(demand.j)?;
-        return Some(Response { from_arrival: early, from_release: early });
     }
     Some(Response { from_arrival, from_release })
 }
@@ -202,6 +208,16 @@ fn ceiling(demand: &Demand, reservation: &Reservation) -> Option<u64> {
 /// `None` as for [`response`].
 #[must_use]
 pub fn pending(demand: &Demand, reservation: &Reservation) -> Option<u64> {
+    pending_within(demand, reservation, &mut { JOBS_MAX }, || response(demand, reservation))
+}
+
+/// The same from what is left of a limit of jobs. Past the limit `response` gives a bound.
+pub(super) fn pending_within(
+    demand: &Demand,
+    reservation: &Reservation,
+    jobs_left: &mut u64,
+    response: impl FnOnce() -> Option<Response>,
+) -> Option<u64> {
     if !keeps_up(demand, reservation) {
         return None;
     }
@@ -211,18 +227,18 @@ pub fn pending(demand: &Demand, reservation: &Reservation) -> Option<u64> {
     let repeats = reservation.period / gcd(demand.p, reservation.period);
     let repeats = repeats.checked_add(bunch(demand)?)?.checked_add(steady)?;
     let mut most = 0;
-    for n in 1..=repeats.min(JOBS_MAX) {
+    for n in 1..=repeats {
+        if spend(jobs_left, 1).is_none() {
+            // A job released longer ago than a response is done.
+            let response = response()?.from_release;
+            return Some(response.checked_add(demand.j)?.div_ceil(demand.p));
+        }
         let released = u64::try_from((i128::from(n - 1) * i128::from(demand.p) - i128::from(demand.j)).max(0)).ok()?;
         let done = supply.sbf(released).saturating_sub(demand.b) / demand.c;
         most = most.max(n - done.min(n - 1));
         if n > 1 && done >= n - 1 {
             return Some(most);
         }
-    }
-    if repeats > JOBS_MAX {
-        // A job released longer ago than a response is done.
-        let response = response(demand, reservation)?.from_release;
-        return Some(response.checked_add(demand.j)?.div_ceil(demand.p));
     }
     Some(most)
 }
