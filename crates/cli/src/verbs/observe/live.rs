@@ -142,7 +142,7 @@ struct Wanted {
 fn wanted(options: &args::Observe, mut filter: Filter, command: Option<&Held>) -> Result<Wanted, Failure> {
     // They are processes: their threads take their place.
     filter.pids.clear();
-    let mut ids = members(options)?;
+    let mut ids = members(options).collect::<Result<Vec<_>, Failure>>()?.concat();
     for tid in &options.tid {
         if !Path::new(&format!("/proc/{tid}")).exists() {
             return Err(Failure::input(format_args!(
@@ -166,20 +166,20 @@ fn wanted(options: &args::Observe, mut filter: Filter, command: Option<&Held>) -
     Ok(Wanted { filter, threads, events })
 }
 
-/// The threads that the processes and control groups have now.
-fn members(options: &args::Observe) -> Result<Vec<u32>, Failure> {
-    let mut ids = Vec::new();
-    for pid in &options.pid {
-        let mut threads = threads_of(*pid);
-        if threads.is_empty() {
-            return Err(Failure::input(format_args!("there is no process {pid}; \"ps -e\" lists those there are")));
+/// The threads that each process and control group has now.
+fn members(options: &args::Observe) -> impl Iterator<Item = Result<Vec<u32>, Failure>> {
+    let processes = options.pid.iter().map(|pid| match threads_of(*pid) {
+        threads if threads.is_empty() => {
+            Err(Failure::input(format_args!("there is no process {pid}; \"ps -e\" lists those there are")))
         }
-        ids.append(&mut threads);
-    }
-    for group in &options.cgroup {
-        ids.append(&mut threads_of_group(group)?);
-    }
-    Ok(ids)
+        threads => Ok(threads),
+    });
+    processes.chain(options.cgroup.iter().map(|group| threads_of_group(group)))
+}
+
+/// The threads of those processes and control groups that still have some.
+fn remaining_members(options: &args::Observe) -> Vec<u32> {
+    members(options).flatten().flatten().collect()
 }
 
 /// Lists threads and attaches new ones until a list has none. A thread that started between the first
@@ -263,8 +263,7 @@ pub(in crate::verbs) fn record(
     let cpu_before = takt_linux::clock::thread_cpu();
     recorder.resume().map_err(|error| refused(&error))?;
     let attach = |new: &[u32]| if only_these { recorder.add_threads(new) } else { Ok(()) };
-    // A process that has ended meanwhile has no threads.
-    attach_new(&mut listed, || members(options).unwrap_or_default(), attach).map_err(|error| refused(&error))?;
+    attach_new(&mut listed, || remaining_members(options), attach).map_err(|error| refused(&error))?;
     rebuilder.admit(listed);
     let mut command = released(held, &options.command)?;
     let end = options.duration.map(|duration| started.saturating_add(duration));
@@ -406,6 +405,8 @@ fn not_started(program: &str, error: &std::io::Error) -> Failure {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser as _;
+
     use super::*;
 
     /// What is attached of a process whose lists of threads are these, the last one for ever.
@@ -437,5 +438,17 @@ mod tests {
         };
         attach_new::<()>(&mut known, endless, |_| Ok(())).unwrap();
         assert_eq!(known.len(), ATTACHMENTS_MAX as usize);
+    }
+    #[test]
+    fn a_process_that_has_ended_hides_no_threads_of_others() {
+        let mut ended = Command::new("true").spawn().unwrap();
+        ended.wait().unwrap();
+        let own = std::process::id();
+        let arguments = ["takt", "observe", "--pid", &ended.id().to_string(), "--pid", &own.to_string()];
+        let Ok(args::Takt { verb: args::Verb::Observe(options), .. }) = args::Takt::try_parse_from(arguments) else {
+            panic!("good options");
+        };
+        assert!(members(&options).any(|threads| threads.is_err()));
+        assert!(remaining_members(&options).contains(&own));
     }
 }
