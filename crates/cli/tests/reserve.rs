@@ -5,7 +5,7 @@ use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::UdpSocket;
 use std::path::PathBuf;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -89,6 +89,19 @@ fn eventually_or(mut is_so: impl FnMut() -> bool, what: impl FnOnce() -> String)
     panic!("{}: not within 30 s", what());
 }
 
+/// Waits for a takt that was told to end. One that ignores its signal fails the test and is killed.
+fn ended(child: &mut Child, told: &str) -> ExitStatus {
+    for _ in 0..1500 {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status;
+        }
+        pause(Span::from_ms(20));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    panic!("takt did not end within 30 s of {told}; it said {:?}", said(child));
+}
+
 /// What a takt that has ended wrote on its standard error.
 fn said(child: &mut Child) -> String {
     let mut text = String::new();
@@ -139,7 +152,7 @@ fn a_thread_has_its_class_again_after_every_end_of_takt_and_nothing_stays_booked
         // Asleep for longer than its period: what is demoted then would lose its bandwidth, were it not reduced before.
         pause(Span::from_ms(250));
         signal(&child, end);
-        let status = child.wait().unwrap();
+        let status = ended(&mut child, end);
         assert_eq!(status.success(), end != "-KILL", "{end}: {status}");
         eventually_or(
             || victim.class() == Class::Other,
@@ -195,7 +208,7 @@ fn signals_reach_the_command_and_takt_stays_as_long_as_it() {
         Some(shell) => assert!(Command::new("kill").args(["-KILL", &shell.to_string()]).status().unwrap().success()),
         None => println!("skipped: no list of children; --for ends it"),
     }
-    assert_eq!(child.wait().unwrap().code(), Some(if shell.is_some() { 1 } else { 0 }));
+    assert_eq!(ended(&mut child, "the end of its command").code(), Some(if shell.is_some() { 1 } else { 0 }));
 }
 
 #[test]
@@ -205,18 +218,18 @@ fn whoever_leaves_the_class_is_not_overruled() {
         return;
     }
     let victim = Victim::sleeper();
-    let child = holding(&victim);
+    let mut child = holding(&victim);
     let id = victim.id().to_string();
     let Ok(changed) = Command::new("chrt").args(["-b", "-p", "0", &id]).status() else {
         signal(&child, "-TERM");
-        child.wait_with_output().unwrap();
+        ended(&mut child, "-TERM");
         return println!("skipped: there is no chrt");
     };
     assert!(changed.success());
     signal(&child, "-TERM");
-    let output = child.wait_with_output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}");
+    let status = ended(&mut child, "-TERM");
+    let said = said(&mut child);
+    assert!(status.success(), "{said}");
     assert!(said.contains("was changed by somebody to"), "{said}");
     let policy = takt_linux::tracing::threads().into_iter().find(|thread| thread.id == victim.id()).unwrap().policy;
     assert_eq!(policy, 3, "SCHED_BATCH, as it was set");
@@ -319,7 +332,7 @@ fn a_kernel_thread_that_takes_packets_in_is_reserved_for_by_its_device() {
         let mut child = takt(&asked).spawn().unwrap();
         eventually("reserved", || class_of(driver).is_some_and(is_reserved));
         signal(&child, end);
-        child.wait().unwrap();
+        ended(&mut child, end);
         eventually_or(
             || class_of(driver) == Some(usual),
             || format!("given back after {end}: it has {:?}, takt said {:?}", class_of(driver), said(&mut child)),
@@ -381,7 +394,7 @@ fn a_thread_is_in_its_group_again_after_every_end_of_takt_and_no_group_stays() {
         let group = group_of(victim.id()).unwrap();
         assert_eq!(group.parent(), Some(home.as_path()));
         signal(&child, end);
-        let status = child.wait().unwrap();
+        let status = ended(&mut child, end);
         assert_eq!(status.success(), end != "-KILL", "{end}: {status}");
         eventually_or(
             || group_of(victim.id()) == Some(home.clone()) && !group.exists(),
