@@ -445,8 +445,8 @@ pub(crate) struct Diff {
 
 /// Draw a log as a Gantt chart.
 ///
-/// In the terminal (text, or ascii alone), or as SVG, PNG or PDF. Without --from and --to: from the start, as long as the pattern
-/// needs to show.
+/// The chart is text for a terminal, or an SVG, PNG or PDF file. Without --from and --to it begins
+/// at the start and is as long as the pattern needs.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Exit status: 0 drawn; 1 no missed deadline to show under --first-miss; 3 a log of another version.
@@ -476,7 +476,7 @@ pub(crate) struct Chart {
     #[arg(long, conflicts_with_all = ["from", "to"])]
     pub(crate) first_miss: bool,
 
-    /// Default: svg, png or pdf where the output's name ends so, else text.
+    /// Format of the chart [default: svg, png or pdf by the output's name, else text].
     #[arg(long, value_enum)]
     pub(crate) format: Option<ChartFormat>,
 
