@@ -106,11 +106,12 @@ pub(crate) fn decide(system: &System) -> Answer {
     nodes.fold(all_flows(system, distributed.as_ref()), Answer::and)
 }
 
-/// Whether [`decide`] would say yes of one node.
-pub(crate) fn is_proven(system: &System, node: NodeId) -> bool {
+/// The reports of one node's tests if [`decide`] would say yes of it.
+pub(crate) fn proof(system: &System, node: NodeId) -> Option<Vec<TestReport>> {
     let options = CheckOptions { verdict_only: true, ..CheckOptions::default() };
     let distributed = Distributed::new(system, false);
-    check_either(system, node, distributed.as_ref(), &options, (None, &mut |_| {})).0 == Answer::Yes
+    let (answer, reports, _) = check_either(system, node, distributed.as_ref(), &options, (None, &mut |_| {}));
+    (answer == Answer::Yes).then_some(reports)
 }
 
 /// Whether [`decide`] says yes for these nodes and for all flows. It uses the memos of the nodes.

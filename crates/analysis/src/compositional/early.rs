@@ -9,7 +9,9 @@
 //! What the search does not see (chains inside, rules whose releases depend on the budget, CPUs of
 //! several levels) is left to [`improve`], which asks `check`.
 
-use takt_model::{Auto, ComponentId, ServerRule, Span, System};
+use std::collections::BTreeMap;
+
+use takt_model::{Auto, Component, ComponentId, NodeId, ServerRule, Span, System};
 
 use super::rules::{bounded, on_time};
 use super::sized::QUANTUM;
@@ -17,35 +19,38 @@ use super::tree::{Enforced, Tree, given};
 use super::{Guarantee, Limit, Search};
 use crate::catalogue::TestId;
 use crate::chains::Carried;
-use crate::check::{CheckOptions, check, is_proven};
+use crate::check::proof;
+use crate::report::TestReport;
 use crate::scope::View;
 use crate::verdict::Answer;
 
 /// Waits that one search from below tries before it takes what `prm` proves.
 const WAITS_MAX: u32 = 100;
 /// Rounds over all components in which budgets may shrink and periods grow.
-const ROUNDS_MAX: u32 = 8;
+const ROUNDS_MAX: u32 = 100;
+
+/// The tests' reports of each node. They prove the System as it stands.
+pub(super) type Proofs = BTreeMap<NodeId, Vec<TestReport>>;
 
 /// How long others make the server of a component wait for its budget.
-pub(super) struct Neighbours<'a> {
+pub(super) struct Neighbours {
     /// All others in it have values.
-    pub(super) system: &'a System,
+    pub(super) system: System,
     pub(super) id: ComponentId,
 }
 
-impl Neighbours<'_> {
+impl Neighbours {
     /// R - Θ, and the loss of the budget; `None` where no response below Π is known.
-    pub(super) fn wait(&self, period: u64, budget: u64, charge: u64) -> Option<u64> {
-        let mut system = self.system.clone();
-        let component = &mut system.components[self.id.index()];
+    pub(super) fn wait(&mut self, period: u64, budget: u64, charge: u64) -> Option<u64> {
+        let component = &mut self.system.components[self.id.index()];
         if !bounded(component.server) {
             return None;
         }
         component.period = Auto::Value(Span::from_ns(period));
         component.budget = Auto::Value(Span::from_ns(budget));
         let node = component.node;
-        let spec = &system.nodes[node.index()];
-        let tree = Tree::new(&system);
+        let spec = &self.system.nodes[node.index()];
+        let tree = Tree::new(&self.system);
         let mut view = View::new(&tree.system, node, spec.strategy, spec.name.clone()).ok()?;
         tree.add_components(&mut view, node, Enforced::default());
         let server = *tree.servers(self.id).first()?;
@@ -64,7 +69,7 @@ impl Neighbours<'_> {
 
     /// The least budget for a period, by [`least`], given that it starts as early as the others let it.
     pub(super) fn least(
-        &self,
+        &mut self,
         search: &Search,
         guarantee: Guarantee,
         period: u64,
@@ -95,33 +100,27 @@ impl Neighbours<'_> {
     }
 }
 
-/// The components that `check` proves by `edp`: what stands beside them counts.
-pub(super) fn by_edp(system: &System) -> Vec<ComponentId> {
-    let options = CheckOptions { verdict_only: true, ..CheckOptions::default() };
-    let tests = check(system, &options).tests;
-    let proven = |name: &str| {
-        let end = format!("/{name}");
-        tests
-            .iter()
-            .any(|test| test.test == TestId::Edp && test.verdict.answer() == Answer::Yes && test.scope.ends_with(&end))
-    };
-    let all = (0..system.components.len()).map(|i| ComponentId(i as u32));
-    all.filter(|id| proven(&system.components[id.index()].name)).collect()
+/// Whether `edp` proves a component: then its budget depends on the tasks beside the server.
+pub(super) fn by_edp(component: &Component, proofs: &Proofs) -> bool {
+    let end = format!("/{}", component.name);
+    let of_component = |test: &&TestReport| test.test == TestId::Edp && test.scope.ends_with(&end);
+    let tests = proofs.get(&component.node).into_iter().flatten();
+    tests.filter(of_component).any(|test| test.verdict.answer() == Answer::Yes)
 }
 
 /// Takes from the chosen budgets, and adds to the chosen periods, until `check` proves none of them
-/// with a quantum less, or more. The System is proven.
+/// with a quantum less, or more. The System is proven, before and after.
 ///
 /// Between a value that is proven and one that is not, bisection: where a smaller budget may be
 /// proven and a larger one not, it finds one such step.
-pub(super) fn improve(system: &mut System, budgets: &[ComponentId], periods: &[ComponentId]) {
+pub(super) fn improve(system: &mut System, proofs: &mut Proofs, budgets: &[ComponentId], periods: &[ComponentId]) {
     for _ in 0..ROUNDS_MAX {
         let mut changed = false;
         for id in budgets {
-            changed |= shrink(system, *id);
+            changed |= shrink(system, proofs, *id);
         }
         for id in periods {
-            changed |= lengthen(system, *id);
+            changed |= lengthen(system, proofs, *id);
         }
         if !changed {
             return;
@@ -129,14 +128,22 @@ pub(super) fn improve(system: &mut System, budgets: &[ComponentId], periods: &[C
     }
 }
 
+/// Whether a node is proven, with its reports put among the proofs. The last success is what stays.
+fn prove(system: &System, node: NodeId, proofs: &mut Proofs) -> bool {
+    let found = proof(system, node);
+    let proven = found.is_some();
+    proofs.extend(found.map(|reports| (node, reports)));
+    proven
+}
+
 /// Whether it could be shrunk.
-fn shrink(system: &mut System, id: ComponentId) -> bool {
+fn shrink(system: &mut System, proofs: &mut Proofs, id: ComponentId) -> bool {
     let component = &system.components[id.index()];
     let (node, quantum) = (component.node, component.quantum.unwrap_or(QUANTUM).as_ns());
     let Some(budget) = given(component.budget) else { return false };
     let mut proven = |quanta: u64| {
         system.components[id.index()].budget = Auto::Value(Span::from_ns(quanta * quantum));
-        is_proven(system, node)
+        prove(system, node, proofs)
     };
     let all = budget.div_ceil(quantum);
     let (mut low, mut high, mut middle) = (0, all, all.saturating_sub(1));
@@ -154,14 +161,14 @@ fn shrink(system: &mut System, id: ComponentId) -> bool {
 }
 
 /// Whether it could be lengthened.
-fn lengthen(system: &mut System, id: ComponentId) -> bool {
+fn lengthen(system: &mut System, proofs: &mut Proofs, id: ComponentId) -> bool {
     let component = &system.components[id.index()];
     let (node, quantum) = (component.node, component.quantum.unwrap_or(QUANTUM).as_ns());
     let Some(period) = given(component.period) else { return false };
     let most = Span::FILE_MAX.as_ns().saturating_sub(period) / quantum;
     let mut proven = |quanta: u64| {
         system.components[id.index()].period = Auto::Value(Span::from_ns(period + quanta * quantum));
-        quanta <= most && is_proven(system, node)
+        quanta <= most && prove(system, node, proofs)
     };
     let (mut low, mut high) = (0, 1);
     while high <= most && proven(high) {

@@ -13,13 +13,13 @@
 use takt_model::{Auto, Component, ComponentId, CpuSet, NodeId, Placement, Span, System};
 
 use super::apply::Tasks;
-use super::early::{Neighbours, by_edp, improve};
+use super::early::{Neighbours, Proofs, by_edp, improve};
 use super::rules::{Above, Served, guaranteed, on_time};
 use super::sized::{QUANTUM, SizeError, SizedComponent, SizedSystem};
 use super::tree::{Enforced, Tree, above, ancestors, given, loss};
 use super::{Guarantee, Interface, Limit, Search, Start, Workload, best};
 use crate::chains::Carried;
-use crate::check::is_proven;
+use crate::check::proof;
 use crate::exact::sum_rounded_up;
 use crate::scope::{Unit, View, binds};
 use crate::verdict::Answer;
@@ -37,35 +37,35 @@ pub fn size(system: &System) -> Result<SizedSystem, SizeError> {
     let mut nodes: Vec<NodeId> = system.components.iter().map(|component| component.node).collect();
     nodes.sort_unstable();
     nodes.dedup();
-    let proven = |sized: &SizedSystem| nodes.iter().all(|node| is_proven(&sized.system, *node));
-    let (mut sized, is_proven) = match rounds(system, true).ok().filter(proven) {
-        Some(early) => (early, true),
+    let prove = |sized: &SizedSystem| -> Option<Proofs> {
+        nodes.iter().map(|node| proof(&sized.system, *node).map(|reports| (*node, reports))).collect()
+    };
+    let early = rounds(system, true).ok();
+    let (mut sized, proofs) = match early.and_then(|sized| prove(&sized).map(|proofs| (sized, proofs))) {
+        Some((sized, proofs)) => (sized, Some(proofs)),
+        // A component that is proven neither way is sized as if it were alone.
         None => {
-            // A component that is proven neither way is sized as if it were alone.
             let sized = rounds(system, false)?;
-            let is_proven = proven(&sized);
-            (sized, is_proven)
+            let proofs = prove(&sized);
+            (sized, proofs)
         }
     };
-    if is_proven {
+    if let Some(mut proofs) = proofs {
         let order = inner_first(system);
         let wanted = |id: &ComponentId| &system.components[id.index()];
         let of =
             |chosen: fn(&Component) -> bool| order.iter().filter(|id| chosen(wanted(id))).copied().collect::<Vec<_>>();
         let budgets = of(|component| component.budget == Auto::Auto);
         let periods = of(|component| component.period == Auto::Auto && component.budget != Auto::Auto);
-        improve(&mut sized.system, &budgets, &periods);
+        improve(&mut sized.system, &mut proofs, &budgets, &periods);
         for sized_one in &mut sized.components {
             let component = &sized.system.components[sized_one.id.index()];
             if let (Auto::Value(period), Auto::Value(budget)) = (component.period, component.budget) {
                 (sized_one.period, sized_one.budget) = (period, budget);
             }
-        }
-    }
-    for id in by_edp(&sized.system) {
-        let sized = &mut sized.components[id.index()];
-        if sized.chosen && sized.supply != "aligned" {
-            sized.supply = "edp";
+            if sized_one.chosen && sized_one.supply != "aligned" && by_edp(component, &proofs) {
+                sized_one.supply = "edp";
+            }
         }
     }
     sized.notes = notes(system, &sized);
@@ -161,7 +161,7 @@ fn size_one(
     let node: NodeId = component.node;
     let loose = binds(&system.nodes[node.index()]).then(|| unbound(system, node));
     let loose = loose.as_ref().unwrap_or(system);
-    let neighbours = early.then_some(Neighbours { system: loose, id });
+    let mut neighbours = early.then(|| Neighbours { system: loose.clone(), id });
     let tree = Tree::new(loose);
     let strategy = system.nodes[node.index()].strategy;
     let scope = system.nodes[node.index()].name.clone();
@@ -218,7 +218,7 @@ fn size_one(
         (Some(period), None) => {
             let guarantee = tree.guarantee(id, period, start);
             let by = |guarantee: Guarantee| least(&search, guarantee, period);
-            let found = match &neighbours {
+            let found = match &mut neighbours {
                 Some(neighbours) => neighbours.least(&search, guarantee, period, by),
                 None => by(guarantee),
             };
@@ -235,7 +235,7 @@ fn size_one(
         }
         (None, Some(budget)) => {
             let guarantee = |period| tree.guarantee(id, period, start);
-            match longest(&search, guarantee, neighbours.as_ref(), budget).map_err(limit)? {
+            match longest(&search, guarantee, neighbours.as_mut(), budget).map_err(limit)? {
                 Some(period) => Interface { period, budget },
                 None => {
                     let budget = Span::from_ns(budget);
@@ -249,7 +249,8 @@ fn size_one(
         (None, None) => match best(&search).map_err(limit)? {
             Some(Interface { period, budget }) => {
                 let by = |guarantee: Guarantee| least(&search, guarantee, period);
-                let found = neighbours.map(|near| near.least(&search, tree.guarantee(id, period, start), period, by));
+                let found =
+                    neighbours.as_mut().map(|near| near.least(&search, tree.guarantee(id, period, start), period, by));
                 let budget = found.transpose().map_err(limit)?.flatten().map_or(budget, |least| least.min(budget));
                 Interface { period, budget }
             }
@@ -292,14 +293,14 @@ fn least(search: &Search, guarantee: Guarantee, period: u64) -> Result<Option<u6
 fn longest(
     search: &Search,
     guarantee: impl Fn(u64) -> Guarantee,
-    neighbours: Option<&Neighbours>,
+    mut neighbours: Option<&mut Neighbours>,
     budget: u64,
 ) -> Result<Option<u64>, Limit> {
     let quantum = search.quantum;
-    let serves = |period: u64, guarantee: Guarantee| -> Result<bool, Limit> {
+    let mut serves = |period: u64, guarantee: Guarantee| -> Result<bool, Limit> {
         let charge = (search.charge)(period).ok_or(Limit)?;
         let left = budget.checked_sub(charge);
-        let wait = neighbours.and_then(|neighbours| neighbours.wait(period, budget, charge));
+        let wait = neighbours.as_mut().and_then(|neighbours| neighbours.wait(period, budget, charge));
         let guarantee = Guarantee { wait, ..guarantee };
         let Some(supply) = left.and_then(|left| guarantee.supply(period, left)) else { return Ok(false) };
         match search.workload.meets(&supply) {
