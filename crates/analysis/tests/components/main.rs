@@ -444,9 +444,12 @@ fn what_is_sized_is_proven_and_the_least() {
                     ["holds if its server", "component \""].iter().any(|why| prm.verdict.why().starts_with(why));
                 prm.verdict.answer() == Answer::Yes || taken_back
             };
-            let proven = |period: u64, budget: u64| match whole {
-                true => plain(&with(component, period, budget)).schedulable == Answer::Yes,
-                false => by_prm(period, budget),
+            let proven = |period: u64, budget: u64| {
+                if whole {
+                    plain(&with(component, period, budget)).schedulable == Answer::Yes
+                } else {
+                    by_prm(period, budget)
+                }
             };
             let (period, budget) = (component.period.as_ns(), component.budget.as_ns());
             assert!(proven(period, budget), "{}", file());
