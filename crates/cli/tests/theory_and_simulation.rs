@@ -9,6 +9,8 @@ mod random;
 mod adaptive;
 #[path = "theory_and_simulation/components.rs"]
 mod components;
+#[path = "theory_and_simulation/flows.rs"]
+mod flows;
 #[path = "theory_and_simulation/plans.rs"]
 mod plans;
 

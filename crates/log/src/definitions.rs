@@ -5,7 +5,7 @@
 //! later by a [`Definition`] in a stream.
 
 pub use takt_model::chain_name;
-use takt_model::{Auto, Lateness, NodeId, Span, System, TaskId, Time};
+use takt_model::{Auto, FlowId, Lateness, NodeId, Span, System, TaskId, Time, flows};
 use thiserror::Error;
 
 use crate::format::encode_definition;
@@ -276,9 +276,25 @@ pub struct GapError {
 
 impl Definitions {
     /// The definitions of a System: all nodes, tasks, chains, servers (its components) and modes,
-    /// in its order.
+    /// in its order. The tasks of [`takt_model::flows`] come behind those of the file. A flow over
+    /// several nodes is a chain with its name.
     #[must_use]
     pub fn of(system: &System) -> Self {
+        match flows::lower(system) {
+            None => Definitions::of_tasks(system),
+            Some(lowered) => {
+                let mut definitions = Definitions::of_tasks(&lowered.system);
+                for (i, flow) in system.flows.iter().enumerate() {
+                    let last = flow.hops().count().checked_sub(1).filter(|last| *last > 0);
+                    let sink = last.and_then(|last| lowered.task_of(FlowId(i as u32), last as u32));
+                    definitions.chains.extend(sink.map(|sink| ChainDef { name: flow.name.clone(), sink }));
+                }
+                definitions
+            }
+        }
+    }
+
+    fn of_tasks(system: &System) -> Self {
         let auto = |value: Auto<Span>| match value {
             Auto::Auto => None,
             Auto::Value(span) => Some(span),

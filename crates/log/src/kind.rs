@@ -112,6 +112,8 @@ impl KindSet {
     ]);
     /// All that happens to servers.
     pub const SERVERS: KindSet = KindSet::of(&[Kind::Replenish, Kind::Exhaust, Kind::ServerIdle, Kind::Charge]);
+    /// All that happens to messages.
+    pub const MESSAGES: KindSet = KindSet::of(&[Kind::Send, Kind::Arrive, Kind::Receive, Kind::Drop]);
 
     /// These kinds.
     #[must_use]

@@ -32,6 +32,14 @@ pub enum Purpose {
     Jitter = 2,
     /// Distance to the next arrival.
     Distance = 3,
+    /// Delay of a message.
+    Delay = 4,
+    /// Whether a message is lost.
+    Loss = 5,
+    /// How fast a clock goes.
+    Rate = 6,
+    /// How far a deadline is off on another clock.
+    Error = 7,
 }
 
 /// The draws of one task.
@@ -60,7 +68,8 @@ impl Draw {
 
     /// Uniform over the whole nanoseconds of [min, max]; the bias is below (max - min) / 2^64.
     #[inline]
-    fn uniform(&self, purpose: Purpose, number: u64, min: Span, max: Span) -> Span {
+    #[must_use]
+    pub fn uniform(&self, purpose: Purpose, number: u64, min: Span, max: Span) -> Span {
         let width = u128::from(max.as_ns().saturating_sub(min.as_ns())) + 1;
         let above_min = (u128::from(self.bits(purpose, number)) * width) >> 64;
         Span::from_ns(min.as_ns() + above_min as u64)

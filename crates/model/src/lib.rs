@@ -6,6 +6,7 @@ mod chain;
 pub mod cpus;
 pub mod draw;
 pub mod file;
+pub mod flows;
 pub mod generate;
 pub mod import;
 pub mod plan;

@@ -16,17 +16,21 @@
 //! # Ok::<(), takt_sim::SimError>(())
 //! ```
 
+mod clock;
 mod decider;
 mod node;
+mod station;
 mod thefts;
 mod times;
+mod world;
 
 use takt_log::{Kind, KindSet, Sink};
-use takt_model::{Arrival, Exec, NodeId, Span, System, Time};
+use takt_model::{Arrival, Exec, NodeId, Span, System, Time, flows};
 use takt_policy::{Dispatcher, Hierarchy, PolicyError};
 use thiserror::Error;
 
 use node::NodeSim;
+use station::Station;
 
 /// Options of a simulation.
 #[derive(Clone, Debug)]
@@ -59,27 +63,44 @@ pub struct SimSummary {
 /// The kinds of events that a simulation records, for the header of its log.
 pub const KINDS: KindSet = KindSet::JOBS.with(Kind::ModeChange);
 
-/// The kinds of events that a simulation of `system` records of its jobs and servers.
+/// The kinds of events that a simulation of `system` records of its jobs, servers and messages.
 #[must_use]
 pub fn kinds(system: &System) -> KindSet {
-    if system.components.is_empty() { KindSet::JOBS } else { KindSet::JOBS.union(KindSet::SERVERS) }
+    let servers = if system.components.is_empty() { KindSet::EMPTY } else { KindSet::SERVERS };
+    let messages = if system.flows.is_empty() { KindSet::EMPTY } else { KindSet::MESSAGES };
+    KindSet::JOBS.union(servers).union(messages)
 }
 
 /// The most jobs of one task that may wait at once. A system that exceeds this stays overloaded.
 pub const BACKLOG_MAX: usize = 1 << 20;
 
+/// The most messages that wait at once to be received at a node, to be sent by a node, and on a link. The node or the
+/// link drops those that exceed it.
+pub const MESSAGES_MAX: usize = 1 << 16;
+
 /// Why a simulation cannot begin or go on.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum SimError {
-    /// A part that this version reads but does not execute.
+    /// A delay that nobody has computed yet.
+    #[error("the delay from \"{from}\" to \"{to}\" is \"auto\"; takt size --network-delay fills it in")]
+    AutoDelay {
+        /// The sending node.
+        from: String,
+        /// The receiving node.
+        to: String,
+    },
+    /// A flow over a missing link.
     #[error(
-        "{part} \"{name}\" cannot be simulated by this version; it simulates nodes with tasks, chains and components"
+        "flow \"{flow}\" goes from \"{from}\" to \"{to}\", and no [[network]] says how long that takes; \
+         add one with a delay"
     )]
-    Unsupported {
-        /// "flow".
-        part: &'static str,
-        /// Its name.
-        name: String,
+    NoNetwork {
+        /// The flow.
+        flow: String,
+        /// The sending node.
+        from: String,
+        /// The receiving node.
+        to: String,
     },
     /// A node that cannot be dispatched.
     #[error(transparent)]
@@ -117,6 +138,9 @@ pub enum SimError {
 /// See [`SimError`]; on an error that comes late the events so far are already in the sink.
 pub fn simulate<S: Sink>(system: &System, options: &SimOptions, sink: &mut S) -> Result<SimSummary, SimError> {
     refuse(system, options)?;
+    if let Some(lowered) = flows::lower(system) {
+        return world::simulate(&lowered, options, sink);
+    }
     let end = Time::ZERO + options.duration;
     let wanted = |id: &NodeId| options.node.is_none_or(|only| only == *id);
     let mut nodes = (0..system.nodes.len() as u32)
@@ -157,6 +181,20 @@ impl<'a> AnyNode<'a> {
         })
     }
 
+    fn connect(&mut self, station: Station) {
+        match self {
+            AnyNode::Plain(node) => node.connect(station),
+            AnyNode::Served(node) => node.connect(station),
+        }
+    }
+
+    fn station(&mut self) -> Option<&mut Station> {
+        match self {
+            AnyNode::Plain(node) => node.station(),
+            AnyNode::Served(node) => node.station(),
+        }
+    }
+
     fn next_instant(&self) -> Option<Time> {
         match self {
             AnyNode::Plain(node) => node.next_instant(),
@@ -192,9 +230,6 @@ fn refuse(system: &System, options: &SimOptions) -> Result<(), SimError> {
         return Err(SimError::TooLong { duration: options.duration });
     }
     let on = |node: NodeId| options.node.is_none_or(|only| only == node);
-    if let Some(flow) = system.flows.iter().find(|flow| flow.path.iter().any(|node| on(*node))) {
-        return Err(SimError::Unsupported { part: "flow", name: flow.name.clone() });
-    }
     for task in system.tasks.iter().filter(|task| on(task.node)) {
         let traces = [
             if let Exec::Trace(trace) = &task.exec { Some(trace) } else { None },

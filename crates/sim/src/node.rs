@@ -7,6 +7,7 @@ use takt_model::{Arrivals, Arriving, Costs, Draw, Exec, NodeId, Span, System, Ta
 use takt_policy::{self as policy, Decision, Due, Link, ServerChange};
 
 use crate::decider::Decider;
+use crate::station::Station;
 use crate::thefts::Thefts;
 use crate::times::Times;
 use crate::{BACKLOG_MAX, SimError};
@@ -51,6 +52,8 @@ struct SimTask<'a> {
     pending_missed: usize,
     /// The way in, for a successor.
     link: Option<Link>,
+    /// Whether its jobs come after others: those of a chain or of a flow.
+    follows: bool,
     /// Position in the chain.
     hop: u32,
     /// Slots of the tasks that come after this one.
@@ -95,6 +98,8 @@ pub(crate) struct NodeSim<'a, D> {
     costs: Option<Costs>,
     thefts: Thefts,
     released: u64,
+    /// The messages of a node in a network.
+    station: Option<Box<Station>>,
 }
 
 impl<'a, D: Decider> NodeSim<'a, D> {
@@ -130,6 +135,7 @@ impl<'a, D: Decider> NodeSim<'a, D> {
             costs: spec.costs,
             thefts: Thefts::new(&spec.costs.unwrap_or(Costs::NONE)),
             released: 0,
+            station: None,
         };
         node.next_other = node.modes.front().copied().unwrap_or(Time::MAX);
         (0..node.tasks.len() as u32).for_each(|slot| node.await_next(slot));
@@ -139,6 +145,25 @@ impl<'a, D: Decider> NodeSim<'a, D> {
 
     pub(crate) fn released(&self) -> u64 {
         self.released
+    }
+
+    /// Makes it a node of a network. Later hops are released by messages alone.
+    pub(crate) fn connect(&mut self, station: Station) {
+        for slot in 0..self.tasks.len() as u32 {
+            let task = &mut self.tasks[slot as usize];
+            if let Some(work) = station.fixed_work(slot) {
+                task.exec_fixed = Some(work);
+            }
+            if let Some(hop) = station.later_hop(slot) {
+                (task.hop, task.follows, task.arrivals) = (hop, true, None);
+                self.await_next(slot);
+            }
+        }
+        self.station = Some(Box::new(station));
+    }
+
+    pub(crate) fn station(&mut self) -> Option<&mut Station> {
+        self.station.as_deref_mut()
     }
 
     /// The next instant at which anything happens, `None` once nothing does before or at the end.
@@ -200,10 +225,16 @@ impl<'a, D: Decider> NodeSim<'a, D> {
             let slot = self.slot_on[cpu as usize];
             self.dispatcher.on_event(now, &policy::Event::Complete { slot }, &mut self.decisions);
             let task = &mut self.tasks[slot as usize];
-            if let Some(Head { job: Released { number, origin, .. }, .. }) = task.head {
+            if let Some(Head { job: Released { number, origin, deadline, .. }, .. }) = task.head {
                 task.head = None;
-                sink.event(self.stream, now, &Event::Complete { job: task.key(number), cpu });
+                let job = task.key(number);
+                sink.event(self.stream, now, &Event::Complete { job, cpu });
                 self.job_ended(slot, number, origin, true, now);
+                if let Some(station) = &mut self.station
+                    && station.completed(slot, (job, deadline, origin), now, sink)
+                {
+                    self.due.push(slot);
+                }
             }
         }
     }
@@ -260,6 +291,9 @@ impl<'a, D: Decider> NodeSim<'a, D> {
 
     fn release_successors<S: Sink>(&mut self, now: Time, sink: &mut S) -> Result<(), SimError> {
         while let Some(slot) = self.due.pop() {
+            while let Some(job) = self.station.as_mut().and_then(|station| station.jobs.pop_front()) {
+                self.release(job.slot, job.number, job.arrival, job.origin, now, sink)?;
+            }
             while let Some(due) = self.tasks[slot as usize].link.as_mut().and_then(Link::take_due) {
                 self.release_successor(slot, due, now, sink)?;
             }
@@ -292,7 +326,7 @@ impl<'a, D: Decider> NodeSim<'a, D> {
     ) -> Result<(), SimError> {
         self.released += 1;
         let task = &mut self.tasks[slot as usize];
-        let parent = task.link.is_some().then_some(Parent { hop: task.hop, origin });
+        let parent = task.follows.then_some(Parent { hop: task.hop, origin });
         sink.event(self.stream, now, &Event::Release { job: task.key(number), arrival, parent });
         let deadline = arrival.saturating_add(task.deadline);
         let mut job = Released { number, arrival, release: now, deadline, origin, missed: false };
@@ -491,6 +525,11 @@ impl<'a, D: Decider> NodeSim<'a, D> {
         }
         let event = if resumed { Event::Resume { job, cpu } } else { Event::Start { job, cpu } };
         sink.event(self.stream, now, &event);
+        if let Some(station) = &mut self.station
+            && !resumed
+        {
+            head.remaining += station.started(slot, head.job.number);
+        }
         head.running = Some((cpu, now));
         self.slot_on[cpu as usize] = slot;
         self.finishes.set(cpu, self.thefts.finish(now, head.remaining));
@@ -524,6 +563,7 @@ fn tasks(system: &System, node: NodeId, seed: u64) -> Vec<SimTask<'_>> {
                 pending: VecDeque::new(),
                 pending_missed: 0,
                 link: is_successor.then(|| Link::new(task.after.len() as u32)),
+                follows: is_successor,
                 hop: 0,
                 successors: Vec::new(),
             }

@@ -225,9 +225,9 @@ pub(crate) fn write_failure(target: &Target, error: WriteError) -> Failure {
 /// What the simulator says, with the exit status that fits.
 fn failure(error: &SimError) -> Failure {
     match error {
-        SimError::Unsupported { .. } => Failure::cannot(error),
+        SimError::AutoDelay { .. } => Failure::cannot(error),
         SimError::Backlog { .. } => Failure::trouble(error),
-        SimError::TooLong { .. } | SimError::NoTrace { .. } => Failure::input(error),
+        SimError::TooLong { .. } | SimError::NoTrace { .. } | SimError::NoNetwork { .. } => Failure::input(error),
         SimError::Policy(policy) => policy_failure(policy),
     }
 }

@@ -1,0 +1,179 @@
+//! Flows over networks: what the simulation does stays within what `partial-edf` proves.
+
+use std::collections::BTreeMap;
+
+use super::*;
+use takt_analysis::TestId;
+use takt_log::Event;
+
+/// Two or three nodes with tables, local tasks and flows between them, in µs.
+fn random_network(dice: &mut Dice) -> System {
+    let us = |dice: &mut Dice, low: u64, high: u64| Span::from_us(dice.roll(low, high));
+    let mut system = System::local(1, Builtin::Edf, Vec::new());
+    system.nodes.clear();
+    let drift = dice.pick(&[0, 0, 0, 100, 20_000]);
+    let costs = dice.chance(20).then(|| Costs {
+        switch: us(dice, 0, 1),
+        release: us(dice, 0, 1),
+        tick: us(dice, 0, 1),
+        tick_period: Span::from_us(37),
+        latency: us(dice, 0, 3),
+        ..Costs::NONE
+    });
+    for i in 0..dice.roll(2, 3) {
+        let mut node = NodeSpec::new(&format!("n{i}"), 1, StrategyRef::Builtin(Builtin::Edf));
+        let table = |dice: &mut Dice| {
+            let wcet = us(dice, 1, 4);
+            let cost = dice.chance(50).then(|| Span::from_ns(wcet.as_ns() / dice.roll(1, 4)));
+            Some(TableTask { period: us(dice, 10, 30), wcet, cost })
+        };
+        (node.receive, node.send, node.costs) = (table(dice), table(dice), costs);
+        system.nodes.push(node);
+    }
+    let count = system.nodes.len() as u64;
+    for i in 0..dice.roll(0, 3) {
+        let period = dice.roll(40, 200);
+        let wcet = dice.roll(1, period / 5);
+        let mut task = Task::periodic(&format!("t{i}"), Span::from_us(period), Span::from_us(wcet));
+        task.node = NodeId(dice.roll(0, count - 1) as u32);
+        task.deadline = us(dice, period / 2, period);
+        (task.offset, task.jitter) = (us(dice, 0, 20), us(dice, 0, 5));
+        task.arrival = dice.pick(&[Arrival::Periodic, Arrival::Sporadic]);
+        system.tasks.push(task);
+    }
+    for i in 0..dice.roll(1, 3) {
+        let mut path = vec![NodeId(dice.roll(0, count - 1) as u32)];
+        for _ in 0..dice.roll(1, 2) {
+            let last = path[path.len() - 1];
+            path.push(NodeId(((u64::from(last.0) + dice.roll(1, count - 1)) % count) as u32));
+        }
+        let period = dice.roll(40, 200);
+        let hops = path.len() as u64;
+        let reply = path.first() != path.last() && dice.chance(30);
+        system.flows.push(Flow {
+            name: format!("f{i}"),
+            reply,
+            period: Span::from_us(period),
+            wcet: us(dice, 1, period / 10),
+            deadline: us(dice, 80 * hops, 250 * (hops + u64::from(reply))),
+            send_gap: us(dice, period / 3, period),
+            hop_wcet: us(dice, 1, period / 10),
+            size: Bytes::default(),
+            hop_deadlines: Vec::new(),
+            path,
+        });
+    }
+    let least = dice.roll(0, 20);
+    system.networks.push(Network::any(Span::from_us(least), us(dice, least, least + 40)));
+    if dice.chance(30) {
+        system.strategies.push(Strategy {
+            name: "np".to_owned(),
+            levels: vec![Level { preemptive: false, ..Level::new(Filter::Rest, Discipline::Deadline) }],
+        });
+        system.nodes[0].strategy = StrategyRef::Own(StrategyId(0));
+    }
+    system.clock = Clock { drift_ppm: drift, error: Span::ZERO, sync: None };
+    if dice.chance(30) {
+        system.clock.error = us(dice, 0, 5);
+        let period = us(dice, 200, 400);
+        system.clock.sync = dice.chance(50).then_some(TableTask { period, wcet: Span::from_us(2), cost: None });
+    }
+    system
+}
+
+/// What is observed of a flow's hop.
+#[derive(Default)]
+struct Hop {
+    /// From the arrival of the flow to a release.
+    release: u64,
+    /// From the arrival of the flow to a completion.
+    complete: u64,
+    /// Messages that one receiving job takes.
+    messages: u64,
+}
+
+fn observe(system: &System, seed: u64, duration: u64) -> (BTreeMap<TaskId, Hop>, u64, Vec<TaskId>) {
+    let mut events: Vec<(u32, Time, Event)> = Vec::new();
+    let options = SimOptions { duration: Span::from_us(duration), seed, node: None };
+    simulate(system, &options, &mut events).unwrap_or_else(|error| panic!("{error}\n{system:#?}"));
+    let mut hops: BTreeMap<TaskId, Hop> = BTreeMap::new();
+    let mut origins: BTreeMap<takt_log::JobKey, Time> = BTreeMap::new();
+    let mut batches: BTreeMap<(u32, Time, TaskId), u64> = BTreeMap::new();
+    let (mut missed, mut lost) = (Vec::new(), 0);
+    for (stream, at, event) in events {
+        match event {
+            Event::Release { job, arrival, parent } => {
+                let origin = parent.map_or(arrival, |parent| parent.origin);
+                origins.insert(job, origin);
+                let hop = hops.entry(job.task).or_default();
+                hop.release = hop.release.max(at.as_ns() - origin.as_ns());
+            }
+            Event::Complete { job, .. } => {
+                let hop = hops.entry(job.task).or_default();
+                hop.complete = hop.complete.max(at.as_ns() - origins[&job].as_ns());
+            }
+            Event::Receive { job, .. } => *batches.entry((stream, at, job.task)).or_default() += 1,
+            Event::Drop { .. } => lost += 1,
+            Event::Miss { job } => missed.push(job.task),
+            _ => {}
+        }
+    }
+    for ((_, _, task), count) in batches {
+        let hop = hops.entry(task).or_default();
+        hop.messages = hop.messages.max(count);
+    }
+    (hops, lost, missed)
+}
+
+#[test]
+fn no_flow_exceeds_what_is_proven_of_it() {
+    let (mut proven, mut reached, mut rounds) = (0, 0, 0);
+    for seed in seeds(1_500) {
+        let mut dice = Dice::new(seed);
+        let system = random_network(&mut dice);
+        let report = check(&system, &CheckOptions::default());
+        let of = |scope: &str| {
+            let mut tests = report.tests.iter().filter(|test| test.test == TestId::PartialEdf);
+            tests.find(|test| test.scope == scope && test.verdict.answer() == Answer::Yes)
+        };
+        rounds += 1;
+        if report.schedulable != Answer::Yes {
+            continue;
+        }
+        let (hops, lost, missed) = observe(&system, seed, 4_000);
+        let replay = replay(seed, "no_flow_exceeds");
+        let lowered = takt_model::flows::lower(&system).expect("there are flows");
+        // The table tasks have deadlines of their own, which nothing proves.
+        let is_table = |id: &TaskId| {
+            use takt_model::flows::Role;
+            matches!(lowered.role(*id), Some(Role::Receive | Role::Send))
+        };
+        let missed = missed.into_iter().find(|id| !is_table(id));
+        assert!(missed.is_none(), "{replay}\n{:?} misses\n{system:#?}", missed.map(|id| &lowered.system.tasks[id.index()].name));
+        assert_eq!(lost, 0, "{replay}\n{system:#?}");
+        for (i, flow) in system.flows.iter().enumerate() {
+            let Some(bound) = of(&format!("flow/{}", flow.name)) else { continue };
+            let bound = bound.figures["end_to_end_ns"].as_u64().expect("a bound");
+            let task = |hop: usize| lowered.task_of(FlowId(i as u32), hop as u32).expect("a hop");
+            let count = flow.hops().count();
+            let seen = hops.get(&task(count - 1)).map_or(0, |hop| hop.complete);
+            assert!(seen <= bound, "{replay}\nflow {}: {seen} > {bound}\n{system:#?}", flow.name);
+            (proven, reached) = (proven + 1, reached + u64::from(seen * 2 >= bound));
+            for (hop, node) in flow.hops().enumerate() {
+                let node = of(&system.nodes[node.index()].name).expect("a node that passes");
+                let told = node.figures["flows"].as_array().expect("hops").iter();
+                let mut mine = told.filter(|told| told["flow"] == flow.name.as_str() && told["hop"] == hop);
+                let told = mine.next().expect("the hop");
+                let seen = hops.get(&task(hop)).map_or(0, |hop| hop.release);
+                let most = told["release_ns"].as_u64().expect("a release");
+                assert!(seen <= most, "{replay}\n{} hop {hop}: released after {seen} > {most}\n{system:#?}", flow.name);
+                if let Some(k) = told["messages"].as_u64() {
+                    let seen = hops.get(&task(hop - 1)).map_or(0, |hop| hop.messages);
+                    assert!(seen <= k, "{replay}\n{} hop {hop}: {seen} messages > {k}\n{system:#?}", flow.name);
+                }
+            }
+        }
+    }
+    println!("{proven} flows proven in {rounds} systems; {reached} come to half their bound");
+    assert!(cases(1_500) < 1_000 || proven * 4 > rounds, "{proven} of {rounds}");
+}

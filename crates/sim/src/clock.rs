@@ -1,0 +1,100 @@
+//! The clock of a node: local time = true time x (1 + rate), in whole nanoseconds.
+
+use takt_log::{Event, Parent, Sink};
+use takt_model::{Draw, Time, draw::Purpose};
+
+const BILLION: i64 = 1_000_000_000;
+
+/// A clock that reads zero when true time does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct NodeClock {
+    /// Nanoseconds that it shows in a true second.
+    per_second: u64,
+}
+
+impl NodeClock {
+    /// A clock with a rate that is drawn from within the drift.
+    pub(crate) fn draw(drift_ppm: u32, draw: Draw) -> Self {
+        let most = i64::from(drift_ppm) * 1_000;
+        let width = 2 * most as u128 + 1;
+        let above_least = ((u128::from(draw.bits(Purpose::Rate, 0)) * width) >> 64) as i64;
+        NodeClock { per_second: (BILLION - most + above_least) as u64 }
+    }
+
+    fn is_perfect(self) -> bool {
+        self.per_second == BILLION as u64
+    }
+
+    /// What it shows at a true instant.
+    pub(crate) fn local(self, at: Time) -> Time {
+        if self.is_perfect() || at == Time::MAX {
+            return at;
+        }
+        scale(at, self.per_second, BILLION as u64, 0)
+    }
+
+    /// The first true instant at which it shows `local` or more.
+    pub(crate) fn true_of(self, local: Time) -> Time {
+        if self.is_perfect() || local == Time::MAX {
+            return local;
+        }
+        scale(local, BILLION as u64, self.per_second, self.per_second - 1)
+    }
+}
+
+fn scale(at: Time, by: u64, over: u64, round: u64) -> Time {
+    let scaled = (u128::from(at.as_ns()) * u128::from(by) + u128::from(round)) / u128::from(over);
+    Time::from_ns(u64::try_from(scaled).unwrap_or(u64::MAX))
+}
+
+/// Tells a sink in true time what a node tells in its own; of one node alone, if `only` says so.
+pub(crate) struct TrueTime<'a, S> {
+    pub(crate) sink: &'a mut S,
+    pub(crate) clock: NodeClock,
+    pub(crate) only: Option<u32>,
+}
+
+impl<S: Sink> Sink for TrueTime<'_, S> {
+    fn event(&mut self, stream: u32, now: Time, event: &Event) {
+        if self.only.is_some_and(|only| only != stream) {
+            return;
+        }
+        let clock = self.clock;
+        if clock.is_perfect() {
+            return self.sink.event(stream, now, event);
+        }
+        let event = match *event {
+            Event::Release { job, arrival, parent } => {
+                let parent = parent.map(|parent| Parent { origin: clock.true_of(parent.origin), ..parent });
+                Event::Release { job, arrival: clock.true_of(arrival), parent }
+            }
+            Event::Charge { server, since, amount } => Event::Charge { server, since: clock.true_of(since), amount },
+            other => other,
+        };
+        self.sink.event(stream, clock.true_of(now), &event);
+    }
+
+    fn wants_misses(&self) -> bool {
+        self.sink.wants_misses()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_stays_within_its_drift_and_turns_back_exactly() {
+        for seed in 0..100 {
+            let clock = NodeClock::draw(100, Draw::new(seed, "n"));
+            let second = clock.local(Time::from_ns(1_000_000_000)).as_ns();
+            assert!((999_900_000..=1_000_100_000).contains(&second), "{second}");
+            for local in [0, 1, 999, 1_000_003, 77_777_777_777] {
+                let at = clock.true_of(Time::from_ns(local));
+                assert!(clock.local(at).as_ns() >= local && (at.as_ns() == 0 || {
+                    clock.local(Time::from_ns(at.as_ns() - 1)).as_ns() < local
+                }));
+            }
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! The messages of a node in the simulation: which jobs leave them, take them and send them.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use takt_log::{Event, JobKey, Sink};
+use takt_model::{Draw, Span, TableTask, Time, draw::Purpose};
+use takt_policy::PartialEdf;
+
+use crate::clock::NodeClock;
+
+/// A message on its way from one node to another.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Message {
+    /// The job that left it.
+    pub(crate) job: JobKey,
+    /// Its number in the stream of that job's node.
+    pub(crate) number: u64,
+    /// The lane by which it leaves.
+    lane: u32,
+    /// The node that it leaves.
+    from: u32,
+    /// When its job was due, on the clock of that node.
+    due: Time,
+    /// When its instance of the flow arrived, in true time.
+    origin: Time,
+    /// The instance of the flow, or of the exchange.
+    pub(crate) instance: u64,
+    then: Then,
+    /// Draws of its delay, loss and error.
+    pub(crate) draw: Draw,
+}
+
+/// What the receiving task makes of a message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Then {
+    /// A job of this slot.
+    Job {
+        /// The slot.
+        slot: u32,
+    },
+    /// An answer by this lane of the receiver, where there is a network for it.
+    Answer {
+        /// The lane.
+        lane: Option<u32>,
+    },
+    /// Nothing: it was an answer.
+    Nothing,
+}
+
+/// A way by which messages leave a node.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LaneWire {
+    /// Its link.
+    pub(crate) link: u32,
+    /// What becomes of a message.
+    pub(crate) then: Then,
+    /// Draws of its delays.
+    pub(crate) draw: Draw,
+}
+
+/// The part of a task in the traffic of messages.
+#[derive(Clone, Debug)]
+pub(crate) enum Part {
+    /// None.
+    Task,
+    /// The receiving task.
+    Receive(TableTask),
+    /// The sending task.
+    Send(TableTask),
+    /// Time synchronisation: the lanes of its requests.
+    Sync(Vec<u32>),
+    /// A hop of a flow.
+    Hop {
+        /// 0 is the first node.
+        hop: u32,
+        /// The deadline of the hop before, relative to the flow's arrival.
+        before: Span,
+        /// The lane by which its messages leave; `None` on the last hop.
+        lane: Option<u32>,
+    },
+}
+
+/// A job of a later hop to release now.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HopJob {
+    pub(crate) slot: u32,
+    pub(crate) number: u64,
+    pub(crate) arrival: Time,
+    pub(crate) origin: Time,
+}
+
+/// What a node of flows has besides its tasks.
+pub(crate) struct Station {
+    pub(crate) node: u32,
+    /// By slot.
+    pub(crate) parts: Vec<Part>,
+    pub(crate) lanes: Vec<LaneWire>,
+    pub(crate) messages: PartialEdf<Message>,
+    /// The clocks of all nodes.
+    pub(crate) clocks: Rc<[NodeClock]>,
+    /// How far a deadline is off on another clock, at most.
+    pub(crate) error: Span,
+    /// Messages that jobs have left so far.
+    pub(crate) left: u64,
+    /// By slot: the latest nominal arrival of a later hop. Deadlines of a flow keep their order.
+    pub(crate) latest: Vec<Time>,
+    pub(crate) jobs: VecDeque<HopJob>,
+    /// Messages that the sending task has sent, each with its link.
+    pub(crate) outbox: Vec<(u32, Message)>,
+}
+
+impl Station {
+    /// A message is in the buffer of the node.
+    pub(crate) fn arrive<S: Sink>(&mut self, message: Message, now: Time, sink: &mut S) {
+        let (job, number) = (message.job, message.number);
+        sink.event(self.node, now, &Event::Arrive { job, message: number });
+        if self.messages.arrive(message).is_err() {
+            sink.event(self.node, now, &Event::Drop { job, message: number });
+        }
+    }
+
+    /// A job starts: what it has to do more than its task says.
+    pub(crate) fn started(&mut self, slot: u32, number: u64) -> Span {
+        let (taken, cost) = match &self.parts[slot as usize] {
+            Part::Receive(task) => (self.messages.start_receiving(), task.cost),
+            Part::Send(task) => (self.messages.start_sending(number), task.cost),
+            Part::Task | Part::Sync(_) | Part::Hop { .. } => return Span::ZERO,
+        };
+        cost.and_then(|cost| cost.checked_mul(taken)).unwrap_or(Span::ZERO)
+    }
+
+    /// A job has completed. True when jobs of later hops are to be released.
+    pub(crate) fn completed<S: Sink>(
+        &mut self,
+        slot: u32,
+        (job, deadline, origin): (JobKey, Time, Time),
+        now: Time,
+        sink: &mut S,
+    ) -> bool {
+        match &self.parts[slot as usize] {
+            Part::Task => false,
+            Part::Hop { lane, .. } => {
+                if let Some(lane) = *lane {
+                    let origin = self.clock().true_of(origin);
+                    self.leave(lane, job, job.number, deadline, origin, now, sink);
+                }
+                false
+            }
+            Part::Sync(lanes) => {
+                for lane in lanes.clone() {
+                    self.leave(lane, job, job.number, deadline, Time::ZERO, now, sink);
+                }
+                false
+            }
+            Part::Send(_) => {
+                for message in self.messages.sent() {
+                    let wire = &self.lanes[message.lane as usize];
+                    sink.event(self.node, now, &Event::Send { job: message.job, message: message.number });
+                    self.outbox.push((wire.link, message));
+                }
+                false
+            }
+            Part::Receive(_) => {
+                let taken: Vec<Message> = self.messages.received().collect();
+                for message in taken {
+                    sink.event(self.node, now, &Event::Receive { job: message.job, message: message.number });
+                    match message.then {
+                        Then::Job { slot } => self.take(slot, &message, now),
+                        Then::Answer { lane: Some(lane) } => {
+                            self.leave(lane, job, message.instance, deadline, Time::ZERO, now, sink);
+                        }
+                        Then::Answer { lane: None } | Then::Nothing => {}
+                    }
+                }
+                !self.jobs.is_empty()
+            }
+        }
+    }
+
+    fn clock(&self) -> NodeClock {
+        self.clocks[self.node as usize]
+    }
+
+    /// A job leaves a message for the sending task.
+    #[expect(clippy::too_many_arguments, reason = "the parts of a message")]
+    fn leave<S: Sink>(
+        &mut self,
+        lane: u32,
+        job: JobKey,
+        instance: u64,
+        due: Time,
+        origin: Time,
+        now: Time,
+        sink: &mut S,
+    ) {
+        let number = self.left;
+        self.left += 1;
+        let LaneWire { then, draw, .. } = self.lanes[lane as usize];
+        let message = Message { job, number, lane, from: self.node, due, origin, instance, then, draw };
+        if self.messages.make_ready(lane, due, message).is_err() {
+            sink.event(self.node, now, &Event::Drop { job, message: number });
+        }
+    }
+
+    /// The receiving task makes a job of a message. Its deadline counts from that of the hop before,
+    /// carried to the clock of this node.
+    fn take(&mut self, slot: u32, message: &Message, now: Time) {
+        let Part::Hop { before, .. } = self.parts[slot as usize] else { return };
+        let own = self.clock();
+        let sender = self.clocks[message.from as usize].local(own.true_of(now)).as_ns();
+        // From now until the deadline, on the sender's clock.
+        let rest = i128::from(message.due.as_ns()) - i128::from(sender);
+        let error = self.off(message);
+        let due = i128::from(now.as_ns()) + rest + error;
+        let arrival = u64::try_from(due - i128::from(before.as_ns())).unwrap_or(0);
+        // A job is released at its arrival at the earliest, and deadlines keep the order of the flow.
+        let arrival = Time::from_ns(arrival).max(self.latest[slot as usize]).min(now);
+        self.latest[slot as usize] = arrival;
+        let origin = own.local(message.origin);
+        self.jobs.push_back(HopJob { slot, number: message.instance, arrival, origin });
+    }
+
+    /// How far the deadline of a message is off here.
+    fn off(&self, message: &Message) -> i128 {
+        if self.error.is_zero() {
+            return 0;
+        }
+        let width = self.error.checked_mul(2).unwrap_or(Span::ZERO);
+        let drawn = message.draw.uniform(Purpose::Error, message.instance, Span::ZERO, width);
+        i128::from(drawn.as_ns()) - i128::from(self.error.as_ns())
+    }
+
+    /// The number of a later hop, whose jobs messages release.
+    pub(crate) fn later_hop(&self, slot: u32) -> Option<u32> {
+        match self.parts[slot as usize] {
+            Part::Hop { hop, .. } if hop > 0 => Some(hop),
+            _ => None,
+        }
+    }
+
+    /// The execution time that every job of a table task has, whatever it takes.
+    pub(crate) fn fixed_work(&self, slot: u32) -> Option<Span> {
+        match &self.parts[slot as usize] {
+            Part::Receive(task) | Part::Send(task) => Some(task.cost.map_or(task.wcet, |_| Span::ZERO)),
+            _ => None,
+        }
+    }
+}

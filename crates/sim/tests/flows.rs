@@ -1,0 +1,243 @@
+//! Flows over networks: the examples of the paper [HEDF], draws that stand apart, and queues.
+
+use std::collections::BTreeMap;
+
+use takt_log::Event;
+use takt_model::*;
+use takt_sim::{SimError, SimOptions, simulate};
+
+type Events = Vec<(u32, Time, Event)>;
+
+fn us(us: u64) -> Span {
+    Span::from_us(us)
+}
+
+fn table(period: u64, wcet: u64, cost: Option<u64>) -> Option<TableTask> {
+    Some(TableTask { period: us(period), wcet: us(wcet), cost: cost.map(us) })
+}
+
+fn flow(name: &str, path: &[u32], period: u64, wcet: u64, hop_wcet: u64, deadlines: &[u64]) -> Flow {
+    Flow {
+        name: name.to_owned(),
+        path: path.iter().map(|node| NodeId(*node)).collect(),
+        reply: false,
+        period: us(period),
+        wcet: us(wcet),
+        deadline: us(deadlines.iter().sum()),
+        send_gap: us(period),
+        hop_wcet: us(hop_wcet),
+        size: Bytes::default(),
+        hop_deadlines: deadlines.iter().map(|deadline| us(*deadline)).collect(),
+    }
+}
+
+/// Nodes under EDF without tables.
+fn nodes(count: u32) -> System {
+    let mut system = System::local(1, Builtin::Edf, Vec::new());
+    system.nodes =
+        (0..count).map(|i| NodeSpec::new(&format!("n{i}"), 1, StrategyRef::Builtin(Builtin::Edf))).collect();
+    system
+}
+
+fn events(system: &System, duration: u64, seed: u64) -> Events {
+    let mut events = Vec::new();
+    simulate(system, &SimOptions { duration: us(duration), seed, node: None }, &mut events)
+        .unwrap_or_else(|error| panic!("{error}\n{system:#?}"));
+    events
+}
+
+/// Instants of an event of a task, in µs.
+fn instants(system: &System, events: &Events, task: &str, wanted: impl Fn(&Event) -> Option<TaskId>) -> Vec<u64> {
+    let lowered = takt_model::flows::lower(system).expect("there are flows");
+    let id = lowered.system.task_by_name(task).expect("the task");
+    let mine = events.iter().filter(|(_, _, event)| wanted(event) == Some(id));
+    mine.map(|(_, at, _)| at.as_ns() / 1_000).collect()
+}
+
+fn released(event: &Event) -> Option<TaskId> {
+    if let Event::Release { job, .. } = event { Some(job.task) } else { None }
+}
+
+fn started(event: &Event) -> Option<TaskId> {
+    if let Event::Start { job, .. } = event { Some(job.task) } else { None }
+}
+
+/// The most messages of one flow that one receiving job takes: k.
+fn most_at_once(events: &Events) -> u64 {
+    let mut batches: BTreeMap<(u32, Time, TaskId), u64> = BTreeMap::new();
+    for (stream, at, event) in events {
+        if let Event::Receive { job, .. } = event {
+            *batches.entry((*stream, *at, job.task)).or_default() += 1;
+        }
+    }
+    batches.into_values().max().unwrap_or(0)
+}
+
+/// HEDF Fig. 1: messages that arrive at 2, 3, 6 and 8 become jobs at 7, 7, 7 and 13. The third job
+/// runs before the fourth although it is due later.
+#[test]
+fn a_message_is_unknown_until_it_is_received() {
+    let mut system = nodes(5);
+    system.nodes[0].receive = table(6_000, 1_000, None);
+    // A message leaves its node at 1.1 ms.
+    for (sender, (name, arrives, wcet, due)) in
+        [("a", 2_000, 1_000, 10_000), ("b", 3_000, 1_000, 11_000), ("c", 6_000, 3_000, 19_000), ("d", 8_000, 1_000, 16_000)]
+            .into_iter()
+            .enumerate()
+    {
+        let from = sender as u32 + 1;
+        system.nodes[from as usize].send = table(1_000, 100, None);
+        system.flows.push(flow(name, &[from, 0], 100_000, 100, wcet, &[1_000, due - 1_000]));
+        let delay = Auto::Value((us(arrives - 1_100), us(arrives - 1_100)));
+        system.networks.push(Network {
+            from: Some(NodeId(from)),
+            to: Some(NodeId(0)),
+            delay,
+            ..Network::any(us(0), us(0))
+        });
+    }
+    let events = events(&system, 20_000, 0);
+    let at = |name: &str, which: fn(&Event) -> Option<TaskId>| instants(&system, &events, name, which);
+    assert_eq!(["a/1", "b/1", "c/1", "d/1"].map(|name| at(name, released)), [[7_000], [7_000], [7_000], [13_000]]);
+    assert_eq!(["a/1", "b/1", "c/1", "d/1"].map(|name| at(name, started)), [[7_000], [8_000], [9_000], [13_000]]);
+}
+
+/// HEDF Fig. 2: with delays of 1 to 3, periods of 3 for sending and 5 for receiving, k is 3.
+#[test]
+fn three_messages_wait_where_the_paper_says_three() {
+    let mut system = nodes(2);
+    system.nodes[0].send = table(3_000, 100, None);
+    system.nodes[1].receive = table(5_000, 100, None);
+    system.flows.push(flow("t", &[0, 1], 3_000, 1_000, 1_000, &[10_000, 11_000]));
+    system.networks.push(Network::any(us(1_000), us(3_000)));
+    let seen: Vec<u64> = (0..20).map(|seed| most_at_once(&events(&system, 300_000, seed))).collect();
+    assert_eq!(seen.iter().max(), Some(&3), "{seen:?}");
+}
+
+/// HEDF Section IV-C: k = 3 in a fast network, at most 5 with delays of 5.25 ms to 15.89 ms, on one
+/// hop and on the path over three nodes.
+#[test]
+fn batches_are_those_of_the_papers_measurements() {
+    let mut system = nodes(3);
+    for node in &mut system.nodes {
+        node.send = table(5_000, 100, None);
+        node.receive = table(10_000, 100, None);
+    }
+    let local = Task { deadline: us(60_000), ..Task::periodic("busy", us(60_000), us(49_000)) };
+    system.tasks.push(local);
+    // Bursts leave the busy node, and clocks that differ let the phases wander.
+    system.clock.drift_ppm = 2_000;
+    let put = |path: &[u32], deadlines: &[u64]| Flow { send_gap: us(5_000), ..flow("put", path, 10_000, 900, 900, deadlines) };
+    let most = |system: &System| (0..6).map(|seed| most_at_once(&events(system, 6_000_000, seed))).max();
+    system.flows = vec![put(&[0, 1], &[100_000, 100_000])];
+    system.networks = vec![Network::any(us(100), us(300))];
+    assert_eq!(most(&system), Some(3));
+    system.networks = vec![Network::any(us(5_250), us(15_890))];
+    assert!((4..=5).contains(&most(&system).unwrap_or(0)), "{:?}", most(&system));
+    system.flows = vec![put(&[0, 1, 2], &[100_000, 100_000, 100_000])];
+    assert!((4..=5).contains(&most(&system).unwrap_or(0)), "{:?}", most(&system));
+}
+
+/// Messages of one hop leave at least T' apart on the grid of the sending task.
+#[test]
+fn messages_leave_a_gap_apart() {
+    let mut system = nodes(2);
+    system.nodes[0].send = table(3_000, 100, None);
+    system.nodes[1].receive = table(5_000, 100, None);
+    // Held back by a long job, four jobs of the flow complete in a row.
+    let busy = Task { deadline: us(21_000), ..Task::periodic("busy", us(100_000), us(18_000)) };
+    system.tasks.push(busy);
+    let put = flow("put", &[0, 1], 5_000, 100, 100, &[30_000, 30_000]);
+    system.flows.push(Flow { send_gap: us(5_000), ..put });
+    system.networks.push(Network::any(us(0), us(0)));
+    let sent = instants(&system, &events(&system, 60_000, 0), "put/0", |event| {
+        if let Event::Send { job, .. } = event { Some(job.task) } else { None }
+    });
+    assert!(sent.len() > 6 && sent.windows(2).all(|pair| pair[1] - pair[0] >= 6_000), "{sent:?}");
+}
+
+/// A network with replies, synchronisation, drift and losses.
+fn store() -> System {
+    let mut system = nodes(3);
+    for node in &mut system.nodes {
+        node.receive = table(2_000, 300, Some(20));
+        node.send = table(2_000, 300, Some(20));
+    }
+    system.clock = Clock {
+        drift_ppm: 50,
+        error: us(20),
+        sync: Some(TableTask { period: us(50_000), wcet: us(100), cost: None }),
+    };
+    let put = flow("put", &[0, 1, 2], 10_000, 300, 300, &[8_000; 4]);
+    system.flows.push(Flow { reply: true, ..put });
+    let loss = Probability::from_billionths(50_000_000).expect("a probability");
+    system.networks.push(Network { loss, ..Network::any(us(100), us(900)) });
+    system
+}
+
+/// What happens to the messages of a flow and to its jobs' releases, in order.
+fn traffic(system: &System, events: &Events, flow: &str) -> Vec<(u64, Event)> {
+    let lowered = takt_model::flows::lower(system).expect("there are flows");
+    let name = |job: takt_log::JobKey| lowered.system.tasks[job.task.index()].name.clone();
+    let prefix = format!("{flow}/");
+    let of = |event: &Event| match *event {
+        Event::Release { job, .. } => Some(job),
+        _ => None,
+    };
+    let mine = events.iter().filter(|(_, _, event)| of(event).is_some_and(|job| name(job).starts_with(&prefix)));
+    mine.map(|(_, at, event)| (at.as_ns(), *event)).collect()
+}
+
+#[test]
+fn the_same_seed_gives_the_same_events_and_a_new_flow_changes_no_draws() {
+    let system = store();
+    let first = events(&system, 400_000, 7);
+    assert!(first == events(&system, 400_000, 7) && first != events(&system, 400_000, 8));
+    // A flow elsewhere: between nodes of its own.
+    let mut more = system.clone();
+    for name in ["x", "y"] {
+        let mut node = NodeSpec::new(name, 1, StrategyRef::Builtin(Builtin::Edf));
+        (node.receive, node.send) = (table(3_000, 300, None), table(3_000, 300, None));
+        more.nodes.push(node);
+    }
+    more.flows.push(flow("other", &[3, 4], 7_000, 300, 300, &[20_000, 20_000]));
+    let (before, after) = (traffic(&system, &first, "put"), traffic(&more, &events(&more, 400_000, 7), "put"));
+    assert!(before.len() > 100 && before == after);
+}
+
+#[test]
+fn messages_are_sent_received_or_dropped_and_streams_keep_their_order() {
+    let events = events(&store(), 1_000_000, 1);
+    let count = |wanted: fn(&Event) -> bool| events.iter().filter(|(_, _, event)| wanted(event)).count();
+    let sent = count(|event| matches!(event, Event::Send { .. }));
+    let arrived = count(|event| matches!(event, Event::Arrive { .. }));
+    let received = count(|event| matches!(event, Event::Receive { .. }));
+    let dropped = count(|event| matches!(event, Event::Drop { .. }));
+    assert!(sent > 300 && dropped > 5 && received > 250, "{sent} {arrived} {received} {dropped}");
+    assert!(sent >= arrived + dropped && sent - arrived - dropped < 10 && arrived - received < 10);
+    let mut last = [Time::ZERO; 3];
+    for (stream, at, _) in &events {
+        assert!(*at >= last[*stream as usize]);
+        last[*stream as usize] = *at;
+    }
+}
+
+#[test]
+fn one_node_alone_is_told_as_in_the_whole() {
+    let system = store();
+    let all: Events = events(&system, 200_000, 3).into_iter().filter(|(stream, ..)| *stream == 1).collect();
+    let mut one = Vec::new();
+    let options = SimOptions { duration: us(200_000), seed: 3, node: Some(NodeId(1)) };
+    simulate(&system, &options, &mut one).expect("it can be simulated");
+    assert!(!all.is_empty() && all == one);
+}
+
+#[test]
+fn a_missing_network_and_a_delay_to_be_computed_are_errors() {
+    let mut system = store();
+    system.networks.clear();
+    let simulated = |system: &System| simulate(system, &SimOptions::default(), &mut Vec::new()).expect_err("an error");
+    assert!(matches!(simulated(&system), SimError::NoNetwork { .. }));
+    system.networks.push(Network { delay: Auto::Auto, ..Network::any(us(0), us(0)) });
+    assert!(simulated(&system).to_string().contains("\"n0\" to \"n1\" is \"auto\""));
+}
