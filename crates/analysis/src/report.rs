@@ -70,6 +70,16 @@ impl CheckReport {
         let chains = self.tests.iter().filter_map(|test| test.figures.get("chains")?.as_array()).flatten();
         chains.filter(|c| c["chain"] == chain).filter_map(|c| c["bound_ns"].as_u64()).min().map(Span::from_ns)
     }
+
+    /// How long after the arrival of a flow its job on a hop, 0 for the first node, is done at the
+    /// latest. `None` where the flow is not proven.
+    #[must_use]
+    pub fn hop_bound(&self, flow: &str, hop: u32) -> Option<Span> {
+        self.flows.iter().find(|told| told.flow == flow && told.verdict == Answer::Yes)?;
+        let hops = self.tests.iter().filter_map(|test| test.figures.get("flows")?.as_array()).flatten();
+        let mut bounds = hops.filter(|told| told["flow"] == flow && told["hop"] == hop);
+        bounds.find_map(|told| told["due_ns"].as_u64()).map(Span::from_ns)
+    }
 }
 
 /// How far a check has come.

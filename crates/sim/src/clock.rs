@@ -68,7 +68,9 @@ impl<S: Sink> Sink for TrueTime<'_, S> {
                 let parent = parent.map(|parent| Parent { origin: clock.true_of(parent.origin), ..parent });
                 Event::Release { job, arrival: clock.true_of(arrival), parent }
             }
-            Event::Charge { server, since, amount } => Event::Charge { server, since: clock.true_of(since), amount },
+            Event::Charge { server, since, amount, idle } => {
+                Event::Charge { server, since: clock.true_of(since), amount, idle }
+            }
             other => other,
         };
         self.sink.event(stream, clock.true_of(now), &event);

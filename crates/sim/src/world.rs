@@ -173,25 +173,30 @@ impl Wires {
     /// Requests of each synchronisation job, and the answers to them, where networks go both ways.
     fn synchronise(&mut self, lowered: &Lowered, seed: u64) -> Result<(), SimError> {
         let system = &lowered.system;
-        let of = |wanted: Role, node: NodeId| {
-            let mut tasks = (lowered.first..system.tasks.len()).map(|id| TaskId(id as u32));
-            tasks.find(|id| lowered.role(*id) == Some(wanted) && system.tasks[id.index()].node == node)
-        };
+        let (mut syncs, mut receivers) = (BTreeMap::new(), BTreeMap::new());
+        for (id, task) in system.tasks.iter().enumerate().skip(lowered.first) {
+            let id = TaskId(id as u32);
+            match lowered.role(id) {
+                Some(Role::Sync) => syncs.insert(task.node, id),
+                Some(Role::Receive) => receivers.insert(task.node, id),
+                _ => None,
+            };
+        }
         if system.clock.sync.is_none() {
             return Ok(());
         }
         for (from, to) in flows::neighbours(system) {
-            let (Some(task), Some(link)) = (of(Role::Sync, from), self.link(system, from, to)?) else { continue };
-            let answer = match (of(Role::Receive, to), self.link(system, to, from)?) {
+            let (Some(task), Some(link)) = (syncs.get(&from), self.link(system, from, to)?) else { continue };
+            let answer = match (receivers.get(&to), self.link(system, to, from)?) {
                 (Some(receive), Some(back)) => {
                     let draw = Draw::new(seed, &format!("{} to {}", system.tasks[receive.index()].name, from.0));
                     let wire = LaneWire { link: back, then: Then::Nothing, draw };
-                    Some(self.lane(receive, to, from, wire, 1))
+                    Some(self.lane(*receive, to, from, wire, 1))
                 }
                 _ => None,
             };
             let draw = Draw::new(seed, &format!("{} to {}", system.tasks[task.index()].name, to.0));
-            self.lane(task, from, to, LaneWire { link, then: Then::Answer { lane: answer }, draw }, 1);
+            self.lane(*task, from, to, LaneWire { link, then: Then::Answer { lane: answer }, draw }, 1);
         }
         Ok(())
     }

@@ -295,6 +295,7 @@ impl Distributed {
                     "messages": bound.and_then(|bound| bound.messages),
                     "hop_deadlines_ns": bound.map_or(vec![], |bound| vec![bound.window]),
                     "release_ns": bound.map(|bound| bound.release),
+                    "due_ns": bound.map(|bound| bound.due.1),
                 }));
             }
         }

@@ -8,6 +8,7 @@ use takt_dispatch::TO_COMPLETION;
 use takt_log::causes::Rules;
 use takt_log::stats::{ChainStats, TaskStats};
 use takt_log::{BackEnd, Definitions, Header};
+use takt_model::flows::{self, Role};
 use takt_model::{Mode, NodeId, Span, StrategyId, StrategyRef, System, Time, file};
 use takt_report::{ReportInput, Source, SourceBuilder, findings, html};
 use takt_sim::SimOptions;
@@ -442,17 +443,30 @@ impl Comparison<'_> {
             simulated: of(self.simulated, &task.name, task.node),
             measured: of(self.measured, &task.name, task.node),
         });
+        let lowered = flows::lower(self.system);
+        let added = lowered.iter().flat_map(|lowered| lowered.roles.iter().zip(&lowered.system.tasks[lowered.first..]));
+        let hops = added.filter_map(|(role, task)| match role {
+            Role::Hop { flow, hop } => Some(Line {
+                name: task.name.clone(),
+                deadline: Some(task.deadline),
+                bound: self.check.hop_bound(&self.system.flows[flow.index()].name, *hop),
+                simulated: of(self.simulated, &task.name, task.node),
+                measured: of(self.measured, &task.name, task.node),
+            }),
+            _ => None,
+        });
         let chain_of = |source: Option<&Source>, name: &str| {
             source?.stats.chains.iter().find(|chain| chain.chain == name).map(Seen::of_chain)
         };
+        let end_to_end = |name: &str| self.check.flows.iter().find(|flow| flow.flow == name)?.end_to_end;
         let chains = Definitions::of(self.system).chains.into_iter().map(|chain| Line {
-            bound: self.check.chain_bound(&chain.name),
+            bound: self.check.chain_bound(&chain.name).or_else(|| end_to_end(&chain.name)),
             simulated: chain_of(self.simulated, &chain.name),
             measured: chain_of(self.measured, &chain.name),
+            deadline: self.system.flows.iter().find(|flow| flow.name == chain.name).map(|flow| flow.deadline),
             name: chain.name,
-            deadline: None,
         });
-        (tasks.collect(), chains.collect())
+        (tasks.chain(hops).collect(), chains.collect())
     }
 
     fn table(&self) -> String {
