@@ -90,9 +90,8 @@ pub fn lower(system: &System) -> Option<Lowered> {
     }
     for node in &tables {
         let spec = &system.nodes[node.index()];
-        let table = |task: TableTask, name: &str| {
-            Task::periodic(&format!("{}/{name}", spec.name), task.period, task.wcet)
-        };
+        let table =
+            |task: TableTask, name: &str| Task::periodic(&format!("{}/{name}", spec.name), task.period, task.wcet);
         let mut on_table = Vec::new();
         if let Some(task) = spec.receive {
             on_table.push(add(&mut lowered, &mut names, *node, table(task, "receive"), Role::Receive));

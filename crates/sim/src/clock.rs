@@ -93,9 +93,10 @@ mod tests {
             assert!((999_900_000..=1_000_100_000).contains(&second), "{second}");
             for local in [0, 1, 999, 1_000_003, 77_777_777_777] {
                 let at = clock.true_of(Time::from_ns(local));
-                assert!(clock.local(at).as_ns() >= local && (at.as_ns() == 0 || {
-                    clock.local(Time::from_ns(at.as_ns() - 1)).as_ns() < local
-                }));
+                assert!(
+                    clock.local(at).as_ns() >= local
+                        && (at.as_ns() == 0 || { clock.local(Time::from_ns(at.as_ns() - 1)).as_ns() < local })
+                );
             }
         }
     }

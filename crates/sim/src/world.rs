@@ -16,7 +16,9 @@ use std::rc::Rc;
 
 use takt_log::{Event, Sink};
 use takt_model::flows::{self, Lowered, Role, hop_deadlines};
-use takt_model::{Auto, Draw, FlowId, Network, NodeId, Probability, Span, System, TableTask, TaskId, Time, draw::Purpose};
+use takt_model::{
+    Auto, Draw, FlowId, Network, NodeId, Probability, Span, System, TableTask, TaskId, Time, draw::Purpose,
+};
 use takt_policy::{PartialEdf, PartialEdfSpec};
 
 use crate::clock::{NodeClock, TrueTime};
@@ -54,11 +56,7 @@ impl Link {
 }
 
 /// Simulates a system with flows or table tasks.
-pub(crate) fn simulate<S: Sink>(
-    lowered: &Lowered,
-    options: &SimOptions,
-    sink: &mut S,
-) -> Result<SimSummary, SimError> {
+pub(crate) fn simulate<S: Sink>(lowered: &Lowered, options: &SimOptions, sink: &mut S) -> Result<SimSummary, SimError> {
     let system = &lowered.system;
     let end = Time::ZERO + options.duration;
     let clocks: Rc<[NodeClock]> = (system.nodes.iter())

@@ -34,8 +34,7 @@ fn flow(name: &str, path: &[u32], period: u64, wcet: u64, hop_wcet: u64, deadlin
 /// Nodes under EDF without tables.
 fn nodes(count: u32) -> System {
     let mut system = System::local(1, Builtin::Edf, Vec::new());
-    system.nodes =
-        (0..count).map(|i| NodeSpec::new(&format!("n{i}"), 1, StrategyRef::Builtin(Builtin::Edf))).collect();
+    system.nodes = (0..count).map(|i| NodeSpec::new(&format!("n{i}"), 1, StrategyRef::Builtin(Builtin::Edf))).collect();
     system
 }
 
@@ -80,10 +79,14 @@ fn a_message_is_unknown_until_it_is_received() {
     let mut system = nodes(5);
     system.nodes[0].receive = table(6_000, 1_000, None);
     // A message leaves its node at 1.1 ms.
-    for (sender, (name, arrives, wcet, due)) in
-        [("a", 2_000, 1_000, 10_000), ("b", 3_000, 1_000, 11_000), ("c", 6_000, 3_000, 19_000), ("d", 8_000, 1_000, 16_000)]
-            .into_iter()
-            .enumerate()
+    for (sender, (name, arrives, wcet, due)) in [
+        ("a", 2_000, 1_000, 10_000),
+        ("b", 3_000, 1_000, 11_000),
+        ("c", 6_000, 3_000, 19_000),
+        ("d", 8_000, 1_000, 16_000),
+    ]
+    .into_iter()
+    .enumerate()
     {
         let from = sender as u32 + 1;
         system.nodes[from as usize].send = table(1_000, 100, None);
@@ -127,7 +130,10 @@ fn batches_are_those_of_the_papers_measurements() {
     system.tasks.push(local);
     // Bursts leave the busy node, and clocks that differ let the phases wander.
     system.clock.drift_ppm = 2_000;
-    let put = |path: &[u32], deadlines: &[u64]| Flow { send_gap: us(5_000), ..flow("put", path, 10_000, 900, 900, deadlines) };
+    let put = |path: &[u32], deadlines: &[u64]| Flow {
+        send_gap: us(5_000),
+        ..flow("put", path, 10_000, 900, 900, deadlines)
+    };
     let most = |system: &System| (0..6).map(|seed| most_at_once(&events(system, 6_000_000, seed))).max();
     system.flows = vec![put(&[0, 1], &[100_000, 100_000])];
     system.networks = vec![Network::any(us(100), us(300))];
@@ -163,11 +169,8 @@ fn store() -> System {
         node.receive = table(2_000, 300, Some(20));
         node.send = table(2_000, 300, Some(20));
     }
-    system.clock = Clock {
-        drift_ppm: 50,
-        error: us(20),
-        sync: Some(TableTask { period: us(50_000), wcet: us(100), cost: None }),
-    };
+    system.clock =
+        Clock { drift_ppm: 50, error: us(20), sync: Some(TableTask { period: us(50_000), wcet: us(100), cost: None }) };
     let put = flow("put", &[0, 1, 2], 10_000, 300, 300, &[8_000; 4]);
     system.flows.push(Flow { reply: true, ..put });
     let loss = Probability::from_billionths(50_000_000).expect("a probability");

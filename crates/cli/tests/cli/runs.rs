@@ -94,7 +94,10 @@ fn a_report_calls_a_simulated_log_a_simulation_and_says_how_to_get_it_again() {
     assert!(page.contains(commands), "{}", page.split("reproduce\">").last().unwrap_or_default());
     assert_eq!(folder.takt(&["report", "flow.toml", "-o", "part.html"]).status, 0);
     let part = fs::read_to_string(folder.path("part.html")).expect("the page");
-    assert!(part.contains("No simulation: flow &quot;put&quot; goes from &quot;n1&quot; to &quot;n2&quot;") && !part.contains("takt sim"));
+    assert!(
+        part.contains("No simulation: flow &quot;put&quot; goes from &quot;n1&quot; to &quot;n2&quot;")
+            && !part.contains("takt sim")
+    );
     let late = folder.spawn(&["report", "late.toml", "-o", "late.html"]).wait_with_output().expect("takt ends");
     let notes = String::from_utf8_lossy(&late.stderr);
     assert!(notes.contains("takt: note: Deadlines missed (simulated): \"a\" 2 of 2."), "{notes}");

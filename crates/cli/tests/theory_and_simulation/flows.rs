@@ -149,7 +149,11 @@ fn no_flow_exceeds_what_is_proven_of_it() {
             matches!(lowered.role(*id), Some(Role::Receive | Role::Send))
         };
         let missed = missed.into_iter().find(|id| !is_table(id));
-        assert!(missed.is_none(), "{replay}\n{:?} misses\n{system:#?}", missed.map(|id| &lowered.system.tasks[id.index()].name));
+        assert!(
+            missed.is_none(),
+            "{replay}\n{:?} misses\n{system:#?}",
+            missed.map(|id| &lowered.system.tasks[id.index()].name)
+        );
         assert_eq!(lost, 0, "{replay}\n{system:#?}");
         for (i, flow) in system.flows.iter().enumerate() {
             let Some(bound) = of(&format!("flow/{}", flow.name)) else { continue };
