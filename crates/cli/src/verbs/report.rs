@@ -182,7 +182,8 @@ fn inputs(options: &args::Report) -> Result<Inputs, Failure> {
 /// A log of other tasks would fill the table with nonsense.
 fn same_tasks(system: &System, path: &str, log: &Log) -> Result<(), Failure> {
     let of_log: Vec<&str> = log.definitions().tasks.iter().map(|task| task.name.as_str()).collect();
-    let of_system: Vec<&str> = system.tasks.iter().map(|task| task.name.as_str()).collect();
+    let definitions = Definitions::of(system);
+    let of_system: Vec<&str> = definitions.tasks.iter().map(|task| task.name.as_str()).collect();
     if of_log == of_system {
         return Ok(());
     }

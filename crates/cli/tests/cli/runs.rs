@@ -102,3 +102,32 @@ fn a_report_calls_a_simulated_log_a_simulation_and_says_how_to_get_it_again() {
     let notes = String::from_utf8_lossy(&late.stderr);
     assert!(notes.contains("takt: note: Deadlines missed (simulated): \"a\" 2 of 2."), "{notes}");
 }
+
+/// Hops and table tasks are tasks to every reader of a log.
+#[test]
+fn a_log_of_flows_is_read_by_every_verb() {
+    let folder = Folder::new();
+    let store = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/store.toml");
+    assert_eq!(folder.takt(&["sim", store, "--for", "1s", "--seed", "3", "-o", "store.takt"]).status, 0);
+    for verb in [
+        &["stats", "store.takt"][..],
+        &["chart", "store.takt", "-o", "store.svg"],
+        &["export", "store.takt", "--format", "csv", "-o", "store.csv"],
+        &["export", "store.takt", "--format", "perfetto", "-o", "store.pftrace"],
+        &["diff", "store.takt", "store.takt"],
+        &["infer", "store.takt"],
+        &["sim", "store.takt", "--for", "1s"],
+    ] {
+        let told = folder.takt(verb);
+        assert_eq!(told.status, 0, "{verb:?}: {}", told.stderr);
+    }
+    let json = folder.takt(&["report", store, "store.takt", "-o", "store.html", "--json"]).json();
+    let of = |list: &str, key: &str, name: &str| {
+        let lines = json[list].as_array().expect("lines");
+        lines.iter().find(|line| line[key] == name).unwrap_or_else(|| panic!("{name}: {json}")).clone()
+    };
+    for line in [of("tasks", "task", "put/3"), of("chains", "chain", "get")] {
+        let (bound, seen) = (line["bound_ns"].as_u64(), line["simulated"]["response_ns"]["max"].as_u64());
+        assert!(seen > Some(0) && seen <= bound, "{line}");
+    }
+}
