@@ -3,7 +3,7 @@
 mod alone;
 
 use serde_json::{Value, json};
-use takt_analysis::{CheckOptions, CheckReport};
+use takt_analysis::{Answer, CheckOptions, CheckReport};
 use takt_dispatch::TO_COMPLETION;
 use takt_log::causes::Rules;
 use takt_log::stats::{ChainStats, TaskStats};
@@ -509,8 +509,12 @@ impl Comparison<'_> {
     fn json(&self) -> Value {
         let seen = |seen: &Option<Seen>| seen.as_ref().map(Seen::json);
         let (tasks, chains) = self.lines();
+        // Behind the tasks of the file stand the hops of flows, which have a bound where they are proven.
+        let of_hop = |line: &Line| if line.bound.is_some() { Answer::Yes } else { Answer::Unknown };
+        let hops = tasks.iter().skip(self.system.tasks.len()).map(of_hop);
         let tasks: Vec<Value> = answers(self.check, self.system.tasks.len())
             .into_iter()
+            .chain(hops)
             .zip(&tasks)
             .map(|(answer, line)| {
                 json!({
@@ -528,6 +532,7 @@ impl Comparison<'_> {
             .map(|line| {
                 json!({
                     "chain": line.name,
+                    "deadline_ns": line.deadline.map(Span::as_ns),
                     "bound_ns": line.bound.map(Span::as_ns),
                     "simulated": seen(&line.simulated),
                     "measured": seen(&line.measured),
