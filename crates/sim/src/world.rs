@@ -50,6 +50,12 @@ impl Link {
         true
     }
 
+    /// The next message that has arrived by `now`.
+    fn take_due(&mut self, now: Time) -> Option<Message> {
+        self.way.front().filter(|(due, _)| *due <= now)?;
+        self.way.pop_front().map(|(_, message)| message)
+    }
+
     fn next(&self) -> Time {
         self.way.front().map_or(Time::MAX, |(at, _)| *at)
     }
@@ -86,7 +92,7 @@ pub(crate) fn simulate<S: Sink>(lowered: &Lowered, options: &SimOptions, sink: &
             break;
         }
         if let Some(link) = links.get_mut(entry as usize) {
-            while let Some((_, message)) = link.way.pop_front_if(|(due, _)| *due <= at) {
+            while let Some(message) = link.take_due(at) {
                 let clock = clocks[link.to as usize];
                 let mut sink = TrueTime { sink: &mut *sink, clock, only };
                 if let Some(station) = nodes[link.to as usize].station() {
