@@ -35,7 +35,7 @@ fn one(
     Some((subscription.clone(), dispatching))
 }
 
-/// A handler that returns once `go` allows it, or when it must stop.
+/// A handler that waits until `go` allows its return, or until it must stop.
 fn held(go: &Arc<AtomicU64>) -> impl FnMut(&Job<'_>) + Send + 'static {
     let go = go.clone();
     move |job| {

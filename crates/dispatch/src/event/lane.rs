@@ -65,7 +65,7 @@ fn count(tally: &AtomicU64) {
     tally.fetch_add(1, Ordering::Relaxed);
 }
 
-/// The number of peers that an event reached, and the number that it missed.
+/// The numbers of peers with and without the event.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Outcome {
     pub(super) sent: usize,

@@ -29,7 +29,9 @@ pub enum Receipt {
 /// use takt_dispatch::event::peer::{Receipt, Stream};
 ///
 /// let mut stream = Stream::new(1, 10);
-/// assert_eq!([10, 12, 12, 11].map(|number| stream.receive(number)), [Receipt::New, Receipt::New, Receipt::Duplicate, Receipt::New]);
+/// let receipts = [10, 12, 12].map(|number| stream.receive(number));
+/// assert_eq!(receipts, [Receipt::New, Receipt::New, Receipt::Duplicate]);
+/// assert_eq!(stream.receive(11), Receipt::New);
 /// stream.expect(15);
 /// assert_eq!((stream.received(), stream.lost()), (3, 2));
 /// ```
