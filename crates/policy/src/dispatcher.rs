@@ -127,14 +127,13 @@ pub enum PolicyError {
         /// The component.
         component: String,
     },
-    /// A component on several CPUs.
-    #[error(
-        "component \"{component}\" has several CPUs, or stands on a node with several; \
-         this version runs components on nodes of one CPU"
-    )]
-    SeveralCpus {
-        /// The component.
-        component: String,
+    /// Something beside or in a component that has no definition on several CPUs.
+    #[error("{part} cannot run on a node of several CPUs with components: {why}")]
+    OnSeveralCpus {
+        /// The part.
+        part: String,
+        /// What to do.
+        why: &'static str,
     },
     /// A node that the System does not have.
     #[error("there is no node {node}")]

@@ -29,7 +29,7 @@ use crate::dispatcher::{Decision, Dispatcher, Event};
 use crate::rank::Rank;
 use crate::server::{Change, RATE_ONE, Server, Terms};
 
-mod build;
+pub(crate) mod build;
 mod choose;
 
 /// A change of a server, at the instant of the call that caused it.
@@ -72,11 +72,11 @@ pub enum ServerChange {
 
 /// The place of a server in a plan of the scope around it.
 #[derive(Clone, Copy, Debug)]
-struct Place {
-    level: u32,
-    order: Order,
-    preemptive: bool,
-    shift_ns: i64,
+pub(crate) struct Place {
+    pub(crate) level: u32,
+    pub(crate) order: Order,
+    pub(crate) preemptive: bool,
+    pub(crate) shift_ns: i64,
 }
 
 /// An entry of a scope: it competes for the scope's CPU.
@@ -529,11 +529,11 @@ impl Scope {
     }
 }
 
-fn is_multiple(now: Time, quantum: Span) -> bool {
+pub(crate) fn is_multiple(now: Time, quantum: Span) -> bool {
     now.as_ns().is_multiple_of(quantum.as_ns().max(1))
 }
 
-fn next_multiple(now: Time, quantum: Span) -> Time {
+pub(crate) fn next_multiple(now: Time, quantum: Span) -> Time {
     let quantum = quantum.as_ns().max(1);
     let next = (now.as_ns() / quantum).checked_add(1).and_then(|count| count.checked_mul(quantum));
     next.map_or(Time::MAX, Time::from_ns)

@@ -36,6 +36,7 @@ mod partial_edf;
 mod rank;
 mod ready;
 mod server;
+mod virtual_clusters;
 
 pub use chain::{Due, Link};
 pub use dispatcher::{Decision, Dispatcher, Event, Job, PolicyError};
@@ -43,3 +44,4 @@ pub use hierarchy::{Hierarchy, ServerChange, ServerEvent};
 pub use levels::{Levels, Passed, Queued, Taken, nesting};
 pub use partial_edf::{PartialEdf, PartialEdfSpec};
 pub use server::RETURNS_MAX;
+pub use virtual_clusters::VirtualClusters;

@@ -1,9 +1,9 @@
-//! The decisions of a node come from a dispatcher, or from a hierarchy if the node has components.
+//! The decisions of a node come from a dispatcher, or from a hierarchy or virtual clusters if the node has components.
 
 use takt_model::Time;
-use takt_policy::{Decision, Dispatcher, Event, Hierarchy, ServerEvent};
+use takt_policy::{Decision, Dispatcher, Event, Hierarchy, ServerEvent, VirtualClusters};
 
-/// The protocol of [`Dispatcher`] and [`Hierarchy`].
+/// The protocol of [`Dispatcher`], [`Hierarchy`] and [`VirtualClusters`].
 pub(crate) trait Decider {
     fn wants_deadlines(&self) -> bool;
     fn decisions_max(&self) -> usize;
@@ -49,6 +49,30 @@ impl Decider for Hierarchy {
     }
     fn on_event(&mut self, now: Time, event: &Event, decisions: &mut Vec<Decision>) {
         self.on_event(now, event, decisions);
+    }
+    fn dispatch(&mut self, now: Time, decisions: &mut Vec<Decision>) {
+        self.dispatch(now, decisions);
+    }
+    fn next_wakeup(&self, now: Time) -> Option<Time> {
+        self.next_wakeup(now)
+    }
+    fn take_server_events(&mut self, each: impl FnMut(ServerEvent)) {
+        self.take_events().for_each(each);
+    }
+    fn finish(&mut self, end: Time) {
+        self.finish(end);
+    }
+}
+
+impl Decider for VirtualClusters {
+    fn wants_deadlines(&self) -> bool {
+        false
+    }
+    fn decisions_max(&self) -> usize {
+        self.decisions_max()
+    }
+    fn on_event(&mut self, now: Time, event: &Event, _: &mut Vec<Decision>) {
+        self.on_event(now, event);
     }
     fn dispatch(&mut self, now: Time, decisions: &mut Vec<Decision>) {
         self.dispatch(now, decisions);

@@ -26,7 +26,7 @@ mod world;
 
 use takt_log::{Kind, KindSet, Sink};
 use takt_model::{Arrival, Exec, NodeId, Span, System, Time, flows};
-use takt_policy::{Dispatcher, Hierarchy, PolicyError};
+use takt_policy::{Dispatcher, Hierarchy, PolicyError, VirtualClusters};
 use thiserror::Error;
 
 use node::NodeSim;
@@ -165,15 +165,20 @@ pub fn simulate<S: Sink>(system: &System, options: &SimOptions, sink: &mut S) ->
     Ok(SimSummary { end, released: nodes.iter().map(AnyNode::released).sum() })
 }
 
-/// A node without components, or with some.
+/// A node without components, or with some on one CPU or on several.
 enum AnyNode<'a> {
     Plain(Box<NodeSim<'a, Dispatcher>>),
     Served(Box<NodeSim<'a, Hierarchy>>),
+    Clustered(Box<NodeSim<'a, VirtualClusters>>),
 }
 
 impl<'a> AnyNode<'a> {
     fn new(system: &'a System, id: NodeId, seed: u64, end: Time, record_misses: bool) -> Result<Self, PolicyError> {
-        Ok(if system.components.iter().any(|component| component.node == id) {
+        let has_components = system.components.iter().any(|component| component.node == id);
+        Ok(if has_components && system.nodes[id.index()].cpus > 1 {
+            let clusters = VirtualClusters::new(system, id)?;
+            AnyNode::Clustered(Box::new(NodeSim::new(system, id, clusters, seed, end, record_misses)))
+        } else if has_components {
             let hierarchy = Hierarchy::new(system, id)?;
             AnyNode::Served(Box::new(NodeSim::new(system, id, hierarchy, seed, end, record_misses)))
         } else {
@@ -185,6 +190,7 @@ impl<'a> AnyNode<'a> {
         match self {
             AnyNode::Plain(node) => node.connect(station),
             AnyNode::Served(node) => node.connect(station),
+            AnyNode::Clustered(node) => node.connect(station),
         }
     }
 
@@ -192,6 +198,7 @@ impl<'a> AnyNode<'a> {
         match self {
             AnyNode::Plain(node) => node.station(),
             AnyNode::Served(node) => node.station(),
+            AnyNode::Clustered(node) => node.station(),
         }
     }
 
@@ -199,6 +206,7 @@ impl<'a> AnyNode<'a> {
         match self {
             AnyNode::Plain(node) => node.next_instant(),
             AnyNode::Served(node) => node.next_instant(),
+            AnyNode::Clustered(node) => node.next_instant(),
         }
     }
 
@@ -206,6 +214,7 @@ impl<'a> AnyNode<'a> {
         match self {
             AnyNode::Plain(node) => node.advance(before, sink),
             AnyNode::Served(node) => node.advance(before, sink),
+            AnyNode::Clustered(node) => node.advance(before, sink),
         }
     }
 
@@ -213,6 +222,7 @@ impl<'a> AnyNode<'a> {
         match self {
             AnyNode::Plain(node) => node.released(),
             AnyNode::Served(node) => node.released(),
+            AnyNode::Clustered(node) => node.released(),
         }
     }
 
@@ -220,6 +230,7 @@ impl<'a> AnyNode<'a> {
         match self {
             AnyNode::Plain(node) => node.finish(sink),
             AnyNode::Served(node) => node.finish(sink),
+            AnyNode::Clustered(node) => node.finish(sink),
         }
     }
 }

@@ -234,7 +234,7 @@ fn failure(error: &SimError) -> Failure {
 
 fn policy_failure(error: &PolicyError) -> Failure {
     match error {
-        PolicyError::Plan(PlanError::Table { .. }) | PolicyError::SeveralCpus { .. } => Failure::cannot(error),
+        PolicyError::Plan(PlanError::Table { .. }) | PolicyError::OnSeveralCpus { .. } => Failure::cannot(error),
         _ => Failure::input(error),
     }
 }

@@ -89,3 +89,68 @@ fn no_bound_under_servers_is_exceeded() {
         );
     }
 }
+
+/// Components on two to four CPUs, some of them on several, with a task or two for each CPU.
+fn random_clusters(dice: &mut Dice) -> System {
+    let orders = [Builtin::Rm, Builtin::Edf, Builtin::Fp, Builtin::Dm];
+    let cpus = dice.roll(2, 4);
+    let mut system = System::local(cpus as u32, dice.pick(&orders), Vec::new());
+    for i in 0..dice.roll(1, 3) {
+        let mut component = Component::new(&format!("c{i}"), NodeId(0), ServerRule::Ptps);
+        component.cpus = dice.roll(1, cpus) as u32;
+        if component.cpus == 1 {
+            let rules = [ServerRule::Ptps, ServerRule::Polling, ServerRule::Deferrable, ServerRule::Sporadic];
+            component.server = dice.pick(&rules);
+        }
+        let period = dice.roll(4, 20);
+        let budget = dice.roll(1, period * u64::from(component.cpus) / 2);
+        component.strategy = StrategyRef::Builtin(dice.pick(&orders));
+        (component.period, component.budget) = (Auto::Value(Span::from_ns(period)), Auto::Value(Span::from_ns(budget)));
+        component.priority = Some(dice.roll(1, 4) as u32);
+        for number in 0..dice.roll(1, 2 * u64::from(component.cpus)) {
+            let period = dice.roll(2 * period, 12 * period);
+            let wcet = dice.roll(1, (period / 8).max(1));
+            system.tasks.push(Task {
+                deadline: dice.ns((period / 2).max(wcet), period),
+                offset: dice.ns(0, 9),
+                exec: dice.pick(&[Exec::Wcet, Exec::Uniform { min: Span::ZERO, max: Span::from_ns(wcet) }]),
+                priority: Some(dice.roll(1, 4) as u32),
+                component: Some(ComponentId(i as u32)),
+                ..Task::periodic(&format!("t{i}-{number}"), Span::from_ns(period), Span::from_ns(wcet))
+            });
+        }
+        system.components.push(component);
+    }
+    if dice.chance(50) {
+        let task = Task::periodic("own", dice.ns(10, 40), dice.ns(1, 5));
+        system.tasks.push(Task { priority: Some(dice.roll(1, 4) as u32), ..task });
+    }
+    system
+}
+
+#[test]
+fn nothing_proven_on_several_cpus_misses() {
+    let (mut proven, mut bounded, mut wide) = (0, 0, 0);
+    for seed in seeds(2_000) {
+        let system = random_clusters(&mut Dice::new(seed));
+        let report = checked(&system);
+        let stats = simulated(&system, seed, 2_000);
+        let replay = replay(seed, "nothing_proven_on_several_cpus_misses");
+        for (id, task) in system.tasks.iter().enumerate() {
+            let observed = stats.tasks[id].response_ns.as_ref().map(|response| response.max);
+            let bound = report.bound_of(TaskId(id as u32)).map(Span::as_ns);
+            let (Some(bound), Some(observed)) = (bound, observed) else { continue };
+            assert!(observed <= bound, "{replay}\n{}: {observed} > {bound}\n{}", task.name, file::write(&system));
+            bounded += 1;
+        }
+        if report.schedulable == Answer::Yes {
+            assert_eq!(misses(&stats), 0, "{replay}\n{}\n{report:#?}", file::write(&system));
+            proven += 1;
+            wide += u64::from(system.components.iter().any(|component| component.cpus > 1));
+        }
+    }
+    println!("{bounded} bounds; {proven} systems proven, {wide} with a component on several CPUs");
+    if cases(2_000) >= 2_000 {
+        assert!(proven > 100 && wide > 30, "{proven} {wide} {bounded}");
+    }
+}

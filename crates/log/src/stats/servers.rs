@@ -20,8 +20,8 @@ pub(super) struct Server {
     pub(super) idles: u64,
     /// The most that it supplied in any interval as long as its period. `None` where unknown.
     pub(super) supply_max: Option<u64>,
-    /// Its payments within the last period, the oldest first, and their sum.
-    recent: VecDeque<(u64, u64)>,
+    /// Its payments within the last period, the oldest first, and their sum: from when until when, on how many CPUs.
+    recent: VecDeque<(u64, u64, u64)>,
     recent_sum: u64,
 }
 
@@ -45,7 +45,9 @@ impl Server {
     /// It has paid from `since` until `now`. The largest supply is that of an interval that ends with a payment.
     pub(super) fn charge(&mut self, since: u64, now: u64, amount: u64, idle: bool, period: Option<u64>) {
         let since = since.max(self.recent.back().map_or(0, |last| last.1)).min(now);
-        let time = now - since;
+        // `grub` pays less than the time, and a component of several CPUs more.
+        let cpus = (amount / (now - since).max(1)).max(1);
+        let time = (now - since).saturating_mul(cpus);
         self.supply = self.supply.saturating_add(time);
         self.idle = self.idle.saturating_add(if idle { time } else { 0 });
         self.paid = self.paid.saturating_add(amount);
@@ -54,13 +56,13 @@ impl Server {
             return;
         };
         match self.recent.back_mut() {
-            Some(last) if last.1 == since => last.1 = now,
-            _ => self.recent.push_back((since, now)),
+            Some(last) if (last.1, last.2) == (since, cpus) => last.1 = now,
+            _ => self.recent.push_back((since, now, cpus)),
         }
-        self.recent_sum += time;
+        self.recent_sum = self.recent_sum.saturating_add(time);
         while let Some(first) = self.recent.front_mut() {
             let gone = first.1.min(from).saturating_sub(first.0);
-            self.recent_sum -= gone;
+            self.recent_sum = self.recent_sum.saturating_sub(gone.saturating_mul(first.2));
             first.0 += gone;
             if first.0 < first.1 {
                 break;

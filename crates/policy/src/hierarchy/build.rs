@@ -3,7 +3,8 @@
 use takt_model::plan::{Order, PlanError, PlanTask};
 use takt_model::{Auto, ComponentId, NodeId, Plan, StrategyRef, System, Task, TaskId, Time};
 
-use super::{Choice, Hierarchy, Node, Pick, Place, Scope};
+pub(crate) use super::Place;
+use super::{Choice, Hierarchy, Node, Pick, Scope};
 use crate::dispatcher::{Dispatcher, PolicyError, strategies};
 use crate::server::{Server, Terms, share};
 
@@ -18,9 +19,9 @@ impl Hierarchy {
         let mut components: Vec<ComponentId> =
             (0..system.components.len() as u32).map(ComponentId).filter(on_node).collect();
         components.sort_by_key(|id| depth(system, *id));
-        let name = |id: ComponentId| system.components[id.index()].name.clone();
-        if let Some(wide) = components.iter().find(|id| spec.cpus > 1 || system.components[id.index()].cpus > 1) {
-            return Err(PolicyError::SeveralCpus { component: name(*wide) });
+        if spec.cpus > 1 {
+            let part = format!("node \"{}\"", spec.name);
+            return Err(PolicyError::OnSeveralCpus { part, why: "VirtualClusters decides for such a node" });
         }
         let mut hierarchy = Hierarchy {
             scopes: Vec::new(),
@@ -147,7 +148,7 @@ fn scope(
 }
 
 /// How many components are around this one.
-fn depth(system: &System, id: ComponentId) -> usize {
+pub(crate) fn depth(system: &System, id: ComponentId) -> usize {
     let outer = |id: &ComponentId| system.components[id.index()].parent;
     std::iter::successors(outer(&id), outer).take(system.components.len()).count()
 }
@@ -177,7 +178,7 @@ fn with_servers(system: &System, components: &[ComponentId], terms: &[Vec<Terms>
 }
 
 /// The terms of a component's server, in the order of time.
-fn terms(system: &System, id: ComponentId) -> Result<Vec<Terms>, PolicyError> {
+pub(crate) fn terms(system: &System, id: ComponentId) -> Result<Vec<Terms>, PolicyError> {
     let component = &system.components[id.index()];
     let mut switches: Vec<_> = system.switches.iter().filter(|switch| switch.component == id).collect();
     switches.sort_by_key(|switch| switch.at);
@@ -195,13 +196,13 @@ fn terms(system: &System, id: ComponentId) -> Result<Vec<Terms>, PolicyError> {
 }
 
 /// The place of a server's task in a plan.
-fn place(plan: &Plan, task: &PlanTask) -> Place {
+pub(crate) fn place(plan: &Plan, task: &PlanTask) -> Place {
     let level = &plan.levels[task.level as usize];
     Place { level: task.level, order: level.order, preemptive: level.preemptive, shift_ns: task.shift_ns }
 }
 
 /// Says of a server without priority what it is.
-fn plan_error(error: PlanError, own: usize) -> PolicyError {
+pub(crate) fn plan_error(error: PlanError, own: usize) -> PolicyError {
     match error {
         PlanError::NoPriority { strategy, task, id } if id.index() >= own => {
             PolicyError::NoServerPriority { strategy, component: task }

@@ -2,7 +2,7 @@
 
 use takt_model::{Auto, Builtin, ComponentId, ServerRule, Span, StrategyRef, System};
 
-const ONE: u128 = 1 << 32;
+pub(crate) const ONE: u128 = 1 << 32;
 
 /// One unit of time: the running task and the paying servers, in the order of the file.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -11,14 +11,14 @@ pub(crate) struct Unit {
     pub(crate) payers: Vec<usize>,
 }
 
-struct Account {
+pub(crate) struct Account {
     rule: ServerRule,
     period: u64,
     full: u64,
     /// In 2^-32 ns.
-    left: u128,
-    deadline: u64,
-    release: u64,
+    pub(crate) left: u128,
+    pub(crate) deadline: u64,
+    pub(crate) release: u64,
     had_work: bool,
     active: bool,
     since: u64,
@@ -63,7 +63,7 @@ pub(crate) struct Reference<'a> {
     now: u64,
 }
 
-fn value(of: Auto<Span>) -> u64 {
+pub(crate) fn value(of: Auto<Span>) -> u64 {
     match of {
         Auto::Value(span) => span.as_ns(),
         Auto::Auto => panic!("not sized"),
@@ -86,7 +86,7 @@ pub(crate) fn run(system: &System, duration: u64) -> Vec<Unit> {
     (0..duration).map(|now| reference.unit(now)).collect()
 }
 
-fn account((rule, period, full): (ServerRule, u64, u64), now: u64) -> Account {
+pub(crate) fn account((rule, period, full): (ServerRule, u64, u64), now: u64) -> Account {
     let bandwidth = matches!(rule, ServerRule::Cbs | ServerRule::CbsHard | ServerRule::Grub);
     Account {
         rule,
@@ -107,6 +107,86 @@ fn account((rule, period, full): (ServerRule, u64, u64), now: u64) -> Account {
 }
 
 impl Account {
+    /// Brings it to `now`, where it has work or not.
+    pub(crate) fn update(&mut self, now: u64, work: bool) {
+        let account = self;
+        let over = account.period_is_over(now);
+        if let Some(terms) = account.pending.filter(|_| over) {
+            *account = self::account(terms, now);
+        }
+        let closing = account.pending.is_some();
+        let full = u128::from(account.full) * ONE;
+        match account.rule {
+            ServerRule::Sporadic => {
+                while {
+                    let due = account.returns.iter().filter(|(at, _)| *at <= now);
+                    let returned: u64 = due.map(|(_, part)| part).sum();
+                    account.returns.retain(|(at, _)| *at > now);
+                    account.left += u128::from(returned) * ONE;
+                    account.active &= work && account.left > 0 && returned == 0;
+                    if !account.active {
+                        account.returns.push((account.since + account.period, account.used));
+                        account.used = 0;
+                    }
+                    account.returns.iter().any(|(at, part)| *at <= now && *part > 0)
+                } {}
+                if work && account.left > 0 && !account.active && !closing {
+                    (account.active, account.since, account.release) = (true, now, now);
+                    account.deadline = now + account.period;
+                }
+            }
+            ServerRule::Cbs | ServerRule::CbsHard | ServerRule::Grub => {
+                let throttled = (closing || account.rule == ServerRule::CbsHard) && now < account.deadline;
+                if account.left == 0 && account.deadline > 0 && !throttled {
+                    (account.left, account.release) = (full, now);
+                    account.deadline += account.period;
+                }
+                if work && !account.had_work {
+                    let room = u128::from(account.deadline.saturating_sub(now));
+                    let excess = account.left * u128::from(account.period) >= room * full;
+                    let fresh = match account.rule {
+                        ServerRule::Grub => account.counts_until <= now,
+                        _ => account.deadline == 0 || account.left > 0 && excess,
+                    };
+                    if fresh && !closing {
+                        (account.left, account.release) = (full, now);
+                        account.deadline = now + account.period;
+                    }
+                    account.counts_until = u64::MAX;
+                }
+                if !work && account.had_work {
+                    let early = account.left * u128::from(account.period) / full;
+                    account.counts_until = account.deadline.saturating_sub(early as u64);
+                }
+            }
+            _ => {
+                if (now - account.start).is_multiple_of(account.period) {
+                    (account.left, account.release) = (full, now);
+                    account.deadline = now + account.period;
+                }
+                if account.rule == ServerRule::Polling && !work {
+                    account.left = 0;
+                }
+            }
+        }
+        account.had_work = work;
+        if account.pending.is_some() && account.period_is_over(now) {
+            account.update(now, work);
+        }
+    }
+
+    pub(crate) fn is_eligible(&self, has_work: impl FnOnce() -> bool) -> bool {
+        let idles = matches!(self.rule, ServerRule::Ptps | ServerRule::Wcps | ServerRule::Crps);
+        let closed = self.rule == ServerRule::Sporadic && self.pending.is_some() && !self.active;
+        !closed && self.left > 0 && (idles || has_work())
+    }
+
+    /// It pays for a unit.
+    pub(crate) fn pay(&mut self, rate: u128) {
+        self.left = self.left.saturating_sub(rate);
+        self.used += 1;
+    }
+
     /// Whether no budget of before `now` is left that may be used or come back.
     fn period_is_over(&self, now: u64) -> bool {
         match self.rule {
@@ -148,7 +228,7 @@ impl Reference<'_> {
         inside_out.sort_by_key(|at| std::cmp::Reverse(self.depth(*at)));
         for server in inside_out {
             let work = self.wants(Some(server));
-            self.update(server, work);
+            self.accounts[server].update(now, work);
         }
         // Scopes with a quantum decide at its multiples, inner ones first.
         let mut levels: Vec<Option<usize>> = (0..self.accounts.len()).map(Some).collect();
@@ -164,9 +244,7 @@ impl Reference<'_> {
         let mut payers = Vec::new();
         let ran = self.give(None, &mut payers);
         for server in &payers {
-            let account = &mut self.accounts[*server];
-            account.left = account.left.saturating_sub(rates[*server]);
-            account.used += 1;
+            self.accounts[*server].pay(rates[*server]);
         }
         payers.sort_unstable();
         let task = ran.map(|job| self.jobs[job].task);
@@ -197,10 +275,7 @@ impl Reference<'_> {
     }
 
     fn eligible(&self, server: usize) -> bool {
-        let account = &self.accounts[server];
-        let idles = matches!(account.rule, ServerRule::Ptps | ServerRule::Wcps | ServerRule::Crps);
-        let closed = account.rule == ServerRule::Sporadic && account.pending.is_some() && !account.active;
-        !closed && account.left > 0 && (idles || self.wants(Some(server)))
+        self.accounts[server].is_eligible(|| self.wants(Some(server)))
     }
 
     fn wants(&self, level: Option<usize>) -> bool {
@@ -343,72 +418,5 @@ impl Reference<'_> {
             .map(|account| share(account.full, account.period))
             .sum();
         (tasks + servers).min(ONE)
-    }
-
-    fn update(&mut self, server: usize, work: bool) {
-        let (now, account) = (self.now, &mut self.accounts[server]);
-        let over = account.period_is_over(now);
-        if let Some(terms) = account.pending.filter(|_| over) {
-            *account = self::account(terms, now);
-        }
-        let closing = account.pending.is_some();
-        let full = u128::from(account.full) * ONE;
-        match account.rule {
-            ServerRule::Sporadic => {
-                while {
-                    let due = account.returns.iter().filter(|(at, _)| *at <= now);
-                    let returned: u64 = due.map(|(_, part)| part).sum();
-                    account.returns.retain(|(at, _)| *at > now);
-                    account.left += u128::from(returned) * ONE;
-                    account.active &= work && account.left > 0 && returned == 0;
-                    if !account.active {
-                        account.returns.push((account.since + account.period, account.used));
-                        account.used = 0;
-                    }
-                    account.returns.iter().any(|(at, part)| *at <= now && *part > 0)
-                } {}
-                if work && account.left > 0 && !account.active && !closing {
-                    (account.active, account.since, account.release) = (true, now, now);
-                    account.deadline = now + account.period;
-                }
-            }
-            ServerRule::Cbs | ServerRule::CbsHard | ServerRule::Grub => {
-                let throttled = (closing || account.rule == ServerRule::CbsHard) && now < account.deadline;
-                if account.left == 0 && account.deadline > 0 && !throttled {
-                    (account.left, account.release) = (full, now);
-                    account.deadline += account.period;
-                }
-                if work && !account.had_work {
-                    let room = u128::from(account.deadline.saturating_sub(now));
-                    let excess = account.left * u128::from(account.period) >= room * full;
-                    let fresh = match account.rule {
-                        ServerRule::Grub => account.counts_until <= now,
-                        _ => account.deadline == 0 || account.left > 0 && excess,
-                    };
-                    if fresh && !closing {
-                        (account.left, account.release) = (full, now);
-                        account.deadline = now + account.period;
-                    }
-                    account.counts_until = u64::MAX;
-                }
-                if !work && account.had_work {
-                    let early = account.left * u128::from(account.period) / full;
-                    account.counts_until = account.deadline.saturating_sub(early as u64);
-                }
-            }
-            _ => {
-                if (now - account.start).is_multiple_of(account.period) {
-                    (account.left, account.release) = (full, now);
-                    account.deadline = now + account.period;
-                }
-                if account.rule == ServerRule::Polling && !work {
-                    account.left = 0;
-                }
-            }
-        }
-        account.had_work = work;
-        if account.pending.is_some() && account.period_is_over(now) {
-            self.update(server, work);
-        }
     }
 }

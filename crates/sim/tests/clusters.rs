@@ -1,0 +1,142 @@
+//! Components on several CPUs: the simulator against a slow one, unit by unit, and a schedule by hand.
+
+mod common;
+
+use common::clusters::run;
+use common::random::Dice;
+use takt_log::Event;
+use takt_model::*;
+use takt_sim::{SimError, SimOptions, simulate};
+
+/// How many random systems; TAKT_CASES overrides.
+fn cases(default: u64) -> u64 {
+    std::env::var("TAKT_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(default)
+}
+
+/// What runs and who pays in each unit, as the log tells it.
+fn units(system: &System, duration: u64) -> Vec<(Vec<usize>, Vec<usize>)> {
+    let mut events: Vec<(u32, Time, Event)> = Vec::new();
+    let options = SimOptions { duration: Span::from_ns(duration), seed: 0, node: None };
+    simulate(system, &options, &mut events).unwrap_or_else(|error| panic!("{error}\n{}", file::write(system)));
+    let mut units = vec![(Vec::new(), Vec::new()); duration as usize];
+    let mut since = vec![None; system.tasks.len()];
+    let mut cpus = vec![None; system.nodes[0].cpus as usize];
+    for (_, at, event) in &events {
+        match *event {
+            Event::Start { job, cpu } | Event::Resume { job, cpu } => {
+                since[job.task.index()] = Some(at.as_ns());
+                assert_eq!(cpus[cpu as usize].replace(job), None, "CPU {cpu} is free at {at}");
+            }
+            Event::Preempt { job, cpu } | Event::Complete { job, cpu } => {
+                let from = since[job.task.index()].take().expect("it runs");
+                (from..at.as_ns()).for_each(|unit| units[unit as usize].0.push(job.task.index()));
+                assert_eq!(cpus[cpu as usize].take(), Some(job), "it has CPU {cpu} at {at}");
+            }
+            Event::Charge { server, since, amount, .. } => {
+                let count = amount.as_ns() / at.saturating_since(since).as_ns();
+                for unit in since.as_ns()..at.as_ns() {
+                    (0..count).for_each(|_| units[unit as usize].1.push(server as usize));
+                }
+            }
+            _ => {}
+        }
+    }
+    for (task, since) in since.iter().enumerate() {
+        let from = since.unwrap_or(duration);
+        (from..duration).for_each(|unit| units[unit as usize].0.push(task));
+    }
+    for (tasks, payers) in &mut units {
+        tasks.sort_unstable();
+        payers.sort_unstable();
+    }
+    units
+}
+
+fn random_system(dice: &mut Dice) -> System {
+    let strategies = [Builtin::Edf, Builtin::Rm, Builtin::Fp, Builtin::Fifo];
+    let cpus = dice.roll(2, 4);
+    let mut system = System::local(cpus as u32, dice.pick(&strategies), Vec::new());
+    let periods = [3, 4, 5, 6, 8, 10, 12];
+    let rules =
+        [ServerRule::Polling, ServerRule::Deferrable, ServerRule::Sporadic, ServerRule::Cbs, ServerRule::CbsHard];
+    let grid = if dice.chance(25) { dice.roll(2, 3) } else { 0 };
+    for i in 0..dice.roll(1, 4) {
+        let mut component = Component::new(&format!("c{i}"), NodeId(0), ServerRule::Ptps);
+        component.parent = (i > 0 && dice.chance(35)).then(|| ComponentId(dice.roll(0, i - 1) as u32));
+        let most = component.parent.map_or(cpus, |id| u64::from(system.components[id.index()].cpus));
+        component.cpus = dice.roll(1, most) as u32;
+        if component.cpus == 1 && dice.chance(50) {
+            component.server = dice.pick(&rules);
+        }
+        component.strategy = StrategyRef::Builtin(dice.pick(&strategies));
+        let period = dice.pick(&periods);
+        let budget = dice.ns(1, (period * u64::from(component.cpus)).div_ceil(2));
+        (component.period, component.budget) = (Auto::Value(Span::from_ns(period)), Auto::Value(budget));
+        component.quantum = (grid > 0 && dice.chance(70)).then(|| Span::from_ns(grid));
+        component.priority = Some(dice.roll(1, 3) as u32);
+        system.components.push(component);
+    }
+    for i in 0..dice.roll(2, 8) {
+        let period = dice.pick(&periods) * dice.roll(1, 2);
+        let mut task = Task::periodic(&format!("t{i}"), Span::from_ns(period), dice.ns(1, period.div_ceil(2)));
+        task.offset = dice.ns(0, 5);
+        task.priority = Some(dice.roll(1, 3) as u32);
+        let place = ComponentId(dice.roll(0, system.components.len() as u64 - 1) as u32);
+        task.component = dice.chance(85).then_some(place);
+        system.tasks.push(task);
+    }
+    system
+}
+
+#[test]
+fn random_clusters_run_as_the_reference_says() {
+    let first: u64 = std::env::var("TAKT_SEED").ok().and_then(|n| n.parse().ok()).unwrap_or(0);
+    for seed in first..first + cases(2_000) {
+        let mut dice = Dice::new(seed);
+        let system = random_system(&mut dice);
+        let duration = dice.roll(30, 90);
+        let (fast, slow) = (units(&system, duration), run(&system, duration));
+        let Some(at) = (0..fast.len()).find(|at| fast[*at] != slow[*at]) else { continue };
+        panic!(
+            "TAKT_SEED={seed} TAKT_CASES=1 cargo test -p takt-sim --test clusters\n{}\nat {at}: simulator {:?}\n\
+             reference {:?}\nbefore: {:?}",
+            file::write(&system),
+            fast[at],
+            slow[at],
+            &slow[at.saturating_sub(6)..at],
+        );
+    }
+}
+
+/// Two CPUs. V has two servers of 2 every 6 for three jobs of 2; they go before the node's task.
+#[test]
+fn a_component_has_a_cpu_for_each_server_that_pays() {
+    let mut system = System::local(2, Builtin::Edf, Vec::new());
+    let component = Component::new("V", NodeId(0), ServerRule::Ptps);
+    let (period, budget) = (Auto::Value(Span::from_ns(6)), Auto::Value(Span::from_ns(4)));
+    system.components.push(Component { period, budget, cpus: 2, ..component });
+    for name in ["a", "b", "c", "n"] {
+        let task = Task::periodic(name, Span::from_ns(12), Span::from_ns(2));
+        system.tasks.push(Task { component: (name != "n").then_some(ComponentId(0)), ..task });
+    }
+    let shown: Vec<String> = units(&system, 9)
+        .into_iter()
+        .map(|(tasks, payers)| {
+            let names: String = tasks.iter().map(|task| system.tasks[*task].name.as_str()).collect();
+            format!("{names}{}", "$".repeat(payers.len()))
+        })
+        .collect();
+    assert_eq!(shown, ["ab$$", "ab$$", "n", "n", "", "", "c$$", "c$$", ""]);
+}
+
+#[test]
+fn what_has_no_definition_on_several_cpus_is_refused_by_name() {
+    let mut system = System::local(2, Builtin::Edf, vec![Task::periodic("a", Span::from_ns(9), Span::from_ns(1))]);
+    let component = Component::new("V", NodeId(0), ServerRule::Wcps);
+    let (period, budget) = (Auto::Value(Span::from_ns(6)), Auto::Value(Span::from_ns(4)));
+    system.components.push(Component { period, budget, ..component });
+    let options = SimOptions { duration: Span::from_ns(9), seed: 0, node: None };
+    let error = simulate(&system, &options, &mut takt_log::NullSink).expect_err("its rule lends time");
+    assert!(matches!(error, SimError::Policy(_)), "{error:?}");
+    assert!(error.to_string().contains("component \"V\""), "{error}");
+}
