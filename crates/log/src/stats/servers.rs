@@ -42,25 +42,28 @@ impl Default for Server {
 }
 
 impl Server {
-    /// It has paid from `since` until `now`. The largest supply is that of an interval that ends with a payment.
+    /// It has paid from `since` until `now`. The largest supply is that of an interval that begins or ends with a payment.
     pub(super) fn charge(&mut self, since: u64, now: u64, amount: u64, idle: bool, period: Option<u64>) {
-        let since = since.max(self.recent.back().map_or(0, |last| last.1)).min(now);
         // `grub` pays less than the time, and a component of several CPUs more.
-        let cpus = (amount / (now - since).max(1)).max(1);
+        let cpus = (amount / now.saturating_sub(since).max(1)).max(1);
+        let since = since.max(self.recent.back().map_or(0, |last| last.1)).min(now);
         let time = (now - since).saturating_mul(cpus);
         self.supply = self.supply.saturating_add(time);
         self.idle = self.idle.saturating_add(if idle { time } else { 0 });
         self.paid = self.paid.saturating_add(amount);
-        let Some(from) = period.map(|period| now.saturating_sub(period)) else {
+        let Some(period) = period else {
             self.supply_max = None;
             return;
         };
+        let (from, mut most) = (now.saturating_sub(period), 0);
         match self.recent.back_mut() {
             Some(last) if (last.1, last.2) == (since, cpus) => last.1 = now,
             _ => self.recent.push_back((since, now, cpus)),
         }
         self.recent_sum = self.recent_sum.saturating_add(time);
         while let Some(first) = self.recent.front_mut() {
+            let end = first.0.saturating_add(period).max(since);
+            most = most.max(self.recent_sum.saturating_sub(now.saturating_sub(end).saturating_mul(cpus)));
             let gone = first.1.min(from).saturating_sub(first.0);
             self.recent_sum = self.recent_sum.saturating_sub(gone.saturating_mul(first.2));
             first.0 += gone;
@@ -73,7 +76,7 @@ impl Server {
             (self.supply_max, self.recent_sum) = (None, 0);
             self.recent.clear();
         }
-        self.supply_max = self.supply_max.map(|most| most.max(self.recent_sum));
+        self.supply_max = self.supply_max.map(|past| past.max(most).max(self.recent_sum));
     }
 
     /// Starts a new interval.
@@ -106,6 +109,16 @@ mod tests {
         server.charge(2, 5, 3, false, Some(5));
         assert_eq!((server.supply, server.supply_max), (5, Some(5)));
         server.charge(5, 6, 1, false, None);
+        // On two CPUs, then on one.
+        let mut both = Server::default();
+        both.charge(0, 3, 6, false, Some(4));
+        both.charge(3, 6, 3, true, Some(4));
+        assert_eq!((both.supply, both.idle, both.paid, both.supply_max), (9, 3, 9, Some(7)));
+        // From 0 until 7.
+        let mut both = Server::default();
+        both.charge(0, 4, 8, false, Some(7));
+        both.charge(6, 10, 4, false, Some(7));
+        assert_eq!(both.supply_max, Some(9));
         assert_eq!((server.supply, server.supply_max), (6, None));
     }
 }
