@@ -19,8 +19,9 @@
 //! If servers of a scope have a `quantum`, the scope decides only at multiples of the longest one. A task or component
 //! without work leaves the CPU idle until then.
 //!
-//! Ties go to the earlier arrival, then to tasks before servers, then to the order of the file. A server arrives when
-//! its budget comes. A server with other terms changes its place with its terms. At one instant, exhausted budgets end before the caller's events. Replenishments follow them.
+//! Ties go to the earlier arrival, then to tasks before servers, then to the order of the file. A server
+//! arrives when its budget comes. A server with other terms changes its place with its terms. At one instant,
+//! exhausted budgets end before the caller's events. Replenishments follow them.
 
 use takt_model::plan::Order;
 use takt_model::{ComponentId, ServerRule, Span, Time};

@@ -14,8 +14,9 @@
 //! comes back a period after the server became active. Times are whole nanoseconds. Only `grub` counts fractions. It
 //! rounds payments and ends of budgets up.
 //!
-//! New terms ([`Server::switch`]) hold from the end of the server's period on. Then the old budget is lost, and the first
-//! period under the new terms begins, with a full budget. So at no time there are two budgets. The period ends
+//! New terms ([`Server::switch`]) hold from the end of the server's period on. Then the old budget is lost,
+//! and the first period under the new terms begins, with a full budget. So at no time there are two budgets.
+//! The period ends
 //!
 //! - under `ptps`, `wcps`, `crps`, `polling` and `deferrable`: at its multiple;
 //! - under `sporadic`: when the last used part comes back. Until then the server does not become active again;

@@ -1,18 +1,20 @@
 //! Components under servers on several CPUs that all tasks share.
 //!
-//! This is virtual clustering [I. Shin, A. Easwaran, I. Lee, ECRTS 2008]. A component with `cpus` = m has m servers of one
-//! period. They share its budget evenly, in whole quanta if all is, the first ones a quantum more. The node and each
-//! component is a *scope*. A scope with k CPUs gives them to the first k of its ready tasks and eligible servers. Such a
-//! server pays, and its component has a CPU more. A CPU that a component has no use for stays idle.
+//! This is virtual clustering [I. Shin, A. Easwaran, I. Lee, ECRTS 2008]. A component with `cpus` = m has m
+//! servers of one period. They share its budget evenly, in whole quanta if all is, the first ones a quantum
+//! more. The node and each component is a *scope*. A scope with k CPUs gives them to the first k of its ready
+//! tasks and eligible servers. Such a server pays, and its component has a CPU more. A CPU that a component
+//! has no use for stays idle.
 //!
-//! Ties go to the earlier arrival, then to tasks before servers, then to the order of the file. A job keeps its CPU as
-//! long as it is among those that run. Else it gets the CPU on which it ran last, if that is free, or the first free one.
+//! Ties go to the earlier arrival, then to tasks before servers, then to the order of the file. A job keeps
+//! its CPU as long as it is among those that run. Else it gets the CPU on which it ran last, if that is free,
+//! or the first free one.
 //!
 //! If servers of a scope have a `quantum`, the scope decides only at multiples of the longest one. What is done before
 //! leaves its CPU idle until then.
 //!
-//! Rules that lend or reclaim time across CPUs are not defined by their papers, and are refused. So is what goes by more
-//! than release, deadline and priority.
+//! Rules that lend or reclaim time across CPUs are not defined by their papers, and are refused. So is what
+//! goes by more than release, deadline and priority.
 
 use takt_model::plan::Order;
 use takt_model::{ComponentId, Late, NodeId, Placement, Plan, Preemption, ServerRule, Span, System, TaskId, Time};

@@ -42,7 +42,8 @@ impl Default for Server {
 }
 
 impl Server {
-    /// It has paid from `since` until `now`. The largest supply is that of an interval that begins or ends with a payment.
+    /// It has paid from `since` until `now`. The largest supply is that of an interval that begins or ends
+    /// with a payment.
     pub(super) fn charge(&mut self, since: u64, now: u64, amount: u64, idle: bool, period: Option<u64>) {
         // `grub` pays less than the time, and a component of several CPUs more.
         let cpus = (amount / now.saturating_sub(since).max(1)).max(1);

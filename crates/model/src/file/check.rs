@@ -442,7 +442,8 @@ impl Check<'_> {
             {
                 let key = if switch.budget.is_some() { "budget" } else { "period" };
                 let message = format!(
-                    "from {} on budget {budget} exceeds period {period} of component \"{}\"; a budget is at most its period on each CPU",
+                    "from {} on budget {budget} exceeds period {period} of component \"{}\"; \
+                     a budget is at most its period on each CPU",
                     switch.at, component.name
                 );
                 self.error(part, key, message);

@@ -155,7 +155,8 @@ pub(crate) fn depth(system: &System, id: ComponentId) -> usize {
 
 /// A system with tasks for its servers.
 struct Served {
-    /// Behind its own tasks, a task for each terms of each server: of its budget and period, where its component stands.
+    /// Behind its own tasks, a task for each terms of each server: of its budget and period, where its
+    /// component stands.
     system: System,
     /// The servers of these tasks.
     servers: Vec<usize>,

@@ -70,7 +70,8 @@ pub fn html(input: &ReportInput<'_>) -> String {
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n<meta name=\"viewport\" \
          content=\"width=device-width, initial-scale=1\"/>\n<meta name=\"generator\" content=\"{}\"/>\n\
          <title>{} - takt</title>\n\
-         <style>{STYLE}{CHART_CSS}{LANES_CSS}</style>\n</head>\n<body>\n<main>\n<header>\n<h1>{}</h1>\n<p class=\"lead\">{}</p>\n",
+         <style>{STYLE}{CHART_CSS}{LANES_CSS}</style>\n</head>\n<body>\n<main>\n<header>\n\
+         <h1>{}</h1>\n<p class=\"lead\">{}</p>\n",
         Esc(input.maker),
         Esc(title),
         Esc(title),
