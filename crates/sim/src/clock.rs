@@ -25,7 +25,7 @@ impl NodeClock {
         self.per_second == BILLION as u64
     }
 
-    /// What it shows at a true instant.
+    /// Its reading at a true instant.
     pub(crate) fn local(self, at: Time) -> Time {
         if self.is_perfect() || at == Time::MAX {
             return at;
@@ -33,7 +33,7 @@ impl NodeClock {
         scale(at, self.per_second, BILLION as u64, 0)
     }
 
-    /// The first true instant at which it shows `local` or more.
+    /// The first true instant with a reading of at least `local`.
     pub(crate) fn true_of(self, local: Time) -> Time {
         if self.is_perfect() || local == Time::MAX {
             return local;
@@ -47,7 +47,7 @@ fn scale(at: Time, by: u64, over: u64, round: u64) -> Time {
     Time::from_ns(u64::try_from(scaled).unwrap_or(u64::MAX))
 }
 
-/// Tells a sink in true time what a node tells in its own; of one node alone, if `only` says so.
+/// Converts the events of a node from local to true time. `only` names the single node to report.
 pub(crate) struct TrueTime<'a, S> {
     pub(crate) sink: &'a mut S,
     pub(crate) clock: NodeClock,

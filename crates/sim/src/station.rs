@@ -1,4 +1,4 @@
-//! The messages of a node in the simulation: which jobs leave them, take them and send them.
+//! The messages of a simulated node: its jobs leave, take and send them.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -18,11 +18,11 @@ pub(crate) struct Message {
     pub(crate) number: u64,
     /// The lane by which it leaves.
     lane: u32,
-    /// The node that it leaves.
+    /// The sending node.
     from: u32,
-    /// When its job was due, on the clock of that node.
+    /// The deadline of its job, on the clock of the sending node.
     due: Time,
-    /// When its instance of the flow arrived, in true time.
+    /// The arrival of its instance of the flow, in true time.
     origin: Time,
     /// The instance of the flow, or of the exchange.
     pub(crate) instance: u64,
@@ -31,7 +31,7 @@ pub(crate) struct Message {
     pub(crate) draw: Draw,
 }
 
-/// What the receiving task makes of a message.
+/// The effect of a message at its receiver.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Then {
     /// A job of this slot.
@@ -53,7 +53,7 @@ pub(crate) enum Then {
 pub(crate) struct LaneWire {
     /// Its link.
     pub(crate) link: u32,
-    /// What becomes of a message.
+    /// The effect of its messages.
     pub(crate) then: Then,
     /// Draws of its delays.
     pub(crate) draw: Draw,
@@ -90,7 +90,7 @@ pub(crate) struct HopJob {
     pub(crate) origin: Time,
 }
 
-/// What a node of flows has besides its tasks.
+/// The part of a node in the network, besides its tasks.
 pub(crate) struct Station {
     pub(crate) node: u32,
     /// By slot.
@@ -120,7 +120,7 @@ impl Station {
         }
     }
 
-    /// A job starts: what it has to do more than its task says.
+    /// A job starts. The answer is its work for messages.
     pub(crate) fn started(&mut self, slot: u32, number: u64) -> Span {
         let (taken, cost) = match &self.parts[slot as usize] {
             Part::Receive(task) => (self.messages.start_receiving(), task.cost),
@@ -239,7 +239,7 @@ impl Station {
         }
     }
 
-    /// The execution time that every job of a table task has, whatever it takes.
+    /// The execution time of a table job without messages.
     pub(crate) fn fixed_work(&self, slot: u32) -> Option<Span> {
         match &self.parts[slot as usize] {
             Part::Receive(task) | Part::Send(task) => Some(task.cost.map_or(task.wcet, |_| Span::ZERO)),

@@ -3,8 +3,7 @@
 //! A node sends messages, a link delivers each of them after a delay, and the receiver buffers it.
 //! Nothing else connects nodes. The calendar has one entry per link and per node, so that an event
 //! costs O(log n). At one instant links come before nodes, and the lower index goes first. So a
-//! receiving job finds the messages that arrive at the instant of its start, unless they were sent
-//! at that same instant.
+//! receiving job finds the messages of the instant of its start, unless a node sends them just then.
 //!
 //! A link keeps the order of its messages, and no delay exceeds the most that the network states.
 //! Each delay is drawn by the seed, the sending task and the number of the instance. So a new flow
@@ -130,7 +129,7 @@ pub(crate) fn simulate<S: Sink>(lowered: &Lowered, options: &SimOptions, sink: &
     Ok(SimSummary { end, released: wanted.map(|(_, node)| node.released()).sum() })
 }
 
-/// Who sends to whom.
+/// The ways of all messages.
 struct Wires {
     links: Vec<Link>,
     /// The link of a pair of nodes.
@@ -277,8 +276,8 @@ impl Wires {
     }
 }
 
-/// Least and most delay between two nodes, and the chance of a loss: the hull of the networks that
-/// name both, else of those that name one, else of the one that names none.
+/// Least and most delay between two nodes, and the chance of a loss. Networks that name both nodes
+/// come first, then those with one name, then the nameless one. Several count with their widest values.
 fn between(system: &System, from: NodeId, to: NodeId) -> Result<Option<(Span, Span, Probability)>, SimError> {
     let fits =
         |network: &&Network| network.from.is_none_or(|node| node == from) && network.to.is_none_or(|node| node == to);

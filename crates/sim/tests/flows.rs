@@ -117,8 +117,8 @@ fn three_messages_wait_where_the_paper_says_three() {
     assert_eq!(seen.iter().max(), Some(&3), "{seen:?}");
 }
 
-/// HEDF Section IV-C: k = 3 in a fast network, at most 5 with delays of 5.25 ms to 15.89 ms, on one
-/// hop and on the path over three nodes.
+/// HEDF Section IV-C: k is 3 in a fast network. It is at most 5 with delays of 5.25 ms to 15.89 ms,
+/// also on the path over three nodes.
 #[test]
 fn batches_are_those_of_the_papers_measurements() {
     let mut system = nodes(3);
@@ -178,7 +178,7 @@ fn store() -> System {
     system
 }
 
-/// What happens to the messages of a flow and to its jobs' releases, in order.
+/// The releases of a flow's jobs, in order.
 fn traffic(system: &System, events: &Events, flow: &str) -> Vec<(u64, Event)> {
     let lowered = takt_model::flows::lower(system).expect("there are flows");
     let name = |job: takt_log::JobKey| lowered.system.tasks[job.task.index()].name.clone();
