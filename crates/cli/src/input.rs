@@ -7,7 +7,6 @@ use std::path::Path;
 
 use takt_analysis::PlaceError;
 use takt_log::{Damage, ReadError, Reader};
-use takt_model::plan::PlanError;
 use takt_model::{NodeId, Placement, Span, System, file};
 use takt_report::Scene;
 use takt_trace::{HEAD, refuse_foreign};
@@ -320,7 +319,7 @@ pub(crate) fn place_regardless(system: System) -> Result<System, Failure> {
 fn unplaced_failure(error: PlaceError) -> Failure {
     match error {
         PlaceError::NoFit { .. } | PlaceError::NoPartition { .. } | PlaceError::Undecided { .. } => Failure::no(error),
-        PlaceError::Plan(PlanError::Table { .. }) | PlaceError::Ilp { .. } => Failure::cannot(error),
+        PlaceError::Ilp { .. } => Failure::cannot(error),
         PlaceError::Plan(_) => Failure::input(error),
     }
 }

@@ -238,15 +238,6 @@ pub enum Anomaly {
         /// The operation.
         operation: String,
     },
-    /// The dispatcher does not implement the discipline.
-    #[error(
-        "strategy \"{strategy}\" uses the discipline \"table\", which this version cannot dispatch; use fifo, \
-         deadline, laxity or gel"
-    )]
-    Table {
-        /// The strategy.
-        strategy: String,
-    },
     /// SCHED_FIFO does not have these priorities, or takt may not use them.
     #[error(
         "SCHED_FIFO priorities {least} to {most} are out of range; 1 to {max} can be used, 99 is the kernel's \

@@ -573,7 +573,6 @@ pub(super) fn misfits(system: &System, node: NodeId, strategy: &Strategy) -> Vec
             Ok(_) => continue,
             Err(PlanError::NoLevel { .. }) => Anomaly::NoLevel { strategy: strategy_name, operation },
             Err(PlanError::NoPriority { .. }) => Anomaly::NoPriority { strategy: strategy_name, operation },
-            Err(PlanError::Table { .. }) => Anomaly::Table { strategy: strategy_name },
         };
         if !anomalies.contains(&anomaly) {
             anomalies.push(anomaly);

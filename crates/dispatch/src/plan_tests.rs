@@ -281,11 +281,6 @@ fn a_strategy_that_does_not_fit_is_refused_for_each_operation() {
             "strategy \"mine\" has no level for operation \"b\"; end its levels with one that takes the rest",
         ]
     );
-    let table = own(vec![level(Filter::Rest, Discipline::Table)]);
-    let refused = ["strategy \"mine\" uses the discipline \"table\", which this version cannot dispatch; use fifo, \
-         deadline, laxity or gel"];
-    assert_eq!(said(&operations, &table), refused);
-    assert_eq!(operations.to_system(&table).unwrap_err().to_string(), refused[0]);
     // Faults that only the rules of files find.
     let named = level(Filter::Named(vec!["c".to_owned()]), Discipline::Fifo);
     assert_eq!(

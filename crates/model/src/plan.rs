@@ -92,12 +92,6 @@ pub enum PlanError {
         /// Its index.
         id: TaskId,
     },
-    /// A discipline that this version parses but does not execute.
-    #[error("strategy \"{strategy}\" uses the discipline \"table\", which this version reads but cannot execute")]
-    Table {
-        /// The strategy.
-        strategy: String,
-    },
 }
 
 impl Plan {
@@ -131,10 +125,8 @@ impl Plan {
         let mut keys: Vec<(usize, u64)> = placed.iter().map(|(_, _, level, split)| (*level, *split)).collect();
         keys.sort_unstable();
         keys.dedup();
-        let mut levels: Vec<PlanLevel> = keys
-            .iter()
-            .map(|(level, _)| resolve_level(strategy, &strategy.levels[*level]))
-            .collect::<Result<_, _>>()?;
+        let mut levels: Vec<PlanLevel> =
+            keys.iter().map(|(level, _)| resolve_level(&strategy.levels[*level])).collect();
         let tasks: Vec<PlanTask> = placed
             .into_iter()
             .map(|(id, task, level, split)| PlanTask {
@@ -181,15 +173,14 @@ fn split_key(strategy: &Strategy, level: &Level, task: &Task, id: TaskId) -> Res
     })
 }
 
-fn resolve_level(strategy: &Strategy, level: &Level) -> Result<PlanLevel, PlanError> {
+fn resolve_level(level: &Level) -> PlanLevel {
     let order = match level.discipline {
         Discipline::Fifo => Order::Fifo,
         Discipline::Deadline | Discipline::Gel { .. } => Order::Deadline,
         Discipline::Laxity => Order::Laxity,
-        Discipline::Table => return Err(PlanError::Table { strategy: strategy.name.clone() }),
     };
     let (preemptive, late, importance_ties) = (level.preemptive, level.late, level.importance_ties);
-    Ok(PlanLevel { order, preemptive, late, drops: false, demotes: false, importance_ties })
+    PlanLevel { order, preemptive, late, drops: false, demotes: false, importance_ties }
 }
 
 fn shift_ns(discipline: &Discipline, task: &Task) -> i64 {

@@ -172,8 +172,6 @@ pub enum Discipline {
         /// The constant by task name; negative makes a task more urgent.
         shift: BTreeMap<String, Lateness>,
     },
-    /// By a static time table (parsed, not yet executed).
-    Table,
 }
 
 impl Discipline {
@@ -185,7 +183,6 @@ impl Discipline {
             Discipline::Deadline => "deadline",
             Discipline::Laxity => "laxity",
             Discipline::Gel { .. } => "gel",
-            Discipline::Table => "table",
         }
     }
 }

@@ -328,11 +328,10 @@ impl Tape<'_> {
     }
 
     fn level(&mut self, filter: Filter, tasks: &[Task]) -> Level {
-        let discipline = match self.below(5) {
+        let discipline = match self.below(4) {
             0 => Discipline::Fifo,
             1 => Discipline::Deadline,
             2 => Discipline::Laxity,
-            3 => Discipline::Table,
             _ => {
                 let mut shift = BTreeMap::new();
                 for task in tasks.iter().take(self.index(3)) {

@@ -235,7 +235,6 @@ impl RunError {
             | RunError::Adaptive(_)
             | RunError::Undispatchable { input: true, .. }
             | RunError::NoTrace { .. } => 2,
-            RunError::Plan(PlanError::Table { .. }) => 3,
             RunError::Plan(_) => 2,
             RunError::Trace(TraceError::Recorder(
                 RecorderError::File { .. } | RecorderError::Read { .. } | RecorderError::Memory { .. },

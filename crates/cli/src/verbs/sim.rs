@@ -8,7 +8,6 @@ use serde::Serialize;
 use takt_dispatch::{Adaptive, Limits, Plan, StartError, notes_of_guard};
 use takt_log::stats::{Collector, Merged, Replications, Stats};
 use takt_log::{BackEnd, Definitions, Header, KindSet, Sink, WriteError, Writer};
-use takt_model::plan::PlanError;
 use takt_model::{Costs, NodeId, Span, System, file};
 use takt_policy::PolicyError;
 use takt_run::BACKLOG;
@@ -234,7 +233,7 @@ fn failure(error: &SimError) -> Failure {
 
 fn policy_failure(error: &PolicyError) -> Failure {
     match error {
-        PolicyError::Plan(PlanError::Table { .. }) | PolicyError::OnSeveralCpus { .. } => Failure::cannot(error),
+        PolicyError::OnSeveralCpus { .. } => Failure::cannot(error),
         _ => Failure::input(error),
     }
 }

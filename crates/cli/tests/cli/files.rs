@@ -10,7 +10,7 @@ fn a_refused_verb_leaves_the_file_that_it_would_replace() {
     let folder = Folder::new();
     let before = fs::read(folder.path("good.takt")).expect("a log");
     for output in ["good.takt", "new.takt"] {
-        for verb in [&["sim", "table.toml"][..], &["run", "component.toml", "--best-effort"]] {
+        for verb in [&["sim", "auto.toml"][..], &["run", "component.toml", "--best-effort"]] {
             assert_eq!(folder.takt(&[verb, &["-o", output]].concat()).status, 3, "{verb:?}");
         }
     }

@@ -109,15 +109,13 @@ impl Folder {
             ("late", LATE),
             ("component", COMPONENT),
             ("flow", FLOW),
+            (
+                "auto",
+                &(FLOW.replace("name = \"n", "link = { rate = \"1Gbit\" }\nname = \"n")
+                    + "[[network]]\ndelay = \"auto\"\n"),
+            ),
             ("crowded", CROWDED),
             ("nodes", TWO_NODES),
-            (
-                "table",
-                &GOOD.replace("\"rm\"", "\"mine\"").replace(
-                    "[[node]]",
-                    "[[strategy]]\nname = \"mine\"\nlevel = [{ discipline = \"table\" }]\n[[node]]",
-                ),
-            ),
             ("laxity", &GOOD.replace("\"rm\"", "\"mlf\"\ncpus = 2")),
             ("priorities", &GOOD.replace("\"rm\"", "\"fp\"")),
             ("traced", &GOOD.replace("{ uniform = [\"1ms\", \"2ms\"] }", "{ trace = \"times.csv\" }")),

@@ -358,8 +358,7 @@ impl Builder<'_> {
             None | Some(0) => Discipline::Fifo,
             Some(1) => Discipline::Deadline,
             Some(2) => Discipline::Laxity,
-            Some(3) => Discipline::Gel { shift },
-            Some(_) => Discipline::Table,
+            Some(_) => Discipline::Gel { shift },
         };
         let is_gel = matches!(discipline, Discipline::Gel { .. });
         if let (false, Some(field), Some(name)) = (is_gel, f.field("shift"), f.text("discipline")) {

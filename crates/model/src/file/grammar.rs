@@ -137,7 +137,7 @@ pub(crate) const PLACEMENTS: &[&str] = &["global", "partitioned", "clustered"];
 /// The words of `fit`, in the order of [`crate::Fit`].
 pub(crate) const FITS: &[&str] = &["first-fit", "best-fit", "worst-fit", "next-fit", "ilp"];
 /// The words of `discipline`, in the order of [`crate::Discipline`].
-pub(crate) const DISCIPLINES: &[&str] = &["fifo", "deadline", "laxity", "gel", "table"];
+pub(crate) const DISCIPLINES: &[&str] = &["fifo", "deadline", "laxity", "gel"];
 /// The words of `split`, in the order of [`crate::Split`].
 pub(crate) const SPLITS: &[&str] = &["none", "priority", "period", "deadline", "criticality", "importance"];
 /// The words of `late`, in the order of [`crate::Late`].
@@ -356,8 +356,7 @@ static LEVEL_TABLE: Table = Table {
         key(
             "discipline",
             Kind::Choice(DISCIPLINES),
-            "The order within the level. `gel` is the deadline plus a constant per task (`shift`); `table` is read, \
-             but this version cannot execute it.",
+            "The order within the level. `gel` is the deadline plus a constant per task (`shift`).",
         )
         .required(),
         key(
@@ -722,9 +721,7 @@ mod tests {
     #[test]
     fn the_words_stand_in_the_order_of_the_types() {
         let gel = Discipline::Gel { shift: Default::default() };
-        for (i, discipline) in
-            [Discipline::Fifo, Discipline::Deadline, Discipline::Laxity, gel, Discipline::Table].iter().enumerate()
-        {
+        for (i, discipline) in [Discipline::Fifo, Discipline::Deadline, Discipline::Laxity, gel].iter().enumerate() {
             assert_eq!(DISCIPLINES[i], discipline.name());
         }
         assert_eq!((SPLITS[Split::Importance as usize], SPLITS[Split::Period as usize]), ("importance", "period"));

@@ -391,7 +391,6 @@ impl<'a> Reference<'a> {
             Discipline::Deadline => deadline,
             Discipline::Gel { shift } => deadline + shift.get(&spec.name).map_or(0, |shift| shift.as_ns()),
             Discipline::Laxity => deadline - spec.wcet.as_ns().saturating_sub(job.received) as i64,
-            Discipline::Table => unreachable!("no random system has it"),
         };
         let tie = if level.importance_ties { -i64::from(spec.importance) } else { 0 };
         // Kept, it goes before all that is not.
