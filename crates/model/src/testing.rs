@@ -388,12 +388,18 @@ impl Tape<'_> {
     }
 
     fn port(&mut self, i: usize, used: &mut BTreeSet<String>) -> Port {
-        let rate = |source: &mut Self| Rate::from_bps(source.pick(&[1, 1_000, 999_999_999, 10_000_000_000]));
+        const RATES: [u64; 4] = [1, 1_000, 999_999_999, 10_000_000_000];
+        // Cross traffic has a smaller rate than its port.
+        let rate = self.index(RATES.len());
+        let cross = (rate > 0 && self.flip()).then(|| Cross {
+            burst: Bytes::new(self.pick(&[0, 1, 64 << 10])),
+            rate: Rate::from_bps(RATES[self.index(rate)]),
+        });
         Port {
             name: self.name(used, i),
-            rate: rate(self),
+            rate: Rate::from_bps(RATES[rate]),
             latency: if self.flip() { self.time(true) } else { Span::ZERO },
-            cross: self.flip().then(|| Cross { burst: Bytes::new(self.pick(&[0, 1, 64 << 10])), rate: rate(self) }),
+            cross,
             fifo: self.flip(),
         }
     }

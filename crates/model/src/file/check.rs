@@ -585,6 +585,16 @@ impl Check<'_> {
                     self.error(Part::Port(i), key, format!("{key} of {owner} is zero; it must be above zero"));
                 }
             }
+            let Some(cross) = port.cross.filter(|cross| cross.rate >= port.rate) else { continue };
+            if !self.bad(Part::Port(i), &["rate", "cross", "cross.rate"]) {
+                let (owner, rate) = (self.owner(Part::Port(i)), port.rate);
+                let message = format!(
+                    "cross.rate {} of {owner} leaves nothing of its rate {rate} for flows; cross traffic has a \
+                     smaller rate than its port",
+                    cross.rate
+                );
+                self.error(Part::Port(i), "cross.rate", message);
+            }
         }
     }
 
