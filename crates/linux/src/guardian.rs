@@ -21,8 +21,9 @@ use takt_model::{Span, Time};
 
 use crate::Epoch;
 use crate::hold::Journal;
+use crate::owned::Owned;
 use crate::process::Identity;
-use crate::tracing::{Name, Tracefs, remove};
+use crate::tracing::{PREFIX, Tracefs, remove};
 
 /// The process that restores changes after a SIGKILL or an abort of this process. In all other
 /// cases this process restores them itself. The next start restores any leftovers.
@@ -40,7 +41,7 @@ pub enum Guard {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Errand {
     /// Remove a trace instance.
-    Instance(Name),
+    Instance(Owned),
     /// Restore the settings of threads.
     Threads(Journal),
 }
@@ -58,7 +59,7 @@ const LOOK_EVERY: Span = Span::from_ms(10);
 impl Errand {
     fn parse(argument: &str, name: &str) -> Option<Errand> {
         match argument {
-            INSTANCE => Name::parse(name).map(Errand::Instance),
+            INSTANCE => Owned::parse(PREFIX, name).map(Errand::Instance),
             THREADS => Journal::parse(name).map(Errand::Threads),
             _ => None,
         }
@@ -68,13 +69,13 @@ impl Errand {
     fn owner(&self) -> Identity {
         match self {
             Errand::Instance(name) => name.owner,
-            Errand::Threads(journal) => journal.owner,
+            Errand::Threads(journal) => journal.0.owner,
         }
     }
 
     fn arguments(&self) -> [String; 2] {
         match self {
-            Errand::Instance(name) => [INSTANCE.to_owned(), name.to_text()],
+            Errand::Instance(name) => [INSTANCE.to_owned(), name.to_text(PREFIX)],
             Errand::Threads(journal) => [THREADS.to_owned(), journal.to_text()],
         }
     }
@@ -117,7 +118,7 @@ fn watch(errand: &Errand) {
     match errand {
         Errand::Instance(name) => remove_instance(*name),
         Errand::Threads(journal) => {
-            until(|| !has_threads(journal.owner));
+            until(|| !has_threads(journal.0.owner));
             let _ = journal.recover();
         }
     }
@@ -145,9 +146,9 @@ fn until_end_or_dismissal(owner: Identity) {
 }
 
 /// Switches off at once, and removes when the owner has let go of the pages it held.
-fn remove_instance(name: Name) {
+fn remove_instance(name: Owned) {
     let Ok(tracefs) = Tracefs::find() else { return };
-    let folder = tracefs.instances().join(name.to_text());
+    let folder = tracefs.instances().join(name.to_text(PREFIX));
     if !folder.exists() {
         return;
     }

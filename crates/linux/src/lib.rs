@@ -19,6 +19,7 @@ pub mod machine;
 pub mod memory;
 mod mount;
 pub mod net;
+mod owned;
 pub mod process;
 pub mod recovery;
 pub mod sched;

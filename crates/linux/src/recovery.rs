@@ -7,13 +7,13 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
-use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use takt_model::Span;
 use thiserror::Error;
 
+use crate::owned;
 use crate::process::{Identity, boot_id, effective_user};
 
 /// What [`recover`] found.
@@ -115,14 +115,10 @@ impl Lock {
         let path = folder.join(LOCK);
         let options = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).clone();
         let file = options.open(&path).map_err(|error| unusable(&path, &error))?;
-        // SAFETY: the descriptor is open for the whole call; flock passes no memory.
-        if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {
-            return Ok(Ok(Lock { folder, _file: file }));
-        }
-        let error = io::Error::last_os_error();
-        match error.raw_os_error() {
-            Some(libc::EWOULDBLOCK) => Ok(Err(read_state(&folder)?.map_or(0, |state| state.owner.pid))),
-            _ => Err(unusable(&path, &error)),
+        match owned::lock(&file) {
+            Ok(true) => Ok(Ok(Lock { folder, _file: file })),
+            Ok(false) => Ok(Err(read_state(&folder)?.map_or(0, |state| state.owner.pid))),
+            Err(error) => Err(unusable(&path, &error)),
         }
     }
 

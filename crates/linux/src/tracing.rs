@@ -50,7 +50,7 @@ pub use describe::{Descriptions, EventFormat, InterruptName, interrupts, softirq
 pub use error::RecorderError;
 pub use events::{Event, one_of};
 pub use instance::threads_of;
-pub(crate) use instance::{Name, remove};
+pub(crate) use instance::{PREFIX, remove};
 pub use recover::{Left, recover};
 pub use threads::{ThreadInfo, class_of, threads};
 pub(crate) use tracefs::Tracefs;

@@ -288,12 +288,6 @@ impl Levels {
         self.plan
     }
 
-    /// How many plans there are to switch between.
-    #[must_use]
-    pub fn plan_count(&self) -> usize {
-        self.plans.len()
-    }
-
     /// Whether it must be told when the deadline of any job passes, under the plan in force.
     #[inline]
     #[must_use]

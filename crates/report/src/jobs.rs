@@ -70,12 +70,6 @@ impl Outcome {
             Outcome::Unknown => "unknown",
         }
     }
-
-    /// Whether it counts as a missed deadline.
-    #[must_use]
-    pub const fn is_missed(self) -> bool {
-        matches!(self, Outcome::Late | Outcome::UnfinishedLate | Outcome::Dropped | Outcome::Failed)
-    }
 }
 
 impl JobRecord {

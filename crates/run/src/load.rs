@@ -28,9 +28,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::ScopedJoinHandle;
-use std::time::Duration;
 
-use takt_dispatch::gate::{GO_ABORT, GO_RUN, GO_WAIT, STACK_TOUCHED};
+use takt_dispatch::gate::{GO_ABORT, GO_RUN, GO_WAIT, READY_MAX, STACK_BYTES, STACK_TOUCHED, wait_for_go};
 use takt_linux::cpuset::{CpusetError, Partitions};
 use takt_linux::recovery::recover;
 use takt_linux::{Class, ClassGuard, Epoch, SchedError, clock, futex, memory, sched};
@@ -121,13 +120,15 @@ impl LoadContext {
 
 /// The longest sleep of a thread before it checks for the end.
 const NAP: Span = Span::from_ms(200);
+<<<<<<< HEAD
 /// The longest time for a thread to get its CPUs and its class.
 const READY_MAX: Duration = Duration::from_secs(30);
+=======
+>>>>>>> 6b7198b (linux: share one naming and locking of what a process leaves behind)
 /// From the last thread's readiness to the start, so that all are asleep when it comes.
 const LEAD: Span = Span::from_ms(50);
 /// Interval between two calls of `more`.
 const LOOK: Span = Span::from_ms(10);
-const STACK_BYTES: usize = 256 * 1024;
 
 /// The outcome.
 #[derive(Debug)]
@@ -299,10 +300,17 @@ fn run_member<T>(
         }
     };
     ready(Ok(()));
+<<<<<<< HEAD
     let epoch = wait(gate)?;
     let mut context = LoadContext { epoch, end: Arc::clone(&gate.end), work };
     let _ = context.sleep_until(Time::ZERO);
     let value = (member.body)(&mut context);
+=======
+    let epoch = wait_for_go(&curtain.go, &curtain.epoch)?;
+    let mut stage = Stage { epoch, end: Arc::clone(&curtain.end), work };
+    let _ = stage.sleep_until(Time::ZERO);
+    let value = (member.body)(&mut stage);
+>>>>>>> 6b7198b (linux: share one naming and locking of what a process leaves behind)
     drop(guard);
     Some(value)
 }
@@ -325,6 +333,7 @@ fn enter(
     ClassGuard::enter_in_domain(class)
 }
 
+<<<<<<< HEAD
 fn wait(gate: &StartGate) -> Option<Epoch> {
     let patience = Epoch::now_is_zero();
     loop {
@@ -336,6 +345,8 @@ fn wait(gate: &StartGate) -> Option<Epoch> {
     }
 }
 
+=======
+>>>>>>> 6b7198b (linux: share one naming and locking of what a process leaves behind)
 #[cfg(test)]
 #[path = "load_tests.rs"]
 mod tests;

@@ -7,16 +7,15 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
-use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::change::{Change, Undone};
+use crate::owned::{self, Owned};
 use crate::process::{Identity, boot_id};
 use crate::recovery::{RecoveryError, make_private, state_folder, unusable};
 
-const PREFIX: &str = "reserve-";
+const PREFIX: &str = "reserve";
 const HEAD: &str = "takt-reserve 1";
 
 /// The result of undoing one change.
@@ -30,23 +29,15 @@ pub struct Given {
 
 /// The name of a journal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Journal {
-    pub(crate) owner: Identity,
-    pub(crate) number: u32,
-}
+pub struct Journal(pub(crate) Owned);
 
 impl Journal {
-    /// `reserve-PID-START-NUMBER`, and nothing else.
     pub(crate) fn parse(text: &str) -> Option<Journal> {
-        let mut parts = text.strip_prefix(PREFIX)?.split('-');
-        let (pid, start, number) = (parts.next()?, parts.next()?, parts.next()?);
-        let owner = Identity { pid: pid.parse().ok()?, start: start.parse().ok()? };
-        let journal = Journal { owner, number: number.parse().ok()? };
-        (parts.next().is_none() && journal.to_text() == text).then_some(journal)
+        Owned::parse(PREFIX, text).map(Journal)
     }
 
     pub(crate) fn to_text(self) -> String {
-        format!("{PREFIX}{}-{}-{}", self.owner.pid, self.owner.start, self.number)
+        self.0.to_text(PREFIX)
     }
 
     fn path(self) -> PathBuf {
@@ -72,9 +63,8 @@ impl Journal {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             Err(error) => return Err(unusable(&path, &error)),
         };
-        // SAFETY: the descriptor is open for the whole call; flock passes no memory.
-        let locked = unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0;
-        if !locked || self.owner.is_alive() || !path.exists() {
+        let locked = owned::lock(&file).unwrap_or(false);
+        if !locked || self.0.owner.is_alive() || !path.exists() {
             return Ok(Vec::new());
         }
         let text = fs::read_to_string(&path).map_err(|error| unusable(&path, &error))?;
@@ -86,7 +76,7 @@ impl Journal {
             _ => None,
         };
         if let Some(cause) = given.iter().find_map(failed) {
-            return Err(RecoveryError::Undo { pid: self.owner.pid, cause });
+            return Err(RecoveryError::Undo { pid: self.0.owner.pid, cause });
         }
         fs::remove_file(&path).map_err(|error| unusable(&path, &error))?;
         Ok(given)
@@ -107,12 +97,7 @@ pub struct Recovered {
 #[must_use]
 pub fn recover() -> Recovered {
     let mut all = Recovered::default();
-    let Ok(listed) = fs::read_dir(state_folder()) else { return all };
-    for entry in listed.flatten() {
-        let Some(journal) = entry.file_name().to_str().and_then(Journal::parse) else { continue };
-        if journal.owner.is_alive() {
-            continue;
-        }
+    for journal in owned::left(&state_folder(), PREFIX).unwrap_or_default().into_iter().map(Journal) {
         match journal.recover() {
             Ok(given) => {
                 let restored = given.iter().filter(|given| given.undone == Undone::Restored);
@@ -150,10 +135,8 @@ pub(crate) struct Open {
 
 impl Open {
     pub(crate) fn create() -> Result<Open, RecoveryError> {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
         make_private(&state_folder())?;
-        let owner = Identity::current().ok_or(RecoveryError::NoIdentity)?;
-        let journal = Journal { owner, number: NUMBER.fetch_add(1, Ordering::Relaxed) };
+        let journal = Journal(Owned::next().ok_or(RecoveryError::NoIdentity)?);
         let path = journal.path();
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(true).mode(0o600);
@@ -185,18 +168,6 @@ fn write(file: &mut File, path: &Path, text: &str) -> Result<(), RecoveryError> 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn names_are_those_that_are_given() {
-        let journal = Journal { owner: Identity { pid: 12, start: 3400 }, number: 5 };
-        assert_eq!(journal.to_text(), "reserve-12-3400-5");
-        assert_eq!(Journal::parse("reserve-12-3400-5"), Some(journal));
-        for other in
-            ["reserve-", "reserve-1-2", "reserve-01-2-3", "reserve-1-2-3-4", "reserve-1-2-../x", "cpusets.state"]
-        {
-            assert_eq!(Journal::parse(other), None, "{other}");
-        }
-    }
 
     #[test]
     fn a_journal_is_obeyed_as_far_as_it_was_written() {

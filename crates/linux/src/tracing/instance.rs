@@ -6,9 +6,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
-use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use takt_model::{Bytes, Span};
 
@@ -16,7 +14,7 @@ use super::error::RecorderError;
 use super::tracefs::Tracefs;
 use super::{Guard, Options, Threads};
 use crate::guardian::{Errand, Guardian};
-use crate::process::Identity;
+use crate::owned::{self, Owned};
 
 /// A tracer instance, removed when dropped.
 #[derive(Debug)]
@@ -30,29 +28,8 @@ pub(crate) struct Instance {
     removed: bool,
 }
 
-/// The owner and the number of an instance.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Name {
-    pub(crate) owner: Identity,
-    pub(crate) number: u32,
-}
-
-impl Name {
-    /// `takt-PID-START-NUMBER`, and nothing else.
-    pub(crate) fn parse(text: &str) -> Option<Name> {
-        let mut parts = text.strip_prefix("takt-")?.split('-');
-        let (pid, start, number) = (parts.next()?, parts.next()?, parts.next()?);
-        let name = Name {
-            owner: Identity { pid: pid.parse().ok()?, start: start.parse().ok()? },
-            number: number.parse().ok()?,
-        };
-        (parts.next().is_none() && name.to_text() == text).then_some(name)
-    }
-
-    pub(crate) fn to_text(self) -> String {
-        format!("takt-{}-{}-{}", self.owner.pid, self.owner.start, self.number)
-    }
-}
+/// Before the owner in an instance's name.
+pub(crate) const PREFIX: &str = "takt";
 
 /// How full a buffer is when it wakes the reader, in percent.
 const WATERMARK_PERCENT: &str = "25";
@@ -64,7 +41,6 @@ const IDS_PER_WRITE: usize = 100;
 impl Instance {
     /// Starts the guardian, then makes the instance.
     pub(crate) fn create(tracefs: Tracefs, guard: &Guard) -> Result<Instance, RecorderError> {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
         let instances = tracefs.instances();
         match fs::metadata(&instances) {
             Ok(_) => {}
@@ -73,9 +49,9 @@ impl Instance {
             }
             Err(error) => return Err(RecorderError::file(&instances, &error)),
         }
-        let owner = Identity::current().ok_or(RecorderError::NoIdentity)?;
-        let name = Name { owner, number: NUMBER.fetch_add(1, Ordering::Relaxed) };
-        let folder = instances.join(name.to_text());
+        let name = Owned::next().ok_or(RecorderError::NoIdentity)?;
+        let shown = name.to_text(PREFIX);
+        let folder = instances.join(&shown);
         let errand = Errand::Instance(name);
         let guardian = Guardian::start(guard, &errand).map_err(|cause| RecorderError::Guardian { cause })?;
         let made = fs::create_dir(&folder).and_then(|()| {
@@ -92,7 +68,6 @@ impl Instance {
                 return Err(RecorderError::file(&folder, &error));
             }
         };
-        let shown = name.to_text();
         Ok(Instance { shown, folder, guardian, _lock: lock, tracefs, removed: false })
     }
 
@@ -299,12 +274,7 @@ pub fn threads_of(pid: u32) -> Vec<u32> {
 /// Locks an instance's folder; `None` if another process holds the lock.
 pub(crate) fn lock(folder: &Path) -> io::Result<Option<File>> {
     let file = File::open(folder)?;
-    // SAFETY: the descriptor is open for the whole call; flock passes no memory.
-    if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {
-        return Ok(Some(file));
-    }
-    let error = io::Error::last_os_error();
-    if error.raw_os_error() == Some(libc::EWOULDBLOCK) { Ok(None) } else { Err(error) }
+    Ok(owned::lock(&file)?.then_some(file))
 }
 
 /// Attempts to remove an instance that a reader still holds, 10 ms apart.
@@ -356,17 +326,5 @@ mod tests {
         assert_eq!(refused(&[3, 4, 5], &[3, 5], lives), None);
         assert_eq!(refused(&[3, 4, 5], &[3], lives), Some(5));
         assert!(super::lives(std::process::id()) && !super::lives(u32::MAX));
-    }
-
-    #[test]
-    fn only_names_that_takt_gives_are_takts() {
-        let name = Name { owner: Identity { pid: 12, start: 3400 }, number: 5 };
-        assert_eq!(name.to_text(), "takt-12-3400-5");
-        assert_eq!(Name::parse("takt-12-3400-5"), Some(name));
-        for other in
-            ["takt", "takt-1", "takt-1-2", "takt-1-2-3-4", "takt-01-2-3", "takt-1-2-x", "other-1-2-3", "takt-+1-2-3"]
-        {
-            assert_eq!(Name::parse(other), None, "{other}");
-        }
     }
 }

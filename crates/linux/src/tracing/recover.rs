@@ -1,10 +1,9 @@
 //! Removes instances of killed recorders at the next start.
 
-use std::fs;
-
 use super::error::RecorderError;
-use super::instance::{Name, lock, remove};
+use super::instance::{PREFIX, lock, remove};
 use super::tracefs::Tracefs;
+use crate::owned;
 
 /// The result of [`recover`].
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -26,27 +25,21 @@ pub fn recover() -> Left {
 /// As [`recover`], with the reason why tracefs is not accessible.
 pub(crate) fn recover_at(tracefs: &Tracefs) -> Result<Left, RecorderError> {
     let instances = tracefs.instances();
-    let listed = match fs::read_dir(&instances) {
-        Ok(listed) => listed,
+    let names = match owned::left(&instances, PREFIX) {
+        Ok(names) => names,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound && tracefs.root().exists() => {
             return Err(RecorderError::NoInstances { path: instances.display().to_string() });
         }
         Err(error) => return Err(RecorderError::file(&instances, &error)),
     };
     let mut left = Left::default();
-    for entry in listed.flatten() {
-        let Some(text) = entry.file_name().to_str().map(str::to_owned) else { continue };
-        let Some(name) = Name::parse(&text) else { continue };
-        // A living owner may not have locked the instance yet. An owner in another container is not
-        // visible, but holds the lock.
-        if name.owner.is_alive() {
-            continue;
-        }
-        let folder = entry.path();
+    for name in names.into_iter().map(|name| name.to_text(PREFIX)) {
+        let folder = instances.join(&name);
+        // An owner in another container is not visible, but it holds the lock.
         let Ok(Some(_lock)) = lock(&folder) else { continue };
         match remove(&folder) {
-            Ok(()) => left.removed.push(text),
-            Err(error) => left.stuck.push((text, error.to_string())),
+            Ok(()) => left.removed.push(name),
+            Err(error) => left.stuck.push((name, error.to_string())),
         }
     }
     Ok(left)
