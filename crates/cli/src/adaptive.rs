@@ -20,7 +20,7 @@ pub(crate) struct Asked {
 }
 
 impl Asked {
-    /// Of one node, with the strategy of this name as its guard.
+    /// A request for one node, with the strategy of this name as its guard.
     pub(crate) fn new(system: &System, node: Option<NodeId>, guard: &str) -> Result<Asked, Failure> {
         let (node, spec) = match (node, system.nodes.as_slice()) {
             (Some(node), nodes) => (node, nodes.get(node.index())),
@@ -32,7 +32,8 @@ impl Asked {
         };
         if system.modes.iter().any(|mode| mode.node == node) {
             return Err(Failure::input(
-                "--adaptive: a controller chooses when to change the strategy; remove the [[mode]]s of the node, or do without it",
+                "--adaptive: a controller chooses when to change the strategy; remove the [[mode]]s of the node, or \
+                 do without it",
             ));
         }
         let calm = system.strategy_name(spec.strategy).to_owned();
@@ -52,7 +53,7 @@ pub(crate) fn strategy(system: &System, name: &str) -> Result<StrategyRef, Failu
     })
 }
 
-/// What the controller did, and when it sees danger.
+/// The actions of the controller, and its thresholds of danger.
 #[derive(Serialize)]
 pub(crate) struct Account {
     calm: String,
@@ -74,7 +75,7 @@ struct Guarded {
 }
 
 impl Account {
-    /// Of runs that lasted so long together.
+    /// The account of runs with the total length `lasted`.
     pub(crate) fn new(asked: &Asked, plan: &Plan, law: &Adaptive, stays: Stays, lasted: Span) -> Account {
         let critical = plan.rows.iter().filter_map(|row| {
             let Task { name, deadline, criticality, .. } = plan.system.tasks.get(row.task.index())?;
@@ -118,7 +119,8 @@ impl Account {
     }
 }
 
-/// The System that a log's head holds: without the guard's mode, which no time switches to. The log's definitions name it.
+/// The System that a log's head holds: without the guard's mode, which no time switches to. The
+/// log's definitions name it.
 pub(crate) fn written(plan: &Plan) -> System {
     let mut system = plan.system.clone();
     system.modes.retain(|mode| mode.node != plan.node);

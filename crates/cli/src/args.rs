@@ -29,7 +29,8 @@ pub(crate) use top::{Sort, Top};
 use crate::output::Target;
 
 const AFTER: &str = "\
-Exit status: 0 yes, 1 no or undecided, 2 bad usage or input, 3 this machine or version cannot, 4 I/O error, bound or bug.
+Exit status: 0 yes, 1 no or undecided, 2 bad usage or input, 3 this machine or version cannot, 4 I/O error, bound \
+or bug.
 
 Examples:
   takt check robot.toml                      do the tasks meet their deadlines?
@@ -37,8 +38,8 @@ Examples:
   sudo takt run robot.toml -o run.takt       run the tasks as threads of this kernel
   takt report robot.toml run.takt            theory, simulation and reality on one page";
 
-/// Real-time scheduling for stock Linux: say what must run by when; takt proves it, simulates it, runs it on your
-/// kernel, and shows what really happened.
+/// Real-time scheduling for stock Linux: describe tasks and deadlines; takt proves them, simulates
+/// them, runs them on your kernel and shows the results.
 #[derive(Parser, Debug)]
 #[command(name = "takt", version, after_help = AFTER, max_term_width = 100, arg_required_else_help = true)]
 pub(crate) struct Takt {
@@ -108,27 +109,31 @@ pub(crate) struct Check {
     #[arg(long, value_name = "NAME", value_parser = test_names())]
     pub(crate) test: Vec<String>,
 
-    /// Show what binds each verdict: the task, window or point with the least to spare, with the work of each task in it.
+    /// Show what binds each verdict: the task, window or point with the least to spare, with the
+    /// work of each task in it.
     #[arg(long)]
     pub(crate) explain: bool,
 
-    /// Search how far each wcet may grow, each period shrink and the whole load scale before the verdict turns; where it
-    /// is not proven, how far they must go back.
+    /// Search how far each wcet may grow, each period shrink and the whole load scale before the
+    /// verdict turns. If the system is not proven: how far they must go back.
     #[arg(long, conflicts_with = "test")]
     pub(crate) sensitivity: bool,
 
     /// Write a proof of the verdict here, which `takt verify` checks without searching; - is standard output (and then
     /// no report is printed).
-    #[arg(long, value_name = "FILE", value_parser = target, value_hint = ValueHint::FilePath, conflicts_with_all = ["test", "list"])]
+    #[arg(long, value_name = "FILE", value_parser = target, value_hint = ValueHint::FilePath,
+          conflicts_with_all = ["test", "list"])]
     pub(crate) certificate: Option<Target>,
 
-    /// List the tests: what each decides, where it applies, who found it.
+    /// List the tests, each with its decision, its preconditions and its source.
     #[arg(long)]
     pub(crate) list: bool,
 
-    /// Also say what SCHED_DEADLINE's admission control answers, and charge what the kernel may take for ordinary threads: on
-    /// this machine, or on one given as KEY=VALUE,...: cpus, hz (of its ticks), rt-runtime-us (-1: no admission control), rt-period-us,
-    /// fair-server (on, off, or starved: it acts only where they starve), throttling (on or off).
+    /// Also give the answer of SCHED_DEADLINE's admission control, and charge the time that the
+    /// kernel may take for ordinary threads. MACHINE is this machine, or KEY=VALUE,... Its keys are
+    /// cpus, hz (of its ticks), rt-runtime-us (-1: no admission control), rt-period-us, fair-server
+    /// and throttling. Throttling is on or off. The fair server is on, off or starved: it then acts
+    /// only if ordinary threads starve.
     #[arg(long, value_name = "MACHINE", num_args = 0..=1, require_equals = true, default_missing_value = "this")]
     pub(crate) linux: Option<String>,
 
@@ -140,8 +145,9 @@ pub(crate) struct Check {
 
 /// Check a proof that `takt check --certificate` wrote.
 ///
-/// A small checker of its own, which shares no code with the tests and does not search: it reads the system and the certificate
-/// and checks each claim. What it trusts stands in docs/reference/certificate.md.
+/// A small checker that shares no code with the tests and does not search. It reads the system and
+/// the certificate and checks each claim. docs/reference/certificate.md lists the parts that it
+/// trusts.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Exit status: 0 accepted, whether it proves or refutes; 1 rejected; 2 no certificate; 3 a certificate of another version.
@@ -164,8 +170,8 @@ pub(crate) struct Verify {
 ///
 /// Nothing changes where the system would not stay proven.
 ///
-/// What is admitted is what `check` would prove; it is decided by what changes: the CPUs, the levels of components, the nodes that flows visit. All
-/// that comes and goes is admitted, on all nodes, or nothing is.
+/// The verdict is that of `check`, but only changed parts are tested: CPUs, levels of components,
+/// nodes of flows. The change is admitted as a whole, on all nodes, or not at all.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Exit status: 0 admitted, 1 not proven with the change (or before it), and nothing written.
@@ -182,12 +188,13 @@ pub(crate) struct Admit {
     #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) file: String,
 
-    /// Add the tasks, components and flows of this file, which is read as if it stood at the end of the system file; - is standard input.
+    /// Add the tasks, components and flows of this file, which is read as if it stood at the end of
+    /// the system file; - is standard input.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) add: Option<String>,
 
-    /// Remove the task, component or flow of this name, all of them at once where it is given several times; where several have the name, say
-    /// which: task:NAME, component:NAME or flow:NAME.
+    /// Remove the task, component or flow of this name. The option may be given several times; all
+    /// parts go at once. If a name is ambiguous, write task:NAME, component:NAME or flow:NAME.
     #[arg(long, value_name = "NAME")]
     pub(crate) remove: Vec<String>,
 
@@ -198,18 +205,21 @@ pub(crate) struct Admit {
 
 /// Fill in what a system file leaves open: periods and budgets of components, CPUs of tasks.
 ///
-/// A component's `"auto"`: the least budget for its period, the longest period for its budget, or the pair that takes least
-/// of the CPU, in multiples of its quantum (1us where it has none). Tasks of partitioned and clustered nodes are bound to CPUs. The result is checked.
+/// A component's `"auto"` becomes the least budget for its period, the longest period for its
+/// budget, or the pair with the least bandwidth. Values are multiples of its quantum (1us without
+/// one). Tasks of partitioned and clustered nodes are bound to CPUs. The result is checked.
 ///
-/// Flows: --deadlines shares their end-to-end deadlines among their hops, --receive-cost and --send-cost size the tasks that receive
-/// and send messages, --network-delay shares the network's bandwidth among the nodes and finds how long messages take, through the ports of switches
-/// that the file names too.
+/// Flows: --deadlines shares their end-to-end deadlines among their hops. --receive-cost and
+/// --send-cost size the tasks that receive and send messages. --network-delay shares the network's
+/// bandwidth among the nodes and finds the delays of messages, ports of switches included.
 ///
-/// With --reserve, instead: the least budget of a reservation (a constant-bandwidth server, SCHED_DEADLINE) in which one task
-/// meets its deadline with a wanted probability, from the execution times and arrivals of the file or of a log.
+/// With --reserve, instead: the least budget of a reservation (a constant-bandwidth server,
+/// SCHED_DEADLINE). In it one task meets its deadline with a wanted probability. Execution times
+/// and arrivals come from the file or from a log.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Exit status: 0 sized, and schedulable; 1 no budget is enough, or not proven schedulable with them; 4 too many periods to try.
+Exit status: 0 sized, and schedulable; 1 no budget is enough, or not proven schedulable with them; 4 too many \
+periods to try.
 
 Examples:
   takt size avionics.toml
@@ -226,22 +236,26 @@ pub(crate) struct Size {
     #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) file: String,
 
-    /// Write the system with all filled in here, its comments kept; - is standard output (and then no table is printed).
+    /// Write the system with all filled in here, its comments kept; - is standard output (and then
+    /// no table is printed).
     #[arg(short, long, value_name = "FILE", value_parser = target, value_hint = ValueHint::FilePath)]
     pub(crate) output: Option<Target>,
 
-    /// Let jobs run to completion within the levels of the nodes' strategies: as takt's dispatcher does where SCHED_FIFO has too
-    /// few priorities for jobs that preempt each other.
+    /// Let jobs run to completion within the levels of the nodes' strategies. takt's dispatcher
+    /// does so if SCHED_FIFO has too few priorities for jobs that preempt each other.
     #[arg(long, conflicts_with = "reserve")]
     pub(crate) run_to_completion: bool,
 
-    /// Share the deadlines of flows that give none for their hops: even shares, in proportion to what hops need, equal slack, equal
-    /// flexibility, effective deadlines, or a search for the largest margin.
-    #[arg(long, value_name = "CHOICE", value_parser = PossibleValuesParser::new(Choice::ALL.map(Choice::name)), conflicts_with = "reserve")]
+    /// Share the end-to-end deadlines of flows without hop deadlines: even shares, shares in
+    /// proportion to the hops' needs, equal slack, equal flexibility, effective deadlines, or a
+    /// search for the largest margin.
+    #[arg(long, value_name = "CHOICE", value_parser = PossibleValuesParser::new(Choice::ALL.map(Choice::name)),
+          conflicts_with = "reserve")]
     pub(crate) deadlines: Option<String>,
 
     /// Execution per message received: finds the least wcet of receiving and sending tasks.
-    #[arg(long, value_name = "TIME", value_parser = span, allow_hyphen_values = true, requires = "send_cost", conflicts_with = "reserve")]
+    #[arg(long, value_name = "TIME", value_parser = span, allow_hyphen_values = true, requires = "send_cost",
+          conflicts_with = "reserve")]
     pub(crate) receive_cost: Option<Span>,
 
     /// Execution per message sent.
@@ -256,20 +270,23 @@ pub(crate) struct Size {
     #[arg(long, value_name = "TIME", value_parser = span, allow_hyphen_values = true, requires = "receive_cost")]
     pub(crate) table_quantum: Option<Span>,
 
-    /// Find the least bandwidth with which no message takes longer than this from its sending task to its receiver, ports on its way included; each node's
-    /// share of it; and how long messages then take from node to node, which -o writes into the file.
+    /// Find the least bandwidth with which no message takes longer than this from its sending task
+    /// to its receiver, ports on its way included. Also find each node's share and the delays from
+    /// node to node. -o writes the delays into the file.
     #[arg(long, value_name = "TIME", value_parser = span, allow_hyphen_values = true, conflicts_with = "reserve")]
     pub(crate) network_delay: Option<Span>,
 
     /// Share the bandwidth by bytes per second, or by messages per second. Default: bytes.
-    #[arg(long, value_name = "BY", value_parser = PossibleValuesParser::new(["bytes", "messages"]), requires = "network_delay")]
+    #[arg(long, value_name = "BY", value_parser = PossibleValuesParser::new(["bytes", "messages"]),
+          requires = "network_delay")]
     pub(crate) weigh: Option<String>,
 
     /// Size a reservation for this task, which it has to itself.
     #[arg(long, value_name = "TASK", requires = "probability")]
     pub(crate) reserve: Option<String>,
 
-    /// The reservation's period; best one that divides the times between arrivals. Default: that of the component in which the task stands alone.
+    /// The reservation's period, at best a divisor of the times between arrivals. Default: the
+    /// period of the component that holds the task alone.
     #[arg(long, value_name = "TIME", value_parser = span, allow_hyphen_values = true, requires = "reserve")]
     pub(crate) period: Option<Span>,
 
@@ -282,11 +299,12 @@ pub(crate) struct Size {
     pub(crate) deadline: Option<Span>,
 
     /// At most so many jobs can be pending, others are lost: at least the wanted share should not be.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), allow_negative_numbers = true, requires = "reserve")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), allow_negative_numbers = true,
+          requires = "reserve")]
     pub(crate) pending: Option<u32>,
 
-    /// The budget is a multiple of this, to which execution times are rounded up. Default: the component's quantum, or a
-    /// hundredth of the period.
+    /// The budget is a multiple of this, and execution times are rounded up to it. Default: the
+    /// component's quantum, or a hundredth of the period.
     #[arg(long, value_name = "TIME", value_parser = span, allow_hyphen_values = true, requires = "reserve")]
     pub(crate) quantum: Option<Span>,
 
@@ -323,15 +341,17 @@ pub(crate) struct Sim {
     pub(crate) seed: u64,
 
     /// Simulate so many times, with the seeds SEED, SEED+1, ..., on all CPUs, and merge the statistics.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..), allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..),
+          allow_negative_numbers = true)]
     pub(crate) runs: u32,
 
     /// Only this node.
     #[arg(long, value_name = "NAME")]
     pub(crate) node: Option<String>,
 
-    /// Go by this strategy, which keeps critical tasks above all others (muf, rms+mlf, an own one), while a critical deadline is in danger, and by the
-    /// node's when there is idle time again.
+    /// Switch to this strategy while a critical deadline is in danger, and back to the node's
+    /// strategy at the next idle time. It keeps critical tasks above all others: muf, rms+mlf or an
+    /// own one.
     #[arg(long, value_name = "STRATEGY")]
     pub(crate) adaptive: Option<String>,
 
@@ -346,12 +366,14 @@ pub(crate) struct Sim {
 
 /// Run a system's tasks as threads of this kernel.
 ///
-/// fp, rm, dm and fifo run under SCHED_FIFO, edf under SCHED_DEADLINE, and under takt's own dispatcher (SCHED_FIFO) what the
-/// kernel does not have: mlf, muf, rms+mlf, own levels by laxity, cancel, late rules, modes. That takes CAP_SYS_NICE and CAP_IPC_LOCK (or
-/// root). --best-effort takes none, enforces nothing, and says so in the log. All that is changed is put back on every exit.
+/// fp, rm, dm and fifo run under SCHED_FIFO, edf under SCHED_DEADLINE. takt's own dispatcher
+/// (SCHED_FIFO) runs the rest: mlf, muf, rms+mlf, own levels by laxity, cancel, late rules, modes.
+/// This needs CAP_SYS_NICE and CAP_IPC_LOCK (or root). --best-effort needs no privilege and
+/// enforces nothing; the log says so. Every change is undone on every exit.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Exit status: 0 ran; 1 a deadline was missed or a job rejected under --fail-on-miss, or a task may use no CPU; 3 a privilege, a kernel feature or a part is missing.
+Exit status: 0 ran; 1 a deadline was missed or a job rejected under --fail-on-miss, or a task may use no CPU; 3 a \
+privilege, a kernel feature or a part is missing.
 
 Examples:
   sudo takt run robot.toml
@@ -385,8 +407,9 @@ pub(crate) struct Run {
     #[arg(long, value_name = "TIME", value_parser = span, allow_hyphen_values = true)]
     pub(crate) margin: Option<Span>,
 
-    /// The greatest SCHED_FIFO priority (default 48, below the interrupt threads of PREEMPT_RT): of the most important level, or of the dispatcher's timer
-    /// just above that. Where the levels need more, it rises, and a note says so.
+    /// The greatest SCHED_FIFO priority (default 48, below the interrupt threads of PREEMPT_RT): of
+    /// the most important level, or of the dispatcher's timer just above. If the levels need more
+    /// priorities, it rises, and a note says so.
     #[arg(long, value_name = "1..98", value_parser = clap::value_parser!(u8).range(1..=98))]
     pub(crate) priority: Option<u8>,
 
@@ -394,8 +417,8 @@ pub(crate) struct Run {
     #[arg(long)]
     pub(crate) force: bool,
 
-    /// Run only if the kernel can be recorded, too, which takes root: preemptions, migrations and CPU times of jobs come from there. Without this
-    /// option it is recorded where that is possible.
+    /// Run only if the kernel can be recorded, too (needs root): preemptions, migrations and CPU
+    /// times of jobs come from there. Without this option the kernel is recorded if possible.
     #[arg(long, conflicts_with = "no_trace")]
     pub(crate) trace: bool,
 
@@ -403,8 +426,9 @@ pub(crate) struct Run {
     #[arg(long)]
     pub(crate) no_trace: bool,
 
-    /// Go by this strategy, which keeps critical tasks above all others (muf, rms+mlf, an own one), while a critical deadline is in danger, and by the
-    /// node's when there is idle time again.
+    /// Switch to this strategy while a critical deadline is in danger, and back to the node's
+    /// strategy at the next idle time. It keeps critical tasks above all others: muf, rms+mlf or an
+    /// own one.
     #[arg(long, value_name = "STRATEGY", conflicts_with = "best_effort")]
     pub(crate) adaptive: Option<String>,
 
@@ -412,7 +436,8 @@ pub(crate) struct Run {
     #[arg(short, long, value_name = "LOG", value_parser = target, value_hint = ValueHint::FilePath)]
     pub(crate) output: Option<Target>,
 
-    /// Print all numbers: distributions, CPUs, the overhead of each thread, its stamps held against the kernel's account.
+    /// Print all numbers: distributions, CPUs, the overhead of each thread, its stamps compared
+    /// with the kernel's account.
     #[arg(long)]
     pub(crate) all: bool,
 
@@ -497,7 +522,8 @@ pub(crate) struct Chart {
     pub(crate) task: Vec<String>,
 
     /// Write the chart here; - is standard output.
-    #[arg(short, long, value_name = "FILE", default_value = "-", value_parser = target, value_hint = ValueHint::FilePath)]
+    #[arg(short, long, value_name = "FILE", default_value = "-", value_parser = target,
+          value_hint = ValueHint::FilePath)]
     pub(crate) output: Target,
 }
 
@@ -523,13 +549,14 @@ pub(crate) enum Rows {
     Cpu,
 }
 
-/// Where the page goes if nobody says.
+/// The default path of the page.
 pub(crate) const REPORT: &str = "report.html";
 
 /// Put theory, simulation and reality on one HTML page.
 ///
-/// Takes a system file, a log, or both. The system is checked and simulated; the log is set beside it. Without a system
-/// file, the one that the log carries is used; one that carries none, as of observe, is told by itself. Also prints the table of bounds and responses.
+/// Takes a system file, a log, or both. The system is checked and simulated, and compared with the
+/// log. The default system is the log's own. A log without system, as of observe, is shown alone.
+/// Also prints the table of bounds and responses.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Exit status: 0 made, whatever the page says; 3 a log of another version.
@@ -557,7 +584,8 @@ pub(crate) struct Report {
     pub(crate) seed: Option<u64>,
 
     /// Write the page here; - is standard output.
-    #[arg(short, long, value_name = "FILE", default_value = REPORT, value_parser = target, value_hint = ValueHint::FilePath)]
+    #[arg(short, long, value_name = "FILE", default_value = REPORT, value_parser = target,
+          value_hint = ValueHint::FilePath)]
     pub(crate) output: Target,
 }
 
@@ -579,7 +607,8 @@ pub(crate) struct Export {
     pub(crate) format: ExportFormat,
 
     /// Write it here; - is standard output.
-    #[arg(short, long, value_name = "FILE", default_value = "-", value_parser = target, value_hint = ValueHint::FilePath)]
+    #[arg(short, long, value_name = "FILE", default_value = "-", value_parser = target,
+          value_hint = ValueHint::FilePath)]
     pub(crate) output: Target,
 }
 
@@ -593,7 +622,7 @@ pub(crate) enum ExportFormat {
 
 /// Turn another tool's workload into a system file.
 ///
-/// Reads rt-app's JSON. What has no counterpart is listed as a warning, never dropped silently.
+/// Reads rt-app's JSON. Parts without counterpart are listed as warnings, never dropped silently.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -609,7 +638,8 @@ pub(crate) struct Import {
     pub(crate) from: Tool,
 
     /// Write the system here; - is standard output.
-    #[arg(short, long, value_name = "FILE", default_value = "-", value_parser = target, value_hint = ValueHint::FilePath)]
+    #[arg(short, long, value_name = "FILE", default_value = "-", value_parser = target,
+          value_hint = ValueHint::FilePath)]
     pub(crate) output: Target,
 }
 
@@ -627,7 +657,8 @@ Examples:
   # then, in the first line of a system file:  #:schema takt.schema.json")]
 pub(crate) struct Schema {
     /// Write it here; - is standard output.
-    #[arg(short, long, value_name = "FILE", default_value = "-", value_parser = target, value_hint = ValueHint::FilePath)]
+    #[arg(short, long, value_name = "FILE", default_value = "-", value_parser = target,
+          value_hint = ValueHint::FilePath)]
     pub(crate) output: Target,
 }
 

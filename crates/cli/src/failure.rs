@@ -26,7 +26,7 @@ pub(crate) struct Failure {
     pub(crate) message: String,
 }
 
-/// What every verb returns.
+/// The result of every verb.
 pub(crate) type Outcome = Result<Status, Failure>;
 
 impl Failure {

@@ -1,4 +1,4 @@
-//! What verbs read: system files with their traces, and logs.
+//! Input of verbs: system files with their traces, and logs.
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -17,7 +17,7 @@ use crate::output::note;
 /// A log as an input: any reader.
 pub(crate) type Log = Reader<Box<dyn Read>>;
 
-/// What a file turned out to be.
+/// The detected content of a file.
 pub(crate) enum Content {
     /// A System and its text.
     System(Box<System>, String),
@@ -31,9 +31,9 @@ pub(crate) struct Limit {
     pub(crate) bytes: u64,
 }
 
-/// Of a trace, packed or not, and of all pages of a folder.
+/// Limit of a trace, packed or not, and of all pages of a folder.
 pub(crate) const TRACE_MAX: Limit = Limit { name: "TRACE_MAX", bytes: 4 << 30 };
-/// Of any text: system files, their traces, CSV, JSON.
+/// Limit of any text: system files, their traces, CSV, JSON.
 pub(crate) const TEXT_MAX: Limit = Limit { name: "TEXT_MAX", bytes: 256 << 20 };
 /// Logs are read block by block, however long they are.
 const NO_LIMIT: Limit = Limit { name: "", bytes: u64::MAX };
@@ -99,7 +99,8 @@ pub(crate) fn whole_file(path: &Path, limit: &Limit, left: u64) -> Result<Vec<u8
     read_all(&name, file, limit, left, length)
 }
 
-/// Reads a whole trace. What cannot be one by its first bytes is refused before the rest is read.
+/// Reads a whole trace. The first bytes decide early: other files are refused before the rest is
+/// read.
 pub(crate) fn trace(path: &str) -> Result<Vec<u8>, Failure> {
     let (mut input, length) = open(path, &TRACE_MAX)?;
     let mut head = Vec::new();
@@ -265,7 +266,7 @@ pub(crate) fn warn_of_damage(path: &str, damage: &Damage) {
     }
 }
 
-/// The System that a log carries, as it was when the log was made (traces are not in it).
+/// The System in a log, from the time of the log's start (without traces).
 pub(crate) fn system_of(path: &str, log: &Log) -> Result<System, Failure> {
     let text = &log.header().system;
     if text.is_empty() {
@@ -274,7 +275,7 @@ pub(crate) fn system_of(path: &str, log: &Log) -> Result<System, Failure> {
     file::parse(text, &shown(path)).map_err(Failure::located)
 }
 
-/// Who appears in pictures of a log.
+/// The tasks and CPUs in pictures of a log.
 pub(crate) fn scene_of(path: &str, log: &Log) -> Scene {
     let name = system_of(path, log).map_or_else(|_| shown(path).into_owned(), |system| system.name);
     Scene::of_log(&name, log.definitions(), log.header().kinds)

@@ -1,4 +1,4 @@
-//! Statistics of a log that is still coming in, shared between who reads and who shows.
+//! Statistics of a log that is still growing, shared between the reader and the display.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -19,7 +19,7 @@ pub(crate) struct Live(Arc<Mutex<State>>);
 struct State {
     /// From the log's head on.
     collector: Option<Collector>,
-    /// Whether jobs are kept, one by one, and from the log's head on those that are.
+    /// Whether jobs are kept one by one.
     keeps_jobs: bool,
     jobs: Option<Jobs>,
     latest: Time,
@@ -27,7 +27,7 @@ struct State {
     ended: Option<Result<(), Failure>>,
 }
 
-/// What happened, job by job, with the head and the definitions of its log.
+/// The events, job by job, with the head and the definitions of the log.
 #[derive(Clone)]
 pub(crate) struct Jobs {
     header: Header,
@@ -36,8 +36,8 @@ pub(crate) struct Jobs {
 }
 
 impl Jobs {
-    /// The jobs of each task, and what those tell that arrived after the log began: timers that
-    /// went off before stand at its beginning.
+    /// The jobs of each task, and the inferred parameters. Inference leaves out jobs that arrived
+    /// before the log began: their timers' expiries stand at the log's beginning.
     pub(crate) fn infer(self) -> (Vec<Sample>, Inferred, Definitions) {
         let samples = self.sampler.finish(&self.definitions);
         let mut known = samples.clone();
@@ -96,7 +96,8 @@ impl Live {
         }
     }
 
-    /// Counts what `work` gives it in a thread of its own, which ends with it or the process.
+    /// Counts the events of `work` in a thread of its own. The thread ends with `work` or the
+    /// process.
     pub(crate) fn count(
         work: impl FnOnce(Live) -> Result<(), Failure> + Send + 'static,
     ) -> Result<(Live, JoinHandle<()>), Failure> {
@@ -146,7 +147,7 @@ impl Live {
         self.stats().unwrap_or_else(|| Collector::new(&Definitions::default(), KindSet::EMPTY).finish(end))
     }
 
-    /// What happened since the last cut, and up to when.
+    /// The statistics since the last cut, and their end.
     pub(crate) fn cut(&self) -> Option<(Time, Stats)> {
         let mut state = self.state();
         let latest = state.latest;

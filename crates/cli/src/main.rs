@@ -1,8 +1,8 @@
 //! The `takt` command: one verb a file in [`verbs`].
 //!
-//! Standard output carries the answer (a table, JSON, a log, a picture) and nothing else; progress, warnings and
-//! errors go to standard error. The exit status is 0 for yes, 1 for no, 2 for bad usage or input, 3 for what this
-//! machine or version cannot do, 4 for I/O errors, bounds and bugs.
+//! Standard output carries the answer (a table, JSON, a log, a picture) only. Progress, warnings
+//! and errors go to standard error. The exit status is 0 for yes, 1 for no, 2 for bad usage or
+//! input, 3 for an inability of this machine or version, 4 for I/O errors, bounds and bugs.
 
 mod adaptive;
 mod args;
@@ -70,8 +70,8 @@ fn tell(failure: Failure) -> Status {
     failure.status
 }
 
-/// Undoes what a killed run left of its cpusets, its recordings and its reservations on this machine, whatever verb is asked for
-/// (docs/reference/privilege.md).
+/// Undoes the remains of killed runs on this machine: cpusets, recordings and reservations. Every
+/// verb does this first (docs/reference/privilege.md).
 fn repair() {
     let left = takt_linux::tracing::recover();
     for name in &left.removed {

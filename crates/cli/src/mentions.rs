@@ -89,7 +89,7 @@ fn named(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// What a text gets wrong: verbs and options that do not exist.
+/// Errors of a text: verbs and options that do not exist.
 fn wrong(text: &str, verbs: &BTreeMap<String, BTreeSet<String>>) -> Vec<String> {
     let mut wrong = Vec::new();
     let any: BTreeSet<&String> = verbs.values().flatten().collect();
@@ -186,7 +186,8 @@ fn what_does_not_exist_is_found() {
     let verbs = options(&args::Takt::command());
     let source = r##"
         // "takt gone" in a comment
-        fn f<'a>(c: char) { g('"', '\'', "give each CPU its tasks (takt place)", r#"or "takt size SYSTEM --budget""#, b"--al\"l") }
+        fn f<'a>(c: char) { g('"', '\'', "give each CPU its tasks (takt place)", r#"or "takt size SYSTEM --budget""#,
+            b"--al\"l") }
     "##;
     let literals = literals(source);
     assert_eq!(literals, ["give each CPU its tasks (takt place)", "or \"takt size SYSTEM --budget\"", "--al\\\"l"]);

@@ -27,7 +27,7 @@ pub(crate) fn numbers(stats: &Stats, silence: Silence) -> String {
     let name = if stats.release_latency_waits { "arrival to first run" } else { "release latency" };
     let mut latencies = Table::new(&[name, "min", "mean", "p50", "p99", "max"]);
     for task in &stats.tasks {
-        // Of jobs whose arrival is their wake-up there is nothing to tell.
+        // Jobs that arrive by their wake-up have no release latency.
         if let Some(Some(s)) = task.release_latency_ns.filter(|s| s.is_none_or(|s| s.max > 0)) {
             latencies.row(with(&task.task, Some([s.min, s.mean, s.p50, s.p99, s.max])));
         }
@@ -64,7 +64,7 @@ pub(crate) fn sum_up(stats: &Stats, silence: Silence) -> String {
     out
 }
 
-/// What happened in an interval: its tasks, then one line of its CPUs.
+/// An interval: its tasks, then a line for its CPUs.
 pub(crate) fn interval(from: Time, to: Time, stats: &Stats) -> String {
     let part = |part: Option<f64>| part.map_or_else(|| "-".to_owned(), percent);
     let mut table = Table::new(&[
@@ -140,11 +140,12 @@ pub(crate) fn causes(stats: &Stats) -> String {
     let mut table = Table::new(&heads);
     for task in &stats.tasks {
         let Some(late) = task.late.as_ref().and_then(Option::as_ref).filter(|late| late.jobs > 0) else { continue };
-        // What is no cause of any job has no column.
+        // A cause without jobs shows a dash.
         let jobs = |jobs: u64| if jobs == 0 { "-".to_owned() } else { jobs.to_string() };
         let mut row = vec![task.task.clone(), late.jobs.to_string(), jobs(late.by_load)];
         row.extend(Cause::ALL.map(|cause| jobs(late.mainly(cause))));
-        // Of all late jobs together it would be more than the log lasts: one that goes on delays many.
+        // Mean per late job: the sum may exceed the log's length, since one thread can delay many
+        // jobs.
         let each = |span: Span| time(Span::from_ns(span.as_ns() / late.jobs));
         let longest = |all: &[(String, Span)]| {
             all.first().map_or_else(|| "-".to_owned(), |(name, span)| format!("{name} {}", each(*span)))
@@ -222,7 +223,7 @@ pub(crate) fn details(stats: &Stats) -> String {
     told.map(|table| format!("\n{}", table.render(""))).collect()
 }
 
-/// What an interrupt of this kind is called.
+/// The name of an interrupt of this kind.
 pub(crate) fn interrupt_word(kind: Option<&str>) -> &'static str {
     if kind == Some("soft") { "softirq" } else { "interrupt" }
 }

@@ -1,4 +1,4 @@
-//! Where answers go: standard output or a file, buffered; a reader that left is no error.
+//! The target of answers: standard output or a file, buffered. A reader that left is no error.
 
 use std::borrow::Cow;
 use std::fs::{self, File};
@@ -40,15 +40,14 @@ impl Target {
         !self.is_stdout() && path != "-" && place(&self.0).is_some_and(|own| place(path) == Some(own))
     }
 
-    /// Opens it for writing; a file is created, or replaced when the first bytes come: a verb that
-    /// is refused leaves what was there.
+    /// Opens the target for writing. A file is created or replaced at the first bytes, so a refused
+    /// verb leaves the old file.
     pub(crate) fn open(&self) -> Result<Box<dyn Write>, Failure> {
         self.opened(false)
     }
 
-    /// Like [`Target::open`]; what is written before the first flush stands in the file as soon as
-    /// there is one, where the folder lets it: whenever a recorder is killed, there is what was
-    /// there before, or a log.
+    /// Like [`Target::open`], but the new file appears with all bytes up to the first flush, if the
+    /// folder allows this. So a killed recorder leaves the old content or a log.
     pub(crate) fn open_at_once(&self) -> Result<Box<dyn Write>, Failure> {
         self.opened(true)
     }
@@ -84,8 +83,8 @@ impl Target {
     }
 }
 
-/// A buffered file whose old content goes when the first bytes are written to it: on a flush, or
-/// when the buffer is full. Dropped before, it leaves the old file as it was, and no new one.
+/// A buffered file. Its old content is replaced at the first write: on a flush, or with a full
+/// buffer. Dropped before, it leaves the old file unchanged and creates no new file.
 struct Fresh {
     file: File,
     buffer: Vec<u8>,
@@ -96,7 +95,7 @@ struct Fresh {
     at_once: bool,
 }
 
-/// What is at the path before the first bytes are.
+/// The state of the path before the first bytes.
 #[derive(Clone, Copy)]
 enum Before {
     /// Nothing: the file gets its name with them.
@@ -178,9 +177,8 @@ impl Fresh {
         self.file.write_all(&self.buffer)
     }
 
-    /// Puts another file of the same owner and rights, with these first bytes, in the place of the
-    /// old one; `None` where the old one is to be written over: it has other names, or is none that
-    /// could be another one.
+    /// Replaces the old file by a new file of the same owner and rights, with these first bytes.
+    /// `None`: the old file must be overwritten, since it has other names or is no regular file.
     fn successor(&self) -> Option<File> {
         let about = self.file.metadata().ok().filter(|about| about.is_file() && about.nlink() == 1)?;
         let path = fs::canonicalize(&self.path).ok()?;
@@ -188,7 +186,7 @@ impl Fresh {
         fchown(&file, Some(about.uid()), Some(about.gid())).ok()?;
         file.set_permissions(about.permissions()).ok()?;
         file.write_all(&self.buffer).ok()?;
-        // Only a name is renamed to another one: for a moment it has one of its own.
+        // Only a named file can be renamed, so the new file gets a temporary name.
         let mut own = path.file_name()?.to_owned();
         own.push(format!(".{}.new", std::process::id()));
         let own = path.with_file_name(own);
@@ -258,8 +256,8 @@ pub(crate) fn note(text: impl std::fmt::Display) {
     complain(&format!("takt: {text}"));
 }
 
-/// Lines for people, on standard error. Names of a bad file may hold anything; a terminal shall not obey them. Where
-/// nobody can be told, the exit status still says it.
+/// Lines for people, on standard error. Names in a bad file may hold control characters; the
+/// terminal must not obey them. If standard error is closed, the exit status still tells.
 pub(crate) fn complain(text: &str) {
     let text = text.replace(|c: char| c.is_control() && c != '\n', "\u{fffd}");
     let _ = writeln!(io::stderr().lock(), "{text}");
@@ -292,7 +290,8 @@ mod tests {
         Target(path.to_string_lossy().into_owned())
     }
 
-    /// Whoever looks at any time finds nothing or the old file, and then what begins with the head.
+    /// At any time the path holds no file or the old file, and later a file that begins with the
+    /// head.
     #[test]
     fn a_file_that_is_there_at_once_is_never_without_its_head() {
         let folder = tempfile::tempdir().unwrap();
@@ -366,7 +365,7 @@ mod tests {
         fs::hard_link(&path, &other).unwrap();
         write_and_flush(&path, "b");
         assert_eq!((text(&path).as_str(), text(&other).as_str()), ("b", "b"));
-        // What was not flushed was never begun.
+        // Without a flush the file is never begun.
         write(&path, "c");
         assert_eq!(text(&path), "b");
         let missing = folder.path().join("missing");

@@ -1,4 +1,4 @@
-//! Where the events of what really happens go: a log where one is wanted, and the statistics.
+//! Sinks of live events: the statistics and, if wanted, a log.
 
 use std::cell::Cell;
 use std::io::{self, Write};
@@ -14,13 +14,13 @@ use crate::live::Live;
 use crate::output::Target;
 use crate::verbs::write_failure;
 
-/// Counts, and writes a log where one is wanted: its head at once, so that it can be read whenever
-/// its writer is killed. What a crash can take from it is what happened since the last flush.
+/// Counts events, and writes a log if wanted. The head is written at once, so a log of a killed
+/// writer can be read. A crash loses at most the events since the last flush.
 pub(crate) struct Recorded<'a> {
     target: Option<&'a Target>,
     writer: Option<Writer<Box<dyn Write>>>,
     numbers: Numbers,
-    /// Of what is observed: who records a run explains it by itself.
+    /// For observed threads only: a recorded run has its own causes.
     causes: Option<Causes>,
     every: Span,
     /// The event before which it was flushed last.
@@ -41,7 +41,7 @@ struct Limit {
 impl Limit {
     /// The least that has room for some threads and their jobs.
     const LEAST: Bytes = Bytes::new(64 << 10);
-    /// What an event and its block take at most.
+    /// Most bytes of an event with its block.
     const EVENT: u64 = 256;
 }
 
@@ -124,7 +124,7 @@ impl<'a> Recorded<'a> {
         Ok(Recorded { target, writer, numbers, causes, every, flushed: Time::ZERO, is_flushed: true, limit })
     }
 
-    /// Writes what there is: for when no event comes that would see to it.
+    /// Writes the buffered events, for times without new events.
     pub(crate) fn flush(&mut self) {
         if self.is_flushed {
             return;

@@ -31,7 +31,7 @@ impl Server {
         }
     }
 
-    /// Where it listens, as an address of the page.
+    /// The address of the page.
     pub(crate) fn url(&self) -> String {
         format!("http://{}/metrics", self.0.server_addr())
     }
@@ -41,7 +41,7 @@ impl Server {
         match self.0.recv_timeout(within) {
             Ok(Some(request)) => {
                 let response = respond(&request, live);
-                // Who asked may be gone.
+                // The client may be gone.
                 let _ = request.respond(response);
                 Ok(())
             }

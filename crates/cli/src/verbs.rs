@@ -69,7 +69,7 @@ pub(crate) fn execute(takt: Takt) -> Outcome {
     }
 }
 
-/// Refuses to write over what is to be read: a log that is truncated while it is drawn, a system that becomes its log.
+/// Refuses to overwrite an input: a log truncated while it is drawn, a system replaced by its log.
 fn keep_inputs(verb: &Verb) -> Result<(), Failure> {
     let (output, inputs) = match verb {
         Verb::Check(options) => (options.certificate.as_ref(), vec![options.file.as_ref()]),

@@ -29,7 +29,7 @@ fn takt(arguments: &[&str], system: &System, folder: &Path) -> Output {
     Command::new(env!("CARGO_BIN_EXE_takt")).args(arguments).arg(&file).output().unwrap()
 }
 
-/// What `takt check --linux` says of each task, and the bandwidth that it says is there, in millionths.
+/// The answer of `takt check --linux` for each task, and the available bandwidth, in millionths.
 fn said(system: &System, folder: &Path, margin: &[&str]) -> (BTreeMap<String, bool>, u64) {
     let output = takt(&[&["check", "--json", "--linux"], margin].concat(), system, folder);
     let report: Value = serde_json::from_slice(&output.stdout)
@@ -41,8 +41,8 @@ fn said(system: &System, folder: &Path, margin: &[&str]) -> (BTreeMap<String, bo
     (verdicts, linux[0]["figures"]["available_ppm"].as_u64().unwrap_or(u64::MAX))
 }
 
-/// What the kernel says, the tasks asking in file order, each on a thread of its own that keeps what it got until all
-/// have asked.
+/// The kernel's answers. Tasks ask in file order, each on its own thread. A thread keeps its
+/// reservation until all have asked.
 fn asked(system: &System) -> BTreeMap<String, Result<(), SchedError>> {
     let cpus = sched::affinity();
     let mut answers = BTreeMap::new();

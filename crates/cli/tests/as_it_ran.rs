@@ -1,5 +1,4 @@
-//! What verbs say of a run under takt's dispatcher: what was rejected, when it ended, where its
-//! tasks were, and which system it was.
+//! Verbs on a run under takt's dispatcher: rejected jobs, the end, the tasks' CPUs, and the system.
 //!
 //! Nothing here asserts when something was done.
 
@@ -29,7 +28,7 @@ wcet = "20ms"
 criticality = "low"
 "#;
 
-/// Three plans, one of them an own one, in all of which "low" stands elsewhere.
+/// Three plans, one of them an own strategy, each with another place for "low".
 const MODES: &str = r#"
 takt = 1
 name = "modes"
@@ -134,14 +133,14 @@ fn a_rejected_job_is_told_and_fails_a_run_that_must_not_miss() {
 fn the_system_that_ran_is_checked_simulated_and_reported() {
     let folder = Folder::with(BLOCKED);
     let Some((_, answer)) = folder.run(&["--for", "300ms"]) else { return };
-    // What runs when the time is over is not told.
+    // Jobs that run at the end are left out.
     assert_eq!(answer["duration_ns"], 300_000_000, "{answer:#}");
     let simulated = |input: &str| {
         let out = folder.takt(&["sim", input, "--for", "300ms", "--json"]);
         let answer: Value = serde_json::from_slice(&out.stdout).unwrap_or_else(|_| panic!("{}", said(&out)));
         (answer["tasks"][0]["released"].clone(), answer["tasks"][0]["missed"].as_u64().unwrap())
     };
-    // What ran is what the file says, so that all speak of the same.
+    // The run followed the file, so all verbs agree.
     assert_eq!(simulated("s.toml"), (60.into(), 0));
     assert_eq!(simulated("run.takt"), (60.into(), 0));
     assert_eq!(answer["tasks"][0]["released"], 60);
@@ -193,7 +192,7 @@ fn a_signal_ends_a_dispatched_run_in_order() {
     let folder = Folder::with(MODES);
     let mut command = folder.command(&["run", "s.toml", "--json", "-o", "run.takt", "--for", "20s"]);
     let mut running = Running(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
-    // Its log is there once it runs; where it may not run it is over by itself.
+    // The log exists once the run has begun. Without privilege the run ends by itself.
     for _ in 0..1000 {
         let begun = fs::metadata(folder.path().join("run.takt")).is_ok_and(|log| log.len() > 0);
         if begun || running.0.try_wait().unwrap().is_some() {
@@ -204,7 +203,7 @@ fn a_signal_ends_a_dispatched_run_in_order() {
     std::thread::sleep(Duration::from_millis(300));
     let id = running.0.id().to_string();
     if running.0.try_wait().unwrap().is_none() {
-        // What a shell starts in the background may have to ignore Ctrl-C.
+        // Background commands of a shell may ignore Ctrl-C.
         assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
     }
     let (mut stdout, mut stderr) = (Vec::new(), Vec::new());

@@ -1,4 +1,4 @@
-//! What a certificate shows never fails in simulation: an accepted "schedulable", found or forged, has no miss.
+//! Certificates against simulation: an accepted "schedulable", found or forged, has no miss.
 
 #[allow(dead_code, unreachable_pub, reason = "shared with the simulator's own tests")]
 #[path = "../../sim/tests/common/random.rs"]
@@ -27,7 +27,7 @@ fn misses(system: &System) -> u64 {
     (0..3).map(each).sum()
 }
 
-/// Keeps a random system within what analyses assume, and lightens it until something can be shown of it.
+/// Fits a random system to the assumptions of analyses, and lightens it until a proof is possible.
 fn tame(system: &mut System, dice: &mut Dice) {
     system.modes.clear();
     for task in &mut system.tasks {

@@ -1,6 +1,5 @@
-//! `takt run` of what the kernel's scheduling classes cannot express: takt's dispatcher does it,
-//! its log says how, and the jobs are those of a simulation; and what `takt check` accepts of that,
-//! and what it does not.
+//! `takt run` beyond the kernel's scheduling classes: takt's dispatcher runs the system, the log
+//! names the method, and the jobs equal those of a simulation. Also `takt check` on such systems.
 //!
 //! Nothing here asserts when something was done.
 
@@ -127,7 +126,7 @@ fn runs_as_its_log_says(system: &str, folder: &Path) -> Option<(usize, usize)> {
     assert!(told.contains("takt's own dispatcher runs it"), "{told}");
     let (system, live) = events(&folder.join("run.takt"));
     assert!(!system.contains("run to completion") && !system.contains("preemptive = false"), "{system}");
-    // The log's system is one that sim takes as it is.
+    // sim takes the log's system unchanged.
     fs::write(folder.join("as-run.toml"), &system).unwrap();
     let simulated = takt(&["sim", "as-run.toml", "--for", "300ms", "--seed", "7", "-o", "sim.takt"], folder);
     assert!(simulated.status.success(), "{}", String::from_utf8_lossy(&simulated.stderr));
@@ -318,7 +317,7 @@ fn a_controller_keeps_in_virtual_time_what_its_strategy_alone_loses() {
     assert!(!String::from_utf8_lossy(&page.stderr).contains("One of the two is wrong"));
     let page = fs::read_to_string(folder.path().join("page.html")).unwrap();
     assert!(page.contains("--adaptive muf") && page.contains("a controller moved between strategy"), "{page}");
-    // Of all runs together.
+    // The account of all runs together.
     let all = sim(&["--adaptive", "muf", "--runs", "3"]);
     assert_eq!(missed(&all, "control"), 0);
     assert!(all["adaptive"]["to_guard"].as_u64().unwrap() > to_guard, "{all:#}");
@@ -379,7 +378,7 @@ fn a_live_run_tells_how_often_the_guard_came() {
     assert!(to_guard >= 1, "{answer:#}");
 }
 
-/// An own strategy with all that a level can say, at one and a half times what a CPU can do.
+/// An own strategy with all options of a level, at 1.5 times the capacity of a CPU.
 const OVERLOADED: &str = r#"
 takt = 1
 name = "overloaded"
@@ -496,8 +495,8 @@ criticality = "low"
 
 const DISTURBER: &str = "disturber";
 
-/// Takes the first CPU from all others for 30 ms of each 75 while `body` runs, for 15 s at most: of
-/// four periods of 20 ms in a row one at least is lost.
+/// Takes the first CPU from all others for 30 ms of each 75 while `body` runs, for 15 s at most. At
+/// least one of four periods of 20 ms in a row is lost.
 fn disturbed<R>(body: impl FnOnce() -> R) -> R {
     disturbed_by(DISTURBER, 90, 30, 75, body)
 }
@@ -532,9 +531,9 @@ fn disturbed_by<R>(name: &str, priority: u8, takes: u64, every: u64, body: impl 
     })
 }
 
-/// A run of a system that `check` accepts, each of whose late jobs has its cause in what the kernel
-/// recorded, of which nothing may be missing; none is the plan's own. How many were late for other
-/// threads, of the operations that had the disturber among them; `None` where it may not run.
+/// Runs a system that `check` accepts. The kernel's record, without a gap, explains each late job,
+/// and no cause lies in the plan. Returns the number of jobs late for other threads, of operations
+/// hit by the disturber. `None`: it may not run here.
 fn late_for_others(run: &dyn Fn() -> Output, folder: &Path) -> Option<u64> {
     late_for_others_by(run, DISTURBER, folder)
 }
@@ -547,7 +546,7 @@ fn late_for_others_by(run: &dyn Fn() -> Output, disturber: &str, folder: &Path) 
         return None;
     }
     assert!(out.status.success(), "{said}");
-    // What ran, blocking included, is what is proven.
+    // The run, blocking included, matches the proof.
     let (system, _) = events(&folder.join("run.takt"));
     fs::write(folder.join("as-run.toml"), &system).unwrap();
     let checked = takt(&["check", "as-run.toml"], folder);
@@ -583,8 +582,8 @@ fn what_check_accepts_is_late_by_no_load_of_its_own() {
             return;
         }
     }
-    // Where another thread takes the CPU jobs are late, and it is that thread's doing. A machine
-    // that pauses has other causes.
+    // If another thread takes the CPU, jobs are late by its fault. A machine that pauses has other
+    // causes.
     for attempt in 0.. {
         match late_for_others(&|| disturbed(run), folder) {
             Some(0) => assert!(attempt < 10, "nothing was disturbed"),
@@ -649,7 +648,7 @@ fn why_jobs_were_late_is_unknown_where_the_kernel_is_not_recorded() {
     assert!(told.contains("why jobs of") && told.contains("is unknown"), "{told}");
 }
 
-/// Two critical tasks and a noncritical one in one level that runs to completion.
+/// Two critical tasks and a noncritical one in a level that runs to completion.
 const BLOCKED: &str = r#"
 takt = 1
 name = "blocked"
@@ -675,7 +674,7 @@ wcet = "5ms"
 criticality = "low"
 "#;
 
-/// Neither what "sense" takes nor what "log" takes would be too much, one of them alone.
+/// "sense" alone or "log" alone would not be too much.
 #[test]
 fn check_accepts_nothing_that_blocking_and_interference_together_make_late() {
     let folder = tempfile::tempdir().unwrap();

@@ -268,7 +268,7 @@ impl Page {
         Page { steps, files }
     }
 
-    /// The page with what was printed; an answer that fits stays as it is, with its elisions.
+    /// The page with the printed output. A matching answer stays unchanged, with its elisions.
     fn rewritten(&self, text: &str, outputs: &[Option<Ran>]) -> String {
         let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
         for (step, ran) in self.steps.iter().zip(outputs).rev() {
@@ -342,7 +342,7 @@ impl Step {
 }
 
 /// The same text for every live run of a system: numbers become `N`, and gaps one space; no
-/// warnings. What a page elides after a number it goes on to elide.
+/// warnings. Elisions after a number stay.
 fn blurred(text: &str) -> String {
     let mut out = String::new();
     for line in text.lines().filter(|line| !line.starts_with("takt: warning:")) {
@@ -374,7 +374,7 @@ fn what_a_page_elides_after_a_number_is_not_compared() {
     assert!(!agrees("reserved for 120.4ms[..]", "kept for 102ms"));
 }
 
-/// What came of a command.
+/// The result of a command.
 struct Ran {
     status: i32,
     /// Standard output and error as they came.
@@ -394,7 +394,7 @@ impl Session {
         let tools = folder.path().join(".bin");
         fs::create_dir(&tools).expect("a folder");
         symlink(env!("CARGO_BIN_EXE_takt"), tools.join("takt")).expect("a link");
-        // Who may run live commands at all is root here, and need not have sudo.
+        // Live commands run as root here, perhaps without sudo.
         let sudo = tools.join("sudo");
         fs::write(&sudo, "#!/bin/sh\nexec \"$@\"\n").expect("a script");
         fs::set_permissions(&sudo, fs::Permissions::from_mode(0o755)).expect("a mode");

@@ -11,7 +11,7 @@ fn takt(folder: &Path, arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_takt")).args(arguments).current_dir(folder).output().expect("takt starts")
 }
 
-/// What a command prints, which has to end well.
+/// The output of a command that must succeed.
 fn printed(folder: &Path, arguments: &[&str]) -> String {
     let ran = takt(folder, arguments);
     assert!(ran.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&ran.stderr));
@@ -92,7 +92,8 @@ fn gen_refuses_what_it_cannot_make_and_says_why() {
     }
 }
 
-/// All that a study wrote but its journal, whose order is that in which chunks came.
+/// All files of a study but its journal. The journal's order depends on the order of finished
+/// chunks.
 fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     let entries = fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path());
     let name = |path: &Path| path.file_name().expect("a name").to_string_lossy().into_owned();
@@ -240,7 +241,7 @@ fn a_study_takes_its_options_from_a_file_and_says_where_that_is_wrong() {
     assert_eq!((&json["points"], &json["sets"]), (&6.into(), &180.into()), "{json}");
     assert!(json["findings"].as_array().is_some_and(Vec::is_empty) && json["series"][0]["weighted"].is_f64());
     assert!(folder.join("out/sets.parquet").exists());
-    // What it wrote is such a file.
+    // The study wrote such a file.
     printed(folder, &["study", "out/study.toml", "-o", "again", "--per-set"]);
     assert_eq!(files(&folder.join("again")), files(&folder.join("out")));
     for (text, wanted) in [
@@ -281,7 +282,7 @@ fn a_study_refuses_what_makes_no_sense() {
     }
 }
 
-/// What another reader of Parquet finds in the files; skipped where TAKT_PYTHON has no pyarrow (CI has).
+/// Reads the files with another reader of Parquet. Skipped if TAKT_PYTHON has no pyarrow (CI has).
 #[test]
 fn parquet_files_hold_what_the_csv_files_hold() {
     const SCRIPT: &str = "import csv, sys\nimport pyarrow.parquet as p\nfor name in sys.argv[1:]:\n    \

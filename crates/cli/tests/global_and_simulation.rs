@@ -1,4 +1,5 @@
-//! What the global tests prove, the simulator does not refute: per test, not only for the verdict that they share.
+//! The simulator refutes no proof of the global tests: per test, not only for their combined
+//! verdict.
 
 #[allow(dead_code, unreachable_pub, reason = "shared with the simulator's own tests")]
 #[path = "../../sim/tests/common/random.rs"]

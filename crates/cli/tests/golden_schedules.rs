@@ -1,7 +1,7 @@
 //! Golden schedules: each strategy, late rule and placement on a few lines of tasks, checked by hand.
 //!
-//! One character is one millisecond: `^` release, `v` deadline, `|` both, `X` miss, `o` omitted or shed; a digit is
-//! the CPU that the job runs on, `.` a job that waits, `!` one that runs past its deadline.
+//! One character is one millisecond: `^` release, `v` deadline, `|` both, `X` miss, `o` omitted or
+//! shed. A digit is the CPU of a running job, `.` a waiting job, `!` a job past its deadline.
 
 use takt_model::*;
 use takt_report::golden;
@@ -73,7 +73,7 @@ a 0   ..0
 b .00000
 ",
     );
-    // Where a section starts a more important job goes first.
+    // At the start of a section a more important job goes first.
     system.tasks[1].preemption = Preemption::Until(Span::from_ms(2));
     expect(
         &system,
@@ -217,7 +217,7 @@ late  0000...!!
 other  ...000
 ",
     );
-    // What has started on a level that is not preemptive keeps it.
+    // A started job keeps a level without preemption.
     let level = |late| Level { late, preemptive: false, ..level(Discipline::Deadline) };
     expect(
         &own(1, vec![level(Late::Demote)], tasks),

@@ -1,5 +1,5 @@
-//! What is inferred from simulated logs against what was simulated: random systems with preemption,
-//! drawn by the generators.
+//! Inferred parameters of simulated logs against the simulated systems: random systems with
+//! preemption, drawn by the generators.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -114,7 +114,7 @@ fn holds(truth: &Task, found: &InferredTask, nominal: bool) -> Result<(), String
     if truth.arrival != Arrival::Periodic {
         let least = found.period().unwrap_or_default();
         return match arrivals.kind {
-            // That is decided with an error, and counted.
+            // A wrong decision, counted.
             Kind::Periodic => Ok(()),
             Kind::Sporadic if nominal && (least < truth.period || least.as_ns() > truth.period.as_ns() * 11 / 10) => {
                 wrong("its least distance")
@@ -143,10 +143,10 @@ fn holds(truth: &Task, found: &InferredTask, nominal: bool) -> Result<(), String
     if found.jitter.as_ns() > jitter + jitter / 8 + 2 || found.jitter.as_ns() * 10 < jitter * 8 {
         return wrong("the jitter");
     }
-    // A start that is off by x takes a strip that all arrivals lie in, and that is wider than
-    // theirs by 3/32 at most (for a simple period and a simple start): then the arrivals below one
-    // of its corners are missing, about (x - 3/32) / 2 of them where x is in jitters. Of 320 a
-    // quarter lacks 25.
+    // Let the start be off by x, in jitters. All arrivals lie in a strip that is wider than theirs
+    // by 3/32 at most (for a simple period and a simple start). Then the arrivals below a corner of
+    // the strip are missing, a share of about (x - 3/32) / 2. For 320 arrivals and a quarter, 25
+    // are missing.
     if found.offset().as_ns().abs_diff(truth.offset.as_ns()) > jitter / 4 + 2 {
         return wrong("the offset");
     }
@@ -195,7 +195,7 @@ fn execution_is_what_was_drawn(system: &System, seed: u64, samples: &[Sample], f
 fn mixes_are_inferred_as_they_were_drawn() {
     let (mut periodic, mut others, mut open, mut chains, mut possible) = (0, 0usize, 0usize, 0, 0);
     let mut mistaken: Vec<String> = Vec::new();
-    // Here a job works for more than half of its period, so that half of that is a grid, too, whose
+    // Here a job works for more than half of its period. So half the period is a grid, too, and the
     // empty places have a reason.
     const HALVED: u64 = 4487;
     // Here the period is rounded, and the start is off by more than an eighth of the jitter for it.
@@ -361,7 +361,7 @@ fn tasks_that_are_not_looked_at_are_told() {
     }
 }
 
-/// What threads were observed under is said again where a System of them is proven.
+/// The scheduling of observed threads is named again with the proof of their System.
 #[test]
 fn a_verdict_repeats_what_observed_threads_ran_under() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,8 +1,9 @@
-//! The four invariants of ARCHITECTURE.md: that they hold, and that the check of each fails when it is broken.
+//! The four invariants of ARCHITECTURE.md. They hold, and the check of each fails on a violation.
 //!
-//! A violation is a line of text. [`violations`] reads the dependency graph (`cargo metadata`) and the manifests,
-//! and runs clippy over the library code with the disallowed lists of the `clippy.toml` files. The second test
-//! breaks each invariant in a copy of the workspace and demands that the violation is found.
+//! A violation is a line of text. [`violations`] reads the dependency graph (`cargo metadata`) and
+//! the manifests, and runs clippy over the library code with the disallowed lists of the
+//! `clippy.toml` files. The second test breaks each invariant in a copy of the workspace and
+//! expects the violation.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -83,7 +84,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("crates/cli stands two folders deep").to_owned()
 }
 
-/// Where this test was built: the dependencies that clippy reads are there already.
+/// The target directory of this test. Clippy finds its dependencies there.
 fn target() -> &'static Path {
     Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("the folder for temporary files is in that of targets")
 }
@@ -186,8 +187,8 @@ fn manifests(root: &Path, graph: &Graph) -> Vec<String> {
     found
 }
 
-/// What holds of a crate outside the workspace: it forbids unsafe code itself, no member depends on
-/// it, it opens no door to the kernel, and its lists are those of crates/run.
+/// Rules for a crate outside the workspace. It forbids unsafe code itself. No member depends on it.
+/// It does not reach the kernel. Its lists equal those of crates/run.
 fn apart(root: &Path, folder: &Path, name: &str, manifest: &toml_edit::DocumentMut, graph: &Graph) -> Vec<String> {
     let mut found = Vec::new();
     let package = manifest["package"]["name"].as_str().unwrap_or_default();
@@ -210,9 +211,9 @@ fn apart(root: &Path, folder: &Path, name: &str, manifest: &toml_edit::DocumentM
     found
 }
 
-/// The code part of invariants 2, 3 and 4. The levels are `forbid`, so that no attribute in the code lifts them; but
-/// in the command, where clap's macros allow whole groups of lints, they are `deny`, and its text is searched for
-/// attributes.
+/// The code part of invariants 2, 3 and 4. The levels are `forbid`, so no attribute in the code
+/// lifts them. In the command they are `deny`, since clap's macros allow whole groups of lints;
+/// there the text is searched for attributes.
 fn clippy(root: &Path, only: Option<&str>) -> Vec<String> {
     let mut found = Vec::new();
     if only != Some("takt") {
@@ -323,7 +324,7 @@ impl Graph {
         self.edges.get(package).into_iter().flatten()
     }
 
-    /// What the package declares itself, tests aside.
+    /// The dependencies that the package declares itself, tests aside.
     fn direct(&self, package: &str) -> impl Iterator<Item = &str> {
         self.out(package).filter(|edge| !edge.dev).map(|edge| edge.to.as_str())
     }
@@ -379,11 +380,12 @@ fn no_program_needs_an_async_runtime() {
     assert!(has_runtime(&tree("takt-dispatch", &["--features", "tokio"])), "who asks for it gets it");
 }
 
-/// How the self-test breaks an invariant: in which file, what it appends (or replaces), and what must be said.
-/// `package` is the crate in which clippy must find it; `None` if the manifests show it.
+/// A violation for the self-test: the file, the appended (or replaced) text, and the expected
+/// message. `package` is the crate in which clippy must report; `None` if the manifests show the
+/// violation.
 ///
-/// The order saves time. A crate that was broken is checked again, and so is all that depends on it.
-/// So the command comes first and the model last.
+/// The order saves time. A broken crate and its dependents are checked again. So the command comes
+/// first and the model last.
 struct Break {
     what: &'static str,
     file: &'static str,
@@ -586,7 +588,7 @@ fn copy_folder(from: &Path, to: &Path) {
     }
 }
 
-/// Copies a file with the time of its last change, by which cargo sees that it need not be checked again.
+/// Copies a file with its modification time, so cargo does not check it again.
 fn copy_file(from: &Path, to: &Path) {
     let copied = fs::copy(from, to).and_then(|_| {
         let changed = fs::metadata(from)?.modified()?;

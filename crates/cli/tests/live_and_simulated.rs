@@ -58,7 +58,7 @@ fn hold_together(system: &System, events: &[(Time, Event)]) {
     for (job, (arrival, released, completed)) in jobs {
         let deadline = arrival + system.tasks[job.task.index()].deadline;
         let is_late = completed.map_or(deadline <= END, |at| at > deadline);
-        // Where the thread itself was released later than that, the stream does not go back.
+        // If the thread was released later, the stream does not go back.
         let stamp = is_late.then_some(deadline.max(released));
         assert_eq!(missed.remove(&job), stamp, "{job:?}, deadline {deadline}, completed {completed:?}");
     }

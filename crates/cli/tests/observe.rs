@@ -1,5 +1,5 @@
-//! What the kernel tells of a run agrees with what the run's own threads stamped; nothing here
-//! asserts how long anything took.
+//! The kernel's record of a run agrees with the stamps of the run's own threads. No test asserts a
+//! duration.
 //!
 //! The live test records this kernel; it is skipped, with the reason on the screen, where this machine or user cannot.
 
@@ -60,8 +60,8 @@ task = [
 
 #[test]
 fn the_kernel_tells_of_a_run_what_its_threads_stamped() {
-    // What is seen is always sound; a machine that pauses makes jobs of it late, and so does not
-    // show each of them by itself.
+    // The record is always sound. On a machine that pauses, jobs are late, and the kernel does not
+    // show them separately.
     for attempt in 1..=5 {
         match seen_as_stamped() {
             None | Some((0, 0)) => return,
@@ -76,8 +76,8 @@ fn the_kernel_tells_of_a_run_what_its_threads_stamped() {
     panic!("in none of five runs was each job seen");
 }
 
-/// Of one run, how many jobs that stood apart the kernel did not tell apart, and how many it saw as
-/// one with the one before; `None` where nobody may record.
+/// For a run: the number of separate jobs that the kernel merged, and the number of jobs merged
+/// with their predecessor. `None`: recording is not permitted.
 fn seen_as_stamped() -> Option<(usize, u32)> {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
@@ -109,7 +109,8 @@ fn seen_as_stamped() -> Option<(usize, u32)> {
         let shifts = seen.iter().filter_map(|job| job.arrival.checked_sub(stamped[0].arrival));
         let shift = zero.or(shifts.max_by_key(matching)).unwrap_or_else(|| panic!("{task}: {seen:?}"));
         zero = Some(shift);
-        // A machine that pauses makes many jobs late; those whose predecessor was done well before them stand apart.
+        // A machine that pauses makes many jobs late. Jobs with a predecessor done well before them
+        // are separate.
         let apart: Vec<&Job> = stamped
             .windows(2)
             .filter(|pair| pair[0].done.is_some_and(|done| done + 500_000 < pair[1].arrival))
@@ -123,8 +124,8 @@ fn seen_as_stamped() -> Option<(usize, u32)> {
             let arrival = stamped.arrival + shift;
             let (_, seen) =
                 by_arrival.range(..=arrival).next_back().unwrap_or_else(|| panic!("{task}: job {k} was not seen"));
-            // Where the thread is late, it goes on with its next job without a call in between:
-            // then the kernel sees one.
+            // A late thread goes on with its next job without a system call. Then the kernel sees a
+            // single job.
             let merged = seen.arrival != arrival;
             merges += u32::from(merged);
             let (started, completed) = (seen.start.unwrap(), seen.done.unwrap());
@@ -138,7 +139,8 @@ fn seen_as_stamped() -> Option<(usize, u32)> {
             }
         }
     }
-    // What the kernel saw gives back the system, unless the machine was too busy for its jobs to be apart.
+    // The kernel's record gives back the system, unless the machine was too busy to keep jobs
+    // separate.
     let inferred = takt(&["infer", &path("seen.takt"), "--json"]);
     let inferred: serde_json::Value = serde_json::from_slice(&inferred.stdout).expect("JSON");
     for (name, period) in [("takt fast-", 10_000_000_u64), ("takt slow-", 35_000_000)] {
@@ -256,7 +258,7 @@ fn texts_of_all_printers_are_read() {
     }
 }
 
-/// Nothing is made of what has no events that tell who ran, or no times: the answer is a reason.
+/// A trace without events of running threads, or without times, is refused with a reason.
 #[test]
 fn what_tells_no_jobs_is_refused_with_the_reason() {
     let heading = "# tracer: nop\n#\n# entries-in-buffer/entries-written: 90/90   #P:2\n#\n";
@@ -377,7 +379,7 @@ fn page(switches: usize) -> Vec<u8> {
     page
 }
 
-/// Of several recordings in a folder one is read, whole, and the others are named.
+/// If a folder holds several recordings, one is read as a whole, and the others are named.
 #[test]
 fn a_folder_of_several_recordings_says_which_one_is_read() {
     let data = concat!(env!("CARGO_MANIFEST_DIR"), "/../trace/tests/data");
@@ -443,7 +445,8 @@ fn given_traces_have_the_events_that_are_known() {
     }
 }
 
-/// A Perfetto trace gives jobs; one that takt itself drew has nothing from the kernel, and the answer says what to do.
+/// A Perfetto trace gives jobs. A trace exported by takt has no kernel events; the answer names the
+/// remedy.
 #[test]
 fn traces_of_perfetto() {
     let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../trace/tests/data/schema.perfetto-trace");
@@ -466,7 +469,7 @@ fn traces_of_perfetto() {
     );
 }
 
-/// What is recorded can be kept as trace-cmd keeps it, and read again: the same events.
+/// A recording can be kept in trace-cmd's format and read again, with the same events.
 #[test]
 fn a_raw_file_is_read_again() {
     let folder = tempfile::tempdir().unwrap();
@@ -499,8 +502,8 @@ fn a_raw_file_is_read_again() {
     assert!(read.status.success() || refused, "{told}");
 }
 
-/// A thread that is woken every 10 ms and runs 1 ms, in which a softirq takes 0.2 ms, and an
-/// interrupt within that 0.05 ms.
+/// A thread is woken every 10 ms and runs 1 ms. A softirq takes 0.2 ms of it, and an interrupt 0.05
+/// ms of the softirq.
 fn text_of_a_trace() -> String {
     let mut text = "# tracer: nop\n".to_owned();
     let mut line = |thread: &str, us: u64, what: &str| {
@@ -573,7 +576,7 @@ fn an_observed_log_has_distributions_of_interrupts_and_a_page_of_its_own() {
     assert!(status == Some(2) && said.contains("carries no system to simulate"), "{said}");
 }
 
-/// Where preemptions are unknown, the reason is told, in JSON too.
+/// If preemptions are unknown, the reason is given, in JSON too.
 #[test]
 fn unknown_preemptions_have_a_reason() {
     let folder = tempfile::tempdir().unwrap();

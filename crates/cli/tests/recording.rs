@@ -1,6 +1,6 @@
-//! What a killed recording leaves: a log that can be read, and no instance, which the command
-//! removes as a guardian, and at its next start. And what a log is limited to. Where nobody may
-//! look into tracefs, each test says so and passes.
+//! A killed recording leaves a readable log and no instance. The guardian removes the instance, or
+//! the next start of the command. Also tests the size limit of logs. Without access to tracefs each
+//! test says so and passes.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -15,7 +15,7 @@ fn takt() -> Command {
     Command::new(env!("CARGO_BIN_EXE_takt"))
 }
 
-/// An instance as a recorder leaves it whose process is no more: no process ever has that number.
+/// An instance like that of a dead recorder: no process ever has this number.
 fn left_behind(number: u32) -> Option<(String, PathBuf)> {
     let name = format!("takt-{}-1-{number}", u32::MAX);
     let made = instances().map_err(|error| error.to_string()).and_then(|instances| {
@@ -64,7 +64,7 @@ fn the_next_start_removes_what_is_left() {
     let start: &[&str] = if mounted { &["schema"] } else { &["observe", "--for", "1ms"] };
     let output = takt().args(start).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    // Where another takt was quicker, this one says nothing of it, and may have ended before that one has removed it.
+    // Another takt may be quicker. Then this one is silent, and may end before the removal.
     assert!((0..500).any(|_| {
         std::thread::sleep(std::time::Duration::from_millis(10));
         !folder.exists()
@@ -106,7 +106,7 @@ fn statistics(log: &Path) -> serde_json::Value {
     serde_json::from_slice(&output.stdout).expect("JSON")
 }
 
-/// What stands where a log is replaced.
+/// The old content of a replaced log.
 const OLD: &[u8] = b"what was there before";
 
 #[test]
@@ -196,7 +196,7 @@ fn a_log_takes_no_more_than_its_limit() {
     assert_eq!(answer["observed"]["limit_reached"], true);
     let bytes = fs::metadata(&log).unwrap().len();
     assert!((60 << 10..=64 << 10).contains(&bytes), "{bytes} bytes");
-    // What is told is what the log has.
+    // The statistics match the log.
     let found = statistics(&log);
     assert_eq!(found["tasks"], answer["tasks"]);
     assert_eq!(found["duration_ns"], answer["duration_ns"]);

@@ -1,5 +1,6 @@
-//! The live dispatcher's own code in virtual time against the simulator, whose decisions are those of the policy kernel: the same jobs are released,
-//! start, are preempted, cancelled, dropped, missed and complete at the same instants, on random systems of every kind that the dispatcher takes.
+//! The live dispatcher's own code in virtual time against the simulator with the policy kernel. The
+//! same jobs are released, start, are preempted, cancelled, dropped, missed and complete at the
+//! same instants. The systems are random and of every kind that the dispatcher takes.
 
 use std::collections::BTreeMap;
 
@@ -128,7 +129,8 @@ fn random_system(random: &mut Random, preemptive: bool) -> System {
     system
 }
 
-/// By instant, in an order that does not depend on how they were told, and without jobs that lose their CPU and have it again at one instant.
+/// Events by instant, in an order independent of their reports. Preemptions of zero length are left
+/// out.
 fn by_instant(events: &[(u32, Time, Event)]) -> BTreeMap<Time, Vec<String>> {
     let mut all: BTreeMap<Time, Vec<String>> = BTreeMap::new();
     for (_, at, event) in events {
@@ -158,16 +160,18 @@ fn by_instant(events: &[(u32, Time, Event)]) -> BTreeMap<Time, Vec<String>> {
 /// A job that was released and is not over.
 struct Live {
     deadline: Time,
-    /// Where it started, and whether it was demoted by then.
+    /// The CPU of its start, and whether it was demoted by then.
     started: Option<(u32, bool)>,
 }
 
 /// From when on the two may go separate ways, as docs/reference/dispatcher.md says.
 ///
-/// A switch of plans puts two jobs of one CPU on one level after both had started: there the simulator goes by their order, and the kernel by
-/// which thread it queued first. All demoted jobs share one queue and one thread in the dispatcher, so that none of them preempts another, as in the
-/// simulator those of more important levels do. Where jobs of some level preempt each other, that one of demoted jobs is a level
-/// like others, and a switch parts the two only at levels that do not.
+/// First case: a switch of plans puts two jobs of one CPU on one level after both had started. The
+/// simulator then goes by their order, the kernel by the order of its queue. Second case: all
+/// demoted jobs share a queue and a thread in the dispatcher, so none of them preempts another. In
+/// the simulator demoted jobs of more important levels do preempt. If jobs of some level preempt
+/// each other, the level of demoted jobs is a level like others. Then a switch separates the two
+/// only at levels without preemption.
 fn parts(plan: &Plan, events: &[(u32, Time, Event)]) -> Option<Time> {
     let (mut live, mut holds): (BTreeMap<JobKey, Live>, usize) = (BTreeMap::new(), 0);
     let levels_of = |holds: usize| holds.checked_sub(1).map_or(&plan.levels, |mode| &plan.modes[mode].levels);
@@ -223,8 +227,9 @@ fn parts(plan: &Plan, events: &[(u32, Time, Event)]) -> Option<Time> {
     None
 }
 
-/// Whether a job was omitted at this instant whose task had the next one waiting. A simulated instant ends before that one may run, so
-/// that less important jobs get the CPU for no time at all, or are omitted, too; a thread that asks for work finds it at once.
+/// Whether a job was omitted at this instant while its task had the next job waiting. A simulated
+/// instant ends before the next job may run. So less important jobs get the CPU for no time at all,
+/// or are omitted, too. A thread that asks for work finds the next job at once.
 fn successor_waits(events: &[(u32, Time, Event)], at: Time) -> bool {
     let released = |job: &JobKey| {
         let next = JobKey { number: job.number + 1, ..*job };
@@ -371,7 +376,8 @@ fn rehearsals_are_simulations(seed: u64, preemptive: bool) {
         *seen.entry("shifted").or_default() += kinds as u64;
     }
     println!(
-        "{compared} systems, {until_parted} of them to where they may part, {parted} to where one waits behind an omitted one; {seen:?}"
+        "{compared} systems, {until_parted} of them to where they may part, {parted} to where one waits behind an \
+         omitted one; {seen:?}"
     );
     assert!(parted * 20 < compared, "{parted} of {compared} parted");
     assert!(compared > cases() / 4 && until_parted * 5 < compared, "{until_parted} of {compared}");

@@ -1,4 +1,5 @@
-//! Experiments of papers, as short as they can be: what is written and shown, not whether a claim holds on a busy machine.
+//! Experiments of papers, as short as possible. The tests check files and output, not the claims on
+//! a busy machine.
 
 use std::fs;
 use std::path::Path;
@@ -119,7 +120,8 @@ fn the_three_tasks_of_table_1_are_recorded() {
     assert_eq!(column(table, "resp max", "paper"), [5986., 6027., 7285.].map(Some));
     for source in ["measured", "simulated"] {
         let work = column(table, "exec avg", source);
-        // A job uses the CPU time that it is to use, however busy the machine is; the end may cut a late one short.
+        // A job uses its configured CPU time even on a busy machine. The end may cut a late job
+        // short.
         assert!(work.iter().zip([2800., 520., 2800.]).all(|(work, least)| work.is_some_and(|w| w > least)), "{answer}");
     }
     assert_eq!(answer["claims"].as_array().expect("claims").len(), 3);
@@ -127,8 +129,9 @@ fn the_three_tasks_of_table_1_are_recorded() {
 
 #[test]
 fn the_schedule_of_figure_4_has_all_three_tasks() {
-    // Whoever else wants the CPU: a reservation is no more than what was reserved, but for the last period's budget. A machine that pauses while a thread
-    // has the CPU makes it look so, for that long: then once more.
+    // On a busy machine, too, a reservation gives no more than its budgets, but for the last
+    // period's budget. A machine that pauses during a thread's run adds the pause to its time. Then
+    // the test runs again.
     let mut tries = 0;
     let (answer, folder) = loop {
         let Some((answer, folder)) = reproduce("sdd-fig4", &["--for", "300ms"]) else { return };
@@ -267,7 +270,8 @@ fn the_player_and_the_packets_of_table_8_share_a_cpu() {
     let paper = [88., 58., 59.75, 65.43, 70.83, 76.14, 88.55];
     assert_eq!(column(table, "Mbit/s", "paper"), paper.map(Some));
     assert!(column(table, "Mbit/s", "measured").iter().all(|bits| bits.is_some_and(|bits| bits > 0.0)), "{answer}");
-    // Whoever else wants the CPU: over so short a time a reservation of 100 ms is kept but for a period's budget.
+    // On a busy machine, too, a reservation of 100 ms is kept over so short a time, but for a
+    // period's budget.
     let used = column(table, "thread's CPU %", "measured");
     for (used, reserved) in used[2..].iter().zip([16., 19., 24., 26., 39.]) {
         assert!(used.is_some_and(|used| used > 0.0 && used < 2.0 * reserved), "{used:?} of {reserved}");
@@ -303,7 +307,7 @@ fn regions_that_are_too_short_refute_nothing_whatever_the_seed() {
         return;
     };
     let claims = answer["claims"].as_array().expect("claims");
-    // What the kernel's recorder loses is the machine's.
+    // Losses of the kernel's recorder are no fault of takt.
     let refuted = |claim: &&Value| claim["holds"] == false && claim["name"] != "live_is_whole";
     assert!(claims.len() >= 20 && !claims.iter().any(|claim| refuted(&claim)), "{claims:?}");
     assert!(answer["notes"].to_string().contains("too short to show"), "{answer}");
@@ -312,7 +316,8 @@ fn regions_that_are_too_short_refute_nothing_whatever_the_seed() {
 #[test]
 fn strategies_are_compared_in_twelve_regions() {
     let Some((answer, _folder)) = reproduce("kokyu", &["--short"]) else { return };
-    // What is simulated depends on no machine; what is live is decided where this user may, whichever way.
+    // Simulated claims depend on no machine. Live claims are decided if this user may run them,
+    // either way.
     let claims = answer["claims"].as_array().expect("claims");
     let (live, simulated): (Vec<&Value>, Vec<&Value>) =
         claims.iter().partition(|claim| claim["name"].as_str().is_some_and(|name| name.starts_with("live")));
@@ -359,7 +364,7 @@ fn strategies_are_compared_in_twelve_regions() {
     if live.iter().any(|claim| claim["found"].as_str().is_some_and(|found| found.starts_with("not measured"))) {
         return println!("skipped: {live:?}");
     }
-    // What is late has its cause, whichever: the counts of the kernel's account and of the log agree.
+    // Every late job has some cause. The counts of the kernel's account and of the log agree.
     let causes = table("On this kernel: why critical jobs were late, all regions together");
     let late: Vec<f64> = column(&causes, "late", "live").into_iter().map(|count| count.expect("a count")).collect();
     assert_eq!(late.len(), 12);

@@ -1,5 +1,5 @@
-//! `takt reserve` on this kernel: what it sets, what it gives back, whatever ends it, and what its
-//! refusals say. Where this machine cannot, each test says so and passes.
+//! `takt reserve` on this kernel: reservations, their return at every kind of end, and refusals. If
+//! this machine cannot, each test says so and passes.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _};
@@ -47,8 +47,8 @@ fn can_reserve() -> bool {
 struct Victim(Child);
 
 impl Victim {
-    /// Sleeps nearly always, and for longer than all waits of a test: the class of one that has
-    /// ended stays as it was, as if it were never given back.
+    /// Sleeps nearly always, and for longer than all waits of a test. (An ended thread keeps its
+    /// class, as if it were never given back.)
     fn sleeper() -> Victim {
         Victim(Command::new("sleep").arg("600").stdin(Stdio::null()).spawn().unwrap())
     }
@@ -70,7 +70,8 @@ impl Drop for Victim {
 }
 
 fn is_reserved(class: Class) -> bool {
-    matches!(class, Class::Deadline(of) if of.runtime == Span::from_ms(5) && of.period == Span::from_ms(100) && of.deadline == Span::from_ms(50))
+    let wanted = [5, 100, 50].map(Span::from_ms);
+    matches!(class, Class::Deadline(of) if [of.runtime, of.period, of.deadline] == wanted)
 }
 
 /// Bounded, for something that another process does.
@@ -102,7 +103,7 @@ fn ended(child: &mut Child, told: &str) -> ExitStatus {
     panic!("takt did not end within 30 s of {told}; it said {:?}", said(child));
 }
 
-/// What a takt that has ended wrote on its standard error.
+/// The standard error of an ended takt.
 fn said(child: &mut Child) -> String {
     let mut text = String::new();
     if let Some(mut stderr) = child.stderr.take() {
@@ -125,7 +126,7 @@ fn signal(child: &Child, name: &str) {
     assert!(Command::new("kill").args([name, &pid.to_string()]).status().unwrap().success());
 }
 
-/// What is booked for SCHED_DEADLINE, when it has settled; `None` where the kernel does not tell.
+/// The booked bandwidth of SCHED_DEADLINE, once settled. `None`: the kernel does not tell.
 fn booked() -> Option<u64> {
     let mut last = takt_linux::machine::booked()?;
     for _ in 0..40 {
@@ -249,7 +250,7 @@ fn a_dry_run_changes_nothing_and_json_has_its_keys() {
     assert_eq!((status, victim.class()), (Some(0), Class::Other));
     assert_eq!((&json["dry_run"], &json["threads"][0]["id"]), (&true.into(), &victim.id().into()));
     assert_eq!(json["reservation"]["runtime_ns"], 5_000_000);
-    // What is booked is seen also where debugfs is not mounted, and nothing is mounted for that.
+    // Booked bandwidth is visible even without debugfs, and nothing is mounted.
     if takt_linux::machine::room().is_some() {
         assert!(json["room"]["booked"].is_number(), "{stdout}");
     }
@@ -447,8 +448,8 @@ fn what_a_control_group_does_not_have_is_not_taken() {
     }
 }
 
-/// Not a test: a program that works 2 to 3 ms every 20 ms, and drops a period where it is late for
-/// it; or one that works all the time. For 40 s at most.
+/// Not a test: a program that works 2 to 3 ms every 20 ms and drops late periods, or works all the
+/// time. For 40 s at most.
 #[test]
 fn player() {
     let Some(role) = std::env::var_os(PLAYER) else { return };

@@ -1,7 +1,6 @@
-//! `takt run` with the kernel's account: what `takt observe` rebuilds of the same run agrees with
-//! it, and a kill leaves nothing. Where the kernel cannot be recorded each test says so and passes;
-//! nothing here asserts how long anything took, but for the error that the manual states, of the
-//! median.
+//! `takt run` with the kernel's account. `takt observe` of the same run agrees, and a kill leaves
+//! nothing behind. If the kernel cannot be recorded, each test says so and passes. No test asserts
+//! a duration, but for the manual's error of the median.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,7 +19,7 @@ fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// A slow task that the fast one preempts several times, on one CPU.
+/// On one CPU, a fast task preempts a slow task several times.
 const SYSTEM: &str = r#"takt = 1
 node = [{ name = "n", strategy = "rm" }]
 task = [

@@ -1,5 +1,5 @@
-//! Where `analysis` and `policy`, two independent accounts of one theory, meet: what the simulator observes
-//! never exceeds what the analysis bounds, and reaches it where the bound is exact.
+//! `analysis` and `policy` are two independent accounts of one theory. Responses in the simulator
+//! never exceed the bounds of the analysis, and reach exact bounds.
 
 #[allow(dead_code, unreachable_pub, reason = "shared with the simulator's own tests")]
 #[path = "../../sim/tests/common/random.rs"]
@@ -86,7 +86,7 @@ fn no_simulated_response_exceeds_its_bound() {
     bounds_hold("no_simulated", cases(2_000), light_system);
 }
 
-/// Where every strategy has bounds.
+/// Systems with bounds under every strategy.
 #[test]
 fn no_bound_on_one_cpu_is_exceeded() {
     let one_cpu = |dice: &mut Dice| {

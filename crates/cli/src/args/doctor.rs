@@ -9,13 +9,13 @@ use takt_model::{Bytes, Span};
 use super::{bytes, span, target};
 use crate::output::Target;
 
-/// Say what spoils real time on this machine, what it costs and how to mend it.
+/// Report causes of latency on this machine, their costs and the remedies.
 ///
-/// It looks at what the kernel says of itself: limits and privileges, other real-time threads,
-/// preemption, ticks, clock rates, idle states, interrupts, memory, a hypervisor. Then real-time
-/// threads measure, for some seconds, how late timers are, what stops threads, and what a switch, a
-/// move to another CPU, a release and a tick cost; with -o these go into a system file, for check
-/// and sim to charge. Nothing is changed but that file.
+/// It reads the kernel's settings: limits and privileges, other real-time threads, preemption,
+/// ticks, clock rates, idle states, interrupts, memory, a hypervisor. Then real-time threads
+/// measure for some seconds: lateness of timers, interruptions of threads, and the costs of a
+/// switch, a migration, a release and a tick. With -o the costs go into a system file, for check
+/// and sim to charge. No other file or setting is changed.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Exit status: 0 nothing spoils, 1 something does or cannot be told, 2 bad usage or a bad file, 3 /proc does \
@@ -31,13 +31,15 @@ Examples:
   takt doctor --save machine.txt            what it read, to look at it elsewhere:
   takt doctor --from machine.txt")]
 pub(crate) struct Doctor {
-    /// The system file whose costs -o fills in. Default: the one that -o names; where that is not there it is made.
+    /// The system file that gets the costs of -o. Default: the file of -o; a missing file is
+    /// created.
     #[arg(value_hint = ValueHint::FilePath, requires = "output")]
     pub(crate) file: Option<String>,
 
     /// Write the system with the measured costs here, its comments kept; - is standard output (and
     /// then nothing else is printed there).
-    #[arg(short, long, value_name = "FILE", value_parser = target, value_hint = ValueHint::FilePath, conflicts_with_all = ["quick", "from"])]
+    #[arg(short, long, value_name = "FILE", value_parser = target, value_hint = ValueHint::FilePath,
+          conflicts_with_all = ["quick", "from"])]
     pub(crate) output: Option<Target>,
 
     /// The node that this machine is; needed where the system has several.
@@ -50,11 +52,13 @@ pub(crate) struct Doctor {
 
     /// How long timers are watched, at most 1h; pauses as long, up to 10s; each of the four costs
     /// half as long, up to 2s.
-    #[arg(long = "for", value_name = "TIME", value_parser = span, allow_hyphen_values = true, default_value = "1s", conflicts_with_all = ["quick", "from"])]
+    #[arg(long = "for", value_name = "TIME", value_parser = span, allow_hyphen_values = true, default_value = "1s",
+          conflicts_with_all = ["quick", "from"])]
     pub(crate) duration: Span,
 
     /// The working set of a job, which it fetches anew on another CPU; at most 1MiB.
-    #[arg(long, value_name = "SIZE", value_parser = working_set, default_value = "64KiB", conflicts_with_all = ["quick", "from"])]
+    #[arg(long, value_name = "SIZE", value_parser = working_set, default_value = "64KiB",
+          conflicts_with_all = ["quick", "from"])]
     pub(crate) wss: Bytes,
 
     /// Measure nothing.
@@ -62,7 +66,9 @@ pub(crate) struct Doctor {
     pub(crate) quick: bool,
 
     /// Tell all of this finding; may be given several times.
-    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(CATALOGUE.iter().map(|entry| entry.name).chain(PROBED.iter().map(|(name, _)| *name))), hide_possible_values = true)]
+    #[arg(long, value_name = "NAME", hide_possible_values = true,
+          value_parser = PossibleValuesParser::new(CATALOGUE.iter().map(|entry| entry.name)
+              .chain(PROBED.iter().map(|(name, _)| *name))))]
     pub(crate) explain: Vec<String>,
 
     /// Tell all of all findings, those that are fine too.
@@ -79,14 +85,14 @@ pub(crate) struct Doctor {
     pub(crate) from: Option<String>,
 }
 
-/// What of a distribution is charged.
+/// The charged value of a distribution.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Charge {
     /// The median.
     P50,
-    /// What 99 of 100 do not exceed.
+    /// The value that 99 of 100 do not exceed.
     P99,
-    /// What 999 of 1000 do not exceed.
+    /// The value that 999 of 1000 do not exceed.
     P999,
     /// The greatest that was seen.
     Max,

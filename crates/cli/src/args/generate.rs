@@ -1,4 +1,4 @@
-//! The options of `takt gen`, and those that `takt study` shares with it.
+//! The options of `takt gen`, some of them shared with `takt study`.
 
 use clap::{Args, ValueEnum, ValueHint};
 use takt_model::generate::{Method, Periods, Spec};
@@ -9,8 +9,8 @@ use crate::output::Target;
 
 /// Generate random systems: task sets of a given utilization, engine control, or synthetic partitions.
 ///
-/// Deterministic by seed, on every machine. Set k of a seed is the same whether it is made alone or
-/// with others; docs/reference/generators.md says what is drawn how, and from which sources.
+/// Deterministic by seed, on every machine. Set k of a seed is the same alone and among others.
+/// docs/reference/generators.md describes the random distributions and their sources.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Exit status: 0 written, 2 what cannot be generated, 4 an I/O error.
@@ -35,8 +35,8 @@ pub(crate) struct Gen {
     #[command(flatten)]
     pub(crate) shape: Shape,
 
-    /// What to generate: a task set; engine control as published by Kramer, Ziegenbein and Hamann;
-    /// or synthetic partitions in the manner of ARINC 653.
+    /// Kind of system: a task set; engine control as published by Kramer, Ziegenbein and Hamann; or
+    /// synthetic partitions in the manner of ARINC 653.
     #[arg(long, value_enum, default_value_t = Profile::Tasks)]
     pub(crate) profile: Profile,
 
@@ -58,7 +58,8 @@ pub(crate) struct Gen {
 
     /// The fastest that the engine turns, with --profile automotive: the angle-synchronous task comes every
     /// 120 s / (RPM * 4 cylinders) at most.
-    #[arg(long, value_name = "RPM", default_value_t = 6000, value_parser = clap::value_parser!(u32).range(1..), allow_negative_numbers = true)]
+    #[arg(long, value_name = "RPM", default_value_t = 6000, value_parser = clap::value_parser!(u32).range(1..),
+          allow_negative_numbers = true)]
     pub(crate) rpm: u32,
 
     /// Seed of all randomness.
@@ -70,11 +71,13 @@ pub(crate) struct Gen {
     pub(crate) set: u64,
 
     /// How many sets: more than one go to a folder.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..), allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..),
+          allow_negative_numbers = true)]
     pub(crate) count: u64,
 
     /// Write the system here; - is standard output. With --count: the folder.
-    #[arg(short, long, value_name = "FILE", default_value = "-", value_parser = target, value_hint = ValueHint::AnyPath)]
+    #[arg(short, long, value_name = "FILE", default_value = "-", value_parser = target,
+          value_hint = ValueHint::AnyPath)]
     pub(crate) output: Target,
 }
 
@@ -88,7 +91,7 @@ pub(crate) enum Profile {
     Arinc,
 }
 
-/// What random sets look like.
+/// Parameters of random sets.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Shape {
     /// How the utilization is shared out; each is uniform over all vectors within the limits.
@@ -96,7 +99,8 @@ pub(crate) struct Shape {
     pub(crate) method: MethodName,
 
     /// Least and most utilization of a task: one range for all, or one for each, separated by commas.
-    #[arg(long, value_name = "A..B,...", default_value = "0..1", value_delimiter = ',', value_parser = range_of_numbers, allow_hyphen_values = true)]
+    #[arg(long, value_name = "A..B,...", default_value = "0..1", value_delimiter = ',',
+          value_parser = range_of_numbers, allow_hyphen_values = true)]
     pub(crate) limits: Vec<(f64, f64)>,
 
     /// How periods are drawn.
@@ -104,10 +108,11 @@ pub(crate) struct Shape {
     pub(crate) periods: PeriodsName,
 
     /// The shortest and the longest period.
-    #[arg(long, value_name = "A..B", default_value = "10ms..1s", value_parser = range_of_spans, allow_hyphen_values = true)]
+    #[arg(long, value_name = "A..B", default_value = "10ms..1s", value_parser = range_of_spans,
+          allow_hyphen_values = true)]
     pub(crate) range: (Span, Span),
 
-    /// What all periods divide, with --periods divisors.
+    /// With --periods divisors: a common multiple of all periods.
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = span, allow_hyphen_values = true)]
     pub(crate) hyperperiod: Span,
 

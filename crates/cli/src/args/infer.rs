@@ -7,12 +7,12 @@ use takt_model::{Builtin, Span};
 use super::{span, target};
 use crate::output::Target;
 
-/// Infer a system from a log: which tasks are periodic, with which period, offset and jitter, how
-/// long jobs run, what follows what.
+/// Infer a system from a log: periodic tasks with period, offset and jitter, execution times,
+/// chains.
 ///
-/// The parameters that the log carries are not looked at, only what happened. Each statement comes
-/// with the jobs behind it and a share: at least so many jobs keep to it (at 95 % confidence, if
-/// later jobs are like those seen). A maximum that was seen is no worst case.
+/// Only events count, not the parameters in the log. Each statement comes with the number of its
+/// jobs and a share: at least this share of jobs keeps to it (at 95 % confidence, if later jobs are
+/// like the seen jobs). An observed maximum is no worst case.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Exit status: 0 inferred; 1 --period-of a task that is not periodic, or no task to write; 3 a log of another version.
@@ -51,8 +51,10 @@ pub(crate) struct Infer {
     #[arg(short, long, value_name = "FILE", value_parser = target, value_hint = ValueHint::FilePath)]
     pub(crate) output: Option<Target>,
 
-    /// The strategy of the written system. Default: the one that the log names, where it needs no priorities; else edf.
-    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(Builtin::ALL.map(Builtin::name)), requires = "output")]
+    /// The strategy of the written system. Default: the log's strategy if it needs no priorities,
+    /// else edf.
+    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(Builtin::ALL.map(Builtin::name)),
+          requires = "output")]
     pub(crate) strategy: Option<String>,
 
     /// The wcet of tasks of which no execution was seen; without it they are left out of the written system.

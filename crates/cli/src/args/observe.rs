@@ -68,8 +68,8 @@ pub(crate) struct Observe {
     #[arg(long)]
     pub(crate) suspensions: bool,
 
-    /// The machine whose numbers of system calls the trace has. Default: what the trace says
-    /// (trace.dat and Perfetto's do), else the one whose numbers fit.
+    /// The machine that defines the trace's system call numbers. Default: the machine in the trace
+    /// (trace.dat and Perfetto name it), else the machine with matching numbers.
     #[arg(long, requires = "file")]
     pub(crate) abi: Option<Machine>,
 
@@ -86,9 +86,9 @@ pub(crate) struct Observe {
     #[arg(short, long, value_name = "LOG", value_parser = target, value_hint = ValueHint::FilePath)]
     pub(crate) output: Option<Target>,
 
-    /// The most that the log takes (64KiB or more): recording ends when it has come to that.
-    /// Default: whatever it takes.
-    #[arg(long, value_name = "SIZE", value_parser = bytes, allow_hyphen_values = true, requires = "output", conflicts_with = "file")]
+    /// Size limit of the log (64KiB or more). Recording ends at the limit. Default: no limit.
+    #[arg(long, value_name = "SIZE", value_parser = bytes, allow_hyphen_values = true, requires = "output",
+          conflicts_with = "file")]
     pub(crate) limit: Option<Bytes>,
 
     /// Also write what the kernel says as it is, for trace-cmd and KernelShark, and to be read by
@@ -108,7 +108,7 @@ pub(crate) struct Observe {
     #[arg(long)]
     pub(crate) fail_on_miss: bool,
 
-    /// Start this command, and record what it and its children do, until it ends.
+    /// Start this command, and record the command and its children until it ends.
     #[arg(last = true, value_name = "COMMAND", conflicts_with = "file", value_hint = ValueHint::CommandWithArguments)]
     pub(crate) command: Vec<String>,
 }

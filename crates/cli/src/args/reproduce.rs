@@ -9,11 +9,11 @@ use takt_experiments::NAMES;
 
 /// Repeat an experiment of a paper on this machine, and set what was measured beside what the paper says.
 ///
-/// Threads of takt's own do what the paper's programs did, in its scheduling classes, while the
-/// kernel is recorded. The answer is whether the paper's claims hold here: they are about order and
-/// proportion, never about absolute times. What differs on this kernel is said, with the reason. A
-/// folder gets the page, the charts, the tables as CSV and the logs. All that is changed is put
-/// back, after Ctrl-C too.
+/// Threads of takt do the work of the paper's programs, in the paper's scheduling classes, while
+/// the kernel is recorded. The answer is whether the paper's claims hold here. Claims are about
+/// order and proportion, never about absolute times. Differences on this kernel are listed with
+/// their reasons. A folder gets the page, the charts, the tables as CSV and the logs. Every change
+/// is undone, after Ctrl-C too.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Exit status: 0 the paper's claims hold here, 1 one does not, or could not be decided; 3 a privilege or a kernel \
@@ -43,7 +43,8 @@ pub(crate) struct Reproduce {
     pub(crate) duration: Option<Span>,
 
     /// How often what the paper averages is measured (sdd-throughput; others refuse it). Default: 3, with --short once.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000), allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000),
+          allow_negative_numbers = true)]
     pub(crate) repeat: Option<u32>,
 
     /// As quickly as still shows something.

@@ -8,13 +8,14 @@ use super::{share, span};
 
 /// Reserve CPU time for a command or for threads that run already: SCHED_DEADLINE, and back.
 ///
-/// A thread gets RUNTIME of CPU time in every PERIOD, whatever the others do, for as long as takt
-/// runs: until the command has ended, the threads have, --for is over, or a signal comes. Then it
-/// has again what it had, after a kill -9 of takt, too. What it starts meanwhile is ordinary.
+/// A thread gets RUNTIME of CPU time in every PERIOD, independent of other threads, while takt
+/// runs. takt ends when the command or the threads end, --for is over, or a signal comes. Then the
+/// thread gets its old scheduling back, even after a kill -9 of takt. Threads that it starts
+/// meanwhile are ordinary.
 ///
-/// With --auto takt first looks at the thread: its period, how long its jobs execute. It sizes the
-/// reservation so that a share of the jobs (--probability) is done by their deadline, sets it,
-/// looks again, and tells both side by side.
+/// With --auto takt first records the thread and infers its period and execution times. It sizes
+/// the reservation so that a share of the jobs (--probability) is done by their deadline. It sets
+/// the reservation, records again, and shows both recordings side by side.
 #[derive(Args, Debug)]
 #[command(
     args_override_self = true,
@@ -38,11 +39,13 @@ Examples:
 #[command(group = clap::ArgGroup::new("whom").required(true).args(["pid", "irq", "command"]))]
 pub(crate) struct Reserve {
     /// CPU time in every period, 1024ns or more.
-    #[arg(long, value_name = "TIME", value_parser = span, allow_hyphen_values = true, requires = "period", required_unless_present = "auto")]
+    #[arg(long, value_name = "TIME", value_parser = span, allow_hyphen_values = true, requires = "period",
+          required_unless_present = "auto")]
     pub(crate) runtime: Option<Span>,
 
     /// The period: from 100us to 4.19s, unless the machine is set otherwise.
-    #[arg(long, value_name = "TIME", value_parser = span, allow_hyphen_values = true, requires = "runtime", required_unless_present = "auto")]
+    #[arg(long, value_name = "TIME", value_parser = span, allow_hyphen_values = true, requires = "runtime",
+          required_unless_present = "auto")]
     pub(crate) period: Option<Span>,
 
     /// By when after the beginning of a period its time is given; with --auto by when after their
@@ -55,7 +58,8 @@ pub(crate) struct Reserve {
     pub(crate) auto: bool,
 
     /// With --auto: the share of jobs that are to be done by their deadlines; 1 reserves for the longest seen.
-    #[arg(long, value_name = "SHARE", value_parser = share, allow_hyphen_values = true, default_value = "0.99", requires = "auto")]
+    #[arg(long, value_name = "SHARE", value_parser = share, allow_hyphen_values = true, default_value = "0.99",
+          requires = "auto")]
     pub(crate) probability: Probability,
 
     /// With --auto: added to each execution that was seen. Default: 5 % of the longest, at least
@@ -110,7 +114,7 @@ pub(crate) struct Reserve {
     pub(crate) command: Vec<String>,
 }
 
-/// What gives the time.
+/// The mechanism that gives the time.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum By {
     /// SCHED_DEADLINE: RUNTIME in every PERIOD is guaranteed.
@@ -120,7 +124,7 @@ pub(crate) enum By {
 }
 
 impl Reserve {
-    /// By what, unless --auto finds that it cannot be.
+    /// The mechanism, unless --auto finds it impossible.
     pub(crate) fn by(&self) -> Budget {
         self.budget.map_or(Budget::Deadline, Budget::from)
     }

@@ -42,17 +42,19 @@ pub(crate) struct Stats {
     #[arg(long, value_name = "NAME", conflicts_with = "serve")]
     pub(crate) irq: Vec<String>,
 
-    /// One report for each such interval of the log's time, as soon as it is over; with --json one line each.
-    #[arg(long, value_name = "TIME", value_parser = span, allow_hyphen_values = true, conflicts_with_all = ["cdf", "pmf", "serve"])]
+    /// One report per interval of this length in the log's time, as soon as the interval ends. With
+    /// --json, one line each.
+    #[arg(long, value_name = "TIME", value_parser = span, allow_hyphen_values = true,
+          conflicts_with_all = ["cdf", "pmf", "serve"])]
     pub(crate) every: Option<Span>,
 
-    /// The cumulative distribution of a time, as CSV: which part of the jobs had no larger one, or
-    /// which part of an interrupt's handlers.
+    /// The cumulative distribution of a time, as CSV: the share of jobs (or of an interrupt's
+    /// handlers) with no larger time.
     #[arg(long, value_name = "QUANTITY", value_parser = quantities(), conflicts_with_all = ["pmf", "serve"])]
     pub(crate) cdf: Option<String>,
 
-    /// The probability mass function of a time, as CSV: which part of the jobs had it, or which
-    /// part of an interrupt's handlers.
+    /// The probability mass function of a time, as CSV: the share of jobs (or of an interrupt's
+    /// handlers) with this time.
     #[arg(long, value_name = "QUANTITY", value_parser = quantities(), conflicts_with = "serve")]
     pub(crate) pmf: Option<String>,
 

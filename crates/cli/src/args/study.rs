@@ -10,7 +10,7 @@ use super::seed;
 /// Sweep tests over many random sets: acceptance ratios, weighted schedulability, contradictions.
 ///
 /// Every combination of --cpus, --tasks and --utilization is a point; at each, --sets random sets
-/// go through all tests. Works in parallel and resumes where it stopped; what it writes depends on
+/// go through all tests. Works in parallel and resumes after an interruption; its output depends on
 /// neither. Set k of a point is `takt gen --set k` with its options.
 #[derive(Args, Debug)]
 #[command(
@@ -47,17 +47,18 @@ pub(crate) struct Study {
     pub(crate) step: u64,
 
     /// Random sets at each point.
-    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..), allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..),
+          allow_negative_numbers = true)]
     pub(crate) sets: u64,
 
     /// Strategies: edf, rm, dm, one or several.
     #[arg(long, value_name = "NAME,...", default_value = "edf", value_parser = strategies)]
     pub(crate) strategy: List<Builtin>,
 
-    /// Tests, by name; or STRATEGY/TEST. Beside those of `takt check`: any (all but exact
-    /// together), sim (a simulation, which finds misses alone), first-fit, best-fit, worst-fit and
-    /// next-fit (partitioned, an exact test per CPU). Default: all that apply but exact, sim and
-    /// those that partition.
+    /// Tests, by name; or STRATEGY/TEST. Besides the tests of `takt check`: any (all but exact
+    /// together), sim (a simulation; finds misses only), first-fit, best-fit, worst-fit and
+    /// next-fit (partitioned, an exact test per CPU). Default: all applicable tests but exact, sim
+    /// and the partitioned ones.
     #[arg(long, value_name = "NAME,...", value_parser = tests)]
     pub(crate) tests: Option<List<(Option<Builtin>, String)>>,
 
@@ -124,7 +125,7 @@ fn strategy(name: &str) -> Result<Builtin, String> {
     known.ok_or_else(|| format!("{name} is none of edf, rm, dm"))
 }
 
-/// What else can be asked.
+/// Contenders besides the tests of the catalogue.
 pub(crate) const OTHERS: [&str; 5] = ["sim", "first-fit", "best-fit", "worst-fit", "next-fit"];
 
 fn tests(text: &str) -> Result<List<(Option<Builtin>, String)>, String> {

@@ -27,7 +27,7 @@ pub(crate) struct Top {
     #[arg(long)]
     pub(crate) once: bool,
 
-    /// What to sort by at first.
+    /// The initial sort order.
     #[arg(long, value_enum, default_value_t = Sort::Utilization)]
     pub(crate) sort: Sort,
 
@@ -36,7 +36,7 @@ pub(crate) struct Top {
     pub(crate) filter: String,
 }
 
-/// What rows are sorted by: what needs attention comes first.
+/// Sort order of rows. Rows that need attention come first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(crate) enum Sort {
     /// The largest part of a CPU first (key u).

@@ -11,7 +11,7 @@ use crate::failure::{Failure, Outcome, Status};
 use crate::input::{self, shown};
 use crate::output::{note, print, print_json};
 
-/// What is asked for.
+/// The requested change.
 struct Asked {
     change: Change,
     /// The text of the system with it.
@@ -49,7 +49,7 @@ pub(crate) fn execute(options: &args::Admit, json: bool) -> Outcome {
         target.write(asked.text.as_bytes())?;
     }
     let why = found.as_ref().err().map(ToString::to_string);
-    // What the file says against what the verdict assumes.
+    // Statements of the file that contradict the verdict's assumptions.
     let proven = admission.as_ref().ok().filter(|_| found.is_ok());
     let warnings = proven.map_or(Vec::new(), |admission| contradictions(admission.system()));
     for text in &warnings {
@@ -57,7 +57,8 @@ pub(crate) fn execute(options: &args::Admit, json: bool) -> Outcome {
     }
     if json {
         print_json(&json!({
-            "system": name, "admitted": found.is_ok(), "by": found.as_ref().ok().map(|by| by.name()), "why": why.unwrap_or_default(),
+            "system": name, "admitted": found.is_ok(), "by": found.as_ref().ok().map(|by| by.name()),
+            "why": why.unwrap_or_default(),
             "added": asked.added, "removed": asked.removed, "warnings": warnings,
         }))?;
     } else if let Some(why) = why {
@@ -79,7 +80,7 @@ pub(crate) fn execute(options: &args::Admit, json: bool) -> Outcome {
     Ok(if found.is_ok() { Status::Yes } else { Status::No })
 }
 
-/// The part of that name, which may say of which kind it is.
+/// The part of this name. A prefix may name its kind.
 fn part(system: &System, name: &str) -> Result<Part, Failure> {
     let has = |part: &Part| match part {
         Part::Task(name) => system.tasks.iter().any(|task| task.name == *name),
@@ -178,7 +179,8 @@ fn removals(system: &System, parts: &[Part]) -> Vec<Edit> {
     places.into_iter().map(edit).collect()
 }
 
-/// What stands alone says `takt = 1` itself, which in the midst of a system would belong to its last table.
+/// A file that stands alone has its own `takt = 1`. Inside a system the line would belong to the
+/// last table.
 fn without_version(text: &str) -> String {
     let mut root = true;
     let kept = text.lines().map(|line| {

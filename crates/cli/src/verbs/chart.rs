@@ -100,7 +100,7 @@ fn text_options(options: &args::Chart, unicode: bool) -> TextOptions {
     TextOptions { width: if here { output::width() } else { 100 }, unicode, color: here && unicode && output::color() }
 }
 
-/// What to show. Where no period is known before the log is read, as long as so many jobs take.
+/// The window to show. If no period is known before the log is read, it holds `jobs` jobs.
 fn window(options: &args::Chart, scene: &Scene, jobs: u32) -> Result<Window, Failure> {
     if options.first_miss {
         return Ok(Window::AroundMiss { jobs });

@@ -19,7 +19,7 @@ use crate::output::{Target, print, print_json};
 use crate::progress;
 use crate::table::{Table, or_dash, time};
 
-/// Rows that a table has on a terminal, those that are not proven first.
+/// Most rows of a table on a terminal, unproven tasks first.
 const ROWS_MAX: usize = 200;
 
 pub(crate) fn execute(options: &args::Check, json: bool) -> Outcome {
@@ -45,7 +45,8 @@ pub(crate) fn execute(options: &args::Check, json: bool) -> Outcome {
     waiting.finish_and_clear();
     if (options.sensitivity || options.certificate.is_some()) && charged_by_kernel(&report) {
         return Err(Failure::cannot(
-            "what the kernel takes for ordinary threads counts for the verdict alone, not for --sensitivity and --certificate; state it in the file (costs.ordinary), or leave --linux out",
+            "what the kernel takes for ordinary threads counts for the verdict alone, not for --sensitivity and \
+             --certificate; state it in the file (costs.ordinary), or leave --linux out",
         ));
     }
     let sensitivity = options.sensitivity.then(|| searched(&system, &GivenDeadlines::of(&text)));
@@ -192,7 +193,7 @@ fn left_out(text: &mut String, rows: usize, what: &str) {
     }
 }
 
-/// What the tests together say of each of so many tasks: one proof decides.
+/// The combined answer of all tests for each of `tasks` tasks: one proof decides.
 pub(crate) fn answers(report: &CheckReport, tasks: usize) -> Vec<Answer> {
     let mut answers = vec![if report.schedulable == Answer::Yes { Answer::Yes } else { Answer::Unknown }; tasks];
     let tests = report.tests.iter().filter(|test| test.test != TestId::Linux);
@@ -220,7 +221,7 @@ fn chains(report: &CheckReport) -> Vec<(String, Span)> {
 
 /// `--linux`: this machine, or one that is described.
 fn machine(text: &str, margin: Option<Span>) -> Result<LinuxMachine, Failure> {
-    // What `run` would ask for.
+    // The margin of `run`.
     let default = takt_run::Margin::default();
     let margin = margin.map_or(default, |least| takt_run::Margin { percent: 0, least });
     let stock =
@@ -246,7 +247,8 @@ fn machine(text: &str, margin: Option<Span>) -> Result<LinuxMachine, Failure> {
     for part in text.split(',') {
         let bad = |why: &str| {
             Failure::input(format_args!(
-                "--linux {text}: \"{part}\" {why}; write this, or KEY=VALUE,... with cpus, hz, rt-runtime-us, rt-period-us, fair-server (on, starved or off), throttling (on or off)"
+                "--linux {text}: \"{part}\" {why}; write this, or KEY=VALUE,... with cpus, hz, rt-runtime-us, \
+                 rt-period-us, fair-server (on, starved or off), throttling (on or off)"
             ))
         };
         let (key, value) = part.split_once('=').ok_or_else(|| bad("is no KEY=VALUE"))?;

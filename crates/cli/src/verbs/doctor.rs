@@ -15,7 +15,7 @@ use crate::output::{Target, print, print_json};
 use crate::progress;
 use crate::table::Table;
 
-/// Where the findings are explained.
+/// The page that explains the findings.
 const PAGE: &str = "docs/reference/verbs/doctor.md";
 
 pub(crate) fn execute(options: &args::Doctor, json: bool) -> Outcome {
@@ -66,7 +66,7 @@ pub(crate) fn execute(options: &args::Doctor, json: bool) -> Outcome {
 
 fn measure(options: &args::Doctor) -> Result<Probe, ProbeError> {
     let bar = progress::bar("measuring", 1);
-    // Where that is not allowed, what was touched before has to do.
+    // Without the privilege, touched pages must suffice.
     let _locked = takt_linux::memory::lock();
     let probed = probe(&ProbeOptions { duration: options.duration, working_set: options.wss });
     bar.finish_and_clear();

@@ -66,7 +66,7 @@ fn utilization(system: &System) -> f64 {
     system.tasks.iter().map(|task| task.wcet.as_ns() as f64 / task.period.as_ns().max(1) as f64).sum()
 }
 
-/// What the options ask for, made ready.
+/// The prepared options.
 struct Maker<'a> {
     options: &'a Gen,
     utilization: f64,

@@ -86,7 +86,7 @@ fn of_releases(paths: &[String]) -> Result<Inferred, Failure> {
     Ok(Inferred::of_releases(files.collect::<Result<_, Failure>>()?))
 }
 
-/// What is said of a node whose strategy a name does not tell whole.
+/// The note on a node with a strategy that its name does not describe completely.
 fn not_inferred(node: &NodeDef) -> Option<String> {
     let told = matches!(Builtin::by_name(&node.strategy), Some(builtin) if builtin != Builtin::Fp);
     let why = match node.strategy.as_str() {
@@ -223,7 +223,7 @@ fn describe(inferred: &Inferred) -> String {
             arrivals.kind.name().to_owned(),
             share(arrivals.confidence),
             task.jobs.to_string(),
-            // Exact where it is a statement, four digits where it is but the least of what was seen.
+            // Exact for a statement, four digits for an observed minimum.
             match arrivals.grid {
                 Some(grid) => grid.period.to_string(),
                 None => task.period().map_or("-".to_owned(), |period| period.four_digits_down().to_string()),

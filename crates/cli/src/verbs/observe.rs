@@ -106,7 +106,7 @@ struct Answer<'a> {
     observed: &'a About,
 }
 
-/// Where events come from.
+/// The source of events.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum About {

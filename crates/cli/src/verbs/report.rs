@@ -87,14 +87,16 @@ pub(crate) fn execute(options: &args::Report, json: bool) -> Outcome {
     }
     if let Some(names) = as_run.as_ref().filter(|_| options.log.is_some()) {
         let sentence = format!(
-            "This run went by strategy {names}: bounds and simulation are of that, and not of the file's strategy, whose levels are preemptive."
+            "This run went by strategy {names}: bounds and simulation are of that, and not of the file's strategy, \
+             whose levels are preemptive."
         );
         note(format_args!("note: {sentence}"));
         notes.push(sentence);
     }
     if let Some(Guarded { calm, guard, .. }) = &guarded {
         notes.push(format!(
-            "In this log a controller moved between strategy \"{calm}\" and its guard \"{guard}\". No bound of one of them alone holds for it; what is simulated beside a run is \"{calm}\" alone."
+            "In this log a controller moved between strategy \"{calm}\" and its guard \"{guard}\". No bound of one \
+             of them alone holds for it; what is simulated beside a run is \"{calm}\" alone."
         ));
     }
     let simulated = simulated.ok();
@@ -212,7 +214,7 @@ fn any_task(system: &System, path: &str, log: &Log) -> Result<(), Failure> {
     )))
 }
 
-/// What the log tells, of the system with that name.
+/// The log as a source of the report, for the system of this name.
 fn source(path: &str, log: &mut Log, name: &str) -> Result<Source, Failure> {
     let system = input::system_of(path, log).ok();
     let rules = Rules::of(log.header(), system.as_ref());
@@ -244,7 +246,8 @@ fn only_node<'a>(system: &'a System, source: &Source) -> Option<&'a str> {
     (system.nodes.len() > 1 && seen.next().is_none()).then_some(first.name.as_str())
 }
 
-/// The system with the strategies of the run instead of its own, where takt's dispatcher ran their levels to completion, and what they are called.
+/// The system with the run's strategies, and their names. They replace the system's own if takt's
+/// dispatcher ran levels to completion.
 fn as_run(mut system: System, path: &str, log: &Log) -> Result<(System, Option<String>), Failure> {
     let to_completion = |name: &str| name.ends_with(TO_COMPLETION);
     if log.header().back_end != BackEnd::Run
@@ -302,14 +305,15 @@ impl Guarded {
         let told = definitions.modes.iter().rfind(|mode| mode.node == node)?;
         let named = adaptive::strategy(system, &told.strategy);
         let plain = told.strategy.strip_suffix(TO_COMPLETION).unwrap_or(&told.strategy);
-        // Of a file that has no such strategy: that bounds do not hold is true with any.
+        // The file may lack the strategy. Then any will do: the bounds do not hold with any.
         let strategy = named.or_else(|_| adaptive::strategy(system, plain)).unwrap_or(spec.strategy);
         let calm = system.strategy_name(spec.strategy);
         let calm = calm.strip_suffix(TO_COMPLETION).unwrap_or(calm).to_owned();
         Some(Guarded { node, calm, guard: plain.to_owned(), strategy })
     }
 
-    /// The System with a switch to the guard, so that nothing is proven that one of the two alone would keep.
+    /// The System with a switch to the guard. So no deadline is proven that only one of the two
+    /// strategies keeps.
     fn both(&self, system: &System) -> System {
         let mut both = system.clone();
         let at = Time::ZERO.saturating_add(Span::FILE_MAX);
@@ -328,7 +332,7 @@ struct Commands<'a> {
     /// Of the log.
     length: Option<Span>,
     node: Option<&'a str>,
-    /// Of the controller that the log was made with.
+    /// The guard of the log's controller.
     guard: Option<&'a str>,
     /// Whether there is a simulation to make.
     simulates: bool,
@@ -386,7 +390,7 @@ impl Commands<'_> {
     }
 }
 
-/// Where the page goes, as an option.
+/// The page's path, as an option.
 fn page_option(options: &args::Report) -> String {
     match options.output.0.as_str() {
         "-" | args::REPORT => String::new(),
@@ -421,7 +425,7 @@ struct Line {
     measured: Option<Seen>,
 }
 
-/// What a log shows of a task.
+/// A task's numbers from a log.
 struct Seen {
     p99: Option<Span>,
     max: Option<Span>,

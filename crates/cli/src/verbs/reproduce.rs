@@ -41,7 +41,7 @@ fn failed(failure: takt_experiments::Failure) -> Failure {
     }
 }
 
-/// Of the recorder, as an experiment tells it: without the name of the command.
+/// A failure of the recorder, in an experiment's form: without the name of the command.
 fn refused(failure: &Failure) -> takt_experiments::Failure {
     let status = match failure.status {
         Status::Input => takt_experiments::Status::Input,
@@ -70,7 +70,7 @@ impl Recorder for Recording {
     }
 }
 
-/// What the terminal shows.
+/// The text for the terminal.
 fn screen(report: &Report) -> String {
     let Report { experiment, findings, folder, files, .. } = report;
     let mut text = format!("{} {}: {}\n", experiment.paper.key, experiment.shows, experiment.what);

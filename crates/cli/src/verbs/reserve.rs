@@ -65,7 +65,7 @@ pub(crate) fn execute(options: &args::Reserve, json: bool) -> Outcome {
     Ok(held.status())
 }
 
-/// What the command line asks for.
+/// The request of the command line.
 fn requested(options: &args::Reserve) -> Result<Request, Failure> {
     let (Some(runtime), Some(period)) = (options.runtime, options.period) else {
         return Err(Failure::input("--runtime and --period are wanted"));

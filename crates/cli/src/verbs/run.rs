@@ -84,7 +84,7 @@ pub(crate) fn execute(options: &args::Run, json: bool) -> Outcome {
     Ok(verdict(&stats, options.fail_on_miss))
 }
 
-/// What the live back end says, with its own exit status.
+/// The live back end's error, with its own exit status.
 pub(super) fn failure(error: &RunError) -> Failure {
     let status = match error.exit_code() {
         2 => Status::Input,

@@ -21,7 +21,7 @@ use crate::numbers::{Silence, merged, numbers};
 use crate::output::{Target, note, print, print_json};
 use crate::progress::{self, Watched};
 
-/// What statistics are about.
+/// The kinds of event that statistics count.
 const COUNTED: KindSet = KindSet::JOBS.union(KindSet::SERVERS);
 
 pub(crate) fn execute(options: &args::Sim, json: bool) -> Outcome {
@@ -72,7 +72,7 @@ pub(crate) fn execute(options: &args::Sim, json: bool) -> Outcome {
 /// What is simulated.
 enum Subject<'a> {
     System(&'a System),
-    /// What takt's dispatcher makes of one of its nodes, with a controller.
+    /// takt's dispatcher on a node, with a controller.
     Adaptive(Box<Adapted>),
 }
 
@@ -143,7 +143,7 @@ impl Subject<'_> {
         Ok(sink)
     }
 
-    /// What the controller did.
+    /// The controller's account.
     fn account(&self, stays: Stays, lasted: Span) -> Option<Account> {
         match self {
             Subject::System(_) => None,
@@ -168,7 +168,7 @@ struct Answer<'a, T> {
     adaptive: Option<&'a Account>,
 }
 
-/// What a simulation without a miss says.
+/// The meaning of a simulation without a miss.
 pub(crate) fn silence(system: &System, duration: Span) -> Silence {
     if takt_report::is_no_proof(system, duration) { Silence::NoProof } else { Silence::Plain }
 }
@@ -221,7 +221,7 @@ pub(crate) fn write_failure(target: &Target, error: WriteError) -> Failure {
     }
 }
 
-/// What the simulator says, with the exit status that fits.
+/// The simulator's error, with its exit status.
 fn failure(error: &SimError) -> Failure {
     match error {
         SimError::AutoDelay { .. } => Failure::cannot(error),
@@ -277,7 +277,7 @@ fn replicate(subject: &Subject<'_>, sim: &SimOptions, runs: u32) -> Result<(Merg
     Ok((merged, stays))
 }
 
-/// What a replication comes to.
+/// The result of a replication.
 type Simulated = Result<(Stats, Stays), Failure>;
 
 /// Merges what comes in any order in the order of the numbers.

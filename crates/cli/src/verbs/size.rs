@@ -103,7 +103,7 @@ fn place(sized: &SizedSystem) -> Result<(System, Vec<TaskId>), Failure> {
     if loose.is_empty() { Ok((system.clone(), loose)) } else { Ok((input::place(system.clone())?, loose)) }
 }
 
-/// What `-o` writes of strategies that were changed.
+/// Edits of `-o` for changed strategies.
 fn of_strategies(given: &System, system: &System) -> Vec<Edit> {
     let name = |strategy: StrategyRef| system.strategy_name(strategy).to_owned();
     let new = system.strategies.iter().skip(given.strategies.len());
@@ -117,7 +117,7 @@ fn of_strategies(given: &System, system: &System) -> Vec<Edit> {
     new.chain(nodes).chain(modes).collect()
 }
 
-/// What `-o` writes into the file: what was `"auto"`, and the CPUs of tasks that were not bound.
+/// Edits of `-o`: values that were `"auto"`, and the CPUs of unbound tasks.
 fn edits(
     sized: &SizedSystem,
     placed: &System,

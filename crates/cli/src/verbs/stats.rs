@@ -21,7 +21,7 @@ use crate::serve::Server;
 
 /// How often a server looks whether it is to stop.
 const PATIENCE: Duration = Duration::from_millis(200);
-/// Intervals without an event that are reported one by one; where more follow each other, one report stands for all.
+/// Most empty intervals in a row with a report each. A longer run of them gets a single report.
 const EMPTY_MAX: u64 = 1000;
 
 pub(crate) fn execute(options: &args::Stats, json: bool) -> Outcome {
@@ -82,7 +82,7 @@ fn silence_of(path: &str, log: &Log, stats: &Stats) -> Silence {
     input::system_of(path, log).map_or(Silence::NoProof, |system| silence(&system, duration))
 }
 
-/// Leaves out all tasks and interrupts but those that are asked for, which must be there.
+/// Keeps the requested tasks and interrupts only. They must exist.
 fn only(stats: &mut Stats, options: &args::Stats) -> Result<(), Failure> {
     let tasks = || stats.tasks.iter().map(|task| task.task.as_str());
     let interrupts = || stats.interrupts.iter().flatten().map(|one| one.interrupt.as_str());
@@ -159,7 +159,7 @@ fn distribution(
     let points = |distribution: &Distribution| -> Vec<Point> {
         if cumulative { distribution.cdf().collect() } else { distribution.pmf().collect() }
     };
-    // Who names some of one kind does not mean all of the other.
+    // A filter for one kind excludes the other kind.
     let (tasks, interrupts) = (&options.task, &options.irq);
     let of_tasks = !tasks.is_empty() || interrupts.is_empty();
     let of_interrupts = !interrupts.is_empty() || tasks.is_empty();
@@ -240,7 +240,7 @@ fn intervals(options: &args::Stats, every: Span, log: &mut Log, json: bool) -> O
     if ended {
         let end = log.end();
         sink.come_to(end);
-        // An interval that ends with the log has been told; what happens at its very end belongs to it.
+        // An interval that ends with the log has been reported. It includes events at its very end.
         let mut last = sink.collector.clone().finish(end);
         last.explain(sink.causes.clone().finish(end).as_ref());
         let late = |task: &TaskStats| task.late.iter().flatten().any(|late| late.jobs > 0);

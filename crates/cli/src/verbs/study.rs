@@ -25,7 +25,7 @@ use crate::progress;
 use definition::{Asked, Definition, Point};
 use journal::{Journal, Place, Verdicts};
 
-/// Sets that one worker takes at a time, and that one line of the journal holds.
+/// Sets that a worker takes at a time; a line of the journal holds as many.
 const CHUNK: u64 = 250;
 /// Chunks that wait to be written, at most, per thread.
 const AHEAD_MAX: usize = 8;
@@ -58,7 +58,8 @@ pub(crate) fn execute(options: &Study, json: bool) -> Outcome {
     let refused = results.refused();
     if refused > 0 {
         note(format_args!(
-            "warning: {refused} sets are left out: with a wcet of one grain ({}) for each task they exceed their utilization; \
+            "warning: {refused} sets are left out: with a wcet of one grain ({}) for each task they exceed their \
+             utilization; \
              take a finer --grain, longer periods or fewer tasks",
             options.shape.grain
         ));
@@ -132,7 +133,7 @@ fn complete(
     outcome
 }
 
-/// What a thread works with.
+/// The data of a worker thread.
 struct Worker<'a> {
     definition: &'a Definition<'a>,
     generator: Option<(u32, Generator)>,
@@ -243,7 +244,7 @@ fn simulated(tasks: &[Drawn], point: &Point, strategy: Builtin) -> Answer {
     }
 }
 
-/// Writes a whole file: to another name first, so that a kill leaves the old one or the new one.
+/// Writes a whole file, under another name first. So a kill leaves the old file or the new file.
 fn replace(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let fresh = path.with_extension("new");
     fs::write(&fresh, bytes)?;

@@ -120,7 +120,7 @@ fn watch(live: &Live, keys: &Receiver<Key>, mut view: View, signals: &StopSignal
     while signals.caught().is_none() {
         let (now, ended) = live.progress()?;
         view.ended = ended;
-        // Where nothing came, nothing is to be told anew.
+        // Without new events there is no new report.
         if !view.paused
             && latest != Some(now)
             && let Some((now, stats)) = live.cut()

@@ -9,7 +9,7 @@ use crate::input::{self, shown};
 use crate::output::{print, print_json};
 use crate::table::Table;
 
-/// What the verb is given.
+/// The error for wrong arguments.
 const EXPECTS: &str = "takt verify SYSTEM CERTIFICATE expects a system file, and the certificate that \"takt \
      check SYSTEM --certificate CERTIFICATE\" wrote for it";
 

@@ -1,4 +1,4 @@
-//! What is left in files when something goes wrong.
+//! The content of files after a failure.
 
 use std::fs;
 use std::process::Command;

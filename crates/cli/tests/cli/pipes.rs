@@ -14,7 +14,7 @@ fn pipes_join_verbs() {
     let direct = folder.takt(&["sim", "good.toml", "--for", "1s", "--json"]).json();
     let mut counted = folder.takt_with(&["stats", "-", "--json"], &log.stdout).json();
     for task in counted["tasks"].as_array_mut().expect("tasks") {
-        // What only `stats` looks for.
+        // Only `stats` fills this in.
         let late = task.as_object_mut().and_then(|task| task.remove("late")).expect("why jobs were late");
         assert_eq!(late["jobs"], task["missed"]);
     }

@@ -1,4 +1,4 @@
-//! What `size` writes, and what verbs say of a file.
+//! The output of `size`, and notes of verbs about a file.
 
 use std::fs;
 use std::path::Path;
@@ -32,7 +32,8 @@ fn what_is_sized_is_written_with_its_comments_and_proven() {
     assert_eq!(folder.takt(&["size", file, "-o", "-", "--json"]).status, 2);
 }
 
-/// A file that says more than its bounds gets the verdict of its bounds, and is told so by each verb that gives one.
+/// A file with values beyond its bounds gets the verdict of its bounds. Each verb with a verdict
+/// says so.
 #[test]
 fn verdicts_say_what_the_file_has_against_them() {
     let folder = Folder::new();

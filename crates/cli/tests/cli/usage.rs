@@ -99,7 +99,7 @@ fn bad_usage_and_bad_input_have_their_status_and_say_what_to_do() {
         (&["import", "good.toml"], 2, "good.toml:"),
         (&["import", "good.takt"], 2, "good.takt is a log, and this verb wants a JSON file"),
         (&["check", "bad.json"], 2, "\"takt import\" turns an rt-app workload into a system file"),
-        // what this version cannot
+        // Unsupported by this version.
         (&["run", "component.toml", "--best-effort"], 3, "component \"dom1\" cannot be run"),
         (&["run", "laxity.toml"], 3, "takt's own dispatcher cannot run it either:"),
         (&["sim", "flow.toml"], 2, "and no [[network]] says how long that takes; add one with a delay"),

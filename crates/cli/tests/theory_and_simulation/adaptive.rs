@@ -1,4 +1,5 @@
-//! The adaptive controller loses no critical deadline that the guard's analysis promises, whatever calm does and whatever the noncritical load is.
+//! The adaptive controller loses no critical deadline that the guard's analysis promises, under any
+//! calm strategy and any noncritical load.
 
 use super::random::Dice;
 use super::{replay, seeds};
@@ -7,7 +8,7 @@ use takt_dispatch::{Adaptive, Limits, Operation, Operations, Plan};
 use takt_log::{Event, Sink};
 use takt_model::*;
 
-/// What the systems' times are multiples of, so that no window is shorter than a controller may have it.
+/// The systems' times are multiples of this, so that no window is too short for a controller.
 const UNIT: u64 = Adaptive::WINDOW_MIN.as_ns() / 20;
 
 fn units(units: u64) -> Span {

@@ -1,4 +1,5 @@
-//! Plans of a dispatcher: what `check` proves of one, or of one of its modes, never misses in simulation, and what is said to block does block in some run.
+//! Plans of a dispatcher. A deadline that `check` proves for a plan or a mode is never missed in
+//! simulation. A reported blocking occurs in some run.
 
 use std::sync::Arc;
 
@@ -10,7 +11,8 @@ use takt_log::Event;
 use takt_log::stats::Stats;
 use takt_model::*;
 
-/// Two to five operations of one CPU or two, short periods. Chains cross CPUs: their sum of deadlines is what `check` goes by there.
+/// Two to five operations of one CPU or two, short periods. Chains cross CPUs: `check` uses their
+/// sum of deadlines there.
 fn operations(dice: &mut Dice) -> Operations {
     let cpus = if dice.chance(30) { 2 } else { 1 };
     let mut set = Operations::new("random").cpus(cpus).cancel(dice.chance(30));
@@ -95,7 +97,8 @@ fn a_plan_that_check_accepts_misses_no_critical_deadline() {
     let enough =
         all.end - all.start < 800 || (proven > 40 && blocked > 40 && shown > 20 && several > 5 && crossing > 5);
     let seen = format!(
-        "{proven} proven, {crossing} with chains across CPUs, {blocked} blocked, {shown} shown, {several} with several jobs at once"
+        "{proven} proven, {crossing} with chains across CPUs, {blocked} blocked, {shown} shown, {several} with \
+         several jobs at once"
     );
     assert!(enough, "{seen}");
 }
@@ -167,7 +170,8 @@ fn a_mode_that_check_accepts_misses_no_critical_deadline() {
     assert!(enough, "{proven} proven, {settled} settled, {crossing} with chains across CPUs");
 }
 
-/// Rehearses a switch to a proven mode: once nothing is left from before, no critical job is late, omitted or finds no room. Whether it came to that.
+/// Rehearses a switch to a proven mode. Once all earlier work is done, no critical job is late,
+/// omitted or without room. Returns whether this point was reached.
 fn settles(plan: &Plan, mode: usize, at_ns: u64, replay: &str) -> bool {
     let at = Time::from_ns(at_ns);
     let mut events: Vec<(u32, Time, Event)> = Vec::new();
@@ -195,8 +199,8 @@ fn settles(plan: &Plan, mode: usize, at_ns: u64, replay: &str) -> bool {
     since.is_some()
 }
 
-/// Rehearses a proven plan with the backlogs that it has: no critical job is late, omitted or finds no room. Of how many operations several jobs
-/// were there at once.
+/// Rehearses a proven plan with the backlogs that it has: no critical job is late, omitted or finds
+/// no room. Returns the number of operations with several jobs at once.
 fn rehearsed(plan: &Plan, system: &System, seed: u64, replay: &str) -> u64 {
     let plan = Plan { system: system.clone(), ..plan.clone() };
     let mut events: Vec<(u32, Time, Event)> = Vec::new();
@@ -247,7 +251,8 @@ fn a_backlog_of_one_would_reject_what_is_proven_in_time() {
     assert!(set(Some(4)).compute(&fp, &Limits::default()).is_ok());
 }
 
-/// Two critical operations, of which one is more important under "mine", and a noncritical one, which runs to completion in the level of the other or both.
+/// Two critical operations, one of them more important under "mine". A noncritical one runs to
+/// completion in the level of the other or of both.
 fn meeting(names: &[&str], long: u64) -> Operations {
     let ns = Span::from_ns;
     let all = [
@@ -259,7 +264,8 @@ fn meeting(names: &[&str], long: u64) -> Operations {
     chosen.fold(Operations::new("meeting"), Operations::with)
 }
 
-/// Of 10 ns there are enough for 4 and 3, and for each of them behind the rest of a job of 5 that has started; not for all three. No plan is refused for that, and `check` is not to accept it.
+/// 10 ns suffice for 4 and 3, and for each of them behind the rest of a started job of 5, but not
+/// for all three. No plan is refused for this, but `check` must not accept it.
 #[test]
 fn blocking_and_interference_that_fit_alone_and_not_together_are_not_proven_and_miss() {
     let mine = Strategy {
@@ -293,7 +299,7 @@ fn blocking_and_interference_that_fit_alone_and_not_together_are_not_proven_and_
         let plan = planned(&all, 5);
         assert_ne!(proven(&plan), Answer::Yes, "{plan}");
         assert_eq!(run(&plan), (1, 1), "a nanosecond too late, and then there is time again\n{plan}");
-        // It is what runs to completion that does it.
+        // Running to completion is the cause.
         let mut preemptive = plan.system.clone();
         preemptive.strategies.iter_mut().flat_map(|one| &mut one.levels).for_each(|level| level.preemptive = true);
         assert_ne!(preemptive, plan.system);
@@ -301,7 +307,7 @@ fn blocking_and_interference_that_fit_alone_and_not_together_are_not_proven_and_
     }
 }
 
-/// What is said to go wrong is not proven to go well; how often something blocks.
+/// Reported anomalies are not proven away. Returns the number of blockings.
 fn refuted(anomalies: &Anomalies, system: &System, replay: &str) -> u64 {
     let blocked = anomalies.iter().filter(|one| matches!(one, Anomaly::Blocking { .. })).count();
     let overload = anomalies.iter().any(|one| matches!(one, Anomaly::CriticalUtilization { .. }));
@@ -331,7 +337,8 @@ fn witnessed(anomalies: &Anomalies, system: &System, replay: &str) -> u64 {
     shown
 }
 
-/// Runs in which all but one job each of two tasks execute 1 ns: that of `by` is released shortly before that of `one`.
+/// Runs in which all but one job each of two tasks execute 1 ns. The long job of `by` is released
+/// shortly before the long job of `one`.
 fn runs(system: &System, one: usize, by: usize) -> impl Iterator<Item = System> {
     let timer = |task: &Task| task.arrival == Arrival::Periodic;
     let (free, by_free) = (!timer(&system.tasks[one]), !timer(&system.tasks[by]));

@@ -1,4 +1,4 @@
-//! What `--explain` and `--sensitivity` print for people.
+//! The text output of `--explain` and `--sensitivity`.
 
 use std::fmt::Write as _;
 
@@ -12,7 +12,7 @@ use crate::table::{Table, or_dash, time};
 /// Terms of a condition that are shown, the largest.
 const TERMS_SHOWN: usize = 20;
 
-/// What binds each verdict: a line, and the terms behind its number.
+/// The binding constraint of each verdict: a line, and the terms of its number.
 pub(super) fn explained(report: &CheckReport) -> String {
     let mut text = String::new();
     for test in &report.tests {

@@ -1,4 +1,4 @@
-//! What the probe of `takt doctor` measured: its table, its JSON, and the costs that it writes into a system file.
+//! The results of `takt doctor`'s probe: its table, its JSON, and the costs for a system file.
 
 use std::fmt::Write as _;
 
@@ -14,7 +14,7 @@ use crate::input;
 use crate::output::note;
 use crate::table::{Table, or_dash, time};
 
-/// What was measured: the key of `costs` (or a name), what it is, the values.
+/// The measurements: the key of `costs` (or a name), a description, the values.
 fn rows(probe: &Probe) -> Vec<(&'static str, &'static str, Measured)> {
     vec![
         ("latency", "timer to running thread, on an idle CPU", Ok(probe.latency_of_all())),
@@ -152,7 +152,8 @@ pub(super) fn as_json(probe: &Probe, charge: Charge) -> Value {
         "cpus": cpus,
         "pauses": {
             "threshold_ns": gaps.threshold.as_ns(), "watched_ns": gaps.watched.as_ns(), "lengths": one(&gaps.others),
-            "left_out": gaps.left_out, "longest": longest, "interrupts": interrupts, "steal_ns": gaps.steal.map(Span::as_ns),
+            "left_out": gaps.left_out, "longest": longest, "interrupts": interrupts,
+            "steal_ns": gaps.steal.map(Span::as_ns),
         },
         "charge": charge.name(),
         "costs": charged,
@@ -197,7 +198,7 @@ pub(super) fn write(options: &args::Doctor, kernel: &str, probe: &Probe) -> Resu
     output.write(document.text().as_bytes())
 }
 
-/// What the numbers are.
+/// The comment that explains the numbers.
 fn comment(kernel: &str, probe: &Probe, charge: Charge) -> Vec<String> {
     let mut lines = vec![format!(
         "{} of what was seen in {} on {} CPUs under Linux {kernel}, working set {}; no bound: a longer time sees more",

@@ -21,7 +21,7 @@ use crate::recorded::Recorded;
 /// So many places of damage are told one by one.
 const TOLD_MAX: usize = 10;
 
-/// What a trace turned out to be.
+/// The detected properties of a trace.
 #[derive(Serialize)]
 pub(super) struct Trace {
     form: String,
@@ -32,9 +32,9 @@ pub(super) struct Trace {
     events: u64,
     /// How many of each name.
     names: BTreeMap<String, u64>,
-    /// Whose numbers of system calls it was read with; null where it has none that are known.
+    /// The ABI used for system call numbers; null if the trace has no known ones.
     abi: Option<&'static str>,
-    /// What the trace's own counters say was lost.
+    /// Losses by the trace's own counters.
     lost: Vec<Lost>,
     /// Recordings in the same folder that are not read.
     left_out: Vec<String>,
@@ -133,7 +133,7 @@ impl Bytes {
     }
 }
 
-/// What the first look at a trace's events tells.
+/// The result of the first pass over a trace's events.
 #[derive(Default)]
 struct Seen {
     /// By the numbers of names.
@@ -236,7 +236,7 @@ fn choose_abi(recording: &Recording<'_>, guess: &AbiGuess, rebuild: &mut Options
 pub(super) fn read(path: &str, options: &args::Observe) -> Result<(Stats, About), Failure> {
     let bytes = bytes(path)?;
     let refused = |error: OpenError| Failure::input(format_args!("{}: {error}", input::shown(path)));
-    // Once to learn what there is: a log's head says which kinds of event it can have.
+    // First pass: a log's head must list its possible kinds of event.
     let mut recording = bytes.open().map_err(refused)?;
     let asks_for_abi = options.abi.is_none() && recording.abi().is_none() && !options.suspensions;
     let seen = Seen::of(&mut recording, asks_for_abi);

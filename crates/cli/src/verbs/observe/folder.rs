@@ -1,4 +1,4 @@
-//! A folder that holds a recording as raw pages, and which of several recordings in it is read.
+//! Reads a folder with recordings as raw pages, and chooses a recording.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -53,8 +53,8 @@ impl Folder {
     }
 
     /// Reads raw pages (`cpu0`, `cpu1`, ... or `per_cpu/cpu0/trace_pipe_raw`), format files and
-    /// `header_page`, wherever below the folder. Of several recordings the first with pages is
-    /// read: the one that is least deep, then by name.
+    /// `header_page`, anywhere below the folder. If there are several recordings, the least deep
+    /// one with pages is read, then by name.
     pub(super) fn read(path: &str) -> Result<Folder, Failure> {
         let files = Files::of(path)?;
         let has_pages = |cpus: &BTreeMap<u32, PathBuf>| {
@@ -177,8 +177,8 @@ impl Files {
         Ok(())
     }
 
-    /// Those of `files` that describe the recording in `root`: of the nearest folder around it
-    /// below which there are any, but for those of other recordings.
+    /// The `files` that describe the recording in `root`. They lie below the nearest enclosing
+    /// folder with such files. Files of other recordings are left out.
     fn of_recording<'f>(&self, files: &'f [PathBuf], root: &Path) -> Vec<&'f PathBuf> {
         let others = |file: &Path| {
             let roots = self.pages.keys().filter(|other| !root.starts_with(other.parent().unwrap_or(other)));

@@ -54,7 +54,8 @@ pub(in crate::verbs) struct Recording {
     cpu_ns: u64,
     /// The same for each event.
     cpu_per_event_ns: Option<f64>,
-    /// What recording an event costs the threads that are recorded, measured right after; null where it could not be.
+    /// Cost of an event for the recorded threads, measured right after; null if it could not be
+    /// measured.
     cost_per_event_ns: Option<f64>,
     /// Whether the log came to `--limit`, which ended the recording.
     limit_reached: bool,
@@ -108,7 +109,7 @@ impl Recording {
         all
     }
 
-    /// What is missing that happened meanwhile.
+    /// Events missing from the recording.
     pub(in crate::verbs) fn defects(&self) -> Vec<String> {
         let mut all = Vec::new();
         for event in &self.missing {
@@ -132,7 +133,7 @@ impl Recording {
     }
 }
 
-/// What to tell, with what the kernel has to record for it.
+/// The wanted kinds of event, and the kernel events that they need.
 struct Wanted {
     filter: Filter,
     threads: Threads,
@@ -354,7 +355,7 @@ fn refused(error: &RecorderError) -> Failure {
     }
 }
 
-/// What decodes the recorder's pages.
+/// The decoder of the recorder's pages.
 fn feed(recorder: &Recorder) -> Result<Feed, Failure> {
     let about = recorder.descriptions();
     let feed = Feed::described(&about.header_page, about.events.iter().map(|event| event.text.as_str()));
@@ -368,7 +369,7 @@ fn cpus() -> u32 {
     last.map_or(1, |last| last.saturating_add(1)).min(takt_model::CpuSet::CPUS_MAX)
 }
 
-/// What a class says of a thread's jobs.
+/// Parameters of a thread's jobs from its scheduling class.
 fn known(class: &Class) -> Option<Known> {
     let Class::Deadline(reservation) = class else { return None };
     Some(Known {
@@ -409,7 +410,8 @@ mod tests {
 
     use super::*;
 
-    /// What is attached of a process whose lists of threads are these, the last one for ever.
+    /// The threads attached in each round, given these lists of the process's threads. The last
+    /// list repeats for ever.
     fn attached(lists: &[&[u32]]) -> Vec<Vec<u32>> {
         let (mut known, mut attached) = (BTreeSet::from([1]), Vec::new());
         let mut lists = lists.iter();

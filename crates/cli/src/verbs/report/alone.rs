@@ -1,4 +1,4 @@
-//! `takt report` of a log that carries no system: what it tells by itself.
+//! `takt report` of a log that carries no system: the log alone.
 
 use serde_json::{Value, json};
 use takt_report::{ReportInput, Source, findings, html};

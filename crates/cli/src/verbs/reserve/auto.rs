@@ -60,7 +60,7 @@ pub(super) fn execute(options: &args::Reserve, json: bool) -> Outcome {
     let reserved = match Reserved::apply(&plan, &Guard::ThisProgram) {
         Ok(reserved) => reserved,
         Err(error) if plan.request.budget == Budget::Group => return Err(refused(&error)),
-        // What is booked is not always known before.
+        // Booked bandwidth is not always known before.
         Err(error) => {
             plan = instead(options, &request, &target, &error)?;
             for sentence in &plan.notes {
@@ -219,7 +219,7 @@ fn notes(plan: &Plan, before: &Phase, sized: Option<&Sized>) -> Vec<String> {
     all
 }
 
-/// What was found, and what follows from it.
+/// The found parameters, and the reservation that follows.
 fn describe(target: &Target, sized: &Sized, budget: Budget) -> String {
     let (min, mean, max) = sized.exec;
     let share = |share: f64| format!("{:.2} %", (share * 1e4).floor() / 100.0);
@@ -268,11 +268,14 @@ fn describe_json(sized: &Sized) -> Value {
     json!({
         "period_ns": sized.period.as_ns(), "deadline_ns": sized.deadline.as_ns(), "jitter_ns": sized.jitter.as_ns(),
         "late_releases": sized.late, "latest_ns": sized.latest.as_ns(), "jobs": sized.jobs,
-        "exec_min_ns": min.as_ns(), "exec_mean_ns": mean.as_ns(), "wcet_ns": max.as_ns(), "margin_ns": sized.margin.as_ns(),
-        "in_time": sized.reserved.probability.low, "longest": sized.longest, "utilization": sized.reserved.utilization, "exec_confidence": sized.confidence,
+        "exec_min_ns": min.as_ns(), "exec_mean_ns": mean.as_ns(), "wcet_ns": max.as_ns(),
+        "margin_ns": sized.margin.as_ns(),
+        "in_time": sized.reserved.probability.low, "longest": sized.longest,
+        "utilization": sized.reserved.utilization, "exec_confidence": sized.confidence,
         "independence": {
             "samples": sized.independence.samples, "lag_1": sized.independence.lag_1,
-            "ljung_box_p": sized.independence.ljung_box, "runs_p": sized.independence.runs, "doubtful": sized.independence.is_doubtful(),
+            "ljung_box_p": sized.independence.ljung_box, "runs_p": sized.independence.runs,
+            "doubtful": sized.independence.is_doubtful(),
         },
     })
 }

@@ -34,7 +34,7 @@ pub(super) struct Numbers {
 }
 
 impl Numbers {
-    /// Of jobs that should be done within `deadline` of their arrivals.
+    /// Numbers of jobs that should be done within `deadline` of their arrivals.
     pub(super) fn of(phase: &Phase, deadline: Span) -> Numbers {
         let (mut frames, mut response, mut exec) = (Histogram::default(), Histogram::default(), Histogram::default());
         let (mut jobs, mut missed) = (0, 0);
@@ -45,7 +45,8 @@ impl Numbers {
                 Some(complete) => {
                     jobs += 1;
                     missed += u64::from(complete > due);
-                    // One that arrived before the recording stands at its beginning: late it is all the same.
+                    // A job that arrived before the recording stands at its beginning; it counts as
+                    // late all the same.
                     if job.arrival > Time::ZERO {
                         response.record(complete.saturating_since(job.arrival).as_ns());
                     }
@@ -86,8 +87,10 @@ impl Numbers {
 
     pub(super) fn json(&self) -> Value {
         json!({
-            "duration_ns": self.duration.as_ns(), "jobs": self.jobs, "missed": self.missed, "miss_ratio_at_most": self.miss_at_most,
-            "inter_frame_ns": spread_json(self.frames), "response_ns": spread_json(self.response), "execution_ns": spread_json(self.exec),
+            "duration_ns": self.duration.as_ns(), "jobs": self.jobs, "missed": self.missed,
+            "miss_ratio_at_most": self.miss_at_most,
+            "inter_frame_ns": spread_json(self.frames), "response_ns": spread_json(self.response),
+            "execution_ns": spread_json(self.exec),
             "steal_ns": self.steal.map(Span::as_ns),
         })
     }

@@ -148,7 +148,8 @@ pub(super) fn finish(
     let booked = || machine::booked().filter(|_| plan.request.budget == Budget::Deadline);
     let booked_before = booked();
     let returned = reserved.give_back();
-    // A thread that has ended is unbooked by the kernel, within a period; of one that others changed they know.
+    // The kernel unbooks an ended thread within a period. Others know about threads that they
+    // changed.
     let restored = returned.iter().filter(|returned| returned.outcome == Outcome::Restored).count() as u64;
     let leaked = booked_before.zip(booked()).map(|(before, after)| {
         let due = before.saturating_sub(each.saturating_mul(restored));
@@ -176,7 +177,7 @@ fn wait(
                 if let Ok(Some(status)) = child.try_wait() {
                     return (Over::Ended, Some(status));
                 }
-                // It ends, or not, as it likes; takt stays as long as it does.
+                // takt stays until the command ends.
                 hand_on(child, signals);
             }
             None => {

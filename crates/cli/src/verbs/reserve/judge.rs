@@ -1,24 +1,25 @@
 //! From what was seen of a thread to a reservation, or to the reason why there is none. Pure.
 //!
-//! Of the wanted probability p the reservation is the least one (in hundredths of its period) with
-//! which at least the share p of the jobs is done within the deadline in the long run
-//! ([`takt_analysis::reservation::stochastic`]), for execution times distributed as those seen,
-//! each with a margin, and arrivals on the grid that was inferred.
+//! For the wanted probability p, takt seeks the least reservation, in hundredths of its period. In
+//! the long run at least the share p of the jobs is done within the deadline
+//! ([`takt_analysis::reservation::stochastic`]). Execution times are distributed as seen, each with
+//! a margin. Arrivals lie on the inferred grid.
 //!
-//! **Period of the reservation.** Jobs arrive every P, released up to J later: at least P - J lie
-//! between two releases, and D - J between a release and its deadline. With T = (P - J) / m, m the
-//! least whole number with T <= D - J, each job finds at least one whole period of the reservation
-//! by its deadline, and m between two releases, which is what the analysis counts in.
+//! **Period of the reservation.** Jobs arrive every P, released up to J later. So at least P - J
+//! lie between two releases, and D - J between a release and its deadline. Let T = (P - J) / m, m
+//! the least whole number with T <= D - J. Then each job finds at least one whole period of the
+//! reservation by its deadline, and m periods between two releases. The analysis counts in these
+//! periods.
 //!
 //! **J** is the usual lateness: deviations from the grid without outliers, and what 19 of 20
 //! releases came after their timers. Later releases are counted and told: no reservation helps
 //! against a timer that is late.
 //!
-//! **Dependent executions.** The model supposes that executions are independent. Where a test
-//! denies it the reservation is for the longest seen, whatever their order: never a smaller one.
+//! **Dependent executions.** The model assumes independent executions. If a test rejects
+//! independence, the reservation is sized for the longest execution seen, in any order.
 //!
-//! **Enough jobs.** n jobs can speak for the share p only where 0.05^(1/n) >= p: then at least the
-//! share p of later jobs needs no more than the longest seen, at 95 % confidence (Wilks).
+//! **Enough jobs.** n jobs suffice for the share p only if 0.05^(1/n) >= p. Then at least the share
+//! p of later jobs needs no more than the longest job seen, at 95 % confidence (Wilks).
 
 use takt_analysis::reservation::costs::Charge;
 use takt_analysis::reservation::independence::Independence;
@@ -29,7 +30,7 @@ use takt_trace::infer::{InferredTask, Kind, holds_for};
 use super::phase::Phase;
 use crate::table::time;
 
-/// What is asked for.
+/// The requested guarantee.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Want {
     /// The share of jobs that are to be done by their deadlines.
@@ -58,8 +59,8 @@ pub(super) struct Sized {
     pub(super) margin: Span,
     pub(super) reserved: Reserved,
     pub(super) independence: Independence,
-    /// It is for the longest seen: that is asked for, or executions depend on one another, of which
-    /// the share that is asked for says nothing.
+    /// Whether it is sized for the longest execution seen: on request, or because executions depend
+    /// on one another.
     pub(super) longest: bool,
     /// If executions are independent, at least this share of later jobs needs no more than the longest seen.
     pub(super) confidence: f64,
@@ -79,7 +80,7 @@ pub(super) fn jobs_for(probability: Probability) -> usize {
 /// Fewer tell nothing of independence.
 const JOBS_MIN: f64 = 60.0;
 const JOBS_MAX: f64 = 1e6;
-/// Releases that are later than this share of them are told one by one.
+/// Releases later than this share of all releases are reported separately.
 const USUAL: f64 = 0.95;
 
 fn share_of(probability: Probability) -> f64 {
@@ -203,7 +204,8 @@ fn lateness(task: &InferredTask, phase: &Phase) -> (Span, u64, Span) {
     let mut late = Vec::with_capacity(phase.jobs.len());
     let mut before: Option<Time> = None;
     for job in &phase.jobs {
-        // A job that waits for the one before it is late by that one's fault, which a reservation mends.
+        // A job that waits for its predecessor is late by the predecessor's fault. A reservation
+        // mends this.
         if before.is_some_and(|done| done <= job.arrival) {
             late.push(job.release.saturating_since(job.arrival));
         }

@@ -1,4 +1,4 @@
-//! What is made of made-up threads.
+//! Judgements of made-up threads.
 
 use takt_log::{BackEnd, Definitions, Header, KindSet, NodeDef, TaskDef};
 use takt_model::{NodeId, Probability, Span, Time};

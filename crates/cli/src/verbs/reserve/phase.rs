@@ -34,7 +34,7 @@ pub(super) struct Phase {
     pub(super) task: Option<InferredTask>,
     /// Other periodic threads that were recorded: their names with ids, their periods.
     pub(super) others: Vec<(String, Span)>,
-    /// What the recording lost or could not read.
+    /// Lost or unreadable parts of the recording.
     pub(super) defects: Vec<String>,
     /// When the recording ended, on its own clock.
     pub(super) end: Time,

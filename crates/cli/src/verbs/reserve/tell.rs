@@ -1,4 +1,4 @@
-//! What is said of reservations: in words, and in JSON.
+//! Descriptions of reservations, in words and in JSON.
 
 use serde_json::{Value, json};
 use std::os::unix::process::ExitStatusExt as _;
@@ -30,12 +30,12 @@ fn what(request: &Request) -> String {
     )
 }
 
-/// That a thread has it now.
+/// The message that the reservation is set.
 pub(super) fn reserved(target: &Target, request: &Request) -> String {
     format!("{} ({}) has {}", target.name, target.thread.pid, what(request))
 }
 
-/// Of a bandwidth in 2^-20 CPUs.
+/// The share of a bandwidth in 2^-20 CPUs.
 fn share(bandwidth: u64) -> f64 {
     bandwidth as f64 / f64::from(1 << 20)
 }
@@ -67,8 +67,7 @@ fn thread(target: &Target) -> Value {
     })
 }
 
-/// What would be done.
-/// With or without a look before.
+/// The planned actions, with or without a recording first.
 pub(super) fn dry(plan: &Plan, options: &args::Reserve) -> Value {
     json!({
         "dry_run": true,

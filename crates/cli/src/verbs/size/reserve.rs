@@ -99,7 +99,7 @@ fn hundredth(period: Span) -> Span {
     Span::from_ns(if ns > 1000 { ns / 1000 * 1000 } else { ns })
 }
 
-/// What was observed of one task, in the order of its jobs.
+/// Observations of one task, in the order of its jobs.
 #[derive(Clone, Default)]
 struct Observed {
     exec: Vec<u64>,
@@ -115,7 +115,7 @@ impl Observed {
         };
         let mut found = Observed::default();
         let mut last: Option<(u64, Time)> = None;
-        // Of each job that is not done: what it has executed, and since when it runs.
+        // For each pending job: its execution so far, and the start of its current run.
         let mut open: BTreeMap<u64, (u64, Option<Time>)> = BTreeMap::new();
         for record in &mut log {
             let record = record.map_err(|error| input::log_failure(path, &error))?;
@@ -170,7 +170,7 @@ impl Observed {
     }
 }
 
-/// Where the distributions come from: samples, or what the file says.
+/// The source of the distributions: samples, or the file.
 struct Samples {
     exec: Option<Vec<u64>>,
     distances: Option<Vec<u64>>,
@@ -252,7 +252,8 @@ fn entry(name: &str, wanted: &Wanted, reserved: &Reserved, samples: &Samples) ->
     let [exec, arrivals] = samples.tests(reserved.period).map(|(_, test)| {
         test.map(|test| {
             json!({
-                "samples": test.samples, "lag_1": test.lag_1, "ljung_box_p": test.ljung_box, "runs_p": test.runs, "doubtful": test.is_doubtful(),
+                "samples": test.samples, "lag_1": test.lag_1, "ljung_box_p": test.ljung_box, "runs_p": test.runs,
+                "doubtful": test.is_doubtful(),
             })
         })
     });

@@ -1,4 +1,4 @@
-//! What a study is: its points, its series, and their canonical text.
+//! The definition of a study: its points, its series, and their canonical text.
 
 use std::fmt::Write as _;
 

@@ -1,6 +1,6 @@
-//! The verdicts of a study as they come: one line a chunk, appended, each with its checksum. A run
-//! that was killed leaves at most one torn line, which is dropped; what is there is not computed
-//! again.
+//! The verdicts of a study as they come: one line a chunk, appended, each with its checksum. A
+//! killed run leaves at most one torn line. The torn line is dropped; all other chunks are not
+//! computed again.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -8,7 +8,7 @@ use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::Path;
 
-/// What is known of one set.
+/// The verdicts on one set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Verdicts {
     /// Two bits a series: 0 unknown, 1 yes, 2 no.
@@ -18,7 +18,8 @@ pub(crate) struct Verdicts {
 }
 
 impl Verdicts {
-    /// Of a set that cannot keep to its utilisation, since each task has at least one grain.
+    /// Verdicts of a set that cannot keep to its utilisation, since each task has at least one
+    /// grain.
     pub(crate) const REFUSED: Verdicts = Verdicts { bits: 0, utilization: 0 };
 }
 
@@ -28,12 +29,12 @@ pub(crate) type Place = (u32, u32);
 /// The open journal.
 pub(crate) struct Journal {
     file: File,
-    /// What an earlier run left.
+    /// The verdicts of an earlier run.
     pub(crate) done: BTreeMap<Place, Vec<Verdicts>>,
 }
 
 impl Journal {
-    /// Opens it, reads what is whole, and cuts off what is not.
+    /// Opens the journal, reads whole lines, and cuts off a torn line.
     pub(crate) fn open(path: &Path) -> io::Result<Journal> {
         let bytes = match fs::read(path) {
             Ok(bytes) => bytes,

@@ -1,5 +1,5 @@
-//! What the verdicts of a study add up to, and the files that say it. Everything is a function of
-//! the verdicts in the order of points and sets: neither threads nor an interruption shows.
+//! The results of a study, and its files. All of it is a function of the verdicts in the order of
+//! points and sets, so neither threads nor an interruption changes the files.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -133,7 +133,7 @@ impl<'a> Results<'a> {
         self.refused
     }
 
-    /// What contradicts itself or a theorem, in words.
+    /// Contradictions between verdicts, or with a theorem, in words.
     pub(crate) fn findings(&self) -> Vec<String> {
         let series = &self.definition.series;
         let mut found = Vec::new();

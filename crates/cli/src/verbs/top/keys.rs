@@ -1,4 +1,5 @@
-//! Keys from the terminal, read by a thread: a terminal that went away ends it, which is a key, too.
+//! Keys from the terminal, read by a thread. The thread ends with the terminal; the end is reported
+//! as a key.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -75,7 +76,7 @@ fn letter(bytes: &[u8]) -> Option<(Option<char>, usize)> {
     whole.chars().next().map(|letter| (Some(letter), letter.len_utf8()))
 }
 
-/// What follows an escape: a sequence in brackets, or nothing, which is the key.
+/// The rest after an escape: a sequence in brackets, or nothing for the Escape key.
 fn escape(after: &[u8]) -> (Option<Key>, &[u8]) {
     let Some((b'[' | b'O', parameters)) = after.split_first() else { return (Some(Key::Esc), after) };
     let Some(end) = parameters.iter().position(|byte| (0x40..=0x7e).contains(byte)) else { return (None, &[]) };

@@ -1,4 +1,4 @@
-//! What `takt top` shows, and what keys do: pure, so that it is tested without a terminal.
+//! The state of `takt top` and the effects of keys. It is pure, so tests need no terminal.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BTreeMap;
@@ -223,7 +223,7 @@ const IMPORTANCE: [&str; 14] = [
     "PREEMPT",
     "MIGRATE",
 ];
-/// What the most important columns take beside a task's name, and what a name takes at least.
+/// Width of the most important columns beside a task's name, plus the least width of a name.
 const BESIDE_NAMES: usize = 40;
 const NAME_MIN: usize = 12;
 
@@ -294,11 +294,11 @@ pub(super) struct Line {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
     Plain,
-    /// Of the columns, or of the keys.
+    /// The line of columns, or of keys.
     Head,
-    /// Of a task that missed a deadline.
+    /// A task that missed a deadline.
     Missed,
-    /// Of one that did so since the last look.
+    /// A task that missed a deadline since the last update.
     Missing,
 }
 
@@ -308,7 +308,7 @@ impl Line {
     }
 }
 
-/// What the user chose to see.
+/// The user's choice of view.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct View {
     pub(super) sort: Sort,

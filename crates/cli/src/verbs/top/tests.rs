@@ -162,7 +162,7 @@ fn bytes_of_a_terminal_are_keys() {
     );
     assert_eq!(all(b"\x1b"), [Key::Esc]);
     assert_eq!(all(b"\r\x7f\x03"), [Key::Enter, Key::Backspace, Key::Quit]);
-    // What is not known is passed over, with all that belongs to it.
+    // Unknown sequences are skipped as a whole.
     assert_eq!(all(b"\x1b[1;5Cq\x1b[200~\x01"), [Key::Char('q')]);
     // A letter that is not whole yet waits for its rest.
     let mut part = vec![0xc3];
