@@ -134,8 +134,9 @@ impl Holder {
     /// # Errors
     /// The cause of the refusal; the thread keeps its group.
     pub fn limit(&mut self, thread: Identity, place: &Place, limit: &Limit) -> Result<std::path::PathBuf, HoldError> {
-        let Identity { pid, start } = self.journal.name().owner;
-        let group = Group::new(place, &format!("{pid}-{start}-{}-{}", self.journal.name().number, self.changes.len()));
+        let Identity { pid, start } = self.journal.name().0.owner;
+        let group =
+            Group::new(place, &format!("{pid}-{start}-{}-{}", self.journal.name().0.number, self.changes.len()));
         self.note(Change::Group { thread, group: group.clone() })?;
         match group.make(&Kernel, thread.pid, limit) {
             Err(_) if !thread.is_alive() => Err(HoldError::Gone { id: thread.pid }),

@@ -15,7 +15,7 @@ use crate::process::Identity;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Owned {
     pub(crate) owner: Identity,
-    number: u32,
+    pub(crate) number: u32,
 }
 
 impl Owned {

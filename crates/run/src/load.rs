@@ -120,11 +120,6 @@ impl LoadContext {
 
 /// The longest sleep of a thread before it checks for the end.
 const NAP: Span = Span::from_ms(200);
-<<<<<<< HEAD
-/// The longest time for a thread to get its CPUs and its class.
-const READY_MAX: Duration = Duration::from_secs(30);
-=======
->>>>>>> 6b7198b (linux: share one naming and locking of what a process leaves behind)
 /// From the last thread's readiness to the start, so that all are asleep when it comes.
 const LEAD: Span = Span::from_ms(50);
 /// Interval between two calls of `more`.
@@ -300,17 +295,10 @@ fn run_member<T>(
         }
     };
     ready(Ok(()));
-<<<<<<< HEAD
-    let epoch = wait(gate)?;
+    let epoch = wait_for_go(&gate.go, &gate.epoch)?;
     let mut context = LoadContext { epoch, end: Arc::clone(&gate.end), work };
     let _ = context.sleep_until(Time::ZERO);
     let value = (member.body)(&mut context);
-=======
-    let epoch = wait_for_go(&curtain.go, &curtain.epoch)?;
-    let mut stage = Stage { epoch, end: Arc::clone(&curtain.end), work };
-    let _ = stage.sleep_until(Time::ZERO);
-    let value = (member.body)(&mut stage);
->>>>>>> 6b7198b (linux: share one naming and locking of what a process leaves behind)
     drop(guard);
     Some(value)
 }
@@ -333,20 +321,6 @@ fn enter(
     ClassGuard::enter_in_domain(class)
 }
 
-<<<<<<< HEAD
-fn wait(gate: &StartGate) -> Option<Epoch> {
-    let patience = Epoch::now_is_zero();
-    loop {
-        match gate.go.load(Ordering::Acquire) {
-            GO_WAIT => futex::wait(&gate.go, GO_WAIT, patience, patience.now().saturating_add(Span::from_s(1))),
-            GO_RUN => return gate.epoch.get().copied(),
-            _ => return None,
-        }
-    }
-}
-
-=======
->>>>>>> 6b7198b (linux: share one naming and locking of what a process leaves behind)
 #[cfg(test)]
 #[path = "load_tests.rs"]
 mod tests;
