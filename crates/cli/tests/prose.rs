@@ -16,7 +16,7 @@ const TARGET: (f64, f64, usize) = (3.0, 5.0, 0);
 /// Limits of folders that miss the target. A limit may only fall. Delete a row when its folder meets the target.
 const NOT_YET: &[(&str, (f64, f64, usize))] = &[
     ("", (5.0, 5.0, 10)),
-    ("crates/experiments", (23.5, 3.0, 160)),
+    ("crates/experiments", (7.5, 3.0, 158)),
     ("crates/model", (3.0, 5.0, 26)),
     ("crates/trace", (3.0, 5.0, 60)),
 ];

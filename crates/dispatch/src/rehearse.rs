@@ -56,7 +56,7 @@ impl Plan {
         self.rehearse_with(None, &at.collect::<Vec<_>>(), duration, seed, sink)
     }
 
-    /// As [`rehearse`] with these switches, in order of time, in place of a System's modes. Each is
+    /// As [`Plan::rehearse`] with these switches, in order of time, in place of a System's modes. Each is
     /// a time and a plan (0: of the start, k: of the k-th mode).
     ///
     /// # Errors
@@ -71,7 +71,7 @@ impl Plan {
         self.rehearse_with(None, switches, duration, seed, sink)
     }
 
-    /// As [`rehearse`] with a controller that moves between two plans, and without the modes'
+    /// As [`Plan::rehearse`] with a controller that moves between two plans, and without the modes'
     /// times.
     ///
     /// # Errors

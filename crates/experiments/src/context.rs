@@ -1,4 +1,4 @@
-//! What an experiment is given: options, its folder, whether to stop, and what the machine did meanwhile.
+//! The input of an experiment: options, its folder, whether to stop, and the machine's pauses.
 
 use std::cell::Cell;
 use std::fs;
@@ -31,7 +31,7 @@ pub struct Options {
     pub seed: u64,
 }
 
-/// What an experiment is given.
+/// The input of an experiment.
 pub(super) struct Context {
     pub(super) host: Host,
     /// Where files go.
@@ -111,7 +111,7 @@ impl Context {
         self.signals.caught().is_some() || self.caught.get().is_some()
     }
 
-    /// What came of it; nothing where it failed since it was to end early.
+    /// Its result; none if it failed because it was told to end early.
     pub(super) fn unless_stopped<T>(&self, result: Result<T, Failure>) -> Result<Option<T>, Failure> {
         match result {
             Err(_) if self.stopped() => Ok(None),
@@ -126,7 +126,7 @@ impl Context {
         }
     }
 
-    /// What ended it early.
+    /// The cause of an early end.
     pub(super) fn signal(&self) -> Option<Signal> {
         self.signals.caught().or_else(|| self.caught.get())
     }

@@ -15,12 +15,12 @@ pub enum Status {
     Trouble,
 }
 
-/// What to tell, and what kind of failure it is.
+/// The message of a failure, and its kind.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Failure {
-    /// What kind of failure.
+    /// The kind of failure.
     pub status: Status,
-    /// What happened and what to do, without the command's name before it.
+    /// The event and the remedy, without the command's name.
     pub message: String,
 }
 
@@ -37,7 +37,7 @@ impl Failure {
         Failure { status: Status::Trouble, message: message.to_string() }
     }
 
-    /// Of a run that could not be prepared or did not end well.
+    /// The failure of a run that could not be prepared or did not end well.
     pub(crate) fn of_run(error: &RunError) -> Failure {
         match error.exit_code() {
             2 => Failure::input(error),

@@ -1,19 +1,19 @@
-//! What an experiment found: the paper's values beside those measured, and whether its claims hold.
+//! Results of an experiment: the paper's values beside the measured ones, and whether its claims hold.
 
 use takt_log::stats::Histogram;
 use takt_report::{ClaimLine, Figure, Picture};
 
-/// What an experiment found.
+/// The results of an experiment.
 #[derive(Default)]
 pub struct Findings {
-    /// What the paper claims.
+    /// The paper's claims.
     pub claims: Vec<Claim>,
     /// Its values beside those measured.
     pub tables: Vec<Comparison>,
     pub(super) figures: Vec<Drawn>,
-    /// What is otherwise here than in the paper, and why: sentences.
+    /// Differences from the paper and their reasons, as sentences.
     pub differences: Vec<String>,
-    /// Of this run: sentences.
+    /// Notes on this run, as sentences.
     pub notes: Vec<String>,
     /// Files that the experiment itself wrote into its folder: logs, samples.
     pub(super) files: Vec<String>,
@@ -43,7 +43,7 @@ impl Findings {
     }
 }
 
-/// What the paper claims, as it is checked: about order and proportion, never about an absolute time.
+/// A claim of the paper, as checked: about order and proportion, never about an absolute time.
 pub struct Claim {
     /// A word for JSON.
     pub(super) name: &'static str,
@@ -138,7 +138,7 @@ impl Comparison {
         let value = |row: &Row, source: usize, column: usize| {
             self.text(source, row.values.get(source).and_then(|values| values.get(column)).copied().flatten())
         };
-        // What the paper has no value of at all needs no column.
+        // A quantity without any value in the paper needs no column.
         let told = |source: &usize, column: usize| self.rows.iter().any(|row| value(row, *source, column) != "-");
         let shown = |column: usize| (0..self.sources.len()).filter(move |source| *source > 0 || told(source, column));
         let mut heads = vec![self.row_head.to_owned()];
@@ -173,7 +173,7 @@ impl Comparison {
         (heads, rows)
     }
 
-    /// Where it is from and in what unit, in a sentence.
+    /// Its source and its unit, in a sentence.
     pub(super) fn remark(&self) -> String {
         match self.sources.as_slice() {
             [PAPER, ..] => format!("{} of the paper, beside what was measured here; {}.", self.cite, self.unit),

@@ -1,4 +1,4 @@
-//! What the command lends to the experiments: its recorder and its progress bars.
+//! Services of the command for the experiments: its recorder and its progress bars.
 
 use indicatif::ProgressBar;
 use takt_log::stats::Stats;
@@ -8,13 +8,13 @@ use crate::failure::Failure;
 /// Functions of the command.
 #[derive(Clone, Copy)]
 pub struct Host {
-    /// Records the kernel in a thread of its own. What happens from the return on is recorded.
+    /// Records the kernel in a thread of its own. Events after the return are recorded.
     pub record: fn(Request) -> Result<Box<dyn Recorder>, Failure>,
     /// A bar over so many steps of work of this name; hidden where nobody watches.
     pub bar: fn(&str, u64) -> ProgressBar,
 }
 
-/// What is to be recorded.
+/// The kinds of events to record.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Request {
     /// The processes, and threads of the kernel.
@@ -27,7 +27,7 @@ pub struct Request {
 
 /// A recording that goes on. Dropped, it is ended.
 pub trait Recorder {
-    /// Ends it: the numbers of all threads, and what it lost or could not read.
+    /// Ends the recording. Returns the numbers of all threads, and the events that were lost or not readable.
     ///
     /// # Errors
     ///

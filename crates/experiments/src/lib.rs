@@ -58,7 +58,7 @@ pub struct Experiment {
     run: fn(&Context) -> Result<Findings, Failure>,
 }
 
-/// Where an experiment is from.
+/// The source of an experiment.
 pub struct Paper {
     /// As the documents cite it.
     pub key: &'static str,
@@ -116,7 +116,7 @@ pub const NAMES: [&str; 12] = [
     "csa-tables",
 ];
 
-/// What came of an experiment.
+/// The outcome of an experiment.
 pub struct Report {
     /// Which one.
     pub experiment: &'static Experiment,
@@ -134,7 +134,7 @@ pub struct Report {
 ///
 /// # Errors
 ///
-/// Options that do not fit, a machine or user that cannot, or files that cannot be written.
+/// Wrong options, a machine or user without the ability, or files that cannot be written.
 pub fn run(options: &Options, host: Host) -> Result<Report, Failure> {
     let wanted = options.name.as_str();
     let Some(experiment) = EXPERIMENTS.iter().find(|experiment| experiment.name == wanted) else {

@@ -1,4 +1,4 @@
-//! What this machine is, as far as it decides how an experiment turns out.
+//! The properties of this machine that decide how an experiment turns out.
 
 use std::fs;
 
@@ -53,7 +53,7 @@ pub(super) fn enforcement(machine: &Machine, budget: Span, stretches: &Summary<u
     }
 }
 
-/// Why a device's driver is emulated, and what it would take to have the real one.
+/// The reason to emulate a device's driver, and the conditions for a real one.
 pub(super) fn driver(machine: &Machine) -> String {
     let line = fs::read_to_string("/proc/cmdline").unwrap_or_default();
     let threaded =

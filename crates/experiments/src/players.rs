@@ -31,7 +31,7 @@ pub(super) fn film<'a>(seed: u64, length: Span, kind: impl Fn(usize) -> &'a Task
     Film { frames, period: PERIOD, refresh: Span::from_ms(10) }
 }
 
-/// What one player showed.
+/// The frames that one player showed.
 #[derive(Default)]
 pub(super) struct Played {
     pub(super) shown: ShowTimes,

@@ -24,13 +24,13 @@ pub(super) struct Recorded {
     pub(super) path: String,
     /// Numbers of all threads, by their names with ids: `takt task-1-4711`.
     pub(super) stats: Stats,
-    /// What it lost or could not read.
+    /// Events that it lost or could not read.
     pub(super) defects: Vec<String>,
 }
 
 impl Recording {
     /// Records the threads of this process, and those that will be started, into that file of the
-    /// experiment's folder. What happens from the return on is recorded.
+    /// experiment's folder. Events after the return are recorded.
     pub(super) fn start(context: &Context, file: &str) -> Result<Recording, Failure> {
         Self::of(context, file, None, false)
     }
@@ -142,7 +142,7 @@ impl Sink for Stretches {
     }
 }
 
-/// Of these numbers, those of the thread with this name.
+/// The numbers of the thread with this name.
 pub(super) fn of<'a>(stats: &'a Stats, name: &str) -> Option<&'a TaskStats> {
     stats.tasks.iter().find(|task| is(&task.task, name))
 }

@@ -26,9 +26,9 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     run: reproduce,
 };
 
-/// What greedy tasks reserve: (Q, T) in us.
+/// Reservations of greedy tasks: (Q, T) in us.
 const GREEDY: [(u64, u64); 2] = [(1_000, 10_000), (1_000, 4_000)];
-/// Of the periodic task: CPU time of a job, what it reserves, and its period in us. The paper gives the period.
+/// The periodic task: CPU time of a job, what it reserves, and its period in us. The paper gives the period.
 const PERIODIC: (u64, u64, u64) = (1_000, 2_000, 5_000);
 const NAMES: [&str; 3] = ["periodic", "greedy-1", "greedy-2"];
 /// A share within 10 % needs as many periods, since the last one is counted in part.

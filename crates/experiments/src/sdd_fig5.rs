@@ -36,7 +36,7 @@ const SCENE: usize = 50;
 const DEMANDING: std::ops::Range<usize> = 20..30;
 /// The paper's reservations (Q, T) in us.
 const RESERVED: [(u64, u64); 2] = [(25_000, 40_000), (12_500, 40_000)];
-/// What is left of Q where the kernel does not admit the paper's, in percent.
+/// The percentage of Q that remains if the kernel does not admit the paper's.
 const SCALED: u64 = 95;
 /// Average and standard deviation of inter-frame times in us: the more important player, the less important one (in the figure alone), and the two in reservations.
 const PAPER_IFT: [Option<(f64, f64)>; 4] =

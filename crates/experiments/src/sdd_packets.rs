@@ -67,7 +67,7 @@ const PORT: u16 = 7000;
 const COUNT_MIN: u64 = 10;
 /// A median of fewer distances decides nothing.
 const DISTANCES_LEAST: u64 = 50;
-/// Of the payload, so that packets are as small as a control message.
+/// Size of the payload: packets are as small as a control message.
 const BYTES: usize = 64;
 /// As takt gives to its most important tasks.
 const PRIORITY: u8 = 48;
@@ -76,17 +76,17 @@ const INTERRUPTS: u8 = 50;
 /// A receiver waits so long for the next packet, at most.
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(2);
 
-/// What one test found.
+/// The results of one test.
 #[derive(Default)]
 struct Measured {
     sender: Histogram,
     receiver: Histogram,
-    /// Of who takes packets in: between activations, and of each.
+    /// The receiving thread's times between activations, and of each one.
     arrivals: Histogram,
     executions: Histogram,
 }
 
-/// What all tests found of something.
+/// One result of all tests.
 type Source<'a> = (&'a [Measured], fn(&Measured) -> &Histogram);
 
 fn reproduce(context: &Context) -> Result<Findings, Failure> {
@@ -312,7 +312,7 @@ fn median(all: &Histogram) -> Option<f64> {
 }
 
 fn claims(findings: &mut Findings, threads: &[Measured], softirqs: &[Measured]) {
-    // Of medians: an average follows one pause of the machine.
+    // By medians: one pause of the machine changes an average.
     let ratio = |of: &Histogram, by: &Histogram| Some(median(of)? / median(by)?);
     let sample = threads.iter().chain(softirqs).map(|m| m.sender.count()).min().unwrap_or(0);
     let mut claim = |name, claim: &str, ratios: Vec<Option<f64>>| {

@@ -109,7 +109,7 @@ fn name(i: usize) -> String {
     format!("takt task-{}", i + 1)
 }
 
-/// Runs the tasks while the kernel is recorded. What the threads stamped themselves becomes a log, too.
+/// Runs the tasks while the kernel is recorded. The threads' own stamps become a log, too.
 fn live(context: &Context, system: &System, duration: Span) -> Result<Recorded, Failure> {
     let options = RunOptions { seed: context.seed, trace: Trace::Never, ..RunOptions::new(duration) };
     let ready =
@@ -178,7 +178,7 @@ fn figure(measured: &[Option<&TaskStats>], simulated: &[Option<&TaskStats>]) -> 
             series.push(Series { name: format!("task {}, {word}", i + 1), points, form, colour: i });
         }
     }
-    // What a hypervisor or a long interrupt adds to one job in a thousand would press the rest together.
+    // The rare delays of a hypervisor or a long interrupt would compress the rest of the chart.
     let end = measured.iter().flatten().filter_map(|task| task.responses.percentile(99)).max().unwrap_or(1);
     series.iter_mut().for_each(|series| series.points.retain(|point| point.0 <= us(end) / 1e3 * 1.25));
     let figure = Figure {

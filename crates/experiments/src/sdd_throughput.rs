@@ -71,7 +71,7 @@ const TABLE_VII: [(Option<u64>, [f64; 4]); 8] = [
     (Some(80), [19.77, 0.19, 20.31, 19.69]),
     (Some(90), [17.59, 0.04, 17.66, 17.55]),
 ];
-/// What a request costs the driver: most are short, a few are not.
+/// The driver's cost of a request: most are short, a few are long.
 const COSTS: [(u64, u32); 4] = [(600, 70), (1_000, 20), (2_000, 8), (4_000, 2)];
 /// How long the device takes, and what a request costs the reader.
 const DEVICE: Span = Span::from_us(100);
@@ -95,7 +95,7 @@ struct Measured {
     periods: Vec<u64>,
     /// By row of Table VII: readings of the file.
     files: Vec<Vec<Reader>>,
-    /// Of the recorded run at a fixed priority.
+    /// The recorded run at a fixed priority.
     driver: Option<TaskStats>,
     /// Rows that the kernel did not admit.
     refused: usize,
@@ -117,7 +117,7 @@ fn reproduce(context: &Context) -> Result<Findings, Failure> {
         measured.throughput(context, repetition)?;
         measured.files(context, repetition)?;
     }
-    // What was reserved last comes back within its period.
+    // The last reservation returns within its period.
     clock::pause(Span::from_ms(100));
     findings.tables.push(table_vi(&measured));
     findings.tables.push(table_vii(&measured));
@@ -127,7 +127,7 @@ fn reproduce(context: &Context) -> Result<Findings, Failure> {
     Ok(findings)
 }
 
-/// What serving each request costs.
+/// The cost of each request.
 fn costs(seed: u64) -> impl Fn(u64) -> Span + Sync {
     let billionths = |percent: u32| Probability::from_billionths(percent * 10_000_000).unwrap_or(Probability::NONE);
     let longest = COSTS.iter().map(|(us, _)| *us).max().unwrap_or(1);
@@ -220,7 +220,7 @@ impl Measured {
                 return Ok(());
             }
             match read(context, seed, loads::reserved(q * 1_000, t * 1_000), &Place::Anywhere, u64::MAX, time)? {
-                // What ended early does not count.
+                // A run that ended early does not count.
                 Some((driver, _)) if !context.stopped() => {
                     self.reserved[row].push(rate(driver.served, time));
                     self.periods[row] += time.as_ns() / Span::from_ms(t).as_ns();
@@ -252,7 +252,7 @@ impl Measured {
         Ok(())
     }
 
-    /// Of the throughput at a fixed priority, in percent: averages, as the paper's.
+    /// Percent of the throughput at a fixed priority. Averages, like the paper's.
     fn percent(&self, row: usize) -> Option<f64> {
         Some(mean(&self.reserved[row])? / mean(&self.fixed)? * 100.0)
     }
@@ -281,7 +281,7 @@ fn median(values: &[f64]) -> Option<f64> {
     let mut values = values.to_vec();
     values.sort_unstable_by(f64::total_cmp);
     let middle = values.get(values.len() / 2)?;
-    // Of two in the middle, what lies between them.
+    // Of two middle values, the mean.
     Some(if values.len() % 2 == 1 { *middle } else { (values[values.len() / 2 - 1] + middle) / 2.0 })
 }
 

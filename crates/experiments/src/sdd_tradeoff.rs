@@ -33,7 +33,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 
 /// CPU time that a frame takes to decode, in ms.
 const FRAME: (u64, u64) = (18, 28);
-/// Of the CPU, to take in all packets: more than the player leaves, so that they are in each other's way.
+/// Share of the CPU to take in all packets. The player leaves less, so the two compete.
 const DEMAND: f64 = 0.55;
 /// Packets a second while their cost is measured, and at most.
 const PROBE: f64 = 1_000.0;
@@ -56,7 +56,7 @@ const TABLE_VIII: [f64; 5] = [59.75, 65.43, 70.83, 76.14, 88.55];
 const MOST: f64 = 88.0;
 const FIFO: f64 = 58.0;
 
-/// What shares the CPU in one trial.
+/// The tasks that share the CPU in one trial.
 #[derive(Clone, Copy)]
 struct Trial {
     name: &'static str,
@@ -90,7 +90,7 @@ fn trials() -> Vec<Trial> {
     }));
     trials
 }
-/// Where they stand in that list.
+/// Their indices in that list.
 const PACKETS_ALONE: usize = 0;
 const PLAYER_ALONE: usize = 1;
 const PLAYER_OTHER: usize = 2;
@@ -187,7 +187,7 @@ fn cost_at(rate: f64, cpu: u32, others: &[u32]) -> Result<Span, Failure> {
     Err(Failure::trouble("no packet came within 10 s: other programs take both CPUs; stop them and try again"))
 }
 
-/// What somebody else on this machine reserves for a moment may be what the kernel does not admit here: it is asked again.
+/// Asks again: another program's short reservation may be the cause of a refusal.
 fn admitted(mut attempt: impl FnMut() -> Result<Result<Outcome, RunError>, Failure>) -> Result<Outcome, Failure> {
     const TRIES_MAX: u32 = 4;
     let mut tries = 1;
@@ -214,7 +214,7 @@ fn perform(
         let Some(class) = trial.driver else { return Ok(None) };
         let cable = Cable::lay(true).map_err(|error| refused(&error))?;
         let Place::Cpu(cpu) = *place else { return Ok(None) };
-        // In a domain of one CPU the thread has that one; it could not be bound to it under SCHED_DEADLINE.
+        // In a domain of one CPU the thread runs there. SCHED_DEADLINE would not let it be bound.
         let cpus = match (partitions, cable.right().driver()) {
             (Some(partitions), Some(driver)) => {
                 partitions.admit(0, driver.cast_signed()).map_err(Failure::cannot)?;

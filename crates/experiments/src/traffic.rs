@@ -86,7 +86,7 @@ impl Traffic {
         let (over, received) = (Arc::clone(&self.over), Arc::clone(&self.received));
         let cpus = cpus.to_vec();
         let body = move || {
-            // Where the kernel refuses either, packets come less evenly; what is measured tells.
+            // If the kernel refuses either, packets come less evenly, and the measurement shows it.
             let _ = set_affinity(&cpus);
             let _class = ClassGuard::enter(&Class::Fifo { priority: PRIORITY }).ok();
             work(&cable, &over, &received);
@@ -96,7 +96,7 @@ impl Traffic {
         Ok(())
     }
 
-    /// Puts the thread that takes packets in under a class, on these CPUs (none: those it has).
+    /// Schedules the receiving thread under a class, on these CPUs (none: its present ones).
     pub(super) fn schedule_driver(&self, class: &Class, cpus: &[u32]) -> Result<(), Failure> {
         let Some(cable) = &self.cable else { return Ok(()) };
         cable.right().schedule_driver(class, cpus).map_err(Failure::cannot)
@@ -122,7 +122,7 @@ impl Drop for Traffic {
             let _ = thread.join();
         }
         let driver = self.cable.as_ref().and_then(|cable| cable.right().driver());
-        // With the last of those who hold it the network goes, a little later.
+        // The kernel removes the network shortly after its last holder has let go.
         self.cable = None;
         for _ in 0..ENDED_MAX {
             if driver.is_none_or(|id| fs::metadata(format!("/proc/{id}")).is_err()) {
@@ -134,7 +134,7 @@ impl Drop for Traffic {
     }
 }
 
-/// What a thread says of its start.
+/// A thread's message about its start.
 fn answer(ready: &std::sync::mpsc::Receiver<Result<(), String>>) -> Result<(), Failure> {
     match ready.recv_timeout(Duration::from_secs(10)) {
         Ok(Ok(())) => Ok(()),

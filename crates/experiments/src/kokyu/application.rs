@@ -29,7 +29,7 @@ pub(super) const REGIONS: [(u64, u64, u32); 12] = [
 /// Legs of the longest chain.
 pub(super) const LEGS: usize = 11;
 
-/// What a route leg takes.
+/// The execution time of a route leg.
 pub(super) const LEG: Span = Span::from_us(4_600);
 /// 20 Hz.
 pub(super) const FRAME: Span = Span::from_ms(50);
@@ -197,7 +197,7 @@ pub(super) fn virtually(
     })
 }
 
-/// What becomes of a plan's jobs in virtual time, and which critical ones are lost.
+/// Outcomes of a plan's jobs in virtual time, and the lost critical ones.
 pub(super) fn outcome_of(
     plan: &Plan,
     variant: Variant,
@@ -215,7 +215,7 @@ pub(super) fn seed_of(seed: u64, region: usize) -> u64 {
     seed.wrapping_add(region as u64)
 }
 
-/// What a region's operations use of the CPU on average, in millionths.
+/// The mean CPU load of a region's operations, in millionths.
 pub(super) fn load_ppm(region: usize) -> u64 {
     let (least, most, legs) = REGIONS[region];
     let fixed: u64 = fixed().map(|(hz, us, _)| hz * us).sum();
@@ -301,7 +301,7 @@ mod tests {
         periods.sort_unstable();
         assert!(periods.windows(2).all(|two| two[1] % two[0] == 0), "{periods:?}");
         assert_eq!([periods[0], periods[periods.len() - 1]], [25_000_000, 1_000_000_000]);
-        // What frames begin with shares an instant, and nothing else does.
+        // Only the operations at the start of a frame share an instant.
         let mut offsets: Vec<_> = sources.iter().map(|task| task.offset).filter(|offset| !offset.is_zero()).collect();
         let all = offsets.len();
         offsets.sort_unstable();

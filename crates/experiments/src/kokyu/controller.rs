@@ -15,7 +15,7 @@ pub(super) const CONTROLLER: Variant = Variant { strategy: None, cancel: true };
 struct Beside {
     best: Best,
     adaptive: Outcome,
-    /// Critical jobs that it loses and that some single strategy keeps.
+    /// Critical jobs that it loses although a single strategy keeps them.
     unkept: usize,
 }
 
@@ -33,7 +33,7 @@ impl Beside {
     }
 }
 
-/// Of all regions, or of none.
+/// All regions, or none.
 fn beside(all: &Outcomes, best: impl Fn(usize) -> Option<Best>) -> Vec<Beside> {
     let of = |(region, adaptive): (usize, &Outcome)| {
         Some(Beside { best: best(region)?, adaptive: *adaptive, unkept: all.unkept(CONTROLLER, region) })
@@ -47,7 +47,7 @@ fn shares(each: &[Beside]) -> String {
     each.iter().enumerate().map(one).collect::<Vec<_>>().join("; ")
 }
 
-/// What the controller loses of what is critical, and whether it keeps what any keeps.
+/// Critical jobs that the controller loses, and whether it keeps every job that a single strategy keeps.
 fn kept(all: &Outcomes, each: &[Beside]) -> (String, Option<bool>) {
     let missed: u64 = each.iter().map(|of| of.adaptive.critical.missed).sum();
     let unkept: usize = each.iter().map(|of| of.unkept).sum();
@@ -85,7 +85,7 @@ pub(super) fn table(all: &Outcomes, title: &str, findings: &mut Findings) {
     });
 }
 
-/// Of regions that each begin idle. `long`: they last so long that how they begin, and luck, count for little.
+/// Claims about regions that each begin idle. `long`: they last so long that how they begin, and luck, count for little.
 pub(super) fn claims(all: &Outcomes, long: bool, findings: &mut Findings) {
     let (papers, singles) = (beside(all, |region| all.best(region)), beside(all, |region| all.best_single(region)));
     let (found, holds) = kept(all, &singles);
@@ -117,7 +117,7 @@ pub(super) fn claims(all: &Outcomes, long: bool, findings: &mut Findings) {
     }
 }
 
-/// Of regions in a row; `long` as there.
+/// Claims about regions in a row; `long` as there.
 pub(super) fn claims_in_a_row(all: &Outcomes, long: bool, findings: &mut Findings) {
     let (papers, singles) = (beside(all, |region| all.best(region)), beside(all, |region| all.best_single(region)));
     let (found, holds) = kept(all, &singles);
@@ -199,9 +199,9 @@ pub(super) mod tests {
         let trials = ["trial_adaptive_is_close_to_the_papers_best", "trial_adaptive_is_close_to_the_best"];
         assert_eq!(failing(&few, true), [papers, trials].concat());
         assert_eq!(failing(&few, false), trials[..1]);
-        // Of 500 98 % are 490.
+        // 98 % of 500 are 490.
         assert!(failing(&usual().with(None, true, 9, |outcome| outcome.noncritical.made = 490), true).is_empty());
-        // One that knows no criticality, and is lucky, is better by more than that.
+        // A strategy without criticality may be better by more than this, by luck.
         let lucky = usual().with(Some(takt_model::Builtin::Edf), true, 8, |outcome| {
             (outcome.critical.missed, outcome.noncritical.made) = (0, 511);
         });

@@ -10,7 +10,7 @@ use takt_model::{Criticality, Span, System, Time};
 
 use super::{FRAME, LEGS};
 
-/// What became of the deadlines of a class of operations.
+/// Outcomes of the deadlines of a class of operations.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct Class {
     pub(super) enqueued: u64,
@@ -20,7 +20,7 @@ pub(super) struct Class {
     pub(super) rejected: u64,
 }
 
-/// What became of the route legs at a position of their chains.
+/// Outcomes of the route legs at a position of their chains.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct Leg {
     pub(super) requested: u64,
@@ -97,7 +97,7 @@ impl<'a> Counter<'a> {
         }
     }
 
-    /// Where the whole run is one region.
+    /// The case of a run that is one region.
     pub(super) fn outcome(&self) -> Outcome {
         self.outcomes.first().copied().unwrap_or_default()
     }
@@ -204,7 +204,7 @@ mod tests {
         Time::ZERO.saturating_add(Span::from_ms(ms))
     }
 
-    /// What comes of these events of region 3: three legs.
+    /// The counts of these events of region 3: three legs.
     fn counted(events: impl Fn(&dyn Fn(&str, u64) -> JobKey) -> Vec<(u64, Event)>) -> Outcome {
         counted_and_lost(events).0
     }

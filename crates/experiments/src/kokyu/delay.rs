@@ -20,9 +20,9 @@ use crate::failure::Failure;
 
 /// As a dispatcher gives to its most important level.
 const PRIORITY: u8 = 47;
-/// Who receives looks so often whether it is over.
+/// Interval at which the receiver checks for the end.
 const PATIENCE: Duration = Duration::from_millis(50);
-/// Of a datagram between nodes.
+/// The largest size of a datagram between nodes.
 const BYTES: usize = 2048;
 
 /// Two cables with a delay between them: from the left end of one to the right end of the other.
@@ -39,12 +39,12 @@ impl Link {
         Ok(Link { first: lay()?, second: lay()?, port })
     }
 
-    /// Who sends: its end, its address, and that to send to.
+    /// The sender: its end, its address, and its destination.
     pub(super) fn sender(&self) -> (&End, SocketAddr, SocketAddr) {
         (self.first.left(), self.at(self.first.left()), self.at(self.first.right()))
     }
 
-    /// Who receives: its end, its address, and that from which all comes.
+    /// The receiver: its end, its address, and its source.
     pub(super) fn receiver(&self) -> (&End, SocketAddr, SocketAddr) {
         (self.second.right(), self.at(self.second.right()), self.at(self.second.left()))
     }
@@ -121,7 +121,7 @@ impl Delay {
 
 impl Drop for Delay {
     fn drop(&mut self) {
-        // Who gives ends when nobody takes.
+        // The giving thread ends once the taking thread has gone.
         self.over.store(true, Ordering::Release);
         for thread in self.threads.drain(..) {
             let _ = thread.join();

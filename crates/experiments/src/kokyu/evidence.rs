@@ -1,4 +1,4 @@
-//! What differs from the paper in simulation, with the counts that show it.
+//! Differences from the paper in simulation, with their counts.
 
 use takt_model::{Builtin, Span};
 
@@ -178,7 +178,7 @@ fn rm_cancelling(all: &Outcomes) -> String {
     )
 }
 
-/// What the operations at 20 Hz and above take of a frame, at most.
+/// The largest part of a frame that the operations at 20 Hz and above take.
 fn frame_work(region: usize) -> Span {
     let frames = 1_000_000_000 / FRAME.as_ns();
     let fixed = fixed().filter(|(hz, ..)| *hz >= frames).map(|(hz, us, _)| hz / frames * us).sum();

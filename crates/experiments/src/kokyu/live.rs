@@ -32,7 +32,7 @@ struct Both {
     live: Outcome,
     /// Why critical jobs were late; where the kernel was recorded.
     causes: Option<Causes>,
-    /// What the watch saw.
+    /// The findings of the watch.
     paused: Span,
     /// Facts that found no room.
     lost: u64,
@@ -110,7 +110,7 @@ pub(super) fn add(context: &Context, findings: &mut Findings) -> Result<(), Fail
     Ok(())
 }
 
-/// A signal ends what goes on: what it decides stays undecided.
+/// A signal ends the experiment. Its claims stay undecided.
 pub(super) fn uninterrupted(context: &Context) -> Result<(), Failure> {
     if context.stopped() { Err(Failure::cannot("interrupted")) } else { Ok(()) }
 }
@@ -123,7 +123,7 @@ pub(super) fn undecided(findings: &mut Findings, claims: &[(&'static str, &str)]
     }
 }
 
-/// What is decided live: names and claims.
+/// The claims that are decided live, with their names.
 const CLAIMS: [(&str, &str); 8] = [
     (
         "live_rm_loses_critical",
@@ -373,14 +373,14 @@ impl Live {
             first.0,
             first.1,
             format!("simulated in regions {}, live by load in {}", list(&lost), list(&clearly)),
-            // Where something else explains all that was missed nothing is known.
+            // If another cause explains all misses, nothing is known.
             self.decide(verdict(!lost.is_empty() && clearly.len() == lost.len(), kept > 0)),
         );
         self.claim_guarded(second, Variant::is_aware, findings);
         self.claim_guarded(third, |variant| variant.strategy.is_none(), findings);
     }
 
-    /// That nothing critical is late by load under these variants.
+    /// The claim: load makes no critical job late under these variants.
     fn claim_guarded(
         &self,
         (name, claim): (&'static str, &'static str),

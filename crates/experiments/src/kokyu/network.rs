@@ -30,7 +30,7 @@ use crate::failure::Status;
 const LATENCIES: [u64; 5] = [0, 1, 5, 10, 20];
 /// With --short, live.
 const SHORT: [u64; 2] = [0, 10];
-/// One in which rm meets all deadlines, and one in which it does not.
+/// A region in which rm meets all deadlines, and one in which it misses some.
 const REGIONS: [usize; 2] = [6, 10];
 const VARIANTS: [Variant; 5] = [
     Variant { strategy: Some(Builtin::Rm), cancel: false },
@@ -51,7 +51,7 @@ const BACKLOG: u32 = 56;
 /// Windows until one is given up in which the nodes know each other in time.
 const TRIES: u32 = 3;
 
-/// What became of the deadlines on the other node.
+/// Outcomes of the deadlines on the other node.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 struct Met {
     due: u64,
@@ -180,7 +180,7 @@ impl Arrived {
     }
 }
 
-/// What an event says: a job has ended. Both nodes have this machine's monotonic clock.
+/// The content of an event: a job has ended. Both nodes have this machine's monotonic clock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Sent {
     job: JobKey,
@@ -261,7 +261,7 @@ fn connect(
         .unwrap_or_else(|_| Err(Failure::trouble("a thread ended by a panic; this is a bug of takt")))
 }
 
-/// What came of a window between the nodes.
+/// The result of a window between the nodes.
 struct Measured {
     met: Both,
     ways: Histogram,
@@ -311,7 +311,7 @@ fn try_live(
             if !left.is_zero() {
                 let job = JobKey { task, number: job.number() };
                 let end = Sent { job, sent_ns, deadline_ns: sent_ns.saturating_add(left.as_ns()) };
-                // What finds no room does not come, and is missed.
+                // An event that finds no room never arrives, and counts as missed.
                 let _ = supplier.push_for(END, &end.payload(), left);
             }
         })
@@ -342,7 +342,7 @@ fn try_live(
 const TELLING: u64 = 5;
 /// In per cent: so many of the critical deadlines are met live, for a machine may pause.
 const KEPT: u64 = 95;
-/// What is decided live.
+/// The claims that are decided live.
 const LIVE: (&str, &str) = (
     "live_network",
     "between two nodes on this kernel rms+mlf meets 95 % of the critical deadlines or more, of all latencies together, and rm a smaller share of them in overload at each, by the clock of the handler there, not counting those of jobs that were there while a CPU of either node paused or in the frame after",
@@ -372,7 +372,7 @@ struct Network {
     window: Span,
 }
 
-/// Of each region, latency and variant.
+/// For each region, latency and variant.
 fn each<T>(mut value: impl FnMut(usize, usize, Variant) -> Result<T, Failure>) -> Result<All<T>, Failure> {
     let mut all = Vec::new();
     for region in REGIONS {
@@ -566,7 +566,7 @@ impl Network {
         (self.each >= super::LEAST).then_some(holds)
     }
 
-    /// What a simulation at length decides.
+    /// The claims that a full simulation decides.
     fn claims(&self, findings: &mut Findings) {
         let [told, untold] = &self.length;
         let (feasible, overload) = (0, REGIONS.len() - 1);
@@ -626,7 +626,7 @@ impl Network {
         );
     }
 
-    /// What is decided between two nodes on this kernel. A pause of the machine loses deadlines of one window of many.
+    /// The claims that are decided between two nodes on this kernel. A pause of the machine loses deadlines of one window of many.
     fn claim_live(&self, findings: &mut Findings) {
         let measured = || self.live.iter().flatten();
         let hybrids: Vec<usize> =

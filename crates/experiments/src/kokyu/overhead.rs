@@ -96,7 +96,7 @@ struct Latencies {
 }
 
 impl Latencies {
-    /// Of both, with cancellation and without: means over the regions.
+    /// Means over the regions, with and without cancellation.
     fn of(&self, strategy: Builtin) -> (f64, f64) {
         let regions = self.regions(strategy);
         let mean = |of: fn(&(f64, f64)) -> f64| regions.iter().map(of).sum::<f64>() / regions.len().max(1) as f64;
@@ -115,7 +115,7 @@ impl Latencies {
         most / least
     }
 
-    /// What the paper says of its queues in proportion, beside these.
+    /// The paper's statements about its queues in proportion, beside these.
     fn compared(&self, findings: &mut Findings) {
         const STRATEGIES: [Builtin; 3] = [Builtin::Rm, Builtin::Muf, Builtin::RmsMlf];
         let sum = |strategy| {
@@ -204,7 +204,7 @@ fn latency(region: usize, variant: Variant, rounds: u32) -> Result<(f64, f64), F
     Ok((median(all.0), median(all.1)))
 }
 
-/// Of rounds: a machine that pauses in one of them says nothing of queues.
+/// The median of the rounds: a pause in one round says nothing about queues.
 fn median(mut rounds: Vec<f64>) -> f64 {
     rounds.sort_unstable_by(f64::total_cmp);
     rounds.get(rounds.len() / 2).copied().unwrap_or(f64::NAN)
@@ -263,7 +263,7 @@ fn simulated(context: &Context, duration: Span, findings: &mut Findings) -> Resu
     Ok(())
 }
 
-/// What charges came to.
+/// The total of the charges.
 struct Costly {
     all: Charged,
     duration: Span,
@@ -387,7 +387,7 @@ impl Costly {
         );
     }
 
-    /// What the costs explain, and what they do not.
+    /// The part of the difference that the costs explain, and the rest.
     fn differences(&self, findings: &mut Findings) {
         let fewer: Vec<usize> = (0..REGIONS.len())
             .filter(|region| super::is_feasible(*region))

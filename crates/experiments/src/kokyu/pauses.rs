@@ -21,7 +21,7 @@ const PRIORITY: u8 = 49;
 const STEP: Span = Span::from_ms(1);
 /// So late is a pause. Timers of an idle machine are late by a tenth of it.
 const LATE: Span = Span::from_us(500);
-/// Of one watch; further ones are not told.
+/// The most pauses of one watch. Further ones are not reported.
 const PAUSES_MAX: usize = 4096;
 
 /// From when to when.
@@ -49,7 +49,7 @@ impl Watch {
         let thread = std::thread::Builder::new().name("takt pauses".to_owned()).spawn(body);
         let thread = thread.map_err(|error| Failure::trouble(format_args!("cannot start a thread: {error}")))?;
         let watch = Watch { epoch, over, thread: Some(thread) };
-        // What is to be watched may leave it no CPU before it has its class.
+        // The watched threads may leave it no CPU before it has its class.
         match is_ready.recv() {
             Ok(()) => Ok(watch),
             Err(_) => Err(watch.stop().err().unwrap_or_else(|| Failure::trouble("a watch ended at once"))),

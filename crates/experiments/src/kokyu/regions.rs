@@ -1,4 +1,4 @@
-//! What came of each region under each strategy: tables, charts, and the paper's claims.
+//! Results of each region under each strategy: tables, charts, and the paper's claims.
 
 use std::cmp::Reverse;
 
@@ -224,7 +224,7 @@ impl Outcomes {
         ));
     }
 
-    /// What of the paper holds.
+    /// The paper's claims, and whether they hold.
     pub(super) fn claims(&self, findings: &mut Findings) {
         self.claim_rm(findings);
         self.claim_hybrids(findings);

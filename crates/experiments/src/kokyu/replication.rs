@@ -1,5 +1,5 @@
 //! What operations produce in the windows of this kernel is replicated, as [KOKYU II-A] has it: an operation's job writes its value when it ends, and the application's flush sends, at the end of
-//! a frame, all values whose deadline has come. A value that is written after its deadline misses the flush that it was for.
+//! a frame, all values whose deadline has come. A value that is written after its deadline misses its flush.
 //!
 //! The values leave by an outlet of the channel, into room that is there from the start; it is read after the window.
 //!
@@ -21,7 +21,7 @@ use super::{Comparison, FLUSH, Failure, PROCESSING, Row};
 
 /// The type of the events in which values go.
 const VALUES: u32 = 1;
-/// That of readings, whose source is the proxy's task; they do not get old in a window.
+/// The type of readings. Their source is the proxy's task. They do not expire in a window.
 const READINGS: u32 = 2;
 /// Readings that may wait for who processes them: as many as a subscription has room for.
 const BACKLOG: u32 = 56;
@@ -30,10 +30,10 @@ const ROOM: usize = 4096;
 /// Bytes of an event: of the values of all operations.
 const PAYLOAD: usize = 1024;
 
-/// What became of values, those of critical operations first.
+/// Outcomes of values, critical operations first.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct Replicated {
-    /// Values that were written, and those of them that missed their flush.
+    /// Written values, and how many missed their flush.
     pub(super) written: [u64; 2],
     pub(super) late: [u64; 2],
     /// Flushes, and those of them that ended late.
@@ -41,7 +41,7 @@ pub(super) struct Replicated {
     /// Values that they sent, and events that had no room.
     pub(super) flushed: u64,
     pub(super) missed: u64,
-    /// Values that came out, and those of them that were not newer than what had come before.
+    /// Delivered values, and how many were not newer than the one before.
     pub(super) came: u64,
     pub(super) stale: u64,
     /// Readings that proxies pushed, taken or not, jobs that these released, and those of them that the window had time for.
@@ -142,17 +142,17 @@ impl Replication {
         Ok((plan, replication))
     }
 
-    /// Who is given readings.
+    /// The receivers of readings.
     pub(super) fn given(&self) -> &Given {
         &self.given
     }
 
-    /// What follows each job of a task.
+    /// The action after each job of a task.
     pub(super) fn after(&self, task: TaskId) -> After {
         let (values, ttl, end) = (self.values.clone(), self.ttl, self.end);
         if self.flush == Some(task) {
             return Box::new(move |job| {
-                // What is not sent now goes with the next flush.
+                // Values that are not sent now go with the next flush.
                 let _ = values.flush(ttl, job);
             });
         }
@@ -182,7 +182,7 @@ impl Replication {
         self.channel.connect(dispatching).map_err(Failure::trouble)
     }
 
-    /// What became of it, once the window is over.
+    /// The outcome after the window.
     pub(super) fn end(self) -> Replicated {
         let load = |counts: &[AtomicU64; 2]| [&counts[0], &counts[1]].map(|count| count.load(Ordering::Relaxed));
         let counts = self.values.counts();
@@ -213,7 +213,7 @@ impl Replication {
     }
 }
 
-/// What became of the values of all regions, by variant.
+/// Outcomes of the values of all regions, by variant.
 pub(super) fn table(all: impl Iterator<Item = (String, Replicated)>) -> Comparison {
     type Value = fn(&Replicated) -> u64;
     const COLUMNS: [(&str, Value); 10] = [

@@ -19,10 +19,10 @@ use super::{
     variants, virtually,
 };
 
-/// What a job takes where its operation is not wanted.
+/// The execution time of a job whose operation the region does not use.
 const NOTHING: Span = Span::from_ns(1);
 
-/// What an operation is in a region.
+/// The role of an operation in a region.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
     Fixed,

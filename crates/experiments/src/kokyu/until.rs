@@ -24,7 +24,7 @@ pub(super) fn until<S: Sink, T>(
     run: impl FnOnce(&mut Until<'_, S>) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
     let mut until = Until { sink, stopped };
-    // What it leaves behind is not looked at any more.
+    // Nothing reads the state that it leaves.
     catch_unwind(AssertUnwindSafe(|| run(&mut until))).unwrap_or_else(|why| match why.downcast::<Stopped>() {
         Ok(_) => Err(Failure::cannot("interrupted")),
         Err(other) => resume_unwind(other),

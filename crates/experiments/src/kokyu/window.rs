@@ -22,7 +22,7 @@ pub(super) const SHRINK: u64 = 2;
 const WINDOW_MAX: Span = Span::from_ms(850);
 /// Shorter ones have no time for what is to be shown in them.
 pub(super) const LEAST: Span = Span::from_ms(100);
-/// What the kernel's limit is to leave them of each second.
+/// The part of each second that the kernel's limit must leave them.
 const RUNTIME_MIN_PERCENT: u64 = 90;
 /// After a window the CPU is left to others for so many parts of it.
 const REST: u64 = 3;
@@ -30,7 +30,7 @@ const REST: u64 = 3;
 const GRACE: Span = Span::from_s(2);
 /// Jobs of an operation that may wait: more than a window has.
 pub(super) const BACKLOG: u32 = 256;
-/// What the machine did so long before a job was released can still make it late.
+/// A pause this long before a release can still make the job late.
 pub(super) const FRAME: Span = Span::from_ns(super::FRAME.as_ns() / SHRINK);
 /// How long a window lasts here.
 pub(super) fn window(context: &Context) -> Span {
@@ -57,7 +57,7 @@ pub(super) fn shrink(system: &mut System, later: Span) {
     }
 }
 
-/// What speaks against filling a CPU for a window; the CPU that is filled and another one otherwise.
+/// A reason against filling a CPU for a window, or the CPU to fill and another one.
 pub(super) fn cpus(context: &Context) -> Result<[u32; 2], Failure> {
     let [first, second, ..] = *context.machine.cpus.as_slice() else {
         return Err(Failure::cannot("it takes two CPUs: one is full for a while, and somebody has to watch"));
@@ -72,13 +72,13 @@ pub(super) fn cpus(context: &Context) -> Result<[u32; 2], Failure> {
     Ok([first, second])
 }
 
-/// What a handler does after its job's work.
+/// The action of a handler after its job's work.
 pub(super) type After = Box<dyn FnMut(&Job<'_>) + Send>;
 
-/// What operations of a plan that events release are given.
+/// The inputs of operations that events release.
 pub(super) type Given = BTreeMap<TaskId, Subscription>;
 
-/// What is run in a window, and how.
+/// The plan of a window and its options.
 pub(super) struct Window<'a> {
     pub(super) plan: &'a Plan,
     pub(super) law: Option<Adaptive>,
@@ -86,15 +86,15 @@ pub(super) struct Window<'a> {
     pub(super) seed: u64,
     /// Whether the kernel is recorded, too.
     pub(super) recorded: bool,
-    /// Who is released by events.
+    /// The operations that events release.
     pub(super) given: &'a Given,
     /// The CPUs that are watched for pauses (the kernel's numbers), the first of which runs the plan.
     pub(super) watched: &'a [u32],
 }
 
-/// What became of a window beside what a sink was told.
+/// The outcome of a window, besides the events of its sink.
 pub(super) struct Ran {
-    /// Of all watched CPUs.
+    /// The pauses of all watched CPUs.
     pub(super) pauses: Vec<Pause>,
     /// Facts that found no room, of the dispatcher's and of the kernel's.
     pub(super) lost: u64,

@@ -94,7 +94,7 @@ fn pmf(file: &str, title: &str, values: &Histogram) -> Drawn {
     Drawn::of(file, &figure, title, "As the kernel's tracer saw the driver's thread at a fixed priority.")
 }
 
-/// Table VII as a chart: the rate at which the file is read, or the time that it takes, by that without a reservation.
+/// Table VII as a chart: the rate of reading, or its time, relative to that without a reservation.
 fn files(measured: &Measured, rate: bool) -> Drawn {
     let shown = |slower: f64| if rate { 100.0 / slower } else { slower };
     let alone = median(&measured.seconds(0));

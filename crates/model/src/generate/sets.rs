@@ -330,9 +330,10 @@ impl Generator {
         true
     }
 
-    /// Fills `set` with set `number` under `seed`: C = U T rounded down to a grain, at least one; D rounded to the nearest
-    /// grain, at least C. The set never exceeds its utilisation: where short tasks round up to a grain, [`keep_within`]
-    /// shortens others.
+    /// Fills `set` with set `number` under `seed`. C = U T, rounded down to a grain, and at least one
+    /// grain. D is rounded to the nearest grain, and is at least C. The set never exceeds its
+    /// utilisation: if short tasks round up to a grain, the tasks of the largest utilisation become
+    /// shorter.
     ///
     /// # Errors
     /// [`GenerateError::Discarded`], [`GenerateError::Grain`].
