@@ -60,11 +60,13 @@ impl Line {
     /// Returns its end.
     #[inline]
     pub(crate) fn start(&mut self, at: Time, since: Time, bytes: Bytes) -> Time {
-        let mut work = work(bytes.get());
-        if at == self.free_at && since < at {
-            work = work.saturating_sub(u128::from(self.credit));
-        }
-        let (ns, credit) = divide(work, self.rate);
+        let work = work(bytes.get());
+        let credit = if at == self.free_at && since < at { u128::from(self.credit) } else { 0 };
+        let (ns, credit) = match work.checked_sub(credit) {
+            Some(work) => divide(work, self.rate),
+            // A packet shorter than the rounding before it. The rest of the credit stays.
+            None => (0, (credit - work) as u64),
+        };
         self.free_at = Time::from_ns(at.as_ns().saturating_add(ns));
         self.credit = credit;
         self.free_at
@@ -83,6 +85,21 @@ mod tests {
         assert_eq!(divide(7, 2), (4, 1));
         assert_eq!(divide(u128::from(u64::MAX) + 1, u64::MAX), (2, u64::MAX - 1));
         assert_eq!(time(work(100), 8_000_000), 100_000);
+    }
+
+    #[test]
+    fn a_packet_shorter_than_the_rounding_before_it_keeps_the_rest() {
+        let mut line = Line::new(Rate::from_bps(16_000_000_000));
+        let start = Time::from_ns(5);
+        let ends: Vec<u64> = [1, 0, 1, 1, 1]
+            .iter()
+            .scan(start, |at, bytes| {
+                let since = if *at == start { start } else { Time::ZERO };
+                *at = line.start(*at, since, Bytes::new(*bytes));
+                Some(at.as_ns() - 5)
+            })
+            .collect();
+        assert_eq!(ends, [1, 1, 1, 2, 2]);
     }
 
     proptest! {
