@@ -11,6 +11,8 @@ mod adaptive;
 mod components;
 #[path = "theory_and_simulation/flows.rs"]
 mod flows;
+#[path = "theory_and_simulation/networks.rs"]
+mod networks;
 #[path = "theory_and_simulation/plans.rs"]
 mod plans;
 

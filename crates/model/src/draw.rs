@@ -40,6 +40,10 @@ pub enum Purpose {
     Rate = 6,
     /// How far a deadline is off on another clock.
     Error = 7,
+    /// Processing of a message at a port.
+    Processing = 8,
+    /// When the traffic of others comes to a port.
+    Cross = 9,
 }
 
 /// The draws of one task.

@@ -81,6 +81,22 @@ impl<S: Sink> Sink for TrueTime<'_, S> {
     }
 }
 
+/// Gives the events of a node a true time. The clock of the node may be too coarse to tell that a
+/// message arrives after it was sent. `only` names the single node to report.
+pub(crate) struct At<'a, S> {
+    pub(crate) sink: &'a mut S,
+    pub(crate) at: Time,
+    pub(crate) only: Option<u32>,
+}
+
+impl<S: Sink> Sink for At<'_, S> {
+    fn event(&mut self, stream: u32, _now: Time, event: &Event) {
+        if self.only.is_none_or(|only| only == stream) {
+            self.sink.event(stream, self.at, event);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -18,14 +18,18 @@
 
 mod clock;
 mod decider;
+mod network;
 mod node;
+mod routes;
 mod station;
 mod thefts;
 mod times;
+mod wires;
 mod world;
 
 use takt_log::{Kind, KindSet, Sink};
 use takt_model::{Arrival, Exec, NodeId, Span, System, Time, flows};
+use takt_net::{EgressError, LinkError, PortError};
 use takt_policy::{Dispatcher, Hierarchy, PolicyError, VirtualClusters};
 use thiserror::Error;
 
@@ -74,21 +78,42 @@ pub fn kinds(system: &System) -> KindSet {
 /// The most jobs of one task that may wait at once. A system that exceeds this stays overloaded.
 pub const BACKLOG_MAX: usize = 1 << 20;
 
-/// The most messages that wait at once to be received at a node, to be sent by a node, and on a link. The node or the
-/// link drops those that exceed it.
+/// The most messages in a queue: at a receiving or sending task, in a class of a link, at a port, or on the way to a
+/// node. Others are dropped.
 pub const MESSAGES_MAX: usize = 1 << 16;
 
 /// Why a simulation cannot begin or go on.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum SimError {
-    /// A delay that nobody has computed yet.
-    #[error("the delay from \"{from}\" to \"{to}\" is \"auto\"; takt size --network-delay fills it in")]
-    AutoDelay {
+    /// A delay that follows from links, and a sender without one.
+    #[error(
+        "node \"{node}\" sends messages whose delay is \"auto\", and it has no link; \
+         give it link = {{ rate = \"...\" }}, or write the delay"
+    )]
+    NoLink {
+        /// The sending node.
+        node: String,
+    },
+    /// Networks that do not agree.
+    #[error(
+        "messages from \"{from}\" to \"{to}\" go through other ports by one [[network]] than by another, or one has a \
+         delay and another \"auto\"; give the pair its own, with from and to"
+    )]
+    Ambiguous {
         /// The sending node.
         from: String,
         /// The receiving node.
         to: String,
     },
+    /// A link of a node that cannot be.
+    #[error(transparent)]
+    Egress(#[from] EgressError),
+    /// A port that cannot be.
+    #[error(transparent)]
+    Port(#[from] PortError),
+    /// A delay that cannot be.
+    #[error(transparent)]
+    Link(#[from] LinkError),
     /// A flow over a missing link.
     #[error(
         "flow \"{flow}\" goes from \"{from}\" to \"{to}\", and no [[network]] says how long that takes; \

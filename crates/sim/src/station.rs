@@ -19,9 +19,9 @@ pub(crate) struct Message {
     /// The lane by which it leaves.
     lane: u32,
     /// The sending node.
-    from: u32,
+    pub(crate) from: u32,
     /// The deadline of its job, on the clock of the sending node.
-    due: Time,
+    pub(crate) due: Time,
     /// The arrival of its instance of the flow, in true time.
     origin: Time,
     /// The instance of the flow, or of the exchange.
@@ -51,8 +51,8 @@ pub(crate) enum Then {
 /// A way by which messages leave a node.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LaneWire {
-    /// Its link.
-    pub(crate) link: u32,
+    /// Index of its wire in the network.
+    pub(crate) wire: u32,
     /// The effect of its messages.
     pub(crate) then: Then,
     /// Draws of its delays.
@@ -106,7 +106,7 @@ pub(crate) struct Station {
     /// By slot: the latest nominal arrival of a later hop. Deadlines of a flow keep their order.
     pub(crate) latest: Vec<Time>,
     pub(crate) jobs: VecDeque<HopJob>,
-    /// Messages that the sending task has sent, each with its link.
+    /// Messages that the sending task has sent, each with its wire.
     pub(crate) outbox: Vec<(u32, Message)>,
 }
 
@@ -155,9 +155,9 @@ impl Station {
             }
             Part::Send(_) => {
                 for message in self.messages.sent() {
-                    let wire = &self.lanes[message.lane as usize];
+                    let lane = &self.lanes[message.lane as usize];
                     sink.event(self.node, now, &Event::Send { job: message.job, message: message.number });
-                    self.outbox.push((wire.link, message));
+                    self.outbox.push((lane.wire, message));
                 }
                 false
             }

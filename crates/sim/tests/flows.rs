@@ -236,11 +236,15 @@ fn one_node_alone_is_told_as_in_the_whole() {
 }
 
 #[test]
-fn a_missing_network_and_a_delay_to_be_computed_are_errors() {
+fn networks_that_are_missing_or_do_not_agree_are_errors() {
     let mut system = store();
     system.networks.clear();
     let simulated = |system: &System| simulate(system, &SimOptions::default(), &mut Vec::new()).expect_err("an error");
     assert!(matches!(simulated(&system), SimError::NoNetwork { .. }));
     system.networks.push(Network { delay: Auto::Auto, ..Network::any(us(0), us(0)) });
-    assert!(simulated(&system).to_string().contains("\"n0\" to \"n1\" is \"auto\""));
+    assert!(simulated(&system).to_string().contains("node \"n0\" sends messages whose delay is \"auto\""));
+    // One way is written and the other follows from links.
+    system.networks[0].from = Some(NodeId(0));
+    system.networks.push(Network { to: Some(NodeId(1)), ..Network::any(us(0), us(0)) });
+    assert!(simulated(&system).to_string().contains("messages from \"n0\" to \"n1\" go through other ports"));
 }

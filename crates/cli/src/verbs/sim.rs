@@ -224,10 +224,9 @@ pub(crate) fn write_failure(target: &Target, error: WriteError) -> Failure {
 /// The simulator's error, with its exit status.
 fn failure(error: &SimError) -> Failure {
     match error {
-        SimError::AutoDelay { .. } => Failure::cannot(error),
         SimError::Backlog { .. } => Failure::trouble(error),
-        SimError::TooLong { .. } | SimError::NoTrace { .. } | SimError::NoNetwork { .. } => Failure::input(error),
         SimError::Policy(policy) => policy_failure(policy),
+        _ => Failure::input(error),
     }
 }
 

@@ -10,8 +10,8 @@ fn a_refused_verb_leaves_the_file_that_it_would_replace() {
     let folder = Folder::new();
     let before = fs::read(folder.path("good.takt")).expect("a log");
     for output in ["good.takt", "new.takt"] {
-        for verb in [&["sim", "auto.toml"][..], &["run", "component.toml", "--best-effort"]] {
-            assert_eq!(folder.takt(&[verb, &["-o", output]].concat()).status, 3, "{verb:?}");
+        for (verb, status) in [(&["sim", "linkless.toml"][..], 2), (&["run", "component.toml", "--best-effort"], 3)] {
+            assert_eq!(folder.takt(&[verb, &["-o", output]].concat()).status, status, "{verb:?}");
         }
     }
     assert_eq!(fs::read(folder.path("good.takt")).expect("a log"), before);

@@ -114,6 +114,7 @@ impl Folder {
                 &(FLOW.replace("name = \"n", "link = { rate = \"1Gbit\" }\nname = \"n")
                     + "[[network]]\ndelay = \"auto\"\n"),
             ),
+            ("linkless", &(FLOW.to_owned() + "[[network]]\ndelay = \"auto\"\n")),
             ("crowded", CROWDED),
             ("nodes", TWO_NODES),
             ("laxity", &GOOD.replace("\"rm\"", "\"mlf\"\ncpus = 2")),

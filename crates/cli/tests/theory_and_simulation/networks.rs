@@ -1,0 +1,109 @@
+//! Networks whose delays follow from links and ports: no simulated message takes longer than `takt
+//! size --network-delay` computes, and no flow takes longer than `takt check` then proves.
+
+use std::collections::BTreeMap;
+
+use super::flows::{events, observe, random_network, within};
+use super::*;
+use takt_analysis::distributed::network::{SizedNetwork, size_network};
+use takt_analysis::distributed::shares::Weigh;
+use takt_log::{Event, JobKey};
+
+const MBIT: u64 = 1_000_000;
+
+/// Nodes and flows as elsewhere, with links, and ports between them in random rows.
+fn random_switches(dice: &mut Dice) -> System {
+    let mut system = random_network(dice);
+    for flow in &mut system.flows {
+        flow.size = Bytes::new(dice.pick(&[1, 64, 400, 1_500]));
+        let more = dice.roll(1, 4);
+        flow.deadline = Span::from_ns(flow.deadline.as_ns() * more);
+    }
+    for node in &mut system.nodes {
+        node.link = Some(Rate::from_bps(MBIT * dice.pick(&[200, 1_000, 1_000, 10_000])));
+    }
+    for i in 0..dice.roll(1, 3) {
+        let rate = dice.pick(&[200, 400, 1_000]);
+        let cross = dice.chance(60).then(|| Cross {
+            burst: Bytes::new(dice.pick(&[0, 100, 1_538, 4_000, 10_000])),
+            rate: Rate::from_bps(MBIT * dice.roll(1, rate * 3 / 4)),
+        });
+        let latency = if dice.chance(50) { Span::from_us(dice.roll(0, 20)) } else { Span::ZERO };
+        let (name, rate) = (format!("p{i}"), Rate::from_bps(MBIT * rate));
+        system.ports.push(Port { name, rate, latency, cross, fifo: dice.chance(60) });
+    }
+    system.networks.clear();
+    for from in 0..system.nodes.len() as u32 {
+        for to in (0..system.nodes.len() as u32).filter(|to| *to != from) {
+            let mut through: Vec<PortId> = (0..system.ports.len() as u32).map(PortId).collect();
+            for i in (1..through.len()).rev() {
+                through.swap(i, dice.roll(0, i as u64) as usize);
+            }
+            through.truncate(dice.roll(0, through.len() as u64) as usize);
+            let (from, to) = (Some(NodeId(from)), Some(NodeId(to)));
+            let any = Network::any(Span::ZERO, Span::ZERO);
+            system.networks.push(Network { from, to, delay: Auto::Auto, through, ..any });
+        }
+    }
+    system
+}
+
+/// The System with the least delays that can be had, of some.
+fn sized(system: &System, weigh: Weigh) -> Option<SizedNetwork> {
+    [20, 50, 100, 200, 500, 2_000].iter().find_map(|us| size_network(system, weigh, Span::from_us(*us)).ok())
+}
+
+/// The longest delay of messages between two nodes, from the end of the sending task's job to the
+/// buffer of the receiver.
+fn longest_delays(system: &System, events: &[(u32, Time, Event)]) -> BTreeMap<(String, String), u64> {
+    let mut sent: BTreeMap<(JobKey, u64), (u32, Time)> = BTreeMap::new();
+    let mut longest = BTreeMap::new();
+    for (stream, at, event) in events {
+        match *event {
+            Event::Send { job, message } => {
+                sent.insert((job, message), (*stream, *at));
+            }
+            Event::Arrive { job, message } => {
+                let (from, since) = sent[&(job, message)];
+                let name = |node: u32| system.nodes[node as usize].name.clone();
+                let most = longest.entry((name(from), name(*stream))).or_default();
+                *most = (at.as_ns() - since.as_ns()).max(*most);
+            }
+            _ => {}
+        }
+    }
+    longest
+}
+
+#[test]
+fn no_message_takes_longer_than_its_network_allows() {
+    let (mut systems, mut messages, mut near, mut proven) = (0, 0, 0, 0);
+    for seed in seeds(1_500) {
+        let mut dice = Dice::new(seed);
+        let system = random_switches(&mut dice);
+        let weigh = dice.pick(&[Weigh::Bytes, Weigh::Messages]);
+        let Some(found) = sized(&system, weigh) else { continue };
+        systems += 1;
+        let replay = replay(seed, "no_message_takes");
+        let events = events(&system, seed, 4_000);
+        let longest = longest_delays(&system, &events);
+        for delay in &found.delays {
+            let Some(seen) = longest.get(&(delay.from.clone(), delay.to.clone())) else { continue };
+            let bound = delay.delay.as_ns();
+            assert!(
+                *seen <= bound,
+                "{replay}\n{} to {}: {seen} > {bound}\n{system:#?}\n{found:#?}",
+                delay.from,
+                delay.to
+            );
+            (messages, near) = (messages + 1, near + u64::from(seen * 2 >= bound));
+        }
+        let report = check(&found.system, &CheckOptions::default());
+        if report.schedulable == Answer::Yes {
+            within(&system, &report, &observe(events), &replay);
+            proven += 1;
+        }
+    }
+    println!("{systems} networks, {messages} pairs of nodes, {near} at half their bound; {proven} systems proven");
+    assert!(cases(1_500) < 1_000 || (systems * 4 > cases(1_500) && near * 10 > messages && proven * 10 > systems));
+}

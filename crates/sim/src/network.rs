@@ -1,0 +1,217 @@
+//! The network between nodes: the machines of takt-net and the packets under way in them.
+//!
+//! A message with a written delay passes a link. A message whose delay is `"auto"` passes the egress
+//! of its sender, the ports on its way, and a link without delay. Each machine has one entry of the
+//! calendar: first the egresses, then the ports, then the links. So at one instant all packets that
+//! leave an egress have come to a port before the port serves its line.
+//!
+//! Every draw is keyed by the seed, the sending task, the port and the number of the instance. So a
+//! new flow changes no other flow's draws. Every machine holds at most [`crate::MESSAGES_MAX`]
+//! packets, and so the packets under way are bounded.
+
+use takt_model::{Bytes, Draw, Span, Time, draw::Purpose};
+use takt_net::{
+    DropReason, Egress, EgressDecision, EgressEvent, Link, LinkDecision, LinkEvent, Packet, Port, PortDecision,
+    PortEvent,
+};
+
+use crate::clock::NodeClock;
+use crate::station::Message;
+use crate::times::Times;
+
+/// The way of messages from one node to another.
+pub(crate) struct Way {
+    /// The receiving node.
+    pub(crate) to: u32,
+    /// Index of the sender's egress; `None`: the delay is written.
+    pub(crate) egress: Option<u32>,
+    /// Ports in a row: the index of each, and there the index of this pair of nodes.
+    pub(crate) ports: Vec<(u32, u32)>,
+    /// Index of the link, which comes last.
+    pub(crate) link: u32,
+}
+
+/// The properties of a lane's messages that machines need.
+pub(crate) struct Wire {
+    /// Index of their way.
+    pub(crate) way: u32,
+    /// Their place in the sender's egress; `None`: they go straight to the link.
+    pub(crate) queue: Option<Queue>,
+    /// Draws of their processing, by port of the way.
+    pub(crate) draws: Vec<Draw>,
+}
+
+/// The place of a lane's packets in an egress.
+pub(crate) struct Queue {
+    pub(crate) class: usize,
+    pub(crate) stream: u32,
+    pub(crate) bytes: Bytes,
+    /// From the deadline of the sending job to that of the job which the message releases.
+    pub(crate) allowance: Span,
+}
+
+/// A message under way.
+struct Flight {
+    message: Message,
+    wire: u32,
+    /// Ports that it has come to.
+    passed: usize,
+}
+
+/// An event of a message in the network.
+pub(crate) enum Outcome {
+    /// It is in the buffer of this node.
+    Arrive(u32),
+    /// A machine has dropped it.
+    Drop,
+}
+
+/// The state that a machine may change at an instant, besides its own.
+pub(crate) struct Turn<'a> {
+    pub(crate) at: Time,
+    pub(crate) calendar: &'a mut Times,
+    pub(crate) out: &'a mut Vec<(Outcome, Message)>,
+}
+
+/// The machines, and the packets in them.
+#[derive(Default)]
+pub(crate) struct Network {
+    pub(crate) egresses: Vec<Egress>,
+    pub(crate) ports: Vec<Port>,
+    pub(crate) links: Vec<Link>,
+    pub(crate) ways: Vec<Way>,
+    pub(crate) wires: Vec<Wire>,
+    /// By tag of the packet.
+    flights: Vec<Flight>,
+    free: Vec<u64>,
+    of_egress: Vec<EgressDecision>,
+    of_port: Vec<PortDecision>,
+    of_link: Vec<LinkDecision>,
+}
+
+impl Network {
+    /// How many entries of the calendar its machines have, from 0 on.
+    pub(crate) fn machines(&self) -> usize {
+        self.egresses.len() + self.ports.len() + self.links.len()
+    }
+
+    /// Sets the first wake-ups: background sources of egresses wait for nothing.
+    pub(crate) fn plan(&self, calendar: &mut Times) {
+        for (entry, egress) in self.egresses.iter().enumerate() {
+            calendar.set(entry as u32, egress.next_wakeup().unwrap_or(Time::MAX));
+        }
+    }
+
+    /// The sending task of a node with this clock gives a message to its wire.
+    pub(crate) fn send(&mut self, wire: u32, message: Message, clock: NodeClock, turn: &mut Turn<'_>) {
+        let tag = self.free.pop().unwrap_or(self.flights.len() as u64);
+        let flight = Flight { message, wire, passed: 0 };
+        match self.flights.get_mut(tag as usize) {
+            Some(place) => *place = flight,
+            None => self.flights.push(flight),
+        }
+        let Wire { way, queue, .. } = &self.wires[wire as usize];
+        let egress = self.ways[*way as usize].egress;
+        let (Some(queue), Some(egress)) = (queue, egress) else {
+            let packet = Packet { stream: 0, bytes: Bytes::new(0), deadline: Time::MAX, tag };
+            return self.pass_on(packet, turn);
+        };
+        let deadline = clock.true_of(message.due.saturating_add(queue.allowance));
+        let packet = Packet { stream: queue.stream, bytes: queue.bytes, deadline, tag };
+        let event = EgressEvent::Arrive { class: queue.class, packet };
+        self.egress(egress, event, turn);
+    }
+
+    /// The time of a machine's entry has come.
+    pub(crate) fn wake(&mut self, entry: u32, turn: &mut Turn<'_>) {
+        let (egresses, ports) = (self.egresses.len() as u32, self.ports.len() as u32);
+        match entry.checked_sub(egresses) {
+            None => self.egress(entry, EgressEvent::Wake, turn),
+            Some(port) if port < ports => self.port(port, PortEvent::Wake, turn),
+            Some(link) => self.link(link - ports, LinkEvent::Wake, turn),
+        }
+    }
+
+    fn egress(&mut self, index: u32, event: EgressEvent, turn: &mut Turn<'_>) {
+        let mut decisions = std::mem::take(&mut self.of_egress);
+        let egress = &mut self.egresses[index as usize];
+        egress.on_event(turn.at, event, &mut decisions);
+        turn.calendar.set(index, egress.next_wakeup().unwrap_or(Time::MAX));
+        for decision in decisions.drain(..) {
+            match decision {
+                EgressDecision::End { packet, .. } if !packet.is_background() => {
+                    self.pass_on(packet, turn);
+                }
+                EgressDecision::Drop { packet, why, .. } => self.lose(packet, why, turn),
+                EgressDecision::Start { .. } | EgressDecision::End { .. } => {}
+            }
+        }
+        self.of_egress = decisions;
+    }
+
+    /// The last bit of a packet has left a line, or the sending task: it comes to the next machine.
+    fn pass_on(&mut self, packet: Packet, turn: &mut Turn<'_>) {
+        let flight = &mut self.flights[packet.tag as usize];
+        let wire = &self.wires[flight.wire as usize];
+        let way = &self.ways[wire.way as usize];
+        let (draw, number) = (flight.message.draw, flight.message.instance);
+        let port = way.ports.get(flight.passed).filter(|_| wire.queue.is_some());
+        if let Some((port, pair)) = port.copied() {
+            let latency_draw = wire.draws[flight.passed].bits(Purpose::Processing, number);
+            flight.passed += 1;
+            let event = PortEvent::Arrive { packet, pair, latency_draw };
+            return self.port(port, event, turn);
+        }
+        let event = LinkEvent::Send {
+            packet,
+            number,
+            delay_draw: draw.bits(Purpose::Delay, number),
+            loss_draw: draw.bits(Purpose::Loss, number),
+        };
+        self.link(way.link, event, turn);
+    }
+
+    fn port(&mut self, index: u32, event: PortEvent, turn: &mut Turn<'_>) {
+        let mut decisions = std::mem::take(&mut self.of_port);
+        let port = &mut self.ports[index as usize];
+        port.on_event(turn.at, event, &mut decisions);
+        turn.calendar.set(self.egresses.len() as u32 + index, port.next_wakeup().unwrap_or(Time::MAX));
+        for decision in decisions.drain(..) {
+            match decision {
+                PortDecision::Leave(packet) => self.pass_on(packet, turn),
+                PortDecision::Drop(packet, why) => self.lose(packet, why, turn),
+            }
+        }
+        self.of_port = decisions;
+    }
+
+    fn link(&mut self, index: u32, event: LinkEvent, turn: &mut Turn<'_>) {
+        let mut decisions = std::mem::take(&mut self.of_link);
+        let link = &mut self.links[index as usize];
+        link.on_event(turn.at, event, &mut decisions);
+        let before = self.egresses.len() + self.ports.len();
+        turn.calendar.set(before as u32 + index, link.next_wakeup().unwrap_or(Time::MAX));
+        for decision in decisions.drain(..) {
+            match decision {
+                LinkDecision::Deliver(packet) => {
+                    let (way, message) = self.land(packet);
+                    turn.out.push((Outcome::Arrive(self.ways[way as usize].to), message));
+                }
+                LinkDecision::Drop(packet, why) => self.lose(packet, why, turn),
+            }
+        }
+        self.of_link = decisions;
+    }
+
+    fn lose(&mut self, packet: Packet, _why: DropReason, turn: &mut Turn<'_>) {
+        let (_, message) = self.land(packet);
+        turn.out.push((Outcome::Drop, message));
+    }
+
+    /// A message is no longer under way. The answer is its way and itself.
+    fn land(&mut self, packet: Packet) -> (u32, Message) {
+        self.free.push(packet.tag);
+        let flight = &self.flights[packet.tag as usize];
+        (self.wires[flight.wire as usize].way, flight.message)
+    }
+}

@@ -1,0 +1,179 @@
+//! The ways between nodes, and the machines on them, built from a System.
+
+use std::collections::BTreeMap;
+
+use takt_model::{
+    Auto, Bytes, Cross, Draw, Network as Between, NodeId, PortId, Probability, Rate, Span, System, draw::Purpose,
+};
+use takt_net::{
+    ClassSpec, CrossPattern, Delays, Egress, EgressSpec, LateRule, Link, LinkSpec, Order, Port, PortSpec, QueueSpec,
+};
+
+use crate::network::{Network, Queue, Way, Wire};
+use crate::{MESSAGES_MAX, SimError};
+
+/// The link and the ports between two nodes.
+struct Passage {
+    /// Least and most delay of the link.
+    delay: (Span, Span),
+    loss: Probability,
+    /// The ports where the delay is `"auto"`; else it is written.
+    computed: Option<Vec<PortId>>,
+}
+
+/// The ways so far, and what their machines must have room for.
+pub(crate) struct Routes<'a> {
+    system: &'a System,
+    seed: u64,
+    pairs: BTreeMap<(NodeId, NodeId), u32>,
+    /// By node: its egress.
+    egress_of: Vec<Option<u32>>,
+    /// By egress: its node, and how many streams it has.
+    egresses: Vec<(NodeId, u32)>,
+    /// By port of the System: its index among those on ways.
+    port_of: Vec<Option<u32>>,
+    /// By port on a way: itself, and the pairs of nodes that it serves.
+    ports: Vec<(PortId, u32)>,
+    network: Network,
+}
+
+impl<'a> Routes<'a> {
+    pub(crate) fn new(system: &'a System, seed: u64) -> Self {
+        Routes {
+            system,
+            seed,
+            pairs: BTreeMap::new(),
+            egress_of: vec![None; system.nodes.len()],
+            egresses: Vec::new(),
+            port_of: vec![None; system.ports.len()],
+            ports: Vec::new(),
+            network: Network::default(),
+        }
+    }
+
+    /// The way between two nodes; `None` without a network.
+    pub(crate) fn way(&mut self, from: NodeId, to: NodeId) -> Result<Option<u32>, SimError> {
+        if let Some(way) = self.pairs.get(&(from, to)) {
+            return Ok(Some(*way));
+        }
+        let Some(passage) = passage(self.system, from, to)? else { return Ok(None) };
+        let (min, max) = passage.delay;
+        let spec = LinkSpec { delays: Delays::Uniform { min, max }, loss: passage.loss, packets_max: MESSAGES_MAX };
+        let link = self.network.links.len() as u32;
+        self.network.links.push(Link::new(spec)?);
+        let mut way = Way { to: to.0, egress: None, ports: Vec::new(), link };
+        if let Some(through) = passage.computed {
+            way.egress = Some(self.egress(from)?);
+            way.ports = through.into_iter().map(|port| self.port(port)).collect();
+        }
+        let index = self.network.ways.len() as u32;
+        self.network.ways.push(way);
+        self.pairs.insert((from, to), index);
+        Ok(Some(index))
+    }
+
+    /// The egress of a node.
+    fn egress(&mut self, node: NodeId) -> Result<u32, SimError> {
+        if let Some(egress) = self.egress_of[node.index()] {
+            return Ok(egress);
+        }
+        let spec = &self.system.nodes[node.index()];
+        if spec.link.is_none() {
+            return Err(SimError::NoLink { node: spec.name.clone() });
+        }
+        let egress = self.egresses.len() as u32;
+        self.egresses.push((node, 0));
+        self.egress_of[node.index()] = Some(egress);
+        Ok(egress)
+    }
+
+    /// A port, and the index of one more pair of nodes there.
+    fn port(&mut self, port: PortId) -> (u32, u32) {
+        let index = *self.port_of[port.index()].get_or_insert(self.ports.len() as u32);
+        if index as usize == self.ports.len() {
+            self.ports.push((port, 0));
+        }
+        let pairs = &mut self.ports[index as usize].1;
+        *pairs += 1;
+        (index, *pairs - 1)
+    }
+
+    /// The wire of messages without a size, which wait for no other: straight over the link of a way.
+    pub(crate) fn straight(&mut self, way: u32) -> u32 {
+        self.network.wires.push(Wire { way, queue: None, draws: Vec::new() });
+        self.network.wires.len() as u32 - 1
+    }
+
+    /// The wire of a task's messages of this size by this way. A message releases a job that is due
+    /// `allowance` after its sender.
+    pub(crate) fn wire(&mut self, way: u32, task: &str, bytes: Bytes, allowance: Span) -> u32 {
+        let Way { egress, ports, .. } = &self.network.ways[way as usize];
+        let Some(egress) = *egress else { return self.straight(way) };
+        let port = |(port, _): &(u32, u32)| &self.system.ports[self.ports[*port as usize].0.index()].name;
+        let draws = ports.iter().map(|at| Draw::new(self.seed, &format!("{task} at {}", port(at)))).collect();
+        let streams = &mut self.egresses[egress as usize].1;
+        let queue = Queue { class: 0, stream: *streams, bytes: bytes.max(Bytes::new(1)), allowance };
+        *streams += 1;
+        self.network.wires.push(Wire { way, queue: Some(queue), draws });
+        self.network.wires.len() as u32 - 1
+    }
+
+    /// All machines.
+    pub(crate) fn build(mut self) -> Result<Network, SimError> {
+        for (node, streams) in &self.egresses {
+            let rate = self.system.nodes[node.index()].link.unwrap_or_default();
+            self.network.egresses.push(Egress::new(egress(rate, *streams))?);
+        }
+        for (port, pairs) in &self.ports {
+            let port = &self.system.ports[port.index()];
+            let draw = Draw::new(self.seed, &port.name);
+            // Some phase of the others' bursts, one or the other pattern.
+            let pattern = [CrossPattern::Steady, CrossPattern::Bursts][(draw.bits(Purpose::Cross, 0) >> 63) as usize];
+            let offset = draw.uniform(Purpose::Cross, 1, Span::ZERO, port.cross.map_or(Span::ZERO, refill));
+            let spec = PortSpec { packets_max: MESSAGES_MAX, ..PortSpec::of(port, *pairs as usize, pattern, offset) };
+            self.network.ports.push(Port::new(spec)?);
+        }
+        Ok(self.network)
+    }
+}
+
+fn egress(rate: Rate, streams: u32) -> EgressSpec {
+    let queue =
+        QueueSpec { order: Order::Fifo, late: LateRule::Send, packets_max: MESSAGES_MAX, streams: streams as usize };
+    EgressSpec { rate, classes: vec![ClassSpec { queue, ..ClassSpec::fifo() }] }
+}
+
+/// Networks that name both nodes come first, then those with one name, then the nameless one.
+/// Several count with their widest values. `None` without a network.
+fn passage(system: &System, from: NodeId, to: NodeId) -> Result<Option<Passage>, SimError> {
+    let fits =
+        |network: &&Between| network.from.is_none_or(|node| node == from) && network.to.is_none_or(|node| node == to);
+    let named = |network: &Between| u8::from(network.from.is_some()) + u8::from(network.to.is_some());
+    let most = system.networks.iter().filter(fits).map(named).max();
+    let mut passage: Option<Passage> = None;
+    for network in system.networks.iter().filter(fits).filter(|network| Some(named(network)) == most) {
+        let (delay, computed) = match network.delay {
+            Auto::Auto => ((Span::ZERO, Span::ZERO), Some(network.through.clone())),
+            Auto::Value(delay) => (delay, None),
+        };
+        passage = Some(match passage {
+            None => Passage { delay, loss: network.loss, computed },
+            Some(wider) if wider.computed == computed => Passage {
+                delay: (wider.delay.0.min(delay.0), wider.delay.1.max(delay.1)),
+                loss: wider.loss.max(network.loss),
+                computed,
+            },
+            Some(_) => {
+                let [from, to] = [from, to].map(|node| system.nodes[node.index()].name.clone());
+                return Err(SimError::Ambiguous { from, to });
+            }
+        });
+    }
+    Ok(passage)
+}
+
+/// The time in which others bring their burst again.
+fn refill(cross: Cross) -> Span {
+    let ns = u128::from(cross.burst.get()) * 8_000_000_000 / u128::from(cross.rate.as_bps().max(1));
+    Span::from_ns(u64::try_from(ns).unwrap_or(u64::MAX)).min(Span::FILE_MAX)
+}

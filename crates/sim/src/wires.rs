@@ -1,0 +1,161 @@
+//! The lanes of all messages of a System at their senders, and the station of each node.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+
+use takt_model::flows::{self, Lowered, Role, hop_deadlines};
+use takt_model::{Draw, FlowId, NodeId, Span, TableTask, Task, TaskId, Time};
+use takt_policy::{PartialEdf, PartialEdfSpec};
+
+use crate::clock::NodeClock;
+use crate::network::Network;
+use crate::routes::Routes;
+use crate::station::{LaneWire, Part, Station, Then};
+use crate::{MESSAGES_MAX, SimError};
+
+/// The ways of all messages.
+pub(crate) struct Wires<'a> {
+    lowered: &'a Lowered,
+    seed: u64,
+    routes: Routes<'a>,
+    /// By node: its lanes, and how many sending jobs apart their messages leave.
+    lanes: Vec<(Vec<LaneWire>, Vec<u64>)>,
+    /// The lane of a task's messages, by task and receiver.
+    lane_of: BTreeMap<(TaskId, NodeId), u32>,
+    /// Slots, by task.
+    slots: Vec<u32>,
+}
+
+impl<'a> Wires<'a> {
+    pub(crate) fn new(lowered: &'a Lowered, seed: u64) -> Result<Self, SimError> {
+        let system = &lowered.system;
+        let mut counts = vec![0; system.nodes.len()];
+        let slot = |task: &Task| {
+            let count: &mut u32 = &mut counts[task.node.index()];
+            *count += 1;
+            *count - 1
+        };
+        let slots = system.tasks.iter().map(slot).collect();
+        let lanes = vec![(Vec::new(), Vec::new()); system.nodes.len()];
+        let routes = Routes::new(system, seed);
+        let mut wires = Wires { lowered, seed, routes, lanes, lane_of: BTreeMap::new(), slots };
+        for (i, flow) in system.flows.iter().enumerate() {
+            let allowances = hop_deadlines(flow, system.clock);
+            for (hop, (from, to)) in flow.hops().zip(flow.hops().skip(1)).enumerate() {
+                let id = |hop: usize| lowered.task_of(FlowId(i as u32), hop as u32);
+                let (Some(task), Some(after)) = (id(hop), id(hop + 1)) else { continue };
+                let way = wires.routes.way(from, to)?.ok_or_else(|| SimError::NoNetwork {
+                    flow: flow.name.clone(),
+                    from: system.nodes[from.index()].name.clone(),
+                    to: system.nodes[to.index()].name.clone(),
+                })?;
+                let period = system.nodes[from.index()].send.map_or(1, |send| send.period.as_ns().max(1));
+                let then = Then::Job { slot: wires.slots[after.index()] };
+                let name = &system.tasks[task.index()].name;
+                let allowance = allowances.get(hop + 1).copied().unwrap_or_default();
+                let wire = wires.routes.wire(way, name, flow.size, allowance);
+                let lane = LaneWire { wire, then, draw: Draw::new(seed, name) };
+                wires.lane(task, from, to, lane, flow.send_gap.as_ns().div_ceil(period));
+            }
+        }
+        wires.synchronise()?;
+        Ok(wires)
+    }
+
+    /// Requests of each synchronisation job, and the answers to them, where networks go both ways.
+    fn synchronise(&mut self) -> Result<(), SimError> {
+        let (lowered, seed) = (self.lowered, self.seed);
+        let system = &lowered.system;
+        let (mut syncs, mut receivers) = (BTreeMap::new(), BTreeMap::new());
+        for (id, task) in system.tasks.iter().enumerate().skip(lowered.first) {
+            let id = TaskId(id as u32);
+            match lowered.role(id) {
+                Some(Role::Sync) => syncs.insert(task.node, id),
+                Some(Role::Receive) => receivers.insert(task.node, id),
+                _ => None,
+            };
+        }
+        if system.clock.sync.is_none() {
+            return Ok(());
+        }
+        for (from, to) in flows::neighbours(system) {
+            let (Some(task), Some(way)) = (syncs.get(&from), self.routes.way(from, to)?) else { continue };
+            let answer = match (receivers.get(&to), self.routes.way(to, from)?) {
+                (Some(receive), Some(back)) => {
+                    let draw = Draw::new(seed, &format!("{} to {}", system.tasks[receive.index()].name, from.0));
+                    let wire = self.routes.straight(back);
+                    Some(self.lane(*receive, to, from, LaneWire { wire, then: Then::Nothing, draw }, 1))
+                }
+                _ => None,
+            };
+            let draw = Draw::new(seed, &format!("{} to {}", system.tasks[task.index()].name, to.0));
+            let wire = self.routes.straight(way);
+            self.lane(*task, from, to, LaneWire { wire, then: Then::Answer { lane: answer }, draw }, 1);
+        }
+        Ok(())
+    }
+
+    fn lane(&mut self, task: TaskId, from: NodeId, to: NodeId, wire: LaneWire, apart: u64) -> u32 {
+        let (lanes, distances) = &mut self.lanes[from.index()];
+        let lane = lanes.len() as u32;
+        lanes.push(wire);
+        distances.push(apart);
+        self.lane_of.insert((task, to), lane);
+        lane
+    }
+
+    /// The messages of a node.
+    pub(crate) fn station(&mut self, node: NodeId, clocks: &Rc<[NodeClock]>) -> Station {
+        let (system, spec) = (&self.lowered.system, &self.lowered.system.nodes[node.index()]);
+        let parts: Vec<Part> = system.tasks_of(node).map(|(id, _)| self.part(node, id)).collect();
+        let (lanes, apart) = std::mem::take(&mut self.lanes[node.index()]);
+        let most = |task: Option<TableTask>| {
+            task.and_then(|task| task.cost.map(|cost| task.wcet.as_ns() / cost.as_ns().max(1)))
+        };
+        let rules = PartialEdfSpec {
+            receive_most: most(spec.receive),
+            send_most: most(spec.send),
+            apart,
+            messages_max: MESSAGES_MAX,
+        };
+        Station {
+            node: node.0,
+            latest: vec![Time::ZERO; parts.len()],
+            parts,
+            lanes,
+            messages: PartialEdf::new(rules),
+            clocks: Rc::clone(clocks),
+            error: system.clock.error,
+            left: 0,
+            jobs: VecDeque::new(),
+            outbox: Vec::new(),
+        }
+    }
+
+    fn part(&self, node: NodeId, id: TaskId) -> Part {
+        let (system, spec) = (&self.lowered.system, &self.lowered.system.nodes[node.index()]);
+        match self.lowered.role(id) {
+            Some(Role::Receive) => spec.receive.map_or(Part::Task, Part::Receive),
+            Some(Role::Send) => spec.send.map_or(Part::Task, Part::Send),
+            Some(Role::Sync) => Part::Sync(
+                self.lane_of.range((id, NodeId(0))..=(id, NodeId(u32::MAX))).map(|(_, lane)| *lane).collect(),
+            ),
+            Some(Role::Hop { flow, hop }) => {
+                let of = &system.flows[flow.index()];
+                let to = of.hops().nth(hop as usize + 1);
+                let before = hop_deadlines(of, system.clock).into_iter().take(hop as usize);
+                Part::Hop {
+                    hop,
+                    before: before.fold(Span::ZERO, Span::saturating_add),
+                    lane: to.and_then(|to| self.lane_of.get(&(id, to)).copied()),
+                }
+            }
+            None => Part::Task,
+        }
+    }
+
+    /// The machines between the nodes.
+    pub(crate) fn network(self) -> Result<Network, SimError> {
+        self.routes.build()
+    }
+}

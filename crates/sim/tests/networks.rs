@@ -1,0 +1,174 @@
+//! Networks whose delays follow from links and ports, message by message.
+
+use std::collections::BTreeMap;
+
+use takt_log::{Event, JobKey};
+use takt_model::*;
+use takt_sim::{MESSAGES_MAX, SimError, SimOptions, simulate};
+
+/// A byte takes a microsecond at this rate.
+const MEGABYTE: Rate = Rate::from_bps(8_000_000);
+
+fn us(us: u64) -> Span {
+    Span::from_us(us)
+}
+
+/// Nodes that send and receive once a millisecond, in 1 us, and a network whose delay is not written.
+fn system(nodes: u32) -> System {
+    let mut system = System::local(1, Builtin::Edf, Vec::new());
+    let table = Some(TableTask { period: us(1_000), wcet: us(1), cost: None });
+    let node = |i: u32| {
+        let node = NodeSpec::new(&format!("n{i}"), 1, StrategyRef::Builtin(Builtin::Edf));
+        NodeSpec { link: Some(MEGABYTE), receive: table, send: table, ..node }
+    };
+    system.nodes = (0..nodes).map(node).collect();
+    system.networks = vec![Network { delay: Auto::Auto, ..Network::any(us(0), us(0)) }];
+    system
+}
+
+/// A flow from a node to another, once every 100 ms. Its first job takes `wcet` us. Jobs are due after `due` us, each
+/// from the one before.
+fn flow(name: &str, from: u32, to: u32, wcet: u64, bytes: u64, due: [u64; 2]) -> Flow {
+    Flow {
+        name: name.to_owned(),
+        path: vec![NodeId(from), NodeId(to)],
+        reply: false,
+        period: us(100_000),
+        wcet: us(wcet),
+        deadline: us(due[0] + due[1]),
+        send_gap: us(1_000),
+        hop_wcet: us(1),
+        size: Bytes::new(bytes),
+        hop_deadlines: due.map(us).to_vec(),
+    }
+}
+
+fn events(system: &System, duration: u64, seed: u64) -> Vec<(u32, Time, Event)> {
+    let mut events = Vec::new();
+    simulate(system, &SimOptions { duration: us(duration), seed, node: None }, &mut events)
+        .unwrap_or_else(|error| panic!("{error}"));
+    events
+}
+
+/// The messages of 20 ms, by flow: in us, the instants of send and arrival or drop.
+fn course(system: &System) -> String {
+    let lowered = takt_model::flows::lower(system).expect("there are flows");
+    let name = |job: JobKey| lowered.system.tasks[job.task.index()].name.split('/').next().unwrap_or("").to_owned();
+    let mut words: BTreeMap<String, String> = BTreeMap::new();
+    for (_, at, event) in &events(system, 20_000, 0) {
+        let (job, mark) = match *event {
+            Event::Send { job, .. } => (job, ""),
+            Event::Arrive { job, .. } => (job, " to "),
+            Event::Drop { job, .. } => (job, " drop "),
+            _ => continue,
+        };
+        *words.entry(name(job)).or_default() += &format!("{mark}{}", at.as_ns() / 1_000);
+    }
+    words.into_iter().map(|(name, word)| format!("{name} {word}")).collect::<Vec<_>>().join(", ")
+}
+
+/// At 1 ms two messages are sent, at 2 ms a third. A byte takes 1 us, so the first is on its way until 5 ms.
+fn three() -> System {
+    let mut system = system(2);
+    system.flows = vec![
+        flow("big", 0, 1, 10, 4_000, [5_000, 9_000]),
+        flow("lax", 0, 1, 10, 300, [6_000, 60_000]),
+        flow("urgent", 0, 1, 1_500, 200, [7_000, 9_000]),
+    ];
+    system
+}
+
+#[test]
+fn messages_leave_one_after_the_other() {
+    assert_eq!(course(&three()), "big 1002 to 5002, lax 1002 to 5302, urgent 2002 to 5502");
+}
+
+/// A byte takes 1 us on the link and again at each port.
+#[test]
+fn ports_store_and_forward() {
+    let mut system = three();
+    let port = |name: &str| Port { name: name.into(), rate: MEGABYTE, latency: us(0), cross: None, fifo: true };
+    system.ports = vec![port("first"), port("second")];
+    system.networks[0].through = vec![PortId(0), PortId(1)];
+    assert_eq!(course(&system), "big 1002 to 13002, lax 1002 to 13302, urgent 2002 to 13502");
+    // Two nodes meet at a port.
+    system.nodes.push(NodeSpec { name: "n2".into(), ..system.nodes[1].clone() });
+    system.networks[0].through.pop();
+    system.flows = vec![flow("here", 0, 1, 10, 500, [5_000, 9_000]), flow("there", 2, 1, 10, 600, [5_000, 9_000])];
+    assert_eq!(course(&system), "here 1002 to 2002, there 1002 to 2602");
+}
+
+/// Others fill half of the port, in frames of 1538 bytes, and a message waits for them.
+#[test]
+fn cross_traffic_delays_within_its_bound() {
+    let mut system = three();
+    let cross = Cross { burst: Bytes::new(3_076), rate: Rate::from_bps(4_000_000) };
+    let port = Port { name: "p".into(), rate: MEGABYTE, latency: us(100), cross: Some(cross), fifo: true };
+    system.ports = vec![port];
+    system.networks[0].through = vec![PortId(0)];
+    let mut longest = 0;
+    for seed in 0..50 {
+        let (mut sent, mut found) = (BTreeMap::new(), Vec::new());
+        for (_, at, event) in events(&system, 40_000, seed) {
+            match event {
+                Event::Send { job, .. } => drop(sent.insert(job, at)),
+                Event::Arrive { job, .. } => found.push((at - sent[&job]).as_ns() / 1_000),
+                _ => {}
+            }
+        }
+        longest = found.into_iter().max().map_or(longest, |most| most.max(longest));
+    }
+    // Without others 8.1 ms and a latency; with them (4.5 + 3.1) ms and half of that time more.
+    assert!(longest > 9_500 && longest < 16_000, "{longest}");
+}
+
+/// A flow that shares no machine with others keeps its delays when others are added.
+#[test]
+fn a_flow_elsewhere_changes_no_draws() {
+    let mut system = three();
+    let cross = Cross { burst: Bytes::new(3_076), rate: Rate::from_bps(4_000_000) };
+    system.ports = vec![Port { name: "p".into(), rate: MEGABYTE, latency: us(900), cross: Some(cross), fifo: false }];
+    system.networks[0] = Network { to: Some(NodeId(1)), through: vec![PortId(0)], ..system.networks[0].clone() };
+    system.networks[0].loss = Probability::from_billionths(200_000_000).unwrap();
+    let mut more = system.clone();
+    more.nodes.extend(["x", "y"].map(|name| NodeSpec { name: name.into(), ..system.nodes[1].clone() }));
+    more.networks.push(Network { to: Some(NodeId(3)), through: vec![PortId(1)], ..system.networks[0].clone() });
+    more.ports.insert(0, Port { name: "q".into(), ..system.ports[0].clone() });
+    more.networks.iter_mut().for_each(|network| network.through[0].0 = 1 - network.through[0].0);
+    more.flows.push(flow("other", 2, 3, 10, 700, [5_000, 9_000]));
+    let of = |system: &System, seed| {
+        let all = events(system, 300_000, seed).into_iter().filter(|(stream, ..)| *stream < 2);
+        // Tasks have other numbers.
+        all.map(|(stream, at, event)| (stream, at, event.kind())).collect::<Vec<_>>()
+    };
+    for seed in 0..20 {
+        assert!(of(&system, seed) == of(&more, seed), "{seed}");
+    }
+    assert!(of(&system, 1) != of(&system, 2));
+}
+
+/// A link of a byte a second keeps the messages that its queue holds; more are dropped, at once.
+#[test]
+fn a_queue_holds_so_many_and_drops_the_rest() {
+    let mut system = system(2);
+    system.nodes[0].link = Some(Rate::from_bps(8));
+    let table = Some(TableTask { period: us(10), wcet: us(1), cost: None });
+    system.nodes[0].send = table;
+    let often = flow("often", 0, 1, 1, 2, [5, 5]);
+    system.flows = vec![Flow { period: us(10), send_gap: us(10), ..often }];
+    let events = events(&system, 700_000, 0);
+    let count = |wanted: fn(&Event) -> bool| events.iter().filter(|(_, _, event)| wanted(event)).count();
+    let sent = count(|event| matches!(event, Event::Send { .. }));
+    let dropped = count(|event| matches!(event, Event::Drop { .. }));
+    // One is on the line.
+    assert_eq!((sent - dropped, count(|event| matches!(event, Event::Arrive { .. }))), (MESSAGES_MAX + 1, 0));
+    assert!(dropped > 1_000);
+}
+
+#[test]
+fn a_sender_needs_a_link() {
+    let mut system = three();
+    system.nodes[0].link = None;
+    let error = simulate(&system, &SimOptions::default(), &mut Vec::new()).expect_err("no link");
+    assert_eq!(error, SimError::NoLink { node: "n0".into() });
+}
