@@ -112,6 +112,26 @@ fn servers_lend_and_reclaim_as_the_paper_says() {
     assert!(answer["claims"][0]["holds"].is_null(), "a second decides nothing: {answer}");
 }
 
+/// Experiments in virtual time give the same bytes each time, and a short run refutes nothing.
+#[test]
+fn messages_are_scheduled_as_the_paper_says() {
+    let page = |folder: &tempfile::TempDir| fs::read(folder.path().join("out/index.html")).expect("a page");
+    for name in ["hedf-ki", "hedf-fig4", "hedf-fig5", "hedf-fig6"] {
+        let run = || reproduce(name, &["--short"]).expect("it needs nothing of the machine");
+        let (answer, folder) = run();
+        let claims = answer["claims"].as_array().expect("claims");
+        assert!(claims.len() >= 4 && claims.iter().all(|claim| claim["holds"] != false), "{name}: {claims:?}");
+        assert_eq!(page(&folder), page(&run().1), "{name}");
+    }
+    // The systems of the paper are files that other verbs read.
+    let (_, folder) = reproduce("hedf-ki", &["--short", "--for", "1s"]).expect("it needs nothing of the machine");
+    for file in ["one-hop.toml", "one-hop-delayed.toml", "two-hops-delayed.toml", "requests-sized.toml"] {
+        let file = folder.path().join("out").join(file);
+        let checked = takt(&["check", file.to_str().expect("a path")]);
+        assert_eq!(checked.status.code(), Some(0), "{}", String::from_utf8_lossy(&checked.stdout));
+    }
+}
+
 #[test]
 fn the_three_tasks_of_table_1_are_recorded() {
     let Some((answer, _folder)) = reproduce("sdd-table1", &["--for", "500ms"]) else { return };

@@ -9,6 +9,7 @@ mod context;
 mod csa;
 mod failure;
 mod findings;
+mod hedf;
 mod host;
 mod kokyu;
 mod law;
@@ -67,7 +68,7 @@ pub struct Paper {
 }
 
 /// In the order of the list.
-pub const PAPERS: [&Paper; 3] = [&SDD, &KOKYU, &CSA];
+pub const PAPERS: [&Paper; 4] = [&SDD, &KOKYU, &CSA, &HEDF];
 
 const SDD: Paper = Paper {
     key: "[SDD]",
@@ -77,6 +78,11 @@ const SDD: Paper = Paper {
 const CSA: Paper = Paper {
     key: "[CSA]",
     title: "Lee, Xi, Chen, Phan, Gill, Lee, Lu, Sokolsky: Realizing Compositional Scheduling through Virtualization",
+};
+
+const HEDF: Paper = Paper {
+    key: "[HEDF]",
+    title: "Qian, Mueller, Xin: Hybrid EDF Packet Scheduling for Real-Time Distributed Systems",
 };
 
 const KOKYU: Paper = Paper {
@@ -98,10 +104,14 @@ pub const EXPERIMENTS: [&Experiment; NAMES.len()] = [
     &csa::FIG6,
     &csa::FIG7,
     &csa::TABLES,
+    &hedf::KI,
+    &hedf::FIG4,
+    &hedf::FIG5,
+    &hedf::FIG6,
 ];
 
 /// Their names, for the command line.
-pub const NAMES: [&str; 12] = [
+pub const NAMES: [&str; 16] = [
     "sdd-table1",
     "sdd-packets",
     "sdd-fig4",
@@ -114,6 +124,10 @@ pub const NAMES: [&str; 12] = [
     "csa-fig6",
     "csa-fig7",
     "csa-tables",
+    "hedf-ki",
+    "hedf-fig4",
+    "hedf-fig5",
+    "hedf-fig6",
 ];
 
 /// The outcome of an experiment.

@@ -1,0 +1,77 @@
+//! [HEDF] Section IV in virtual time: messages of partial-EDF nodes, and the delays of a cluster of
+//! eight nodes.
+//!
+//! - `ki`: how many messages wait at once (Section IV-C), in theory and in simulated System files.
+//! - `delays`: Figs. 4 and 5, round trips with and without shares of the bandwidth.
+//! - `misses`: Fig. 6, deadline misses under growing load.
+//! - `cluster` has the nodes and the switch of the figures, `bounds` what is proven of them.
+
+use takt_model::Span;
+
+use super::context::Context;
+use super::findings::Findings;
+use super::{Experiment, HEDF};
+use crate::failure::Failure;
+
+mod batches;
+mod bounds;
+mod cluster;
+mod delays;
+mod ki;
+mod misses;
+mod setups;
+
+/// The name of our column in tables.
+const SIMULATED: &str = "simulated";
+
+const fn experiment(
+    name: &'static str,
+    shows: &'static str,
+    what: &'static str,
+    takes: (Span, Span),
+    run: fn(&Context) -> Result<Findings, Failure>,
+) -> Experiment {
+    let longest = Span::from_s(3600);
+    Experiment {
+        name,
+        paper: &HEDF,
+        shows,
+        what,
+        needs: "nothing: it is simulated",
+        takes,
+        longest,
+        repeats: false,
+        simulated: true,
+        run,
+    }
+}
+
+pub(super) const KI: Experiment = experiment(
+    "hedf-ki",
+    "Section IV-C",
+    "how many messages wait at once for a receiving task, and how large the tasks of the table must be",
+    (Span::from_s(10), Span::from_s(1)),
+    ki::reproduce,
+);
+
+pub(super) const FIG4: Experiment = experiment(
+    "hedf-fig4",
+    "Fig. 4",
+    "round trips of one node of eight with and without shares of the bandwidth, and what a token bucket lets through",
+    (Span::from_s(10), Span::from_s(1)),
+    delays::one_node,
+);
+pub(super) const FIG5: Experiment = experiment(
+    "hedf-fig5",
+    "Fig. 5",
+    "the same for all nodes, and which rate a wanted delay needs",
+    (Span::from_s(30), Span::from_s(1)),
+    delays::all_nodes,
+);
+pub(super) const FIG6: Experiment = experiment(
+    "hedf-fig6",
+    "Fig. 6",
+    "deadline misses of messages under growing load, in order of arrival, by deadline, and without late ones",
+    (Span::from_s(60), Span::from_s(2)),
+    misses::reproduce,
+);

@@ -1,0 +1,224 @@
+//! Bounds of a cluster's round trips, by the theorems of `takt size --network-delay`.
+//!
+//! Requests of a pair of nodes are bounded by (σ, ρ) of their pattern, exactly. Answers are the
+//! requests delayed. So delays depend on each other, and the least solution is found from zero
+//! upwards. It is a bound: the first packet to exceed its own would have come with traffic that
+//! kept to all of them.
+
+use takt_analysis::distributed::delay::{Bucket, Traffic};
+use takt_analysis::distributed::row::{Sent, Shared, Way, rows};
+use takt_model::Span;
+
+use super::cluster::{Cluster, LINK, MESSAGE};
+use super::setups::NODES;
+
+/// Rounds until it gives up.
+const ROUNDS_MAX: usize = 1_000;
+/// Bytes to bit-nanoseconds per second.
+const SCALE: i128 = 8_000_000_000;
+
+/// The longest round trips, by client and server.
+pub(super) type RoundTrips = Vec<Vec<Span>>;
+
+/// The traffic of the requests that `counts` takes, of frames that begin at the multiples of the
+/// period.
+fn traffic(cluster: &Cluster, client: usize, counts: impl Fn(usize) -> bool) -> Option<Traffic> {
+    let sizes = cluster.burst - cluster.burst / 2 + 1;
+    let cycle = sizes * NODES as u64;
+    let mut number = 0;
+    let mut frame = |frame: u64| {
+        let size = cluster.size(client, frame);
+        let taken = (number..number + size).filter(|number| counts(Cluster::receiver(client, *number))).count();
+        number += size;
+        taken as i128 * i128::from(MESSAGE)
+    };
+    let bytes: Vec<i128> = (0..cycle).map(&mut frame).collect();
+    let length = i128::from(cluster.period.as_ns()) * i128::from(cycle);
+    let rate = (bytes.iter().sum::<i128>() * SCALE).div_euclid(length) + 1;
+    // The most that comes beyond the rate, in any window of whole frames.
+    let (mut ending, mut most) = (0, 0);
+    for bytes in bytes.iter().chain(&bytes) {
+        ending = (ending - rate * i128::from(cluster.period.as_ns())).max(0) + bytes * SCALE;
+        most = most.max(ending);
+    }
+    Some(Traffic { burst: u64::try_from(most.div_euclid(SCALE) + 1).ok()?, rate: u64::try_from(rate).ok()? })
+}
+
+/// All requests of a client that go to other nodes.
+pub(super) fn all_requests(cluster: &Cluster, client: usize) -> Option<Traffic> {
+    traffic(cluster, client, |receiver| receiver != client)
+}
+
+/// A value for each pair of different nodes.
+type Pairs<T> = Vec<Vec<T>>;
+
+fn pairs<T>(mut of: impl FnMut(usize, usize) -> Option<T>) -> Option<Pairs<T>> {
+    (0..NODES).map(|from| (0..NODES).map(|to| of(from, to)).collect()).collect()
+}
+
+/// Delays in ns: from the creation of a request, or from its arrival at the server, to the switch;
+/// and through the port from node to node. Of a node to itself they do not count.
+#[derive(Clone, PartialEq, Eq)]
+struct Delays {
+    request: Vec<u64>,
+    reply: Vec<u64>,
+    port: Pairs<u64>,
+}
+
+/// Bounds of the round trips of a cluster whose frames do not wait for each other, in any phases.
+/// `None` where a line gets more than its rate.
+pub(super) fn round_trips(cluster: &Cluster) -> Option<RoundTrips> {
+    let requests = pairs(|from, to| traffic(cluster, from, |receiver| receiver == to))?;
+    let all: Vec<Traffic> = (0..NODES).map(|from| all_requests(cluster, from)).collect::<Option<_>>()?;
+    let mut known = Delays { request: vec![0; NODES], reply: vec![0; NODES], port: vec![vec![0; NODES]; NODES] };
+    for _ in 0..ROUNDS_MAX {
+        let next = step(cluster, &requests, &all, &known)?;
+        if next == known {
+            let hosts = cluster.hosts.1;
+            return pairs(|client, server| {
+                let there = known.request[client].checked_add(known.port[client][server])?;
+                let back = known.reply[server].checked_add(known.port[server][client])?;
+                Span::from_ns(there).checked_add(Span::from_ns(back))?.checked_add(hosts)
+            });
+        }
+        known = next;
+    }
+    None
+}
+
+/// One round.
+fn step(cluster: &Cluster, requests: &Pairs<Traffic>, all: &[Traffic], known: &Delays) -> Option<Delays> {
+    // Answers to node `to` as their requests come to `from`.
+    let answers = pairs(|from, to| requests[to][from].delayed(known.request[to].checked_add(known.port[to][from])?))?;
+    let own = |node: usize| {
+        let others = (0..NODES).filter(|other| *other != node);
+        others.map(|other| answers[node][other]).try_fold(Traffic::default(), Traffic::plus)
+    };
+    let (mut request, mut reply) = (Vec::new(), Vec::new());
+    for (node, requests) in all.iter().enumerate() {
+        let [there, back] = egress(cluster, *requests, own(node)?)?;
+        request.push(there);
+        reply.push(back);
+    }
+    let sent = |from: usize, to: usize| {
+        let requests = requests[from][to].delayed(request[from])?;
+        Some(Sent { traffic: requests.plus(answers[from][to].delayed(reply[from])?)?, packet: MESSAGE })
+    };
+    let ways: Vec<(usize, usize)> =
+        (0..NODES).flat_map(|from| (0..NODES).filter(move |to| *to != from).map(move |to| (from, to))).collect();
+    let all_sent: Vec<Sent> = ways.iter().map(|(from, to)| sent(*from, *to)).collect::<Option<_>>()?;
+    let through: Vec<Way> = ways.iter().map(|(from, to)| Way { from: *from, to: *to, through: vec![*to] }).collect();
+    let shared = vec![Shared { rate: LINK, latency: 0, cross: Traffic::default(), fifo: true }; NODES];
+    let mut port = vec![vec![0; NODES]; NODES];
+    for ((from, to), (_, path)) in ways.iter().zip(rows(&through, &all_sent, &shared)?) {
+        port[*from][*to] = path.least()?;
+    }
+    Some(Delays { request, reply, port })
+}
+
+/// The longest delays of requests and of answers from a node to the switch.
+fn egress(cluster: &Cluster, requests: Traffic, answers: Traffic) -> Option<[u64; 2]> {
+    let bucket = |class: usize| cluster.classes.get(class).and_then(|class| class.bucket);
+    let (Some(first), Some(second)) = (bucket(0), bucket(1)) else {
+        // One queue in order of arrival: an output port like any other.
+        let all = requests.plus(answers)?;
+        let delay = takt_analysis::distributed::delay::time(all.burst, LINK).filter(|_| all.rate <= LINK)?;
+        return Some([delay, delay]);
+    };
+    let requests_bucket =
+        Bucket { burst: first.burst.get(), rate: first.rate.as_bps(), packet: MESSAGE, link: LINK, other: MESSAGE };
+    // Requests go before answers. While answers have tokens, requests take at most σ + L + ρ t of
+    // the link. So answers see a link of rate C - ρ, from which σ + L and one other packet are
+    // taken first.
+    let answers_bucket = Bucket {
+        burst: second.burst.get(),
+        rate: second.rate.as_bps(),
+        packet: MESSAGE,
+        link: LINK - first.rate.as_bps(),
+        other: first.burst.get() + 2 * MESSAGE,
+    };
+    Some([requests_bucket.fifo(requests, MESSAGE)?, answers_bucket.fifo(answers, MESSAGE)?])
+}
+
+/// Whether no round trip exceeds its bound, and the longest of all and of all bounds.
+pub(super) fn compare(
+    messages: impl IntoIterator<Item = (usize, usize, Span)>,
+    bounds: &RoundTrips,
+) -> (bool, Span, Span) {
+    let (mut kept, mut longest) = (true, Span::ZERO);
+    for (client, server, round_trip) in messages {
+        kept &= round_trip <= bounds[client][server];
+        longest = longest.max(round_trip);
+    }
+    let pairs = (0..NODES).flat_map(|from| (0..NODES).map(move |to| (from, to)));
+    let bound = pairs.filter(|(from, to)| from != to).map(|(from, to)| bounds[from][to]).max();
+    (kept, longest, bound.unwrap_or(Span::ZERO))
+}
+
+#[cfg(test)]
+mod tests {
+    use takt_model::generate::Random;
+    use takt_model::{Bytes, Rate};
+    use takt_net::{BucketSpec, ClassSpec};
+
+    use super::*;
+
+    /// How many random clusters; TAKT_CASES overrides.
+    fn cases() -> u64 {
+        std::env::var("TAKT_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(12)
+    }
+
+    fn random(random: &mut Random) -> Cluster {
+        let class = |rate: u64, messages: u64| ClassSpec {
+            bucket: Some(BucketSpec { rate: Rate::from_bps(rate), burst: Bytes::new(messages * MESSAGE) }),
+            packet_max: Bytes::new(MESSAGE),
+            ..ClassSpec::fifo()
+        };
+        let (burst, frames) = (random.between(2, 30), random.between(100, 2_000));
+        let needs = frames * (burst + 1) * MESSAGE * 8;
+        let shares = random.between(0, 1) == 1;
+        let classes = if shares {
+            let rate = needs + random.between(0, needs);
+            vec![class(rate, random.between(1, burst)), class(8 * rate, random.between(1, 8 * burst))]
+        } else {
+            vec![ClassSpec::fifo()]
+        };
+        Cluster {
+            classes,
+            period: Span::from_ns(1_000_000_000 / frames),
+            burst,
+            deadline: Span::from_ms(1),
+            hosts: (Span::ZERO, Span::ZERO),
+            tick: None,
+            blocks: false,
+        }
+    }
+
+    #[test]
+    fn no_round_trip_of_a_random_cluster_exceeds_its_bound() {
+        let mut bounded = 0;
+        for seed in 0..cases() {
+            let cluster = random(&mut Random::new(seed));
+            let Some(bounds) = round_trips(&cluster) else { continue };
+            let ran = cluster.run(seed, Span::from_ms(100)).map_err(|failure| failure.message).unwrap();
+            let all = ran.messages.iter();
+            let all = all.map(|message| (message.client, message.server, message.round_trip.unwrap()));
+            let (kept, longest, bound) = compare(all, &bounds);
+            assert!(kept, "seed {seed}: {longest} of {bound} in {cluster:?}");
+            bounded += 1;
+        }
+        assert!(bounded > cases() / 2, "{bounded} of {}", cases());
+    }
+
+    #[test]
+    fn traffic_is_that_of_the_pattern() {
+        let mut cluster = random(&mut Random::new(0));
+        (cluster.burst, cluster.period) = (10, Span::from_ms(10));
+        // The paper's frames of 5 to 10 messages, one in eight to the own node, need 2.45 Mbit/s.
+        let all = all_requests(&cluster, 0).unwrap();
+        assert_eq!(all.rate, 2_446_501);
+        // 45 messages in six frames; the heaviest three are beyond the rate by 4.5 messages or
+        // less.
+        assert!((9 * MESSAGE..14 * MESSAGE).contains(&all.burst), "{all:?}");
+    }
+}
