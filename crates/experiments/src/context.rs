@@ -17,26 +17,26 @@ use crate::host::Host;
 /// How an experiment is to run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Options {
-    /// Which one.
+    /// The experiment's name.
     pub name: String,
-    /// The folder; by default of the experiment's name.
+    /// The folder. The default has the experiment's name.
     pub out: Option<String>,
     /// How long each measurement lasts.
     pub duration: Option<Span>,
-    /// How often what the paper averages is measured.
+    /// How often to measure each value that the paper averages.
     pub repeat: Option<u32>,
-    /// As quickly as still shows something.
+    /// Whether to shorten all measurements, to the shortest that still show something.
     pub short: bool,
-    /// Seed of all that is drawn.
+    /// The seed of all random draws.
     pub seed: u64,
 }
 
 /// The input of an experiment.
 pub(super) struct Context {
     pub(super) host: Host,
-    /// Where files go.
+    /// The folder for files.
     folder: PathBuf,
-    /// As the user gave it.
+    /// The folder's name as the user gave it.
     shown: String,
     pub(super) seed: u64,
     pub(super) short: bool,
@@ -72,7 +72,7 @@ impl Context {
         }
         let shown = options.out.clone().unwrap_or_else(|| experiment.name.to_owned());
         let folder = PathBuf::from(&shown);
-        // Once the folder is there a signal ends it in order.
+        // From here on, a signal ends the experiment in order, since its folder exists.
         let signals = StopSignals::catch();
         fs::create_dir_all(&folder).map_err(|error| trouble(&shown, &error))?;
         Ok(Context {
@@ -91,17 +91,17 @@ impl Context {
         })
     }
 
-    /// Nothing came of it: a folder that holds nothing goes.
+    /// Removes the folder if it is empty, after a failure.
     pub(super) fn forsake(&self) {
         let _ = fs::remove_dir(&self.folder);
     }
 
-    /// How long a measurement lasts: as asked, or as usual, or as with --short.
+    /// How long a measurement lasts: as asked, or `usual`, or `short` with `--short`.
     pub(super) fn duration(&self, usual: Span, short: Span) -> Span {
         self.duration.unwrap_or(if self.short { short } else { usual })
     }
 
-    /// How often what a paper averages is measured.
+    /// How often each value that the paper averages is measured.
     pub(super) fn repeat(&self) -> u32 {
         self.repeat.unwrap_or(if self.short { 1 } else { REPEAT })
     }
@@ -111,7 +111,7 @@ impl Context {
         self.signals.caught().is_some() || self.caught.get().is_some()
     }
 
-    /// Its result; none if it failed because it was told to end early.
+    /// The result, or `None` if it failed because it was told to end early.
     pub(super) fn unless_stopped<T>(&self, result: Result<T, Failure>) -> Result<Option<T>, Failure> {
         match result {
             Err(_) if self.stopped() => Ok(None),
@@ -152,7 +152,7 @@ impl Context {
         self.machine.steal.zip(clock::steal()).map(|(before, now)| now.saturating_sub(before))
     }
 
-    /// Adds what is true of any experiment.
+    /// Adds the notes that hold for every experiment.
     pub(super) fn conclude(&self, findings: &mut Findings) {
         if let Some(signal) = self.signal() {
             findings.notes.insert(0, format!("Ended early by {signal}: what was not measured by then is missing."));
@@ -162,7 +162,8 @@ impl Context {
         }
         if let Some(steal) = self.steal().filter(|steal| !steal.is_zero() && !self.simulated) {
             findings.notes.push(format!(
-                "The hypervisor took {steal} of CPU time meanwhile, from all CPUs together: times of threads hold that too, maxima above all."
+                "The hypervisor took {steal} of CPU time meanwhile, from all CPUs together: times of threads hold \
+                 that too, maxima above all."
             ));
         }
         if self.short {
@@ -171,7 +172,7 @@ impl Context {
     }
 }
 
-/// How often what a paper averages is measured where nobody says.
+/// The default of `--repeat`.
 const REPEAT: u32 = 3;
 
 fn trouble(what: &str, error: &std::io::Error) -> Failure {

@@ -1,9 +1,10 @@
-//! [CSA] Figs. 4 to 7, Tables I and II: domains under `ptps`, `wcps` and `crps` servers, in virtual time.
+//! [CSA] Figs. 4 to 7, Tables I and II: domains under `ptps`, `wcps` and `crps` servers, in virtual
+//! time.
 //!
-//! Domains are components with rate monotonic tasks. Their servers have rate monotonic priorities. Decisions fall
-//! on a grid of 1 ms, as in the paper's hypervisor. Interfaces come from [CSA Algorithm 1] in whole milliseconds. The
-//! same workloads run under each rule. The paper made one workload for each setting. Several are made here, for more
-//! certain claims.
+//! Domains are components with rate monotonic tasks. Their servers have rate monotonic priorities.
+//! Decisions fall on a grid of 1 ms, as in the paper's hypervisor. Interfaces come from [CSA
+//! Algorithm 1] in whole milliseconds. The same workloads run under each rule. The paper made one
+//! workload for each setting. Several are made here, for more certain claims.
 
 use takt_model::generate::Random;
 use takt_model::{Costs, ServerRule, Span};
@@ -85,7 +86,7 @@ pub(super) const TABLES: Experiment = experiment(
     tables,
 );
 
-/// Whose jobs count.
+/// The domains whose jobs count.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Scope {
     All,
@@ -101,12 +102,12 @@ impl Scope {
     }
 }
 
-/// How many workloads of each kind, and how long each runs.
+/// The number of workloads of each kind, and how long each runs.
 fn size(context: &Context) -> (u64, Span) {
     (u64::from(context.repeat()), context.duration(Span::from_s(300), Span::from_s(30)))
 }
 
-/// Simulates workloads under each rule: by rule, the jobs of all workloads together.
+/// Simulates workloads under each rule. Returns the jobs of all workloads together, by rule.
 fn under_each_rule(
     context: &Context,
     workloads: &[Domains],
@@ -135,7 +136,7 @@ fn workloads(context: &Context, setting: u64, load: f64, range: (u64, u64)) -> R
         .collect()
 }
 
-/// A distribution function of at most so many steps.
+/// A distribution function with a limited number of steps.
 fn distribution(jobs: &[f64], name: &str, colour: usize) -> Series {
     const STEPS: usize = 400;
     let mut sorted = jobs.to_vec();
@@ -198,9 +199,9 @@ fn percent(ratio: Option<f64>) -> Option<f64> {
 /// Checks in several settings that each ratio is at most the one before.
 #[derive(Default)]
 struct Ordered {
-    /// Some ratio was not known.
+    /// Whether some ratio was not known.
     open: bool,
-    /// Some ratio was not zero.
+    /// Whether some ratio was above zero.
     shown: bool,
     refuted: bool,
 }
@@ -213,13 +214,13 @@ impl Ordered {
         self.refuted |= known.windows(2).any(|pair| pair[1] > pair[0]);
     }
 
-    /// Undecided if nothing was ever late.
+    /// Returns `None` if no job was ever late.
     fn holds(&self) -> Option<bool> {
         (!self.open && (self.shown || self.refuted)).then_some(!self.refuted)
     }
 }
 
-/// A claim about runs of some length.
+/// A claim needs runs of some length.
 fn needs_time(claim: &mut Claim, duration: Span) {
     claim.needs(duration.as_ns() / Span::from_s(1).as_ns(), LEAST_S, "seconds of a run");
 }
@@ -291,7 +292,8 @@ fn quartiles(jobs: &[f64]) -> Option<[f64; 5]> {
     Some([*within.first()?, low, middle, high, *within.last()?])
 }
 
-/// Paper's miss ratios of the least important domain in percent, by load, factor and rule (Section IV-B and Fig. 6).
+/// The paper's miss ratios of the least important domain in percent, by load, factor and rule
+/// (Section IV-B and Fig. 6).
 const FIG6_PAPER: [[[f64; 3]; 3]; 2] = [
     [[26.9, 11.7, 0.02], [27.3, 8.51, 0.0], [27.3, 0.49, 0.0]],
     [[100.0, 75.6, 36.1], [100.0, 32.7, 0.0], [100.0, 31.3, 0.0]],
@@ -377,8 +379,8 @@ fn factors(context: &Context) -> Result<Findings, Failure> {
     Ok(findings)
 }
 
-/// Utilisation and partitions of each workload in Table I. The paper gives the partitions of the second and the
-/// seventh. The others have five here.
+/// Utilisation and partitions of each workload in Table I. The paper gives the partitions of the
+/// second and the seventh. The others have five here.
 const WORKLOADS: [(f64, usize); 7] =
     [(0.378, 5), (0.511, 6), (0.481, 5), (0.389, 5), (0.537, 5), (0.426, 5), (0.003, 1)];
 const TABLE_I: [[f64; 3]; 7] = [
@@ -390,7 +392,8 @@ const TABLE_I: [[f64; 3]; 7] = [
     [0.465, 0.426, 0.039],
     [0.020, 0.003, 0.017],
 ];
-/// The cost of a switch. Interfaces do not cover it, as in the paper, so domains without interface overhead miss.
+/// The cost of a switch. Interfaces do not cover it, as in the paper, so domains without interface
+/// overhead miss.
 const SWITCH: Span = Span::from_us(100);
 
 /// One of several sets of partitions for a workload of Table I.
@@ -400,7 +403,7 @@ fn of_partitions(context: &Context, workload: usize, number: u64) -> Result<Doma
     Ok(Domains { costs: Some(Costs { switch: SWITCH, ..Costs::NONE }), ..arinc(seed, load, partitions)? })
 }
 
-/// How many sets of partitions are made for a workload.
+/// The number of sets of partitions for a workload.
 fn pooled(context: &Context) -> u64 {
     if context.short { 4 } else { 20 }
 }
@@ -409,7 +412,7 @@ fn mean(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
-/// How long each set of partitions runs; the paper ran one set ten times, a minute each.
+/// How long each set of partitions runs. The paper ran one set ten times, a minute each.
 fn minutes(context: &Context) -> Span {
     context.duration(Span::from_s(60), Span::from_s(30))
 }
@@ -489,8 +492,8 @@ fn partitions(context: &Context) -> Result<Findings, Failure> {
     Ok(findings)
 }
 
-const ARINC: &str = "The ARINC 653 tasks are not public. These partitions are synthetic, with the utilisations of Table I. \
-     The paper gives the number of domains of workloads 2 and 7; the others have five.";
+const ARINC: &str = "The ARINC 653 tasks are not public. These partitions are synthetic, with the utilisations \
+     of Table I. The paper gives the number of domains of workloads 2 and 7; the others have five.";
 
 /// Tables I and II.
 fn tables(context: &Context) -> Result<Findings, Failure> {
@@ -523,8 +526,8 @@ fn tables(context: &Context) -> Result<Findings, Failure> {
 /// Groups of domains by interface overhead.
 const GROUPS: usize = 4;
 
-/// Table II: domains with less interface overhead miss more. The six domains of one workload are too few, so several
-/// are made.
+/// Table II: domains with less interface overhead miss more. The six domains of one workload are
+/// too few, so several are made.
 fn by_overhead(context: &Context, duration: Span, findings: &mut Findings) -> Result<(), Failure> {
     let count = pooled(context);
     // The interface overhead of each domain, and its miss ratio under each rule.
@@ -580,7 +583,8 @@ fn by_overhead(context: &Context, duration: Span, findings: &mut Findings) -> Re
     );
     needs_time(claim, duration);
     findings.differences.push(format!(
-        "Table II shows the six domains of one workload. Here {count} such workloads are made. A switch costs {SWITCH}."
+        "Table II shows the six domains of one workload. Here {count} such workloads are made. A switch costs \
+         {SWITCH}."
     ));
     Ok(())
 }
@@ -591,7 +595,8 @@ fn differences(findings: &mut Findings, count: u64) {
     );
     if count > 1 {
         findings.differences.push(format!(
-            "The paper made one workload for each setting; here {count} are made, and their jobs are counted together."
+            "The paper made one workload for each setting; here {count} are made, and their jobs are counted \
+             together."
         ));
     }
     findings.differences.push(

@@ -1,15 +1,15 @@
-//! How an experiment ends that finds nothing.
+//! The failure of an experiment that has no findings.
 
 use std::fmt::Display;
 
 use takt_run::RunError;
 
-/// Why there are no findings.
+/// The kind of a failure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Status {
     /// Bad usage or bad input.
     Input,
-    /// This machine or this user cannot.
+    /// This machine or this user cannot run it.
     Cannot,
     /// An I/O error, a bound of the tool reached, or a bug.
     Trouble,

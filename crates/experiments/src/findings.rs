@@ -1,4 +1,5 @@
-//! Results of an experiment: the paper's values beside the measured ones, and whether its claims hold.
+//! Results of an experiment: the paper's values beside the measured ones, and whether its claims
+//! hold.
 
 use takt_log::stats::Histogram;
 use takt_report::{ClaimLine, Figure, Picture};
@@ -8,19 +9,19 @@ use takt_report::{ClaimLine, Figure, Picture};
 pub struct Findings {
     /// The paper's claims.
     pub claims: Vec<Claim>,
-    /// Its values beside those measured.
+    /// The paper's values beside the measured ones.
     pub tables: Vec<Comparison>,
     pub(super) figures: Vec<Drawn>,
     /// Differences from the paper and their reasons, as sentences.
     pub differences: Vec<String>,
     /// Notes on this run, as sentences.
     pub notes: Vec<String>,
-    /// Files that the experiment itself wrote into its folder: logs, samples.
+    /// Files that the experiment itself wrote into its folder, such as logs and samples.
     pub(super) files: Vec<String>,
 }
 
 impl Findings {
-    /// Whether all claims hold; `None` where one could not be decided and none fails.
+    /// Whether all claims hold. `None` if no claim fails but some could not be decided.
     #[must_use]
     pub fn holds(&self) -> Option<bool> {
         if self.claims.iter().any(|claim| claim.holds == Some(false)) {
@@ -29,7 +30,7 @@ impl Findings {
         (!self.claims.is_empty() && self.claims.iter().all(|claim| claim.holds == Some(true))).then_some(true)
     }
 
-    /// Adds a claim. `holds` is `None` where it could not be decided.
+    /// Adds a claim. `holds` is `None` if it could not be decided.
     pub(super) fn claim(
         &mut self,
         name: &'static str,
@@ -43,20 +44,22 @@ impl Findings {
     }
 }
 
-/// A claim of the paper, as checked: about order and proportion, never about an absolute time.
+/// A claim of the paper, as checked here. It is about order and proportion, never about an absolute
+/// time.
 pub struct Claim {
-    /// A word for JSON.
+    /// The claim's name in JSON.
     pub(super) name: &'static str,
-    /// In a sentence.
+    /// The claim as a sentence.
     pub claim: String,
-    /// What was found.
+    /// The values found.
     pub found: String,
-    /// Whether it holds; `None`: not decided.
+    /// Whether it holds. `None`: not decided.
     pub holds: Option<bool>,
 }
 
 impl Claim {
-    /// A smaller sample than `least` decides nothing. `what` names the values, as in "20 of the 300 jobs".
+    /// A smaller sample than `least` decides nothing. `what` names the values, as in "20 of the 300
+    /// jobs".
     pub(super) fn needs(&mut self, sample: u64, least: u64, what: &str) {
         if sample < least {
             self.holds = None;
@@ -69,18 +72,18 @@ impl Claim {
     }
 }
 
-/// A picture, and the file that it is.
+/// A picture and its file.
 pub(super) struct Drawn {
     /// The file's name.
     pub(super) file: String,
-    /// The chart that stands alone.
+    /// The chart as a file of its own.
     pub(super) alone: String,
-    /// The same for the page.
+    /// The same chart for the page.
     pub(super) picture: Picture,
 }
 
 impl Drawn {
-    /// A chart under `title`, in a file with that name.
+    /// A chart with this title, in a file with this name.
     pub(super) fn of(file: &str, figure: &Figure, title: impl Into<String>, caption: impl Into<String>) -> Drawn {
         let id = file.trim_end_matches(".svg");
         Drawn {
@@ -91,24 +94,24 @@ impl Drawn {
     }
 }
 
-/// A table of the paper with what was measured.
+/// A table of the paper's values and the measured ones.
 pub struct Comparison {
     /// The heading.
     pub title: String,
-    /// Which table or figure of the paper.
+    /// The table or figure of the paper.
     pub cite: &'static str,
     /// The unit of its values.
     pub unit: &'static str,
-    /// Digits behind the point of values that are not the paper's, which stand as printed there.
+    /// Digits after the decimal point of measured values. The paper's values keep their own digits.
     pub(super) digits: usize,
     pub(super) row_head: &'static str,
     pub(super) columns: Vec<String>,
-    /// The paper first.
+    /// The sources of the values. The paper stands first.
     pub(super) sources: Vec<&'static str>,
     pub(super) rows: Vec<Row>,
 }
 
-/// A row: per source and column a value, where there is one.
+/// A row: one optional value for each source and column.
 pub(super) struct Row {
     pub(super) name: String,
     pub(super) values: Vec<Vec<Option<f64>>>,
@@ -116,13 +119,13 @@ pub(super) struct Row {
 
 /// The first source of a [`Comparison`].
 pub(super) const PAPER: &str = "paper";
-/// The second.
+/// The second source of a [`Comparison`].
 pub(super) const MEASURED: &str = "measured";
-/// So many columns stand beside each other; of more, each source has a line.
+/// The most columns beside each other. Above this, each source has a line of its own.
 const COLUMNS_MAX: usize = 8;
 
 impl Comparison {
-    /// A value as text: the paper's as it printed them.
+    /// A value as text. The paper's values look as it printed them.
     fn text(&self, source: usize, value: Option<f64>) -> String {
         match value.filter(|value| value.is_finite()) {
             None => "-".to_owned(),
@@ -131,14 +134,14 @@ impl Comparison {
         }
     }
 
-    /// Heads and rows, for the screen and the page.
+    /// Heads and rows for the screen and the page.
     #[must_use]
     pub fn lines(&self) -> (Vec<String>, Vec<Vec<String>>) {
         let wide = self.columns.len() * self.sources.len() <= COLUMNS_MAX;
         let value = |row: &Row, source: usize, column: usize| {
             self.text(source, row.values.get(source).and_then(|values| values.get(column)).copied().flatten())
         };
-        // A quantity without any value in the paper needs no column.
+        // A column without any value of the paper is left out.
         let told = |source: &usize, column: usize| self.rows.iter().any(|row| value(row, *source, column) != "-");
         let shown = |column: usize| (0..self.sources.len()).filter(move |source| *source > 0 || told(source, column));
         let mut heads = vec![self.row_head.to_owned()];
@@ -173,7 +176,7 @@ impl Comparison {
         (heads, rows)
     }
 
-    /// Its source and its unit, in a sentence.
+    /// Its source and its unit, as a sentence.
     pub(super) fn remark(&self) -> String {
         match self.sources.as_slice() {
             [PAPER, ..] => format!("{} of the paper, beside what was measured here; {}.", self.cite, self.unit),
@@ -183,7 +186,7 @@ impl Comparison {
         }
     }
 
-    /// A line a value: row, column, and a value of each source.
+    /// CSV: a line for each value, with row, column and the value of each source.
     pub(super) fn csv(&self) -> String {
         let field = takt_report::csv::field;
         let mut text = format!("{},column,{}\n", field(self.row_head), self.sources.join(","));
@@ -223,17 +226,17 @@ impl Comparison {
     }
 }
 
-/// As tables show times.
+/// Nanoseconds as microseconds, for tables.
 pub(super) fn us(ns: u64) -> f64 {
     ns as f64 / 1e3
 }
 
-/// The same of several, as a row has them.
+/// Several times in microseconds, as the values of a row.
 pub(super) fn in_us<const N: usize>(ns: [u64; N]) -> Vec<Option<f64>> {
     ns.map(|ns| Some(us(ns))).to_vec()
 }
 
-/// Points of a distribution function, in ms and %. With its `steps`, where it is to be drawn as a line.
+/// Points of a distribution function in ms and %. With `steps`, the points draw it as a line.
 pub(super) fn distribution(all: &Histogram, steps: bool) -> Vec<(f64, f64)> {
     let count = all.count().max(1) as f64;
     let (mut sum, mut points) = (0, Vec::new());
@@ -248,18 +251,19 @@ pub(super) fn distribution(all: &Histogram, steps: bool) -> Vec<(f64, f64)> {
     points
 }
 
-/// A value in a sentence, with so many digits behind the point.
+/// A value for a sentence, with this number of digits after the point.
 pub(super) fn told(value: Option<f64>, digits: usize) -> String {
     value.map_or_else(|| "unknown".to_owned(), |value| format!("{value:.digits$}"))
 }
 
-/// Whether `value` is between `low` and `high` times `of`, all positive; `None` where one is unknown.
+/// Whether `value` is between `low` and `high` times `of`. All are positive. `None` if the value is
+/// unknown.
 pub(super) fn within(value: Option<f64>, of: f64, low: f64, high: f64) -> Option<bool> {
     let ratio = value? / of;
     ratio.is_finite().then_some(low <= ratio && ratio <= high)
 }
 
-/// All of them; `None` where one is unknown and none is false.
+/// Whether all hold. `None` if one is unknown and none is false.
 pub(super) fn all(holds: impl IntoIterator<Item = Option<bool>>) -> Option<bool> {
     let mut known = Some(true);
     for one in holds {

@@ -1,8 +1,12 @@
-//! [KOKYU] Table 2, Figs. 6 to 12: strategies of one dispatcher under loads that grow, region by region: in simulation at length, and in short windows on this machine's kernel.
+//! [KOKYU] Table 2, Figs. 6 to 12: strategies of one dispatcher under growing loads. The experiment
+//! simulates twelve operating regions at length, and runs short windows on this machine's kernel.
 //!
-//! An avionics-like application of operations at 40, 20, 10, 5 and 1 Hz, critical and noncritical, whose releases are staggered. Twelve operating regions add what Table 2 says: critical
-//! operations at 10, 5 and 1 Hz whose execution times vary, and a noncritical chain of route legs at 20 Hz that grows from region to region. The paper gives neither the application's execution times
-//! nor a leg's: they are chosen so that the total load exceeds the CPU where the paper's did, from region 7 on. Arrivals and execution times are the same for each strategy.
+//! An avionics-like application has operations at 40, 20, 10, 5 and 1 Hz, critical and noncritical,
+//! with staggered releases. Each operating region adds the load of its row in Table 2. These are
+//! critical operations at 10, 5 and 1 Hz with varying execution times, and a noncritical chain of
+//! route legs at 20 Hz. The paper gives neither the application's execution times nor a leg's. They
+//! are chosen here so that the total load exceeds the CPU where the paper's did, from region 7 on.
+//! Each strategy gets the same arrivals and execution times.
 
 use takt_model::Span;
 use takt_report::{Figure, Form, Series};
@@ -37,8 +41,11 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "kokyu",
     paper: &KOKYU,
     shows: "Table 2, Figs. 6 to 12",
-    what: "rm, muf and rms+mlf with and without cancellation, edf, mlf and an adaptive controller beside them, in twelve regions of growing load, simulated and on this kernel: which deadlines are met, which strategy is best where, and what network latency changes",
-    needs: "nothing for what is simulated; for the rest root (tracefs, SCHED_FIFO, network namespaces) and two CPUs, without which its claims are not decided",
+    what: "rm, muf and rms+mlf with and without cancellation, edf, mlf and an adaptive controller beside them, in \
+        twelve regions of growing load, simulated and on this kernel: which deadlines are met, which strategy is \
+        best where, and what network latency changes",
+    needs: "nothing for what is simulated; for the rest root (tracefs, SCHED_FIFO, network namespaces) and two \
+        CPUs, without which its claims are not decided",
     takes: (Span::from_s(280), Span::from_s(18)),
     longest: LONGEST,
     repeats: false,
@@ -46,11 +53,13 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     run: reproduce,
 };
 
-/// Regions of so long say how good strategies are: how they begin, and luck, count for little.
+/// Regions of at least this length show how good a strategy is. The start and luck count for
+/// little.
 const LONG: Span = Span::from_s(100);
-/// Shorter ones decide nothing that takes some jobs to show: the slowest operations come once a second, and in little overload little is late.
+/// Shorter regions decide no claim that needs some jobs. The slowest operations come once a second,
+/// and in a small overload few jobs are late.
 const LEAST: Span = Span::from_s(10);
-/// Longer ones have more jobs of an operation that wait than a simulation has room for.
+/// In longer regions more jobs of an operation wait than a simulation has room for.
 const LONGEST: Span = Span::from_s(600);
 
 fn reproduce(context: &Context) -> Result<Findings, Failure> {
@@ -76,13 +85,14 @@ fn reproduce(context: &Context) -> Result<Findings, Failure> {
     Ok(findings)
 }
 
-/// Regions end when periods of the slowest operations do: in between, what is complete early would count for more than what is in time.
+/// Rounds down to whole seconds, the period of the slowest operations. Between their periods, jobs
+/// that are early would count for more than jobs that are merely in time.
 fn whole_seconds(span: Span) -> Span {
     let second = Span::from_s(1).as_ns();
     if span.as_ns() < second { span } else { Span::from_ns(span.as_ns() / second * second) }
 }
 
-/// Each region by itself, under each variant.
+/// Simulates each region by itself, under each variant.
 fn simulated(context: &Context, each: Span) -> Result<Outcomes, Failure> {
     let mut all = Outcomes { variants: variants(), outcomes: Vec::new(), lost: Vec::new(), each };
     for variant in &all.variants {
@@ -98,7 +108,7 @@ fn simulated(context: &Context, each: Span) -> Result<Outcomes, Failure> {
     Ok(all)
 }
 
-/// `None` where it was neither shown nor refuted.
+/// Returns `None` if it was neither shown nor refuted.
 fn verdict(shown: bool, refuted: bool) -> Option<bool> {
     if shown { Some(true) } else { refuted.then_some(false) }
 }
@@ -116,7 +126,7 @@ fn figure(title: &str, y: &str, series: Vec<Series>) -> Figure {
     }
 }
 
-/// A variant's line, without points.
+/// The line of a variant, without points.
 fn series(variant: &Variant, colour: usize) -> Series {
     let form = if variant.cancel { Form::Dashed } else { Form::Line };
     Series { name: variant.name(), points: Vec::new(), form, colour }

@@ -1,12 +1,15 @@
 //! The controller of a node, with bounds that the analysis proves.
 //!
-//! It stands here, for the command too, because no crate below sees both the analysis and the dispatcher.
+//! The command uses this module too. It stands in this crate because no crate below sees both the
+//! analysis and the dispatcher.
 
 use takt_analysis::{CheckOptions, check};
 use takt_dispatch::{Adaptive, Plan};
 
-/// The controller of a plan whose mode 1 is the guard. A critical operation is in danger when the longest response that the analysis finds for it under the guard leaves
-/// no more time.
+/// The controller of a plan whose mode 1 is the guard.
+///
+/// For each critical operation the controller gets the longest response that the analysis finds
+/// under the guard. [`Adaptive::danger`] derives from it when the operation is in danger.
 #[must_use]
 pub fn law(plan: &Plan) -> Adaptive {
     let law = Adaptive::between(0, 1);

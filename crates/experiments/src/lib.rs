@@ -1,9 +1,10 @@
-//! Experiments of papers, repeated on this machine: what `takt reproduce` runs.
+//! Experiments of papers, repeated on this machine. `takt reproduce` runs them.
 //!
-//! An [`Experiment`] is a value: what of which paper, what it needs, how long it takes, and the function that measures.
-//! It gets a `Context` and returns [`Findings`]: tables of the paper's values beside those measured, claims, pictures,
-//! and what differs here. This crate makes the folder, the page, the charts, the CSV and the JSON of these; the command
-//! prints. A new experiment is a file below and a row in [`EXPERIMENTS`] and [`NAMES`].
+//! An [`Experiment`] is a value. It names the paper, the needs, the duration and the function that
+//! measures. The function gets a `Context` and returns [`Findings`]: tables of the paper's values
+//! beside the measured ones, claims, pictures, and differences from the paper. This crate makes the
+//! folder, the page, the charts, the CSV and the JSON of these; the command prints. A new
+//! experiment is a file below and a row in [`EXPERIMENTS`] and [`NAMES`].
 
 mod context;
 mod csa;
@@ -42,19 +43,19 @@ pub struct Experiment {
     pub name: &'static str,
     /// The paper.
     pub paper: &'static Paper,
-    /// Which of its tables and figures.
+    /// The tables and figures of the paper that it repeats.
     pub shows: &'static str,
-    /// In a sentence, for the page and the list.
+    /// A sentence for the page and the list.
     pub what: &'static str,
     /// Privileges and features.
     pub needs: &'static str,
-    /// How long it takes about, as usual and with --short.
+    /// About how long it takes: the usual length, and the length with `--short`.
     pub takes: (Span, Span),
     /// The longest `--for`.
     longest: Span,
-    /// Whether it knows `--repeat`.
+    /// Whether it accepts `--repeat`.
     repeats: bool,
-    /// Whether all of it runs in virtual time, so that the machine does not matter.
+    /// Whether all of it runs in virtual time. Then the machine does not matter.
     simulated: bool,
     run: fn(&Context) -> Result<Findings, Failure>,
 }
@@ -72,7 +73,8 @@ pub const PAPERS: [&Paper; 4] = [&SDD, &KOKYU, &CSA, &HEDF];
 
 const SDD: Paper = Paper {
     key: "[SDD]",
-    title: "Manica, Abeni, Palopoli, Faggioli, Scordino: Schedulable Device Drivers: Implementation and Experimental Results",
+    title: "Manica, Abeni, Palopoli, Faggioli, Scordino: Schedulable Device Drivers: Implementation and \
+        Experimental Results",
 };
 
 const CSA: Paper = Paper {
@@ -132,15 +134,15 @@ pub const NAMES: [&str; 16] = [
 
 /// The outcome of an experiment.
 pub struct Report {
-    /// Which one.
+    /// The experiment that ran.
     pub experiment: &'static Experiment,
-    /// What it found.
+    /// The results.
     pub findings: Findings,
     /// The folder, as the user gave it.
     pub folder: String,
     /// The files in it.
     pub files: Vec<String>,
-    /// All of it as JSON.
+    /// All results as JSON.
     pub json: serde_json::Value,
 }
 
@@ -148,7 +150,7 @@ pub struct Report {
 ///
 /// # Errors
 ///
-/// Wrong options, a machine or user without the ability, or files that cannot be written.
+/// Wrong options, a machine or a user that cannot run it, or files that cannot be written.
 pub fn run(options: &Options, host: Host) -> Result<Report, Failure> {
     let wanted = options.name.as_str();
     let Some(experiment) = EXPERIMENTS.iter().find(|experiment| experiment.name == wanted) else {

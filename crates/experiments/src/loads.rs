@@ -1,4 +1,5 @@
-//! Loads of `takt_run::load`, run for an experiment: where, how long, with a bar, and until Ctrl-C.
+//! Runs the loads of `takt_run::load` for an experiment, with a progress bar, until the end or
+//! Ctrl-C.
 
 use takt_linux::cpuset::Partitions;
 use takt_linux::{Class, Reservation};
@@ -15,7 +16,7 @@ pub(super) fn reserved(q_us: u64, t_us: u64) -> Class {
     Class::Deadline(Reservation { runtime: Span::from_us(q_us), deadline: period, period })
 }
 
-/// The last of the CPUs that this process may use: the first one has most of the machine's interrupts.
+/// The last CPU that this process may use. The first one has most of the machine's interrupts.
 pub(super) fn one_cpu(context: &Context) -> Result<Place, Failure> {
     if let Some(cause) = obstacle() {
         return Err(Failure::cannot(format_args!(
@@ -28,7 +29,7 @@ pub(super) fn one_cpu(context: &Context) -> Result<Place, Failure> {
     }
 }
 
-/// Runs `members` in `place` until `duration` is over or somebody wants to stop.
+/// Runs `members` in `place` until `duration` is over or a signal ends the experiment.
 pub(super) fn run<T: Send>(
     context: &Context,
     what: &str,
@@ -39,7 +40,7 @@ pub(super) fn run<T: Send>(
     attempt(context, what, members, place, duration).map_err(|error| Failure::of_run(&error))
 }
 
-/// The same, with the refusal as it is.
+/// Like [`run`], but returns the kernel's refusal as it is.
 pub(super) fn attempt<T: Send>(
     context: &Context,
     what: &str,
@@ -54,7 +55,7 @@ pub(super) fn attempt<T: Send>(
     }
 }
 
-/// The same, beside a guest, at which `look` may look a hundred times a second.
+/// Like [`attempt`], beside a guest. `look` sees the guest a hundred times a second.
 pub(super) fn beside<T: Send, G, E>(
     context: &Context,
     what: &str,

@@ -1,4 +1,4 @@
-//! The properties of this machine that decide how an experiment turns out.
+//! Properties of this machine that influence the outcome of an experiment.
 
 use std::fs;
 
@@ -6,27 +6,29 @@ use takt_linux::machine::Machine;
 use takt_log::stats::Summary;
 use takt_model::Span;
 
-/// "1.52" tasks ran or wanted to, on average over a minute, before the experiment began.
+/// The load of the machine before the experiment began: the mean number of tasks that ran or wanted
+/// to run over a minute, such as "1.52".
 pub(super) fn load() -> Option<String> {
     let text = fs::read_to_string("/proc/loadavg").ok()?;
     text.split_ascii_whitespace().next().map(str::to_owned)
 }
 
-/// Whether SCHED_DEADLINE budgets end at a timer of their own; `None` where the kernel does not tell.
+/// Whether SCHED_DEADLINE budgets end at a timer of their own. `None` if the kernel does not tell.
 fn exact_budgets() -> Option<bool> {
     let features = takt_linux::machine::debugfs("sched/features")?;
     let has = |name: &str| features.split_ascii_whitespace().any(|feature| feature == name);
     match (has("HRTICK_DL"), has("NO_HRTICK_DL")) {
         (true, _) => Some(true),
         (_, true) => Some(false),
-        // Older kernels have one switch.
+        // Older kernels have one switch for all classes.
         _ if has("HRTICK") => Some(true),
         _ if has("NO_HRTICK") => Some(false),
         _ => None,
     }
 }
 
-/// How well budgets of `budget` were kept, of which a greedy task made such `stretches` without a break.
+/// How well the kernel enforced budgets of `budget`. `stretches` are the uninterrupted runs of a
+/// greedy task in such a reservation.
 pub(super) fn enforcement(machine: &Machine, budget: Span, stretches: &Summary<u64>) -> String {
     let switch = match exact_budgets() {
         Some(true) => "HRTICK_DL is on in the scheduler's features",
@@ -40,7 +42,8 @@ pub(super) fn enforcement(machine: &Machine, budget: Span, stretches: &Summary<u
         ran(stretches.p50),
         ran(stretches.max)
     );
-    let paid = "What was overrun is paid back in the periods that follow, so that shares are right over long intervals";
+    let paid = "What was overrun is paid back in the periods that follow, so that shares are right over long \
+         intervals";
     if stretches.p50 > budget.as_ns() * 3 / 2 {
         format!(
             "Budgets are not kept exactly here: {seen} ({switch}). A kernel without a timer for each budget \

@@ -1,5 +1,5 @@
-//! What experiments with players share: films of 25 frames per second, inter-frame times, their
-//! chart, their numbers and their file.
+//! Code for the experiments with players: films of 25 frames per second, and the charts, numbers
+//! and files of inter-frame times.
 
 use takt_log::stats::{Histogram, Summary};
 use takt_model::draw::Draw;
@@ -11,9 +11,9 @@ use super::context::Context;
 use super::findings::{Findings, in_us};
 use crate::failure::Failure;
 
-/// Of a frame.
+/// The period of a frame.
 pub(super) const PERIOD: Span = Span::from_ms(40);
-/// More frames are not played.
+/// The most frames of a film.
 const FRAMES_MAX: usize = 100_000;
 
 /// Frames that take from `min` to `max` ms of CPU time to decode, spread evenly.
@@ -23,7 +23,7 @@ pub(super) fn frames_of(name: &str, (min, max): (u64, u64)) -> Task {
     task
 }
 
-/// A film of that length; `kind` says of which kind a frame is.
+/// A film of that length. `kind` returns the kind of each frame.
 pub(super) fn film<'a>(seed: u64, length: Span, kind: impl Fn(usize) -> &'a Task) -> Film {
     let draw = Draw::new(seed, "film");
     let count = usize::try_from(length.as_ns() / PERIOD.as_ns()).unwrap_or(0).clamp(2, FRAMES_MAX);
@@ -62,7 +62,7 @@ pub(super) fn periods(ns: u64) -> f64 {
     ns as f64 / PERIOD.as_ns() as f64
 }
 
-/// Heads of [`numbers`].
+/// The column heads of [`numbers`].
 pub(super) const NUMBERS: [&str; 4] = ["avg", "dev", "p99", "max"];
 
 /// Inter-frame times in us.
@@ -83,7 +83,7 @@ pub(super) fn figure(title: String, series: Vec<Series>, y_max: Option<f64>) -> 
     }
 }
 
-/// Writes when each frame was shown, in ns since the start, a column a player.
+/// Writes a column for each player: when each frame was shown, in ns since the start.
 pub(super) fn write(context: &Context, findings: &mut Findings, players: &[(&str, &ShowTimes)]) -> Result<(), Failure> {
     const FILE: &str = "frames.csv";
     let names: Vec<String> = players.iter().map(|(name, _)| takt_report::csv::field(name)).collect();

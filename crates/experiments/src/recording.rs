@@ -1,4 +1,5 @@
-//! The kernel recorded, by `observe`'s machinery, while an experiment runs in other threads of this process.
+//! Records the kernel while an experiment runs in other threads of this process, with the code
+//! behind `takt observe`.
 
 use std::fs::File;
 use std::io::BufReader;
@@ -12,7 +13,7 @@ use super::context::Context;
 use crate::failure::Failure;
 use crate::host::{Recorder, Request};
 
-/// A recording that goes on.
+/// A recording in progress.
 pub(super) struct Recording {
     path: String,
     recorder: Box<dyn Recorder>,
@@ -22,26 +23,26 @@ pub(super) struct Recording {
 pub(super) struct Recorded {
     /// The log.
     pub(super) path: String,
-    /// Numbers of all threads, by their names with ids: `takt task-1-4711`.
+    /// Statistics of all threads, by names with thread ids: `takt task-1-4711`.
     pub(super) stats: Stats,
-    /// Events that it lost or could not read.
+    /// A text for each kind of event that was lost or not readable.
     pub(super) defects: Vec<String>,
 }
 
 impl Recording {
-    /// Records the threads of this process, and those that will be started, into that file of the
+    /// Records the threads of this process, and threads that start later, into a file of the
     /// experiment's folder. Events after the return are recorded.
     pub(super) fn start(context: &Context, file: &str) -> Result<Recording, Failure> {
         Self::of(context, file, None, false)
     }
 
-    /// The same, and a thread of the kernel.
+    /// Like [`Recording::start`], with a thread of the kernel besides.
     pub(super) fn with(context: &Context, file: &str, driver: Option<u32>) -> Result<Recording, Failure> {
         Self::of(context, file, driver, false)
     }
 
-    /// The same, of threads that end each job with a sleep, whatever they call: also those that
-    /// wait on a futex, which may be a lock within a job.
+    /// Like [`Recording::start`], for threads that end each job with a sleep. Any system call that
+    /// sleeps ends a job, even a wait on a futex. A futex may be a lock within a job.
     pub(super) fn of_sleepers(context: &Context, file: &str) -> Result<Recording, Failure> {
         Self::of(context, file, None, true)
     }
@@ -61,9 +62,8 @@ impl Recording {
 }
 
 impl Recorded {
-    /// The numbers of the log once more, of each thread from the job on that follows a pause of at
-    /// least `pause` among its first ones: what threads did until all of them were ready is left
-    /// out.
+    /// Reads the log once more, without the start-up of the threads. A thread's statistics begin
+    /// with the job after its first pause of at least `pause`.
     pub(super) fn after(&self, pause: Span) -> Result<Stats, Failure> {
         let failed = |error| unreadable(&self.path, &error);
         let mut log = open(&self.path)?;
@@ -176,11 +176,11 @@ fn job_of(event: &Event) -> Option<JobKey> {
     }
 }
 
-/// Finds where each task begins in earnest.
+/// Finds the first job of each task after the start-up.
 #[derive(Default)]
 struct Begins {
     pause: Span,
-    /// By task: the arrival of the last job, and how many there were.
+    /// By task: the arrival of the last job, and the number of jobs so far.
     seen: Vec<(Time, u64)>,
     /// By task: its first job after the pause.
     first: Vec<u64>,
@@ -206,13 +206,13 @@ impl Sink for Begins {
     }
 }
 
-/// So many jobs may precede the pause.
+/// The most jobs of a task before the pause.
 const FIRST_MAX: u64 = 3;
 
-/// Counts the jobs of each task from some number on.
+/// Counts the jobs of each task from a given number on.
 struct Late {
     collector: Collector,
-    /// By task.
+    /// The first number that counts, by task.
     first: Vec<u64>,
 }
 

@@ -1,6 +1,8 @@
-//! [SDD] Fig. 4: a periodic task (5 ms) and two greedy tasks in constant-bandwidth servers of (1ms, 10ms) and (1ms, 4ms), on one CPU.
+//! [SDD] Fig. 4: a periodic task (5 ms) and two greedy tasks on one CPU. The greedy tasks run in
+//! constant-bandwidth servers of (1ms, 10ms) and (1ms, 4ms).
 //!
-//! Once as in the paper, and once with all times ten times as long: where the kernel enforces budgets at ticks, budgets of 1 ms are shorter than a tick.
+//! The experiment runs once with the paper's times, and once with all times ten times as long. The
+//! second run matters where the kernel enforces budgets at ticks, since 1 ms is less than a tick.
 
 use takt_linux::machine::Machine;
 use takt_model::{Span, Time};
@@ -17,7 +19,8 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "sdd-fig4",
     paper: &SDD,
     shows: "Fig. 4",
-    what: "a periodic task and two greedy ones, which never block, in reservations on one CPU: the schedule, and who gets how much",
+    what: "a periodic task and two greedy ones, which never block, in reservations on one CPU: the schedule, and \
+        who gets how much",
     needs: "root (tracefs, SCHED_DEADLINE, a cpuset of one CPU)",
     takes: (Span::from_s(11), Span::from_s(2)),
     longest: Span::MAX,
@@ -28,17 +31,18 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 
 /// Reservations of greedy tasks: (Q, T) in us.
 const GREEDY: [(u64, u64); 2] = [(1_000, 10_000), (1_000, 4_000)];
-/// The periodic task: CPU time of a job, what it reserves, and its period in us. The paper gives the period.
+/// The periodic task: CPU time of a job, what it reserves, and its period in us. The paper gives
+/// the period.
 const PERIODIC: (u64, u64, u64) = (1_000, 2_000, 5_000);
 const NAMES: [&str; 3] = ["periodic", "greedy-1", "greedy-2"];
-/// A share within 10 % needs as many periods, since the last one is counted in part.
+/// A share within 10 % needs this many periods, since the last one counts in part.
 const PERIODS_LEAST: u64 = 20;
-/// One late job in a hundred needs about a hundred jobs.
+/// The claim of at most one late job in a hundred needs about a hundred jobs.
 const JOBS_LEAST: u64 = 90;
 
 /// One of the two measurements.
 struct Measured {
-    /// All times of the paper are so many times as long.
+    /// The factor of all the paper's times.
     scale: u64,
     jobs: Vec<Finished>,
     greedy: [Option<CpuUse>; 2],
@@ -95,7 +99,7 @@ fn measure(context: &Context, place: &Place, duration: Span, scale: u64, file: &
 }
 
 impl Measured {
-    /// What greedy task `i` got, by what it reserved.
+    /// The CPU share that greedy task `i` got, relative to its reservation.
     fn share(&self, i: usize) -> Option<f64> {
         let (q, t) = GREEDY[i];
         self.greedy[i].map(|ran| ran.share() / (q as f64 / t as f64))
@@ -109,7 +113,7 @@ impl Measured {
         self.greedy.iter().zip(GREEDY).map(of).min().unwrap_or(0)
     }
 
-    /// Jobs of the periodic task that were not done by the next one's arrival.
+    /// The number of jobs of the periodic task that completed after the arrival of the next one.
     fn late(&self) -> usize {
         let period = Span::from_us(PERIODIC.2 * self.scale);
         self.jobs.iter().filter(|job| job.completion > job.arrival.saturating_add(period)).count()
@@ -148,7 +152,7 @@ fn table(measured: &[Measured]) -> Comparison {
     }
 }
 
-/// A hundred milliseconds of the middle, times the scale's root.
+/// The schedule from the middle: a hundred milliseconds, times the square root of the scale.
 fn figure(one: &Measured) -> Result<Drawn, Failure> {
     let middle = Time::from_ns(one.recorded.stats.duration_ns / 2);
     let length = Span::from_ms(60 * one.scale.min(5));
@@ -169,7 +173,8 @@ fn figure(one: &Measured) -> Result<Drawn, Failure> {
         picture: Picture {
             title: format!("Fig. 4: the schedule, greedy tasks in {}", one.times()),
             caption: format!(
-                "{length} from the middle, as the kernel recorded it. A greedy task has one job, which is throttled whenever its budget is used up."
+                "{length} from the middle, as the kernel recorded it. A greedy task has one job, which is throttled \
+                 whenever its budget is used up."
             ),
             svg: draw(false),
         },
@@ -193,22 +198,27 @@ fn claims(findings: &mut Findings, measured: &[Measured]) {
             )
             .needs(one.map_or(0, Measured::periods), PERIODS_LEAST, "periods");
     }
-    // Where a budget is shorter than the tick that enforces it, a greedy task overruns it within an earlier deadline: `differences` says so.
-    findings.claim(
-        "isolation",
-        "greedy tasks do not touch the periodic one: at most one of its jobs in a hundred is not done within its period (budgets longer than a tick)",
-        long.map_or_else(
-            || "not measured".to_owned(),
-            |one| format!("{} of {} jobs were late", one.late(), one.jobs.len()),
-        ),
-        long.filter(|one| !one.jobs.is_empty()).map(|one| one.late() * 100 <= one.jobs.len().max(100)),
-    ).needs(long.map_or(0, |one| one.jobs.len() as u64), JOBS_LEAST, "jobs");
+    // A greedy task overruns a budget that is shorter than a tick, with an early deadline.
+    // `differences` says so.
+    findings
+        .claim(
+            "isolation",
+            "greedy tasks do not touch the periodic one: at most one of its jobs in a hundred is not done within its \
+         period (budgets longer than a tick)",
+            long.map_or_else(
+                || "not measured".to_owned(),
+                |one| format!("{} of {} jobs were late", one.late(), one.jobs.len()),
+            ),
+            long.filter(|one| !one.jobs.is_empty()).map(|one| one.late() * 100 <= one.jobs.len().max(100)),
+        )
+        .needs(long.map_or(0, |one| one.jobs.len() as u64), JOBS_LEAST, "jobs");
 }
 
 fn differences(findings: &mut Findings, measured: &[Measured], machine: &Machine) -> Result<(), Failure> {
     findings.differences.push(format!(
-        "The paper does not say what the periodic task executes and reserves: here {} of CPU time in a reservation of ({}, {}), for the SCHED_DEADLINE of a stock kernel schedules it beside the \
-         greedy ones only if it has one, too.",
+        "The paper does not say what the periodic task executes and reserves: here {} of CPU time in a \
+         reservation of ({}, {}), for the SCHED_DEADLINE of a stock kernel schedules it beside the greedy ones \
+         only if it has one, too.",
         Span::from_us(PERIODIC.0),
         Span::from_us(PERIODIC.1),
         Span::from_us(PERIODIC.2)
@@ -220,7 +230,9 @@ fn differences(findings: &mut Findings, measured: &[Measured], machine: &Machine
     }
     if one.late() > 0 {
         findings.differences.push(format!(
-            "With the paper's own times {} of {} jobs of the periodic task were late: a greedy task that overruns its budget keeps its deadline, and with it the CPU; and so does all that stops the CPU (interrupts, a hypervisor).",
+            "With the paper's own times {} of {} jobs of the periodic task were late: a greedy task that overruns \
+             its budget keeps its deadline, and with it the CPU; and so does all that stops the CPU (interrupts, a \
+             hypervisor).",
             one.late(),
             one.jobs.len()
         ));

@@ -1,9 +1,12 @@
-//! [SDD] Fig. 5: two players of a film of 25 frames per second on one CPU, at two SCHED_FIFO priorities or in two reservations: inter-frame times.
+//! [SDD] Fig. 5: inter-frame times of two players of a film of 25 frames per second on one CPU.
+//! They run at two SCHED_FIFO priorities, or in two reservations.
 //!
-//! The players are takt's own: each decodes frames by busy work and sleeps until the time to show them. The film has scenes of ten frames that take nearly
-//! all of a frame's time, and quiet ones between. A scene is as long as the more important player under SCHED_FIFO can be let fill the CPU: it
-//! leaves a tenth of it, the other player takes that and catches up within half a second, so that both together never use a CPU for
-//! a second on end. The paper's player starved until the other one had finished.
+//! The players are takt's own. Each decodes frames by busy work and sleeps until the time to show
+//! them. The film alternates scenes of ten frames that take nearly all of a frame's time with quiet
+//! ones. A scene is as long as the more important player may fill the CPU under SCHED_FIFO. In a
+//! scene it leaves a tenth of the CPU to the other player, which catches up within half a second
+//! after it. So both together never use the CPU for a whole second without a break. The paper's
+//! player starved until the other one had finished.
 
 use takt_linux::{Class, SchedError};
 use takt_log::stats::Summary;
@@ -22,7 +25,8 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "sdd-fig5",
     paper: &SDD,
     shows: "Fig. 5",
-    what: "two players of 25 frames per second on one CPU: under SCHED_FIFO the less important one starves, in reservations neither does",
+    what: "two players of 25 frames per second on one CPU: under SCHED_FIFO the less important one starves, in \
+        reservations neither does",
     needs: "root (tracefs, SCHED_FIFO, SCHED_DEADLINE, a cpuset of one CPU)",
     takes: (Span::from_s(32), Span::from_s(9)),
     longest: Span::MAX,
@@ -31,14 +35,15 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     run: reproduce,
 };
 
-/// Frames between the beginnings of two demanding scenes, and which of them are demanding.
+/// The distance of two demanding scenes in frames, and the demanding frames.
 const SCENE: usize = 50;
 const DEMANDING: std::ops::Range<usize> = 20..30;
 /// The paper's reservations (Q, T) in us.
 const RESERVED: [(u64, u64); 2] = [(25_000, 40_000), (12_500, 40_000)];
-/// The percentage of Q that remains if the kernel does not admit the paper's.
+/// The percentage of Q that remains if the kernel refuses the paper's reservations.
 const SCALED: u64 = 95;
-/// Average and standard deviation of inter-frame times in us: the more important player, the less important one (in the figure alone), and the two in reservations.
+/// Average and standard deviation of inter-frame times in us. The order: the more important player,
+/// the less important one (only in the figure), and the two in reservations.
 const PAPER_IFT: [Option<(f64, f64)>; 4] =
     [Some((39_573.0, 4_725.1)), None, Some((39_082.0, 5_735.3)), Some((39_517.0, 19_455.0))];
 const PLAYERS: [&str; 4] =
@@ -76,7 +81,7 @@ fn reproduce(context: &Context) -> Result<Findings, Failure> {
     Ok(findings)
 }
 
-/// In the paper's reservations, or in somewhat smaller ones where the kernel admits no more.
+/// Plays in the paper's reservations, or in smaller ones if the kernel refuses these.
 fn reserved(
     context: &Context,
     findings: &mut Findings,
@@ -96,7 +101,7 @@ fn reserved(
     played.map_err(|error| Failure::of_run(&error))
 }
 
-/// Both players at once, recorded.
+/// Runs both players at once and records them.
 fn play(
     context: &Context,
     findings: &mut Findings,
@@ -108,7 +113,7 @@ fn play(
     let member =
         |(name, class): (&&str, Class)| Member::new(name, class, |context: &mut LoadContext| player(context, film));
     let members = NAMES.iter().zip(classes).map(member).collect();
-    // A player that cannot keep up shows the rest of the film later.
+    // A player that is late shows the rest of the film later.
     let length = PERIOD.as_ns().saturating_mul(film.frames.len() as u64);
     let most = Span::from_ns(length.saturating_mul(2)).saturating_add(Span::from_s(1));
     let recording = Recording::start(context, file)?;
@@ -143,14 +148,15 @@ fn table<'a>(of: &impl Fn(usize) -> Option<&'a Summary<u64>>) -> Comparison {
 
 fn figure(file: &str, how: &str, played: &[Played], first: usize) -> Drawn {
     let line = |i: usize| Some(played.get(first + i)?.line(PLAYERS[first + i], i));
-    // The same for both figures.
+    // Both figures have the same scale.
     let most = played.iter().filter_map(|one| one.times.as_ref()).map(|times| times.max).max();
     let figure = players::figure(
         format!("Two players {how}: inter-frame times"),
         (0..2).rev().filter_map(line).collect(),
         most.map(|ns| ns as f64 / 1e6 * 1.04),
     );
-    let caption = "The dotted line is at 40 ms. Frames 20 to 29 of every 50 take 35 to 37 ms each to decode, the others 4 to 6 ms.";
+    let caption = "The dotted line is at 40 ms. Frames 20 to 29 of every 50 take 35 to 37 ms each to decode, the \
+        others 4 to 6 ms.";
     Drawn::of(file, &figure, format!("Fig. 5: {how}"), caption)
 }
 
@@ -161,44 +167,54 @@ fn claims<'a>(findings: &mut Findings, of: &impl Fn(usize) -> Option<&'a Summary
     let p99 = |i: usize| of(i).map(|s| periods(s.p99));
     let p90 = |i: usize| of(i).map(|s| periods(s.p90));
     let mean = |i: usize| of(i).map(|s| periods(s.mean));
-    findings.claim(
-        "fifo-plays",
-        "under SCHED_FIFO the more important player shows its frames in time: nine inter-frame times of ten are within 10 % of 40 ms or less",
-        format!("the ninth tenth ends at {} times 40 ms", text(p90(0))),
-        within(p90(0), 1.0, 0.0, 1.1),
-    ).needs(sample, FRAMES_LEAST, "inter-frame times of a player");
+    findings
+        .claim(
+            "fifo-plays",
+            "under SCHED_FIFO the more important player shows its frames in time: nine inter-frame times of ten are \
+         within 10 % of 40 ms or less",
+            format!("the ninth tenth ends at {} times 40 ms", text(p90(0))),
+            within(p90(0), 1.0, 0.0, 1.1),
+        )
+        .needs(sample, FRAMES_LEAST, "inter-frame times of a player");
     findings
         .claim(
             "fifo-starves",
-            "under SCHED_FIFO the less important player stops: its longest inter-frame time is at least 5 times 40 ms",
+            "under SCHED_FIFO the less important player stops: its longest inter-frame time is at least 5 times \
+             40 ms",
             format!("the longest is {} times 40 ms", text(max(1))),
             max(1).map(|max| max >= 5.0),
         )
         .needs(sample, FRAMES_LEAST, "inter-frame times of a player");
-    findings.claim(
-        "reserved-proceed",
-        "in reservations both go on: 99 % of the inter-frame times are at most 5 times 40 ms, and the longest is shorter than that of the player that starves",
-        format!(
-            "99 % are within {} and {} times 40 ms; the longest are {} and {}",
-            text(p99(2)),
-            text(p99(3)),
-            text(max(2)),
-            text(max(3))
-        ),
-        all([
-            within(p99(2), 1.0, 0.0, 5.0),
-            within(p99(3), 1.0, 0.0, 5.0),
-            max(1).zip(max(2)).zip(max(3)).map(|((starved, one), two)| one < starved && two < starved),
-        ]),
-    ).needs(sample, FRAMES_LEAST, "inter-frame times of a player");
+    findings
+        .claim(
+            "reserved-proceed",
+            "in reservations both go on: 99 % of the inter-frame times are at most 5 times 40 ms, and the longest is \
+         shorter than that of the player that starves",
+            format!(
+                "99 % are within {} and {} times 40 ms; the longest are {} and {}",
+                text(p99(2)),
+                text(p99(3)),
+                text(max(2)),
+                text(max(3))
+            ),
+            all([
+                within(p99(2), 1.0, 0.0, 5.0),
+                within(p99(3), 1.0, 0.0, 5.0),
+                max(1).zip(max(2)).zip(max(3)).map(|((starved, one), two)| one < starved && two < starved),
+            ]),
+        )
+        .needs(sample, FRAMES_LEAST, "inter-frame times of a player");
     let ratio = p90(3).zip(p90(2)).map(|(small, large)| small / large);
-    findings.claim(
-        "proportional",
-        "in reservations players are as quick as what they reserve: in demanding scenes (the ninth tenth of all inter-frame times) the player with half the budget takes about twice as long \
-         per frame (1.5 to 2.7 times)",
-        format!("{} times as long", text(ratio)),
-        within(ratio, 1.0, 1.5, 2.7),
-    ).needs(sample, FRAMES_LEAST, "inter-frame times of a player");
+    findings
+        .claim(
+            "proportional",
+            "in reservations players are as quick as what they reserve: in demanding scenes (the ninth tenth of all \
+         inter-frame times) the player with half the budget takes about twice as long per frame (1.5 to 2.7 \
+         times)",
+            format!("{} times as long", text(ratio)),
+            within(ratio, 1.0, 1.5, 2.7),
+        )
+        .needs(sample, FRAMES_LEAST, "inter-frame times of a player");
     findings
         .claim(
             "average",
@@ -211,9 +227,11 @@ fn claims<'a>(findings: &mut Findings, of: &impl Fn(usize) -> Option<&'a Summary
 
 fn differences(findings: &mut Findings, context: &Context, factor: u64) {
     findings.differences.push(
-        "The players are takt's own, which decode by busy work; the film is drawn: scenes of 10 frames of 35 to 37 ms each, and 40 frames of 4 to 6 ms between. The paper's (GTK2, \"Big Buck \
-         Bunny\") starved until the other player had finished, here only as long as a scene lasts: SCHED_FIFO threads that fill a CPU for longer would be stopped by the kernel's limit \
-         for real-time threads, or take the machine with them."
+        "The players are takt's own, which decode by busy work; the film is drawn: scenes of 10 frames of 35 to \
+         37 ms each, and 40 frames of 4 to 6 ms between. The paper's (GTK2, \"Big Buck Bunny\") starved until \
+         the other player had finished, here only as long as a scene lasts: SCHED_FIFO threads that fill a CPU \
+         for longer would be stopped by the kernel's limit for real-time threads, or take the machine with \
+         them."
             .to_owned(),
     );
     let limits = &context.machine.limits;
@@ -226,7 +244,8 @@ fn differences(findings: &mut Findings, context: &Context, factor: u64) {
         let [first, second] =
             RESERVED.map(|(q, t)| format!("({}, {})", Span::from_us(q * factor / 100), Span::from_us(t)));
         findings.differences.push(format!(
-            "The kernel does not admit the paper's reservations, 93.75 % of a CPU, beside what it keeps for ordinary threads; both were cut by {} %: {first} and {second}.",
+            "The kernel does not admit the paper's reservations, 93.75 % of a CPU, beside what it keeps for \
+             ordinary threads; both were cut by {} %: {first} and {second}.",
             100 - factor
         ));
     }
@@ -242,7 +261,7 @@ mod tests {
         assert_eq!(film.frames.len(), 500);
         assert!(film.frames.iter().all(|frame| *frame <= Span::from_ms(37)));
         let scene: u64 = film.frames[..SCENE].iter().map(|frame| frame.as_ns()).sum();
-        // Twice the scene's work in the scene's two seconds: no more than two thirds.
+        // Both players together need at most two thirds of the two seconds from scene to scene.
         assert!(2 * scene * 3 < 2 * PERIOD.as_ns() * SCENE as u64, "{scene}");
         assert!(scene * 100 < 30 * PERIOD.as_ns() * SCENE as u64, "more than the smaller reservation serves");
     }

@@ -1,7 +1,9 @@
-//! [SDD] Tables II to V: periodic packets, seen by their sender, by their receiver, and by the kernel's thread (or softirq) that takes them in.
+//! [SDD] Tables II to V: periodic packets, seen by the sender, by the receiver, and by the kernel
+//! thread or softirq that receives them.
 //!
-//! The paper's packets cross a wire to an interrupt thread of PREEMPT_RT. Here they cross a cable between two network namespaces, to the kernel thread of a
-//! device with threaded NAPI, and once more to the softirq NET_RX of one without.
+//! The paper's packets cross a wire to an interrupt thread of PREEMPT_RT. Here they cross a cable
+//! between two network namespaces, to the kernel thread of a device with threaded NAPI. A second
+//! series goes to the softirq NET_RX of a device without such a thread.
 
 use std::io;
 use std::net::UdpSocket;
@@ -34,7 +36,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     run: reproduce,
 };
 
-/// The pauses between two packets in ms, as the tests are named.
+/// The pauses between two packets in ms. The tests have their names from these.
 const PAUSES: [u64; 5] = [1, 5, 10, 50, 100];
 type Table = [[f64; 4]; 5];
 /// Average, standard deviation, maximum and minimum in us, by test.
@@ -63,17 +65,17 @@ const TABLE_V: Table =
     [[15., 5., 63., 9.], [19., 1., 68., 18.], [14., 1., 29., 13.], [16., 2., 28., 15.], [21., 3., 23., 12.]];
 
 const PORT: u16 = 7000;
-/// A test sends so many packets at least, however short it is.
+/// The fewest packets of a test.
 const COUNT_MIN: u64 = 10;
 /// A median of fewer distances decides nothing.
 const DISTANCES_LEAST: u64 = 50;
 /// Size of the payload: packets are as small as a control message.
 const BYTES: usize = 64;
-/// As takt gives to its most important tasks.
+/// The priority that takt gives to its most important tasks.
 const PRIORITY: u8 = 48;
-/// As PREEMPT_RT gives to interrupt threads.
+/// The priority that PREEMPT_RT gives to interrupt threads.
 const INTERRUPTS: u8 = 50;
-/// A receiver waits so long for the next packet, at most.
+/// The longest time that a receiver waits for the next packet.
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(2);
 
 /// The results of one test.
@@ -81,7 +83,7 @@ const PATIENCE: std::time::Duration = std::time::Duration::from_secs(2);
 struct Measured {
     sender: Histogram,
     receiver: Histogram,
-    /// The receiving thread's times between activations, and of each one.
+    /// The receiving thread's times between activations, and the execution times.
     arrivals: Histogram,
     executions: Histogram,
 }
@@ -159,7 +161,7 @@ fn reproduce(context: &Context) -> Result<Findings, Failure> {
     Ok(findings)
 }
 
-/// One test: so many packets, `pause` ms after one another.
+/// Runs one test: `count` packets, with a pause of `pause` ms after each.
 fn measure(
     context: &Context,
     findings: &mut Findings,
@@ -170,7 +172,8 @@ fn measure(
     let cable = Cable::lay(threaded).map_err(|error| refused(&error))?;
     let driver = cable.right().driver();
     if driver.is_some() {
-        // On one CPU, the first, as a device's interrupts are: some virtual machines do not tell of switches from other CPUs' idle threads.
+        // The first CPU, as for a device's interrupts. Some virtual machines do not report switches
+        // from the idle threads of other CPUs.
         let cpus: Vec<u32> = context.machine.cpus.first().copied().into_iter().collect();
         cable.right().schedule_driver(&Class::Fifo { priority: INTERRUPTS }, &cpus).map_err(Failure::cannot)?;
     }
@@ -223,20 +226,22 @@ fn joined(worker: Worker<'_>) -> Result<Histogram, Failure> {
     worker.join().unwrap_or_else(|_| Err(Failure::trouble("a thread ended by a panic; this is a bug of takt")))
 }
 
-/// Sends packets, and an empty one last; the distances. It pauses after each, as the paper's averages of 0.2 ms more than the pause tell.
+/// Sends packets, and an empty one last. Returns the distances between packets. It pauses after
+/// each packet: the paper's averages exceed the pause by 0.2 ms, so its sender pauses too.
 fn send(over: &AtomicBool, cable: &Cable, pause: Span, count: u64) -> Result<Histogram, Failure> {
     cable.left().enter().map_err(|error| refused(&error))?;
     let trouble = |error: io::Error| Failure::trouble(format_args!("packets cannot be sent: {error}"));
     let socket = UdpSocket::bind((cable.left().address(), 0)).map_err(trouble)?;
     socket.connect((cable.right().address(), PORT)).map_err(trouble)?;
     let _class = more_important()?;
-    // The receiver opens its socket, and addresses become known.
+    // In this time the receiver opens its socket, and the kernel learns the addresses.
     clock::pause(Span::from_ms(200));
     let epoch = clock::Epoch::now_is_zero();
     let (mut distances, mut last) = (Histogram::default(), None);
     for _ in 0..count {
         let now = epoch.now();
-        // Refused while the receiver has not opened its socket, or has given up: it counts what it got.
+        // The kernel refuses a packet if the receiver's socket is not open. The receiver counts
+        // what it gets.
         let _ = socket.send(&[0; BYTES]);
         if let Some(last) = last.replace(now) {
             distances.record(now.saturating_since(last).as_ns());
@@ -250,7 +255,7 @@ fn send(over: &AtomicBool, cable: &Cable, pause: Span, count: u64) -> Result<His
     Ok(distances)
 }
 
-/// Takes packets until the empty one; the distances.
+/// Receives packets until the empty one. Returns the distances between packets.
 fn receive(cable: &Cable) -> Result<Histogram, Failure> {
     cable.right().enter().map_err(|error| refused(&error))?;
     let trouble = |error: io::Error| Failure::trouble(format_args!("packets cannot be received: {error}"));
@@ -312,7 +317,7 @@ fn median(all: &Histogram) -> Option<f64> {
 }
 
 fn claims(findings: &mut Findings, threads: &[Measured], softirqs: &[Measured]) {
-    // By medians: one pause of the machine changes an average.
+    // The ratio of medians. One pause of the machine changes an average.
     let ratio = |of: &Histogram, by: &Histogram| Some(median(of)? / median(by)?);
     let sample = threads.iter().chain(softirqs).map(|m| m.sender.count()).min().unwrap_or(0);
     let mut claim = |name, claim: &str, ratios: Vec<Option<f64>>| {
@@ -323,12 +328,14 @@ fn claims(findings: &mut Findings, threads: &[Measured], softirqs: &[Measured]) 
     };
     claim(
         "receiver",
-        "the receiver sees the sender's distances: medians of T1 to T100 within 2 % (averages in the paper: within 1.5 %)",
+        "the receiver sees the sender's distances: medians of T1 to T100 within 2 % (averages in the paper: within \
+         1.5 %)",
         threads.iter().map(|m| ratio(&m.receiver, &m.sender)).collect(),
     );
     claim(
         "thread",
-        "the kernel thread that takes packets in is activated at the sender's distances: medians within 2 % (averages in the paper: within 1.7 %)",
+        "the kernel thread that takes packets in is activated at the sender's distances: medians within 2 % \
+         (averages in the paper: within 1.7 %)",
         threads.iter().map(|m| ratio(&m.arrivals, &m.sender)).collect(),
     );
     claim(
@@ -340,25 +347,30 @@ fn claims(findings: &mut Findings, threads: &[Measured], softirqs: &[Measured]) 
 
 fn differences(findings: &mut Findings, threads: &[Measured]) {
     findings.differences.push(
-        "The paper's packets cross a wire between two computers, and an interrupt thread of PREEMPT_RT takes them in. This kernel's network interrupts have no threads; \
-         the packets cross a pair of veth devices between two network namespaces, of which the receiving one has a kernel thread (threaded NAPI). It does what in the paper \
-         interrupt and softirq threads do together, at the priority that PREEMPT_RT gives them (SCHED_FIFO 50)."
+        "The paper's packets cross a wire between two computers, and an interrupt thread of PREEMPT_RT takes \
+         them in. This kernel's network interrupts have no threads; the packets cross a pair of veth devices \
+         between two network namespaces, of which the receiving one has a kernel thread (threaded NAPI). It \
+         does what in the paper interrupt and softirq threads do together, at the priority that PREEMPT_RT \
+         gives them (SCHED_FIFO 50)."
             .to_owned(),
     );
     findings.differences.push(
-        "The softirq runs in the sender's context, within the call that sends: without a wire nothing lies between them. Its executions hold the whole way up to the receiver's socket."
+        "The softirq runs in the sender's context, within the call that sends: without a wire nothing lies between \
+         them. Its executions hold the whole way up to the receiver's socket."
             .to_owned(),
     );
     findings.differences.push(
-        "Sender and receiver read the same clock, of nanoseconds. The paper's receiver reads one of 1.024 ms: its extremes are multiples of that."
+        "Sender and receiver read the same clock, of nanoseconds. The paper's receiver reads one of 1.024 ms: its \
+         extremes are multiples of that."
             .to_owned(),
     );
     let early = |m: &&Measured| m.arrivals.at_rank(1).zip(m.sender.at_rank(1)).is_some_and(|(a, s)| a < s / 2);
     let count = threads.iter().filter(early).count();
     if count > 0 {
         findings.differences.push(format!(
-            "In {count} tests the thread was also activated by packets that the sender did not send (neighbour discovery, ARP): its least distances are short, as in the paper, which \
-             says the same of ARP and ICMP."
+            "In {count} tests the thread was also activated by packets that the sender did not send (neighbour \
+             discovery, ARP): its least distances are short, as in the paper, which says the same of ARP and \
+             ICMP."
         ));
     }
 }

@@ -1,9 +1,17 @@
-//! [SDD] Table I and Fig. 3: execution, inter-arrival and response times of three periodic tasks, as a tracing pipeline sees them.
+//! [SDD] Table I and Fig. 3: execution, inter-arrival and response times of three periodic tasks,
+//! as a tracing pipeline sees them.
 //!
-//! The paper gives no parameters. What fits its table: periods of 6, 3 and 8 ms (its mean inter-arrival times), executions as it measured them, fixed
-//! priorities, two CPUs. One CPU cannot be: 2991/6000 + 553/3000 + 2941/8000 = 105 %. On two, task 1's mean response exceeds its
-//! execution by 6 %, task 2's by nothing, task 3's by 742 us, which is 1.3 executions of task 2: tasks 2 and 3 share a CPU, task 2 is the more important
-//! (the shorter period: Rate Monotonic), and task 1 has a CPU to itself.
+//! The paper gives no parameters. These fit its table:
+//!
+//! - periods of 6, 3 and 8 ms, which are its mean inter-arrival times;
+//! - the execution times that it measured;
+//! - fixed priorities and two CPUs.
+//!
+//! One CPU would have a load of 2991/6000 + 553/3000 + 2941/8000 = 105 %. On two CPUs the mean
+//! responses are these. Task 1's exceeds its execution by 6 %, and task 2's by nothing. Task 3's
+//! exceeds its execution by 742 us, or 1.3 executions of task 2. So tasks 2 and 3 share a CPU, and
+//! task 1 has a CPU to itself. Task 2 is more important than task 3, since it has the shorter
+//! period (Rate Monotonic).
 
 use std::fs::File;
 use std::io::BufWriter;
@@ -34,7 +42,8 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     run: reproduce,
 };
 
-/// Table I in us: by task; average, standard deviation, maximum and minimum of execution, inter-arrival and response time.
+/// Table I in us, by task. Each row has average, standard deviation, maximum and minimum of
+/// execution, inter-arrival and response time.
 const TABLE_I: [[f64; 12]; 3] = [
     [2991., 273., 8953., 2956., 5993., 303., 10720., 11., 3182., 555., 5986., 2960.],
     [553., 66., 6025., 544., 2997., 10., 3002., 2991., 556., 229., 6027., 546.],
@@ -58,10 +67,11 @@ const COLUMNS: [&str; 12] = [
 ];
 /// Period and CPU of each task.
 const TASKS: [(u64, u32); 3] = [(6, 0), (3, 1), (8, 1)];
-/// After which the releases repeat.
+/// The releases repeat after this time.
 const HYPERPERIOD: Span = Span::from_ms(24);
 
-/// Tasks 1 to 3 as the table's averages and minima say; executions spread evenly, as far above the mean as the minimum is below it.
+/// Tasks 1 to 3 with the table's averages and minima. Execution times are uniform around the
+/// average, down to the minimum.
 fn system() -> System {
     let task = |i: usize| {
         let ((period, cpu), [mean, _, _, least, ..]) = (TASKS[i], TABLE_I[i]);
@@ -84,7 +94,7 @@ fn reproduce(context: &Context) -> Result<Findings, Failure> {
     let duration = Span::from_ns(asked.div_ceil(HYPERPERIOD.as_ns()).saturating_mul(HYPERPERIOD.as_ns()));
     let system = system();
     let recorded = live(context, &system, duration)?;
-    // Threads that are ready sleep 50 ms until time zero, longer than any period.
+    // A ready thread sleeps 50 ms until time zero. This is longer than any period.
     let measured = recorded.after(Span::from_ms(20))?;
     let simulated = simulated(&system, context.seed, duration)?;
     let mut findings =
@@ -109,7 +119,7 @@ fn name(i: usize) -> String {
     format!("takt task-{}", i + 1)
 }
 
-/// Runs the tasks while the kernel is recorded. The threads' own stamps become a log, too.
+/// Runs the tasks and records the kernel meanwhile. The threads' own time stamps become a log too.
 fn live(context: &Context, system: &System, duration: Span) -> Result<Recorded, Failure> {
     let options = RunOptions { seed: context.seed, trace: Trace::Never, ..RunOptions::new(duration) };
     let ready =
@@ -178,7 +188,8 @@ fn figure(measured: &[Option<&TaskStats>], simulated: &[Option<&TaskStats>]) -> 
             series.push(Series { name: format!("task {}, {word}", i + 1), points, form, colour: i });
         }
     }
-    // The rare delays of a hypervisor or a long interrupt would compress the rest of the chart.
+    // The chart ends at the 99th percentile. Rare delays by a hypervisor or a long interrupt would
+    // compress it.
     let end = measured.iter().flatten().filter_map(|task| task.responses.percentile(99)).max().unwrap_or(1);
     series.iter_mut().for_each(|series| series.points.retain(|point| point.0 <= us(end) / 1e3 * 1.25));
     let figure = Figure {
@@ -199,34 +210,46 @@ fn figure(measured: &[Option<&TaskStats>], simulated: &[Option<&TaskStats>]) -> 
 }
 
 fn claims(findings: &mut Findings, measured: &[Option<&TaskStats>], simulated: &[Option<&TaskStats>]) {
-    // Medians: a mean of a short run follows one pause of the machine.
+    // Medians, because one pause of the machine changes the mean of a short run.
     let between = |i: usize| measured[i]?.inter_arrival_ns.map(|summary| us(summary.p50));
     let period = |i: usize| Span::from_ms(TASKS[i].0).as_ns() as f64 / 1e3;
     let share = |value: Option<f64>| told(value, 3);
     let counts = [0, 1, 2].map(|i| measured[i]?.inter_arrival_ns.map(|summary| summary.count));
     let sample = counts.into_iter().flatten().min().unwrap_or(0);
-    findings.claim(
-        "periods",
-        "the tracer sees each task's period: the median inter-arrival time is within 1 % of it (averages in the paper: within 0.2 %)",
-        format!("by the period: {}", [0, 1, 2].map(|i| share(between(i).map(|median| median / period(i)))).join(", ")),
-        all([0, 1, 2].map(|i| within(between(i), period(i), 0.99, 1.01))),
-    ).needs(sample, JOBS_LEAST, "jobs of a task");
+    findings
+        .claim(
+            "periods",
+            "the tracer sees each task's period: the median inter-arrival time is within 1 % of it (averages in the \
+         paper: within 0.2 %)",
+            format!(
+                "by the period: {}",
+                [0, 1, 2].map(|i| share(between(i).map(|median| median / period(i)))).join(", ")
+            ),
+            all([0, 1, 2].map(|i| within(between(i), period(i), 0.99, 1.01))),
+        )
+        .needs(sample, JOBS_LEAST, "jobs of a task");
     let response = |i: usize| measured[i]?.response_ns.map(|summary| us(summary.p50));
     let work = |i: usize| measured[i]?.execution_ns.map(|summary| us(summary.p50));
     let delay = |i: usize| Some((response(i)? - work(i)?) / work(1)?);
-    findings.claim(
-        "undisturbed",
-        "tasks 1 (alone on its CPU) and 2 (the more important of two) wait for nobody: the median response exceeds the median execution by less than \
-         half of an execution of task 2 (averages in the paper: 0.35 and 0.01)",
-        format!("exceeds it by {} and {} executions of task 2", share(delay(0)), share(delay(1))),
-        all([0, 1].map(|i| delay(i).map(|delay| delay < 0.5))),
-    ).needs(sample, JOBS_LEAST, "jobs of a task");
-    findings.claim(
-        "preempted",
-        "task 3 waits for task 2: its median response exceeds its execution by one to two executions of task 2 (averages in the paper: 1.34)",
-        format!("exceeds it by {} executions of task 2", share(delay(2))),
-        within(delay(2), 1.0, 0.9, 2.2),
-    ).needs(sample, JOBS_LEAST, "jobs of a task");
+    findings
+        .claim(
+            "undisturbed",
+            "tasks 1 (alone on its CPU) and 2 (the more important of two) wait for nobody: the median response \
+         exceeds the median execution by less than half of an execution of task 2 (averages in the paper: 0.35 \
+         and 0.01)",
+            format!("exceeds it by {} and {} executions of task 2", share(delay(0)), share(delay(1))),
+            all([0, 1].map(|i| delay(i).map(|delay| delay < 0.5))),
+        )
+        .needs(sample, JOBS_LEAST, "jobs of a task");
+    findings
+        .claim(
+            "preempted",
+            "task 3 waits for task 2: its median response exceeds its execution by one to two executions of task 2 \
+         (averages in the paper: 1.34)",
+            format!("exceeds it by {} executions of task 2", share(delay(2))),
+            within(delay(2), 1.0, 0.9, 2.2),
+        )
+        .needs(sample, JOBS_LEAST, "jobs of a task");
     let expected = |i: usize| simulated[i]?.response_ns.map(|summary| us(summary.p50));
     let beside = |i: usize| response(i).zip(expected(i)).map(|(measured, simulated)| measured / simulated);
     findings.notes.push(format!(
@@ -237,19 +260,22 @@ fn claims(findings: &mut Findings, measured: &[Option<&TaskStats>], simulated: &
 
 fn differences(findings: &mut Findings, measured: &[Option<&TaskStats>]) {
     findings.differences.push(
-        "The paper gives no parameters of its tasks. Periods and executions are those that its averages tell; fixed priorities by the length of periods, \
-         task 1 on a CPU of its own and tasks 2 and 3 on another one fit its response times. On one CPU they would need 105 % of it."
+        "The paper gives no parameters of its tasks. Periods and executions are those that its averages tell; \
+         fixed priorities by the length of periods, task 1 on a CPU of its own and tasks 2 and 3 on another one \
+         fit its response times. On one CPU they would need 105 % of it."
             .to_owned(),
     );
     findings.differences.push(
-        "Inter-arrival times and responses count from the instants of the timers, which the recorder sees, not from wake-ups: the latency of waking up is in the response \
-         here, and in the paper in the inter-arrival time."
+        "Inter-arrival times and responses count from the instants of the timers, which the recorder sees, not \
+         from wake-ups: the latency of waking up is in the response here, and in the paper in the inter-arrival \
+         time."
             .to_owned(),
     );
     let merged = |task: &TaskStats| task.inter_arrival_ns.is_some_and(|summary| summary.max > summary.min * 3 / 2);
     if measured.iter().flatten().copied().any(merged) {
         findings.differences.push(
-            "Some jobs are missing between others: a thread that was kept from its CPU past its next release does not sleep between two jobs, so that the kernel shows one long one."
+            "Some jobs are missing between others: a thread that was kept from its CPU past its next release does \
+             not sleep between two jobs, so that the kernel shows one long one."
                 .to_owned(),
         );
     }
@@ -259,8 +285,9 @@ fn differences(findings: &mut Findings, measured: &[Option<&TaskStats>]) {
     };
     if let Some((with, without, usual)) = measured.iter().flatten().filter_map(longest).max() {
         findings.differences.push(format!(
-            "The longest execution took {:.0} us ({:.0} us without interrupts), of work that usually takes {:.0} us: something below the kernel's scheduler held the CPU (a \
-             hypervisor, firmware), as it seems to have done in the paper (8953 us of 2991 us).",
+            "The longest execution took {:.0} us ({:.0} us without interrupts), of work that usually takes \
+             {:.0} us: something below the kernel's scheduler held the CPU (a hypervisor, firmware), as it \
+             seems to have done in the paper (8953 us of 2991 us).",
             us(with),
             us(without),
             us(usual)
@@ -279,11 +306,12 @@ mod tests {
         assert!(load > 1.04, "{load}");
         let stats = simulated(&system, 0, Span::from_ms(2400)).expect("it can be simulated");
         let mean = |i: usize| us(stats.tasks[i].response_ns.expect("jobs").mean);
-        // Within a few percent of Table I, whose averages hold a kernel's overhead.
+        // The simulated means are within a few percent of Table I. Its averages contain a kernel's
+        // overhead.
         for (i, paper) in TABLE_I.iter().enumerate() {
             assert!((mean(i) / paper[8] - 1.0).abs() < 0.07, "task {}: {} for {}", i + 1, mean(i), paper[8]);
         }
-        // With task 1 in task 3's place beside task 2 they are not.
+        // With task 1 instead of task 3 beside task 2, they are not.
         let mut other = system;
         other.tasks[0].cpus = Some(CpuSet::from_iter([1]));
         other.tasks[2].cpus = Some(CpuSet::from_iter([0]));

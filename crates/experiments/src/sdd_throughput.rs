@@ -1,11 +1,16 @@
-//! [SDD] Tables VI and VII, Figs. 6 to 10: a disk's driver in a reservation (Q, T): how much it delivers, how long a file takes.
+//! [SDD] Tables VI and VII, Figs. 6 to 10: a disk's driver in a reservation (Q, T). The experiment
+//! measures its throughput and the time to read a file.
 //!
-//! The paper puts the disk's interrupt thread into reservations. Here a thread does its work: a reader asks, the device takes a moment, the driver's thread is
-//! woken as by an interrupt and uses CPU time, drawn from a distribution with a long tail; then the reader asks again (`takt_run::load`). As the disk
-//! without DMA, the driver keeps the CPU busy most of the time. Reading without end is hdparm; a number of requests is `cat` of a file.
+//! The paper puts the disk's interrupt thread into reservations. Here a thread does its work
+//! (`takt_run::load`). A reader sends a request, and the device takes a short time. Then the
+//! driver's thread wakes up as by an interrupt and uses CPU time, drawn from a distribution with a
+//! long tail. Then the reader sends the next request. The driver keeps the CPU busy most of the
+//! time, like a disk without DMA. Reading without end stands for hdparm, and a number of requests
+//! for `cat` of a file.
 //!
-//! What is to be expected: alone, at a fixed priority, the driver uses a share u of a CPU. In a reservation of Q/T < u it is served Q/T of the time, so the
-//! throughput is (Q/T)/u of what it was; from Q/T = u on it is all of it.
+//! The expected result: alone, at a fixed priority, the driver uses a share u of a CPU. In a
+//! reservation of Q/T < u it runs Q/T of the time. So the throughput is (Q/T)/u of that without a
+//! reservation. From Q/T = u on, the throughput is the full one.
 
 mod charts;
 
@@ -58,9 +63,11 @@ const TABLE_VI: [(u64, u64, f64); 20] = [
     (900, 1000, 93.007),
     (950, 1000, 100.),
 ];
-/// In which they are measured: bandwidth stays booked up to a period after its thread, and two that follow each other must fit.
+/// The order of the measurements. The kernel books a thread's bandwidth for up to a period after
+/// its end, and two reservations that follow each other must fit beside each other.
 const ORDER: [usize; 20] = [0, 1, 2, 6, 7, 8, 9, 10, 11, 12, 3, 4, 5, 13, 14, 15, 16, 19, 17, 18];
-/// Table VII: Q of T = 100 ms in ms (none: no reservation), and average, standard deviation, maximum and minimum in s.
+/// Table VII: Q in ms with T = 100 ms (`None`: no reservation), and average, standard deviation,
+/// maximum and minimum in s.
 const TABLE_VII: [(Option<u64>, [f64; 4]); 8] = [
     (None, [16.89, 0.12, 17.05, 16.67]),
     (Some(30), [52.85, 0.87, 55.22, 52.36]),
@@ -73,17 +80,17 @@ const TABLE_VII: [(Option<u64>, [f64; 4]); 8] = [
 ];
 /// The driver's cost of a request: most are short, a few are long.
 const COSTS: [(u64, u32); 4] = [(600, 70), (1_000, 20), (2_000, 8), (4_000, 2)];
-/// How long the device takes, and what a request costs the reader.
+/// The time of the device, and the CPU time of a request in the reader.
 const DEVICE: Span = Span::from_us(100);
 const OWN: Span = Span::from_us(10);
 const FIXED: Class = Class::Fifo { priority: 40 };
 const NAMES: [&str; 2] = ["driver", "reader"];
-/// A throughput needs as many whole periods of each reservation.
+/// A throughput needs this many whole periods of each reservation.
 const PERIODS_LEAST: u64 = 5;
-/// The time of a file needs as many requests, over all repetitions.
+/// The time of a file needs this many requests, over all repetitions.
 const REQUESTS_LEAST: u64 = 1_000;
 
-/// All that was measured.
+/// All measured values.
 struct Measured {
     /// The driver's share of a CPU at a fixed priority.
     share: Option<f64>,
@@ -117,7 +124,7 @@ fn reproduce(context: &Context) -> Result<Findings, Failure> {
         measured.throughput(context, repetition)?;
         measured.files(context, repetition)?;
     }
-    // The last reservation returns within its period.
+    // The bandwidth of the last reservation is free again within its period.
     clock::pause(Span::from_ms(100));
     findings.tables.push(table_vi(&measured));
     findings.tables.push(table_vii(&measured));
@@ -137,7 +144,7 @@ fn costs(seed: u64) -> impl Fn(u64) -> Span + Sync {
     move |number| draw.exec(&task, number)
 }
 
-/// One of the two threads' results.
+/// The result of one of the two threads.
 enum Done {
     Driver(Driver),
     Reader(Reader),
@@ -155,7 +162,8 @@ fn read(
     let (line, cost) = (Line::default(), costs(seed));
     let serve = |context: &mut LoadContext| Done::Driver(driver(context, &line, &cost));
     let ask = |context: &mut LoadContext| Done::Reader(reader(context, &line, requests, DEVICE, OWN));
-    // The reader is less important than any driver, and more than ordinary work, which would make it slow.
+    // The reader is less important than any driver, and more important than ordinary threads, which
+    // would slow it down.
     let members = vec![Member::new(NAMES[0], class, serve), Member::new(NAMES[1], Class::Fifo { priority: 1 }, ask)];
     match loads::attempt(context, "reading", members, place, most) {
         Ok(ended) => {
@@ -170,12 +178,13 @@ fn read(
     }
 }
 
-/// The driver at a fixed priority, recorded: its share, and its distributions.
+/// Records the driver at a fixed priority, for its CPU share and its distributions.
 fn record(context: &Context, measured: &mut Measured, findings: &mut Findings) -> Result<(), Failure> {
     const FILE: &str = "driver.takt";
     let duration = context.duration(Span::from_s(5), Span::from_s(1));
     let recording = Recording::of_sleepers(context, FILE)?;
-    // On one CPU the reader is there when it wakes the driver: some machines do not tell of switches from a CPU's idle thread.
+    // Reader and driver share a CPU, so the CPU is not idle when the driver wakes up. Some machines
+    // do not report switches from a CPU's idle thread.
     let place = context.machine.cpus.last().map_or(Place::Anywhere, |cpu| Place::Cpu(*cpu));
     let read = read(context, context.seed, FIXED, &place, u64::MAX, duration);
     let recorded = recording.finish()?;
@@ -184,7 +193,7 @@ fn record(context: &Context, measured: &mut Measured, findings: &mut Findings) -
     if let Some((driver, reader)) = read? {
         measured.share = ratio(driver.cpu, reader.took);
     }
-    // The first job is that of getting ready.
+    // The first job contains the start-up.
     measured.driver = of(&recorded.after(Span::from_ms(20))?, NAMES[0]).cloned();
     Ok(())
 }
@@ -194,10 +203,10 @@ fn ratio(part: Span, whole: Span) -> Option<f64> {
 }
 
 impl Measured {
-    /// Once each reservation of Table VI, and the fixed priority.
+    /// Measures each reservation of Table VI and the fixed priority once.
     fn throughput(&mut self, context: &Context, repetition: u32) -> Result<(), Failure> {
         let seed = context.seed.wrapping_add(u64::from(repetition));
-        // Whole periods, as many as are asked for or as usual.
+        // Whole periods: as many as the user asks for, or the usual number.
         let whole = |period_ms: u64, usual: u64, short: u64| {
             let asked = context.duration(Span::from_ms(period_ms * usual), Span::from_ms(period_ms * short));
             Span::from_ms(asked.as_ns().div_ceil(period_ms * 1_000_000).saturating_mul(period_ms))
@@ -214,7 +223,7 @@ impl Measured {
         }
         for row in ORDER {
             let (q, t, _) = TABLE_VI[row];
-            // As many whole periods as take about as long.
+            // Whole periods that take about the same time for each T.
             let time = if t > 100 { whole(t, 5, 1) } else { whole(t, 30, 5) };
             if context.stopped() {
                 return Ok(());
@@ -232,7 +241,7 @@ impl Measured {
         Ok(())
     }
 
-    /// Once the file in each reservation of Table VII.
+    /// Reads the file once in each reservation of Table VII.
     fn files(&mut self, context: &Context, repetition: u32) -> Result<(), Failure> {
         let seed = context.seed.wrapping_add(u64::from(repetition));
         // About a second at a fixed priority, less with --short.
@@ -252,22 +261,22 @@ impl Measured {
         Ok(())
     }
 
-    /// Percent of the throughput at a fixed priority. Averages, like the paper's.
+    /// The mean throughput in percent of that at a fixed priority. The paper averages too.
     fn percent(&self, row: usize) -> Option<f64> {
         Some(mean(&self.reserved[row])? / mean(&self.fixed)? * 100.0)
     }
 
-    /// The same of medians, which one disturbed repetition does not change: for claims.
+    /// The same by medians, for claims. One disturbed repetition does not change a median.
     fn usual_percent(&self, row: usize) -> Option<f64> {
         Some(median(&self.reserved[row])? / median(&self.fixed)? * 100.0)
     }
 
-    /// What is to be expected of that in a reservation with the share `reserved` of a CPU.
+    /// The expected value in a reservation of the share `reserved` of a CPU.
     fn expected(&self, reserved: f64) -> Option<f64> {
         self.share.map(|share| (reserved / share).min(1.0) * 100.0)
     }
 
-    /// Seconds that the file took, of each repetition.
+    /// The duration of the file in seconds, by repetition.
     fn seconds(&self, row: usize) -> Vec<f64> {
         self.files[row].iter().map(|reader| reader.took.as_ns() as f64 / 1e9).collect()
     }
@@ -281,7 +290,7 @@ fn median(values: &[f64]) -> Option<f64> {
     let mut values = values.to_vec();
     values.sort_unstable_by(f64::total_cmp);
     let middle = values.get(values.len() / 2)?;
-    // Of two middle values, the mean.
+    // The mean of the two middle values.
     Some(if values.len() % 2 == 1 { *middle } else { (values[values.len() / 2 - 1] + middle) / 2.0 })
 }
 
@@ -339,7 +348,7 @@ fn claims(findings: &mut Findings, measured: &Measured) {
         if values.is_empty() { "not measured".to_owned() } else { format!("{least:.2} to {most:.2}") }
     };
     let share = measured.share.unwrap_or(1.0);
-    // A row without values is not measured, and says nothing about the length of the sample.
+    // A row without values was not measured. It does not count for the length of the sample.
     let periods = measured.periods.iter().copied().filter(|periods| *periods > 0).min().unwrap_or(0);
     let read = measured.files.iter().map(|files| files.iter().map(|reader| reader.read).sum::<u64>());
     let requests = read.filter(|read| *read > 0).min().unwrap_or(0);
@@ -347,12 +356,15 @@ fn claims(findings: &mut Findings, measured: &Measured) {
     let rows =
         |low: f64, high: f64| (0..TABLE_VI.len()).filter(move |row| (low..high).contains(&(share_of(*row) / share)));
     let known: Vec<f64> = rows(0.0, 0.95).filter_map(beside).collect();
-    findings.claim(
-        "proportional",
-        "below what the driver needs, the throughput is proportional to Q/T: each within 35 % of (Q/T)/u, u being the share of a CPU that the driver uses at a fixed priority",
-        format!("by (Q/T)/u: {}; u = {}", span(&known), told(measured.share, 2)),
-        all(rows(0.0, 0.95).map(|row| within(beside(row), 1.0, 0.65, 1.35))),
-    ).needs(periods, PERIODS_LEAST, "periods of a reservation");
+    findings
+        .claim(
+            "proportional",
+            "below what the driver needs, the throughput is proportional to Q/T: each within 35 % of (Q/T)/u, u being \
+         the share of a CPU that the driver uses at a fixed priority",
+            format!("by (Q/T)/u: {}; u = {}", span(&known), told(measured.share, 2)),
+            all(rows(0.0, 0.95).map(|row| within(beside(row), 1.0, 0.65, 1.35))),
+        )
+        .needs(periods, PERIODS_LEAST, "periods of a reservation");
     let pairs: Vec<Option<f64>> = TABLE_VI
         .iter()
         .enumerate()
@@ -361,67 +373,83 @@ fn claims(findings: &mut Findings, measured: &Measured) {
         .map(|(short, long)| Some(measured.usual_percent(short)? / measured.usual_percent(long)?))
         .collect();
     let ratios: Vec<f64> = pairs.iter().copied().flatten().collect();
-    findings.claim(
-        "period",
-        "the throughput depends on Q/T alone, not on T: (2ms, 100ms) as (20ms, 1000ms), and so on, within 35 % (in the paper within 10 %)",
-        format!("T = 100ms by T = 1000ms: {}", span(&ratios)),
-        all(pairs.iter().map(|pair| within(*pair, 1.0, 0.65, 1.35))),
-    ).needs(periods, PERIODS_LEAST, "periods of a reservation");
+    findings
+        .claim(
+            "period",
+            "the throughput depends on Q/T alone, not on T: (2ms, 100ms) as (20ms, 1000ms), and so on, within 35 % (in \
+         the paper within 10 %)",
+            format!("T = 100ms by T = 1000ms: {}", span(&ratios)),
+            all(pairs.iter().map(|pair| within(*pair, 1.0, 0.65, 1.35))),
+        )
+        .needs(periods, PERIODS_LEAST, "periods of a reservation");
     let full: Vec<f64> =
         rows(1.05, f64::INFINITY).filter_map(|row| Some(measured.usual_percent(row)? / 100.0)).collect();
-    findings.claim(
-        "enough",
-        "a reservation a little larger than what the driver uses gives it all of its throughput: at least 85 % of it, on average over those rows",
-        format!("of the throughput at a fixed priority: {}", span(&full)),
-        mean(&full).map(|part| part >= 0.85),
-    ).needs(periods, PERIODS_LEAST, "periods of a reservation");
+    findings
+        .claim(
+            "enough",
+            "a reservation a little larger than what the driver uses gives it all of its throughput: at least 85 % of \
+         it, on average over those rows",
+            format!("of the throughput at a fixed priority: {}", span(&full)),
+            mean(&full).map(|part| part >= 0.85),
+        )
+        .needs(periods, PERIODS_LEAST, "periods of a reservation");
     let alone = median(&measured.seconds(0));
     let slower = |row: usize| {
         let reserved = TABLE_VII[row].0? as f64 / 100.0;
         Some(median(&measured.seconds(row))? / alone? / (share / reserved).max(1.0))
     };
     let times: Vec<f64> = (1..TABLE_VII.len()).filter_map(slower).collect();
-    findings.claim(
-        "file",
-        "the time to read a file is proportional to T/Q: each median within 35 % of u T/Q times that without a reservation",
-        format!("by u T/Q: {}", span(&times)),
-        all((1..TABLE_VII.len()).map(|row| within(slower(row), 1.0, 0.65, 1.35))),
-    ).needs(requests, REQUESTS_LEAST, "requests of each file");
+    findings
+        .claim(
+            "file",
+            "the time to read a file is proportional to T/Q: each median within 35 % of u T/Q times that without a \
+         reservation",
+            format!("by u T/Q: {}", span(&times)),
+            all((1..TABLE_VII.len()).map(|row| within(slower(row), 1.0, 0.65, 1.35))),
+        )
+        .needs(requests, REQUESTS_LEAST, "requests of each file");
     let cpu = |row: usize| {
         median(&measured.files[row].iter().map(|reader| reader.cpu.as_ns() as f64 / 1e6).collect::<Vec<_>>())
     };
     let own: Vec<f64> = (0..TABLE_VII.len()).filter_map(cpu).collect();
     let (least, most) = own.iter().fold((f64::INFINITY, 0.0f64), |(a, b), v| (a.min(*v), b.max(*v)));
-    findings.claim(
-        "reader",
-        "the reader's own CPU time (user and system) does not depend on the reservation: the most is less than twice the least",
-        format!("{} ms", span(&own)),
-        (own.len() == TABLE_VII.len()).then_some(most < 2.0 * least),
-    ).needs(requests, REQUESTS_LEAST, "requests of each file");
+    findings
+        .claim(
+            "reader",
+            "the reader's own CPU time (user and system) does not depend on the reservation: the most is less than \
+         twice the least",
+            format!("{} ms", span(&own)),
+            (own.len() == TABLE_VII.len()).then_some(most < 2.0 * least),
+        )
+        .needs(requests, REQUESTS_LEAST, "requests of each file");
 }
 
 fn differences(findings: &mut Findings, context: &Context, measured: &Measured) {
     findings.differences.push(machine::driver(&context.machine));
     if let Some(share) = measured.share {
         findings.differences.push(format!(
-            "At a fixed priority the driver uses {:.1} % of a CPU, so that a reservation of that share is enough here. In the paper it uses 66 % on average (57 % to 93 %), and its throughput grows up to Q/T = 95 %.",
+            "At a fixed priority the driver uses {:.1} % of a CPU, so that a reservation of that share is enough \
+             here. In the paper it uses 66 % on average (57 % to 93 %), and its throughput grows up to Q/T = 95 %.",
             share * 100.0
         ));
     }
     if context.machine.cpus.len() > 1 {
         findings.differences.push(format!(
-            "The paper's machine has one CPU, this process {}: driver and reader can run at the same time, and only the reservation limits the driver.",
+            "The paper's machine has one CPU, this process {}: driver and reader can run at the same time, and only \
+             the reservation limits the driver.",
             context.machine.cpus.len()
         ));
     }
     if measured.refused > 0 {
         findings.differences.push(format!(
-            "The kernel did not admit {} of the reservations: it keeps a part of each CPU for ordinary threads, and others may have reserved some.",
+            "The kernel did not admit {} of the reservations: it keeps a part of each CPU for ordinary threads, and \
+             others may have reserved some.",
             measured.refused
         ));
     }
     findings.differences.push(
-        "Table VI is the disk without DMA, as here. With DMA (Figs. 6 to 8 of the paper) its driver needed 0.2 % of a CPU, and Q/T = 0.3 % was enough for all of its throughput."
+        "Table VI is the disk without DMA, as here. With DMA (Figs. 6 to 8 of the paper) its driver needed 0.2 % of \
+         a CPU, and Q/T = 0.3 % was enough for all of its throughput."
             .to_owned(),
     );
 }

@@ -1,7 +1,9 @@
-//! [SDD] Table VIII, Figs. 11 and 12: a video player and the thread that takes packets in share a CPU; what one is reserved, the other lacks.
+//! [SDD] Table VIII, Figs. 11 and 12: a video player shares a CPU with the kernel thread that
+//! receives packets. CPU time reserved for one is missing for the other.
 //!
-//! The thread is the kernel's own, of a device with threaded NAPI. A filter on the receiver's socket makes each packet as costly as a slow computer's driver would; the
-//! rate of packets is chosen such that the thread needs [`DEMAND`] of the CPU to take all of them in.
+//! The thread belongs to a device with threaded NAPI. A filter on the receiver's socket makes each
+//! packet as costly as the driver of a slow computer. The packet rate is chosen so that the thread
+//! needs [`DEMAND`] of the CPU to receive all packets.
 
 use takt_linux::clock::pause;
 use takt_linux::cpuset::Partitions;
@@ -22,8 +24,10 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "sdd-tradeoff",
     paper: &SDD,
     shows: "Table VIII, Figs. 11 and 12",
-    what: "a player and the kernel thread that takes packets in on one CPU: inter-frame times against throughput, by priorities and by reservations",
-    needs: "root (SCHED_FIFO, SCHED_DEADLINE, a cgroup v1 cpuset of one CPU, network namespaces), threaded NAPI (Linux 5.12) and two CPUs",
+    what: "a player and the kernel thread that takes packets in on one CPU: inter-frame times against throughput, \
+        by priorities and by reservations",
+    needs: "root (SCHED_FIFO, SCHED_DEADLINE, a cgroup v1 cpuset of one CPU, network namespaces), threaded NAPI \
+        (Linux 5.12) and two CPUs",
     takes: (Span::from_s(70), Span::from_s(25)),
     longest: Span::MAX,
     repeats: false,
@@ -33,17 +37,19 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 
 /// CPU time that a frame takes to decode, in ms.
 const FRAME: (u64, u64) = (18, 28);
-/// Share of the CPU to take in all packets. The player leaves less, so the two compete.
+/// The CPU share that receiving all packets takes. The player leaves less, so the two compete.
 const DEMAND: f64 = 0.55;
-/// Packets a second while their cost is measured, and at most.
+/// The packet rate during the measurement of their cost, and the largest rate, both per second.
 const PROBE: f64 = 1_000.0;
 const RATE_MAX: f64 = 60_000.0;
-/// SCHED_FIFO priorities: of the thread, as between ordinary threads and takt's, and of a more important player.
+/// SCHED_FIFO priorities of the thread and of a more important player. The thread's one lies
+/// between ordinary threads and takt's.
 const DRIVER: u8 = 40;
 const ABOVE: u8 = 46;
-/// A claim needs as many inter-frame times of each player.
+/// A claim needs this many inter-frame times of each player.
 const FRAMES_LEAST: u64 = 125;
-/// Reservations of the player and of the thread in us: the paper's of the player, with what the kernel admits besides for the thread.
+/// Reservations (Q, T) of the player and of the thread in us. The player's are the paper's. The
+/// thread's are what the kernel admits beside them.
 const RESERVED: [[(u64, u64); 2]; 5] = [
     [(29_000, 40_000), (16_000, 100_000)],
     [(28_000, 40_000), (19_000, 100_000)],
@@ -51,7 +57,8 @@ const RESERVED: [[(u64, u64); 2]; 5] = [
     [(25_000, 40_000), (26_000, 100_000)],
     [(20_000, 40_000), (39_000, 100_000)],
 ];
-/// Table VIII: throughput in Mbit/s, Test1 to Test5. The most it measured, and with a more important player (Section IV-C): 88 and 58.
+/// Table VIII: throughput in Mbit/s, Test1 to Test5. Section IV-C: the largest throughput is 88,
+/// and that beside a more important player 58.
 const TABLE_VIII: [f64; 5] = [59.75, 65.43, 70.83, 76.14, 88.55];
 const MOST: f64 = 88.0;
 const FIFO: f64 = 58.0;
@@ -64,11 +71,11 @@ struct Trial {
     driver: Option<Class>,
 }
 
-/// How it went.
+/// The outcome of a trial.
 #[derive(Default)]
 struct Outcome {
     played: Played,
-    /// Bits a second.
+    /// The throughput in bits per second.
     throughput: Option<f64>,
     /// The share of the CPU that the thread used.
     used: Option<f64>,
@@ -90,7 +97,7 @@ fn trials() -> Vec<Trial> {
     }));
     trials
 }
-/// Their indices in that list.
+/// The indices of trials in that list.
 const PACKETS_ALONE: usize = 0;
 const PLAYER_ALONE: usize = 1;
 const PLAYER_OTHER: usize = 2;
@@ -151,19 +158,21 @@ fn reproduce(context: &Context) -> Result<Findings, Failure> {
     Ok(findings)
 }
 
-/// CPU time that a packet costs the thread: at a low rate each wakes it, and costs more than one of many does; so it is measured once more at the rate that
-/// the first measurement allows.
+/// Measures the CPU time that a packet costs the thread.
+///
+/// At a low rate each packet wakes the thread, so it costs more than one of many. So a second
+/// measurement uses the rate that the first one allows.
 fn cost(cpu: u32, others: &[u32]) -> Result<Span, Failure> {
     let first = cost_at(PROBE, cpu, others)?;
     cost_at(rate_at(first, DEMAND), cpu, others)
 }
 
-/// Packets a second that take that share of a CPU.
+/// The packet rate per second that takes this share of a CPU.
 fn rate_at(cost: Span, share: f64) -> f64 {
     (share / (cost.as_ns().max(1) as f64 / 1e9)).min(RATE_MAX)
 }
 
-/// Half seconds that one measurement of the cost takes at most.
+/// The most windows of half a second in one measurement of the cost.
 const COST_WINDOWS_MAX: u32 = 20;
 
 fn cost_at(rate: f64, cpu: u32, others: &[u32]) -> Result<Span, Failure> {
@@ -173,7 +182,7 @@ fn cost_at(rate: f64, cpu: u32, others: &[u32]) -> Result<Span, Failure> {
     let traffic = Traffic::start(cable, rate, others)?;
     pause(Span::from_ms(200));
     let before = (traffic.received(), traffic.driver_cpu());
-    // Beside busy CPUs the sender may get none for a while.
+    // Beside busy CPUs the sender may get no CPU time for a while.
     for _ in 0..COST_WINDOWS_MAX {
         pause(Span::from_ms(500));
         let (bytes, used) = (traffic.received() - before.0, traffic.driver_cpu().zip(before.1));
@@ -187,7 +196,7 @@ fn cost_at(rate: f64, cpu: u32, others: &[u32]) -> Result<Span, Failure> {
     Err(Failure::trouble("no packet came within 10 s: other programs take both CPUs; stop them and try again"))
 }
 
-/// Asks again: another program's short reservation may be the cause of a refusal.
+/// Tries again after a refusal: another program's short reservation may be its cause.
 fn admitted(mut attempt: impl FnMut() -> Result<Result<Outcome, RunError>, Failure>) -> Result<Outcome, Failure> {
     const TRIES_MAX: u32 = 4;
     let mut tries = 1;
@@ -200,7 +209,7 @@ fn admitted(mut attempt: impl FnMut() -> Result<Result<Outcome, RunError>, Failu
     }
 }
 
-/// One trial: as long as the film, or longer where the player is late.
+/// Runs one trial: as long as the film, or longer if the player is late.
 fn perform(
     context: &Context,
     trial: Trial,
@@ -214,7 +223,8 @@ fn perform(
         let Some(class) = trial.driver else { return Ok(None) };
         let cable = Cable::lay(true).map_err(|error| refused(&error))?;
         let Place::Cpu(cpu) = *place else { return Ok(None) };
-        // In a domain of one CPU the thread runs there. SCHED_DEADLINE would not let it be bound.
+        // In a domain of one CPU the thread runs on that CPU. SCHED_DEADLINE would refuse an
+        // affinity.
         let cpus = match (partitions, cable.right().driver()) {
             (Some(partitions), Some(driver)) => {
                 partitions.admit(0, driver.cast_signed()).map_err(Failure::cannot)?;
@@ -222,16 +232,17 @@ fn perform(
             }
             _ => vec![cpu],
         };
-        // The kernel looks at the domain of the CPU on which the thread ran last: packets wake it in its own.
+        // The kernel checks the domain of the CPU on which the thread ran last. Packets wake it in
+        // its own domain.
         let traffic = Traffic::start(cable, rate, others)?;
         traffic.schedule_driver(&class, &cpus)?;
         Ok(Some(traffic))
     };
-    // Bytes, the thread's CPU time, and the time: when the player began and when it ended.
+    // Bytes, the thread's CPU time, and the time: at the player's begin and at its end.
     let mut window: [Option<(u64, Option<Span>, Time)>; 2] = [None, None];
     let members =
         trial.player.map(|class| Member::new("takt player", class, |context: &mut LoadContext| player(context, film)));
-    // Without a player, the CPU is the thread's alone for as long.
+    // Without a player, the thread has the CPU to itself for the same time.
     let idle = || {
         Member::new("takt idle", Class::Other, |context: &mut LoadContext| {
             let _ = context.sleep_until(context.end());
@@ -264,7 +275,7 @@ fn perform(
     Ok(Ok(outcome))
 }
 
-/// By the throughput of packets alone.
+/// The throughput relative to that of packets alone.
 fn share(outcomes: &[Outcome], trial: usize) -> Option<f64> {
     Some(outcomes.get(trial)?.throughput? / outcomes.get(PACKETS_ALONE)?.throughput?)
 }
@@ -325,61 +336,78 @@ fn claims(findings: &mut Findings, outcomes: &[Outcome]) {
     let (mean, p90) = (|trial| times(trial).map(|s| periods(s.mean)), |trial| times(trial).map(|s| periods(s.p90)));
     let p99 = |trial| times(trial).map(|s| periods(s.p99));
     let text = |value: Option<f64>| told(value, 2);
-    findings.claim(
-        "other-suffers",
-        "packets, taken in by a more important thread, keep an ordinary player from its frames: its mean inter-frame time grows by a tenth or more",
-        format!("{} times 40 ms without them, {} with them", text(mean(PLAYER_ALONE)), text(mean(PLAYER_OTHER))),
-        mean(PLAYER_OTHER).zip(mean(PLAYER_ALONE)).map(|(with, without)| with >= 1.1 * without),
-    ).needs(sample, FRAMES_LEAST, "inter-frame times of a player");
+    findings
+        .claim(
+            "other-suffers",
+            "packets, taken in by a more important thread, keep an ordinary player from its frames: its mean \
+         inter-frame time grows by a tenth or more",
+            format!("{} times 40 ms without them, {} with them", text(mean(PLAYER_ALONE)), text(mean(PLAYER_OTHER))),
+            mean(PLAYER_OTHER).zip(mean(PLAYER_ALONE)).map(|(with, without)| with >= 1.1 * without),
+        )
+        .needs(sample, FRAMES_LEAST, "inter-frame times of a player");
     let fifo = share(outcomes, PLAYER_FIFO);
-    findings.claim(
-        "fifo-costs",
-        "a player that is more important than the thread plays in time (nine inter-frame times of ten within 10 % of 40 ms or less), and costs throughput \
-         (66 % of the most in the paper; here: at most 90 %)",
-        format!("the ninth tenth ends at {} times 40 ms; throughput is {} of the most", text(p90(PLAYER_FIFO)), text(fifo)),
-        all([within(p90(PLAYER_FIFO), 1.0, 0.0, 1.1), fifo.map(|share| share <= 0.9)]),
-    ).needs(sample, FRAMES_LEAST, "inter-frame times of a player");
+    findings
+        .claim(
+            "fifo-costs",
+            "a player that is more important than the thread plays in time (nine inter-frame times of ten within 10 \
+         % of 40 ms or less), and costs throughput (66 % of the most in the paper; here: at most 90 %)",
+            format!(
+                "the ninth tenth ends at {} times 40 ms; throughput is {} of the most",
+                text(p90(PLAYER_FIFO)),
+                text(fifo)
+            ),
+            all([within(p90(PLAYER_FIFO), 1.0, 0.0, 1.1), fifo.map(|share| share <= 0.9)]),
+        )
+        .needs(sample, FRAMES_LEAST, "inter-frame times of a player");
     let shares: Vec<Option<f64>> = (0..RESERVED.len()).map(|test| share(outcomes, FIRST_TEST + test)).collect();
     let rises = shares.windows(2).map(|pair| pair[0].zip(pair[1]).map(|(before, after)| after >= 0.95 * before));
     let gain = shares[0].zip(shares[RESERVED.len() - 1]).map(|(first, last)| last / first);
-    findings.claim(
-        "trade-off",
-        "from Test1 to Test5 throughput rises with the thread's reservation; the last is at least 1.3 times the first (1.48 in the paper)",
-        format!(
-            "of the most: {}; the last is {} times the first",
-            shares.iter().map(|share| text(*share)).collect::<Vec<_>>().join(", "),
-            text(gain)
-        ),
-        all(rises.chain([gain.map(|gain| gain >= 1.3)])),
-    ).needs(sample, FRAMES_LEAST, "inter-frame times of a player");
+    findings
+        .claim(
+            "trade-off",
+            "from Test1 to Test5 throughput rises with the thread's reservation; the last is at least 1.3 times the \
+         first (1.48 in the paper)",
+            format!(
+                "of the most: {}; the last is {} times the first",
+                shares.iter().map(|share| text(*share)).collect::<Vec<_>>().join(", "),
+                text(gain)
+            ),
+            all(rises.chain([gain.map(|gain| gain >= 1.3)])),
+        )
+        .needs(sample, FRAMES_LEAST, "inter-frame times of a player");
     let last = FIRST_TEST + RESERVED.len() - 1;
-    findings.claim(
-        "latency",
-        "the player pays for it: in Test1 nine inter-frame times of ten are within 10 % of 40 ms or less; in Test5 they are longer on average than in Test1, and 99 % still within twice 40 ms",
-        format!(
-            "the ninth tenth of Test1 ends at {} times 40 ms; the means are {} and {}; 99 % of Test5 end at {}",
-            text(p90(FIRST_TEST)),
-            text(mean(FIRST_TEST)),
-            text(mean(last)),
-            text(p99(last))
-        ),
-        all([
-            within(p90(FIRST_TEST), 1.0, 0.0, 1.1),
-            mean(last).zip(mean(FIRST_TEST)).map(|(last, first)| last > first),
-            within(p99(last), 1.0, 0.0, 2.05),
-        ]),
-    ).needs(sample, FRAMES_LEAST, "inter-frame times of a player");
+    findings
+        .claim(
+            "latency",
+            "the player pays for it: in Test1 nine inter-frame times of ten are within 10 % of 40 ms or less; in Test5 \
+         they are longer on average than in Test1, and 99 % still within twice 40 ms",
+            format!(
+                "the ninth tenth of Test1 ends at {} times 40 ms; the means are {} and {}; 99 % of Test5 end at {}",
+                text(p90(FIRST_TEST)),
+                text(mean(FIRST_TEST)),
+                text(mean(last)),
+                text(p99(last))
+            ),
+            all([
+                within(p90(FIRST_TEST), 1.0, 0.0, 1.1),
+                mean(last).zip(mean(FIRST_TEST)).map(|(last, first)| last > first),
+                within(p99(last), 1.0, 0.0, 2.05),
+            ]),
+        )
+        .needs(sample, FRAMES_LEAST, "inter-frame times of a player");
 }
 
 fn differences(findings: &mut Findings) {
     findings.differences.push(
-        "The paper reserves for the interrupt thread of a network card; its softirq thread has no reservation, and does most of the work. Here one thread of the kernel (threaded NAPI) \
-         does all of it, so that its reservations are larger: what SCHED_DEADLINE admits on one CPU beside the player's."
+        "The paper reserves for the interrupt thread of a network card; its softirq thread has no reservation, \
+         and does most of the work. Here one thread of the kernel (threaded NAPI) does all of it, so that its \
+         reservations are larger: what SCHED_DEADLINE admits on one CPU beside the player's."
             .to_owned(),
     );
     findings.differences.push(format!(
-        "No wire limits the packets: datagrams, sent at the rate at which the thread needs {:.0} % of the CPU, instead of netperf's over 100 Mbit/s. Each passes a filter of 3000 divisions, which makes it as \
-         costly as on a slow computer. What the device's queue of 256 packets cannot hold is lost.",
+        "No wire limits the packets: datagrams, sent at the rate at which the thread needs {:.0} % of the CPU, \
+         instead of netperf's over 100 Mbit/s. Each passes a filter of 3000 divisions, which makes it as costly \
+         as on a slow computer. What the device's queue of 256 packets cannot hold is lost.",
         DEMAND * 100.0
     ));
     findings.differences.push(format!(
@@ -387,7 +415,8 @@ fn differences(findings: &mut Findings) {
         FRAME.0, FRAME.1
     ));
     findings.differences.push(
-        "Kernels without HRTICK enforce budgets at ticks: a reservation gets up to a tick more than its budget at once, and less after that."
+        "Kernels without HRTICK enforce budgets at ticks: a reservation gets up to a tick more than its budget at \
+         once, and less after that."
             .to_owned(),
     );
 }

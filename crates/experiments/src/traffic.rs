@@ -1,5 +1,5 @@
-//! Packets that a kernel thread takes in: a sender of a steady rate, a receiver that counts, and
-//! the work that each packet costs the thread.
+//! A steady stream of packets for a kernel thread: a sender, a receiver that counts, and a filter
+//! that gives the thread work for each packet.
 
 use std::fs;
 use std::net::UdpSocket;
@@ -15,19 +15,20 @@ use takt_model::{Span, Time};
 
 use crate::failure::Failure;
 
-/// Bytes of a packet's payload: with its headers one of a wire's largest.
+/// Bytes of a packet's payload. With its headers it is one of the largest packets of a wire.
 pub(super) const PAYLOAD: usize = 1472;
-/// As sender and receiver pause, at the most.
+/// The longest pause of the sender.
 const BEAT: Span = Span::from_ms(1);
-/// Sender and receiver sleep every beat; what else is on their CPUs goes on.
+/// The priority of sender and receiver. They sleep between packets, so other threads of their CPUs
+/// go on.
 const PRIORITY: u8 = 10;
 const PORT: u16 = 7000;
-/// The kernel books the bandwidth of a thread that ended for up to a period.
+/// The longest time for which the kernel books the bandwidth of a thread after its end.
 const SETTLE: Span = Span::from_ms(120);
-/// The driver's end is looked for so often, 10 ms apart.
+/// The number of looks, 10 ms apart, whether the driver's thread has ended.
 const ENDED_MAX: u32 = 300;
 
-/// Traffic that goes on until this is dropped; then its network is gone, too.
+/// Traffic that goes on until this is dropped. Dropping also removes its network.
 pub(super) struct Traffic {
     cable: Option<Arc<Cable>>,
     over: Arc<AtomicBool>,
@@ -36,7 +37,8 @@ pub(super) struct Traffic {
 }
 
 impl Traffic {
-    /// Sends `rate` packets a second over `cable`, from these CPUs, each at full cost for who takes it in.
+    /// Sends `rate` packets a second over `cable` from these CPUs. Each packet costs the receiving
+    /// thread the full filter.
     pub(super) fn start(cable: Cable, rate: f64, cpus: &[u32]) -> Result<Traffic, Failure> {
         let mut traffic = Traffic {
             cable: Some(Arc::new(cable)),
@@ -44,7 +46,7 @@ impl Traffic {
             received: Arc::default(),
             threads: Vec::new(),
         };
-        // Opened by its thread, in its namespace.
+        // A thread opens its socket in its namespace and reports the outcome here.
         let (told, ready) = std::sync::mpsc::channel();
         let told_too = told.clone();
         traffic.begin("takt receiver", cpus, move |ends, over, received| {
@@ -96,7 +98,7 @@ impl Traffic {
         Ok(())
     }
 
-    /// Schedules the receiving thread under a class, on these CPUs (none: its present ones).
+    /// Gives the receiving thread a class and CPUs. An empty list leaves its CPUs as they are.
     pub(super) fn schedule_driver(&self, class: &Class, cpus: &[u32]) -> Result<(), Failure> {
         let Some(cable) = &self.cable else { return Ok(()) };
         cable.right().schedule_driver(class, cpus).map_err(Failure::cannot)
@@ -107,7 +109,7 @@ impl Traffic {
         self.received.load(Ordering::Relaxed)
     }
 
-    /// CPU time that the thread which takes packets in has used so far.
+    /// CPU time of the receiving thread so far.
     pub(super) fn driver_cpu(&self) -> Option<Span> {
         let id = self.cable.as_ref()?.right().driver()?;
         let text = fs::read_to_string(format!("/proc/{id}/schedstat")).ok()?;
@@ -122,7 +124,7 @@ impl Drop for Traffic {
             let _ = thread.join();
         }
         let driver = self.cable.as_ref().and_then(|cable| cable.right().driver());
-        // The kernel removes the network shortly after its last holder has let go.
+        // The kernel removes the network shortly after its last user has closed it.
         self.cable = None;
         for _ in 0..ENDED_MAX {
             if driver.is_none_or(|id| fs::metadata(format!("/proc/{id}")).is_err()) {
@@ -134,7 +136,7 @@ impl Drop for Traffic {
     }
 }
 
-/// A thread's message about its start.
+/// Waits for a thread's report about its start.
 fn answer(ready: &std::sync::mpsc::Receiver<Result<(), String>>) -> Result<(), Failure> {
     match ready.recv_timeout(Duration::from_secs(10)) {
         Ok(Ok(())) => Ok(()),
@@ -156,8 +158,8 @@ fn connected(ends: &Cable) -> Result<UdpSocket, String> {
     Ok(socket)
 }
 
-/// As many packets each beat as the rate has had until then. What a late beat could not send is
-/// left out, but for a few.
+/// Sends, at each beat, the packets that the rate has had until then. A late beat leaves all but a
+/// few of its missing packets out.
 fn send(socket: &UdpSocket, rate: f64, over: &AtomicBool) {
     let bytes = [0; PAYLOAD];
     let most = (rate * BEAT.as_ns() as f64 / 1e9).ceil() * 4.0;
@@ -175,7 +177,7 @@ fn send(socket: &UdpSocket, rate: f64, over: &AtomicBool) {
     }
 }
 
-/// Why there is no network, with the exit status that fits.
+/// The failure for a missing network, with its exit status.
 pub(super) fn refused(error: &NetError) -> Failure {
     match error {
         NetError::Privilege | NetError::Missing { .. } => Failure::cannot(error),

@@ -8,7 +8,7 @@ use super::context::Context;
 use super::findings::{Claim, Findings};
 use crate::failure::Failure;
 
-/// Writes page, charts and tables; their names, with those that the experiment wrote.
+/// Writes page, charts and tables. Returns their names, with the files that the experiment wrote.
 pub(super) fn files(experiment: &Experiment, context: &Context, findings: &Findings) -> Result<Vec<String>, Failure> {
     let mut names = vec!["index.html".to_owned()];
     for table in &findings.tables {
@@ -25,7 +25,7 @@ pub(super) fn files(experiment: &Experiment, context: &Context, findings: &Findi
     Ok(names)
 }
 
-/// A title as the name of a file: small letters and digits, a dash for all between them.
+/// A title as a file name: lower-case letters and digits, and a dash for everything between them.
 fn slug(title: &str) -> String {
     let words = title.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
     words.map(str::to_ascii_lowercase).collect::<Vec<_>>().join("-")
@@ -56,7 +56,7 @@ fn page(experiment: &Experiment, findings: &Findings) -> String {
     .html()
 }
 
-/// What --json prints.
+/// The JSON that `--json` prints.
 pub(super) fn answer(experiment: &Experiment, context: &Context, findings: &Findings, files: &[String]) -> Value {
     let claims: Vec<Value> = findings
         .claims

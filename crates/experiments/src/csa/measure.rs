@@ -9,13 +9,14 @@ use takt_sim::{SimOptions, simulate};
 use super::workload::Domains;
 use crate::failure::Failure;
 
-/// The paper shows longer responses as this.
+/// The paper draws longer responses at this value.
 pub(super) const CLIP: f64 = 3.0;
 
 /// Responsiveness of the jobs of each domain.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Responsiveness {
-    /// By domain; in no order. A job whose deadline had passed unmet at the end counts as [`CLIP`].
+    /// By domain, in no order. A job counts as [`CLIP`] if its deadline had passed unmet at the
+    /// end.
     pub(super) domains: Vec<Vec<f64>>,
 }
 
@@ -39,7 +40,7 @@ impl Responsiveness {
     }
 }
 
-/// The share of jobs that missed their deadline, where there are any.
+/// The share of jobs that missed their deadline; `None` without jobs.
 pub(super) fn miss_ratio(jobs: &[f64]) -> Option<f64> {
     let late = jobs.iter().filter(|ratio| **ratio > 1.0).count();
     (!jobs.is_empty()).then(|| late as f64 / jobs.len() as f64)

@@ -54,7 +54,8 @@ impl Domains {
         self.domains.iter().map(Domain::bandwidth).sum::<f64>() - self.load()
     }
 
-    /// The domains under servers of one rule. Jobs of the first three domains need from `etf` percent of their WCET on.
+    /// The domains under servers of one rule. Jobs of the first three domains need from `etf`
+    /// percent of their WCET on.
     pub(super) fn system(&self, rule: ServerRule, etf: u64) -> System {
         let mut system = System::local(1, Builtin::Rm, Vec::new());
         system.name = format!("csa-{}", rule.name());
@@ -82,7 +83,8 @@ impl Domains {
     }
 }
 
-/// A synthetic workload [CSA IV-B]: tasks of 0.2 to 5 % each until they need `load`, spread over five domains.
+/// A synthetic workload [CSA IV-B]: tasks of 0.2 to 5 % each until they need `load`, spread over
+/// five domains.
 pub(super) fn synthetic(random: &mut Random, load: f64, periods_ms: (u64, u64)) -> Result<Domains, Failure> {
     let mut of_domain = vec![Vec::new(); DOMAINS];
     let mut all = 0.0;
@@ -111,7 +113,8 @@ pub(super) fn arinc(seed: u64, load: f64, partitions: usize) -> Result<Domains, 
         let tasks: Vec<Task> =
             system.tasks.iter().filter(|task| task.component == Some(ComponentId(i as u32))).cloned().collect();
         let Auto::Value(period) = component.period else { continue };
-        // An aligned server gives its budget in each period, so the load is enough [CSA Eq. 1, harmonic].
+        // An aligned server gives its budget in each period, so the load is enough [CSA Eq. 1,
+        // harmonic].
         let load: f64 = tasks.iter().map(|task| task.wcet.as_ns() as f64 / task.period.as_ns() as f64).sum();
         let quanta = (load * (period.as_ns() / QUANTUM.as_ns()) as f64).ceil().max(1.0) as u64;
         domains.push(Domain { tasks, period, budget: Span::from_ns(quanta * QUANTUM.as_ns()) });

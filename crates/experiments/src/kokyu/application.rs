@@ -10,7 +10,8 @@ use super::until::until;
 use crate::failure::Failure;
 use crate::law::law;
 
-/// Table 2: execution times of the additional critical operations in ms, least and most; legs of the noncritical chain.
+/// Table 2: the least and the largest execution time of the additional critical operations in ms,
+/// and the number of legs of the noncritical chain.
 pub(super) const REGIONS: [(u64, u64, u32); 12] = [
     (0, 0, 1),
     (0, 5, 1),
@@ -31,10 +32,10 @@ pub(super) const LEGS: usize = 11;
 
 /// The execution time of a route leg.
 pub(super) const LEG: Span = Span::from_us(4_600);
-/// 20 Hz.
+/// The frame of 20 Hz, the rate of the chain.
 pub(super) const FRAME: Span = Span::from_ms(50);
 
-/// Sends, when a frame of 25 ms ends and the next one begins, the values that are due by then.
+/// The operation that ends each frame of 25 ms: it sends the values that are due by then.
 pub(super) const FLUSH: &str = "replication";
 
 /// The fixed operations: name, rate in Hz, offset in ms, execution time in us, critical.
@@ -51,11 +52,13 @@ const FIXED: [(&str, u64, u64, u64, bool); 10] = [
     ("archive", 1, 30, 20_000, false),
 ];
 
-/// Of these, the proxies of sensors, whose readings release what processes them: that, the proxy, and its execution time in us.
+/// The operations that process sensor readings: name, proxy, and execution time in us. The readings
+/// of the proxy release them.
 pub(super) const PROCESSING: [(&str, &str, u64); 3] =
     [("attitude", "air-data", 300), ("navigation", "inertial", 1_500), ("weapons", "radar", 3_000)];
 
-/// What processes a proxy's readings, and its execution time in us; nothing of what is no proxy.
+/// The operation that processes a proxy's readings, and its execution time in us. `None` if the
+/// name is no proxy's.
 pub(super) fn processing(name: &str) -> Option<(&'static str, u64)> {
     PROCESSING.iter().find(|(_, proxy, _)| *proxy == name).map(|(processing, _, us)| (*processing, *us))
 }
@@ -71,7 +74,8 @@ pub(super) fn fixed() -> impl Iterator<Item = (u64, u64, bool)> {
 /// Rate in Hz and offset in ms of the additional critical operations.
 pub(super) const VARIABLE: [(u64, u64); 3] = [(10, 6), (5, 13), (1, 27)];
 
-/// A strategy, or a controller that moves between rm and rms+mlf, with or without cancellation of noncritical jobs.
+/// A strategy, or the controller that moves between rm and rms+mlf. Noncritical jobs may be
+/// cancelled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Variant {
     /// `None`: the controller.
@@ -84,16 +88,16 @@ impl Variant {
         format!("{}{}", self.strategy.map_or("adaptive", Builtin::name), if self.cancel { ", cancel" } else { "" })
     }
 
-    /// Whether it keeps critical work apart from the rest.
+    /// Whether it separates critical operations from the others.
     pub(super) fn is_aware(self) -> bool {
         matches!(self.strategy, Some(Builtin::Muf | Builtin::RmsMlf))
     }
 }
 
-/// The paper's six first.
+/// The strategies. The first three are the paper's.
 pub(super) const STRATEGIES: [Builtin; 5] = [Builtin::Rm, Builtin::Muf, Builtin::RmsMlf, Builtin::Edf, Builtin::Mlf];
 
-/// So many of [`variants`] are the paper's.
+/// The first variants of [`variants`] that are the paper's.
 pub(super) const PAPERS: usize = 6;
 
 pub(super) fn variants() -> Vec<Variant> {
@@ -114,7 +118,9 @@ pub(super) fn operations(region: usize, cancel: bool) -> Operations {
             all.add(class(operation, critical));
             continue;
         };
-        // What processes a reading is due a period after it: a proxy is due earlier, or the analysis would find no bound for what waits for it.
+        // The processing operation is due a period after the reading. The proxy gets an earlier
+        // deadline, since otherwise the analysis would find no bound for the operation that waits
+        // for it.
         all.add(class(operation.deadline(Span::from_ns(period.as_ns() * 7 / 10)), critical));
         all.add(Operation::after(after, [name]).wcet(Span::from_us(us)).deadline(period));
     }
@@ -123,7 +129,7 @@ pub(super) fn operations(region: usize, cancel: bool) -> Operations {
         all.add(operation.wcet(ms(most)));
     }
     for leg in 1..=legs {
-        // What all legs produce is flushed at the frame's end; a leg is released by the one before.
+        // The frame's end flushes the results of all legs. Each leg releases the next one.
         let before = LEG.as_ns() * u64::from(leg - 1);
         let deadline = Span::from_ns(FRAME.as_ns().saturating_sub(before)).max(LEG);
         let operation = match leg {
@@ -135,15 +141,16 @@ pub(super) fn operations(region: usize, cancel: bool) -> Operations {
     all
 }
 
-/// So many jobs of an operation may wait in a simulation: all of a leg's while a region lasts.
+/// The most jobs of an operation that wait in a simulation. A leg's jobs of a whole region fit.
 pub(super) const BACKLOG: u32 = 1 << 14;
 
-/// As the dispatcher runs it: to completion within a level. The controller has rm, and rms+mlf as a mode.
+/// The plan as the dispatcher runs it: jobs run to completion within a level. The controller has
+/// rm, and rms+mlf as a mode.
 pub(super) fn plan(region: usize, variant: Variant) -> Result<Plan, Failure> {
     Ok(plan_of(region, variant, |_| ())?.with_backlog(BACKLOG))
 }
 
-/// The same of an application that was changed.
+/// Like [`plan`], after a change to the application.
 pub(super) fn plan_of(region: usize, variant: Variant, change: impl FnOnce(&mut System)) -> Result<Plan, Failure> {
     let wrong = |what: &dyn std::fmt::Display| Failure::trouble(format_args!("region {region}: {what}"));
     let operations = operations(region, variant.cancel);
@@ -164,10 +171,12 @@ pub(super) fn plan_of(region: usize, variant: Variant, change: impl FnOnce(&mut 
     Ok(plan)
 }
 
-/// How often the controller looks for time to spare while the fastest operation comes once.
+/// How often the controller looks for spare time in the period of the fastest operation.
 const LOOKS: u64 = 5;
 
-/// The controller of a plan, which looks for time to spare several times while the fastest operation comes once; with a bound for each critical operation: without one it would promise nothing.
+/// The controller of a plan. It looks for spare time several times in the period of the fastest
+/// operation. It needs a bound for each critical operation, since without one it could promise
+/// nothing.
 pub(super) fn bounded(plan: &Plan) -> Result<Adaptive, Failure> {
     let fastest = plan.system.tasks.iter().map(|task| task.period).min().unwrap_or(FRAME);
     let law = law(plan).reclaiming(Span::from_ns((fastest.as_ns() / LOOKS).max(1)));
@@ -178,7 +187,7 @@ pub(super) fn bounded(plan: &Plan) -> Result<Adaptive, Failure> {
     Ok(law)
 }
 
-/// Runs a plan in virtual time, until it is to stop: a failure then.
+/// Runs a plan in virtual time. Fails if `stopped` says so.
 pub(super) fn virtually(
     plan: &Plan,
     variant: Variant,
@@ -197,7 +206,7 @@ pub(super) fn virtually(
     })
 }
 
-/// Outcomes of a plan's jobs in virtual time, and the lost critical ones.
+/// Outcomes of a plan's jobs in virtual time, and the lost critical jobs.
 pub(super) fn outcome_of(
     plan: &Plan,
     variant: Variant,
@@ -210,7 +219,8 @@ pub(super) fn outcome_of(
     Ok((counter.outcome(), counter.lost.pop().unwrap_or_default()))
 }
 
-/// One seed for all strategies: the draws of a job depend on the seed, its operation and its number. After the last number comes the first one.
+/// One seed for all strategies: the draws of a job depend on the seed, its operation and its
+/// number. The sum wraps around.
 pub(super) fn seed_of(seed: u64, region: usize) -> u64 {
     seed.wrapping_add(region as u64)
 }
@@ -223,12 +233,13 @@ pub(super) fn load_ppm(region: usize) -> u64 {
     fixed + variable + u64::from(legs) * (LEG.as_ns() / 1000) * (1_000_000_000 / FRAME.as_ns())
 }
 
-/// Whether the CPU has time for a region's whole load, on average.
+/// Whether a region's mean load fits the CPU.
 pub(super) fn is_feasible(region: usize) -> bool {
     load_ppm(region) <= 1_000_000
 }
 
-/// Whether so long a region leaves more work undone, whatever the strategy, than the second that the longest deadline gives.
+/// Whether a region of this length leaves more work undone than a second, whatever the strategy.
+/// The longest deadline is a second.
 pub(super) fn is_overloaded(region: usize, duration: Span) -> bool {
     let excess = u128::from(load_ppm(region).saturating_sub(1_000_000)) * u128::from(duration.as_ns());
     excess > 1_000_000 * u128::from(Span::from_s(1).as_ns())
@@ -242,7 +253,7 @@ mod tests {
     use super::super::LONGEST;
     use super::*;
 
-    /// Table 2 of the paper: ms, legs.
+    /// Table 2 of the paper: execution times in ms, and legs.
     const TABLE_2: [(u64, u64, usize); 12] = [
         (0, 0, 1),
         (0, 5, 1),
@@ -301,7 +312,7 @@ mod tests {
         periods.sort_unstable();
         assert!(periods.windows(2).all(|two| two[1] % two[0] == 0), "{periods:?}");
         assert_eq!([periods[0], periods[periods.len() - 1]], [25_000_000, 1_000_000_000]);
-        // Only the operations at the start of a frame share an instant.
+        // Only the operations at the start of a frame release at the same instant.
         let mut offsets: Vec<_> = sources.iter().map(|task| task.offset).filter(|offset| !offset.is_zero()).collect();
         let all = offsets.len();
         offsets.sort_unstable();
@@ -331,7 +342,7 @@ mod tests {
             let system = plan(region, variants()[0]).unwrap().system;
             let used = |task: &takt_model::Task| {
                 let twice = match &task.exec {
-                    // A nanosecond stands for none.
+                    // A minimum of zero is written as a nanosecond.
                     Exec::Uniform { min, max } => min.as_ns() / 1000 * 1000 + max.as_ns(),
                     _ => 2 * task.wcet.as_ns(),
                 };

@@ -1,21 +1,22 @@
-//! What a controller between strategies has to show, which [KOKYU V] leaves open: it keeps each
-//! critical deadline that any single strategy keeps, and makes nearly as many noncritical ones as
-//! the best of each region.
+//! The claims about a controller between strategies, which [KOKYU V] leaves open. It keeps each
+//! critical deadline that any single strategy keeps. It makes nearly as many noncritical deadlines
+//! as the best strategy of each region.
 
 use super::regions::{Best, Outcomes};
 use super::{Comparison, Findings, Outcome, REGIONS, Row, Variant, verdict};
 
-/// In per cent of the best single strategy's noncritical deadlines.
+/// The share of the best single strategy's noncritical deadlines that the controller must make, in
+/// percent.
 pub(super) const CLOSE: u64 = 98;
 
-/// With cancellation, as the best single strategies are in overload.
+/// The controller cancels noncritical jobs, as the best single strategies do in overload.
 pub(super) const CONTROLLER: Variant = Variant { strategy: None, cancel: true };
 
 /// The controller in a region, and the best single strategy there.
 struct Beside {
     best: Best,
     adaptive: Outcome,
-    /// Critical jobs that it loses although a single strategy keeps them.
+    /// Critical jobs that the controller loses although a single strategy keeps them.
     unkept: usize,
 }
 
@@ -33,7 +34,7 @@ impl Beside {
     }
 }
 
-/// All regions, or none.
+/// All regions, or none if a region has no best strategy.
 fn beside(all: &Outcomes, best: impl Fn(usize) -> Option<Best>) -> Vec<Beside> {
     let of = |(region, adaptive): (usize, &Outcome)| {
         Some(Beside { best: best(region)?, adaptive: *adaptive, unkept: all.unkept(CONTROLLER, region) })
@@ -47,7 +48,8 @@ fn shares(each: &[Beside]) -> String {
     each.iter().enumerate().map(one).collect::<Vec<_>>().join("; ")
 }
 
-/// Critical jobs that the controller loses, and whether it keeps every job that a single strategy keeps.
+/// Critical jobs that the controller loses, as text, and whether it keeps every job that a single
+/// strategy keeps.
 fn kept(all: &Outcomes, each: &[Beside]) -> (String, Option<bool>) {
     let missed: u64 = each.iter().map(|of| of.adaptive.critical.missed).sum();
     let unkept: usize = each.iter().map(|of| of.unkept).sum();
@@ -85,7 +87,7 @@ pub(super) fn table(all: &Outcomes, title: &str, findings: &mut Findings) {
     });
 }
 
-/// Claims about regions that each begin idle. `long`: they last so long that how they begin, and luck, count for little.
+/// Claims about regions that each begin idle. `long` says that the start and luck count for little.
 pub(super) fn claims(all: &Outcomes, long: bool, findings: &mut Findings) {
     let (papers, singles) = (beside(all, |region| all.best(region)), beside(all, |region| all.best_single(region)));
     let (found, holds) = kept(all, &singles);
@@ -117,7 +119,7 @@ pub(super) fn claims(all: &Outcomes, long: bool, findings: &mut Findings) {
     }
 }
 
-/// Claims about regions in a row; `long` as there.
+/// Claims about regions in a row. `long` is as in [`claims`].
 pub(super) fn claims_in_a_row(all: &Outcomes, long: bool, findings: &mut Findings) {
     let (papers, singles) = (beside(all, |region| all.best(region)), beside(all, |region| all.best_single(region)));
     let (found, holds) = kept(all, &singles);
@@ -183,7 +185,7 @@ pub(super) mod tests {
         assert_eq!(failing(&usual(), true), Vec::<&str>::new());
         let lost = usual().with(None, true, 9, |outcome| outcome.critical.missed = 1);
         assert_eq!(failing(&lost, true), ["adaptive_keeps_critical", "trial_adaptive_keeps_critical"]);
-        // It loses no more than the best does, but another job.
+        // The controller loses no more jobs than the best strategy does, but another job.
         let mut other = usual();
         let missed = |outcome: &mut Outcome| outcome.critical.missed = 1;
         for Variant { strategy, cancel } in variants() {
@@ -201,7 +203,7 @@ pub(super) mod tests {
         assert_eq!(failing(&few, false), trials[..1]);
         // 98 % of 500 are 490.
         assert!(failing(&usual().with(None, true, 9, |outcome| outcome.noncritical.made = 490), true).is_empty());
-        // A strategy without criticality may be better by more than this, by luck.
+        // A strategy that ignores criticality may be better by luck, even by more than the margin.
         let lucky = usual().with(Some(takt_model::Builtin::Edf), true, 8, |outcome| {
             (outcome.critical.missed, outcome.noncritical.made) = (0, 511);
         });
@@ -209,8 +211,9 @@ pub(super) mod tests {
         assert_worth_it(&lucky, "");
     }
 
-    /// In no region it misses a critical deadline that a single strategy keeps, or makes too few
-    /// noncritical ones of the best of the paper's, or of all, unless that knows no criticality.
+    /// Checks each region. The controller misses no critical deadline that a single strategy keeps.
+    /// It makes enough noncritical deadlines, compared with the best of the paper's strategies and
+    /// with the best of all. The latter does not count if it ignores criticality.
     pub(in super::super) fn assert_worth_it(all: &Outcomes, replay: &str) {
         let (papers, singles) = (beside(all, |region| all.best(region)), beside(all, |region| all.best_single(region)));
         assert_eq!((papers.len(), singles.len()), (REGIONS.len(), REGIONS.len()));

@@ -1,7 +1,10 @@
-//! What became of jobs and their deadlines, counted from the events of a run as
-//! docs/reference/statistics.md defines it: a job that was omitted is cancelled and not missed,
-//! though its deadline had passed while it waited; one that was dropped at its deadline, or whose
-//! code failed, is missed; one that found no room is rejected; and a shed leg was never requested.
+//! Counts outcomes of jobs and deadlines from the events of a run. docs/reference/statistics.md
+//! defines the outcomes:
+//!
+//! - An omitted job is cancelled and not missed, even if its deadline passed while it waited.
+//! - A job is missed if it was dropped at its deadline or if its code failed.
+//! - A job without room in the backlog is rejected.
+//! - A shed leg was never requested.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,19 +23,19 @@ pub(super) struct Class {
     pub(super) rejected: u64,
 }
 
-/// Outcomes of the route legs at a position of their chains.
+/// Outcomes of the route legs at one position of their chains.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct Leg {
     pub(super) requested: u64,
-    /// Complete by their own deadlines, which count from their own releases.
+    /// Legs complete by their own deadlines, which count from their own releases.
     pub(super) made: u64,
-    /// Complete by the ends of the frames that their chains began in.
+    /// Legs complete by the end of the frame in which their chain began.
     pub(super) by_frame: u64,
-    /// Requested, and omitted.
+    /// Requested legs that were omitted.
     pub(super) cancelled: u64,
 }
 
-/// A region under a strategy.
+/// The outcome of a region under a strategy.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct Outcome {
     pub(super) critical: Class,
@@ -41,7 +44,7 @@ pub(super) struct Outcome {
 }
 
 impl Outcome {
-    /// Legs of all positions that were complete by their frames' ends.
+    /// Legs of all positions that were complete by the ends of their frames.
     pub(super) fn by_frame(&self) -> u64 {
         self.legs.iter().map(|leg| leg.by_frame).sum()
     }
@@ -50,40 +53,41 @@ impl Outcome {
 /// Critical jobs that were not complete by their deadlines.
 pub(super) type Lost = BTreeSet<JobKey>;
 
-/// In which region a job counts, if in any.
+/// The region in which a job counts, if any.
 type Place<'a> = Box<dyn Fn(JobKey) -> Option<usize> + 'a>;
 
-/// Counts, from the events of a run.
+/// Counts outcomes from the events of a run.
 pub(super) struct Counter<'a> {
     pub(super) system: &'a System,
-    /// By region; one where the whole run is one.
+    /// By region. A run that is one region has one.
     pub(super) outcomes: Vec<Outcome>,
-    /// By region, too.
+    /// Lost critical jobs by region.
     pub(super) lost: Vec<Lost>,
     place: Place<'a>,
     /// By task: the position in its chain.
     positions: Vec<Option<usize>>,
-    /// Jobs whose deadlines passed and that are not over.
+    /// Jobs that missed their deadlines and are not over.
     missed: BTreeSet<JobKey>,
-    /// Legs that are not over, and when their frames end.
+    /// Legs that are not over, and the ends of their frames.
     frames: BTreeMap<JobKey, Time>,
     frame: Span,
 }
 
 impl<'a> Counter<'a> {
-    /// All jobs in one region.
+    /// A counter with one region for all jobs.
     pub(super) fn new(system: &'a System) -> Counter<'a> {
         Counter::placed(system, 1, |_| Some(0))
     }
 
-    /// Each job in the region that `place` says.
+    /// A counter in which `place` gives each job's region.
     pub(super) fn placed(
         system: &'a System,
         regions: usize,
         place: impl Fn(JobKey) -> Option<usize> + 'a,
     ) -> Counter<'a> {
         let position = |name: &str| name.strip_prefix("leg-")?.parse::<usize>().ok()?.checked_sub(1);
-        // The application's frame, or what it is here.
+        // The period of the first leg, if there is one. It differs from [`FRAME`] in a window of
+        // this kernel.
         let first = system.task_by_name("leg-1").and_then(|task| system.tasks.get(task.index()));
         Counter {
             system,
@@ -97,7 +101,7 @@ impl<'a> Counter<'a> {
         }
     }
 
-    /// The case of a run that is one region.
+    /// The outcome of the first region. For runs that are one region.
     pub(super) fn outcome(&self) -> Outcome {
         self.outcomes.first().copied().unwrap_or_default()
     }
@@ -116,7 +120,7 @@ impl<'a> Counter<'a> {
         self.of(job).map(|outcome| if is_low { &mut outcome.noncritical } else { &mut outcome.critical })
     }
 
-    /// A job that was requested is not complete by its deadline.
+    /// Records that a requested critical job is not complete by its deadline.
     fn lose(&mut self, job: JobKey) {
         if let Some(lost) = (self.place)(job).filter(|_| !self.is_low(job)).and_then(|at| self.lost.get_mut(at)) {
             lost.insert(job);
@@ -163,7 +167,7 @@ impl<'a> Counter<'a> {
         let Some(class) = self.class(job) else { return };
         class.missed -= was_missed;
         match cause {
-            // Its predecessor would have requested it. (Its release may have been lost.)
+            // A shed job was never requested. (The log may lack its release.)
             CancelCause::Shed => class.enqueued = class.enqueued.saturating_sub(1),
             CancelCause::Omitted => class.cancelled += 1,
             CancelCause::Rejected => class.rejected += 1,
@@ -204,7 +208,7 @@ mod tests {
         Time::ZERO.saturating_add(Span::from_ms(ms))
     }
 
-    /// The counts of these events of region 3: three legs.
+    /// The outcome of these events in region 3, which has three legs.
     fn counted(events: impl Fn(&dyn Fn(&str, u64) -> JobKey) -> Vec<(u64, Event)>) -> Outcome {
         counted_and_lost(events).0
     }
@@ -237,7 +241,8 @@ mod tests {
                 (54, Event::Miss { job: late }),
                 release(omitted, 54),
                 (60, Event::Complete { job: late, cpu: 0 }),
-                // It waited until after its deadline, and so did nobody else: the simulator tells both.
+                // It waited past its deadline. The simulator reports both, the miss and the
+                // omission.
                 (104, Event::Miss { job: omitted }),
                 release(timely, 104),
                 (105, Event::Cancel { job: omitted, cause }),
@@ -256,7 +261,7 @@ mod tests {
             let jobs: Vec<JobKey> = (0..5).map(|number| job("display", number)).collect();
             let mut events: Vec<(u64, Event)> = jobs.iter().map(|job| release(*job, 0)).collect();
             events.push((10, cancel(jobs[0], CancelCause::Rejected)));
-            // Dropped at its deadline, with the miss told and without.
+            // Jobs dropped at their deadlines, with a reported miss and without.
             events.push((50, Event::Miss { job: jobs[1] }));
             events.push((50, cancel(jobs[1], CancelCause::Late)));
             events.push((50, cancel(jobs[2], CancelCause::Late)));
@@ -301,7 +306,7 @@ mod tests {
                 (54, Event::Complete { job: second, cpu: 0 }),
                 after(third, 54),
                 (55, Event::Complete { job: third, cpu: 0 }),
-                // One that is only requested.
+                // A job that is only requested.
                 release(job("leg-1", 1), 54),
                 after(job("leg-2", 1), 60),
                 (60, Event::Cancel { job: job("leg-2", 1), cause: CancelCause::Shed }),

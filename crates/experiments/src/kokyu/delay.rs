@@ -1,7 +1,7 @@
-//! A link with a latency: what is sent at one end of a cable comes out of another one so much
-//! later, datagram by datagram, in order.
+//! A link with a latency. A datagram that is sent at one end of a cable leaves another cable later
+//! by the latency. The order of datagrams stays.
 //!
-//! It stands where a queueing discipline could (netem), which many kernels are built without.
+//! A queueing discipline (netem) could do this, but many kernels lack it.
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
@@ -18,7 +18,7 @@ use takt_model::{Span, Time};
 
 use crate::failure::Failure;
 
-/// As a dispatcher gives to its most important level.
+/// The priority that a dispatcher gives to its most important level.
 const PRIORITY: u8 = 47;
 /// Interval at which the receiver checks for the end.
 const PATIENCE: Duration = Duration::from_millis(50);
@@ -33,18 +33,18 @@ pub(super) struct Link {
 }
 
 impl Link {
-    /// Nothing is delayed on it yet.
+    /// Makes a link without a delay.
     pub(super) fn lay(port: u16) -> Result<Link, Failure> {
         let lay = || Cable::lay(false).map(Arc::new).map_err(Failure::cannot);
         Ok(Link { first: lay()?, second: lay()?, port })
     }
 
-    /// The sender: its end, its address, and its destination.
+    /// The sender's end, its address, and the destination.
     pub(super) fn sender(&self) -> (&End, SocketAddr, SocketAddr) {
         (self.first.left(), self.at(self.first.left()), self.at(self.first.right()))
     }
 
-    /// The receiver: its end, its address, and its source.
+    /// The receiver's end, its address, and the source.
     pub(super) fn receiver(&self) -> (&End, SocketAddr, SocketAddr) {
         (self.second.right(), self.at(self.second.right()), self.at(self.second.left()))
     }
@@ -53,8 +53,8 @@ impl Link {
         SocketAddr::from((end.address(), self.port))
     }
 
-    /// Datagrams take so long, until the value that is returned is dropped. Its threads are on this
-    /// CPU (the kernel's number).
+    /// Delays datagrams until the returned value is dropped. `cpu` is the kernel's number of the
+    /// CPU of its threads.
     pub(super) fn delay(&self, delay: Span, cpu: u32) -> Result<Delay, Failure> {
         let (told, come) = channel();
         let (over, epoch) = (Arc::new(AtomicBool::new(false)), Epoch::now_is_zero());
@@ -73,7 +73,7 @@ impl Link {
     }
 }
 
-/// A socket in the namespace of an end, which the calling thread is in from then on.
+/// Opens a socket in the namespace of an end. The calling thread stays in that namespace.
 fn open(end: &End, at: SocketAddr) -> io::Result<UdpSocket> {
     end.enter().map_err(io::Error::other)?;
     let socket = UdpSocket::bind(at)?;
@@ -81,14 +81,14 @@ fn open(end: &End, at: SocketAddr) -> io::Result<UdpSocket> {
     Ok(socket)
 }
 
-/// A delay that is in force.
+/// A delay in force.
 pub(super) struct Delay {
     over: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Delay {
-    /// Starts a thread, and waits until what it opens is open.
+    /// Starts a thread and waits until its socket is open.
     fn begin<W: FnOnce()>(
         &mut self,
         cpu: u32,
@@ -121,7 +121,7 @@ impl Delay {
 
 impl Drop for Delay {
     fn drop(&mut self) {
-        // The giving thread ends once the taking thread has gone.
+        // The thread that gives ends after the thread that takes.
         self.over.store(true, Ordering::Release);
         for thread in self.threads.drain(..) {
             let _ = thread.join();
@@ -129,7 +129,7 @@ impl Drop for Delay {
     }
 }
 
-/// Notes when each datagram is due.
+/// Receives datagrams and notes when each is due.
 fn take(socket: &UdpSocket, epoch: Epoch, delay: Span, told: &Sender<(Time, Vec<u8>)>, over: &AtomicBool) {
     let mut bytes = [0; BYTES];
     while !over.load(Ordering::Acquire) {
@@ -141,11 +141,11 @@ fn take(socket: &UdpSocket, epoch: Epoch, delay: Span, told: &Sender<(Time, Vec<
     }
 }
 
-/// Sends each when it is due.
+/// Sends each datagram when it is due.
 fn give(socket: &UdpSocket, to: SocketAddr, epoch: Epoch, come: &Receiver<(Time, Vec<u8>)>) {
     for (due, bytes) in come {
         while !epoch.sleep_until(due) {}
-        // Refused while nobody receives: what did not come is counted there.
+        // The kernel refuses a datagram if nobody receives. The receiver counts the missing ones.
         let _ = socket.send_to(&bytes, to);
     }
 }

@@ -7,10 +7,11 @@ use super::{Comparison, FRAME, Findings, LEG, LEGS, Leg, Outcome, PROCESSING, RE
 
 const MUF: [Variant; 2] =
     [Variant { strategy: Some(Builtin::Muf), cancel: false }, Variant { strategy: Some(Builtin::Muf), cancel: true }];
-/// Regions whose chains are shown leg by leg: little overload, and the most.
+/// The regions whose chains are shown leg by leg: one in small overload, and the one in the
+/// largest.
 const SHOWN: [usize; 2] = [8, 11];
 
-/// Tables of the legs: requested and made by position, and by the ends of frames.
+/// Tables of the legs by position: requested, made, and complete by the end of the frame.
 pub(super) fn tables(all: &Outcomes, findings: &mut Findings) {
     type Value = fn(&Leg) -> u64;
     const VALUES: [(&str, Value); 3] =
@@ -41,7 +42,7 @@ pub(super) fn tables(all: &Outcomes, findings: &mut Findings) {
     findings.tables.push(all.table("Legs complete by the ends of their frames", "Figs. 7 to 9", "legs/s", by_frame));
 }
 
-/// Sentences.
+/// The differences, as sentences.
 pub(super) fn differences(all: &Outcomes, findings: &mut Findings) {
     let told = [application(), virtual_time(all), leg_deadlines(all), requests(all), cancelling(all)];
     findings.differences.extend(told);
@@ -95,7 +96,7 @@ fn leg_deadlines(all: &Outcomes) -> String {
 
 /// Fig. 6.
 fn requests(all: &Outcomes) -> String {
-    /// Requests of the paper's regions 0 and 11.
+    /// The paper's requests in regions 0 and 11.
     const PAPERS: (f64, f64) = (3100.0, 4500.0);
     let requested = |outcome: Option<&Outcome>| {
         outcome.map_or(0.0, |outcome| all.rate(outcome.critical.enqueued + outcome.noncritical.enqueued))
@@ -178,7 +179,7 @@ fn rm_cancelling(all: &Outcomes) -> String {
     )
 }
 
-/// The largest part of a frame that the operations at 20 Hz and above take.
+/// The time in a frame that operations of 20 Hz and above take, if the whole chain runs.
 fn frame_work(region: usize) -> Span {
     let frames = 1_000_000_000 / FRAME.as_ns();
     let fixed = fixed().filter(|(hz, ..)| *hz >= frames).map(|(hz, us, _)| hz / frames * us).sum();
@@ -236,7 +237,7 @@ mod tests {
         let mut findings = Findings::default();
         tables(&all, &mut findings);
         let [legs, by_frame] = findings.tables.as_slice() else { panic!("two tables") };
-        // Eight legs of region 8 come first; the second variant's three columns last.
+        // Eight legs of region 8 come first. The second variant has the last three columns.
         assert_eq!(legs.rows.len(), 8 + 11);
         assert_eq!(legs.rows[8 + 2].values[0], [0.0, 0.0, 0.0, 3.0, 2.0, 1.0].map(Some));
         assert_eq!(by_frame.rows[11].values[0][at], Some(1.0));

@@ -1,5 +1,7 @@
-//! The same regions on this machine's kernel: the dispatcher's SCHED_FIFO threads on one CPU, in [windows](super::window), beside a simulation of the same windows. Arrivals, execution
-//! times and their draws are the simulation's. Why critical jobs were late is the kernel's account.
+//! The same regions on this machine's kernel. The dispatcher's SCHED_FIFO threads run on one CPU,
+//! in [windows](super::window). A simulation of the same windows stands beside them, with the same
+//! arrivals and the same drawn execution times. The kernel's events explain why critical jobs were
+//! late.
 
 use std::cell::Cell;
 
@@ -16,13 +18,14 @@ use super::{
 };
 use crate::failure::Status;
 
-/// The channel is connected by then.
+/// The channel must be connected by then.
 const LATER: Span = Span::from_ms(25);
-/// Windows until one stands in which it was not.
+/// The most attempts at a window, if the channel was connected too late.
 const TRIES: u32 = 3;
-/// Regions with --short: one that is feasible, and one in which rm loses critical deadlines at once.
+/// Regions with `--short`. The first is feasible. In the second, rm loses critical deadlines at
+/// once.
 const SHORT: [usize; 2] = [5, 10];
-/// Windows of which pauses take more than this part refute nothing.
+/// A window refutes a claim only if less than this fraction (1/50) of it were pauses.
 const QUIET: u64 = 50;
 
 /// A window, simulated and live.
@@ -30,18 +33,18 @@ const QUIET: u64 = 50;
 struct Both {
     simulated: Outcome,
     live: Outcome,
-    /// Why critical jobs were late; where the kernel was recorded.
+    /// Why critical jobs were late, if the kernel was recorded.
     causes: Option<Causes>,
-    /// The findings of the watch.
+    /// The total of the pauses that the watch saw.
     paused: Span,
-    /// Facts that found no room.
+    /// Log entries that found no room.
     lost: u64,
     replicated: Replicated,
-    /// The application began before events could go.
+    /// Whether the application began before events could leave.
     late: bool,
 }
 
-/// Once more where the channel was connected too late for the first readings.
+/// Runs a window. Repeats it if the channel was connected too late for the first readings.
 fn both(region: usize, variant: Variant, cpu: u32, recorded: bool, duration: Span, seed: u64) -> Result<Both, Failure> {
     let mut both = once(region, variant, cpu, recorded, duration, seed)?;
     for _ in 1..TRIES {
@@ -58,7 +61,7 @@ fn once(region: usize, variant: Variant, cpu: u32, recorded: bool, duration: Spa
     let plan = plan_of(region, variant, |system| shrink(system, LATER))?;
     let seed = seed_of(seed, region);
     let mut simulated = Counter::new(&plan.system);
-    // A window is over before a signal would have to end it.
+    // A window is short, so a signal need not end it.
     virtually(&plan.clone().with_backlog(SIMULATED), variant, duration, seed, &|| false, &mut simulated)?;
     let mut live = Counter::new(&plan.system);
     let (plan, replication) = Replication::new(plan.clone().with_backlog(BACKLOG), duration)?;
@@ -76,18 +79,19 @@ fn once(region: usize, variant: Variant, cpu: u32, recorded: bool, duration: Spa
     Ok(Both { simulated, live, causes, paused, lost, replicated: replication.end(), late: late.get() })
 }
 
-/// What was measured: by variant, by region in the order of `regions`.
+/// The measurements by variant, then by region in the order of `regions`.
 struct Live {
     regions: Vec<usize>,
     variants: Vec<Variant>,
     all: Vec<Vec<Both>>,
     window: Span,
     short: bool,
-    /// Why the kernel was not recorded, if it was not.
+    /// The reason why the kernel was not recorded, if it was not.
     unrecorded: Option<String>,
 }
 
-/// Runs all windows and adds what they tell; where this machine or user cannot, why.
+/// Runs all windows and adds the results. Adds the reason instead if this machine or user cannot
+/// run them.
 pub(super) fn add(context: &Context, findings: &mut Findings) -> Result<(), Failure> {
     let regions: Vec<usize> = if context.short { SHORT.to_vec() } else { (0..REGIONS.len()).collect() };
     let (variants, window) = (variants(), window(context));
@@ -110,12 +114,12 @@ pub(super) fn add(context: &Context, findings: &mut Findings) -> Result<(), Fail
     Ok(())
 }
 
-/// A signal ends the experiment. Its claims stay undecided.
+/// Fails if a signal ended the experiment. Its claims stay undecided.
 pub(super) fn uninterrupted(context: &Context) -> Result<(), Failure> {
     if context.stopped() { Err(Failure::cannot("interrupted")) } else { Ok(()) }
 }
 
-/// Claims of what could not be measured.
+/// Adds claims that could not be measured.
 pub(super) fn undecided(findings: &mut Findings, claims: &[(&'static str, &str)], failure: &Failure) {
     let why = failure.message.replace('\n', "; ");
     for (name, claim) in claims {
@@ -127,11 +131,13 @@ pub(super) fn undecided(findings: &mut Findings, claims: &[(&'static str, &str)]
 const CLAIMS: [(&str, &str); 8] = [
     (
         "live_rm_loses_critical",
-        "on this kernel rm loses critical deadlines by load, as the kernel's account shows, in each region in which it loses two or more in the simulation of the same window",
+        "on this kernel rm loses critical deadlines by load, as the kernel's account shows, in each region in which \
+         it loses two or more in the simulation of the same window",
     ),
     (
         "live_hybrids_keep_critical",
-        "on this kernel no critical job is late by load under muf and rms+mlf, with cancellation and without, and each one that is late has a recorded cause",
+        "on this kernel no critical job is late by load under muf and rms+mlf, with cancellation and without, and \
+         each one that is late has a recorded cause",
     ),
     (
         "live_adaptive_keeps_critical",
@@ -139,24 +145,29 @@ const CLAIMS: [(&str, &str); 8] = [
     ),
     (
         "live_cancellation_reduces_misses",
-        "on this kernel cancellation halves the noncritical deadlines that muf misses, or better, in the regions in which rm loses critical ones",
+        "on this kernel cancellation halves the noncritical deadlines that muf misses, or better, in the regions in \
+         which rm loses critical ones",
     ),
     ("live_replication", "on this kernel all values that are flushed come, each newer than the one before"),
     (
         "live_is_whole",
-        "all facts of the windows on this kernel, the dispatcher's and those of the kernel's recorder, found room, and no job was rejected: metrics are extracted when a window is over",
+        "all facts of the windows on this kernel, the dispatcher's and those of the kernel's recorder, found room, \
+         and no job was rejected: metrics are extracted when a window is over",
     ),
     (
         "live_readings",
-        "on this kernel each reading that a proxy of a sensor pushes releases one job of what processes it, and nothing else does",
+        "on this kernel each reading that a proxy of a sensor pushes releases one job of what processes it, and \
+         nothing else does",
     ),
     (
         "live_replication_in_time",
-        "on this kernel in the regions in which rm loses critical deadlines a smaller share of critical values misses its flush under muf and rms+mlf than under rm",
+        "on this kernel in the regions in which rm loses critical deadlines a smaller share of critical values \
+         misses its flush under muf and rms+mlf than under rm",
     ),
 ];
 
-/// The last one is not for windows so short that what is late under rm has not ended, and written its value, in them.
+/// Short windows omit the last claim: late jobs under rm have not ended, and written their values,
+/// by the window's end.
 fn claims_of(short: bool) -> &'static [(&'static str, &'static str)] {
     &CLAIMS[..CLAIMS.len() - usize::from(short)]
 }
@@ -169,7 +180,8 @@ impl Live {
         let recorded = self.unrecorded.is_none();
         let bar = (context.host.bar)("windows", (self.regions.len() * self.variants.len()) as u64);
         for region in &self.regions {
-            // The same window under all strategies in turn: what the machine does meanwhile is alike for all.
+            // All strategies run the same window in turn, so that the machine's disturbances are
+            // similar for all.
             for (variant, into) in self.variants.iter().zip(&mut self.all) {
                 if context.stopped() {
                     return Ok(());
@@ -248,7 +260,7 @@ impl Live {
         findings.tables.push(replication::table(self.names().into_iter().zip(sums)));
     }
 
-    /// Why critical jobs were late.
+    /// Adds the table that says why critical jobs were late.
     fn table_of_causes(&self, findings: &mut Findings) {
         if self.unrecorded.is_some() {
             return;
@@ -316,7 +328,8 @@ impl Live {
         let Replicated { readings, released, processed, .. } = replicated;
         let late = self.all.iter().flatten().filter(|both| both.late).count();
         let found = format!(
-            "{readings} readings pushed, {released} jobs released, {processed} of them before their windows ended; {late} windows began before events could go"
+            "{readings} readings pushed, {released} jobs released, {processed} of them before their windows ended; \
+             {late} windows began before events could go"
         );
         let unread = || self.all.iter().flatten().filter(|both| !both.replicated.is_read());
         let holds = verdict(unread().next().is_none(), unread().any(|both| !both.late));
@@ -335,12 +348,12 @@ impl Live {
         all.map(|both| both.live.critical.rejected + both.live.noncritical.rejected).sum()
     }
 
-    /// Whether all was told: what is missing decides nothing else.
+    /// Whether nothing was lost or rejected. Otherwise the other claims stay undecided.
     fn is_whole(&self) -> bool {
         self.lost() == 0 && self.rejected() == 0
     }
 
-    /// Whether windows have time for what is to be shown.
+    /// Whether windows are long enough for the claims.
     fn is_long_enough(&self) -> bool {
         self.window >= LEAST
     }
@@ -349,7 +362,7 @@ impl Live {
         holds.filter(|_| self.is_whole() && self.is_long_enough())
     }
 
-    /// Which regions, by place, rm loses critical deadlines in: two or more in simulation.
+    /// The indices of regions in which rm loses two or more critical deadlines in simulation.
     fn losing(&self) -> Vec<usize> {
         let rm = self.of(Builtin::Rm, false);
         (0..rm.len()).filter(|at| rm[*at].simulated.critical.missed >= 2).collect()
@@ -373,14 +386,14 @@ impl Live {
             first.0,
             first.1,
             format!("simulated in regions {}, live by load in {}", list(&lost), list(&clearly)),
-            // If another cause explains all misses, nothing is known.
+            // If other causes explain all misses, the claim stays undecided.
             self.decide(verdict(!lost.is_empty() && clearly.len() == lost.len(), kept > 0)),
         );
         self.claim_guarded(second, Variant::is_aware, findings);
         self.claim_guarded(third, |variant| variant.strategy.is_none(), findings);
     }
 
-    /// The claim: load makes no critical job late under these variants.
+    /// Claims that load makes no critical job late under these variants.
     fn claim_guarded(
         &self,
         (name, claim): (&'static str, &'static str),
@@ -450,7 +463,14 @@ impl Live {
         let all = || self.all.iter().flatten();
         let window = Span::from_ns(self.window.as_ns() * SHRINK);
         findings.differences.push(format!(
-            "On this kernel all times are divided by {SHRINK}, and a region is a window of {window} of the application (here {}), which begins idle, instead of minutes: SCHED_FIFO threads that fill a CPU for longer are stopped by the kernel. After each window the CPU is left to others, and what the dispatcher and the kernel's recorder know of it is read then: the paper extracts its metrics in windows of reduced contention between frames. What is not the application's is a load that the simulation does not have: the dispatcher, the recorder's probes, and a watch, more important than all, which wakes up each ms and tells when it was late by more than 0.5 ms. Where the application just fits, it no longer does.",
+            "On this kernel all times are divided by {SHRINK}, and a region is a window of {window} of the \
+             application (here {}), which begins idle, instead of minutes: SCHED_FIFO threads that fill a CPU for \
+             longer are stopped by the kernel. After each window the CPU is left to others, and what the dispatcher \
+             and the kernel's recorder know of it is read then: the paper extracts its metrics in windows of \
+             reduced contention between frames. What is not the application's is a load that the simulation does \
+             not have: the dispatcher, the recorder's probes, and a watch, more important than all, which wakes up \
+             each ms and tells when it was late by more than 0.5 ms. Where the application just fits, it no longer \
+             does.",
             self.window
         ));
         let paused = all().fold(Span::ZERO, |sum, both| sum.saturating_add(both.paused));
@@ -470,7 +490,8 @@ impl Live {
             self.variants.iter().zip(&self.all).map(share).collect::<Vec<_>>().join("; ")
         };
         findings.notes.push(format!(
-            "Deadlines made live, of those made in the simulation of the same windows: critical {}; noncritical {}. The simulation has no costs of switches, interrupts or a hypervisor.",
+            "Deadlines made live, of those made in the simulation of the same windows: critical {}; noncritical {}. \
+             The simulation has no costs of switches, interrupts or a hypervisor.",
             shares(|outcome| &outcome.critical),
             shares(|outcome| &outcome.noncritical)
         ));
@@ -482,7 +503,7 @@ impl Live {
     }
 }
 
-/// Deadlines that were made, missed or cancelled.
+/// The number of deadlines that were made, missed or cancelled.
 fn decided(class: &Class) -> u64 {
     class.made + class.missed + class.cancelled
 }
@@ -512,7 +533,8 @@ mod tests {
         holding(&windows(of))
     }
 
-    /// rm loses 4 critical deadlines in region 10, by load; muf noncritical ones, fewer with cancellation.
+    /// In region 10, rm loses 4 critical deadlines by load. muf loses noncritical ones, fewer with
+    /// cancellation.
     fn usual(region: usize, variant: Variant) -> Both {
         let rm = u64::from(region == 10 && variant.strategy == Some(Builtin::Rm));
         let critical = Class { made: 100 - 4 * rm, missed: 4 * rm, ..Class::default() };
@@ -532,7 +554,7 @@ mod tests {
         Both { simulated: outcome, live: outcome, causes, paused: Span::ZERO, lost: 0, replicated, late: false }
     }
 
-    /// Late jobs of the guarded variants: by load, by a pause, and for no known cause.
+    /// Late jobs of the guarded variants: by load, by a pause, and without a known cause.
     fn late(by_load: u64, beyond: u64, unknown: u64) -> Option<Causes> {
         let mut causes = Causes { late: by_load + beyond + unknown, by_load, ..Causes::default() };
         for (count, cause) in causes.mainly.iter_mut().zip(Cause::ALL) {
@@ -560,7 +582,8 @@ mod tests {
         assert_eq!(with(Variant::is_aware, late(0, 3, 1))[..3], [Some(true), Some(false), Some(true)]);
         assert_eq!(with(adaptive, late(1, 0, 0))[..3], [Some(true), Some(true), Some(false)]);
         assert_eq!(with(adaptive, None)[2], None, "not told");
-        // All that rm missed has other causes: nothing is known. It missed nothing: refuted.
+        // If all misses of rm have other causes, the claim is undecided. If rm missed nothing, it
+        // is refuted.
         let rm: fn(Variant) -> bool = |variant| variant.strategy == Some(Builtin::Rm);
         assert_eq!(with(rm, late(0, 4, 0))[0], None);
         let kept = |region, variant| {
@@ -615,7 +638,7 @@ mod tests {
                     Both { replicated, late, ..both }
                 })[6]
             };
-            // Nobody can take what comes before events can go.
+            // Nobody takes an event that comes before events can leave.
             assert_eq!(of(true), of(false).filter(|holds| *holds));
             of(false)
         };

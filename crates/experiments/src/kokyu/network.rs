@@ -1,7 +1,10 @@
-//! [KOKYU VII] asks how network latency changes the picture: what each operation produces is needed on another node by its deadline, and the way there takes time.
+//! [KOKYU VII] asks how network latency changes the result. Another node needs the result of each
+//! operation by its deadline, and the way there takes time.
 //!
-//! The dispatcher is told of the latency by earlier deadlines: what is complete that much before arrives in time. Simulated, arrival is completion and latency; live, each job's end is an event
-//! that leaves for another node with the time that its deadline leaves, over a link with that latency between two network namespaces.
+//! The dispatcher knows the latency: the deadlines that it gets are earlier by the latency. In
+//! simulation a result arrives at its completion plus the latency. Live, the end of each job is an
+//! event for another node. It leaves with the time that is left until the deadline. The link
+//! between two network namespaces has the latency.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,11 +29,11 @@ use super::window::{
 use super::{Comparison, Context, Drawn, Failure, Findings, Row, Variant, figure, plan_of, processing, seed_of};
 use crate::failure::Status;
 
-/// In ms of the application.
+/// Latencies in ms of the application.
 const LATENCIES: [u64; 5] = [0, 1, 5, 10, 20];
-/// With --short, live.
+/// Latencies of the live windows with `--short`.
 const SHORT: [u64; 2] = [0, 10];
-/// A region in which rm meets all deadlines, and one in which it misses some.
+/// In the first region rm meets all deadlines. In the second it misses some.
 const REGIONS: [usize; 2] = [6, 10];
 const VARIANTS: [Variant; 5] = [
     Variant { strategy: Some(Builtin::Rm), cancel: false },
@@ -39,16 +42,16 @@ const VARIANTS: [Variant; 5] = [
     Variant { strategy: Some(Builtin::RmsMlf), cancel: false },
     Variant { strategy: Some(Builtin::RmsMlf), cancel: true },
 ];
-/// The nodes know each other by then.
+/// The nodes must know each other by then.
 const LATER: Span = Span::from_ms(50);
-/// The last events come by then, here.
+/// The wait for the last events after a window.
 const AFTER: Span = Span::from_ms(50);
 const PORT: u16 = 7000;
-/// Events that say that a job is complete.
+/// The type of the events for completed jobs.
 const END: u32 = 1;
-/// Events that wait for the other node's consumer.
+/// The most events that wait for the other node's consumer.
 const BACKLOG: u32 = 56;
-/// Windows until one is given up in which the nodes know each other in time.
+/// The most attempts at a window, if the nodes knew each other too late.
 const TRIES: u32 = 3;
 
 /// Outcomes of the deadlines on the other node.
@@ -56,14 +59,14 @@ const TRIES: u32 = 3;
 struct Met {
     due: u64,
     met: u64,
-    /// Deadlines that a pause of the machine can have to do with, and that are not counted.
+    /// Deadlines that are not counted, because a pause of the machine may have influenced them.
     left_out: u64,
 }
 
-/// By criticality, the critical ones first.
+/// Outcomes by criticality. The critical jobs come first.
 type Both = [Met; 2];
 
-/// When jobs were there, from the events of a run.
+/// Arrivals and completions of jobs, from the events of a run.
 #[derive(Default)]
 struct Ends(BTreeMap<JobKey, (Time, Option<Time>)>);
 
@@ -76,7 +79,7 @@ impl Sink for Ends {
                     row.1 = Some(now);
                 }
             }
-            // It was never requested.
+            // A shed job was never requested.
             Event::Cancel { job, cause: CancelCause::Shed } => drop(self.0.remove(&job)),
             _ => {}
         }
@@ -84,7 +87,8 @@ impl Sink for Ends {
 }
 
 impl Ends {
-    /// Counts the jobs whose deadline is not after the end and that were not there in a pause; `came` knows which arrived in time.
+    /// Counts the jobs whose deadline is at or before `end`. Leaves out jobs that existed during a
+    /// pause. `came` says whether a job's result arrived in time.
     fn count(
         &self,
         plan: &Remote,
@@ -113,7 +117,8 @@ impl Ends {
     }
 }
 
-/// A plan, and the deadlines of its tasks on the other node; none of a proxy, whose readings are processed on its own.
+/// A plan, and the deadlines of its tasks on the other node. A proxy has no such deadline, since
+/// its readings are processed on its own node.
 struct Remote {
     plan: Plan,
     deadlines: Vec<Option<Span>>,
@@ -125,7 +130,8 @@ impl Remote {
     }
 }
 
-/// The application of a region, as it is or with the times that it has here, whose dispatcher knows the latency if `told`.
+/// The application of a region. If `told`, the dispatcher knows the latency. If `here`, times are
+/// those of a window on this kernel.
 fn remote(region: usize, variant: Variant, latency: Span, told: bool, here: bool) -> Result<Remote, Failure> {
     let mut deadlines = Vec::new();
     let change = |system: &mut takt_model::System| {
@@ -136,7 +142,8 @@ fn remote(region: usize, variant: Variant, latency: Span, told: bool, here: bool
             let is_proxy = processing(&task.name).is_some();
             deadlines.push(Some(task.deadline).filter(|_| !is_proxy));
             if told && !is_proxy {
-                // Nothing is left where the way alone takes as long: such a job is omitted where jobs are cancelled.
+                // The least deadline is a nanosecond, for a latency above the deadline. If jobs are
+                // cancelled, such a job is omitted.
                 task.deadline = task.deadline.saturating_sub(latency).max(Span::from_ns(1));
             }
         }
@@ -160,12 +167,12 @@ fn simulated(
     Ok(ends.count(remote, Time::ZERO.saturating_add(duration), &[], in_time))
 }
 
-/// Whose end came in time, by the clock of the handler that was given it, and how long the ways took.
+/// The jobs whose end arrived in time by the clock of the handler, and the durations of the ways.
 #[derive(Default)]
 struct Arrived {
     jobs: BTreeSet<JobKey>,
     ways: Histogram,
-    /// Ends that the other node was given though it was too late for them.
+    /// Ends that the other node got too late.
     late: u64,
 }
 
@@ -180,12 +187,12 @@ impl Arrived {
     }
 }
 
-/// The content of an event: a job has ended. Both nodes have this machine's monotonic clock.
+/// The content of an event: the end of a job. Both nodes read this machine's monotonic clock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Sent {
     job: JobKey,
     sent_ns: u64,
-    /// When it is to be there.
+    /// When the event is due.
     deadline_ns: u64,
 }
 
@@ -209,7 +216,7 @@ impl Sent {
     }
 }
 
-/// The other node: an operation that is given each job's end, on the second CPU.
+/// The other node: an operation on the second CPU takes the end of each job.
 struct Terminal {
     arrived: Arc<Mutex<Arrived>>,
     connected: Connected,
@@ -246,7 +253,7 @@ impl Terminal {
     }
 }
 
-/// Becomes a node in the namespace of an end.
+/// Connects a channel as a node in the namespace of an end.
 fn connect(
     end: &takt_linux::net::End,
     channel: &Channel,
@@ -267,11 +274,12 @@ struct Measured {
     ways: Histogram,
     /// Ends that came too late.
     late: u64,
-    /// Facts of the sending node that found no room.
+    /// Log entries of the sending node that found no room.
     lost: u64,
 }
 
-/// A window of the application on one node, whose jobs' ends go to another one. Once more where the nodes knew each other too late.
+/// Runs a window of the application on one node, and sends the ends of its jobs to another node.
+/// Repeats it if the nodes knew each other too late.
 fn live(
     link: &Link,
     remote: &Remote,
@@ -311,7 +319,7 @@ fn try_live(
             if !left.is_zero() {
                 let job = JobKey { task, number: job.number() };
                 let end = Sent { job, sent_ns, deadline_ns: sent_ns.saturating_add(left.as_ns()) };
-                // An event that finds no room never arrives, and counts as missed.
+                // An event without room never arrives. It counts as missed.
                 let _ = supplier.push_for(END, &end.payload(), left);
             }
         })
@@ -325,8 +333,9 @@ fn try_live(
         connected
     };
     let mut ends = Ends::default();
-    // The other node, and the link, may pause as well.
-    // Here ends release what processes a reading: the channel's events are for the other node.
+    // The other node and the link may pause too, so both CPUs are watched. Here ends of jobs
+    // release the operations that process readings, since the channel's events are for the other
+    // node.
     let given = Given::new();
     let window =
         Window { plan: &remote.plan, law: None, duration, seed, recorded: false, given: &given, watched: &cpus };
@@ -338,17 +347,20 @@ fn try_live(
     Ok((!late.get()).then_some(Measured { met, ways: arrived.ways, late: arrived.late, lost }))
 }
 
-/// In ms: from there on it is to pay that the dispatcher knows the latency.
+/// From this latency on, in ms, a dispatcher that knows the latency must do better.
 const TELLING: u64 = 5;
-/// In per cent: so many of the critical deadlines are met live, for a machine may pause.
+/// The share of the critical deadlines that must be met live, in percent. It leaves room for pauses
+/// of the machine.
 const KEPT: u64 = 95;
-/// The claims that are decided live.
+/// The claim that is decided live.
 const LIVE: (&str, &str) = (
     "live_network",
-    "between two nodes on this kernel rms+mlf meets 95 % of the critical deadlines or more, of all latencies together, and rm a smaller share of them in overload at each, by the clock of the handler there, not counting those of jobs that were there while a CPU of either node paused or in the frame after",
+    "between two nodes on this kernel rms+mlf meets 95 % of the critical deadlines or more, of all latencies \
+     together, and rm a smaller share of them in overload at each, by the clock of the handler there, not counting \
+     those of jobs that were there while a CPU of either node paused or in the frame after",
 );
 
-/// Which of [`VARIANTS`].
+/// The index of a variant in [`VARIANTS`].
 fn position(wanted: Variant) -> usize {
     VARIANTS.iter().position(|variant| *variant == wanted).unwrap_or(VARIANTS.len())
 }
@@ -356,23 +368,24 @@ fn position(wanted: Variant) -> usize {
 /// By region, by latency, by variant.
 type All<T> = Vec<Vec<Vec<T>>>;
 
-/// What was found.
+/// The results.
 struct Network {
-    /// Simulated at length, told of the latency and not, and how long.
+    /// Simulations at length, of a dispatcher that knows the latency and of one that does not, and
+    /// their length.
     length: [All<Both>; 2],
     each: Span,
-    /// The windows of the kernel, simulated and live, and how long they are here.
+    /// The windows of this kernel, simulated and live. `window` is their length here.
     simulated: All<Both>,
     live: All<Option<Both>>,
-    /// By latency: how long ways took.
+    /// The durations of ways, by latency.
     ways: Vec<Histogram>,
-    /// Ends that came too late, and facts that found no room, of all windows.
+    /// Totals of all windows: ends that came too late, and log entries that found no room.
     late: u64,
     lost: u64,
     window: Span,
 }
 
-/// For each region, latency and variant.
+/// Calls `value` for each region, latency and variant.
 fn each<T>(mut value: impl FnMut(usize, usize, Variant) -> Result<T, Failure>) -> Result<All<T>, Failure> {
     let mut all = Vec::new();
     for region in REGIONS {
@@ -386,7 +399,8 @@ fn each<T>(mut value: impl FnMut(usize, usize, Variant) -> Result<T, Failure>) -
     Ok(all)
 }
 
-/// Simulates, measures and adds what is found; where this machine or user cannot measure, why.
+/// Simulates, measures and adds the results. Adds the reason instead if this machine or user cannot
+/// measure.
 pub(super) fn add(context: &Context, duration: Span, findings: &mut Findings) -> Result<(), Failure> {
     let at_length = |told| {
         each(|region, latency, variant| {
@@ -469,7 +483,7 @@ impl Network {
     }
 }
 
-/// A value of a table: of both classes and a time in seconds.
+/// A value of a table, from both classes and a time in seconds.
 type Value = fn(&Both, f64) -> f64;
 
 const CRITICAL: (&str, &str, Value) =
@@ -488,7 +502,7 @@ impl Network {
         self.each.as_ns() as f64 / 1e9
     }
 
-    /// Of the application.
+    /// The length of a window in seconds of the application.
     fn window_seconds(&self) -> f64 {
         (self.window.as_ns() * SHRINK) as f64 / 1e9
     }
@@ -556,17 +570,20 @@ impl Network {
                 file,
                 &figure,
                 title,
-                format!("What each job produces is needed there by its deadline; the dispatcher knows the latency. {where_from}"),
+                format!(
+                    "What each job produces is needed there by its deadline; the dispatcher knows the latency. \
+                    {where_from}"
+                ),
             ));
         }
     }
 
-    /// `None` of what is too short.
+    /// Returns `None` if the simulation is too short.
     fn decide(&self, holds: bool) -> Option<bool> {
         (self.each >= super::LEAST).then_some(holds)
     }
 
-    /// The claims that a full simulation decides.
+    /// Adds the claims that a full simulation decides.
     fn claims(&self, findings: &mut Findings) {
         let [told, untold] = &self.length;
         let (feasible, overload) = (0, REGIONS.len() - 1);
@@ -585,11 +602,14 @@ impl Network {
         findings.claim(
             "network_rms_mlf_keeps_critical",
             format!(
-                "what the paper asks, of network latency: up to {} ms of it rms+mlf keeps the critical deadlines on another node, with cancellation and without, and muf, whose critical operations wait for each other in one level, does not",
+                "what the paper asks, of network latency: up to {} ms of it rms+mlf keeps the critical deadlines on \
+                 another node, with cancellation and without, and muf, whose critical operations wait for each \
+                 other in one level, does not",
                 LATENCIES[LATENCIES.len() - 1]
             ),
             format!(
-                "rms+mlf loses some in {lost} of {cases} cases; at the longest latency muf meets {:.1} % without cancellation and {:.1} % with it, in the worse region",
+                "rms+mlf loses some in {lost} of {cases} cases; at the longest latency muf meets {:.1} % without \
+                 cancellation and {:.1} % with it, in the worse region",
                 least[0], least[1]
             ),
             self.decide(lost == 0 && least.iter().all(|least| *least < 100.0)),
@@ -602,8 +622,13 @@ impl Network {
         };
         findings.claim(
             "network_rm_is_best_while_feasible",
-            "what the paper asks, of network latency: while the load is feasible no strategy meets more noncritical deadlines on another node than rm, at any latency",
-            format!("from the shortest to the longest latency rm keeps {:.1} % of them, rms+mlf {:.1} %", share(0), share(position(hybrids[0]))),
+            "what the paper asks, of network latency: while the load is feasible no strategy meets more noncritical \
+             deadlines on another node than rm, at any latency",
+            format!(
+                "from the shortest to the longest latency rm keeps {:.1} % of them, rms+mlf {:.1} %",
+                share(0),
+                share(position(hybrids[0]))
+            ),
             self.decide(rm.iter().all(|met| *met > 0) && (0..LATENCIES.len()).all(best)),
         );
         let cancelling: Vec<usize> = (0..VARIANTS.len()).filter(|at| VARIANTS[*at].cancel).collect();
@@ -619,14 +644,17 @@ impl Network {
         findings.claim(
             "network_telling_pays",
             format!(
-                "what the paper asks, of network latency: in overload with cancellation, a dispatcher that is told of {TELLING} ms of latency or more meets more noncritical deadlines on another node than one that is not"
+                "what the paper asks, of network latency: in overload with cancellation, a dispatcher that is told \
+                 of {TELLING} ms of latency or more meets more noncritical deadlines on another node than one that \
+                 is not"
             ),
             format!("{least:.2} to {most:.2} times as many"),
             self.decide(least > 1.0),
         );
     }
 
-    /// The claims that are decided between two nodes on this kernel. A pause of the machine loses deadlines of one window of many.
+    /// Adds the claim that windows on this kernel decide. A pause of the machine loses deadlines in
+    /// few windows.
     fn claim_live(&self, findings: &mut Findings) {
         let measured = || self.live.iter().flatten();
         let hybrids: Vec<usize> =
@@ -645,7 +673,8 @@ impl Network {
             LIVE.0,
             LIVE.1,
             format!(
-                "rms+mlf meets {} of {}, {} left out for pauses; rm meets a smaller share in overload at {fewer} of {} latencies; {} ends of jobs came too late under any, and {} facts were lost",
+                "rms+mlf meets {} of {}, {} left out for pauses; rm meets a smaller share in overload at {fewer} of \
+                 {} latencies; {} ends of jobs came too late under any, and {} facts were lost",
                 all.met,
                 all.due,
                 all.left_out,
@@ -653,7 +682,8 @@ impl Network {
                 self.late,
                 self.lost
             ),
-            // Where the machine paused most of the time, or not all was told, or there was too little time, nothing is known.
+            // The claim stays undecided if pauses took most of the time, if log entries were lost,
+            // or if the windows were too short.
             (all.due > all.left_out && !pairs.is_empty() && self.lost == 0 && self.window >= LEAST)
                 .then_some(all.met * 100 >= all.due * KEPT && fewer == pairs.len()),
         );
@@ -661,7 +691,10 @@ impl Network {
 
     fn notes(&self, findings: &mut Findings) {
         findings.differences.push(
-            "The paper has no network latency. Its values are flushed to other processors at their deadlines; here each leaves when its job is complete, with the time that its deadline leaves, so that the latency takes from that. Live, a thread between two cables holds each datagram for as long as the latency, which many kernels' queueing disciplines cannot (netem)."
+            "The paper has no network latency. Its values are flushed to other processors at their deadlines; here \
+             each leaves when its job is complete, with the time that its deadline leaves, so that the latency \
+             takes from that. Live, a thread between two cables holds each datagram for as long as the latency, \
+             which many kernels' queueing disciplines cannot (netem)."
                 .to_owned(),
         );
         let way = |(latency, ways): (&u64, &Histogram)| {
@@ -718,7 +751,8 @@ mod tests {
         let job = |number| JobKey { task: remote.plan.system.task_by_name("attitude").unwrap(), number };
         let (at, ms) = (|ms: u64| Time::ZERO.saturating_add(Span::from_ms(ms)), Span::from_ms);
         let mut ends = Ends::default();
-        // In time, too late for the way, never complete, not due yet, and never requested.
+        // The jobs: in time, too late for the way, never complete, not due yet, and never
+        // requested.
         for (number, complete) in [(0, Some(20)), (1, Some(46)), (2, None), (4, Some(101)), (3, None)] {
             let arrival = at(25 * number);
             ends.event(0, arrival, &Event::Release { job: job(number), arrival, parent: None });
@@ -735,7 +769,8 @@ mod tests {
         assert_eq!([percent(Met { due: 4, met: 1, left_out: 0 }), percent(Met::default())], [25.0, 100.0]);
     }
 
-    /// rms+mlf keeps all, muf not at the longest latency; being told pays.
+    /// rms+mlf keeps all deadlines. muf loses some at the longest latency. Knowing the latency
+    /// helps.
     fn usual() -> Network {
         let met = |met| Met { due: 100, met, left_out: 0 };
         let of = |told: bool| {

@@ -1,8 +1,12 @@
-//! [KOKYU IV-B] Figs. 10 and 11, and the question of its section VII: what queues cost under each strategy, and whether that, or the time that a dearer strategy leaves
-//! to others by it, explains why muf was better than rms+mlf at moderate jitter.
+//! [KOKYU IV-B] Figs. 10 and 11, and a question of its section VII.
 //!
-//! A charge lengthens the job that is requested, in its own level. That a supplier enqueues it at the supplier's level, above or below, is not modelled, nor does the rule that cancels
-//! jobs know of the charge: it looks at worst-case execution times.
+//! The experiment measures the cost of queues under each strategy. The paper asks why muf was
+//! better than rms+mlf at moderate jitter. Two guesses are checked: the cost of queues, and the
+//! time that a strategy with dearer queues leaves to others.
+//!
+//! A charge lengthens the requested job, in its own level. Two effects are not modelled. A supplier
+//! enqueues a job at the supplier's level, which may be above or below. The rule that cancels jobs
+//! ignores the charge, since it looks at worst-case execution times.
 
 use takt_dispatch::Queues;
 use takt_linux::Epoch;
@@ -16,25 +20,29 @@ use super::{
 };
 use crate::findings::PAPER;
 
-/// What the paper measured for a request, enqueued and dequeued together: 12 us under rms and rms+mlf, 32 us under muf.
+/// The paper's cost of a request, to enqueue and dequeue: 12 us under rms and rms+mlf, 32 us under
+/// muf.
 fn charge(variant: Variant) -> Span {
     Span::from_us(if variant.strategy == Some(Builtin::Muf) { 32 } else { 12 })
 }
 
-/// A charge for each request: what it is called, and how much of the paper's it is.
+/// The charges for each request: a name, and a factor of the paper's cost.
 const CHARGES: [(&str, u64); 3] = [("no costs", 0), ("costs as in the paper", 1), ("ten times those costs", 10)];
 
-/// In per cent of the noncritical deadlines that are requested: so many more are an advantage. In overload without cancellation late legs pile up, and a few more or less of what little is in time are so by
-/// chance.
+/// A lead of more than this share of the requested noncritical deadlines is an advantage, in
+/// percent.
+///
+/// In overload without cancellation late legs pile up. Few jobs are in time then, and a few more or
+/// less of them are chance.
 const MARGIN: u64 = 2;
 
-/// Adds to the findings what queues cost here, and what strategies come to with and without such costs.
+/// Adds the cost of queues here, and the outcomes of strategies with and without such costs.
 pub(super) fn add(context: &Context, duration: Span, findings: &mut Findings) -> Result<(), Failure> {
     latencies(context, findings)?;
     simulated(context, duration, findings)
 }
 
-/// Figs. 10 and 11, on this machine.
+/// Measures Figs. 10 and 11 on this machine.
 fn latencies(context: &Context, findings: &mut Findings) -> Result<(), Failure> {
     let rounds = if context.short { 40 } else { 400 };
     let papers: Vec<Variant> = variants().into_iter().take(PAPERS).collect();
@@ -89,7 +97,7 @@ fn latencies(context: &Context, findings: &mut Findings) -> Result<(), Failure> 
     Ok(())
 }
 
-/// Mean nanoseconds of an enqueue and of a dequeue: by variant, by region.
+/// Mean nanoseconds of an enqueue and of a dequeue, by variant and region.
 struct Latencies {
     papers: Vec<Variant>,
     all: Vec<Vec<(f64, f64)>>,
@@ -108,14 +116,14 @@ impl Latencies {
         of.flat_map(|(_, regions)| regions.iter().copied()).collect()
     }
 
-    /// The dearest region, to the cheapest one.
+    /// The cost of the dearest region relative to the cheapest one.
     fn spread(&self, strategy: Builtin) -> f64 {
         let sums = self.regions(strategy).into_iter().map(|both| both.0 + both.1);
         let (least, most) = sums.fold((f64::INFINITY, 0.0), |(a, b), sum| (f64::min(a, sum), f64::max(b, sum)));
         most / least
     }
 
-    /// The paper's statements about its queues in proportion, beside these.
+    /// Adds the paper's ratios of its queues' costs beside the measured ones.
     fn compared(&self, findings: &mut Findings) {
         const STRATEGIES: [Builtin; 3] = [Builtin::Rm, Builtin::Muf, Builtin::RmsMlf];
         let sum = |strategy| {
@@ -150,25 +158,34 @@ impl Latencies {
         let dearest = STRATEGIES.into_iter().max_by(|a, b| sum(*a).total_cmp(&sum(*b))).map_or("", Builtin::name);
         let papers = charge(Variant { strategy: Some(Builtin::Rm), cancel: false }).as_ns() as f64;
         findings.differences.push(format!(
-            "In the paper muf's queues are the dearest, an enqueue takes longer than a dequeue, and neither rises with the load. Latencies here (Figs. 10 and 11) are those of takt's queues in a loop on this machine, all operations of a region waiting in turn: neither threads nor jitter are in them, which the paper's include. {dearest} is the dearest, an enqueue takes {enqueue:.2} times as long as a dequeue, and the dearest region {spread:.2} times as long as the cheapest. Charged to the simulation are the paper's, {:.0} times as long as these under rm.",
+            "In the paper muf's queues are the dearest, an enqueue takes longer than a dequeue, and neither rises \
+             with the load. Latencies here (Figs. 10 and 11) are those of takt's queues in a loop on this machine, \
+             all operations of a region waiting in turn: neither threads nor jitter are in them, which the paper's \
+             include. {dearest} is the dearest, an enqueue takes {enqueue:.2} times as long as a dequeue, and the \
+             dearest region {spread:.2} times as long as the cheapest. Charged to the simulation are the paper's, \
+             {:.0} times as long as these under rm.",
             papers / rm
         ));
         findings.notes.push(format!(
-            "A request is enqueued and dequeued in {rm:.0} ns under rm, {muf:.0} ns under muf and {hybrid:.0} ns under rms+mlf, on average over the regions; the paper tells of about 12 us, 32 us and 12 us, on its machine."
+            "A request is enqueued and dequeued in {rm:.0} ns under rm, {muf:.0} ns under muf and {hybrid:.0} ns \
+             under rms+mlf, on average over the regions; the paper tells of about 12 us, 32 us and 12 us, on its \
+             machine."
         ));
     }
 }
 
-/// Nanoseconds of an enqueue and of a dequeue: the mean over a region's operations, all of which wait in turn, and of that the median over rounds.
+/// Nanoseconds of an enqueue and of a dequeue. All operations of a region wait in turn. Each value
+/// is the mean over the operations and the median over the rounds.
 fn latency(region: usize, variant: Variant, rounds: u32) -> Result<(f64, f64), Failure> {
     let wrong = |what: &dyn std::fmt::Display| Failure::trouble(format_args!("region {region}: {what}"));
     let mut plan = plan(region, variant)?;
-    // Each is pushed by this loop, as often as it likes, and none is ever late: the queues alone are measured.
+    // The loop may push each operation at any time, and none is ever late. So it measures the
+    // queues alone.
     let mut periods: Vec<Span> = plan.system.tasks.iter().map(|task| task.period).collect();
     periods.sort_unstable();
     periods.dedup();
     for task in &mut plan.system.tasks {
-        // As many periods as before, in their order: by them strategies tell levels apart.
+        // The order of periods stays, since strategies separate levels by periods.
         let rank = periods.partition_point(|period| *period < task.period) as u64;
         (task.arrival, task.period, task.offset) = (Arrival::Sporadic, Span::from_ns(1 + rank), Span::ZERO);
         task.deadline = task.deadline.saturating_add(Span::from_s(1000));
@@ -213,7 +230,7 @@ fn median(mut rounds: Vec<f64>) -> f64 {
 /// By charge, by variant, by region.
 type Charged = Vec<Vec<Vec<Outcome>>>;
 
-/// The same regions with a charge for each request.
+/// Simulates the same regions with a charge for each request.
 fn simulated(context: &Context, duration: Span, findings: &mut Findings) -> Result<(), Failure> {
     let papers: Vec<Variant> = variants().into_iter().take(PAPERS).collect();
     let mut all: Charged = Vec::new();
@@ -263,7 +280,7 @@ fn simulated(context: &Context, duration: Span, findings: &mut Findings) -> Resu
     Ok(())
 }
 
-/// The total of the charges.
+/// The outcomes under each charge.
 struct Costly {
     all: Charged,
     duration: Span,
@@ -281,7 +298,9 @@ impl Costly {
         self.of(charge, strategy, cancel).get(region).map_or(0, |outcome| outcome.noncritical.made)
     }
 
-    /// How many more noncritical deadlines muf makes than rms+mlf in a region, and of how many that are requested under either, the more of both: with cancellation or without, where that is the larger part.
+    /// The lead of muf over rms+mlf in a region: how many more noncritical deadlines it makes, and
+    /// the larger number of requested ones. With or without cancellation, whichever gives the
+    /// larger share.
     fn lead(&self, charge: usize, region: usize) -> (u64, u64) {
         let of = |cancel: bool| {
             let here = |strategy| self.of(charge, strategy, cancel).get(region).map(|outcome| outcome.noncritical);
@@ -292,7 +311,7 @@ impl Costly {
         if cancelling.0 * plain.1 > plain.0 * cancelling.1 { cancelling } else { plain }
     }
 
-    /// Regions in which muf leads rms+mlf by more than chance gives.
+    /// Regions in which muf leads rms+mlf by more than chance.
     fn better(&self, charge: usize) -> Vec<usize> {
         let leads = |region: &usize| {
             let (more, requested) = self.lead(charge, *region);
@@ -305,7 +324,7 @@ impl Costly {
         self.duration >= LEAST
     }
 
-    /// Whether the CPU has time for what rm is asked for in a region, its charges included.
+    /// Whether the requests under rm in a region, with their charges, fit the CPU.
     fn is_feasible(&self, charge: usize, region: usize) -> bool {
         let requested = self.of(charge, Builtin::Rm, false).get(region);
         let requested = requested.map_or(0, |outcome| outcome.critical.enqueued + outcome.noncritical.enqueued);
@@ -325,7 +344,10 @@ impl Costly {
         let equal = [false, true].iter().filter(|cancel| same(cancel)).count();
         findings.claim(
             "order_gives_muf_nothing",
-            "what the paper asks, its second guess, a capability of the mechanism itself: without costs of queues, the same noncritical jobs are made, missed and cancelled under muf and rms+mlf, as they must be: both have one level for them, in the same order, below all critical ones, and it gets the CPU at the same times, all slack that critical jobs leave, whatever the order above it",
+            "what the paper asks, its second guess, a capability of the mechanism itself: without costs of queues, \
+             the same noncritical jobs are made, missed and cancelled under muf and rms+mlf, as they must be: both \
+             have one level for them, in the same order, below all critical ones, and it gets the CPU at the same \
+             times, all slack that critical jobs leave, whatever the order above it",
             format!("equal in all regions in {equal} of 2 cases: with cancellation, and without"),
             self.is_long_enough().then_some(equal == 2),
         );
@@ -340,7 +362,10 @@ impl Costly {
         let by_costs = (1..CHARGES.len()).flat_map(|charge| self.better(charge)).filter(moderate).count();
         findings.claim(
             "costs_give_muf_nothing_at_moderate_jitter",
-            "what the paper asks, its first guess, slack stolen by noncritical operations for the greater overhead allows it: nor do its dearer queues, as a charge on each request, let muf make more noncritical deadlines than rms+mlf, by more than 2 % of those requested, in a region of moderate jitter (1, 5 and 9 with 0 to 5 ms, 2, 6 and 10 with 5 to 10 ms)",
+            "what the paper asks, its first guess, slack stolen by noncritical operations for the greater overhead \
+             allows it: nor do its dearer queues, as a charge on each request, let muf make more noncritical \
+             deadlines than rms+mlf, by more than 2 % of those requested, in a region of moderate jitter (1, 5 and \
+             9 with 0 to 5 ms, 2, 6 and 10 with 5 to 10 ms)",
             format!("of those requested muf makes 2 % more {}", told.join("; ")),
             self.is_long_enough().then_some(by_costs == 0),
         );
@@ -351,7 +376,8 @@ impl Costly {
         let missed: u64 = self.all.iter().skip(1).map(aware).sum();
         findings.claim(
             "costs_lose_no_critical",
-            "with the paper's costs, and ten times those, muf and rms+mlf keep the critical deadlines (in the paper each lost one in region 9, which it ascribes to overhead)",
+            "with the paper's costs, and ten times those, muf and rms+mlf keep the critical deadlines (in the paper \
+             each lost one in region 9, which it ascribes to overhead)",
             format!("{missed} critical deadlines missed, of all regions, all four and both charges"),
             verdict(self.is_long_enough() && missed == 0, missed > 0),
         );
@@ -364,7 +390,7 @@ impl Costly {
             let feasible: Vec<usize> = (0..REGIONS.len()).filter(|region| self.is_feasible(charge, *region)).collect();
             let made = |strategy, region| self.made(charge, strategy, false, region);
             let least = |region: usize| OTHERS.iter().all(|other| made(Builtin::Rm, region) >= made(*other, region));
-            // By how much it leads the better of them, where it leads most.
+            // The lead over the better of them, where the lead is largest.
             let best = |region: usize| OTHERS.iter().map(|other| made(*other, region)).max().unwrap_or(0);
             let lead = |region: &usize| made(Builtin::Rm, *region).saturating_sub(best(*region));
             let Some(region) = feasible.iter().copied().max_by_key(lead) else {
@@ -381,29 +407,43 @@ impl Costly {
         }
         findings.claim(
             "costs_leave_rm_best_while_feasible",
-            "with costs of queues rm makes at least as many noncritical deadlines as muf and rms+mlf in each region that has time for its load and its costs, and in one of these, with either costs, more than each of them",
+            "with costs of queues rm makes at least as many noncritical deadlines as muf and rms+mlf in each region \
+             that has time for its load and its costs, and in one of these, with either costs, more than each of \
+             them",
             told.join("; "),
             self.is_long_enough().then_some(holds),
         );
     }
 
-    /// The part of the difference that the costs explain, and the rest.
+    /// Adds the part of the difference that the costs explain, and the rest.
     fn differences(&self, findings: &mut Findings) {
         let fewer: Vec<usize> = (0..REGIONS.len())
             .filter(|region| super::is_feasible(*region))
             .filter(|region| self.made(0, Builtin::RmsMlf, false, *region) < self.made(0, Builtin::Rm, false, *region))
             .collect();
         findings.differences.push(format!(
-            "The paper ascribes it to the overhead of dynamic queues that rm makes more noncritical deadlines while the load is feasible. Here rms+mlf makes fewer than rm without any costs in regions {}: its noncritical jobs wait for all critical ones.",
+            "The paper ascribes it to the overhead of dynamic queues that rm makes more noncritical deadlines while \
+             the load is feasible. Here rms+mlf makes fewer than rm without any costs in regions {}: its \
+             noncritical jobs wait for all critical ones.",
             list(&fewer)
         ));
         let shown: usize = (0..CHARGES.len()).map(|charge| self.better(charge).len()).sum();
         let any = (0..CHARGES.len()).flat_map(|charge| (0..REGIONS.len()).map(move |region| (charge, region)));
         let any = any.filter(|(charge, region)| self.lead(*charge, *region).0 > 0).count();
         findings.differences.push(format!(
-            "In the paper muf was better than rms+mlf at moderate jitter, and it asks why. Here muf makes more noncritical deadlines in {any} of {} cases of a charge and a region, and by more than {MARGIN} % of those requested in {shown}, so that {}. A charge lengthens the job that is requested, in its own level: that its supplier enqueues it, at the supplier's level, is not in the model, nor does cancellation look at it. Under both strategies noncritical jobs get all slack that critical ones leave, and a charge takes from it; which of the late legs happen to be in time then differs, too.",
+            "In the paper muf was better than rms+mlf at moderate jitter, and it asks why. Here muf makes more \
+             noncritical deadlines in {any} of {} cases of a charge and a region, and by more than {MARGIN} % of \
+             those requested in {shown}, so that {}. A charge lengthens the job that is requested, in its own \
+             level: that its supplier enqueues it, at the supplier's level, is not in the model, nor does \
+             cancellation look at it. Under both strategies noncritical jobs get all slack that critical ones \
+             leave, and a charge takes from it; which of the late legs happen to be in time then differs, too.",
             CHARGES.len() * REGIONS.len(),
-            if shown == 0 { "its advantage is not reproduced, and nothing is explained" } else { "it has an advantage there that this model does not explain" }
+            if shown == 0 {
+                "its advantage is not reproduced, and nothing is explained"
+            } else {
+                "it has an \
+                advantage there that this model does not explain"
+            }
         ));
     }
 }
@@ -413,7 +453,7 @@ mod tests {
     use super::super::Class;
     use super::*;
 
-    /// Without costs muf and rms+mlf are equal; with them rm makes more, muf fewer.
+    /// Without costs muf and rms+mlf are equal. With costs rm makes more deadlines, and muf fewer.
     fn usual() -> Costly {
         let outcome = |charge: u64, variant: &Variant| {
             let less = if variant.strategy == Some(Builtin::Rm) { 0 } else { 10 };
@@ -432,7 +472,8 @@ mod tests {
 
     #[test]
     fn a_handful_of_jobs_is_no_advantage_and_2_percent_of_those_requested_are() {
-        // Without cancellation, ten times the paper's costs: little of what is requested is in time.
+        // Without cancellation, at ten times the paper's costs, few of the requested deadlines are
+        // made.
         let with = |muf: u64, hybrid: u64| {
             let mut all = usual();
             for (at, made) in [(2, muf), (4, hybrid)] {
@@ -471,7 +512,7 @@ mod tests {
 
     #[test]
     fn each_claim_can_fail() {
-        // In the order of variants: rm, muf, rms+mlf, each without cancellation first.
+        // In the order of variants: rm, muf, rms+mlf, each first without cancellation.
         assert!(failing(|_| ()).is_empty());
         assert_eq!(failing(|all| all[0][3][7].noncritical.missed += 1), ["order_gives_muf_nothing"]);
         assert_eq!(failing(|all| all[1][3][6].noncritical.made = 990), ["costs_give_muf_nothing_at_moderate_jitter"]);

@@ -1,8 +1,8 @@
-//! When the machine paused: a thread that is more important than all that is measured wakes up at
-//! even distances, and tells when it was late.
+//! Detects pauses of the machine. A thread that is more important than all measured ones wakes up
+//! at even distances and records when it was late.
 //!
-//! A virtual machine's CPU is taken away for up to 140 ms at a time. Nothing within tells but a
-//! clock: what was to run then was late, whatever its strategy.
+//! A hypervisor takes a virtual machine's CPU away for up to 140 ms at a time. Only a clock shows
+//! this to a program inside. Jobs of that time are late under any strategy.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,16 +15,16 @@ use takt_model::{Span, Time};
 
 use crate::failure::Failure;
 
-/// More important than a dispatcher's timers, less than the interrupt threads of PREEMPT_RT.
+/// More important than a dispatcher's timers, and less than the interrupt threads of PREEMPT_RT.
 const PRIORITY: u8 = 49;
-/// From one wake-up to the next.
+/// The distance of two wake-ups.
 const STEP: Span = Span::from_ms(1);
-/// So late is a pause. Timers of an idle machine are late by a tenth of it.
+/// The least lateness of a pause. Timers of an idle machine are late by a tenth of it.
 const LATE: Span = Span::from_us(500);
 /// The most pauses of one watch. Further ones are not reported.
 const PAUSES_MAX: usize = 4096;
 
-/// From when to when.
+/// The begin and the end of a pause.
 pub(super) type Pause = (Time, Time);
 
 /// A watch on a CPU, until it is stopped or dropped.
@@ -35,7 +35,7 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// On this CPU (the kernel's number).
+    /// Starts a watch on a CPU, by the kernel's number.
     pub(super) fn start(cpu: u32) -> Result<Watch, Failure> {
         let (epoch, over) = (Epoch::now_is_zero(), Arc::new(AtomicBool::new(false)));
         let told = Arc::clone(&over);
@@ -49,19 +49,20 @@ impl Watch {
         let thread = std::thread::Builder::new().name("takt pauses".to_owned()).spawn(body);
         let thread = thread.map_err(|error| Failure::trouble(format_args!("cannot start a thread: {error}")))?;
         let watch = Watch { epoch, over, thread: Some(thread) };
-        // The watched threads may leave it no CPU before it has its class.
+        // The caller waits, because the watched threads could leave the watch no CPU before it has
+        // its class.
         match is_ready.recv() {
             Ok(()) => Ok(watch),
             Err(_) => Err(watch.stop().err().unwrap_or_else(|| Failure::trouble("a watch ended at once"))),
         }
     }
 
-    /// The time of its clock, in which it tells pauses.
+    /// The time of the watch's clock. Pauses are in this time.
     pub(super) fn now(&self) -> Time {
         self.epoch.now()
     }
 
-    /// What it saw.
+    /// Ends the watch. Returns the pauses that it saw.
     pub(super) fn stop(mut self) -> Result<Vec<Pause>, Failure> {
         self.over.store(true, Ordering::Release);
         match self.thread.take().map(JoinHandle::join) {
@@ -98,7 +99,7 @@ fn watch(epoch: Epoch, over: &AtomicBool) -> Vec<Pause> {
     pauses
 }
 
-/// Whether the machine paused at any time between these two.
+/// Whether the machine paused at any time from `from` to `to`.
 pub(super) fn paused(pauses: &[Pause], from: Time, to: Time) -> bool {
     pauses.iter().any(|(begin, end)| *begin <= to && *end >= from)
 }

@@ -11,31 +11,31 @@ use super::{
     is_overloaded, load_ppm, series, verdict,
 };
 
-/// Those that show deadlines.
+/// The figures that show deadlines.
 const FIGURES: &str = "Figs. 7 to 9";
 
-/// What was counted.
+/// All counts of the simulated regions.
 pub(super) struct Outcomes {
     pub(super) variants: Vec<Variant>,
     /// By variant, by region.
     pub(super) outcomes: Vec<Vec<Outcome>>,
-    /// The same.
+    /// Lost critical jobs, by variant and region.
     pub(super) lost: Vec<Vec<Lost>>,
     /// How long a region lasts.
     pub(super) each: Span,
 }
 
-/// The best of some variants in a region; several where they are equal in what ranks them.
+/// The best variants in a region. There are several if they rank equal.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Best {
     pub(super) variants: Vec<Variant>,
     pub(super) outcome: Outcome,
-    /// Of how many.
+    /// The number of variants that were compared.
     among: usize,
 }
 
 impl Best {
-    /// All of them.
+    /// The names of all best variants.
     pub(super) fn name(&self) -> String {
         if self.variants.len() == self.among {
             return "all".to_owned();
@@ -44,7 +44,7 @@ impl Best {
     }
 }
 
-/// Numbers of regions, or others, in a sentence.
+/// Numbers as text for a sentence, such as those of regions.
 pub(super) fn list(all: &[usize]) -> String {
     match all {
         [] => "none".to_owned(),
@@ -71,17 +71,18 @@ impl Outcomes {
         self.each.as_ns() as f64 / 1e9
     }
 
-    /// In so many of a second.
+    /// A count as a rate per second.
     pub(super) fn rate(&self, count: u64) -> f64 {
         count as f64 / self.seconds()
     }
 
-    /// The best of the paper's variants in a region: the fewest critical deadlines missed, then the most noncritical ones made.
+    /// The best of the paper's variants in a region. The fewest missed critical deadlines come
+    /// first, then the most made noncritical ones.
     pub(super) fn best(&self, region: usize) -> Option<Best> {
         self.best_of(region, |at, _| at < PAPERS)
     }
 
-    /// The same of all single strategies, with cancellation and without.
+    /// The best of all single strategies, with cancellation and without.
     pub(super) fn best_single(&self, region: usize) -> Option<Best> {
         self.best_of(region, |_, variant| variant.strategy.is_some())
     }
@@ -97,12 +98,12 @@ impl Outcomes {
         Some(Best { variants: equal.map(|(variant, _)| *variant).collect(), outcome, among: here.len() })
     }
 
-    /// Whether regions are so long that they can show what takes some jobs.
+    /// Whether regions are long enough for claims that need some jobs.
     pub(super) fn are_long_enough(&self) -> bool {
         self.each >= LEAST
     }
 
-    /// How many critical jobs of a region a variant loses of those that some single strategy keeps.
+    /// How many critical jobs of a region a variant loses although some single strategy keeps them.
     pub(super) fn unkept(&self, wanted: Variant, region: usize) -> usize {
         let of = |is_meant: &dyn Fn(&Variant) -> bool| -> Vec<&Lost> {
             let meant = self.variants.iter().zip(&self.lost).filter(|(variant, _)| is_meant(variant));
@@ -239,15 +240,17 @@ impl Outcomes {
         let loads = regions().map(|region| format!("{:.1}", load_ppm(region) as f64 / 1e4)).collect::<Vec<_>>();
         findings.claim(
             "rm_while_feasible",
-            "rm keeps its critical deadlines in the regions whose mean load the CPU has time for, and loses some in each one whose load exceeds that by more than a second's work while it lasts",
+            "rm keeps its critical deadlines in the regions whose mean load the CPU has time for, and loses some in \
+             each one whose load exceeds that by more than a second's work while it lasts",
             format!(
-                "mean loads {} % of the CPU by region, so {} are feasible; rm loses critical deadlines in {}, and that exceed the CPU by so much {}",
+                "mean loads {} % of the CPU by region, so {} are feasible; rm loses critical deadlines in {}, and \
+                 that exceed the CPU by so much {}",
                 loads.join(", "),
                 list(&feasible),
                 list(&lost),
                 list(&overloaded)
             ),
-            // Shorter runs may have no such region.
+            // Shorter runs may have no overloaded region.
             (self.are_long_enough() && !overloaded.is_empty()).then(|| {
                 lost.iter().all(|region| !is_feasible(*region)) && overloaded.iter().all(|region| lost.contains(region))
             }),
@@ -264,7 +267,8 @@ impl Outcomes {
         let (more, fewer) = (where_made(u64::gt), where_made(u64::lt));
         findings.claim(
             "rm_is_best_while_feasible",
-            "while the mean load is feasible rm meets all deadlines, none of the other single strategies makes more noncritical ones, and some make fewer",
+            "while the mean load is feasible rm meets all deadlines, none of the other single strategies makes more \
+             noncritical ones, and some make fewer",
             format!(
                 "rm meets {} of regions {}; others make more in {}, and fewer in {}",
                 if all_met { "all deadlines" } else { "not all deadlines" },
@@ -281,7 +285,8 @@ impl Outcomes {
         let misses: u64 = aware.flat_map(|(_, regions)| regions).map(|outcome| outcome.critical.missed).sum();
         findings.claim(
             "hybrids_keep_critical",
-            "muf and rms+mlf, with cancellation and without, keep the critical deadlines in all regions (in the paper but for one deadline in region 9)",
+            "muf and rms+mlf, with cancellation and without, keep the critical deadlines in all regions (in the \
+             paper but for one deadline in region 9)",
             format!("{misses} critical deadlines missed, of all regions and all four"),
             verdict(self.are_long_enough() && misses == 0, misses > 0),
         );
@@ -293,8 +298,12 @@ impl Outcomes {
         };
         findings.claim(
             "hybrids_are_best_in_overload",
-            "where rm loses critical deadlines, of the paper's six only strategies that know criticality are best (Fig. 12)",
-            format!("best by region, = where equal: {}", best.iter().enumerate().map(told).collect::<Vec<_>>().join("; ")),
+            "where rm loses critical deadlines, of the paper's six only strategies that know criticality are best \
+             (Fig. 12)",
+            format!(
+                "best by region, = where equal: {}",
+                best.iter().enumerate().map(told).collect::<Vec<_>>().join("; ")
+            ),
             self.are_long_enough().then_some(!lost.is_empty() && lost.iter().all(hybrid)),
         );
     }
@@ -325,7 +334,8 @@ pub(super) mod tests {
     use super::super::{Class, variants};
     use super::*;
 
-    /// As in the paper: rm loses critical deadlines from region 7 on, and makes more noncritical ones in region 6; cancellation helps muf.
+    /// As in the paper: rm loses critical deadlines from region 7 on, and makes more noncritical
+    /// ones in region 6. Cancellation helps muf.
     pub(in super::super) fn usual() -> Outcomes {
         let outcome = |variant: Variant, region: usize| {
             let rm = variant.strategy == Some(Builtin::Rm);
@@ -343,7 +353,7 @@ pub(super) mod tests {
         let variants = variants();
         let outcomes: Vec<Vec<Outcome>> = variants.iter().map(of).collect();
         let lost = outcomes.iter().map(|regions| regions.iter().map(lost).collect()).collect();
-        // So long that region 7 is overloaded by more than a second.
+        // Regions of this length overload region 7 by more than a second.
         Outcomes { outcomes, lost, variants, each: Span::from_s(100) }
     }
 
@@ -353,7 +363,7 @@ pub(super) mod tests {
     }
 
     impl Outcomes {
-        /// With other counts of a variant in a region.
+        /// The outcomes with other counts of a variant in a region.
         pub(in super::super) fn with(
             mut self,
             strategy: Option<Builtin>,
@@ -379,7 +389,7 @@ pub(super) mod tests {
     fn each_claim_can_fail() {
         assert_eq!(failing(&usual()), Vec::<&str>::new());
         let rm = Some(Builtin::Rm);
-        // A critical deadline too many, and too few.
+        // A critical deadline too many, and one too few.
         let lost = |outcome: &mut Outcome| outcome.critical.missed = 1;
         let kept = |outcome: &mut Outcome| outcome.critical.missed = 0;
         assert!(failing(&usual().with(rm, false, 5, lost)).contains(&"rm_while_feasible"));
@@ -449,7 +459,7 @@ pub(super) mod tests {
             lost[9] = [1, 2].map(|number| JobKey { task: TaskId(0), number }).into();
         }
         assert_eq!((all.unkept(wanted, 9), all.unkept(wanted, 8)), (0, 0));
-        // As many as before, but others.
+        // As many lost jobs as before, but other ones.
         let at = all.variants.iter().position(|variant| *variant == rm).unwrap();
         all.lost[at][9] = [2, 3].map(|number| JobKey { task: TaskId(0), number }).into();
         assert_eq!(all.unkept(wanted, 9), 1);

@@ -1,9 +1,12 @@
-//! What operations produce in the windows of this kernel is replicated, as [KOKYU II-A] has it: an operation's job writes its value when it ends, and the application's flush sends, at the end of
-//! a frame, all values whose deadline has come. A value that is written after its deadline misses its flush.
+//! Replication of the operations' results in the windows of this kernel, as in [KOKYU II-A].
 //!
-//! The values leave by an outlet of the channel, into room that is there from the start; it is read after the window.
+//! Each job writes its value when it ends. The application's flush operation runs at the end of a
+//! frame and sends all values whose deadline has come. A value that is written after its deadline
+//! misses its flush. The values leave through an outlet of the channel. Its room is allocated at
+//! the start, and it is read after the window.
 //!
-//! The proxies of sensors push what they have read, when they have written it, as an event of the same channel, which releases what processes it.
+//! A sensor's proxy also pushes an event into the same channel after its write. This event, a
+//! reading, releases the operation that processes it.
 
 use std::collections::BTreeSet;
 use std::iter::Sum;
@@ -19,32 +22,32 @@ use takt_model::{Criticality, Span, TaskId, Time};
 use super::window::{After, Given};
 use super::{Comparison, FLUSH, Failure, PROCESSING, Row};
 
-/// The type of the events in which values go.
+/// The type of the events that carry values.
 const VALUES: u32 = 1;
-/// The type of readings. Their source is the proxy's task. They do not expire in a window.
+/// The type of readings. Their source is the proxy's task. They do not expire within a window.
 const READINGS: u32 = 2;
-/// Readings that may wait for who processes them: as many as a subscription has room for.
+/// The most readings that wait for their operation: the room of a subscription.
 const BACKLOG: u32 = 56;
-/// Room for events: more than a window has frames.
+/// Room for events. A window has fewer frames.
 const ROOM: usize = 4096;
-/// Bytes of an event: of the values of all operations.
+/// Bytes of an event. The values of all operations fit.
 const PAYLOAD: usize = 1024;
 
-/// Outcomes of values, critical operations first.
+/// Outcomes of values. Critical operations come first.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct Replicated {
-    /// Written values, and how many missed their flush.
+    /// Written values, and those that missed their flush.
     pub(super) written: [u64; 2],
     pub(super) late: [u64; 2],
-    /// Flushes, and those of them that ended late.
+    /// Flushes, and those that ended late.
     pub(super) flushes: [u64; 2],
-    /// Values that they sent, and events that had no room.
+    /// Values that flushes sent, and events without room.
     pub(super) flushed: u64,
     pub(super) missed: u64,
-    /// Delivered values, and how many were not newer than the one before.
+    /// Delivered values, and those that were not newer than the one before.
     pub(super) came: u64,
     pub(super) stale: u64,
-    /// Readings that proxies pushed, taken or not, jobs that these released, and those of them that the window had time for.
+    /// Readings that proxies pushed, jobs that they released, and jobs that ran within the window.
     pub(super) readings: u64,
     pub(super) released: u64,
     pub(super) processed: u64,
@@ -69,12 +72,12 @@ impl Sum for Replicated {
 }
 
 impl Replicated {
-    /// Whether something was flushed, and all of it came, each value newer than the one before.
+    /// Whether something was flushed and all of it arrived, each value newer than the one before.
     pub(super) fn is_whole(&self) -> bool {
         self.flushed > 0 && self.came == self.flushed && self.stale == 0 && self.missed == 0
     }
 
-    /// Whether each reading released a job, some of which the window had time for.
+    /// Whether each reading released a job, and some jobs ran within the window.
     pub(super) fn is_read(&self) -> bool {
         self.readings == self.released && (1..=self.released).contains(&self.processed)
     }
@@ -97,20 +100,21 @@ pub(super) struct Replication {
     channel: Channel,
     values: Published,
     outlet: Outlet,
-    /// By the task that processes a reading.
+    /// The subscriptions by the task that processes the readings.
     given: Given,
     proxies: BTreeSet<TaskId>,
     tally: Arc<Tally>,
-    /// Whether a task is noncritical, and the one that flushes.
+    /// Whether each task is noncritical. `flush` is the task that flushes.
     low: Vec<bool>,
     flush: Option<TaskId>,
     ttl: Span,
-    /// The window's.
+    /// The end of the window.
     end: Time,
 }
 
 impl Replication {
-    /// The plan of a window, where events release what processes readings; and what its operations share, a value of eight bytes for each task.
+    /// Makes the plan of a window, in which events release the operations that process readings,
+    /// and the replication. Each task has a value of eight bytes.
     pub(super) fn new(mut plan: Plan, duration: Span) -> Result<(Plan, Replication), Failure> {
         let channel = Channel::new(Options { payload_max: PAYLOAD, ..Options::default() });
         let (mut given, mut proxies) = (Given::new(), BTreeSet::new());
@@ -142,7 +146,7 @@ impl Replication {
         Ok((plan, replication))
     }
 
-    /// The receivers of readings.
+    /// The subscriptions to readings.
     pub(super) fn given(&self) -> &Given {
         &self.given
     }
@@ -169,7 +173,8 @@ impl Replication {
             }
             if let Some(supplier) = &reads {
                 let taken = supplier.push(READINGS, &job.number().to_be_bytes()).is_ok_and(|pushed| pushed.taken > 0);
-                // What nobody takes releases nothing, and is seen by the counts; but when the window is over nobody has to.
+                // A reading that nobody takes releases no job. The counts show it, except after the
+                // window's end, when nobody has to take it.
                 if taken || job.now() < end {
                     tally.readings.fetch_add(1, Ordering::Relaxed);
                 }
@@ -177,12 +182,12 @@ impl Replication {
         })
     }
 
-    /// From here on flushes reach the outlet.
+    /// Connects the channel. From here on flushes reach the outlet.
     pub(super) fn connect(&self, dispatching: &Dispatching) -> Result<Connected, Failure> {
         self.channel.connect(dispatching).map_err(Failure::trouble)
     }
 
-    /// The outcome after the window.
+    /// Ends the replication and returns its outcome.
     pub(super) fn end(self) -> Replicated {
         let load = |counts: &[AtomicU64; 2]| [&counts[0], &counts[1]].map(|count| count.load(Ordering::Relaxed));
         let counts = self.values.counts();
@@ -213,7 +218,7 @@ impl Replication {
     }
 }
 
-/// Outcomes of the values of all regions, by variant.
+/// The table of outcomes, by variant. Each adds up the values of all regions.
 pub(super) fn table(all: impl Iterator<Item = (String, Replicated)>) -> Comparison {
     type Value = fn(&Replicated) -> u64;
     const COLUMNS: [(&str, Value); 10] = [
@@ -233,7 +238,9 @@ pub(super) fn table(all: impl Iterator<Item = (String, Replicated)>) -> Comparis
         values: vec![COLUMNS.iter().map(|(_, value)| Some(value(&all) as f64)).collect()],
     };
     Comparison {
-        title: "On this kernel: values that jobs wrote, flushes that sent them, and readings of proxies, all regions together".to_owned(),
+        title: "On this kernel: values that jobs wrote, flushes that sent them, and readings of proxies, all \
+            regions together"
+            .to_owned(),
         cite: "II-A",
         unit: "values, flushes, readings",
         digits: 0,

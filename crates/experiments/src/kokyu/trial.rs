@@ -1,7 +1,9 @@
-//! A trial as [KOKYU III-B] has it: the twelve regions in a row, each for a while, under one strategy; what is left of a region goes on in the next one.
+//! A trial as in [KOKYU III-B]: the twelve regions run in a row under one strategy. Work that is
+//! left at the end of a region goes on in the next one.
 //!
-//! One plan has the operations of all regions. In a region that has no use for one its jobs take a nanosecond and are not counted: legs beyond the region's number, and the additional critical operations
-//! where their execution times do not vary.
+//! One plan has the operations of all regions. A region does not use the legs beyond its number. It
+//! does not use the additional critical operations if their execution times do not vary. Jobs of
+//! unused operations take a nanosecond and are not counted.
 
 use std::sync::Arc;
 
@@ -26,9 +28,9 @@ const NOTHING: Span = Span::from_ns(1);
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
     Fixed,
-    /// An additional critical one.
+    /// An additional critical operation.
     Surrogate,
-    /// At this position of its chain, from 1 on.
+    /// A leg at this position of its chain. The first is 1.
     Leg(u32),
 }
 
@@ -40,7 +42,7 @@ impl Kind {
         task.name.strip_prefix("leg-").and_then(|leg| leg.parse().ok()).map_or(Kind::Fixed, Kind::Leg)
     }
 
-    /// Whether a region has it.
+    /// Whether a region uses it.
     fn is_in(self, region: usize) -> bool {
         let (least, most, legs) = REGIONS[region];
         match self {
@@ -51,18 +53,19 @@ impl Kind {
     }
 }
 
-/// The plan of a trial, and in which region each job falls.
+/// The plan of a trial, and the region of each job.
 struct Trial {
     plan: Plan,
     each: Span,
-    /// By task: what it is, and when its jobs arrive; those that come after others when their chain's do.
+    /// By task: its role, and the offset and period of its arrivals. A task that comes after others
+    /// has those of its chain's source.
     tasks: Vec<(Kind, Span, Span)>,
 }
 
 impl Trial {
     fn new(variant: Variant, each: Span, seed: u64) -> Result<Trial, Failure> {
         let all = plan(REGIONS.len() - 1, variant)?;
-        // No more legs wait than arrive in regions that have no time for all.
+        // The most waiting legs: all that arrive in the overloaded regions.
         let full = (0..REGIONS.len()).filter(|region| !is_feasible(*region)).count() as u64;
         let wait = u32::try_from((each.as_ns() / FRAME.as_ns()).saturating_mul(full)).unwrap_or(u32::MAX);
         let mut plan = all.with_backlog(wait.max(BACKLOG));
@@ -81,7 +84,7 @@ impl Trial {
         Ok(trial)
     }
 
-    /// How long it is.
+    /// The length of the trial.
     fn duration(&self) -> Span {
         Span::from_ns(self.each.as_ns().saturating_mul(REGIONS.len() as u64))
     }
@@ -93,7 +96,7 @@ impl Trial {
         ((arrival.as_ns() / self.each.as_ns()) as usize).min(REGIONS.len() - 1)
     }
 
-    /// Execution times by job number, drawn as those of a region by itself.
+    /// Execution times by job number. The draws are those of a region by itself.
     fn exec(&self, task: &Task, at: usize, seed: u64) -> Exec {
         let (kind, _, period) = self.tasks[at];
         if kind == Kind::Fixed {
@@ -113,7 +116,7 @@ impl Trial {
         Exec::Trace(Trace { path: String::new(), values: Arc::from((0..jobs).map(time).collect::<Vec<_>>()) })
     }
 
-    /// In which region a job counts.
+    /// The region in which a job counts.
     fn place(&self, job: JobKey) -> Option<usize> {
         let (kind, ..) = self.tasks.get(job.task.index())?;
         let region = self.region(job.task.index(), job.number);
@@ -121,7 +124,7 @@ impl Trial {
     }
 }
 
-/// By region.
+/// Simulates a trial. Returns the outcomes and the lost jobs by region.
 fn outcomes(
     variant: Variant,
     each: Span,
@@ -134,7 +137,7 @@ fn outcomes(
     Ok((counter.outcomes, counter.lost))
 }
 
-/// Under all single strategies and the controller.
+/// Simulates trials under all single strategies and the controller.
 fn all(each: Span, seed: u64, stopped: &dyn Fn() -> bool) -> Result<Outcomes, Failure> {
     let mut all = Outcomes { variants: variants(), outcomes: Vec::new(), lost: Vec::new(), each };
     for variant in &all.variants {
@@ -145,7 +148,7 @@ fn all(each: Span, seed: u64, stopped: &dyn Fn() -> bool) -> Result<Outcomes, Fa
     Ok(all)
 }
 
-/// Adds to the findings what comes of a trial under each strategy.
+/// Adds the results of a trial under each strategy.
 pub(super) fn add(context: &Context, each: Span, findings: &mut Findings) -> Result<(), Failure> {
     let Some(all) = context.unless_stopped(all(each, context.seed, &|| context.stopped()))? else { return Ok(()) };
     let missed = |outcome: &Outcome| all.rate(outcome.critical.missed);
@@ -157,7 +160,10 @@ pub(super) fn add(context: &Context, each: Span, findings: &mut Findings) -> Res
     controller::table(&all, "In a row: the best single strategy and the controller", findings);
     controller::claims_in_a_row(&all, each >= LONG, findings);
     findings.differences.push(
-        "The paper's trial runs through its regions in a row. Here that is the second simulation; in the first one, as on the kernel, each region begins idle, so that it can be told what is its own. In a row one plan has the operations of all regions, with the worst-case execution times of the last one; those that a region has no use for take a nanosecond there and are not counted."
+        "The paper's trial runs through its regions in a row. Here that is the second simulation; in the first one, \
+         as on the kernel, each region begins idle, so that it can be told what is its own. In a row one plan has \
+         the operations of all regions, with the worst-case execution times of the last one; those that a region \
+         has no use for take a nanosecond there and are not counted."
             .to_owned(),
     );
     Ok(())
@@ -170,7 +176,8 @@ mod tests {
     use super::super::controller::tests::assert_worth_it;
     use super::*;
 
-    /// Seeds, and how long a region lasts: more of both in a soak (TAKT_CASES). TAKT_SEED is the first.
+    /// The seeds, and the length of a region. TAKT_CASES asks for more of both, TAKT_SEED is the
+    /// first seed.
     fn size() -> (std::ops::Range<u64>, Span) {
         let read = |name: &str| std::env::var(name).ok().and_then(|number| number.parse::<u64>().ok());
         let (first, cases) = (read("TAKT_SEED").unwrap_or(0), read("TAKT_CASES").unwrap_or(0));

@@ -1,5 +1,5 @@
-//! A simulation that a signal ends at once, however long it is. Neither the simulator nor a
-//! rehearsal stops before its time: what it tells an event of unwinds it.
+//! A simulation that a signal ends at once, however long it is. The simulator and a rehearsal do
+//! not stop before their end. So the sink unwinds them from an event.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
@@ -8,23 +8,23 @@ use takt_model::Time;
 
 use super::Failure;
 
-/// Looks at each event whether it is time to stop.
+/// A sink that checks at each event whether to stop.
 pub(super) struct Until<'a, S> {
     sink: &'a mut S,
     stopped: &'a dyn Fn() -> bool,
 }
 
-/// What unwinds.
+/// The payload of the unwinding.
 struct Stopped;
 
-/// What `run` says, which is to tell its events to what it is given; a failure once `stopped` says so.
+/// Calls `run` with a sink that passes events on to `sink`. Fails once `stopped` says so.
 pub(super) fn until<S: Sink, T>(
     stopped: &dyn Fn() -> bool,
     sink: &mut S,
     run: impl FnOnce(&mut Until<'_, S>) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
     let mut until = Until { sink, stopped };
-    // Nothing reads the state that it leaves.
+    // Nothing reads the state that the unwinding leaves behind.
     catch_unwind(AssertUnwindSafe(|| run(&mut until))).unwrap_or_else(|why| match why.downcast::<Stopped>() {
         Ok(_) => Err(Failure::cannot("interrupted")),
         Err(other) => resume_unwind(other),
@@ -34,7 +34,7 @@ pub(super) fn until<S: Sink, T>(
 impl<S: Sink> Sink for Until<'_, S> {
     fn event(&mut self, stream: u32, now: Time, event: &Event) {
         if (self.stopped)() {
-            // Nobody is told of a panic: it is none.
+            // `resume_unwind` prints no message, since this is no panic.
             resume_unwind(Box::new(Stopped));
         }
         self.sink.event(stream, now, event);

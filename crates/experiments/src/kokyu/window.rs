@@ -1,7 +1,9 @@
-//! A window on this machine's kernel: a plan under the dispatcher on SCHED_FIFO threads of one CPU, for so short a time that the kernel lets them fill it.
+//! A window on this machine's kernel: SCHED_FIFO threads of the dispatcher run a plan on one CPU.
+//! It is so short that the kernel lets them fill the CPU.
 //!
-//! All times are those of the application divided by [`SHRINK`], so that a window holds more than one period of its slowest operations. What happened is read when a window is over, from the
-//! dispatcher and from the kernel's recorder: nothing that measures runs meanwhile but the watch for pauses.
+//! All times are those of the application divided by [`SHRINK`]. So a window holds more than one
+//! period of the slowest operations. The results are read after a window, from the dispatcher and
+//! the kernel's recorder. Only the watch for pauses measures during a window.
 
 use std::collections::BTreeMap;
 
@@ -16,23 +18,25 @@ use takt_run::load::Busy;
 use super::pauses::{Pause, Watch};
 use super::{Context, Failure};
 
-/// A time of the application is so many times as long as it is here.
+/// The factor from a time here to a time of the application.
 pub(super) const SHRINK: u64 = 2;
-/// SCHED_FIFO threads can fill a CPU for 950 ms of a second before the kernel takes it from them, by default.
+/// The longest window. By default SCHED_FIFO threads can fill a CPU for 950 ms of a second before
+/// the kernel stops them.
 const WINDOW_MAX: Span = Span::from_ms(850);
-/// Shorter ones have no time for what is to be shown in them.
+/// Shorter windows decide no claim.
 pub(super) const LEAST: Span = Span::from_ms(100);
-/// The part of each second that the kernel's limit must leave them.
+/// The least share of each second, in percent, that the kernel's limit must leave to SCHED_FIFO
+/// threads.
 const RUNTIME_MIN_PERCENT: u64 = 90;
-/// After a window the CPU is left to others for so many parts of it.
+/// After a window, the CPU is left to others for a third of the window's length.
 const REST: u64 = 3;
-/// How long after its end a window may take to end.
+/// The longest time that a window may take to end.
 const GRACE: Span = Span::from_s(2);
-/// Jobs of an operation that may wait: more than a window has.
+/// The most waiting jobs of an operation. A window has fewer.
 pub(super) const BACKLOG: u32 = 256;
-/// A pause this long before a release can still make the job late.
+/// A pause up to this long before a release can make the job late.
 pub(super) const FRAME: Span = Span::from_ns(super::FRAME.as_ns() / SHRINK);
-/// How long a window lasts here.
+/// The length of a window here.
 pub(super) fn window(context: &Context) -> Span {
     let usual = context.duration(Span::MAX, Span::from_ms(450));
     Span::from_ns(usual.as_ns() / SHRINK).min(WINDOW_MAX).max(Span::from_ms(1))
@@ -43,7 +47,7 @@ pub(super) fn rest(window: Span) {
     clock::pause(Span::from_ns(window.as_ns() / REST));
 }
 
-/// All times of an application as they are here; `later` is when it begins.
+/// Divides all times of an application by [`SHRINK`], and delays its start by `later`.
 pub(super) fn shrink(system: &mut System, later: Span) {
     let part = |span: Span| Span::from_ns((span.as_ns() / SHRINK).max(1));
     for task in &mut system.tasks {
@@ -57,7 +61,7 @@ pub(super) fn shrink(system: &mut System, later: Span) {
     }
 }
 
-/// A reason against filling a CPU for a window, or the CPU to fill and another one.
+/// The CPU to fill and another one, or the reason why a window cannot fill a CPU.
 pub(super) fn cpus(context: &Context) -> Result<[u32; 2], Failure> {
     let [first, second, ..] = *context.machine.cpus.as_slice() else {
         return Err(Failure::cannot("it takes two CPUs: one is full for a while, and somebody has to watch"));
@@ -65,7 +69,8 @@ pub(super) fn cpus(context: &Context) -> Result<[u32; 2], Failure> {
     let limits = context.machine.limits;
     if limits.rt_percent() < RUNTIME_MIN_PERCENT || limits.rt_period_us < 1_000_000 {
         return Err(Failure::cannot(format_args!(
-            "real-time threads may use {} us of {} us of a CPU here, less than a window takes: as root, sysctl kernel.sched_rt_period_us=1000000 kernel.sched_rt_runtime_us=950000",
+            "real-time threads may use {} us of {} us of a CPU here, less than a window takes: as root, sysctl \
+             kernel.sched_rt_period_us=1000000 kernel.sched_rt_runtime_us=950000",
             limits.rt_runtime_us, limits.rt_period_us
         )));
     }
@@ -75,7 +80,7 @@ pub(super) fn cpus(context: &Context) -> Result<[u32; 2], Failure> {
 /// The action of a handler after its job's work.
 pub(super) type After = Box<dyn FnMut(&Job<'_>) + Send>;
 
-/// The inputs of operations that events release.
+/// The subscriptions of operations that events release.
 pub(super) type Given = BTreeMap<TaskId, Subscription>;
 
 /// The plan of a window and its options.
@@ -84,11 +89,11 @@ pub(super) struct Window<'a> {
     pub(super) law: Option<Adaptive>,
     pub(super) duration: Span,
     pub(super) seed: u64,
-    /// Whether the kernel is recorded, too.
+    /// Whether to record the kernel.
     pub(super) recorded: bool,
     /// The operations that events release.
     pub(super) given: &'a Given,
-    /// The CPUs that are watched for pauses (the kernel's numbers), the first of which runs the plan.
+    /// The CPUs to watch for pauses, by the kernel's numbers. The first one runs the plan.
     pub(super) watched: &'a [u32],
 }
 
@@ -96,24 +101,24 @@ pub(super) struct Window<'a> {
 pub(super) struct Ran {
     /// The pauses of all watched CPUs.
     pub(super) pauses: Vec<Pause>,
-    /// Facts that found no room, of the dispatcher's and of the kernel's.
+    /// Log entries that found no room, of the dispatcher and of the kernel.
     pub(super) lost: u64,
-    /// Why critical jobs were late; where the kernel was recorded.
+    /// Why critical jobs were late, if the kernel was recorded.
     pub(super) causes: Option<Causes>,
 }
 
-/// Why jobs were late, by the kernel's account.
+/// Why jobs were late, by the kernel's events.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct Causes {
     pub(super) late: u64,
-    /// The plan's own work left no time, disturbed or not.
+    /// Jobs late because the plan's own work left no time, with or without disturbances.
     pub(super) by_load: u64,
-    /// Others by what disturbed longest, in the order of [`Cause::ALL`].
+    /// Other late jobs by their longest disturbance, in the order of [`Cause::ALL`].
     pub(super) mainly: [u64; Cause::ALL.len()],
 }
 
 impl Causes {
-    /// With those of an operation.
+    /// Adds the late jobs of an operation.
     fn and(mut self, late: &Late) -> Causes {
         self.late += late.jobs;
         self.by_load += late.by_load;
@@ -123,7 +128,7 @@ impl Causes {
         self
     }
 
-    /// Those without a recorded cause.
+    /// Late jobs without a recorded cause.
     pub(super) fn unknown(&self) -> u64 {
         let known = Cause::ALL.iter().zip(&self.mainly).filter(|(cause, _)| **cause != Cause::Unknown);
         self.late - self.by_load - known.map(|(_, count)| count).sum::<u64>()
@@ -140,13 +145,14 @@ impl std::iter::Sum for Causes {
     }
 }
 
-/// Why the kernel cannot be recorded here, if it cannot: it takes root and tracefs.
+/// The reason why the kernel cannot be recorded here, if there is one. It needs root and tracefs.
 pub(super) fn unrecordable(plan: &Plan) -> Option<String> {
     takt_run::recorded(Dispatcher::new(plan.clone()), false).err().map(|error| error.to_string())
 }
 
 impl Window<'_> {
-    /// Runs it. `began` is called once it does, and what it returns is kept until the window is over; `after` makes what follows each job of a task.
+    /// Runs the window. It calls `began` after the start, and keeps the returned value until the
+    /// window is over. `after` makes the action after each job of a task.
     pub(super) fn run<K>(
         self,
         sink: &mut impl Sink,
@@ -175,7 +181,7 @@ impl Window<'_> {
         Ok(Ran { pauses, lost: lost(&stopped), causes })
     }
 
-    /// With handlers that work as long as is drawn.
+    /// The dispatcher, with handlers that work for the drawn execution times.
     fn dispatcher(self, after: impl Fn(TaskId) -> After) -> Result<Dispatcher, Failure> {
         let busy = Busy::new().ok_or_else(|| Failure::trouble("no memory for the work of a job"))?;
         let options = Options { duration: Some(self.duration), seed: self.seed, ..Options::default() };
@@ -209,13 +215,13 @@ fn causes(plan: &Plan, stopped: &Stopped) -> Option<Causes> {
     Some(late.fold(Causes::default(), |sum, (_, late)| sum.and(late)))
 }
 
-/// Facts that found no room. One stands for all that the kernel could not tell after its recorder failed.
+/// Log entries that found no room. A failed recorder counts as one lost entry.
 fn lost(stopped: &Stopped) -> u64 {
     let kernel = stopped.recorded.as_ref().map_or(0, |recorded| recorded.lost + recorded.missing);
     stopped.lost + kernel + u64::from(stopped.unrecorded.is_some())
 }
 
-/// How much the watch's clock is ahead, from looks at both that nothing came between.
+/// How much the watch's clock is ahead. The shortest of several readings of both clocks decides.
 fn apart(watch: &Watch, dispatching: &Dispatching) -> Span {
     let look = || {
         let before = dispatching.now();
@@ -225,7 +231,7 @@ fn apart(watch: &Watch, dispatching: &Dispatching) -> Span {
     (0..20).map(|_| look()).min().map_or(Span::ZERO, |(_, apart)| apart)
 }
 
-/// Why nothing ran, with the exit status that fits.
+/// The failure if nothing ran, with its exit status.
 pub(super) fn refused(error: StartError) -> Failure {
     match error {
         StartError::Privilege { missing } => Failure::cannot(format_args!("{missing}: run as root")),

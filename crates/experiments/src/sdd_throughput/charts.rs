@@ -1,4 +1,4 @@
-//! Figs. 6 to 10.
+//! The charts of Figs. 6 to 10.
 
 use takt_log::stats::Histogram;
 use takt_report::{Figure, Form, Series};
@@ -66,7 +66,8 @@ fn throughput(measured: &Measured) -> Drawn {
     )
 }
 
-/// A probability mass function, of bins that are a fiftieth of the 99th percentile wide.
+/// A probability mass function. Its 80 bins span 1.3 times the 99th percentile. A last bin holds
+/// all longer times.
 fn pmf(file: &str, title: &str, values: &Histogram) -> Drawn {
     let end = values.percentile(99).unwrap_or(1).max(1) as f64 * 1.3;
     let width = end / 80.0;
@@ -94,7 +95,8 @@ fn pmf(file: &str, title: &str, values: &Histogram) -> Drawn {
     Drawn::of(file, &figure, title, "As the kernel's tracer saw the driver's thread at a fixed priority.")
 }
 
-/// Table VII as a chart: the rate of reading, or its time, relative to that without a reservation.
+/// Table VII as a chart: the rate of reading, or the time of reading, relative to that without a
+/// reservation.
 fn files(measured: &Measured, rate: bool) -> Drawn {
     let shown = |slower: f64| if rate { 100.0 / slower } else { slower };
     let alone = median(&measured.seconds(0));
@@ -129,7 +131,8 @@ fn files(measured: &Measured, rate: bool) -> Drawn {
             "file-time.svg",
             &figure,
             "Fig. 10: total time of reading a file",
-            "Medians of the repetitions; proportional to T/Q, as long as the reservation is less than what the driver needs.",
+            "Medians of the repetitions; proportional to T/Q, as long as the reservation is less than what the \
+             driver needs.",
         )
     }
 }
