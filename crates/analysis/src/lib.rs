@@ -8,9 +8,9 @@
 //! round to the safe side with the side in the name. Every fixed point has a named iteration limit,
 //! and [`Answer::Unknown`] is an answer.
 //!
-//! What a verdict assumes: jobs never run longer than their `wcet`, arrive no closer than their
-//! period, and the scheduler is the one that the System names. Offsets are ignored, which is safe, but by the test
-//! `offsets`, whose answer holds for them alone.
+//! A verdict assumes three things. Jobs never run longer than their `wcet`. They arrive no closer
+//! than their period. The scheduler is the one that the System names. Offsets are ignored, which is
+//! safe. Only the test `offsets` uses them, and its answer holds for these offsets alone.
 //!
 //! ```
 //! use takt_analysis::{Answer, CheckOptions, check};

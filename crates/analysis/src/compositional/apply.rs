@@ -88,15 +88,16 @@ pub(crate) fn responses(unit: &Unit, carried: &Carried, supply: &Supply) -> Vec<
     (0..tasks.len()).map(bound).collect()
 }
 
-/// What the deadline is held against: it counts from the own release for a chain's successor.
+/// The response that is compared with the deadline. For a chain's successor it counts from its own
+/// release.
 pub(crate) fn to_deadline(response: Response, task: &UnitTask) -> Option<u64> {
     if task.chained { response.from_release.checked_add(task.j) } else { Some(response.from_arrival) }
 }
 
-/// What the test says, with what it says of the tasks and its figures.
+/// The verdict of a test, its reports on the tasks, and its figures.
 pub(crate) type Said = (Verdict, Vec<TaskReport>, Map<String, Value>);
 
-/// The supply under which one of the two tests looks at a component.
+/// The supply that one of the two tests uses for a component.
 pub(crate) fn supply_of(unit: &Unit, carried: &Carried, test: TestId) -> Option<Supply> {
     let served = unit.served.as_ref()?;
     let supply = served.supply.clone().ok()?;
@@ -133,7 +134,7 @@ pub(crate) fn edp(unit: &Unit, carried: &Carried) -> Result<Said, String> {
     let supply = served.supply.clone()?;
     let early = carried.end(server).ok_or("no bound is known for the server's response")?;
     let (period, _) = served.interface.ok_or("needs a period and a budget")?;
-    // What costs took of the budget is given late as well.
+    // The part of the budget that costs take is given late too.
     let earlier = supply.by(early).filter(|_| early < period);
     let supply = earlier.ok_or("the level above does not bound the server's response below its period")?;
     let mut said = decide(unit, carried, served, supply)?;
@@ -199,7 +200,7 @@ pub(crate) fn mpr(unit: &Unit, carried: &Carried) -> Result<Said, String> {
         Ok(supply) => supply,
         Err(why) => return Ok((Verdict::NotProven { why: why.clone() }, Vec::new(), Map::new())),
     };
-    // What arrives between two decisions is noticed at the next: a release that late.
+    // An arrival between two decisions is noticed at the next one. This is a later release.
     let (tasks, rule) = on_several(unit, carried, served.late)?;
     let mut figures = Map::new();
     figures.insert("period_ns".to_owned(), json!(supply.period()));
@@ -272,7 +273,7 @@ pub(crate) fn overload(unit: &Unit, served: &Served) -> Option<String> {
     let must = unit.tasks.iter().filter(|task| !task.server && task.dense && !task.low);
     let loads = must.map(|task| (task.wcet, task.t));
     let most = u128::from(unit.m) * u128::from(period);
-    // Of a component on many CPUs with long periods this is not worth telling.
+    // Does not fit for many CPUs with long periods. Then nothing is reported.
     let left = u64::try_from(most.saturating_sub(u128::from(budget))).ok()?;
     let over = compare_sum(loads.clone().chain([(left, period)]), u64::from(unit.m));
     (over == Some(std::cmp::Ordering::Greater)).then(|| {

@@ -1,39 +1,40 @@
 //! The period and budget of the least bandwidth Θ / Π, in multiples of a quantum: \[CSA Algorithm 1\], and EDF.
 //!
-//! Every period from one quantum on is tried, with its least budget, up to a cap that shrinks as
-//! better bandwidths κ are found. Of equal bandwidths the one of the largest period wins (fewer
-//! switches); the paper's `<` would keep the smallest.
+//! The search tries every period from one quantum on, with its least budget, up to a cap. The cap
+//! shrinks as the search finds better bandwidths κ. Of equal bandwidths the one of the largest
+//! period wins, which means fewer switches. The paper's `<` would keep the smallest.
 //!
-//! **The cap.** A server of Π and Θ gives at most α (t - Π (1 - α)) in its worst interval of length
-//! t, α = Θ / Π: touched where a budget ends. So where the demand W at t must be met, Π <= (α t -
-//! W) / (α (1 - α)). The right side, (t - W / α) / (1 - α), grows with α as long as it is not
-//! negative, so that every server with α <= κ < 1 has
+//! **The cap.** Let α = Θ / Π. In its worst interval of length t a server of Π and Θ gives at most
+//! α (t - Π (1 - α)), and exactly this where a budget ends. So if the server must meet a demand W
+//! at t, Π <= (α t - W) / (α (1 - α)). The right side is (t - W / α) / (1 - α). It grows with α as
+//! long as it is not negative. So every server with α <= κ < 1 has
 //!
 //! Π <= (κ t - W) / (κ (1 - κ)).
 //!
-//! - Fixed priorities (\[CSA Theorem 1\]): for each task some step point t must be met, hence the
+//! - Fixed priorities (\[CSA Theorem 1\]): each task must meet some step point t. So the cap is the
 //!   least over the tasks of the largest over their points. The premise of the theorem does not
-//!   hold for the first κ; only this upper bound is used, and it holds for any κ.
-//! - EDF: every t with demand must be met, hence the least over all of them; any few are a cap, so
-//!   the first deadlines are taken. (The paper's p_n is no cap for EDF: {(3, 1), (4, 1), (5, 1)}
-//!   has its best at (6, 5).)
+//!   hold for the first κ. Only this upper bound is used, and it holds for any κ.
+//! - EDF: every t with demand must be met. So the cap is the least over all t. Any few of them give
+//!   a cap, and the first deadlines are taken. (The paper's p_n is no cap for EDF: {(3, 1), (4, 1),
+//!   (5, 1)} has its best at (6, 5).)
 //!
 //! **While κ = 1** the formula divides by zero.
 //! - Fixed priorities, D <= T: let Dmax be the longest deadline. Up to t = Dmax <= Π a server gives
-//!   max(0, t - 2 (Π - Θ)), which depends on Π - Θ alone; so (Dmax, Dmax - (Π - Θ)) does as well
-//!   with less bandwidth: no larger Π is needed. With a quantum that does not divide Dmax the cap
+//!   max(0, t - 2 (Π - Θ)), which depends on Π - Θ alone. So (Dmax, Dmax - (Π - Θ)) does as well
+//!   with less bandwidth, and no larger Π is needed. If the quantum does not divide Dmax, the cap
 //!   is Dmax rounded up.
-//! - EDF, and fixed priorities with D > T: a server with Π - Θ = b serves whatever one with the
-//!   same b and a smaller period serves, as its gaps of b are fewer. So if any server below the
-//!   full CPU serves, all with b = one quantum and a period that is large enough do: double the
-//!   period until one does, and κ < 1. None does if t - 2 b is not enough.
+//! - EDF, and fixed priorities with D > T: take a server with Π - Θ = b. A server with the same b
+//!   and a larger period has fewer gaps of b, so it serves no less. So if any server below the full
+//!   CPU serves, a server with b = one quantum and a period that is large enough does. The search
+//!   doubles the period until one does. Then κ < 1. If t - 2 b is not enough, no server below the
+//!   full CPU serves.
 //!
-//! Polled servers give less than PRM, so the cap holds for them; a supply that is noticed later
-//! gives less, too. For aligned ones it does not: their periods divide every task's period, and are
-//! tried all.
+//! Polled servers give less than PRM, so the cap holds for them. A supply that is noticed later
+//! gives less too. The cap does not hold for aligned servers. Their periods divide every task's
+//! period, and the search tries them all.
 //!
-//! **What a server costs** may depend on its period ([`Search::charge`]): the budget grows by that
-//! much and what it serves does not. The cap holds, as what serves has less bandwidth than κ.
+//! **Costs of a server** may depend on its period ([`Search::charge`]). They enlarge the budget and
+//! not the supply. The cap holds, since the supply has less bandwidth than κ.
 
 use super::least::{Points, by_points, demand_points, points};
 use super::{Guarantee, Limit, Start, Supply, Workload, edf};
@@ -59,7 +60,7 @@ pub struct Interface {
     pub budget: u64,
 }
 
-/// What is sought.
+/// The inputs of a search.
 #[derive(Clone, Copy)]
 pub struct Search<'a> {
     /// What the server must serve.
@@ -68,10 +69,10 @@ pub struct Search<'a> {
     pub quantum: u64,
     /// What the server guarantees.
     pub guarantee: Guarantee,
-    /// Where this is not zero, servers whose period divides it guarantee [`Start::Aligned`] without
-    /// delay: all releases fall on its multiples.
+    /// If this is not zero, all releases fall on its multiples. Servers whose period divides it
+    /// guarantee [`Start::Aligned`] without delay.
     pub aligned: u64,
-    /// What a server of this period loses of each budget; `None`: unknown.
+    /// The loss of each budget for a server of this period. `None`: unknown.
     pub charge: &'a dyn Fn(u64) -> Option<u64>,
 }
 
@@ -82,10 +83,11 @@ impl std::fmt::Debug for Search<'_> {
     }
 }
 
-/// The server of the least bandwidth, of equal ones that of the largest period. `Ok(None)`: even
+/// The server of the least bandwidth. Of equal ones, that of the largest period. `Ok(None)`: even
 /// the full CPU is not enough.
 ///
-/// Where only the full CPU serves, which has every period, it is the longest deadline's, up to the next quantum.
+/// If only the full CPU serves, every period would do. The result then has the longest deadline,
+/// rounded up to a quantum, as its period.
 ///
 /// # Errors
 /// A limit was reached: more than [`PERIODS_MAX`] periods to try, or a limit of the analysis.
@@ -140,7 +142,7 @@ impl<'a> Finder<'a> {
         let quantum = self.search.quantum.max(1);
         let round_up = |t: u64| t.div_ceil(quantum).max(1).checked_mul(quantum).ok_or(Limit);
         let top = round_up(self.longest)?;
-        // A few likely periods first, the longest deadline among them, for a low κ to start with.
+        // First a few likely periods, among them the longest deadline, for a low κ at the start.
         let mut seed = top;
         while seed > quantum {
             self.try_period(seed)?;
@@ -192,13 +194,14 @@ impl<'a> Finder<'a> {
         }
     }
 
-    /// The cap of fixed priorities with D > T: each task's first job needs C by D, which any step point at most delays.
+    /// The cap of fixed priorities with D > T. Each task's first job must meet some point (t, W)
+    /// with t <= D and W >= C. The cap of such a point is at most that of (D, C).
     fn first_jobs(&self, at: &dyn Fn(&(u64, u64)) -> Option<u64>) -> Option<u64> {
         let Workload::Fp(tasks) = self.search.workload else { return None };
         tasks.iter().map(|task| at(&(task.d, task.c)).unwrap_or(u64::MAX)).min()
     }
 
-    /// Where only the full CPU serves so far: looks for any server that is less, by doubling its period.
+    /// Only the full CPU serves so far. Looks for any server with less, by doubling its period.
     fn double(&mut self, top: u64, quantum: u64) -> Result<(), Limit> {
         let Some(gaps) = quantum.checked_mul(2) else { return Ok(()) };
         let possible = match self.search.guarantee.start {
@@ -233,7 +236,7 @@ impl<'a> Finder<'a> {
         }
     }
 
-    /// Keeps the least budget of one period if it is better than what is known.
+    /// Keeps the least budget of one period if it is better than the best so far.
     fn try_period(&mut self, period: u64) -> Result<(), Limit> {
         let quantum = self.search.quantum.max(1);
         let Some(charge) = (self.search.charge)(period) else { return Err(Limit) };
@@ -249,7 +252,7 @@ impl<'a> Finder<'a> {
         let Some(supply) = most.checked_sub(charge).and_then(|budget| guarantee.supply(period, budget)) else {
             return Ok(());
         };
-        // Whoever has less than the load serves nothing.
+        // A server with less than the load serves nothing.
         if (u128::from(supply.budget()) << FRACTION_BITS) / u128::from(period) < self.load || !self.meets(&supply)? {
             return Ok(());
         }
@@ -331,7 +334,7 @@ impl<'a> Finder<'a> {
         match answer {
             Answer::Yes => Ok(true),
             Answer::No => Ok(false),
-            // See least.rs: taken as not enough.
+            // As in least.rs, this counts as not enough.
             Answer::Unknown if self.search.workload.is_load(supply.period(), supply.budget()) => Ok(false),
             Answer::Unknown => Err(Limit),
         }
@@ -347,7 +350,8 @@ pub(crate) fn aligned_periods(gcd: u64, quantum: u64) -> Vec<u64> {
     if gcd == 0 || !gcd.is_multiple_of(quantum) {
         return Vec::new();
     }
-    // Of n = gcd / quantum, by trial up to its root; a root too large to try leaves the large divisors gcd / k.
+    // The divisors of n = gcd / quantum, by trial division up to its root. If the root is too large
+    // to try, the large divisors gcd / k are still found.
     let n = gcd / quantum;
     let mut divisors: Vec<u64> = Vec::new();
     for k in (1..=1_000_000).take_while(|k| k * k <= n).filter(|k| n.is_multiple_of(*k)) {

@@ -1,13 +1,13 @@
-//! Budgets that are enough because the level above gives them early, and the least of them all.
+//! Budgets that suffice because the level above gives them early, and the least of these.
 //!
-//! [`edp`](super::edp) proves more than [`prm`](super::prm) where the level above bounds the
-//! server's response, which depends on the budget that is sought. So the search goes from below:
-//! with budget Θ the server responds by R(Θ), and R(Θ) - Θ, what others take before it, never
-//! shrinks as Θ grows. The least budget for that wait is therefore a lower bound of the least of
-//! all, and the answer once it is no more than Θ.
+//! [`edp`](super::edp) proves more than [`prm`](super::prm) if the level above bounds the server's
+//! response. But this response depends on the budget that is sought. So the search goes from below.
+//! With budget Θ the server responds by R(Θ). Other tasks take R(Θ) - Θ before it, and this wait
+//! never shrinks as Θ grows. So the least budget for that wait is a lower bound of the result. It
+//! is the result once it is no more than Θ.
 //!
-//! What the search does not see (chains inside, rules whose releases depend on the budget, CPUs of
-//! several levels) is left to [`improve`], which asks `check`.
+//! The search does not see chains inside, rules whose releases depend on the budget, and CPUs of
+//! several levels. For these, [`improve`] asks `check`.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ use crate::report::TestReport;
 use crate::scope::View;
 use crate::verdict::Answer;
 
-/// Waits that one search from below tries before it takes what `prm` proves.
+/// Waits that one search from below tries before it takes the budget that `prm` proves.
 const WAITS_MAX: u32 = 100;
 /// Rounds over all components in which budgets may shrink and periods grow.
 const ROUNDS_MAX: u32 = 100;
@@ -32,9 +32,9 @@ const ROUNDS_MAX: u32 = 100;
 /// The tests' reports of each node. They prove the System as it stands.
 pub(super) type Proofs = BTreeMap<NodeId, Vec<TestReport>>;
 
-/// How long others make the server of a component wait for its budget.
+/// How long other tasks make the server of a component wait for its budget.
 pub(super) struct Neighbours {
-    /// All others in it have values.
+    /// All other components have values.
     pub(super) system: System,
     pub(super) id: ComponentId,
 }
@@ -55,11 +55,12 @@ impl Neighbours {
         tree.add_components(&mut view, node, Enforced::default());
         let server = *tree.servers(self.id).first()?;
         let end = Carried::holistic(&tree.system, &view.units).end(server)?;
-        // What costs take of the budget comes late as well.
+        // The part of the budget that costs take comes late too.
         end.checked_sub(budget).filter(|_| end < period)?.checked_add(charge)
     }
 
-    /// How much a wait may shrink where budgets are whole quanta of decisions; `None` where it may shrink by more.
+    /// How much a wait may shrink if budgets are whole quanta of decisions. `None` if it may shrink
+    /// by more.
     fn slack(&self) -> Option<u64> {
         let component = &self.system.components[self.id.index()];
         let grows = on_time(component.server) || component.server == ServerRule::Polling;
@@ -67,7 +68,7 @@ impl Neighbours {
         grows.then(|| quanta.map(Span::as_ns).max().unwrap_or(0).saturating_mul(2))
     }
 
-    /// The least budget for a period, by [`least`], given that it starts as early as the others let it.
+    /// The least budget for a period by [`least`], if it starts as early as the others let it.
     pub(super) fn least(
         &mut self,
         search: &Search,
@@ -108,11 +109,11 @@ pub(super) fn by_edp(component: &Component, proofs: &Proofs) -> bool {
     tests.filter(of_component).any(|test| test.verdict.answer() == Answer::Yes)
 }
 
-/// Takes from the chosen budgets, and adds to the chosen periods, until `check` proves none of them
-/// with a quantum less, or more. The System is proven, before and after.
+/// Shrinks the chosen budgets and lengthens the chosen periods, until `check` proves none of them
+/// with a quantum less or more. The System is proven before and after.
 ///
-/// Between a value that is proven and one that is not, bisection: where a smaller budget may be
-/// proven and a larger one not, it finds one such step.
+/// It bisects between a proven value and one that is not proven. If a smaller budget is proven and
+/// a larger one is not, it finds one such step.
 pub(super) fn improve(system: &mut System, proofs: &mut Proofs, budgets: &[ComponentId], periods: &[ComponentId]) {
     for _ in 0..ROUNDS_MAX {
         let mut changed = false;
@@ -128,7 +129,7 @@ pub(super) fn improve(system: &mut System, proofs: &mut Proofs, budgets: &[Compo
     }
 }
 
-/// Whether a node is proven, with its reports put among the proofs. The last success is what stays.
+/// Whether a node is proven. If so, its reports replace those in `proofs`.
 fn prove(system: &System, node: NodeId, proofs: &mut Proofs) -> bool {
     let found = proof(system, node);
     let proven = found.is_some();

@@ -1,20 +1,19 @@
 //! EDF under a supply: demand against sbf.
 //!
-//! I. Shin, I. Lee, RTSS 2003, Theorem 4.1: schedulable iff dbf(t) <= sbf(t) for all t > 0, with
-//! dbf of [`qpa`](crate::edf::qpa) (its blocking and bursts too). Tested downwards from a horizon
-//! like F. Zhang and A. Burns's QPA: where dbf(t) <= sbf(t), go on at t' = t_Γ(dbf(t)) <= t, the
-//! first instant with that much supply: for every t'' in \[t', t\] dbf(t'') <= dbf(t) <= sbf(t') <=
-//! sbf(t''). Where t' = t, go to the next deadline below.
+//! I. Shin, I. Lee, RTSS 2003, Theorem 4.1: schedulable iff dbf(t) <= sbf(t) for all t > 0. dbf is
+//! that of [`qpa`](crate::edf::qpa), with its blocking and bursts. The test goes downwards from a
+//! horizon, like QPA by F. Zhang and A. Burns. If dbf(t) <= sbf(t), it goes on at t' = t_Γ(dbf(t))
+//! <= t, the first instant with that much supply. This skips nothing: for every t'' in \[t', t\],
+//! dbf(t'') <= dbf(t) <= sbf(t') <= sbf(t''). If t' = t, it goes to the next deadline below.
 //!
-//! **Two horizons**, of which the shorter is taken; below, U is the tasks' utilisation, B the
-//! longest blocking, α = Θ / Π, β the blackout.
+//! **Two horizons**, of which the shorter is taken. Here U is the tasks' utilisation, B the longest
+//! blocking, α = Θ / Π, and β the blackout.
 //! - By load: dbf(t) <= U t + K + B with K = sum U_i max(0, T_i + burst_i - D_i), and sbf(t) >= α
-//!   (t - β): a violation has t < (K + B + α β) / (α - U). Needs U < α.
+//!   (t - β). So a violation has t < (K + B + α β) / (α - U). This needs U < α.
 //! - The busy period: the least L with sbf(L) >= B + sum ceil((t + burst_i) / T_i) C_i. Let a
-//!   deadline be missed at t2, and let t1 be the last instant before at which no job with a
-//!   deadline until t2 waits. Throughout (t1, t2) there is such work, so what has been released
-//!   since t1 exceeds what has been supplied, which is at least sbf; hence t2 - t1 <= L, and dbf
-//!   exceeds sbf at t2 - t1.
+//!   deadline be missed at t2. Let t1 be the last instant before t2 at which no job with a deadline
+//!   until t2 waits. Throughout (t1, t2) such work waits. So the releases since t1 exceed the
+//!   supply, which is at least sbf. Hence t2 - t1 <= L, and dbf exceeds sbf at t2 - t1.
 
 use std::cmp::Ordering;
 
@@ -37,7 +36,7 @@ pub fn analyse(tasks: &[EdfTask], supply: &Supply) -> Demand {
     analyse_within(tasks, supply, &mut { TERMS_MAX })
 }
 
-/// The same from what is left of a limit.
+/// The same, which takes its terms from `terms_left`.
 pub(super) fn analyse_within(tasks: &[EdfTask], supply: &Supply, terms_left: &mut u64) -> Demand {
     let Some(shortest) = tasks.iter().map(|task| task.d).min() else { return Demand::Met { horizon: 0 } };
     let missing = (supply.period() - supply.budget(), supply.period());
@@ -79,7 +78,7 @@ pub(super) fn analyse_within(tasks: &[EdfTask], supply: &Supply, terms_left: &mu
     }
 }
 
-/// The horizon by load, rounded up; `None` for U = α (rounded up) or where it does not fit.
+/// The horizon by load, rounded up. `None` if U = α (rounded up), or if it does not fit.
 fn by_load(tasks: &[EdfTask], supply: &Supply) -> Option<u64> {
     const BITS: u32 = 32;
     let load = sum_rounded_up(tasks.iter().map(|task| (task.c, task.t)))?.div_ceil(1 << (FRACTION_BITS - BITS));
@@ -95,7 +94,7 @@ fn by_load(tasks: &[EdfTask], supply: &Supply) -> Option<u64> {
     u64::try_from(late.checked_mul(1 << BITS)?.div_ceil(spare)).ok()
 }
 
-/// The busy period under the least supply; `None` where it does not end within these terms.
+/// The busy period under the least supply. `None` if it does not end within these terms.
 fn busy_period(tasks: &[EdfTask], supply: &Supply, terms_left: &mut u64) -> Option<u64> {
     let count = tasks.len() as u64 + 1;
     let blocking = tasks.iter().map(|task| task.b).max()?;

@@ -1,16 +1,17 @@
 //! Fixed priorities under a supply: response times.
 //!
-//! I. Shin, I. Lee, RTSS 2003, Theorem 4.2, and \[CSA Lemma 1\] with t over (0, p_i] (ERRATA: t = 0
-//! would make every set schedulable): task i meets its deadline iff sbf(t) >= rbf_i(t) for some 0 <
-//! t <= D_i. The least such t bounds the response; found as the least fixed point of t =
-//! t_Γ(rbf_i(t)), as sbf(t) >= x iff t >= t_Γ(x). So this is [`rta`](crate::fp::rta) with t_Γ
-//! around its right side, and covers what that covers: release jitter, blocking, levels that tasks
-//! share, any deadlines.
+//! I. Shin, I. Lee, RTSS 2003, Theorem 4.2, and \[CSA Lemma 1\] with t over (0, p_i]. (ERRATA: t =
+//! 0 would make every set schedulable.) Task i meets its deadline iff sbf(t) >= rbf_i(t) for some 0
+//! < t <= D_i. The least such t bounds the response. As sbf(t) >= x iff t >= t_Γ(x), it is the
+//! least fixed point of t = t_Γ(rbf_i(t)). So this is [`rta`](crate::fp::rta) with t_Γ around its
+//! right side. It covers the same: release jitter, blocking, levels that tasks share, any
+//! deadlines.
 //!
 //! **Why it is safe.** Take the level-i busy window that holds a job of i, from its start s on. All
-//! supply since s has gone to the work that rbf counts, and it is at least sbf of the time since s,
-//! wherever s lies. For [`Supply::aligned`] s is a release and so a start of the server's period.
-//! **Why it is exact** for distinct levels without jitter and blocking: one pattern of PRM and EDP
+//! supply since s went to the work that rbf counts. This supply is at least sbf of the time since
+//! s, for any s. For [`Supply::aligned`] s is a release and so a start of the server's period.
+//!
+//! **Why it is exact** for distinct levels without jitter and blocking. One pattern of PRM and EDP
 //! supply gives sbf(t) for every t at once, and all tasks may be released at its start.
 
 use std::cmp::Ordering;
@@ -25,8 +26,8 @@ pub const TERMS_MAX: u64 = 10_000_000;
 
 /// Whether all tasks meet their deadlines D, from their nominal arrivals.
 ///
-/// A no is a proof for a supply that may be as bad as its model allows and tasks on distinct levels
-/// without jitter and blocking; "unknown" where the work limit is reached.
+/// A no is a proof if the supply may be as bad as its model allows and the tasks have distinct
+/// levels, no jitter and no blocking. "Unknown" means that the work limit was reached.
 pub fn schedulable(tasks: &[FpTask], supply: &Supply) -> Answer {
     let mut terms_left = TERMS_MAX;
     let mut answer = Answer::Yes;
@@ -46,8 +47,8 @@ pub fn schedulable(tasks: &[FpTask], supply: &Supply) -> Answer {
 
 /// Bounds the response time of `tasks[i]`; D is not read.
 ///
-/// `None` where no bound exists (its level and those above it need more than Θ / Π), where it
-/// exceeds `u64`, or where the limit is reached (`terms_left` is then zero).
+/// `None` if no bound exists, since its level and those above it need more than Θ / Π; if the bound
+/// exceeds `u64`; or if the limit is reached. In the last case `terms_left` is zero.
 pub fn response(tasks: &[FpTask], i: usize, supply: &Supply, terms_left: &mut u64) -> Option<Response> {
     let (mut from_arrival, mut from_release) = (0u64, 0u64);
     windows(tasks, i, supply, terms_left, |_, w, arrival| {
@@ -76,8 +77,8 @@ pub(crate) fn windows(
         load = load.checked_add((u128::from(c) << FRACTION_BITS) / u128::from(t))?;
         count += 1;
     }
-    // Rounded down by less than `count`. Busy windows under the full load need not end, and where
-    // the supply lags they do not.
+    // The sum is rounded down by less than `count`. Busy windows under the full load need not end.
+    // If the supply lags, they do not end.
     let limit = if supply.lags() { Ordering::Less } else { Ordering::Equal };
     if load > ONE || (load + u128::from(count) > ONE && compare_sum(loads(), 1).is_none_or(|sum| sum > limit)) {
         return None;

@@ -1,35 +1,36 @@
-//! The least budget for a given period: exact, as a fraction, or in multiples of a quantum.
+//! The least budget for a given period: exact as a fraction, or in multiples of a quantum.
 //!
-//! **One point.** Let t and W > 0 be given, and let the supply wait λ = p Π - f Θ (p = f = 1 for
-//! PRM; p = 1, f = 0 polled; p = f = 0 aligned). Then sbf(t) = min over y >= 0 of y Θ + max(0, t -
-//! (y + 1 + p) Π + (1 + f) Θ): the true y = floor((t - λ) / Π) attains it, a larger one adds Θ for
-//! nothing, and a smaller one counts gaps as supply. So sbf(t) >= W iff for every y
+//! **One point.** Let t and W > 0 be given. Let the supply wait λ = p Π - f Θ, with p = f = 1 for
+//! PRM, p = 1 and f = 0 for polled, and p = f = 0 for aligned supply. Then sbf(t) = min over y >= 0
+//! of y Θ + max(0, t - (y + 1 + p) Π + (1 + f) Θ). The true y = floor((t - λ) / Π) attains this
+//! value. A larger y adds Θ without need, and a smaller y counts gaps as supply. So sbf(t) >= W iff
+//! for every y
 //!
 //! Θ >= min(W / y, ((y + 1 + p) Π - t + W) / (y + 1 + f)).
 //!
-//! The first falls with y; the second grows, unless it asks for Θ >= Π anyway. Their crossing is at
-//! the least y >= 1 with y ((y + 1 + p) Π - t) >= (1 + f) W, and the least budget is the larger of
-//! the first at this y and of the second at y - 1. (Shin and Lee, RTSS 2003, Theorem 4.3, have its
-//! real-valued root from a linear bound of sbf.)
+//! The first term falls with y. The second grows, unless it asks for Θ >= Π anyway. They cross at
+//! the least y >= 1 with y ((y + 1 + p) Π - t) >= (1 + f) W. The least budget is the larger of two
+//! values: the first term at this y, and the second term at y - 1. (Shin and Lee, RTSS 2003,
+//! Theorem 4.3, have the real-valued root of this, from a linear bound of sbf.)
 //!
-//! **Fixed priorities**, D <= T: the largest over the tasks of the least over the step points t of
-//! rbf_i in (0, D_i]: exact by \[CSA Lemma 1\].
+//! **Fixed priorities**, D <= T. For each task take the least budget over the step points t of
+//! rbf_i in (0, D_i]. The result is the largest of these. It is exact by \[CSA Lemma 1\].
 //!
-//! **EDF**, any deadlines: a budget that fails does so at a point with more demand than supply; the
-//! least budget for that point is a lower bound of the least of all, so go there and try again.
-//! Each round meets a point that no later round meets again, and the first that passes is the
+//! **EDF**, any deadlines. A budget that fails does so at a point with more demand than supply. The
+//! least budget for that point is a lower bound of the result, so the search continues from it.
+//! Each round meets a point that no later round meets again. The first budget that passes is the
 //! least.
 //!
-//! **Fixed priorities**, some D > T: bisection over multiples of the quantum, as more budget never
-//! hurts: sbf grows with Θ at every t.
+//! **Fixed priorities**, some D > T. Bisection over multiples of the quantum. A larger budget is
+//! never worse, since sbf grows with Θ at every t.
 //!
-//! **Budgets that come early.** Where a budget starts by s after its period does, and so comes by Θ +
-//! s (EDP), the supply is that of PRM, Π - Θ - s earlier: p and f are one less, and s is more
-//! delay. Where Θ + s > Π it is PRM itself. The least budget for a point is the smaller of both:
-//! below Π - s the first needs less, above it the second.
+//! **Budgets that come early.** Let a budget start at most s after its period, and so come by Θ + s
+//! (EDP). Then the supply is that of PRM, Π - Θ - s earlier. In the form above, p and f are one
+//! less, and s is more delay. If Θ + s > Π, it is PRM itself. The least budget for a point is the
+//! smaller of both: below Π - s the first form needs less, above it the second.
 //!
-//! A budget of exactly the load, Θ / Π = U, is taken as not enough where busy windows do not end
-//! and so nothing can be shown; with PRM and all D <= T it never is enough, unless Θ = Π.
+//! A budget of exactly the load, Θ / Π = U, counts as not enough if busy windows do not end, since
+//! nothing can be shown then. With PRM and all D <= T it never is enough, unless Θ = Π.
 
 use std::cmp::Ordering;
 
@@ -54,7 +55,7 @@ pub struct Exact {
 }
 
 impl Exact {
-    /// `None` where it does not fit.
+    /// `None` if it does not fit.
     fn new(numerator: u128, denominator: u128) -> Option<Exact> {
         let (mut a, mut b) = (numerator, denominator);
         while b != 0 {
@@ -63,7 +64,7 @@ impl Exact {
         Some(Exact { units: u64::try_from(numerator / a).ok()?, of: u64::try_from(denominator / a).ok()? })
     }
 
-    /// Not less, in multiples of `quantum`; `None` where it does not fit.
+    /// The least multiple of `quantum` that is no less. `None` if it does not fit.
     #[must_use]
     pub fn up_to(self, quantum: u64) -> Option<u64> {
         let quanta = u128::from(self.units).div_ceil(u128::from(self.of) * u128::from(quantum));
@@ -74,15 +75,15 @@ impl Exact {
         if self.less_than(other) { other } else { self }
     }
 
-    /// Whether it is the smaller one.
+    /// Whether this is less than the other.
     #[must_use]
     pub fn less_than(self, other: Exact) -> bool {
         u128::from(self.units) * u128::from(other.of) < u128::from(other.units) * u128::from(self.of)
     }
 }
 
-/// The least budget of a server of this period that gives `work` in every interval of length t;
-/// `None` where even the whole CPU would not.
+/// The least budget of a server of this period that gives `work` in every interval of length t.
+/// `None` if even the whole CPU would not.
 #[must_use]
 pub fn for_point(guarantee: Guarantee, period: u64, t: u64, work: u64) -> Option<Exact> {
     let (p, f) = guarantee.start.form();
@@ -96,7 +97,7 @@ pub fn for_point(guarantee: Guarantee, period: u64, t: u64, work: u64) -> Option
     }
 }
 
-/// The same where the supply waits p Π - f Θ.
+/// The same for a supply that waits p Π - f Θ.
 fn in_form((p, f): (i128, i128), period: u64, t: i128, work: u64) -> Option<Exact> {
     let (pi, work) = (i128::from(period), i128::from(work));
     if work == 0 {
@@ -122,7 +123,8 @@ fn in_form((p, f): (i128, i128), period: u64, t: i128, work: u64) -> Option<Exac
 /// The step points of one task: (t, rbf(t)).
 pub(crate) type Points = Vec<(u64, u64)>;
 
-/// The step points of every task; `None` where a task's deadline exceeds its period, or where there are too many.
+/// The step points of every task. `None` if a task's deadline exceeds its period, or if there are
+/// too many points.
 ///
 /// Empty for a task that no supply serves in time.
 pub(crate) fn points(tasks: &[FpTask]) -> Option<Vec<Points>> {
@@ -247,7 +249,7 @@ fn bisect(tasks: &[FpTask], guarantee: Guarantee, period: u64, quantum: u64) -> 
     if tasks.is_empty() {
         return Ok(Some(0));
     }
-    // The sum of loads says where the interesting part starts; at or below it fixed points may not end.
+    // The sum of loads gives a lower bound. At or below it, fixed points may not end.
     let load = sum_rounded_up(tasks.iter().map(|task| (task.c, task.t))).ok_or(Limit)?;
     let least = (load.checked_mul(u128::from(period)).ok_or(Limit)? >> FRACTION_BITS) / u128::from(quantum);
     let (mut low, mut high) = (u64::try_from(least).map_err(|_| Limit)?, period / quantum);
@@ -281,7 +283,7 @@ fn by_demand(
         if u128::from(budget.units) > u128::from(period) * u128::from(budget.of) {
             return Ok(None);
         }
-        // In units so small that the budget is whole.
+        // Scales time so that the budget is whole.
         let scale = budget.of;
         let scaled: Vec<EdfTask>;
         let (tasks, finer, wide) = if scale == 1 {
@@ -324,7 +326,8 @@ fn utilisation(tasks: &[EdfTask]) -> Option<(u64, u64)> {
     Some((sum.units, sum.of))
 }
 
-/// A lower bound to start with: the largest that any of the first deadlines asks for. `Ok(None)`: none is enough.
+/// A lower bound to start with: the largest budget that any of the first deadlines needs.
+/// `Ok(None)`: no budget is enough.
 fn first_guess(tasks: &[EdfTask], guarantee: Guarantee, period: u64) -> Result<Option<Exact>, Limit> {
     let mut guess = Exact { units: 0, of: 1 };
     for (t, work) in demand_points(tasks, 4 * tasks.len() + 16) {

@@ -1,5 +1,5 @@
-//! Compositional analysis \[CSA\]: servers that give CPU time to components, what they guarantee,
-//! and what they must be given.
+//! Compositional analysis \[CSA\]: servers that give CPU time to components, their guarantees, and
+//! the budgets that components need.
 //!
 //! | module | what |
 //! |---|---|
@@ -10,7 +10,7 @@
 //! | [`mpr`] | components on several CPUs at once |
 //! | [`rules`] | what each server rule guarantees, and why |
 //!
-//! Times are whole units, of whatever length: ns in a System.
+//! Times are whole units of any length. In a System a unit is 1 ns.
 
 mod apply;
 mod best;
@@ -46,7 +46,7 @@ pub use supply::{Mpr, Supply};
 use crate::edf::qpa::EdfTask;
 use crate::fp::rta::FpTask;
 
-/// What a component runs, and how it is ordered.
+/// The tasks of a component and their order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Workload<'a> {
     /// Fixed priorities (RM, DM or any), by the levels in the tasks.
@@ -55,30 +55,30 @@ pub enum Workload<'a> {
     Edf(&'a [EdfTask]),
 }
 
-/// What a server of some period and budget guarantees to what runs in it.
+/// The guarantee of a server with some period and budget to its component.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Guarantee {
-    /// How long the first budget may take.
+    /// The longest wait for the first budget.
     pub start: Start,
-    /// How much later than the server itself what it gives may be used: a quantum of decisions, for one.
+    /// The longest delay until supply may be used, such as a quantum of decisions.
     pub delay: u64,
-    /// Where the level above bounds the server's response: the latest start of its budget, R - Θ
-    /// (EDP). Then each budget comes by Θ and this, or by Π.
+    /// The latest start of the server's budget, R - Θ, if the level above bounds the server's
+    /// response R (EDP). Then each budget comes by Θ and this, or by Π.
     pub wait: Option<u64>,
 }
 
-/// How long an interval may wait for a server's period to start whose whole budget lies in the interval.
+/// How long an interval may wait for the start of a period whose whole budget lies in the interval.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Start {
     /// Any interval of a server that keeps its budget, or uses it up as if it were busy: Π - Θ. [`Supply::prm`].
     Anywhere,
-    /// Any interval of a server that gives an unused budget up: Π. [`Supply::polled`].
+    /// Any interval of a server that gives up an unused budget: Π. [`Supply::polled`].
     Polled,
     /// Intervals that start with a period: 0. [`Supply::aligned`].
     Aligned,
 }
 
-/// A limit of the analysis was reached, or a number does not fit: nothing is known.
+/// The analysis reached a limit, or a number does not fit. Nothing is known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limit;
 

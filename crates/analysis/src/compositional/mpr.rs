@@ -8,70 +8,80 @@
 //! | paper | here |
 //! |---|---|
 //! | Π, Θ, m' | those of [`Mpr`] |
-//! | A_k + D_k | `x`, at least L_k = D_k - J_k, what a job has from its release to its deadline |
+//! | A_k + D_k | `x`, at least L_k = D_k - J_k, the time of a job from its release to its deadline |
 //! | sbf | [`Mpr::sbf`] |
 //! | Ī, Î of a task | `Fresh` and `due`, below, cut off at x - C_k + 1 |
 //!
-//! # What is given
-//! The server is m' tasks (Π, Θ_j, Π), Σ Θ_j = Θ, released together, on the level above: Section 5
-//! of the later paper ([`shares`]). Each is one virtual CPU, so no more than m' run at once. If all
-//! of them meet their deadlines, each [k Π, (k + 1) Π) gives Θ, and an interval of length t at
-//! least sbf(t). All of their budgets are used up, busy or idle (`ptps`).
+//! # The supply
+//! The server is m' tasks (Π, Θ_j, Π) on the level above, with Σ Θ_j = Θ, released together:
+//! Section 5 of the later paper ([`shares`]). Each is one virtual CPU, so at most m' run at once.
+//! If all of them meet their deadlines, each [k Π, (k + 1) Π) gives Θ, and an interval of length t
+//! at least sbf(t). All of their budgets are used up, busy or idle (`ptps`).
 //!
 //! # The condition
-//! Time is whole nanoseconds. Let a job of task k, released at r, miss at r + L_k, the first to
-//! miss; let s(t) be the CPUs given at t. A later deadline (EDF) or a less important level delays
-//! nothing, so let only the others exist. In each unit in which the job does not run, all s(t) run
-//! others. It runs in fewer than C_k units; take C_k - 1 units of [t0, r + L_k) that contain them.
-//! What was given in the x - C_k + 1 others ran others, and that is at least
+//! Time is whole nanoseconds. Let a job of task k be released at r and miss at r + L_k, as the
+//! first job that misses. Let s(t) be the number of CPUs given at t. Jobs with a later deadline
+//! (EDF) or of a less important level delay nothing, so let only the others exist. In each unit in
+//! which the job does not run, all s(t) CPUs run others. The job runs in fewer than C_k units. Take
+//! C_k - 1 units of [t0, r + L_k) that contain these. In the other x - C_k + 1 units the given CPUs
+//! ran others for at least
 //!
 //! room(x) = sbf(x) - m' (C_k - 1),
 //!
-//! if all CPUs that are given ran others in [t0, r), too; no task ran for more than x - C_k + 1 in
-//! them, for it has one job at a time. So
+//! if all given CPUs ran others in [t0, r) too. No task ran for more than x - C_k + 1 in these
+//! units, since it runs one job at a time. So the miss is impossible if
 //!
 //! Σ over i ≠ k of min(W_i(x), x - C_k + 1) < room(x)   (*)
 //!
-//! refutes the miss. Of task k itself earlier jobs only, in [t0, r): at most x - L_k.
+//! Of task k itself only earlier jobs count, in [t0, r): at most x - L_k. There are two choices of
+//! t0.
 //!
-//! - **t0 = the deadline - L_k**, at or after r: every task may bring work in. x = L_k decides.
-//! - **t0 = the last instant up to r before which a CPU was given and left idle**: fewer jobs than
-//!   were given CPUs, so at most m' - 1 tasks, were pending there and bring work in. For EDF r is
-//!   any distance after t0: (*) must hold for every x >= L_k (Theorem 1 of the paper, after S.
-//!   Baruah, RTSS 2007), up to a horizon. For fixed priorities t0 is defined without the jobs of k;
-//!   then none of those runs in [t0, r), and if (*) holds for one x the job is complete at t0 + x <=
-//!   r + x: the least x bounds the response (after N. Guan et al., RTSS 2009). The unit before t0
-//!   may belong to an earlier job of k, behind which tasks of k's own level wait with all of their
-//!   work: they may all bring work in.
+//! - **t0 = the deadline - L_k**, at or after r. Every task may bring work in. Only x = L_k
+//!   decides.
+//! - **t0 = the last instant up to r before which a CPU was given and left idle.** Fewer jobs were
+//!   pending there than CPUs were given, so at most m' - 1 tasks bring work in.
 //!
-//! EDF accepts task k by either; both suppose only that nothing has missed before.
+//! For the second t0, EDF and fixed priorities differ.
+//!
+//! - EDF: r is any distance after t0. So (*) must hold for every x >= L_k up to a horizon (Theorem
+//!   1 of the paper, after S. Baruah, RTSS 2007).
+//! - Fixed priorities: t0 is defined without the jobs of k, so none of these runs in [t0, r). If
+//!   (*) holds for one x, the job is complete at t0 + x <= r + x. So the least x bounds the
+//!   response (after N. Guan et al., RTSS 2009). The unit before t0 may belong to an earlier job of
+//!   k. Tasks of k's own level wait behind that job with all of their work, so all of them may
+//!   bring work in.
+//!
+//! EDF accepts task k by either condition. Both assume only that nothing has missed before.
 //!
 //! # Departures from the paper
-//! - Theorem 1 asks for Σ + m' C_k <= sbf, without a cut-off for discrete time; (*) is sharper by
-//!   up to m' - 1, and proven above. The paper cuts off Î at A_k + D_k - C_k and accepts equality,
-//!   which is unsound on dedicated CPUs already (see [`bar`](crate::global::bar)).
-//! - The paper tests where demand steps. Here every x is covered: if the left side at x is f, (*)
-//!   holds for all y < x with room(y) > f, and the next x to look at is the last with sbf(x) <= f +
-//!   m' (C_k - 1).
-//! - The supply supposes that the m' servers' periods coincide; if they do not, it is another one
-//!   (N. Khalilzad, M. Behnam, T. Nolte: Exact and Approximate Supply Bound Function for
-//!   Multiprocessor Periodic Resource Model: Unsynchronized Servers, SIGBED Review 10, 2013).
+//! - Theorem 1 asks for Σ + m' C_k <= sbf, without a cut-off for discrete time. (*) is sharper by
+//!   up to m' - 1, and proven above. The paper cuts off Î at A_k + D_k - C_k and accepts equality.
+//!   This is unsound even on dedicated CPUs (see [`bar`](crate::global::bar)).
+//! - The paper tests the points where demand steps. Here every x is covered. If the left side at x
+//!   is f, (*) holds for all y < x with room(y) > f. The next x to test is the last with sbf(x) <=
+//!   f + m' (C_k - 1).
+//! - The supply assumes that the periods of the m' servers coincide. Otherwise the supply is
+//!   another one (N. Khalilzad, M. Behnam, T. Nolte: Exact and Approximate Supply Bound Function
+//!   for Multiprocessor Periodic Resource Model: Unsynchronized Servers, SIGBED Review 10, 2013).
 //! - Fixed priorities are not in the paper.
 //!
 //! # Horizon
-//! sbf(x) >= (Θ / Π) x - 2 Θ (m' Π - Θ) / (m' Π), and the left side is at most Σ U_i (x + T_i + J_i -
-//! D_i) + the m' - 1 largest C. So (*) fails only at x (Θ / Π - U) <= Σ U_i (T_i + J_i - D_i) + the
-//! m' - 1 largest C + m' (C_k - 1) + 2 Θ (m' Π - Θ) / (m' Π).
+//! sbf(x) >= (Θ / Π) x - 2 Θ (m' Π - Θ) / (m' Π). The left side is at most Σ U_i (x + T_i + J_i -
+//! D_i) + the m' - 1 largest C. So (*) fails only at
+//!
+//! x (Θ / Π - U) <= Σ U_i (T_i + J_i - D_i) + m' (C_k - 1) + B + 2 Θ (m' Π - Θ) / (m' Π),
+//!
+//! where B is the sum of the m' - 1 largest C.
 
 use super::Mpr;
-// The left side of (*) where m' - 1 tasks bring work in, under EDF, is that of `bar`.
+// Under EDF, if m' - 1 tasks bring work in, `bar` computes the left side of (*).
 use crate::global::bar::{largest, work as demand};
 use crate::global::{Bounds, Excess, Limit, Load, Slot, Sporadic, TIME_MAX, Terms, with_slack};
 
 /// Terms (one task at one point) that the test may evaluate before it gives up.
 pub const TERMS_MAX: u64 = 20_000_000;
 
-/// The budgets of the m' servers that give Θ in every Π: even, but for one unit each.
+/// The budgets of the m' servers that give Θ in every Π. They differ by at most one unit.
 #[must_use]
 pub fn shares(budget: u64, cpus: u32) -> Vec<u64> {
     let cpus = u64::from(cpus.max(1));
@@ -122,8 +132,8 @@ pub(super) fn edf_within(tasks: &[Sporadic], supply: &Mpr, terms: &mut Terms) ->
             let Some(next) = u64::try_from(work + idle + 1).ok().and_then(|more| supply.time_for(more)) else {
                 return Load::Undecided(Limit::Time);
             };
-            // sbf(next) is above what x needs, so the last that is not is before it; and before x,
-            // for sbf(x) is above it too.
+            // sbf(next) is above what x needs. So the last point that is not covered is before
+            // `next`, and before x, since sbf(x) is above it too.
             if next <= window {
                 break;
             }
@@ -163,7 +173,7 @@ pub(super) fn fp_within(tasks: &[Sporadic], supply: &Mpr, terms: &mut Terms) -> 
             }
         }
     }
-    // A task of the level at which one failed may be delayed by it.
+    // A task that failed may delay others of its level.
     if !load.is_met() {
         let failed =
             responses.iter().zip(&slots).filter(|(bound, _)| bound.is_none()).map(|(_, slot)| slot.level).min();
@@ -185,7 +195,7 @@ fn response(slots: &[Slot], k: usize, supply: &Mpr, scratch: &mut Vec<u64>, term
     loop {
         terms.spend(slots.len()).map_err(Load::Undecided)?;
         if x > task.window {
-            // What does not fit: at the deadline.
+            // The excess at the deadline.
             let work = limited(slots, k, task.window, supply.cpus(), scratch);
             let room = room(slots, k, task.window, supply).and_then(|room| u128::try_from(room).ok()).unwrap_or(0);
             return Err(Load::Exceeded(Excess { task: Some(k), window: task.window, work, room }));
@@ -198,7 +208,7 @@ fn response(slots: &[Slot], k: usize, supply: &Mpr, scratch: &mut Vec<u64>, term
     }
 }
 
-/// The left side of (*) where m' - 1 tasks bring work in, under fixed priorities; tasks of the same
+/// The left side of (*) under fixed priorities, if m' - 1 tasks bring work in. Tasks of the same
 /// level count in full.
 fn limited(slots: &[Slot], k: usize, x: u64, cpus: u32, scratch: &mut Vec<u64>) -> u128 {
     let task = &slots[k];
@@ -228,7 +238,7 @@ fn room(slots: &[Slot], k: usize, x: u64, supply: &Mpr) -> Option<i128> {
     Some(i128::from(supply.sbf(x)?) - idle)
 }
 
-/// The tasks made ready, where they are covered.
+/// The tasks with their slack, if the test covers them.
 fn ready(tasks: &[Sporadic]) -> Result<Vec<Slot>, Load> {
     for (task, given) in tasks.iter().enumerate() {
         if given.t == 0 || given.t > TIME_MAX || given.d > given.t {
@@ -246,12 +256,12 @@ struct Horizon {
     /// All but m' (C_k - 1), rounded up.
     fixed: u128,
     cpus: u128,
-    /// Θ / Π - U in 2^-40, rounded down.
+    /// Θ / Π - U in units of 2^-40, rounded down.
     idle: u128,
 }
 
 impl Horizon {
-    /// `None` where U is not below Θ / Π by as much as can be told.
+    /// `None` if U is not below Θ / Π by at least the precision of `idle`.
     fn new(slots: &[Slot], supply: &Mpr) -> Option<Horizon> {
         let (budget, period) = (u128::from(supply.budget()), u128::from(supply.period()));
         let cpus = u128::from(supply.cpus());
@@ -271,7 +281,7 @@ impl Horizon {
         (idle > 0).then_some(Horizon { fixed, cpus, idle })
     }
 
-    /// For a task with this C; `None` where it exceeds what the test takes.
+    /// The horizon of a task with this C. `None` if it exceeds the range of the test.
     fn of(&self, c: u64) -> Option<u64> {
         let numerator = self.fixed.checked_add(self.cpus.checked_mul(u128::from(c - 1))?)?;
         let x = numerator.checked_mul(1 << 40)? / self.idle + 1;

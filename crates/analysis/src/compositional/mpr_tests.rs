@@ -81,7 +81,7 @@ fn jobs(random: &mut Random, tasks: &[Sporadic], end: u64) -> Vec<Job> {
 fn run(mut jobs: Vec<Job>, tasks: &[Sporadic], given: &[u32], by_deadline: bool) -> (Vec<u64>, bool) {
     let (mut worst, mut missed) = (vec![0; tasks.len()], false);
     jobs.sort_by_key(|job| (job.task, job.arrival));
-    // Of each task only the earliest.
+    // Only the earliest job of each task may run.
     let mut heads: Vec<usize> = (0..tasks.len()).map(|task| jobs.partition_point(|job| job.task < task)).collect();
     for (now, cpus) in (0u64..).zip(given) {
         let waiting = |(task, at): (usize, &usize)| {

@@ -37,8 +37,8 @@ pub(crate) fn ways(period: u64, budget: u64) -> Vec<Vec<bool>> {
         .collect()
 }
 
-/// The worst pattern of a periodic server, from the instant on at which it has just given the
-/// budget of its first period as early as it can: every further budget comes as late as it can.
+/// The worst pattern of a periodic server. It begins when the server has just given the budget of
+/// its first period as early as possible. Every further budget comes as late as possible.
 pub(crate) fn worst(period: u64, budget: u64, length: usize) -> Vec<bool> {
     (0..length as u64).map(|slot| slot + budget >= period && (slot + budget) % period >= period - budget).collect()
 }

@@ -1,8 +1,9 @@
-//! What each server rule guarantees to the tasks in its component, and what it takes from the tasks beside it.
+//! The guarantee of each server rule to the tasks in its component, and its load on the tasks
+//! beside it.
 //!
-//! All of it supposes that the level above keeps the server's promise: a server that has work from
-//! the start of its period on gets its Θ by the end of the period. The scope of that level proves
-//! it, with the server as a task (C, T, D) = (Θ, Π, Π).
+//! All rows assume that the level above keeps the server's promise: a server that has work from the
+//! start of its period on gets its Θ by the end of the period. The scope of that level proves this,
+//! with the server as a task (C, T, D) = (Θ, Π, Π).
 //!
 //! | rule | to its own tasks | to others | reason |
 //! |---|---|---|---|
@@ -17,26 +18,35 @@
 //! To one task alone `cbs` and `cbs-hard` give more than either:
 //! [`reservation::deterministic`](crate::reservation::deterministic).
 //!
-//! **WCPS and CRPS keep what PTPS keeps** \[CSA Lemma 2\]. Let b(t) be the budgets left under PTPS
-//! at t and b'(t) those under WCPS. Then b' <= b at all times: PTPS uses the budget of the most
-//! important server H that has one; if b'_H > 0, H is the most important one with budget under
-//! WCPS, too, and WCPS uses its budget at the same rate; if b'_H = 0 there is nothing to exceed. As
-//! PTPS has used up every budget by the end of its period, so has WCPS. And a server that has work
-//! loses budget only while it runs: only an idle one is charged for another. So Θ of every period
-//! goes to a server that has work in all of it. CRPS uses budgets at the very times of PTPS, and
-//! runs a server that has work in the time of its own budget. This holds on one CPU for any fixed
-//! order of the servers' jobs: by priority or by deadline.
+//! **WCPS and CRPS keep the guarantee of PTPS** \[CSA Lemma 2\]. Let b(t) be the budgets left at t
+//! under PTPS, and b'(t) those under WCPS. The claim is b' <= b at all times. PTPS uses the budget
+//! of the most important server H that has budget.
 //!
-//! **Sporadic server.** A budget used at once comes back at once Π later; used in parts it comes
-//! back in parts. Let work arrive at t0 with all the budget used. What had been activated until t0 +
-//! x - Π is back by t0 + x; of the Θ at most Π - x was used in the rest of the time until t0; so at
-//! least x - (Π - Θ) is back by t0 + x. Under fixed priorities whatever is back waits for at most Π -
-//! Θ of more important work, as the server's job of Θ meets its deadline Π: at least x - 2 (Π - Θ)
-//! has been given by t0 + x, up to Θ, and so on in every Π: PRM. Under EDF each part has its own
-//! deadline Π after it came back: at least x - Π - (Π - Θ), which is the polled supply. (Two parts
-//! of 1 in (10, 2) that come back at 5 and 10, in a window from 1, may be given at 14 and at 19: 1
-//! by 19, where PRM says 2.) It supposes that a budget's return is counted from the instant at
-//! which its server becomes active, and that parts are not merged to an earlier return.
+//! - If b'_H > 0, H is also the most important server with budget under WCPS. So WCPS uses the
+//!   budget of H at the same rate.
+//! - If b'_H = 0, b'_H cannot exceed b_H.
+//!
+//! PTPS has used up every budget by the end of its period, so WCPS has too. A server that has work
+//! loses budget only while it runs, since only an idle server pays for another. So a server that
+//! has work in all of a period gets Θ in it. CRPS uses budgets at the very times of PTPS, and runs
+//! a server that has work in the time of its own budget. This holds on one CPU for any fixed order
+//! of the servers' jobs, by priority or by deadline.
+//!
+//! **Sporadic server.** A budget that is used at once comes back at once, Π later. A budget that is
+//! used in parts comes back in parts. Let work arrive at t0 with all the budget used. The budget
+//! that had been activated until t0 + x - Π is back by t0 + x. At most Π - x of the Θ was used in
+//! the rest of the time until t0. So at least x - (Π - Θ) is back by t0 + x.
+//!
+//! - *Fixed priorities.* Budget that is back waits for at most Π - Θ of more important work, since
+//!   the server's job of Θ meets its deadline Π. So at least x - 2 (Π - Θ) has been given by t0 +
+//!   x, up to Θ, and the same in every Π after it. This is PRM.
+//! - *EDF.* Each part has its own deadline, Π after it came back. So at least x - Π - (Π - Θ) has
+//!   been given, which is the polled supply. An example: in (10, 2), two parts of 1 come back at 5
+//!   and 10. In a window from 1 they may be given at 14 and at 19. So 1 is given by 19, where PRM
+//!   says 2.
+//!
+//! This assumes two things. The return of a budget counts from the instant at which its server
+//! becomes active. Parts are not merged to an earlier return.
 
 use takt_model::{ComponentId, ServerRule, TaskId};
 
@@ -57,7 +67,7 @@ pub enum Above {
     Other,
 }
 
-/// What a server rule guarantees to its component.
+/// The guarantee of a server rule to its component.
 ///
 /// # Errors
 /// Why it guarantees nothing there.
@@ -84,7 +94,7 @@ pub fn guaranteed(rule: ServerRule, above: Above) -> Result<Start, &'static str>
     }
 }
 
-/// Whether what a server takes from what stands beside it is known.
+/// Whether it is known what a server takes from the tasks beside it.
 ///
 /// # Errors
 /// Why it is not.
@@ -96,14 +106,15 @@ pub fn takes(rule: ServerRule, above: Above) -> Result<(), &'static str> {
     }
 }
 
-/// Whether its budgets come at the multiples of its period and are given by the next one, so that
+/// Whether its budgets come at the multiples of its period and are given by the next one. Then
 /// releases can be aligned with them.
 #[must_use]
 pub const fn on_time(rule: ServerRule) -> bool {
     matches!(rule, ServerRule::Ptps | ServerRule::Wcps | ServerRule::Crps)
 }
 
-/// Whether a deadline for the budget that is earlier than Π, as the analysis above it proves, bounds each budget (EDP).
+/// Whether each budget is bounded (EDP) by a deadline that is earlier than Π and that the analysis
+/// above it proves.
 #[must_use]
 pub const fn bounded(rule: ServerRule) -> bool {
     on_time(rule) || matches!(rule, ServerRule::Polling | ServerRule::Deferrable)
@@ -115,32 +126,33 @@ pub const fn capped(rule: ServerRule) -> bool {
     !matches!(rule, ServerRule::Crps | ServerRule::Cbs | ServerRule::Grub)
 }
 
-/// What a unit's tasks run in.
+/// The server of a unit's tasks.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Served {
     /// The component.
     pub(crate) component: ComponentId,
-    /// Its supply; otherwise why there is none.
+    /// Its supply, or why there is none.
     pub(crate) supply: Result<Supply, String>,
-    /// Π and Θ, where they are given.
+    /// Π and Θ, if they are given.
     pub(crate) interface: Option<(u64, u64)>,
     /// "prm", "polled" or "aligned".
     pub(crate) form: &'static str,
-    /// How much later than it arrives work may be noticed.
+    /// The longest time from the arrival of work until it is noticed.
     pub(crate) late: u64,
-    /// What of each budget costs take.
+    /// The part of each budget that costs take.
     pub(crate) loss: u64,
     /// Whether it gives no more than Θ in Π.
     pub(crate) capped: bool,
     /// The tasks that stand for the servers in the level above: one for each CPU.
     pub(crate) servers: Vec<TaskId>,
-    /// Where it runs on several CPUs: their supply, or why there is none. Then `supply` is none.
+    /// The supply of a component on several CPUs, or why there is none. Then `supply` is an error.
     pub(crate) wide: Option<Result<Mpr, String>>,
     /// Whether a response of that task bounds each budget.
     pub(crate) bounded: bool,
-    /// What a task alone in it can count on; otherwise why nothing more than the supply.
+    /// The guarantee to a task alone in it, or why it guarantees no more than the supply.
     pub(crate) reservation: Result<Reservation, String>,
-    /// Actual execution times and times between arrivals of a task alone in it, in ns, where the file has any.
+    /// Actual execution times and times between arrivals of a task alone in it, in ns, if the file
+    /// has any.
     pub(crate) random: Option<(Pmf, Pmf)>,
 }
 

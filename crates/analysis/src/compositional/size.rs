@@ -27,9 +27,9 @@ use crate::verdict::Answer;
 /// Rounds in which periods may still change, and all rounds. Both double if budgets depend on each other.
 const ROUNDS: (u32, u32) = (3, 12);
 
-/// Fills in what is `"auto"`: the least budget for a given period, the longest period for a given
-/// budget, or the pair of the least bandwidth; in multiples of the component's quantum, or of
-/// [`QUANTUM`].
+/// Fills in each value that is `auto`. This is the least budget for a given period, the longest
+/// period for a given budget, or the pair of the least bandwidth. All are multiples of the
+/// component's quantum, or of [`QUANTUM`].
 ///
 /// # Errors
 /// A component that no server serves, or that is not covered; a limit of the search.
@@ -129,12 +129,12 @@ fn provisional(system: &mut System) {
     }
 }
 
-/// A node that binds to CPUs as if all of it stood on one of them, or in one cluster.
+/// The system without bindings to CPUs in this node, as if all of it stood on one CPU or in one
+/// cluster.
 ///
-/// Sizing asks of the level around a server for its order alone. By deadline, or first come first
-/// served on each level, is by deadline or first come first served on every CPU, whichever of the
-/// tasks and servers are bound there; that each gets its budget there is for
-/// [`check`](crate::check()) to prove, which places them.
+/// Sizing needs only the order of the level around a server. This order (by deadline, or first come
+/// first served on each level) is the same on every CPU, whichever tasks and servers are bound
+/// there. [`check`](crate::check()) places the servers, and proves that each gets its budget there.
 fn unbound(system: &System, node: NodeId) -> System {
     let mut loose = system.clone();
     let spec = &mut loose.nodes[node.index()];

@@ -20,19 +20,21 @@
 //!
 //! g(s) = y Θ + min(Θ, max(0, s - y Π - (Δ - Θ))),  y = floor(s / Π),
 //!
-//! which is Θ as late as its deadline allows, again and again. The models differ in how long an interval may wait for a
-//! period to start whose budget is all its own: sbf(t) = g(t - λ).
+//! This is Θ in each period, as late as its deadline allows. An interval waits at most λ for the
+//! start of a period whose whole budget lies in the interval. The models differ only in λ: sbf(t) =
+//! g(t - λ).
 //!
 //! - PRM and EDP, any interval: λ = Π - Θ. The interval starts when the server has just given its
 //!   Θ, at the earliest Θ after the start of its period. (An interval that starts u later misses no
 //!   more: the rest of that period shrinks with u.)
-//! - Polling server: λ = Π. It gives up its budget when it finds nothing to do, which may be right at the start.
+//! - Polling server: λ = Π. It gives up its budget when it has no work, maybe right at the start.
 //! - Aligned: λ = 0. The interval starts with a period.
 //!
 //! In PRM form g(t - (Π - Θ)) is \[CSA Eq. 1\]: y = floor((t - (Π - Θ)) / Π), y Θ + max(0, t - 2 (Π -
 //! Θ) - y Π). Tests compare all of them with an enumeration of every placement of budgets.
 //!
-//! **Time is continuous**; at whole arguments every value is whole, as all slopes are 0 or 1 (MPR: 0 or m').
+//! **Time is continuous.** At whole arguments every value is whole, since all slopes are 0 or 1
+//! (MPR: 0 or m').
 //!
 //! ```
 //! use takt_analysis::compositional::Supply;
@@ -43,7 +45,7 @@
 //! assert_eq!(server.time_for(4), Some(10));
 //! ```
 
-/// A server's worst case on one CPU; any unit of time.
+/// The worst case of a server on one CPU, in any unit of time.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Supply {
     period: u64,
@@ -89,13 +91,14 @@ impl Supply {
         }
     }
 
-    /// The same, with Θ given by `deadline` in every period. `None` unless Θ <= `deadline` <= Π.
+    /// The same server, with Θ given by `deadline` in every period. `None` unless Θ <= `deadline`
+    /// <= Π.
     #[must_use]
     pub const fn by(self, deadline: u64) -> Option<Supply> {
         if deadline < self.budget || deadline > self.period { None } else { Some(Supply { deadline, ..self }) }
     }
 
-    /// The same, noticed up to `by` later: sbf(t - by).
+    /// The same supply, noticed up to `by` later: sbf(t - by).
     #[must_use]
     pub const fn delayed(self, by: u64) -> Supply {
         Supply { delay: self.delay.saturating_add(by), ..self }
@@ -119,10 +122,11 @@ impl Supply {
         self.delay.saturating_add(self.deadline - self.budget)
     }
 
-    /// Whether sbf(t) < (Θ / Π) t for every t > 0. Where a budget ends, sbf(t) = (Θ / Π) (t - λ + Π -
-    /// Δ), and it is never more.
+    /// Whether sbf(t) < (Θ / Π) t for every t > 0. At the end of a budget sbf(t) = (Θ / Π) (t - λ +
+    /// Π - Δ), and sbf is nowhere larger than this.
     ///
-    /// Then work of the load Θ / Π, which is at least (Θ / Π) t in every busy window of length t, is never done.
+    /// If so, work of the load Θ / Π never completes: it is at least (Θ / Π) t in every busy window
+    /// of length t.
     #[must_use]
     pub(crate) const fn lags(&self) -> bool {
         self.delay > self.period - self.deadline
@@ -160,16 +164,17 @@ impl Supply {
 
 /// The multiprocessor periodic resource: Θ in every period Π, on at most m' CPUs at once.
 ///
-/// The least supply of an interval that ends w after the start of a period is
-/// `q(w) = max(0, Θ - m' (Π - w))`, all else being given after it; likewise for one that starts w
-/// before the end of a period. As q is convex, an interval of length t with k whole periods and the
-/// rest s = t - k Π at its ends does worst with s / 2 at each, so that
+/// Take an interval that ends w after the start of a period. The worst server gives the rest of its
+/// budget after the interval. So the least supply is `q(w) = max(0, Θ - m' (Π - w))`. The same
+/// holds for an interval that starts w before the end of a period. Let an interval of length t have
+/// k whole periods and the rest s = t - k Π at its ends. As q is convex, the worst case is s / 2 at
+/// each end:
 ///
 /// sbf(t) = min over k of k Θ + max(0, m' s - 2 (m' Π - Θ)),  0 <= s <= 2 Π.
 ///
-/// The paper's form rounds budgets to whole slots and CPUs and so is larger by up to m' - 1 where
-/// m' does not divide Θ; this one holds for supply that may start and stop at any instant. They are
-/// equal where m' divides Θ.
+/// The paper's form rounds budgets to whole slots and CPUs. So it is larger by up to m' - 1 if m'
+/// does not divide Θ, and equal otherwise. The form here holds for supply that starts and stops at
+/// any instant.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Mpr {
     period: u64,
@@ -220,9 +225,10 @@ impl Mpr {
 
     /// The least t with sbf(t) >= work; `None` where it exceeds `u64`.
     ///
-    /// With k Θ < work <= (k + 1) Θ it is where the term of that k reaches work, at s = (2 (m' Π -
-    /// Θ) + work - k Θ) / m' < 2 Π: there that of k + 1, if it counts, is at least (k + 1) Θ, and
-    /// that of k - 1 at least work + m' Π - Θ; before it, that of k is less than work.
+    /// For k Θ < work <= (k + 1) Θ, the term of k reaches `work` at s = (2 (m' Π - Θ) + work - k Θ)
+    /// / m' < 2 Π. Before this s it is less than `work`. At this s the other terms are no less than
+    /// `work`. The term of k + 1, if it counts, is at least (k + 1) Θ. The term of k - 1 is at
+    /// least work + m' Π - Θ.
     #[must_use]
     pub fn time_for(&self, work: u64) -> Option<u64> {
         let Some(last) = work.checked_sub(1) else { return Some(0) };

@@ -30,9 +30,9 @@ fn placements(period: u64, budget: u64, deadline: u64, cpus: u64) -> Vec<Vec<u64
 }
 
 /// The least supply in windows of length 0..=3 periods, by trying every placement in four periods
-/// one after the other. What a window sees of a period is a prefix or a suffix or all of it, so
-/// that trying one period at a time is enough: all combinations of the placements of the first and
-/// the last period, with any in the whole ones between.
+/// one after the other. A window contains a prefix, a suffix or all of a period. So it suffices to
+/// combine all placements of the first and the last period, with any placement in the whole ones
+/// between.
 fn enumerated(period: u64, budget: u64, deadline: u64, cpus: u64, aligned: bool) -> Vec<u64> {
     let ways = placements(period, budget, deadline, cpus);
     let p = period as usize;
@@ -95,8 +95,8 @@ fn long_windows_repeat_by_the_period() {
     }
 }
 
-/// A polling server that found nothing to do at the start of its period, right before the window:
-/// that budget is lost, and those of the periods after it may be placed anywhere.
+/// A polling server that had no work at the start of its period, right before the window. That
+/// budget is lost. The budgets of later periods may be placed anywhere.
 #[test]
 fn a_polling_server_gives_what_the_enumeration_gives() {
     for period in 1..=7 {

@@ -339,7 +339,7 @@ fn the_best_interface_is_the_best() {
                 && period == budget
                 && start == Start::Anywhere
             {
-                // Of full CPUs the scan takes the largest that it knows.
+                // If only the full CPU serves, the scan takes the largest period that it knows.
                 assert!(expected.is_some_and(|full| full.period == full.budget), "{search:?}: {expected:?}");
                 assert!(
                     period == longest.div_ceil(quantum) * quantum || aligned.is_multiple_of(period),

@@ -28,12 +28,12 @@ pub(crate) struct Tree {
     served: Vec<ComponentId>,
 }
 
-/// How constant-bandwidth servers are kept; times in ns.
+/// How exactly constant-bandwidth servers are enforced. Times are in ns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Enforced {
-    /// How much later than it is used up a budget may be found to be, if it is.
+    /// The longest time from the end of a budget until this is noticed. 0: at once.
     pub(crate) overrun: u64,
-    /// What ordinary threads take, where the file does not say it.
+    /// The time that ordinary threads take, if the file does not say it.
     pub(crate) ordinary: Option<Ordinary>,
 }
 
@@ -80,7 +80,8 @@ impl Tree {
         self.served.get(task.index().checked_sub(self.own)?).copied()
     }
 
-    /// Of one of several servers of a component: its name, and which of them it is, from 1 on.
+    /// The name of the component and the server's number from 1 on, if the task is one of several
+    /// servers.
     pub(crate) fn of_several(&self, task: TaskId) -> Option<(&str, usize)> {
         let id = self.component_of(task).filter(|id| self.component(*id).cpus > 1)?;
         let at = self.servers[id.index()].iter().position(|server| *server == task)?;
@@ -119,7 +120,7 @@ impl Tree {
                     let marked = self.mark(&mut unit);
                     unit.open = self.open(node, Some(id)).or(marked.clone().err());
                     view.refused.extend(marked.err().map(|why| (scope.clone(), why)));
-                    // A server takes time even if nothing stands in it.
+                    // A server takes time even if the component is empty.
                     if let (true, Some(Err(why))) = (unit.tasks.is_empty(), unit.served.as_ref().map(Served::given)) {
                         view.refused.push((scope, why));
                     }
@@ -130,13 +131,14 @@ impl Tree {
         }
     }
 
-    /// Finds out which constant-bandwidth servers of a unit may use a budget up, and so overrun it,
-    /// and how late budgets may come for it.
+    /// Finds the constant-bandwidth servers of a unit that may use a budget up, and so overrun it.
+    /// Also finds how late budgets may come because of this.
     ///
-    /// A server is spared where its only task comes no sooner than the deadline of the job before
-    /// it at the latest, with room for how late that is done, and needs less than a whole budget,
-    /// costs included: then each job starts with a whole one, and none is used up. The fewer are
-    /// spared, the later come budgets: the least fixed point from below.
+    /// A server is spared under two conditions. Its only task comes no sooner than the latest
+    /// deadline of the job before it, plus the longest lateness of that job. And it needs less than
+    /// a whole budget, costs included. Then each job starts with a whole budget and uses none up.
+    /// The fewer servers are spared, the later budgets come. So this is the least fixed point from
+    /// below.
     fn hold_up(&self, unit: &mut Unit, overrun: u64) {
         loop {
             unit.late = level::late(unit, unit.tasks.iter().map(|task| task.overrun).fold(0, u64::saturating_add));
@@ -159,8 +161,8 @@ impl Tree {
         }
     }
 
-    /// Whether no budget of a constant-bandwidth server is ever used up, if it comes no later than
-    /// this after its deadline.
+    /// Whether no budget of a constant-bandwidth server is ever used up, if budgets come at most
+    /// `late` after their deadlines.
     fn never_used_up(&self, id: ComponentId, unit: &Unit, late: u64) -> bool {
         let component = self.component(id);
         let (Some(period), Some(budget)) = (given(component.period), given(component.budget)) else { return false };
@@ -181,7 +183,8 @@ impl Tree {
         &self.system.components[id.index()]
     }
 
-    /// What is missing where a component right below this one, or the node, has a server without period or budget.
+    /// The message about a component right below this one, or below the node, whose server has no
+    /// period or budget.
     fn open(&self, node: NodeId, parent: Option<ComponentId>) -> Option<String> {
         let mut all = self.system.components.iter().zip(&self.servers);
         let open = |component: &Component| component.node == node && component.parent == parent;
@@ -198,7 +201,7 @@ impl Tree {
         format!("{node}/{outer}{}", self.component(id).name)
     }
 
-    /// Says of a unit's tasks which stand for servers, and what those ask for.
+    /// Marks the tasks of a unit that stand for servers, with the demand of these servers.
     ///
     /// # Errors
     /// A rule that the unit's order cannot keep.
@@ -207,8 +210,8 @@ impl Tree {
         let mut refused = Ok(());
         let quantum = self.quantum_of_level(unit);
         for i in 0..unit.tasks.len() {
-            // The rest of the quantum in which it completes is lost; so is that in which it
-            // arrives. With costs it may complete anywhere in it.
+            // The rest of the quantum in which a task completes is lost, and so is the quantum in
+            // which it arrives. With costs it may complete anywhere in a quantum.
             let off_grid = quantum > 0 && !self.on_grid(&unit.tasks[i], quantum);
             let free = unit.free_of_costs();
             let task = &mut unit.tasks[i];
@@ -227,7 +230,7 @@ impl Tree {
             }
             match component.server {
                 ServerRule::Deferrable => {
-                    // Its deadline counts from the instant from which on it may be late.
+                    // Its deadline counts from the first instant at which it may be late.
                     let carry = task.t.saturating_sub(given(component.budget).unwrap_or(0));
                     task.j = task.j.saturating_add(carry);
                     task.d = task.d.saturating_add(carry);
@@ -248,7 +251,8 @@ impl Tree {
         }
         if quantum > 0 {
             for task in &mut unit.tasks {
-                // On several CPUs all happens on the grid: what arrives off it is released at its next point.
+                // On several CPUs everything happens on the grid. An arrival off the grid is
+                // released at its next point.
                 if unit.m == 1 {
                     task.b = task.b.saturating_add(quantum);
                 } else if !self.on_grid(task, quantum) {
@@ -259,20 +263,20 @@ impl Tree {
         refused
     }
 
-    /// The coarsest quantum of decisions among the servers of a unit, where something of the unit
-    /// may happen off its grid; else 0.
+    /// The coarsest quantum of decisions among the servers of a unit. 0 if everything in the unit
+    /// happens on its grid.
     fn quantum_of_level(&self, unit: &Unit) -> u64 {
         let servers = unit.tasks.iter().filter_map(|task| self.component_of(task.id));
         let quantum = servers.filter_map(|id| self.component(id).quantum).map(Span::as_ns).max().unwrap_or(0);
         if quantum > 0 && unit.tasks.iter().all(|task| self.on_grid(task, quantum)) { 0 } else { quantum }
     }
 
-    /// Whether a task is a server all of whose budgets come and end on a grid.
+    /// Whether a task is a server whose budgets all come and end on a grid.
     fn on_grid(&self, task: &UnitTask, quantum: u64) -> bool {
         let Some(id) = self.component_of(task.id) else { return false };
         let interface = (given(self.component(id).period), given(self.component(id).budget));
         let multiple = |value: Option<u64>| value.is_some_and(|value| value.is_multiple_of(quantum));
-        // Of several servers each has a share.
+        // Each of several servers has a share.
         let share =
             self.component(id).cpus <= 1 || self.system.tasks[task.id.index()].wcet.as_ns().is_multiple_of(quantum);
         on_time(self.component(id).server) && multiple(interface.0) && multiple(interface.1) && share
@@ -330,7 +334,7 @@ impl Tree {
         // Bound to CPUs, the servers of one component may stand on several levels: the least of what they keep.
         let levels = self.servers[id.index()].iter().map(|server| unit_with(view, *server).map_or(Above::Other, above));
         let above = levels.reduce(|one, other| if one == other { one } else { Above::Other }).unwrap_or(Above::Other);
-        // How much later than its deadline a budget of its may come.
+        // The longest lateness of a budget of its server.
         let late = self.servers[id.index()].iter().filter_map(|server| unit_with(view, *server));
         let late = late.map(|unit| if unit.fluid { unit.late } else { 0 }).max().unwrap_or(0);
         let refuse = |why: &str| Err(format!("server \"{}\" guarantees it nothing: {why}", component.server.name()));
@@ -389,7 +393,7 @@ impl Tree {
         served
     }
 
-    /// What a component on several CPUs is given.
+    /// The supply of a component on several CPUs.
     pub(crate) fn wide(
         &self,
         id: ComponentId,
@@ -407,8 +411,8 @@ impl Tree {
         Mpr::new(period, budget, component.cpus).ok_or_else(|| "its budget and period do not fit".to_owned())
     }
 
-    /// Whether a component is a constant-bandwidth server with one task and nothing else, which
-    /// counts on more than its supply.
+    /// Whether a component is a constant-bandwidth server with one task and nothing else. Such a
+    /// task can count on more than the supply.
     pub(crate) fn reserves(&self, id: ComponentId) -> bool {
         let component = self.component(id);
         let rule = matches!(component.server, ServerRule::Cbs | ServerRule::CbsHard);
@@ -417,7 +421,7 @@ impl Tree {
         rule && component.quantum.is_none() && first && inside.next().is_none()
     }
 
-    /// What a server of this period guarantees that guarantees `start` to any interval.
+    /// The guarantee of a server with this period, if it guarantees `start` to any interval.
     pub(crate) fn guarantee(&self, id: ComponentId, period: u64, start: Start) -> Guarantee {
         let component = self.component(id);
         let grid = self.release_grid(id);
@@ -428,15 +432,15 @@ impl Tree {
         self.unaligned(id, start)
     }
 
-    /// What a server of any period guarantees.
+    /// The guarantee of a server with any period.
     pub(crate) fn unaligned(&self, id: ComponentId, start: Start) -> Guarantee {
         let (grid, delay) = (self.release_grid(id), self.component(id).quantum.map_or(0, Span::as_ns));
-        // What arrives between two decisions may wait for the next.
+        // An arrival between two decisions may wait for the next one.
         let noticed = delay == 0 || (grid > 0 && grid.is_multiple_of(delay));
         Guarantee { start, delay: if noticed { 0 } else { delay }, wait: None }
     }
 
-    /// All releases in a component fall on multiples of this; 0: on any instant.
+    /// All releases in a component fall on multiples of this. 0: they may fall on any instant.
     pub(crate) fn release_grid(&self, id: ComponentId) -> u64 {
         let mut grid = 0;
         for (i, task) in self.system.tasks.iter().enumerate().filter(|(_, task)| task.component == Some(id)) {
@@ -456,7 +460,7 @@ impl Tree {
         grid
     }
 
-    /// Says in a plan's error what is a component.
+    /// The text of a plan's error. It names components as such.
     pub(crate) fn plan_error(&self, error: &PlanError) -> String {
         match error {
             PlanError::NoPriority { strategy, id, .. } => match self.component_of(*id) {
@@ -488,7 +492,8 @@ pub(crate) fn above(unit: &Unit) -> Above {
     }
 }
 
-/// The budgets of a component's servers, one for each CPU: whole quanta where all is.
+/// The budgets of a component's servers, one for each CPU. They are whole quanta if period and
+/// budget are.
 fn budgets(component: &Component, period: u64, budget: u64) -> Vec<u64> {
     let quantum = component.quantum.map_or(1, Span::as_ns).max(1);
     let quantum = if period.is_multiple_of(quantum) && budget.is_multiple_of(quantum) { quantum } else { 1 };
@@ -503,7 +508,7 @@ fn on_several(component: &Component) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Whether it is known how often a server goes on, where each time costs something.
+/// Whether the number of a server's resumptions is known, if each of them costs something.
 fn in_parts(component: &Component, costs: Option<Costs>) -> Result<(), &'static str> {
     let dear = costs.is_some_and(|costs| !costs.switch.is_zero() || !costs.migrate.is_zero());
     if component.server == ServerRule::Sporadic && dear {
@@ -515,33 +520,34 @@ fn in_parts(component: &Component, costs: Option<Costs>) -> Result<(), &'static 
     Ok(())
 }
 
-/// What it costs to go on with a job, or instead of one, that may run on so many CPUs of its node:
-/// where it may change them, that too. `None`: more than fits.
+/// The cost of resuming a job, or of running another one instead, on a node where it may use this
+/// many CPUs. If the job may change CPUs, this includes a migration. `None`: more than fits.
 pub(crate) fn going_on(spec: &NodeSpec, costs: &Costs, cpus: u32) -> Option<Span> {
     let moves = spec.placement != Placement::Partitioned && cpus > 1;
     if moves { costs.switch.checked_add(costs.migrate) } else { Some(costs.switch) }
 }
 
-/// The components around one, from the inside.
+/// The components around a component. The innermost comes first.
 pub(crate) fn ancestors(system: &System, id: ComponentId) -> impl Iterator<Item = ComponentId> {
     std::iter::successors(system.components[id.index()].parent, |outer| system.components[outer.index()].parent)
         .take(system.components.len())
 }
 
-/// Whether a part of the tree stands in a component, or is it.
+/// Whether `inner` is the component `id` or lies in it.
 fn within(system: &System, inner: Option<ComponentId>, id: ComponentId) -> bool {
     inner.is_some_and(|inner| inner == id || ancestors(system, inner).any(|outer| outer == id))
 }
 
-/// How often a task may be released in a window of this length; its predecessors' deadlines bound a successor's wander.
+/// How often a task may be released in a window of this length. The deadlines of its predecessors
+/// bound how far a successor's releases wander.
 fn releases(system: &System, carried: &Carried, id: usize, window: u64) -> Option<u64> {
     let task = &system.tasks[id];
     let wander = carried.release(TaskId(id as u32))?.checked_add(system.release_jitter(TaskId(id as u32)).as_ns())?;
     (window.checked_add(wander)? / task.period.as_ns()).checked_add(2)
 }
 
-/// What the budget of a component's server loses in each period of this length: one resumption
-/// after each gap in its supply, the ticks and the interrupts.
+/// The time that the budget of a component's server loses in each period of this length: one
+/// resumption after each gap in its supply, the ticks and the interrupts.
 ///
 /// A gap begins when the budget ends, once in a period, or when something outside the component
 /// gets the CPU: a release, or the return of a budget or its end. Jobs inside are charged for the
@@ -583,9 +589,9 @@ pub(crate) fn loss(system: &System, own: usize, id: ComponentId, period: u64) ->
     Some(lost)
 }
 
-/// How often a constant-bandwidth server may begin or go on in a window of length L, less L times
-/// the rate at which it does in the long run: once for its budget, and for each task inside
-/// floor((L + wander) / P) + 1 - L / P. No bound: more than can be charged.
+/// How often a constant-bandwidth server may begin or go on in a window of length L, minus L times
+/// its long-run rate. This is 1 for its budget, and floor((L + wander) / P) + 1 - L / P for each
+/// task inside. Without a bound, the result is more than can be charged.
 fn cuts(system: &System, id: ComponentId) -> u64 {
     let carried = Carried::by_deadlines(system);
     let mut all = 1u64;
@@ -597,9 +603,9 @@ fn cuts(system: &System, id: ComponentId) -> u64 {
     all
 }
 
-/// What a server takes from those beside it in each period on top of its budget: where it stops
-/// when idle and goes on when work arrives, each arrival inside is one more start and one more
-/// resumption of somebody else.
+/// The time that a server takes from the tasks beside it in each period on top of its budget. If
+/// the server stops when idle and goes on when work arrives, each arrival inside is one more start
+/// and one more resumption of another task.
 fn preemptions(system: &System, id: ComponentId, period: u64) -> Option<u64> {
     let component = &system.components[id.index()];
     let node = component.node;

@@ -1,16 +1,17 @@
 //! The least budget, the longest period, or both, of a component on several CPUs.
 //!
-//! For a period the least budget that [`mpr`] accepts: more is never less supply, so it is found by bisection.
+//! For a given period, the least budget that [`mpr`] accepts. A larger budget is never less supply,
+//! so bisection finds it.
 //!
-//! For both, every multiple of the quantum is tried as a period, up to a cap, and the least
-//! bandwidth Θ / Π is kept; of equal ones the longest period. **The cap.** A job of task k needs
-//! sbf(L_k) > m' (C_k - 1) at least. For Π >= L_k that is m' L_k - 2 (m' Π - Θ) > m' (C_k - 1), so
-//! Θ / Π > m' (1 - (L_k - C_k + 1) / (2 Π)), which grows with Π: once it exceeds the best bandwidth
-//! Θ* / Π*, which is at Π > (L_k - C_k + 1) m' Π* / (2 (m' Π* - Θ*)), no longer period is better.
-//! Where only whole CPUs serve, all periods do, and the longest period of a task is taken for the
-//! longest.
+//! For both, the search tries every multiple of the quantum as a period, up to a cap. It keeps the
+//! least bandwidth Θ / Π, and the longest period of equal bandwidths.
 //!
-//! A search ends after [`PERIODS_MAX`] periods or [`SEARCH_TERMS_MAX`] terms, and then says nothing.
+//! **The cap.** A job of task k needs at least sbf(L_k) > m' (C_k - 1). For Π >= L_k this means m'
+//! L_k - 2 (m' Π - Θ) > m' (C_k - 1), so Θ / Π > m' (1 - (L_k - C_k + 1) / (2 Π)). The right side
+//! grows with Π. It exceeds the best bandwidth Θ* / Π* from Π > (L_k - C_k + 1) m' Π* / (2 (m' Π* -
+//! Θ*)) on. So no longer period is better. If only whole CPUs serve, they do so at every period.
+//! Then the cap is the longest period of a task.
+//! A search ends without a result after [`PERIODS_MAX`] periods or [`SEARCH_TERMS_MAX`] terms.
 
 use std::cell::Cell;
 
@@ -25,10 +26,10 @@ use crate::chains::Carried;
 use crate::global::{Load, Rule, Sporadic, Terms};
 use crate::scope::Unit;
 
-/// Terms of [`mpr`] that one search may evaluate before it gives up: seconds.
+/// Terms of [`mpr`] that one search may evaluate before it gives up. They take seconds.
 pub(super) const SEARCH_TERMS_MAX: u64 = 400_000_000;
 
-/// What is searched.
+/// The inputs of a search.
 struct Search<'a> {
     tasks: &'a [Sporadic],
     rule: Rule,
@@ -37,7 +38,8 @@ struct Search<'a> {
     terms_left: Cell<u64>,
 }
 
-/// One component on several CPUs, in a System in which all others have values; what is given of it stays.
+/// Sizes one component on several CPUs. All others of the System have values. Given values of the
+/// component stay.
 pub(super) fn size(
     tree: &Tree,
     unit: &Unit,
@@ -137,7 +139,7 @@ impl Search<'_> {
 
     /// The longest period for a budget, in quanta.
     fn longest(&self, budget: u64) -> Result<Option<u64>, Limit> {
-        // A job's window must see some of it: Π <= L + Θ.
+        // A job's window must see some budget: Π <= L + Θ.
         let window = self.tasks.iter().map(|task| task.d.saturating_sub(task.j)).min().unwrap_or(0);
         let shortest = budget.div_ceil(u64::from(self.cpus)).div_ceil(self.quantum).max(1);
         let (mut low, mut high) = (shortest, window.saturating_add(budget) / self.quantum);
