@@ -1,11 +1,14 @@
-//! Random systems for experiments, studies, benchmarks and tests: seeded, the same on every machine.
+//! Random systems for experiments, studies, benchmarks and tests: seeded, the same on every
+//! machine.
 //!
-//! [`Generator`] makes sets of tasks of a given utilisation from a [`Spec`]; [`automotive`] and [`arinc`] make whole
-//! systems of a kind. Each draw is keyed by (seed, set, task, purpose, number), so any set is made alone, and a task's period does
-//! not depend on the other tasks. (Its utilisation does: they have a sum.) docs/reference/generators.md says what is drawn how.
+//! [`Generator`] makes sets of tasks of a given utilisation from a [`Spec`]. [`automotive`] and
+//! [`arinc`] make whole systems of a kind. Each draw is keyed by (seed, set, task, purpose,
+//! number). So any set can be made alone, and a task's period does not depend on the other tasks.
+//! (Its utilisation does, since the sum is given.) docs/reference/generators.md describes the
+//! draws.
 //!
-//! Floats shape the sets; they decide nothing about them. Only the four operations and square roots of IEEE 754 are used,
-//! which give the same bits everywhere.
+//! Floats shape the sets, and decide nothing about them. Only the four operations and square roots
+//! of IEEE 754 are used, which give the same bits everywhere.
 //!
 //! ```
 //! use takt_model::generate::{Buffer, Generator, Spec, utilization};
@@ -16,7 +19,7 @@
 //! assert!((utilization(&buffer.tasks) - 0.8).abs() < 1e-3);
 //! ```
 //!
-//! [`Random`] and [`task_set`] are what tests and benchmarks draw small things from, one after the other.
+//! [`Random`] and [`task_set`] draw small things for tests and benchmarks, one after the other.
 
 pub mod arinc;
 pub mod automotive;
@@ -74,7 +77,8 @@ impl Random {
     }
 }
 
-/// `base` to a power in [0, 1], from square roots: base^(0.b1 b2 b3 ..) = prod of base^(2^-k) over set bits.
+/// `base` to a power in [0, 1], from square roots: base^(0.b1 b2 b3 ..) = prod of base^(2^-k) over
+/// set bits.
 fn power(base: f64, exponent: f64) -> f64 {
     let (mut result, mut root, mut rest) = (1.0, base, exponent);
     for _ in 0..53 {
@@ -93,7 +97,8 @@ fn power(base: f64, exponent: f64) -> f64 {
 pub struct Shape {
     /// How many tasks, at least 1.
     pub tasks: usize,
-    /// Their total utilisation, above 0 and at most half of `tasks` (or 1), else discarding might not end.
+    /// Their total utilisation, above 0 and at most half of `tasks` (or 1), else discarding might
+    /// not end.
     pub utilization: f64,
     /// The shortest period.
     pub period_min: Span,
@@ -103,7 +108,8 @@ pub struct Shape {
     pub deadline: f64,
 }
 
-/// A random set of periodic tasks "t0", "t1", .. in the order of their deadlines (the most urgent first).
+/// A random set of periodic tasks "t0", "t1", .. in the order of their deadlines (the most urgent
+/// first).
 #[must_use]
 pub fn task_set(random: &mut Random, shape: &Shape) -> Vec<Task> {
     let mut sets: Vec<(u64, u64, u64)> = utilizations(random, shape)

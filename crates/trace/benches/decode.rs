@@ -1,9 +1,9 @@
 //! How fast traces are decoded: `cargo bench -p takt-trace`, only some with `cargo bench -p
 //! takt-trace --bench decode -- text`.
 //!
-//! `trace-cmd report` prints the same pages, where it is installed. Plain figures, best of several
-//! rounds; nothing is asserted. Pages, text and Perfetto's packets hold the same events: on each of
-//! two CPUs a thread is woken, runs, and leaves, as in a machine that is busy with short jobs.
+//! `trace-cmd report` prints the same pages, if it is installed. Figures are the best of several
+//! rounds, and nothing is asserted. Pages, text and Perfetto's packets hold the same events. On
+//! each of two CPUs a thread is woken, runs, and leaves, as on a machine with many short jobs.
 
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
@@ -87,8 +87,8 @@ fn trace_cmd(count: u64, pages: &[u8]) -> Result<(), String> {
     let file = folder.join("trace.dat");
     let done = write_dat(&file, pages).and_then(|()| {
         let report = || {
-            // It mounts debugfs where it may, and leaves it so: not in these mounts. Who may not
-            // mount needs none of his own.
+            // trace-cmd mounts debugfs if it may, and leaves it mounted. A mount namespace of its
+            // own contains this. A user who may not mount needs no namespace.
             let contained = Command::new("unshare").args(["--mount", "true"]).stderr(Stdio::null()).status();
             let mut command = if contained.is_ok_and(|status| status.success()) {
                 let mut command = Command::new("unshare");
@@ -275,7 +275,8 @@ fn event(step: u32) -> (Vec<u8>, String) {
     bytes.extend(120_u32.to_le_bytes());
     let letter = if state == 0 { "R" } else { "S" };
     let line = format!(
-        "sched_switch: prev_comm=worker prev_pid={prev} prev_prio=120 prev_state={letter} ==> next_comm=worker next_pid={next} next_prio=120"
+        "sched_switch: prev_comm=worker prev_pid={prev} prev_prio=120 prev_state={letter} ==> next_comm=worker \
+         next_pid={next} next_prio=120"
     );
     (bytes, line)
 }

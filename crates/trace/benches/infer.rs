@@ -1,8 +1,8 @@
 //! How well and how quickly arrivals are told apart: `cargo bench -p takt-trace --bench infer`.
 //!
-//! Tasks are drawn whose truth is known. takt stands beside what is often done by hand: the median
-//! and the mean distance of arrivals as the period, of a task whose distances deviate from their
-//! mean by less than a tenth of it (standard deviation). Plain figures; nothing is asserted.
+//! The drawn tasks have known parameters. A common manual method stands beside takt. It takes the
+//! median and the mean distance of arrivals as the period, if the standard deviation of distances
+//! is below a tenth of the mean. Nothing is asserted.
 
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
@@ -90,7 +90,7 @@ fn task(row: &Row, draw: &mut Draw, jobs: usize) -> Task {
     Task { period, arrivals: arrivals.collect() }
 }
 
-/// Of how many tasks the period was found, and how many were called periodic.
+/// The number of tasks whose period was found, and of tasks that were called periodic.
 #[derive(Default)]
 struct Score {
     found: u64,

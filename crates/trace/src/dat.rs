@@ -106,7 +106,8 @@ pub enum DatError {
     },
     /// It is cut before its options, which tell the places of all else.
     #[error(
-        "trace.dat is cut before its options: it ends at byte {length}, and they, which tell where the pages of its CPUs are, stand at byte {place}"
+        "trace.dat is cut before its options: it ends at byte {length}, and they, which tell where the pages of \
+         its CPUs are, stand at byte {place}"
     )]
     CutBeforeOptions {
         /// Bytes of the file.
@@ -122,7 +123,8 @@ pub enum DatError {
     NoOptions,
     /// A compression that is not known.
     #[error(
-        "trace.dat is compressed by {0:?}; zstd and zlib can be read (`trace-cmd convert --compression none` unpacks it)"
+        "trace.dat is compressed by {0:?}; zstd and zlib can be read (`trace-cmd convert --compression none` \
+         unpacks it)"
     )]
     Compression(String),
     /// No descriptions of pages or events that can be read.

@@ -248,14 +248,19 @@ mod tests {
     use std::io::Cursor;
 
     const PAGE: usize = 128;
-    const FORMAT: &str = "name: irq_handler_entry\nID: 7\nformat:\n\tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;\n\tfield:int irq;\toffset:8;\tsize:4;\tsigned:1;\n";
+    const FORMAT: &str = "name: irq_handler_entry\nID: 7\nformat:\n\
+         \tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\
+         \tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;\n\
+         \tfield:int irq;\toffset:8;\tsize:4;\tsigned:1;\n";
 
     fn head(endian: Endian) -> DatHead<'static> {
         DatHead {
             endian,
             word: 8,
             page: PAGE as u32,
-            header_page: "\tfield: u64 timestamp;\toffset:0;\tsize:8;\tsigned:0;\n\tfield: local_t commit;\toffset:8;\tsize:8;\tsigned:1;\n\tfield: char data;\toffset:16;\tsize:112;\tsigned:0;\n",
+            header_page: "\tfield: u64 timestamp;\toffset:0;\tsize:8;\tsigned:0;\n\
+                 \tfield: local_t commit;\toffset:8;\tsize:8;\tsigned:1;\n\
+                 \tfield: char data;\toffset:16;\tsize:112;\tsigned:0;\n",
             header_event: "type_len : 5 bits\n",
             own: Vec::new(),
             events: vec![("irq", FORMAT)],

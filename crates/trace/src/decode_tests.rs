@@ -67,14 +67,15 @@ proptest! {
         let at = |behind: usize| start + behind;
         let flags = ("unsigned char common_flags", 2, 1);
         let format = if wake {
-            format("sched_waking", &[flags, ("int common_pid", 4, 4), ("char comm[16]", at(0), 16), ("pid_t pid", at(16), 4),
-                ("int prio", at(20), 4), ("int target_cpu", at(24), 4)])
+            format("sched_waking", &[flags, ("int common_pid", 4, 4), ("char comm[16]", at(0), 16),
+                ("pid_t pid", at(16), 4), ("int prio", at(20), 4), ("int target_cpu", at(24), 4)])
         } else {
             format("sched_switch", &[flags, ("int common_pid", 4, 4), ("char prev_comm[16]", at(0), 16),
                 ("pid_t prev_pid", at(16), 4), ("int prev_prio", at(20), 4), ("long prev_state", at(24), 8),
                 ("char next_comm[16]", at(32), 16), ("pid_t next_pid", at(48), 4), ("int next_prio", at(52), 4)])
         };
-        let mut decoder = Decoder::new(std::slice::from_ref(&format), Endian::Little, &mut Names::default(), &mut Damages::default());
+        let (mut names, mut damages) = (Names::default(), Damages::default());
+        let mut decoder = Decoder::new(std::slice::from_ref(&format), Endian::Little, &mut names, &mut damages);
         let mut short = KernelEvent::NONE;
         let short = decoder.decode(&payload, decoder.endian == Endian::Big, &mut short).then_some(short);
         prop_assert!(!matches!(decoder.usual[7].way, Way::Longer));
@@ -108,10 +109,16 @@ fn a_name_elsewhere_in_the_event_is_found_there_or_not_at_all() {
 
 #[test]
 fn the_bit_of_preemption_is_read_from_what_the_kernel_prints() {
-    let of_3_10 = r#"REC->prev_state & (1024-1) ? __print_flags(REC->prev_state & (1024-1), "|", { 1, "S"} , { 512, "P" }) : "R", REC->prev_state & 1024 ? "+" : """#;
+    let of_3_10 = concat!(
+        r#"REC->prev_state & (1024-1) ? __print_flags(REC->prev_state & (1024-1), "|", { 1, "S"} , { 512, "P" })"#,
+        r#" : "R", REC->prev_state & 1024 ? "+" : """#
+    );
     let of_4_4 =
         r#"REC->prev_state & (4096-1) ? f({ 1, "S"} , { 1024, "N" }) : "R", REC->prev_state & 4096 ? "+" : """#;
-    let of_6_18 = r#"(REC->prev_state & (((0x1 | 0x40) + 1) << 1)) ? f({ 0x00000001, "S" }, { 0x00000080, "I" }) : "R", REC->prev_state & (((0x00000000 | 0x00000040) + 1) << 1) ? "+" : """#;
+    let of_6_18 = concat!(
+        r#"(REC->prev_state & (((0x1 | 0x40) + 1) << 1)) ? f({ 0x00000001, "S" }, { 0x00000080, "I" }) : "R","#,
+        r#" REC->prev_state & (((0x00000000 | 0x00000040) + 1) << 1) ? "+" : """#
+    );
     for (print, bit) in [(of_3_10, 1024), (of_4_4, 4096), (of_6_18, 256), ("", 0)] {
         assert_eq!(States::of(print).preempted, bit, "{print}");
     }

@@ -162,7 +162,8 @@ impl PageLayout {
             _ => Err(FormatError::Without("of sound sizes: commit and data")),
         }
     }
-    /// The byte order in which `page` is sound: it uses no more bytes than it has.
+    /// The byte order in which the header of `page` is sound: the page uses no more bytes than it
+    /// has.
     #[must_use]
     pub fn endian_of(&self, page: &[u8]) -> Endian {
         let used =

@@ -1,5 +1,5 @@
-//! The rules, one small recording each: what the kernel says on the left, what becomes of it on the
-//! right.
+//! One small recording for each rule. The left side has the kernel's events, the right side the
+//! resulting log.
 
 use std::fmt::Write as _;
 
@@ -374,8 +374,8 @@ fn a_throttled_thread_goes_on_with_its_job() {
     assert!(told.ends_with("20 preempt h-8#0 cpu 0\n"), "{told}");
 }
 
-/// Of a SCHED_DEADLINE thread without recorded calls nobody knows whether it yielded. Its job goes
-/// on, so that no overrun is hidden.
+/// Without recorded calls, a SCHED_DEADLINE thread may or may not have yielded. Its job goes on, so
+/// that no overrun is hidden.
 #[test]
 fn yields_that_nobody_tells_are_counted() {
     let play = |calls: bool| {
@@ -461,8 +461,8 @@ fn a_thread_that_is_woken_while_it_goes_to_sleep_is_released_when_it_was_woken()
 #[test]
 fn a_wake_up_of_a_thread_that_goes_on_running_is_no_release() {
     let queued = |pid| What::Wake { thread: seen(pid, 120), waking: Waking::Queued, cpu: None };
-    // On its own CPU; from another one that says that the thread was in its queue; from another
-    // one, and the next wake-up shows it.
+    // The wake-ups come from its own CPU, from another CPU that reports the thread in its queue,
+    // and from another CPU where only the next wake-up shows it.
     for (cpu, is_queued) in [(0, false), (1, true), (1, false)] {
         let mut play = Play::default()
             .switch(0, 0, Ready, 1)
@@ -505,8 +505,8 @@ fn a_wake_up_of_a_thread_that_goes_on_running_is_no_release() {
     assert_eq!(told, "\n8000 release a-1#0 arrived 8000\n8002 start a-1#0 cpu 0\n");
 }
 
-/// A wake-up long before the thread sleeps is none that came while it left its CPU, also where
-/// nobody recorded what woke it later.
+/// A wake-up long before the thread sleeps did not come while the thread left its CPU. This holds
+/// even if the later wake-up was not recorded.
 #[test]
 fn an_old_wake_up_releases_nothing() {
     let told = Play::default()
@@ -552,8 +552,8 @@ fn births_are_no_jobs_and_numbers_are_given_again() {
     assert_eq!(definitions, 2, "{told}");
 }
 
-/// An id that has another name, though its thread had no CPU in which to take it, is another
-/// thread's. Nobody saw the end of the first.
+/// An id with another name belongs to another thread, if the first thread had no CPU in which to
+/// rename itself. The end of the first thread was not recorded.
 #[test]
 fn an_id_with_another_name_is_another_thread() {
     let other = |name: &str| KernelThread { pid: 1, comm: Comm::new(name.as_bytes()), prio: Some(120) };
@@ -668,7 +668,8 @@ fn interrupts_are_told_by_name() {
         .told();
     assert_eq!(
         told,
-        "\n0 interrupt enter 24 eth0 cpu 0\n5 interrupt exit 24 eth0 cpu 0\n6 interrupt enter NET_RX cpu 1\n9 interrupt exit NET_RX cpu 1\n"
+        "\n0 interrupt enter 24 eth0 cpu 0\n5 interrupt exit 24 eth0 cpu 0\n6 interrupt enter NET_RX cpu 1\n\
+         9 interrupt exit NET_RX cpu 1\n"
     );
 }
 

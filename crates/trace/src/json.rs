@@ -89,7 +89,8 @@ mod tests {
 
     #[test]
     fn the_kernels_text_is_taken_out() {
-        let json = br##" {"traceEvents": [{"name": "\"systemTraceEvents\": \"no\""}], "other": {"systemTraceEvents": "nor this"},
+        let json = br##" {"traceEvents": [{"name": "\"systemTraceEvents\": \"no\""}],
+            "other": {"systemTraceEvents": "nor this"},
             "systemTraceEvents" : "# tracer: \u006eop\n\ta \"b\" \\ c\n", "rest": 1}"##;
         assert!(is_json(json));
         assert_eq!(system_trace(json).as_deref(), Some(&b"# tracer: nop\n\ta \"b\" \\ c\n"[..]));

@@ -4,8 +4,9 @@
 //! [`Translator`] translates the kernel's events into events of the run's threads ([`RunEvent`]).
 //! [`Merge`] is the state machine that takes both accounts and writes the log. The log tells when a
 //! job lost its CPU and why, when it got the CPU back, and the user of the CPU meanwhile: another
-//! thread ([`Event::Occupy`]), an interrupt, the hypervisor. It has [`Event::Lost`] for lost events and
-//! [`Event::Gap`] for missing switches. [`takt_log::causes`] finds in this log why jobs were late.
+//! thread ([`Event::Occupy`]), an interrupt, the hypervisor. It has [`Event::Lost`] for lost events
+//! and [`Event::Gap`] for missing switches. [`takt_log::causes`] finds in this log why jobs were
+//! late.
 
 mod lane;
 mod machine;

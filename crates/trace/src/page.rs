@@ -119,9 +119,9 @@ impl Page {
     }
 
     /// Gives the next events of the page at the start of `bytes` to `take`, with their times. It
-    /// stops at an event that `take` refuses and at an entry that is no event of a usual length.
-    /// [`Page::next`] reads those entries, and all entries of the other byte order. The position
-    /// stays in registers meanwhile.
+    /// stops at an event that `take` refuses and at an entry of an unusual length. [`Page::next`]
+    /// reads those entries, and all entries of the other byte order. The position stays in
+    /// registers meanwhile.
     #[inline(always)]
     pub(crate) fn run<'a>(&mut self, bytes: &'a [u8], mut take: impl FnMut(u64, &'a [u8]) -> bool) {
         if self.endian != Endian::Little || self.lost.is_some() {

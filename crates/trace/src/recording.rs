@@ -40,12 +40,14 @@ pub enum OpenError {
     Dat(#[from] DatError),
     /// Text without an event.
     #[error(
-        "no trace: neither trace.dat, nor a Perfetto trace, nor text with a line of the form \"NAME-PID [CPU] SECONDS: EVENT: ...\"; raw pages need the kernel's format files beside them"
+        "no trace: neither trace.dat, nor a Perfetto trace, nor text with a line of the form \"NAME-PID [CPU] \
+         SECONDS: EVENT: ...\"; raw pages need the kernel's format files beside them"
     )]
     NoEvent,
     /// Text of a tracer that tells something else than events.
     #[error(
-        "a trace of the kernel's tracer {0}, which prints no events that can be read; record events instead (tracer nop, with sched/sched_switch and sched/sched_waking)"
+        "a trace of the kernel's tracer {0}, which prints no events that can be read; record events instead \
+         (tracer nop, with sched/sched_switch and sched/sched_waking)"
     )]
     Tracer(&'static str),
     /// A recording of perf.
@@ -53,17 +55,20 @@ pub enum OpenError {
     Perf,
     /// A recording in the Common Trace Format.
     #[error(
-        "a trace in the Common Trace Format (CTF), as LTTng and barectf write it; takt reads it as text: \"babeltrace2 --clock-seconds FOLDER > trace.txt\""
+        "a trace in the Common Trace Format (CTF), as LTTng and barectf write it; takt reads it as text: \
+         \"babeltrace2 --clock-seconds FOLDER > trace.txt\""
     )]
     Ctf,
     /// JSON without the kernel's text.
     #[error(
-        "JSON without the kernel's events: of the traces that Chrome and catapult save, takt reads the text under \"systemTraceEvents\""
+        "JSON without the kernel's events: of the traces that Chrome and catapult save, takt reads the text \
+         under \"systemTraceEvents\""
     )]
     Json,
     /// A Perfetto trace in which the kernel tells nothing.
     #[error(
-        "a Perfetto trace without events of the kernel: its data source linux.ftrace has to record sched/sched_switch and sched/sched_waking{}",
+        "a Perfetto trace without events of the kernel: its data source linux.ftrace has to record \
+         sched/sched_switch and sched/sched_waking{}",
         if *.tracks { "; where takt exported it from a log, give the log itself (.takt) to takt's verbs" } else { "" }
     )]
     NoKernelEvents {
@@ -379,7 +384,8 @@ impl<'a> Recording<'a> {
                 let read = each_of_text(bytes, &mut self.names, &mut self.damages, take);
                 if let Some((line, promised)) = self.promise.filter(|(_, promised)| *promised > read) {
                     let why = format!(
-                        "the heading promises {promised} events, and {read} are there: the text is cut, or is that of one CPU alone"
+                        "the heading promises {promised} events, and {read} are there: the text is cut, or is \
+                         that of one CPU alone"
                     );
                     self.damages.at_line(line, &why);
                 }

@@ -134,9 +134,9 @@ fn buffer_started(text: &[u8]) -> Option<Line<'static>> {
     Some(Line::Lost { cpu: u32::try_from(cpu).ok().filter(|cpu| *cpu < CPUS_MAX)?, count: None })
 }
 
-/// The numbers of events in a heading: those that follow, and all that were written. They are 12
-/// and 40 in `# entries-in-buffer/entries-written: 12/40   #P:2`, and 66 and 70 in a latency
-/// tracer's `# latency: 46 us, #66/70, CPU#0 | (...)`.
+/// The numbers of events in a heading: the following ones, and all written ones. They are 12 and 40
+/// in `# entries-in-buffer/entries-written: 12/40   #P:2`, and 66 and 70 in a latency tracer's
+/// `# latency: 46 us, #66/70, CPU#0 | (...)`.
 pub(crate) fn entries(line: &[u8]) -> Option<(u64, u64)> {
     let rest = line.strip_prefix(b"#")?.trim_ascii_start();
     let rest = match rest.strip_prefix(b"entries-in-buffer/entries-written:") {

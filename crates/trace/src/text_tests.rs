@@ -56,7 +56,8 @@ fn switches_of_both_forms() {
         ("64", Left::Blocked),
     ] {
         let long = format!(
-            "a b=c:d-4734 [002] 1.5: sched_switch: prev_comm=a b=c:d prev_pid=4734 prev_prio=120 prev_state={state} ==> next_comm=migration/2 next_pid=18 next_prio=-1"
+            "a b=c:d-4734 [002] 1.5: sched_switch: prev_comm=a b=c:d prev_pid=4734 prev_prio=120 \
+             prev_state={state} ==> next_comm=migration/2 next_pid=18 next_prio=-1"
         );
         let without_arrow = long.replace(" ==>", "");
         let short = format!("a b=c:d-4734 [002] 1.5: sched_switch: a b=c:d:4734 [120] {state} ==> migration/2:18 [-1]");
@@ -77,7 +78,8 @@ fn a_thread_that_leaves_its_cpu_idle_may_be_ready() {
         ("S", Left::Blocked),
     ] {
         let text = format!(
-            "w-77 [000] 1.5: sched_switch: prev_comm=w prev_pid=77 prev_prio=120 prev_state={state} ==> next_comm=swapper/0 next_pid=0 next_prio=120"
+            "w-77 [000] 1.5: sched_switch: prev_comm=w prev_pid=77 prev_prio=120 prev_state={state} ==> \
+             next_comm=swapper/0 next_pid=0 next_prio=120"
         );
         assert!(matches!(event(&text).4, What::Switch { left, .. } if left == expected), "{text}");
     }
@@ -109,7 +111,8 @@ fn other_events_that_are_read() {
         ("irq_handler_entry: irq=24 name=virtio0", What::IrqEnter { irq: 24, name: Comm::new(b"virtio0") }),
         ("irq_handler_entry: irq=19 name=ehci_hcd:usb2", What::IrqEnter { irq: 19, name: Comm::new(b"ehci_hcd:usb2") }),
         (
-            "hrtimer_start: hrtimer=00000000c function=hrtimer_wakeup expires=1050000 softexpires=1000000 mode=ABS was_armed=0",
+            "hrtimer_start: hrtimer=00000000c function=hrtimer_wakeup expires=1050000 softexpires=1000000 \
+             mode=ABS was_armed=0",
             What::Timer { expires: 1_000_000 },
         ),
         ("irq_handler_exit: irq=24 ret=handled", What::IrqExit { irq: 24 }),
@@ -151,7 +154,8 @@ fn lost_events_and_what_is_no_event() {
         "x-1 [000] d..2 soon: e: y",
         "x-1 [000] 1.0: and then nothing",
         "x-1 [000] 1.0: sched_switch: prev_comm=a prev_pid=1",
-        "x-1 [000] 1.0: sched_switch: prev_comm=a prev_pid=99999999999 prev_prio=1 prev_state=S ==> next_comm=b next_pid=1 next_prio=1",
+        "x-1 [000] 1.0: sched_switch: prev_comm=a prev_pid=99999999999 prev_prio=1 prev_state=S ==> next_comm=b \
+         next_pid=1 next_prio=1",
         "x-1 [000] 18446744074.0: e: y",
         "x-1 [000] 1.0000000001: e: y",
     ] {
@@ -214,7 +218,7 @@ fn heads_of_other_printers() {
     }
 }
 
-/// What the latency tracers print of their own.
+/// Entries that only the latency tracers print.
 #[test]
 fn entries_of_tracers_are_events_that_are_not_read() {
     for (rest, name) in [
@@ -241,7 +245,8 @@ fn names_that_look_like_arguments() {
     for (prev, next) in odd {
         let expected = What::Switch { prev: thread(502, prev), left: Left::Blocked, next: thread(503, next) };
         let long = format!(
-            "sched_switch: prev_comm={prev} prev_pid=502 prev_prio=120 prev_state=S ==> next_comm={next} next_pid=503 next_prio=120"
+            "sched_switch: prev_comm={prev} prev_pid=502 prev_prio=120 prev_state=S ==> next_comm={next} \
+             next_pid=503 next_prio=120"
         );
         assert_eq!(what(&long), expected, "{long}");
         let short = format!("sched_switch: {prev}:502 [120] S ==> {next}:503 [120]");

@@ -7,8 +7,8 @@ use takt_model::Time;
 use takt_trace::jobs::{Filter, Options, Rebuilder, TASKS_MAX, TASKS_OWN, kinds};
 use takt_trace::{Comm, Context, KernelEvent, Left, Pid, Thread, Waking, What};
 
-/// Threads, one after the other on one CPU: each is born, waits once, is woken, has one job, and
-/// ends.
+/// Threads that run one after the other on one CPU. Each is born, waits once, is woken, has one
+/// job, and ends.
 struct Threads {
     now: u64,
     rebuilder: Rebuilder,

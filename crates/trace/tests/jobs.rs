@@ -1,6 +1,6 @@
-//! Rebuilt jobs are those that there were: random threads on random machines, played step by step
-//! by a slow and obvious kernel that knows each job, against what [`Rebuilder`] makes of the events
-//! that such a kernel tells.
+//! [`Rebuilder`] finds the jobs that there were. A slow and obvious kernel plays random threads on
+//! random machines step by step, and knows each job. The rebuilder gets the events of such a
+//! kernel.
 
 #[path = "common/machine.rs"]
 mod machine;
@@ -75,7 +75,7 @@ impl Sink for Jobs {
     }
 }
 
-/// What the rebuilder makes of each thread, beside what there was.
+/// The rebuilt jobs of each thread, beside the true ones.
 fn rebuilt(world: &World) -> Vec<(Vec<Job>, Vec<Job>)> {
     let cpus = world.on.len() as u32;
     let mut rebuilder = Rebuilder::new(Options { abi: Abi::X86_64, monotonic: true, cpus, ..Options::default() });
@@ -97,7 +97,7 @@ fn rebuilt(world: &World) -> Vec<(Vec<Job>, Vec<Job>)> {
         if there_were.len() == rebuilt.len() + 1 && there_were.last().is_some_and(|job| job.start.is_none()) {
             there_were.pop();
         }
-        // Of the last job both sides know a part.
+        // Both sides know only a part of the last job.
         for jobs in [&mut rebuilt, &mut there_were] {
             if let Some(open) = jobs.last_mut().filter(|job| job.done.is_none()) {
                 open.executed = 0;
@@ -132,8 +132,8 @@ fn rebuilt_jobs_are_those_that_there_were() {
     );
 }
 
-/// What threads do in whose context something is recorded is told, or doubted job by job, whoever
-/// gave them their CPUs.
+/// Every job of a thread is reported or doubted if something is recorded in the thread's context.
+/// Whichever thread gave it the CPU does not matter.
 #[test]
 fn no_job_is_hidden_by_threads_that_hide() {
     let (mut exact, mut from_calls, mut doubted, mut windows) = (0, 0, 0, 0);

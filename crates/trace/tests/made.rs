@@ -1,4 +1,4 @@
-//! Small traces made by hand, each with one thing that a kernel does and that is easily misread.
+//! Small traces made by hand. Each shows one behaviour of a kernel that is easily misread.
 
 use takt_log::stats::{Collector, TaskStats};
 use takt_log::{BackEnd, Header};
@@ -42,7 +42,7 @@ fn throttled_jobs_are_one_job_each() {
         assert_eq!(responses(&tasks[0]), expected, "{file}");
         assert_eq!((tasks.len(), tasks[0].preemptions), (1, Some(0)), "{file}");
     }
-    // Of 1.2 s the job executed all but the 50 ms in which it was stopped.
+    // The job executed for 1.2 s, except for the 50 ms in which it was stopped.
     assert_eq!(observed("rt-throttle.txt")[0].execution_ns.expect("it executed").max / 1000, 1_149_990);
 }
 
@@ -55,7 +55,7 @@ fn a_wake_up_of_a_running_thread_is_spent_when_it_sleeps() {
 fn an_id_that_is_given_again_without_an_end_is_two_threads() {
     let tasks = observed("pid_noexit.txt.gz");
     let told: Vec<(&str, u64)> = tasks.iter().map(|task| (task.task.as_str(), task.completed)).collect();
-    // Of each the first thing that it did is no job: its beginning was not seen.
+    // The first work of each thread is no job: its beginning was not seen.
     assert_eq!(told, [("olda-3001", 199), ("newb-3001", 99)]);
 }
 

@@ -1,5 +1,5 @@
-//! Pages written by a slow, obvious writer are read back, in either order of bytes, with words of 4
-//! and 8 bytes; and no bytes at all make a reader panic.
+//! A slow, obvious writer writes pages in either byte order, with words of 4 and 8 bytes, and the
+//! reader gets them back. No sequence of bytes makes a reader panic.
 
 use proptest::prelude::*;
 use takt_model::Time;
@@ -146,7 +146,8 @@ proptest! {
         length in 0_usize..4097,
     ) {
         let mut now = start;
-        let entries: Vec<(u64, Write)> = entries.into_iter().map(|(after, entry)| { now += after + 1; (now, entry) }).collect();
+        let timed = |(after, entry)| { now += after + 1; (now, entry) };
+        let entries: Vec<(u64, Write)> = entries.into_iter().map(timed).collect();
         let mut bytes = machine.page(start, None, &entries);
         for (at, byte) in flips {
             bytes[at] = byte;
@@ -169,10 +170,25 @@ fn formats(machine: Machine) -> Vec<Format> {
     let word = machine.word;
     let texts = [
         format!(
-            "name: sched_switch\nID: 7\nformat:\n\tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;\n\n\tfield:pid_t next_pid;\toffset:8;\tsize:4;\tsigned:1;\n\tfield:int next_prio;\toffset:12;\tsize:4;\tsigned:1;\n\tfield:char next_comm[16];\toffset:16;\tsize:16;\tsigned:1;\n\tfield:long prev_state;\toffset:32;\tsize:{word};\tsigned:1;\n\tfield:pid_t prev_pid;\toffset:40;\tsize:4;\n\tfield:int prev_prio;\toffset:44;\tsize:4;\n\tfield:char prev_comm[16];\toffset:48;\tsize:16;\n\nprint fmt: \"%s\", REC->prev_state & 2048 ? \"+\" : \"\"\n"
+            "name: sched_switch\nID: 7\nformat:\n\
+             \tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\
+             \tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;\n\n\
+             \tfield:pid_t next_pid;\toffset:8;\tsize:4;\tsigned:1;\n\
+             \tfield:int next_prio;\toffset:12;\tsize:4;\tsigned:1;\n\
+             \tfield:char next_comm[16];\toffset:16;\tsize:16;\tsigned:1;\n\
+             \tfield:long prev_state;\toffset:32;\tsize:{word};\tsigned:1;\n\
+             \tfield:pid_t prev_pid;\toffset:40;\tsize:4;\n\tfield:int prev_prio;\toffset:44;\tsize:4;\n\
+             \tfield:char prev_comm[16];\toffset:48;\tsize:16;\n\n\
+             print fmt: \"%s\", REC->prev_state & 2048 ? \"+\" : \"\"\n"
         ),
-        "name: sched_waking\nID: 300\nformat:\n\tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;\n\tfield:__data_loc char[] comm;\toffset:8;\tsize:4;\tsigned:0;\n\tfield:pid_t pid;\toffset:12;\tsize:4;\tsigned:1;\n\tfield:int target_cpu;\toffset:16;\tsize:4;\tsigned:1;\n".to_owned(),
-        "name: irq_handler_entry\nID: 8\nformat:\n\tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;\n\tfield:char no_irq;\toffset:8;\tsize:1;\tsigned:1;\n".to_owned(),
+        "name: sched_waking\nID: 300\nformat:\n\tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;\n\
+         \tfield:__data_loc char[] comm;\toffset:8;\tsize:4;\tsigned:0;\n\
+         \tfield:pid_t pid;\toffset:12;\tsize:4;\tsigned:1;\n\
+         \tfield:int target_cpu;\toffset:16;\tsize:4;\tsigned:1;\n"
+            .to_owned(),
+        "name: irq_handler_entry\nID: 8\nformat:\n\tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;\n\
+         \tfield:char no_irq;\toffset:8;\tsize:1;\tsigned:1;\n"
+            .to_owned(),
     ];
     texts.iter().map(|text| Format::parse(text).expect("a format")).collect()
 }
@@ -247,8 +263,7 @@ fn cpus_are_merged() {
     assert_eq!(order, expected);
 }
 
-/// A page that is full has no room for the number of lost events, whatever stands in the page
-/// behind it.
+/// A full page has no room for the number of lost events. The next page must not be read for it.
 #[test]
 fn how_many_were_lost_is_not_read_of_the_next_page() {
     const PAGE: usize = 256;

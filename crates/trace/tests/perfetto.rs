@@ -118,7 +118,7 @@ fn what_random_machines_tell_is_read_again() {
         let bytes = written(&world.events, cpus, &mut Draw(seed));
         let (mut read, damages) = read(&bytes);
         assert_eq!(damages, Vec::<String>::new(), "seed {seed}");
-        // Of a CPU's first switch in compact form, only the thread's number is known.
+        // The first switch of a CPU in compact form has only the thread's number.
         let mut first = vec![true; cpus as usize];
         for ((_, cpu, _, _, what), told) in read.iter_mut().zip(&world.events) {
             if let (What::Switch { prev, .. }, What::Switch { prev: truth, .. }) = (what, &told.what)
@@ -290,8 +290,9 @@ fn a_trace_without_the_kernel_says_what_to_do() {
     assert_eq!(error, OpenError::NoKernelEvents { tracks: true });
     assert_eq!(
         error.to_string(),
-        "a Perfetto trace without events of the kernel: its data source linux.ftrace has to record sched/sched_switch and \
-         sched/sched_waking; where takt exported it from a log, give the log itself (.takt) to takt's verbs"
+        "a Perfetto trace without events of the kernel: its data source linux.ftrace has to record \
+         sched/sched_switch and sched/sched_waking; where takt exported it from a log, give the log itself \
+         (.takt) to takt's verbs"
     );
     let other = message().number(8, 5).message(78, &message().number(1, 1));
     let error = Recording::open(&trace(&[other])).map(|_| ()).unwrap_err();
@@ -393,9 +394,9 @@ fn no_damage_makes_it_panic() {
     }
 }
 
-/// What the published schema wrote once, and where the Python package `perfetto` is installed what
-/// it writes now. TAKT_PYTHON names an interpreter that has it; with TAKT_DEMAND_PERFETTO set (as
-/// CI does) not to have it is a failure.
+/// Reads a trace that the published schema wrote once. If the Python package `perfetto` is
+/// installed, it also reads a trace that the package writes now. TAKT_PYTHON names an interpreter
+/// with the package. TAKT_DEMAND_PERFETTO makes a missing package a failure, as CI does.
 #[test]
 fn what_the_published_schema_writes_is_read() {
     let kept = std::fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/schema.perfetto-trace")).unwrap();

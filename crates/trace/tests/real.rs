@@ -1,4 +1,4 @@
-//! Traces of real machines that nobody here wrote: what takt counts equals what is known of them.
+//! Traces of real machines by other authors. The counts of takt equal the known counts.
 //!
 //! tests/data/README.md says where each is from.
 
@@ -77,7 +77,7 @@ fn what_counters_say_was_lost_is_told() {
     assert_eq!(Recording::open(&bytes).expect("a trace").losses(), told);
 }
 
-/// Of a buffer that went round, the kernel's text says how much, and where each CPU begins.
+/// The kernel's text says how many events an overwritten buffer lost, and where each CPU begins.
 #[test]
 fn a_buffer_that_went_round_is_told() {
     let text = b"# tracer: nop\n#\n# entries-in-buffer/entries-written: 2/32   #P:2\n#\n\
@@ -114,8 +114,8 @@ fn binary_and_text_agree() {
     }
 }
 
-/// A CPU goes on with the thread that it was given, wherever nothing is lost: each switch leaves
-/// the thread that the one before chose.
+/// If nothing is lost, a CPU goes on with the thread that it got: each switch leaves the thread
+/// that the switch before chose.
 #[test]
 fn each_switch_leaves_the_thread_that_the_one_before_chose() {
     for file in ["trappy-raw_trace.dat.gz", "lisa-sched_load_trace.dat.gz", "lisa-trace.txt.gz"] {
@@ -158,7 +158,7 @@ fn pages_alone() {
     assert_eq!((seen, recording.damages().count()), (1366, 0));
 }
 
-/// Whatever is cut off, what is left is read, and told to be cut.
+/// A cut file is read up to the cut at any byte, and the cut is reported.
 #[test]
 fn a_cut_file_is_read_as_far_as_it_goes() {
     let bytes = std::fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/lisa-sched_load_trace.dat.gz"))
@@ -180,8 +180,8 @@ fn a_cut_file_is_read_as_far_as_it_goes() {
     assert!(opened > 0 && before > 0);
 }
 
-/// Sections of options tell where the next one is. Where that is one before, the file would never
-/// end.
+/// A section of options names the place of the next section. If this is an earlier section, a naive
+/// reader would never end.
 #[test]
 fn sections_that_go_round_are_read_once() {
     const FILE: &str = "lisa-sched_load_trace.v7-zstd.dat";
@@ -225,8 +225,8 @@ fn count_of(bytes: &[u8]) -> (u64, u64) {
     (events, recording.damages().count())
 }
 
-/// Option 8 is the number of CPUs. What is none, or none of this file, is told, and that of the
-/// head is taken.
+/// Option 8 is the number of CPUs. A number that is malformed or does not fit the file is reported.
+/// Then the number of the head counts.
 #[test]
 fn a_number_of_cpus_is_held_against_the_file() {
     for (data, damages) in
@@ -252,7 +252,7 @@ fn no_page_is_read_twice() {
     assert_eq!(overlap, 5, "{:?}", recording.damages());
 }
 
-/// What an offset or a conversion says has to be a number, and has to make times of the stamps.
+/// An offset or a conversion must be a number, and must make times of the stamps.
 #[test]
 fn times_are_held_against_the_file() {
     let first = |bytes: &[u8]| {
@@ -334,7 +334,7 @@ fn a_heading_that_promises_more_is_told() {
     }
 }
 
-/// What is no trace is told by its first bytes.
+/// The first bytes name files that are no traces.
 #[test]
 fn foreign_files_are_named() {
     for (head, error) in [
@@ -375,7 +375,7 @@ fn a_bomb_is_refused_by_its_beginning() {
     assert_eq!(refuse_foreign(&packed), Err(OpenError::NoEvent));
 }
 
-/// Where the header of version 7 tells the place of its options.
+/// The position at which the header of version 7 names the place of its options.
 fn header_end(bytes: &[u8]) -> usize {
     let mut at = b"\x17\x08\x44tracing7\0".len() + 1 + 1 + 4;
     for _ in 0..2 {

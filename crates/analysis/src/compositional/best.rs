@@ -1,4 +1,5 @@
-//! The period and budget of the least bandwidth Θ / Π, in multiples of a quantum: \[CSA Algorithm 1\], and EDF.
+//! The period and budget of the least bandwidth Θ / Π, in multiples of a quantum: \[CSA Algorithm
+//! 1\], and EDF.
 //!
 //! The search tries every period from one quantum on, with its least budget, up to a cap. The cap
 //! shrinks as the search finds better bandwidths κ. Of equal bandwidths the one of the largest

@@ -59,7 +59,8 @@ pub fn response(tasks: &[FpTask], i: usize, supply: &Supply, terms_left: &mut u6
     Some(Response { from_arrival, from_release })
 }
 
-/// Calls `see` with each job q of the busy window, the end of its window, and its earliest nominal arrival.
+/// Calls `see` with each job q of the busy window, the end of its window, and its earliest nominal
+/// arrival.
 pub(crate) fn windows(
     tasks: &[FpTask],
     i: usize,

@@ -90,7 +90,8 @@ pub fn for_point(guarantee: Guarantee, period: u64, t: u64, work: u64) -> Option
     let late = i128::from(t) - i128::from(guarantee.delay);
     let by_period = in_form((p, f), period, late, work);
     let Some(wait) = guarantee.wait else { return by_period };
-    // Budgets that start by `wait` come Π - Θ - wait earlier, as long as that is not negative; then they come by Π.
+    // Budgets that start by `wait` come Π - Θ - wait earlier, as long as that is not negative; then
+    // they come by Π.
     match (in_form((p - 1, f - 1), period, late - i128::from(wait), work), by_period) {
         (Some(one), Some(other)) => Some(if one.less_than(other) { one } else { other }),
         (one, other) => one.or(other),
@@ -185,7 +186,8 @@ pub(crate) fn by_points(points: &[Points], guarantee: Guarantee, period: u64) ->
 }
 
 impl Workload<'_> {
-    /// The least budget of a server of this period: exact. `Ok(None)` where even the whole CPU is not enough.
+    /// The least budget of a server of this period: exact. `Ok(None)` where even the whole CPU is
+    /// not enough.
     ///
     /// In whole units of time for fixed priorities where some deadline exceeds its period.
     ///
@@ -216,7 +218,8 @@ impl Workload<'_> {
         }
     }
 
-    /// Whether Θ / Π is the tasks' utilisation: then busy periods need not end, and no horizon may be known.
+    /// Whether Θ / Π is the tasks' utilisation: then busy periods need not end, and no horizon may
+    /// be known.
     pub(crate) fn is_load(&self, period: u64, budget: u64) -> bool {
         let missing = (period - budget, period);
         let compared = match self {
@@ -303,7 +306,8 @@ fn by_demand(
                 // Π U, which is more than the budget.
                 Exact::new(u128::from(c) * u128::from(wide), u128::from(t))
             }),
-            // U = Θ / Π: no horizon, and more than this is needed unless deadlines are far longer than periods.
+            // U = Θ / Π: no horizon, and more than this is needed unless deadlines are far longer
+            // than periods.
             Demand::Undecided(_) if quantum.is_some() && Workload::Edf(tasks).is_load(wide, budget.units) => {
                 Some(Exact { units: budget.units.saturating_add(1), of: 1 })
             }

@@ -70,7 +70,8 @@ pub struct Guarantee {
 /// How long an interval may wait for the start of a period whose whole budget lies in the interval.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Start {
-    /// Any interval of a server that keeps its budget, or uses it up as if it were busy: Π - Θ. [`Supply::prm`].
+    /// Any interval of a server that keeps its budget, or uses it up as if it were busy: Π - Θ.
+    /// [`Supply::prm`].
     Anywhere,
     /// Any interval of a server that gives up an unused budget: Π. [`Supply::polled`].
     Polled,

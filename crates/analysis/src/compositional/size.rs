@@ -24,7 +24,8 @@ use crate::exact::sum_rounded_up;
 use crate::scope::{Unit, View, binds};
 use crate::verdict::Answer;
 
-/// Rounds in which periods may still change, and all rounds. Both double if budgets depend on each other.
+/// Rounds in which periods may still change, and all rounds. Both double if budgets depend on each
+/// other.
 const ROUNDS: (u32, u32) = (3, 12);
 
 /// Fills in each value that is `auto`. This is the least budget for a given period, the longest
@@ -79,7 +80,8 @@ fn inner_first(system: &System) -> Vec<ComponentId> {
     order
 }
 
-/// Sizes all components until nothing changes; `early`: with budgets that come as early as the level above gives them.
+/// Sizes all components until nothing changes; `early`: with budgets that come as early as the
+/// level above gives them.
 fn rounds(system: &System, early: bool) -> Result<SizedSystem, SizeError> {
     let mut sizing = system.clone();
     provisional(&mut sizing);
@@ -106,7 +108,8 @@ fn rounds(system: &System, early: bool) -> Result<SizedSystem, SizeError> {
     Ok(SizedSystem { system: sizing, components: components.into_iter().flatten().collect(), notes: Vec::new() })
 }
 
-/// Values to start with where there are none: only the order that they stand in and how often they come matter.
+/// Values to start with where there are none: only the order that they stand in and how often they
+/// come matter.
 fn provisional(system: &mut System) {
     for i in 0..system.components.len() {
         let shortest = |system: &System| {

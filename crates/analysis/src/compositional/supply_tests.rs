@@ -83,7 +83,8 @@ fn every_small_server_gives_what_the_enumeration_of_its_patterns_gives() {
 
 #[test]
 fn long_windows_repeat_by_the_period() {
-    // The enumeration ends at three periods; past the first gap each further period adds its budget.
+    // The enumeration ends at three periods; past the first gap each further period adds its
+    // budget.
     for period in 1..=7 {
         for budget in 1..=period {
             for supply in [Supply::prm, Supply::aligned, Supply::polled].map(|form| form(period, budget).unwrap()) {
@@ -149,7 +150,8 @@ fn every_small_multiprocessor_server_gives_what_the_enumeration_gives() {
             for budget in 1..=period * u64::from(cpus) {
                 let least = enumerated(period, budget, period, u64::from(cpus), false);
                 let mpr = Mpr::new(period, budget, cpus).unwrap();
-                // In slots of 1 / m' a budget of any size can be spread evenly, which whole slots cannot do.
+                // In slots of 1 / m' a budget of any size can be spread evenly, which whole slots
+                // cannot do.
                 let m = u64::from(cpus);
                 for (t, least) in least.iter().enumerate() {
                     let ours = mpr.sbf(t as u64).unwrap();

@@ -331,7 +331,8 @@ impl Tree {
             served.wide = (component.cpus > 1).then(|| Err(why.to_owned()));
             return served;
         };
-        // Bound to CPUs, the servers of one component may stand on several levels: the least of what they keep.
+        // Bound to CPUs, the servers of one component may stand on several levels: the least of
+        // what they keep.
         let levels = self.servers[id.index()].iter().map(|server| unit_with(view, *server).map_or(Above::Other, above));
         let above = levels.reduce(|one, other| if one == other { one } else { Above::Other }).unwrap_or(Above::Other);
         // The longest lateness of a budget of its server.

@@ -17,7 +17,8 @@ use crate::time::Span;
 /// use takt_model::file::{Document, Edit};
 /// use takt_model::{CpuSet, TaskId};
 ///
-/// let text = "takt = 1\n\n[[node]] # ours\nname = \"n\"\ncpus = 2\n\n[[task]]\nname = \"a\"\nperiod = \"1ms\" # fast\nwcet = \"1us\"\n";
+/// let text = "takt = 1\n\n[[node]] # ours\nname = \"n\"\ncpus = 2\n\n\
+///     [[task]]\nname = \"a\"\nperiod = \"1ms\" # fast\nwcet = \"1us\"\n";
 /// let mut document = Document::parse(text, "a.toml")?;
 /// document.apply(&[Edit::TaskCpus { task: TaskId(0), cpus: Some(CpuSet::range(1, 2)) }])?;
 /// assert_eq!(document.to_string(), format!("{text}cpus = [1]\n"));

@@ -1,9 +1,16 @@
-//! Synthetic partitions in the manner of ARINC 653: invented, and named so. The task tables behind [CSA IV-C] are not public.
+//! Synthetic partitions in the manner of ARINC 653. The task tables behind [CSA IV-C] are not
+//! public.
 //!
-//! What is published of them shapes these: harmonic workloads on one CPU, each partition with a period that is given, its tasks
-//! periodic, the partitions' budgets computed; the tasks take 0.003 to 0.537 of the CPU (Table I: 0.378, 0.511, 0.481,
-//! 0.389, 0.537, 0.426, 0.003), the servers 0.017 to 0.082 more; one workload of six partitions (Table II). All else, such as how
-//! utilisation is spread and how many tasks a partition has, is this module's.
+//! The published properties are these:
+//!
+//! - harmonic workloads on one CPU; the period of each partition is given, its tasks are periodic,
+//!   and budgets are computed;
+//! - the tasks take 0.003 to 0.537 of the CPU (Table I: 0.378, 0.511, 0.481, 0.389, 0.537, 0.426,
+//!   0.003), and the servers 0.017 to 0.082 more;
+//! - one workload has six partitions (Table II).
+//!
+//! This module chooses the rest, such as the spread of utilisation and the number of tasks in a
+//! partition.
 
 use super::draws::{Draws, Use};
 use super::sets::{Drawn, keep_within};
@@ -12,25 +19,26 @@ use crate::Builtin;
 use crate::system::{Auto, Component, ComponentId, NodeId, ServerRule, StrategyRef, System, Task};
 use crate::time::Span;
 
-/// What a partitioned system looks like.
+/// The shape of a partitioned system.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Partitions {
-    /// How many, 1 to 100.
+    /// The number of partitions, 1 to 100.
     pub partitions: usize,
     /// The tasks of a partition, the least and the most.
     pub tasks: (usize, usize),
     /// Utilisation of all tasks together.
     pub utilization: f64,
-    /// The shortest period of a partition; those of the others are harmonic with it, up to `period_max`.
+    /// The shortest period of a partition. The others are harmonic with it, up to `period_max`.
     pub period_min: Span,
-    /// The longest period of a partition. Those of tasks are one to eight times their partition's.
+    /// The longest period of a partition. A task's period is one to eight times its partition's.
     pub period_max: Span,
     /// Budgets are multiples of this.
     pub quantum: Span,
 }
 
 impl Default for Partitions {
-    /// Six partitions of two to five tasks, U = 0.45, periods 25 to 200 ms, budgets in units of 100 us.
+    /// Six partitions of two to five tasks, U = 0.45, periods 25 to 200 ms, budgets in units of 100
+    /// us.
     fn default() -> Self {
         Partitions {
             partitions: 6,
@@ -45,14 +53,15 @@ impl Default for Partitions {
 
 /// Partitions of one system, at most.
 const PARTITIONS_MAX: usize = 100;
-/// Keeps the draws within a partition apart from those of the whole.
+/// Separates the draws within a partition from those of the whole system.
 const WITHIN: u64 = 1 << 40;
 
-/// System `number` under `seed`: partitions and, within them, tasks share utilisation uniformly. Rate monotonic on both levels, purely
-/// time-driven servers, budgets `"auto"` for `takt size`.
+/// System `number` under `seed`. Partitions share the utilisation uniformly, and so do the tasks
+/// within each. Both levels are rate monotonic, servers are purely time-driven, and budgets are
+/// `"auto"` for `takt size`.
 ///
 /// # Errors
-/// Where a parameter is out of its range.
+/// A parameter is out of its range.
 pub fn system(shape: &Partitions, seed: u64, number: u64) -> Result<System, GenerateError> {
     let Partitions { partitions, tasks: (fewest, most), utilization, period_min, period_max, quantum } = *shape;
     if partitions == 0 || partitions > PARTITIONS_MAX {

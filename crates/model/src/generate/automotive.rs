@@ -1,12 +1,15 @@
-//! Engine control as published: S. Kramer, D. Ziegenbein, A. Hamann: Real World Automotive Benchmarks for Free, WATERS 2015.
+//! Engine control as published: S. Kramer, D. Ziegenbein, A. Hamann: Real World Automotive
+//! Benchmarks for Free, WATERS 2015.
 //!
-//! Shares of the runnables by period (Table III), their average execution times (Table IV), and the factors from those
-//! to best and worst cases (Table V). A runnable's average is drawn so that the published least, mean and largest
-//! value hold: uniform below the mean or uniform above it, below with the chance (max - mean) / (max - min); its factors
-//! are uniform. (The paper gives no distribution within these; others fit one.)
+//! The tables give the shares of the runnables by period (Table III), their average execution times
+//! (Table IV), and the factors from averages to best and worst cases (Table V). A runnable's
+//! average is drawn so that the published least, mean and largest value hold. It is uniform below
+//! the mean with the probability (max - mean) / (max - min), and uniform above it otherwise. The
+//! factors are uniform. (The paper gives no distribution within these ranges; others fit one.)
 //!
-//! The angle-synchronous runnables follow the engine's speed, which the paper leaves open: with two turns of the
-//! crankshaft for one of the camshaft, a cylinder fires every 120 s / (rpm * cylinders).
+//! The angle-synchronous runnables follow the engine's speed, which the paper leaves open. The
+//! crankshaft turns twice for one turn of the camshaft, so a cylinder fires every 120 s / (rpm *
+//! cylinders).
 
 use super::draws::{Draws, Use};
 use super::sets::{share_down, share_up};
@@ -21,13 +24,13 @@ use crate::{Builtin, Placement};
 pub struct Class {
     /// The period; zero for angle-synchronous runnables.
     pub period: Span,
-    /// Of the runnables, in percent.
+    /// The share of the runnables, in percent.
     pub share: u64,
     /// The average execution times of runnables, in ns: the least, the mean, the largest.
     pub average_ns: [u64; 3],
-    /// From an average execution time to the best case: the least and the largest factor.
+    /// The least and the largest factor from an average execution time to the best case.
     pub best: [f64; 2],
-    /// To the worst case.
+    /// The least and the largest factor to the worst case.
     pub worst: [f64; 2],
 }
 
@@ -35,7 +38,7 @@ const fn class(ms: u64, share: u64, average_ns: [u64; 3], best: [f64; 2], worst:
     Class { period: Span::from_ms(ms), share, average_ns, best, worst }
 }
 
-/// The tables: nine periods, and the angle-synchronous runnables last. Shares sum to 100.
+/// The tables: nine periods, then the angle-synchronous runnables. Shares sum to 100.
 pub const PERIODS: [Class; 10] = [
     class(1, 3, [340, 5_000, 30_110], [0.19, 0.92], [1.30, 29.11]),
     class(2, 2, [320, 4_200, 40_690], [0.12, 0.89], [1.54, 19.04]),
@@ -49,21 +52,22 @@ pub const PERIODS: [Class; 10] = [
     class(0, 15, [450, 6_520, 88_580], [0.13, 0.92], [1.20, 28.17]),
 ];
 
-/// What an engine control system looks like.
+/// The shape of an engine control system.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Automotive {
     /// Its CPUs; tasks are partitioned.
     pub cpus: u32,
-    /// The sum of WCET / period that is not to be exceeded.
+    /// The sum of WCET / period never exceeds this.
     pub utilization: f64,
-    /// The fastest that the engine turns, per minute.
+    /// The largest speed of the engine, in turns per minute.
     pub rpm: u32,
     /// Its cylinders.
     pub cylinders: u32,
 }
 
 impl Default for Automotive {
-    /// One CPU, U = 0.6, 6000 turns a minute, four cylinders: the angle-synchronous task comes every 5 ms at most.
+    /// One CPU, U = 0.6, 6000 turns a minute, four cylinders: the angle-synchronous task comes at
+    /// most every 5 ms.
     fn default() -> Self {
         Automotive { cpus: 1, utilization: 0.6, rpm: 6000, cylinders: 4 }
     }
@@ -98,19 +102,20 @@ impl Runnable {
     }
 }
 
-/// Runnables of one system, at most.
+/// The most runnables of one system.
 const RUNNABLES_MAX: u32 = 100_000;
-/// Runnables that would exceed the utilisation and are passed over, until enough is enough.
+/// The most runnables that are skipped because they would exceed the utilisation.
 const PASSED_OVER_MAX: u32 = 20;
 
-/// System `number` under `seed`: runnables are drawn one after the other; those that would exceed the utilisation are passed
-/// over, twenty at most. Those of one period make one task per CPU, dealt out in turn. Rate monotonic, partitioned.
+/// System `number` under `seed`. Runnables are drawn one after the other. Those that would exceed
+/// the utilisation are skipped, twenty at most. The runnables of one period make one task for each
+/// CPU, dealt out in turn. The system is rate monotonic and partitioned.
 ///
-/// A task's WCET is the sum of its runnables' worst cases. Its jobs execute for the sum of the best cases or for the WCET,
-/// with the probabilities that make the mean the sum of the averages.
+/// A task's WCET is the sum of its runnables' worst cases. A job executes for the sum of the best
+/// cases or for the WCET. The probabilities make the mean the sum of the averages.
 ///
 /// # Errors
-/// Where a parameter is out of its range.
+/// A parameter is out of its range.
 pub fn system(shape: &Automotive, seed: u64, number: u64) -> Result<System, GenerateError> {
     let Automotive { cpus, utilization, rpm, cylinders } = *shape;
     if cpus == 0 || cpus > crate::CpuSet::CPUS_MAX {
@@ -171,7 +176,7 @@ pub fn system(shape: &Automotive, seed: u64, number: u64) -> Result<System, Gene
     Ok(system)
 }
 
-/// The best or the worst case, on average the average.
+/// The best or the worst case, such that the mean is the average.
 fn two_points(best: u64, average: u64, worst: u64) -> Exec {
     let billion = u64::from(Probability::ONE.billionths());
     let share =

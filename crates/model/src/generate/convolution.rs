@@ -1,10 +1,12 @@
 //! `cfs`: uniform over the vectors with a given sum and a limit for each value.
 //!
-//! D. Griffin, R. I. Davis: ConvolutionalFixedSum: Uniformly Generating Random Values with a Fixed Sum Subject to
-//! Arbitrary Constraints, RTAS 2025. Values are drawn one after the other. Given the sum s that is left, value k leaves
-//! s' to the others with a density proportional to f_(k+1)(s'), the density of a sum of independent uniform values within
-//! the others' limits, on [s - w_k, s]; f_k is the convolution of f_(k+1) with a box of width w_k. (It supersedes the authors'
-//! own Dirichlet-rescale algorithm, DRS, which they found not to be uniform; so there is none here.)
+//! D. Griffin, R. I. Davis: ConvolutionalFixedSum: Uniformly Generating Random Values with a Fixed
+//! Sum Subject to Arbitrary Constraints, RTAS 2025. The values are drawn one after the other. Let
+//! the sum s be left for value k and the values after it. Value k leaves s' to the others, with a
+//! density proportional to f_(k+1)(s') on [s - w_k, s]. f_(k+1) is the density of a sum of
+//! independent uniform values within the others' limits. f_k is the convolution of f_(k+1) with a
+//! box of width w_k. (The method supersedes the authors' own Dirichlet-rescale algorithm, DRS,
+//! which they found not to be uniform.)
 //!
 //! | paper | here |
 //! |---|---|
@@ -13,9 +15,10 @@
 //! | convolution by discrete Fourier transform | a box: f_k(s) = (F_(k+1)(s) - F_(k+1)(s - w_k)) / w_k, F by summation |
 //! | steps of the distribution | f linear between [`CELLS`] nodes, so F quadratic |
 //!
-//! Where no limit can be reached, from below (s at most the least width) or from above, what is left is a simplex, drawn
-//! exactly, as in UUniFast; the last two values are uniform on a line, drawn exactly too. f is symmetric: what lies above half of
-//! its range is taken from below, where sums of small terms lose nothing.
+//! If no limit can be reached from below (s at most the least width), or none from above, the rest
+//! is a simplex. It is drawn exactly, as in UUniFast. The last two values are uniform on a line,
+//! and drawn exactly too. f is symmetric, so values above half of its range use the lower half.
+//! Sums of small terms lose nothing there.
 
 use super::draws::{Draws, Use};
 use super::math::root;
@@ -38,7 +41,7 @@ pub(crate) struct Convolution {
 }
 
 impl Convolution {
-    /// O(n `CELLS`). `sum` lies between 0 and that of the widths, all of which are at least 0.
+    /// O(n `CELLS`). `sum` lies between 0 and the sum of the widths. Widths are at least 0.
     pub(crate) fn new(widths: &[f64], sum: f64) -> Convolution {
         let mut places: Vec<usize> = (0..widths.len()).collect();
         places.sort_by(|a, b| widths[*b].total_cmp(&widths[*a]));
@@ -60,7 +63,7 @@ impl Convolution {
         Convolution { widths, totals, places, sum, rests }
     }
 
-    /// Fills `values` in the caller's order; a draw a value.
+    /// Fills `values` in the caller's order. Takes one draw for each value.
     pub(crate) fn draw(&self, draws: &Draws, values: &mut Vec<f64>) {
         let n = self.widths.len();
         values.clear();
@@ -69,7 +72,7 @@ impl Convolution {
         for k in 0..n {
             let (width, total, after) = (self.widths[k], self.totals[k], self.totals[k + 1]);
             let others = (n - 1 - k) as u32;
-            // What is left after k lies in [least, most].
+            // The sum that is left after k lies in [least, most].
             let (least, most) = ((left - width).max(0.0), left.min(after));
             let place = self.places[k];
             let random = draws.unit(place as u32, Use::Utilization, 0);
@@ -98,16 +101,18 @@ struct Density {
     range: f64,
     /// Between two nodes.
     cell: f64,
-    /// At nodes from 0 on: up to the range, or to the sum where that is below half of it.
+    /// The density at nodes from 0 on, up to the range, or up to the sum if this is below half of
+    /// the range.
     values: Vec<f64>,
     /// The integral of the values up to each node.
     sums: Vec<f64>,
-    /// Up to half of the range, where the nodes reach so far.
+    /// The integral up to half of the range, if the nodes reach it.
     half: Option<f64>,
 }
 
 impl Density {
-    /// `value` gives the density between 0 and half of the range; nodes beyond `sum` are not needed.
+    /// `value` gives the density between 0 and half of the range; nodes beyond `sum` are not
+    /// needed.
     fn new(range: f64, sum: f64, value: impl Fn(f64) -> f64) -> Density {
         let whole = sum > range / 2.0;
         let end = if whole { range / 2.0 } else { sum };
@@ -165,7 +170,8 @@ impl Density {
 
     /// The x below which a share of the mass between `low` and `high` lies.
     fn invert(&self, low: f64, high: f64, share: f64) -> f64 {
-        // From the end of the range where the density is small, for the differences of large sums are coarse.
+        // From the end of the range, where the density is small, since differences of large sums
+        // are coarse.
         if self.half.is_some() && low >= self.range / 2.0 {
             return self.range - self.ascend(self.range - high, self.range - low, 1.0 - share);
         }

@@ -1,17 +1,22 @@
 //! `randfixedsum`: uniform over the vectors in a cube with a given sum.
 //!
-//! R. Stafford: Random Vectors with Fixed Sum, MATLAB Central File Exchange 9700, 2006; for utilisations P. Emberson,
-//! R. Stafford, R. I. Davis: Techniques for the Synthesis of Multiprocessor Tasksets, WATERS 2010.
+//! R. Stafford: Random Vectors with Fixed Sum, MATLAB Central File Exchange 9700, 2006. For
+//! utilisations: P. Emberson, R. Stafford, R. I. Davis: Techniques for the Synthesis of
+//! Multiprocessor Tasksets, WATERS 2010.
 //!
-//! The section of the unit cube in n dimensions at the sum s, k <= s <= k + 1, falls apart into simplices, each reached
-//! by a path: in each step one value is fixed to 0 or to 1. What is left of dimension i at the sum s - a (a values are
-//! at 1) has a volume w(i, a), which follows from that of its two kinds of faces,
+//! Take the section of the unit cube in n dimensions at the sum s, with k <= s <= k + 1. It
+//! consists of simplices, each of which has a path: each step fixes one value to 0 or to 1. After
+//! the steps, dimension i is left, with the sum s - a if a values are at 1. The volume w(i, a) of
+//! this rest follows from those of its two kinds of faces:
 //!
-//! w(i, j) = (w(i - 1, j) s1_j + w(i - 1, j - 1) s2_(n - i + j)) / i,   s1_j = s - k + j - 1,   s2_j = k + n - j + 1 - s
+//! w(i, j) = (w(i - 1, j) s1_j + w(i - 1, j - 1) s2_(n - i + j)) / i,
 //!
-//! and the share of the second term is the chance t that the next value goes to 1. Within the simplex, the point is drawn
-//! as in UUniFast: distances from its corners shrink by the i-th root of a uniform draw. In the end the values are
-//! shuffled, for the paths treat the dimensions unlike.
+//! s1_j = s - k + j - 1,   s2_j = k + n - j + 1 - s.
+//!
+//! The share of the second term is the probability t that the next value goes to 1. Within the
+//! simplex, the point is drawn as in UUniFast: distances from its corners shrink by the i-th root
+//! of a uniform draw. At the end the values are shuffled, since the paths treat the dimensions
+//! differently.
 
 use super::draws::{Draws, Use};
 use super::math::root;
@@ -33,7 +38,8 @@ impl FixedSum {
         let k = (sum.floor()).clamp(0.0, (n - 1) as f64);
         let above = |j: usize| sum - k + j as f64; // s1, j from 0
         let below = |j: usize| k + (n - j) as f64 - sum; // s2, j from 0
-        // Volumes of the dimension before, by column; a large one to start with, for they shrink.
+        // Volumes of the dimension before, by column. They begin with a large one, since they
+        // shrink.
         let mut before = vec![0.0; n + 1];
         before[1] = f64::MAX;
         let mut chances = Vec::with_capacity(n - 1);
@@ -45,7 +51,7 @@ impl FixedSum {
                 let (zero, one) = (before[j + 1] * (up / i as f64), before[j] * (down / i as f64));
                 volumes[j + 1] = zero + one;
                 let all = volumes[j + 1] + f64::MIN_POSITIVE;
-                // The same in exact arithmetic; the smaller term is the more exact one.
+                // Both forms are equal in exact arithmetic. The smaller term is the more exact one.
                 row.push(if down > up { one / all } else { 1.0 - zero / all });
             }
             chances.push(row);
@@ -54,7 +60,8 @@ impl FixedSum {
         FixedSum { n, sum, chances }
     }
 
-    /// Fills `values` with n values in [0, 1]; two draws a value and one for its place.
+    /// Fills `values` with n values in [0, 1]. Takes two draws for each value and one for its
+    /// place.
     pub(crate) fn draw(&self, draws: &Draws, values: &mut Vec<f64>) {
         values.clear();
         let k = (self.sum.floor() as usize).min(self.n - 1);

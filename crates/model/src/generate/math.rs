@@ -1,7 +1,8 @@
-//! Powers from the four operations of IEEE 754 alone: the same bits on every machine, which library functions do
-//! not promise. The relative error is below 10^-14.
+//! Powers from the four operations of IEEE 754 alone: the same bits on every machine, which library
+//! functions do not promise. The relative error is below 10^-14.
 
-/// 1/3, 1/5, 1/7, .. of the series of the inverse hyperbolic tangent; with |z| < 0.172 the rest is below 10^-18.
+/// 1/3, 1/5, 1/7, .. of the series of the inverse hyperbolic tangent; with |z| < 0.172 the rest is
+/// below 10^-18.
 const ODD_TERMS: u32 = 12;
 /// Terms of the exponential series; with |y| < 0.35 the rest is below 10^-17.
 const EXP_TERMS: u32 = 15;

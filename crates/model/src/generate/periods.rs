@@ -8,26 +8,27 @@ use crate::time::Span;
 /// How the periods of a set are drawn.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Periods {
-    /// Every order of magnitude is as likely as another (P. Emberson, R. Stafford, R. I. Davis, WATERS 2010).
+    /// Every order of magnitude is equally likely (P. Emberson, R. Stafford, R. I. Davis, WATERS
+    /// 2010).
     LogUniform {
         /// The shortest.
         min: Span,
         /// The longest.
         max: Span,
     },
-    /// Every period is as likely as another.
+    /// Every period is equally likely.
     Uniform {
         /// The shortest.
         min: Span,
         /// The longest.
         max: Span,
     },
-    /// A chain `min`, `min` f1, `min` f1 f2, .. up to `max`, with factors 2 to 4 drawn for each set; a task takes any of them.
-    /// Each divides all longer ones.
+    /// A chain `min`, `min` f1, `min` f1 f2, .. up to `max`, with factors 2 to 4 drawn for each
+    /// set. A task takes any of them. Each period divides all longer ones.
     Harmonic {
         /// The first.
         min: Span,
-        /// None is longer.
+        /// The longest possible period.
         max: Span,
     },
     /// Divisors of a hyperperiod: log-uniform, then the longest divisor that is not longer.
@@ -36,11 +37,11 @@ pub enum Periods {
         min: Span,
         /// The longest.
         max: Span,
-        /// What all of them divide.
+        /// The hyperperiod that all of them divide.
         hyperperiod: Span,
     },
-    /// 1 to 1000 ms with the shares of runnables in engine control, without the angle-synchronous ones
-    /// ([`automotive::PERIODS`]).
+    /// 1 to 1000 ms with the shares of runnables in engine control, without the angle-synchronous
+    /// ones ([`automotive::PERIODS`]).
     Automotive,
 }
 
@@ -54,11 +55,11 @@ pub(crate) enum Drawer {
     Shares(Vec<(u64, u64)>),
 }
 
-/// Divisors of a hyperperiod that are considered at most.
+/// The most divisors of a hyperperiod.
 pub(crate) const DIVISORS_MAX: usize = 100_000;
 
 impl Drawer {
-    /// `None` where no period fits.
+    /// `None` if no period fits.
     pub(crate) fn new(periods: &Periods, grain: u64) -> Option<Drawer> {
         // Rounded inwards.
         let range = |min: Span, max: Span| {
@@ -68,7 +69,7 @@ impl Drawer {
         Some(match periods {
             Periods::LogUniform { min, max } => {
                 let (min, max) = range(*min, *max)?;
-                // One more above, so that the longest is as likely as its share.
+                // One more than `max`, so that the longest period gets its share.
                 Drawer::Log { min, max, ln_ratio: ln((max + 1) as f64 / min as f64) }
             }
             Periods::Uniform { min, max } => {

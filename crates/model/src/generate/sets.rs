@@ -10,18 +10,19 @@ use super::periods::{Drawer, Periods};
 use crate::system::Task;
 use crate::time::Span;
 
-/// How utilisations are drawn. Each method is uniform over all vectors with the sum and within the limits; they differ in what
-/// they cost, and in the limits that they take.
+/// How utilisations are drawn. Each method is uniform over all vectors with the sum and within the
+/// limits. The methods differ in their cost and in the limits that they accept.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub enum Method {
-    /// UUniFast (E. Bini, G. Buttazzo: Measuring the Performance of Schedulability Tests, RTS 30, 2005), where vectors outside the
-    /// limits are discarded (R. Davis, A. Burns: Priority Assignment for Global Fixed Priority Pre-emptive Scheduling in
-    /// Multiprocessor Real-Time Systems, RTSS 2009). Any limits; gives up after [`DISCARDS_MAX`] vectors.
+    /// UUniFast (E. Bini, G. Buttazzo: Measuring the Performance of Schedulability Tests, RTS 30,
+    /// 2005). Discards vectors outside the limits (R. Davis, A. Burns: Priority Assignment for
+    /// Global Fixed Priority Pre-emptive Scheduling in Multiprocessor Real-Time Systems, RTSS
+    /// 2009). Accepts any limits, and gives up after [`DISCARDS_MAX`] vectors.
     UUniFastDiscard,
-    /// Stafford's randfixedsum. The same limits for all tasks.
+    /// Stafford's randfixedsum. All tasks have the same limits.
     #[default]
     RandFixedSum,
-    /// Griffin and Davis's ConvolutionalFixedSum. Any limits.
+    /// Griffin and Davis's ConvolutionalFixedSum. Accepts any limits.
     ConvolutionalFixedSum,
 }
 
@@ -40,32 +41,35 @@ impl Method {
     }
 }
 
-/// Vectors that UUniFast may discard for one set.
+/// The most vectors that UUniFast discards for one set.
 pub const DISCARDS_MAX: u32 = 10_000;
-/// Tasks in a set, at most.
+/// The most tasks in a set.
 pub const TASKS_MAX: usize = 10_000;
 
-/// What sets look like.
+/// The shape of sets.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Spec {
-    /// How many tasks, 1 to [`TASKS_MAX`].
+    /// The number of tasks, 1 to [`TASKS_MAX`].
     pub tasks: usize,
-    /// Their total utilisation: within the sums of the limits.
+    /// Their total utilisation. It lies within the sums of the limits.
     pub utilization: f64,
     /// How it is shared out.
     pub method: Method,
-    /// Limits of a task's utilisation, least and most: one pair for all, or one per task. Within [0, 1].
+    /// Limits of a task's utilisation, least and most: one pair for all, or one per task. Within
+    /// [0, 1].
     pub limits: Vec<(f64, f64)>,
     /// How periods are drawn.
     pub periods: Periods,
-    /// A factor f, uniform in this range: D = C + f (T - C) up to 1, f T above. (1, 1) makes deadlines implicit.
+    /// The range of a uniform factor f. D = C + f (T - C) if f <= 1, and D = f T above. (1, 1)
+    /// makes deadlines implicit.
     pub deadlines: (f64, f64),
     /// Periods, execution times and deadlines are multiples of this.
     pub grain: Span,
 }
 
 impl Spec {
-    /// Implicit deadlines, utilisations up to 1 by randfixedsum, periods log-uniform from 10 ms to 1 s, whole microseconds.
+    /// Implicit deadlines, utilisations up to 1 by randfixedsum, log-uniform periods from 10 ms to
+    /// 1 s, in whole microseconds.
     #[must_use]
     pub fn new(tasks: usize, utilization: f64) -> Spec {
         Spec {
@@ -80,7 +84,7 @@ impl Spec {
     }
 }
 
-/// Why nothing can be generated.
+/// The reason why nothing can be generated.
 #[derive(Clone, PartialEq, Debug)]
 pub enum GenerateError {
     /// No task, or too many.
@@ -88,14 +92,14 @@ pub enum GenerateError {
         /// How many.
         tasks: usize,
     },
-    /// As many limits as neither one nor the tasks.
+    /// The number of limits is neither 1 nor the number of tasks.
     Limits {
         /// How many limits.
         limits: usize,
         /// How many tasks.
         tasks: usize,
     },
-    /// A pair of limits that is not 0 <= least <= most <= 1.
+    /// A pair of limits violates 0 <= least <= most <= 1.
     Limit {
         /// The least.
         least: f64,
@@ -115,10 +119,10 @@ pub enum GenerateError {
     },
     /// No period is possible.
     Periods {
-        /// Of what they are multiples.
+        /// Periods are multiples of this.
         grain: Span,
     },
-    /// Factors that are not 0 <= from <= to <= 1000.
+    /// Factors violate 0 <= from <= to <= 1000.
     Deadlines {
         /// The smallest factor.
         from: f64,
@@ -206,7 +210,7 @@ pub struct Drawn {
     pub t: u64,
 }
 
-/// What a utilisation vector is drawn from.
+/// The distribution of a utilisation vector.
 #[derive(Clone, PartialEq, Debug)]
 enum Vectors {
     UUniFast,
@@ -233,7 +237,7 @@ impl Generator {
     /// Checks the spec and prepares what all sets share: O(tasks^2) for randfixedsum.
     ///
     /// # Errors
-    /// What is out of its range.
+    /// A value of the spec is out of its range.
     pub fn new(spec: &Spec) -> Result<Generator, GenerateError> {
         let (n, utilization) = (spec.tasks, spec.utilization);
         if n == 0 || n > TASKS_MAX {
@@ -330,8 +334,8 @@ impl Generator {
         true
     }
 
-    /// Fills `set` with set `number` under `seed`. C = U T, rounded down to a grain, and at least one
-    /// grain. D is rounded to the nearest grain, and is at least C. The set never exceeds its
+    /// Fills `set` with set `number` under `seed`. C = U T, rounded down to a grain, and at least
+    /// one grain. D is rounded to the nearest grain, and is at least C. The set never exceeds its
     /// utilisation: if short tasks round up to a grain, the tasks of the largest utilisation become
     /// shorter.
     ///
@@ -375,8 +379,8 @@ impl Generator {
     }
 }
 
-/// Shortens execution times (in grains) until the tasks do not exceed a utilisation, the task of the largest utilisation
-/// first. False if tasks of one grain each exceed it.
+/// Shortens execution times (in grains), starting with the task of the largest utilisation, until
+/// the tasks do not exceed a utilisation. Returns false if tasks of one grain each exceed it.
 pub(super) fn keep_within(tasks: &mut [Drawn], most: f64) -> bool {
     while exceeds(tasks, most) {
         let share = |task: &Drawn| task.c as f64 / task.t as f64;
@@ -390,7 +394,8 @@ pub(super) fn keep_within(tasks: &mut [Drawn], most: f64) -> bool {
 
 /// Whether tasks may exceed a utilisation, with each task rounded up by less than 2^-64.
 fn exceeds(tasks: &[Drawn], most: f64) -> bool {
-    // Floating-point numbers decide nothing here: a sum of TASKS_MAX of them is off by less than 1e-11 of itself.
+    // Floating-point numbers decide nothing here: a sum of TASKS_MAX of them is off by less than
+    // 1e-11 of itself.
     let near = utilization(tasks) > most * (1.0 - 1e-9);
     near && tasks.iter().map(|task| share_up(task.c, task.t)).sum::<u128>() > share_down(most)
 }
@@ -405,7 +410,7 @@ pub(super) fn share_down(utilization: f64) -> u128 {
     (utilization * 18_446_744_073_709_551_616.0) as u128
 }
 
-/// A set and the room to make it in: to be used again and again.
+/// A set and its memory. Use it again for the next set.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Buffer {
     values: Vec<f64>,

@@ -4,7 +4,8 @@ use super::sets::*;
 use super::*;
 use crate::System;
 
-/// Kolmogorov and Smirnov's distance times sqrt(N) that a right sample exceeds in one of a thousand cases.
+/// The Kolmogorov-Smirnov distance times sqrt(N). A right sample exceeds it in one of a thousand
+/// cases.
 const KS_MAX: f64 = 1.95;
 
 /// sqrt(N) times the largest distance of a sample's distribution to `cdf`.
@@ -28,7 +29,8 @@ fn ks_two(a: &mut [f64], b: &mut [f64]) -> f64 {
     distance.fold(0.0, f64::max) * (n * m / (n + m)).sqrt()
 }
 
-/// The volume of { 0 <= x_i <= w_i, sum x_i = s }, up to a factor that depends on n alone, by inclusion and exclusion.
+/// The volume of { 0 <= x_i <= w_i, sum x_i = s }, up to a factor that depends on n alone, by
+/// inclusion and exclusion.
 fn volume(widths: &[f64], s: f64) -> f64 {
     let n = widths.len();
     (0..1u32 << n)
@@ -41,7 +43,7 @@ fn volume(widths: &[f64], s: f64) -> f64 {
         .sum()
 }
 
-/// P(x_k <= x) where x is uniform over that set: the share of what lies below.
+/// P(x_k <= x) if x is uniform over that set.
 fn marginal(widths: &[f64], s: f64, k: usize, x: f64) -> f64 {
     let mut below = widths.to_vec();
     below[k] = x.clamp(0.0, widths[k]);
@@ -97,12 +99,14 @@ fn every_method_has_the_exact_marginals() {
     }
 }
 
-/// What marginals do not tell: the largest value, and a sum of two, against vectors that were found by rejection.
+/// Properties beyond marginals: the largest value, and a sum of two. They are compared with vectors
+/// that rejection found.
 #[test]
 fn methods_agree_with_rejection_in_what_marginals_do_not_tell() {
     let differing: [(f64, f64); 5] = [(0.0, 1.0), (0.0, 0.6), (0.0, 0.35), (0.1, 0.5), (0.0, 0.2)];
     let rejected = |sum: f64, limits: &[(f64, f64)], count: usize| -> Vec<Vec<f64>> {
-        // All but the last uniform within their limits, the last what remains: uniform where it fits.
+        // All but the last value are uniform within their limits. The last takes the rest, and
+        // counts as uniform if it fits.
         let mut random = Random::new(5);
         let mut found = Vec::new();
         while found.len() < count {
@@ -138,7 +142,8 @@ fn methods_agree_with_rejection_in_what_marginals_do_not_tell() {
     }
 }
 
-/// Sets that are not uniform do not pass: scaling uniform draws to the sum, and clamping what is above its limit.
+/// Sets that are not uniform fail the test: uniform draws scaled to the sum, and values clamped to
+/// their limits.
 #[test]
 fn the_tests_refuse_what_is_not_uniform() {
     let mut random = Random::new(3);
@@ -154,7 +159,7 @@ fn the_tests_refuse_what_is_not_uniform() {
     assert!(ks(&mut clamped, |x| marginal(&[0.4, 1.0, 1.0, 1.0, 1.0], 1.0, 0, x)) > 5.0 * KS_MAX);
 }
 
-/// Where the sum is near its ends, tasks are many, or limits tiny: means follow from symmetry.
+/// If the sum is near its ends, tasks are many, or limits tiny, means follow from symmetry.
 #[test]
 fn extreme_sums_and_limits_stay_within_them() {
     for method in [Method::RandFixedSum, Method::ConvolutionalFixedSum] {
@@ -198,7 +203,8 @@ fn times_are_rounded_as_stated_and_the_error_is_small() {
     assert!((1_000..2_000).contains(&above), "{above}");
 }
 
-/// Whether the sum of c / t exceeds a utilisation, as whole parts and fractions over their common denominator.
+/// Whether the sum of c / t exceeds a utilisation, as whole parts and fractions over their common
+/// denominator.
 fn exceeds(tasks: impl Iterator<Item = (u64, u64)>, halves: u128) -> bool {
     let (mut work, mut common) = (0u128, 1u128);
     for (c, t) in tasks {

@@ -244,8 +244,9 @@ impl Arrivals {
     }
 }
 
-/// The share of all cases that is like the `n` seen, at least, at 95 % confidence, if `others` of
-/// them were not (Clopper and Pearson; without others it is 0.05^(1/n), the rule of three).
+/// The share of all cases that are like the `n` seen ones, at least, at 95 % confidence, if
+/// `others` of the seen cases were not (Clopper and Pearson). If `others` is 0, it is 0.05^(1/n),
+/// the rule of three.
 #[must_use]
 pub fn holds_for(n: u64, others: u64) -> f64 {
     if n == 0 || others >= n {

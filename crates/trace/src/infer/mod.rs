@@ -21,11 +21,16 @@
 //! and their maximum, which is **no worst case**, and for distances and their minimum. All of this
 //! gets tighter with more jobs.
 //!
-//! **Unknown** is the answer in three cases: fewer than four distances are known; distances differ
-//! and are fewer than 20; distances are at most 80, and deviations could be jitter or steps that
-//! add up. A task may keep to a grid only part of the time: more than one period in fifty has no
-//! job, without a late job or a lost event as the reason. It counts as sporadic. A sporadic task
-//! with equal distances so far looks like a periodic task; arrivals alone cannot tell them apart.
+//! **Unknown** is the answer in three cases:
+//!
+//! - Fewer than four distances are known.
+//! - Distances differ, and there are fewer than 20.
+//! - There are at most 80 distances, and deviations could be jitter or steps that add up.
+//!
+//! A task may keep to a grid only part of the time: more than one period in fifty has no job, and
+//! neither a late job nor a lost event is the reason. Such a task counts as sporadic. A sporadic
+//! task with equal distances so far looks like a periodic task; arrivals alone cannot tell them
+//! apart.
 //!
 //! ```
 //! use takt_trace::infer::{Inferred, Kind};

@@ -77,7 +77,8 @@ mod tests {
 
     #[test]
     fn lines_are_releases_with_and_without_windows() {
-        let text = "\u{feff}release_ns,window_lo_ns,window_hi_ns\r\n# made by hand\n100,90,110\n\n 200 ; 200 ; 203 # late\n300\n\"400\",x\n";
+        let text = "\u{feff}release_ns,window_lo_ns,window_hi_ns\r\n# made by hand\n100,90,110\n\
+             \n 200 ; 200 ; 203 # late\n300\n\"400\",x\n";
         assert_eq!(read(text), Ok(vec![(100, 20), (200, 3), (300, 0), (400, 0)]));
         assert_eq!(read(""), Ok(vec![]));
     }

@@ -99,7 +99,8 @@ fn notes(kept: &[&InferredTask], system: &System) -> Vec<String> {
         let names: Vec<String> = others.iter().take(NAMES_MAX).map(|name| format!("\"{}\"", one_line(name))).collect();
         let more = if others.len() > NAMES_MAX { ", ..." } else { "" };
         notes.push(format!(
-            "{} of {} tasks were seen under {} ({}{more}): a verdict holds once they run under the strategy that this file states",
+            "{} of {} tasks were seen under {} ({}{more}): a verdict holds once they run under the strategy \
+             that this file states",
             others.len(),
             kept.len(),
             class.name(),
@@ -240,7 +241,10 @@ fn annotate(
     left_out: &[(String, &str)],
 ) -> String {
     let mut out = String::with_capacity(text.len() * 2);
-    out.push_str("# Inferred from what was seen: no worst case, no guarantee. Shares hold at 95 % confidence, if later jobs are like those seen.\n");
+    out.push_str(
+        "# Inferred from what was seen: no worst case, no guarantee. Shares hold at 95 % confidence, \
+         if later jobs are like those seen.\n",
+    );
     out.push_str(
         "# Deadlines that nobody told are the periods, with the jitter added where that leaves no time for a job.\n",
     );

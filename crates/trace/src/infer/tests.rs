@@ -56,8 +56,8 @@ fn a_plain_grid_is_exact_from_five_jobs_on() {
     assert_eq!(of(&[7; 100]).kind, Kind::Aperiodic, "all at once");
 }
 
-/// What a recorder sees of a thread: it waits for the others before its first period, and is woken
-/// to end.
+/// Arrivals at a recorded thread's start and end: it waits for the others before its first period,
+/// and is woken to end.
 #[test]
 fn starts_and_ends_of_threads_are_left_out() {
     let periodic = walk(64_505_492, 80, || 7 * MS);
@@ -173,8 +173,8 @@ fn what_counts_from_the_one_before_is_never_periodic() {
     assert!(enough > 1000 && undecided * 4 < enough, "{undecided} of {enough} undecided");
 }
 
-/// What looks like a grid in the mean, and is none: bursts, modes that take turns, and deviations
-/// that wander.
+/// Arrivals that look like a grid in the mean and are none: bursts, modes that take turns, and
+/// deviations that wander.
 #[test]
 fn bursts_and_modes_are_never_periodic() {
     let mut dice = Dice(9);

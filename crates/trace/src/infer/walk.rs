@@ -10,8 +10,8 @@ const ROUND_PART: i64 = 10_000;
 /// In so many parts of a recording the mean deviations are compared.
 const PARTS: usize = 8;
 
-/// Whether the grid is too tight, and its period too round a number, for chance: a period that fits
-/// has far more zeros at its end than so few numbers have by chance.
+/// Whether the grid is too tight and its period too round for chance. A period that fits has far
+/// more zeros at its end than chance gives so few numbers.
 pub(crate) fn is_round(core: &Strip, width: u64, period: u64) -> bool {
     if width > period / TIGHT_PART {
         return false;

@@ -327,11 +327,15 @@ proptest! {
         misses.sort_by_key(key);
         expected.sort_by_key(key);
         prop_assert_eq!(misses, expected);
-        prop_assert!(!log.iter().any(|line| matches!(line.2, Event::Lost { .. } | Event::Gap { .. })), "nothing was lost");
+        let is_loss = |event: &Event| matches!(event, Event::Lost { .. } | Event::Gap { .. });
+        prop_assert!(!log.iter().any(|line| is_loss(&line.2)), "nothing was lost");
     }
 
     #[test]
-    fn it_says_the_same_however_the_accounts_come(tape in tape(), steps in proptest::collection::vec(any::<(u8, u8)>(), 0..40)) {
+    fn it_says_the_same_however_the_accounts_come(
+        tape in tape(),
+        steps in proptest::collection::vec(any::<(u8, u8)>(), 0..40),
+    ) {
         let play = play(tape);
         let (log, _) = whole(&play);
         prop_assert_eq!(pieces(&play, &steps), log);
@@ -355,7 +359,8 @@ proptest! {
             // The events of a thread since its last job decide how the next one begins.
             let mut since = NS(0);
             for number in 0.. {
-                let mine = |event: &Event| job_of(event).is_some_and(|job| job.task.index() == lane && job.number == number);
+                let is_mine = |job: JobKey| job.task.index() == lane && job.number == number;
+                let mine = |event: &Event| job_of(event).is_some_and(is_mine);
                 let of_job = |events: &[(Time, Event)]| -> Vec<(Time, Event)> {
                     events.iter().copied().filter(|(_, event)| mine(event)).collect()
                 };
@@ -368,8 +373,17 @@ proptest! {
                     let counts = |events: &[(Time, Event)]| events.iter().filter(|(_, event)| {
                         matches!(event, Event::Preempt { .. } | Event::Migrate { .. })
                     }).count();
-                    prop_assert!(since <= to && ended >= from, "job {} of lane {} is far from the gap {} to {}: {:?} {:?}", number, lane, from, to, was, is);
-                    prop_assert!(doubtful || counts(&was) == counts(&is), "job {} of lane {}, gap {} to {}: {:?} {:?} {:?}", number, lane, from, to, was, is, play.seen.iter().filter(|seen| seen.at <= ended && seen.at > since).collect::<Vec<_>>());
+                    prop_assert!(
+                        since <= to && ended >= from,
+                        "job {} of lane {} is far from the gap {} to {}: {:?} {:?}",
+                        number, lane, from, to, was, is
+                    );
+                    let seen = play.seen.iter().filter(|seen| seen.at <= ended && seen.at > since);
+                    prop_assert!(
+                        doubtful || counts(&was) == counts(&is),
+                        "job {} of lane {}, gap {} to {}: {:?} {:?} {:?}",
+                        number, lane, from, to, was, is, seen.collect::<Vec<_>>()
+                    );
                 }
                 since = ended;
             }
@@ -379,7 +393,10 @@ proptest! {
     /// The kernel records each switch away from a thread, but not each switch to it. Then a job is
     /// marked, or all its preemptions and migrations are in the log.
     #[test]
-    fn what_is_counted_in_spite_of_switches_kept_back_is_right(tape in tape(), kept in proptest::collection::vec(any::<bool>(), 1..40)) {
+    fn what_is_counted_in_spite_of_switches_kept_back_is_right(
+        tape in tape(),
+        kept in proptest::collection::vec(any::<bool>(), 1..40),
+    ) {
         let mut play = play(tape);
         let mut next = 0;
         play.seen.retain(|seen| {
@@ -392,12 +409,15 @@ proptest! {
         for (lane, truth) in play.truth.iter().enumerate() {
             let told = of_lane(&log, lane);
             for number in 0.. {
-                let mine = |event: &Event| job_of(event).is_some_and(|job| job.task.index() == lane && job.number == number);
+                let is_mine = |job: JobKey| job.task.index() == lane && job.number == number;
+                let mine = |event: &Event| job_of(event).is_some_and(is_mine);
                 let count = |events: &[(Time, Event)]| {
                     let counted = |event: &Event| matches!(event, Event::Preempt { .. } | Event::Migrate { .. });
                     events.iter().filter(|(_, event)| mine(event) && counted(event)).count()
                 };
-                let place = |wanted: &dyn Fn(&Event) -> bool| log.iter().position(|(_, _, event)| mine(event) && wanted(event));
+                let place = |wanted: &dyn Fn(&Event) -> bool| {
+                    log.iter().position(|(_, _, event)| mine(event) && wanted(event))
+                };
                 let Some(start) = place(&|event| matches!(event, Event::Start { .. })) else { break };
                 let end = place(&|event| matches!(event, Event::Complete { .. })).unwrap();
                 let doubtful = log[start..=end].iter().any(|(_, _, event)| is_doubt(event, &mine));

@@ -16,7 +16,8 @@ pub struct RunEvent {
     pub what: RunEventKind,
 }
 
-/// See [`RunEvent`]. `lane` is the thread's place in the list of the run's threads, `cpu` a model CPU.
+/// See [`RunEvent`]. `lane` is the thread's place in the list of the run's threads, `cpu` a model
+/// CPU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RunEventKind {
     /// The thread is being woken.
@@ -103,7 +104,7 @@ pub(super) fn enqueue(queue: &mut VecDeque<RunEvent>, settled: Time, seen: RunEv
 pub enum Why {
     /// It is ready, and another thread has its CPU.
     Taken,
-    /// It is ready, but the kernel stopped it: no thread that may preempt it has its CPU.
+    /// The thread is ready, but the kernel stopped it: its CPU runs no thread that may preempt it.
     Stopped,
     /// It sleeps, as its program says.
     Asleep,

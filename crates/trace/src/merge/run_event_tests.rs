@@ -93,6 +93,6 @@ fn a_gap_begins_where_its_cpu_was_last_heard_of() {
     let begins = RunEventKind::LossBegins { count: 12 };
     let left = RunEventKind::SwitchOut { lane: 0, cpu: 1, why: Why::Asleep };
     assert_eq!(ours(&[heard, other, lost(30)], 0), [(20, begins), (25, left), (30, RunEventKind::LossEnds)]);
-    // What was given out before was whole.
+    // All events given out before were complete.
     assert_eq!(ours(&[heard, other, lost(30)], 22), [(22, begins), (25, left), (30, RunEventKind::LossEnds)]);
 }

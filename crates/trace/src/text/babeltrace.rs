@@ -123,7 +123,9 @@ mod tests {
         let thread = |pid, comm: &str, prio| Thread { pid, comm: Comm::new(comm.as_bytes()), prio: Some(prio) };
         let switch = |state: &str| {
             format!(
-                "[1700000000.000000500] (+0.000000123) host sched_switch: {{ cpu_id = 2 }}, {{ prev_comm = \"a, b\", prev_tid = 7, prev_prio = -51, prev_state = {state}, next_comm = \"swapper/2\", next_tid = 0, next_prio = 20 }}"
+                "[1700000000.000000500] (+0.000000123) host sched_switch: {{ cpu_id = 2 }}, {{ prev_comm = \"a, \
+                 b\", prev_tid = 7, prev_prio = -51, prev_state = {state}, next_comm = \"swapper/2\", next_tid \
+                 = 0, next_prio = 20 }}"
             )
         };
         for (state, left) in

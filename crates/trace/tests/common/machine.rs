@@ -65,7 +65,7 @@ enum State {
 pub(crate) struct Player {
     pub(crate) style: Style,
     state: State,
-    /// What its job has still to do.
+    /// The remaining work of its job.
     work: u64,
     /// It is in its call: `true` once the call is to be left.
     in_call: bool,
@@ -76,7 +76,7 @@ pub(crate) struct Player {
     pub(crate) hidden: bool,
 }
 
-/// Instants between two steps, so that all that happens in one has an order.
+/// The instants between two steps. They give all events of a step an order.
 pub(crate) const STEP: u64 = 100;
 const CLOCK_NANOSLEEP: i64 = 230;
 const EPOLL_WAIT: i64 = 232;
@@ -84,7 +84,7 @@ const EPOLL_WAIT: i64 = 232;
 pub(crate) struct World {
     draw: Draw,
     pub(crate) players: Vec<Player>,
-    /// Who runs on each CPU.
+    /// The running player of each CPU.
     pub(crate) on: Vec<Option<usize>>,
     pub(crate) events: Vec<KernelEvent>,
     now: u64,
@@ -183,7 +183,7 @@ impl World {
         }
     }
 
-    /// One step: wake-ups, then who runs, then what the running ones do.
+    /// One step: wake-ups first, then the choice of threads, then the work of the running threads.
     pub(crate) fn step(&mut self) {
         self.now = (self.now / STEP + 1) * STEP;
         for k in 0..self.players.len() {

@@ -91,7 +91,7 @@ pub(crate) enum TimerForm {
     Described,
 }
 
-/// The number that the trace gives to timers that it describes.
+/// The trace's number of described timers.
 const DESCRIBED: u64 = 70_001;
 
 /// A whole event of the kernel.

@@ -67,8 +67,8 @@ impl Merge {
         }
     }
 
-    /// Takes a CPU from each of the dispatcher's threads but one. Returns how many jobs had it by
-    /// the log: no switch tells that they lost it.
+    /// Takes a CPU from each of the dispatcher's threads but one. Returns the number of jobs that
+    /// had it by the log: no switch shows that they lost it.
     fn evict(&mut self, at: Time, cpu: u32, but: Option<usize>) -> u64 {
         let mut lost = 0;
         for lane in 0..self.lanes.len() {
