@@ -1,9 +1,10 @@
-//! Why jobs were late: what had their CPU meanwhile. Pure; computed from the events of any log.
+//! Finds why jobs were late, from the events of any log. Pure.
 //!
-//! A late job has a *busy period*. It is the interval before the job's end in which its CPU always
-//! had a job that goes before it. The CPU's activity in the busy period is load or a disturbance.
-//! *Load* is the work of the System's jobs that go before the late job, each within its WCET, and
-//! the late job's own work. Everything else is a *disturbance* with a [`Cause`].
+//! A late job has a *busy period*. It ends with the job. It begins at the last instant up to the
+//! job's arrival before which the CPU had no open job that goes before it. The CPU's activity in
+//! the busy period is load or a disturbance. *Load* is the work of the System's jobs that go before
+//! the late job, each within its WCET, and the late job's own work. Everything else is a
+//! *disturbance* with a [`Cause`].
 //!
 //! - The jobs that went before it follow each other without a disturbance, from their arrivals on.
 //!   If it is late even so, it is late *by load*. A System that an analysis accepts has no such
@@ -15,8 +16,8 @@
 //! waited and ran. It is late by load if its response without the disturbances exceeds its
 //! deadline. Without a System all other tasks of the log are disturbances, under their names.
 //!
-//! Nothing is guessed: what a log does not tell is [`Cause::Unknown`], and [`Causes::finish`]
-//! returns `None` where a log does not tell what CPUs did.
+//! Nothing is guessed. Activity that a log does not have is [`Cause::Unknown`]. [`Causes::finish`]
+//! returns `None` if a log does not have the activity of CPUs.
 
 mod course;
 mod found;
