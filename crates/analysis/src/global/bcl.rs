@@ -9,9 +9,10 @@
 //! sum over i != k of min(W_i, D_k - C_k + 1) < m (D_k - C_k + 1)
 //!
 //! ```text
-//! W_i = N_i C_i + min(C_i, max(0, D_k - N_i T_i)), N_i = floor((D_k - D_i) / T_i) + 1 (EDF: all
-//! that is due in the window) W_i = N_i C_i + min(C_i, D_k + D_i - C_i - N_i T_i), N_i = floor((D_k +
-//! D_i - C_i) / T_i) (FP, i more important)
+//! EDF, all that is due in the window:
+//!     W_i = N_i C_i + min(C_i, max(0, D_k - N_i T_i)),        N_i = floor((D_k - D_i) / T_i) + 1
+//! fixed priorities, i more important:
+//!     W_i = N_i C_i + min(C_i, D_k + D_i - C_i - N_i T_i),    N_i = floor((D_k + D_i - C_i) / T_i)
 //! ```
 //!
 //! | paper | here |

@@ -7,10 +7,12 @@
 //! R_k = C_k + floor(sum over i != k of min(W_i(R_k), I_i, R_k - C_k + 1) / m)
 //!
 //! ```text
-//! W_i(L) = N C_i + min(C_i, x - N T_i), x = L + D_i - C_i - S_i, N = floor(x / T_i) I_i =
-//! floor(D_k / T_i) C_i + min(C_i, max(0, D_k mod T_i - S_i)) (EDF: what is due within D_k; FP:
-//! absent, and i >= k)
+//! W_i(L) = N C_i + min(C_i, x - N T_i),   x = L + D_i - C_i - S_i,   N = floor(x / T_i)
+//! I_i = floor(D_k / T_i) C_i + min(C_i, max(0, D_k mod T_i - S_i))
 //! ```
+//!
+//! I_i, the work that is due within D_k, is for EDF only. Under fixed priorities the sum is over the
+//! tasks on the level of k and on more important levels.
 //!
 //! S_i = D_i - R_i is fed back until nothing changes. `R` here counts from the release, J_k besides.
 //!

@@ -15,9 +15,10 @@
 //! most
 //!
 //! ```text
-//! W(X, t) = sum over more important k of ceil((t + J_k) / T_k) C_k + sum over the level of
-//! min(ceil((t + J_k) / T_k), floor((X - e_k + s_k) / T_k) + 1) C_k (e_k <= X) + B(X) + what had
-//! started
+//! W(X, t) = sum over more important k of ceil((t + J_k) / T_k) C_k
+//!         + sum over k of the level with e_k <= X of
+//!               min(ceil((t + J_k) / T_k), floor((X - e_k + s_k) / T_k) + 1) C_k
+//!         + B(X) + the work that had started
 //! ```
 //!
 //! by t. Here e_k is the least key of a first job, and s_k the wander of its arrivals. If W(X, t)
