@@ -141,12 +141,18 @@ fn commands_that_do_not_run_here_run_elsewhere() {
 }
 
 #[test]
-fn the_book_holds_every_page() {
+fn the_book_and_the_index_hold_every_page() {
     let summary = fs::read_to_string(root().join("docs/SUMMARY.md")).expect("the book has a table of contents");
+    let index = fs::read_to_string(root().join("docs/README.md")).expect("the manual has an index");
     for page in pages() {
         let Ok(page) = page.strip_prefix(root().join("docs")) else { continue };
         let page = page.display().to_string();
-        assert!(page == "SUMMARY.md" || summary.contains(&format!("({page})")), "docs/SUMMARY.md does not list {page}");
+        let is_listed = |list: &str| list.contains(&format!("({page})"));
+        assert!(page == "SUMMARY.md" || is_listed(&summary), "docs/SUMMARY.md does not list {page}");
+        // Verbs and tests have an index of their own.
+        let own = ["README.md", "SUMMARY.md"].contains(&page.as_str())
+            || ["reference/verbs/", "reference/tests/"].iter().any(|folder| page.starts_with(folder));
+        assert!(own || is_listed(&index), "docs/README.md does not list {page}");
     }
 }
 
