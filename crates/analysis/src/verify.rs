@@ -24,8 +24,8 @@
 //! at this instant, and uses the other claims at earlier instants only. These hold, so the claim
 //! holds: contradiction.
 //!
-//! Trusted are: the file as the user's intent, `takt_model`'s parser and level resolution, and this
-//! module.
+//! The following are trusted: the file as the user's intent, `takt_model`'s parser and level
+//! resolution, and this module.
 
 mod component;
 mod form;

@@ -9,28 +9,36 @@
 //! ([`check`](crate::check()) charges the same). A start is no resumption, so the resumptions of
 //! its own are left.
 //!
-//! **By budget.** A job resumes after a *gap*: an instant at which something else got the CPU while
-//! it could have run. Such a gap begins with one of these events: (a) the release of a task beside
-//! the reservation; (b) a budget of another server that comes, or (c) ends; (d) the end of a budget
-//! of the reservation itself, with which its deadline moves, or it waits. Several may share a gap;
-//! none begins two, for between them the order of deadlines stays.
+//! **By budget.** A job resumes after a *gap*: an instant at which something else got the CPU
+//! although the job could have run. Such a gap begins with one of these events:
 //!
-//! Let `w(L)` be the number of events (a) to (c) in any closed interval of length L: floor((L +
-//! wander) / P) + 1 of each task or kind, and one more is counted. (A soft server beside may
-//! deplete more often, but that only moves its deadline away.) Let s be the last reset, as in
+//! - (a) the release of a task beside the reservation;
+//! - (b) a budget of another server comes;
+//! - (c) a budget of another server ends;
+//! - (d) a budget of the reservation itself ends, so its deadline moves, or it waits.
+//!
+//! Several gaps may share an event. No event begins two gaps, since the order of deadlines stays
+//! between events.
+//!
+//! Let `w(L)` be the number of events (a) to (c) in any closed interval of length L. It is floor((L
+//! + wander) / P) + 1 for each task or kind, and one more is counted. (A soft server beside may
+//! deplete more often, but this only moves its deadline away.) Let s be the last reset, as in
 //! [`deterministic`](super::deterministic). Let W be the work since s, and y its number of whole
-//! budgets of Q - l, W <= y (Q - l). *Claim*: until s + y T, or until W is done, costs have taken
-//! no more than y l, with l = (w(T) + 1) `switch` + the ticks and interrupts of T. *Proof*:
-//! floor((y L + x) / P) + 2 <= y (floor((L + x) / P) + 2) for y >= 1, so that w(y T) <= y w(T); the
-//! same holds for ticks, floor(y T / p) + 1 <= y (floor(T / p) + 1). While less than y Q had been
-//! executed, there were no more than y - 1 events (d). As W + y l <= y Q, the first instant with
-//! more than y l taken needs an earlier instant with y Q executed and W not done, and the other way
-//! round. ∎
+//! budgets of Q - l, so W <= y (Q - l).
 //!
-//! So W is done out of y budgets of Q, and with Q' = Q - l for Q the bounds of `deterministic` and
-//! [`stochastic`](super::stochastic) hold. The rest of the last budget, y Q - W - taken >= y Q' -
-//! W, could still be executed by its deadline. Depletions are not counted per job: every budget
-//! pays for one.
+//! *Claim*: until s + y T, or until W is done, costs have taken no more than y l, with l = (w(T) +
+//! 1) `switch` + the ticks and interrupts of T.
+//!
+//! *Proof*: For y >= 1, floor((y L + x) / P) + 2 <= y (floor((L + x) / P) + 2). So w(y T) <= y
+//! w(T). The same holds for ticks: floor(y T / p) + 1 <= y (floor(T / p) + 1). While less than y Q
+//! had been executed, there were no more than y - 1 events (d). Now W + y l <= y Q. So the first
+//! instant with more than y l taken needs an earlier instant with y Q executed and W not done, and
+//! the other way round. ∎
+//!
+//! So W is done out of y budgets of Q. The bounds of `deterministic` and
+//! [`stochastic`](super::stochastic) hold with Q' = Q - l for Q. The rest of the last budget, y Q -
+//! W - taken >= y Q' - W, could still be executed by its deadline. Depletions are not counted per
+//! job, since every budget pays for one.
 
 use takt_model::{Component, ComponentId, ServerRule, Span, System, TaskId};
 

@@ -42,7 +42,7 @@
 //!
 //! **Eq. 2 is not enough for a constant-bandwidth server either**: it forgets that jobs take time.
 //! (Q, T) = (5, 10), P = 6, C = 3, N_c = 1 satisfies both equations. Another server (5, 10) runs
-//! first; the job of 0 is served from 5 to 8; that of 6 finds it pending, and is lost.
+//! first. The job of 0 is served from 5 to 8. The job of 6 finds it pending, and is lost.
 //!
 //! ```
 //! use takt_analysis::reservation::deterministic::{Demand, Reservation, pending, published_pending, response};

@@ -1,4 +1,5 @@
-//! How many jobs are lost where at most N_c can be pending: the chain of (pending jobs, rest of the head).
+//! The share of jobs that are lost if at most N_c can be pending, by the chain of (pending jobs,
+//! rest of the head).
 //!
 //! \[SDD II-C\] announces a drop probability and does not derive it, and the work v of
 //! [`stochastic`](super::stochastic) does not tell how many jobs it belongs to.
@@ -7,19 +8,20 @@
 //! instant is no longer pending. Jobs are served in order, Q in every reservation period while
 //! there are any; z periods pass before the next arrival.
 //!
-//! **The chain**, at arrivals, before the new job is admitted or lost: (n, h): n jobs are pending
-//! and the head needs h more, 1 <= h <= the longest. The execution time of a job is drawn when it
-//! becomes the head: nothing depends on it before. An arrival makes n + 1 of n < N_c. Then b = z Q
-//! is served: while h <= b the head completes, b falls by h, and the next head is drawn; else h
-//! falls by b. The probability to lose a job is the share of arrivals that find n = N_c. It is
-//! exact for a hard reservation with arrivals at whole periods. Elsewhere it is the model's value.
+//! **The chain** has a state (n, h) at each arrival, before the new job is admitted or lost. n jobs
+//! are pending, and the head needs h more, with 1 <= h <= the longest execution time. The execution
+//! time of a job is drawn when it becomes the head, since nothing depends on it before. An arrival
+//! makes n + 1 of n < N_c. Then b = z Q is served. While h <= b, the head completes, b falls by h,
+//! and the next head is drawn. Otherwise h falls by b. The probability to lose a job is the share
+//! of arrivals that find n = N_c. It is exact for a hard reservation with arrivals at whole
+//! periods. Elsewhere it is the model's value.
 //!
-//! **The error is proven.** Let f(s) = 1 if n = N_c, else 0, P the transitions, and g any function
-//! of the state. As the stationary mean of P g - g is 0, the stationary mean of f lies between the
-//! least and the largest value of f + P g - g (from every start: the long-run share of jobs lost is
-//! in there even if the chain is not ergodic). g is found by iteration: g' = (g + f + P g) / 2,
-//! which also converges for a periodic chain. The interval is widened by the rounding of one
-//! application of P.
+//! **The error is proven.** Let f(s) = 1 if n = N_c, and 0 otherwise. Let P be the transitions, and
+//! g any function of the state. The stationary mean of P g - g is 0. So the stationary mean of f
+//! lies between the least and the largest value of f + P g - g. This holds from every start, even
+//! if the chain is not ergodic: the interval contains the long-run share of lost jobs. Iteration
+//! finds g: g' = (g + f + P g) / 2. It also converges for a periodic chain. The interval is widened
+//! by the rounding of one application of P.
 
 use thiserror::Error;
 

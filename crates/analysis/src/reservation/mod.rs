@@ -10,9 +10,9 @@
 //! | [`independence`] | whether samples look as the stochastic model supposes |
 //! | [`Wanted`], [`reserve`] | the least Q for a wanted probability |
 //!
-//! Times are whole units, of whatever length: ns in a System. Probabilities are floating-point
-//! numbers with proven bounds; one counts as met only where its lower bound is at least what is
-//! wanted.
+//! Times are whole units of any length. In a System a unit is 1 ns. Probabilities are
+//! floating-point numbers with proven bounds. A probability counts as met only if its lower bound
+//! is at least the wanted one.
 
 mod apply;
 pub mod costs;

@@ -1,4 +1,4 @@
-//! How long jobs take in a reservation when execution and inter-arrival times are random: the exact
+//! The responses of jobs in a reservation for random execution and inter-arrival times: the exact
 //! distribution, and a fast bound.
 //!
 //! \[SDD II-C\] announces the model; it stands in the paper's reference \[9\] (N. Manica, L. Abeni,
@@ -25,13 +25,17 @@
 //! iff E\[c\] < Q E\[z\], decided in integers (or if no step goes up: then w = 0).
 //!
 //! **The error is proven, not estimated.** H(x) = P(w > x) is the least function >= 0 on x >= 0
-//! with H = T H. Here (T F)(x) = Σ_s p(s) F(x - s), F = 1 below 0. T is monotone, and Tⁿ 0 rises to
-//! H. Take any H' >= 0 and rho < 1 with M = Σ_s p(s) rho^-s < 1. If T H' - H' <= e (1 - M) rho^x
-//! for all x >= 0, then F = H' + e rho^x has T F <= T H' + e M rho^x <= F, so that H <= F. If T H' -
-//! H' >= -e (1 - M) rho^x and H' vanishes at last, F = H' - e rho^x has T F >= F, Tⁿ F rises, and
-//! as the walk drifts to -∞ and F vanishes at +∞ its limit is at most H: H >= F. So one pass over
-//! the result of the matrices gives an e, whatever their errors. The pass adds the rounding of each
-//! of its own operations.
+//! with H = T H. Here (T F)(x) = Σ_s p(s) F(x - s), with F = 1 below 0. T is monotone, and Tⁿ 0
+//! rises to H. Take any H' >= 0 and rho < 1 with M = Σ_s p(s) rho^-s < 1.
+//!
+//! - *Upper bound.* Let T H' - H' <= e (1 - M) rho^x for all x >= 0. Then F = H' + e rho^x has T F
+//!   <= T H' + e M rho^x <= F. So H <= F.
+//! - *Lower bound.* Let T H' - H' >= -e (1 - M) rho^x, and let H' vanish at last. Then F = H' - e
+//!   rho^x has T F >= F, and Tⁿ F rises. The walk drifts to -∞ and F vanishes at +∞, so the limit
+//!   of Tⁿ F is at most H. So H >= F.
+//!
+//! So one pass over the result of the matrices gives an e, whatever their errors. The pass adds the
+//! rounding of each of its own operations.
 //!
 //! **The fast bound** is the same lemma with H' = 0. Any rho with M <= 1 gives P(w > x) <= rho^(x +
 //! 1), since this function is >= 1 below 0 (J. Kingman 1964; the change of measure of H. Cramér).

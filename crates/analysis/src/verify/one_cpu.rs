@@ -2,16 +2,21 @@
 //!
 //! **`responses`, `levels`.** Task i competes with the tasks k in hep(i), in any order within its
 //! level. A busy window starts when the first of their jobs arrives after an idle instant (of this
-//! importance). Its releases within w are at most ceil((w + J_k) / T_k), with J_k = j + wander. If
-//! for job q of i w >= (q + 1) C_i + B + sum ceil((w + J_k) / T_k) C_k + ticks, all of this is done
-//! by w, and so is job q. (In a component the sum may not exceed the server's supply in w.) Its
-//! source arrived no earlier than q T_i - J_i, job q itself no earlier than max(q T_i - wander - j,
-//! -j). If w <= (q + 1) T_i - J_i, no work of i is left when the next job can arrive, and all jobs
-//! have been covered. If nothing preempts the last F of a job, others count within w - (F - 1)
-//! only. Proof: a job not done by w has not started this section by w - F. So until w - F + 1 the
-//! CPU had to do B, earlier releases, and less than (q + 1) C - F + 1 of its own. That is less than
-//! w - F + 1: a contradiction. For a job that takes less than C, the same holds with its own time.
-//! The end of the busy window is then checked with F = 1.
+//! importance). The releases of k within w are at most ceil((w + J_k) / T_k), with J_k = j +
+//! wander.
+//!
+//! - Let w >= (q + 1) C_i + B + sum ceil((w + J_k) / T_k) C_k + ticks for job q of i. Then all of
+//!   this is done by w, and so is job q. (In a component the sum may not exceed the server's supply
+//!   in w.)
+//! - The source of job q arrived no earlier than q T_i - J_i, and job q itself no earlier than
+//!   max(q T_i - wander - j, -j).
+//! - If w <= (q + 1) T_i - J_i, no work of i is left when the next job can arrive. Then all jobs
+//!   have been covered.
+//! - If nothing preempts the last F of a job, others count within w - (F - 1) only. *Proof*: a job
+//!   not done by w has not started this section by w - F. So until w - F + 1 the CPU had to do B,
+//!   earlier releases, and less than (q + 1) C - F + 1 of its own. This is less than w - F + 1: a
+//!   contradiction. For a job that takes less than C, the same holds with its own time. The end of
+//!   the busy window is then checked with F = 1.
 //!
 //! **`demand`.** EDF on one CPU keeps all deadlines if and only if the jobs released and due in
 //! each interval fit. Let d = D - j, and s = wander + j for a chain's successor and 0 otherwise.
