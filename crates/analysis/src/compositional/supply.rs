@@ -30,8 +30,9 @@
 //! - Polling server: λ = Π. It gives up its budget when it has no work, maybe right at the start.
 //! - Aligned: λ = 0. The interval starts with a period.
 //!
-//! In PRM form g(t - (Π - Θ)) is \[CSA Eq. 1\]: y = floor((t - (Π - Θ)) / Π), y Θ + max(0, t - 2 (Π
-//! - Θ) - y Π). Tests compare all of them with an enumeration of every placement of budgets.
+//! In PRM form g(t - (Π - Θ)) is \[CSA Eq. 1\]: y = floor((t - (Π - Θ)) / Π),
+//! y Θ + max(0, t - 2 (Π - Θ) - y Π). Tests compare all of them with an enumeration of every
+//! placement of budgets.
 //!
 //! **Time is continuous.** At whole arguments every value is whole, since all slopes are 0 or 1
 //! (MPR: 0 or m').

@@ -20,14 +20,14 @@
 //! Several gaps may share an event. No event begins two gaps, since the order of deadlines stays
 //! between events.
 //!
-//! Let `w(L)` be the number of events (a) to (c) in any closed interval of length L. It is floor((L
-//! + wander) / P) + 1 for each task or kind, and one more is counted. (A soft server beside may
-//! deplete more often, but this only moves its deadline away.) Let s be the last reset, as in
-//! [`deterministic`](super::deterministic). Let W be the work since s, and y its number of whole
-//! budgets of Q - l, so W <= y (Q - l).
+//! Let `w(L)` be the number of events (a) to (c) in any closed interval of length L. It is
+//! floor((L + wander) / P) + 1 for each task or kind, and one more is counted. (A soft server
+//! beside may deplete more often, but this only moves its deadline away.) Let s be the last reset,
+//! as in [`deterministic`](super::deterministic). Let W be the work since s, and y its number of
+//! whole budgets of Q - l, so W <= y (Q - l).
 //!
-//! *Claim*: until s + y T, or until W is done, costs have taken no more than y l, with l = (w(T) +
-//! 1) `switch` + the ticks and interrupts of T.
+//! *Claim*: until s + y T, or until W is done, costs have taken no more than y l, with
+//! l = (w(T) + 1) `switch` + the ticks and interrupts of T.
 //!
 //! *Proof*: For y >= 1, floor((y L + x) / P) + 2 <= y (floor((L + x) / P) + 2). So w(y T) <= y
 //! w(T). The same holds for ticks: floor(y T / p) + 1 <= y (floor(T / p) + 1). While less than y Q
