@@ -191,7 +191,8 @@ impl takt_dispatcher {
 
     /// Why something that is done before the start cannot be done.
     fn too_late(&self, why: &str) -> Wrong {
-        let refused = "the start of this dispatcher was refused, and has used it up: make another one of the same plan";
+        let refused = "the start of this dispatcher was refused, so it cannot start again: make another one of the \
+             same plan";
         Wrong::invalid(if self.refused { refused } else { why })
     }
 

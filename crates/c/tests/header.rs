@@ -254,10 +254,9 @@ fn a_log_that_cannot_be_written_is_told_and_one_of_a_refused_start_is_not_begun(
     let text = "the log could not be written: cannot write the log: No space left on device (os error 28)\n";
     assert_eq!(said(&program, &["full", "/dev/full"]), text);
     let log = folder.path().join("log");
-    let text = "\
-operation \"stay\" has no handler: give it one with on(\"stay\", ..) before the start
-the start of this dispatcher was refused, and has used it up: make another one of the same plan
-the start of this dispatcher was refused, and has used it up: make another one of the same plan
+    let text = "operation \"stay\" has no handler: give it one with on(\"stay\", ..) before the start
+the start of this dispatcher was refused, so it cannot start again: make another one of the same plan
+the start of this dispatcher was refused, so it cannot start again: make another one of the same plan
 ";
     assert_eq!(said(&program, &["refused", log.to_str().unwrap()]), text);
     assert!(!log.exists());

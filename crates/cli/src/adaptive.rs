@@ -32,8 +32,8 @@ impl Asked {
         };
         if system.modes.iter().any(|mode| mode.node == node) {
             return Err(Failure::input(
-                "--adaptive: a controller chooses when to change the strategy; remove the [[mode]]s of the node, or \
-                 do without it",
+                "--adaptive: a controller changes the strategy by itself; remove the [[mode]]s of the node, or do \
+                 without it",
             ));
         }
         let calm = system.strategy_name(spec.strategy).to_owned();

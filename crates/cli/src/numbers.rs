@@ -59,7 +59,11 @@ pub(crate) fn sum_up(stats: &Stats, silence: Silence) -> String {
     let censored: u64 = stats.tasks.iter().map(|task| task.censored).sum();
     if stats.lost_events != Some(0) || censored > 0 {
         let lost = stats.lost_events.map_or_else(|| "an unknown number of".to_owned(), |lost| lost.to_string());
-        let _ = writeln!(out, "incomplete: {lost} events were lost; {censored} jobs of unknown fate are in no count");
+        let _ = writeln!(
+            out,
+            "incomplete: {lost} events were lost; {censored} jobs whose end is unknown are in no \
+             count"
+        );
     }
     out
 }

@@ -209,7 +209,7 @@ impl Adaptive {
         let backlog = plan.rows.iter().find(|row| row.name == task.name)?.backlog;
         (backlog < there).then(|| {
             format!(
-                "of critical operation \"{}\" {there} jobs may wait within its deadline: its backlog is {backlog}",
+                "critical operation \"{}\" may have {there} jobs waiting within its deadline: its backlog is {backlog}",
                 task.name
             )
         })
@@ -276,7 +276,7 @@ impl Plan {
     ) -> Result<(Plan, Vec<Anomaly>), Anomalies> {
         if let Some(mode) = system.modes.iter().find(|mode| mode.node == node) {
             let name = system.strategy_name(mode.strategy).to_owned();
-            let why = "a controller chooses when to change the strategy; remove the node's modes, or do without it";
+            let why = "a controller changes the strategy by itself; remove the node's modes, or do without it";
             return Err(Anomalies(vec![Anomaly::Unsupported { part: "mode", name, why }]));
         }
         let mut both = system.clone();

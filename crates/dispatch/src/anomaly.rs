@@ -355,9 +355,9 @@ pub enum Anomaly {
     },
     /// A job of a critical operation can be rejected although none is late.
     #[error(
-        "of critical operation \"{operation}\" {needed} jobs may be there at once, though none is late, and \
-         its backlog is {backlog}: the next one would be rejected; give it a backlog of {needed}, or none, or \
-         an earlier deadline (to what it comes after, too)"
+        "critical operation \"{operation}\" may have {needed} jobs at once though none is late, and its backlog \
+         is {backlog}: the next one would be rejected; give it a backlog of {needed}, or none, or an earlier \
+         deadline (also to the operations before it)"
     )]
     Backlog {
         /// The operation.

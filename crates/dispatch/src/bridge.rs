@@ -57,8 +57,8 @@ pub enum AskError {
     /// Too many questions are open for the requests. If the operation's backlog is full, the error
     /// is [`AskError::Push`].
     #[error(
-        "as many questions are open as the requests have room for (the backlog of Requests::new, and {SPARE} \
-         more), whatever room the operation has"
+        "all places for open requests are taken (the backlog of Requests::new, and {SPARE} more), whatever the \
+         operation's backlog"
     )]
     Full,
     /// The job was omitted, shed or dropped, its handler panicked, or the dispatcher stopped.

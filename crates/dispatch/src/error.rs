@@ -127,7 +127,7 @@ pub enum PushError {
     #[error("the operation's backlog is full")]
     Full,
     /// The least distance from the push before is not over.
-    #[error("the operation's least distance from its last arrival is over in {wait} only")]
+    #[error("the operation's least distance from its last arrival ends in {wait}")]
     TooEarly {
         /// The remaining time.
         wait: Span,

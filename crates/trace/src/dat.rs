@@ -106,8 +106,8 @@ pub enum DatError {
     },
     /// It is cut before its options, which tell the places of all else.
     #[error(
-        "trace.dat is cut before its options: it ends at byte {length}, and they, which tell where the pages of \
-         its CPUs are, stand at byte {place}"
+        "trace.dat is cut before its options: it ends at byte {length}, and its options, which locate its pages, \
+         start at byte {place}"
     )]
     CutBeforeOptions {
         /// Bytes of the file.
@@ -116,10 +116,10 @@ pub enum DatError {
         place: usize,
     },
     /// The options of a file of version 7 cannot be read.
-    #[error("trace.dat: its options at byte {0}, which tell where the pages of its CPUs are, cannot be read")]
+    #[error("trace.dat: its options at byte {0}, which locate its pages, cannot be read")]
     Options(usize),
     /// A file of version 7 without options.
-    #[error("trace.dat: its head tells no options: the recording was not ended, or `trace-cmd record` was killed")]
+    #[error("trace.dat: its header names no options: the recording did not end, or `trace-cmd record` was killed")]
     NoOptions,
     /// A compression that is not known.
     #[error(
@@ -251,7 +251,10 @@ impl<'a> File<'a> {
                 Some(count) => cpus = count,
                 None => damages.at_byte(
                     place,
-                    &format!("option {CPU_COUNT} is no number of CPUs of this file; the head's {cpus} is taken"),
+                    &format!(
+                        "option {CPU_COUNT} is not a number of CPUs that this file can have; takt uses the \
+                         header's {cpus}"
+                    ),
                 ),
             }
         }
@@ -283,12 +286,12 @@ impl<'a> File<'a> {
         for cpu in 0..cpus {
             let entry = table.size().zip(table.size());
             let Some((place, size)) = entry.filter(|(place, size)| is_sound(*place, *size, table.at())) else {
-                let why = format!("of CPU {cpu} on, the table of {cpus} CPUs tells no places of pages");
+                let why = format!("from CPU {cpu} on, the table of {cpus} CPUs gives no positions of pages");
                 damages.at_byte(table.at(), &why);
                 break;
             };
             if cpu >= CPUS_MAX || self.entries_left == 0 {
-                damages.at_byte(table.at(), "the tables tell of more CPUs than there can be");
+                damages.at_byte(table.at(), "the tables name more CPUs than there can be");
                 break;
             }
             self.entries_left -= 1;
@@ -335,7 +338,7 @@ impl<'a> File<'a> {
                         DatError::Options(place)
                     });
                 }
-                damages.at_byte(options, "a section of options cannot be read; what follows in the file is not found");
+                damages.at_byte(options, "a section of options cannot be read; takt skips the rest of the file");
                 break;
             };
             let mut list = Cursor::new(&section, 0, self.endian);
@@ -360,7 +363,7 @@ impl<'a> File<'a> {
                             Some(layout) => dat.layout = self.page_layout(layout)?,
                             None => damages.at_byte(
                                 place().unwrap_or(0),
-                                "the pages' layout cannot be read; the usual one is taken",
+                                "the layout of the pages cannot be read; takt uses the usual one",
                             ),
                         }
                     }
@@ -512,7 +515,10 @@ impl Dat<'_> {
                     Some(offset) => self.times.offset = offset,
                     None => damages.at_byte(
                         place,
-                        &format!("option {OFFSET} is no number of nanoseconds; times are as the kernel told them"),
+                        &format!(
+                            "option {OFFSET} is not a number of nanoseconds; times stay as the kernel wrote \
+                             them"
+                        ),
                     ),
                 }
             }

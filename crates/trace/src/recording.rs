@@ -384,8 +384,8 @@ impl<'a> Recording<'a> {
                 let read = each_of_text(bytes, &mut self.names, &mut self.damages, take);
                 if let Some((line, promised)) = self.promise.filter(|(_, promised)| *promised > read) {
                     let why = format!(
-                        "the heading promises {promised} events, and {read} are there: the text is cut, or is \
-                         that of one CPU alone"
+                        "the heading promises {promised} events, and {read} are there: the text is cut, or covers \
+                         one CPU only"
                     );
                     self.damages.at_line(line, &why);
                 }
@@ -640,8 +640,11 @@ impl<'a> Stream<'a> {
         if times.fit(page.time().as_ns()) {
             self.state = Some(page);
         } else {
-            damages
-                .at_byte(self.place + self.page, "the page's time, with the file's offset, is no time; it is not read");
+            damages.at_byte(
+                self.place + self.page,
+                "the page's time plus the file's offset is out of range; takt \
+                     skips the page",
+            );
             self.page += layout.page;
         }
         true

@@ -352,7 +352,7 @@ fn damage_is_told_with_its_byte_and_the_rest_is_read() {
     let half = &packed[4..packed.len() / 2];
     let (found, damages) = read(&trace(&[message().bytes(50, half)]));
     assert!(!found.is_empty() && found.len() < many.len(), "{}", found.len());
-    assert_eq!(damages[0], "byte 7: compressed packets cannot be unpacked from some place on");
+    assert_eq!(damages[0], "byte 7: compressed packets cannot be unpacked beyond some point");
     // Lists that do not fit each other.
     let one = switch(5, 0, thread(0, "", Some(120)), Left::Ready, thread(1, "one", Some(120)));
     let lists = compact(&[&one, &KernelEvent { time: Time::from_ns(6), ..one }]);

@@ -333,7 +333,7 @@ pub(super) const ROOM_MAX: usize = 1 << 16;
 #[non_exhaustive]
 pub enum NodeError {
     /// The period of beats is too short.
-    #[error("a node that tells its peers every {0} that it is there: 10ms is the least")]
+    #[error("a beat every {0} is too often: 10ms is the least")]
     Beat(Span),
     /// The silence is too short: every peer would be lost again and again.
     #[error(
@@ -354,7 +354,7 @@ pub enum NodeError {
     )]
     Payload(usize),
     /// No levels, so nothing could arrive.
-    #[error("a node that hears of no others (nodes_max = 0): 64 is the default")]
+    #[error("nodes_max is 0, so that a node could hear of no other: 64 is the default")]
     Nobody,
     /// More nodes than a level can track.
     #[error("a node that keeps {0} others apart; {NODES_MAX} are the most (nodes_max)")]
@@ -512,10 +512,7 @@ mod tests {
         let said = |node: &Node| node.wrong(2, 1, 256).map(|wrong| wrong.to_string()).unwrap_or_default();
         let (ms, node) = (Span::from_ms, Node::new(1));
         assert_eq!(said(&node), "");
-        assert_eq!(
-            said(&node.clone().beat(Span::ZERO, ms(5))),
-            "a node that tells its peers every 0ns that it is there: 10ms is the least"
-        );
+        assert_eq!(said(&node.clone().beat(Span::ZERO, ms(5))), "a beat every 0ns is too often: 10ms is the least");
         assert_eq!(
             said(&node.clone().beat(ms(10), ms(39))),
             "a peer with a beat every 10ms cannot count as lost after 39ms of silence: choose at least four beats"

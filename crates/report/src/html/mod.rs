@@ -322,12 +322,8 @@ fn notes(out: &mut String, input: &ReportInput<'_>) {
         notes.extend(source.damage.iter().map(|damage| format!("{word}: {damage}")));
         match source.stats.lost_events {
             Some(0) => {}
-            Some(lost) => {
-                notes.push(format!("{word}: {} lost; its numbers lack what they told.", plural(lost, "event")))
-            }
-            None => {
-                notes.push(format!("{word}: an unknown number of events was lost; its numbers lack what they told."))
-            }
+            Some(lost) => notes.push(format!("{word}: {} lost; its numbers leave them out.", plural(lost, "event"))),
+            None => notes.push(format!("{word}: an unknown number of events was lost; its numbers leave them out.")),
         }
         let lacks: Vec<&str> = takt_log::KindSet::JOBS
             .iter()
@@ -350,10 +346,9 @@ fn notes(out: &mut String, input: &ReportInput<'_>) {
     }
     if input.system.is_none() {
         notes.push(
-            "There is no model of what was seen, so no verdict, no bound and no simulation stand beside it. \
-             Periods and deadlines are those that threads under SCHED_DEADLINE have told; of other threads \
-             none is assumed. takt infer makes a system of this log, and takt report of both holds the one \
-             against the other."
+            "There is no model of what was seen, so no verdict, no bound and no simulation stand beside it. Periods \
+             and deadlines are the parameters of SCHED_DEADLINE threads; takt assumes none for other threads. takt \
+             infer makes a system of this log, and takt report compares both."
                 .to_owned(),
         );
     }

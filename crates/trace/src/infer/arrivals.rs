@@ -496,7 +496,7 @@ fn judge(numbered: &Numbered, jobs: &[JobSeen], q_max: f64) -> Found {
     if !exact && (!believed || n < WALK_MIN) {
         let sure = n >= WALK_SURE || (n >= WALK_MIN && q > Q_WALK.max(Q_SURE / (n as f64).sqrt()));
         let why = if sure {
-            format!("what its arrivals deviate from a period adds up (Q = {q:.2}, over {q_max:.2})")
+            format!("its deviations from a period accumulate (Q = {q:.2}, over {q_max:.2})")
         } else {
             format!("{n} distances that differ are too few to tell jitter from a sporadic task")
         };
@@ -505,15 +505,12 @@ fn judge(numbered: &Numbered, jobs: &[JobSeen], q_max: f64) -> Found {
     if !exact {
         let Course { f, spread, serial } = Course::of(&typical, &core);
         if f > F_MAX && spread > (period / WANDER_PART) as f64 {
-            let why = format!("what its arrivals deviate from a period wanders (F = {f:.1}, over {F_MAX:.1})");
+            let why = format!("its deviations from a period drift (F = {f:.1}, over {F_MAX:.1})");
             return Found::None(why, true);
         }
         let by_chance = 2.0 / (n as f64).sqrt();
         if serial > SERIAL_MAX + by_chance && width > period / LOOSE_PART {
-            return Found::None(
-                "what its arrivals deviate from a period follows what they did before".to_owned(),
-                true,
-            );
+            return Found::None("its deviations from a period depend on those before".to_owned(), true);
         }
     }
     let grid = grid(numbered, jobs, &strip, &core, outlying.iter().filter(|out| **out).count());
@@ -525,7 +522,7 @@ fn judge(numbered: &Numbered, jobs: &[JobSeen], q_max: f64) -> Found {
     let why = if exact {
         "its arrivals lie on a grid".to_owned()
     } else if q <= q_max {
-        format!("what its arrivals deviate from the grid does not add up (Q = {q:.2}, at most {q_max:.2})")
+        format!("its deviations from the grid do not accumulate (Q = {q:.2}, at most {q_max:.2})")
     } else {
         format!("its arrivals keep to a grid with a round period (jitter {})", grid.typical_jitter)
     };

@@ -246,7 +246,8 @@ fn annotate(
          if later jobs are like those seen.\n",
     );
     out.push_str(
-        "# Deadlines that nobody told are the periods, with the jitter added where that leaves no time for a job.\n",
+        "# A deadline that the log does not give is the period, plus the jitter where a job would have no time \
+         otherwise.\n",
     );
     for (name, why) in left_out {
         let _ = writeln!(out, "# Left out: \"{}\": {why}.", one_line(name));
@@ -321,7 +322,7 @@ fn evidence(task: &InferredTask, written: &Task, system: &System, all: &[Inferre
         }
         if arrivals.kind == Kind::Aperiodic {
             lines.push(format!(
-                "Period: the mean distance; jitter: the least with which that bounds the arrivals seen ({}).",
+                "Period: the mean distance. Jitter: the least that covers the arrivals seen ({}).",
                 written.jitter
             ));
         }

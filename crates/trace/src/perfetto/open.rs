@@ -62,7 +62,7 @@ pub(super) fn open<'a>(bytes: &'a [u8], damages: &mut Damages) -> Result<Perfett
         for piece in Pieces::new(&unpacked) {
             let inner = index.piece(piece, at).and_then(|part| index.packet(at, part));
             if inner.is_some() {
-                index.damage(at, 0, "packets are compressed within compressed ones, and not read");
+                index.damage(at, 0, "compressed packets hold further compressed ones; takt does not read these");
             }
         }
         blobs.push(Blob { bytes: Cow::Owned(unpacked), packed: Some(packed.start) });
@@ -258,12 +258,15 @@ impl<'d> Index<'d> {
                 .is_ok_and(|decoder| decoder.take(left as u64 + 1).read_to_end(&mut bytes).is_ok()),
         };
         if !read {
-            self.damages.at_byte(place, "compressed packets cannot be unpacked from some place on");
+            self.damages.at_byte(place, "compressed packets cannot be unpacked beyond some point");
         }
         if bytes.len() > left {
             self.damages.at_byte(
                 place,
-                &format!("what the trace has compressed is more than {UNPACKED_MAX} bytes: the rest is not read"),
+                &format!(
+                    "the compressed packets of the trace unpack to more than {UNPACKED_MAX} bytes: the rest is \
+                     not read"
+                ),
             );
             bytes.truncate(left);
         }
@@ -297,11 +300,11 @@ impl<'d> Index<'d> {
             }
         }
         let Some(cpu) = cpu.filter(|cpu| *cpu < CPUS_MAX) else {
-            self.damage(at, part.start, "a bundle of events does not say of which CPU they are");
+            self.damage(at, part.start, "a bundle of events does not name its CPU");
             return;
         };
         if *self.clock.get_or_insert(clock) != clock {
-            self.damage(at, part.start, "a bundle's times are of another clock than those before, and not read");
+            self.damage(at, part.start, "a bundle uses another clock than those before it; takt skips it");
             return;
         }
         let drops = self.drops.get(&sequence).copied().unwrap_or(0);

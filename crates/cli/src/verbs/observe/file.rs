@@ -94,9 +94,9 @@ impl Trace {
         }
         if self.unclear_yields > 0 {
             all.push(format!(
-                "{path}: {} SCHED_DEADLINE threads left their CPUs ready: they yielded, or used up their \
-                 budgets. Without system calls in the trace nobody knows which; the latter is supposed, and a \
-                 job goes on. Record raw_syscalls, too",
+                "{path}: {} SCHED_DEADLINE threads left their CPUs ready: they yielded, or used up their budgets. \
+                 The trace has no system calls that would tell which. takt assumes a used-up budget: the job goes \
+                 on. Record raw_syscalls, too",
                 self.unclear_yields
             ));
         }
@@ -197,7 +197,7 @@ fn untellable(recording: &Recording<'_>, names: &BTreeMap<String, u64>) -> Optio
     let kinds = names.keys().take(5).map(String::as_str).collect::<Vec<_>>().join(", ");
     let remedy = if tracer.is_empty() { format!("; {RECORD}") } else { tracer };
     Some(format!(
-        "there are {events} events in it ({kinds}), and no sched_switch, without which nobody can tell who \
+        "there are {events} events in it ({kinds}), but no sched_switch, so takt cannot tell which thread \
          ran{remedy}{damage}"
     ))
 }
@@ -219,8 +219,8 @@ fn choose_abi(recording: &Recording<'_>, guess: &AbiGuess, rebuild: &mut Options
     rebuild.abi = chosen;
     if chosen != Abi::NATIVE {
         return Some(format!(
-            "the trace does not say of which machine it is; its system calls are read as those of {names}, as \
-             {fits} of {all} in which a thread slept fit; --abi says another"
+            "the trace does not name its machine; takt reads its system calls as those of {names}, since {fits} of \
+             {all} in which a thread slept fit; --abi names another"
         ));
     }
     (all > 0 && fits == 0).then(|| {
@@ -246,12 +246,11 @@ pub(super) fn read(path: &str, options: &args::Observe) -> Result<(Stats, About)
         return Err(Failure::input(format_args!("{}: {why}", input::shown(path))));
     }
     if recording.counts() {
-        let of = clock.map_or("its stamps have no unit".to_owned(), |clock| {
-            format!("its clock {clock} counts something else than time")
-        });
+        let of = clock
+            .map_or("its stamps have no unit".to_owned(), |clock| format!("its clock {clock} does not count time"));
         return Err(Failure::input(format_args!(
-            "{}: {of}, so that no duration and no period can be told; record with the clock mono (trace-cmd \
-             record -C mono, or write mono to trace_clock)",
+            "{}: {of}, so takt cannot compute durations and periods; record with the clock mono (trace-cmd record \
+             -C mono, or write mono to trace_clock)",
             input::shown(path)
         )));
     }

@@ -113,12 +113,11 @@ impl Recording {
     pub(in crate::verbs) fn defects(&self) -> Vec<String> {
         let mut all = Vec::new();
         for event in &self.missing {
-            all.push(format!("this kernel does not have the event {event}; what it would tell is missing"));
+            all.push(format!("this kernel does not have the event {event}; its information is missing"));
         }
         for loss in &self.lost {
             all.push(format!(
-                "CPU {} lost {} events, and what they would have told: record less (--pid, --irq) or into more \
-                 memory (--buffer)",
+                "CPU {} lost {} events: record less (--pid, --irq) or into more memory (--buffer)",
                 loss.cpu, loss.events
             ));
         }

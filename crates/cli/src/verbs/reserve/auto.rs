@@ -201,8 +201,8 @@ fn notes(plan: &Plan, before: &Phase, sized: Option<&Sized>) -> Vec<String> {
     all.extend(plan.notes.iter().cloned());
     if let Some(sized) = sized.filter(|sized| sized.longest && sized.independence.is_doubtful()) {
         all.push(format!(
-            "executions depend on one another (correlation {:.2} of neighbours), so a share of them says \
-             nothing of those that come together: sized for the longest seen, as --probability 1 does",
+            "executions depend on each other (correlation {:.2} of neighbours), so a share of them says nothing \
+             about several long ones in a row: sized for the longest seen, as with --probability 1",
             sized.independence.lag_1
         ));
     }
@@ -226,17 +226,17 @@ fn describe(target: &Target, sized: &Sized, budget: Budget) -> String {
     let (proven, limited) = match budget {
         Budget::Deadline => ("", ""),
         Budget::Group => {
-            (" under SCHED_DEADLINE", "a control group guarantees none of it; what comes of it the second look shows\n")
+            (" under SCHED_DEADLINE", "a control group guarantees none of it; the second look shows the effect\n")
         }
     };
     let supposed = if sized.independence.is_doubtful() {
-        "that is for the longest seen: executions depend on one another, and how many later ones take longer, \
-         these do not tell"
+        "that is for the longest seen: executions depend on each other, so those seen do not tell how many later \
+         ones take longer"
             .to_owned()
     } else {
         let later = share(sized.confidence);
         format!(
-            "if executions are independent, as no test denies; at least {later} of later jobs need no more than \
+            "if executions are independent, which no test refutes; at least {later} of later jobs need no more than \
              the longest seen, 95 % sure"
         )
     };

@@ -114,7 +114,7 @@ pub(super) fn judge(name: &str, phase: &Phase, want: &Want) -> Result<Sized, Str
     let enough = jobs_for(want.probability);
     if executions.len() < enough {
         return Err(format!(
-            "{} jobs of {name} were seen, and it takes {enough} to speak for the share {} of them; look longer: \
+            "{} jobs of {name} were seen, and it takes {enough} to size for the share {} of them; look longer: \
              --observe {}",
             executions.len(),
             want.probability,

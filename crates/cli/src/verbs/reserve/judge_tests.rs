@@ -122,7 +122,7 @@ fn what_cannot_be_judged_is_told_with_what_to_do() {
     );
     assert_eq!(
         refused(&player(200), &want(990_000_000)),
-        "200 jobs of player (7) were seen, and it takes 299 to speak for the share 0.99 of them; look longer: \
+        "200 jobs of player (7) were seen, and it takes 299 to size for the share 0.99 of them; look longer: \
          --observe 13s"
     );
     let mut at = 0;

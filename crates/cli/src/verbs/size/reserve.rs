@@ -229,13 +229,13 @@ impl Samples {
             let Some(test) = test else { continue };
             if test.is_doubtful() {
                 notes.push(format!(
-                    "task \"{name}\": its {what} depend on one another (correlation {:.2} of neighbours); the \
-                     probabilities suppose that they do not, and may be too high",
+                    "task \"{name}\": its {what} depend on each other (correlation {:.2} of neighbours); the \
+                     probabilities assume independence and may be too high",
                     test.lag_1
                 ));
             } else if test.samples < 1000 {
                 notes.push(format!(
-                    "task \"{name}\": {} samples of its {what}; what happens more rarely than that is not in them",
+                    "task \"{name}\": {} samples of its {what}; rarer values are not among them",
                     test.samples
                 ));
             }
@@ -301,7 +301,7 @@ fn describe(name: &str, wanted: &Wanted, reserved: &Reserved) -> String {
     if reserved.lost.is_some() {
         text.push_str(", were none lost; LOST is at most the share that is");
     }
-    text.push_str(".\nThis supposes that execution times and times between arrivals are independent, and as given.\n");
+    text.push_str(".\nThis assumes that execution times and times between arrivals are independent, and as given.\n");
     let Charge { job, budget } = wanted.charge;
     if !job.is_zero() || !budget.is_zero() {
         text.push_str(&format!(

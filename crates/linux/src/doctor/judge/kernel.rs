@@ -26,7 +26,7 @@ pub(super) fn preemption(machine: Facts<'_>) -> Finding {
         }
     };
     if machine.line("/sys/kernel/realtime") == Some("1") || flags().any(|word| word.contains("PREEMPT_RT")) {
-        return seen(Finding::new(State::Ok, "PREEMPT_RT: nearly all of the kernel gives way at once"));
+        return seen(Finding::new(State::Ok, "PREEMPT_RT: nearly all of the kernel is preemptible"));
     }
     let dynamic = flags().any(|word| word.starts_with("PREEMPT_DYNAMIC"));
     let chosen = machine.line(PREEMPT).and_then(|line| Some(line.split_once('(')?.1.split_once(')')?.0));
@@ -54,7 +54,8 @@ pub(super) fn preemption(machine: Facts<'_>) -> Finding {
         Some(model @ ("full" | "lazy")) => with_config(Finding::new(
             State::Warning,
             format!(
-                "{model}, without PREEMPT_RT: the kernel gives way but where it holds spin locks or serves interrupts"
+                "{model}, without PREEMPT_RT: the kernel is preemptible except while it holds spin locks or serves \
+                 interrupts"
             ),
         ))
         .costs("no bound; the probe shows how late timers were")
@@ -81,7 +82,7 @@ pub(super) fn preemption(machine: Facts<'_>) -> Finding {
         .costs("no bound, milliseconds; the probe shows how late timers were")
         .mend("a kernel with CONFIG_PREEMPT=y, or CONFIG_PREEMPT_DYNAMIC=y and preempt=full")
         .mend(RT),
-        _ => seen(Finding::new(State::Unknown, "which model is in force the kernel does not tell"))
+        _ => seen(Finding::new(State::Unknown, "the kernel does not say which model is in force"))
             .mend(machine.reading_debugfs()),
     }
 }
