@@ -172,28 +172,22 @@ fn rate_at(cost: Span, share: f64) -> f64 {
     (share / (cost.as_ns().max(1) as f64 / 1e9)).min(RATE_MAX)
 }
 
-/// The most windows of half a second in one measurement of the cost.
-const COST_WINDOWS_MAX: u32 = 20;
-
 fn cost_at(rate: f64, cpu: u32, others: &[u32]) -> Result<Span, Failure> {
     let cable = Cable::lay(true).map_err(|error| refused(&error))?;
     let class = Class::Fifo { priority: DRIVER };
     cable.right().schedule_driver(&class, &[cpu]).map_err(Failure::cannot)?;
     let traffic = Traffic::start(cable, rate, others)?;
+    traffic.wait_for_packet()?;
     pause(Span::from_ms(200));
     let before = (traffic.received(), traffic.driver_cpu());
+    pause(Span::from_ms(500));
     // Beside busy CPUs the sender may get no CPU time for a while.
-    for _ in 0..COST_WINDOWS_MAX {
-        pause(Span::from_ms(500));
-        let (bytes, used) = (traffic.received() - before.0, traffic.driver_cpu().zip(before.1));
-        let Some((after, before)) = used else {
-            return Err(Failure::trouble("the kernel does not tell the CPU time of its threads"));
-        };
-        if let packets @ 1.. = bytes / PAYLOAD as u64 {
-            return Ok(Span::from_ns(after.saturating_sub(before).as_ns() / packets));
-        }
-    }
-    Err(Failure::trouble("no packet came within 10 s: other programs take both CPUs; stop them and try again"))
+    traffic.wait_for_packet()?;
+    let packets = (traffic.received() - before.0) / PAYLOAD as u64;
+    let Some((after, before)) = traffic.driver_cpu().zip(before.1) else {
+        return Err(Failure::trouble("the kernel does not tell the CPU time of its threads"));
+    };
+    Ok(Span::from_ns(after.saturating_sub(before).as_ns() / packets.max(1)))
 }
 
 /// Tries again after a refusal: another program's short reservation may be its cause.
@@ -236,6 +230,7 @@ fn perform(
         // its own domain.
         let traffic = Traffic::start(cable, rate, others)?;
         traffic.schedule_driver(&class, &cpus)?;
+        traffic.wait_for_packet()?;
         Ok(Some(traffic))
     };
     // Bytes, the thread's CPU time, and the time: at the player's begin and at its end.

@@ -27,6 +27,8 @@ const PORT: u16 = 7000;
 const SETTLE: Span = Span::from_ms(120);
 /// The number of looks, 10 ms apart, whether the driver's thread has ended.
 const ENDED_MAX: u32 = 300;
+/// How often the first packet is looked for, 10 ms apart.
+const FIRST_MAX: u32 = 1_000;
 
 /// Traffic that goes on until this is dropped. Dropping also removes its network.
 pub(super) struct Traffic {
@@ -102,6 +104,19 @@ impl Traffic {
     pub(super) fn schedule_driver(&self, class: &Class, cpus: &[u32]) -> Result<(), Failure> {
         let Some(cable) = &self.cable else { return Ok(()) };
         cable.right().schedule_driver(class, cpus).map_err(Failure::cannot)
+    }
+
+    /// Waits until a packet comes, 10 s at most. Before the first packet an ordinary kernel thread looks
+    /// for the neighbour, which takes a while beside busy CPUs.
+    pub(super) fn wait_for_packet(&self) -> Result<(), Failure> {
+        let before = self.received();
+        for _ in 0..FIRST_MAX {
+            if self.received() > before {
+                return Ok(());
+            }
+            pause(Span::from_ms(10));
+        }
+        Err(Failure::trouble("no packet came within 10 s: other programs take both CPUs; stop them and try again"))
     }
 
     /// Bytes that have come so far.
