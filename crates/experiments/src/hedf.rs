@@ -24,6 +24,12 @@ mod setups;
 /// The name of our column in tables.
 const SIMULATED: &str = "simulated";
 
+/// A time in a sentence.
+fn rounded(span: Span) -> String {
+    let us = span.as_ns() as f64 / 1e3;
+    if us < 1_000.0 { format!("{us:.1} us") } else { format!("{:.2} ms", us / 1e3) }
+}
+
 const fn experiment(
     name: &'static str,
     shows: &'static str,

@@ -5,10 +5,10 @@ use takt_model::{Bytes, Rate, Span, Time};
 use takt_net::{BucketSpec, ClassSpec};
 use takt_report::{Figure, Form, Series};
 
-use super::SIMULATED;
 use super::bounds::{self, RoundTrips};
 use super::cluster::{Cluster, LINK, MESSAGE};
 use super::setups::NODES;
+use super::{SIMULATED, rounded};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::findings::{Claim, Comparison, Drawn, Findings, PAPER, Row};
@@ -294,7 +294,7 @@ fn bounded(name: &str, delays: &[Delay], bounds: Option<&RoundTrips>) -> (String
     let Some(bounds) = bounds else { return (format!("{name}: no bound"), false) };
     let all = delays.iter().map(|delay| (delay.client, delay.server, delay.all));
     let (kept, longest, bound) = bounds::compare(all, bounds);
-    (format!("{name}: {longest} simulated, {bound} proven"), kept)
+    (format!("{name}: {} simulated, {} proven", rounded(longest), rounded(bound)), kept)
 }
 
 fn one_node_claims(
@@ -308,25 +308,31 @@ fn one_node_claims(
     let claim = findings.claim(
         "shares_lengthen_round_trips",
         "With shares all delays together vary more than without, because messages wait for tokens",
-        format!("{} without shares, {} with, {} with ticks", ranges[0], ranges[1], ranges[2]),
+        format!(
+            "by {} without shares, by {} with, by {} with ticks",
+            rounded(ranges[0]),
+            rounded(ranges[1]),
+            rounded(ranges[2])
+        ),
         Some(ranges[0] < ranges[1] && ranges[0] < ranges[2]),
     );
     needs_rounds(context, claim);
-    let of_clusters: Vec<(usize, Span)> = by_ticks(&first[2])
-        .into_iter()
-        .enumerate()
-        .filter(|(_, cluster)| !cluster.is_empty())
-        .map(|(ticks, cluster)| (ticks, range(interval(cluster.iter().map(|delay| delay.network())))))
+    let of_clusters: Vec<Span> = by_ticks(&first[2])
+        .iter()
+        .filter(|cluster| !cluster.is_empty())
+        .map(|cluster| range(interval(cluster.iter().map(|delay| delay.network()))))
         .collect();
+    let widest = of_clusters.iter().copied().max().unwrap_or(Span::ZERO);
     let claim = findings.claim(
         "each_cluster_varies_less",
         "Each cluster of delays, by the ticks waited, varies less than the delays without shares",
         format!(
-            "{} without shares; {}",
-            ranges[0],
-            of_clusters.iter().map(|(ticks, range)| format!("{range} at {ticks}")).collect::<Vec<_>>().join(", ")
+            "{} without shares, {} in the widest of {} clusters",
+            rounded(ranges[0]),
+            rounded(widest),
+            of_clusters.len()
         ),
-        Some(of_clusters.len() > 1 && of_clusters.iter().all(|(_, range)| *range < ranges[0])),
+        Some(of_clusters.len() > 1 && widest < ranges[0]),
     );
     needs_rounds(context, claim);
     let whole = |delays: &[Delay]| {
@@ -479,7 +485,7 @@ fn rates(context: &Context, findings: &mut Findings) -> Result<(), Failure> {
         let measured = measure(context, &cluster(Some((BURST, rate))))?;
         let longest = measured.delays.iter().map(|delay| delay.tokens).max().unwrap_or(Span::ZERO);
         kept &= longest <= wanted;
-        told.push(format!("{longest} of {wanted}"));
+        told.push(format!("{} of {wanted}", rounded(longest)));
         rows.push(Row {
             name: wanted.to_string(),
             values: vec![vec![Some(rate as f64 / 1e6), Some(US(longest) / 1e3)]],

@@ -6,9 +6,9 @@ use takt_analysis::{Answer, CheckOptions, CheckReport, TestId, check};
 use takt_model::{Span, System, TableTask, file};
 use takt_report::{Figure, Form, Series};
 
-use super::SIMULATED;
 use super::batches::{self, Batches};
 use super::setups::{Setup, busy, parse, setups};
+use super::{SIMULATED, rounded};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::findings::{Comparison, Drawn, Findings, PAPER, Row, all};
@@ -16,6 +16,10 @@ use crate::findings::{Comparison, Drawn, Findings, PAPER, Row, all};
 /// Shorter runs do not show every phase of the table tasks: drifts move them by a period in about
 /// two minutes.
 const LEAST: Span = Span::from_s(300);
+/// The same for the systems of the open question.
+const LEAST_BUSY: Span = Span::from_s(60);
+/// One of so many receiving jobs is rare.
+const RARE: u64 = 5_000;
 /// Execution per message on the nodes of the open question: a receiving job of 1 ms takes five.
 const COST: Span = Span::from_us(200);
 /// Periods and WCETs of table tasks are multiples of this.
@@ -82,11 +86,11 @@ fn counts(context: &Context, duration: Span, findings: &mut Findings) -> Result<
     findings.tables.push(Comparison {
         title: "Messages that one receiving job takes at most".to_owned(),
         cite: "Section IV-C",
-        unit: "messages of one flow",
+        unit: "k, the messages of one flow",
         digits: 0,
         row_head: "set-up",
-        columns: ["k by Eq. 5", "k proven", "k observed"].map(str::to_owned).to_vec(),
-        sources: vec![PAPER, SIMULATED],
+        columns: ["Eq. 5", "proven", "observed"].map(str::to_owned).to_vec(),
+        sources: vec![PAPER, "here"],
         rows: (hops.iter())
             .map(|hop| Row {
                 name: hop.name.to_owned(),
@@ -128,6 +132,12 @@ fn picture(hops: &[Hop], duration: Span) -> Drawn {
     Drawn::of("messages-at-once.svg", &figure, title, caption)
 }
 
+/// The most messages that more than one of [`RARE`] receiving jobs takes, of those that take any.
+fn common(counts: &[u64]) -> usize {
+    let jobs: u64 = counts.iter().sum();
+    counts.iter().rposition(|count| count * RARE > jobs).unwrap_or(0)
+}
+
 /// Reached within the simulated time, not yet, or passed.
 fn reached(found: u64, wanted: u64, duration: Span) -> Option<bool> {
     if found > wanted {
@@ -154,11 +164,12 @@ fn claims(hops: &[Hop], duration: Span, findings: &mut Findings) {
             if delayed.found >= 4 { Some(true) } else { reached(delayed.found, 4, duration) },
         ]),
     );
+    let [one, three, four] = [delayed, second, third].map(|hop| common(&hop.counts));
     findings.claim(
         "a_longer_way_changes_nothing",
-        "Over nodes 0, 3 and 4 as many messages wait at once as over nodes 0 and 1",
-        format!("{} at node 3 and {} at node 4, {} at node 1", second.found, third.found, delayed.found),
-        if second.found.max(third.found) == delayed.found { Some(true) } else { (duration >= LEAST).then_some(false) },
+        "Over nodes 0, 3 and 4 as many messages wait at once as over nodes 0 and 1, but for rare jobs",
+        format!("more than one of {RARE} receiving jobs takes {three} at node 3 and {four} at node 4, {one} at node 1"),
+        if three.max(four) == one { Some(true) } else { (duration >= LEAST).then_some(false) },
     );
     let kept = hops.iter().all(|hop| hop.bound.is_some_and(|bound| hop.found <= bound));
     findings.claim(
@@ -262,7 +273,7 @@ fn tables(context: &Context, duration: Span, findings: &mut Findings) -> Result<
         "a_receiving_task_of_1ms_is_too_short",
         "With four flows from each node a receiving task of 1 ms cannot always take all messages",
         told(&outcomes[0]),
-        Some(outcomes[0].3.left_over > 0),
+        if outcomes[0].3.left_over > 0 { Some(true) } else { (duration >= LEAST_BUSY).then_some(false) },
     );
     findings.claim(
         "sized_tables_take_all_messages",
@@ -281,8 +292,8 @@ fn tables(context: &Context, duration: Span, findings: &mut Findings) -> Result<
             .iter()
             .map(|(name, answer, bound, found)| {
                 let longest = found.responses.iter().copied().max().unwrap_or(Span::ZERO);
-                let bound = bound.map_or("no bound".to_owned(), |bound| format!("at most {bound}"));
-                format!("{name}: {}, {bound}, {longest} simulated, {} missed", answer.name(), found.missed)
+                let bound = bound.map_or("no bound".to_owned(), |bound| format!("at most {}", rounded(bound)));
+                format!("{name}: {}, {bound}, {} simulated, {} missed", answer.name(), rounded(longest), found.missed)
             })
             .collect::<Vec<_>>()
             .join("; "),

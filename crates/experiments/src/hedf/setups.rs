@@ -72,9 +72,8 @@ pub(super) fn setups() -> [Setup; 3] {
     ]
 }
 
-/// Steps around the ring of each node's four requests. Together every node gets eight messages a
-/// period.
-const STEPS: [usize; 4] = [1, 2, 3, 5];
+/// Flows from each node of the open question.
+const FLOWS: usize = 4;
 
 /// The set-up of the paper's open question: four flows from each of eight nodes over two more,
 /// every 40 ms.
@@ -90,12 +89,13 @@ pub(super) fn busy(name: &str, cost: &str) -> String {
         ));
     }
     for node in 0..NODES {
-        for (i, step) in STEPS.iter().enumerate() {
-            let (second, third) = ((node + step) % NODES, (node + 2 * step) % NODES);
+        for flow in 0..FLOWS {
+            // All go over the next node, which gets four messages at once.
+            let (second, third) = ((node + 1) % NODES, (node + 2 + flow) % NODES);
             text.push_str(&format!(
                 "[[flow]]\nname = \"put-{node}-{}\"\npath = [\"n{node}\", \"n{second}\", \"n{third}\"]\n\
                  period = \"40ms\"\nsend-gap = \"20ms\"\nwcet = \"1ms\"\ndeadline = \"120ms\"\nsize = \"400B\"\n\n",
-                i + 1
+                flow + 1
             ));
         }
     }
