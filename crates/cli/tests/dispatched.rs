@@ -338,7 +338,7 @@ fn a_controller_that_does_not_fit_is_refused() {
         let (status, error) = told(verb, ADAPTIVE, "edf");
         assert!(status == Some(2) && error.contains("a guard keeps critical operations above all others"), "{error}");
         let (status, error) = told(verb, &with_mode, "muf");
-        assert!(status == Some(2) && error.contains("a controller chooses when to change"), "{error}");
+        assert!(status == Some(2) && error.contains("a controller changes the strategy by itself"), "{error}");
         let (status, error) = told(verb, ADAPTIVE, "fp");
         assert!(status == Some(2) && error.contains("priority"), "{error}");
         let none = ADAPTIVE.replace("deadline = \"12ms\"", "deadline = \"12ms\"\ncriticality = \"low\"");

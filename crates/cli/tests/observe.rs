@@ -271,10 +271,10 @@ fn what_tells_no_jobs_is_refused_with_the_reason() {
     let counted = wakes_and_runs(|thread, us| format!("{thread:>16}     [000] d..2. {us}: "));
     for (text, says) in [
         (heading, "there is no event in it: its heading is all there is"),
-        (wakeup, "no sched_switch, without which nobody can tell who ran; the trace is of the tracer wakeup_rt"),
-        (function, "the trace is of the tracer function, which tells something else"),
-        (graph, "the trace is of the tracer function_graph, which tells something else"),
-        (others, "there are 1 events in it (cpu_idle), and no sched_switch"),
+        (wakeup, "no sched_switch, so takt cannot tell which thread ran; the trace is of the tracer wakeup_rt"),
+        (function, "the trace is of the tracer function, which records something else"),
+        (graph, "the trace is of the tracer function_graph, which records something else"),
+        (others, "there are 1 events in it (cpu_idle), but no sched_switch"),
         (&counted, "its stamps have no unit, so takt cannot compute durations and periods; record with the clock mono"),
         ("PERFILE2....", "perf script --ns -i perf.data > trace.txt"),
         ("/* CTF 1.8 */\n", "Common Trace Format (CTF)"),
@@ -318,12 +318,12 @@ fn system_calls_of_other_machines() {
         (
             115,
             "arm64 or riscv",
-            "its system calls are read as those of arm64 or riscv, as 30 of 30 in which a thread slept fit",
+            "its system calls are read as those of arm64 or riscv, since 30 of 30 in which a thread slept fit",
         ),
-        (265, "arm", "those of arm, ppc64, as 30 of 30"),
-        (248, "ppc64", "those of ppc64, as 30 of 30"),
-        (267, "i386", "those of i386, as 30 of 30"),
-        (162, "arm", "those of arm, ppc64, i386, as 30 of 30"),
+        (265, "arm", "those of arm, ppc64, since 30 of 30"),
+        (248, "ppc64", "those of ppc64, since 30 of 30"),
+        (267, "i386", "those of i386, since 30 of 30"),
+        (162, "arm", "those of arm, ppc64, i386, since 30 of 30"),
     ] {
         let (status, answer, said) = observed("trace", text(number).as_bytes(), &[]);
         assert_eq!(

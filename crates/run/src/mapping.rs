@@ -280,7 +280,7 @@ fn unenforceable(part: &'static str, name: &str, why: &str) -> RunError {
 
 fn refuse_parts(system: &System, node: NodeId, spec: &NodeSpec) -> Result<(), RunError> {
     if let Some(component) = system.components.iter().find(|component| component.node == node) {
-        return Err(unsupported("component", &component.name, "servers come with a later one"));
+        return Err(unsupported("component", &component.name, "servers exist in simulation only"));
     }
     let kept = system.tasks_of(node).find(|(_, task)| task.preemption != Preemption::Anywhere);
     if let Some((_, task)) = kept {
@@ -288,7 +288,7 @@ fn refuse_parts(system: &System, node: NodeId, spec: &NodeSpec) -> Result<(), Ru
         return Err(unsupported("sections of task", &task.name, why));
     }
     if let Some(flow) = system.flows.iter().find(|flow| flow.path.contains(&node)) {
-        return Err(unsupported("flow", &flow.name, "distributed tasks come with a later one"));
+        return Err(unsupported("flow", &flow.name, "flows exist in simulation only"));
     }
     if spec.receive.is_some() || spec.send.is_some() {
         return Err(unsupported("node", &spec.name, "its receive and send tasks belong to flows"));

@@ -179,7 +179,7 @@ fn untellable(recording: &Recording<'_>, names: &BTreeMap<String, u64>) -> Optio
     let tracer = match recording.tracer() {
         "" | "nop" => String::new(),
         tracer => {
-            format!("; the trace is of the tracer {tracer}, which tells something else: {RECORD} with the tracer nop")
+            format!("; the trace is of the tracer {tracer}, which records something else: {RECORD} with the tracer nop")
         }
     };
     if events == 0 {
