@@ -20,7 +20,7 @@ pub(crate) enum Silence {
     Plain,
 }
 
-/// Tasks, then chains, then servers, then CPUs, then one line that sums up.
+/// Tasks, then chains, messages, servers and CPUs, then one line that sums up.
 pub(crate) fn numbers(stats: &Stats, silence: Silence) -> String {
     let mut out = of_tasks(stats);
     // Without the kernel's account a thread stamps its release when more important work lets it run.
@@ -32,7 +32,7 @@ pub(crate) fn numbers(stats: &Stats, silence: Silence) -> String {
             latencies.row(with(&task.task, Some([s.min, s.mean, s.p50, s.p99, s.max])));
         }
     }
-    for table in [latencies, of_chains(stats), of_servers(stats), of_cpus(stats)] {
+    for table in [latencies, of_chains(stats), of_messages(stats), of_servers(stats), of_cpus(stats)] {
         if !table.is_empty() {
             out.push('\n');
             out.push_str(&table.render(""));
@@ -271,6 +271,18 @@ fn of_tasks(stats: &Stats) -> String {
         table.row(cells);
     }
     table.render("")
+}
+
+/// Messages by the task that left them, and how long they took from send to receive.
+fn of_messages(stats: &Stats) -> Table {
+    let mut table = Table::new(&["messages of", "sent", "received", "dropped", "way min", "mean", "p50", "p99", "max"]);
+    for one in &stats.messages {
+        let mut cells = vec![one.task.clone()];
+        cells.extend([one.sent, one.received, one.dropped].map(|count| count.to_string()));
+        cells.extend(spans(one.transit_ns.map(|s| [s.min, s.mean, s.p50, s.p99, s.max])));
+        table.row(cells);
+    }
+    table
 }
 
 fn of_servers(stats: &Stats) -> Table {

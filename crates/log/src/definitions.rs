@@ -4,6 +4,8 @@
 //! A log's head carries the [`Definitions`] that hold from its start; each can be added to or changed
 //! later by a [`Definition`] in a stream.
 
+use std::collections::BTreeMap;
+
 pub use takt_model::chain_name;
 use takt_model::{Auto, FlowId, Lateness, NodeId, Span, System, TaskId, Time, flows};
 use thiserror::Error;
@@ -438,6 +440,24 @@ impl Definitions {
     #[must_use]
     pub fn task_name(&self, task: TaskId) -> String {
         self.tasks.get(task.index()).map_or_else(|| format!("task {}", task.0), |def| def.name.clone())
+    }
+
+    /// By task: the chain of the flow of which it is a hop, and the number of the hop. `None` for
+    /// other tasks. A flow over several nodes has a chain with its name, which ends in its last hop.
+    #[must_use]
+    pub fn hops(&self) -> Vec<Option<(usize, u32)>> {
+        let hop = |task: TaskId| {
+            // A name that was taken has got a mark.
+            let name = self.tasks.get(task.index())?.name.trim_end_matches('\'');
+            let (flow, hop) = name.rsplit_once('/')?;
+            Some((flow, hop.parse::<u32>().ok()?))
+        };
+        let flows: BTreeMap<&str, usize> = (self.chains.iter().enumerate())
+            .filter(|(_, chain)| hop(chain.sink).is_some_and(|(flow, _)| flow == chain.name))
+            .map(|(i, chain)| (chain.name.as_str(), i))
+            .collect();
+        let of = |task| hop(task).and_then(|(flow, hop)| Some((*flows.get(flow)?, hop)));
+        (0..self.tasks.len() as u32).map(|task| of(TaskId(task))).collect()
     }
 
     /// A thread's name, `thread 7` where it is not defined.

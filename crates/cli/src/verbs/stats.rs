@@ -107,6 +107,7 @@ fn unnamed<'a>(what: &str, unknown: &str, mut known: impl Iterator<Item = &'a st
 fn keep(stats: &mut Stats, options: &args::Stats) {
     if !options.task.is_empty() {
         stats.tasks.retain(|task| options.task.contains(&task.task));
+        stats.messages.retain(|messages| options.task.contains(&messages.task));
     }
     if let Some(interrupts) = stats.interrupts.as_mut().filter(|_| !options.irq.is_empty()) {
         interrupts.retain(|one| options.irq.contains(&one.interrupt));

@@ -3,6 +3,7 @@
 use takt_model::{NodeId, Time};
 
 use super::interrupts::{Cpu, Interrupt};
+use super::messages::{Messages, Step};
 use super::open::{Censored, Job, NONE, Open};
 use super::servers::Server;
 use super::{Histogram, Stats};
@@ -29,6 +30,8 @@ pub struct Collector {
     pub(super) interrupts: Vec<Interrupt>,
     /// Of `definitions.servers`.
     pub(super) servers: Vec<Server>,
+    /// By task; empty until the first message.
+    pub(super) messages: Vec<Messages>,
     /// Responses of `definitions.chains`.
     pub(super) chains: Vec<Histogram>,
     /// Events lost; `None` where it is not known how many.
@@ -128,6 +131,7 @@ impl Collector {
             cpus: Vec::new(),
             interrupts: Vec::new(),
             servers: Vec::new(),
+            messages: Vec::new(),
             chains: Vec::new(),
             lost: Some(0),
             from: 0,
@@ -275,6 +279,7 @@ impl Collector {
     fn lose(&mut self, stream: u32, count: u64) {
         self.lost = if count == 0 { None } else { self.lost.and_then(|lost| lost.checked_add(count)) };
         self.tasks.iter_mut().filter(|task| task.stream == stream).for_each(TaskState::lose);
+        self.lose_messages();
         if let Some((base, cpus)) = bases(&self.definitions.nodes).0.get(stream as usize) {
             self.cpus.iter_mut().skip(*base as usize).take(*cpus as usize).for_each(Cpu::lose);
         }
@@ -319,6 +324,9 @@ impl Sink for Collector {
             | Event::Exhaust { server }
             | Event::ServerIdle { server }
             | Event::Charge { server, .. } => self.server(now, server, event),
+            Event::Send { job, message, .. } => self.message(now, job, message, Step::Send),
+            Event::Receive { job, message, .. } => self.message(now, job, message, Step::Receive),
+            Event::Drop { job, message, .. } => self.message(now, job, message, Step::Drop),
             Event::Lost { count } => self.lose(stream, count),
             Event::Gap { job } => {
                 if let Some(task) = self.tasks.get_mut(job.task.index()) {

@@ -4,6 +4,7 @@ use serde::Serialize;
 use statrs::distribution::{ContinuousCDF as _, StudentsT};
 use thiserror::Error;
 
+use super::messages::add_messages;
 use super::report::ratio;
 use super::{CpuStats, Histogram, InterruptStats, ServerStats, Stats, TaskStats};
 
@@ -166,6 +167,7 @@ fn add_stats(sum: &mut Stats, run: &Stats) {
     for (server, run) in sum.servers.iter_mut().zip(&run.servers) {
         add_server(server, run, sum.duration_ns);
     }
+    add_messages(&mut sum.messages, &run.messages);
     for (interrupt, run) in sum.interrupts.iter_mut().flatten().zip(run.interrupts.iter().flatten()) {
         add_interrupt(interrupt, run, sum.duration_ns);
     }

@@ -23,6 +23,7 @@ mod collector;
 mod histogram;
 mod interrupts;
 mod merge;
+mod messages;
 mod open;
 mod quantity;
 mod report;
@@ -59,6 +60,9 @@ pub struct Stats {
     /// By server; absent where there are none, or their payments are not recorded.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub servers: Vec<ServerStats>,
+    /// By task that left messages; absent where there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub messages: Vec<MessageStats>,
     /// By interrupt and softirq; null where they are not recorded.
     pub interrupts: Option<Vec<InterruptStats>>,
     /// How many events the log is known to have lost; null where it lost some without knowing how many.
@@ -223,6 +227,34 @@ pub struct ServerStats {
     pub exhaustions: u64,
     /// How often it ran out of work.
     pub idles: u64,
+}
+
+/// The messages that the jobs of a task left: of a flow's hop, or of time synchronisation.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct MessageStats {
+    /// The task's number.
+    #[serde(skip)]
+    pub id: TaskId,
+    /// The flow; null for messages of time synchronisation.
+    pub flow: Option<String>,
+    /// The hop that they leave, 0 is the first; null likewise.
+    pub hop: Option<u32>,
+    /// The task.
+    pub task: String,
+    /// Its node's name.
+    pub node: String,
+    /// Messages that the sending task gave to the network.
+    pub sent: u64,
+    /// Messages that the receiver's receiving task took.
+    pub received: u64,
+    /// Messages lost on the way, or dropped because a queue was full.
+    pub dropped: u64,
+    /// From send to receive, of messages whose send and receive are both in the log.
+    #[serde(serialize_with = "histogram::or_nulls")]
+    pub transit_ns: Option<Summary<u64>>,
+    /// All of these times.
+    #[serde(skip)]
+    pub transits: Histogram,
 }
 
 /// The statistics of an interrupt or softirq.

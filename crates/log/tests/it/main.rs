@@ -4,5 +4,6 @@ mod collector;
 mod damage;
 mod example;
 mod format;
+mod messages;
 mod quantities;
 mod random;

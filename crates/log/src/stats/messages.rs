@@ -1,0 +1,124 @@
+//! Messages: what became of them, and how long they took from sender to receiver.
+
+use std::collections::BTreeMap;
+
+use takt_model::TaskId;
+
+use super::{Collector, Histogram, MessageStats};
+use crate::event::JobKey;
+
+/// Messages of one task that are on their way, at most. Of more, the time of the oldest is not counted.
+const OPEN_MAX: usize = 1 << 16;
+
+/// Counts of the messages that one task's jobs left.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Messages {
+    sent: u64,
+    received: u64,
+    dropped: u64,
+    /// From send to receive.
+    transits: Histogram,
+    /// When each message on its way was sent, by its number.
+    open: BTreeMap<u64, u64>,
+}
+
+/// What happens to a message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Step {
+    Send,
+    Receive,
+    Drop,
+}
+
+impl Messages {
+    fn step(&mut self, now: u64, message: u64, step: Step) {
+        match step {
+            Step::Send => {
+                self.sent += 1;
+                self.open.insert(message, now);
+                if self.open.len() > OPEN_MAX {
+                    self.open.pop_first();
+                }
+            }
+            Step::Receive => {
+                self.received += 1;
+                if let Some(sent) = self.open.remove(&message) {
+                    self.transits.record_apart(now.saturating_sub(sent));
+                }
+            }
+            Step::Drop => {
+                self.dropped += 1;
+                self.open.remove(&message);
+            }
+        }
+    }
+
+    /// Starts a new interval.
+    pub(super) fn reset(&mut self) {
+        (self.sent, self.received, self.dropped) = (0, 0, 0);
+    }
+}
+
+impl Collector {
+    /// A message of `job` was sent, received or dropped.
+    #[inline(never)]
+    pub(super) fn message(&mut self, now: u64, job: JobKey, message: u64, step: Step) {
+        let task = job.task.index();
+        if task >= self.tasks.len() {
+            return;
+        }
+        if task >= self.messages.len() {
+            self.messages.resize_with(self.tasks.len(), Messages::default);
+        }
+        self.messages[task].step(now, message, step);
+    }
+
+    /// Events are missing: messages on their way may have been received or dropped unseen.
+    pub(super) fn lose_messages(&mut self) {
+        self.messages.iter_mut().for_each(|messages| messages.open.clear());
+    }
+
+    /// The statistics of tasks that left messages; histograms are taken out.
+    pub(super) fn message_stats(&mut self) -> Vec<MessageStats> {
+        let hops = if self.messages.is_empty() { Vec::new() } else { self.definitions.hops() };
+        let mut stats = Vec::new();
+        for (i, messages) in self.messages.iter_mut().enumerate() {
+            if messages.sent + messages.received + messages.dropped == 0 {
+                continue;
+            }
+            let Some(def) = self.definitions.tasks.get(i) else { continue };
+            let hop = hops.get(i).copied().flatten();
+            let transits = std::mem::take(&mut messages.transits);
+            stats.push(MessageStats {
+                id: TaskId(i as u32),
+                flow: hop.map(|(chain, _)| self.definitions.chains[chain].name.clone()),
+                hop: hop.map(|(_, hop)| hop),
+                task: def.name.clone(),
+                node: self.definitions.node_name(def.node),
+                sent: messages.sent,
+                received: messages.received,
+                dropped: messages.dropped,
+                transit_ns: transits.summary(),
+                transits,
+            });
+        }
+        stats
+    }
+}
+
+/// Adds the messages of a run. Runs need not have messages of the same tasks.
+pub(super) fn add_messages(sum: &mut Vec<MessageStats>, run: &[MessageStats]) {
+    for run in run {
+        match sum.iter_mut().find(|sum| sum.id == run.id) {
+            Some(sum) => {
+                sum.sent += run.sent;
+                sum.received += run.received;
+                sum.dropped += run.dropped;
+                sum.transits.merge(&run.transits);
+                sum.transit_ns = sum.transits.summary();
+            }
+            None => sum.push(run.clone()),
+        }
+    }
+    sum.sort_by_key(|stats| stats.id);
+}
