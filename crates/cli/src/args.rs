@@ -326,6 +326,7 @@ Examples:
   takt sim robot.toml --for 60s --seed 7 -o robot.takt
   takt sim robot.toml -o - | takt stats -
   takt sim robot.toml --runs 100 --json      100 seeds, merged, with confidence intervals
+  takt sim store.toml --delays worst         the largest end-to-end responses that a search finds
   takt sim flight.toml --adaptive rms+mlf    strategy = \"rm\" while nothing critical is in danger")]
 pub(crate) struct Sim {
     /// The system file, or a log that carries its system; - is standard input.
@@ -341,9 +342,14 @@ pub(crate) struct Sim {
     pub(crate) seed: u64,
 
     /// Simulate so many times, with the seeds SEED, SEED+1, ..., on all CPUs, and merge the statistics.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..),
-          allow_negative_numbers = true)]
-    pub(crate) runs: u32,
+    /// With --delays worst: simulations of the search at most, 600 by default.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), allow_negative_numbers = true)]
+    pub(crate) runs: Option<u32>,
+
+    /// Delays of flows' messages. "worst" searches for the largest end-to-end responses and prints
+    /// commands that repeat them, with a list like put@1ms,put/0=max~3-5 here.
+    #[arg(long, value_name = "worst|LIST", conflicts_with = "adaptive")]
+    pub(crate) delays: Option<String>,
 
     /// Only this node.
     #[arg(long, value_name = "NAME")]

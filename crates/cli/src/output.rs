@@ -263,6 +263,15 @@ pub(crate) fn complain(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{text}");
 }
 
+/// A word for the shell.
+pub(crate) fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_-./+:@%,=".contains(c);
+    if !word.is_empty() && !word.starts_with('-') && word.chars().all(plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', "'\\''"))
+}
+
 /// Columns of the terminal on standard output; 100 where it is none.
 pub(crate) fn width() -> usize {
     let columns = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());

@@ -44,6 +44,8 @@ pub enum Purpose {
     Processing = 8,
     /// When the traffic of others comes to a port.
     Cross = 9,
+    /// The steps of a search.
+    Search = 10,
 }
 
 /// The draws of one task.

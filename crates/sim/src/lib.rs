@@ -24,8 +24,10 @@ mod routes;
 mod station;
 mod thefts;
 mod times;
+pub mod traffic;
 mod wires;
 mod world;
+pub mod worst;
 
 use takt_log::{Kind, KindSet, Sink};
 use takt_model::{Arrival, Exec, NodeId, Span, System, Time, flows};
@@ -35,6 +37,7 @@ use thiserror::Error;
 
 use node::NodeSim;
 use station::Station;
+use traffic::Traffic;
 
 /// Options of a simulation.
 #[derive(Clone, Debug)]
@@ -162,9 +165,22 @@ pub enum SimError {
 /// # Errors
 /// See [`SimError`]; on an error that comes late the events so far are already in the sink.
 pub fn simulate<S: Sink>(system: &System, options: &SimOptions, sink: &mut S) -> Result<SimSummary, SimError> {
+    simulate_with(system, options, &Traffic::default(), sink)
+}
+
+/// The same, where the caller chooses when flows first arrive, and delays of their messages.
+///
+/// # Errors
+/// As [`simulate`].
+pub fn simulate_with<S: Sink>(
+    system: &System,
+    options: &SimOptions,
+    traffic: &Traffic,
+    sink: &mut S,
+) -> Result<SimSummary, SimError> {
     refuse(system, options)?;
     if let Some(lowered) = flows::lower(system) {
-        return world::simulate(&lowered, options, sink);
+        return world::simulate(lowered, options, traffic, sink);
     }
     let end = Time::ZERO + options.duration;
     let wanted = |id: &NodeId| options.node.is_none_or(|only| only == *id);

@@ -154,10 +154,10 @@ impl Network {
         let flight = &mut self.flights[packet.tag as usize];
         let wire = &self.wires[flight.wire as usize];
         let way = &self.ways[wire.way as usize];
-        let (draw, number) = (flight.message.draw, flight.message.instance);
+        let (message, number) = (flight.message, flight.message.instance);
         let port = way.ports.get(flight.passed).filter(|_| wire.queue.is_some());
         if let Some((port, pair)) = port.copied() {
-            let latency_draw = wire.draws[flight.passed].bits(Purpose::Processing, number);
+            let latency_draw = message.bits(wire.draws[flight.passed], Purpose::Processing);
             flight.passed += 1;
             let event = PortEvent::Arrive { packet, pair, latency_draw };
             return self.port(port, event, turn);
@@ -165,8 +165,8 @@ impl Network {
         let event = LinkEvent::Send {
             packet,
             number,
-            delay_draw: draw.bits(Purpose::Delay, number),
-            loss_draw: draw.bits(Purpose::Loss, number),
+            delay_draw: message.bits(message.draw, Purpose::Delay),
+            loss_draw: message.draw.bits(Purpose::Loss, number),
         };
         self.link(way.link, event, turn);
     }

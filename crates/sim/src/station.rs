@@ -8,6 +8,7 @@ use takt_model::{Draw, Span, TableTask, Time, draw::Purpose};
 use takt_policy::PartialEdf;
 
 use crate::clock::NodeClock;
+use crate::traffic::{End, Ends};
 
 /// A message on its way from one node to another.
 #[derive(Clone, Copy, Debug)]
@@ -29,6 +30,19 @@ pub(crate) struct Message {
     then: Then,
     /// Draws of its delay, loss and error.
     pub(crate) draw: Draw,
+    /// The end of the interval that its delay takes; `None`: it is drawn.
+    end: Option<End>,
+}
+
+impl Message {
+    /// 64 bits that decide a delay: drawn, or those of the end of the interval that the caller chose.
+    pub(crate) fn bits(&self, draw: Draw, purpose: Purpose) -> u64 {
+        match self.end {
+            None => draw.bits(purpose, self.instance),
+            Some(End::Least) => 0,
+            Some(End::Most) => u64::MAX,
+        }
+    }
 }
 
 /// The effect of a message at its receiver.
@@ -49,7 +63,7 @@ pub(crate) enum Then {
 }
 
 /// A way by which messages leave a node.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct LaneWire {
     /// Index of its wire in the network.
     pub(crate) wire: u32,
@@ -57,6 +71,8 @@ pub(crate) struct LaneWire {
     pub(crate) then: Then,
     /// Draws of its delays.
     pub(crate) draw: Draw,
+    /// Delays that the caller chose.
+    pub(crate) ends: Option<Rc<Ends>>,
 }
 
 /// The part of a task in the traffic of messages.
@@ -196,8 +212,10 @@ impl Station {
     ) {
         let number = self.left;
         self.left += 1;
-        let LaneWire { then, draw, .. } = self.lanes[lane as usize];
-        let message = Message { job, number, lane, from: self.node, due, origin, instance, then, draw };
+        let LaneWire { then, draw, ends, .. } = &self.lanes[lane as usize];
+        let end = ends.as_deref().map(|ends| ends.of(instance));
+        let (then, draw) = (*then, *draw);
+        let message = Message { job, number, lane, from: self.node, due, origin, instance, then, draw, end };
         if self.messages.make_ready(lane, due, message).is_err() {
             sink.event(self.node, now, &Event::Drop { job, message: number });
         }

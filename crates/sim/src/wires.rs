@@ -11,6 +11,7 @@ use crate::clock::NodeClock;
 use crate::network::Network;
 use crate::routes::Routes;
 use crate::station::{LaneWire, Part, Station, Then};
+use crate::traffic::Traffic;
 use crate::{MESSAGES_MAX, SimError};
 
 /// The ways of all messages.
@@ -27,7 +28,7 @@ pub(crate) struct Wires<'a> {
 }
 
 impl<'a> Wires<'a> {
-    pub(crate) fn new(lowered: &'a Lowered, seed: u64) -> Result<Self, SimError> {
+    pub(crate) fn new(lowered: &'a Lowered, seed: u64, traffic: &Traffic) -> Result<Self, SimError> {
         let system = &lowered.system;
         let mut counts = vec![0; system.nodes.len()];
         let slot = |task: &Task| {
@@ -54,7 +55,8 @@ impl<'a> Wires<'a> {
                 let name = &system.tasks[task.index()].name;
                 let allowance = allowances.get(hop + 1).copied().unwrap_or_default();
                 let wire = wires.routes.wire(way, name, flow.size, allowance);
-                let lane = LaneWire { wire, then, draw: Draw::new(seed, name) };
+                let ends = traffic.ends(i, hop).cloned().map(Rc::new);
+                let lane = LaneWire { wire, then, draw: Draw::new(seed, name), ends };
                 wires.lane(task, from, to, lane, flow.send_gap.as_ns().div_ceil(period));
             }
         }
@@ -84,13 +86,14 @@ impl<'a> Wires<'a> {
                 (Some(receive), Some(back)) => {
                     let draw = Draw::new(seed, &format!("{} to {}", system.tasks[receive.index()].name, from.0));
                     let wire = self.routes.straight(back);
-                    Some(self.lane(*receive, to, from, LaneWire { wire, then: Then::Nothing, draw }, 1))
+                    Some(self.lane(*receive, to, from, LaneWire { wire, then: Then::Nothing, draw, ends: None }, 1))
                 }
                 _ => None,
             };
             let draw = Draw::new(seed, &format!("{} to {}", system.tasks[task.index()].name, to.0));
             let wire = self.routes.straight(way);
-            self.lane(*task, from, to, LaneWire { wire, then: Then::Answer { lane: answer }, draw }, 1);
+            let wire = LaneWire { wire, then: Then::Answer { lane: answer }, draw, ends: None };
+            self.lane(*task, from, to, wire, 1);
         }
         Ok(())
     }

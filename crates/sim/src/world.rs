@@ -12,23 +12,34 @@
 use std::rc::Rc;
 
 use takt_log::{Event, Sink};
-use takt_model::{Draw, NodeId, Span, Time, flows::Lowered};
+use takt_model::{Draw, FlowId, NodeId, Span, Time, flows::Lowered};
 
 use crate::clock::{At, NodeClock, TrueTime};
 use crate::network::{Outcome, Turn};
 use crate::station::Message;
 use crate::times::Times;
+use crate::traffic::Traffic;
 use crate::wires::Wires;
 use crate::{AnyNode, SimError, SimOptions, SimSummary};
 
 /// Simulates a system with flows or table tasks.
-pub(crate) fn simulate<S: Sink>(lowered: &Lowered, options: &SimOptions, sink: &mut S) -> Result<SimSummary, SimError> {
-    let system = &lowered.system;
+pub(crate) fn simulate<S: Sink>(
+    mut lowered: Lowered,
+    options: &SimOptions,
+    traffic: &Traffic,
+    sink: &mut S,
+) -> Result<SimSummary, SimError> {
+    for flow in 0..lowered.system.flows.len() {
+        if let Some(first) = lowered.task_of(FlowId(flow as u32), 0) {
+            lowered.system.tasks[first.index()].offset = traffic.offset(flow);
+        }
+    }
+    let (lowered, system) = (&lowered, &lowered.system);
     let end = Time::ZERO + options.duration;
     let clocks: Rc<[NodeClock]> = (system.nodes.iter())
         .map(|node| NodeClock::draw(system.clock.drift_ppm, Draw::new(options.seed, &node.name)))
         .collect();
-    let mut wires = Wires::new(lowered, options.seed)?;
+    let mut wires = Wires::new(lowered, options.seed, traffic)?;
     let mut nodes = Vec::with_capacity(system.nodes.len());
     for id in (0..system.nodes.len() as u32).map(NodeId) {
         let until = clocks[id.index()].local(end);

@@ -1,26 +1,23 @@
 //! `takt report`: theory, simulation and reality on one page, and as a table.
 
 mod alone;
+mod comparison;
 
-use serde_json::{Value, json};
-use takt_analysis::{Answer, CheckOptions, CheckReport};
+use takt_analysis::CheckOptions;
 use takt_dispatch::TO_COMPLETION;
 use takt_log::causes::Rules;
-use takt_log::stats::{ChainStats, TaskStats};
 use takt_log::{BackEnd, Definitions, Header};
-use takt_model::flows::{self, Role};
 use takt_model::{Mode, NodeId, Span, StrategyId, StrategyRef, System, Time, file};
 use takt_report::{ReportInput, Source, SourceBuilder, findings, html};
 use takt_sim::SimOptions;
 
-use super::check::{answers, word};
 use super::sim::simulated;
 use crate::adaptive;
 use crate::args;
 use crate::failure::{Failure, Outcome, Status};
 use crate::input::{self, Content, Log};
-use crate::output::{note, print, print_json};
-use crate::table::{Table, or_dash, time};
+use crate::output::{note, print, print_json, quoted};
+use comparison::Comparison;
 
 pub(crate) fn execute(options: &args::Report, json: bool) -> Outcome {
     if json && options.output.is_stdout() {
@@ -109,6 +106,7 @@ pub(crate) fn execute(options: &args::Report, json: bool) -> Outcome {
         length,
         node,
         guard,
+        delays: header.as_ref().and_then(delays_of),
         simulates: simulated.is_some(),
         as_run: as_run.is_some(),
     }
@@ -334,6 +332,8 @@ struct Commands<'a> {
     node: Option<&'a str>,
     /// The guard of the log's controller.
     guard: Option<&'a str>,
+    /// The option with which the log's delays were chosen.
+    delays: Option<&'a str>,
     /// Whether there is a simulation to make.
     simulates: bool,
     /// Whether check and simulation are of the system that the log carries.
@@ -364,7 +364,8 @@ impl Commands<'_> {
         let sim = Some(sim).filter(|_| self.simulates);
         let again = match (self.back_end, &log) {
             (Some(BackEnd::Sim), Some(log)) => {
-                lines.push(format!("takt sim {system}{node} --for {duration} --seed {seed} -o {log}"));
+                let delays = self.delays.map(|list| format!(" --delays {}", quoted(list))).unwrap_or_default();
+                lines.push(format!("takt sim {system}{node} --for {duration} --seed {seed}{delays} -o {log}"));
                 String::new()
             }
             (Some(back_end), Some(log)) => {
@@ -390,195 +391,15 @@ impl Commands<'_> {
     }
 }
 
+/// The delays that a simulation was given, from the note in its log.
+fn delays_of(header: &Header) -> Option<&str> {
+    header.notes.iter().find_map(|note| note.strip_prefix(super::sim::DELAYS_NOTE))
+}
+
 /// The page's path, as an option.
 fn page_option(options: &args::Report) -> String {
     match options.output.0.as_str() {
         "-" | args::REPORT => String::new(),
         page => format!(" -o {}", quoted(page)),
-    }
-}
-
-/// A word for the shell.
-fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "_-./+:@%,=".contains(c);
-    if !word.is_empty() && !word.starts_with('-') && word.chars().all(plain) {
-        return word.to_owned();
-    }
-    format!("'{}'", word.replace('\'', "'\\''"))
-}
-
-/// Bound, simulation and measurement side by side.
-struct Comparison<'a> {
-    system: &'a System,
-    check: &'a CheckReport,
-    simulated: Option<&'a Source>,
-    measured: Option<&'a Source>,
-    back_end: Option<BackEnd>,
-}
-
-/// One task or chain.
-struct Line {
-    name: String,
-    deadline: Option<Span>,
-    bound: Option<Span>,
-    simulated: Option<Seen>,
-    measured: Option<Seen>,
-}
-
-/// A task's numbers from a log.
-struct Seen {
-    p99: Option<Span>,
-    max: Option<Span>,
-    missed: Option<u64>,
-    jobs: u64,
-}
-
-impl Comparison<'_> {
-    fn lines(&self) -> (Vec<Line>, Vec<Line>) {
-        let of = |source: Option<&Source>, name: &str, node: NodeId| {
-            let node = &self.system.nodes[node.index()].name;
-            let tasks = &source?.stats.tasks;
-            tasks.iter().find(|task| task.task == name && task.node == *node).and_then(Seen::of_task)
-        };
-        let bounds = self.check.bounds(self.system.tasks.len());
-        let tasks = self.system.tasks.iter().zip(bounds).map(|(task, bound)| Line {
-            name: task.name.clone(),
-            deadline: Some(task.deadline),
-            bound,
-            simulated: of(self.simulated, &task.name, task.node),
-            measured: of(self.measured, &task.name, task.node),
-        });
-        let lowered = flows::lower(self.system);
-        let added = lowered.iter().flat_map(|lowered| lowered.roles.iter().zip(&lowered.system.tasks[lowered.first..]));
-        let hops = added.filter_map(|(role, task)| match role {
-            Role::Hop { flow, hop } => Some(Line {
-                name: task.name.clone(),
-                deadline: Some(task.deadline),
-                bound: self.check.hop_bound(&self.system.flows[flow.index()].name, *hop),
-                simulated: of(self.simulated, &task.name, task.node),
-                measured: of(self.measured, &task.name, task.node),
-            }),
-            _ => None,
-        });
-        let chain_of = |source: Option<&Source>, name: &str| {
-            source?.stats.chains.iter().find(|chain| chain.chain == name).map(Seen::of_chain)
-        };
-        let end_to_end = |name: &str| self.check.flows.iter().find(|flow| flow.flow == name)?.end_to_end;
-        let chains = Definitions::of(self.system).chains.into_iter().map(|chain| Line {
-            bound: self.check.chain_bound(&chain.name).or_else(|| end_to_end(&chain.name)),
-            simulated: chain_of(self.simulated, &chain.name),
-            measured: chain_of(self.measured, &chain.name),
-            deadline: self.system.flows.iter().find(|flow| flow.name == chain.name).map(|flow| flow.deadline),
-            name: chain.name,
-        });
-        (tasks.chain(hops).collect(), chains.collect())
-    }
-
-    fn table(&self) -> String {
-        let mut table = Table::new(&[
-            "response times",
-            "deadline",
-            "bound",
-            "simulated max",
-            "missed",
-            "measured p99",
-            "max",
-            "missed",
-        ]);
-        let missed = |seen: &Option<Seen>| {
-            or_dash(seen.as_ref().and_then(|seen| Some(format!("{} of {}", seen.missed?, seen.jobs))))
-        };
-        let (tasks, chains) = self.lines();
-        for line in tasks.into_iter().chain(chains) {
-            let measured = line.measured.as_ref();
-            table.row(vec![
-                line.name,
-                or_dash(line.deadline.map(time)),
-                or_dash(line.bound.map(time)),
-                or_dash(line.simulated.as_ref().and_then(|seen| seen.max).map(time)),
-                missed(&line.simulated),
-                or_dash(measured.and_then(|seen| seen.p99).map(time)),
-                or_dash(measured.and_then(|seen| seen.max).map(time)),
-                missed(&line.measured),
-            ]);
-        }
-        format!(
-            "{}: {}\n\n{}",
-            self.system.name,
-            word(self.check.schedulable),
-            table.without_empty_columns().render("")
-        )
-    }
-
-    fn json(&self) -> Value {
-        let seen = |seen: &Option<Seen>| seen.as_ref().map(Seen::json);
-        let (tasks, chains) = self.lines();
-        // Behind the tasks of the file stand the hops of flows, which have a bound where they are proven.
-        let of_hop = |line: &Line| if line.bound.is_some() { Answer::Yes } else { Answer::Unknown };
-        let hops = tasks.iter().skip(self.system.tasks.len()).map(of_hop);
-        let tasks: Vec<Value> = answers(self.check, self.system.tasks.len())
-            .into_iter()
-            .chain(hops)
-            .zip(&tasks)
-            .map(|(answer, line)| {
-                json!({
-                    "task": line.name,
-                    "deadline_ns": line.deadline.map(Span::as_ns),
-                    "verdict": answer.name(),
-                    "bound_ns": line.bound.map(Span::as_ns),
-                    "simulated": seen(&line.simulated),
-                    "measured": seen(&line.measured),
-                })
-            })
-            .collect();
-        let chains: Vec<Value> = chains
-            .iter()
-            .map(|line| {
-                json!({
-                    "chain": line.name,
-                    "deadline_ns": line.deadline.map(Span::as_ns),
-                    "bound_ns": line.bound.map(Span::as_ns),
-                    "simulated": seen(&line.simulated),
-                    "measured": seen(&line.measured),
-                })
-            })
-            .collect();
-        json!({
-            "system": self.system.name,
-            "schedulable": self.check.schedulable.known(),
-            "back_end": self.back_end.map(BackEnd::name),
-            "tasks": tasks,
-            "chains": chains,
-        })
-    }
-}
-
-impl Seen {
-    /// Nothing where no job was released (another node's task).
-    fn of_task(task: &TaskStats) -> Option<Seen> {
-        (task.released > 0).then(|| Seen {
-            p99: task.response_ns.as_ref().map(|response| Span::from_ns(response.p99)),
-            max: task.response_ns.as_ref().map(|response| Span::from_ns(response.max)),
-            missed: task.missed,
-            jobs: task.released,
-        })
-    }
-
-    fn json(&self) -> Value {
-        json!({
-            "p99_ns": self.p99.map(Span::as_ns),
-            "max_ns": self.max.map(Span::as_ns),
-            "missed": self.missed,
-            "released": self.jobs,
-        })
-    }
-
-    fn of_chain(chain: &ChainStats) -> Seen {
-        Seen {
-            p99: chain.response_ns.as_ref().map(|response| Span::from_ns(response.p99)),
-            max: chain.response_ns.as_ref().map(|response| Span::from_ns(response.max)),
-            missed: None,
-            jobs: chain.responses.count(),
-        }
     }
 }

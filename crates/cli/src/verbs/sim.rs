@@ -1,5 +1,7 @@
 //! `takt sim`: a system in virtual time.
 
+mod worst;
+
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc;
 use std::thread;
@@ -11,7 +13,8 @@ use takt_log::{BackEnd, Definitions, Header, KindSet, Sink, WriteError, Writer};
 use takt_model::{Costs, NodeId, Span, System, file};
 use takt_policy::PolicyError;
 use takt_run::BACKLOG;
-use takt_sim::{SimError, SimOptions, simulate};
+use takt_sim::traffic::Traffic;
+use takt_sim::{SimError, SimOptions, simulate_with};
 
 use crate::adaptive::{self, Account, Asked, Stays};
 use crate::args;
@@ -21,29 +24,36 @@ use crate::numbers::{Silence, merged, numbers};
 use crate::output::{Target, note, print, print_json};
 use crate::progress::{self, Watched};
 
+/// A note in the log of a run whose delays were chosen; the list follows.
+pub(super) const DELAYS_NOTE: &str = "--delays ";
 /// The kinds of event that statistics count.
-const COUNTED: KindSet = KindSet::JOBS.union(KindSet::SERVERS);
+const COUNTED: KindSet = KindSet::JOBS.union(KindSet::SERVERS).union(KindSet::MESSAGES);
 
 pub(crate) fn execute(options: &args::Sim, json: bool) -> Outcome {
     let to_stdout = options.output.as_ref().is_some_and(Target::is_stdout);
     if json && to_stdout {
         return Err(Failure::input("--json and the log both want standard output; give -o FILE"));
     }
-    if options.runs > 1 && options.output.is_some() {
+    let runs = options.runs.unwrap_or(1);
+    if runs > 1 && options.output.is_some() {
         return Err(Failure::input("a log holds one run; leave out -o, or --runs (--seed names each run)"));
     }
     let system = input::place_regardless(input::has_work(&options.file, input::system(&options.file)?, true)?)?;
     let node = input::node(&system, options.node.as_deref())?;
     let duration = input::duration(&system, options.duration)?;
     let sim = SimOptions { duration, seed: options.seed, node };
-    let subject = subject(&system, node, options.adaptive.as_deref())?;
+    if options.delays.as_deref() == Some("worst") {
+        return worst::execute(options, &system, &sim, json);
+    }
+    let traffic = traffic(&system, options.delays.as_deref())?;
+    let subject = subject(&system, node, options.adaptive.as_deref(), traffic)?;
     let silence = match subject {
-        Subject::System(system) => silence(system, duration),
+        Subject::System(system, _) => silence(system, duration),
         Subject::Adaptive(_) => Silence::NoProofAtAll,
     };
-    if options.runs > 1 {
-        let (all, stays) = replicate(&subject, &sim, options.runs)?;
-        let lasted = Span::from_ns(duration.as_ns().saturating_mul(options.runs.into()));
+    if runs > 1 {
+        let (all, stays) = replicate(&subject, &sim, runs)?;
+        let lasted = Span::from_ns(duration.as_ns().saturating_mul(runs.into()));
         let account = subject.account(stays, lasted);
         if json {
             print_json(&Answer { numbers: &all, adaptive: account.as_ref() })?;
@@ -71,7 +81,7 @@ pub(crate) fn execute(options: &args::Sim, json: bool) -> Outcome {
 
 /// What is simulated.
 enum Subject<'a> {
-    System(&'a System),
+    System(&'a System, Traffic),
     /// takt's dispatcher on a node, with a controller.
     Adaptive(Box<Adapted>),
 }
@@ -83,8 +93,19 @@ struct Adapted {
     notes: Vec<String>,
 }
 
-fn subject<'a>(system: &'a System, node: Option<NodeId>, guard: Option<&str>) -> Result<Subject<'a>, Failure> {
-    let Some(guard) = guard else { return Ok(Subject::System(system)) };
+/// The traffic of `--delays LIST`.
+fn traffic(system: &System, list: Option<&str>) -> Result<Traffic, Failure> {
+    let wrong = |error| Failure::input(format_args!("--delays: {error}"));
+    list.map_or(Ok(Traffic::default()), |list| Traffic::parse(list, system).map_err(wrong))
+}
+
+fn subject<'a>(
+    system: &'a System,
+    node: Option<NodeId>,
+    guard: Option<&str>,
+    traffic: Traffic,
+) -> Result<Subject<'a>, Failure> {
+    let Some(guard) = guard else { return Ok(Subject::System(system, traffic)) };
     let asked = Asked::new(system, node, guard)?;
     // As many levels as a run could have at the most.
     let limits = Limits { priorities: 1..=98, preemptive: true, ..Limits::default() };
@@ -112,14 +133,16 @@ fn subject<'a>(system: &'a System, node: Option<NodeId>, guard: Option<&str>) ->
 impl Subject<'_> {
     fn system(&self) -> &System {
         match self {
-            Subject::System(system) => system,
+            Subject::System(system, _) => system,
             Subject::Adaptive(adapted) => &adapted.plan.system,
         }
     }
 
     fn simulate(&self, sim: &SimOptions, sink: &mut impl Sink) -> Result<(), Failure> {
         match self {
-            Subject::System(system) => simulate(system, sim, sink).map(drop).map_err(|error| failure(&error)),
+            Subject::System(system, traffic) => {
+                simulate_with(system, sim, traffic, sink).map(drop).map_err(|error| failure(&error))
+            }
             Subject::Adaptive(adapted) => {
                 let rehearsed = adapted.plan.rehearse_adaptive(&adapted.law, sim.duration, sim.seed, sink);
                 rehearsed.map(drop).map_err(|error| match error {
@@ -146,7 +169,7 @@ impl Subject<'_> {
     /// The controller's account.
     fn account(&self, stays: Stays, lasted: Span) -> Option<Account> {
         match self {
-            Subject::System(_) => None,
+            Subject::System(..) => None,
             Subject::Adaptive(adapted) => {
                 let Adapted { asked, plan, law, .. } = &**adapted;
                 Some(Account::new(asked, plan, law, stays, lasted))
@@ -189,15 +212,17 @@ fn end(sim: &SimOptions) -> takt_model::Time {
 
 /// Simulates a system into a sink, with a bar where somebody watches.
 pub(crate) fn simulated<S: Sink>(system: &System, sim: &SimOptions, sink: S) -> Result<S, Failure> {
-    Subject::System(system).simulated(sim, sink)
+    Subject::System(system, Traffic::default()).simulated(sim, sink)
 }
 
 /// Simulates into a log, counting on the way.
 fn logged(subject: &Subject<'_>, sim: &SimOptions, target: &Target) -> Result<(Stats, Stays), Failure> {
     let definitions = Definitions::of(subject.system()).about(sim.node);
     let header = match subject {
-        Subject::System(system) => {
-            Header::new(file::write(system), Some(sim.seed), BackEnd::Sim, takt_sim::kinds(system))
+        Subject::System(system, traffic) => {
+            let header = Header::new(file::write(system), Some(sim.seed), BackEnd::Sim, takt_sim::kinds(system));
+            let list = Some(traffic.text(system)).filter(|list| !list.is_empty());
+            Header { notes: list.map(|list| format!("{DELAYS_NOTE}{list}")).into_iter().collect(), ..header }
         }
         Subject::Adaptive(adapted) => {
             let system = adaptive::written(&adapted.plan);

@@ -1,14 +1,16 @@
 //! `takt report` of a log that carries no system: the log alone.
 
 use serde_json::{Value, json};
+use takt_model::Span;
 use takt_report::{ReportInput, Source, findings, html};
 
-use super::{Seen, quoted, source};
+use super::comparison::Seen;
+use super::source;
 use crate::args;
 use crate::failure::{Failure, Outcome, Status};
 use crate::input::{self, Log};
 use crate::numbers::{Silence, numbers};
-use crate::output::{note, print, print_json};
+use crate::output::{note, print, print_json, quoted};
 
 pub(super) fn execute(options: &args::Report, log: &mut Log, json: bool) -> Outcome {
     let shown = input::shown(&options.file);
@@ -68,13 +70,13 @@ fn answer(source: &Source) -> Value {
                 "verdict": null,
                 "bound_ns": null,
                 "simulated": null,
-                "measured": Seen::of_task(task).map(|seen| seen.json()),
+                "measured": Seen::of_task(task).map(|seen| seen.json(task.deadline_ns.map(Span::from_ns), None)),
             })
         })
         .collect();
     let chains: Vec<Value> = (source.stats.chains.iter())
         .map(|chain| {
-            let measured = Seen::of_chain(chain).json();
+            let measured = Seen::of_chain(chain).json(None, None);
             json!({ "chain": chain.chain, "bound_ns": null, "simulated": null, "measured": measured })
         })
         .collect();

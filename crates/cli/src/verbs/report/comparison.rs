@@ -1,0 +1,229 @@
+//! Bound, simulation and measurement side by side: the table and the JSON of `takt report`.
+
+use serde_json::{Value, json};
+use takt_analysis::{Answer, CheckReport};
+use takt_log::stats::{ChainStats, TaskStats};
+use takt_log::{BackEnd, Definitions};
+use takt_model::flows::{self, Role};
+use takt_model::{Lateness, NodeId, Span, System};
+use takt_report::Source;
+
+use super::super::check::{answers, word};
+use crate::table::{Table, or_dash, time};
+
+/// Bound, simulation and measurement side by side.
+pub(super) struct Comparison<'a> {
+    pub(super) system: &'a System,
+    pub(super) check: &'a CheckReport,
+    pub(super) simulated: Option<&'a Source>,
+    pub(super) measured: Option<&'a Source>,
+    pub(super) back_end: Option<BackEnd>,
+}
+
+/// One task, hop of a flow, or chain.
+struct Line {
+    name: String,
+    /// The node of a hop; "end to end" for a flow. `None` for other tasks and chains.
+    flow: Option<String>,
+    deadline: Option<Span>,
+    bound: Option<Span>,
+    simulated: Option<Seen>,
+    measured: Option<Seen>,
+}
+
+/// A task's numbers from a log.
+pub(super) struct Seen {
+    p99: Option<Span>,
+    max: Option<Span>,
+    missed: Option<u64>,
+    jobs: u64,
+}
+
+impl Comparison<'_> {
+    fn lines(&self) -> (Vec<Line>, Vec<Line>) {
+        let of = |source: Option<&Source>, name: &str, node: NodeId| {
+            let node = &self.system.nodes[node.index()].name;
+            let tasks = &source?.stats.tasks;
+            tasks.iter().find(|task| task.task == name && task.node == *node).and_then(Seen::of_task)
+        };
+        let bounds = self.check.bounds(self.system.tasks.len());
+        let tasks = self.system.tasks.iter().zip(bounds).map(|(task, bound)| Line {
+            name: task.name.clone(),
+            flow: None,
+            deadline: Some(task.deadline),
+            bound,
+            simulated: of(self.simulated, &task.name, task.node),
+            measured: of(self.measured, &task.name, task.node),
+        });
+        let lowered = flows::lower(self.system);
+        let added = lowered.iter().flat_map(|lowered| lowered.roles.iter().zip(&lowered.system.tasks[lowered.first..]));
+        let hops = added.filter_map(|(role, task)| match role {
+            Role::Hop { flow, hop } => Some(Line {
+                name: task.name.clone(),
+                flow: Some(self.system.nodes[task.node.index()].name.clone()),
+                deadline: Some(task.deadline),
+                bound: self.check.hop_bound(&self.system.flows[flow.index()].name, *hop),
+                simulated: of(self.simulated, &task.name, task.node),
+                measured: of(self.measured, &task.name, task.node),
+            }),
+            _ => None,
+        });
+        let chain_of = |source: Option<&Source>, name: &str| {
+            source?.stats.chains.iter().find(|chain| chain.chain == name).map(Seen::of_chain)
+        };
+        let flow_of = |name: &str| self.system.flows.iter().find(|flow| flow.name == name);
+        let end_to_end = |name: &str| self.check.flows.iter().find(|flow| flow.flow == name)?.end_to_end;
+        let chains = Definitions::of(self.system).chains.into_iter().map(|chain| Line {
+            bound: self.check.chain_bound(&chain.name).or_else(|| end_to_end(&chain.name)),
+            simulated: chain_of(self.simulated, &chain.name),
+            measured: chain_of(self.measured, &chain.name),
+            deadline: flow_of(&chain.name).map(|flow| flow.deadline),
+            flow: flow_of(&chain.name).map(|_| "end to end".to_owned()),
+            name: chain.name,
+        });
+        (tasks.chain(hops).collect(), chains.collect())
+    }
+
+    pub(super) fn table(&self) -> String {
+        let mut table = Table::new(&[
+            "response times",
+            "deadline",
+            "bound",
+            "simulated max",
+            "missed",
+            "measured p99",
+            "max",
+            "missed",
+        ]);
+        let missed = |seen: &Option<Seen>| {
+            or_dash(seen.as_ref().and_then(|seen| Some(format!("{} of {}", seen.missed?, seen.jobs))))
+        };
+        let (tasks, chains) = self.lines();
+        let (of_flows, others): (Vec<Line>, Vec<Line>) =
+            tasks.into_iter().chain(chains).partition(|line| line.flow.is_some());
+        for line in others {
+            let measured = line.measured.as_ref();
+            table.row(vec![
+                line.name,
+                or_dash(line.deadline.map(time)),
+                or_dash(line.bound.map(time)),
+                or_dash(line.simulated.as_ref().and_then(|seen| seen.max).map(time)),
+                missed(&line.simulated),
+                or_dash(measured.and_then(|seen| seen.p99).map(time)),
+                or_dash(measured.and_then(|seen| seen.max).map(time)),
+                missed(&line.measured),
+            ]);
+        }
+        let tables: Vec<String> = [table, flow_table(of_flows)]
+            .into_iter()
+            .filter(|table| !table.is_empty())
+            .map(|table| table.without_empty_columns().render(""))
+            .collect();
+        format!("{}: {}\n\n{}", self.system.name, word(self.check.schedulable), tables.join("\n"))
+    }
+
+    pub(super) fn json(&self) -> Value {
+        let seen = |seen: &Option<Seen>, line: &Line| seen.as_ref().map(|seen| seen.json(line.deadline, line.bound));
+        let (tasks, chains) = self.lines();
+        // Behind the tasks of the file stand the hops of flows, which have a bound where they are proven.
+        let of_hop = |line: &Line| if line.bound.is_some() { Answer::Yes } else { Answer::Unknown };
+        let hops = tasks.iter().skip(self.system.tasks.len()).map(of_hop);
+        let tasks: Vec<Value> = answers(self.check, self.system.tasks.len())
+            .into_iter()
+            .chain(hops)
+            .zip(&tasks)
+            .map(|(answer, line)| {
+                json!({
+                    "task": line.name,
+                    "deadline_ns": line.deadline.map(Span::as_ns),
+                    "verdict": answer.name(),
+                    "bound_ns": line.bound.map(Span::as_ns),
+                    "simulated": seen(&line.simulated, line),
+                    "measured": seen(&line.measured, line),
+                })
+            })
+            .collect();
+        let chains: Vec<Value> = chains
+            .iter()
+            .map(|line| {
+                json!({
+                    "chain": line.name,
+                    "deadline_ns": line.deadline.map(Span::as_ns),
+                    "bound_ns": line.bound.map(Span::as_ns),
+                    "simulated": seen(&line.simulated, line),
+                    "measured": seen(&line.measured, line),
+                })
+            })
+            .collect();
+        json!({
+            "system": self.system.name,
+            "schedulable": self.check.schedulable.known(),
+            "back_end": self.back_end.map(BackEnd::name),
+            "tasks": tasks,
+            "chains": chains,
+        })
+    }
+}
+
+/// Hops of flows and flows, with what is left between the largest simulated response and its limits.
+fn flow_table(lines: Vec<Line>) -> Table {
+    let mut table =
+        Table::new(&["flows", "node", "deadline", "bound", "simulated max", "slack to bound", "to deadline", "missed"]);
+    for line in lines {
+        let seen = line.simulated;
+        let max = seen.as_ref().and_then(|seen| seen.max);
+        let left = |limit| or_dash(slack(limit, max).map(Lateness::four_digits_down));
+        let missed = seen.as_ref().and_then(|seen| Some(format!("{} of {}", seen.missed?, seen.jobs)));
+        table.row(vec![
+            line.name,
+            line.flow.unwrap_or_default(),
+            or_dash(line.deadline.map(time)),
+            or_dash(line.bound.map(time)),
+            or_dash(max.map(time)),
+            left(line.bound),
+            left(line.deadline),
+            or_dash(missed),
+        ]);
+    }
+    table
+}
+
+/// What is left below a limit; negative above it.
+fn slack(limit: Option<Span>, max: Option<Span>) -> Option<Lateness> {
+    let left = i128::from(limit?.as_ns()) - i128::from(max?.as_ns());
+    i64::try_from(left).ok().map(Lateness::from_ns)
+}
+
+impl Seen {
+    /// Nothing where no job was released (another node's task).
+    pub(super) fn of_task(task: &TaskStats) -> Option<Seen> {
+        (task.released > 0).then(|| Seen {
+            p99: task.response_ns.as_ref().map(|response| Span::from_ns(response.p99)),
+            max: task.response_ns.as_ref().map(|response| Span::from_ns(response.max)),
+            missed: task.missed,
+            jobs: task.released,
+        })
+    }
+
+    /// The slacks are those to these limits.
+    pub(super) fn json(&self, deadline: Option<Span>, bound: Option<Span>) -> Value {
+        let slack = |limit: Option<Span>| slack(limit, self.max).map(Lateness::as_ns);
+        json!({
+            "p99_ns": self.p99.map(Span::as_ns),
+            "max_ns": self.max.map(Span::as_ns),
+            "missed": self.missed,
+            "released": self.jobs,
+            "bound_slack_ns": slack(bound),
+            "deadline_slack_ns": slack(deadline),
+        })
+    }
+
+    pub(super) fn of_chain(chain: &ChainStats) -> Seen {
+        Seen {
+            p99: chain.response_ns.as_ref().map(|response| Span::from_ns(response.p99)),
+            max: chain.response_ns.as_ref().map(|response| Span::from_ns(response.max)),
+            missed: None,
+            jobs: chain.responses.count(),
+        }
+    }
+}
