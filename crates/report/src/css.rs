@@ -2,17 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use crate::svg::{CHART_CSS, LANES_CSS};
+use crate::svg::{CHART_CSS, LANES_CSS, MESSAGES_CSS};
 
 type Variables<'a> = BTreeMap<&'a str, &'a str>;
 
-/// [`CHART_CSS`] and the style of lanes in light colours, with every variable replaced by its value.
+/// [`CHART_CSS`] and the styles of lanes and messages in light colours, with every variable replaced by its value.
 ///
 /// A class such as `.p3` sets variables. Each rule that reads them is written once for every such
 /// class, at its place, so that rules of equal weight keep their order.
 #[must_use]
 pub fn css_without_variables() -> String {
-    let rules: Vec<_> = [CHART_CSS, LANES_CSS].into_iter().flat_map(rules).collect();
+    let rules: Vec<_> = [CHART_CSS, LANES_CSS, MESSAGES_CSS].into_iter().flat_map(rules).collect();
     let mut root = Variables::new();
     let mut classes: Vec<(&str, Variables<'_>)> = Vec::new();
     for (selector, body) in &rules {

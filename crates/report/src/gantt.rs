@@ -11,6 +11,7 @@ use takt_model::{NodeId, Span, Time};
 
 use crate::axis::{clock, short};
 use crate::lane::{Lane, LaneKeeper};
+use crate::messages::{Arrow, ArrowKeeper};
 use crate::scene::Scene;
 
 /// Which part of a log to draw.
@@ -92,6 +93,8 @@ pub struct Gantt {
     pub rows: Vec<Row>,
     /// A lane for each server of the drawn nodes that an event tells of. None if only some tasks are drawn.
     pub lanes: Vec<Lane>,
+    /// Messages of the drawn tasks, in the order of their sends.
+    pub messages: Vec<Arrow>,
     /// How many tasks [`Gantt::with_rows`] took away: without anything in the window, and others.
     pub left_out: (usize, usize),
     /// Switches of strategy.
@@ -193,6 +196,7 @@ pub struct GanttBuilder {
     to: Time,
     rows: Vec<Keeper>,
     lanes: Vec<LaneKeeper>,
+    messages: ArrowKeeper,
     modes: VecDeque<ModeMark>,
     items: usize,
     first_miss: Option<Time>,
@@ -235,6 +239,7 @@ impl GanttBuilder {
             to,
             rows,
             lanes,
+            messages: ArrowKeeper::default(),
             modes: VecDeque::new(),
             items: 0,
             first_miss: None,
@@ -261,6 +266,7 @@ impl GanttBuilder {
             (self.from, self.to) = (Time::ZERO, Time::ZERO);
             self.rows = vec![Keeper::default(); self.scene.tasks.len()];
             self.lanes = vec![LaneKeeper::default(); self.scene.servers.len()];
+            self.messages = ArrowKeeper::default();
         }
         self.to = self.to.min(end).max(self.from);
         let (from, to) = (self.from, self.to);
@@ -274,6 +280,9 @@ impl GanttBuilder {
             .filter(|(server, _)| options.draws_server(scene, *server))
             .filter_map(|(server, keeper)| keeper.lane(scene, server, from, to))
             .collect();
+        let draws = |task: usize| options.draws(scene, task);
+        let mut messages = self.messages.arrows(from, to);
+        messages.retain(|arrow| draws(arrow.task) && arrow.fate.receiver().is_none_or(draws));
         let mut modes: Vec<ModeMark> = self.modes.into_iter().collect();
         modes.retain(|mode| wanted(mode.node) && mode.at >= from && mode.at <= to);
         let cut = (self.cut && asked <= end).then(|| match self.options.window {
@@ -281,7 +290,7 @@ impl GanttBuilder {
             Window::FirstMiss { .. } | Window::AroundMiss { .. } | Window::Jobs { .. } => end,
         });
         let (first_miss, lost) = (self.first_miss, self.lost);
-        Gantt { scene: self.scene, from, to, rows, lanes, left_out: (0, 0), modes, cut, first_miss, lost }
+        Gantt { scene: self.scene, from, to, rows, lanes, messages, left_out: (0, 0), modes, cut, first_miss, lost }
     }
 
     fn add_mark(&mut self, task: usize, mark: Mark) {
@@ -356,6 +365,8 @@ impl GanttBuilder {
             keeper.forget_before(since);
             self.items += keeper.len();
         }
+        self.messages.forget_before(since);
+        self.items += self.messages.len();
         self.modes.retain(|mode| mode.at >= since);
     }
 
@@ -521,6 +532,12 @@ impl Sink for GanttBuilder {
         }
         if now > self.to {
             return;
+        }
+        self.items += self.messages.event(&self.scene, stream, now, event);
+        if now < self.from {
+            self.items -= self.messages.len();
+            self.messages.forget_before(self.from);
+            self.items += self.messages.len();
         }
         match *event {
             Event::ModeChange { mode } => {

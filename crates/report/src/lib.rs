@@ -33,6 +33,7 @@ pub mod html;
 pub mod jobs;
 mod lane;
 mod markup;
+mod messages;
 pub mod parquet;
 pub mod perfetto;
 mod plot;
@@ -51,6 +52,7 @@ pub use gantt::{Activity, Gantt, GanttBuilder, GanttOptions, Mark, MarkKind, Row
 pub use html::{ReportInput, findings, html, is_no_proof};
 pub use jobs::{JobRecord, JobTracker, Outcome};
 pub use lane::{Lane, Level, Pays};
+pub use messages::{Arrow, Fate};
 pub use perfetto::PerfettoWriter;
 pub use prometheus::prometheus;
 pub use scene::{Scene, SceneInterrupt, SceneNode, SceneTask};

@@ -8,6 +8,9 @@
 //! it ends when a later job of its task has a CPU. Within it stand slices "runs" and "waits".
 //! Arrival, release, deadline, start, response and lateness are arguments of the slice.
 //!
+//! Messages are instants where they are sent and received, joined by an arrow, which goes on to the
+//! job that the message releases.
+//!
 //! Releases, misses, cancellations, migrations, switches of strategy and losses are instants. A
 //! counter shows the jobs that are released and not over. A log without preemptions does not tell
 //! the running job, so it has no tracks of CPUs.
@@ -18,6 +21,7 @@
 //! Field numbers: protos/perfetto/trace of the Perfetto project. Each name is interned once; what a
 //! log defines late gets its name and its track there and then, before anything happens on it.
 
+mod messages;
 mod proto;
 
 use std::io;
@@ -26,6 +30,7 @@ use takt_log::{CancelCause, Definition, Event, InterruptKind, JobKey, Sink};
 use takt_model::{NodeId, Span, TaskId, Time};
 
 use crate::jobs::{JobRecord, JobTracker};
+use crate::messages::Deliveries;
 use crate::scene::Scene;
 use proto::Message;
 
@@ -57,6 +62,8 @@ mod field {
     pub(super) const EVENT_TRACK: u32 = 11;
     pub(super) const EVENT_NAME: u32 = 23;
     pub(super) const EVENT_COUNTER: u32 = 30;
+    pub(super) const EVENT_FLOW: u32 = 47;
+    pub(super) const EVENT_FLOW_END: u32 = 48;
 
     pub(super) const ANNOTATION_NAME_IID: u32 = 1;
     pub(super) const ANNOTATION_UINT: u32 = 3;
@@ -81,7 +88,7 @@ const MERGE_NONE: u64 = 2;
 const SEQUENCE: u64 = 1;
 
 /// Names of events other than tasks' names; their interned ids are their places here, from 1 on.
-const EVENT_NAMES: [&str; 16] = [
+const EVENT_NAMES: [&str; 19] = [
     "runs",
     "waits",
     "in progress",
@@ -98,6 +105,9 @@ const EVENT_NAMES: [&str; 16] = [
     "replenished",
     "used up",
     "idle",
+    "sends",
+    "receives",
+    "message lost",
 ];
 /// Interned ids of the names of tasks and interrupts start here.
 const NAMES: u64 = 1_000;
@@ -151,6 +161,8 @@ pub struct PerfettoWriter<W: io::Write> {
     serving: Vec<Vec<Option<Vec<u32>>>>,
     /// Per server, the budget left.
     budgets: Vec<Span>,
+    /// Numbers of the flows of messages that were just received.
+    deliveries: Deliveries<u64>,
     packet: Message,
     error: Option<io::Error>,
 }
@@ -174,6 +186,7 @@ impl<W: io::Write> PerfettoWriter<W> {
             next_name: NAMES,
             serving: Vec::new(),
             budgets: Vec::new(),
+            deliveries: Deliveries::default(),
             packet: Message::default(),
             error: None,
         };
@@ -585,7 +598,7 @@ impl<W: io::Write> Sink for PerfettoWriter<W> {
         let ended = self.tracker.event(now, event);
         match *event {
             Event::Release { job, .. } if job.task.index() < self.scene.tasks.len() => {
-                self.instant(now, job, "release");
+                self.release_instant(stream, now, job);
                 self.begin_job(now, job.task);
                 self.count_pending(now, job.task, true);
             }
@@ -594,7 +607,11 @@ impl<W: io::Write> Sink for PerfettoWriter<W> {
                 self.leave_cpu(now, job.task);
                 self.phase(now, job.task, "waits", &[]);
             }
-            Event::Complete { job, .. } => self.job_over(now, job, ended),
+            Event::Complete { job, .. } => {
+                self.deliveries.completed(stream, job.task.index());
+                self.job_over(now, job, ended);
+            }
+            Event::Send { .. } | Event::Receive { .. } | Event::Drop { .. } => self.message(stream, now, event),
             Event::Cancel { job, cause } => {
                 self.instant(
                     now,

@@ -3,6 +3,8 @@
 //! The text is complete and needs nothing from outside. Colours are CSS variables, so that a page can set
 //! them; alone, the chart follows the reader's light or dark preference.
 
+mod arrows;
+
 use std::fmt::Write as _;
 
 use takt_log::CancelCause;
@@ -12,11 +14,14 @@ use crate::axis::{Axis, clock, short};
 use crate::gantt::{Activity, Gantt, MarkKind, Row, Segment};
 use crate::lane::{Lane, Pays};
 use crate::markup::{Esc, Px, clip, columns};
+use crate::messages::Fate;
 
 /// The chart's colours and type, light and dark. A page that embeds charts includes it once.
 pub const CHART_CSS: &str = include_str!("chart.css");
 /// The style of servers' lanes.
 pub(crate) const LANES_CSS: &str = include_str!("lanes.css");
+/// The style of messages.
+pub(crate) const MESSAGES_CSS: &str = include_str!("messages.css");
 
 /// The meaning of a row of the chart.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -150,11 +155,15 @@ impl<'a> Drawing<'a> {
         let height = bottom + 30.0 + legend_px;
         self.open(height);
         self.grid(bottom);
+        let middles = self.middles(TOP);
         let mut y = TOP;
         for line in std::mem::take(&mut self.lines) {
             let h = self.height_of(&line);
             self.line(&line, y, h);
             y += h;
+        }
+        if !self.gantt.messages.is_empty() {
+            self.arrows(&middles);
         }
         self.mode_marks(bottom);
         self.out.push_str(&legend_svg);
@@ -176,9 +185,10 @@ impl<'a> Drawing<'a> {
         );
         if self.options.standalone {
             let lanes = if self.gantt.lanes.is_empty() { "" } else { LANES_CSS };
+            let messages = if self.gantt.messages.is_empty() { "" } else { MESSAGES_CSS };
             let _ = writeln!(
                 self.out,
-                "<style>{CHART_CSS}{lanes}</style>\n<rect class=\"paper\" width=\"100%\" height=\"100%\"/>"
+                "<style>{CHART_CSS}{lanes}{messages}</style>\n<rect class=\"paper\" width=\"100%\" height=\"100%\"/>"
             );
         }
     }
@@ -207,8 +217,13 @@ impl<'a> Drawing<'a> {
         let _ = writeln!(self.out, "<path class=\"grid\" d=\"{lines}\"/>\n<g class=\"ticks\">{labels}</g>");
     }
 
+    /// The height on which the bars of a line stand.
+    fn base(&self, y: f64, h: f64) -> f64 {
+        y + h - if h >= 30.0 { 8.0 } else { 4.0 }
+    }
+
     fn line(&mut self, line: &Line<'_>, y: f64, h: f64) {
-        let base = y + h - if h >= 30.0 { 8.0 } else { 4.0 };
+        let base = self.base(y, h);
         let name = label(self.gantt, line);
         if let Line::Node(name) = line {
             let _ = writeln!(
@@ -486,6 +501,13 @@ impl<'a> Drawing<'a> {
         if has(|kind| kind == MarkKind::Completion) {
             add("end".to_owned(), none(), "completion".to_owned());
         }
+        let fates = |fate: fn(Fate) -> bool| self.gantt.messages.iter().any(|arrow| fate(arrow.fate));
+        if fates(|fate| fate != Fate::Dropped) {
+            add("message".to_owned(), none(), "message, from send to receive".to_owned());
+        }
+        if fates(|fate| fate == Fate::Dropped) {
+            add("message lost".to_owned(), none(), "message lost".to_owned());
+        }
         let levels = || self.gantt.lanes.iter().flat_map(|lane| &lane.levels);
         for ((class, pays), text) in
             LEVELS.into_iter().zip(["budget left", "a server pays", "pays while none of its jobs runs"])
@@ -594,6 +616,8 @@ fn legend_symbol(class: &str, inside: &str, x: f64, y: f64) -> String {
         "release" => format!("M{} {}v-14m-3 5l3-5l3 5", Px(mid), Px(y + 7.0)),
         "deadline" => format!("M{} {}v14m-3-5l3 5l3-5", Px(mid), Px(y - 7.0)),
         "end" => format!("M{} {}m-2.5 0a2.5 2.5 0 1 0 5 0a2.5 2.5 0 1 0-5 0", Px(mid), Px(y)),
+        "message" => format!("M{x0} {}h16m-6-3l6 3l-6 3", Px(y)),
+        "message lost" => format!("M{x0} {}h12{}", Px(y), cross(x + 13.0, y, 3.5)),
         "miss" => cross(mid, y, 4.0),
         "cancel" => cross(mid, y, 3.5),
         bar => {

@@ -1,6 +1,7 @@
 //! The Gantt chart for a terminal: two lines a task, arrows above and execution below; then a line for each server
 //! with its budget.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use takt_log::CancelCause;
@@ -10,6 +11,7 @@ use crate::axis::{Axis, clock};
 use crate::gantt::{Activity, Gantt, MarkKind, Row};
 use crate::lane::{Lane, Pays};
 use crate::markup::{clip_with, columns};
+use crate::messages::{Arrow, Fate};
 
 /// How to print.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -66,6 +68,9 @@ struct Glyphs {
     tick: char,
     rule: char,
     mode: char,
+    /// A message on its way, and its receive.
+    way: char,
+    receive: char,
     /// Eighths of a budget.
     levels: [char; 8],
 }
@@ -85,6 +90,8 @@ const UNICODE: Glyphs = Glyphs {
     tick: '┬',
     rule: '─',
     mode: '┊',
+    way: '╌',
+    receive: '▶',
     levels: ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'],
 };
 const ASCII: Glyphs = Glyphs {
@@ -102,6 +109,8 @@ const ASCII: Glyphs = Glyphs {
     tick: '+',
     rule: '-',
     mode: ':',
+    way: '-',
+    receive: '>',
     levels: ['1', '2', '3', '4', '5', '6', '7', '8'],
 };
 /// Foreground colours of CPUs: blue, yellow, green, magenta, cyan, white.
@@ -113,12 +122,35 @@ const ANSI_DIM: u8 = 2;
 #[must_use]
 pub fn text(gantt: &Gantt, options: &TextOptions) -> String {
     let names = gantt.rows.iter().map(|row| name(gantt, row)).chain(gantt.lanes.iter().map(|lane| gantt.server(lane)));
-    let longest = names.map(columns).max().unwrap_or(0);
+    let ways = ways(gantt, options.unicode);
+    let longest = names.chain(ways.iter().map(|(name, _)| name.as_str())).map(columns).max().unwrap_or(0);
     let width = options.width.max(40);
     let label = longest.clamp(3, (width / 3).min(24));
     let cells = width - label - 2;
     let glyphs = if options.unicode { &UNICODE } else { &ASCII };
-    Printer { gantt, options, glyphs, label, cells, starts: boundaries(gantt, cells) }.print()
+    Printer { gantt, options, glyphs, label, cells, starts: boundaries(gantt, cells), ways }.print()
+}
+
+/// The messages of each pair of sender and receiver whose rows are drawn, with a name of the pair.
+fn ways(gantt: &Gantt, unicode: bool) -> Vec<(String, Vec<&Arrow>)> {
+    let drawn = |task: usize| gantt.rows.iter().find(|row| row.task == task).map(|row| name(gantt, row));
+    // Messages without a receiver stand with the others of their sender.
+    let known: BTreeMap<usize, usize> =
+        gantt.messages.iter().filter_map(|arrow| Some((arrow.task, arrow.fate.receiver()?))).collect();
+    let mut ways: BTreeMap<(usize, Option<usize>), Vec<&Arrow>> = BTreeMap::new();
+    for arrow in &gantt.messages {
+        let receiver = arrow.fate.receiver().or_else(|| known.get(&arrow.task).copied());
+        // Of one that is still on its way, nothing tells the receiver.
+        if receiver.is_some() || arrow.fate == Fate::Dropped {
+            ways.entry((arrow.task, receiver)).or_default().push(arrow);
+        }
+    }
+    let to = if unicode { "→" } else { "->" };
+    let named = ways.into_iter().filter_map(|((from, receiver), arrows)| {
+        let receiver = receiver.map_or(Some("?"), drawn)?;
+        Some((format!("{} {to} {receiver}", drawn(from)?), arrows))
+    });
+    named.take(Gantt::ROWS_MAX_DEFAULT).collect()
 }
 
 /// The instants at which cells begin, and the end of the last one.
@@ -134,6 +166,8 @@ struct Printer<'a> {
     label: usize,
     cells: usize,
     starts: Vec<u64>,
+    /// Messages by sender and receiver.
+    ways: Vec<(String, Vec<&'a Arrow>)>,
 }
 
 impl Printer<'_> {
@@ -149,13 +183,18 @@ impl Printer<'_> {
                 let _ = writeln!(out, "{}", self.fit(name, self.options.width.max(40)));
             }
         };
-        for row in &self.gantt.rows {
+        let mut rows: Vec<&Row> = self.gantt.rows.iter().collect();
+        rows.sort_by_key(|row| self.node_of(row));
+        for row in rows {
             head(&mut out, self.node_of(row));
             self.row(&mut out, row);
         }
         for lane in &self.gantt.lanes {
             head(&mut out, self.gantt.scene.servers.get(lane.server).map(|server| server.node));
             self.lane(&mut out, lane);
+        }
+        for (name, arrows) in &self.ways {
+            self.way(&mut out, name, arrows);
         }
         self.mode_lines(&mut out);
         let legend = self.legend();
@@ -266,6 +305,24 @@ impl Printer<'_> {
         };
         let cells: Vec<(char, u8)> = (0..self.cells).map(show).collect();
         self.cells(out, self.gantt.server(lane), &cells);
+    }
+
+    /// Messages from one task to another: a line from each send to the receive.
+    fn way(&self, out: &mut String, name: &str, arrows: &[&Arrow]) {
+        let g = self.glyphs;
+        let mut cells = vec![(' ', 0); self.cells];
+        for arrow in arrows {
+            let (first, last) = (self.cell(arrow.sent.max(self.gantt.from)), self.cell(arrow.until));
+            for cell in cells.iter_mut().take(last + 1).skip(first).filter(|cell| cell.0 == ' ') {
+                *cell = (g.way, ANSI_DIM);
+            }
+            match arrow.fate {
+                Fate::Received(_) if arrow.until <= self.gantt.to => cells[last] = (g.receive, 0),
+                Fate::Dropped if arrow.until <= self.gantt.to => cells[last] = (g.miss, ANSI_MISS),
+                _ => {}
+            }
+        }
+        self.cells(out, name, &cells);
     }
 
     fn mark_cells(&self, row: &Row) -> Vec<Option<char>> {
@@ -404,6 +461,12 @@ impl Printer<'_> {
         }
         if marks(|kind| matches!(kind, MarkKind::Cancel(cause) if *cause != CancelCause::Late)) {
             words.push(format!("{} cancelled", g.cancel));
+        }
+        if !self.ways.is_empty() {
+            words.push(format!("{}{} message from send to receive", g.way, g.receive));
+        }
+        if self.ways.iter().any(|(_, arrows)| arrows.iter().any(|arrow| arrow.fate == Fate::Dropped)) {
+            words.push(format!("{} message lost", g.miss));
         }
         if !self.gantt.lanes.is_empty() {
             words.push(format!("{} to {} budget left", g.levels[0], g.levels[7]));

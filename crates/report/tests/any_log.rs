@@ -19,7 +19,7 @@ fn any_event() -> impl Strategy<Value = Event> {
         CancelCause::Rejected,
         CancelCause::Failed,
     ]);
-    (0u8..22, job, 0u32..4, 0u64..40, cause).prop_map(|(kind, job, cpu, at, cause)| match kind {
+    (0u8..26, job, 0u32..4, 0u64..40, cause).prop_map(|(kind, job, cpu, at, cause)| match kind {
         0..3 => Event::Release {
             job,
             arrival: Time::from_ns(at * 500_000),
@@ -45,6 +45,9 @@ fn any_event() -> impl Strategy<Value = Event> {
         },
         18 => Event::Replenish { server: cpu, budget: Span::from_ns(at * 400_000) },
         19 => Event::ServerIdle { server: cpu },
+        20 | 21 => Event::Send { job, message: at / 8 },
+        22 | 23 => Event::Receive { job, message: at / 8 },
+        24 => Event::Drop { job, message: at / 8 },
         _ => Event::Lost { count: at },
     })
 }
@@ -58,7 +61,7 @@ proptest! {
         (live, focus, unicode) in (any::<bool>(), 0u8..4, any::<bool>()),
         (color, width, late) in (any::<bool>(), 0usize..120, any::<bool>()),
     ) {
-        let mut system = golden::system(2, Builtin::Edf, "a 4 2\nb 4 3 D=2\nc 8 3\nd 9 1");
+        let mut system = golden::system(2, Builtin::Edf, "f/0 4 2\nf/1 4 3 D=2\nc 8 3\nd 9 1");
         for rule in [ServerRule::Polling, ServerRule::Sporadic] {
             let component = Component::new(rule.name(), NodeId(0), rule);
             let (period, budget) = (Auto::Value(Span::from_ms(9)), Auto::Value(Span::from_ms(3)));
@@ -74,7 +77,7 @@ proptest! {
                 InterruptDef { name: "NET_RX".to_owned(), node: NodeId(0), kind: InterruptKind::Soft },
             ),
         ]).collect();
-        let system = if late { golden::system(1, Builtin::Edf, "a 4 2") } else { system };
+        let system = if late { golden::system(1, Builtin::Edf, "f/0 4 2") } else { system };
         let scene = if live { Scene::of(&system).without_preemptions() } else { Scene::of(&system) };
         let ms = |ms: u64| Time::from_ns(ms * 1_000_000);
         let window = match focus {
@@ -111,6 +114,9 @@ proptest! {
             prop_assert!(lane.levels.iter().all(|level| gantt.from <= level.at && level.at <= gantt.to));
             prop_assert!(lane.levels.windows(2).all(|pair| pair[0].at <= pair[1].at));
             prop_assert!(lane.levels.iter().all(|level| level.left <= lane.full));
+        }
+        for arrow in &gantt.messages {
+            prop_assert!(arrow.sent <= arrow.until && arrow.sent <= gantt.to && arrow.until >= gantt.from);
         }
         for rows in [Rows::Tasks, Rows::Cpus] {
             let shown = svg(&gantt, &SvgOptions { rows, ..SvgOptions::new("any") });

@@ -2,12 +2,12 @@
 
 mod common;
 
-use common::{Log, as_live, schedule};
+use common::{Log, as_live, messages, schedule};
 use takt_log::{CancelCause, Event, JobKey, Sink};
 use takt_model::{Auto, Builtin, Component, NodeId, ServerRule, Span, System, TaskId, Time};
 use takt_report::{
-    Gantt, GanttBuilder, GanttOptions, Level, MarkKind, Pays, Rows, Scene, SvgOptions, TextOptions, Window, golden,
-    svg, text,
+    Arrow, Fate, Gantt, GanttBuilder, GanttOptions, Level, MarkKind, Pays, Rows, Scene, SvgOptions, TextOptions,
+    Window, golden, svg, text,
 };
 
 fn chart(scene: Scene, log: &Log, options: GanttOptions, end: Time) -> Gantt {
@@ -414,4 +414,45 @@ fn a_chart_of_one_node_leaves_the_others_out() {
     let one = chart(Scene::of(&system), &log, options, ms(16));
     assert_eq!(one.rows.len(), 1);
     assert!(!text(&one, &TextOptions::default()).contains("local"));
+}
+
+#[test]
+fn a_message_goes_from_the_hop_that_left_it_to_the_hop_that_it_releases() {
+    let (scene, log) = messages();
+    let gantt = chart(scene.clone(), &log, GanttOptions::until(ms(10)), ms(10));
+    let arrow = |job, sent, until, fate| Arrow { task: 0, job, sent: ms(sent), until: ms(until), fate };
+    let wanted = [arrow(0, 2, 5, Fate::Received(1)), arrow(1, 6, 8, Fate::Dropped), arrow(2, 9, 10, Fate::OnItsWay)];
+    assert_eq!(gantt.messages, wanted);
+    // Where the window cuts an arrow, it still touches the window.
+    let window = Window::Range { from: ms(3), to: ms(4) };
+    let cut = chart(scene.clone(), &log, GanttOptions::new(window), ms(10));
+    assert_eq!(cut.messages, [arrow(0, 2, 4, Fate::OnItsWay)]);
+    // Without the receiver's row there is no arrow.
+    let only = GanttOptions { tasks: vec!["put/0".to_owned()], ..GanttOptions::until(ms(6)) };
+    assert_eq!(chart(scene, &log, only, ms(10)).messages, [arrow(1, 6, 6, Fate::OnItsWay)]);
+}
+
+#[test]
+fn messages_are_arrows_in_pictures_and_lines_on_the_terminal() {
+    let (scene, log) = messages();
+    let gantt = chart(scene, &log, GanttOptions::until(ms(10)), ms(10));
+    let shown = text(&gantt, &TextOptions { width: 40, unicode: false, color: false });
+    // 26 cells for 10 ms: the send at 2 ms is in cell 5, the receive at 5 ms in cell 13.
+    for line in ["put/0 -> put/1", "-> message from send to receive", "X message lost"] {
+        assert!(shown.contains(line), "no \"{line}\" in\n{shown}");
+    }
+    let line = shown.lines().find(|line| line.starts_with("put/0 -> ")).expect("a line of messages");
+    assert!(line.contains("-->") && line.contains("-X") && line.ends_with('-'), "{shown}");
+    for rows in [Rows::Tasks, Rows::Cpus] {
+        let drawn = svg(&gantt, &SvgOptions { rows, ..SvgOptions::new("messages") });
+        for part in [
+            "<path class=\"message\" d=\"M",
+            "<path class=\"message lost\" d=\"M",
+            "message of put/0 job 0: sent at 2 ms\nreceived at 5 ms (3 ms) by put/1",
+            ">message, from send to receive</text>",
+            ">message lost</text>",
+        ] {
+            assert!(drawn.contains(part), "no {part} in\n{drawn}");
+        }
+    }
 }

@@ -5,8 +5,8 @@ mod common;
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
-use common::trace::{check_trace, meaning};
-use common::{Log, as_live, schedule};
+use common::trace::{check_trace, flows, meaning};
+use common::{Log, as_live, messages, schedule};
 use takt_log::{CancelCause, Event, JobKey, Sink};
 use takt_model::{Builtin, Component, NodeId, ServerRule, Span, System, TaskId, Time};
 use takt_report::{JobCsv, PerfettoWriter, Scene, golden};
@@ -99,12 +99,7 @@ fn the_published_schema_reads_the_trace() {
         return;
     }
     let (system, log) = system_and_log();
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/perfetto_decode.py");
-    let mut child = Command::new(&python).arg(script).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    child.stdin.take().unwrap().write_all(&perfetto(&Scene::of(&system), &log, ms(16))).unwrap();
-    let output = child.wait_with_output().unwrap();
-    assert!(output.status.success(), "the decoder failed");
-    let shown = String::from_utf8(output.stdout).unwrap();
+    let shown = decoded(&python, &perfetto(&Scene::of(&system), &log, ms(16)));
     for line in [
         "process local pid 1",
         "track CPU 0 rank 0",
@@ -115,6 +110,36 @@ fn the_published_schema_reads_the_trace() {
     ] {
         assert!(shown.contains(line), "no \"{line}\" in\n{shown}");
     }
+    let (scene, log) = messages();
+    let shown = decoded(&python, &perfetto(&scene, &log, ms(10)));
+    for line in [
+        "2000000 instant put/0 sends {'task': 'put/0', 'job': 0} flow 10000000000",
+        "5000000 instant n1/receive receives {'task': 'put/0', 'job': 0} flow 10000000000",
+        "5000000 instant put/1 release {'job': 0} ends 10000000000",
+        "8000000 instant put/0 message lost {'task': 'put/0', 'job': 1} flow 10000000001",
+    ] {
+        assert!(shown.contains(line), "no \"{line}\" in\n{shown}");
+    }
+}
+
+/// A trace as the published schema reads it.
+fn decoded(python: &str, trace: &[u8]) -> String {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/perfetto_decode.py");
+    let mut child = Command::new(python).arg(script).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(trace).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "the decoder failed");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The same without the package: the bytes of flows.
+#[test]
+fn a_message_has_one_flow_from_send_to_release() {
+    let (scene, log) = messages();
+    let flows = flows(&perfetto(&scene, &log, ms(10)));
+    let first = 1 << 40;
+    let wanted = [(2, 47, first), (5, 47, first), (5, 48, first), (6, 47, first + 1), (8, 47, first + 1)];
+    assert_eq!(flows[..5], wanted.map(|(at, field, flow)| (ms(at).as_ns(), field, flow)));
 }
 
 #[test]

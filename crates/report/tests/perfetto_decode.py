@@ -27,5 +27,6 @@ for packet in trace.packet:
         args = {}
         for annotation in event.debug_annotations:
             args[arguments[annotation.name_iid]] = getattr(annotation, annotation.WhichOneof("value"))
+        flows = ["flow %x" % flow for flow in event.flow_ids] + ["ends %x" % flow for flow in event.terminating_flow_ids]
         name = event.name or (names[event.name_iid] if event.name_iid else "")
-        print(packet.timestamp, kinds[event.type], tracks[event.track_uuid], name, args)
+        print(packet.timestamp, kinds[event.type], tracks[event.track_uuid], name, args, *flows)

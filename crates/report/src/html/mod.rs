@@ -3,6 +3,7 @@
 mod distributions;
 mod evidence;
 mod findings;
+mod flows;
 mod late;
 mod seen;
 mod tasks;
@@ -17,7 +18,7 @@ use crate::axis::short;
 use crate::gantt::Gantt;
 use crate::markup::Esc;
 use crate::source::Source;
-use crate::svg::{CHART_CSS, LANES_CSS, Rows, SvgOptions, svg};
+use crate::svg::{CHART_CSS, LANES_CSS, MESSAGES_CSS, Rows, SvgOptions, svg};
 
 pub(crate) const STYLE: &str = include_str!("style.css");
 
@@ -70,7 +71,7 @@ pub fn html(input: &ReportInput<'_>) -> String {
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n<meta name=\"viewport\" \
          content=\"width=device-width, initial-scale=1\"/>\n<meta name=\"generator\" content=\"{}\"/>\n\
          <title>{} - takt</title>\n\
-         <style>{STYLE}{CHART_CSS}{LANES_CSS}</style>\n</head>\n<body>\n<main>\n<header>\n\
+         <style>{STYLE}{CHART_CSS}{LANES_CSS}{MESSAGES_CSS}</style>\n</head>\n<body>\n<main>\n<header>\n\
          <h1>{}</h1>\n<p class=\"lead\">{}</p>\n",
         Esc(input.maker),
         Esc(title),
@@ -81,6 +82,7 @@ pub fn html(input: &ReportInput<'_>) -> String {
     findings::section(&mut out, input);
     out.push_str("</header>\n");
     tasks::section(&mut out, input);
+    flows::section(&mut out, input);
     seen::section(&mut out, input);
     late::section(&mut out, input);
     schedules(&mut out, input);

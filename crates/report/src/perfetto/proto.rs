@@ -5,6 +5,7 @@
 pub(super) struct Message(Vec<u8>);
 
 const VARINT: u64 = 0;
+const FIXED64: u64 = 1;
 const LENGTH: u64 = 2;
 
 impl Message {
@@ -16,6 +17,12 @@ impl Message {
     /// An `int64`: negative values take ten bytes, as the format says.
     pub(super) fn int(&mut self, field: u32, value: i64) -> &mut Self {
         self.uint(field, value as u64)
+    }
+    /// A `fixed64`.
+    pub(super) fn fixed(&mut self, field: u32, value: u64) -> &mut Self {
+        self.varint(u64::from(field) << 3 | FIXED64);
+        self.0.extend_from_slice(&value.to_le_bytes());
+        self
     }
     pub(super) fn text(&mut self, field: u32, text: &str) -> &mut Self {
         self.bytes(field, text.as_bytes())
@@ -64,6 +71,9 @@ mod tests {
             inner.uint(1, 150);
         });
         assert_eq!(message.as_bytes(), [0x1a, 0x03, 0x08, 0x96, 0x01]);
+        message.clear();
+        message.fixed(1, 7);
+        assert_eq!(message.as_bytes(), [0x09, 7, 0, 0, 0, 0, 0, 0, 0]);
         message.clear();
         message.int(1, -2);
         assert_eq!(message.as_bytes(), [0x08, 0xfe, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01]);

@@ -4,9 +4,10 @@
 
 pub(crate) mod trace;
 
-use takt_log::{Event, JobKey};
-use takt_model::{System, TaskId, Time};
-use takt_report::golden::UNIT;
+use takt_log::{Event, JobKey, Parent};
+use takt_model::{Builtin, Bytes, Flow, NodeId, NodeSpec, Span, StrategyRef, System, TableTask, TaskId, Time};
+use takt_report::Scene;
+use takt_report::golden::{self, UNIT};
 
 pub(crate) type Log = Vec<(u32, Time, Event)>;
 
@@ -91,4 +92,47 @@ pub(crate) fn schedule(system: &System, edf: bool, units: u64) -> Log {
 pub(crate) fn as_live(log: &Log) -> Log {
     let live = |event: &Event| !matches!(event, Event::Preempt { .. } | Event::Resume { .. } | Event::Migrate { .. });
     log.iter().filter(|(_, _, event)| live(event)).copied().collect()
+}
+
+/// A flow from `n0` to `n1`. Message 0 is received, message 1 is lost, message 2 stays on its way.
+pub(crate) fn messages() -> (Scene, Log) {
+    let mut system = golden::system(1, Builtin::Edf, "");
+    system.nodes = ["n0", "n1"].map(|name| NodeSpec::new(name, 1, StrategyRef::Builtin(Builtin::Edf))).to_vec();
+    let table = TableTask { period: Span::from_ms(5), wcet: Span::from_ms(1), cost: None };
+    (system.nodes[0].send, system.nodes[1].receive) = (Some(table), Some(table));
+    system.flows.push(Flow {
+        name: "put".to_owned(),
+        path: vec![NodeId(0), NodeId(1)],
+        reply: false,
+        period: Span::from_ms(10),
+        wcet: Span::from_ms(1),
+        deadline: Span::from_ms(20),
+        send_gap: Span::from_ms(5),
+        hop_wcet: Span::from_ms(1),
+        size: Bytes::default(),
+        hop_deadlines: Vec::new(),
+    });
+    let ms = |ms: u64| Time::from_ns(ms * 1_000_000);
+    let job = |task, number| JobKey { task: TaskId(task), number };
+    let released = |job, arrival, parent| Event::Release { job, arrival: ms(arrival), parent };
+    let origin = |at| Some(Parent { hop: 1, origin: ms(at) });
+    // Tasks: put/0, put/1, n0/send, n1/receive.
+    let log = vec![
+        (0, ms(0), released(job(0, 0), 0, None)),
+        (0, ms(0), Event::Start { job: job(0, 0), cpu: 0 }),
+        (0, ms(1), Event::Complete { job: job(0, 0), cpu: 0 }),
+        (0, ms(2), Event::Send { job: job(0, 0), message: 0 }),
+        (1, ms(3), Event::Arrive { job: job(0, 0), message: 0 }),
+        (1, ms(4), released(job(3, 0), 4, None)),
+        (1, ms(4), Event::Start { job: job(3, 0), cpu: 0 }),
+        (1, ms(5), Event::Complete { job: job(3, 0), cpu: 0 }),
+        (1, ms(5), Event::Receive { job: job(0, 0), message: 0 }),
+        (1, ms(5), released(job(1, 0), 5, origin(0))),
+        (1, ms(5), Event::Start { job: job(1, 0), cpu: 0 }),
+        (0, ms(6), Event::Send { job: job(0, 1), message: 1 }),
+        (1, ms(7), Event::Complete { job: job(1, 0), cpu: 0 }),
+        (0, ms(8), Event::Drop { job: job(0, 1), message: 1 }),
+        (0, ms(9), Event::Send { job: job(0, 2), message: 2 }),
+    ];
+    (Scene::of(&system), log)
 }

@@ -27,6 +27,11 @@ fn fields(mut bytes: &[u8]) -> Vec<(u32, Field<'_>)> {
         let key = varint(&mut bytes);
         let value = match key & 7 {
             0 => Field::Varint(varint(&mut bytes)),
+            1 => {
+                let (value, rest) = bytes.split_first_chunk::<8>().expect("eight bytes");
+                bytes = rest;
+                Field::Varint(u64::from_le_bytes(*value))
+            }
             2 => {
                 let long = varint(&mut bytes) as usize;
                 let (inner, rest) = bytes.split_at(long);
@@ -127,4 +132,20 @@ pub(crate) fn meaning(bytes: &[u8]) -> (BTreeMap<u64, Vec<u8>>, Vec<Meaning>) {
         events.push((now, uint(&event, 11).unwrap(), kind, name, arguments.collect()));
     }
     (tracks, events)
+}
+
+/// Flow numbers of events: time, field (47 goes on, 48 ends), number.
+pub(crate) fn flows(bytes: &[u8]) -> Vec<(u64, u32, u64)> {
+    let mut found = Vec::new();
+    for (_, packet) in fields(bytes) {
+        let Field::Bytes(packet) = packet else { panic!("a trace has packets only") };
+        let packet = fields(packet);
+        let Some(event) = inner(&packet, 11) else { continue };
+        let now = uint(&packet, 8).unwrap();
+        found.extend(fields(event).iter().filter_map(|(field, value)| match value {
+            Field::Varint(flow) if [47, 48].contains(field) => Some((now, *field, *flow)),
+            _ => None,
+        }));
+    }
+    found
 }

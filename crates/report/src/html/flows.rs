@@ -1,0 +1,95 @@
+//! The table of flows: each hop's deadline, bound and largest response, and what is left between.
+
+use std::fmt::Write as _;
+
+use takt_model::flows::{self, Lowered};
+use takt_model::{FlowId, Lateness, NodeId, Span, System};
+
+use super::ReportInput;
+use crate::axis::short;
+use crate::markup::Esc;
+
+/// One hop of a flow, or the flow from end to end.
+struct Line {
+    name: String,
+    node: String,
+    deadline: Span,
+    bound: Option<Span>,
+    max: Option<Span>,
+}
+
+pub(super) fn section(out: &mut String, input: &ReportInput<'_>) {
+    let Some(system) = input.system.filter(|system| !system.flows.is_empty()) else { return };
+    let Some(lowered) = flows::lower(system) else { return };
+    out.push_str(
+        "<h2 id=\"flows\">Flows</h2>\n<p class=\"note\">Response times of hops count from the arrival of the flow, \
+         like their deadlines. The slack is what is left above the largest simulated response.</p>\n\
+         <div class=\"wide\"><table>\n<thead><tr><th scope=\"col\">Hop</th><th scope=\"col\">Node</th>",
+    );
+    for head in ["Deadline", "Bound", "Simulated<br/>max", "Slack to<br/>the bound", "Slack to<br/>the deadline"] {
+        let _ = write!(out, "<th class=\"n\" scope=\"col\">{head}</th>");
+    }
+    out.push_str("</tr></thead>\n<tbody>\n");
+    for flow in 0..system.flows.len() {
+        for line in lines(input, system, &lowered, flow) {
+            line.write(out);
+        }
+    }
+    out.push_str("</tbody></table></div>\n");
+}
+
+/// The hops of a flow, then the flow itself where it has several.
+fn lines(input: &ReportInput<'_>, system: &System, lowered: &Lowered, flow: usize) -> Vec<Line> {
+    let of = &system.flows[flow];
+    let span = |ns: Option<u64>| ns.map(Span::from_ns);
+    let node = |node: NodeId| system.nodes.get(node.index()).map_or_else(String::new, |node| node.name.clone());
+    let mut lines = Vec::new();
+    for (hop, at) in of.hops().enumerate() {
+        let Some(task) = lowered.task_of(FlowId(flow as u32), hop as u32) else { continue };
+        let task = &lowered.system.tasks[task.index()];
+        let stats = input.simulated.and_then(|source| source.stats.tasks.iter().find(|stats| stats.task == task.name));
+        lines.push(Line {
+            name: task.name.clone(),
+            node: node(at),
+            deadline: task.deadline,
+            bound: input.check.and_then(|check| check.hop_bound(&of.name, hop as u32)),
+            max: span(stats.and_then(|stats| stats.response_ns).map(|response| response.max)),
+        });
+    }
+    if lines.len() > 1 {
+        let chain = input.simulated.and_then(|source| source.stats.chains.iter().find(|one| one.chain == of.name));
+        let report = input.check.and_then(|check| check.flows.iter().find(|told| told.flow == of.name));
+        lines.push(Line {
+            name: of.name.clone(),
+            node: "end to end".to_owned(),
+            deadline: of.deadline,
+            bound: report.and_then(|report| report.end_to_end),
+            max: span(chain.and_then(|chain| chain.response_ns).map(|response| response.max)),
+        });
+    }
+    lines
+}
+
+impl Line {
+    fn write(&self, out: &mut String) {
+        let (name, node) = (Esc(&self.name), Esc(&self.node));
+        let _ = write!(out, "<tr><th scope=\"row\">{name}</th><td>{node}</td>");
+        let spans = [(Some(self.deadline), false), (self.bound, self.bound > Some(self.deadline)), (self.max, false)];
+        for (span, late) in spans {
+            let class = if late { "n late" } else { "n" };
+            let _ = write!(out, "<td class=\"{class}\">{}</td>", span.map_or_else(|| "-".to_owned(), short));
+        }
+        for left in [self.bound, Some(self.deadline)].map(|limit| slack(limit, self.max)) {
+            let class = if left.is_some_and(|left| left.as_ns() < 0) { "n late" } else { "n" };
+            let text = left.map_or_else(|| "-".to_owned(), |left| left.four_digits_down().to_string());
+            let _ = write!(out, "<td class=\"{class}\">{text}</td>");
+        }
+        out.push_str("</tr>\n");
+    }
+}
+
+/// What is left below a limit.
+fn slack(limit: Option<Span>, max: Option<Span>) -> Option<Lateness> {
+    let left = i128::from(limit?.as_ns()) - i128::from(max?.as_ns());
+    i64::try_from(left).ok().map(Lateness::from_ns)
+}
