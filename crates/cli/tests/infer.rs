@@ -11,7 +11,9 @@ use takt_model::draw::Draw;
 use takt_model::generate::{Generator, Periods, Random, Spec};
 use takt_model::*;
 use takt_sim::{SimOptions, simulate};
-use takt_trace::infer::{Grid, Inferred, InferredTask, Kind, Sample, Sampler, SystemOptions, TASKS_MAX};
+use takt_trace::infer::{
+    Grid, Inferred, InferredTask, Kind, MessageSampler, Sample, Sampler, SystemOptions, TASKS_MAX,
+};
 
 /// How many random systems; TAKT_CASES overrides.
 fn cases(default: u64) -> u64 {
@@ -376,4 +378,39 @@ fn a_verdict_repeats_what_observed_threads_ran_under() {
     let warning = "warning: 1 of 1 tasks were seen under SCHED_OTHER (\"w-77\"): a verdict holds once they run \
          under the strategy that this file states\n";
     assert!(text.ends_with(warning), "{text}");
+}
+
+/// A store over three nodes becomes flows again, with its table tasks and networks.
+#[test]
+fn messages_make_flows_and_networks_of_their_tasks() {
+    let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/store.toml"));
+    let mut system = takt_model::file::parse(&text.expect("the example")).expect("a system");
+    system.clock.drift_ppm = 0;
+    let definitions = Definitions::of(&system);
+    let header = Header::new(String::new(), Some(0), BackEnd::Sim, takt_sim::kinds(&system));
+    let mut sinks = (Sampler::new(&header, true), MessageSampler::default());
+    let options = SimOptions { duration: Span::from_s(10), ..SimOptions::default() };
+    simulate(&system, &options, &mut sinks).expect("it can be simulated");
+    let inferred = Inferred::of_log(&sinks.0.finish(&definitions), &header, &definitions);
+    let written = inferred.with_messages(&sinks.1, &definitions).system(&SystemOptions::default());
+    assert!(written.left_out.is_empty(), "{:?}", written.left_out);
+    let found = &written.system;
+    assert_eq!(found.tasks.iter().map(|task| task.name.as_str()).collect::<Vec<_>>(), ["log"]);
+    for (flow, seen) in system.flows.iter().zip(&found.flows) {
+        let mine = (&seen.name, seen.period, seen.wcet, seen.hop_wcet, seen.hops().collect::<Vec<_>>());
+        assert_eq!(mine, (&flow.name, flow.period, flow.wcet, flow.hop_wcet, flow.hops().collect::<Vec<_>>()));
+        assert!(seen.send_gap <= seen.period && seen.send_gap >= flow.send_gap, "{seen:?}");
+    }
+    for (node, seen) in system.nodes.iter().zip(&found.nodes) {
+        for (table, seen) in [(node.receive, seen.receive), (node.send, seen.send)] {
+            let (table, seen) = (table.expect("a table task"), seen.expect("an inferred table task"));
+            assert!(seen.period == table.period && seen.wcet <= table.wcet, "{}: {seen:?}", node.name);
+        }
+    }
+    assert_eq!(found.clock.sync.map(|sync| sync.period), system.clock.sync.map(|sync| sync.period));
+    let Auto::Value((least, most)) = system.networks[0].delay else { panic!("an interval") };
+    let within = |network: &Network| matches!(network.delay, Auto::Value((a, b)) if least <= a && a <= b && b <= most);
+    assert!(found.networks.len() == 6 && found.networks.iter().all(within), "{:?}", found.networks);
+    assert!(written.text.contains("# Tasks put/0, put/1, put/2, put/3 of the log: messages go over n0, n1, n2, n0."));
+    takt_model::file::parse(&written.text).expect("what is written can be read");
 }

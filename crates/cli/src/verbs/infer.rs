@@ -5,7 +5,9 @@ use std::path::Path;
 use serde_json::{Value, json};
 use takt_log::{NodeDef, Sink as _};
 use takt_model::{Builtin, Span, file};
-use takt_trace::infer::{Inferred, InferredTask, Kind, Sampler, SystemOptions, TASKS_MAX, parse_releases};
+use takt_trace::infer::{
+    Inferred, InferredTask, Kind, MessageSampler, Sampler, SystemOptions, TASKS_MAX, parse_releases,
+};
 
 use crate::args::Infer;
 use crate::failure::{Failure, Outcome, Status};
@@ -34,7 +36,7 @@ pub(crate) fn execute(options: &Infer, json: bool) -> Outcome {
         for (name, why) in &written.left_out {
             note(format_args!("warning: task \"{}\" is left out: {why}{}", file::one_line(name), hint(why)));
         }
-        if written.system.tasks.is_empty() {
+        if written.system.tasks.is_empty() && written.system.flows.is_empty() {
             return Err(Failure::no("no task could be inferred; nothing is written"));
         }
         file::validate(&written.system)
@@ -45,7 +47,11 @@ pub(crate) fn execute(options: &Infer, json: bool) -> Outcome {
         let left_out: Vec<Value> =
             written.left_out.iter().map(|(task, why)| json!({ "task": task, "why": why })).collect();
         let tasks: Vec<Value> = inferred.tasks.iter().map(|task| entry(task, &inferred)).collect();
-        print_json(&json!({ "tasks": tasks, "left_out": left_out }))?;
+        let mut answer = json!({ "tasks": tasks, "left_out": left_out });
+        if !inferred.traffic.flows.is_empty() {
+            (answer["flows"], answer["networks"]) = traffic(&inferred);
+        }
+        print_json(&answer)?;
     } else if options.period_of.is_none() && !options.output.as_ref().is_some_and(Target::is_stdout) {
         print(&describe(&inferred))?;
     }
@@ -58,9 +64,11 @@ pub(crate) fn execute(options: &Infer, json: bool) -> Outcome {
 fn of_log(path: &str, nominal: bool) -> Result<Inferred, Failure> {
     let mut log = input::log(path)?;
     let mut sampler = Sampler::new(log.header(), nominal);
+    let mut messages = MessageSampler::default();
     for record in &mut log {
         let record = record.map_err(|error| input::log_failure(path, &error))?;
         sampler.event(record.stream, record.time, &record.event);
+        messages.event(record.stream, record.time, &record.event);
     }
     input::warn_of_damage(path, &log.damage());
     let tasks = log.definitions().tasks.len();
@@ -72,7 +80,17 @@ fn of_log(path: &str, nominal: bool) -> Result<Inferred, Failure> {
         ));
     }
     let samples = sampler.finish(log.definitions());
-    Ok(Inferred::of_log(&samples, log.header(), log.definitions()))
+    let servers: Vec<String> =
+        log.definitions().servers.iter().map(|server| format!("\"{}\"", file::one_line(&server.name))).collect();
+    if !servers.is_empty() {
+        note(format_args!(
+            "note: the log has servers ({}), which are not inferred: their tasks stand without them; \"takt check LOG\" \
+             has the system as it ran",
+            servers.join(", ")
+        ));
+    }
+    let inferred = Inferred::of_log(&samples, log.header(), log.definitions());
+    Ok(inferred.with_messages(&messages, log.definitions()))
 }
 
 fn of_releases(paths: &[String]) -> Result<Inferred, Failure> {
@@ -201,6 +219,65 @@ fn entry(task: &InferredTask, inferred: &Inferred) -> Value {
     })
 }
 
+/// Flows and networks as JSON.
+fn traffic(inferred: &Inferred) -> (Value, Value) {
+    let task = |id: &takt_model::TaskId| inferred.tasks.get(id.index());
+    let node = |id: takt_model::NodeId| inferred.nodes.get(id.index()).map(|node| node.name.as_str());
+    let flows = inferred.traffic.flows.iter().map(|flow| {
+        let hops = flow.hops.iter().filter_map(task);
+        let hops = hops.map(|task| json!({ "task": task.name, "node": node(task.node) }));
+        json!({
+            "flow": flow.name,
+            "hops": hops.collect::<Vec<_>>(),
+            "period_ns": ns(flow.hops.first().and_then(task).and_then(InferredTask::period)),
+            "send_gap_ns": ns(flow.send_gap),
+            "instances": flow.instances,
+            "longest_ns": ns(flow.longest),
+        })
+    });
+    let networks = inferred.traffic.networks.iter().map(|one| {
+        json!({
+            "from": node(one.from),
+            "to": node(one.to),
+            "messages": one.messages,
+            "delay_min_ns": one.delay.0.as_ns(),
+            "delay_max_ns": one.delay.1.as_ns(),
+        })
+    });
+    (flows.collect(), networks.collect())
+}
+
+/// Tables of flows and networks.
+fn describe_traffic(inferred: &Inferred) -> String {
+    let node = |id: takt_model::NodeId| {
+        inferred.nodes.get(id.index()).map_or_else(String::new, |node| file::one_line(&node.name).into_owned())
+    };
+    let mut flows = Table::new(&["FLOW", "TASKS", "NODES", "INSTANCES", "PERIOD", "SEND GAP", "END TO END"]);
+    let dash = |span: Option<Span>| span.map_or("-".to_owned(), time);
+    for flow in &inferred.traffic.flows {
+        let hops: Vec<&InferredTask> = flow.hops.iter().filter_map(|hop| inferred.tasks.get(hop.index())).collect();
+        let names: Vec<String> = hops.iter().map(|hop| file::one_line(&hop.name).into_owned()).collect();
+        let nodes: Vec<String> = hops.iter().map(|hop| node(hop.node)).collect();
+        flows.row(vec![
+            file::one_line(&flow.name).into_owned(),
+            names.join(", "),
+            nodes.join(", "),
+            flow.instances.to_string(),
+            dash(hops.first().and_then(|hop| hop.period())),
+            dash(flow.send_gap),
+            dash(flow.longest),
+        ]);
+    }
+    let mut networks = Table::new(&["FROM", "TO", "MESSAGES", "DELAY", "AT MOST"]);
+    for one in &inferred.traffic.networks {
+        let (least, most) = one.delay;
+        let messages = one.messages.to_string();
+        networks.row(vec![node(one.from), node(one.to), messages, time(least), time(most)]);
+    }
+    let tables = [flows, networks].into_iter().filter(|table| !table.is_empty());
+    tables.map(|table| format!("\n{}", table.render(""))).collect()
+}
+
 fn describe(inferred: &Inferred) -> String {
     if inferred.tasks.is_empty() {
         return "no job was released\n".to_owned();
@@ -262,6 +339,7 @@ fn describe(inferred: &Inferred) -> String {
         }
     }
     let mut text = table.without_empty_columns().render("");
+    text.push_str(&describe_traffic(inferred));
     text.push_str(
         "\nSURE: at least this share of the jobs keeps to it, at 95 % confidence. PERIOD of a sporadic task: \
          the least distance seen, of an\n\

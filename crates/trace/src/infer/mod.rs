@@ -13,6 +13,7 @@
 //! | sporadic: least distance, arrival curve | the shortest and longest times in which 2, 3, ... jobs arrived | `arrivals` |
 //! | execution: maximum, mean, PMF | jobs seen from release to completion; a bounded number of values, rounded up | `exec` |
 //! | chains | releases that completions explain | `chains` |
+//! | flows, table tasks, networks | releases that received messages explain | `flows` |
 //!
 //! **Bounds.** The period is wrong by at most `(J + J') / N` after N periods, where J is the jitter
 //! seen and J' the true one; [`Grid::period_min`] and [`Grid::period_max`] suppose J' <= 2J. All
@@ -51,18 +52,21 @@ mod arrivals;
 mod bursts;
 mod chains;
 mod exec;
+mod flows;
 mod grid;
 mod releases;
 mod sample;
 mod system;
 #[cfg(test)]
 mod tests;
+mod traffic;
 mod walk;
 
 pub use arrivals::{Apart, Arrivals, Grid, Kind, holds_for};
 pub use bursts::Bursts;
 pub use chains::{Link, Links, links};
 pub use exec::Execution;
+pub use flows::{InferredFlow, InferredNetwork, MessageSampler, Tables, Traffic};
 pub use releases::{ReleasesError, parse_releases};
 pub use sample::{JOBS_MAX, JobSeen, Sample, Sampler, TASKS_MAX};
 pub use system::{SystemOptions, Written};
@@ -151,6 +155,8 @@ pub struct Inferred {
     pub nodes: Vec<NodeDef>,
     /// Tasks that released a job, in the order of the log.
     pub tasks: Vec<InferredTask>,
+    /// Flows and what carries them; nothing without messages ([`Inferred::with_messages`]).
+    pub traffic: Traffic,
 }
 
 impl Inferred {
@@ -188,7 +194,7 @@ impl Inferred {
             task.links.after.retain_mut(|link| id(link.task).map(|at| link.task = at).is_some());
             task.links.maybe = task.links.maybe.iter().filter_map(|task| id(*task)).collect();
         }
-        Inferred { nodes: definitions.nodes.clone(), tasks }
+        Inferred { nodes: definitions.nodes.clone(), tasks, traffic: Traffic::default() }
     }
 
     /// From releases alone, by name. Time zero is the first release of all.
@@ -201,7 +207,7 @@ impl Inferred {
             task(name, &Sample::of_releases(&releases), Links::default())
         });
         let node = NodeDef { name: "local".to_owned(), cpus: 1, strategy: String::new() };
-        Inferred { nodes: vec![node], tasks: tasks.collect() }
+        Inferred { nodes: vec![node], tasks: tasks.collect(), traffic: Traffic::default() }
     }
 
     /// These tasks alone; links to others go.
@@ -229,6 +235,7 @@ impl Inferred {
             task.links.after.retain_mut(|link| place[link.task.index()].map(|id| link.task = id).is_some());
             task.links.maybe = task.links.maybe.iter().filter_map(|id| place[id.index()]).collect();
         }
+        self.traffic.move_tasks(|id| place[id.index()]);
         Ok(())
     }
 }

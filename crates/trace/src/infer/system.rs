@@ -43,7 +43,12 @@ impl Inferred {
         let mut left_out = Vec::new();
         let mut place: Vec<Option<usize>> = Vec::new();
         let mut kept: Vec<&InferredTask> = Vec::new();
-        for task in &self.tasks {
+        let of_flows = self.traffic.tasks();
+        for (i, task) in self.tasks.iter().enumerate() {
+            if of_flows.contains(&TaskId(i as u32)) {
+                place.push(None);
+                continue;
+            }
             let fault = fault(task, options);
             place.push(fault.is_none().then_some(kept.len()));
             match fault {
@@ -70,13 +75,19 @@ impl Inferred {
             system.nodes.push(NodeSpec::new("local", 1, StrategyRef::Builtin(Builtin::Edf)));
         }
         name_apart(&mut system);
+        let flows = self.add_traffic(&mut system, options, &mut left_out);
         if validate(&system).is_err() {
             // Chains that join in ways that leave them no common period.
             system.tasks = unchained;
             name_apart(&mut system);
         }
+        if !system.flows.is_empty() && validate(&system).is_err() {
+            left_out.extend(system.flows.drain(..).map(|flow| (flow.name, "no file can hold it beside the rest")));
+            (system.networks, system.clock.sync) = (Vec::new(), None);
+            system.nodes.iter_mut().for_each(|node| (node.receive, node.send) = (None, None));
+        }
         system.notes = notes(&kept, &system);
-        let text = annotate(&write(&system), &kept, &system, &self.tasks, &left_out);
+        let text = annotate(&write(&system), &kept, &system, &self.tasks, &flows, &left_out);
         Written { system, text, left_out }
     }
 }
@@ -238,6 +249,7 @@ fn annotate(
     kept: &[&InferredTask],
     system: &System,
     all: &[InferredTask],
+    flows: &[String],
     left_out: &[(String, &str)],
 ) -> String {
     let mut out = String::with_capacity(text.len() * 2);
@@ -253,7 +265,11 @@ fn annotate(
         let _ = writeln!(out, "# Left out: \"{}\": {why}.", one_line(name));
     }
     let mut tasks = kept.iter().zip(&system.tasks);
+    let mut flows = flows.iter();
     for line in text.lines() {
+        if line == "[[flow]]" {
+            flows.next().into_iter().for_each(|told| out.push_str(told));
+        }
         if line == "[[task]]"
             && let Some((task, written)) = tasks.next()
         {
