@@ -129,5 +129,41 @@ fn a_log_of_flows_is_read_by_every_verb() {
     for line in [of("tasks", "task", "put/3"), of("chains", "chain", "get")] {
         let (bound, seen) = (line["bound_ns"].as_u64(), line["simulated"]["max_ns"].as_u64());
         assert!(seen > Some(0) && seen <= bound, "{line}");
+        assert_eq!(line["simulated"]["bound_slack_ns"].as_u64(), bound.zip(seen).map(|(bound, seen)| bound - seen));
+    }
+}
+
+#[test]
+fn a_search_for_the_worst_prints_the_command_that_repeats_it() {
+    let folder = Folder::new();
+    let store = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/store.toml");
+    let search = ["sim", store, "--for", "100ms", "--seed", "3", "--delays", "worst", "--runs", "70", "--json"];
+    let found = folder.takt(&search);
+    assert_eq!(found.status, 0, "{}", found.stderr);
+    assert_eq!(folder.takt(&search).text(), found.text(), "the same on any number of threads");
+    let found = found.json();
+    assert!(found["simulations"].as_u64().is_some_and(|runs| runs > 60 && runs <= 70), "{found}");
+    for (flow, log) in [(0, "put.takt"), (1, "get.takt")] {
+        let case = &found["flows"][flow];
+        let command = case["command"].as_str().expect("a command");
+        // As a shell would split it: no word of it has a blank.
+        let words: Vec<&str> = command.split(' ').skip(1).map(|word| word.trim_matches('\'')).collect();
+        assert_eq!(folder.takt(&words).status, 0, "{command}");
+        let seen = folder.takt(&["stats", log, "--json"]).json();
+        assert_eq!(seen["chains"][flow]["response_ns"]["max"], case["response_ns"], "{command}");
+        assert!(case["response_ns"].as_u64() <= case["bound_ns"].as_u64() && case["bound_ns"] != Value::Null, "{case}");
+        // The page of such a log repeats the choice.
+        assert_eq!(folder.takt(&["report", log, "-o", "page.html"]).status, 0);
+        let page = fs::read_to_string(folder.path("page.html")).expect("the page");
+        assert!(page.contains(" --delays "), "{command}");
+    }
+    for (arguments, why) in [
+        (&["sim", "good.toml", "--delays", "worst"][..], "--delays worst is about [[flow]]s"),
+        (&["sim", store, "--delays", "worst", "-o", "x.takt"], "writes no log"),
+        (&["sim", store, "--delays", "worst", "--node", "n1"], "leave out --node"),
+        (&["sim", store, "--delays", "pot@3ms"], "\"pot@3ms\" names no flow of the system"),
+    ] {
+        let told = folder.takt(arguments);
+        assert!(told.status == 2 && told.stderr.contains(why), "{arguments:?}: {}", told.stderr);
     }
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::*;
 use takt_analysis::TestId;
 use takt_log::Event;
+use takt_sim::worst::{Found, RUNS_PER_CLIMB, climb};
 
 /// Two or three nodes with tables, local tasks and flows between them, in µs.
 pub(super) fn random_network(dice: &mut Dice) -> System {
@@ -199,4 +200,64 @@ fn no_flow_exceeds_what_is_proven_of_it() {
     }
     println!("{proven} flows proven in {rounds} systems; {reached} come to half their bound");
     assert!(cases(1_500) < 1_000 || proven * 4 > rounds, "{proven} of {rounds}");
+}
+
+/// The system with the least deadlines of its flows, in 64ths of those given, that are proven.
+/// Deadlines decide the bounds: EDF uses what it is given.
+fn tightened(system: &System) -> (System, CheckReport) {
+    let scaled = |part: u64| {
+        let mut system = system.clone();
+        for flow in &mut system.flows {
+            flow.deadline = Span::from_ns((flow.deadline.as_ns() * part / 64).max(1));
+        }
+        let report = check(&system, &CheckOptions::default());
+        (system, report)
+    };
+    let (mut no, mut yes) = (0, 64);
+    while no + 1 < yes {
+        let middle = (no + yes) / 2;
+        if scaled(middle).1.schedulable == Answer::Yes { yes = middle } else { no = middle }
+    }
+    scaled(yes)
+}
+
+fn search(system: &System, seed: u64) -> Found {
+    let options = SimOptions { duration: Span::from_us(2_000), seed, node: None };
+    let one = |start| climb(system, &options, start, RUNS_PER_CLIMB).unwrap_or_else(|error| panic!("{error}"));
+    let mut found = one(0);
+    (1..4).for_each(|start| found.merge(one(start)));
+    found
+}
+
+/// How tight bounds of flows are: a search for the worst never exceeds them, and comes close.
+/// docs/reference/tests/partial-edf.md has the figures, and the command.
+#[test]
+fn a_search_for_the_worst_stays_within_the_bounds_and_comes_close() {
+    let mut shares: Vec<f64> = Vec::new();
+    let mut reached = 0;
+    for seed in seeds(60) {
+        let system = random_network(&mut Dice::new(seed));
+        if check(&system, &CheckOptions::default()).schedulable != Answer::Yes {
+            continue;
+        }
+        let replay = replay(seed, "a_search_for_the_worst");
+        let (system, report) = tightened(&system);
+        let found = search(&system, seed);
+        if let Some((count, traffic)) = &found.missed {
+            let traffic = traffic.text(&system);
+            panic!("{replay}\n{count} deadlines missed, all are proven; --delays {traffic}\n{system:#?}");
+        }
+        for (flow, case) in report.flows.iter().zip(&found.flows) {
+            let (Some(bound), Some(case)) = (flow.end_to_end, case) else { continue };
+            let traffic = case.traffic.text(&system);
+            let (seen, name) = (case.response, &flow.flow);
+            assert!(seen <= bound, "{replay}\nflow {name}: {seen} > {bound}; --delays {traffic}\n{system:#?}");
+            shares.push(seen.as_ns() as f64 / bound.as_ns() as f64);
+            reached += u64::from(seen == bound);
+        }
+    }
+    shares.sort_by(f64::total_cmp);
+    let (count, median) = (shares.len(), shares.get(shares.len() / 2).copied().unwrap_or_default());
+    println!("{count} flows: {reached} reach their bound; observed / bound is {median:.3} in the median");
+    assert!(cases(60) < 60 || (count > 20 && median > 0.3), "{count} flows, {median}");
 }
