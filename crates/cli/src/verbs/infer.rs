@@ -84,8 +84,8 @@ fn of_log(path: &str, nominal: bool) -> Result<Inferred, Failure> {
         log.definitions().servers.iter().map(|server| format!("\"{}\"", file::one_line(&server.name))).collect();
     if !servers.is_empty() {
         note(format_args!(
-            "note: the log has servers ({}), which are not inferred: their tasks stand without them; \"takt check LOG\" \
-             has the system as it ran",
+            "note: the log has servers ({}). They are not inferred, and their tasks stand without them; \
+             \"takt check LOG\" has the system as it ran",
             servers.join(", ")
         ));
     }
