@@ -384,7 +384,7 @@ fn a_verdict_repeats_what_observed_threads_ran_under() {
 #[test]
 fn messages_make_flows_and_networks_of_their_tasks() {
     let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/store.toml"));
-    let mut system = takt_model::file::parse(&text.expect("the example")).expect("a system");
+    let mut system = takt_model::file::parse(&text.expect("the example"), "store.toml").expect("a system");
     system.clock.drift_ppm = 0;
     let definitions = Definitions::of(&system);
     let header = Header::new(String::new(), Some(0), BackEnd::Sim, takt_sim::kinds(&system));
@@ -412,5 +412,5 @@ fn messages_make_flows_and_networks_of_their_tasks() {
     let within = |network: &Network| matches!(network.delay, Auto::Value((a, b)) if least <= a && a <= b && b <= most);
     assert!(found.networks.len() == 6 && found.networks.iter().all(within), "{:?}", found.networks);
     assert!(written.text.contains("# Tasks put/0, put/1, put/2, put/3 of the log: messages go over n0, n1, n2, n0."));
-    takt_model::file::parse(&written.text).expect("what is written can be read");
+    takt_model::file::parse(&written.text, "store.toml").expect("what is written can be read");
 }
