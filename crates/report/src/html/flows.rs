@@ -74,18 +74,22 @@ impl Line {
     fn write(&self, out: &mut String) {
         let (name, node) = (Esc(&self.name), Esc(&self.node));
         let _ = write!(out, "<tr><th scope=\"row\">{name}</th><td>{node}</td>");
-        let spans = [(Some(self.deadline), false), (self.bound, self.bound > Some(self.deadline)), (self.max, false)];
-        for (span, late) in spans {
-            let class = if late { "n late" } else { "n" };
-            let _ = write!(out, "<td class=\"{class}\">{}</td>", span.map_or_else(|| "-".to_owned(), short));
+        for span in [Some(self.deadline), self.bound, self.max] {
+            let _ = write!(out, "<td class=\"n\">{}</td>", span.map_or_else(|| "-".to_owned(), short));
         }
         for left in [self.bound, Some(self.deadline)].map(|limit| slack(limit, self.max)) {
             let class = if left.is_some_and(|left| left.as_ns() < 0) { "n late" } else { "n" };
-            let text = left.map_or_else(|| "-".to_owned(), |left| left.four_digits_down().to_string());
+            let text = left.map_or_else(|| "-".to_owned(), rounded_down);
             let _ = write!(out, "<td class=\"{class}\">{text}</td>");
         }
         out.push_str("</tr>\n");
     }
+}
+
+/// A slack with four digits, rounded to the side that warns.
+fn rounded_down(slack: Lateness) -> String {
+    let size = Span::from_ns(slack.as_ns().unsigned_abs());
+    if slack.as_ns() < 0 { format!("-{}", short(size)) } else { short(size.four_digits_down()) }
 }
 
 /// What is left below a limit.
