@@ -314,3 +314,22 @@ fn differences(findings: &mut Findings) {
         findings.differences.push(difference.to_owned());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rare_batches_are_not_common() {
+        assert_eq!(common(&[0, 9_000, 998, 2]), 2);
+        assert_eq!(common(&[0, 9_000, 997, 3]), 3);
+        assert_eq!(common(&[]), 0);
+    }
+
+    #[test]
+    fn a_short_run_refutes_only_what_is_exceeded() {
+        let [short, long] = [Span::from_s(1), LEAST];
+        assert_eq!([reached(2, 3, short), reached(2, 3, long)], [None, Some(false)]);
+        assert_eq!([reached(3, 3, short), reached(4, 3, short)], [Some(true), Some(false)]);
+    }
+}
