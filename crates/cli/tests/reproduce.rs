@@ -120,7 +120,7 @@ fn messages_are_scheduled_as_the_paper_says() {
         let run = || reproduce(name, &["--short"]).expect("it needs nothing of the machine");
         let (answer, folder) = run();
         let claims = answer["claims"].as_array().expect("claims");
-        assert!(claims.len() >= 4 && claims.iter().all(|claim| claim["holds"] != false), "{name}: {claims:?}");
+        assert!(claims.len() >= 3 && claims.iter().all(|claim| claim["holds"] != false), "{name}: {claims:?}");
         assert_eq!(page(&folder), page(&run().1), "{name}");
     }
     // The systems of the paper are files that other verbs read.

@@ -449,11 +449,12 @@ fn boxes(without: &Measured, with: &Measured) -> Drawn {
 
 /// What σ does.
 fn bursts(context: &Context, findings: &mut Findings) -> Result<(), Failure> {
-    let mut rows = Vec::new();
+    let (mut rows, mut ranges) = (Vec::new(), Vec::new());
     for burst in [MESSAGE, 1_000, BURST, 2_800, 3_700, 4_700] {
         let measured = measure(context, &cluster(Some((burst, RATES[0]))))?;
         let of = |value: fn(Delay) -> Span| interval(measured.delays.iter().map(|delay| value(*delay)));
         let (all, network) = (of(|delay| delay.all), of(Delay::network));
+        ranges.push((all.map_or(Span::ZERO, |all| all.1), range(network)));
         rows.push(Row {
             name: format!("{burst}"),
             values: vec![vec![all.map(|all| US(all.1)), Some(US(range(network)))]],
@@ -469,6 +470,21 @@ fn bursts(context: &Context, findings: &mut Findings) -> Result<(), Failure> {
         sources: vec![SIMULATED],
         rows,
     });
+    let [(longest_small, small), .., (longest_large, large)] = ranges[..] else { return Ok(()) };
+    let claim = findings.claim(
+        "less_burstiness_reduces_contention",
+        "Smaller bursts of the bucket reduce contention in the network, and messages wait longer",
+        format!(
+            "from the smallest to the largest burst delays in the network vary by {} to {}, and the longest round \
+             trip is {} to {}",
+            rounded(small),
+            rounded(large),
+            rounded(longest_small),
+            rounded(longest_large)
+        ),
+        Some(small < large && longest_small > longest_large),
+    );
+    needs_rounds(context, claim);
     Ok(())
 }
 
