@@ -38,13 +38,13 @@ Examples:
   sudo takt run robot.toml -o run.takt       run the tasks as threads of this kernel
   takt report robot.toml run.takt            theory, simulation and reality on one page";
 
-/// Real-time scheduling for stock Linux: describe tasks and deadlines; takt proves them, simulates
-/// them, runs them on your kernel and shows the results.
+/// Real-time scheduling for stock Linux: describe tasks and their deadlines. takt proves the
+/// deadlines, simulates the tasks, runs them on your kernel, and compares all three.
 #[derive(Parser, Debug)]
 #[command(name = "takt", version, after_help = AFTER, max_term_width = 100, arg_required_else_help = true)]
 pub(crate) struct Takt {
     /// Print the answer as JSON on standard output (`takt man` and docs/reference/json.md name the keys).
-    #[arg(long, global = true)]
+    #[arg(long, global = true, display_order = 990)]
     pub(crate) json: bool,
 
     #[command(subcommand)]
@@ -80,8 +80,8 @@ pub(crate) enum Verb {
 
 /// Prove deadlines: run schedulability tests on a system.
 ///
-/// The cheapest test first, until one decides; then the cheapest that bounds response times. The answer "yes" is a
-/// proof; "no" comes with a witness; "unknown" means that no test could tell, and says why.
+/// Runs the cheapest test first, until one decides, and then the cheapest test that bounds response
+/// times. "yes" is a proof, "no" has a witness, and "unknown" has a reason.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Exit status: 0 schedulable, 1 not schedulable or not proven.
@@ -101,7 +101,7 @@ pub(crate) struct Check {
     #[arg(value_hint = ValueHint::FilePath, required_unless_present = "list")]
     pub(crate) file: Option<String>,
 
-    /// Run every applicable test, also those that cannot say more.
+    /// Run every applicable test, even if it adds nothing.
     #[arg(long, conflicts_with = "test")]
     pub(crate) all: bool,
 
@@ -119,8 +119,8 @@ pub(crate) struct Check {
     #[arg(long, conflicts_with = "test")]
     pub(crate) sensitivity: bool,
 
-    /// Write a proof of the verdict here, which `takt verify` checks without searching; - is standard output (and then
-    /// no report is printed).
+    /// Write a proof of the verdict here; - is standard output (then no report is printed).
+    /// `takt verify` checks it without searching.
     #[arg(long, value_name = "FILE", value_parser = target, value_hint = ValueHint::FilePath,
           conflicts_with_all = ["test", "list"])]
     pub(crate) certificate: Option<Target>,
@@ -137,15 +137,15 @@ pub(crate) struct Check {
     #[arg(long, value_name = "MACHINE", num_args = 0..=1, require_equals = true, default_missing_value = "this")]
     pub(crate) linux: Option<String>,
 
-    /// Added to each wcet to make the runtime that the kernel is asked for (with --linux). Default: as `run` does, 5 %
-    /// of the wcet, at least 200us.
+    /// The runtime for the kernel is the wcet plus this margin (with --linux). Default, as for
+    /// `run`: 5 % of the wcet, at least 200us.
     #[arg(long, value_name = "TIME", value_parser = span, allow_hyphen_values = true, requires = "linux")]
     pub(crate) margin: Option<Span>,
 }
 
 /// Check a proof that `takt check --certificate` wrote.
 ///
-/// A small checker that shares no code with the tests and does not search. It reads the system and
+/// The checker is small, shares no code with the tests and does not search. It reads the system and
 /// the certificate and checks each claim. docs/reference/certificate.md lists the parts that it
 /// trusts.
 #[derive(Args, Debug)]
@@ -168,7 +168,7 @@ pub(crate) struct Verify {
 
 /// Add tasks, components and flows to a proven system, or remove them.
 ///
-/// Nothing changes where the system would not stay proven.
+/// If the system would not stay proven, nothing changes.
 ///
 /// The verdict is that of `check`, but only changed parts are tested: CPUs, levels of components,
 /// nodes of flows. The change is admitted as a whole, on all nodes, or not at all.
@@ -198,12 +198,13 @@ pub(crate) struct Admit {
     #[arg(long, value_name = "NAME")]
     pub(crate) remove: Vec<String>,
 
-    /// Write the changed system here, its comments kept; - is standard output (and then nothing else is printed there).
+    /// Write the changed system here, and keep its comments; - is standard output (then nothing
+    /// else is printed there).
     #[arg(short, long, value_name = "FILE", value_parser = target, value_hint = ValueHint::FilePath)]
     pub(crate) output: Option<Target>,
 }
 
-/// Fill in what a system file leaves open: periods and budgets of components, CPUs of tasks.
+/// Fill in the open values of a system file: periods and budgets of components, CPUs of tasks.
 ///
 /// A component's `"auto"` becomes the least budget for its period, the longest period for its
 /// budget, or the pair with the least bandwidth. Values are multiples of its quantum (1us without
@@ -236,8 +237,8 @@ pub(crate) struct Size {
     #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) file: String,
 
-    /// Write the system with all filled in here, its comments kept; - is standard output (and then
-    /// no table is printed).
+    /// Write the system with all values here, and keep its comments; - is standard output (then no
+    /// table is printed).
     #[arg(short, long, value_name = "FILE", value_parser = target, value_hint = ValueHint::FilePath)]
     pub(crate) output: Option<Target>,
 
@@ -262,11 +263,11 @@ pub(crate) struct Size {
     #[arg(long, value_name = "TIME", value_parser = span, allow_hyphen_values = true, requires = "receive_cost")]
     pub(crate) send_cost: Option<Span>,
 
-    /// Choose the periods of receiving and sending tasks too: those that take least of the CPU.
+    /// Also choose the periods of receiving and sending tasks, for the least CPU time.
     #[arg(long, requires = "receive_cost")]
     pub(crate) table_periods: bool,
 
-    /// Their periods and wcets are multiples of this. Default: 1us.
+    /// Periods and wcets of receiving and sending tasks are multiples of this. Default: 1us.
     #[arg(long, value_name = "TIME", value_parser = span, allow_hyphen_values = true, requires = "receive_cost")]
     pub(crate) table_quantum: Option<Span>,
 
@@ -281,7 +282,7 @@ pub(crate) struct Size {
           requires = "network_delay")]
     pub(crate) weigh: Option<String>,
 
-    /// Size a reservation for this task, which it has to itself.
+    /// Size a reservation that holds only this task.
     #[arg(long, value_name = "TASK", requires = "probability")]
     pub(crate) reserve: Option<String>,
 
@@ -294,11 +295,12 @@ pub(crate) struct Size {
     #[arg(long, value_name = "SHARE", value_parser = share, allow_hyphen_values = true, requires = "reserve")]
     pub(crate) probability: Option<Probability>,
 
-    /// The deadline, of which whole periods count. Default: the task's.
+    /// The deadline, rounded down to whole periods. Default: the task's.
     #[arg(long, value_name = "TIME", value_parser = span, allow_hyphen_values = true, requires = "reserve")]
     pub(crate) deadline: Option<Span>,
 
-    /// At most so many jobs can be pending, others are lost: at least the wanted share should not be.
+    /// The most jobs that can be pending. Further jobs are lost. The wanted share then also bounds
+    /// the share of jobs that are not lost.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), allow_negative_numbers = true,
           requires = "reserve")]
     pub(crate) pending: Option<u32>,
@@ -315,11 +317,12 @@ pub(crate) struct Size {
 
 /// Simulate a system in virtual time.
 ///
-/// The same file and seed give the same log, on every machine. A simulation without a miss proves nothing for
-/// sporadic, global or non-preemptive scheduling: `takt check` proves.
+/// The same file and seed give the same log, on every machine. A simulation without a miss proves
+/// nothing for sporadic, global or non-preemptive scheduling; `takt check` does.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Exit status: 0 simulated; 1 a deadline was missed under --fail-on-miss, or a task may use no CPU; 3 a component or flow.
+Exit status: 0 simulated; 1 a deadline was missed under --fail-on-miss, or a task may use no CPU; 3 a part that \
+this version cannot simulate.
 
 Examples:
   takt sim robot.toml
@@ -341,7 +344,7 @@ pub(crate) struct Sim {
     #[arg(long, default_value_t = 0, value_parser = seed, allow_negative_numbers = true)]
     pub(crate) seed: u64,
 
-    /// Simulate so many times, with the seeds SEED, SEED+1, ..., on all CPUs, and merge the statistics.
+    /// Simulate N times, with the seeds SEED, SEED+1, ..., on all CPUs, and merge the statistics.
     /// With --delays worst: simulations of the search at most, 600 by default.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), allow_negative_numbers = true)]
     pub(crate) runs: Option<u32>,
@@ -400,16 +403,17 @@ pub(crate) struct Run {
     #[arg(long, default_value_t = 0, value_parser = seed, allow_negative_numbers = true)]
     pub(crate) seed: u64,
 
-    /// The node to be; needed where the system has several.
+    /// The node that this machine is. Required if the system has several.
     #[arg(long, value_name = "NAME")]
     pub(crate) node: Option<String>,
 
-    /// Run all threads under SCHED_OTHER, privileged or not: any strategy, enforced by nobody, without a guarantee.
+    /// Run all threads under SCHED_OTHER. This needs no privilege, accepts any strategy, enforces
+    /// none, and guarantees nothing.
     #[arg(long)]
     pub(crate) best_effort: bool,
 
-    /// Added to each wcet to make a SCHED_DEADLINE runtime; work beyond it is throttled. Default: 5 % of the wcet,
-    /// at least 200us.
+    /// A SCHED_DEADLINE runtime is the wcet plus this margin. The kernel throttles a job that uses
+    /// more. Default: 5 % of the wcet, at least 200us.
     #[arg(long, value_name = "TIME", value_parser = span, allow_hyphen_values = true)]
     pub(crate) margin: Option<Span>,
 
@@ -419,7 +423,7 @@ pub(crate) struct Run {
     #[arg(long, value_name = "1..98", value_parser = clap::value_parser!(u8).range(1..=98))]
     pub(crate) priority: Option<u8>,
 
-    /// Run what takes more of the CPUs than the kernel lets real-time threads have.
+    /// Run even if the tasks need more of the CPUs than the kernel gives real-time threads.
     #[arg(long)]
     pub(crate) force: bool,
 
@@ -503,7 +507,7 @@ pub(crate) struct Chart {
     #[arg(long, value_name = "TIME", value_parser = span, allow_hyphen_values = true)]
     pub(crate) to: Option<Span>,
 
-    /// Show what happened around the first missed deadline.
+    /// Show the time around the first missed deadline.
     #[arg(long, conflicts_with_all = ["from", "to"])]
     pub(crate) first_miss: bool,
 
@@ -565,7 +569,7 @@ pub(crate) const REPORT: &str = "report.html";
 /// Also prints the table of bounds and responses.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Exit status: 0 made, whatever the page says; 3 a log of another version.
+Exit status: 0 made, with any verdict; 3 a log of another version.
 
 Examples:
   takt report robot.toml
@@ -608,7 +612,7 @@ pub(crate) struct Export {
     #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) log: String,
 
-    /// What to write.
+    /// The format of the output.
     #[arg(long, value_enum)]
     pub(crate) format: ExportFormat,
 
@@ -639,7 +643,7 @@ pub(crate) struct Import {
     #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) file: String,
 
-    /// Which tool it is from.
+    /// The tool that the workload is for.
     #[arg(long, value_enum, default_value_t = Tool::RtApp)]
     pub(crate) from: Tool,
 

@@ -18,17 +18,17 @@ use crate::output::Target;
 /// and sim to charge. No other file or setting is changed.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Exit status: 0 nothing spoils, 1 something does or cannot be told, 2 bad usage or a bad file, 3 /proc does \
-not give the kernel's release, or -o and nothing could be measured.
+Exit status: 0 no problem; 1 a problem, a warning or something unknown; 2 bad usage or a bad file; 3 /proc does \
+not give the kernel's release, or nothing could be measured for -o.
 
 Examples:
   sudo takt doctor
   sudo takt doctor -o robot.toml            measured costs into robot.toml, its comments kept
   sudo takt doctor --for 10min --charge max -o robot.toml
   takt doctor --quick                       without measuring
-  takt doctor --explain preemption          where it stands, what it costs, how to mend it
+  takt doctor --explain preemption          its place, its cost and its remedy
   takt doctor --all
-  takt doctor --save machine.txt            what it read, to look at it elsewhere:
+  takt doctor --save machine.txt            the texts that it read, for another machine:
   takt doctor --from machine.txt")]
 pub(crate) struct Doctor {
     /// The system file that gets the costs of -o. Default: the file of -o; a missing file is
@@ -42,21 +42,21 @@ pub(crate) struct Doctor {
           conflicts_with_all = ["quick", "from"])]
     pub(crate) output: Option<Target>,
 
-    /// The node that this machine is; needed where the system has several.
+    /// The node that this machine is. Required if the system has several.
     #[arg(long, value_name = "NAME", requires = "output")]
     pub(crate) node: Option<String>,
 
-    /// Which of the measured values is charged; none is a bound.
+    /// The measured value to charge. None of them is a bound.
     #[arg(long, value_name = "WHICH", value_enum, default_value_t = Charge::P99)]
     pub(crate) charge: Charge,
 
-    /// How long timers are watched, at most 1h; pauses as long, up to 10s; each of the four costs
-    /// half as long, up to 2s.
+    /// How long to watch timers, at most 1h. Pauses are watched for the same time, up to 10s. Each
+    /// of the four costs is measured for half of it, up to 2s.
     #[arg(long = "for", value_name = "TIME", value_parser = span, allow_hyphen_values = true, default_value = "1s",
           conflicts_with_all = ["quick", "from"])]
     pub(crate) duration: Span,
 
-    /// The working set of a job, which it fetches anew on another CPU; at most 1MiB.
+    /// The working set of a job, at most 1MiB. A job fetches it again after a migration.
     #[arg(long, value_name = "SIZE", value_parser = working_set, default_value = "64KiB",
           conflicts_with_all = ["quick", "from"])]
     pub(crate) wss: Bytes,
@@ -65,22 +65,22 @@ pub(crate) struct Doctor {
     #[arg(long)]
     pub(crate) quick: bool,
 
-    /// Tell all of this finding; may be given several times.
+    /// Show all details of this finding. Repeatable.
     #[arg(long, value_name = "NAME", hide_possible_values = true,
           value_parser = PossibleValuesParser::new(CATALOGUE.iter().map(|entry| entry.name)
               .chain(PROBED.iter().map(|(name, _)| *name))))]
     pub(crate) explain: Vec<String>,
 
-    /// Tell all of all findings, those that are fine too.
+    /// Show all details of all findings, also of those without a problem.
     #[arg(long, conflicts_with = "explain")]
     pub(crate) all: bool,
 
-    /// Write the texts that were read here; they hold the kernel's command line and the names of
+    /// Write the texts that takt read here. They contain the kernel's command line and the names of
     /// devices and real-time threads.
     #[arg(long, value_name = "FILE", value_parser = target, value_hint = ValueHint::FilePath)]
     pub(crate) save: Option<Target>,
 
-    /// Judge the machine whose texts `--save` wrote, in place of this one; - is standard input.
+    /// Report on the machine whose texts `--save` wrote, not on this one; - is standard input.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "save")]
     pub(crate) from: Option<String>,
 }
@@ -90,11 +90,11 @@ pub(crate) struct Doctor {
 pub(crate) enum Charge {
     /// The median.
     P50,
-    /// The value that 99 of 100 do not exceed.
+    /// The 99th percentile.
     P99,
-    /// The value that 999 of 1000 do not exceed.
+    /// The 99.9th percentile.
     P999,
-    /// The greatest that was seen.
+    /// The largest measured value.
     Max,
 }
 

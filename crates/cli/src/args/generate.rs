@@ -13,7 +13,7 @@ use crate::output::Target;
 /// docs/reference/generators.md describes the random distributions and their sources.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Exit status: 0 written, 2 what cannot be generated, 4 an I/O error.
+Exit status: 0 written, 2 options that no system fits, 4 an I/O error.
 
 Examples:
   takt gen --tasks 10 --utilization 0.8 -o set.toml
@@ -56,8 +56,8 @@ pub(crate) struct Gen {
     #[arg(long, value_name = "N", default_value_t = 6, allow_negative_numbers = true)]
     pub(crate) partitions: usize,
 
-    /// The fastest that the engine turns, with --profile automotive: the angle-synchronous task comes every
-    /// 120 s / (RPM * 4 cylinders) at most.
+    /// The largest speed of the engine, with --profile automotive. The angle-synchronous task comes
+    /// at most every 120 s / (RPM * 4 cylinders).
     #[arg(long, value_name = "RPM", default_value_t = 6000, value_parser = clap::value_parser!(u32).range(1..),
           allow_negative_numbers = true)]
     pub(crate) rpm: u32,
@@ -70,7 +70,7 @@ pub(crate) struct Gen {
     #[arg(long, value_name = "K", default_value_t = 0, value_parser = seed, allow_negative_numbers = true)]
     pub(crate) set: u64,
 
-    /// How many sets: more than one go to a folder.
+    /// The number of sets. Several sets go to a folder.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..),
           allow_negative_numbers = true)]
     pub(crate) count: u64,
@@ -94,7 +94,8 @@ pub(crate) enum Profile {
 /// Parameters of random sets.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Shape {
-    /// How the utilization is shared out; each is uniform over all vectors within the limits.
+    /// How the utilization is shared out. Each method is uniform over all vectors within the
+    /// limits.
     #[arg(long, value_enum, default_value_t = MethodName::Randfixedsum)]
     pub(crate) method: MethodName,
 
@@ -116,7 +117,8 @@ pub(crate) struct Shape {
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = span, allow_hyphen_values = true)]
     pub(crate) hyperperiod: Span,
 
-    /// A factor f, uniform in this range: the deadline is C + f (T - C) up to 1, f T above. 1: deadlines equal periods.
+    /// The range of a uniform factor f. The deadline is C + f (T - C) if f <= 1, and f T above. 1:
+    /// deadlines equal periods.
     #[arg(long, value_name = "A..B", default_value = "1", value_parser = range_of_numbers, allow_hyphen_values = true)]
     pub(crate) deadlines: (f64, f64),
 
@@ -163,9 +165,9 @@ pub(crate) enum MethodName {
 
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum PeriodsName {
-    /// Each order of magnitude alike.
+    /// All orders of magnitude are equally likely.
     LogUniform,
-    /// Each period alike.
+    /// All periods are equally likely.
     Uniform,
     /// Each divides all longer ones: the shortest, times factors 2 to 4.
     Harmonic,

@@ -30,12 +30,12 @@ pub(crate) struct Infer {
     #[arg(value_hint = ValueHint::FilePath, required_unless_present = "releases", conflicts_with = "releases")]
     pub(crate) log: Option<String>,
 
-    /// Infer from releases alone: a line a job, RELEASE or RELEASE,EARLIEST,LATEST in nanoseconds.
-    /// A file is a task, called as the file; may be given several times.
+    /// Infer from releases alone. Each line is a job: RELEASE or RELEASE,EARLIEST,LATEST in
+    /// nanoseconds. Each file is a task with the file's name. Repeatable.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) releases: Vec<String>,
 
-    /// Only this task; may be given several times.
+    /// Only this task. Repeatable.
     #[arg(long, value_name = "NAME")]
     pub(crate) task: Vec<String>,
 
@@ -43,7 +43,7 @@ pub(crate) struct Infer {
     #[arg(long, value_name = "NAME", conflicts_with_all = ["task", "output"])]
     pub(crate) period_of: Option<String>,
 
-    /// Take the moments of release for arrivals, also where the log tells nominal ones.
+    /// Use releases as arrivals, even if the log has nominal arrivals.
     #[arg(long, conflicts_with = "releases")]
     pub(crate) ignore_arrivals: bool,
 
@@ -57,11 +57,12 @@ pub(crate) struct Infer {
           requires = "output")]
     pub(crate) strategy: Option<String>,
 
-    /// The wcet of tasks of which no execution was seen; without it they are left out of the written system.
+    /// The wcet of tasks without observed executions. Without this option, the written system omits
+    /// them.
     #[arg(long, value_name = "TIME", value_parser = span, allow_hyphen_values = true, requires = "output")]
     pub(crate) wcet: Option<Span>,
 
-    /// Bind tasks of the written system to the CPUs that they were seen on.
+    /// Bind tasks of the written system to the CPUs on which they ran.
     #[arg(long, requires = "output")]
     pub(crate) bind: bool,
 }

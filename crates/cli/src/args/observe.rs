@@ -9,10 +9,11 @@ use crate::output::Target;
 
 /// Record a running kernel, or read a recorded trace, as a log of jobs.
 ///
-/// Releases, starts, preemptions, blocks and completions of threads are rebuilt from the kernel's
-/// scheduling events, and interrupts are told; docs/reference/verbs/observe.md has the rules.
-/// Without FILE this kernel is recorded, through a private instance of its tracer, until --for is
-/// over, COMMAND has ended, or a signal comes; nothing of it stays. FILE is a recording made
+/// takt rebuilds releases, starts, preemptions, blocks and completions of threads from the kernel's
+/// scheduling events, and reports interrupts. docs/reference/verbs/observe.md has the rules.
+///
+/// Without FILE, takt records this kernel through a private instance of its tracer, until --for is
+/// over, COMMAND has ended, or a signal comes. It leaves nothing behind. FILE is a recording made
 /// elsewhere: trace.dat, a Perfetto trace, the text of ftrace, systrace's HTML, or a folder of raw
 /// pages with the kernel's format files.
 #[derive(Args, Debug)]
@@ -33,7 +34,8 @@ Examples:
   takt observe trace.txt --comm 'ros*' -o ros.takt"
 )]
 pub(crate) struct Observe {
-    /// A recorded trace, may be packed by gzip; - is standard input. Without it this kernel is recorded.
+    /// A recorded trace, also packed by gzip; - is standard input. Without it, takt records this
+    /// kernel.
     #[arg(value_hint = ValueHint::AnyPath)]
     pub(crate) file: Option<String>,
 
@@ -41,30 +43,30 @@ pub(crate) struct Observe {
     #[arg(long = "for", value_name = "TIME", value_parser = span, allow_hyphen_values = true, conflicts_with = "file")]
     pub(crate) duration: Option<Span>,
 
-    /// Only threads of this process, and what they start; may be given several times. A trace does
-    /// not say which threads a process has: of one, as --tid.
+    /// Only threads of this process, and threads that they start. Repeatable. A trace does not list
+    /// the threads of a process, so with a trace this is like --tid.
     #[arg(long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..), allow_negative_numbers = true)]
     pub(crate) pid: Vec<u32>,
 
-    /// Only this thread, and what it starts; may be given several times.
+    /// Only this thread, and threads that it starts. Repeatable.
     #[arg(long, value_name = "TID", value_parser = clap::value_parser!(u32).range(1..), allow_negative_numbers = true)]
     pub(crate) tid: Vec<u32>,
 
-    /// Only threads of this name, in which * stands for any characters; may be given several times.
+    /// Only threads of this name. * stands for any characters. Repeatable.
     #[arg(long, value_name = "NAME")]
     pub(crate) comm: Vec<String>,
 
-    /// Only threads that are in this control group when recording starts, and what they start: a
-    /// folder below /sys/fs/cgroup, or its path.
+    /// Only threads that are in this control group when the recording starts, and threads that they
+    /// start. GROUP is a folder below /sys/fs/cgroup, or its path.
     #[arg(long, value_name = "GROUP", conflicts_with = "file", value_hint = ValueHint::DirPath)]
     pub(crate) cgroup: Vec<String>,
 
-    /// Only this interrupt, by its number or name, or softirq (NET_RX), * as above; may be given
-    /// several times. No threads then, but those that are asked for.
+    /// Only this interrupt, by its number or name, or this softirq (NET_RX). * stands for any
+    /// characters. Repeatable. Threads are then recorded only if other options select them.
     #[arg(long, value_name = "NAME")]
     pub(crate) irq: Vec<String>,
 
-    /// Take every sleep of a thread as the end of a job, whatever it called.
+    /// Take every sleep of a thread as the end of a job, in any system call.
     #[arg(long)]
     pub(crate) suspensions: bool,
 
@@ -73,8 +75,8 @@ pub(crate) struct Observe {
     #[arg(long, requires = "file")]
     pub(crate) abi: Option<Machine>,
 
-    /// The trace's times are of CLOCK_MONOTONIC, where it does not say so itself: then the timers
-    /// in it tell exact arrivals.
+    /// State that the trace's times are of CLOCK_MONOTONIC, if the trace does not say so. Then its
+    /// timers give exact arrivals.
     #[arg(long, requires = "file")]
     pub(crate) monotonic: bool,
 
@@ -91,12 +93,12 @@ pub(crate) struct Observe {
           conflicts_with = "file")]
     pub(crate) limit: Option<Bytes>,
 
-    /// Also write what the kernel says as it is, for trace-cmd and KernelShark, and to be read by
-    /// `takt observe` again: a trace.dat.
+    /// Also write the kernel's events here, as a trace.dat for trace-cmd, KernelShark and
+    /// `takt observe`.
     #[arg(long, value_name = "FILE", conflicts_with = "file", value_hint = ValueHint::FilePath)]
     pub(crate) raw: Option<String>,
 
-    /// The most that --raw takes of the disk; what comes later is not in the file.
+    /// The largest size of the file of --raw. Later events are not in it.
     #[arg(long, value_name = "SIZE", value_parser = bytes, default_value = "1GiB", requires = "raw")]
     pub(crate) raw_limit: Bytes,
 
@@ -114,7 +116,7 @@ pub(crate) struct Observe {
 }
 
 impl Observe {
-    /// All that this kernel does, until it is told to stop.
+    /// Everything on this kernel, until told to stop.
     pub(crate) fn everything() -> Observe {
         Observe {
             file: None,
@@ -139,7 +141,7 @@ impl Observe {
     }
 }
 
-/// Whose system calls.
+/// The machine that numbers the system calls.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Machine {
     /// x86-64.

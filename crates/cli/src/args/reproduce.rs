@@ -7,7 +7,7 @@ use takt_model::Span;
 use super::{seed, span};
 use takt_experiments::NAMES;
 
-/// Repeat an experiment of a paper on this machine, and set what was measured beside what the paper says.
+/// Repeat an experiment of a paper on this machine, and compare the results with the paper's.
 ///
 /// Threads of takt do the work of the paper's programs, in the paper's scheduling classes, while
 /// the kernel is recorded. The answer is whether the paper's claims hold here. Claims are about
@@ -20,7 +20,7 @@ Exit status: 0 the paper's claims hold here, 1 one does not, or could not be dec
 feature is missing.
 
 Examples:
-  takt reproduce --list                     the experiments: what of which paper, what each needs, how long it takes
+  takt reproduce --list                     the experiments, with paper, needs and duration
   sudo takt reproduce sdd-table1
   sudo takt reproduce sdd-table1 --for 1min --out table1
   sudo takt reproduce sdd-fig5 --short --json")]
@@ -33,8 +33,8 @@ pub(crate) struct Reproduce {
     #[arg(long, conflicts_with = "name")]
     pub(crate) list: bool,
 
-    /// Write page, charts, tables and logs into this folder; those of an earlier time are replaced.
-    /// Default: a folder of the experiment's name.
+    /// Write page, charts, tables and logs into this folder, and replace older ones. Default: a
+    /// folder of the experiment's name.
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) out: Option<String>,
 
@@ -42,16 +42,17 @@ pub(crate) struct Reproduce {
     #[arg(long = "for", value_name = "TIME", value_parser = span, allow_hyphen_values = true)]
     pub(crate) duration: Option<Span>,
 
-    /// How often what the paper averages is measured (sdd-throughput; others refuse it). Default: 3, with --short once.
+    /// How often to measure each value that the paper averages (sdd-throughput only). Default: 3,
+    /// with --short 1.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000),
           allow_negative_numbers = true)]
     pub(crate) repeat: Option<u32>,
 
-    /// As quickly as still shows something.
+    /// Shorten all measurements. Some claims may stay undecided.
     #[arg(long)]
     pub(crate) short: bool,
 
-    /// Seed of all that is drawn.
+    /// Seed of all randomness.
     #[arg(long, default_value_t = 0, value_parser = seed, allow_negative_numbers = true)]
     pub(crate) seed: u64,
 }

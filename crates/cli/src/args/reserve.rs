@@ -21,17 +21,17 @@ use super::{share, span};
     args_override_self = true,
     after_help = "\
 Exit status: 0 reserved; 1 COMMAND failed, or --auto could not tell what to reserve; 2 no such thread or \
-command, or parameters that no kernel takes; 3 this machine cannot, or not
-so much: the message says why, and what would fit.
+command, or parameters that no kernel takes; 3 this machine cannot, or not this \
+much (the message gives the reason and the largest size that fits).
 
 Examples:
   sudo takt reserve --runtime 12ms --period 40ms -- ./player film.ogv
   sudo takt reserve --runtime 2ms --period 10ms --deadline 5ms --pid 4711
   sudo takt reserve --runtime 2ms --period 10ms --pid 4711 --threads --for 1min
-  sudo takt reserve --runtime 2ms --period 10ms --irq eth0 --all-cpus    what takes in eth0's packets
+  sudo takt reserve --runtime 2ms --period 10ms --irq eth0 --all-cpus    the threads that receive eth0's packets
   sudo takt reserve --runtime 12ms --period 40ms --pid 4711 --dry-run    would it be admitted?
-  sudo takt reserve --budget cgroup --runtime 12ms --period 40ms -- ./encoder    at most so much, and its \
-  children with it
+  sudo takt reserve --budget cgroup --runtime 12ms --period 40ms -- ./encoder    a limit, shared with its \
+  children
   sudo takt reserve --auto --pid 4711
   sudo takt reserve --auto --probability 0.999 --deadline 20ms --for 5min -- ./player film.ogv
   sudo takt reserve --runtime 12ms --period 40ms --observe 10s --pid 4711    did it help?"
@@ -48,68 +48,70 @@ pub(crate) struct Reserve {
           required_unless_present = "auto")]
     pub(crate) period: Option<Span>,
 
-    /// By when after the beginning of a period its time is given; with --auto by when after their
-    /// arrival jobs are to be done. Default: the period.
+    /// The deadline of the CPU time, from the start of a period. With --auto: the deadline of jobs,
+    /// from their arrival. Default: the period.
     #[arg(long, value_name = "TIME", value_parser = span, allow_hyphen_values = true)]
     pub(crate) deadline: Option<Span>,
 
-    /// Look first, and reserve what the thread needs.
+    /// Record the thread first, and reserve the CPU time that it needs.
     #[arg(long, conflicts_with_all = ["runtime", "period", "threads"])]
     pub(crate) auto: bool,
 
-    /// With --auto: the share of jobs that are to be done by their deadlines; 1 reserves for the longest seen.
+    /// With --auto: the share of jobs that should meet their deadlines. 1 reserves for the longest
+    /// observed execution.
     #[arg(long, value_name = "SHARE", value_parser = share, allow_hyphen_values = true, default_value = "0.99",
           requires = "auto")]
     pub(crate) probability: Probability,
 
-    /// With --auto: added to each execution that was seen. Default: 5 % of the longest, at least
-    /// 200us, as `takt run` adds.
+    /// With --auto: time added to each observed execution. Default: 5 % of the longest, at least
+    /// 200us, as for `takt run`.
     #[arg(long, value_name = "TIME", value_parser = span, allow_hyphen_values = true, requires = "auto")]
     pub(crate) margin: Option<Span>,
 
-    /// Look at the thread for so long before, and for so long after, and tell both. With --auto by
-    /// default until enough jobs were seen, 1min at most.
+    /// Record the thread for this time before the reservation and again with it, and show both.
+    /// Default with --auto: until enough jobs were seen, at most 1min.
     #[arg(long, value_name = "TIME", value_parser = span, allow_hyphen_values = true, conflicts_with = "threads")]
     pub(crate) observe: Option<Span>,
 
-    /// By what. A control group only limits, and prefers: for threads that SCHED_DEADLINE does not
-    /// take. Default: deadline; with --auto cgroup where SCHED_DEADLINE cannot take the thread,
-    /// which is said then.
+    /// The mechanism. A control group limits threads and prefers them to others, but guarantees
+    /// nothing. It serves threads that SCHED_DEADLINE refuses. Default: deadline. If SCHED_DEADLINE
+    /// refuses the thread under --auto: cgroup, with a note.
     #[arg(long, value_name = "BY", value_enum)]
     pub(crate) budget: Option<By>,
 
-    /// Also use what reservations of others leave unused, beyond RUNTIME (GRUB).
+    /// Also use the unused time of other reservations, beyond RUNTIME (GRUB).
     #[arg(long)]
     pub(crate) reclaim: bool,
 
-    /// For this thread, of a process its first one; may be given several times.
+    /// Reserve for this thread. For a process, this is its first thread. Repeatable.
     #[arg(long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..), allow_negative_numbers = true)]
     pub(crate) pid: Vec<u32>,
 
-    /// For all threads that the processes of --pid have now, for each so much.
+    /// Reserve for each present thread of the processes of --pid.
     #[arg(long, requires = "pid")]
     pub(crate) threads: bool,
 
-    /// For the kernel's threads that serve this interrupt, by its number or handler (irq/24-eth0),
-    /// or take in the packets of this network device (napi/eth0-1); * stands for any characters.
-    /// For each so much; may be given several times.
+    /// Reserve for each kernel thread that serves this interrupt, by its number or handler
+    /// (irq/24-eth0), or that receives the packets of this network device (napi/eth0-1). * stands
+    /// for any characters. Repeatable.
     #[arg(long, value_name = "NAME")]
     pub(crate) irq: Vec<String>,
 
-    /// Let threads that may use some CPUs only run on all CPUs meanwhile, which SCHED_DEADLINE wants.
+    /// Allow the threads all CPUs meanwhile, which SCHED_DEADLINE demands.
     #[arg(long, conflicts_with = "command")]
     pub(crate) all_cpus: bool,
 
-    /// How long. Default: until the command or the threads end, or a signal comes. A command that
-    /// still runs then is told to end.
+    /// How long the reservation lasts. Default: until the command or the threads end, or a signal
+    /// comes. takt ends a command that still runs then.
     #[arg(long = "for", value_name = "TIME", value_parser = span, allow_hyphen_values = true)]
     pub(crate) duration: Option<Span>,
 
-    /// Say what would be done, and whether the kernel would admit it; change nothing. With --auto after a look.
+    /// Print the reservation and whether the kernel would admit it, and change nothing. With --auto
+    /// this comes after the first recording.
     #[arg(long)]
     pub(crate) dry_run: bool,
 
-    /// Start this command with the reservation. Signals that takt gets are handed on to it.
+    /// Start this command with the reservation. takt passes its signals on to the command.
     #[arg(last = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
     pub(crate) command: Vec<String>,
 }

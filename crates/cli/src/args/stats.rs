@@ -29,7 +29,8 @@ pub(crate) struct Stats {
     #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) log: String,
 
-    /// All that docs/reference/statistics.md defines, not only what became of the jobs and their responses.
+    /// Print all numbers of docs/reference/statistics.md, not only the outcomes and responses of
+    /// jobs.
     #[arg(long, conflicts_with_all = ["cdf", "pmf", "serve"])]
     pub(crate) all: bool,
 
@@ -37,8 +38,8 @@ pub(crate) struct Stats {
     #[arg(long, value_name = "NAME", conflicts_with = "serve")]
     pub(crate) task: Vec<String>,
 
-    /// Only this interrupt or softirq. Repeatable. A distribution is of tasks alone with --task
-    /// alone, and of interrupts alone with --irq alone.
+    /// Only this interrupt or softirq. Repeatable. With --task alone, a distribution has tasks
+    /// only. With --irq alone, it has interrupts only.
     #[arg(long, value_name = "NAME", conflicts_with = "serve")]
     pub(crate) irq: Vec<String>,
 

@@ -2,7 +2,8 @@
 
 use clap::{Args, ValueEnum, ValueHint};
 
-/// Watch this machine, or a log as it comes in, like top: who runs how much, how long, how late.
+/// Watch this machine, or a log as it comes in: CPU use, executions, responses and misses of each
+/// task.
 ///
 /// Shows each task's part of the CPUs since the last look, and since the start its executions,
 /// responses, least laxity and misses. Keys: u x r l m n sort, R turns the order, / filters, space
@@ -12,7 +13,7 @@ use clap::{Args, ValueEnum, ValueHint};
 Exit status: 0 shown, 2 no log, 3 no terminal to draw on (--once needs none).
 
 Examples:
-  sudo takt top                              what this machine does
+  sudo takt top                              this machine
   sudo takt run robot.toml -o - | takt top -
   sudo takt top --once                       one table of a second of it
   takt top run.takt                          a whole log, or what comes through a FIFO
@@ -22,8 +23,8 @@ pub(crate) struct Top {
     #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) log: Option<String>,
 
-    /// Print one table: of the whole log, or of a second of this machine. So does a standard output
-    /// that is no terminal.
+    /// Print one table: of the whole log, or of a second of this machine. This is the default if
+    /// standard output is no terminal.
     #[arg(long)]
     pub(crate) once: bool,
 
