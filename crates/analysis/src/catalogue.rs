@@ -90,8 +90,8 @@ tests! {
          1980; R. Ha, J. W. S. Liu, ICDCS 1994" }
     /// Audsley's priority assignment.
     Opa => { "opa", Exact,
-        "Finds priorities under which every deadline is met, or shows that there are none; the \
-         figure \"priorities\" holds them. Of the given priorities it says nothing but that.",
+        "Finds priorities under which every deadline is met, or shows that there are none; the figure \
+         \"priorities\" holds them. It decides nothing about the given priorities.",
         "one CPU, fixed priorities, no chains",
         "O(n^2) response-time analyses",
         "N. C. Audsley: On Priority Assignment in Fixed Priority Scheduling, IPL 79(1), 2001" }

@@ -150,7 +150,7 @@ pub(crate) fn system_and_text(path: &str) -> Result<(System, String), Failure> {
     match either(path)? {
         Content::System(system, text) => Ok((*system, text)),
         Content::Log(log) if log.header().system.is_empty() => Err(Failure::input(format_args!(
-            "{} is a log that carries no system; \"takt infer\" makes one of what happened",
+            "{} is a log that carries no system; \"takt infer\" makes one from its events",
             shown(path)
         ))),
         Content::Log(log) => {
@@ -166,7 +166,7 @@ pub(crate) fn has_work(path: &str, system: System, run: bool) -> Result<System, 
     let tables = system.nodes.iter().any(|node| node.receive.is_some() || node.send.is_some());
     if system.tasks.is_empty() && system.flows.is_empty() && !tables && (run || system.components.is_empty()) {
         return Err(Failure::input(format_args!(
-            "{} has no tasks, so that there is nothing to schedule; add a [[task]] with name, period and wcet",
+            "{} has no tasks, so there is nothing to schedule; add a [[task]] with name, period and wcet",
             shown(path)
         )));
     }
@@ -337,7 +337,7 @@ pub(crate) fn node(system: &System, name: Option<&str>) -> Result<Option<NodeId>
 /// How long to go on: as asked, which must be more than nothing, or the system's default.
 pub(crate) fn duration(system: &System, asked: Option<Span>) -> Result<Span, Failure> {
     match asked {
-        Some(span) if span.is_zero() => Err(Failure::input("--for 0ns is no time; give a duration like 10s")),
+        Some(span) if span.is_zero() => Err(Failure::input("--for is zero; give a duration like 10s")),
         Some(span) => Ok(span),
         None => Ok(system.default_duration()),
     }

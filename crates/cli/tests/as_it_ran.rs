@@ -224,7 +224,7 @@ fn a_node_that_nothing_could_run_is_bad_input() {
     let folder = Folder::with(nothing);
     let out = folder.takt(&["run", "s.toml", "--for", "10ms"]);
     assert_eq!(out.status.code(), Some(2), "{}", said(&out));
-    assert!(said(&out).contains("has no tasks, so that there is nothing to schedule"), "{}", said(&out));
+    assert!(said(&out).contains("has no tasks, so there is nothing to schedule"), "{}", said(&out));
 }
 
 #[test]

@@ -83,7 +83,7 @@ fn experiments_are_listed_and_others_refused() {
     for (arguments, says) in [
         (&["reproduce"][..], "<NAME>"),
         (&["reproduce", "sdd-table9"], "invalid value"),
-        (&["reproduce", "sdd-table1", "--for", "0s"], "is no time"),
+        (&["reproduce", "sdd-table1", "--for", "0s"], "is zero"),
         (&["reproduce", "sdd-table1", "--repeat", "0"], "--repeat"),
         (&["reproduce", "kokyu", "--repeat", "2"], "--repeat: kokyu measures each thing once; leave it out"),
         (&["reproduce", "kokyu", "--for", "601s"], "--for 601s: kokyu measures for 600s at the most"),

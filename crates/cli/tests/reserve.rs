@@ -286,12 +286,9 @@ fn refusals_say_what_and_what_to_do() {
         (2, "takt: a runtime of 1us is too short: the kernel takes 1.024us or more".to_owned())
     );
     let gone = refused(&["--runtime", "1ms", "--period", "40ms", "--pid", "4294967295"]);
-    assert_eq!(
-        gone,
-        (2, "takt: there is no thread 4294967295; \"ps -eL\" lists those there are (column LWP)".to_owned())
-    );
+    assert_eq!(gone, (2, "takt: there is no thread 4294967295; \"ps -eL\" lists all threads (column LWP)".to_owned()));
     let endless = refused(&["--runtime", "1ms", "--period", "40ms", "--for", "0s", "--pid", &own]);
-    assert_eq!(endless, (2, "takt: --for 0ns is no time; give a duration like 10s".to_owned()));
+    assert_eq!(endless, (2, "takt: --for is zero; give a duration like 10s".to_owned()));
     let (status, nobody) = refused(&["--runtime", "1ms", "--period", "40ms"]);
     assert!(status == 2 && nobody.contains("--pid <PID>|--irq <NAME>|COMMAND"), "{nobody}");
     if can_reserve() {

@@ -193,11 +193,11 @@ impl Adaptive {
         }
         let needs = self.needs(placed, all);
         if needs > task.deadline {
-            let since = if task.after.is_empty() { "" } else { ", since the first of what it follows began" };
+            let since = if task.after.is_empty() { "" } else { ", from the start of its chain" };
             return Some(format!(
-                "critical operation \"{}\" needs up to {needs} with the guard (its longest response{since}; \
-                 {} for what the other strategy may leave started; {} for a switch), \
-                 more than its deadline {}; give it more time, or do without a controller",
+                "critical operation \"{}\" needs up to {needs} with the guard (its longest response{since}; {} \
+                 for work that the other strategy may have started; {} for a switch), more than its deadline \
+                 {}; give it a longer deadline, or leave the controller out",
                 task.name,
                 placed.inherited(all),
                 self.margin,

@@ -56,7 +56,7 @@ impl Context {
     /// Makes the folder.
     pub(super) fn new(experiment: &Experiment, options: &Options, host: Host) -> Result<Context, Failure> {
         if options.duration.is_some_and(Span::is_zero) {
-            return Err(Failure::input("--for 0ns is no time; give a duration like 10s"));
+            return Err(Failure::input("--for is zero; give a duration like 10s"));
         }
         if let Some(asked) = options.duration.filter(|asked| *asked > experiment.longest) {
             let (name, longest) = (experiment.name, experiment.longest);

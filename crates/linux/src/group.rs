@@ -420,8 +420,8 @@ fn hint(file: &str, error: &io::Error) -> &'static str {
             "; only root, or who the group was delegated to, may make groups in it"
         }
         ("tasks" | "cgroup.threads", Some(libc::EINVAL)) => {
-            "; the kernel lets nobody move its threads that are bound to a CPU, nor a SCHED_FIFO thread to \
-             where there is no budget for it"
+            "; the kernel moves no threads that it has bound to a CPU, and no SCHED_FIFO thread to a group \
+             without a budget for it"
         }
         ("cpu.rt_runtime_us", Some(libc::EINVAL)) => "; the groups above have not that much left for real-time threads",
         ("cpu.cfs_quota_us", Some(libc::EINVAL)) => "; a group above is limited to less",

@@ -274,7 +274,7 @@ pub(crate) fn make_private(folder: &Path) -> Result<(), RecoveryError> {
     }
     let about = fs::symlink_metadata(folder).map_err(|error| unusable(folder, &error))?;
     if !about.is_dir() || about.uid() != effective_user() || about.mode() & 0o022 != 0 {
-        let cause = "it must be a folder that belongs to this user and that nobody else may write to".to_owned();
+        let cause = "it must be a folder of this user, without write access for others".to_owned();
         return Err(RecoveryError::Folder { path: folder.display().to_string(), cause });
     }
     Ok(())

@@ -113,7 +113,7 @@ pub enum ReadError {
         offset: u64,
     },
     /// A part with a right checksum and wrong contents: a bug of the program that wrote it.
-    #[error("the log has a bad {what} in the block at byte {offset}; whatever wrote it is at fault")]
+    #[error("the log has a bad {what} in the block at byte {offset}; the program that wrote it is at fault")]
     Malformed {
         /// What it is.
         what: &'static str,

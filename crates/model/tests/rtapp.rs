@@ -68,8 +68,8 @@ fn a_timer_of_another_period_than_the_reservation_never_takes_more_than_is_reser
     assert_eq!(
         warning,
         "is released every 1ms, and its reservation holds 1ms every 10ms, less than its jobs of up to 1ms want; \
-         the kernel throttles it, so that it becomes a task that uses all of its reservation whenever there is \
-         one, and its own releases are left out"
+         the kernel throttles it, so it becomes a task that always uses its whole reservation; its own releases \
+         are left out"
     );
     let (task, warning) = reserved(100, 1_000);
     assert_eq!(task, [1_000, 8_000, 100, 0]);
@@ -81,7 +81,7 @@ fn a_timer_of_another_period_than_the_reservation_never_takes_more_than_is_reser
     );
     let (task, warning) = reserved(700, 20_000);
     assert_eq!(task, [20_000, 8_000, 1_000, 700]);
-    assert!(warning.ends_with("the task's period is 20ms, so that less is reserved for it"), "{warning}");
+    assert!(warning.ends_with("the task's period is 20ms, so less is reserved for it"), "{warning}");
     let (task, warning) = reserved(2_500, 40_000);
     assert_eq!(task, [40_000, 28_000, 2_500, 0], "three reservations, the last one due at 20 ms + 8 ms");
     assert!(warning.contains("takes several of these, and the kernel throttles it in between"), "{warning}");
@@ -138,9 +138,7 @@ fn names_that_stand_again_get_a_number() {
 fn a_workload_without_a_task_is_refused() {
     let json = r#"{ "tasks": { "a": { "suspend": "a", "run": 100 }, "b": { "sleep": 5 } } }"#;
     let errors = import(json, "t.json").expect_err("no task comes of it").to_string();
-    for part in
-        ["tasks: no thread of it could be imported", "tasks.a: is released by other threads", "tasks.b: has no run"]
-    {
+    for part in ["tasks: no thread could be imported", "tasks.a: is released by other threads", "tasks.b: has no run"] {
         assert!(errors.contains(part), "{part}: {errors}");
     }
 }

@@ -145,7 +145,7 @@ pub fn prepare_adaptive(
 ) -> Result<Prepared, RunError> {
     let node = choose(system, options)?;
     if options.best_effort {
-        return Err(RunError::Adaptive("best effort enforces no strategy, so that there is none to choose".to_owned()));
+        return Err(RunError::Adaptive("best effort enforces no strategy, so there is none to choose".to_owned()));
     }
     let compute = |limits: &_| takt_dispatch::Plan::compute_adaptive(system, node, guard, limits);
     let unplanned = |anomalies: takt_dispatch::Anomalies| match anomalies.are_input() {

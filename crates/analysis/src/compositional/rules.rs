@@ -88,8 +88,8 @@ pub fn guaranteed(rule: ServerRule, above: Above) -> Result<Start, &'static str>
         (R::CbsHard, Above::Deadline) => Ok(Start::Anywhere),
         (R::CbsHard, _) => Err("a constant-bandwidth server needs edf above it"),
         (R::Cbs | R::Grub, _) => {
-            Err("a soft constant-bandwidth server works ahead and postpones its deadline, so that it guarantees no \
-             supply; use \"cbs-hard\"")
+            Err("a soft constant-bandwidth server works ahead and postpones its deadline, so it guarantees no \
+                 supply; use \"cbs-hard\"")
         }
     }
 }

@@ -189,7 +189,7 @@ impl Tree {
         let mut all = self.system.components.iter().zip(&self.servers);
         let open = |component: &Component| component.node == node && component.parent == parent;
         all.find(|(component, servers)| open(component) && servers.is_empty()).map(|(component, _)| {
-            format!("component \"{}\" is not sized yet, and takes time from all that stands beside it", component.name)
+            format!("component \"{}\" is not sized yet, and takes time from all tasks beside it", component.name)
         })
     }
 
@@ -237,8 +237,8 @@ impl Tree {
                 }
                 ServerRule::Cbs | ServerRule::CbsHard if unit.served.is_some() => {
                     refused = Err(format!(
-                        "component \"{}\": a constant-bandwidth server demands by bandwidth, which no server \
-                         around it can promise",
+                        "component \"{}\": a constant-bandwidth server needs bandwidth at any time, and no \
+                         server around it can promise this",
                         component.name
                     ));
                 }

@@ -269,8 +269,8 @@ pub fn size_network(system: &System, weigh: Weigh, wanted: Span) -> Result<Sized
     let mut notes = Vec::new();
     if ways.iter().any(|way| way.through.is_empty()) {
         notes.push(
-            "the delays found end where a sender's link does, where no ports are named: through = [...] of \
-             [[network]] names those of switches"
+            "without ports the delays end at the end of the sender's link: name the ports of switches in \
+             through = [...] of [[network]]"
                 .to_owned(),
         );
     }

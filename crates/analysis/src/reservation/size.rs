@@ -58,7 +58,7 @@ pub struct Reserved {
 pub enum ReserveError {
     /// The deadline holds no whole period.
     #[error(
-        "a deadline of {deadline} holds no whole reservation period of {period}, so that nothing is promised by \
+        "a deadline of {deadline} holds no whole reservation period of {period}, so nothing is guaranteed by \
          then; take a period of at most the deadline"
     )]
     Deadline {

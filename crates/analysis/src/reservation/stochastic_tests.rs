@@ -335,7 +335,7 @@ fn the_least_budget_is_found() {
     let short = Wanted { deadline: Span::from_ms(19), ..wanted(&exec, &arrivals, 1) };
     assert_eq!(
         text(&short),
-        Err("a deadline of 19ms holds no whole reservation period of 20ms, so that nothing is promised by then; \
+        Err("a deadline of 19ms holds no whole reservation period of 20ms, so nothing is guaranteed by then; \
              take a period of at most the deadline"
             .to_owned())
     );

@@ -280,7 +280,7 @@ fn what_is_missing_is_said() {
     assert_eq!(
         why(&system, "local/outer"),
         "prm: server \"cbs\" guarantees it nothing: a soft constant-bandwidth server works ahead and postpones \
-         its deadline, so that it guarantees no supply; use \"cbs-hard\""
+         its deadline, so it guarantees no supply; use \"cbs-hard\""
     );
     let mut system = two_levels();
     system.components[0].strategy = StrategyRef::Builtin(Builtin::Mlf);
@@ -643,12 +643,12 @@ fn what_cannot_be_sized_is_said() {
     assert_eq!(
         size(&system).unwrap_err().to_string(),
         "component \"inner\": server \"grub\" guarantees it nothing: a soft constant-bandwidth server works \
-         ahead and postpones its deadline, so that it guarantees no supply; use \"cbs-hard\""
+         ahead and postpones its deadline, so it guarantees no supply; use \"cbs-hard\""
     );
     system.components[1].server = ServerRule::Ptps;
     system.tasks.pop();
     assert_eq!(
         size(&system).unwrap_err().to_string(),
-        "component \"inner\": it holds no task, so its need is unknown; give it a period and a budget"
+        "component \"inner\": it is empty, so nothing determines its size; give it a period and a budget"
     );
 }

@@ -247,8 +247,8 @@ fn machine(text: &str, margin: Option<Span>) -> Result<LinuxMachine, Failure> {
     for part in text.split(',') {
         let bad = |why: &str| {
             Failure::input(format_args!(
-                "--linux {text}: \"{part}\" {why}; write this, or KEY=VALUE,... with cpus, hz, rt-runtime-us, \
-                 rt-period-us, fair-server (on, starved or off), throttling (on or off)"
+                "--linux {text}: \"{part}\" {why}; write \"this\", or KEY=VALUE,... with cpus, hz, \
+                 rt-runtime-us, rt-period-us, fair-server (on, starved or off), throttling (on or off)"
             ))
         };
         let (key, value) = part.split_once('=').ok_or_else(|| bad("is no KEY=VALUE"))?;

@@ -42,7 +42,7 @@ pub(crate) fn execute(options: &args::Doctor, json: bool) -> Outcome {
         return Err(Failure::input("--json and the system both want standard output; give -o FILE"));
     }
     if options.duration.is_zero() {
-        return Err(Failure::input("--for 0ns is no time; give a duration like 1s"));
+        return Err(Failure::input("--for is zero; give a duration like 1s"));
     }
     let mut findings = doctor::findings(&machine);
     let probed = (!options.quick && options.from.is_none()).then(|| measure(options));

@@ -98,6 +98,12 @@ fn of_releases(paths: &[String]) -> Result<Inferred, Failure> {
         let text = input::text(path, "CSV")?;
         let releases =
             parse_releases(&text).map_err(|error| Failure::located(format_args!("{}:{error}", input::shown(path))))?;
+        if releases.is_empty() {
+            return Err(Failure::input(format_args!(
+                "{} has no release; a line is RELEASE or RELEASE,EARLIEST,LATEST in whole nanoseconds",
+                input::shown(path)
+            )));
+        }
         let name = Path::new(path).file_stem().map_or_else(|| path.clone(), |stem| stem.to_string_lossy().into_owned());
         Ok((name, releases))
     });

@@ -21,10 +21,10 @@ use crate::output::{note, print, print_json};
 
 pub(crate) fn execute(options: &args::Reserve, json: bool) -> Outcome {
     if options.duration.is_some_and(Span::is_zero) {
-        return Err(Failure::input("--for 0ns is no time; give a duration like 10s"));
+        return Err(Failure::input("--for is zero; give a duration like 10s"));
     }
     if options.observe.is_some_and(Span::is_zero) {
-        return Err(Failure::input("--observe 0ns is no time; give a duration like 10s"));
+        return Err(Failure::input("--observe is zero; give a duration like 10s"));
     }
     if options.by() == Budget::Group {
         let set = [

@@ -219,7 +219,9 @@ fn of_flows(flows: &SizedFlows, network: Option<&SizedNetwork>) -> String {
 
 /// For people: the servers, where tasks run, and whether that is enough.
 fn describe(sized: &SizedSystem, placed: &System, bound: &[TaskId], flows: &str, answer: Answer) -> String {
-    let mut text = format!("{}: {} with these\n", placed.name, word(answer));
+    let nothing = sized.components.is_empty() && bound.is_empty() && flows.is_empty();
+    let with_these = if nothing { "" } else { " with these" };
+    let mut text = format!("{}: {}{with_these}\n", placed.name, word(answer));
     let mut servers = Table::new(&["COMPONENT", "PERIOD", "BUDGET", "BANDWIDTH", "WORKLOAD", "SUPPLY", "COSTS"]);
     for component in &sized.components {
         let percent = |share: f64| format!("{:.3}%", 100.0 * share);
@@ -233,7 +235,6 @@ fn describe(sized: &SizedSystem, placed: &System, bound: &[TaskId], flows: &str,
             if component.loss.is_zero() { String::new() } else { time(component.loss) },
         ]);
     }
-    let nothing = sized.components.is_empty() && bound.is_empty() && flows.is_empty();
     if !servers.is_empty() {
         text.push('\n');
         text.push_str(&servers.without_empty_columns().render(""));
@@ -251,7 +252,7 @@ fn describe(sized: &SizedSystem, placed: &System, bound: &[TaskId], flows: &str,
     }
     text.push_str(flows);
     if nothing {
-        text.push_str("\nNothing is to be sized: no component, and no task to bind to CPUs.\n");
+        text.push_str("\nThere is nothing to size: no component, and no task to bind to CPUs.\n");
     }
     text
 }

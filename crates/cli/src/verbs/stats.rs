@@ -222,7 +222,7 @@ struct Line<'a> {
 
 fn intervals(options: &args::Stats, every: Span, log: &mut Log, json: bool) -> Outcome {
     if every.is_zero() {
-        return Err(Failure::input("--every 0ns is no interval; give a duration like 1s"));
+        return Err(Failure::input("--every is zero; give a duration like 1s"));
     }
     let system = input::system_of(&options.log, log).ok();
     let mut sink = Every {

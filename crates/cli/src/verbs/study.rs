@@ -39,6 +39,9 @@ pub(crate) fn execute(options: &Study, json: bool) -> Outcome {
     let folder = PathBuf::from(&options.output);
     let shown = takt_model::file::one_line(&options.output).into_owned();
     let trouble = |error: std::io::Error| Failure::trouble(format_args!("cannot write in {shown}: {error}"));
+    if folder.is_file() {
+        return Err(Failure::input(format_args!("{shown} is a file; give a folder as --output")));
+    }
     fs::create_dir_all(&folder).map_err(trouble)?;
     let (text, kept) = (definition.text(), folder.join("study.toml"));
     let journal = folder.join("journal");

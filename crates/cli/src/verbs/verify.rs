@@ -68,8 +68,9 @@ pub(crate) fn execute(options: &args::Verify, json: bool) -> Outcome {
         }
         if !placement.is_empty() {
             text.push_str(
-                "\nFor tasks that are placed as follows; any legal placement is accepted, not only \
-                 the one that fit finds.\n",
+                "\n\
+                 The proof is for this placement of tasks. verify accepts any legal placement, not only that of fit:\n\
+                 ",
             );
             text.push_str(&placement.render(""));
         }

@@ -498,7 +498,7 @@ impl Live {
         if let Some(why) = &self.unrecorded {
             findings
                 .notes
-                .push(format!("The kernel could not be recorded, so that nobody knows why jobs were late: {why}."));
+                .push(format!("The kernel could not be recorded, so the causes of late jobs are unknown: {why}."));
         }
     }
 }

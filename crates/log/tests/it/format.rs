@@ -267,7 +267,7 @@ fn what_another_version_wrote_is_refused_with_the_reason() {
     );
     assert_eq!(
         refused(&|log| log[second + 16] = 3),
-        "the log has a bad record in the block at byte N; whatever wrote it is at fault"
+        "the log has a bad record in the block at byte N; the program that wrote it is at fault"
     );
 }
 

@@ -175,7 +175,11 @@ impl fmt::Display for GenerateError {
             GenerateError::Utilization { utilization, most, .. } => {
                 write!(f, "utilization {utilization}: it must be above 0 and at most {most} here")
             }
-            GenerateError::Periods { grain } => write!(f, "no multiple of the grain {grain} lies among the periods"),
+            GenerateError::Periods { grain } => write!(
+                f,
+                "no period is possible: no multiple of the grain \
+                 {grain} fits --periods, --range and --hyperperiod"
+            ),
             GenerateError::Deadlines { from, to } => {
                 write!(f, "deadline factors from {from} to {to}: they lie between 0 and 1000, the smaller one first")
             }

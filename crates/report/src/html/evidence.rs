@@ -28,9 +28,7 @@ pub(super) fn in_short(check: &CheckReport) -> String {
             Some((test, scope, why)) => format!("{test} on {scope}: {}", clip(why, 220)),
             None => "See the tests below.".to_owned(),
         },
-        Answer::Unknown => {
-            "No test that applies could prove it or show a miss; that is no verdict in either direction.".to_owned()
-        }
+        Answer::Unknown => "No applicable test could prove it or show a miss. So the verdict is open.".to_owned(),
     }
 }
 

@@ -164,8 +164,8 @@ fn tiles(out: &mut String, input: &ReportInput<'_>) {
             "open",
             "Theory",
             "No model",
-            "The log carries no system: nothing was proven or simulated, and a deadline is known only where a \
-             thread's class tells it.",
+            "The log carries no system. So nothing was proven or simulated, and a deadline is known only if a \
+             thread's class has one.",
         );
     }
     if let Some(source) = input.simulated {
@@ -348,9 +348,9 @@ fn notes(out: &mut String, input: &ReportInput<'_>) {
     }
     if input.system.is_none() {
         notes.push(
-            "There is no model of what was seen, so no verdict, no bound and no simulation stand beside it. Periods \
-             and deadlines are the parameters of SCHED_DEADLINE threads; takt assumes none for other threads. takt \
-             infer makes a system of this log, and takt report compares both."
+            "The log has no system, so there is no verdict, no bound and no simulation. Periods and deadlines \
+             are those of SCHED_DEADLINE threads; none is assumed for other threads. takt infer makes a system \
+             from this log, and takt report compares both."
                 .to_owned(),
         );
     }

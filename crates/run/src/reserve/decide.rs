@@ -167,9 +167,7 @@ fn notes(request: &Request, facts: &Facts) -> Vec<String> {
     }
     if facts.room.is_none() {
         let why = match &facts.domain {
-            Some(_) => {
-                "debugfs, where it stands, can neither be read nor mounted here, which takes root and CAP_SYS_ADMIN"
-            }
+            Some(_) => "debugfs can neither be read nor mounted here; that needs root and CAP_SYS_ADMIN",
             None => "the machine is several scheduling domains (cpusets, isolated CPUs), or its CPUs are not alike",
         };
         notes.push(format!("what is booked already cannot be told ({why}): the kernel alone decides"));

@@ -58,7 +58,7 @@ pub enum ReserveError {
         max: Span,
     },
     /// No thread has this id.
-    #[error("there is no thread {id}; \"ps -eL\" lists those there are (column LWP)")]
+    #[error("there is no thread {id}; \"ps -eL\" lists all threads (column LWP)")]
     NoThread {
         /// The requested id.
         id: u32,

@@ -208,7 +208,7 @@ fn refusals_of_the_kernel_itself_say_what_may_be_behind_them() {
     assert_eq!(ReserveError::Hold(HoldError::Gone { id: 7 }).exit_code(), 2);
     assert_eq!(
         ReserveError::NoThread { id: 7 }.to_string(),
-        "there is no thread 7; \"ps -eL\" lists those there are (column LWP)"
+        "there is no thread 7; \"ps -eL\" lists all threads (column LWP)"
     );
     let start = ReserveError::Start { program: "./x".to_owned(), cause: "No such file or directory".to_owned() };
     assert_eq!(status_and_text(&start), "2: cannot start ./x: No such file or directory");

@@ -94,9 +94,9 @@ impl Trace {
         }
         if self.unclear_yields > 0 {
             all.push(format!(
-                "{path}: {} SCHED_DEADLINE threads left their CPUs ready: they yielded, or used up their budgets. \
-                 The trace has no system calls that would tell which. takt assumes a used-up budget: the job goes \
-                 on. Record raw_syscalls, too",
+                "{path}: {} SCHED_DEADLINE threads left their CPUs ready: they yielded, or used up their \
+                 budgets. Without system calls in the trace, takt assumes used-up budgets, and jobs go on. \
+                 Record raw_syscalls too",
                 self.unclear_yields
             ));
         }
@@ -197,7 +197,7 @@ fn untellable(recording: &Recording<'_>, names: &BTreeMap<String, u64>) -> Optio
     let kinds = names.keys().take(5).map(String::as_str).collect::<Vec<_>>().join(", ");
     let remedy = if tracer.is_empty() { format!("; {RECORD}") } else { tracer };
     Some(format!(
-        "there are {events} events in it ({kinds}), but no sched_switch, so takt cannot tell which thread \
+        "there are {events} events in it ({kinds}), and no sched_switch, so it is unknown which threads \
          ran{remedy}{damage}"
     ))
 }
@@ -219,14 +219,14 @@ fn choose_abi(recording: &Recording<'_>, guess: &AbiGuess, rebuild: &mut Options
     rebuild.abi = chosen;
     if chosen != Abi::NATIVE {
         return Some(format!(
-            "the trace does not name its machine; takt reads its system calls as those of {names}, since {fits} of \
-             {all} in which a thread slept fit; --abi names another"
+            "the trace does not name its machine; its system calls are read as those of {names}, as {fits} of \
+             {all} in which a thread slept fit; --abi says another"
         ));
     }
     (all > 0 && fits == 0).then(|| {
         format!(
-            "none of {all} system calls in which a thread slept is one of {} in which threads wait: jobs that \
-             such calls end are not told; --abi says of which machine the trace is, --suspensions does without",
+            "none of {all} system calls in which a thread slept is one of {} in which threads wait: the ends of \
+             jobs are unknown; give the machine of the trace with --abi, or use --suspensions",
             chosen.name()
         )
     })
@@ -249,8 +249,8 @@ pub(super) fn read(path: &str, options: &args::Observe) -> Result<(Stats, About)
         let of = clock
             .map_or("its stamps have no unit".to_owned(), |clock| format!("its clock {clock} does not count time"));
         return Err(Failure::input(format_args!(
-            "{}: {of}, so takt cannot compute durations and periods; record with the clock mono (trace-cmd record \
-             -C mono, or write mono to trace_clock)",
+            "{}: {of}, so durations and periods are unknown; record with the clock mono (trace-cmd record -C \
+             mono, or write mono to trace_clock)",
             input::shown(path)
         )));
     }

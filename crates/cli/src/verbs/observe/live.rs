@@ -146,7 +146,7 @@ fn wanted(options: &args::Observe, mut filter: Filter, command: Option<&Held>) -
     for tid in &options.tid {
         if !Path::new(&format!("/proc/{tid}")).exists() {
             return Err(Failure::input(format_args!(
-                "there is no thread {tid}; \"ps -eL\" lists those there are (column LWP)"
+                "there is no thread {tid}; \"ps -eL\" lists all threads (column LWP)"
             )));
         }
         ids.push(*tid);
@@ -170,7 +170,7 @@ fn wanted(options: &args::Observe, mut filter: Filter, command: Option<&Held>) -
 fn members(options: &args::Observe) -> impl Iterator<Item = Result<Vec<u32>, Failure>> {
     let processes = options.pid.iter().map(|pid| match threads_of(*pid) {
         threads if threads.is_empty() => {
-            Err(Failure::input(format_args!("there is no process {pid}; \"ps -e\" lists those there are")))
+            Err(Failure::input(format_args!("there is no process {pid}; \"ps -e\" lists all processes")))
         }
         threads => Ok(threads),
     });
@@ -231,7 +231,7 @@ pub(in crate::verbs) fn record(
     stop: &dyn Fn() -> Option<String>,
 ) -> Result<(Stats, Recording), Failure> {
     if options.duration.is_some_and(Span::is_zero) {
-        return Err(Failure::input("--for 0ns is no time; give a duration like 10s"));
+        return Err(Failure::input("--for is zero; give a duration like 10s"));
     }
     let held = held(&options.command)?;
     let mut rebuild = rebuild(options);

@@ -201,8 +201,8 @@ fn notes(plan: &Plan, before: &Phase, sized: Option<&Sized>) -> Vec<String> {
     all.extend(plan.notes.iter().cloned());
     if let Some(sized) = sized.filter(|sized| sized.longest && sized.independence.is_doubtful()) {
         all.push(format!(
-            "executions depend on each other (correlation {:.2} of neighbours), so a share of them says nothing \
-             about several long ones in a row: sized for the longest seen, as with --probability 1",
+            "executions depend on one another (correlation {:.2} of neighbours), so long ones may come \
+             together: sized for the longest observed execution, as with --probability 1",
             sized.independence.lag_1
         ));
     }
@@ -225,13 +225,15 @@ fn describe(target: &Target, sized: &Sized, budget: Budget) -> String {
     let share = |share: f64| format!("{:.2} %", (share * 1e4).floor() / 100.0);
     let (proven, limited) = match budget {
         Budget::Deadline => ("", ""),
-        Budget::Group => {
-            (" under SCHED_DEADLINE", "a control group guarantees none of it; the second look shows the effect\n")
-        }
+        Budget::Group => (
+            " under SCHED_DEADLINE",
+            "a control group guarantees none of it; the second recording shows its \
+                 effect\n",
+        ),
     };
     let supposed = if sized.independence.is_doubtful() {
-        "that is for the longest seen: executions depend on each other, so those seen do not tell how many later \
-         ones take longer"
+        "this is for the longest observed execution: executions depend on one another, so the share of longer \
+         ones is unknown"
             .to_owned()
     } else {
         let later = share(sized.confidence);
@@ -284,7 +286,10 @@ fn side_by_side(before: &Numbers, after: &Numbers, deadline: Span, budget: Budge
     let said = match (before.missed, after.missed) {
         _ if before.jobs == 0 || after.jobs == 0 => "there were too few jobs to compare",
         (0, 0) if budget == Budget::Group => "no job missed its deadline before, and none after",
-        (0, 0) => "no job missed its deadline before, and none after: the reservation keeps it so whatever else runs",
+        (0, 0) => {
+            "no job missed its deadline before, and none after: the reservation keeps it so beside any \
+             other threads"
+        }
         (_, 0) => "no job missed its deadline any more",
         (before_missed, after_missed)
             if after_missed as f64 * (before.jobs as f64) < before_missed as f64 * (after.jobs as f64) =>

@@ -102,8 +102,8 @@ pub(super) fn judge(name: &str, phase: &Phase, want: &Want) -> Result<Sized, Str
     let executions: Vec<u64> = phase.jobs.iter().filter_map(|job| job.exec).map(Span::as_ns).collect();
     let (Kind::Periodic, Some(grid), Some(exec)) = (task.arrivals.kind, task.arrivals.grid, &task.exec) else {
         return Err(format!(
-            "{name} is not periodic, as far as {} jobs in {} tell ({}: {}){}; one that is late all the time \
-             does not show its period: reserve what you know it needs, --runtime and --period",
+            "{name} is not periodic, as far as {} jobs in {} tell ({}: {}){}; a thread that is always late does \
+             not show its period: give --runtime and --period",
             phase.jobs.len(),
             time(phase.duration),
             task.arrivals.kind.name(),
@@ -134,7 +134,7 @@ pub(super) fn judge(name: &str, phase: &Phase, want: &Want) -> Result<Sized, Str
     if jitter > Span::from_ns(grid.period.as_ns() / 4) || room.is_zero() {
         return Err(format!(
             "{name} comes every {}, but usually up to {} late, which leaves too little of its deadline of {}; \
-             mend that first (\"takt doctor\"), or reserve what you know it needs: --runtime and --period",
+             mend that first (\"takt doctor\"), or give --runtime and --period",
             grid.period,
             time(jitter),
             time(deadline)

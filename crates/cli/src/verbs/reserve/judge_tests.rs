@@ -132,7 +132,7 @@ fn what_cannot_be_judged_is_told_with_what_to_do() {
     }));
     let text = refused(&sporadic, &want(990_000_000));
     assert!(text.starts_with("player (7) is not periodic, as far as 400 jobs in 24."), "{text}");
-    assert!(text.ends_with("reserve what you know it needs, --runtime and --period"), "{text}");
+    assert!(text.ends_with("give --runtime and --period"), "{text}");
     let late = phase((0..400).map(|k| (k * 40 * MS, 5 * MS + scattered(k, 10 * MS), 3 * MS)));
     let text = refused(&late, &want(990_000_000));
     assert!(text.contains("leaves too little of its deadline of 40ms"), "{text}");

@@ -33,8 +33,8 @@ pub(crate) fn execute(options: &args::Size, name: &str, json: bool) -> Outcome {
     };
     if options.output.is_some() && component.is_none() {
         return Err(Failure::input(format_args!(
-            "-o writes the budget into the component in which a task stands alone, whose server is \"cbs\" \
-             or \"cbs-hard\"; \"{name}\" stands in none"
+            "-o needs a component with server \"cbs\" or \"cbs-hard\" that holds only the task, and writes the \
+             budget into it; \"{name}\" has none"
         )));
     }
     let quantum = component.and_then(|id| system.components[id.index()].quantum);
@@ -229,13 +229,13 @@ impl Samples {
             let Some(test) = test else { continue };
             if test.is_doubtful() {
                 notes.push(format!(
-                    "task \"{name}\": its {what} depend on each other (correlation {:.2} of neighbours); the \
-                     probabilities assume independence and may be too high",
+                    "task \"{name}\": its {what} depend on one another (correlation {:.2} of neighbours); the \
+                     probabilities assume independence, and may be too high",
                     test.lag_1
                 ));
             } else if test.samples < 1000 {
                 notes.push(format!(
-                    "task \"{name}\": {} samples of its {what}; rarer values are not among them",
+                    "task \"{name}\": {} samples of its {what}; they do not show rarer events",
                     test.samples
                 ));
             }

@@ -9,7 +9,7 @@ use super::super::{Finding, State};
 /// The judgements of a probe: name and subject.
 pub const PROBED: &[(&str, &str)] = &[
     ("timer-latency", "how late timers wake up real-time threads"),
-    ("pauses", "what stops threads that nothing should stop"),
+    ("pauses", "pauses of the most important threads"),
 ];
 
 /// More than this late, or stopped, is a warning.
@@ -101,11 +101,11 @@ fn pauses(probe: &Probe) -> Finding {
     let steal = match gaps.steal {
         Some(steal) if steal.is_zero() => "the hypervisor, if there is one, says it took nothing".to_owned(),
         Some(steal) => format!("{} the hypervisor says it took", short(Some(steal))),
-        None => "what a hypervisor took is not told".to_owned(),
+        None => "the time that a hypervisor took is unknown".to_owned(),
     };
     finding = finding.costs(format!(
-        "up to {} seen at once, which is no bound; devices and other CPUs interrupted {} times in all, {steal}; the \
-         rest has no named source: timers, firmware, hypervisor, threads above",
+        "up to {} seen at once, which is no bound; devices and other CPUs interrupted {} times in all, {steal}; \
+         the other causes leave no trace: timers, firmware, hypervisor, more important threads",
         short(Some(longest)),
         interrupts
     ));
@@ -173,8 +173,9 @@ mod tests {
         assert_eq!(judged[1].found, "3 above 500ns in 900ms of watching, ticks left out; the longest 4ms");
         assert_eq!(
             judged[1].cost,
-            "up to 4ms seen at once, which is no bound; devices and other CPUs interrupted 2 times in all, 10ms the \
-             hypervisor says it took; the rest has no named source: timers, firmware, hypervisor, threads above"
+            "up to 4ms seen at once, which is no bound; devices and other CPUs interrupted 2 times in all, 10ms \
+             the hypervisor says it took; the other causes leave no trace: timers, firmware, hypervisor, more \
+             important threads"
         );
         assert!(
             judged[0].evidence.contains(&(

@@ -217,7 +217,7 @@ fn warning(served: &Served, work_max: u64, period: u64, runtime: u64, reserved: 
              lets the job overrun its wcet"
         ),
         Served::Own => return None,
-        Served::Rarely => format!("{comes}; the task's period is {period}, so that less is reserved for it"),
+        Served::Rarely => format!("{comes}; the task's period is {period}, so less is reserved for it"),
         Served::InParts => format!(
             "{comes}; a job of up to {work} takes several of these, and the kernel throttles it in between: \
              takt does not, and gives it the deadline of the last"
@@ -226,8 +226,8 @@ fn warning(served: &Served, work_max: u64, period: u64, runtime: u64, reserved: 
             "{comes}; the task's wcet is the work of one job, {work}, and what the reservation holds beyond is left out"
         ),
         Served::Overloaded => format!(
-            "{comes}, less than its jobs of up to {work} want; the kernel throttles it, so that it becomes a \
-             task that uses all of its reservation whenever there is one, and its own releases are left out"
+            "{comes}, less than its jobs of up to {work} want; the kernel throttles it, so it becomes a task \
+             that always uses its whole reservation; its own releases are left out"
         ),
     })
 }
@@ -298,8 +298,8 @@ fn approximations(thread: &Thread, cycle: &Cycle, shape: &Shape, notes: &mut Not
         notes.warn(at, path, message);
     }
     if cycle.suspends {
-        let message = "sleeps in the middle of a job; the job's parts become one, so that its demand is right \
-             and its shape is not";
+        let message = "sleeps in the middle of a job; the job's parts become one, so its demand is right and \
+             its shape is not";
         notes.warn(at, path, message);
     }
     if matches!(shape.exec, Exec::Pmf(_)) || matches!(shape.arrival, Arrival::Pmf(_)) {
@@ -311,7 +311,12 @@ fn approximations(thread: &Thread, cycle: &Cycle, shape: &Shape, notes: &mut Not
         notes.warn(at, path, message);
     }
     if let Some(phase) = cycle.endless.and_then(|last| thread.phases.get(last)) {
-        notes.warn(at, &phase.path, "never ends, so that it alone is imported, not what stands before or after it");
+        notes.warn(
+            at,
+            &phase.path,
+            "never ends, so it alone is imported; the parts before and after it are \
+             left out",
+        );
     } else if let Some(times) = thread.loops {
         let rounds = if times == 1 { "round" } else { "rounds" };
         notes.warn(at, path, format_args!("ends after {times} {rounds}; takt's tasks go on for ever"));

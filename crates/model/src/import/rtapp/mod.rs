@@ -52,7 +52,7 @@ pub fn import(json: &str, file_name: &str) -> Result<Imported, ImportErrors> {
         // Why each of them is left out stands among the warnings.
         let mut found = vec![Found::new(
             workload.threads.first().map_or(0, |thread| thread.at),
-            "tasks: no thread of it could be imported, so that the system would have no task".to_owned(),
+            "tasks: no thread could be imported, so the system would have no task".to_owned(),
         )];
         found.extend(notes.warnings.into_iter().filter(|warning| warning.message.ends_with(convert::NO_TASK)));
         return Err(ImportErrors::locate(file_name, json, found));

@@ -211,7 +211,7 @@ impl Reader<'_> {
                 self.notes.error(
                     at,
                     path,
-                    format_args!("\"{key}\" stands twice, of which rt-app drops the first; keep one"),
+                    format_args!("\"{key}\" occurs twice, and rt-app drops the first; keep one"),
                 );
             }
         }
@@ -237,7 +237,7 @@ impl Reader<'_> {
                 name = format!("{key}_{number}");
             }
             let message = format_args!(
-                "\"{key}\" stands twice, of which rt-app itself keeps one (its workgen numbers them); both are \
+                "\"{key}\" occurs twice, and rt-app itself keeps one (its workgen numbers them); both are \
                  imported, this one as \"{name}\""
             );
             self.notes.warn(member.at, path, message);
@@ -576,8 +576,8 @@ impl Reader<'_> {
         for (key, at) in twice(members) {
             if event_of(key).is_some() {
                 let message = format_args!(
-                    "stands twice, of which rt-app itself performs one (its workgen numbers them: {key}0, \
-                     {key}1); both are imported"
+                    "occurs twice, and rt-app itself performs one (its workgen numbers them: {key}0, {key}1); \
+                     both are imported"
                 );
                 self.notes.warn(at, &format!("{path}.{key}"), message);
             }
