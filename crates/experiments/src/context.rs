@@ -162,8 +162,8 @@ impl Context {
         }
         if let Some(steal) = self.steal().filter(|steal| !steal.is_zero() && !self.simulated) {
             findings.notes.push(format!(
-                "The hypervisor took {steal} of CPU time meanwhile, from all CPUs together: times of threads hold \
-                 that too, maxima above all."
+                "The hypervisor took {steal} of CPU time meanwhile, from all CPUs together. Times of threads \
+                 contain this, and maxima most of all."
             ));
         }
         if self.short {

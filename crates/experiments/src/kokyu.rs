@@ -41,11 +41,10 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "kokyu",
     paper: &KOKYU,
     shows: "Table 2, Figs. 6 to 12",
-    what: "rm, muf and rms+mlf with and without cancellation, edf, mlf and an adaptive controller beside them, in \
-        twelve regions of growing load, simulated and on this kernel: which deadlines are met, which strategy is \
-        best where, and what network latency changes",
-    needs: "nothing for what is simulated; for the rest root (tracefs, SCHED_FIFO, network namespaces) and two \
-        CPUs, without which its claims are not decided",
+    what: "deadlines met by rm, muf, rms+mlf, edf, mlf and an adaptive controller in twelve regions of growing \
+         load, simulated and on this kernel, and the effect of network latency",
+    needs: "nothing for its simulations; the other claims need root (tracefs, SCHED_FIFO, network namespaces) \
+         and two CPUs",
     takes: (Span::from_s(280), Span::from_s(18)),
     longest: LONGEST,
     repeats: false,
@@ -67,9 +66,9 @@ fn reproduce(context: &Context) -> Result<Findings, Failure> {
     let Some(all) = context.unless_stopped(simulated(context, each))? else { return Ok(Findings::default()) };
     let mut findings = Findings::default();
     if each < LEAST {
-        findings.notes.push(format!(
-            "Regions of {each} are too short to show what is claimed of them: from {LEAST} on it is decided."
-        ));
+        findings
+            .notes
+            .push(format!("Regions of {each} are too short for the claims. Regions of {LEAST} or more decide them."));
     }
     all.tables(&mut findings);
     evidence::tables(&all, &mut findings);

@@ -19,8 +19,8 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "sdd-fig4",
     paper: &SDD,
     shows: "Fig. 4",
-    what: "a periodic task and two greedy ones, which never block, in reservations on one CPU: the schedule, and \
-        who gets how much",
+    what: "a periodic task and two greedy tasks, which never block, in reservations on one CPU: the schedule \
+         and the shares",
     needs: "root (tracefs, SCHED_DEADLINE, a cpuset of one CPU)",
     takes: (Span::from_s(11), Span::from_s(2)),
     longest: Span::MAX,
@@ -173,8 +173,8 @@ fn figure(one: &Measured) -> Result<Drawn, Failure> {
         picture: Picture {
             title: format!("Fig. 4: the schedule, greedy tasks in {}", one.times()),
             caption: format!(
-                "{length} from the middle, as the kernel recorded it. A greedy task has one job, which is throttled \
-                 whenever its budget is used up."
+                "{length} from the middle, as the kernel recorded it. A greedy task has one job. The kernel \
+                 throttles it when its budget is used up."
             ),
             svg: draw(false),
         },
@@ -203,8 +203,8 @@ fn claims(findings: &mut Findings, measured: &[Measured]) {
     findings
         .claim(
             "isolation",
-            "greedy tasks do not touch the periodic one: at most one of its jobs in a hundred is not done within its \
-         period (budgets longer than a tick)",
+            "greedy tasks do not disturb the periodic one: at most one of its jobs in a hundred is not complete \
+             within its period (budgets longer than a tick)",
             long.map_or_else(
                 || "not measured".to_owned(),
                 |one| format!("{} of {} jobs were late", one.late(), one.jobs.len()),
@@ -216,9 +216,9 @@ fn claims(findings: &mut Findings, measured: &[Measured]) {
 
 fn differences(findings: &mut Findings, measured: &[Measured], machine: &Machine) -> Result<(), Failure> {
     findings.differences.push(format!(
-        "The paper does not say what the periodic task executes and reserves: here {} of CPU time in a \
-         reservation of ({}, {}), for the SCHED_DEADLINE of a stock kernel schedules it beside the greedy ones \
-         only if it has one, too.",
+        "The paper does not give the execution and the reservation of the periodic task. Here it has {} of CPU \
+         time in a reservation of ({}, {}). It needs a reservation, because SCHED_DEADLINE threads run before \
+         all others.",
         Span::from_us(PERIODIC.0),
         Span::from_us(PERIODIC.1),
         Span::from_us(PERIODIC.2)
@@ -230,9 +230,9 @@ fn differences(findings: &mut Findings, measured: &[Measured], machine: &Machine
     }
     if one.late() > 0 {
         findings.differences.push(format!(
-            "With the paper's own times {} of {} jobs of the periodic task were late: a greedy task that overruns \
-             its budget keeps its deadline, and with it the CPU; and so does all that stops the CPU (interrupts, a \
-             hypervisor).",
+            "With the paper's own times {} of {} jobs of the periodic task were late: a greedy task that \
+             overruns its budget keeps its deadline, and so the CPU. Interrupts and a hypervisor also take the \
+             CPU.",
             one.late(),
             one.jobs.len()
         ));

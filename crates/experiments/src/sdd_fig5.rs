@@ -208,9 +208,9 @@ fn claims<'a>(findings: &mut Findings, of: &impl Fn(usize) -> Option<&'a Summary
     findings
         .claim(
             "proportional",
-            "in reservations players are as quick as what they reserve: in demanding scenes (the ninth tenth of all \
-         inter-frame times) the player with half the budget takes about twice as long per frame (1.5 to 2.7 \
-         times)",
+            "in reservations players are as quick as their reservations: in demanding scenes (the ninth tenth \
+             of all inter-frame times) the player with half the budget takes about twice as long per frame (1.5 \
+             to 2.7 times)",
             format!("{} times as long", text(ratio)),
             within(ratio, 1.0, 1.5, 2.7),
         )
@@ -227,11 +227,11 @@ fn claims<'a>(findings: &mut Findings, of: &impl Fn(usize) -> Option<&'a Summary
 
 fn differences(findings: &mut Findings, context: &Context, factor: u64) {
     findings.differences.push(
-        "The players are takt's own, which decode by busy work; the film is drawn: scenes of 10 frames of 35 to \
-         37 ms each, and 40 frames of 4 to 6 ms between. The paper's (GTK2, \"Big Buck Bunny\") starved until \
-         the other player had finished, here only as long as a scene lasts: SCHED_FIFO threads that fill a CPU \
-         for longer would be stopped by the kernel's limit for real-time threads, or take the machine with \
-         them."
+        "The players are takt's own, and decode by busy work. The film is drawn at random: scenes of 10 frames \
+         of 35 to 37 ms each, with 40 frames of 4 to 6 ms between them. The paper's player (GTK2, \"Big Buck \
+         Bunny\") starved until the other one had finished. Here it starves only for a scene: the kernel's \
+         limit would stop SCHED_FIFO threads that fill a CPU for longer, or without a limit they would block \
+         the machine."
             .to_owned(),
     );
     let limits = &context.machine.limits;
@@ -244,8 +244,8 @@ fn differences(findings: &mut Findings, context: &Context, factor: u64) {
         let [first, second] =
             RESERVED.map(|(q, t)| format!("({}, {})", Span::from_us(q * factor / 100), Span::from_us(t)));
         findings.differences.push(format!(
-            "The kernel does not admit the paper's reservations, 93.75 % of a CPU, beside what it keeps for \
-             ordinary threads; both were cut by {} %: {first} and {second}.",
+            "The paper's reservations take 93.75 % of a CPU. The kernel does not admit them beside its share \
+             for ordinary threads, so both were cut by {} %: {first} and {second}.",
             100 - factor
         ));
     }

@@ -348,20 +348,20 @@ fn claims(findings: &mut Findings, threads: &[Measured], softirqs: &[Measured]) 
 fn differences(findings: &mut Findings, threads: &[Measured]) {
     findings.differences.push(
         "The paper's packets cross a wire between two computers, and an interrupt thread of PREEMPT_RT takes \
-         them in. This kernel's network interrupts have no threads; the packets cross a pair of veth devices \
-         between two network namespaces, of which the receiving one has a kernel thread (threaded NAPI). It \
-         does what in the paper interrupt and softirq threads do together, at the priority that PREEMPT_RT \
-         gives them (SCHED_FIFO 50)."
+         them in. This kernel's network interrupts have no threads. The packets cross a pair of veth devices \
+         between two network namespaces, and the receiving device has a kernel thread (threaded NAPI). This \
+         thread does the work of the paper's interrupt and softirq threads together, at the priority that \
+         PREEMPT_RT gives them (SCHED_FIFO 50)."
             .to_owned(),
     );
     findings.differences.push(
-        "The softirq runs in the sender's context, within the call that sends: without a wire nothing lies between \
-         them. Its executions hold the whole way up to the receiver's socket."
+        "The softirq runs in the sender's context, within the call that sends: without a wire nothing lies \
+         between them. Its executions contain the whole way to the receiver's socket."
             .to_owned(),
     );
     findings.differences.push(
-        "Sender and receiver read the same clock, of nanoseconds. The paper's receiver reads one of 1.024 ms: its \
-         extremes are multiples of that."
+        "Sender and receiver read the same clock, of nanoseconds. The paper's receiver reads a clock of 1.024 \
+         ms, so its extremes are multiples of this."
             .to_owned(),
     );
     let early = |m: &&Measured| m.arrivals.at_rank(1).zip(m.sender.at_rank(1)).is_some_and(|(a, s)| a < s / 2);

@@ -234,9 +234,9 @@ fn claims(findings: &mut Findings, measured: &[Option<&TaskStats>], simulated: &
     findings
         .claim(
             "undisturbed",
-            "tasks 1 (alone on its CPU) and 2 (the more important of two) wait for nobody: the median response \
-         exceeds the median execution by less than half of an execution of task 2 (averages in the paper: 0.35 \
-         and 0.01)",
+            "tasks 1 (alone on its CPU) and 2 (the more important of two) wait for no other task: the median \
+             response exceeds the median execution by less than half of an execution of task 2 (averages in the \
+             paper: 0.35 and 0.01)",
             format!("exceeds it by {} and {} executions of task 2", share(delay(0)), share(delay(1))),
             all([0, 1].map(|i| delay(i).map(|delay| delay < 0.5))),
         )
@@ -253,29 +253,28 @@ fn claims(findings: &mut Findings, measured: &[Option<&TaskStats>], simulated: &
     let expected = |i: usize| simulated[i]?.response_ns.map(|summary| us(summary.p50));
     let beside = |i: usize| response(i).zip(expected(i)).map(|(measured, simulated)| measured / simulated);
     findings.notes.push(format!(
-        "Median responses here by those of the simulation, which charges no costs of the kernel: {}.",
+        "Median responses relative to the simulation, which charges no costs of the kernel: {}.",
         [0, 1, 2].map(|i| share(beside(i))).join(", ")
     ));
 }
 
 fn differences(findings: &mut Findings, measured: &[Option<&TaskStats>]) {
     findings.differences.push(
-        "The paper gives no parameters of its tasks. Periods and executions are those that its averages tell; \
-         fixed priorities by the length of periods, task 1 on a CPU of its own and tasks 2 and 3 on another one \
-         fit its response times. On one CPU they would need 105 % of it."
+        "The paper gives no parameters of its tasks. Periods and executions come from its averages. Its \
+         response times fit fixed priorities by the length of periods, with task 1 on a CPU of its own and \
+         tasks 2 and 3 on another CPU. On one CPU the tasks would need 105 % of it."
             .to_owned(),
     );
     findings.differences.push(
-        "Inter-arrival times and responses count from the instants of the timers, which the recorder sees, not \
-         from wake-ups: the latency of waking up is in the response here, and in the paper in the inter-arrival \
-         time."
+        "Inter-arrival times and responses count from the timers, which the recorder sees, and not from \
+         wake-ups. So the wake-up latency is in the response here, and in the inter-arrival time in the paper."
             .to_owned(),
     );
     let merged = |task: &TaskStats| task.inter_arrival_ns.is_some_and(|summary| summary.max > summary.min * 3 / 2);
     if measured.iter().flatten().copied().any(merged) {
         findings.differences.push(
-            "Some jobs are missing between others: a thread that was kept from its CPU past its next release does \
-             not sleep between two jobs, so that the kernel shows one long one."
+            "Some jobs are missing between others: a thread that had no CPU past its next release does not \
+             sleep between two jobs, so the kernel shows one long job."
                 .to_owned(),
         );
     }
@@ -286,8 +285,8 @@ fn differences(findings: &mut Findings, measured: &[Option<&TaskStats>]) {
     if let Some((with, without, usual)) = measured.iter().flatten().filter_map(longest).max() {
         findings.differences.push(format!(
             "The longest execution took {:.0} us ({:.0} us without interrupts), of work that usually takes \
-             {:.0} us: something below the kernel's scheduler held the CPU (a hypervisor, firmware), as it \
-             seems to have done in the paper (8953 us of 2991 us).",
+             {:.0} us. A hypervisor or firmware held the CPU below the kernel's scheduler. The paper seems to \
+             have the same effect (8953 us of 2991 us).",
             us(with),
             us(without),
             us(usual)

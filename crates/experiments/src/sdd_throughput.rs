@@ -359,8 +359,8 @@ fn claims(findings: &mut Findings, measured: &Measured) {
     findings
         .claim(
             "proportional",
-            "below what the driver needs, the throughput is proportional to Q/T: each within 35 % of (Q/T)/u, u being \
-         the share of a CPU that the driver uses at a fixed priority",
+            "below the driver's need, the throughput is proportional to Q/T: each within 35 % of (Q/T)/u, where \
+             u is the share of a CPU that the driver uses at a fixed priority",
             format!("by (Q/T)/u: {}; u = {}", span(&known), told(measured.share, 2)),
             all(rows(0.0, 0.95).map(|row| within(beside(row), 1.0, 0.65, 1.35))),
         )
@@ -387,8 +387,8 @@ fn claims(findings: &mut Findings, measured: &Measured) {
     findings
         .claim(
             "enough",
-            "a reservation a little larger than what the driver uses gives it all of its throughput: at least 85 % of \
-         it, on average over those rows",
+            "a reservation a little larger than the driver's need gives the full throughput: at least 85 % of \
+             it, on average over those rows",
             format!("of the throughput at a fixed priority: {}", span(&full)),
             mean(&full).map(|part| part >= 0.85),
         )
@@ -428,15 +428,16 @@ fn differences(findings: &mut Findings, context: &Context, measured: &Measured) 
     findings.differences.push(machine::driver(&context.machine));
     if let Some(share) = measured.share {
         findings.differences.push(format!(
-            "At a fixed priority the driver uses {:.1} % of a CPU, so that a reservation of that share is enough \
-             here. In the paper it uses 66 % on average (57 % to 93 %), and its throughput grows up to Q/T = 95 %.",
+            "At a fixed priority the driver uses {:.1} % of a CPU, so a reservation of this share is enough \
+             here. In the paper it uses 66 % on average (57 % to 93 %), and its throughput grows up to Q/T = 95 \
+             %.",
             share * 100.0
         ));
     }
     if context.machine.cpus.len() > 1 {
         findings.differences.push(format!(
-            "The paper's machine has one CPU, this process {}: driver and reader can run at the same time, and only \
-             the reservation limits the driver.",
+            "The paper's machine has one CPU, and this process has {}. So driver and reader can run at the same \
+             time, and only the reservation limits the driver.",
             context.machine.cpus.len()
         ));
     }

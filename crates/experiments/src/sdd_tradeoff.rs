@@ -334,8 +334,8 @@ fn claims(findings: &mut Findings, outcomes: &[Outcome]) {
     findings
         .claim(
             "other-suffers",
-            "packets, taken in by a more important thread, keep an ordinary player from its frames: its mean \
-         inter-frame time grows by a tenth or more",
+            "packets that a more important thread receives delay the frames of an ordinary player: its mean \
+             inter-frame time grows by a tenth or more",
             format!("{} times 40 ms without them, {} with them", text(mean(PLAYER_ALONE)), text(mean(PLAYER_OTHER))),
             mean(PLAYER_OTHER).zip(mean(PLAYER_ALONE)).map(|(with, without)| with >= 1.1 * without),
         )
@@ -374,8 +374,8 @@ fn claims(findings: &mut Findings, outcomes: &[Outcome]) {
     findings
         .claim(
             "latency",
-            "the player pays for it: in Test1 nine inter-frame times of ten are within 10 % of 40 ms or less; in Test5 \
-         they are longer on average than in Test1, and 99 % still within twice 40 ms",
+            "the player is slower for it: in Test1 nine inter-frame times of ten are within 10 % of 40 ms or \
+             less; in Test5 they are longer on average than in Test1, and 99 % still within twice 40 ms",
             format!(
                 "the ninth tenth of Test1 ends at {} times 40 ms; the means are {} and {}; 99 % of Test5 end at {}",
                 text(p90(FIRST_TEST)),
@@ -395,18 +395,19 @@ fn claims(findings: &mut Findings, outcomes: &[Outcome]) {
 fn differences(findings: &mut Findings) {
     findings.differences.push(
         "The paper reserves for the interrupt thread of a network card; its softirq thread has no reservation, \
-         and does most of the work. Here one thread of the kernel (threaded NAPI) does all of it, so that its \
-         reservations are larger: what SCHED_DEADLINE admits on one CPU beside the player's."
+         and does most of the work. Here one kernel thread (threaded NAPI) does all of the work. So its \
+         reservations are larger: as large as SCHED_DEADLINE admits on one CPU beside the player's."
             .to_owned(),
     );
     findings.differences.push(format!(
-        "No wire limits the packets: datagrams, sent at the rate at which the thread needs {:.0} % of the CPU, \
-         instead of netperf's over 100 Mbit/s. Each passes a filter of 3000 divisions, which makes it as costly \
-         as on a slow computer. What the device's queue of 256 packets cannot hold is lost.",
+        "No wire limits the packets. They are datagrams at the rate at which the thread needs {:.0} % of the \
+         CPU, instead of netperf's packets over 100 Mbit/s. Each passes a filter of 3000 divisions, which makes \
+         it as costly as on a slow computer. Packets beyond the device's queue of 256 are lost.",
         DEMAND * 100.0
     ));
     findings.differences.push(format!(
-        "The player is takt's own: frames of {} to {} ms of work each, drawn by the seed, none left out when late.",
+        "The player is takt's own: frames of {} to {} ms of work each, drawn by the seed. It leaves no late \
+         frame out.",
         FRAME.0, FRAME.1
     ));
     findings.differences.push(

@@ -57,12 +57,12 @@ fn application() -> String {
     format!(
         "The paper gives neither the application's operations nor a leg's execution time. Here there are {} \
          fixed operations, the replication service's flush and {} proxies of sensors among them, {:.1} % of the \
-         CPU critical and {:.1} % not, and a leg takes {LEG} of a frame of {FRAME}, so that the load exceeds \
-         the CPU in the regions where the paper's rm lost deadlines. Its counts are of unstated intervals; here \
-         they are rates. There all events go through the event channel; here a proxy's reading releases what \
-         processes it (on this kernel an event does, in simulation the end of the proxy's job), a leg's end the \
-         next leg, and timers all else; and the flush is an operation of its own, which sends what proxies read \
-         as it sends all other values.",
+         CPU critical and {:.1} % not, and a leg takes {LEG} of a frame of {FRAME}. So the load exceeds the CPU \
+         in the regions where the paper's rm lost deadlines. The paper counts over unstated intervals; here the \
+         counts are rates. In the paper all events go through the event channel. Here a proxy's reading \
+         releases the operation that processes it: on this kernel by an event, in simulation by the end of the \
+         proxy's job. A leg's end releases the next leg, and timers release all other operations. The flush is \
+         an operation of its own, and sends readings of proxies like all other values.",
         fixed().count(),
         PROCESSING.len(),
         load(true),
@@ -72,8 +72,8 @@ fn application() -> String {
 
 fn virtual_time(all: &Outcomes) -> String {
     format!(
-        "In simulation {} a region, without costs of interrupts or a network, and, but for the tables that say \
-         so, of queues: a strategy differs by its order alone.",
+        "A simulated region lasts {}. It has no costs of interrupts or a network, and costs of queues only in \
+         the tables that say so. So strategies differ by their order alone.",
         all.each
     )
 }
@@ -86,9 +86,9 @@ fn leg_deadlines(all: &Outcomes) -> String {
         format!("{:.1} and {:.1} under {}", all.rate(made), all.rate(outcome.by_frame()), variant.name())
     };
     format!(
-        "A leg's deadline counts from its own release: the frame's end less what the legs before it take at \
-         least. A leg that was released late has a later deadline than the frame's end. In region {} so many \
-         legs a second met their own deadlines, and so many were complete by the ends of their frames: {}.",
+        "A leg's deadline counts from its own release: it is the frame's end minus the least time of the legs \
+         before it. A leg that was released late has a deadline after the frame's end. In region {} these \
+         numbers of legs a second met their own deadlines and were complete by the ends of their frames: {}.",
         REGIONS.len() - 1,
         MUF.map(one).join(", ")
     )
@@ -107,10 +107,10 @@ fn requests(all: &Outcomes) -> String {
     let seconds = (PAPERS.1 - PAPERS.0) / more;
     format!(
         "In the paper the requests of a region rise from about {} to above {}, {:.2} times as many; here under \
-         rm from {first:.0} to {last:.0} a second, {:.2} times as many. If all legs were requested there, \
-         {more:.0} a second more, its counts are of about {seconds:.0} s, so that its application made about \
-         {:.0} requests a second in region 0 already, internal ones of its event channel among them: beside \
-         those the same legs are a smaller part.",
+         rm from {first:.0} to {last:.0} a second, {:.2} times as many. If the paper's application requested \
+         all legs, {more:.0} a second more, its counts are over about {seconds:.0} s. Then it made about {:.0} \
+         requests a second in region 0, with internal ones of its event channel. So the legs are a smaller part \
+         of its requests.",
         PAPERS.0,
         PAPERS.1,
         PAPERS.1 / PAPERS.0,
@@ -145,9 +145,9 @@ fn cancelling(all: &Outcomes) -> String {
         )
     };
     format!(
-        "In the paper muf makes more deadlines without cancellation than with it, and without it its requests \
-         rise in proportion to the legs. Here it makes more with cancellation in regions {}, and fewer in {}. \
-         Without it late legs are worked on, and displace those that could be in time: in region {region} {}.",
+        "In the paper muf makes more deadlines without cancellation than with it, and without it requests rise \
+         in proportion to the legs. Here muf makes more with cancellation in regions {}, and fewer in {}. \
+         Without cancellation late legs take the time of legs that could be in time: in region {region} {}.",
         where_made(u64::gt),
         where_made(u64::lt),
         MUF.map(one).join("; ")
@@ -167,9 +167,9 @@ fn rm_cancelling(all: &Outcomes) -> String {
     format!(
         "In the paper rm with cancellation cancels nothing, loses more critical deadlines than without, and the \
          first in region 6. Here it cancels in regions {}, loses critical deadlines in {}, and {:.1} of them a \
-         second of all regions together instead of {:.1}. Legs, of which it cancels some in {}, have its second \
-         level: what a frame has in that and above takes longer than the frame in regions {}. What else it \
-         cancels has lower rates, and waits below the legs.",
+         second of all regions together instead of {:.1}. It cancels some legs in {}. Legs have its second \
+         level, and the work of this level and above exceeds the frame in regions {}. Its other cancelled \
+         operations have lower rates, and wait below the legs.",
         list(&any),
         list(&losing),
         all.rate(missed(true)),
@@ -197,8 +197,8 @@ fn jitter(all: &Outcomes) -> String {
     };
     format!(
         "In the paper muf meets more deadlines in regions 0, 4 and 8, without jitter, than in the three that \
-         follow each. Here that is so of regions {} without cancellation and {} with it: while there is time \
-         for all, more legs are more deadlines met, whatever the jitter.",
+         follow each. Here this holds for regions {} without cancellation and {} with it. While there is time \
+         for all operations, more legs are more deadlines met, at any jitter.",
         list(&more(MUF[0])),
         list(&more(MUF[1]))
     )

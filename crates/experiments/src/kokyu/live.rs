@@ -131,8 +131,8 @@ pub(super) fn undecided(findings: &mut Findings, claims: &[(&'static str, &str)]
 const CLAIMS: [(&str, &str); 8] = [
     (
         "live_rm_loses_critical",
-        "on this kernel rm loses critical deadlines by load, as the kernel's account shows, in each region in which \
-         it loses two or more in the simulation of the same window",
+        "on this kernel rm loses critical deadlines by load, by the kernel's events, in each region in which it \
+         loses two or more in the simulation of the same window",
     ),
     (
         "live_hybrids_keep_critical",
@@ -148,21 +148,21 @@ const CLAIMS: [(&str, &str); 8] = [
         "on this kernel cancellation halves the noncritical deadlines that muf misses, or better, in the regions in \
          which rm loses critical ones",
     ),
-    ("live_replication", "on this kernel all values that are flushed come, each newer than the one before"),
+    ("live_replication", "on this kernel all flushed values arrive, each newer than the one before"),
     (
         "live_is_whole",
-        "all facts of the windows on this kernel, the dispatcher's and those of the kernel's recorder, found room, \
-         and no job was rejected: metrics are extracted when a window is over",
+        "no log entry of the windows on this kernel was lost, neither of the dispatcher nor of the kernel's \
+         recorder, and no job was rejected: metrics are read when a window is over",
     ),
     (
         "live_readings",
-        "on this kernel each reading that a proxy of a sensor pushes releases one job of what processes it, and \
-         nothing else does",
+        "on this kernel each reading that a sensor's proxy pushes releases one job of the operation that \
+         processes it, and nothing else releases one",
     ),
     (
         "live_replication_in_time",
-        "on this kernel in the regions in which rm loses critical deadlines a smaller share of critical values \
-         misses its flush under muf and rms+mlf than under rm",
+        "on this kernel, in the regions in which rm loses critical deadlines, a smaller share of critical \
+         values misses its flush under muf and rms+mlf than under rm",
     ),
 ];
 
@@ -328,8 +328,8 @@ impl Live {
         let Replicated { readings, released, processed, .. } = replicated;
         let late = self.all.iter().flatten().filter(|both| both.late).count();
         let found = format!(
-            "{readings} readings pushed, {released} jobs released, {processed} of them before their windows ended; \
-             {late} windows began before events could go"
+            "{readings} readings pushed, {released} jobs released, {processed} of them before their windows \
+             ended; {late} windows began before events could leave"
         );
         let unread = || self.all.iter().flatten().filter(|both| !both.replicated.is_read());
         let holds = verdict(unread().next().is_none(), unread().any(|both| !both.late));
@@ -411,7 +411,7 @@ impl Live {
             name,
             claim,
             format!(
-                "of {due} critical deadlines {} missed, {} by load, {} for no recorded cause",
+                "of {due} critical deadlines {} missed, {} by load, {} without a recorded cause",
                 causes.late,
                 causes.by_load,
                 causes.unknown()
@@ -464,13 +464,13 @@ impl Live {
         let window = Span::from_ns(self.window.as_ns() * SHRINK);
         findings.differences.push(format!(
             "On this kernel all times are divided by {SHRINK}, and a region is a window of {window} of the \
-             application (here {}), which begins idle, instead of minutes: SCHED_FIFO threads that fill a CPU for \
-             longer are stopped by the kernel. After each window the CPU is left to others, and what the dispatcher \
-             and the kernel's recorder know of it is read then: the paper extracts its metrics in windows of \
-             reduced contention between frames. What is not the application's is a load that the simulation does \
-             not have: the dispatcher, the recorder's probes, and a watch, more important than all, which wakes up \
-             each ms and tells when it was late by more than 0.5 ms. Where the application just fits, it no longer \
-             does.",
+             application (here {}) instead of minutes. It begins idle. The kernel stops SCHED_FIFO threads that \
+             fill a CPU for longer. After each window the CPU is left to others, and the records of the \
+             dispatcher and the kernel are read; the paper extracts its metrics in windows of reduced \
+             contention between frames. The live windows have loads that the simulation lacks: the dispatcher, \
+             the recorder's probes, and a watch. The watch is more important than all others, wakes up each ms, \
+             and reports when it was late by more than 0.5 ms. An application that just fits no longer fits \
+             with these.",
             self.window
         ));
         let paused = all().fold(Span::ZERO, |sum, both| sum.saturating_add(both.paused));
@@ -490,8 +490,8 @@ impl Live {
             self.variants.iter().zip(&self.all).map(share).collect::<Vec<_>>().join("; ")
         };
         findings.notes.push(format!(
-            "Deadlines made live, of those made in the simulation of the same windows: critical {}; noncritical {}. \
-             The simulation has no costs of switches, interrupts or a hypervisor.",
+            "Deadlines made live, as a share of those made in the simulation of the same windows: critical {}; \
+             noncritical {}. The simulation has no costs of switches, interrupts or a hypervisor.",
             shares(|outcome| &outcome.critical),
             shares(|outcome| &outcome.noncritical)
         ));

@@ -355,9 +355,9 @@ const KEPT: u64 = 95;
 /// The claim that is decided live.
 const LIVE: (&str, &str) = (
     "live_network",
-    "between two nodes on this kernel rms+mlf meets 95 % of the critical deadlines or more, of all latencies \
-     together, and rm a smaller share of them in overload at each, by the clock of the handler there, not counting \
-     those of jobs that were there while a CPU of either node paused or in the frame after",
+    "between two nodes on this kernel rms+mlf meets 95 % or more of the critical deadlines, over all latencies, \
+     and in overload rm meets a smaller share at each latency (by the clock of the receiving handler, without \
+     jobs during a pause of a node's CPU or in the frame after it)",
 );
 
 /// The index of a variant in [`VARIANTS`].
@@ -571,8 +571,8 @@ impl Network {
                 &figure,
                 title,
                 format!(
-                    "What each job produces is needed there by its deadline; the dispatcher knows the latency. \
-                    {where_from}"
+                    "The other node needs each job's result by the job's deadline. The dispatcher knows the \
+                     latency. {where_from}"
                 ),
             ));
         }
@@ -602,9 +602,9 @@ impl Network {
         findings.claim(
             "network_rms_mlf_keeps_critical",
             format!(
-                "what the paper asks, of network latency: up to {} ms of it rms+mlf keeps the critical deadlines on \
-                 another node, with cancellation and without, and muf, whose critical operations wait for each \
-                 other in one level, does not",
+                "the paper's question of network latency: with up to {} ms, rms+mlf keeps the critical \
+                 deadlines on another node, with cancellation and without, and muf does not, because its \
+                 critical operations wait for each other in one level",
                 LATENCIES[LATENCIES.len() - 1]
             ),
             format!(
@@ -622,8 +622,8 @@ impl Network {
         };
         findings.claim(
             "network_rm_is_best_while_feasible",
-            "what the paper asks, of network latency: while the load is feasible no strategy meets more noncritical \
-             deadlines on another node than rm, at any latency",
+            "the paper's question of network latency: while the load is feasible, no strategy meets more \
+             noncritical deadlines on another node than rm, at any latency",
             format!(
                 "from the shortest to the longest latency rm keeps {:.1} % of them, rms+mlf {:.1} %",
                 share(0),
@@ -644,9 +644,9 @@ impl Network {
         findings.claim(
             "network_telling_pays",
             format!(
-                "what the paper asks, of network latency: in overload with cancellation, a dispatcher that is told \
-                 of {TELLING} ms of latency or more meets more noncritical deadlines on another node than one that \
-                 is not"
+                "the paper's question of network latency: in overload with cancellation, from {TELLING} ms of \
+                 latency on, a dispatcher that knows the latency meets more noncritical deadlines on another \
+                 node than a dispatcher that does not"
             ),
             format!("{least:.2} to {most:.2} times as many"),
             self.decide(least > 1.0),
@@ -673,8 +673,9 @@ impl Network {
             LIVE.0,
             LIVE.1,
             format!(
-                "rms+mlf meets {} of {}, {} left out for pauses; rm meets a smaller share in overload at {fewer} of \
-                 {} latencies; {} ends of jobs came too late under any, and {} facts were lost",
+                "rms+mlf meets {} of {}, {} left out for pauses; rm meets a smaller share in overload at \
+                 {fewer} of {} latencies; {} ends of jobs came too late under any strategy, and {} log entries \
+                 were lost",
                 all.met,
                 all.due,
                 all.left_out,
@@ -691,10 +692,10 @@ impl Network {
 
     fn notes(&self, findings: &mut Findings) {
         findings.differences.push(
-            "The paper has no network latency. Its values are flushed to other processors at their deadlines; here \
-             each leaves when its job is complete, with the time that its deadline leaves, so that the latency \
-             takes from that. Live, a thread between two cables holds each datagram for as long as the latency, \
-             which many kernels' queueing disciplines cannot (netem)."
+            "The paper has no network latency. Its values are flushed to other processors at their deadlines. \
+             Here each value leaves when its job is complete, and the latency takes from the time that is left \
+             until the deadline. Live, a thread between two cables holds each datagram for the latency, since \
+             many kernels lack a queueing discipline for this (netem)."
                 .to_owned(),
         );
         let way = |(latency, ways): (&u64, &Histogram)| {
@@ -703,7 +704,9 @@ impl Network {
         };
         let ways: Vec<String> = LATENCIES.iter().zip(&self.ways).filter_map(way).collect();
         if !ways.is_empty() {
-            findings.notes.push(format!("An end of a job is on the other node after (medians) {}.", ways.join("; ")));
+            findings
+                .notes
+                .push(format!("The end of a job reaches the other node after (medians) {}.", ways.join("; ")));
         }
     }
 }

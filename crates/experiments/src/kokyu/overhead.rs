@@ -84,8 +84,8 @@ fn latencies(context: &Context, findings: &mut Findings) -> Result<(), Failure> 
             points: regions.iter().enumerate().map(|(region, both)| (region as f64, pick(both))).collect(),
             ..super::series(variant, at / 2)
         });
-        let caption =
-            "takt's queues on this machine, their lock and a look at the clock for each included; medians of rounds.";
+        let caption = "takt's queues on this machine, with their lock and one reading of the clock for each; \
+                       medians of rounds.";
         findings.figures.push(super::Drawn::of(
             file,
             &figure(title, "ns", series.collect()),
@@ -158,17 +158,17 @@ impl Latencies {
         let dearest = STRATEGIES.into_iter().max_by(|a, b| sum(*a).total_cmp(&sum(*b))).map_or("", Builtin::name);
         let papers = charge(Variant { strategy: Some(Builtin::Rm), cancel: false }).as_ns() as f64;
         findings.differences.push(format!(
-            "In the paper muf's queues are the dearest, an enqueue takes longer than a dequeue, and neither rises \
-             with the load. Latencies here (Figs. 10 and 11) are those of takt's queues in a loop on this machine, \
-             all operations of a region waiting in turn: neither threads nor jitter are in them, which the paper's \
-             include. {dearest} is the dearest, an enqueue takes {enqueue:.2} times as long as a dequeue, and the \
-             dearest region {spread:.2} times as long as the cheapest. Charged to the simulation are the paper's, \
-             {:.0} times as long as these under rm.",
+            "In the paper muf's queues are the dearest, an enqueue takes longer than a dequeue, and neither \
+             rises with the load. Latencies here (Figs. 10 and 11) are those of takt's queues in a loop on this \
+             machine, with all operations of a region waiting in turn. They contain neither threads nor jitter; \
+             the paper's latencies do. {dearest} is the dearest, an enqueue takes {enqueue:.2} times as long as \
+             a dequeue, and the dearest region {spread:.2} times as long as the cheapest. The simulation \
+             charges the paper's latencies, {:.0} times as long as these under rm.",
             papers / rm
         ));
         findings.notes.push(format!(
-            "A request is enqueued and dequeued in {rm:.0} ns under rm, {muf:.0} ns under muf and {hybrid:.0} ns \
-             under rms+mlf, on average over the regions; the paper tells of about 12 us, 32 us and 12 us, on its \
+            "A request is enqueued and dequeued in {rm:.0} ns under rm, {muf:.0} ns under muf and {hybrid:.0} \
+             ns under rms+mlf, on average over the regions; the paper has about 12 us, 32 us and 12 us on its \
              machine."
         ));
     }
@@ -344,10 +344,10 @@ impl Costly {
         let equal = [false, true].iter().filter(|cancel| same(cancel)).count();
         findings.claim(
             "order_gives_muf_nothing",
-            "what the paper asks, its second guess, a capability of the mechanism itself: without costs of queues, \
-             the same noncritical jobs are made, missed and cancelled under muf and rms+mlf, as they must be: both \
-             have one level for them, in the same order, below all critical ones, and it gets the CPU at the same \
-             times, all slack that critical jobs leave, whatever the order above it",
+            "the paper's second guess, a capability of the mechanism itself, does not explain it: without costs \
+             of queues, the same noncritical jobs are made, missed and cancelled under muf and rms+mlf. Both \
+             have one level for these jobs, in the same order, below all critical ones, and it gets the CPU at \
+             the same times: all slack of the critical jobs",
             format!("equal in all regions in {equal} of 2 cases: with cancellation, and without"),
             self.is_long_enough().then_some(equal == 2),
         );
@@ -362,10 +362,10 @@ impl Costly {
         let by_costs = (1..CHARGES.len()).flat_map(|charge| self.better(charge)).filter(moderate).count();
         findings.claim(
             "costs_give_muf_nothing_at_moderate_jitter",
-            "what the paper asks, its first guess, slack stolen by noncritical operations for the greater overhead \
-             allows it: nor do its dearer queues, as a charge on each request, let muf make more noncritical \
-             deadlines than rms+mlf, by more than 2 % of those requested, in a region of moderate jitter (1, 5 and \
-             9 with 0 to 5 ms, 2, 6 and 10 with 5 to 10 ms)",
+            "the paper's first guess, slack that the greater overhead gives to noncritical operations, does not \
+             explain it either: with a charge on each request for its dearer queues, muf makes no more \
+             noncritical deadlines than rms+mlf, by more than 2 % of the requested ones, in a region of \
+             moderate jitter (1, 5 and 9 with 0 to 5 ms, 2, 6 and 10 with 5 to 10 ms)",
             format!("of those requested muf makes 2 % more {}", told.join("; ")),
             self.is_long_enough().then_some(by_costs == 0),
         );
@@ -407,9 +407,9 @@ impl Costly {
         }
         findings.claim(
             "costs_leave_rm_best_while_feasible",
-            "with costs of queues rm makes at least as many noncritical deadlines as muf and rms+mlf in each region \
-             that has time for its load and its costs, and in one of these, with either costs, more than each of \
-             them",
+            "with costs of queues, rm makes at least as many noncritical deadlines as muf and rms+mlf in each \
+             region whose load and costs fit the CPU; with either costs, it makes more than both in one of \
+             these regions",
             told.join("; "),
             self.is_long_enough().then_some(holds),
         );
@@ -422,24 +422,24 @@ impl Costly {
             .filter(|region| self.made(0, Builtin::RmsMlf, false, *region) < self.made(0, Builtin::Rm, false, *region))
             .collect();
         findings.differences.push(format!(
-            "The paper ascribes it to the overhead of dynamic queues that rm makes more noncritical deadlines while \
-             the load is feasible. Here rms+mlf makes fewer than rm without any costs in regions {}: its \
-             noncritical jobs wait for all critical ones.",
+            "While the load is feasible, rm makes more noncritical deadlines. The paper attributes this to the \
+             overhead of dynamic queues. Here rms+mlf makes fewer than rm even without costs in regions {}, \
+             because its noncritical jobs wait for all critical ones.",
             list(&fewer)
         ));
         let shown: usize = (0..CHARGES.len()).map(|charge| self.better(charge).len()).sum();
         let any = (0..CHARGES.len()).flat_map(|charge| (0..REGIONS.len()).map(move |region| (charge, region)));
         let any = any.filter(|(charge, region)| self.lead(*charge, *region).0 > 0).count();
         findings.differences.push(format!(
-            "In the paper muf was better than rms+mlf at moderate jitter, and it asks why. Here muf makes more \
-             noncritical deadlines in {any} of {} cases of a charge and a region, and by more than {MARGIN} % of \
-             those requested in {shown}, so that {}. A charge lengthens the job that is requested, in its own \
-             level: that its supplier enqueues it, at the supplier's level, is not in the model, nor does \
-             cancellation look at it. Under both strategies noncritical jobs get all slack that critical ones \
-             leave, and a charge takes from it; which of the late legs happen to be in time then differs, too.",
+            "In the paper muf was better than rms+mlf at moderate jitter, and the paper asks why. Here muf \
+             makes more noncritical deadlines in {any} of {} cases of a charge and a region, and by more than \
+             {MARGIN} % of the requested ones in {shown}. So {}. A charge lengthens the requested job, in its \
+             own level. The model does not include that the supplier enqueues the job at the supplier's level, \
+             and cancellation ignores the charge. Under both strategies noncritical jobs get all slack of the \
+             critical ones, and a charge takes from it. So other late legs happen to be in time.",
             CHARGES.len() * REGIONS.len(),
             if shown == 0 {
-                "its advantage is not reproduced, and nothing is explained"
+                "its advantage is not reproduced"
             } else {
                 "it has an \
                 advantage there that this model does not explain"
