@@ -25,9 +25,11 @@ pub fn schedulable(tasks: &[(u64, u64)]) -> Answer {
     if fits { Answer::Yes } else { Answer::Unknown }
 }
 
-/// The product in parts per million, rounded up; `None` past 4.
+/// The product in parts per million, rounded up; `None` past 4. No more than 2,000,000 where the
+/// product is accepted.
 pub(crate) fn product_ppm(tasks: &[(u64, u64)]) -> Option<u64> {
-    Some((product_rounded_up(tasks)? * 1_000_000).div_ceil(1 << BITS) as u64)
+    let ppm = (product_rounded_up(tasks)? * 1_000_000).div_ceil(1 << BITS) as u64;
+    Some(if schedulable(tasks) == Answer::Yes { ppm.min(2_000_000) } else { ppm })
 }
 
 /// prod (U_i + 1), rounded up; `None` once it exceeds 4.
@@ -80,6 +82,8 @@ mod tests {
         assert_eq!(schedulable(&[(1_000_000_001, 3_000_000_000), (1, 2)]), Answer::Unknown);
         assert_eq!(schedulable(&[(5, 5)]), Answer::Yes);
         assert_eq!(schedulable(&[]), Answer::Yes);
+        assert_eq!(product_ppm(&[(1, 3), (1, 2)]), Some(2_000_000));
+        assert_eq!(product_ppm(&[(1_000_000_001, 3_000_000_000), (1, 2)]), Some(2_000_001));
     }
 
     #[test]
