@@ -495,7 +495,7 @@ fn a_raw_file_is_read_again() {
     // One page may happen to hold no sched_switch; then no job can be told, and that is refused.
     let read = takt(&["observe", &path("small.dat")]);
     let told = String::from_utf8_lossy(&read.stderr);
-    let refused = read.status.code() == Some(2) && told.contains("and no sched_switch, without which");
+    let refused = read.status.code() == Some(2) && told.contains("and no sched_switch, so");
     assert!(read.status.success() || refused, "{told}");
 }
 

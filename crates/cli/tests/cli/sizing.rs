@@ -99,7 +99,7 @@ exec = { pmf = [["1ms", 0.7], ["4ms", 0.25], ["9ms", 0.05]] }"#;
     fs::write(folder.path("phases.csv"), phases).expect("a file");
     fs::write(folder.path("a.toml"), task("exec = { trace = \"phases.csv\" }")).expect("a file");
     let ran = size(&["--probability", "0.9"]);
-    assert!(ran.status == 0 && ran.stderr.contains("its execution times depend on one another"), "{}", ran.stderr);
+    assert!(ran.status == 0 && ran.stderr.contains("its execution times depend on each other"), "{}", ran.stderr);
     for (more, status, says) in [
         (&["--probability", "1.5"][..], 2, "is not between 0 and 1"),
         (&["--probability", "0"], 2, "is no share above 0"),

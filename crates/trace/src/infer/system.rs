@@ -257,7 +257,10 @@ fn annotate(
         "# Inferred from what was seen: no worst case, no guarantee. Shares hold at 95 % confidence, \
          if later jobs are like those seen.\n",
     );
-    out.push_str("# Unknown deadlines are the periods, plus the jitter if a period leaves no time for a job.\n");
+    out.push_str(
+        "# A deadline that the log does not give is the period, plus the jitter where a job would have no time \
+         otherwise.\n",
+    );
     for (name, why) in left_out {
         let _ = writeln!(out, "# Left out: \"{}\": {why}.", one_line(name));
     }

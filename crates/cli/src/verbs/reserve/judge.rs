@@ -193,7 +193,7 @@ fn size(
     })
 }
 
-/// Whether executions depend on one another, in whole quanta: no more of them does the model know.
+/// Whether executions depend on each other, in whole quanta: no more of them does the model know.
 fn independent(executions: &[u64], quantum: Span) -> Independence {
     let quanta: Vec<u64> = executions.iter().map(|exec| exec.div_ceil(quantum.as_ns().max(1))).collect();
     Independence::of(&quanta)
