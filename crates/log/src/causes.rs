@@ -1,10 +1,10 @@
 //! Finds why jobs were late, from the events of any log. Pure.
 //!
-//! A late job has a *busy period*. It ends with the job. It begins at the last instant up to the
-//! job's arrival before which the CPU had no open job that goes before it. The CPU's activity in
-//! the busy period is load or a disturbance. *Load* is the work of the System's jobs that go before
-//! the late job, each within its WCET, and the late job's own work. Everything else is a
-//! *disturbance* with a [`Cause`].
+//! A late job has a *busy period*, which ends with the job. It begins when the job arrives, if the
+//! CPU then has no earlier job that goes first. Otherwise it begins at the last instant at which
+//! the CPU had none. The CPU's activity in the busy period is load or a disturbance. *Load* is the
+//! work of the System's jobs that go before the late job, each within its WCET, and the late job's
+//! own work. Everything else is a *disturbance* with a [`Cause`].
 //!
 //! - The jobs that went before it follow each other without a disturbance, from their arrivals on.
 //!   If it is late even so, it is late *by load*. A System that an analysis accepts has no such
