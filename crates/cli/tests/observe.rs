@@ -275,7 +275,7 @@ fn what_tells_no_jobs_is_refused_with_the_reason() {
         (function, "the trace is of the tracer function, which tells something else"),
         (graph, "the trace is of the tracer function_graph, which tells something else"),
         (others, "there are 1 events in it (cpu_idle), and no sched_switch"),
-        (&counted, "its stamps have no unit, so durations and periods are unknown; record with the clock mono"),
+        (&counted, "its stamps have no unit, so takt cannot compute durations and periods; record with the clock mono"),
         ("PERFILE2....", "perf script --ns -i perf.data > trace.txt"),
         ("/* CTF 1.8 */\n", "Common Trace Format (CTF)"),
         ("{\"traceEvents\": [{\"name\": \"x\"}]}", "JSON without the kernel's events"),

@@ -106,8 +106,8 @@ pub enum DatError {
     },
     /// It is cut before its options, which tell the places of all else.
     #[error(
-        "trace.dat is cut before its options: it ends at byte {length}, and the options, with the places of the \
-         CPUs' pages, begin at byte {place}"
+        "trace.dat is cut before its options: it ends at byte {length}, and its options, which locate its pages, \
+         start at byte {place}"
     )]
     CutBeforeOptions {
         /// Bytes of the file.
@@ -116,7 +116,7 @@ pub enum DatError {
         place: usize,
     },
     /// The options of a file of version 7 cannot be read.
-    #[error("trace.dat: its options at byte {0}, with the places of the CPUs' pages, cannot be read")]
+    #[error("trace.dat: its options at byte {0}, which locate its pages, cannot be read")]
     Options(usize),
     /// A file of version 7 without options.
     #[error("trace.dat: its header names no options: the recording did not end, or `trace-cmd record` was killed")]

@@ -180,9 +180,7 @@ fn size_one(
         view.units.iter().find(|unit| unit.tasks.iter().any(|task: &crate::scope::UnitTask| task.id == *server))
     });
     if unit.tasks.is_empty() && (period.is_none() || budget.is_none()) {
-        return Err(not_covered(
-            "it is empty, so nothing determines its size; give it a period and a budget".to_owned(),
-        ));
+        return Err(not_covered("it holds no task, so its need is unknown; give it a period and a budget".to_owned()));
     }
     if component.cpus > 1 {
         return super::wide::size(&tree, unit, outer.map_or(Above::Other, above), id, (period, budget));

@@ -649,6 +649,6 @@ fn what_cannot_be_sized_is_said() {
     system.tasks.pop();
     assert_eq!(
         size(&system).unwrap_err().to_string(),
-        "component \"inner\": it is empty, so nothing determines its size; give it a period and a budget"
+        "component \"inner\": it holds no task, so its need is unknown; give it a period and a budget"
     );
 }

@@ -52,8 +52,8 @@ fn findings(input: &ReportInput<'_>) -> Vec<Finding> {
         }),
         Some(Answer::Unknown) if simulated_misses > 0 => findings.push(Finding {
             bad: true,
-            text: "The tests leave this open, and the simulation decides: it is a legal schedule of this system \
-                 with a miss."
+            text: "Theory left this open, and the simulation decides it: a legal schedule of this system misses a \
+                 deadline."
                 .to_owned(),
         }),
         _ => {}

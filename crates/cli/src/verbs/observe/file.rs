@@ -94,9 +94,9 @@ impl Trace {
         }
         if self.unclear_yields > 0 {
             all.push(format!(
-                "{path}: {} SCHED_DEADLINE threads left their CPUs ready: they yielded, or used up their \
-                 budgets. Without system calls in the trace, takt assumes used-up budgets, and jobs go on. \
-                 Record raw_syscalls too",
+                "{path}: {} SCHED_DEADLINE threads left their CPUs ready: they yielded, or used up their budgets. \
+                 The trace has no system calls that would tell which. takt assumes a used-up budget: the job goes \
+                 on. Record raw_syscalls, too",
                 self.unclear_yields
             ));
         }
@@ -219,8 +219,8 @@ fn choose_abi(recording: &Recording<'_>, guess: &AbiGuess, rebuild: &mut Options
     rebuild.abi = chosen;
     if chosen != Abi::NATIVE {
         return Some(format!(
-            "the trace does not name its machine; its system calls are read as those of {names}, as {fits} of \
-             {all} in which a thread slept fit; --abi says another"
+            "the trace does not name its machine; takt reads its system calls as those of {names}, since {fits} of \
+             {all} in which a thread slept fit; --abi names another"
         ));
     }
     (all > 0 && fits == 0).then(|| {
@@ -249,8 +249,8 @@ pub(super) fn read(path: &str, options: &args::Observe) -> Result<(Stats, About)
         let of = clock
             .map_or("its stamps have no unit".to_owned(), |clock| format!("its clock {clock} does not count time"));
         return Err(Failure::input(format_args!(
-            "{}: {of}, so durations and periods are unknown; record with the clock mono (trace-cmd record -C \
-             mono, or write mono to trace_clock)",
+            "{}: {of}, so takt cannot compute durations and periods; record with the clock mono (trace-cmd record \
+             -C mono, or write mono to trace_clock)",
             input::shown(path)
         )));
     }

@@ -201,8 +201,8 @@ fn notes(plan: &Plan, before: &Phase, sized: Option<&Sized>) -> Vec<String> {
     all.extend(plan.notes.iter().cloned());
     if let Some(sized) = sized.filter(|sized| sized.longest && sized.independence.is_doubtful()) {
         all.push(format!(
-            "executions depend on one another (correlation {:.2} of neighbours), so long ones may come \
-             together: sized for the longest observed execution, as with --probability 1",
+            "executions depend on each other (correlation {:.2} of neighbours), so a share of them says nothing \
+             about several long ones in a row: sized for the longest seen, as with --probability 1",
             sized.independence.lag_1
         ));
     }
@@ -225,15 +225,13 @@ fn describe(target: &Target, sized: &Sized, budget: Budget) -> String {
     let share = |share: f64| format!("{:.2} %", (share * 1e4).floor() / 100.0);
     let (proven, limited) = match budget {
         Budget::Deadline => ("", ""),
-        Budget::Group => (
-            " under SCHED_DEADLINE",
-            "a control group guarantees none of it; the second recording shows its \
-                 effect\n",
-        ),
+        Budget::Group => {
+            (" under SCHED_DEADLINE", "a control group guarantees none of it; the second look shows the effect\n")
+        }
     };
     let supposed = if sized.independence.is_doubtful() {
-        "this is for the longest observed execution: executions depend on one another, so the share of longer \
-         ones is unknown"
+        "that is for the longest seen: executions depend on each other, so those seen do not tell how many later \
+         ones take longer"
             .to_owned()
     } else {
         let later = share(sized.confidence);

@@ -229,13 +229,13 @@ impl Samples {
             let Some(test) = test else { continue };
             if test.is_doubtful() {
                 notes.push(format!(
-                    "task \"{name}\": its {what} depend on one another (correlation {:.2} of neighbours); the \
-                     probabilities assume independence, and may be too high",
+                    "task \"{name}\": its {what} depend on each other (correlation {:.2} of neighbours); the \
+                     probabilities assume independence and may be too high",
                     test.lag_1
                 ));
             } else if test.samples < 1000 {
                 notes.push(format!(
-                    "task \"{name}\": {} samples of its {what}; they do not show rarer events",
+                    "task \"{name}\": {} samples of its {what}; rarer values are not among them",
                     test.samples
                 ));
             }

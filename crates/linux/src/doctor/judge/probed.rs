@@ -104,8 +104,8 @@ fn pauses(probe: &Probe) -> Finding {
         None => "the time that a hypervisor took is unknown".to_owned(),
     };
     finding = finding.costs(format!(
-        "up to {} seen at once, which is no bound; devices and other CPUs interrupted {} times in all, {steal}; \
-         the other causes leave no trace: timers, firmware, hypervisor, more important threads",
+        "up to {} seen at once, which is no bound; devices and other CPUs interrupted {} times in all, {steal}; the \
+         rest has no named source: timers, firmware, hypervisor, threads above",
         short(Some(longest)),
         interrupts
     ));
@@ -173,9 +173,8 @@ mod tests {
         assert_eq!(judged[1].found, "3 above 500ns in 900ms of watching, ticks left out; the longest 4ms");
         assert_eq!(
             judged[1].cost,
-            "up to 4ms seen at once, which is no bound; devices and other CPUs interrupted 2 times in all, 10ms \
-             the hypervisor says it took; the other causes leave no trace: timers, firmware, hypervisor, more \
-             important threads"
+            "up to 4ms seen at once, which is no bound; devices and other CPUs interrupted 2 times in all, 10ms the \
+             hypervisor says it took; the rest has no named source: timers, firmware, hypervisor, threads above"
         );
         assert!(
             judged[0].evidence.contains(&(

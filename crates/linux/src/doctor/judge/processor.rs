@@ -126,7 +126,7 @@ pub(super) fn idle_states(machine: Facts<'_>) -> Finding {
     }
     if states == 0 {
         let found = match hypervisor(machine) {
-            Some(_) => "the kernel controls none; the hypervisor does not report how CPUs sleep",
+            Some(_) => "the kernel controls none; it does not say how the hypervisor lets CPUs sleep",
             None => "the kernel controls none (or it waits in a loop)",
         };
         return Finding::new(State::Absent, found);
@@ -180,7 +180,7 @@ pub(super) fn smt(machine: Facts<'_>) -> Finding {
             (None, true) => return Finding::new(State::Absent, "the kernel does not tell of any"),
             _ => "no CPU shares a core with another",
         };
-        let below = hypervisor(machine).map_or("", |_| "; other systems under the hypervisor are not known");
+        let below = hypervisor(machine).map_or("", |_| "; the hypervisor does not name those that it runs beside it");
         return Finding::new(State::Ok, format!("{found}{below}"))
             .shown(&machine, &[ACTIVE, "/sys/devices/system/cpu/smt/control"]);
     }
