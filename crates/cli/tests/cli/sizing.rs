@@ -106,7 +106,7 @@ exec = { pmf = [["1ms", 0.7], ["4ms", 0.25], ["9ms", 0.05]] }"#;
         (&[], 2, "--probability"),
         (&["--probability", "0.9", "--quantum", "6ms"], 2, "does not fit into a period"),
         (&["--probability", "0.9", "--quantum", "1us"], 4, "coarser granularity"),
-        (&["--probability", "0.9", "-o", "b.toml"], 2, "stands in none"),
+        (&["--probability", "0.9", "-o", "b.toml"], 2, "\"a\" has none"),
         (&["--probability", "0.9", "--log", "a.toml"], 2, "a.toml"),
     ] {
         let ran = size(more);
