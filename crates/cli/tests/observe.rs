@@ -271,10 +271,10 @@ fn what_tells_no_jobs_is_refused_with_the_reason() {
     let counted = wakes_and_runs(|thread, us| format!("{thread:>16}     [000] d..2. {us}: "));
     for (text, says) in [
         (heading, "there is no event in it: its heading is all there is"),
-        (wakeup, "no sched_switch, so it is unknown which threads ran; the trace is of the tracer wakeup_rt"),
-        (function, "the trace is of the tracer function, which tells something else"),
-        (graph, "the trace is of the tracer function_graph, which tells something else"),
-        (others, "there are 1 events in it (cpu_idle), and no sched_switch"),
+        (wakeup, "no sched_switch, so takt cannot tell which thread ran; the trace is of the tracer wakeup_rt"),
+        (function, "the trace is of the tracer function, which records something else"),
+        (graph, "the trace is of the tracer function_graph, which records something else"),
+        (others, "there are 1 events in it (cpu_idle), but no sched_switch"),
         (&counted, "its stamps have no unit, so takt cannot compute durations and periods; record with the clock mono"),
         ("PERFILE2....", "perf script --ns -i perf.data > trace.txt"),
         ("/* CTF 1.8 */\n", "Common Trace Format (CTF)"),

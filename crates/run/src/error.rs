@@ -37,7 +37,7 @@ pub enum RunError {
     #[error("the most important SCHED_FIFO priority is 1 to 98, not {0}; 99 is the kernel's own")]
     TopPriority(u8),
     /// A part that this version reads but does not run.
-    #[error("{part} \"{name}\" cannot be run by this version: {why}")]
+    #[error("this version cannot run {part} \"{name}\": {why}; it runs the tasks and chains of one node")]
     Unsupported {
         /// Kind of part.
         part: &'static str,
