@@ -318,7 +318,7 @@ fn system_calls_of_other_machines() {
         (
             115,
             "arm64 or riscv",
-            "its system calls are read as those of arm64 or riscv, since 30 of 30 in which a thread slept fit",
+            "takt reads its system calls as those of arm64 or riscv, since 30 of 30 in which a thread slept fit",
         ),
         (265, "arm", "those of arm, ppc64, since 30 of 30"),
         (248, "ppc64", "those of ppc64, since 30 of 30"),
@@ -495,7 +495,7 @@ fn a_raw_file_is_read_again() {
     // One page may happen to hold no sched_switch; then no job can be told, and that is refused.
     let read = takt(&["observe", &path("small.dat")]);
     let told = String::from_utf8_lossy(&read.stderr);
-    let refused = read.status.code() == Some(2) && told.contains("and no sched_switch, so");
+    let refused = read.status.code() == Some(2) && told.contains("but no sched_switch, so");
     assert!(read.status.success() || refused, "{told}");
 }
 

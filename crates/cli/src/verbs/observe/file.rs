@@ -197,7 +197,7 @@ fn untellable(recording: &Recording<'_>, names: &BTreeMap<String, u64>) -> Optio
     let kinds = names.keys().take(5).map(String::as_str).collect::<Vec<_>>().join(", ");
     let remedy = if tracer.is_empty() { format!("; {RECORD}") } else { tracer };
     Some(format!(
-        "there are {events} events in it ({kinds}), and no sched_switch, so it is unknown which threads \
+        "there are {events} events in it ({kinds}), but no sched_switch, so takt cannot tell which thread \
          ran{remedy}{damage}"
     ))
 }
