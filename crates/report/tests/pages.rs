@@ -321,7 +321,7 @@ fn a_simulated_miss_settles_what_theory_left_open() {
         maker: "takt",
     });
     assert_sound(&page);
-    assert!(page.contains("Undecided") && page.contains("it is a legal schedule of this system with a miss"), "{page}");
+    assert!(page.contains("Undecided") && page.contains("a legal schedule of this system misses a deadline"), "{page}");
     assert!(!page.contains("Measured"), "a simulated log is no measurement");
 }
 
