@@ -10,7 +10,8 @@
 
 use takt_model::{CpuSet, Time};
 
-use crate::dispatcher::{Decision, Slots};
+use crate::cpu_slots::Slots;
+use crate::decision::Decision;
 use crate::rank::{Phase, Rank};
 use crate::ready::ReadyQueue;
 

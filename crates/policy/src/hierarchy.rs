@@ -26,7 +26,8 @@
 use takt_model::plan::Order;
 use takt_model::{ComponentId, ServerRule, Span, Time};
 
-use crate::dispatcher::{Decision, Dispatcher, Event};
+use crate::decision::{Decision, Event};
+use crate::dispatcher::Dispatcher;
 use crate::rank::Rank;
 use crate::server::{Change, RATE_ONE, Server, Terms};
 

@@ -12,11 +12,13 @@
 //! demotion and through a change of plan, too.
 
 use takt_model::plan::Order;
-use takt_model::{CpuSet, Late, NodeId, Plan, Span, System, TaskId, Time};
+use takt_model::{CpuSet, Late, NodeId, Plan, System, TaskId, Time};
 
-use crate::dispatcher::{Job, PolicyError, plans};
-use crate::rank::{Entry, Phase, Rank, ordered};
+use crate::error::PolicyError;
+use crate::plans::{Plans, plans};
+use crate::rank::{Entry, Phase, Rank};
 use crate::ready::ReadyQueue;
+use crate::slot::{Job, Slot};
 
 use nests::Nests;
 pub use nests::nesting;
@@ -72,78 +74,47 @@ enum State {
     Running,
 }
 
-/// The data that each job of an operation touches: one cache line.
+/// A slot whose job waits in the queue of a level, or runs. One cache line.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(64))]
-pub(crate) struct Slot {
-    release: Time,
-    arrival: Time,
-    deadline: Time,
-    wcet: Span,
-    /// The task's values in the plan in force.
-    shift_ns: i64,
-    level: u32,
-    /// Zero where the level does not break ties by importance.
-    ties: u32,
+pub(crate) struct LevelSlot {
+    /// The job and its rules.
+    of: Slot,
     state: State,
-    order: Order,
-    late: Late,
-    cancellable: bool,
-    demoted: bool,
-    preemptive: bool,
 }
 
-/// The data that only a change of plans touches.
-#[derive(Clone, Copy, Debug)]
-struct SlotTask {
-    task: TaskId,
-    importance: u32,
-}
+const _: () = assert!(size_of::<LevelSlot>() == 64);
 
-impl Slot {
-    /// Without a job, before any plan is in force.
-    fn empty(wcet: Span, cancellable: bool) -> Slot {
-        Slot {
-            release: Time::ZERO,
-            arrival: Time::ZERO,
-            deadline: Time::ZERO,
-            wcet,
-            shift_ns: 0,
-            level: 0,
-            ties: 0,
-            state: State::Empty,
-            order: Order::Fifo,
-            late: Late::Continue,
-            cancellable,
-            demoted: false,
-            preemptive: false,
-        }
-    }
-
+impl LevelSlot {
     /// A slot for tests with only the values that break ties.
     #[cfg(test)]
-    pub(crate) fn tied(importance: u32, arrival: Time) -> Slot {
-        Slot { arrival, ties: importance, ..Slot::empty(Span::ZERO, false) }
+    pub(crate) fn tied(importance: u32, arrival: Time) -> LevelSlot {
+        let of = Slot { arrival, importance, ..Slot::new(takt_model::Span::ZERO, false) };
+        LevelSlot { of, state: State::Empty }
+    }
+
+    #[inline]
+    fn is_taken(&self) -> bool {
+        self.state != State::Empty
+    }
+
+    /// Whether its job's deadline has an effect, under the plan in force, and was not reported yet.
+    fn is_watched(&self) -> bool {
+        self.is_taken() && self.of.late != Late::Continue && !self.of.passed
     }
 
     /// Its job waits; where it belongs.
     #[inline(always)]
     fn wait(&mut self, demoted: u32) -> Place {
-        let queue = if self.demoted { demoted } else { self.level };
+        let queue = if self.of.demoted { demoted } else { self.of.level };
         self.state = State::Waiting { queue };
-        Place { queue, key: self.key(), in_order: self.order == Order::Fifo }
+        Place { queue, key: self.fresh_key(), in_order: self.of.order == Order::Fifo }
     }
 
-    /// Orders it among others of its level.
-    #[inline]
-    fn key(&self) -> u64 {
-        let deadline_ns = self.deadline.as_ns() as i64;
-        ordered(match self.order {
-            Order::Fifo => self.release.as_ns() as i64,
-            Order::Deadline => deadline_ns.saturating_add(self.shift_ns),
-            // It has not started, so its whole WCET remains.
-            Order::Laxity => deadline_ns.saturating_sub(self.wcet.as_ns() as i64),
-        })
+    /// Orders its job among others of its level that have not started.
+    #[inline(always)]
+    fn fresh_key(&self) -> u64 {
+        self.of.key(|| self.of.wcet)
     }
 }
 
@@ -167,7 +138,7 @@ pub(crate) struct Short {
 
 impl Entry for Short {
     type Key = u64;
-    type Ties = [Slot];
+    type Ties = [LevelSlot];
     const FILLER: Short = Short { key: u64::MAX, slot: u32::MAX };
 
     #[inline(always)]
@@ -176,10 +147,12 @@ impl Entry for Short {
     }
 
     #[cold]
-    fn breaks_tie(&self, other: &Short, slots: &[Slot]) -> bool {
+    fn breaks_tie(&self, other: &Short, slots: &[LevelSlot]) -> bool {
         // No job any more: behind all whose key is the same.
         let gone = (u32::MAX, Time::MAX);
-        let tie = |slot: u32| (slots.get(slot as usize).map_or(gone, |at| (u32::MAX - at.ties, at.arrival)), slot);
+        let tie = |slot: u32| {
+            (slots.get(slot as usize).map_or(gone, |at| (u32::MAX - at.of.importance, at.of.arrival)), slot)
+        };
         tie(self.slot) < tie(other.slot)
     }
 
@@ -196,14 +169,12 @@ impl Entry for Short {
 /// The jobs of one CPU's operations, by level. See the module's documentation.
 #[derive(Clone, Debug)]
 pub struct Levels {
-    slots: Vec<Slot>,
-    slot_tasks: Vec<SlotTask>,
+    slots: Vec<LevelSlot>,
     /// One per level of the plan with the most.
     queues: Vec<ReadyQueue<Short>>,
     /// Below them all: jobs that were demoted, by the level that they had first.
     last: ReadyQueue<Rank>,
-    plans: Vec<Plan>,
-    plan: usize,
+    plans: Plans,
     /// Whether a slot's level drops or demotes late jobs.
     late_rules: bool,
     /// Nothing where all jobs run to completion.
@@ -229,7 +200,7 @@ impl Levels {
     pub fn with_plans(system: &System, node: NodeId, cpu: u32, plans: Vec<Plan>) -> Result<Levels, PolicyError> {
         let spec = system.nodes.get(node.index()).ok_or(PolicyError::NoNode { node: node.0 })?;
         let all = CpuSet::first(spec.cpus);
-        let (mut slots, mut slot_tasks) = (Vec::new(), Vec::new());
+        let (mut slots, mut tasks) = (Vec::new(), Vec::new());
         for (id, task) in system.tasks_of(node).filter(|(_, task)| task.component.is_none()) {
             let allowed = task.cpus.unwrap_or(all).intersection(&all);
             if allowed.len() != 1 {
@@ -238,8 +209,8 @@ impl Levels {
             if allowed.lowest() != Some(cpu) {
                 continue;
             }
-            slot_tasks.push(SlotTask { task: id, importance: task.importance });
-            slots.push(Slot::empty(task.wcet, system.may_cancel(task)));
+            tasks.push(id);
+            slots.push(LevelSlot { of: Slot::of_task(system, task), state: State::Empty });
         }
         let most = plans.iter().map(|plan| plan.levels.len()).max().unwrap_or(0);
         let is_fifo =
@@ -250,7 +221,8 @@ impl Levels {
         };
         let (queues, last) = ((0..most).map(queue).collect(), ReadyQueue::new(slots.len()));
         let nests = Nests::new(system, node, &plans, most, slots.len()).map(Box::new);
-        let mut levels = Levels { slots, slot_tasks, queues, last, plans, plan: 0, late_rules: false, nests };
+        let plans = Plans::new(system, plans, tasks.into_iter());
+        let mut levels = Levels { slots, queues, last, plans, late_rules: false, nests };
         levels.adopt(0);
         Ok(levels)
     }
@@ -270,7 +242,7 @@ impl Levels {
     /// The task of a slot.
     #[must_use]
     pub fn task(&self, slot: u32) -> Option<TaskId> {
-        self.slot_tasks.get(slot as usize).map(|of| of.task)
+        self.plans.task(slot)
     }
 
     /// The level of a slot's job, or of its next one: the plan's in force, or that of demoted jobs.
@@ -279,26 +251,24 @@ impl Levels {
     #[must_use]
     pub fn level(&self, slot: u32) -> Option<u32> {
         let at = self.slots.get(slot as usize)?;
-        Some(if at.demoted && at.state != State::Empty { self.demoted() } else { at.level })
+        Some(if at.of.demoted && at.is_taken() { self.demoted() } else { at.of.level })
     }
 
     /// Which plan is in force: 0 is that of the node's strategy, k that of its k-th mode in order of time.
     #[must_use]
     pub fn plan(&self) -> usize {
-        self.plan
+        self.plans.current()
     }
 
-    /// Whether it must be told when the deadline of any job passes, under the plan in force.
+    /// The first deadline that [`Levels::deadline`] must be called for, under the plan in force.
     #[inline]
     #[must_use]
-    pub fn wants_deadlines(&self) -> bool {
-        self.late_rules
+    pub fn next_deadline(&self) -> Option<Time> {
+        if self.late_rules { self.first_deadline() } else { None }
     }
 
-    /// Whether it must be told when the deadline of a slot's job passes, under the plan in force.
-    #[must_use]
-    pub fn wants_deadline(&self, slot: u32) -> bool {
-        self.slots.get(slot as usize).is_some_and(|at| at.late != Late::Continue)
+    fn first_deadline(&self) -> Option<Time> {
+        self.slots.iter().filter(|at| at.is_watched()).map(|at| at.of.deadline).min()
     }
 
     /// Whether a job waits for this seat.
@@ -323,23 +293,28 @@ impl Levels {
     /// Whether a slot holds a job.
     #[must_use]
     pub fn is_taken(&self, slot: u32) -> bool {
-        self.slots.get(slot as usize).is_some_and(|at| at.state != State::Empty)
+        self.slots.get(slot as usize).is_some_and(LevelSlot::is_taken)
+    }
+
+    /// The job of a slot, if it holds one.
+    #[inline]
+    #[must_use]
+    pub fn job(&self, slot: u32) -> Option<Job> {
+        let Slot { release, arrival, deadline, .. } = self.slots.get(slot as usize).filter(|at| at.is_taken())?.of;
+        Some(Job { slot, release, arrival, deadline })
     }
 
     /// A job may run. Its slot must hold no other: jobs of one operation go one after the other.
     #[inline]
     pub fn ready(&mut self, now: Time, job: Job) -> Queued {
         let demoted = self.demoted();
-        let Some(at) = self.slots.get_mut(job.slot as usize).filter(|at| at.state == State::Empty) else {
+        let Some(at) = self.slots.get_mut(job.slot as usize).filter(|at| !at.is_taken()) else {
             debug_assert!(false, "slot {} is not there, or holds a job", job.slot);
             return Queued::Dropped;
         };
-        (at.release, at.arrival, at.deadline) = (job.release, job.arrival, job.deadline);
-        let late = at.late != Late::Continue && job.deadline <= now;
-        if late && at.late == Late::Drop {
+        if !at.of.accept(&job, now) {
             return Queued::Dropped;
         }
-        at.demoted = late;
         let place = at.wait(demoted);
         self.put(job.slot, place);
         Queued::Level(place.queue)
@@ -374,7 +349,7 @@ impl Levels {
             None => self.take_demoted(level)?,
         };
         let at = self.slots.get_mut(slot as usize)?;
-        if at.cancellable && at.wcet > at.deadline.saturating_since(now) {
+        if at.of.is_hopeless(now) {
             at.state = State::Empty;
             return Some(Taken::Cancel { slot });
         }
@@ -403,33 +378,35 @@ impl Levels {
         }
     }
 
-    /// The deadline of the job in a slot has passed.
-    pub fn deadline(&mut self, slot: u32) -> Passed {
+    /// Applies the late rule to the job in a slot if its deadline has passed by `now`, once for
+    /// each job.
+    pub fn deadline(&mut self, slot: u32, now: Time) -> Passed {
         let demoted = self.demoted();
-        if self.slots.get(slot as usize).is_some_and(|at| at.late == Late::Drop && at.state == State::Running) {
-            self.leave_nest(slot);
-        }
-        let Some(at) = self.slots.get_mut(slot as usize) else { return Passed::Continues };
-        match (at.late, at.state) {
-            (Late::Demote, State::Running) if at.preemptive && !at.demoted => {
-                at.demoted = true;
-                let from = at.level;
-                self.demote_started(slot, from);
-                Passed::Moved(demoted)
-            }
-            (Late::Continue, _) | (_, State::Empty) | (Late::Demote, State::Running) => Passed::Continues,
-            (Late::Drop, state) => {
-                at.state = State::Empty;
-                if let State::Waiting { queue } = state {
-                    self.unqueue(queue, slot);
+        let is_due = |at: &&mut LevelSlot| at.is_watched() && at.of.deadline <= now;
+        let Some(at) = self.slots.get_mut(slot as usize).filter(is_due) else { return Passed::Continues };
+        at.of.passed = true;
+        let (state, level) = (at.state, at.of.level);
+        match (at.of.late_effect(state == State::Running), state) {
+            (Late::Continue, _) | (_, State::Empty) => Passed::Continues,
+            (Late::Drop, _) => {
+                match state {
+                    State::Waiting { queue } => self.unqueue(queue, slot),
+                    _ => self.leave_nest(slot),
+                }
+                if let Some(at) = self.slots.get_mut(slot as usize) {
+                    at.state = State::Empty;
                 }
                 Passed::Dropped { running: state == State::Running }
             }
-            (Late::Demote, State::Waiting { queue }) if queue == demoted => Passed::Continues,
             (Late::Demote, State::Waiting { queue }) => {
-                at.demoted = true;
+                at.of.demoted = true;
                 self.unqueue(queue, slot);
                 self.enqueue(slot);
+                Passed::Moved(demoted)
+            }
+            (Late::Demote, State::Running) => {
+                at.of.demoted = true;
+                self.demote_started(slot, level);
                 Passed::Moved(demoted)
             }
         }
@@ -441,7 +418,7 @@ impl Levels {
     ///
     /// Returns whether there is such a plan; otherwise nothing changes.
     pub fn switch(&mut self, plan: usize, now: Time, mut each: impl FnMut(u32, Passed)) -> bool {
-        if plan >= self.plans.len() {
+        if !self.plans.has(plan) {
             return false;
         }
         for queue in &mut self.queues {
@@ -451,19 +428,13 @@ impl Levels {
         // Only now: it changes by what they were ordered.
         self.adopt(plan);
         for slot in 0..self.slots.len() as u32 {
-            let Some(at) = self.slots.get_mut(slot as usize) else { continue };
-            let before = at.state;
-            if before == State::Empty {
-                continue;
-            }
-            let late = at.deadline <= now;
-            if late && at.late == Late::Drop {
+            let Some(at) = self.slots.get_mut(slot as usize).filter(|at| at.is_taken()) else { continue };
+            let (before, started) = (at.state, at.state == State::Running);
+            if !at.of.keep_in_switch(started, now) {
                 at.state = State::Empty;
-                each(slot, Passed::Dropped { running: before == State::Running });
+                each(slot, Passed::Dropped { running: started });
                 continue;
             }
-            let demotes = late && at.late == Late::Demote;
-            at.demoted = demotes && (at.demoted || at.preemptive || before != State::Running);
             if let State::Waiting { queue: from } = before {
                 let to = self.enqueue(slot);
                 if to != from {
@@ -516,24 +487,12 @@ impl Levels {
     #[cold]
     fn put_demoted(&mut self, slot: u32, key: u64) {
         let Some(at) = self.slots.get(slot as usize) else { return };
-        self.last.push(Rank::new(at.level, Phase::Fresh, key, at.ties, at.arrival.as_ns(), slot), &());
+        self.last.push(at.of.rank(0, Phase::Fresh, key, slot), &());
     }
 
-    /// Copies what a plan says into the slots.
+    /// Puts a plan in force.
     fn adopt(&mut self, plan: usize) {
-        self.plan = plan;
-        let Some(plan) = self.plans.get(plan) else { return };
-        for (slot, of) in self.slots.iter_mut().zip(&self.slot_tasks) {
-            // They stand in file order.
-            let placed = plan.tasks.binary_search_by_key(&of.task, |placed| placed.task);
-            let placed = placed.ok().and_then(|at| plan.tasks.get(at));
-            let level = placed.and_then(|placed| plan.levels.get(placed.level as usize));
-            let (Some(placed), Some(level)) = (placed, level) else { continue };
-            (slot.level, slot.shift_ns) = (placed.level, placed.shift_ns);
-            (slot.order, slot.late) = (level.order, placed.late);
-            slot.ties = if level.importance_ties { of.importance } else { 0 };
-            slot.preemptive = level.preemptive;
-        }
-        self.late_rules = self.slots.iter().any(|slot| slot.late != Late::Continue);
+        self.plans.adopt(plan, self.slots.iter_mut().map(|at| &mut at.of));
+        self.late_rules = self.slots.iter().any(|at| at.of.late != Late::Continue);
     }
 }

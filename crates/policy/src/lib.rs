@@ -29,19 +29,27 @@
 
 mod chain;
 mod cluster;
+mod cpu_slots;
+mod decision;
 mod dispatcher;
+mod error;
 mod hierarchy;
 mod levels;
 mod partial_edf;
+mod plans;
 mod rank;
 mod ready;
 mod server;
+mod slot;
 mod virtual_clusters;
 
 pub use chain::{Due, Link};
-pub use dispatcher::{Decision, Dispatcher, Event, Job, PolicyError};
+pub use decision::{Decision, Event};
+pub use dispatcher::Dispatcher;
+pub use error::PolicyError;
 pub use hierarchy::{Hierarchy, ServerChange, ServerEvent};
 pub use levels::{Levels, Passed, Queued, Taken, nesting};
 pub use partial_edf::{PartialEdf, PartialEdfSpec};
 pub use server::RETURNS_MAX;
+pub use slot::Job;
 pub use virtual_clusters::VirtualClusters;

@@ -322,7 +322,7 @@ mod tests {
     use takt_model::Time;
 
     use super::*;
-    use crate::levels::{Short, Slot};
+    use crate::levels::{LevelSlot, Short};
     use crate::rank::{Phase, Rank};
 
     /// Importance and arrival in ns of a slot's job.
@@ -382,8 +382,8 @@ mod tests {
             with_row: bool,
         ) {
             is_a_sorted_list(&steps, with_row, &(), |rank, _| rank)?;
-            let slots: Vec<Slot> =
-                (0..40).map(tie).map(|(importance, ns)| Slot::tied(importance, Time::from_ns(ns))).collect();
+            let slots: Vec<LevelSlot> =
+                (0..40).map(tie).map(|(importance, ns)| LevelSlot::tied(importance, Time::from_ns(ns))).collect();
             is_a_sorted_list(&steps, with_row, &slots[..], |rank, key| Short { key, slot: Entry::slot(&rank) })?;
         }
     }

@@ -19,11 +19,13 @@
 use takt_model::plan::Order;
 use takt_model::{ComponentId, Late, NodeId, Placement, Plan, Preemption, ServerRule, Span, System, TaskId, Time};
 
-use crate::dispatcher::{Decision, Event, Job, PolicyError};
+use crate::decision::{Decision, Event};
+use crate::error::PolicyError;
 use crate::hierarchy::build::{Place, depth, place, plan_error, terms};
 use crate::hierarchy::{ServerChange, ServerEvent, is_multiple, next_multiple};
 use crate::rank::{Phase, Rank, ordered};
 use crate::server::{Change, RATE_ONE, Server, Terms};
+use crate::slot::Job;
 
 /// An entry of a scope: a job, by its task's slot and its number, or a server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

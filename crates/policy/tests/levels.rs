@@ -184,7 +184,7 @@ fn by_levels(world: &World) -> Option<Log> {
             if first {
                 for slot in 0..backlog.free.len() as u32 {
                     if backlog.deadlines[slot as usize] == Some(now)
-                        && let Passed::Dropped { .. } = levels.deadline(slot)
+                        && let Passed::Dropped { .. } = levels.deadline(slot, at)
                     {
                         dropped.push(slot);
                     }

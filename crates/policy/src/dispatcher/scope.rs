@@ -2,15 +2,17 @@
 
 use takt_model::{CpuSet, NodeId, Plan, System, TaskId, Time};
 
-use super::{Decision, Dispatcher, State};
+use super::Dispatcher;
 use crate::cluster::Cluster;
+use crate::cpu_slots::{Slots, State};
+use crate::decision::Decision;
 use crate::rank::Rank;
 
 impl Dispatcher {
     /// A dispatcher for `tasks` on CPU 0 under `plans`, which list these tasks in this order.
     pub(crate) fn of_scope(system: &System, node: NodeId, tasks: &[TaskId], plans: Vec<Plan>) -> Self {
         let cpu = CpuSet::first(1);
-        let slots: Vec<_> = tasks.iter().map(|id| (0, cpu, &system.tasks[id.index()])).collect();
+        let slots: Vec<_> = tasks.iter().map(|id| (0, cpu, *id, &system.tasks[id.index()])).collect();
         Dispatcher::build(system, &system.nodes[node.index()], plans, &[cpu], &slots)
     }
 
@@ -82,25 +84,15 @@ impl Dispatcher {
     }
 }
 
-impl super::Slots {
-    /// The running job loses its CPU with its server. A section without preemption goes on later.
-    pub(crate) fn withdrawn(&mut self, rank: Rank, now: Time) -> Rank {
-        let in_section = self.sections && self.slots[rank.slot() as usize].is_kept(now);
-        let stopped = self.stopped(rank, now);
-        self.slots[rank.slot() as usize].in_section = in_section;
-        if in_section { self.rerank(rank.slot(), now) } else { stopped }
-    }
-}
-
 impl Cluster {
     /// See [`Dispatcher::head`].
-    fn head(&self, now: Time, slots: &super::Slots) -> Option<Rank> {
+    fn head(&self, now: Time, slots: &Slots) -> Option<Rank> {
         let running = self.running().map(|(rank, _)| if slots.vary() { slots.rerank(rank.slot(), now) } else { rank });
         self.waiting().chain(running).min()
     }
 
     /// See [`Dispatcher::withdraw`].
-    fn withdraw(&mut self, now: Time, slots: &mut super::Slots, decisions: &mut Vec<Decision>) {
+    fn withdraw(&mut self, now: Time, slots: &mut Slots, decisions: &mut Vec<Decision>) {
         loop {
             let first = self.running().next();
             let Some((rank, cpu)) = first else { break };

@@ -5,7 +5,9 @@ use takt_model::{Auto, ComponentId, NodeId, Plan, StrategyRef, System, Task, Tas
 
 pub(crate) use super::Place;
 use super::{Choice, Hierarchy, Node, Pick, Scope};
-use crate::dispatcher::{Dispatcher, PolicyError, strategies};
+use crate::dispatcher::Dispatcher;
+use crate::error::PolicyError;
+use crate::plans::strategies;
 use crate::server::{Server, Terms, share};
 
 impl Hierarchy {

@@ -20,7 +20,7 @@ use takt_model::plan::Order;
 use takt_model::{Late, NodeId, Plan, PlanLevel, Span, System, TaskId, Time};
 
 use super::{Levels, State};
-use crate::rank::{Phase, Rank, ordered};
+use crate::rank::{Phase, Rank};
 
 /// How many jobs of each level are in progress on one CPU at most, each preempted by the next: by
 /// plan, by level, that of demoted jobs last. One where jobs run to completion.
@@ -251,14 +251,8 @@ impl Levels {
         let (Some(at), Some(nests)) = (self.slots.get(slot as usize), &self.nests) else { return Rank::NOBODY };
         let started = at.state == State::Running;
         let had = nests.started.get(slot as usize).filter(|_| started).map_or(Span::ZERO, |had| had.compared);
-        let key = match at.order {
-            Order::Laxity => {
-                let remaining = at.wcet.saturating_sub(had).as_ns() as i64;
-                ordered((at.deadline.as_ns() as i64).saturating_sub(remaining))
-            }
-            _ => at.key(),
-        };
-        Rank::new(at.level, Phase::waiting(at.preemptive, started), key, at.ties, at.arrival.as_ns(), slot)
+        let key = at.of.key(|| at.of.wcet.saturating_sub(had));
+        at.of.rank(0, Phase::waiting(at.of.preemptive, started), key, slot)
     }
 
     /// The most important level at which a job waits or has started.
@@ -349,10 +343,10 @@ impl Levels {
 
     /// The running job of a slot goes on among demoted ones, where jobs of some level preempt each other.
     pub fn demote_running(&mut self, slot: u32) {
-        let running = self.slots.get_mut(slot as usize).filter(|at| at.state == State::Running && !at.demoted);
+        let running = self.slots.get_mut(slot as usize).filter(|at| at.state == State::Running && !at.of.demoted);
         if let Some(at) = running.filter(|_| self.nests.is_some()) {
-            at.demoted = true;
-            let from = at.level;
+            at.of.demoted = true;
+            let from = at.of.level;
             self.demote_started(slot, from);
         }
     }
@@ -375,7 +369,7 @@ impl Levels {
     pub(super) fn restack(&mut self) {
         self.rank_started();
         let Some(nests) = &mut self.nests else { return };
-        nests.adopt(self.plan);
+        nests.adopt(self.plans.current());
         nests.moved = true;
         nests.stacks.iter_mut().for_each(Vec::clear);
         for slot in 0..self.slots.len() as u32 {

@@ -1,0 +1,79 @@
+//! The plans of a node, of which one is in force.
+
+use takt_model::plan::PlanError;
+use takt_model::{NodeId, Plan, StrategyRef, System, TaskId};
+
+use crate::slot::Slot;
+
+/// The plans of some tasks of a node, which have these slots.
+#[derive(Clone, Debug)]
+pub(crate) struct Plans {
+    plans: Vec<Plan>,
+    current: usize,
+    tasks: Vec<SlotTask>,
+}
+
+/// What a plan needs to know about the task of a slot.
+#[derive(Clone, Copy, Debug)]
+struct SlotTask {
+    task: TaskId,
+    importance: u32,
+}
+
+impl Plans {
+    /// Plans for these tasks, by slot. None is in force before [`Plans::adopt`].
+    pub(crate) fn new(system: &System, plans: Vec<Plan>, tasks: impl Iterator<Item = TaskId>) -> Plans {
+        let of = |task: TaskId| SlotTask { task, importance: system.tasks[task.index()].importance };
+        Plans { plans, current: 0, tasks: tasks.map(of).collect() }
+    }
+
+    /// The task of a slot.
+    pub(crate) fn task(&self, slot: u32) -> Option<TaskId> {
+        self.tasks.get(slot as usize).map(|of| of.task)
+    }
+
+    /// All of them.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Plan> {
+        self.plans.iter()
+    }
+
+    /// Whether there is a plan of this number.
+    pub(crate) fn has(&self, plan: usize) -> bool {
+        plan < self.plans.len()
+    }
+
+    /// The number of the plan in force.
+    pub(crate) fn current(&self) -> usize {
+        self.current
+    }
+
+    /// Puts a plan in force and copies its rules into the slots. Returns the plan, or `None` if
+    /// there is no such plan. Then nothing changes.
+    pub(crate) fn adopt<'a>(&mut self, plan: usize, slots: impl Iterator<Item = &'a mut Slot>) -> Option<&Plan> {
+        let adopted = self.plans.get(plan)?;
+        self.current = plan;
+        for (slot, of) in slots.zip(&self.tasks) {
+            // They stand in file order.
+            let placed = adopted.tasks.binary_search_by_key(&of.task, |placed| placed.task);
+            let placed = placed.ok().and_then(|at| adopted.tasks.get(at));
+            let level = placed.and_then(|placed| adopted.levels.get(placed.level as usize));
+            if let (Some(placed), Some(level)) = (placed, level) {
+                slot.adopt(placed, level, of.importance);
+            }
+        }
+        Some(adopted)
+    }
+}
+
+/// The plans of the node's [`strategies`].
+pub(crate) fn plans(system: &System, node: NodeId) -> Result<Vec<Plan>, PlanError> {
+    let strategies = strategies(system, node);
+    strategies.into_iter().map(|strategy| Plan::resolve(system, node, &system.strategy(strategy))).collect()
+}
+
+/// The node's strategy, then those of its modes in order of time.
+pub(crate) fn strategies(system: &System, node: NodeId) -> Vec<StrategyRef> {
+    let mut modes: Vec<_> = system.modes.iter().filter(|mode| mode.node == node).collect();
+    modes.sort_by_key(|mode| mode.at);
+    std::iter::once(system.nodes[node.index()].strategy).chain(modes.iter().map(|mode| mode.strategy)).collect()
+}
