@@ -15,6 +15,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::drift::Drift;
 use crate::strategy::{Discipline, Filter, Level, Strategy};
 use crate::system::{Clock, Flow, FlowId, NodeId, Placement, StrategyId, StrategyRef, System, TableTask, Task, TaskId};
 use crate::time::Span;
@@ -161,25 +162,26 @@ pub fn hop_deadlines(flow: &Flow, clock: Clock) -> Vec<Span> {
     if flow.hop_deadlines.len() as u64 == hops {
         return flow.hop_deadlines.clone();
     }
-    let room = room(flow.deadline.as_ns(), hops, clock);
+    let room = room(flow.deadline.as_ns(), hops, clock.error.as_ns(), Drift(clock.drift_ppm));
     let (share, rest) = (room / hops.max(1), room % hops.max(1));
     (1..=hops).map(|hop| Span::from_ns(share + if hop == hops { rest } else { 0 })).collect()
 }
 
-/// The sum of the shares of `hops` hops. `takt_analysis::distributed::assign::room` has the proof.
-fn room(deadline: u64, hops: u64, clock: Clock) -> u64 {
-    const MILLION: u128 = 1_000_000;
-    let (drift, deadline_wide) = (u128::from(clock.drift_ppm), u128::from(deadline));
-    let errors = |each: u128| deadline_wide.saturating_sub(each * u128::from(hops.saturating_sub(1)));
-    let error = u128::from(clock.error.as_ns());
-    if drift == 0 {
-        return errors(error) as u64;
+/// The largest sum of the deadlines of `hops` hops with which the last hop is due `deadline` ns
+/// after the arrival, under all errors of clocks. Zero if there is none.
+///
+/// The last deadline is at most `(sum of D_h)↑ + (m - 1) (ε↑ + skew)` after the arrival, and a
+/// nanosecond a hop for rounding. `skew` is the skew of D, since no job in time is released later
+/// than D. The documentation of `takt_analysis::distributed` has the proof.
+#[must_use]
+pub fn room(deadline: u64, hops: u64, error: u64, drift: Drift) -> u64 {
+    let errors = |each: u64| deadline.saturating_sub(each.saturating_mul(hops.saturating_sub(1)));
+    if drift.0 == 0 {
+        return errors(error);
     }
-    let slowest = MILLION.saturating_sub(drift).max(1);
-    let skew = (deadline_wide * 2 * drift).div_ceil(slowest);
-    let lost = deadline_wide - deadline_wide * MILLION / (MILLION + drift);
-    let shared = errors((error * MILLION).div_ceil(slowest) + skew).saturating_sub(lost);
-    (shared.saturating_sub(3 * u128::from(hops)) * slowest / MILLION) as u64
+    let (Some(error), Some(skew)) = (drift.most(error), drift.skew(deadline)) else { return 0 };
+    let shared = errors(error.saturating_add(skew)).saturating_sub(deadline - drift.least(deadline));
+    drift.within(shared.saturating_sub(hops.saturating_mul(3)))
 }
 
 #[cfg(test)]

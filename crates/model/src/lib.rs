@@ -5,6 +5,7 @@
 mod chain;
 pub mod cpus;
 pub mod draw;
+mod drift;
 pub mod file;
 pub mod flows;
 pub mod generate;
@@ -20,6 +21,7 @@ pub mod units;
 pub use chain::chain_name;
 pub use cpus::CpuSet;
 pub use draw::{Arrivals, Arriving, Draw};
+pub use drift::Drift;
 pub use plan::{Plan, PlanLevel};
 pub use strategy::{Builtin, Discipline, Filter, Late, Level, Split, Strategy};
 pub use system::*;

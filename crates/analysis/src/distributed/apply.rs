@@ -1,16 +1,15 @@
 //! `partial-edf` on a System: what each node and flow is told, in words and figures.
 
 use serde_json::{Map, Value, json};
+use takt_model::flows::hop_deadlines;
 use takt_model::{
-    Auto, Costs, Discipline, Filter, Flow, Network, NetworkId, NodeId, NodeSpec, Preemption, Probability, Span, System,
-    TableTask, Task, TaskId,
+    Auto, Costs, Discipline, Drift, Filter, Flow, Network, NetworkId, NodeId, NodeSpec, Preemption, Probability, Span,
+    System, TableTask, Task, TaskId,
 };
 
 use super::below::{Below, Supply};
-use super::clock::Drift;
 use super::{
-    FlowBound, Found, Hop, HopBound, Local, Net, Refusal, Route, Station, Sync, Transport, analyse_by, assign, paper,
-    tightest,
+    FlowBound, Found, Hop, HopBound, Local, Net, Refusal, Route, Station, Sync, Transport, analyse_by, paper, tightest,
 };
 use crate::apply::of_parts;
 use crate::catalogue::TestId;
@@ -58,7 +57,7 @@ impl Distributed {
         let mut net = nodes(system, &refused);
         let (mut open, mut places) = (Vec::new(), Vec::new());
         for flow in &system.flows {
-            match route(system, &refused, flow, &net) {
+            match route(system, &refused, flow) {
                 Ok(route) => {
                     places.push(Some(net.flows.len()));
                     net.flows.push(route);
@@ -503,7 +502,7 @@ fn lossy(system: &System, from: NodeId, to: NodeId) -> bool {
 }
 
 /// A flow as the analysis takes it.
-fn route(system: &System, refused: &[Option<String>], flow: &Flow, net: &Net) -> Result<Route, String> {
+fn route(system: &System, refused: &[Option<String>], flow: &Flow) -> Result<Route, String> {
     if let Some(node) = flow.hops().find(|node| refused[node.index()].is_some()) {
         return Err(format!("visits node \"{}\", which is not covered", system.nodes[node.index()].name));
     }
@@ -519,16 +518,10 @@ fn route(system: &System, refused: &[Option<String>], flow: &Flow, net: &Net) ->
         hops.push(Hop { node: node.index(), c: charged(spec, wcet), d: 0, delay_min, delay_max });
         before = Some(node);
     }
-    let mut route = Route { t: flow.period.as_ns(), gap: flow.send_gap.as_ns(), d: flow.deadline.as_ns(), hops };
-    let shares = if flow.hop_deadlines.len() == route.hops.len() {
-        flow.hop_deadlines.iter().map(|share| share.as_ns()).collect()
-    } else {
-        assign::even(assign::room(net, &route), route.hops.len())
-    };
-    for (hop, share) in route.hops.iter_mut().zip(shares) {
-        hop.d = share;
+    for (hop, share) in hops.iter_mut().zip(hop_deadlines(flow, system.clock)) {
+        hop.d = share.as_ns();
     }
-    Ok(route)
+    Ok(Route { t: flow.period.as_ns(), gap: flow.send_gap.as_ns(), d: flow.deadline.as_ns(), hops })
 }
 
 /// Why a flow is not bounded.

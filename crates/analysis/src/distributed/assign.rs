@@ -17,6 +17,8 @@
 //! 8(12), 1997 (their serial tasks, with needs for execution times). With negative slack all rules
 //! fall back to proportional shares, and the flow cannot be proven.
 
+use takt_model::flows::room;
+
 use super::below::{Below, Supply};
 use super::{FlowBound, Found, Net, Route, analyse};
 
@@ -69,24 +71,6 @@ impl Choice {
     pub fn by_name(name: &str) -> Option<Choice> {
         Choice::ALL.into_iter().find(|choice| choice.name() == name)
     }
-}
-
-/// The largest sum of a flow's hop deadlines with which the last hop is due in time under all clock
-/// errors.
-///
-/// Its last deadline is at most `(sum of D_h)↑ + (m - 1) (ε↑ + skew)` after the arrival, and a
-/// nanosecond a hop for rounding. `skew` is the skew of D, since no job in time is released later
-/// than D. See the proof of the [module](super).
-#[must_use]
-pub fn room(net: &Net, flow: &Route) -> u64 {
-    let hops = flow.hops.len() as u64;
-    let errors = |each: u64| flow.d.saturating_sub(each.saturating_mul(hops.saturating_sub(1)));
-    if net.drift.0 == 0 {
-        return errors(net.error);
-    }
-    let (Some(error), Some(skew)) = (net.drift.most(net.error), net.drift.skew(flow.d)) else { return 0 };
-    let shared = errors(error.saturating_add(skew)).saturating_sub(flow.d - net.drift.least(flow.d));
-    net.drift.within(shared.saturating_sub(3 * hops))
 }
 
 /// Even shares; what does not divide goes to the last.
@@ -146,8 +130,8 @@ pub fn assign(net: &mut Net, choice: Choice, chosen: &[bool]) {
 
 fn apply(net: &mut Net, choice: Choice, chosen: &[bool], needs: &[Option<Vec<u64>>]) {
     for index in (0..net.flows.len()).filter(|index| chosen.get(*index) == Some(&true)) {
-        let room = room(net, &net.flows[index]);
         let flow = &mut net.flows[index];
+        let room = room(flow.d, flow.hops.len() as u64, net.error, net.drift);
         let shares = shares(room, flow, choice, needs[index].as_deref());
         flow.hops.iter_mut().zip(shares).for_each(|(hop, share)| hop.d = share);
     }

@@ -30,7 +30,7 @@
 //!   network may deliver in any order.
 //! - EDF goes by these deadlines, also between jobs of one flow. Jobs are preemptive, or run to
 //!   completion but for the table.
-//! - Clocks drift by ρ ([`clock`]); all that follows is in true time. X↓, X↑: least and most true
+//! - Clocks drift by ρ ([`Drift`]); all that follows is in true time. X↓, X↑: least and most true
 //!   time of a span X on a clock.
 //!
 //! # Why it holds
@@ -86,7 +86,6 @@ pub(crate) mod apply;
 pub mod assign;
 pub mod batch;
 pub mod below;
-pub mod clock;
 pub mod delay;
 pub mod network;
 pub mod paper;
@@ -99,10 +98,11 @@ pub mod size;
 mod tests;
 pub mod transport;
 
+use takt_model::Drift;
+
 use crate::edf::qpa::Tick;
 use batch::{Receiver, Source};
 use below::{Below, Job, Supply, TableJob};
-use clock::Drift;
 
 /// Rounds of the fixed point of left-overs before it gives up.
 pub const ROUNDS_MAX: u32 = 1_000;

@@ -1,9 +1,9 @@
 //! A slow, obvious simulation of nodes with tables above EDF, in unit steps of true time: what the
 //! proof of the module talks about, written without it.
 
+use takt_model::Drift;
 use takt_model::generate::Random;
 
-use super::clock::Drift;
 use super::{Net, Station, Transport};
 use crate::edf::qpa::Tick;
 

@@ -1,7 +1,7 @@
 //! Spans of clocks that drift, in true time, rounded to the safe side.
 //!
-//! A clock's rate lies in [1 - ρ, 1 + ρ] of true time, ρ = `drift_ppm` / 10^6. A span of x on it then takes between
-//! x / (1 + ρ) and x / (1 - ρ) of true time.
+//! A clock's rate lies in [1 - ρ, 1 + ρ] of true time, where ρ = `drift_ppm` / 10^6. A span of x on
+//! the clock takes between x / (1 + ρ) and x / (1 - ρ) of true time.
 
 const MILLION: u128 = 1_000_000;
 
