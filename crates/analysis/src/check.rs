@@ -344,9 +344,7 @@ fn check_node(
     let system = placed.as_ref().unwrap_or(system);
     let mut strategies = vec![(spec.name.clone(), spec.strategy)];
     let mut obeyed: StrategyRef = spec.strategy;
-    let mut modes: Vec<_> = system.modes.iter().filter(|mode| mode.node == node).collect();
-    modes.sort_by_key(|mode| mode.at);
-    for mode in modes {
+    for mode in system.modes_of(node) {
         if mode.strategy != obeyed {
             let name = system.strategy_name(mode.strategy);
             let scope = format!("{}@{}:{name}", spec.name, mode.at);

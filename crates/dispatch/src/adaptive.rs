@@ -299,13 +299,8 @@ impl Plan {
     /// their real releases. `None` if there is no such plan or critical operation.
     #[must_use]
     pub fn guarded(&self, guard: usize, operation: &str) -> Option<System> {
-        let mut modes: Vec<&Mode> = self.system.modes.iter().filter(|mode| mode.node == self.node).collect();
-        modes.sort_by_key(|mode| mode.at);
         let node = self.system.nodes.get(self.node.index())?;
-        let strategy = match guard.checked_sub(1) {
-            None => node.strategy,
-            Some(mode) => modes.get(mode)?.strategy,
-        };
+        let strategy = *self.system.strategies_of(self.node).get(guard)?;
         let cpu = self.rows.iter().find(|row| row.name == operation)?.cpu;
         let critical = |row: &&Row| {
             let task = self.system.tasks.get(row.task.index());

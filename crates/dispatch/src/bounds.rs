@@ -12,7 +12,7 @@ use takt_model::{Arrival, Criticality, Span, System, Task, TaskId};
 
 use super::anomaly::Anomaly;
 use super::graph::{predecessors, sorted, sources};
-use super::plan::{Limits, Scheme};
+use super::plan::Limits;
 
 /// A task and the CPU that it runs on.
 pub(super) type Placed<'a> = (TaskId, &'a Task, u32);
@@ -149,9 +149,9 @@ impl Natural {
 /// Let a job of k start x before the release of a job of i. No job of its level preempts it, so it
 /// runs for at least C_k - x more. Then the job of i needs its C_i. If C_k - x + C_i > D_i, that
 /// job is late. [`Meetings::lead`] is the least x that is certain to occur in some run.
-pub(super) fn blocking(system: &System, placed: &[Placed], scheme: &Scheme) -> Vec<Anomaly> {
-    let levels: BTreeMap<TaskId, u32> = scheme.plan.tasks.iter().map(|task| (task.task, task.level)).collect();
-    let completes = |level: &&u32| scheme.plan.levels.get(**level as usize).is_some_and(|level| !level.preemptive);
+pub(super) fn blocking(system: &System, placed: &[Placed], plan: &Plan, strategy: &str) -> Vec<Anomaly> {
+    let levels: BTreeMap<TaskId, u32> = plan.tasks.iter().map(|task| (task.task, task.level)).collect();
+    let completes = |level: &&u32| plan.levels.get(**level as usize).is_some_and(|level| !level.preemptive);
     let mut queues: BTreeMap<(u32, u32), Vec<Placed>> = BTreeMap::new();
     for one in placed {
         if let Some(level) = levels.get(&one.0).filter(completes) {
@@ -167,7 +167,7 @@ pub(super) fn blocking(system: &System, placed: &[Placed], scheme: &Scheme) -> V
             anomalies.extend(meetings.longest(one, queue).map(|(by, blocking)| Anomaly::Blocking {
                 operation: one.1.name.clone(),
                 by: by.name.clone(),
-                strategy: scheme.name().to_owned(),
+                strategy: strategy.to_owned(),
                 blocking,
                 wcet: one.1.wcet,
                 deadline: one.1.deadline,

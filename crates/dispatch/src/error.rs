@@ -6,7 +6,7 @@ use takt_model::Span;
 use takt_policy::PolicyError;
 use thiserror::Error;
 
-use super::running::Stopped;
+use super::stopped::Stopped;
 
 /// Why events cannot release an operation of a plan.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]

@@ -58,6 +58,8 @@ mod bounds;
 #[cfg(feature = "tokio")]
 pub mod bridge;
 mod build;
+mod completion;
+mod compute;
 mod core;
 mod error;
 pub mod event;
@@ -72,10 +74,12 @@ mod mode;
 mod operation;
 mod plan;
 mod queues;
+mod rate;
 mod rehearse;
 pub mod ring;
 mod running;
 mod source;
+mod stopped;
 mod sync;
 
 /// The crate of [`log::Sink`], which receives events.
@@ -87,14 +91,16 @@ pub use self::core::Counts;
 pub use account::{KernelAccount, KernelEnd, OwnAccount, PlanThread, Recorded, causes};
 pub use adaptive::{Adaptive, notes_of_guard};
 pub use anomaly::{Anomalies, Anomaly};
+pub use completion::{TO_COMPLETION, to_completion};
 pub use error::{PushError, ReleaseError, StartError, StopError};
 pub(crate) use live::{DeferredWakeups, IDLE_MAX};
 pub use live::{Job, Overran, Overruns, Switched};
 pub use mode::OperatingMode;
-pub use operation::{Arrives, Operation, Operations, Overrun};
-pub use plan::{BACKLOG_MAX, Limits, Plan, PlanLevelRow, PlanMode, Row, THREADS_MAX, TO_COMPLETION, to_completion};
+pub use operation::{Arrives, Operation, Operations};
+pub use plan::{BACKLOG_MAX, Limits, Overrun, Plan, PlanLevelRow, PlanMode, Row, THREADS_MAX};
 pub use queues::{Queues, Ticket};
-pub use running::{Dispatcher, Dispatching, Handle, KINDS, Options, Stopped};
+pub use running::{Dispatcher, Dispatching, Handle, KINDS, Options};
+pub use stopped::Stopped;
 pub use takt_log::causes::{Cause, Disturbance, Late};
 
 /// The examples of the lesson and the how-to guide compile.

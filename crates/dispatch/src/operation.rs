@@ -9,9 +9,13 @@ use takt_model::{
 };
 
 use super::anomaly::{Anomalies, Anomaly};
+use super::completion::{own, run_to_completion};
+use super::compute::{judge_rates, misfits};
 use super::graph::{Sorted, sorted};
 use super::mode::OperatingMode;
-use super::plan::{BACKLOG_MAX, Limits, Plan, PlanLevelRow, judge_rates, misfits, own, run_to_completion};
+use super::plan::{BACKLOG_MAX, Limits, Overrun, Plan, PlanLevelRow};
+
+mod modes;
 
 /// The properties of an operation that a plan must know. The program provides the code.
 ///
@@ -78,20 +82,6 @@ pub enum Arrives {
     },
     /// By the completion of its predecessors.
     After,
-}
-
-/// The rule for a job that executes for longer than its operation's wcet. No handler is aborted:
-/// the job continues until its handler returns.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Overrun {
-    /// It continues as before.
-    Continue,
-    /// It is told to stop ([`Job::must_stop`](super::Job::must_stop)). When the handler returns,
-    /// the job is not complete: it counts as failed, and the rest of its chain is shed.
-    Stop,
-    /// Its thread gets the priority of demoted jobs, below all levels, until the handler returns.
-    /// Another thread takes the next job of its level.
-    Demote,
 }
 
 impl Operation {

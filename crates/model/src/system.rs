@@ -707,6 +707,22 @@ impl System {
             || self.tasks_of(node).any(|(_, task)| task.cancel == Some(true))
     }
 
+    /// The modes of a node in order of time. The k-th, from 1, starts the node's plan k.
+    #[must_use]
+    pub fn modes_of(&self, node: NodeId) -> Vec<&Mode> {
+        let mut modes: Vec<&Mode> = self.modes.iter().filter(|mode| mode.node == node).collect();
+        modes.sort_by_key(|mode| mode.at);
+        modes
+    }
+
+    /// The strategies of a node's plans: its own, then those of its modes in order of time. Empty if
+    /// there is no such node.
+    #[must_use]
+    pub fn strategies_of(&self, node: NodeId) -> Vec<StrategyRef> {
+        let own = self.nodes.get(node.index()).map(|node| node.strategy);
+        own.into_iter().chain(self.modes_of(node).into_iter().map(|mode| mode.strategy)).collect()
+    }
+
     /// The tasks of a node in file order.
     pub fn tasks_of(&self, node: NodeId) -> impl Iterator<Item = (TaskId, &Task)> {
         self.tasks

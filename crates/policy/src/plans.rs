@@ -1,7 +1,7 @@
 //! The plans of a node, of which one is in force.
 
 use takt_model::plan::PlanError;
-use takt_model::{NodeId, Plan, StrategyRef, System, TaskId};
+use takt_model::{NodeId, Plan, System, TaskId};
 
 use crate::slot::Slot;
 
@@ -65,15 +65,8 @@ impl Plans {
     }
 }
 
-/// The plans of the node's [`strategies`].
+/// The plans of the node's strategy and of its modes, in order of time.
 pub(crate) fn plans(system: &System, node: NodeId) -> Result<Vec<Plan>, PlanError> {
-    let strategies = strategies(system, node);
-    strategies.into_iter().map(|strategy| Plan::resolve(system, node, &system.strategy(strategy))).collect()
-}
-
-/// The node's strategy, then those of its modes in order of time.
-pub(crate) fn strategies(system: &System, node: NodeId) -> Vec<StrategyRef> {
-    let mut modes: Vec<_> = system.modes.iter().filter(|mode| mode.node == node).collect();
-    modes.sort_by_key(|mode| mode.at);
-    std::iter::once(system.nodes[node.index()].strategy).chain(modes.iter().map(|mode| mode.strategy)).collect()
+    let strategies = system.strategies_of(node).into_iter();
+    strategies.map(|strategy| Plan::resolve(system, node, &system.strategy(strategy))).collect()
 }

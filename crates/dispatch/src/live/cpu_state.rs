@@ -14,7 +14,7 @@ use super::{Handler, Shared};
 use crate::bits::{LevelSet, ones};
 use crate::core::{Core, Counts, Place};
 use crate::fact_log::FactWriter;
-use crate::operation::Overrun;
+use crate::plan::Overrun;
 use crate::sync::{AtomicU64, PiGuard, PiMutex, Word, rouse};
 
 /// One CPU.

@@ -18,7 +18,7 @@ use takt_model::{Span, Time};
 use super::Shared;
 use super::cpu_state::{CpuState, Held};
 use crate::core::{End, Upcall};
-use crate::operation::Overrun;
+use crate::plan::Overrun;
 use crate::sync::{self, Word, rouse};
 
 /// The least time between two checks of a job that has executed since the last check.

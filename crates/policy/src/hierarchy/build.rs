@@ -7,7 +7,6 @@ pub(crate) use super::Place;
 use super::{Choice, Hierarchy, Node, Pick, Scope};
 use crate::dispatcher::Dispatcher;
 use crate::error::PolicyError;
-use crate::plans::strategies;
 use crate::server::{Server, Terms, share};
 
 impl Hierarchy {
@@ -49,7 +48,7 @@ impl Hierarchy {
         let around = std::iter::once(None).chain(components.iter().copied().map(Some));
         for (index, component) in around.enumerate() {
             let of_scope = match component {
-                None => strategies(system, node),
+                None => system.strategies_of(node),
                 Some(id) => vec![system.components[id.index()].strategy],
             };
             let scope = scope(system, &served, node, component, &of_scope)?;
