@@ -12,8 +12,8 @@ use serde_json::{Map, Value, json};
 use takt_model::plan::Order;
 use takt_model::{Late, Span};
 
+use crate::carried::Carried;
 use crate::catalogue::TestId;
-use crate::chains::{Carried, responses};
 use crate::compositional;
 use crate::edf::density;
 use crate::edf::qpa::{self, Demand, EdfTask};
@@ -21,6 +21,7 @@ use crate::exact::{compare_sum, one_too_much, percent, sum_ppm};
 use crate::fp::{hyperbolic, levels, ll_bound};
 use crate::report::{TaskReport, TestReport};
 use crate::reservation::{self, level};
+use crate::responses::responses;
 use crate::scope::{Ordinary, Unit, UnitTask, ns, synchronous};
 use crate::verdict::{Answer, Bound, Stop, Verdict};
 

@@ -8,7 +8,7 @@ use takt_model::plan::Order;
 use takt_model::{Auto, NodeId, Placement, System, TaskId};
 
 use crate::apply::Together;
-use crate::chains::Carried;
+use crate::carried::Carried;
 use crate::check::decide;
 use crate::compositional::{Enforced, Tree};
 use crate::edf::qpa::{self, EdfTask};

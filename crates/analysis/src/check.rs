@@ -5,8 +5,9 @@ use takt_model::strategy::{Filter, Split};
 use takt_model::{Arrival, Criticality, Exec, NodeId, Span, Strategy, StrategyRef, System};
 
 use crate::apply::{self, PORTFOLIO, apply, explain, explain_kernel, explain_placement, of_components};
+use crate::carried::Carried;
 use crate::catalogue::TestId;
-use crate::chains::{self, Carried};
+use crate::chains;
 use crate::compositional::Tree;
 use crate::distributed::apply::Distributed;
 use crate::linux::{self, LinuxMachine};

@@ -26,6 +26,7 @@ pub mod admit;
 mod apply;
 #[cfg(test)]
 mod brute;
+mod carried;
 mod catalogue;
 pub mod certify;
 mod chains;
@@ -43,6 +44,7 @@ pub mod portfolio;
 mod recip;
 mod report;
 pub mod reservation;
+mod responses;
 mod scope;
 pub mod sensitivity;
 mod verdict;

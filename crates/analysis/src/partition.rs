@@ -29,8 +29,8 @@ use takt_model::{CpuSet, Fit, NodeId, NodeSpec, Plan, System, Task, TaskId};
 use thiserror::Error;
 
 use crate::apply::apply as run;
+use crate::carried::Carried;
 use crate::catalogue::TestId;
-use crate::chains::Carried;
 use crate::exact::{percent, sum_ppm, sum_rounded_up};
 use crate::report::{Progress, TaskReport, TestReport, Watch};
 use crate::scope::{Unit, affinity, binds, cpus_name};

@@ -9,8 +9,8 @@ use serde_json::{Map, Value, json};
 
 use super::global::{Form, works};
 use super::{densities, edf_tasks};
+use crate::carried::Carried;
 use crate::catalogue::TestId;
-use crate::chains::{self, Carried};
 use crate::compositional::{self, Tasks, fp};
 use crate::edf::np::Blocker;
 use crate::edf::qpa::{self, EdfTask};
@@ -18,6 +18,7 @@ use crate::exact::{compare_sum, sum_ppm};
 use crate::fp::ll_bound;
 use crate::global::bak;
 use crate::report::{TaskReport, TestReport};
+use crate::responses::worst;
 use crate::scope::{Unit, UnitTask, ns};
 use crate::verdict::{Answer, Verdict};
 
@@ -298,7 +299,7 @@ fn unbounded(unit: &Unit, task: &UnitTask) -> Option<Binding> {
 fn by_window(unit: &Unit, carried: &Carried, report: &TestReport) -> Option<Binding> {
     let (i, task, wcrt) = closest(unit, report)?;
     let Some(wcrt) = wcrt else { return unbounded(unit, task) };
-    let (worst, thefts) = chains::worst(unit, i, carried)?;
+    let (worst, thefts) = worst(unit, i, carried)?;
     let mut terms = Vec::new();
     for (other, jobs) in unit.tasks.iter().zip(&worst.jobs) {
         terms.extend(jobs_of(&other.name, *jobs, unit.charged(other)?));

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use self::preemptions::{Hit, Job, PAIRS_MAX};
 use super::{Inapplicable, Outcome, edf, find, task_report, too_long, window, yes};
-use crate::chains::Carried;
+use crate::carried::Carried;
 use crate::exact::sum_ppm;
 use crate::global::exact::{self, Reach, Schedule, Ties};
 use crate::global::tardiness_cva::{self, Gel, Tardiness};

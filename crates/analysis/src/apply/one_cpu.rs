@@ -5,7 +5,7 @@ use takt_model::PlanLevel;
 use takt_model::plan::Order;
 
 use super::{Inapplicable, Outcome, demand_is_exact, edf_tasks, exact_for, find, of_demand, one_cpu, task_report, yes};
-use crate::chains::Carried;
+use crate::carried::Carried;
 use crate::edf::np::{self, Blocker};
 use crate::edf::qpa::{EdfTask, TERMS_MAX};
 use crate::fp::levels::Response;

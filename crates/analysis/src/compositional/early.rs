@@ -13,12 +13,13 @@ use std::collections::BTreeMap;
 
 use takt_model::{Auto, Component, ComponentId, NodeId, ServerRule, Span, System};
 
+use super::around::given;
 use super::rules::{bounded, on_time};
 use super::sized::QUANTUM;
-use super::tree::{Enforced, Tree, given};
+use super::tree::{Enforced, Tree};
 use super::{Guarantee, Limit, Search};
+use crate::carried::Carried;
 use crate::catalogue::TestId;
-use crate::chains::Carried;
 use crate::check::proof;
 use crate::report::TestReport;
 use crate::scope::View;

@@ -13,7 +13,9 @@
 //! Times are whole units of any length. In a System a unit is 1 ns.
 
 mod apply;
+mod around;
 mod best;
+mod costs;
 mod early;
 pub mod edf;
 pub mod fp;
@@ -34,8 +36,9 @@ pub(crate) use apply::{
     Said, Tasks, edp, mpr as mpr_of, on_several, overload, prm, report, responses, supply_of, to_deadline,
 };
 pub use best::{Interface, PERIODS_MAX, Search, best};
+pub(crate) use costs::{going_on, loss};
 pub(crate) use rules::Served;
-pub(crate) use tree::{Enforced, Tree, going_on, loss};
+pub(crate) use tree::{Enforced, Tree};
 
 pub use size::size;
 pub use sized::{QUANTUM, SizeError, SizedComponent, SizedSystem};

@@ -13,12 +13,14 @@
 use takt_model::{Auto, Component, ComponentId, CpuSet, NodeId, Placement, Span, System};
 
 use super::apply::Tasks;
+use super::around::{ancestors, given, within};
+use super::costs::loss;
 use super::early::{Neighbours, Proofs, by_edp, improve};
 use super::rules::{Above, Served, guaranteed, on_time};
 use super::sized::{QUANTUM, SizeError, SizedComponent, SizedSystem};
-use super::tree::{Enforced, Tree, above, ancestors, given, loss};
+use super::tree::{Enforced, Tree, above};
 use super::{Guarantee, Interface, Limit, Search, Start, Workload, best};
-use crate::chains::Carried;
+use crate::carried::Carried;
 use crate::check::proof;
 use crate::exact::sum_rounded_up;
 use crate::scope::{Unit, View, binds};
@@ -113,10 +115,7 @@ fn rounds(system: &System, early: bool) -> Result<SizedSystem, SizeError> {
 fn provisional(system: &mut System) {
     for i in 0..system.components.len() {
         let shortest = |system: &System| {
-            let inside = |task: &&takt_model::Task| {
-                let id = ComponentId(i as u32);
-                task.component.is_some_and(|own| own == id || ancestors(system, own).any(|outer| outer == id))
-            };
+            let inside = |task: &&takt_model::Task| within(system, task.component, ComponentId(i as u32));
             system.tasks.iter().filter(inside).map(|task| task.period).min()
         };
         let period = shortest(system).unwrap_or(QUANTUM).max(QUANTUM);

@@ -17,12 +17,13 @@ use std::cell::Cell;
 
 use takt_model::{Auto, ComponentId, Span};
 
+use super::around::given;
 use super::best::PERIODS_MAX;
 use super::rules::Above;
 use super::sized::{QUANTUM, SizeError, SizedComponent};
-use super::tree::{Tree, given};
+use super::tree::Tree;
 use super::{Limit, Mpr, mpr, on_several};
-use crate::chains::Carried;
+use crate::carried::Carried;
 use crate::global::{Load, Rule, Sporadic, Terms};
 use crate::scope::Unit;
 

@@ -5,7 +5,7 @@ use takt_model::{Late, gcd};
 
 use super::deterministic::{Demand, JOBS_MAX, Reservation, keeps_up, pending_within, response_within};
 use super::stochastic::{Enclosure, Model};
-use crate::chains::Carried;
+use crate::carried::Carried;
 use crate::compositional::{Said, overload, report, to_deadline};
 use crate::exact::sum_ppm;
 use crate::report::TestReport;

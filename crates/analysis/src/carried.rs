@@ -1,0 +1,110 @@
+//! Bounds of releases and completions, which chains carry from task to task.
+
+use takt_model::{System, TaskId};
+
+use crate::compositional;
+use crate::memo::{Question, UnitKey};
+use crate::scope::Unit;
+
+/// Bounds of releases and completions by task, in ns after the source's nominal arrival.
+#[derive(Clone, Debug)]
+pub(crate) struct Carried {
+    /// The latest release of a successor; 0 for a source. `None`: no bound.
+    pub(crate) release: Vec<Option<u64>>,
+    /// The latest completion.
+    pub(crate) end: Vec<Option<u64>>,
+    /// Whether units under EDF count with their deadlines.
+    pub(crate) by_deadlines: bool,
+    /// Whether units of several CPUs count with bounds of their responses.
+    pub(crate) by_responses: bool,
+    /// Whether completions were looked for.
+    ends: bool,
+}
+
+impl Carried {
+    /// The releases alone, if no task follows another. All tests but `edp` look at nothing else.
+    pub(crate) fn releases(system: &System) -> Option<Carried> {
+        let count = system.tasks.len();
+        let apart = system.tasks.iter().all(|task| task.after.is_empty());
+        let (release, end) = (vec![Some(0); count], vec![None; count]);
+        apart.then_some(Carried { release, end, by_deadlines: false, by_responses: false, ends: false })
+    }
+
+    /// From known wanders of successors. Tasks that are not named do not wander.
+    pub(crate) fn known(system: &System, wanders: impl Iterator<Item = (TaskId, u64)>) -> Carried {
+        let mut carried = Carried::by_deadlines(system);
+        carried.release.fill(Some(0));
+        for (task, wander) in wanders {
+            if let Some(release) = carried.release.get_mut(task.index()) {
+                *release = Some(wander);
+            }
+        }
+        carried
+    }
+
+    /// The latest release after the source's nominal arrival.
+    pub(crate) fn release(&self, task: TaskId) -> Option<u64> {
+        self.release[task.index()]
+    }
+
+    /// The latest completion after the source's nominal arrival.
+    pub(crate) fn end(&self, task: TaskId) -> Option<u64> {
+        self.end[task.index()]
+    }
+
+    /// All that the tests look at in a unit; `ends`: completions are known already.
+    pub(crate) fn key(&self, unit: &Unit, strategy: &str, ends: bool) -> UnitKey {
+        let of = |task: TaskId| (self.release(task), self.end(task).filter(|_| ends));
+        let times = unit.tasks.iter().map(|task| of(task.id)).collect();
+        UnitKey::new(unit, strategy, times, self.by_deadlines)
+    }
+
+    /// The question that the tests answer for a unit.
+    pub(crate) fn question(&self, unit: &Unit, strategy: &str) -> Question {
+        let name = if self.ends { unit.scope.clone() } else { format!("{} by releases", unit.scope) };
+        let server = unit.served.as_ref().and_then(compositional::Served::server);
+        Question { name, key: self.key(unit, strategy, true), early: server.and_then(|server| self.end(server)) }
+    }
+
+    /// As long as every task keeps its deadline: deadlines add up along chains.
+    pub(crate) fn by_deadlines(system: &System) -> Carried {
+        let count = system.tasks.len();
+        let (release, end) = (vec![Some(0); count], vec![None; count]);
+        let mut carried = Carried { release, end, by_deadlines: true, by_responses: false, ends: true };
+        for id in topological(system) {
+            let task = &system.tasks[id.index()];
+            carried.release[id.index()] = carried.latest(&task.after);
+            carried.end[id.index()] =
+                carried.release[id.index()].and_then(|release| release.checked_add(task.deadline.as_ns()));
+        }
+        carried
+    }
+
+    /// The latest completion among these; 0 for none.
+    pub(crate) fn latest(&self, tasks: &[TaskId]) -> Option<u64> {
+        tasks.iter().map(|task| self.end[task.index()]).try_fold(0, |latest, end| Some(latest.max(end?)))
+    }
+}
+
+/// Sources first; tasks on a cycle (which no valid System has) are left out.
+pub(crate) fn topological(system: &System) -> Vec<TaskId> {
+    let mut order = Vec::with_capacity(system.tasks.len());
+    let mut waiting: Vec<usize> = system.tasks.iter().map(|task| task.after.len()).collect();
+    let mut followers: Vec<Vec<usize>> = vec![Vec::new(); system.tasks.len()];
+    for (i, task) in system.tasks.iter().enumerate() {
+        for before in &task.after {
+            followers[before.index()].push(i);
+        }
+    }
+    let mut ready: Vec<usize> = (0..system.tasks.len()).filter(|i| waiting[*i] == 0).collect();
+    while let Some(i) = ready.pop() {
+        order.push(TaskId(i as u32));
+        for follower in &followers[i] {
+            waiting[*follower] -= 1;
+            if waiting[*follower] == 0 {
+                ready.push(*follower);
+            }
+        }
+    }
+    order
+}

@@ -1,0 +1,22 @@
+//! Which component stands around which, and what the file gives of its server.
+
+use takt_model::{Auto, ComponentId, Span, System};
+
+/// A given value, in ns.
+pub(crate) fn given(value: Auto<Span>) -> Option<u64> {
+    match value {
+        Auto::Value(span) => Some(span.as_ns()),
+        Auto::Auto => None,
+    }
+}
+
+/// The components around a component. The innermost comes first.
+pub(crate) fn ancestors(system: &System, id: ComponentId) -> impl Iterator<Item = ComponentId> {
+    std::iter::successors(system.components[id.index()].parent, |outer| system.components[outer.index()].parent)
+        .take(system.components.len())
+}
+
+/// Whether `inner` is the component `id` or lies in it.
+pub(crate) fn within(system: &System, inner: Option<ComponentId>, id: ComponentId) -> bool {
+    inner.is_some_and(|inner| inner == id || ancestors(system, inner).any(|outer| outer == id))
+}
