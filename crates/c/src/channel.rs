@@ -3,15 +3,14 @@
 use std::ffi::{CString, c_char, c_void};
 
 use takt_dispatch::event::{
-    Bits, Change, Channel, Connected, Delivery, Event, EventError, Filter, Keep, LEAVES_MAX, Options, PAYLOAD_MAX,
-    Pattern, Quality, Subscription, Supplier, Terms,
+    Bits, Change, Channel, Connected, Delivery, Event, Filter, Keep, LEAVES_MAX, Options, PAYLOAD_MAX, Pattern,
+    Quality, Subscription, Supplier, Terms,
 };
-use takt_model::Span;
 
 use crate::dispatcher::{User, job_of, takt_dispatcher, takt_job};
-use crate::node::not_connected;
 use crate::plan::takt_plan;
-use crate::status::{Wrong, call, free, give, object, object_mut, place, push, takt_status, text};
+use crate::refusal::{not_connected, not_taken};
+use crate::status::{Wrong, call, free, give, object, object_mut, or_never, place, push, takt_status, text};
 
 /// A channel.
 pub struct takt_channel {
@@ -316,11 +315,6 @@ pub(crate) unsafe fn quality_of(filter: Filter, quality: *const takt_quality) ->
     Quality { filter, deadline: or_never(asked.deadline_ns), ttl: or_never(asked.ttl_ns), keep }
 }
 
-/// A duration from C, where zero means no end.
-pub(crate) fn or_never(ns: u64) -> Span {
-    if ns == 0 { Span::MAX } else { Span::from_ns(ns) }
-}
-
 /// Suspends the subscription until takt_subscription_resume. It ignores events and forgets the
 /// events of an incomplete group. By any thread.
 ///
@@ -559,14 +553,6 @@ pub unsafe extern "C" fn takt_supplier_push(
             Err(error) => not_taken(error),
         }
     })
-}
-
-/// The status of a push whose event the channel did not take.
-pub(crate) fn not_taken(error: EventError) -> takt_status {
-    match error {
-        EventError::NotConnected => takt_status::Stopped,
-        EventError::TooLong { .. } | EventError::Reserved(_) => takt_status::Invalid,
-    }
 }
 
 /// Is shown an event of a channel's history, which is of use during that call. `user` is what was given with it.

@@ -11,6 +11,7 @@ use takt_log::{BackEnd, Definitions, Header, NullSink, Writer};
 use takt_model::Span;
 
 use crate::plan::takt_plan;
+use crate::refusal::refused;
 use crate::status::{Wrong, call, copy, free, give, object, object_mut, push, takt_status, text};
 
 /// The job that a handler is called for; of use during that call.
@@ -324,16 +325,6 @@ pub unsafe extern "C" fn takt_dispatcher_log(dispatcher: *mut takt_dispatcher, p
 
 fn unwritten(error: impl std::fmt::Display) -> Wrong {
     Wrong::new(takt_status::Unwritten, error)
-}
-
-/// The status and text of a refused start.
-pub(crate) fn refused(error: &StartError) -> Wrong {
-    let status = match error {
-        StartError::Privilege { .. } => takt_status::Privilege,
-        StartError::Refused { .. } | StartError::Spawn { .. } => takt_status::Refused,
-        _ => takt_status::Invalid,
-    };
-    Wrong::new(status, error)
 }
 
 /// Starts all threads and returns at their time zero. `options` may be null. A dispatcher can be

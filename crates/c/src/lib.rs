@@ -15,6 +15,7 @@ mod filter;
 mod node;
 mod outlet;
 mod plan;
+mod refusal;
 mod replication;
 mod status;
 

@@ -3,15 +3,13 @@
 use std::ffi::c_char;
 use std::net::SocketAddr;
 
-use takt_dispatch::event::{
-    Clock, ConnectError, Full, Level, NODES_MAX, Node, NodeError, ROOM_BYTES_MAX, Sending, Traffic,
-};
-use takt_linux::datagram::BindError;
+use takt_dispatch::event::{Clock, Full, Level, NODES_MAX, Node, ROOM_BYTES_MAX, Sending, Traffic};
 use takt_model::Span;
 
-use crate::channel::{or_never, takt_channel, takt_pattern};
-use crate::dispatcher::{refused, takt_dispatcher};
-use crate::status::{Wrong, call, free, give, object, object_mut, takt_status, text};
+use crate::channel::{takt_channel, takt_pattern};
+use crate::dispatcher::takt_dispatcher;
+use crate::refusal::not_connected;
+use crate::status::{Wrong, call, free, give, object, object_mut, or_never, takt_status, text};
 
 /// By which clock a node tells when its events leave. Nodes with the same one know how long events
 /// were under way, which counts against their time to live and their deadline.
@@ -337,24 +335,6 @@ pub unsafe extern "C" fn takt_channel_connect_as(
         channel.connected = Some(connected.map_err(|error| not_connected(&error))?);
         Ok(())
     })
-}
-
-/// Why a channel was not connected.
-pub(crate) fn not_connected(error: &ConnectError) -> Wrong {
-    let status = match error {
-        ConnectError::Thread(cause) => return refused(cause),
-        ConnectError::Node(NodeError::Bind { cause, .. }) => {
-            let denied = match cause {
-                BindError::Address { cause, .. } | BindError::Priority { cause, .. } => {
-                    cause.kind() == std::io::ErrorKind::PermissionDenied
-                }
-                _ => false,
-            };
-            if denied { takt_status::Privilege } else { takt_status::Refused }
-        }
-        _ => takt_status::Invalid,
-    };
-    Wrong::new(status, error)
 }
 
 /// The counters of a level so far. TAKT_STATUS_STOPPED while the channel is not connected.

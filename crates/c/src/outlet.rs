@@ -7,7 +7,7 @@ use takt_dispatch::event::{Full, Leaving, Outlet, Pattern};
 use takt_model::Span;
 
 use crate::channel::{takt_channel, takt_pattern};
-use crate::node::not_connected;
+use crate::refusal::not_connected;
 use crate::status::{Wrong, call, free, give, object, object_mut, push, takt_status};
 
 /// A queue of events for an ordinary thread of the program. It holds events that should not be

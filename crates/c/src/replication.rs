@@ -2,9 +2,10 @@
 
 use takt_dispatch::event::{Published, ROOM_BYTES_MAX, Replica, ReplicationError};
 
-use crate::channel::{EVENTS_MAX, TAKT_KIND_PEER_FOUND, not_taken, or_never, takt_channel, takt_event};
+use crate::channel::{EVENTS_MAX, TAKT_KIND_PEER_FOUND, takt_channel, takt_event};
 use crate::dispatcher::{job_at, takt_job};
-use crate::status::{Wrong, call, free, give, object, object_mut, place, push, takt_status};
+use crate::refusal::not_taken;
+use crate::status::{Wrong, call, free, give, object, object_mut, or_never, place, push, takt_status};
 
 /// Values that operations of this process write, and others are to know. Its calls may be made by
 /// any thread, all but takt_published_free.

@@ -5,6 +5,8 @@ use std::ffi::{CStr, CString, c_char};
 use std::fmt::Display;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use takt_model::Span;
+
 /// The result of a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(C)]
@@ -171,6 +173,11 @@ pub(crate) unsafe fn free<T>(object: *mut T) {
         // SAFETY: by this function's condition it is a box that nobody else has.
         let _ = catch_unwind(AssertUnwindSafe(|| drop(unsafe { Box::from_raw(object) })));
     }
+}
+
+/// A duration from C, where zero means no end.
+pub(crate) fn or_never(ns: u64) -> Span {
+    if ns == 0 { Span::MAX } else { Span::from_ns(ns) }
 }
 
 /// Copies a text to C, cut to fit and ended by a zero byte; how many bytes it has without that.

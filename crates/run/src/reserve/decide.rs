@@ -14,7 +14,7 @@ use takt_linux::sched::{Class, RUNTIME_MIN_NS};
 use takt_model::Span;
 
 use super::error::ReserveError;
-use super::{Budget, Facts, Request, Target};
+use super::request::{Budget, Facts, Request, Target};
 
 /// A reservation that the kernel will take, as far as can be told.
 #[derive(Clone, PartialEq, Eq, Debug)]

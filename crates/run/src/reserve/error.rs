@@ -10,7 +10,7 @@ use takt_linux::sched::{Class, RUNTIME_MIN_NS, Reservation};
 use takt_model::Span;
 use thiserror::Error;
 
-use super::{Facts, Request, Target};
+use super::request::{Facts, Request, Target};
 
 /// The reason why a thread gets no reservation.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]

@@ -12,7 +12,7 @@ use takt_model::Span;
 
 use super::decide::Plan;
 use super::error::ReserveError;
-use super::{Budget, Facts, Request, Target};
+use super::request::{Budget, Facts, Request, Target};
 
 /// Bounds of quota and period for ordinary threads.
 const SHORTEST: Span = Span::from_ms(1);

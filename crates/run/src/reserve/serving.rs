@@ -18,7 +18,7 @@ use takt_linux::tracing::{self, InterruptName};
 use takt_trace::jobs::is_like;
 
 use super::error::ReserveError;
-use super::{Target, target};
+use super::request::Target;
 
 /// Linux before 5.17 cuts a thread's name to so many bytes.
 const NAME_MAX: usize = 15;
@@ -79,7 +79,7 @@ impl InterruptSources {
     #[must_use]
     pub fn gather() -> InterruptSources {
         let kernels = tracing::threads().into_iter().filter(|thread| thread.of_kernel);
-        let threads = kernels.filter(|thread| role_of(&thread.name).is_some()).filter_map(|thread| target(&thread));
+        let threads = kernels.filter(|thread| role_of(&thread.name).is_some()).filter_map(|thread| Target::of(&thread));
         let devices = fs::read_dir("/sys/class/net").into_iter().flatten().flatten();
         let read = |path| fs::read_to_string(path).unwrap_or_default();
         InterruptSources {
