@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use takt_linux::file::{name, nameless};
+use takt_log::WriteError;
 
 use crate::failure::Failure;
 
@@ -38,6 +39,14 @@ impl Target {
             Some((metadata.dev(), metadata.ino()))
         };
         !self.is_stdout() && path != "-" && place(&self.0).is_some_and(|own| place(path) == Some(own))
+    }
+
+    /// An error of writing a log here as a failure.
+    pub(crate) fn log_failure(&self, error: WriteError) -> Failure {
+        match error {
+            WriteError::Io(error) => self.check(Err(error)).err().unwrap_or_else(Failure::reader_left),
+            other => Failure::trouble(format_args!("{}: {other}", self.shown())),
+        }
     }
 
     /// Opens the target for writing. A file is created or replaced at the first bytes, so a refused

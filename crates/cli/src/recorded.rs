@@ -12,7 +12,6 @@ use takt_model::{Bytes, Span, Time};
 use crate::failure::Failure;
 use crate::live::Live;
 use crate::output::Target;
-use crate::verbs::write_failure;
 
 /// Counts events, and writes a log if wanted. The head is written at once, so a log of a killed
 /// writer can be read. A crash loses at most the events since the last flush.
@@ -105,7 +104,7 @@ impl<'a> Recorded<'a> {
                     Some(_) => Box::new(Counted { out: target.open_at_once()?, written: Rc::clone(&written) }),
                     None => target.open_at_once()?,
                 };
-                let mut writer = Writer::new(out, header, definitions).map_err(|error| write_failure(target, error))?;
+                let mut writer = Writer::new(out, header, definitions).map_err(|error| target.log_failure(error))?;
                 let _ = writer.flush();
                 Some(writer)
             }
@@ -160,7 +159,7 @@ impl<'a> Recorded<'a> {
     pub(crate) fn finish(self, end: Time) -> Result<Stats, Failure> {
         let end = self.full_at().unwrap_or(end);
         if let (Some(writer), Some(target)) = (self.writer, self.target) {
-            writer.finish(end).map_err(|error| write_failure(target, error))?;
+            writer.finish(end).map_err(|error| target.log_failure(error))?;
         }
         let mut stats = match self.numbers {
             Numbers::Own(collector) => collector.finish(end),

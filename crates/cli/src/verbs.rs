@@ -28,7 +28,6 @@ use clap::CommandFactory as _;
 use crate::args::{Takt, Verb};
 use crate::failure::{Failure, Outcome, Status};
 use crate::output::Target;
-pub(crate) use sim::write_failure;
 
 /// Does what the command line says.
 pub(crate) fn execute(takt: Takt) -> Outcome {

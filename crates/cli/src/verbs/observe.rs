@@ -5,6 +5,7 @@ mod file;
 mod folder;
 pub(super) mod live;
 mod raw;
+mod rebuild;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,8 +15,6 @@ use std::time::Duration;
 use serde::Serialize;
 use takt_linux::signals::StopSignals;
 use takt_log::stats::Stats;
-use takt_model::Span;
-use takt_trace::jobs::{Filter, Options};
 
 use super::sim::verdict;
 use crate::args;
@@ -25,16 +24,16 @@ use crate::numbers::{Silence, late, numbers};
 use crate::output::{Target, note, print, print_json};
 use crate::serve::Server;
 
-/// How much of a recording a crash can take from its log, and how long a reader of a pipe waits.
-const FLUSH: Span = Span::from_ms(250);
-
 pub(crate) fn execute(options: &args::Observe, json: bool) -> Outcome {
     let to_stdout = options.output.as_ref().is_some_and(Target::is_stdout);
     if json && to_stdout {
         return Err(Failure::input("--json and the log both want standard output; give -o FILE"));
     }
     let (stats, about) = match &options.file {
-        Some(path) => file::read(path, options)?,
+        Some(path) => {
+            let (stats, trace) = file::read(path, options)?;
+            (stats, About::Trace(trace))
+        }
         None => {
             let signals = StopSignals::catch();
             let live = options.serve.as_ref().map(|_| Live::default());
@@ -160,17 +159,4 @@ fn unknown(stats: &Stats, gaps: u64) -> Vec<String> {
         notes.push(format!("{of}: no switches are recorded"));
     }
     notes
-}
-
-/// How jobs are rebuilt, as far as the command line says.
-fn rebuild(options: &args::Observe) -> Options {
-    Options {
-        suspensions: options.suspensions,
-        filter: Filter {
-            pids: options.pid.iter().chain(&options.tid).copied().collect(),
-            names: options.comm.clone(),
-            interrupts: options.irq.clone(),
-        },
-        ..Options::default()
-    }
 }

@@ -9,7 +9,7 @@ use std::thread;
 use serde::Serialize;
 use takt_dispatch::{Adaptive, Limits, Plan, StartError, notes_of_guard};
 use takt_log::stats::{Collector, Merged, Replications, Stats};
-use takt_log::{BackEnd, Definitions, Header, KindSet, Sink, WriteError, Writer};
+use takt_log::{BackEnd, Definitions, Header, KindSet, Sink, Writer};
 use takt_model::{Costs, NodeId, Span, System, file};
 use takt_policy::PolicyError;
 use takt_run::BACKLOG;
@@ -230,20 +230,12 @@ fn logged(subject: &Subject<'_>, sim: &SimOptions, target: &Target) -> Result<(S
             Header { notes: adapted.notes.clone(), ..header }
         }
     };
-    let failed = |error| write_failure(target, error);
+    let failed = |error| target.log_failure(error);
     let writer = Writer::new(target.open()?, &header, &definitions).map_err(failed)?;
     let collector = Collector::new(&definitions, COUNTED);
     let ((writer, collector), stays) = subject.simulated(sim, ((writer, collector), Stays::default()))?;
     writer.finish(end(sim)).map_err(failed)?;
     Ok((collector.finish(end(sim)), stays))
-}
-
-/// An error of writing a log as a failure.
-pub(crate) fn write_failure(target: &Target, error: WriteError) -> Failure {
-    match error {
-        WriteError::Io(error) => target.check(Err(error)).err().unwrap_or_else(Failure::reader_left),
-        other => Failure::trouble(format_args!("{}: {other}", target.shown())),
-    }
 }
 
 /// The simulator's error, with its exit status.

@@ -5,7 +5,7 @@ mod journal;
 mod results;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
@@ -22,7 +22,7 @@ use crate::args::Study;
 use crate::failure::{Failure, Outcome, Status};
 use crate::output::{note, print, print_json};
 use crate::progress;
-use definition::{Asked, Definition, Point};
+use definition::{Definition, Method, Point};
 use journal::{Journal, Place, Verdicts};
 
 /// Sets that a worker takes at a time; a line of the journal holds as many.
@@ -166,8 +166,8 @@ impl<'a> Worker<'a> {
             let mut bits = 0;
             let mut loaded = None;
             for (i, series) in definition.series.iter().enumerate().filter(|(_, series)| series.takes(here.cpus)) {
-                let answer = match series.asked {
-                    Asked::Test(contender) => {
+                let answer = match series.method {
+                    Method::Test(contender) => {
                         if loaded != Some(series.strategy) {
                             set.load(
                                 buffer.tasks.iter().map(|task| (task.c, task.d, task.t)),
@@ -178,8 +178,8 @@ impl<'a> Worker<'a> {
                         }
                         contender.decide(set)
                     }
-                    Asked::Partition(fit) => partitioned(&buffer.tasks, here, series.strategy, fit),
-                    Asked::Simulation => simulated(&buffer.tasks, here, series.strategy),
+                    Method::Partition(fit) => partitioned(&buffer.tasks, here, series.strategy, fit),
+                    Method::Simulation => simulated(&buffer.tasks, here, series.strategy),
                 };
                 bits |= code(answer) << (2 * i);
             }
@@ -245,11 +245,4 @@ fn simulated(tasks: &[Drawn], point: &Point, strategy: Builtin) -> Answer {
         Ok(summary) if collector.finish(summary.end).missed() > 0 => Answer::No,
         _ => Answer::Unknown,
     }
-}
-
-/// Writes a whole file, under another name first. So a kill leaves the old file or the new file.
-fn replace(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    let fresh = path.with_extension("new");
-    fs::write(&fresh, bytes)?;
-    fs::rename(&fresh, path)
 }

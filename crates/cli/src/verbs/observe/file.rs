@@ -12,7 +12,7 @@ use takt_trace::jobs::{Options, Rebuilder, kinds};
 use takt_trace::{Abi, AbiGuess, Form, OpenError, Place, Recording, embedded, unpacked};
 
 use super::folder::Folder;
-use super::{About, FLUSH, rebuild};
+use super::rebuild::{FLUSH, rebuild};
 use crate::args;
 use crate::failure::Failure;
 use crate::input;
@@ -233,7 +233,7 @@ fn choose_abi(recording: &Recording<'_>, guess: &AbiGuess, rebuild: &mut Options
 }
 
 /// Reads a trace into a log and statistics.
-pub(super) fn read(path: &str, options: &args::Observe) -> Result<(Stats, About), Failure> {
+pub(super) fn read(path: &str, options: &args::Observe) -> Result<(Stats, Trace), Failure> {
     let bytes = bytes(path)?;
     let refused = |error: OpenError| Failure::input(format_args!("{}: {error}", input::shown(path)));
     // First pass: a log's head must list its possible kinds of event.
@@ -304,7 +304,7 @@ pub(super) fn read(path: &str, options: &args::Observe) -> Result<(Stats, About)
         gaps: rebuilder.gaps(),
         unclear_yields: rebuilder.unclear_yields(),
     };
-    Ok((stats, About::Trace(trace)))
+    Ok((stats, trace))
 }
 
 fn bytes(path: &str) -> Result<Bytes, Failure> {

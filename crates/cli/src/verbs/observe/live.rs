@@ -18,7 +18,7 @@ use takt_trace::jobs::{Filter, Known, Rebuilder, kinds};
 use takt_trace::{Abi, Feed};
 
 use super::raw::Raw;
-use super::{FLUSH, rebuild};
+use super::rebuild::{FLUSH, rebuild};
 use crate::args;
 use crate::failure::Failure;
 use crate::live::Live;

@@ -14,7 +14,8 @@ use super::compare::{Numbers, table};
 use super::hold::{Running, finish, hand_on, tell_reserved};
 use super::judge::{Sized, Want, jobs_for, judge};
 use super::phase::{Phase, Until, look};
-use super::{plan_for, refused, request_of, requested, tell};
+use super::planned::{plan_for, refused, request_of, requested, serving};
+use super::tell;
 use crate::args;
 use crate::failure::{Failure, Outcome, Status};
 use crate::output::{note, print, print_json};
@@ -122,7 +123,7 @@ fn target_of(options: &args::Reserve) -> Result<Target, Failure> {
         };
         find(&[id], false)
     } else {
-        super::serving(&options.irq)
+        serving(&options.irq)
     };
     let targets = targets.map_err(|error| refused(&error))?;
     if targets.len() > 1 {

@@ -1,6 +1,5 @@
 //! Holding a reservation until it is over.
 
-use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, Command, ExitStatus};
 
 use takt_linux::guardian::Guard;
@@ -8,92 +7,19 @@ use takt_linux::process;
 use takt_linux::signals::StopSignals;
 use takt_linux::{Epoch, clock, machine};
 use takt_model::{Span, Time};
-use takt_run::reserve::{Budget, Outcome, Plan, Reserved, Returned, Target};
+use takt_run::reserve::{Budget, Outcome, Plan, Reserved};
 
-use super::refused;
+use super::held::{EndCause, Held};
+use super::planned::refused;
+use super::tell;
 use crate::args;
-use crate::failure::{Failure, Status};
+use crate::failure::Failure;
 use crate::output::note;
 
 /// How often is looked whether it is over.
 const LOOK: Span = Span::from_ms(20);
 /// How long a command that was told to end has for it.
 const END_MAX: Span = Span::from_s(5);
-
-/// Why it was over.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Over {
-    /// --for.
-    Time,
-    /// The threads, or the command.
-    Ended,
-    /// A signal.
-    Signal(String),
-}
-
-/// How it went.
-#[derive(Clone, Debug)]
-pub(super) struct Held {
-    /// The threads that had it, as they were before.
-    pub(super) threads: Vec<Target>,
-    pub(super) returned: Vec<Returned>,
-    pub(super) duration: Span,
-    pub(super) over: Over,
-    pub(super) command: Option<ExitStatus>,
-    /// Bandwidth that was not unbooked with the reservations, in 2^-20 CPUs; `None` where the kernel does not tell.
-    pub(super) leaked: Option<u64>,
-}
-
-impl Held {
-    pub(super) fn status(&self) -> Status {
-        let failed = self.returned.iter().any(|returned| matches!(returned.outcome, Outcome::Failed { .. }));
-        match self.command {
-            _ if failed => Status::Trouble,
-            // One that takt ended itself did not fail.
-            Some(status) if !status.success() && self.over != Over::Time => Status::No,
-            _ => Status::Yes,
-        }
-    }
-
-    pub(super) fn warnings(&self) -> Vec<String> {
-        let mut all = Vec::new();
-        for Returned { id, name, outcome, .. } in &self.returned {
-            match outcome {
-                Outcome::Failed { cause } => all.push(format!(
-                    "{name} ({id}) could not be given back what it had: {cause}; the next takt of any verb tries again"
-                )),
-                Outcome::Changed { now } => {
-                    all.push(format!("{name} ({id}) was changed by somebody to {now} meanwhile, and was left so"));
-                }
-                Outcome::Restored | Outcome::Ended => {}
-            }
-        }
-        if let Some(leaked) = self.leaked.filter(|leaked| *leaked > 0) {
-            all.push(format!(
-                "{:.1} % of a CPU stay booked for nobody; docs/reference/verbs/reserve.md says how to get them back",
-                leaked as f64 * 100.0 / f64::from(1 << 20)
-            ));
-        }
-        if let Over::Signal(signal) = &self.over {
-            all.push(format!("interrupted by {signal} after {}", self.duration));
-        }
-        match self.command {
-            Some(status) if status.success() => {}
-            Some(status) => all.push(ended(status)),
-            None => {}
-        }
-        all
-    }
-}
-
-/// How a command ended.
-fn ended(status: ExitStatus) -> String {
-    match (status.code(), status.signal()) {
-        (Some(code), _) => format!("the command ended with status {code}"),
-        (None, Some(signal)) => format!("the command was ended by signal {signal}"),
-        _ => "the command ended, and nobody knows how".to_owned(),
-    }
-}
 
 /// Reserves, waits, and gives back.
 pub(super) fn hold(options: &args::Reserve, plan: &Plan) -> Result<Held, Failure> {
@@ -118,7 +44,7 @@ pub(super) fn hold(options: &args::Reserve, plan: &Plan) -> Result<Held, Failure
 /// Says who has it.
 pub(super) fn tell_reserved(reserved: &Reserved, plan: &Plan) {
     for target in reserved.threads() {
-        note(format_args!("{}", super::tell::reserved(target, &plan.request)));
+        note(format_args!("{}", tell::reserved(target, &plan.request)));
     }
 }
 
@@ -169,29 +95,29 @@ fn wait(
     mut child: Option<&mut Child>,
     signals: &StopSignals,
     epoch: Epoch,
-) -> (Over, Option<ExitStatus>) {
+) -> (EndCause, Option<ExitStatus>) {
     let end = duration.map(|duration| Time::ZERO.saturating_add(duration));
     loop {
         match &mut child {
             Some(child) => {
                 if let Ok(Some(status)) = child.try_wait() {
-                    return (Over::Ended, Some(status));
+                    return (EndCause::Ended, Some(status));
                 }
                 // takt stays until the command ends.
                 hand_on(child, signals);
             }
             None => {
                 if let Some(signal) = signals.caught() {
-                    return (Over::Signal(signal.to_string()), None);
+                    return (EndCause::Signal(signal.to_string()), None);
                 }
                 if !reserved.any_alive() {
-                    return (Over::Ended, None);
+                    return (EndCause::Ended, None);
                 }
             }
         }
         let now = epoch.now();
         if end.is_some_and(|end| now >= end) {
-            return (Over::Time, None);
+            return (EndCause::Time, None);
         }
         clock::pause(end.map_or(LOOK, |end| LOOK.min(end.saturating_since(now))));
     }

@@ -5,7 +5,7 @@ use std::os::unix::process::ExitStatusExt as _;
 use takt_linux::sched::Class;
 use takt_run::reserve::{Budget, Outcome, Plan, Request, Returned, Target};
 
-use super::hold::{Held, Over};
+use super::held::{EndCause, Held};
 use crate::args;
 use crate::table::{Table, time};
 
@@ -126,8 +126,8 @@ pub(super) fn answer(plan: &Plan, held: &Held) -> Value {
         "reservation": request(plan),
         "threads": threads.collect::<Vec<_>>(),
         "held_ns": held.duration.as_ns(),
-        "over": match &held.over { Over::Time => "for", Over::Ended => "ended", Over::Signal(_) => "signal" },
-        "interrupted": match &held.over { Over::Signal(signal) => Some(signal), _ => None },
+        "over": match &held.over { EndCause::Time => "for", EndCause::Ended => "ended", EndCause::Signal(_) => "signal" },
+        "interrupted": match &held.over { EndCause::Signal(signal) => Some(signal), _ => None },
         "command_status": held.command.and_then(|status| status.code()),
         "command_signal": held.command.and_then(|status| status.signal()),
         "leaked": held.leaked.map(share),

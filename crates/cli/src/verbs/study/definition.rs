@@ -11,9 +11,9 @@ use crate::args::{List, OTHERS, Study, Takt, Verb};
 use crate::failure::Failure;
 use crate::input;
 
-/// Who is asked.
+/// The method whose answer is counted.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Asked {
+pub(crate) enum Method {
     /// A test.
     Test(&'static Contender),
     /// Whether the set can be partitioned.
@@ -27,16 +27,16 @@ pub(crate) enum Asked {
 pub(crate) struct Series {
     pub(crate) strategy: Builtin,
     pub(crate) name: &'static str,
-    pub(crate) asked: Asked,
+    pub(crate) method: Method,
 }
 
 impl Series {
     /// Whether it says anything of `cpus` CPUs.
     pub(crate) fn takes(&self, cpus: u32) -> bool {
-        match self.asked {
-            Asked::Test(contender) => contender.cpus.takes(cpus),
-            Asked::Partition(_) => cpus > 1,
-            Asked::Simulation => true,
+        match self.method {
+            Method::Test(contender) => contender.cpus.takes(cpus),
+            Method::Partition(_) => cpus > 1,
+            Method::Simulation => true,
         }
     }
 
@@ -148,10 +148,10 @@ impl<'a> Definition<'a> {
 
 fn series(options: &Study) -> Result<Vec<Series>, Failure> {
     let cpus = &options.cpus.0;
-    let asked = |name: &str| -> Option<(&'static str, Asked)> {
-        let fit = |fit| Some(Asked::Partition(fit));
+    let method = |name: &str| -> Option<(&'static str, Method)> {
+        let fit = |fit| Some(Method::Partition(fit));
         let other = match name {
-            "sim" => Some(Asked::Simulation),
+            "sim" => Some(Method::Simulation),
             "first-fit" => fit(Fit::FirstFit),
             "best-fit" => fit(Fit::BestFit),
             "worst-fit" => fit(Fit::WorstFit),
@@ -159,10 +159,10 @@ fn series(options: &Study) -> Result<Vec<Series>, Failure> {
             _ => None,
         };
         let known = OTHERS.iter().find(|known| **known == name).copied();
-        known.zip(other).or_else(|| contender_by_name(name).map(|test| (test.name, Asked::Test(test))))
+        known.zip(other).or_else(|| contender_by_name(name).map(|test| (test.name, Method::Test(test))))
     };
-    let knows = |asked: &Asked, strategy: Builtin| match asked {
-        Asked::Test(contender) => contender.strategies.contains(&strategy),
+    let knows = |method: &Method, strategy: Builtin| match method {
+        Method::Test(contender) => contender.strategies.contains(&strategy),
         _ => true,
     };
     let wanted: &[(Option<Builtin>, String)] = options.tests.as_ref().map_or(&[], |List(tests)| tests);
@@ -172,7 +172,7 @@ fn series(options: &Study) -> Result<Vec<Series>, Failure> {
             for contender in
                 CONTENDERS.iter().filter(|contender| !contender.costly && contender.strategies.contains(strategy))
             {
-                let series = Series { strategy: *strategy, name: contender.name, asked: Asked::Test(contender) };
+                let series = Series { strategy: *strategy, name: contender.name, method: Method::Test(contender) };
                 if cpus.iter().any(|cpus| series.takes(*cpus)) {
                     found.push(series);
                 }
@@ -180,11 +180,11 @@ fn series(options: &Study) -> Result<Vec<Series>, Failure> {
         }
     }
     for (own, name) in wanted {
-        let Some((name, asked)) = asked(name) else { continue };
+        let Some((name, method)) = method(name) else { continue };
         let strategies = own.map_or_else(|| options.strategy.0.clone(), |own| vec![own]);
         let before = found.len();
-        for strategy in strategies.into_iter().filter(|strategy| knows(&asked, *strategy)) {
-            let series = Series { strategy, name, asked };
+        for strategy in strategies.into_iter().filter(|strategy| knows(&method, *strategy)) {
+            let series = Series { strategy, name, method };
             if cpus.iter().any(|cpus| series.takes(*cpus)) {
                 found.push(series);
             }

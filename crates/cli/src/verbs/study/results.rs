@@ -11,9 +11,8 @@ use takt_analysis::portfolio::THEOREMS;
 use takt_report::parquet::{Column, Values, parquet};
 use takt_report::{Curve, CurvePoint, Curves, StudyPage};
 
-use super::definition::{Definition, Point, Series};
+use super::definition::{Definition, Method, Point, Series};
 use super::journal::{Place, Verdicts};
-use super::replace;
 use crate::table::Table;
 
 const MAKER: &str = concat!("takt ", env!("CARGO_PKG_VERSION"));
@@ -369,7 +368,7 @@ impl<'a> Results<'a> {
                 .series
                 .iter()
                 .enumerate()
-                .filter(|(_, series)| series.takes(cpus) && !matches!(series.asked, super::Asked::Simulation));
+                .filter(|(_, series)| series.takes(cpus) && !matches!(series.method, Method::Simulation));
             let curve = |(i, series): (usize, &Series)| Curve {
                 name: if several { series.full_name() } else { series.name.to_owned() },
                 points: (places.iter())
@@ -460,7 +459,7 @@ impl<'a> Results<'a> {
 
 /// Partitioned and global scheduling are different schedulers: one's yes and the other's no are no contradiction.
 fn partitions(a: &Series, b: &Series) -> bool {
-    let partition = |series: &Series| matches!(series.asked, super::Asked::Partition(_));
+    let partition = |series: &Series| matches!(series.method, Method::Partition(_));
     partition(a) != partition(b)
 }
 
@@ -533,6 +532,13 @@ fn csv(columns: &[Column]) -> String {
         text.push('\n');
     }
     text
+}
+
+/// Writes a whole file, under another name first. So a kill leaves the old file or the new file.
+fn replace(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let fresh = path.with_extension("new");
+    fs::write(&fresh, bytes)?;
+    fs::rename(&fresh, path)
 }
 
 #[cfg(test)]
