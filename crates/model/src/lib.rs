@@ -4,15 +4,18 @@
 
 mod chain;
 pub mod cpus;
+mod criticality;
 pub mod draw;
 mod drift;
 pub mod file;
 pub mod flows;
 pub mod generate;
+mod ids;
 pub mod import;
 pub mod plan;
 pub mod strategy;
 pub mod system;
+mod task;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod time;

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::system::Criticality;
+use crate::criticality::Criticality;
 use crate::time::Lateness;
 
 /// A strategy that has a name of its own in every System file.

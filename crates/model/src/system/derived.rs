@@ -1,0 +1,149 @@
+//! Facts that follow from a System.
+
+use super::{Clock, Criticality, Mode, NodeId, NodeSpec, StrategyRef, System, Task, TaskId};
+use crate::strategy::{Builtin, Strategy};
+use crate::time::Span;
+
+impl System {
+    /// A system of one node "local" with these tasks.
+    #[must_use]
+    pub fn local(cpus: u32, strategy: Builtin, tasks: Vec<Task>) -> Self {
+        System {
+            name: "system".to_owned(),
+            nodes: vec![NodeSpec::new("local", cpus, StrategyRef::Builtin(strategy))],
+            strategies: Vec::new(),
+            modes: Vec::new(),
+            switches: Vec::new(),
+            components: Vec::new(),
+            tasks,
+            flows: Vec::new(),
+            ports: Vec::new(),
+            networks: Vec::new(),
+            clock: Clock::default(),
+            notes: Vec::new(),
+        }
+    }
+
+    /// How late a job of the task may be released: its jitter, and where a timer releases it, the latency of its node.
+    ///
+    /// # Panics
+    /// If the System has no such task.
+    #[must_use]
+    pub fn release_jitter(&self, id: TaskId) -> Span {
+        let task = &self.tasks[id.index()];
+        let costs = self.nodes.get(task.node.index()).and_then(|node| node.costs);
+        let latency = costs.filter(|_| task.after.is_empty()).map_or(Span::ZERO, |costs| costs.latency);
+        task.jitter.saturating_add(latency)
+    }
+
+    /// Whether jobs of a task of this System may be omitted: it is of low criticality, and the task
+    /// says so, or its node where it does not.
+    #[must_use]
+    pub fn may_cancel(&self, task: &Task) -> bool {
+        let of_node = || self.nodes.get(task.node.index()).is_some_and(|node| node.cancel);
+        task.criticality == Criticality::Low && task.cancel.unwrap_or_else(of_node)
+    }
+
+    /// Whether a node may omit jobs of low criticality: its own setting, or a task's, allows it.
+    #[must_use]
+    pub fn cancels(&self, node: NodeId) -> bool {
+        self.nodes.get(node.index()).is_some_and(|node| node.cancel)
+            || self.tasks_of(node).any(|(_, task)| task.cancel == Some(true))
+    }
+
+    /// The modes of a node in order of time. The k-th, from 1, starts the node's plan k.
+    #[must_use]
+    pub fn modes_of(&self, node: NodeId) -> Vec<&Mode> {
+        let mut modes: Vec<&Mode> = self.modes.iter().filter(|mode| mode.node == node).collect();
+        modes.sort_by_key(|mode| mode.at);
+        modes
+    }
+
+    /// The strategies of a node's plans: its own, then those of its modes in order of time. Empty if
+    /// there is no such node.
+    #[must_use]
+    pub fn strategies_of(&self, node: NodeId) -> Vec<StrategyRef> {
+        let own = self.nodes.get(node.index()).map(|node| node.strategy);
+        own.into_iter().chain(self.modes_of(node).into_iter().map(|mode| mode.strategy)).collect()
+    }
+
+    /// The tasks of a node in file order.
+    pub fn tasks_of(&self, node: NodeId) -> impl Iterator<Item = (TaskId, &Task)> {
+        self.tasks
+            .iter()
+            .enumerate()
+            .filter(move |(_, task)| task.node == node)
+            .map(|(i, task)| (TaskId(i as u32), task))
+    }
+
+    /// The node of that name.
+    #[must_use]
+    pub fn node_by_name(&self, name: &str) -> Option<NodeId> {
+        self.nodes.iter().position(|node| node.name == name).map(|i| NodeId(i as u32))
+    }
+
+    /// The task of that name.
+    #[must_use]
+    pub fn task_by_name(&self, name: &str) -> Option<TaskId> {
+        self.tasks.iter().position(|task| task.name == name).map(|i| TaskId(i as u32))
+    }
+
+    /// The strategy behind a reference: a named one is built, an own one cloned.
+    #[must_use]
+    pub fn strategy(&self, reference: StrategyRef) -> Strategy {
+        match reference {
+            StrategyRef::Builtin(builtin) => builtin.strategy(),
+            StrategyRef::Own(id) => self.strategies[id.index()].clone(),
+        }
+    }
+
+    /// The name of a strategy as the file writes it.
+    #[must_use]
+    pub fn strategy_name(&self, reference: StrategyRef) -> &str {
+        match reference {
+            StrategyRef::Builtin(builtin) => builtin.name(),
+            StrategyRef::Own(id) => &self.strategies[id.index()].name,
+        }
+    }
+
+    /// The least common multiple of all task periods, `None` where it exceeds `u64` or there is no task.
+    #[must_use]
+    pub fn hyperperiod(&self) -> Option<Span> {
+        let mut lcm: Option<u64> = None;
+        for period in
+            self.tasks.iter().map(|task| task.period.as_ns()).chain(self.flows.iter().map(|f| f.period.as_ns()))
+        {
+            let so_far = lcm.unwrap_or(1);
+            lcm = Some(so_far.checked_mul(period / gcd(so_far, period).max(1))?);
+        }
+        lcm.map(Span::from_ns)
+    }
+
+    /// How long `sim` and `run` go where nothing is said: two hyperperiods, at most 10 s.
+    #[must_use]
+    pub fn default_duration(&self) -> Span {
+        let most = Span::from_s(10);
+        self.hyperperiod().and_then(|h| h.checked_mul(2)).map_or(most, |two| two.min(most))
+    }
+
+    /// Tasks that end a chain: they come after others and nothing comes after them.
+    pub fn chain_sinks(&self) -> impl Iterator<Item = TaskId> {
+        let inner: std::collections::BTreeSet<TaskId> =
+            self.tasks.iter().flat_map(|task| task.after.iter().copied()).collect();
+        self.tasks
+            .iter()
+            .enumerate()
+            .map(|(i, task)| (TaskId(i as u32), task))
+            .filter(move |(id, task)| !task.after.is_empty() && !inner.contains(id))
+            .map(|(id, _)| id)
+    }
+}
+
+/// The greatest common divisor; `gcd(a, 0) = a`.
+#[must_use]
+pub const fn gcd(mut a: u64, mut b: u64) -> u64 {
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}
