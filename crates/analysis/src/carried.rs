@@ -18,7 +18,7 @@ pub(crate) struct Carried {
     /// Whether units of several CPUs count with bounds of their responses.
     pub(crate) by_responses: bool,
     /// Whether completions were looked for.
-    ends: bool,
+    pub(crate) ends: bool,
 }
 
 impl Carried {

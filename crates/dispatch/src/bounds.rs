@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use takt_model::system::gcd;
-use takt_model::{Arrival, Criticality, Span, System, Task, TaskId};
+use takt_model::{Arrival, Criticality, Plan, Span, System, Task, TaskId};
 
 use super::anomaly::Anomaly;
 use super::graph::{predecessors, sorted, sources};

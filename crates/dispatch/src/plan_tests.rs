@@ -2,8 +2,9 @@ use super::*;
 use crate::{Adaptive, Arrives, OperatingMode, Operation, Operations};
 use proptest::prelude::{ProptestConfig, TestCaseError, any, prop, prop_assert, prop_assert_eq, proptest};
 use proptest::strategy::Strategy as _;
+use std::ops::RangeInclusive;
 use takt_model::file::{parse, write};
-use takt_model::{Criticality, Discipline, Filter, Span, Split};
+use takt_model::{Builtin, Criticality, Discipline, Filter, Late, Level, Span, Split};
 
 fn ms(ms: u64) -> Span {
     Span::from_ms(ms)

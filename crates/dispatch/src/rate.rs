@@ -23,7 +23,7 @@ pub(super) struct Rates {
 
 impl Rates {
     /// Whether a switch moves the arrivals of a task.
-    fn moves(&self, task: usize) -> bool {
+    pub(super) fn moves(&self, task: usize) -> bool {
         let mut rates = self.plans.iter().filter_map(|rates| rates.get(task));
         rates.next().is_some_and(|first| rates.any(|other| other != first))
     }

@@ -3,8 +3,7 @@
 
 use takt_model::plan::PlanError;
 use takt_model::{
-    Arrival, Auto, Component, ComponentId, Costs, Exec, NodeId, NodeSpec, Placement, Plan, ServerRule, Span, System,
-    Task, TaskId, gcd,
+    Arrival, Component, ComponentId, Costs, Exec, NodeId, NodeSpec, Plan, ServerRule, Span, System, Task, TaskId, gcd,
 };
 
 use super::around::{ancestors, given};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use takt_model::{Discipline, Filter, Mode, NodeId, Span, StrategyId, StrategyRef, System, Task, Time};
+use takt_model::{Mode, NodeId, Span, System, Task, Time};
 
 use super::{Arrives, Operations, name_fault};
 use crate::anomaly::Anomaly;
