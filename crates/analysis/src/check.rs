@@ -14,9 +14,12 @@ use crate::linux::{self, LinuxMachine};
 use crate::memo::Memo;
 use crate::partition;
 use crate::report::{CheckReport, FlowReport, Progress, TaskReport, TestReport, Watch};
-use crate::reservation::withdraw_share;
 use crate::scope::{Unit, View, binds};
 use crate::verdict::{Answer, Verdict};
+
+use withdraw::{settle, stands_alone, take_back, withdraw, withdraw_figures, withdraw_servers};
+
+mod withdraw;
 
 /// Options of `check`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -404,51 +407,6 @@ fn check_node(
     (answer, reports, placed)
 }
 
-/// Reduces the verdicts for one of several strategies to a verdict under all of them.
-///
-/// Around a switch both strategies serve jobs, so neither bounds a response. The pattern that
-/// refutes a strategy may never occur under it. Only refutations for all schedulers stay. Returns
-/// the answer for the node.
-fn stands_alone(tests: &mut [TestReport]) -> Answer {
-    let mut answer = Answer::Unknown;
-    for report in tests {
-        withdraw_share(report);
-        match &mut report.verdict {
-            Verdict::Infeasible { .. } if report.test == TestId::Necessary => {
-                answer = Answer::No;
-                continue;
-            }
-            Verdict::Infeasible { witness } => {
-                let why = format!("{witness} (if this strategy ruled then)");
-                report.verdict = Verdict::NotProven { why };
-            }
-            Verdict::Schedulable { bounds } => bounds.clear(),
-            Verdict::NotProven { why } if report.figures.contains_key("tardiness_ns") => {
-                why.push_str(" (if this strategy always ruled)");
-            }
-            _ => {}
-        }
-        withdraw_figures(report);
-        for task in &mut report.tasks {
-            (task.wcrt, task.verdict) = (None, Answer::Unknown);
-        }
-    }
-    answer
-}
-
-/// Takes back the bounds among the figures.
-fn withdraw_figures(report: &mut TestReport) {
-    if let Some(tardiness) = report.figures.get_mut("tardiness_ns") {
-        *tardiness = Value::Null;
-    }
-    for server in report.figures.get_mut("servers").and_then(Value::as_array_mut).into_iter().flatten() {
-        (server["wcrt_ns"], server["verdict"]) = (Value::Null, json!(Answer::Unknown));
-    }
-    for chain in report.figures.get_mut("chains").and_then(Value::as_array_mut).into_iter().flatten() {
-        chain["bound_ns"] = Value::Null;
-    }
-}
-
 fn was_unbound(system: &System, node: NodeId) -> bool {
     let clusters = system.nodes[node.index()].clusters();
     system
@@ -667,84 +625,4 @@ fn check_unit(unit: &Unit, strategy: &str, carried: &Carried, options: &CheckOpt
         reports.push(plain(TestId::Unsupported, &unit.scope, why));
     }
     (answer, reports)
-}
-
-/// If a test proves that no deadline is missed, other tests give no bound above a deadline, and no
-/// task is tardy.
-fn settle(tests: &mut [TestReport]) {
-    let Some(proof) = tests.iter().find(|test| test.verdict.answer() == Answer::Yes).map(|test| test.test) else {
-        return;
-    };
-    for test in tests {
-        for task in &mut test.tasks {
-            task.wcrt = task.wcrt.map(|wcrt| wcrt.min(task.deadline));
-        }
-        if let (Verdict::NotProven { why }, Some(tardiness)) = (&mut test.verdict, test.figures.get_mut("tardiness_ns"))
-        {
-            *why = format!("does not show by itself that no deadline is missed, as {} does", proof.name());
-            *tardiness = json!(0);
-        }
-    }
-}
-
-/// A verdict on a component assumes that its server gets its budgets. The level above must prove
-/// that. Outer components stand before inner ones.
-fn withdraw_servers(units: &[Unit], answers: &mut [Answer], reports: &mut [Vec<TestReport>]) {
-    for (i, unit) in units.iter().enumerate() {
-        if let Some(why) = &unit.open {
-            take_back(&mut answers[i], &mut reports[i], why);
-        }
-        for server in unit.served.iter().flat_map(|served| &served.servers) {
-            let Some(above) = units.iter().position(|unit| unit.tasks.iter().any(|task| task.id == *server)) else {
-                continue;
-            };
-            let proven = |task: &TaskReport| task.id == *server && task.verdict == Answer::Yes;
-            if answers[above] == Answer::Yes || reports[above].iter().flat_map(|report| &report.tasks).any(proven) {
-                continue;
-            }
-            let why =
-                format!("holds if its server gets its budgets, which is not proven in \"{}\"", units[above].scope);
-            take_back(&mut answers[i], &mut reports[i], &why);
-            break;
-        }
-    }
-}
-
-/// Takes back what was proven of a unit.
-fn take_back(answer: &mut Answer, reports: &mut [TestReport], why: &str) {
-    if *answer == Answer::Yes {
-        *answer = Answer::Unknown;
-    }
-    for report in reports {
-        withdraw_share(report);
-        if report.verdict.answer() == Answer::Yes {
-            report.verdict = Verdict::NotProven { why: why.to_owned() };
-        }
-        for task in &mut report.tasks {
-            task.wcrt = None;
-            task.verdict = task.verdict.and(Answer::Unknown);
-        }
-    }
-}
-
-/// A yes that rests on deadlines kept elsewhere is withdrawn where those are not proven.
-fn withdraw(system: &System, units: &[Unit], answers: &mut [Answer], reports: &mut [Vec<TestReport>]) {
-    let home = |id| units.iter().position(|unit| unit.tasks.iter().any(|task| task.id == id));
-    loop {
-        let mut changed = false;
-        for (i, unit) in units.iter().enumerate().filter(|(_, unit)| unit.tasks.iter().any(|task| task.chained)) {
-            let before = unit.tasks.iter().flat_map(|task| &system.tasks[task.id.index()].after);
-            let shaky = before.filter_map(|id| home(*id)).find(|other| *other != i && answers[*other] != Answer::Yes);
-            let Some(shaky) = shaky.filter(|_| answers[i] == Answer::Yes) else { continue };
-            answers[i] = Answer::Unknown;
-            changed = true;
-            let why = format!("rests on predecessors in \"{}\", which is not proven", units[shaky].scope);
-            for report in reports[i].iter_mut().filter(|report| report.verdict.answer() == Answer::Yes) {
-                report.verdict = Verdict::NotProven { why: why.clone() };
-            }
-        }
-        if !changed {
-            return;
-        }
-    }
 }
