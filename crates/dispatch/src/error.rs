@@ -1,12 +1,10 @@
-//! Errors of starting, stopping and pushing.
+//! Errors of releasing, starting and pushing.
 
 use takt_linux::SchedError;
 use takt_linux::tracing::RecorderError;
 use takt_model::Span;
 use takt_policy::PolicyError;
 use thiserror::Error;
-
-use super::stopped::Stopped;
 
 /// Why events cannot release an operation of a plan.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
@@ -93,30 +91,6 @@ impl StartError {
             cause => StartError::Refused { thread, cause },
         }
     }
-}
-
-/// Why a dispatcher did not end well.
-#[derive(Clone, PartialEq, Eq, Debug, Error)]
-pub enum StopError {
-    /// A handler does not return.
-    #[error(
-        "operation \"{operation}\" has not returned for {grace} since the stop; its thread goes on: let long \
-         handlers look at must_stop()"
-    )]
-    Stuck {
-        /// The outcomes of the jobs until then; the log has them too.
-        stopped: Box<Stopped>,
-        /// The operation of the handler.
-        operation: String,
-        /// The time that the handler had.
-        grace: Span,
-    },
-    /// A bug: a thread of the dispatcher itself panicked.
-    #[error("{thread} of the dispatcher panicked: a bug in takt")]
-    Panicked {
-        /// The thread.
-        thread: String,
-    },
 }
 
 /// Why a job was not queued. Only [`PushError::Full`] counts as released and rejected; otherwise no

@@ -72,6 +72,7 @@ mod live;
 pub(crate) mod live_model;
 mod mode;
 mod operation;
+mod options;
 mod plan;
 mod queues;
 mod rate;
@@ -92,15 +93,16 @@ pub use account::{KernelAccount, KernelEnd, OwnAccount, PlanThread, Recorded, ca
 pub use adaptive::{Adaptive, notes_of_guard};
 pub use anomaly::{Anomalies, Anomaly};
 pub use completion::{TO_COMPLETION, to_completion};
-pub use error::{PushError, ReleaseError, StartError, StopError};
+pub use error::{PushError, ReleaseError, StartError};
 pub(crate) use live::{DeferredWakeups, IDLE_MAX};
 pub use live::{Job, Overran, Overruns, Switched};
 pub use mode::OperatingMode;
 pub use operation::{Arrives, Operation, Operations};
+pub use options::Options;
 pub use plan::{BACKLOG_MAX, Limits, Overrun, Plan, PlanLevelRow, PlanMode, Row, THREADS_MAX};
 pub use queues::{Queues, Ticket};
-pub use running::{Dispatcher, Dispatching, Handle, KINDS, Options};
-pub use stopped::Stopped;
+pub use running::{Dispatcher, Dispatching, Handle, KINDS};
+pub use stopped::{StopError, Stopped};
 pub use takt_log::causes::{Cause, Disturbance, Late};
 
 /// The examples of the lesson and the how-to guide compile.

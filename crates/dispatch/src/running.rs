@@ -19,11 +19,12 @@ use super::adaptive::Adaptive;
 use super::bound;
 use super::build::{Built, Places, build, places, priorities, seats_max};
 use super::core::{Counts, LEVELS_MAX, Place};
-use super::error::{PushError, StartError, StopError};
+use super::error::{PushError, StartError};
 use super::fact_log::Merger;
 use super::live::{CpuState, DeferredWakeups, Handler, Job, Overruns, Shared, Switched};
+use super::options::Options;
 use super::plan::{Plan, Row};
-use super::stopped::Stopped;
+use super::stopped::{StopError, Stopped};
 use crate::gate::{GO_RUN, GRACE, READY_MAX, STACK_BYTES};
 use crate::sync::{AtomicU64, PiMutex};
 
@@ -47,40 +48,6 @@ pub const KINDS: KindSet = KindSet::of(&[
     Kind::Gap,
     Kind::Lost,
 ]);
-
-/// How a dispatcher runs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Options {
-    /// Run under SCHED_OTHER, without privilege and without any guarantee. Default: no, and a
-    /// missing privilege is an error.
-    pub best_effort: bool,
-    /// Timers release no job at or after this. Default: none.
-    pub duration: Option<Span>,
-    /// The seed for jitter and distances of a plan from a System file. Default 0.
-    pub seed: u64,
-    /// Whether timers draw the arrivals of sporadic operations. Default: no, the program pushes
-    /// them.
-    pub draws_sporadic: bool,
-    /// Whether the plan's modes begin at their times. Default: no, the program switches
-    /// ([`Dispatching::switch`]).
-    pub timed_modes: bool,
-    /// Facts that each CPU keeps between two calls of [`Dispatching::drain`]; further facts are
-    /// lost and counted. Limited to 2 to 2^24. Default 65,536.
-    pub records: usize,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Options {
-            best_effort: false,
-            duration: None,
-            seed: 0,
-            draws_sporadic: false,
-            timed_modes: false,
-            records: 1 << 16,
-        }
-    }
-}
 
 /// A plan and the handlers of its operations, ready to start.
 pub struct Dispatcher {

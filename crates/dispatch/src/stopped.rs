@@ -1,8 +1,9 @@
-//! The result of a dispatcher.
+//! The end of a dispatcher.
 
 use takt_linux::tracing::RecorderError;
 use takt_log::causes::Late;
 use takt_model::{Span, Time};
+use thiserror::Error;
 
 use super::account::Recorded;
 use super::core::Counts;
@@ -32,4 +33,28 @@ pub struct Stopped {
     /// Why jobs were late, by operation in the order of the plan; `None` if the kernel was not
     /// recorded.
     pub late: Option<Vec<Late>>,
+}
+
+/// Why a dispatcher did not end well.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+pub enum StopError {
+    /// A handler does not return.
+    #[error(
+        "operation \"{operation}\" has not returned for {grace} since the stop; its thread goes on: let long \
+         handlers look at must_stop()"
+    )]
+    Stuck {
+        /// The outcomes of the jobs until then; the log has them too.
+        stopped: Box<Stopped>,
+        /// The operation of the handler.
+        operation: String,
+        /// The time that the handler had.
+        grace: Span,
+    },
+    /// A bug: a thread of the dispatcher itself panicked.
+    #[error("{thread} of the dispatcher panicked: a bug in takt")]
+    Panicked {
+        /// The thread.
+        thread: String,
+    },
 }

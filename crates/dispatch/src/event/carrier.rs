@@ -27,10 +27,11 @@ use takt_linux::eventfd::EventFd;
 use takt_linux::{Epoch, PiMutex};
 use takt_model::{Span, Time};
 
-use super::channel::{Inner, Live, Pushed};
+use super::channel::Inner;
+use super::delivery::{PEER_FOUND, PEER_LOST, Stored};
 use super::error::EventError;
 use super::filter::{Head, Pattern, until};
-use super::inbox::{PEER_FOUND, PEER_LOST, Stored};
+use super::live::{Live, Pushed};
 use super::node::{Full, ROOM_MAX};
 use super::peer::{Left, PresenceChange};
 use super::waiting::Waiting;

@@ -2,9 +2,8 @@
 
 use thiserror::Error;
 
-use super::channel::{PAYLOAD_MAX, ROOM_BYTES_MAX};
 use super::filter::LEAVES_MAX;
-use super::inbox::SLOTS_MAX;
+use super::limits::{PAYLOAD_MAX, ROOM_BYTES_MAX, SLOTS_MAX};
 use super::node::NodeError;
 use crate::StartError;
 

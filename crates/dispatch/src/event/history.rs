@@ -5,8 +5,8 @@
 use takt_linux::{Epoch, PiMutex};
 use takt_model::Time;
 
+use super::delivery::{Event, Stored};
 use super::filter::{Head, Pattern};
-use super::inbox::{Event, Stored};
 
 /// The last events.
 pub(super) struct History {

@@ -1,118 +1,18 @@
 //! One consumer: its partial groups, and the events of its jobs until they run.
 
 use std::sync::atomic::{AtomicBool, AtomicU64 as Figure, Ordering};
-use std::sync::{Arc, Weak};
 
 use takt_model::{Span, Time};
 
-use super::channel::{Change, Inner, can_keep, checked};
+use super::delivery::{Delivery, Stored, of_time};
 use super::error::{ConnectError, SubscribeError};
 use super::fanout::Wakes;
 use super::filter::{Correlator, Head};
+use super::limits::{SLOTS_MAX, SPARE};
 use super::quality::{Demands, Keep, Quality};
 use crate::bits::ones;
 use crate::sync::{AtomicU64, PiMutex};
-use crate::{Dispatcher, Handle, Job, PushError, StartError};
-
-/// The type of the event for a [`Filter::Timeout`](super::Filter::Timeout) or a
-/// [`Filter::Silence`](super::Filter::Silence). Suppliers cannot use it.
-pub const TIMEOUT: u32 = u32::MAX;
-/// The type of the event for a lost peer of this [node](super::Node): the peer was silent for too
-/// long, ended, or restarted. The event's source is the peer's index in its level. Its number is
-/// the level's index in the node. Both count from zero. The payload is the peer's node number (8
-/// bytes, big-endian). For a peer behind another carrier ([`Inlet`](super::Inlet)) the carrier sets
-/// the source.
-pub const PEER_LOST: u32 = u32::MAX - 1;
-/// The type of the event for a peer of this node that has appeared or returned. Source and payload
-/// are those of [`PEER_LOST`].
-pub const PEER_FOUND: u32 = u32::MAX - 2;
-/// The lowest type that suppliers cannot use.
-pub(super) const RESERVED: u32 = PEER_FOUND;
-
-/// The head of an event for a timeout.
-const fn of_time(due: Time) -> Head {
-    Head { kind: TIMEOUT, source: 0, number: 0, sent: due, due: Time::MAX, expires: Time::MAX }
-}
-
-/// Slots for jobs of one subscription: the bits of a set.
-pub(super) const SLOTS_MAX: u32 = 64;
-/// Slots beyond the backlog, for suppliers that have not yet learned that the backlog is full.
-pub(super) const SPARE: u32 = 8;
-
-/// An event as its handler sees it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Event<'a> {
-    /// The event without its payload.
-    pub head: Head,
-    /// The payload.
-    pub payload: &'a [u8],
-    /// The index of the [`Filter::One`](super::Filter::One), `Silence` or `Timeout` that took the
-    /// event, in the order in which the filter lists them.
-    pub leaf: usize,
-}
-
-/// An event and room for its payload.
-#[derive(Clone, Debug)]
-pub(super) struct Stored {
-    pub(super) head: Head,
-    length: usize,
-    data: Box<[u8]>,
-}
-
-impl Stored {
-    pub(super) fn room(payload_max: usize) -> Stored {
-        Stored { head: of_time(Time::ZERO), length: 0, data: vec![0; payload_max].into_boxed_slice() }
-    }
-
-    /// The bytes that one takes.
-    pub(super) const fn bytes(payload_max: usize) -> usize {
-        payload_max.saturating_add(size_of::<Stored>())
-    }
-
-    /// Stores an event. The payload is cut to the room; the channel has refused longer payloads
-    /// before.
-    pub(super) fn set(&mut self, head: &Head, payload: &[u8]) {
-        self.head = *head;
-        self.length = payload.len().min(self.data.len());
-        if let Some((to, from)) = self.data.get_mut(..self.length).zip(payload.get(..self.length)) {
-            to.copy_from_slice(from);
-        }
-    }
-
-    pub(super) fn payload(&self) -> &[u8] {
-        self.data.get(..self.length).unwrap_or_default()
-    }
-}
-
-/// The events of one job: the newest for each part of the filter that took part.
-pub struct Delivery<'a> {
-    leaves: u64,
-    events: &'a [Stored],
-}
-
-impl Delivery<'_> {
-    /// The events, in the order of the filter's parts.
-    pub fn events(&self) -> impl Iterator<Item = Event<'_>> {
-        self.stored().map(|(leaf, stored)| Event { head: stored.head, payload: stored.payload(), leaf })
-    }
-
-    fn stored(&self) -> impl Iterator<Item = (usize, &Stored)> {
-        ones(self.leaves).filter_map(|leaf| Some((leaf as usize, self.events.get(leaf as usize)?)))
-    }
-
-    /// The first event. A filter for single events has no other.
-    #[must_use]
-    pub fn first(&self) -> Event<'_> {
-        self.events().next().unwrap_or(Event { head: of_time(Time::ZERO), payload: &[], leaf: 0 })
-    }
-
-    /// The earliest deadline of the events, by supplier and consumer; [`Time::MAX`] if there is
-    /// none. [`Job::time_left`] gives the job's own deadline.
-    #[must_use]
-    pub fn due(&self) -> Time {
-        self.stored().map(|(_, stored)| stored.head.due).min().unwrap_or(Time::MAX)
-    }
-}
+use crate::{Handle, Job, PushError};
 
 /// The outcomes of a subscription's sets of events.
 ///
@@ -199,6 +99,12 @@ impl State {
     fn now(&mut self, looked: Time) -> Time {
         self.last = self.last.max(looked);
         self.last
+    }
+
+    /// The time by the clock of the current dispatcher.
+    fn now_by(&mut self, now_of: impl FnOnce(u64) -> Option<Time>) -> Time {
+        let now = now_of(self.dispatching);
+        self.now(now.unwrap_or(Time::ZERO))
     }
 
     /// Puts off the complete set until a later time. It replaces an earlier set that waits.
@@ -322,6 +228,11 @@ impl Inbox {
         }
     }
 
+    /// A handler of its events was made.
+    pub(super) fn will_be_handled(&self) {
+        self.has_handler.store(true, Ordering::Relaxed);
+    }
+
     pub(super) fn has_handler(&self) -> bool {
         self.has_handler.load(Ordering::Relaxed)
     }
@@ -333,6 +244,38 @@ impl Inbox {
         }
         let keep = self.state.lock().demands.keep;
         can_keep(&self.operation, keep, backlog).map_err(ConnectError::Plan)
+    }
+
+    /// The operation's backlog under the last dispatcher.
+    pub(super) fn backlog(&self) -> u32 {
+        self.state.lock().backlog
+    }
+
+    /// Ignores events, and forgets partial groups.
+    pub(super) fn suspend(&self) {
+        self.state.lock().suspended = true;
+    }
+
+    /// Waits again. `now_of` gives the time by a dispatcher's clock; another dispatcher may replace
+    /// it meanwhile.
+    pub(super) fn resume(&self, now_of: impl FnOnce(u64) -> Option<Time>) {
+        let mut state = self.state.lock();
+        let now = state.now_by(now_of);
+        state.suspended = false;
+        state.correlator.restart(now);
+    }
+
+    /// Waits for other events from now on, or with other demands. `now_of` as for
+    /// [`Inbox::resume`].
+    pub(super) fn reconnect(&self, quality: &Quality, now_of: impl FnOnce(u64) -> Option<Time>) {
+        let mut correlator = Correlator::new(&quality.filter, Time::ZERO);
+        let mut state = self.state.lock();
+        correlator.restart(state.now_by(now_of));
+        state.demands = Demands::of(quality);
+        std::mem::swap(&mut state.correlator, &mut correlator);
+        drop(state);
+        // The old filter is freed after the lock is released.
+        drop(correlator);
     }
 
     /// Begins to wait under a dispatcher. Jobs of a former dispatcher are omitted.
@@ -582,7 +525,7 @@ impl Inbox {
     }
 
     /// Calls the handler with the events of its job.
-    fn handle(&self, job: &Job<'_>, handler: &mut impl FnMut(&Delivery<'_>, &Job<'_>)) {
+    pub(super) fn handle(&self, job: &Job<'_>, handler: &mut impl FnMut(&Delivery<'_>, &Job<'_>)) {
         let own = key(job.operation(), job.number());
         let mut found = None;
         for (at, slot) in self.taken() {
@@ -621,7 +564,12 @@ impl Inbox {
         }
     }
 
-    fn counts(&self) -> Counts {
+    /// Jobs of other operations that ran this subscription's handler.
+    pub(super) fn misplaced(&self) -> u64 {
+        self.tally.misplaced.load(Ordering::Acquire)
+    }
+
+    pub(super) fn counts(&self) -> Counts {
         let load = |tally: &Figure| tally.load(Ordering::Acquire);
         let Tally { handled, late, expired, omitted, .. } = &self.tally;
         // The order of the loads ensures late <= handled <= complete.
@@ -640,6 +588,14 @@ fn keep(state: &mut State, leaves: u64, head: &Head, payload: &[u8]) {
     }
 }
 
+/// Checks that the backlog has room for what `keep` demands.
+pub(super) fn can_keep(operation: &str, keep: Keep, backlog: u32) -> Result<(), SubscribeError> {
+    if keep == Keep::Latest && backlog < 2 {
+        return Err(SubscribeError::Alone(operation.to_owned()));
+    }
+    Ok(())
+}
+
 struct Release<'a> {
     inbox: &'a Inbox,
     at: usize,
@@ -648,115 +604,6 @@ struct Release<'a> {
 impl Drop for Release<'_> {
     fn drop(&mut self) {
         self.inbox.release(self.at);
-    }
-}
-
-impl Dispatcher {
-    /// Sets the handler of the subscribed operation. It is called with the events of each job, and
-    /// runs as one set by [`Dispatcher::on`] does.
-    ///
-    /// # Errors
-    /// The plan has no such operation, or the operation has a handler already.
-    pub fn on_events(
-        self,
-        subscription: &Subscription,
-        handler: impl FnMut(&Delivery<'_>, &Job<'_>) + Send + 'static,
-    ) -> Result<Dispatcher, StartError> {
-        self.on(subscription.operation(), subscription.handler(handler))
-    }
-}
-
-/// An operation's subscription. Clones share it. Dropping it does not end it;
-/// [`Channel::unsubscribe`](super::Channel::unsubscribe) does.
-#[derive(Clone)]
-pub struct Subscription {
-    pub(super) inbox: Arc<Inbox>,
-    pub(super) channel: Weak<Inner>,
-}
-
-impl Subscription {
-    /// Makes a handler for [`Dispatcher::on`](crate::Dispatcher::on) that calls yours with the
-    /// events of each job. If you give it to another operation, yours is never called, and
-    /// [`Subscription::misplaced`] counts that operation's jobs.
-    /// [`Dispatcher::on_events`](crate::Dispatcher::on_events) avoids this error.
-    pub fn handler(
-        &self,
-        mut handler: impl FnMut(&Delivery<'_>, &Job<'_>) + Send + 'static,
-    ) -> impl FnMut(&Job<'_>) + Send + 'static {
-        let inbox = self.inbox.clone();
-        inbox.has_handler.store(true, Ordering::Relaxed);
-        move |job| inbox.handle(job, &mut handler)
-    }
-
-    /// The operation's name.
-    #[must_use]
-    pub fn operation(&self) -> &str {
-        &self.inbox.operation
-    }
-
-    /// The outcomes of the complete sets.
-    #[must_use]
-    pub fn counts(&self) -> Counts {
-        self.inbox.counts()
-    }
-
-    /// Jobs of other operations that ran this subscription's handler. The program has a defect: it
-    /// attached the handler to the wrong operation. These jobs got no events. The events for the
-    /// right operation's jobs are omitted ([`Counts::omitted`]).
-    #[must_use]
-    pub fn misplaced(&self) -> u64 {
-        self.inbox.tally.misplaced.load(Ordering::Acquire)
-    }
-
-    /// Ignores events until [`Subscription::resume`], and forgets partial groups. Complete sets
-    /// stay.
-    pub fn suspend(&self) {
-        self.inbox.state.lock().suspended = true;
-        self.tell(Change::Suspended);
-    }
-
-    /// Waits again, from now on.
-    pub fn resume(&self) {
-        let mut state = self.inbox.state.lock();
-        let now = self.now(&mut state);
-        state.suspended = false;
-        state.correlator.restart(now);
-        drop(state);
-        self.tell(Change::Resumed);
-    }
-
-    /// Changes the quality of service. Sets that wait for the handler keep the former quality. To
-    /// change level and deadline, switch the dispatcher to another mode.
-    ///
-    /// # Errors
-    /// The filter is invalid, or waits for more events than there is room for; or the backlog is
-    /// too small for the latest events.
-    pub fn reconnect(&self, quality: impl Into<Quality>) -> Result<(), SubscribeError> {
-        let (inbox, quality) = (&self.inbox, quality.into());
-        let backlog = inbox.state.lock().backlog;
-        checked(&inbox.operation, &quality, backlog, inbox.events_max)?;
-        let mut correlator = Correlator::new(&quality.filter, Time::ZERO);
-        let mut state = inbox.state.lock();
-        correlator.restart(self.now(&mut state));
-        state.demands = Demands::of(&quality);
-        std::mem::swap(&mut state.correlator, &mut correlator);
-        drop(state);
-        // The old filter is freed after the lock is released.
-        drop(correlator);
-        self.tell(Change::Reconnected);
-        Ok(())
-    }
-
-    /// The time by the clock of the current dispatcher, which another one may replace meanwhile.
-    fn now(&self, state: &mut State) -> Time {
-        let now = self.channel.upgrade().and_then(|channel| channel.now_of(state.dispatching));
-        state.now(now.unwrap_or(Time::ZERO))
-    }
-
-    fn tell(&self, change: Change) {
-        if let Some(channel) = self.channel.upgrade() {
-            channel.changed(&self.inbox.operation, change);
-        }
     }
 }
 

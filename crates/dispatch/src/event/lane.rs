@@ -8,9 +8,9 @@ use takt_linux::datagram::{Datagrams, Destination, Sent};
 use takt_linux::{PiMutex, clock, thread};
 use takt_model::{Span, Time};
 
-use super::channel::Live;
+use super::delivery::{PEER_FOUND, PEER_LOST, Stored};
 use super::filter::{Head, Pattern, until};
-use super::inbox::{PEER_FOUND, PEER_LOST, Stored};
+use super::live::Live;
 use super::node::{Clock, Full, Node, NodeError, Peer, Sending, Traffic, same};
 use super::peer::{HOPS_MAX, Left, Origins, PendingChanges, Presence, PresenceChange, Receipt};
 use super::waiting::Waiting;

@@ -42,16 +42,20 @@
 
 mod carrier;
 mod channel;
+mod delivery;
 mod error;
 mod fanout;
 mod filter;
 mod history;
 mod inbox;
 mod lane;
+mod limits;
+mod live;
 mod node;
 pub mod peer;
 mod quality;
 mod replication;
+mod subscription;
 mod waiting;
 pub mod wire;
 
@@ -61,10 +65,14 @@ pub mod wire;
 mod manual {}
 
 pub use carrier::{Inlet, Leaving, Outlet, Passed};
-pub use channel::{Change, Channel, Connected, Observing, Options, PAYLOAD_MAX, Pushed, ROOM_BYTES_MAX, Supplier};
+pub use channel::{Change, Channel, Connected, Observing, Options, Supplier};
+pub use delivery::{Delivery, Event, PEER_FOUND, PEER_LOST, TIMEOUT};
 pub use error::{ConnectError, EventError, OptionsError, SubscribeError};
 pub use filter::{Bits, Correlator, DEPTH_MAX, Filter, Head, LEAVES_MAX, Pattern, TIME_MIN, Taken};
-pub use inbox::{Counts, Delivery, Event, PEER_FOUND, PEER_LOST, Subscription, TIMEOUT};
+pub use inbox::Counts;
+pub use limits::{PAYLOAD_MAX, ROOM_BYTES_MAX};
+pub use live::Pushed;
 pub use node::{Clock, Full, Level, NODES_MAX, Node, NodeError, Peer, Sending, Traffic};
 pub use quality::{Keep, Quality, Terms};
 pub use replication::{Applied, Entry, Flushes, Published, Replica, ReplicaValue, ReplicationError, Values, entries};
+pub use subscription::Subscription;

@@ -7,9 +7,9 @@ use takt_linux::datagram::BindError;
 use takt_model::Span;
 use thiserror::Error;
 
-use super::channel::ROOM_BYTES_MAX;
+use super::delivery::Stored;
 use super::filter::Pattern;
-use super::inbox::Stored;
+use super::limits::ROOM_BYTES_MAX;
 use super::peer::NO_CLOCK;
 
 /// The clock for the sending times of datagrams. Nodes with the same clock can compute how long a

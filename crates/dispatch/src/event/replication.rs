@@ -20,9 +20,10 @@ use takt_linux::{PiMutex, clock};
 use takt_model::{Span, Time};
 use thiserror::Error;
 
-use super::channel::{Channel, Pushed, Supplier};
+use super::channel::{Channel, Supplier};
+use super::delivery::Delivery;
 use super::error::{EventError, OptionsError};
-use super::inbox::Delivery;
+use super::live::Pushed;
 use crate::Job;
 
 /// Bytes before the first value of an event.

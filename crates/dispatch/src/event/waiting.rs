@@ -1,7 +1,7 @@
 //! A ring of events that wait for a sending thread. Its memory is allocated at the start.
 
+use super::delivery::Stored;
 use super::filter::Head;
-use super::inbox::Stored;
 use super::node::Full;
 
 pub(super) struct Waiting {

@@ -18,7 +18,7 @@
 use takt_model::Span;
 use thiserror::Error;
 
-use super::inbox::RESERVED;
+use super::delivery::RESERVED;
 
 /// Bytes of a beat.
 pub(super) const SHORT: usize = 64;
