@@ -66,8 +66,10 @@ fn components(count: u64, each: u64) {
     let more: Vec<_> = (0..ROUNDS as u64).map(|i| made(count + i, 0.001)).collect();
     changes(&format!("edf, {count} components of {each} tasks"), system, |admission, round| {
         let (component, tasks) = &more[round];
+        let inside = tasks.iter().map(|task| Task { component: Some(ComponentId(count as u32)), ..task.clone() });
+        let change = Change { components: vec![component.clone()], tasks: inside.collect(), ..Change::default() };
         let start = Instant::now();
-        let added = black_box(admission.add_component(component.clone(), tasks));
+        let added = black_box(admission.change(&change));
         let took = start.elapsed();
         let parts = tasks.iter().map(|task| Part::Task(task.name.clone()));
         let remove = parts.chain([Part::Component(component.name.clone())]).collect();
@@ -104,8 +106,9 @@ fn flows(nodes: u32, tasks: u64) {
     system.flows = (0..nodes).map(|i| flow(i, Span::from_us(100))).collect();
     let more: Vec<Flow> = (0..ROUNDS as u32).map(|i| flow(nodes + i, Span::from_us(10))).collect();
     changes(&format!("{nodes} nodes of {tasks} tasks, {nodes} flows"), system, |admission, round| {
+        let change = Change { flows: vec![more[round].clone()], ..Change::default() };
         let start = Instant::now();
-        let added = black_box(admission.add_flow(more[round].clone()));
+        let added = black_box(admission.change(&change));
         let took = start.elapsed();
         let remove = vec![Part::Flow(more[round].name.clone())];
         (added, took, Change { remove, ..Change::default() })

@@ -258,40 +258,6 @@ impl Admission {
         self.change(&Change { remove: vec![Part::Task(name.to_owned())], ..Change::default() })
     }
 
-    /// Adds a component with the tasks that stand in it (their `component` is set here). All or nothing.
-    ///
-    /// # Errors
-    /// Why nothing was added.
-    pub fn add_component(&mut self, component: Component, tasks: &[Task]) -> Result<By, Refusal> {
-        let id = ComponentId(self.system.components.len() as u32);
-        let tasks = tasks.iter().map(|task| Task { component: Some(id), ..task.clone() }).collect();
-        self.change(&Change { components: vec![component], tasks, ..Change::default() })
-    }
-
-    /// Removes a component.
-    ///
-    /// # Errors
-    /// If there is no such component, it is not empty, or the rest would not be proven.
-    pub fn remove_component(&mut self, name: &str) -> Result<By, Refusal> {
-        self.change(&Change { remove: vec![Part::Component(name.to_owned())], ..Change::default() })
-    }
-
-    /// Adds a flow, on all nodes of its path or none.
-    ///
-    /// # Errors
-    /// Why nothing was added.
-    pub fn add_flow(&mut self, flow: Flow) -> Result<By, Refusal> {
-        self.change(&Change { flows: vec![flow], ..Change::default() })
-    }
-
-    /// Removes a flow.
-    ///
-    /// # Errors
-    /// If there is no such flow, or the rest would not be proven.
-    pub fn remove_flow(&mut self, name: &str) -> Result<By, Refusal> {
-        self.change(&Change { remove: vec![Part::Flow(name.to_owned())], ..Change::default() })
-    }
-
     /// Any change, decided from scratch.
     ///
     /// # Errors

@@ -98,10 +98,11 @@ impl Abi {
     /// All system calls that jobs are told by, so that a recorder can leave the others out.
     #[must_use]
     pub fn calls(self) -> Vec<i64> {
-        self.table().iter().map(|(number, ..)| *number).collect()
+        self.rows().map(|(number, ..)| *number).collect()
     }
 
-    fn table(self) -> &'static [(i64, Class, Asks)] {
+    /// The calls below number 403.
+    fn table(self) -> &'static [Row] {
         match self {
             Abi::X86_64 => &X86_64,
             Abi::Generic => &GENERIC,
@@ -111,12 +112,26 @@ impl Abi {
         }
     }
 
+    /// Whether the machine has a call of [`RECENT`].
+    fn has_recent(self, number: i64) -> bool {
+        number >= 424 || self != Abi::X86_64
+    }
+
+    fn rows(self) -> impl Iterator<Item = &'static Row> {
+        self.table().iter().chain(RECENT.iter().filter(move |(number, ..)| self.has_recent(*number)))
+    }
+
+    #[inline]
+    fn row(self, number: i64) -> Option<&'static Row> {
+        let table: &'static [Row] = if number < 403 { self.table() } else { &RECENT };
+        let row = table.get(table.binary_search_by_key(&number, |(number, ..)| *number).ok()?)?;
+        (number < 403 || self.has_recent(number)).then_some(row)
+    }
+
     /// The class of the call with this number and these arguments.
     #[inline]
     pub(crate) fn class(self, number: i64, args: &[u64; 6]) -> Class {
-        let table = self.table();
-        let Ok(at) = table.binary_search_by_key(&number, |(number, ..)| *number) else { return Class::Other };
-        let (_, class, asks) = table[at];
+        let Some(&(_, class, asks)) = self.row(number) else { return Class::Other };
         match asks {
             Asks::Waits => class,
             // The timeout is an int: its upper half is whatever the register held.
@@ -136,8 +151,7 @@ impl Abi {
 
     /// Whether a thread may sleep in that call, as far as its number tells.
     fn waits(self, number: i64) -> bool {
-        let at = self.table().binary_search_by_key(&number, |(number, ..)| *number);
-        at.is_ok_and(|at| matches!(self.table()[at].1, Class::Sleep | Class::Wait | Class::Take | Class::Sync))
+        self.row(number).is_some_and(|row| matches!(row.1, Class::Sleep | Class::Wait | Class::Take | Class::Sync))
     }
 }
 
@@ -202,6 +216,9 @@ impl AbiGuess {
     }
 }
 
+/// A system call: its number, its class, and the argument that tells whether it waits.
+type Row = (i64, Class, Asks);
+
 /// The argument that tells whether a call waits.
 #[derive(Clone, Copy, Debug)]
 enum Asks {
@@ -222,7 +239,7 @@ enum Asks {
 pub(crate) const ARGS_UNKNOWN: [u64; 6] = [1, 0, 1, 1, 1, 1];
 
 /// In the order of numbers.
-const X86_64: [(i64, Class, Asks); 36] = [
+const X86_64: [Row; 32] = [
     (0, Class::Take, Asks::Waits),        // read
     (7, Class::Wait, Asks::Timeout(2)),   // poll
     (17, Class::Take, Asks::Waits),       // pread64
@@ -255,14 +272,10 @@ const X86_64: [(i64, Class, Asks); 36] = [
     (299, Class::Take, Asks::Flags(3)),   // recvmmsg
     (327, Class::Take, Asks::Waits),      // preadv2
     (333, Class::Take, Asks::Waits),      // io_pgetevents
-    (426, Class::Take, Asks::Waits),      // io_uring_enter
-    (441, Class::Wait, Asks::Waits),      // epoll_pwait2
-    (449, Class::Sync, Asks::Waits),      // futex_waitv
-    (455, Class::Sync, Asks::Waits),      // futex_wait
 ];
 
 /// In the order of numbers.
-const GENERIC: [(i64, Class, Asks); 41] = [
+const GENERIC: [Row; 28] = [
     (4, Class::Take, Asks::Waits),       // io_getevents
     (22, Class::Wait, Asks::Timeout(3)), // epoll_pwait
     (63, Class::Take, Asks::Waits),      // read
@@ -291,23 +304,10 @@ const GENERIC: [(i64, Class, Asks); 41] = [
     (260, Class::Take, Asks::Waits),     // wait4
     (286, Class::Take, Asks::Waits),     // preadv2
     (292, Class::Take, Asks::Waits),     // io_pgetevents
-    (407, Class::Sleep, Asks::Waits),    // clock_nanosleep_time64
-    (413, Class::Wait, Asks::Waits),     // pselect6_time64
-    (414, Class::Wait, Asks::Waits),     // ppoll_time64
-    (416, Class::Take, Asks::Waits),     // io_pgetevents_time64
-    (417, Class::Take, Asks::Flags(3)),  // recvmmsg_time64
-    (419, Class::Take, Asks::Waits),     // mq_timedreceive_time64
-    (420, Class::Sync, Asks::Waits),     // semtimedop_time64
-    (421, Class::Wait, Asks::Waits),     // rt_sigtimedwait_time64
-    (422, Class::Sync, Asks::Futex),     // futex_time64
-    (426, Class::Take, Asks::Waits),     // io_uring_enter
-    (441, Class::Wait, Asks::Waits),     // epoll_pwait2
-    (449, Class::Sync, Asks::Waits),     // futex_waitv
-    (455, Class::Sync, Asks::Waits),     // futex_wait
 ];
 
 /// In the order of numbers.
-const ARM: [(i64, Class, Asks); 47] = [
+const ARM: [Row; 34] = [
     (0, Class::Restart, Asks::Waits),     // restart_syscall
     (3, Class::Take, Asks::Waits),        // read
     (29, Class::Wait, Asks::Waits),       // pause
@@ -342,23 +342,10 @@ const ARM: [(i64, Class, Asks); 47] = [
     (366, Class::Take, Asks::Waits),      // accept4
     (392, Class::Take, Asks::Waits),      // preadv2
     (399, Class::Take, Asks::Waits),      // io_pgetevents
-    (407, Class::Sleep, Asks::Waits),     // clock_nanosleep_time64
-    (413, Class::Wait, Asks::Waits),      // pselect6_time64
-    (414, Class::Wait, Asks::Waits),      // ppoll_time64
-    (416, Class::Take, Asks::Waits),      // io_pgetevents_time64
-    (417, Class::Take, Asks::Flags(3)),   // recvmmsg_time64
-    (419, Class::Take, Asks::Waits),      // mq_timedreceive_time64
-    (420, Class::Sync, Asks::Waits),      // semtimedop_time64
-    (421, Class::Wait, Asks::Waits),      // rt_sigtimedwait_time64
-    (422, Class::Sync, Asks::Futex),      // futex_time64
-    (426, Class::Take, Asks::Waits),      // io_uring_enter
-    (441, Class::Wait, Asks::Waits),      // epoll_pwait2
-    (449, Class::Sync, Asks::Waits),      // futex_waitv
-    (455, Class::Sync, Asks::Waits),      // futex_wait
 ];
 
 /// In the order of numbers.
-const POWERPC: [(i64, Class, Asks); 50] = [
+const POWERPC: [Row; 37] = [
     (0, Class::Restart, Asks::Waits), // restart_syscall
     (3, Class::Take, Asks::Waits),    // read
     (7, Class::Take, Asks::Waits),    // waitpid
@@ -397,23 +384,10 @@ const POWERPC: [(i64, Class, Asks); 50] = [
     (388, Class::Take, Asks::Waits),        // io_pgetevents
     (392, Class::Sync, Asks::Waits),        // semtimedop
     (401, Class::Take, Asks::Waits),        // msgrcv
-    (407, Class::Sleep, Asks::Waits),       // clock_nanosleep_time64
-    (413, Class::Wait, Asks::Waits),        // pselect6_time64
-    (414, Class::Wait, Asks::Waits),        // ppoll_time64
-    (416, Class::Take, Asks::Waits),        // io_pgetevents_time64
-    (417, Class::Take, Asks::Flags(3)),     // recvmmsg_time64
-    (419, Class::Take, Asks::Waits),        // mq_timedreceive_time64
-    (420, Class::Sync, Asks::Waits),        // semtimedop_time64
-    (421, Class::Wait, Asks::Waits),        // rt_sigtimedwait_time64
-    (422, Class::Sync, Asks::Futex),        // futex_time64
-    (426, Class::Take, Asks::Waits),        // io_uring_enter
-    (441, Class::Wait, Asks::Waits),        // epoll_pwait2
-    (449, Class::Sync, Asks::Waits),        // futex_waitv
-    (455, Class::Sync, Asks::Waits),        // futex_wait
 ];
 
 /// In the order of numbers.
-const I386: [(i64, Class, Asks); 47] = [
+const I386: [Row; 34] = [
     (0, Class::Restart, Asks::Waits), // restart_syscall
     (3, Class::Take, Asks::Waits),    // read
     (7, Class::Take, Asks::Waits),    // waitpid
@@ -449,19 +423,24 @@ const I386: [(i64, Class, Asks); 47] = [
     (378, Class::Take, Asks::Waits),        // preadv2
     (385, Class::Take, Asks::Waits),        // io_pgetevents
     (401, Class::Take, Asks::Waits),        // msgrcv
-    (407, Class::Sleep, Asks::Waits),       // clock_nanosleep_time64
-    (413, Class::Wait, Asks::Waits),        // pselect6_time64
-    (414, Class::Wait, Asks::Waits),        // ppoll_time64
-    (416, Class::Take, Asks::Waits),        // io_pgetevents_time64
-    (417, Class::Take, Asks::Flags(3)),     // recvmmsg_time64
-    (419, Class::Take, Asks::Waits),        // mq_timedreceive_time64
-    (420, Class::Sync, Asks::Waits),        // semtimedop_time64
-    (421, Class::Wait, Asks::Waits),        // rt_sigtimedwait_time64
-    (422, Class::Sync, Asks::Futex),        // futex_time64
-    (426, Class::Take, Asks::Waits),        // io_uring_enter
-    (441, Class::Wait, Asks::Waits),        // epoll_pwait2
-    (449, Class::Sync, Asks::Waits),        // futex_waitv
-    (455, Class::Sync, Asks::Waits),        // futex_wait
+];
+
+/// Calls from number 403 on have one number on all machines. Those below 424 take times of 64 bits,
+/// and x86-64 does not have them. In the order of numbers.
+const RECENT: [Row; 13] = [
+    (407, Class::Sleep, Asks::Waits), // clock_nanosleep_time64
+    (413, Class::Wait, Asks::Waits), // pselect6_time64
+    (414, Class::Wait, Asks::Waits), // ppoll_time64
+    (416, Class::Take, Asks::Waits), // io_pgetevents_time64
+    (417, Class::Take, Asks::Flags(3)), // recvmmsg_time64
+    (419, Class::Take, Asks::Waits), // mq_timedreceive_time64
+    (420, Class::Sync, Asks::Waits), // semtimedop_time64
+    (421, Class::Wait, Asks::Waits), // rt_sigtimedwait_time64
+    (422, Class::Sync, Asks::Futex), // futex_time64
+    (426, Class::Take, Asks::Waits), // io_uring_enter
+    (441, Class::Wait, Asks::Waits), // epoll_pwait2
+    (449, Class::Sync, Asks::Waits), // futex_waitv
+    (455, Class::Sync, Asks::Waits), // futex_wait
 ];
 
 #[cfg(test)]
@@ -479,7 +458,7 @@ mod tests {
     #[test]
     fn calls_without_arguments_are_of_their_class() {
         for abi in Abi::ALL {
-            for (number, class, asks) in abi.table() {
+            for (number, class, asks) in abi.rows() {
                 if matches!(asks, Asks::Among(_)) {
                     continue;
                 }

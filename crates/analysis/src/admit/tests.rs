@@ -159,13 +159,18 @@ fn components_come_and_go_with_their_tasks() {
         ..Component::new(name, NodeId(0), ServerRule::Ptps)
     };
     let inner = Task::periodic("inner", Span::from_ms(50), Span::from_ms(5));
-    assert_eq!(admission.add_component(component("one", 4), std::slice::from_ref(&inner)), Ok(By::Check));
+    let with = |id: u32, component: Component, task: &Task| {
+        let tasks = vec![Task { component: Some(ComponentId(id)), ..task.clone() }];
+        Change { components: vec![component], tasks, ..Change::default() }
+    };
+    assert_eq!(admission.change(&with(0, component("one", 4), &inner)), Ok(By::Check));
     assert_eq!(admission.system().tasks[0].component, Some(ComponentId(0)));
     let twin = Task { name: "twin".to_owned(), ..inner };
-    assert!(admission.add_component(component("two", 7), std::slice::from_ref(&twin)).is_err());
-    assert_eq!(admission.add_component(component("two", 4), &[twin]), Ok(By::Parts));
-    assert!(admission.remove_component("three").is_err());
-    let Err(Refusal::Invalid(why)) = admission.remove_component("one") else { panic!("it holds a task") };
+    assert!(admission.change(&with(1, component("two", 7), &twin)).is_err());
+    assert_eq!(admission.change(&with(1, component("two", 4), &twin)), Ok(By::Parts));
+    let removal = |name: &str| Change { remove: vec![Part::Component(name.to_owned())], ..Change::default() };
+    assert!(admission.change(&removal("three")).is_err());
+    let Err(Refusal::Invalid(why)) = admission.change(&removal("one")) else { panic!("it holds a task") };
     assert_eq!(why, "component \"one\" holds task \"inner\"; remove what it holds before, or with it");
     let both =
         Change { remove: vec![Part::Component("one".to_owned()), Part::Task("inner".to_owned())], ..Change::default() };

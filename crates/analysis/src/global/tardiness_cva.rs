@@ -51,16 +51,6 @@ pub struct Gel {
     pub y: i64,
 }
 
-impl Gel {
-    /// Under global fair lateness: Y = D - C (m - 1) / m, rounded down.
-    #[must_use]
-    pub fn fair_lateness(c: u64, d: u64, t: u64, m: u32) -> Gel {
-        let ahead = u128::from(c) * u128::from(m.saturating_sub(1)) / u128::from(m.max(1));
-        let y = i128::from(d) - i128::try_from(ahead).unwrap_or(i128::MAX);
-        Gel { c, t, y: y.clamp(i64::MIN.into(), i64::MAX.into()) as i64 }
-    }
-}
-
 /// Bounds of the responses, whether or not deadlines are kept.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[must_use]

@@ -320,8 +320,6 @@ fn tardiness_by_hand() {
     // s = x 2/3 + 2 with x = (s - 2) / 2: s = 2, so x = 0 too; less 3 from every Y: S = 6, s = 11, x = 5.
     let gel = [Gel { c: 2, t: 3, y: 3 }; 3];
     assert_eq!(tardiness_cva::analyse(&gel, 2), Tardiness::Bounded(vec![5; 3]));
-    // G-FL evens out the lateness: C / m + x is the same for all.
-    assert_eq!(Gel::fair_lateness(6, 20, 20, 3), Gel { c: 6, t: 20, y: 16 });
     assert_eq!(tardiness_da::analyse(&[(2, 3), (2, 3), (3, 3)], 2), Tardiness::Overload);
     assert_eq!(tardiness_da::analyse(&[(4, 3)], 2), Tardiness::Overload);
     assert_eq!(tardiness_da::analyse(&[(2, 3), (3, 3)], 2), Tardiness::Bounded(vec![2, 3]));
