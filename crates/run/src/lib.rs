@@ -34,6 +34,7 @@ pub mod load;
 mod mapping;
 mod record;
 pub mod reserve;
+mod run_threads;
 mod start;
 mod threads;
 mod watching;

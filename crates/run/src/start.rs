@@ -1,17 +1,15 @@
 //! Starts the threads together, watches them, and restores the machine.
 
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::sync::{Arc, OnceLock};
-use std::thread::JoinHandle;
 
-use takt_dispatch::gate::{GO_ABORT, GO_RUN, GO_WAIT, GRACE, READY_MAX, STACK_BYTES};
+use takt_dispatch::gate::GO_WAIT;
 use takt_linux::cpuset::{CpusetError, Partitions};
 use takt_linux::memory::LockError;
 use takt_linux::recovery::{Recovery, recover};
 use takt_linux::signals::StopSignals;
 use takt_linux::tracing::{Guard, RecorderError};
-use takt_linux::{Class, Epoch, SchedError, clock, futex, memory, sched, thread};
+use takt_linux::{Class, Epoch, clock, memory, sched};
 use takt_log::causes::{Causes, Rules};
 use takt_log::stats::Histogram;
 use takt_log::{BackEnd, Definitions, Header, Kind, KindSet, Sink};
@@ -24,7 +22,8 @@ use crate::error::{RunError, grant};
 use crate::kernel::{Kernel, TraceError};
 use crate::mapping::{MappedTask, Mapping};
 use crate::record::LaneTask;
-use crate::threads::{Lane, Shared, live};
+use crate::run_threads::RunThreads;
+use crate::threads::{Lane, Shared};
 use crate::work::Work;
 use crate::{Prepared, Ready, Recorded, RunSummary, Stamps, TaskSummary, Trace, watching};
 
@@ -35,10 +34,7 @@ pub type Progress<'a> = dyn FnMut(Time) + 'a;
 const LEAD: Span = Span::from_ms(50);
 /// Interval between two looks of the recorder.
 pub(crate) const LOOK: Span = Span::from_ms(10);
-/// Time that a SCHED_DEADLINE thread may take to end after the run's end. If a hypervisor takes the
-/// CPU for a while, the kernel charges the time to the thread. Then the kernel throttles the thread
-/// until as many budgets are paid back: 100 ms at 1.2 ms every 50 ms take four seconds.
-const GRACE_RESERVED: Span = Span::from_s(60);
+
 impl Prepared {
     /// The back end for the log's header: `run`, or `run-best-effort` under SCHED_OTHER.
     #[must_use]
@@ -214,7 +210,7 @@ impl Prepared {
         let (mapped, mut notes) = (mapping.tasks, mapping.notes);
         let tasks: Vec<&Task> = mapped.iter().filter_map(|task| self.system.tasks.get(task.id.index())).collect();
         let shared = Arc::new(self.shared(&mapped, &tasks));
-        let mut crew = Crew::new(shared.clone(), tasks.iter().map(|task| task.name.clone()).collect());
+        let mut threads = RunThreads::new(shared.clone(), tasks.iter().map(|task| task.name.clone()).collect());
         let works = tasks
             .iter()
             .map(|task| {
@@ -223,9 +219,9 @@ impl Prepared {
             })
             .collect::<Result<Vec<_>, _>>()?;
         for (mapped, work) in mapped.iter().zip(works) {
-            crew.hire(mapped, kernel_cpus(cpus, &mapped.cpus), work, partitions)?;
+            threads.spawn(mapped, kernel_cpus(cpus, &mapped.cpus), work, partitions)?;
         }
-        crew.wait_ready()?;
+        threads.wait_ready()?;
         if let Some(kernel) = &mut kernel {
             kernel.watch(watched(&shared.lanes), cpus).map_err(TraceError::from)?;
         }
@@ -235,7 +231,7 @@ impl Prepared {
         if let Some(kernel) = &mut kernel {
             kernel.begin(epoch);
         }
-        crew.go(epoch);
+        threads.go(epoch);
 
         let lane_tasks = tasks.iter().map(|task| lane_task(task, &shared)).collect();
         let mut account = Account::new(sink, self.node.0, cpus, &shared.lanes, lane_tasks, kernel);
@@ -248,17 +244,17 @@ impl Prepared {
                 interrupted = signals.caught();
                 shared.end_ns.fetch_min(now.as_ns(), Ordering::AcqRel);
             }
-            if crew.all_through() && now >= shared.end() {
+            if threads.all_through() && now >= shared.end() {
                 break;
             }
             if now >= shared.end() {
-                crew.interrupt();
+                threads.interrupt();
             }
-            if now > shared.end().saturating_add(crew.grace()) {
-                return Err(crew.stuck());
+            if now > shared.end().saturating_add(threads.grace()) {
+                return Err(threads.stuck());
             }
         }
-        crew.join()?;
+        threads.join()?;
         if partitions.is_none() {
             // Reserved bandwidth comes back within a period. Wait, so that the machine is as
             // before. `Partitions` waits by itself.
@@ -477,144 +473,5 @@ fn summary_of(task: &Task, lane: &Lane, stamped: Option<&Stamped>) -> TaskSummar
             release_latency: Histogram::summary(&stamped.release),
         }),
         late: None,
-    }
-}
-
-/// The threads of a run. Dropping this ends them, also after a panic of the sink.
-struct Crew {
-    shared: Arc<Shared>,
-    names: Vec<String>,
-    handles: Vec<Option<JoinHandle<()>>>,
-    send: Option<mpsc::Sender<(usize, Result<(), SchedError>)>>,
-    ready: Receiver<(usize, Result<(), SchedError>)>,
-}
-
-impl Crew {
-    fn new(shared: Arc<Shared>, names: Vec<String>) -> Crew {
-        let (send, ready) = mpsc::channel();
-        Crew { shared, names, handles: Vec::new(), send: Some(send), ready }
-    }
-
-    fn name(&self, index: usize) -> String {
-        self.names.get(index).cloned().unwrap_or_default()
-    }
-
-    fn hire(
-        &mut self,
-        mapped: &MappedTask,
-        cpus: Vec<u32>,
-        work: Work,
-        partitions: Option<&Arc<Partitions>>,
-    ) -> Result<(), RunError> {
-        let index = self.handles.len();
-        let Some(send) = self.send.clone() else { return Ok(()) };
-        let (shared, partitions) = (self.shared.clone(), partitions.cloned());
-        let (domain, class) = (mapped.domain, mapped.class);
-        let enter_cpus = move || {
-            let partitions = partitions;
-            match (partitions, domain) {
-                (Some(partitions), Some(domain)) => {
-                    partitions.join(domain).map_err(|error| SchedError::Other {
-                        class: "a scheduling domain".to_owned(),
-                        cause: error.to_string(),
-                    })?;
-                }
-                // Without a scheduling domain of its own the thread keeps all its CPUs.
-                _ if matches!(class, Class::Deadline(_)) => return Ok(()),
-                _ => {}
-            }
-            sched::set_affinity(&cpus)
-        };
-        let run = move || live(&shared, index, work, enter_cpus, move |result| drop(send.send((index, result))));
-        let thread = std::thread::Builder::new()
-            .name(format!("takt {}", self.name(index).replace('\0', " ")))
-            .stack_size(STACK_BYTES);
-        match thread.spawn(run) {
-            Ok(handle) => {
-                self.handles.push(Some(handle));
-                Ok(())
-            }
-            Err(error) => Err(RunError::Spawn { task: self.name(index), cause: error.to_string() }),
-        }
-    }
-
-    /// Waits until all threads have their CPUs and their class.
-    fn wait_ready(&mut self) -> Result<(), RunError> {
-        self.send = None;
-        for _ in 0..self.handles.len() {
-            match self.ready.recv_timeout(READY_MAX) {
-                Ok((_, Ok(()))) => {}
-                Ok((index, Err(cause))) => return Err(RunError::refused(&self.name(index), cause)),
-                Err(RecvTimeoutError::Timeout) => return Err(self.stuck()),
-                Err(RecvTimeoutError::Disconnected) => {
-                    self.join()?;
-                    return Err(self.stuck());
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn go(&self, epoch: Epoch) {
-        let _ = self.shared.epoch.set(epoch);
-        self.shared.go.store(GO_RUN, Ordering::Release);
-        futex::wake_all(&self.shared.go);
-    }
-
-    fn all_through(&self) -> bool {
-        self.shared.lanes.iter().all(|lane| lane.done.load(Ordering::Acquire))
-    }
-
-    /// Interrupts the sleep of threads that have not yet noticed the end of the run.
-    fn interrupt(&self) {
-        for lane in self.shared.lanes.iter().filter(|lane| !lane.done.load(Ordering::Acquire)) {
-            futex::wake_all(&lane.signal);
-            if let Some(tid) = thread::Tid::of_this_process(lane.tid.load(Ordering::Acquire)) {
-                thread::interrupt(tid);
-            }
-        }
-    }
-
-    fn stuck(&self) -> RunError {
-        let stuck = self.shared.lanes.iter().position(|lane| !lane.done.load(Ordering::Acquire));
-        RunError::Stuck { task: self.name(stuck.unwrap_or(0)), grace: self.grace() }
-    }
-
-    /// The longest time that the threads may take to end after the run's end.
-    fn grace(&self) -> Span {
-        let reserved = self.shared.lanes.iter().any(|lane| matches!(lane.class, Class::Deadline(_)));
-        if reserved { GRACE_RESERVED } else { GRACE }
-    }
-
-    fn join(&mut self) -> Result<(), RunError> {
-        let mut result = Ok(());
-        for index in 0..self.handles.len() {
-            let handle = self.handles.get_mut(index).and_then(Option::take);
-            if handle.is_some_and(|handle| handle.join().is_err()) {
-                result = Err(RunError::Panicked { task: self.name(index) });
-            }
-        }
-        result
-    }
-}
-
-impl Drop for Crew {
-    fn drop(&mut self) {
-        if self.handles.iter().all(Option::is_none) {
-            return;
-        }
-        self.shared.end_ns.store(0, Ordering::Release);
-        if self.shared.go.swap(GO_ABORT, Ordering::AcqRel) != GO_ABORT {
-            futex::wake_all(&self.shared.go);
-        }
-        let patience = Epoch::now_is_zero();
-        let finished = |crew: &Crew| crew.handles.iter().flatten().all(JoinHandle::is_finished);
-        while !finished(self) && patience.now() < Time::ZERO.saturating_add(self.grace()) {
-            self.interrupt();
-            clock::pause(Span::from_ms(2));
-        }
-        if finished(self) {
-            let _ = self.join();
-        }
     }
 }
