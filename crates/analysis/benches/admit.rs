@@ -7,7 +7,7 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use takt_analysis::admit::{By, Change, Part, Refusal};
+use takt_analysis::admit::{Change, DecidedBy, Part, Refusal};
 use takt_analysis::{Admission, Answer, CheckOptions, check};
 use takt_model::generate::Random;
 use takt_model::{
@@ -116,7 +116,11 @@ fn flows(nodes: u32, tasks: u64) {
 }
 
 /// A row of what comes and goes.
-fn changes(name: &str, system: System, add: impl Fn(&mut Admission, usize) -> (Result<By, Refusal>, Duration, Change)) {
+fn changes(
+    name: &str,
+    system: System,
+    add: impl Fn(&mut Admission, usize) -> (Result<DecidedBy, Refusal>, Duration, Change),
+) {
     let mut admission = match Admission::new(system.clone()) {
         Ok(admission) => admission,
         Err(refusal) => return println!("{name:<44} {refusal}"),

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use takt_analysis::reservation::costs::Charge;
 use takt_analysis::reservation::dropping::drop_probability;
 use takt_analysis::reservation::stochastic::Model;
-use takt_analysis::reservation::{Pmf, Wanted, reserve};
+use takt_analysis::reservation::{Pmf, Requirements, reserve};
 use takt_model::generate::Random;
 use takt_model::{Probability, Span};
 
@@ -45,7 +45,7 @@ fn main() {
     row("least budget of 100 quanta for 99 %", || {
         let exec = exec(&mut random, 120).map(|c| c * 10_000);
         let arrivals = Pmf::certain(2_000_000);
-        let wanted = Wanted {
+        let wanted = Requirements {
             exec: &exec,
             arrivals: &arrivals,
             period: Span::from_ms(1),

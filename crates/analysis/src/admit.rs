@@ -43,12 +43,12 @@ use crate::memo::Memo;
 use crate::report::CheckReport;
 use crate::verdict::Answer;
 
-use change::Gone;
+use change::Removal;
 use quick::Quick;
 
 /// How a change was decided.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum By {
+pub enum DecidedBy {
     /// Nothing had to be decided.
     Nothing,
     /// The sum of densities.
@@ -65,18 +65,18 @@ pub enum By {
     Check,
 }
 
-impl By {
+impl DecidedBy {
     /// As the JSON contract spells it.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
-            By::Nothing => "nothing",
-            By::Density => "density",
-            By::Bounds => "bounds",
-            By::FixedPoints => "fixed-points",
-            By::Demand => "demand",
-            By::Parts => "parts",
-            By::Check => "check",
+            DecidedBy::Nothing => "nothing",
+            DecidedBy::Density => "density",
+            DecidedBy::Bounds => "bounds",
+            DecidedBy::FixedPoints => "fixed-points",
+            DecidedBy::Demand => "demand",
+            DecidedBy::Parts => "parts",
+            DecidedBy::Check => "check",
         }
     }
 }
@@ -211,7 +211,7 @@ impl Admission {
     ///
     /// # Errors
     /// Why nothing was changed.
-    pub fn change(&mut self, change: &Change) -> Result<By, Refusal> {
+    pub fn change(&mut self, change: &Change) -> Result<DecidedBy, Refusal> {
         let quick = |task: &Task| self.quick.place(&self.system, task).is_some();
         if change.components.is_empty() && change.flows.is_empty() {
             if change.remove.is_empty() && change.tasks.iter().all(quick) {
@@ -219,13 +219,13 @@ impl Admission {
                     return Ok(by);
                 }
             } else if let ([Part::Task(name)], []) = (&change.remove[..], &change.tasks[..]) {
-                let gone = Gone::of(&self.system, change)?;
+                let gone = Removal::of(&self.system, change)?;
                 if let Some(at) = gone.tasks.first().filter(|at| self.quick.covers(self.system.tasks[**at].node)) {
                     let task = take_task(&mut self.system, *at);
                     self.names.tasks.remove(name);
                     self.quick.take_out(&self.system, &task);
                     // Less work, and the same order: what was proven stays so.
-                    return Ok(By::Nothing);
+                    return Ok(DecidedBy::Nothing);
                 }
             }
         }
@@ -238,14 +238,14 @@ impl Admission {
     /// # Errors
     /// If a remaining part does: its name and the remedy.
     pub fn removable(&self, change: &Change) -> Result<(), Refusal> {
-        Gone::of(&self.system, change).map(drop)
+        Removal::of(&self.system, change).map(drop)
     }
 
     /// Adds tasks; they stand after all others, in this order. All of them or none.
     ///
     /// # Errors
     /// Why nothing was added.
-    pub fn add(&mut self, tasks: &[Task]) -> Result<By, Refusal> {
+    pub fn add(&mut self, tasks: &[Task]) -> Result<DecidedBy, Refusal> {
         self.change(&Change { tasks: tasks.to_vec(), ..Change::default() })
     }
 
@@ -254,7 +254,7 @@ impl Admission {
     /// # Errors
     /// If there is no such task, another task follows it, a strategy names it, or the rest would
     /// not be proven (jobs without preemption, several CPUs).
-    pub fn remove(&mut self, name: &str) -> Result<By, Refusal> {
+    pub fn remove(&mut self, name: &str) -> Result<DecidedBy, Refusal> {
         self.change(&Change { remove: vec![Part::Task(name.to_owned())], ..Change::default() })
     }
 
@@ -262,16 +262,16 @@ impl Admission {
     ///
     /// # Errors
     /// Why nothing was changed.
-    pub fn replace(&mut self, change: impl FnOnce(&mut System) -> Result<(), Refusal>) -> Result<By, Refusal> {
+    pub fn replace(&mut self, change: impl FnOnce(&mut System) -> Result<(), Refusal>) -> Result<DecidedBy, Refusal> {
         let mut system = self.system.clone();
         change(&mut system)?;
         valid(&system)?;
         *self = Admission::new(system)?;
-        Ok(By::Check)
+        Ok(DecidedBy::Check)
     }
 
     /// Adds tasks that the quick ways are for; `None`, and nothing is changed, where these cannot tell.
-    fn add_quickly(&mut self, tasks: &[Task]) -> Result<Option<By>, Refusal> {
+    fn add_quickly(&mut self, tasks: &[Task]) -> Result<Option<DecidedBy>, Refusal> {
         for (i, task) in tasks.iter().enumerate() {
             if self.names.tasks.contains(&task.name) || tasks[..i].iter().any(|other| other.name == task.name) {
                 return Err(Refusal::Invalid(format!("there is a task \"{}\" already", task.name)));
@@ -289,7 +289,7 @@ impl Admission {
             let first = firsts.entry(place).or_insert(at);
             *first = (*first).min(at);
         }
-        let mut by = Some(By::Nothing);
+        let mut by = Some(DecidedBy::Nothing);
         for (place, first) in firsts {
             let found = self.quick.decide(&self.system, place, first);
             by = by.zip(found).map(|(by, found)| by.max(found));
@@ -307,8 +307,8 @@ impl Admission {
     }
 
     /// By the nodes that a change touches, and what is known of their parts.
-    fn by_parts(&mut self, change: &Change) -> Result<By, Refusal> {
-        let gone = Gone::of(&self.system, change)?;
+    fn by_parts(&mut self, change: &Change) -> Result<DecidedBy, Refusal> {
+        let gone = Removal::of(&self.system, change)?;
         self.free_names(change, &gone)?;
         let nodes = gone.nodes(&self.system, change);
         let part = gone.part(&self.system, &self.frame, change, &nodes);
@@ -325,11 +325,11 @@ impl Admission {
         for node in &nodes {
             self.quick.renew(&self.system, *node);
         }
-        Ok(if known || nodes.len() < self.system.nodes.len() { By::Parts } else { By::Check })
+        Ok(if known || nodes.len() < self.system.nodes.len() { DecidedBy::Parts } else { DecidedBy::Check })
     }
 
     /// Whether what comes has names of its own.
-    fn free_names(&self, change: &Change, gone: &Gone) -> Result<(), Refusal> {
+    fn free_names(&self, change: &Change, gone: &Removal) -> Result<(), Refusal> {
         let taken = |part: Part| Refusal::Invalid(format!("there is a {part} already"));
         let system = &self.system;
         for Task { name, .. } in &change.tasks {
@@ -352,7 +352,7 @@ impl Admission {
     }
 
     /// Makes a change that is valid and proven.
-    fn make(&mut self, change: &Change, gone: &Gone) {
+    fn make(&mut self, change: &Change, gone: &Removal) {
         for at in gone.tasks.iter().rev() {
             let task = take_task(&mut self.system, *at);
             self.names.tasks.remove(&task.name);
@@ -379,15 +379,15 @@ fn valid(system: &System) -> Result<(), Refusal> {
     takt_model::file::validate(system).map_err(|errors| Refusal::Invalid(errors.to_string().trim_end().to_owned()))
 }
 
-impl PartialOrd for By {
-    fn partial_cmp(&self, other: &By) -> Option<std::cmp::Ordering> {
+impl PartialOrd for DecidedBy {
+    fn partial_cmp(&self, other: &DecidedBy) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
 /// By cost.
-impl Ord for By {
-    fn cmp(&self, other: &By) -> std::cmp::Ordering {
+impl Ord for DecidedBy {
+    fn cmp(&self, other: &DecidedBy) -> std::cmp::Ordering {
         (*self as u8).cmp(&(*other as u8))
     }
 }

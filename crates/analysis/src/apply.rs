@@ -27,7 +27,7 @@ use crate::verdict::{Answer, Bound, Stop, Verdict};
 
 pub(crate) use binding::{explain, explain_kernel, explain_placement, of_parts};
 pub(crate) use global::{distance, responses_of_several, sporadic_tasks};
-pub(crate) use one_cpu::Together;
+pub(crate) use one_cpu::SimultaneousRelease;
 
 /// The tests of one unit, the cheapest first.
 pub(crate) const PORTFOLIO: &[TestId] = &[
@@ -77,8 +77,8 @@ impl From<Verdict> for Outcome {
     }
 }
 
-impl From<compositional::Said> for Outcome {
-    fn from((verdict, tasks, figures): compositional::Said) -> Self {
+impl From<compositional::TestResult> for Outcome {
+    fn from((verdict, tasks, figures): compositional::TestResult) -> Self {
         Outcome { verdict, tasks, figures }
     }
 }

@@ -7,7 +7,7 @@
 use takt_model::plan::Order;
 use takt_model::{Auto, NodeId, Placement, System, TaskId};
 
-use crate::apply::Together;
+use crate::apply::SimultaneousRelease;
 use crate::carried::Carried;
 use crate::check::decide;
 use crate::compositional::{Enforced, Tree};
@@ -17,8 +17,8 @@ use crate::partition::place;
 use crate::scope::{Unit, UnitTask, View};
 use crate::verdict::Answer;
 use crate::verify::{
-    Arrived, Certificate, Group, Keys, Part, Placed, Proof, Released, Responding, UnitProof, VERSION, Windows, Witness,
-    Work, accept, first_miss, holds, part, work,
+    Certificate, Group, Keys, Part, Placed, Proof, Released, Responding, SporadicArrival, UnitProof, VERSION, Windows,
+    Witness, Work, accept, first_miss, holds, part, work,
 };
 
 /// Rounds over the chains of a node before their releases are given up.
@@ -540,23 +540,24 @@ const RELEASED_MAX: u64 = 10_000;
 
 /// The sporadic tasks up to the level of one arrive together, and then every period. If a less
 /// important task can block them, it has started a section just before.
-fn released_together(system: &System, unit: &Unit, task: &UnitTask) -> Option<Vec<Arrived>> {
-    let Together { at, before } = Together::new(unit, task)?;
+fn released_together(system: &System, unit: &Unit, task: &UnitTask) -> Option<Vec<SporadicArrival>> {
+    let SimultaneousRelease { at, before } = SimultaneousRelease::new(unit, task)?;
     let name = |task: &UnitTask| system.tasks[task.id.index()].name.clone();
-    let mut all: Vec<Arrived> = before.into_iter().map(|(with, at_ns)| Arrived { task: name(with), at_ns }).collect();
+    let mut all: Vec<SporadicArrival> =
+        before.into_iter().map(|(with, at_ns)| SporadicArrival { task: name(with), at_ns }).collect();
     let hep = || unit.tasks.iter().filter(|other| other.level <= task.level && other.sporadic);
     let each = RELEASED_MAX / (hep().count() as u64).max(1);
     let until = at.checked_add(hep().map(|other| other.t).min()?.checked_mul(each)?)?;
     for other in hep() {
         let arrivals = (0..each).map_while(|k| at.checked_add(k.checked_mul(other.t)?)).take_while(|at| *at < until);
-        all.extend(arrivals.map(|at_ns| Arrived { task: name(other), at_ns }));
+        all.extend(arrivals.map(|at_ns| SporadicArrival { task: name(other), at_ns }));
     }
     all.sort_by_key(|arrived| arrived.at_ns);
     Some(all)
 }
 
 /// Sporadic tasks as dense as they may be, from their offsets on.
-fn arrivals(system: &System, unit: &Unit) -> Vec<Arrived> {
+fn arrivals(system: &System, unit: &Unit) -> Vec<SporadicArrival> {
     let sporadic: Vec<TaskId> = unit.tasks.iter().filter(|task| task.sporadic).map(|task| task.id).collect();
     let each = crate::verify::JOBS_MAX / unit.tasks.len().max(1) / 4;
     let longest = unit.tasks.iter().map(|task| task.t).min().unwrap_or(1).saturating_mul(each as u64);
@@ -566,7 +567,7 @@ fn arrivals(system: &System, unit: &Unit) -> Vec<Arrived> {
         let (offset, period) = (task.offset.as_ns(), task.period.as_ns().max(1));
         let count = (longest / period).clamp(1, each.max(1) as u64);
         let at = (0..count).map_while(|k| offset.checked_add(k.checked_mul(period)?));
-        all.extend(at.map(|at_ns| Arrived { task: task.name.clone(), at_ns }));
+        all.extend(at.map(|at_ns| SporadicArrival { task: task.name.clone(), at_ns }));
     }
     all.sort_by_key(|arrived| arrived.at_ns);
     all
@@ -577,9 +578,9 @@ fn last_before_miss(
     system: &System,
     node: &str,
     cpus: &takt_model::CpuSet,
-    arrivals: &[Arrived],
+    arrivals: &[SporadicArrival],
     task: &str,
-) -> Vec<Arrived> {
+) -> Vec<SporadicArrival> {
     let misses = |count: usize| {
         first_miss(system, node, cpus, &arrivals[..count]).is_ok_and(|(_, missed)| missed.as_deref() == Some(task))
     };

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use takt_model::{ComponentId, TaskId};
 
-use crate::distributed::below::{Below, Job, Supply, TableJob};
+use crate::distributed::below::{EdfBelowTable, Job, Supply, TableJob};
 use crate::scope::Unit;
 use crate::verdict::Answer;
 
@@ -23,7 +23,7 @@ pub(crate) struct UnitKey {
 
 /// The tests' answer about a unit.
 #[derive(Clone, Copy, Debug)]
-struct Said {
+struct CachedAnswer {
     answer: Answer,
     /// The latest completion of its server, where the answer rests on that.
     early: Option<Option<u64>>,
@@ -113,7 +113,7 @@ impl<K: PartialEq, V: Clone> Shelf<K, V> {
 /// The remembered answers about one node.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Memo {
-    answers: Shelf<UnitKey, Said>,
+    answers: Shelf<UnitKey, CachedAnswer>,
     ends: Shelf<UnitKey, Vec<Option<u64>>>,
     demand: Shelf<StationKey, Supply>,
     /// Answers of units and stations that were known.
@@ -125,10 +125,10 @@ impl Memo {
     /// its server's budgets come.
     pub(crate) fn answer(&mut self, question: Question, find: impl FnOnce() -> (Answer, bool)) -> Answer {
         let Question { name, key, early } = question;
-        let holds = |said: &Said| said.early.is_none_or(|before| before == early);
+        let holds = |said: &CachedAnswer| said.early.is_none_or(|before| before == early);
         let (said, known) = self.answers.recall(&name, key, holds, || {
             let (answer, rests) = find();
-            Said { answer, early: rests.then_some(early) }
+            CachedAnswer { answer, early: rests.then_some(early) }
         });
         self.hits += u64::from(known);
         said.answer
@@ -145,8 +145,8 @@ impl Memo {
     }
 
     /// The supply of a node with a table or flows.
-    pub(crate) fn demand(&mut self, below: &Below) -> Supply {
-        let Below { jobs, table, preemptive, more, less } = *below;
+    pub(crate) fn demand(&mut self, below: &EdfBelowTable) -> Supply {
+        let EdfBelowTable { jobs, table, preemptive, more, less } = *below;
         let key = StationKey { jobs: jobs.to_vec(), table: table.to_vec(), preemptive, more, less };
         let (supply, known) = self.demand.recall("", key, |_| true, || below.analyse());
         self.hits += u64::from(known && !jobs.is_empty());

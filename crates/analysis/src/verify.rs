@@ -40,7 +40,8 @@ use takt_model::{Arrival, ComponentId, Costs, CpuSet, NodeId, Plan, PlanLevel, S
 use component::Supply;
 
 pub use form::{
-    AnyVersion, Arrived, Certificate, Keys, Placed, Proof, Released, Responding, UnitProof, VERSION, Windows, Witness,
+    AnyVersion, Certificate, Keys, Placed, Proof, Released, Responding, SporadicArrival, UnitProof, VERSION, Windows,
+    Witness,
 };
 pub(crate) use keys::Group;
 pub(crate) use one_cpu::work;

@@ -68,7 +68,7 @@ pub(crate) struct Slot {
 
 /// The analysed task.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Own {
+pub(crate) struct AnalysedTask {
     /// C.
     pub(crate) c: u64,
     /// The least key that a job of it can have, as in its [`Slot`].
@@ -224,7 +224,7 @@ impl Window {
     }
 
     /// The longest response of `own` from X - theta.
-    pub(crate) fn response(&mut self, own: Own, terms_left: &mut u64) -> Option<u64> {
+    pub(crate) fn response(&mut self, own: AnalysedTask, terms_left: &mut u64) -> Option<u64> {
         debug_assert!(self.started.is_empty() && own.theta >= own.first && own.first > 0);
         if self.wanders || !self.blocking.is_empty() {
             self.search::<false>(own, terms_left)
@@ -233,8 +233,8 @@ impl Window {
         }
     }
 
-    fn search<const PLAIN: bool>(&mut self, own: Own, terms_left: &mut u64) -> Option<u64> {
-        let Own { c, first, theta, reach } = own;
+    fn search<const PLAIN: bool>(&mut self, own: AnalysedTask, terms_left: &mut u64) -> Option<u64> {
+        let AnalysedTask { c, first, theta, reach } = own;
         let count = self.slots.len() as u64;
         // A job at X = theta; any other of a larger key completes no earlier. And a job alone,
         // released as late as it may be.
@@ -303,8 +303,8 @@ impl Window {
     /// Let s be the least instant from X - theta on with B(X) + W(X, s + 1) - C <= s: all earlier
     /// work released up to s is done, so the job has started. From then on only work that always
     /// comes first delays the job.
-    pub(crate) fn response_once_started(&mut self, own: Own, terms_left: &mut u64) -> Option<u64> {
-        let Own { c, first, theta, reach } = own;
+    pub(crate) fn response_once_started(&mut self, own: AnalysedTask, terms_left: &mut u64) -> Option<u64> {
+        let AnalysedTask { c, first, theta, reach } = own;
         self.worst = Worst::default();
         let mut longest = c + (theta - first);
         let mut x = self.below(self.length.saturating_add(reach));

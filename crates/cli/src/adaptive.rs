@@ -11,7 +11,7 @@ use crate::numbers::percent;
 use crate::table::{Table, or_dash, time};
 
 /// A controller that was asked for.
-pub(crate) struct Asked {
+pub(crate) struct ControllerRequest {
     pub(crate) node: NodeId,
     /// The strategy that keeps critical deadlines.
     pub(crate) strategy: StrategyRef,
@@ -19,9 +19,9 @@ pub(crate) struct Asked {
     guard: String,
 }
 
-impl Asked {
+impl ControllerRequest {
     /// A request for one node, with the strategy of this name as its guard.
-    pub(crate) fn new(system: &System, node: Option<NodeId>, guard: &str) -> Result<Asked, Failure> {
+    pub(crate) fn new(system: &System, node: Option<NodeId>, guard: &str) -> Result<ControllerRequest, Failure> {
         let (node, spec) = match (node, system.nodes.as_slice()) {
             (Some(node), nodes) => (node, nodes.get(node.index())),
             (None, [only]) => (NodeId(0), Some(only)),
@@ -37,7 +37,7 @@ impl Asked {
             ));
         }
         let calm = system.strategy_name(spec.strategy).to_owned();
-        Ok(Asked { node, strategy: strategy(system, guard)?, calm, guard: guard.to_owned() })
+        Ok(ControllerRequest { node, strategy: strategy(system, guard)?, calm, guard: guard.to_owned() })
     }
 }
 
@@ -62,12 +62,12 @@ pub(crate) struct Account {
     to_calm: u64,
     with_guard_ns: u64,
     of_the_time: f64,
-    critical: Vec<Guarded>,
+    critical: Vec<GuardedOperation>,
 }
 
 /// A critical operation.
 #[derive(Serialize)]
-struct Guarded {
+struct GuardedOperation {
     task: String,
     response_ns: Option<u64>,
     deadline_ns: u64,
@@ -76,11 +76,17 @@ struct Guarded {
 
 impl Account {
     /// The account of runs with the total length `lasted`.
-    pub(crate) fn new(asked: &Asked, plan: &Plan, law: &Adaptive, stays: Stays, lasted: Span) -> Account {
+    pub(crate) fn new(
+        asked: &ControllerRequest,
+        plan: &Plan,
+        law: &Adaptive,
+        stays: Residence,
+        lasted: Span,
+    ) -> Account {
         let critical = plan.rows.iter().filter_map(|row| {
             let Task { name, deadline, criticality, .. } = plan.system.tasks.get(row.task.index())?;
             let response_ns = law.responses.get(name).map(|response| response.as_ns());
-            (*criticality == Criticality::High).then(|| Guarded {
+            (*criticality == Criticality::High).then(|| GuardedOperation {
                 task: name.clone(),
                 response_ns,
                 deadline_ns: deadline.as_ns(),
@@ -129,7 +135,7 @@ pub(crate) fn written(plan: &Plan) -> System {
 
 /// Counts the moves between the two plans of a node.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Stays {
+pub(crate) struct Residence {
     to_guard: u64,
     to_calm: u64,
     with_guard: Span,
@@ -137,9 +143,9 @@ pub(crate) struct Stays {
     since: Option<Time>,
 }
 
-impl Stays {
+impl Residence {
     /// The run is over.
-    pub(crate) fn until(mut self, end: Time) -> Stays {
+    pub(crate) fn until(mut self, end: Time) -> Residence {
         if let Some(since) = self.since.take() {
             self.with_guard = self.with_guard.saturating_add(end.saturating_since(since));
         }
@@ -147,8 +153,8 @@ impl Stays {
     }
 
     /// Those of two runs.
-    pub(crate) fn and(self, other: Stays) -> Stays {
-        Stays {
+    pub(crate) fn and(self, other: Residence) -> Residence {
+        Residence {
             to_guard: self.to_guard + other.to_guard,
             to_calm: self.to_calm + other.to_calm,
             with_guard: self.with_guard.saturating_add(other.with_guard),
@@ -157,7 +163,7 @@ impl Stays {
     }
 }
 
-impl Sink for Stays {
+impl Sink for Residence {
     fn event(&mut self, _: u32, now: Time, event: &Event) {
         match event {
             Event::ModeChange { mode: 0 } => {

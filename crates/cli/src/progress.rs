@@ -38,16 +38,16 @@ pub(crate) fn spinner(what: String) -> ProgressBar {
 const EVENTS_BETWEEN: u32 = 1 << 16;
 
 /// A sink that moves a bar along virtual time.
-pub(crate) struct Watched<S> {
+pub(crate) struct ProgressSink<S> {
     inner: S,
     bar: ProgressBar,
     since: u32,
 }
 
-impl<S> Watched<S> {
+impl<S> ProgressSink<S> {
     /// A bar over `duration` of virtual time.
-    pub(crate) fn new(inner: S, duration: Span) -> Watched<S> {
-        Watched { inner, bar: bar("simulating", duration.as_ns()), since: 0 }
+    pub(crate) fn new(inner: S, duration: Span) -> ProgressSink<S> {
+        ProgressSink { inner, bar: bar("simulating", duration.as_ns()), since: 0 }
     }
 
     /// Takes the bar away.
@@ -57,7 +57,7 @@ impl<S> Watched<S> {
     }
 }
 
-impl<S: Sink> Sink for Watched<S> {
+impl<S: Sink> Sink for ProgressSink<S> {
     fn event(&mut self, stream: u32, now: Time, event: &Event) {
         self.since += 1;
         if self.since == EVENTS_BETWEEN {

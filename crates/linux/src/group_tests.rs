@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
 use crate::guardian::Guard;
-use crate::hold::{Given, HoldError, Holder, Undone};
+use crate::hold::{HoldError, Holder, UndoResult, Undone};
 use crate::process::Identity;
 
 /// A file system of control groups, of ordinary strings, that behaves as the kernel's documentation
@@ -274,7 +274,7 @@ fn a_thread_and_what_it_started_are_where_they_were_afterwards() {
             });
             assert!(both, "what it starts is in the group, too");
             assert!(holder.throttled().iter().all(|(of, _)| *of == thread));
-            assert_eq!(holder.give_back(), [Given { thread, undone: Undone::Restored }]);
+            assert_eq!(holder.give_back(), [UndoResult { thread, undone: Undone::Restored }]);
             assert_eq!((now_in(thread.pid), folder.exists()), (before, false));
         }
         Err(refused) => println!("skipped: {refused}"),

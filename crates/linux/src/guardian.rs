@@ -21,7 +21,7 @@ use takt_model::{Span, Time};
 
 use crate::Epoch;
 use crate::hold::Journal;
-use crate::owned::Owned;
+use crate::owned::ResourceId;
 use crate::process::Identity;
 use crate::tracing::{PREFIX, Tracefs, remove};
 
@@ -39,9 +39,9 @@ pub enum Guard {
 
 /// The guardian's work after the parent's end.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Errand {
+pub(crate) enum Cleanup {
     /// Remove a trace instance.
-    Instance(Owned),
+    Instance(ResourceId),
     /// Restore the settings of threads.
     Threads(Journal),
 }
@@ -56,11 +56,11 @@ const START_MAX: Span = Span::from_s(10);
 const END_MAX: Span = Span::from_s(60);
 const LOOK_EVERY: Span = Span::from_ms(10);
 
-impl Errand {
-    fn parse(argument: &str, name: &str) -> Option<Errand> {
+impl Cleanup {
+    fn parse(argument: &str, name: &str) -> Option<Cleanup> {
         match argument {
-            INSTANCE => Owned::parse(PREFIX, name).map(Errand::Instance),
-            THREADS => Journal::parse(name).map(Errand::Threads),
+            INSTANCE => ResourceId::parse(PREFIX, name).map(Cleanup::Instance),
+            THREADS => Journal::parse(name).map(Cleanup::Threads),
             _ => None,
         }
     }
@@ -68,15 +68,15 @@ impl Errand {
     /// The process to wait for.
     fn owner(&self) -> Identity {
         match self {
-            Errand::Instance(name) => name.owner,
-            Errand::Threads(journal) => journal.0.owner,
+            Cleanup::Instance(name) => name.owner,
+            Cleanup::Threads(journal) => journal.0.owner,
         }
     }
 
     fn arguments(&self) -> [String; 2] {
         match self {
-            Errand::Instance(name) => [INSTANCE.to_owned(), name.to_text(PREFIX)],
-            Errand::Threads(journal) => [THREADS.to_owned(), journal.to_text()],
+            Cleanup::Instance(name) => [INSTANCE.to_owned(), name.to_text(PREFIX)],
+            Cleanup::Threads(journal) => [THREADS.to_owned(), journal.to_text()],
         }
     }
 }
@@ -89,14 +89,14 @@ pub fn guardian(arguments: impl IntoIterator<Item = OsString>) -> bool {
     let mut arguments = arguments.into_iter().skip(1);
     let Some(first) = arguments.next().filter(|first| first == INSTANCE || first == THREADS) else { return false };
     let name = arguments.next().unwrap_or_default();
-    let errand = || Errand::parse(first.to_str()?, name.to_str()?);
+    let errand = || Cleanup::parse(first.to_str()?, name.to_str()?);
     if let Some(errand) = errand() {
         watch(&errand);
     }
     true
 }
 
-fn watch(errand: &Errand) {
+fn watch(errand: &Cleanup) {
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGPIPE] {
         // SAFETY: to ignore a signal has no preconditions.
         unsafe { libc::signal(signal, libc::SIG_IGN) };
@@ -116,8 +116,8 @@ fn watch(errand: &Errand) {
     }
     until_end_or_dismissal(errand.owner());
     match errand {
-        Errand::Instance(name) => remove_instance(*name),
-        Errand::Threads(journal) => {
+        Cleanup::Instance(name) => remove_instance(*name),
+        Cleanup::Threads(journal) => {
             until(|| !has_threads(journal.0.owner));
             let _ = journal.recover();
         }
@@ -146,7 +146,7 @@ fn until_end_or_dismissal(owner: Identity) {
 }
 
 /// Switches off at once, and removes when the owner has let go of the pages it held.
-fn remove_instance(name: Owned) {
+fn remove_instance(name: ResourceId) {
     let Ok(tracefs) = Tracefs::find() else { return };
     let folder = tracefs.instances().join(name.to_text(PREFIX));
     if !folder.exists() {
@@ -184,7 +184,7 @@ pub(crate) struct Guardian {
 
 impl Guardian {
     /// Starts one and waits until it watches. The error is the cause, in words.
-    pub(crate) fn start(guard: &Guard, errand: &Errand) -> Result<Option<Guardian>, String> {
+    pub(crate) fn start(guard: &Guard, errand: &Cleanup) -> Result<Option<Guardian>, String> {
         let program = match guard {
             Guard::ThisProgram => PathBuf::from("/proc/self/exe"),
             Guard::Program(program) => program.clone(),

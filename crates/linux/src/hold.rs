@@ -23,10 +23,10 @@ use takt_model::Span;
 use thiserror::Error;
 
 pub use change::Undone;
-pub use journal::{Given, Journal, Recovered, recover};
+pub use journal::{Journal, Recovered, UndoResult, recover};
 
 use crate::group::{self, Group, GroupError, Kernel, Limit, Place, Throttled};
-use crate::guardian::{Errand, Guard, Guardian};
+use crate::guardian::{Cleanup, Guard, Guardian};
 use crate::process::Identity;
 use crate::recovery::RecoveryError;
 use crate::sched::{self, Attributes, Class, FLAG_RECLAIM, FLAG_RESET_ON_FORK, Reservation, SchedError};
@@ -93,7 +93,7 @@ impl Holder {
     /// The folder for state files, or the guardian.
     pub fn start(guard: &Guard) -> Result<Holder, HoldError> {
         let journal = journal::Open::create()?;
-        let guardian = Guardian::start(guard, &Errand::Threads(journal.name()));
+        let guardian = Guardian::start(guard, &Cleanup::Threads(journal.name()));
         let guardian = guardian.map_err(|cause| HoldError::Guardian { cause })?;
         Ok(Holder { journal, guardian, changes: Vec::new(), stuck: false })
     }
@@ -156,7 +156,7 @@ impl Holder {
     }
 
     /// Takes over a child that has put itself under SCHED_DEADLINE before it became its program
-    /// ([`crate::process::Held::reserved`]).
+    /// ([`crate::process::PausedChild::reserved`]).
     ///
     /// # Errors
     /// The journal cannot be written, or the child has ended.
@@ -173,12 +173,12 @@ impl Holder {
     }
 
     /// Undoes all changes, the last one first, and returns the result for each thread.
-    pub fn give_back(mut self) -> Vec<Given> {
+    pub fn give_back(mut self) -> Vec<UndoResult> {
         self.undo()
     }
 
-    fn undo(&mut self) -> Vec<Given> {
-        let given: Vec<Given> = self.changes.drain(..).rev().map(|change| change.undo()).collect();
+    fn undo(&mut self) -> Vec<UndoResult> {
+        let given: Vec<UndoResult> = self.changes.drain(..).rev().map(|change| change.undo()).collect();
         // The guardian retries failed undos after the end of this process, and then the next start
         // does.
         self.stuck |= given.iter().any(|given| matches!(given.undone, Undone::Failed(_)));
@@ -246,7 +246,7 @@ mod tests {
                 // that this demotion unbooks, several times.
                 let booked = crate::machine::booked();
                 let given = holder.give_back();
-                assert_eq!(given, [Given { thread, undone: Undone::Restored }]);
+                assert_eq!(given, [UndoResult { thread, undone: Undone::Restored }]);
                 println!("booked before {booked:?}, after {:?}", crate::machine::booked());
                 let after = change::attributes_of(thread).unwrap();
                 assert!(after == before, "{after:?} was {before:?}");

@@ -117,7 +117,7 @@ fn throttles(version: Option<(u32, u32)>, configuration: impl FnOnce() -> String
 /// Bandwidth for SCHED_DEADLINE on the CPUs of one scheduling domain, in 2^-20 CPUs as the kernel
 /// counts.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Room {
+pub struct DomainBandwidth {
     /// Its CPUs, the kernel's numbers.
     pub cpus: Vec<u32>,
     /// The limit of the sum of all bookings; `None`: there is no admission control.
@@ -128,7 +128,7 @@ pub struct Room {
     pub servers: u64,
 }
 
-impl Room {
+impl DomainBandwidth {
     /// The bandwidth left; `None` without a limit.
     #[must_use]
     pub fn left(&self) -> Option<u64> {
@@ -140,14 +140,14 @@ impl Room {
 /// (cpusets, isolated CPUs), if CPUs differ, or if the kernel does not reveal the bookings. Root
 /// reads them from debugfs.
 #[must_use]
-pub fn room() -> Option<Room> {
+pub fn room() -> Option<DomainBandwidth> {
     let cpus = one_domain()?;
     let booked = booked()?;
     let limits = Limits::read();
     let each = u64::try_from(limits.rt_runtime_us).ok().map(|runtime| ratio(runtime, limits.rt_period_us));
     let server = machine().fair_server_assumed().map_or(0, |(runtime, period)| ratio(runtime.as_ns(), period.as_ns()));
     let of_all = |each: u64| each.saturating_mul(cpus.len() as u64);
-    Some(Room { limit: each.map(of_all), booked, servers: of_all(server).min(booked), cpus })
+    Some(DomainBandwidth { limit: each.map(of_all), booked, servers: of_all(server).min(booked), cpus })
 }
 
 /// Present bookings of the most booked domain, if the kernel reveals them.

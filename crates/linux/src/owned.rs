@@ -13,25 +13,25 @@ use crate::process::Identity;
 
 /// The owner of a thing, and which of its things it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Owned {
+pub(crate) struct ResourceId {
     pub(crate) owner: Identity,
     pub(crate) number: u32,
 }
 
-impl Owned {
+impl ResourceId {
     /// The next thing of this process; `None` where /proc does not tell who that is.
-    pub(crate) fn next() -> Option<Owned> {
+    pub(crate) fn next() -> Option<ResourceId> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let owner = Identity::current()?;
-        Some(Owned { owner, number: NUMBER.fetch_add(1, Ordering::Relaxed) })
+        Some(ResourceId { owner, number: NUMBER.fetch_add(1, Ordering::Relaxed) })
     }
 
     /// `PREFIX-PID-START-NUMBER`, and nothing else.
-    pub(crate) fn parse(prefix: &str, text: &str) -> Option<Owned> {
+    pub(crate) fn parse(prefix: &str, text: &str) -> Option<ResourceId> {
         let mut parts = text.strip_prefix(prefix)?.strip_prefix('-')?.split('-');
         let (pid, start, number) = (parts.next()?, parts.next()?, parts.next()?);
         let owner = Identity { pid: pid.parse().ok()?, start: start.parse().ok()? };
-        let owned = Owned { owner, number: number.parse().ok()? };
+        let owned = ResourceId { owner, number: number.parse().ok()? };
         (parts.next().is_none() && owned.to_text(prefix) == text).then_some(owned)
     }
 
@@ -41,9 +41,9 @@ impl Owned {
 }
 
 /// The things in a folder whose owners are dead. A living owner may not have locked its thing yet.
-pub(crate) fn left(folder: &Path, prefix: &str) -> io::Result<Vec<Owned>> {
+pub(crate) fn left(folder: &Path, prefix: &str) -> io::Result<Vec<ResourceId>> {
     let names = fs::read_dir(folder)?.flatten();
-    let named = names.filter_map(|entry| Owned::parse(prefix, entry.file_name().to_str()?));
+    let named = names.filter_map(|entry| ResourceId::parse(prefix, entry.file_name().to_str()?));
     Ok(named.filter(|owned| !owned.owner.is_alive()).collect())
 }
 
@@ -63,15 +63,15 @@ mod tests {
 
     #[test]
     fn only_names_that_takt_gives_are_takts() {
-        let owned = Owned { owner: Identity { pid: 12, start: 3400 }, number: 5 };
+        let owned = ResourceId { owner: Identity { pid: 12, start: 3400 }, number: 5 };
         for prefix in ["takt", "reserve"] {
             let text = format!("{prefix}-12-3400-5");
-            assert_eq!((owned.to_text(prefix), Owned::parse(prefix, &text)), (text, Some(owned)));
+            assert_eq!((owned.to_text(prefix), ResourceId::parse(prefix, &text)), (text, Some(owned)));
             let rests = ["", "-", "-1", "-1-2", "-1-2-3-4", "-01-2-3", "-1-2-x", "-+1-2-3", "-1-2-../x", "s.state"];
             for other in rests.map(|rest| format!("{prefix}{rest}")) {
-                assert_eq!(Owned::parse(prefix, &other), None, "{other}");
+                assert_eq!(ResourceId::parse(prefix, &other), None, "{other}");
             }
-            assert_eq!(Owned::parse(prefix, "other-1-2-3"), None);
+            assert_eq!(ResourceId::parse(prefix, "other-1-2-3"), None);
         }
     }
 }

@@ -155,7 +155,7 @@ fn limit(resource: libc::__rlimit_resource_t) -> u64 {
 /// A child process that already has its id but has not yet executed its program. An observer can
 /// attach before the program starts. Dropping this ends the child without running the program.
 #[derive(Debug)]
-pub struct Held {
+pub struct PausedChild {
     id: u32,
     go: Option<PipeWriter>,
     spawning: Option<JoinHandle<io::Result<Child>>>,
@@ -172,12 +172,12 @@ pub enum ReservedError {
     Start(io::Error),
 }
 
-impl Held {
+impl PausedChild {
     /// Starts the child.
     ///
     /// # Errors
-    /// The kernel's refusal. [`Held::release`] reports a missing program.
-    pub fn spawn(command: Command) -> io::Result<Held> {
+    /// The kernel's refusal. [`PausedChild::release`] reports a missing program.
+    pub fn spawn(command: Command) -> io::Result<PausedChild> {
         Self::start(command, None).map(|(held, _)| held)
     }
 
@@ -185,8 +185,8 @@ impl Held {
     /// bandwidth leaks, however the child ends.
     ///
     /// # Errors
-    /// As [`Held::spawn`], or why there is no such reservation.
-    pub fn reserved(command: Command, deadline: Deadline) -> Result<Held, ReservedError> {
+    /// As [`PausedChild::spawn`], or why there is no such reservation.
+    pub fn reserved(command: Command, deadline: Deadline) -> Result<PausedChild, ReservedError> {
         let (held, refused) = Self::start(command, Some(deadline.attributes())).map_err(ReservedError::Start)?;
         if refused == 0 {
             return Ok(held);
@@ -196,7 +196,7 @@ impl Held {
     }
 
     /// With the errno of the refusal of its class, zero where it has it.
-    fn start(mut command: Command, class: Option<Attributes>) -> io::Result<(Held, i32)> {
+    fn start(mut command: Command, class: Option<Attributes>) -> io::Result<(PausedChild, i32)> {
         let (mut told, tell) = io::pipe()?;
         let (wait, go) = io::pipe()?;
         let (tell_fd, wait_fd, go_fd) = (tell.as_raw_fd(), wait.as_raw_fd(), go.as_raw_fd());
@@ -230,7 +230,7 @@ impl Held {
             drop((tell, wait));
             child
         })?;
-        let mut held = Held { id: 0, go: Some(go), spawning: Some(spawning) };
+        let mut held = PausedChild { id: 0, go: Some(go), spawning: Some(spawning) };
         let (mut id, mut refused) = ([0; size_of::<libc::pid_t>()], [0; size_of::<i32>()]);
         match told.read_exact(&mut id).and_then(|()| told.read_exact(&mut refused)) {
             Ok(()) => held.id = u32::try_from(libc::pid_t::from_ne_bytes(id)).unwrap_or(0),
@@ -264,7 +264,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for PausedChild {
     fn drop(&mut self) {
         drop(self.go.take());
         let _ = self.join();
@@ -289,18 +289,18 @@ mod tests {
         let name = |id: u32| fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
         let mut command = Command::new("/bin/sh");
         command.args(["-c", "exit 7"]);
-        let held = Held::spawn(command).unwrap();
+        let held = PausedChild::spawn(command).unwrap();
         let id = held.id();
         assert!(Identity::of(id).unwrap().is_alive() && !name(id).contains("(sh)"), "not yet");
         let mut child = held.release().unwrap();
         assert_eq!(child.id(), id);
         assert_eq!(child.wait().unwrap().code(), Some(7));
 
-        let dropped = Held::spawn(Command::new("/bin/sh")).unwrap();
+        let dropped = PausedChild::spawn(Command::new("/bin/sh")).unwrap();
         let dropped_id = dropped.id();
         drop(dropped);
         assert!(Identity::of(dropped_id).is_none_or(|dropped| !dropped.is_alive()));
-        let missing = Held::spawn(Command::new("/no/such/program")).unwrap().release();
+        let missing = PausedChild::spawn(Command::new("/no/such/program")).unwrap().release();
         assert_eq!(missing.unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 

@@ -51,7 +51,7 @@ pub use error::RecorderError;
 pub use events::{Event, one_of};
 pub use instance::threads_of;
 pub(crate) use instance::{PREFIX, remove};
-pub use recover::{Left, recover};
+pub use recover::{Leftovers, recover};
 pub use threads::{ThreadInfo, class_of, threads};
 pub(crate) use tracefs::Tracefs;
 pub use tracefs::instances;

@@ -89,7 +89,8 @@ impl LevelSlot {
     /// A slot for tests with only the values that break ties.
     #[cfg(test)]
     pub(crate) fn tied(importance: u32, arrival: Time) -> LevelSlot {
-        let of = Slot { arrival, importance, ..Slot::new(takt_model::Span::ZERO, false) };
+        let mut of = Slot::new(takt_model::Span::ZERO, false);
+        (of.arrival, of.importance) = (arrival, importance);
         LevelSlot { of, state: State::Empty }
     }
 

@@ -66,12 +66,12 @@ pub(crate) fn note_of_priority(top: u8, asked: u8) -> String {
 }
 
 /// Passes events up to the end. Work in progress at the end stops a little later.
-struct Until<'a, S> {
+struct EndFilter<'a, S> {
     sink: &'a mut S,
     end: Time,
 }
 
-impl<S: Sink> Sink for Until<'_, S> {
+impl<S: Sink> Sink for EndFilter<'_, S> {
     fn event(&mut self, stream: u32, now: Time, event: &Event) {
         match event {
             _ if now <= self.end => self.sink.event(stream, now, event),
@@ -158,7 +158,7 @@ impl Prepared {
         }
         let mut dispatching = dispatcher.start().map_err(refused)?;
         let end = Time::ZERO.saturating_add(self.options.duration);
-        let sink = &mut Until { sink, end };
+        let sink = &mut EndFilter { sink, end };
         let mut interrupted = None;
         // A timer thread that gets its CPU late still has arrivals to report.
         while !dispatching.is_over() && dispatching.now() < end.saturating_add(GRACE) && interrupted.is_none() {
@@ -265,7 +265,7 @@ mod tests {
         let at = |ms| Time::ZERO + Span::from_ms(ms);
         let job = |number| JobKey { task: TaskId(0), number };
         let mut told: Vec<(u32, Time, Event)> = Vec::new();
-        let mut until = Until { sink: &mut told, end: at(10) };
+        let mut until = EndFilter { sink: &mut told, end: at(10) };
         let late = Event::Release { job: job(1), arrival: at(9), parent: None };
         until.event(0, at(10), &Event::Complete { job: job(0), cpu: 0 });
         until.event(0, at(11), &late);

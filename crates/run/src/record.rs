@@ -57,7 +57,7 @@ pub(crate) struct Recorder<'a, S> {
     out: S,
     /// The kernel's numbers of the CPUs, by model CPU.
     cpus: &'a [u32],
-    lanes: Vec<Merged<'a>>,
+    lanes: Vec<MergedLane<'a>>,
     /// Lane indices, predecessors before successors.
     order: Vec<usize>,
     /// (deadline, lane, number) of incomplete jobs.
@@ -76,7 +76,7 @@ pub(crate) struct LaneTask<'a> {
 }
 
 /// The recorder's side of a lane.
-struct Merged<'a> {
+struct MergedLane<'a> {
     task: TaskId,
     deadline: Span,
     releases: Option<Releases<'a>>,
@@ -111,10 +111,10 @@ struct ChainPosition {
 impl<'a, S: Stamps> Recorder<'a, S> {
     /// `lane_tasks` stands in the order of the lanes.
     pub(crate) fn new(out: S, cpus: &'a [u32], lanes: &[Lane], lane_tasks: Vec<LaneTask<'a>>) -> Self {
-        let mut merged: Vec<Merged<'a>> = lanes
+        let mut merged: Vec<MergedLane<'a>> = lanes
             .iter()
             .zip(lane_tasks)
-            .map(|(lane, task)| Merged {
+            .map(|(lane, task)| MergedLane {
                 task: lane.task,
                 deadline: task.deadline,
                 releases: task.releases,
@@ -180,7 +180,7 @@ impl<'a, S: Stamps> Recorder<'a, S> {
         let mut bounds = Vec::new();
         loop {
             self.bounds(&mut bounds);
-            let head = |lane: &Merged| lane.waiting.front().map(|record| (record.at, record.kind));
+            let head = |lane: &MergedLane| lane.waiting.front().map(|record| (record.at, record.kind));
             let first = self.lanes.iter().enumerate().filter_map(|(i, lane)| head(lane).map(|head| (head, i))).min();
             let certain = bounds.iter().copied().min().unwrap_or(Time::MAX);
             match first {
@@ -313,7 +313,7 @@ impl<'a, S: Stamps> Recorder<'a, S> {
     }
 }
 
-impl Merged<'_> {
+impl MergedLane<'_> {
     /// A record from the ring, after the releases that came before it while the thread was busy.
     fn take(&mut self, record: Record) {
         if record.kind == Kind::Release {

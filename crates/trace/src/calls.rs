@@ -428,19 +428,19 @@ const I386: [Row; 34] = [
 /// Calls from number 403 on have one number on all machines. Those below 424 take times of 64 bits,
 /// and x86-64 does not have them. In the order of numbers.
 const RECENT: [Row; 13] = [
-    (407, Class::Sleep, Asks::Waits), // clock_nanosleep_time64
-    (413, Class::Wait, Asks::Waits), // pselect6_time64
-    (414, Class::Wait, Asks::Waits), // ppoll_time64
-    (416, Class::Take, Asks::Waits), // io_pgetevents_time64
+    (407, Class::Sleep, Asks::Waits),   // clock_nanosleep_time64
+    (413, Class::Wait, Asks::Waits),    // pselect6_time64
+    (414, Class::Wait, Asks::Waits),    // ppoll_time64
+    (416, Class::Take, Asks::Waits),    // io_pgetevents_time64
     (417, Class::Take, Asks::Flags(3)), // recvmmsg_time64
-    (419, Class::Take, Asks::Waits), // mq_timedreceive_time64
-    (420, Class::Sync, Asks::Waits), // semtimedop_time64
-    (421, Class::Wait, Asks::Waits), // rt_sigtimedwait_time64
-    (422, Class::Sync, Asks::Futex), // futex_time64
-    (426, Class::Take, Asks::Waits), // io_uring_enter
-    (441, Class::Wait, Asks::Waits), // epoll_pwait2
-    (449, Class::Sync, Asks::Waits), // futex_waitv
-    (455, Class::Sync, Asks::Waits), // futex_wait
+    (419, Class::Take, Asks::Waits),    // mq_timedreceive_time64
+    (420, Class::Sync, Asks::Waits),    // semtimedop_time64
+    (421, Class::Wait, Asks::Waits),    // rt_sigtimedwait_time64
+    (422, Class::Sync, Asks::Futex),    // futex_time64
+    (426, Class::Take, Asks::Waits),    // io_uring_enter
+    (441, Class::Wait, Asks::Waits),    // epoll_pwait2
+    (449, Class::Sync, Asks::Waits),    // futex_waitv
+    (455, Class::Sync, Asks::Waits),    // futex_wait
 ];
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use super::{Change, Part, Refusal};
 
 /// Indices of what goes.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Gone {
+pub(super) struct Removal {
     pub(super) tasks: BTreeSet<usize>,
     pub(super) components: BTreeSet<usize>,
     pub(super) flows: BTreeSet<usize>,
@@ -35,13 +35,13 @@ fn named(system: &System) -> impl Iterator<Item = (&str, &str)> {
     })
 }
 
-impl Gone {
+impl Removal {
     /// The parts that a change removes.
     ///
     /// # Errors
     /// If a part does not exist, or a remaining part refers to it.
-    pub(super) fn of(system: &System, change: &Change) -> Result<Gone, Refusal> {
-        let mut gone = Gone::default();
+    pub(super) fn of(system: &System, change: &Change) -> Result<Removal, Refusal> {
+        let mut gone = Removal::default();
         for part in &change.remove {
             let (found, goes) = match part {
                 Part::Task(name) => (system.tasks.iter().position(|task| task.name == *name), &mut gone.tasks),
@@ -134,11 +134,11 @@ impl Gone {
         let visits = |flow: &Flow| flow.path.iter().any(|node| here(*node));
         let mut tasks = Numbers::new(&self.tasks, system.tasks.len());
         let mut components = Numbers::new(&self.components, system.components.len());
-        tasks.number(Gone::kept(&self.tasks, &system.tasks).map(|(_, task)| here(task.node)), change.tasks.len());
-        let stay = Gone::kept(&self.components, &system.components).map(|(_, component)| here(component.node));
+        tasks.number(Removal::kept(&self.tasks, &system.tasks).map(|(_, task)| here(task.node)), change.tasks.len());
+        let stay = Removal::kept(&self.components, &system.components).map(|(_, component)| here(component.node));
         components.number(stay, change.components.len());
         let mut part = frame.clone();
-        for (_, component) in Gone::kept(&self.components, &system.components).filter(|(_, c)| here(c.node)) {
+        for (_, component) in Removal::kept(&self.components, &system.components).filter(|(_, c)| here(c.node)) {
             let parent = component.parent.map(|id| ComponentId(components.of_old(id.0)));
             part.components.push(Component { parent, ..component.clone() });
         }
@@ -146,7 +146,7 @@ impl Gone {
             let parent = component.parent.map(|id| ComponentId(components.of_new(id.0)));
             part.components.push(Component { parent, ..component.clone() });
         }
-        for (_, task) in Gone::kept(&self.tasks, &system.tasks).filter(|(_, task)| here(task.node)) {
+        for (_, task) in Removal::kept(&self.tasks, &system.tasks).filter(|(_, task)| here(task.node)) {
             let component = task.component.map(|id| ComponentId(components.of_old(id.0)));
             let after = task.after.iter().map(|id| TaskId(tasks.of_old(id.0))).collect();
             part.tasks.push(Task { component, after, ..task.clone() });
@@ -157,7 +157,7 @@ impl Gone {
             part.tasks.push(Task { component, after, ..task.clone() });
         }
         part.modes.extend(system.modes.iter().filter(|mode| here(mode.node)).cloned());
-        let flows = Gone::kept(&self.flows, &system.flows).map(|(_, flow)| flow).filter(|flow| visits(flow));
+        let flows = Removal::kept(&self.flows, &system.flows).map(|(_, flow)| flow).filter(|flow| visits(flow));
         part.flows.extend(flows.chain(&change.flows).cloned());
         part
     }

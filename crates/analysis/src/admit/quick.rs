@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use takt_model::{Builtin, CpuSet, NodeId, Placement, Preemption, StrategyRef, System, Task};
 
-use super::By;
+use super::DecidedBy;
 use crate::edf::qpa::{self, Demand, EdfTask, Tick};
 use crate::exact::ONE;
 use crate::scope::{thefts, together};
@@ -88,7 +88,7 @@ impl Quick {
     }
 
     /// Yes for all of a CPU from the place `first` on; `None`: it cannot tell.
-    pub(super) fn decide(&mut self, system: &System, place: Place, first: usize) -> Option<By> {
+    pub(super) fn decide(&mut self, system: &System, place: Place, first: usize) -> Option<DecidedBy> {
         let tick = tick(system, place.0);
         match self.units.get_mut(&place)? {
             Unit::Edf(edf) => edf.decide(tick),
@@ -225,11 +225,11 @@ fn is_quick(system: &System, node: NodeId) -> bool {
 
 impl Edf {
     /// Yes by the cheapest way; `None`: it cannot tell.
-    fn decide(&self, tick: Option<Tick>) -> Option<By> {
+    fn decide(&self, tick: Option<Tick>) -> Option<DecidedBy> {
         if self.density <= ONE && self.blocked == 0 && tick.is_none() {
-            return Some(By::Density);
+            return Some(DecidedBy::Density);
         }
-        matches!(qpa::analyse(&self.tasks, tick), Demand::Met { .. }).then_some(By::Demand)
+        matches!(qpa::analyse(&self.tasks, tick), Demand::Met { .. }).then_some(DecidedBy::Demand)
     }
 }
 
@@ -238,8 +238,8 @@ const TERMS_MAX: u64 = 100_000_000;
 
 impl Fixed {
     /// Yes for all from `first` on, the least important last; `None`: it cannot tell.
-    fn decide(&mut self, first: usize, tick: Option<Tick>) -> Option<By> {
-        let mut by = By::Bounds;
+    fn decide(&mut self, first: usize, tick: Option<Tick>) -> Option<DecidedBy> {
+        let mut by = DecidedBy::Bounds;
         let mut terms_left = TERMS_MAX;
         // Over what is more important: sum U rounded up, and sum C (1 - U) rounded up.
         let (mut load, mut slack) = (0u128, 0u128);
@@ -277,7 +277,7 @@ impl Fixed {
                     let room = ONE.saturating_sub(load) >> 32;
                     let enough = need < 1 << 64 && (need << 32) <= (room * u128::from(limit >> 6)) << 6;
                     if !enough {
-                        by = By::FixedPoints;
+                        by = DecidedBy::FixedPoints;
                         self.fixed_point(k, level.end, blocking, limit, tick, &mut terms_left)?;
                     }
                 }

@@ -81,7 +81,7 @@ fn after_any_changes_it_says_what_check_says() {
                 let proven = answer == Answer::Yes;
                 assert_eq!(added.is_ok(), proven, "round {round}.{step}: {added:?} {expected:?}");
                 assert_eq!(admission.system(), if proven { &expected } else { &before });
-                *seen.entry(added.map_or("refused", By::name)).or_default() += 1;
+                *seen.entry(added.map_or("refused", DecidedBy::name)).or_default() += 1;
             }
         }
         let report = admission.report();
@@ -108,7 +108,7 @@ fn what_is_less_important_leaves_proofs_by_a_schedule_alone() {
     let task = |name, t: u64, d: u64, c: u64| Task { deadline: ns(d), ..Task::periodic(name, ns(t), ns(c)) };
     let above = vec![task("a", 216, 47, 45), task("b", 216, 319, 33), task("c", 334, 334, 59)];
     let mut admission = Admission::new(System::local(1, Builtin::Rm, above)).expect("by its schedule");
-    assert_eq!(admission.add(&[task("d", 395, 395, 40)]), Ok(By::Bounds));
+    assert_eq!(admission.add(&[task("d", 395, 395, 40)]), Ok(DecidedBy::Bounds));
     assert_eq!(decide(admission.system()), Answer::Unknown);
     assert!(admission.add(&[task("e", 100, 100, 10)]).is_err(), "not above them");
 }
@@ -142,10 +142,10 @@ fn a_change_is_atomic_over_nodes() {
     assert!(why.contains("110 %"), "{why}");
     assert_eq!(admission.system(), &system);
     let pair = [task("b", NodeId(0), 5), task("c", NodeId(1), 3)];
-    assert_eq!(admission.add(&pair), Ok(By::Bounds));
+    assert_eq!(admission.add(&pair), Ok(DecidedBy::Bounds));
     assert!(matches!(admission.add(&[task("b", NodeId(0), 1)]), Err(Refusal::Invalid(_))));
     assert!(matches!(admission.remove("x"), Err(Refusal::Invalid(_))));
-    assert_eq!(admission.remove("b"), Ok(By::Nothing));
+    assert_eq!(admission.remove("b"), Ok(DecidedBy::Nothing));
     assert_eq!(admission.system().tasks.len(), 2);
 }
 
@@ -163,17 +163,17 @@ fn components_come_and_go_with_their_tasks() {
         let tasks = vec![Task { component: Some(ComponentId(id)), ..task.clone() }];
         Change { components: vec![component], tasks, ..Change::default() }
     };
-    assert_eq!(admission.change(&with(0, component("one", 4), &inner)), Ok(By::Check));
+    assert_eq!(admission.change(&with(0, component("one", 4), &inner)), Ok(DecidedBy::Check));
     assert_eq!(admission.system().tasks[0].component, Some(ComponentId(0)));
     let twin = Task { name: "twin".to_owned(), ..inner };
     assert!(admission.change(&with(1, component("two", 7), &twin)).is_err());
-    assert_eq!(admission.change(&with(1, component("two", 4), &twin)), Ok(By::Parts));
+    assert_eq!(admission.change(&with(1, component("two", 4), &twin)), Ok(DecidedBy::Parts));
     let removal = |name: &str| Change { remove: vec![Part::Component(name.to_owned())], ..Change::default() };
     assert!(admission.change(&removal("three")).is_err());
     let Err(Refusal::Invalid(why)) = admission.change(&removal("one")) else { panic!("it holds a task") };
     assert_eq!(why, "component \"one\" holds task \"inner\"; remove what it holds before, or with it");
     let both =
         Change { remove: vec![Part::Component("one".to_owned()), Part::Task("inner".to_owned())], ..Change::default() };
-    assert_eq!(admission.change(&both), Ok(By::Parts));
+    assert_eq!(admission.change(&both), Ok(DecidedBy::Parts));
     assert_eq!((admission.system().tasks.len(), admission.system().tasks[0].component), (1, Some(ComponentId(0))));
 }

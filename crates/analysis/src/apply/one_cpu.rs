@@ -49,17 +49,17 @@ pub(super) fn blockers(unit: &Unit, tasks: &[EdfTask]) -> Vec<Blocker> {
 
 /// A legal behaviour around a task alone on its level. The task and all more important tasks are
 /// released at one instant, first jobs with their full jitter, later jobs as densely as possible.
-pub(crate) struct Together<'a> {
+pub(crate) struct SimultaneousRelease<'a> {
     /// The instant, in ns.
     pub(crate) at: u64,
     /// A less important task that has started a section 1 ns before, and when it arrives.
     pub(crate) before: Option<(&'a UnitTask, u64)>,
 }
 
-impl<'a> Together<'a> {
+impl<'a> SimultaneousRelease<'a> {
     /// With the longest section that can have started; `None` where tasks that come at given times
     /// do not meet, or something but jobs counts.
-    pub(crate) fn new(unit: &'a Unit, task: &UnitTask) -> Option<Together<'a>> {
+    pub(crate) fn new(unit: &'a Unit, task: &UnitTask) -> Option<SimultaneousRelease<'a>> {
         let plain = unit.m == 1 && unit.served.is_none() && !unit.fluid && unit.open.is_none() && unit.free_of_costs();
         let hep = || unit.tasks.iter().filter(|other| other.level <= task.level);
         let must = |other: &UnitTask| !(other.chained || other.low || other.server);
@@ -91,7 +91,7 @@ impl<'a> Together<'a> {
         let lower = unit.tasks.iter().filter(|with| with.level > task.level && with.section > 0 && with.sporadic);
         let before = lower.filter(|with| must(with)).filter_map(start).max_by_key(|(with, ..)| with.section);
         let at = before.map_or(at, |(_, at, _)| at);
-        Some(Together { at, before: before.map(|(with, _, arrival)| (with, arrival)) })
+        Some(SimultaneousRelease { at, before: before.map(|(with, _, arrival)| (with, arrival)) })
     }
 }
 
@@ -111,7 +111,7 @@ fn limited_tasks(unit: &Unit) -> Vec<LimitedTask> {
 /// How a job of the task misses its deadline in a behaviour that can happen, where that is shown ([`limited::late`]).
 pub(super) fn late(unit: &Unit, task: &UnitTask, terms_left: &mut u64) -> Option<String> {
     spend(terms_left, unit.tasks.len() as u64)?;
-    let together = Together::new(unit, task)?;
+    let together = SimultaneousRelease::new(unit, task)?;
     let i = unit.tasks.iter().position(|other| other.id == task.id)?;
     let blocking = together.before.map_or(0, |(with, _)| with.section);
     let late = limited::late(&limited_tasks(unit), i, blocking, task.d, terms_left)?;

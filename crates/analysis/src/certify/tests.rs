@@ -549,8 +549,9 @@ fn a_miss_that_a_section_brings_about_is_shown_and_not_forged() {
     for apart in 0..9 {
         let mut forged = certificate.clone();
         let Some(Witness::Schedule { arrivals, .. }) = &mut forged.witness else { unreachable!() };
-        *arrivals =
-            [("lo", 100), ("hi", 100 + apart)].map(|(task, at_ns)| Arrived { task: task.to_owned(), at_ns }).to_vec();
+        *arrivals = [("lo", 100), ("hi", 100 + apart)]
+            .map(|(task, at_ns)| SporadicArrival { task: task.to_owned(), at_ns })
+            .to_vec();
         accepted.extend(accept(&system, &forged).is_ok().then_some(apart));
     }
     assert_eq!(accepted, [4], "hi is late by 1 ns there, and nowhere else");

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::rules::{Above, Served};
+use super::rules::{OuterOrder, Served};
 use super::tree::above;
 use super::{Supply, Workload, edf, fp, mpr};
 use crate::apply::distance;
@@ -35,7 +35,7 @@ impl Tasks {
             return Err(why);
         }
         match above(unit) {
-            Above::Deadline => {
+            OuterOrder::Deadline => {
                 let mut tasks = Vec::with_capacity(unit.tasks.len());
                 for task in &unit.tasks {
                     let release = carried.release(task.id).ok_or_else(|| late(task))?;
@@ -48,7 +48,7 @@ impl Tasks {
                 }
                 Ok(Tasks::Edf(tasks))
             }
-            Above::Fixed => {
+            OuterOrder::Fixed => {
                 if unit.levels.iter().any(|level| level.demotes) {
                     return Err("needs levels that demote no late job".to_owned());
                 }
@@ -95,7 +95,7 @@ pub(crate) fn to_deadline(response: Response, task: &UnitTask) -> Option<u64> {
 }
 
 /// The verdict of a test, its reports on the tasks, and its figures.
-pub(crate) type Said = (Verdict, Vec<TaskReport>, Map<String, Value>);
+pub(crate) type TestResult = (Verdict, Vec<TaskReport>, Map<String, Value>);
 
 /// The supply that one of the two tests uses for a component.
 pub(crate) fn supply_of(unit: &Unit, carried: &Carried, test: TestId) -> Option<Supply> {
@@ -108,7 +108,7 @@ pub(crate) fn supply_of(unit: &Unit, carried: &Carried, test: TestId) -> Option<
 ///
 /// # Errors
 /// The precondition that does not hold.
-pub(crate) fn prm(unit: &Unit, carried: &Carried) -> Result<Said, String> {
+pub(crate) fn prm(unit: &Unit, carried: &Carried) -> Result<TestResult, String> {
     let served = unit.served.as_ref().ok_or("needs a component")?;
     if served.wide.is_some() {
         return Err("needs a component on one CPU".to_owned());
@@ -127,7 +127,7 @@ pub(crate) fn prm(unit: &Unit, carried: &Carried) -> Result<Said, String> {
 ///
 /// # Errors
 /// The precondition that does not hold.
-pub(crate) fn edp(unit: &Unit, carried: &Carried) -> Result<Said, String> {
+pub(crate) fn edp(unit: &Unit, carried: &Carried) -> Result<TestResult, String> {
     let served = unit.served.as_ref().ok_or("needs a component")?;
     let server =
         served.server().filter(|_| served.bounded).ok_or("needs a server whose every budget has a deadline")?;
@@ -143,7 +143,7 @@ pub(crate) fn edp(unit: &Unit, carried: &Carried) -> Result<Said, String> {
     Ok(said)
 }
 
-fn decide(unit: &Unit, carried: &Carried, served: &Served, supply: Supply) -> Result<Said, String> {
+fn decide(unit: &Unit, carried: &Carried, served: &Served, supply: Supply) -> Result<TestResult, String> {
     let tasks = Tasks::of(unit, carried)?;
     let mut figures = Map::new();
     if let Some((period, budget)) = served.interface {
@@ -193,7 +193,7 @@ pub(crate) fn on_several(unit: &Unit, carried: &Carried, late: u64) -> Result<(V
 ///
 /// # Errors
 /// The precondition that does not hold.
-pub(crate) fn mpr(unit: &Unit, carried: &Carried) -> Result<Said, String> {
+pub(crate) fn mpr(unit: &Unit, carried: &Carried) -> Result<TestResult, String> {
     let served = unit.served.as_ref().ok_or("needs a component")?;
     let wide = served.wide.as_ref().ok_or("needs a component on several CPUs; on one, prm says more")?;
     let supply = match wide {

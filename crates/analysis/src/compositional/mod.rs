@@ -33,7 +33,7 @@ mod tree;
 mod wide;
 
 pub(crate) use apply::{
-    Said, Tasks, edp, mpr as mpr_of, on_several, overload, prm, report, responses, supply_of, to_deadline,
+    Tasks, TestResult, edp, mpr as mpr_of, on_several, overload, prm, report, responses, supply_of, to_deadline,
 };
 pub use best::{Interface, PERIODS_MAX, Search, best};
 pub(crate) use costs::{going_on, loss};

@@ -56,7 +56,7 @@ use crate::reservation::deterministic::Reservation;
 
 /// How the level above orders the server among others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Above {
+pub enum OuterOrder {
     /// Fixed priorities, on one CPU.
     Fixed,
     /// Deadlines, on one CPU.
@@ -71,21 +71,21 @@ pub enum Above {
 ///
 /// # Errors
 /// Why it guarantees nothing there.
-pub fn guaranteed(rule: ServerRule, above: Above) -> Result<Start, &'static str> {
+pub fn guaranteed(rule: ServerRule, above: OuterOrder) -> Result<Start, &'static str> {
     use ServerRule as R;
     match (rule, above) {
-        (_, Above::Other) => Err("the order above it is neither fixed priorities nor edf"),
+        (_, OuterOrder::Other) => Err("the order above it is neither fixed priorities nor edf"),
         (R::Ptps, _) => Ok(Start::Anywhere),
         (R::Polling, _) => Ok(Start::Polled),
-        (_, Above::Global) => Err("on several CPUs only \"ptps\" and \"polling\" are covered"),
+        (_, OuterOrder::Global) => Err("on several CPUs only \"ptps\" and \"polling\" are covered"),
         (R::Wcps | R::Crps, _) => Ok(Start::Anywhere),
-        (R::Deferrable, Above::Fixed) => Ok(Start::Anywhere),
+        (R::Deferrable, OuterOrder::Fixed) => Ok(Start::Anywhere),
         (R::Deferrable, _) => {
             Err("under edf a deferrable server may ask for its whole budget right before its deadline")
         }
-        (R::Sporadic, Above::Fixed) => Ok(Start::Anywhere),
+        (R::Sporadic, OuterOrder::Fixed) => Ok(Start::Anywhere),
         (R::Sporadic, _) => Ok(Start::Polled),
-        (R::CbsHard, Above::Deadline) => Ok(Start::Anywhere),
+        (R::CbsHard, OuterOrder::Deadline) => Ok(Start::Anywhere),
         (R::CbsHard, _) => Err("a constant-bandwidth server needs edf above it"),
         (R::Cbs | R::Grub, _) => {
             Err("a soft constant-bandwidth server works ahead and postpones its deadline, so it guarantees no \
@@ -98,10 +98,12 @@ pub fn guaranteed(rule: ServerRule, above: Above) -> Result<Start, &'static str>
 ///
 /// # Errors
 /// Why it is not.
-pub fn takes(rule: ServerRule, above: Above) -> Result<(), &'static str> {
+pub fn takes(rule: ServerRule, above: OuterOrder) -> Result<(), &'static str> {
     match (rule, above) {
-        (ServerRule::Cbs, Above::Deadline) => Ok(()),
-        (ServerRule::Cbs, Above::Fixed | Above::Global) => Err("a constant-bandwidth server needs edf above it"),
+        (ServerRule::Cbs, OuterOrder::Deadline) => Ok(()),
+        (ServerRule::Cbs, OuterOrder::Fixed | OuterOrder::Global) => {
+            Err("a constant-bandwidth server needs edf above it")
+        }
         _ => guaranteed(rule, above).map(|_| ()),
     }
 }

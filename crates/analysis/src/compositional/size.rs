@@ -16,7 +16,7 @@ use super::apply::Tasks;
 use super::around::{ancestors, given, within};
 use super::costs::loss;
 use super::early::{Neighbours, Proofs, by_edp, improve};
-use super::rules::{Above, Served, guaranteed, on_time};
+use super::rules::{OuterOrder, Served, guaranteed, on_time};
 use super::sized::{QUANTUM, SizeError, SizedComponent, SizedSystem};
 use super::tree::{Enforced, Tree, above};
 use super::{Guarantee, Interface, Limit, Search, Start, Workload, best};
@@ -182,12 +182,12 @@ fn size_one(
         return Err(not_covered("it holds no task, so its need is unknown; give it a period and a budget".to_owned()));
     }
     if component.cpus > 1 {
-        return super::wide::size(&tree, unit, outer.map_or(Above::Other, above), id, (period, budget));
+        return super::wide::size(&tree, unit, outer.map_or(OuterOrder::Other, above), id, (period, budget));
     }
     // The caps of the search for both need a supply that may start anywhere.
     let reserves = tree.reserves(id) && (period.is_some() || budget.is_some());
     let start = match outer.map(|outer| (guaranteed(component.server, above(outer)), above(outer))) {
-        Some((_, Above::Deadline)) if reserves => Ok(Start::Aligned),
+        Some((_, OuterOrder::Deadline)) if reserves => Ok(Start::Aligned),
         Some((guaranteed, _)) => guaranteed,
         None => return Err(not_covered("its server stands nowhere".to_owned())),
     };

@@ -8,7 +8,7 @@ use takt_model::{
 
 use super::around::{ancestors, given};
 use super::costs::{cuts, going_on, loss, preemptions};
-use super::rules::{Above, Served, bounded, capped, guaranteed, on_time, takes};
+use super::rules::{OuterOrder, Served, bounded, capped, guaranteed, on_time, takes};
 use super::{Guarantee, Mpr, Start, mpr};
 use crate::reservation::deterministic::Reservation;
 use crate::reservation::{arrivals_of, exec_of, level};
@@ -325,8 +325,10 @@ impl Tree {
         };
         // Bound to CPUs, the servers of one component may stand on several levels: the least of
         // what they keep.
-        let levels = self.servers[id.index()].iter().map(|server| unit_with(view, *server).map_or(Above::Other, above));
-        let above = levels.reduce(|one, other| if one == other { one } else { Above::Other }).unwrap_or(Above::Other);
+        let levels =
+            self.servers[id.index()].iter().map(|server| unit_with(view, *server).map_or(OuterOrder::Other, above));
+        let above =
+            levels.reduce(|one, other| if one == other { one } else { OuterOrder::Other }).unwrap_or(OuterOrder::Other);
         // The longest lateness of a budget of its server.
         let late = self.servers[id.index()].iter().filter_map(|server| unit_with(view, *server));
         let late = late.map(|unit| if unit.fluid { unit.late } else { 0 }).max().unwrap_or(0);
@@ -335,16 +337,16 @@ impl Tree {
         let bound = self.system.tasks[..self.own].iter().find(|task| task.component == Some(id) && bound(task));
         let used_up = || format!("its budget {} is used up by what switching costs", Span::from_ns(budget));
         served.reservation = match (component.server, above) {
-            (ServerRule::Cbs | ServerRule::CbsHard, Above::Deadline) if component.quantum.is_some() => {
+            (ServerRule::Cbs | ServerRule::CbsHard, OuterOrder::Deadline) if component.quantum.is_some() => {
                 Err("needs a server without a quantum".to_owned())
             }
-            (ServerRule::Cbs | ServerRule::CbsHard, Above::Deadline) if bound.is_none() && late > period => {
+            (ServerRule::Cbs | ServerRule::CbsHard, OuterOrder::Deadline) if bound.is_none() && late > period => {
                 Err(format!(
                     "needs budgets that come no later than a period after their deadline, here {}",
                     Span::from_ns(late)
                 ))
             }
-            (ServerRule::Cbs | ServerRule::CbsHard, Above::Deadline) if bound.is_none() => {
+            (ServerRule::Cbs | ServerRule::CbsHard, OuterOrder::Deadline) if bound.is_none() => {
                 let left = budget.checked_sub(loss);
                 left.and_then(|left| Reservation::cbs(period, left)).map(|cbs| cbs.late(late)).ok_or_else(used_up)
             }
@@ -391,7 +393,7 @@ impl Tree {
         &self,
         id: ComponentId,
         spec: &NodeSpec,
-        above: Above,
+        above: OuterOrder,
         period: u64,
         budget: u64,
     ) -> Result<Mpr, String> {
@@ -475,13 +477,13 @@ fn unit_with(view: &View, task: TaskId) -> Option<&Unit> {
 }
 
 /// How a unit orders its jobs.
-pub(crate) fn above(unit: &Unit) -> Above {
+pub(crate) fn above(unit: &Unit) -> OuterOrder {
     match (unit.edf().is_ok(), unit.m) {
-        (true, 1) => Above::Deadline,
-        (true, _) => Above::Global,
-        (false, m) if m > 1 && unit.served_levels() as usize == unit.levels.len() => Above::Global,
-        (false, 1) if unit.served_levels() as usize == unit.levels.len() => Above::Fixed,
-        _ => Above::Other,
+        (true, 1) => OuterOrder::Deadline,
+        (true, _) => OuterOrder::Global,
+        (false, m) if m > 1 && unit.served_levels() as usize == unit.levels.len() => OuterOrder::Global,
+        (false, 1) if unit.served_levels() as usize == unit.levels.len() => OuterOrder::Fixed,
+        _ => OuterOrder::Other,
     }
 }
 

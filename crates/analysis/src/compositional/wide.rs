@@ -19,7 +19,7 @@ use takt_model::{Auto, ComponentId, Span};
 
 use super::around::given;
 use super::best::PERIODS_MAX;
-use super::rules::Above;
+use super::rules::OuterOrder;
 use super::sized::{QUANTUM, SizeError, SizedComponent};
 use super::tree::Tree;
 use super::{Limit, Mpr, mpr, on_several};
@@ -44,7 +44,7 @@ struct Search<'a> {
 pub(super) fn size(
     tree: &Tree,
     unit: &Unit,
-    above: Above,
+    above: OuterOrder,
     id: ComponentId,
     (period, budget): (Option<u64>, Option<u64>),
 ) -> Result<SizedComponent, SizeError> {

@@ -7,7 +7,7 @@ use takt_model::{
     System, TableTask, Task, TaskId,
 };
 
-use super::below::{Below, Supply};
+use super::below::{EdfBelowTable, Supply};
 use super::{
     FlowBound, Found, Hop, HopBound, Local, Net, Refusal, Route, Station, Sync, Transport, analyse_by, paper, tightest,
 };
@@ -46,7 +46,11 @@ impl Distributed {
     }
 
     /// The same where `supply` says how the demand of a node's jobs is met.
-    pub(crate) fn by(system: &System, margins: bool, supply: &mut dyn FnMut(usize, &Below) -> Supply) -> Option<Self> {
+    pub(crate) fn by(
+        system: &System,
+        margins: bool,
+        supply: &mut dyn FnMut(usize, &EdfBelowTable) -> Supply,
+    ) -> Option<Self> {
         let concerned: Vec<bool> = (0..system.nodes.len()).map(|i| concerns(system, NodeId(i as u32))).collect();
         if !concerned.contains(&true) {
             return None;

@@ -19,7 +19,7 @@
 
 use takt_model::flows::room;
 
-use super::below::{Below, Supply};
+use super::below::{EdfBelowTable, Supply};
 use super::{FlowBound, Found, Net, Route, analyse};
 
 /// Analyses that a search may make.
@@ -165,7 +165,7 @@ fn score(net: &Net, found: &Found) -> Score {
     (-open, margins.iter().copied().min().unwrap_or(0), margins.iter().sum())
 }
 
-/// [`Below::margin`], or how much too much the demand is at worst; `None` where there is nothing to run.
+/// [`EdfBelowTable::margin`], or how much too much the demand is at worst; `None` where there is nothing to run.
 fn signed_margin(net: &Net, node: usize, found: &Found) -> Option<i128> {
     let (Some(jobs), Some(table)) = (super::jobs(net, node, &found.flows), net.table(node)) else {
         return Some(i128::MIN / 1_000);
@@ -174,7 +174,7 @@ fn signed_margin(net: &Net, node: usize, found: &Found) -> Option<i128> {
     if jobs.is_empty() {
         return None;
     }
-    let below = |more: u64, less: u64| Below { jobs: &jobs, table: &table, preemptive, more, less };
+    let below = |more: u64, less: u64| EdfBelowTable { jobs: &jobs, table: &table, preemptive, more, less };
     if let Some(margin) = below(0, 0).margin() {
         return Some(i128::from(margin));
     }

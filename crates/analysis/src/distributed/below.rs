@@ -31,7 +31,7 @@
 //! t0 + u there is at most rbf(u) + h(t) + β(t) <= u of this work, and the CPU has run for u. So
 //! all of h(t) is done by t0 + u <= t2, the missing job too. Contradiction.
 //!
-//! The least such u is a fixed point. [`Below::analyse`] goes downwards through the deadlines as
+//! The least such u is a fixed point. [`EdfBelowTable::analyse`] goes downwards through the deadlines as
 //! QPA does, from t to the fixed point F(t). This is sound: h(t') <= h(t) and F(t') <= F(t) <= t'
 //! for all t' in between (while β(t) is the same).
 //!
@@ -40,7 +40,7 @@
 //!   t > L gives a violation at t - L. Let v = u - L. We have h(t) + β + rbf(u) > u and h(t) - h(t -
 //!   L) <= sum of ceil((L + Y_i) / T_i) C_i. Also rbf(u) <= rbf(L) + rbf(v), since only the first
 //!   of two parts of a window is longer by lateness. Together h(t - L) + rbf(v) > v (and the same
-//!   with [`Below::less`] on both sides);
+//!   with [`EdfBelowTable::less`] on both sides);
 //! - (sum of U_i max(0, T_i + Y_i - D_i) + sum of table C (1 + L / T) + max β) / (1 - U), from the condition at u = t.
 
 use std::cmp::Ordering;
@@ -80,7 +80,7 @@ pub struct Job {
 
 /// The table and the EDF jobs of one CPU.
 #[derive(Clone, Copy, Debug)]
-pub struct Below<'a> {
+pub struct EdfBelowTable<'a> {
     /// EDF jobs.
     pub jobs: &'a [Job],
     /// The table jobs, more important than the EDF jobs.
@@ -141,7 +141,7 @@ fn rbf(table: &[TableJob], u: u64) -> Option<u64> {
         .try_fold(0u64, |sum, job| sum.checked_add(u.checked_add(job.late)?.div_ceil(job.t).checked_mul(job.c)?))
 }
 
-impl Below<'_> {
+impl EdfBelowTable<'_> {
     /// h(t).
     fn h(&self, t: u64) -> Option<u64> {
         self.jobs.iter().filter(|job| job.d <= t).try_fold(0u64, |sum, job| {
@@ -311,7 +311,7 @@ impl Below<'_> {
     pub fn margin(&self) -> Option<u64> {
         let fits = |more: u64| {
             let total = self.more.checked_add(more);
-            total.is_some_and(|more| matches!(Below { more, ..*self }.analyse(), Supply::Met { .. }))
+            total.is_some_and(|more| matches!(EdfBelowTable { more, ..*self }.analyse(), Supply::Met { .. }))
         };
         let mut most = self.jobs.iter().map(|job| job.d).min()?;
         let mut least = 0;

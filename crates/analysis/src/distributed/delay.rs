@@ -93,7 +93,7 @@ pub struct Bucket {
 
 /// Traffic with a deadline for leaving the queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Urgent {
+pub struct DeadlineTraffic {
     /// The traffic.
     pub traffic: Traffic,
     /// Bytes of its largest packet.
@@ -132,7 +132,7 @@ impl Bucket {
 
     /// Whether all of it leaves the queue by its deadlines, the earliest deadline first; `None` above 128 bits.
     #[must_use]
-    pub fn edf(&self, classes: &[Urgent]) -> Option<bool> {
+    pub fn edf(&self, classes: &[DeadlineTraffic]) -> Option<bool> {
         let rates = classes.iter().try_fold(0u64, |sum, class| sum.checked_add(class.traffic.rate))?;
         if rates > self.rate || self.rate > self.link || !self.holds()? {
             return Some(false);

@@ -157,10 +157,10 @@ fn buckets_keep_their_bounds() {
             near += u64::from(done - packet.at + 3 >= bound);
         }
         let deadlines: Vec<u64> = classes.iter().map(|_| random.between(1, 250)).collect();
-        let urgent: Vec<Urgent> = classes
+        let urgent: Vec<DeadlineTraffic> = classes
             .iter()
             .zip(&deadlines)
-            .map(|(class, deadline)| Urgent { traffic: traffic(class), packet: class.2, deadline: *deadline })
+            .map(|(class, deadline)| DeadlineTraffic { traffic: traffic(class), packet: class.2, deadline: *deadline })
             .collect();
         if bucket.edf(&urgent) == Some(true) {
             let out = htb(&packets, (burst, every, link, other), Some(&deadlines), tokens, &mut random);

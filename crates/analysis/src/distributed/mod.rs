@@ -102,7 +102,7 @@ use takt_model::Drift;
 
 use crate::edf::qpa::Tick;
 use batch::{Receiver, Source};
-use below::{Below, Job, Supply, TableJob};
+use below::{EdfBelowTable, Job, Supply, TableJob};
 
 /// Rounds of the fixed point of left-overs before it gives up.
 pub const ROUNDS_MAX: u32 = 1_000;
@@ -337,7 +337,7 @@ pub fn analyse(net: &Net, margins: bool) -> Found {
 }
 
 /// The same where `supply` says how the demand of a node's jobs is met.
-pub(crate) fn analyse_by(net: &Net, margins: bool, supply: &mut dyn FnMut(usize, &Below) -> Supply) -> Found {
+pub(crate) fn analyse_by(net: &Net, margins: bool, supply: &mut dyn FnMut(usize, &EdfBelowTable) -> Supply) -> Found {
     let mut ways = Ways::new(net);
     let flows = ways.settle();
     let leftovers = ways.leftover;
@@ -348,7 +348,8 @@ pub(crate) fn analyse_by(net: &Net, margins: bool, supply: &mut dyn FnMut(usize,
             let Some((jobs, table)) = jobs.zip(net.table(node)) else {
                 return NodeBound { supply: Supply::Undecided, margin: None, waiting: None, leftover: 0 };
             };
-            let below = Below { jobs: &jobs, table: &table, preemptive: !station.to_completion, more: 0, less: 0 };
+            let below =
+                EdfBelowTable { jobs: &jobs, table: &table, preemptive: !station.to_completion, more: 0, less: 0 };
             let supply = supply(node, &below);
             let margin = if margins { below.margin() } else { None };
             let leftover = leftovers[node];
@@ -598,7 +599,7 @@ fn waiting(net: &Net, node: usize, flows: &[FlowBound], leftover: u64) -> Option
 }
 
 /// The deadline of a node with the least time to spare.
-pub(crate) struct Tightest {
+pub(crate) struct TightestDeadline {
     /// t: due within this.
     pub(crate) t: u64,
     /// By when it is done; more than t: not in time.
@@ -612,10 +613,10 @@ pub(crate) struct Tightest {
 }
 
 /// Looks for it; at `t` where that is given. `None` where there is none, or a limit was reached.
-pub(crate) fn tightest(net: &Net, node: usize, flows: &[FlowBound], t: Option<u64>) -> Option<Tightest> {
+pub(crate) fn tightest(net: &Net, node: usize, flows: &[FlowBound], t: Option<u64>) -> Option<TightestDeadline> {
     let (jobs, table) = (jobs(net, node, flows)?, net.table(node)?);
     let preemptive = !net.nodes[node].to_completion;
-    let below = Below { jobs: &jobs, table: &table, preemptive, more: 0, less: 0 };
+    let below = EdfBelowTable { jobs: &jobs, table: &table, preemptive, more: 0, less: 0 };
     let (t, done) = match t {
         Some(t) => (t, below.done(t, &mut { below::TERMS_MAX })?),
         None => below.tightest()?,
@@ -627,7 +628,7 @@ pub(crate) fn tightest(net: &Net, node: usize, flows: &[FlowBound], t: Option<u6
     };
     let each: Vec<(u64, u64)> = jobs.iter().map(|job| (count(job), count(job).saturating_mul(job.c))).collect();
     let table: Vec<(u64, u64)> = table.iter().map(of_table).collect();
-    Some(Tightest { t, done, jobs: each, table, blocking: below.blocking(t)? })
+    Some(TightestDeadline { t, done, jobs: each, table, blocking: below.blocking(t)? })
 }
 
 /// The EDF jobs of a node; `None` if release jitter or latency uses up a deadline.

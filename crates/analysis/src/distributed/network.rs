@@ -6,8 +6,8 @@ use thiserror::Error;
 
 use super::apply::{Distributed, between, legs};
 use super::delay::Traffic;
-use super::row::{Layout, Shared, Way, WayDelay};
-use super::shares::{Leaving, Link, Share, Weigh};
+use super::row::{Layout, PortPath, Shared, WayDelay};
+use super::shares::{Link, OutgoingFlow, Share, Weigh};
 use super::size::as_ns;
 
 /// The largest frame of other traffic that shares are reckoned with: of Ethernet, preamble and gap included.
@@ -206,7 +206,7 @@ fn through(system: &System, (from, to): (NodeId, NodeId)) -> Result<&[PortId], N
 }
 
 /// The traffic from the sending tasks to the network.
-fn leaving(system: &System, distributed: &Distributed) -> Result<Vec<Leaving>, NetworkSizeError> {
+fn leaving(system: &System, distributed: &Distributed) -> Result<Vec<OutgoingFlow>, NetworkSizeError> {
     let net = &distributed.net;
     let mut leaving = Vec::new();
     for (flow, route) in system.flows.iter().zip(&net.flows) {
@@ -219,7 +219,7 @@ fn leaving(system: &System, distributed: &Distributed) -> Result<Vec<Leaving>, N
             let jitter = net.response(node);
             let (Some(grid), Some(jitter)) = (grid, jitter) else { return Err(not("a table needs more than its CPU")) };
             let gap = net.drift.least(grid).max(1);
-            leaving.push(Leaving { node, to, gap, jitter, size: flow.size.get().max(1) });
+            leaving.push(OutgoingFlow { node, to, gap, jitter, size: flow.size.get().max(1) });
         }
     }
     if leaving.is_empty() { Err(NetworkSizeError::NothingSent) } else { Ok(leaving) }
@@ -246,9 +246,9 @@ pub fn size_network(system: &System, weigh: Weigh, wanted: Span) -> Result<Sized
     let pairs = pairs(system);
     let way = |pair: &(NodeId, NodeId)| {
         let through = through(system, *pair)?.iter().map(|port| port.index()).collect();
-        Ok(Way { from: pair.0.index(), to: pair.1.index(), through })
+        Ok(PortPath { from: pair.0.index(), to: pair.1.index(), through })
     };
-    let ways: Vec<Way> = pairs.iter().map(way).collect::<Result<_, NetworkSizeError>>()?;
+    let ways: Vec<PortPath> = pairs.iter().map(way).collect::<Result<_, NetworkSizeError>>()?;
     let port = |port: &takt_model::Port| Shared {
         rate: port.rate.as_bps(),
         latency: port.latency.as_ns(),
@@ -305,7 +305,7 @@ fn sized(system: &System, share: &Share) -> SizedShare {
     }
 }
 
-fn shown(system: &System, (from, to): (NodeId, NodeId), way: &Way, delay: &WayDelay) -> SizedDelay {
+fn shown(system: &System, (from, to): (NodeId, NodeId), way: &PortPath, delay: &WayDelay) -> SizedDelay {
     let [from, to] = [from, to].map(|node| system.nodes[node.index()].name.clone());
     let port = |(port, delay): (&usize, &u64)| SizedPort {
         port: system.ports[*port].name.clone(),

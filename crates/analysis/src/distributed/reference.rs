@@ -26,7 +26,7 @@ pub(super) struct Style {
 
 /// An observed fault, or an observed value to compare with a bound.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Seen {
+pub(super) enum Observation {
     /// A job was not done by its deadline.
     Miss { node: usize },
     /// The last hop was done after the end-to-end deadline.
@@ -140,7 +140,7 @@ fn taken(station: &Station, clock: &Clock, drift: Drift, length: u64, random: &m
 }
 
 /// Simulates `length` units and tells what happened.
-pub(super) fn simulate(net: &Net, style: Style, length: u64, random: &mut Random) -> Vec<Seen> {
+pub(super) fn simulate(net: &Net, style: Style, length: u64, random: &mut Random) -> Vec<Observation> {
     let mut seen = Vec::new();
     let ppm = u64::from(net.drift.0);
     let clocks: Vec<Clock> = (0..net.nodes.len())
@@ -241,7 +241,7 @@ pub(super) fn simulate(net: &Net, style: Style, length: u64, random: &mut Random
     }
     for node in 0..nodes.len() {
         if nodes[node].jobs.iter().any(|job| clocks[node].reads(length) > job.due) {
-            seen.push(Seen::Miss { node });
+            seen.push(Observation::Miss { node });
         }
     }
     seen
@@ -272,7 +272,7 @@ fn step(
     flying: &mut Vec<Message>,
     begun: &[Vec<u64>],
     random: &mut Random,
-    seen: &mut Vec<Seen>,
+    seen: &mut Vec<Observation>,
 ) {
     let station = &net.nodes[n];
     if node.taken[now as usize] {
@@ -337,7 +337,7 @@ fn step(
         if receives {
             let left = execution(net, style, random, hop.c);
             let after = now + 1 - begun[message.flow][message.instance as usize];
-            seen.push(Seen::Release { flow: message.flow, hop: message.hop, after });
+            seen.push(Observation::Release { flow: message.flow, hop: message.hop, after });
             let error = match random.between(0, 2) {
                 0 => -(net.error as i128),
                 1 => net.error as i128,
@@ -349,7 +349,7 @@ fn step(
             let rest = due - clocks[n].reads(now + 1);
             let least = i128::from(after) + rest.div_euclid(clocks[n].rate);
             let most = least + i128::from(rest.rem_euclid(clocks[n].rate) != 0);
-            seen.push(Seen::Due { flow: message.flow, hop: message.hop, least, most });
+            seen.push(Observation::Due { flow: message.flow, hop: message.hop, least, most });
             let of = Some((message.flow, message.hop, message.instance));
             node.jobs.push(Job { left, due, released: now + 1, of, started: false });
         } else {
@@ -371,7 +371,7 @@ fn take(
     now: u64,
     most: Option<u64>,
     taken: &mut Vec<Message>,
-    seen: &mut Vec<Seen>,
+    seen: &mut Vec<Observation>,
 ) {
     flying.sort_by_key(|message| message.at);
     let mut i = 0;
@@ -386,7 +386,7 @@ fn take(
     for message in &*taken {
         let (flow, hop) = (message.flow, message.hop);
         let messages = taken.iter().filter(|other| (other.flow, other.hop) == (flow, hop)).count() as u64;
-        seen.push(Seen::Batch { flow, hop, messages });
+        seen.push(Observation::Batch { flow, hop, messages });
     }
 }
 
@@ -401,7 +401,7 @@ fn edf(
     style: Style,
     begun: &[Vec<u64>],
     random: &mut Random,
-    seen: &mut Vec<Seen>,
+    seen: &mut Vec<Observation>,
 ) {
     let begun_one = node.jobs.iter().position(|job| job.started && net.nodes[n].to_completion);
     let jobs = &node.jobs;
@@ -414,7 +414,7 @@ fn edf(
     }
     let job = node.jobs.remove(i);
     if clocks[n].reads(now + 1) > job.due {
-        seen.push(Seen::Miss { node: n });
+        seen.push(Observation::Miss { node: n });
     }
     let Some((flow, hop, instance)) = job.of else { return };
     let route = &net.flows[flow];
@@ -427,6 +427,6 @@ fn edf(
     let first = &clocks[route.hops[0].node];
     let taken = first.reads(now + 1) - first.reads(begun[flow][instance as usize]);
     if taken > i128::from(route.d) * MILLION {
-        seen.push(Seen::Late { flow });
+        seen.push(Observation::Late { flow });
     }
 }

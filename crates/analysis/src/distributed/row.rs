@@ -1,6 +1,6 @@
 //! Delays of messages from node to node, through ports of switches that many pairs of nodes share.
 //!
-//! A [`Way`] is a pair of nodes and the ports between them, in order. (b, r) bounds its traffic at
+//! A [`PortPath`] is a pair of nodes and the ports between them, in order. (b, r) bounds its traffic at
 //! the sender's link. Its j-th port delays it by at most D_j, and the ports before by up to the sum
 //! of the D_k, k < j. So it reaches port j with the burst b + r x this sum ([`Traffic::delayed`]).
 //! *Others* at a port are all other ways, with their bursts there, and the port's own cross
@@ -19,7 +19,7 @@
 //! [`PathDelay::once`], its bursts paid once; the lesser counts.
 
 use super::delay::{self, PathDelay, Port, Traffic};
-use super::shares::{Leaving, Link, Share, Weigh, shares};
+use super::shares::{Link, OutgoingFlow, Share, Weigh, shares};
 
 /// Rounds of the fixed point before it gives up.
 pub const ROUNDS_MAX: u32 = 10_000;
@@ -39,7 +39,7 @@ pub struct Shared {
 
 /// From a node to another.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Way {
+pub struct PortPath {
     /// Index of the sending node.
     pub from: usize,
     /// Index of the receiving node.
@@ -73,7 +73,7 @@ pub struct WayDelay {
 /// The delay of every way at each of its ports, and in the whole row. `None`: a port gets more than
 /// its rate, circles have no fixed point within the limits, or numbers exceed 64 bits.
 #[must_use]
-pub fn rows(ways: &[Way], sent: &[Sent], ports: &[Shared]) -> Option<Vec<(Vec<u64>, PathDelay)>> {
+pub fn rows(ways: &[PortPath], sent: &[Sent], ports: &[Shared]) -> Option<Vec<(Vec<u64>, PathDelay)>> {
     let mut known: Vec<Vec<u64>> = ways.iter().map(|way| vec![0; way.through.len()]).collect();
     for _ in 0..ROUNDS_MAX {
         let mut next = Vec::with_capacity(ways.len());
@@ -88,7 +88,7 @@ pub fn rows(ways: &[Way], sent: &[Sent], ports: &[Shared]) -> Option<Vec<(Vec<u6
             next.push(delays);
         }
         if next == known {
-            let row = |(i, way): (usize, &Way)| {
+            let row = |(i, way): (usize, &PortPath)| {
                 let here: Option<Vec<Port>> =
                     way.through.iter().map(|port| seen(ways, sent, ports, &known, i, *port)).collect();
                 let port_by_port = known[i].iter().try_fold(0u64, |sum, delay| sum.checked_add(*delay))?;
@@ -103,14 +103,21 @@ pub fn rows(ways: &[Way], sent: &[Sent], ports: &[Shared]) -> Option<Vec<(Vec<u6
 }
 
 /// A way's traffic as it comes to its j-th port.
-fn arriving(ways: &[Way], sent: &[Sent], known: &[Vec<u64>], way: usize, j: usize) -> Option<Traffic> {
+fn arriving(ways: &[PortPath], sent: &[Sent], known: &[Vec<u64>], way: usize, j: usize) -> Option<Traffic> {
     debug_assert!(j < ways[way].through.len());
     let before = known[way][..j].iter().try_fold(0u64, |sum, delay| sum.checked_add(*delay))?;
     sent[way].traffic.delayed(before)
 }
 
 /// A port as a way sees it.
-fn seen(ways: &[Way], sent: &[Sent], ports: &[Shared], known: &[Vec<u64>], way: usize, port: usize) -> Option<Port> {
+fn seen(
+    ways: &[PortPath],
+    sent: &[Sent],
+    ports: &[Shared],
+    known: &[Vec<u64>],
+    way: usize,
+    port: usize,
+) -> Option<Port> {
     let Shared { rate, latency, cross, .. } = ports[port];
     let mut others = cross;
     for (i, other) in ways.iter().enumerate().filter(|(i, _)| *i != way) {
@@ -125,11 +132,11 @@ fn seen(ways: &[Way], sent: &[Sent], ports: &[Shared], known: &[Vec<u64>], way: 
 #[derive(Clone, Copy, Debug)]
 pub struct Layout<'a> {
     /// The output of each node.
-    pub leaving: &'a [Leaving],
+    pub leaving: &'a [OutgoingFlow],
     /// The nodes' links.
     pub links: &'a [Link],
     /// The pairs that send; every leaving message's is there.
-    pub ways: &'a [Way],
+    pub ways: &'a [PortPath],
     /// The ports.
     pub ports: &'a [Shared],
 }
@@ -161,7 +168,7 @@ impl Layout<'_> {
     pub fn overload(&self) -> Option<(usize, u64)> {
         self.ports.iter().enumerate().find_map(|(at, port)| {
             let ways = || self.ways.iter().filter(|way| way.through.contains(&at));
-            let comes = |hop: &&Leaving| ways().any(|way| (hop.node, hop.to) == (way.from, way.to));
+            let comes = |hop: &&OutgoingFlow| ways().any(|way| (hop.node, hop.to) == (way.from, way.to));
             let rates = self.leaving.iter().filter(comes);
             let rates = rates.map(|hop| Traffic::of_messages(hop.size, hop.gap, 0).map_or(u64::MAX, |sent| sent.rate));
             let needs = rates.fold(port.cross.rate, u64::saturating_add);

@@ -115,10 +115,10 @@ fn shared_ports_keep_their_bounds() {
             packets.push(made.iter().map(|packet| (packet.at, packet.length)).collect::<Vec<_>>());
             let traffic = Traffic { burst, rate: 8_000_000_000u64.div_ceil(slow) };
             sent.push(Sent { traffic, packet: longest });
-            ways.push(Way { from, to: 9, through });
+            ways.push(PortPath { from, to: 9, through });
         }
         let shared: Vec<Shared> = ports.iter().map(|(_, port)| *port).collect();
-        let after = |way: &Way, a: usize, b: usize| {
+        let after = |way: &PortPath, a: usize, b: usize| {
             let at = |port: usize| way.through.iter().position(|other| *other == port);
             at(a).zip(at(b)).is_some_and(|(a, b)| a < b)
         };
@@ -162,7 +162,7 @@ fn a_row_of_ports_by_hand() {
     // through port 0 and then port 1.
     let port = Shared { rate: 1_000_000_000, latency: 1_000, cross: Traffic::default(), fifo: true };
     let sent = [Sent { traffic: Traffic { burst: 1_000, rate: 1_000_000 }, packet: 1_000 }; 2];
-    let way = |from| Way { from, to: 2, through: vec![0, 1] };
+    let way = |from| PortPath { from, to: 2, through: vec![0, 1] };
     let found = rows(&[way(0), way(1)], &sent, &[port, port]).expect("little traffic");
     // 2000 bytes in 16 us, and 1 us; after it each burst is up to 3 bytes more (17 us x 1 Mbit/s is 2.1 bytes).
     assert_eq!(found[0].0, [17_000, 17_048]);
@@ -180,14 +180,15 @@ fn a_row_of_ports_by_hand() {
 
 #[test]
 fn the_least_total_is_enough_and_a_bit_less_is_not() {
-    let hop = |node: usize, gap_ms: u64, size| Leaving { node, to: 1 - node, gap: gap_ms * 1_000_000, jitter: 0, size };
+    let hop =
+        |node: usize, gap_ms: u64, size| OutgoingFlow { node, to: 1 - node, gap: gap_ms * 1_000_000, jitter: 0, size };
     let leaving = [hop(0, 10, 400), hop(0, 20, 400), hop(1, 10, 1_600)];
     let links = [Link { rate: 1_000_000_000, other: 1_500 }; 2];
     let cross = Traffic { burst: 3_000, rate: 20_000_000 };
     let ports = [Shared { rate: 100_000_000, latency: 50_000, cross, fifo: true }; 3];
     for through in [vec![], vec![2], vec![0, 1, 2]] {
         let back: Vec<usize> = through.iter().rev().copied().collect();
-        let ways = [Way { from: 0, to: 1, through: through.clone() }, Way { from: 1, to: 0, through: back }];
+        let ways = [PortPath { from: 0, to: 1, through: through.clone() }, PortPath { from: 1, to: 0, through: back }];
         let layout = Layout { leaving: &leaving, links: &links, ways: &ways, ports: &ports };
         assert_eq!(layout.overload(), None);
         for weigh in [Weigh::Messages, Weigh::Bytes] {
@@ -204,7 +205,7 @@ fn the_least_total_is_enough_and_a_bit_less_is_not() {
         assert!(layout.whole(Weigh::Bytes).is_some_and(|ways| ways.iter().all(|way| way.total <= 3_000_000)));
     }
     let slow = Shared { rate: 1_000_000, ..ports[0] };
-    let ways = [Way { from: 0, to: 1, through: vec![0] }, Way { from: 1, to: 0, through: vec![] }];
+    let ways = [PortPath { from: 0, to: 1, through: vec![0] }, PortPath { from: 1, to: 0, through: vec![] }];
     let layout = Layout { leaving: &leaving, links: &links, ways: &ways, ports: &[slow] };
     // 20 Mbit/s, 0.32 and 0.16.
     assert_eq!(layout.overload(), Some((0, 20_480_000)));

@@ -24,7 +24,7 @@ pub enum Weigh {
 
 /// Messages of a flow that leave a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Leaving {
+pub struct OutgoingFlow {
     /// Index of the node.
     pub node: usize,
     /// Index of the node that they go to.
@@ -63,7 +63,7 @@ pub struct Share {
 
 /// The weights of `nodes` nodes, in lowest terms; `None` where they do not fit 64 bits, or nothing is sent.
 #[must_use]
-pub fn weights(leaving: &[Leaving], nodes: usize, weigh: Weigh) -> Option<Vec<(u64, u64)>> {
+pub fn weights(leaving: &[OutgoingFlow], nodes: usize, weigh: Weigh) -> Option<Vec<(u64, u64)>> {
     let mut common = 1u128;
     for hop in leaving {
         let shared = gcd((common % u128::from(hop.gap)) as u64, hop.gap);
@@ -91,7 +91,7 @@ pub fn weights(leaving: &[Leaving], nodes: usize, weigh: Weigh) -> Option<Vec<(u
 
 /// The shares of a total of `total` bits/s; `None` where some node's rate is not enough for what it sends.
 #[must_use]
-pub fn shares(leaving: &[Leaving], links: &[Link], weigh: Weigh, total: u64) -> Option<Vec<Share>> {
+pub fn shares(leaving: &[OutgoingFlow], links: &[Link], weigh: Weigh, total: u64) -> Option<Vec<Share>> {
     let weights = weights(leaving, links.len(), weigh)?;
     let sends = |node: usize| leaving.iter().filter(move |hop| hop.node == node);
     let nodes = (0..links.len()).filter(|node| sends(*node).next().is_some());
@@ -118,8 +118,8 @@ pub fn shares(leaving: &[Leaving], links: &[Link], weigh: Weigh, total: u64) -> 
 mod tests {
     use super::*;
 
-    fn hop(node: usize, gap_ms: u64, size: u64) -> Leaving {
-        Leaving { node, to: 1 - node, gap: gap_ms * 1_000_000, jitter: 0, size }
+    fn hop(node: usize, gap_ms: u64, size: u64) -> OutgoingFlow {
+        OutgoingFlow { node, to: 1 - node, gap: gap_ms * 1_000_000, jitter: 0, size }
     }
 
     #[test]

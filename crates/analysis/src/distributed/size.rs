@@ -8,7 +8,7 @@ use thiserror::Error;
 use super::Transport;
 use super::apply::{Distributed, fixed_cost, route_places};
 use super::assign::{self, Choice};
-use super::transport::{self, Price, Which};
+use super::transport::{self, Price, TableTaskId};
 
 /// Options of `size` for flows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -181,7 +181,7 @@ pub fn size_flows(system: &System, options: &FlowOptions) -> Result<SizedFlows, 
     Ok(sized)
 }
 
-fn table(system: &System, price: &Price, which: Which, task: Transport) -> SizedTable {
+fn table(system: &System, price: &Price, which: TableTaskId, task: Transport) -> SizedTable {
     let wcet = task.c.saturating_sub(price.fixed[which.node]);
     SizedTable {
         id: NodeId(which.node as u32),

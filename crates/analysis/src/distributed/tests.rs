@@ -2,7 +2,7 @@
 
 use takt_model::generate::Random;
 
-use super::reference::{Seen, Style, simulate};
+use super::reference::{Observation, Style, simulate};
 use super::*;
 
 /// How many random systems; TAKT_CASES overrides.
@@ -91,17 +91,17 @@ fn style(random: &mut Random) -> Style {
 }
 
 /// An observation of the simulation that the analysis excludes.
-pub(super) fn contradiction(net: &Net, found: &Found, seen: &[Seen]) -> Option<Seen> {
+pub(super) fn contradiction(net: &Net, found: &Found, seen: &[Observation]) -> Option<Observation> {
     let hop = |flow: usize, hop: usize| match &found.flows[flow] {
         FlowBound::Bounded(bounds) => Some(bounds[hop]),
         FlowBound::Open(_) => None,
     };
     assert_eq!(net.flows.len(), found.flows.len());
     seen.iter().copied().find(|seen| match *seen {
-        Seen::Miss { .. } | Seen::Late { .. } => true,
-        Seen::Batch { flow, hop: at, messages } => hop(flow, at).is_none_or(|hop| Some(messages) > hop.messages),
-        Seen::Release { flow, hop: at, after } => hop(flow, at).is_none_or(|hop| after > hop.release),
-        Seen::Due { flow, hop: at, least, most } => {
+        Observation::Miss { .. } | Observation::Late { .. } => true,
+        Observation::Batch { flow, hop: at, messages } => hop(flow, at).is_none_or(|hop| Some(messages) > hop.messages),
+        Observation::Release { flow, hop: at, after } => hop(flow, at).is_none_or(|hop| after > hop.release),
+        Observation::Due { flow, hop: at, least, most } => {
             hop(flow, at).is_none_or(|hop| most < i128::from(hop.due.0) || least > i128::from(hop.due.1))
         }
     })
@@ -143,7 +143,7 @@ fn no_system_that_passes_misses_or_exceeds_a_bound() {
             panic!("seed {seed}: {wrong:?}\n{net:?}\n{found:?}");
         }
         tight += u64::from(seen.iter().any(|seen| match *seen {
-            Seen::Batch { flow, hop, messages } => {
+            Observation::Batch { flow, hop, messages } => {
                 let FlowBound::Bounded(bounds) = &found.flows[flow] else { return false };
                 bounds[hop].messages == Some(messages) && messages > 1
             }
@@ -207,7 +207,7 @@ fn the_published_density_passes_what_misses() {
     assert_eq!((published.passes, published.density_ppm), (Some(true), Some(950_000)));
     assert_eq!(analyse(&net, true).nodes[0].supply, Supply::Exceeded { t: 4, demand: 3 });
     let seen = simulate(&net, WORST, 100, &mut Random::new(1));
-    assert!(seen.contains(&Seen::Miss { node: 0 }), "{seen:?}");
+    assert!(seen.contains(&Observation::Miss { node: 0 }), "{seen:?}");
 }
 
 #[test]
@@ -221,7 +221,7 @@ fn the_published_batch_is_exceeded_by_a_receiver_that_drains() {
             let style = Style { longest: false, aligned: false, drain, ..WORST };
             let seen = simulate(&net, style, 1_000, &mut Random::new(seed));
             let batches = seen.iter().filter_map(|seen| match seen {
-                Seen::Batch { messages, .. } => Some(*messages),
+                Observation::Batch { messages, .. } => Some(*messages),
                 _ => None,
             });
             most = most.max(batches.max().unwrap_or(0));

@@ -33,7 +33,7 @@ pub struct Price {
 
 /// A table task: its node, and whether it receives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Which {
+pub struct TableTaskId {
     /// Index of the node.
     pub node: usize,
     /// Whether it is the receiving task.
@@ -43,18 +43,18 @@ pub struct Which {
 impl Price {
     /// Execution for so many messages, without fixed costs.
     #[must_use]
-    pub fn wcet(&self, which: Which, messages: u64) -> Option<u64> {
+    pub fn wcet(&self, which: TableTaskId, messages: u64) -> Option<u64> {
         let quantum = self.quantum.max(1);
         messages.checked_mul(self.each(which))?.checked_next_multiple_of(quantum)
     }
 
     /// Cost of a message, at least 1.
     #[must_use]
-    pub fn each(&self, which: Which) -> u64 {
+    pub fn each(&self, which: TableTaskId) -> u64 {
         if which.receives { self.receive.max(1) } else { self.send.max(1) }
     }
 
-    fn task(&self, which: Which, period: u64, messages: u64) -> Option<Transport> {
+    fn task(&self, which: TableTaskId, period: u64, messages: u64) -> Option<Transport> {
         let wcet = self.wcet(which, messages)?;
         let c = wcet.checked_add(self.fixed.get(which.node).copied().unwrap_or(0))?;
         (c <= period).then_some(Transport { t: period, c, most: Some(wcet / self.each(which)) })
@@ -63,10 +63,11 @@ impl Price {
 
 /// The table tasks that the flows need.
 #[must_use]
-pub fn needed(net: &Net) -> Vec<Which> {
-    let mut all: Vec<Which> = Vec::new();
+pub fn needed(net: &Net) -> Vec<TableTaskId> {
+    let mut all: Vec<TableTaskId> = Vec::new();
     for pair in net.flows.iter().flat_map(|flow| flow.hops.windows(2)) {
-        let two = [Which { node: pair[0].node, receives: false }, Which { node: pair[1].node, receives: true }];
+        let two =
+            [TableTaskId { node: pair[0].node, receives: false }, TableTaskId { node: pair[1].node, receives: true }];
         all.extend(two);
     }
     all.sort_by_key(|which| (which.node, !which.receives));
@@ -74,12 +75,12 @@ pub fn needed(net: &Net) -> Vec<Which> {
     all
 }
 
-fn slot(net: &mut Net, which: Which) -> &mut Option<Transport> {
+fn slot(net: &mut Net, which: TableTaskId) -> &mut Option<Transport> {
     let node = &mut net.nodes[which.node];
     if which.receives { &mut node.receive } else { &mut node.send }
 }
 
-fn get(net: &Net, which: Which) -> Option<Transport> {
+fn get(net: &Net, which: TableTaskId) -> Option<Transport> {
     let node = &net.nodes[which.node];
     if which.receives { node.receive } else { node.send }
 }
@@ -98,7 +99,7 @@ pub fn least(net: &mut Net, price: &Price) -> bool {
 
 /// Sizes every job for all waiting messages. It goes up from one message, since longer table jobs
 /// let more messages wait.
-fn without_leftovers(net: &mut Net, price: &Price, tasks: &[Which]) -> bool {
+fn without_leftovers(net: &mut Net, price: &Price, tasks: &[TableTaskId]) -> bool {
     let mut messages: Vec<u64> = vec![1; tasks.len()];
     for _ in 0..MESSAGES_MAX {
         for (which, count) in tasks.iter().zip(&messages) {
@@ -140,7 +141,7 @@ fn leaving(net: &Net, node: usize) -> Option<u64> {
 }
 
 /// Less for one task after the other, until none can be less. The net passes before and after.
-fn shrink(net: &mut Net, price: &Price, tasks: &[Which]) -> bool {
+fn shrink(net: &mut Net, price: &Price, tasks: &[TableTaskId]) -> bool {
     // Every change makes some task less, so this ends.
     loop {
         let mut changed = false;
@@ -160,7 +161,7 @@ fn shrink(net: &mut Net, price: &Price, tasks: &[Which]) -> bool {
 }
 
 /// The least task of that period, up to so many messages, with which the net passes.
-fn fewest(net: &Net, price: &Price, which: Which, period: u64, most: u64) -> Option<Transport> {
+fn fewest(net: &Net, price: &Price, which: TableTaskId, period: u64, most: u64) -> Option<Transport> {
     let mut tried = net.clone();
     let mut before = 0;
     for count in 1..=most.min(MESSAGES_MAX) {
@@ -243,7 +244,7 @@ mod tests {
     }
 
     /// A task with a quantum less: as many messages as then fit.
-    fn less(net: &Net, price: &Price, which: Which) -> Option<Net> {
+    fn less(net: &Net, price: &Price, which: TableTaskId) -> Option<Net> {
         let now = get(net, which)?;
         let wcet = (now.c - price.fixed[which.node]).checked_sub(price.quantum).filter(|wcet| *wcet > 0)?;
         let mut tried = net.clone();

@@ -44,7 +44,7 @@ use std::cmp::Ordering;
 use crate::exact::compare_sum;
 use crate::recip::Recip;
 use crate::verdict::{Stop, spend};
-use crate::window::{ALWAYS, Own, Slot, Window};
+use crate::window::{ALWAYS, AnalysedTask, Slot, Window};
 
 /// Terms (one task's jobs each) evaluated by one analysis at most.
 pub const TERMS_MAX: u64 = 100_000_000;
@@ -203,9 +203,9 @@ impl Keys {
         Some(Slot { first, burst, ..always })
     }
 
-    fn own(&self, this: &LevelTask) -> Option<Own> {
+    fn own(&self, this: &LevelTask) -> Option<AnalysedTask> {
         let theta = self.key(this, false)?;
-        Some(Own { c: this.c, first: theta - this.j, theta, reach: theta })
+        Some(AnalysedTask { c: this.c, first: theta - this.j, theta, reach: theta })
     }
 }
 
@@ -340,14 +340,14 @@ impl Analysis {
         // The job with place r - J - w on the grid, of all jobs released up to r. Its predecessors
         // lie T apart.
         self.prepare(set, Some(i), tasks, keys, false)?;
-        let own = Own { c: this.c, first: 1, theta: 1, reach: wander.checked_add(1)? };
+        let own = AnalysedTask { c: this.c, first: 1, theta: 1, reach: wander.checked_add(1)? };
         let from_source = self.window.response(own, &mut self.terms_left)?.checked_add(wander)?;
         if this.wander == 0 {
             return Some(Response { from_arrival: from_source, from_source });
         }
         // One that arrived at r - J: its own earlier ones may have wandered.
         self.prepare(set, Some(i), tasks, keys, true)?;
-        let own = Own { reach: 1, ..own };
+        let own = AnalysedTask { reach: 1, ..own };
         let from_arrival = self.window.response(own, &mut self.terms_left)?.checked_add(this.j)?;
         Some(Response { from_arrival: from_arrival.min(from_source), from_source })
     }

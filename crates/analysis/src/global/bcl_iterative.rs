@@ -16,7 +16,7 @@
 //! that fails from above is never proven, and mostly fails early. Neither result depends on the
 //! order of the tasks. See the module `table`.
 
-use super::slack::{self, Found, Step};
+use super::slack::{self, SlackResult, Step};
 use super::{Bounds, Excess, Load, Rule, Slot, Sporadic, Terms, interference, prepared};
 
 pub use super::slack::ROUNDS_MAX;
@@ -61,20 +61,20 @@ struct Windows {
 
 impl Step for Windows {
     #[inline]
-    fn slack(&mut self, slots: &[Slot], k: usize) -> Found {
+    fn slack(&mut self, slots: &[Slot], k: usize) -> SlackResult {
         if let Err(limit) = self.terms.spend(slots.len()) {
-            return Found::Limit(limit);
+            return SlackResult::Limit(limit);
         }
         let (work, room) = interference(slots, k, self.m, self.rule);
         if work >= room {
-            return Found::Over;
+            return SlackResult::Over;
         }
         // Below the wait: it fits.
         let waits = match u64::try_from(work) {
             Ok(work) => work / u64::from(self.m),
             Err(_) => u64::try_from(work / u128::from(self.m)).unwrap_or(u64::MAX),
         };
-        Found::Slack((slots[k].window - slots[k].c).saturating_sub(waits))
+        SlackResult::Slack((slots[k].window - slots[k].c).saturating_sub(waits))
     }
 
     fn excess(&mut self, slots: &[Slot], k: usize) -> Excess {

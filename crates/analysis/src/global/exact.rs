@@ -78,7 +78,7 @@ pub fn respond(tasks: &[Sporadic], limits: &[u64], m: u32, rule: Rule, ties: Tie
     if uncovered(tasks).is_some() {
         return Reach::Undecided;
     }
-    Search { tasks, limits, m: m as usize, rule, ties, states_max, seen: Seen::new(), missed: None }.run()
+    Search { tasks, limits, m: m as usize, rule, ties, states_max, seen: VisitedStates::new(), missed: None }.run()
 }
 
 /// Why the search cannot take these tasks, whose times fit.
@@ -192,24 +192,24 @@ fn one(task: &Sporadic) -> u128 {
 
 /// One task in a state.
 #[derive(Clone, Copy, Default)]
-struct Part {
+struct TaskState {
     left: u64,
     since: u64,
 }
 
-type State = [Part; TASKS_MAX];
+type State = [TaskState; TASKS_MAX];
 
 /// The states seen, each with its predecessor, and a hash table over them.
-struct Seen {
+struct VisitedStates {
     states: Vec<(u128, u32)>,
     table: Vec<u32>,
 }
 
 const EMPTY: u32 = u32::MAX;
 
-impl Seen {
-    fn new() -> Seen {
-        Seen { states: Vec::new(), table: vec![EMPTY; 1 << 10] }
+impl VisitedStates {
+    fn new() -> VisitedStates {
+        VisitedStates { states: Vec::new(), table: vec![EMPTY; 1 << 10] }
     }
 
     fn slot(table: &[u32], states: &[(u128, u32)], state: u128) -> usize {
@@ -246,7 +246,7 @@ struct Search<'a> {
     rule: Rule,
     ties: Ties,
     states_max: usize,
-    seen: Seen,
+    seen: VisitedStates,
     /// The task that misses, the last state without a certain miss, and the state one unit later.
     missed: Option<(usize, u32, State)>,
 }
@@ -281,7 +281,7 @@ impl Search<'_> {
         let part = state[i];
         let mut with = |left, since| {
             let mut state = state;
-            state[i] = Part { left, since };
+            state[i] = TaskState { left, since };
             self.choose(state, i + 1, from);
         };
         if part.left == c + 1 {
@@ -365,7 +365,7 @@ impl Search<'_> {
             let own = packed % one(task);
             packed /= one(task);
             let width = u128::from(task.t + 1);
-            state[i] = Part { left: (own / width) as u64, since: (own % width) as u64 };
+            state[i] = TaskState { left: (own / width) as u64, since: (own % width) as u64 };
         }
         state
     }

@@ -10,7 +10,7 @@ use super::{Bounds, Excess, Limit, Load, Rule, Slot, Sporadic, Terms, prepared};
 pub const ROUNDS_MAX: u32 = 10_000;
 
 /// The result for one task.
-pub(super) enum Found {
+pub(super) enum SlackResult {
     /// Its jobs complete this much before their deadlines.
     Slack(u64),
     /// Nothing.
@@ -22,7 +22,7 @@ pub(super) enum Found {
 /// A test of one task under what is known of the others.
 pub(super) trait Step {
     /// The result for task k.
-    fn slack(&mut self, slots: &[Slot], k: usize) -> Found;
+    fn slack(&mut self, slots: &[Slot], k: usize) -> SlackResult;
 
     /// Why nothing is.
     fn excess(&mut self, slots: &[Slot], k: usize) -> Excess;
@@ -72,20 +72,20 @@ pub(super) trait Collect {
 
 impl<C: Collect> Step for C {
     #[inline]
-    fn slack(&mut self, slots: &[Slot], k: usize) -> Found {
+    fn slack(&mut self, slots: &[Slot], k: usize) -> SlackResult {
         let task = &slots[k];
         self.begin(slots, k);
         let mut response = self.works().least.get(k).map_or(task.c, |least| task.c.max(*least));
         loop {
             if let Err(limit) = self.works().terms.spend(slots.len()) {
-                return Found::Limit(limit);
+                return SlackResult::Limit(limit);
             }
             self.collect(slots, k, response);
             let Some(more) = self.works().more(response - task.c + 1) else {
-                return Found::Slack(task.window - response);
+                return SlackResult::Slack(task.window - response);
             };
             if more > task.window - response {
-                return Found::Over;
+                return SlackResult::Over;
             }
             response += more;
         }
@@ -110,7 +110,7 @@ pub(super) fn raise(slots: &mut [Slot], hurried: bool, proven: &mut [bool], step
         let (mut over, mut grew) = (None, false);
         for k in 0..slots.len() {
             match step.slack(slots, k) {
-                Found::Slack(slack) => {
+                SlackResult::Slack(slack) => {
                     if let Some(done) = proven.get_mut(k) {
                         *done = true;
                     }
@@ -121,8 +121,8 @@ pub(super) fn raise(slots: &mut [Slot], hurried: bool, proven: &mut [bool], step
                 }
                 // An earlier proof stays valid.
                 _ if proven.get(k) == Some(&true) => {}
-                Found::Over => over = over.or(Some(k)),
-                Found::Limit(limit) => return Load::Undecided(limit),
+                SlackResult::Over => over = over.or(Some(k)),
+                SlackResult::Limit(limit) => return Load::Undecided(limit),
             }
         }
         all = over.is_none();
@@ -181,7 +181,7 @@ pub(super) fn decide(slots: &mut [Slot], step: &mut impl Collect) -> Load {
                     continue;
                 }
                 match step.slack(slots, k) {
-                    Found::Slack(slack) => {
+                    SlackResult::Slack(slack) => {
                         grew |= !again || slack > slots[k].slack;
                         slots[k].slack = slots[k].slack.max(slack);
                         proven[k] = true;
@@ -191,9 +191,9 @@ pub(super) fn decide(slots: &mut [Slot], step: &mut impl Collect) -> Load {
                         }
                     }
                     // An earlier proof stays valid.
-                    Found::Over if again => {}
-                    Found::Over => over = over.or(Some(k)),
-                    Found::Limit(limit) => return Load::Undecided(limit),
+                    SlackResult::Over if again => {}
+                    SlackResult::Over => over = over.or(Some(k)),
+                    SlackResult::Limit(limit) => return Load::Undecided(limit),
                 }
             }
         }

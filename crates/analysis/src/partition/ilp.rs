@@ -50,7 +50,7 @@ struct Listing<'p, 'a> {
     tests: usize,
 }
 
-enum Found {
+enum CoverResult {
     /// Sets of the listing, a bin each.
     Cover(Vec<usize>),
     None,
@@ -67,7 +67,7 @@ pub(super) fn assign(placer: &mut Placer, bins: Vec<Filling>, loose: &[usize]) -
     let all: Vec<usize> = (0..loose.len()).collect();
     let partial = || format!("more than {SETS_MAX} sets of tasks fit a CPU, or more than {TESTS_MAX} had to be tested");
     match listing.cover(&all) {
-        Found::Cover(chosen) => {
+        CoverResult::Cover(chosen) => {
             let filled = listing.fill(&chosen);
             let passes = |bin: &Filling| bin.slots.is_empty() || listing.placer.fits(bin, None).is_ok();
             if filled.iter().zip(&bins).all(|(bin, before)| bin.slots == before.slots || passes(bin)) {
@@ -75,13 +75,13 @@ pub(super) fn assign(placer: &mut Placer, bins: Vec<Filling>, loose: &[usize]) -
             }
             Err(undecided("a test fails on a part of a set that it passes".to_owned()))
         }
-        Found::None if !whole => Err(undecided(partial())),
-        Found::None => {
+        CoverResult::None if !whole => Err(undecided(partial())),
+        CoverResult::None => {
             let blamed = listing.blamed(all);
             let tasks = blamed.into_iter().map(|i| listing.placer.task(loose[i]).name.clone()).collect();
             Err(PlaceError::NoPartition { node, tasks, sets: listing.sets.len(), remedy: placer.remedy() })
         }
-        Found::Unknown(why) => Err(undecided(why)),
+        CoverResult::Unknown(why) => Err(undecided(why)),
     }
 }
 
@@ -169,7 +169,7 @@ impl Listing<'_, '_> {
     }
 
     /// Sets that hold all these tasks, no more of a class than it has bins.
-    fn cover(&self, tasks: &[usize]) -> Found {
+    fn cover(&self, tasks: &[usize]) -> CoverResult {
         let mut problem = Problem::new(OptimizationDirection::Minimize);
         let chosen: Vec<Variable> = self.sets.iter().map(|_| problem.add_binary_var(0.0)).collect();
         let sum = |of: &dyn Fn(&Set) -> bool| -> Vec<(Variable, f64)> {
@@ -178,7 +178,7 @@ impl Listing<'_, '_> {
         for task in tasks {
             let holding = sum(&|set| set.tasks.contains(task));
             if holding.is_empty() {
-                return Found::None;
+                return CoverResult::None;
             }
             problem.add_constraint(holding, ComparisonOp::Ge, 1.0);
         }
@@ -193,12 +193,12 @@ impl Listing<'_, '_> {
         match problem.solve_with(options) {
             Ok(outcome) => match outcome.solution() {
                 Some(solution) => {
-                    Found::Cover((0..chosen.len()).filter(|set| solution.var_value(chosen[*set]) > 0.5).collect())
+                    CoverResult::Cover((0..chosen.len()).filter(|set| solution.var_value(chosen[*set]) > 0.5).collect())
                 }
-                None => Found::Unknown(format!("{NODES_MAX} nodes of the integer program were searched")),
+                None => CoverResult::Unknown(format!("{NODES_MAX} nodes of the integer program were searched")),
             },
-            Err(Error::Infeasible) => Found::None,
-            Err(error) => Found::Unknown(format!("the solver gave up: {error}")),
+            Err(Error::Infeasible) => CoverResult::None,
+            Err(error) => CoverResult::Unknown(format!("the solver gave up: {error}")),
         }
     }
 
@@ -229,7 +229,7 @@ impl Listing<'_, '_> {
         let mut at = if tasks.len() > BLAME_TASKS_MAX { tasks.len() } else { 0 };
         while at < tasks.len() {
             let left = tasks.remove(at);
-            if !matches!(self.cover(&tasks), Found::None) {
+            if !matches!(self.cover(&tasks), CoverResult::None) {
                 tasks.insert(at, left);
                 at += 1;
             }

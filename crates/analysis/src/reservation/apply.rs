@@ -6,7 +6,7 @@ use takt_model::{Late, gcd};
 use super::deterministic::{Demand, JOBS_MAX, Reservation, keeps_up, pending_within, response_within};
 use super::stochastic::{Enclosure, Model};
 use crate::carried::Carried;
-use crate::compositional::{Said, overload, report, to_deadline};
+use crate::compositional::{TestResult, overload, report, to_deadline};
 use crate::exact::sum_ppm;
 use crate::report::TestReport;
 use crate::scope::{Unit, ns};
@@ -16,7 +16,7 @@ use crate::verdict::{Answer, Bound, Verdict};
 ///
 /// # Errors
 /// The precondition that does not hold.
-pub(crate) fn cbs(unit: &Unit, carried: &Carried) -> Result<Said, String> {
+pub(crate) fn cbs(unit: &Unit, carried: &Carried) -> Result<TestResult, String> {
     let served = unit.served.as_ref().ok_or("needs a component")?;
     let reservation = served.reservation.clone()?;
     let [task] = unit.tasks.as_slice() else {

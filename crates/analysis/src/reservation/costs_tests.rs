@@ -9,7 +9,7 @@ use takt_model::{
 
 use super::costs::{Charge, charge};
 use super::pmf::Pmf;
-use super::size::{Wanted, reserve};
+use super::size::{Requirements, reserve};
 use super::tests::cases;
 use crate::check::{CheckOptions, check};
 use crate::linux::LinuxMachine;
@@ -306,7 +306,7 @@ fn a_sized_reservation_pays_its_costs() {
     served.tasks[0].component = Some(ComponentId(0));
     assert_eq!(charge(&served, TaskId(0), ms(20)), found);
     let (exec, arrivals) = (Pmf::certain(6_000_000), Pmf::certain(40_000_000));
-    let wanted = |charge| Wanted {
+    let wanted = |charge| Requirements {
         exec: &exec,
         arrivals: &arrivals,
         period: ms(20),

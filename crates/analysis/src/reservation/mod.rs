@@ -8,7 +8,7 @@
 //! | [`level`] | what stands beside reservations on their CPU: thefts, overruns, ordinary threads |
 //! | [`dropping`] | the share of jobs that a queue of N_c loses |
 //! | [`independence`] | whether samples look as the stochastic model supposes |
-//! | [`Wanted`], [`reserve`] | the least Q for a wanted probability |
+//! | [`Requirements`], [`reserve`] | the least Q for a wanted probability |
 //!
 //! Times are whole units of any length. In a System a unit is 1 ns. Probabilities are
 //! floating-point numbers with proven bounds. A probability counts as met only if its lower bound
@@ -34,4 +34,4 @@ mod tests;
 
 pub(crate) use apply::{cbs, withdraw_share};
 pub use pmf::Pmf;
-pub use size::{ReserveError, Reserved, Wanted, arrivals_of, exec_of, reserve};
+pub use size::{Requirements, ReserveError, Reserved, arrivals_of, exec_of, reserve};

@@ -13,7 +13,7 @@ const CELLS: u64 = 1000;
 
 /// The requirements of a reservation.
 #[derive(Clone, Debug)]
-pub struct Wanted<'a> {
+pub struct Requirements<'a> {
     /// Execution times, in ns.
     pub exec: &'a Pmf,
     /// Times between arrivals, in ns.
@@ -95,19 +95,19 @@ pub enum ReserveError {
 
 /// The requirements, with the execution times including costs.
 struct Search<'a> {
-    wanted: &'a Wanted<'a>,
+    wanted: &'a Requirements<'a>,
     exec: Pmf,
 }
 
 /// One budget that was tried.
-struct Tried {
+struct TriedBudget {
     probability: Enclosure,
     fast: f64,
     lost: Option<Enclosure>,
     residual: f64,
 }
 
-impl Wanted<'_> {
+impl Requirements<'_> {
     /// The budget that leaves so many quanta when costs have taken their part, in whole quanta
     /// where those fit; `None` above the period.
     fn budget(&self, quanta: u64) -> Option<Span> {
@@ -128,21 +128,21 @@ impl Wanted<'_> {
         low >= 1.0 || (self.probability < Probability::ONE && low >= billionths / 1e9 * (1.0 + f64::EPSILON))
     }
 
-    fn is_enough(&self, tried: &Tried) -> bool {
+    fn is_enough(&self, tried: &TriedBudget) -> bool {
         self.is_met(tried.probability.low) && tried.lost.is_none_or(|lost| self.is_met(1.0 - lost.high))
     }
 }
 
 impl Search<'_> {
     fn model(&self, quanta: u64) -> Result<Model, StochasticError> {
-        let Wanted { arrivals, period, quantum, .. } = self.wanted;
+        let Requirements { arrivals, period, quantum, .. } = self.wanted;
         let quantum = quantum.as_ns();
         Model::new(&self.exec, arrivals, period.as_ns(), quanta * quantum, quantum)
     }
 
     /// Everything about a budget; `None` where responses grow without end, or so nearly that
     /// floating point cannot tell.
-    fn look(&self, quanta: u64) -> Result<Option<Tried>, ReserveError> {
+    fn look(&self, quanta: u64) -> Result<Option<TriedBudget>, ReserveError> {
         let model = match self.model(quanta) {
             Err(StochasticError::Unstable) => return Ok(None),
             model => model?,
@@ -155,7 +155,7 @@ impl Search<'_> {
         let lost = self.wanted.pending.map(|most| drop_probability(&model, most)).transpose()?;
         let probability = solution.within(k);
         let fast = model.fast().map_or(0.0, |fast| fast.within(k));
-        Ok(Some(Tried { probability, fast, lost, residual: solution.residual() }))
+        Ok(Some(TriedBudget { probability, fast, lost, residual: solution.residual() }))
     }
 
     /// Whether the fast bound alone is enough.
@@ -175,7 +175,7 @@ impl Search<'_> {
 ///
 /// # Errors
 /// [`ReserveError`].
-pub fn reserve(wanted: &Wanted) -> Result<Reserved, ReserveError> {
+pub fn reserve(wanted: &Requirements) -> Result<Reserved, ReserveError> {
     let (period, quantum) = (wanted.period, wanted.quantum);
     if quantum.is_zero() || quantum > period {
         return Err(ReserveError::Quantum { quantum, period });
@@ -239,10 +239,10 @@ pub fn reserve(wanted: &Wanted) -> Result<Reserved, ReserveError> {
     })
 }
 
-fn not_enough(wanted: &Wanted, tried: Option<&Tried>) -> ReserveError {
+fn not_enough(wanted: &Requirements, tried: Option<&TriedBudget>) -> ReserveError {
     let why = match tried {
         None => "jobs need more than it gives in whole periods between arrivals; take a shorter period".to_owned(),
-        Some(Tried { lost: Some(lost), probability, .. }) if wanted.is_met(probability.low) => {
+        Some(TriedBudget { lost: Some(lost), probability, .. }) if wanted.is_met(probability.low) => {
             format!("a queue of {} loses {:.3e} of the jobs", wanted.pending.unwrap_or(0), lost.high)
         }
         Some(tried) => format!("{:.6} of the jobs are done within {}", tried.probability.low, wanted.deadline),

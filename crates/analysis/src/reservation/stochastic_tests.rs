@@ -7,9 +7,9 @@ use super::costs::Charge;
 use super::dropping::{DropError, drop_probability};
 use super::independence::{Independence, SAMPLES_MIN};
 use super::pmf::Pmf;
-use super::size::{ReserveError, Wanted, arrivals_of, exec_of, reserve};
+use super::size::{Requirements, ReserveError, arrivals_of, exec_of, reserve};
 use super::stochastic::{BLOCK_MAX, Model, StochasticError};
-use super::tests::{Above, Rule, Server, cases};
+use super::tests::{BudgetTiming, Rule, Server, cases};
 
 fn pmf(random: &mut Random, low: u64, high: u64) -> Pmf {
     let values = random.between(1, 4);
@@ -147,7 +147,7 @@ fn simulate(
     rule: Rule,
     period: u64,
     budget: u64,
-    above: Above,
+    above: BudgetTiming,
     most: usize,
     jobs: usize,
     random: &mut Random,
@@ -187,7 +187,7 @@ fn simulation_of_the_rule_agrees() {
         let in_time: Vec<bool> = responses.iter().map(|response| response.is_some_and(|r| r <= k * period)).collect();
         Share::of(&in_time)
     };
-    for above in [Above::Eager, Above::Late, Above::Random] {
+    for above in [BudgetTiming::Eager, BudgetTiming::Late, BudgetTiming::Random] {
         let responses = simulate(&exec, &aligned, Rule::Hard, period, budget, above, usize::MAX, jobs, &mut random);
         for k in 1..6 {
             let (share, within) = (share(&responses, k), solution.within(k));
@@ -201,7 +201,7 @@ fn simulation_of_the_rule_agrees() {
     for (rule, arrivals, solution) in
         [(Rule::Soft, &aligned, &solution), (Rule::Soft, &loose, &solved), (Rule::Hard, &loose, &solved)]
     {
-        for above in [Above::Eager, Above::Late, Above::Random, Above::Alternate] {
+        for above in [BudgetTiming::Eager, BudgetTiming::Late, BudgetTiming::Random, BudgetTiming::Alternate] {
             let responses = simulate(&exec, arrivals, rule, period, budget, above, usize::MAX, jobs, &mut random);
             for k in 1..6 {
                 let (share, within) = (share(&responses, k), solution.within(k));
@@ -232,7 +232,7 @@ fn lost_jobs_are_as_many_as_in_simulation() {
             let lost = drop_probability(&model, most).expect("it is small");
             assert!(lost.high - lost.low < 1e-9 && lost.high <= before, "{most}: {lost:?}");
             before = lost.high;
-            for above in [Above::Eager, Above::Late, Above::Random] {
+            for above in [BudgetTiming::Eager, BudgetTiming::Late, BudgetTiming::Random] {
                 let most = most as usize;
                 let responses = simulate(&exec, &arrivals, Rule::Hard, 8, budget, above, most, jobs, &mut random);
                 let outcomes: Vec<bool> = responses.iter().map(Option::is_none).collect();
@@ -295,8 +295,8 @@ fn limits_and_stability_are_exact() {
     assert!(solution.residual() < 1e-12 && solution.states() > 0 && solution.waiting(0) < 1.0);
 }
 
-fn wanted<'a>(exec: &'a Pmf, arrivals: &'a Pmf, billionths: u32) -> Wanted<'a> {
-    Wanted {
+fn wanted<'a>(exec: &'a Pmf, arrivals: &'a Pmf, billionths: u32) -> Requirements<'a> {
+    Requirements {
         exec,
         arrivals,
         period: Span::from_ms(20),
@@ -328,11 +328,11 @@ fn the_least_budget_is_found() {
     }
     // Certainty is that of the longest job.
     assert_eq!(before, Span::from_ms(6));
-    let queue = Wanted { pending: Some(1), ..wanted(&exec, &arrivals, 990_000_000) };
+    let queue = Requirements { pending: Some(1), ..wanted(&exec, &arrivals, 990_000_000) };
     let found = reserve(&queue).expect("a whole CPU is enough");
     assert!(found.lost.is_some_and(|lost| lost.high <= 0.01));
-    let text = |wanted: &Wanted| reserve(wanted).map(|found| found.budget).map_err(|error| error.to_string());
-    let short = Wanted { deadline: Span::from_ms(19), ..wanted(&exec, &arrivals, 1) };
+    let text = |wanted: &Requirements| reserve(wanted).map(|found| found.budget).map_err(|error| error.to_string());
+    let short = Requirements { deadline: Span::from_ms(19), ..wanted(&exec, &arrivals, 1) };
     assert_eq!(
         text(&short),
         Err("a deadline of 19ms holds no whole reservation period of 20ms, so nothing is guaranteed by then; \
@@ -341,7 +341,7 @@ fn the_least_budget_is_found() {
     );
     let dense = Pmf::certain(19 * ms);
     assert!(matches!(reserve(&wanted(&exec, &dense, 1)), Err(ReserveError::NotEnough { .. })));
-    let coarse = Wanted { quantum: Span::from_ms(21), ..wanted(&exec, &arrivals, 1) };
+    let coarse = Requirements { quantum: Span::from_ms(21), ..wanted(&exec, &arrivals, 1) };
     assert!(matches!(reserve(&coarse), Err(ReserveError::Quantum { .. })));
 }
 

@@ -24,7 +24,7 @@ pub(super) enum Rule {
 
 /// When the level above gives a budget, as far as its deadline leaves a choice.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Above {
+pub(super) enum BudgetTiming {
     Eager,
     Late,
     /// Anything.
@@ -53,7 +53,7 @@ impl Server {
     }
 
     /// One slot, after the arrivals of its start. Returns the release of a job that completes at its end.
-    pub(super) fn step(&mut self, above: Above, random: &mut Random) -> Option<u64> {
+    pub(super) fn step(&mut self, above: BudgetTiming, random: &mut Random) -> Option<u64> {
         let work = !self.queue.is_empty();
         match self.rule {
             Rule::Periodic if self.now == self.deadline => {
@@ -83,10 +83,10 @@ impl Server {
         let must = self.deadline - self.now.min(self.deadline) <= self.left;
         let gives = must
             || match above {
-                Above::Eager => true,
-                Above::Late => false,
-                Above::Random => random.between(0, 2) == 0,
-                Above::Alternate => (self.deadline / self.period).is_multiple_of(2),
+                BudgetTiming::Eager => true,
+                BudgetTiming::Late => false,
+                BudgetTiming::Random => random.between(0, 2) == 0,
+                BudgetTiming::Alternate => (self.deadline / self.period).is_multiple_of(2),
             };
         self.now += 1;
         if !(wants && gives) {
@@ -105,7 +105,7 @@ impl Server {
 }
 
 /// The longest response from the nominal arrival and the most jobs pending of a run.
-fn run(demand: &Demand, rule: Rule, period: u64, budget: u64, above: Above, random: &mut Random) -> (u64, u64) {
+fn run(demand: &Demand, rule: Rule, period: u64, budget: u64, above: BudgetTiming, random: &mut Random) -> (u64, u64) {
     let mut server = Server::new(rule, period, budget);
     let (dense, full) = (random.between(0, 1) == 0, random.between(0, 2) > 0);
     let end = 12 * (period + demand.p);
@@ -168,7 +168,7 @@ fn no_run_exceeds_what_is_bounded() {
         };
         bounded += 1;
         let (mut longest, mut queued) = (0, 0);
-        for above in [Above::Late, Above::Random, Above::Alternate, Above::Eager] {
+        for above in [BudgetTiming::Late, BudgetTiming::Random, BudgetTiming::Alternate, BudgetTiming::Eager] {
             let (response, pending) = run(&demand, rule, period, budget, above, &mut random);
             let context = || format!("case {case}: {rule:?} {above:?} ({period}, {budget}) {demand:?}");
             assert!(response <= bound.from_arrival, "{}: {response} > {}", context(), bound.from_arrival);
@@ -199,7 +199,7 @@ fn the_published_condition_loses_jobs() {
             found = found.max(server.queue.len());
             server.queue.push_back((10, server.now));
         }
-        server.step(if server.now < 100 { Above::Eager } else { Above::Late }, &mut random);
+        server.step(if server.now < 100 { BudgetTiming::Eager } else { BudgetTiming::Late }, &mut random);
     }
     assert!(published_pending(100, 50, 20, 3));
     assert_eq!(found, 5);
@@ -208,7 +208,7 @@ fn the_published_condition_loses_jobs() {
         let mut server = Server::new(rule, 10, 5);
         server.queue.push_back((3, 0));
         while server.now < 6 {
-            server.step(Above::Late, &mut random);
+            server.step(BudgetTiming::Late, &mut random);
         }
         assert!(published_pending(10, 5, 6, 1));
         assert_eq!(server.queue.len(), 1, "the job of 0 is still there when that of 6 comes");

@@ -213,14 +213,14 @@ pub enum Witness {
         /// Who misses.
         task: String,
         /// When sporadic tasks arrive; periodic ones do so every period from their offsets.
-        arrivals: Vec<Arrived>,
+        arrivals: Vec<SporadicArrival>,
     },
 }
 
 /// An arrival of a sporadic task.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Arrived {
+pub struct SporadicArrival {
     /// The task.
     pub task: String,
     /// When.

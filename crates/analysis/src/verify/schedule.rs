@@ -18,7 +18,7 @@
 
 use std::collections::VecDeque;
 
-use super::{Arrived, Claim, Part, Work, free, whole_part};
+use super::{Claim, Part, SporadicArrival, Work, free, whole_part};
 use takt_model::plan::Order;
 use takt_model::{Arrival, CpuSet, System};
 
@@ -33,7 +33,7 @@ pub(super) fn replay(
     node: &str,
     cpus: &CpuSet,
     task: &str,
-    arrivals: &[Arrived],
+    arrivals: &[SporadicArrival],
 ) -> Result<String, String> {
     let (scope, missed) = first_miss(system, node, cpus, arrivals)?;
     match missed {
@@ -51,7 +51,7 @@ pub fn first_miss(
     system: &System,
     node: &str,
     cpus: &CpuSet,
-    arrivals: &[Arrived],
+    arrivals: &[SporadicArrival],
 ) -> Result<(String, Option<String>), String> {
     let node = system.node_by_name(node).ok_or_else(|| format!("there is no node \"{node}\""))?;
     let spec = &system.nodes[node.index()];
@@ -127,7 +127,7 @@ impl Coming {
     }
 }
 
-fn jobs(system: &System, part: &Part, arrivals: &[Arrived]) -> Result<Vec<Coming>, String> {
+fn jobs(system: &System, part: &Part, arrivals: &[SporadicArrival]) -> Result<Vec<Coming>, String> {
     let mut coming = Vec::with_capacity(part.tasks.len());
     for work in &part.tasks {
         let task = &system.tasks[work.id.index()];
@@ -149,7 +149,7 @@ fn jobs(system: &System, part: &Part, arrivals: &[Arrived]) -> Result<Vec<Coming
             _ => return Err(format!("\"{}\" has arrivals of its own", work.name)),
         });
     }
-    let known = |arrived: &Arrived| {
+    let known = |arrived: &SporadicArrival| {
         system.task_by_name(&arrived.task).is_some_and(|id| {
             system.tasks[id.index()].arrival == Arrival::Sporadic && part.tasks.iter().any(|task| task.id == id)
         })

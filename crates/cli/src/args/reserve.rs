@@ -77,7 +77,7 @@ pub(crate) struct Reserve {
     /// nothing. It serves threads that SCHED_DEADLINE refuses. Default: deadline. If SCHED_DEADLINE
     /// refuses the thread under --auto: cgroup, with a note.
     #[arg(long, value_name = "BY", value_enum)]
-    pub(crate) budget: Option<By>,
+    pub(crate) budget: Option<BudgetKind>,
 
     /// Also use the unused time of other reservations, beyond RUNTIME (GRUB).
     #[arg(long)]
@@ -118,7 +118,7 @@ pub(crate) struct Reserve {
 
 /// The mechanism that gives the time.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum By {
+pub(crate) enum BudgetKind {
     /// SCHED_DEADLINE: RUNTIME in every PERIOD is guaranteed.
     Deadline,
     /// A control group of its own: at most RUNTIME in every PERIOD, before other ordinary threads; guarantees nothing.
@@ -137,11 +137,11 @@ impl Reserve {
     }
 }
 
-impl From<By> for Budget {
-    fn from(by: By) -> Budget {
+impl From<BudgetKind> for Budget {
+    fn from(by: BudgetKind) -> Budget {
         match by {
-            By::Deadline => Budget::Deadline,
-            By::Cgroup => Budget::Group,
+            BudgetKind::Deadline => Budget::Deadline,
+            BudgetKind::Cgroup => Budget::Group,
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::input::{self, shown};
 use crate::output::{note, print, print_json};
 
 /// The requested change.
-struct Asked {
+struct RequestedChange {
     change: Change,
     /// The text of the system with it.
     text: String,
@@ -113,7 +113,7 @@ fn asked(
     text: &str,
     remove: Vec<Part>,
     admission: Option<&Admission>,
-) -> Result<Asked, Failure> {
+) -> Result<RequestedChange, Failure> {
     let change = Change { remove, ..Change::default() };
     if let Some(Err(refusal)) = admission.map(|admission| admission.removable(&change)) {
         return Err(Failure::input(refusal));
@@ -122,7 +122,7 @@ fn asked(
     document.apply(&removals(document.system(), &change.remove)).map_err(Failure::located)?;
     let (text, rest) = (document.text().to_owned(), document.into_system());
     let removed = change.remove.iter().map(|part| part.name().to_owned()).collect();
-    let Some(path) = &options.add else { return Ok(Asked { change, text, added: Vec::new(), removed }) };
+    let Some(path) = &options.add else { return Ok(RequestedChange { change, text, added: Vec::new(), removed }) };
     let more = without_version(&input::text(path, "TOML")?);
     let gap = if text.ends_with('\n') { "\n" } else { "\n\n" };
     let text = format!("{text}{gap}{more}");
@@ -158,7 +158,7 @@ fn asked(
             shown(path)
         )));
     }
-    Ok(Asked { change, text, added, removed })
+    Ok(RequestedChange { change, text, added, removed })
 }
 
 /// The edits that take parts out of a file, the last in it first.

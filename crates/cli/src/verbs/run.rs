@@ -9,7 +9,7 @@ use takt_model::{Lateness, NodeId, Span, Time, file};
 use takt_run::{Margin, Ready, RunError, RunOptions, RunSummary, Stamps, Trace, prepare, prepare_adaptive};
 
 use super::sim::verdict;
-use crate::adaptive::{self, Account, Asked, Stays};
+use crate::adaptive::{self, Account, ControllerRequest, Residence};
 use crate::args;
 use crate::failure::{Failure, Outcome, Status};
 use crate::input;
@@ -42,7 +42,7 @@ pub(crate) fn execute(options: &args::Run, json: bool) -> Outcome {
         (_, true) => Trace::Never,
         _ => Trace::WherePossible,
     };
-    let asked = options.adaptive.as_deref().map(|guard| Asked::new(&system, node, guard)).transpose()?;
+    let asked = options.adaptive.as_deref().map(|guard| ControllerRequest::new(&system, node, guard)).transpose()?;
     let prepared = match &asked {
         Some(asked) => prepare_adaptive(&system, asked.strategy, &run, adaptive::law),
         None => prepare(&system, &run),
@@ -103,7 +103,7 @@ fn kernel_cpus(node: NodeId, usable: &[u32]) -> Vec<CpuDef> {
 /// How much of a run a crash can take from its log, at most.
 const FLUSH: Span = Span::from_s(1);
 
-fn record(ready: Ready, duration: Span, target: Option<&Target>) -> Result<(Stats, RunSummary, Stays), Failure> {
+fn record(ready: Ready, duration: Span, target: Option<&Target>) -> Result<(Stats, RunSummary, Residence), Failure> {
     let prepared = ready.prepared();
     let system = prepared.system();
     let mut definitions = Definitions::of(system).about(Some(prepared.node()));
@@ -114,7 +114,7 @@ fn record(ready: Ready, duration: Span, target: Option<&Target>) -> Result<(Stat
     };
     let mut header = Header::new(text, Some(prepared.seed()), prepared.back_end(), ready.kinds());
     header.notes = prepared.notes().to_vec();
-    let mut sinks = (Recorded::start(target, &header, &definitions, FLUSH, None)?, Stays::default());
+    let mut sinks = (Recorded::start(target, &header, &definitions, FLUSH, None)?, Residence::default());
     let bar = progress::bar("running", duration.as_ns());
     let result = ready.run(&mut sinks, &mut |now| bar.set_position(now.as_ns()));
     bar.finish_and_clear();

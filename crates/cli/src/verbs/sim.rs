@@ -16,13 +16,13 @@ use takt_run::BACKLOG;
 use takt_sim::traffic::Traffic;
 use takt_sim::{SimError, SimOptions, simulate_with};
 
-use crate::adaptive::{self, Account, Asked, Stays};
+use crate::adaptive::{self, Account, ControllerRequest, Residence};
 use crate::args;
 use crate::failure::{Failure, Outcome, Status};
 use crate::input;
 use crate::numbers::{Silence, merged, numbers};
 use crate::output::{Target, note, print, print_json};
-use crate::progress::{self, Watched};
+use crate::progress::{self, ProgressSink};
 
 /// A note in the log of a run whose delays were chosen; the list follows.
 pub(super) const DELAYS_NOTE: &str = "--delays ";
@@ -66,7 +66,7 @@ pub(crate) fn execute(options: &args::Sim, json: bool) -> Outcome {
         Some(target) => logged(&subject, &sim, target)?,
         None => {
             let collector = Collector::new(&Definitions::of(subject.system()).about(node), COUNTED);
-            let (collector, stays) = subject.simulated(&sim, (collector, Stays::default()))?;
+            let (collector, stays) = subject.simulated(&sim, (collector, Residence::default()))?;
             (collector.finish(end(&sim)), stays)
         }
     };
@@ -87,7 +87,7 @@ enum Subject<'a> {
 }
 
 struct Adapted {
-    asked: Asked,
+    asked: ControllerRequest,
     plan: Plan,
     law: Adaptive,
     notes: Vec<String>,
@@ -106,7 +106,7 @@ fn subject<'a>(
     traffic: Traffic,
 ) -> Result<Subject<'a>, Failure> {
     let Some(guard) = guard else { return Ok(Subject::System(system, traffic)) };
-    let asked = Asked::new(system, node, guard)?;
+    let asked = ControllerRequest::new(system, node, guard)?;
     // As many levels as a run could have at the most.
     let limits = Limits { priorities: 1..=98, preemptive: true, ..Limits::default() };
     let plan = Plan::compute_adaptive(system, asked.node, asked.strategy, &limits);
@@ -156,7 +156,7 @@ impl Subject<'_> {
     /// The same, with a bar where somebody watches.
     fn simulated<S: Sink>(&self, sim: &SimOptions, mut sink: S) -> Result<S, Failure> {
         if progress::watched() {
-            let mut watched = Watched::new(sink, sim.duration);
+            let mut watched = ProgressSink::new(sink, sim.duration);
             let result = self.simulate(sim, &mut watched);
             sink = watched.finish();
             result?;
@@ -167,7 +167,7 @@ impl Subject<'_> {
     }
 
     /// The controller's account.
-    fn account(&self, stays: Stays, lasted: Span) -> Option<Account> {
+    fn account(&self, stays: Residence, lasted: Span) -> Option<Account> {
         match self {
             Subject::System(..) => None,
             Subject::Adaptive(adapted) => {
@@ -216,7 +216,7 @@ pub(crate) fn simulated<S: Sink>(system: &System, sim: &SimOptions, sink: S) -> 
 }
 
 /// Simulates into a log, counting on the way.
-fn logged(subject: &Subject<'_>, sim: &SimOptions, target: &Target) -> Result<(Stats, Stays), Failure> {
+fn logged(subject: &Subject<'_>, sim: &SimOptions, target: &Target) -> Result<(Stats, Residence), Failure> {
     let definitions = Definitions::of(subject.system()).about(sim.node);
     let header = match subject {
         Subject::System(system, traffic) => {
@@ -233,7 +233,7 @@ fn logged(subject: &Subject<'_>, sim: &SimOptions, target: &Target) -> Result<(S
     let failed = |error| target.log_failure(error);
     let writer = Writer::new(target.open()?, &header, &definitions).map_err(failed)?;
     let collector = Collector::new(&definitions, COUNTED);
-    let ((writer, collector), stays) = subject.simulated(sim, ((writer, collector), Stays::default()))?;
+    let ((writer, collector), stays) = subject.simulated(sim, ((writer, collector), Residence::default()))?;
     writer.finish(end(sim)).map_err(failed)?;
     Ok((collector.finish(end(sim)), stays))
 }
@@ -259,7 +259,7 @@ const AHEAD_MAX: usize = 8;
 
 /// Simulates with the seeds seed, seed + 1, ... on all CPUs. The statistics are merged in the order of the seeds, so
 /// that the result does not depend on the number of threads.
-fn replicate(subject: &Subject<'_>, sim: &SimOptions, runs: u32) -> Result<(Merged, Stays), Failure> {
+fn replicate(subject: &Subject<'_>, sim: &SimOptions, runs: u32) -> Result<(Merged, Residence), Failure> {
     let threads = thread::available_parallelism().map_or(1, usize::from).min(runs as usize);
     let definitions = Definitions::of(subject.system()).about(sim.node);
     let bar = progress::bar("replications", u64::from(runs));
@@ -275,7 +275,7 @@ fn replicate(subject: &Subject<'_>, sim: &SimOptions, runs: u32) -> Result<(Merg
                         return;
                     }
                     let options = SimOptions { seed: sim.seed.wrapping_add(u64::from(run)), ..sim.clone() };
-                    let mut sinks = (Collector::new(definitions, COUNTED), Stays::default());
+                    let mut sinks = (Collector::new(definitions, COUNTED), Residence::default());
                     let result = subject.simulate(&options, &mut sinks);
                     let result = result.map(|()| (sinks.0.finish(end(sim)), sinks.1.until(end(sim))));
                     if send.send((run, result)).is_err() {
@@ -294,15 +294,15 @@ fn replicate(subject: &Subject<'_>, sim: &SimOptions, runs: u32) -> Result<(Merg
 }
 
 /// The result of a replication.
-type Simulated = Result<(Stats, Stays), Failure>;
+type Simulated = Result<(Stats, Residence), Failure>;
 
 /// Merges what comes in any order in the order of the numbers.
 fn merge(
     receive: mpsc::Receiver<(u32, Simulated)>,
     mut progress: impl FnMut(u64),
-) -> Result<(Replications, Stays), Failure> {
+) -> Result<(Replications, Residence), Failure> {
     let mut waiting = std::collections::BTreeMap::new();
-    let (mut merged, mut all_stays) = (Replications::new(), Stays::default());
+    let (mut merged, mut all_stays) = (Replications::new(), Residence::default());
     let mut wanted = 0;
     for (run, result) in receive {
         waiting.insert(run, result?);

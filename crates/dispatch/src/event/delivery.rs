@@ -82,7 +82,7 @@ impl Delivery<'_> {
         self.stored().map(|(leaf, stored)| Event { head: stored.head, payload: stored.payload(), leaf })
     }
 
-    fn stored(&self) -> impl Iterator<Item = (usize, &Stored)> {
+    pub(super) fn stored(&self) -> impl Iterator<Item = (usize, &Stored)> {
         ones(self.leaves).filter_map(|leaf| Some((leaf as usize, self.events.get(leaf as usize)?)))
     }
 

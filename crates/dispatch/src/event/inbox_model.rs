@@ -3,7 +3,7 @@
 //! once or counted, and every slot must be free in the end. Some clocks give times out of order,
 //! which scheduling alone cannot cause.
 
-use std::sync::{Arc, Mutex as StdMutex};
+use std::sync::{Arc, Mutex as StdMutex, Weak};
 
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::sync::{Condvar, Mutex};
@@ -11,6 +11,7 @@ use shuttle::thread;
 
 use super::*;
 use crate::Operation;
+use crate::event::Subscription;
 use crate::event::filter::{Filter, Pattern};
 use crate::live_model::{Bench, explore, runs};
 

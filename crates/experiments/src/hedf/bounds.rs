@@ -6,7 +6,7 @@
 //! kept to all of them.
 
 use takt_analysis::distributed::delay::{Bucket, Traffic};
-use takt_analysis::distributed::row::{Sent, Shared, Way, rows};
+use takt_analysis::distributed::row::{PortPath, Sent, Shared, rows};
 use takt_model::Span;
 
 use super::cluster::{Cluster, LINK, MESSAGE};
@@ -107,7 +107,8 @@ fn step(cluster: &Cluster, requests: &Pairs<Traffic>, all: &[Traffic], known: &D
     let ways: Vec<(usize, usize)> =
         (0..NODES).flat_map(|from| (0..NODES).filter(move |to| *to != from).map(move |to| (from, to))).collect();
     let all_sent: Vec<Sent> = ways.iter().map(|(from, to)| sent(*from, *to)).collect::<Option<_>>()?;
-    let through: Vec<Way> = ways.iter().map(|(from, to)| Way { from: *from, to: *to, through: vec![*to] }).collect();
+    let through: Vec<PortPath> =
+        ways.iter().map(|(from, to)| PortPath { from: *from, to: *to, through: vec![*to] }).collect();
     let shared = vec![Shared { rate: LINK, latency: 0, cross: Traffic::default(), fifo: true }; NODES];
     let mut port = vec![vec![0; NODES]; NODES];
     for ((from, to), (_, path)) in ways.iter().zip(rows(&through, &all_sent, &shared)?) {

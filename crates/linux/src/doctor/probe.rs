@@ -96,7 +96,7 @@ pub fn probe(options: &ProbeOptions) -> Result<Probe, ProbeError> {
     let allowed = if has_capability(CAP_SYS_NICE) { u64::from(PRIORITY) } else { rtprio_limit() };
     // Two levels are needed. If none is allowed, the kernel's refusal names the cause.
     let priority = u8::try_from(allowed.clamp(2, u64::from(PRIORITY))).unwrap_or(PRIORITY);
-    let crew = Crew { cpus: &cpus, priority };
+    let crew = ProbeThreads { cpus: &cpus, priority };
     let duration = options.duration.min(DURATION_MAX);
     let half = Span::from_ns(duration.as_ns() / 2).min(COST_MAX);
     let steal = clock::steal();
@@ -155,12 +155,12 @@ const LEAD: Span = Span::from_ms(20);
 
 /// The CPUs and the priority of the probe's threads.
 #[derive(Clone, Copy)]
-struct Crew<'a> {
+struct ProbeThreads<'a> {
     cpus: &'a [u32],
     priority: u8,
 }
 
-impl Crew<'_> {
+impl ProbeThreads<'_> {
     /// Binds the calling thread and makes it a real-time one, `less` levels below the probe's priority.
     fn enter(&self, cpu: u32, less: u8) -> Result<ClassGuard, SchedError> {
         sched::set_affinity(&[cpu])?;

@@ -8,7 +8,7 @@ use crate::group::{self, Group, Kernel, Version};
 use crate::process::Identity;
 use crate::sched::{self, Attributes, Class, FLAG_RESET_ON_FORK};
 
-use super::journal::Given;
+use super::journal::UndoResult;
 
 /// The result of undoing a change.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -85,13 +85,13 @@ impl Change {
         (words.next().is_none() && thread.pid > 0).then_some(change)
     }
 
-    pub(crate) fn undo(&self) -> Given {
+    pub(crate) fn undo(&self) -> UndoResult {
         let undone = match self {
             Change::Class { thread, former, ours } => undo_class(*thread, former, ours),
             Change::Affinity { thread, former, ours } => undo_affinity(*thread, former, ours),
             Change::Group { thread, group } => undo_group(*thread, group),
         };
-        Given { thread: self.thread(), undone }
+        UndoResult { thread: self.thread(), undone }
     }
 }
 

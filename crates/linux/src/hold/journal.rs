@@ -11,7 +11,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use super::change::{Change, Undone};
-use crate::owned::{self, Owned};
+use crate::owned::{self, ResourceId};
 use crate::process::{Identity, boot_id};
 use crate::recovery::{RecoveryError, make_private, state_folder, unusable};
 
@@ -20,7 +20,7 @@ const HEAD: &str = "takt-reserve 1";
 
 /// The result of undoing one change.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Given {
+pub struct UndoResult {
     /// The thread.
     pub thread: Identity,
     /// The result.
@@ -29,11 +29,11 @@ pub struct Given {
 
 /// The name of a journal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Journal(pub(crate) Owned);
+pub struct Journal(pub(crate) ResourceId);
 
 impl Journal {
     pub(crate) fn parse(text: &str) -> Option<Journal> {
-        Owned::parse(PREFIX, text).map(Journal)
+        ResourceId::parse(PREFIX, text).map(Journal)
     }
 
     pub(crate) fn to_text(self) -> String {
@@ -55,7 +55,7 @@ impl Journal {
 
     /// Undoes the changes of an ended process. Does nothing if the process lives or another process
     /// undoes them.
-    pub(crate) fn recover(self) -> Result<Vec<Given>, RecoveryError> {
+    pub(crate) fn recover(self) -> Result<Vec<UndoResult>, RecoveryError> {
         let path = self.path();
         make_private(&state_folder())?;
         let file = match File::open(&path) {
@@ -70,8 +70,8 @@ impl Journal {
         let text = fs::read_to_string(&path).map_err(|error| unusable(&path, &error))?;
         let changes = parse(&text, boot_id().as_deref());
         let changes = changes.map_err(|cause| RecoveryError::Damaged { path: path.display().to_string(), cause })?;
-        let given: Vec<Given> = changes.iter().rev().map(Change::undo).collect();
-        let failed = |given: &Given| match &given.undone {
+        let given: Vec<UndoResult> = changes.iter().rev().map(Change::undo).collect();
+        let failed = |given: &UndoResult| match &given.undone {
             Undone::Failed(cause) => Some(format!("thread {}: {cause}", given.thread.pid)),
             _ => None,
         };
@@ -136,7 +136,7 @@ pub(crate) struct Open {
 impl Open {
     pub(crate) fn create() -> Result<Open, RecoveryError> {
         make_private(&state_folder())?;
-        let journal = Journal(Owned::next().ok_or(RecoveryError::NoIdentity)?);
+        let journal = Journal(ResourceId::next().ok_or(RecoveryError::NoIdentity)?);
         let path = journal.path();
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(true).mode(0o600);

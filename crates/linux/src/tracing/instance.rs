@@ -13,8 +13,8 @@ use takt_model::{Bytes, Span};
 use super::error::RecorderError;
 use super::tracefs::Tracefs;
 use super::{Guard, Options, Threads};
-use crate::guardian::{Errand, Guardian};
-use crate::owned::{self, Owned};
+use crate::guardian::{Cleanup, Guardian};
+use crate::owned::{self, ResourceId};
 
 /// A tracer instance, removed when dropped.
 #[derive(Debug)]
@@ -49,10 +49,10 @@ impl Instance {
             }
             Err(error) => return Err(RecorderError::file(&instances, &error)),
         }
-        let name = Owned::next().ok_or(RecorderError::NoIdentity)?;
+        let name = ResourceId::next().ok_or(RecorderError::NoIdentity)?;
         let shown = name.to_text(PREFIX);
         let folder = instances.join(&shown);
-        let errand = Errand::Instance(name);
+        let errand = Cleanup::Instance(name);
         let guardian = Guardian::start(guard, &errand).map_err(|cause| RecorderError::Guardian { cause })?;
         let made = fs::create_dir(&folder).and_then(|()| {
             let lock = lock(&folder)?;

@@ -7,7 +7,7 @@ use crate::owned;
 
 /// The result of [`recover`].
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Left {
+pub struct Leftovers {
     /// Instances of dead recorders that were removed.
     pub removed: Vec<String>,
     /// Instances that the kernel refuses to remove, with its reason.
@@ -18,12 +18,12 @@ pub struct Left {
 /// stay. Call this at every start. Without leftovers it only reads one folder. It does nothing if
 /// tracefs is not mounted or not accessible.
 #[must_use]
-pub fn recover() -> Left {
+pub fn recover() -> Leftovers {
     Tracefs::mounted().and_then(|tracefs| recover_at(&tracefs).ok()).unwrap_or_default()
 }
 
 /// As [`recover`], with the reason why tracefs is not accessible.
-pub(crate) fn recover_at(tracefs: &Tracefs) -> Result<Left, RecorderError> {
+pub(crate) fn recover_at(tracefs: &Tracefs) -> Result<Leftovers, RecorderError> {
     let instances = tracefs.instances();
     let names = match owned::left(&instances, PREFIX) {
         Ok(names) => names,
@@ -32,7 +32,7 @@ pub(crate) fn recover_at(tracefs: &Tracefs) -> Result<Left, RecorderError> {
         }
         Err(error) => return Err(RecorderError::file(&instances, &error)),
     };
-    let mut left = Left::default();
+    let mut left = Leftovers::default();
     for name in names.into_iter().map(|name| name.to_text(PREFIX)) {
         let folder = instances.join(&name);
         // An owner in another container is not visible, but it holds the lock.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use takt_linux::SchedError;
 use takt_linux::group::GroupError;
 use takt_linux::hold::HoldError;
-use takt_linux::machine::Room;
+use takt_linux::machine::DomainBandwidth;
 use takt_linux::sched::{Class, RUNTIME_MIN_NS, Reservation};
 use takt_model::Span;
 use thiserror::Error;
@@ -184,7 +184,7 @@ pub enum ReserveError {
         /// Number of threads.
         threads: usize,
         /// The bandwidth of the domain.
-        room: Room,
+        room: DomainBandwidth,
         /// The longest runtime that would fit.
         largest: Option<Span>,
     },
@@ -393,7 +393,7 @@ fn percent(bandwidth: u64, up: bool) -> String {
     format!("{}.{} %", tenths / 10, tenths % 10)
 }
 
-fn admission(request: &Request, threads: usize, room: &Room, largest: Option<Span>) -> String {
+fn admission(request: &Request, threads: usize, room: &DomainBandwidth, largest: Option<Span>) -> String {
     let Request { runtime, period, .. } = request;
     let each = request.reservation().bandwidth();
     let wanted = percent(each.saturating_mul(threads as u64), true);

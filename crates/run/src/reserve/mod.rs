@@ -34,7 +34,7 @@ use std::process::Command;
 use takt_linux::group::Throttled;
 use takt_linux::guardian::Guard;
 use takt_linux::hold::{HoldError, Holder, Undone};
-use takt_linux::process::{Held, Identity, ReservedError};
+use takt_linux::process::{Identity, PausedChild, ReservedError};
 use takt_linux::tracing;
 
 pub use decide::{Plan, plan, plan_command};
@@ -170,13 +170,13 @@ impl Reserved {
     ///
     /// # Errors
     /// The cause of the refusal; nothing was started.
-    pub fn command(command: Command, plan: &Plan, guard: &Guard) -> Result<(Reserved, Held), ReserveError> {
+    pub fn command(command: Command, plan: &Plan, guard: &Guard) -> Result<(Reserved, PausedChild), ReserveError> {
         let mut holder = Holder::start(guard).map_err(ReserveError::Hold)?;
         let name = command.get_program().to_string_lossy().into_owned();
         if plan.request.budget == Budget::Group {
             return Reserved::limited(command, name, plan, holder);
         }
-        let held = Held::reserved(command, plan.request.held()).map_err(|error| match error {
+        let held = PausedChild::reserved(command, plan.request.held()).map_err(|error| match error {
             ReservedError::Class(cause) => ReserveError::refused(&name, cause, &plan.facts),
             ReservedError::Start(error) => ReserveError::Start { program: name.clone(), cause: error.to_string() },
         })?;
@@ -188,9 +188,14 @@ impl Reserved {
     }
 
     /// A command, moved to a group of its own before it begins.
-    fn limited(command: Command, name: String, plan: &Plan, holder: Holder) -> Result<(Reserved, Held), ReserveError> {
+    fn limited(
+        command: Command,
+        name: String,
+        plan: &Plan,
+        holder: Holder,
+    ) -> Result<(Reserved, PausedChild), ReserveError> {
         let start = |error: std::io::Error| ReserveError::Start { program: name.clone(), cause: error.to_string() };
-        let held = Held::spawn(command).map_err(start)?;
+        let held = PausedChild::spawn(command).map_err(start)?;
         let gone = || ReserveError::Hold(HoldError::Gone { id: held.id() });
         let target = Target { thread: Identity::of(held.id()).ok_or_else(gone)?, ..Target::own(&name, held.id()) };
         let mut reserved = Reserved { holder, threads: Vec::new() };

@@ -1,7 +1,7 @@
 //! A request for threads, and the facts of the machine that decide about it.
 
 use takt_linux::hold::Deadline;
-use takt_linux::machine::{self, Limits, Room};
+use takt_linux::machine::{self, DomainBandwidth, Limits};
 use takt_linux::process::{CAP_SYS_NICE, Identity, has_capability};
 use takt_linux::sched::{Class, Reservation};
 use takt_linux::tracing::ThreadInfo;
@@ -124,7 +124,7 @@ pub struct Facts {
     /// The CPUs of the only scheduling domain; `None` where there are several.
     pub domain: Option<Vec<u32>>,
     /// Bandwidth of the domain, if the kernel reveals it.
-    pub room: Option<Room>,
+    pub room: Option<DomainBandwidth>,
     /// The period of the kernel's ticks.
     pub tick: Option<Span>,
 }

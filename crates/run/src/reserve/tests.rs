@@ -3,7 +3,7 @@
 use takt_linux::SchedError;
 use takt_linux::group::{GroupError, Place, RealTime, Share, Version};
 use takt_linux::hold::HoldError;
-use takt_linux::machine::{Limits, Room};
+use takt_linux::machine::{DomainBandwidth, Limits};
 use takt_linux::process::Identity;
 use takt_linux::sched::{Class, Reservation};
 use takt_model::Span;
@@ -24,7 +24,8 @@ fn facts(booked: u64) -> Facts {
         dl_period_min: Span::from_us(100),
         dl_period_max: Span::from_us(1 << 22),
     };
-    let room = Room { cpus: vec![0, 1], limit: Some(2 * 996_147), booked: 104_856 + booked, servers: 104_856 };
+    let room =
+        DomainBandwidth { cpus: vec![0, 1], limit: Some(2 * 996_147), booked: 104_856 + booked, servers: 104_856 };
     Facts { limits, cap_sys_nice: true, domain: Some(vec![0, 1]), room: Some(room), tick: Some(ms(4)) }
 }
 
@@ -144,7 +145,7 @@ fn admission_is_predicted_as_the_kernel_decides_it_and_explained() {
     );
     let full = one(&request, &facts(left));
     assert!(says(full).contains("\nnothing fits, until other reservations end;"));
-    let unlimited = Facts { room: facts(0).room.map(|room| Room { limit: None, ..room }), ..facts(0) };
+    let unlimited = Facts { room: facts(0).room.map(|room| DomainBandwidth { limit: None, ..room }), ..facts(0) };
     assert!(one(&Request::new(ms(40), ms(40)), &unlimited).is_ok(), "sched_rt_runtime_us = -1");
     let largest = one(&Request::new(ms(8), ms(40)), &facts(CPU * 16 / 10));
     assert!(largest.is_ok(), "what is said to fit does fit");

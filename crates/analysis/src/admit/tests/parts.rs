@@ -277,7 +277,7 @@ fn whatever_comes_and_goes_it_says_what_check_says() {
             for (kind, _) in kinds.iter().filter(|(_, is)| *is && proven) {
                 *seen.entry(kind).or_default() += 1;
             }
-            *seen.entry(found.map_or("refused", By::name)).or_default() += 1;
+            *seen.entry(found.map_or("refused", DecidedBy::name)).or_default() += 1;
         }
         // The kept data equals the data of a fresh start.
         let mut fresh = Admission::new(admission.system().clone()).expect("it is proven");

@@ -1,7 +1,7 @@
 //! The window in which a task responds last: what [`Analysis::responses`] bounds, taken apart.
 
 use super::{Analysis, Keys, Level, Levels, Order};
-use crate::window::{Own, Slot, Worst as Found};
+use crate::window::{AnalysedTask, Slot, Worst as Found};
 
 /// The window behind a bound; times in ns.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -55,11 +55,11 @@ impl Analysis {
         let this = &set.tasks[i];
         let wander = this.wander.checked_add(this.j)?;
         self.prepare(set, Some(i), tasks, keys, false)?;
-        let own = Own { c: this.c, first: 1, theta: 1, reach: wander.checked_add(1)? };
+        let own = AnalysedTask { c: this.c, first: 1, theta: 1, reach: wander.checked_add(1)? };
         let from_source = self.window.response(own, &mut self.terms_left)?.checked_add(wander)?;
         if this.wander > 0 {
             self.prepare(set, Some(i), tasks, keys, true)?;
-            let own = Own { reach: 1, ..own };
+            let own = AnalysedTask { reach: 1, ..own };
             if self.window.response(own, &mut self.terms_left)?.checked_add(this.j)? < from_source {
                 return Some(self.apart(set, i, keys, true));
             }

@@ -35,7 +35,7 @@ pub(super) struct Trace {
     /// The ABI used for system call numbers; null if the trace has no known ones.
     abi: Option<&'static str>,
     /// Losses by the trace's own counters.
-    lost: Vec<Lost>,
+    lost: Vec<LostEvents>,
     /// Recordings in the same folder that are not read.
     left_out: Vec<String>,
     /// Places that cannot be read.
@@ -60,7 +60,7 @@ pub(super) struct Trace {
 }
 
 #[derive(Serialize)]
-struct Lost {
+struct LostEvents {
     /// Null where the trace does not say.
     cpu: Option<u32>,
     events: u64,
@@ -75,7 +75,7 @@ impl Trace {
     pub(super) fn warnings(&self) -> Vec<String> {
         let path = input::shown(&self.path);
         let mut all: Vec<String> = self.damages.iter().map(|damage| format!("{path}: {damage}")).collect();
-        for Lost { cpu, events } in &self.lost {
+        for LostEvents { cpu, events } in &self.lost {
             let of = cpu.map_or(String::new(), |cpu| format!(" of CPU {cpu}"));
             all.push(format!(
                 "{path}: {events} events{of} were lost while it was recorded: overwritten, or \
@@ -135,7 +135,7 @@ impl Bytes {
 
 /// The result of the first pass over a trace's events.
 #[derive(Default)]
-struct Seen {
+struct FirstPass {
     /// By the numbers of names.
     counts: Vec<u64>,
     cpus: u32,
@@ -143,9 +143,9 @@ struct Seen {
     guess: AbiGuess,
 }
 
-impl Seen {
-    fn of(recording: &mut Recording<'_>, asks_for_abi: bool) -> Seen {
-        let mut seen = Seen::default();
+impl FirstPass {
+    fn of(recording: &mut Recording<'_>, asks_for_abi: bool) -> FirstPass {
+        let mut seen = FirstPass::default();
         recording.each(|event| {
             let at = usize::from(event.name);
             if seen.counts.len() <= at {
@@ -239,7 +239,7 @@ pub(super) fn read(path: &str, options: &args::Observe) -> Result<(Stats, Trace)
     // First pass: a log's head must list its possible kinds of event.
     let mut recording = bytes.open().map_err(refused)?;
     let asks_for_abi = options.abi.is_none() && recording.abi().is_none() && !options.suspensions;
-    let seen = Seen::of(&mut recording, asks_for_abi);
+    let seen = FirstPass::of(&mut recording, asks_for_abi);
     let names = seen.names(&recording);
     let clock = Some(recording.clock().to_owned()).filter(|clock| !clock.is_empty());
     if let Some(why) = untellable(&recording, &names) {
@@ -292,7 +292,7 @@ pub(super) fn read(path: &str, options: &args::Observe) -> Result<(Stats, Trace)
         events: seen.counts.iter().sum(),
         names,
         abi,
-        lost: recording.losses().iter().map(|loss| Lost { cpu: loss.cpu, events: loss.events }).collect(),
+        lost: recording.losses().iter().map(|loss| LostEvents { cpu: loss.cpu, events: loss.events }).collect(),
         left_out,
         damaged,
         damages,

@@ -7,7 +7,7 @@ use std::process::{Child, Command};
 
 use indicatif::ProgressBar;
 use serde::Serialize;
-use takt_linux::process::{self, Held};
+use takt_linux::process::{self, PausedChild};
 use takt_linux::sched::Class;
 use takt_linux::thread::Tid;
 use takt_linux::tracing::{self, CpuCount, Event, Recorder, RecorderError, Threads, threads_of};
@@ -133,13 +133,13 @@ impl Recording {
 }
 
 /// The wanted kinds of event, and the kernel events that they need.
-struct Wanted {
+struct Selection {
     filter: Filter,
     threads: Threads,
     events: Vec<Event>,
 }
 
-fn wanted(options: &args::Observe, mut filter: Filter, command: Option<&Held>) -> Result<Wanted, Failure> {
+fn wanted(options: &args::Observe, mut filter: Filter, command: Option<&PausedChild>) -> Result<Selection, Failure> {
     // They are processes: their threads take their place.
     filter.pids.clear();
     let mut ids = members(options).collect::<Result<Vec<_>, Failure>>()?.concat();
@@ -151,7 +151,7 @@ fn wanted(options: &args::Observe, mut filter: Filter, command: Option<&Held>) -
         }
         ids.push(*tid);
     }
-    ids.extend(command.map(Held::id));
+    ids.extend(command.map(PausedChild::id));
     let all = ids.is_empty();
     filter.pids.extend(&ids);
     let by_name = !options.comm.is_empty() || !options.irq.is_empty();
@@ -163,7 +163,7 @@ fn wanted(options: &args::Observe, mut filter: Filter, command: Option<&Held>) -
         let calls = event.filter.take().unwrap_or_default();
         event.filter = Some(format!("({calls}) && common_pid != {}", Tid::current().get()));
     }
-    Ok(Wanted { filter, threads, events })
+    Ok(Selection { filter, threads, events })
 }
 
 /// The threads that each process and control group has now.
@@ -387,16 +387,16 @@ fn ask(rebuilder: &mut Rebuilder, sink: &mut Recorded) {
 }
 
 /// The command, not yet begun.
-fn held(command: &[String]) -> Result<Option<Held>, Failure> {
+fn held(command: &[String]) -> Result<Option<PausedChild>, Failure> {
     let Some((program, arguments)) = command.split_first() else { return Ok(None) };
     let mut command = Command::new(program);
     command.args(arguments);
-    Held::spawn(command).map(Some).map_err(|error| not_started(program, &error))
+    PausedChild::spawn(command).map(Some).map_err(|error| not_started(program, &error))
 }
 
-fn released(held: Option<Held>, command: &[String]) -> Result<Option<Child>, Failure> {
+fn released(held: Option<PausedChild>, command: &[String]) -> Result<Option<Child>, Failure> {
     let program = command.first().map_or("", String::as_str);
-    held.map(Held::release).transpose().map_err(|error| not_started(program, &error))
+    held.map(PausedChild::release).transpose().map_err(|error| not_started(program, &error))
 }
 
 fn not_started(program: &str, error: &std::io::Error) -> Failure {

@@ -5,15 +5,15 @@ use std::process::Command;
 use serde_json::{Value, json};
 use takt_linux::Epoch;
 use takt_linux::guardian::Guard;
-use takt_linux::process::{Held as Waiting, Identity};
+use takt_linux::process::{Identity, PausedChild as Waiting};
 use takt_linux::signals::StopSignals;
 use takt_model::Span;
 use takt_run::reserve::{Budget, Plan, Request, ReserveError, Reserved, Target, as_limit, find};
 
 use super::compare::{Numbers, table};
 use super::hold::{Running, finish, hand_on, tell_reserved};
-use super::judge::{Sized, Want, jobs_for, judge};
-use super::phase::{Phase, Until, look};
+use super::judge::{Guarantee, Sized, jobs_for, judge};
+use super::phase::{Phase, StopRule, look};
 use super::planned::{plan_for, refused, request_of, requested, serving};
 use super::tell;
 use crate::args;
@@ -28,7 +28,7 @@ pub(super) fn execute(options: &args::Reserve, json: bool) -> Outcome {
     let signals = StopSignals::catch();
     let (mut child, thread, process) = whom(options)?;
     let enough = jobs_for(options.probability);
-    let until = options.observe.map_or(Until::Jobs { enough, most: LOOK_MAX }, Until::Time);
+    let until = options.observe.map_or(StopRule::Jobs { enough, most: LOOK_MAX }, StopRule::Time);
     let before = observe(thread, process, until, &mut child, &signals)?;
     let target = still_there(thread, &before)?;
     interrupted(&signals, child.is_some(), &before)?;
@@ -76,7 +76,7 @@ pub(super) fn execute(options: &args::Reserve, json: bool) -> Outcome {
     tell_reserved(&reserved, &plan);
     let epoch = Epoch::now_is_zero();
     let length = options.duration.map_or(before.duration, |duration| duration.min(before.duration));
-    let after = observe(thread, process, Until::Time(length), &mut child, &signals)?;
+    let after = observe(thread, process, StopRule::Time(length), &mut child, &signals)?;
     for sentence in &after.defects {
         note(format_args!("warning: {sentence}"));
     }
@@ -138,7 +138,7 @@ fn target_of(options: &args::Reserve) -> Result<Target, Failure> {
 fn observe(
     thread: Identity,
     process: u32,
-    until: Until,
+    until: StopRule,
     child: &mut Option<Running>,
     signals: &StopSignals,
 ) -> Result<Phase, Failure> {
@@ -176,7 +176,7 @@ fn interrupted(signals: &StopSignals, has_child: bool, phase: &Phase) -> Result<
 }
 
 fn size(target: &Target, before: &Phase, options: &args::Reserve) -> Result<Sized, Failure> {
-    let want = Want { probability: options.probability, deadline: options.deadline, margin: options.margin };
+    let want = Guarantee { probability: options.probability, deadline: options.deadline, margin: options.margin };
     let name = format!("{} ({})", target.name, target.thread.pid);
     judge(&name, before, &want).map_err(Failure::no)
 }

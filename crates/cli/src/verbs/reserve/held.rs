@@ -19,9 +19,20 @@ pub(super) enum EndCause {
     Signal(String),
 }
 
+impl EndCause {
+    /// The name in JSON.
+    pub(super) const fn name(&self) -> &'static str {
+        match self {
+            EndCause::Time => "for",
+            EndCause::Ended => "ended",
+            EndCause::Signal(_) => "signal",
+        }
+    }
+}
+
 /// A reservation that has ended.
 #[derive(Clone, Debug)]
-pub(super) struct Held {
+pub(super) struct EndedReservation {
     /// The threads that had it, as they were before.
     pub(super) threads: Vec<Target>,
     pub(super) returned: Vec<Returned>,
@@ -32,7 +43,7 @@ pub(super) struct Held {
     pub(super) leaked: Option<u64>,
 }
 
-impl Held {
+impl EndedReservation {
     pub(super) fn status(&self) -> Status {
         let failed = self.returned.iter().any(|returned| matches!(returned.outcome, Outcome::Failed { .. }));
         match self.command {

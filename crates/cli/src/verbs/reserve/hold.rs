@@ -9,7 +9,7 @@ use takt_linux::{Epoch, clock, machine};
 use takt_model::{Span, Time};
 use takt_run::reserve::{Budget, Outcome, Plan, Reserved};
 
-use super::held::{EndCause, Held};
+use super::held::{EndCause, EndedReservation};
 use super::planned::refused;
 use super::tell;
 use crate::args;
@@ -22,7 +22,7 @@ const LOOK: Span = Span::from_ms(20);
 const END_MAX: Span = Span::from_s(5);
 
 /// Reserves, waits, and gives back.
-pub(super) fn hold(options: &args::Reserve, plan: &Plan) -> Result<Held, Failure> {
+pub(super) fn hold(options: &args::Reserve, plan: &Plan) -> Result<EndedReservation, Failure> {
     let signals = StopSignals::catch();
     let guard = Guard::ThisProgram;
     let (reserved, child) = match options.command.split_first() {
@@ -65,7 +65,7 @@ pub(super) fn finish(
     duration: Option<Span>,
     signals: &StopSignals,
     epoch: Epoch,
-) -> Held {
+) -> EndedReservation {
     let (over, status) = wait(duration, &reserved, child.as_mut().map(|running| &mut running.0), signals, epoch);
     let duration = epoch.now().saturating_since(Time::ZERO);
     let threads = reserved.threads().to_vec();
@@ -85,7 +85,7 @@ pub(super) fn finish(
         (None, Some(running)) => process::end(&mut running.0, END_MAX, &mut |child| hand_on(child, signals)),
         (status, _) => status,
     };
-    Held { threads, returned, duration, over, command, leaked }
+    EndedReservation { threads, returned, duration, over, command, leaked }
 }
 
 /// Until it is over; with the status of the command where it has ended.

@@ -23,7 +23,7 @@
 
 use takt_analysis::reservation::costs::Charge;
 use takt_analysis::reservation::independence::Independence;
-use takt_analysis::reservation::{Pmf, ReserveError, Reserved, Wanted, reserve};
+use takt_analysis::reservation::{Pmf, Requirements, ReserveError, Reserved, reserve};
 use takt_model::{Probability, Span, Time};
 use takt_trace::infer::{InferredTask, Kind, holds_for};
 
@@ -32,7 +32,7 @@ use crate::table::time;
 
 /// The requested guarantee.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Want {
+pub(super) struct Guarantee {
     /// The share of jobs that are to be done by their deadlines.
     pub(super) probability: Probability,
     /// After the arrival; `None`: the period that is found.
@@ -91,7 +91,7 @@ fn share_of(probability: Probability) -> f64 {
 ///
 /// # Errors
 /// Why there is none, and what to do: sentences.
-pub(super) fn judge(name: &str, phase: &Phase, want: &Want) -> Result<Sized, String> {
+pub(super) fn judge(name: &str, phase: &Phase, want: &Guarantee) -> Result<Sized, String> {
     let Some(task) = &phase.task else {
         return Err(format!(
             "{name} did not release a job in {}: it slept, or it was late all the time and never did{}",
@@ -177,7 +177,7 @@ fn size(
     let exec = Pmf::of_samples(executions).ok_or("no execution was seen")?;
     let arrivals = Pmf::certain(least.as_ns());
     let charge = Charge { job: margin, budget: Span::ZERO };
-    let wanted = Wanted {
+    let wanted = Requirements {
         exec: &exec,
         arrivals: &arrivals,
         period,

@@ -4,7 +4,7 @@ use takt_log::{BackEnd, Definitions, Header, KindSet, NodeDef, TaskDef};
 use takt_model::{NodeId, Probability, Span, Time};
 use takt_trace::infer::{Inferred, JobSeen, Sample};
 
-use super::judge::{Sized, Want, jobs_for, judge};
+use super::judge::{Guarantee, Sized, jobs_for, judge};
 use super::phase::Phase;
 
 const MS: u64 = 1_000_000;
@@ -43,8 +43,12 @@ fn scattered(number: u64, below: u64) -> u64 {
     (x ^ (x >> 31)) % below
 }
 
-fn want(billionths: u32) -> Want {
-    Want { probability: Probability::from_billionths(billionths).unwrap(), deadline: None, margin: Some(Span::ZERO) }
+fn want(billionths: u32) -> Guarantee {
+    Guarantee {
+        probability: Probability::from_billionths(billionths).unwrap(),
+        deadline: None,
+        margin: Some(Span::ZERO),
+    }
 }
 
 fn player(jobs: u64) -> Phase {
@@ -54,7 +58,7 @@ fn player(jobs: u64) -> Phase {
     )
 }
 
-fn sized(phase: &Phase, want: &Want) -> Sized {
+fn sized(phase: &Phase, want: &Guarantee) -> Sized {
     judge("player (7)", phase, want).unwrap()
 }
 
@@ -70,15 +74,15 @@ fn a_share_of_the_jobs_takes_less_than_all_of_them() {
     assert!(all.reserved.budget >= Span::from_ms(24), "{}", all.reserved.budget);
     assert!(most.reserved.budget < Span::from_ms(20), "{}", most.reserved.budget);
     assert!(most.reserved.probability.low >= 0.9);
-    let margin = sized(&seen, &Want { margin: Some(Span::from_ms(2)), ..want(900_000_000) });
+    let margin = sized(&seen, &Guarantee { margin: Some(Span::from_ms(2)), ..want(900_000_000) });
     assert!(margin.reserved.budget >= most.reserved.budget.saturating_add(Span::from_us(1900)));
-    let usual = sized(&seen, &Want { margin: None, ..want(900_000_000) });
+    let usual = sized(&seen, &Guarantee { margin: None, ..want(900_000_000) });
     assert_eq!(usual.margin, Span::from_us(1200), "a twentieth of the longest");
 }
 
 #[test]
 fn an_early_deadline_shortens_the_reservations_period() {
-    let early = Want { deadline: Some(Span::from_ms(15)), ..want(1_000_000_000) };
+    let early = Guarantee { deadline: Some(Span::from_ms(15)), ..want(1_000_000_000) };
     let found = sized(&phase((0..400).map(|k| (k * 40 * MS, 0, 3 * MS))), &early);
     // A third of 40 ms is the longest part of it that fits into 15 ms.
     assert_eq!((found.reserved.period, found.deadline), (Span::from_us(13_333), Span::from_ms(15)));
@@ -108,7 +112,7 @@ fn executions_that_depend_on_one_another_are_sized_for_by_the_longest() {
 
 #[test]
 fn what_cannot_be_judged_is_told_with_what_to_do() {
-    let refused = |phase: &Phase, want: &Want| judge("player (7)", phase, want).unwrap_err();
+    let refused = |phase: &Phase, want: &Guarantee| judge("player (7)", phase, want).unwrap_err();
     let asleep = Phase { duration: Span::from_s(10), ..Phase::default() };
     assert_eq!(
         refused(&asleep, &want(990_000_000)),

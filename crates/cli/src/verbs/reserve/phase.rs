@@ -17,7 +17,7 @@ const COUNT: Span = Span::from_ms(500);
 
 /// How long to look.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Until {
+pub(super) enum StopRule {
     /// So long.
     Time(Span),
     /// So many jobs have completed, or so long.
@@ -47,7 +47,7 @@ pub(super) struct Phase {
 pub(super) fn look(
     thread: Identity,
     process: u32,
-    until: Until,
+    until: StopRule,
     stop: &mut dyn FnMut() -> bool,
 ) -> Result<Phase, Failure> {
     let mut options = args::Observe::everything();
@@ -81,15 +81,15 @@ fn wait(
     recording: &Beside,
     thread: Identity,
     suffix: &str,
-    until: Until,
+    until: StopRule,
     live: &Live,
     stop: &mut dyn FnMut() -> bool,
 ) -> Span {
     let epoch = Epoch::now_is_zero();
     let so_far = || epoch.now().saturating_since(Time::ZERO);
     let (most, enough) = match until {
-        Until::Time(time) => (time, usize::MAX),
-        Until::Jobs { enough, most } => (most, enough),
+        StopRule::Time(time) => (time, usize::MAX),
+        StopRule::Jobs { enough, most } => (most, enough),
     };
     let mut counted = Span::ZERO;
     while so_far() < most && !recording.has_ended() && !stop() && thread.is_alive() {

@@ -5,7 +5,7 @@ use std::os::unix::process::ExitStatusExt as _;
 use takt_linux::sched::Class;
 use takt_run::reserve::{Budget, Outcome, Plan, Request, Returned, Target};
 
-use super::held::{EndCause, Held};
+use super::held::{EndCause, EndedReservation};
 use crate::args;
 use crate::table::{Table, time};
 
@@ -110,7 +110,7 @@ pub(super) fn dry_text(plan: &Plan, options: &args::Reserve) -> String {
 }
 
 /// How it went.
-pub(super) fn answer(plan: &Plan, held: &Held) -> Value {
+pub(super) fn answer(plan: &Plan, held: &EndedReservation) -> Value {
     let threads = held.threads.iter().zip(&held.returned).map(|(target, returned)| {
         let mut entry = thread(target);
         entry["after"] = json!(returned.outcome.name());
@@ -126,7 +126,7 @@ pub(super) fn answer(plan: &Plan, held: &Held) -> Value {
         "reservation": request(plan),
         "threads": threads.collect::<Vec<_>>(),
         "held_ns": held.duration.as_ns(),
-        "over": match &held.over { EndCause::Time => "for", EndCause::Ended => "ended", EndCause::Signal(_) => "signal" },
+        "over": held.over.name(),
         "interrupted": match &held.over { EndCause::Signal(signal) => Some(signal), _ => None },
         "command_status": held.command.and_then(|status| status.code()),
         "command_signal": held.command.and_then(|status| status.signal()),
@@ -145,7 +145,7 @@ fn throttled_json(plan: &Plan, returned: &Returned) -> Value {
 }
 
 /// Of control groups.
-fn limited(plan: &Plan, held: &Held) -> String {
+fn limited(plan: &Plan, held: &EndedReservation) -> String {
     let mut table = Table::new(&["THREAD", "ID", "AT MOST", "PERIOD", "CLASS", "PERIODS", "USED UP", "WAITED", "NOW"]);
     for (target, returned) in held.threads.iter().zip(&held.returned) {
         let told = returned.throttled;
@@ -165,7 +165,7 @@ fn limited(plan: &Plan, held: &Held) -> String {
     format!("{}\nlimited for {}\n", table.render(""), time(held.duration))
 }
 
-pub(super) fn text(plan: &Plan, held: &Held) -> String {
+pub(super) fn text(plan: &Plan, held: &EndedReservation) -> String {
     if plan.request.budget == Budget::Group {
         return limited(plan, held);
     }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use takt_analysis::reservation::costs::{Charge, charge};
 use takt_analysis::reservation::independence::Independence;
 use takt_analysis::reservation::stochastic::{Enclosure, StochasticError};
-use takt_analysis::reservation::{Pmf, ReserveError, Reserved, Wanted, arrivals_of, exec_of, reserve};
+use takt_analysis::reservation::{Pmf, Requirements, ReserveError, Reserved, arrivals_of, exec_of, reserve};
 use takt_log::Event;
 use takt_model::file::{Document, Edit};
 use takt_model::{Arrival, Auto, ComponentId, Exec, Probability, ServerRule, Span, System, Task, TaskId, Time};
@@ -46,7 +46,7 @@ pub(crate) fn execute(options: &args::Size, name: &str, json: bool) -> Outcome {
     let (exec, arrivals) = samples.distributions(&Task { jitter, ..task.clone() })?;
     let charge = charge(&system, id, period)
         .map_err(|why| Failure::cannot(format_args!("a reservation for \"{name}\" {why}")))?;
-    let wanted = Wanted {
+    let wanted = Requirements {
         exec: &exec,
         arrivals: &arrivals,
         period,
@@ -248,7 +248,7 @@ fn enclosure(of: Enclosure) -> Value {
     json!({ "low": of.low, "estimate": of.estimate, "high": of.high })
 }
 
-fn entry(name: &str, wanted: &Wanted, reserved: &Reserved, samples: &Samples) -> Value {
+fn entry(name: &str, wanted: &Requirements, reserved: &Reserved, samples: &Samples) -> Value {
     let [exec, arrivals] = samples.tests(reserved.period).map(|(_, test)| {
         test.map(|test| {
             json!({
@@ -280,7 +280,7 @@ fn bandwidth(reserved: &Reserved) -> f64 {
     reserved.budget.as_ns() as f64 / reserved.period.as_ns() as f64
 }
 
-fn describe(name: &str, wanted: &Wanted, reserved: &Reserved) -> String {
+fn describe(name: &str, wanted: &Requirements, reserved: &Reserved) -> String {
     let down = |share: f64| format!("{:.4}%", (share * 1e6).floor() / 1e4);
     let up = |share: f64| format!("{:.4}%", (share * 1e6).ceil() / 1e4);
     let mut table =

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::io;
 use std::path::Path;
+use std::{fs, io};
 
 use serde_json::{Value, json};
 use takt_analysis::portfolio::THEOREMS;

@@ -11,7 +11,7 @@ use std::fs;
 use takt_model::{Span, Time};
 
 use super::timers::merged;
-use super::{Crew, Distribution, Measured, Periods, ProbeError};
+use super::{Distribution, Measured, Periods, ProbeError, ProbeThreads};
 use crate::clock;
 
 /// No divisor or multiple of a tick, so that the windows pass over its grid.
@@ -61,7 +61,7 @@ pub struct Gaps {
 }
 
 /// Results of one CPU.
-struct Watched {
+struct CpuGaps {
     cpu: u32,
     clock: u64,
     threshold: u64,
@@ -71,7 +71,7 @@ struct Watched {
     left_out: u64,
 }
 
-pub(super) fn watch(crew: Crew<'_>, duration: Span) -> Result<Gaps, ProbeError> {
+pub(super) fn watch(crew: ProbeThreads<'_>, duration: Span) -> Result<Gaps, ProbeError> {
     let (before, steal) = (counts(), clock::steal());
     let all = crew.work(crew.cpus.len(), |i, epoch| {
         let cpu = crew.cpu(i, 1);
@@ -102,13 +102,13 @@ pub(super) fn watch(crew: Crew<'_>, duration: Span) -> Result<Gaps, ProbeError> 
                 windows.push((begin, last));
             }
         }
-        Ok(Watched { cpu, clock, threshold, windows, gaps, left_out })
+        Ok(CpuGaps { cpu, clock, threshold, windows, gaps, left_out })
     })?;
     let steal = steal.and_then(|earlier| clock::steal()?.checked_sub(earlier));
     Ok(summarize(&all, clock::tick_period(), grown(&before, &counts(), crew.cpus), steal))
 }
 
-fn summarize(all: &[Watched], tick: Option<Span>, interrupts: Vec<(String, u64)>, steal: Option<Span>) -> Gaps {
+fn summarize(all: &[CpuGaps], tick: Option<Span>, interrupts: Vec<(String, u64)>, steal: Option<Span>) -> Gaps {
     let (mut ticks, mut others, mut longest) = (Vec::new(), Distribution::new(), Vec::new());
     let mut silent = Vec::new();
     for watched in all {
@@ -134,7 +134,7 @@ fn summarize(all: &[Watched], tick: Option<Span>, interrupts: Vec<(String, u64)>
         (true, _) => Err(format!("none was to be seen on CPUs {}", super::super::facts::list(&silent))),
         (false, _) => Ok(merged(&ticks)),
     };
-    let sum = |of: fn(&Watched) -> u64| all.iter().map(of).fold(0, u64::saturating_add);
+    let sum = |of: fn(&CpuGaps) -> u64| all.iter().map(of).fold(0, u64::saturating_add);
     Gaps {
         threshold: Span::from_ns(all.iter().map(|watched| watched.threshold).max().unwrap_or(0)),
         watched: Span::from_ns(sum(|watched| watched.windows.iter().map(|(begin, end)| end - begin).sum())),

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use takt_model::{Bytes, Span};
 
 use super::timers::{apart, merged};
-use super::{Crew, Distribution, Periods, ProbeError, Shared, between};
+use super::{Distribution, Periods, ProbeError, ProbeThreads, Shared, between};
 use crate::sched;
 use crate::thread::{empty_system_call, yield_now};
 
@@ -26,7 +26,7 @@ struct Pair {
 
 /// From one thread's sched_yield to the other thread's continuation, minus the shortest system
 /// call.
-pub(super) fn switch(crew: Crew<'_>, duration: Span) -> Result<Distribution, ProbeError> {
+pub(super) fn switch(crew: ProbeThreads<'_>, duration: Span) -> Result<Distribution, ProbeError> {
     let pairs: Vec<Pair> = crew.cpus.iter().map(|_| Pair::default()).collect();
     let parts = crew.work(crew.cpus.len() * 2, |i, epoch| {
         let mut seen = Distribution::new();
@@ -68,7 +68,7 @@ const LEAD: Span = Span::from_us(100);
 
 /// The cost of a move to another CPU for a thread with a working set. The time of the move and of
 /// one walk over the set there, minus the median of the same without a move.
-pub(super) fn migrate(crew: Crew<'_>, duration: Span, bytes: Bytes) -> Result<Distribution, ProbeError> {
+pub(super) fn migrate(crew: ProbeThreads<'_>, duration: Span, bytes: Bytes) -> Result<Distribution, ProbeError> {
     let cpus = crew.cpus.len();
     let parts = crew.work(cpus + 1, |i, epoch| {
         let (mut moved, mut stayed) = (Distribution::new(), Distribution::new());

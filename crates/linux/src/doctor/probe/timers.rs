@@ -2,12 +2,12 @@
 
 use takt_model::Span;
 
-use super::{Crew, Distribution, Periods, ProbeError, Shared, between};
+use super::{Distribution, Periods, ProbeError, ProbeThreads, Shared, between};
 
 const PERIOD: Span = Span::from_ms(1);
 
 /// The lateness of absolute sleeps on all CPUs at once, with instants spread over the period.
-pub(super) fn latency(crew: Crew<'_>, duration: Span) -> Result<Vec<(u32, Distribution)>, ProbeError> {
+pub(super) fn latency(crew: ProbeThreads<'_>, duration: Span) -> Result<Vec<(u32, Distribution)>, ProbeError> {
     let cpus = crew.cpus.len();
     crew.work(cpus, |i, epoch| {
         let cpu = crew.cpu(i, 1);
@@ -33,7 +33,7 @@ const MIDDLE: Span = Span::from_us(250);
 
 /// From the last clock reading of a busy thread to the first of the more important thread that a
 /// timer wakes up: interrupt, wake-up and switch.
-pub(super) fn release(crew: Crew<'_>, duration: Span) -> Result<Distribution, ProbeError> {
+pub(super) fn release(crew: ProbeThreads<'_>, duration: Span) -> Result<Distribution, ProbeError> {
     let last: Vec<Shared> = crew.cpus.iter().map(|_| Shared::default()).collect();
     let parts = crew.work(crew.cpus.len() * 2, |i, epoch| {
         let mut seen = Distribution::new();
