@@ -166,7 +166,7 @@ impl Reserved {
     }
 
     /// Starts a command with its reservation already set. The command begins at its
-    /// [release](Held::release).
+    /// [release](PausedChild::release).
     ///
     /// # Errors
     /// The cause of the refusal; nothing was started.
