@@ -47,6 +47,7 @@ fn components(count: u64, each: u64) {
             budget: Auto::Value(budget),
             quantum: None,
             cpus: 1,
+            server_cpus: Vec::new(),
             priority: None,
         };
         let tasks: Vec<Task> = (0..each)

@@ -31,6 +31,7 @@ use thiserror::Error;
 use crate::apply::apply as run;
 use crate::carried::Carried;
 use crate::catalogue::TestId;
+use crate::compositional::Tree;
 use crate::exact::{percent, sum_ppm, sum_rounded_up};
 use crate::report::{Progress, TaskReport, TestReport, Watch};
 use crate::scope::{Unit, affinity, binds, cpus_name};
@@ -52,7 +53,8 @@ const TERMS_OF_TASK: u64 = 32;
 /// A placed System and how it came about.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Placed {
-    /// The System with `cpus` written into every task of its partitioned and clustered nodes.
+    /// The System with `cpus` written into every task of its partitioned and clustered nodes, and `server-cpus` into
+    /// every component whose period and budget are known.
     pub system: System,
     /// Per such node, in order.
     pub nodes: Vec<NodePlacement>,
@@ -72,9 +74,9 @@ pub struct NodePlacement {
 pub struct Bin {
     /// Its CPUs.
     pub cpus: CpuSet,
-    /// Its tasks, in file order.
+    /// Its tasks, in file order, without those in components.
     pub tasks: Vec<TaskId>,
-    /// sum C / T of its tasks in millionths of one CPU; `None` where it does not fit.
+    /// sum C / T of its tasks and servers in millionths of one CPU; `None` where it does not fit.
     pub utilization_ppm: Option<u64>,
     /// Why the bin's test does not prove the bin. Only tasks bound by hand can cause this.
     pub unproven: Option<String>,
@@ -136,7 +138,8 @@ pub enum PlaceError {
     Plan(#[from] PlanError),
 }
 
-/// Binds the tasks of every partitioned and clustered node to CPUs. Tasks that their affinity already binds keep it.
+/// Binds the tasks and servers of every partitioned and clustered node to CPUs. Tasks and servers that are bound
+/// already stay there.
 ///
 /// # Errors
 /// A task fits nowhere, there is no partition at all (`fit = "ilp"`), the feature `ilp` is missing,
@@ -155,15 +158,17 @@ pub fn place_regardless(system: &System) -> Result<Placed, PlaceError> {
 }
 
 fn place_all(system: &System, regardless: bool) -> Result<Placed, PlaceError> {
-    let mut placed = Placed { system: system.clone(), nodes: Vec::new() };
+    let mut tree = Tree::new(system);
+    let mut nodes = Vec::new();
     for index in 0..system.nodes.len() {
         let node = NodeId(index as u32);
         if binds(&system.nodes[index]) {
-            let bins = place_node(&mut placed.system, node, regardless)?;
-            placed.nodes.push(NodePlacement { node, bins });
+            let mut bins = place_node(&mut tree.system, node, regardless)?;
+            bins.iter_mut().for_each(|bin| bin.tasks.retain(|id| id.index() < tree.own));
+            nodes.push(NodePlacement { node, bins });
         }
     }
-    Ok(placed)
+    Ok(Placed { system: tree.into_placed(), nodes })
 }
 
 /// The test report of placing one node, and the placed System where it worked.

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use takt_analysis::PlaceError;
 use takt_log::{Damage, ReadError, Reader};
-use takt_model::{NodeId, Placement, Span, System, file};
+use takt_model::{CpuSet, NodeId, Placement, Span, System, file};
 use takt_report::Scene;
 use takt_trace::{HEAD, refuse_foreign};
 
@@ -281,15 +281,20 @@ pub(crate) fn scene_of(path: &str, log: &Log) -> Scene {
     Scene::of_log(&name, log.definitions(), log.header().kinds)
 }
 
-/// Whether a partitioned or clustered node has tasks that are not placed yet.
+/// Whether a partitioned or clustered node has tasks or servers that are not placed yet.
 fn has_loose_tasks(system: &System) -> bool {
     system.nodes.iter().enumerate().any(|(i, node)| {
-        let mut tasks = system.tasks_of(NodeId(i as u32));
-        node.placement != Placement::Global && tasks.any(|(_, task)| task.component.is_none() && task.cpus.is_none())
+        let (id, clusters) = (NodeId(i as u32), node.clusters());
+        let is_bound = |cpus: CpuSet| clusters.iter().any(|cluster| cpus.is_subset(cluster));
+        let mut tasks = system.tasks_of(id).filter(|(_, task)| task.component.is_none());
+        let mut components = system.components.iter().filter(|component| component.node == id);
+        node.placement != Placement::Global
+            && (tasks.any(|(_, task)| !task.cpus.is_some_and(is_bound))
+                || components.any(|component| component.parent.is_none() && component.server_cpus.is_empty()))
     })
 }
 
-/// Places the tasks of partitioned and clustered nodes that are not placed yet.
+/// Places the tasks and servers of partitioned and clustered nodes that are not placed yet.
 pub(crate) fn place(system: System) -> Result<System, Failure> {
     if !has_loose_tasks(&system) {
         return Ok(system);

@@ -47,6 +47,8 @@ pub struct Lowered {
     pub first: usize,
     /// The roles of the tasks from `first` on.
     pub roles: Vec<Role>,
+    /// The place of each flow's first hop in `roles`.
+    hops_from: Vec<usize>,
 }
 
 impl Lowered {
@@ -59,9 +61,7 @@ impl Lowered {
     /// The task of a flow's hop.
     #[must_use]
     pub fn task_of(&self, flow: FlowId, hop: u32) -> Option<TaskId> {
-        // The hops of all flows come first, in order.
-        let before: usize = self.system.flows.iter().take(flow.index()).map(|flow| flow.hops().count()).sum();
-        let at = before + hop as usize;
+        let at = self.hops_from.get(flow.index())? + hop as usize;
         let found = self.roles.get(at).is_some_and(|role| *role == Role::Hop { flow, hop });
         found.then(|| TaskId((self.first + at) as u32))
     }
@@ -78,10 +78,12 @@ pub fn lower(system: &System) -> Option<Lowered> {
     if system.flows.is_empty() && tables.is_empty() {
         return None;
     }
-    let mut lowered = Lowered { system: system.clone(), first: system.tasks.len(), roles: Vec::new() };
+    let first = system.tasks.len();
+    let mut lowered = Lowered { system: system.clone(), first, roles: Vec::new(), hops_from: Vec::new() };
     let mut names: BTreeSet<String> = system.tasks.iter().map(|task| task.name.clone()).collect();
     for (i, flow) in system.flows.iter().enumerate() {
         let mut deadline = Span::ZERO;
+        lowered.hops_from.push(lowered.roles.len());
         for ((hop, node), share) in flow.hops().enumerate().zip(hop_deadlines(flow, system.clock)) {
             deadline = deadline.saturating_add(share);
             let wcet = if hop == 0 { flow.wcet } else { flow.hop_wcet };

@@ -268,6 +268,9 @@ pub struct Component {
     pub quantum: Option<Span>,
     /// On how many CPUs it runs at once at most, at least 1.
     pub cpus: u32,
+    /// A CPU for each of its servers, on a partitioned or clustered node: this CPU or its cluster serves it. Empty:
+    /// not placed yet, or elsewhere.
+    pub server_cpus: Vec<u32>,
     /// Its servers' priority, where the level around it goes by priority; 1 is the most important.
     pub priority: Option<u32>,
 }
@@ -286,6 +289,7 @@ impl Component {
             budget: Auto::Auto,
             quantum: None,
             cpus: 1,
+            server_cpus: Vec::new(),
             priority: None,
         }
     }

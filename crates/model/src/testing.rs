@@ -107,7 +107,7 @@ impl Tape<'_> {
                 modes.push(Mode { node, at, strategy: self.strategy_ref(own) });
             }
         }
-        let switches = self.switches(&components);
+        let switches = self.switches(&nodes, &components);
         let flows = (0..self.index(3)).map(|i| self.flow(i, nodes.len(), &mut used)).collect();
         let ports: Vec<Port> = (0..self.index(3)).map(|i| self.port(i, &mut used)).collect();
         let networks = self.networks(nodes.len(), ports.len());
@@ -121,12 +121,14 @@ impl Tape<'_> {
         System { name, nodes, strategies, modes, switches, components, tasks, flows, ports, networks, clock, notes }
     }
 
-    fn switches(&mut self, components: &[Component]) -> Vec<ServerSwitch> {
+    fn switches(&mut self, nodes: &[NodeSpec], components: &[Component]) -> Vec<ServerSwitch> {
         let mut switches: Vec<ServerSwitch> = Vec::new();
         for _ in 0..if components.is_empty() { 0 } else { self.index(3) } {
             let component = self.index(components.len());
             let at = Time::ZERO + self.time(true);
-            let (id, server) = (ComponentId(component as u32), Some(self.pick(&ServerRule::ALL)));
+            let of = &components[component];
+            let around = of.parent.map(|parent| components[parent.index()].cpus);
+            let (id, server) = (ComponentId(component as u32), Some(self.rule(&nodes[of.node.index()], around)));
             if switches.iter().all(|switch| (switch.component, switch.at) != (id, at)) {
                 switches.push(ServerSwitch { component: id, at, server, period: None, budget: None });
             }
@@ -202,16 +204,31 @@ impl Tape<'_> {
                 node,
                 parent,
                 strategy: self.strategy_ref(own),
-                server: self.pick(&ServerRule::ALL),
+                server: self.rule(&nodes[node.index()], parent.map(|parent| components[parent.index()].cpus)),
                 period: auto(period),
                 budget: if self.flip() { Auto::Value(self.span(false, budget)) } else { Auto::Auto },
                 quantum: self.flip().then(|| self.span(false, most)),
                 cpus,
+                server_cpus: self.server_cpus(&nodes[node.index()], parent, cpus),
                 // Strategies by priority need one of every server.
                 priority: Some(self.pick(&[1, 2, u32::MAX])),
             });
         }
         components
+    }
+
+    /// The rule of a server among others on CPUs of a node, or on so many of a component.
+    fn rule(&mut self, node: &NodeSpec, around: Option<u32>) -> ServerRule {
+        let cpus = around.or_else(|| node.clusters().iter().map(CpuSet::len).max()).unwrap_or(1);
+        let last = if cpus > 1 { ServerRule::ALL.len() - 1 } else { ServerRule::ALL.len() };
+        self.pick(&ServerRule::ALL[..last])
+    }
+
+    fn server_cpus(&mut self, node: &NodeSpec, parent: Option<ComponentId>, cpus: u32) -> Vec<u32> {
+        if parent.is_some() || node.placement == Placement::Global || self.flip() {
+            return Vec::new();
+        }
+        (0..cpus).map(|_| self.below(u64::from(node.cpus)) as u32).collect()
     }
 
     fn tasks(&mut self, nodes: &[NodeSpec], components: &[Component], used: &mut BTreeSet<String>) -> Vec<Task> {
@@ -257,7 +274,12 @@ impl Tape<'_> {
             if self.flip() {
                 let mut set: CpuSet = (0..self.index(3)).map(|_| self.below(u64::from(cpus)) as u32).collect();
                 set.insert(self.below(u64::from(cpus)) as u32);
-                task.cpus = Some(set);
+                let (of, among) = (&nodes[node.index()], |component: &Component| component.node == node);
+                task.cpus = Some(match task.component {
+                    Some(_) => CpuSet::first(cpus),
+                    None if components.iter().any(among) => self.pick(&of.clusters()),
+                    None => set,
+                });
             }
             task.criticality = self.pick(&[Criticality::High, Criticality::Low]);
             if task.criticality == Criticality::Low {

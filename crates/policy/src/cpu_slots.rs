@@ -25,7 +25,7 @@ pub(crate) struct CpuSlot {
     /// The job lost its CPU with its server, inside a section without preemption.
     pub(crate) in_section: bool,
     /// The CPU on which the job last ran, `None` before its first time.
-    last_cpu: Option<u32>,
+    pub(crate) last_cpu: Option<u32>,
     /// Since when it runs, if it does.
     since: Time,
     /// CPU time that the job has had before that.

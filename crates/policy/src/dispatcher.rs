@@ -6,7 +6,7 @@ use crate::cluster::Cluster;
 use crate::cpu_slots::{CpuSlot, Slots, State};
 use crate::decision::{Decision, Event};
 use crate::error::PolicyError;
-use crate::plans::{Plans, plans};
+use crate::plans::Plans;
 use crate::slot::Job;
 
 mod scope;
@@ -29,11 +29,24 @@ impl Dispatcher {
     /// # Errors
     /// A strategy that does not fit the tasks, or a task without the placement that the node needs.
     pub fn new(system: &System, node: NodeId) -> Result<Self, PolicyError> {
+        let tasks: Vec<TaskId> = system.tasks_of(node).map(|(id, _)| id).collect();
+        Dispatcher::of_tasks(system, node, &tasks)
+    }
+
+    /// The same for a caller that knows the tasks of `node` already: all of them, in file order. A system of many
+    /// nodes is searched only once then.
+    ///
+    /// # Errors
+    /// As [`Dispatcher::new`].
+    pub fn of_tasks(system: &System, node: NodeId, tasks: &[TaskId]) -> Result<Self, PolicyError> {
         let spec = &system.nodes[node.index()];
-        let plans = plans(system, node)?;
+        let own =
+            || tasks.iter().map(|id| (*id, &system.tasks[id.index()])).filter(|(_, task)| task.component.is_none());
+        let plans = system.strategies_of(node).into_iter().map(|of| Plan::of_tasks(own(), &system.strategy(of)));
+        let plans = plans.collect::<Result<_, _>>()?;
         let divided = spec.clusters();
         let mut slots = Vec::new();
-        for (id, task) in system.tasks_of(node).filter(|(_, task)| task.component.is_none()) {
+        for (id, task) in own() {
             let allowed = task.cpus.unwrap_or(CpuSet::first(spec.cpus)).intersection(&CpuSet::first(spec.cpus));
             let home = divided.iter().position(|cluster| allowed.is_subset(cluster) && !allowed.is_empty());
             let names = || (task.name.clone(), spec.name.clone());

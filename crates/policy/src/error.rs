@@ -48,13 +48,16 @@ pub enum PolicyError {
         /// The component.
         component: String,
     },
-    /// Something beside or in a component that has no definition on several CPUs.
-    #[error("{part} cannot run on a node of several CPUs with components: {why}")]
-    OnSeveralCpus {
-        /// The part.
-        part: String,
-        /// What to do.
-        why: &'static str,
+    /// A component without CPUs on a divided node.
+    #[error(
+        "component \"{component}\" has no CPU on the partitioned or clustered node \"{node}\"; place the system \
+         first, or give the component server-cpus"
+    )]
+    ServerNotPlaced {
+        /// The component.
+        component: String,
+        /// The node.
+        node: String,
     },
     /// A node that the System does not have.
     #[error("there is no node {node}")]

@@ -23,6 +23,8 @@
 //! arrives when its budget comes. A server with other terms changes its place with its terms. At one instant,
 //! exhausted budgets end before the caller's events. Replenishments follow them.
 
+use std::collections::BinaryHeap;
+
 use takt_model::plan::Order;
 use takt_model::{ComponentId, ServerRule, Span, Time};
 
@@ -30,9 +32,15 @@ use crate::decision::{Decision, Event};
 use crate::dispatcher::Dispatcher;
 use crate::rank::Rank;
 use crate::server::{Change, RATE_ONE, Server, Terms};
+use crate::times::{NEVER, Times};
+
+pub(crate) use order::{ScopeOrder, Standing, Which};
 
 pub(crate) mod build;
 mod choose;
+mod order;
+
+pub(crate) use choose::server_rank;
 
 /// A change of a server, at the instant of the call that caused it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -111,12 +119,11 @@ struct Scope {
     /// How many jobs each of them has had.
     jobs: Vec<u64>,
     servers: Vec<usize>,
-    /// How many of them are eligible.
-    eligible: usize,
     /// They, the most important first. Computed anew where ranks vary between the changes of servers.
-    order: Vec<(Rank, usize)>,
-    is_unordered: bool,
+    order: ScopeOrder<usize>,
     ranks_vary: bool,
+    /// How many of them have a job in them.
+    busy_servers: usize,
     /// The first of its tasks' jobs, as long as it is known.
     head: Option<Rank>,
     is_head_old: bool,
@@ -133,10 +140,8 @@ struct Scope {
     stale: bool,
     /// Whether something in it would use the CPU.
     wants: bool,
-    /// Bandwidth of its tasks, in 2^-32.
-    task_share: u64,
-    /// The same with its servers, but for `grub`'s that are not active.
-    active_share: u64,
+    /// Bandwidth of its tasks and active servers, in 2^-32. Only `grub` has servers that are not active.
+    active_share: u128,
 }
 
 #[derive(Clone, Debug)]
@@ -149,9 +154,14 @@ struct Node {
     terms: Vec<Terms>,
     term: usize,
     next_term: usize,
-    /// The scope that it stands in. Its own is that behind its number.
+    /// The scope that it stands in, and its position there. Its own scope is that behind its number.
     outer: usize,
+    at: usize,
     eligible: bool,
+    /// Its standing in the order of the scope.
+    standing: Option<Standing>,
+    /// Its part of the active bandwidth of the scope.
+    counted: u64,
     /// The start of its payment, and the amount so far.
     paying: Option<(Time, Span)>,
     /// Whether a job in it runs, since the last decision.
@@ -186,7 +196,11 @@ pub struct Hierarchy {
     homes: Vec<(usize, u32)>,
     choice: Choice,
     /// When each server changes by itself.
-    changes_at: Vec<Time>,
+    changes_at: Times,
+    /// Servers that may have changed, or whose scopes may. Inner ones come first, for they stand behind outer ones.
+    to_update: BinaryHeap<usize>,
+    /// Scopes whose ranks vary.
+    varying: Vec<usize>,
     /// The servers that have begun to pay.
     paying: Vec<usize>,
     /// The scopes with a decision of the last choice.
@@ -234,8 +248,8 @@ impl Hierarchy {
             Event::Complete { slot } | Event::Deadline { slot } => slot,
             Event::Mode { plan } => {
                 let root = &mut self.scopes[0];
-                root.is_unordered = true;
                 root.plan = plan.min(root.places.len().saturating_sub(1));
+                self.put_in_order(0);
                 return self.in_scope(0, decisions, |dispatcher, decisions| dispatcher.on_event(now, event, decisions));
             }
         };
@@ -263,8 +277,9 @@ impl Hierarchy {
         act: impl FnOnce(&mut Dispatcher, &mut Vec<Decision>),
     ) {
         let from = decisions.len();
+        self.soil(scope);
         let scope = &mut self.scopes[scope];
-        (scope.is_head_old, scope.is_dirty) = (true, true);
+        scope.is_head_old = true;
         act(&mut scope.dispatcher, decisions);
         for decision in &mut decisions[from..] {
             let (Decision::Cancel { slot }
@@ -272,6 +287,22 @@ impl Hierarchy {
             | Decision::Preempt { slot, .. }
             | Decision::Run { slot, .. }) = decision;
             *slot = scope.slots[*slot as usize];
+        }
+    }
+
+    /// A scope may have work now or have it no more.
+    fn soil(&mut self, scope: usize) {
+        if !std::mem::replace(&mut self.scopes[scope].is_dirty, true)
+            && let Some(server) = scope.checked_sub(1)
+        {
+            self.to_update.push(server);
+        }
+    }
+
+    /// Something has happened to a server.
+    fn touch(&mut self, server: usize) {
+        if !std::mem::replace(&mut self.servers[server].is_touched, true) {
+            self.to_update.push(server);
         }
     }
 
@@ -291,9 +322,11 @@ impl Hierarchy {
                 *amount += paid;
             }
             // A sporadic server notes what it has used.
-            node.is_touched |= node.account.rule() == ServerRule::Sporadic;
-            if !node.account.has_budget() {
-                node.is_touched = true;
+            let (notes, has_budget) = (node.account.rule() == ServerRule::Sporadic, node.account.has_budget());
+            if notes || !has_budget {
+                self.touch(server);
+            }
+            if !has_budget {
                 self.settle(server, now);
                 self.tell(server, ServerChange::Exhausted);
             }
@@ -306,7 +339,7 @@ impl Hierarchy {
         if node.account.rule() != ServerRule::Grub {
             return RATE_ONE;
         }
-        self.scopes[node.outer].active_share.min(RATE_ONE)
+        u64::try_from(self.scopes[node.outer].active_share).unwrap_or(RATE_ONE).min(RATE_ONE)
     }
 
     /// Reports the payments of a server.
@@ -344,58 +377,74 @@ impl Hierarchy {
     fn update(&mut self, now: Time) {
         while let Some((_, server, term)) = self.switches.pop_if(|(at, ..)| *at <= now) {
             let node = &mut self.servers[server];
-            node.is_touched = true;
             node.account.switch(node.terms[term]);
             node.next_term = term;
+            self.touch(server);
         }
-        // Inner servers stand behind outer ones.
-        for server in (0..self.servers.len()).rev() {
-            let is_due = std::mem::take(&mut self.servers[server].is_touched) || self.changes_at[server] <= now;
-            let scope = &mut self.scopes[server + 1];
-            let (had_work, is_dirty) = (scope.wants, std::mem::take(&mut scope.is_dirty));
-            let has_work = if is_dirty { self.wants(server + 1, now) } else { had_work };
-            if !is_due && has_work == had_work {
-                continue;
-            }
-            let before = self.servers[server].account.standing();
-            let mut changes = std::mem::take(&mut self.changes);
-            self.servers[server].account.update(now, has_work, |change| changes.push(change));
-            for change in changes.drain(..) {
-                let told = match change {
-                    Change::Replenished(budget) => ServerChange::Replenished(budget),
-                    Change::Idle => ServerChange::Idle,
-                    Change::Switched => self.switched(server),
-                };
-                self.settle(server, now);
-                self.tell(server, told);
-            }
-            self.changes = changes;
-            let node = &mut self.servers[server];
-            self.changes_at[server] = node.account.next_change();
-            let after = node.account.standing();
-            let eligible = node.account.is_eligible(has_work);
-            let turned = std::mem::replace(&mut node.eligible, eligible) != eligible;
-            let outer = node.outer;
-            if turned {
-                let scope = &mut self.scopes[outer];
-                scope.eligible = if eligible { scope.eligible + 1 } else { scope.eligible - 1 };
-                scope.is_dirty = true;
-            }
-            self.scopes[outer].is_unordered |= before.0 != after.0;
-            if before.1 != after.1 {
-                self.share_out(outer);
-            }
+        while let (at, server) = self.changes_at.earliest()
+            && at <= now
+        {
+            self.changes_at.set(server, Time::MAX);
+            self.touch(server as usize);
         }
+        while let Some(server) = self.to_update.pop() {
+            self.update_server(server, now);
+        }
+        self.scopes[0].is_dirty = false;
         self.wants(0, now);
-        for at in 0..self.scopes.len() {
-            let scope = &mut self.scopes[at];
-            if scope.ranks_vary {
-                scope.head = scope.dispatcher.head(now);
-            }
-            if scope.is_unordered || scope.ranks_vary {
-                self.put_in_order(at);
-            }
+        for at in 0..self.varying.len() {
+            let scope = &mut self.scopes[self.varying[at]];
+            scope.head = scope.dispatcher.head(now);
+            self.put_in_order(self.varying[at]);
         }
+    }
+
+    fn update_server(&mut self, server: usize, now: Time) {
+        let is_due = std::mem::take(&mut self.servers[server].is_touched);
+        let scope = &mut self.scopes[server + 1];
+        let (had_work, is_dirty) = (scope.wants, std::mem::take(&mut scope.is_dirty));
+        let has_work = if is_dirty { self.wants(server + 1, now) } else { had_work };
+        let busy = self.scopes[server + 1].is_busy();
+        let was_busy = self.servers[server].standing.is_some_and(|at| at.busy);
+        if is_due || has_work != had_work {
+            self.update_account(server, has_work, now);
+        } else if busy == was_busy {
+            return;
+        }
+        let outer = self.servers[server].outer;
+        if busy != was_busy {
+            let scope = &mut self.scopes[outer];
+            scope.busy_servers = if busy { scope.busy_servers + 1 } else { scope.busy_servers - 1 };
+            self.soil(outer);
+        }
+        let node = &mut self.servers[server];
+        let eligible = node.account.is_eligible(has_work);
+        if std::mem::replace(&mut node.eligible, eligible) != eligible {
+            self.soil(outer);
+        }
+        self.put_in_place(server, busy);
+    }
+
+    fn update_account(&mut self, server: usize, has_work: bool, now: Time) {
+        let mut changes = std::mem::take(&mut self.changes);
+        self.servers[server].account.update(now, has_work, |change| changes.push(change));
+        for change in changes.drain(..) {
+            let told = match change {
+                Change::Replenished(budget) => ServerChange::Replenished(budget),
+                Change::Idle => ServerChange::Idle,
+                Change::Switched => self.switched(server),
+            };
+            self.settle(server, now);
+            self.tell(server, told);
+        }
+        self.changes = changes;
+        let Node { account, counted, outer, .. } = &mut self.servers[server];
+        self.changes_at.set(server as u32, account.next_change());
+        let counts = account.rule() != ServerRule::Grub || account.is_active();
+        let share = if counts { account.share() } else { 0 };
+        let before = std::mem::replace(counted, share);
+        let active = &mut self.scopes[*outer].active_share;
+        *active = *active + u128::from(share) - u128::from(before);
     }
 
     /// Takes in that a server has its next terms.
@@ -406,25 +455,17 @@ impl Hierarchy {
         ServerChange::Switched { rule, period, budget }
     }
 
-    /// Sums up the active bandwidth of a scope.
-    fn share_out(&mut self, scope: usize) {
-        let servers = self.scopes[scope].servers.iter().map(|at| &self.servers[*at].account);
-        let active = servers.filter(|account| account.rule() != ServerRule::Grub || account.is_active());
-        let active = active.map(Server::share).fold(self.scopes[scope].task_share, u64::saturating_add);
-        self.scopes[scope].active_share = active;
-    }
-
     /// Finds out whether something in a scope would use the CPU. Its servers must be up to date.
     fn wants(&mut self, scope: usize, now: Time) -> bool {
         let scope = &mut self.scopes[scope];
         if scope.is_head_old {
             (scope.head, scope.is_head_old) = (scope.dispatcher.head(now), false);
         }
-        scope.wants = scope.head.is_some() || scope.eligible > 0;
+        scope.wants = scope.head.is_some() || scope.order.eligible_count() > 0;
         scope.wants
     }
 
-    /// Gives the chosen scope the CPU. False if its jobs were all cancelled: then there is more to choose.
+    /// Gives the chosen scope the CPU. False if the chosen job is omitted: then there is more to choose.
     fn carry_out(&mut self, now: Time, decisions: &mut Vec<Decision>) -> bool {
         for scope in self.picked.drain(..) {
             self.scopes[scope].pick = Pick::default();
@@ -433,9 +474,10 @@ impl Hierarchy {
             self.scopes[*scope].pick = *pick;
             self.picked.push(*scope);
         }
-        // The scope may cancel all its jobs. Then the running job keeps the CPU.
+        if self.omit(now, decisions) {
+            return false;
+        }
         let mut within = std::mem::take(&mut self.scratch);
-        let mut has_run = true;
         if let Some(scope) = self.choice.runs {
             let at = &self.scopes[scope];
             let (has_quantum, pick) = (at.quantum.is_some(), at.pick.entry);
@@ -443,17 +485,26 @@ impl Hierarchy {
                 Some(Entry::Task(slot)) if has_quantum => dispatcher.run_only(slot, now, decisions),
                 _ => dispatcher.dispatch_in_scope(now, decisions),
             });
-            has_run = self.scopes[scope].dispatcher.is_running();
         }
-        if has_run
-            && self.granted != self.choice.runs
+        if self.granted != self.choice.runs
             && let Some(before) = std::mem::replace(&mut self.granted, self.choice.runs)
         {
             self.in_scope(before, decisions, |dispatcher, decisions| dispatcher.withdraw(now, decisions));
         }
         decisions.append(&mut within);
         self.scratch = within;
-        has_run
+        true
+    }
+
+    /// Omits the chosen job if it cannot meet its deadline any more.
+    fn omit(&mut self, now: Time, decisions: &mut Vec<Decision>) -> bool {
+        let Some(scope) = self.choice.runs else { return false };
+        let Some(Entry::Task(slot)) = self.scopes[scope].pick.entry else { return false };
+        let hopeless = self.scopes[scope].dispatcher.is_hopeless(slot, now);
+        if hopeless {
+            self.in_scope(scope, decisions, |dispatcher, decisions| dispatcher.omit(slot, now, decisions));
+        }
+        hopeless
     }
 
     /// Notes the payers from now on.
@@ -500,7 +551,6 @@ impl Hierarchy {
     /// The next instant at which the caller must dispatch without an event.
     #[must_use]
     pub fn next_wakeup(&self, now: Time) -> Option<Time> {
-        let changes = self.changes_at.iter().copied();
         let ends = self.choice.payers.iter().map(|at| self.servers[*at].account.end(now, self.rate(*at)));
         let scope = |at: &usize| &self.scopes[*at];
         let undecided = |scope: &&Scope| scope.stale || scope.compares_laxity();
@@ -512,12 +562,22 @@ impl Hierarchy {
         let comparison = self.laxity_quantum.filter(|_| laxity());
         let comparison = comparison.map(|quantum| next_multiple(now, quantum));
         let switch = self.switches.last().map(|(at, ..)| *at);
-        let all = changes.chain(ends).chain(grids).chain(sections).chain(comparison).chain(switch);
-        all.min().filter(|at| *at < Time::MAX)
+        let all = std::iter::once(self.changes_at.earliest().0)
+            .chain(ends)
+            .chain(grids)
+            .chain(sections)
+            .chain(comparison)
+            .chain(switch);
+        all.min().filter(|at| *at < NEVER)
     }
 }
 
 impl Scope {
+    /// Whether there is a job in it, at whatever depth.
+    fn is_busy(&self) -> bool {
+        self.head.is_some() || self.busy_servers > 0
+    }
+
     /// Whether something of it may be ordered by laxity.
     fn goes_by_laxity(&self) -> bool {
         self.places.iter().flatten().flatten().any(|place| place.order == Order::Laxity)

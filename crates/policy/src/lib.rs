@@ -29,6 +29,7 @@
 
 mod chain;
 mod cluster;
+mod clusters;
 mod cpu_slots;
 mod decision;
 mod dispatcher;
@@ -37,13 +38,16 @@ mod hierarchy;
 mod levels;
 mod partial_edf;
 mod plans;
+mod pool;
 mod rank;
 mod ready;
 mod server;
 mod slot;
+mod times;
 mod virtual_clusters;
 
 pub use chain::{Due, Link};
+pub use clusters::Clusters;
 pub use decision::{Decision, Event};
 pub use dispatcher::Dispatcher;
 pub use error::PolicyError;
@@ -52,4 +56,4 @@ pub use levels::{Levels, Passed, Queued, Taken, nesting};
 pub use partial_edf::{PartialEdf, PartialEdfSpec};
 pub use server::RETURNS_MAX;
 pub use slot::Job;
-pub use virtual_clusters::VirtualClusters;
+pub use times::Times;

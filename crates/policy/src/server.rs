@@ -192,12 +192,6 @@ impl Server {
         self.bandwidth != Bandwidth::Inactive
     }
 
-    /// What its rank goes by, but for the budget, and what its bandwidth in use goes by.
-    pub(crate) fn standing(&self) -> ((Time, Time, bool, Terms), (Terms, bool)) {
-        let counts = self.rule != ServerRule::Grub || self.is_active();
-        ((self.release, self.deadline, self.started, self.terms()), (self.terms(), counts))
-    }
-
     /// Its bandwidth in 2^-32, rounded up.
     pub(crate) fn share(&self) -> u64 {
         share(self.full, self.period)
@@ -343,6 +337,10 @@ impl Server {
     }
 
     fn update_bandwidth(&mut self, now: Time, has_work: bool, tell: &mut impl FnMut(Change)) {
+        // One of several servers whose share of the budget is nothing.
+        if self.full.is_zero() {
+            return;
+        }
         let had_deadline = self.deadline > Time::ZERO;
         let waits = (self.rule == ServerRule::CbsHard || self.pending.is_some()) && now < self.deadline;
         if !self.has_budget() && had_deadline && !waits {

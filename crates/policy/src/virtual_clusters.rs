@@ -1,74 +1,103 @@
-//! Components under servers on several CPUs that all tasks share.
+//! Components under servers on several CPUs.
 //!
 //! This is virtual clustering [I. Shin, A. Easwaran, I. Lee, ECRTS 2008]. A component with `cpus` = m has m
-//! servers of one period. They share its budget evenly, in whole quanta if all is, the first ones a quantum
-//! more. The node and each component is a *scope*. A scope with k CPUs gives them to the first k of its ready
-//! tasks and eligible servers. Such a server pays, and its component has a CPU more. A CPU that a component
-//! has no use for stays idle.
+//! servers of one period. The servers share its budget evenly, in whole quanta if all of it is whole. The first
+//! servers get a quantum more. If a component has work for k CPUs, its first k servers with budget have work.
+//!
+//! Each component is a *scope*. Each set of CPUs that the node's tasks share is a scope too: all CPUs of the node,
+//! or a cluster. A scope with k CPUs gives them to the first k of its ready tasks and eligible servers. Such a
+//! server pays, and its component has one CPU more. If the component has no use for that CPU, the server's rule
+//! decides:
+//!
+//! - `wcps` lends the CPU to the next eligible entry of its scope with a job to run. Both pay.
+//! - `crps` lends the CPU to the first entry of its scope with a job to run, with or without budget. The borrower
+//!   does not pay.
+//! - Any other rule leaves the CPU idle.
+//!
+//! If no entry of the scope has a use for the CPU, the server around the scope decides next. CPUs of inner
+//! components are lent first. Under these rules a budget ends no later than under `ptps`. The proof of
+//! [CSA Lemma 2] holds for the first k servers as it does for the first one.
+//!
+//! `grub` reclaims time in scopes of one CPU. In other scopes it is as `cbs`, and the file refuses it there.
 //!
 //! Ties go to the earlier arrival, then to tasks before servers, then to the order of the file. A job keeps
-//! its CPU as long as it is among those that run. Else it gets the CPU on which it ran last, if that is free,
-//! or the first free one.
+//! its CPU as long as it is among the chosen ones. Any other chosen job gets its last CPU if that is free, else
+//! the first free CPU.
 //!
-//! If servers of a scope have a `quantum`, the scope decides only at multiples of the longest one. What is done before
-//! leaves its CPU idle until then.
-//!
-//! Rules that lend or reclaim time across CPUs are not defined by their papers, and are refused. So is what
-//! goes by more than release, deadline and priority.
+//! If servers of a scope have a `quantum`, the scope decides only at multiples of the longest one. A job or server
+//! that is done earlier leaves its CPU idle until then. Such a scope lends nothing.
+
+use std::collections::BinaryHeap;
 
 use takt_model::plan::Order;
-use takt_model::{ComponentId, Late, NodeId, Placement, Plan, Preemption, ServerRule, Span, System, TaskId, Time};
+use takt_model::{ComponentId, ServerRule, Span, Time};
 
 use crate::decision::{Decision, Event};
-use crate::error::PolicyError;
-use crate::hierarchy::build::{Place, depth, place, plan_error, terms};
-use crate::hierarchy::{ServerChange, ServerEvent, is_multiple, next_multiple};
-use crate::rank::{Phase, Rank, ordered};
+use crate::hierarchy::{Place, ScopeOrder, ServerChange, ServerEvent, Standing, next_multiple};
+use crate::pool::Pool;
 use crate::server::{Change, RATE_ONE, Server, Terms};
-use crate::slot::Job;
+use crate::times::{NEVER, Times};
 
-/// An entry of a scope: a job, by its task's slot and its number, or a server.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Entry {
-    Job(usize, u64),
-    Server(usize),
-}
+mod build;
+mod choose;
+
+use choose::{Choice, Entry};
 
 #[derive(Clone, Debug)]
 struct Scope {
+    pool: Pool,
     /// The node's slots of its tasks.
-    slots: Vec<usize>,
+    slots: Vec<u32>,
     servers: Vec<usize>,
+    /// By plan, by position in `servers`, and by the server's terms.
+    places: Vec<Vec<Vec<Place>>>,
+    plan: usize,
+    /// The CPUs of the node that are its own. None of a component are.
+    own: Vec<u32>,
     /// The most CPUs that it may have at once.
     cpus: usize,
+    /// How many components are around it.
+    depth: usize,
     quantum: Option<Span>,
-    /// Its decision: the entries that have a CPU, the most important first.
+    /// The decision of a scope with a quantum: the entries that get a CPU, the most important first.
     picks: Vec<Entry>,
-    /// Something may have happened since the last decision.
+    /// Something may have happened since then.
     stale: bool,
-}
-
-/// A task and the job that it has.
-#[derive(Clone, Debug)]
-struct Slot {
-    place: Place,
-    job: Option<Job>,
-    /// How many jobs it has had.
-    number: u64,
-    started: bool,
-    cpu: Option<u32>,
-    last_cpu: Option<u32>,
+    /// Its jobs and servers.
+    order: ScopeOrder<Entry>,
+    /// The standing of the job of each slot.
+    standings: Vec<Option<Standing>>,
+    ranks_vary: bool,
+    /// How many jobs its tasks have, and how many of its servers have a job in them.
+    jobs: usize,
+    busy_servers: usize,
+    /// It may have work now or have it no more.
+    is_dirty: bool,
+    /// Bandwidth of its tasks and active servers, in 2^-32.
+    active_share: u128,
 }
 
 /// One of the servers of a component.
 #[derive(Clone, Debug)]
 struct Virtual {
-    component: usize,
+    group: usize,
     account: Server,
-    place: Place,
-    /// Behind the tasks of its scope.
-    order: u32,
+    /// Its terms: the first ones, then those of its changes. And the place of the present ones.
+    terms: Vec<Terms>,
+    term: usize,
+    next_term: usize,
+    /// The scope that it stands in, and its position there.
+    outer: usize,
+    at: usize,
     eligible: bool,
+    standing: Option<Standing>,
+    /// Its part of the active bandwidth of the scope.
+    counted: u64,
+    /// The node's scope of its last CPU, and the server around it that had that CPU before.
+    root: Option<usize>,
+    via: Option<usize>,
+    /// It has a CPU and does not lend it.
+    holds: bool,
 }
 
 /// A component and what its servers pay together.
@@ -76,142 +105,124 @@ struct Virtual {
 struct Group {
     id: ComponentId,
     servers: Vec<usize>,
-    had_work: bool,
+    /// How many CPUs it could use, and whether there is a job in it.
+    demand: usize,
+    is_busy: bool,
+    /// Something has happened to its servers since their last update.
+    is_touched: bool,
+    /// How many of its servers are to pay.
+    payers: usize,
     /// How many of its servers pay, whether a job of it runs, since when, and the amount so far.
     paying: Option<(usize, bool, Time, Span)>,
 }
 
 /// Decides for one node of several CPUs with components. The protocol is that of [`crate::Dispatcher`].
 #[derive(Clone, Debug)]
-pub struct VirtualClusters {
-    /// The node's own first, then that of each component. Outer ones stand before inner ones.
+pub(crate) struct VirtualClusters {
+    /// The node's own first, one for each cluster, then that of each component. Outer ones stand before inner ones.
     scopes: Vec<Scope>,
-    slots: Vec<Slot>,
+    /// How many are the node's own.
+    roots: usize,
+    /// Scope and slot in it, by slot of the node.
+    homes: Vec<(usize, u32)>,
     servers: Vec<Virtual>,
     groups: Vec<Group>,
-    /// The slot on each CPU.
-    cpus: Vec<Option<usize>>,
-    payers: Vec<usize>,
+    /// The job on each CPU: scope and slot in it.
+    cpus: Vec<Option<(usize, u32)>>,
+    choice: Choice,
+    /// When each server changes by itself.
+    changes_at: Times,
+    /// Components whose servers may have changed. Inner ones come first, for they stand behind outer ones.
+    to_update: BinaryHeap<usize>,
+    /// The components that have begun to pay.
+    paying: Vec<usize>,
+    /// Lists of scopes: with ranks that vary, with a quantum, with an order by laxity, with sections.
+    varying: Vec<usize>,
+    with_quantum: Vec<usize>,
+    by_laxity: Vec<usize>,
+    with_sections: Vec<usize>,
     paid_until: Time,
     events: Vec<ServerEvent>,
+    laxity_quantum: Option<Span>,
+    /// Changes to come, the earliest last: a component, and the place of its new terms.
+    switches: Vec<(Time, usize, usize)>,
 }
 
 impl VirtualClusters {
-    /// As [`crate::Hierarchy::new`], for a node of several CPUs.
-    ///
-    /// # Errors
-    /// As there; what has no definition on several CPUs.
-    pub fn new(system: &System, node: NodeId) -> Result<Self, PolicyError> {
-        let spec = &system.nodes[node.index()];
-        let on_node = |id: &ComponentId| system.components[id.index()].node == node;
-        let mut components: Vec<ComponentId> =
-            (0..system.components.len() as u32).map(ComponentId).filter(on_node).collect();
-        components.sort_by_key(|id| depth(system, *id));
-        refuse(system, node, &components)?;
-        let tasks: Vec<TaskId> = system.tasks_of(node).map(|(id, _)| id).collect();
-        let nowhere = Place { level: 0, order: Order::Fifo, preemptive: true, shift_ns: 0 };
-        let empty = Slot { place: nowhere, job: None, number: 0, started: false, cpu: None, last_cpu: None };
-        let mut clusters = VirtualClusters {
-            scopes: Vec::new(),
-            slots: vec![empty; tasks.len()],
-            servers: Vec::new(),
-            groups: Vec::new(),
-            cpus: vec![None; spec.cpus as usize],
-            payers: Vec::new(),
-            paid_until: Time::ZERO,
-            events: Vec::new(),
-        };
-        // Behind the tasks of the system, a task for each server.
-        let own = system.tasks.len();
-        let mut served = system.clone();
-        for (group, id) in components.iter().enumerate() {
-            let component = &system.components[id.index()];
-            let first = clusters.servers.len();
-            for Terms { rule, period, budget } in shares(system, *id)? {
-                let mut task = takt_model::Task::periodic(&component.name, period, budget);
-                (task.node, task.component, task.priority) = (node, component.parent, component.priority);
-                served.tasks.push(task);
-                clusters.servers.push(Virtual {
-                    component: group,
-                    account: Server::new(Terms { rule, period, budget }, Time::ZERO),
-                    place: nowhere,
-                    order: 0,
-                    eligible: false,
-                });
-            }
-            let servers = (first..clusters.servers.len()).collect();
-            clusters.groups.push(Group { id: *id, servers, had_work: false, paying: None });
-        }
-        for component in std::iter::once(None).chain(components.iter().copied().map(Some)) {
-            let strategy = component.map_or(spec.strategy, |id| system.components[id.index()].strategy);
-            let inside = served.tasks_of(node).filter(|(_, task)| task.component == component);
-            let plan = Plan::of_tasks(inside, &served.strategy(strategy)).map_err(|error| plan_error(error, own))?;
-            let simple = |task: &takt_model::plan::PlanTask| {
-                let level = &plan.levels[task.level as usize];
-                level.preemptive
-                    && level.order != Order::Laxity
-                    && task.late == Late::Continue
-                    && !level.importance_ties
-            };
-            if !plan.tasks.iter().all(simple) {
-                let part = format!("strategy \"{}\" of node \"{}\"", plan.name, spec.name);
-                return Err(several(part, "its levels must be preemptive, without laxity, importance and late rules"));
-            }
-            let mut scope = Scope {
-                slots: Vec::new(),
-                servers: Vec::new(),
-                cpus: component.map_or(spec.cpus, |id| system.components[id.index()].cpus) as usize,
-                quantum: None,
-                picks: Vec::new(),
-                stale: false,
-            };
-            for task in &plan.tasks {
-                if let Some(server) = task.task.index().checked_sub(own) {
-                    let at = &mut clusters.servers[server];
-                    (at.place, at.order) = (place(&plan, task), (tasks.len() + server) as u32);
-                    let quantum = system.components[clusters.groups[at.component].id.index()].quantum;
-                    scope.quantum = scope.quantum.max(quantum);
-                    scope.servers.push(server);
-                } else if let Some(slot) = tasks.iter().position(|id| *id == task.task) {
-                    clusters.slots[slot].place = place(&plan, task);
-                    scope.slots.push(slot);
-                }
-            }
-            clusters.scopes.push(scope);
-        }
-        Ok(clusters)
+    /// See [`crate::Dispatcher::wants_deadlines`].
+    pub(crate) fn wants_deadlines(&self) -> bool {
+        self.scopes.iter().any(|scope| scope.pool.wants_deadlines())
     }
 
     /// See [`crate::Dispatcher::decisions_max`].
-    #[must_use]
-    pub fn decisions_max(&self) -> usize {
-        self.slots.len() + 2 * self.cpus.len()
+    pub(crate) fn decisions_max(&self) -> usize {
+        2 * self.homes.len() + 2 * self.cpus.len()
     }
 
     /// Takes the changes of servers since the last call, in order.
-    pub fn take_events(&mut self) -> impl Iterator<Item = ServerEvent> + '_ {
+    pub(crate) fn take_events(&mut self) -> impl Iterator<Item = ServerEvent> + '_ {
         self.events.drain(..)
     }
 
-    /// See [`crate::Dispatcher::on_event`].
-    pub fn on_event(&mut self, now: Time, event: &Event) {
+    /// See [`crate::Dispatcher::on_event`]; [`Event::Mode`] switches the node's own strategy.
+    pub(crate) fn on_event(&mut self, now: Time, event: &Event, decisions: &mut Vec<Decision>) {
         self.pay(now);
-        match *event {
+        let slot = match *event {
+            Event::Ready(job) => job.slot,
+            Event::Complete { slot } | Event::Deadline { slot } => slot,
+            Event::Mode { plan } => return (0..self.roots).for_each(|root| self.adopt(root, plan, now, decisions)),
+        };
+        let Some((home, local)) = self.homes.get(slot as usize).copied() else {
+            debug_assert!(false, "no slot {slot}");
+            return;
+        };
+        let from = decisions.len();
+        let scope = &mut self.scopes[home];
+        let left = match *event {
             Event::Ready(job) => {
-                let slot = &mut self.slots[job.slot as usize];
-                (slot.job, slot.started) = (Some(job), false);
-                slot.number += 1;
+                scope.pool.ready(now, crate::Job { slot: local, ..job }, decisions);
+                None
             }
-            Event::Complete { slot } => {
-                let slot = &mut self.slots[slot as usize];
-                slot.job = None;
-                if let Some(cpu) = slot.cpu.take() {
-                    self.cpus[cpu as usize] = None;
-                }
-            }
-            // Neither late rules nor modes are accepted.
-            Event::Deadline { .. } | Event::Mode { .. } => {}
+            Event::Complete { .. } => scope.pool.complete(local),
+            _ => scope.pool.deadline(local, decisions),
+        };
+        if let Some(cpu) = left {
+            self.cpus[cpu as usize] = None;
         }
+        self.place_job(home, local, now);
+        self.rename(home, &mut decisions[from..]);
+    }
+
+    /// Another plan of a scope of the node holds.
+    fn adopt(&mut self, root: usize, plan: usize, now: Time, decisions: &mut Vec<Decision>) {
+        let from = decisions.len();
+        let scope = &mut self.scopes[root];
+        if plan >= scope.places.len() {
+            debug_assert!(false, "no plan {plan}");
+            return;
+        }
+        scope.plan = plan;
+        for cpu in scope.pool.switch(plan, now, decisions) {
+            self.cpus[cpu as usize] = None;
+        }
+        self.place_all(root, now);
+        self.rename(root, &mut decisions[from..]);
+    }
+
+    /// Gives decisions of a scope the node's slots.
+    fn rename(&self, scope: usize, decisions: &mut [Decision]) {
+        for decision in decisions {
+            let (Decision::Cancel { slot }
+            | Decision::Drop { slot, .. }
+            | Decision::Preempt { slot, .. }
+            | Decision::Run { slot, .. }) = decision;
+            *slot = self.scopes[scope].slots[*slot as usize];
+        }
+    }
+
+    /// The scope of a component.
+    fn scope_of(&self, group: usize) -> usize {
+        self.roots + group
     }
 
     /// Charges the payers for the time up to `now`.
@@ -221,14 +232,23 @@ impl VirtualClusters {
         if time.is_zero() {
             return;
         }
-        for at in 0..self.payers.len() {
-            let server = &mut self.servers[self.payers[at]];
-            let (paid, group) = (server.account.pay(time, RATE_ONE), server.component);
+        for at in 0..self.choice.payers.len() {
+            let server = self.choice.payers[at];
+            let rate = self.rate(server);
+            let Virtual { account, group, .. } = &mut self.servers[server];
+            let paid = account.pay(time, rate);
+            let group = *group;
+            // A sporadic server notes what it has used.
+            let changed = account.rule() == ServerRule::Sporadic || !account.has_budget();
             if let Some((.., amount)) = &mut self.groups[group].paying {
                 *amount += paid;
             }
+            if changed {
+                self.touch(group);
+            }
         }
-        for group in 0..self.groups.len() {
+        for at in 0..self.choice.payers.len() {
+            let group = self.servers[self.choice.payers[at]].group;
             let is_empty = |server: &usize| !self.servers[*server].account.has_budget();
             if self.groups[group].paying.is_some() && self.groups[group].servers.iter().all(is_empty) {
                 self.settle(group, now);
@@ -236,6 +256,16 @@ impl VirtualClusters {
                 self.tell(group, ServerChange::Exhausted);
             }
         }
+    }
+
+    /// The rate at which a server's budget is used while it pays.
+    fn rate(&self, server: usize) -> u64 {
+        let at = &self.servers[server];
+        let scope = &self.scopes[at.outer];
+        if at.account.rule() != ServerRule::Grub || scope.cpus > 1 {
+            return RATE_ONE;
+        }
+        u64::try_from(scope.active_share).unwrap_or(RATE_ONE).min(RATE_ONE)
     }
 
     fn tell(&mut self, group: usize, change: ServerChange) {
@@ -252,223 +282,249 @@ impl VirtualClusters {
     }
 
     /// Decides who runs from `now` on, after all events of the instant.
-    pub fn dispatch(&mut self, now: Time, decisions: &mut Vec<Decision>) {
+    pub(crate) fn dispatch(&mut self, now: Time, decisions: &mut Vec<Decision>) {
         self.pay(now);
-        self.update(now);
-        let (run, busy) = self.choose(now);
-        self.carry_out(&run, decisions);
-        for group in 0..self.groups.len() {
-            let paying = self.payers.iter().filter(|server| self.servers[**server].component == group).count();
-            let next = (paying > 0).then_some((paying, busy[group + 1] > 0));
-            let before = self.groups[group].paying.map(|(count, runs, ..)| (count, runs));
-            if before != next {
-                self.settle(group, now);
-                self.groups[group].paying = next.map(|(count, runs)| (count, runs, now, Span::ZERO));
+        loop {
+            self.update(now);
+            self.choose(now);
+            if !self.cancel(now, decisions) {
+                break;
             }
+        }
+        self.carry_out(now, decisions);
+        self.begin_to_pay(now);
+    }
+
+    /// Omits chosen jobs that cannot meet their deadlines any more. True if there are any: then there is more to
+    /// choose.
+    fn cancel(&mut self, now: Time, decisions: &mut Vec<Decision>) -> bool {
+        let from = decisions.len();
+        for at in 0..self.choice.run.len() {
+            let (scope, slot, _) = self.choice.run[at];
+            let first = decisions.len();
+            if self.scopes[scope].pool.cancel_if_hopeless(slot, now, decisions) {
+                self.place_job(scope, slot, now);
+                self.rename(scope, &mut decisions[first..]);
+            }
+        }
+        decisions.len() > from
+    }
+
+    /// A scope may have work now or have it no more.
+    fn soil(&mut self, scope: usize) {
+        if !std::mem::replace(&mut self.scopes[scope].is_dirty, true)
+            && let Some(group) = scope.checked_sub(self.roots)
+        {
+            self.to_update.push(group);
         }
     }
 
-    /// Brings all servers to `now`, from the inside out.
+    /// Something has happened to a server of a component.
+    fn touch(&mut self, group: usize) {
+        if !std::mem::replace(&mut self.groups[group].is_touched, true) {
+            self.to_update.push(group);
+        }
+    }
+
+    /// Brings servers to `now` that something has happened to, from the inside out.
     fn update(&mut self, now: Time) {
-        for group in (0..self.groups.len()).rev() {
-            let has_work = self.wants(group + 1);
-            let mut replenished = false;
+        while let Some((_, group, term)) = self.switches.pop_if(|(at, ..)| *at <= now) {
             for at in 0..self.groups[group].servers.len() {
                 let server = &mut self.servers[self.groups[group].servers[at]];
-                server.account.update(now, has_work, |change| {
-                    replenished |= matches!(change, Change::Replenished(_));
-                });
-                server.eligible = server.account.is_eligible(has_work);
+                server.account.switch(server.terms[term]);
+                server.next_term = term;
             }
-            if replenished {
-                let left = self.groups[group].servers.iter().map(|server| self.servers[*server].account.left());
-                let left = left.fold(Span::ZERO, Span::saturating_add);
-                self.settle(group, now);
-                self.tell(group, ServerChange::Replenished(left));
-            }
-            if std::mem::replace(&mut self.groups[group].had_work, has_work) && !has_work {
-                self.settle(group, now);
-                self.tell(group, ServerChange::Idle);
-            }
+            self.touch(group);
+        }
+        while let (at, server) = self.changes_at.earliest()
+            && at <= now
+        {
+            self.changes_at.set(server, Time::MAX);
+            self.touch(self.servers[server as usize].group);
+        }
+        while let Some(group) = self.to_update.pop() {
+            self.update_group(group, now);
+        }
+        self.scopes[..self.roots].iter_mut().for_each(|root| root.is_dirty = false);
+        for at in 0..self.varying.len() {
+            self.place_all(self.varying[at], now);
         }
     }
 
-    /// Whether something in a scope would use a CPU.
-    fn wants(&self, scope: usize) -> bool {
-        let at = &self.scopes[scope];
-        at.slots.iter().any(|slot| self.slots[*slot].job.is_some())
-            || at.servers.iter().any(|server| self.servers[*server].eligible)
+    fn update_group(&mut self, group: usize, now: Time) {
+        let at = self.scope_of(group);
+        let scope = &mut self.scopes[at];
+        scope.is_dirty = false;
+        let demand = scope.order.eligible_count().min(scope.cpus);
+        let is_busy = scope.jobs + scope.busy_servers > 0;
+        let of = &mut self.groups[group];
+        let is_touched = std::mem::take(&mut of.is_touched);
+        let had_work = std::mem::replace(&mut of.demand, demand);
+        let turned = std::mem::replace(&mut of.is_busy, is_busy) != is_busy;
+        if !is_touched && had_work == demand && !turned {
+            return;
+        }
+        let (mut replenished, mut switched, mut with_budget) = (false, false, 0);
+        for at in 0..self.groups[group].servers.len() {
+            let server = self.groups[group].servers[at];
+            let changes = self.update_server(server, demand > with_budget, now);
+            replenished |= changes.0;
+            switched |= changes.1;
+            with_budget += usize::from(self.servers[server].account.has_budget());
+            let outer = self.servers[server].outer;
+            if turned {
+                let busy = &mut self.scopes[outer].busy_servers;
+                *busy = if is_busy { *busy + 1 } else { *busy - 1 };
+                self.soil(outer);
+            }
+            self.place_server(server);
+        }
+        if switched {
+            self.tell_of_switch(group, now);
+        }
+        if replenished {
+            let left = self.groups[group].servers.iter().map(|server| self.servers[*server].account.left());
+            let left = left.fold(Span::ZERO, Span::saturating_add);
+            self.settle(group, now);
+            self.tell(group, ServerChange::Replenished(left));
+        }
+        if had_work > 0 && demand == 0 {
+            self.settle(group, now);
+            self.tell(group, ServerChange::Idle);
+        }
     }
 
-    /// The jobs that get a CPU, and how many jobs run in each scope. Notes the payers.
-    fn choose(&mut self, now: Time) -> (Vec<usize>, Vec<usize>) {
-        let mut given = vec![0; self.scopes.len()];
-        given[0] = self.cpus.len();
-        let mut run = Vec::new();
-        self.payers.clear();
-        for scope in 0..self.scopes.len() {
-            let decides = match self.scopes[scope].quantum {
-                Some(quantum) => {
-                    self.scopes[scope].stale = !is_multiple(now, quantum);
-                    !self.scopes[scope].stale
-                }
-                None => true,
-            };
-            if decides {
-                self.scopes[scope].picks = self.first_entries(scope);
-            }
-            for entry in self.scopes[scope].picks.iter().take(given[scope]) {
-                match *entry {
-                    Entry::Job(slot, number) => {
-                        let at = &self.slots[slot];
-                        if at.job.is_some() && at.number == number {
-                            run.push(slot);
-                        }
-                    }
-                    Entry::Server(server) if self.servers[server].account.has_budget() => {
-                        self.payers.push(server);
-                        given[self.servers[server].component + 1] += 1;
-                    }
-                    Entry::Server(_) => {}
-                }
-            }
-        }
-        // Inner scopes use the CPUs of outer ones.
-        let mut busy = vec![0; self.scopes.len()];
-        for scope in (0..self.scopes.len()).rev() {
-            let at = &self.scopes[scope];
-            let inner =
-                |group: &usize| self.groups[*group].servers.first().is_some_and(|server| at.servers.contains(server));
-            let inside: usize = (0..self.groups.len()).filter(inner).map(|group| busy[group + 1]).sum();
-            busy[scope] = inside + at.slots.iter().filter(|slot| run.contains(slot)).count();
-        }
-        (run, busy)
-    }
-
-    /// The most important entries of a scope, as many as it may have CPUs.
-    fn first_entries(&self, scope: usize) -> Vec<Entry> {
-        let at = &self.scopes[scope];
-        let jobs = at.slots.iter().filter_map(|slot| {
-            let Slot { job, number, place, .. } = &self.slots[*slot];
-            let job = job.as_ref()?;
-            let rank = rank(place, job.release, job.arrival, job.deadline, *slot as u32);
-            Some((rank, Entry::Job(*slot, *number)))
+    /// Brings a server to `now`. Returns whether it has a new budget, and whether it has new terms.
+    fn update_server(&mut self, server: usize, has_work: bool, now: Time) -> (bool, bool) {
+        let Virtual { account, term, next_term, eligible, counted, outer, .. } = &mut self.servers[server];
+        let (mut replenished, mut switched) = (false, false);
+        account.update(now, has_work, |change| {
+            replenished |= matches!(change, Change::Replenished(_));
+            switched |= change == Change::Switched;
         });
-        let eligible = at.servers.iter().filter(|server| self.servers[**server].eligible);
-        let servers = eligible.map(|server| {
-            let Virtual { account, place, order, .. } = &self.servers[*server];
-            let release = account.release();
-            (rank(place, release, release, account.deadline(), *order), Entry::Server(*server))
-        });
-        let mut entries: Vec<(Rank, Entry)> = jobs.chain(servers).collect();
-        entries.sort_unstable_by_key(|(rank, _)| *rank);
-        entries.into_iter().take(at.cpus).map(|(_, entry)| entry).collect()
+        if switched {
+            *term = *next_term;
+        }
+        self.changes_at.set(server as u32, account.next_change());
+        let counts = account.rule() != ServerRule::Grub || account.is_active();
+        let share = if counts { account.share() } else { 0 };
+        let before = std::mem::replace(counted, share);
+        let active = &mut self.scopes[*outer].active_share;
+        *active = *active + u128::from(share) - u128::from(before);
+        let outer = *outer;
+        let is_eligible = account.is_eligible(has_work);
+        if std::mem::replace(eligible, is_eligible) != is_eligible {
+            self.soil(outer);
+        }
+        (replenished, switched)
     }
 
-    fn carry_out(&mut self, run: &[usize], decisions: &mut Vec<Decision>) {
+    /// Reports new terms when the last server of a component has them.
+    fn tell_of_switch(&mut self, group: usize, now: Time) {
+        let servers = &self.groups[group].servers;
+        let term = servers.first().map_or(0, |server| self.servers[*server].term);
+        if servers.iter().any(|server| self.servers[*server].term != term) {
+            return;
+        }
+        let budgets = servers.iter().map(|server| self.servers[*server].terms[term].budget);
+        let budget = budgets.fold(Span::ZERO, Span::saturating_add);
+        let Some(Terms { rule, period, .. }) = servers.first().map(|server| self.servers[*server].terms[term]) else {
+            return;
+        };
+        self.settle(group, now);
+        self.tell(group, ServerChange::Switched { rule, period, budget });
+    }
+
+    /// Gives the chosen jobs their CPUs.
+    fn carry_out(&mut self, now: Time, decisions: &mut Vec<Decision>) {
+        let run = std::mem::take(&mut self.choice.run);
         for cpu in 0..self.cpus.len() {
-            if let Some(slot) = self.cpus[cpu].filter(|slot| !run.contains(slot)) {
+            let Some((scope, slot)) = self.cpus[cpu] else { continue };
+            let stays = run.iter().find(|job| (job.0, job.1) == (scope, slot));
+            if !stays.is_some_and(|(.., root)| self.scopes[*root].own.contains(&(cpu as u32))) {
                 self.cpus[cpu] = None;
-                self.slots[slot].cpu = None;
-                decisions.push(Decision::Preempt { slot: slot as u32, cpu: cpu as u32 });
+                self.scopes[scope].pool.stop(slot, now);
+                decisions.push(Decision::Preempt { slot: self.scopes[scope].slots[slot as usize], cpu: cpu as u32 });
             }
         }
-        let free = |cpus: &[Option<usize>], cpu: u32| cpus.get(cpu as usize).is_some_and(Option::is_none);
-        let waiting: Vec<usize> = run.iter().copied().filter(|slot| self.slots[*slot].cpu.is_none()).collect();
-        // Jobs whose last CPU is free go first, so that no other takes it.
-        let (back, away): (Vec<usize>, Vec<usize>) = waiting.into_iter().partition(|slot| {
-            self.slots[*slot].started && self.slots[*slot].last_cpu.is_some_and(|cpu| free(&self.cpus, cpu))
-        });
-        for slot in back.into_iter().chain(away) {
-            let at = &self.slots[slot];
-            let last = at.last_cpu.filter(|_| at.started);
-            let first_free = || self.cpus.iter().position(Option::is_none).map(|cpu| cpu as u32);
-            let Some(cpu) = last.filter(|cpu| free(&self.cpus, *cpu)).or_else(first_free) else { continue };
-            let (resumed, from) = (at.started, last.filter(|last| *last != cpu));
-            self.cpus[cpu as usize] = Some(slot);
-            let at = &mut self.slots[slot];
-            (at.cpu, at.last_cpu, at.started) = (Some(cpu), Some(cpu), true);
-            decisions.push(Decision::Run { slot: slot as u32, cpu, resumed, from });
+        for (scope, slot, root) in &run {
+            let pool = &self.scopes[*scope].pool;
+            if pool.cpu(*slot).is_some() {
+                continue;
+            }
+            let own = &self.scopes[*root].own;
+            let free = |cpu: &u32| own.contains(cpu) && self.cpus[*cpu as usize].is_none();
+            let last = pool.last_cpu(*slot).filter(free);
+            let Some(cpu) = last.or_else(|| own.iter().copied().find(free)) else {
+                debug_assert!(false, "a chosen job has no CPU");
+                continue;
+            };
+            let (resumed, from) = self.scopes[*scope].pool.start(*slot, cpu, now);
+            self.cpus[cpu as usize] = Some((*scope, *slot));
+            let slot = self.scopes[*scope].slots[*slot as usize];
+            decisions.push(Decision::Run { slot, cpu, resumed, from });
         }
+        self.choice.run = run;
+    }
+
+    /// Notes the payers from now on.
+    fn begin_to_pay(&mut self, now: Time) {
+        let mut all = std::mem::take(&mut self.paying);
+        for at in 0..self.choice.payers.len() {
+            let server = &mut self.servers[self.choice.payers[at]];
+            server.account.start();
+            self.groups[server.group].payers += 1;
+            all.push(server.group);
+        }
+        all.sort_unstable();
+        all.dedup();
+        all.retain(|group| {
+            let count = std::mem::take(&mut self.groups[*group].payers);
+            let busy = self.choice.busy[self.scope_of(*group)];
+            let next = (count > 0).then_some((count, busy > 0));
+            let before = self.groups[*group].paying.map(|(count, runs, ..)| (count, runs));
+            if before != next {
+                self.settle(*group, now);
+                self.groups[*group].paying = next.map(|(count, runs)| (count, runs, now, Span::ZERO));
+            }
+            next.is_some()
+        });
+        self.paying = all;
     }
 
     /// Charges the servers for the time up to the end of the run.
-    pub fn finish(&mut self, now: Time) {
+    pub(crate) fn finish(&mut self, now: Time) {
         self.pay(now);
         (0..self.groups.len()).for_each(|group| self.settle(group, now));
     }
 
     /// The next instant at which the caller must dispatch without an event.
-    #[must_use]
-    pub fn next_wakeup(&self, now: Time) -> Option<Time> {
-        let changes = self.servers.iter().map(|server| server.account.next_change());
-        let ends = self.payers.iter().map(|server| self.servers[*server].account.end(now, RATE_ONE));
-        let grids = (0..self.scopes.len()).filter(|scope| self.scopes[*scope].stale);
-        let grids = grids.filter(|scope| self.wants(*scope) || !self.scopes[*scope].picks.is_empty());
-        let grids = grids.filter_map(|scope| Some(next_multiple(now, self.scopes[scope].quantum?)));
-        changes.chain(ends).chain(grids).min().filter(|at| *at < Time::MAX)
+    pub(crate) fn next_wakeup(&self, now: Time) -> Option<Time> {
+        let ends = self.choice.payers.iter().map(|at| self.servers[*at].account.end(now, self.rate(*at)));
+        let scope = |at: &usize| &self.scopes[*at];
+        let grids = self.with_quantum.iter().map(scope).filter(|scope| scope.stale || scope.compares_laxity());
+        let grids = grids.filter(|scope| scope.order.eligible_count() > 0 || !scope.picks.is_empty());
+        let grids = grids.filter_map(|scope| Some(next_multiple(now, scope.quantum?)));
+        let sections = self.with_sections.iter().filter_map(|at| self.scopes[*at].pool.next_section(now));
+        let laxity = || self.by_laxity.iter().map(scope).any(Scope::compares_laxity);
+        let laxity = self.laxity_quantum.filter(|_| laxity());
+        let laxity = laxity.map(|quantum| next_multiple(now, quantum));
+        let switch = self.switches.last().map(|(at, ..)| *at);
+        let changes = std::iter::once(self.changes_at.earliest().0);
+        let all = changes.chain(ends).chain(grids).chain(sections).chain(laxity).chain(switch);
+        all.min().filter(|at| *at < NEVER)
     }
 }
 
-fn rank(place: &Place, release: Time, arrival: Time, deadline: Time, slot: u32) -> Rank {
-    let key = match place.order {
-        Order::Fifo => release.as_ns() as i64,
-        Order::Deadline | Order::Laxity => (deadline.as_ns() as i64).saturating_add(place.shift_ns),
-    };
-    Rank::new(place.level, Phase::Fresh, ordered(key), 0, arrival.as_ns(), slot)
-}
+impl Scope {
+    /// Whether something of it may be ordered by laxity.
+    fn goes_by_laxity(&self) -> bool {
+        self.places.iter().flatten().flatten().any(|place| place.order == Order::Laxity) || self.pool.may_go_by_laxity()
+    }
 
-/// The terms of a component's servers, one for each of its CPUs, as `check` takes them.
-fn shares(system: &System, id: ComponentId) -> Result<Vec<Terms>, PolicyError> {
-    let component = &system.components[id.index()];
-    let Terms { rule, period, budget } = terms(system, id)?[0];
-    let whole = |span: Span, quantum: u64| span.as_ns().is_multiple_of(quantum);
-    let quantum = component.quantum.map_or(1, Span::as_ns).max(1);
-    let quantum = if whole(period, quantum) && whole(budget, quantum) { quantum } else { 1 };
-    let (quanta, cpus) = (budget.as_ns() / quantum, u64::from(component.cpus.max(1)));
-    let share = |i: u64| Span::from_ns((quanta / cpus + u64::from(i < quanta % cpus)) * quantum);
-    Ok((0..cpus).map(share).filter(|budget| !budget.is_zero()).map(|budget| Terms { rule, period, budget }).collect())
-}
-
-fn several(part: String, why: &'static str) -> PolicyError {
-    PolicyError::OnSeveralCpus { part, why }
-}
-
-/// Refuses what has no definition on several CPUs.
-fn refuse(system: &System, node: NodeId, components: &[ComponentId]) -> Result<(), PolicyError> {
-    let spec = &system.nodes[node.index()];
-    let of_node = || format!("node \"{}\"", spec.name);
-    if spec.placement != Placement::Global {
-        let why = "the file does not say on which CPUs its servers run; use the placement \"global\"";
-        return Err(several(of_node(), why));
+    /// Whether a waiting entry may overtake a running one by its laxity.
+    fn compares_laxity(&self) -> bool {
+        let servers = || self.places[self.plan].iter().flatten().any(|place| place.order == Order::Laxity);
+        self.order.eligible_count() > 0 && (self.pool.goes_by_laxity() || servers())
     }
-    if spec.cancel || system.modes.iter().any(|mode| mode.node == node) {
-        return Err(several(of_node(), "remove cancel and modes"));
-    }
-    for id in components {
-        let component = &system.components[id.index()];
-        let part = || format!("component \"{}\"", component.name);
-        let rule = component.server;
-        if matches!(rule, ServerRule::Wcps | ServerRule::Crps | ServerRule::Grub) {
-            let why = "its rule lends or reclaims time, which is defined for one CPU; use ptps, polling, deferrable, \
-                       sporadic, cbs or cbs-hard";
-            return Err(several(part(), why));
-        }
-        if component.cpus > 1 && rule != ServerRule::Ptps {
-            return Err(several(part(), "with cpus above 1 its server must be ptps"));
-        }
-        if system.switches.iter().any(|switch| switch.component == *id) {
-            return Err(several(part(), "its server cannot change there; remove the mode"));
-        }
-    }
-    for (_, task) in system.tasks_of(node) {
-        let part = || format!("task \"{}\"", task.name);
-        if task.cpus.is_some_and(|cpus| cpus != takt_model::CpuSet::first(spec.cpus)) {
-            return Err(several(part(), "remove its cpus: the node places its tasks globally"));
-        }
-        if task.cancel == Some(true) || task.preemption != Preemption::Anywhere {
-            return Err(several(part(), "remove cancel, sections and final-section"));
-        }
-    }
-    Ok(())
 }

@@ -1,9 +1,9 @@
-//! The decisions of a node come from a dispatcher, or from a hierarchy or virtual clusters if the node has components.
+//! The decisions of a node come from a dispatcher, or from a hierarchy or clusters if the node has components.
 
 use takt_model::Time;
-use takt_policy::{Decision, Dispatcher, Event, Hierarchy, ServerEvent, VirtualClusters};
+use takt_policy::{Clusters, Decision, Dispatcher, Event, Hierarchy, ServerEvent};
 
-/// The protocol of [`Dispatcher`], [`Hierarchy`] and [`VirtualClusters`].
+/// The protocol of [`Dispatcher`], [`Hierarchy`] and [`Clusters`].
 pub(crate) trait Decider {
     fn wants_deadlines(&self) -> bool;
     fn decisions_max(&self) -> usize;
@@ -64,24 +64,24 @@ impl Decider for Hierarchy {
     }
 }
 
-impl Decider for VirtualClusters {
+impl Decider for Clusters {
     fn wants_deadlines(&self) -> bool {
-        false
+        self.wants_deadlines()
     }
     fn decisions_max(&self) -> usize {
         self.decisions_max()
     }
-    fn on_event(&mut self, now: Time, event: &Event, _: &mut Vec<Decision>) {
-        self.on_event(now, event);
+    fn on_event(&mut self, now: Time, event: &Event, decisions: &mut Vec<Decision>) {
+        self.on_event(now, event, decisions);
     }
     fn dispatch(&mut self, now: Time, decisions: &mut Vec<Decision>) {
         self.dispatch(now, decisions);
     }
-    fn next_wakeup(&self, now: Time) -> Option<Time> {
-        self.next_wakeup(now)
+    fn next_wakeup(&self, _: Time) -> Option<Time> {
+        self.next_wakeup()
     }
     fn take_server_events(&mut self, each: impl FnMut(ServerEvent)) {
-        self.take_events().for_each(each);
+        self.take_events(each);
     }
     fn finish(&mut self, end: Time) {
         self.finish(end);

@@ -23,16 +23,15 @@ mod node;
 mod routes;
 mod station;
 mod thefts;
-mod times;
 pub mod traffic;
 mod wires;
 mod world;
 pub mod worst;
 
 use takt_log::{Kind, KindSet, Sink};
-use takt_model::{Arrival, Exec, NodeId, Span, System, Time, flows};
+use takt_model::{Arrival, Exec, NodeId, Span, System, TaskId, Time, flows};
 use takt_net::{EgressError, LinkError, PortError};
-use takt_policy::{Dispatcher, Hierarchy, PolicyError, VirtualClusters};
+use takt_policy::{Clusters, Dispatcher, Hierarchy, PolicyError, Times};
 use thiserror::Error;
 
 use node::NodeSim;
@@ -184,23 +183,25 @@ pub fn simulate_with<S: Sink>(
     }
     let end = Time::ZERO + options.duration;
     let wanted = |id: &NodeId| options.node.is_none_or(|only| only == *id);
+    let tasks = by_node(system);
     let mut nodes = (0..system.nodes.len() as u32)
         .map(NodeId)
         .filter(wanted)
-        .map(|id| AnyNode::new(system, id, options.seed, end, sink.wants_misses()))
+        .map(|id| AnyNode::new(system, id, &tasks[id.index()], options.seed, end, sink.wants_misses()))
         .collect::<Result<Vec<_>, _>>()?;
+    let mut calendar = Times::never(nodes.len());
+    let next = |node: &AnyNode<'_>| node.next_instant().unwrap_or(Time::MAX);
+    (0..).zip(&nodes).for_each(|(at, node)| calendar.set(at, next(node)));
     // The node whose next instant is the earliest, the first among equals, goes on until it is another's turn.
-    let next = |nodes: &[AnyNode<'_>], but: usize| {
-        let instants = nodes.iter().enumerate().filter(|(i, _)| *i != but);
-        instants.filter_map(|(i, node)| Some((node.next_instant()?, i))).min()
-    };
-    while let Some((_, turn)) = next(&nodes, usize::MAX) {
-        let before = match next(&nodes, turn) {
-            Some((at, other)) if other > turn => at.saturating_add(Span::from_ns(1)),
-            Some((at, _)) => at,
-            None => Time::MAX,
-        };
-        nodes[turn].advance(before, sink)?;
+    while let (at, turn) = calendar.earliest()
+        && at <= end
+    {
+        calendar.set(turn, Time::MAX);
+        let (before, other) = calendar.earliest();
+        let before = if other > turn { before.saturating_add(Span::from_ns(1)) } else { before };
+        let node = &mut nodes[turn as usize];
+        node.advance(before, sink)?;
+        calendar.set(turn, next(node));
     }
     nodes.iter_mut().for_each(|node| node.finish(sink));
     Ok(SimSummary { end, released: nodes.iter().map(AnyNode::released).sum() })
@@ -210,20 +211,28 @@ pub fn simulate_with<S: Sink>(
 enum AnyNode<'a> {
     Plain(Box<NodeSim<'a, Dispatcher>>),
     Served(Box<NodeSim<'a, Hierarchy>>),
-    Clustered(Box<NodeSim<'a, VirtualClusters>>),
+    Clustered(Box<NodeSim<'a, Clusters>>),
 }
 
 impl<'a> AnyNode<'a> {
-    fn new(system: &'a System, id: NodeId, seed: u64, end: Time, record_misses: bool) -> Result<Self, PolicyError> {
+    fn new(
+        system: &'a System,
+        id: NodeId,
+        tasks: &[TaskId],
+        seed: u64,
+        end: Time,
+        record_misses: bool,
+    ) -> Result<Self, PolicyError> {
         let has_components = system.components.iter().any(|component| component.node == id);
         Ok(if has_components && system.nodes[id.index()].cpus > 1 {
-            let clusters = VirtualClusters::new(system, id)?;
-            AnyNode::Clustered(Box::new(NodeSim::new(system, id, clusters, seed, end, record_misses)))
+            let clusters = Clusters::new(system, id)?;
+            AnyNode::Clustered(Box::new(NodeSim::new(system, id, tasks, clusters, seed, end, record_misses)))
         } else if has_components {
             let hierarchy = Hierarchy::new(system, id)?;
-            AnyNode::Served(Box::new(NodeSim::new(system, id, hierarchy, seed, end, record_misses)))
+            AnyNode::Served(Box::new(NodeSim::new(system, id, tasks, hierarchy, seed, end, record_misses)))
         } else {
-            AnyNode::Plain(Box::new(NodeSim::new(system, id, Dispatcher::new(system, id)?, seed, end, record_misses)))
+            let dispatcher = Dispatcher::of_tasks(system, id, tasks)?;
+            AnyNode::Plain(Box::new(NodeSim::new(system, id, tasks, dispatcher, seed, end, record_misses)))
         })
     }
 
@@ -274,6 +283,13 @@ impl<'a> AnyNode<'a> {
             AnyNode::Clustered(node) => node.finish(sink),
         }
     }
+}
+
+/// The tasks of each node, in file order.
+fn by_node(system: &System) -> Vec<Vec<TaskId>> {
+    let mut tasks = vec![Vec::new(); system.nodes.len()];
+    (0..).zip(&system.tasks).for_each(|(id, task)| tasks[task.node.index()].push(TaskId(id)));
+    tasks
 }
 
 /// Refuses what cannot be simulated, by name.

@@ -14,10 +14,10 @@ use takt_net::{
     DropReason, Egress, EgressDecision, EgressEvent, Link, LinkDecision, LinkEvent, Packet, Port, PortDecision,
     PortEvent,
 };
+use takt_policy::Times;
 
 use crate::clock::NodeClock;
 use crate::station::Message;
-use crate::times::Times;
 
 /// The way of messages from one node to another.
 pub(crate) struct Way {

@@ -4,12 +4,11 @@ use std::collections::VecDeque;
 
 use takt_log::{CancelCause, Definition, Event, JobKey, Parent, ServerDef, Sink};
 use takt_model::{Arrivals, Arriving, Costs, Draw, Exec, NodeId, Span, System, Task, TaskId, Time};
-use takt_policy::{self as policy, Decision, Due, Link, ServerChange};
+use takt_policy::{self as policy, Decision, Due, Link, ServerChange, Times};
 
 use crate::decider::Decider;
 use crate::station::Station;
 use crate::thefts::Thefts;
-use crate::times::Times;
 use crate::{BACKLOG_MAX, SimError};
 
 /// A released job.
@@ -106,13 +105,14 @@ impl<'a, D: Decider> NodeSim<'a, D> {
     pub(crate) fn new(
         system: &'a System,
         id: NodeId,
+        tasks: &[TaskId],
         dispatcher: D,
         seed: u64,
         end: Time,
         record_misses: bool,
     ) -> Self {
         let spec = &system.nodes[id.index()];
-        let tasks = tasks(system, id, seed);
+        let tasks = sim_tasks(system, tasks, seed);
         let mut modes: Vec<Time> = system.modes.iter().filter(|mode| mode.node == id).map(|mode| mode.at).collect();
         modes.sort_unstable();
         let mut node = NodeSim {
@@ -545,8 +545,8 @@ impl<'a, D: Decider> NodeSim<'a, D> {
 }
 
 /// The tasks of a node, by slot.
-fn tasks(system: &System, node: NodeId, seed: u64) -> Vec<SimTask<'_>> {
-    let members: Vec<(TaskId, &Task)> = system.tasks_of(node).collect();
+fn sim_tasks<'a>(system: &'a System, tasks: &[TaskId], seed: u64) -> Vec<SimTask<'a>> {
+    let members: Vec<(TaskId, &Task)> = tasks.iter().map(|id| (*id, &system.tasks[id.index()])).collect();
     let mut tasks: Vec<SimTask<'_>> = members
         .iter()
         .map(|(id, task)| {

@@ -108,9 +108,9 @@ impl<'a> Wires<'a> {
     }
 
     /// The messages of a node.
-    pub(crate) fn station(&mut self, node: NodeId, clocks: &Rc<[NodeClock]>) -> Station {
+    pub(crate) fn station(&mut self, node: NodeId, tasks: &[TaskId], clocks: &Rc<[NodeClock]>) -> Station {
         let (system, spec) = (&self.lowered.system, &self.lowered.system.nodes[node.index()]);
-        let parts: Vec<Part> = system.tasks_of(node).map(|(id, _)| self.part(node, id)).collect();
+        let parts: Vec<Part> = tasks.iter().map(|id| self.part(node, *id)).collect();
         let (lanes, apart) = std::mem::take(&mut self.lanes[node.index()]);
         let most = |task: Option<TableTask>| {
             task.and_then(|task| task.cost.map(|cost| task.wcet.as_ns() / cost.as_ns().max(1)))

@@ -13,14 +13,14 @@ use std::rc::Rc;
 
 use takt_log::{Event, Sink};
 use takt_model::{Draw, FlowId, NodeId, Span, Time, flows::Lowered};
+use takt_policy::Times;
 
 use crate::clock::{At, NodeClock, TrueTime};
 use crate::network::{Outcome, Turn};
 use crate::station::Message;
-use crate::times::Times;
 use crate::traffic::Traffic;
 use crate::wires::Wires;
-use crate::{AnyNode, SimError, SimOptions, SimSummary};
+use crate::{AnyNode, SimError, SimOptions, SimSummary, by_node};
 
 /// Simulates a system with flows or table tasks.
 pub(crate) fn simulate<S: Sink>(
@@ -40,11 +40,12 @@ pub(crate) fn simulate<S: Sink>(
         .map(|node| NodeClock::draw(system.clock.drift_ppm, Draw::new(options.seed, &node.name)))
         .collect();
     let mut wires = Wires::new(lowered, options.seed, traffic)?;
+    let tasks = by_node(system);
     let mut nodes = Vec::with_capacity(system.nodes.len());
     for id in (0..system.nodes.len() as u32).map(NodeId) {
         let until = clocks[id.index()].local(end);
-        let mut node = AnyNode::new(system, id, options.seed, until, sink.wants_misses())?;
-        let station = wires.station(id, &clocks);
+        let mut node = AnyNode::new(system, id, &tasks[id.index()], options.seed, until, sink.wants_misses())?;
+        let station = wires.station(id, &tasks[id.index()], &clocks);
         node.connect(station);
         nodes.push(node);
     }

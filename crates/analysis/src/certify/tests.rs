@@ -128,6 +128,7 @@ fn random_components(random: &mut Random) -> System {
             budget: Auto::Value(Span::from_ns(budget)),
             quantum: None,
             cpus: 1,
+            server_cpus: Vec::new(),
             priority: None,
         });
         for k in 0..random.between(1, 3) {

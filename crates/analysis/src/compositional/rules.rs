@@ -29,8 +29,14 @@
 //! PTPS has used up every budget by the end of its period, so WCPS has too. A server that has work
 //! loses budget only while it runs, since only an idle server pays for another. So a server that
 //! has work in all of a period gets Θ in it. CRPS uses budgets at the very times of PTPS, and runs
-//! a server that has work in the time of its own budget. This holds on one CPU for any fixed order
-//! of the servers' jobs, by priority or by deadline.
+//! a server that has work in the time of its own budget. This holds for any fixed order of the
+//! servers' jobs, by priority or by deadline.
+//!
+//! On m CPUs, PTPS uses the budgets of the first m servers with budget. The servers with budget
+//! under WCPS are among those with budget under PTPS. So each of the m that has budget under WCPS
+//! is among the first m there too, and WCPS uses its budget. A task beside the servers counts as
+//! its job, with what is left of it. Where WCPS is a job ahead, that job is no more important than
+//! the job before it, which PTPS has not completed.
 //!
 //! **Sporadic server.** A budget that is used at once comes back at once, Π later. A budget that is
 //! used in parts comes back in parts. Let work arrive at t0 with all the budget used. The budget
@@ -75,10 +81,9 @@ pub fn guaranteed(rule: ServerRule, above: OuterOrder) -> Result<Start, &'static
     use ServerRule as R;
     match (rule, above) {
         (_, OuterOrder::Other) => Err("the order above it is neither fixed priorities nor edf"),
-        (R::Ptps, _) => Ok(Start::Anywhere),
+        (R::Ptps | R::Wcps | R::Crps, _) => Ok(Start::Anywhere),
         (R::Polling, _) => Ok(Start::Polled),
-        (_, OuterOrder::Global) => Err("on several CPUs only \"ptps\" and \"polling\" are covered"),
-        (R::Wcps | R::Crps, _) => Ok(Start::Anywhere),
+        (_, OuterOrder::Global) => Err("on several CPUs only \"ptps\", \"wcps\", \"crps\" and \"polling\" are covered"),
         (R::Deferrable, OuterOrder::Fixed) => Ok(Start::Anywhere),
         (R::Deferrable, _) => {
             Err("under edf a deferrable server may ask for its whole budget right before its deadline")

@@ -3,7 +3,8 @@
 
 use takt_model::plan::PlanError;
 use takt_model::{
-    Arrival, Component, ComponentId, Costs, Exec, NodeId, NodeSpec, Plan, ServerRule, Span, System, Task, TaskId, gcd,
+    Arrival, Component, ComponentId, Costs, CpuSet, Exec, NodeId, NodeSpec, Placement, Plan, ServerRule, Span, System,
+    Task, TaskId, gcd,
 };
 
 use super::around::{ancestors, given};
@@ -45,6 +46,7 @@ impl Tree {
             servers: vec![Vec::new(); system.components.len()],
             served: Vec::new(),
         };
+        let allowed = allowed(system);
         for (i, component) in system.components.iter().enumerate() {
             let id = ComponentId(i as u32);
             let (Some(period), Some(budget)) = (given(component.period), given(component.budget)) else { continue };
@@ -59,6 +61,9 @@ impl Tree {
                 task.node = component.node;
                 task.component = component.parent;
                 task.priority = component.priority;
+                let bound = component.server_cpus.get(number).filter(|_| component.parent.is_none());
+                let clusters = || system.nodes[component.node.index()].clusters().into_iter();
+                task.cpus = bound.map_or(allowed[i], |cpu| clusters().find(|cluster| cluster.contains(*cpu)));
                 tree.servers[i].push(TaskId(tree.system.tasks.len() as u32));
                 tree.served.push(id);
                 tree.system.tasks.push(task);
@@ -83,6 +88,25 @@ impl Tree {
     /// The tasks that stand for a component's servers, one for each of its CPUs.
     pub(crate) fn servers(&self, id: ComponentId) -> &[TaskId] {
         &self.servers[id.index()]
+    }
+
+    /// The System of the file, with the CPUs that its servers have been bound to.
+    pub(crate) fn into_placed(mut self) -> System {
+        let nodes = &self.system.nodes;
+        for (component, servers) in self.system.components.iter_mut().zip(&self.servers) {
+            if nodes[component.node.index()].placement == Placement::Global {
+                continue;
+            }
+            let cpus = servers.iter().filter_map(|id| self.system.tasks[id.index()].cpus?.lowest());
+            let cpus: Vec<u32> = cpus.collect();
+            // A server without a budget is nowhere; it comes last.
+            if let (None, Some(first)) = (component.parent, cpus.first().copied()) {
+                component.server_cpus = cpus;
+                component.server_cpus.resize(component.cpus as usize, first);
+            }
+        }
+        self.system.tasks.truncate(self.own);
+        self.system
     }
 
     /// Adds the node's components to a view of the system with servers, as units of their own.
@@ -487,6 +511,18 @@ pub(crate) fn above(unit: &Unit) -> OuterOrder {
     }
 }
 
+/// Per component, the CPUs that its tasks leave to it, where they name some.
+fn allowed(system: &System) -> Vec<Option<CpuSet>> {
+    let mut allowed: Vec<Option<CpuSet>> = vec![None; system.components.len()];
+    for task in &system.tasks {
+        let (Some(inner), Some(cpus)) = (task.component, task.cpus) else { continue };
+        let root = std::iter::once(inner).chain(ancestors(system, inner)).last().unwrap_or(inner);
+        let left = &mut allowed[root.index()];
+        *left = Some(left.map_or(cpus, |left| left.intersection(&cpus)));
+    }
+    allowed
+}
+
 /// The budgets of a component's servers, one for each CPU. They are whole quanta if period and
 /// budget are.
 fn budgets(component: &Component, period: u64, budget: u64) -> Vec<u64> {
@@ -497,8 +533,8 @@ fn budgets(component: &Component, period: u64, budget: u64) -> Vec<u64> {
 
 /// Whether a rule keeps its promise on several CPUs at once.
 fn on_several(component: &Component) -> Result<(), &'static str> {
-    if component.cpus > 1 && component.server != ServerRule::Ptps {
-        return Err("a component on several CPUs is covered with the server \"ptps\" only");
+    if component.cpus > 1 && !on_time(component.server) {
+        return Err("a component on several CPUs is covered with the servers \"ptps\", \"wcps\" and \"crps\" only");
     }
     Ok(())
 }

@@ -11,7 +11,6 @@ use takt_dispatch::{Adaptive, Limits, Plan, StartError, notes_of_guard};
 use takt_log::stats::{Collector, Merged, Replications, Stats};
 use takt_log::{BackEnd, Definitions, Header, KindSet, Sink, Writer};
 use takt_model::{Costs, NodeId, Span, System, file};
-use takt_policy::PolicyError;
 use takt_run::BACKLOG;
 use takt_sim::traffic::Traffic;
 use takt_sim::{SimError, SimOptions, simulate_with};
@@ -146,7 +145,7 @@ impl Subject<'_> {
             Subject::Adaptive(adapted) => {
                 let rehearsed = adapted.plan.rehearse_adaptive(&adapted.law, sim.duration, sim.seed, sink);
                 rehearsed.map(drop).map_err(|error| match error {
-                    StartError::Policy(policy) => policy_failure(&policy),
+                    StartError::Policy(policy) => Failure::input(policy),
                     other => Failure::input(other),
                 })
             }
@@ -242,14 +241,6 @@ fn logged(subject: &Subject<'_>, sim: &SimOptions, target: &Target) -> Result<(S
 fn failure(error: &SimError) -> Failure {
     match error {
         SimError::Backlog { .. } => Failure::trouble(error),
-        SimError::Policy(policy) => policy_failure(policy),
-        _ => Failure::input(error),
-    }
-}
-
-fn policy_failure(error: &PolicyError) -> Failure {
-    match error {
-        PolicyError::OnSeveralCpus { .. } => Failure::cannot(error),
         _ => Failure::input(error),
     }
 }

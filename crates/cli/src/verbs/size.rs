@@ -10,7 +10,9 @@ use takt_analysis::distributed::size::{FlowOptions, MessageCosts, SizedFlows, si
 use takt_analysis::{Answer, CheckOptions, SizeError, SizedSystem, check, contradictions, equally_critical, size};
 use takt_dispatch::to_completion;
 use takt_model::file::{Document, Edit};
-use takt_model::{Auto, NodeId, Placement, Rate, Span, StrategyRef, System, TableTask, TaskId};
+use takt_model::{
+    Auto, Component, ComponentId, NodeId, Placement, Rate, Span, StrategyRef, System, TableTask, Task, TaskId,
+};
 
 use crate::args;
 use crate::failure::{Failure, Outcome, Status};
@@ -87,20 +89,29 @@ fn distribute(placed: System, options: &args::Size) -> Result<(SizedFlows, Optio
     Ok((flows, Some(network), placed))
 }
 
-/// The system with its tasks bound to CPUs, and which tasks that concerns.
-fn place(sized: &SizedSystem) -> Result<(System, Vec<TaskId>), Failure> {
+/// What has been bound to CPUs.
+struct Bound {
+    tasks: Vec<TaskId>,
+    components: Vec<ComponentId>,
+}
+
+impl Bound {
+    fn is_empty(&self) -> bool {
+        self.tasks.is_empty() && self.components.is_empty()
+    }
+}
+
+/// The system with its tasks and servers bound to CPUs, and which ones that concerns.
+fn place(sized: &SizedSystem) -> Result<(System, Bound), Failure> {
     let system = &sized.system;
-    // `check` places servers together with tasks; what it would choose is not written into a file.
-    let binds = |node: NodeId| {
-        system.nodes[node.index()].placement != Placement::Global
-            && system.components.iter().all(|component| component.node != node)
-    };
-    let loose: Vec<TaskId> = (0..system.nodes.len())
-        .map(|i| NodeId(i as u32))
-        .filter(|node| binds(*node))
-        .flat_map(|node| system.tasks_of(node).filter(|(_, task)| task.cpus.is_none()).map(|(id, _)| id))
-        .collect();
-    if loose.is_empty() { Ok((system.clone(), loose)) } else { Ok((input::place(system.clone())?, loose)) }
+    let binds = |node: NodeId| system.nodes[node.index()].placement != Placement::Global;
+    let loose = |task: &Task| binds(task.node) && task.component.is_none() && task.cpus.is_none();
+    let loose_server =
+        |component: &Component| binds(component.node) && component.parent.is_none() && component.server_cpus.is_empty();
+    let tasks = (0..).zip(&system.tasks).filter(|(_, task)| loose(task)).map(|(id, _)| TaskId(id));
+    let components = (0..).zip(&system.components).filter(|(_, one)| loose_server(one)).map(|(id, _)| ComponentId(id));
+    let bound = Bound { tasks: tasks.collect(), components: components.collect() };
+    if bound.is_empty() { Ok((system.clone(), bound)) } else { Ok((input::place(system.clone())?, bound)) }
 }
 
 /// Edits of `-o` for changed strategies.
@@ -121,7 +132,7 @@ fn of_strategies(given: &System, system: &System) -> Vec<Edit> {
 fn edits(
     sized: &SizedSystem,
     placed: &System,
-    bound: &[TaskId],
+    bound: &Bound,
     flows: &SizedFlows,
     network: Option<&SizedNetwork>,
 ) -> Vec<Edit> {
@@ -131,7 +142,11 @@ fn edits(
         period: Auto::Value(component.period),
         budget: Auto::Value(component.budget),
     });
-    let tasks = bound.iter().map(|task| Edit::TaskCpus { task: *task, cpus: placed.tasks[task.index()].cpus });
+    let tasks = bound.tasks.iter().map(|task| Edit::TaskCpus { task: *task, cpus: placed.tasks[task.index()].cpus });
+    let servers = bound
+        .components
+        .iter()
+        .map(|id| Edit::ServerCpus { component: *id, cpus: placed.components[id.index()].server_cpus.clone() });
     let tables = flows.tables.iter().map(|table| Edit::TableTask {
         node: table.id,
         receives: table.task == "receive",
@@ -145,16 +160,21 @@ fn edits(
         NetworkChange::Delay(network, delay) => Edit::Delay { network: *network, delay: *delay },
         NetworkChange::Add(network) => Edit::AddNetwork { network: network.clone() },
     });
-    components.chain(tasks).chain(tables).chain(flows).chain(changes).collect()
+    components.chain(tasks).chain(servers).chain(tables).chain(flows).chain(changes).collect()
 }
 
-fn partition(placed: &System, bound: &[TaskId]) -> Vec<Value> {
-    let entry = |id: &TaskId| {
+fn partition(placed: &System, bound: &Bound) -> Vec<Value> {
+    let node = |node: NodeId| &placed.nodes[node.index()].name;
+    let task = |id: &TaskId| {
         let task = &placed.tasks[id.index()];
         let cpus: Vec<u32> = task.cpus.map(|cpus| cpus.iter().collect()).unwrap_or_default();
-        json!({ "task": task.name, "node": placed.nodes[task.node.index()].name, "cpus": cpus })
+        json!({ "task": task.name, "node": node(task.node), "cpus": cpus })
     };
-    bound.iter().map(entry).collect()
+    let server = |id: &ComponentId| {
+        let component = &placed.components[id.index()];
+        json!({ "component": component.name, "node": node(component.node), "cpus": component.server_cpus })
+    };
+    bound.tasks.iter().map(task).chain(bound.components.iter().map(server)).collect()
 }
 
 fn flow_options(options: &args::Size) -> FlowOptions {
@@ -218,7 +238,7 @@ fn of_flows(flows: &SizedFlows, network: Option<&SizedNetwork>) -> String {
 }
 
 /// For people: the servers, where tasks run, and whether that is enough.
-fn describe(sized: &SizedSystem, placed: &System, bound: &[TaskId], flows: &str, answer: Answer) -> String {
+fn describe(sized: &SizedSystem, placed: &System, bound: &Bound, flows: &str, answer: Answer) -> String {
     let nothing = sized.components.is_empty() && bound.is_empty() && flows.is_empty();
     let with_these = if nothing { "" } else { " with these" };
     let mut text = format!("{}: {}{with_these}\n", placed.name, word(answer));
@@ -239,16 +259,21 @@ fn describe(sized: &SizedSystem, placed: &System, bound: &[TaskId], flows: &str,
         text.push('\n');
         text.push_str(&servers.without_empty_columns().render(""));
     }
+    let spelt = |cpus: &mut dyn Iterator<Item = u32>| cpus.map(|cpu| cpu.to_string()).collect::<Vec<_>>().join(",");
+    let node = |node: NodeId| placed.nodes[node.index()].name.clone();
     let mut tasks = Table::new(&["TASK", "NODE", "CPUS"]);
-    for id in bound {
-        let task = &placed.tasks[id.index()];
-        let cpus: Vec<String> =
-            task.cpus.map(|cpus| cpus.iter().map(|cpu| cpu.to_string()).collect()).unwrap_or_default();
-        tasks.row(vec![task.name.clone(), placed.nodes[task.node.index()].name.clone(), cpus.join(",")]);
+    for task in bound.tasks.iter().map(|id| &placed.tasks[id.index()]) {
+        let cpus = task.cpus.map(|cpus| spelt(&mut cpus.iter())).unwrap_or_default();
+        tasks.row(vec![task.name.clone(), node(task.node), cpus]);
     }
-    if !tasks.is_empty() {
+    let mut servers = Table::new(&["SERVER", "NODE", "CPUS"]);
+    for component in bound.components.iter().map(|id| &placed.components[id.index()]) {
+        let cpus = spelt(&mut component.server_cpus.iter().copied());
+        servers.row(vec![component.name.clone(), node(component.node), cpus]);
+    }
+    for table in [tasks, servers].into_iter().filter(|table| !table.is_empty()) {
         text.push('\n');
-        text.push_str(&tasks.render(""));
+        text.push_str(&table.render(""));
     }
     text.push_str(flows);
     if nothing {

@@ -445,6 +445,7 @@ impl Builder<'_> {
             budget: auto("budget"),
             quantum: f.span("quantum"),
             cpus: f.int("cpus").unwrap_or(1),
+            server_cpus: ints(f, "server-cpus"),
             priority: f.int("priority"),
         }
     }
@@ -720,4 +721,9 @@ fn arrival(f: &Fields) -> Arrival {
     } else {
         Arrival::Periodic
     }
+}
+
+/// The integers of a list.
+fn ints(f: &Fields, key: &str) -> Vec<u32> {
+    f.list(key).iter().filter_map(|(value, _)| if let Val::Int(int) = value { Some(*int) } else { None }).collect()
 }

@@ -14,7 +14,7 @@ use super::read::name_fault;
 use crate::cpus::CpuSet;
 use crate::strategy::Builtin;
 use crate::system::{
-    Auto, Clock, Component, ComponentId, NodeId, Placement, ServerSwitch, StrategyRef, System, TableTask,
+    Auto, Clock, Component, ComponentId, NodeId, Placement, ServerRule, ServerSwitch, StrategyRef, System, TableTask,
 };
 use crate::time::{Span, Time};
 
@@ -432,6 +432,9 @@ impl Check<'_> {
                     self.span(part, key, value, false);
                 }
             }
+            if let (Some(rule), false) = (switch.server, self.bad(part, &["server"])) {
+                self.reclaims(part, switch.component, rule);
+            }
             let (period, budget) = now.unwrap_or_default();
             let (period, budget) = (switch.period.or(period), switch.budget.or(budget));
             now = Some((period, budget));
@@ -475,6 +478,10 @@ impl Check<'_> {
                 }
             }
             self.component_cpus(part, component);
+            self.server_cpus(part, component);
+            if !self.bad(part, &["server"]) {
+                self.reclaims(part, ComponentId(i as u32), component.server);
+            }
             if let Some(parent) = component.parent {
                 let outer = &system.components[parent.index()];
                 let unsure =
@@ -490,6 +497,7 @@ impl Check<'_> {
                 }
             }
         }
+        self.bound_components();
         let inner: Vec<Vec<usize>> =
             system.components.iter().map(|c| c.parent.iter().map(|parent| parent.index()).collect()).collect();
         for cycle in circles::cycles(&inner) {
@@ -511,6 +519,94 @@ impl Check<'_> {
                 "budget {budget} exceeds {cpus} times the period {period} of {owner}; on {cpus} CPUs it is at most that"
             );
             self.error(part, "budget", message);
+        }
+    }
+
+    /// Checks where the servers of a component are bound to.
+    fn server_cpus(&mut self, part: Part, component: &Component) {
+        let key = "server-cpus";
+        if component.server_cpus.is_empty() || self.bad(part, &[key, "cpus", "node", "parent"]) {
+            return;
+        }
+        let (owner, node) = (self.owner(part), &self.system.nodes[component.node.index()]);
+        let count = component.server_cpus.len();
+        let beyond = component.server_cpus.iter().find(|cpu| **cpu >= node.cpus);
+        let message = if let Some(parent) = component.parent {
+            let outer = &self.system.components[parent.index()].name;
+            format!("{key} of {owner}: it runs where the component \"{outer}\" around it does; remove {key}")
+        } else if node.placement == Placement::Global {
+            format!(
+                "{key} of {owner}: it runs on all CPUs of node \"{}\", whose placement is global; remove {key}",
+                node.name
+            )
+        } else if let Some(cpu) = beyond {
+            format!("{key} of {owner} names CPU {cpu}, but node \"{}\" has CPUs 0 to {}", node.name, node.cpus - 1)
+        } else if count != component.cpus as usize {
+            let most = component.cpus;
+            format!("{key} of {owner} names {count} CPUs, and its cpus are {most}; name one for each")
+        } else {
+            return;
+        };
+        self.error(part, key, message);
+    }
+
+    /// Reclaiming the bandwidth of idle servers is defined on one CPU: there EDF keeps deadlines as long as all
+    /// bandwidth is no more than one. No sum is enough under EDF on several CPUs.
+    fn reclaims(&mut self, part: Part, id: ComponentId, rule: ServerRule) {
+        let component = &self.system.components[id.index()];
+        let node = &self.system.nodes[component.node.index()];
+        let outer = component.parent.map(|parent| &self.system.components[parent.index()]);
+        let cpus = match outer {
+            Some(outer) => outer.cpus,
+            None => node.clusters().iter().map(CpuSet::len).max().unwrap_or(1),
+        };
+        let unsure = self.bad(Part::Component(id.index()), &["node", "parent"])
+            || self.bad(Part::Node(component.node.index()), &["cpus", "placement", "cluster-cpus"]);
+        if rule != ServerRule::Grub || cpus <= 1 || unsure {
+            return;
+        }
+        let owner = self.owner(part);
+        let remedy = if outer.is_some() { "" } else { ", or placement = \"partitioned\"" };
+        let message = format!(
+            "server \"grub\" of {owner} competes for {cpus} CPUs at once, and it reclaims time on one CPU only; \
+             use \"cbs\" or \"cbs-hard\"{remedy}"
+        );
+        self.error(part, "server", message);
+    }
+
+    /// Tasks with `cpus` in a component bind it: its outermost component runs where all of them may.
+    fn bound_components(&mut self) {
+        let system = self.system;
+        let mut allowed: Vec<Option<CpuSet>> = vec![None; system.components.len()];
+        let outer = |id: &ComponentId| system.components[id.index()].parent;
+        for (i, task) in system.tasks.iter().enumerate() {
+            let part = Part::Task(i);
+            let (Some(inner), Some(cpus)) = (task.component, task.cpus) else { continue };
+            if self.bad(part, &["cpus", "component", "node"]) {
+                continue;
+            }
+            let around = std::iter::successors(Some(inner), outer).take(system.components.len());
+            let Some(root) = around.last() else { continue };
+            let left = allowed[root.index()].map_or(cpus, |left| left.intersection(&cpus));
+            let component = &system.components[root.index()];
+            if left.is_empty() && !cpus.is_empty() {
+                let (owner, name) = (self.owner(part), &component.name);
+                let message = format!(
+                    "cpus of {owner} are none of those of the other tasks in component \"{name}\", which all run \
+                     where it does; give them the same"
+                );
+                self.error(part, "cpus", message);
+                continue;
+            }
+            allowed[root.index()] = Some(left);
+            if let Some(cpu) = component.server_cpus.iter().find(|cpu| !cpus.contains(**cpu)) {
+                let owner = self.owner(part);
+                let message = format!(
+                    "cpus of {owner} leave out CPU {cpu}, which server-cpus of its component \"{}\" names; remove cpus",
+                    component.name
+                );
+                self.error(part, "cpus", message);
+            }
         }
     }
 

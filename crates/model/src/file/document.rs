@@ -42,6 +42,13 @@ pub enum Edit {
         /// The CPUs, `None` for all of its node.
         cpus: Option<CpuSet>,
     },
+    /// Sets or removes a component's `server-cpus`.
+    ServerCpus {
+        /// The component.
+        component: ComponentId,
+        /// A CPU for each of its servers; empty for none.
+        cpus: Vec<u32>,
+    },
     /// Removes a task.
     RemoveTask {
         /// The task. The edits are made one after the other, so of several the last in the file comes first.
@@ -176,6 +183,15 @@ impl Document {
                             set(table, "cpus", cpus.iter().map(i64::from).collect::<toml_edit::Array>().into())
                         }
                         None => drop(table.remove("cpus")),
+                    }
+                }
+                Edit::ServerCpus { component, cpus } => {
+                    let table = self.table(&mut document, "component", component.index())?;
+                    if cpus.is_empty() {
+                        drop(table.remove("server-cpus"));
+                    } else {
+                        let cpus = cpus.iter().map(|cpu| i64::from(*cpu)).collect::<toml_edit::Array>();
+                        set(table, "server-cpus", cpus.into());
                     }
                 }
                 Edit::RemoveTask { task } => {

@@ -451,6 +451,13 @@ static COMPONENT_TABLE: Table = Table {
         )
         .default("1"),
         key(
+            "server-cpus",
+            Kind::List(&Kind::Int { least: 0, most: CpuSet::CPUS_MAX - 1 }),
+            "On a partitioned or clustered node, a CPU for each of its `cpus`: it runs there, or in the cluster \
+             of that CPU. Not of a component within another one.",
+        )
+        .default("chosen by the `fit` of the node"),
+        key(
             "priority",
             PRIORITY,
             "Of its server, where the node or the component around it goes by fixed priority; 1 is the most important.",

@@ -35,7 +35,8 @@ proptest! {
         prop_assert_eq!(document.system(), &system);
         prop_assert_eq!(document.to_string(), &text[..]);
         let edits: Vec<Edit> = system.tasks.iter().enumerate().map(|(i, task)| {
-            let cpus = if task.cpus.is_some() { None } else { Some(crate::CpuSet::first(1)) };
+            let all = crate::CpuSet::first(system.nodes[task.node.index()].cpus);
+            let cpus = task.cpus.is_none().then_some(all);
             Edit::TaskCpus { task: crate::TaskId(i as u32), cpus }
         }).collect();
         let mut edited = document.clone();

@@ -3,7 +3,6 @@
 use std::fmt::Write as _;
 
 use super::grammar::{FITS, LATES, SPLITS};
-use crate::cpus::CpuSet;
 use crate::strategy::{Builtin, Discipline, Filter, Late, Level, Split, Strategy};
 use crate::system::{
     Arrival, Auto, Clock, Component, Costs, Criticality, Exec, Fit, Flow, Mode, Network, NodeId, NodeSpec, Placement,
@@ -194,6 +193,9 @@ impl<'a> Writer<'a> {
         if component.cpus != 1 {
             self.key("cpus", component.cpus);
         }
+        if !component.server_cpus.is_empty() {
+            self.key("server-cpus", cpu_list(component.server_cpus.iter().copied()));
+        }
         if let Some(priority) = component.priority {
             self.key("priority", priority);
         }
@@ -207,7 +209,7 @@ impl<'a> Writer<'a> {
             self.text("component", &self.system.components[component.index()].name);
         }
         if let Some(cpus) = &task.cpus {
-            self.key("cpus", cpu_list(cpus));
+            self.key("cpus", cpu_list(cpus.iter()));
         }
         if task.after.is_empty() {
             self.span("period", task.period);
@@ -369,8 +371,8 @@ fn pmf(values: &[(Span, Probability)]) -> String {
     format!("pmf = [{}]", values.join(", "))
 }
 
-fn cpu_list(cpus: &CpuSet) -> String {
-    let cpus: Vec<String> = cpus.iter().map(|cpu| cpu.to_string()).collect();
+fn cpu_list(cpus: impl Iterator<Item = u32>) -> String {
+    let cpus: Vec<String> = cpus.map(|cpu| cpu.to_string()).collect();
     format!("[{}]", cpus.join(", "))
 }
 

@@ -56,16 +56,21 @@ impl Dispatcher {
         if at.state == State::Waiting {
             let cluster = &mut self.clusters[at.cluster as usize];
             cluster.dequeue(slot);
-            if !self.slots.cancel_if_hopeless(slot, now, decisions) {
-                cluster.withdraw(now, &mut self.slots, decisions);
-                cluster.run(self.slots.rerank(slot, now), now, &mut self.slots, decisions);
-            }
+            cluster.withdraw(now, &mut self.slots, decisions);
+            cluster.run(self.slots.rerank(slot, now), now, &mut self.slots, decisions);
         }
     }
 
-    /// Whether a job runs.
-    pub(crate) fn is_running(&self) -> bool {
-        self.clusters.iter().any(|cluster| cluster.running().next().is_some())
+    /// Whether the job of `slot` has not started and cannot meet its deadline.
+    pub(crate) fn is_hopeless(&self, slot: u32, now: Time) -> bool {
+        self.slots.is_hopeless(slot, now)
+    }
+
+    /// Omits the waiting job of `slot`, which is hopeless.
+    pub(crate) fn omit(&mut self, slot: u32, now: Time, decisions: &mut Vec<Decision>) {
+        let cluster = self.slots.slots[slot as usize].cluster;
+        self.clusters[cluster as usize].dequeue(slot);
+        self.slots.cancel_if_hopeless(slot, now, decisions);
     }
 
     /// Whether ranks of running jobs change with time.

@@ -1,35 +1,36 @@
 //! Makes the hierarchy of a node from its System.
 
 use takt_model::plan::{Order, PlanError, PlanTask};
-use takt_model::{Auto, ComponentId, NodeId, Plan, StrategyRef, System, Task, TaskId, Time};
+use takt_model::{Auto, ComponentId, CpuSet, NodeId, Plan, ServerRule, Span, StrategyRef, System, Task, TaskId, Time};
 
 pub(crate) use super::Place;
+use super::order::ScopeOrder;
 use super::{Choice, Hierarchy, Node, Pick, Scope};
 use crate::dispatcher::Dispatcher;
 use crate::error::PolicyError;
 use crate::server::{Server, Terms, share};
+use crate::times::Times;
 
 impl Hierarchy {
-    /// The hierarchy of a node; slots are its tasks in file order, those in components too.
+    /// The hierarchy of a node, which uses its first CPU alone. Slots are the node's tasks in file order, also those
+    /// in components.
     ///
     /// # Errors
-    /// As [`Dispatcher::new`]; a component without period or budget; more than one CPU.
+    /// As [`Dispatcher::new`]; a component without period or budget.
     pub fn new(system: &System, node: NodeId) -> Result<Self, PolicyError> {
         let spec = &system.nodes[node.index()];
         let on_node = |id: &ComponentId| system.components[id.index()].node == node;
         let mut components: Vec<ComponentId> =
             (0..system.components.len() as u32).map(ComponentId).filter(on_node).collect();
         components.sort_by_key(|id| depth(system, *id));
-        if spec.cpus > 1 {
-            let part = format!("node \"{}\"", spec.name);
-            return Err(PolicyError::OnSeveralCpus { part, why: "VirtualClusters decides for such a node" });
-        }
         let mut hierarchy = Hierarchy {
             scopes: Vec::new(),
             servers: Vec::new(),
             homes: vec![(0, 0); system.tasks_of(node).count()],
             choice: Choice::default(),
-            changes_at: vec![Time::ZERO; components.len()],
+            changes_at: Times::never(components.len()),
+            to_update: (0..components.len()).collect(),
+            varying: Vec::new(),
             paying: Vec::new(),
             picked: Vec::new(),
             with_quantum: Vec::new(),
@@ -44,25 +45,31 @@ impl Hierarchy {
             switches: Vec::new(),
         };
         let terms: Vec<Vec<Terms>> = components.iter().map(|id| terms(system, *id)).collect::<Result<_, _>>()?;
-        let served = with_servers(system, &components, &terms);
+        let served =
+            Served::new(system, node, terms.iter().zip(&components).map(|(terms, id)| (*id, &terms[..], None)));
+        // The node itself is before the first component.
+        let mut scope_of = vec![0; system.components.len()];
+        components.iter().zip(1..).for_each(|(id, scope)| scope_of[id.index()] = scope);
+        let inside = served.by_scope(components.len() + 1, |task| task.component.map_or(0, |id| scope_of[id.index()]));
         let around = std::iter::once(None).chain(components.iter().copied().map(Some));
         for (index, component) in around.enumerate() {
             let of_scope = match component {
                 None => system.strategies_of(node),
                 Some(id) => vec![system.components[id.index()].strategy],
             };
-            let scope = scope(system, &served, node, component, &of_scope)?;
-            for (local, slot) in scope.slots.iter().enumerate() {
+            let parts = Parts::new(system, &served, &inside[index], &of_scope)?;
+            for (local, slot) in parts.slots.iter().enumerate() {
                 hierarchy.homes[*slot as usize] = (index, local as u32);
             }
-            hierarchy.scopes.push(scope);
+            let lends = |server: &usize| {
+                terms[*server].iter().any(|terms| matches!(terms.rule, ServerRule::Wcps | ServerRule::Crps))
+            };
+            let lends = parts.servers.iter().any(lends);
+            hierarchy.scopes.push(scope(system, node, parts, lends));
         }
         for (index, (id, terms)) in components.iter().zip(terms).enumerate() {
             let component = &system.components[id.index()];
-            let outer = component.parent.and_then(|parent| components.iter().position(|other| *other == parent));
-            let asked = system.switches.iter().filter(|switch| switch.component == *id).map(|switch| switch.at);
-            let mut asked: Vec<Time> = asked.collect();
-            asked.sort_unstable();
+            let asked = changes(system, *id);
             hierarchy.switches.extend(asked.into_iter().zip(1..).map(|(at, term)| (at, index, term)));
             hierarchy.servers.push(Node {
                 component: *id,
@@ -70,9 +77,12 @@ impl Hierarchy {
                 terms,
                 term: 0,
                 next_term: 0,
-                outer: outer.map_or(0, |outer| outer + 1),
+                outer: component.parent.map_or(0, |parent| scope_of[parent.index()]),
+                at: 0,
                 is_touched: true,
                 eligible: false,
+                standing: None,
+                counted: 0,
                 paying: None,
                 runs: false,
             });
@@ -86,66 +96,99 @@ impl Hierarchy {
             scopes(Scope::goes_by_laxity),
             scopes(|scope| scope.dispatcher.has_sections()),
         );
-        (0..hierarchy.scopes.len()).for_each(|scope| hierarchy.share_out(scope));
+        hierarchy.varying = scopes(|scope| scope.ranks_vary);
+        for scope in &hierarchy.scopes {
+            scope.servers.iter().enumerate().for_each(|(at, server)| hierarchy.servers[*server].at = at);
+        }
+        // All servers are brought to the beginning.
+        (0..components.len()).for_each(|server| hierarchy.changes_at.set(server as u32, Time::ZERO));
         Ok(hierarchy)
     }
 }
 
 /// The scope of a component, or of the node.
-fn scope(
-    system: &System,
-    served: &Served,
-    node: NodeId,
-    component: Option<ComponentId>,
-    strategies: &[StrategyRef],
-) -> Result<Scope, PolicyError> {
-    let own = system.tasks.len();
-    let inside = || served.system.tasks_of(node).filter(|(_, task)| task.component == component);
-    let plans: Vec<Plan> = strategies
-        .iter()
-        .map(|strategy| Plan::of_tasks(inside(), &served.system.strategy(*strategy)))
-        .collect::<Result<_, _>>()
-        .map_err(|error| plan_error(error, own))?;
-    let slots = system.tasks_of(node).zip(0..).filter(|((_, task), _)| task.component == component);
-    let (tasks, slots): (Vec<TaskId>, Vec<u32>) = slots.map(|((id, _), slot)| (id, slot)).unzip();
-    let server_of = |id: TaskId| id.index().checked_sub(own).map(|at| served.servers[at]);
-    let mut servers: Vec<usize> = inside().filter_map(|(id, _)| server_of(id)).collect();
-    servers.dedup();
-    let places = plans.iter().map(|plan| {
-        let of = |server: usize| plan.tasks.iter().filter(move |task| server_of(task.task) == Some(server));
-        servers.iter().map(|server| of(*server).map(|task| place(plan, task)).collect()).collect()
-    });
-    let places: Vec<Vec<Vec<Place>>> = places.collect();
-    let of_tasks =
-        |plan: Plan| Plan { tasks: plan.tasks.into_iter().filter(|task| task.task.index() < own).collect(), ..plan };
-    let quantum_of = |server: &usize| system.components[served.components[*server].index()].quantum;
-    let shares = tasks.iter().map(|id| &system.tasks[id.index()]).map(|task| share(task.wcet, task.period));
-    let task_share = shares.fold(0, u64::saturating_add);
-    let plans = plans.into_iter().map(of_tasks).collect();
+fn scope(system: &System, node: NodeId, parts: Parts, lends: bool) -> Scope {
+    let Parts { tasks, slots, servers, plans, places, quantum, task_share } = parts;
     let dispatcher = Dispatcher::of_scope(system, node, &tasks, plans);
     let varies = |place: &Place| !place.preemptive || place.order == Order::Laxity;
     let ranks_vary = places.iter().flatten().flatten().any(varies) || dispatcher.ranks_vary();
-    Ok(Scope {
+    Scope {
         dispatcher,
         jobs: vec![0; tasks.len()],
         slots,
-        quantum: servers.iter().filter_map(quantum_of).max(),
+        quantum,
         servers,
         places,
         plan: 0,
         pick: Pick::default(),
         stale: false,
         wants: false,
-        task_share,
-        active_share: task_share,
-        eligible: 0,
-        order: Vec::new(),
-        is_unordered: true,
+        active_share: u128::from(task_share),
+        order: ScopeOrder::new(lends),
         ranks_vary,
+        busy_servers: 0,
         head: None,
         is_head_old: true,
         is_dirty: true,
-    })
+    }
+}
+
+/// A scope's tasks and servers, under each of its plans.
+pub(crate) struct Parts {
+    /// Its own tasks.
+    pub(crate) tasks: Vec<TaskId>,
+    /// The node's slots of these.
+    pub(crate) slots: Vec<u32>,
+    pub(crate) servers: Vec<usize>,
+    /// The plans, of its own tasks.
+    pub(crate) plans: Vec<Plan>,
+    /// By plan, by position in `servers`, and by the server's terms.
+    pub(crate) places: Vec<Vec<Vec<Place>>>,
+    /// The longest of its servers.
+    pub(crate) quantum: Option<Span>,
+    /// Bandwidth of its own tasks, in 2^-32.
+    pub(crate) task_share: u64,
+}
+
+impl Parts {
+    /// `inside`: the scope's tasks, and those of its servers behind them.
+    pub(crate) fn new(
+        system: &System,
+        served: &Served,
+        inside: &[TaskId],
+        strategies: &[StrategyRef],
+    ) -> Result<Parts, PolicyError> {
+        let own = system.tasks.len();
+        let all = || inside.iter().map(|id| (*id, &served.system.tasks[id.index()]));
+        let plans: Vec<Plan> = strategies
+            .iter()
+            .map(|strategy| Plan::of_tasks(all(), &served.system.strategy(*strategy)))
+            .collect::<Result<_, _>>()
+            .map_err(|error| plan_error(error, own))?;
+        let (tasks, behind) = inside.split_at(inside.partition_point(|id| id.index() < own));
+        let mut servers: Vec<usize> = behind.iter().map(|id| served.servers[id.index() - own]).collect();
+        servers.dedup();
+        let places = |plan: &Plan| -> Vec<Vec<Place>> {
+            let of_servers = &plan.tasks[tasks.len()..];
+            let same = |a: &PlanTask, b: &PlanTask| {
+                served.servers[a.task.index() - own] == served.servers[b.task.index() - own]
+            };
+            of_servers.chunk_by(same).map(|tasks| tasks.iter().map(|task| place(plan, task)).collect()).collect()
+        };
+        let places = plans.iter().map(places).collect();
+        let of_tasks = |plan: Plan| Plan { tasks: plan.tasks[..tasks.len()].to_vec(), ..plan };
+        let shares = tasks.iter().map(|id| &system.tasks[id.index()]).map(|task| share(task.wcet, task.period));
+        let quantum_of = |server: &usize| system.components[served.components[*server].index()].quantum;
+        Ok(Parts {
+            task_share: shares.fold(0, u64::saturating_add),
+            slots: tasks.iter().map(|id| served.slots[id.index()]).collect(),
+            tasks: tasks.to_vec(),
+            quantum: servers.iter().filter_map(quantum_of).max(),
+            plans: plans.into_iter().map(of_tasks).collect(),
+            places,
+            servers,
+        })
+    }
 }
 
 /// How many components are around this one.
@@ -155,28 +198,57 @@ pub(crate) fn depth(system: &System, id: ComponentId) -> usize {
 }
 
 /// A system with tasks for its servers.
-struct Served {
+pub(crate) struct Served {
     /// Behind its own tasks, a task for each terms of each server: of its budget and period, where its
     /// component stands.
-    system: System,
-    /// The servers of these tasks.
+    pub(crate) system: System,
+    /// The node's slots, by task of the system.
+    slots: Vec<u32>,
+    /// The servers of the tasks behind.
     servers: Vec<usize>,
     /// The components of the servers.
     components: Vec<ComponentId>,
+    node: NodeId,
 }
 
-fn with_servers(system: &System, components: &[ComponentId], terms: &[Vec<Terms>]) -> Served {
-    let mut served = Served { system: system.clone(), servers: Vec::new(), components: components.to_vec() };
-    for (server, (id, terms)) in components.iter().zip(terms).enumerate() {
-        let component = &system.components[id.index()];
-        for terms in terms {
-            let mut task = Task::periodic(&component.name, terms.period, terms.budget);
-            (task.node, task.component, task.priority) = (component.node, component.parent, component.priority);
-            served.system.tasks.push(task);
-            served.servers.push(server);
+impl Served {
+    /// `servers`: the component of each, its terms, and the CPUs that it is bound to.
+    pub(crate) fn new<'a>(
+        system: &System,
+        node: NodeId,
+        servers: impl Iterator<Item = (ComponentId, &'a [Terms], Option<CpuSet>)>,
+    ) -> Served {
+        let mut slots = vec![0; system.tasks.len()];
+        system.tasks_of(node).zip(0..).for_each(|((id, _), slot)| slots[id.index()] = slot);
+        let mut served = Served { system: system.clone(), slots, servers: Vec::new(), components: Vec::new(), node };
+        for (server, (id, terms, cpus)) in servers.enumerate() {
+            let component = &system.components[id.index()];
+            served.components.push(id);
+            for terms in terms {
+                let mut task = Task::periodic(&component.name, terms.period, terms.budget);
+                (task.node, task.component, task.priority) = (component.node, component.parent, component.priority);
+                task.cpus = cpus;
+                served.system.tasks.push(task);
+                served.servers.push(server);
+            }
         }
+        served
     }
-    served
+
+    /// The node's tasks, and those of servers behind them, by their scope.
+    pub(crate) fn by_scope(&self, scopes: usize, scope_of: impl Fn(&Task) -> usize) -> Vec<Vec<TaskId>> {
+        let mut inside = vec![Vec::new(); scopes];
+        self.system.tasks_of(self.node).for_each(|(id, task)| inside[scope_of(task)].push(id));
+        inside
+    }
+}
+
+/// When the terms of a component's server change.
+pub(crate) fn changes(system: &System, id: ComponentId) -> Vec<Time> {
+    let asked = system.switches.iter().filter(|switch| switch.component == id).map(|switch| switch.at);
+    let mut asked: Vec<Time> = asked.collect();
+    asked.sort_unstable();
+    asked
 }
 
 /// The terms of a component's server, in the order of time.
@@ -198,13 +270,13 @@ pub(crate) fn terms(system: &System, id: ComponentId) -> Result<Vec<Terms>, Poli
 }
 
 /// The place of a server's task in a plan.
-pub(crate) fn place(plan: &Plan, task: &PlanTask) -> Place {
+fn place(plan: &Plan, task: &PlanTask) -> Place {
     let level = &plan.levels[task.level as usize];
     Place { level: task.level, order: level.order, preemptive: level.preemptive, shift_ns: task.shift_ns }
 }
 
 /// Says of a server without priority what it is.
-pub(crate) fn plan_error(error: PlanError, own: usize) -> PolicyError {
+fn plan_error(error: PlanError, own: usize) -> PolicyError {
     match error {
         PlanError::NoPriority { strategy, task, id } if id.index() >= own => {
             PolicyError::NoServerPriority { strategy, component: task }

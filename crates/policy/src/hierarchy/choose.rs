@@ -3,8 +3,10 @@
 use takt_model::plan::Order;
 use takt_model::{ServerRule, Time};
 
+use super::order::{Standing, Which};
 use super::{Choice, Entry, Hierarchy, Pick, Place, is_multiple};
 use crate::rank::{Phase, Rank, ordered};
+use crate::server::Server;
 
 impl Hierarchy {
     /// Scopes with a quantum decide at its multiples, with or without the CPU.
@@ -37,7 +39,7 @@ impl Hierarchy {
     }
 
     fn choose_anew(&self, scope: usize, now: Time, choice: &mut Choice, pick: &mut Pick) -> bool {
-        let Some((rank, first)) = self.next_entry(scope, None, |at| self.servers[at].eligible) else { return false };
+        let Some((rank, first)) = self.next_entry(scope, None, Which::Eligible) else { return false };
         let Entry::Server(server) = first else {
             (pick.entry, pick.job, choice.runs) = (Some(first), self.job_of(scope, first), Some(scope));
             return true;
@@ -52,9 +54,9 @@ impl Hierarchy {
             ServerRule::Crps => true,
             _ => return false,
         };
-        let may = |at: usize| if reclaims { self.scopes[at + 1].wants } else { self.servers[at].eligible };
+        let which = if reclaims { Which::Busy } else { Which::Ready };
         let mut after = if reclaims { None } else { Some(rank) };
-        while let Some((rank, entry)) = self.next_entry(scope, after, may) {
+        while let Some((rank, entry)) = self.next_entry(scope, after, which) {
             after = Some(rank);
             let (payers, picks) = (choice.payers.len(), choice.picks.len());
             let runs = match entry {
@@ -127,44 +129,54 @@ impl Hierarchy {
         }
     }
 
-    /// The most important entry of a scope below `after`. `may` selects the servers.
-    fn next_entry(&self, scope: usize, after: Option<Rank>, may: impl Fn(usize) -> bool) -> Option<(Rank, Entry)> {
+    /// The most important entry of a scope behind `after`: a task, or one of these servers.
+    fn next_entry(&self, scope: usize, after: Option<Rank>, which: Which) -> Option<(Rank, Entry)> {
         let at = &self.scopes[scope];
-        let is_below = |rank: &Rank| after.is_none_or(|after| after < *rank);
-        let task = at.head.filter(is_below).map(|rank| (rank, Entry::Task(rank.slot())));
-        let server = at.order.iter().find(|(rank, server)| is_below(rank) && may(*server));
-        let server = server.map(|(rank, server)| (*rank, Entry::Server(*server)));
+        let task = at.head.filter(|rank| after.is_none_or(|after| after < *rank));
+        let task = task.map(|rank| (rank, Entry::Task(rank.slot())));
+        let server = at.order.after(which, after).next().map(|(rank, server)| (rank, Entry::Server(server)));
         task.into_iter().chain(server).min_by_key(|(rank, _)| *rank)
     }
 
-    /// Sorts the servers of a scope.
+    /// Puts a server in its place in the order of its scope.
+    pub(super) fn put_in_place(&mut self, server: usize, busy: bool) {
+        let node = &self.servers[server];
+        let (outer, eligible) = (node.outer, node.eligible);
+        let at = &self.scopes[outer];
+        let place = &at.places[at.plan][node.at][node.term];
+        let rank = self.rank(outer, server, place, (at.slots.len() + node.at) as u32);
+        let now = Some(Standing { rank, eligible, busy });
+        let before = std::mem::replace(&mut self.servers[server].standing, now);
+        self.scopes[outer].order.set(server, before, now);
+    }
+
+    /// Puts all servers of a scope in their places.
     pub(super) fn put_in_order(&mut self, scope: usize) {
-        let mut order = std::mem::take(&mut self.scopes[scope].order);
-        order.clear();
-        let at = &self.scopes[scope];
-        let slots = at.slots.len() as u32..;
-        for ((slot, server), places) in slots.zip(&at.servers).zip(&at.places[at.plan]) {
-            order.push((self.rank(scope, *server, &places[self.servers[*server].term], slot), *server));
+        for at in 0..self.scopes[scope].servers.len() {
+            let server = self.scopes[scope].servers[at];
+            let busy = self.servers[server].standing.is_some_and(|at| at.busy);
+            self.put_in_place(server, busy);
         }
-        order.sort_unstable_by_key(|(rank, _)| *rank);
-        let at = &mut self.scopes[scope];
-        (at.order, at.is_unordered) = (order, false);
     }
 
     fn rank(&self, scope: usize, server: usize, place: &Place, slot: u32) -> Rank {
-        let account = &self.servers[server].account;
         let runs = self.scopes[scope].pick.entry == Some(Entry::Server(server));
-        let phase = match () {
-            () if place.preemptive || !account.has_started() => Phase::Fresh,
-            () if runs => Phase::Running,
-            () => Phase::Started,
-        };
-        let deadline_ns = account.deadline().as_ns() as i64;
-        let key = match place.order {
-            Order::Fifo => account.release().as_ns() as i64,
-            Order::Deadline => deadline_ns.saturating_add(place.shift_ns),
-            Order::Laxity => deadline_ns.saturating_sub(account.left().as_ns() as i64),
-        };
-        Rank::new(place.level, phase, ordered(key), 0, account.release().as_ns(), slot)
+        server_rank(&self.servers[server].account, place, runs, slot)
     }
+}
+
+/// The rank of a server at its place, whether it has the CPU or not.
+pub(crate) fn server_rank(account: &Server, place: &Place, runs: bool, slot: u32) -> Rank {
+    let phase = match () {
+        () if place.preemptive || !account.has_started() => Phase::Fresh,
+        () if runs => Phase::Running,
+        () => Phase::Started,
+    };
+    let deadline_ns = account.deadline().as_ns() as i64;
+    let key = match place.order {
+        Order::Fifo => account.release().as_ns() as i64,
+        Order::Deadline => deadline_ns.saturating_add(place.shift_ns),
+        Order::Laxity => deadline_ns.saturating_sub(account.left().as_ns() as i64),
+    };
+    Rank::new(place.level, phase, ordered(key), 0, account.release().as_ns(), slot)
 }

@@ -1,10 +1,10 @@
-//! A slow, obvious hierarchy of servers on several CPUs, in units of 1 ns.
+//! A slow, obvious hierarchy of servers on several CPUs that all share, in units of 1 ns.
 
 use std::cmp::Reverse;
 
-use takt_model::{Builtin, ComponentId, Span, StrategyRef, System};
+use takt_model::{Builtin, ComponentId, ServerRule, Span, StrategyRef, System};
 
-use super::servers::{Account, ONE, account, value};
+use super::servers::{Account, ONE, account, share, value};
 
 struct Job {
     task: usize,
@@ -20,33 +20,60 @@ enum Entry {
     Server(usize),
 }
 
+/// A component, or the node.
+type Level = Option<usize>;
+
 struct World<'a> {
     system: &'a System,
-    /// Of each server, the component.
+    /// The component of each server.
     homes: Vec<usize>,
     accounts: Vec<Account>,
+    /// The rule, period and budget of each component that were asked for last.
+    asked: Vec<(ServerRule, u64, u64)>,
     jobs: Vec<Job>,
     picks: Vec<Vec<Entry>>,
     now: u64,
 }
 
+/// The tasks that run and the servers that pay, as far as they are chosen.
+#[derive(Clone, Default)]
+struct Outcome {
+    run: Vec<usize>,
+    payers: Vec<usize>,
+    /// By level, the node first: how many CPUs it has, and which entries have one.
+    cpus: Vec<usize>,
+    served: Vec<Vec<Entry>>,
+}
+
+fn place(level: Level) -> usize {
+    level.map_or(0, |at| at + 1)
+}
+
+/// The budgets of a component's servers.
+fn shares(system: &System, component: usize, period: u64, budget: u64) -> Vec<u64> {
+    let component = &system.components[component];
+    let quantum = component.quantum.map_or(1, Span::as_ns);
+    let whole = period.is_multiple_of(quantum) && budget.is_multiple_of(quantum);
+    let quantum = if whole { quantum } else { 1 };
+    let mut shares = vec![0; component.cpus as usize];
+    let cpus = u64::from(component.cpus);
+    (0..budget / quantum).for_each(|k| shares[(k % cpus) as usize] += quantum);
+    shares
+}
+
 /// Every unit of `duration`: the tasks that run, and a component for each of its servers that pays.
 pub(crate) fn run(system: &System, duration: u64) -> Vec<(Vec<usize>, Vec<usize>)> {
-    let (mut homes, mut accounts) = (Vec::new(), Vec::new());
+    let (mut homes, mut accounts, mut asked) = (Vec::new(), Vec::new(), Vec::new());
     for (i, component) in system.components.iter().enumerate() {
-        let (period, budget, cpus) = (value(component.period), value(component.budget), u64::from(component.cpus));
-        let quantum = component.quantum.map_or(1, Span::as_ns);
-        let whole = period.is_multiple_of(quantum) && budget.is_multiple_of(quantum);
-        let quantum = if whole { quantum } else { 1 };
-        let mut shares = vec![0; cpus as usize];
-        (0..budget / quantum).for_each(|k| shares[(k % cpus) as usize] += quantum);
-        for share in shares.into_iter().filter(|share| *share > 0) {
+        let (period, budget) = (value(component.period), value(component.budget));
+        asked.push((component.server, period, budget));
+        for share in shares(system, i, period, budget) {
             homes.push(i);
             accounts.push(account((component.server, period, share), 0));
         }
     }
     let picks = vec![Vec::new(); system.components.len() + 1];
-    let mut world = World { system, homes, accounts, jobs: Vec::new(), picks, now: 0 };
+    let mut world = World { system, homes, accounts, asked, jobs: Vec::new(), picks, now: 0 };
     (0..duration).map(|now| world.unit(now)).collect()
 }
 
@@ -60,40 +87,75 @@ impl World<'_> {
                 self.jobs.push(Job { task: i, release: now, left: task.wcet.as_ns(), deadline });
             }
         }
-        let outer = |id: &ComponentId| self.system.components[id.index()].parent;
-        let depth = |at: usize| std::iter::successors(self.system.components[at].parent, outer).count();
-        let mut inside_out: Vec<usize> = (0..self.accounts.len()).collect();
-        inside_out.sort_by_key(|server| Reverse(depth(self.homes[*server])));
-        for server in inside_out {
-            let work = self.wants(Some(self.homes[server]));
-            self.accounts[server].update(now, work);
+        self.switch();
+        let mut inside_out: Vec<usize> = (0..self.system.components.len()).collect();
+        inside_out.sort_by_key(|component| Reverse(self.depth(*component)));
+        for component in inside_out {
+            let demand = self.eligible(Some(component)).len().min(self.most(Some(component)));
+            let mut with_budget = 0;
+            for server in (0..self.accounts.len()).filter(|server| self.homes[*server] == component).collect::<Vec<_>>()
+            {
+                self.accounts[server].update(now, demand > with_budget);
+                with_budget += usize::from(self.accounts[server].left > 0);
+            }
         }
-        let (mut run, mut payers) = (Vec::new(), Vec::new());
-        self.give(None, self.system.nodes[0].cpus as usize, &mut run, &mut payers);
-        let mut levels: Vec<usize> = (0..self.system.components.len()).collect();
-        levels.sort_by_key(|level| depth(*level));
-        for level in levels {
-            let cpus = payers.iter().filter(|server| self.homes[**server] == level).count();
-            self.give(Some(level), cpus, &mut run, &mut payers);
-        }
-        payers.iter().for_each(|server| self.accounts[*server].pay(ONE));
-        let mut components: Vec<usize> = payers.iter().map(|server| self.homes[*server]).collect();
-        components.sort_unstable();
+        let outcome = self.decide();
+        let rates: Vec<u128> = outcome.payers.iter().map(|server| self.rate(*server)).collect();
+        outcome.payers.iter().zip(rates).for_each(|(server, rate)| self.accounts[*server].pay(rate));
+        let mut payers: Vec<usize> = outcome.payers.iter().map(|server| self.homes[*server]).collect();
+        payers.sort_unstable();
+        let mut run = outcome.run;
         run.sort_unstable();
         for task in &run {
             let job = self.jobs.iter().position(|job| job.task == *task).expect("it has a job");
             self.jobs[job].left -= 1;
         }
         self.jobs.retain(|job| job.left > 0);
-        (run, components)
+        (run, payers)
     }
 
-    fn wants(&self, level: Option<usize>) -> bool {
-        !self.entries(level).is_empty()
+    /// The last terms asked for hold.
+    fn switch(&mut self) {
+        for switch in self.system.switches.iter().filter(|switch| switch.at.as_ns() == self.now) {
+            let component = switch.component.index();
+            let (rule, period, budget) = self.asked[component];
+            let [period, budget] =
+                [(switch.period, period), (switch.budget, budget)].map(|(new, old)| new.map_or(old, Span::as_ns));
+            self.asked[component] = (switch.server.unwrap_or(rule), period, budget);
+            let servers = (0..self.accounts.len()).filter(|server| self.homes[*server] == component);
+            for (server, share) in servers.zip(shares(self.system, component, period, budget)) {
+                self.accounts[server].pending = Some((self.asked[component].0, period, share));
+            }
+        }
     }
 
-    /// All that would use a CPU, the most important first.
-    fn entries(&self, level: Option<usize>) -> Vec<Entry> {
+    fn depth(&self, component: usize) -> usize {
+        let outer = |id: &ComponentId| self.system.components[id.index()].parent;
+        std::iter::successors(self.system.components[component].parent, outer).count()
+    }
+
+    /// The most CPUs of a level.
+    fn most(&self, level: Level) -> usize {
+        level.map_or(self.system.nodes[0].cpus, |at| self.system.components[at].cpus) as usize
+    }
+
+    fn around(&self, server: usize) -> Level {
+        self.system.components[self.homes[server]].parent.map(|id| id.index())
+    }
+
+    fn is_eligible(&self, entry: Entry) -> bool {
+        match entry {
+            Entry::Job(..) => true,
+            Entry::Server(server) => self.accounts[server].is_eligible(|| self.accounts[server].had_work),
+        }
+    }
+
+    fn eligible(&self, level: Level) -> Vec<Entry> {
+        self.entries(level).into_iter().filter(|entry| self.is_eligible(*entry)).collect()
+    }
+
+    /// All jobs and servers, the most important first.
+    fn entries(&self, level: Level) -> Vec<Entry> {
         let inside = |of: Option<ComponentId>| of.map(|id| id.index()) == level;
         let strategy = level.map_or(self.system.nodes[0].strategy, |at| self.system.components[at].strategy);
         let StrategyRef::Builtin(strategy) = strategy else { panic!("a named strategy") };
@@ -113,8 +175,8 @@ impl World<'_> {
         }
         for (server, account) in self.accounts.iter().enumerate() {
             let component = &self.system.components[self.homes[server]];
-            if inside(component.parent) && account.is_eligible(|| self.wants(Some(self.homes[server]))) {
-                let key = key(account.release, account.deadline, value(component.period), component.priority);
+            if inside(component.parent) {
+                let key = key(account.release, account.deadline, account.period, component.priority);
                 entries.push((key, true, server, Entry::Server(server)));
             }
         }
@@ -122,24 +184,150 @@ impl World<'_> {
         entries.into_iter().map(|(.., entry)| entry).collect()
     }
 
-    /// Gives a level CPUs.
-    fn give(&mut self, level: Option<usize>, cpus: usize, run: &mut Vec<usize>, payers: &mut Vec<usize>) {
-        let place = level.map_or(0, |at| at + 1);
+    fn quantum(&self, level: Level) -> Option<u64> {
         let inner = self.system.components.iter().filter(|one| one.parent.map(|id| id.index()) == level);
-        let quantum = inner.filter_map(|component| component.quantum).max();
-        if quantum.is_none_or(|quantum| self.now.is_multiple_of(quantum.as_ns())) {
-            let most = level.map_or(self.system.nodes[0].cpus, |at| self.system.components[at].cpus);
-            self.picks[place] = self.entries(level).into_iter().take(most as usize).collect();
-        }
-        for entry in self.picks[place].iter().take(cpus) {
-            match *entry {
-                Entry::Job(task, release) => {
-                    let job = self.jobs.iter().find(|job| job.task == task);
-                    run.extend(job.filter(|job| job.release == release).map(|job| job.task));
+        inner.filter_map(|component| component.quantum).map(Span::as_ns).max()
+    }
+
+    fn decide(&mut self) -> Outcome {
+        let levels = self.system.components.len() + 1;
+        let mut outcome = Outcome { cpus: vec![0; levels], served: vec![Vec::new(); levels], ..Outcome::default() };
+        outcome.cpus[0] = self.most(None);
+        let mut outside_in: Vec<Level> = (0..self.system.components.len()).map(Some).collect();
+        outside_in.sort_by_key(|level| level.map(|at| self.depth(at)));
+        outside_in.insert(0, None);
+        // Per server that has a CPU, the server around it that brought it.
+        let mut via: Vec<Option<usize>> = vec![None; self.accounts.len()];
+        let mut brought: Vec<Vec<Option<usize>>> = vec![Vec::new(); levels];
+        brought[0] = vec![None; self.most(None)];
+        let mut idle: Vec<usize> = Vec::new();
+        for level in &outside_in {
+            let at = place(*level);
+            if self.quantum(*level).is_none_or(|quantum| self.now.is_multiple_of(quantum)) {
+                self.picks[at] = self.eligible(*level).into_iter().take(self.most(*level)).collect();
+            }
+            let mut wasted = Vec::new();
+            let cpus = brought[at].clone();
+            for (i, from) in cpus.iter().enumerate() {
+                let entry = self.picks[at].get(i).copied();
+                outcome.served[at].extend(entry);
+                match entry {
+                    Some(Entry::Job(task, release)) if self.has_job(task, release) => outcome.run.push(task),
+                    Some(Entry::Server(server)) if self.accounts[server].left > 0 => {
+                        via[server] = *from;
+                        outcome.payers.push(server);
+                        outcome.cpus[place(Some(self.homes[server]))] += 1;
+                        brought[place(Some(self.homes[server]))].push(Some(server));
+                    }
+                    Some(_) => wasted.push(*from),
+                    None => {}
                 }
-                Entry::Server(server) if self.accounts[server].left > 0 => payers.push(server),
-                Entry::Server(_) => {}
+            }
+            idle.extend(cpus.iter().skip(self.picks[at].len()).copied().chain(wasted).flatten());
+        }
+        idle.sort_by_key(|server| Reverse(self.depth(self.homes[*server])));
+        for server in idle {
+            let mut lender = Some(server);
+            while let Some(at) = lender {
+                if let Some(better) = self.lend(at, &outcome) {
+                    outcome = better;
+                    break;
+                }
+                lender = via[at];
             }
         }
+        outcome
+    }
+
+    fn has_job(&self, task: usize, release: u64) -> bool {
+        self.jobs.iter().find(|job| job.task == task).is_some_and(|job| job.release == release)
+    }
+
+    /// The outcome with a job on the CPU that a server has no use for.
+    fn lend(&self, lender: usize, outcome: &Outcome) -> Option<Outcome> {
+        let level = self.around(lender);
+        let pays = match self.accounts[lender].rule {
+            ServerRule::Wcps => true,
+            ServerRule::Crps => false,
+            _ => return None,
+        };
+        if self.quantum(level).is_some() {
+            return None;
+        }
+        for entry in self.entries(level) {
+            if outcome.served[place(level)].contains(&entry) {
+                continue;
+            }
+            let mut next = outcome.clone();
+            next.served[place(level)].push(entry);
+            match entry {
+                Entry::Job(task, _) => {
+                    next.run.push(task);
+                    return Some(next);
+                }
+                Entry::Server(server) => {
+                    let inner = Some(self.homes[server]);
+                    if pays && !self.is_eligible(entry) || !pays && self.eligible(inner).is_empty() {
+                        continue;
+                    }
+                    if pays {
+                        next.payers.push(server);
+                    }
+                    if self.accept(inner, &mut next) {
+                        return Some(next);
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    /// A level gets one CPU more. True if a job runs on it.
+    fn accept(&self, level: Level, outcome: &mut Outcome) -> bool {
+        let at = place(level);
+        if outcome.cpus[at] >= self.most(level) {
+            return false;
+        }
+        let next = match self.quantum(level) {
+            Some(_) => self.picks[at].get(outcome.cpus[at]).copied(),
+            None => self.eligible(level).into_iter().find(|entry| !outcome.served[at].contains(entry)),
+        };
+        outcome.cpus[at] += 1;
+        let Some(entry) = next else { return false };
+        outcome.served[at].push(entry);
+        match entry {
+            Entry::Job(task, release) => {
+                let there = self.has_job(task, release);
+                if there {
+                    outcome.run.push(task);
+                }
+                there
+            }
+            Entry::Server(server) if self.accounts[server].left == 0 => false,
+            Entry::Server(server) => {
+                outcome.payers.push(server);
+                if self.accept(Some(self.homes[server]), outcome) {
+                    return true;
+                }
+                if let Some(better) = self.lend(server, outcome) {
+                    *outcome = better;
+                    return true;
+                }
+                false
+            }
+        }
+    }
+
+    /// `grub` reclaims among others on one CPU.
+    fn rate(&self, server: usize) -> u128 {
+        let level = self.around(server);
+        if self.accounts[server].rule != ServerRule::Grub || self.most(level) > 1 {
+            return ONE;
+        }
+        let tasks = self.system.tasks.iter().filter(|task| task.component.map(|id| id.index()) == level);
+        let tasks: u128 = tasks.map(|task| share(task.wcet.as_ns(), task.period.as_ns())).sum();
+        let servers = (0..self.accounts.len()).filter(|at| self.around(*at) == level);
+        let servers: u128 = servers.map(|at| self.accounts[at].active_share(self.now)).sum();
+        (tasks + servers).min(ONE)
     }
 }

@@ -12,14 +12,14 @@ pub(crate) struct Unit {
 }
 
 pub(crate) struct Account {
-    rule: ServerRule,
-    period: u64,
+    pub(crate) rule: ServerRule,
+    pub(crate) period: u64,
     full: u64,
     /// In 2^-32 ns.
     pub(crate) left: u128,
     pub(crate) deadline: u64,
     pub(crate) release: u64,
-    had_work: bool,
+    pub(crate) had_work: bool,
     active: bool,
     since: u64,
     used: u64,
@@ -27,7 +27,7 @@ pub(crate) struct Account {
     /// When its first period began.
     start: u64,
     /// Its terms from the end of its period on.
-    pending: Option<(ServerRule, u64, u64)>,
+    pub(crate) pending: Option<(ServerRule, u64, u64)>,
     /// The bandwidth of a bandwidth server counts until this instant, `u64::MAX` while it has work.
     counts_until: u64,
 }
@@ -135,6 +135,8 @@ impl Account {
                     account.deadline = now + account.period;
                 }
             }
+            // One of several servers without a share of the budget.
+            ServerRule::Cbs | ServerRule::CbsHard | ServerRule::Grub if account.full == 0 => {}
             ServerRule::Cbs | ServerRule::CbsHard | ServerRule::Grub => {
                 let throttled = (closing || account.rule == ServerRule::CbsHard) && now < account.deadline;
                 if account.left == 0 && account.deadline > 0 && !throttled {
@@ -187,6 +189,12 @@ impl Account {
         self.used += 1;
     }
 
+    /// Its bandwidth, where that counts as active.
+    pub(crate) fn active_share(&self, now: u64) -> u128 {
+        let counts = self.rule != ServerRule::Grub || now < self.counts_until;
+        if counts { share(self.full, self.period) } else { 0 }
+    }
+
     /// Whether no budget of before `now` is left that may be used or come back.
     fn period_is_over(&self, now: u64) -> bool {
         match self.rule {
@@ -202,6 +210,11 @@ impl Account {
             _ => (now - self.start).is_multiple_of(self.period),
         }
     }
+}
+
+/// In 2^-32, rounded up.
+pub(crate) fn share(budget: u64, period: u64) -> u128 {
+    (u128::from(budget) * ONE).div_ceil(u128::from(period))
 }
 
 impl Reference<'_> {
@@ -408,15 +421,10 @@ impl Reference<'_> {
             return ONE;
         }
         let level = self.system.components[server].parent;
-        let share = |budget: u64, period: u64| (u128::from(budget) * ONE).div_ceil(u128::from(period));
         let tasks = self.system.tasks.iter().filter(|task| task.component == level);
         let tasks: u128 = tasks.map(|task| share(task.wcet.as_ns(), task.period.as_ns())).sum();
         let servers = (0..self.accounts.len()).filter(|at| self.system.components[*at].parent == level);
-        let servers: u128 = servers
-            .map(|at| &self.accounts[at])
-            .filter(|account| account.rule != ServerRule::Grub || self.now < account.counts_until)
-            .map(|account| share(account.full, account.period))
-            .sum();
+        let servers: u128 = servers.map(|at| self.accounts[at].active_share(self.now)).sum();
         (tasks + servers).min(ONE)
     }
 }

@@ -152,6 +152,7 @@ impl Source {
             budget: Auto::Value(ns(self.random.between(period / 6, period / 2).max(1))),
             quantum: None,
             cpus: if node.index() == 1 && self.one_in(3) { 2 } else { 1 },
+            server_cpus: Vec::new(),
             priority: Some(self.random.between(1, 5) as u32),
         }
     }

@@ -120,7 +120,27 @@ impl Check<'_> {
             let range = if node.cpus == 1 { "only CPU 0".to_owned() } else { format!("CPUs 0 to {}", node.cpus - 1) };
             let message = format!("cpus of {owner} names CPU {cpu}, but node \"{}\" has {range}", node.name);
             self.error(part, "cpus", message);
+        } else if let Some(message) = self.cpus_beside_servers(&owner, task, &cpus) {
+            self.error(part, "cpus", message);
         }
+    }
+
+    /// Servers use all CPUs of their node or cluster, so tasks beside and in them cannot have a part of these alone.
+    fn cpus_beside_servers(&self, owner: &str, task: &Task, cpus: &CpuSet) -> Option<String> {
+        let (system, node) = (self.system, &self.system.nodes[task.node.index()]);
+        if node.cpus == 1 || *cpus == CpuSet::first(node.cpus) {
+            return None;
+        }
+        let is_part = |cluster: &CpuSet| !cpus.intersection(cluster).is_empty() && !cluster.is_subset(cpus);
+        let divides = node.clusters().iter().any(is_part);
+        if !divides || system.components.iter().all(|component| component.node != task.node) {
+            return None;
+        }
+        Some(format!(
+            "cpus of {owner} are a part of the CPUs that the servers of node \"{}\" share; remove cpus, or use \
+             placement = \"partitioned\"",
+            node.name
+        ))
     }
 
     fn pmf(&mut self, part: Part, path: &'static str, pmf: &[(Span, Probability)]) {

@@ -9,11 +9,11 @@ const INDEX_BITS: u32 = 5;
 pub(crate) const NEVER: Time = Time::from_ns((1 << (u64::BITS - INDEX_BITS)) - 1);
 
 /// Instants by index, with fast access to the earliest. Ties go to the lowest index. Up to
-/// [`FEW_MAX`] instants are scanned, and only when the earliest changes. More of them stand in a
+/// 32 instants are scanned, and only when the earliest changes. More of them stand in a
 /// winner tree, where a change costs one comparison per level. An instant and its index are packed
 /// into one number, so that one comparison decides.
 #[derive(Clone, Debug)]
-pub(crate) struct Times {
+pub struct Times {
     /// A few: instant << INDEX_BITS | index, in groups of four; the last one is filled up. Empty for many.
     few: Vec<[u64; 4]>,
     /// The least of `few`.
@@ -34,8 +34,9 @@ fn tree_key(index: u32, time: Time) -> u128 {
 }
 
 impl Times {
-    /// `count` instants, all [`NEVER`].
-    pub(crate) fn never(count: usize) -> Self {
+    /// `count` instants, all of them never.
+    #[must_use]
+    pub fn never(count: usize) -> Self {
         let mut times = Times { few: Vec::new(), first: few_key(0, NEVER), earliest: (NEVER, 0), tree: Vec::new() };
         if count <= FEW_MAX {
             let group = |at| std::array::from_fn(|i| few_key((4 * at + i) as u32, NEVER));
@@ -49,8 +50,9 @@ impl Times {
         times
     }
 
+    /// Sets the instant of `index`; [`Time::MAX`] is never.
     #[inline]
-    pub(crate) fn set(&mut self, index: u32, time: Time) {
+    pub fn set(&mut self, index: u32, time: Time) {
         let Some(group) = self.few.get_mut(index as usize / 4) else {
             return self.set_in_tree(index, time);
         };
@@ -83,18 +85,20 @@ impl Times {
         }
     }
 
-    /// Whether the instant of `index` is [`NEVER`].
+    /// Whether the instant of `index` is never.
     #[inline]
-    pub(crate) fn is_never(&self, index: u32) -> bool {
+    #[must_use]
+    pub fn is_never(&self, index: u32) -> bool {
         match self.few.get(index as usize / 4) {
             Some(group) => group[index as usize % 4] == few_key(index, NEVER),
             None => self.tree[self.tree.len() / 2 + index as usize] == tree_key(index, NEVER),
         }
     }
 
-    /// The earliest instant and its index.
+    /// The earliest instant and its index. If all are never, the instant is one that no simulation reaches.
     #[inline]
-    pub(crate) fn earliest(&self) -> (Time, u32) {
+    #[must_use]
+    pub fn earliest(&self) -> (Time, u32) {
         self.earliest
     }
 }

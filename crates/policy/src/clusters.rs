@@ -1,0 +1,277 @@
+//! A node of several CPUs with components, divided where no task or component needs CPUs of two parts.
+//!
+//! A partitioned or clustered node has a part for each CPU or cluster. Clusters that a component has servers in
+//! belong to one part. A part of one CPU is a [`Hierarchy`], any other one [`VirtualClusters`].
+
+use takt_model::{Component, ComponentId, CpuSet, NodeId, Placement, ServerSwitch, System, Task, Time};
+
+use crate::decision::{Decision, Event};
+use crate::error::PolicyError;
+use crate::hierarchy::{Hierarchy, ServerEvent};
+use crate::slot::Job;
+use crate::virtual_clusters::VirtualClusters;
+
+#[derive(Clone, Debug)]
+enum Machine {
+    One(Hierarchy),
+    Several(VirtualClusters),
+}
+
+#[derive(Clone, Debug)]
+struct Part {
+    machine: Machine,
+    /// The node's CPUs, slots and components, by those of the part.
+    cpus: Vec<u32>,
+    slots: Vec<u32>,
+    components: Vec<ComponentId>,
+    /// Something has happened since its last dispatch.
+    is_touched: bool,
+    wakeup: Option<Time>,
+}
+
+/// Decides for one node of several CPUs with components. The protocol is that of [`crate::Dispatcher`].
+#[derive(Clone, Debug)]
+pub struct Clusters {
+    parts: Vec<Part>,
+    /// Part and slot in it, by slot of the node.
+    homes: Vec<(usize, u32)>,
+}
+
+impl Clusters {
+    /// # Errors
+    /// As [`Hierarchy::new`]; a task or a server without the placement that the node needs.
+    pub fn new(system: &System, node: NodeId) -> Result<Self, PolicyError> {
+        let divided = divide(system, node);
+        let mut clusters = Clusters { parts: Vec::new(), homes: vec![(0, 0); system.tasks_of(node).count()] };
+        for cpus in &divided {
+            let (part, components, slots) = part_of(system, node, cpus)?;
+            for (local, slot) in slots.iter().enumerate() {
+                clusters.homes[*slot as usize] = (clusters.parts.len(), local as u32);
+            }
+            let machine = match cpus.len() {
+                1 => Machine::One(Hierarchy::new(&part, NodeId(0))?),
+                _ => Machine::Several(VirtualClusters::new(&part, NodeId(0))?),
+            };
+            let cpus = cpus.iter().collect();
+            clusters.parts.push(Part { machine, cpus, slots, components, is_touched: true, wakeup: Some(Time::ZERO) });
+        }
+        Ok(clusters)
+    }
+
+    /// See [`crate::Dispatcher::wants_deadlines`].
+    #[must_use]
+    pub fn wants_deadlines(&self) -> bool {
+        self.parts.iter().any(|part| match &part.machine {
+            Machine::One(hierarchy) => hierarchy.wants_deadlines(),
+            Machine::Several(clusters) => clusters.wants_deadlines(),
+        })
+    }
+
+    /// See [`crate::Dispatcher::decisions_max`].
+    #[must_use]
+    pub fn decisions_max(&self) -> usize {
+        let most = |part: &Part| match &part.machine {
+            Machine::One(hierarchy) => hierarchy.decisions_max(),
+            Machine::Several(clusters) => clusters.decisions_max(),
+        };
+        self.parts.iter().map(most).sum()
+    }
+
+    /// Takes the changes of servers since the last call, part by part.
+    pub fn take_events(&mut self, mut each: impl FnMut(ServerEvent)) {
+        for part in &mut self.parts {
+            let named =
+                |event: ServerEvent| ServerEvent { component: part.components[event.component.index()], ..event };
+            match &mut part.machine {
+                Machine::One(hierarchy) => hierarchy.take_events().map(named).for_each(&mut each),
+                Machine::Several(clusters) => clusters.take_events().map(named).for_each(&mut each),
+            }
+        }
+    }
+
+    /// See [`crate::Dispatcher::on_event`].
+    pub fn on_event(&mut self, now: Time, event: &Event, decisions: &mut Vec<Decision>) {
+        let slot = match *event {
+            Event::Ready(job) => job.slot,
+            Event::Complete { slot } | Event::Deadline { slot } => slot,
+            Event::Mode { .. } => {
+                return self.parts.iter_mut().for_each(|part| part.on_event(now, event, decisions));
+            }
+        };
+        let Some((part, slot)) = self.homes.get(slot as usize).copied() else {
+            debug_assert!(false, "no slot {slot}");
+            return;
+        };
+        let event = match *event {
+            Event::Ready(job) => Event::Ready(Job { slot, ..job }),
+            Event::Complete { .. } => Event::Complete { slot },
+            Event::Deadline { .. } => Event::Deadline { slot },
+            mode @ Event::Mode { .. } => mode,
+        };
+        self.parts[part].on_event(now, &event, decisions);
+    }
+
+    /// Decides who runs from `now` on, after all events of the instant.
+    pub fn dispatch(&mut self, now: Time, decisions: &mut Vec<Decision>) {
+        for part in &mut self.parts {
+            if std::mem::take(&mut part.is_touched) || part.wakeup.is_some_and(|at| at <= now) {
+                let from = decisions.len();
+                part.dispatch(now, decisions);
+                // There may be more to decide where a slot became empty.
+                part.is_touched = decisions[from..]
+                    .iter()
+                    .any(|decision| matches!(decision, Decision::Cancel { .. } | Decision::Drop { .. }));
+            }
+        }
+    }
+
+    /// Charges the servers for the time up to the end of the run.
+    pub fn finish(&mut self, now: Time) {
+        for part in &mut self.parts {
+            match &mut part.machine {
+                Machine::One(hierarchy) => hierarchy.finish(now),
+                Machine::Several(clusters) => clusters.finish(now),
+            }
+        }
+    }
+
+    /// The next instant at which the caller must dispatch without an event.
+    #[must_use]
+    pub fn next_wakeup(&self) -> Option<Time> {
+        self.parts.iter().filter_map(|part| part.wakeup).min()
+    }
+}
+
+impl Part {
+    fn on_event(&mut self, now: Time, event: &Event, decisions: &mut Vec<Decision>) {
+        self.is_touched = true;
+        let from = decisions.len();
+        match &mut self.machine {
+            Machine::One(hierarchy) => hierarchy.on_event(now, event, decisions),
+            Machine::Several(clusters) => clusters.on_event(now, event, decisions),
+        }
+        self.rename(&mut decisions[from..]);
+    }
+
+    fn dispatch(&mut self, now: Time, decisions: &mut Vec<Decision>) {
+        let from = decisions.len();
+        self.wakeup = match &mut self.machine {
+            Machine::One(hierarchy) => {
+                hierarchy.dispatch(now, decisions);
+                hierarchy.next_wakeup(now)
+            }
+            Machine::Several(clusters) => {
+                clusters.dispatch(now, decisions);
+                clusters.next_wakeup(now)
+            }
+        };
+        self.rename(&mut decisions[from..]);
+    }
+
+    /// Gives decisions the node's slots and CPUs.
+    fn rename(&self, decisions: &mut [Decision]) {
+        let (slots, cpus) = (&self.slots, &self.cpus);
+        for decision in decisions {
+            match decision {
+                Decision::Cancel { slot } | Decision::Drop { slot, cpu: None } => *slot = slots[*slot as usize],
+                Decision::Drop { slot, cpu: Some(cpu) } | Decision::Preempt { slot, cpu } => {
+                    (*slot, *cpu) = (slots[*slot as usize], cpus[*cpu as usize]);
+                }
+                Decision::Run { slot, cpu, from, .. } => {
+                    (*slot, *cpu) = (slots[*slot as usize], cpus[*cpu as usize]);
+                    *from = from.map(|from| cpus[from as usize]);
+                }
+            }
+        }
+    }
+}
+
+/// Divides the CPUs of a node: clusters with servers of one component belong together.
+fn divide(system: &System, node: NodeId) -> Vec<CpuSet> {
+    let mut parts = system.nodes[node.index()].clusters();
+    for component in system.components.iter().filter(|component| component.node == node) {
+        let has_server = |part: &CpuSet| component.server_cpus.iter().any(|cpu| part.contains(*cpu));
+        let (joined, mut apart): (Vec<CpuSet>, Vec<CpuSet>) = parts.into_iter().partition(has_server);
+        apart.extend(joined.into_iter().reduce(|all, part| all.union(&part)));
+        parts = apart;
+    }
+    parts.sort_by_key(CpuSet::lowest);
+    parts
+}
+
+/// A system of the tasks and components on some CPUs of a node alone, with the node's components and slots by theirs.
+fn part_of(system: &System, node: NodeId, cpus: &CpuSet) -> Result<(System, Vec<ComponentId>, Vec<u32>), PolicyError> {
+    let mut spec = system.nodes[node.index()].clone();
+    let all = spec.clusters();
+    let divided = all.len() > 1;
+    let renamed = |set: CpuSet| -> CpuSet {
+        (0..).zip(cpus.iter()).filter(|(_, cpu)| set.contains(*cpu)).map(|(at, _)| at).collect()
+    };
+    let root = |id: ComponentId| {
+        let outer = |id: &ComponentId| system.components[id.index()].parent;
+        std::iter::successors(Some(id), outer).take(system.components.len()).last().unwrap_or(id)
+    };
+    let of_node = |id: &ComponentId| system.components[id.index()].node == node;
+    let mut components = Vec::new();
+    let mut place = vec![None; system.components.len()];
+    for id in (0..system.components.len() as u32).map(ComponentId).filter(of_node) {
+        let outermost = &system.components[root(id).index()];
+        let Some(first) = outermost.server_cpus.first().copied().or((!divided).then_some(0)) else {
+            let (component, node) = (outermost.name.clone(), spec.name.clone());
+            return Err(PolicyError::ServerNotPlaced { component, node });
+        };
+        if cpus.contains(first) {
+            place[id.index()] = Some(ComponentId(components.len() as u32));
+            components.push(id);
+        }
+    }
+    let (mut tasks, mut slots) = (Vec::new(), Vec::new());
+    for (slot, (_, task)) in (0..).zip(system.tasks_of(node)) {
+        let is_here = match (task.component, task.cpus) {
+            (Some(id), _) => place[id.index()].is_some(),
+            (None, None) if divided => {
+                return Err(PolicyError::NotPlaced { task: task.name.clone(), node: spec.name.clone() });
+            }
+            (None, None) => true,
+            (None, Some(own)) if all.iter().any(|cluster| own.is_subset(cluster)) => own.is_subset(cpus),
+            (None, Some(_)) => {
+                return Err(PolicyError::AcrossClusters { task: task.name.clone(), node: spec.name.clone() });
+            }
+        };
+        if is_here {
+            let component = task.component.and_then(|id| place[id.index()]);
+            let own = task.cpus.filter(|_| task.component.is_none()).map(renamed);
+            tasks.push(Task { node: NodeId(0), component, cpus: own, after: Vec::new(), ..task.clone() });
+            slots.push(slot);
+        }
+    }
+    let numbers: Vec<u32> = cpus.iter().collect();
+    let here = |id: &ComponentId| {
+        let component = &system.components[id.index()];
+        let server_cpus = component.server_cpus.iter().filter_map(|cpu| Some(numbers.binary_search(cpu).ok()? as u32));
+        let parent = component.parent.and_then(|parent| place[parent.index()]);
+        Component { node: NodeId(0), parent, server_cpus: server_cpus.collect(), ..component.clone() }
+    };
+    let switched =
+        |switch: &ServerSwitch| Some(ServerSwitch { component: place[switch.component.index()]?, ..switch.clone() });
+    spec.cpus = cpus.len();
+    if all.contains(cpus) {
+        spec.placement = Placement::Global;
+    }
+    let modes = system.modes.iter().filter(|mode| mode.node == node);
+    let part = System {
+        components: components.iter().map(here).collect(),
+        switches: system.switches.iter().filter_map(switched).collect(),
+        modes: modes.map(|mode| takt_model::Mode { node: NodeId(0), ..mode.clone() }).collect(),
+        nodes: vec![spec],
+        strategies: system.strategies.clone(),
+        tasks,
+        name: system.name.clone(),
+        flows: Vec::new(),
+        ports: Vec::new(),
+        networks: Vec::new(),
+        clock: system.clock,
+        notes: Vec::new(),
+    };
+    Ok((part, components, slots))
+}
