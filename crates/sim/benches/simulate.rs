@@ -4,33 +4,32 @@
 //! shows the peak of memory; `-- --main-only` stops after the main row; `-- --simso PYTHON` runs
 //! SimSo (PyPI simso 0.8.5, by that interpreter) on the same task set beside it.
 
-use std::process::Command;
-use std::time::Instant;
+mod measure;
 
+use measure::{option, peak_memory_mb, rate, simso, statistics, system};
 use takt_log::{BackEnd, Definitions, Header, NullSink, Sink, Writer, stats::Collector};
-use takt_model::{
-    Auto, Builtin, Component, ComponentId, NodeId, Placement, ServerRule, Span, StrategyRef, System, Task, Time, file,
-};
-use takt_sim::{SimOptions, simulate};
-
-/// Periods of the main row in milliseconds.
-const PERIODS_MS: [u64; 10] = [10, 13, 17, 22, 28, 36, 47, 60, 78, 100];
+use takt_model::{Builtin, Placement, System, Time, file};
+use takt_sim::simulate;
 
 fn main() {
-    let args: Vec<String> = std::env::args().collect();
-    let value = |name: &str| args.iter().position(|arg| arg == name).and_then(|at| args.get(at + 1)).cloned();
-    let jobs = value("--jobs").and_then(|n| n.parse::<f64>().ok()).unwrap_or(5e6);
+    let jobs = option("--jobs").and_then(|n| n.parse::<f64>().ok()).unwrap_or(5e6);
 
     println!("simulator to statistics, one thread (jobs per CPU-second)");
     let main_system = system(10, 4, 300);
     let takt = statistics(&main_system, jobs);
     println!("  10 tasks, 10-100 ms, U = 3.0, global EDF on 4 CPUs: {:>6.2} M/s ({jobs:.0} jobs)", takt / 1e6);
     println!("  peak memory so far: {:.1} MB", peak_memory_mb());
-    if let Some(python) = value("--simso") {
-        simso(&python, takt);
+    if let Some(python) = option("--simso") {
+        match simso(&python, "main") {
+            Ok(peer) => {
+                let times = takt / peer;
+                println!("  SimSo 0.8.5 on the same set: {:.4} M/s; takt does {times:.0} times as many", peer / 1e6);
+            }
+            Err(error) => println!("  SimSo: {error}"),
+        }
     }
 
-    if args.iter().any(|arg| arg == "--main-only") {
+    if std::env::args().any(|arg| arg == "--main-only") {
         return;
     }
     println!("with a log beside the statistics (written to a null sink)");
@@ -58,47 +57,6 @@ fn main() {
         task.cpus = Some([i as u32 % 4].into_iter().collect());
     }
     println!("  edf, partitioned {:>6.2} M/s", statistics(&partitioned, jobs) / 1e6);
-
-    println!(
-        "five components with ten tasks each on one CPU, U = 0.75, beside the same tasks without servers under rm"
-    );
-    let plain = domains(None);
-    let without = statistics(&plain, jobs / 10.0);
-    println!("  {:10} {:>6.2} M/s", "no server", without / 1e6);
-    for rule in ServerRule::ALL {
-        let rate = statistics(&domains(Some(rule)), jobs / 10.0);
-        println!("  {:10} {:>6.2} M/s: {:>5.2} times the time", rule.name(), rate / 1e6, without / rate);
-    }
-}
-
-/// Fifty tasks in five components of 18 % of the CPU each; without a rule the tasks alone.
-fn domains(rule: Option<ServerRule>) -> System {
-    let mut system = system(50, 1, 15);
-    system.nodes[0].strategy = StrategyRef::Builtin(if rule.is_some() { Builtin::Edf } else { Builtin::Rm });
-    let Some(rule) = rule else { return system };
-    for i in 0..5 {
-        let mut component = Component::new(&format!("d{i}"), NodeId(0), rule);
-        component.strategy = StrategyRef::Builtin(Builtin::Rm);
-        component.period = Auto::Value(Span::from_us(5000 + 500 * i));
-        component.budget = Auto::Value(Span::from_us((5000 + 500 * i) * 18 / 100));
-        system.components.push(component);
-    }
-    for (i, task) in system.tasks.iter_mut().enumerate() {
-        task.component = Some(ComponentId(i as u32 % 5));
-    }
-    system
-}
-
-/// Tasks with periods spread over 10 to 100 ms and the same utilisation each, in thousandths.
-fn system(tasks: usize, cpus: u32, utilisation_thousandths: u64) -> System {
-    let tasks = (0..tasks)
-        .map(|i| {
-            let period = Span::from_us(PERIODS_MS[i % 10] * 1000 + (i as u64 / 10) * 7);
-            let wcet = Span::from_ns(period.as_ns() / 1000 * utilisation_thousandths);
-            Task::periodic(&format!("t{i}"), period, wcet)
-        })
-        .collect();
-    System::local(cpus, Builtin::Edf, tasks)
 }
 
 /// A sink that wants nothing.
@@ -111,32 +69,6 @@ impl Sink for Silent {
     fn wants_misses(&self) -> bool {
         false
     }
-}
-
-/// Simulates about `jobs` jobs three times; the best rate, in jobs per CPU-second of this thread.
-fn rate<E: std::fmt::Debug>(system: &System, jobs: f64, mut run: impl FnMut(&SimOptions) -> Result<u64, E>) -> f64 {
-    let per_second: f64 = system.tasks.iter().map(|task| 1e9 / task.period.as_ns() as f64).sum();
-    let duration = Span::from_ns((jobs / per_second * 1e9) as u64);
-    let repeats = if jobs > 2e7 { 1 } else { 3 };
-    let once = |run: &mut dyn FnMut(&SimOptions) -> Result<u64, E>| {
-        let (wall, cpu) = (Instant::now(), cpu_seconds());
-        let released = run(&SimOptions { duration, ..SimOptions::default() }).expect("the system can be simulated");
-        let wall = wall.elapsed().as_secs_f64();
-        let seconds = cpu.zip(cpu_seconds()).map_or(wall, |(before, after)| after - before);
-        released as f64 / seconds
-    };
-    (0..repeats).map(|_| once(&mut run)).fold(0.0, f64::max)
-}
-
-fn statistics(system: &System, jobs: f64) -> f64 {
-    let definitions = Definitions::of(system);
-    rate(system, jobs, |options| {
-        let mut collector = Collector::new(&definitions, takt_sim::KINDS);
-        let done = simulate(system, options, &mut collector)?;
-        let stats = collector.finish(done.end);
-        assert_eq!(stats.tasks.iter().map(|task| task.released).sum::<u64>(), done.released);
-        Ok::<_, takt_sim::SimError>(done.released)
-    })
 }
 
 fn logged(system: &System, jobs: f64) -> f64 {
@@ -164,38 +96,5 @@ fn growth<const N: usize>(systems: [(usize, System); N], jobs: f64) {
             ns / first.1,
             size as f64 / first.0
         );
-    }
-}
-
-/// CPU time of this thread, where the kernel tells.
-fn cpu_seconds() -> Option<f64> {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
-    Some(text.split_whitespace().next()?.parse::<f64>().ok()? / 1e9)
-}
-
-/// The highest resident size of this process.
-fn peak_memory_mb() -> f64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    line.and_then(|line| line.trim().split(' ').next()?.parse::<f64>().ok()).unwrap_or(f64::NAN) / 1000.0
-}
-
-/// The same task set in SimSo, beside.
-fn simso(python: &str, takt: f64) {
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/simso_peer.py");
-    match Command::new(python).arg(script).output() {
-        Ok(output) if output.status.success() => {
-            let text = String::from_utf8_lossy(&output.stdout);
-            match text.trim().parse::<f64>() {
-                Ok(peer) => println!(
-                    "  SimSo 0.8.5 on the same set: {:.4} M/s; takt does {:.0} times as many",
-                    peer / 1e6,
-                    takt / peer
-                ),
-                Err(_) => println!("  SimSo printed {text:?} instead of a number"),
-            }
-        }
-        Ok(output) => println!("  SimSo failed: {}", String::from_utf8_lossy(&output.stderr).trim()),
-        Err(error) => println!("  SimSo could not be run: {error}"),
     }
 }
