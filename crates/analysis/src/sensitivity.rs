@@ -35,7 +35,7 @@
 use serde::Serialize;
 use takt_model::file::GivenDeadlines;
 use takt_model::plan::Order;
-use takt_model::{Auto, Builtin, NodeId, Placement, Plan, StrategyRef, System, Task, TaskId};
+use takt_model::{Auto, Builtin, MessageArrivals, NodeId, Placement, Plan, StrategyRef, System, Task, TaskId};
 
 use crate::check::decide;
 use crate::verdict::Answer;
@@ -250,6 +250,17 @@ fn further(system: &System) -> Vec<Number> {
             found.push(Number { name: format!("{} (sending)", node.name), now, most: most.max(now), set });
         }
     }
+    for (i, node) in system.nodes.iter().enumerate() {
+        if let MessageArrivals::Interrupt { cost } = node.arrivals {
+            let set = Box::new(move |system: &mut System, cost| {
+                system.nodes[i].arrivals = MessageArrivals::Interrupt { cost: Span::from_ns(cost) };
+            });
+            let periods = system.flows.iter().filter(|flow| flow.path.contains(&NodeId(i as u32)));
+            let most = periods.map(|flow| flow.period.as_ns()).max().unwrap_or(0);
+            let now = cost.as_ns();
+            found.push(Number { name: format!("{} (interrupt)", node.name), now, most: most.max(now), set });
+        }
+    }
     found
 }
 
@@ -294,6 +305,9 @@ fn scale(system: &mut System, ppm: u64) {
     }
     for node in &mut system.nodes {
         node.receive.iter_mut().chain(&mut node.send).for_each(|table| scaled(&mut table.wcet));
+        if let MessageArrivals::Interrupt { cost } = &mut node.arrivals {
+            scaled(cost);
+        }
     }
 }
 

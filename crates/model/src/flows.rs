@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `FLOW/0`, `FLOW/1`, ... | one per instance of the flow and hop; hop 0 is the first node |
 //! | `NODE/receive`, `NODE/send` | the table tasks, above all other levels of the node |
+//! | `NODE/interrupt` | one per message that arrives at or leaves a node that messages interrupt |
 //! | `NODE/sync` | time synchronisation, on nodes that flows connect to others |
 //!
 //! The deadline of a hop counts from the arrival of the flow: it is the sum of the relative
@@ -17,7 +18,9 @@ use std::collections::BTreeSet;
 
 use crate::drift::Drift;
 use crate::strategy::{Discipline, Filter, Level, Strategy};
-use crate::system::{Clock, Flow, FlowId, NodeId, Placement, StrategyId, StrategyRef, System, TableTask, Task, TaskId};
+use crate::system::{
+    Clock, Flow, FlowId, MessageArrivals, NodeId, Placement, StrategyId, StrategyRef, System, TableTask, Task, TaskId,
+};
 use crate::time::Span;
 
 /// The role of a task that [`lower`] adds.
@@ -27,6 +30,8 @@ pub enum Role {
     Receive,
     /// The sending task of its node.
     Send,
+    /// The interrupts of a node by messages.
+    Interrupt,
     /// The synchronisation job of its node.
     Sync,
     /// The jobs of a flow on one of its hops.
@@ -70,9 +75,11 @@ impl Lowered {
 /// Adds the tasks of flows and tables. `None` for a System that has neither.
 #[must_use]
 pub fn lower(system: &System) -> Option<Lowered> {
+    let connected = connected(system);
     let has_table = |id: &NodeId| {
         let node = &system.nodes[id.index()];
-        node.receive.is_some() || node.send.is_some()
+        let interrupts = matches!(node.arrivals, MessageArrivals::Interrupt { .. }) && connected.contains(id);
+        node.receive.is_some() || node.send.is_some() || interrupts
     };
     let tables: Vec<NodeId> = (0..system.nodes.len() as u32).map(NodeId).filter(has_table).collect();
     if system.flows.is_empty() && tables.is_empty() {
@@ -100,17 +107,31 @@ pub fn lower(system: &System) -> Option<Lowered> {
             on_table.push(add(&mut lowered, &mut names, *node, table(task, "receive"), Role::Receive));
         }
         if let Some(task) = spec.send {
-            on_table.push(add(&mut lowered, &mut names, *node, table(task, "send"), Role::Send));
+            // The sending slot of a cyclic node ends its frame.
+            let slot = task.period.saturating_sub(task.wcet);
+            let offset = if spec.arrivals == MessageArrivals::Cyclic { slot } else { Span::ZERO };
+            let task = Task { offset, ..table(task, "send") };
+            on_table.push(add(&mut lowered, &mut names, *node, task, Role::Send));
+        }
+        if let MessageArrivals::Interrupt { cost } = spec.arrivals {
+            let task = Task::periodic(&format!("{}/interrupt", spec.name), shortest(system, *node), cost);
+            on_table.push(add(&mut lowered, &mut names, *node, task, Role::Interrupt));
         }
         put_above(&mut lowered.system, *node, &on_table);
     }
     if let Some(sync) = system.clock.sync {
-        for node in connected(system) {
+        for node in connected {
             let name = format!("{}/sync", system.nodes[node.index()].name);
             add(&mut lowered, &mut names, node, Task::periodic(&name, sync.period, sync.wcet), Role::Sync);
         }
     }
     Some(lowered)
+}
+
+/// The shortest period of the flows that visit a node.
+fn shortest(system: &System, node: NodeId) -> Span {
+    let visits = system.flows.iter().filter(|flow| flow.path.contains(&node));
+    visits.map(|flow| flow.period).min().unwrap_or(Span::FILE_MAX)
 }
 
 /// Adds a task of a node and returns its name. On a node with several clusters it runs in the first.

@@ -65,10 +65,28 @@ pub struct NodeSpec {
     pub costs: Option<Costs>,
     /// Rate of the node's link.
     pub link: Option<Rate>,
+    /// How it learns of messages.
+    pub arrivals: MessageArrivals,
     /// The partial-EDF receiving task [HEDF II-A].
     pub receive: Option<TableTask>,
     /// The partial-EDF sending task [HEDF II-A].
     pub send: Option<TableTask>,
+}
+
+/// How a node learns of messages [HEDF I, II-A].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum MessageArrivals {
+    /// Its receiving and its sending task run periodically above all jobs (partial EDF).
+    #[default]
+    Table,
+    /// Each message interrupts the running job.
+    Interrupt {
+        /// Time that a message takes above all jobs, when it arrives and when it is sent.
+        cost: Span,
+    },
+    /// A cyclic executive: slots for receiving, for jobs and for sending in a fixed frame. The frame
+    /// is the period of the receiving and the sending task, and their WCETs are their slots.
+    Cyclic,
 }
 
 /// A named strategy or one of the file's own.
@@ -452,9 +470,25 @@ impl NodeSpec {
             laxity_quantum: None,
             costs: None,
             link: None,
+            arrivals: MessageArrivals::Table,
             receive: None,
             send: None,
         }
+    }
+
+    /// The time that a frame of a cyclic node has for jobs. `None` for other nodes, and where both
+    /// slots leave nothing or there is no frame.
+    #[must_use]
+    pub fn job_slot(&self) -> Option<Span> {
+        let (receive, send) = (self.receive?, self.send?);
+        let room = receive.period.checked_sub(receive.wcet.checked_add(send.wcet)?)?;
+        (self.arrivals == MessageArrivals::Cyclic && receive.period == send.period && !room.is_zero()).then_some(room)
+    }
+
+    /// The time that its costs add to a job that starts once and is never preempted.
+    #[must_use]
+    pub fn start_cost(&self) -> Span {
+        self.costs.map_or(Span::ZERO, |costs| costs.release.saturating_add(costs.switch))
     }
 
     /// The clusters that its placement divides it into, in the order of their CPUs.

@@ -8,9 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::cpus::CpuSet;
 use crate::strategy::{Builtin, Discipline, Filter, Late, Level, Split, Strategy};
 use crate::system::{
-    Arrival, Auto, Clock, Component, ComponentId, Costs, Criticality, Cross, Exec, Fit, Flow, Mode, Network, NodeId,
-    NodeSpec, Placement, Port, PortId, Preemption, ServerRule, ServerSwitch, StrategyId, StrategyRef, System,
-    TableTask, Task, TaskId, Trace,
+    Arrival, Auto, Clock, Component, ComponentId, Costs, Criticality, Cross, Exec, Fit, Flow, MessageArrivals, Mode,
+    Network, NodeId, NodeSpec, Placement, Port, PortId, Preemption, ServerRule, ServerSwitch, StrategyId, StrategyRef,
+    System, TableTask, Task, TaskId, Trace,
 };
 use crate::time::{Lateness, Span, Time};
 use crate::units::{Bytes, Probability, Rate};
@@ -175,6 +175,9 @@ impl Tape<'_> {
         node.link = self.flip().then(|| Rate::from_bps(self.pick(&[1_000_000_000, 1, 2_500, 3_000_000, u64::MAX])));
         node.receive = self.flip().then(|| self.table_task());
         node.send = self.flip().then(|| self.table_task());
+        if node.receive.is_none() && node.send.is_none() && self.flip() {
+            node.arrivals = MessageArrivals::Interrupt { cost: self.time(false) };
+        }
         node
     }
 

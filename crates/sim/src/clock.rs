@@ -51,6 +51,8 @@ fn scale(at: Time, by: u64, over: u64, round: u64) -> Time {
 pub(crate) struct TrueTime<'a, S> {
     pub(crate) sink: &'a mut S,
     pub(crate) clock: NodeClock,
+    /// The true instant at which the events happen. A coarse clock may have shown theirs before.
+    pub(crate) not_before: Time,
     pub(crate) only: Option<u32>,
 }
 
@@ -73,7 +75,7 @@ impl<S: Sink> Sink for TrueTime<'_, S> {
             }
             other => other,
         };
-        self.sink.event(stream, clock.true_of(now), &event);
+        self.sink.event(stream, clock.true_of(now).max(self.not_before), &event);
     }
 
     fn wants_misses(&self) -> bool {

@@ -1,9 +1,10 @@
-//! The decisions of a node come from a dispatcher, or from a hierarchy or clusters if the node has components.
+//! The decisions of a node come from a dispatcher, from a hierarchy or clusters if the node has components,
+//! or from a cyclic executive.
 
 use takt_model::Time;
-use takt_policy::{Clusters, Decision, Dispatcher, Event, Hierarchy, ServerEvent};
+use takt_policy::{Clusters, CyclicExecutive, Decision, Dispatcher, Event, Hierarchy, ServerEvent};
 
-/// The protocol of [`Dispatcher`], [`Hierarchy`] and [`Clusters`].
+/// The protocol of [`Dispatcher`], [`Hierarchy`], [`Clusters`] and [`CyclicExecutive`].
 pub(crate) trait Decider {
     fn wants_deadlines(&self) -> bool;
     fn decisions_max(&self) -> usize;
@@ -86,4 +87,24 @@ impl Decider for Clusters {
     fn finish(&mut self, end: Time) {
         self.finish(end);
     }
+}
+
+impl Decider for CyclicExecutive {
+    fn wants_deadlines(&self) -> bool {
+        false
+    }
+    fn decisions_max(&self) -> usize {
+        self.decisions_max()
+    }
+    fn on_event(&mut self, now: Time, event: &Event, _: &mut Vec<Decision>) {
+        self.on_event(now, event);
+    }
+    fn dispatch(&mut self, now: Time, decisions: &mut Vec<Decision>) {
+        self.dispatch(now, decisions);
+    }
+    fn next_wakeup(&self, now: Time) -> Option<Time> {
+        self.next_wakeup(now)
+    }
+    fn take_server_events(&mut self, _: impl FnMut(ServerEvent)) {}
+    fn finish(&mut self, _: Time) {}
 }

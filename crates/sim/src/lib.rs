@@ -31,11 +31,11 @@ pub mod worst;
 use takt_log::{Kind, KindSet, Sink};
 use takt_model::{Arrival, Exec, NodeId, Span, System, TaskId, Time, flows};
 use takt_net::{EgressError, LinkError, PortError};
-use takt_policy::{Clusters, Dispatcher, Hierarchy, PolicyError, Times};
+use takt_policy::{Clusters, CyclicExecutive, CyclicSpec, Dispatcher, Hierarchy, PolicyError, Times};
 use thiserror::Error;
 
 use node::NodeSim;
-use station::Station;
+use station::{Message, Station};
 use traffic::Traffic;
 
 /// Options of a simulation.
@@ -207,11 +207,12 @@ pub fn simulate_with<S: Sink>(
     Ok(SimSummary { end, released: nodes.iter().map(AnyNode::released).sum() })
 }
 
-/// A node without components, or with some on one CPU or on several.
+/// A node without components, with some on one CPU or on several, or with a frame.
 enum AnyNode<'a> {
     Plain(Box<NodeSim<'a, Dispatcher>>),
     Served(Box<NodeSim<'a, Hierarchy>>),
     Clustered(Box<NodeSim<'a, Clusters>>),
+    Cyclic(Box<NodeSim<'a, CyclicExecutive>>),
 }
 
 impl<'a> AnyNode<'a> {
@@ -236,11 +237,35 @@ impl<'a> AnyNode<'a> {
         })
     }
 
+    /// A node that runs jobs in a frame.
+    fn cyclic(
+        system: &'a System,
+        id: NodeId,
+        tasks: &[TaskId],
+        spec: CyclicSpec,
+        seed: u64,
+        end: Time,
+        record_misses: bool,
+    ) -> Self {
+        let executive = CyclicExecutive::new(spec);
+        AnyNode::Cyclic(Box::new(NodeSim::new(system, id, tasks, executive, seed, end, record_misses)))
+    }
+
     fn connect(&mut self, station: Station) {
         match self {
             AnyNode::Plain(node) => node.connect(station),
             AnyNode::Served(node) => node.connect(station),
             AnyNode::Clustered(node) => node.connect(station),
+            AnyNode::Cyclic(node) => node.connect(station),
+        }
+    }
+
+    fn deliver<S: Sink>(&mut self, message: Message, now: Time, sink: &mut S) {
+        match self {
+            AnyNode::Plain(node) => node.deliver(message, now, sink),
+            AnyNode::Served(node) => node.deliver(message, now, sink),
+            AnyNode::Clustered(node) => node.deliver(message, now, sink),
+            AnyNode::Cyclic(node) => node.deliver(message, now, sink),
         }
     }
 
@@ -249,6 +274,7 @@ impl<'a> AnyNode<'a> {
             AnyNode::Plain(node) => node.station(),
             AnyNode::Served(node) => node.station(),
             AnyNode::Clustered(node) => node.station(),
+            AnyNode::Cyclic(node) => node.station(),
         }
     }
 
@@ -257,6 +283,7 @@ impl<'a> AnyNode<'a> {
             AnyNode::Plain(node) => node.next_instant(),
             AnyNode::Served(node) => node.next_instant(),
             AnyNode::Clustered(node) => node.next_instant(),
+            AnyNode::Cyclic(node) => node.next_instant(),
         }
     }
 
@@ -265,6 +292,7 @@ impl<'a> AnyNode<'a> {
             AnyNode::Plain(node) => node.advance(before, sink),
             AnyNode::Served(node) => node.advance(before, sink),
             AnyNode::Clustered(node) => node.advance(before, sink),
+            AnyNode::Cyclic(node) => node.advance(before, sink),
         }
     }
 
@@ -273,6 +301,7 @@ impl<'a> AnyNode<'a> {
             AnyNode::Plain(node) => node.released(),
             AnyNode::Served(node) => node.released(),
             AnyNode::Clustered(node) => node.released(),
+            AnyNode::Cyclic(node) => node.released(),
         }
     }
 
@@ -281,6 +310,7 @@ impl<'a> AnyNode<'a> {
             AnyNode::Plain(node) => node.finish(sink),
             AnyNode::Served(node) => node.finish(sink),
             AnyNode::Clustered(node) => node.finish(sink),
+            AnyNode::Cyclic(node) => node.finish(sink),
         }
     }
 }

@@ -7,7 +7,7 @@ use takt_model::{Arrivals, Arriving, Costs, Draw, Exec, NodeId, Span, System, Ta
 use takt_policy::{self as policy, Decision, Due, Link, ServerChange, Times};
 
 use crate::decider::Decider;
-use crate::station::Station;
+use crate::station::{Message, Station};
 use crate::thefts::Thefts;
 use crate::{BACKLOG_MAX, SimError};
 
@@ -157,9 +157,21 @@ impl<'a, D: Decider> NodeSim<'a, D> {
             if let Some(hop) = station.later_hop(slot) {
                 (task.hop, task.follows, task.arrivals) = (hop, true, None);
                 self.await_next(slot);
+            } else if station.is_interrupt(slot) {
+                task.arrivals = None;
+                self.await_next(slot);
             }
         }
         self.station = Some(Box::new(station));
+    }
+
+    /// A message arrives at `now`. An interrupt is released at this instant.
+    pub(crate) fn deliver<S: Sink>(&mut self, message: Message, now: Time, sink: &mut S) {
+        if let Some(slot) = self.station.as_mut().and_then(|station| station.arrive(message, now, sink))
+            && now < self.end
+        {
+            self.releases.set(slot, now);
+        }
     }
 
     pub(crate) fn station(&mut self) -> Option<&mut Station> {
@@ -278,6 +290,9 @@ impl<'a, D: Decider> NodeSim<'a, D> {
             let next = self.tasks[slot as usize].arrivals.as_ref().and_then(Arrivals::peek);
             if let Some(Arriving { number, arrival, .. }) = next.copied() {
                 self.release(slot, number, arrival, arrival, now, sink)?;
+            } else {
+                // An interrupt: its job waits in the station.
+                self.due.push(slot);
             }
             if let Some(arrivals) = &mut self.tasks[slot as usize].arrivals {
                 arrivals.advance();

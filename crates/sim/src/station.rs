@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use takt_log::{Event, JobKey, Sink};
 use takt_model::{Draw, Span, TableTask, Time, draw::Purpose};
-use takt_policy::PartialEdf;
+use takt_policy::{Interrupt, Interrupts, PartialEdf};
 
 use crate::clock::NodeClock;
 use crate::traffic::{End, Ends};
@@ -84,6 +84,8 @@ pub(crate) enum Part {
     Receive(TableTask),
     /// The sending task.
     Send(TableTask),
+    /// Interrupts by messages.
+    Interrupt,
     /// Time synchronisation: the lanes of its requests.
     Sync(Vec<u32>),
     /// A hop of a flow.
@@ -97,7 +99,15 @@ pub(crate) enum Part {
     },
 }
 
-/// A job of a later hop to release now.
+/// The messages of a node, by how it learns of them.
+pub(crate) enum Messages {
+    /// Table tasks take them, above other jobs or in a frame.
+    Table(PartialEdf<Message>),
+    /// Each interrupts. Jobs of the slot serve the interrupts.
+    Interrupts(Interrupts<Message>, u32),
+}
+
+/// A job of a later hop, or of an interrupt, to release now.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HopJob {
     pub(crate) slot: u32,
@@ -112,7 +122,7 @@ pub(crate) struct Station {
     /// By slot.
     pub(crate) parts: Vec<Part>,
     pub(crate) lanes: Vec<LaneWire>,
-    pub(crate) messages: PartialEdf<Message>,
+    pub(crate) messages: Messages,
     /// The clocks of all nodes.
     pub(crate) clocks: Rc<[NodeClock]>,
     /// How far a deadline is off on another clock, at most.
@@ -127,26 +137,39 @@ pub(crate) struct Station {
 }
 
 impl Station {
-    /// A message is in the buffer of the node.
-    pub(crate) fn arrive<S: Sink>(&mut self, message: Message, now: Time, sink: &mut S) {
+    /// A message is in the buffer of the node. The answer is the slot of a job to release at once.
+    pub(crate) fn arrive<S: Sink>(&mut self, message: Message, now: Time, sink: &mut S) -> Option<u32> {
         let (job, number) = (message.job, message.number);
         sink.event(self.node, now, &Event::Arrive { job, message: number });
-        if self.messages.arrive(message).is_err() {
-            sink.event(self.node, now, &Event::Drop { job, message: number });
+        let interrupt = match &mut self.messages {
+            Messages::Table(table) => table.arrive(message).map(|()| None),
+            Messages::Interrupts(queue, slot) => queue.arrive(message).map(|number| Some((*slot, number))),
+        };
+        match interrupt {
+            Ok(interrupt) => {
+                let (slot, number) = interrupt?;
+                self.jobs.push_back(HopJob { slot, number, arrival: now, origin: now });
+                Some(slot)
+            }
+            Err(_) => {
+                sink.event(self.node, now, &Event::Drop { job, message: number });
+                None
+            }
         }
     }
 
     /// A job starts. The answer is its work for messages.
     pub(crate) fn started(&mut self, slot: u32, number: u64) -> Span {
+        let Messages::Table(table) = &mut self.messages else { return Span::ZERO };
         let (taken, cost) = match &self.parts[slot as usize] {
-            Part::Receive(task) => (self.messages.start_receiving(), task.cost),
-            Part::Send(task) => (self.messages.start_sending(number), task.cost),
-            Part::Task | Part::Sync(_) | Part::Hop { .. } => return Span::ZERO,
+            Part::Receive(task) => (table.start_receiving(), task.cost),
+            Part::Send(task) => (table.start_sending(number), task.cost),
+            Part::Task | Part::Interrupt | Part::Sync(_) | Part::Hop { .. } => return Span::ZERO,
         };
         cost.and_then(|cost| cost.checked_mul(taken)).unwrap_or(Span::ZERO)
     }
 
-    /// A job has completed. True when jobs of later hops are to be released.
+    /// A job has completed. True when jobs of later hops or of interrupts are to be released.
     pub(crate) fn completed<S: Sink>(
         &mut self,
         slot: u32,
@@ -155,42 +178,55 @@ impl Station {
         sink: &mut S,
     ) -> bool {
         match &self.parts[slot as usize] {
-            Part::Task => false,
+            Part::Task => {}
             Part::Hop { lane, .. } => {
                 if let Some(lane) = *lane {
                     let origin = self.clock().true_of(origin);
                     self.leave(lane, job, job.number, deadline, origin, now, sink);
                 }
-                false
             }
             Part::Sync(lanes) => {
                 for lane in lanes.clone() {
                     self.leave(lane, job, job.number, deadline, Time::ZERO, now, sink);
                 }
-                false
             }
             Part::Send(_) => {
-                for message in self.messages.sent() {
-                    let lane = &self.lanes[message.lane as usize];
-                    sink.event(self.node, now, &Event::Send { job: message.job, message: message.number });
-                    self.outbox.push((lane.wire, message));
-                }
-                false
+                let Messages::Table(table) = &mut self.messages else { return false };
+                let sent: Vec<Message> = table.sent().collect();
+                sent.into_iter().for_each(|message| self.send(message, now, sink));
             }
             Part::Receive(_) => {
-                let taken: Vec<Message> = self.messages.received().collect();
-                for message in taken {
-                    sink.event(self.node, now, &Event::Receive { job: message.job, message: message.number });
-                    match message.then {
-                        Then::Job { slot } => self.take(slot, &message, now),
-                        Then::Answer { lane: Some(lane) } => {
-                            self.leave(lane, job, message.instance, deadline, Time::ZERO, now, sink);
-                        }
-                        Then::Answer { lane: None } | Then::Nothing => {}
-                    }
-                }
-                !self.jobs.is_empty()
+                let Messages::Table(table) = &mut self.messages else { return false };
+                let taken: Vec<Message> = table.received().collect();
+                taken.into_iter().for_each(|message| self.receive(message, (job, deadline), now, sink));
             }
+            Part::Interrupt => {
+                let Messages::Interrupts(queue, _) = &mut self.messages else { return false };
+                match queue.served() {
+                    Some(Interrupt::Received(message)) => self.receive(message, (job, deadline), now, sink),
+                    Some(Interrupt::Sent(message)) => self.send(message, now, sink),
+                    None => {}
+                }
+            }
+        }
+        !self.jobs.is_empty()
+    }
+
+    /// A message goes to its link.
+    fn send<S: Sink>(&mut self, message: Message, now: Time, sink: &mut S) {
+        sink.event(self.node, now, &Event::Send { job: message.job, message: message.number });
+        self.outbox.push((self.lanes[message.lane as usize].wire, message));
+    }
+
+    /// A message has its effect. `by` is the job that received it, and its deadline.
+    fn receive<S: Sink>(&mut self, message: Message, by: (JobKey, Time), now: Time, sink: &mut S) {
+        sink.event(self.node, now, &Event::Receive { job: message.job, message: message.number });
+        match message.then {
+            Then::Job { slot } => self.take(slot, &message, now),
+            Then::Answer { lane: Some(lane) } => {
+                self.leave(lane, by.0, message.instance, by.1, Time::ZERO, now, sink);
+            }
+            Then::Answer { lane: None } | Then::Nothing => {}
         }
     }
 
@@ -198,7 +234,7 @@ impl Station {
         self.clocks[self.node as usize]
     }
 
-    /// A job leaves a message for the sending task.
+    /// A job leaves a message for the sending task, or for an interrupt.
     #[expect(clippy::too_many_arguments, reason = "the parts of a message")]
     fn leave<S: Sink>(
         &mut self,
@@ -216,12 +252,18 @@ impl Station {
         let end = ends.as_deref().map(|ends| ends.of(instance));
         let (then, draw) = (*then, *draw);
         let message = Message { job, number, lane, from: self.node, due, origin, instance, then, draw, end };
-        if self.messages.make_ready(lane, due, message).is_err() {
+        let left = match &mut self.messages {
+            Messages::Table(table) => table.make_ready(lane, due, message),
+            Messages::Interrupts(queue, slot) => queue.leave(message).map(|number| {
+                self.jobs.push_back(HopJob { slot: *slot, number, arrival: now, origin: now });
+            }),
+        };
+        if left.is_err() {
             sink.event(self.node, now, &Event::Drop { job, message: number });
         }
     }
 
-    /// The receiving task makes a job of a message. Its deadline counts from that of the hop before,
+    /// The receiving task, or an interrupt, makes a job of a message. Its deadline counts from that of the hop before,
     /// carried to the clock of this node.
     fn take(&mut self, slot: u32, message: &Message, now: Time) {
         let Part::Hop { before, .. } = self.parts[slot as usize] else { return };
@@ -255,6 +297,11 @@ impl Station {
             Part::Hop { hop, .. } if hop > 0 => Some(hop),
             _ => None,
         }
+    }
+
+    /// Whether its jobs are those of interrupts, which messages alone release.
+    pub(crate) fn is_interrupt(&self, slot: u32) -> bool {
+        matches!(self.parts[slot as usize], Part::Interrupt)
     }
 
     /// The execution time of a table job without messages.

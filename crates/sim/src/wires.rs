@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
 use takt_model::flows::{self, Lowered, Role, hop_deadlines};
-use takt_model::{Draw, FlowId, NodeId, Span, TableTask, Task, TaskId, Time};
-use takt_policy::{PartialEdf, PartialEdfSpec};
+use takt_model::{Draw, FlowId, MessageArrivals, NodeId, Span, TableTask, Task, TaskId, Time};
+use takt_policy::{CyclicSpec, Interrupts, PartialEdf, PartialEdfSpec};
 
 use crate::clock::NodeClock;
 use crate::network::Network;
 use crate::routes::Routes;
-use crate::station::{LaneWire, Part, Station, Then};
+use crate::station::{LaneWire, Messages, Part, Station, Then};
 use crate::traffic::Traffic;
 use crate::{MESSAGES_MAX, SimError};
 
@@ -73,7 +73,7 @@ impl<'a> Wires<'a> {
             let id = TaskId(id as u32);
             match lowered.role(id) {
                 Some(Role::Sync) => syncs.insert(task.node, id),
-                Some(Role::Receive) => receivers.insert(task.node, id),
+                Some(Role::Receive | Role::Interrupt) => receivers.insert(task.node, id),
                 _ => None,
             };
         }
@@ -107,6 +107,22 @@ impl<'a> Wires<'a> {
         lane
     }
 
+    /// The frame of a cyclic node; `None` for others.
+    pub(crate) fn frame(&self, node: NodeId, tasks: &[TaskId]) -> Option<CyclicSpec> {
+        let (system, spec) = (&self.lowered.system, &self.lowered.system.nodes[node.index()]);
+        if spec.arrivals != MessageArrivals::Cyclic {
+            return None;
+        }
+        let slot_of = |role: Role| tasks.iter().position(|id| self.lowered.role(*id) == Some(role));
+        let (receive, send) = (spec.receive?, spec.send?);
+        Some(CyclicSpec {
+            frame: receive.period,
+            receive: (slot_of(Role::Receive)? as u32, receive.wcet),
+            send: (slot_of(Role::Send)? as u32, send.wcet),
+            needs: tasks.iter().map(|id| system.tasks[id.index()].wcet.saturating_add(spec.start_cost())).collect(),
+        })
+    }
+
     /// The messages of a node.
     pub(crate) fn station(&mut self, node: NodeId, tasks: &[TaskId], clocks: &Rc<[NodeClock]>) -> Station {
         let (system, spec) = (&self.lowered.system, &self.lowered.system.nodes[node.index()]);
@@ -124,9 +140,12 @@ impl<'a> Wires<'a> {
         Station {
             node: node.0,
             latest: vec![Time::ZERO; parts.len()],
+            messages: match parts.iter().position(|part| matches!(part, Part::Interrupt)) {
+                Some(slot) => Messages::Interrupts(Interrupts::new(MESSAGES_MAX), slot as u32),
+                None => Messages::Table(PartialEdf::new(rules)),
+            },
             parts,
             lanes,
-            messages: PartialEdf::new(rules),
             clocks: Rc::clone(clocks),
             error: system.clock.error,
             left: 0,
@@ -140,6 +159,7 @@ impl<'a> Wires<'a> {
         match self.lowered.role(id) {
             Some(Role::Receive) => spec.receive.map_or(Part::Task, Part::Receive),
             Some(Role::Send) => spec.send.map_or(Part::Task, Part::Send),
+            Some(Role::Interrupt) => Part::Interrupt,
             Some(Role::Sync) => Part::Sync(
                 self.lane_of.range((id, NodeId(0))..=(id, NodeId(u32::MAX))).map(|(_, lane)| *lane).collect(),
             ),

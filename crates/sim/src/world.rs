@@ -44,8 +44,12 @@ pub(crate) fn simulate<S: Sink>(
     let mut nodes = Vec::with_capacity(system.nodes.len());
     for id in (0..system.nodes.len() as u32).map(NodeId) {
         let until = clocks[id.index()].local(end);
-        let mut node = AnyNode::new(system, id, &tasks[id.index()], options.seed, until, sink.wants_misses())?;
-        let station = wires.station(id, &tasks[id.index()], &clocks);
+        let of = &tasks[id.index()];
+        let mut node = match wires.frame(id, of) {
+            Some(spec) => AnyNode::cyclic(system, id, of, spec, options.seed, until, sink.wants_misses()),
+            None => AnyNode::new(system, id, of, options.seed, until, sink.wants_misses())?,
+        };
+        let station = wires.station(id, of, &clocks);
         node.connect(station);
         nodes.push(node);
     }
@@ -68,7 +72,7 @@ pub(crate) fn simulate<S: Sink>(
         if let Some(i) = (entry as usize).checked_sub(first) {
             let (node, clock) = (&mut nodes[i], clocks[i]);
             if let Some(now) = node.next_instant() {
-                let mut sink = TrueTime { sink: &mut *sink, clock, only };
+                let mut sink = TrueTime { sink: &mut *sink, clock, not_before: at, only };
                 node.advance(now.saturating_add(Span::from_ns(1)), &mut sink)?;
             }
             if let Some(station) = node.station() {
@@ -82,11 +86,16 @@ pub(crate) fn simulate<S: Sink>(
             network.wake(entry, &mut turn);
         }
         for (outcome, message) in out.drain(..) {
+            let receiver = if let Outcome::Arrive(to) = outcome { Some(to as usize) } else { None };
             tell(outcome, message, at, (&mut nodes, &clocks, only), sink);
+            if let Some(to) = receiver {
+                // It may interrupt the node now. The node's clock may have shown this instant before.
+                calendar.set((first + to) as u32, next(&nodes[to], clocks[to]).max(at));
+            }
         }
     }
     for (node, clock) in nodes.iter_mut().zip(clocks.iter()) {
-        node.finish(&mut TrueTime { sink: &mut *sink, clock: *clock, only });
+        node.finish(&mut TrueTime { sink: &mut *sink, clock: *clock, not_before: Time::ZERO, only });
     }
     let wanted = nodes.iter().enumerate().filter(|(i, _)| only.is_none_or(|only| only as usize == *i));
     Ok(SimSummary { end, released: wanted.map(|(_, node)| node.released()).sum() })
@@ -103,9 +112,7 @@ fn tell<S: Sink>(
     let mut sink = At { sink, at, only };
     match outcome {
         Outcome::Arrive(to) => {
-            if let Some(station) = nodes[to as usize].station() {
-                station.arrive(message, clocks[to as usize].local(at), &mut sink);
-            }
+            nodes[to as usize].deliver(message, clocks[to as usize].local(at), &mut sink);
         }
         Outcome::Drop => {
             sink.event(message.from, at, &Event::Drop { job: message.job, message: message.number });

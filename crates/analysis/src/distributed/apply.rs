@@ -3,13 +3,14 @@
 use serde_json::{Map, Value, json};
 use takt_model::flows::hop_deadlines;
 use takt_model::{
-    Auto, Costs, Discipline, Drift, Filter, Flow, Network, NetworkId, NodeId, NodeSpec, Preemption, Probability, Span,
-    System, TableTask, Task, TaskId,
+    Auto, Costs, Discipline, Drift, Filter, Flow, MessageArrivals, Network, NetworkId, NodeId, NodeSpec, Preemption,
+    Probability, Span, System, TableTask, Task, TaskId,
 };
 
 use super::below::{EdfBelowTable, Supply};
 use super::{
-    FlowBound, Found, Hop, HopBound, Local, Net, Refusal, Route, Station, Sync, Transport, analyse_by, paper, tightest,
+    FlowBound, Found, Hop, HopBound, Local, Net, Refusal, Route, Station, Sync, Transport, analyse_by, interrupts,
+    paper, tightest,
 };
 use crate::apply::of_parts;
 use crate::catalogue::TestId;
@@ -156,6 +157,16 @@ impl Distributed {
     /// The published test's report on a node. It decides nothing.
     pub(crate) fn paper(&self, system: &System, node: NodeId) -> TestReport {
         let found = paper::node(&self.net, node.index());
+        if system.nodes[node.index()].arrivals != MessageArrivals::Table {
+            let precondition = "needs a node with a receiving and a sending task".to_owned();
+            return TestReport {
+                test: TestId::PartialEdfPaper,
+                scope: system.nodes[node.index()].name.clone(),
+                verdict: Verdict::NotApplicable { precondition },
+                tasks: Vec::new(),
+                figures: Map::new(),
+            };
+        }
         let published = "published, not sound, so it decides nothing";
         let why = match (found.passes, found.density_ppm) {
             (Some(true), _) => format!("{published}: its equations hold"),
@@ -271,6 +282,8 @@ impl Distributed {
         let station = &self.net.nodes[i];
         table.extend(station.tick.map(|_| "ticks and interrupts"));
         table.extend(station.ordinary.map(|_| "ordinary threads"));
+        let more = tightest.table.len().saturating_sub(table.len());
+        table.extend(std::iter::repeat_n("interrupts", more));
         let table = table.into_iter().zip(&tightest.table);
         parts.extend(table.map(|(name, (count, work))| (name.to_owned(), Some(*count), *work)));
         parts.push(("blocking".to_owned(), None, tightest.blocking));
@@ -312,7 +325,7 @@ impl Distributed {
             .flows
             .iter()
             .flat_map(move |flow| flow.hops.iter().filter(move |hop| hop.node == node).map(|hop| (hop.c, flow.t)));
-        self.own(node).chain(hops)
+        self.own(node).chain(hops).chain(interrupts::loads(&self.net, node))
     }
 
     /// (C, T) of the table, of what is taken, of time synchronisation and of the local tasks.
@@ -380,6 +393,9 @@ fn level(system: &System, spec: &NodeSpec) -> Result<bool, String> {
 
 fn refusal(system: &System, node: NodeId) -> Option<String> {
     let spec = &system.nodes[node.index()];
+    if spec.arrivals == MessageArrivals::Cyclic {
+        return Some("partial-edf does not cover arrivals = \"cyclic\": jobs wait for a slot of the frame".to_owned());
+    }
     if spec.cpus != 1 {
         return Some(format!("partial-edf needs one CPU, here are {}", spec.cpus));
     }
@@ -391,6 +407,9 @@ fn refusal(system: &System, node: NodeId) -> Option<String> {
     }
     if let Some(component) = system.components.iter().find(|component| component.node == node) {
         return Some(format!("partial-edf needs a node without components: \"{}\"", component.name));
+    }
+    if spec.arrivals != MessageArrivals::Table && system.clock.sync.is_some() {
+        return Some("partial-edf does not cover time synchronisation with arrivals = \"interrupt\"".to_owned());
     }
     if let Some((_, task)) = system.tasks_of(node).find(|(_, task)| task.preemption != Preemption::Anywhere) {
         return Some(format!("partial-edf needs tasks that may be preempted anywhere: \"{}\" has sections", task.name));
@@ -443,6 +462,10 @@ fn nodes(system: &System, refused: &[Option<String>]) -> Net {
         Station {
             receive: spec.receive.map(transport),
             send: spec.send.map(transport),
+            interrupt: match spec.arrivals {
+                MessageArrivals::Interrupt { cost } => Some(charged(spec, cost)),
+                MessageArrivals::Table | MessageArrivals::Cyclic => None,
+            },
             tick: thefts(spec.costs).reduce(together),
             ordinary: spec.costs.filter(|costs| !costs.ordinary.is_zero()).map(ordinary),
             latency: spec.costs.map_or(0, |costs| costs.latency.as_ns()),

@@ -167,7 +167,7 @@ fn score(net: &Net, found: &Found) -> Score {
 
 /// [`EdfBelowTable::margin`], or how much too much the demand is at worst; `None` where there is nothing to run.
 fn signed_margin(net: &Net, node: usize, found: &Found) -> Option<i128> {
-    let (Some(jobs), Some(table)) = (super::jobs(net, node, &found.flows), net.table(node)) else {
+    let (Some(jobs), Some(table)) = (super::jobs(net, node, &found.flows), net.table(node, &found.flows)) else {
         return Some(i128::MIN / 1_000);
     };
     let preemptive = !net.nodes[node].to_completion;

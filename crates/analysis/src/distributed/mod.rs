@@ -73,6 +73,8 @@
 //! E and the latest arrivals depend on each other where clocks drift; the least fixed point is
 //! found from E = 0. By the same induction over time it bounds what happens.
 //!
+//! A node may have *interrupts* in place of the table tasks: [`interrupts`].
+//!
 //! | paper | here |
 //! |---|---|
 //! | τ_i = (T, C, D) -> (T', C') | [`Route`] `t`, `c` of hop 0, `d`; `gap`, `c` of the others |
@@ -87,6 +89,7 @@ pub mod assign;
 pub mod batch;
 pub mod below;
 pub mod delay;
+pub mod interrupts;
 pub mod network;
 pub mod paper;
 #[cfg(test)]
@@ -140,6 +143,8 @@ pub struct Station {
     pub receive: Option<Transport>,
     /// The sending task.
     pub send: Option<Transport>,
+    /// The time that a message takes when it arrives and when it is sent, on a node that messages interrupt.
+    pub interrupt: Option<u64>,
     /// The scheduler's tick, where it costs anything.
     pub tick: Option<Tick>,
     /// Time of ordinary threads, anywhere in each of their periods.
@@ -345,7 +350,7 @@ pub(crate) fn analyse_by(net: &Net, margins: bool, supply: &mut dyn FnMut(usize,
         .map(|node| {
             let jobs = jobs(net, node, &flows);
             let station = &net.nodes[node];
-            let Some((jobs, table)) = jobs.zip(net.table(node)) else {
+            let Some((jobs, table)) = jobs.zip(net.table(node, &flows)) else {
                 return NodeBound { supply: Supply::Undecided, margin: None, waiting: None, leftover: 0 };
             };
             let below =
@@ -360,9 +365,9 @@ pub(crate) fn analyse_by(net: &Net, margins: bool, supply: &mut dyn FnMut(usize,
 }
 
 impl Net {
-    /// The table of a node in true time, with the tick and ordinary threads; `None` where a period
-    /// is shorter than a nanosecond.
-    fn table(&self, node: usize) -> Option<Vec<TableJob>> {
+    /// The table of a node in true time, with the tick, ordinary threads and the interrupts of these
+    /// flows; `None` where a period is shorter than a nanosecond.
+    fn table(&self, node: usize, flows: &[FlowBound]) -> Option<Vec<TableJob>> {
         let (station, drift) = (&self.nodes[node], self.drift);
         let latency = self.latency(node)?;
         let job = |c: u64, t: u64, late: u64| Some(TableJob { c: drift.most(c)?, t: drift.least(t), late });
@@ -377,6 +382,7 @@ impl Net {
             let taken = job(ordinary.c, ordinary.t, 0)?;
             table.push(TableJob { late: taken.t.saturating_sub(taken.c), ..taken });
         }
+        table.extend(interrupts::load(self, node, flows)?);
         Some(table).filter(|table| table.iter().all(|task| task.t > 0))
     }
 
@@ -385,9 +391,11 @@ impl Net {
         self.drift.most(self.nodes[node].latency)
     }
 
-    /// R of a node.
-    fn response(&self, node: usize) -> Option<u64> {
-        below::table_response(&self.table(node)?)?.checked_add(self.latency(node)?)
+    /// R of a node, with the interrupts of these flows.
+    fn response(&self, node: usize, flows: &[FlowBound]) -> Option<u64> {
+        // No timer releases an interrupt.
+        let latency = if self.nodes[node].interrupt.is_some() { 0 } else { self.latency(node)? };
+        below::table_response(&self.table(node, flows)?)?.checked_add(latency)
     }
 
     /// The nodes that a node has flows from or to.
@@ -411,7 +419,7 @@ impl Net {
     }
 }
 
-/// The fixed point of left-overs and latest arrivals.
+/// The fixed point of left-overs, latest arrivals and responses of interrupts.
 struct Ways<'a> {
     net: &'a Net,
     /// R of each node's table.
@@ -424,16 +432,17 @@ struct Ways<'a> {
 
 impl<'a> Ways<'a> {
     fn new(net: &'a Net) -> Self {
-        let response = (0..net.nodes.len()).map(|node| net.response(node)).collect();
+        let response = (0..net.nodes.len()).map(|node| net.response(node, &[])).collect();
         Ways { net, response, leftover: vec![0; net.nodes.len()], endless: vec![false; net.nodes.len()] }
     }
 
-    /// All flows, with the left-overs that they cause.
+    /// All flows, with the left-overs and interrupts that they cause.
     fn settle(&mut self) -> Vec<FlowBound> {
         for _ in 0..ROUNDS_MAX {
             let flows: Vec<FlowBound> = self.net.flows.iter().map(|flow| self.flow(flow)).collect();
             let mut changed = false;
             for node in 0..self.net.nodes.len() {
+                changed |= self.interrupted(node, &flows);
                 if self.net.nodes[node].receive.is_none_or(|receive| receive.most.is_none()) || self.endless[node] {
                     continue;
                 }
@@ -448,6 +457,19 @@ impl<'a> Ways<'a> {
             }
         }
         self.net.flows.iter().map(|_| FlowBound::Open(Refusal::Limit)).collect()
+    }
+
+    /// Raises R of a node with interrupts to what these flows cause. False where it is enough.
+    fn interrupted(&mut self, node: usize, flows: &[FlowBound]) -> bool {
+        let (net, Some(before)) = (self.net, self.response[node]) else { return false };
+        if net.nodes[node].interrupt.is_none() {
+            return false;
+        }
+        // A flow that lost its bound loads nothing any more. R stays, so that this ends.
+        let raised = net.response(node, flows).map(|now| now.max(before));
+        let changed = raised != Some(before);
+        self.response[node] = raised;
+        changed
     }
 
     /// E of a node.
@@ -483,15 +505,7 @@ impl<'a> Ways<'a> {
                 Some(before) => {
                     let left = self.leave(flow, index - 1, before)?;
                     let buffered = left.checked_add(hop.delay_max).ok_or_else(limit)?;
-                    let response = self.response[hop.node].ok_or(Refusal::Table { hop: index })?;
-                    let receive = net.nodes[hop.node].receive.ok_or(Refusal::NoReceive { hop: index })?;
-                    if self.endless[hop.node] {
-                        return Err(Refusal::Leftover { hop: index });
-                    }
-                    let leftover = self.leftover[hop.node];
-                    let turn = drift.most(receive.t).ok_or_else(limit)?;
-                    let turns = leftover.checked_add(1).and_then(|count| turn.checked_mul(count)).ok_or_else(limit)?;
-                    let late = turns.checked_add(response).ok_or_else(limit)?;
+                    let late = self.reception(index, hop.node)?;
                     let release = buffered.checked_add(late).ok_or_else(limit)?;
                     let skew = drift.skew(release).ok_or_else(limit)?;
                     let longest = hop.d.checked_add(net.error).and_then(|d| drift.most(d)).ok_or_else(limit)?;
@@ -517,7 +531,7 @@ impl<'a> Ways<'a> {
             let in_order = |source: Source| source.way < source.gap && due.1 - due.0 < drift.least(flow.t);
             let ordered = bounds.last().is_none_or(|before| before.ordered) && source.is_none_or(in_order);
             let messages = match (source, self.response[hop.node]) {
-                (Some(source), Some(response)) => {
+                (Some(source), Some(response)) if net.nodes[hop.node].receive.is_some() => {
                     let receiver = receiver(net, hop.node, response).ok_or_else(limit)?;
                     Some(receiver.messages(&source, self.leftover[hop.node]).ok_or_else(limit)?)
                 }
@@ -530,10 +544,31 @@ impl<'a> Ways<'a> {
         if due > deadline { Err(Refusal::End { due, deadline }) } else { Ok(bounds) }
     }
 
+    /// The longest time from the arrival of a message in the buffer of a hop's node to the release of
+    /// its job.
+    fn reception(&self, hop: usize, node: usize) -> Result<u64, Refusal> {
+        let (net, limit) = (self.net, || Refusal::Limit);
+        let response = self.response[node].ok_or(Refusal::Table { hop })?;
+        if net.nodes[node].interrupt.is_some() {
+            return Ok(response);
+        }
+        let receive = net.nodes[node].receive.ok_or(Refusal::NoReceive { hop })?;
+        if self.endless[node] {
+            return Err(Refusal::Leftover { hop });
+        }
+        let turn = net.drift.most(receive.t).ok_or_else(limit)?;
+        let turns = self.leftover[node].checked_add(1).and_then(|count| turn.checked_mul(count)).ok_or_else(limit)?;
+        turns.checked_add(response).ok_or_else(limit)
+    }
+
     /// The latest instant, after the arrival, at which a hop's message has left.
     fn leave(&self, flow: &Route, hop: usize, bound: &HopBound) -> Result<u64, Refusal> {
         let net = self.net;
         let node = flow.hops[hop].node;
+        if net.nodes[node].interrupt.is_some() {
+            let response = self.response[node].ok_or(Refusal::Table { hop })?;
+            return bound.due.1.checked_add(response).ok_or(Refusal::Limit);
+        }
         let send = net.nodes[node].send.ok_or(Refusal::NoSend { hop })?;
         let response = self.response[node].ok_or(Refusal::Table { hop })?;
         let (_, gap) = self.grid(flow, hop).ok_or(Refusal::Limit)?;
@@ -556,9 +591,15 @@ impl<'a> Ways<'a> {
         bound.due.1.checked_add(turn).and_then(|at| at.checked_add(response)).ok_or(Refusal::Limit)
     }
 
-    /// G: least and most true time between the grid points of two messages that leave a hop.
+    /// G: least and most true time between the grid points of two messages that leave a hop; 1 ns
+    /// where each message leaves at once.
     fn grid(&self, flow: &Route, hop: usize) -> Option<(u64, u64)> {
-        let send = self.net.nodes[flow.hops[hop].node].send?;
+        let node = &self.net.nodes[flow.hops[hop].node];
+        if node.interrupt.is_some() {
+            // Nothing keeps messages apart.
+            return Some((1, 1));
+        }
+        let send = node.send?;
         let gap = flow.gap.div_ceil(send.t).max(1).checked_mul(send.t)?;
         Some((self.net.drift.least(gap).max(1), self.net.drift.most(gap)?))
     }
@@ -592,7 +633,7 @@ fn sources<'a>(net: &'a Net, node: usize, flows: &'a [FlowBound]) -> impl Iterat
 
 /// Most messages that wait at a receiving task.
 fn waiting(net: &Net, node: usize, flows: &[FlowBound], leftover: u64) -> Option<u64> {
-    let receiver = Receiver { most: None, ..receiver(net, node, net.response(node)?)? };
+    let receiver = Receiver { most: None, ..receiver(net, node, net.response(node, flows)?)? };
     let window = receiver.period.checked_mul(leftover.checked_add(1)?)?.checked_add(receiver.late)?;
     let flows = sources(net, node, flows).try_fold(0u64, |sum, source| sum.checked_add(source.arrivals(window)?))?;
     flows.checked_add(net.sync_messages(node, window)?)
@@ -614,7 +655,7 @@ pub(crate) struct TightestDeadline {
 
 /// Looks for it; at `t` where that is given. `None` where there is none, or a limit was reached.
 pub(crate) fn tightest(net: &Net, node: usize, flows: &[FlowBound], t: Option<u64>) -> Option<TightestDeadline> {
-    let (jobs, table) = (jobs(net, node, flows)?, net.table(node)?);
+    let (jobs, table) = (jobs(net, node, flows)?, net.table(node, flows)?);
     let preemptive = !net.nodes[node].to_completion;
     let below = EdfBelowTable { jobs: &jobs, table: &table, preemptive, more: 0, less: 0 };
     let (t, done) = match t {

@@ -216,7 +216,7 @@ fn leaving(system: &System, distributed: &Distributed) -> Result<Vec<OutgoingFlo
             let not = |why: &str| NetworkSizeError::NotCovered { flow: flow.name.clone(), why: why.to_owned() };
             let send = net.nodes[node].send.ok_or_else(|| not("a node that sends it has no sending task"))?;
             let grid = route.gap.div_ceil(send.t).checked_mul(send.t);
-            let jitter = net.response(node);
+            let jitter = net.response(node, &[]);
             let (Some(grid), Some(jitter)) = (grid, jitter) else { return Err(not("a table needs more than its CPU")) };
             let gap = net.drift.least(grid).max(1);
             leaving.push(OutgoingFlow { node, to, gap, jitter, size: flow.size.get().max(1) });

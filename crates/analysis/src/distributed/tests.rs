@@ -35,7 +35,16 @@ pub(super) fn small(random: &mut Random) -> Net {
             let ordinary =
                 (random.between(0, 3) == 0).then(|| Tick { c: random.between(1, 3), t: random.between(20, 60) });
             let latency = if random.between(0, 2) == 0 { random.between(1, 6) } else { 0 };
-            Station { receive, send, tick: None, ordinary, latency, locals, to_completion: random.between(0, 2) == 0 }
+            Station {
+                receive,
+                send,
+                interrupt: None,
+                tick: None,
+                ordinary,
+                latency,
+                locals,
+                to_completion: random.between(0, 2) == 0,
+            }
         })
         .collect();
     let flows = (0..random.between(1, 3))
@@ -379,7 +388,7 @@ fn what_is_late_or_taken_counts_in_every_step() {
     let mut net = three((30, 30));
     net.nodes.iter_mut().for_each(|node| node.ordinary = Some(Tick { c: 2, t: 50 }));
     // 4 at once: 1 + 2 + 4 is more than 5 and 6, so 2 + 3 + 4 = 9, and 2 + 3 + 4 = 9 again.
-    assert_eq!(net.response(0), Some(9));
+    assert_eq!(net.response(0, &[]), Some(9));
     let taken = hops(&net);
     assert_eq!(taken[1].release - plain[1].release, 2 * (9 - 2));
 }

@@ -61,7 +61,7 @@ impl Price {
     }
 }
 
-/// The table tasks that the flows need.
+/// The table tasks that the flows need, on nodes that messages do not interrupt.
 #[must_use]
 pub fn needed(net: &Net) -> Vec<TableTaskId> {
     let mut all: Vec<TableTaskId> = Vec::new();
@@ -70,6 +70,7 @@ pub fn needed(net: &Net) -> Vec<TableTaskId> {
             [TableTaskId { node: pair[0].node, receives: false }, TableTaskId { node: pair[1].node, receives: true }];
         all.extend(two);
     }
+    all.retain(|which| net.nodes[which.node].interrupt.is_none());
     all.sort_by_key(|which| (which.node, !which.receives));
     all.dedup();
     all
@@ -136,7 +137,7 @@ fn bounded(found: &Found) -> bool {
 fn leaving(net: &Net, node: usize) -> Option<u64> {
     let hops = net.flows.iter().flat_map(|flow| flow.hops.split_last().map_or(&[][..], |(_, but)| but));
     let hops = hops.filter(|hop| hop.node == node).count() as u64;
-    let turn = net.drift.most(net.nodes[node].send?.t)?.checked_add(net.response(node)?)?;
+    let turn = net.drift.most(net.nodes[node].send?.t)?.checked_add(net.response(node, &[])?)?;
     hops.checked_add(net.sync_messages(node, turn)?)
 }
 

@@ -11,9 +11,9 @@ use super::suggest::hint;
 use crate::cpus::CpuSet;
 use crate::strategy::{Builtin, Discipline, Filter, Late, Level, Split, Strategy};
 use crate::system::{
-    Arrival, Auto, Clock, Component, ComponentId, Costs, Criticality, Cross, Exec, Fit, Flow, Mode, Network, NodeId,
-    NodeSpec, Placement, Port, PortId, Preemption, ServerRule, ServerSwitch, StrategyId, StrategyRef, System,
-    TableTask, Task, TaskId, Trace,
+    Arrival, Auto, Clock, Component, ComponentId, Costs, Criticality, Cross, Exec, Fit, Flow, MessageArrivals, Mode,
+    Network, NodeId, NodeSpec, Placement, Port, PortId, Preemption, ServerRule, ServerSwitch, StrategyId, StrategyRef,
+    System, TableTask, Task, TaskId, Trace,
 };
 use crate::time::{Lateness, Span, Time};
 use crate::units::{Bytes, Probability, Rate};
@@ -312,8 +312,31 @@ impl Builder<'_> {
                 Some(Val::Rate(rate)) => Some(*rate),
                 _ => None,
             }),
+            arrivals: self.arrivals(f, &owner),
             receive: f.table("receive").and_then(table_task),
             send: f.table("send").and_then(table_task),
+        }
+    }
+
+    /// How a node learns of messages. `interrupt` goes with `arrivals = "interrupt"` and nothing else.
+    fn arrivals(&mut self, f: &Fields, owner: &str) -> MessageArrivals {
+        let interrupts = f.text("arrivals") == Some("interrupt");
+        let (at, cost) = (f.field("arrivals").map(|field| field.at), f.field("interrupt"));
+        if interrupts && cost.is_none() && !f.is_bad("interrupt") {
+            let message = format!("{owner} has arrivals = \"interrupt\" and no cost of a message; add interrupt");
+            self.found.push(Found { at, message });
+        }
+        if let (false, Some(field)) = (interrupts || f.is_bad("arrivals"), cost) {
+            let message = format!("interrupt of {owner} needs arrivals = \"interrupt\"; remove it or say so");
+            self.found.push(Found { at: Some(field.at), message });
+        }
+        match f.text("arrivals") {
+            Some("interrupt") => {
+                // The stand-in for a missing cost makes no error of its own.
+                MessageArrivals::Interrupt { cost: f.span("interrupt").unwrap_or(Span::from_ns(1)) }
+            }
+            Some("cyclic") => MessageArrivals::Cyclic,
+            _ => MessageArrivals::Table,
         }
     }
 

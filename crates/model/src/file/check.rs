@@ -2,6 +2,7 @@
 //! file has the order of the checks, names, nodes, modes, components, flows and networks. [`tasks`]
 //! and [`strategies`] have files of their own.
 
+mod arrivals;
 mod circles;
 mod strategies;
 mod tasks;
@@ -102,6 +103,7 @@ pub(super) fn check(system: &System, places: &dyn Places, found: &mut Vec<Found>
     let mut check = Check { system, places, found };
     check.names();
     check.nodes();
+    check.arrivals();
     check.strategies();
     check.modes();
     check.components();

@@ -134,6 +134,8 @@ const PRIORITY: Kind = Kind::Int { least: 1, most: u32::MAX };
 pub(crate) const CRITICALITIES: &[&str] = &["high", "low"];
 /// The words of `placement`.
 pub(crate) const PLACEMENTS: &[&str] = &["global", "partitioned", "clustered"];
+/// The words of `arrivals`.
+const ARRIVALS: &[&str] = &["table", "interrupt", "cyclic"];
 /// The words of `fit`, in the order of [`crate::Fit`].
 pub(crate) const FITS: &[&str] = &["first-fit", "best-fit", "worst-fit", "next-fit", "ilp"];
 /// The words of `discipline`, in the order of [`crate::Discipline`].
@@ -219,6 +221,20 @@ static NODE_TABLE: Table = Table {
             .default("releases and completions only"),
         key("costs", Kind::Table(&COSTS_TABLE), "Overheads that `check` and `sim` both charge.").default("none"),
         key("link", Kind::Table(&LINK_TABLE), "The node's network link."),
+        key(
+            "arrivals",
+            Kind::Choice(ARRIVALS),
+            "How it learns of messages [HEDF II-A]. `table`: its `receive` and `send` tasks run above all jobs. \
+             `interrupt`: each message interrupts the running job. `cyclic`: `receive`, jobs and `send` have slots \
+             in a frame, which is the period of both.",
+        )
+        .default("\"table\""),
+        key(
+            "interrupt",
+            POSITIVE,
+            "Time that a message takes above all jobs, when it arrives and when it is sent; needed where messages \
+             interrupt, an error elsewhere.",
+        ),
         key(
             "receive",
             Kind::Table(&TABLE_TASK_TABLE),

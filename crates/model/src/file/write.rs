@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use super::grammar::{FITS, LATES, SPLITS};
 use crate::strategy::{Builtin, Discipline, Filter, Late, Level, Split, Strategy};
 use crate::system::{
-    Arrival, Auto, Clock, Component, Costs, Criticality, Exec, Fit, Flow, Mode, Network, NodeId, NodeSpec, Placement,
-    Port, Preemption, ServerSwitch, StrategyRef, System, TableTask, Task,
+    Arrival, Auto, Clock, Component, Costs, Criticality, Exec, Fit, Flow, MessageArrivals, Mode, Network, NodeId,
+    NodeSpec, Placement, Port, Preemption, ServerSwitch, StrategyRef, System, TableTask, Task,
 };
 use crate::time::Span;
 use crate::units::{Bytes, Probability};
@@ -130,6 +130,14 @@ impl<'a> Writer<'a> {
         }
         if let Some(rate) = node.link {
             self.key("link", inline(&[format!("rate = \"{rate}\"")]));
+        }
+        match node.arrivals {
+            MessageArrivals::Table => {}
+            MessageArrivals::Interrupt { cost } => {
+                self.text("arrivals", "interrupt");
+                self.span("interrupt", cost);
+            }
+            MessageArrivals::Cyclic => self.text("arrivals", "cyclic"),
         }
         for (key, task) in [("receive", node.receive), ("send", node.send)] {
             if let Some(task) = task {
