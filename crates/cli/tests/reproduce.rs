@@ -133,6 +133,22 @@ fn messages_are_scheduled_as_the_paper_says() {
 }
 
 #[test]
+fn three_ways_to_learn_of_messages_stand_beside_each_other() {
+    let run = || reproduce("hedf-predictability", &["--short", "--for", "1s"]).expect("it needs nothing");
+    let ((answer, first), (_, second)) = (run(), run());
+    let page = |folder: &tempfile::TempDir| fs::read(folder.path().join("out/index.html")).expect("a page");
+    assert_eq!(page(&first), page(&second));
+    let claims = answer["claims"].as_array().expect("claims");
+    assert!(claims.len() == 9 && claims.iter().all(|claim| claim["holds"].is_null()), "a second decides nothing");
+    let table = &answer["tables"][8];
+    let [own, interrupt] = ["partial-EDF", "interrupt"].map(|kind| column(table, kind, "simulated"));
+    assert_eq!((table["title"].as_str(), own.len()), (Some("From the arrival of a message to its job"), 7));
+    // A message waits half a period of the receiving task on average, or for its interrupt.
+    assert!(own.iter().all(|ms| ms.is_some_and(|ms| ms > 2.0)), "{own:?}");
+    assert!(interrupt.iter().all(|ms| ms.is_some_and(|ms| ms < 0.5)), "{interrupt:?}");
+}
+
+#[test]
 fn the_three_tasks_of_table_1_are_recorded() {
     let Some((answer, _folder)) = reproduce("sdd-table1", &["--for", "500ms"]) else { return };
     let table = &answer["tables"][0];

@@ -4,6 +4,7 @@
 //! - `ki`: how many messages wait at once (Section IV-C), in theory and in simulated System files.
 //! - `delays`: Figs. 4 and 5, round trips with and without shares of the bandwidth.
 //! - `misses`: Fig. 6, deadline misses under growing load.
+//! - `predictability`: what Section I argues of partial-EDF, interrupts and cyclic executives.
 //! - `cluster` has the nodes and the switch of the figures, `bounds` what is proven of them.
 
 use takt_model::Span;
@@ -19,6 +20,7 @@ mod cluster;
 mod delays;
 mod ki;
 mod misses;
+mod predictability;
 mod setups;
 
 /// The name of our column in tables.
@@ -80,4 +82,11 @@ pub(super) const FIG6: Experiment = experiment(
     "deadline misses of messages under growing load, in order of arrival, by deadline, and without late ones",
     (Span::from_s(60), Span::from_s(2)),
     misses::reproduce,
+);
+pub(super) const PREDICTABILITY: Experiment = experiment(
+    "hedf-predictability",
+    "Sections I and II-A",
+    "responses, switches and misses of partial-EDF, interrupts and a cyclic executive on eight nodes",
+    (Span::from_s(30), Span::from_s(2)),
+    predictability::reproduce,
 );

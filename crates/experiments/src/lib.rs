@@ -110,10 +110,11 @@ pub const EXPERIMENTS: [&Experiment; NAMES.len()] = [
     &hedf::FIG4,
     &hedf::FIG5,
     &hedf::FIG6,
+    &hedf::PREDICTABILITY,
 ];
 
 /// Their names, for the command line.
-pub const NAMES: [&str; 16] = [
+pub const NAMES: [&str; 17] = [
     "sdd-table1",
     "sdd-packets",
     "sdd-fig4",
@@ -130,6 +131,7 @@ pub const NAMES: [&str; 16] = [
     "hedf-fig4",
     "hedf-fig5",
     "hedf-fig6",
+    "hedf-predictability",
 ];
 
 /// The outcome of an experiment.

@@ -1,10 +1,13 @@
-//! A slow, obvious simulator of nodes that exchange messages, in steps of a nanosecond. At each step it applies the rules
-//! of docs/reference/flows.md to lists of all jobs and messages. Delays are constant, clocks perfect, and nothing is late.
+//! A slow, obvious simulator of nodes that exchange messages, in steps of a nanosecond.
+//!
+//! At each step it applies the rules of docs/reference/flows.md to lists of all jobs and messages.
+//! Delays are constant, clocks are perfect, and releases are never late.
 
 use takt_model::flows::{Lowered, Role, hop_deadlines, lower};
 use takt_model::*;
 
-/// When, on which node, what, of which task and job. Of a message these are those of the job that left it.
+/// An event: the instant, the node, its kind, and the task and number of the job. An event of a
+/// message names the job that left it.
 pub(crate) type Told = (u64, u32, &'static str, u32, u64);
 
 #[derive(Clone, Debug)]

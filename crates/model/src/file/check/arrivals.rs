@@ -138,8 +138,8 @@ impl Check<'_> {
             let (owner, name) = (self.owner(part), &node.name);
             let costs = if need == wcet { String::new() } else { format!(", with its costs {need},") };
             let message = format!(
-                "{key} {wcet}{costs} of {owner} exceeds the {room} that the frame of the cyclic node \"{name}\" has for \
-                 jobs; a job fits into one frame, so lengthen the frame or shorten the job"
+                "{key} {wcet}{costs} of {owner} exceeds the {room} that the frame of the cyclic node \"{name}\" has \
+                 for jobs; a job fits into one frame, so lengthen the frame or shorten the job"
             );
             self.error(part, key, message);
         }
