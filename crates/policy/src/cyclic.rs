@@ -245,8 +245,8 @@ mod tests {
         /// The same, slowly: at each instant the rules are applied to a list of all jobs.
         fn reference(&self, end: u64) -> Vec<(u64, u32)> {
             let mut waiting: Vec<TestJob> = self.jobs.clone();
-            let (mut starts, mut received, mut busy): (Vec<(u64, u32)>, u64, Option<(u64, u32)>) =
-                (Vec::new(), 0, None);
+            let (mut starts, mut received) = (Vec::new(), 0);
+            let mut busy: Option<(u64, u32)> = None;
             for now in 0..end {
                 if busy.is_some_and(|(until, _)| until <= now) {
                     received += u64::from(busy.is_some_and(|(_, slot)| slot == RECEIVE));
