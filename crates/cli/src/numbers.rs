@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 
 use takt_log::causes::Cause;
-use takt_log::stats::{InterruptStats, Merged, Stats, Summary, TaskStats};
+use takt_log::stats::{DropCounts, InterruptStats, Merged, MessageStats, Stats, Summary, TaskStats};
 use takt_model::{Lateness, Span, Time};
 
 use crate::table::{Table, or_dash, time};
@@ -278,11 +278,21 @@ fn of_messages(stats: &Stats) -> Table {
     let mut table = Table::new(&["messages of", "sent", "received", "dropped", "way min", "mean", "p50", "p99", "max"]);
     for one in &stats.messages {
         let mut cells = vec![one.task.clone()];
-        cells.extend([one.sent, one.received, one.dropped].map(|count| count.to_string()));
+        cells.extend([one.sent, one.received].map(|count| count.to_string()));
+        cells.push(drops(one));
         cells.extend(spans(one.transit_ns.map(|s| [s.min, s.mean, s.p50, s.p99, s.max])));
         table.row(cells);
     }
     table
+}
+
+/// How many messages were dropped, and why.
+fn drops(of: &MessageStats) -> String {
+    let DropCounts { lost, full, late, unknown } = of.dropped_by;
+    let counts = [(lost, "lost"), (full, "full"), (late, "late"), (unknown, "unknown")];
+    let counts: Vec<String> =
+        counts.iter().filter(|(count, _)| *count > 0).map(|(count, why)| format!("{count} {why}")).collect();
+    if counts.is_empty() || unknown == of.dropped { of.dropped.to_string() } else { counts.join(", ") }
 }
 
 fn of_servers(stats: &Stats) -> Table {

@@ -102,6 +102,7 @@ fn the_examples_are_certified() {
         ("multicore-partitioned", "yes"),
         ("packing", "yes"),
         ("partitions", "yes"),
+        ("pictures", "unknown"),
         ("quickstart", "yes"),
         ("rm-or-edf", "no"),
         ("robot-dm", "yes"),

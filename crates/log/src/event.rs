@@ -40,6 +40,35 @@ pub enum CancelCause {
     Failed,
 }
 
+/// Why a message was dropped.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum DropCause {
+    /// The back end does not say.
+    Unknown,
+    /// The network lost it.
+    Lost,
+    /// The queue that it came to was full.
+    Full,
+    /// Its deadline had passed when it could be sent, and its link drops such messages (`late = "drop"`).
+    Late,
+}
+
+impl DropCause {
+    /// All of them, in the order of their numbers in a log.
+    pub const ALL: [DropCause; 4] = [DropCause::Unknown, DropCause::Lost, DropCause::Full, DropCause::Late];
+
+    /// The name in texts and JSON.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            DropCause::Unknown => "unknown",
+            DropCause::Lost => "lost",
+            DropCause::Full => "full",
+            DropCause::Late => "late",
+        }
+    }
+}
+
 /// One event of one stream. Times stand beside it, see [`Sink::event`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
@@ -170,16 +199,18 @@ pub enum Event {
         /// The message.
         message: u64,
     },
-    /// A message was lost.
+    /// A message was dropped.
     Drop {
         /// The sending job.
         job: JobKey,
         /// The message.
         message: u64,
+        /// Why.
+        cause: DropCause,
     },
-    /// A packet left on the wire.
+    /// The first bit of a message left on the link of its node.
     Transmit {
-        /// The message it belongs to.
+        /// The message's number within the stream.
         message: u64,
         /// Its size in bytes.
         bytes: u32,

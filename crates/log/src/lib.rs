@@ -49,7 +49,7 @@ pub use definitions::{
     ChainDef, ClockDef, CpuDef, Definition, Definitions, GapError, InterruptDef, InterruptKind, ModeDef, NodeDef,
     ServerDef, TaskDef, ThreadClass, ThreadDef, ThreadKind, chain_name,
 };
-pub use event::{CancelCause, Event, JobKey, NullSink, Parent, Sink};
+pub use event::{CancelCause, DropCause, Event, JobKey, NullSink, Parent, Sink};
 pub use format::{BLOCK_MAX, DEFINITION_MAX, HEAD_MAX, MAGIC, STREAMS_MAX, VERSION};
 pub use header::{BackEnd, Header};
 pub use kind::{Kind, KindSet};

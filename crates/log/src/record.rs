@@ -6,10 +6,12 @@
 
 use takt_model::{Span, TaskId, Time};
 
-use crate::event::{CancelCause, Event, JobKey, Parent};
+use crate::event::{CancelCause, DropCause, Event, JobKey, Parent};
 use crate::format::{unzigzag, zigzag};
 use crate::kind::Kind;
 
+/// The tag of a drop that says why.
+const DROPPED: u8 = 29;
 /// The tag of a release that carries a [`Parent`].
 pub(crate) const CHAINED: u8 = 30;
 /// The tag of a definition; field 1 is the length of the body that follows.
@@ -150,12 +152,14 @@ impl Context {
                 (Kind::Charge as u8, [server.into(), now.wrapping_sub(since.as_ns()), amount.as_ns(), idle.into()])
             }
             Event::ModeChange { mode } => (Kind::ModeChange as u8, [mode.into(), 0, 0, 0]),
-            Event::Send { job, message }
-            | Event::Arrive { job, message }
-            | Event::Receive { job, message }
-            | Event::Drop { job, message } => {
+            Event::Send { job, message } | Event::Arrive { job, message } | Event::Receive { job, message } => {
                 let (task, number) = self.put_job(job);
                 (event.kind() as u8, [task, number, self.put_message(message), 0])
+            }
+            Event::Drop { job, message, cause } => {
+                let (task, number) = self.put_job(job);
+                let tag = if cause == DropCause::Unknown { Kind::Drop as u8 } else { DROPPED };
+                (tag, [task, number, self.put_message(message), cause as u64])
             }
             Event::Transmit { message, bytes } => {
                 (Kind::Transmit as u8, [self.put_message(message), bytes.into(), 0, 0])
@@ -201,7 +205,7 @@ impl Context {
         self.time = now;
         let fields = match tag {
             0..=4 | 6 | 8 | 14..=17 | 22 | 25 => 3,
-            9 | 26 | CHAINED => 4,
+            9 | 26 | DROPPED | CHAINED => 4,
             5 | 7 | 10 | 18..=20 | 23 | 24 => 2,
             11..=13 | 21 | DEFINITION => 1,
             _ => return Err(Fault::Unknown(tag)),
@@ -230,7 +234,8 @@ impl Context {
             14 => Event::Send { job: self.job(f1, f2)?, message: self.message(f3) },
             15 => Event::Arrive { job: self.job(f1, f2)?, message: self.message(f3) },
             16 => Event::Receive { job: self.job(f1, f2)?, message: self.message(f3) },
-            17 => Event::Drop { job: self.job(f1, f2)?, message: self.message(f3) },
+            17 => Event::Drop { job: self.job(f1, f2)?, message: self.message(f3), cause: DropCause::Unknown },
+            DROPPED => Event::Drop { job: self.job(f1, f2)?, message: self.message(f3), cause: drop_cause(f4)? },
             18 => Event::Transmit { message: self.message(f1), bytes: narrow(f2)? },
             19 => Event::IrqEnter { irq: narrow(f1)?, cpu: narrow(f2)? },
             20 => Event::IrqExit { irq: narrow(f1)?, cpu: narrow(f2)? },
@@ -282,6 +287,12 @@ fn cause(number: u64) -> Result<CancelCause, Fault> {
         4 => Ok(CancelCause::Failed),
         _ => Err(Fault::Malformed),
     }
+}
+
+fn drop_cause(number: u64) -> Result<DropCause, Fault> {
+    // A drop of unknown cause has a tag of its own.
+    let known = DropCause::ALL.iter().skip(1).copied();
+    known.into_iter().find(|cause| *cause as u64 == number).ok_or(Fault::Malformed)
 }
 
 #[inline(always)]

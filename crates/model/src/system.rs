@@ -6,7 +6,7 @@
 use crate::cpus::CpuSet;
 pub use crate::criticality::Criticality;
 pub use crate::ids::*;
-use crate::strategy::{Builtin, Strategy};
+use crate::strategy::{Builtin, Late, Strategy};
 pub use crate::task::{Arrival, Exec, Preemption, Task, Trace};
 use crate::time::{Span, Time};
 use crate::units::{Bytes, Probability, Rate};
@@ -63,8 +63,8 @@ pub struct NodeSpec {
     pub laxity_quantum: Option<Span>,
     /// Overheads, if measured.
     pub costs: Option<Costs>,
-    /// Rate of the node's link.
-    pub link: Option<Rate>,
+    /// Its network link.
+    pub link: Option<Link>,
     /// How it learns of messages.
     pub arrivals: MessageArrivals,
     /// The partial-EDF receiving task [HEDF II-A].
@@ -405,6 +405,49 @@ impl Flow {
         let back = self.path.first().filter(|_| self.reply);
         self.path.iter().chain(back).copied()
     }
+}
+
+/// A node's network link. All but its rate counts only where delays are [`Auto::Auto`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Link {
+    /// Its rate.
+    pub rate: Rate,
+    /// Whether the earliest deadline goes first; otherwise what came first.
+    pub edf: bool,
+    /// The rule for a message that could start only after its deadline. [`Late::Continue`]: it is sent.
+    pub late: Late,
+    /// Token bucket of messages; `None`: they may take the whole link.
+    pub bucket: Option<Bucket>,
+    /// Token bucket of replies, which then go after other messages.
+    pub replies: Option<Bucket>,
+    /// Other traffic of the node.
+    pub background: Option<Background>,
+}
+
+impl Link {
+    /// A link of that rate, in order of arrival, for messages of flows alone.
+    #[must_use]
+    pub const fn at(rate: Rate) -> Self {
+        Link { rate, edf: false, late: Late::Continue, bucket: None, replies: None, background: None }
+    }
+}
+
+/// A token bucket as HTB keeps it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Bucket {
+    /// σ: the most tokens.
+    pub burst: Bytes,
+    /// ρ.
+    pub rate: Rate,
+}
+
+/// Traffic of a node beside its flows, which always waits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Background {
+    /// Size of its packets.
+    pub size: Bytes,
+    /// Its rate in the long run; `None`: what the messages leave.
+    pub rate: Option<Rate>,
 }
 
 /// An output port of a switch (`[[port]]`).

@@ -8,9 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::cpus::CpuSet;
 use crate::strategy::{Builtin, Discipline, Filter, Late, Level, Split, Strategy};
 use crate::system::{
-    Arrival, Auto, Clock, Component, ComponentId, Costs, Criticality, Cross, Exec, Fit, Flow, MessageArrivals, Mode,
-    Network, NodeId, NodeSpec, Placement, Port, PortId, Preemption, ServerRule, ServerSwitch, StrategyId, StrategyRef,
-    System, TableTask, Task, TaskId, Trace,
+    Arrival, Auto, Background, Bucket, Clock, Component, ComponentId, Costs, Criticality, Cross, Exec, Fit, Flow, Link,
+    MessageArrivals, Mode, Network, NodeId, NodeSpec, Placement, Port, PortId, Preemption, ServerRule, ServerSwitch,
+    StrategyId, StrategyRef, System, TableTask, Task, TaskId, Trace,
 };
 use crate::time::{Lateness, Span, Time};
 use crate::units::{Bytes, Probability, Rate};
@@ -172,13 +172,32 @@ impl Tape<'_> {
             let fitting = fitting.into_iter().find(Costs::leaves_time);
             node.costs = Some(fitting.unwrap_or(Costs { ordinary: Span::ZERO, interrupt: Span::ZERO, ..costs }));
         }
-        node.link = self.flip().then(|| Rate::from_bps(self.pick(&[1_000_000_000, 1, 2_500, 3_000_000, u64::MAX])));
+        node.link = self.flip().then(|| self.link());
         node.receive = self.flip().then(|| self.table_task());
         node.send = self.flip().then(|| self.table_task());
         if node.receive.is_none() && node.send.is_none() && self.flip() {
             node.arrivals = MessageArrivals::Interrupt { cost: self.time(false) };
         }
         node
+    }
+
+    fn link(&mut self) -> Link {
+        let rate = Rate::from_bps(self.pick(&[1_000_000_000, 1, 2_500, 3_000_000, u64::MAX]));
+        // No message is larger than this.
+        let burst = Bytes::new(self.pick(&[1 << 20, 1 << 40]));
+        let part = |random: &mut Self| Rate::from_bps(random.pick(&[1, rate.as_bps()]));
+        let bucket = |random: &mut Self| random.flip().then(|| Bucket { burst, rate: part(random) });
+        Link {
+            rate,
+            edf: self.flip(),
+            late: self.pick(&[Late::Continue, Late::Drop, Late::Demote]),
+            bucket: bucket(self),
+            replies: bucket(self),
+            background: self.flip().then(|| Background {
+                size: Bytes::new(self.pick(&[1, 1_538])),
+                rate: self.flip().then(|| part(self)),
+            }),
+        }
     }
 
     fn table_task(&mut self) -> TableTask {

@@ -12,7 +12,7 @@ fn the_file_of_the_design_is_read() {
     let n1 = &system.nodes[0];
     assert_eq!((n1.cpus, n1.placement, n1.fit), (2, Placement::Clustered { cpus: 1 }, Fit::WorstFit));
     assert_eq!(n1.costs.unwrap().migrate, Span::from_us(5));
-    assert_eq!(n1.link, Some(Rate::from_bps(1_000_000_000)));
+    assert_eq!(n1.link, Some(Link::at(Rate::from_bps(1_000_000_000))));
     assert_eq!(n1.send, Some(TableTask { period: Span::from_ms(5), wcet: Span::from_ms(1), cost: None }));
     assert_eq!(system.strategies[0].levels[1].late, Late::Drop);
     assert_eq!(system.modes[0].strategy, StrategyRef::Builtin(Builtin::Muf));

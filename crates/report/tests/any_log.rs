@@ -4,7 +4,9 @@ mod common;
 
 use common::trace::check_trace;
 use proptest::prelude::*;
-use takt_log::{CancelCause, Definition, Definitions, Event, InterruptDef, InterruptKind, JobKey, Parent, Sink};
+use takt_log::{
+    CancelCause, Definition, Definitions, DropCause, Event, InterruptDef, InterruptKind, JobKey, Parent, Sink,
+};
 use takt_model::{Auto, Builtin, Component, NodeId, ServerRule, Span, TaskId, Time};
 use takt_report::{
     GanttBuilder, GanttOptions, JobCsv, PerfettoWriter, Rows, Scene, SvgOptions, TextOptions, Window, golden, svg, text,
@@ -47,7 +49,7 @@ fn any_event() -> impl Strategy<Value = Event> {
         19 => Event::ServerIdle { server: cpu },
         20 | 21 => Event::Send { job, message: at / 8 },
         22 | 23 => Event::Receive { job, message: at / 8 },
-        24 => Event::Drop { job, message: at / 8 },
+        24 => Event::Drop { job, message: at / 8, cause: DropCause::Full },
         _ => Event::Lost { count: at },
     })
 }

@@ -29,7 +29,7 @@ mod world;
 pub mod worst;
 
 use takt_log::{Kind, KindSet, Sink};
-use takt_model::{Arrival, Exec, NodeId, Span, System, TaskId, Time, flows};
+use takt_model::{Arrival, Auto, Exec, NodeId, Span, System, TaskId, Time, flows};
 use takt_net::{EgressError, LinkError, PortError};
 use takt_policy::{Clusters, CyclicExecutive, CyclicSpec, Dispatcher, Hierarchy, PolicyError, Times};
 use thiserror::Error;
@@ -74,7 +74,9 @@ pub const KINDS: KindSet = KindSet::JOBS.with(Kind::ModeChange);
 pub fn kinds(system: &System) -> KindSet {
     let servers = if system.components.is_empty() { KindSet::EMPTY } else { KindSet::SERVERS };
     let messages = if system.flows.is_empty() { KindSet::EMPTY } else { KindSet::MESSAGES };
-    KindSet::JOBS.union(servers).union(messages)
+    let kinds = KindSet::JOBS.union(servers).union(messages);
+    let computed = system.networks.iter().any(|network| network.delay == Auto::Auto);
+    if computed && !system.flows.is_empty() { kinds.with(Kind::Transmit) } else { kinds }
 }
 
 /// The most jobs of one task that may wait at once. A system that exceeds this stays overloaded.

@@ -9,6 +9,7 @@
 //! new flow changes no other flow's draws. Every machine holds at most [`crate::MESSAGES_MAX`]
 //! packets, and so the packets under way are bounded.
 
+use takt_log::DropCause;
 use takt_model::{Bytes, Draw, Span, Time, draw::Purpose};
 use takt_net::{
     DropReason, Egress, EgressDecision, EgressEvent, Link, LinkDecision, LinkEvent, Packet, Port, PortDecision,
@@ -62,8 +63,10 @@ struct Flight {
 pub(crate) enum Outcome {
     /// It is in the buffer of this node.
     Arrive(u32),
+    /// Its first bit leaves on the link of its node; its size.
+    Transmit(Bytes),
     /// A machine has dropped it.
-    Drop,
+    Drop(DropCause),
 }
 
 /// The state that a machine may change at an instant, besides its own.
@@ -139,6 +142,10 @@ impl Network {
         turn.calendar.set(index, egress.next_wakeup().unwrap_or(Time::MAX));
         for decision in decisions.drain(..) {
             match decision {
+                EgressDecision::Start { packet, .. } if !packet.is_background() => {
+                    let message = self.flights[packet.tag as usize].message;
+                    turn.out.push((Outcome::Transmit(packet.bytes), message));
+                }
                 EgressDecision::End { packet, .. } if !packet.is_background() => {
                     self.pass_on(packet, turn);
                 }
@@ -203,9 +210,15 @@ impl Network {
         self.of_link = decisions;
     }
 
-    fn lose(&mut self, packet: Packet, _why: DropReason, turn: &mut Turn<'_>) {
+    fn lose(&mut self, packet: Packet, why: DropReason, turn: &mut Turn<'_>) {
         let (_, message) = self.land(packet);
-        turn.out.push((Outcome::Drop, message));
+        let cause = match why {
+            DropReason::Overflow => DropCause::Full,
+            DropReason::Late => DropCause::Late,
+            DropReason::Lost => DropCause::Lost,
+            DropReason::TooLarge | DropReason::Unknown => DropCause::Unknown,
+        };
+        turn.out.push((Outcome::Drop(cause), message));
     }
 
     /// A message is no longer under way. The answer is its way and itself.

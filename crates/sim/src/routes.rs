@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 
 use takt_model::{
-    Auto, Bytes, Cross, Draw, Network as Between, NodeId, PortId, Probability, Rate, Span, System, draw::Purpose,
+    Auto, Bucket, Bytes, Cross, Draw, Late, Network as Between, NodeId, PortId, Probability, Span, System,
+    draw::Purpose,
 };
 use takt_net::{
-    ClassSpec, CrossPattern, Delays, Egress, EgressSpec, LateRule, Link, LinkSpec, Order, Port, PortSpec, QueueSpec,
+    Background, BucketSpec, ClassSpec, CrossPattern, Delays, Egress, EgressSpec, LateRule, Link, LinkSpec, Order, Port,
+    PortSpec, QueueSpec,
 };
 
 use crate::network::{Network, Queue, Way, Wire};
@@ -106,13 +108,19 @@ impl<'a> Routes<'a> {
 
     /// The wire of a task's messages of this size by this way. A message releases a job that is due
     /// `allowance` after its sender.
-    pub(crate) fn wire(&mut self, way: u32, task: &str, bytes: Bytes, allowance: Span) -> u32 {
+    pub(crate) fn wire(&mut self, way: u32, task: &str, bytes: Bytes, allowance: Span, reply: bool) -> u32 {
         let Way { egress, ports, .. } = &self.network.ways[way as usize];
         let Some(egress) = *egress else { return self.straight(way) };
         let port = |(port, _): &(u32, u32)| &self.system.ports[self.ports[*port as usize].0.index()].name;
         let draws = ports.iter().map(|at| Draw::new(self.seed, &format!("{task} at {}", port(at)))).collect();
-        let streams = &mut self.egresses[egress as usize].1;
-        let queue = Queue { class: 0, stream: *streams, bytes: bytes.max(Bytes::new(1)), allowance };
+        let (node, streams) = &mut self.egresses[egress as usize];
+        let has_replies = self.system.nodes[node.index()].link.is_some_and(|link| link.replies.is_some());
+        let queue = Queue {
+            class: usize::from(reply && has_replies),
+            stream: *streams,
+            bytes: bytes.max(Bytes::new(1)),
+            allowance,
+        };
         *streams += 1;
         self.network.wires.push(Wire { way, queue: Some(queue), draws });
         self.network.wires.len() as u32 - 1
@@ -121,8 +129,9 @@ impl<'a> Routes<'a> {
     /// All machines.
     pub(crate) fn build(mut self) -> Result<Network, SimError> {
         for (node, streams) in &self.egresses {
-            let rate = self.system.nodes[node.index()].link.unwrap_or_default();
-            self.network.egresses.push(Egress::new(egress(rate, *streams))?);
+            if let Some(link) = &self.system.nodes[node.index()].link {
+                self.network.egresses.push(Egress::new(egress(link, *streams))?);
+            }
         }
         for (port, pairs) in &self.ports {
             let port = &self.system.ports[port.index()];
@@ -137,10 +146,30 @@ impl<'a> Routes<'a> {
     }
 }
 
-fn egress(rate: Rate, streams: u32) -> EgressSpec {
-    let queue =
-        QueueSpec { order: Order::Fifo, late: LateRule::Send, packets_max: MESSAGES_MAX, streams: streams as usize };
-    EgressSpec { rate, classes: vec![ClassSpec { queue, ..ClassSpec::fifo() }] }
+/// The classes of a link, the most important first: messages, replies where the link has them apart,
+/// and background traffic.
+fn egress(link: &takt_model::Link, streams: u32) -> EgressSpec {
+    let order = if link.edf { Order::Edf } else { Order::Fifo };
+    let late = match link.late {
+        Late::Continue => LateRule::Send,
+        Late::Drop => LateRule::Drop,
+        Late::Demote => LateRule::Demote,
+    };
+    let queue = QueueSpec { order, late, packets_max: MESSAGES_MAX, streams: streams as usize };
+    let held = |class: ClassSpec, bucket: Option<Bucket>| match bucket {
+        None => class,
+        Some(Bucket { burst, rate }) => {
+            ClassSpec { bucket: Some(BucketSpec { rate, burst }), packet_max: burst, ..class }
+        }
+    };
+    let messages = ClassSpec { queue, ..ClassSpec::fifo() };
+    let mut classes = vec![held(messages.clone(), link.bucket)];
+    classes.extend(link.replies.map(|bucket| held(messages, Some(bucket))));
+    classes.extend(link.background.map(|takt_model::Background { size, rate }| {
+        let bucket = rate.map(|rate| Bucket { burst: size, rate });
+        ClassSpec { background: Some(Background::always(size)), ..held(ClassSpec::fifo(), bucket) }
+    }));
+    EgressSpec { rate: link.rate, classes }
 }
 
 /// Networks that name both nodes come first, then those with one name, then the nameless one.

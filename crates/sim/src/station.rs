@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use takt_log::{Event, JobKey, Sink};
+use takt_log::{DropCause, Event, JobKey, Sink};
 use takt_model::{Draw, Span, TableTask, Time, draw::Purpose};
 use takt_policy::{Interrupt, Interrupts, PartialEdf};
 
@@ -152,7 +152,7 @@ impl Station {
                 Some(slot)
             }
             Err(_) => {
-                sink.event(self.node, now, &Event::Drop { job, message: number });
+                sink.event(self.node, now, &Event::Drop { job, message: number, cause: DropCause::Full });
                 None
             }
         }
@@ -259,7 +259,7 @@ impl Station {
             }),
         };
         if left.is_err() {
-            sink.event(self.node, now, &Event::Drop { job, message: number });
+            sink.event(self.node, now, &Event::Drop { job, message: number, cause: DropCause::Full });
         }
     }
 

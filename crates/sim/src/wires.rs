@@ -54,7 +54,8 @@ impl<'a> Wires<'a> {
                 let then = Then::Job { slot: wires.slots[after.index()] };
                 let name = &system.tasks[task.index()].name;
                 let allowance = allowances.get(hop + 1).copied().unwrap_or_default();
-                let wire = wires.routes.wire(way, name, flow.size, allowance);
+                let reply = flow.reply && hop + 2 == allowances.len();
+                let wire = wires.routes.wire(way, name, flow.size, allowance, reply);
                 let ends = traffic.ends(i, hop).cloned().map(Rc::new);
                 let lane = LaneWire { wire, then, draw: Draw::new(seed, name), ends };
                 wires.lane(task, from, to, lane, flow.send_gap.as_ns().div_ceil(period));

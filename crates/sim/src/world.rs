@@ -87,7 +87,7 @@ pub(crate) fn simulate<S: Sink>(
         }
         for (outcome, message) in out.drain(..) {
             let receiver = if let Outcome::Arrive(to) = outcome { Some(to as usize) } else { None };
-            tell(outcome, message, at, (&mut nodes, &clocks, only), sink);
+            carry_out(outcome, message, at, (&mut nodes, &clocks, only), sink);
             if let Some(to) = receiver {
                 // It may interrupt the node now. The node's clock may have shown this instant before.
                 calendar.set((first + to) as u32, next(&nodes[to], clocks[to]).max(at));
@@ -102,7 +102,7 @@ pub(crate) fn simulate<S: Sink>(
 }
 
 /// Hands an event of the network to the receiver and to the log.
-fn tell<S: Sink>(
+fn carry_out<S: Sink>(
     outcome: Outcome,
     message: Message,
     at: Time,
@@ -110,12 +110,17 @@ fn tell<S: Sink>(
     sink: &mut S,
 ) {
     let mut sink = At { sink, at, only };
+    let from = message.from;
     match outcome {
         Outcome::Arrive(to) => {
             nodes[to as usize].deliver(message, clocks[to as usize].local(at), &mut sink);
         }
-        Outcome::Drop => {
-            sink.event(message.from, at, &Event::Drop { job: message.job, message: message.number });
+        Outcome::Transmit(bytes) => {
+            let bytes = u32::try_from(bytes.get()).unwrap_or(u32::MAX);
+            sink.event(from, at, &Event::Transmit { message: message.number, bytes });
+        }
+        Outcome::Drop(cause) => {
+            sink.event(from, at, &Event::Drop { job: message.job, message: message.number, cause });
         }
     }
 }

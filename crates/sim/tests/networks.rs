@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use takt_log::{Event, JobKey};
+use takt_log::{DropCause, Event, JobKey};
 use takt_model::*;
 use takt_sim::{MESSAGES_MAX, SimError, SimOptions, simulate};
 
@@ -19,7 +19,7 @@ fn system(nodes: u32) -> System {
     let table = Some(TableTask { period: us(1_000), wcet: us(1), cost: None });
     let node = |i: u32| {
         let node = NodeSpec::new(&format!("n{i}"), 1, StrategyRef::Builtin(Builtin::Edf));
-        NodeSpec { link: Some(MEGABYTE), receive: table, send: table, ..node }
+        NodeSpec { link: Some(Link::at(MEGABYTE)), receive: table, send: table, ..node }
     };
     system.nodes = (0..nodes).map(node).collect();
     system.networks = vec![Network { delay: Auto::Auto, ..Network::any(us(0), us(0)) }];
@@ -57,21 +57,21 @@ fn course(system: &System) -> String {
     let mut words: BTreeMap<String, String> = BTreeMap::new();
     for (_, at, event) in &events(system, 20_000, 0) {
         let (job, mark) = match *event {
-            Event::Send { job, .. } => (job, ""),
-            Event::Arrive { job, .. } => (job, " to "),
-            Event::Drop { job, .. } => (job, " drop "),
+            Event::Send { job, .. } => (job, " ".to_owned()),
+            Event::Arrive { job, .. } => (job, " to ".to_owned()),
+            Event::Drop { job, cause, .. } => (job, [" ", cause.name(), " "].concat()),
             _ => continue,
         };
         *words.entry(name(job)).or_default() += &format!("{mark}{}", at.as_ns() / 1_000);
     }
-    words.into_iter().map(|(name, word)| format!("{name} {word}")).collect::<Vec<_>>().join(", ")
+    words.into_iter().map(|(name, word)| format!("{name}{word}")).collect::<Vec<_>>().join(", ")
 }
 
 /// At 1 ms two messages are sent, at 2 ms a third. A byte takes 1 us, so the first is on its way until 5 ms.
 fn three() -> System {
     let mut system = system(2);
     system.flows = vec![
-        flow("big", 0, 1, 10, 4_000, [5_000, 9_000]),
+        flow("big", 0, 1, 10, 4_000, [2_000, 12_000]),
         flow("lax", 0, 1, 10, 300, [6_000, 60_000]),
         flow("urgent", 0, 1, 1_500, 200, [7_000, 9_000]),
     ];
@@ -81,6 +81,85 @@ fn three() -> System {
 #[test]
 fn messages_leave_one_after_the_other() {
     assert_eq!(course(&three()), "big 1002 to 5002, lax 1002 to 5302, urgent 2002 to 5502");
+}
+
+/// The same on another link of the first node.
+fn on(link: Link) -> String {
+    let mut system = three();
+    system.nodes[0].link = Some(link);
+    course(&system)
+}
+
+#[test]
+fn a_link_sends_what_is_due_first() {
+    let edf = Link { edf: true, ..Link::at(MEGABYTE) };
+    assert_eq!(on(edf), "big 1002 to 5002, lax 1002 to 5502, urgent 2002 to 5202");
+}
+
+/// The message `big` could start in time, and the others behind it only at 5002 us.
+#[test]
+fn late_messages_are_sent_dropped_or_demoted() {
+    let mut system = three();
+    // Messages are due when the jobs of the second hop are.
+    system.flows[1].hop_deadlines = vec![us(2_500), us(2_000)];
+    system.flows[1].deadline = us(4_500);
+    let mut by = |late: Late| {
+        system.nodes[0].link = Some(Link { late, ..Link::at(MEGABYTE) });
+        course(&system)
+    };
+    assert_eq!(by(Late::Continue), "big 1002 to 5002, lax 1002 to 5302, urgent 2002 to 5502");
+    assert_eq!(by(Late::Drop), "big 1002 to 5002, lax 1002 late 5002, urgent 2002 to 5202");
+    assert_eq!(by(Late::Demote), "big 1002 to 5002, lax 1002 to 5502, urgent 2002 to 5202");
+}
+
+/// A bucket of 50 bytes a millisecond. `big` empties it at 1002 us. At 5002 us it has 200 bytes, and `lax` takes 300.
+/// So the next message may start 2 ms later.
+#[test]
+fn a_bucket_holds_messages_back() {
+    let bucket = Some(Bucket { burst: Bytes::new(4_000), rate: Rate::from_bps(400_000) });
+    assert_eq!(on(Link { bucket, ..Link::at(MEGABYTE) }), "big 1002 to 5002, lax 1002 to 5302, urgent 2002 to 7202");
+}
+
+/// Packets of background traffic start at 0, 400 and 800 us, and `big` waits for the third; a slow source may send
+/// two of them at first.
+#[test]
+fn background_traffic_delays_by_one_packet() {
+    let by = |rate: Option<u64>| {
+        let background = Background { size: Bytes::new(400), rate: rate.map(Rate::from_bps) };
+        on(Link { background: Some(background), ..Link::at(MEGABYTE) })
+    };
+    assert_eq!(by(None), "big 1002 to 5200, lax 1002 to 5500, urgent 2002 to 5700");
+    assert_eq!(by(Some(8_000)), "big 1002 to 5002, lax 1002 to 5302, urgent 2002 to 5502");
+}
+
+/// A reply that is due first goes first, but with a bucket of their own replies go after other messages.
+#[test]
+fn replies_go_after_other_messages() {
+    let mut system = three();
+    system.flows.remove(0);
+    system.flows[0].size = Bytes::new(3_000);
+    let ask = flow("ask", 1, 0, 10, 1, [1_500, 1_000]);
+    let reply = Flow { reply: true, hop_deadlines: [1_500, 1_000, 1_000].map(us).to_vec(), deadline: us(3_500), ..ask };
+    system.flows.push(reply);
+    let mut by = |replies: Option<Bucket>| {
+        system.nodes[0].link = Some(Link { edf: true, replies, ..Link::at(MEGABYTE) });
+        course(&system)
+    };
+    assert_eq!(by(None), "ask 1002 to 1003 3002 to 4003, lax 1002 to 4002, urgent 2002 to 4203");
+    let bucket = Bucket { burst: Bytes::new(1), rate: MEGABYTE };
+    assert_eq!(by(Some(bucket)), "ask 1002 to 1003 3002 to 4203, lax 1002 to 4002, urgent 2002 to 4202");
+}
+
+/// The first bit of each message is told with its size.
+#[test]
+fn transmissions_are_told() {
+    let system = three();
+    let sent = events(&system, 20_000, 0).into_iter().filter_map(|(stream, at, event)| match event {
+        Event::Transmit { message, bytes } => Some((stream, at.as_ns() / 1_000, message, bytes)),
+        _ => None,
+    });
+    assert_eq!(sent.collect::<Vec<_>>(), [(0, 1_002, 0, 4_000), (0, 5_002, 1, 300), (0, 5_302, 2, 200)]);
+    assert!(takt_sim::kinds(&system).contains(takt_log::Kind::Transmit));
 }
 
 /// A byte takes 1 us on the link and again at each port.
@@ -151,7 +230,7 @@ fn a_flow_elsewhere_changes_no_draws() {
 #[test]
 fn a_queue_holds_so_many_and_drops_the_rest() {
     let mut system = system(2);
-    system.nodes[0].link = Some(Rate::from_bps(8));
+    system.nodes[0].link = Some(Link::at(Rate::from_bps(8)));
     let table = Some(TableTask { period: us(10), wcet: us(1), cost: None });
     system.nodes[0].send = table;
     let often = flow("often", 0, 1, 1, 2, [5, 5]);
@@ -159,7 +238,7 @@ fn a_queue_holds_so_many_and_drops_the_rest() {
     let events = events(&system, 700_000, 0);
     let count = |wanted: fn(&Event) -> bool| events.iter().filter(|(_, _, event)| wanted(event)).count();
     let sent = count(|event| matches!(event, Event::Send { .. }));
-    let dropped = count(|event| matches!(event, Event::Drop { .. }));
+    let dropped = count(|event| matches!(event, Event::Drop { cause: DropCause::Full, .. }));
     // One is on the line.
     assert_eq!((sent - dropped, count(|event| matches!(event, Event::Arrive { .. }))), (MESSAGES_MAX + 1, 0));
     assert!(dropped > 1_000);

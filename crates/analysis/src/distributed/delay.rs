@@ -16,6 +16,9 @@
 //! - FIFO: a packet of length l in traffic (b, r), r <= ρ, finds at most b + r (a - s) - l before
 //!   it at its arrival a. It leaves the queue within (b - l + L) / ρ + L' / C, and the link l / C
 //!   later ([`Bucket::fifo`]).
+//! - Any order: while a packet of length l waits, less than b + r (u - s) - l bytes have been sent by
+//!   u. With the service above, u - s < (b - l + L + ρ L' / C) / (ρ - r). So it leaves the queue
+//!   within that, and the link l / C later, if r < ρ ([`Bucket::any`]).
 //! - EDF by deadlines d_i after the arrival: all leave the queue in time if the rates add up to at
 //!   most ρ and, for every i and t = d_i, sum over d_j <= t of (b_j + r_j (t - d_j)) + (largest
 //!   packet with d_j > t) <= ρ (t - L / ρ - L' / C) ([`Bucket::edf`]). The demand only jumps at
@@ -128,6 +131,18 @@ impl Bucket {
         }
         let before = traffic.burst.saturating_sub(length).checked_add(self.packet)?;
         time(before, self.rate)?.checked_add(time(self.other, self.link)?)?.checked_add(time(length, self.link)?)
+    }
+
+    /// The same in any order of service; `None` where the rate is not above that of the traffic.
+    #[must_use]
+    pub fn any(&self, traffic: Traffic, length: u64) -> Option<u64> {
+        if self.rate > self.link || !self.holds()? {
+            return None;
+        }
+        let left = self.rate.checked_sub(traffic.rate).filter(|left| *left > 0)?;
+        let blocking = bytes(self.rate, time(self.other, self.link)?)?;
+        let before = traffic.burst.saturating_sub(length).checked_add(self.packet)?.checked_add(blocking)?;
+        time(before, left)?.checked_add(time(length, self.link)?)
     }
 
     /// Whether all of it leaves the queue by its deadlines, the earliest deadline first; `None` above 128 bits.

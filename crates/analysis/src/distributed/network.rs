@@ -1,11 +1,11 @@
 //! `size` for networks: shares of bandwidth and the delays that go with them, of a System.
 
 use serde::Serialize;
-use takt_model::{Auto, Cross, Network, NetworkId, NodeId, NodeSpec, PortId, Span, System};
+use takt_model::{Auto, Cross, Late, Network, NetworkId, NodeId, NodeSpec, PortId, Span, System};
 use thiserror::Error;
 
 use super::apply::{Distributed, between, legs};
-use super::delay::Traffic;
+use super::delay::{Traffic, bytes, time};
 use super::row::{Layout, PortPath, Shared, WayDelay};
 use super::shares::{Link, OutgoingFlow, Share, Weigh};
 use super::size::as_ns;
@@ -129,6 +129,28 @@ pub enum NetworkSizeError {
         /// Which.
         node: String,
     },
+    /// Replies in a class of their own.
+    #[error(
+        "node \"{node}\" has link.replies, and no bound is known for replies in a bucket of their own; remove it, or \
+         write the delays of its messages"
+    )]
+    Replies {
+        /// Which.
+        node: String,
+    },
+    /// A token bucket that is too small.
+    #[error(
+        "the token bucket of node \"{node}\" holds its messages back without a bound: they need {rate} bit/s or more, \
+         and a burst of {burst}B"
+    )]
+    Bucket {
+        /// Which.
+        node: String,
+        /// What its messages send in the long run.
+        rate: u64,
+        /// What comes while a packet of others is sent.
+        burst: u64,
+    },
     /// Nothing is sent.
     #[error("no flow sends a message, so there is nothing to share")]
     NothingSent,
@@ -241,8 +263,13 @@ pub fn size_network(system: &System, weigh: Weigh, wanted: Span) -> Result<Sized
     if let Some(node) = (0..system.nodes.len()).find(|node| sends(*node) && system.nodes[*node].link.is_none()) {
         return Err(NetworkSizeError::NoLink { node: system.nodes[node].name.clone() });
     }
-    let link = |spec: &NodeSpec| Link { rate: spec.link.map_or(1, |rate| rate.as_bps()), other: OTHER_FRAME };
     let links: Vec<Link> = system.nodes.iter().map(link).collect();
+    for (node, spec) in system.nodes.iter().enumerate().filter(|(node, _)| sends(*node)) {
+        if spec.link.is_some_and(|link| link.replies.is_some()) {
+            return Err(NetworkSizeError::Replies { node: spec.name.clone() });
+        }
+        hold_bucket(&spec.name, links[node], leaving.iter().filter(|hop| hop.node == node))?;
+    }
     let pairs = pairs(system);
     let way = |pair: &(NodeId, NodeId)| {
         let through = through(system, *pair)?.iter().map(|port| port.index()).collect();
@@ -263,6 +290,11 @@ pub fn size_network(system: &System, weigh: Weigh, wanted: Span) -> Result<Sized
     }
     let found = layout.least_total(weigh, wanted.as_ns());
     let (total_rate, shares, delays) = found.ok_or_else(|| too_slow(system, &layout, weigh, wanted))?;
+    let total_rate = if links.iter().any(|link| link.bucket.is_some()) {
+        shares.iter().map(|share| share.rate).sum()
+    } else {
+        total_rate
+    };
     let longest: Vec<_> = pairs.iter().zip(&delays).map(|(pair, way)| (*pair, Span::from_ns(way.total))).collect();
     let (changed, changes) = with_delays(system, &longest);
     let shown = pairs.iter().zip(&ways).zip(&delays).map(|((pair, way), delay)| shown(system, *pair, way, delay));
@@ -289,6 +321,35 @@ pub fn size_network(system: &System, weigh: Weigh, wanted: Span) -> Result<Sized
         changes,
         notes,
     })
+}
+
+/// A node's link. Background traffic delays its messages by one packet.
+fn link(spec: &NodeSpec) -> Link {
+    let Some(link) = spec.link else { return Link { rate: 1, other: OTHER_FRAME, bucket: None, fifo: true } };
+    Link {
+        rate: link.rate.as_bps(),
+        other: link.background.map_or(0, |background| background.size.get()).max(OTHER_FRAME),
+        bucket: link.bucket.map(|bucket| Traffic { burst: bucket.burst.get(), rate: bucket.rate.as_bps() }),
+        // Demoted messages go after others.
+        fifo: !link.edf && link.late != Late::Demote,
+    }
+}
+
+/// Whether the bucket of a node has a bound for what the node sends.
+fn hold_bucket<'a>(
+    node: &str,
+    link: Link,
+    mut leaving: impl Iterator<Item = &'a OutgoingFlow>,
+) -> Result<(), NetworkSizeError> {
+    let Some(bucket) = link.bucket else { return Ok(()) };
+    let rate = leaving
+        .try_fold(u64::from(!link.fifo), |sum, hop| sum.checked_add(Traffic::of_messages(hop.size, hop.gap, 0)?.rate));
+    let burst = time(link.other, link.rate).and_then(|other| bytes(bucket.rate, other));
+    let (rate, burst) = (rate.unwrap_or(u64::MAX), burst.unwrap_or(u64::MAX));
+    if rate > bucket.rate || burst > bucket.burst {
+        return Err(NetworkSizeError::Bucket { node: node.to_owned(), rate, burst });
+    }
+    Ok(())
 }
 
 fn traffic(cross: Cross) -> Traffic {

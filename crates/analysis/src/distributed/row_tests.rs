@@ -183,7 +183,7 @@ fn the_least_total_is_enough_and_a_bit_less_is_not() {
     let hop =
         |node: usize, gap_ms: u64, size| OutgoingFlow { node, to: 1 - node, gap: gap_ms * 1_000_000, jitter: 0, size };
     let leaving = [hop(0, 10, 400), hop(0, 20, 400), hop(1, 10, 1_600)];
-    let links = [Link { rate: 1_000_000_000, other: 1_500 }; 2];
+    let links = [Link { rate: 1_000_000_000, other: 1_500, bucket: None, fifo: true }; 2];
     let cross = Traffic { burst: 3_000, rate: 20_000_000 };
     let ports = [Shared { rate: 100_000_000, latency: 50_000, cross, fifo: true }; 3];
     for through in [vec![], vec![2], vec![0, 1, 2]] {

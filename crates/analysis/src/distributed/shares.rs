@@ -4,8 +4,9 @@
 //!   over all nodes). It ignores how long messages are.
 //! - By bytes: each hop weighs size_i / T'_i, its bytes per second.
 //!
-//! Node m gets a token bucket of rate floor(w_m R). The bucket delays its messages, first come,
-//! first served, by [`Bucket::fifo`]. This includes the burst that the sending task sends at once.
+//! Node m gets a token bucket of rate floor(w_m R), or its own where the System has one. The bucket
+//! delays its messages by [`Bucket::fifo`] in order of arrival, and by [`Bucket::any`] in another
+//! order. This includes the burst that the sending task sends at once.
 //! [`Layout::least_total`](super::row::Layout::least_total) finds the least R with which no message
 //! takes longer than wanted, ports on its way included.
 
@@ -44,6 +45,10 @@ pub struct Link {
     pub rate: u64,
     /// Bytes of the largest packet of other classes.
     pub other: u64,
+    /// The token bucket of the System; `None`: it is to be found.
+    pub bucket: Option<Traffic>,
+    /// Whether messages are sent in the order in which they came.
+    pub fifo: bool,
 }
 
 /// The share of a node.
@@ -99,16 +104,21 @@ pub fn shares(leaving: &[OutgoingFlow], links: &[Link], weigh: Weigh, total: u64
         .map(|node| {
             let (link, (part, whole)) = (links[node], weights[node]);
             let rate = (u128::from(total) * u128::from(part) / u128::from(whole)) as u64;
-            let rate = rate.min(link.rate);
+            let rate = link.bucket.map_or(rate, |bucket| bucket.rate).min(link.rate);
             let mut traffic = Traffic::default();
             for hop in sends(node) {
                 traffic = traffic.plus(Traffic::of_messages(hop.size, hop.gap, hop.jitter)?)?;
             }
             let packet = sends(node).map(|hop| hop.size).max()?;
-            let burst = packet.max(bytes(rate, time(link.other, link.rate)?)?);
+            let burst = match link.bucket {
+                Some(bucket) => bucket.burst,
+                None => packet.max(bytes(rate, time(link.other, link.rate)?)?),
+            };
             let bucket = Bucket { burst, rate, packet, link: link.rate, other: link.other };
-            let delay =
-                sends(node).map(|hop| bucket.fifo(traffic, hop.size)).try_fold(0, |most, one| Some(one?.max(most)))?;
+            let bound = if link.fifo { Bucket::fifo } else { Bucket::any };
+            let delay = sends(node)
+                .map(|hop| bound(&bucket, traffic, hop.size))
+                .try_fold(0, |most, one| Some(one?.max(most)))?;
             Some(Share { node, weight: (part, whole), rate, burst, delay })
         })
         .collect()

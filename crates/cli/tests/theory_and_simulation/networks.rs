@@ -11,6 +11,26 @@ use takt_log::{Event, JobKey};
 
 const MBIT: u64 = 1_000_000;
 
+/// A link with another order, late rule, bucket or background traffic than usual in about half of all cases.
+fn random_link(dice: &mut Dice) -> Link {
+    let mbit = dice.pick(&[200, 1_000, 1_000, 10_000]);
+    let mut link = Link::at(Rate::from_bps(MBIT * mbit));
+    if dice.chance(50) {
+        return link;
+    }
+    link.edf = dice.chance(50);
+    link.late = dice.pick(&[Late::Continue, Late::Drop, Late::Demote]);
+    link.bucket = dice.chance(40).then(|| Bucket {
+        burst: Bytes::new(dice.pick(&[1_500, 2_000, 6_000])),
+        rate: Rate::from_bps(MBIT * dice.roll(mbit / 4, mbit)),
+    });
+    link.background = dice.chance(40).then(|| Background {
+        size: Bytes::new(dice.pick(&[84, 1_538, 3_000])),
+        rate: dice.chance(50).then(|| Rate::from_bps(MBIT * dice.roll(1, mbit))),
+    });
+    link
+}
+
 /// Nodes and flows as elsewhere, with links, and ports between them in random rows.
 fn random_switches(dice: &mut Dice) -> System {
     let mut system = random_network(dice);
@@ -20,7 +40,7 @@ fn random_switches(dice: &mut Dice) -> System {
         flow.deadline = Span::from_ns(flow.deadline.as_ns() * more);
     }
     for node in &mut system.nodes {
-        node.link = Some(Rate::from_bps(MBIT * dice.pick(&[200, 1_000, 1_000, 10_000])));
+        node.link = Some(random_link(dice));
     }
     for i in 0..dice.roll(1, 3) {
         let rate = dice.pick(&[200, 400, 1_000]);
@@ -53,6 +73,19 @@ fn sized(system: &System, weigh: Weigh) -> Option<SizedNetwork> {
     [20, 50, 100, 200, 500, 2_000].iter().find_map(|us| size_network(system, weigh, Span::from_us(*us)).ok())
 }
 
+/// The System in which each node keeps to its share.
+fn with_shares(system: &System, found: &SizedNetwork) -> System {
+    let mut system = system.clone();
+    for node in &mut system.nodes {
+        let (Some(link), Some(share)) = (&mut node.link, found.shares.iter().find(|share| share.node == node.name))
+        else {
+            continue;
+        };
+        link.bucket = Some(Bucket { burst: Bytes::new(share.burst_bytes), rate: Rate::from_bps(share.rate_bps) });
+    }
+    system
+}
+
 /// The longest delay of messages between two nodes, from the end of the sending task's job to the
 /// buffer of the receiver.
 fn longest_delays(system: &System, events: &[(u32, Time, Event)]) -> BTreeMap<(String, String), u64> {
@@ -83,6 +116,8 @@ fn no_message_takes_longer_than_its_network_allows() {
         let system = random_switches(&mut dice);
         let weigh = dice.pick(&[Weigh::Bytes, Weigh::Messages]);
         let Some(found) = sized(&system, weigh) else { continue };
+        // With its share or with its whole link a node does not exceed the bound.
+        let system = if dice.chance(60) { with_shares(&system, &found) } else { system };
         systems += 1;
         let replay = replay(seed, "no_message_takes");
         let events = events(&system, seed, 4_000);
@@ -105,5 +140,5 @@ fn no_message_takes_longer_than_its_network_allows() {
         }
     }
     println!("{systems} networks, {messages} pairs of nodes, {near} at half their bound; {proven} systems proven");
-    assert!(cases(1_500) < 1_000 || (systems * 4 > cases(1_500) && near * 10 > messages && proven * 10 > systems));
+    assert!(cases(1_500) < 1_000 || (systems * 10 > cases(1_500) && near * 100 > messages && proven * 50 > systems));
 }

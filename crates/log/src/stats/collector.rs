@@ -326,7 +326,7 @@ impl Sink for Collector {
             | Event::Charge { server, .. } => self.server(now, server, event),
             Event::Send { job, message, .. } => self.message(now, job, message, Step::Send),
             Event::Receive { job, message, .. } => self.message(now, job, message, Step::Receive),
-            Event::Drop { job, message, .. } => self.message(now, job, message, Step::Drop),
+            Event::Drop { job, message, cause } => self.message(now, job, message, Step::Drop(cause)),
             Event::Lost { count } => self.lose(stream, count),
             Event::Gap { job } => {
                 if let Some(task) = self.tasks.get_mut(job.task.index()) {

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use takt_model::TaskId;
 
-use super::{Collector, Histogram, MessageStats};
-use crate::event::JobKey;
+use super::{Collector, DropCounts, Histogram, MessageStats};
+use crate::event::{DropCause, JobKey};
 
 /// Messages of one task that are on their way, at most. Of more, the time of the oldest is not counted.
 const OPEN_MAX: usize = 1 << 16;
@@ -15,7 +15,7 @@ const OPEN_MAX: usize = 1 << 16;
 pub(super) struct Messages {
     sent: u64,
     received: u64,
-    dropped: u64,
+    dropped_by: DropCounts,
     /// From send to receive.
     transits: Histogram,
     /// When each message on its way was sent, by its number.
@@ -27,7 +27,29 @@ pub(super) struct Messages {
 pub(super) enum Step {
     Send,
     Receive,
-    Drop,
+    Drop(DropCause),
+}
+
+impl DropCounts {
+    fn count(&mut self, cause: DropCause) -> &mut u64 {
+        match cause {
+            DropCause::Unknown => &mut self.unknown,
+            DropCause::Lost => &mut self.lost,
+            DropCause::Full => &mut self.full,
+            DropCause::Late => &mut self.late,
+        }
+    }
+
+    fn add(&mut self, other: DropCounts) {
+        self.lost += other.lost;
+        self.full += other.full;
+        self.late += other.late;
+        self.unknown += other.unknown;
+    }
+
+    fn sum(self) -> u64 {
+        self.lost + self.full + self.late + self.unknown
+    }
 }
 
 impl Messages {
@@ -46,8 +68,8 @@ impl Messages {
                     self.transits.record_apart(now.saturating_sub(sent));
                 }
             }
-            Step::Drop => {
-                self.dropped += 1;
+            Step::Drop(cause) => {
+                *self.dropped_by.count(cause) += 1;
                 self.open.remove(&message);
             }
         }
@@ -55,7 +77,7 @@ impl Messages {
 
     /// Starts a new interval.
     pub(super) fn reset(&mut self) {
-        (self.sent, self.received, self.dropped) = (0, 0, 0);
+        (self.sent, self.received, self.dropped_by) = (0, 0, DropCounts::default());
     }
 }
 
@@ -83,7 +105,7 @@ impl Collector {
         let hops = if self.messages.is_empty() { Vec::new() } else { self.definitions.hops() };
         let mut stats = Vec::new();
         for (i, messages) in self.messages.iter_mut().enumerate() {
-            if messages.sent + messages.received + messages.dropped == 0 {
+            if messages.sent + messages.received + messages.dropped_by.sum() == 0 {
                 continue;
             }
             let Some(def) = self.definitions.tasks.get(i) else { continue };
@@ -97,7 +119,8 @@ impl Collector {
                 node: self.definitions.node_name(def.node),
                 sent: messages.sent,
                 received: messages.received,
-                dropped: messages.dropped,
+                dropped: messages.dropped_by.sum(),
+                dropped_by: messages.dropped_by,
                 transit_ns: transits.summary(),
                 transits,
             });
@@ -114,6 +137,7 @@ pub(super) fn add_messages(sum: &mut Vec<MessageStats>, run: &[MessageStats]) {
                 sum.sent += run.sent;
                 sum.received += run.received;
                 sum.dropped += run.dropped;
+                sum.dropped_by.add(run.dropped_by);
                 sum.transits.merge(&run.transits);
                 sum.transit_ns = sum.transits.summary();
             }

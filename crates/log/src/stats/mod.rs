@@ -229,6 +229,19 @@ pub struct ServerStats {
     pub idles: u64,
 }
 
+/// Messages that were dropped, by [`crate::DropCause`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct DropCounts {
+    /// The network lost them.
+    pub lost: u64,
+    /// They came to a full queue.
+    pub full: u64,
+    /// Their deadlines had passed when they could be sent.
+    pub late: u64,
+    /// The log does not say why.
+    pub unknown: u64,
+}
+
 /// The messages that the jobs of a task left: of a flow's hop, or of time synchronisation.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct MessageStats {
@@ -247,8 +260,10 @@ pub struct MessageStats {
     pub sent: u64,
     /// Messages that the receiver's receiving task took.
     pub received: u64,
-    /// Messages lost on the way, or dropped because a queue was full.
+    /// Messages dropped on the way, or by a queue.
     pub dropped: u64,
+    /// The same by cause.
+    pub dropped_by: DropCounts,
     /// From send to receive, of messages whose send and receive are both in the log.
     #[serde(serialize_with = "histogram::or_nulls")]
     pub transit_ns: Option<Summary<u64>>,

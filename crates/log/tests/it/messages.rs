@@ -1,8 +1,8 @@
 //! Statistics of messages against a slow recount.
 
 use proptest::prelude::*;
-use takt_log::stats::{Collector, MessageStats, Replications};
-use takt_log::{ChainDef, Definitions, Event, JobKey, KindSet, Sink as _, TaskDef};
+use takt_log::stats::{Collector, DropCounts, MessageStats, Replications};
+use takt_log::{ChainDef, Definitions, DropCause, Event, JobKey, KindSet, Sink as _, TaskDef};
 use takt_model::{NodeId, TaskId, Time};
 
 /// Hops of a flow `put` over two nodes, and a task `a/0` that is no hop.
@@ -28,7 +28,7 @@ fn event((task, message, what): Step) -> Event {
     match what {
         0 => Event::Send { job, message },
         1 => Event::Receive { job, message },
-        2 => Event::Drop { job, message },
+        2 => Event::Drop { job, message, cause: DropCause::Late },
         _ => Event::Arrive { job, message },
     }
 }
@@ -91,6 +91,7 @@ fn runs_add_up_though_not_all_have_messages_of_a_task() {
     let sum = runs.finish().expect("runs").stats.messages;
     let told: Vec<_> = sum.iter().map(|one| (one.task.as_str(), one.sent, one.dropped)).collect();
     assert_eq!(told, [("put/0'", 1, 0), ("a/0", 2, 1)]);
+    assert_eq!(sum[1].dropped_by, DropCounts { late: 1, ..DropCounts::default() });
 }
 
 #[test]

@@ -2,7 +2,8 @@
 
 use proptest::prelude::*;
 use takt_log::{
-    BackEnd, CancelCause, Definitions, Event, Header, JobKey, KindSet, NodeDef, Parent, Sink as _, TaskDef, Writer,
+    BackEnd, CancelCause, Definitions, DropCause, Event, Header, JobKey, KindSet, NodeDef, Parent, Sink as _, TaskDef,
+    Writer,
 };
 use takt_model::{NodeId, Span, TaskId, Time};
 
@@ -35,6 +36,7 @@ pub(crate) fn event() -> impl Strategy<Value = Event> {
         CancelCause::Rejected,
         CancelCause::Failed,
     ]);
+    let drop_cause = prop::sample::select(DropCause::ALL.to_vec());
     prop_oneof![
         (job(), number(), parent).prop_map(|(job, arrival, parent)| {
             let arrival = Time::from_ns(arrival);
@@ -62,7 +64,7 @@ pub(crate) fn event() -> impl Strategy<Value = Event> {
         (job(), number()).prop_map(|(job, message)| Event::Send { job, message }),
         (job(), number()).prop_map(|(job, message)| Event::Arrive { job, message }),
         (job(), number()).prop_map(|(job, message)| Event::Receive { job, message }),
-        (job(), number()).prop_map(|(job, message)| Event::Drop { job, message }),
+        (job(), number(), drop_cause).prop_map(|(job, message, cause)| Event::Drop { job, message, cause }),
         (number(), small()).prop_map(|(message, bytes)| Event::Transmit { message, bytes }),
         (small(), small()).prop_map(|(irq, cpu)| Event::IrqEnter { irq, cpu }),
         (small(), small()).prop_map(|(irq, cpu)| Event::IrqExit { irq, cpu }),

@@ -11,9 +11,9 @@ use super::suggest::hint;
 use crate::cpus::CpuSet;
 use crate::strategy::{Builtin, Discipline, Filter, Late, Level, Split, Strategy};
 use crate::system::{
-    Arrival, Auto, Clock, Component, ComponentId, Costs, Criticality, Cross, Exec, Fit, Flow, MessageArrivals, Mode,
-    Network, NodeId, NodeSpec, Placement, Port, PortId, Preemption, ServerRule, ServerSwitch, StrategyId, StrategyRef,
-    System, TableTask, Task, TaskId, Trace,
+    Arrival, Auto, Background, Bucket, Clock, Component, ComponentId, Costs, Criticality, Cross, Exec, Fit, Flow, Link,
+    MessageArrivals, Mode, Network, NodeId, NodeSpec, Placement, Port, PortId, Preemption, ServerRule, ServerSwitch,
+    StrategyId, StrategyRef, System, TableTask, Task, TaskId, Trace,
 };
 use crate::time::{Lateness, Span, Time};
 use crate::units::{Bytes, Probability, Rate};
@@ -308,10 +308,7 @@ impl Builder<'_> {
                 ordinary_period: costs.span("ordinary-period").unwrap_or(Costs::ORDINARY_PERIOD_DEFAULT),
                 latency: costs.span("latency").unwrap_or_default(),
             }),
-            link: f.table("link").and_then(|link| match link.value("rate") {
-                Some(Val::Rate(rate)) => Some(*rate),
-                _ => None,
-            }),
+            link: f.table("link").map(link),
             arrivals: self.arrivals(f, &owner),
             receive: f.table("receive").and_then(table_task),
             send: f.table("send").and_then(table_task),
@@ -667,6 +664,19 @@ fn rate(f: &Fields, key: &str) -> Rate {
     match f.value(key) {
         Some(Val::Rate(rate)) => *rate,
         _ => Rate::from_bps(1),
+    }
+}
+
+fn link(f: &Fields) -> Link {
+    let bucket = |f: &Fields| Bucket { burst: size(f, "burst"), rate: rate(f, "rate") };
+    let background = |f: &Fields| Background { size: size(f, "size"), rate: f.value("rate").map(|_| rate(f, "rate")) };
+    Link {
+        rate: rate(f, "rate"),
+        edf: f.text("order") == Some("edf"),
+        late: late(f.text("late").unwrap_or_default()),
+        bucket: f.table("bucket").map(bucket),
+        replies: f.table("replies").map(bucket),
+        background: f.table("background").map(background),
     }
 }
 

@@ -1,9 +1,10 @@
 //! The rules between the values of a System, whether it came from a file or was built by hand. This
-//! file has the order of the checks, names, nodes, modes, components, flows and networks. [`tasks`]
-//! and [`strategies`] have files of their own.
+//! file has the order of the checks, names, nodes, modes, components and flows. [`tasks`],
+//! [`strategies`] and [`network`] have files of their own.
 
 mod arrivals;
 mod circles;
+mod network;
 mod strategies;
 mod tasks;
 
@@ -321,10 +322,7 @@ impl Check<'_> {
                     self.error(part, "costs.interrupt", message);
                 }
             }
-            if node.link.is_some_and(|rate| rate.as_bps() == 0) {
-                let owner = self.owner(part);
-                self.error(part, "link.rate", format!("link.rate of {owner} is zero; a rate is above zero"));
-            }
+            self.link(i);
             if let Some(receive) = node.receive {
                 self.table_task(part, ["receive.period", "receive.wcet", "receive.cost"], receive);
             }
@@ -670,82 +668,6 @@ impl Check<'_> {
                 let owner = self.owner(part);
                 let message = format!("{owner} ends on the node where it starts, which needs no reply; remove reply");
                 self.error(part, "reply", message);
-            }
-        }
-    }
-
-    fn ports(&mut self) {
-        for (i, port) in self.system.ports.iter().enumerate() {
-            self.span(Part::Port(i), "latency", port.latency, true);
-            for (key, rate) in [("rate", Some(port.rate)), ("cross.rate", port.cross.map(|cross| cross.rate))] {
-                if rate.is_some_and(|rate| rate.as_bps() == 0) && !self.bad(Part::Port(i), &[key]) {
-                    let owner = self.owner(Part::Port(i));
-                    self.error(Part::Port(i), key, format!("{key} of {owner} is zero; it must be above zero"));
-                }
-            }
-            let Some(cross) = port.cross.filter(|cross| cross.rate >= port.rate) else { continue };
-            if !self.bad(Part::Port(i), &["rate", "cross", "cross.rate"]) {
-                let (owner, rate) = (self.owner(Part::Port(i)), port.rate);
-                let message = format!(
-                    "cross.rate {} of {owner} leaves nothing of its rate {rate} for flows; cross traffic has a \
-                     smaller rate than its port",
-                    cross.rate
-                );
-                self.error(Part::Port(i), "cross.rate", message);
-            }
-        }
-    }
-
-    fn through(&mut self, i: usize) {
-        let (system, part) = (self.system, Part::Network(i));
-        if self.bad(part, &["through"]) {
-            return;
-        }
-        let mut seen = BTreeSet::new();
-        for (k, port) in system.networks[i].through.iter().enumerate() {
-            if !seen.insert(port) {
-                let (owner, port) = (self.owner(part), &system.ports[port.index()].name);
-                let message = format!("through of {owner} names port \"{port}\" twice; a message passes a port once");
-                self.error_at(part, "through", k, message);
-            }
-        }
-    }
-
-    fn networks(&mut self) {
-        let system = self.system;
-        let mut seen = BTreeSet::new();
-        let name = |node: Option<NodeId>| match node {
-            Some(node) => format!("\"{}\"", system.nodes[node.index()].name),
-            None => "every node".to_owned(),
-        };
-        for (i, network) in system.networks.iter().enumerate() {
-            let part = Part::Network(i);
-            self.through(i);
-            let (min, max) = match network.delay {
-                Auto::Auto => (Span::ZERO, Span::ZERO),
-                Auto::Value(delay) => delay,
-            };
-            self.span(part, "delay", min, true);
-            self.span(part, "delay", max, true);
-            if min > max && !self.bad(part, &["delay"]) {
-                let owner = self.owner(part);
-                let message =
-                    format!("delay of {owner} is {min} at best and {max} at worst; write the shorter delay first");
-                self.error(part, "delay", message);
-            }
-            if self.bad(part, &["from", "to"]) {
-                continue;
-            }
-            let (from, to) = (name(network.from), name(network.to));
-            if network.from.is_some() && network.from == network.to {
-                self.error(
-                    part,
-                    "to",
-                    format!("network goes from node {from} to itself; messages within a node take no network"),
-                );
-            }
-            if !seen.insert((network.from, network.to)) {
-                self.error(part, "", format!("a second network goes from {from} to {to}; keep one"));
             }
         }
     }

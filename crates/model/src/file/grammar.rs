@@ -144,6 +144,8 @@ pub(crate) const DISCIPLINES: &[&str] = &["fifo", "deadline", "laxity", "gel"];
 pub(crate) const SPLITS: &[&str] = &["none", "priority", "period", "deadline", "criticality", "importance"];
 /// The words of `late`, in the order of [`crate::Late`].
 pub(crate) const LATES: &[&str] = &["continue", "drop", "demote"];
+/// The words of `late` of a link, in the same order.
+pub(crate) const PACKETS_LATE: &[&str] = &["send", "drop", "demote"];
 /// The names that [`Builtin`] gives, for strategies.
 pub(crate) const BUILTINS: [&str; Builtin::ALL.len()] = {
     let mut names = [""; Builtin::ALL.len()];
@@ -294,7 +296,58 @@ static LINK_TABLE: Table = Table {
     noun: "link",
     doc: "A node's network link.",
     rule: Rule::Free,
-    keys: &[key("rate", Kind::Rate, "Its rate.").required()],
+    keys: &[
+        key("rate", Kind::Rate, "Its rate.").required(),
+        key(
+            "order",
+            Kind::Choice(&["fifo", "edf"]),
+            "Which message is sent first. `fifo`: what came first. `edf`: what is due first; the messages of a \
+             flow keep their order.",
+        )
+        .default("\"fifo\""),
+        key(
+            "late",
+            Kind::Choice(PACKETS_LATE),
+            "What becomes of a message that could start only after its deadline, which is that of the job that \
+             it releases. `demote`: it is sent when no other waits.",
+        )
+        .default("\"send\""),
+        key("bucket", Kind::Table(&BUCKET_TABLE), "Token bucket of the flows' messages.")
+            .default("none: they may take the whole link"),
+        key(
+            "replies",
+            Kind::Table(&BUCKET_TABLE),
+            "Token bucket of replies (`reply` of a flow). They then go after all other messages.",
+        )
+        .default("none: replies are as other messages"),
+        key(
+            "background",
+            Kind::Table(&BACKGROUND_TABLE),
+            "Other traffic of the node. It always waits, and is sent when no message may start.",
+        )
+        .default("none"),
+    ],
+};
+
+static BUCKET_TABLE: Table = Table {
+    noun: "token bucket",
+    doc: "A token bucket (σ, ρ) as HTB keeps it: in any time t no more than `burst` + `rate` t and one message \
+          more.",
+    rule: Rule::Free,
+    keys: &[
+        key("burst", Kind::Size, "σ: at least the largest message.").required(),
+        key("rate", Kind::Rate, "ρ: at most the rate of the link.").required(),
+    ],
+};
+
+static BACKGROUND_TABLE: Table = Table {
+    noun: "background traffic",
+    doc: "Traffic of a node beside that of its flows.",
+    rule: Rule::Free,
+    keys: &[
+        key("size", Kind::Size, "Size of its packets.").required(),
+        key("rate", Kind::Rate, "Its rate in the long run.").default("what the messages leave"),
+    ],
 };
 
 static TABLE_TASK_TABLE: Table = Table {
@@ -633,8 +686,8 @@ static NETWORK_TABLE: Table = Table {
         key(
             "delay",
             Kind::Either(&[Kind::Choice(&["auto"]), Kind::Tuple(&[SPAN, SPAN])]),
-            "Best and worst case, from the sending job's end to the receiver's buffer; `\"auto\"`: `takt size \
-             --network-delay` finds it.",
+            "Best and worst case, from the sending job's end to the receiver's buffer. `\"auto\"`: it follows from \
+             links and ports. `takt sim` simulates these, and `takt size --network-delay` finds a bound.",
         )
         .default("[\"0ns\", \"0ns\"]"),
         key("loss", Kind::Probability, "Probability that a message is lost.").default("0.0"),

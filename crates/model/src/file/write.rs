@@ -2,11 +2,11 @@
 
 use std::fmt::Write as _;
 
-use super::grammar::{FITS, LATES, SPLITS};
+use super::grammar::{FITS, LATES, PACKETS_LATE, SPLITS};
 use crate::strategy::{Builtin, Discipline, Filter, Late, Level, Split, Strategy};
 use crate::system::{
-    Arrival, Auto, Clock, Component, Costs, Criticality, Exec, Fit, Flow, MessageArrivals, Mode, Network, NodeId,
-    NodeSpec, Placement, Port, Preemption, ServerSwitch, StrategyRef, System, TableTask, Task,
+    Arrival, Auto, Background, Bucket, Clock, Component, Costs, Criticality, Exec, Fit, Flow, Link, MessageArrivals,
+    Mode, Network, NodeId, NodeSpec, Placement, Port, Preemption, ServerSwitch, StrategyRef, System, TableTask, Task,
 };
 use crate::time::Span;
 use crate::units::{Bytes, Probability};
@@ -128,8 +128,8 @@ impl<'a> Writer<'a> {
             let parts: Vec<String> = parts.map(|(key, span, _)| format!("{key} = \"{span}\"")).collect();
             self.key("costs", inline(&parts));
         }
-        if let Some(rate) = node.link {
-            self.key("link", inline(&[format!("rate = \"{rate}\"")]));
+        if let Some(of) = &node.link {
+            self.key("link", link(of));
         }
         match node.arrivals {
             MessageArrivals::Table => {}
@@ -320,6 +320,27 @@ impl<'a> Writer<'a> {
             self.text("order", "any");
         }
     }
+}
+
+fn link(link: &Link) -> String {
+    let bucket = |key: &str, bucket: Option<Bucket>| {
+        let Bucket { burst, rate } = bucket?;
+        Some(format!("{key} = {{ burst = \"{burst}\", rate = \"{rate}\" }}"))
+    };
+    let background = link.background.map(|Background { size, rate }| {
+        let rate = rate.map(|rate| format!("rate = \"{rate}\""));
+        let parts = [Some(format!("size = \"{size}\"")), rate];
+        format!("background = {}", inline(&parts.into_iter().flatten().collect::<Vec<_>>()))
+    });
+    let parts = [
+        Some(format!("rate = \"{}\"", link.rate)),
+        link.edf.then(|| "order = \"edf\"".to_owned()),
+        (link.late != Late::Continue).then(|| format!("late = \"{}\"", PACKETS_LATE[link.late as usize])),
+        bucket("bucket", link.bucket),
+        bucket("replies", link.replies),
+        background,
+    ];
+    inline(&parts.into_iter().flatten().collect::<Vec<_>>())
 }
 
 fn table_task(task: &TableTask) -> String {

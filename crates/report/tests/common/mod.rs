@@ -4,7 +4,7 @@
 
 pub(crate) mod trace;
 
-use takt_log::{Event, JobKey, Parent};
+use takt_log::{DropCause, Event, JobKey, Parent};
 use takt_model::{Builtin, Bytes, Flow, NodeId, NodeSpec, Span, StrategyRef, System, TableTask, TaskId, Time};
 use takt_report::Scene;
 use takt_report::golden::{self, UNIT};
@@ -131,7 +131,7 @@ pub(crate) fn messages() -> (Scene, Log) {
         (1, ms(5), Event::Start { job: job(1, 0), cpu: 0 }),
         (0, ms(6), Event::Send { job: job(0, 1), message: 1 }),
         (1, ms(7), Event::Complete { job: job(1, 0), cpu: 0 }),
-        (0, ms(8), Event::Drop { job: job(0, 1), message: 1 }),
+        (0, ms(8), Event::Drop { job: job(0, 1), message: 1, cause: DropCause::Lost }),
         (0, ms(9), Event::Send { job: job(0, 2), message: 2 }),
     ];
     (Scene::of(&system), log)

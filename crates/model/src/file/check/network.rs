@@ -1,0 +1,148 @@
+//! Checks of links, ports and networks.
+
+use std::collections::BTreeSet;
+
+use super::{Check, Part};
+use crate::system::{Auto, Bucket, Flow, NodeId};
+use crate::time::Span;
+use crate::units::Rate;
+
+impl Check<'_> {
+    pub(super) fn ports(&mut self) {
+        for (i, port) in self.system.ports.iter().enumerate() {
+            self.span(Part::Port(i), "latency", port.latency, true);
+            for (key, rate) in [("rate", Some(port.rate)), ("cross.rate", port.cross.map(|cross| cross.rate))] {
+                if rate.is_some_and(|rate| rate.as_bps() == 0) && !self.bad(Part::Port(i), &[key]) {
+                    let owner = self.owner(Part::Port(i));
+                    self.error(Part::Port(i), key, format!("{key} of {owner} is zero; it must be above zero"));
+                }
+            }
+            let Some(cross) = port.cross.filter(|cross| cross.rate >= port.rate) else { continue };
+            if !self.bad(Part::Port(i), &["rate", "cross", "cross.rate"]) {
+                let (owner, rate) = (self.owner(Part::Port(i)), port.rate);
+                let message = format!(
+                    "cross.rate {} of {owner} leaves nothing of its rate {rate} for flows; cross traffic has a \
+                     smaller rate than its port",
+                    cross.rate
+                );
+                self.error(Part::Port(i), "cross.rate", message);
+            }
+        }
+    }
+
+    fn through(&mut self, i: usize) {
+        let (system, part) = (self.system, Part::Network(i));
+        if self.bad(part, &["through"]) {
+            return;
+        }
+        let mut seen = BTreeSet::new();
+        for (k, port) in system.networks[i].through.iter().enumerate() {
+            if !seen.insert(port) {
+                let (owner, port) = (self.owner(part), &system.ports[port.index()].name);
+                let message = format!("through of {owner} names port \"{port}\" twice; a message passes a port once");
+                self.error_at(part, "through", k, message);
+            }
+        }
+    }
+
+    pub(super) fn networks(&mut self) {
+        let system = self.system;
+        let mut seen = BTreeSet::new();
+        let name = |node: Option<NodeId>| match node {
+            Some(node) => format!("\"{}\"", system.nodes[node.index()].name),
+            None => "every node".to_owned(),
+        };
+        for (i, network) in system.networks.iter().enumerate() {
+            let part = Part::Network(i);
+            self.through(i);
+            let (min, max) = match network.delay {
+                Auto::Auto => (Span::ZERO, Span::ZERO),
+                Auto::Value(delay) => delay,
+            };
+            self.span(part, "delay", min, true);
+            self.span(part, "delay", max, true);
+            if min > max && !self.bad(part, &["delay"]) {
+                let owner = self.owner(part);
+                let message =
+                    format!("delay of {owner} is {min} at best and {max} at worst; write the shorter delay first");
+                self.error(part, "delay", message);
+            }
+            if self.bad(part, &["from", "to"]) {
+                continue;
+            }
+            let (from, to) = (name(network.from), name(network.to));
+            if network.from.is_some() && network.from == network.to {
+                self.error(
+                    part,
+                    "to",
+                    format!("network goes from node {from} to itself; messages within a node take no network"),
+                );
+            }
+            if !seen.insert((network.from, network.to)) {
+                self.error(part, "", format!("a second network goes from {from} to {to}; keep one"));
+            }
+        }
+    }
+
+    /// Checks the link of a node.
+    pub(super) fn link(&mut self, node: usize) {
+        let (system, part) = (self.system, Part::Node(node));
+        let Some(link) = system.nodes[node].link else { return };
+        let owner = self.owner(part);
+        if link.rate.as_bps() == 0 && !self.bad(part, &["link.rate"]) {
+            self.error(part, "link.rate", format!("link.rate of {owner} is zero; a rate is above zero"));
+        }
+        if let Some(background) = link.background {
+            if background.size.get() == 0 && !self.bad(part, &["link.background.size"]) {
+                let message = format!("link.background.size of {owner} is zero; a packet has at least 1B");
+                self.error(part, "link.background.size", message);
+            }
+            self.share(part, "link.background.rate", background.rate, link.rate);
+        }
+        let keys = ["link.bucket.burst", "link.bucket.rate"];
+        self.bucket(node, link.bucket, keys, |reply| !reply || link.replies.is_none());
+        self.bucket(node, link.replies, ["link.replies.burst", "link.replies.rate"], |reply| reply);
+    }
+
+    /// A rate that is a part of the link's.
+    fn share(&mut self, part: Part, key: &'static str, rate: Option<Rate>, whole: Rate) {
+        let Some(rate) = rate.filter(|rate| rate.as_bps() == 0 || *rate > whole) else { return };
+        if !self.bad(part, &[key, "link.rate"]) {
+            let owner = self.owner(part);
+            let message =
+                format!("{key} {rate} of {owner} is not from 1bit to its link.rate {whole}; give it at most that");
+            self.error(part, key, message);
+        }
+    }
+
+    /// Checks a bucket of a node's link for the messages that are replies, or are not.
+    fn bucket(
+        &mut self,
+        node: usize,
+        bucket: Option<Bucket>,
+        [burst, rate]: [&'static str; 2],
+        takes: impl Fn(bool) -> bool,
+    ) {
+        let (system, part) = (self.system, Part::Node(node));
+        let (Some(bucket), Some(link)) = (bucket, system.nodes[node].link) else { return };
+        self.share(part, rate, Some(bucket.rate), link.rate);
+        let sent = |flow: &&Flow| {
+            let hops = flow.hops().count();
+            let mut legs = flow.hops().take(hops.saturating_sub(1)).enumerate();
+            legs.any(|(hop, from)| from.index() == node && takes(flow.reply && hop + 2 == hops))
+        };
+        let largest = system.flows.iter().filter(sent).max_by_key(|flow| flow.size);
+        if let Some(flow) = largest.filter(|flow| flow.size > bucket.burst)
+            && !self.bad(part, &[burst])
+        {
+            let message = format!(
+                "{burst} {} of {} is smaller than a message of flow \"{}\", which has {}; give it at least that",
+                bucket.burst,
+                self.owner(part),
+                flow.name,
+                flow.size
+            );
+            self.error(part, burst, message);
+        }
+    }
+}
