@@ -172,7 +172,8 @@ pub(crate) fn unproven(system: &System, units: &[Unit], answers: &[Answer], carr
                 let served = carried.analyses(unit);
                 let rests = from.is_some_and(|from| !served || task.level >= from);
                 changed |= rests && !std::mem::replace(&mut shaky[task.id.index()], true);
-                let kept = !rests && (served || *answer == Answer::Yes);
+                // A bound within a component also rests on the budgets of the servers around it.
+                let kept = !rests && (served && unit.served.is_none() || *answer == Answer::Yes);
                 changed |= !kept && !std::mem::replace(&mut late[task.id.index()], true);
             }
         }

@@ -242,7 +242,7 @@ fn what_is_not_covered_is_refused_with_the_reason() {
     };
     let mut other = system.clone();
     other.components[0].server = ServerRule::Polling;
-    assert!(why(&other).contains("\"ptps\" only"), "{}", why(&other));
+    assert!(why(&other).contains("\"ptps\", \"wcps\" and \"crps\" only"), "{}", why(&other));
     let mut other = system.clone();
     other.nodes[0].costs = Some(Costs { switch: Span::from_ns(1), ..Costs::NONE });
     assert!(why(&other).contains("costs of switching"), "{}", why(&other));

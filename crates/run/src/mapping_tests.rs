@@ -251,7 +251,7 @@ fn a_node_is_chosen_and_parts_that_wait_for_later_versions_are_named() {
     };
     system.flows.push(flow);
     let first = RunOptions { node: Some(NodeId(0)), ..options() };
-    assert!(prepare(&system, &first).unwrap_err().to_string().starts_with("flow \"put\" cannot be run"));
+    assert!(prepare(&system, &first).unwrap_err().to_string().starts_with("this version cannot run flow \"put\": "));
 }
 
 #[test]

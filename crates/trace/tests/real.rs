@@ -269,9 +269,9 @@ fn times_are_held_against_the_file() {
     assert_eq!(first(&with_option(7, b"-1000\0")), (Some(plain - 1000), String::new()));
     assert_eq!(first(&with_option(7, b"0x10\0")), (Some(plain + 16), String::new()));
     let (time, why) = first(&with_option(7, b"soon\0"));
-    assert!(time == Some(plain) && why.contains("option 7 is no number"), "{time:?} {why}");
+    assert!(time == Some(plain) && why.contains("option 7 is not a number"), "{time:?} {why}");
     let (time, why) = first(&with_option(7, b"-9000000000000000000\0"));
-    assert!(time.is_none() && why.contains("is no time"), "{time:?} {why}");
+    assert!(time.is_none() && why.contains("is out of range"), "{time:?} {why}");
     let scaled = |mult: u32, shift: u32| [mult.to_le_bytes(), shift.to_le_bytes()].concat();
     assert_eq!(first(&with_option(14, &scaled(2, 1))).0, Some(plain));
     let (time, why) = first(&with_option(14, &scaled(2, 64)));

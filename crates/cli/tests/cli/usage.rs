@@ -102,7 +102,11 @@ fn bad_usage_and_bad_input_have_their_status_and_say_what_to_do() {
         (&["import", "good.takt"], 2, "good.takt is a log, and this verb wants a JSON file"),
         (&["check", "bad.json"], 2, "\"takt import\" turns an rt-app workload into a system file"),
         // Unsupported by this version.
-        (&["run", "component.toml", "--best-effort"], 3, "component \"dom1\" cannot be run"),
+        (
+            &["run", "component.toml", "--best-effort"],
+            3,
+            "cannot run component \"dom1\": servers exist in simulation only",
+        ),
         (&["run", "laxity.toml"], 3, "takt's own dispatcher cannot run it either:"),
         (&["sim", "flow.toml"], 2, "and no [[network]] says how long that takes; add one with a delay"),
         (&["sim", "linkless.toml"], 2, "and it has no link; give it link = { rate = \"...\" }"),
