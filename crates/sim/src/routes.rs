@@ -2,10 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use takt_model::{
-    Auto, Bucket, Bytes, Cross, Draw, Late, Network as Between, NodeId, PortId, Probability, Span, System,
-    draw::Purpose,
-};
+use takt_model::{Auto, Bucket, Bytes, Cross, Draw, Late, NodeId, PortId, Probability, Span, System, draw::Purpose};
 use takt_net::{
     Background, BucketSpec, ClassSpec, CrossPattern, Delays, Egress, EgressSpec, LateRule, Link, LinkSpec, Order, Port,
     PortSpec, QueueSpec,
@@ -172,15 +169,11 @@ fn egress(link: &takt_model::Link, streams: u32) -> EgressSpec {
     EgressSpec { rate: link.rate, classes }
 }
 
-/// Networks that name both nodes come first, then those with one name, then the nameless one.
-/// Several count with their widest values. `None` without a network.
+/// The networks between two nodes with their widest values. `None` without a network.
 fn passage(system: &System, from: NodeId, to: NodeId) -> Result<Option<Passage>, SimError> {
-    let fits =
-        |network: &&Between| network.from.is_none_or(|node| node == from) && network.to.is_none_or(|node| node == to);
-    let named = |network: &Between| u8::from(network.from.is_some()) + u8::from(network.to.is_some());
-    let most = system.networks.iter().filter(fits).map(named).max();
     let mut passage: Option<Passage> = None;
-    for network in system.networks.iter().filter(fits).filter(|network| Some(named(network)) == most) {
+    for network in system.networks_between(from, to) {
+        let network = &system.networks[network.index()];
         let (delay, computed) = match network.delay {
             Auto::Auto => ((Span::ZERO, Span::ZERO), Some(network.through.clone())),
             Auto::Value(delay) => (delay, None),

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 use takt_model::flows::hop_deadlines;
 use takt_model::{
-    Auto, Costs, Discipline, Drift, Filter, Flow, MessageArrivals, Network, NetworkId, NodeId, NodeSpec, Preemption,
+    Auto, Costs, Discipline, Drift, Filter, Flow, MessageArrivals, NetworkId, NodeId, NodeSpec, Preemption,
     Probability, Span, System, TableTask, Task, TaskId,
 };
 
@@ -488,24 +488,12 @@ pub(super) fn legs(flow: &Flow) -> impl Iterator<Item = (NodeId, NodeId)> + '_ {
     flow.hops().zip(flow.hops().skip(1))
 }
 
-/// The networks that carry messages between two nodes: the network naming both nodes, else all
-/// networks naming one of them, else the network without nodes.
-pub(super) fn between(system: &System, from: NodeId, to: NodeId) -> Vec<NetworkId> {
-    let fits =
-        |network: &Network| network.from.is_none_or(|node| node == from) && network.to.is_none_or(|node| node == to);
-    let named = |network: &Network| u8::from(network.from.is_some()) + u8::from(network.to.is_some());
-    let most = system.networks.iter().filter(|network| fits(network)).map(named).max();
-    let all = system.networks.iter().enumerate();
-    let chosen = all.filter(|(_, network)| fits(network) && Some(named(network)) == most);
-    chosen.map(|(i, _)| NetworkId(i as u32)).collect()
-}
-
 /// Least and most delay between two nodes: the hull of what the networks between them say. The
 /// error says why there is none.
 fn link(system: &System, from: NodeId, to: NodeId) -> Result<(u64, u64), String> {
     let name = |node: NodeId| &system.nodes[node.index()].name;
     let (mut least, mut most) = (u64::MAX, 0);
-    for network in between(system, from, to) {
+    for network in system.networks_between(from, to) {
         let Auto::Value((min, max)) = system.networks[network.index()].delay else {
             return Err(format!(
                 "the delay from \"{}\" to \"{}\" is \"auto\"; takt size --network-delay finds it",
@@ -525,7 +513,7 @@ fn link(system: &System, from: NodeId, to: NodeId) -> Result<(u64, u64), String>
 /// Whether messages between two nodes may be lost.
 fn lossy(system: &System, from: NodeId, to: NodeId) -> bool {
     let loses = |network: &NetworkId| system.networks[network.index()].loss != Probability::NONE;
-    between(system, from, to).iter().any(loses)
+    system.networks_between(from, to).iter().any(loses)
 }
 
 /// A flow as the analysis takes it.

@@ -4,7 +4,7 @@ use serde::Serialize;
 use takt_model::{Auto, Cross, Late, Network, NetworkId, NodeId, NodeSpec, PortId, Span, System};
 use thiserror::Error;
 
-use super::apply::{Distributed, between, legs};
+use super::apply::{Distributed, legs};
 use super::delay::{Traffic, bytes, time};
 use super::row::{Layout, PortPath, Shared, WayDelay};
 use super::shares::{Link, OutgoingFlow, Share, Weigh};
@@ -181,7 +181,7 @@ fn with_delays(system: &System, delays: &[((NodeId, NodeId), Span)]) -> (System,
     let mut longest: Vec<Option<Span>> = vec![None; system.networks.len()];
     let mut added = Vec::new();
     for ((from, to), delay) in delays {
-        let networks = between(system, *from, *to);
+        let networks = system.networks_between(*from, *to);
         if networks.is_empty() {
             let any = Network::any(Span::ZERO, *delay);
             added.push(Network { from: Some(*from), to: Some(*to), ..any });
@@ -217,7 +217,7 @@ pub fn assume_delay(system: &System, wanted: Span) -> System {
 
 /// The ports between two nodes.
 fn through(system: &System, (from, to): (NodeId, NodeId)) -> Result<&[PortId], NetworkSizeError> {
-    let networks = between(system, from, to);
+    let networks = system.networks_between(from, to);
     let mut rows = networks.iter().map(|network| system.networks[network.index()].through.as_slice());
     let first = rows.next().unwrap_or_default();
     if rows.all(|row| row == first) {

@@ -1,6 +1,6 @@
 //! Facts that follow from a System.
 
-use super::{Clock, Criticality, Mode, NodeId, NodeSpec, StrategyRef, System, Task, TaskId};
+use super::{Clock, Criticality, Mode, Network, NetworkId, NodeId, NodeSpec, StrategyRef, System, Task, TaskId};
 use crate::strategy::{Builtin, Strategy};
 use crate::time::Span;
 
@@ -74,6 +74,20 @@ impl System {
             .enumerate()
             .filter(move |(_, task)| task.node == node)
             .map(|(i, task)| (TaskId(i as u32), task))
+    }
+
+    /// The networks that carry messages between two nodes: the network naming both nodes, else all
+    /// networks naming one of them, else the network without nodes.
+    #[must_use]
+    pub fn networks_between(&self, from: NodeId, to: NodeId) -> Vec<NetworkId> {
+        let fits = |network: &Network| {
+            network.from.is_none_or(|node| node == from) && network.to.is_none_or(|node| node == to)
+        };
+        let named = |network: &Network| u8::from(network.from.is_some()) + u8::from(network.to.is_some());
+        let most = self.networks.iter().filter(|network| fits(network)).map(named).max();
+        let all = self.networks.iter().enumerate();
+        let chosen = all.filter(|(_, network)| fits(network) && Some(named(network)) == most);
+        chosen.map(|(i, _)| NetworkId(i as u32)).collect()
     }
 
     /// The node of that name.
