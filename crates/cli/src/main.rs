@@ -13,6 +13,7 @@ mod live;
 mod mentions;
 mod numbers;
 mod output;
+mod parallel;
 mod picture;
 mod progress;
 mod recorded;

@@ -2,10 +2,6 @@
 
 mod worst;
 
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::mpsc;
-use std::thread;
-
 use serde::Serialize;
 use takt_dispatch::{Adaptive, Limits, Plan, StartError, notes_of_guard};
 use takt_log::stats::{Collector, Merged, Replications, Stats};
@@ -21,6 +17,7 @@ use crate::failure::{Failure, Outcome, Status};
 use crate::input;
 use crate::numbers::{Silence, merged, numbers};
 use crate::output::{Target, note, print, print_json};
+use crate::parallel::in_order;
 use crate::progress::{self, ProgressSink};
 
 /// A note in the log of a run whose delays were chosen; the list follows.
@@ -245,64 +242,27 @@ fn failure(error: &SimError) -> Failure {
     }
 }
 
-/// Replications that wait for an earlier one to be merged, at most, per thread.
-const AHEAD_MAX: usize = 8;
-
 /// Simulates with the seeds seed, seed + 1, ... on all CPUs. The statistics are merged in the order of the seeds, so
 /// that the result does not depend on the number of threads.
 fn replicate(subject: &Subject<'_>, sim: &SimOptions, runs: u32) -> Result<(Merged, Residence), Failure> {
-    let threads = thread::available_parallelism().map_or(1, usize::from).min(runs as usize);
     let definitions = Definitions::of(subject.system()).about(sim.node);
     let bar = progress::bar("replications", u64::from(runs));
-    let next = AtomicU32::new(0);
-    let outcome = thread::scope(|scope| {
-        let (send, receive) = mpsc::sync_channel::<(u32, Simulated)>(threads * AHEAD_MAX);
-        for _ in 0..threads {
-            let (send, next, definitions) = (send.clone(), &next, &definitions);
-            scope.spawn(move || {
-                loop {
-                    let run = next.fetch_add(1, Ordering::Relaxed);
-                    if run >= runs {
-                        return;
-                    }
-                    let options = SimOptions { seed: sim.seed.wrapping_add(u64::from(run)), ..sim.clone() };
-                    let mut sinks = (Collector::new(definitions, COUNTED), Residence::default());
-                    let result = subject.simulate(&options, &mut sinks);
-                    let result = result.map(|()| (sinks.0.finish(end(sim)), sinks.1.until(end(sim))));
-                    if send.send((run, result)).is_err() {
-                        return;
-                    }
-                }
-            });
-        }
-        drop(send);
-        merge(receive, |done| bar.set_position(done))
+    let run = |run: u32| {
+        let options = SimOptions { seed: sim.seed.wrapping_add(u64::from(run)), ..sim.clone() };
+        let mut sinks = (Collector::new(&definitions, COUNTED), Residence::default());
+        let result = subject.simulate(&options, &mut sinks);
+        result.map(|()| (sinks.0.finish(end(sim)), sinks.1.until(end(sim))))
+    };
+    let (mut merged, mut all_stays) = (Replications::new(), Residence::default());
+    let outcome: Result<(), Failure> = in_order(runs, run, |result| {
+        let (stats, stays): (Stats, Residence) = result?;
+        merged.add(&stats).map_err(Failure::trouble)?;
+        all_stays = all_stays.and(stays);
+        bar.inc(1);
+        Ok(())
     });
     bar.finish_and_clear();
-    let (merged, stays) = outcome?;
+    outcome?;
     let merged = merged.finish().ok_or_else(|| Failure::trouble("no replication came to an end"))?;
-    Ok((merged, stays))
-}
-
-/// The result of a replication.
-type Simulated = Result<(Stats, Residence), Failure>;
-
-/// Merges what comes in any order in the order of the numbers.
-fn merge(
-    receive: mpsc::Receiver<(u32, Simulated)>,
-    mut progress: impl FnMut(u64),
-) -> Result<(Replications, Residence), Failure> {
-    let mut waiting = std::collections::BTreeMap::new();
-    let (mut merged, mut all_stays) = (Replications::new(), Residence::default());
-    let mut wanted = 0;
-    for (run, result) in receive {
-        waiting.insert(run, result?);
-        while let Some((stats, stays)) = waiting.remove(&wanted) {
-            merged.add(&stats).map_err(Failure::trouble)?;
-            all_stays = all_stays.and(stays);
-            wanted += 1;
-            progress(u64::from(wanted));
-        }
-    }
     Ok((merged, all_stays))
 }

@@ -1,9 +1,5 @@
 //! `takt sim --delays worst`: a search for the largest end-to-end responses of flows.
 
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::mpsc;
-use std::thread;
-
 use serde_json::{Value, json};
 use takt_analysis::{CheckOptions, check};
 use takt_model::{Span, System};
@@ -16,6 +12,7 @@ use crate::args;
 use crate::failure::{Failure, Outcome, Status};
 use crate::numbers::percent;
 use crate::output::{note, print, print_json, quoted};
+use crate::parallel::in_order;
 use crate::progress;
 use crate::table::{Table, or_dash, time};
 
@@ -55,36 +52,16 @@ fn bounds(system: &System) -> Vec<Option<Span>> {
 /// Climbs on all CPUs, and merges what they find in the order of the climbs. So the result does not
 /// depend on the number of threads.
 fn search(system: &System, sim: &SimOptions, runs: u32) -> Result<Found, SimError> {
-    let climbs = runs.div_ceil(RUNS_PER_CLIMB);
-    let threads = thread::available_parallelism().map_or(1, usize::from).min(climbs as usize);
     let bar = progress::bar("searching", u64::from(runs));
-    let next = AtomicU32::new(0);
-    let mut results: Vec<(u32, Result<Found, SimError>)> = thread::scope(|scope| {
-        let (send, receive) = mpsc::channel();
-        for _ in 0..threads {
-            let (send, next) = (send.clone(), &next);
-            scope.spawn(move || {
-                loop {
-                    let start = next.fetch_add(1, Ordering::Relaxed);
-                    if start >= climbs {
-                        return;
-                    }
-                    let runs = (runs - start * RUNS_PER_CLIMB).min(RUNS_PER_CLIMB);
-                    if send.send((start, climb(system, sim, start, runs))).is_err() {
-                        return;
-                    }
-                }
-            });
-        }
-        drop(send);
-        receive.into_iter().inspect(|_| bar.inc(u64::from(RUNS_PER_CLIMB))).collect()
+    let climb = |start: u32| climb(system, sim, start, (runs - start * RUNS_PER_CLIMB).min(RUNS_PER_CLIMB));
+    let mut all = Found { flows: vec![None; system.flows.len()], missed: None, runs: 0 };
+    let outcome: Result<(), SimError> = in_order(runs.div_ceil(RUNS_PER_CLIMB), climb, |found| {
+        all.merge(found?);
+        bar.set_position(u64::from(all.runs));
+        Ok(())
     });
     bar.finish_and_clear();
-    results.sort_by_key(|(start, _)| *start);
-    let mut all = Found { flows: vec![None; system.flows.len()], missed: None, runs: 0 };
-    for (_, found) in results {
-        all.merge(found?);
-    }
+    outcome?;
     Ok(all)
 }
 
