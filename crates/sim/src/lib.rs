@@ -217,6 +217,18 @@ enum AnyNode<'a> {
     Cyclic(Box<NodeSim<'a, CyclicExecutive>>),
 }
 
+/// Asks the node, whichever decider it has.
+macro_rules! each {
+    ($any:expr, $node:ident => $answer:expr) => {
+        match $any {
+            AnyNode::Plain($node) => $answer,
+            AnyNode::Served($node) => $answer,
+            AnyNode::Clustered($node) => $answer,
+            AnyNode::Cyclic($node) => $answer,
+        }
+    };
+}
+
 impl<'a> AnyNode<'a> {
     fn new(
         system: &'a System,
@@ -254,66 +266,31 @@ impl<'a> AnyNode<'a> {
     }
 
     fn connect(&mut self, station: Station) {
-        match self {
-            AnyNode::Plain(node) => node.connect(station),
-            AnyNode::Served(node) => node.connect(station),
-            AnyNode::Clustered(node) => node.connect(station),
-            AnyNode::Cyclic(node) => node.connect(station),
-        }
+        each!(self, node => node.connect(station));
     }
 
     fn deliver<S: Sink>(&mut self, message: Message, now: Time, sink: &mut S) {
-        match self {
-            AnyNode::Plain(node) => node.deliver(message, now, sink),
-            AnyNode::Served(node) => node.deliver(message, now, sink),
-            AnyNode::Clustered(node) => node.deliver(message, now, sink),
-            AnyNode::Cyclic(node) => node.deliver(message, now, sink),
-        }
+        each!(self, node => node.deliver(message, now, sink));
     }
 
     fn station(&mut self) -> Option<&mut Station> {
-        match self {
-            AnyNode::Plain(node) => node.station(),
-            AnyNode::Served(node) => node.station(),
-            AnyNode::Clustered(node) => node.station(),
-            AnyNode::Cyclic(node) => node.station(),
-        }
+        each!(self, node => node.station())
     }
 
     fn next_instant(&self) -> Option<Time> {
-        match self {
-            AnyNode::Plain(node) => node.next_instant(),
-            AnyNode::Served(node) => node.next_instant(),
-            AnyNode::Clustered(node) => node.next_instant(),
-            AnyNode::Cyclic(node) => node.next_instant(),
-        }
+        each!(self, node => node.next_instant())
     }
 
     fn advance<S: Sink>(&mut self, before: Time, sink: &mut S) -> Result<(), SimError> {
-        match self {
-            AnyNode::Plain(node) => node.advance(before, sink),
-            AnyNode::Served(node) => node.advance(before, sink),
-            AnyNode::Clustered(node) => node.advance(before, sink),
-            AnyNode::Cyclic(node) => node.advance(before, sink),
-        }
+        each!(self, node => node.advance(before, sink))
     }
 
     fn released(&self) -> u64 {
-        match self {
-            AnyNode::Plain(node) => node.released(),
-            AnyNode::Served(node) => node.released(),
-            AnyNode::Clustered(node) => node.released(),
-            AnyNode::Cyclic(node) => node.released(),
-        }
+        each!(self, node => node.released())
     }
 
     fn finish<S: Sink>(&mut self, sink: &mut S) {
-        match self {
-            AnyNode::Plain(node) => node.finish(sink),
-            AnyNode::Served(node) => node.finish(sink),
-            AnyNode::Clustered(node) => node.finish(sink),
-            AnyNode::Cyclic(node) => node.finish(sink),
-        }
+        each!(self, node => node.finish(sink));
     }
 }
 
