@@ -11,7 +11,7 @@ use takt_model::{Costs, ServerRule, Span};
 use takt_report::{Figure, Form, Series};
 
 use super::context::Context;
-use super::findings::{Claim, Comparison, Drawn, Findings, PAPER, Row};
+use super::findings::{Claim, Comparison, Drawn, Findings, PAPER, Row, SIMULATED};
 use super::{CSA, Experiment};
 use crate::failure::Failure;
 use measure::{Responsiveness, miss_ratio, run};
@@ -23,68 +23,54 @@ mod workload;
 const RULES: [ServerRule; 3] = [ServerRule::Ptps, ServerRule::Wcps, ServerRule::Crps];
 /// The ranges of task periods in ms.
 const RANGES: [(u64, u64); 3] = [(550, 650), (350, 850), (100, 1100)];
-/// The name of our column in tables.
-const SIMULATED: &str = "simulated";
 /// Shorter runs decide nothing: a domain has a few jobs a second.
 const LEAST_S: u64 = 20;
 
-const fn experiment(
-    name: &'static str,
-    shows: &'static str,
-    what: &'static str,
-    takes: (Span, Span),
-    run: fn(&Context) -> Result<Findings, Failure>,
-) -> Experiment {
-    let longest = Span::from_s(3600);
-    Experiment {
-        name,
-        paper: &CSA,
-        shows,
-        what,
-        needs: "nothing: it is simulated",
-        takes,
-        longest,
-        repeats: true,
-        simulated: true,
-        run,
-    }
+/// Each of these accepts `--repeat`.
+const fn repeated(experiment: Experiment) -> Experiment {
+    Experiment { repeats: true, ..experiment }
 }
 
-pub(super) const FIG4: Experiment = experiment(
+pub(super) const FIG4: Experiment = repeated(Experiment::in_virtual_time(
+    &CSA,
     "csa-fig4",
     "Fig. 4",
     "response times in five domains under ptps, wcps and crps",
     (Span::from_s(30), Span::from_s(1)),
     |context| periods(context, Scope::All),
-);
-pub(super) const FIG5: Experiment = experiment(
+));
+pub(super) const FIG5: Experiment = repeated(Experiment::in_virtual_time(
+    &CSA,
     "csa-fig5",
     "Fig. 5",
     "the same in the least important domain",
     (Span::from_s(30), Span::from_s(1)),
     |context| periods(context, Scope::Last),
-);
-pub(super) const FIG6: Experiment = experiment(
+));
+pub(super) const FIG6: Experiment = repeated(Experiment::in_virtual_time(
+    &CSA,
     "csa-fig6",
     "Fig. 6",
     "the same where other domains need less than their WCETs",
     (Span::from_s(60), Span::from_s(2)),
     factors,
-);
-pub(super) const FIG7: Experiment = experiment(
+));
+pub(super) const FIG7: Experiment = repeated(Experiment::in_virtual_time(
+    &CSA,
     "csa-fig7",
     "Fig. 7",
     "response times of synthetic partitions like ARINC 653",
     (Span::from_s(20), Span::from_s(1)),
     partitions,
-);
-pub(super) const TABLES: Experiment = experiment(
+));
+pub(super) const TABLES: Experiment = repeated(Experiment::in_virtual_time(
+    &CSA,
     "csa-tables",
     "Tables I and II",
     "interface overheads of such partitions, and who misses",
     (Span::from_s(20), Span::from_s(1)),
     tables,
-);
+));
 
 /// The domains whose jobs count.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -121,6 +121,8 @@ pub(super) struct Row {
 pub(super) const PAPER: &str = "paper";
 /// The second source of a [`Comparison`].
 pub(super) const MEASURED: &str = "measured";
+/// The second source of a [`Comparison`] in virtual time.
+pub(super) const SIMULATED: &str = "simulated";
 /// The most columns beside each other. Above this, each source has a line of its own.
 const COLUMNS_MAX: usize = 8;
 

@@ -9,10 +9,7 @@
 
 use takt_model::Span;
 
-use super::context::Context;
-use super::findings::Findings;
 use super::{Experiment, HEDF};
-use crate::failure::Failure;
 
 mod batches;
 mod bounds;
@@ -23,38 +20,14 @@ mod misses;
 mod predictability;
 mod setups;
 
-/// The name of our column in tables.
-const SIMULATED: &str = "simulated";
-
 /// A time in a sentence.
 fn rounded(span: Span) -> String {
     let us = span.as_ns() as f64 / 1e3;
     if us < 1_000.0 { format!("{us:.1} us") } else { format!("{:.2} ms", us / 1e3) }
 }
 
-const fn experiment(
-    name: &'static str,
-    shows: &'static str,
-    what: &'static str,
-    takes: (Span, Span),
-    run: fn(&Context) -> Result<Findings, Failure>,
-) -> Experiment {
-    let longest = Span::from_s(3600);
-    Experiment {
-        name,
-        paper: &HEDF,
-        shows,
-        what,
-        needs: "nothing: it is simulated",
-        takes,
-        longest,
-        repeats: false,
-        simulated: true,
-        run,
-    }
-}
-
-pub(super) const KI: Experiment = experiment(
+pub(super) const KI: Experiment = Experiment::in_virtual_time(
+    &HEDF,
     "hedf-ki",
     "Section IV-C",
     "how many messages wait at once for a receiving task, and how large the tasks of the table must be",
@@ -62,28 +35,32 @@ pub(super) const KI: Experiment = experiment(
     ki::reproduce,
 );
 
-pub(super) const FIG4: Experiment = experiment(
+pub(super) const FIG4: Experiment = Experiment::in_virtual_time(
+    &HEDF,
     "hedf-fig4",
     "Fig. 4",
     "round trips of one node of eight with and without shares of the bandwidth, and what a token bucket lets through",
     (Span::from_s(10), Span::from_s(1)),
     delays::one_node,
 );
-pub(super) const FIG5: Experiment = experiment(
+pub(super) const FIG5: Experiment = Experiment::in_virtual_time(
+    &HEDF,
     "hedf-fig5",
     "Fig. 5",
     "the same for all nodes, and which rate a wanted delay needs",
     (Span::from_s(30), Span::from_s(1)),
     delays::all_nodes,
 );
-pub(super) const FIG6: Experiment = experiment(
+pub(super) const FIG6: Experiment = Experiment::in_virtual_time(
+    &HEDF,
     "hedf-fig6",
     "Fig. 6",
     "deadline misses of messages under growing load, in order of arrival, by deadline, and without late ones",
     (Span::from_s(60), Span::from_s(2)),
     misses::reproduce,
 );
-pub(super) const PREDICTABILITY: Experiment = experiment(
+pub(super) const PREDICTABILITY: Experiment = Experiment::in_virtual_time(
+    &HEDF,
     "hedf-predictability",
     "Sections I and II-A",
     "responses, switches and misses of partial-EDF, interrupts and a cyclic executive on eight nodes",

@@ -60,6 +60,31 @@ pub struct Experiment {
     run: fn(&Context) -> Result<Findings, Failure>,
 }
 
+impl Experiment {
+    /// An experiment in virtual time.
+    const fn in_virtual_time(
+        paper: &'static Paper,
+        name: &'static str,
+        shows: &'static str,
+        what: &'static str,
+        takes: (Span, Span),
+        run: fn(&Context) -> Result<Findings, Failure>,
+    ) -> Self {
+        Experiment {
+            name,
+            paper,
+            shows,
+            what,
+            needs: "nothing: it is simulated",
+            takes,
+            longest: Span::from_s(3600),
+            repeats: false,
+            simulated: true,
+            run,
+        }
+    }
+}
+
 /// The source of an experiment.
 pub struct Paper {
     /// As the documents cite it.

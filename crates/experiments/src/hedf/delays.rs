@@ -7,11 +7,11 @@ use takt_report::{Figure, Form, Series};
 
 use super::bounds::{self, RoundTrips};
 use super::cluster::{Cluster, LINK, MESSAGE};
+use super::rounded;
 use super::setups::NODES;
-use super::{SIMULATED, rounded};
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::findings::{Claim, Comparison, Drawn, Findings, PAPER, Row};
+use crate::findings::{Claim, Comparison, Drawn, Findings, PAPER, Row, SIMULATED};
 
 /// A round has phases of its own.
 const ROUND: Span = Span::from_s(1);

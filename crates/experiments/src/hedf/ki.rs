@@ -7,11 +7,11 @@ use takt_model::{Span, System, TableTask, file};
 use takt_report::{Figure, Form, Series};
 
 use super::batches::{self, Batches};
+use super::rounded;
 use super::setups::{Setup, busy, parse, setups};
-use super::{SIMULATED, rounded};
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::findings::{Comparison, Drawn, Findings, PAPER, Row, all};
+use crate::findings::{Comparison, Drawn, Findings, PAPER, Row, SIMULATED, all};
 
 /// Shorter runs do not show every phase of the table tasks: drifts move them by a period in about
 /// two minutes.

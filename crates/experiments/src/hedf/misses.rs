@@ -7,11 +7,11 @@ use takt_report::{Figure, Form, Series};
 
 use super::bounds;
 use super::cluster::{Cluster, MESSAGE, Ran, STREAMS};
+use super::rounded;
 use super::setups::NODES;
-use super::{SIMULATED, rounded};
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::findings::{Comparison, Drawn, Findings, PAPER, Row};
+use crate::findings::{Comparison, Drawn, Findings, PAPER, Row, SIMULATED};
 
 /// Frames per second and the most messages of a frame. The paper names the first, the knee and the
 /// last.

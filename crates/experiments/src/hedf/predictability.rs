@@ -9,8 +9,7 @@ use takt_model::Span;
 use takt_report::{Figure, Form, Series};
 
 use super::super::context::Context;
-use super::super::findings::{Comparison, Drawn, Findings, Row};
-use super::SIMULATED;
+use super::super::findings::{Comparison, Drawn, Findings, Row, SIMULATED};
 use crate::failure::Failure;
 use measure::{Outcome, middle, range, run};
 use ring::{FRAME, Kind, MESSAGE, NODES, SEND_GAP, SWITCH, is_urgent, system};
