@@ -4,16 +4,11 @@
 #[path = "../../sim/tests/common/random.rs"]
 mod random;
 
-use random::Dice;
+use random::{Dice, cases};
 use takt_analysis::{Uncertified, certify, size, verify};
 use takt_log::{Definitions, stats::Collector};
 use takt_model::*;
 use takt_sim::{SimOptions, simulate};
-
-/// How many random systems; TAKT_CASES overrides.
-fn cases(default: u64) -> u64 {
-    std::env::var("TAKT_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(default)
-}
 
 /// Deadlines that are missed in a few schedules.
 fn misses(system: &System) -> u64 {

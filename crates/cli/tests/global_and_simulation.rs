@@ -5,7 +5,7 @@
 #[path = "../../sim/tests/common/random.rs"]
 mod random;
 
-use random::Dice;
+use random::{Dice, seeds};
 use takt_analysis::{Answer, CheckOptions, check};
 use takt_log::{Definitions, stats::Collector, stats::Stats};
 use takt_model::*;
@@ -26,13 +26,6 @@ const GLOBAL: &[&str] = &[
     "tardiness-da",
     "tardiness-cva",
 ];
-
-/// The first case and how many; TAKT_SEED and TAKT_CASES override.
-fn seeds(default: u64) -> std::ops::Range<u64> {
-    let read = |name: &str| std::env::var(name).ok().and_then(|n| n.parse::<u64>().ok());
-    let first = read("TAKT_SEED").unwrap_or(0);
-    first..first + read("TAKT_CASES").unwrap_or(default)
-}
 
 fn simulated(system: &System, seed: u64, duration: u64) -> Stats {
     let mut collector = Collector::new(&Definitions::of(system), takt_sim::KINDS);

@@ -16,21 +16,11 @@ mod networks;
 #[path = "theory_and_simulation/plans.rs"]
 mod plans;
 
-use random::Dice;
+use random::{Dice, cases, seeds};
 use takt_analysis::{Answer, CheckOptions, CheckReport, check};
 use takt_log::{Definitions, stats::Collector, stats::Stats};
 use takt_model::*;
 use takt_sim::{SimOptions, simulate};
-
-/// How many random systems; TAKT_CASES overrides.
-fn cases(default: u64) -> u64 {
-    std::env::var("TAKT_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(default)
-}
-
-fn seeds(default: u64) -> std::ops::Range<u64> {
-    let first: u64 = std::env::var("TAKT_SEED").ok().and_then(|n| n.parse().ok()).unwrap_or(0);
-    first..first + cases(default)
-}
 
 fn replay(seed: u64, test: &str) -> String {
     format!("TAKT_SEED={seed} TAKT_CASES=1 cargo test -p takt --test theory_and_simulation {test}")

@@ -2,14 +2,9 @@
 
 mod common;
 
-use common::random::{self, Dice};
+use common::random::{self, Dice, seeds};
 use common::{by_job, reference::reference, streams};
 use takt_model::*;
-
-/// How many random systems; TAKT_CASES overrides.
-fn cases(default: u64) -> u64 {
-    std::env::var("TAKT_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(default)
-}
 
 fn compare(system: &System, seed: u64, duration: u64, replay: &str) {
     let events = streams(system, seed, duration);
@@ -39,8 +34,7 @@ fn lines(events: &[(u64, takt_log::Event)]) -> String {
 
 #[test]
 fn random_systems_run_as_the_reference_says() {
-    let first: u64 = std::env::var("TAKT_SEED").ok().and_then(|n| n.parse().ok()).unwrap_or(0);
-    for seed in first..first + cases(10_000) {
+    for seed in seeds(10_000) {
         let mut dice = Dice::new(seed);
         let mut system = random::system(&mut dice);
         random::ordinary_threads(&mut dice, &mut system);

@@ -3,15 +3,10 @@
 mod common;
 
 use common::messages::{Told, are_written, slow};
-use common::random::Dice;
+use common::random::{Dice, cases, seeds};
 use takt_log::Event;
 use takt_model::*;
 use takt_sim::{SimOptions, simulate};
-
-/// How many random systems; TAKT_CASES overrides.
-fn cases(default: u64) -> u64 {
-    std::env::var("TAKT_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(default)
-}
 
 /// Two or three nodes of any kind with flows between them and tasks beside them, in ns.
 fn network(dice: &mut Dice) -> System {
@@ -100,9 +95,8 @@ fn fast(system: &System, end: u64) -> Vec<Told> {
 
 #[test]
 fn all_three_kinds_of_nodes_run_as_the_slow_reference_says() {
-    let first: u64 = std::env::var("TAKT_SEED").ok().and_then(|n| n.parse().ok()).unwrap_or(0);
     let mut received = [0; 3];
-    for seed in first..first + cases(400) {
+    for seed in seeds(400) {
         let system = network(&mut Dice::new(seed));
         let text = takt_model::file::write(&system);
         assert!(takt_model::file::parse(&text, "a.toml").is_ok() && are_written(&system), "{text}");

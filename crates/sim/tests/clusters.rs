@@ -3,15 +3,10 @@
 mod common;
 
 use common::clusters::run;
-use common::random::Dice;
+use common::random::{Dice, seeds};
 use takt_log::Event;
 use takt_model::*;
 use takt_sim::{SimOptions, simulate};
-
-/// How many random systems; TAKT_CASES overrides.
-fn cases(default: u64) -> u64 {
-    std::env::var("TAKT_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(default)
-}
 
 /// The running tasks and the paying servers of each unit, from the log.
 fn units(system: &System, duration: u64) -> Vec<(Vec<usize>, Vec<usize>)> {
@@ -116,8 +111,7 @@ fn rules(cpus: u64, exact: bool) -> &'static [ServerRule] {
 
 #[test]
 fn random_clusters_run_as_the_reference_says() {
-    let first: u64 = std::env::var("TAKT_SEED").ok().and_then(|n| n.parse().ok()).unwrap_or(0);
-    for seed in first..first + cases(2_000) {
+    for seed in seeds(2_000) {
         let mut dice = Dice::new(seed);
         let system = random_system(&mut dice);
         let duration = dice.roll(30, 90);

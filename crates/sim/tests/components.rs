@@ -2,16 +2,11 @@
 
 mod common;
 
-use common::random::Dice;
+use common::random::{Dice, seeds};
 use common::servers::{Unit, run};
 use takt_log::Event;
 use takt_model::*;
 use takt_sim::{SimOptions, simulate};
-
-/// How many random systems; TAKT_CASES overrides.
-fn cases(default: u64) -> u64 {
-    std::env::var("TAKT_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(default)
-}
 
 /// The simulated schedule, unit by unit.
 fn units(system: &System, duration: u64) -> Vec<Unit> {
@@ -125,8 +120,7 @@ fn random_system(dice: &mut Dice) -> System {
 
 #[test]
 fn random_hierarchies_run_as_the_reference_says() {
-    let first: u64 = std::env::var("TAKT_SEED").ok().and_then(|n| n.parse().ok()).unwrap_or(0);
-    for seed in first..first + cases(4_000) {
+    for seed in seeds(4_000) {
         let mut dice = Dice::new(seed);
         let system = random_system(&mut dice);
         let duration = dice.roll(30, 90);

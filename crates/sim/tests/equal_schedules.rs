@@ -3,16 +3,10 @@
 
 mod common;
 
-use common::random::{self, Dice};
+use common::random::{self, Dice, seeds};
 use common::{by_job, job_of, simulated};
 use takt_log::Event;
 use takt_model::*;
-
-fn seeds(default: u64) -> std::ops::Range<u64> {
-    let number = |name: &str| std::env::var(name).ok().and_then(|n| n.parse().ok());
-    let first: u64 = number("TAKT_SEED").unwrap_or(0);
-    first..first + number("TAKT_CASES").unwrap_or(default)
-}
 
 /// The events of jobs, changed by `mapped`.
 fn jobs(events: Vec<(u64, Event)>, mapped: impl Fn(Event) -> Option<Event>) -> Vec<(u64, Event)> {

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::random::Dice;
+use common::random::{Dice, seeds};
 use takt_log::Event;
 use takt_model::*;
 use takt_sim::{SimOptions, simulate};
@@ -17,12 +17,6 @@ const HARD: [ServerRule; 7] = [
     ServerRule::Sporadic,
     ServerRule::CbsHard,
 ];
-
-fn seeds(default: u64) -> std::ops::Range<u64> {
-    let number = |name: &str| std::env::var(name).ok().and_then(|n| n.parse().ok());
-    let first: u64 = number("TAKT_SEED").unwrap_or(0);
-    first..first + number("TAKT_CASES").unwrap_or(default)
-}
 
 #[derive(Clone, Copy, Debug)]
 struct Terms {

@@ -10,16 +10,7 @@ use takt_sim::{SimOptions, kinds, simulate_with};
 #[path = "common/random.rs"]
 mod random;
 
-use random::Dice;
-
-fn cases(default: u64) -> u64 {
-    std::env::var("TAKT_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(default)
-}
-
-fn seeds(default: u64) -> std::ops::Range<u64> {
-    let first: u64 = std::env::var("TAKT_SEED").ok().and_then(|n| n.parse().ok()).unwrap_or(0);
-    first..first + cases(default)
-}
+use random::{Dice, cases, seeds};
 
 fn replay(seed: u64, test: &str) -> String {
     format!("TAKT_SEED={seed} TAKT_CASES=1 cargo test -p takt-sim --test worst {test}")

@@ -59,6 +59,19 @@ fn random_tree(dice: &mut Dice) -> System {
     system
 }
 
+/// No response exceeds its bound. The answer is how many of them have one.
+fn kept_bounds(system: &System, report: &CheckReport, stats: &Stats, replay: &str) -> u64 {
+    let mut bounded = 0;
+    for (id, task) in system.tasks.iter().enumerate() {
+        let observed = stats.tasks[id].response_ns.as_ref().map(|response| response.max);
+        let bound = report.bound_of(TaskId(id as u32)).map(Span::as_ns);
+        let (Some(bound), Some(observed)) = (bound, observed) else { continue };
+        assert!(observed <= bound, "{replay}\n{}: {observed} > {bound}\n{}", task.name, file::write(system));
+        bounded += 1;
+    }
+    bounded
+}
+
 #[test]
 fn no_bound_under_servers_is_exceeded() {
     let mut proven = std::collections::BTreeMap::<&str, u64>::new();
@@ -68,13 +81,7 @@ fn no_bound_under_servers_is_exceeded() {
         let report = checked(&system);
         let stats = simulated(&system, seed, 3_000);
         let replay = replay(seed, "no_bound_under_servers");
-        for (id, task) in system.tasks.iter().enumerate() {
-            let observed = stats.tasks[id].response_ns.as_ref().map(|response| response.max);
-            let bound = report.bound_of(TaskId(id as u32)).map(Span::as_ns);
-            let (Some(bound), Some(observed)) = (bound, observed) else { continue };
-            assert!(observed <= bound, "{replay}\n{}: {observed} > {bound}\n{}", task.name, file::write(&system));
-            bounded += 1;
-        }
+        bounded += kept_bounds(&system, &report, &stats, &replay);
         if report.schedulable == Answer::Yes {
             let missed = misses(&stats);
             assert_eq!(missed, 0, "{replay}\n{}\n{report:#?}", file::write(&system));
@@ -117,13 +124,7 @@ fn nothing_proven_of_dependent_tasks_in_components_misses() {
         let report = checked(&system);
         let stats = simulated(&system, seed, 3_000);
         let replay = replay(seed, "nothing_proven_of_dependent");
-        for (id, task) in system.tasks.iter().enumerate() {
-            let observed = stats.tasks[id].response_ns.as_ref().map(|response| response.max);
-            let bound = report.bound_of(TaskId(id as u32)).map(Span::as_ns);
-            let (Some(bound), Some(observed)) = (bound, observed) else { continue };
-            assert!(observed <= bound, "{replay}\n{}: {observed} > {bound}\n{}", task.name, file::write(&system));
-            bounded += 1;
-        }
+        bounded += kept_bounds(&system, &report, &stats, &replay);
         if report.schedulable == Answer::Yes {
             assert_eq!(misses(&stats), 0, "{replay}\n{}\n{report:#?}", file::write(&system));
             chained += u64::from(system.tasks.iter().any(|task| !task.after.is_empty()));
@@ -195,13 +196,7 @@ fn nothing_proven_on_several_cpus_misses() {
         assert_eq!(checked(&system).schedulable, report.schedulable, "{}", file::write(&system));
         let stats = simulated(&system, seed, 2_000);
         let replay = replay(seed, "nothing_proven_on_several_cpus_misses");
-        for (id, task) in system.tasks.iter().enumerate() {
-            let observed = stats.tasks[id].response_ns.as_ref().map(|response| response.max);
-            let bound = report.bound_of(TaskId(id as u32)).map(Span::as_ns);
-            let (Some(bound), Some(observed)) = (bound, observed) else { continue };
-            assert!(observed <= bound, "{replay}\n{}: {observed} > {bound}\n{}", task.name, file::write(&system));
-            bounded += 1;
-        }
+        bounded += kept_bounds(&system, &report, &stats, &replay);
         if report.schedulable == Answer::Yes {
             assert_eq!(misses(&stats), 0, "{replay}\n{}\n{report:#?}", file::write(&system));
             proven += 1;

@@ -5,6 +5,21 @@ use std::collections::BTreeMap;
 use takt_model::draw::philox2x64;
 use takt_model::*;
 
+/// How many random systems; TAKT_CASES overrides.
+pub(crate) fn cases(default: u64) -> u64 {
+    variable("TAKT_CASES").unwrap_or(default)
+}
+
+/// The seeds of so many random systems, from TAKT_SEED or 0 on.
+pub(crate) fn seeds(default: u64) -> std::ops::Range<u64> {
+    let first = variable("TAKT_SEED").unwrap_or(0);
+    first..first + cases(default)
+}
+
+fn variable(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
 /// A seeded source of small numbers.
 pub(crate) struct Dice {
     seed: u64,
