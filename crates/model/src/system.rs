@@ -475,6 +475,18 @@ pub struct Cross {
     pub rate: Rate,
 }
 
+/// The delays of a network's messages.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum ActualDelay {
+    /// Uniform over the whole nanoseconds of the network's delay, both ends included.
+    #[default]
+    Uniform,
+    /// One of these with its probability; the probabilities sum to one.
+    Pmf(Vec<(Span, Probability)>),
+    /// Message k from one hop of a flow to the next takes value k modulo the number of values.
+    Trace(Trace),
+}
+
 /// Delay and loss between nodes (`[[network]]`).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Network {
@@ -484,6 +496,8 @@ pub struct Network {
     pub to: Option<NodeId>,
     /// Delay at best and at worst, from the end of the sending job to the receiver's buffer.
     pub delay: Auto<(Span, Span)>,
+    /// The delays of messages in a simulation, within `delay`.
+    pub actual_delay: ActualDelay,
     /// Probability that a message is lost.
     pub loss: Probability,
     /// Ports in a row, after the sender's link.
@@ -495,7 +509,7 @@ impl Network {
     #[must_use]
     pub const fn any(delay_min: Span, delay_max: Span) -> Self {
         let (delay, loss) = (Auto::Value((delay_min, delay_max)), Probability::NONE);
-        Network { from: None, to: None, delay, loss, through: Vec::new() }
+        Network { from: None, to: None, delay, actual_delay: ActualDelay::Uniform, loss, through: Vec::new() }
     }
 }
 

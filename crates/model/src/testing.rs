@@ -8,9 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::cpus::CpuSet;
 use crate::strategy::{Builtin, Discipline, Filter, Late, Level, Split, Strategy};
 use crate::system::{
-    Arrival, Auto, Background, Bucket, Clock, Component, ComponentId, Costs, Criticality, Cross, Exec, Fit, Flow, Link,
-    MessageArrivals, Mode, Network, NodeId, NodeSpec, Placement, Port, PortId, Preemption, ServerRule, ServerSwitch,
-    StrategyId, StrategyRef, System, TableTask, Task, TaskId, Trace,
+    ActualDelay, Arrival, Auto, Background, Bucket, Clock, Component, ComponentId, Costs, Criticality, Cross, Exec,
+    Fit, Flow, Link, MessageArrivals, Mode, Network, NodeId, NodeSpec, Placement, Port, PortId, Preemption, ServerRule,
+    ServerSwitch, StrategyId, StrategyRef, System, TableTask, Task, TaskId, Trace,
 };
 use crate::time::{Lateness, Span, Time};
 use crate::units::{Bytes, Probability, Rate};
@@ -448,6 +448,18 @@ impl Tape<'_> {
         }
     }
 
+    fn actual_delay(&mut self, (min, max): (Span, Span)) -> ActualDelay {
+        match self.below(3) {
+            0 => ActualDelay::Uniform,
+            1 => {
+                let mut pmf = self.pmf();
+                pmf.iter_mut().for_each(|(delay, _)| *delay = (*delay).clamp(min, max));
+                ActualDelay::Pmf(pmf)
+            }
+            _ => ActualDelay::Trace(self.trace()),
+        }
+    }
+
     fn networks(&mut self, nodes: usize, ports: usize) -> Vec<Network> {
         let mut networks: Vec<Network> = Vec::new();
         for _ in 0..self.index(3) {
@@ -456,10 +468,17 @@ impl Tape<'_> {
             let delay_max = self.time(true);
             let itself = from.is_some() && from == to;
             if !itself && networks.iter().all(|network| (network.from, network.to) != (from, to)) {
+                let delay = (self.span(true, delay_max), delay_max);
+                let (delay, actual_delay) = if self.flip() {
+                    (Auto::Value(delay), self.actual_delay(delay))
+                } else {
+                    (Auto::Auto, ActualDelay::Uniform)
+                };
                 networks.push(Network {
                     from,
                     to,
-                    delay: if self.flip() { Auto::Value((self.span(true, delay_max), delay_max)) } else { Auto::Auto },
+                    delay,
+                    actual_delay,
                     through: (0..ports).filter(|_| self.flip()).map(|port| PortId(port as u32)).collect(),
                     loss: Probability::from_billionths(self.pick(&[0, 1, 10_000_000, 1_000_000_000]))
                         .unwrap_or_default(),

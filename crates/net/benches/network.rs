@@ -13,9 +13,9 @@ use std::time::Instant;
 use takt_model::draw::philox2x64;
 use takt_model::{Bytes, Probability, Rate, Span, Time};
 use takt_net::{
-    Background, BucketSpec, ClassSpec, CrossPattern, CrossSpec, Delays, Egress, EgressDecision, EgressEvent,
-    EgressSpec, LateRule, Link, LinkDecision, LinkEvent, LinkSpec, Order, Packet, PacketQueue, Port, PortDecision,
-    PortEvent, PortSpec, QueueSpec,
+    Background, BucketSpec, ClassSpec, CrossPattern, CrossSpec, DelayChoice, Delays, Egress, EgressDecision,
+    EgressEvent, EgressSpec, LateRule, Link, LinkDecision, LinkEvent, LinkSpec, Order, Packet, PacketQueue, Port,
+    PortDecision, PortEvent, PortSpec, QueueSpec,
 };
 
 fn main() {
@@ -174,8 +174,12 @@ fn path(packets: u64) -> f64 {
             for decision in to_egress.drain(..) {
                 match decision {
                     EgressDecision::End { packet, class: 0 } => {
-                        let event =
-                            LinkEvent::Send { packet, number: 0, delay_draw: random(!packet.tag), loss_draw: 0 };
+                        let event = LinkEvent::Send {
+                            packet,
+                            number: 0,
+                            delay: DelayChoice::Drawn(random(!packet.tag)),
+                            loss_draw: 0,
+                        };
                         link.on_event(now, event, &mut to_link);
                     }
                     EgressDecision::Drop { .. } => panic!("nothing overflows"),

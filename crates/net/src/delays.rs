@@ -15,13 +15,6 @@ pub enum Delays {
         /// Worst case.
         max: Span,
     },
-    /// The ends of the interval, for adversaries: the first bit of the draw chooses.
-    Ends {
-        /// Best case, of a draw below 2^63.
-        min: Span,
-        /// Worst case.
-        max: Span,
-    },
     /// Values with their probabilities.
     Pmf(Vec<(Span, Probability)>),
     /// Measured delays, by number of the packet and again from the start. The draw does not count.
@@ -57,10 +50,8 @@ impl Delays {
     /// If they have no value, the interval is reversed, or probabilities do not add up to 1.
     pub fn check(&self) -> Result<(), DelaysError> {
         match self {
-            Delays::Uniform { min, max } | Delays::Ends { min, max } if min > max => {
-                Err(DelaysError::Reversed { min: *min, max: *max })
-            }
-            Delays::Uniform { .. } | Delays::Ends { .. } => Ok(()),
+            Delays::Uniform { min, max } if min > max => Err(DelaysError::Reversed { min: *min, max: *max }),
+            Delays::Uniform { .. } => Ok(()),
             Delays::Trace(values) if values.is_empty() => Err(DelaysError::Empty),
             Delays::Trace(_) => Ok(()),
             Delays::Pmf(pmf) if pmf.is_empty() => Err(DelaysError::Empty),
@@ -79,13 +70,6 @@ impl Delays {
             Delays::Uniform { min, max } => {
                 let width = u128::from(max.saturating_sub(*min).as_ns()) + 1;
                 min.saturating_add(Span::from_ns(((u128::from(draw) * width) >> 64) as u64))
-            }
-            Delays::Ends { min, max } => {
-                if draw >> 63 == 0 {
-                    *min
-                } else {
-                    *max
-                }
             }
             Delays::Pmf(pmf) => {
                 let mut left = billionths(draw);
@@ -111,7 +95,7 @@ impl Delays {
             values.fold((Span::MAX, Span::ZERO), |(least, most), value| (least.min(value), most.max(value)))
         };
         match self {
-            Delays::Uniform { min, max } | Delays::Ends { min, max } => (*min, *max),
+            Delays::Uniform { min, max } => (*min, *max),
             Delays::Pmf(pmf) => {
                 of(&mut pmf.iter().filter(|(_, likely)| *likely != Probability::NONE).map(|(value, _)| *value))
             }
@@ -146,8 +130,6 @@ mod tests {
         let quarter = 1u64 << 62;
         let chosen: Vec<u64> = (0..4).map(|i| uniform.choose(i * quarter, 0).as_ns()).collect();
         assert_eq!((chosen, uniform.choose(u64::MAX, 0)), (vec![3, 4, 5, 6], NS(6)));
-        let ends = Delays::Ends { min: NS(3), max: NS(6) };
-        assert_eq!([0, u64::MAX / 2, u64::MAX / 2 + 1].map(|draw| ends.choose(draw, 0).as_ns()), [3, 3, 6]);
         let trace = Delays::Trace([9, 7].map(NS).into());
         assert_eq!([0, 1, 2].map(|number| trace.choose(5, number).as_ns()), [9, 7, 9]);
         let whole = Delays::Uniform { min: Span::ZERO, max: Span::MAX };
@@ -169,7 +151,6 @@ mod tests {
         let half = Probability::from_billionths(500_000_000).unwrap();
         for (delays, expected) in [
             (Delays::Uniform { min: NS(2), max: NS(1) }, "swap"),
-            (Delays::Ends { min: NS(2), max: NS(1) }, "swap"),
             (Delays::Pmf(Vec::new()), "at least one"),
             (Delays::Trace(Vec::new().into()), "at least one"),
             (Delays::Pmf(vec![(NS(1), half)]), "500000000"),
@@ -183,7 +164,7 @@ mod tests {
         #[test]
         fn a_delay_is_in_its_range(draw: u64, number: u64, a: u64, b: u64) {
             let (min, max) = (NS(a.min(b)), NS(a.max(b)));
-            for delays in [Delays::Uniform { min, max }, Delays::Ends { min, max }, Delays::Trace([min, max].into())] {
+            for delays in [Delays::Uniform { min, max }, Delays::Trace([min, max].into())] {
                 prop_assert!(delays.check().is_ok());
                 let chosen = delays.choose(draw, number);
                 prop_assert!(chosen >= min && chosen <= max);

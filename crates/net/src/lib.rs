@@ -44,7 +44,7 @@ pub use bucket::{BucketError, BucketSpec, TokenBucket};
 pub use clock::{Clock, ClockError};
 pub use delays::{Delays, DelaysError};
 pub use egress::{Background, ClassSpec, Egress, EgressDecision, EgressError, EgressEvent, EgressSpec};
-pub use link::{Link, LinkDecision, LinkError, LinkEvent, LinkSpec};
+pub use link::{DelayChoice, Link, LinkDecision, LinkError, LinkEvent, LinkSpec};
 pub use packet::{DropReason, Packet};
 pub use port::{CrossPattern, CrossSpec, Port, PortDecision, PortError, PortEvent, PortSpec};
 pub use queue::{LateRule, Order, PACKETS_MAX, PacketQueue, QueueCounts, QueueError, QueueSpec, Queued};

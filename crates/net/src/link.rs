@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 
-use takt_model::{Probability, Time};
+use takt_model::{Probability, Span, Time};
 use thiserror::Error;
 
 use crate::delays::{Delays, DelaysError, happens};
@@ -44,13 +44,22 @@ pub enum LinkEvent {
         packet: Packet,
         /// Its number on the link, for traces of delays.
         number: u64,
-        /// 64 drawn bits for its delay.
-        delay_draw: u64,
+        /// Its delay.
+        delay: DelayChoice,
         /// 64 drawn bits that decide whether it is lost.
         loss_draw: u64,
     },
     /// The time of [`Link::next_wakeup`] has come.
     Wake,
+}
+
+/// The choice of a packet's delay.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DelayChoice {
+    /// From the delays of the link, by 64 drawn bits.
+    Drawn(u64),
+    /// This delay, by an adversary. It may be outside the delays of the link.
+    Exactly(Span),
 }
 
 /// A decision of a link.
@@ -93,13 +102,16 @@ impl Link {
     /// Takes an event.
     pub fn on_event(&mut self, now: Time, event: LinkEvent, decisions: &mut Vec<LinkDecision>) {
         match event {
-            LinkEvent::Send { packet, number, delay_draw, loss_draw } => {
+            LinkEvent::Send { packet, number, delay, loss_draw } => {
                 if happens(self.spec.loss, loss_draw) {
                     decisions.push(LinkDecision::Drop(packet, DropReason::Lost));
                 } else if self.under_way.len() >= self.spec.packets_max {
                     decisions.push(LinkDecision::Drop(packet, DropReason::Overflow));
                 } else {
-                    let delay = self.spec.delays.choose(delay_draw, number);
+                    let delay = match delay {
+                        DelayChoice::Drawn(draw) => self.spec.delays.choose(draw, number),
+                        DelayChoice::Exactly(delay) => delay,
+                    };
                     self.last = self.last.max(now.saturating_add(delay));
                     self.under_way.push_back((self.last, packet));
                 }
@@ -117,7 +129,7 @@ impl Link {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use takt_model::{Bytes, Span};
+    use takt_model::Bytes;
 
     use super::*;
 
@@ -168,7 +180,8 @@ mod tests {
             for (number, (pause, delay_draw, loss_draw)) in (0..).zip(steps) {
                 now = now.saturating_add(Span::from_ns(pause));
                 gone += deliver(&mut link, now, &sent)?;
-                let event = LinkEvent::Send { packet: packet(number), number, delay_draw, loss_draw };
+                let delay = DelayChoice::Drawn(delay_draw);
+                let event = LinkEvent::Send { packet: packet(number), number, delay, loss_draw };
                 link.on_event(now, event, &mut decisions);
                 sent.push(now);
             }

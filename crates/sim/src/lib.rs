@@ -29,7 +29,7 @@ mod world;
 pub mod worst;
 
 use takt_log::{Kind, KindSet, Sink};
-use takt_model::{Arrival, Auto, Exec, NodeId, Span, System, TaskId, Time, flows};
+use takt_model::{ActualDelay, Arrival, Auto, Exec, NodeId, Span, System, TaskId, Time, flows};
 use takt_net::{EgressError, LinkError, PortError};
 use takt_policy::{Clusters, CyclicExecutive, CyclicSpec, Dispatcher, Hierarchy, PolicyError, Times};
 use thiserror::Error;
@@ -135,10 +135,10 @@ pub enum SimError {
     #[error(transparent)]
     Policy(#[from] PolicyError),
     /// A trace whose values nobody has loaded.
-    #[error("the trace \"{path}\" of task \"{task}\" holds no values")]
+    #[error("the trace \"{path}\" of {of} holds no values")]
     NoTrace {
-        /// The task.
-        task: String,
+        /// Its task, or its network.
+        of: String,
         /// The file.
         path: String,
     },
@@ -313,7 +313,14 @@ fn refuse(system: &System, options: &SimOptions) -> Result<(), SimError> {
             if let Arrival::Trace(trace) = &task.arrival { Some(trace) } else { None },
         ];
         if let Some(trace) = traces.into_iter().flatten().find(|trace| trace.values.is_empty()) {
-            return Err(SimError::NoTrace { task: task.name.clone(), path: trace.path.clone() });
+            return Err(SimError::NoTrace { of: format!("task \"{}\"", task.name), path: trace.path.clone() });
+        }
+    }
+    for (number, network) in (1..).zip(&system.networks) {
+        if let ActualDelay::Trace(trace) = &network.actual_delay
+            && trace.values.is_empty()
+        {
+            return Err(SimError::NoTrace { of: format!("network {number}"), path: trace.path.clone() });
         }
     }
     Ok(())

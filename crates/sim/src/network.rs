@@ -30,6 +30,8 @@ pub(crate) struct Way {
     pub(crate) ports: Vec<(u32, u32)>,
     /// Index of the link, which comes last.
     pub(crate) link: u32,
+    /// Least and most delay of the link.
+    pub(crate) delay: (Span, Span),
 }
 
 /// The properties of a lane's messages that machines need.
@@ -172,7 +174,7 @@ impl Network {
         let event = LinkEvent::Send {
             packet,
             number,
-            delay_draw: message.bits(message.draw, Purpose::Delay),
+            delay: message.delay(way.delay),
             loss_draw: message.draw.bits(Purpose::Loss, number),
         };
         self.link(way.link, event, turn);

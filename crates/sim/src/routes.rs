@@ -1,8 +1,11 @@
 //! The ways between nodes, and the machines on them, built from a System.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use takt_model::{Auto, Bucket, Bytes, Cross, Draw, Late, NodeId, PortId, Probability, Span, System, draw::Purpose};
+use takt_model::{
+    ActualDelay, Auto, Bucket, Bytes, Cross, Draw, Late, NodeId, PortId, Probability, Span, System, draw::Purpose,
+};
 use takt_net::{
     Background, BucketSpec, ClassSpec, CrossPattern, Delays, Egress, EgressSpec, LateRule, Link, LinkSpec, Order, Port,
     PortSpec, QueueSpec,
@@ -15,6 +18,7 @@ use crate::{MESSAGES_MAX, SimError};
 struct Passage {
     /// Least and most delay of the link.
     delay: (Span, Span),
+    delays: Delays,
     loss: Probability,
     /// The ports where the delay is `"auto"`; else it is written.
     computed: Option<Vec<PortId>>,
@@ -56,11 +60,10 @@ impl<'a> Routes<'a> {
             return Ok(Some(*way));
         }
         let Some(passage) = passage(self.system, from, to)? else { return Ok(None) };
-        let (min, max) = passage.delay;
-        let spec = LinkSpec { delays: Delays::Uniform { min, max }, loss: passage.loss, packets_max: MESSAGES_MAX };
+        let spec = LinkSpec { delays: passage.delays, loss: passage.loss, packets_max: MESSAGES_MAX };
         let link = self.network.links.len() as u32;
         self.network.links.push(Link::new(spec)?);
-        let mut way = Way { to: to.0, egress: None, ports: Vec::new(), link };
+        let mut way = Way { to: to.0, egress: None, ports: Vec::new(), link, delay: passage.delay };
         if let Some(through) = passage.computed {
             way.egress = Some(self.egress(from)?);
             way.ports = through.into_iter().map(|port| self.port(port)).collect();
@@ -169,7 +172,8 @@ fn egress(link: &takt_model::Link, streams: u32) -> EgressSpec {
     EgressSpec { rate: link.rate, classes }
 }
 
-/// The networks between two nodes with their widest values. `None` without a network.
+/// The networks between two nodes with their widest values. `None` without a network. Where several
+/// are there, delays are uniform over the widest interval.
 fn passage(system: &System, from: NodeId, to: NodeId) -> Result<Option<Passage>, SimError> {
     let mut passage: Option<Passage> = None;
     for network in system.networks_between(from, to) {
@@ -179,12 +183,19 @@ fn passage(system: &System, from: NodeId, to: NodeId) -> Result<Option<Passage>,
             Auto::Value(delay) => (delay, None),
         };
         passage = Some(match passage {
-            None => Passage { delay, loss: network.loss, computed },
-            Some(wider) if wider.computed == computed => Passage {
-                delay: (wider.delay.0.min(delay.0), wider.delay.1.max(delay.1)),
-                loss: wider.loss.max(network.loss),
-                computed,
-            },
+            None => {
+                let delays = match &network.actual_delay {
+                    ActualDelay::Uniform => Delays::Uniform { min: delay.0, max: delay.1 },
+                    ActualDelay::Pmf(pmf) => Delays::Pmf(pmf.clone()),
+                    ActualDelay::Trace(trace) => Delays::Trace(Arc::clone(&trace.values)),
+                };
+                Passage { delay, delays, loss: network.loss, computed }
+            }
+            Some(wider) if wider.computed == computed => {
+                let (min, max) = (wider.delay.0.min(delay.0), wider.delay.1.max(delay.1));
+                let loss = wider.loss.max(network.loss);
+                Passage { delay: (min, max), delays: Delays::Uniform { min, max }, loss, computed }
+            }
             Some(_) => {
                 let [from, to] = [from, to].map(|node| system.nodes[node.index()].name.clone());
                 return Err(SimError::Ambiguous { from, to });

@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use takt_log::{DropCause, Event, JobKey, Sink};
 use takt_model::{Draw, Span, TableTask, Time, draw::Purpose};
+use takt_net::DelayChoice;
 use takt_policy::{Interrupt, Interrupts, PartialEdf};
 
 use crate::clock::NodeClock;
@@ -35,7 +36,16 @@ pub(crate) struct Message {
 }
 
 impl Message {
-    /// 64 bits that decide a delay: drawn, or those of the end of the interval that the caller chose.
+    /// Its delay on a link with these ends.
+    pub(crate) fn delay(&self, (least, most): (Span, Span)) -> DelayChoice {
+        match self.end {
+            None => DelayChoice::Drawn(self.draw.bits(Purpose::Delay, self.instance)),
+            Some(End::Least) => DelayChoice::Exactly(least),
+            Some(End::Most) => DelayChoice::Exactly(most),
+        }
+    }
+
+    /// 64 bits that decide the delay at a port: drawn, or those of the end of the interval that the caller chose.
     pub(crate) fn bits(&self, draw: Draw, purpose: Purpose) -> u64 {
         match self.end {
             None => draw.bits(purpose, self.instance),

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use takt_log::Event;
 use takt_model::*;
-use takt_sim::{SimError, SimOptions, simulate};
+use takt_sim::traffic::{End, Ends, Traffic};
+use takt_sim::{SimError, SimOptions, simulate, simulate_with};
 
 type Events = Vec<(u32, Time, Event)>;
 
@@ -206,6 +207,57 @@ fn the_same_seed_gives_the_same_events_and_a_new_flow_changes_no_draws() {
     more.flows.push(flow("other", &[3, 4], 7_000, 300, 300, &[20_000, 20_000]));
     let (before, after) = (traffic(&system, &first, "put"), traffic(&more, &events(&more, 400_000, 7), "put"));
     assert!(before.len() > 100 && before == after);
+}
+
+/// How long each message of the task `put/0` was under way.
+fn delays(system: &System, traffic: &Traffic) -> Vec<u64> {
+    let options = SimOptions { duration: us(400_000), seed: 3, node: None };
+    let mut events = Events::new();
+    simulate_with(system, &options, traffic, &mut events).expect("it can be simulated");
+    let task = takt_model::flows::lower(system).expect("a flow").task_of(FlowId(0), 0).expect("its first hop");
+    let (mut sent, mut delays) = (BTreeMap::new(), Vec::new());
+    for (_, at, event) in events {
+        match event {
+            Event::Send { job, message } if job.task == task => drop(sent.insert(message, at)),
+            Event::Arrive { job, message } if job.task == task => delays.push((at - sent[&message]).as_ns() / 1_000),
+            _ => {}
+        }
+    }
+    delays
+}
+
+#[test]
+fn messages_take_the_delays_that_the_file_says() {
+    let mut system = nodes(2);
+    for node in &mut system.nodes {
+        (node.receive, node.send) = (table(2_000, 300, None), table(2_000, 300, None));
+    }
+    system.flows.push(flow("put", &[0, 1], 4_000, 300, 300, &[8_000; 2]));
+    let part = |billionths| Probability::from_billionths(billionths).expect("a probability");
+    let pmf = vec![(us(200), part(750_000_000)), (us(700), part(250_000_000))];
+    let network = Network::any(us(100), us(900));
+    let drawn = Traffic::drawn(&system);
+
+    system.networks = vec![Network { actual_delay: ActualDelay::Pmf(pmf), ..network.clone() }];
+    let seen = delays(&system, &drawn);
+    let short = seen.iter().filter(|delay| **delay == 200).count();
+    assert!(seen.iter().all(|delay| [200, 700].contains(delay)), "{seen:?}");
+    assert!(seen.len() > 90 && (60..90).contains(&(short * 100 / seen.len())), "{short} of {}", seen.len());
+    // An adversary takes the ends of the interval, which bounds what the file says.
+    for (end, expected) in [(End::Least, 100), (End::Most, 900)] {
+        let traffic = Traffic { ends: vec![vec![Some(Ends::all(end))]], ..drawn.clone() };
+        assert!(delays(&system, &traffic).iter().all(|delay| *delay == expected));
+    }
+
+    let values = [us(500), us(150), us(900)].into();
+    let trace = Trace { path: "delays.csv".to_owned(), values };
+    system.networks = vec![Network { actual_delay: ActualDelay::Trace(trace), ..network.clone() }];
+    assert_eq!(delays(&system, &drawn)[..5], [500, 150, 900, 500, 150]);
+    let trace = Trace { path: "delays.csv".to_owned(), ..Trace::default() };
+    system.networks = vec![Network { actual_delay: ActualDelay::Trace(trace), ..network }];
+    let options = SimOptions { duration: us(1_000), seed: 0, node: None };
+    let error = simulate(&system, &options, &mut Events::new()).unwrap_err().to_string();
+    assert_eq!(error, "the trace \"delays.csv\" of network 1 holds no values");
 }
 
 #[test]

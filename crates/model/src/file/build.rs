@@ -11,9 +11,9 @@ use super::suggest::hint;
 use crate::cpus::CpuSet;
 use crate::strategy::{Builtin, Discipline, Filter, Late, Level, Split, Strategy};
 use crate::system::{
-    Arrival, Auto, Background, Bucket, Clock, Component, ComponentId, Costs, Criticality, Cross, Exec, Fit, Flow, Link,
-    MessageArrivals, Mode, Network, NodeId, NodeSpec, Placement, Port, PortId, Preemption, ServerRule, ServerSwitch,
-    StrategyId, StrategyRef, System, TableTask, Task, TaskId, Trace,
+    ActualDelay, Arrival, Auto, Background, Bucket, Clock, Component, ComponentId, Costs, Criticality, Cross, Exec,
+    Fit, Flow, Link, MessageArrivals, Mode, Network, NodeId, NodeSpec, Placement, Port, PortId, Preemption, ServerRule,
+    ServerSwitch, StrategyId, StrategyRef, System, TableTask, Task, TaskId, Trace,
 };
 use crate::time::{Lateness, Span, Time};
 use crate::units::{Bytes, Probability, Rate};
@@ -618,7 +618,8 @@ impl Builder<'_> {
             Some(Val::Probability(loss)) => *loss,
             _ => Probability::default(),
         };
-        Network { from, to, delay, loss, through }
+        let actual_delay = f.table("actual-delay").map(actual_delay).unwrap_or_default();
+        Network { from, to, delay, actual_delay, loss, through }
     }
 }
 
@@ -753,6 +754,16 @@ fn arrival(f: &Fields) -> Arrival {
         Arrival::Trace(trace(path))
     } else {
         Arrival::Periodic
+    }
+}
+
+fn actual_delay(f: &Fields) -> ActualDelay {
+    if f.value("pmf").is_some() {
+        ActualDelay::Pmf(pmf(f))
+    } else if let Some(path) = f.text("trace") {
+        ActualDelay::Trace(trace(path))
+    } else {
+        ActualDelay::Uniform
     }
 }
 

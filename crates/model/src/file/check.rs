@@ -125,7 +125,7 @@ struct Check<'a> {
 }
 
 /// A part as errors name it.
-struct Owner<'a>(&'a System, Part);
+pub(super) struct Owner<'a>(pub(super) &'a System, pub(super) Part);
 
 impl fmt::Display for Owner<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

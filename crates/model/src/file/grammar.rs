@@ -126,6 +126,7 @@ const SPAN: Kind = Kind::Span { zero: true };
 const NODE: Kind = Kind::NameOf("node");
 const TASKS: Kind = Kind::List(&Kind::NameOf("task"));
 const PMF: Kind = Kind::List(&Kind::Tuple(&[POSITIVE, Kind::Probability]));
+const PMF_OF_DELAYS: Kind = Kind::List(&Kind::Tuple(&[SPAN, Kind::Probability]));
 const AUTO: Kind = Kind::Either(&[Kind::Choice(&["auto"]), POSITIVE]);
 const IMPORTANCE: Kind = Kind::Int { least: 0, most: u32::MAX };
 const PRIORITY: Kind = Kind::Int { least: 1, most: u32::MAX };
@@ -690,6 +691,12 @@ static NETWORK_TABLE: Table = Table {
              links and ports. `takt sim` simulates these, and `takt size --network-delay` finds a bound.",
         )
         .default("[\"0ns\", \"0ns\"]"),
+        key(
+            "actual-delay",
+            Kind::Table(&ACTUAL_DELAY_TABLE),
+            "Delays of messages in a simulation, all within `delay`, which bounds them for analysis.",
+        )
+        .default("uniform within `delay`"),
         key("loss", Kind::Probability, "Probability that a message is lost.").default("0.0"),
         key(
             "through",
@@ -697,6 +704,25 @@ static NETWORK_TABLE: Table = Table {
             "The ports in a row through which messages go after the sender's link (docs/explanation/network-delay.md).",
         )
         .default("none: the sender's link ends at the receiver"),
+    ],
+};
+
+static ACTUAL_DELAY_TABLE: Table = Table {
+    noun: "actual-delay",
+    doc: "Actual delays of a network's messages.",
+    rule: Rule::One {
+        keys: &["pmf", "trace"],
+        none: "says nothing; give it one of pmf and trace",
+        several: "says more than one of pmf and trace; keep one",
+    },
+    keys: &[
+        key("pmf", PMF_OF_DELAYS, "Delays with their probabilities, which sum to exactly 1."),
+        key(
+            "trace",
+            Kind::Path,
+            "A file of durations, one a line; message *k* from one hop of a flow to the next takes value *k* modulo \
+             their number.",
+        ),
     ],
 };
 

@@ -1,11 +1,12 @@
-//! Loading the files that `exec` and `arrival` traces name.
+//! Loading the files that traces of `exec`, `arrival` and `actual-delay` name.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::check::{Owner, Part};
 use super::error::{FileError, FileErrors, Found};
 use super::quantity::{DURATION, QuantityError};
-use crate::system::{Arrival, Exec, System};
+use crate::system::{ActualDelay, Arrival, Auto, Exec, System, Trace};
 use crate::time::Span;
 
 /// How many errors of one trace file are told apart; a file in a wrong format has one on every line.
@@ -18,6 +19,16 @@ enum Use {
     Exec,
     /// Ascending instants; the first becomes zero.
     Arrival,
+    /// Delays of messages, from the first to the second.
+    Delay(Span, Span),
+}
+
+/// A trace that the System names.
+struct Named {
+    owner: Part,
+    key: &'static str,
+    path: String,
+    purpose: Use,
 }
 
 /// Fills in the values of all traces of `system`; `read` gives the text of the file at a path, or why it cannot.
@@ -37,53 +48,74 @@ pub fn load_traces(
     let mut texts: BTreeMap<String, Option<String>> = BTreeMap::new();
     let mut loaded: BTreeMap<(String, Use), Arc<[Span]>> = BTreeMap::new();
     let mut errors = Vec::new();
-    for task in &system.tasks {
-        for (path, purpose, key) in traces_of(&task.exec, &task.arrival) {
-            let text = texts.entry(path.to_owned()).or_insert_with(|| {
-                read(path)
-                    .map_err(|why| {
-                        let message = format!("{key} of task \"{}\" cannot be read: {why}", task.name);
-                        errors.push(FileError { file: path.to_owned(), position: None, message });
-                    })
-                    .ok()
-            });
-            let Some(text) = text else { continue };
-            let wanted = (path.to_owned(), purpose);
-            if loaded.contains_key(&wanted) {
-                continue;
-            }
-            let values = parse(text, path, purpose).unwrap_or_else(|found| {
-                errors.extend(found.iter().cloned());
-                Arc::default()
-            });
-            loaded.insert(wanted, values);
+    let named = named(system);
+    for Named { owner, key, path, purpose } in &named {
+        let text = texts.entry(path.clone()).or_insert_with(|| {
+            read(path)
+                .map_err(|why| {
+                    let message = format!("{key} of {} cannot be read: {why}", Owner(system, *owner));
+                    errors.push(FileError { file: path.clone(), position: None, message });
+                })
+                .ok()
+        });
+        let Some(text) = text else { continue };
+        let wanted = (path.clone(), *purpose);
+        if loaded.contains_key(&wanted) {
+            continue;
         }
+        let values = parse(text, path, *purpose).unwrap_or_else(|found| {
+            errors.extend(found.iter().cloned());
+            Arc::default()
+        });
+        loaded.insert(wanted, values);
     }
     if !errors.is_empty() {
         return Err(FileErrors::of(errors));
     }
-    let get = |path: &str, purpose| loaded.get(&(path.to_owned(), purpose)).cloned().unwrap_or_default();
-    for task in &mut system.tasks {
-        if let Exec::Trace(trace) = &mut task.exec {
-            trace.values = get(&trace.path, Use::Exec);
-        }
-        if let Arrival::Trace(trace) = &mut task.arrival {
-            trace.values = get(&trace.path, Use::Arrival);
-        }
+    let mut values = named.into_iter().map(|one| loaded.get(&(one.path, one.purpose)).cloned().unwrap_or_default());
+    for trace in traces_mut(system) {
+        trace.values = values.next().unwrap_or_default();
     }
     Ok(())
 }
 
-fn traces_of<'a>(exec: &'a Exec, arrival: &'a Arrival) -> impl Iterator<Item = (&'a str, Use, &'static str)> {
-    let exec = match exec {
-        Exec::Trace(trace) => Some((trace.path.as_str(), Use::Exec, "exec.trace")),
-        _ => None,
+/// All traces of a System, in the order of [`traces_mut`].
+fn named(system: &System) -> Vec<Named> {
+    let mut named = Vec::new();
+    let mut name = |owner, key, trace: &Trace, purpose| {
+        named.push(Named { owner, key, path: trace.path.clone(), purpose });
     };
-    let arrival = match arrival {
-        Arrival::Trace(trace) => Some((trace.path.as_str(), Use::Arrival, "arrival.trace")),
+    for (i, task) in system.tasks.iter().enumerate() {
+        if let Exec::Trace(trace) = &task.exec {
+            name(Part::Task(i), "exec.trace", trace, Use::Exec);
+        }
+        if let Arrival::Trace(trace) = &task.arrival {
+            name(Part::Task(i), "arrival.trace", trace, Use::Arrival);
+        }
+    }
+    for (i, network) in system.networks.iter().enumerate() {
+        if let ActualDelay::Trace(trace) = &network.actual_delay {
+            let (min, max) = match network.delay {
+                Auto::Value(delay) => delay,
+                Auto::Auto => (Span::ZERO, Span::FILE_MAX),
+            };
+            name(Part::Network(i), "actual-delay.trace", trace, Use::Delay(min, max));
+        }
+    }
+    named
+}
+
+fn traces_mut(system: &mut System) -> impl Iterator<Item = &mut Trace> {
+    let of_tasks = system.tasks.iter_mut().flat_map(|task| {
+        let exec = if let Exec::Trace(trace) = &mut task.exec { Some(trace) } else { None };
+        let arrival = if let Arrival::Trace(trace) = &mut task.arrival { Some(trace) } else { None };
+        exec.into_iter().chain(arrival)
+    });
+    let of_networks = system.networks.iter_mut().filter_map(|network| match &mut network.actual_delay {
+        ActualDelay::Trace(trace) => Some(trace),
         _ => None,
-    };
-    exec.into_iter().chain(arrival)
+    });
+    of_tasks.chain(of_networks)
 }
 
 fn parse(text: &str, path: &str, purpose: Use) -> Result<Arc<[Span]>, FileErrors> {
@@ -139,6 +171,10 @@ fn take(raw: u64, purpose: Use, first: &mut Option<u64>, last_raw: &mut u64) -> 
     let value = match purpose {
         Use::Exec if raw == 0 => return Err("is zero; an execution time is above zero".to_owned()),
         Use::Exec => raw,
+        Use::Delay(min, max) if raw < min.as_ns() || raw > max.as_ns() => {
+            return Err(format!("is outside the delay of its network, from {min} to {max}; widen delay"));
+        }
+        Use::Delay(..) => raw,
         Use::Arrival => {
             let origin = *first.get_or_insert(raw);
             if raw < *last_raw {
@@ -159,7 +195,23 @@ fn take(raw: u64, purpose: Use, first: &mut Option<u64>, last_raw: &mut u64) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Builtin, Task, Trace};
+    use crate::{Builtin, Network, Task, Trace};
+
+    #[test]
+    fn delays_are_within_that_of_their_network() {
+        let load = |text: &str| {
+            let mut system = System::local(1, Builtin::Edf, vec![]);
+            let trace = Trace { path: "t.csv".to_owned(), ..Trace::default() };
+            let network = Network::any(Span::ZERO, Span::from_us(9));
+            system.networks = vec![Network { actual_delay: ActualDelay::Trace(trace), ..network }];
+            load_traces(&mut system, |_| Ok(text.to_owned())).map_err(|errors| errors.to_string())?;
+            let ActualDelay::Trace(trace) = &system.networks[0].actual_delay else { unreachable!("as made above") };
+            Ok::<_, String>(trace.values.to_vec())
+        };
+        assert_eq!(load("delay\n0\n9us\n"), Ok(vec![Span::ZERO, Span::from_us(9)]));
+        let expected = "t.csv:2:1: value \"9.001us\" is outside the delay of its network, from 0ns to 9us; widen delay";
+        assert_eq!(load("1us\n9.001us\n").unwrap_err(), expected);
+    }
 
     fn load(text: &str, arrival: bool) -> Result<Vec<u64>, String> {
         let trace = Trace { path: "t.csv".to_owned(), ..Trace::default() };

@@ -5,8 +5,9 @@ use std::fmt::Write as _;
 use super::grammar::{FITS, LATES, PACKETS_LATE, SPLITS};
 use crate::strategy::{Builtin, Discipline, Filter, Late, Level, Split, Strategy};
 use crate::system::{
-    Arrival, Auto, Background, Bucket, Clock, Component, Costs, Criticality, Exec, Fit, Flow, Link, MessageArrivals,
-    Mode, Network, NodeId, NodeSpec, Placement, Port, Preemption, ServerSwitch, StrategyRef, System, TableTask, Task,
+    ActualDelay, Arrival, Auto, Background, Bucket, Clock, Component, Costs, Criticality, Exec, Fit, Flow, Link,
+    MessageArrivals, Mode, Network, NodeId, NodeSpec, Placement, Port, Preemption, ServerSwitch, StrategyRef, System,
+    TableTask, Task, Trace,
 };
 use crate::time::Span;
 use crate::units::{Bytes, Probability};
@@ -239,13 +240,13 @@ impl<'a> Writer<'a> {
             Exec::Wcet => {}
             Exec::Uniform { min, max } => self.key("exec", inline(&[format!("uniform = [\"{min}\", \"{max}\"]")])),
             Exec::Pmf(values) => self.key("exec", inline(&[pmf(values)])),
-            Exec::Trace(trace) => self.key("exec", inline(&[format!("trace = {}", quote(&trace.path))])),
+            Exec::Trace(trace) => self.key("exec", inline(&[traced(trace)])),
         }
         match &task.arrival {
             Arrival::Periodic => {}
             Arrival::Sporadic => self.text("arrival", "sporadic"),
             Arrival::Pmf(values) => self.key("arrival", inline(&[pmf(values)])),
-            Arrival::Trace(trace) => self.key("arrival", inline(&[format!("trace = {}", quote(&trace.path))])),
+            Arrival::Trace(trace) => self.key("arrival", inline(&[traced(trace)])),
         }
         if task.criticality != Criticality::default() {
             self.key("criticality", format_args!("\"{}\"", task.criticality));
@@ -297,6 +298,11 @@ impl<'a> Writer<'a> {
         match network.delay {
             Auto::Auto => self.text("delay", "auto"),
             Auto::Value((min, max)) => self.spans("delay", &[min, max]),
+        }
+        match &network.actual_delay {
+            ActualDelay::Uniform => {}
+            ActualDelay::Pmf(values) => self.key("actual-delay", inline(&[pmf(values)])),
+            ActualDelay::Trace(trace) => self.key("actual-delay", inline(&[traced(trace)])),
         }
         if network.loss != Probability::default() {
             self.key("loss", network.loss);
@@ -393,6 +399,10 @@ fn level(level: &Level) -> String {
 /// An inline table of `key = value` parts.
 fn inline(parts: &[String]) -> String {
     if parts.is_empty() { "{}".to_owned() } else { format!("{{ {} }}", parts.join(", ")) }
+}
+
+fn traced(trace: &Trace) -> String {
+    format!("trace = {}", quote(&trace.path))
 }
 
 fn pmf(values: &[(Span, Probability)]) -> String {

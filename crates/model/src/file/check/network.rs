@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{Check, Part};
-use crate::system::{Auto, Bucket, Flow, NodeId};
+use crate::system::{ActualDelay, Auto, Bucket, Flow, Network, NodeId};
 use crate::time::Span;
 use crate::units::Rate;
 
@@ -67,6 +67,7 @@ impl Check<'_> {
                     format!("delay of {owner} is {min} at best and {max} at worst; write the shorter delay first");
                 self.error(part, "delay", message);
             }
+            self.actual_delay(part, network);
             if self.bad(part, &["from", "to"]) {
                 continue;
             }
@@ -81,6 +82,32 @@ impl Check<'_> {
             if !seen.insert((network.from, network.to)) {
                 self.error(part, "", format!("a second network goes from {from} to {to}; keep one"));
             }
+        }
+    }
+
+    /// Checks the delays that a network's messages really have.
+    fn actual_delay(&mut self, part: Part, network: &Network) {
+        match &network.actual_delay {
+            ActualDelay::Uniform => return,
+            ActualDelay::Pmf(pmf) => self.pmf(part, "actual-delay.pmf", pmf, true),
+            ActualDelay::Trace(trace) => self.trace(part, "actual-delay.trace", trace),
+        }
+        let owner = self.owner(part);
+        let Auto::Value((min, max)) = network.delay else {
+            let message = format!(
+                "actual-delay of {owner} cannot stand beside delay = \"auto\", which follows from links and ports; \
+                 keep one of them"
+            );
+            return self.error(part, "actual-delay", message);
+        };
+        let ActualDelay::Pmf(pmf) = &network.actual_delay else { return };
+        let outside = pmf.iter().map(|(delay, _)| *delay).find(|delay| *delay < min || *delay > max);
+        if let (Some(delay), false) = (outside, self.bad(part, &["delay", "actual-delay.pmf"])) {
+            let message = format!(
+                "actual-delay.pmf of {owner} has {delay}, which is outside its delay from {min} to {max}; widen delay, \
+                 which bounds all messages"
+            );
+            self.error(part, "actual-delay.pmf", message);
         }
     }
 

@@ -49,12 +49,12 @@ impl Check<'_> {
                         self.error(part, "exec.uniform", message);
                     }
                 }
-                Exec::Pmf(pmf) => self.pmf(part, "exec.pmf", pmf),
+                Exec::Pmf(pmf) => self.pmf(part, "exec.pmf", pmf, false),
                 Exec::Trace(trace) => self.trace(part, "exec.trace", trace),
             }
             match &task.arrival {
                 Arrival::Periodic | Arrival::Sporadic => {}
-                Arrival::Pmf(pmf) => self.pmf(part, "arrival.pmf", pmf),
+                Arrival::Pmf(pmf) => self.pmf(part, "arrival.pmf", pmf, false),
                 Arrival::Trace(trace) => self.trace(part, "arrival.trace", trace),
             }
         }
@@ -143,7 +143,8 @@ impl Check<'_> {
         ))
     }
 
-    fn pmf(&mut self, part: Part, path: &'static str, pmf: &[(Span, Probability)]) {
+    /// Values with their probabilities; a value may be zero only if `zero` says so.
+    pub(super) fn pmf(&mut self, part: Part, path: &'static str, pmf: &[(Span, Probability)], zero: bool) {
         if self.bad(part, &[path]) {
             return;
         }
@@ -153,7 +154,7 @@ impl Check<'_> {
             return;
         }
         for (span, _) in pmf {
-            self.span(part, path, *span, false);
+            self.span(part, path, *span, zero);
         }
         let sum: u64 = pmf.iter().map(|(_, probability)| u64::from(probability.billionths())).sum();
         if sum != u64::from(Probability::ONE.billionths()) {
@@ -168,7 +169,7 @@ impl Check<'_> {
         }
     }
 
-    fn trace(&mut self, part: Part, path: &'static str, trace: &Trace) {
+    pub(super) fn trace(&mut self, part: Part, path: &'static str, trace: &Trace) {
         if let (Some(fault), false) = (name_fault(&trace.path), self.bad(part, &[path])) {
             let owner = self.owner(part);
             self.error(part, path, format!("{path} of {owner} {fault}"));
