@@ -4,7 +4,7 @@ use takt_analysis::distributed::network::{NetworkChange, size_network};
 use takt_analysis::distributed::shares::Weigh;
 use takt_analysis::{Answer, CheckOptions, CheckReport, TestId, check};
 use takt_model::file::{Document, Edit, parse};
-use takt_model::{Auto, Span, System};
+use takt_model::{Auto, Network, Span, System};
 
 const TWO: &str = include_str!("systems/put.toml");
 
@@ -65,12 +65,6 @@ fn flows_stand_in_json_with_their_bounds() {
 fn what_is_missing_or_too_much_is_named() {
     let cases = [
         ("\"a\"\nreceive", "\"a\"\ncpus = 2\nreceive", "flow/put", "visits node \"a\", which is not covered"),
-        (
-            "delay = [\"1ms\", \"2ms\"]",
-            "from = \"b\"\nto = \"a\"\ndelay = [\"1ms\", \"2ms\"]",
-            "flow/put",
-            "no [[network]] says how long a message takes from \"a\" to \"b\"",
-        ),
         ("\"2ms\"]", "\"2ms\"]\nloss = 0.1", "flow/put", "may lose messages"),
         (
             "\"a\"\nreceive = { period = \"5ms\", wcet = \"1ms\" }\nsend = { period = \"5ms\", wcet = \"1ms\" }",
@@ -110,6 +104,12 @@ fn what_is_missing_or_too_much_is_named() {
         assert_eq!((answer, report.schedulable), (expected, expected), "{to}: {found}");
         assert!(found.contains(why), "{to}: {found}");
     }
+    // Without a network the delay follows from links.
+    let mut linked = system(TWO);
+    linked.networks[0].from = linked.node_by_name("b");
+    let report = check(&linked, &CheckOptions::default());
+    let why = "no [[network]] says how long a message takes from \"a\" to \"b\"; takt size --network-delay finds it";
+    assert_eq!(said(&report, "flow/put"), (Answer::Unknown, why));
 }
 
 #[test]
@@ -187,18 +187,11 @@ fn delays_found_are_written_and_used() {
 fn networks_that_cannot_be_sized_say_why() {
     let cases = [
         (
-            "delay = \"auto\"\nthrough = [\"to-n2\"]",
-            "delay = \"auto\"\nthrough = [\"to-n2\"]\n[[network]]\nfrom = \"n2\"\ndelay = \"auto\"",
-            "messages from \"n2\" to \"n0\" go through other ports by one [[network]] than by another; give the \
-             pair its own, with from and to",
-        ),
-        (
             "rate = \"40Mbit\"",
             "rate = \"99.5Mbit\"",
             "port \"trunk\" is to send 100700000 bit/s, and its rate is 100000000 bit/s; lead messages \
              elsewhere, or send less",
         ),
-        ("link = { rate = \"100Mbit\" }\n", "", "node \"n0\" sends messages and has no link"),
         (
             "burst = \"15kB\"",
             "burst = \"65kB\"",
@@ -211,6 +204,16 @@ fn networks_that_cannot_be_sized_say_why() {
         let error = found.err().map(|error| error.to_string()).unwrap_or_default();
         assert!(error.contains(why), "{to}: {error}");
     }
+    let sized =
+        |system: &System| size_network(system, Weigh::Bytes, Span::from_ms(4)).expect_err("no size").to_string();
+    let switched = system(SWITCHED);
+    let mut ambiguous = switched.clone();
+    ambiguous.networks.push(Network { from: switched.node_by_name("n2"), ..Network::any(Span::ZERO, Span::ZERO) });
+    let why = "messages from \"n2\" to \"n0\" go through other ports by one [[network]] than by another; give the pair";
+    assert!(sized(&ambiguous).starts_with(why), "{}", sized(&ambiguous));
+    let mut linkless = switched;
+    linkless.nodes[0].link = None;
+    assert!(sized(&linkless).starts_with("node \"n0\" sends messages and has no link"), "{}", sized(&linkless));
 }
 
 #[test]

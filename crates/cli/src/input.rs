@@ -5,9 +5,9 @@ use std::fs::File;
 use std::io::{self, BufReader, Cursor, Read};
 use std::path::Path;
 
-use takt_analysis::PlaceError;
+use takt_analysis::{PlaceError, SizeError};
 use takt_log::{Damage, ReadError, Reader};
-use takt_model::{CpuSet, NodeId, Placement, Span, System, file};
+use takt_model::{Auto, Component, CpuSet, NodeId, Placement, Span, System, file};
 use takt_report::Scene;
 use takt_trace::{HEAD, refuse_foreign};
 
@@ -320,6 +320,30 @@ pub(crate) fn place_regardless(system: System) -> Result<System, Failure> {
         }
     }
     Ok(placed.system)
+}
+
+/// To simulate it: periods and budgets that are `"auto"` become those that `takt size` chooses. A note says which.
+pub(crate) fn size_components(system: System) -> Result<System, Failure> {
+    let is_auto = |component: &Component| component.period == Auto::Auto || component.budget == Auto::Auto;
+    if !system.components.iter().any(is_auto) {
+        return Ok(system);
+    }
+    let sized = takt_analysis::size(&system).map_err(size_failure)?;
+    const NAMED: usize = 20;
+    let mut chosen = sized.components.iter().filter(|component| component.chosen);
+    let told = chosen.by_ref().take(NAMED);
+    let told: Vec<String> =
+        told.map(|one| format!("\"{}\" {} in each {}", one.component, one.budget, one.period)).collect();
+    let more = if chosen.next().is_some() { ", ..." } else { "" };
+    note(format_args!("\"auto\" stands for what takt size chooses: {}{more}", told.join(", ")));
+    Ok(sized.system)
+}
+
+pub(crate) fn size_failure(error: SizeError) -> Failure {
+    match error {
+        SizeError::NotEnough { .. } | SizeError::NotCovered { .. } => Failure::no(error),
+        SizeError::Limit { .. } => Failure::trouble(error),
+    }
 }
 
 fn unplaced_failure(error: PlaceError) -> Failure {

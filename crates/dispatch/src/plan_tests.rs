@@ -446,7 +446,8 @@ fn ways_that_double_sixty_times_are_not_gone_one_by_one() {
 #[test]
 fn what_a_dispatcher_does_not_serve_is_named() {
     let system = file(
-        "[[node]]\nname = \"n\"\ncpus = 2\nreceive = { period = \"10ms\", wcet = \"1ms\" }\n[[node]]\nname = \"m\"\n\
+        "[[node]]\nname = \"n\"\ncpus = 2\nreceive = { period = \"10ms\", wcet = \"1ms\" }\n\
+         link = { rate = \"1Gbit\" }\n[[node]]\nname = \"m\"\n\
          [[component]]\nname = \"box\"\nnode = \"n\"\nserver = \"ptps\"\n\
          [[flow]]\nname = \"put\"\npath = [\"n\", \"m\"]\nperiod = \"10ms\"\nwcet = \"1ms\"\nsize = \"1B\"\n\
          [[task]]\nname = \"a\"\nnode = \"n\"\nperiod = \"10ms\"\nwcet = \"2ms\"\nfinal-section = \"1ms\"\n",

@@ -118,7 +118,22 @@ impl Tape<'_> {
             sync: self.flip().then(|| TableTask { cost: None, ..self.table_task() }),
         };
         let notes = if self.flip() { Vec::new() } else { vec!["a \"guess\"".to_owned(), "b\\".to_owned()] };
-        System { name, nodes, strategies, modes, switches, components, tasks, flows, ports, networks, clock, notes }
+        let mut system = System {
+            name,
+            nodes,
+            strategies,
+            modes,
+            switches,
+            components,
+            tasks,
+            flows,
+            ports,
+            networks,
+            clock,
+            notes,
+        };
+        connect(&mut system);
+        system
     }
 
     fn switches(&mut self, nodes: &[NodeSpec], components: &[Component]) -> Vec<ServerSwitch> {
@@ -486,5 +501,23 @@ impl Tape<'_> {
             }
         }
         networks
+    }
+}
+
+/// Gives each leg of a flow one network, or the link of its sender.
+fn connect(system: &mut System) {
+    let flow = |flow: &Flow| flow.hops().zip(flow.hops().skip(1)).collect::<Vec<_>>();
+    let legs: Vec<_> = system.flows.iter().flat_map(flow).collect();
+    let surplus = |system: &System| {
+        legs.iter().find_map(|(from, to)| match system.networks_between(*from, *to)[..] {
+            [.., _, last] => Some(last),
+            _ => None,
+        })
+    };
+    while let Some(network) = surplus(system) {
+        system.networks.remove(network.index());
+    }
+    for (from, _) in legs {
+        system.nodes[from.index()].link.get_or_insert(Link::at(Rate::from_bps(1_000_000)));
     }
 }

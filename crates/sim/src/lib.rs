@@ -91,7 +91,7 @@ pub const MESSAGES_MAX: usize = 1 << 16;
 pub enum SimError {
     /// A delay that follows from links, and a sender without one.
     #[error(
-        "node \"{node}\" sends messages whose delay is \"auto\", and it has no link; \
+        "node \"{node}\" sends messages whose delay is not written, and it has no link; \
          give it link = {{ rate = \"...\" }}, or write the delay"
     )]
     NoLink {
@@ -118,19 +118,6 @@ pub enum SimError {
     /// A delay that cannot be.
     #[error(transparent)]
     Link(#[from] LinkError),
-    /// A flow over a missing link.
-    #[error(
-        "flow \"{flow}\" goes from \"{from}\" to \"{to}\", and no [[network]] says how long that takes; \
-         add one with a delay"
-    )]
-    NoNetwork {
-        /// The flow.
-        flow: String,
-        /// The sending node.
-        from: String,
-        /// The receiving node.
-        to: String,
-    },
     /// A node that cannot be dispatched.
     #[error(transparent)]
     Policy(#[from] PolicyError),

@@ -54,12 +54,18 @@ impl<'a> Routes<'a> {
         }
     }
 
-    /// The way between two nodes; `None` without a network.
-    pub(crate) fn way(&mut self, from: NodeId, to: NodeId) -> Result<Option<u32>, SimError> {
+    /// The way between two nodes, if a network or a flow goes there.
+    pub(crate) fn known_way(&mut self, from: NodeId, to: NodeId) -> Result<Option<u32>, SimError> {
+        let known = self.pairs.contains_key(&(from, to)) || !self.system.networks_between(from, to).is_empty();
+        known.then(|| self.way(from, to)).transpose()
+    }
+
+    /// The way between two nodes.
+    pub(crate) fn way(&mut self, from: NodeId, to: NodeId) -> Result<u32, SimError> {
         if let Some(way) = self.pairs.get(&(from, to)) {
-            return Ok(Some(*way));
+            return Ok(*way);
         }
-        let Some(passage) = passage(self.system, from, to)? else { return Ok(None) };
+        let passage = passage(self.system, from, to)?;
         let spec = LinkSpec { delays: passage.delays, loss: passage.loss, packets_max: MESSAGES_MAX };
         let link = self.network.links.len() as u32;
         self.network.links.push(Link::new(spec)?);
@@ -71,7 +77,7 @@ impl<'a> Routes<'a> {
         let index = self.network.ways.len() as u32;
         self.network.ways.push(way);
         self.pairs.insert((from, to), index);
-        Ok(Some(index))
+        Ok(index)
     }
 
     /// The egress of a node.
@@ -172,9 +178,9 @@ fn egress(link: &takt_model::Link, streams: u32) -> EgressSpec {
     EgressSpec { rate: link.rate, classes }
 }
 
-/// The networks between two nodes with their widest values. `None` without a network. Where several
-/// are there, delays are uniform over the widest interval.
-fn passage(system: &System, from: NodeId, to: NodeId) -> Result<Option<Passage>, SimError> {
+/// The networks between two nodes with their widest values. Where several are there, delays are
+/// uniform over the widest interval. Where none is there, the sender's link leads to the receiver.
+fn passage(system: &System, from: NodeId, to: NodeId) -> Result<Passage, SimError> {
     let mut passage: Option<Passage> = None;
     for network in system.networks_between(from, to) {
         let network = &system.networks[network.index()];
@@ -202,7 +208,12 @@ fn passage(system: &System, from: NodeId, to: NodeId) -> Result<Option<Passage>,
             }
         });
     }
-    Ok(passage)
+    Ok(passage.unwrap_or_else(|| Passage {
+        delay: (Span::ZERO, Span::ZERO),
+        delays: Delays::Uniform { min: Span::ZERO, max: Span::ZERO },
+        loss: Probability::NONE,
+        computed: Some(Vec::new()),
+    }))
 }
 
 /// The time in which others bring their burst again.

@@ -45,11 +45,7 @@ impl<'a> Wires<'a> {
             for (hop, (from, to)) in flow.hops().zip(flow.hops().skip(1)).enumerate() {
                 let id = |hop: usize| lowered.task_of(FlowId(i as u32), hop as u32);
                 let (Some(task), Some(after)) = (id(hop), id(hop + 1)) else { continue };
-                let way = wires.routes.way(from, to)?.ok_or_else(|| SimError::NoNetwork {
-                    flow: flow.name.clone(),
-                    from: system.nodes[from.index()].name.clone(),
-                    to: system.nodes[to.index()].name.clone(),
-                })?;
+                let way = wires.routes.way(from, to)?;
                 let period = system.nodes[from.index()].send.map_or(1, |send| send.period.as_ns().max(1));
                 let then = Then::Job { slot: wires.slots[after.index()] };
                 let name = &system.tasks[task.index()].name;
@@ -82,8 +78,8 @@ impl<'a> Wires<'a> {
             return Ok(());
         }
         for (from, to) in flows::neighbours(system) {
-            let (Some(task), Some(way)) = (syncs.get(&from), self.routes.way(from, to)?) else { continue };
-            let answer = match (receivers.get(&to), self.routes.way(to, from)?) {
+            let (Some(task), Some(way)) = (syncs.get(&from), self.routes.known_way(from, to)?) else { continue };
+            let answer = match (receivers.get(&to), self.routes.known_way(to, from)?) {
                 (Some(receive), Some(back)) => {
                     let draw = Draw::new(seed, &format!("{} to {}", system.tasks[receive.index()].name, from.0));
                     let wire = self.routes.straight(back);

@@ -34,7 +34,8 @@ pub(crate) fn execute(options: &args::Sim, json: bool) -> Outcome {
     if runs > 1 && options.output.is_some() {
         return Err(Failure::input("a log holds one run; leave out -o, or --runs (--seed names each run)"));
     }
-    let system = input::place_regardless(input::has_work(&options.file, input::system(&options.file)?, true)?)?;
+    let system = input::has_work(&options.file, input::system(&options.file)?, true)?;
+    let system = input::place_regardless(input::size_components(system)?)?;
     let node = input::node(&system, options.node.as_deref())?;
     let duration = input::duration(&system, options.duration)?;
     let sim = SimOptions { duration, seed: options.seed, node };

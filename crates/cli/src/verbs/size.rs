@@ -7,7 +7,7 @@ use takt_analysis::distributed::assign::Choice;
 use takt_analysis::distributed::network::{NetworkChange, SizedNetwork, assume_delay, size_network};
 use takt_analysis::distributed::shares::Weigh;
 use takt_analysis::distributed::size::{FlowOptions, MessageCosts, SizedFlows, size_flows};
-use takt_analysis::{Answer, CheckOptions, SizeError, SizedSystem, check, contradictions, equally_critical, size};
+use takt_analysis::{Answer, CheckOptions, SizedSystem, check, contradictions, equally_critical, size};
 use takt_dispatch::to_completion;
 use takt_model::file::{Document, Edit};
 use takt_model::{
@@ -32,10 +32,7 @@ pub(crate) fn execute(options: &args::Size, json: bool) -> Outcome {
     let (given, text) = input::system_and_text(&options.file)?;
     let given = input::has_work(&options.file, given, false)?;
     let system = if options.run_to_completion { to_completion(&given) } else { given.clone() };
-    let sized = size(&system).map_err(|error| match error {
-        SizeError::NotEnough { .. } | SizeError::NotCovered { .. } => Failure::no(error),
-        SizeError::Limit { .. } => Failure::trouble(error),
-    })?;
+    let sized = size(&system).map_err(input::size_failure)?;
     let (placed, bound) = place(&sized)?;
     let (flows, network, placed) = distribute(placed, options)?;
     let report = check(&placed, &CheckOptions::default());

@@ -108,7 +108,6 @@ impl Folder {
             ("good", GOOD),
             ("late", LATE),
             ("component", COMPONENT),
-            ("flow", FLOW),
             (
                 "auto",
                 &(FLOW.replace("name = \"n", "link = { rate = \"1Gbit\" }\nname = \"n")

@@ -26,6 +26,12 @@ fn what_is_sized_is_written_with_its_comments_and_proven() {
     assert_eq!(text.lines().count(), sized.lines().count());
     assert!(unlike.len() == 4 && unlike.iter().all(|(before, _)| before.contains("\"auto\"")), "{unlike:?}");
     assert_eq!(folder.takt(&["check", "sized.toml"]).status, 0);
+    // A simulation takes the same values, and says so.
+    let (open, closed) = (["sim", file, "--json"], ["sim", "sized.toml", "--json"]);
+    let [open, closed] = [open, closed].map(|arguments| folder.takt(&arguments));
+    assert_eq!((open.status, open.json(), closed.stderr.as_str()), (0, closed.json(), ""));
+    let told = "takt: \"auto\" stands for what takt size chooses: \"flight\" 7.2ms in each 20ms, ";
+    assert!(open.stderr.starts_with(told) && open.stderr.lines().count() == 1, "{}", open.stderr);
     // A pipe carries the file and nothing else; what is sized stays as it is.
     let piped = folder.takt(&["size", "sized.toml", "-o", "-"]);
     assert_eq!((piped.status, piped.stdout), (0, sized.into_bytes()));

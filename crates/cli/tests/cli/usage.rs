@@ -108,8 +108,7 @@ fn bad_usage_and_bad_input_have_their_status_and_say_what_to_do() {
             "cannot run component \"dom1\": servers exist in simulation only",
         ),
         (&["run", "laxity.toml"], 3, "takt's own dispatcher cannot run it either:"),
-        (&["sim", "flow.toml"], 2, "and no [[network]] says how long that takes; add one with a delay"),
-        (&["sim", "linkless.toml"], 2, "and it has no link; give it link = { rate = \"...\" }"),
+        (&["sim", "linkless.toml"], 2, "flow \"put\" goes from \"n1\" to \"n2\", and nothing says how long that takes"),
         // names that nothing has
         (&["check", "missing.toml"], 2, "cannot read missing.toml: No such file"),
         (&["check", "good.toml/x"], 2, "cannot read good.toml/x: Not a directory"),

@@ -16,7 +16,8 @@ use super::read::name_fault;
 use crate::cpus::CpuSet;
 use crate::strategy::Builtin;
 use crate::system::{
-    Auto, Clock, Component, ComponentId, NodeId, Placement, ServerRule, ServerSwitch, StrategyRef, System, TableTask,
+    Auto, Clock, Component, ComponentId, NetworkId, NodeId, Placement, ServerRule, ServerSwitch, StrategyRef, System,
+    TableTask,
 };
 use crate::time::{Span, Time};
 
@@ -668,6 +669,52 @@ impl Check<'_> {
                 let owner = self.owner(part);
                 let message = format!("{owner} ends on the node where it starts, which needs no reply; remove reply");
                 self.error(part, "reply", message);
+            }
+        }
+        self.legs();
+    }
+
+    /// Something must say how long messages take on each leg of a flow's path, and no two things.
+    fn legs(&mut self) {
+        let system = self.system;
+        let unsure = |check: &Self| {
+            (0..system.networks.len()).any(|i| check.bad(Part::Network(i), &["from", "to", "delay", "through"]))
+        };
+        if unsure(self) {
+            return;
+        }
+        let mut seen = BTreeSet::new();
+        for (i, flow) in system.flows.iter().enumerate() {
+            let part = Part::Flow(i);
+            if self.bad(part, &["path"]) {
+                continue;
+            }
+            for (leg, (from, to)) in flow.hops().zip(flow.hops().skip(1)).enumerate() {
+                if from == to || !seen.insert((from, to)) {
+                    continue;
+                }
+                let between = system.networks_between(from, to);
+                let written = |id: &NetworkId| system.networks[id.index()].delay != Auto::Auto;
+                let row = |id: &NetworkId| (!written(id)).then_some(&system.networks[id.index()].through);
+                let is_written = !between.is_empty() && between.iter().all(written);
+                let [sender, receiver] = [from, to].map(|node| &system.nodes[node.index()].name);
+                let owner = self.owner(part);
+                if between.windows(2).any(|pair| row(&pair[0]) != row(&pair[1])) {
+                    let message = format!(
+                        "{owner} goes from \"{sender}\" to \"{receiver}\", where one [[network]] has a delay and \
+                         another \"auto\", or other ports; give these two nodes their own, with from and to"
+                    );
+                    self.error_at(part, "path", leg, message);
+                } else if !is_written
+                    && system.nodes[from.index()].link.is_none()
+                    && !self.bad(Part::Node(from.index()), &["link"])
+                {
+                    let message = format!(
+                        "{owner} goes from \"{sender}\" to \"{receiver}\", and nothing says how long that takes; add a \
+                         [[network]] with a delay, or give node \"{sender}\" link = {{ rate = \"...\" }}"
+                    );
+                    self.error_at(part, "path", leg, message);
+                }
             }
         }
     }
