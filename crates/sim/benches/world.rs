@@ -1,7 +1,8 @@
 //! The size of a simulated world: nodes in flows, on one thread.
 //!
 //! `cargo bench -p takt-sim --bench world` prints a row for each number of nodes, each with ten flows a node.
-//! `-- --nodes N` prints one row, and `-- --seconds S` sets its virtual time.
+//! `-- --nodes N` prints one row, `-- --flows F` gives each node so many flows, and `-- --seconds S` sets the virtual
+//! time. Rows with as many flows and fewer nodes tell how much of the growth is memory, and not the calendar.
 
 mod measure;
 
@@ -27,16 +28,17 @@ impl Sink for Count {
 fn main() {
     println!("   nodes    flows  virtual      jobs    events   CPU time  a CPU-second  an event   memory");
     let seconds = option("--seconds").and_then(|n| n.parse::<f64>().ok());
+    let flows = option("--flows").and_then(|n| n.parse().ok()).unwrap_or(10);
     match option("--nodes").and_then(|n| n.parse().ok()) {
-        Some(nodes) => row(nodes, seconds.unwrap_or(10.0)),
+        Some(nodes) => row(nodes, flows, seconds.unwrap_or(10.0)),
         None => [(10, 10.0), (100, 10.0), (1_000, 10.0), (10_000, 1.0)]
             .into_iter()
-            .for_each(|(nodes, most)| row(nodes, seconds.unwrap_or(most))),
+            .for_each(|(nodes, most)| row(nodes, flows, seconds.unwrap_or(most))),
     }
 }
 
-fn row(nodes: u32, seconds: f64) {
-    let system = world(nodes);
+fn row(nodes: u32, flows: u32, seconds: f64) {
+    let system = world(nodes, flows);
     let options = SimOptions { duration: Span::from_ns((seconds * 1e9) as u64), ..SimOptions::default() };
     let (wall, cpu) = (Instant::now(), cpu_seconds());
     // A moment alone shows what it takes to begin.
@@ -58,8 +60,8 @@ fn row(nodes: u32, seconds: f64) {
     );
 }
 
-/// Nodes with tables, and ten flows over three nodes each for every node.
-fn world(nodes: u32) -> System {
+/// Nodes with tables, and so many flows over three nodes each for every node.
+fn world(nodes: u32, flows: u32) -> System {
     let us = Span::from_us;
     let table = |wcet| Some(TableTask { period: us(10_000), wcet: us(wcet), cost: Some(us(10)) });
     let mut system = System::local(1, Builtin::Edf, Vec::new());
@@ -69,7 +71,7 @@ fn world(nodes: u32) -> System {
             NodeSpec { receive: table(1_000), send: table(1_000), ..node }
         })
         .collect();
-    system.flows = (0..10 * nodes)
+    system.flows = (0..flows * nodes)
         .map(|i| {
             let path = [i, i + 1, i + 2].map(|node| NodeId(node % nodes)).to_vec();
             let period = us(90_000 + u64::from(i) * 37 % 20_000);

@@ -506,7 +506,8 @@ fn link(system: &System, from: NodeId, to: NodeId) -> Result<(u64, u64), String>
     if least > most {
         let (from, to) = (name(from), name(to));
         return Err(format!(
-            "no [[network]] says how long a message takes from \"{from}\" to \"{to}\"; takt size --network-delay finds it"
+            "no [[network]] says how long a message takes from \"{from}\" to \"{to}\"; \
+             takt size --network-delay finds it"
         ));
     }
     Ok((least, most))

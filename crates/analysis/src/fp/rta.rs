@@ -110,9 +110,9 @@ impl Analysis {
             return None;
         }
         // Under the full load what comes once is never caught up with: the window would be followed to the limit.
-        let more = this.b > 0 || hep().chain([this]).any(|task| task.j > 0);
+        let more = || this.b > 0 || hep().chain([this]).any(|task| task.j > 0);
         let loads = || hep().chain([this]).map(|task| (task.c, task.t));
-        if more && load + u128::from(count) > ONE && compare_sum(loads(), 1) == Some(Ordering::Equal) {
+        if load + u128::from(count) > ONE && more() && compare_sum(loads(), 1) == Some(Ordering::Equal) {
             self.terms_left = 0;
             return None;
         }

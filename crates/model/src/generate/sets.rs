@@ -350,11 +350,23 @@ impl Generator {
         let draws = Draws::of_set(seed, number);
         let Spec { deadlines: (from, to), utilization, grain, .. } = self.spec;
         set.tasks.clear();
-        for (i, u) in set.values.iter().enumerate() {
+        // Grains lost by rounding down, the longest period, and whether a task has more than it should.
+        let (mut lost, mut longest, mut raised) = (0.0, 0, false);
+        for i in 0..set.values.len() {
             let t = self.periods.draw(&draws, i as u32);
-            set.tasks.push(Drawn { c: ((u * t as f64) as u64).clamp(1, t), d: t, t });
+            set.tasks.push(Drawn { c: 0, d: t, t });
         }
-        if !keep_within(&mut set.tasks, utilization) {
+        for (u, task) in set.values.iter().zip(&mut set.tasks) {
+            let exact = u * task.t as f64;
+            let whole = exact as u64;
+            lost += exact - whole as f64;
+            longest = longest.max(task.t);
+            raised |= whole == 0;
+            task.c = whole.clamp(1, task.t);
+        }
+        // Most sets lose more than the sum of their values can be off, so nobody has to add them up.
+        let is_within = !raised && lost > SUM_ERROR * utilization * longest as f64;
+        if !is_within && !keep_within(&mut set.tasks, utilization) {
             return Err(GenerateError::Grain { number, utilization, grain });
         }
         for (i, Drawn { c, d, t }) in set.tasks.iter_mut().enumerate() {
@@ -383,6 +395,9 @@ impl Generator {
     }
 }
 
+/// More than the relative error of a sum of utilisations: that of [`TASKS_MAX`] of them is below 1e-11.
+const SUM_ERROR: f64 = 1e-9;
+
 /// Shortens execution times (in grains), starting with the task of the largest utilisation, until
 /// the tasks do not exceed a utilisation. Returns false if tasks of one grain each exceed it.
 pub(super) fn keep_within(tasks: &mut [Drawn], most: f64) -> bool {
@@ -398,9 +413,8 @@ pub(super) fn keep_within(tasks: &mut [Drawn], most: f64) -> bool {
 
 /// Whether tasks may exceed a utilisation, with each task rounded up by less than 2^-64.
 fn exceeds(tasks: &[Drawn], most: f64) -> bool {
-    // Floating-point numbers decide nothing here: a sum of TASKS_MAX of them is off by less than
-    // 1e-11 of itself.
-    let near = utilization(tasks) > most * (1.0 - 1e-9);
+    // Floating-point numbers decide nothing here.
+    let near = utilization(tasks) > most * (1.0 - SUM_ERROR);
     near && tasks.iter().map(|task| share_up(task.c, task.t)).sum::<u128>() > share_down(most)
 }
 
