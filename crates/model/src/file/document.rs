@@ -597,7 +597,7 @@ mod tests {
         ];
         assert_eq!(
             document.apply(&edits).unwrap_err().to_string(),
-            "design.toml:41:10: budget 12ms exceeds period 10ms of component \"dom1\"; a budget is at most its period"
+            "design.toml:43:10: budget 12ms exceeds period 10ms of component \"dom1\"; a budget is at most its period"
         );
         assert_eq!(document.to_string(), COMMENTED);
         let none = document.apply(&[Edit::TaskCpus { task: TaskId(9), cpus: None }]);
