@@ -207,9 +207,13 @@ struct Args<'a>(&'a [u8]);
 
 impl<'a> Args<'a> {
     /// Goes behind the next `key`.
+    #[inline]
     fn behind(&mut self, key: &[u8]) -> Option<()> {
-        let at = find(self.0, key)?;
-        self.0 = &self.0[at + key.len()..];
+        // Most keys stand right here.
+        self.0 = match self.0.strip_prefix(key) {
+            Some(rest) => rest,
+            None => &self.0[find(self.0, key)? + key.len()..],
+        };
         Some(())
     }
     /// The text before the next `key`. Goes behind the key.

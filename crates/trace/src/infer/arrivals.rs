@@ -365,7 +365,7 @@ fn decide_with_ends(known: &[JobSeen], distances: &[u64]) -> Found {
 
 fn decide(known: &[JobSeen], distances: &[u64], q_max: f64) -> Found {
     if distances.len() < DISTANCES_MIN || known.len() <= DISTANCES_MIN {
-        return Found::None(format!("{} distances are too few", distances.len()), false);
+        return Found::None(format!("too few distances: {}", distances.len()), false);
     }
     let median = distances[distances.len() / 2];
     let mut none: Option<(String, bool, Numbering)> = None;

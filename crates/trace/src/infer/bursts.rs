@@ -176,13 +176,15 @@ pub(crate) fn group(points: &[Point], period: f64, jitter: u64) -> u32 {
     let narrow = |size: u32| {
         let size = i64::from(size);
         (0..size).all(|rest| {
-            let own = points.iter().filter(|point| point.k.rem_euclid(size) == rest);
+            let mut own = points.iter().filter(|point| point.k.rem_euclid(size) == rest);
             let (mut low, mut high, mut n) = (f64::INFINITY, f64::NEG_INFINITY, 0);
-            for point in own {
+            // Jobs that come in no group show it early.
+            let all_near = own.all(|point| {
                 let residual = point.a as f64 - point.k as f64 * period;
                 (low, high, n) = (low.min(residual), high.max(residual), n + 1);
-            }
-            n >= 4 && high - low <= jitter as f64 / 4.0
+                high - low <= jitter as f64 / 4.0
+            });
+            all_near && n >= 4
         })
     };
     (2..=GROUP_MAX).find(|size| narrow(*size)).unwrap_or(1)
