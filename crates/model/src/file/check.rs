@@ -677,10 +677,7 @@ impl Check<'_> {
     /// Something must say how long messages take on each leg of a flow's path, and no two things.
     fn legs(&mut self) {
         let system = self.system;
-        let unsure = |check: &Self| {
-            (0..system.networks.len()).any(|i| check.bad(Part::Network(i), &["from", "to", "delay", "through"]))
-        };
-        if unsure(self) {
+        if (0..system.networks.len()).any(|i| self.bad(Part::Network(i), &["from", "to", "delay", "through"])) {
             return;
         }
         let mut seen = BTreeSet::new();
@@ -698,11 +695,12 @@ impl Check<'_> {
                 let row = |id: &NetworkId| (!written(id)).then_some(&system.networks[id.index()].through);
                 let is_written = !between.is_empty() && between.iter().all(written);
                 let [sender, receiver] = [from, to].map(|node| &system.nodes[node.index()].name);
-                let owner = self.owner(part);
+                let owner = || self.owner(part);
                 if between.windows(2).any(|pair| row(&pair[0]) != row(&pair[1])) {
                     let message = format!(
-                        "{owner} goes from \"{sender}\" to \"{receiver}\", where one [[network]] has a delay and \
-                         another \"auto\", or other ports; give these two nodes their own, with from and to"
+                        "{} goes from \"{sender}\" to \"{receiver}\", where one [[network]] has a delay and \
+                         another \"auto\", or other ports; give these two nodes their own, with from and to",
+                        owner()
                     );
                     self.error_at(part, "path", leg, message);
                 } else if !is_written
@@ -710,8 +708,9 @@ impl Check<'_> {
                     && !self.bad(Part::Node(from.index()), &["link"])
                 {
                     let message = format!(
-                        "{owner} goes from \"{sender}\" to \"{receiver}\", and nothing says how long that takes; add a \
-                         [[network]] with a delay, or give node \"{sender}\" link = {{ rate = \"...\" }}"
+                        "{} goes from \"{sender}\" to \"{receiver}\", and nothing says how long that takes; add a \
+                         [[network]] with a delay, or give node \"{sender}\" link = {{ rate = \"...\" }}",
+                        owner()
                     );
                     self.error_at(part, "path", leg, message);
                 }
