@@ -289,6 +289,7 @@ fn cause(number: u64) -> Result<CancelCause, Fault> {
     }
 }
 
+#[inline(never)]
 fn drop_cause(number: u64) -> Result<DropCause, Fault> {
     // A drop of unknown cause has a tag of its own.
     let known = DropCause::ALL.iter().skip(1).copied();
