@@ -90,7 +90,9 @@ pub enum ReadError {
     #[error("cannot read the log: {0}")]
     Io(#[from] io::Error),
     /// Something else, like a System file.
-    #[error("this is not a takt log ({hint}); make one with \"takt sim FILE -o LOG\" or \"takt run FILE -o LOG\"")]
+    #[error(
+        "this is not a takt log ({hint}); make one with \"takt sim FILE -o LOG\" or \"takt run FILE -o LOG\", or from a recording with \"takt observe FILE -o LOG\""
+    )]
     NotALog {
         /// What the input looks like instead.
         hint: &'static str,

@@ -1,8 +1,9 @@
 //! How fast the network's machines are, on one thread.
 //!
 //! `cargo bench -p takt-net` compares the EDF packet queue with a plain `BinaryHeap` of packets, and
-//! counts packets per CPU-second through queue, bucket, link and port. `-- --simpy PYTHON` runs the
-//! same model in SimPy (PyPI simpy 4.1.2, by that interpreter) beside it.
+//! counts packets per CPU-second through queue, bucket, link and port. Beside it runs the same model
+//! on ns-3 with `-- --ns3` (Debian libns3-dev 3.37, built by c++), and in SimPy with `--simpy PYTHON`
+//! (PyPI simpy 4.1.2, by that interpreter).
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -34,8 +35,11 @@ fn main() {
     }
     let takt = 1e9 / best(|| path(1_000_000));
     println!("queue, bucket, link and port in a row: {:.2} M packets per CPU-second", takt / 1e6);
+    if args.iter().any(|arg| arg == "--ns3") {
+        peer("ns-3", takt, ns3());
+    }
     if let Some(python) = args.iter().position(|arg| arg == "--simpy").and_then(|at| args.get(at + 1)) {
-        simpy(python, takt);
+        peer("SimPy", takt, run(Command::new(python).arg(SOURCES.to_owned() + "simpy_peer.py")));
     }
 }
 
@@ -199,21 +203,47 @@ fn path(packets: u64) -> f64 {
     })
 }
 
-fn simpy(python: &str, takt: f64) {
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/simpy_peer.py");
-    match Command::new(python).arg(script).output() {
-        Ok(output) if output.status.success() => {
-            let text = String::from_utf8_lossy(&output.stdout);
-            match text.trim().parse::<f64>() {
-                Ok(peer) => println!(
-                    "  SimPy on the same model: {:.4} M packets per CPU-second; takt does {:.0} times as many",
-                    peer / 1e6,
-                    takt / peer
-                ),
-                Err(_) => println!("  SimPy printed {text:?} instead of a number"),
-            }
-        }
-        Ok(output) => println!("  SimPy failed: {}", String::from_utf8_lossy(&output.stderr).trim()),
-        Err(error) => println!("  {python} does not start: {error}"),
+/// Where the peers' sources are.
+const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/");
+
+/// Builds the model on ns-3 and runs it. Not all libraries of the package's pkg-config file come with it, so two are
+/// named here.
+fn ns3() -> Result<String, String> {
+    let program = std::env::temp_dir().join(format!("takt-ns3-peer-{}", std::process::id()));
+    let flags = run(Command::new("pkg-config").args(["--cflags", "ns3-network"]))?;
+    let source = SOURCES.to_owned() + "ns3_peer.cc";
+    let mut compiler = Command::new("c++");
+    compiler.args(["-O2", "-std=c++17"]).args(flags.split_whitespace()).arg(source);
+    let built = run(compiler.args(["-lns3-network", "-lns3-core", "-o"]).arg(&program));
+    // As for takt, the best of three runs.
+    let best = |_| -> Result<f64, String> {
+        let rates =
+            (0..3).map(|_| run(&mut Command::new(&program))?.trim().parse().map_err(|error| format!("{error}")));
+        rates.collect::<Result<Vec<f64>, _>>().map(|rates| rates.into_iter().fold(0.0, f64::max))
+    };
+    let rate = built.and_then(best);
+    let _ = std::fs::remove_file(&program);
+    rate.map(|rate| rate.to_string())
+}
+
+/// What a command prints, or why it does not.
+fn run(command: &mut Command) -> Result<String, String> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let output = command.output().map_err(|error| format!("{name} does not start: {error}"))?;
+    if !output.status.success() {
+        return Err(format!("{name}: {}", String::from_utf8_lossy(&output.stderr).trim()));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Prints the ratio to what a peer printed: its packets per CPU-second.
+fn peer(name: &str, takt: f64, printed: Result<String, String>) {
+    match printed.and_then(|text| text.trim().parse::<f64>().map_err(|_| format!("it printed {text:?}, no number"))) {
+        Ok(rate) => println!(
+            "  {name} on the same model: {:.4} M packets per CPU-second; takt does {:.1} times as many",
+            rate / 1e6,
+            takt / rate
+        ),
+        Err(why) => println!("  {name} was not measured: {why}"),
     }
 }

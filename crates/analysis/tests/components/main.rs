@@ -474,7 +474,8 @@ fn what_is_sized_is_proven_and_the_least() {
                 && !(whole && sized.system.components.iter().any(inner))
             {
                 let budget = (budget..=period).find(|budget| by_prm(period, *budget)).unwrap();
-                for other in 1..30u64 {
+                // The whole CPU does with every period.
+                for other in (1..30u64).filter(|_| budget < period) {
                     let most = budget * other / period;
                     let better = (1..=most).filter(|one| one * period < budget * other || other > period);
                     assert!(better.max().is_none_or(|one| !by_prm(other, one)), "{other}: {}", file());
