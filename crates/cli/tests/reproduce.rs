@@ -100,14 +100,14 @@ fn servers_lend_and_reclaim_as_the_paper_says() {
     let run = |name| reproduce(name, &["--short", "--for", "20s"]).expect("it needs nothing of the machine");
     let page = |folder: &tempfile::TempDir| fs::read(folder.path().join("out/index.html")).expect("a page");
     let mut pages = Vec::new();
-    for name in ["csa-fig4", "csa-fig6", "csa-fig7", "csa-tables", "csa-fig5", "csa-fig5"] {
+    for name in ["csa-fig4", "csa-fig6", "csa-fig7", "csa-tables", "csa-open", "csa-fig5", "csa-fig5"] {
         let (answer, folder) = run(name);
         let claims = answer["claims"].as_array().expect("claims");
         let undecided = |claim: &Value| claim["holds"].is_null() && claim["name"] == "much_overhead_gains_more";
         assert!(claims.iter().all(|claim| claim["holds"] == true || undecided(claim)), "{name}: {claims:?}");
         pages.push(page(&folder));
     }
-    assert_eq!(pages[4], pages[5], "csa-fig5");
+    assert_eq!(pages[5], pages[6], "csa-fig5");
     let (answer, _folder) = reproduce("csa-fig5", &["--short", "--for", "1s"]).expect("it needs nothing");
     assert!(answer["claims"][0]["holds"].is_null(), "a second decides nothing: {answer}");
 }
@@ -129,6 +129,22 @@ fn messages_are_scheduled_as_the_paper_says() {
         let file = folder.path().join("out").join(file);
         let checked = takt(&["check", file.to_str().expect("a path")]);
         assert_eq!(checked.status.code(), Some(0), "{}", String::from_utf8_lossy(&checked.stdout));
+    }
+}
+
+#[test]
+fn messages_pass_several_switches_within_their_bounds() {
+    let run = || reproduce("hedf-switches", &["--for", "20s"]).expect("it needs nothing of the machine");
+    let ((answer, first), (_, second)) = (run(), run());
+    let page = |folder: &tempfile::TempDir| fs::read(folder.path().join("out/index.html")).expect("a page");
+    assert_eq!(page(&first), page(&second));
+    let claims: Vec<_> = answer["claims"].as_array().expect("claims").iter().collect();
+    assert_eq!((&claims[0]["name"], &claims[0]["holds"]), (&"bounds_hold".into(), &true.into()), "{claims:?}");
+    let table = &answer["tables"][0];
+    for control in ["whole links", "shares"] {
+        let of = |what: &str| column(table, &format!("{what}, {control}"), "simulated");
+        let longer = |values: Vec<Option<f64>>| values.windows(2).all(|pair| pair[0] < pair[1]);
+        assert!(longer(of("bound")) && longer(of("longest")), "each switch adds to the delays: {table}");
     }
 }
 

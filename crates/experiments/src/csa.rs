@@ -1,5 +1,5 @@
 //! [CSA] Figs. 4 to 7, Tables I and II: domains under `ptps`, `wcps` and `crps` servers, in virtual
-//! time.
+//! time. `open` has the questions that the paper leaves open.
 //!
 //! Domains are components with rate monotonic tasks. Their servers have rate monotonic priorities.
 //! Decisions fall on a grid of 1 ms, as in the paper's hypervisor. Interfaces come from [CSA
@@ -18,6 +18,7 @@ use measure::{Responsiveness, miss_ratio, run};
 use workload::{Domains, arinc, synthetic};
 
 mod measure;
+mod open;
 mod workload;
 
 const RULES: [ServerRule; 3] = [ServerRule::Ptps, ServerRule::Wcps, ServerRule::Crps];
@@ -70,6 +71,14 @@ pub(super) const TABLES: Experiment = repeated(Experiment::in_virtual_time(
     "interface overheads of such partitions, and who misses",
     (Span::from_s(20), Span::from_s(1)),
     tables,
+));
+pub(super) const OPEN: Experiment = repeated(Experiment::in_virtual_time(
+    &CSA,
+    "csa-open",
+    "Section VI",
+    "the questions that the paper leaves open: dependent tasks, and several CPUs",
+    (Span::from_s(30), Span::from_s(1)),
+    open::reproduce,
 ));
 
 /// The domains whose jobs count.

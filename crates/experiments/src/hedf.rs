@@ -5,6 +5,7 @@
 //! - `delays`: Figs. 4 and 5, round trips with and without shares of the bandwidth.
 //! - `misses`: Fig. 6, deadline misses under growing load.
 //! - `predictability`: what Section I argues of partial-EDF, interrupts and cyclic executives.
+//! - `switches`: what Section VI leaves open, delays through several switches.
 //! - `cluster` has the nodes and the switch of the figures, `bounds` what is proven of them.
 
 use takt_model::Span;
@@ -19,6 +20,7 @@ mod ki;
 mod misses;
 mod predictability;
 mod setups;
+mod switches;
 
 /// A time in a sentence.
 fn rounded(span: Span) -> String {
@@ -66,4 +68,12 @@ pub(super) const PREDICTABILITY: Experiment = Experiment::in_virtual_time(
     "responses, switches and misses of partial-EDF, interrupts and a cyclic executive on eight nodes",
     (Span::from_s(30), Span::from_s(2)),
     predictability::reproduce,
+);
+pub(super) const SWITCHES: Experiment = Experiment::in_virtual_time(
+    &HEDF,
+    "hedf-switches",
+    "Section VI",
+    "delays through one to six switches, with and without shares of the bandwidth, and their bounds",
+    (Span::from_s(30), Span::from_s(1)),
+    switches::reproduce,
 );

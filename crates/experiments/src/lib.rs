@@ -131,15 +131,17 @@ pub const EXPERIMENTS: [&Experiment; NAMES.len()] = [
     &csa::FIG6,
     &csa::FIG7,
     &csa::TABLES,
+    &csa::OPEN,
     &hedf::KI,
     &hedf::FIG4,
     &hedf::FIG5,
     &hedf::FIG6,
     &hedf::PREDICTABILITY,
+    &hedf::SWITCHES,
 ];
 
 /// Their names, for the command line.
-pub const NAMES: [&str; 17] = [
+pub const NAMES: [&str; 19] = [
     "sdd-table1",
     "sdd-packets",
     "sdd-fig4",
@@ -152,11 +154,13 @@ pub const NAMES: [&str; 17] = [
     "csa-fig6",
     "csa-fig7",
     "csa-tables",
+    "csa-open",
     "hedf-ki",
     "hedf-fig4",
     "hedf-fig5",
     "hedf-fig6",
     "hedf-predictability",
+    "hedf-switches",
 ];
 
 /// The outcome of an experiment.

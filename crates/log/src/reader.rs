@@ -91,7 +91,8 @@ pub enum ReadError {
     Io(#[from] io::Error),
     /// Something else, like a System file.
     #[error(
-        "this is not a takt log ({hint}); make one with \"takt sim FILE -o LOG\" or \"takt run FILE -o LOG\", or from a recording with \"takt observe FILE -o LOG\""
+        "this is not a takt log ({hint}); make one with \"takt sim FILE -o LOG\" or \"takt run FILE -o LOG\", or \
+         from a recording with \"takt observe FILE -o LOG\""
     )]
     NotALog {
         /// What the input looks like instead.

@@ -4,7 +4,7 @@
 //! job that a message releases has the number of its instance, on a hop of the same flow, in the
 //! same stream and at the same instant.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use takt_log::{Event, JobKey};
 use takt_model::Time;
@@ -127,6 +127,8 @@ fn flow_of(name: &str) -> Option<&str> {
 pub(crate) struct ArrowKeeper {
     /// By task and number of the message: when it was sent, and by which job.
     open: BTreeMap<(usize, u64), (Time, u64)>,
+    /// The open messages in the order of their sends.
+    sends: BTreeSet<(Time, usize, u64)>,
     deliveries: Deliveries<Arrow>,
     arrows: VecDeque<Arrow>,
 }
@@ -138,14 +140,19 @@ impl ArrowKeeper {
         match *event {
             Event::Complete { job, .. } => self.deliveries.completed(stream, job.task.index()),
             Event::Send { job, message, .. } => {
-                self.open.insert((job.task.index(), message), (now, job.number));
-                if self.open.len() > OPEN_MAX {
-                    self.open.pop_first();
+                let task = job.task.index();
+                self.take(task, message);
+                self.open.insert((task, message), (now, job.number));
+                self.sends.insert((now, task, message));
+                if self.sends.len() > OPEN_MAX
+                    && let Some((_, task, message)) = self.sends.pop_first()
+                {
+                    self.open.remove(&(task, message));
                 }
             }
             Event::Receive { job, message, .. } => {
                 let task = job.task.index();
-                let Some((sent, number)) = self.open.remove(&(task, message)) else { return 0 };
+                let Some((sent, number)) = self.take(task, message) else { return 0 };
                 let arrow = |to: Option<usize>| {
                     let fate = to.map_or(Fate::OnItsWay, Fate::Received);
                     Arrow { task, job: number, sent, until: now, fate }
@@ -159,12 +166,19 @@ impl ArrowKeeper {
             }
             Event::Drop { job, message, .. } => {
                 let task = job.task.index();
-                let (sent, number) = self.open.remove(&(task, message)).unwrap_or((now, job.number));
+                let (sent, number) = self.take(task, message).unwrap_or((now, job.number));
                 self.arrows.push_back(Arrow { task, job: number, sent, until: now, fate: Fate::Dropped });
             }
             _ => {}
         }
         self.arrows.len() - before
+    }
+
+    /// The send of a message that is on its way no longer.
+    fn take(&mut self, task: usize, message: u64) -> Option<(Time, u64)> {
+        let (sent, number) = self.open.remove(&(task, message))?;
+        self.sends.remove(&(sent, task, message));
+        Some((sent, number))
     }
 
     pub(crate) fn len(&self) -> usize {

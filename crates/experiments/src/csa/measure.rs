@@ -54,9 +54,13 @@ pub(super) fn run(
     seed: u64,
     duration: Span,
 ) -> Result<Responsiveness, Failure> {
-    let system = domains.system(rule, etf);
-    let mut jobs = Jobs::of(&system, domains.domains.len());
-    simulate(&system, &SimOptions { duration, seed, node: None }, &mut jobs)
+    run_system(&domains.system(rule, etf), seed, duration)
+}
+
+/// Runs a System whose components are domains.
+pub(super) fn run_system(system: &System, seed: u64, duration: Span) -> Result<Responsiveness, Failure> {
+    let mut jobs = Jobs::of(system);
+    simulate(system, &SimOptions { duration, seed, node: None }, &mut jobs)
         .map_err(|error| Failure::trouble(&error))?;
     Ok(jobs.finish(Time::ZERO + duration))
 }
@@ -68,13 +72,13 @@ struct Jobs {
 }
 
 impl Jobs {
-    fn of(system: &System, domains: usize) -> Jobs {
+    fn of(system: &System) -> Jobs {
         let task = |task: &takt_model::Task| {
             (task.component.map_or(0, |id| id.index()), task.deadline.as_ns() as f64, VecDeque::new())
         };
         Jobs {
             tasks: system.tasks.iter().map(task).collect(),
-            found: Responsiveness { domains: vec![Vec::new(); domains] },
+            found: Responsiveness { domains: vec![Vec::new(); system.components.len()] },
         }
     }
 

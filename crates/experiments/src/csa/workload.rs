@@ -124,7 +124,7 @@ pub(super) fn arinc(seed: u64, load: f64, partitions: usize) -> Result<Domains, 
 }
 
 /// The interface of the least bandwidth in whole quanta [CSA Algorithm 1].
-fn interface(tasks: &[Task]) -> Result<(Span, Span), Failure> {
+pub(super) fn interface(tasks: &[Task]) -> Result<(Span, Span), Failure> {
     let mut periods: Vec<u64> = tasks.iter().map(|task| task.period.as_ns()).collect();
     periods.sort_unstable();
     periods.dedup();

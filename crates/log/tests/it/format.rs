@@ -221,7 +221,8 @@ fn streams_that_come_one_after_another_are_whole_and_said_to_be_unordered() {
 #[test]
 fn what_is_no_log_is_refused_with_the_reason() {
     let error = |bytes: &[u8]| Reader::new(bytes).err().unwrap().to_string();
-    let advice = "make one with \"takt sim FILE -o LOG\" or \"takt run FILE -o LOG\", or from a recording with \"takt observe FILE -o LOG\"";
+    let advice = "make one with \"takt sim FILE -o LOG\" or \"takt run FILE -o LOG\", or from a recording \
+                  with \"takt observe FILE -o LOG\"";
     assert_eq!(
         error(b"takt = 1\n[[task]]\n"),
         format!("this is not a takt log (it is text; a System file?); {advice}")
