@@ -33,6 +33,7 @@ mod cpu_state;
 mod job;
 mod overrun;
 mod switch;
+mod watch;
 
 /// The state shared by all threads of a dispatcher.
 pub(crate) struct Shared {

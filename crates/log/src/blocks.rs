@@ -2,8 +2,8 @@
 
 use std::io;
 
+use crate::error::ReadError;
 use crate::format::{BLOCK_HEAD, BLOCK_MAGIC, BlockHead, MAGIC};
-use crate::reader::ReadError;
 use crate::record::WINDOW;
 
 /// How much is asked for at once.

@@ -10,8 +10,6 @@ pub use takt_model::chain_name;
 use takt_model::{Auto, FlowId, Lateness, NodeId, Span, System, TaskId, Time, flows};
 use thiserror::Error;
 
-use crate::format::encode_definition;
-
 /// All definitions that hold at one point of a log. Lists are indexed by the numbers in events.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Definitions {
@@ -252,16 +250,6 @@ pub enum Definition {
     Interrupt(u32, InterruptDef),
     /// A thread without jobs.
     Thread(u32, ThreadDef),
-}
-
-impl Definition {
-    /// Bytes that it takes in a log, but for the record's own.
-    #[must_use]
-    pub fn encoded_len(&self) -> usize {
-        let mut body = Vec::new();
-        encode_definition(self, &mut body);
-        body.len()
-    }
 }
 
 /// A definition whose id leaves a gap.

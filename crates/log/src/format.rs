@@ -244,6 +244,16 @@ pub(crate) fn decode_head(payload: &[u8]) -> Result<(Header, Definitions, u8), H
     Ok((Header { system, seed, back_end, kinds, notes }, definitions, slots_log2))
 }
 
+impl Definition {
+    /// Bytes that it takes in a log, but for the record's own.
+    #[must_use]
+    pub fn encoded_len(&self) -> usize {
+        let mut body = Vec::new();
+        encode_definition(self, &mut body);
+        body.len()
+    }
+}
+
 /// One definition: a byte for its type, then its fields.
 pub(crate) fn encode_definition(definition: &Definition, out: &mut Vec<u8>) {
     let span = |span: Option<Span>| span.map(Span::as_ns);

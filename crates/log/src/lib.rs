@@ -36,6 +36,7 @@ mod blocks;
 pub mod causes;
 mod definitions;
 pub mod diff;
+mod error;
 pub mod event;
 mod format;
 mod header;
@@ -49,9 +50,10 @@ pub use definitions::{
     ChainDef, ClockDef, CpuDef, Definition, Definitions, GapError, InterruptDef, InterruptKind, ModeDef, NodeDef,
     ServerDef, TaskDef, ThreadClass, ThreadDef, ThreadKind, chain_name,
 };
+pub use error::ReadError;
 pub use event::{CancelCause, DropCause, Event, JobKey, NullSink, Parent, Sink};
 pub use format::{BLOCK_MAX, DEFINITION_MAX, HEAD_MAX, MAGIC, STREAMS_MAX, VERSION};
 pub use header::{BackEnd, Header};
 pub use kind::{Kind, KindSet};
-pub use reader::{Damage, ReadError, Reader, Record};
+pub use reader::{Damage, Reader, Record};
 pub use writer::{WriteError, Writer};

@@ -25,6 +25,7 @@ pub mod arinc;
 pub mod automotive;
 mod convolution;
 pub mod draws;
+mod error;
 mod fixed_sum;
 mod math;
 mod periods;
@@ -32,8 +33,9 @@ mod sets;
 #[cfg(test)]
 mod tests;
 
+pub use error::{DISCARDS_MAX, GenerateError, TASKS_MAX};
 pub use periods::Periods;
-pub use sets::{Buffer, DISCARDS_MAX, Drawn, GenerateError, Generator, Method, Spec, TASKS_MAX, utilization};
+pub use sets::{Buffer, Drawn, Generator, Method, Spec, utilization};
 
 use crate::system::Task;
 use crate::time::Span;

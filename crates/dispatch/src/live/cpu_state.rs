@@ -9,7 +9,7 @@ use takt_linux::thread::Tid;
 use takt_model::{Span, Task, Time};
 use takt_policy::Passed;
 
-use super::overrun::Watch;
+use super::watch::Watch;
 use super::{Handler, Shared};
 use crate::bits::{LevelSet, ones};
 use crate::core::{Core, Counts, Place};

@@ -17,71 +17,19 @@ use takt_model::{Span, Time};
 
 use super::Shared;
 use super::cpu_state::{CpuState, Held};
+use super::watch::Watch;
 use crate::core::{End, Upcall};
 use crate::plan::Overrun;
 use crate::sync::{self, Word, rouse};
 
-/// The least time between two checks of a job that has executed since the last check.
-const LOOK: Span = Span::from_us(100);
-/// The most time between two checks of a job that has not executed meanwhile: it is preempted, or
-/// its handler waits.
-const LOOK_MAX: Span = Span::from_ms(1);
 /// How many overruns are kept until the program takes them.
 const WAITING_MAX: usize = 256;
-
-/// A job whose execution is watched.
-pub(super) struct Watch {
-    slot: u32,
-    number: u64,
-    wcet: Span,
-    overrun: Overrun,
-    /// CPU time of the thread when the job began.
-    began: Span,
-    /// The execution time at the last check, and the least time until the next check.
-    used: Span,
-    pause: Span,
-    /// When the timer thread checks next; [`Time::MAX`] once the overrun has been reported.
-    look: Time,
-}
-
-impl Watch {
-    fn is_told(&self) -> bool {
-        self.look == Time::MAX
-    }
-
-    /// Whether the job goes on at the priority of demoted jobs.
-    pub(super) fn is_demoted(&self) -> bool {
-        self.is_told() && self.overrun == Overrun::Demote
-    }
-
-    /// Whether the job has executed for its wcet. If not, plans the next check.
-    fn is_over(&mut self, cpu_time: Span, now: Time) -> bool {
-        let used = cpu_time.saturating_sub(self.began);
-        if used >= self.wcet {
-            self.look = Time::MAX;
-            return true;
-        }
-        self.pause = if used > self.used { LOOK } else { self.pause.saturating_add(self.pause).min(LOOK_MAX) };
-        self.used = used;
-        self.look = now.saturating_add(self.wcet.saturating_sub(used).max(self.pause));
-        false
-    }
-}
 
 impl Held {
     /// Starts to watch a job. The calling thread is the worker that begins it.
     pub(super) fn watch(&mut self, worker: usize, upcall: Upcall, (overrun, wcet): (Overrun, Span), now: Time) {
-        let look = now.saturating_add(wcet);
-        let watch = Watch {
-            slot: upcall.slot,
-            number: upcall.number,
-            wcet,
-            overrun,
-            began: clock::thread_cpu(),
-            used: Span::ZERO,
-            pause: LOOK,
-            look,
-        };
+        let watch = Watch::new(upcall.slot, upcall.number, (overrun, wcet), clock::thread_cpu(), now);
+        let look = watch.look;
         if let Some(place) = self.watches.get_mut(worker) {
             *place = Some(watch);
             self.timer_due |= look < self.timer_until;
@@ -133,7 +81,7 @@ impl Shared {
             if watch.look > now || !watch.is_over(clock::cpu_of(tid), now) {
                 continue;
             }
-            let (slot, number, overrun) = (watch.slot, watch.number, watch.overrun);
+            let Watch { slot, number, overrun, .. } = *watch;
             let Some(operation) = cpu_state.operations.get(slot as usize) else { continue };
             operation.overran.fetch_add(1, Ordering::Relaxed);
             operation.overran_before.fetch_max(number.saturating_add(1), Ordering::AcqRel);
@@ -272,38 +220,5 @@ impl Overruns {
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.shared.overruns.lost.load(Ordering::Relaxed)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_what_was_executed_counts_and_a_job_that_waits_is_looked_at_less_often() {
-        let us = Span::from_us;
-        let at = |n: u64| Time::ZERO.saturating_add(us(n));
-        let mut watch = Watch {
-            slot: 0,
-            number: 3,
-            wcet: us(1000),
-            overrun: Overrun::Demote,
-            began: us(50),
-            used: Span::ZERO,
-            pause: LOOK,
-            look: at(1000),
-        };
-        assert!(!watch.is_over(us(450), at(1000)), "it was preempted for 600 us");
-        assert_eq!((watch.look, watch.is_demoted()), (at(1600), false));
-        assert!(!watch.is_over(us(1045), at(1600)));
-        assert_eq!(watch.look, at(1700), "not sooner, however little is left");
-        let mut looks = Vec::new();
-        for _ in 0..5 {
-            let now = watch.look;
-            assert!(!watch.is_over(us(1045), now));
-            looks.push(watch.look.saturating_since(now));
-        }
-        assert_eq!(looks, [us(200), us(400), us(800), us(1000), us(1000)]);
-        assert!(watch.is_over(us(1050), at(9000)) && watch.is_told() && watch.is_demoted());
     }
 }

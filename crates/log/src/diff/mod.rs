@@ -18,8 +18,9 @@ use serde::Serialize;
 use takt_model::Span;
 use thiserror::Error;
 
+use crate::error::ReadError;
 use crate::kind::Kind;
-use crate::reader::{ReadError, Reader};
+use crate::reader::Reader;
 use side::{JobView, Side};
 
 /// How many jobs of both logs may be held: open ones, and ended ones that wait for their counterpart.

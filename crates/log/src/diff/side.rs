@@ -6,8 +6,9 @@ use std::io;
 use takt_model::{Span, Time};
 
 use super::Matcher;
+use crate::error::ReadError;
 use crate::event::{CancelCause, Event, JobKey};
-use crate::reader::{ReadError, Reader, Record};
+use crate::reader::{Reader, Record};
 
 /// A job as one log reports it.
 #[derive(Clone, Copy, Debug)]

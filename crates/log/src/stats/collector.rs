@@ -8,10 +8,11 @@ use super::open::{Censored, Job, NONE, Open};
 use super::servers::Server;
 use super::{Histogram, Stats};
 use crate::definitions::{Definition, Definitions, NodeDef, TaskDef};
+use crate::error::ReadError;
 use crate::event::{CancelCause, Event, JobKey, Sink};
 use crate::header::Header;
 use crate::kind::{Kind, KindSet};
-use crate::reader::{ReadError, Reader};
+use crate::reader::Reader;
 
 pub(super) const NO_CHAIN: u32 = u32::MAX;
 

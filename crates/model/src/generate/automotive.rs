@@ -12,8 +12,8 @@
 //! cylinders).
 
 use super::draws::{Draws, Use};
-use super::sets::{share_down, share_up};
-use super::{GenerateError, periods};
+use super::error::GenerateError;
+use super::math::{pick, share_down, share_up};
 use crate::system::{Arrival, Exec, System, Task};
 use crate::time::Span;
 use crate::units::Probability;
@@ -85,7 +85,7 @@ struct Runnable {
 impl Runnable {
     fn draw(draws: &Draws, number: u32) -> Runnable {
         let shares: Vec<(u64, u64)> = PERIODS.iter().enumerate().map(|(i, class)| (i as u64, class.share)).collect();
-        let class = periods::pick(&shares, draws.bits(number, Use::Period, 0)) as usize;
+        let class = pick(&shares, draws.bits(number, Use::Period, 0)) as usize;
         let row = &PERIODS[class];
         let [least, mean, most] = row.average_ns.map(|ns| ns as f64);
         let below = draws.unit(number, Use::Execution, 0) < (most - mean) / (most - least);

@@ -55,6 +55,29 @@ pub(crate) fn root(x: f64, n: u32) -> f64 {
     }
 }
 
+/// c / t in 2^-64, rounded up.
+pub(crate) fn share_up(c: u64, t: u64) -> u128 {
+    (u128::from(c) << 64).div_ceil(u128::from(t.max(1)))
+}
+
+/// A utilisation in 2^-64, rounded down.
+pub(crate) fn share_down(utilization: f64) -> u128 {
+    (utilization * 18_446_744_073_709_551_616.0) as u128
+}
+
+/// One of the values, each with its weight.
+pub(crate) fn pick(shares: &[(u64, u64)], bits: u64) -> u64 {
+    let all: u64 = shares.iter().map(|(_, share)| share).sum();
+    let mut left = ((u128::from(bits) * u128::from(all)) >> 64) as u64;
+    for (value, share) in shares {
+        match left.checked_sub(*share) {
+            Some(rest) => left = rest,
+            None => return *value,
+        }
+    }
+    shares.last().map_or(1, |(value, _)| *value)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

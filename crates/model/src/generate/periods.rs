@@ -2,7 +2,7 @@
 
 use super::automotive;
 use super::draws::{Draws, Use};
-use super::math::{exp, ln};
+use super::math::{exp, ln, pick};
 use crate::time::Span;
 
 /// How the periods of a set are drawn.
@@ -122,19 +122,6 @@ impl Drawer {
             Drawer::Shares(shares) => pick(shares, draws.bits(task, Use::Period, 0)),
         }
     }
-}
-
-/// One of the values, each with its weight.
-pub(crate) fn pick(shares: &[(u64, u64)], bits: u64) -> u64 {
-    let all: u64 = shares.iter().map(|(_, share)| share).sum();
-    let mut left = ((u128::from(bits) * u128::from(all)) >> 64) as u64;
-    for (value, share) in shares {
-        match left.checked_sub(*share) {
-            Some(rest) => left = rest,
-            None => return *value,
-        }
-    }
-    shares.last().map_or(1, |(value, _)| *value)
 }
 
 /// The divisors of a number within [min, max], ascending; at most [`DIVISORS_MAX`].

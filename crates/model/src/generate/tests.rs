@@ -1,5 +1,6 @@
 //! The generators against exact distributions and against rejection sampling, with fixed seeds.
 
+use super::error::*;
 use super::sets::*;
 use super::*;
 use crate::System;

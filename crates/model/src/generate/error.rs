@@ -1,0 +1,129 @@
+//! Limits of generated sets, and why nothing can be generated.
+
+use std::fmt;
+
+use crate::time::Span;
+
+/// The most vectors that UUniFast discards for one set.
+pub const DISCARDS_MAX: u32 = 10_000;
+/// The most tasks in a set.
+pub const TASKS_MAX: usize = 10_000;
+
+/// The reason why nothing can be generated.
+#[derive(Clone, PartialEq, Debug)]
+pub enum GenerateError {
+    /// No task, or too many.
+    Tasks {
+        /// How many.
+        tasks: usize,
+    },
+    /// The number of limits is neither 1 nor the number of tasks.
+    Limits {
+        /// How many limits.
+        limits: usize,
+        /// How many tasks.
+        tasks: usize,
+    },
+    /// A pair of limits violates 0 <= least <= most <= 1.
+    Limit {
+        /// The least.
+        least: f64,
+        /// The most.
+        most: f64,
+    },
+    /// randfixedsum cannot take limits that differ.
+    LimitsDiffer,
+    /// A utilisation that the limits do not allow.
+    Utilization {
+        /// What was asked for.
+        utilization: f64,
+        /// The sum of the least.
+        least: f64,
+        /// The sum of the most.
+        most: f64,
+    },
+    /// No period is possible.
+    Periods {
+        /// Periods are multiples of this.
+        grain: Span,
+    },
+    /// Factors violate 0 <= from <= to <= 1000.
+    Deadlines {
+        /// The smallest factor.
+        from: f64,
+        /// The largest.
+        to: f64,
+    },
+    /// UUniFast found no vector within the limits.
+    Discarded {
+        /// The set.
+        number: u64,
+    },
+    /// Tasks of one grain each exceed the utilisation.
+    Grain {
+        /// The set.
+        number: u64,
+        /// What was asked for.
+        utilization: f64,
+        /// The grain.
+        grain: Span,
+    },
+    /// No CPU, or more than a node may have.
+    Cpus {
+        /// How many.
+        cpus: u32,
+    },
+    /// The first runnable alone exceeds the utilisation.
+    NoTask {
+        /// What was asked for.
+        utilization: f64,
+    },
+}
+
+impl fmt::Display for GenerateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            GenerateError::Tasks { tasks } => write!(f, "{tasks} tasks: a set has 1 to {TASKS_MAX}"),
+            GenerateError::Limits { limits, tasks } => {
+                write!(f, "{limits} limits for {tasks} tasks: give one for all, or one for each")
+            }
+            GenerateError::Limit { least, most } => write!(
+                f,
+                "a task's utilization from {least} to {most}: limits lie between 0 and 1, the least before the most"
+            ),
+            GenerateError::LimitsDiffer => {
+                write!(f, "randfixedsum takes one limit for all tasks; cfs takes one for each")
+            }
+            GenerateError::Utilization { utilization, least, most } if *least > 0.0 => {
+                write!(f, "utilization {utilization}: the limits of the tasks leave {least} to {most}")
+            }
+            GenerateError::Utilization { utilization, most, .. } => {
+                write!(f, "utilization {utilization}: it must be above 0 and at most {most} here")
+            }
+            GenerateError::Periods { grain } => write!(
+                f,
+                "no period is possible: no multiple of the grain \
+                 {grain} fits --periods, --range and --hyperperiod"
+            ),
+            GenerateError::Deadlines { from, to } => {
+                write!(f, "deadline factors from {from} to {to}: they lie between 0 and 1000, the smaller one first")
+            }
+            GenerateError::Discarded { number } => write!(
+                f,
+                "set {number}: uunifast-discard drew {DISCARDS_MAX} vectors of utilizations, none within the limits; \
+                 randfixedsum and cfs discard none"
+            ),
+            GenerateError::Grain { number, utilization, grain } => write!(
+                f,
+                "set {number}: its tasks exceed utilization {utilization} with a wcet of {grain} each, which is the \
+                 grain; take a finer grain, longer periods or fewer tasks"
+            ),
+            GenerateError::Cpus { cpus } => write!(f, "{cpus} CPUs: a node has 1 to {}", crate::CpuSet::CPUS_MAX),
+            GenerateError::NoTask { utilization } => {
+                write!(f, "utilization {utilization} is too little for a single runnable; ask for more")
+            }
+        }
+    }
+}
+
+impl std::error::Error for GenerateError {}
