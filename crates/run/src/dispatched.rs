@@ -5,11 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use takt_dispatch::gate::GRACE;
-use takt_dispatch::{
-    Anomalies, Anomaly, Dispatcher, Limits, Options, Plan, Row, StartError, StopError, Stopped, bound,
-};
+use takt_dispatch::{Dispatcher, Options, Plan, Row, StartError, StopError, Stopped};
 use takt_linux::recovery::{Recovery, recover};
-use takt_linux::sched::FIFO_PRIORITY_MAX;
 use takt_linux::signals::StopSignals;
 use takt_linux::{Class, Epoch, clock};
 use takt_log::{Definition, Event, Sink};
@@ -21,49 +18,7 @@ use crate::kernel::Kernel;
 use crate::start::{LOOK, NOTE_NO_EVENTS, Progress, note_of_lost, note_of_steal, notes_of_kernel, records};
 use crate::watching::Watching;
 use crate::work::{Work, Worked};
-use crate::{Prepared, RunOptions, RunSummary, TaskSummary};
-
-/// Largest number of waiting jobs of one task under the dispatcher. Up to this backlog a late task
-/// catches up, as in a simulation.
-pub const BACKLOG: u32 = 1024;
-
-/// The plan from `compute`, and notes about it.
-pub(crate) fn plan(
-    options: &RunOptions,
-    compute: impl Fn(&Limits) -> Result<(Plan, Vec<Anomaly>), Anomalies>,
-) -> Result<(Plan, Vec<String>), Anomalies> {
-    // If the levels do not fit below the requested priority, the priority is raised, as without a
-    // dispatcher.
-    let mut top = options.top_priority;
-    let plan = loop {
-        let plan = compute(&Limits { priorities: 1..=top, preemptive: true, ..Limits::default() });
-        let few = |anomaly: &Anomaly| matches!(anomaly, Anomaly::TooFewPriorities { .. });
-        match &plan {
-            Err(anomalies) if top < FIFO_PRIORITY_MAX && anomalies.0.iter().any(few) => top += 1,
-            _ => break plan,
-        }
-    };
-    let (plan, lateness) = plan?;
-    let plan = plan.with_backlog(BACKLOG);
-    let mut levels = std::iter::once(&plan.levels).chain(plan.modes.iter().map(|mode| &mode.levels)).flatten();
-    let how = if levels.any(|level| level.preemptive) {
-        "as many SCHED_FIFO threads a level on each CPU as its jobs preempt each other"
-    } else {
-        "one SCHED_FIFO thread a level on each CPU, and within a level jobs run to completion"
-    };
-    let mut notes = vec![format!("takt's own dispatcher runs it: {how} (strategy \"{}\")", plan.strategy)];
-    notes.extend((top > options.top_priority).then(|| note_of_priority(top, options.top_priority)));
-    notes.extend(lateness.iter().map(|anomaly| format!("deadlines can be missed: {anomaly}")));
-    if !options.best_effort {
-        notes.extend(bound::beyond(&plan, bound::bound()));
-    }
-    Ok((plan, notes))
-}
-
-/// The note that the levels do not fit below the requested priority.
-pub(crate) fn note_of_priority(top: u8, asked: u8) -> String {
-    format!("the levels need more SCHED_FIFO priorities than there are up to {asked}: the most important is {top}")
-}
+use crate::{Prepared, RunSummary, TaskSummary};
 
 /// Passes events up to the end. Work in progress at the end stops a little later.
 struct EndFilter<'a, S> {

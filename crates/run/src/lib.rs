@@ -30,6 +30,7 @@ mod account;
 mod dispatched;
 mod error;
 mod kernel;
+mod levels;
 pub mod load;
 mod mapping;
 mod record;
@@ -49,9 +50,9 @@ pub use takt_log as log;
 /// The crate of Systems, strategies and times, and of this crate's own types.
 pub use takt_model as model;
 
-pub use dispatched::BACKLOG;
 pub use error::RunError;
 pub use kernel::TraceError;
+pub use levels::BACKLOG;
 pub use mapping::{prepare, prepare_adaptive};
 pub use start::Progress;
 pub use takt_dispatch::Recorded;

@@ -23,7 +23,7 @@ use takt_model::{
 };
 
 use crate::error::RunError;
-use crate::{Margin, Prepared, RunOptions, dispatched};
+use crate::{Margin, Prepared, RunOptions, levels};
 
 /// The mapping of all threads.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -42,7 +42,7 @@ impl Mapping {
         let priority =
             |task: &MappedTask| if let Class::Fifo { priority } = task.class { Some(priority) } else { None };
         let top = self.tasks.iter().filter_map(priority).max().filter(|top| *top > asked);
-        self.notes.extend(top.map(|top| dispatched::note_of_priority(top, asked)));
+        self.notes.extend(top.map(|top| levels::note_of_priority(top, asked)));
     }
 
     /// Notes that no thread has the requested margin.
@@ -112,7 +112,7 @@ pub fn prepare(system: &System, options: &RunOptions) -> Result<Prepared, RunErr
                 anomalies: anomalies.to_string(),
                 input: anomalies.are_input(),
             };
-            let (plan, notes) = dispatched::plan(options, compute).map_err(undispatchable)?;
+            let (plan, notes) = levels::plan(options, compute).map_err(undispatchable)?;
             return under_dispatcher(system, node, options, &limits, plan, notes);
         }
         mapping => mapping?,
@@ -152,7 +152,7 @@ pub fn prepare_adaptive(
         true => RunError::Adaptive(anomalies.to_string()),
         false => RunError::Unplanned { anomalies: anomalies.to_string() },
     };
-    let (plan, mut notes) = dispatched::plan(options, compute).map_err(unplanned)?;
+    let (plan, mut notes) = levels::plan(options, compute).map_err(unplanned)?;
     let law = law(&plan);
     if let Some(wrong) = law.wrong(&plan) {
         return Err(RunError::Adaptive(wrong));

@@ -16,6 +16,7 @@ mod losses;
 
 pub(crate) use chunks::{Budget, Chunks, Pages};
 use chunks::{Packing, unpack};
+pub use losses::Loss;
 use losses::Losses;
 
 /// The content of a file without its events.

@@ -41,15 +41,17 @@ pub mod merge;
 mod page;
 mod perfetto;
 mod recording;
+mod streams;
 mod text;
 
 pub use bytes::Endian;
 pub use calls::{Abi, AbiGuess};
 pub use damage::{Damage, Damages, Place};
+pub use dat::Loss;
 pub use dat::{DatError, UNPACKED_MAX};
 pub use dat_write::{DatHead, DatWriteError, DatWriter};
 pub use event::{CPUS_MAX, Comm, Context, KernelEvent, Left, Names, Pid, Thread, Waking, What};
 pub use feed::{Feed, WAITING_MAX};
 pub use format::{Field, FieldKind, Format, FormatError, PageLayout};
 pub use page::{Entry, Page};
-pub use recording::{Form, HEAD, Loss, OpenError, Recording, embedded, is_trace, refuse_foreign, unpacked};
+pub use recording::{Form, HEAD, OpenError, Recording, embedded, is_trace, refuse_foreign, unpacked};

@@ -9,13 +9,14 @@ use thiserror::Error;
 use crate::bytes::Endian;
 use crate::calls::Abi;
 use crate::damage::Damages;
-use crate::dat::{self, Budget, Chunks, Dat, DatError, Pages, Times};
+use crate::dat::{self, Budget, Chunks, Dat, DatError, Loss, Pages, Times};
 use crate::decode::{Decoder, Step};
 use crate::event::{Context, KernelEvent, Names, What};
 use crate::format::{Format, PageLayout};
 use crate::json;
 use crate::page::Page;
 use crate::perfetto::{self, NoKernelEvents, Perfetto};
+use crate::streams::{hand_on, merge};
 use crate::text::{self, Line};
 
 /// Which form a trace has.
@@ -170,15 +171,6 @@ pub fn embedded(bytes: &[u8]) -> Result<Option<Vec<u8>>, OpenError> {
 
 /// How far into a text its heading is looked for; systrace's pages have their scripts before it.
 const HEADING_MAX: usize = 1 << 16;
-
-/// A number of events that were lost while the trace was recorded, by its own account.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Loss {
-    /// Their CPU, if the trace says so.
-    pub cpu: Option<u32>,
-    /// How many: overwritten by later ones or dropped, in a full buffer.
-    pub events: u64,
-}
 
 /// An open trace.
 #[derive(Debug)]
@@ -405,40 +397,6 @@ impl<'a> Recording<'a> {
             }
             Source::Perfetto(trace) => trace.each(&mut self.names, &mut self.damages, take),
         }
-    }
-}
-
-/// Merges streams in the order of time, at one time the first stream first. `give` gives a stream's
-/// events up to a time on (none, where there is no time), and says when the next one is; `None`
-/// after the last.
-#[inline]
-pub(crate) fn merge<S>(streams: &mut [S], mut give: impl FnMut(&mut S, Option<Time>) -> Option<Time>) {
-    let first = streams.iter_mut().enumerate().filter_map(|(k, stream)| Some((give(stream, None)?, k)));
-    let mut heads: Vec<(Time, usize)> = first.collect();
-    // The latest first, so that the earliest is at the end. Runs of one CPU are long: a CPU goes on
-    // up to the next time of another CPU.
-    heads.sort_unstable_by(|a, b| b.cmp(a));
-    while let Some((_, first)) = heads.pop() {
-        // At the time of the next stream, the one that comes first in `streams` goes first.
-        let until = match heads.last() {
-            Some((time, next)) if *next < first => Time::from_ns(time.as_ns().saturating_sub(1)),
-            Some((time, _)) => *time,
-            None => Time::from_ns(u64::MAX),
-        };
-        if let Some(time) = give(&mut streams[first], Some(until)) {
-            let key = (time, first);
-            let place = heads.partition_point(|other| *other > key);
-            heads.insert(place, key);
-        }
-    }
-}
-
-/// Gives `events` to `take`. All events of a trace go through here, so that what takes them stands
-/// here alone, with the registers to itself while events follow each other.
-#[inline(never)]
-pub(crate) fn hand_on(events: &[KernelEvent], take: &mut impl FnMut(&KernelEvent)) {
-    for event in events {
-        take(event);
     }
 }
 

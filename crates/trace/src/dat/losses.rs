@@ -2,7 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use crate::recording::Loss;
+/// A number of events that were lost while the trace was recorded, by its own account.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Loss {
+    /// Their CPU, if the trace says so.
+    pub cpu: Option<u32>,
+    /// How many: overwritten by later ones or dropped, in a full buffer.
+    pub events: u64,
+}
 
 /// The kernel's counters at the end of the recording: texts of `per_cpu/cpuN/stats`, each behind a
 /// line `CPU: N`, those of an instance behind a line `Buffer: NAME`.

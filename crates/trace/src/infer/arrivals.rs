@@ -33,7 +33,7 @@ use takt_model::{Span, Time};
 use super::bursts::{Bursts, group};
 use super::grid::{Place, Point, Strip, simplest};
 use super::sample::{JobSeen, Sample};
-use super::walk::{Course, adds_up, is_round};
+use super::walk::{Course, F_MAX, SERIAL_MAX, adds_up, is_round};
 
 /// Below this, deviations from the grid do not add up.
 const Q_MAX: f64 = 0.40;
@@ -70,12 +70,7 @@ const NO_GRID: &str = "its arrivals lie on no grid";
 /// Mean deviations of parts of a recording that differ by at most this part of the period are no
 /// matter: latencies come in phases.
 const WANDER_PART: u64 = 100;
-/// How much more they may vary than those of deviations that do not depend on each other. Those
-/// exceed it once in a million times.
-pub(crate) const F_MAX: f64 = 6.0;
-/// Deviations of jitter are not much like the ones before, but for what chance makes of few...
-pub(crate) const SERIAL_MAX: f64 = 0.5;
-/// ...which is asked of a jitter above this part of the period.
+/// Dependence of deviations on those before ([`SERIAL_MAX`]) is asked of a jitter above this part of the period.
 const LOOSE_PART: u64 = 20;
 /// Jobs that come in groups are no periodic task where they deviate from their mean distance by
 /// more than this part of it.

@@ -5,10 +5,9 @@ use std::f64::consts::TAU;
 
 use takt_model::Span;
 
-use super::arrivals::{F_MAX, SERIAL_MAX};
 use super::grid::{Point, simplest};
 use super::sample::JobSeen;
-use super::walk::Course;
+use super::walk::{Course, F_MAX, SERIAL_MAX};
 
 /// With fewer arrivals nothing is said of bursts.
 const ARRIVALS_MIN: usize = 100;

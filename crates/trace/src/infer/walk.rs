@@ -10,6 +10,13 @@ const ROUND_PART: i64 = 10_000;
 /// In so many parts of a recording the mean deviations are compared.
 const PARTS: usize = 8;
 
+/// How much more the means of parts may vary than those of deviations that do not depend on each
+/// other ([`Course::f`]). Those exceed it once in a million times.
+pub(crate) const F_MAX: f64 = 6.0;
+/// Deviations of jitter are not more like the ones before ([`Course::serial`]), but for what chance
+/// makes of few.
+pub(crate) const SERIAL_MAX: f64 = 0.5;
+
 /// Whether the grid is too tight and its period too round for chance. A period that fits has far
 /// more zeros at its end than chance gives so few numbers.
 pub(crate) fn is_round(core: &Strip, width: u64, period: u64) -> bool {

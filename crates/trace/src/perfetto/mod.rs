@@ -29,7 +29,7 @@ use std::slice;
 
 use crate::damage::Damages;
 use crate::event::{Comm, KernelEvent, Names, Pid};
-use crate::recording::{hand_on, merge};
+use crate::streams::{hand_on, merge};
 use event::Described;
 use lanes::{Lane, Reader, Stream};
 

@@ -5,15 +5,12 @@ use std::collections::BTreeMap;
 
 use super::Notes;
 use super::cycle::{self, Cycle, Piece};
-use super::read::{Action, Class, Thread, Workload};
+use super::read::{Action, Class, NO_TASK, Thread, Workload};
 use crate::cpus::CpuSet;
 use crate::strategy::{Builtin, Discipline, Filter, Level, Split, Strategy};
 use crate::system::{Arrival, Clock, Exec, NodeId, NodeSpec, StrategyId, StrategyRef, System, Task};
 use crate::time::Span;
 use crate::units::{Bytes, Probability};
-
-/// So ends the warning of a thread that is left out.
-pub(super) const NO_TASK: &str = "so that no task comes of it";
 
 /// The System of a workload; what is approximated is noted.
 pub(super) fn convert(workload: &Workload, file_name: &str, notes: &mut Notes) -> System {

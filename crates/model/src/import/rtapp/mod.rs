@@ -54,7 +54,7 @@ pub fn import(json: &str, file_name: &str) -> Result<Imported, ImportErrors> {
             workload.threads.first().map_or(0, |thread| thread.at),
             "tasks: no thread could be imported, so the system would have no task".to_owned(),
         )];
-        found.extend(notes.warnings.into_iter().filter(|warning| warning.message.ends_with(convert::NO_TASK)));
+        found.extend(notes.warnings.into_iter().filter(|warning| warning.message.ends_with(read::NO_TASK)));
         return Err(ImportErrors::locate(file_name, json, found));
     }
     crate::file::validate(&system).map_err(|errors| {

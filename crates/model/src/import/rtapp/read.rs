@@ -7,6 +7,9 @@ use crate::cpus::CpuSet;
 use crate::file::{hint, nearest};
 use crate::import::json::{Member, Node, Value, twice};
 
+/// So ends the warning of a thread that is left out.
+pub(super) const NO_TASK: &str = "so that no task comes of it";
+
 /// How many tasks an import may make; `instance` multiplies.
 const TASKS_MAX: u64 = 100_000;
 
@@ -288,11 +291,7 @@ impl Reader<'_> {
         }
         if instances == Some(0) {
             let at = find("instance").map_or(member.at, |m| m.at);
-            self.notes.warn(
-                at,
-                &path,
-                format_args!("instance 0 makes no thread at the start, {}", super::convert::NO_TASK),
-            );
+            self.notes.warn(at, &path, format_args!("instance 0 makes no thread at the start, {}", NO_TASK));
         }
         let delay_ns = find("delay").map_or(Some(0), |m| self.time(&m.node, &format!("{path}.delay")));
         let cpus = find("cpus").and_then(|m| self.cpus(&m.node, &format!("{path}.cpus")));
