@@ -17,7 +17,7 @@ use crate::report::{CheckReport, FlowReport, Progress, TaskReport, TestReport, W
 use crate::scope::{Unit, View, binds};
 use crate::verdict::{Answer, Verdict};
 
-use withdraw::{settle, stands_alone, take_back, withdraw, withdraw_figures, withdraw_servers};
+use withdraw::{settle, stands_alone, take_back, withdraw, withdraw_figures};
 
 mod withdraw;
 
@@ -514,14 +514,7 @@ fn check_view(
         let carried = Carried::holistic_by(system, &view.units, memo.as_deref_mut());
         (check_units(&view, &carried, options, (memo, watch)), carried)
     });
-    withdraw_servers(&view.units, &mut answers, &mut reports);
-    withdraw(system, &view.units, &mut answers, &mut reports);
-    let shaky = chains::unproven(system, &view.units, &answers, &carried);
-    for task in reports.iter_mut().flatten().flat_map(|report| &mut report.tasks).filter(|task| shaky[task.id.index()])
-    {
-        task.wcrt = None;
-        task.verdict = task.verdict.and(Answer::Unknown);
-    }
+    withdraw(system, &view.units, &carried, &mut answers, &mut reports);
     for tests in answers.iter().zip(&mut reports).filter(|(answer, _)| **answer == Answer::Yes).map(|(_, tests)| tests)
     {
         settle(tests);

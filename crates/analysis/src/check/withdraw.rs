@@ -3,7 +3,9 @@
 use serde_json::{Value, json};
 use takt_model::System;
 
+use crate::carried::Carried;
 use crate::catalogue::TestId;
+use crate::chains;
 use crate::report::{TaskReport, TestReport};
 use crate::reservation::withdraw_share;
 use crate::scope::Unit;
@@ -74,7 +76,7 @@ pub(super) fn settle(tests: &mut [TestReport]) {
 
 /// A verdict on a component assumes that its server gets its budgets. The level above must prove
 /// that. Outer components stand before inner ones.
-pub(super) fn withdraw_servers(units: &[Unit], answers: &mut [Answer], reports: &mut [Vec<TestReport>]) {
+fn withdraw_servers(units: &[Unit], answers: &mut [Answer], reports: &mut [Vec<TestReport>]) {
     for (i, unit) in units.iter().enumerate() {
         if let Some(why) = &unit.open {
             take_back(&mut answers[i], &mut reports[i], why);
@@ -112,8 +114,40 @@ pub(super) fn take_back(answer: &mut Answer, reports: &mut [TestReport], why: &s
     }
 }
 
+/// Withdraws what rests on budgets, deadlines or releases that are not proven. One withdrawal may take
+/// away the ground of another, so they go on until nothing changes.
+pub(super) fn withdraw(
+    system: &System,
+    units: &[Unit],
+    carried: &Carried,
+    answers: &mut [Answer],
+    reports: &mut [Vec<TestReport>],
+) {
+    loop {
+        let before = proven(answers, reports);
+        withdraw_servers(units, answers, reports);
+        withdraw_successors(system, units, answers, reports);
+        let shaky = chains::unproven(system, units, answers, carried);
+        let tasks = reports.iter_mut().flatten().flat_map(|report| &mut report.tasks);
+        for task in tasks.filter(|task| shaky[task.id.index()]) {
+            task.wcrt = None;
+            task.verdict = task.verdict.and(Answer::Unknown);
+        }
+        if proven(answers, reports) == before {
+            return;
+        }
+    }
+}
+
+/// The number of units and of tasks that are proven.
+fn proven(answers: &[Answer], reports: &[Vec<TestReport>]) -> (usize, usize) {
+    let tasks = reports.iter().flatten().flat_map(|report| &report.tasks);
+    let count = |answer: Answer| usize::from(answer == Answer::Yes);
+    (answers.iter().copied().map(count).sum(), tasks.map(|task| count(task.verdict)).sum())
+}
+
 /// A yes that rests on deadlines kept elsewhere is withdrawn where those are not proven.
-pub(super) fn withdraw(system: &System, units: &[Unit], answers: &mut [Answer], reports: &mut [Vec<TestReport>]) {
+fn withdraw_successors(system: &System, units: &[Unit], answers: &mut [Answer], reports: &mut [Vec<TestReport>]) {
     let home = |id| units.iter().position(|unit| unit.tasks.iter().any(|task| task.id == id));
     loop {
         let mut changed = false;

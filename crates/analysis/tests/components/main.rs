@@ -653,3 +653,29 @@ fn what_cannot_be_sized_is_said() {
         "component \"inner\": it holds no task, so its need is unknown; give it a period and a budget"
     );
 }
+
+/// "t3" follows a task that may be late, so the node promises no budget, to "c2" either. A random system of the soak
+/// had t2 complete after 6 ns, against a bound of 5 ns.
+#[test]
+fn a_budget_rests_on_the_predecessors_of_what_goes_before_its_server() {
+    let text = r#"
+takt = 1
+component = [
+    { name = "c0", server = "crps", period = "13ns", budget = "2ns" },
+    { name = "c1", parent = "c0", strategy = "rm", server = "crps", period = "5ns", budget = "2ns" },
+    { name = "c2", strategy = "rm", server = "crps", period = "19ns", budget = "3ns" },
+]
+task = [
+    { name = "t0", component = "c0", period = "39ns", deadline = "19ns", wcet = "3ns" },
+    { name = "t1", component = "c1", period = "10ns", deadline = "8ns", wcet = "1ns" },
+    { name = "t2", component = "c2", period = "95ns", deadline = "56ns", wcet = "2ns" },
+    { name = "t3", after = ["t1"], wcet = "1ns" },
+]
+"#;
+    let system = takt_model::file::parse(text, "predecessors.toml").unwrap();
+    let report = plain(&system);
+    assert_eq!(report.bound_of(TaskId(2)), None);
+    let of_c2 = report.tests.iter().filter(|test| test.scope.ends_with("/c2"));
+    let why: Vec<&str> = of_c2.map(|test| test.verdict.why()).filter(|why| why.starts_with("holds if")).collect();
+    assert!(!why.is_empty() && why.iter().all(|why| why.ends_with("not proven in \"local\"")), "{why:?}");
+}
