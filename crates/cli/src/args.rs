@@ -3,6 +3,7 @@
 mod doctor;
 mod generate;
 mod infer;
+mod net;
 mod observe;
 mod reproduce;
 mod reserve;
@@ -19,6 +20,7 @@ use takt_report::svg::WIDTH_MIN;
 pub(crate) use doctor::{Charge, Doctor};
 pub(crate) use generate::{Gen, Profile};
 pub(crate) use infer::Infer;
+pub(crate) use net::{Net, NetAction, NetApply, NetDoctor, NetRemove, NetShow};
 pub(crate) use observe::Observe;
 pub(crate) use reproduce::Reproduce;
 pub(crate) use reserve::Reserve;
@@ -66,6 +68,7 @@ pub(crate) enum Verb {
     Observe(Box<Observe>),
     Reproduce(Reproduce),
     Reserve(Box<Reserve>),
+    Net(Net),
     Stats(Stats),
     Top(Top),
     Diff(Diff),

@@ -71,8 +71,8 @@ fn tell(failure: Failure) -> Status {
     failure.status
 }
 
-/// Undoes the remains of killed runs on this machine: cpusets, recordings and reservations. Every
-/// verb does this first (docs/reference/privilege.md).
+/// Undoes the remains of killed runs on this machine: cpusets, recordings, reservations and shares of
+/// network devices. Every verb does this first (docs/reference/privilege.md).
 fn repair() {
     let left = takt_linux::tracing::recover();
     for name in &left.removed {
@@ -91,6 +91,14 @@ fn repair() {
     }
     for error in &held.stuck {
         output::note(format_args!("note: {error}"));
+    }
+    let net = takt_linux::tc::recover();
+    for restored in &net.restored {
+        let (device, discipline) = (&restored.device, &restored.discipline);
+        output::note(format_args!("note: an earlier takt net was killed: {device} has {discipline} again"));
+    }
+    for cause in &net.stuck {
+        output::note(format_args!("note: a device of a killed takt net cannot be restored: {cause}"));
     }
     match recover() {
         Ok(Recovery::Nothing | Recovery::InUse { .. }) => {}

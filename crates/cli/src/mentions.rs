@@ -24,7 +24,11 @@ fn options(command: &Command) -> BTreeMap<String, BTreeSet<String>> {
         long.collect::<BTreeSet<String>>()
     };
     let common = own(command);
-    let of_verb = |verb: &Command| (verb.get_name().to_owned(), own(verb).union(&common).cloned().collect());
+    // A verb has the options of its actions, too.
+    let of_verb = |verb: &Command| {
+        let actions = verb.get_subcommands().flat_map(own);
+        (verb.get_name().to_owned(), own(verb).into_iter().chain(actions).chain(common.clone()).collect())
+    };
     command.get_subcommands().map(of_verb).collect()
 }
 
@@ -173,8 +177,9 @@ fn messages_name_only_verbs_and_options_that_exist() {
         }
     }
     for verb in command.get_subcommands_mut() {
-        let text = verb.render_long_help().to_string();
         let name = verb.get_name().to_owned();
+        let mut text = verb.render_long_help().to_string();
+        verb.get_subcommands_mut().for_each(|action| text.push_str(&action.render_long_help().to_string()));
         found.extend(wrong(&text, &verbs).into_iter().map(|what| format!("takt {name} --help: {what}")));
     }
     assert!(sources.len() > 300, "{} sources", sources.len());

@@ -10,6 +10,7 @@ mod generate;
 mod import;
 mod infer;
 mod man;
+mod net;
 mod observe;
 mod report;
 pub(crate) mod reproduce;
@@ -50,6 +51,7 @@ pub(crate) fn execute(takt: Takt) -> Outcome {
         Verb::Observe(options) => observe::execute(&options, json),
         Verb::Reproduce(options) => reproduce::execute(&options, json),
         Verb::Reserve(options) => reserve::execute(&options, json),
+        Verb::Net(options) => net::execute(&options, json),
         Verb::Stats(options) => stats::execute(&options, json),
         Verb::Top(options) => top::execute(&options),
         Verb::Diff(options) => diff::execute(&options, json),

@@ -83,7 +83,7 @@ pub struct Finding {
 }
 
 impl Finding {
-    fn new(state: State, found: impl Into<String>) -> Finding {
+    pub(crate) fn new(state: State, found: impl Into<String>) -> Finding {
         Finding {
             name: "",
             state,
@@ -95,7 +95,7 @@ impl Finding {
         }
     }
 
-    fn seen(mut self, place: impl Into<String>, value: impl Into<String>) -> Finding {
+    pub(crate) fn seen(mut self, place: impl Into<String>, value: impl Into<String>) -> Finding {
         self.evidence.push((place.into(), value.into()));
         self
     }
@@ -112,12 +112,12 @@ impl Finding {
         self
     }
 
-    fn costs(mut self, cost: impl Into<String>) -> Finding {
+    pub(crate) fn costs(mut self, cost: impl Into<String>) -> Finding {
         self.cost = cost.into();
         self
     }
 
-    fn mend(mut self, how: impl Into<String>) -> Finding {
+    pub(crate) fn mend(mut self, how: impl Into<String>) -> Finding {
         self.mend.push(how.into());
         self
     }

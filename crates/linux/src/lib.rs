@@ -1,5 +1,5 @@
 //! All that touches the Linux kernel, and the only clock: scheduling classes, absolute sleeps, locked
-//! memory, cpusets, control groups, signals, and what a killed run left behind.
+//! memory, cpusets, control groups, network devices, signals, and what a killed run left behind.
 //!
 //! This crate is the only one that may hold `unsafe`. Its whole public interface is safe. Errors
 //! name the cause behind an errno and the remedy.
@@ -24,6 +24,7 @@ pub mod process;
 pub mod recovery;
 pub mod sched;
 pub mod signals;
+pub mod tc;
 pub mod thread;
 pub mod tracing;
 

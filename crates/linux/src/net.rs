@@ -208,7 +208,7 @@ fn device(process: u32, number: u32) -> String {
 }
 
 /// Moves the thread into a new namespace.
-fn new_space() -> Result<File, NetError> {
+pub(crate) fn new_space() -> Result<File, NetError> {
     // SAFETY: the call passes no memory, and changes the calling thread alone.
     if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
         let cause = io::Error::last_os_error();
@@ -345,20 +345,25 @@ const SEGMENTATION_OFFLOAD: u32 = 0x1f;
 
 /// Switches a feature of the device on or off, as ethtool does.
 fn offload(device: &str, command: u32, on: bool) -> io::Result<()> {
-    #[repr(C)]
-    struct Value {
-        command: u32,
-        data: u32,
-    }
+    let mut words = [0; ETHTOOL_WORDS];
+    words[..2].copy_from_slice(&[command, u32::from(on)]);
+    ethtool(device, &mut words)
+}
+
+/// Words of the largest request of [`ethtool`].
+pub(crate) const ETHTOOL_WORDS: usize = 16;
+
+/// Asks the driver of a device of the thread's namespace. The first word is the command; the
+/// answer comes into the others. Commands must not need more words.
+pub(crate) fn ethtool(device: &str, words: &mut [u32; ETHTOOL_WORDS]) -> io::Result<()> {
     let socket = std::net::UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
-    let mut value = Value { command, data: u32::from(on) };
     // SAFETY: all bytes zero is a value of this plain structure.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     for (to, from) in request.ifr_name.iter_mut().zip(device.bytes()).take(libc::IFNAMSIZ - 1) {
         *to = from as libc::c_char;
     }
-    request.ifr_ifru.ifru_data = std::ptr::from_mut(&mut value).cast();
-    // SAFETY: `request` and the `value` it points to outlive the call, and are of the layout that SIOCETHTOOL takes.
+    request.ifr_ifru.ifru_data = words.as_mut_ptr().cast();
+    // SAFETY: `request` and the words it points to outlive the call, and have the room that the commands need.
     match unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL, &raw mut request) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),

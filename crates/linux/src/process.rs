@@ -17,12 +17,18 @@ use crate::hold::Deadline;
 use crate::sched::{self, Attributes, Class, SchedError};
 use crate::signals::Signal;
 
+/// CAP_NET_ADMIN: network devices and their queueing disciplines.
+pub const CAP_NET_ADMIN: u32 = 12;
+/// CAP_NET_RAW: packets of one's own making.
+pub const CAP_NET_RAW: u32 = 13;
 /// CAP_IPC_LOCK: memory may be locked past the limit.
 pub const CAP_IPC_LOCK: u32 = 14;
 /// CAP_SYS_ADMIN: namespaces, mounts.
 pub const CAP_SYS_ADMIN: u32 = 21;
 /// CAP_SYS_NICE: scheduling classes and affinities of any kind.
 pub const CAP_SYS_NICE: u32 = 23;
+/// CAP_BPF: BPF programs.
+pub const CAP_BPF: u32 = 39;
 
 /// A process that cannot be mistaken for a later one with the same number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -27,6 +27,10 @@ pub(crate) fn execute(options: &args::Man) -> Outcome {
     for verb in command.get_subcommands() {
         let name = format!("takt-{}", verb.get_name());
         write(&name, page(verb.clone().name(name.clone()).version(env!("CARGO_PKG_VERSION")))?)?;
+        for action in verb.get_subcommands() {
+            let name = format!("{name}-{}", action.get_name());
+            write(&name, page(action.clone().name(name.clone()).version(env!("CARGO_PKG_VERSION")))?)?;
+        }
     }
     write("takt", main_page(command)?)?;
     Ok(Status::Yes)

@@ -21,6 +21,7 @@ fn help_says_what_it_said() {
         "observe",
         "reproduce",
         "reserve",
+        "net",
         "doctor",
         "stats",
         "top",
@@ -41,6 +42,10 @@ fn help_says_what_it_said() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/help/{verb}.txt"));
         assert.eq(ran.text(), snapbox::Data::read_from(&path, None));
     }
+    for action in ["apply", "show", "remove", "doctor"] {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/help/net-{action}.txt"));
+        assert.eq(folder.takt(&["net", action, "--help"]).text(), snapbox::Data::read_from(&path, None));
+    }
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/help/takt.txt");
     assert.eq(folder.takt(&["--help"]).text(), snapbox::Data::read_from(&path, None));
 }
@@ -56,4 +61,6 @@ fn the_manual_page_names_statuses_and_keys() {
     assert_eq!(folder.takt(&["man", "--out", "man"]).status, 0);
     assert_eq!(fs::read_to_string(folder.path("man/takt.1")).expect("a page"), page);
     assert!(fs::read_to_string(folder.path("man/takt-sim.1")).expect("a page").contains("takt\\-sim"));
+    let action = fs::read_to_string(folder.path("man/takt-net-apply.1")).expect("a page of an action");
+    assert!(action.contains("takt\\-net\\-apply"));
 }

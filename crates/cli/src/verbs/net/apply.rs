@@ -1,0 +1,292 @@
+//! `takt net apply`.
+
+use std::fmt::Write as _;
+use std::os::unix::fs::MetadataExt as _;
+
+use serde_json::{Value, json};
+use takt_linux::signals::StopSignals;
+use takt_linux::tc::{self, Applied, Device, Match, Plan, Role, Rule, Status};
+use takt_linux::{Epoch, clock};
+use takt_model::{NodeSpec, Span, System, Time};
+
+use super::show::{classes_json, counters, restored_json, restored_told, rules_json};
+use super::{device, refused};
+use crate::args;
+use crate::failure::{Failure, Outcome, Status as Exit};
+use crate::input;
+use crate::output::{note, print, print_json};
+use crate::table::{Table, time};
+
+/// How often is looked whether a signal came.
+const LOOK: Span = Span::from_ms(20);
+/// How often the file is looked at.
+const WATCH: Span = Span::from_ms(200);
+
+/// What the file and the options ask for.
+#[derive(Clone, PartialEq, Debug)]
+struct Request {
+    node: String,
+    plan: Plan,
+    rules: Vec<Rule>,
+}
+
+pub(super) fn execute(options: &args::NetApply, json: bool) -> Outcome {
+    if options.duration.is_some_and(Span::is_zero) {
+        return Err(Failure::input("--for is zero; give a duration like 10s"));
+    }
+    if options.watch && options.file == "-" {
+        return Err(Failure::input("standard input cannot be watched; name the system file"));
+    }
+    let device = device(&options.device)?;
+    let request = read(options, &device)?;
+    if options.dry_run {
+        match json {
+            true => print_json(&plan_json(&request, &device))?,
+            false => print(&plan_told(&request, &device))?,
+        }
+        return Ok(Exit::Yes);
+    }
+    // Before the first change, so that each signal ends in order.
+    let signals = StopSignals::catch();
+    let applied = tc::apply(&device, &request.plan, &request.rules, options.keep);
+    let applied = applied.map_err(|error| refused(&error))?;
+    if options.keep {
+        let answer =
+            (plan_told(&request, &device) + &checked(&applied), plan_json(&request, &device), checks_json(&applied));
+        applied.leave();
+        match json {
+            true => print_json(&with(answer.1, [("checks", answer.2), ("kept", json!(true))]))?,
+            false => print(&(answer.0 + "kept until takt net remove\n"))?,
+        }
+        return Ok(Exit::Yes);
+    }
+    if !json {
+        print(&(plan_told(&request, &device) + &checked(&applied)))?;
+    }
+    note(format_args!("{} is shared until takt ends", device.name));
+    hold(options, json, request, applied, &signals)
+}
+
+/// Holds the shares until it is over, and restores the device.
+fn hold(
+    options: &args::NetApply,
+    json: bool,
+    mut request: Request,
+    mut applied: Applied,
+    signals: &StopSignals,
+) -> Outcome {
+    let epoch = Epoch::now_is_zero();
+    let end = options.duration.map(|duration| Time::ZERO.saturating_add(duration));
+    let (mut changes, mut looked, mut seen) = (0u32, Time::ZERO, stamp(&options.file));
+    while signals.caught().is_none() && end.is_none_or(|end| epoch.now() < end) {
+        clock::pause(LOOK);
+        if !options.watch || epoch.now() < looked.saturating_add(WATCH) {
+            continue;
+        }
+        looked = epoch.now();
+        let now = stamp(&options.file);
+        if now == seen {
+            continue;
+        }
+        seen = now;
+        match read(options, applied.device()) {
+            Ok(new) if new == request => {}
+            Ok(new) => {
+                applied.change(&new.plan, &new.rules).map_err(|error| refused(&error))?;
+                request = new;
+                changes += 1;
+                note(format_args!("{} has changed: its shares are in place", options.file));
+            }
+            Err(failure) => note(format_args!("{} has changed; its shares stay: {}", options.file, failure.message)),
+        }
+    }
+    let status = applied.status().map_err(|error| refused(&error))?;
+    let checks = checks_json(&applied);
+    let plan = plan_json(&request, applied.device());
+    let restored = applied.restore().map_err(|error| refused(&error))?;
+    if json {
+        let more = [
+            ("checks", checks),
+            ("kept", json!(false)),
+            ("changes", json!(changes)),
+            ("counters", json!(classes_json(&status))),
+            ("restored", restored_json(restored.as_ref())),
+        ];
+        print_json(&with(plan, more))?;
+    } else {
+        let end = match &restored {
+            Some(restored) => restored_told(restored),
+            None => format!("{} had lost takt's classes already; its present discipline stays", status.device),
+        };
+        print(&format!("\n{}\n{end}\n", counters(&status).render("")))?;
+    }
+    Ok(Exit::Yes)
+}
+
+/// Whether a file is still the same, without its text: its number, its length and its last change.
+fn stamp(path: &str) -> Option<[i64; 4]> {
+    let about = std::fs::metadata(path).ok()?;
+    Some([about.ino().cast_signed(), about.size().cast_signed(), about.mtime(), about.mtime_nsec()])
+}
+
+/// The plan of the file for this device, and the rules.
+fn read(options: &args::NetApply, device: &Device) -> Result<Request, Failure> {
+    let system = input::system(&options.file)?;
+    let node = node(&system, options.node.as_deref())?;
+    let link = node.link.as_ref().ok_or_else(|| {
+        Failure::input(format_args!(
+            "node \"{}\" has no link, so there is nothing to share; write link = {{ rate = \"100Mbit\", bucket = \
+             {{ burst = \"4kB\", rate = \"20Mbit\" }} }}",
+            node.name
+        ))
+    })?;
+    if link.replies.is_none() && !options.reply.is_empty() {
+        return Err(Failure::input(format_args!(
+            "node \"{}\" has no share for replies; write link.replies, or leave --reply out",
+            node.name
+        )));
+    }
+    let plan =
+        Plan::new(link, device).map_err(|error| Failure::input(format_args!("node \"{}\": {error}", node.name)))?;
+    let usual = Rule::usual(link.replies.is_some());
+    let of = |role: Role, given: &[Match]| -> Vec<Rule> {
+        if given.is_empty() {
+            return usual.iter().filter(|rule| rule.role == role).cloned().collect();
+        }
+        given.iter().map(|of| Rule { of: of.clone(), role }).collect()
+    };
+    let rules = [of(Role::RealTime, &options.real_time), of(Role::Reply, &options.reply)].concat();
+    Ok(Request { node: node.name.clone(), plan, rules })
+}
+
+/// The node of that name, or the only one with a link.
+fn node<'a>(system: &'a System, name: Option<&str>) -> Result<&'a NodeSpec, Failure> {
+    if let Some(id) = input::node(system, name)? {
+        return Ok(&system.nodes[id.index()]);
+    }
+    let linked: Vec<&NodeSpec> = system.nodes.iter().filter(|node| node.link.is_some()).collect();
+    match linked[..] {
+        [only] => Ok(only),
+        [] => Err(Failure::input(format_args!(
+            "no node of system \"{}\" has a link, so there is nothing to share; write link = {{ rate = \"100Mbit\" }} \
+             at its node",
+            system.name
+        ))),
+        _ => {
+            let names: Vec<String> = linked.iter().map(|node| format!("\"{}\"", node.name)).collect();
+            Err(Failure::input(format_args!(
+                "nodes {} have links; say which one this machine is with --node",
+                names.join(", ")
+            )))
+        }
+    }
+}
+
+/// How often the larger goes into the smaller, with one decimal.
+fn times(large: Span, small: Span) -> String {
+    let tenths = u128::from(large.as_ns()) * 10 / u128::from(small.as_ns().max(1));
+    format!("{}.{}", tenths / 10, tenths % 10)
+}
+
+fn plan_told(request: &Request, device: &Device) -> String {
+    let plan = &request.plan;
+    let rate = plan.line.bits();
+    let mut text = format!("{}: {rate} of node \"{}\" in {} classes\n", device.name, request.node, plan.classes.len());
+    let mut table = Table::new(&["CLASS", "RATE", "CEILING", "BURST", "QUANTUM", "PRIORITY", "QUEUE"]);
+    for class in &plan.classes {
+        table.row(vec![
+            class.role.to_string(),
+            class.assured.bits().to_string(),
+            class.ceiling.bits().to_string(),
+            format!("{}B", class.assured.burst),
+            format!("{}B", class.quantum),
+            class.priority.to_string(),
+            class.packets_max.to_string(),
+        ]);
+    }
+    text.push_str(&table.render(""));
+    text.push('\n');
+    for role in Role::ALL {
+        let of: Vec<String> =
+            request.rules.iter().filter(|rule| rule.role == role).map(|rule| rule.of.to_string()).collect();
+        if !of.is_empty() {
+            let _ = writeln!(text, "{role}: {}", of.join(", "));
+        }
+    }
+    let _ = writeln!(text, "background: all other packets");
+    let (blocking, gso) = (plan.blocking(), plan.blocking_with_gso());
+    let _ = writeln!(text, "a real-time packet waits at most {} for other classes", time(blocking));
+    let _ = writeln!(
+        text,
+        "gso_max_segs 1 (before: {}); packets of many segments would make that {}, {} times as long",
+        device.gso_max_segs,
+        time(gso),
+        times(gso, blocking)
+    );
+    for sentence in &plan.notes {
+        let _ = writeln!(text, "note: {sentence}");
+    }
+    text
+}
+
+/// What was verified.
+fn checked(applied: &Applied) -> String {
+    let sent = |probed: bool| applied.checks().iter().filter(move |check| (check.sent > 0) == probed);
+    let frames: u64 = sent(true).map(|check| check.sent).sum();
+    let mut text = format!("verified: read back; {frames} of {frames} frames were counted by their classes\n");
+    for check in sent(false) {
+        if let Some(rule) = &check.rule {
+            let _ = writeln!(text, "not probed: {} (takt net show counts its packets)", rule.of);
+        }
+    }
+    text
+}
+
+fn plan_json(request: &Request, device: &Device) -> Value {
+    let plan = &request.plan;
+    let class = |class: &tc::ClassPlan| {
+        json!({
+            "class": class.role.name(),
+            "rate_bps": class.assured.bits().as_bps(),
+            "ceiling_bps": class.ceiling.bits().as_bps(),
+            "burst_bytes": class.assured.burst,
+            "ceiling_burst_bytes": class.ceiling.burst,
+            "quantum_bytes": class.quantum,
+            "priority": class.priority,
+            "packets_max": class.packets_max,
+        })
+    };
+    json!({
+        "device": device.name,
+        "node": request.node,
+        "rate_bps": plan.line.bits().as_bps(),
+        "burst_bytes": plan.line.burst,
+        "frame_max_bytes": plan.frame_max,
+        "overhead_bytes": plan.overhead,
+        "classes": plan.classes.iter().map(class).collect::<Vec<_>>(),
+        "rules": rules_json(&request.rules),
+        "blocking_ns": plan.blocking().as_ns(),
+        "blocking_with_gso_ns": plan.blocking_with_gso().as_ns(),
+        "gso_max_segs_before": device.gso_max_segs,
+        "notes": plan.notes,
+    })
+}
+
+fn checks_json(applied: &Applied) -> Value {
+    let check = |check: &tc::Check| {
+        json!({
+            "rule": check.rule.as_ref().map(|rule| rule.of.to_string()),
+            "class": check.role.name(),
+            "sent": check.sent,
+            "counted": check.counted,
+        })
+    };
+    applied.checks().iter().map(check).collect()
+}
+
+fn with<const N: usize>(mut document: Value, more: [(&str, Value); N]) -> Value {
+    for (key, value) in more {
+        document[key] = value;
+    }
+    document
+}

@@ -1,0 +1,67 @@
+//! `takt net doctor`.
+
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+use takt_linux::doctor::Finding;
+use takt_linux::tc::{Device, features};
+
+use super::device;
+use crate::args;
+use crate::failure::{Failure, Outcome, Status};
+use crate::output::{print, print_json};
+use crate::table::Table;
+
+pub(super) fn execute(options: &args::NetDoctor, json: bool) -> Outcome {
+    let devices = match &options.device {
+        Some(name) => vec![device(name)?],
+        None => {
+            Device::ethernet().map_err(|error| Failure::trouble(format_args!("devices cannot be read: {error}")))?
+        }
+    };
+    let findings = features(&devices);
+    if json {
+        print_json(&json!({
+            "spoils": findings.iter().any(|finding| finding.state.spoils()),
+            "findings": findings.iter().map(as_json).collect::<Vec<_>>(),
+        }))?;
+    } else {
+        print(&told(&findings))?;
+    }
+    Ok(if findings.iter().any(|finding| finding.state.spoils()) { Status::No } else { Status::Yes })
+}
+
+fn told(findings: &[Finding]) -> String {
+    let mut table = Table::new(&["STATE", "FINDING", "FOUND"]);
+    let mut gaps = String::new();
+    for finding in findings {
+        table.row(vec![finding.state.name().to_owned(), finding.name.to_owned(), finding.found.clone()]);
+        if finding.cost.is_empty() && finding.mend.is_empty() {
+            continue;
+        }
+        let _ = writeln!(gaps, "\n{}: {}", finding.name, finding.found);
+        for (place, value) in &finding.evidence {
+            let _ = writeln!(gaps, "    seen   {place}: {value}");
+        }
+        if !finding.cost.is_empty() {
+            let _ = writeln!(gaps, "    costs  {}", finding.cost);
+        }
+        for how in &finding.mend {
+            let _ = writeln!(gaps, "    mend   {how}");
+        }
+    }
+    table.render("") + &gaps
+}
+
+fn as_json(finding: &Finding) -> Value {
+    let evidence: Vec<Value> =
+        finding.evidence.iter().map(|(place, value)| json!({ "where": place, "value": value })).collect();
+    json!({
+        "name": finding.name,
+        "state": finding.state.name(),
+        "found": finding.found,
+        "evidence": evidence,
+        "cost": (!finding.cost.is_empty()).then_some(&finding.cost),
+        "mend": finding.mend,
+    })
+}

@@ -1,0 +1,247 @@
+//! `takt net` on this kernel, in network namespaces of the test's own: shares of a device and its
+//! return at every kind of end. If this machine cannot, each test says so and passes.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+
+use serde_json::Value;
+use takt_linux::clock::pause;
+use takt_linux::net::Cable;
+use takt_linux::tc::{self, Device, Role};
+use takt_model::Span;
+use tempfile::TempDir;
+
+/// A system of one node; `share` is the rate of its real-time messages.
+fn system(share: &str) -> String {
+    format!(
+        "takt = 1\nname = \"plant\"\n[[node]]\nname = \"arm\"\nlink = {{ rate = \"100Mbit\", bucket = {{ burst = \
+         \"4kB\", rate = \"{share}\" }}, background = {{ size = \"4kB\" }} }}\n"
+    )
+}
+
+fn takt(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_takt"));
+    command.arg("net").args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+fn run(arguments: &[&str]) -> (Option<i32>, String, String) {
+    let Output { status, stdout, stderr } = takt(arguments).output().unwrap();
+    (status.code(), String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap())
+}
+
+/// Runs `body` on a thread at the left end of a new cable, with the path of a system file.
+fn on_cable(body: impl FnOnce(&Cable, &Path) + Send) {
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("plant.toml");
+    fs::write(&file, system("20Mbit")).unwrap();
+    let cable = match Cable::lay(false) {
+        Ok(cable) => cable,
+        Err(error) => return println!("skipped: {error}"),
+    };
+    std::thread::scope(|scope| {
+        let at_left = scope.spawn(|| {
+            cable.left().enter().unwrap();
+            body(&cable, &file);
+        });
+        at_left.join().unwrap();
+    });
+}
+
+fn device(cable: &Cable) -> Device {
+    Device::find(cable.left().device()).unwrap().unwrap()
+}
+
+/// The rate of the real-time class in Mbit/s; `None`: the device is not shared.
+fn real_time_rate(device: &Device) -> Option<u64> {
+    let status = tc::show(Some(device)).unwrap();
+    let class = status.first()?.classes.iter().find(|class| class.role == Role::RealTime)?;
+    Some(class.assured.rate * 8 / 1_000_000)
+}
+
+/// Bounded, for something that another process does.
+fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    for _ in 0..1500 {
+        if is_so() {
+            return;
+        }
+        pause(Span::from_ms(20));
+    }
+    panic!("{what}: not within 30 s");
+}
+
+/// A takt that holds shares; ended when dropped.
+struct Holding(Child);
+
+impl Holding {
+    fn start(device: &Device, arguments: &[&str]) -> Holding {
+        let holding = Holding(takt(&[&["apply", "--device", &device.name], arguments].concat()).spawn().unwrap());
+        eventually("shared", || {
+            real_time_rate(device).is_some_and(|_| tc::show(Some(device)).unwrap()[0].gso_max_segs == 1)
+        });
+        holding
+    }
+
+    fn end(mut self, signal: &str) -> (ExitStatus, String) {
+        let pid = i32::try_from(self.0.id()).unwrap();
+        assert!(pid > 1);
+        assert!(Command::new("kill").args([signal, &pid.to_string()]).status().unwrap().success());
+        for _ in 0..1500 {
+            if let Some(status) = self.0.try_wait().unwrap() {
+                let mut text = String::new();
+                std::io::Read::read_to_string(&mut self.0.stdout.take().unwrap(), &mut text).unwrap();
+                return (status, text);
+            }
+            pause(Span::from_ms(20));
+        }
+        panic!("takt did not end within 30 s of {signal}");
+    }
+}
+
+impl Drop for Holding {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_device_has_what_it_had_after_every_end_of_takt() {
+    on_cable(|cable, file| {
+        let before = device(cable);
+        let file = file.to_str().unwrap();
+        for end in ["-TERM", "-INT", "-HUP", "-USR1"] {
+            let (status, text) = Holding::start(&before, &[file]).end(end);
+            assert!(status.success(), "{end}: {status}");
+            assert!(text.contains("has what it had before: noqueue (the kernel's default)"), "{end}: {text}");
+            assert_eq!((device(cable), real_time_rate(&before)), (before.clone(), None), "{end}");
+        }
+        Holding::start(&before, &[file, "--watch"]).end("-KILL");
+        assert!(real_time_rate(&before).is_some(), "nobody could restore it");
+        // Any verb repairs, also one that starts in another namespace.
+        let (status, _, stderr) = run(&["show"]);
+        assert_eq!(status, Some(1), "{stderr}");
+        assert!(stderr.contains("note: an earlier takt net was killed"), "{stderr}");
+        assert_eq!((device(cable), real_time_rate(&before)), (before.clone(), None));
+    });
+}
+
+#[test]
+fn a_killed_takt_at_any_instant_leaves_a_device_that_the_next_start_restores() {
+    on_cable(|cable, file| {
+        let before = device(cable);
+        for delay in 0..12 {
+            let child = takt(&["apply", "--device", &before.name, file.to_str().unwrap()]).spawn().unwrap();
+            let mut child = Holding(child);
+            pause(Span::from_ms(delay * 3));
+            child.0.kill().unwrap();
+            child.0.wait().unwrap();
+            assert!(run(&["show"]).0 == Some(1), "after {delay} steps");
+            assert_eq!((device(cable), real_time_rate(&before)), (before.clone(), None), "after {delay} steps");
+        }
+    });
+}
+
+#[test]
+fn shares_follow_the_file_while_they_are_watched() {
+    on_cable(|cable, file| {
+        let device = device(cable);
+        let path = file.to_str().unwrap();
+        let holding = Holding::start(&device, &[path, "--watch", "--json"]);
+        fs::write(file, system("30Mbit")).unwrap();
+        eventually("changed in place", || real_time_rate(&device) == Some(30));
+        // A file with errors changes nothing, and a better one does.
+        fs::write(file, system("300Mbit")).unwrap();
+        pause(Span::from_ms(500));
+        assert_eq!(real_time_rate(&device), Some(30));
+        fs::write(file, system("40Mbit")).unwrap();
+        eventually("changed again", || real_time_rate(&device) == Some(40));
+        let (status, text) = holding.end("-INT");
+        assert!(status.success());
+        let answer: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!((&answer["changes"], &answer["kept"]), (&2.into(), &false.into()));
+        assert_eq!(answer["classes"][0]["rate_bps"], 40_000_000);
+        assert_eq!(answer["restored"]["discipline"], "noqueue (the kernel's default)");
+    });
+}
+
+#[test]
+fn kept_shares_are_shown_changed_and_removed() {
+    on_cable(|cable, file| {
+        let device = device(cable);
+        let (name, path) = (device.name.as_str(), file.to_str().unwrap());
+        let apply = |more: &[&str]| run(&[&["apply", path, "--device", name, "--json"], more].concat());
+        let (status, stdout, stderr) = apply(&["--keep", "--real-time", "port:7000"]);
+        assert_eq!(status, Some(0), "{stderr}");
+        let answer: Value = serde_json::from_str(&stdout).unwrap();
+        assert_eq!(answer["rules"], serde_json::json!([{ "rule": "port:7000", "class": "real-time" }]));
+        assert!(answer["checks"].as_array().unwrap().iter().all(|check| check["counted"] == check["sent"]));
+        let (status, stdout, _) = run(&["show", "--device", name]);
+        assert_eq!(status, Some(0));
+        assert!(stdout.contains("kept until takt net remove") && stdout.contains("real-time: port:7000"), "{stdout}");
+
+        fs::write(file, system("25Mbit")).unwrap();
+        assert_eq!(apply(&["--keep"]).0, Some(0));
+        assert_eq!(real_time_rate(&device), Some(25));
+        // Held by a process instead, and restored when that ends.
+        assert_eq!(apply(&["--for", "10ms"]).0, Some(0));
+        assert_eq!(real_time_rate(&device), None);
+        let (status, _, stderr) = run(&["remove", "--device", name]);
+        assert_eq!(status, Some(1));
+        assert!(stderr.contains("has no shares of takt"), "{stderr}");
+
+        assert_eq!(apply(&["--keep"]).0, Some(0));
+        let (status, stdout, _) = run(&["remove", "--device", name]);
+        assert_eq!(status, Some(0), "{stdout}");
+        assert_eq!((self::device(cable), real_time_rate(&device)), (device.clone(), None));
+        let holding = Holding::start(&device, &[path]);
+        let (status, _, stderr) = apply(&[]);
+        assert_eq!(status, Some(3));
+        assert!(stderr.contains("end it first"), "{stderr}");
+        holding.end("-TERM");
+    });
+}
+
+#[test]
+fn a_dry_run_needs_nothing_and_refusals_say_what_to_do() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("plant.toml");
+    let write = |text: &str| fs::write(&path, text).unwrap();
+    let file = path.to_str().unwrap();
+    let refused = |arguments: &[&str], status: i32, expected: &str| {
+        let (found, _, stderr) = run(&[&["apply", file, "--dry-run"], arguments].concat());
+        assert_eq!(found, Some(status), "{stderr}");
+        assert!(stderr.contains(expected), "{stderr}");
+    };
+    write(&system("20Mbit"));
+    let (status, stdout, stderr) = run(&["apply", file, "--device", "lo", "--dry-run", "--json"]);
+    assert_eq!(status, Some(0), "{stderr}");
+    let plan: Value = serde_json::from_str(&stdout).unwrap();
+    assert_eq!((&plan["node"], &plan["rate_bps"]), (&"arm".into(), &100_000_000.into()));
+    assert!(plan["blocking_with_gso_ns"].as_u64().unwrap() >= plan["blocking_ns"].as_u64().unwrap());
+    refused(&["--device", "no-such"], 2, "no network device is called \"no-such\"; there are ");
+    refused(&["--device", "lo", "--reply", "port:7"], 2, "has no share for replies; write link.replies");
+    refused(&["--device", "lo", "--real-time", "mark:7"], 2, "is no property of packets");
+    refused(&["--device", "lo", "--node", "leg"], 2, "no node is called \"leg\"");
+    write("takt = 1\nname = \"bare\"\n[[node]]\nname = \"arm\"\n");
+    refused(&["--device", "lo"], 2, "no node of system \"bare\" has a link");
+    let replies = system("80Mbit").replace("bucket =", "replies = { burst = \"1kB\", rate = \"30Mbit\" }, bucket =");
+    write(&replies);
+    refused(&["--device", "lo"], 2, "take 110Mbit together, and the link has 100Mbit");
+    let (status, stdout, _) = run(&["show", "--device", "lo"]);
+    assert_eq!((status, stdout.as_str()), (Some(1), "device lo has no shares of takt\n"));
+}
+
+#[test]
+fn the_doctor_tells_of_each_gap() {
+    let (status, stdout, stderr) = run(&["doctor", "--json"]);
+    assert!(matches!(status, Some(0 | 1)), "{stderr}");
+    let answer: Value = serde_json::from_str(&stdout).unwrap();
+    let names: Vec<&str> =
+        answer["findings"].as_array().unwrap().iter().map(|of| of["name"].as_str().unwrap()).collect();
+    for name in ["htb", "classifier", "gso-limit", "etf", "bpf-qdisc", "software-timestamps"] {
+        assert!(names.contains(&name), "{names:?}");
+    }
+    assert_eq!(answer["spoils"], status == Some(1));
+}

@@ -1,0 +1,327 @@
+//! Shares of a network link on this kernel: HTB classes for real-time messages, replies and all
+//! other packets, with a BPF filter that classifies. All by netlink, without other programs.
+//!
+//! [`apply`] writes down what the device had, installs a [`Plan`], reads it back, and checks each
+//! [`Rule`] by the counters of its class. [`Applied`] restores the device when it is dropped. After
+//! a kill -9 the next start does ([`recover`]).
+//!
+//! **Invariants.** The state file is written before the first change. A device is restored only
+//! while takt's tree is at its root, so a later change by another program stays. A tree that could
+//! not be put back exactly is refused.
+//!
+//! ```no_run
+//! use takt_linux::tc::{Device, Plan, Rule, apply};
+//! use takt_model::{Link, Rate};
+//!
+//! let device = Device::find("eth0")?.expect("a device");
+//! let plan = Plan::new(&Link::at(Rate::from_bps(100_000_000)), &device)?;
+//! let applied = apply(&device, &plan, &Rule::usual(false), false)?;
+//! applied.restore()?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod classifier;
+mod device;
+mod features;
+mod former;
+mod htb;
+mod install;
+mod plan;
+mod probes;
+mod request;
+mod state;
+
+use std::fs;
+use std::io;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::MetadataExt as _;
+
+use takt_model::Rate;
+use thiserror::Error;
+
+pub use classifier::{Match, Rule};
+pub use device::Device;
+pub use features::features;
+pub use htb::Counters;
+pub use install::{Applied, apply};
+pub use plan::{ClassPlan, PACKETS_MAX, Plan, PlanError, RATE_MIN, Role, Shaper};
+pub use probes::Check;
+
+use crate::recovery::RecoveryError;
+use install::refused;
+use request::Netlink;
+use state::{Lock, State};
+
+/// The reason why shares of a device cannot be had.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum NetError {
+    /// Only privileged processes may change devices.
+    #[error(
+        "shares of a network device need the capabilities CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF: run as root (sudo)"
+    )]
+    Privilege,
+    /// Frames for the check could not be sent.
+    #[error("device {device} is switched off, so nothing could be checked: ip link set {device} up")]
+    Down {
+        /// The device.
+        device: String,
+    },
+    /// Another takt.
+    #[error("takt process {pid} holds shares of device {device}: end it first, or change its System under --watch")]
+    InUse {
+        /// The device.
+        device: String,
+        /// The process.
+        pid: u32,
+    },
+    /// A tree of somebody else that would be lost.
+    #[error(
+        "device {device} has a queueing discipline that could not be put back exactly: {why}; remove it first (tc \
+         qdisc del dev {device} root), or share the device with tc"
+    )]
+    Foreign {
+        /// The device.
+        device: String,
+        /// What would be lost.
+        why: String,
+    },
+    /// Nothing to do.
+    #[error("device {device} has no shares of takt; takt net show lists devices that have")]
+    NotInstalled {
+        /// The device.
+        device: String,
+    },
+    /// A rule names something that is not there.
+    #[error("{cause}")]
+    Rule {
+        /// What is missing.
+        cause: io::Error,
+    },
+    /// This kernel lacks a part.
+    #[error("{what} cannot be made: {cause}; this kernel may be built without {part}")]
+    Missing {
+        /// The request.
+        what: &'static str,
+        /// The missing part.
+        part: &'static str,
+        /// The kernel's answer.
+        cause: io::Error,
+    },
+    /// The kernel refused a step.
+    #[error("{what}: {cause}")]
+    Refused {
+        /// The step.
+        what: &'static str,
+        /// Its answer.
+        cause: io::Error,
+    },
+    /// The kernel took something else than was asked.
+    #[error(
+        "device {device} did not take the classes as they were asked for ({}); it has what it had before", differences.join(", ")
+    )]
+    Differs {
+        /// The device.
+        device: String,
+        /// What differs.
+        differences: Vec<String>,
+    },
+    /// Frames went to another class.
+    #[error(
+        "the counters of device {device} deny its classes: of {} frames for {what}, class {} counted {}; it has what \
+         it had before", check.sent, check.role, check.counted
+    )]
+    Unverified {
+        /// The device.
+        device: String,
+        /// The rule.
+        what: String,
+        /// Its check.
+        check: Check,
+    },
+    /// The device could not be restored.
+    #[error("device {device} has {now} and had {former}: make it again by hand")]
+    NotAsBefore {
+        /// The device.
+        device: String,
+        /// The present state.
+        now: String,
+        /// The former state.
+        former: String,
+    },
+    /// State files.
+    #[error(transparent)]
+    State(#[from] RecoveryError),
+}
+
+/// A device that has what it had before.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Restored {
+    /// The device.
+    pub device: String,
+    /// Its queueing discipline now.
+    pub discipline: String,
+    /// Its limit of segments now.
+    pub gso_max_segs: u32,
+}
+
+/// A class as the kernel has it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ClassStatus {
+    /// What it is for.
+    pub role: Role,
+    /// What it has for itself.
+    pub assured: Shaper,
+    /// What it may have.
+    pub ceiling: Shaper,
+    /// What it did.
+    pub counters: Counters,
+}
+
+/// The shares of a device as the kernel has them.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Status {
+    /// The device.
+    pub device: String,
+    /// Bytes a second of the link.
+    pub rate: u64,
+    /// Its classes, the most important first.
+    pub classes: Vec<ClassStatus>,
+    /// The rules that hold; none where the state file is gone.
+    pub rules: Vec<Rule>,
+    /// The process that restores the device when it ends; `None`: the shares stay.
+    pub holder: Option<u32>,
+    /// How many segments TCP may hand over as one packet now.
+    pub gso_max_segs: u32,
+    /// The discipline that comes back; `None` where the state file is gone.
+    pub former: Option<String>,
+}
+
+impl Shaper {
+    /// Its rate in bits.
+    #[must_use]
+    pub fn bits(&self) -> Rate {
+        plan::bits(self.rate)
+    }
+}
+
+/// The shares of all devices of the calling thread's namespace, or of one.
+///
+/// # Errors
+/// The kernel's refusal.
+pub fn show(device: Option<&Device>) -> Result<Vec<Status>, NetError> {
+    let failed = |cause| refused("devices cannot be read", cause);
+    let mut netlink = Netlink::open().map_err(failed)?;
+    let devices = match device {
+        Some(device) => vec![device.clone()],
+        None => Device::all(&mut netlink).map_err(failed)?,
+    };
+    let namespace = device::namespace().map_err(failed)?;
+    let mut found = Vec::new();
+    for device in &devices {
+        let state = state::read(namespace, device.index)?;
+        found.extend(install::status(&mut netlink, device, state.as_ref()).map_err(failed)?);
+    }
+    Ok(found)
+}
+
+/// Takes the shares of a device away and restores it.
+///
+/// # Errors
+/// There are none, a running takt holds them, or the kernel's refusal.
+pub fn remove(device: &Device) -> Result<Restored, NetError> {
+    install::privilege()?;
+    let failed = |cause| refused("devices cannot be read", cause);
+    let lock = Lock::acquire()?;
+    let mut netlink = Netlink::open().map_err(failed)?;
+    let missing = || NetError::NotInstalled { device: device.name.clone() };
+    let restored = match state::read(device::namespace().map_err(failed)?, device.index)? {
+        Some(state) if !state.kept && state.owner.is_alive() => {
+            return Err(NetError::InUse { device: device.name.clone(), pid: state.owner.pid });
+        }
+        Some(state) => {
+            let restored = install::restore(&lock, &mut netlink, &state)?;
+            lock.forget(&state);
+            restored
+        }
+        None if former::Tree::read(&mut netlink, device.index).map_err(failed)?.is_ours() => {
+            former::Tree::remove(&mut netlink, device.index).map_err(failed)?;
+            let now = former::Tree::read(&mut netlink, device.index).map_err(failed)?;
+            let (discipline, gso_max_segs) = (now.name(), device.gso_max_segs);
+            Some(Restored { device: device.name.clone(), discipline, gso_max_segs })
+        }
+        None => None,
+    };
+    restored.ok_or_else(missing)
+}
+
+/// What [`recover`] found.
+#[derive(Debug, Default)]
+pub struct Recovered {
+    /// Devices of killed processes that have what they had before.
+    pub restored: Vec<Restored>,
+    /// Failures, with reasons.
+    pub stuck: Vec<String>,
+}
+
+/// Restores devices whose takt was killed, also those of other network namespaces. To be called at
+/// every start: one look at a folder where there is nothing to do.
+#[must_use]
+pub fn recover() -> Recovered {
+    let mut all = Recovered::default();
+    for (namespace, device) in state::all() {
+        let left = |state: &State| state.is_left() || !state.is_of_this_boot();
+        match state::read(namespace, device) {
+            Ok(Some(state)) if left(&state) => match recover_one(namespace, device) {
+                Ok(restored) => all.restored.extend(restored),
+                Err(error) => all.stuck.push(error.to_string()),
+            },
+            Ok(_) => {}
+            Err(error) => all.stuck.push(error.to_string()),
+        }
+    }
+    all
+}
+
+fn recover_one(namespace: u64, device: u32) -> Result<Option<Restored>, NetError> {
+    let lock = Lock::acquire()?;
+    // Somebody else may have been faster.
+    let Some(state) = state::read(namespace, device)? else { return Ok(None) };
+    if !state.is_of_this_boot() {
+        lock.forget(&state);
+        return Ok(None);
+    }
+    if !state.is_left() {
+        return Ok(None);
+    }
+    install::privilege()?;
+    let restored = in_namespace(namespace, || {
+        let mut netlink = Netlink::open().map_err(|cause| refused("no netlink socket", cause))?;
+        install::restore(&lock, &mut netlink, &state)
+    });
+    // Without a way into the namespace the file stays for a takt that starts in there.
+    let Some(restored) = restored.transpose()? else { return Ok(None) };
+    lock.forget(&state);
+    Ok(restored)
+}
+
+/// Does something in the network namespace with this number; `None`: no thread and no name leads there.
+fn in_namespace<T: Send>(number: u64, work: impl FnOnce() -> T + Send) -> Option<T> {
+    let is_it = |path: &std::path::Path| fs::metadata(path).is_ok_and(|about| about.ino() == number);
+    let here = std::path::PathBuf::from("/proc/thread-self/ns/net");
+    if is_it(&here) {
+        return Some(work());
+    }
+    let entries = |folder: &str| fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let threads =
+        entries("/proc").flat_map(|process| fs::read_dir(process.join("task")).into_iter().flatten().flatten());
+    let of_threads = threads.map(|thread| thread.path().join("ns/net"));
+    let path = entries("/run/netns").chain(of_threads).find(|path| is_it(path))?;
+    let space = fs::File::open(path).ok()?;
+    // A thread's namespace is its own: this one ends, and the process stays where it is.
+    let enter = move || {
+        // SAFETY: the descriptor is open; the call passes no memory.
+        (unsafe { libc::setns(space.as_raw_fd(), libc::CLONE_NEWNET) } == 0).then(work)
+    };
+    std::thread::scope(|scope| scope.spawn(enter).join().ok().flatten())
+}
