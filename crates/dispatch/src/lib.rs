@@ -61,6 +61,7 @@ mod build;
 mod completion;
 mod compute;
 mod core;
+pub mod deadline;
 mod error;
 pub mod event;
 mod fact;

@@ -69,6 +69,10 @@ impl Destination {
     pub fn address(&self) -> SocketAddr {
         self.at
     }
+
+    pub(crate) fn raw(&self) -> &SockAddr {
+        &self.raw
+    }
 }
 
 /// A bound socket, in the network namespace of the thread that made it.

@@ -228,7 +228,19 @@ impl PacketQueue {
 
     /// Takes out the next packet to send. Late ones that the rule drops go to `dropped`.
     #[inline]
-    pub fn pop(&mut self, now: Time, mut dropped: impl FnMut(Packet)) -> Option<Queued> {
+    pub fn pop(&mut self, now: Time, dropped: impl FnMut(Packet)) -> Option<Queued> {
+        let late = self.spec.late;
+        self.pop_by(now, |_| late, dropped)
+    }
+
+    /// The same, with a late rule for each packet.
+    #[inline]
+    pub(crate) fn pop_by(
+        &mut self,
+        now: Time,
+        rule: impl Fn(&Packet) -> LateRule,
+        mut dropped: impl FnMut(Packet),
+    ) -> Option<Queued> {
         let next = loop {
             let first = match self.spec.order {
                 Order::Fifo => self.row.pop_front(),
@@ -236,7 +248,7 @@ impl PacketQueue {
             };
             let Some(first) = first else { break self.demoted.pop_front() };
             let late = first.packet.deadline < now;
-            match self.spec.late {
+            match rule(&first.packet) {
                 LateRule::Drop if late => {
                     self.counts.late += 1;
                     dropped(first.packet);

@@ -27,6 +27,7 @@
 //! ```
 
 mod account;
+pub mod broker;
 mod dispatched;
 mod error;
 mod kernel;

@@ -1,0 +1,604 @@
+//! Messages with deadlines on ordinary UDP and TCP sockets.
+//!
+//! A broker (`takt net broker`) takes the messages of all programs of a machine and gives them to
+//! the kernel in the order of their deadlines [HEDF II-C]. It does so as late as possible: while a
+//! packet is on its way to the line, the others still wait in the broker.
+//!
+//! Without a broker, messages go straight to the kernel, in the order in which they are sent. Each
+//! send says which of both happened ([`Route`]). When a broker comes (again), the sockets join it.
+//!
+//! - A socket stays the program's own: it receives, and is watched by poll, as before.
+//! - A stream's bytes are neither lost nor doubled when the broker dies, since the kernel tells how
+//!   many of them it has taken. Datagrams that waited in a broker that was killed are lost, and
+//!   counted.
+//! - A socket with deadlines must be written by [`DeadlineSocket`] alone. Close it last.
+//! - The child of fork(2) must not use its parent's senders.
+//!
+//! ```no_run
+//! use std::net::UdpSocket;
+//! use std::path::Path;
+//! use takt_dispatch::deadline::{DEFAULT_PATH, DeadlineSender, Route};
+//! use takt_model::Span;
+//!
+//! let sender = DeadlineSender::open(Path::new(DEFAULT_PATH))?;
+//! let udp = UdpSocket::bind("0.0.0.0:0")?;
+//! udp.connect("10.0.0.7:4000")?;
+//! let socket = sender.socket(&udp, Span::from_ms(2))?;
+//! let sent = socket.send(b"sample")?;
+//! if sent.route == Route::Plain {
+//!     eprintln!("no broker: the message was sent without its deadline");
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+pub mod wire;
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use takt_linux::PiMutex;
+use takt_linux::clock::{monotonic_ns, pause};
+use takt_linux::datagram::Destination;
+use takt_linux::eventfd::EventFd;
+use takt_linux::outgoing::{Former, Outcome, Outgoing, OutgoingError, Transport};
+use takt_linux::seqpacket::{Connection, Poll, Received, Sent as Passed};
+use takt_model::{Span, Time};
+use thiserror::Error;
+
+use self::wire::{ANSWER, Answer, BrokerCounts, MESSAGE_MAX, Request, VERSION};
+
+/// Where a broker listens, unless it is told another path.
+pub const DEFAULT_PATH: &str = "/run/takt-broker";
+/// The time between two attempts to find a broker.
+const RETRY: Span = Span::from_ms(100);
+/// How long a new socket, and one that leaves, waits for the broker's answer.
+const PATIENCE: Span = Span::from_s(1);
+/// The most bytes of a stream that wait in the broker.
+const STREAM_MAX: usize = 1 << 20;
+
+/// How a message left the program.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Route {
+    /// Through the broker, which goes by its deadline.
+    Broker,
+    /// Straight to the kernel, without regard to its deadline.
+    Plain,
+}
+
+/// The result of a send.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Sent {
+    /// Bytes that were taken: of a datagram all, of a stream perhaps fewer.
+    pub bytes: usize,
+    /// How they left.
+    pub route: Route,
+}
+
+/// Why a message was not sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[non_exhaustive]
+pub enum SendError {
+    /// There is no room, and the socket does not wait (O_NONBLOCK).
+    #[error("there is no room for the message; send it again later")]
+    WouldBlock,
+    /// The message is too long.
+    #[error("a message of {0} bytes is too long; at most {MESSAGE_MAX}")]
+    TooLong(usize),
+    /// The kernel refused it.
+    #[error("the kernel refused the message: {}", io::Error::from_raw_os_error(*.0))]
+    Refused(i32),
+}
+
+/// The counts of a socket since it got its deadlines.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Counts {
+    /// Messages given to a broker.
+    pub queued: u64,
+    /// Messages given straight to the kernel.
+    pub plain: u64,
+    /// Messages that a broker gave to the kernel. Brokers report with some delay.
+    pub sent: u64,
+    /// Messages that a broker dropped because they were late.
+    pub late: u64,
+    /// Messages that the kernel refused to a broker.
+    pub refused: u64,
+    /// Datagrams that waited in a broker that ended without sending them.
+    pub lost: u64,
+}
+
+/// The sender of a program. Cloning gives another handle to it.
+#[derive(Clone)]
+pub struct DeadlineSender {
+    shared: Arc<Shared>,
+    _watch: Arc<Watch>,
+}
+
+struct Shared {
+    state: PiMutex<State>,
+    /// Raised when the watching thread has something new to look at.
+    changed: EventFd,
+    ends: AtomicBool,
+}
+
+/// The thread that reads the broker's answers and looks for a new broker.
+struct Watch {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.shared.ends.store(true, Ordering::Release);
+        self.shared.changed.raise();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+struct State {
+    path: PathBuf,
+    broker: Option<Arc<Connection>>,
+    is_welcome: bool,
+    retry_at: u64,
+    members: Vec<Option<Member>>,
+}
+
+struct Member {
+    outgoing: Arc<Outgoing>,
+    former: Former,
+    deadline: Span,
+    stage: Stage,
+    /// Counts before the present broker.
+    before: Counts,
+    /// Messages given to the present broker.
+    queued: u64,
+    reported: BrokerCounts,
+    /// Of a stream.
+    pending: Pending,
+}
+
+/// A member's stage with the present broker.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stage {
+    /// It has not joined: there is no broker, or bytes must leave first.
+    Outside,
+    /// It has asked to join.
+    Joining,
+    /// Its messages go through the broker.
+    Inside,
+    /// It has asked to leave.
+    Leaving,
+    /// The broker refused it.
+    Refused,
+}
+
+/// Bytes of a stream that were given to the broker, until the kernel is known to have them.
+#[derive(Default)]
+struct Pending {
+    bytes: VecDeque<u8>,
+    /// What [`Outgoing::taken`] was when the socket joined.
+    base: u64,
+    /// Bytes since then that are not in `bytes` any more.
+    gone: u64,
+}
+
+impl Pending {
+    /// The kernel has taken that many bytes since the socket joined.
+    fn advance(&mut self, taken: u64) {
+        let done = usize::try_from(taken.saturating_sub(self.gone)).unwrap_or(usize::MAX).min(self.bytes.len());
+        self.bytes.drain(..done);
+        self.gone += done as u64;
+    }
+}
+
+impl Member {
+    fn counts(&self) -> Counts {
+        let BrokerCounts { sent, late, refused, .. } = self.reported;
+        Counts {
+            queued: self.before.queued + self.queued,
+            sent: self.before.sent + sent,
+            late: self.before.late + late,
+            refused: self.before.refused + refused,
+            ..self.before
+        }
+    }
+
+    /// The broker is gone: what it reported is final. A stream's bytes that the kernel has not
+    /// taken stay in `pending`.
+    fn lose_broker(&mut self) {
+        let was_inside = matches!(self.stage, Stage::Inside | Stage::Leaving);
+        self.before = self.counts();
+        let reported = self.reported.sent + self.reported.late + self.reported.refused;
+        if was_inside && self.outgoing.transport() == Transport::Datagram {
+            self.before.lost += self.queued.saturating_sub(reported);
+        }
+        if was_inside && let Some(taken) = self.outgoing.taken() {
+            self.pending.advance(taken.saturating_sub(self.pending.base));
+        }
+        (self.queued, self.reported, self.stage) = (0, BrokerCounts::default(), Stage::Outside);
+    }
+
+    /// Gives the kernel bytes that a dead broker left. Whether none are left.
+    fn flush(&mut self) -> Result<bool, SendError> {
+        while !self.pending.bytes.is_empty() {
+            let (first, _) = self.pending.bytes.as_slices();
+            match self.outgoing.send(first, None) {
+                Outcome::Taken(bytes) => drop(self.pending.bytes.drain(..bytes)),
+                Outcome::Full => return Ok(false),
+                Outcome::Refused(errno) => {
+                    self.pending.bytes.clear();
+                    return Err(SendError::Refused(errno));
+                }
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// A socket whose messages have deadlines. Dropping it waits until its messages have left, for a
+/// second at most; then the socket sends as before.
+pub struct DeadlineSocket {
+    shared: Arc<Shared>,
+    /// The watching thread lives as long as the last socket.
+    _watch: Arc<Watch>,
+    number: u32,
+}
+
+impl DeadlineSender {
+    /// A sender for the broker at `path`. There may be none yet.
+    ///
+    /// # Errors
+    /// No thread or descriptor can be had.
+    pub fn open(path: &Path) -> io::Result<DeadlineSender> {
+        let state = State { path: path.to_owned(), broker: None, is_welcome: false, retry_at: 0, members: Vec::new() };
+        let shared =
+            Arc::new(Shared { state: PiMutex::new(state), changed: EventFd::new()?, ends: AtomicBool::new(false) });
+        shared.state.lock().look_for_broker();
+        let watched = Arc::clone(&shared);
+        let thread = std::thread::Builder::new().name("takt-deadline".into()).spawn(move || watched.watch())?;
+        let watch = Arc::new(Watch { shared: Arc::clone(&shared), thread: Some(thread) });
+        Ok(DeadlineSender { shared, _watch: watch })
+    }
+
+    /// Whether there is a broker.
+    #[must_use]
+    pub fn route(&self) -> Route {
+        if self.shared.state.lock().is_welcome { Route::Broker } else { Route::Plain }
+    }
+
+    /// Gives the messages of a UDP socket or a connected TCP socket deadlines: `deadline` after
+    /// their send. Waits for the broker's answer.
+    ///
+    /// The socket's send buffer is made as small as the kernel allows, until it leaves.
+    ///
+    /// # Errors
+    /// The descriptor is no such socket, or has no room among the open files.
+    pub fn socket(&self, descriptor: &impl AsFd, deadline: Span) -> Result<DeadlineSocket, OutgoingError> {
+        let refused = |cause| OutgoingError::Refused { what: "another descriptor", cause };
+        let outgoing = Outgoing::new(descriptor.as_fd().try_clone_to_owned().map_err(refused)?)?;
+        let former = outgoing.narrow()?;
+        let member = Member {
+            outgoing: Arc::new(outgoing),
+            former,
+            deadline,
+            stage: Stage::Outside,
+            before: Counts::default(),
+            queued: 0,
+            reported: BrokerCounts::default(),
+            pending: Pending::default(),
+        };
+        let mut state = self.shared.state.lock();
+        let place = state.members.iter().position(Option::is_none).unwrap_or(state.members.len());
+        if place == state.members.len() {
+            state.members.push(None);
+        }
+        if let Some(free) = state.members.get_mut(place) {
+            *free = Some(member);
+        }
+        state.join_all();
+        drop(state);
+        self.shared.changed.raise();
+        // Descriptors are 31 bits wide.
+        let number = place as u32;
+        self.shared.wait_while(number, |member| member.stage == Stage::Joining);
+        Ok(DeadlineSocket { shared: Arc::clone(&self.shared), _watch: Arc::clone(&self._watch), number })
+    }
+}
+
+impl Shared {
+    /// Reads answers until the last handle is gone.
+    fn watch(&self) {
+        let mut poll = Poll::default();
+        while !self.ends.load(Ordering::Acquire) {
+            let (broker, has_pending) = {
+                let state = self.state.lock();
+                let outside = |member: &Member| member.stage == Stage::Outside && !member.pending.bytes.is_empty();
+                (state.broker.clone(), state.members.iter().flatten().any(outside))
+            };
+            poll.clear();
+            poll.add(self.changed.as_fd(), true, false);
+            if let Some(broker) = &broker {
+                poll.add(broker.as_fd(), true, false);
+            }
+            // Without a broker it looks for one; with bytes of a dead one, it tries to send them.
+            let wait = if has_pending { Some(Span::from_ms(1)) } else { broker.is_none().then_some(RETRY) };
+            poll.wait(wait);
+            self.changed.lower();
+            let mut state = self.state.lock();
+            state.read_answers();
+            for member in state.members.iter_mut().flatten().filter(|member| member.stage == Stage::Outside) {
+                let _ = member.flush();
+            }
+            state.look_for_broker();
+        }
+    }
+
+    /// Waits until a member's stage has changed, at most for [`PATIENCE`].
+    fn wait_while(&self, number: u32, is_so: impl Fn(&Member) -> bool) {
+        let until = monotonic_ns().saturating_add(PATIENCE.as_ns());
+        let still = || self.state.lock().members.get(number as usize).and_then(Option::as_ref).is_some_and(&is_so);
+        while still() && monotonic_ns() < until {
+            pause(Span::from_us(200));
+        }
+    }
+}
+
+impl State {
+    /// Connects to a broker, if there is none and it is time to try.
+    fn look_for_broker(&mut self) {
+        let now = monotonic_ns();
+        if self.broker.is_none() && now >= self.retry_at {
+            self.retry_at = now.saturating_add(RETRY.as_ns());
+            let Ok(broker) = Connection::connect(&self.path) else { return };
+            if broker.send([&Request::Hello { version: VERSION }.head(), &[]], None) != Passed::Yes {
+                return;
+            }
+            self.broker = Some(Arc::new(broker));
+        }
+        self.join_all();
+    }
+
+    /// Asks the broker to take the sockets that are outside.
+    fn join_all(&mut self) {
+        let Some(broker) = self.broker.clone().filter(|_| self.is_welcome) else { return };
+        for (number, member) in (0..).zip(&mut self.members) {
+            let Some(member) = member.as_mut().filter(|member| member.stage == Stage::Outside) else { continue };
+            if !member.pending.bytes.is_empty() {
+                continue;
+            }
+            let head = Request::Join { socket: number }.head();
+            if broker.send([&head, &[]], Some(member.outgoing.as_fd())) == Passed::Yes {
+                member.stage = Stage::Joining;
+            }
+        }
+    }
+
+    fn lose_broker(&mut self) {
+        (self.broker, self.is_welcome) = (None, false);
+        self.retry_at = monotonic_ns().saturating_add(RETRY.as_ns());
+        for member in self.members.iter_mut().flatten() {
+            member.lose_broker();
+            // What the kernel takes now leaves at once, the rest by the watching thread.
+            let _ = member.flush();
+        }
+    }
+
+    fn read_answers(&mut self) {
+        let mut bytes = [0; ANSWER];
+        while let Some(broker) = &self.broker {
+            match broker.receive(&mut bytes) {
+                Received::Nothing => return,
+                Received::Message(length, _) => match bytes.get(..length).and_then(Answer::read) {
+                    Some(answer) => self.take(answer),
+                    None => self.lose_broker(),
+                },
+                Received::Closed => self.lose_broker(),
+            }
+        }
+    }
+
+    fn take(&mut self, answer: Answer) {
+        let (socket, stage) = match answer {
+            Answer::Welcome { version } if version == VERSION => {
+                self.is_welcome = true;
+                return self.join_all();
+            }
+            Answer::Welcome { .. } => return self.lose_broker(),
+            Answer::Joined { socket } => (socket, Stage::Inside),
+            Answer::Refused { socket, .. } => (socket, Stage::Refused),
+            Answer::Counts { socket, counts, has_left } => {
+                let Some(member) = self.members.get_mut(socket as usize).and_then(Option::as_mut) else { return };
+                member.reported = counts;
+                member.pending.advance(counts.bytes);
+                if has_left {
+                    member.lose_broker();
+                    // It has left for good.
+                    member.stage = Stage::Refused;
+                }
+                return;
+            }
+        };
+        let Some(member) = self.members.get_mut(socket as usize).and_then(Option::as_mut) else { return };
+        if member.stage == Stage::Joining {
+            member.stage = stage;
+            let base = member.outgoing.taken().unwrap_or(0);
+            member.pending = Pending { base, ..Pending::default() };
+        }
+    }
+}
+
+/// What a send must wait for.
+enum Wait {
+    Broker(Arc<Connection>),
+    Socket(Arc<Outgoing>),
+}
+
+impl DeadlineSocket {
+    /// Sets the deadline of the messages that are sent from now on, relative to their send.
+    pub fn set_deadline(&self, deadline: Span) {
+        self.with(|member| member.deadline = deadline);
+    }
+
+    /// The counts.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        let mut counts = Counts::default();
+        self.with(|member| counts = member.counts());
+        counts
+    }
+
+    /// How the next message will leave.
+    #[must_use]
+    pub fn route(&self) -> Route {
+        let mut route = Route::Plain;
+        self.with(|member| {
+            if member.stage == Stage::Inside {
+                route = Route::Broker;
+            }
+        });
+        route
+    }
+
+    fn with(&self, body: impl FnOnce(&mut Member)) {
+        if let Some(member) = self.shared.state.lock().members.get_mut(self.number as usize).and_then(Option::as_mut) {
+            body(member);
+        }
+    }
+
+    /// Sends a message to the connected peer. Waits for room, unless the socket has O_NONBLOCK.
+    ///
+    /// # Errors
+    /// There is no room, the message is too long, or the kernel's refusal. A refusal of a message
+    /// that went to a broker is only counted.
+    pub fn send(&self, bytes: &[u8]) -> Result<Sent, SendError> {
+        self.send_by(bytes, None, false)
+    }
+
+    /// Sends a datagram to an address.
+    ///
+    /// # Errors
+    /// As [`DeadlineSocket::send`].
+    pub fn send_to(&self, bytes: &[u8], to: SocketAddr) -> Result<Sent, SendError> {
+        self.send_by(bytes, Some(to), false)
+    }
+
+    /// Sends without waiting for room, as a socket with O_NONBLOCK does.
+    ///
+    /// # Errors
+    /// As [`DeadlineSocket::send`].
+    pub fn try_send(&self, bytes: &[u8], to: Option<SocketAddr>) -> Result<Sent, SendError> {
+        self.send_by(bytes, to, true)
+    }
+
+    fn send_by(&self, bytes: &[u8], to: Option<SocketAddr>, never_waits: bool) -> Result<Sent, SendError> {
+        let mut bytes = bytes;
+        if bytes.len() > MESSAGE_MAX {
+            let mut is_stream = false;
+            self.with(|member| is_stream = member.outgoing.transport() == Transport::Stream);
+            if !is_stream {
+                return Err(SendError::TooLong(bytes.len()));
+            }
+            bytes = bytes.get(..MESSAGE_MAX).unwrap_or(bytes);
+        }
+        loop {
+            let wait = match self.shared.state.lock().send(self.number, bytes, to)? {
+                Ok(sent) => return Ok(sent),
+                Err(wait) => wait,
+            };
+            let mut is_nonblocking = never_waits;
+            self.with(|member| is_nonblocking |= member.outgoing.is_nonblocking());
+            if is_nonblocking {
+                return Err(SendError::WouldBlock);
+            }
+            let mut poll = Poll::default();
+            match &wait {
+                Wait::Broker(broker) => poll.add(broker.as_fd(), false, true),
+                Wait::Socket(socket) => poll.add(socket.as_fd(), false, true),
+            };
+            // A stream waits for an answer, which is no event of this descriptor.
+            poll.wait(Some(Span::from_ms(1)));
+            if poll.is_ready(0) {
+                pause(Span::from_us(50));
+            }
+        }
+    }
+}
+
+impl State {
+    /// Sends a message, or says what it must wait for.
+    fn send(&mut self, number: u32, bytes: &[u8], to: Option<SocketAddr>) -> Result<Result<Sent, Wait>, SendError> {
+        loop {
+            let Some(member) = self.members.get_mut(number as usize).and_then(Option::as_mut) else {
+                return Err(SendError::Refused(NO_SOCKET));
+            };
+            let broker = self.broker.as_ref().filter(|_| member.stage == Stage::Inside);
+            let Some(broker) = broker else { return member.send_plain(bytes, to) };
+            let is_stream = member.outgoing.transport() == Transport::Stream;
+            if is_stream && member.pending.bytes.len() + bytes.len() > STREAM_MAX {
+                return Ok(Err(Wait::Broker(Arc::clone(broker))));
+            }
+            let deadline = Time::from_ns(monotonic_ns().saturating_add(member.deadline.as_ns()));
+            let head = Request::Send { socket: number, deadline, to, bytes }.head();
+            match broker.send([&head, bytes], None) {
+                Passed::Yes => {
+                    member.queued += 1;
+                    if is_stream {
+                        member.pending.bytes.extend(bytes);
+                    }
+                    return Ok(Ok(Sent { bytes: bytes.len(), route: Route::Broker }));
+                }
+                Passed::Full => return Ok(Err(Wait::Broker(Arc::clone(broker)))),
+                Passed::Closed => self.lose_broker(),
+            }
+        }
+    }
+}
+
+/// EBADF.
+const NO_SOCKET: i32 = 9;
+
+impl Member {
+    fn send_plain(&mut self, bytes: &[u8], to: Option<SocketAddr>) -> Result<Result<Sent, Wait>, SendError> {
+        let to = to.map(Destination::from);
+        if !self.flush()? {
+            return Ok(Err(Wait::Socket(Arc::clone(&self.outgoing))));
+        }
+        match self.outgoing.send(bytes, to.as_ref()) {
+            Outcome::Taken(bytes) => {
+                self.before.plain += 1;
+                Ok(Ok(Sent { bytes, route: Route::Plain }))
+            }
+            Outcome::Full => Ok(Err(Wait::Socket(Arc::clone(&self.outgoing)))),
+            Outcome::Refused(errno) => Err(SendError::Refused(errno)),
+        }
+    }
+}
+
+impl Drop for DeadlineSocket {
+    fn drop(&mut self) {
+        {
+            let mut state = self.shared.state.lock();
+            let State { broker, members, .. } = &mut *state;
+            let member = members.get_mut(self.number as usize).and_then(Option::as_mut);
+            if let (Some(broker), Some(member)) = (broker, member)
+                && matches!(member.stage, Stage::Inside | Stage::Joining)
+                && broker.send([&Request::Leave { socket: self.number }.head(), &[]], None) == Passed::Yes
+            {
+                member.stage = Stage::Leaving;
+            }
+        }
+        self.shared.changed.raise();
+        self.shared.wait_while(self.number, |member| member.stage == Stage::Leaving);
+        let member = self.shared.state.lock().members.get_mut(self.number as usize).and_then(Option::take);
+        if let Some(member) = member {
+            member.outgoing.restore(member.former);
+        }
+    }
+}
