@@ -582,6 +582,24 @@ typedef struct {
   uint64_t malformed;
 } takt_applied;
 
+// What became of the messages of a socket with deadlines.
+typedef struct {
+  // Whether the next message goes through the broker, by its deadline.
+  bool through_broker;
+  // Messages given to a broker.
+  uint64_t queued;
+  // Messages given straight to the kernel, because there was no broker.
+  uint64_t plain;
+  // Messages that a broker gave to the kernel. Brokers report with some delay.
+  uint64_t sent;
+  // Messages that a broker dropped because they were late.
+  uint64_t late;
+  // Messages that the kernel refused to a broker.
+  uint64_t refused;
+  // Datagrams that waited in a broker that ended without sending them.
+  uint64_t lost;
+} takt_sent;
+
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
@@ -1125,6 +1143,39 @@ takt_status takt_replica_counts(const takt_replica *replica, takt_applied *into)
 // Frees a replica; a null pointer is no harm.
 // It came from takt_replica_new, and is not used any more.
 void takt_replica_free(takt_replica *replica);
+
+// Gives the messages of a UDP socket, or of a connected TCP socket, a deadline: `ns` after they are
+// sent. Send them by takt_send or takt_sendto. May be called again before any of them. Zero ends
+// that: the call waits for what the broker still has, and send(2) works as before.
+//
+// The broker (`takt net broker`) sends the messages of all programs in the order of their
+// deadlines. It is looked for at /run/takt-broker, or where the environment variable TAKT_BROKER
+// says. While there is none, messages go straight to the kernel: takt_deadline_counts tells so.
+//
+// End it before the descriptor is closed. A child of fork(2) uses none of its parent's sockets with
+// deadlines.
+takt_status takt_deadline(int fd, uint64_t ns);
+
+// Sends a message on a socket that takt_deadline was called for. Returns how many bytes were taken:
+// of a datagram all, of a stream perhaps fewer. A negative value is an errno: -EAGAIN if there is no
+// room and the socket has O_NONBLOCK or `flags` MSG_DONTWAIT, -EMSGSIZE for a datagram of more than
+// 65,536 bytes, -EINVAL for other flags than MSG_DONTWAIT and MSG_NOSIGNAL, a null pointer, or a
+// descriptor without a deadline. Never raises SIGPIPE.
+// `bytes` points to `length` bytes.
+int64_t takt_send(int fd, const uint8_t *bytes, size_t length, int flags);
+
+// The same to an address: a `struct sockaddr_in` or `sockaddr_in6` of `address_length` bytes.
+// `bytes` points to `length` bytes, `address` to `address_length` bytes.
+int64_t takt_sendto(int fd,
+                    const uint8_t *bytes,
+                    size_t length,
+                    int flags,
+                    const void *address,
+                    uint32_t address_length);
+
+// The counts of a socket with deadlines.
+// `into` may be written.
+takt_status takt_deadline_counts(int fd, takt_sent *into);
 
 #ifdef __cplusplus
 }  // extern "C"

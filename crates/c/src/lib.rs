@@ -10,6 +10,7 @@
 #![allow(non_camel_case_types)]
 
 mod channel;
+mod deadline;
 mod dispatcher;
 mod filter;
 mod node;
@@ -20,6 +21,7 @@ mod replication;
 mod status;
 
 pub use channel::*;
+pub use deadline::*;
 pub use dispatcher::*;
 pub use filter::*;
 pub use node::*;

@@ -16,7 +16,7 @@ fn root() -> &'static Path {
 #[test]
 fn the_header_is_that_of_the_code() {
     let config = cbindgen::Config::from_file(root().join("cbindgen.toml")).unwrap();
-    let sources = ["status", "plan", "dispatcher", "channel", "filter", "outlet", "node", "replication"];
+    let sources = ["status", "plan", "dispatcher", "channel", "filter", "outlet", "node", "replication", "deadline"];
     let sources = sources.map(|name| root().join(format!("src/{name}.rs")));
     let builder = sources.iter().fold(cbindgen::Builder::new(), |builder, source| builder.with_src(source));
     let mut text = Vec::new();
@@ -151,6 +151,19 @@ fn a_loop_of_the_programs_own_learns_of_events_by_a_descriptor() {
 an outlet has from 1 to 1024 patterns, and here are 0
 20 answers came in order, and the descriptor was readable while they waited
 an overrun was told while the handler ran, which stopped
+"
+        );
+    }
+}
+
+#[test]
+fn messages_with_deadlines_are_sent_without_a_broker_too() {
+    for said in said_in_both("deadline") {
+        assert_eq!(
+            said,
+            "\
+\"sample\" arrived; through the broker: no, plain: 1
+a pipe: descriptor 1: the descriptor is no UDP or TCP socket; give one of AF_INET or AF_INET6
 "
         );
     }

@@ -1,0 +1,231 @@
+//! Messages with deadlines on a program's sockets.
+
+use std::collections::BTreeMap;
+use std::ffi::c_int;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::os::fd::BorrowedFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use takt_dispatch::deadline::{DEFAULT_PATH, DeadlineSender, DeadlineSocket, Route, SendError};
+use takt_linux::PiMutex;
+use takt_model::Span;
+
+use crate::status::{Wrong, call, object_mut, takt_status};
+
+/// What became of the messages of a socket with deadlines.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[repr(C)]
+pub struct takt_sent {
+    /// Whether the next message goes through the broker, by its deadline.
+    pub through_broker: bool,
+    /// Messages given to a broker.
+    pub queued: u64,
+    /// Messages given straight to the kernel, because there was no broker.
+    pub plain: u64,
+    /// Messages that a broker gave to the kernel. Brokers report with some delay.
+    pub sent: u64,
+    /// Messages that a broker dropped because they were late.
+    pub late: u64,
+    /// Messages that the kernel refused to a broker.
+    pub refused: u64,
+    /// Datagrams that waited in a broker that ended without sending them.
+    pub lost: u64,
+}
+
+struct Sockets {
+    sender: Option<DeadlineSender>,
+    by_descriptor: BTreeMap<c_int, Arc<DeadlineSocket>>,
+}
+
+static SOCKETS: PiMutex<Sockets> = PiMutex::new(Sockets { sender: None, by_descriptor: BTreeMap::new() });
+
+fn socket_of(descriptor: c_int) -> Option<Arc<DeadlineSocket>> {
+    SOCKETS.lock().by_descriptor.get(&descriptor).cloned()
+}
+
+/// Gives the messages of a UDP socket, or of a connected TCP socket, a deadline: `ns` after they are
+/// sent. Send them by takt_send or takt_sendto. May be called again before any of them. Zero ends
+/// that: the call waits for what the broker still has, and send(2) works as before.
+///
+/// The broker (`takt net broker`) sends the messages of all programs in the order of their
+/// deadlines. It is looked for at /run/takt-broker, or where the environment variable TAKT_BROKER
+/// says. While there is none, messages go straight to the kernel: takt_deadline_counts tells so.
+///
+/// End it before the descriptor is closed. A child of fork(2) uses none of its parent's sockets with
+/// deadlines.
+#[unsafe(no_mangle)]
+pub extern "C" fn takt_deadline(fd: c_int, ns: u64) -> takt_status {
+    call(|| {
+        let known = socket_of(fd);
+        match known {
+            None if ns == 0 => {}
+            Some(known) if ns == 0 => {
+                SOCKETS.lock().by_descriptor.remove(&fd);
+                drop(known);
+            }
+            Some(known) => known.set_deadline(Span::from_ns(ns)),
+            None => {
+                if fd < 0 {
+                    return Err(Wrong::invalid(format_args!("{fd} is no descriptor")));
+                }
+                let sender = sender()?;
+                // SAFETY: the caller's descriptor is open during the call; a number that is none is refused by the
+                // kernel.
+                let descriptor = unsafe { BorrowedFd::borrow_raw(fd) };
+                let socket = sender
+                    .socket(&descriptor, Span::from_ns(ns))
+                    .map_err(|error| Wrong::new(takt_status::Invalid, format_args!("descriptor {fd}: {error}")))?;
+                SOCKETS.lock().by_descriptor.insert(fd, Arc::new(socket));
+            }
+        }
+        Ok(())
+    })
+}
+
+fn sender() -> Result<DeadlineSender, Wrong> {
+    let mut sockets = SOCKETS.lock();
+    if let Some(sender) = &sockets.sender {
+        return Ok(sender.clone());
+    }
+    let path = std::env::var_os("TAKT_BROKER").map_or_else(|| PathBuf::from(DEFAULT_PATH), PathBuf::from);
+    let sender = DeadlineSender::open(&path)
+        .map_err(|error| Wrong::new(takt_status::Refused, format_args!("no sender can be had: {error}")))?;
+    sockets.sender = Some(sender.clone());
+    Ok(sender)
+}
+
+/// errno values of Linux.
+const EAGAIN: i64 = 11;
+const EINVAL: i64 = 22;
+const EMSGSIZE: i64 = 90;
+/// Not to wait for room (MSG_DONTWAIT).
+const DONTWAIT: c_int = 0x40;
+/// No SIGPIPE (MSG_NOSIGNAL): there never is one.
+const NOSIGNAL: c_int = 0x4000;
+
+/// Sends a message on a socket that takt_deadline was called for. Returns how many bytes were taken:
+/// of a datagram all, of a stream perhaps fewer. A negative value is an errno: -EAGAIN if there is no
+/// room and the socket has O_NONBLOCK or `flags` MSG_DONTWAIT, -EMSGSIZE for a datagram of more than
+/// 65,536 bytes, -EINVAL for other flags than MSG_DONTWAIT and MSG_NOSIGNAL, a null pointer, or a
+/// descriptor without a deadline. Never raises SIGPIPE.
+///
+/// # Safety
+/// `bytes` points to `length` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn takt_send(fd: c_int, bytes: *const u8, length: usize, flags: c_int) -> i64 {
+    // SAFETY: by this function's condition.
+    unsafe { send(fd, bytes, length, flags, None) }
+}
+
+/// The same to an address: a `struct sockaddr_in` or `sockaddr_in6` of `address_length` bytes.
+///
+/// # Safety
+/// `bytes` points to `length` bytes, `address` to `address_length` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn takt_sendto(
+    fd: c_int,
+    bytes: *const u8,
+    length: usize,
+    flags: c_int,
+    address: *const core::ffi::c_void,
+    address_length: u32,
+) -> i64 {
+    if address.is_null() {
+        return -EINVAL;
+    }
+    // SAFETY: by this function's condition, and it is not null.
+    let address = unsafe { std::slice::from_raw_parts(address.cast::<u8>(), address_length as usize) };
+    match address_of(address) {
+        // SAFETY: by this function's condition.
+        Some(to) => unsafe { send(fd, bytes, length, flags, Some(to)) },
+        None => -EINVAL,
+    }
+}
+
+/// Reads a socket address of C.
+fn address_of(bytes: &[u8]) -> Option<SocketAddr> {
+    const INET: u16 = 2;
+    const INET6: u16 = 10;
+    let family = u16::from_ne_bytes(bytes.get(..2)?.try_into().ok()?);
+    let port = u16::from_be_bytes(bytes.get(2..4)?.try_into().ok()?);
+    match family {
+        INET => {
+            let ip: [u8; 4] = bytes.get(4..8)?.try_into().ok()?;
+            Some(SocketAddrV4::new(Ipv4Addr::from(ip), port).into())
+        }
+        INET6 => {
+            let ip: [u8; 16] = bytes.get(8..24)?.try_into().ok()?;
+            let scope = u32::from_ne_bytes(bytes.get(24..28)?.try_into().ok()?);
+            Some(SocketAddrV6::new(Ipv6Addr::from(ip), port, 0, scope).into())
+        }
+        _ => None,
+    }
+}
+
+/// # Safety
+/// `bytes` is null or points to `length` bytes.
+unsafe fn send(fd: c_int, bytes: *const u8, length: usize, flags: c_int, to: Option<SocketAddr>) -> i64 {
+    if flags & !(DONTWAIT | NOSIGNAL) != 0 || bytes.is_null() && length > 0 {
+        return -EINVAL;
+    }
+    let Some(socket) = socket_of(fd) else { return -EINVAL };
+    // SAFETY: by this function's condition, and it is not null unless it is empty.
+    let bytes = if length == 0 { &[] } else { unsafe { std::slice::from_raw_parts(bytes, length) } };
+    let sent = match to {
+        _ if flags & DONTWAIT != 0 => socket.try_send(bytes, to),
+        Some(to) => socket.send_to(bytes, to),
+        None => socket.send(bytes),
+    };
+    match sent {
+        Ok(sent) => i64::try_from(sent.bytes).unwrap_or(i64::MAX),
+        Err(SendError::WouldBlock) => -EAGAIN,
+        Err(SendError::Refused(errno)) => -i64::from(errno),
+        Err(_) => -EMSGSIZE,
+    }
+}
+
+/// The counts of a socket with deadlines.
+///
+/// # Safety
+/// `into` may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn takt_deadline_counts(fd: c_int, into: *mut takt_sent) -> takt_status {
+    call(|| {
+        // SAFETY: by this function's condition.
+        let into = unsafe { object_mut(into, "the place for the counts") }?;
+        let without = || Wrong::invalid(format_args!("descriptor {fd} has no deadline; call takt_deadline first"));
+        let socket = socket_of(fd).ok_or_else(without)?;
+        let counts = socket.counts();
+        *into = takt_sent {
+            through_broker: socket.route() == Route::Broker,
+            queued: counts.queued,
+            plain: counts.plain,
+            sent: counts.sent,
+            late: counts.late,
+            refused: counts.refused,
+            lost: counts.lost,
+        };
+        Ok(())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_c_are_read() {
+        let mut four = [0; 16];
+        four[..2].copy_from_slice(&2_u16.to_ne_bytes());
+        four[2..8].copy_from_slice(&[0x1F, 0x90, 10, 0, 0, 7]);
+        assert_eq!(address_of(&four), Some("10.0.0.7:8080".parse().unwrap()));
+        let mut six = [0; 28];
+        six[..2].copy_from_slice(&10_u16.to_ne_bytes());
+        six[2..4].copy_from_slice(&[0, 80]);
+        six[23] = 1;
+        six[24..].copy_from_slice(&3_u32.to_ne_bytes());
+        assert_eq!(address_of(&six), Some("[::1%3]:80".parse().unwrap()));
+        assert_eq!((address_of(&six[..20]), address_of(&[0; 16]), address_of(&[])), (None, None, None));
+    }
+}
