@@ -11,8 +11,11 @@ use std::time::Duration;
 use takt_dispatch::deadline::wire::{Request, VERSION};
 use takt_dispatch::deadline::{DeadlineSender, Route, SendError};
 use takt_linux::clock::pause;
+use takt_linux::net::Cable;
 use takt_linux::seqpacket::{Connection, Received, Sent};
-use takt_model::Span;
+use takt_linux::tc::{self, Device, Plan, Rule};
+use takt_model::{Bucket, Bytes, Link, Rate, Span};
+use takt_net::Order;
 use takt_run::broker::{Broker, BrokerError, BrokerSpec, BrokerStats};
 
 const GO: u8 = 0;
@@ -119,6 +122,83 @@ fn datagrams_go_through_the_broker_and_their_fate_is_told() {
     assert!(!path.exists());
 }
 
+/// The tags of datagrams in the order in which they leave a line. All of them wait when the line
+/// becomes fast: those that had left before, or were with the kernel, are not among them.
+fn order_on_the_line(order: Order) -> Option<Vec<u8>> {
+    const MESSAGES: u8 = 40;
+    let path = path(&format!("line-{order:?}"));
+    let cable = match Cable::lay(false) {
+        Ok(cable) => cable,
+        Err(error) => {
+            println!("skipped: {error}");
+            return None;
+        }
+    };
+    let link = |bps| Link {
+        bucket: Some(Bucket { burst: Bytes::new(1600), rate: Rate::from_bps(bps) }),
+        ..Link::at(Rate::from_bps(100_000_000))
+    };
+    let body = || {
+        cable.right().enter().unwrap();
+        let receiver = UdpSocket::bind((cable.right().address(), 0)).unwrap();
+        receiver.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        cable.left().enter().unwrap();
+        let device = Device::find(cable.left().device()).unwrap().unwrap();
+        // A datagram takes half a second.
+        let slow = Plan::new(&link(8_000), &device).unwrap();
+        let mut shares = match tc::apply(&device, &slow, &Rule::usual(false), false) {
+            Ok(shares) => shares,
+            Err(error) => {
+                println!("skipped: {error}");
+                return None;
+            }
+        };
+        let spec = BrokerSpec { order, priority: Some(6), ..BrokerSpec::new(&path) };
+        let broker = Running::start(spec);
+        let sender = DeadlineSender::open(&path).unwrap();
+        let udp = UdpSocket::bind((cable.left().address(), 0)).unwrap();
+        udp.connect(receiver.local_addr().unwrap()).unwrap();
+        until("the broker answers", || sender.route() == Route::Broker);
+        // Each socket has one message waiting: a stream of messages keeps its own order.
+        let sockets: Vec<_> = (0..MESSAGES)
+            .map(|tag| {
+                let udp = UdpSocket::bind((cable.left().address(), 0)).unwrap();
+                udp.connect(receiver.local_addr().unwrap()).unwrap();
+                // Deadlines in another order: 7 and 40 have no common factor.
+                let rank = u64::from(tag) * 7 % u64::from(MESSAGES);
+                (sender.socket(&udp, Span::from_s(1000 + 100 * rank)).unwrap(), udp)
+            })
+            .collect();
+        for (tag, (socket, _)) in (0..).zip(&sockets) {
+            let sent = socket.send(&[&[tag][..], &[0; 499]].concat()).unwrap();
+            assert_eq!(sent.route, Route::Broker);
+        }
+        let fast = Plan::new(&link(10_000_000), &device).unwrap();
+        // What the kernel has taken by now was sent or waits there.
+        pause(Span::from_ms(300));
+        let taken: u64 = sockets.iter().map(|(socket, _)| socket.counts().sent).sum();
+        shares.change(&fast, &Rule::usual(false)).unwrap();
+        let tags = (0..MESSAGES).map(|_| received(&receiver)[0]).collect::<Vec<u8>>();
+        drop(sockets);
+        broker.stop();
+        assert!(taken < 10, "the kernel took {taken} datagrams of a slow line");
+        Some(tags)
+    };
+    std::thread::scope(|scope| scope.spawn(body).join().unwrap())
+}
+
+#[test]
+fn a_line_gets_messages_in_the_order_of_their_deadlines() {
+    let Some(tags) = order_on_the_line(Order::Edf) else { return };
+    // The first ones left before the others came: two in the burst, those with the kernel, and one
+    // for each half second that sending took.
+    let ranks: Vec<u32> = tags.iter().map(|tag| u32::from(*tag) * 7 % 40).collect();
+    let first = (0..ranks.len()).find(|at| ranks[*at..].is_sorted()).unwrap();
+    assert!(first <= 12, "{ranks:?}");
+    let Some(tags) = order_on_the_line(Order::Fifo) else { return };
+    assert!(tags.is_sorted(), "{tags:?}");
+}
+
 #[test]
 fn a_program_falls_back_to_plain_sends_and_joins_the_next_broker() {
     let path = path("fallback");
@@ -177,7 +257,11 @@ fn a_stream_survives_every_end_of_its_broker() {
             for round in 0..6 {
                 let broker = Running::start(BrokerSpec::new(&path));
                 pause(Span::from_ms(150));
-                if round % 2 == 0 { broker.die() } else { drop(broker.stop()) }
+                if round % 2 == 0 {
+                    broker.die();
+                } else {
+                    broker.stop();
+                }
             }
         }
     });

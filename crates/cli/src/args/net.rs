@@ -1,6 +1,8 @@
 //! `takt net`: its actions, their options and their help.
 
-use clap::{Args, Subcommand, ValueHint};
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum, ValueHint};
 use takt_linux::tc::Match;
 use takt_model::Span;
 
@@ -24,6 +26,7 @@ Examples:
   sudo takt net apply robot.toml --device eth0 --keep    until takt net remove
   takt net show
   sudo takt net remove --device eth0
+  sudo takt net broker --priority 6                      messages of programs by their deadlines
   sudo takt net doctor                                   what can this kernel do?"
 )]
 pub(crate) struct Net {
@@ -35,6 +38,7 @@ pub(crate) struct Net {
 #[derive(Subcommand, Debug)]
 pub(crate) enum NetAction {
     Apply(NetApply),
+    Broker(NetBroker),
     Show(NetShow),
     Remove(NetRemove),
     Doctor(NetDoctor),
@@ -98,6 +102,64 @@ pub(crate) struct NetApply {
     /// Change the shares in place when the file changes. A file with errors changes nothing.
     #[arg(long, conflicts_with = "dry_run")]
     pub(crate) watch: bool,
+}
+
+/// Send the messages of programs in the order of their deadlines.
+///
+/// Programs use takt_dispatch::deadline (Rust) or takt_deadline and takt_send (C). A message waits
+/// here until the kernel has almost nothing left to send, so that the order is decided as late as
+/// possible. The broker sends through the programs' own sockets. While there is no broker, programs
+/// send straight to the kernel. At its end it sends what waits, for a second at most.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Exit status: 0 it served until --for was over or a signal came; 2 another broker listens there, or the folder does \
+not exist; 3 the socket file may not be made there.
+
+Examples:
+  sudo takt net broker --priority 6                      into the real-time class of takt net apply
+  takt net broker --socket /tmp/broker --for 10s --json
+  takt net broker --socket /tmp/broker --order fifo --late send")]
+pub(crate) struct NetBroker {
+    /// The socket file where programs find it. C programs read the variable TAKT_BROKER.
+    #[arg(long, value_name = "PATH", default_value = takt_dispatch::deadline::DEFAULT_PATH,
+          value_hint = ValueHint::FilePath)]
+    pub(crate) socket: PathBuf,
+
+    /// The order in which messages leave.
+    #[arg(long, value_enum, default_value = "edf")]
+    pub(crate) order: BrokerOrder,
+
+    /// What becomes of a datagram whose deadline has passed. Streams are always sent.
+    #[arg(long, value_enum, default_value = "drop")]
+    pub(crate) late: BrokerLate,
+
+    /// The SO_PRIORITY that sockets get. Default: they keep theirs. Above 6 needs CAP_NET_ADMIN.
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) priority: Option<u32>,
+
+    /// How long it serves. Default: until a signal comes.
+    #[arg(long = "for", value_name = "TIME", value_parser = span, allow_hyphen_values = true)]
+    pub(crate) duration: Option<Span>,
+}
+
+/// The order of messages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum BrokerOrder {
+    /// Earliest deadline first.
+    Edf,
+    /// First in, first out.
+    Fifo,
+}
+
+/// The rule for late datagrams.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum BrokerLate {
+    /// It is dropped, and counted.
+    Drop,
+    /// It is sent in its turn.
+    Send,
+    /// It is sent after all that are in time.
+    Demote,
 }
 
 /// Show the shares that takt has installed, and what each class has sent and dropped.

@@ -1,6 +1,7 @@
 //! `takt net`: shares of a network device.
 
 mod apply;
+mod broker;
 mod doctor;
 mod show;
 
@@ -13,6 +14,7 @@ use crate::failure::{Failure, Outcome};
 pub(crate) fn execute(options: &args::Net, json: bool) -> Outcome {
     match &options.action {
         NetAction::Apply(options) => apply::execute(options, json),
+        NetAction::Broker(options) => broker::execute(options, json),
         NetAction::Show(options) => show::execute(options, json),
         NetAction::Remove(options) => show::remove(options, json),
         NetAction::Doctor(options) => doctor::execute(options, json),
