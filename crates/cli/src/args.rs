@@ -20,7 +20,9 @@ use takt_report::svg::WIDTH_MIN;
 pub(crate) use doctor::{Charge, Doctor};
 pub(crate) use generate::{Gen, Profile};
 pub(crate) use infer::Infer;
-pub(crate) use net::{Net, NetAction, NetApply, NetDoctor, NetRemove, NetShow};
+pub(crate) use net::{
+    BrokerLate, BrokerOrder, ClockPeer, Net, NetAction, NetApply, NetBroker, NetClock, NetDoctor, NetRemove, NetShow,
+};
 pub(crate) use observe::Observe;
 pub(crate) use reproduce::Reproduce;
 pub(crate) use reserve::Reserve;

@@ -4,7 +4,7 @@
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::net::{SocketAddr, UdpSocket};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd as _, AsRawFd};
 use std::time::Duration;
 
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
@@ -188,6 +188,69 @@ impl Datagrams {
                 _ => Err(error),
             },
         }
+    }
+
+    /// Lets the kernel stamp each datagram at its arrival, for [`Datagrams::receive_stamped`].
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub fn stamp(&self) -> io::Result<()> {
+        let on: libc::c_int = 1;
+        // SAFETY: the option's value is one int, which outlives the call.
+        let result = unsafe {
+            let size = size_of_val(&on) as libc::socklen_t;
+            let value = (&raw const on).cast();
+            libc::setsockopt(self.socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, value, size)
+        };
+        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
+    /// Receives without waiting: length, sender, and the kernel's stamp of the arrival on
+    /// CLOCK_REALTIME in nanoseconds, where it gave one. A longer datagram is cut.
+    pub fn receive_stamped(&self, into: &mut [u8]) -> Option<(usize, SocketAddr, Option<u64>)> {
+        #[repr(align(8))]
+        struct Control([u8; 128]);
+        let mut control = Control([0; 128]);
+        let mut part = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
+        let mut stamp = None;
+        let received = |storage: *mut libc::sockaddr_storage, size: *mut libc::socklen_t| {
+            // SAFETY: msghdr is plain data for which zero is valid.
+            let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
+            header.msg_name = storage.cast();
+            header.msg_namelen = size_of::<libc::sockaddr_storage>() as libc::socklen_t;
+            header.msg_iov = &raw mut part;
+            header.msg_iovlen = 1;
+            header.msg_control = control.0.as_mut_ptr().cast();
+            header.msg_controllen = control.0.len() as _;
+            // SAFETY: `header` names memory that may be written and outlives the call.
+            let length = unsafe { libc::recvmsg(self.socket.as_raw_fd(), &raw mut header, libc::MSG_DONTWAIT) };
+            let length = usize::try_from(length).map_err(|_| io::Error::last_os_error())?;
+            // SAFETY: `size` may be written. The macros walk over whole control messages, which the kernel has
+            // written; a stamp is a timespec.
+            unsafe {
+                size.write(header.msg_namelen);
+                let mut at = libc::CMSG_FIRSTHDR(&raw const header);
+                while let Some(message) = at.as_ref() {
+                    if message.cmsg_level == libc::SOL_SOCKET && message.cmsg_type == libc::SCM_TIMESTAMPNS {
+                        let time = libc::CMSG_DATA(at).cast::<libc::timespec>().read_unaligned();
+                        let seconds = u64::try_from(time.tv_sec).ok();
+                        stamp = seconds.and_then(|s| s.checked_mul(1_000_000_000)?.checked_add(time.tv_nsec as u64));
+                    }
+                    at = libc::CMSG_NXTHDR(&raw const header, at);
+                }
+            }
+            Ok(length)
+        };
+        // SAFETY: the closure writes an address of the kernel's and its length, or returns an error.
+        let (length, from) = unsafe { SockAddr::try_init(|storage, size| received(storage.cast(), size)) }.ok()?;
+        Some((length, from.as_socket()?, stamp))
+    }
+
+    /// Waits until a datagram is there or `wait` is over.
+    pub fn await_datagram(&self, wait: Span) {
+        let mut poll = crate::seqpacket::Poll::default();
+        poll.add(self.socket.as_fd(), true, false);
+        poll.wait(Some(wait));
     }
 
     /// Datagrams dropped since the socket was made, because it had no room; `None` before Linux

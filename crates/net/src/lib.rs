@@ -39,6 +39,7 @@ mod outbox;
 mod packet;
 mod port;
 mod queue;
+mod sync_wire;
 mod time_table;
 
 pub use bucket::{BucketError, BucketSpec, TokenBucket};
@@ -50,6 +51,7 @@ pub use outbox::Outbox;
 pub use packet::{DropReason, Packet};
 pub use port::{CrossPattern, CrossSpec, Port, PortDecision, PortError, PortEvent, PortSpec};
 pub use queue::{LateRule, Order, PACKETS_MAX, PacketQueue, QueueCounts, QueueError, QueueSpec, Queued};
+pub use sync_wire::{LENGTH as SYNC_LENGTH, SyncMessage, SyncRequest};
 pub use time_table::{
     Exchange, OffsetInterval, Refusal, TimeTable, TimeTableDecision, TimeTableError, TimeTableEvent, TimeTableSpec,
 };

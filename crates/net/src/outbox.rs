@@ -119,33 +119,36 @@ impl Outbox {
     }
 
     /// Takes out the message to send next; the caller says by [`Outbox::sent`], [`Outbox::partly`]
-    /// or [`Outbox::blocked`] what became of it. Late datagrams that the rule drops go to
-    /// `dropped`, and so do messages of sockets that have left.
-    pub fn next(&mut self, now: Time, mut dropped: impl FnMut(Packet)) -> Option<Packet> {
+    /// or [`Outbox::blocked`] what became of it. A datagram is late if its deadline is before
+    /// `leaves`, the time at which it would have left. Late ones that the rule drops go to
+    /// `dropped`, and so do messages of sockets that are gone.
+    pub fn next(&mut self, leaves: impl Fn(&Packet) -> Time, mut dropped: impl FnMut(Packet)) -> Option<Packet> {
         loop {
             let (sockets, free, late) = (&mut self.sockets, &mut self.free, self.spec.late);
             let rule = |packet: &Packet| match sockets.get(packet.stream as usize) {
                 Some(socket) if socket.is_stream || !socket.is_open => LateRule::Send,
+                _ if packet.deadline >= leaves(packet) => LateRule::Send,
                 _ => late,
             };
             let mut late = Vec::new();
-            let next = self.queue.pop_by(now, rule, |packet| late.push(packet));
+            // The rule looks at the time.
+            let next = self.queue.pop_by(Time::MAX, rule, |packet| late.push(packet));
             for packet in late {
-                leaves(sockets, free, packet.stream);
+                release(sockets, free, packet.stream);
                 dropped(packet);
             }
             let packet = next?.packet;
             if sockets.get(packet.stream as usize).is_some_and(|socket| socket.is_open) {
                 return Some(packet);
             }
-            leaves(sockets, free, packet.stream);
+            release(sockets, free, packet.stream);
             dropped(packet);
         }
     }
 
     /// The message was sent, or lost.
     pub fn sent(&mut self, now: Time, message: Packet) {
-        leaves(&mut self.sockets, &mut self.free, message.stream);
+        release(&mut self.sockets, &mut self.free, message.stream);
         self.advance(now, message.stream);
     }
 
@@ -174,7 +177,7 @@ impl Outbox {
 
     /// Puts a message before the others of its stream.
     fn again(&mut self, message: Packet) {
-        leaves(&mut self.sockets, &mut self.free, message.stream);
+        release(&mut self.sockets, &mut self.free, message.stream);
         if let Some(socket) = self.sockets.get_mut(message.stream as usize).filter(|socket| socket.is_open) {
             socket.behind.push_front(message);
             self.behind += 1;
@@ -198,7 +201,7 @@ impl Outbox {
 }
 
 /// A message of a socket has left the queue.
-fn leaves(sockets: &mut [Socket], free: &mut Vec<u32>, number: u32) {
+fn release(sockets: &mut [Socket], free: &mut Vec<u32>, number: u32) {
     let Some(socket) = sockets.get_mut(number as usize) else { return };
     socket.out -= 1;
     if socket.out == 0 && !socket.is_open {
@@ -283,7 +286,7 @@ mod tests {
                     }
                     4..=6 => {
                         let (mut dropped, mut expected) = (Vec::new(), Vec::new());
-                        let next = outbox.next(at, |packet| dropped.push(packet.tag));
+                        let next = outbox.next(|_| at, |packet| dropped.push(packet.tag));
                         prop_assert_eq!(next, list.next(at, &mut expected));
                         prop_assert_eq!(dropped, expected);
                         let Some(packet) = next else { continue };
@@ -329,7 +332,7 @@ mod tests {
         assert_eq!(outbox.push(Time::ZERO, packet(stream, 9)), Err(DropReason::Unknown));
         // Its number is taken while one of its messages is in the queue.
         assert_eq!((outbox.join(false), outbox.join(false), outbox.join(false)), (Some(2), Some(3), None));
-        assert_eq!(outbox.next(Time::ZERO, |packet| dropped.push(packet.tag)), None);
+        assert_eq!(outbox.next(|_| Time::ZERO, |packet| dropped.push(packet.tag)), None);
         dropped.sort_unstable();
         assert_eq!(dropped, [0, 1, 2, 10, 11, 12]);
         assert!(outbox.is_empty());
@@ -342,7 +345,7 @@ mod tests {
         let stream = outbox.join(true).unwrap();
         let packet = Packet { stream, bytes: Bytes::new(2), deadline: Time::MAX, tag: 1 };
         outbox.push(Time::ZERO, packet).unwrap();
-        let with_caller = outbox.next(Time::ZERO, |_| {}).unwrap();
+        let with_caller = outbox.next(|_| Time::ZERO, |_| {}).unwrap();
         outbox.leave(stream, |_| {});
         assert_ne!(outbox.join(true), Some(stream));
         outbox.partly(Time::ZERO, with_caller, Bytes::new(1));

@@ -133,13 +133,17 @@ fn gain(seconds: u64) {
         (Order::Edf, LateRule::Send, "deadlines, late ones sent"),
         (Order::Edf, LateRule::Drop, "deadlines, late ones dropped"),
     ] {
-        let run =
-            || on_line(&cable, BrokerSpec { order, late, priority: Some(6), ..BrokerSpec::new(&path()) }, seconds);
+        let run = || on_line(&cable, spec(order, late), seconds);
         let Some((sent, in_time)) = std::thread::scope(|scope| scope.spawn(run).join().expect("a run")) else { return };
         let share = (sent - in_time) as f64 / sent as f64;
         bad.push(share);
         println!("  {name}: {:.1} % of {sent} bad, {:.2} times first in, first out", share * 100.0, share / bad[0]);
     }
+}
+
+fn spec(order: Order, late: LateRule) -> BrokerSpec {
+    let rate = Some(Rate::from_bps(20_000_000));
+    BrokerSpec { order, late, rate, priority: Some(6), ..BrokerSpec::new(&path()) }
 }
 
 /// Packets that were sent, and those that came in time.

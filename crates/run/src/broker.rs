@@ -18,7 +18,7 @@ use takt_linux::clock::monotonic_ns;
 use takt_linux::datagram::Destination;
 use takt_linux::outgoing::{Outcome, Outgoing, Transport};
 use takt_linux::seqpacket::{Connection, Listener, Poll, Received, Sent};
-use takt_model::{Bytes, Span, Time};
+use takt_model::{Bytes, Rate, Span, Time};
 use takt_net::{LateRule, Order, Outbox, Packet, QueueError, QueueSpec};
 use thiserror::Error;
 
@@ -48,6 +48,9 @@ pub struct BrokerSpec {
     pub order: Order,
     /// The rule for late datagrams. Bytes of streams are always sent.
     pub late: LateRule,
+    /// The rate of the line, or of its class. With it, a datagram is late if it could not leave
+    /// whole before its deadline; without, if its deadline has passed.
+    pub rate: Option<Rate>,
     /// The SO_PRIORITY that sockets get; `None`: they keep theirs.
     pub priority: Option<u32>,
     /// The most sockets at once.
@@ -67,6 +70,7 @@ impl BrokerSpec {
             path: path.to_owned(),
             order: Order::Edf,
             late: LateRule::Drop,
+            rate: None,
             priority: None,
             sockets: 1024,
             messages: 65_536,
@@ -183,6 +187,8 @@ pub struct Broker {
     free: Vec<u32>,
     /// Datagram sockets that have or had packets in the kernel.
     in_kernel: Vec<u32>,
+    /// Bytes of the last datagram's frame.
+    last_frame: u64,
     /// A datagram that found no room.
     held: Option<Packet>,
     stats: BrokerStats,
@@ -209,6 +215,7 @@ impl Broker {
             messages: Vec::new(),
             free: Vec::new(),
             in_kernel: Vec::new(),
+            last_frame: 0,
             held: None,
             stats: BrokerStats::default(),
             poll: Poll::default(),
@@ -493,7 +500,12 @@ impl Broker {
         let now = now();
         let mut dropped = Vec::new();
         let held = self.held.take();
-        let next = held.or_else(|| self.outbox.next(now, |packet| dropped.push(packet)));
+        let (rate, before) = (self.spec.rate, if self.in_kernel.is_empty() { 0 } else { self.last_frame });
+        let leaves = |packet: &Packet| match rate {
+            Some(rate) => now.saturating_add(time_on_line(before + frame(packet.bytes.get()), rate)),
+            None => now,
+        };
+        let next = held.or_else(|| self.outbox.next(leaves, |packet| dropped.push(packet)));
         for packet in dropped {
             self.end(packet, Fate::Late);
         }
@@ -514,8 +526,11 @@ impl Broker {
                 self.stats.bytes += bytes as u64;
                 if is_stream {
                     member.counts.bytes += bytes as u64;
-                } else if !self.in_kernel.contains(&packet.stream) {
-                    self.in_kernel.push(packet.stream);
+                } else {
+                    self.last_frame = frame(bytes as u64);
+                    if !self.in_kernel.contains(&packet.stream) {
+                        self.in_kernel.push(packet.stream);
+                    }
                 }
                 let left = message.bytes.len().saturating_sub(message.done);
                 if is_stream && left > 0 {
@@ -644,6 +659,17 @@ enum Fate {
     Sent,
     Late,
     Refused(i32),
+}
+
+/// Bytes on an Ethernet of a UDP datagram over IPv4: the headers, the frame check sequence, preamble
+/// and gap.
+fn frame(payload: u64) -> u64 {
+    payload + 66
+}
+
+fn time_on_line(bytes: u64, rate: Rate) -> Span {
+    let ns = u128::from(bytes) * 8_000_000_000 / u128::from(rate.as_bps().max(1));
+    Span::from_ns(u64::try_from(ns).unwrap_or(u64::MAX))
 }
 
 fn now() -> Time {

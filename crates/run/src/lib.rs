@@ -39,6 +39,7 @@ pub mod reserve;
 mod run_threads;
 mod start;
 mod threads;
+pub mod time_sync;
 mod watching;
 mod work;
 

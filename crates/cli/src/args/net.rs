@@ -1,5 +1,6 @@
 //! `takt net`: its actions, their options and their help.
 
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
@@ -26,7 +27,8 @@ Examples:
   sudo takt net apply robot.toml --device eth0 --keep    until takt net remove
   takt net show
   sudo takt net remove --device eth0
-  sudo takt net broker --priority 6                      messages of programs by their deadlines
+  sudo takt net broker --priority 6 --rate 20Mbit        messages of programs by their deadlines
+  takt net clock --peer 10.0.0.7 --for 5s                how do the clocks differ?
   sudo takt net doctor                                   what can this kernel do?"
 )]
 pub(crate) struct Net {
@@ -39,6 +41,7 @@ pub(crate) struct Net {
 pub(crate) enum NetAction {
     Apply(NetApply),
     Broker(NetBroker),
+    Clock(NetClock),
     Show(NetShow),
     Remove(NetRemove),
     Doctor(NetDoctor),
@@ -116,7 +119,7 @@ Exit status: 0 it served until --for was over or a signal came; 2 another broker
 not exist; 3 the socket file may not be made there.
 
 Examples:
-  sudo takt net broker --priority 6                      into the real-time class of takt net apply
+  sudo takt net broker --priority 6 --rate 20Mbit        into the real-time class of takt net apply
   takt net broker --socket /tmp/broker --for 10s --json
   takt net broker --socket /tmp/broker --order fifo --late send")]
 pub(crate) struct NetBroker {
@@ -132,6 +135,11 @@ pub(crate) struct NetBroker {
     /// What becomes of a datagram whose deadline has passed. Streams are always sent.
     #[arg(long, value_enum, default_value = "drop")]
     pub(crate) late: BrokerLate,
+
+    /// The rate of the line, or of its class. With it, a datagram that could not leave whole before
+    /// its deadline is late; without, one whose deadline has passed.
+    #[arg(long, value_name = "RATE", value_parser = takt_model::file::parse_rate)]
+    pub(crate) rate: Option<takt_model::Rate>,
 
     /// The SO_PRIORITY that sockets get. Default: they keep theirs. Above 6 needs CAP_NET_ADMIN.
     #[arg(long, value_name = "NUMBER")]
@@ -160,6 +168,66 @@ pub(crate) enum BrokerLate {
     Send,
     /// It is sent after all that are in time.
     Demote,
+}
+
+/// Measure how the clocks of machines differ, and answer others that measure.
+///
+/// The clock is CLOCK_MONOTONIC. For each peer takt keeps an interval that holds the true difference
+/// own clock - peer's clock, by exchanges over UDP with the kernel's stamps of arrivals. A peer runs
+/// `takt net clock` too. Without --peer this machine only answers.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Exit status: 0 the difference to each peer is known, or there is none to ask; 1 one is unknown; 2 an address that \
+cannot be used.
+
+Examples:
+  takt net clock                                         answer, until a signal comes
+  takt net clock --peer 10.0.0.7 --for 5s
+  takt net clock --peer arm=10.0.0.7:7461 --peer cam=10.0.0.8 --for 1min --json")]
+pub(crate) struct NetClock {
+    /// A machine to ask: its address, with a name before it and a port behind it as needed.
+    /// Repeatable.
+    #[arg(long, value_name = "[NAME=]ADDRESS", value_parser = clock_peer)]
+    pub(crate) peer: Vec<ClockPeer>,
+
+    /// The address of the own socket.
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:7461")]
+    pub(crate) listen: SocketAddr,
+
+    /// The time between two requests to a peer.
+    #[arg(long, value_name = "TIME", value_parser = span, default_value = "100ms")]
+    pub(crate) period: Span,
+
+    /// The rate of every clock is within so many parts per million of true time.
+    #[arg(long, value_name = "PPM", default_value_t = 500)]
+    pub(crate) drift: u32,
+
+    /// The SO_PRIORITY of the messages: 6 is the real-time class of takt net apply.
+    #[arg(long, value_name = "NUMBER", default_value_t = 6)]
+    pub(crate) priority: u32,
+
+    /// How long it measures. Default: until a signal comes.
+    #[arg(long = "for", value_name = "TIME", value_parser = span, allow_hyphen_values = true)]
+    pub(crate) duration: Option<Span>,
+}
+
+/// A machine to ask.
+#[derive(Clone, Debug)]
+pub(crate) struct ClockPeer {
+    pub(crate) name: String,
+    pub(crate) address: SocketAddr,
+}
+
+fn clock_peer(text: &str) -> Result<ClockPeer, String> {
+    const PORT: u16 = 7461;
+    let (name, address) = text.split_once('=').unwrap_or((text, text));
+    let with_port = address.parse::<SocketAddr>();
+    let parsed = with_port.or_else(|_| address.parse().map(|ip: IpAddr| SocketAddr::new(ip, PORT)));
+    match parsed {
+        Ok(address) if !name.is_empty() => Ok(ClockPeer { name: name.to_owned(), address }),
+        Ok(_) => Err("has no name before the =".to_owned()),
+        Err(_) => Err("is no address; write one like 10.0.0.7, 10.0.0.7:7461 or [fe80::1]:7461".to_owned()),
+    }
 }
 
 /// Show the shares that takt has installed, and what each class has sent and dropped.

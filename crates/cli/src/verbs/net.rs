@@ -2,6 +2,7 @@
 
 mod apply;
 mod broker;
+mod clock;
 mod doctor;
 mod show;
 
@@ -15,6 +16,7 @@ pub(crate) fn execute(options: &args::Net, json: bool) -> Outcome {
     match &options.action {
         NetAction::Apply(options) => apply::execute(options, json),
         NetAction::Broker(options) => broker::execute(options, json),
+        NetAction::Clock(options) => clock::execute(options, json),
         NetAction::Show(options) => show::execute(options, json),
         NetAction::Remove(options) => show::remove(options, json),
         NetAction::Doctor(options) => doctor::execute(options, json),

@@ -42,7 +42,7 @@ fn help_says_what_it_said() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/help/{verb}.txt"));
         assert.eq(ran.text(), snapbox::Data::read_from(&path, None));
     }
-    for action in ["apply", "show", "remove", "doctor"] {
+    for action in ["apply", "show", "remove", "doctor", "broker", "clock"] {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/help/net-{action}.txt"));
         assert.eq(folder.takt(&["net", action, "--help"]).text(), snapbox::Data::read_from(&path, None));
     }

@@ -50,7 +50,7 @@ pub use write::write;
 
 use crate::system::System;
 use crate::time::Span;
-use crate::units::{Bytes, Probability};
+use crate::units::{Bytes, Probability, Rate};
 pub(crate) use error::{Found, Lines};
 pub(crate) use suggest::{hint, nearest};
 
@@ -78,6 +78,14 @@ pub fn parse_span(text: &str) -> Result<Span, String> {
 /// The rest of a sentence that starts with the value: `has no unit; write a size such as "64KiB" (...)`.
 pub fn parse_size(text: &str) -> Result<Bytes, String> {
     quantity::size(text).map_err(|error| error.explain(&quantity::SIZE).to_string())
+}
+
+/// Reads a rate as a file writes it (`"100Mbit"`), for command lines.
+///
+/// # Errors
+/// The rest of a sentence that starts with the value: `has no unit; write a rate such as "1Gbit" (...)`.
+pub fn parse_rate(text: &str) -> Result<Rate, String> {
+    quantity::rate(text).map_err(|error| error.explain(&quantity::RATE).to_string())
 }
 
 /// Reads a probability as a file writes it (`0.99`), exactly, for command lines.

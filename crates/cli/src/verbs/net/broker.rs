@@ -17,6 +17,9 @@ pub(super) fn execute(options: &args::NetBroker, json: bool) -> Outcome {
     if options.duration.is_some_and(Span::is_zero) {
         return Err(Failure::input("--for is zero; give a duration like 10s"));
     }
+    if options.rate.is_some_and(|rate| rate.as_bps() == 0) {
+        return Err(Failure::input("--rate is zero; give the rate of the line, like 20Mbit"));
+    }
     let spec = BrokerSpec {
         order: match options.order {
             BrokerOrder::Edf => Order::Edf,
@@ -27,6 +30,7 @@ pub(super) fn execute(options: &args::NetBroker, json: bool) -> Outcome {
             BrokerLate::Send => LateRule::Send,
             BrokerLate::Demote => LateRule::Demote,
         },
+        rate: options.rate,
         priority: options.priority,
         ..BrokerSpec::new(&options.socket)
     };

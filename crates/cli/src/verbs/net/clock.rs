@@ -1,0 +1,99 @@
+//! `takt net clock`.
+
+use serde_json::{Value, json};
+use takt_linux::clock::monotonic_ns;
+use takt_linux::signals::StopSignals;
+use takt_model::{Span, Time};
+use takt_run::time_sync::{PeerStatus, TimeSync, TimeSyncSpec};
+
+use crate::args;
+use crate::failure::{Failure, Outcome, Status as Exit};
+use crate::output::{note, print, print_json};
+use crate::table::{Table, time};
+
+/// How often is looked whether a signal came.
+const LOOK: Span = Span::from_ms(20);
+
+pub(super) fn execute(options: &args::NetClock, json: bool) -> Outcome {
+    if options.duration.is_some_and(Span::is_zero) {
+        return Err(Failure::input("--for is zero; give a duration like 10s"));
+    }
+    let spec = TimeSyncSpec {
+        listen: options.listen,
+        peers: options.peer.iter().map(|peer| peer.address).collect(),
+        period: options.period,
+        drift_ppm: options.drift,
+        priority: options.priority,
+    };
+    let signals = StopSignals::catch();
+    let mut sync = TimeSync::bind(&spec).map_err(Failure::input)?;
+    let address = sync.address().unwrap_or(options.listen);
+    note(format_args!("answering at {address}"));
+    let now = || Time::from_ns(monotonic_ns());
+    let end = options.duration.map_or(Time::MAX, |duration| now().saturating_add(duration));
+    while signals.caught().is_none() && now() < end {
+        sync.run_until(now().saturating_add(LOOK).min(end));
+    }
+    let peers = sync.peers();
+    match json {
+        true => print_json(&as_json(options, &sync, &peers))?,
+        false => print(&told(options, &sync, &peers))?,
+    }
+    Ok(if peers.iter().all(|peer| peer.offset.is_some()) { Exit::Yes } else { Exit::No })
+}
+
+/// A signed difference.
+fn difference(ns: i64) -> String {
+    format!("{}{}", if ns < 0 { "-" } else { "+" }, time(Span::from_ns(ns.unsigned_abs())))
+}
+
+fn told(options: &args::NetClock, sync: &TimeSync, peers: &[PeerStatus]) -> String {
+    let mut text = String::new();
+    if !peers.is_empty() {
+        let mut table = Table::new(&["PEER", "DIFFERENCE", "AT LEAST", "AT MOST", "ROUND TRIP", "ANSWERED", "RESTARTS"]);
+        for (peer, status) in options.peer.iter().zip(peers) {
+            let [middle, low, high] = match status.offset {
+                Some(offset) => [offset.middle, offset.low, offset.high].map(difference),
+                None => ["unknown", "-", "-"].map(str::to_owned),
+            };
+            table.row(vec![
+                peer.name.clone(),
+                middle,
+                low,
+                high,
+                status.round_trip.map_or("-".to_owned(), time),
+                format!("{} of {}", status.answered, status.asked),
+                status.restarts.to_string(),
+            ]);
+        }
+        text.push_str(&table.render(""));
+    }
+    text.push_str(&format!("answered {} requests of others\n", sync.served()));
+    let refused: u64 = peers.iter().map(|peer| peer.refused).sum();
+    if refused + sync.foreign() > 0 {
+        text.push_str(&format!("dropped {} answers and {} foreign datagrams\n", refused, sync.foreign()));
+    }
+    text
+}
+
+fn as_json(options: &args::NetClock, sync: &TimeSync, peers: &[PeerStatus]) -> Value {
+    let peer = |(named, status): (&args::ClockPeer, &PeerStatus)| {
+        json!({
+            "peer": named.name,
+            "address": status.address.to_string(),
+            "offset_ns": status.offset.map(|offset| offset.middle),
+            "offset_min_ns": status.offset.map(|offset| offset.low),
+            "offset_max_ns": status.offset.map(|offset| offset.high),
+            "round_trip_ns": status.round_trip.map(Span::as_ns),
+            "asked": status.asked,
+            "answered": status.answered,
+            "refused": status.refused,
+            "restarts": status.restarts,
+        })
+    };
+    json!({
+        "peers": options.peer.iter().zip(peers).map(peer).collect::<Vec<_>>(),
+        "served": sync.served(),
+        "foreign": sync.foreign(),
+    })
+}

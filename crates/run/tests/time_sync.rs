@@ -1,0 +1,183 @@
+//! Every interval of the time-difference table holds the true difference of the clocks, which these
+//! tests shift, speed up and step.
+
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use takt_linux::clock::monotonic_ns;
+use takt_model::{Lateness, Span, Time};
+use takt_net::{Clock, SyncMessage, SyncRequest};
+use takt_run::time_sync::{TimeSync, TimeSyncError, TimeSyncSpec};
+
+const HERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
+fn spec(peers: Vec<SocketAddr>) -> TimeSyncSpec {
+    TimeSyncSpec { listen: HERE, peers, period: Span::from_ms(5), drift_ppm: 200, priority: 6 }
+}
+
+/// A clock that starts now.
+#[derive(Clone)]
+struct Shifted {
+    start: Time,
+    clock: Arc<Mutex<Clock>>,
+}
+
+impl Shifted {
+    fn new(offset: Span, drift_ppb: i32) -> Shifted {
+        let clock = Arc::new(Mutex::new(Clock::new(offset, drift_ppb).unwrap()));
+        Shifted { start: now(), clock }
+    }
+
+    fn at(&self, time: Time) -> Time {
+        let since = Time::ZERO.saturating_add(time.saturating_since(self.start));
+        self.clock.lock().unwrap().local(since)
+    }
+
+    fn step(&self, by: i64) {
+        let since = Time::ZERO.saturating_add(now().saturating_since(self.start));
+        self.clock.lock().unwrap().step(since, Lateness::from_ns(by)).unwrap();
+    }
+}
+
+fn now() -> Time {
+    Time::from_ns(monotonic_ns())
+}
+
+/// Answers until it is dropped.
+struct Peer {
+    address: SocketAddr,
+    ends: Arc<AtomicBool>,
+    thread: Option<std::thread::JoinHandle<u64>>,
+}
+
+impl Peer {
+    fn start(listen: SocketAddr, clock: &Shifted) -> Peer {
+        let clock = clock.clone();
+        let spec = TimeSyncSpec { listen, ..spec(Vec::new()) };
+        let mut peer = TimeSync::with_clock(&spec, Box::new(move |time| clock.at(time))).unwrap();
+        let address = peer.address().unwrap();
+        let ends = Arc::new(AtomicBool::new(false));
+        let asked = Arc::clone(&ends);
+        let thread = std::thread::spawn(move || {
+            while !asked.load(Ordering::Acquire) {
+                peer.run_until(now().saturating_add(Span::from_ms(10)));
+            }
+            peer.served()
+        });
+        Peer { address, ends, thread: Some(thread) }
+    }
+
+    fn served(mut self) -> u64 {
+        self.ends.store(true, Ordering::Release);
+        self.thread.take().unwrap().join().unwrap()
+    }
+}
+
+/// Runs until the peer's interval is known, and as long again; checks each interval on the way.
+fn run_and_check(own: &mut TimeSync, clock: &Shifted, peer: &Shifted, rounds: u32) {
+    let mut known = 0;
+    for _ in 0..6000 {
+        own.run_until(now().saturating_add(Span::from_ms(10)));
+        // The own clock is read before and after: the interval holds between.
+        let truth = |at: Time| clock.at(at).as_ns().cast_signed() - peer.at(at).as_ns().cast_signed();
+        let before = now();
+        let status = own.peers()[0];
+        let after = now();
+        if let Some(offset) = status.offset {
+            let (one, other) = (truth(before), truth(after));
+            assert!(offset.low <= one.max(other) && one.min(other) <= offset.high, "{offset:?} {one} {other}");
+            assert!(offset.low <= offset.middle && offset.middle <= offset.high, "{offset:?}");
+            known += 1;
+            if known == rounds {
+                return;
+            }
+        }
+    }
+    panic!("the offset was known {known} times in a minute");
+}
+
+#[test]
+fn every_interval_holds_the_true_difference() {
+    for (offset_s, drift_ppb, listen) in [
+        (5, 150_000, HERE),
+        (0, -150_000, HERE),
+        (3600, 0, SocketAddr::new(Ipv6Addr::LOCALHOST.into(), 0)),
+    ] {
+        let (mine, theirs) = (Shifted::new(Span::from_s(7), -40_000), Shifted::new(Span::from_s(offset_s), drift_ppb));
+        let peer = Peer::start(listen, &theirs);
+        let clock = mine.clone();
+        let spec = TimeSyncSpec { listen: SocketAddr::new(listen.ip(), 0), ..spec(vec![peer.address]) };
+        let mut own = TimeSync::with_clock(&spec, Box::new(move |time| clock.at(time))).unwrap();
+        run_and_check(&mut own, &mine, &theirs, 40);
+        let status = own.peers()[0];
+        assert!(status.answered > 0 && status.refused == 0 && status.restarts == 0, "{status:?}");
+        assert!(status.round_trip.unwrap() > Span::ZERO);
+        assert!(peer.served() >= status.answered);
+    }
+}
+
+#[test]
+fn a_step_of_either_clock_starts_the_table_again() {
+    let (mine, theirs) = (Shifted::new(Span::from_s(100), 0), Shifted::new(Span::from_s(200), 0));
+    let peer = Peer::start(HERE, &theirs);
+    let clock = mine.clone();
+    let mut own = TimeSync::with_clock(&spec(vec![peer.address]), Box::new(move |time| clock.at(time))).unwrap();
+    run_and_check(&mut own, &mine, &theirs, 10);
+    for by in [-1_000_000_000, 2_000_000_000] {
+        theirs.step(by);
+        let before = own.peers()[0].restarts;
+        // Until an exchange shows the step, the table does not know of it.
+        for _ in 0..6000 {
+            own.run_until(now().saturating_add(Span::from_ms(10)));
+            if own.peers()[0].restarts > before {
+                break;
+            }
+        }
+        assert_eq!(own.peers()[0].restarts, before + 1, "a step by {by}");
+        run_and_check(&mut own, &mine, &theirs, 10);
+    }
+}
+
+#[test]
+fn without_an_answer_nothing_is_known() {
+    let silent = UdpSocket::bind(HERE).unwrap();
+    let mut own = TimeSync::bind(&spec(vec![silent.local_addr().unwrap()])).unwrap();
+    own.run_until(now().saturating_add(Span::from_ms(50)));
+    let status = own.peers()[0];
+    assert!(status.asked > 0 && status.answered == 0 && status.offset.is_none(), "{status:?}");
+    // False answers: without the number, twice, and no message at all.
+    let mut bytes = [0; 64];
+    let (length, from) = silent.recv_from(&mut bytes).unwrap();
+    let Some(SyncMessage::Request(SyncRequest { secret, sent })) = SyncMessage::read(&bytes[..length]) else {
+        panic!("no request")
+    };
+    let answer = |secret| {
+        let to = SyncRequest { secret, sent };
+        SyncMessage::Answer { to, clock: 1, received: Time::ZERO, sent: Time::ZERO }.write()
+    };
+    silent.send_to(&answer(secret.wrapping_add(1)), from).unwrap();
+    silent.send_to(b"no message", from).unwrap();
+    UdpSocket::bind(HERE).unwrap().send_to(&answer(secret), from).unwrap();
+    for _ in 0..6000 {
+        own.run_until(now().saturating_add(Span::from_ms(1)));
+        if own.peers()[0].refused == 1 && own.foreign() == 2 {
+            break;
+        }
+    }
+    let status = own.peers()[0];
+    assert_eq!((status.answered, status.refused, own.foreign(), status.offset), (0, 1, 2, None));
+}
+
+#[test]
+fn values_out_of_range_are_refused() {
+    let zero = TimeSyncSpec { period: Span::ZERO, ..spec(Vec::new()) };
+    assert!(matches!(TimeSync::bind(&zero), Err(TimeSyncError::Period)));
+    let still = TimeSyncSpec { drift_ppm: 1_000_000, ..spec(Vec::new()) };
+    assert!(matches!(TimeSync::bind(&still), Err(TimeSyncError::Table(_))));
+    let other = spec(vec![SocketAddr::new(Ipv6Addr::LOCALHOST.into(), 1)]);
+    assert!(matches!(TimeSync::bind(&other), Err(TimeSyncError::Family { .. })));
+    let taken = UdpSocket::bind(HERE).unwrap();
+    let taken = TimeSyncSpec { listen: taken.local_addr().unwrap(), ..spec(Vec::new()) };
+    assert!(matches!(TimeSync::bind(&taken), Err(TimeSyncError::Bind(_))));
+}
