@@ -9,12 +9,10 @@ use super::span;
 /// Share a network device: HTB classes for real-time messages, replies and other packets.
 ///
 /// The shares come from the link of a node: `link.bucket`, `link.replies` and `link.background` of
-/// the system file. takt restores what the device had before when it ends, after a signal, and
-/// after a kill -9 by the next start.
+/// the system file. takt restores the device when it ends, also after a signal. After a kill -9 the
+/// next start of takt does.
 #[derive(Args, Debug)]
-#[command(
-    args_conflicts_with_subcommands = true,
-    after_help = "\
+#[command(after_help = "\
 Exit status: 0 done; 1 `doctor` found a gap, or `show` no shares; 2 no such device, or shares that the link does not \
 have; 3 a privilege or a part of the kernel is missing, or the device is in use.
 
@@ -24,14 +22,13 @@ Examples:
   sudo takt net apply robot.toml --device eth0 --keep    until takt net remove
   takt net show
   sudo takt net remove --device eth0
-  sudo takt net doctor                                   what can this kernel do?"
-)]
+  sudo takt net doctor                                   what can this kernel do?")]
 pub(crate) struct Net {
     #[command(subcommand)]
     pub(crate) action: NetAction,
 }
 
-/// What is done.
+/// The actions.
 #[derive(Subcommand, Debug)]
 pub(crate) enum NetAction {
     Apply(NetApply),

@@ -22,7 +22,7 @@ const LOOK: Span = Span::from_ms(20);
 /// How often the file is looked at.
 const WATCH: Span = Span::from_ms(200);
 
-/// What the file and the options ask for.
+/// The request of file and options.
 #[derive(Clone, PartialEq, Debug)]
 struct Request {
     node: String,
@@ -229,7 +229,7 @@ fn plan_told(request: &Request, device: &Device) -> String {
     text
 }
 
-/// What was verified.
+/// The result of the verification.
 fn checked(applied: &Applied) -> String {
     let sent = |probed: bool| applied.checks().iter().filter(move |check| (check.sent > 0) == probed);
     let frames: u64 = sent(true).map(|check| check.sent).sum();
