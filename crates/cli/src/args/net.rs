@@ -17,7 +17,7 @@ Exit status: 0 done; 1 `doctor` found a gap, or `show` no shares; 2 no such devi
 have; 3 a privilege or a part of the kernel is missing, or the device is in use.
 
 Examples:
-  takt net apply robot.toml --device eth0 --dry-run      the classes, and how long other packets block
+  takt net apply robot.toml --device eth0 --dry-run      the classes, and how long others block
   sudo takt net apply robot.toml --device eth0 --real-time port:7000
   sudo takt net apply robot.toml --device eth0 --keep    until takt net remove
   takt net show
@@ -54,7 +54,7 @@ part of the kernel is missing, or the device is in use.
 Examples:
   takt net apply robot.toml --device eth0 --dry-run
   sudo takt net apply robot.toml --device eth0
-  sudo takt net apply robot.toml --node arm --device eth0 --real-time port:7000-7009 --reply from-port:7000
+  sudo takt net apply robot.toml --device eth0 --real-time port:7000-7009 --reply from-port:7000
   sudo takt net apply robot.toml --device eth0 --real-time cgroup:/control --for 1min
   sudo takt net apply robot.toml --device eth0 --watch   follow changes of the file
   sudo takt net apply robot.toml --device eth0 --keep")]
