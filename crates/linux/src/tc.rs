@@ -256,6 +256,14 @@ pub fn remove(device: &Device) -> Result<Restored, NetError> {
     restored.ok_or_else(missing)
 }
 
+/// Reads the text of a state file and writes it again.
+///
+/// # Errors
+/// The line that cannot be parsed.
+pub fn rewritten_state(text: &str) -> Result<String, String> {
+    State::from_text(text).map(|state| state.to_text())
+}
+
 /// The result of [`recover`].
 #[derive(Debug, Default)]
 pub struct Recovered {

@@ -88,7 +88,7 @@ impl FromStr for Match {
             }
             "port" => ports().map(|(first, last)| Match::ToPort(first, last)),
             "from-port" => ports().map(|(first, last)| Match::FromPort(first, last)),
-            "cgroup" if value.starts_with('/') && !value.contains(['\n', '\0']) => Ok(Match::Group(value.into())),
+            "cgroup" if value.starts_with('/') && !value.contains(char::is_control) => Ok(Match::Group(value.into())),
             "cgroup" => {
                 Err(format!("\"{value}\" is no path of a control group; write one from the root, like /control"))
             }

@@ -59,7 +59,7 @@ impl State {
         boot_id().is_none_or(|boot| boot == self.boot)
     }
 
-    fn to_text(&self) -> String {
+    pub(super) fn to_text(&self) -> String {
         let mut text = format!(
             "{HEAD}\nboot {}\npid {}\nstart {}\nkept {}\nreturning {}\nnamespace {}\ndevice {}\nname {}\n\
              gso-max-segs {}\n",
@@ -83,7 +83,7 @@ impl State {
         text + "end\n"
     }
 
-    fn from_text(text: &str) -> Result<State, String> {
+    pub(super) fn from_text(text: &str) -> Result<State, String> {
         let mut lines = text.lines();
         if lines.next() != Some(HEAD) {
             return Err("a version of takt that this one does not know".to_owned());
