@@ -120,6 +120,8 @@ fn gso(netlink: &mut Netlink, device: u32) -> Finding {
 }
 
 fn etf(netlink: &mut Netlink, device: u32) -> Finding {
+    // HTB has the root from the trials before.
+    let _ = super::former::Tree::remove(netlink, device);
     // The clock TAI, without a device's help.
     let mut options = Vec::new();
     put(&mut options, 1, &[200_000_i32, libc::CLOCK_TAI, 0].map(i32::to_ne_bytes).concat());
