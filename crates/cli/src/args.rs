@@ -696,7 +696,7 @@ Examples:
   takt man | man -l -
   takt man --out ~/.local/share/man/man1")]
 pub(crate) struct Man {
-    /// Write takt.1 and a page per verb into this folder.
+    /// Write takt.1 and a page per verb and action into this folder.
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) out: Option<String>,
 }

@@ -118,11 +118,9 @@ fn a_device_has_what_it_had_after_every_end_of_takt() {
             assert_eq!((device(cable), real_time_rate(&before)), (before.clone(), None), "{end}");
         }
         Holding::start(&before, &[file, "--watch"]).end("-KILL");
-        assert!(real_time_rate(&before).is_some(), "nobody could restore it");
-        // Any verb repairs, also one that starts in another namespace.
+        // Any verb repairs. Another test's takt may have been faster.
         let (status, _, stderr) = run(&["show"]);
         assert_eq!(status, Some(1), "{stderr}");
-        assert!(stderr.contains("note: an earlier takt net was killed"), "{stderr}");
         assert_eq!((device(cable), real_time_rate(&before)), (before.clone(), None));
     });
 }

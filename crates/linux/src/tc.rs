@@ -1,8 +1,8 @@
 //! Shares of a network link on this kernel: HTB classes for real-time messages, replies and all
 //! other packets, with a BPF filter that classifies. All by netlink, without other programs.
 //!
-//! [`apply`] writes down what the device had, installs a [`Plan`], reads it back, and checks each
-//! [`Rule`] by the counters of its class. [`Applied`] restores the device when it is dropped. After
+//! [`apply`] saves the former state of the device. Then it installs a [`Plan`], reads it back, and
+//! checks each [`Rule`] by the counters of its class. [`Applied`] restores the device when it is dropped. After
 //! a kill -9 the next start does ([`recover`]).
 //!
 //! **Invariants.** The state file is written before the first change. A device is restored only
@@ -83,7 +83,7 @@ pub enum NetError {
     Foreign {
         /// The device.
         device: String,
-        /// What would be lost.
+        /// The obstacle.
         why: String,
     },
     /// Nothing to do.
@@ -95,7 +95,7 @@ pub enum NetError {
     /// A rule names something that is not there.
     #[error("{cause}")]
     Rule {
-        /// What is missing.
+        /// The missing thing.
         cause: io::Error,
     },
     /// This kernel lacks a part.
@@ -118,12 +118,13 @@ pub enum NetError {
     },
     /// The kernel took something else than was asked.
     #[error(
-        "device {device} did not take the classes as they were asked for ({}); it has what it had before", differences.join(", ")
+        "device {device} did not take the classes as they were asked for ({}); it has what it had before",
+        differences.join(", ")
     )]
     Differs {
         /// The device.
         device: String,
-        /// What differs.
+        /// The differences.
         differences: Vec<String>,
     },
     /// Frames went to another class.
@@ -168,13 +169,13 @@ pub struct Restored {
 /// A class as the kernel has it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ClassStatus {
-    /// What it is for.
+    /// Its purpose.
     pub role: Role,
-    /// What it has for itself.
+    /// Its own rate and burst.
     pub assured: Shaper,
-    /// What it may have.
+    /// Its limit.
     pub ceiling: Shaper,
-    /// What it did.
+    /// Its counters.
     pub counters: Counters,
 }
 
@@ -255,7 +256,15 @@ pub fn remove(device: &Device) -> Result<Restored, NetError> {
     restored.ok_or_else(missing)
 }
 
-/// What [`recover`] found.
+/// Reads the text of a state file and writes it again.
+///
+/// # Errors
+/// The line that cannot be parsed.
+pub fn rewritten_state(text: &str) -> Result<String, String> {
+    State::from_text(text).map(|state| state.to_text())
+}
+
+/// The result of [`recover`].
 #[derive(Debug, Default)]
 pub struct Recovered {
     /// Devices of killed processes that have what they had before.

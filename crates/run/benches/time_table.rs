@@ -80,5 +80,9 @@ fn main() {
     println!("error of its middle       {:>9.1} {:>8.1}", us(error.0), us(error.1));
     println!("error of a simple client  {:>9.1} {:>8.1}", us(simple_error.0), us(simple_error.1));
     let ratio = |one: u64, other: u64| one as f64 / other.max(1) as f64;
-    println!("table / simple client     {:>9.2} {:>8.2}", ratio(error.0, simple_error.0), ratio(error.1, simple_error.1));
+    println!(
+        "table / simple client     {:>9.2} {:>8.2}",
+        ratio(error.0, simple_error.0),
+        ratio(error.1, simple_error.1)
+    );
 }

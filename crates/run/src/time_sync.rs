@@ -183,8 +183,9 @@ impl TimeSync {
     #[must_use]
     pub fn peers(&self) -> Vec<PeerStatus> {
         let now = (self.clock)(Time::from_ns(monotonic_ns()));
-        let status = |(place, peer): (usize, &Peer)| {
-            PeerStatus { offset: self.table.offset(now, place, peer.clock.1), ..peer.status }
+        let status = |(place, peer): (usize, &Peer)| PeerStatus {
+            offset: self.table.offset(now, place, peer.clock.1),
+            ..peer.status
         };
         self.peers.iter().enumerate().map(status).collect()
     }

@@ -99,11 +99,9 @@ fn run_and_check(own: &mut TimeSync, clock: &Shifted, peer: &Shifted, rounds: u3
 
 #[test]
 fn every_interval_holds_the_true_difference() {
-    for (offset_s, drift_ppb, listen) in [
-        (5, 150_000, HERE),
-        (0, -150_000, HERE),
-        (3600, 0, SocketAddr::new(Ipv6Addr::LOCALHOST.into(), 0)),
-    ] {
+    for (offset_s, drift_ppb, listen) in
+        [(5, 150_000, HERE), (0, -150_000, HERE), (3600, 0, SocketAddr::new(Ipv6Addr::LOCALHOST.into(), 0))]
+    {
         let (mine, theirs) = (Shifted::new(Span::from_s(7), -40_000), Shifted::new(Span::from_s(offset_s), drift_ppb));
         let peer = Peer::start(listen, &theirs);
         let clock = mine.clone();

@@ -12,31 +12,28 @@ use super::span;
 /// Share a network device: HTB classes for real-time messages, replies and other packets.
 ///
 /// The shares come from the link of a node: `link.bucket`, `link.replies` and `link.background` of
-/// the system file. takt restores what the device had before when it ends, after a signal, and
-/// after a kill -9 by the next start.
+/// the system file. takt restores the device when it ends, also after a signal. After a kill -9 the
+/// next start of takt does.
 #[derive(Args, Debug)]
-#[command(
-    args_conflicts_with_subcommands = true,
-    after_help = "\
+#[command(after_help = "\
 Exit status: 0 done; 1 `doctor` found a gap, or `show` no shares; 2 no such device, or shares that the link does not \
 have; 3 a privilege or a part of the kernel is missing, or the device is in use.
 
 Examples:
-  takt net apply robot.toml --device eth0 --dry-run      the classes, and how long other packets block
+  takt net apply robot.toml --device eth0 --dry-run      the classes, and how long others block
   sudo takt net apply robot.toml --device eth0 --real-time port:7000
   sudo takt net apply robot.toml --device eth0 --keep    until takt net remove
   takt net show
   sudo takt net remove --device eth0
   sudo takt net broker --priority 6 --rate 20Mbit        messages of programs by their deadlines
   takt net clock --peer 10.0.0.7 --for 5s                how do the clocks differ?
-  sudo takt net doctor                                   what can this kernel do?"
-)]
+  sudo takt net doctor                                   what can this kernel do?")]
 pub(crate) struct Net {
     #[command(subcommand)]
     pub(crate) action: NetAction,
 }
 
-/// What is done.
+/// The actions.
 #[derive(Subcommand, Debug)]
 pub(crate) enum NetAction {
     Apply(NetApply),
@@ -64,7 +61,7 @@ part of the kernel is missing, or the device is in use.
 Examples:
   takt net apply robot.toml --device eth0 --dry-run
   sudo takt net apply robot.toml --device eth0
-  sudo takt net apply robot.toml --node arm --device eth0 --real-time port:7000-7009 --reply from-port:7000
+  sudo takt net apply robot.toml --device eth0 --real-time port:7000-7009 --reply from-port:7000
   sudo takt net apply robot.toml --device eth0 --real-time cgroup:/control --for 1min
   sudo takt net apply robot.toml --device eth0 --watch   follow changes of the file
   sudo takt net apply robot.toml --device eth0 --keep")]

@@ -23,16 +23,19 @@ pub(crate) fn execute(options: &args::Net, json: bool) -> Outcome {
     }
 }
 
+/// All devices of this namespace.
+fn all() -> Result<Vec<Device>, Failure> {
+    Device::list().map_err(|error| Failure::trouble(format_args!("devices cannot be read: {error}")))
+}
+
 /// The device of that name.
 fn device(name: &str) -> Result<Device, Failure> {
-    let found =
-        Device::find(name).map_err(|error| Failure::trouble(format_args!("devices cannot be read: {error}")))?;
-    found.ok_or_else(|| {
-        let known: Vec<String> = Device::all_names()
-            .map(|names| names.iter().map(|name| format!("\"{name}\"")).collect())
-            .unwrap_or_default();
-        Failure::input(format_args!("no network device is called \"{name}\"; there are {}", known.join(", ")))
-    })
+    let devices = all()?;
+    if let Some(found) = devices.iter().find(|device| device.name == name) {
+        return Ok(found.clone());
+    }
+    let known: Vec<String> = devices.iter().map(|device| format!("\"{}\"", device.name)).collect();
+    Err(Failure::input(format_args!("no network device is called \"{name}\"; there are {}", known.join(", "))))
 }
 
 /// The status of a refusal.

@@ -88,7 +88,7 @@ impl FromStr for Match {
             }
             "port" => ports().map(|(first, last)| Match::ToPort(first, last)),
             "from-port" => ports().map(|(first, last)| Match::FromPort(first, last)),
-            "cgroup" if value.starts_with('/') && !value.contains(['\n', '\0']) => Ok(Match::Group(value.into())),
+            "cgroup" if value.starts_with('/') && !value.contains(char::is_control) => Ok(Match::Group(value.into())),
             "cgroup" => {
                 Err(format!("\"{value}\" is no path of a control group; write one from the root, like /control"))
             }
@@ -162,7 +162,7 @@ const ANCESTOR_GROUP: i32 = 83;
 // Fields of `__sk_buff`.
 const PROTOCOL: i16 = 16;
 const PRIORITY: i16 = 32;
-/// Where the program keeps bytes of headers: below the frame pointer.
+/// The place of header bytes on the stack: below the frame pointer.
 const HEADERS: i16 = -32;
 const HEADER_BYTES: i32 = 20;
 // Registers that calls keep.
@@ -253,7 +253,7 @@ fn assemble(rules: &[Rule], mut group: impl FnMut(&Path) -> io::Result<GroupId>)
                 program.jump(JUMP_OTHER_REGISTER, (0, 1), 0, next);
             }
         }
-        // Of 32 bits: no sign is extended.
+        // A move of 32 bits extends no sign.
         program.put(0xb4, (0, 0), 0, class_of(rule.role).cast_signed());
         program.put(EXIT, (0, 0), 0, 0);
         program.here(next);

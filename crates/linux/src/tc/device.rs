@@ -45,12 +45,12 @@ impl Device {
         Device::named(&mut Netlink::open()?, name)
     }
 
-    /// The names of all devices of the calling thread's namespace.
+    /// The devices of the calling thread's namespace.
     ///
     /// # Errors
     /// The kernel's refusal.
-    pub fn all_names() -> io::Result<Vec<String>> {
-        Ok(Device::all(&mut Netlink::open()?)?.into_iter().map(|device| device.name).collect())
+    pub fn list() -> io::Result<Vec<Device>> {
+        Device::all(&mut Netlink::open()?)
     }
 
     pub(super) fn named(netlink: &mut Netlink, name: &str) -> io::Result<Option<Device>> {

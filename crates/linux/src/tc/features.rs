@@ -1,4 +1,4 @@
-//! What this kernel has for deadlines on the wire: `takt net doctor`.
+//! The parts of this kernel that serve deadlines on the wire: `takt net doctor`.
 //!
 //! Queueing disciplines and filters are tried in a network namespace of their own, which vanishes
 //! afterwards. A kernel with modules loads those that it has.
@@ -19,28 +19,14 @@ use crate::process::{CAP_SYS_ADMIN, has_capability};
 /// `ethtool -T DEVICE`.
 const GET_TS_INFO: u32 = 0x41;
 
-/// Judges this kernel, and each of these devices of the thread's namespace. Without a name it
-/// judges all devices of Ethernet.
-///
-/// # Errors
-/// Devices cannot be read.
+/// Judges this kernel, and each of these devices of the thread's namespace.
+#[must_use]
 pub fn features(devices: &[Device]) -> Vec<Finding> {
     let mut found = vec![privilege()];
     found.extend(tried());
     found.extend([bpf_qdisc(), launch_times(), software_timestamps()]);
     found.extend(devices.iter().map(hardware_timestamps));
     found
-}
-
-impl Device {
-    /// The devices of the calling thread's namespace whose frames are those of Ethernet.
-    ///
-    /// # Errors
-    /// The kernel's refusal.
-    pub fn ethernet() -> io::Result<Vec<Device>> {
-        let all = Device::all(&mut Netlink::open()?)?;
-        Ok(all.into_iter().filter(|device| device.ethernet).collect())
-    }
 }
 
 fn finding(name: &'static str, state: State, found: impl Into<String>) -> Finding {
@@ -56,7 +42,7 @@ fn privilege() -> Finding {
     }
 }
 
-/// What is tried in a namespace of its own.
+/// Findings of trials in a namespace of its own.
 fn tried() -> Vec<Finding> {
     let unknown = |why: &str| {
         let names = ["htb", "classifier", "gso-limit", "etf"];
@@ -134,13 +120,18 @@ fn gso(netlink: &mut Netlink, device: u32) -> Finding {
 }
 
 fn etf(netlink: &mut Netlink, device: u32) -> Finding {
-    // Of TAI, without a device's help.
+    // HTB has the root from the trials before.
+    let _ = super::former::Tree::remove(netlink, device);
+    // The clock TAI, without a device's help.
     let mut options = Vec::new();
     put(&mut options, 1, &[200_000_i32, libc::CLOCK_TAI, 0].map(i32::to_ne_bytes).concat());
     match qdisc(netlink, device, "etf", &options) {
         Ok(()) => finding("etf", State::Ok, "launch times (ETF) are there; takt needs none"),
         Err(error) if errno(&error) == Some(libc::ENOENT) => finding("etf", State::Absent, "no launch times (ETF)")
-            .costs("a packet cannot be held back until an instant; its deadline mode is no EDF queue, so takt lacks nothing")
+            .costs(
+                "a packet cannot be held back until an instant; its deadline mode is no EDF queue, so takt lacks \
+                 nothing",
+            )
             .mend("a kernel with CONFIG_NET_SCH_ETF, or its module sch_etf"),
         Err(error) => finding("etf", State::Absent, format!("launch times (ETF) are there, and refused: {error}")),
     }
@@ -225,7 +216,7 @@ mod tests {
 
     #[test]
     fn each_finding_says_what_a_gap_costs_and_how_to_mend_it() {
-        let devices = Device::ethernet().unwrap();
+        let devices = Device::list().unwrap();
         let found = features(&devices);
         assert_eq!(found.len(), 8 + devices.len());
         for finding in &found {

@@ -66,7 +66,7 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    /// That of a device.
+    /// Reads the tree of a device.
     pub(super) fn read(netlink: &mut Netlink, device: u32) -> io::Result<Tree> {
         let place = Place { device, ..Place::default() };
         let mut objects = Vec::new();

@@ -42,9 +42,9 @@ pub(super) fn discipline() -> Vec<u8> {
 /// A class as the kernel keeps it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Class {
-    /// What it has.
+    /// Its own rate.
     pub(super) assured: Shaper,
-    /// What it may have.
+    /// Its rate with what it borrows.
     pub(super) ceiling: Shaper,
     overhead: u16,
     quantum: u32,
@@ -90,7 +90,7 @@ impl Class {
         options
     }
 
-    /// What the kernel says of a class.
+    /// Parses the kernel's options of a class.
     pub(super) fn parse(options: &[u8]) -> Option<Class> {
         let parms = attribute(options, PARMS)?;
         let word = |at: usize| number(parms.get(at..)?);
@@ -108,7 +108,7 @@ impl Class {
         })
     }
 
-    /// What differs from `wanted`, in words.
+    /// Differences from `wanted`, in words.
     pub(super) fn differences(&self, wanted: &Class) -> Vec<String> {
         let pairs = [
             ("rate", self.assured.rate, wanted.assured.rate),
@@ -136,7 +136,7 @@ fn burst(ticks: u32, rate: u64) -> u64 {
     u64::try_from(bytes).unwrap_or(u64::MAX)
 }
 
-/// What a class has sent and dropped.
+/// The counters of a class.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counters {
     /// Bytes sent, as the kernel counts them.

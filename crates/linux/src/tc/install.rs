@@ -47,7 +47,7 @@ pub(super) fn privilege() -> Result<(), NetError> {
     if has_capability(CAP_NET_ADMIN) && has_capability(CAP_NET_RAW) && bpf { Ok(()) } else { Err(NetError::Privilege) }
 }
 
-/// Installs `plan` on `device`, with `rules` that say which packets belong to which class. If
+/// Installs `plan` on `device`. `rules` assign packets to classes. If
 /// takt's classes are there already, they change in place and no packet is dropped. With `keep`
 /// they stay when this process ends.
 ///
@@ -111,7 +111,7 @@ impl Applied {
         &self.device
     }
 
-    /// What the counters said about each rule.
+    /// The check of each rule by counters.
     #[must_use]
     pub fn checks(&self) -> &[Check] {
         &self.checks
@@ -123,21 +123,25 @@ impl Applied {
         self.state.gso_max_segs
     }
 
-    /// Changes classes and rules in place: packets that wait stay in their queues, except those of
-    /// a reply class that goes.
+    /// Changes classes and rules in place. Waiting packets stay in their queues, unless a reply class
+    /// is removed.
     ///
     /// # Errors
     /// The cause; classes may then be of either plan. Dropping this restores the device.
     pub fn change(&mut self, plan: &Plan, rules: &[Rule]) -> Result<(), NetError> {
         let classifier = classifier(rules)?;
         let lock = Lock::acquire()?;
+        let present = Tree::read(&mut self.netlink, self.device.index);
+        if !present.map_err(|cause| refused("the classes cannot be read", cause))?.is_ours() {
+            return Err(NetError::NotInstalled { device: self.device.name.clone() });
+        }
         self.state.rules = rules.to_vec();
         lock.write(&self.state)?;
         self.plan = plan.clone();
         self.install(false, &classifier)
     }
 
-    /// What the classes have done so far.
+    /// The classes with their counters.
     ///
     /// # Errors
     /// The kernel's refusal.
@@ -245,7 +249,7 @@ impl Applied {
         Ok(())
     }
 
-    /// What the kernel has instead of what was asked of it.
+    /// Differences between the kernel's state and the plan.
     fn differences(&mut self, classifier: &Classifier) -> io::Result<Vec<String>> {
         let (netlink, plan, index) = (&mut self.netlink, &self.plan, self.device.index);
         let mut found = Vec::new();

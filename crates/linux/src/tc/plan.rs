@@ -6,8 +6,8 @@
 //! - The real-time class has the rate and the burst of `link.bucket`, and borrows nothing. Without
 //!   a bucket it may take the whole link.
 //! - The reply class exists if the System has `link.replies`.
-//! - The background class takes all other packets. It has what the others leave, and borrows what
-//!   they do not use, up to `link.background.rate` or the rate of the link.
+//! - The background class takes all other packets. It has the rest of the link, and borrows unused
+//!   shares, up to `link.background.rate` or the rate of the link.
 
 use std::fmt;
 
@@ -16,7 +16,7 @@ use thiserror::Error;
 
 use super::device::Device;
 
-/// What a class is for, the most important first.
+/// The purpose of a class, the most important first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Role {
     /// Messages with deadlines.
@@ -74,15 +74,15 @@ pub struct Shaper {
 /// A class of a plan.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ClassPlan {
-    /// What it is for.
+    /// Its purpose.
     pub role: Role,
-    /// What it has for itself.
+    /// Its own rate and burst.
     pub assured: Shaper,
-    /// What it may have, others' unused share included.
+    /// Its limit, with the unused shares of others.
     pub ceiling: Shaper,
     /// 0 is the most important.
     pub priority: u32,
-    /// Bytes that it sends before it is another class's turn, among classes of one priority.
+    /// Bytes per turn, among classes of one priority.
     pub quantum: u32,
     /// Packets that its queue holds; further ones are dropped and counted.
     pub packets_max: u32,
@@ -95,7 +95,7 @@ pub struct Plan {
     pub line: Shaper,
     /// Its classes, the most important first.
     pub classes: Vec<ClassPlan>,
-    /// Bytes that each frame takes on the wire beside those that the kernel counts.
+    /// Bytes of each frame on the wire beside the kernel's count.
     pub overhead: u16,
     /// The largest frame.
     pub frame_max: u32,
@@ -221,8 +221,8 @@ impl Plan {
         self.classes.iter().find(|class| class.role == role)
     }
 
-    /// How long packets of other classes delay a real-time packet at most, on a device that sends
-    /// at the rate of the link: the largest frame, and the burst of the link before it.
+    /// The longest delay of a real-time packet by other classes: the burst of the link, and the
+    /// largest frame. It holds on a device that sends at the rate of the link.
     #[must_use]
     pub fn blocking(&self) -> Span {
         time_of(self.blocking_bytes(self.frame_max), self.line.rate)

@@ -1,4 +1,4 @@
-//! Frames that show by the counters of classes that each rule does what it says.
+//! Frames that test each rule. The counters of the classes show the result.
 //!
 //! A frame goes to the device's own address. No switch passes it on, and no host takes it in. Its
 //! addresses are those of documentation (RFC 5737, RFC 3849). The counters of a class also count
@@ -23,7 +23,7 @@ const LOOK: Span = Span::from_ms(2);
 /// A port that no rule names by chance: discard.
 const DISCARD: u16 = 9;
 
-/// What the counters of a class said about frames.
+/// The check of one rule: frames sent, and frames that the class counted.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Check {
     /// The rule that the frames follow; `None`: no rule, so the background.
@@ -59,7 +59,7 @@ impl Frame {
         }
     }
 
-    /// The class that the rules give it, if a process of the control group `own` sends it.
+    /// Its class by these rules, if a process of the control group `own` sends it.
     fn role(&self, rules: &[Rule], own: Option<&Path>) -> Role {
         let holds = |rule: &&Rule| match &rule.of {
             Match::Priority(priority) => *priority == self.priority,
@@ -110,7 +110,7 @@ pub(super) fn check(
     for (rule, frames) in kinds {
         let role = frames.first().map_or(Role::Background, |frame| frame.role(rules, own.as_deref()));
         let role = if frames.is_empty() { rule.map_or(role, |rule| rule.role) } else { role };
-        // Where rules overlap, all frames of a kind go by the class of the first.
+        // Rules may overlap: all frames of a kind go by the class of the first.
         let frames: Vec<Frame> = frames.into_iter().filter(|frame| frame.role(rules, own.as_deref()) == role).collect();
         let before = if frames.is_empty() { 0 } else { packets(role)? };
         let mut sent = 0;

@@ -38,7 +38,7 @@ pub(super) struct Place {
     pub(super) handle: u32,
     /// Handle of what it hangs below.
     pub(super) parent: u32,
-    /// Of a class the handle of its queue; of a filter its preference and protocol.
+    /// The handle of a class's queue; the preference and protocol of a filter.
     pub(super) info: u32,
 }
 
@@ -168,7 +168,7 @@ impl Answer {
     }
 }
 
-/// What the kernel refuses: its errno, with its reason where it gives one.
+/// A refusal as an error: its errno, and the kernel's reason if there is one.
 fn refusal(code: i32, flags: u16, body: &[u8]) -> io::Error {
     let cause = io::Error::from_raw_os_error(code.saturating_neg());
     let repeated = body.get(4..8).and_then(number).map_or(HEADER, |length| length as usize);

@@ -1,5 +1,4 @@
-//! The file that says what a device had before takt changed it: one file per device, written before
-//! the change.
+//! State files: the former state of each device, written before takt changes it.
 //!
 //! The name holds the device's number and its network namespace. A file whose process has ended is
 //! left from a kill -9, unless its shares are to stay (`kept`). Whoever changes files or devices
@@ -26,7 +25,7 @@ const LOCK: &str = "net.lock";
 const LOCK_MAX: Span = Span::from_s(10);
 const LOOK: Span = Span::from_ms(10);
 
-/// What must come back, and what is there instead.
+/// The state to restore.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct State {
     pub(super) boot: String,
@@ -60,9 +59,10 @@ impl State {
         boot_id().is_none_or(|boot| boot == self.boot)
     }
 
-    fn to_text(&self) -> String {
+    pub(super) fn to_text(&self) -> String {
         let mut text = format!(
-            "{HEAD}\nboot {}\npid {}\nstart {}\nkept {}\nreturning {}\nnamespace {}\ndevice {}\nname {}\ngso-max-segs {}\n",
+            "{HEAD}\nboot {}\npid {}\nstart {}\nkept {}\nreturning {}\nnamespace {}\ndevice {}\nname {}\n\
+             gso-max-segs {}\n",
             self.boot,
             self.owner.pid,
             self.owner.start,
@@ -83,7 +83,7 @@ impl State {
         text + "end\n"
     }
 
-    fn from_text(text: &str) -> Result<State, String> {
+    pub(super) fn from_text(text: &str) -> Result<State, String> {
         let mut lines = text.lines();
         if lines.next() != Some(HEAD) {
             return Err("a version of takt that this one does not know".to_owned());

@@ -1,7 +1,6 @@
 //! `takt net apply`.
 
 use std::fmt::Write as _;
-use std::os::unix::fs::MetadataExt as _;
 
 use serde_json::{Value, json};
 use takt_linux::signals::StopSignals;
@@ -22,7 +21,7 @@ const LOOK: Span = Span::from_ms(20);
 /// How often the file is looked at.
 const WATCH: Span = Span::from_ms(200);
 
-/// What the file and the options ask for.
+/// The request of file and options.
 #[derive(Clone, PartialEq, Debug)]
 struct Request {
     node: String,
@@ -38,6 +37,8 @@ pub(super) fn execute(options: &args::NetApply, json: bool) -> Outcome {
         return Err(Failure::input("standard input cannot be watched; name the system file"));
     }
     let device = device(&options.device)?;
+    // Read before it is parsed: a change in between is then noticed.
+    let text = text(options);
     let request = read(options, &device)?;
     if options.dry_run {
         match json {
@@ -64,31 +65,31 @@ pub(super) fn execute(options: &args::NetApply, json: bool) -> Outcome {
         print(&(plan_told(&request, &device) + &checked(&applied)))?;
     }
     note(format_args!("{} is shared until takt ends", device.name));
-    hold(options, json, request, applied, &signals)
+    hold(options, json, (request, text), applied, &signals)
 }
 
 /// Holds the shares until it is over, and restores the device.
 fn hold(
     options: &args::NetApply,
     json: bool,
-    mut request: Request,
+    (mut request, mut text): (Request, Option<Vec<u8>>),
     mut applied: Applied,
     signals: &StopSignals,
 ) -> Outcome {
     let epoch = Epoch::now_is_zero();
     let end = options.duration.map(|duration| Time::ZERO.saturating_add(duration));
-    let (mut changes, mut looked, mut seen) = (0u32, Time::ZERO, stamp(&options.file));
+    let (mut changes, mut looked) = (0u32, Time::ZERO);
     while signals.caught().is_none() && end.is_none_or(|end| epoch.now() < end) {
         clock::pause(LOOK);
         if !options.watch || epoch.now() < looked.saturating_add(WATCH) {
             continue;
         }
         looked = epoch.now();
-        let now = stamp(&options.file);
-        if now == seen {
+        let now = self::text(options);
+        if now == text {
             continue;
         }
-        seen = now;
+        text = now;
         match read(options, applied.device()) {
             Ok(new) if new == request => {}
             Ok(new) => {
@@ -123,10 +124,9 @@ fn hold(
     Ok(Exit::Yes)
 }
 
-/// Whether a file is still the same, without its text: its number, its length and its last change.
-fn stamp(path: &str) -> Option<[i64; 4]> {
-    let about = std::fs::metadata(path).ok()?;
-    Some([about.ino().cast_signed(), about.size().cast_signed(), about.mtime(), about.mtime_nsec()])
+/// The text of a watched file.
+fn text(options: &args::NetApply) -> Option<Vec<u8>> {
+    options.watch.then(|| std::fs::read(&options.file).ok())?
 }
 
 /// The plan of the file for this device, and the rules.
@@ -229,7 +229,7 @@ fn plan_told(request: &Request, device: &Device) -> String {
     text
 }
 
-/// What was verified.
+/// The result of the verification.
 fn checked(applied: &Applied) -> String {
     let sent = |probed: bool| applied.checks().iter().filter(move |check| (check.sent > 0) == probed);
     let frames: u64 = sent(true).map(|check| check.sent).sum();

@@ -50,7 +50,8 @@ fn difference(ns: i64) -> String {
 fn told(options: &args::NetClock, sync: &TimeSync, peers: &[PeerStatus]) -> String {
     let mut text = String::new();
     if !peers.is_empty() {
-        let mut table = Table::new(&["PEER", "DIFFERENCE", "AT LEAST", "AT MOST", "ROUND TRIP", "ANSWERED", "RESTARTS"]);
+        let mut table =
+            Table::new(&["PEER", "DIFFERENCE", "AT LEAST", "AT MOST", "ROUND TRIP", "ANSWERED", "RESTARTS"]);
         for (peer, status) in options.peer.iter().zip(peers) {
             let [middle, low, high] = match status.offset {
                 Some(offset) => [offset.middle, offset.low, offset.high].map(difference),

@@ -4,20 +4,18 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 use takt_linux::doctor::Finding;
-use takt_linux::tc::{Device, features};
+use takt_linux::tc::features;
 
-use super::device;
+use super::{all, device};
 use crate::args;
-use crate::failure::{Failure, Outcome, Status};
+use crate::failure::{Outcome, Status};
 use crate::output::{print, print_json};
 use crate::table::Table;
 
 pub(super) fn execute(options: &args::NetDoctor, json: bool) -> Outcome {
     let devices = match &options.device {
         Some(name) => vec![device(name)?],
-        None => {
-            Device::ethernet().map_err(|error| Failure::trouble(format_args!("devices cannot be read: {error}")))?
-        }
+        None => all()?.into_iter().filter(|device| device.ethernet).collect(),
     };
     let findings = features(&devices);
     if json {

@@ -36,7 +36,7 @@ pub(super) fn remove(options: &args::NetRemove, json: bool) -> Outcome {
     Ok(Exit::Yes)
 }
 
-/// What a device has again.
+/// The restored state of a device.
 pub(super) fn restored_told(restored: &Restored) -> String {
     let Restored { device, discipline, gso_max_segs } = restored;
     format!("{device} has what it had before: {discipline}, gso_max_segs {gso_max_segs}")
@@ -57,7 +57,7 @@ fn told(status: &Status) -> String {
     let until = match status.holder {
         Some(pid) => format!("process {pid} holds them"),
         None if status.former.is_some() => "kept until takt net remove".to_owned(),
-        None => "their state file is gone; takt net remove leaves the kernel's default".to_owned(),
+        None => "no state file of this user tells who installed them".to_owned(),
     };
     let rate = takt_model::Rate::from_bps(status.rate.saturating_mul(8));
     let mut text = format!("{}: {rate} in {} classes; {until}\n", status.device, status.classes.len());
