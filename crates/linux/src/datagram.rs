@@ -213,7 +213,7 @@ impl Datagrams {
         let mut control = Control([0; 128]);
         let mut part = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
         let mut stamp = None;
-        let received = |storage: *mut libc::sockaddr_storage, size: *mut libc::socklen_t| {
+        let mut received = |storage: *mut libc::sockaddr_storage, size: *mut libc::socklen_t| {
             // SAFETY: msghdr is plain data for which zero is valid.
             let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
             header.msg_name = storage.cast();

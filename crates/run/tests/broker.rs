@@ -215,9 +215,9 @@ fn a_program_falls_back_to_plain_sends_and_joins_the_next_broker() {
         assert_eq!(received(&receiver), b"queued");
         until("it is reported", || socket.counts().sent == round + 1);
         if round == 1 {
-            drop(broker.stop())
+            broker.stop();
         } else {
-            broker.die()
+            broker.die();
         }
         until("the program learns of it", || socket.route() == Route::Plain);
     }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 use takt_linux::signals::StopSignals;
-use takt_linux::tc::{self, Applied, Device, Match, Plan, Role, Rule, Status};
+use takt_linux::tc::{self, Applied, Device, Match, Plan, Role, Rule};
 use takt_linux::{Epoch, clock};
 use takt_model::{NodeSpec, Span, System, Time};
 
