@@ -1,6 +1,6 @@
 //! Delays of small messages on a shared link: alone, beside a saturating TCP stream in one queue (HTB
 //! with one pfifo), and beside it in a real-time class. One run measures all three, in two network
-//! namespaces of its own.
+//! namespaces of its own. Its threads have SCHED_FIFO where they may, and sleep between messages.
 //!
 //! `cargo bench -p takt-linux --bench classes -- [--messages 2000] [--rounds 3]`
 
@@ -12,6 +12,7 @@ use std::time::Duration;
 use takt_linux::clock::{monotonic_ns, pause, steal};
 use takt_linux::datagram::{Datagrams, Destination};
 use takt_linux::net::Cable;
+use takt_linux::sched::{Class, ClassGuard};
 use takt_linux::tc::{Applied, Device, Plan, Role, Rule, apply};
 use takt_model::{Background, Bucket, Bytes, Link, Rate, Span};
 
@@ -21,6 +22,8 @@ const PORT: u16 = 7000;
 /// How long a stream gets to fill its queue.
 const WARM_UP: Span = Span::from_ms(500);
 const GAP: Span = Span::from_ms(1);
+/// The SCHED_FIFO priority of the threads that send and receive messages.
+const FIFO: u8 = 10;
 /// SO_PRIORITY of messages.
 const PRIORITY: u32 = 6;
 
@@ -28,13 +31,13 @@ const PRIORITY: u32 = 6;
 enum Mode {
     Idle,
     OneQueue,
-    Class,
+    Shared,
 }
 
 const MODES: [(Mode, &str); 3] = [
     (Mode::Idle, "no other traffic"),
     (Mode::OneQueue, "TCP beside it, one queue"),
-    (Mode::Class, "TCP beside it, real-time class"),
+    (Mode::Shared, "TCP beside it, real-time class"),
 ];
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
@@ -54,6 +57,9 @@ fn main() {
 fn all(messages: usize, rounds: usize) -> Result<(), Failure> {
     let cable = Cable::lay(false)?;
     println!("{LINK} through HTB on a veth device; {rounds} rounds of {messages} messages, {GAP} apart");
+    if let Err(error) = ClassGuard::enter(&Class::Fifo { priority: FIFO }) {
+        println!("the threads are ordinary: {error}");
+    }
     let before = steal();
     let delays = std::thread::scope(|scope| scope.spawn(|| measure(&cable, messages, rounds)).join());
     let mut delays = delays.map_err(|_| "the measuring thread ended early")??;
@@ -114,7 +120,9 @@ fn one(cable: &Cable, mode: Mode, messages: usize, applied: &mut Applied) -> Res
         if mode != Mode::Idle {
             pause(WARM_UP);
         }
+        let promoted = ClassGuard::enter(&Class::Fifo { priority: FIFO });
         let sent = send(cable, messages);
+        drop(promoted);
         over.store(true, Ordering::Relaxed);
         let delays = receiver.join().map_err(|_| "the receiver ended early")?;
         stream.join().map_err(|_| "the stream ended early")??;
@@ -150,6 +158,7 @@ fn receive(cable: &Cable, messages: usize, ready: std::sync::mpsc::Sender<TcpLis
     let socket = UdpSocket::bind((cable.right().address(), PORT))?;
     socket.set_read_timeout(Some(Duration::from_secs(2)))?;
     ready.send(TcpListener::bind((cable.right().address(), PORT))?)?;
+    let _promoted = ClassGuard::enter(&Class::Fifo { priority: FIFO });
     let mut delays = Vec::with_capacity(messages);
     let mut bytes = [0; 16];
     while let Ok(length) = socket.recv(&mut bytes) {
