@@ -1,5 +1,5 @@
-//! Arbitrary bytes as a request to the broker, as its answer, and as a message about clocks. Nothing panics. What is read is
-//! written back to the same bytes.
+//! Arbitrary bytes as a request to the broker, as its answer, and as a message about clocks. Nothing
+//! panics. What is read is written back to the same bytes.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

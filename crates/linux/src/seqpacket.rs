@@ -207,6 +207,8 @@ unsafe fn descriptor_of(header: &libc::msghdr) -> Option<OwnedFd> {
         let mut at = libc::CMSG_FIRSTHDR(header);
         while let Some(message) = at.as_ref() {
             if message.cmsg_level == libc::SOL_SOCKET && message.cmsg_type == libc::SCM_RIGHTS {
+                // The C library musl has another type here.
+                #[allow(clippy::unnecessary_cast)]
                 let bytes = message.cmsg_len as usize - libc::CMSG_LEN(0) as usize;
                 for number in 0..bytes / size_of::<RawFd>() {
                     let descriptor = libc::CMSG_DATA(at).cast::<RawFd>().add(number).read_unaligned();

@@ -99,7 +99,10 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_a_message_or_none(mut bytes in proptest::collection::vec(any::<u8>(), LENGTH), kind in 0u8..4) {
+        fn any_bytes_are_a_message_or_none(
+            mut bytes in proptest::collection::vec(any::<u8>(), LENGTH),
+            kind in 0u8..4,
+        ) {
             prop_assert_eq!(SyncMessage::read(&bytes[1..]), None);
             bytes[..8].copy_from_slice(&[b't', b'k', b't', b'c', VERSION, kind, 0, 0]);
             if let Some(message) = SyncMessage::read(&bytes) {

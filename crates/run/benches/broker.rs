@@ -105,8 +105,8 @@ fn cost(packets: u64) {
     });
     let total = each(client_cpu) + each(broker_cpu.as_ns());
     println!(
-        "  broker: {:.0} thousand a second, {:.2} times plain; {:.0} ns of CPU each in the program ({:.2} times), {total:.0} \
-         with the broker's ({:.2} times)",
+        "  broker: {:.0} thousand a second, {:.2} times plain; {:.0} ns of CPU each in the program ({:.2} times), \
+         {total:.0} with the broker's ({:.2} times)",
         rate(wall),
         rate(wall) / rate(plain_wall),
         each(client_cpu),

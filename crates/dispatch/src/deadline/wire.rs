@@ -263,7 +263,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_a_message_or_none(mut bytes in proptest::collection::vec(any::<u8>(), 0..100), kind in 0u8..7) {
+        fn any_bytes_are_a_message_or_none(
+            mut bytes in proptest::collection::vec(any::<u8>(), 0..100),
+            kind in 0u8..7,
+        ) {
             for (at, value) in [MAGIC, kind].into_iter().enumerate() {
                 if let Some(byte) = bytes.get_mut(at) {
                     *byte = value;

@@ -122,13 +122,12 @@ pub(super) fn check(
             }
         }
         let (mut counted, mut waited) = (0, Span::ZERO);
-        while sent > 0 {
+        while counted < sent && waited <= WAIT_MAX {
             counted = packets(role)?.saturating_sub(before).min(sent);
-            if counted == sent || waited >= WAIT_MAX {
-                break;
+            if counted < sent {
+                crate::clock::pause(LOOK);
+                waited = waited.saturating_add(LOOK);
             }
-            crate::clock::pause(LOOK);
-            waited = waited.saturating_add(LOOK);
         }
         checks.push(Check { rule: rule.cloned(), role, sent, counted });
     }
