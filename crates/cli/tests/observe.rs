@@ -341,6 +341,16 @@ fn system_calls_of_other_machines() {
     assert!(said.contains("none of 30 system calls in which a thread slept is one of x86-64"), "{said}");
     let (_, answer, said) = observed("trace", text(115).as_bytes(), &["--abi", "arm64"]);
     assert_eq!((completed(&answer), said.as_str()), (29.into(), ""));
+    // The wrong one, and names that nobody has: the empty table has a reason.
+    for (arguments, says) in [
+        (["--abi", "x86-64"], "none of 30 system calls in which a thread slept is one of x86-64"),
+        (["--abi", "x86-64"], "note: no thread has a job"),
+        (["--comm", "nosuch"], "note: no thread that the options name has a job"),
+    ] {
+        let (_, answer, said) = observed("trace", text(115).as_bytes(), &arguments);
+        assert!(answer["tasks"].as_array().is_some_and(Vec::is_empty) && said.contains(says), "{says}: {said}");
+        assert!(answer["notes"][0].as_str().is_some_and(|note| note.contains("has a job")), "{answer}");
+    }
 }
 
 const SWITCH: &str =

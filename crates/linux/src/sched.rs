@@ -446,6 +446,12 @@ fn cpuset() -> Option<String> {
     Some(path.trim().to_owned()).filter(|path| !matches!(path.as_str(), "" | "/"))
 }
 
+/// The remedy if this process may use some CPUs of the machine only.
+#[must_use]
+pub fn unconfined() -> String {
+    start(cpuset().as_deref())
+}
+
 /// The remedy: how a thread gets all CPUs of its domain.
 fn start(cpuset: Option<&str>) -> String {
     let out = |path| format!("start takt without taskset, outside of the cpuset \"{path}\" (or give that more CPUs)");

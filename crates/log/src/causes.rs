@@ -10,6 +10,8 @@
 //!   If it is late even so, it is late *by load*. A System that an analysis accepts has no such
 //!   job.
 //! - Otherwise the longest disturbance is its main cause; of equal ones the first in [`Cause::ALL`].
+//!   A job that follows another one is due when that would have ended undisturbed. The disturbance
+//!   that made it late counts, too.
 //!
 //! A job has no such busy period if it may run on several CPUs, or if no System gives the order of
 //! its jobs. Then only its own time counts, from its arrival to its end, on the CPUs on which it
@@ -19,6 +21,7 @@
 //! Nothing is guessed. Activity that a log does not have is [`Cause::Unknown`]. [`Causes::finish`]
 //! returns `None` if a log does not have the activity of CPUs.
 
+mod chains;
 mod course;
 mod found;
 mod rules;
@@ -29,6 +32,7 @@ use takt_model::{Span, TaskId, Time};
 
 use crate::definitions::{Definition, Definitions, ThreadKind};
 use crate::event::{CancelCause, Event, JobKey, Sink};
+use chains::Finished;
 use course::{Activity, Course, Names, Ran, Stop, Sum};
 pub use found::{Cause, Disturbance, Late, Turn, What, Worst};
 use found::{Name, Tally};
@@ -60,6 +64,8 @@ pub struct Causes {
     names: Names,
     /// The cause of a task's last late job that was not late by load.
     before: BTreeMap<TaskId, Cause>,
+    /// By task: its last jobs, if others follow them.
+    finished: BTreeMap<TaskId, VecDeque<Finished>>,
 }
 
 /// The order of a job on its CPU: a level, the most important first, and an order within it.
@@ -74,8 +80,10 @@ struct Pending {
     stream: u32,
     arrival: Time,
     /// When it would have come had nothing been disturbed: a source's at its release or when its
-    /// jitter is over, a follower's with its origin.
+    /// jitter is over, a follower's when its predecessors would have ended.
     due: Time,
+    /// Why it came later than that, and by how much.
+    delayed: Option<(Cause, Span)>,
     /// When it came.
     begins: Time,
     missed: bool,
@@ -90,6 +98,18 @@ struct Pending {
     since: Time,
     /// Its earlier states, for a job without a CPU of its own.
     parts: VecDeque<(Time, Time, State)>,
+}
+
+/// The findings about the busy period of a job.
+#[derive(Default)]
+struct Busy {
+    sum: Sum,
+    /// When the job would have ended without disturbances; `None` where too much is forgotten.
+    undisturbed: Option<Time>,
+    /// Why a job that went before it followed its predecessor late, and by how much.
+    elsewhere: Option<(Cause, Span)>,
+    /// Jobs of its level preempt each other by laxity.
+    by_laxity: bool,
 }
 
 /// The state of a job.
@@ -130,6 +150,7 @@ impl Causes {
             worst: None,
             names: Names::default(),
             before: BTreeMap::new(),
+            finished: BTreeMap::new(),
         };
         causes.look_for_deadlines();
         causes
@@ -279,10 +300,15 @@ impl Causes {
             Event::Release { job, arrival, parent } => {
                 let jitter = self.rules.task(job.task).map_or(Span::ZERO, |rule| rule.jitter);
                 let begins = if parent.is_some() { arrival } else { now.min(arrival.saturating_add(jitter)) };
+                let (due, delayed) = match parent {
+                    Some(parent) => self.due_after(job, parent.origin, begins),
+                    None => (begins, None),
+                };
                 let pending = Pending {
                     stream,
                     arrival,
-                    due: parent.map_or(begins, |parent| parent.origin),
+                    due,
+                    delayed,
                     begins,
                     missed: false,
                     explained: false,
@@ -550,14 +576,16 @@ impl Causes {
         }
         if cancelled.is_none() {
             self.keep_worst(job, now);
+            self.keep_finished(job, now);
         }
         let place = self.pending.get(&job).and_then(|pending| self.place(job, pending));
         let own = self.own_cpu(job, stream);
         let wcet = self.wcet(job.task).unwrap_or(Span::MAX);
         let Some(pending) = self.pending.remove(&job) else { return };
         if let (Some((stream, cpu)), Some(place), true) = (own, place, pending.started) {
-            let Pending { due, begins, ran, .. } = pending;
-            self.cpu(stream, cpu).course.ended(Ran { place, due, begins, ended: now, took: ran.min(wcet) });
+            let Pending { due, delayed, begins, ran, .. } = pending;
+            let ran = Ran { place, due, begins, ended: now, took: ran.min(wcet), delayed };
+            self.cpu(stream, cpu).course.ended(ran);
         }
     }
 
@@ -606,9 +634,23 @@ impl Causes {
         let stream = pending.stream;
         let Some(deadline) = self.deadline(job) else { return };
         let own = self.own_cpu(job, stream);
-        let (sum, by_load) = match own {
-            Some(cpu) => self.in_busy_period(job, cpu, deadline, now, ended),
-            None => self.in_own_time(job, deadline, now, ended),
+        let late = now.saturating_since(deadline);
+        // One that has not ended will end later than now.
+        let remains_late = |disturbed: Span| late > disturbed || (!ended && late == disturbed);
+        let (sum, by_load, elsewhere) = match own {
+            Some(cpu) => {
+                let Busy { sum, undisturbed, elsewhere, by_laxity } = self.in_busy_period(job, cpu, now, ended);
+                let delay = elsewhere.map_or(Span::ZERO, |(_, delay)| delay);
+                let all = sum.disturbance.total().saturating_add(delay);
+                // Jobs with later deadlines that rightly went first are in no such end.
+                let despite = (by_laxity || all.is_zero()) && remains_late(all);
+                (sum, undisturbed.map(|end| end > deadline || despite), elsewhere)
+            }
+            None => {
+                let sum = self.in_own_time(job, now);
+                let by_load = remains_late(sum.disturbance.total());
+                (sum, Some(by_load), None)
+            }
         };
         let tally = self.tallies.entry(job.task).or_default();
         match by_load {
@@ -616,33 +658,27 @@ impl Causes {
                 tally.by_load(&sum);
                 self.before.remove(&job.task);
             }
-            Some(false) => drop(self.before.insert(job.task, tally.disturbed(&sum))),
+            Some(false) => drop(self.before.insert(job.task, tally.disturbed(&sum, elsewhere))),
             None => tally.unknown(),
         }
     }
 
     /// On the CPU that its task is bound to.
-    fn in_busy_period(
-        &mut self,
-        job: JobKey,
-        (stream, cpu): (u32, u32),
-        deadline: Time,
-        now: Time,
-        ended: bool,
-    ) -> (Sum, Option<bool>) {
+    fn in_busy_period(&mut self, job: JobKey, (stream, cpu): (u32, u32), now: Time, ended: bool) -> Busy {
         self.settle_turn(stream, now, cpu);
         self.cpu(stream, cpu);
-        let Some(pending) = self.pending.get(&job) else { return (Sum::default(), None) };
-        let Some(place) = self.place(job, pending) else { return (Sum::default(), None) };
+        let Some(pending) = self.pending.get(&job) else { return Busy::default() };
+        let Some(place) = self.place(job, pending) else { return Busy::default() };
         let wcet = self.wcet(job.task).unwrap_or(Span::MAX);
         // How long it would have taken, had it come to its end, nobody knows.
         let took = if ended { pending.ran.min(wcet) } else { wcet };
         if self.pending.len() > WAITING_MAX {
-            return (Sum::default(), None);
+            return Busy::default();
         }
         // The work ahead of an unfinished job: all more important jobs, its own predecessors, and
         // the jobs that have started.
-        let mut since = pending.arrival.min(pending.begins);
+        // A job's own release jitter is no disturbance.
+        let mut since = pending.begins;
         let mut ahead = Vec::new();
         for (other, waiting) in &self.pending {
             let of =
@@ -653,11 +689,13 @@ impl Causes {
                 since = since.min(waiting.begins);
                 if !ended {
                     let took = self.wcet(other.task).unwrap_or(Span::MAX);
-                    ahead.push(Ran { place: of, due: waiting.due, begins: waiting.begins, ended: now, took });
+                    let Pending { due, begins, delayed, .. } = *waiting;
+                    ahead.push(Ran { place: of, due, begins, ended: now, took, delayed });
                 }
             }
         }
-        let this = Ran { place, due: pending.arrival, begins: pending.begins, ended: now, took };
+        let (due, begins) = (pending.begins, pending.begins);
+        let this = Ran { place, due, begins, ended: now, took, delayed: None };
         let off = match (pending.state, pending.since) {
             (State::Off(_), from) => Some(Stop { from, to: now, place, cause: Cause::Throttled }),
             _ => None,
@@ -665,19 +703,20 @@ impl Causes {
         let mode = self.modes.get(&stream).copied().unwrap_or(0);
         let by_laxity =
             self.rules.task(job.task).and_then(|rule| rule.importance(mode)).is_some_and(|found| found.by_laxity);
-        let Some(here) = self.cpus.get(&(stream, cpu)) else { return (Sum::default(), None) };
+        let Some(here) = self.cpus.get(&(stream, cpu)) else { return Busy::default() };
         let since = here.course.busy_since(place, since);
         let mut sum = Sum::default();
         let names = |other: JobKey| (other.task != job.task).then_some(Name::Task(other.task));
         here.course.disturbances(job, (place, by_laxity), (since.unwrap_or(this.due), now), off, names, &mut sum);
+        let elsewhere = since.and_then(|since| here.course.longest_delay(place, &ahead, since));
         let undisturbed = since.map(|since| here.course.undisturbed(this, ahead, since));
-        (sum, undisturbed.map(|end| end > deadline))
+        Busy { sum, undisturbed, elsewhere, by_laxity }
     }
 
     /// On the CPUs that it waited for and had.
-    fn in_own_time(&mut self, job: JobKey, deadline: Time, now: Time, ended: bool) -> (Sum, Option<bool>) {
+    fn in_own_time(&mut self, job: JobKey, now: Time) -> Sum {
         let mut sum = Sum::default();
-        let Some(pending) = self.pending.get(&job) else { return (sum, None) };
+        let Some(pending) = self.pending.get(&job) else { return sum };
         let (stream, arrival) = (pending.stream, pending.arrival);
         let last = (pending.since < now).then_some((pending.since, now, pending.state));
         let parts: Vec<(Time, Time, State)> = pending.parts.iter().copied().chain(last).collect();
@@ -715,11 +754,7 @@ impl Causes {
             };
             here.course.own_time(job, (from, to), has_tasks, inherited, &mut sum);
         }
-        let disturbed = sum.disturbance.total();
-        // One that has not ended will end later than now.
-        let late = now.saturating_since(deadline);
-        let by_load = late > disturbed || (!ended && late == disturbed);
-        (sum, Some(by_load))
+        sum
     }
 
     /// Keeps what the CPU of a job did, if no job of its task had a longer response.

@@ -105,16 +105,16 @@ pub enum RunError {
         path: String,
     },
     /// Fewer CPUs than the node has.
-    #[error(
-        "node \"{node}\" has {wanted} CPUs and this process may use {there}; run it on a larger machine, or lower cpus"
-    )]
+    #[error("node \"{node}\" has {wanted} CPUs and this process may use {there}; {remedy}, or lower cpus")]
     Cpus {
         /// The node.
         node: String,
         /// CPUs of the node.
         wanted: u32,
-        /// CPUs of this machine.
+        /// CPUs that this process may use.
         there: usize,
+        /// How to get as many.
+        remedy: String,
     },
     /// More levels than SCHED_FIFO has priorities.
     #[error(

@@ -115,7 +115,7 @@ pub fn prepare(system: &System, options: &RunOptions) -> Result<Prepared, RunErr
             let (plan, notes) = levels::plan(options, compute).map_err(undispatchable)?;
             return under_dispatcher(system, node, options, &limits, plan, notes);
         }
-        mapping => mapping?,
+        mapping => mapping.map_err(confined)?,
     };
     mapping.note_margin(options.margin);
     refuse_working_sets(system, &mapping.tasks, takt_linux::memory::available())?;
@@ -128,6 +128,21 @@ pub fn prepare(system: &System, options: &RunOptions) -> Result<Prepared, RunErr
     }
     let system = Arc::new(system.clone());
     Ok(Prepared { system, options: *options, node, mapping, dispatched: None, adaptive: None })
+}
+
+fn too_few(spec: &NodeSpec, there: usize) -> RunError {
+    let remedy = "run it on a larger machine".to_owned();
+    RunError::Cpus { node: spec.name.clone(), wanted: spec.cpus, there, remedy }
+}
+
+/// If the machine has CPUs enough, and only this process may not use them, the remedy is another.
+fn confined(error: RunError) -> RunError {
+    match error {
+        RunError::Cpus { node, wanted, there, .. } if takt_linux::machine().cpus_online.len() >= wanted as usize => {
+            RunError::Cpus { node, wanted, there, remedy: takt_linux::sched::unconfined() }
+        }
+        error => error,
+    }
 }
 
 /// The same under takt's own dispatcher, with a controller between the node's strategy and `guard`.
@@ -185,7 +200,7 @@ fn under_dispatcher(
 ) -> Result<Prepared, RunError> {
     let there = takt_linux::sched::affinity().len();
     if let Some(spec) = system.nodes.get(node.index()).filter(|spec| spec.cpus as usize > there) {
-        return Err(RunError::Cpus { node: spec.name.clone(), wanted: spec.cpus, there });
+        return Err(confined(too_few(spec, there)));
     }
     let task = |row: &takt_dispatch::Row| MappedTask {
         id: row.task,
@@ -237,7 +252,7 @@ fn map(
         return Err(RunError::NoTasks { node: spec.name.clone() });
     }
     if spec.cpus as usize > there {
-        return Err(RunError::Cpus { node: spec.name.clone(), wanted: spec.cpus, there });
+        return Err(too_few(spec, there));
     }
     if !options.best_effort {
         refuse_levels(&plan)?;

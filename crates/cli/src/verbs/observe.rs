@@ -47,7 +47,8 @@ pub(crate) fn execute(options: &args::Observe, json: bool) -> Outcome {
     for sentence in about.warnings() {
         note(format_args!("warning: {sentence}"));
     }
-    let notes = unknown(&stats, about.gaps());
+    let mut notes = unknown(&stats, about.gaps());
+    notes.extend(no_jobs(&stats, options));
     for sentence in &notes {
         note(format_args!("note: {sentence}"));
     }
@@ -134,6 +135,17 @@ impl About {
             About::Recording(recording) => recording.warnings(),
         }
     }
+}
+
+/// Why the table of tasks is empty, if it is.
+fn no_jobs(stats: &Stats, options: &args::Observe) -> Option<String> {
+    let args::Observe { pid, tid, comm, cgroup, irq, .. } = options;
+    let named = !(pid.is_empty() && tid.is_empty() && comm.is_empty() && cgroup.is_empty());
+    if !stats.tasks.is_empty() || (!named && !irq.is_empty()) {
+        return None;
+    }
+    let who = if named { "no thread that the options name" } else { "no thread" };
+    Some(format!("{who} has a job: none was seen to wait, to be woken and to run until it waits again"))
 }
 
 /// Why preemptions and migrations of some tasks are unknown, where they are.

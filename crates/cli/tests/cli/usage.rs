@@ -136,6 +136,35 @@ fn bad_usage_and_bad_input_have_their_status_and_say_what_to_do() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// A process that is bound to a part of the machine is told how to get the rest.
+#[test]
+fn a_bound_process_is_told_how_to_get_the_other_cpus() {
+    let folder = Folder::new();
+    let online = takt_linux::machine().cpus_online.len();
+    let own = takt_linux::sched::affinity();
+    if online < 2 {
+        println!("skipped: one CPU");
+        return;
+    }
+    let system = format!(
+        "takt = 1\nnode = [{{ name = \"n\", cpus = {online} }}]\ntask = [{{ name = \"a\", period = \"1s\", wcet = \"1ms\" }}]\n"
+    );
+    std::fs::write(folder.path("bound.toml"), system).unwrap();
+    for strategy in ["edf", "rm", "muf"] {
+        let changed = std::fs::read_to_string(folder.path("bound.toml")).unwrap();
+        let node = format!("strategy = \"{strategy}\", name = \"n\"");
+        std::fs::write(folder.path("own.toml"), changed.replace("name = \"n\"", &node)).unwrap();
+        let output = std::process::Command::new("taskset")
+            .args(["-c", &own[0].to_string(), env!("CARGO_BIN_EXE_takt"), "run", "own.toml", "--for", "1ms"])
+            .current_dir(folder.path(""))
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(3), "{strategy}: {said}");
+        assert!(said.contains("this process may use 1; start takt without taskset"), "{strategy}: {said}");
+    }
+}
+
 #[test]
 fn the_answer_is_the_exit_status() {
     let folder = Folder::new();

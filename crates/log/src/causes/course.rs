@@ -80,6 +80,8 @@ pub(super) struct Ran {
     pub(super) ended: Time,
     /// How long it ran, at most its WCET.
     pub(super) took: Span,
+    /// Why it came later than it was due, and by how much.
+    pub(super) delayed: Option<(Cause, Span)>,
 }
 
 /// A job of the CPU could not run: the kernel did not let it, or it waited for something.
@@ -233,6 +235,13 @@ impl Course {
             rest = after;
         }
         until
+    }
+
+    /// Of the jobs that went before one at `place` since then, and those in `ahead`: the longest delay.
+    pub(super) fn longest_delay(&self, place: Place, ahead: &[Ran], since: Time) -> Option<(Cause, Span)> {
+        let recent = self.jobs.iter().rev().take_while(|job| job.ended > since);
+        let before = recent.chain(ahead).filter(|job| job.place <= place && job.begins >= since);
+        before.filter_map(|job| job.delayed).max_by_key(|(cause, span)| (*span, std::cmp::Reverse(*cause)))
     }
 
     /// The turns between two times, the last first; `None` for what is forgotten.

@@ -24,7 +24,7 @@ pub enum Cause {
     LessImportant,
     /// takt had it: timers, queues, switches of its threads.
     Dispatching,
-    /// The log has nothing of it, or it is too long ago; or the job came late from another CPU.
+    /// The log has nothing of it, or it is too long ago.
     Unknown,
     /// Jobs of its own task took longer than their WCET, by the clock.
     OwnOverrun,
@@ -221,10 +221,12 @@ impl Tally {
         self.sum(sum);
     }
 
-    /// Counts a late job with these disturbances and returns its main cause. Without any
-    /// disturbance, its predecessors came too close to each other from another CPU.
-    pub(super) fn disturbed(&mut self, sum: &super::Sum) -> Cause {
-        let cause = sum.disturbance.most().unwrap_or(Cause::Unknown);
+    /// Counts a late job with these disturbances and returns its main cause. `elsewhere` is why a
+    /// job that went before it followed its predecessor late, and how late.
+    pub(super) fn disturbed(&mut self, sum: &super::Sum, elsewhere: Option<(Cause, Span)>) -> Cause {
+        let here = sum.disturbance.most();
+        let elsewhere = elsewhere.filter(|(_, late)| here.is_none_or(|here| sum.disturbance.of(here) < *late));
+        let cause = elsewhere.map(|(cause, _)| cause).or(here).unwrap_or(Cause::Unknown);
         self.mainly(cause);
         self.sum(sum);
         cause

@@ -1,6 +1,6 @@
 //! The order in which jobs go before each other.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use takt_model::plan::Order;
 use takt_model::{Late, NodeId, Plan, Span, Strategy, System, TaskId};
@@ -12,6 +12,8 @@ use crate::kind::Kind;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Rules {
     tasks: BTreeMap<TaskId, TaskRule>,
+    /// The tasks that others follow.
+    followed: BTreeSet<TaskId>,
     back_end: BackEnd,
     /// Whether the log tells what CPUs did.
     known: bool,
@@ -26,6 +28,8 @@ pub struct TaskRule {
     pub wcet: Option<Span>,
     /// By how much the System itself may release later than the nominal arrival.
     pub jitter: Span,
+    /// The tasks that its jobs follow.
+    pub after: Vec<TaskId>,
     /// By mode: how important it is; empty where that is unknown.
     pub importances: Vec<Importance>,
 }
@@ -56,7 +60,7 @@ impl Rules {
     #[must_use]
     pub fn live(tasks: BTreeMap<TaskId, TaskRule>, best_effort: bool) -> Rules {
         let back_end = if best_effort { BackEnd::RunBestEffort } else { BackEnd::Run };
-        Rules { tasks, back_end, known: true }
+        Rules::new(tasks, back_end, true)
     }
 
     /// For a log with this header, of this System, if it has one.
@@ -68,7 +72,12 @@ impl Rules {
         };
         let known = needed.iter().all(|kind| header.kinds.contains(*kind));
         let tasks = system.map(|system| tasks(system, header.back_end)).unwrap_or_default();
-        Rules { tasks, back_end: header.back_end, known }
+        Rules::new(tasks, header.back_end, known)
+    }
+
+    fn new(tasks: BTreeMap<TaskId, TaskRule>, back_end: BackEnd, known: bool) -> Rules {
+        let followed = tasks.values().flat_map(|rule| rule.after.iter().copied()).collect();
+        Rules { tasks, followed, back_end, known }
     }
 
     /// Whether the log tells what CPUs did.
@@ -79,6 +88,11 @@ impl Rules {
 
     pub(super) fn task(&self, task: TaskId) -> Option<&TaskRule> {
         self.tasks.get(&task)
+    }
+
+    /// Whether jobs of others follow those of this task.
+    pub(super) fn is_followed(&self, task: TaskId) -> bool {
+        self.followed.contains(&task)
     }
 
     /// Whether there is a System.
@@ -106,7 +120,7 @@ fn tasks(system: &System, back_end: BackEnd) -> BTreeMap<TaskId, TaskRule> {
             // The log does not record how a component's server affects its jobs.
             let cpu = bound.filter(|_| task.component.is_none());
             let (wcet, jitter) = (Some(task.wcet), task.jitter);
-            tasks.insert(id, TaskRule { cpu, wcet, jitter, importances: Vec::new() });
+            tasks.insert(id, TaskRule { cpu, wcet, jitter, after: task.after.clone(), importances: Vec::new() });
         }
         // Nothing enforces a strategy then.
         if back_end == BackEnd::RunBestEffort {

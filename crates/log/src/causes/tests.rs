@@ -260,6 +260,46 @@ fn an_earlier_late_job_of_a_task_on_several_cpus_passes_its_cause_on() {
     );
 }
 
+/// "head" on CPU 1, which "tail" follows on CPU 0, where "other" waits for it.
+#[test]
+fn a_job_that_follows_another_cpu_passes_its_cause_on() {
+    let tasks = [(40, 4, 40), (40, 5, 40), (20, 2, 6)];
+    let mut system = system(2, Builtin::Fp, &tasks);
+    for (task, (cpu, priority)) in system.tasks.iter_mut().zip([(1, 3), (0, 1), (0, 2)]) {
+        (task.cpus, task.priority) = (Some([cpu].into_iter().collect()), Some(priority));
+    }
+    system.tasks[1].after = vec![TaskId(0)];
+    let tail = |arrival, origin| Event::Release {
+        job: job(1, 0),
+        arrival: at(arrival),
+        parent: Some(crate::event::Parent { hop: 1, origin: at(origin) }),
+    };
+    let start = |task, cpu| Event::Start { job: job(task, 0), cpu };
+    let complete = |task, cpu| Event::Complete { job: job(task, 0), cpu };
+    let events = |delay: u64| {
+        let mut events = vec![
+            (0, Event::Occupy { cpu: 0, thread: None }),
+            (0, Event::Occupy { cpu: 1, thread: HOG.filter(|_| delay > 0) }),
+            (20, release(0, 0, 20)),
+            (20 + delay, start(0, 1)),
+            (24 + delay, complete(0, 1)),
+            (24 + delay, tail(24 + delay, 20)),
+            (24 + delay, start(1, 0)),
+            (29 + delay, complete(1, 0)),
+        ];
+        // It comes as "tail" does.
+        events.insert(6, (24 + delay, Event::Release { job: job(2, 0), arrival: at(24 + delay), parent: None }));
+        events.extend([(29 + delay, start(2, 0)), (31 + delay, complete(2, 0))]);
+        events
+    };
+    for (delay, sentence) in [(0, "1 by load (t1)"), (7, "1 others")] {
+        let late = found(causes(Some(&system), BackEnd::Run, &tasks), &events(delay), 60);
+        assert_eq!(late[&TaskId(2)].sentence(), sentence, "{delay}");
+        // It waited for nobody.
+        assert_eq!(late[&TaskId(1)].jobs, 0);
+    }
+}
+
 #[test]
 fn the_worst_job_is_kept_with_what_its_cpu_did() {
     let tasks = [(40, 3, 6)];

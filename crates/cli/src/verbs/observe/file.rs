@@ -144,7 +144,7 @@ struct FirstPass {
 }
 
 impl FirstPass {
-    fn of(recording: &mut Recording<'_>, asks_for_abi: bool) -> FirstPass {
+    fn of(recording: &mut Recording<'_>, by_calls: bool) -> FirstPass {
         let mut seen = FirstPass::default();
         recording.each(|event| {
             let at = usize::from(event.name);
@@ -154,7 +154,7 @@ impl FirstPass {
             seen.counts[at] += 1;
             seen.cpus = seen.cpus.max(event.cpu.saturating_add(1));
             seen.first.get_or_insert(event.time);
-            if asks_for_abi {
+            if by_calls {
                 seen.guess.event(event);
             }
         });
@@ -223,11 +223,17 @@ fn choose_abi(recording: &Recording<'_>, guess: &AbiGuess, rebuild: &mut Options
              {all} in which a thread slept fit; --abi names another"
         ));
     }
-    (all > 0 && fits == 0).then(|| {
+    unfit(guess, chosen)
+}
+
+/// The warning if threads slept in no call of a machine that is there to sleep in.
+fn unfit(guess: &AbiGuess, abi: Abi) -> Option<String> {
+    let all = guess.all();
+    (all > 0 && guess.fits(abi) == 0).then(|| {
         format!(
             "none of {all} system calls in which a thread slept is one of {} in which threads wait: the ends of \
              jobs are unknown; give the machine of the trace with --abi, or use --suspensions",
-            chosen.name()
+            abi.name()
         )
     })
 }
@@ -239,7 +245,7 @@ pub(super) fn read(path: &str, options: &args::Observe) -> Result<(Stats, Trace)
     // First pass: a log's head must list its possible kinds of event.
     let mut recording = bytes.open().map_err(refused)?;
     let asks_for_abi = options.abi.is_none() && recording.abi().is_none() && !options.suspensions;
-    let seen = FirstPass::of(&mut recording, asks_for_abi);
+    let seen = FirstPass::of(&mut recording, !options.suspensions);
     let names = seen.names(&recording);
     let clock = Some(recording.clock().to_owned()).filter(|clock| !clock.is_empty());
     if let Some(why) = untellable(&recording, &names) {
@@ -257,10 +263,14 @@ pub(super) fn read(path: &str, options: &args::Observe) -> Result<(Stats, Trace)
     let mut rebuild = rebuild(options);
     rebuild.monotonic = options.monotonic || recording.is_monotonic();
     rebuild.cpus = seen.cpus.clamp(1, takt_model::CpuSet::CPUS_MAX);
-    let guess = if asks_for_abi { choose_abi(&recording, &seen.guess, &mut rebuild) } else { None };
-    if let Some(abi) = options.abi.map(Into::into).or_else(|| recording.abi()) {
-        rebuild.abi = abi;
-    }
+    let guess = match options.abi.map(Into::into).or_else(|| recording.abi()) {
+        Some(abi) => {
+            rebuild.abi = abi;
+            unfit(&seen.guess, abi)
+        }
+        None if asks_for_abi => choose_abi(&recording, &seen.guess, &mut rebuild),
+        None => None,
+    };
     let has_calls = names.contains_key("sys_enter") && !rebuild.suspensions;
     let abi = has_calls.then_some(rebuild.abi.name());
     let mut rebuilder = Rebuilder::new(rebuild);

@@ -1,0 +1,78 @@
+//! Why simulated jobs are late.
+
+use takt_log::causes::{Causes, Rules};
+use takt_log::{BackEnd, Definitions, Header};
+use takt_model::generate::Random;
+use takt_model::{Builtin, Exec, NodeId, Placement, Span, System, Task, TaskId, Time};
+use takt_sim::{SimOptions, kinds, simulate};
+
+/// `TAKT_CASES`, or 2000.
+fn cases() -> u64 {
+    std::env::var("TAKT_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(2000)
+}
+
+/// Tasks bound to one to three CPUs, many of them in chains over these, overloaded as often as not.
+fn random_system(random: &mut Random) -> System {
+    let cpus = random.between(1, 3) as u32;
+    let mut tasks: Vec<Task> = Vec::new();
+    for i in 0..random.between(2, 4) * u64::from(cpus) {
+        let mut period = Span::from_ms([2, 3, 4, 5, 6, 8, 10, 12][random.between(0, 7) as usize]);
+        let mut after = Vec::new();
+        while i > 0 && after.len() < 2 && random.between(0, 1) == 0 {
+            let before = TaskId(random.between(0, i - 1) as u32);
+            let other = tasks[before.index()].period;
+            if after.is_empty() || (other == period && !after.contains(&before)) {
+                period = other;
+                after.push(before);
+            }
+        }
+        let wcet = Span::from_ns(random.between(100_000, period.as_ns() / 2));
+        let mut task = Task {
+            deadline: Span::from_ns(random.between(wcet.as_ns(), period.as_ns())),
+            priority: Some(random.between(1, 6) as u32),
+            cpus: Some([random.between(0, u64::from(cpus) - 1) as u32].into_iter().collect()),
+            ..Task::periodic(&format!("t{i}"), period, wcet)
+        };
+        if after.is_empty() {
+            task.jitter = Span::from_us(random.between(0, 700) * random.between(0, 1));
+            task.offset = Span::from_us(random.between(0, 3000));
+        }
+        if random.between(0, 1) == 0 {
+            task.exec = Exec::Uniform { min: Span::from_ns(1), max: wcet };
+        }
+        task.after = after;
+        tasks.push(task);
+    }
+    let strategies = [Builtin::Fp, Builtin::Rm, Builtin::Dm, Builtin::Edf, Builtin::Fifo, Builtin::Muf, Builtin::Mlf];
+    let strategy = strategies[random.between(0, strategies.len() as u64 - 1) as usize];
+    let mut system = System::local(cpus, strategy, tasks);
+    system.nodes[NodeId(0).index()].placement = Placement::Partitioned;
+    system
+}
+
+/// A simulation disturbs nobody: whatever is late in it is late by load, also after a chain has come
+/// from another CPU.
+#[test]
+fn simulated_jobs_are_late_by_load_alone() {
+    let mut random = Random::new(79);
+    let (mut late, mut followers) = (0, 0);
+    for round in 0..cases() {
+        let system = random_system(&mut random);
+        let header = Header::new(String::new(), None, BackEnd::Sim, kinds(&system));
+        let mut causes = Causes::new(Rules::of(&header, Some(&system)), &Definitions::of(&system));
+        let options = SimOptions { duration: Span::from_ms(60), seed: round, node: None };
+        simulate(&system, &options, &mut causes).unwrap();
+        for (task, found) in causes.finish(Time::ZERO + options.duration).expect("what CPUs did is known") {
+            let why = found.sentence();
+            assert_eq!(
+                found.by_load,
+                found.jobs,
+                "round {round}, {task:?}: {why}\n{}",
+                takt_model::file::write(&system)
+            );
+            late += found.jobs;
+            followers += if system.tasks[task.index()].after.is_empty() { 0 } else { found.jobs };
+        }
+    }
+    assert!(late > cases() && followers > cases() / 4, "{late} late jobs, {followers} of followers");
+}
