@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{self, BufReader, Cursor, Read};
 use std::path::Path;
 
+use takt_analysis::compositional::with_share;
 use takt_analysis::{PlaceError, SizeError};
 use takt_log::{Damage, ReadError, Reader};
 use takt_model::{Auto, Component, CpuSet, NodeId, Placement, Span, System, file};
@@ -322,15 +323,35 @@ pub(crate) fn place_regardless(system: System) -> Result<System, Failure> {
     Ok(placed.system)
 }
 
-/// To simulate it: periods and budgets that are `"auto"` become those that `takt size` chooses. A note says which.
+/// To simulate it: periods and budgets that are `"auto"` become those that `takt size` chooses, or a share where it
+/// chooses none. Notes say which.
 pub(crate) fn size_components(system: System) -> Result<System, Failure> {
     let is_auto = |component: &Component| component.period == Auto::Auto || component.budget == Auto::Auto;
     if !system.components.iter().any(is_auto) {
         return Ok(system);
     }
-    let sized = takt_analysis::size(&system).map_err(size_failure)?;
     const NAMED: usize = 20;
-    let mut chosen = sized.components.iter().filter(|component| component.chosen);
+    let mut system = system;
+    let sized = loop {
+        match takt_analysis::size(&system) {
+            Ok(sized) => break sized,
+            Err(error) => {
+                let Some((with_share, id)) = with_share(&system, &error) else { return Err(size_failure(error)) };
+                let component = &with_share.components[id.index()];
+                if let (Auto::Value(period), Auto::Value(budget)) = (component.period, component.budget) {
+                    note(format_args!(
+                        "warning: takt size chooses nothing for {error}. \
+                         Simulated with {budget} in each {period}, the utilization of what it serves"
+                    ));
+                }
+                system = with_share;
+            }
+        }
+    };
+    let mut chosen = sized.components.iter().filter(|component| component.chosen).peekable();
+    if chosen.peek().is_none() {
+        return Ok(sized.system);
+    }
     let told = chosen.by_ref().take(NAMED);
     let told: Vec<String> =
         told.map(|one| format!("\"{}\" {} in each {}", one.component, one.budget, one.period)).collect();

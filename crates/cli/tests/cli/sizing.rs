@@ -38,6 +38,36 @@ fn what_is_sized_is_written_with_its_comments_and_proven() {
     assert_eq!(folder.takt(&["size", file, "-o", "-", "--json"]).status, 2);
 }
 
+#[test]
+fn a_file_that_is_not_proven_is_written_with_a_warning() {
+    let folder = Folder::new();
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/switched.toml");
+    let example = example.to_str().expect("a name");
+    let ran = folder.takt(&["size", example, "--network-delay", "20ms", "-o", "wide.toml"]);
+    let warning = "takt: warning: the written file is not proven schedulable: takt check says why\n";
+    assert_eq!((ran.status, ran.stderr.as_str()), (1, warning));
+    assert_eq!(folder.takt(&["check", "wide.toml"]).status, 1);
+}
+
+/// `sim` refuses no file: servers of which nothing is proven get the share of what they serve.
+#[test]
+fn what_cannot_be_sized_is_simulated_with_its_share() {
+    let folder = Folder::new();
+    let server = |name: &str, rule: &str| format!("[[component]]\nname = \"{name}\"\nserver = \"{rule}\"\n");
+    let task = "[[task]]\nname = \"t\"\ncomponent = \"soft\"\nperiod = \"20ms\"\nwcet = \"5ms\"\n";
+    let text = format!("takt = 1\n{}{}{task}", server("soft", "grub"), server("empty", "ptps"));
+    fs::write(folder.path("open.toml"), text).expect("a file");
+    assert_eq!(folder.takt(&["size", "open.toml"]).status, 1);
+    let ran = folder.takt(&["sim", "open.toml", "--json"]);
+    assert_eq!((ran.status, &ran.json()["tasks"][0]["released"]), (0, &2.into()));
+    let told = |name: &str, with: &str| {
+        let mut lines = ran.stderr.lines();
+        let start = format!("takt: warning: takt size chooses nothing for component \"{name}\": ");
+        lines.any(|line| line.starts_with(&start) && line.contains(&format!("Simulated with {with},")))
+    };
+    assert!(told("soft", "2.5ms in each 10ms") && told("empty", "1us in each 1ms"), "{}", ran.stderr);
+}
+
 /// A file with values beyond its bounds gets the verdict of its bounds. Each verb with a verdict
 /// says so.
 #[test]
