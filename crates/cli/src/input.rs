@@ -333,25 +333,24 @@ pub(crate) fn size_components(system: System) -> Result<System, Failure> {
     const NAMED: usize = 20;
     let mut system = system;
     let sized = loop {
-        match takt_analysis::size(&system) {
+        if !system.components.iter().any(is_auto) {
+            return Ok(system);
+        }
+        let error = match takt_analysis::size(&system) {
             Ok(sized) => break sized,
-            Err(error) => {
-                let Some((with_share, id)) = with_share(&system, &error) else { return Err(size_failure(error)) };
-                let component = &with_share.components[id.index()];
-                if let (Auto::Value(period), Auto::Value(budget)) = (component.period, component.budget) {
-                    note(format_args!(
-                        "warning: takt size chooses nothing for {error}. \
-                         Simulated with {budget} in each {period}, the utilization of what it serves"
-                    ));
-                }
-                system = with_share;
+            Err(error) => error,
+        };
+        let Some((shared, ids)) = with_share(&system, &error) else { return Err(size_failure(error)) };
+        note(format_args!("warning: takt size chooses nothing: {error}"));
+        for component in ids.iter().map(|id| &shared.components[id.index()]) {
+            if let (Auto::Value(period), Auto::Value(budget)) = (component.period, component.budget) {
+                let name = &component.name;
+                note(format_args!("\"{name}\" is simulated with {budget} in each {period}, its utilization"));
             }
         }
+        system = shared;
     };
-    let mut chosen = sized.components.iter().filter(|component| component.chosen).peekable();
-    if chosen.peek().is_none() {
-        return Ok(sized.system);
-    }
+    let mut chosen = sized.components.iter().filter(|component| component.chosen);
     let told = chosen.by_ref().take(NAMED);
     let told: Vec<String> =
         told.map(|one| format!("\"{}\" {} in each {}", one.component, one.budget, one.period)).collect();

@@ -1,6 +1,6 @@
 //! Values for a server that `size` cannot choose, so that it can be simulated all the same.
 
-use takt_model::{Auto, ComponentId, Span, System};
+use takt_model::{Auto, Component, ComponentId, Span, System};
 
 use super::around::given;
 use super::sized::{QUANTUM, SizeError};
@@ -9,24 +9,30 @@ use crate::exact::{FRACTION_BITS, sum_rounded_up};
 /// The period of a server where neither tasks nor inner servers suggest one.
 const PERIOD: Span = Span::from_ms(1);
 
-/// Fills in the `"auto"` values of the component that an error names with its
-/// [share](share_of). `None` if nothing of this component is `"auto"`.
+/// Fills in the `"auto"` values of the component that an error names with its [share](share_of).
+/// If that component has none, all others get theirs. Says which; `None` if nothing is `"auto"`.
 #[must_use]
-pub fn with_share(system: &System, error: &SizeError) -> Option<(System, ComponentId)> {
-    let (SizeError::NotEnough { component: name, .. }
-    | SizeError::NotCovered { component: name, .. }
-    | SizeError::Limit { component: name }) = error;
-    let at = system.components.iter().position(|component| component.name == *name)?;
-    let component = &system.components[at];
-    if component.period != Auto::Auto && component.budget != Auto::Auto {
-        return None;
+pub fn with_share(system: &System, error: &SizeError) -> Option<(System, Vec<ComponentId>)> {
+    let (SizeError::NotEnough { component: named, .. }
+    | SizeError::NotCovered { component: named, .. }
+    | SizeError::Limit { component: named }) = error;
+    let is_open = |component: &Component| component.period == Auto::Auto || component.budget == Auto::Auto;
+    let open = |only: Option<&str>| -> Vec<ComponentId> {
+        let wanted = |one: &Component| is_open(one) && only.is_none_or(|only| one.name == only);
+        let all = (0..).map(ComponentId).zip(&system.components);
+        all.filter(|(_, one)| wanted(one)).map(|(id, _)| id).collect()
+    };
+    let mut ids = open(Some(named));
+    if ids.is_empty() {
+        ids = open(None);
     }
-    let id = ComponentId(at as u32);
-    let (period, budget) = share_of(system, id);
     let mut changed = system.clone();
-    let component = &mut changed.components[at];
-    (component.period, component.budget) = (Auto::Value(period), Auto::Value(budget));
-    Some((changed, id))
+    for id in &ids {
+        let (period, budget) = share_of(system, *id);
+        let component = &mut changed.components[id.index()];
+        (component.period, component.budget) = (Auto::Value(period), Auto::Value(budget));
+    }
+    (!ids.is_empty()).then_some((changed, ids))
 }
 
 /// The period and budget of a server that gets the utilisation of its tasks and inner servers, and
@@ -73,7 +79,7 @@ pub fn share_of(system: &System, id: ComponentId) -> (Span, Span) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use takt_model::{Builtin, Component, NodeId, ServerRule, Task};
+    use takt_model::{Builtin, NodeId, ServerRule, Task};
 
     fn values(period: Auto<Span>, budget: Auto<Span>, quantum: Option<Span>) -> (u64, u64) {
         let ms = Span::from_ms;

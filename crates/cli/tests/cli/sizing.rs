@@ -60,12 +60,15 @@ fn what_cannot_be_sized_is_simulated_with_its_share() {
     assert_eq!(folder.takt(&["size", "open.toml"]).status, 1);
     let ran = folder.takt(&["sim", "open.toml", "--json"]);
     assert_eq!((ran.status, &ran.json()["tasks"][0]["released"]), (0, &2.into()));
-    let told = |name: &str, with: &str| {
-        let mut lines = ran.stderr.lines();
-        let start = format!("takt: warning: takt size chooses nothing for component \"{name}\": ");
-        lines.any(|line| line.starts_with(&start) && line.contains(&format!("Simulated with {with},")))
-    };
-    assert!(told("soft", "2.5ms in each 10ms") && told("empty", "1us in each 1ms"), "{}", ran.stderr);
+    let told = "takt: \"soft\" is simulated with 2.5ms in each 10ms, its utilization\n";
+    let empty = "takt: \"empty\" is simulated with 1us in each 1ms, its utilization\n";
+    assert!(ran.stderr.contains(told) && ran.stderr.contains(empty), "{}", ran.stderr);
+    // What has values is not proven either, and the rest gets its share.
+    let text = fs::read_to_string(folder.path("open.toml")).expect("the file");
+    let given = text.replacen("\"grub\"\n", "\"grub\"\nperiod = \"10ms\"\nbudget = \"5ms\"\n", 1);
+    fs::write(folder.path("open.toml"), given).expect("a file");
+    let ran = folder.takt(&["sim", "open.toml"]);
+    assert!(ran.status == 0 && ran.stderr.contains(empty) && !ran.stderr.contains("\"soft\" is"), "{}", ran.stderr);
 }
 
 /// A file with values beyond its bounds gets the verdict of its bounds. Each verb with a verdict

@@ -67,7 +67,8 @@ fn components(dice: &mut Dice, system: &mut System) {
 fn flows(dice: &mut Dice, system: &mut System) {
     let other = random_network(dice);
     let ns = |span: Span| Span::from_ns((span.as_ns() / 1_000).max(1));
-    let table = |table: TableTask| TableTask { period: ns(table.period), wcet: ns(table.wcet), cost: table.cost.map(ns) };
+    let table =
+        |table: TableTask| TableTask { period: ns(table.period), wcet: ns(table.wcet), cost: table.cost.map(ns) };
     while system.nodes.len() < other.nodes.len() {
         let name = format!("n{}", system.nodes.len());
         system.nodes.push(NodeSpec::new(&name, 1, StrategyRef::Builtin(Builtin::Edf)));

@@ -120,7 +120,7 @@ impl Check<'_> {
             if component.is_none() {
                 self.jobs_of_flows(node, strategy);
             }
-            self.server_priorities(node, component, strategy);
+            self.servers(node, component, strategy);
         }
     }
 
@@ -162,34 +162,34 @@ impl Check<'_> {
         rest && strategy.levels.iter().all(|level| level.split != Split::Priority)
     }
 
-    /// Whether the servers of a level that goes by priority have one. (What else a level may ask of
-    /// them, `check` says.)
-    fn server_priorities(&mut self, node: NodeId, around: Option<ComponentId>, strategy: StrategyRef) {
+    /// Whether each server of a node or component has a level, and a priority where that goes by priority. (What else a
+    /// level may ask of them, `check` says.)
+    fn servers(&mut self, node: NodeId, around: Option<ComponentId>, strategy: StrategyRef) {
         let system = self.system;
-        if self.levels_bad(strategy) {
+        if self.levels_bad(strategy) || self.takes_all(strategy) {
             return;
         }
         let strategy = system.strategy(strategy);
-        if strategy.levels.iter().all(|level| level.split != Split::Priority) {
-            return;
-        }
-        let mut alone = System::local(1, Builtin::Edf, Vec::new());
         for (i, inner) in system.components.iter().enumerate() {
             let part = Part::Component(i);
             if inner.node != node || inner.parent != around || self.bad(part, &["priority", "node", "parent", "name"]) {
                 continue;
             }
             let server = Task::periodic(&inner.name, Span::from_ms(1), Span::from_ms(1));
-            alone.tasks = vec![Task { priority: inner.priority, ..server }];
-            if let Err(PlanError::NoPriority { strategy, .. }) = Plan::resolve(&alone, NodeId(0), &strategy) {
-                let owner = self.owner(part);
-                let message = format!(
-                    "{owner} has no priority, which strategy \"{strategy}\" around it needs for its server; \
-                     give it one, 1 is the most \
-                     important"
-                );
-                self.error(part, "", message);
-            }
+            let server = Task { priority: inner.priority, ..server };
+            let Err(error) = Plan::of_tasks(std::iter::once((TaskId(0), &server)), &strategy) else { continue };
+            let (owner, name) = (self.owner(part), &strategy.name);
+            let message = match error {
+                PlanError::NoLevel { .. } => format!(
+                    "strategy \"{name}\" around {owner} has no level for its server; end the levels with one whose \
+                     tasks = \"rest\""
+                ),
+                PlanError::NoPriority { .. } => format!(
+                    "{owner} has no priority, which strategy \"{name}\" around it needs for its server; give it one, \
+                     1 is the most important"
+                ),
+            };
+            self.error(part, "", message);
         }
     }
 
