@@ -5,7 +5,7 @@ CARGO ?= cargo
 DEMO_FOR ?= 3s
 TAKT := target/release/takt
 
-.PHONY: all agreement demo deb docs c-library install-c test fmt clippy doc unit live nightly invariants invariants-selftest deny bench soak soak-tests fuzz zenoh clean-demo
+.PHONY: all agreement demo deb docs c-library install-c test fmt clippy doc unit live nightly invariants invariants-selftest deny bench soak soak-systems soak-tests fuzz zenoh clean-demo
 
 all: test
 
@@ -123,7 +123,7 @@ install-c:
 fuzz:
 	.ci/fuzz
 
-## 10^6 executions of each fuzz target, the property tests with many more cases, and 10^6 random sets through all tests against the
+## 10^6 random systems of each kind in soak-systems, 10^6 executions of each fuzz target, the property tests with many more cases, and 10^6 random sets through all tests against the
 ## exhaustive search; then the experiment of KOKYU at full length, whose claims are to hold (SOAK_RUNS, SOAK_CASES, SOAK_SETS, SOAK_TESTS (which programs of tests; none: all), SOAK_KOKYU (its
 ## seeds; none: not at all) and SOAK_PROFILE, of the build, change that).
 SOAK_RUNS ?= 1000000
@@ -133,9 +133,13 @@ SOAK_PROFILE ?= soak
 SOAK_TESTS ?=
 SOAK_KOKYU ?= 0 1 4
 SOAK_FLAGS := --locked --workspace --features takt-dispatch/tokio --profile
-soak: soak-tests
+soak: soak-systems soak-tests
 	FUZZ_RUNS=$(SOAK_RUNS) .ci/fuzz
 	for seed in $(SOAK_KOKYU); do $(CARGO) run --locked --release --package takt -- reproduce kokyu --seed $$seed --out target/kokyu || exit; done
+
+## Analysis against simulation: 10^6 random systems of each kind (SOAK_SYSTEMS), with a line of progress for each 20,000.
+soak-systems:
+	SOAK_PROFILE=$(SOAK_PROFILE) .ci/soak-systems
 
 ## The tests of the soak alone. A job in the background of a shell ignores signals that some tests send; env mends that.
 soak-tests:

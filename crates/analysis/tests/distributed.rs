@@ -4,7 +4,7 @@ use takt_analysis::distributed::network::{NetworkChange, size_network};
 use takt_analysis::distributed::shares::Weigh;
 use takt_analysis::{Answer, CheckOptions, CheckReport, TestId, check};
 use takt_model::file::{Document, Edit, parse};
-use takt_model::{Auto, Network, Span, System};
+use takt_model::{ActualDelay, Auto, Network, Probability, Span, System};
 
 const TWO: &str = include_str!("systems/put.toml");
 
@@ -211,6 +211,11 @@ fn networks_that_cannot_be_sized_say_why() {
     ambiguous.networks.push(Network { from: switched.node_by_name("n2"), ..Network::any(Span::ZERO, Span::ZERO) });
     let why = "messages from \"n2\" to \"n0\" go through other ports by one [[network]] than by another; give the pair";
     assert!(sized(&ambiguous).starts_with(why), "{}", sized(&ambiguous));
+    let mut measured = switched.clone();
+    measured.networks[1].delay = Auto::Value((Span::ZERO, Span::from_ms(9)));
+    measured.networks[1].actual_delay = ActualDelay::Pmf(vec![(Span::from_ms(9), Probability::ONE)]);
+    let why = "actual-delay of network 2 has a delay of 9ms, and links and ports delay its messages by ";
+    assert!(sized(&measured).starts_with(why), "{}", sized(&measured));
     let mut linkless = switched;
     linkless.nodes[0].link = None;
     assert!(sized(&linkless).starts_with("node \"n0\" sends messages and has no link"), "{}", sized(&linkless));

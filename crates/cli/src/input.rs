@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{self, BufReader, Cursor, Read};
 use std::path::Path;
 
+use takt_analysis::compositional::with_share;
 use takt_analysis::{PlaceError, SizeError};
 use takt_log::{Damage, ReadError, Reader};
 use takt_model::{Auto, Component, CpuSet, NodeId, Placement, Span, System, file};
@@ -322,14 +323,33 @@ pub(crate) fn place_regardless(system: System) -> Result<System, Failure> {
     Ok(placed.system)
 }
 
-/// To simulate it: periods and budgets that are `"auto"` become those that `takt size` chooses. A note says which.
+/// To simulate it: periods and budgets that are `"auto"` become those that `takt size` chooses, or a share where it
+/// chooses none. Notes say which.
 pub(crate) fn size_components(system: System) -> Result<System, Failure> {
     let is_auto = |component: &Component| component.period == Auto::Auto || component.budget == Auto::Auto;
     if !system.components.iter().any(is_auto) {
         return Ok(system);
     }
-    let sized = takt_analysis::size(&system).map_err(size_failure)?;
     const NAMED: usize = 20;
+    let mut system = system;
+    let sized = loop {
+        if !system.components.iter().any(is_auto) {
+            return Ok(system);
+        }
+        let error = match takt_analysis::size(&system) {
+            Ok(sized) => break sized,
+            Err(error) => error,
+        };
+        let Some((shared, ids)) = with_share(&system, &error) else { return Err(size_failure(error)) };
+        note(format_args!("warning: takt size chooses nothing: {error}"));
+        for component in ids.iter().map(|id| &shared.components[id.index()]) {
+            if let (Auto::Value(period), Auto::Value(budget)) = (component.period, component.budget) {
+                let name = &component.name;
+                note(format_args!("\"{name}\" is simulated with {budget} in each {period}, its utilization"));
+            }
+        }
+        system = shared;
+    };
     let mut chosen = sized.components.iter().filter(|component| component.chosen);
     let told = chosen.by_ref().take(NAMED);
     let told: Vec<String> =

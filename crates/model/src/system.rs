@@ -487,6 +487,18 @@ pub enum ActualDelay {
     Trace(Trace),
 }
 
+impl ActualDelay {
+    /// The longest delay that it states; `None` if it is uniform within the network's delay, or not loaded.
+    #[must_use]
+    pub fn longest(&self) -> Option<Span> {
+        match self {
+            ActualDelay::Uniform => None,
+            ActualDelay::Pmf(values) => values.iter().map(|(span, _)| *span).max(),
+            ActualDelay::Trace(trace) => trace.values.iter().copied().max(),
+        }
+    }
+}
+
 /// Delay and loss between nodes (`[[network]]`).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Network {

@@ -110,7 +110,7 @@ fn random_systems_give_the_bytes_they_always_gave() {
     let mut events = 0;
     for seed in 0..1000 {
         let mut dice = Dice::new(seed);
-        let system = random::one_node(&mut dice, "t");
+        let system = random::node_with_empty_jobs(&mut dice, "t");
         let duration = dice.roll(50, 200);
         for (at, event) in common::simulated(&system, seed, duration) {
             all.update(format!("{at} {event:?}\n").as_bytes());

@@ -24,6 +24,7 @@ pub mod mpr;
 #[cfg(test)]
 mod reference;
 pub mod rules;
+mod share;
 mod size;
 mod sized;
 mod supply;
@@ -40,6 +41,7 @@ pub(crate) use costs::{going_on, loss};
 pub(crate) use rules::Served;
 pub(crate) use tree::{Enforced, Tree};
 
+pub use share::{share_of, with_share};
 pub use size::size;
 pub use sized::{QUANTUM, SizeError, SizedComponent, SizedSystem};
 

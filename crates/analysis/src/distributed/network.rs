@@ -151,6 +151,19 @@ pub enum NetworkSizeError {
         /// What comes while a packet of others is sent.
         burst: u64,
     },
+    /// Delays that the file states beyond the bound.
+    #[error(
+        "actual-delay of network {network} has a delay of {actual}, and links and ports delay its messages by {bound} \
+         at most; remove actual-delay, or correct them"
+    )]
+    Actual {
+        /// Its number in the file, from 1.
+        network: usize,
+        /// The longest that it states.
+        actual: Span,
+        /// The bound.
+        bound: Span,
+    },
     /// Nothing is sent.
     #[error("no flow sends a message, so there is nothing to share")]
     NothingSent,
@@ -297,6 +310,13 @@ pub fn size_network(system: &System, weigh: Weigh, wanted: Span) -> Result<Sized
     };
     let longest: Vec<_> = pairs.iter().zip(&delays).map(|(pair, way)| (*pair, Span::from_ns(way.total))).collect();
     let (changed, changes) = with_delays(system, &longest);
+    for (number, network) in (1..).zip(&changed.networks) {
+        if let (Auto::Value((_, bound)), Some(actual)) = (network.delay, network.actual_delay.longest())
+            && actual > bound
+        {
+            return Err(NetworkSizeError::Actual { network: number, actual, bound });
+        }
+    }
     let shown = pairs.iter().zip(&ways).zip(&delays).map(|((pair, way), delay)| shown(system, *pair, way, delay));
     let mut notes = Vec::new();
     if ways.iter().any(|way| way.through.is_empty()) {

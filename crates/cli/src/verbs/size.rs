@@ -48,6 +48,9 @@ pub(crate) fn execute(options: &args::Size, json: bool) -> Outcome {
         document.apply(&of_strategies(&given, &system)).map_err(Failure::located)?;
         document.apply(&edits(&sized, &placed, &bound, &flows, network.as_ref())).map_err(Failure::located)?;
         target.write(document.text().as_bytes())?;
+        if report.schedulable != Answer::Yes {
+            note(format_args!("warning: the written file is {}: takt check says why", word(report.schedulable)));
+        }
     }
     if json {
         print_json(&json!({

@@ -38,6 +38,39 @@ fn what_is_sized_is_written_with_its_comments_and_proven() {
     assert_eq!(folder.takt(&["size", file, "-o", "-", "--json"]).status, 2);
 }
 
+#[test]
+fn a_file_that_is_not_proven_is_written_with_a_warning() {
+    let folder = Folder::new();
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/switched.toml");
+    let example = example.to_str().expect("a name");
+    let ran = folder.takt(&["size", example, "--network-delay", "20ms", "-o", "wide.toml"]);
+    let warning = "takt: warning: the written file is not proven schedulable: takt check says why\n";
+    assert_eq!((ran.status, ran.stderr.as_str()), (1, warning));
+    assert_eq!(folder.takt(&["check", "wide.toml"]).status, 1);
+}
+
+/// `sim` refuses no file: servers of which nothing is proven get the share of what they serve.
+#[test]
+fn what_cannot_be_sized_is_simulated_with_its_share() {
+    let folder = Folder::new();
+    let server = |name: &str, rule: &str| format!("[[component]]\nname = \"{name}\"\nserver = \"{rule}\"\n");
+    let task = "[[task]]\nname = \"t\"\ncomponent = \"soft\"\nperiod = \"20ms\"\nwcet = \"5ms\"\n";
+    let text = format!("takt = 1\n{}{}{task}", server("soft", "grub"), server("empty", "ptps"));
+    fs::write(folder.path("open.toml"), text).expect("a file");
+    assert_eq!(folder.takt(&["size", "open.toml"]).status, 1);
+    let ran = folder.takt(&["sim", "open.toml", "--json"]);
+    assert_eq!((ran.status, &ran.json()["tasks"][0]["released"]), (0, &2.into()));
+    let told = "takt: \"soft\" is simulated with 2.5ms in each 10ms, its utilization\n";
+    let empty = "takt: \"empty\" is simulated with 1us in each 1ms, its utilization\n";
+    assert!(ran.stderr.contains(told) && ran.stderr.contains(empty), "{}", ran.stderr);
+    // What has values is not proven either, and the rest gets its share.
+    let text = fs::read_to_string(folder.path("open.toml")).expect("the file");
+    let given = text.replacen("\"grub\"\n", "\"grub\"\nperiod = \"10ms\"\nbudget = \"5ms\"\n", 1);
+    fs::write(folder.path("open.toml"), given).expect("a file");
+    let ran = folder.takt(&["sim", "open.toml"]);
+    assert!(ran.status == 0 && ran.stderr.contains(empty) && !ran.stderr.contains("\"soft\" is"), "{}", ran.stderr);
+}
+
 /// A file with values beyond its bounds gets the verdict of its bounds. Each verb with a verdict
 /// says so.
 #[test]

@@ -12,7 +12,7 @@ use takt_log::{Event, JobKey};
 const MBIT: u64 = 1_000_000;
 
 /// A link with another order, late rule, bucket or background traffic than usual in about half of all cases.
-fn random_link(dice: &mut Dice) -> Link {
+pub(super) fn random_link(dice: &mut Dice) -> Link {
     let mbit = dice.pick(&[200, 1_000, 1_000, 10_000]);
     let mut link = Link::at(Rate::from_bps(MBIT * mbit));
     if dice.chance(50) {

@@ -84,6 +84,19 @@ fn join(system: &mut System, more: System) {
 
 /// A system of one node with up to four CPUs and six tasks, using every feature that the simulator has.
 pub(crate) fn one_node(dice: &mut Dice, prefix: &str) -> System {
+    let mut system = node_with_empty_jobs(dice, prefix);
+    for task in &mut system.tasks {
+        match &mut task.exec {
+            Exec::Uniform { min, .. } => *min = (*min).max(Span::from_ns(1)),
+            Exec::Pmf(values) => values.iter_mut().for_each(|(value, _)| *value = (*value).max(Span::from_ns(1))),
+            Exec::Wcet | Exec::Trace(_) => {}
+        }
+    }
+    system
+}
+
+/// The same with execution times of 0 too, which the file refuses. The events of these systems are hashed.
+pub(crate) fn node_with_empty_jobs(dice: &mut Dice, prefix: &str) -> System {
     let cpus = dice.roll(1, 4) as u32;
     let mut system = System::local(cpus, Builtin::Edf, Vec::new());
     let task_count = dice.roll(1, 6) as usize;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{Check, Part};
 use crate::plan::{Plan, PlanError};
 use crate::strategy::{Builtin, Discipline, Filter, Split};
-use crate::system::{ComponentId, NodeId, StrategyRef, System, Task};
+use crate::system::{ComponentId, NodeId, StrategyRef, System, Task, TaskId};
 use crate::time::Span;
 
 impl Check<'_> {
@@ -117,38 +117,79 @@ impl Check<'_> {
             if let Some(tasks) = groups.get(&(node, component)) {
                 self.plan(tasks, strategy);
             }
-            self.server_priorities(node, component, strategy);
+            if component.is_none() {
+                self.jobs_of_flows(node, strategy);
+            }
+            self.servers(node, component, strategy);
         }
     }
 
-    /// Whether the servers of a level that goes by priority have one. (What else a level may ask of
-    /// them, `check` says.)
-    fn server_priorities(&mut self, node: NodeId, around: Option<ComponentId>, strategy: StrategyRef) {
+    /// Whether a strategy of a node has a level for the jobs of the flows that visit it.
+    fn jobs_of_flows(&mut self, node: NodeId, strategy: StrategyRef) {
         let system = self.system;
-        if self.levels_bad(strategy) {
+        if self.levels_bad(strategy) || self.takes_all(strategy) {
             return;
         }
         let strategy = system.strategy(strategy);
-        if strategy.levels.iter().all(|level| level.split != Split::Priority) {
+        for (i, flow) in system.flows.iter().enumerate() {
+            let part = Part::Flow(i);
+            let Some(at) = flow.path.iter().position(|visited| *visited == node) else { continue };
+            if self.bad(part, &["path"]) {
+                continue;
+            }
+            // As takt_model::flows makes them; no level names them.
+            let job = Task::periodic("", flow.period, flow.wcet);
+            let Err(error) = Plan::of_tasks(std::iter::once((TaskId(0), &job)), &strategy) else { continue };
+            let (owner, node, name) = (self.owner(part), &system.nodes[node.index()].name, &strategy.name);
+            let message = match error {
+                PlanError::NoLevel { .. } => format!(
+                    "{owner} visits node \"{node}\", where strategy \"{name}\" has no level for its jobs; \
+                     end the levels with one whose tasks = \"rest\""
+                ),
+                PlanError::NoPriority { .. } => format!(
+                    "{owner} visits node \"{node}\", where strategy \"{name}\" goes by priority, and jobs of flows \
+                     have none; take another strategy, such as \"edf\", or a level before it that takes them"
+                ),
+            };
+            self.error_at(part, "path", at, message);
+        }
+    }
+
+    /// Whether a strategy takes every task, and asks for no priority. Only others are worth a look at each task.
+    fn takes_all(&self, strategy: StrategyRef) -> bool {
+        let strategy = self.system.strategy(strategy);
+        let rest = strategy.levels.iter().any(|level| level.filter == Filter::Rest);
+        rest && strategy.levels.iter().all(|level| level.split != Split::Priority)
+    }
+
+    /// Whether each server of a node or component has a level, and a priority where that goes by priority. (What else a
+    /// level may ask of them, `check` says.)
+    fn servers(&mut self, node: NodeId, around: Option<ComponentId>, strategy: StrategyRef) {
+        let system = self.system;
+        if self.levels_bad(strategy) || self.takes_all(strategy) {
             return;
         }
-        let mut alone = System::local(1, Builtin::Edf, Vec::new());
+        let strategy = system.strategy(strategy);
         for (i, inner) in system.components.iter().enumerate() {
             let part = Part::Component(i);
             if inner.node != node || inner.parent != around || self.bad(part, &["priority", "node", "parent", "name"]) {
                 continue;
             }
             let server = Task::periodic(&inner.name, Span::from_ms(1), Span::from_ms(1));
-            alone.tasks = vec![Task { priority: inner.priority, ..server }];
-            if let Err(PlanError::NoPriority { strategy, .. }) = Plan::resolve(&alone, NodeId(0), &strategy) {
-                let owner = self.owner(part);
-                let message = format!(
-                    "{owner} has no priority, which strategy \"{strategy}\" around it needs for its server; \
-                     give it one, 1 is the most \
-                     important"
-                );
-                self.error(part, "", message);
-            }
+            let server = Task { priority: inner.priority, ..server };
+            let Err(error) = Plan::of_tasks(std::iter::once((TaskId(0), &server)), &strategy) else { continue };
+            let (owner, name) = (self.owner(part), &strategy.name);
+            let message = match error {
+                PlanError::NoLevel { .. } => format!(
+                    "strategy \"{name}\" around {owner} has no level for its server; end the levels with one whose \
+                     tasks = \"rest\""
+                ),
+                PlanError::NoPriority { .. } => format!(
+                    "{owner} has no priority, which strategy \"{name}\" around it needs for its server; give it one, \
+                     1 is the most important"
+                ),
+            };
+            self.error(part, "", message);
         }
     }
 
@@ -166,15 +207,10 @@ impl Check<'_> {
 
     fn plan(&mut self, tasks: &[usize], strategy: StrategyRef) {
         let system = self.system;
-        if self.levels_bad(strategy) {
+        if self.levels_bad(strategy) || self.takes_all(strategy) {
             return;
         }
         let strategy = system.strategy(strategy);
-        // Most strategies take every task; only the others are worth a look at each.
-        let rest = strategy.levels.iter().any(|level| level.filter == Filter::Rest);
-        if rest && strategy.levels.iter().all(|level| level.split != Split::Priority) {
-            return;
-        }
         let mut alone = System::local(1, Builtin::Edf, Vec::new());
         for i in tasks {
             let part = Part::Task(*i);

@@ -1,0 +1,155 @@
+//! Whatever the rules of the system file accept, the simulator simulates.
+
+use super::flows::random_network;
+use super::*;
+use takt_analysis::compositional::share_of;
+use takt_analysis::place_regardless;
+
+/// Parts of all kinds in one system: levels, placement, costs, modes, components, flows, links and ports.
+fn anything(dice: &mut Dice) -> System {
+    let mut system = random::system(dice);
+    for node in &mut system.nodes {
+        node.fit = dice.pick(&[Fit::FirstFit, Fit::BestFit, Fit::WorstFit, Fit::NextFit]);
+    }
+    if dice.chance(60) {
+        components(dice, &mut system);
+    }
+    if dice.chance(60) {
+        flows(dice, &mut system);
+    }
+    system
+}
+
+fn components(dice: &mut Dice, system: &mut System) {
+    for i in 0..dice.roll(1, 4) as u32 {
+        let parent = (i > 0 && dice.chance(30)).then(|| ComponentId(dice.roll(0, u64::from(i) - 1) as u32));
+        let around = parent.map(|parent| &system.components[parent.index()]);
+        let node = around.map_or_else(|| NodeId(dice.roll(0, system.nodes.len() as u64 - 1) as u32), |one| one.node);
+        let most = around.map_or(system.nodes[node.index()].cpus, |around| around.cpus);
+        let mut component = Component::new(&format!("c{i}"), node, dice.pick(&ServerRule::ALL));
+        component.parent = parent;
+        component.cpus = if dice.chance(40) { dice.roll(1, u64::from(most)) as u32 } else { 1 };
+        component.quantum = dice.chance(20).then(|| dice.ns(1, 3));
+        component.priority = dice.chance(90).then(|| dice.roll(1, 4) as u32);
+        component.strategy = if system.strategies.is_empty() || dice.chance(60) {
+            StrategyRef::Builtin(dice.pick(&Builtin::ALL))
+        } else {
+            StrategyRef::Own(StrategyId(dice.roll(0, system.strategies.len() as u64 - 1) as u32))
+        };
+        if dice.chance(80) {
+            let period = dice.roll(3, 20);
+            component.period = Auto::Value(Span::from_ns(period));
+            if dice.chance(80) {
+                component.budget = Auto::Value(dice.ns(1, period * u64::from(component.cpus)));
+            }
+        }
+        system.components.push(component);
+    }
+    for at in 0..system.tasks.len() {
+        let of_node = |one: &&u32| system.components[**one as usize].node == system.tasks[at].node;
+        let all: Vec<u32> = (0..system.components.len() as u32).collect();
+        let here: Vec<u32> = all.iter().filter(of_node).copied().collect();
+        if !here.is_empty() && dice.chance(60) {
+            let task = &mut system.tasks[at];
+            (task.component, task.cpus) = (Some(ComponentId(dice.pick(&here))), None);
+        }
+    }
+    for _ in 0..dice.roll(0, 3) {
+        let component = ComponentId(dice.roll(0, system.components.len() as u64 - 1) as u32);
+        let period = dice.chance(50).then(|| dice.ns(3, 20));
+        let budget = period.map(|period| dice.ns(1, period.as_ns()));
+        let server = if period.is_none() || dice.chance(60) { Some(dice.pick(&ServerRule::ALL)) } else { None };
+        let at = Time::from_ns(dice.roll(0, 60));
+        system.switches.push(ServerSwitch { component, at, server, period, budget });
+    }
+}
+
+fn flows(dice: &mut Dice, system: &mut System) {
+    let other = random_network(dice);
+    let ns = |span: Span| Span::from_ns((span.as_ns() / 1_000).max(1));
+    let table =
+        |table: TableTask| TableTask { period: ns(table.period), wcet: ns(table.wcet), cost: table.cost.map(ns) };
+    while system.nodes.len() < other.nodes.len() {
+        let name = format!("n{}", system.nodes.len());
+        system.nodes.push(NodeSpec::new(&name, 1, StrategyRef::Builtin(Builtin::Edf)));
+    }
+    for (at, node) in other.nodes.iter().enumerate() {
+        let mine = &mut system.nodes[at];
+        mine.name = node.name.clone();
+        match dice.roll(0, 9) {
+            0..=1 => mine.arrivals = MessageArrivals::Interrupt { cost: dice.ns(1, 2) },
+            2 => {
+                let slots = TableTask { period: Span::from_ns(20), wcet: Span::from_ns(4), cost: None };
+                (mine.arrivals, mine.strategy) = (MessageArrivals::Cyclic, StrategyRef::Builtin(Builtin::Fifo));
+                (mine.cpus, mine.placement, mine.cancel) = (1, Placement::Global, false);
+                (mine.receive, mine.send) = (Some(slots), Some(slots));
+            }
+            _ => (mine.receive, mine.send) = (node.receive.map(table), node.send.map(table)),
+        }
+        if dice.chance(70) {
+            mine.link = Some(super::networks::random_link(dice));
+        }
+    }
+    for flow in other.flows {
+        let hop_wcet = ns(flow.hop_wcet);
+        system.flows.push(Flow {
+            period: ns(flow.period),
+            wcet: ns(flow.wcet),
+            deadline: ns(flow.deadline),
+            send_gap: ns(flow.send_gap),
+            hop_wcet,
+            size: Bytes::new(dice.pick(&[1, 64, 1_500])),
+            ..flow
+        });
+    }
+    for i in 0..dice.roll(0, 2) {
+        let rate = Rate::from_bps(1_000_000 * dice.pick(&[1_000, 100_000]));
+        let port = Port { name: format!("p{i}"), rate, latency: dice.ns(0, 5), cross: None, fifo: dice.chance(50) };
+        system.ports.push(port);
+    }
+    let count = system.nodes.len() as u32;
+    for from in (0..count).map(NodeId) {
+        for to in (0..count).map(NodeId).filter(|to| *to != from) {
+            if dice.chance(20) {
+                continue;
+            }
+            let least = dice.roll(0, 9);
+            let through = (0..system.ports.len() as u32).map(PortId).filter(|_| dice.chance(50)).collect();
+            let any = Network::any(Span::from_ns(least), dice.ns(least, least + 40));
+            let delay = if dice.chance(50) { Auto::Auto } else { any.delay };
+            system.networks.push(Network { from: Some(from), to: Some(to), delay, through, ..any });
+        }
+    }
+    system.clock = Clock { error: ns(other.clock.error), sync: other.clock.sync.map(table), ..other.clock };
+}
+
+#[test]
+fn what_the_file_accepts_is_simulated() {
+    let (mut accepted, mut with_flows, mut with_components) = (0, 0, 0);
+    for seed in seeds(4_000) {
+        let mut system = anything(&mut Dice::new(seed));
+        if file::validate(&system).is_err() {
+            continue;
+        }
+        accepted += 1;
+        with_flows += u64::from(!system.flows.is_empty());
+        with_components += u64::from(!system.components.is_empty());
+        let replay = replay(seed, "accepted::");
+        // As the verb does: a share for what nobody has sized, and a place for each task and server.
+        for id in (0..system.components.len() as u32).map(ComponentId) {
+            let (period, budget) = share_of(&system, id);
+            let component = &mut system.components[id.index()];
+            (component.period, component.budget) = (Auto::Value(period), Auto::Value(budget));
+        }
+        let placed = place_regardless(&system).unwrap_or_else(|error| panic!("{replay}\n{error}\n{system:#?}"));
+        simulated_with_messages(&placed.system, seed, &replay);
+    }
+    println!("{accepted} systems accepted, {with_flows} with flows, {with_components} with components");
+    assert!(cases(4_000) < 4_000 || (accepted > 1_000 && with_flows.min(with_components) > 200), "{accepted}");
+}
+
+fn simulated_with_messages(system: &System, seed: u64, replay: &str) {
+    let options = SimOptions { duration: Span::from_ns(300), seed, node: None };
+    let mut events: Vec<(u32, Time, takt_log::Event)> = Vec::new();
+    simulate(system, &options, &mut events).unwrap_or_else(|error| panic!("{replay}\n{error}\n{system:#?}"));
+}
