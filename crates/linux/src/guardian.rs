@@ -206,7 +206,7 @@ impl Guardian {
             Ok(true) => Ok(Some(guardian)),
             Ok(false) => {
                 guardian.dismiss();
-                Err("the program does not know what a guardian is".to_owned())
+                Err("the program does not act as a guardian (see takt_linux::tracing::guardian)".to_owned())
             }
             Err(error) => {
                 guardian.dismiss();

@@ -136,7 +136,7 @@ impl Prepared {
         }
         if stopped.switched > 0 {
             notes.push(format!(
-                "plans were switched {}; while that was done all queues were locked, for {} at most",
+                "plans were switched {}; each switch locked all queues, for at most {}",
                 if stopped.switched == 1 { "once".to_owned() } else { format!("{} times", stopped.switched) },
                 stopped.locked
             ));

@@ -296,7 +296,7 @@ fn side_by_side(before: &Numbers, after: &Numbers, deadline: Span, budget: Budge
             "fewer jobs missed their deadlines"
         }
         _ if budget == Budget::Group => "no fewer jobs missed their deadlines",
-        _ => "no fewer jobs missed their deadlines: the reservation was not what they lacked",
+        _ => "no fewer jobs missed their deadlines: a lack of CPU time was not the cause",
     };
     format!("{}\na job is to be done within {}; {said}\n", table(before, after), time(deadline))
 }

@@ -35,7 +35,8 @@ pub(super) fn convert(workload: &Workload, file_name: &str, notes: &mut Notes) -
         first,
         "tasks",
         format_args!(
-            "rt-app takes all CPUs of the machine, which the file does not number; cpus = {cpus} is a guess, correct it"
+            "rt-app uses all CPUs of the machine, and the file does not say how many; cpus = {cpus} is a guess, \
+             correct it"
         ),
     );
     let stem = file_name.rsplit(['/', '\\']).next().unwrap_or(file_name);
