@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use takt_dispatch::gate::GRACE;
 use takt_dispatch::{Dispatcher, Options, Plan, Row, StartError, StopError, Stopped};
-use takt_linux::recovery::{Recovery, recover};
+use takt_linux::cpuset::{Recovery, recover};
 use takt_linux::signals::StopSignals;
 use takt_linux::{Class, Epoch, clock};
 use takt_log::{Definition, Event, Sink};

@@ -5,8 +5,8 @@ use std::sync::{Arc, OnceLock};
 
 use takt_dispatch::gate::GO_WAIT;
 use takt_linux::cpuset::{CpusetError, Partitions};
+use takt_linux::cpuset::{Recovery, recover};
 use takt_linux::memory::LockError;
-use takt_linux::recovery::{Recovery, recover};
 use takt_linux::signals::StopSignals;
 use takt_linux::tracing::{Guard, RecorderError};
 use takt_linux::{Class, Epoch, clock, memory, sched};

@@ -7,7 +7,8 @@ use std::process::{Child, Command};
 
 use indicatif::ProgressBar;
 use serde::Serialize;
-use takt_linux::process::{self, PausedChild};
+use takt_linux::paused::PausedChild;
+use takt_linux::process;
 use takt_linux::sched::Class;
 use takt_linux::thread::Tid;
 use takt_linux::tracing::{self, CpuCount, Event, Recorder, RecorderError, Threads, threads_of};

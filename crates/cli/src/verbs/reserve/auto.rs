@@ -4,8 +4,9 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 use takt_linux::Epoch;
-use takt_linux::guardian::Guard;
-use takt_linux::process::{Identity, PausedChild as Waiting};
+use takt_linux::guard::Guard;
+use takt_linux::paused::PausedChild as Waiting;
+use takt_linux::process::Identity;
 use takt_linux::signals::StopSignals;
 use takt_model::Span;
 use takt_run::reserve::{Budget, Plan, Request, ReserveError, Reserved, Target, as_limit, find};

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::super::facts::{Facts, list};
 use super::super::{Finding, State};
 use super::us;
-use crate::machine::parse_cpu_list;
+use crate::sysfs::parse_cpu_list;
 
 const CPUS: &str = "/sys/devices/system/cpu/cpu";
 
