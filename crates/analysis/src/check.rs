@@ -155,12 +155,12 @@ fn restrictions(system: &System, tests: &[TestReport]) -> Vec<String> {
     let mut warnings = Vec::new();
     let decided = |id| tests.iter().filter(move |test| test.test == id && test.verdict.answer() != Answer::Unknown);
     if decided(TestId::Exact).any(|test| !test.figures.contains_key("grid_ns")) {
-        let only = "exact holds only for arrivals at the offsets and every period from there; the other tests hold \
-            for any offsets";
+        let only = "test \"exact\" holds only for arrivals at the offsets and every period from there; the other tests \
+            hold for any offsets";
         warnings.push(only.to_owned());
     } else if system.tasks.iter().any(|task| !task.offset.is_zero()) {
         warnings.push(if decided(TestId::Offsets).next().is_some() {
-            "offsets holds only for the offsets of the file; the other tests hold for any offsets".to_owned()
+            "test \"offsets\" holds only for the offsets of the file; the other tests hold for any offsets".to_owned()
         } else {
             "offsets are ignored: the verdicts hold for any offsets".to_owned()
         });
