@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 
 use super::Notes;
 use super::cycle::{self, Cycle, Piece};
-use super::read::{Action, Class, NO_TASK, Thread, Workload};
+use super::read::NO_TASK;
+use super::workload::{Action, Class, Thread, Workload};
 use crate::cpus::CpuSet;
 use crate::strategy::{Builtin, Discipline, Filter, Level, Split, Strategy};
 use crate::system::{Arrival, Clock, Exec, NodeId, NodeSpec, StrategyId, StrategyRef, System, Task};
