@@ -4,7 +4,6 @@
 //! This crate is the only one that may hold `unsafe`. Its whole public interface is safe. Errors
 //! name the cause behind an errno and the remedy.
 
-mod cgroup;
 pub mod clock;
 pub mod cpuset;
 pub mod datagram;
@@ -13,24 +12,26 @@ pub mod eventfd;
 pub mod file;
 pub mod futex;
 pub mod group;
-pub mod guard;
 pub mod guardian;
 pub mod hold;
-mod limits;
 pub mod lock;
 pub mod machine;
 pub mod memory;
 mod mount;
 pub mod net;
 mod owned;
-pub mod paused;
 pub mod process;
 pub mod recovery;
 pub mod sched;
 pub mod signals;
-mod sysfs;
 pub mod thread;
 pub mod tracing;
+
+mod cgroup;
+pub mod guard;
+mod limits;
+pub mod paused;
+mod sysfs;
 
 pub use clock::Epoch;
 pub use lock::{PiGuard, PiMutex};
