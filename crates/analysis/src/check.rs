@@ -155,12 +155,12 @@ fn restrictions(system: &System, tests: &[TestReport]) -> Vec<String> {
     let mut warnings = Vec::new();
     let decided = |id| tests.iter().filter(move |test| test.test == id && test.verdict.answer() != Answer::Unknown);
     if decided(TestId::Exact).any(|test| !test.figures.contains_key("grid_ns")) {
-        let only = "exact counts on arrivals exactly at the offsets and every period from there; the other tests \
+        let only = "test \"exact\" holds only for arrivals at the offsets and every period from there; the other tests \
             hold for any offsets";
         warnings.push(only.to_owned());
     } else if system.tasks.iter().any(|task| !task.offset.is_zero()) {
         warnings.push(if decided(TestId::Offsets).next().is_some() {
-            "offsets count in the test \"offsets\" alone, which holds for these: the others hold for any".to_owned()
+            "test \"offsets\" holds only for the offsets of the file; the other tests hold for any offsets".to_owned()
         } else {
             "offsets are ignored: the verdicts hold for any offsets".to_owned()
         });
@@ -353,7 +353,7 @@ fn check_node(
             let name = system.strategy_name(mode.strategy);
             let scope = format!("{}@{}:{name}", spec.name, mode.at);
             let why = format!(
-                "the switch to \"{name}\" {} is not covered: each strategy is checked as if it always ruled",
+                "the switch to \"{name}\" {} is not covered: each strategy is checked as if it were always in force",
                 if mode.at == takt_model::Time::ZERO.saturating_add(Span::FILE_MAX) {
                     "by a controller".to_owned()
                 } else {

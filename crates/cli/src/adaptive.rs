@@ -28,12 +28,14 @@ impl ControllerRequest {
             (None, _) => (NodeId(0), None),
         };
         let Some(spec) = spec else {
-            return Err(Failure::input("--adaptive is of one node, and the system has several: choose with --node"));
+            return Err(Failure::input(
+                "--adaptive needs one node, and the system has several: choose one with --node",
+            ));
         };
         if system.modes.iter().any(|mode| mode.node == node) {
             return Err(Failure::input(
-                "--adaptive: a controller changes the strategy by itself; remove the [[mode]]s of the node, or do \
-                 without it",
+                "--adaptive and the node's [[mode]]s both switch the strategy; remove the [[mode]]s, or leave out \
+                 --adaptive",
             ));
         }
         let calm = system.strategy_name(spec.strategy).to_owned();

@@ -28,7 +28,7 @@ use clap::Parser;
 
 use args::Takt;
 use failure::{Failure, Status};
-use takt_linux::recovery::{Recovery, recover};
+use takt_linux::cpuset::{Recovery, recover};
 
 fn main() -> ExitCode {
     // The process that puts back what a killed recorder or holder of reservations could not is this program, too.

@@ -39,7 +39,7 @@ impl Picture {
         if !missing.is_empty() {
             let letters: Vec<String> = missing.into_iter().take(LETTERS_NAMED).collect();
             let letters = letters.join(" ");
-            note(format_args!("warning: the font of PNG and PDF lacks {letters}: boxes stand there; SVG shows them"));
+            note(format_args!("warning: the font of PNG and PDF lacks {letters}: boxes replace them; SVG shows them"));
         }
     }
 

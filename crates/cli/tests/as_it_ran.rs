@@ -169,7 +169,7 @@ fn a_task_that_modes_move_is_told_with_each_of_its_places() {
     assert_eq!(class(2), "SCHED_FIFO priority 1 level 1; turned: 3 level 0; mlf: 1 level 0");
     assert_eq!(class(0), "SCHED_FIFO priority 2 level 0; turned: 1 level 2; mlf: 1 level 0");
     assert!(
-        said(&out).contains("more SCHED_FIFO priorities than there are up to 2: the most important is 4"),
+        said(&out).contains("more SCHED_FIFO priorities than 1 to 2: the most important level has 4"),
         "{}",
         said(&out)
     );
@@ -231,7 +231,7 @@ fn a_node_that_nothing_could_run_is_bad_input() {
 fn a_margin_without_a_reservation_is_told() {
     let folder = Folder::with(MODES);
     let Some((out, _)) = folder.run(&["--for", "20ms", "--margin", "5ms"]) else { return };
-    assert!(said(&out).contains("the margin is of no effect"), "{}", said(&out));
+    assert!(said(&out).contains("--margin has no effect"), "{}", said(&out));
 }
 
 #[test]

@@ -103,7 +103,7 @@ fn measured_costs_go_into_the_file_and_are_charged() {
     }
     let text = std::fs::read_to_string(&after).unwrap();
     let head =
-        "# mine\ntakt = 1\n[[node]]\nname = \"here\"\n# what I measured by hand\n# takt doctor: the median of what";
+        "# mine\ntakt = 1\n[[node]]\nname = \"here\"\n# what I measured by hand\n# takt doctor: the median of the";
     assert!(text.starts_with(head), "{text}");
     assert!(text.contains("costs = { interrupt = \"1us\", ") && text.contains(" # all of it\nstrategy"), "{text}");
     assert_eq!(std::fs::read_to_string(&before).unwrap(), SYSTEM, "what is read stays");

@@ -191,7 +191,7 @@ fn a_log_takes_no_more_than_its_limit() {
     if small.status.code() == Some(3) {
         return println!("skipped: {said}");
     }
-    assert!(small.status.success() && said.contains("the log came to --limit after"), "{said}");
+    assert!(small.status.success() && said.contains("the log reached --limit after"), "{said}");
     let answer: serde_json::Value = serde_json::from_slice(&small.stdout).unwrap();
     assert_eq!(answer["observed"]["limit_reached"], true);
     let bytes = fs::metadata(&log).unwrap().len();

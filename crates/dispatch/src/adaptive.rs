@@ -276,7 +276,8 @@ impl Plan {
     ) -> Result<(Plan, Vec<Anomaly>), Anomalies> {
         if let Some(mode) = system.modes.iter().find(|mode| mode.node == node) {
             let name = system.strategy_name(mode.strategy).to_owned();
-            let why = "a controller changes the strategy by itself; remove the node's modes, or do without it";
+            let why = "a controller and the node's modes both switch the strategy; remove the modes, or leave out \
+             the controller";
             return Err(Anomalies(vec![Anomaly::Unsupported { part: "mode", name, why }]));
         }
         let mut both = system.clone();
@@ -358,7 +359,7 @@ impl Plan {
 
 /// Notes for a run or a simulation with a controller. `guard` names the guard's strategy.
 pub fn notes_of_guard(law: &Adaptive, plan: &Plan, guard: &str) -> Vec<String> {
-    let mut notes = vec![format!("while a critical deadline is in danger it goes by strategy \"{guard}\"")];
+    let mut notes = vec![format!("while a critical deadline is in danger, strategy \"{guard}\" is in force")];
     notes.extend(law.unbounded(plan).map(|operation| {
         format!(
             "no test bounds the response of \"{operation}\" under the guard: half of its deadline is taken for \

@@ -9,8 +9,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use takt_linux::Epoch;
 use takt_linux::clock::pause;
+use takt_linux::guardian::guardian;
 use takt_linux::sched::{affinity, set_affinity};
-use takt_linux::tracing::{CpuCount, Event, Options, Recorder, RecorderError, cost, guardian, handover_ns, reading};
+use takt_linux::tracing::{CpuCount, Event, Options, Recorder, RecorderError, cost, handover_ns, reading};
 use takt_log::stats::Collector;
 use takt_log::{BackEnd, Definition, Header, KindSet, Sink, Writer};
 use takt_model::{Bytes, Span, Time};

@@ -4,49 +4,29 @@
 //! root set does no load balancing. The other CPUs get a set of their own, so that they keep
 //! balancing among themselves. Otherwise partitions of cgroup v2 are used (`cpuset/v2.rs`). Both
 //! change the whole machine while they are active. The former state is written to a file first (see
-//! [`crate::recovery`]). Dropping [`Partitions`] restores the former state.
+//! [`recover`]). Dropping [`Partitions`] restores the former state.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use takt_model::Span;
-use thiserror::Error;
 
+use crate::cgroup;
 use crate::clock::Epoch;
-use crate::machine::parse_cpu_list;
 use crate::process::{Identity, boot_id};
-use crate::recovery::{self, Hierarchy, Lock, RecoveryError, State};
+use crate::recovery::RecoveryError;
+use crate::sysfs::parse_cpu_list;
 use crate::thread::Tid;
 
+mod error;
+mod state;
 mod v2;
 
-/// Why this machine cannot be divided now.
-#[derive(Clone, PartialEq, Eq, Debug, Error)]
-pub enum CpusetError {
-    /// No cpuset controller, of neither version.
-    #[error("no cpuset controller is mounted, neither cgroup v1's nor cgroup v2's")]
-    NoController,
-    /// Only a part of the machine is seen from here, as in a container.
-    #[error("this process stands in the cpuset {0}, and only the root cpuset can be divided")]
-    NotRoot(String),
-    /// Another run has divided the machine.
-    #[error("another takt (process {0}) divides this machine's CPUs now")]
-    InUse(u32),
-    /// A file of the cpuset file system refused.
-    #[error("{path}: {cause}{hint}")]
-    File {
-        /// The file or folder.
-        path: String,
-        /// The kernel's answer.
-        cause: String,
-        /// The likely cause, with a separator.
-        hint: &'static str,
-    },
-    /// The state of the machine could not be written down first.
-    #[error(transparent)]
-    State(#[from] RecoveryError),
-}
+use state::{Hierarchy, Lock, State};
+
+pub use error::CpusetError;
+pub use state::Recovery;
 
 /// The machine is divided while this lives.
 #[derive(Debug)]
@@ -82,7 +62,7 @@ impl Partitions {
     /// Why not; then nothing has changed.
     pub fn create(groups: &[Vec<u32>], settle: Span) -> Result<Partitions, CpusetError> {
         let mounted = Mounted::find()?;
-        recovery::recover()?;
+        recover()?;
         let lock = match Lock::acquire()? {
             Ok(lock) => lock,
             Err(pid) => return Err(CpusetError::InUse(pid)),
@@ -116,7 +96,7 @@ impl Partitions {
                 let created = plan.folders.iter().flatten().cloned().collect();
                 let state = state(root, Hierarchy::V2 { enabled: plan.enabled }, created);
                 lock.write(&state)?;
-                let layout = Layout::V2 { plan: plan.clone(), home: cgroup_v2_folder() };
+                let layout = Layout::V2 { plan: plan.clone(), home: cgroup::v2_folder() };
                 let partitions = Partitions { layout, state, lock, restored: false };
                 v2::make(&Kernel, &plan, owner.pid, groups)?;
                 Ok(partitions)
@@ -192,6 +172,21 @@ impl Drop for Partitions {
     }
 }
 
+/// Undoes the changes of cpusets that a killed takt left. To be called at every start; costs one look at a
+/// folder where there is nothing to do.
+///
+/// # Errors
+/// The state folder or file, or what the kernel refused.
+pub fn recover() -> Result<Recovery, RecoveryError> {
+    if !state::is_left() {
+        return Ok(Recovery::Nothing);
+    }
+    match Lock::acquire()? {
+        Ok(lock) => lock.repair(|state| undo(state).map_err(|error| error.to_string())),
+        Err(pid) => Ok(Recovery::InUse { pid }),
+    }
+}
+
 /// The obstacle to dividing this machine, found without trying.
 #[must_use]
 pub fn obstacle() -> Option<CpusetError> {
@@ -214,10 +209,10 @@ enum Mounted {
 
 impl Mounted {
     fn find() -> Result<Mounted, CpusetError> {
-        let Some(root) = cgroup_v1_mount("cpuset") else {
-            return v2::root(&Kernel, cgroup_v2_mount()).map(Mounted::V2);
+        let Some(root) = cgroup::v1_mount("cpuset") else {
+            return v2::root(&Kernel, cgroup::v2_mount()).map(Mounted::V2);
         };
-        let own = cgroup_v1_folder("cpuset").ok_or(CpusetError::NoController)?;
+        let own = cgroup::v1_folder("cpuset").ok_or(CpusetError::NoController)?;
         if own == root { Ok(Mounted::V1(root)) } else { Err(CpusetError::NotRoot(own.display().to_string())) }
     }
 }
@@ -253,7 +248,7 @@ fn make(folder: &Path, cpus: &[u32], memory: &str) -> Result<(), CpusetError> {
 const LOAD_BALANCE: &str = "cpuset.sched_load_balance";
 
 /// Puts the machine back as `state` says it was. Done twice it does nothing the second time.
-pub(crate) fn undo(state: &State) -> Result<(), CpusetError> {
+fn undo(state: &State) -> Result<(), CpusetError> {
     // A sleep on each CPU must not move the caller for good; where no thread can be had, one CPU's
     // sleep is better than none.
     let period = state.settle.min(SETTLE_MAX);
@@ -375,91 +370,19 @@ fn failed(path: &Path, error: &io::Error, hint: &'static str) -> CpusetError {
 
 /// Whether cpusets divide the machine's CPUs into several scheduling domains, as far as the root sets tell.
 pub(crate) fn is_divided() -> bool {
-    let v1 = cgroup_v1_mount("cpuset").and_then(|root| read(&root.join(LOAD_BALANCE)).ok());
+    let v1 = cgroup::v1_mount("cpuset").and_then(|root| read(&root.join(LOAD_BALANCE)).ok());
     // The CPUs of partitions leave the root cgroup.
     let v2 = || {
-        let left = read(&cgroup_v2_mount()?.join("cpuset.cpus.effective")).ok()?;
+        let left = read(&cgroup::v2_mount()?.join("cpuset.cpus.effective")).ok()?;
         let online = read(Path::new("/sys/devices/system/cpu/online")).ok()?;
         Some(left.trim() != online.trim())
     };
     v1.map_or_else(|| v2().unwrap_or(false), |balance| balance.trim() == "0")
 }
 
-/// Mount point of the version-1 hierarchy of `controller`.
-pub(crate) fn cgroup_v1_mount(controller: &str) -> Option<PathBuf> {
-    mount_of(&fs::read_to_string("/proc/self/mountinfo").ok()?, controller)
-}
-
-/// The folder of this process's version-1 cgroup of `controller`.
-pub(crate) fn cgroup_v1_folder(controller: &str) -> Option<PathBuf> {
-    let path = group_of(&fs::read_to_string("/proc/self/cgroup").ok()?, controller)?;
-    Some(cgroup_v1_mount(controller)?.join(path.trim_start_matches('/'))).map(|folder| folder.components().collect())
-}
-
-/// Mount point of the version-2 hierarchy.
-pub(crate) fn cgroup_v2_mount() -> Option<PathBuf> {
-    v2_mount_of(&fs::read_to_string("/proc/self/mountinfo").ok()?)
-}
-
-/// The folder of this process's version-2 cgroup.
-fn cgroup_v2_folder() -> Option<PathBuf> {
-    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
-    let path = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
-    Some(cgroup_v2_mount()?.join(path.trim_start_matches('/')).components().collect())
-}
-
-fn v2_mount_of(mountinfo: &str) -> Option<PathBuf> {
-    mountinfo.lines().find_map(|line| {
-        let (mount, filesystem) = line.split_once(" - ")?;
-        let mut mount = mount.split(' ').skip(3);
-        let (root, point) = (mount.next()?, mount.next()?);
-        (filesystem.split(' ').next()? == "cgroup2" && root == "/").then(|| PathBuf::from(point))
-    })
-}
-
-/// In mountinfo: the mount point is field 5; after " - " come type, source and super options. A mount that shows only a
-/// part of the hierarchy (field 4 is not "/") does not count.
-fn mount_of(mountinfo: &str, controller: &str) -> Option<PathBuf> {
-    mountinfo.lines().find_map(|line| {
-        let (mount, filesystem) = line.split_once(" - ")?;
-        let mut mount = mount.split(' ').skip(3);
-        let (root, point) = (mount.next()?, mount.next()?);
-        let mut filesystem = filesystem.split(' ');
-        let is_v1 = filesystem.next()? == "cgroup";
-        let has = filesystem.nth(1)?.split(',').any(|option| option == controller);
-        (is_v1 && has && root == "/").then(|| PathBuf::from(point))
-    })
-}
-
-/// In /proc/self/cgroup: `number:controller,controller:path`.
-pub(crate) fn group_of(cgroup: &str, controller: &str) -> Option<String> {
-    cgroup.lines().find_map(|line| {
-        let mut fields = line.splitn(3, ':').skip(1);
-        let has = fields.next()?.split(',').any(|name| name == controller);
-        let path = fields.next()?;
-        has.then(|| path.to_owned())
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn mounts_and_groups_are_found() {
-        let mounts = "30 23 0:26 / /sys/fs/cgroup rw - tmpfs tmpfs rw\n\
-                      31 30 0:27 / /sys/fs/cgroup/cpu,cpuacct rw,relatime shared:9 - cgroup cgroup rw,cpu,cpuacct\n\
-                      33 30 0:29 /part /mnt/cpuset rw - cgroup cgroup rw,cpuset\n\
-                      32 30 0:29 / /sys/fs/cgroup/cpuset rw - cgroup cgroup rw,cpuset\n\
-                      34 30 0:30 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n";
-        assert_eq!(mount_of(mounts, "cpuset"), Some(PathBuf::from("/sys/fs/cgroup/cpuset")));
-        assert_eq!(mount_of(mounts, "cpu"), Some(PathBuf::from("/sys/fs/cgroup/cpu,cpuacct")));
-        assert_eq!(mount_of(mounts, "memory"), None);
-        assert_eq!(v2_mount_of(mounts), Some(PathBuf::from("/sys/fs/cgroup/unified")));
-        let groups = "4:memory:/a:b\n3:cpuset:/\n1:cpu,cpuacct:/x\n0::/\n";
-        assert_eq!(group_of(groups, "cpu").as_deref(), Some("/x"));
-        assert_eq!(group_of(groups, "memory").as_deref(), Some("/a:b"));
-    }
 
     #[test]
     fn the_other_cpus_are_those_of_no_group() {

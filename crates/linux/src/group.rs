@@ -26,7 +26,7 @@ use std::path::{Path, PathBuf};
 use takt_model::Span;
 use thiserror::Error;
 
-use crate::cpuset;
+use crate::cgroup::{self, has_word};
 use crate::sched::BW_SHIFT;
 
 /// The reason why a thread gets no budget.
@@ -235,12 +235,12 @@ fn real_time(files: &dyn Files, version: Version, group: &Path) -> Option<RealTi
 /// Prefers version 1 if it has the controller.
 fn folder_of(thread: u32) -> Result<(Version, PathBuf), GroupError> {
     let text = fs::read_to_string(format!("/proc/{thread}/cgroup")).map_err(|_| GroupError::Gone { id: thread })?;
-    let first = cpuset::cgroup_v1_mount("cpu").and_then(|mount| Some((mount, cpuset::group_of(&text, "cpu")?)));
+    let first = cgroup::v1_mount("cpu").and_then(|mount| Some((mount, cgroup::group_of(&text, "cpu")?)));
     let (version, mount, path) = match first {
         Some((mount, path)) => (Version::V1, mount, path),
         None => {
             let path = text.lines().find_map(|line| line.strip_prefix("0::")).map(str::to_owned);
-            let second = cpuset::cgroup_v2_mount().zip(path).ok_or(GroupError::NoController)?;
+            let second = cgroup::v2_mount().zip(path).ok_or(GroupError::NoController)?;
             (Version::V2, second.0, second.1)
         }
     };
@@ -250,10 +250,6 @@ fn folder_of(thread: u32) -> Result<(Version, PathBuf), GroupError> {
         return Err(GroupError::Outside { id: thread, path });
     }
     Ok((version, mount.join(path.trim_start_matches('/')).components().collect()))
-}
-
-fn has_word(text: &str, wanted: &str) -> bool {
-    text.split_ascii_whitespace().any(|word| word == wanted)
 }
 
 /// A group made by takt, below another group.

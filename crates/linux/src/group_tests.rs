@@ -4,7 +4,7 @@ use super::*;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
-use crate::guardian::Guard;
+use crate::guard::Guard;
 use crate::hold::{HoldError, Holder, UndoResult, Undone};
 use crate::process::Identity;
 

@@ -19,17 +19,16 @@
 mod change;
 mod journal;
 
-use takt_model::Span;
 use thiserror::Error;
 
-pub use change::Undone;
-pub use journal::{Journal, Recovered, UndoResult, recover};
+pub use change::{Deadline, UndoResult, Undone};
+pub use journal::{Journal, Recovered, recover};
 
 use crate::group::{self, Group, GroupError, Kernel, Limit, Place, Throttled};
-use crate::guardian::{Cleanup, Guard, Guardian};
+use crate::guard::{Guard, Guardian, THREADS};
 use crate::process::Identity;
 use crate::recovery::RecoveryError;
-use crate::sched::{self, Attributes, Class, FLAG_RECLAIM, FLAG_RESET_ON_FORK, Reservation, SchedError};
+use crate::sched::{self, Class, SchedError};
 use change::Change;
 
 /// The reason why a thread cannot be held.
@@ -58,25 +57,6 @@ pub enum HoldError {
     Group(#[from] GroupError),
 }
 
-/// SCHED_DEADLINE with its flags.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Deadline {
-    /// Runtime, deadline, period.
-    pub reservation: Reservation,
-    /// The thread may use bandwidth that others leave, beyond its runtime (SCHED_FLAG_RECLAIM,
-    /// GRUB).
-    pub reclaim: bool,
-}
-
-impl Deadline {
-    pub(crate) fn attributes(self) -> Attributes {
-        let reclaim = if self.reclaim { FLAG_RECLAIM } else { 0 };
-        let base = Attributes::from(&Class::Deadline(self.reservation));
-        // Children of the thread are ordinary. Without this flag the kernel would refuse all forks.
-        Attributes { flags: FLAG_RESET_ON_FORK | reclaim, ..base }
-    }
-}
-
 /// Holds threads. Dropping it restores their settings.
 #[derive(Debug)]
 pub struct Holder {
@@ -93,7 +73,7 @@ impl Holder {
     /// The folder for state files, or the guardian.
     pub fn start(guard: &Guard) -> Result<Holder, HoldError> {
         let journal = journal::Open::create()?;
-        let guardian = Guardian::start(guard, &Cleanup::Threads(journal.name()));
+        let guardian = Guardian::start(guard, [THREADS, &journal.name().to_text()]);
         let guardian = guardian.map_err(|cause| HoldError::Guardian { cause })?;
         Ok(Holder { journal, guardian, changes: Vec::new(), stuck: false })
     }
@@ -156,7 +136,7 @@ impl Holder {
     }
 
     /// Takes over a child that has put itself under SCHED_DEADLINE before it became its program
-    /// ([`crate::process::PausedChild::reserved`]).
+    /// ([`crate::paused::PausedChild::reserved`]).
     ///
     /// # Errors
     /// The journal cannot be written, or the child has ended.
@@ -203,17 +183,13 @@ fn tid(thread: Identity) -> Result<libc::pid_t, HoldError> {
     id.ok_or(HoldError::Gone { id: thread.pid })
 }
 
-/// The least reservation that the kernel takes. Its bandwidth is zero, unless an administrator has
-/// set the longest period below a second.
-fn least() -> Attributes {
-    let period = crate::machine::Limits::read().dl_period_max;
-    let runtime = Span::from_ns(sched::RUNTIME_MIN_NS);
-    Deadline { reservation: Reservation { runtime, deadline: period, period }, reclaim: false }.attributes()
-}
-
 #[cfg(test)]
 mod tests {
+    use takt_model::Span;
+
+    use super::change::least;
     use super::*;
+    use crate::sched::Reservation;
 
     #[test]
     fn the_least_reservation_is_booked_as_nothing() {

@@ -30,6 +30,12 @@ pub mod tc;
 pub mod thread;
 pub mod tracing;
 
+mod cgroup;
+pub mod guard;
+mod limits;
+pub mod paused;
+mod sysfs;
+
 pub use clock::Epoch;
 pub use lock::{PiGuard, PiMutex};
 pub use machine::{Machine, machine};

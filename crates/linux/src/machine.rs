@@ -12,41 +12,9 @@ use takt_model::Span;
 use crate::mount;
 use crate::process;
 use crate::sched::Reservation;
+use crate::sysfs::{line, number, parse_cpu_list};
 
-/// The kernel's limits on real-time work. If /proc lacks a value, the kernel's default stands in.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Limits {
-    /// `sched_rt_runtime_us`; -1: no limit, and SCHED_DEADLINE admits everything. Default 950000.
-    pub rt_runtime_us: i64,
-    /// `sched_rt_period_us`; default 1000000.
-    pub rt_period_us: u64,
-    /// Shortest SCHED_DEADLINE period; default 100 us.
-    pub dl_period_min: Span,
-    /// Longest SCHED_DEADLINE period; default 4.194304 s.
-    pub dl_period_max: Span,
-}
-
-impl Limits {
-    /// Reads them.
-    #[must_use]
-    pub fn read() -> Limits {
-        Limits {
-            rt_runtime_us: number("/proc/sys/kernel/sched_rt_runtime_us").unwrap_or(950_000),
-            rt_period_us: number("/proc/sys/kernel/sched_rt_period_us").unwrap_or(1_000_000),
-            dl_period_min: Span::from_us(number("/proc/sys/kernel/sched_deadline_period_min_us").unwrap_or(100)),
-            dl_period_max: Span::from_us(number("/proc/sys/kernel/sched_deadline_period_max_us").unwrap_or(1 << 22)),
-        }
-    }
-
-    /// The share of each CPU for real-time threads, in percent, rounded down.
-    #[must_use]
-    pub fn rt_percent(&self) -> u64 {
-        match u64::try_from(self.rt_runtime_us) {
-            Ok(runtime) => (runtime.saturating_mul(100) / self.rt_period_us.max(1)).min(100),
-            Err(_) => 100,
-        }
-    }
-}
+pub use crate::limits::Limits;
 
 /// This machine, for a run.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -208,14 +176,6 @@ pub fn machine() -> Machine {
     }
 }
 
-fn line(path: impl AsRef<Path>) -> Option<String> {
-    fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
-}
-
-fn number<T: std::str::FromStr>(path: impl AsRef<Path>) -> Option<T> {
-    line(path)?.parse().ok()
-}
-
 fn fair_server(debug: &Path) -> Option<(Span, Span)> {
     let folders = fs::read_dir(debug.join("fair_server")).ok()?;
     let of = |folder: &Path| Some((number(folder.join("runtime"))?, number(folder.join("period"))?));
@@ -242,41 +202,18 @@ fn preemption(version: &str, debug: Option<String>) -> Option<String> {
     chosen.or_else(|| words().next().map(|word| word.to_ascii_lowercase()))
 }
 
-/// One beyond the largest number of a CPU that a kernel is built for (`NR_CPUS`).
-const CPUS_MAX: usize = 8192;
-
-/// Parses `0-2,5` into ascending numbers without duplicates. Parsing stops at the first malformed
-/// part. Numbers from [`CPUS_MAX`] on are dropped.
-pub(crate) fn parse_cpu_list(text: &str) -> Vec<u32> {
-    let mut named = vec![false; CPUS_MAX];
-    for part in text.trim().split(',').filter(|part| !part.is_empty()) {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let (Ok(first), Ok(last)) = (first.parse::<usize>(), last.parse::<usize>()) else { break };
-        if let Some(range) = named.get_mut(first..=last.min(CPUS_MAX - 1)) {
-            range.fill(true);
-        }
-    }
-    (0..).zip(named).filter_map(|(cpu, named)| named.then_some(cpu)).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn the_kernels_texts_are_read() {
-        assert_eq!(parse_cpu_list("0-2,5\n"), [0, 1, 2, 5]);
-        assert_eq!(parse_cpu_list("5,0-2,2,x,7"), [0, 1, 2, 5]);
-        assert_eq!(parse_cpu_list("3-2,8191-4294967295,4294967295,18446744073709551615"), [8191]);
-        assert_eq!(parse_cpu_list(""), Vec::<u32>::new());
         let debug = "dl_rq[0]:\n  .dl_bw->bw                     : 996147\n  .dl_bw->total_bw               : 104856\n";
         assert_eq!(total_bandwidth(debug), Some(vec![104_856]));
         assert_eq!(total_bandwidth("nothing"), None);
         assert_eq!(preemption("#1 SMP PREEMPT_RT Debian", None).as_deref(), Some("rt"));
         assert_eq!(preemption("#1 SMP PREEMPT_DYNAMIC", Some("none (full) lazy".into())).as_deref(), Some("full"));
         assert_eq!(preemption("#1 SMP PREEMPT_DYNAMIC", None).as_deref(), Some("preempt_dynamic"));
-        let limits = Limits { rt_runtime_us: 950_000, rt_period_us: 1_000_000, ..Limits::read() };
-        assert_eq!((limits.rt_percent(), Limits { rt_runtime_us: -1, ..limits }.rt_percent()), (95, 100));
     }
 
     #[test]

@@ -419,7 +419,7 @@ struct Facts {
 
 impl Facts {
     fn gather() -> Facts {
-        let machine = crate::machine::Limits::read();
+        let machine = crate::limits::Limits::read();
         Facts {
             cap_sys_nice: has_capability(CAP_SYS_NICE),
             rtprio: rtprio_limit(),
@@ -435,7 +435,7 @@ impl Facts {
 /// The folder of this process's CPU cgroup (version 1) if its real-time budget is zero.
 #[must_use]
 pub fn group_without_budget() -> Option<String> {
-    let folder = crate::cpuset::cgroup_v1_folder("cpu")?;
+    let folder = crate::cgroup::v1_folder("cpu")?;
     let runtime = fs::read_to_string(folder.join("cpu.rt_runtime_us")).ok()?;
     (runtime.trim() == "0").then(|| folder.display().to_string())
 }

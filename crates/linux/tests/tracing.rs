@@ -10,10 +10,11 @@ use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode, Stdio};
 
 use takt_linux::clock::pause;
+use takt_linux::guardian::guardian;
 use takt_linux::signals::StopSignals;
 use takt_linux::tracing::{
-    CpuCount, Descriptions, Event, Guard, Options, Recorder, RecorderError, Threads, cost, guardian, now, recover,
-    threads, threads_of,
+    CpuCount, Descriptions, Event, Guard, Options, Recorder, RecorderError, Threads, cost, now, recover, threads,
+    threads_of,
 };
 use takt_model::{Bytes, Span, Time};
 use takt_trace::{Abi, DatHead, DatWriter, Endian, Format, KernelEvent, Left, PageLayout, Recording, What};

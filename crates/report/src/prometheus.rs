@@ -47,7 +47,7 @@ pub fn prometheus(stats: &Stats) -> String {
     if let Some(lost) = stats.lost_events {
         page.sample("takt_lost_events_total", "", &[], &lost.to_string());
     }
-    page.metric("takt_losses_counted", "gauge", "1 unless events were lost and nobody knows how many.");
+    page.metric("takt_losses_counted", "gauge", "1 unless an unknown number of events was lost.");
     page.sample("takt_losses_counted", "", &[], if stats.lost_events.is_some() { "1" } else { "0" });
     tasks(&mut page, stats);
     chains(&mut page, stats);

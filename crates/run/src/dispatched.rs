@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use takt_dispatch::gate::GRACE;
 use takt_dispatch::{Dispatcher, Options, Plan, Row, StartError, StopError, Stopped};
-use takt_linux::recovery::{Recovery, recover};
+use takt_linux::cpuset::{Recovery, recover};
 use takt_linux::signals::StopSignals;
 use takt_linux::{Class, Epoch, clock};
 use takt_log::{Definition, Event, Sink};
@@ -136,7 +136,7 @@ impl Prepared {
         }
         if stopped.switched > 0 {
             notes.push(format!(
-                "plans were switched {}; while that was done all queues were locked, for {} at most",
+                "plans were switched {}; each switch locked all queues, for at most {}",
                 if stopped.switched == 1 { "once".to_owned() } else { format!("{} times", stopped.switched) },
                 stopped.locked
             ));

@@ -17,7 +17,7 @@ pub enum TraceError {
     #[error(transparent)]
     Recorder(#[from] RecorderError),
     /// An event description that cannot be decoded.
-    #[error("this kernel describes its events in an unknown way: {0}")]
+    #[error("takt cannot read this kernel's descriptions of its events: {0}")]
     Format(#[from] FormatError),
 }
 

@@ -29,11 +29,11 @@ pub(crate) fn plan(
     let plan = plan.with_backlog(BACKLOG);
     let mut levels = std::iter::once(&plan.levels).chain(plan.modes.iter().map(|mode| &mode.levels)).flatten();
     let how = if levels.any(|level| level.preemptive) {
-        "as many SCHED_FIFO threads a level on each CPU as its jobs preempt each other"
+        "a level has a SCHED_FIFO thread on each CPU for each depth to which its jobs preempt each other"
     } else {
-        "one SCHED_FIFO thread a level on each CPU, and within a level jobs run to completion"
+        "a level has one SCHED_FIFO thread on each CPU, and its jobs run to completion"
     };
-    let mut notes = vec![format!("takt's own dispatcher runs it: {how} (strategy \"{}\")", plan.strategy)];
+    let mut notes = vec![format!("takt's own dispatcher runs strategy \"{}\": {how}", plan.strategy)];
     notes.extend((top > options.top_priority).then(|| note_of_priority(top, options.top_priority)));
     notes.extend(lateness.iter().map(|anomaly| format!("deadlines can be missed: {anomaly}")));
     if !options.best_effort {
@@ -44,5 +44,5 @@ pub(crate) fn plan(
 
 /// The note that the levels do not fit below the requested priority.
 pub(crate) fn note_of_priority(top: u8, asked: u8) -> String {
-    format!("the levels need more SCHED_FIFO priorities than there are up to {asked}: the most important is {top}")
+    format!("the levels need more SCHED_FIFO priorities than 1 to {asked}: the most important level has {top}")
 }

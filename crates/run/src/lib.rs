@@ -88,7 +88,7 @@ pub struct RunOptions {
     pub top_priority: u8,
     /// Whether the kernel's account of the run is recorded, too.
     pub trace: Trace,
-    /// Whether this program calls [`takt_linux::tracing::guardian`] first of all. Then a child
+    /// Whether this program calls [`takt_linux::guardian::guardian`] first of all. Then a child
     /// process removes the recorder if this process is killed. Otherwise the next start removes the
     /// recorder.
     pub guardian: bool,

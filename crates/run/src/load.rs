@@ -30,8 +30,8 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::ScopedJoinHandle;
 
 use takt_dispatch::gate::{GO_ABORT, GO_RUN, GO_WAIT, READY_MAX, STACK_BYTES, STACK_TOUCHED, wait_for_go};
+use takt_linux::cpuset::recover;
 use takt_linux::cpuset::{CpusetError, Partitions};
-use takt_linux::recovery::recover;
 use takt_linux::{Class, ClassGuard, Epoch, SchedError, clock, futex, memory, sched};
 use takt_model::{Bytes, Span, Time};
 

@@ -49,7 +49,7 @@ impl Mapping {
     fn note_margin(&mut self, margin: Margin) {
         let reserved = self.tasks.iter().any(|task| matches!(task.class, Class::Deadline(_)));
         if margin != Margin::default() && !reserved {
-            let note = "no task has a SCHED_DEADLINE reservation, so that the margin is of no effect";
+            let note = "--margin has no effect: no task runs under SCHED_DEADLINE";
             self.notes.push(note.to_owned());
         }
     }
@@ -314,7 +314,7 @@ fn refuse_parts(system: &System, node: NodeId, spec: &NodeSpec) -> Result<(), Ru
 /// Refuses parts of a node, besides its strategy, that need a dispatcher.
 fn refuse_dispatching(system: &System, node: NodeId, spec: &NodeSpec) -> Result<(), RunError> {
     if has_modes(system, node) {
-        return Err(unenforceable("mode of node", &spec.name, "the kernel keeps one strategy"));
+        return Err(unenforceable("mode of node", &spec.name, "the kernel cannot switch the strategy"));
     }
     if system.cancels(node) {
         return Err(unenforceable("node", &spec.name, "cancel = true wants takt's own dispatcher"));

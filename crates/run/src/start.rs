@@ -5,8 +5,8 @@ use std::sync::{Arc, OnceLock};
 
 use takt_dispatch::gate::GO_WAIT;
 use takt_linux::cpuset::{CpusetError, Partitions};
+use takt_linux::cpuset::{Recovery, recover};
 use takt_linux::memory::LockError;
-use takt_linux::recovery::{Recovery, recover};
 use takt_linux::signals::StopSignals;
 use takt_linux::tracing::{Guard, RecorderError};
 use takt_linux::{Class, Epoch, clock, memory, sched};
@@ -70,7 +70,7 @@ impl Prepared {
         let mut ready = Ready { prepared: self.clone(), kernel: None };
         let unrecorded = match self.dispatched {
             None => "preemptions, migrations and CPU times of jobs are unknown",
-            Some(_) => "preemptions are those by other jobs of this run, and CPU times hold what other threads took",
+            Some(_) => "preemptions are those by other jobs of this run, and CPU times include what other threads took",
         };
         if self.options.trace == Trace::Never {
             if self.dispatched.is_some() {
@@ -387,7 +387,7 @@ pub(crate) fn notes_of_kernel(kernel: &Recorded, failed: Option<&RecorderError>)
 
 /// A note about records that found a full buffer, if any.
 pub(crate) fn note_of_lost(lost: u64) -> Option<String> {
-    (lost > 0).then(|| format!("{lost} records found a full buffer: the figures are incomplete"))
+    (lost > 0).then(|| format!("{lost} records were lost in a full buffer: the figures are incomplete"))
 }
 
 /// A note of the CPU time that a hypervisor took, if any.

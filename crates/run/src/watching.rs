@@ -26,7 +26,7 @@ pub(crate) const EVENTS_PER_JOB: u64 = 10;
 /// microseconds for it. Call [`Dispatching::drain`](takt_dispatch::Dispatching::drain) some times a
 /// second: the kernel has room for what the jobs of at most four seconds make.
 ///
-/// `guardian` says whether the program has called [`takt_linux::tracing::guardian`] first of all. Then a
+/// `guardian` says whether the program has called [`takt_linux::guardian::guardian`] first of all. Then a
 /// child process removes the instance when the program is killed. Otherwise the next recording does.
 ///
 /// # Errors

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard};
 
-use takt_linux::recovery::{Recovery, recover};
+use takt_linux::cpuset::{Recovery, recover};
 use takt_linux::sched;
 use takt_log::{Event, JobKey};
 use takt_model::{Arrival, Builtin, Bytes, CpuSet, Exec, Placement, Span, System, Task, TaskId, Time};

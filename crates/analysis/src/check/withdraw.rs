@@ -26,12 +26,12 @@ pub(super) fn stands_alone(tests: &mut [TestReport]) -> Answer {
                 continue;
             }
             Verdict::Infeasible { witness } => {
-                let why = format!("{witness} (if this strategy ruled then)");
+                let why = format!("{witness} (if this strategy were in force then)");
                 report.verdict = Verdict::NotProven { why };
             }
             Verdict::Schedulable { bounds } => bounds.clear(),
             Verdict::NotProven { why } if report.figures.contains_key("tardiness_ns") => {
-                why.push_str(" (if this strategy always ruled)");
+                why.push_str(" (if this strategy were always in force)");
             }
             _ => {}
         }

@@ -45,8 +45,8 @@ pub(crate) fn execute(options: &args::Check, json: bool) -> Outcome {
     waiting.finish_and_clear();
     if (options.sensitivity || options.certificate.is_some()) && charged_by_kernel(&report) {
         return Err(Failure::cannot(
-            "what the kernel takes for ordinary threads counts for the verdict alone, not for --sensitivity and \
-             --certificate; state it in the file (costs.ordinary), or leave --linux out",
+            "--sensitivity and --certificate cannot charge the time that the kernel takes for ordinary threads \
+             (--linux); state it in the file (costs.ordinary), or leave out --linux",
         ));
     }
     let sensitivity = options.sensitivity.then(|| searched(&system, &GivenDeadlines::of(&text)));
@@ -188,8 +188,7 @@ pub(crate) fn describe(system: &System, report: &CheckReport) -> String {
 /// Says how many rows a table on a terminal lacks.
 fn left_out(text: &mut String, rows: usize, what: &str) {
     if rows > 0 {
-        let _ =
-            writeln!(text, "... and {rows} more {what}; what goes into a pipe or a file, or --json, has all of them");
+        let _ = writeln!(text, "... and {rows} more {what}; a pipe, a file or --json gets all of them");
     }
 }
 

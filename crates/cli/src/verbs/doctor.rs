@@ -112,7 +112,8 @@ fn told(options: &args::Doctor, kernel: &str, findings: &[Finding], probe: Optio
     if let Some(first) = sorted.first().filter(|first| first.state.spoils()) {
         let _ = write!(
             text,
-            "\n\"takt doctor --explain {}\" says what it costs and how to mend it, --all that of all.\n",
+            "\n\"takt doctor --explain {}\" shows its cost and its remedies, \"takt doctor --all\" those of all \
+             findings.\n",
             first.name
         );
     }
@@ -146,7 +147,7 @@ fn explained(finding: &Finding) -> String {
         line("costs", &finding.cost);
     }
     for how in &finding.mend {
-        line("mend", how);
+        line("remedy", how);
     }
     line("more", &format!("{PAGE}#{}", finding.name));
     for link in finding.links {

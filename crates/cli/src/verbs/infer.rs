@@ -322,7 +322,8 @@ fn describe(inferred: &Inferred) -> String {
         let maybe = names(&mut task.links.maybe.iter().copied());
         if !maybe.is_empty() {
             notes.push(format!(
-                "{}: its jobs come right after those of {maybe}, but on a grid: a chain, or an offset",
+                "{}: its jobs come right after those of {maybe}, but also on a grid. This is a chain or an offset; \
+                 takt writes no chain",
                 task.name
             ));
         }
@@ -347,9 +348,9 @@ fn describe(inferred: &Inferred) -> String {
     let mut text = table.without_empty_columns().render("");
     text.push_str(&describe_traffic(inferred));
     text.push_str(
-        "\nSURE: at least this share of the jobs keeps to it, at 95 % confidence. PERIOD of a sporadic task: \
-         the least distance seen, of an\n\
-         aperiodic one the mean. MEAN and MOST: execution seen; the most seen is no worst case.\n",
+        "\nSURE: at least this share of all jobs keeps the pattern, at 95 % confidence. PERIOD: of a sporadic \
+         task the least distance seen,\n\
+         of an aperiodic task the mean. MEAN and MOST: execution times seen; the most seen is no worst case.\n",
     );
     for note in notes {
         text.push_str(&file::one_line(&note));

@@ -84,7 +84,7 @@ pub(crate) fn execute(options: &args::Report, json: bool) -> Outcome {
     }
     if let Some(names) = as_run.as_ref().filter(|_| options.log.is_some()) {
         let sentence = format!(
-            "This run went by strategy {names}: bounds and simulation are of that, and not of the file's strategy, \
+            "This run used strategy {names}. Bounds and simulation are for this strategy, and not for the file's, \
              whose levels are preemptive."
         );
         note(format_args!("note: {sentence}"));
@@ -173,7 +173,7 @@ fn inputs(options: &args::Report) -> Result<Inputs, Failure> {
             Ok(Inputs::System { system: Box::new(system), toml: text, log: Some((options.file.clone(), log)) })
         }
         (Content::Log(_), Some(path)) => Err(Failure::input(format_args!(
-            "{} is a log, and {path} would be another; give one system file and one log",
+            "{} and {path} cannot both be logs; give one system file and one log",
             input::shown(&options.file)
         ))),
     }

@@ -34,7 +34,8 @@ pub(crate) fn execute(options: &args::Reserve, json: bool) -> Outcome {
         ];
         if let Some((option, _)) = set.iter().find(|(_, set)| *set) {
             return Err(Failure::input(format_args!(
-                "{option} is of SCHED_DEADLINE; a control group has nothing like it: leave it out, or --budget cgroup"
+                "{option} is for SCHED_DEADLINE, and a control group has no counterpart: leave out {option} or \
+                 --budget cgroup"
             )));
         }
     }

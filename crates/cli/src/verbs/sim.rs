@@ -109,7 +109,7 @@ fn subject<'a>(
     let plan = Plan::compute_adaptive(system, asked.node, asked.strategy, &limits);
     let (plan, lateness) = plan.map_err(|anomalies| {
         let status = if anomalies.are_input() { Failure::input } else { Failure::cannot };
-        status(format!("takt's own dispatcher, which --adaptive is of, cannot run it:\n{anomalies}"))
+        status(format!("--adaptive needs takt's own dispatcher, which cannot run this system:\n{anomalies}"))
     })?;
     let plan = plan.with_backlog(BACKLOG);
     let law = adaptive::law(&plan);
@@ -119,7 +119,8 @@ fn subject<'a>(
     let mut notes = notes_of_guard(&law, &plan, guard);
     notes.extend(lateness.iter().map(|anomaly| format!("deadlines can be missed: {anomaly}")));
     if plan.system.nodes.get(plan.node.index()).and_then(|node| node.costs).is_some_and(|costs| costs != Costs::NONE) {
-        notes.push("the node's costs are in the bounds of the controller, and not in this simulation".to_owned());
+        let note = "the bounds of the controller include the node's costs; this simulation does not charge them";
+        notes.push(note.to_owned());
     }
     for sentence in &notes {
         note(format_args!("note: {sentence}"));
@@ -264,6 +265,6 @@ fn replicate(subject: &Subject<'_>, sim: &SimOptions, runs: u32) -> Result<(Merg
     });
     bar.finish_and_clear();
     outcome?;
-    let merged = merged.finish().ok_or_else(|| Failure::trouble("no replication came to an end"))?;
+    let merged = merged.finish().ok_or_else(|| Failure::trouble("no run of --runs ended"))?;
     Ok((merged, all_stays))
 }

@@ -53,5 +53,5 @@ fn letters_that_the_font_lacks_are_told() {
     assert_eq!(folder.takt(&["sim", "scripts.toml", "-o", "scripts.takt"]).status, 0);
     let ran = folder.takt(&["chart", "scripts.takt", "-o", "x.png"]);
     assert_eq!(ran.status, 0);
-    assert_eq!(ran.stderr, "takt: warning: the font of PNG and PDF lacks 日 本: boxes stand there; SVG shows them\n");
+    assert_eq!(ran.stderr, "takt: warning: the font of PNG and PDF lacks 日 本: boxes replace them; SVG shows them\n");
 }

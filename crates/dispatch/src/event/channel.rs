@@ -1,4 +1,4 @@
-//! The channel: subscriptions, suppliers, and the thread that handles timeouts.
+//! The channel: subscriptions, connections and suppliers.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -8,117 +8,25 @@ use takt_linux::memory::Locked;
 use takt_linux::{Epoch, PiMutex, clock};
 use takt_model::{Span, Time};
 
-use super::carrier::{Inlet, Out, Outlet};
-use super::delivery::{Event, RESERVED, Stored};
-use super::error::{ConnectError, EventError, OptionsError, SubscribeError};
+use super::consumers::{Consumers, Pushed};
+use super::delivery::Event;
+use super::error::{ConnectError, EventError, SubscribeError};
 use super::fanout::Order;
-use super::filter::{Head, LEAVES_MAX, Pattern};
+use super::filter::{Head, Pattern};
 use super::history::{self, History};
-use super::inbox::{Inbox, can_keep};
+use super::inbox::Inbox;
+use super::inlet::Inlet;
 use super::lane::Lane;
-use super::limits::{PAYLOAD_MAX, ROOM_BYTES_MAX, SLOTS_MAX, SPARE};
-use super::live::{Live, Pushed, threads};
+use super::limits::{SLOTS_MAX, SPARE};
+use super::live::{Live, threads};
 use super::node::{Full, Node, Traffic};
+use super::outlet::Outlet;
 use super::quality::{Quality, Terms};
-use super::subscription::Subscription;
+use super::state::{Change, Inner, Observer, Observing, Options};
+use super::subscription::{Subscription, checked};
 use crate::gate::GRACE;
 use crate::sync::{self, Word, rouse};
 use crate::{Dispatching, Handle, Plan};
-
-/// Sizes of a channel.
-///
-/// A subscription reserves room for the events of 64 jobs. The subscriptions and the history may
-/// take [`ROOM_BYTES_MAX`] together. Each event takes some 90 bytes besides its payload.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Options {
-    /// The longest payload in bytes, [`PAYLOAD_MAX`] at most. Default 256.
-    pub payload_max: usize,
-    /// The most events that one filter waits for at once, [`LEAVES_MAX`](super::LEAVES_MAX) at
-    /// most. Default 8.
-    pub events_max: usize,
-    /// How many events the channel remembers. Default none.
-    pub history: usize,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Options { payload_max: 256, events_max: 8, history: 0 }
-    }
-}
-
-impl Options {
-    /// Checks the limits. A channel with invalid options refuses subscriptions and connections.
-    ///
-    /// # Errors
-    /// An option is above its limit.
-    pub fn check(&self) -> Result<(), OptionsError> {
-        let Options { payload_max, events_max, history } = *self;
-        if payload_max > PAYLOAD_MAX {
-            return Err(OptionsError::Payload(payload_max));
-        }
-        if events_max > LEAVES_MAX {
-            return Err(OptionsError::Events(events_max));
-        }
-        let events = events_max.saturating_mul(SLOTS_MAX as usize).saturating_add(history);
-        if events.saturating_mul(Stored::bytes(payload_max)) > ROOM_BYTES_MAX {
-            return Err(OptionsError::Room { payload_max, events_max, history });
-        }
-        Ok(())
-    }
-}
-
-/// A change of a subscription, for observers.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Change {
-    /// An operation subscribed.
-    Subscribed,
-    /// The subscription is suspended: it ignores events.
-    Suspended,
-    /// The subscription is active again.
-    Resumed,
-    /// The subscription has another filter or quality of service.
-    Reconnected,
-    /// The subscription ended.
-    Unsubscribed,
-}
-
-type Observer = Arc<dyn Fn(&str, Change) + Send + Sync>;
-
-/// A handle that removes an observer from its channel. Dropping the handle leaves the observer in
-/// place.
-pub struct Observing {
-    inner: Weak<Inner>,
-    observer: Observer,
-}
-
-impl Observing {
-    /// Removes the observer. It gets no later changes. A call in progress on another thread
-    /// continues.
-    pub fn end(self) {
-        let Some(inner) = self.inner.upgrade() else { return };
-        let mut observers = inner.observers.lock();
-        let at = observers.iter().position(|other| Arc::ptr_eq(other, &self.observer));
-        // The observer's captured values are dropped after the lock is released.
-        let _own = at.map(|at| observers.remove(at));
-        drop(observers);
-    }
-}
-
-pub(super) struct Inner {
-    options: Options,
-    inboxes: PiMutex<Vec<Arc<Inbox>>>,
-    /// Weak references, so that dropped outlets disappear.
-    outlets: PiMutex<Vec<Weak<Out>>>,
-    live: PiMutex<Option<Arc<Live>>>,
-    /// Serialises connecting and disconnecting. Pushes do not take this lock.
-    connecting: PiMutex<()>,
-    /// The number of connections so far.
-    connections: AtomicU64,
-    /// The dispatcher of the last connection.
-    dispatching: AtomicU64,
-    history: Arc<PiMutex<History>>,
-    observers: PiMutex<Vec<Observer>>,
-}
 
 /// A channel. Clones share the same channel. See the [module](crate::event) for an example.
 #[derive(Clone)]
@@ -254,30 +162,29 @@ impl Channel {
         let outlets = self.inner.outlets.lock().iter().filter_map(Weak::upgrade).collect();
         let clock = dispatching.epoch();
         let names: Vec<&str> = consumers.iter().map(|(inbox, _)| inbox.operation.as_str()).collect();
-        let live = Arc::new(Live {
-            order: Order::of(dispatching.plan(), &names, &lanes),
-            cpus: dispatching.cpus().to_vec(),
+        let between = lanes.iter().map(|lane| (lane.may_block(), lane.level));
+        let consumers = Consumers {
             number: self.inner.connections.fetch_add(1, Ordering::Relaxed),
             dispatching: dispatching.number(),
             history: (self.inner.options.history > 0).then(|| self.inner.history.clone()),
-            lanes,
-            outlets,
-            consumers,
+            order: Order::of(dispatching.plan(), &names, between),
+            all: consumers,
+            cpus: dispatching.cpus().to_vec(),
             clock,
             timer: Word::new(0),
             until: sync::AtomicU64::new(u64::MAX),
-            gate: Word::new(0),
             stopped: AtomicBool::new(false),
-        });
+        };
+        let live = Arc::new(Live { consumers, lanes, outlets, gate: Word::new(0) });
         let mut threads = threads(&live, dispatching)?;
         // This also locks memory allocated since the dispatcher locked its own: buffers and stacks.
         let locked = dispatching.lock_memory().inspect_err(|_| live.stop(&mut threads))?;
         // No step after this fails, so a refused connection changes nothing.
         let now = clock.now();
-        for ((inbox, handle), backlog) in live.consumers.iter().zip(backlogs) {
+        for ((inbox, handle), backlog) in live.consumers.all.iter().zip(backlogs) {
             inbox.begin(handle, backlog, now);
         }
-        if self.inner.dispatching.swap(live.dispatching, Ordering::Relaxed) != live.dispatching {
+        if self.inner.dispatching.swap(live.consumers.dispatching, Ordering::Relaxed) != live.consumers.dispatching {
             // Times of this connection count from another zero.
             self.inner.history.lock().begin(clock);
         }
@@ -357,60 +264,6 @@ fn backlog_of(plan: &Plan, operation: &str) -> Result<u32, SubscribeError> {
     Ok(backlog)
 }
 
-/// Checks a quality of service for an operation with this backlog.
-pub(super) fn checked(
-    operation: &str,
-    quality: &Quality,
-    backlog: u32,
-    events_max: usize,
-) -> Result<(), SubscribeError> {
-    let wanted = quality.filter.leaves();
-    if let Some(wrong) = quality.filter.wrong() {
-        return Err(SubscribeError::Filter { operation: operation.to_owned(), wrong });
-    }
-    if wanted > events_max {
-        return Err(SubscribeError::Room { operation: operation.to_owned(), wanted, there: events_max });
-    }
-    can_keep(operation, quality.keep, backlog)
-}
-
-impl Inner {
-    /// The channel's state while it is connected.
-    pub(super) fn live(&self) -> Option<Arc<Live>> {
-        self.live.lock().clone().filter(|live| !live.is_stopped())
-    }
-
-    pub(super) fn payload_max(&self) -> usize {
-        self.options.payload_max
-    }
-
-    /// Checks an event's type and length.
-    pub(super) fn takes(&self, kind: u32, payload: &[u8]) -> Result<(), EventError> {
-        let most = self.options.payload_max;
-        if payload.len() > most {
-            return Err(EventError::TooLong { length: payload.len(), most });
-        }
-        if kind >= RESERVED { Err(EventError::Reserved(kind)) } else { Ok(()) }
-    }
-
-    /// The time, if the channel is connected to this dispatcher.
-    pub(super) fn now_of(&self, dispatching: u64) -> Option<Time> {
-        self.live.lock().as_ref().filter(|live| live.dispatching == dispatching).map(|live| live.now())
-    }
-
-    pub(super) fn changed(&self, operation: &str, change: Change) {
-        let live = self.live.lock().clone();
-        if let Some(live) = live {
-            live.rouse();
-        }
-        // An observer may itself add or remove observers.
-        let observers = self.observers.lock().clone();
-        for observer in observers {
-            observer(operation, change);
-        }
-    }
-}
-
 /// How often a disconnecting thread checks for pushes in progress.
 const LEAVE_LOOK: Span = Span::from_us(100);
 
@@ -484,7 +337,7 @@ impl Supplier {
     pub fn push_on(&self, kind: u32, payload: &[u8], terms: Terms) -> Result<Pushed, EventError> {
         self.inner.takes(kind, payload)?;
         let live = self.inner.live().ok_or(EventError::NotConnected)?;
-        let now = live.now();
+        let now = live.consumers.now();
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let (due, expires) = (now.saturating_add(terms.deadline), now.saturating_add(terms.ttl));
         let head = Head { kind, source: self.source, number, sent: now, due, expires };

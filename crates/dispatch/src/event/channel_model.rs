@@ -35,19 +35,21 @@ impl World {
         let bench = Bench::of(operation(), Box::new(|_| ()));
         subscription.inbox.begin(&bench.handle, 2, Time::ZERO);
         let live = Arc::new(Live {
-            number: 0,
-            dispatching: bench.handle.dispatching(),
-            history: None,
-            order: Order::of(&plan, &["one"], &lanes),
+            consumers: Consumers {
+                number: 0,
+                dispatching: bench.handle.dispatching(),
+                history: None,
+                order: Order::of(&plan, &["one"], lanes.iter().map(|lane| (lane.may_block(), lane.level))),
+                all: vec![(subscription.inbox.clone(), bench.handle)],
+                cpus: Vec::new(),
+                clock: Epoch::in_future(Span::from_s(3600)),
+                timer: Word::new(0),
+                until: sync::AtomicU64::new(u64::MAX),
+                stopped: AtomicBool::new(false),
+            },
             lanes,
             outlets: channel.inner.outlets.lock().iter().filter_map(Weak::upgrade).collect(),
-            consumers: vec![(subscription.inbox.clone(), bench.handle)],
-            cpus: Vec::new(),
-            clock: Epoch::in_future(Span::from_s(3600)),
-            timer: Word::new(0),
-            until: sync::AtomicU64::new(u64::MAX),
             gate: Word::new(0),
-            stopped: AtomicBool::new(false),
         });
         *channel.inner.live.lock() = Some(live.clone());
         World { channel, live, subscription }
@@ -68,7 +70,7 @@ impl World {
         let due = Time::ZERO.saturating_add(after);
         assert_eq!(self.subscription.inbox.next_time(), Some(due));
         // If it does not learn, this loop never ends, and the model checker reports that.
-        while self.live.until.load(Ordering::Acquire) != due.as_ns() {
+        while self.live.consumers.until.load(Ordering::Acquire) != due.as_ns() {
             thread::yield_now();
         }
     }
@@ -93,7 +95,7 @@ fn either(body: fn()) {
 fn shuttle_an_event_that_brings_a_time_with_it_wakes_the_thread_of_timeouts() {
     either(|| {
         let world = World::new(Channel::new(Options::default()), once_pushed(DUE), Vec::new());
-        let timer = world.thread(Live::keep_time);
+        let timer = world.thread(|live| live.consumers.keep_time());
         assert_eq!(world.push().kept, 1);
         world.is_told_of_time(DUE);
         world.stop(timer);
@@ -105,7 +107,7 @@ fn shuttle_an_event_that_brings_a_time_with_it_wakes_the_thread_of_timeouts() {
 fn shuttle_a_time_that_an_event_brings_while_the_thread_of_timeouts_looks_is_not_missed() {
     either(|| {
         let world = World::new(Channel::new(Options::default()), once_pushed(SOON), Vec::new());
-        let timer = world.thread(Live::keep_time);
+        let timer = world.thread(|live| live.consumers.keep_time());
         assert_eq!(world.push().kept, 1);
         world.is_told_of_time(SOON);
         // The thread looks and finds no timeout, or finds the next one.
@@ -120,7 +122,7 @@ fn shuttle_a_time_that_an_event_brings_while_the_thread_of_timeouts_looks_is_not
 fn shuttle_a_subscription_that_waits_for_a_time_from_now_on_wakes_the_thread_of_timeouts() {
     either(|| {
         let world = World::new(Channel::new(Options::default()), Pattern::ANY.into(), Vec::new());
-        let timer = world.thread(Live::keep_time);
+        let timer = world.thread(|live| live.consumers.keep_time());
         world.subscription.reconnect(Filter::Timeout(DUE)).unwrap();
         world.is_told_of_time(DUE);
         world.stop(timer);
@@ -151,7 +153,7 @@ fn shuttle_a_push_wakes_the_thread_that_sends() {
         let level = level.sends(Pattern::kind(1)).sending(Sending::Queued { room: 2, full: Full::Newest });
         let lane = Lane::open(&Node::new(1).with(level), 0, &[0], 256, 1).unwrap();
         let world = World::new(Channel::new(Options::default()), Pattern::kind(2).into(), vec![lane]);
-        let sender = world.thread(|live| live.lanes[0].empty(live));
+        let sender = world.thread(|live| live.lanes[0].empty(&live.consumers));
         assert_eq!(world.push().sent, 1);
         while world.live.lanes[0].traffic().sent == 0 {
             thread::yield_now();

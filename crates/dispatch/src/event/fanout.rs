@@ -11,7 +11,6 @@ use std::cmp::Reverse;
 
 use takt_linux::thread::current_cpu;
 
-use super::lane::Lane;
 use crate::{DeferredWakeups, Handle, Plan, PlanLevelRow, PushError, Row};
 
 /// A target of events, by its index among targets of its kind.
@@ -31,10 +30,12 @@ pub(super) struct Order {
 }
 
 impl Order {
-    pub(super) fn of(plan: &Plan, consumers: &[&str], lanes: &[Lane]) -> Order {
-        let lanes = lanes.iter().enumerate().map(|(at, lane)| {
-            let target = if lane.may_block() { Target::Patient(at) } else { Target::Direct(at) };
-            (target, priority(&plan.levels, lane.level))
+    /// Each level between nodes says whether its push may block, and which level of the plan it is
+    /// scheduled as.
+    pub(super) fn of(plan: &Plan, consumers: &[&str], between: impl Iterator<Item = (bool, usize)>) -> Order {
+        let lanes = between.enumerate().map(|(at, (may_block, level))| {
+            let target = if may_block { Target::Patient(at) } else { Target::Direct(at) };
+            (target, priority(&plan.levels, level))
         });
         let lanes: Vec<(Target, u8)> = lanes.collect();
         let sorted = |rows: &Vec<Row>| {
@@ -133,7 +134,7 @@ mod tests {
             .mode(OperatingMode::new("by rate", Builtin::Rm.strategy()))
             .mode(OperatingMode::new("without show", Builtin::Rm.strategy()).without("show"));
         let plan = operations.compute(&Builtin::Muf.strategy(), &Limits::default()).unwrap();
-        let order = Order::of(&plan, &["show", "plot", "steer"], &[]);
+        let order = Order::of(&plan, &["show", "plot", "steer"], std::iter::empty());
         assert_eq!(order.under(0), [2, 0, 1].map(Consumer));
         assert_eq!(order.under(1), [0, 1, 2].map(Consumer));
         assert_eq!(order.under(2), [1, 2, 0].map(Consumer));

@@ -8,9 +8,9 @@ use takt_linux::datagram::{Datagrams, Destination, Sent};
 use takt_linux::{PiMutex, clock, thread};
 use takt_model::{Span, Time};
 
+use super::consumers::Consumers;
 use super::delivery::{PEER_FOUND, PEER_LOST, Stored};
 use super::filter::{Head, Pattern, until};
-use super::live::Live;
 use super::node::{Clock, Full, Node, NodeError, Peer, Sending, Traffic, same};
 use super::peer::{HOPS_MAX, Left, Origins, PendingChanges, Presence, PresenceChange, Receipt};
 use super::waiting::Waiting;
@@ -169,9 +169,9 @@ impl Lane {
     }
 
     /// Sends an event pushed here, or queues it for the sending thread.
-    pub(super) fn push(&self, live: &Live, head: &Head, payload: &[u8]) -> Outcome {
+    pub(super) fn push(&self, consumers: &Consumers, head: &Head, payload: &[u8]) -> Outcome {
         let Some(outbox) = &self.outbox else {
-            return self.send(live, self.next.fetch_add(1, Ordering::AcqRel), head, payload);
+            return self.send(consumers, self.next.fetch_add(1, Ordering::AcqRel), head, payload);
         };
         let kept = {
             let mut waiting = outbox.waiting.lock();
@@ -188,11 +188,11 @@ impl Lane {
     }
 
     /// Sends an event of this node to all peers now.
-    fn send(&self, live: &Live, sequence: u64, head: &Head, payload: &[u8]) -> Outcome {
+    fn send(&self, consumers: &Consumers, sequence: u64, head: &Head, payload: &[u8]) -> Outcome {
         // The clock is read before the remaining time, so that a pause in between shortens that
         // time.
         let sent = self.clock.now();
-        let now = live.now();
+        let now = consumers.now();
         let remaining = until(head.expires, now);
         let body = Body::Event { kind: head.kind, source: head.source, number: head.number, payload };
         let datagram = Datagram { sent, ..self.datagram(sequence, remaining, until(head.due, now), body) };
@@ -202,7 +202,7 @@ impl Lane {
             Sending::Queued { .. } => remaining,
         };
         let give_up = now.saturating_add(wait);
-        let sent = self.peers.iter().filter(|row| self.send_to(live, &row.at, &datagram, give_up)).count();
+        let sent = self.peers.iter().filter(|row| self.send_to(consumers, &row.at, &datagram, give_up)).count();
         Outcome { sent, dropped: self.peers.len() - sent }
     }
 
@@ -213,7 +213,7 @@ impl Lane {
 
     /// Sends an event, and waits until `until` for room. The wait is in steps, so that a
     /// disconnected channel is noticed. Returns whether the event was sent.
-    fn send_to(&self, live: &Live, at: &Destination, datagram: &Datagram<'_>, until: Time) -> bool {
+    fn send_to(&self, consumers: &Consumers, at: &Destination, datagram: &Datagram<'_>, until: Time) -> bool {
         loop {
             // The time spent waiting counts against the event.
             let now = datagram.after(Span::from_ns(self.clock.now().saturating_sub(datagram.sent)));
@@ -221,13 +221,13 @@ impl Lane {
                 count(&self.tally.stale);
                 return false;
             }
-            let step = until.saturating_since(live.now()).min(LOOK_MAX);
+            let step = until.saturating_since(consumers.now()).min(LOOK_MAX);
             match self.transmit(at, &now, step) {
                 Sent::Yes => {
                     count(&self.tally.sent);
                     return true;
                 }
-                Sent::Full if step > Span::ZERO && !live.is_stopped() => {}
+                Sent::Full if step > Span::ZERO && !consumers.is_stopped() => {}
                 Sent::Full => {
                     count(&self.tally.full);
                     return false;
@@ -246,19 +246,19 @@ impl Lane {
     }
 
     /// The body of the sending thread.
-    pub(super) fn empty(&self, live: &Live) {
+    pub(super) fn empty(&self, consumers: &Consumers) {
         let Some(outbox) = &self.outbox else { return };
         let mut row = (0, Stored::room(self.payload_max));
         loop {
             let seen = outbox.word.load(Ordering::Acquire);
-            if live.is_stopped() {
+            if consumers.is_stopped() {
                 return;
             }
             if outbox.waiting.lock().pop(&mut row) {
                 let (sequence, event) = &row;
-                self.send(live, *sequence, &event.head, event.payload());
+                self.send(consumers, *sequence, &event.head, event.payload());
             } else {
-                sync::wait(&outbox.word, seen, live.clock(), live.now().saturating_add(IDLE_MAX));
+                sync::wait(&outbox.word, seen, consumers.clock, consumers.now().saturating_add(IDLE_MAX));
             }
         }
     }
@@ -271,13 +271,13 @@ impl Lane {
     }
 
     /// The body of the receiving thread. It also sends the beats to the peers.
-    pub(super) fn listen(&self, live: &Live) {
+    pub(super) fn listen(&self, consumers: &Consumers) {
         // One byte more than the longest datagram, so that longer ones are recognised.
         let mut bytes = vec![0; HEAD + self.payload_max + 1];
-        let mut beat = live.now();
+        let mut beat = consumers.now();
         let mut came = false;
-        while !live.is_stopped() {
-            let now = live.now();
+        while !consumers.is_stopped() {
+            let now = consumers.now();
             if now >= beat {
                 // Handlers run at this thread's priority. Yield, so that the handler of the last
                 // event runs first.
@@ -290,13 +290,13 @@ impl Lane {
                 // CPU.
                 for _ in 0..BURST_MAX {
                     let Ok(Some((length, from))) = self.socket.receive_now(&mut bytes) else { break };
-                    self.take(live, bytes.get(..length).unwrap_or_default(), from);
+                    self.take(consumers, bytes.get(..length).unwrap_or_default(), from);
                 }
                 for (at, row) in self.peers.iter().enumerate() {
                     let change = row.presence.lock().pass(now);
-                    self.report_changes(live, at, row, [change]);
+                    self.report_changes(consumers, at, row, [change]);
                     // Consumers that lacked room before are told now.
-                    self.tell_of(live, at, row);
+                    self.tell_of(consumers, at, row);
                 }
                 // Counted from now, so that a pause causes no burst of beats.
                 beat = now.saturating_add(self.beat);
@@ -304,7 +304,7 @@ impl Lane {
             let received = self.socket.receive(&mut bytes);
             came = matches!(received, Ok(Some(_)));
             match received {
-                Ok(Some((length, from))) => self.take(live, bytes.get(..length).unwrap_or_default(), from),
+                Ok(Some((length, from))) => self.take(consumers, bytes.get(..length).unwrap_or_default(), from),
                 Ok(None) => {}
                 // Pause, so that a persistent error does not become a busy loop.
                 Err(_) => clock::pause(LOOK_MAX),
@@ -328,7 +328,7 @@ impl Lane {
     /// Tells subscribers about the changes of a peer.
     fn report_changes<const N: usize>(
         &self,
-        live: &Live,
+        consumers: &Consumers,
         at: usize,
         row: &Row,
         changes: [Option<(PresenceChange, u64)>; N],
@@ -337,35 +337,35 @@ impl Lane {
             return;
         }
         for (change, node) in changes.into_iter().flatten() {
-            let (head, payload) = self.event_of(live, at, change, node);
-            live.remember(&head, payload.get(..self.payload_max.min(8)).unwrap_or_default());
+            let (head, payload) = self.event_of(consumers, at, change, node);
+            consumers.remember(&head, payload.get(..self.payload_max.min(8)).unwrap_or_default());
             if change == PresenceChange::Lost {
                 row.pending.lock().iter_mut().for_each(|pending| pending.lost(node));
             }
         }
-        self.tell_of(live, at, row);
+        self.tell_of(consumers, at, row);
     }
 
     /// Tells each consumer its pending changes of a peer, in order. A consumer without room gets the rest
     /// with the next beat.
-    fn tell_of(&self, live: &Live, at: usize, row: &Row) {
+    fn tell_of(&self, consumers: &Consumers, at: usize, row: &Row) {
         let there = row.there();
-        live.tell(
+        consumers.tell(
             &mut row.pending.lock(),
             there,
-            |change, node| self.event_of(live, at, change, node),
+            |change, node| self.event_of(consumers, at, change, node),
             self.payload_max,
         );
     }
 
-    fn event_of(&self, live: &Live, at: usize, change: PresenceChange, node: u64) -> (Head, [u8; 8]) {
+    fn event_of(&self, consumers: &Consumers, at: usize, change: PresenceChange, node: u64) -> (Head, [u8; 8]) {
         let kind = if change == PresenceChange::Found { PEER_FOUND } else { PEER_LOST };
-        let (sent, due, expires) = (live.now(), Time::MAX, Time::MAX);
+        let (sent, due, expires) = (consumers.now(), Time::MAX, Time::MAX);
         (Head { kind, source: at as u32, number: self.place, sent, due, expires }, node.to_be_bytes())
     }
 
     /// Handles a datagram.
-    fn take(&self, live: &Live, bytes: &[u8], from: SocketAddr) {
+    fn take(&self, consumers: &Consumers, bytes: &[u8], from: SocketAddr) {
         let Some((at, peer)) = self.peers.iter().enumerate().find(|(_, row)| same(row.at.address(), from)) else {
             return count(&self.tally.strangers);
         };
@@ -376,12 +376,12 @@ impl Lane {
         if datagram.node == self.node || datagram.hops > HOPS_MAX {
             return count(&self.tally.loops);
         }
-        let now = live.now();
+        let now = consumers.now();
         // A forwarded datagram says nothing about the forwarder's run.
         if datagram.hops == 0 {
             let ends = datagram.body == Body::Bye;
             let changes = peer.presence.lock().hear(datagram.node, datagram.incarnation, ends, now);
-            self.report_changes(live, at, peer, changes);
+            self.report_changes(consumers, at, peer, changes);
         }
         let mut origins = self.origins.lock();
         let stream = origins.of(datagram.node, datagram.incarnation, datagram.sequence, now);
@@ -409,14 +409,14 @@ impl Lane {
         if left.remaining == Span::ZERO {
             return count(&self.tally.late);
         }
-        live.offer(&left.head(kind, source, number, now), payload, now);
+        consumers.offer(&left.head(kind, source, number, now), payload, now);
         if self.forwards {
-            self.forward(live, &Datagram { remaining: left.remaining, due: left.due, ..datagram }, own, from);
+            self.forward(consumers, &Datagram { remaining: left.remaining, due: left.due, ..datagram }, own, from);
         }
     }
 
     /// Forwards a datagram to the other peers.
-    fn forward(&self, live: &Live, datagram: &Datagram<'_>, came: u64, from: SocketAddr) {
+    fn forward(&self, consumers: &Consumers, datagram: &Datagram<'_>, came: u64, from: SocketAddr) {
         // The next node would drop it.
         if datagram.hops >= HOPS_MAX {
             return;
@@ -424,7 +424,7 @@ impl Lane {
         // `sent` is its arrival time, so the time spent here counts against the event.
         let datagram = Datagram { hops: datagram.hops + 1, clock: self.clock_number, sent: came, ..*datagram };
         let others = self.peers.iter().filter(|row| !same(row.at.address(), from));
-        if others.filter(|row| self.send_to(live, &row.at, &datagram, Time::ZERO)).count() > 0 {
+        if others.filter(|row| self.send_to(consumers, &row.at, &datagram, Time::ZERO)).count() > 0 {
             count(&self.tally.forwarded);
         }
     }

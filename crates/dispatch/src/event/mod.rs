@@ -40,21 +40,24 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod carrier;
 mod channel;
+mod consumers;
 mod delivery;
 mod error;
 mod fanout;
 mod filter;
 mod history;
 mod inbox;
+mod inlet;
 mod lane;
 mod limits;
 mod live;
 mod node;
+mod outlet;
 pub mod peer;
 mod quality;
 mod replication;
+mod state;
 mod subscription;
 mod waiting;
 pub mod wire;
@@ -64,15 +67,17 @@ pub mod wire;
 #[doc = include_str!("../../../../docs/reference/events.md")]
 mod manual {}
 
-pub use carrier::{Inlet, Leaving, Outlet, Passed};
-pub use channel::{Change, Channel, Connected, Observing, Options, Supplier};
+pub use channel::{Channel, Connected, Supplier};
+pub use consumers::Pushed;
 pub use delivery::{Delivery, Event, PEER_FOUND, PEER_LOST, TIMEOUT};
 pub use error::{ConnectError, EventError, OptionsError, SubscribeError};
 pub use filter::{Bits, Correlator, DEPTH_MAX, Filter, Head, LEAVES_MAX, Pattern, TIME_MIN, Taken};
 pub use inbox::Counts;
+pub use inlet::Inlet;
 pub use limits::{PAYLOAD_MAX, ROOM_BYTES_MAX};
-pub use live::Pushed;
 pub use node::{Clock, Full, Level, NODES_MAX, Node, NodeError, Peer, Sending, Traffic};
+pub use outlet::{Leaving, Outlet, Passed};
 pub use quality::{Keep, Quality, Terms};
 pub use replication::{Applied, Entry, Flushes, Published, Replica, ReplicaValue, ReplicationError, Values, entries};
+pub use state::{Change, Observing, Options};
 pub use subscription::Subscription;

@@ -21,9 +21,9 @@ use takt_model::{Span, Time};
 use thiserror::Error;
 
 use super::channel::{Channel, Supplier};
+use super::consumers::Pushed;
 use super::delivery::Delivery;
 use super::error::{EventError, OptionsError};
-use super::live::Pushed;
 use crate::Job;
 
 /// Bytes before the first value of an event.

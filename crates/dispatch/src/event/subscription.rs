@@ -4,11 +4,11 @@ use std::sync::{Arc, Weak};
 
 use takt_model::Time;
 
-use super::channel::{Change, Inner, checked};
 use super::delivery::Delivery;
 use super::error::SubscribeError;
-use super::inbox::{Counts, Inbox};
+use super::inbox::{Counts, Inbox, can_keep};
 use super::quality::Quality;
+use super::state::{Change, Inner};
 use crate::{Dispatcher, Job, StartError};
 
 impl Dispatcher {
@@ -105,4 +105,21 @@ impl Subscription {
             channel.changed(&self.inbox.operation, change);
         }
     }
+}
+
+/// Checks a quality of service for an operation with this backlog.
+pub(super) fn checked(
+    operation: &str,
+    quality: &Quality,
+    backlog: u32,
+    events_max: usize,
+) -> Result<(), SubscribeError> {
+    let wanted = quality.filter.leaves();
+    if let Some(wrong) = quality.filter.wrong() {
+        return Err(SubscribeError::Filter { operation: operation.to_owned(), wrong });
+    }
+    if wanted > events_max {
+        return Err(SubscribeError::Room { operation: operation.to_owned(), wanted, there: events_max });
+    }
+    can_keep(operation, quality.keep, backlog)
 }

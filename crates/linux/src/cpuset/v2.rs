@@ -12,8 +12,9 @@
 
 use std::path::{Path, PathBuf};
 
-use super::CpusetError;
-use crate::machine::parse_cpu_list;
+use super::error::CpusetError;
+use crate::cgroup::has_word;
+use crate::sysfs::parse_cpu_list;
 
 /// Operations on a cgroup file system. Tests use a fake.
 pub(crate) trait Tree {
@@ -52,10 +53,6 @@ pub(crate) fn root(tree: &dyn Tree, mount: Option<PathBuf>) -> Result<PathBuf, C
     } else {
         Ok(mount)
     }
-}
-
-fn has_word(text: &str, wanted: &str) -> bool {
-    text.split_ascii_whitespace().any(|word| word == wanted)
 }
 
 /// Plans partitions for these groups of CPUs (disjoint; the kernel's numbers). Changes nothing.

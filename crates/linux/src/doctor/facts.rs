@@ -2,7 +2,7 @@
 
 use super::Finding;
 use super::snapshot::Snapshot;
-use crate::machine::parse_cpu_list;
+use crate::sysfs::parse_cpu_list;
 
 /// The remedy for root without the right to mount.
 pub(super) const OUTSIDE: &str =

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::snapshot::Snapshot;
 use crate::mount::{DEBUGFS, Mount, TRACEFS};
-use crate::{clock, cpuset, process, sched};
+use crate::{cgroup, clock, cpuset, process, sched};
 
 /// Threads that are looked at; a machine with more is not looked at to the end, and the snapshot says so.
 const THREADS_MAX: usize = 200_000;
@@ -297,7 +297,7 @@ fn scheduler(machine: &mut Snapshot, mounts: &Mounts) {
         }
         Err(error) => refuse(machine, "/sys/kernel/debug/sched/debug", &error),
     }
-    if let Some(folder) = cpuset::cgroup_v1_folder("cpu") {
+    if let Some(folder) = cgroup::v1_folder("cpu") {
         read_at(machine, &folder.join("cpu.rt_runtime_us"));
         read_at(machine, &folder.join("cpu.rt_period_us"));
     }

@@ -4,11 +4,11 @@ use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Component, Path, PathBuf};
 
+use takt_model::Span;
+
 use crate::group::{self, Group, Kernel, Version};
 use crate::process::Identity;
-use crate::sched::{self, Attributes, Class, FLAG_RESET_ON_FORK};
-
-use super::journal::UndoResult;
+use crate::sched::{self, Attributes, Class, FLAG_RECLAIM, FLAG_RESET_ON_FORK, Reservation};
 
 /// The result of undoing a change.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -24,6 +24,34 @@ pub enum Undone {
     },
     /// The kernel refused.
     Failed(String),
+}
+
+/// The result of undoing one change.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct UndoResult {
+    /// The thread.
+    pub thread: Identity,
+    /// The result.
+    pub undone: Undone,
+}
+
+/// SCHED_DEADLINE with its flags.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Deadline {
+    /// Runtime, deadline, period.
+    pub reservation: Reservation,
+    /// The thread may use bandwidth that others leave, beyond its runtime (SCHED_FLAG_RECLAIM,
+    /// GRUB).
+    pub reclaim: bool,
+}
+
+impl Deadline {
+    pub(crate) fn attributes(self) -> Attributes {
+        let reclaim = if self.reclaim { FLAG_RECLAIM } else { 0 };
+        let base = Attributes::from(&Class::Deadline(self.reservation));
+        // Children of the thread are ordinary. Without this flag the kernel would refuse all forks.
+        Attributes { flags: FLAG_RESET_ON_FORK | reclaim, ..base }
+    }
 }
 
 /// A change of a thread: its `former` setting and `ours`.
@@ -95,9 +123,17 @@ impl Change {
     }
 }
 
+/// The least reservation that the kernel takes. Its bandwidth is zero, unless an administrator has
+/// set the longest period below a second.
+pub(super) fn least() -> Attributes {
+    let period = crate::limits::Limits::read().dl_period_max;
+    let runtime = Span::from_ns(sched::RUNTIME_MIN_NS);
+    Deadline { reservation: Reservation { runtime, deadline: period, period }, reclaim: false }.attributes()
+}
+
 fn undo_class(thread: Identity, former: &Attributes, ours: &Attributes) -> Undone {
     let (Some(now), Ok(id)) = (attributes_of(thread), libc::pid_t::try_from(thread.pid)) else { return Undone::Gone };
-    let least = super::least();
+    let least = least();
     match step(&now, former, ours, &least) {
         Step::Nothing => return Undone::Restored,
         Step::Leave => return Undone::Changed { now: sched::class_of(&now).describe() },
@@ -315,7 +351,7 @@ mod tests {
 
     #[test]
     fn only_what_was_set_is_undone() {
-        let (former, ours, least) = (ordinary(3), reserved(12), super::super::least());
+        let (former, ours, least) = (ordinary(3), reserved(12), least());
         let step = |now: &Attributes| step(now, &former, &ours, &least);
         assert_eq!(step(&ours), Step::ShrinkAndSet);
         assert_eq!(step(&least), Step::ShrinkAndSet, "killed in between");

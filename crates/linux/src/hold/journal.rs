@@ -10,22 +10,13 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-use super::change::{Change, Undone};
+use super::change::{Change, UndoResult, Undone};
 use crate::owned::{self, ResourceId};
-use crate::process::{Identity, boot_id};
+use crate::process::boot_id;
 use crate::recovery::{RecoveryError, make_private, state_folder, unusable};
 
 const PREFIX: &str = "reserve";
 const HEAD: &str = "takt-reserve 1";
-
-/// The result of undoing one change.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct UndoResult {
-    /// The thread.
-    pub thread: Identity,
-    /// The result.
-    pub undone: Undone,
-}
 
 /// The name of a journal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

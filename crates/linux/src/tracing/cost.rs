@@ -11,7 +11,8 @@ use std::thread::ScopedJoinHandle;
 use takt_model::{Bytes, Span};
 
 use super::error::RecorderError;
-use super::{Options, Recorder, Threads};
+use super::options::{Options, Threads};
+use super::recorder::Recorder;
 use crate::clock::thread_cpu;
 use crate::sched::{affinity, set_affinity};
 

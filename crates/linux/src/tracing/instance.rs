@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 use takt_model::{Bytes, Span};
 
 use super::error::RecorderError;
+use super::options::{BUFFER, Options, Threads};
 use super::tracefs::Tracefs;
-use super::{Guard, Options, Threads};
-use crate::guardian::{Cleanup, Guardian};
+use crate::guard::{Guard, Guardian, INSTANCE};
 use crate::owned::{self, ResourceId};
 
 /// A tracer instance, removed when dropped.
@@ -39,6 +39,16 @@ const LISTINGS_MAX: u32 = 8;
 const IDS_PER_WRITE: usize = 100;
 
 impl Instance {
+    /// CPUs with a buffer in the instance.
+    pub(crate) fn cpus(&self) -> Result<Vec<u32>, RecorderError> {
+        let folder = self.path("per_cpu");
+        let entries = fs::read_dir(&folder).map_err(|error| RecorderError::file(&folder, &error))?;
+        let number = |entry: fs::DirEntry| entry.file_name().to_str()?.strip_prefix("cpu")?.parse().ok();
+        let mut cpus: Vec<u32> = entries.flatten().filter_map(number).collect();
+        cpus.sort_unstable();
+        Ok(cpus)
+    }
+
     /// Starts the guardian, then makes the instance.
     pub(crate) fn create(tracefs: Tracefs, guard: &Guard) -> Result<Instance, RecorderError> {
         let instances = tracefs.instances();
@@ -52,8 +62,8 @@ impl Instance {
         let name = ResourceId::next().ok_or(RecorderError::NoIdentity)?;
         let shown = name.to_text(PREFIX);
         let folder = instances.join(&shown);
-        let errand = Cleanup::Instance(name);
-        let guardian = Guardian::start(guard, &errand).map_err(|cause| RecorderError::Guardian { cause })?;
+        let guardian = Guardian::start(guard, [INSTANCE, &shown]);
+        let guardian = guardian.map_err(|cause| RecorderError::Guardian { cause })?;
         let made = fs::create_dir(&folder).and_then(|()| {
             let lock = lock(&folder)?;
             lock.ok_or_else(|| io::Error::other("another process holds its lock"))
@@ -168,11 +178,11 @@ impl Instance {
     }
 
     fn size_buffer(&self, wanted: Option<Bytes>) -> Result<Bytes, RecorderError> {
-        let cpus = super::reader::cpus(self)?.len().max(1) as u64;
+        let cpus = self.cpus()?.len().max(1) as u64;
         let kib = match wanted {
             Some(bytes) => (bytes.get() / 1024).max(64),
             // An eighth of the free memory.
-            None => (super::BUFFER.get() / 1024).min((memory_available_kib() / 8 / cpus).max(1024)),
+            None => (BUFFER.get() / 1024).min((memory_available_kib() / 8 / cpus).max(1024)),
         };
         let path = self.path("buffer_size_kb");
         match fs::write(&path, kib.to_string()) {

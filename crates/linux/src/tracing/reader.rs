@@ -7,17 +7,27 @@
 //! and at least a millisecond between two sweeps. A sweep takes the events written before its
 //! start, and at most twice the size of the buffers.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _};
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt as _;
 
 use takt_model::{Bytes, Span, Time};
 
-use super::Sweep;
 use super::error::RecorderError;
 use super::instance::Instance;
 use crate::clock::{self, errno};
+
+/// The result of one [`Recorder::sweep`](super::Recorder::sweep).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Sweep {
+    /// Bytes of pages.
+    pub bytes: u64,
+    /// All events recorded before this time (CLOCK_MONOTONIC) have been handed over, except events
+    /// that were half written at that moment. `None` if more was waiting than one sweep takes; the
+    /// next sweep goes on.
+    pub until: Option<Time>,
+}
 
 #[derive(Debug)]
 pub(crate) struct Reader {
@@ -53,20 +63,11 @@ const REST: Span = Span::from_ms(1);
 /// Without a watermark the kernel would wake the reader for each event, so the reader polls at this
 /// interval.
 const LOOK_EVERY: Span = Span::from_ms(10);
-/// CPUs with a buffer in the instance.
-pub(crate) fn cpus(instance: &Instance) -> Result<Vec<u32>, RecorderError> {
-    let folder = instance.path("per_cpu");
-    let entries = fs::read_dir(&folder).map_err(|error| RecorderError::file(&folder, &error))?;
-    let number = |entry: fs::DirEntry| entry.file_name().to_str()?.strip_prefix("cpu")?.parse().ok();
-    let mut cpus: Vec<u32> = entries.flatten().filter_map(number).collect();
-    cpus.sort_unstable();
-    Ok(cpus)
-}
 
 impl Reader {
     pub(crate) fn open(instance: &Instance, page: usize, buffer: Bytes) -> Result<Reader, RecorderError> {
         let mut opened = Vec::new();
-        for number in cpus(instance)? {
+        for number in instance.cpus()? {
             let path = instance.path(&format!("per_cpu/cpu{number}/trace_pipe_raw"));
             let raw = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(&path);
             opened.push(Cpu { number, raw: raw.map_err(|error| RecorderError::file(&path, &error))? });

@@ -3,20 +3,24 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::check::{Part, Places};
+use super::check::Part;
 use super::error::Found;
 use super::grammar::{BUILTINS, DISCIPLINES, FITS};
 use super::read::{Fields, Val};
+use super::source::Source;
 use super::suggest::hint;
+use super::values::{
+    actual_delay, arrival, clock, criticality, exec, ints, is_switch, late, link, owner, pair, port, rule, size, spans,
+    table_task,
+};
 use crate::cpus::CpuSet;
-use crate::strategy::{Builtin, Discipline, Filter, Late, Level, Split, Strategy};
+use crate::strategy::{Builtin, Discipline, Filter, Level, Split, Strategy};
 use crate::system::{
-    ActualDelay, Arrival, Auto, Background, Bucket, Clock, Component, ComponentId, Costs, Criticality, Cross, Exec,
-    Fit, Flow, Link, MessageArrivals, Mode, Network, NodeId, NodeSpec, Placement, Port, PortId, Preemption, ServerRule,
-    ServerSwitch, StrategyId, StrategyRef, System, TableTask, Task, TaskId, Trace,
+    Arrival, Auto, Component, ComponentId, Costs, Exec, Fit, Flow, MessageArrivals, Mode, Network, NodeId, NodeSpec,
+    Placement, PortId, Preemption, ServerRule, ServerSwitch, StrategyId, StrategyRef, System, Task, TaskId,
 };
 use crate::time::{Lateness, Span, Time};
-use crate::units::{Bytes, Probability, Rate};
+use crate::units::Probability;
 
 /// How many dangling names get a suggestion: finding the nearest name costs a walk over all of them.
 const SUGGESTIONS_MAX: usize = 32;
@@ -25,78 +29,6 @@ const SUGGESTIONS_MAX: usize = 32;
 pub(super) struct Built {
     pub(super) system: System,
     pub(super) source: Source,
-}
-
-/// The places of a System's parts in its file.
-pub(super) struct Source {
-    file: Fields,
-    /// Keys whose names lead nowhere.
-    dangling: BTreeSet<(Part, &'static str)>,
-}
-
-impl Source {
-    fn fields(&self, part: Part) -> Option<&Fields> {
-        let nth = |key: &str, index: usize| match self.file.list(key).get(index) {
-            Some((Val::Table(fields), _)) => Some(fields),
-            _ => None,
-        };
-        match part {
-            Part::File => Some(&self.file),
-            Part::Node(i) => nth("node", i),
-            Part::Strategy(i) => nth("strategy", i),
-            Part::Level(i, j) => nth("strategy", i)?.tables("level").nth(j),
-            Part::Mode(i) => self.file.tables("mode").filter(|mode| !is_switch(mode)).nth(i),
-            Part::Switch(i) => self.file.tables("mode").filter(|mode| is_switch(mode)).nth(i),
-            Part::Component(i) => nth("component", i),
-            Part::Task(i) => nth("task", i),
-            Part::Flow(i) => nth("flow", i),
-            Part::Port(i) => nth("port", i),
-            Part::Network(i) => nth("network", i),
-        }
-    }
-}
-
-impl Places for Source {
-    fn at(&self, part: Part, path: &'static str, index: Option<usize>) -> Option<usize> {
-        let mut fields = self.fields(part)?;
-        let mut at = fields.at;
-        for key in path.split('.').filter(|key| !key.is_empty()) {
-            let Some(field) = fields.field(key) else { return Some(at) };
-            at = field.at;
-            match (&field.value, index) {
-                (Some(Val::Table(inner)), _) => fields = inner,
-                (Some(Val::List(list)), Some(index)) => return list.get(index).map(|(_, at)| *at).or(Some(at)),
-                (Some(Val::Map(map)), Some(index)) => return map.get(index).map(|(_, _, at)| *at).or(Some(at)),
-                _ => return Some(at),
-            }
-        }
-        Some(at)
-    }
-
-    fn is_bad(&self, part: Part, key: &'static str) -> bool {
-        let first = key.split('.').next().unwrap_or(key);
-        if let (Part::Task(_), "period") = (part, key) {
-            let lacks = |fields: &Fields| fields.field("period").is_none() && fields.field("after").is_none();
-            if self.fields(part).is_some_and(lacks) {
-                return true;
-            }
-        }
-        self.dangling.contains(&(part, first))
-            || self.fields(part).is_some_and(|fields| {
-                let mut fields = fields;
-                for key in key.split('.') {
-                    match fields.field(key) {
-                        Some(field) => match &field.value {
-                            None => return true,
-                            Some(Val::Table(inner)) => fields = inner,
-                            Some(_) => return false,
-                        },
-                        None => return fields.grammar.keys.iter().any(|k| k.name == key && k.required),
-                    }
-                }
-                false
-            })
-    }
 }
 
 /// Builds the System that `file` describes.
@@ -621,153 +553,4 @@ impl Builder<'_> {
         let actual_delay = f.table("actual-delay").map(actual_delay).unwrap_or_default();
         Network { from, to, delay, actual_delay, loss, through }
     }
-}
-
-/// `task "video"`, or `task 3` where it has no name.
-fn owner(f: &Fields, index: usize) -> String {
-    let noun = f.grammar.noun;
-    let named = f.grammar.keys.iter().any(|key| key.name == "name");
-    match if named { f.text("name") } else { None } {
-        Some(name) => format!("{noun} \"{name}\""),
-        None => format!("{noun} {}", index + 1),
-    }
-}
-
-/// Whether a mode changes a server instead of a strategy.
-fn is_switch(mode: &Fields) -> bool {
-    mode.field("component").is_some()
-}
-
-fn rule(name: &str) -> Option<ServerRule> {
-    ServerRule::ALL.into_iter().find(|rule| rule.name() == name)
-}
-
-fn criticality(word: &str) -> Criticality {
-    if word == "low" { Criticality::Low } else { Criticality::High }
-}
-
-fn late(word: &str) -> Late {
-    match word {
-        "drop" => Late::Drop,
-        "demote" => Late::Demote,
-        _ => Late::Continue,
-    }
-}
-
-fn size(f: &Fields, key: &str) -> Bytes {
-    match f.value(key) {
-        Some(Val::Size(size)) => *size,
-        _ => Bytes::default(),
-    }
-}
-
-fn rate(f: &Fields, key: &str) -> Rate {
-    match f.value(key) {
-        Some(Val::Rate(rate)) => *rate,
-        _ => Rate::from_bps(1),
-    }
-}
-
-fn link(f: &Fields) -> Link {
-    let bucket = |f: &Fields| Bucket { burst: size(f, "burst"), rate: rate(f, "rate") };
-    let background = |f: &Fields| Background { size: size(f, "size"), rate: f.value("rate").map(|_| rate(f, "rate")) };
-    Link {
-        rate: rate(f, "rate"),
-        edf: f.text("order") == Some("edf"),
-        late: late(f.text("late").unwrap_or_default()),
-        bucket: f.table("bucket").map(bucket),
-        replies: f.table("replies").map(bucket),
-        background: f.table("background").map(background),
-    }
-}
-
-fn port(f: &Fields) -> Port {
-    let cross = |f: &Fields| Cross { burst: size(f, "burst"), rate: rate(f, "rate") };
-    Port {
-        name: f.text("name").unwrap_or_default().to_owned(),
-        rate: rate(f, "rate"),
-        latency: f.span("latency").unwrap_or_default(),
-        cross: f.table("cross").map(cross),
-        fifo: f.text("order") != Some("any"),
-    }
-}
-
-fn table_task(f: &Fields) -> Option<TableTask> {
-    Some(TableTask { period: f.span("period")?, wcet: f.span("wcet")?, cost: f.span("cost") })
-}
-
-fn clock(f: &Fields) -> Clock {
-    let sync = |f: &Fields| Some(TableTask { period: f.span("period")?, wcet: f.span("wcet")?, cost: None });
-    Clock {
-        drift_ppm: f.int("drift-ppm").unwrap_or_default(),
-        error: f.span("error").unwrap_or_default(),
-        sync: f.table("sync").and_then(sync),
-    }
-}
-
-fn spans(f: &Fields, key: &str) -> Vec<Span> {
-    let span = |value: &Val| match value {
-        Val::Span(span) => Some(*span),
-        _ => None,
-    };
-    f.list(key).iter().filter_map(|(value, _)| span(value)).collect()
-}
-
-fn pair(f: &Fields, key: &str) -> Option<(Span, Span)> {
-    match f.list(key) {
-        [(Val::Span(first), _), (Val::Span(second), _)] => Some((*first, *second)),
-        _ => None,
-    }
-}
-
-fn pmf(f: &Fields) -> Vec<(Span, Probability)> {
-    let entry = |value: &Val| match value {
-        Val::List(pair) => match pair.as_slice() {
-            [(Val::Span(span), _), (Val::Probability(probability), _)] => Some((*span, *probability)),
-            _ => None,
-        },
-        _ => None,
-    };
-    f.list("pmf").iter().filter_map(|(value, _)| entry(value)).collect()
-}
-
-fn trace(path: &str) -> Trace {
-    Trace { path: path.to_owned(), ..Trace::default() }
-}
-
-fn exec(f: &Fields) -> Exec {
-    if let Some((min, max)) = pair(f, "uniform") {
-        Exec::Uniform { min, max }
-    } else if f.value("pmf").is_some() {
-        Exec::Pmf(pmf(f))
-    } else if let Some(path) = f.text("trace") {
-        Exec::Trace(trace(path))
-    } else {
-        Exec::Wcet
-    }
-}
-
-fn arrival(f: &Fields) -> Arrival {
-    if f.value("pmf").is_some() {
-        Arrival::Pmf(pmf(f))
-    } else if let Some(path) = f.text("trace") {
-        Arrival::Trace(trace(path))
-    } else {
-        Arrival::Periodic
-    }
-}
-
-fn actual_delay(f: &Fields) -> ActualDelay {
-    if f.value("pmf").is_some() {
-        ActualDelay::Pmf(pmf(f))
-    } else if let Some(path) = f.text("trace") {
-        ActualDelay::Trace(trace(path))
-    } else {
-        ActualDelay::Uniform
-    }
-}
-
-/// The integers of a list.
-fn ints(f: &Fields, key: &str) -> Vec<u32> {
-    f.list(key).iter().filter_map(|(value, _)| if let Val::Int(int) = value { Some(*int) } else { None }).collect()
 }

@@ -178,7 +178,8 @@ pub(crate) static FILE: Table = Table {
         key(
             "notes",
             Kind::List(&Kind::Text),
-            "What a verdict supposes: `check` repeats each as a warning. `infer` writes what threads really ran under.",
+            "Assumptions of the file: `check` repeats each as a warning. `infer` writes the classes of the \
+             threads here.",
         ),
         key("node", Kind::Tables(&NODE_TABLE), "The machines.").default("one node \"local\" with one CPU under EDF"),
         key("strategy", Kind::Tables(&STRATEGY_TABLE), "Own strategies, beside those that every file knows."),
@@ -254,15 +255,16 @@ static COSTS_TABLE: Table = Table {
     keys: &[
         key("switch", SPAN, "Added to a job's execution each time that it is given a CPU (start or resume).")
             .default("\"0ns\""),
-        key("migrate", SPAN, "Added besides when it resumes on another CPU than it last ran on.").default("\"0ns\""),
+        key("migrate", SPAN, "Added to this when it resumes on another CPU than it last ran on.").default("\"0ns\""),
         key("release", SPAN, "Added once per job, for its release.").default("\"0ns\""),
-        key("tick", SPAN, "Stolen from the running job at each scheduler tick; shorter than `tick-period`.")
+        key("tick", SPAN, "Time that each scheduler tick takes from the running job; shorter than `tick-period`.")
             .default("\"0ns\""),
         key("tick-period", POSITIVE, "Distance of the ticks on each CPU.").default("\"4ms\" (HZ=250)"),
         key(
             "interrupt",
             SPAN,
-            "Stolen from the running job by interrupts, all that come together; with the ticks, less than all time.",
+            "Time that interrupts take from the running job, all that come together; ticks and interrupts leave \
+             some time.",
         )
         .default("\"0ns\""),
         key(
@@ -287,7 +289,7 @@ static COSTS_TABLE: Table = Table {
         key(
             "latency",
             SPAN,
-            "How late a timer releases a job at most: `jitter` of every task that follows no other, besides its own.",
+            "Longest delay of a timer that releases a job; added to the `jitter` of every task without `after`.",
         )
         .default("\"0ns\""),
     ],
@@ -324,7 +326,7 @@ static LINK_TABLE: Table = Table {
         key(
             "background",
             Kind::Table(&BACKGROUND_TABLE),
-            "Other traffic of the node. It always waits, and is sent when no message may start.",
+            "Other traffic of the node. A packet of it is always ready, and is sent when no message may start.",
         )
         .default("none"),
     ],
@@ -359,7 +361,7 @@ static TABLE_TASK_TABLE: Table = Table {
         key("period", POSITIVE, "Its period.").required(),
         key("wcet", POSITIVE, "Its worst-case execution time, at most the period.").required(),
         key("cost", POSITIVE, "Execution per message, at most the wcet: a job handles as many as fit.")
-            .default("not said: the wcet suffices for all messages that can wait"),
+            .default("none: the wcet suffices for all messages that can wait"),
     ],
 };
 
@@ -376,10 +378,9 @@ static CLOCK_TABLE: Table = Table {
              clock.",
         )
         .default("0"),
-        key("error", SPAN, "How far an instant that is carried from one node's clock to another's is off at most.")
+        key("error", SPAN, "Largest error of an instant that is converted from one node's clock to another's.")
             .default("\"0ns\""),
-        key("sync", Kind::Table(&SYNC_TABLE), "What every node that has flows does to know the clocks of the others.")
-            .default("nothing"),
+        key("sync", Kind::Table(&SYNC_TABLE), "Time synchronisation of the nodes with flows.").default("nothing"),
     ],
 };
 
@@ -455,7 +456,7 @@ static LEVEL_TABLE: Table = Table {
 
 static FILTER_TABLE: Table = Table {
     noun: "filter",
-    doc: "The values that a level asks of its tasks; all of them must fit.",
+    doc: "The values of the tasks that a level takes; all must fit.",
     rule: Rule::Some { none: "asks for nothing; name a criticality, importance or priority, or write \"rest\"" },
     keys: &[
         key("criticality", Kind::Choice(CRITICALITIES), "Wanted criticality.").default("any"),
@@ -476,7 +477,7 @@ static MODE_TABLE: Table = Table {
     keys: &[
         key("node", NODE, "The node.").default("the file's one node"),
         key("at", SPAN, "When, since the start. No two of one node or one component at the same instant.").required(),
-        key("strategy", Kind::Strategy, "What the node obeys from then on."),
+        key("strategy", Kind::Strategy, "The node's strategy from then on."),
         key(
             "component",
             Kind::NameOf("component"),
@@ -524,13 +525,14 @@ static COMPONENT_TABLE: Table = Table {
             "server-cpus",
             Kind::List(&Kind::Int { least: 0, most: CpuSet::CPUS_MAX - 1 }),
             "On a partitioned or clustered node, a CPU for each of its `cpus`: it runs there, or in the cluster \
-             of that CPU. Not of a component within another one.",
+             of that CPU. Not allowed in a component within another one.",
         )
         .default("chosen by the `fit` of the node"),
         key(
             "priority",
             PRIORITY,
-            "Of its server, where the node or the component around it goes by fixed priority; 1 is the most important.",
+            "Priority of its server, if the node or the component around it uses fixed priorities; 1 is the \
+             most important.",
         )
         .default("none"),
     ],
@@ -572,8 +574,7 @@ static TASK_TABLE: Table = Table {
         key(
             "final-section",
             POSITIVE,
-            "Limited preemption: from when less than this is left of its wcet, nothing preempts a job. At most \
-             the wcet.",
+            "Limited preemption: once less than this is left of its wcet, nothing preempts a job. At most the wcet.",
         )
         .default("none"),
         key(
@@ -595,7 +596,7 @@ static TASK_TABLE: Table = Table {
         key("criticality", Kind::Choice(CRITICALITIES), "Whether it may be cancelled (`low`).").default("\"high\""),
         key("importance", IMPORTANCE, "Tie-breaker or level of strategies that use it; larger is more important.")
             .default("0"),
-        key("priority", PRIORITY, "For fixed priority; 1 is the most important.").default("none"),
+        key("priority", PRIORITY, "Priority for `fp` and levels split by it; 1 is the most important.").default("none"),
         key("late", Kind::Choice(LATES), "What becomes of its late jobs, whatever its level says of them.")
             .default("its level's"),
         key(

@@ -38,8 +38,10 @@ mod properties;
 mod quantity;
 mod read;
 mod schema;
+mod source;
 mod suggest;
 mod traces;
+mod values;
 mod write;
 
 pub use document::{COSTS_COMMENT, Document, Edit};

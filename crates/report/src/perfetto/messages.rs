@@ -6,7 +6,8 @@ use std::io;
 use takt_log::{Event, JobKey};
 use takt_model::{NodeId, TaskId, Time};
 
-use super::{INSTANT, PerfettoWriter, argument, event_name, field, node_track, task_track};
+use super::PerfettoWriter;
+use super::schema::{INSTANT, argument, event_name, field, node_track, task_track};
 
 /// Bits of the message's number in that of a Perfetto flow.
 const MESSAGE_BITS: u32 = 40;

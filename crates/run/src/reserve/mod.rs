@@ -6,7 +6,7 @@
 //! [`Reserved`] holds the reservations and restores the threads' former classes.
 //!
 //! ```no_run
-//! use takt_linux::guardian::Guard;
+//! use takt_linux::guard::Guard;
 //! use takt_model::Span;
 //! use takt_run::reserve::{Facts, Reserved, Request, find, plan};
 //!
@@ -32,9 +32,10 @@ mod tests;
 use std::process::Command;
 
 use takt_linux::group::Throttled;
-use takt_linux::guardian::Guard;
+use takt_linux::guard::Guard;
 use takt_linux::hold::{HoldError, Holder, Undone};
-use takt_linux::process::{Identity, PausedChild, ReservedError};
+use takt_linux::paused::{PausedChild, ReservedError};
+use takt_linux::process::Identity;
 use takt_linux::tracing;
 
 pub use decide::{Plan, plan, plan_command};

@@ -70,7 +70,7 @@ impl FoundThreads {
     #[must_use]
     pub fn note(&self) -> Option<String> {
         let told = ReserveError::few(&self.without);
-        (!told.is_empty()).then(|| format!("without a thread, and so left out: {told}"))
+        (!told.is_empty()).then(|| format!("left out, because they have no thread: {told}"))
     }
 }
 
@@ -237,7 +237,7 @@ mod tests {
         let found = machine().find(&["*".to_owned()]).unwrap();
         assert_eq!(found.threads.len(), 7);
         assert_eq!(found.without, ["36 virtio1-req.0", "37 virtio1-config"]);
-        let note = "without a thread, and so left out: interrupts 36 (virtio1-req.0), 37 (virtio1-config)";
+        let note = "left out, because they have no thread: interrupts 36 (virtio1-req.0), 37 (virtio1-config)";
         assert_eq!((found.note().as_deref(), FoundThreads::default().note()), (Some(note), None));
     }
 

@@ -343,7 +343,7 @@ fn evidence(task: &InferredTask, written: &Task, system: &System, all: &[Inferre
             ));
         }
         if arrivals.kind == Kind::Unknown {
-            lines.push("Taken for sporadic, with the least distance seen.".to_owned());
+            lines.push("Written as sporadic, with the least distance seen.".to_owned());
         }
     }
     match &task.exec {
@@ -368,7 +368,10 @@ fn evidence(task: &InferredTask, written: &Task, system: &System, all: &[Inferre
     }
     for id in &task.links.maybe {
         if let Some(name) = all.get(id.index()).map(|task| &task.name) {
-            lines.push(format!("Its jobs come right after those of \"{name}\", but on a grid: a chain, or an offset."));
+            lines.push(format!(
+                "Its jobs come right after those of \"{name}\", but also on a grid: a chain, or an \
+                 offset."
+            ));
         }
     }
     if task.gaps > 0 {

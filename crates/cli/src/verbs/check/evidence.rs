@@ -81,7 +81,7 @@ pub(super) fn sensitivity(found: &Sensitivity) -> String {
         let _ = writeln!(text, "\nnot looked for: {why}");
     }
     if found.limit_reached {
-        text.push_str("\nthe search was stopped at its limit: what is missing was not looked for\n");
+        text.push_str("\nthe search stopped at its limit and did not look for the missing values\n");
     }
     text
 }

@@ -85,11 +85,12 @@ pub(super) fn told(probe: &Probe, charge: Charge) -> String {
     text.push_str(&missing);
     let _ = write!(
         text,
-        "\nA longer time sees more than these maxima, so that none is a bound. Working set of migrate: {}.\n",
+        "\nThe maxima are no bounds: a longer measurement may show larger values. Working set of migrate: {}.\n",
         probe.options.working_set
     );
     if let Some(steal) = probe.steal.filter(|steal| !steal.is_zero()) {
-        let _ = writeln!(text, "The hypervisor took {} meanwhile: on a quiet host all of it may be less.", time(steal));
+        let took = time(steal);
+        let _ = writeln!(text, "The hypervisor took {took} meanwhile: on a quiet host all values may be smaller.");
     }
     text
 }
@@ -190,7 +191,7 @@ pub(super) fn write(options: &args::Doctor, kernel: &str, probe: &Probe) -> Resu
         }
     }
     if probe.tick.is_ok() && !values.iter().any(|(key, _)| *key == "tick") {
-        note("warning: costs.tick is not written: what was measured is no less than a whole tick; measure for longer");
+        note("warning: costs.tick is not written: the measured value is not below the tick period; measure for longer");
     }
     let comment =
         comment(kernel, probe, options.charge).into_iter().map(|line| format!("{COSTS_COMMENT}{line}")).collect();
@@ -201,7 +202,8 @@ pub(super) fn write(options: &args::Doctor, kernel: &str, probe: &Probe) -> Resu
 /// The comment that explains the numbers.
 fn comment(kernel: &str, probe: &Probe, charge: Charge) -> Vec<String> {
     let mut lines = vec![format!(
-        "{} of what was seen in {} on {} CPUs under Linux {kernel}, working set {}; no bound: a longer time sees more",
+        "{} of the values measured in {} on {} CPUs under Linux {kernel}, working set {}; no bound: a longer \
+         measurement may show larger ones",
         charge.told(),
         time(probe.options.duration),
         probe.latency.len(),

@@ -110,7 +110,7 @@ impl Trace {
         all.extend(self.guess.iter().map(|guess| format!("{path}: {guess}")));
         if self.untold > 0 {
             all.push(format!(
-                "{path}: {} threads have no jobs in the log: more than 32768 were there at a time",
+                "{path}: {} threads have no jobs in the log: more than 32768 threads lived at a time",
                 self.untold
             ));
         }

@@ -7,7 +7,8 @@ use std::process::{Child, Command};
 
 use indicatif::ProgressBar;
 use serde::Serialize;
-use takt_linux::process::{self, PausedChild};
+use takt_linux::paused::PausedChild;
+use takt_linux::process;
 use takt_linux::sched::Class;
 use takt_linux::thread::Tid;
 use takt_linux::tracing::{self, CpuCount, Event, Recorder, RecorderError, Threads, threads_of};
@@ -101,7 +102,7 @@ impl Recording {
             all.push(format!("interrupted by {signal} after {}", self.duration));
         }
         if self.limit_reached {
-            all.push(format!("the log came to --limit after {}: recording ended", self.duration));
+            all.push(format!("the log reached --limit after {}, which ended the recording", self.duration));
         }
         if let Some(status) = self.command_status.filter(|status| *status != 0) {
             all.push(format!("the command ended with status {status}"));
@@ -126,7 +127,8 @@ impl Recording {
         }
         all.extend(self.raw_cut.clone());
         if self.untold > 0 {
-            all.push(format!("{} threads have no jobs in the log: more than 32768 were there at a time", self.untold));
+            let untold = self.untold;
+            all.push(format!("{untold} threads have no jobs in the log: more than 32768 threads lived at a time"));
         }
         all
     }
@@ -358,7 +360,8 @@ fn refused(error: &RecorderError) -> Failure {
 fn feed(recorder: &Recorder) -> Result<Feed, Failure> {
     let about = recorder.descriptions();
     let feed = Feed::described(&about.header_page, about.events.iter().map(|event| event.text.as_str()));
-    feed.map_err(|error| Failure::cannot(format_args!("this kernel describes its events in an unknown way: {error}")))
+    let cannot = "takt cannot read this kernel's descriptions of its events";
+    feed.map_err(|error| Failure::cannot(format_args!("{cannot}: {error}")))
 }
 
 /// How many CPUs events can name.

@@ -68,11 +68,9 @@ impl Raw {
         let (file, end) = writer.finish().map_err(|error| self.failure(&error))?;
         file.set_len(end).map_err(|error| self.failure(&error.into()))?;
         let shown = self.shown();
-        Ok(self.full.then(|| {
-            format!(
-                "{shown} is full (--raw-limit): what happened later is not in it, but in the log and the statistics"
-            )
-        }))
+        Ok(self
+            .full
+            .then(|| format!("{shown} reached --raw-limit: only the log and the statistics have the later events")))
     }
 
     fn shown(&self) -> String {

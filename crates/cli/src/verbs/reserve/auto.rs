@@ -4,8 +4,9 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 use takt_linux::Epoch;
-use takt_linux::guardian::Guard;
-use takt_linux::process::{Identity, PausedChild as Waiting};
+use takt_linux::guard::Guard;
+use takt_linux::paused::PausedChild as Waiting;
+use takt_linux::process::Identity;
 use takt_linux::signals::StopSignals;
 use takt_model::Span;
 use takt_run::reserve::{Budget, Plan, Request, ReserveError, Reserved, Target, as_limit, find};
@@ -296,7 +297,7 @@ fn side_by_side(before: &Numbers, after: &Numbers, deadline: Span, budget: Budge
             "fewer jobs missed their deadlines"
         }
         _ if budget == Budget::Group => "no fewer jobs missed their deadlines",
-        _ => "no fewer jobs missed their deadlines: the reservation was not what they lacked",
+        _ => "no fewer jobs missed their deadlines: a lack of CPU time was not the cause",
     };
     format!("{}\na job is to be done within {}; {said}\n", table(before, after), time(deadline))
 }

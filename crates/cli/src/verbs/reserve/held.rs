@@ -59,17 +59,19 @@ impl EndedReservation {
         for Returned { id, name, outcome, .. } in &self.returned {
             match outcome {
                 Outcome::Failed { cause } => all.push(format!(
-                    "{name} ({id}) could not be given back what it had: {cause}; the next takt of any verb tries again"
+                    "the scheduling of {name} ({id}) could not be restored: {cause}; the next takt of any verb tries \
+                     again"
                 )),
                 Outcome::Changed { now } => {
-                    all.push(format!("{name} ({id}) was changed by somebody to {now} meanwhile, and was left so"));
+                    all.push(format!("another program has given {name} ({id}) {now} meanwhile; takt left it so"));
                 }
                 Outcome::Restored | Outcome::Ended => {}
             }
         }
         if let Some(leaked) = self.leaked.filter(|leaked| *leaked > 0) {
             all.push(format!(
-                "{:.1} % of a CPU stay booked for nobody; docs/reference/verbs/reserve.md says how to get them back",
+                "the kernel still books {:.1} % of a CPU, for no thread; docs/reference/verbs/reserve.md says how to \
+                 free it",
                 leaked as f64 * 100.0 / f64::from(1 << 20)
             ));
         }
@@ -90,6 +92,6 @@ fn ended(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("the command ended with status {code}"),
         (None, Some(signal)) => format!("the command was ended by signal {signal}"),
-        _ => "the command ended, and nobody knows how".to_owned(),
+        _ => "the command ended with an unknown status".to_owned(),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::process::{Child, Command, ExitStatus};
 
-use takt_linux::guardian::Guard;
+use takt_linux::guard::Guard;
 use takt_linux::process;
 use takt_linux::signals::StopSignals;
 use takt_linux::{Epoch, clock, machine};

@@ -134,7 +134,7 @@ pub(super) fn judge(name: &str, phase: &Phase, want: &Guarantee) -> Result<Sized
     if jitter > Span::from_ns(grid.period.as_ns() / 4) || room.is_zero() {
         return Err(format!(
             "{name} comes every {}, but usually up to {} late, which leaves too little of its deadline of {}; \
-             mend that first (\"takt doctor\"), or give --runtime and --period",
+             find the cause of the lateness (\"takt doctor\"), or give --runtime and --period",
             grid.period,
             time(jitter),
             time(deadline)

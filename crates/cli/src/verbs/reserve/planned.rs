@@ -13,7 +13,7 @@ use crate::output::note;
 /// The request of the command line.
 pub(super) fn requested(options: &args::Reserve) -> Result<Request, Failure> {
     let (Some(runtime), Some(period)) = (options.runtime, options.period) else {
-        return Err(Failure::input("--runtime and --period are wanted"));
+        return Err(Failure::input("a reservation needs --runtime and --period (or --auto, which finds them)"));
     };
     let deadline = options.deadline.unwrap_or(period);
     Ok(Request { deadline, ..request_of(options, runtime, period) })
@@ -44,8 +44,8 @@ pub(super) fn planned(options: &args::Reserve, request: &Request) -> Result<Plan
                 let count = takt_run::reserve::threads_of(target.process);
                 if count > 1 && target.thread.pid == target.process {
                     note(format_args!(
-                        "note: process {} has {count} threads, and {} ({}) alone gets it; --threads gives it to \
-                         each, --pid with a number of \"ps -eL\" another",
+                        "note: process {} has {count} threads, and only {} ({}) gets the reservation; --threads gives \
+                         one to each, and --pid with a thread's number (\"ps -eL\") to another",
                         target.process, target.name, target.process
                     ));
                 }

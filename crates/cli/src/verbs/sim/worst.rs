@@ -120,7 +120,7 @@ impl Answer<'_> {
             ]);
         }
         let mut out = format!(
-            "{} simulations of {}: other delays of messages, other first arrivals of flows\n\n{}\n",
+            "{} simulations of {}, with varied delays of messages and first arrivals of flows\n\n{}\n",
             self.found.runs,
             self.sim.duration,
             table.render("")
@@ -132,7 +132,7 @@ impl Answer<'_> {
                 out += &format!("{count} {deadlines} missed in one run:\n  {}\n", self.command(traffic, "missed"));
             }
         }
-        out += "\nthe same runs again:\n";
+        out += "\ncommands that repeat these runs:\n";
         let cases = self.cases().filter_map(|(flow, case, _)| Some((flow, case?)));
         for (flow, case) in cases.take(COMMANDS_MAX) {
             out += &format!("  {}\n", self.command(&case.traffic, &flow.name));

@@ -191,7 +191,7 @@ fn series(options: &Study) -> Result<Vec<Series>, Failure> {
         }
         if found.len() == before {
             return Err(Failure::input(format_args!(
-                "--tests {name}: it says nothing of these strategies and numbers of CPUs"
+                "--tests {name}: this test does not apply to the chosen strategies and numbers of CPUs; leave it out"
             )));
         }
     }

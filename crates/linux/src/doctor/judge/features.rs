@@ -72,7 +72,7 @@ pub(super) fn cpusets(machine: Facts<'_>) -> Finding {
         Some(why) => {
             Finding::new(State::Absent, format!("takt cannot divide the machine: {}", why.trim_end_matches('.')))
         }
-        None => Finding::new(State::Unknown, "nobody looked"),
+        None => Finding::new(State::Unknown, "not searched"),
     }
 }
 

@@ -95,7 +95,7 @@ pub(super) fn throttling(machine: Facts<'_>) -> Finding {
         machine.version().is_none_or(|version| version < (6, 12)) || machine.config("RT_GROUP_SCHED") != Some("n");
     let share = runtime.saturating_mul(100) / period.max(1);
     if !throttles {
-        let found = format!("this kernel stops nobody; SCHED_DEADLINE may reserve {share} % of each CPU");
+        let found = format!("this kernel stops no thread; SCHED_DEADLINE may reserve {share} % of each CPU");
         return shown(Finding::new(State::Ok, found));
     }
     let found = format!("SCHED_FIFO and SCHED_RR are stopped once they used {} of {}", us(runtime), us(period));
@@ -163,7 +163,7 @@ pub(super) fn fair_server(machine: Facts<'_>) -> Finding {
 pub(super) fn deadline_bandwidth(machine: Facts<'_>) -> Finding {
     const DEBUG: &str = "/sys/kernel/debug/sched/debug";
     let Some(threads) = machine.threads() else {
-        return Finding::new(State::Unknown, "nobody looked for threads with reservations");
+        return Finding::new(State::Unknown, "threads with reservations were not searched");
     };
     let mut reserved: Vec<&Thread<'_>> = threads.iter().filter(|thread| thread.policy == "DEADLINE").collect();
     let ppm = |thread: &Thread<'_>| {
@@ -210,7 +210,7 @@ const SHOWN_MAX: usize = 16;
 
 pub(super) fn real_time_threads(machine: Facts<'_>) -> Finding {
     let Some(threads) = machine.threads() else {
-        return Finding::new(State::Unknown, "nobody looked for real-time threads");
+        return Finding::new(State::Unknown, "real-time threads were not searched");
     };
     // On every CPU of every machine: they stop it for instants to move threads, or not at all.
     let housekeeping = |thread: &Thread<'_>| {

@@ -62,7 +62,10 @@ fn timer_latency(probe: &Probe) -> Finding {
         .costs(format!("{} seen; a longer probe sees more, so it is no bound (`costs.latency`)", short(all.max())));
     if max > LATE_MAX {
         finding = finding
-            .mend("mend preemption, idle-states, frequency, interrupts and virtualization first, where they are found")
+            .mend(
+                "first the remedies of preemption, idle-states, frequency, interrupts and virtualization, if these \
+                 are found",
+            )
             .mend("takt doctor --for 10min, under the load that the machine is to bear");
     }
     finding.link(&["https://wiki.linuxfoundation.org/realtime/documentation/howto/tools/cyclictest/start"])
@@ -99,8 +102,8 @@ fn pauses(probe: &Probe) -> Finding {
     }
     let interrupts: u64 = gaps.interrupts.iter().map(|(_, count)| count).sum();
     let steal = match gaps.steal {
-        Some(steal) if steal.is_zero() => "the hypervisor, if there is one, says it took nothing".to_owned(),
-        Some(steal) => format!("{} the hypervisor says it took", short(Some(steal))),
+        Some(steal) if steal.is_zero() => "no time was reported as taken by a hypervisor".to_owned(),
+        Some(steal) => format!("the hypervisor reports that it took {}", short(Some(steal))),
         None => "the time that a hypervisor took is unknown".to_owned(),
     };
     finding = finding.costs(format!(
@@ -173,8 +176,9 @@ mod tests {
         assert_eq!(judged[1].found, "3 above 500ns in 900ms of watching, ticks left out; the longest 4ms");
         assert_eq!(
             judged[1].cost,
-            "up to 4ms seen at once, which is no bound; devices and other CPUs interrupted 2 times in all, 10ms the \
-             hypervisor says it took; the rest has no named source: timers, firmware, hypervisor, threads above"
+            "up to 4ms seen at once, which is no bound; devices and other CPUs interrupted 2 times in all, the \
+             hypervisor reports that it took 10ms; the rest has no named source: timers, firmware, hypervisor, \
+             threads above"
         );
         assert!(
             judged[0].evidence.contains(&(

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::super::facts::{Facts, list};
 use super::super::{Finding, State};
 use super::us;
-use crate::machine::parse_cpu_list;
+use crate::sysfs::parse_cpu_list;
 
 const CPUS: &str = "/sys/devices/system/cpu/cpu";
 
@@ -359,7 +359,7 @@ pub(super) fn virtualization(machine: Facts<'_>) -> Finding {
                     "no bound from within: the hypervisor may stop a CPU at any instant; the probe shows pauses, \
                  steal a part of their causes",
                 )
-                .mend("a machine of one's own")
+                .mend("a physical machine")
                 .mend(
                     "or, on the host: a CPU for each virtual CPU (isolated, pinned), SCHED_FIFO for its thread, \
                  memory locked",

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 
 use super::Notes;
 use super::cycle::{self, Cycle, Piece};
-use super::read::{Action, Class, NO_TASK, Thread, Workload};
+use super::read::NO_TASK;
+use super::workload::{Action, Class, Thread, Workload};
 use crate::cpus::CpuSet;
 use crate::strategy::{Builtin, Discipline, Filter, Level, Split, Strategy};
 use crate::system::{Arrival, Clock, Exec, NodeId, NodeSpec, StrategyId, StrategyRef, System, Task};
@@ -35,7 +36,8 @@ pub(super) fn convert(workload: &Workload, file_name: &str, notes: &mut Notes) -
         first,
         "tasks",
         format_args!(
-            "rt-app takes all CPUs of the machine, which the file does not number; cpus = {cpus} is a guess, correct it"
+            "rt-app uses all CPUs of the machine, and the file does not say how many; cpus = {cpus} is a guess, \
+             correct it"
         ),
     );
     let stem = file_name.rsplit(['/', '\\']).next().unwrap_or(file_name);

@@ -1,6 +1,6 @@
 //! The cycle of a thread: pieces of work and the distances between their releases.
 
-use super::read::{Action, Class, Phase, Thread};
+use super::workload::{Action, Class, Phase, Thread};
 
 /// One release: its work, and the time until the next release.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -17,6 +17,8 @@ mod convert;
 mod cycle;
 mod globals;
 mod read;
+mod sched;
+mod workload;
 
 pub use crate::file::FileErrors as ImportErrors;
 

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Notes;
+use super::workload::{Action, Class, EVENTS, Event, POLICIES, Phase, SHARED, THREAD_ONLY, Thread, Workload, event_of};
 use crate::cpus::CpuSet;
 use crate::file::{hint, nearest};
 use crate::import::json::{Member, Node, Value, twice};
@@ -12,107 +13,6 @@ pub(super) const NO_TASK: &str = "so that no task comes of it";
 
 /// How many tasks an import may make; `instance` multiplies.
 const TASKS_MAX: u64 = 100_000;
-
-/// All threads of a file.
-pub(super) struct Workload {
-    pub(super) threads: Vec<Thread>,
-}
-
-/// A thread object.
-pub(super) struct Thread {
-    pub(super) name: String,
-    /// `tasks.<name>`.
-    pub(super) path: String,
-    pub(super) at: usize,
-    pub(super) instances: u32,
-    pub(super) delay_ns: u64,
-    pub(super) sched: Sched,
-    pub(super) cpus: Option<CpuSet>,
-    pub(super) phases: Vec<Phase>,
-    /// How often all phases are run, `None` for ever.
-    pub(super) loops: Option<u64>,
-}
-
-/// A phase object, or the thread's own events.
-pub(super) struct Phase {
-    pub(super) path: String,
-    pub(super) loops: Option<u64>,
-    pub(super) events: Vec<Event>,
-}
-
-/// An event that a thread performs.
-pub(super) struct Event {
-    pub(super) at: usize,
-    pub(super) path: String,
-    pub(super) action: Action,
-}
-
-/// The effect of an event, as far as takt has a counterpart.
-#[derive(Clone, PartialEq, Eq)]
-pub(super) enum Action {
-    /// `run` and `runtime`: nanoseconds of execution.
-    Run(u64),
-    /// `sleep`: nanoseconds.
-    Sleep(u64),
-    /// `timer`: nanoseconds between its expiries.
-    Timer { period_ns: u64, name: String, absolute: bool },
-    /// `mem`: bytes written.
-    Mem(u64),
-    /// `yield`.
-    Yield,
-    /// Waits for another thread.
-    Block,
-    /// Anything else; a warning has been given.
-    Other,
-}
-
-/// Scheduling classes, the most important first.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) enum Class {
-    Deadline,
-    Fifo,
-    Other,
-    Idle,
-}
-
-/// A thread's scheduling parameters.
-pub(super) struct Sched {
-    pub(super) class: Class,
-    /// The kernel's priority, 1 to 99, for FIFO and RR.
-    pub(super) priority: u32,
-    /// Runtime, deadline and period in nanoseconds, for DEADLINE.
-    pub(super) reservation: Option<(u64, u64, u64)>,
-}
-
-const POLICIES: [(&str, Class); 6] = [
-    ("SCHED_OTHER", Class::Other),
-    ("SCHED_BATCH", Class::Other),
-    ("SCHED_IDLE", Class::Idle),
-    ("SCHED_RR", Class::Fifo),
-    ("SCHED_FIFO", Class::Fifo),
-    ("SCHED_DEADLINE", Class::Deadline),
-];
-/// In rt-app's order; a key is the event that it starts with.
-const EVENTS: [&str; 20] = [
-    "lock", "unlock", "wait", "signal", "broad", "sync", "sleep", "runtime", "run", "timer", "suspend", "resume",
-    "memrun", "mem", "iorun", "yield", "barrier", "fork", "sem_post", "sem_wait",
-];
-/// Keys that a thread and its phases may have.
-const SHARED: [&str; 11] = [
-    "loop",
-    "policy",
-    "priority",
-    "dl-runtime",
-    "dl-period",
-    "dl-deadline",
-    "cpus",
-    "nodes_membind",
-    "util_min",
-    "util_max",
-    "taskgroup",
-];
-/// Keys that only a thread may have; the last two are old names of dl-period and dl-deadline.
-const THREAD_ONLY: [&str; 5] = ["instance", "delay", "phases", "period", "deadline"];
 
 /// Reads the root object.
 pub(super) fn read(root: &Node, notes: &mut Notes) -> Workload {
@@ -203,7 +103,7 @@ impl Reader<'_> {
     }
 
     /// Microseconds as nanoseconds.
-    fn time(&mut self, node: &Node, path: &str) -> Option<u64> {
+    pub(super) fn time(&mut self, node: &Node, path: &str) -> Option<u64> {
         self.int(node, path, 0, i32::MAX, "microseconds, an integer from 0 to 2147483647").map(|us| us as u64 * 1000)
     }
 
@@ -409,123 +309,6 @@ impl Reader<'_> {
         Some(cpus)
     }
 
-    fn sched(&mut self, members: &[Member], path: &str, has_phases: bool) -> Option<Sched> {
-        let find = |key: &str| members.iter().find(|member| member.key == key);
-        let at = find("policy").map_or(members.first().map_or(0, |m| m.at), |m| m.node.at);
-        let policy = match find("policy") {
-            Some(member) => self.text(&member.node, &format!("{path}.policy"))?.to_owned(),
-            None => self.default_policy.clone(),
-        };
-        let class = self.policy(&policy, at, &format!("{path}.policy"))?;
-        match policy.as_str() {
-            "SCHED_RR" => self.notes.warn(
-                at,
-                &format!("{path}.policy"),
-                "SCHED_RR is imported as SCHED_FIFO; time slices among equal priorities have no counterpart",
-            ),
-            "SCHED_BATCH" => self.notes.warn(at, &format!("{path}.policy"), "SCHED_BATCH is imported as SCHED_OTHER"),
-            _ => {}
-        }
-        let priority = match find("priority") {
-            None => Some(10),
-            Some(member) => self.priority(member, &format!("{path}.priority"), class),
-        };
-        let reservation = self.reservation(members, path, class, has_phases, at);
-        Some(Sched { class, priority: priority? as u32, reservation: reservation? })
-    }
-
-    fn priority(&mut self, member: &Member, path: &str, class: Class) -> Option<i64> {
-        let node = &member.node;
-        match class {
-            Class::Fifo => self.int(node, path, 1, 99, "a real-time priority from 1 to 99"),
-            Class::Deadline => self.int(node, path, 0, 0, "0 under SCHED_DEADLINE"),
-            Class::Other | Class::Idle => {
-                if self.int(node, path, -20, 19, "a nice level from -20 to 19")? != 0 {
-                    self.notes.warn(member.at, path, "nice levels have no counterpart");
-                }
-                Some(0)
-            }
-        }
-    }
-
-    /// The parameters of SCHED_DEADLINE, held to the kernel's rules.
-    fn reservation(
-        &mut self,
-        members: &[Member],
-        path: &str,
-        class: Class,
-        has_phases: bool,
-        at: usize,
-    ) -> Option<Option<(u64, u64, u64)>> {
-        let get = |reader: &mut Self, key: &str, old: &str| -> Option<Option<u64>> {
-            if let Some(member) = members.iter().find(|member| member.key == key) {
-                if class != Class::Deadline {
-                    let what = format!("means nothing without the policy SCHED_DEADLINE, which {path} does not have");
-                    reader.notes.warn(member.at, &format!("{path}.{key}"), what);
-                }
-                return reader.time(&member.node, &format!("{path}.{key}")).map(Some);
-            }
-            let Some(member) = members.iter().find(|member| member.key == old) else { return Some(None) };
-            if old == "runtime" && !has_phases {
-                return Some(None);
-            }
-            let inner = format!("{path}.{old}");
-            if class == Class::Deadline {
-                reader.notes.warn(member.at, &inner, format_args!("taken as {key}, of which it is the old name"));
-                reader.time(&member.node, &inner).map(Some)
-            } else {
-                let message = format_args!(
-                    "is an old name of {key} and needs the policy SCHED_DEADLINE; a period stands in a timer"
-                );
-                reader.notes.error(member.at, &inner, message);
-                None
-            }
-        };
-        let runtime = get(self, "dl-runtime", "runtime")?;
-        let period = get(self, "dl-period", "period")?;
-        let deadline = get(self, "dl-deadline", "deadline")?;
-        if class != Class::Deadline {
-            return Some(None);
-        }
-        let Some(runtime) = runtime else {
-            self.notes.error(
-                at,
-                path,
-                "SCHED_DEADLINE without dl-runtime, which the kernel refuses; add it in microseconds",
-            );
-            return None;
-        };
-        let period = period.unwrap_or(runtime);
-        let deadline = deadline.unwrap_or(period);
-        let us = |ns: u64| format!("{}us", ns / 1000);
-        let fault = if runtime < 1024 {
-            Some(format!("dl-runtime {} is below the kernel's least, 1024 ns", us(runtime)))
-        } else if runtime > deadline {
-            Some(format!(
-                "dl-runtime {} exceeds dl-deadline {}; a runtime is at most its deadline",
-                us(runtime),
-                us(deadline)
-            ))
-        } else if deadline > period {
-            Some(format!(
-                "dl-deadline {} exceeds dl-period {}; a deadline is at most its period",
-                us(deadline),
-                us(period)
-            ))
-        } else if period < 100_000 {
-            Some(format!("dl-period {} is below the kernel's least, 100 us", us(period)))
-        } else if period > (1 << 22) * 1000 {
-            Some(format!("dl-period {} exceeds the kernel's most, 4194304 us", us(period)))
-        } else {
-            None
-        };
-        if let Some(fault) = fault {
-            self.notes.error(at, path, format_args!("{fault} (the kernel answers EINVAL)"));
-            return None;
-        }
-        Some(Some((runtime, deadline, period)))
-    }
-
     fn phase(&mut self, member: &Member, path: &str) -> Option<Phase> {
         let path = path.to_owned();
         let Value::Object(members) = &member.node.value else {
@@ -712,10 +495,4 @@ impl Reader<'_> {
             }
         }
     }
-}
-
-/// The event of a key: the first event name that the key starts with, with rt-app's distinctions.
-fn event_of(key: &str) -> Option<&'static str> {
-    // "runtime" stands before "run" and "memrun" before "mem" in rt-app's own table.
-    EVENTS.iter().copied().find(|event| key.starts_with(event))
 }

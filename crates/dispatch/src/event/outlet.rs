@@ -1,9 +1,8 @@
-//! The ends of a channel for a gateway to other middleware, in place of datagrams.
+//! The way out of a channel for a gateway to other middleware, in place of datagrams.
 //!
 //! A push copies an event into a bounded queue ([`Outlet`]), as for
 //! [`Sending::Queued`](super::Sending::Queued). An ordinary thread of the gateway takes the event
-//! from the queue. Another ordinary thread brings events of other processes ([`Inlet`]). Those go
-//! only to this process's consumers, whose handlers run on their own threads.
+//! from the queue. [`Inlet`](super::Inlet) is the way in.
 //!
 //! ```
 //! use takt_model::Span;
@@ -27,13 +26,9 @@ use takt_linux::eventfd::EventFd;
 use takt_linux::{Epoch, PiMutex};
 use takt_model::{Span, Time};
 
-use super::channel::Inner;
-use super::delivery::{PEER_FOUND, PEER_LOST, Stored};
-use super::error::EventError;
+use super::delivery::Stored;
 use super::filter::{Head, Pattern, until};
-use super::live::{Live, Pushed};
 use super::node::{Full, ROOM_MAX};
-use super::peer::{Left, PresenceChange};
 use super::waiting::Waiting;
 use crate::sync::{self, Word, rouse};
 
@@ -61,12 +56,13 @@ impl Out {
         self.sends.iter().any(|pattern| pattern.has(head)) && !self.closed.load(Ordering::Acquire)
     }
 
-    /// Adds an event to the queue. Returns false if the event itself was dropped.
-    pub(super) fn push(&self, head: &Head, payload: &[u8], live: &Live) -> bool {
+    /// Adds an event to the queue. Its times are those of `clock`. Returns false if the event itself
+    /// was dropped.
+    pub(super) fn push(&self, head: &Head, payload: &[u8], clock: Epoch) -> bool {
         // The clock is read before the remaining time, so that a pause in between shortens that
         // time.
         let here = self.clock.now();
-        let now = live.now();
+        let now = clock.now();
         let moved = |time: Time| here.saturating_add(until(time, now));
         let head = Head { sent: here, due: moved(head.due), expires: moved(head.expires), ..*head };
         let number = self.pushed.fetch_add(1, Ordering::Relaxed);
@@ -228,67 +224,5 @@ impl Outlet {
 impl Drop for Outlet {
     fn drop(&mut self) {
         self.close();
-    }
-}
-
-/// Offers events from elsewhere to the consumers of a channel. They go neither to peers of the
-/// channel's node nor to outlets.
-pub struct Inlet {
-    inner: Arc<Inner>,
-    /// The inlet has its own clock, because each connection of the channel may have another one.
-    clock: Epoch,
-}
-
-impl Inlet {
-    pub(super) fn new(inner: Arc<Inner>) -> Inlet {
-        Inlet { inner, clock: Epoch::now_is_zero() }
-    }
-
-    /// The time for [`Inlet::offer`].
-    #[must_use]
-    pub fn now(&self) -> Time {
-        self.clock.now()
-    }
-
-    /// The number of the channel's present connection, if it is connected. Each connection has
-    /// another number.
-    #[must_use]
-    pub fn connection(&self) -> Option<u64> {
-        self.inner.live().map(|live| live.number())
-    }
-
-    /// Offers an event that had the times `left` at `at`, by [`Inlet::now`]. Read `at` before you
-    /// compute `left`, so that a pause in between does not extend the event's life.
-    ///
-    /// # Errors
-    /// Its payload is too long, its type is one of the channel's own, or the channel is not
-    /// connected.
-    pub fn offer(
-        &self,
-        kind: u32,
-        source: u32,
-        number: u64,
-        left: &Left,
-        at: Time,
-        payload: &[u8],
-    ) -> Result<Pushed, EventError> {
-        self.inner.takes(kind, payload)?;
-        let live = self.inner.live().ok_or(EventError::NotConnected)?;
-        let now = live.now();
-        let then = now.saturating_sub(self.clock.now().saturating_since(at));
-        Ok(live.offer(&left.head(kind, source, number, then), payload, now))
-    }
-
-    /// Tells subscribers of [`PEER_FOUND`] or [`PEER_LOST`] that a node came or went. The event has
-    /// this source and the number 0.
-    ///
-    /// # Errors
-    /// The channel is not connected.
-    pub fn tell(&self, change: PresenceChange, node: u64, source: u32) -> Result<Pushed, EventError> {
-        let live = self.inner.live().ok_or(EventError::NotConnected)?;
-        let kind = if change == PresenceChange::Found { PEER_FOUND } else { PEER_LOST };
-        let head = Head { kind, source, number: 0, sent: live.now(), due: Time::MAX, expires: Time::MAX };
-        let payload = node.to_be_bytes();
-        Ok(live.offer(&head, payload.get(..self.inner.payload_max().min(8)).unwrap_or_default(), head.sent))
     }
 }
