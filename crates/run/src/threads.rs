@@ -159,7 +159,7 @@ pub(crate) fn live(
     let Some(lane) = shared.lanes.get(index) else { return };
     let _ended = MarkEnded(lane);
     lane.tid.store(Tid::current().get(), Ordering::Release);
-    let board = if let Role::Manager(manager) = &lane.role { Some(manager.board(shared)) } else { None };
+    let board = if let Role::Manager(manager) = &lane.role { manager.board(shared) } else { None };
     let _obedience = if let Role::Managed(seat) = &lane.role { Some(seat.freezer.obey()) } else { None };
     let entered = enter_cpus().and_then(|()| {
         takt_linux::memory::prefault_stack::<STACK_TOUCHED>();

@@ -4,7 +4,7 @@
 //! waits for one by itself. All others are frozen between two instructions.
 
 use takt_log::Event;
-use takt_model::{System, Time};
+use takt_model::{NodeId, System, Time};
 use takt_policy::CpuPart;
 
 use super::core::{Core, Done, Fact};
@@ -60,10 +60,11 @@ pub(crate) struct Board<'a> {
 }
 
 impl<'a> Board<'a> {
-    pub(crate) fn new(system: &'a System, node: takt_model::NodeId, part: &CpuPart, seed: u64, end: Time) -> Board<'a> {
+    pub(crate) fn new(system: &'a System, node: NodeId, part: CpuPart, seed: u64, end: Time) -> Board<'a> {
+        let cpu = part.cpu;
         let core = Core::new(system, node, part, seed, end);
         let seats = vec![Seat::Idle { frozen: false }; core.slot_count()];
-        Board { core, seats, runs: None, cpu: part.cpu, last: Time::ZERO, preemptions: 0 }
+        Board { core, seats, runs: None, cpu, last: Time::ZERO, preemptions: 0 }
     }
 
     /// The next instant at which [`Board::pass`] must be called though no thread reports anything.

@@ -44,6 +44,8 @@ struct Released {
     release: Time,
     /// The origin of its chain instance; its own arrival if it follows no other job.
     origin: Time,
+    /// Its deadline has passed.
+    missed: bool,
 }
 
 struct CoreTask<'a> {
@@ -56,6 +58,8 @@ struct CoreTask<'a> {
     head: Option<Released>,
     /// At most [`BACKLOG`].
     pending: VecDeque<Released>,
+    /// How many of them, from the front, have missed.
+    pending_missed: usize,
     /// The way in, for a successor.
     link: Option<Link>,
     /// Position in the chain.
@@ -68,6 +72,26 @@ impl CoreTask<'_> {
     fn key(&self, number: u64) -> JobKey {
         JobKey { task: self.id, number }
     }
+
+    /// The earliest deadline that a job of this task has still to meet.
+    fn next_deadline(&self) -> Option<Time> {
+        let head = self.head.as_ref().filter(|job| !job.missed);
+        let next = head.or_else(|| self.pending.get(self.pending_missed));
+        next.map(|job| job.arrival.saturating_add(self.deadline))
+    }
+
+    /// Notes that this deadline has passed. True if it was the head's.
+    fn miss(&mut self) -> bool {
+        if let Some(head) = self.head.as_mut().filter(|head| !head.missed) {
+            head.missed = true;
+            return true;
+        }
+        if let Some(job) = self.pending.get_mut(self.pending_missed) {
+            job.missed = true;
+            self.pending_missed += 1;
+        }
+        false
+    }
 }
 
 /// See the module's documentation. Nothing is allocated after construction.
@@ -79,7 +103,7 @@ pub(crate) struct Core<'a> {
     tasks: Vec<CoreTask<'a>>,
     /// Next release by slot.
     releases: Times,
-    /// Deadline of the head by slot, if the hierarchy wants it.
+    /// Next deadline to look at by slot, if the hierarchy wants to know.
     deadlines: Times,
     tells_deadlines: bool,
     /// Mode switches to come, the earliest last.
@@ -98,8 +122,8 @@ pub(crate) struct Core<'a> {
 }
 
 impl<'a> Core<'a> {
-    /// The machine of a part of `node`. Jobs are released before `end`, and it stops there.
-    pub(crate) fn new(system: &'a System, node: NodeId, part: &CpuPart, seed: u64, end: Time) -> Core<'a> {
+    /// The machine of a part of `node`, as it was made: a clone would have no room. Jobs are released before `end`, and it stops there.
+    pub(crate) fn new(system: &'a System, node: NodeId, part: CpuPart, seed: u64, end: Time) -> Core<'a> {
         let of_node: Vec<(TaskId, &Task)> = system.tasks_of(node).collect();
         let members: Vec<(TaskId, &Task)> =
             part.slots.iter().filter_map(|slot| of_node.get(*slot as usize)).copied().collect();
@@ -111,8 +135,8 @@ impl<'a> Core<'a> {
             // A dropped job may be followed by one that is dropped at once.
             decisions: Vec::with_capacity(2 * part.hierarchy.decisions_max()),
             tells_deadlines: part.hierarchy.wants_deadlines(),
-            hierarchy: part.hierarchy.clone(),
-            components: part.components.clone(),
+            hierarchy: part.hierarchy,
+            components: part.components,
             releases: Times::never(count),
             deadlines: Times::never(count),
             modes,
@@ -182,9 +206,10 @@ impl<'a> Core<'a> {
         }
     }
 
-    /// Reports the payments of servers up to the end.
+    /// Drops the jobs whose deadline is the end, and reports the payments of servers up to it.
     pub(crate) fn finish(&mut self, tell: &mut impl FnMut(Time, Fact)) {
         let end = self.end.max(self.last);
+        self.step(end, None, tell);
         self.hierarchy.finish(end);
         self.tell_of_servers(end, tell);
     }
@@ -222,8 +247,15 @@ impl<'a> Core<'a> {
         while let (time, slot) = self.deadlines.earliest()
             && time <= at
         {
-            self.deadlines.set(slot, Time::MAX);
-            self.hierarchy.on_event(at, &policy::Event::Deadline { slot }, &mut self.decisions);
+            let Some(task) = self.tasks.get_mut(slot as usize) else { return };
+            match task.next_deadline() {
+                Some(deadline) if deadline <= at => {
+                    if task.miss() {
+                        self.hierarchy.on_event(at, &policy::Event::Deadline { slot }, &mut self.decisions);
+                    }
+                }
+                later => self.deadlines.set(slot, later.unwrap_or(Time::MAX)),
+            }
             self.carry_out(at, tell);
         }
     }
@@ -235,7 +267,8 @@ impl<'a> Core<'a> {
             let releases = self.tasks.get_mut(slot as usize).and_then(|task| task.releases.as_mut());
             if let Some(job) = releases.and_then(|releases| releases.next_if(|_| true)) {
                 let (number, arrival) = (job.number, job.arrival);
-                self.release(slot, Released { number, arrival, release: job.release, origin: arrival }, at, tell);
+                let released = Released { number, arrival, release: job.release, origin: arrival, missed: false };
+                self.release(slot, released, at, tell);
             }
             self.await_next(slot);
         }
@@ -259,14 +292,20 @@ impl<'a> Core<'a> {
         self.releases.set(slot, next);
     }
 
-    fn release(&mut self, slot: u32, job: Released, at: Time, tell: &mut impl FnMut(Time, Fact)) {
+    fn release(&mut self, slot: u32, mut job: Released, at: Time, tell: &mut impl FnMut(Time, Fact)) {
         let Some(task) = self.tasks.get_mut(slot as usize) else { return };
+        let deadline = job.arrival.saturating_add(task.deadline);
+        job.missed = deadline <= at;
+        if self.tells_deadlines && !job.missed && self.deadlines.is_never(slot) {
+            self.deadlines.set(slot, deadline);
+        }
         let parent = task.link.is_some().then_some(Parent { hop: task.hop, origin: job.origin });
         let key = task.key(job.number);
         tell(at, Fact::Event(Event::Release { job: key, arrival: job.arrival, parent }));
         if task.head.is_none() {
             self.make_head(slot, job, at);
         } else if task.pending.len() < BACKLOG as usize {
+            task.pending_missed += usize::from(job.missed);
             task.pending.push_back(job);
         } else {
             tell(at, Fact::Event(Event::Cancel { job: key, cause: CancelCause::Rejected }));
@@ -275,7 +314,7 @@ impl<'a> Core<'a> {
     }
 
     fn release_successor(&mut self, slot: u32, due: Due, at: Time, tell: &mut impl FnMut(Time, Fact)) {
-        let job = Released { number: due.number, arrival: at, release: at, origin: due.origin.min(at) };
+        let job = Released { number: due.number, arrival: at, release: at, origin: due.origin.min(at), missed: false };
         if !due.shed {
             return self.release(slot, job, at, tell);
         }
@@ -292,19 +331,15 @@ impl<'a> Core<'a> {
         let Some(task) = self.tasks.get_mut(slot as usize) else { return };
         task.head = Some(job);
         let deadline = job.arrival.saturating_add(task.deadline);
-        if self.tells_deadlines {
-            self.deadlines.set(slot, if deadline >= at { deadline } else { Time::MAX });
-        }
         let ready = policy::Job { slot, release: job.release, arrival: job.arrival, deadline };
         self.hierarchy.on_event(at, &policy::Event::Ready(ready), &mut self.decisions);
     }
 
     /// After the job of a slot has gone: the next one moves up, and successors learn of it.
     fn ended(&mut self, slot: u32, job: &Released, completed: bool, at: Time) {
-        if self.tells_deadlines {
-            self.deadlines.set(slot, Time::MAX);
-        }
-        if let Some(next) = self.tasks.get_mut(slot as usize).and_then(|task| task.pending.pop_front()) {
+        let Some(task) = self.tasks.get_mut(slot as usize) else { return };
+        if let Some(next) = task.pending.pop_front() {
+            task.pending_missed = task.pending_missed.saturating_sub(1);
             self.make_head(slot, next, at);
         }
         self.tell_successors(slot, job, completed);
@@ -397,6 +432,7 @@ fn core_tasks<'a>(members: &[(TaskId, &'a Task)], seed: u64, end: Time) -> Vec<C
             releases: (before == 0).then(|| Releases::new(arrivals(), end)),
             head: None,
             pending: VecDeque::with_capacity(BACKLOG as usize),
+            pending_missed: 0,
             link: (before > 0).then(|| Link::bounded(before as u32, BACKLOG as usize)),
             hop: 0,
             successors: Vec::new(),

@@ -80,10 +80,10 @@ impl Seat {
     }
 }
 
-/// A manager: its part of the node, and the lanes of its tasks by slot.
+/// A manager: its CPU in the model, and the lanes of its tasks by slot.
 pub(crate) struct Manager {
     pub(crate) node: NodeId,
-    pub(crate) part: CpuPart,
+    pub(crate) cpu: u32,
     pub(crate) lanes: Vec<usize>,
     pub(crate) lease: Arc<Lease>,
     pub(crate) preemptions: AtomicU64,
@@ -154,9 +154,11 @@ impl Drop for FreeAll<'_> {
 }
 
 impl Manager {
-    /// Its machine, before the start.
-    pub(crate) fn board<'a>(&self, shared: &'a Shared) -> Board<'a> {
-        Board::new(&shared.system, self.node, &self.part, shared.seed, shared.duration)
+    /// Its machine, before the start. `None` if there is none: then the run was not prepared.
+    pub(crate) fn board<'a>(&self, shared: &'a Shared) -> Option<Board<'a>> {
+        let parts = CpuPart::of_node(&shared.system, self.node).ok()?.ok()?;
+        let part = parts.into_iter().find(|part| part.cpu == self.cpu)?;
+        Some(Board::new(&shared.system, self.node, part, shared.seed, shared.duration))
     }
 
     /// Decides until the run ends.

@@ -222,8 +222,7 @@ impl Managed {
                 }
             }
             let mut lane = Lane::new(TaskId(u32::MAX), self.class, false, records);
-            let part = part.clone();
-            let manager = Manager { node, part, lanes: of_part, lease, preemptions: 0.into() };
+            let manager = Manager { node, cpu: part.cpu, lanes: of_part, lease, preemptions: 0.into() };
             lane.role = Role::Manager(Box::new(manager));
             lanes.push(lane);
         }
@@ -260,7 +259,7 @@ pub(crate) fn silent(shared: &Shared, epoch: Epoch) -> Option<u32> {
         // In this order: a manager that ends with the run is not silent.
         let ended = lane.done.load(Ordering::Acquire);
         let is_silent = if ended { epoch.now() < shared.end() } else { manager.lease.is_over() };
-        is_silent.then_some(manager.part.cpu)
+        is_silent.then_some(manager.cpu)
     })
 }
 
@@ -277,7 +276,7 @@ pub(crate) fn summaries(lanes: &[Lane], passes: &[Passes], lasted: Span) -> Vec<
             let used = Span::from_ns(lane.used_ns.load(Ordering::Acquire));
             let ppm = u128::from(used.as_ns()) * 1_000_000 / u128::from(lasted.as_ns().max(1));
             ManagerSummary {
-                cpu: manager.part.cpu,
+                cpu: manager.cpu,
                 class: lane.class.describe(),
                 decisions: passes.cost.count(),
                 preemptions: manager.preemptions.load(Ordering::Acquire),
