@@ -124,7 +124,7 @@ fn signal() -> libc::c_int {
 }
 
 /// Installs the handler, once.
-fn install() {
+pub(crate) fn install() {
     static INSTALLED: OnceLock<()> = OnceLock::new();
     extern "C" fn obey(_signal: libc::c_int) {
         // SAFETY: errno's place is valid in every thread. What the handler does must not show in it.
