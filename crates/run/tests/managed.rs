@@ -276,3 +276,36 @@ fn what_no_manager_can_do_is_refused_with_a_remedy() {
     let (status, text) = refused(&two_domains(ServerRule::Ptps), &traced);
     assert!(status == 3 && text.contains("leave out --trace"), "{text}");
 }
+
+/// A manager on each CPU, with a component and a task of the node's own on each.
+#[test]
+fn each_cpu_has_its_manager() {
+    let _alone = alone();
+    let mut system = node(Builtin::Rm);
+    (system.nodes[0].cpus, system.nodes[0].placement) = (2, Placement::Partitioned);
+    for cpu in 0..2 {
+        let task = format!("in {cpu}");
+        let id = domain(&mut system, (&format!("c{cpu}"), ServerRule::Wcps, 40, 12), &[(&task, 4, 40, 4)]);
+        system.components[id.index()].server_cpus = vec![cpu];
+        let mut own = Task::periodic(&format!("own {cpu}"), ms(80), ms(6));
+        own.cpus = Some(CpuSet::range(cpu, cpu + 1));
+        system.tasks.push(own);
+    }
+    for best_effort in [true, false] {
+        let options = RunOptions { best_effort, ..RunOptions::new(ms(320)) };
+        let Some((summary, events)) = try_run(&system, &options) else { return };
+        let cpus: Vec<u32> = summary.managers.iter().map(|manager| manager.cpu).collect();
+        assert_eq!(cpus, [0, 1]);
+        assert!(summary.tasks.iter().all(|task| task.completed > 0), "{summary:#?}");
+        for (_, _, event) in &events {
+            if let Event::Start { job, cpu } = event {
+                assert_eq!(u64::from(*cpu), u64::from(job.task.0) / 2, "{event:?}");
+            }
+        }
+        // A chain cannot cross from one manager to another.
+        let mut crossing = system.clone();
+        crossing.tasks[3].after = vec![TaskId(1)];
+        let error = run(&crossing, &options, &mut Events::new()).unwrap_err();
+        assert!(error.exit_code() == 3 && error.to_string().contains("place the chain on one CPU"), "{error}");
+    }
+}

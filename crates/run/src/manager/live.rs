@@ -179,6 +179,8 @@ impl Manager {
             let woken = epoch.now();
             let end = shared.end();
             let is_over = woken >= end;
+            #[cfg(test)]
+            tests::fail(woken, shared);
             board.end_at(end);
             let planned = board.next_instant();
             self.lease.renew(epoch, woken.saturating_add(BEAT).saturating_add(SILENCE_MAX));
@@ -197,5 +199,77 @@ impl Manager {
         board.finish(&mut tell);
         self.preemptions.store(board.preemptions(), Ordering::Release);
         lane.used_ns.store(clock::thread_cpu().saturating_sub(cpu_before).as_ns(), Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+    use std::sync::atomic::AtomicU32;
+
+    use takt_model::{Builtin, Component, ComponentId, ServerRule, StrategyRef, System, Task};
+
+    use super::*;
+    use crate::{RunError, RunOptions, run};
+
+    /// What a manager does wrong after 60 ms of a run: nothing, a panic, or silence until the run ends.
+    static FAILURE: AtomicU32 = AtomicU32::new(0);
+    const PANIC: u32 = 1;
+    const SILENCE: u32 = 2;
+
+    pub(super) fn fail(now: Time, shared: &Shared) {
+        if now < Time::from_ns(60_000_000) {
+            return;
+        }
+        match FAILURE.load(Ordering::Acquire) {
+            PANIC => panic!("as the test wants it"),
+            SILENCE => {
+                while shared.end() == shared.duration {
+                    clock::pause(Span::from_ms(5));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// A component that used up its budget when the manager fails, and one whose job runs then.
+    fn system() -> System {
+        let mut system = System::local(1, Builtin::Rm, Vec::new());
+        for (name, wcet) in [("held", 400), ("other", 1)] {
+            let id = ComponentId(system.components.len() as u32);
+            let mut component = Component::new(name, NodeId(0), ServerRule::Ptps);
+            let (period, budget) = (Span::from_ms(500), Span::from_ms(20));
+            (component.period, component.budget) = (takt_model::Auto::Value(period), takt_model::Auto::Value(budget));
+            component.strategy = StrategyRef::Builtin(Builtin::Rm);
+            system.components.push(component);
+            let task = Task::periodic(&format!("t {name}"), Span::from_ms(500), Span::from_ms(wcet));
+            system.tasks.push(Task { component: Some(id), ..task });
+        }
+        system
+    }
+
+    /// The run ends, and all threads with it: [`run`] joins them.
+    #[test]
+    fn a_manager_that_fails_leaves_no_thread_frozen() {
+        static ALONE: Mutex<()> = Mutex::new(());
+        let _alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        for best_effort in [true, false] {
+            for failure in [PANIC, SILENCE] {
+                FAILURE.store(failure, Ordering::Release);
+                let mut events: Vec<(u32, Time, takt_log::Event)> = Vec::new();
+                let options = RunOptions { best_effort, ..RunOptions::new(Span::from_s(5)) };
+                let refused = run(&system(), &options, &mut events).unwrap_err();
+                FAILURE.store(0, Ordering::Release);
+                println!("{refused}");
+                match refused {
+                    RunError::Panicked { ref task } if failure == PANIC => assert_eq!(task, "budget manager 0"),
+                    RunError::Manager { cpu: 0 } if failure == SILENCE => {}
+                    RunError::Privilege { .. } if !best_effort => return,
+                    other => panic!("{other}"),
+                }
+                let exhausted = |event: &takt_log::Event| matches!(event, takt_log::Event::Exhaust { server: 0 });
+                assert!(events.iter().any(|(_, _, event)| exhausted(event)), "{events:?}");
+            }
+        }
     }
 }
