@@ -76,7 +76,7 @@ fn the_log_of_a_live_hierarchy_is_read_by_every_verb() {
         &["stats", "live.takt"][..],
         &["chart", "live.takt"],
         &["report", "live.takt", "-o", "live.html"],
-        &["export", "live.takt", "-o", "live.json"],
+        &["export", "live.takt", "--format", "perfetto", "-o", "live.pftrace"],
     ] {
         let (status, _, error) = takt(folder, verb);
         assert_eq!(status, 0, "{verb:?}: {error}");

@@ -13,9 +13,16 @@ use crate::threads::Lane;
 /// Takes stamps and kernel events, and passes on the merged events.
 pub(crate) enum Account<'a, S> {
     Stamps(Recorder<'a, Plain<'a, S>>),
-    Both { recorder: Box<Recorder<'a, Merge>>, kernel: Box<Kernel>, sink: &'a mut S },
+    Both {
+        recorder: Box<Recorder<'a, Merge>>,
+        kernel: Box<Kernel>,
+        sink: &'a mut S,
+    },
     /// The managers' lanes begin at `first`.
-    Managed { account: Box<ManagedAccount<'a, S>>, first: usize },
+    Managed {
+        account: Box<ManagedAccount<'a, S>>,
+        first: usize,
+    },
 }
 
 /// The outcome of recording.

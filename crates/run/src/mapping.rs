@@ -532,7 +532,11 @@ fn refuse_overload(system: &System, tasks: &[MappedTask], limits: &Limits) -> Re
 
 /// Working sets are touched and locked. Beyond three quarters of the available memory the kernel
 /// would have to kill processes.
-pub(crate) fn refuse_working_sets(system: &System, tasks: &[MappedTask], available: Option<u64>) -> Result<(), RunError> {
+pub(crate) fn refuse_working_sets(
+    system: &System,
+    tasks: &[MappedTask],
+    available: Option<u64>,
+) -> Result<(), RunError> {
     let sets = tasks.iter().filter_map(|task| system.tasks.get(task.id.index())).map(|task| task.wss.get());
     let bytes = sets.fold(0u64, u64::saturating_add);
     match available.map(|available| available / 4 * 3) {

@@ -335,9 +335,7 @@ impl Prepared {
             }
         }
         if let Some(managed) = &self.managed {
-            let spec = self.system.nodes.get(self.node.index());
-            let records = spec.map_or(1024, |spec| manager::records(&self.system, spec, managed));
-            managed.add_to(&mut lanes, self.node, records);
+            managed.add_to(&mut lanes, self.node, manager::records(&self.system, self.node, managed));
         }
         Shared {
             system: self.system.clone(),

@@ -31,7 +31,9 @@ fn try_run(system: &System, options: &RunOptions) -> Option<(RunSummary, Events)
         Ok(summary) => {
             println!("{summary:#?}");
             let of_jobs = |event: &Event| match event {
-                Event::Replenish { .. } | Event::Exhaust { .. } | Event::ServerIdle { .. } | Event::Charge { .. } => false,
+                Event::Replenish { .. } | Event::Exhaust { .. } | Event::ServerIdle { .. } | Event::Charge { .. } => {
+                    false
+                }
                 other => !matches!(other, Event::Cancel { .. }),
             };
             let jobs: Events = events.iter().copied().filter(|(_, _, event)| of_jobs(event)).collect();
@@ -177,7 +179,9 @@ fn a_nested_component_runs_in_the_order_of_the_simulation() {
 #[test]
 fn a_greedy_thread_takes_no_more_than_its_budget_and_the_lateness_of_decisions() {
     let _alone = alone();
-    for rule in [ServerRule::Ptps, ServerRule::Polling, ServerRule::Deferrable, ServerRule::Sporadic, ServerRule::CbsHard] {
+    for rule in
+        [ServerRule::Ptps, ServerRule::Polling, ServerRule::Deferrable, ServerRule::Sporadic, ServerRule::CbsHard]
+    {
         for (place, nested) in [(0, false), (1, false), (2, false), (1, true)] {
             let mut system = node(Builtin::Fp);
             for at in 0..3 {

@@ -6,7 +6,9 @@ use takt_linux::sched;
 use takt_log::stats::{Stats, Summary, TaskStats};
 use takt_log::{CpuDef, Definitions, Header};
 use takt_model::{Lateness, NodeId, Span, Time, file};
-use takt_run::{ManagerSummary, Margin, Ready, RunError, RunOptions, RunSummary, Stamps, Trace, prepare, prepare_adaptive};
+use takt_run::{
+    ManagerSummary, Margin, Ready, RunError, RunOptions, RunSummary, Stamps, Trace, prepare, prepare_adaptive,
+};
 
 use super::sim::verdict;
 use crate::adaptive::{self, Account, ControllerRequest, Residence};

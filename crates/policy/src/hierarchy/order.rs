@@ -143,3 +143,28 @@ fn change<E: Copy>(set: &mut Entries<E>, entry: E, before: Option<Standing>, now
         set.insert(rank, entry);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rank::Phase;
+
+    #[test]
+    fn an_array_and_a_tree_hold_the_same_entries_in_the_same_order() {
+        let (mut few, mut many) = (Entries::new(FEW_MAX), Entries::new(FEW_MAX + 1));
+        assert!(matches!((&few, &many), (Entries::Few(_), Entries::Many(_))));
+        let rank = |of: u64| Rank::new((of % 3) as u32, Phase::Fresh, of % 7, 0, of % 5, (of % 11) as u32);
+        let mut state = 1_u64;
+        for step in 0..20_000_u32 {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let of = state >> 33;
+            for entries in [&mut few, &mut many] {
+                if state >> 20 & 1 == 0 { entries.insert(rank(of), step) } else { entries.remove(rank(of)) }
+            }
+            assert_eq!(few.len(), many.len());
+            let after = (step % 3 > 0).then(|| rank(of / 3));
+            assert!(few.after(after).eq(many.after(after)), "after {after:?}");
+        }
+        assert!(few.len() > 100);
+    }
+}

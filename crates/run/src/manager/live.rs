@@ -68,10 +68,7 @@ impl Seat {
         let of = |word: &AtomicU64, at: &AtomicU64| {
             (word.load(Ordering::Acquire) == number + 1).then(|| Time::from_ns(at.load(Ordering::Relaxed)))
         };
-        Report {
-            started: of(&self.started, &self.started_at),
-            completed: of(&self.completed, &self.completed_at),
-        }
+        Report { started: of(&self.started, &self.started_at), completed: of(&self.completed, &self.completed_at) }
     }
 
     /// Whether the thread is to leave job `given` as it is.

@@ -15,12 +15,12 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use takt_linux::{Class, Epoch};
 use takt_linux::freeze::Lease;
 use takt_linux::machine::Limits;
 use takt_linux::sched::FIFO_PRIORITY_MAX;
+use takt_linux::{Class, Epoch};
 use takt_log::stats::{Histogram, Summary};
-use takt_model::{Auto, ComponentId, CpuSet, NodeId, NodeSpec, ServerRule, Span, System, TaskId};
+use takt_model::{Auto, ComponentId, CpuSet, NodeId, ServerRule, Span, System, TaskId};
 use takt_policy::CpuPart;
 
 use crate::error::RunError;
@@ -147,14 +147,16 @@ fn refuse_overload(system: &System, node: NodeId, parts: &[CpuPart], limits: &Li
     let ids: Vec<TaskId> = system.tasks_of(node).map(|(id, _)| id).collect();
     for part in parts {
         let tasks: Vec<TaskId> = part.slots.iter().filter_map(|slot| ids.get(*slot as usize)).copied().collect();
-        let root = |id: &TaskId| system.tasks.get(id.index()).and_then(|task| task.component).map(|id| root(system, id));
+        let root =
+            |id: &TaskId| system.tasks.get(id.index()).and_then(|task| task.component).map(|id| root(system, id));
         let of = |component: Option<ComponentId>| {
             let inside = tasks.iter().filter(|id| root(id) == component);
             inside.fold(0u64, |sum, id| sum.saturating_add(load(*id)))
         };
         let (mut bounded, mut all) = (of(None), of(None));
         for id in part.components.iter().filter(|id| root_is(system, **id)) {
-            let (load, share, hard, lends) = (of(Some(*id)), share_ppm(system, *id), hard(system, *id), lends(system, *id));
+            let (load, share, hard, lends) =
+                (of(Some(*id)), share_ppm(system, *id), hard(system, *id), lends(system, *id));
             let most = match (hard, lends) {
                 (false, _) => load,
                 (true, true) => share,
@@ -240,10 +242,9 @@ impl Managed {
 }
 
 /// Facts of four seconds: some for each job and each period of a server.
-pub(crate) fn records(system: &System, spec: &NodeSpec, managed: &Managed) -> usize {
-    let node = |of: NodeId| system.nodes.get(of.index()).is_some_and(|other| other.name == spec.name);
-    let tasks = system.tasks.iter().filter(|task| node(task.node)).map(|task| (task.period, 12));
-    let servers = system.components.iter().filter(|component| node(component.node)).map(|component| {
+pub(crate) fn records(system: &System, node: NodeId, managed: &Managed) -> usize {
+    let tasks = system.tasks_of(node).map(|(_, task)| (task.period, 12));
+    let servers = system.components.iter().filter(|component| component.node == node).map(|component| {
         let period = if let Auto::Value(period) = component.period { period } else { Span::from_ms(1) };
         (component.quantum.map_or(period, |quantum| quantum.min(period)), 8)
     });

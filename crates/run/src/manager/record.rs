@@ -118,9 +118,7 @@ pub(crate) fn from_words([at, tag, first, second]: [u64; 4]) -> Option<(Time, No
         kind::REPLENISH => Event::Replenish { server, budget: span(first) },
         kind::EXHAUST => Event::Exhaust { server },
         kind::IDLE => Event::ServerIdle { server },
-        kind::CHARGE => {
-            Event::Charge { server, since: Time::from_ns(first), amount: span(second), idle: extra != 0 }
-        }
+        kind::CHARGE => Event::Charge { server, since: Time::from_ns(first), amount: span(second), idle: extra != 0 },
         kind::MODE => Event::ModeChange { mode: index },
         _ => return None,
     };

@@ -275,7 +275,8 @@ fn a_manager_that_is_never_late_does_what_the_simulator_does() {
         if live != simulated {
             let apart = |left: &dyn Fn(&Schedule) -> Vec<String>| {
                 let (live, simulated) = (left(&live), left(&simulated));
-                let at = (0..live.len().max(simulated.len())).find(|at| live.get(*at) != simulated.get(*at)).unwrap_or(0);
+                let at =
+                    (0..live.len().max(simulated.len())).find(|at| live.get(*at) != simulated.get(*at)).unwrap_or(0);
                 let some = |of: &Vec<String>| of[at.saturating_sub(3).min(of.len())..(at + 3).min(of.len())].to_vec();
                 if live == simulated { String::new() } else { format!("{:#?}\n{:#?}", some(&live), some(&simulated)) }
             };
@@ -341,10 +342,15 @@ fn a_late_manager_gives_each_component_no_more_than_its_budget_and_its_lateness(
         }
         for (id, paid) in (0..).map(ComponentId).zip(paid) {
             let inside = |at: &usize| around(TaskId(*at as u32)).any(|around| around == id);
-            let ran: Span = (0..system.tasks.len()).filter(inside).map(|at| managed.ran[at]).fold(Span::ZERO, |a, b| a + b);
+            let ran: Span =
+                (0..system.tasks.len()).filter(inside).map(|at| managed.ran[at]).fold(Span::ZERO, |a, b| a + b);
             // Each time that a job of it has the CPU, that may end late once.
             let late = Span::from_ns(most * began.get(&id).copied().unwrap_or(0));
-            assert!(ran <= paid + late, "{replay}\n{}\n{id:?} ran {ran}, paid {paid}, late {late}", file::write(&system));
+            assert!(
+                ran <= paid + late,
+                "{replay}\n{}\n{id:?} ran {ran}, paid {paid}, late {late}",
+                file::write(&system)
+            );
         }
     }
 }
