@@ -222,7 +222,7 @@ fn managers(summary: &RunSummary) -> String {
             format!("{}.{:02} %", manager.share_ppm / 10_000, manager.share_ppm % 10_000 / 100),
         ]);
     }
-    let charge = costs(summary).map_or_else(String::new, |(decision, late)| {
+    let charge = costs(summary).filter(|_| !summary.best_effort).map_or_else(String::new, |(decision, late)| {
         let twice = Span::from_ns(decision.as_ns().saturating_mul(2));
         format!(
             "check charges this with costs = {{ release = \"{twice}\", switch = \"{twice}\", latency = \"{late}\" }}\n"

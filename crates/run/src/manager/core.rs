@@ -122,7 +122,8 @@ pub(crate) struct Core<'a> {
 }
 
 impl<'a> Core<'a> {
-    /// The machine of a part of `node`, as it was made: a clone would have no room. Jobs are released before `end`, and it stops there.
+    /// The machine of a part of `node`. Jobs are released before `end`, and it stops there. The part is one that was
+    /// just made: a clone has no room to spare, and would allocate.
     pub(crate) fn new(system: &'a System, node: NodeId, part: CpuPart, seed: u64, end: Time) -> Core<'a> {
         let of_node: Vec<(TaskId, &Task)> = system.tasks_of(node).collect();
         let members: Vec<(TaskId, &Task)> =
