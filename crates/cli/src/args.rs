@@ -382,8 +382,9 @@ pub(crate) struct Sim {
 ///
 /// fp, rm, dm and fifo run under SCHED_FIFO, edf under SCHED_DEADLINE. takt's own dispatcher
 /// (SCHED_FIFO) runs the rest: mlf, muf, rms+mlf, own levels by laxity, cancel, late rules, modes.
-/// This needs CAP_SYS_NICE and CAP_IPC_LOCK (or root). --best-effort needs no privilege and
-/// enforces nothing; the log says so. Every change is undone on every exit.
+/// A budget manager on each CPU runs components. This needs CAP_SYS_NICE and CAP_IPC_LOCK (or root).
+/// --best-effort needs no privilege and guarantees nothing; the log says so. Every change is undone on
+/// every exit.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Exit status: 0 ran; 1 a deadline was missed or a job rejected under --fail-on-miss, or a task may use no CPU; 3 a \

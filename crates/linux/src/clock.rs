@@ -36,6 +36,11 @@ impl Epoch {
         Self::in_future(Span::ZERO)
     }
 
+    /// Time zero of the clock itself.
+    pub(crate) const fn of_clock() -> Epoch {
+        Epoch { zero_ns: 0 }
+    }
+
     /// The present time of the run; zero until the epoch has come.
     #[inline]
     #[must_use]

@@ -10,6 +10,7 @@ pub mod datagram;
 pub mod doctor;
 pub mod eventfd;
 pub mod file;
+pub mod freeze;
 pub mod futex;
 pub mod group;
 pub mod guardian;

@@ -383,7 +383,15 @@ fn set(attributes: &Attributes) -> Result<(), i32> {
 /// # Errors
 /// The kernel's refusal as it is, because callers hold locks; the thread keeps its priority.
 pub fn reprioritize(thread: crate::thread::Tid, priority: u8) -> Result<(), std::io::Error> {
-    set_of(thread.0, &Attributes::from(&Class::Fifo { priority })).map_err(std::io::Error::from_raw_os_error)
+    reclass(thread, &Class::Fifo { priority })
+}
+
+/// Puts another thread of this process, which is not under SCHED_DEADLINE, under another class than that.
+///
+/// # Errors
+/// As [`reprioritize`].
+pub fn reclass(thread: crate::thread::Tid, class: &Class) -> Result<(), std::io::Error> {
+    set_of(thread.0, &Attributes::from(class)).map_err(std::io::Error::from_raw_os_error)
 }
 
 /// Thread 0 is the caller. Async-signal-safe.

@@ -101,8 +101,9 @@ impl StopSignals {
     pub fn catch() -> StopSignals {
         CAUGHT.store(0, Ordering::Release);
         SENT.store(0, Ordering::Release);
-        // Threads are interrupted by a real-time signal of takt's own.
+        // Threads are interrupted and frozen by real-time signals of takt's own.
         crate::thread::install_interrupt();
+        crate::freeze::install();
         let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) = note;
         let mut former = Vec::new();
         // The C library keeps some real-time signals to itself and refuses them.

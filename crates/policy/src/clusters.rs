@@ -29,6 +29,39 @@ struct Part {
     wakeup: Option<Time>,
 }
 
+/// One CPU of a node, which shares no task and no component with another CPU.
+#[derive(Clone, Debug)]
+pub struct CpuPart {
+    /// The node's CPU.
+    pub cpu: u32,
+    /// The node's slots of its tasks, by its own slots.
+    pub slots: Vec<u32>,
+    /// The System's components, by its own numbers in [`ServerEvent`].
+    pub components: Vec<ComponentId>,
+    /// Its machine.
+    pub hierarchy: Hierarchy,
+}
+
+impl CpuPart {
+    /// The CPUs of a node with components, each for itself; those without tasks are left out. The inner error
+    /// holds the first CPUs that share tasks or components.
+    ///
+    /// # Errors
+    /// As [`Clusters::new`].
+    pub fn of_node(system: &System, node: NodeId) -> Result<Result<Vec<CpuPart>, CpuSet>, PolicyError> {
+        let mut parts = Vec::new();
+        for cpus in &divide(system, node) {
+            let (part, components, slots) = part_of(system, node, cpus)?;
+            let Some(cpu) = cpus.lowest().filter(|_| !slots.is_empty()) else { continue };
+            if cpus.len() > 1 {
+                return Ok(Err(*cpus));
+            }
+            parts.push(CpuPart { cpu, slots, components, hierarchy: Hierarchy::new(&part, NodeId(0))? });
+        }
+        Ok(Ok(parts))
+    }
+}
+
 /// Decides for one node of several CPUs with components. The protocol is that of [`crate::Dispatcher`].
 #[derive(Clone, Debug)]
 pub struct Clusters {

@@ -122,6 +122,11 @@ impl Server {
         }
     }
 
+    /// Makes room for all parts of a sporadic budget, so that nothing is allocated later.
+    pub(crate) fn reserve_returns(&mut self) {
+        self.returns.reserve(RETURNS_MAX + 1);
+    }
+
     /// It is to have these terms from the end of its period on.
     pub(crate) fn switch(&mut self, terms: Terms) {
         self.pending = Some(terms);
@@ -255,7 +260,9 @@ impl Server {
     fn take_terms(&mut self, now: Time, tell: &mut impl FnMut(Change)) -> bool {
         let Some(terms) = self.pending.filter(|_| self.period_end().is_none_or(|end| end <= now)) else { return false };
         let had_budget = self.has_budget();
-        *self = Server::new(terms, now);
+        let mut returns = std::mem::take(&mut self.returns);
+        returns.clear();
+        *self = Server { returns, ..Server::new(terms, now) };
         tell(Change::Switched);
         // A periodic server has its first budget in the next step.
         if !is_periodic(self.rule) && (had_budget || self.has_budget()) {

@@ -2,17 +2,27 @@
 
 use takt_linux::{Class, clock};
 use takt_log::Sink;
-use takt_model::{Span, Time};
+use takt_model::{Span, System, Time};
 use takt_trace::merge::{Merge, Stamped, Watched};
 
 use crate::kernel::{Kernel, Outcome};
+use crate::manager::{ManagedAccount, Passes};
 use crate::record::{LaneTask, Plain, Recorder};
 use crate::threads::Lane;
 
 /// Takes stamps and kernel events, and passes on the merged events.
 pub(crate) enum Account<'a, S> {
     Stamps(Recorder<'a, Plain<'a, S>>),
-    Both { recorder: Box<Recorder<'a, Merge>>, kernel: Box<Kernel>, sink: &'a mut S },
+    Both {
+        recorder: Box<Recorder<'a, Merge>>,
+        kernel: Box<Kernel>,
+        sink: &'a mut S,
+    },
+    /// The managers' lanes begin at `first`.
+    Managed {
+        account: Box<ManagedAccount<'a, S>>,
+        first: usize,
+    },
 }
 
 /// The outcome of recording.
@@ -24,6 +34,8 @@ pub(crate) struct AccountSummary {
     /// Comparison of the stamps with the kernel's account, by lane.
     pub(crate) stamped: Vec<Stamped>,
     pub(crate) kernel: Option<Outcome>,
+    /// The decisions of managers.
+    pub(crate) passes: Vec<Passes>,
 }
 
 impl<'a, S: Sink> Account<'a, S> {
@@ -50,12 +62,22 @@ impl<'a, S: Sink> Account<'a, S> {
         }
     }
 
+    /// `lanes` are those of a run under managers, whose own lanes begin at `first`.
+    pub(crate) fn managed(sink: &'a mut S, stream: u32, system: &'a System, lanes: &[Lane], first: usize) -> Self {
+        let account = ManagedAccount::new(sink, stream, system, lanes.len().saturating_sub(first));
+        Account::Managed { account: Box::new(account), first }
+    }
+
     /// Waits for at most `timeout`, and emits the certain events; the run ends at `end`.
     pub(crate) fn look(&mut self, timeout: Span, lanes: &[Lane], end: Time) {
         match self {
             Account::Stamps(recorder) => {
                 clock::pause(timeout);
                 recorder.drain(lanes, end);
+            }
+            Account::Managed { account, first } => {
+                clock::pause(timeout);
+                account.drain(lanes.iter().skip(*first));
             }
             Account::Both { recorder, kernel, sink } => {
                 let until = kernel.look(timeout, recorder.out());
@@ -70,14 +92,19 @@ impl<'a, S: Sink> Account<'a, S> {
         match self {
             Account::Stamps(recorder) => {
                 let (lost, last, _) = recorder.finish(lanes, end);
-                AccountSummary { lost, last, stamped: Vec::new(), kernel: None }
+                AccountSummary { lost, last, stamped: Vec::new(), kernel: None, passes: Vec::new() }
+            }
+            Account::Managed { account, first } => {
+                let (lost, last, passes) = account.finish(lanes.iter().skip(first), end);
+                AccountSummary { lost, last, stamped: Vec::new(), kernel: None, passes }
             }
             Account::Both { recorder, kernel, sink } => {
                 let (lost, last, mut merged) = recorder.finish(lanes, end);
                 let outcome = kernel.finish(&mut merged);
                 let merge = merged.finish(end.max(last), sink);
                 let kernel = Some(Outcome { missing: merge.missing, ..outcome });
-                AccountSummary { lost, last: last.max(merge.last), stamped: merge.stamped, kernel }
+                let (last, stamped) = (last.max(merge.last), merge.stamped);
+                AccountSummary { lost, last, stamped, kernel, passes: Vec::new() }
             }
         }
     }

@@ -5,6 +5,7 @@ use takt_linux::tracing::RecorderError;
 use takt_linux::{SchedError, cpuset::CpusetError};
 use takt_model::Span;
 use takt_model::plan::PlanError;
+use takt_policy::PolicyError;
 use thiserror::Error;
 
 use crate::kernel::TraceError;
@@ -85,6 +86,17 @@ pub enum RunError {
     /// The strategy does not fit the tasks.
     #[error(transparent)]
     Plan(#[from] PlanError),
+    /// Servers or tasks that no machine can schedule as they are.
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
+    /// A manager that shows no life.
+    #[error(
+        "the budget manager of CPU {cpu} gave no sign of life for a second; its threads were freed under SCHED_OTHER"
+    )]
+    Manager {
+        /// The CPU in the model.
+        cpu: u32,
+    },
     /// Not placed yet.
     #[error(
         "task \"{task}\" is not placed: a {placement} node wants cpus = [..] within one cluster in \
@@ -232,7 +244,7 @@ impl RunError {
             | RunError::Adaptive(_)
             | RunError::Undispatchable { input: true, .. }
             | RunError::NoTrace { .. } => 2,
-            RunError::Plan(_) => 2,
+            RunError::Plan(_) | RunError::Policy(_) => 2,
             RunError::Trace(TraceError::Recorder(
                 RecorderError::File { .. } | RecorderError::Read { .. } | RecorderError::Memory { .. },
             )) => 4,
@@ -253,6 +265,7 @@ impl RunError {
             RunError::Cpusets(_)
             | RunError::Recovery(_)
             | RunError::Memory { .. }
+            | RunError::Manager { .. }
             | RunError::Spawn { .. }
             | RunError::Panicked { .. }
             | RunError::Stuck { .. } => 4,

@@ -33,6 +33,7 @@ mod error;
 mod kernel;
 mod levels;
 pub mod load;
+mod manager;
 mod mapping;
 mod record;
 pub mod reserve;
@@ -154,6 +155,8 @@ pub struct Prepared {
     pub(crate) dispatched: Option<Box<takt_dispatch::Plan>>,
     /// The controller that switches between the strategies of the plan.
     pub(crate) adaptive: Option<takt_dispatch::Adaptive>,
+    /// The budget managers of a node with components.
+    pub(crate) managed: Option<manager::Managed>,
 }
 
 impl Prepared {
@@ -198,12 +201,37 @@ pub struct RunSummary {
     pub notes: Vec<String>,
     /// Per task of the node, in file order.
     pub tasks: Vec<TaskSummary>,
+    /// The budget managers of a node with components, by CPU; else none.
+    pub managers: Vec<ManagerSummary>,
     /// Events that found a full buffer. The log has a `Lost` where they would stand.
     pub lost: u64,
     /// The recording of the kernel; `None` if there was none.
     pub recorded: Option<Recorded>,
     /// CPU time that the hypervisor took during the run, over all CPUs; `None` if unknown.
     pub steal: Option<Span>,
+}
+
+/// How a budget manager did. Times in nanoseconds.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ManagerSummary {
+    /// Its CPU in the model.
+    pub cpu: u32,
+    /// The class that it ran under.
+    pub class: String,
+    /// How often it decided.
+    pub decisions: u64,
+    /// How often it took the CPU from a job that was not complete.
+    pub preemptions: u64,
+    /// From its wake-up to the end of its decision, with threads woken and frozen.
+    pub cost: Option<Summary<u64>>,
+    /// From an instant of the plan to its wake-up. This is the granularity of budgets.
+    pub late: Option<Summary<u64>>,
+    /// The same where a budget came back at that instant.
+    pub late_replenishments: Option<Summary<u64>>,
+    /// Its CPU time, switches to and from it included as far as the kernel charges them.
+    pub used: Span,
+    /// Its share of its CPU, in parts per million.
+    pub share_ppm: u64,
 }
 
 /// Comparison of a task's stamps with the kernel's account, which tells when the thread had a CPU.

@@ -23,7 +23,7 @@ use takt_model::{
 };
 
 use crate::error::RunError;
-use crate::{Margin, Prepared, RunOptions, levels};
+use crate::{Margin, Prepared, RunOptions, levels, manager};
 
 /// The mapping of all threads.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -46,7 +46,7 @@ impl Mapping {
     }
 
     /// Notes that no thread has the requested margin.
-    fn note_margin(&mut self, margin: Margin) {
+    pub(crate) fn note_margin(&mut self, margin: Margin) {
         let reserved = self.tasks.iter().any(|task| matches!(task.class, Class::Deadline(_)));
         if margin != Margin::default() && !reserved {
             let note = "--margin has no effect: no task runs under SCHED_DEADLINE";
@@ -104,6 +104,9 @@ pub fn prepare(system: &System, options: &RunOptions) -> Result<Prepared, RunErr
     let node = choose(system, options)?;
     let there = takt_linux::sched::affinity().len();
     let limits = Limits::read();
+    if manager::has_components(system, node) {
+        return manager::prepare(system, node, options, &limits, there);
+    }
     let mut mapping = match map(system, node, options, &limits, there) {
         Err(why @ RunError::Unenforceable { .. }) => {
             let compute = |limits: &_| takt_dispatch::Plan::compute_regardless(system, node, limits);
@@ -127,7 +130,7 @@ pub fn prepare(system: &System, options: &RunOptions) -> Result<Prepared, RunErr
         _ => {}
     }
     let system = Arc::new(system.clone());
-    Ok(Prepared { system, options: *options, node, mapping, dispatched: None, adaptive: None })
+    Ok(Prepared { system, options: *options, node, mapping, dispatched: None, adaptive: None, managed: None })
 }
 
 fn too_few(spec: &NodeSpec, there: usize) -> RunError {
@@ -219,7 +222,8 @@ fn under_dispatcher(
     }
     refuse_working_sets(system, &mapping.tasks, takt_linux::memory::available())?;
     let system = Arc::new(plan.system.clone());
-    Ok(Prepared { system, options: *options, node, mapping, dispatched: Some(Box::new(plan)), adaptive: None })
+    let dispatched = Some(Box::new(plan));
+    Ok(Prepared { system, options: *options, node, mapping, dispatched, adaptive: None, managed: None })
 }
 
 fn choose_node(system: &System, chosen: Option<NodeId>) -> Result<NodeId, RunError> {
@@ -285,7 +289,7 @@ fn map(
     Ok(mapping)
 }
 
-fn unsupported(part: &'static str, name: &str, why: &str) -> RunError {
+pub(crate) fn unsupported(part: &'static str, name: &str, why: &str) -> RunError {
     RunError::Unsupported { part, name: name.to_owned(), why: why.to_owned() }
 }
 
@@ -293,10 +297,8 @@ fn unenforceable(part: &'static str, name: &str, why: &str) -> RunError {
     RunError::Unenforceable { part, name: name.to_owned(), why: why.to_owned() }
 }
 
-fn refuse_parts(system: &System, node: NodeId, spec: &NodeSpec) -> Result<(), RunError> {
-    if let Some(component) = system.components.iter().find(|component| component.node == node) {
-        return Err(unsupported("component", &component.name, "servers exist in simulation only"));
-    }
+/// Refuses parts of a node that no back end of this crate runs.
+pub(crate) fn refuse_parts(system: &System, node: NodeId, spec: &NodeSpec) -> Result<(), RunError> {
     let kept = system.tasks_of(node).find(|(_, task)| task.preemption != Preemption::Anywhere);
     if let Some((_, task)) = kept {
         let why = "the kernel preempts its threads anywhere; remove final-section and sections, or simulate";
@@ -374,7 +376,7 @@ fn refuse_levels(plan: &Plan) -> Result<(), RunError> {
     Ok(())
 }
 
-fn has_values(task: &Task) -> Result<(), RunError> {
+pub(crate) fn has_values(task: &Task) -> Result<(), RunError> {
     let exec = if let Exec::Trace(trace) = &task.exec { Some(trace) } else { None };
     let arrival = if let Arrival::Trace(trace) = &task.arrival { Some(trace) } else { None };
     match exec.into_iter().chain(arrival).find(|trace| trace.values.is_empty()) {
@@ -459,7 +461,7 @@ fn cpus_of(spec: &NodeSpec, task: &Task) -> Result<CpuSet, RunError> {
 
 /// Mean distance of jobs per task of the system, or the period if it is shorter. A chain's
 /// successor has the mean distance of its rarest predecessor.
-fn intervals(system: &System) -> Vec<Span> {
+pub(crate) fn intervals(system: &System) -> Vec<Span> {
     let mut intervals: Vec<Span> = system.tasks.iter().map(own_interval).collect();
     // A chain has at most as many tasks as the system.
     for _ in &system.tasks {
@@ -502,7 +504,7 @@ fn own_interval(task: &Task) -> Span {
 const JOB_LEAST: Span = Span::from_us(10);
 
 /// Parts per million of one CPU, rounded up, by the longest execution that the file allows.
-fn load_ppm(task: &Task, interval: Span) -> u64 {
+pub(crate) fn load_ppm(task: &Task, interval: Span) -> u64 {
     let longest = match &task.exec {
         Exec::Wcet => task.wcet,
         Exec::Uniform { max, .. } => task.wcet.max(*max),
@@ -516,11 +518,16 @@ fn load_ppm(task: &Task, interval: Span) -> u64 {
 /// The largest share for real-time threads, in percent, even if the kernel sets no limit.
 const RT_PERCENT_MAX: u64 = 95;
 
+/// The share of a CPU that real-time threads may have, in percent.
+pub(crate) fn allowed_percent(limits: &Limits) -> u64 {
+    limits.rt_percent().min(RT_PERCENT_MAX)
+}
+
 /// Checks that tasks bound to a set of CPUs use at most the share of real-time threads. For
 /// SCHED_DEADLINE the kernel checks this itself, unless its limit is off.
 fn refuse_overload(system: &System, tasks: &[MappedTask], limits: &Limits) -> Result<(), RunError> {
     let counted = |task: &MappedTask| !matches!(task.class, Class::Deadline(_)) || limits.rt_runtime_us < 0;
-    let allowed = limits.rt_percent().min(RT_PERCENT_MAX);
+    let allowed = allowed_percent(limits);
     let intervals = intervals(system);
     for cpus in tasks.iter().filter(|task| counted(task)).map(|task| task.cpus) {
         let bound = tasks.iter().filter(|task| counted(task) && task.cpus.is_subset(&cpus));
@@ -540,7 +547,11 @@ fn refuse_overload(system: &System, tasks: &[MappedTask], limits: &Limits) -> Re
 
 /// Working sets are touched and locked. Beyond three quarters of the available memory the kernel
 /// would have to kill processes.
-fn refuse_working_sets(system: &System, tasks: &[MappedTask], available: Option<u64>) -> Result<(), RunError> {
+pub(crate) fn refuse_working_sets(
+    system: &System,
+    tasks: &[MappedTask],
+    available: Option<u64>,
+) -> Result<(), RunError> {
     let sets = tasks.iter().filter_map(|task| system.tasks.get(task.id.index())).map(|task| task.wss.get());
     let bytes = sets.fold(0u64, u64::saturating_add);
     match available.map(|available| available / 4 * 3) {

@@ -14,12 +14,13 @@ use takt_log::causes::{Causes, Rules};
 use takt_log::stats::Histogram;
 use takt_log::{BackEnd, Definitions, Header, Kind, KindSet, Sink};
 use takt_model::draw::{Arrivals, Draw, Releases};
-use takt_model::{CpuSet, Span, System, Task, TaskId, Time};
+use takt_model::{Bytes, CpuSet, Span, System, Task, TaskId, Time};
 use takt_trace::merge::Stamped;
 
 use crate::account::{Account, AccountSummary, watched};
 use crate::error::{RunError, grant};
 use crate::kernel::{Kernel, TraceError};
+use crate::manager::{self, Managed};
 use crate::mapping::{MappedTask, Mapping};
 use crate::record::LaneTask;
 use crate::run_threads::RunThreads;
@@ -68,6 +69,9 @@ impl Prepared {
     /// The recorder cannot be opened, and the options require it.
     pub fn open(&self) -> Result<Ready, RunError> {
         let mut ready = Ready { prepared: self.clone(), kernel: None };
+        if self.managed.is_some() {
+            return Ok(ready);
+        }
         let unrecorded = match self.dispatched {
             None => "preemptions, migrations and CPU times of jobs are unknown",
             Some(_) => "preemptions are those by other jobs of this run, and CPU times include what other threads took",
@@ -117,6 +121,9 @@ const WITNESSED: KindSet = STAMPED
     .with(Kind::Occupy)
     .with(Kind::Steal);
 
+/// Kinds of events of a run under budget managers, which tell who has the CPU.
+const MANAGED: KindSet = KindSet::JOBS.union(KindSet::SERVERS).with(Kind::ModeChange).with(Kind::Lost);
+
 impl Ready {
     /// The System and its mapping.
     #[must_use]
@@ -129,6 +136,9 @@ impl Ready {
     /// else took its CPU.
     #[must_use]
     pub fn kinds(&self) -> KindSet {
+        if self.prepared.managed.is_some() {
+            return MANAGED;
+        }
         match (&self.prepared.dispatched, &self.kernel) {
             (Some(_), None) => takt_dispatch::KINDS,
             (Some(_), Some(_)) => watching::RECORDED_KINDS,
@@ -210,7 +220,9 @@ impl Prepared {
         let (mapped, mut notes) = (mapping.tasks, mapping.notes);
         let tasks: Vec<&Task> = mapped.iter().filter_map(|task| self.system.tasks.get(task.id.index())).collect();
         let shared = Arc::new(self.shared(&mapped, &tasks));
-        let mut threads = RunThreads::new(shared.clone(), tasks.iter().map(|task| task.name.clone()).collect());
+        let parts = self.managed.iter().flat_map(|managed| managed.parts.iter());
+        let names = tasks.iter().map(|task| task.name.clone()).chain(parts.map(Managed::name));
+        let mut threads = RunThreads::new(shared.clone(), names.collect());
         let works = tasks
             .iter()
             .map(|task| {
@@ -220,6 +232,13 @@ impl Prepared {
             .collect::<Result<Vec<_>, _>>()?;
         for (mapped, work) in mapped.iter().zip(works) {
             threads.spawn(mapped, kernel_cpus(cpus, &mapped.cpus), work, partitions)?;
+        }
+        if let Some(managed) = &self.managed {
+            for part in managed.parts.iter() {
+                let (mapped, name) = (managed.mapped(part), Managed::name(part));
+                let work = Work::new(Bytes::default()).ok_or(RunError::Memory { task: name, bytes: 0 })?;
+                threads.spawn(&mapped, kernel_cpus(cpus, &mapped.cpus), work, None)?;
+            }
         }
         threads.wait_ready()?;
         if let Some(kernel) = &mut kernel {
@@ -233,9 +252,14 @@ impl Prepared {
         }
         threads.go(epoch);
 
-        let lane_tasks = tasks.iter().map(|task| lane_task(task, &shared)).collect();
-        let mut account = Account::new(sink, self.node.0, cpus, &shared.lanes, lane_tasks, kernel);
+        let mut account = if self.managed.is_some() {
+            Account::managed(sink, self.node.0, &shared.system, &shared.lanes, tasks.len())
+        } else {
+            let lane_tasks = tasks.iter().map(|task| lane_task(task, &shared)).collect();
+            Account::new(sink, self.node.0, cpus, &shared.lanes, lane_tasks, kernel)
+        };
         let mut interrupted = None;
+        let mut silent = None;
         loop {
             account.look(LOOK, &shared.lanes, shared.end());
             let now = epoch.now();
@@ -243,6 +267,12 @@ impl Prepared {
             if interrupted.is_none() && signals.caught().is_some() {
                 interrupted = signals.caught();
                 shared.end_ns.fetch_min(now.as_ns(), Ordering::AcqRel);
+            }
+            if silent.is_none() && self.managed.is_some() {
+                silent = manager::silent(&shared, epoch);
+                if silent.is_some() {
+                    shared.end_ns.fetch_min(now.as_ns(), Ordering::AcqRel);
+                }
             }
             if threads.all_through() && now >= shared.end() {
                 break;
@@ -255,6 +285,9 @@ impl Prepared {
             }
         }
         threads.join()?;
+        if let Some(cpu) = silent {
+            return Err(RunError::Manager { cpu });
+        }
         if partitions.is_none() {
             // Reserved bandwidth comes back within a period. Wait, so that the machine is as
             // before. `Partitions` waits by itself.
@@ -265,16 +298,19 @@ impl Prepared {
         add_notes(&mut notes, &account, steal);
         let mut stamped = account.stamped.iter();
         let summary = |(task, lane): (&&Task, &Lane)| summary_of(task, lane, stamped.next());
+        let end = shared.end().max(account.last);
+        let managers = manager::summaries(&shared.lanes, &account.passes, end.saturating_since(Time::ZERO));
         let tasks: Vec<TaskSummary> = tasks.iter().zip(&shared.lanes).map(summary).collect();
         notes.extend(throttled(&tasks));
         notes.extend(contradicted(&tasks));
         Ok(RunSummary {
             node: self.node,
             best_effort: self.options.best_effort,
-            end: shared.end().max(account.last),
+            end,
             interrupted,
             notes,
             tasks,
+            managers,
             lost: account.lost,
             recorded: account.kernel.map(|kernel| kernel.recorded()),
             steal,
@@ -297,6 +333,9 @@ impl Prepared {
                     lane.before.push(index);
                 }
             }
+        }
+        if let Some(managed) = &self.managed {
+            managed.add_to(&mut lanes, self.node, manager::records(&self.system, self.node, managed));
         }
         Shared {
             system: self.system.clone(),

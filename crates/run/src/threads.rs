@@ -5,6 +5,9 @@
 //! completion. On this path nothing allocates, locks or does I/O: a stamp is a vDSO clock read and
 //! four stores into a ring of the thread's own.
 //!
+//! Under a budget manager a thread waits for the jobs that the manager gives it, and tells the manager
+//! when it began and completed them.
+//!
 //! A job that arrives while its thread is busy is still released at its nominal release. The
 //! recorder adds the release, because both know the arrivals.
 
@@ -18,6 +21,7 @@ use takt_linux::{Class, ClassGuard, Epoch, SchedError, clock, futex, sched};
 use takt_model::draw::{Arrivals, Draw, Releases};
 use takt_model::{Span, System, Task, TaskId, Time};
 
+use crate::manager::{Manager, Seat};
 use crate::work::{Work, Worked};
 
 /// State shared by the threads of a run and its recorder.
@@ -35,9 +39,20 @@ pub(crate) struct Shared {
     pub(crate) lanes: Vec<Lane>,
 }
 
+/// Who releases the jobs of a thread.
+pub(crate) enum Role {
+    /// The thread itself, or its predecessors in a chain.
+    Own,
+    /// The manager of its CPU.
+    Managed(Seat),
+    /// It has no jobs. It is a manager.
+    Manager(Box<Manager>),
+}
+
 /// One thread's side of [`Shared`].
 pub(crate) struct Lane {
     pub(crate) task: TaskId,
+    pub(crate) role: Role,
     pub(crate) class: Class,
     pub(crate) yields: bool,
     /// The predecessors' lanes; job k waits for their job k.
@@ -64,6 +79,7 @@ impl Lane {
     pub(crate) fn new(task: TaskId, class: Class, yields: bool, records: usize) -> Lane {
         Lane {
             task,
+            role: Role::Own,
             class,
             yields,
             after: Vec::new(),
@@ -143,6 +159,8 @@ pub(crate) fn live(
     let Some(lane) = shared.lanes.get(index) else { return };
     let _ended = MarkEnded(lane);
     lane.tid.store(Tid::current().get(), Ordering::Release);
+    let board = if let Role::Manager(manager) = &lane.role { manager.board(shared) } else { None };
+    let _obedience = if let Role::Managed(seat) = &lane.role { Some(seat.freezer.obey()) } else { None };
     let entered = enter_cpus().and_then(|()| {
         takt_linux::memory::prefault_stack::<STACK_TOUCHED>();
         work.calibrate();
@@ -158,6 +176,9 @@ pub(crate) fn live(
         Err(error) => return ready(Err(error)),
     };
     let Some(epoch) = wait_for_go(&shared.go, &shared.epoch) else { return };
+    if let (Role::Manager(manager), Some(board)) = (&lane.role, board) {
+        return manager.run(shared, lane, board, epoch);
+    }
     let Some(task) = shared.system.tasks.get(lane.task.index()) else { return };
     let mut thread = Thread {
         shared,
@@ -170,7 +191,11 @@ pub(crate) fn live(
         used: Span::ZERO,
     };
     thread.used = clock::thread_cpu();
-    if lane.after.is_empty() { thread.source() } else { thread.successor() }
+    match &lane.role {
+        Role::Managed(seat) => thread.serve(seat),
+        _ if lane.after.is_empty() => thread.source(),
+        _ => thread.successor(),
+    }
 }
 
 struct Thread<'a> {
@@ -222,6 +247,47 @@ impl<'a> Thread<'a> {
         let mut number = 0u64;
         while self.wait_for(number) && self.job(number) == Worked::Done {
             number += 1;
+        }
+    }
+
+    /// Works on the jobs that a manager gives.
+    fn serve(&mut self, seat: &Seat) {
+        let mut last = 0;
+        loop {
+            let seen = seat.word.load(Ordering::Acquire);
+            let given = seat.given.load(Ordering::Acquire);
+            let end = self.shared.end();
+            if self.epoch.now() >= end {
+                return;
+            }
+            if given == last || seat.is_abandoned(given) {
+                futex::wait(&seat.word, seen, self.epoch, end);
+                continue;
+            }
+            last = given;
+            self.given_job(seat, given);
+        }
+    }
+
+    /// Works on a job until it is complete or abandoned, or until the end of the run.
+    fn given_job(&mut self, seat: &Seat, given: u64) {
+        let (shared, epoch) = (self.shared, self.epoch);
+        let before = clock::thread_cpu();
+        self.used = before;
+        seat.start(given, epoch.now());
+        let demand = self.draw.exec(self.task, given - 1);
+        let until = || if seat.is_abandoned(given) { Time::ZERO } else { shared.end() };
+        let worked = self.work.until(before.saturating_add(demand), epoch, until);
+        let end = epoch.now();
+        if worked == Worked::Stopped || end > shared.end() {
+            return;
+        }
+        seat.complete(given, end);
+        self.lane.completed.fetch_add(1, Ordering::AcqRel);
+        self.account(demand, None);
+        if let Some(manager) = shared.lanes.get(seat.manager) {
+            manager.signal.fetch_add(1, Ordering::AcqRel);
+            futex::wake_all(&manager.signal);
         }
     }
 

@@ -6,7 +6,9 @@ use takt_linux::sched;
 use takt_log::stats::{Stats, Summary, TaskStats};
 use takt_log::{CpuDef, Definitions, Header};
 use takt_model::{Lateness, NodeId, Span, Time, file};
-use takt_run::{Margin, Ready, RunError, RunOptions, RunSummary, Stamps, Trace, prepare, prepare_adaptive};
+use takt_run::{
+    ManagerSummary, Margin, Ready, RunError, RunOptions, RunSummary, Stamps, Trace, prepare, prepare_adaptive,
+};
 
 use super::sim::verdict;
 use crate::adaptive::{self, Account, ControllerRequest, Residence};
@@ -24,7 +26,8 @@ pub(crate) fn execute(options: &args::Run, json: bool) -> Outcome {
     if json && to_stdout {
         return Err(Failure::input("--json and the log both want standard output; give -o FILE"));
     }
-    let system = input::place_regardless(input::has_work(&options.file, input::system(&options.file)?, true)?)?;
+    let system = input::has_work(&options.file, input::system(&options.file)?, true)?;
+    let system = input::place_regardless(input::size_components(system)?)?;
     let node = input::node(&system, options.node.as_deref())?;
     let duration = input::duration(&system, options.duration)?;
     let mut run = RunOptions { node, seed: options.seed, ..RunOptions::new(duration) };
@@ -76,9 +79,10 @@ pub(crate) fn execute(options: &args::Run, json: bool) -> Outcome {
         let late = late(&stats);
         print(&if options.all {
             let numbers = numbers(&stats, Silence::Plain);
-            format!("{numbers}\n{}{adaptive}{}{late}", threads(&summary), stamps(&summary))
+            let managers = managers(&summary);
+            format!("{numbers}\n{}{adaptive}{}{managers}{late}", threads(&summary), stamps(&summary))
         } else {
-            format!("{}{adaptive}{late}", brief(&stats, &summary))
+            format!("{}{adaptive}{}{late}", brief(&stats, &summary), managers(&summary))
         })?;
     }
     Ok(verdict(&stats, options.fail_on_miss))
@@ -195,6 +199,65 @@ fn stamps(summary: &RunSummary) -> String {
     format!("\n{}", table.render(""))
 }
 
+/// What budget managers cost, and how late they were.
+fn managers(summary: &RunSummary) -> String {
+    if summary.managers.is_empty() {
+        return String::new();
+    }
+    let heads = ["manager of cpu", "decisions", "cost p50", "p99", "late p50", "p99", "replenished late p50", "p99"];
+    let mut table = Table::new(&[&heads[..], &["of its cpu"]].concat());
+    for manager in &summary.managers {
+        let of = |summary: &Option<Summary<u64>>, pick: fn(&Summary<u64>) -> u64| {
+            or_dash(summary.as_ref().map(|summary| time(Span::from_ns(pick(summary)))))
+        };
+        table.row(vec![
+            manager.cpu.to_string(),
+            manager.decisions.to_string(),
+            of(&manager.cost, |cost| cost.p50),
+            of(&manager.cost, |cost| cost.p99),
+            of(&manager.late, |late| late.p50),
+            of(&manager.late, |late| late.p99),
+            of(&manager.late_replenishments, |late| late.p50),
+            of(&manager.late_replenishments, |late| late.p99),
+            format!("{}.{:02} %", manager.share_ppm / 10_000, manager.share_ppm % 10_000 / 100),
+        ]);
+    }
+    let charge = costs(summary).filter(|_| !summary.best_effort).map_or_else(String::new, |(decision, late)| {
+        let twice = Span::from_ns(decision.as_ns().saturating_mul(2));
+        format!(
+            "check charges this with costs = {{ release = \"{twice}\", switch = \"{twice}\", latency = \"{late}\" }}\n"
+        )
+    });
+    format!("\n{}{charge}", table.render(""))
+}
+
+/// The p99 of a decision and of its lateness, those of the worst manager. A job pays for two
+/// decisions when it comes and goes, and for two each time it loses and gets the CPU.
+fn costs(summary: &RunSummary) -> Option<(Span, Span)> {
+    let worst = |of: fn(&ManagerSummary) -> &Option<Summary<u64>>| {
+        let p99 = summary.managers.iter().filter_map(|manager| of(manager).as_ref()).map(|summary| summary.p99);
+        p99.max().map(Span::from_ns)
+    };
+    Some((worst(|manager| &manager.cost)?, worst(|manager| &manager.late)?))
+}
+
+fn managers_json(summary: &RunSummary) -> Vec<Value> {
+    let of = |manager: &ManagerSummary| {
+        json!({
+            "cpu": manager.cpu,
+            "class": manager.class,
+            "decisions": manager.decisions,
+            "preemptions": manager.preemptions,
+            "cost_ns": manager.cost,
+            "late_ns": manager.late,
+            "late_replenishments_ns": manager.late_replenishments,
+            "used_ns": manager.used.as_ns(),
+            "share_ppm": manager.share_ppm,
+        })
+    };
+    summary.managers.iter().map(of).collect()
+}
+
 fn stamps_json(stamps: &Stamps) -> Value {
     json!({
         "checked": stamps.checked,
@@ -216,6 +279,8 @@ struct Answer<'a> {
     steal_ns: Option<u64>,
     recorded: Option<Value>,
     threads: Vec<Value>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    managers: Vec<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
     adaptive: Option<&'a Account>,
 }
@@ -246,6 +311,7 @@ fn with_summary<'a>(stats: &'a Stats, summary: &'a RunSummary, adaptive: Option<
             .recorded
             .map(|recorded| json!({ "events": recorded.events, "lost": recorded.lost, "missing": recorded.missing })),
         threads,
+        managers: managers_json(summary),
         adaptive,
     }
 }

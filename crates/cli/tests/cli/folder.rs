@@ -108,6 +108,7 @@ impl Folder {
             ("good", GOOD),
             ("late", LATE),
             ("component", COMPONENT),
+            ("shared", &COMPONENT.replace("takt = 1\n", "takt = 1\n[[node]]\nname = \"n\"\ncpus = 2\n")),
             (
                 "auto",
                 &(FLOW.replace("name = \"n", "link = { rate = \"1Gbit\" }\nname = \"n")

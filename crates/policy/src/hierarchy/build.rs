@@ -102,9 +102,33 @@ impl Hierarchy {
         }
         // All servers are brought to the beginning.
         (0..components.len()).for_each(|server| hierarchy.changes_at.set(server as u32, Time::ZERO));
+        hierarchy.reserve();
         Ok(hierarchy)
     }
+
+    /// Makes room, so that nothing is allocated later.
+    fn reserve(&mut self) {
+        let (servers, scopes, decisions) = (self.servers.len(), self.scopes.len(), self.decisions_max());
+        // A server is touched and its scope soiled at most once between two updates.
+        self.to_update.reserve(2 * servers);
+        self.paying.reserve(2 * servers);
+        self.picked.reserve(scopes);
+        self.choice.payers.reserve(servers);
+        self.choice.picks.reserve(scopes);
+        self.scratch.reserve(decisions);
+        self.changes.reserve(CHANGES_MAX);
+        self.events.reserve(EVENTS_MAX * servers);
+        let is_sporadic = |terms: &Terms| terms.rule == ServerRule::Sporadic;
+        for server in self.servers.iter_mut().filter(|server| server.terms.iter().any(is_sporadic)) {
+            server.account.reserve_returns();
+        }
+    }
 }
+
+/// Changes of a server in one update: a return of each part of a sporadic budget, new terms, idleness.
+const CHANGES_MAX: usize = crate::server::RETURNS_MAX + 4;
+/// Events of a server at one instant, most often. The list grows for more.
+const EVENTS_MAX: usize = 16;
 
 /// The scope of a component, or of the node.
 fn scope(system: &System, node: NodeId, parts: Parts, lends: bool) -> Scope {
@@ -112,6 +136,7 @@ fn scope(system: &System, node: NodeId, parts: Parts, lends: bool) -> Scope {
     let dispatcher = Dispatcher::of_scope(system, node, &tasks, plans);
     let varies = |place: &Place| !place.preemptive || place.order == Order::Laxity;
     let ranks_vary = places.iter().flatten().flatten().any(varies) || dispatcher.ranks_vary();
+    let count = servers.len();
     Scope {
         dispatcher,
         jobs: vec![0; tasks.len()],
@@ -124,7 +149,7 @@ fn scope(system: &System, node: NodeId, parts: Parts, lends: bool) -> Scope {
         stale: false,
         wants: false,
         active_share: u128::from(task_share),
-        order: ScopeOrder::new(lends),
+        order: ScopeOrder::new(count, lends),
         ranks_vary,
         busy_servers: 0,
         head: None,

@@ -179,6 +179,7 @@ fn scope(
     let pool = Pool::new(system, node, &tasks, plans);
     let varies = |place: &Place| !place.preemptive || place.order == Order::Laxity;
     let ranks_vary = places.iter().flatten().flatten().any(varies) || pool.ranks_vary();
+    let count = tasks.len() + servers.len();
     Scope {
         pool,
         slots,
@@ -191,7 +192,7 @@ fn scope(
         quantum,
         picks: Vec::new(),
         stale: false,
-        order: ScopeOrder::new(lends),
+        order: ScopeOrder::new(count, lends),
         standings: vec![None; tasks.len()],
         ranks_vary,
         jobs: 0,

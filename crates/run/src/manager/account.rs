@@ -1,0 +1,167 @@
+//! The log of a run under managers: merges what they wrote, adds missed deadlines, and measures them.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, BinaryHeap, VecDeque};
+use std::sync::atomic::Ordering;
+
+use takt_log::stats::Histogram;
+use takt_log::{CancelCause, Definition, Event, JobKey, ServerDef, Sink};
+use takt_model::{System, Time};
+
+use super::core::Fact;
+use super::record::{Note, from_words};
+use crate::threads::Lane;
+
+/// How a manager did.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Passes {
+    /// How late it woke for an instant of the plan.
+    pub(crate) late: Histogram,
+    /// Of these, instants at which a budget came back.
+    pub(crate) replenished: Histogram,
+    /// From each wake-up to the end of the decision.
+    pub(crate) cost: Histogram,
+}
+
+/// Takes the facts of all managers, and passes on events in the order of time.
+pub(crate) struct ManagedAccount<'a, S> {
+    sink: &'a mut S,
+    stream: u32,
+    system: &'a System,
+    managers: Vec<Managed>,
+    /// Deadlines of released jobs.
+    deadlines: BinaryHeap<Reverse<(Time, JobKey)>>,
+    /// Released and neither completed nor cancelled.
+    open: BTreeSet<JobKey>,
+    last: Time,
+    lost: u64,
+}
+
+#[derive(Default)]
+struct Managed {
+    waiting: VecDeque<(Time, Fact)>,
+    floor: Time,
+    /// Budgets have come back since the last pass.
+    replenished: bool,
+    passes: Passes,
+}
+
+impl<'a, S: Sink> ManagedAccount<'a, S> {
+    pub(crate) fn new(sink: &'a mut S, stream: u32, system: &'a System, managers: usize) -> Self {
+        let managers = (0..managers).map(|_| Managed::default()).collect();
+        let (deadlines, open) = (BinaryHeap::new(), BTreeSet::new());
+        ManagedAccount { sink, stream, system, managers, deadlines, open, last: Time::ZERO, lost: 0 }
+    }
+
+    /// Takes what the managers have written, and emits the certain events. `lanes` are those of the managers.
+    pub(crate) fn drain<'l>(&mut self, lanes: impl Iterator<Item = &'l Lane> + Clone) {
+        for (managed, lane) in self.managers.iter_mut().zip(lanes.clone()) {
+            // Read the floor first: facts written after this are later.
+            managed.floor = Time::from_ns(lane.floor.load(Ordering::Acquire));
+            while let Some(words) = lane.ring.pop() {
+                managed.take(words);
+            }
+        }
+        self.emit_certain();
+        let lost: u64 = lanes.map(|lane| lane.ring.lost()).sum();
+        if lost > self.lost {
+            let count = lost - self.lost;
+            self.lost = lost;
+            self.sink.event(self.stream, self.last, &Event::Lost { count });
+        }
+    }
+
+    /// Ends the account: the run ended at `end`. The number of lost facts, the last time, and the managers.
+    pub(crate) fn finish<'l>(
+        mut self,
+        lanes: impl Iterator<Item = &'l Lane> + Clone,
+        end: Time,
+    ) -> (u64, Time, Vec<Passes>) {
+        self.drain(lanes);
+        self.miss_before(end.max(self.last).saturating_add(takt_model::Span::from_ns(1)));
+        (self.lost, self.last, self.managers.into_iter().map(|managed| managed.passes).collect())
+    }
+
+    fn emit_certain(&mut self) {
+        loop {
+            let bound = |managed: &Managed| managed.waiting.front().map_or(managed.floor, |(at, _)| *at);
+            let Some((certain, at)) = self.managers.iter().map(bound).zip(0..).min() else { return };
+            match self.managers.get_mut(at).and_then(|managed| managed.waiting.pop_front()) {
+                Some((at, fact)) => self.emit(at, fact),
+                None => {
+                    // When all have ended, only the run's end tells which deadlines were missed.
+                    if certain < Time::MAX {
+                        self.miss_before(certain);
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    fn emit(&mut self, at: Time, fact: Fact) {
+        self.miss_before(at);
+        self.last = self.last.max(at);
+        let event = match fact {
+            Fact::Switched { component, rule, period, budget } => {
+                let Some(of) = self.system.components.get(component.index()) else { return };
+                let (name, rule) = (of.name.clone(), rule.name().to_owned());
+                let def = ServerDef { name, node: of.node, rule, period: Some(period), budget: Some(budget) };
+                return self.sink.define(self.stream, self.last, &Definition::Server(component.0, def));
+            }
+            Fact::Event(event) => event,
+        };
+        match event {
+            Event::Release { job, arrival, .. } => {
+                if let Some(task) = self.system.tasks.get(job.task.index()) {
+                    self.deadlines.push(Reverse((arrival.saturating_add(task.deadline), job)));
+                }
+                self.open.insert(job);
+            }
+            Event::Complete { job, .. } => drop(self.open.remove(&job)),
+            Event::Cancel { job, cause } => {
+                // A job that is dropped at its deadline has missed it.
+                if cause == CancelCause::Late && self.open.contains(&job) {
+                    self.sink.event(self.stream, self.last, &Event::Miss { job });
+                }
+                self.open.remove(&job);
+            }
+            _ => {}
+        }
+        self.sink.event(self.stream, self.last, &event);
+    }
+
+    /// Emits the misses of deadlines before `now`.
+    fn miss_before(&mut self, now: Time) {
+        while let Some(Reverse((deadline, job))) = self.deadlines.peek().copied().filter(|next| next.0.0 < now) {
+            self.deadlines.pop();
+            if self.open.contains(&job) {
+                // A job that was released after its deadline missed it at its release.
+                self.last = self.last.max(deadline);
+                self.sink.event(self.stream, self.last, &Event::Miss { job });
+            }
+        }
+    }
+}
+
+impl Managed {
+    fn take(&mut self, words: [u64; 4]) {
+        match from_words(words) {
+            Some((at, Note::Fact(fact))) => {
+                self.replenished |= matches!(fact, Fact::Event(Event::Replenish { .. }));
+                self.waiting.push_back((at, fact));
+            }
+            Some((_, Note::Pass { late, cost })) => {
+                let replenished = std::mem::take(&mut self.replenished);
+                if let Some(late) = late {
+                    self.passes.late.record(late.as_ns());
+                    if replenished {
+                        self.passes.replenished.record(late.as_ns());
+                    }
+                }
+                self.passes.cost.record(cost.as_ns());
+            }
+            None => {}
+        }
+    }
+}

@@ -1,0 +1,459 @@
+//! One CPU of a node with components, as a pure machine: releases, backlogs, chains and late rules
+//! around [`takt_policy::Hierarchy`].
+//!
+//! The machine lives in the times of the plan. [`Core::follow`] carries out all instants up to `now`,
+//! each at its own time, however late the caller is. So budgets last as long as the System says, and
+//! the order of events is that of a simulation. Only completions come from outside.
+
+use std::collections::VecDeque;
+
+use takt_log::{CancelCause, Event, JobKey, Parent};
+use takt_model::draw::{Arrivals, Draw, Releases};
+use takt_model::{ComponentId, NodeId, ServerRule, Span, System, Task, TaskId, Time};
+use takt_policy::{self as policy, CpuPart, Decision, Due, Hierarchy, Link, ServerChange, Times};
+
+use crate::levels::BACKLOG;
+
+/// What happened, for the log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Fact {
+    /// An event.
+    Event(Event),
+    /// A server has these terms from now on.
+    Switched {
+        /// Its component.
+        component: ComponentId,
+        rule: ServerRule,
+        period: Span,
+        budget: Span,
+    },
+}
+
+/// A job that has completed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Done {
+    pub(crate) slot: u32,
+    pub(crate) at: Time,
+}
+
+/// A released job.
+#[derive(Clone, Copy, Debug)]
+struct Released {
+    number: u64,
+    arrival: Time,
+    release: Time,
+    /// The origin of its chain instance; its own arrival if it follows no other job.
+    origin: Time,
+    /// Its deadline has passed.
+    missed: bool,
+}
+
+struct CoreTask<'a> {
+    id: TaskId,
+    /// Relative.
+    deadline: Span,
+    /// Jobs from outside; `None` for a chain's successor.
+    releases: Option<Releases<'a>>,
+    /// The job that the hierarchy knows of.
+    head: Option<Released>,
+    /// At most [`BACKLOG`].
+    pending: VecDeque<Released>,
+    /// How many of them, from the front, have missed.
+    pending_missed: usize,
+    /// The way in, for a successor.
+    link: Option<Link>,
+    /// Position in the chain.
+    hop: u32,
+    /// Slots of the tasks that come after this one.
+    successors: Vec<u32>,
+}
+
+impl CoreTask<'_> {
+    fn key(&self, number: u64) -> JobKey {
+        JobKey { task: self.id, number }
+    }
+
+    /// The earliest deadline that a job of this task has still to meet.
+    fn next_deadline(&self) -> Option<Time> {
+        let head = self.head.as_ref().filter(|job| !job.missed);
+        let next = head.or_else(|| self.pending.get(self.pending_missed));
+        next.map(|job| job.arrival.saturating_add(self.deadline))
+    }
+
+    /// Notes that this deadline has passed. True if it was the head's.
+    fn miss(&mut self) -> bool {
+        if let Some(head) = self.head.as_mut().filter(|head| !head.missed) {
+            head.missed = true;
+            return true;
+        }
+        if let Some(job) = self.pending.get_mut(self.pending_missed) {
+            job.missed = true;
+            self.pending_missed += 1;
+        }
+        false
+    }
+}
+
+/// See the module's documentation. Nothing is allocated after construction.
+pub(crate) struct Core<'a> {
+    hierarchy: Hierarchy,
+    /// The System's components, by the hierarchy's.
+    components: Vec<ComponentId>,
+    decisions: Vec<Decision>,
+    tasks: Vec<CoreTask<'a>>,
+    /// Next release by slot.
+    releases: Times,
+    /// Next deadline to look at by slot, if the hierarchy wants to know.
+    deadlines: Times,
+    tells_deadlines: bool,
+    /// Mode switches to come, the earliest last.
+    modes: Vec<Time>,
+    mode: u32,
+    /// The hierarchy's next wake-up.
+    wakeup: Time,
+    /// Successors with an instance that may have become due.
+    due: Vec<u32>,
+    /// Slots whose head ended without completing, since the caller last looked.
+    dropped: Vec<u32>,
+    /// The slot whose job runs.
+    runs: Option<u32>,
+    last: Time,
+    end: Time,
+}
+
+impl<'a> Core<'a> {
+    /// The machine of a part of `node`. Jobs are released before `end`, and it stops there. The part is one that was
+    /// just made: a clone has no room to spare, and would allocate.
+    pub(crate) fn new(system: &'a System, node: NodeId, part: CpuPart, seed: u64, end: Time) -> Core<'a> {
+        let of_node: Vec<(TaskId, &Task)> = system.tasks_of(node).collect();
+        let members: Vec<(TaskId, &Task)> =
+            part.slots.iter().filter_map(|slot| of_node.get(*slot as usize)).copied().collect();
+        let tasks = core_tasks(&members, seed, end);
+        let mut modes: Vec<Time> = system.modes.iter().filter(|mode| mode.node == node).map(|mode| mode.at).collect();
+        modes.sort_unstable_by_key(|at| std::cmp::Reverse(*at));
+        let count = tasks.len();
+        let mut core = Core {
+            // A dropped job may be followed by one that is dropped at once.
+            decisions: Vec::with_capacity(2 * part.hierarchy.decisions_max()),
+            tells_deadlines: part.hierarchy.wants_deadlines(),
+            hierarchy: part.hierarchy,
+            components: part.components,
+            releases: Times::never(count),
+            deadlines: Times::never(count),
+            modes,
+            mode: 0,
+            wakeup: Time::ZERO,
+            due: Vec::with_capacity(count * (count + 1)),
+            dropped: Vec::with_capacity(count * (BACKLOG as usize + 1)),
+            runs: None,
+            last: Time::ZERO,
+            end,
+            tasks,
+        };
+        (0..count as u32).for_each(|slot| core.await_next(slot));
+        core
+    }
+
+    /// The slot and the number of the job that has the CPU.
+    pub(crate) fn runs(&self) -> Option<(u32, u64)> {
+        let slot = self.runs?;
+        self.head(slot).map(|number| (slot, number))
+    }
+
+    /// The number of the job that the hierarchy knows of.
+    pub(crate) fn head(&self, slot: u32) -> Option<u64> {
+        self.tasks.get(slot as usize)?.head.map(|job| job.number)
+    }
+
+    pub(crate) fn key(&self, slot: u32, number: u64) -> JobKey {
+        JobKey { task: self.tasks.get(slot as usize).map_or(TaskId(u32::MAX), |task| task.id), number }
+    }
+
+    pub(crate) fn slot_count(&self) -> usize {
+        self.tasks.len()
+    }
+
+    /// A slot whose job ended without completing.
+    pub(crate) fn take_dropped(&mut self) -> Option<u32> {
+        self.dropped.pop()
+    }
+
+    /// The end comes earlier.
+    pub(crate) fn end_at(&mut self, end: Time) {
+        self.end = self.end.min(end);
+    }
+
+    /// The next instant at which something happens by itself; [`Time::MAX`] for never.
+    pub(crate) fn next_instant(&self) -> Time {
+        let next = self.releases.earliest().0.min(self.deadlines.earliest().0).min(self.wakeup);
+        let next = self.modes.last().map_or(next, |mode| next.min(*mode));
+        if next < self.end { next } else { Time::MAX }
+    }
+
+    /// Carries out all instants up to `now`. `done` is the running job, which has completed.
+    ///
+    /// If the caller was so late that the plan had taken the CPU from that job already, the job
+    /// completes just before that. So the machine never sees a job complete that does not run. The
+    /// error is at most the caller's lateness.
+    pub(crate) fn follow(&mut self, now: Time, mut done: Option<Done>, tell: &mut impl FnMut(Time, Fact)) {
+        loop {
+            let next = self.next_instant();
+            let at = done.map_or(next, |done| done.at.min(next)).max(self.last);
+            if at > now.max(self.last) || (done.is_none() && next == Time::MAX) {
+                return;
+            }
+            self.last = at;
+            self.step(at, done.take().map(|done| done.slot), tell);
+        }
+    }
+
+    /// Drops the jobs whose deadline is the end, and reports the payments of servers up to it.
+    pub(crate) fn finish(&mut self, tell: &mut impl FnMut(Time, Fact)) {
+        let end = self.end.max(self.last);
+        self.step(end, None, tell);
+        self.hierarchy.finish(end);
+        self.tell_of_servers(end, tell);
+    }
+
+    /// Everything that happens at `at`, in the order of the simulator, until quiet.
+    fn step(&mut self, at: Time, mut done: Option<u32>, tell: &mut impl FnMut(Time, Fact)) {
+        loop {
+            if let Some(slot) = done.take() {
+                self.complete(slot, at, tell);
+            }
+            self.pass_deadlines(at, tell);
+            if at >= self.end {
+                return;
+            }
+            self.release_all(at, tell);
+            self.switch_modes(at, tell);
+            self.hierarchy.dispatch(at, &mut self.decisions);
+            self.tell_of_servers(at, tell);
+            if !self.carry_out(at, tell) && self.due.is_empty() {
+                break;
+            }
+        }
+        self.wakeup = self.hierarchy.next_wakeup(at).unwrap_or(Time::MAX);
+    }
+
+    fn complete(&mut self, slot: u32, at: Time, tell: &mut impl FnMut(Time, Fact)) {
+        let Some(job) = self.tasks.get_mut(slot as usize).and_then(|task| task.head.take()) else { return };
+        self.runs = None;
+        self.hierarchy.on_event(at, &policy::Event::Complete { slot }, &mut self.decisions);
+        self.ended(slot, &job, true, at);
+        self.carry_out(at, tell);
+    }
+
+    fn pass_deadlines(&mut self, at: Time, tell: &mut impl FnMut(Time, Fact)) {
+        while let (time, slot) = self.deadlines.earliest()
+            && time <= at
+        {
+            let Some(task) = self.tasks.get_mut(slot as usize) else { return };
+            match task.next_deadline() {
+                Some(deadline) if deadline <= at => {
+                    if task.miss() {
+                        self.hierarchy.on_event(at, &policy::Event::Deadline { slot }, &mut self.decisions);
+                    }
+                }
+                later => self.deadlines.set(slot, later.unwrap_or(Time::MAX)),
+            }
+            self.carry_out(at, tell);
+        }
+    }
+
+    fn release_all(&mut self, at: Time, tell: &mut impl FnMut(Time, Fact)) {
+        while let (time, slot) = self.releases.earliest()
+            && time <= at
+        {
+            let releases = self.tasks.get_mut(slot as usize).and_then(|task| task.releases.as_mut());
+            if let Some(job) = releases.and_then(|releases| releases.next_if(|_| true)) {
+                let (number, arrival) = (job.number, job.arrival);
+                let released = Released { number, arrival, release: job.release, origin: arrival, missed: false };
+                self.release(slot, released, at, tell);
+            }
+            self.await_next(slot);
+        }
+        self.carry_out(at, tell);
+        while let Some(slot) = self.due.pop() {
+            while let Some(due) = self.take_due(slot) {
+                self.release_successor(slot, due, at, tell);
+            }
+            self.carry_out(at, tell);
+        }
+    }
+
+    fn take_due(&mut self, slot: u32) -> Option<Due> {
+        self.tasks.get_mut(slot as usize)?.link.as_mut()?.take_due()
+    }
+
+    /// Arms the next release of a task whose jobs come from outside.
+    fn await_next(&mut self, slot: u32) {
+        let releases = self.tasks.get(slot as usize).and_then(|task| task.releases.as_ref());
+        let next = releases.and_then(Releases::peek).map_or(Time::MAX, |job| job.release);
+        self.releases.set(slot, next);
+    }
+
+    fn release(&mut self, slot: u32, mut job: Released, at: Time, tell: &mut impl FnMut(Time, Fact)) {
+        let Some(task) = self.tasks.get_mut(slot as usize) else { return };
+        let deadline = job.arrival.saturating_add(task.deadline);
+        job.missed = deadline <= at;
+        if self.tells_deadlines && !job.missed && self.deadlines.is_never(slot) {
+            self.deadlines.set(slot, deadline);
+        }
+        let parent = task.link.is_some().then_some(Parent { hop: task.hop, origin: job.origin });
+        let key = task.key(job.number);
+        tell(at, Fact::Event(Event::Release { job: key, arrival: job.arrival, parent }));
+        if task.head.is_none() {
+            self.make_head(slot, job, at);
+        } else if task.pending.len() < BACKLOG as usize {
+            task.pending_missed += usize::from(job.missed);
+            task.pending.push_back(job);
+        } else {
+            tell(at, Fact::Event(Event::Cancel { job: key, cause: CancelCause::Rejected }));
+            self.tell_successors(slot, &job, false);
+        }
+    }
+
+    fn release_successor(&mut self, slot: u32, due: Due, at: Time, tell: &mut impl FnMut(Time, Fact)) {
+        let job = Released { number: due.number, arrival: at, release: at, origin: due.origin.min(at), missed: false };
+        if !due.shed {
+            return self.release(slot, job, at, tell);
+        }
+        let Some(task) = self.tasks.get(slot as usize) else { return };
+        let (key, parent) = (task.key(job.number), Some(Parent { hop: task.hop, origin: job.origin }));
+        tell(at, Fact::Event(Event::Release { job: key, arrival: at, parent }));
+        let cause = if due.given_up { CancelCause::Rejected } else { CancelCause::Shed };
+        tell(at, Fact::Event(Event::Cancel { job: key, cause }));
+        self.tell_successors(slot, &job, false);
+    }
+
+    /// Hands a job to the hierarchy.
+    fn make_head(&mut self, slot: u32, job: Released, at: Time) {
+        let Some(task) = self.tasks.get_mut(slot as usize) else { return };
+        task.head = Some(job);
+        let deadline = job.arrival.saturating_add(task.deadline);
+        let ready = policy::Job { slot, release: job.release, arrival: job.arrival, deadline };
+        self.hierarchy.on_event(at, &policy::Event::Ready(ready), &mut self.decisions);
+    }
+
+    /// After the job of a slot has gone: the next one moves up, and successors learn of it.
+    fn ended(&mut self, slot: u32, job: &Released, completed: bool, at: Time) {
+        let Some(task) = self.tasks.get_mut(slot as usize) else { return };
+        if let Some(next) = task.pending.pop_front() {
+            task.pending_missed = task.pending_missed.saturating_sub(1);
+            self.make_head(slot, next, at);
+        }
+        self.tell_successors(slot, job, completed);
+    }
+
+    fn tell_successors(&mut self, slot: u32, job: &Released, completed: bool) {
+        let count = self.tasks.get(slot as usize).map_or(0, |task| task.successors.len());
+        for at in 0..count {
+            let successor = self.tasks.get(slot as usize).and_then(|task| task.successors.get(at)).copied();
+            let Some(successor) = successor else { continue };
+            if let Some(link) = self.tasks.get_mut(successor as usize).and_then(|task| task.link.as_mut()) {
+                link.ended(job.number, completed, job.origin);
+                self.due.push(successor);
+            }
+        }
+    }
+
+    fn switch_modes(&mut self, at: Time, tell: &mut impl FnMut(Time, Fact)) {
+        while self.modes.pop_if(|mode| *mode <= at).is_some() {
+            self.mode += 1;
+            tell(at, Fact::Event(Event::ModeChange { mode: self.mode }));
+            let event = policy::Event::Mode { plan: self.mode as usize };
+            self.hierarchy.on_event(at, &event, &mut self.decisions);
+            self.carry_out(at, tell);
+        }
+    }
+
+    /// Carries the decisions out. True when a slot became empty, so that there is more to decide.
+    fn carry_out(&mut self, at: Time, tell: &mut impl FnMut(Time, Fact)) -> bool {
+        let (mut emptied, mut next) = (false, 0);
+        // A job that moves up may be dropped at once, which appends.
+        while let Some(decision) = self.decisions.get(next).copied() {
+            next += 1;
+            match decision {
+                Decision::Run { slot, .. } => self.runs = Some(slot),
+                Decision::Preempt { slot, .. } => self.runs = self.runs.filter(|runs| *runs != slot),
+                Decision::Cancel { slot } => {
+                    self.abandon(slot, CancelCause::Omitted, at, tell);
+                    emptied = true;
+                }
+                Decision::Drop { slot, .. } => {
+                    self.abandon(slot, CancelCause::Late, at, tell);
+                    emptied = true;
+                }
+            }
+        }
+        self.decisions.clear();
+        emptied
+    }
+
+    fn abandon(&mut self, slot: u32, cause: CancelCause, at: Time, tell: &mut impl FnMut(Time, Fact)) {
+        self.runs = self.runs.filter(|runs| *runs != slot);
+        let Some(task) = self.tasks.get_mut(slot as usize) else { return };
+        let Some(job) = task.head.take() else { return };
+        tell(at, Fact::Event(Event::Cancel { job: task.key(job.number), cause }));
+        if self.dropped.last() != Some(&slot) {
+            self.dropped.push(slot);
+        }
+        self.ended(slot, &job, false, at);
+    }
+
+    fn tell_of_servers(&mut self, at: Time, tell: &mut impl FnMut(Time, Fact)) {
+        for event in self.hierarchy.take_events() {
+            let Some(component) = self.components.get(event.component.index()).copied() else { continue };
+            let server = component.0;
+            let event = match event.change {
+                ServerChange::Replenished(budget) => Event::Replenish { server, budget },
+                ServerChange::Exhausted => Event::Exhaust { server },
+                ServerChange::Idle => Event::ServerIdle { server },
+                ServerChange::Paid { since, amount, idle } => Event::Charge { server, since, amount, idle },
+                ServerChange::Switched { rule, period, budget } => {
+                    tell(at, Fact::Switched { component, rule, period, budget });
+                    continue;
+                }
+            };
+            tell(at, Fact::Event(event));
+        }
+    }
+}
+
+/// The tasks of a part, by slot.
+fn core_tasks<'a>(members: &[(TaskId, &'a Task)], seed: u64, end: Time) -> Vec<CoreTask<'a>> {
+    let slot_of = |id: &TaskId| members.iter().position(|(member, _)| member == id);
+    let of = |(id, task): &(TaskId, &'a Task)| {
+        let before = task.after.len();
+        let arrivals = || Arrivals::new(task, Draw::new(seed, &task.name));
+        CoreTask {
+            id: *id,
+            deadline: task.deadline,
+            releases: (before == 0).then(|| Releases::new(arrivals(), end)),
+            head: None,
+            pending: VecDeque::with_capacity(BACKLOG as usize),
+            pending_missed: 0,
+            link: (before > 0).then(|| Link::bounded(before as u32, BACKLOG as usize)),
+            hop: 0,
+            successors: Vec::new(),
+        }
+    };
+    let mut tasks: Vec<CoreTask<'a>> = members.iter().map(of).collect();
+    for (slot, (_, task)) in (0..).zip(members) {
+        for before in task.after.iter().filter_map(slot_of) {
+            tasks[before].successors.push(slot);
+        }
+    }
+    // Chains have no cycles, so as many rounds as there are tasks settle the longest way to each.
+    for _ in 0..tasks.len() {
+        for before in 0..tasks.len() {
+            let hop = tasks[before].hop + 1;
+            for successor in tasks[before].successors.clone() {
+                let after = &mut tasks[successor as usize];
+                after.hop = after.hop.max(hop);
+            }
+        }
+    }
+    tasks
+}

@@ -1,0 +1,265 @@
+//! The threads of a run under managers: what a manager and the thread of a task share, and the manager's loop.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use takt_linux::freeze::{Freezer, Lease};
+use takt_linux::thread::Tid;
+use takt_linux::{Epoch, clock, futex};
+use takt_model::{NodeId, Span, Time};
+use takt_policy::CpuPart;
+
+use super::board::{Board, Report, Seats};
+use super::core::Fact;
+use super::record::{Note, to_words};
+use crate::threads::{Lane, Role, Shared};
+
+/// The least time from one decision to the next that no thread asks for: instants of the plan that lie closer
+/// together are carried out together. It bounds what the manager takes of the CPU.
+pub(crate) const GRAIN: Span = Span::from_us(50);
+/// The manager wakes at least this often, and shows that it lives.
+const BEAT: Span = Span::from_ms(250);
+/// How long after its last sign of life its threads are freed.
+const SILENCE_MAX: Span = Span::from_ms(750);
+
+/// What a task's thread and its manager share. Numbers of jobs count from one here; zero is none.
+pub(crate) struct Seat {
+    /// The lane of the manager.
+    pub(crate) manager: usize,
+    pub(crate) freezer: Arc<Freezer>,
+    /// Counts jobs given; a futex.
+    pub(crate) word: AtomicU32,
+    pub(crate) given: AtomicU64,
+    pub(crate) abandoned: AtomicU64,
+    started: AtomicU64,
+    started_at: AtomicU64,
+    completed: AtomicU64,
+    completed_at: AtomicU64,
+}
+
+impl Seat {
+    pub(crate) fn new(manager: usize, lease: Arc<Lease>) -> Seat {
+        Seat {
+            manager,
+            freezer: Freezer::new(lease),
+            word: AtomicU32::new(0),
+            given: AtomicU64::new(0),
+            abandoned: AtomicU64::new(0),
+            started: AtomicU64::new(0),
+            started_at: AtomicU64::new(0),
+            completed: AtomicU64::new(0),
+            completed_at: AtomicU64::new(0),
+        }
+    }
+
+    /// The thread has begun job `given`.
+    pub(crate) fn start(&self, given: u64, at: Time) {
+        self.started_at.store(at.as_ns(), Ordering::Relaxed);
+        self.started.store(given, Ordering::Release);
+    }
+
+    /// The thread has completed job `given`.
+    pub(crate) fn complete(&self, given: u64, at: Time) {
+        self.completed_at.store(at.as_ns(), Ordering::Relaxed);
+        self.completed.store(given, Ordering::Release);
+    }
+
+    fn report(&self, number: u64) -> Report {
+        let of = |word: &AtomicU64, at: &AtomicU64| {
+            (word.load(Ordering::Acquire) == number + 1).then(|| Time::from_ns(at.load(Ordering::Relaxed)))
+        };
+        Report { started: of(&self.started, &self.started_at), completed: of(&self.completed, &self.completed_at) }
+    }
+
+    /// Whether the thread is to leave job `given` as it is.
+    pub(crate) fn is_abandoned(&self, given: u64) -> bool {
+        self.abandoned.load(Ordering::Relaxed) == given
+    }
+}
+
+/// A manager: its CPU in the model, and the lanes of its tasks by slot.
+pub(crate) struct Manager {
+    pub(crate) node: NodeId,
+    pub(crate) cpu: u32,
+    pub(crate) lanes: Vec<usize>,
+    pub(crate) lease: Arc<Lease>,
+    pub(crate) preemptions: AtomicU64,
+}
+
+/// The seats of a manager's threads.
+struct LiveSeats<'a> {
+    shared: &'a Shared,
+    manager: &'a Manager,
+}
+
+impl<'a> LiveSeats<'a> {
+    fn at(&self, slot: u32) -> Option<(&'a Lane, &'a Seat)> {
+        let lane = self.shared.lanes.get(*self.manager.lanes.get(slot as usize)?)?;
+        match &lane.role {
+            Role::Managed(seat) => Some((lane, seat)),
+            _ => None,
+        }
+    }
+}
+
+impl Seats for LiveSeats<'_> {
+    fn report(&self, slot: u32, number: u64) -> Report {
+        self.at(slot).map_or_else(Report::default, |(_, seat)| seat.report(number))
+    }
+
+    fn give(&mut self, slot: u32, number: u64) {
+        let Some((_, seat)) = self.at(slot) else { return };
+        seat.given.store(number + 1, Ordering::Release);
+        seat.word.fetch_add(1, Ordering::AcqRel);
+        futex::wake_all(&seat.word);
+    }
+
+    fn freeze(&mut self, slot: u32) {
+        if let Some((lane, seat)) = self.at(slot)
+            && let Some(thread) = Tid::of_this_process(lane.tid.load(Ordering::Acquire))
+        {
+            seat.freezer.freeze(thread);
+        }
+    }
+
+    fn free(&mut self, slot: u32) {
+        if let Some((_, seat)) = self.at(slot) {
+            seat.freezer.free();
+        }
+    }
+
+    fn abandon(&mut self, slot: u32, number: u64) {
+        if let Some((_, seat)) = self.at(slot) {
+            seat.abandoned.store(number + 1, Ordering::Release);
+        }
+    }
+}
+
+/// Frees all threads of a manager when dropped, also after a panic.
+struct FreeAll<'a>(LiveSeats<'a>);
+
+impl Drop for FreeAll<'_> {
+    fn drop(&mut self) {
+        for slot in 0..self.0.manager.lanes.len() as u32 {
+            if let Some((_, seat)) = self.0.at(slot) {
+                seat.freezer.free();
+                seat.word.fetch_add(1, Ordering::AcqRel);
+                futex::wake_all(&seat.word);
+            }
+        }
+    }
+}
+
+impl Manager {
+    /// Its machine, before the start. `None` if there is none: then the run was not prepared.
+    pub(crate) fn board<'a>(&self, shared: &'a Shared) -> Option<Board<'a>> {
+        let parts = CpuPart::of_node(&shared.system, self.node).ok()?.ok()?;
+        let part = parts.into_iter().find(|part| part.cpu == self.cpu)?;
+        Some(Board::new(&shared.system, self.node, part, shared.seed, shared.duration))
+    }
+
+    /// Decides until the run ends.
+    pub(crate) fn run(&self, shared: &Shared, lane: &Lane, mut board: Board<'_>, epoch: Epoch) {
+        let mut all = FreeAll(LiveSeats { shared, manager: self });
+        let seats = &mut all.0;
+        // Time stands at zero before the epoch.
+        while !epoch.sleep_until(Time::ZERO) && shared.end() > Time::ZERO {}
+        let cpu_before = clock::thread_cpu();
+        let push = |at: Time, note: Note| {
+            if let Some(words) = to_words(at, &note) {
+                lane.ring.push(words);
+            }
+        };
+        let mut tell = |at: Time, fact: Fact| push(at, Note::Fact(fact));
+        loop {
+            let seen = lane.signal.load(Ordering::Acquire);
+            let woken = epoch.now();
+            let end = shared.end();
+            let is_over = woken >= end;
+            #[cfg(test)]
+            tests::fail(woken, shared);
+            board.end_at(end);
+            let planned = board.next_instant();
+            self.lease.renew(epoch, woken.saturating_add(BEAT).saturating_add(SILENCE_MAX));
+            board.pass(woken.min(end), seats, &mut tell);
+            let decided = epoch.now();
+            let late = (planned <= woken).then(|| woken.saturating_since(planned));
+            push(woken.min(end), Note::Pass { late, cost: decided.saturating_since(woken) });
+            if is_over {
+                break;
+            }
+            lane.floor.store(woken.as_ns(), Ordering::Release);
+            let soonest = decided.saturating_add(GRAIN);
+            let next = board.next_instant().max(soonest).min(woken.saturating_add(BEAT)).min(end);
+            futex::wait(&lane.signal, seen, epoch, next);
+        }
+        board.finish(&mut tell);
+        self.preemptions.store(board.preemptions(), Ordering::Release);
+        lane.used_ns.store(clock::thread_cpu().saturating_sub(cpu_before).as_ns(), Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU32;
+
+    use takt_model::{Builtin, Component, ComponentId, ServerRule, StrategyRef, System, Task};
+
+    use super::*;
+    use crate::{RunError, RunOptions, run};
+
+    /// What a manager does wrong after 60 ms of a run: nothing, a panic, or silence until the run ends.
+    static FAILURE: AtomicU32 = AtomicU32::new(0);
+    const PANIC: u32 = 1;
+    const SILENCE: u32 = 2;
+
+    pub(super) fn fail(now: Time, shared: &Shared) {
+        if now < Time::from_ns(60_000_000) {
+            return;
+        }
+        match FAILURE.load(Ordering::Acquire) {
+            PANIC => panic!("as the test wants it"),
+            SILENCE => {
+                while shared.end() == shared.duration {
+                    clock::pause(Span::from_ms(5));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// A component that used up its budget when the manager fails, and one whose job runs then.
+    fn system() -> System {
+        let mut system = System::local(1, Builtin::Rm, Vec::new());
+        for (name, wcet) in [("held", 400), ("other", 1)] {
+            let id = ComponentId(system.components.len() as u32);
+            let mut component = Component::new(name, NodeId(0), ServerRule::Ptps);
+            let (period, budget) = (Span::from_ms(500), Span::from_ms(20));
+            (component.period, component.budget) = (takt_model::Auto::Value(period), takt_model::Auto::Value(budget));
+            component.strategy = StrategyRef::Builtin(Builtin::Rm);
+            system.components.push(component);
+            let task = Task::periodic(&format!("t {name}"), Span::from_ms(500), Span::from_ms(wcet));
+            system.tasks.push(Task { component: Some(id), ..task });
+        }
+        system
+    }
+
+    /// The run ends, and all threads with it: [`run`] joins them.
+    #[test]
+    fn a_manager_that_fails_leaves_no_thread_frozen() {
+        for failure in [PANIC, SILENCE] {
+            FAILURE.store(failure, Ordering::Release);
+            let mut events: Vec<(u32, Time, takt_log::Event)> = Vec::new();
+            let options = RunOptions { best_effort: true, ..RunOptions::new(Span::from_s(5)) };
+            let refused = run(&system(), &options, &mut events).unwrap_err();
+            FAILURE.store(0, Ordering::Release);
+            match refused {
+                RunError::Panicked { ref task } if failure == PANIC => assert_eq!(task, "budget manager 0"),
+                RunError::Manager { cpu: 0 } if failure == SILENCE => {}
+                other => panic!("{other}"),
+            }
+            let exhausted = |event: &takt_log::Event| matches!(event, takt_log::Event::Exhaust { server: 0 });
+            assert!(events.iter().any(|(_, _, event)| exhausted(event)), "{events:?}");
+        }
+    }
+}

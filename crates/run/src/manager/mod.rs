@@ -1,0 +1,295 @@
+//! Components on a stock kernel: a budget manager on each CPU.
+//!
+//! The manager is a SCHED_FIFO thread above the threads of all tasks. It runs the simulator's own machine of
+//! servers ([`takt_policy::Hierarchy`]) on absolute timers. At each decision it frees the thread whose job the plan
+//! runs, and freezes the one that ran before ([`takt_linux::freeze`]). So a job gets no more than the
+//! budgets around it and what the manager's timer is late by.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `core.rs` | releases, backlogs and late rules around the hierarchy; pure |
+//! | `board.rs` | which thread runs; pure |
+//! | `live.rs` | the real threads, and the manager's loop |
+//! | `record.rs`, `account.rs` | from the manager to the log |
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use takt_linux::freeze::Lease;
+use takt_linux::machine::Limits;
+use takt_linux::sched::FIFO_PRIORITY_MAX;
+use takt_linux::{Class, Epoch};
+use takt_log::stats::{Histogram, Summary};
+use takt_model::{Auto, ComponentId, CpuSet, NodeId, ServerRule, Span, System, TaskId};
+use takt_policy::CpuPart;
+
+use crate::error::RunError;
+use crate::mapping::{self, MappedTask, Mapping, unsupported};
+use crate::threads::{Lane, Role, Shared};
+use crate::{ManagerSummary, Prepared, RunOptions, Trace};
+
+pub(crate) mod account;
+pub(crate) mod board;
+pub(crate) mod core;
+pub(crate) mod live;
+pub(crate) mod record;
+
+pub(crate) use account::{ManagedAccount, Passes};
+pub(crate) use live::{GRAIN, Manager, Seat};
+
+/// The parts of a node with components, and the class of their managers.
+#[derive(Clone, Debug)]
+pub(crate) struct Managed {
+    pub(crate) parts: Arc<Vec<CpuPart>>,
+    pub(crate) class: Class,
+}
+
+/// Whether managers run this node.
+pub(crate) fn has_components(system: &System, node: NodeId) -> bool {
+    system.components.iter().any(|component| component.node == node)
+}
+
+/// Maps a node with components: a manager for each CPU, and the threads of its tasks one priority below.
+pub(crate) fn prepare(
+    system: &System,
+    node: NodeId,
+    options: &RunOptions,
+    limits: &Limits,
+    there: usize,
+) -> Result<Prepared, RunError> {
+    let spec = system.nodes.get(node.index()).ok_or(RunError::NoNode(node.0))?;
+    mapping::refuse_parts(system, node, spec)?;
+    if options.trace == Trace::Always {
+        let why = "the kernel's account of a run under budget managers is not merged yet; leave out --trace";
+        return Err(unsupported("components of node", &spec.name, why));
+    }
+    if system.tasks_of(node).next().is_none() {
+        return Err(RunError::NoTasks { node: spec.name.clone() });
+    }
+    if spec.cpus as usize > there {
+        return Err(RunError::Cpus { node: spec.name.clone(), wanted: spec.cpus, there });
+    }
+    let parts = CpuPart::of_node(system, node)?.map_err(|shared| {
+        let why = format!(
+            "CPUs {} share tasks or components, and a budget manager serves one CPU; place them: \
+             placement = \"partitioned\", cpus for each task, server-cpus for each component",
+            mapping::list(&shared)
+        );
+        unsupported("node", &spec.name, &why)
+    })?;
+    refuse_chains_across(system, node, &parts)?;
+    let top = options.top_priority.max(2);
+    let class = |priority| if options.best_effort { Class::Other } else { Class::Fifo { priority } };
+    let mut tasks = Vec::new();
+    for (slot, (id, task)) in (0..).zip(system.tasks_of(node)) {
+        mapping::has_values(task)?;
+        let part = parts.iter().find(|part| part.slots.contains(&slot));
+        let cpus: CpuSet = part.map(|part| part.cpu).into_iter().collect();
+        tasks.push(MappedTask { id, class: class(top - 1), cpus, domain: None, yields: false });
+    }
+    debug_assert!(top <= FIFO_PRIORITY_MAX);
+    let mut mapping = Mapping { tasks, domains: Vec::new(), notes: Vec::new() };
+    if options.best_effort {
+        mapping.notes.push(
+            "best effort: the budget managers and all threads run under SCHED_OTHER, so that decisions come late"
+                .to_owned(),
+        );
+    } else {
+        let cpus: CpuSet = parts.iter().map(|part| part.cpu).collect();
+        mapping.notes.push(format!(
+            "a budget manager on each of CPUs {} runs the servers, under {}; it frees the thread whose turn it is, \
+             and freezes the others",
+            mapping::list(&cpus),
+            class(top).describe()
+        ));
+        if !options.force {
+            refuse_overload(system, node, &parts, limits)?;
+        }
+    }
+    mapping.note_margin(options.margin);
+    mapping::refuse_working_sets(system, &mapping.tasks, takt_linux::memory::available())?;
+    let managed = Some(Managed { parts: Arc::new(parts), class: class(top) });
+    let system = Arc::new(system.clone());
+    Ok(Prepared { system, options: *options, node, mapping, dispatched: None, adaptive: None, managed })
+}
+
+/// A chain stays on one CPU: its links are part of one manager.
+fn refuse_chains_across(system: &System, node: NodeId, parts: &[CpuPart]) -> Result<(), RunError> {
+    let ids: Vec<TaskId> = system.tasks_of(node).map(|(id, _)| id).collect();
+    let part_of = |id: TaskId| {
+        let slot = ids.iter().position(|other| *other == id)?;
+        parts.iter().position(|part| part.slots.contains(&(slot as u32)))
+    };
+    for (id, task) in system.tasks_of(node) {
+        if task.after.iter().any(|before| part_of(*before) != part_of(id)) {
+            let why = "it follows a task on another CPU, and a budget manager serves one CPU; \
+                       place the chain on one CPU";
+            return Err(unsupported("task", &task.name, why));
+        }
+    }
+    Ok(())
+}
+
+/// Whether servers of this rule take no more than their budget in each period.
+fn is_hard(rule: ServerRule) -> bool {
+    !matches!(rule, ServerRule::Cbs | ServerRule::Grub)
+}
+
+/// Checks that the threads of each CPU use at most the share of real-time threads. A component uses
+/// no more than its budgets, however much its tasks want. A lender's budget may go to others.
+fn refuse_overload(system: &System, node: NodeId, parts: &[CpuPart], limits: &Limits) -> Result<(), RunError> {
+    let allowed = mapping::allowed_percent(limits);
+    let intervals = mapping::intervals(system);
+    let load = |id: TaskId| {
+        let (task, interval) = (system.tasks.get(id.index()), intervals.get(id.index()));
+        task.zip(interval).map_or(0, |(task, interval)| mapping::load_ppm(task, *interval))
+    };
+    let ids: Vec<TaskId> = system.tasks_of(node).map(|(id, _)| id).collect();
+    for part in parts {
+        let tasks: Vec<TaskId> = part.slots.iter().filter_map(|slot| ids.get(*slot as usize)).copied().collect();
+        let root =
+            |id: &TaskId| system.tasks.get(id.index()).and_then(|task| task.component).map(|id| root(system, id));
+        let of = |component: Option<ComponentId>| {
+            let inside = tasks.iter().filter(|id| root(id) == component);
+            inside.fold(0u64, |sum, id| sum.saturating_add(load(*id)))
+        };
+        let (mut bounded, mut all) = (of(None), of(None));
+        for id in part.components.iter().filter(|id| root_is(system, **id)) {
+            let (load, share, hard, lends) =
+                (of(Some(*id)), share_ppm(system, *id), hard(system, *id), lends(system, *id));
+            let most = match (hard, lends) {
+                (false, _) => load,
+                (true, true) => share,
+                (true, false) => load.min(share),
+            };
+            (bounded, all) = (bounded.saturating_add(most), all.saturating_add(load));
+        }
+        let used = bounded.min(all);
+        if used > allowed * 10_000 {
+            return Err(RunError::Overload { cpus: part.cpu.to_string(), used: used.div_ceil(10_000), allowed });
+        }
+    }
+    Ok(())
+}
+
+/// The outermost component around this one.
+fn root(system: &System, id: ComponentId) -> ComponentId {
+    let outer = |id: &ComponentId| system.components.get(id.index()).and_then(|component| component.parent);
+    std::iter::successors(Some(id), outer).take(system.components.len()).last().unwrap_or(id)
+}
+
+fn root_is(system: &System, id: ComponentId) -> bool {
+    root(system, id) == id
+}
+
+/// All rules that a server has in time.
+fn rules(system: &System, id: ComponentId) -> impl Iterator<Item = ServerRule> + '_ {
+    let first = system.components.get(id.index()).map(|component| component.server);
+    let later = system.switches.iter().filter(move |switch| switch.component == id);
+    first.into_iter().chain(later.filter_map(|switch| switch.server))
+}
+
+fn hard(system: &System, id: ComponentId) -> bool {
+    rules(system, id).all(is_hard)
+}
+
+fn lends(system: &System, id: ComponentId) -> bool {
+    rules(system, id).any(|rule| matches!(rule, ServerRule::Wcps | ServerRule::Crps))
+}
+
+/// The largest share of a CPU that a server may have, in parts per million, rounded up.
+fn share_ppm(system: &System, id: ComponentId) -> u64 {
+    let Some(component) = system.components.get(id.index()) else { return 0 };
+    let value = |of: Auto<Span>| if let Auto::Value(span) = of { span } else { Span::ZERO };
+    let switches = || system.switches.iter().filter(|switch| switch.component == id);
+    // Any budget of it with any period of it.
+    let budgets = switches().filter_map(|switch| switch.budget);
+    let budget = budgets.fold(value(component.budget), Span::max).as_ns();
+    let periods = switches().filter_map(|switch| switch.period);
+    let period = periods.fold(value(component.period), Span::min).as_ns().max(1);
+    let ppm = (u128::from(budget) * 1_000_000).div_ceil(u128::from(period));
+    u64::try_from(ppm).unwrap_or(u64::MAX).min(1_000_000)
+}
+
+impl Managed {
+    /// Seats for the lanes of the tasks, and a lane for each manager behind them.
+    pub(crate) fn add_to(&self, lanes: &mut Vec<Lane>, node: NodeId, records: usize) {
+        let first = lanes.len();
+        for (at, part) in self.parts.iter().enumerate() {
+            let lease = Arc::new(Lease::default());
+            let of_part: Vec<usize> = part.slots.iter().map(|slot| *slot as usize).collect();
+            for lane in &of_part {
+                if let Some(lane) = lanes.get_mut(*lane) {
+                    lane.role = Role::Managed(Seat::new(first + at, lease.clone()));
+                }
+            }
+            let mut lane = Lane::new(TaskId(u32::MAX), self.class, false, records);
+            let manager = Manager { node, cpu: part.cpu, lanes: of_part, lease, preemptions: 0.into() };
+            lane.role = Role::Manager(Box::new(manager));
+            lanes.push(lane);
+        }
+    }
+
+    /// What a manager's thread is called in messages.
+    pub(crate) fn name(part: &CpuPart) -> String {
+        format!("budget manager {}", part.cpu)
+    }
+
+    pub(crate) fn mapped(&self, part: &CpuPart) -> MappedTask {
+        let cpus = [part.cpu].into_iter().collect();
+        MappedTask { id: TaskId(u32::MAX), class: self.class, cpus, domain: None, yields: false }
+    }
+}
+
+/// Facts of four seconds: some for each job and each period of a server.
+pub(crate) fn records(system: &System, node: NodeId, managed: &Managed) -> usize {
+    let tasks = system.tasks_of(node).map(|(_, task)| (task.period, 12));
+    let servers = system.components.iter().filter(|component| component.node == node).map(|component| {
+        let period = if let Auto::Value(period) = component.period { period } else { Span::from_ms(1) };
+        (component.quantum.map_or(period, |quantum| quantum.min(period)), 8)
+    });
+    let each = |(period, facts): (Span, u64)| (4_000_000_000 / period.max(GRAIN).as_ns()).saturating_mul(facts);
+    let all = tasks.chain(servers).map(each).fold(0, u64::saturating_add) / managed.parts.len().max(1) as u64;
+    usize::try_from(all).unwrap_or(usize::MAX).clamp(8192, 262_144)
+}
+
+/// The CPU whose manager has ended before the run, or shows no life.
+pub(crate) fn silent(shared: &Shared, epoch: Epoch) -> Option<u32> {
+    shared.lanes.iter().find_map(|lane| {
+        let Role::Manager(manager) = &lane.role else { return None };
+        // In this order: a manager that ends with the run is not silent.
+        let ended = lane.done.load(Ordering::Acquire);
+        let is_silent = if ended { epoch.now() < shared.end() } else { manager.lease.is_over() };
+        is_silent.then_some(manager.cpu)
+    })
+}
+
+/// How each manager did, after it has ended.
+pub(crate) fn summaries(lanes: &[Lane], passes: &[Passes], lasted: Span) -> Vec<ManagerSummary> {
+    let managers = lanes.iter().filter_map(|lane| match &lane.role {
+        Role::Manager(manager) => Some((lane, manager)),
+        _ => None,
+    });
+    let summary = |of: &Histogram| -> Option<Summary<u64>> { of.summary() };
+    managers
+        .zip(passes)
+        .map(|((lane, manager), passes)| {
+            let used = Span::from_ns(lane.used_ns.load(Ordering::Acquire));
+            let ppm = u128::from(used.as_ns()) * 1_000_000 / u128::from(lasted.as_ns().max(1));
+            ManagerSummary {
+                cpu: manager.cpu,
+                class: lane.class.describe(),
+                decisions: passes.cost.count(),
+                preemptions: manager.preemptions.load(Ordering::Acquire),
+                cost: summary(&passes.cost),
+                late: summary(&passes.late),
+                late_replenishments: summary(&passes.replenished),
+                used,
+                share_ppm: u64::try_from(ppm).unwrap_or(u64::MAX),
+            }
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests;

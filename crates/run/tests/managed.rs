@@ -1,0 +1,315 @@
+//! Components on the real kernel, under budget managers. Each run takes less than two seconds; where a privilege
+//! is missing it says so and passes.
+//!
+//! Nothing here asserts a wall-clock time. Orders are asserted where the plan leaves some milliseconds between
+//! events, and only if the manager was never that late.
+
+use std::sync::{Mutex, MutexGuard};
+
+use takt_log::{Event, JobKey};
+use takt_model::*;
+use takt_run::{RunError, RunOptions, RunSummary, run};
+use takt_sim::{SimOptions, simulate};
+
+mod common;
+use common::{Events, check};
+
+/// One at a time: the CPUs are few.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+fn ms(ms: u64) -> Span {
+    Span::from_ms(ms)
+}
+
+/// A run, or `None` and the reason on the screen.
+fn try_run(system: &System, options: &RunOptions) -> Option<(RunSummary, Events)> {
+    let mut events = Events::new();
+    match run(system, options, &mut events) {
+        Ok(summary) => {
+            println!("{summary:#?}");
+            let of_jobs = |event: &Event| match event {
+                Event::Replenish { .. } | Event::Exhaust { .. } | Event::ServerIdle { .. } | Event::Charge { .. } => {
+                    false
+                }
+                other => !matches!(other, Event::Cancel { .. }),
+            };
+            let jobs: Events = events.iter().copied().filter(|(_, _, event)| of_jobs(event)).collect();
+            check(system, &summary, &jobs);
+            one_at_a_time(&events);
+            Some((summary, events))
+        }
+        Err(error @ (RunError::Privilege { .. } | RunError::Cpus { .. })) => {
+            println!("skipped: {error}");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// A CPU has one job at a time, and no job runs that was not given the CPU.
+fn one_at_a_time(events: &Events) {
+    let mut running: std::collections::BTreeMap<u32, JobKey> = Default::default();
+    for (_, at, event) in events {
+        match *event {
+            Event::Start { job, cpu } | Event::Resume { job, cpu } => {
+                assert_eq!(running.insert(cpu, job), None, "{event:?} at {at}");
+            }
+            Event::Preempt { job, cpu } | Event::Complete { job, cpu } => {
+                assert_eq!(running.remove(&cpu), Some(job), "{event:?} at {at}");
+            }
+            Event::Cancel { job, .. } => running.retain(|_, runs| *runs != job),
+            _ => {}
+        }
+    }
+}
+
+/// A component with a server, and its tasks: name, offset, period, WCET in milliseconds.
+fn domain(system: &mut System, server: (&str, ServerRule, u64, u64), tasks: &[(&str, u64, u64, u64)]) -> ComponentId {
+    let (name, rule, period, budget) = server;
+    let id = ComponentId(system.components.len() as u32);
+    let mut component = Component::new(name, NodeId(0), rule);
+    (component.period, component.budget) = (Auto::Value(ms(period)), Auto::Value(ms(budget)));
+    component.priority = Some(id.0 + 1);
+    component.strategy = StrategyRef::Builtin(Builtin::Rm);
+    system.components.push(component);
+    for (name, offset, period, wcet) in tasks {
+        let mut task = Task::periodic(name, ms(*period), ms(*wcet));
+        (task.offset, task.component) = (ms(*offset), Some(id));
+        system.tasks.push(task);
+    }
+    id
+}
+
+fn node(strategy: Builtin) -> System {
+    System::local(1, strategy, Vec::new())
+}
+
+/// The order of jobs and of what happens to servers, without times, payments and misses.
+fn order(events: &Events) -> Vec<String> {
+    let told = |event: &Event| match event {
+        Event::Release { job, .. } => Some(format!("release {} {}", job.task.0, job.number)),
+        Event::Start { job, .. } => Some(format!("start {} {}", job.task.0, job.number)),
+        Event::Preempt { job, .. } => Some(format!("preempt {} {}", job.task.0, job.number)),
+        Event::Resume { job, .. } => Some(format!("resume {} {}", job.task.0, job.number)),
+        Event::Complete { job, .. } => Some(format!("complete {} {}", job.task.0, job.number)),
+        Event::Cancel { job, .. } => Some(format!("cancel {} {}", job.task.0, job.number)),
+        Event::Replenish { .. } | Event::Exhaust { .. } | Event::ServerIdle { .. } => Some(format!("{event:?}")),
+        _ => None,
+    };
+    events.iter().filter_map(|(_, _, event)| told(event)).collect()
+}
+
+/// The longest lateness of any decision of a run.
+fn latest(summary: &RunSummary) -> Span {
+    let late = summary.managers.iter().filter_map(|manager| manager.late.as_ref());
+    let steal = summary.steal.unwrap_or(Span::ZERO);
+    Span::from_ns(late.map(|late| late.max).max().unwrap_or(0)).max(steal)
+}
+
+/// CPU time of the jobs of a component, by the events.
+fn had(system: &System, events: &Events, id: ComponentId, end: Time) -> Span {
+    let inside = |job: JobKey| {
+        let outer = |id: &ComponentId| system.components[id.index()].parent;
+        std::iter::successors(system.tasks[job.task.index()].component, outer).any(|around| around == id)
+    };
+    let (mut since, mut all) = (None, Span::ZERO);
+    for (_, at, event) in events {
+        match *event {
+            Event::Start { job, .. } | Event::Resume { job, .. } if inside(job) => since = Some(*at),
+            Event::Preempt { job, .. } | Event::Complete { job, .. } | Event::Cancel { job, .. } if inside(job) => {
+                all = all.saturating_add(since.take().map_or(Span::ZERO, |since| at.saturating_since(since)));
+            }
+            _ => {}
+        }
+    }
+    all.saturating_add(since.map_or(Span::ZERO, |since| end.saturating_since(since)))
+}
+
+/// Two domains as in [CSA]: the first is idle at the start of each period.
+fn two_domains(rule: ServerRule) -> System {
+    let mut system = node(Builtin::Rm);
+    domain(&mut system, ("high", rule, 40, 14), &[("h", 8, 40, 4)]);
+    domain(&mut system, ("low", rule, 80, 30), &[("l", 0, 80, 20)]);
+    system
+}
+
+#[test]
+fn golden_systems_run_in_the_order_of_the_simulation() {
+    let _alone = alone();
+    for rule in ServerRule::ALL {
+        let system = two_domains(rule);
+        let Some((summary, events)) = try_run(&system, &RunOptions::new(ms(320))) else { return };
+        let mut simulated = Events::new();
+        let options = SimOptions { duration: ms(320), seed: 0, node: None };
+        simulate(&system, &options, &mut simulated).unwrap();
+        // Events of the plan lie at least 2 ms apart, but for those of one instant.
+        let late = latest(&summary);
+        if late >= ms(1) {
+            println!("not held against the simulation: a decision was late by {late}");
+            continue;
+        }
+        assert_eq!(order(&events), order(&simulated), "{rule:?}");
+        let manager = &summary.managers[0];
+        assert!(manager.decisions > 0 && manager.cost.is_some(), "{manager:?}");
+    }
+}
+
+#[test]
+fn a_nested_component_runs_in_the_order_of_the_simulation() {
+    let _alone = alone();
+    let mut system = node(Builtin::Edf);
+    let outer = domain(&mut system, ("outer", ServerRule::Deferrable, 40, 20), &[("o", 12, 80, 4)]);
+    let inner = domain(&mut system, ("inner", ServerRule::Polling, 40, 10), &[("i", 0, 40, 6)]);
+    system.components[inner.index()].parent = Some(outer);
+    domain(&mut system, ("other", ServerRule::CbsHard, 80, 20), &[("x", 2, 80, 12)]);
+    let Some((summary, events)) = try_run(&system, &RunOptions::new(ms(320))) else { return };
+    let mut simulated = Events::new();
+    simulate(&system, &SimOptions { duration: ms(320), seed: 0, node: None }, &mut simulated).unwrap();
+    if latest(&summary) >= ms(1) {
+        println!("not held against the simulation: a decision was late by {}", latest(&summary));
+        return;
+    }
+    assert_eq!(order(&events), order(&simulated));
+}
+
+/// A component with a thread that wants ten times its budget, in front of, between and behind others, and nested.
+#[test]
+fn a_greedy_thread_takes_no_more_than_its_budget_and_the_lateness_of_decisions() {
+    let _alone = alone();
+    for rule in
+        [ServerRule::Ptps, ServerRule::Polling, ServerRule::Deferrable, ServerRule::Sporadic, ServerRule::CbsHard]
+    {
+        for (place, nested) in [(0, false), (1, false), (2, false), (1, true)] {
+            let mut system = node(Builtin::Fp);
+            for at in 0..3 {
+                let (name, task) = (format!("c{at}"), format!("t{at}"));
+                domain(&mut system, (&name, rule, 50, 12), &[(&task, 0, 50, 6)]);
+            }
+            if nested {
+                let outer = domain(&mut system, ("around", rule, 50, 14), &[]);
+                system.components[place].parent = Some(outer);
+            }
+            let greedy = &mut system.tasks[place];
+            greedy.exec = Exec::Uniform { min: ms(120), max: ms(120) };
+            let Some((summary, events)) = try_run(&system, &RunOptions::new(ms(300))) else { return };
+            for (id, _) in (0..).zip(&system.components).take(3) {
+                let id = ComponentId(id);
+                let had = had(&system, &events, id, summary.end);
+                // It loses the CPU once a period at most because its budget is used up, and each time some
+                // decision may be late. The first budget of each rule but those that idle may come twice at once.
+                let budget = ms(12 * 7);
+                let each = latest(&summary).saturating_add(Span::from_us(50));
+                let most = budget.saturating_add(Span::from_ns(14 * each.as_ns()));
+                assert!(had <= most, "{rule:?} {place} {nested}: {had} of {most}");
+            }
+            // The others complete all jobs that the end does not cut off.
+            let completed = |task: &str| summary.tasks.iter().find(|of| of.name == task).unwrap().completed;
+            for at in (0..3).filter(|at| *at != place) {
+                if latest(&summary) < ms(1) {
+                    assert!(completed(&format!("t{at}")) >= 5, "{rule:?} {place} {nested}: {:?}", summary.tasks);
+                }
+            }
+            assert!(completed(&format!("t{place}")) <= 1, "{rule:?} {place} {nested}: {:?}", summary.tasks);
+        }
+    }
+}
+
+/// Without any privilege decisions come late, but who has the CPU is told all the same.
+#[test]
+fn best_effort_runs_components_without_privilege() {
+    let _alone = alone();
+    for rule in ServerRule::ALL {
+        let system = two_domains(rule);
+        let options = RunOptions { best_effort: true, ..RunOptions::new(ms(240)) };
+        let (summary, events) = try_run(&system, &options).unwrap();
+        assert!(summary.notes.iter().any(|note| note.starts_with("best effort")), "{:?}", summary.notes);
+        let releases = events.iter().filter(|(_, _, event)| matches!(event, Event::Release { .. })).count();
+        assert_eq!(releases, 6 + 3);
+        let server = |event: &Event| matches!(event, Event::Replenish { .. } | Event::Charge { .. });
+        assert!(events.iter().any(|(_, _, event)| server(event)), "{rule:?}");
+        assert_eq!(summary.tasks[0].class, "SCHED_OTHER");
+    }
+}
+
+#[test]
+fn late_jobs_are_dropped_and_chains_go_on_inside_a_component() {
+    let _alone = alone();
+    let mut system = node(Builtin::Rm);
+    domain(&mut system, ("c", ServerRule::Deferrable, 40, 20), &[("a", 0, 40, 4), ("b", 0, 40, 4), ("late", 0, 40, 1)]);
+    system.tasks[1].after = vec![TaskId(0)];
+    system.tasks[1].offset = Span::ZERO;
+    (system.tasks[2].late, system.tasks[2].exec) = (Some(Late::Drop), Exec::Uniform { min: ms(90), max: ms(90) });
+    let options = RunOptions { best_effort: true, ..RunOptions::new(ms(240)) };
+    let (summary, events) = try_run(&system, &options).unwrap();
+    let dropped = events.iter().filter(|(_, _, event)| matches!(event, Event::Cancel { .. })).count();
+    assert!(dropped >= 5, "{summary:#?}");
+    let follows = |event: &Event| matches!(event, Event::Release { parent: Some(parent), .. } if parent.hop == 1);
+    let completed = summary.tasks[0].completed as usize;
+    let released = events.iter().filter(|(_, _, event)| follows(event)).count();
+    assert!(released == completed && released > 0, "{released} of {completed}");
+}
+
+#[test]
+fn what_no_manager_can_do_is_refused_with_a_remedy() {
+    let refused = |system: &System, options: &RunOptions| {
+        let error = run(system, options, &mut Events::new()).unwrap_err();
+        (error.exit_code(), error.to_string())
+    };
+    let options = RunOptions::new(ms(100));
+    let mut global = two_domains(ServerRule::Ptps);
+    global.nodes[0].cpus = 2;
+    let (status, text) = refused(&global, &options);
+    assert!(status == 3 && text.contains("placement = \"partitioned\""), "{text}");
+    let mut unsized_one = two_domains(ServerRule::Ptps);
+    unsized_one.components[1].budget = Auto::Auto;
+    let (status, text) = refused(&unsized_one, &options);
+    assert!(status == 2 && text.contains("takt size"), "{text}");
+    let mut sections = two_domains(ServerRule::Ptps);
+    sections.tasks[0].preemption = Preemption::Until(ms(1));
+    let (status, text) = refused(&sections, &options);
+    assert!(status == 3 && text.contains("final-section"), "{text}");
+    let mut full = two_domains(ServerRule::Wcps);
+    (full.components[0].budget, full.components[1].budget) = (Auto::Value(ms(20)), Auto::Value(ms(40)));
+    full.tasks[1].exec = Exec::Uniform { min: ms(1), max: ms(200) };
+    let (status, text) = refused(&full, &options);
+    assert!(status == 3 && text.contains("--force"), "{text}");
+    let traced = RunOptions { trace: takt_run::Trace::Always, ..options };
+    let (status, text) = refused(&two_domains(ServerRule::Ptps), &traced);
+    assert!(status == 3 && text.contains("leave out --trace"), "{text}");
+}
+
+/// A manager on each CPU, with a component and a task of the node's own on each.
+#[test]
+fn each_cpu_has_its_manager() {
+    let _alone = alone();
+    let mut system = node(Builtin::Rm);
+    (system.nodes[0].cpus, system.nodes[0].placement) = (2, Placement::Partitioned);
+    for cpu in 0..2 {
+        let task = format!("in {cpu}");
+        let id = domain(&mut system, (&format!("c{cpu}"), ServerRule::Wcps, 40, 12), &[(&task, 4, 40, 4)]);
+        system.components[id.index()].server_cpus = vec![cpu];
+        let mut own = Task::periodic(&format!("own {cpu}"), ms(80), ms(6));
+        own.cpus = Some(CpuSet::range(cpu, cpu + 1));
+        system.tasks.push(own);
+    }
+    for best_effort in [true, false] {
+        let options = RunOptions { best_effort, ..RunOptions::new(ms(320)) };
+        let Some((summary, events)) = try_run(&system, &options) else { return };
+        let cpus: Vec<u32> = summary.managers.iter().map(|manager| manager.cpu).collect();
+        assert_eq!(cpus, [0, 1]);
+        assert!(summary.tasks.iter().all(|task| task.completed > 0), "{summary:#?}");
+        for (_, _, event) in &events {
+            if let Event::Start { job, cpu } = event {
+                assert_eq!(u64::from(*cpu), u64::from(job.task.0) / 2, "{event:?}");
+            }
+        }
+        // A chain cannot cross from one manager to another.
+        let mut crossing = system.clone();
+        crossing.tasks[3].after = vec![TaskId(1)];
+        let error = run(&crossing, &options, &mut Events::new()).unwrap_err();
+        assert!(error.exit_code() == 3 && error.to_string().contains("place the chain on one CPU"), "{error}");
+    }
+}
