@@ -315,7 +315,7 @@ mod tests {
     #[test]
     fn a_dead_listeners_file_is_replaced_and_no_other_file() {
         let path = path("dead");
-        std::mem::forget(Listener::bind(&path).map(|listener| drop_socket_only(listener)).unwrap());
+        std::mem::forget(Listener::bind(&path).map(drop_socket_only).unwrap());
         assert!(path.exists());
         drop(Listener::bind(&path).unwrap());
         fs::write(&path, "a file").unwrap();

@@ -105,7 +105,7 @@ pub fn prepare(system: &System, options: &RunOptions) -> Result<Prepared, RunErr
     let there = takt_linux::sched::affinity().len();
     let limits = Limits::read();
     if manager::has_components(system, node) {
-        return manager::prepare(system, node, options, &limits, there);
+        return manager::prepare(system, node, options, &limits, there).map_err(confined);
     }
     let mut mapping = match map(system, node, options, &limits, there) {
         Err(why @ RunError::Unenforceable { .. }) => {
@@ -133,7 +133,7 @@ pub fn prepare(system: &System, options: &RunOptions) -> Result<Prepared, RunErr
     Ok(Prepared { system, options: *options, node, mapping, dispatched: None, adaptive: None, managed: None })
 }
 
-fn too_few(spec: &NodeSpec, there: usize) -> RunError {
+pub(crate) fn too_few(spec: &NodeSpec, there: usize) -> RunError {
     let remedy = "run it on a larger machine".to_owned();
     RunError::Cpus { node: spec.name.clone(), wanted: spec.cpus, there, remedy }
 }

@@ -273,7 +273,8 @@ mod tests {
                 }
             }
             if let Some(request) = Request::read(&bytes) {
-                prop_assert_eq!(Request::read(&bytes_of(&request)), Some(request));
+                let again = bytes_of(&request);
+                prop_assert_eq!(Request::read(&again), Some(request));
             }
             bytes.resize(ANSWER, 0);
             if let Some(answer) = Answer::read(&bytes) {

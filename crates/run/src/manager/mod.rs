@@ -67,7 +67,7 @@ pub(crate) fn prepare(
         return Err(RunError::NoTasks { node: spec.name.clone() });
     }
     if spec.cpus as usize > there {
-        return Err(RunError::Cpus { node: spec.name.clone(), wanted: spec.cpus, there });
+        return Err(mapping::too_few(spec, there));
     }
     let parts = CpuPart::of_node(system, node)?.map_err(|shared| {
         let why = format!(
