@@ -108,8 +108,6 @@ struct Busy {
     undisturbed: Option<Time>,
     /// Why a job that went before it followed its predecessor late, and by how much.
     elsewhere: Option<(Cause, Span)>,
-    /// Jobs of its level preempt each other by laxity.
-    by_laxity: bool,
 }
 
 /// The state of a job.
@@ -634,22 +632,18 @@ impl Causes {
         let stream = pending.stream;
         let Some(deadline) = self.deadline(job) else { return };
         let own = self.own_cpu(job, stream);
-        let late = now.saturating_since(deadline);
-        // One that has not ended will end later than now.
-        let remains_late = |disturbed: Span| late > disturbed || (!ended && late == disturbed);
         let (sum, by_load, elsewhere) = match own {
             Some(cpu) => {
-                let Busy { sum, undisturbed, elsewhere, by_laxity } = self.in_busy_period(job, cpu, now, ended);
-                let delay = elsewhere.map_or(Span::ZERO, |(_, delay)| delay);
-                let all = sum.disturbance.total().saturating_add(delay);
-                // Jobs with later deadlines that rightly went first are in no such end.
-                let despite = (by_laxity || all.is_zero()) && remains_late(all);
-                (sum, undisturbed.map(|end| end > deadline || despite), elsewhere)
+                let Busy { sum, undisturbed, elsewhere } = self.in_busy_period(job, cpu, now, ended);
+                // By laxity, jobs with later deadlines may rightly go first. They are in no such end.
+                let nothing = sum.disturbance.total().is_zero() && elsewhere.is_none();
+                (sum, undisturbed.map(|end| end > deadline || nothing), elsewhere)
             }
             None => {
                 let sum = self.in_own_time(job, now);
-                let by_load = remains_late(sum.disturbance.total());
-                (sum, Some(by_load), None)
+                // One that has not ended will end later than now.
+                let (late, disturbed) = (now.saturating_since(deadline), sum.disturbance.total());
+                (sum, Some(late > disturbed || (!ended && late == disturbed)), None)
             }
         };
         let tally = self.tallies.entry(job.task).or_default();
@@ -710,7 +704,7 @@ impl Causes {
         here.course.disturbances(job, (place, by_laxity), (since.unwrap_or(this.due), now), off, names, &mut sum);
         let elsewhere = since.and_then(|since| here.course.longest_delay(place, &ahead, since));
         let undisturbed = since.map(|since| here.course.undisturbed(this, ahead, since));
-        Busy { sum, undisturbed, elsewhere, by_laxity }
+        Busy { sum, undisturbed, elsewhere }
     }
 
     /// On the CPUs that it waited for and had.

@@ -33,7 +33,7 @@ impl Causes {
         let (delayed, delay) = (pending.delayed, pending.begins.saturating_since(pending.due));
         let (sum, undisturbed, elsewhere) = match self.own_cpu(job, pending.stream) {
             Some(cpu) => {
-                let Busy { sum, undisturbed, elsewhere, .. } = self.in_busy_period(job, cpu, now, true);
+                let Busy { sum, undisturbed, elsewhere } = self.in_busy_period(job, cpu, now, true);
                 (sum, undisturbed, elsewhere)
             }
             None => {
