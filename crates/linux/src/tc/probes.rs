@@ -122,8 +122,10 @@ pub(super) fn check(
             }
         }
         let (mut counted, mut waited) = (0, Span::ZERO);
-        while sent > 0 {
-            counted = packets(role)?.saturating_sub(before).min(sent);
+        loop {
+            if sent > 0 {
+                counted = packets(role)?.saturating_sub(before).min(sent);
+            }
             if counted == sent || waited >= WAIT_MAX {
                 break;
             }
