@@ -6,8 +6,8 @@
 //! bytes of former datagrams still wait there. So the kernel's queues hold about one packet, and a
 //! message that comes later with an earlier deadline overtakes all others.
 //!
-//! One thread does all. It trusts no client: a request that makes no sense ends the connection of
-//! its client, and a client with many waiting messages is not read until some have left.
+//! One thread does all. It trusts no client. A malformed request ends the connection of its client.
+//! The broker stops reading a client with many waiting messages until some have left.
 
 use std::io;
 use std::os::fd::AsFd as _;

@@ -76,7 +76,8 @@ pub struct PeerStatus {
     pub asked: u64,
     /// Answers that counted.
     pub answered: u64,
-    /// Answers that did not count: a false number, or impossible times.
+    /// Answers that did not count: after the next request, with a false number, or with impossible
+    /// times.
     pub refused: u64,
     /// How often its clock, or the own one, had stepped.
     pub restarts: u64,
@@ -279,9 +280,9 @@ impl TimeSync {
         }
     }
 
-    /// When a datagram came, on CLOCK_MONOTONIC; not before it came. The kernel's stamp is on
-    /// CLOCK_REALTIME. What this clock gained since the wait is taken off the datagram's age, so that
-    /// a step forwards makes it no older.
+    /// The arrival of a datagram on CLOCK_MONOTONIC, or a later time. The kernel's stamp is on
+    /// CLOCK_REALTIME, so a step of that clock must not make the datagram older than it is. Its age
+    /// is reduced by what CLOCK_REALTIME gained on CLOCK_MONOTONIC since the wait began.
     fn arrival(&self, stamp: Option<u64>) -> Time {
         let (now, ahead) = ahead();
         let age = stamp.map_or(0, |stamp| {

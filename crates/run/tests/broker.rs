@@ -190,8 +190,8 @@ fn order_on_the_line(order: Order) -> Option<Vec<u8>> {
 #[test]
 fn a_line_gets_messages_in_the_order_of_their_deadlines() {
     let Some(tags) = order_on_the_line(Order::Edf) else { return };
-    // The first ones left before the others came: two in the burst, those with the kernel, and one
-    // for each half second that sending took.
+    // Some messages left before the others came: two fit into the burst, and the kernel held two
+    // more. A slow sender adds one in each half second.
     let ranks: Vec<u32> = tags.iter().map(|tag| u32::from(*tag) * 7 % 40).collect();
     let first = (0..ranks.len()).find(|at| ranks[*at..].is_sorted()).unwrap();
     assert!(first <= 12, "{ranks:?}");

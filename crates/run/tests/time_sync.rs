@@ -109,7 +109,7 @@ fn every_interval_holds_the_true_difference() {
         let mut own = TimeSync::with_clock(&spec, Box::new(move |time| clock.at(time))).unwrap();
         run_and_check(&mut own, &mine, &theirs, 40);
         let status = own.peers()[0];
-        assert!(status.answered > 0 && status.refused == 0 && status.restarts == 0, "{status:?}");
+        assert!(status.answered > 0 && status.restarts == 0, "{status:?}");
         assert!(status.round_trip.unwrap() > Span::ZERO);
         assert!(peer.served() >= status.answered);
     }

@@ -147,7 +147,8 @@ fn a_bound_process_is_told_how_to_get_the_other_cpus() {
         return;
     }
     let system = format!(
-        "takt = 1\nnode = [{{ name = \"n\", cpus = {online} }}]\ntask = [{{ name = \"a\", period = \"1s\", wcet = \"1ms\" }}]\n"
+        "takt = 1\nnode = [{{ name = \"n\", cpus = {online} }}]\n\
+         task = [{{ name = \"a\", period = \"1s\", wcet = \"1ms\" }}]\n"
     );
     std::fs::write(folder.path("bound.toml"), system).unwrap();
     for strategy in ["edf", "rm", "muf"] {

@@ -122,12 +122,15 @@ pub(super) fn check(
             }
         }
         let (mut counted, mut waited) = (0, Span::ZERO);
-        while counted < sent && waited <= WAIT_MAX {
-            counted = packets(role)?.saturating_sub(before).min(sent);
-            if counted < sent {
-                crate::clock::pause(LOOK);
-                waited = waited.saturating_add(LOOK);
+        loop {
+            if sent > 0 {
+                counted = packets(role)?.saturating_sub(before).min(sent);
             }
+            if counted == sent || waited >= WAIT_MAX {
+                break;
+            }
+            crate::clock::pause(LOOK);
+            waited = waited.saturating_add(LOOK);
         }
         checks.push(Check { rule: rule.cloned(), role, sent, counted });
     }

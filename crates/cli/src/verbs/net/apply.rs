@@ -101,7 +101,8 @@ fn hold(
             Err(failure) => note(format_args!("{} has changed; its shares stay: {}", options.file, failure.message)),
         }
     }
-    let status = applied.status().map_err(|error| refused(&error))?;
+    // None where somebody else has taken takt's classes away.
+    let status = applied.status().ok();
     let checks = checks_json(&applied);
     let plan = plan_json(&request, applied.device());
     let restored = applied.restore().map_err(|error| refused(&error))?;
@@ -110,16 +111,17 @@ fn hold(
             ("checks", checks),
             ("kept", json!(false)),
             ("changes", json!(changes)),
-            ("counters", json!(classes_json(&status))),
+            ("counters", json!(status.as_ref().map(classes_json))),
             ("restored", restored_json(restored.as_ref())),
         ];
         print_json(&with(plan, more))?;
     } else {
+        let counters = status.map_or(String::new(), |status| format!("\n{}", counters(&status).render("")));
         let end = match &restored {
             Some(restored) => restored_told(restored),
-            None => format!("{} had lost takt's classes already; its present discipline stays", status.device),
+            None => format!("another program has replaced takt's classes on {}; its discipline stays", options.device),
         };
-        print(&format!("\n{}\n{end}\n", counters(&status).render("")))?;
+        print(&format!("{counters}\n{end}\n"))?;
     }
     Ok(Exit::Yes)
 }
