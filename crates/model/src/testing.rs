@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::cpus::CpuSet;
+use crate::plan::Plan;
 use crate::strategy::{Builtin, Discipline, Filter, Late, Level, Split, Strategy};
 use crate::system::{
     ActualDelay, Arrival, Auto, Background, Bucket, Clock, Component, ComponentId, Costs, Criticality, Cross, Exec,
@@ -132,6 +133,7 @@ impl Tape<'_> {
             clock,
             notes,
         };
+        take_out_flows(&mut system);
         connect(&mut system);
         system
     }
@@ -502,6 +504,21 @@ impl Tape<'_> {
         }
         networks
     }
+}
+
+/// Takes out the flows that visit a node whose strategy has no level for their jobs.
+fn take_out_flows(system: &mut System) {
+    let mut flows = std::mem::take(&mut system.flows);
+    flows.retain(|flow| {
+        let job = Task::periodic("", flow.period, flow.wcet);
+        let modes = system.modes.iter().filter(|mode| flow.path.contains(&mode.node)).map(|mode| mode.strategy);
+        let nodes = flow.path.iter().map(|node| system.nodes[node.index()].strategy);
+        nodes.chain(modes).all(|strategy| {
+            let strategy = system.strategy(strategy);
+            Plan::of_tasks(std::iter::once((TaskId(0), &job)), &strategy).is_ok()
+        })
+    });
+    system.flows = flows;
 }
 
 /// Gives each leg of a flow one network, or the link of its sender.

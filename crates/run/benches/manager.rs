@@ -4,8 +4,8 @@
 //! time at most.
 //!
 //! 1. A bare hand-off: one thread wakes another one of its priority on its CPU, and sleeps.
-//! 2. A switch from one busy thread to another by a third above both, for three ways to hold a thread back: frozen by a
-//!    signal, at a lower SCHED_FIFO priority, and under SCHED_OTHER. The time counts from the wake-up of the third to
+//! 2. A switch from one busy thread to another by a third above both. A thread is held back in three ways: frozen by
+//!    a signal, by a lower SCHED_FIFO priority, or under SCHED_OTHER. The time counts from the wake-up of the third to
 //!    the first instruction of the other. What held threads take while nothing else runs shows the isolation.
 //! 3. `takt run` of components with a quantum of 1 ms and of 10 ms.
 

@@ -5,8 +5,8 @@
 //! completion. On this path nothing allocates, locks or does I/O: a stamp is a vDSO clock read and
 //! four stores into a ring of the thread's own.
 //!
-//! Under a budget manager a thread waits for the jobs that the manager gives it, and tells the manager
-//! when it began and completed them.
+//! Under a budget manager a thread waits until the manager gives it a job. It reports the start and the
+//! completion of the job.
 //!
 //! A job that arrives while its thread is busy is still released at its nominal release. The
 //! recorder adds the release, because both know the arrivals.

@@ -357,7 +357,7 @@ fn requests_without_sense_end_their_client_alone() {
     let socket = sender.socket(&udp, Span::from_s(60)).unwrap();
     assert_eq!(socket.send(b"still here").unwrap().route, Route::Broker);
     assert_eq!(received(&receiver), b"still here");
-    // What is too long for a request is cut by the kernel, and not looked at.
+    // The kernel cuts a message that is longer than a request. The broker does not read it.
     assert_eq!(broker.stop().malformed, 7);
 }
 

@@ -4,7 +4,6 @@ use takt_model::{Auto, Component, ComponentId, Span, System};
 
 use super::around::given;
 use super::sized::{QUANTUM, SizeError};
-use crate::exact::{FRACTION_BITS, sum_rounded_up};
 
 /// The period of a server where neither tasks nor inner servers suggest one.
 const PERIOD: Span = Span::from_ms(1);
@@ -66,12 +65,9 @@ pub fn share_of(system: &System, id: ComponentId) -> (Span, Span) {
         half.max(up(wanted.map_or(1, |budget| budget.div_ceil(cpus))))
     });
     let budget = wanted.unwrap_or_else(|| {
-        let share = sum_rounded_up(inside.into_iter()).unwrap_or(u128::MAX);
-        // Rounded up: 64 bits of fraction.
-        let whole = u128::from(period).checked_mul(share >> FRACTION_BITS);
-        let part = (u128::from(period) * ((share & (u128::from(u64::MAX))) >> 1)).div_ceil(1 << (FRACTION_BITS - 1));
-        let asked = whole.and_then(|whole| whole.checked_add(part)).and_then(|ns| u64::try_from(ns).ok());
-        up(asked.unwrap_or(u64::MAX)).min(period.saturating_mul(cpus))
+        let part = |(wcet, of): &(u64, u64)| (u128::from(period) * u128::from(*wcet)).div_ceil(u128::from(*of).max(1));
+        let asked = inside.iter().map(part).fold(0, u128::saturating_add);
+        up(u64::try_from(asked).unwrap_or(u64::MAX)).min(period.saturating_mul(cpus))
     });
     (Span::from_ns(period), Span::from_ns(budget))
 }

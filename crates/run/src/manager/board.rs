@@ -1,4 +1,5 @@
-//! Who has the CPU: holds the threads of a CPU to what the [`Core`] says. Pure; the threads are seats.
+//! Makes the threads of a CPU follow the [`Core`]: frees one and freezes the others. Pure: a thread is a
+//! seat.
 //!
 //! At most one thread is free to run: that of the job that the plan runs. A thread without a job
 //! waits for one by itself. All others are frozen between two instructions.

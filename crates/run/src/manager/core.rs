@@ -192,8 +192,8 @@ impl<'a> Core<'a> {
 
     /// Carries out all instants up to `now`. `done` is the running job, which has completed.
     ///
-    /// If the caller was so late that the plan had taken the CPU from that job already, the job
-    /// completes just before that. So the machine never sees a job complete that does not run. The
+    /// A late caller may report a completion after the plan took the CPU from the job. Then the job
+    /// completes just before that instant. So the machine never sees a job complete that does not run. The
     /// error is at most the caller's lateness.
     pub(crate) fn follow(&mut self, now: Time, mut done: Option<Done>, tell: &mut impl FnMut(Time, Fact)) {
         loop {

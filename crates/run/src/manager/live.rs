@@ -14,8 +14,8 @@ use super::core::Fact;
 use super::record::{Note, to_words};
 use crate::threads::{Lane, Role, Shared};
 
-/// The least time from one decision to the next that no thread asks for: instants of the plan that lie closer
-/// together are carried out together. It bounds what the manager takes of the CPU.
+/// The least time between two decisions of the timer. The manager carries out closer instants of the plan
+/// together. This bounds its use of the CPU.
 pub(crate) const GRAIN: Span = Span::from_us(50);
 /// The manager wakes at least this often, and shows that it lives.
 const BEAT: Span = Span::from_ms(250);
@@ -208,7 +208,7 @@ mod tests {
     use super::*;
     use crate::{RunError, RunOptions, run};
 
-    /// What a manager does wrong after 60 ms of a run: nothing, a panic, or silence until the run ends.
+    /// How a manager fails after 60 ms of a run: not at all, by a panic, or by silence.
     static FAILURE: AtomicU32 = AtomicU32::new(0);
     const PANIC: u32 = 1;
     const SILENCE: u32 = 2;

@@ -1,9 +1,9 @@
 //! Components on a stock kernel: a budget manager on each CPU.
 //!
 //! The manager is a SCHED_FIFO thread above the threads of all tasks. It runs the simulator's own machine of
-//! servers ([`takt_policy::Hierarchy`]) on absolute timers. At each decision it frees the thread whose job the plan
-//! runs, and freezes the one that ran before ([`takt_linux::freeze`]). So a job gets no more than the
-//! budgets around it and what the manager's timer is late by.
+//! servers ([`takt_policy::Hierarchy`]) on absolute timers. At each decision it frees the thread of the
+//! chosen job and freezes the former one ([`takt_linux::freeze`]). So a job exceeds its budgets by
+//! no more than the lateness of the manager's timer.
 //!
 //! | file | holds |
 //! |---|---|

@@ -96,7 +96,7 @@ impl Seats for World<'_> {
     }
 }
 
-/// What happened under the manager: facts in order, and the CPU time of each task between passes.
+/// The outcome of a run under the manager: its facts in order, and the CPU time of each task.
 struct Managed {
     facts: Vec<(Time, Fact)>,
     ran: Vec<Span>,
@@ -290,8 +290,8 @@ fn a_manager_that_is_never_late_does_what_the_simulator_does() {
     assert!(compared > 0);
 }
 
-/// However late the manager is: each job completes once and in turn, and a component has no more of the CPU than
-/// its server paid for and what decisions were late by.
+/// With a late manager each job still completes once and in turn. A component exceeds what its server paid for
+/// by no more than the lateness of the decisions.
 #[test]
 fn a_late_manager_gives_each_component_no_more_than_its_budget_and_its_lateness() {
     for seed in seeds(4_000) {
