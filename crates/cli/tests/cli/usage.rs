@@ -146,14 +146,10 @@ fn a_bound_process_is_told_how_to_get_the_other_cpus() {
         println!("skipped: one CPU");
         return;
     }
-    let system = format!(
-        "takt = 1\nnode = [{{ name = \"n\", cpus = {online} }}]\ntask = [{{ name = \"a\", period = \"1s\", wcet = \"1ms\" }}]\n"
-    );
-    std::fs::write(folder.path("bound.toml"), system).unwrap();
     for strategy in ["edf", "rm", "muf"] {
-        let changed = std::fs::read_to_string(folder.path("bound.toml")).unwrap();
-        let node = format!("strategy = \"{strategy}\", name = \"n\"");
-        std::fs::write(folder.path("own.toml"), changed.replace("name = \"n\"", &node)).unwrap();
+        let node = format!("node = [{{ name = \"n\", cpus = {online}, strategy = \"{strategy}\" }}]\n");
+        let task = "task = [{ name = \"a\", period = \"1s\", wcet = \"1ms\" }]\n";
+        std::fs::write(folder.path("own.toml"), format!("takt = 1\n{node}{task}")).unwrap();
         let output = std::process::Command::new("taskset")
             .args(["-c", &own[0].to_string(), env!("CARGO_BIN_EXE_takt"), "run", "own.toml", "--for", "1ms"])
             .current_dir(folder.path(""))
