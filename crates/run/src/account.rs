@@ -1,5 +1,7 @@
 //! Records a run: from the threads' stamps alone, or from stamps and the kernel's account together.
 
+use std::sync::atomic::Ordering;
+
 use takt_linux::{Class, clock};
 use takt_log::Sink;
 use takt_model::{Span, System, Time};
@@ -95,8 +97,13 @@ impl<'a, S: Sink> Account<'a, S> {
                 AccountSummary { lost, last, stamped: Vec::new(), kernel: None, passes: Vec::new() }
             }
             Account::Managed { account, first } => {
-                let (lost, last, passes) = account.finish(lanes.iter().skip(first), end);
-                AccountSummary { lost, last, stamped: Vec::new(), kernel: None, passes }
+                let managed = account.finish(lanes.iter().skip(first), end);
+                let (managers, tasks) = (managed.passes, managed.completed);
+                for lane in lanes.iter().take(first) {
+                    lane.completed.store(tasks.get(&lane.task).copied().unwrap_or(0), Ordering::Release);
+                }
+                let (lost, last) = (managed.lost, managed.last);
+                AccountSummary { lost, last, stamped: Vec::new(), kernel: None, passes: managers }
             }
             Account::Both { recorder, kernel, sink } => {
                 let (lost, last, mut merged) = recorder.finish(lanes, end);
@@ -112,7 +119,7 @@ impl<'a, S: Sink> Account<'a, S> {
 
 /// The running threads of these lanes.
 pub(crate) fn watched(lanes: &[Lane]) -> Vec<Watched> {
-    let id = |lane: &Lane| u32::try_from(lane.tid.load(std::sync::atomic::Ordering::Acquire)).ok();
+    let id = |lane: &Lane| u32::try_from(lane.tid.load(Ordering::Acquire)).ok();
     let reserved = |lane: &Lane| matches!(lane.class, Class::Deadline(_));
     let watched = |(index, lane)| Some(Watched { id: id(lane)?, lane: index, reserved: reserved(lane) });
     lanes.iter().enumerate().filter_map(watched).collect()

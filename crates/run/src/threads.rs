@@ -283,7 +283,6 @@ impl<'a> Thread<'a> {
             return;
         }
         seat.complete(given, end);
-        self.lane.completed.fetch_add(1, Ordering::AcqRel);
         self.account(demand, None);
         if let Some(manager) = shared.lanes.get(seat.manager) {
             manager.signal.fetch_add(1, Ordering::AcqRel);

@@ -1,12 +1,12 @@
 //! The log of a run under managers: merges what they wrote, adds missed deadlines, and measures them.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use std::sync::atomic::Ordering;
 
 use takt_log::stats::Histogram;
 use takt_log::{CancelCause, Definition, Event, JobKey, ServerDef, Sink};
-use takt_model::{System, Time};
+use takt_model::{System, TaskId, Time};
 
 use super::core::Fact;
 use super::record::{Note, from_words};
@@ -23,6 +23,18 @@ pub(crate) struct Passes {
     pub(crate) cost: Histogram,
 }
 
+/// The outcome of a run under managers.
+pub(crate) struct ManagedSummary {
+    /// Facts that found a full ring.
+    pub(crate) lost: u64,
+    /// The last event's time.
+    pub(crate) last: Time,
+    /// By manager.
+    pub(crate) passes: Vec<Passes>,
+    /// Completed jobs. A thread may complete one that the run ended before.
+    pub(crate) completed: BTreeMap<TaskId, u64>,
+}
+
 /// Takes the facts of all managers, and passes on events in the order of time.
 pub(crate) struct ManagedAccount<'a, S> {
     sink: &'a mut S,
@@ -33,6 +45,7 @@ pub(crate) struct ManagedAccount<'a, S> {
     deadlines: BinaryHeap<Reverse<(Time, JobKey)>>,
     /// Released and neither completed nor cancelled.
     open: BTreeSet<JobKey>,
+    completed: BTreeMap<TaskId, u64>,
     last: Time,
     lost: u64,
 }
@@ -49,8 +62,8 @@ struct Managed {
 impl<'a, S: Sink> ManagedAccount<'a, S> {
     pub(crate) fn new(sink: &'a mut S, stream: u32, system: &'a System, managers: usize) -> Self {
         let managers = (0..managers).map(|_| Managed::default()).collect();
-        let (deadlines, open) = (BinaryHeap::new(), BTreeSet::new());
-        ManagedAccount { sink, stream, system, managers, deadlines, open, last: Time::ZERO, lost: 0 }
+        let (deadlines, open, completed) = (BinaryHeap::new(), BTreeSet::new(), BTreeMap::new());
+        ManagedAccount { sink, stream, system, managers, deadlines, open, completed, last: Time::ZERO, lost: 0 }
     }
 
     /// Takes what the managers have written, and emits the certain events. `lanes` are those of the managers.
@@ -71,15 +84,12 @@ impl<'a, S: Sink> ManagedAccount<'a, S> {
         }
     }
 
-    /// Ends the account: the run ended at `end`. The number of lost facts, the last time, and the managers.
-    pub(crate) fn finish<'l>(
-        mut self,
-        lanes: impl Iterator<Item = &'l Lane> + Clone,
-        end: Time,
-    ) -> (u64, Time, Vec<Passes>) {
+    /// Ends the account: the run ended at `end`.
+    pub(crate) fn finish<'l>(mut self, lanes: impl Iterator<Item = &'l Lane> + Clone, end: Time) -> ManagedSummary {
         self.drain(lanes);
         self.miss_before(end.max(self.last).saturating_add(takt_model::Span::from_ns(1)));
-        (self.lost, self.last, self.managers.into_iter().map(|managed| managed.passes).collect())
+        let passes = self.managers.into_iter().map(|managed| managed.passes).collect();
+        ManagedSummary { lost: self.lost, last: self.last, passes, completed: self.completed }
     }
 
     fn emit_certain(&mut self) {
@@ -118,7 +128,10 @@ impl<'a, S: Sink> ManagedAccount<'a, S> {
                 }
                 self.open.insert(job);
             }
-            Event::Complete { job, .. } => drop(self.open.remove(&job)),
+            Event::Complete { job, .. } => {
+                self.open.remove(&job);
+                *self.completed.entry(job.task).or_default() += 1;
+            }
             Event::Cancel { job, cause } => {
                 // A job that is dropped at its deadline has missed it.
                 if cause == CancelCause::Late && self.open.contains(&job) {
