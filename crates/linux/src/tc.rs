@@ -35,6 +35,7 @@ use std::fs;
 use std::io;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
 
 use takt_model::Rate;
 use thiserror::Error;
@@ -308,29 +309,47 @@ fn recover_one(namespace: u64, device: u32) -> Result<Option<Restored>, NetError
         let mut netlink = Netlink::open().map_err(|cause| refused("no netlink socket", cause))?;
         install::restore(&lock, &mut netlink, &state)
     });
-    // Without a way into the namespace the file stays for a takt that starts in there.
-    let Some(restored) = restored.transpose()? else { return Ok(None) };
+    let restored = match restored {
+        Ok(restored) => restored?,
+        // A namespace to which nothing leads is gone, and its devices with it.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => return Err(refused("the device's network namespace cannot be entered", error)),
+    };
     lock.forget(&state);
     Ok(restored)
 }
 
-/// Does something in the network namespace with this number; `None`: no thread and no name leads there.
-fn in_namespace<T: Send>(number: u64, work: impl FnOnce() -> T + Send) -> Option<T> {
-    let is_it = |path: &std::path::Path| fs::metadata(path).is_ok_and(|about| about.ino() == number);
-    let here = std::path::PathBuf::from("/proc/thread-self/ns/net");
-    if is_it(&here) {
-        return Some(work());
+/// Does something in the network namespace with this number. The error is `NotFound` if no thread,
+/// no descriptor and no mount leads there.
+fn in_namespace<T: Send>(number: u64, work: impl FnOnce() -> T + Send) -> io::Result<T> {
+    let is_it = |path: &Path| fs::metadata(path).is_ok_and(|about| about.ino() == number);
+    if is_it(Path::new("/proc/thread-self/ns/net")) {
+        return Ok(work());
     }
-    let entries = |folder: &str| fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
-    let threads =
-        entries("/proc").flat_map(|process| fs::read_dir(process.join("task")).into_iter().flatten().flatten());
-    let of_threads = threads.map(|thread| thread.path().join("ns/net"));
-    let path = entries("/run/netns").chain(of_threads).find(|path| is_it(path))?;
-    let space = fs::File::open(path).ok()?;
+    let space = ways_to_namespaces().find(|path| is_it(path)).ok_or(io::ErrorKind::NotFound)?;
+    let space = fs::File::open(space)?;
     // A thread's namespace is its own: this one ends, and the process stays where it is.
     let enter = move || {
         // SAFETY: the descriptor is open; the call passes no memory.
-        (unsafe { libc::setns(space.as_raw_fd(), libc::CLONE_NEWNET) } == 0).then(work)
+        match unsafe { libc::setns(space.as_raw_fd(), libc::CLONE_NEWNET) } {
+            0 => Ok(work()),
+            _ => Err(io::Error::last_os_error()),
+        }
     };
-    std::thread::scope(|scope| scope.spawn(enter).join().ok().flatten())
+    std::thread::scope(|scope| scope.spawn(enter).join().unwrap_or_else(|_| Err(io::Error::other("a thread ended"))))
+}
+
+/// Paths that lead to network namespaces: mounts, threads, open files.
+fn ways_to_namespaces() -> impl Iterator<Item = PathBuf> {
+    let entries = |folder: PathBuf| fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let mounted = |line: &str| line.contains(" - nsfs ").then(|| line.split(' ').nth(4).map(PathBuf::from))?;
+    let mounted: Vec<PathBuf> = mounts.lines().filter_map(mounted).collect();
+    let processes = move || entries(PathBuf::from("/proc"));
+    let of_threads = processes().flat_map(move |process| entries(process.join("task"))).map(|task| task.join("ns/net"));
+    let is_namespace = |path: &PathBuf| {
+        fs::read_link(path).is_ok_and(|target| target.as_os_str().as_encoded_bytes().starts_with(b"net:["))
+    };
+    let open = processes().flat_map(move |process| entries(process.join("fd"))).filter(is_namespace);
+    mounted.into_iter().chain(of_threads).chain(open)
 }

@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::net::UdpSocket;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -178,6 +179,34 @@ fn shares_that_are_kept_stay_until_they_are_removed() {
         let removed = tc::remove(&device).unwrap();
         assert_eq!(removed.discipline, "noqueue (the kernel's default)");
         assert_eq!(tc::show(Some(&device)).unwrap(), []);
+    });
+}
+
+#[test]
+fn what_a_namespace_took_with_it_is_forgotten() {
+    let mut state = String::new();
+    on_cable(|cable| {
+        let device = device(cable);
+        let plan = Plan::new(&link(Some(20), None), &device).unwrap();
+        apply(&device, &plan, &Rule::usual(false), true).unwrap().leave();
+        let number = fs::metadata("/proc/thread-self/ns/net").unwrap().ino();
+        state = format!("net-{number}-{}", device.index);
+    });
+    if state.is_empty() {
+        return;
+    }
+    // As if its process had been killed: it was not to be kept.
+    let path = takt_linux::recovery::state_folder().join(state);
+    let text = fs::read_to_string(&path).unwrap();
+    let dead = text.lines().map(|line| match line.split_once(' ') {
+        Some(("kept", _)) => "kept 0\n".to_owned(),
+        Some(("start", _)) => "start 1\n".to_owned(),
+        _ => format!("{line}\n"),
+    });
+    fs::write(&path, dead.collect::<String>()).unwrap();
+    eventually("the namespace is gone, and the file with it", || {
+        assert_eq!(tc::recover().stuck, [] as [&str; 0]);
+        !path.exists()
     });
 }
 
