@@ -595,7 +595,11 @@ fn offsets_decide_what_any_offsets_would_lose() {
     for strategy in [Builtin::Rm, Builtin::Edf, Builtin::Fifo] {
         let report = plain(&System::local(1, strategy, tasks.clone()));
         assert_eq!((report.schedulable, *names(&report).last().unwrap()), (Answer::Yes, "offsets"), "{strategy:?}");
-        assert!(report.warnings[0].contains("\"offsets\" alone"), "{:?}", report.warnings);
+        assert!(
+            report.warnings[0].contains("\"offsets\" holds only for the offsets of the file"),
+            "{:?}",
+            report.warnings
+        );
     }
     tasks[1].offset = ms(1);
     let report = plain(&System::local(1, Builtin::Edf, tasks));

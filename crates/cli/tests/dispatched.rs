@@ -348,7 +348,7 @@ fn a_controller_that_does_not_fit_is_refused() {
     let two = "takt = 1\nname = \"two\"\n[[node]]\nname = \"a\"\n[[node]]\nname = \"b\"\n\
         [[task]]\nname = \"t\"\nnode = \"a\"\nperiod = \"10ms\"\nwcet = \"1ms\"\n";
     let (status, error) = told("sim", two, "muf");
-    assert!(status == Some(2) && error.contains("choose with --node"), "{error}");
+    assert!(status == Some(2) && error.contains("choose one with --node"), "{error}");
 }
 
 #[test]

@@ -265,8 +265,8 @@ fn a_study_refuses_what_makes_no_sense() {
     for (options, wanted) in [
         ("--cpus 0", "0 is no number from 1 on"),
         ("--cpus 2,2", "has 2 twice"),
-        ("--tests gfb", "--tests gfb: it says nothing of these strategies and numbers of CPUs"),
-        ("--tests rm/qpa", "--tests qpa: it says nothing"),
+        ("--tests gfb", "--tests gfb: this test does not apply to the chosen strategies and numbers of CPUs"),
+        ("--tests rm/qpa", "--tests qpa: this test does not apply"),
         ("--strategy fifo", "fifo is none of edf, rm, dm"),
         ("--utilization 1..0.5", "has the larger end first"),
         ("--utilization 0.0000001", "at most six decimals"),

@@ -11,7 +11,7 @@ use super::request::{
     AT_INGRESS, AT_ROOT, CREATE, CREATE_OR_REPLACE, Netlink, Place, Request, attribute, attributes, number, put, text,
 };
 
-/// Disciplines whose options come back as they were. Tests put back each of them.
+/// Disciplines whose options come back as they were. Tests put back each of them but mq.
 const RETURNABLE: [&str; 5] = ["htb", "tbf", "pfifo", "bfifo", "mq"];
 const KIND: u16 = libc::TCA_KIND;
 const OPTIONS: u16 = libc::TCA_OPTIONS;
