@@ -2,7 +2,6 @@
 //! holds, and a send that never waits.
 
 use std::io;
-use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 
 use socket2::{Domain, Protocol, SockRef, Type};
@@ -221,12 +220,6 @@ impl Outgoing {
                 other => return Outcome::Refused(other),
             }
         }
-    }
-
-    /// The peer of a connected socket.
-    #[must_use]
-    pub fn peer(&self) -> Option<SocketAddr> {
-        SockRef::from(&self.socket).peer_addr().ok()?.as_socket()
     }
 }
 

@@ -5,9 +5,9 @@
 //! ([`crate::cpuset::recover`]), held threads ([`crate::hold::recover`]) and trace instances
 //! ([`crate::tracing::recover`]).
 
-use std::fs;
-use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
@@ -71,6 +71,38 @@ pub(crate) fn make_private(folder: &Path) -> Result<(), RecoveryError> {
         return Err(RecoveryError::Folder { path: folder.display().to_string(), cause });
     }
     Ok(())
+}
+
+/// Opens a file of the folder for its flock.
+pub(crate) fn open_lock(path: &Path) -> Result<File, RecoveryError> {
+    let options = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).clone();
+    options.open(path).map_err(|error| unusable(path, &error))
+}
+
+/// Writes a state file, whole or not at all.
+pub(crate) fn write_state(path: &Path, text: &str) -> Result<(), RecoveryError> {
+    let mut new = path.as_os_str().to_owned();
+    new.push(".new");
+    let new = PathBuf::from(new);
+    let written = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new);
+    let written = written.and_then(|mut file| file.write_all(text.as_bytes()));
+    written.map_err(|error| unusable(&new, &error))?;
+    fs::rename(&new, path).map_err(|error| unusable(path, &error))
+}
+
+/// Reads a state file; `None` where there is none.
+pub(crate) fn read_state<T>(
+    path: &Path,
+    parse: impl FnOnce(&str) -> Result<T, String>,
+) -> Result<Option<T>, RecoveryError> {
+    match fs::read_to_string(path) {
+        Ok(text) => {
+            let damaged = |cause| RecoveryError::Damaged { path: path.display().to_string(), cause };
+            parse(&text).map(Some).map_err(damaged)
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(unusable(path, &error)),
+    }
 }
 
 pub(crate) fn unusable(path: &Path, error: &io::Error) -> RecoveryError {

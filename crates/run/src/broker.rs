@@ -309,10 +309,9 @@ impl Broker {
             reports |= unsent >= HALF_BUFFER;
             unsent > 0
         });
-        if sum < self.spec.unsent && self.held.is_none() {
-            Line::Free
-        } else if self.held.is_some() && sum == 0 {
-            // It found no room, and there is room now.
+        // A held datagram found no room, so it waits until nothing is left.
+        let is_free = if self.held.is_some() { sum == 0 } else { sum < self.spec.unsent };
+        if is_free {
             Line::Free
         } else if reports && self.in_kernel.len() == 1 {
             Line::Busy

@@ -156,20 +156,26 @@ fn explained(finding: &Finding) -> String {
     text
 }
 
+/// A finding, without the page of the manual.
+pub(super) fn finding_json(finding: &Finding) -> Value {
+    let evidence: Vec<Value> =
+        finding.evidence.iter().map(|(place, value)| json!({ "where": place, "value": value })).collect();
+    json!({
+        "name": finding.name,
+        "state": finding.state.name(),
+        "found": finding.found,
+        "evidence": evidence,
+        "cost": (!finding.cost.is_empty()).then_some(&finding.cost),
+        "mend": finding.mend,
+    })
+}
+
 fn as_json(kernel: &str, findings: &[Finding], probe: Option<Value>) -> Value {
     let one = |finding: &Finding| {
-        let evidence: Vec<Value> =
-            finding.evidence.iter().map(|(place, value)| json!({ "where": place, "value": value })).collect();
-        json!({
-            "name": finding.name,
-            "state": finding.state.name(),
-            "found": finding.found,
-            "evidence": evidence,
-            "cost": (!finding.cost.is_empty()).then_some(&finding.cost),
-            "mend": finding.mend,
-            "page": format!("{PAGE}#{}", finding.name),
-            "links": finding.links,
-        })
+        let mut document = finding_json(finding);
+        document["page"] = json!(format!("{PAGE}#{}", finding.name));
+        document["links"] = json!(finding.links);
+        document
     };
     json!({
         "kernel": kernel,

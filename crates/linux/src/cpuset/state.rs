@@ -4,16 +4,14 @@
 //! run holds a lock (flock), which the kernel drops when the process dies, however it dies. A state
 //! file without a lock is left from a kill -9.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use takt_model::Span;
 
 use crate::owned;
 use crate::process::{Identity, boot_id};
-use crate::recovery::{RecoveryError, make_private, state_folder, unusable};
+use crate::recovery::{RecoveryError, make_private, open_lock, read_state, state_folder, unusable, write_state};
 
 /// What [`recover`](super::recover) found.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -56,21 +54,17 @@ impl Lock {
         let folder = state_folder();
         make_private(&folder)?;
         let path = folder.join(LOCK);
-        let options = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).clone();
-        let file = options.open(&path).map_err(|error| unusable(&path, &error))?;
+        let file = open_lock(&path)?;
         match owned::lock(&file) {
             Ok(true) => Ok(Ok(Lock { folder, _file: file })),
-            Ok(false) => Ok(Err(read_state(&folder)?.map_or(0, |state| state.owner.pid))),
+            Ok(false) => Ok(Err(read(&folder)?.map_or(0, |state| state.owner.pid))),
             Err(error) => Err(unusable(&path, &error)),
         }
     }
 
     /// Writes down what will have to be restored, whole or not at all.
     pub(crate) fn write(&self, state: &State) -> Result<(), RecoveryError> {
-        let (path, new) = (self.folder.join(STATE), self.folder.join("cpusets.state.new"));
-        let mut file = File::create(&new).map_err(|error| unusable(&new, &error))?;
-        file.write_all(state.to_text().as_bytes()).map_err(|error| unusable(&new, &error))?;
-        fs::rename(&new, &path).map_err(|error| unusable(&path, &error))
+        write_state(&self.folder.join(STATE), &state.to_text())
     }
 
     /// All is restored.
@@ -80,7 +74,7 @@ impl Lock {
 
     /// Repairs what a dead process left, by `undo`.
     pub(crate) fn repair(self, undo: impl FnOnce(&State) -> Result<(), String>) -> Result<Recovery, RecoveryError> {
-        let Some(state) = read_state(&self.folder)? else { return Ok(Recovery::Nothing) };
+        let Some(state) = read(&self.folder)? else { return Ok(Recovery::Nothing) };
         let pid = state.owner.pid;
         // The lock says that no takt holds the state; a living owner is another program's flock trouble: hands off.
         if state.owner.is_alive() && state.is_of_this_boot() && pid != std::process::id() {
@@ -199,15 +193,8 @@ fn is_ours(folder: &Path, root: &Path) -> bool {
     folder.parent() == Some(root) && name.is_some_and(|name| name.starts_with("takt-"))
 }
 
-fn read_state(folder: &Path) -> Result<Option<State>, RecoveryError> {
-    let path = folder.join(STATE);
-    match fs::read_to_string(&path) {
-        Ok(text) => State::from_text(&text)
-            .map(Some)
-            .map_err(|cause| RecoveryError::Damaged { path: path.display().to_string(), cause }),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(unusable(&path, &error)),
-    }
+fn read(folder: &Path) -> Result<Option<State>, RecoveryError> {
+    read_state(&folder.join(STATE), State::from_text)
 }
 
 #[cfg(test)]

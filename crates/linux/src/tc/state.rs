@@ -4,9 +4,8 @@
 //! left from a kill -9, unless its shares are to stay (`kept`). Whoever changes files or devices
 //! holds the lock `net.lock`.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
 
 use takt_model::Span;
@@ -16,7 +15,7 @@ use super::former::{Object, Tree};
 use super::plan::Role;
 use crate::owned;
 use crate::process::{Identity, boot_id};
-use crate::recovery::{RecoveryError, make_private, state_folder, unusable};
+use crate::recovery::{RecoveryError, make_private, open_lock, read_state, state_folder, unusable, write_state};
 
 const HEAD: &str = "takt-net 1";
 const PREFIX: &str = "net-";
@@ -148,8 +147,7 @@ impl Lock {
         let folder = state_folder();
         make_private(&folder)?;
         let path = folder.join(LOCK);
-        let options = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).clone();
-        let file = options.open(&path).map_err(|error| unusable(&path, &error))?;
+        let file = open_lock(&path)?;
         let mut waited = Span::ZERO;
         while !owned::lock(&file).map_err(|error| unusable(&path, &error))? {
             if waited >= LOCK_MAX {
@@ -164,12 +162,7 @@ impl Lock {
 
     /// Writes a state, whole or not at all.
     pub(super) fn write(&self, state: &State) -> Result<(), RecoveryError> {
-        let path = State::path(state.namespace, state.device);
-        let new = path.with_extension("new");
-        let written = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new);
-        let written = written.and_then(|mut file| io::Write::write_all(&mut file, state.to_text().as_bytes()));
-        written.map_err(|error| unusable(&new, &error))?;
-        fs::rename(&new, &path).map_err(|error| unusable(&path, &error))
+        write_state(&State::path(state.namespace, state.device), &state.to_text())
     }
 
     /// The device has what it had.
@@ -180,14 +173,7 @@ impl Lock {
 
 /// The state of a device, if takt changed it.
 pub(super) fn read(namespace: u64, device: u32) -> Result<Option<State>, RecoveryError> {
-    let path = State::path(namespace, device);
-    match fs::read_to_string(&path) {
-        Ok(text) => State::from_text(&text)
-            .map(Some)
-            .map_err(|cause| RecoveryError::Damaged { path: path.display().to_string(), cause }),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(unusable(&path, &error)),
-    }
+    read_state(&State::path(namespace, device), State::from_text)
 }
 
 /// Namespace and device of all states.

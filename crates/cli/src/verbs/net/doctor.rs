@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use serde_json::{Value, json};
+use serde_json::json;
 use takt_linux::doctor::Finding;
 use takt_linux::tc::features;
 
@@ -11,6 +11,7 @@ use crate::args;
 use crate::failure::{Outcome, Status};
 use crate::output::{print, print_json};
 use crate::table::Table;
+use crate::verbs::doctor::finding_json;
 
 pub(super) fn execute(options: &args::NetDoctor, json: bool) -> Outcome {
     let devices = match &options.device {
@@ -21,7 +22,7 @@ pub(super) fn execute(options: &args::NetDoctor, json: bool) -> Outcome {
     if json {
         print_json(&json!({
             "spoils": findings.iter().any(|finding| finding.state.spoils()),
-            "findings": findings.iter().map(as_json).collect::<Vec<_>>(),
+            "findings": findings.iter().map(finding_json).collect::<Vec<_>>(),
         }))?;
     } else {
         print(&told(&findings))?;
@@ -49,17 +50,4 @@ fn told(findings: &[Finding]) -> String {
         }
     }
     table.render("") + &gaps
-}
-
-fn as_json(finding: &Finding) -> Value {
-    let evidence: Vec<Value> =
-        finding.evidence.iter().map(|(place, value)| json!({ "where": place, "value": value })).collect();
-    json!({
-        "name": finding.name,
-        "state": finding.state.name(),
-        "found": finding.found,
-        "evidence": evidence,
-        "cost": (!finding.cost.is_empty()).then_some(&finding.cost),
-        "mend": finding.mend,
-    })
 }
