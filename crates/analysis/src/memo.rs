@@ -1,6 +1,6 @@
 //! Answers about parts of a system. After a change, only the parts that changed are tested again.
 //!
-//! The key of an answer is everything that its test looks at ([`UnitKey`], [`StationKey`]). So an
+//! The key of an answer is everything that its test looks at ([`UnitKey`], [`NodeKey`]). So an
 //! answer is used again only for the same question. Only [`crate::Admission`] remembers answers.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -63,7 +63,7 @@ pub(crate) struct Question {
 
 /// All that the demand of a node with a table or flows depends on.
 #[derive(Clone, PartialEq, Debug)]
-struct StationKey {
+struct NodeKey {
     jobs: Vec<Job>,
     table: Vec<TableJob>,
     preemptive: bool,
@@ -73,19 +73,19 @@ struct StationKey {
 
 /// Answers by name, each with its question; those of a change that is not made yet apart.
 #[derive(Clone, Debug)]
-struct Shelf<K, V> {
+struct AnswerCache<K, V> {
     known: BTreeMap<String, (K, V)>,
     fresh: BTreeMap<String, (K, V)>,
     seen: BTreeSet<String>,
 }
 
-impl<K, V> Default for Shelf<K, V> {
+impl<K, V> Default for AnswerCache<K, V> {
     fn default() -> Self {
-        Shelf { known: BTreeMap::new(), fresh: BTreeMap::new(), seen: BTreeSet::new() }
+        AnswerCache { known: BTreeMap::new(), fresh: BTreeMap::new(), seen: BTreeSet::new() }
     }
 }
 
-impl<K: PartialEq, V: Clone> Shelf<K, V> {
+impl<K: PartialEq, V: Clone> AnswerCache<K, V> {
     /// The answer, and whether it was known.
     fn recall(&mut self, name: &str, key: K, holds: impl Fn(&V) -> bool, find: impl FnOnce() -> V) -> (V, bool) {
         self.seen.insert(name.to_owned());
@@ -113,9 +113,9 @@ impl<K: PartialEq, V: Clone> Shelf<K, V> {
 /// The remembered answers about one node.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Memo {
-    answers: Shelf<UnitKey, CachedAnswer>,
-    ends: Shelf<UnitKey, Vec<Option<u64>>>,
-    demand: Shelf<StationKey, Supply>,
+    answers: AnswerCache<UnitKey, CachedAnswer>,
+    ends: AnswerCache<UnitKey, Vec<Option<u64>>>,
+    demand: AnswerCache<NodeKey, Supply>,
     /// Answers of units and stations that were known.
     pub(crate) hits: u64,
 }
@@ -147,7 +147,7 @@ impl Memo {
     /// The supply of a node with a table or flows.
     pub(crate) fn demand(&mut self, below: &EdfBelowTable) -> Supply {
         let EdfBelowTable { jobs, table, preemptive, more, less } = *below;
-        let key = StationKey { jobs: jobs.to_vec(), table: table.to_vec(), preemptive, more, less };
+        let key = NodeKey { jobs: jobs.to_vec(), table: table.to_vec(), preemptive, more, less };
         let (supply, known) = self.demand.recall("", key, |_| true, || below.analyse());
         self.hits += u64::from(known && !jobs.is_empty());
         supply

@@ -232,7 +232,7 @@ fn filled(system: &System, node: NodeId) -> serde_json::Value {
 
 /// A bin while it is filled; slots index [`Plan::tasks`].
 #[derive(Clone)]
-struct Filling {
+struct OpenBin {
     cpus: CpuSet,
     slots: Vec<usize>,
 }
@@ -251,7 +251,7 @@ fn place_within(
 ) -> Result<(Vec<Bin>, u64), PlaceError> {
     let spec = system.nodes[node.index()].clone();
     let plan = Plan::resolve(system, node, &system.strategy(spec.strategy))?;
-    let mut bins: Vec<Filling> = spec.clusters().into_iter().map(|cpus| Filling { cpus, slots: Vec::new() }).collect();
+    let mut bins: Vec<OpenBin> = spec.clusters().into_iter().map(|cpus| OpenBin { cpus, slots: Vec::new() }).collect();
     let before: Vec<Option<CpuSet>> = system.tasks.iter().map(|task| task.cpus).collect();
     let mut loose = Vec::new();
     for (slot, planned) in plan.tasks.iter().enumerate() {
@@ -324,10 +324,10 @@ impl Placer<'_> {
     fn by_fit(
         &mut self,
         fit: Fit,
-        mut bins: Vec<Filling>,
+        mut bins: Vec<OpenBin>,
         loose: &[usize],
         regardless: bool,
-    ) -> Result<Vec<Filling>, PlaceError> {
+    ) -> Result<Vec<OpenBin>, PlaceError> {
         let mut last_used = 0;
         let load_of = |placer: &Self, slots: &[usize]| {
             let loads = slots.iter().map(|slot| load(placer.task(*slot)));
@@ -393,7 +393,7 @@ impl Placer<'_> {
     /// A partition with passing bins only, if there is one. A successful fit gives it, else an
     /// integer program.
     #[cfg(feature = "ilp")]
-    fn exactly(&mut self, bins: Vec<Filling>, loose: &[usize]) -> Result<Vec<Filling>, PlaceError> {
+    fn exactly(&mut self, bins: Vec<OpenBin>, loose: &[usize]) -> Result<Vec<OpenBin>, PlaceError> {
         let before: Vec<_> = loose.iter().map(|slot| self.task(*slot).cpus).collect();
         for fit in [Fit::WorstFit, Fit::FirstFit, Fit::BestFit] {
             if let Ok(filled) = self.by_fit(fit, bins.clone(), loose, false) {
@@ -409,7 +409,7 @@ impl Placer<'_> {
     }
 
     #[cfg(not(feature = "ilp"))]
-    fn exactly(&mut self, bins: Vec<Filling>, loose: &[usize]) -> Result<Vec<Filling>, PlaceError> {
+    fn exactly(&mut self, bins: Vec<OpenBin>, loose: &[usize]) -> Result<Vec<OpenBin>, PlaceError> {
         if loose.is_empty() { Ok(bins) } else { Err(PlaceError::Ilp { node: self.spec.name.clone() }) }
     }
 
@@ -427,7 +427,7 @@ impl Placer<'_> {
     }
 
     /// Binds a task to CPUs of a bin if it passes there, as `told` or by a test. Else notes why not.
-    fn try_bind(&mut self, bin: &Filling, slot: usize, cpus: CpuSet, told: Answer, tried: &mut Vec<String>) -> bool {
+    fn try_bind(&mut self, bin: &OpenBin, slot: usize, cpus: CpuSet, told: Answer, tried: &mut Vec<String>) -> bool {
         let before = self.task(slot).cpus;
         self.bind(slot, Some(cpus));
         let fits = if told == Answer::Yes { Ok(()) } else { self.fits(bin, Some(slot)) };
@@ -445,7 +445,7 @@ impl Placer<'_> {
     }
 
     /// Whether a bin passes a test with one more task.
-    fn fits(&self, bin: &Filling, more: Option<usize>) -> Result<(), String> {
+    fn fits(&self, bin: &OpenBin, more: Option<usize>) -> Result<(), String> {
         let terms = self.terms_left.get();
         let prepare = TERMS_OF_TASK * (bin.slots.len() as u64 + 1);
         let Some(left) = terms.checked_sub(prepare).filter(|left| *left > 0) else {
@@ -475,7 +475,7 @@ impl Placer<'_> {
 }
 
 /// The bins, with their loads, in the order in which a fit tries them.
-fn candidates(bins: &[Filling], loads: &[u128], fit: Fit, last_used: usize) -> Vec<usize> {
+fn candidates(bins: &[OpenBin], loads: &[u128], fit: Fit, last_used: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..bins.len()).collect();
     // Per CPU of the bin, since the last cluster may be smaller.
     let fullness = |bin: &usize| loads[*bin] / u128::from(bins[*bin].cpus.len().max(1));

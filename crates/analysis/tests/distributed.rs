@@ -139,6 +139,7 @@ fn delays_found(text: &str, wanted: Span) -> String {
     let mut document = Document::parse(text, "switched.toml").expect("it is good");
     let edits = found.changes.iter().map(|change| match change {
         NetworkChange::Delay(network, delay) => Edit::Delay { network: *network, delay: *delay },
+        NetworkChange::Bucket(node, bucket) => Edit::Bucket { node: *node, bucket: *bucket },
         NetworkChange::Add(network) => Edit::AddNetwork { network: network.clone() },
     });
     document.apply(&edits.collect::<Vec<_>>()).unwrap_or_else(|errors| panic!("{errors}"));

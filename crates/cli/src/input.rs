@@ -323,8 +323,8 @@ pub(crate) fn place_regardless(system: System) -> Result<System, Failure> {
     Ok(placed.system)
 }
 
-/// To simulate it: periods and budgets that are `"auto"` become those that `takt size` chooses, or a share where it
-/// chooses none. Notes say which.
+/// Replaces periods and budgets that are `"auto"` by those that `takt size` chooses. A simulation can then begin.
+/// Where `takt size` chooses none, a component gets a share. Notes say which.
 pub(crate) fn size_components(system: System) -> Result<System, Failure> {
     let is_auto = |component: &Component| component.period == Auto::Auto || component.budget == Auto::Auto;
     if !system.components.iter().any(is_auto) {

@@ -14,7 +14,7 @@
 //! It fails if a plan cannot be computed, if a queue held an unexpected number of jobs, or if half
 //! of the switches moved no job. Measurements that this machine does not permit are skipped.
 //!
-//! `cargo bench -p takt-run --bench dispatch -- [--rounds 5]`
+//! `cargo bench -p takt-dispatch --bench dispatch -- [--rounds 5]`
 
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};

@@ -8,7 +8,7 @@
 //!   to a waiting thread. takt has one more hand-over, from the receiving thread to the handler's.
 //!   So the second peer adds a hand-over by a bare futex.
 //!
-//! `cargo bench -p takt-run --bench event -- [--rounds 15]`
+//! `cargo bench -p takt-dispatch --bench event -- [--rounds 15]`
 
 use std::collections::VecDeque;
 use std::hint::black_box;

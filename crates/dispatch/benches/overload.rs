@@ -14,7 +14,7 @@
 //! counts as missed. It fails if muf or rms+mlf lose a critical deadline, or if a plan cannot be
 //! computed or rehearsed.
 //!
-//! `cargo bench -p takt-run --bench overload -- [--seconds 600]`
+//! `cargo bench -p takt-dispatch --bench overload -- [--seconds 600]`
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;

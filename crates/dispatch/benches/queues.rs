@@ -9,7 +9,7 @@
 //!
 //! It fails if a plan cannot be computed, or if a queue held an unexpected number of jobs.
 //!
-//! `cargo bench -p takt-run --bench queues -- [--rounds 5]`
+//! `cargo bench -p takt-dispatch --bench queues -- [--rounds 5]`
 
 use std::collections::VecDeque;
 use std::hint::black_box;

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use takt_log::causes::Cause;
 use takt_log::{CancelCause, Event, JobKey, Parent};
 use takt_model::{Builtin, Span};
-use takt_trace::merge::{Merge, RunEvent, RunEventKind as Kind, RunEventSink as _, Why, Worker};
+use takt_trace::merge::{Merge, RunEvent, RunEventKind as Kind, RunEventSink as _, SwitchOutReason, Worker};
 use takt_trace::{Comm, Thread};
 
 use super::*;
@@ -119,7 +119,7 @@ fn play(plan: &Plan, duration: Span, holes: &[(u64, u64)]) -> Play {
             let to = from.saturating_add(Span::from_ns(length));
             if let Some(job) = on {
                 let lane = level(job);
-                see(&mut play, from, Kind::SwitchOut { lane, cpu: 0, why: Why::Taken });
+                see(&mut play, from, Kind::SwitchOut { lane, cpu: 0, why: SwitchOutReason::Taken });
                 see(&mut play, from, Kind::OtherIn { cpu: 0, thread: thread(9, "pauser") });
                 see(&mut play, to, Kind::SwitchIn { lane, cpu: 0 });
                 play.truth.extend([(from, Event::Preempt { job, cpu: 0 }), (to, Event::Resume { job, cpu: 0 })]);
@@ -140,7 +140,7 @@ fn play(plan: &Plan, duration: Span, holes: &[(u64, u64)]) -> Play {
         match told {
             Event::Start { job, .. } => {
                 if let Some(before) = on.replace(job) {
-                    see(&mut play, at, Kind::SwitchOut { lane: level(before), cpu: 0, why: Why::Taken });
+                    see(&mut play, at, Kind::SwitchOut { lane: level(before), cpu: 0, why: SwitchOutReason::Taken });
                 }
                 see(&mut play, at, Kind::SwitchIn { lane: level(job), cpu: 0 });
             }
@@ -151,7 +151,7 @@ fn play(plan: &Plan, duration: Span, holes: &[(u64, u64)]) -> Play {
             Event::Complete { job, .. } => {
                 on = None;
                 open.retain(|(other, _)| *other != job);
-                see(&mut play, at, Kind::SwitchOut { lane: level(job), cpu: 0, why: Why::Asleep });
+                see(&mut play, at, Kind::SwitchOut { lane: level(job), cpu: 0, why: SwitchOutReason::Asleep });
                 see(&mut play, at, Kind::OtherIn { cpu: 0, thread: thread(0, "swapper/0") });
             }
             _ => {}
@@ -333,19 +333,19 @@ fn each_cause_has_its_name() {
         // The CPU is idle until 1 ms, the timer runs until 2 ms, and its thread until the job
         // starts at 3 ms. Another thread runs from 4 to 5 ms. The job's thread sleeps from 6 to 7
         // ms.
-        (0, left(1, Why::Asleep)),
+        (0, left(1, SwitchOutReason::Asleep)),
         (0, other(0, "swapper/0")),
         (1_000, timer),
-        (2_000, left(1, Why::Asleep)),
+        (2_000, left(1, SwitchOutReason::Asleep)),
         (2_000, worker),
-        (4_000, left(0, Why::Taken)),
+        (4_000, left(0, SwitchOutReason::Taken)),
         (4_000, other(7, "make")),
         (5_000, worker),
-        (6_000, left(0, Why::Asleep)),
+        (6_000, left(0, SwitchOutReason::Asleep)),
         (6_000, other(0, "swapper/0")),
         (7_000, Kind::Woken { lane: 0 }),
         (7_000, worker),
-        (12_000, left(0, Why::Asleep)),
+        (12_000, left(0, SwitchOutReason::Asleep)),
         (12_000, other(0, "swapper/0")),
     ];
     let (log, evident) = told(&job(1_500, 3_000, 12_000), &seen);
@@ -378,12 +378,12 @@ fn what_the_kernel_did_not_tell_is_unknown() {
     let left = |lane, why| Kind::SwitchOut { lane, cpu: 0, why };
     // The switch to the job's thread is missing, and events are lost from 4 to 6 ms.
     let seen = [
-        (3_500, left(0, Why::Taken)),
+        (3_500, left(0, SwitchOutReason::Taken)),
         (3_500, Kind::OtherIn { cpu: 0, thread: thread(7, "make") }),
         (3_800, Kind::SwitchIn { lane: 0, cpu: 0 }),
         (4_000, Kind::LossBegins { count: 3 }),
         (6_000, Kind::LossEnds),
-        (12_000, left(0, Why::Asleep)),
+        (12_000, left(0, SwitchOutReason::Asleep)),
     ];
     let (log, evident) = told(&job(0, 3_000, 11_000), &seen);
     let expected = [
@@ -406,7 +406,7 @@ fn a_job_that_is_dropped_or_never_ends_is_late_too() {
     events.push((10_000, Event::Cancel { job: J, cause: CancelCause::Late }));
     let seen = [
         (0, Kind::SwitchIn { lane: 0, cpu: 0 }),
-        (1_000, Kind::SwitchOut { lane: 0, cpu: 0, why: Why::Taken }),
+        (1_000, Kind::SwitchOut { lane: 0, cpu: 0, why: SwitchOutReason::Taken }),
         (1_000, Kind::OtherIn { cpu: 0, thread: thread(7, "make") }),
     ];
     let (_, evident) = told(&events, &seen);
@@ -447,7 +447,10 @@ fn runs(
     to: u64,
 ) {
     let job = JobKey { task: TaskId(task), number };
-    seen.extend([(from, Kind::SwitchIn { lane, cpu: 0 }), (to, Kind::SwitchOut { lane, cpu: 0, why: Why::Asleep })]);
+    seen.extend([
+        (from, Kind::SwitchIn { lane, cpu: 0 }),
+        (to, Kind::SwitchOut { lane, cpu: 0, why: SwitchOutReason::Asleep }),
+    ]);
     seen.push((to, Kind::OtherIn { cpu: 0, thread: thread(0, "swapper/0") }));
     told.extend([(from, Event::Start { job, cpu: 0 }), (to, Event::Complete { job, cpu: 0 })]);
 }
@@ -549,7 +552,8 @@ fn a_switch_to_a_plan_that_demotes_explains_what_is_late_already() {
 
 #[test]
 fn who_had_the_cpu_before_the_dispatcher_is_heard_too() {
-    let (worker, out) = (Kind::SwitchIn { lane: 0, cpu: 0 }, Kind::SwitchOut { lane: 0, cpu: 0, why: Why::Asleep });
+    let (worker, out) =
+        (Kind::SwitchIn { lane: 0, cpu: 0 }, Kind::SwitchOut { lane: 0, cpu: 0, why: SwitchOutReason::Asleep });
     let other = |name: &str, pid, prio| Thread { prio: Some(prio), ..thread(pid, name) };
     for (first, last, others) in [
         // The CPU was idle, and then a more important thread had it; or an ordinary thread, which
@@ -586,7 +590,8 @@ fn what_a_full_buffer_swallowed_does_not_stay() {
         (20_000, Event::Miss { job: number(1) }),
         (21_000, Event::Complete { job: number(1), cpu: 0 }),
     ];
-    let (worker, out) = (Kind::SwitchIn { lane: 0, cpu: 0 }, Kind::SwitchOut { lane: 0, cpu: 0, why: Why::Taken });
+    let (worker, out) =
+        (Kind::SwitchIn { lane: 0, cpu: 0 }, Kind::SwitchOut { lane: 0, cpu: 0, why: SwitchOutReason::Taken });
     let make = Kind::OtherIn { cpu: 0, thread: thread(8, "make") };
     let (log, evident) = told(&events, &[(0, worker), (11_000, out), (11_000, make), (20_000, worker)]);
     let preempted = "11000 Preempt { job: JobKey { task: TaskId(0), number: 1 }, cpu: 0 }".to_owned();

@@ -189,7 +189,7 @@ impl Adaptive {
     fn unkept(&self, plan: &Plan, placed: &Placed<'_>, all: &[Placed<'_>], throughout: &[bool]) -> Option<String> {
         let Placed { id, task, .. } = placed;
         if throughout.get(id.index()) != Some(&true) {
-            return Some(format!("critical operation \"{}\" follows noncritical ones, which nobody guards", task.name));
+            return Some(format!("critical operation \"{}\" follows noncritical ones, which have no guard", task.name));
         }
         let needs = self.needs(placed, all);
         if needs > task.deadline {

@@ -148,7 +148,7 @@ impl Natural {
 ///
 /// Let a job of k start x before the release of a job of i. No job of its level preempts it, so it
 /// runs for at least C_k - x more. Then the job of i needs its C_i. If C_k - x + C_i > D_i, that
-/// job is late. [`Meetings::lead`] is the least x that is certain to occur in some run.
+/// job is late. [`BlockingScenarios::lead`] is the least x that is certain to occur in some run.
 pub(super) fn blocking(system: &System, placed: &[Placed], plan: &Plan, strategy: &str) -> Vec<Anomaly> {
     let levels: BTreeMap<TaskId, u32> = plan.tasks.iter().map(|task| (task.task, task.level)).collect();
     let completes = |level: &&u32| plan.levels.get(**level as usize).is_some_and(|level| !level.preemptive);
@@ -158,7 +158,7 @@ pub(super) fn blocking(system: &System, placed: &[Placed], plan: &Plan, strategy
             queues.entry((*level, one.2)).or_default().push(*one);
         }
     }
-    let meetings = Meetings::of(system, placed, &levels);
+    let meetings = BlockingScenarios::of(system, placed, &levels);
     let mut anomalies = Vec::new();
     for queue in queues.values_mut() {
         let here = queue.clone();
@@ -229,7 +229,7 @@ impl Before {
 }
 
 /// Which jobs can meet, and how.
-struct Meetings<'a> {
+struct BlockingScenarios<'a> {
     system: &'a System,
     /// For each task of the System, the sources of its chain.
     roots: Vec<Rc<BTreeSet<usize>>>,
@@ -241,7 +241,7 @@ struct Meetings<'a> {
     interrupting: Vec<Option<u64>>,
 }
 
-impl<'a> Meetings<'a> {
+impl<'a> BlockingScenarios<'a> {
     fn of(system: &'a System, placed: &[Placed], levels: &BTreeMap<TaskId, u32>) -> Self {
         let before = predecessors(system);
         let order = sorted(&before).order;
@@ -266,7 +266,7 @@ impl<'a> Meetings<'a> {
                 *kept = all;
             }
         }
-        Meetings { system, roots, count: placed.len() as u64, interrupting }
+        BlockingScenarios { system, roots, count: placed.len() as u64, interrupting }
     }
 
     /// The task of a queue, sorted by C, that blocks a job longest and makes it late, and for how

@@ -61,12 +61,12 @@ fn check(subscription: &Subscription) {
     assert!(known <= counts.complete && counts.complete - known <= 24, "{counts:?}");
 }
 
-type Seen = Arc<Mutex<Vec<(u32, u32, u64, Vec<u8>)>>>;
+type Received = Arc<Mutex<Vec<(u32, u32, u64, Vec<u8>)>>>;
 
 /// Events given to a handler: head and payload.
 type Came = Arc<Mutex<Vec<(takt_dispatch::event::Head, Vec<u8>)>>>;
 
-type Two = (Channel, [Subscription; 2], [Seen; 2], Dispatching, Connected);
+type Two = (Channel, [Subscription; 2], [Received; 2], Dispatching, Connected);
 
 /// A handler's call: the consumer, the class of the thread, the payload.
 type Handled = (&'static str, Class, Vec<u8>);
@@ -78,7 +78,7 @@ fn two(first: Filter, second: Filter, options: Options) -> Option<Two> {
     let channel = Channel::new(options);
     let subscriptions =
         [channel.subscribe(&plan, "first", first).unwrap(), channel.subscribe(&plan, "second", second).unwrap()];
-    let seen: [Seen; 2] = Default::default();
+    let seen: [Received; 2] = Default::default();
     let mut built = Dispatcher::new(plan);
     for (name, (subscription, seen)) in ["first", "second"].into_iter().zip(subscriptions.iter().zip(&seen)) {
         let seen = seen.clone();

@@ -43,9 +43,9 @@ fn pinned(cpu: u32, body: impl FnOnce() + Send) {
 
 /// Whether a handler saw another handler: no answer yet, no, or yes.
 #[derive(Clone, Default)]
-struct Seen(Arc<AtomicU64>);
+struct Received(Arc<AtomicU64>);
 
-impl Seen {
+impl Received {
     fn set(&self, seen: bool) {
         self.0.store(1 + u64::from(seen), Ordering::Release);
     }
@@ -68,7 +68,7 @@ fn a_critical_consumer_is_not_behind_a_noncritical_one_that_subscribed_first() {
     let show = channel.subscribe(&plan, "show", Pattern::kind(1)).unwrap();
     let steer = channel.subscribe(&plan, "steer", Pattern::kind(1)).unwrap();
     let supply = channel.subscribe(&plan, "supply", Pattern::kind(2)).unwrap();
-    let (ran, seen) = (Seen::default(), Seen::default());
+    let (ran, seen) = (Received::default(), Received::default());
     let (told, look, result, supplier) = (ran.clone(), ran.clone(), seen.clone(), channel.supplier(8));
     let built = Dispatcher::new(plan)
         .on("steer", steer.handler(move |_, _| told.set(true)))
@@ -136,7 +136,7 @@ fn an_urgent_level_sends_before_a_less_important_consumer_runs_and_after_a_more_
         let mut bytes = [0; 512];
         std::iter::from_fn(|| socket.recv(&mut bytes).ok()).any(|length| length >= 200)
     };
-    let seen: [Seen; 2] = Default::default();
+    let seen: [Received; 2] = Default::default();
     let [of_steer, of_show] = seen.clone();
     let (first, second) = (peer.clone(), peer.clone());
     let built = Dispatcher::new(plan)
@@ -155,7 +155,7 @@ fn an_urgent_level_sends_before_a_less_important_consumer_runs_and_after_a_more_
     until(|| seen.iter().all(|seen| seen.get().is_some()));
     drop(connected);
     dispatching.stop(&mut NullSink).unwrap();
-    assert_eq!(seen.each_ref().map(Seen::get), [Some(false), Some(true)]);
+    assert_eq!(seen.each_ref().map(Received::get), [Some(false), Some(true)]);
 }
 
 /// The policy, the priority and the CPUs of a thread of this process, by the kernel. `name` holds

@@ -38,14 +38,14 @@ fn cable() -> Option<Cable> {
 }
 
 /// A handler's events: head, payload, class and name of the thread.
-type Seen = Arc<Mutex<Vec<(Head, Vec<u8>, Class, String)>>>;
+type Received = Arc<Mutex<Vec<(Head, Vec<u8>, Class, String)>>>;
 
 /// A process, as other nodes see it.
 struct Process {
     channel: Channel,
     dispatching: Dispatching,
     /// The events of the operations of level 0 and of level 1.
-    seen: [Seen; 2],
+    seen: [Received; 2],
 }
 
 /// An operation for tracks and peers' changes, and a less important one for maps.
@@ -60,7 +60,7 @@ fn process(name: &str) -> Option<Process> {
         takt_dispatch::event::Filter::any([TRACK, PEER_FOUND, PEER_LOST].map(|kind| Pattern::kind(kind).into())),
         Pattern::kind(MAP).into(),
     ];
-    let seen: [Seen; 2] = Default::default();
+    let seen: [Received; 2] = Default::default();
     let mut handlers = Vec::new();
     for ((name, filter), seen) in ["track", "map"].into_iter().zip(filters).zip(&seen) {
         let (subscription, seen) = (channel.subscribe(&plan, name, filter).unwrap(), seen.clone());
@@ -169,7 +169,7 @@ fn events_reach_the_other_node_at_their_level_with_what_is_left_of_their_time() 
     let expected: Vec<Vec<u8>> = (0..20).map(|number| vec![number]).collect();
     assert_eq!(right.payloads(0, TRACK), expected);
     assert_eq!(left.payloads(1, MAP), expected);
-    let workers = |seen: &Seen, class: u8| {
+    let workers = |seen: &Received, class: u8| {
         for (head, _, there, thread) in seen.lock().unwrap().iter() {
             assert_eq!((there, head.source >= 7 || head.kind >= PEER_FOUND), (&Class::Fifo { priority: class }, true));
             assert!(thread.contains("worker"), "a handler on the thread {thread}");

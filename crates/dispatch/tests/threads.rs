@@ -72,7 +72,7 @@ fn work(span: Span) {
 }
 
 /// A handler's thread: its operation, CPUs and class.
-type Seen = Arc<Mutex<Vec<(&'static str, Vec<u32>, Class)>>>;
+type Received = Arc<Mutex<Vec<(&'static str, Vec<u32>, Class)>>>;
 
 #[test]
 fn threads_have_the_cpu_and_the_priority_of_the_plan_that_holds() {
@@ -88,7 +88,7 @@ fn threads_have_the_cpu_and_the_priority_of_the_plan_that_holds() {
     let at = Time::ZERO + Span::from_s(100);
     system.modes.push(Mode { node: NodeId(0), at, strategy: StrategyRef::Builtin(Builtin::Muf) });
     let plan = Plan::compute(&system, NodeId(0), &limits()).unwrap_or_else(|anomalies| panic!("{anomalies}"));
-    let seen = Seen::default();
+    let seen = Received::default();
     let mut dispatcher = Dispatcher::new(plan.clone());
     for name in ["fast", "slow", "elsewhere"] {
         let seen = seen.clone();

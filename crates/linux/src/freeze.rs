@@ -4,7 +4,7 @@
 //! time, in whatever class it is, and no privilege is needed. The signal reaches a thread before its
 //! next instruction in user mode. A system call that the thread is in goes on.
 //!
-//! A frozen thread does not depend on the life of the thread that froze it. Whoever freezes others
+//! A frozen thread does not depend on the life of the thread that froze it. The freezing thread
 //! renews a [`Lease`]. When the lease ends, frozen threads go on by themselves, under SCHED_OTHER.
 
 use std::cell::Cell;

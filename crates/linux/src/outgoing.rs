@@ -51,7 +51,7 @@ pub enum Outcome {
 
 /// Options of a socket before [`Outgoing::narrow`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Former {
+pub struct SavedOptions {
     /// SO_SNDBUF of a datagram socket, TCP_NOTSENT_LOWAT of a stream.
     value: u32,
     priority: u32,
@@ -92,13 +92,13 @@ impl Outgoing {
         self.transport
     }
 
-    /// Leaves the kernel as little room as possible, so that order is decided outside of it: the
-    /// smallest SO_SNDBUF of a datagram socket; for a stream, room is reported only when all bytes
-    /// have left (TCP_NOTSENT_LOWAT).
+    /// Makes the kernel's send buffer as small as possible, so that takt decides the order.
+    /// A datagram socket gets the smallest SO_SNDBUF. A stream reports room only when all bytes have
+    /// left (TCP_NOTSENT_LOWAT = 1).
     ///
     /// # Errors
     /// The kernel's refusal.
-    pub fn narrow(&self) -> Result<Former, OutgoingError> {
+    pub fn narrow(&self) -> Result<SavedOptions, OutgoingError> {
         let refused = |what| move |cause| OutgoingError::Refused { what, cause };
         let socket = SockRef::from(&self.socket);
         let priority = socket.priority().map_err(refused("SO_PRIORITY"))?;
@@ -115,11 +115,11 @@ impl Outgoing {
                 former
             }
         };
-        Ok(Former { value, priority })
+        Ok(SavedOptions { value, priority })
     }
 
     /// Gives back the options from before [`Outgoing::narrow`].
-    pub fn restore(&self, former: Former) {
+    pub fn restore(&self, former: SavedOptions) {
         let socket = SockRef::from(&self.socket);
         let _ = match self.transport {
             Transport::Datagram => socket.set_send_buffer_size(former.value as usize),
@@ -137,9 +137,8 @@ impl Outgoing {
         SockRef::from(&self.socket).set_priority(priority).map_err(refused)
     }
 
-    /// Bytes that the kernel took and that have not left this machine. Of datagrams the kernel
-    /// counts the memory that they take, 768 bytes and more each. Of a stream these are the bytes
-    /// that were not sent for the first time.
+    /// Bytes that the kernel took and that have not left this machine. For datagrams this is the
+    /// memory that they use, at least 768 bytes each. For a stream it is the bytes not yet sent once.
     #[must_use]
     pub fn unsent(&self) -> u64 {
         /// Not in libc (linux/sockios.h).

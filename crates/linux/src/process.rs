@@ -10,7 +10,6 @@ use std::process::{Child, ExitStatus};
 use takt_model::{Span, Time};
 
 use crate::clock::{self, Epoch};
-use crate::signals::Signal;
 
 /// CAP_NET_ADMIN: network devices and their queueing disciplines.
 pub const CAP_NET_ADMIN: u32 = 12;
@@ -132,8 +131,8 @@ pub fn end(child: &mut Child, patience: Span, meanwhile: &mut dyn FnMut(&mut Chi
 }
 
 /// Sends a child process a signal, unless it has ended already.
-pub fn signal(child: &mut Child, signal: Signal) {
-    send(child, libc::c_int::from(signal.number()));
+pub fn signal(child: &mut Child, number: u8) {
+    send(child, libc::c_int::from(number));
 }
 
 fn send(child: &mut Child, number: libc::c_int) {

@@ -2,8 +2,8 @@
 //!
 //! Scheduling classes, locked memory and bandwidth of takt's own threads end with the process. These
 //! changes do not, so a function undoes each at the next start: cpusets
-//! ([`crate::cpuset::recover`]), held threads ([`crate::hold::recover`]) and trace instances
-//! ([`crate::tracing::recover`]).
+//! ([`crate::cpuset::recover`]), held threads ([`crate::hold::recover`]), shares of devices
+//! ([`crate::tc::recover`]) and trace instances ([`crate::tracing::recover`]).
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-use crate::process::effective_user;
+use crate::process::{Identity, boot_id, effective_user};
 
 /// Why the state could not be read, written or repaired.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
@@ -103,6 +103,51 @@ pub(crate) fn read_state<T>(
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(unusable(path, &error)),
     }
+}
+
+/// The lines of a state file, `KEY VALUE` each, read in their order.
+pub(crate) struct Fields<'a> {
+    lines: std::str::Lines<'a>,
+}
+
+impl<'a> Fields<'a> {
+    pub(crate) fn new(text: &'a str) -> Self {
+        Fields { lines: text.lines() }
+    }
+
+    /// The value of the next line, which has this key.
+    pub(crate) fn take(&mut self, key: &str) -> Result<&'a str, String> {
+        let line = self.lines.next().unwrap_or_default();
+        let value = line.strip_prefix(key).and_then(|rest| rest.strip_prefix(' '));
+        value.ok_or_else(|| format!("\"{line}\" where \"{key}\" should be"))
+    }
+
+    /// As [`take`](Self::take), as a number that fits.
+    pub(crate) fn number<T: std::str::FromStr>(&mut self, key: &str) -> Result<T, String> {
+        let text = self.take(key)?;
+        text.parse().map_err(|_| format!("\"{text}\" is no number, or too large"))
+    }
+
+    /// What [`origin_text`] wrote: the boot, and the process that owns the change.
+    pub(crate) fn origin(&mut self) -> Result<(String, Identity), String> {
+        let boot = self.take("boot")?.to_owned();
+        Ok((boot, Identity { pid: self.number("pid")?, start: self.number("start")? }))
+    }
+
+    /// The lines that are left.
+    pub(crate) fn rest(self) -> std::str::Lines<'a> {
+        self.lines
+    }
+}
+
+/// The lines of a state file for the boot and the process that owns the change.
+pub(crate) fn origin_text(boot: &str, owner: Identity) -> String {
+    format!("boot {boot}\npid {}\nstart {}\n", owner.pid, owner.start)
+}
+
+/// Whether that is the running boot. True where the kernel names none.
+pub(crate) fn is_this_boot(boot: &str) -> bool {
+    boot_id().is_none_or(|now| now == boot)
 }
 
 pub(crate) fn unusable(path: &Path, error: &io::Error) -> RecoveryError {

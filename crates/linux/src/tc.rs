@@ -156,7 +156,7 @@ pub enum NetError {
     State(#[from] RecoveryError),
 }
 
-/// A device that has what it had before.
+/// A restored device.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Restored {
     /// The device.

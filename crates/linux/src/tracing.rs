@@ -52,7 +52,7 @@ pub use events::{Event, one_of};
 pub use instance::threads_of;
 pub(crate) use instance::{PREFIX, remove};
 pub use options::{BUFFER, Options, Threads};
-pub use reader::Sweep;
+pub use reader::ReadResult;
 pub use recorder::Recorder;
 pub use recover::{Leftovers, recover};
 pub use threads::{ThreadInfo, class_of, threads};

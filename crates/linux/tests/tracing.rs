@@ -17,7 +17,9 @@ use takt_linux::tracing::{
     threads_of,
 };
 use takt_model::{Bytes, Span, Time};
-use takt_trace::{Abi, DatHead, DatWriter, Endian, Format, KernelEvent, Left, PageLayout, Recording, What};
+use takt_trace::{
+    Abi, DatHead, DatWriter, Endian, EventKind, Format, KernelEvent, PageLayout, Recording, SwitchOutState,
+};
 
 const TESTS: &[(&str, fn())] = &[
     ("what_a_child_does_is_recorded", what_a_child_does_is_recorded),
@@ -206,13 +208,14 @@ fn what_a_child_does_is_recorded() {
     let events = decoded(recorder, BTreeMap::new());
     let count = |is: &dyn Fn(&KernelEvent) -> bool| events.iter().filter(|event| event.pid == id && is(event)).count();
     let sleep = libc::SYS_clock_nanosleep;
-    let entered = count(&|event| matches!(event.what, What::SyscallEnter { number, .. } if number == sleep));
-    let left = count(&|event| matches!(event.what, What::SyscallExit { number, .. } if number == sleep));
+    let entered = count(&|event| matches!(event.what, EventKind::SyscallEnter { number, .. } if number == sleep));
+    let left = count(&|event| matches!(event.what, EventKind::SyscallExit { number, .. } if number == sleep));
     assert_eq!((entered, left), (SLEEPS, SLEEPS));
-    let blocked =
-        count(&|event| matches!(&event.what, What::Switch { prev, left: Left::Blocked, .. } if prev.pid == id));
+    let blocked = count(
+        &|event| matches!(&event.what, EventKind::Switch { prev, left: SwitchOutState::Blocked, .. } if prev.pid == id),
+    );
     assert!(blocked >= SLEEPS, "{blocked}");
-    assert_eq!(count(&|event| matches!(event.what, What::Exit { pid } if pid == id)), 1);
+    assert_eq!(count(&|event| matches!(event.what, EventKind::Exit { pid } if pid == id)), 1);
     assert!(events.windows(2).all(|pair| pair[0].time <= pair[1].time), "in the order of time");
 }
 
@@ -237,7 +240,7 @@ fn a_sweep_brings_what_was_before_it() {
     }
     assert!(late * 10 <= seen && until > Time::ZERO, "{late} of {seen} events came too late");
     let events = decoded(recorder, all);
-    assert!(events.iter().any(|event| matches!(event.what, What::Switch { .. })));
+    assert!(events.iter().any(|event| matches!(event.what, EventKind::Switch { .. })));
 }
 
 fn what_is_lost_is_counted() {
@@ -261,8 +264,8 @@ fn what_is_lost_is_counted() {
     assert!(read > 0 && lost > 0, "the buffer is too small for all");
     assert_eq!(read + lost, CALLS, "each is read or counted as lost");
     let events = decode(&texts, &pages);
-    assert_eq!(events.iter().filter(|event| matches!(event.what, What::SyscallEnter { .. })).count() as u64, read);
-    assert!(events.iter().any(|event| matches!(event.what, What::Lost { .. })), "and the pages tell where");
+    assert_eq!(events.iter().filter(|event| matches!(event.what, EventKind::SyscallEnter { .. })).count() as u64, read);
+    assert!(events.iter().any(|event| matches!(event.what, EventKind::Lost { .. })), "and the pages tell where");
 }
 
 fn a_file_is_read_by_takt_and_by_trace_cmd() {

@@ -33,7 +33,7 @@ use takt_model::{Span, TaskId, Time};
 use crate::definitions::{Definition, Definitions, ThreadKind};
 use crate::event::{CancelCause, Event, JobKey, Sink};
 use chains::Finished;
-use course::{Activity, Course, Names, Ran, Stop, Sum};
+use course::{Activity, Course, EndedJob, Names, Stop, Sum};
 pub use found::{Cause, Disturbance, Late, Turn, What, Worst};
 use found::{Name, Tally};
 pub use rules::{Importance, Rules, TaskRule};
@@ -582,7 +582,7 @@ impl Causes {
         let Some(pending) = self.pending.remove(&job) else { return };
         if let (Some((stream, cpu)), Some(place), true) = (own, place, pending.started) {
             let Pending { due, delayed, begins, ran, .. } = pending;
-            let ran = Ran { place, due, begins, ended: now, took: ran.min(wcet), delayed };
+            let ran = EndedJob { place, due, begins, ended: now, took: ran.min(wcet), delayed };
             self.cpu(stream, cpu).course.ended(ran);
         }
     }
@@ -684,12 +684,12 @@ impl Causes {
                 if !ended {
                     let took = self.wcet(other.task).unwrap_or(Span::MAX);
                     let Pending { due, begins, delayed, .. } = *waiting;
-                    ahead.push(Ran { place: of, due, begins, ended: now, took, delayed });
+                    ahead.push(EndedJob { place: of, due, begins, ended: now, took, delayed });
                 }
             }
         }
         let (due, begins) = (pending.begins, pending.begins);
-        let this = Ran { place, due, begins, ended: now, took, delayed: None };
+        let this = EndedJob { place, due, begins, ended: now, took, delayed: None };
         let off = match (pending.state, pending.since) {
             (State::Off(_), from) => Some(Stop { from, to: now, place, cause: Cause::Throttled }),
             _ => None,

@@ -229,7 +229,7 @@ impl<R: io::Read> Reader<R> {
 
     /// Hands events to `to` until it breaks; `None` at the end.
     #[inline(always)]
-    fn pump<T: Taker>(&mut self, to: &mut T) -> Result<Option<T::Break>, ReadError> {
+    fn pump<T: RecordVisitor>(&mut self, to: &mut T) -> Result<Option<T::Break>, ReadError> {
         loop {
             while let Some(current) = self.current {
                 let cursor = &mut self.cursors[current];
@@ -443,7 +443,7 @@ impl<R: io::Read> Reader<R> {
 }
 
 /// Receives the records from [`Reader::pump`].
-trait Taker {
+trait RecordVisitor {
     type Break;
     fn event(&mut self, stream: u32, time: Time, event: &Event) -> ControlFlow<Self::Break>;
     fn define(&mut self, stream: u32, time: Time, definition: &Definition);
@@ -452,7 +452,7 @@ trait Taker {
 /// Takes one event.
 struct One;
 
-impl Taker for One {
+impl RecordVisitor for One {
     type Break = Record;
     #[inline(always)]
     fn event(&mut self, stream: u32, time: Time, event: &Event) -> ControlFlow<Record> {
@@ -464,7 +464,7 @@ impl Taker for One {
 /// Takes everything for a sink.
 struct All<'a, S>(&'a mut S);
 
-impl<S: Sink> Taker for All<'_, S> {
+impl<S: Sink> RecordVisitor for All<'_, S> {
     type Break = std::convert::Infallible;
     #[inline(always)]
     fn event(&mut self, stream: u32, time: Time, event: &Event) -> ControlFlow<Self::Break> {
@@ -479,7 +479,7 @@ impl<S: Sink> Taker for All<'_, S> {
 /// Takes everything for a sink as long as wanted.
 struct While<'a, S, F>(&'a mut S, F);
 
-impl<S: Sink, F: FnMut(&mut S) -> bool> Taker for While<'_, S, F> {
+impl<S: Sink, F: FnMut(&mut S) -> bool> RecordVisitor for While<'_, S, F> {
     type Break = ();
     #[inline(always)]
     fn event(&mut self, stream: u32, time: Time, event: &Event) -> ControlFlow<()> {

@@ -39,8 +39,6 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// True time.
-    pub const PERFECT: Clock = Clock { from: (Time::ZERO, Time::ZERO), drift_ppb: 0 };
     /// The largest drift: half the speed.
     pub const DRIFT_PPB_MAX: i32 = 500_000_000;
 

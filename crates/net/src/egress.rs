@@ -290,7 +290,7 @@ impl Egress {
         self.wakeup = Some(end);
     }
 
-    /// Takes out the packet that a class starts now, if it does, and when it came.
+    /// Removes the packet that the class may start now. Returns it with its arrival time.
     #[inline]
     fn next_of(&mut self, now: Time, class: usize, decisions: &mut Vec<EgressDecision>) -> Option<(Packet, Time)> {
         let of = self.classes.get_mut(class)?;

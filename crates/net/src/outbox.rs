@@ -7,7 +7,7 @@
 //!   it. Bytes of a stream are never dropped and never overtake each other. A socket whose peer
 //!   takes nothing is blocked, and delays no other socket.
 //!
-//! The caller sends what [`Outbox::next`] returns and reports what became of it.
+//! The caller sends what [`Outbox::next`] returns, and reports the result.
 
 use std::collections::VecDeque;
 
@@ -118,8 +118,8 @@ impl Outbox {
         self.queue.push(now, message)
     }
 
-    /// Takes out the message to send next; the caller says by [`Outbox::sent`], [`Outbox::partly`]
-    /// or [`Outbox::blocked`] what became of it. A datagram is late if its deadline is before
+    /// Removes the message to send next. The caller reports the result with [`Outbox::sent`],
+    /// [`Outbox::partly`] or [`Outbox::blocked`]. A datagram is late if its deadline is before
     /// `leaves`, the time at which it would have left. Late ones that the rule drops go to
     /// `dropped`, and so do messages of sockets that are gone.
     pub fn next(&mut self, leaves: impl Fn(&Packet) -> Time, mut dropped: impl FnMut(Packet)) -> Option<Packet> {

@@ -147,7 +147,7 @@ impl Link {
         self.hopeful += 1;
     }
 
-    /// Makes one of lost ones that stand side by side.
+    /// Merges adjacent runs of lost jobs.
     fn join_lost(&mut self) {
         let mut kept = 0_usize;
         for at in 0..self.runs.len() {

@@ -34,7 +34,7 @@ use crate::rank::Rank;
 use crate::server::{Change, RATE_ONE, Server, Terms};
 use crate::times::{NEVER, Times};
 
-pub(crate) use order::{ScopeOrder, Standing, Which};
+pub(crate) use order::{EntryFilter, EntryState, ScopeOrder};
 
 pub(crate) mod build;
 mod choose;
@@ -159,7 +159,7 @@ struct Node {
     at: usize,
     eligible: bool,
     /// Its standing in the order of the scope.
-    standing: Option<Standing>,
+    standing: Option<EntryState>,
     /// Its part of the active bandwidth of the scope.
     counted: u64,
     /// The start of its payment, and the amount so far.
@@ -205,9 +205,11 @@ pub struct Hierarchy {
     paying: Vec<usize>,
     /// The scopes with a decision of the last choice.
     picked: Vec<usize>,
-    /// Scopes with a quantum; those that order something by laxity; those with sections.
+    /// Scopes with a quantum.
     with_quantum: Vec<usize>,
+    /// Scopes that order jobs or servers by laxity.
     by_laxity: Vec<usize>,
+    /// Scopes with sections.
     with_sections: Vec<usize>,
     /// The scope whose job has the CPU.
     granted: Option<usize>,
@@ -277,7 +279,7 @@ impl Hierarchy {
         act: impl FnOnce(&mut Dispatcher, &mut Vec<Decision>),
     ) {
         let from = decisions.len();
-        self.soil(scope);
+        self.mark_dirty(scope);
         let scope = &mut self.scopes[scope];
         scope.is_head_old = true;
         act(&mut scope.dispatcher, decisions);
@@ -291,7 +293,7 @@ impl Hierarchy {
     }
 
     /// A scope may have work now or have it no more.
-    fn soil(&mut self, scope: usize) {
+    fn mark_dirty(&mut self, scope: usize) {
         if !std::mem::replace(&mut self.scopes[scope].is_dirty, true)
             && let Some(server) = scope.checked_sub(1)
         {
@@ -415,12 +417,12 @@ impl Hierarchy {
         if busy != was_busy {
             let scope = &mut self.scopes[outer];
             scope.busy_servers = if busy { scope.busy_servers + 1 } else { scope.busy_servers - 1 };
-            self.soil(outer);
+            self.mark_dirty(outer);
         }
         let node = &mut self.servers[server];
         let eligible = node.account.is_eligible(has_work);
         if std::mem::replace(&mut node.eligible, eligible) != eligible {
-            self.soil(outer);
+            self.mark_dirty(outer);
         }
         self.put_in_place(server, busy);
     }

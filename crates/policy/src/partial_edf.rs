@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 
 use takt_model::Time;
 
-/// What a node takes at a time.
+/// The limits of a node's table tasks.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PartialEdfSpec {
     /// Messages that a receiving job takes at most; `None`: all.

@@ -13,7 +13,7 @@ pub(crate) struct Plans {
     tasks: Vec<SlotTask>,
 }
 
-/// What a plan needs to know about the task of a slot.
+/// The task of a slot, and its importance.
 #[derive(Clone, Copy, Debug)]
 struct SlotTask {
     task: TaskId,

@@ -33,7 +33,7 @@ use takt_model::plan::Order;
 use takt_model::{ComponentId, ServerRule, Span, Time};
 
 use crate::decision::{Decision, Event};
-use crate::hierarchy::{Place, ScopeOrder, ServerChange, ServerEvent, Standing, next_multiple};
+use crate::hierarchy::{EntryState, Place, ScopeOrder, ServerChange, ServerEvent, next_multiple};
 use crate::pool::Pool;
 use crate::server::{Change, RATE_ONE, Server, Terms};
 use crate::times::{NEVER, Times};
@@ -66,7 +66,7 @@ struct Scope {
     /// Its jobs and servers.
     order: ScopeOrder<Entry>,
     /// The standing of the job of each slot.
-    standings: Vec<Option<Standing>>,
+    standings: Vec<Option<EntryState>>,
     ranks_vary: bool,
     /// How many jobs its tasks have, and how many of its servers have a job in them.
     jobs: usize,
@@ -90,11 +90,12 @@ struct Virtual {
     outer: usize,
     at: usize,
     eligible: bool,
-    standing: Option<Standing>,
+    standing: Option<EntryState>,
     /// Its part of the active bandwidth of the scope.
     counted: u64,
-    /// The node's scope of its last CPU, and the server around it that had that CPU before.
+    /// The node's scope of its last CPU.
     root: Option<usize>,
+    /// The server through which it got that CPU.
     via: Option<usize>,
     /// It has a CPU and does not lend it.
     holds: bool,
@@ -311,7 +312,7 @@ impl VirtualClusters {
     }
 
     /// A scope may have work now or have it no more.
-    fn soil(&mut self, scope: usize) {
+    fn mark_dirty(&mut self, scope: usize) {
         if !std::mem::replace(&mut self.scopes[scope].is_dirty, true)
             && let Some(group) = scope.checked_sub(self.roots)
         {
@@ -375,7 +376,7 @@ impl VirtualClusters {
             if turned {
                 let busy = &mut self.scopes[outer].busy_servers;
                 *busy = if is_busy { *busy + 1 } else { *busy - 1 };
-                self.soil(outer);
+                self.mark_dirty(outer);
             }
             self.place_server(server);
         }
@@ -414,7 +415,7 @@ impl VirtualClusters {
         let outer = *outer;
         let is_eligible = account.is_eligible(has_work);
         if std::mem::replace(eligible, is_eligible) != is_eligible {
-            self.soil(outer);
+            self.mark_dirty(outer);
         }
         (replenished, switched)
     }

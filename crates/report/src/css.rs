@@ -102,7 +102,7 @@ mod tests {
         assert!(css.contains(".takt-chart .bar.p1 rect{fill:#e3a21a}"), "{css}");
         assert!(css.contains(".takt-chart .bar.late rect{fill:#c5281c}"), "{css}");
         assert!(css.contains(".takt-chart .legend>text{fill:#5d6878;font-size:11px}"), "{css}");
-        // Of equal weight, and later: the letters of a light bar are dark.
+        // Of rules with equal weight the later one wins: the letters of a light bar are dark.
         let at = |rule: &str| css.find(rule).unwrap_or_else(|| panic!("no {rule} in {css}"));
         assert!(at(".takt-chart .bar.p0 text{fill:#fff;") < at(".takt-chart .open.p0 text{fill:#1d2530}"));
     }

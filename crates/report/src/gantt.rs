@@ -24,7 +24,7 @@ pub struct GanttBuilder {
     options: GanttOptions,
     from: Time,
     to: Time,
-    rows: Vec<Keeper>,
+    rows: Vec<OpenTask>,
     lanes: Vec<LaneKeeper>,
     messages: ArrowKeeper,
     modes: VecDeque<ModeMark>,
@@ -40,7 +40,7 @@ pub struct GanttBuilder {
 
 /// The state of one task while events come in.
 #[derive(Clone, Debug, Default)]
-struct Keeper {
+struct OpenTask {
     segments: VecDeque<Segment>,
     marks: VecDeque<Mark>,
     /// The stretch that goes on.
@@ -60,7 +60,7 @@ impl GanttBuilder {
             Window::FirstMiss { .. } | Window::AroundMiss { .. } => (Time::ZERO, Time::MAX),
             Window::Jobs { from, .. } => (from.unwrap_or(Time::ZERO), Time::MAX),
         };
-        let rows = vec![Keeper::default(); scene.tasks.len()];
+        let rows = vec![OpenTask::default(); scene.tasks.len()];
         let lanes = vec![LaneKeeper::default(); scene.servers.len()];
         GanttBuilder {
             scene,
@@ -94,7 +94,7 @@ impl GanttBuilder {
         let asked = self.to;
         if self.around_miss(None).is_some() && self.first_miss.is_none() {
             (self.from, self.to) = (Time::ZERO, Time::ZERO);
-            self.rows = vec![Keeper::default(); self.scene.tasks.len()];
+            self.rows = vec![OpenTask::default(); self.scene.tasks.len()];
             self.lanes = vec![LaneKeeper::default(); self.scene.servers.len()];
             self.messages = ArrowKeeper::default();
         }
@@ -214,7 +214,7 @@ impl GanttBuilder {
     fn job_event(&mut self, now: Time, event: &Event) {
         let running = |job, cpu, late| Segment { from: now, to: now, job, what: Activity::Running { cpu }, late };
         let waiting = |job, late| Segment { from: now, to: now, job, what: Activity::Waiting, late };
-        let late_of = |keeper: &Keeper, job: u64| keeper.open.is_some_and(|open| open.job == job && open.late);
+        let late_of = |keeper: &OpenTask, job: u64| keeper.open.is_some_and(|open| open.job == job && open.late);
         match *event {
             Event::Release { job, arrival, .. } => {
                 let task = job.task.index();
@@ -389,7 +389,7 @@ impl Sink for GanttBuilder {
 
     fn define(&mut self, _stream: u32, _now: Time, definition: &Definition) {
         self.scene.define(definition);
-        self.rows.resize_with(self.scene.tasks.len(), Keeper::default);
+        self.rows.resize_with(self.scene.tasks.len(), OpenTask::default);
         self.lanes.resize_with(self.scene.servers.len(), LaneKeeper::default);
     }
 }
@@ -409,7 +409,7 @@ impl GanttOptions {
     }
 }
 
-impl Keeper {
+impl OpenTask {
     fn row(self, task: usize, from: Time, to: Time) -> Row {
         let mut segments: Vec<Segment> = self.segments.into();
         segments.extend(self.open.map(|open| Segment { to, ..open }));

@@ -24,12 +24,12 @@ pub struct Level {
     /// The budget left.
     pub left: Span,
     /// From here to the next point.
-    pub then: Pays,
+    pub then: Charging,
 }
 
 /// Whether a server pays.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Pays {
+pub enum Charging {
     /// It does not.
     Not,
     /// For a job of its own.
@@ -56,15 +56,15 @@ impl LaneKeeper {
         if !std::mem::replace(&mut self.seen, true) && def.rule == "sporadic" {
             // It begins with a full budget.
             self.left = def.budget.unwrap_or_default();
-            self.put(Time::ZERO, self.left, Pays::Not);
+            self.put(Time::ZERO, self.left, Charging::Not);
         }
         match *event {
             Event::Replenish { budget, .. } => self.step(now, budget),
             Event::ServerIdle { .. } if def.rule == "polling" => self.step(now, Span::ZERO),
             Event::Charge { since, amount, idle, .. } => {
-                self.put(since, self.left, if idle { Pays::Idle } else { Pays::Job });
+                self.put(since, self.left, if idle { Charging::Idle } else { Charging::Job });
                 self.left = self.left.saturating_sub(amount);
-                self.put(now, self.left, Pays::Not);
+                self.put(now, self.left, Charging::Not);
             }
             _ => {}
         }
@@ -73,13 +73,13 @@ impl LaneKeeper {
 
     fn step(&mut self, now: Time, left: Span) {
         if self.left != left {
-            self.put(now, self.left, Pays::Not);
+            self.put(now, self.left, Charging::Not);
             self.left = left;
-            self.put(now, left, Pays::Not);
+            self.put(now, left, Charging::Not);
         }
     }
 
-    fn put(&mut self, at: Time, left: Span, then: Pays) {
+    fn put(&mut self, at: Time, left: Span, then: Charging) {
         self.largest = self.largest.max(left);
         let at = self.levels.last().map_or(at, |last| at.max(last.at));
         match self.levels.last_mut() {
@@ -110,7 +110,7 @@ impl LaneKeeper {
         }
         levels.extend_from_slice(self.levels.get(first..end).unwrap_or_default());
         if levels.last().is_some_and(|last| last.at < to) {
-            levels.push(Level { then: Pays::Not, ..self.at(end, to) });
+            levels.push(Level { then: Charging::Not, ..self.at(end, to) });
         }
         Some(Lane { server, full, levels })
     }
@@ -126,8 +126,8 @@ impl LaneKeeper {
                 let fall = Span::from_ns(u64::try_from(fall).unwrap_or(u64::MAX));
                 (a.left.saturating_sub(fall), a.then)
             }
-            (Some(a), None) => (a.left, Pays::Not),
-            (None, _) => (Span::ZERO, Pays::Not),
+            (Some(a), None) => (a.left, Charging::Not),
+            (None, _) => (Span::ZERO, Charging::Not),
         };
         Level { at, left, then }
     }

@@ -51,7 +51,7 @@ pub use figure::{Figure, Form, Series};
 pub use gantt::{Activity, Gantt, GanttBuilder, GanttOptions, Mark, MarkKind, Row, Segment, Window};
 pub use html::{ReportInput, findings, html, is_no_proof};
 pub use jobs::{JobRecord, JobTracker, Outcome};
-pub use lane::{Lane, Level, Pays};
+pub use lane::{Charging, Lane, Level};
 pub use messages::{Arrow, Fate};
 pub use perfetto::PerfettoWriter;
 pub use prometheus::prometheus;

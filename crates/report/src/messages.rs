@@ -21,15 +21,15 @@ pub struct Arrow {
     pub task: usize,
     /// The number of that task's job.
     pub job: u64,
-    /// When it was sent. Of a message that was dropped before, the instant of that.
+    /// When it was sent. A message that was dropped before its send has the time of the drop.
     pub sent: Time,
     /// When it was received or dropped; the end of the chart if it was still on its way.
     pub until: Time,
-    /// What became of it.
+    /// Its outcome.
     pub fate: Fate,
 }
 
-/// What became of a message.
+/// The outcome of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fate {
     /// It was received, and released a job of this task. A message that releases no job has the

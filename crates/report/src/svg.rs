@@ -12,7 +12,7 @@ use takt_model::{NodeId, Span, Time};
 
 use crate::axis::{Axis, clock, short};
 use crate::gantt::{Activity, Gantt, MarkKind, Row, Segment};
-use crate::lane::{Lane, Pays};
+use crate::lane::{Charging, Lane};
 use crate::markup::{Esc, Px, clip, columns};
 use crate::messages::Fate;
 
@@ -108,7 +108,8 @@ struct Entry {
 }
 
 /// The classes of a lane's areas.
-const LEVELS: [(&str, Pays); 3] = [("level", Pays::Not), ("level paid", Pays::Job), ("level idle", Pays::Idle)];
+const LEVELS: [(&str, Charging); 3] =
+    [("level", Charging::Not), ("level paid", Charging::Job), ("level idle", Charging::Idle)];
 const TOP: f64 = 30.0;
 const NODE_PX: f64 = 24.0;
 

@@ -9,7 +9,7 @@ use takt_model::{NodeId, Time};
 
 use crate::axis::{Axis, clock};
 use crate::gantt::{Activity, Gantt, MarkKind, Row};
-use crate::lane::{Lane, Pays};
+use crate::lane::{Charging, Lane};
 use crate::markup::{clip_with, columns};
 use crate::messages::{Arrow, Fate};
 
@@ -140,7 +140,7 @@ fn ways(gantt: &Gantt, unicode: bool) -> Vec<(String, Vec<&Arrow>)> {
     let mut ways: BTreeMap<(usize, Option<usize>), Vec<&Arrow>> = BTreeMap::new();
     for arrow in &gantt.messages {
         let receiver = arrow.fate.receiver().or_else(|| known.get(&arrow.task).copied());
-        // Of one that is still on its way, nothing tells the receiver.
+        // The receiver of a message in flight is unknown.
         if receiver.is_some() || arrow.fate == Fate::Dropped {
             ways.entry((arrow.task, receiver)).or_default().push(arrow);
         }
@@ -277,7 +277,7 @@ impl Printer<'_> {
         let full = lane.full.as_ns().max(1) as f64;
         // The share of the budget, summed over the time.
         let mut sums = vec![0.0; self.cells];
-        let mut pays = vec![Pays::Not; self.cells];
+        let mut pays = vec![Charging::Not; self.cells];
         for pair in lane.levels.windows(2).filter(|pair| pair[0].at < pair[1].at) {
             let [from, to] = [0, 1].map(|i| pair[i].at.as_ns());
             let [before, after] = [0, 1].map(|i| pair[i].left.as_ns() as f64 / full);
@@ -297,9 +297,9 @@ impl Printer<'_> {
             let glyph = eighths.checked_sub(1).map_or(' ', |eighth| self.glyphs.levels[eighth]);
             let colour = match pays[cell] {
                 _ if eighths == 0 => 0,
-                Pays::Not => ANSI_DIM,
-                Pays::Job => ANSI_CPU[0],
-                Pays::Idle => ANSI_CPU[1],
+                Charging::Not => ANSI_DIM,
+                Charging::Job => ANSI_CPU[0],
+                Charging::Idle => ANSI_CPU[1],
             };
             (glyph, colour)
         };

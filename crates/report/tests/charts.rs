@@ -6,7 +6,7 @@ use common::{Log, as_live, messages, schedule};
 use takt_log::{CancelCause, Event, JobKey, Sink};
 use takt_model::{Auto, Builtin, Component, NodeId, ServerRule, Span, System, TaskId, Time};
 use takt_report::{
-    Arrow, Fate, Gantt, GanttBuilder, GanttOptions, Level, MarkKind, Pays, Rows, Scene, SvgOptions, TextOptions,
+    Arrow, Charging, Fate, Gantt, GanttBuilder, GanttOptions, Level, MarkKind, Rows, Scene, SvgOptions, TextOptions,
     Window, golden, svg, text,
 };
 
@@ -359,19 +359,22 @@ fn a_server_has_a_lane_with_its_budget() {
     let whole = chart(scene.clone(), &log, GanttOptions::until(ms(13)), ms(14));
     let level = |at, left, then| Level { at: ms(at), left: Span::from_ms(left), then };
     let expected = [
-        level(0, 0, Pays::Not),
-        level(0, 4, Pays::Idle),
-        level(2, 2, Pays::Job),
-        level(4, 0, Pays::Not),
-        level(10, 0, Pays::Not),
-        level(10, 4, Pays::Idle),
-        level(13, 1, Pays::Not),
+        level(0, 0, Charging::Not),
+        level(0, 4, Charging::Idle),
+        level(2, 2, Charging::Job),
+        level(4, 0, Charging::Not),
+        level(10, 0, Charging::Not),
+        level(10, 4, Charging::Idle),
+        level(13, 1, Charging::Not),
     ];
     assert_eq!(whole.lanes[0].levels, expected);
     // A window that cuts payments has the budget at its ends.
     let window = Window::Range { from: ms(1), to: ms(3) };
     let part = chart(scene, &log, GanttOptions::new(window), ms(14));
-    assert_eq!(part.lanes[0].levels, [level(1, 3, Pays::Idle), level(2, 2, Pays::Job), level(3, 1, Pays::Not)]);
+    assert_eq!(
+        part.lanes[0].levels,
+        [level(1, 3, Charging::Idle), level(2, 2, Charging::Job), level(3, 1, Charging::Not)]
+    );
     let shown = text(&whole, &TextOptions { width: 40, unicode: false, color: false });
     let lane = shown.lines().find(|line| line.starts_with('H')).unwrap();
     assert_eq!(lane, "H    87765443211               187765443");

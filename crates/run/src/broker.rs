@@ -48,8 +48,8 @@ pub struct BrokerSpec {
     pub order: Order,
     /// The rule for late datagrams. Bytes of streams are always sent.
     pub late: LateRule,
-    /// The rate of the line, or of its class. With it, a datagram is late if it could not leave
-    /// whole before its deadline; without, if its deadline has passed.
+    /// The rate of the line, or of its class. With a rate, a datagram is late if it would finish
+    /// after its deadline. Without a rate, it is late when its deadline has passed.
     pub rate: Option<Rate>,
     /// The SO_PRIORITY that sockets get; `None`: they keep theirs.
     pub priority: Option<u32>,
@@ -105,7 +105,7 @@ fn hint(cause: &io::Error) -> &'static str {
     }
 }
 
-/// What a broker has done.
+/// Counters of a broker.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct BrokerStats {
     /// Clients that came.
@@ -116,7 +116,7 @@ pub struct BrokerStats {
     pub sockets: u64,
     /// Messages that the kernel took.
     pub sent: u64,
-    /// Their bytes, and those of messages of streams that it took in part.
+    /// Bytes sent, with those of stream messages that the kernel took in part.
     pub bytes: u64,
     /// Datagrams dropped because they were late.
     pub late: u64,
@@ -223,7 +223,7 @@ impl Broker {
         })
     }
 
-    /// What it has done so far.
+    /// Its counters so far.
     #[must_use]
     pub fn stats(&self) -> BrokerStats {
         self.stats

@@ -190,9 +190,8 @@ impl<'a, S: Stamps> Recorder<'a, S> {
                     }
                 }
                 _ => {
-                    // Deadlines that no event can precede any more. When all threads are through,
-                    // only the run's end tells which were missed: until then nothing is settled
-                    // beyond what was.
+                    // No event can precede these deadlines any more. Once all threads have ended,
+                    // the end of the run decides which of the later deadlines were missed.
                     if certain < Time::MAX {
                         self.miss_before(certain);
                         self.out.until(certain);

@@ -39,7 +39,7 @@ pub(crate) struct Shared {
     pub(crate) lanes: Vec<Lane>,
 }
 
-/// Who releases the jobs of a thread.
+/// The source of a thread's job releases.
 pub(crate) enum Role {
     /// The thread itself, or its predecessors in a chain.
     Own,

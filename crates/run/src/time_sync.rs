@@ -25,9 +25,9 @@ use thiserror::Error;
 /// A node's part in the exchanges.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TimeSyncSpec {
-    /// Where it answers, and from where it asks.
+    /// The local address, for answers and for requests.
     pub listen: SocketAddr,
-    /// Whom it asks.
+    /// The peers that it asks.
     pub peers: Vec<SocketAddr>,
     /// The time between two requests to one peer, above zero.
     pub period: Span,

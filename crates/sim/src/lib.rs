@@ -35,7 +35,7 @@ use takt_policy::{Clusters, CyclicExecutive, CyclicSpec, Dispatcher, Hierarchy, 
 use thiserror::Error;
 
 use node::NodeSim;
-use station::{Message, Station};
+use station::{Message, NodeMessages};
 use traffic::Traffic;
 
 /// Options of a simulation.
@@ -252,7 +252,7 @@ impl<'a> AnyNode<'a> {
         AnyNode::Cyclic(Box::new(NodeSim::new(system, id, tasks, executive, seed, end, record_misses)))
     }
 
-    fn connect(&mut self, station: Station) {
+    fn connect(&mut self, station: NodeMessages) {
         each!(self, node => node.connect(station));
     }
 
@@ -260,7 +260,7 @@ impl<'a> AnyNode<'a> {
         each!(self, node => node.deliver(message, now, sink));
     }
 
-    fn station(&mut self) -> Option<&mut Station> {
+    fn station(&mut self) -> Option<&mut NodeMessages> {
         each!(self, node => node.station())
     }
 

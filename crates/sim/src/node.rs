@@ -7,8 +7,8 @@ use takt_model::{Arrivals, Arriving, Costs, Draw, Exec, NodeId, Span, System, Ta
 use takt_policy::{self as policy, Decision, Due, Link, ServerChange, Times};
 
 use crate::decider::Decider;
-use crate::station::{Message, Station};
-use crate::thefts::Thefts;
+use crate::station::{Message, NodeMessages};
+use crate::thefts::StolenTime;
 use crate::{BACKLOG_MAX, SimError};
 
 /// A released job.
@@ -95,10 +95,10 @@ pub(crate) struct NodeSim<'a, D> {
     /// Successors with an instance that has become due.
     due: Vec<u32>,
     costs: Option<Costs>,
-    thefts: Thefts,
+    thefts: StolenTime,
     released: u64,
     /// The messages of a node in a network.
-    station: Option<Box<Station>>,
+    station: Option<Box<NodeMessages>>,
 }
 
 impl<'a, D: Decider> NodeSim<'a, D> {
@@ -133,7 +133,7 @@ impl<'a, D: Decider> NodeSim<'a, D> {
             next_other: Time::MAX,
             due: Vec::new(),
             costs: spec.costs,
-            thefts: Thefts::new(&spec.costs.unwrap_or(Costs::NONE)),
+            thefts: StolenTime::new(&spec.costs.unwrap_or(Costs::NONE)),
             released: 0,
             station: None,
         };
@@ -148,7 +148,7 @@ impl<'a, D: Decider> NodeSim<'a, D> {
     }
 
     /// Makes it a node of a network. Later hops are released by messages alone.
-    pub(crate) fn connect(&mut self, station: Station) {
+    pub(crate) fn connect(&mut self, station: NodeMessages) {
         for slot in 0..self.tasks.len() as u32 {
             let task = &mut self.tasks[slot as usize];
             if let Some(work) = station.fixed_work(slot) {
@@ -174,7 +174,7 @@ impl<'a, D: Decider> NodeSim<'a, D> {
         }
     }
 
-    pub(crate) fn station(&mut self) -> Option<&mut Station> {
+    pub(crate) fn station(&mut self) -> Option<&mut NodeMessages> {
         self.station.as_deref_mut()
     }
 

@@ -15,7 +15,7 @@ use crate::network::{Network, Queue, Way, Wire};
 use crate::{MESSAGES_MAX, SimError};
 
 /// The link and the ports between two nodes.
-struct Passage {
+struct NodePath {
     /// Least and most delay of the link.
     delay: (Span, Span),
     delays: Delays,
@@ -178,10 +178,10 @@ fn egress(link: &takt_model::Link, streams: u32) -> EgressSpec {
     EgressSpec { rate: link.rate, classes }
 }
 
-/// The networks between two nodes with their widest values. Where several are there, delays are
-/// uniform over the widest interval. Where none is there, the sender's link leads to the receiver.
-fn passage(system: &System, from: NodeId, to: NodeId) -> Result<Passage, SimError> {
-    let mut passage: Option<Passage> = None;
+/// The path between two nodes. With several networks, delays are uniform over their widest
+/// interval. Without a network, the sender's link reaches the receiver directly.
+fn passage(system: &System, from: NodeId, to: NodeId) -> Result<NodePath, SimError> {
+    let mut passage: Option<NodePath> = None;
     for network in system.networks_between(from, to) {
         let network = &system.networks[network.index()];
         let (delay, computed) = match network.delay {
@@ -195,12 +195,12 @@ fn passage(system: &System, from: NodeId, to: NodeId) -> Result<Passage, SimErro
                     ActualDelay::Pmf(pmf) => Delays::Pmf(pmf.clone()),
                     ActualDelay::Trace(trace) => Delays::Trace(Arc::clone(&trace.values)),
                 };
-                Passage { delay, delays, loss: network.loss, computed }
+                NodePath { delay, delays, loss: network.loss, computed }
             }
             Some(wider) if wider.computed == computed => {
                 let (min, max) = (wider.delay.0.min(delay.0), wider.delay.1.max(delay.1));
                 let loss = wider.loss.max(network.loss);
-                Passage { delay: (min, max), delays: Delays::Uniform { min, max }, loss, computed }
+                NodePath { delay: (min, max), delays: Delays::Uniform { min, max }, loss, computed }
             }
             Some(_) => {
                 let [from, to] = [from, to].map(|node| system.nodes[node.index()].name.clone());
@@ -208,7 +208,7 @@ fn passage(system: &System, from: NodeId, to: NodeId) -> Result<Passage, SimErro
             }
         });
     }
-    Ok(passage.unwrap_or_else(|| Passage {
+    Ok(passage.unwrap_or_else(|| NodePath {
         delay: (Span::ZERO, Span::ZERO),
         delays: Delays::Uniform { min: Span::ZERO, max: Span::ZERO },
         loss: Probability::NONE,

@@ -28,7 +28,7 @@ pub(crate) struct Message {
     origin: Time,
     /// The instance of the flow, or of the exchange.
     pub(crate) instance: u64,
-    then: Then,
+    then: MessageEffect,
     /// Draws of its delay, loss and error.
     pub(crate) draw: Draw,
     /// The end of the interval that its delay takes; `None`: it is drawn.
@@ -57,7 +57,7 @@ impl Message {
 
 /// The effect of a message at its receiver.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Then {
+pub(crate) enum MessageEffect {
     /// A job of this slot.
     Job {
         /// The slot.
@@ -78,7 +78,7 @@ pub(crate) struct LaneWire {
     /// Index of its wire in the network.
     pub(crate) wire: u32,
     /// The effect of its messages.
-    pub(crate) then: Then,
+    pub(crate) then: MessageEffect,
     /// Draws of its delays.
     pub(crate) draw: Draw,
     /// Delays that the caller chose.
@@ -126,8 +126,8 @@ pub(crate) struct HopJob {
     pub(crate) origin: Time,
 }
 
-/// The part of a node in the network, besides its tasks.
-pub(crate) struct Station {
+/// The message buffers and lanes of a node.
+pub(crate) struct NodeMessages {
     pub(crate) node: u32,
     /// By slot.
     pub(crate) parts: Vec<Part>,
@@ -146,7 +146,7 @@ pub(crate) struct Station {
     pub(crate) outbox: Vec<(u32, Message)>,
 }
 
-impl Station {
+impl NodeMessages {
     /// A message is in the buffer of the node. The answer is the slot of a job to release at once.
     pub(crate) fn arrive<S: Sink>(&mut self, message: Message, now: Time, sink: &mut S) -> Option<u32> {
         let (job, number) = (message.job, message.number);
@@ -232,11 +232,11 @@ impl Station {
     fn receive<S: Sink>(&mut self, message: Message, by: (JobKey, Time), now: Time, sink: &mut S) {
         sink.event(self.node, now, &Event::Receive { job: message.job, message: message.number });
         match message.then {
-            Then::Job { slot } => self.take(slot, &message, now),
-            Then::Answer { lane: Some(lane) } => {
+            MessageEffect::Job { slot } => self.take(slot, &message, now),
+            MessageEffect::Answer { lane: Some(lane) } => {
                 self.leave(lane, by.0, message.instance, by.1, Time::ZERO, now, sink);
             }
-            Then::Answer { lane: None } | Then::Nothing => {}
+            MessageEffect::Answer { lane: None } | MessageEffect::Nothing => {}
         }
     }
 

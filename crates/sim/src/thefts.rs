@@ -11,30 +11,30 @@ use takt_model::{Costs, Span, Time};
 /// The times that a CPU's jobs lose. A theft at instant g is charged to a job that runs in [g, g +
 /// 1 ns). Two thefts at the same instant are served one after the other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Thefts {
+pub(crate) struct StolenTime {
     /// The only one, or the first of two.
     one: Theft,
     /// The second; costs nothing where there are not two.
     other: Theft,
     /// When ordinary threads run.
-    away: Away,
+    away: StolenWindow,
     /// Whether nothing steals.
     quiet: bool,
 }
 
 /// In each period P, from `from_ns` on and for `length_ns`, no job gets anything done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Away {
+struct StolenWindow {
     period_ns: u64,
     from_ns: u64,
     length_ns: u64,
 }
 
-impl Away {
+impl StolenWindow {
     fn new(costs: &Costs) -> Self {
         let (amount_ns, half_ns) = (costs.ordinary.as_ns(), costs.ordinary_period.as_ns().max(1));
         let period_ns = half_ns.saturating_mul(2);
-        Away { period_ns, from_ns: half_ns.saturating_sub(amount_ns), length_ns: amount_ns.saturating_mul(2) }
+        StolenWindow { period_ns, from_ns: half_ns.saturating_sub(amount_ns), length_ns: amount_ns.saturating_mul(2) }
     }
 
     /// The time that ordinary threads take in [0, until).
@@ -55,15 +55,15 @@ struct Theft {
     cost_ns: u64,
 }
 
-impl Thefts {
+impl StolenTime {
     /// Those of a node's costs, which leave some time.
     pub(crate) fn new(costs: &Costs) -> Self {
         debug_assert!(costs.leaves_time());
         let theft = |cost: Span, period: Span| Theft { period_ns: period.as_ns().max(1), cost_ns: cost.as_ns() };
         let (one, other) = (theft(costs.tick, costs.tick_period), theft(costs.interrupt, costs.interrupt_period));
         let (one, other) = if one.cost_ns == 0 { (other, one) } else { (one, other) };
-        let away = Away::new(costs);
-        Thefts { one, other, away, quiet: one.cost_ns == 0 && away.length_ns == 0 }
+        let away = StolenWindow::new(costs);
+        StolenTime { one, other, away, quiet: one.cost_ns == 0 && away.length_ns == 0 }
     }
 
     /// When `work` is done that starts at `start` and runs through.
@@ -208,7 +208,7 @@ mod tests {
             let costs = Costs { tick, ..costs };
             let costs = if costs.leaves_time() { costs } else { Costs { interrupt: Span::ZERO, ..costs } };
             let costs = if costs.leaves_time() { costs } else { Costs { ordinary: Span::ZERO, ..costs } };
-            let thefts = Thefts::new(&costs);
+            let thefts = StolenTime::new(&costs);
             let finish = thefts.finish(Time::from_ns(start), ns(work)).as_ns();
             prop_assert_eq!(slow_work(&costs, start, finish), work);
             prop_assert!(work == 0 || slow_work(&costs, start, finish - 1) < work);

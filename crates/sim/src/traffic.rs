@@ -88,7 +88,7 @@ pub struct Traffic {
 pub struct TrafficError {
     /// The item.
     pub item: String,
-    /// What is wrong with it.
+    /// The reason.
     pub why: String,
 }
 

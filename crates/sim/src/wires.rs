@@ -10,7 +10,7 @@ use takt_policy::{CyclicSpec, Interrupts, PartialEdf, PartialEdfSpec};
 use crate::clock::NodeClock;
 use crate::network::Network;
 use crate::routes::Routes;
-use crate::station::{LaneWire, Messages, Part, Station, Then};
+use crate::station::{LaneWire, MessageEffect, Messages, NodeMessages, Part};
 use crate::traffic::Traffic;
 use crate::{MESSAGES_MAX, SimError};
 
@@ -47,7 +47,7 @@ impl<'a> Wires<'a> {
                 let (Some(task), Some(after)) = (id(hop), id(hop + 1)) else { continue };
                 let way = wires.routes.way(from, to)?;
                 let period = system.nodes[from.index()].send.map_or(1, |send| send.period.as_ns().max(1));
-                let then = Then::Job { slot: wires.slots[after.index()] };
+                let then = MessageEffect::Job { slot: wires.slots[after.index()] };
                 let name = &system.tasks[task.index()].name;
                 let allowance = allowances.get(hop + 1).copied().unwrap_or_default();
                 let reply = flow.reply && hop + 2 == allowances.len();
@@ -83,13 +83,19 @@ impl<'a> Wires<'a> {
                 (Some(receive), Some(back)) => {
                     let draw = Draw::new(seed, &format!("{} to {}", system.tasks[receive.index()].name, from.0));
                     let wire = self.routes.straight(back);
-                    Some(self.lane(*receive, to, from, LaneWire { wire, then: Then::Nothing, draw, ends: None }, 1))
+                    Some(self.lane(
+                        *receive,
+                        to,
+                        from,
+                        LaneWire { wire, then: MessageEffect::Nothing, draw, ends: None },
+                        1,
+                    ))
                 }
                 _ => None,
             };
             let draw = Draw::new(seed, &format!("{} to {}", system.tasks[task.index()].name, to.0));
             let wire = self.routes.straight(way);
-            let wire = LaneWire { wire, then: Then::Answer { lane: answer }, draw, ends: None };
+            let wire = LaneWire { wire, then: MessageEffect::Answer { lane: answer }, draw, ends: None };
             self.lane(*task, from, to, wire, 1);
         }
         Ok(())
@@ -121,7 +127,7 @@ impl<'a> Wires<'a> {
     }
 
     /// The messages of a node.
-    pub(crate) fn station(&mut self, node: NodeId, tasks: &[TaskId], clocks: &Rc<[NodeClock]>) -> Station {
+    pub(crate) fn station(&mut self, node: NodeId, tasks: &[TaskId], clocks: &Rc<[NodeClock]>) -> NodeMessages {
         let (system, spec) = (&self.lowered.system, &self.lowered.system.nodes[node.index()]);
         let parts: Vec<Part> = tasks.iter().map(|id| self.part(node, *id)).collect();
         let (lanes, apart) = std::mem::take(&mut self.lanes[node.index()]);
@@ -134,7 +140,7 @@ impl<'a> Wires<'a> {
             apart,
             messages_max: MESSAGES_MAX,
         };
-        Station {
+        NodeMessages {
             node: node.0,
             latest: vec![Time::ZERO; parts.len()],
             messages: match parts.iter().position(|part| matches!(part, Part::Interrupt)) {

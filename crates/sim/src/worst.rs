@@ -12,7 +12,7 @@
 //!
 //! All flows are watched in all runs. Climbs do not depend on each other: the caller may run them
 //! side by side, and [`Found::merge`] them in their order. The same seed gives the same climbs. What
-//! is found is no bound: there may be worse.
+//! is found is the largest response seen, not a bound.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +29,7 @@ pub const RUNS_PER_CLIMB: u32 = 60;
 /// Messages whose delay one step changes, at most.
 const WINDOW_MAX: u64 = 4;
 
-/// A response that was found, and the traffic that gives it.
+/// A response, and the traffic that causes it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Case {
     /// From the arrival of the flow to the completion on its last hop.
@@ -40,7 +40,7 @@ pub struct Case {
     pub traffic: Traffic,
 }
 
-/// What a search has found.
+/// The result of a search.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Found {
     /// By flow, the largest response. `None` where no instance came to its end.
@@ -212,7 +212,7 @@ impl Climber<'_> {
         Span::from_ns(offset % period)
     }
 
-    /// What may make a traffic simpler.
+    /// Candidates for a simpler traffic.
     fn simpler(&self, traffic: &Traffic) -> Vec<Simpler> {
         let mut all = Vec::new();
         for (flow, hops) in traffic.ends.iter().enumerate() {

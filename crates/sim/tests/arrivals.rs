@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::messages::{Told, are_written, slow};
+use common::messages::{Recorded, are_written, slow};
 use common::random::{Dice, cases, seeds};
 use takt_log::Event;
 use takt_model::*;
@@ -71,7 +71,7 @@ fn network(dice: &mut Dice) -> System {
     system
 }
 
-fn fast(system: &System, end: u64) -> Vec<Told> {
+fn fast(system: &System, end: u64) -> Vec<Recorded> {
     let mut events: Vec<(u32, Time, Event)> = Vec::new();
     let options = SimOptions { duration: Span::from_ns(end), seed: 0, node: None };
     simulate(system, &options, &mut events).unwrap_or_else(|error| panic!("{error}\n{system:#?}"));
@@ -105,7 +105,7 @@ fn all_three_kinds_of_nodes_run_as_the_slow_reference_says() {
         theirs.sort_unstable();
         if ours != theirs {
             let at = ours.iter().zip(&theirs).position(|(one, other)| one != other).unwrap_or(0);
-            let near = |told: &[Told]| told[at.saturating_sub(6)..(at + 4).min(told.len())].to_vec();
+            let near = |told: &[Recorded]| told[at.saturating_sub(6)..(at + 4).min(told.len())].to_vec();
             panic!(
                 "TAKT_SEED={seed} TAKT_CASES=1 cargo test -p takt-sim --test arrivals\n{system:#?}\nsimulator: \
                  {:#?}\nreference: {:#?}",

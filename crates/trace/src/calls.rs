@@ -16,7 +16,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::event::{KernelEvent, Left, Pid, What};
+use crate::event::{EventKind, KernelEvent, Pid, SwitchOutState};
 
 /// A system call's effect on the job of its caller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -133,19 +133,19 @@ impl Abi {
     pub(crate) fn class(self, number: i64, args: &[u64; 6]) -> Class {
         let Some(&(_, class, asks)) = self.row(number) else { return Class::Other };
         match asks {
-            Asks::Waits => class,
+            BlockingRule::Waits => class,
             // The timeout is an int: its upper half is whatever the register held.
-            Asks::Timeout(k) if args[k] as u32 == 0 => Class::Other,
-            Asks::Timeout(_) => class,
+            BlockingRule::Timeout(k) if args[k] as u32 == 0 => Class::Other,
+            BlockingRule::Timeout(_) => class,
             // FUTEX_WAIT 0, LOCK_PI 6, WAIT_BITSET 9, WAIT_REQUEUE_PI 11; waiting for a lock is
             // within a job.
-            Asks::Futex if matches!(args[1] & 0x7f, 0 | 9 | 11) => class,
-            Asks::Futex => Class::Other,
+            BlockingRule::Futex if matches!(args[1] & 0x7f, 0 | 9 | 11) => class,
+            BlockingRule::Futex => Class::Other,
             // MSG_DONTWAIT
-            Asks::Flags(k) if args[k] & 0x40 != 0 => Class::Other,
-            Asks::Flags(_) => class,
-            Asks::Among(operations) if operations.contains(&args[0]) => class,
-            Asks::Among(_) => Class::Other,
+            BlockingRule::Flags(k) if args[k] & 0x40 != 0 => Class::Other,
+            BlockingRule::Flags(_) => class,
+            BlockingRule::Among(operations) if operations.contains(&args[0]) => class,
+            BlockingRule::Among(_) => Class::Other,
         }
     }
 
@@ -175,13 +175,13 @@ impl AbiGuess {
             return;
         }
         match event.what {
-            What::SyscallEnter { number, .. } => {
+            EventKind::SyscallEnter { number, .. } => {
                 self.calls.insert(event.pid, number);
             }
-            What::SyscallExit { .. } => {
+            EventKind::SyscallExit { .. } => {
                 self.calls.remove(&event.pid);
             }
-            What::Switch { prev, left: Left::Blocked, .. } => {
+            EventKind::Switch { prev, left: SwitchOutState::Blocked, .. } => {
                 // Once a call: it may sleep several times.
                 if let Some(number) = self.calls.remove(&prev.pid) {
                     *self.slept.entry(number).or_default() += 1;
@@ -217,11 +217,11 @@ impl AbiGuess {
 }
 
 /// A system call: its number, its class, and the argument that tells whether it waits.
-type Row = (i64, Class, Asks);
+type Row = (i64, Class, BlockingRule);
 
 /// The argument that tells whether a call waits.
 #[derive(Clone, Copy, Debug)]
-enum Asks {
+enum BlockingRule {
     /// None.
     Waits,
     /// A timeout in milliseconds; zero asks without waiting.
@@ -240,207 +240,207 @@ pub(crate) const ARGS_UNKNOWN: [u64; 6] = [1, 0, 1, 1, 1, 1];
 
 /// In the order of numbers.
 const X86_64: [Row; 32] = [
-    (0, Class::Take, Asks::Waits),        // read
-    (7, Class::Wait, Asks::Timeout(2)),   // poll
-    (17, Class::Take, Asks::Waits),       // pread64
-    (19, Class::Take, Asks::Waits),       // readv
-    (23, Class::Wait, Asks::Waits),       // select
-    (24, Class::Yield, Asks::Waits),      // sched_yield
-    (34, Class::Wait, Asks::Waits),       // pause
-    (35, Class::Sleep, Asks::Waits),      // nanosleep
-    (43, Class::Take, Asks::Waits),       // accept
-    (45, Class::Take, Asks::Flags(3)),    // recvfrom
-    (47, Class::Take, Asks::Flags(2)),    // recvmsg
-    (61, Class::Take, Asks::Waits),       // wait4
-    (65, Class::Sync, Asks::Waits),       // semop
-    (70, Class::Take, Asks::Waits),       // msgrcv
-    (128, Class::Wait, Asks::Waits),      // rt_sigtimedwait
-    (130, Class::Wait, Asks::Waits),      // rt_sigsuspend
-    (202, Class::Sync, Asks::Futex),      // futex
-    (208, Class::Take, Asks::Waits),      // io_getevents
-    (219, Class::Restart, Asks::Waits),   // restart_syscall
-    (220, Class::Sync, Asks::Waits),      // semtimedop
-    (230, Class::Sleep, Asks::Waits),     // clock_nanosleep
-    (232, Class::Wait, Asks::Timeout(3)), // epoll_wait
-    (243, Class::Take, Asks::Waits),      // mq_timedreceive
-    (247, Class::Take, Asks::Waits),      // waitid
-    (270, Class::Wait, Asks::Waits),      // pselect6
-    (271, Class::Wait, Asks::Waits),      // ppoll
-    (281, Class::Wait, Asks::Timeout(3)), // epoll_pwait
-    (288, Class::Take, Asks::Waits),      // accept4
-    (295, Class::Take, Asks::Waits),      // preadv
-    (299, Class::Take, Asks::Flags(3)),   // recvmmsg
-    (327, Class::Take, Asks::Waits),      // preadv2
-    (333, Class::Take, Asks::Waits),      // io_pgetevents
+    (0, Class::Take, BlockingRule::Waits),        // read
+    (7, Class::Wait, BlockingRule::Timeout(2)),   // poll
+    (17, Class::Take, BlockingRule::Waits),       // pread64
+    (19, Class::Take, BlockingRule::Waits),       // readv
+    (23, Class::Wait, BlockingRule::Waits),       // select
+    (24, Class::Yield, BlockingRule::Waits),      // sched_yield
+    (34, Class::Wait, BlockingRule::Waits),       // pause
+    (35, Class::Sleep, BlockingRule::Waits),      // nanosleep
+    (43, Class::Take, BlockingRule::Waits),       // accept
+    (45, Class::Take, BlockingRule::Flags(3)),    // recvfrom
+    (47, Class::Take, BlockingRule::Flags(2)),    // recvmsg
+    (61, Class::Take, BlockingRule::Waits),       // wait4
+    (65, Class::Sync, BlockingRule::Waits),       // semop
+    (70, Class::Take, BlockingRule::Waits),       // msgrcv
+    (128, Class::Wait, BlockingRule::Waits),      // rt_sigtimedwait
+    (130, Class::Wait, BlockingRule::Waits),      // rt_sigsuspend
+    (202, Class::Sync, BlockingRule::Futex),      // futex
+    (208, Class::Take, BlockingRule::Waits),      // io_getevents
+    (219, Class::Restart, BlockingRule::Waits),   // restart_syscall
+    (220, Class::Sync, BlockingRule::Waits),      // semtimedop
+    (230, Class::Sleep, BlockingRule::Waits),     // clock_nanosleep
+    (232, Class::Wait, BlockingRule::Timeout(3)), // epoll_wait
+    (243, Class::Take, BlockingRule::Waits),      // mq_timedreceive
+    (247, Class::Take, BlockingRule::Waits),      // waitid
+    (270, Class::Wait, BlockingRule::Waits),      // pselect6
+    (271, Class::Wait, BlockingRule::Waits),      // ppoll
+    (281, Class::Wait, BlockingRule::Timeout(3)), // epoll_pwait
+    (288, Class::Take, BlockingRule::Waits),      // accept4
+    (295, Class::Take, BlockingRule::Waits),      // preadv
+    (299, Class::Take, BlockingRule::Flags(3)),   // recvmmsg
+    (327, Class::Take, BlockingRule::Waits),      // preadv2
+    (333, Class::Take, BlockingRule::Waits),      // io_pgetevents
 ];
 
 /// In the order of numbers.
 const GENERIC: [Row; 28] = [
-    (4, Class::Take, Asks::Waits),       // io_getevents
-    (22, Class::Wait, Asks::Timeout(3)), // epoll_pwait
-    (63, Class::Take, Asks::Waits),      // read
-    (65, Class::Take, Asks::Waits),      // readv
-    (67, Class::Take, Asks::Waits),      // pread64
-    (69, Class::Take, Asks::Waits),      // preadv
-    (72, Class::Wait, Asks::Waits),      // pselect6
-    (73, Class::Wait, Asks::Waits),      // ppoll
-    (95, Class::Take, Asks::Waits),      // waitid
-    (98, Class::Sync, Asks::Futex),      // futex
-    (101, Class::Sleep, Asks::Waits),    // nanosleep
-    (115, Class::Sleep, Asks::Waits),    // clock_nanosleep
-    (124, Class::Yield, Asks::Waits),    // sched_yield
-    (128, Class::Restart, Asks::Waits),  // restart_syscall
-    (133, Class::Wait, Asks::Waits),     // rt_sigsuspend
-    (137, Class::Wait, Asks::Waits),     // rt_sigtimedwait
-    (183, Class::Take, Asks::Waits),     // mq_timedreceive
-    (188, Class::Take, Asks::Waits),     // msgrcv
-    (192, Class::Sync, Asks::Waits),     // semtimedop
-    (193, Class::Sync, Asks::Waits),     // semop
-    (202, Class::Take, Asks::Waits),     // accept
-    (207, Class::Take, Asks::Flags(3)),  // recvfrom
-    (212, Class::Take, Asks::Flags(2)),  // recvmsg
-    (242, Class::Take, Asks::Waits),     // accept4
-    (243, Class::Take, Asks::Flags(3)),  // recvmmsg
-    (260, Class::Take, Asks::Waits),     // wait4
-    (286, Class::Take, Asks::Waits),     // preadv2
-    (292, Class::Take, Asks::Waits),     // io_pgetevents
+    (4, Class::Take, BlockingRule::Waits),       // io_getevents
+    (22, Class::Wait, BlockingRule::Timeout(3)), // epoll_pwait
+    (63, Class::Take, BlockingRule::Waits),      // read
+    (65, Class::Take, BlockingRule::Waits),      // readv
+    (67, Class::Take, BlockingRule::Waits),      // pread64
+    (69, Class::Take, BlockingRule::Waits),      // preadv
+    (72, Class::Wait, BlockingRule::Waits),      // pselect6
+    (73, Class::Wait, BlockingRule::Waits),      // ppoll
+    (95, Class::Take, BlockingRule::Waits),      // waitid
+    (98, Class::Sync, BlockingRule::Futex),      // futex
+    (101, Class::Sleep, BlockingRule::Waits),    // nanosleep
+    (115, Class::Sleep, BlockingRule::Waits),    // clock_nanosleep
+    (124, Class::Yield, BlockingRule::Waits),    // sched_yield
+    (128, Class::Restart, BlockingRule::Waits),  // restart_syscall
+    (133, Class::Wait, BlockingRule::Waits),     // rt_sigsuspend
+    (137, Class::Wait, BlockingRule::Waits),     // rt_sigtimedwait
+    (183, Class::Take, BlockingRule::Waits),     // mq_timedreceive
+    (188, Class::Take, BlockingRule::Waits),     // msgrcv
+    (192, Class::Sync, BlockingRule::Waits),     // semtimedop
+    (193, Class::Sync, BlockingRule::Waits),     // semop
+    (202, Class::Take, BlockingRule::Waits),     // accept
+    (207, Class::Take, BlockingRule::Flags(3)),  // recvfrom
+    (212, Class::Take, BlockingRule::Flags(2)),  // recvmsg
+    (242, Class::Take, BlockingRule::Waits),     // accept4
+    (243, Class::Take, BlockingRule::Flags(3)),  // recvmmsg
+    (260, Class::Take, BlockingRule::Waits),     // wait4
+    (286, Class::Take, BlockingRule::Waits),     // preadv2
+    (292, Class::Take, BlockingRule::Waits),     // io_pgetevents
 ];
 
 /// In the order of numbers.
 const ARM: [Row; 34] = [
-    (0, Class::Restart, Asks::Waits),     // restart_syscall
-    (3, Class::Take, Asks::Waits),        // read
-    (29, Class::Wait, Asks::Waits),       // pause
-    (72, Class::Wait, Asks::Waits),       // sigsuspend
-    (114, Class::Take, Asks::Waits),      // wait4
-    (142, Class::Wait, Asks::Waits),      // _newselect
-    (145, Class::Take, Asks::Waits),      // readv
-    (158, Class::Yield, Asks::Waits),     // sched_yield
-    (162, Class::Sleep, Asks::Waits),     // nanosleep
-    (168, Class::Wait, Asks::Timeout(2)), // poll
-    (177, Class::Wait, Asks::Waits),      // rt_sigtimedwait
-    (179, Class::Wait, Asks::Waits),      // rt_sigsuspend
-    (180, Class::Take, Asks::Waits),      // pread64
-    (240, Class::Sync, Asks::Futex),      // futex
-    (245, Class::Take, Asks::Waits),      // io_getevents
-    (252, Class::Wait, Asks::Timeout(3)), // epoll_wait
-    (265, Class::Sleep, Asks::Waits),     // clock_nanosleep
-    (277, Class::Take, Asks::Waits),      // mq_timedreceive
-    (280, Class::Take, Asks::Waits),      // waitid
-    (285, Class::Take, Asks::Waits),      // accept
-    (291, Class::Take, Asks::Flags(3)),   // recv
-    (292, Class::Take, Asks::Flags(3)),   // recvfrom
-    (297, Class::Take, Asks::Flags(2)),   // recvmsg
-    (298, Class::Sync, Asks::Waits),      // semop
-    (302, Class::Take, Asks::Waits),      // msgrcv
-    (312, Class::Sync, Asks::Waits),      // semtimedop
-    (335, Class::Wait, Asks::Waits),      // pselect6
-    (336, Class::Wait, Asks::Waits),      // ppoll
-    (346, Class::Wait, Asks::Timeout(3)), // epoll_pwait
-    (361, Class::Take, Asks::Waits),      // preadv
-    (365, Class::Take, Asks::Flags(3)),   // recvmmsg
-    (366, Class::Take, Asks::Waits),      // accept4
-    (392, Class::Take, Asks::Waits),      // preadv2
-    (399, Class::Take, Asks::Waits),      // io_pgetevents
+    (0, Class::Restart, BlockingRule::Waits),     // restart_syscall
+    (3, Class::Take, BlockingRule::Waits),        // read
+    (29, Class::Wait, BlockingRule::Waits),       // pause
+    (72, Class::Wait, BlockingRule::Waits),       // sigsuspend
+    (114, Class::Take, BlockingRule::Waits),      // wait4
+    (142, Class::Wait, BlockingRule::Waits),      // _newselect
+    (145, Class::Take, BlockingRule::Waits),      // readv
+    (158, Class::Yield, BlockingRule::Waits),     // sched_yield
+    (162, Class::Sleep, BlockingRule::Waits),     // nanosleep
+    (168, Class::Wait, BlockingRule::Timeout(2)), // poll
+    (177, Class::Wait, BlockingRule::Waits),      // rt_sigtimedwait
+    (179, Class::Wait, BlockingRule::Waits),      // rt_sigsuspend
+    (180, Class::Take, BlockingRule::Waits),      // pread64
+    (240, Class::Sync, BlockingRule::Futex),      // futex
+    (245, Class::Take, BlockingRule::Waits),      // io_getevents
+    (252, Class::Wait, BlockingRule::Timeout(3)), // epoll_wait
+    (265, Class::Sleep, BlockingRule::Waits),     // clock_nanosleep
+    (277, Class::Take, BlockingRule::Waits),      // mq_timedreceive
+    (280, Class::Take, BlockingRule::Waits),      // waitid
+    (285, Class::Take, BlockingRule::Waits),      // accept
+    (291, Class::Take, BlockingRule::Flags(3)),   // recv
+    (292, Class::Take, BlockingRule::Flags(3)),   // recvfrom
+    (297, Class::Take, BlockingRule::Flags(2)),   // recvmsg
+    (298, Class::Sync, BlockingRule::Waits),      // semop
+    (302, Class::Take, BlockingRule::Waits),      // msgrcv
+    (312, Class::Sync, BlockingRule::Waits),      // semtimedop
+    (335, Class::Wait, BlockingRule::Waits),      // pselect6
+    (336, Class::Wait, BlockingRule::Waits),      // ppoll
+    (346, Class::Wait, BlockingRule::Timeout(3)), // epoll_pwait
+    (361, Class::Take, BlockingRule::Waits),      // preadv
+    (365, Class::Take, BlockingRule::Flags(3)),   // recvmmsg
+    (366, Class::Take, BlockingRule::Waits),      // accept4
+    (392, Class::Take, BlockingRule::Waits),      // preadv2
+    (399, Class::Take, BlockingRule::Waits),      // io_pgetevents
 ];
 
 /// In the order of numbers.
 const POWERPC: [Row; 37] = [
-    (0, Class::Restart, Asks::Waits), // restart_syscall
-    (3, Class::Take, Asks::Waits),    // read
-    (7, Class::Take, Asks::Waits),    // waitpid
-    (29, Class::Wait, Asks::Waits),   // pause
-    (72, Class::Wait, Asks::Waits),   // sigsuspend
-    (82, Class::Wait, Asks::Waits),   // select
+    (0, Class::Restart, BlockingRule::Waits), // restart_syscall
+    (3, Class::Take, BlockingRule::Waits),    // read
+    (7, Class::Take, BlockingRule::Waits),    // waitpid
+    (29, Class::Wait, BlockingRule::Waits),   // pause
+    (72, Class::Wait, BlockingRule::Waits),   // sigsuspend
+    (82, Class::Wait, BlockingRule::Waits),   // select
     // socketcall: accept, recv, recvfrom, recvmsg, accept4, recvmmsg.
-    (102, Class::Take, Asks::Among(&[5, 10, 12, 17, 18, 19])),
-    (114, Class::Take, Asks::Waits),        // wait4
-    (117, Class::Take, Asks::Among(&[12])), // ipc: msgrcv
-    (142, Class::Wait, Asks::Waits),        // _newselect
-    (145, Class::Take, Asks::Waits),        // readv
-    (158, Class::Yield, Asks::Waits),       // sched_yield
-    (162, Class::Sleep, Asks::Waits),       // nanosleep
-    (167, Class::Wait, Asks::Timeout(2)),   // poll
-    (176, Class::Wait, Asks::Waits),        // rt_sigtimedwait
-    (178, Class::Wait, Asks::Waits),        // rt_sigsuspend
-    (179, Class::Take, Asks::Waits),        // pread64
-    (221, Class::Sync, Asks::Futex),        // futex
-    (229, Class::Take, Asks::Waits),        // io_getevents
-    (238, Class::Wait, Asks::Timeout(3)),   // epoll_wait
-    (248, Class::Sleep, Asks::Waits),       // clock_nanosleep
-    (265, Class::Take, Asks::Waits),        // mq_timedreceive
-    (272, Class::Take, Asks::Waits),        // waitid
-    (280, Class::Wait, Asks::Waits),        // pselect6
-    (281, Class::Wait, Asks::Waits),        // ppoll
-    (303, Class::Wait, Asks::Timeout(3)),   // epoll_pwait
-    (320, Class::Take, Asks::Waits),        // preadv
-    (330, Class::Take, Asks::Waits),        // accept
-    (336, Class::Take, Asks::Flags(3)),     // recv
-    (337, Class::Take, Asks::Flags(3)),     // recvfrom
-    (342, Class::Take, Asks::Flags(2)),     // recvmsg
-    (343, Class::Take, Asks::Flags(3)),     // recvmmsg
-    (344, Class::Take, Asks::Waits),        // accept4
-    (380, Class::Take, Asks::Waits),        // preadv2
-    (388, Class::Take, Asks::Waits),        // io_pgetevents
-    (392, Class::Sync, Asks::Waits),        // semtimedop
-    (401, Class::Take, Asks::Waits),        // msgrcv
+    (102, Class::Take, BlockingRule::Among(&[5, 10, 12, 17, 18, 19])),
+    (114, Class::Take, BlockingRule::Waits),        // wait4
+    (117, Class::Take, BlockingRule::Among(&[12])), // ipc: msgrcv
+    (142, Class::Wait, BlockingRule::Waits),        // _newselect
+    (145, Class::Take, BlockingRule::Waits),        // readv
+    (158, Class::Yield, BlockingRule::Waits),       // sched_yield
+    (162, Class::Sleep, BlockingRule::Waits),       // nanosleep
+    (167, Class::Wait, BlockingRule::Timeout(2)),   // poll
+    (176, Class::Wait, BlockingRule::Waits),        // rt_sigtimedwait
+    (178, Class::Wait, BlockingRule::Waits),        // rt_sigsuspend
+    (179, Class::Take, BlockingRule::Waits),        // pread64
+    (221, Class::Sync, BlockingRule::Futex),        // futex
+    (229, Class::Take, BlockingRule::Waits),        // io_getevents
+    (238, Class::Wait, BlockingRule::Timeout(3)),   // epoll_wait
+    (248, Class::Sleep, BlockingRule::Waits),       // clock_nanosleep
+    (265, Class::Take, BlockingRule::Waits),        // mq_timedreceive
+    (272, Class::Take, BlockingRule::Waits),        // waitid
+    (280, Class::Wait, BlockingRule::Waits),        // pselect6
+    (281, Class::Wait, BlockingRule::Waits),        // ppoll
+    (303, Class::Wait, BlockingRule::Timeout(3)),   // epoll_pwait
+    (320, Class::Take, BlockingRule::Waits),        // preadv
+    (330, Class::Take, BlockingRule::Waits),        // accept
+    (336, Class::Take, BlockingRule::Flags(3)),     // recv
+    (337, Class::Take, BlockingRule::Flags(3)),     // recvfrom
+    (342, Class::Take, BlockingRule::Flags(2)),     // recvmsg
+    (343, Class::Take, BlockingRule::Flags(3)),     // recvmmsg
+    (344, Class::Take, BlockingRule::Waits),        // accept4
+    (380, Class::Take, BlockingRule::Waits),        // preadv2
+    (388, Class::Take, BlockingRule::Waits),        // io_pgetevents
+    (392, Class::Sync, BlockingRule::Waits),        // semtimedop
+    (401, Class::Take, BlockingRule::Waits),        // msgrcv
 ];
 
 /// In the order of numbers.
 const I386: [Row; 34] = [
-    (0, Class::Restart, Asks::Waits), // restart_syscall
-    (3, Class::Take, Asks::Waits),    // read
-    (7, Class::Take, Asks::Waits),    // waitpid
-    (29, Class::Wait, Asks::Waits),   // pause
-    (72, Class::Wait, Asks::Waits),   // sigsuspend
-    (82, Class::Wait, Asks::Waits),   // select
+    (0, Class::Restart, BlockingRule::Waits), // restart_syscall
+    (3, Class::Take, BlockingRule::Waits),    // read
+    (7, Class::Take, BlockingRule::Waits),    // waitpid
+    (29, Class::Wait, BlockingRule::Waits),   // pause
+    (72, Class::Wait, BlockingRule::Waits),   // sigsuspend
+    (82, Class::Wait, BlockingRule::Waits),   // select
     // socketcall: accept, recv, recvfrom, recvmsg, accept4, recvmmsg.
-    (102, Class::Take, Asks::Among(&[5, 10, 12, 17, 18, 19])),
-    (114, Class::Take, Asks::Waits),        // wait4
-    (117, Class::Take, Asks::Among(&[12])), // ipc: msgrcv
-    (142, Class::Wait, Asks::Waits),        // _newselect
-    (145, Class::Take, Asks::Waits),        // readv
-    (158, Class::Yield, Asks::Waits),       // sched_yield
-    (162, Class::Sleep, Asks::Waits),       // nanosleep
-    (168, Class::Wait, Asks::Timeout(2)),   // poll
-    (177, Class::Wait, Asks::Waits),        // rt_sigtimedwait
-    (179, Class::Wait, Asks::Waits),        // rt_sigsuspend
-    (180, Class::Take, Asks::Waits),        // pread64
-    (240, Class::Sync, Asks::Futex),        // futex
-    (247, Class::Take, Asks::Waits),        // io_getevents
-    (256, Class::Wait, Asks::Timeout(3)),   // epoll_wait
-    (267, Class::Sleep, Asks::Waits),       // clock_nanosleep
-    (280, Class::Take, Asks::Waits),        // mq_timedreceive
-    (284, Class::Take, Asks::Waits),        // waitid
-    (308, Class::Wait, Asks::Waits),        // pselect6
-    (309, Class::Wait, Asks::Waits),        // ppoll
-    (319, Class::Wait, Asks::Timeout(3)),   // epoll_pwait
-    (333, Class::Take, Asks::Waits),        // preadv
-    (337, Class::Take, Asks::Flags(3)),     // recvmmsg
-    (364, Class::Take, Asks::Waits),        // accept4
-    (371, Class::Take, Asks::Flags(3)),     // recvfrom
-    (372, Class::Take, Asks::Flags(2)),     // recvmsg
-    (378, Class::Take, Asks::Waits),        // preadv2
-    (385, Class::Take, Asks::Waits),        // io_pgetevents
-    (401, Class::Take, Asks::Waits),        // msgrcv
+    (102, Class::Take, BlockingRule::Among(&[5, 10, 12, 17, 18, 19])),
+    (114, Class::Take, BlockingRule::Waits),        // wait4
+    (117, Class::Take, BlockingRule::Among(&[12])), // ipc: msgrcv
+    (142, Class::Wait, BlockingRule::Waits),        // _newselect
+    (145, Class::Take, BlockingRule::Waits),        // readv
+    (158, Class::Yield, BlockingRule::Waits),       // sched_yield
+    (162, Class::Sleep, BlockingRule::Waits),       // nanosleep
+    (168, Class::Wait, BlockingRule::Timeout(2)),   // poll
+    (177, Class::Wait, BlockingRule::Waits),        // rt_sigtimedwait
+    (179, Class::Wait, BlockingRule::Waits),        // rt_sigsuspend
+    (180, Class::Take, BlockingRule::Waits),        // pread64
+    (240, Class::Sync, BlockingRule::Futex),        // futex
+    (247, Class::Take, BlockingRule::Waits),        // io_getevents
+    (256, Class::Wait, BlockingRule::Timeout(3)),   // epoll_wait
+    (267, Class::Sleep, BlockingRule::Waits),       // clock_nanosleep
+    (280, Class::Take, BlockingRule::Waits),        // mq_timedreceive
+    (284, Class::Take, BlockingRule::Waits),        // waitid
+    (308, Class::Wait, BlockingRule::Waits),        // pselect6
+    (309, Class::Wait, BlockingRule::Waits),        // ppoll
+    (319, Class::Wait, BlockingRule::Timeout(3)),   // epoll_pwait
+    (333, Class::Take, BlockingRule::Waits),        // preadv
+    (337, Class::Take, BlockingRule::Flags(3)),     // recvmmsg
+    (364, Class::Take, BlockingRule::Waits),        // accept4
+    (371, Class::Take, BlockingRule::Flags(3)),     // recvfrom
+    (372, Class::Take, BlockingRule::Flags(2)),     // recvmsg
+    (378, Class::Take, BlockingRule::Waits),        // preadv2
+    (385, Class::Take, BlockingRule::Waits),        // io_pgetevents
+    (401, Class::Take, BlockingRule::Waits),        // msgrcv
 ];
 
 /// Calls from number 403 on have one number on all machines. Those below 424 take times of 64 bits,
 /// and x86-64 does not have them. In the order of numbers.
 const RECENT: [Row; 13] = [
-    (407, Class::Sleep, Asks::Waits),   // clock_nanosleep_time64
-    (413, Class::Wait, Asks::Waits),    // pselect6_time64
-    (414, Class::Wait, Asks::Waits),    // ppoll_time64
-    (416, Class::Take, Asks::Waits),    // io_pgetevents_time64
-    (417, Class::Take, Asks::Flags(3)), // recvmmsg_time64
-    (419, Class::Take, Asks::Waits),    // mq_timedreceive_time64
-    (420, Class::Sync, Asks::Waits),    // semtimedop_time64
-    (421, Class::Wait, Asks::Waits),    // rt_sigtimedwait_time64
-    (422, Class::Sync, Asks::Futex),    // futex_time64
-    (426, Class::Take, Asks::Waits),    // io_uring_enter
-    (441, Class::Wait, Asks::Waits),    // epoll_pwait2
-    (449, Class::Sync, Asks::Waits),    // futex_waitv
-    (455, Class::Sync, Asks::Waits),    // futex_wait
+    (407, Class::Sleep, BlockingRule::Waits),   // clock_nanosleep_time64
+    (413, Class::Wait, BlockingRule::Waits),    // pselect6_time64
+    (414, Class::Wait, BlockingRule::Waits),    // ppoll_time64
+    (416, Class::Take, BlockingRule::Waits),    // io_pgetevents_time64
+    (417, Class::Take, BlockingRule::Flags(3)), // recvmmsg_time64
+    (419, Class::Take, BlockingRule::Waits),    // mq_timedreceive_time64
+    (420, Class::Sync, BlockingRule::Waits),    // semtimedop_time64
+    (421, Class::Wait, BlockingRule::Waits),    // rt_sigtimedwait_time64
+    (422, Class::Sync, BlockingRule::Futex),    // futex_time64
+    (426, Class::Take, BlockingRule::Waits),    // io_uring_enter
+    (441, Class::Wait, BlockingRule::Waits),    // epoll_pwait2
+    (449, Class::Sync, BlockingRule::Waits),    // futex_waitv
+    (455, Class::Sync, BlockingRule::Waits),    // futex_wait
 ];
 
 #[cfg(test)]
@@ -459,7 +459,7 @@ mod tests {
     fn calls_without_arguments_are_of_their_class() {
         for abi in Abi::ALL {
             for (number, class, asks) in abi.rows() {
-                if matches!(asks, Asks::Among(_)) {
+                if matches!(asks, BlockingRule::Among(_)) {
                     continue;
                 }
                 assert_eq!(abi.class(*number, &ARGS_UNKNOWN), *class, "{abi:?} {number}");
@@ -491,8 +491,12 @@ mod tests {
             let mut guess = AbiGuess::default();
             for (pid, number) in (1..).zip(numbers) {
                 let event = |what| KernelEvent { pid, what, ..KernelEvent::NONE };
-                guess.event(&event(What::SyscallEnter { number: *number, args: [0; 6] }));
-                guess.event(&event(What::Switch { prev: thread(pid), left: Left::Blocked, next: thread(0) }));
+                guess.event(&event(EventKind::SyscallEnter { number: *number, args: [0; 6] }));
+                guess.event(&event(EventKind::Switch {
+                    prev: thread(pid),
+                    left: SwitchOutState::Blocked,
+                    next: thread(0),
+                }));
             }
             guess.best()
         };

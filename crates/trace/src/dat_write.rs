@@ -244,7 +244,7 @@ impl<F: Read + Write + Seek> DatWriter<F> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Recording, What};
+    use crate::{EventKind, Recording};
     use std::io::Cursor;
 
     const PAGE: usize = 128;
@@ -289,7 +289,7 @@ mod tests {
         assert_eq!(recording.clock(), "mono");
         let mut events = Vec::new();
         recording.each(|event| match event.what {
-            What::IrqEnter { irq, .. } => events.push((event.time.as_ns(), event.cpu, irq)),
+            EventKind::IrqEnter { irq, .. } => events.push((event.time.as_ns(), event.cpu, irq)),
             other => panic!("{other:?}"),
         });
         assert_eq!(recording.damages().count(), 0, "{:?}", recording.damages().first());

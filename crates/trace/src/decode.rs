@@ -4,7 +4,7 @@ use takt_model::Time;
 
 use crate::bytes::Endian;
 use crate::damage::Damages;
-use crate::event::{Comm, Context, KernelEvent, Left, Names, Thread, Waking, What};
+use crate::event::{Comm, Context, EventKind, KernelEvent, Names, SwitchOutState, Thread, Waking};
 use crate::format::{Field, FieldKind, Format};
 use crate::page::{Entry, Page};
 
@@ -13,7 +13,7 @@ use crate::page::{Entry, Page};
 #[derive(Clone, Debug)]
 pub(crate) struct Decoder {
     endian: Endian,
-    by_id: Vec<Option<Known>>,
+    by_id: Vec<Option<EventLayout>>,
     /// The usual events, in a small table, so that the data for each event is in the nearest cache.
     /// Empty for the other byte order.
     usual: Vec<Usual>,
@@ -38,7 +38,7 @@ enum Way {
     Switch(States),
     /// As they have laid out wake-ups since 4.2.
     Wake(Waking),
-    /// It is not usual: by its [`Known`].
+    /// It is not usual: by its [`EventLayout`].
     Longer,
 }
 
@@ -48,7 +48,7 @@ impl Usual {
 
 /// An event that has a description.
 #[derive(Clone, Debug)]
-struct Known {
+struct EventLayout {
     name: u16,
     pid: Number,
     /// The flags of the context, where the description has them.
@@ -118,7 +118,7 @@ enum Recipe {
     Exit { pid: Number },
     Rename { pid: Number, comm: Text },
     IrqEnter { number: Number, name: Option<Text> },
-    Interrupt { number: Number, made: fn(u32) -> What },
+    Interrupt { number: Number, made: fn(u32) -> EventKind },
     Timer { expires: Number },
     SyscallEnter { number: Number, args: [Number; 6] },
     SyscallExit { number: Number, result: Number },
@@ -214,7 +214,7 @@ impl Decoder {
                     _ => Usual::NONE,
                 };
             }
-            decoder.by_id[id] = Some(Known { name, pid, flags, recipe, least, located });
+            decoder.by_id[id] = Some(EventLayout { name, pid, flags, recipe, least, located });
         }
         decoder.lost = names.number("(lost)");
         decoder
@@ -234,7 +234,7 @@ impl Decoder {
                 }
             }
             Some(Entry::Lost(count)) => {
-                let (time, name, what) = (page.time(), self.lost, What::Lost { count });
+                let (time, name, what) = (page.time(), self.lost, EventKind::Lost { count });
                 *event = KernelEvent { time, cpu, pid: 0, context: Context::Thread, name, what };
                 Step::Event
             }
@@ -289,12 +289,12 @@ impl Decoder {
                 let Some(fields) = fields::<56>(payload, usual.at) else { return false };
                 let (prev, next) = (usual_thread(fields, 0), usual_thread(fields, 32));
                 let state = u64::from_le_bytes(part(fields, 24));
-                event.what = What::Switch { prev, left: states.left(state), next };
+                event.what = EventKind::Switch { prev, left: states.left(state), next };
             }
             Way::Wake(waking) => {
                 let Some(fields) = fields::<28>(payload, usual.at) else { return false };
                 let cpu = Some(u32::from_le_bytes(part(fields, 24)));
-                event.what = What::Wake { thread: usual_thread(fields, 0), waking, cpu };
+                event.what = EventKind::Wake { thread: usual_thread(fields, 0), waking, cpu };
             }
             Way::Longer => return self.longer(id, payload, big, event),
         }
@@ -309,7 +309,7 @@ impl Decoder {
     fn longer(&self, id: u16, payload: &[u8], big: bool, event: &mut KernelEvent) -> bool {
         let from = Payload { bytes: payload, big };
         let Some(Some(known)) = self.by_id.get(usize::from(id)) else {
-            (event.name, event.pid, event.context, event.what) = (self.unknown, 0, Context::Thread, What::Other);
+            (event.name, event.pid, event.context, event.what) = (self.unknown, 0, Context::Thread, EventKind::Other);
             return true;
         };
         if payload.len() < known.least || (known.located && !from.holds(&known.recipe)) {
@@ -429,35 +429,36 @@ impl Payload<'_> {
         Thread { pid: self.small(at.pid), comm: self.comm(at.comm), prio }
     }
     /// Reads an event by its recipe, into its place.
-    fn what(self, recipe: &Recipe, what: &mut What) {
+    fn what(self, recipe: &Recipe, what: &mut EventKind) {
         *what = match recipe {
             Recipe::Switch { prev, state, states, next } => {
                 let left = states.left(self.number(*state));
-                What::Switch { prev: self.thread(prev), left, next: self.thread(next) }
+                EventKind::Switch { prev: self.thread(prev), left, next: self.thread(next) }
             }
             Recipe::Wake { thread, cpu, waking } => {
-                What::Wake { thread: self.thread(thread), waking: *waking, cpu: Some(self.small(*cpu)) }
+                EventKind::Wake { thread: self.thread(thread), waking: *waking, cpu: Some(self.small(*cpu)) }
             }
             Recipe::Migrate { pid, from: before, to } => {
-                What::Migrate { pid: self.small(*pid), from: self.small(*before), to: self.small(*to) }
+                EventKind::Migrate { pid: self.small(*pid), from: self.small(*before), to: self.small(*to) }
             }
             Recipe::Fork { parent, child, comm } => {
-                What::Fork { parent: self.small(*parent), child: self.small(*child), comm: self.comm(*comm) }
+                EventKind::Fork { parent: self.small(*parent), child: self.small(*child), comm: self.comm(*comm) }
             }
-            Recipe::Exit { pid } => What::Exit { pid: self.small(*pid) },
-            Recipe::Rename { pid, comm } => What::Rename { pid: self.small(*pid), comm: self.comm(*comm) },
-            Recipe::IrqEnter { number, name } => {
-                What::IrqEnter { irq: self.small(*number), name: name.map(|name| self.comm(name)).unwrap_or_default() }
-            }
-            Recipe::Timer { expires } => What::Timer { expires: self.number(*expires) },
+            Recipe::Exit { pid } => EventKind::Exit { pid: self.small(*pid) },
+            Recipe::Rename { pid, comm } => EventKind::Rename { pid: self.small(*pid), comm: self.comm(*comm) },
+            Recipe::IrqEnter { number, name } => EventKind::IrqEnter {
+                irq: self.small(*number),
+                name: name.map(|name| self.comm(name)).unwrap_or_default(),
+            },
+            Recipe::Timer { expires } => EventKind::Timer { expires: self.number(*expires) },
             Recipe::Interrupt { number, made } => made(self.small(*number)),
             Recipe::SyscallEnter { number, args } => {
-                What::SyscallEnter { number: self.signed(*number), args: args.map(|arg| self.number(arg)) }
+                EventKind::SyscallEnter { number: self.signed(*number), args: args.map(|arg| self.number(arg)) }
             }
             Recipe::SyscallExit { number, result } => {
-                What::SyscallExit { number: self.signed(*number), result: self.signed(*result) }
+                EventKind::SyscallExit { number: self.signed(*number), result: self.signed(*result) }
             }
-            Recipe::Other => What::Other,
+            Recipe::Other => EventKind::Other,
         };
     }
 }
@@ -494,24 +495,24 @@ impl States {
 
     /// The meaning of the number `state`. A ready thread that leaves its CPU idle has used up its
     /// budget.
-    pub(crate) fn left(self, state: u64) -> Left {
+    pub(crate) fn left(self, state: u64) -> SwitchOutState {
         const ENDED: u64 = 0x10 | 0x20;
         // Uninterruptible, stopped, traced; the kernel prints idle kernel threads, which are
         // uninterruptible too, by a bit of their own.
         const HELD: u64 = 0x2 | 0x4 | 0x8;
         if state == 0 {
-            return Left::Ready;
+            return SwitchOutState::Ready;
         }
         let sleeps = state & 0xff != 0;
         let preempted = if self.preempted == 0 { state > 0xff && !sleeps } else { state & self.preempted != 0 };
         if preempted {
-            Left::Preempted
+            SwitchOutState::Preempted
         } else if state & ENDED != 0 && state & 0xf == 0 {
-            Left::Ended
+            SwitchOutState::Ended
         } else if state & HELD != 0 && state & 1 == 0 {
-            Left::Held
+            SwitchOutState::Held
         } else {
-            Left::Blocked
+            SwitchOutState::Blocked
         }
     }
 }
@@ -525,8 +526,9 @@ fn recipe(format: &Format) -> Result<Recipe, &'static str> {
             waking,
         })
     };
-    let interrupt =
-        |field: &'static str, made: fn(u32) -> What| Ok(Recipe::Interrupt { number: number(format, field)?, made });
+    let interrupt = |field: &'static str, made: fn(u32) -> EventKind| {
+        Ok(Recipe::Interrupt { number: number(format, field)?, made })
+    };
     match format.name.as_str() {
         "sched_switch" => Ok(Recipe::Switch {
             prev: thread(format, ["prev_pid", "prev_comm", "prev_prio"])?,
@@ -551,10 +553,10 @@ fn recipe(format: &Format) -> Result<Recipe, &'static str> {
         "task_rename" => Ok(Recipe::Rename { pid: number(format, "pid")?, comm: text(format, "newcomm")? }),
         "irq_handler_entry" => Ok(Recipe::IrqEnter { number: number(format, "irq")?, name: text(format, "name").ok() }),
         "hrtimer_start" => Ok(Recipe::Timer { expires: number(format, "softexpires")? }),
-        "irq_handler_exit" => interrupt("irq", |irq| What::IrqExit { irq }),
-        "softirq_raise" => interrupt("vec", |vec| What::SoftirqRaise { vec }),
-        "softirq_entry" => interrupt("vec", |vec| What::SoftirqEnter { vec }),
-        "softirq_exit" => interrupt("vec", |vec| What::SoftirqExit { vec }),
+        "irq_handler_exit" => interrupt("irq", |irq| EventKind::IrqExit { irq }),
+        "softirq_raise" => interrupt("vec", |vec| EventKind::SoftirqRaise { vec }),
+        "softirq_entry" => interrupt("vec", |vec| EventKind::SoftirqEnter { vec }),
+        "softirq_exit" => interrupt("vec", |vec| EventKind::SoftirqExit { vec }),
         "sys_enter" => {
             let args = format.field("args").filter(|args| matches!(args.size, 24 | 48)).ok_or("args")?;
             let word = args.size / 6;

@@ -37,7 +37,7 @@ proptest! {
         let fields = [("int common_pid", pid), ("int orig_cpu", from), ("int dest_cpu", to), ("pid_t pid", who)];
         let format = format("sched_migrate_task", &fields.map(|(what, (offset, size))| (what, offset, size)));
         let slow = |(offset, size)| endian.unsigned(&payload, offset, size).map(|value| value as u32);
-        let expected = (|| Some((slow(pid)?, What::Migrate { pid: slow(who)?, from: slow(from)?, to: slow(to)? })))();
+        let expected = (|| Some((slow(pid)?, EventKind::Migrate { pid: slow(who)?, from: slow(from)?, to: slow(to)? })))();
         let found = read(&format, endian, &payload).map(|event| (event.pid, event.what));
         prop_assert_eq!(found, expected);
     }
@@ -51,7 +51,7 @@ proptest! {
         payload.extend([0; 2]);
         payload.extend(if big { wide.to_be_bytes() } else { wide.to_le_bytes() });
         payload.extend(if big { result.to_be_bytes() } else { result.to_le_bytes() });
-        let what = What::SyscallExit { number: wide, result: i64::from(result) };
+        let what = EventKind::SyscallExit { number: wide, result: i64::from(result) };
         prop_assert_eq!(read(&format, endian, &payload).map(|event| event.what), Some(what));
     }
 
@@ -102,7 +102,7 @@ fn a_name_elsewhere_in_the_event_is_found_there_or_not_at_all() {
     );
     let mut payload = vec![7, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 20, 0, 3, 0, 2, 0, 0, 0, b'a', b'b', 0];
     let event = read(&format, Endian::Little, &payload).expect("it is whole");
-    assert_eq!(event.what, What::Fork { parent: 1, child: 2, comm: Comm::new(b"ab") });
+    assert_eq!(event.what, EventKind::Fork { parent: 1, child: 2, comm: Comm::new(b"ab") });
     payload.pop();
     assert_eq!(read(&format, Endian::Little, &payload), None, "the name reaches past the end");
 }
@@ -129,21 +129,21 @@ fn states_mean_what_kernels_mean_by_them() {
     let new = States { preempted: 256 };
     let old = States { preempted: 4096 };
     for (states, number, left) in [
-        (new, 0, Left::Ready),
-        (new, 256, Left::Preempted),
-        (new, 1, Left::Blocked),
-        (new, 2, Left::Held),
-        (new, 4, Left::Held),
-        (new, 0x80, Left::Blocked),
-        (new, 0x10, Left::Ended),
-        (new, 0x20, Left::Ended),
-        (old, 4096, Left::Preempted),
-        (old, 1025, Left::Blocked),
+        (new, 0, SwitchOutState::Ready),
+        (new, 256, SwitchOutState::Preempted),
+        (new, 1, SwitchOutState::Blocked),
+        (new, 2, SwitchOutState::Held),
+        (new, 4, SwitchOutState::Held),
+        (new, 0x80, SwitchOutState::Blocked),
+        (new, 0x10, SwitchOutState::Ended),
+        (new, 0x20, SwitchOutState::Ended),
+        (old, 4096, SwitchOutState::Preempted),
+        (old, 1025, SwitchOutState::Blocked),
         // It was being woken when it left.
-        (old, 256, Left::Blocked),
-        (States::UNKNOWN, 1024, Left::Preempted),
-        (States::UNKNOWN, 256, Left::Preempted),
-        (States::UNKNOWN, 258, Left::Held),
+        (old, 256, SwitchOutState::Blocked),
+        (States::UNKNOWN, 1024, SwitchOutState::Preempted),
+        (States::UNKNOWN, 256, SwitchOutState::Preempted),
+        (States::UNKNOWN, 258, SwitchOutState::Held),
     ] {
         assert_eq!(states.left(number), left, "{states:?} {number}");
     }

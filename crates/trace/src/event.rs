@@ -114,7 +114,7 @@ impl Thread {
 
 /// In which state a thread left its CPU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Left {
+pub enum SwitchOutState {
     /// Ready, and the kernel took the CPU from it while it was in the kernel (`R+`).
     Preempted,
     /// Ready (`R`): it yielded, or the kernel took the CPU from it on the way back to its program.
@@ -140,16 +140,16 @@ pub enum Waking {
     New,
 }
 
-/// One event. Its meaning is the kernel's; what is not listed is [`What::Other`], which is counted
+/// One event. Its meaning is the kernel's; what is not listed is [`EventKind::Other`], which is counted
 /// alone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum What {
+pub enum EventKind {
     /// A CPU goes from one thread to another.
     Switch {
         /// Which thread ran.
         prev: Thread,
         /// How it left.
-        left: Left,
+        left: SwitchOutState,
         /// Which one runs now.
         next: Thread,
     },
@@ -212,12 +212,12 @@ pub enum What {
     },
     /// A soft interrupt's handler begins.
     SoftirqEnter {
-        /// As at [`What::SoftirqRaise`].
+        /// As at [`EventKind::SoftirqRaise`].
         vec: u32,
     },
     /// A soft interrupt's handler has ended.
     SoftirqExit {
-        /// As at [`What::SoftirqRaise`].
+        /// As at [`EventKind::SoftirqRaise`].
         vec: u32,
     },
     /// A high-resolution timer is set.
@@ -290,13 +290,13 @@ pub struct KernelEvent {
     /// Which event of [`Names`].
     pub name: u16,
     /// What it says.
-    pub what: What,
+    pub what: EventKind,
 }
 
 impl KernelEvent {
     /// Before one is read.
     pub(crate) const NONE: KernelEvent =
-        KernelEvent { time: Time::ZERO, cpu: 0, pid: 0, context: Context::Thread, name: 0, what: What::Other };
+        KernelEvent { time: Time::ZERO, cpu: 0, pid: 0, context: Context::Thread, name: 0, what: EventKind::Other };
 }
 
 /// The names of a trace's events, each once; a number stands for each.

@@ -63,7 +63,7 @@ use takt_log::{Definition, Definitions, Event, InterruptKind, Kind, KindSet, Nod
 use takt_model::{NodeId, Span, Time};
 
 use crate::calls::{Abi, Class};
-use crate::event::{CPUS_MAX, Comm, Context, KernelEvent, Left, Pid, Thread as KernelThread, What};
+use crate::event::{CPUS_MAX, Comm, Context, EventKind, KernelEvent, Pid, SwitchOutState, Thread as KernelThread};
 use crate::merge::Strangers;
 pub(crate) use define::interrupt_name;
 use define::task_def;
@@ -117,7 +117,7 @@ pub fn kinds<'a>(events: impl IntoIterator<Item = &'a str>) -> KindSet {
 
 /// Parameters of a thread, known from elsewhere than its events.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Known {
+pub struct ReservationParams {
     /// Its SCHED_DEADLINE period.
     pub period: Option<Span>,
     /// Its SCHED_DEADLINE relative deadline.
@@ -138,7 +138,7 @@ pub struct Options {
     /// Which threads.
     pub filter: Filter,
     /// Known parameters of threads.
-    pub known: BTreeMap<Pid, Known>,
+    pub known: BTreeMap<Pid, ReservationParams>,
     /// How many CPUs there are; more are added as they appear.
     pub cpus: u32,
 }
@@ -273,7 +273,7 @@ impl Rebuilder {
     }
 
     /// Takes in what has become known of a thread.
-    pub fn know(&mut self, pid: Pid, known: Known, sink: &mut impl Sink) {
+    pub fn know(&mut self, pid: Pid, known: ReservationParams, sink: &mut impl Sink) {
         self.options.known.insert(pid, known);
         if known.deadline.is_some() && self.strangers.is_none() {
             self.strangers = Some(Strangers::new(STREAM));
@@ -294,8 +294,8 @@ impl Rebuilder {
         }
         self.now = Time::from_ns(event.time.as_ns().saturating_sub(self.zero.as_ns())).max(self.now);
         match &event.what {
-            What::Switch { prev, left, next } => self.switch(event.cpu, prev, *left, next, sink),
-            What::Wake { thread, waking, .. } => self.wake(event, thread, *waking, sink),
+            EventKind::Switch { prev, left, next } => self.switch(event.cpu, prev, *left, next, sink),
+            EventKind::Wake { thread, waking, .. } => self.wake(event, thread, *waking, sink),
             _ => self.other(event, sink),
         }
     }
@@ -305,39 +305,39 @@ impl Rebuilder {
     #[inline(never)]
     fn other(&mut self, event: &KernelEvent, sink: &mut impl Sink) {
         match &event.what {
-            What::SyscallEnter { number, args } => self.enter(event, *number, args, sink),
-            What::SyscallExit { .. } => self.exit(event, sink),
-            What::Timer { expires } => self.timer(event, *expires),
-            What::IrqEnter { irq, name } => {
+            EventKind::SyscallEnter { number, args } => self.enter(event, *number, args, sink),
+            EventKind::SyscallExit { .. } => self.exit(event, sink),
+            EventKind::Timer { expires } => self.timer(event, *expires),
+            EventKind::IrqEnter { irq, name } => {
                 if let Some(irq) = self.interrupt(InterruptKind::Hard, *irq, name, sink) {
                     sink.event(STREAM, self.now, &Event::IrqEnter { irq, cpu: event.cpu });
                 }
             }
-            What::IrqExit { irq } => {
+            EventKind::IrqExit { irq } => {
                 if let Some(irq) = self.interrupt(InterruptKind::Hard, *irq, &Comm::default(), sink) {
                     sink.event(STREAM, self.now, &Event::IrqExit { irq, cpu: event.cpu });
                 }
             }
-            What::SoftirqEnter { vec } => {
+            EventKind::SoftirqEnter { vec } => {
                 if let Some(irq) = self.interrupt(InterruptKind::Soft, *vec, &Comm::default(), sink) {
                     sink.event(STREAM, self.now, &Event::IrqEnter { irq, cpu: event.cpu });
                 }
             }
-            What::SoftirqExit { vec } => {
+            EventKind::SoftirqExit { vec } => {
                 if let Some(irq) = self.interrupt(InterruptKind::Soft, *vec, &Comm::default(), sink) {
                     sink.event(STREAM, self.now, &Event::IrqExit { irq, cpu: event.cpu });
                 }
             }
-            What::Fork { parent, child, comm } => self.fork(*parent, *child, *comm),
-            What::Rename { pid, comm } => {
+            EventKind::Fork { parent, child, comm } => self.fork(*parent, *child, *comm),
+            EventKind::Rename { pid, comm } => {
                 if let Some(slot) = self.threads.slot(*pid) {
                     self.rename(slot, *comm, sink);
                 }
             }
-            What::Lost { count } => self.lose(count.unwrap_or(0), sink),
+            EventKind::Lost { count } => self.lose(count.unwrap_or(0), sink),
             // A thread's end shows when it leaves its CPU for the last time.
-            What::Exit { .. } | What::Migrate { .. } | What::SoftirqRaise { .. } | What::Other => {}
-            What::Switch { .. } | What::Wake { .. } => {}
+            EventKind::Exit { .. } | EventKind::Migrate { .. } | EventKind::SoftirqRaise { .. } | EventKind::Other => {}
+            EventKind::Switch { .. } | EventKind::Wake { .. } => {}
         }
     }
 
@@ -357,7 +357,14 @@ impl Rebuilder {
     }
 
     #[inline(always)]
-    fn switch(&mut self, cpu: u32, prev: &KernelThread, left: Left, next: &KernelThread, sink: &mut impl Sink) {
+    fn switch(
+        &mut self,
+        cpu: u32,
+        prev: &KernelThread,
+        left: SwitchOutState,
+        next: &KernelThread,
+        sink: &mut impl Sink,
+    ) {
         let current = match self.current.get_mut(cpu as usize) {
             Some(current) => current.replace(next.pid),
             None => self.first_on(cpu, next.pid),
@@ -365,7 +372,7 @@ impl Rebuilder {
         if let Some(current) = current
             && current != prev.pid
         {
-            self.mislay(current, sink);
+            self.lose_events_of(current, sink);
         }
         if prev.pid != 0 {
             self.leave(cpu, prev, left, next, sink);
@@ -402,7 +409,7 @@ impl Rebuilder {
 
     /// A thread should be on a CPU and is not: some of its events are missing.
     #[cold]
-    fn mislay(&mut self, pid: Pid, sink: &mut impl Sink) {
+    fn lose_events_of(&mut self, pid: Pid, sink: &mut impl Sink) {
         if let Some(thread) = self.threads.get_mut(pid) {
             thread.forget();
             if thread.next > 0 {
@@ -461,7 +468,14 @@ impl Rebuilder {
     }
 
     #[inline(always)]
-    fn leave(&mut self, cpu: u32, prev: &KernelThread, left: Left, next: &KernelThread, sink: &mut impl Sink) {
+    fn leave(
+        &mut self,
+        cpu: u32,
+        prev: &KernelThread,
+        left: SwitchOutState,
+        next: &KernelThread,
+        sink: &mut impl Sink,
+    ) {
         let now = self.now;
         let suspensions = self.options.suspensions;
         let (slot, mut thread) = self.meet(prev, sink);
@@ -473,7 +487,7 @@ impl Rebuilder {
         let job = thread.job;
         let mut unclear = false;
         match left {
-            Left::Ready if thread.yields() => {
+            SwitchOutState::Ready if thread.yields() => {
                 thread.place = Place::Ready;
                 if open {
                     sink.event(STREAM, now, &Event::Block { job, cpu });
@@ -484,7 +498,7 @@ impl Rebuilder {
             }
             // On its way back to the program the kernel takes the CPU by an ordinary call of the
             // scheduler: most threads that are preempted leave like that.
-            Left::Preempted | Left::Ready => {
+            SwitchOutState::Preempted | SwitchOutState::Ready => {
                 thread.place = Place::Ready;
                 let throttled = thread.is_throttled(next);
                 if open && throttled {
@@ -492,10 +506,10 @@ impl Rebuilder {
                 } else if open {
                     sink.event(STREAM, now, &Event::Preempt { job, cpu });
                 }
-                unclear = throttled && left == Left::Ready && thread.is_deadline();
+                unclear = throttled && left == SwitchOutState::Ready && thread.is_deadline();
             }
-            Left::Blocked | Left::Held => {
-                let boundary = left == Left::Blocked && thread.blocks_at_boundary(suspensions);
+            SwitchOutState::Blocked | SwitchOutState::Held => {
+                let boundary = left == SwitchOutState::Blocked && thread.blocks_at_boundary(suspensions);
                 thread.place = Place::Asleep;
                 if open && boundary {
                     sink.event(STREAM, now, &Event::Complete { job, cpu });
@@ -506,7 +520,7 @@ impl Rebuilder {
                     thread.stage = Stage::Between { since: now };
                 }
             }
-            Left::Ended => {
+            SwitchOutState::Ended => {
                 if open {
                     sink.event(STREAM, now, &Event::Complete { job, cpu });
                 }
@@ -570,7 +584,7 @@ impl Rebuilder {
             }
             (Place::Asleep, Stage::Started) => sink.event(STREAM, self.now, &Event::Wake { job: thread.job }),
             // It left another CPU, and nobody said so.
-            (Place::Running, _) => self.mislay(pid, sink),
+            (Place::Running, _) => self.lose_events_of(pid, sink),
             _ => {}
         }
     }

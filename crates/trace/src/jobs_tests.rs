@@ -69,13 +69,13 @@ struct Play {
 }
 
 impl Play {
-    fn add(mut self, time: u64, cpu: u32, context: Context, what: What) -> Self {
+    fn add(mut self, time: u64, cpu: u32, context: Context, what: EventKind) -> Self {
         let pid = self.on.get(&cpu).copied().unwrap_or(0);
         self.events.push(KernelEvent { time: Time::from_ns(time), cpu, pid, context, name: 0, what });
         self
     }
     /// The CPU goes from the thread that it has to `next`.
-    fn switch(mut self, time: u64, cpu: u32, left: Left, next: Pid) -> Self {
+    fn switch(mut self, time: u64, cpu: u32, left: SwitchOutState, next: Pid) -> Self {
         let prio = |pid| match pid {
             8 => 50,
             9 => -1,
@@ -86,7 +86,7 @@ impl Play {
             time,
             cpu,
             Context::Thread,
-            What::Switch { prev: seen(prev, prio(prev)), left, next: seen(next, prio(next)) },
+            EventKind::Switch { prev: seen(prev, prio(prev)), left, next: seen(next, prio(next)) },
         );
         play.events.last_mut().unwrap().pid = prev;
         play
@@ -94,20 +94,25 @@ impl Play {
     /// An interrupt on `cpu` wakes the thread.
     fn interrupt_wakes(self, time: u64, cpu: u32, pid: Pid) -> Self {
         let thread = seen(pid, if pid == 9 { -1 } else { 120 });
-        self.add(time, cpu, Context::Hard, What::Wake { thread, waking: Waking::Begins, cpu: None })
+        self.add(time, cpu, Context::Hard, EventKind::Wake { thread, waking: Waking::Begins, cpu: None })
     }
     /// The thread on `cpu` wakes another one.
     fn wakes(self, time: u64, cpu: u32, pid: Pid) -> Self {
-        self.add(time, cpu, Context::Thread, What::Wake { thread: seen(pid, 120), waking: Waking::Begins, cpu: None })
+        self.add(
+            time,
+            cpu,
+            Context::Thread,
+            EventKind::Wake { thread: seen(pid, 120), waking: Waking::Begins, cpu: None },
+        )
     }
     fn enter(self, time: u64, cpu: u32, number: i64, args: [u64; 6]) -> Self {
-        self.add(time, cpu, Context::Thread, What::SyscallEnter { number, args })
+        self.add(time, cpu, Context::Thread, EventKind::SyscallEnter { number, args })
     }
     fn exit(self, time: u64, cpu: u32, number: i64) -> Self {
-        self.add(time, cpu, Context::Thread, What::SyscallExit { number, result: 0 })
+        self.add(time, cpu, Context::Thread, EventKind::SyscallExit { number, result: 0 })
     }
     fn timer(self, time: u64, cpu: u32, expires: u64) -> Self {
-        self.add(time, cpu, Context::Thread, What::Timer { expires })
+        self.add(time, cpu, Context::Thread, EventKind::Timer { expires })
     }
     fn told_with(self, options: Options) -> String {
         let mut rebuilder = Rebuilder::new(Options { monotonic: true, abi: Abi::X86_64, ..options });
@@ -120,7 +125,7 @@ impl Play {
     }
 }
 
-use Left::{Blocked, Ended, Held, Preempted, Ready};
+use SwitchOutState::{Blocked, Ended, Held, Preempted, Ready};
 
 #[test]
 fn without_calls_every_sleep_is_a_boundary_and_no_wait_within_work() {
@@ -460,7 +465,7 @@ fn a_thread_that_is_woken_while_it_goes_to_sleep_is_released_when_it_was_woken()
 /// with another one.
 #[test]
 fn a_wake_up_of_a_thread_that_goes_on_running_is_no_release() {
-    let queued = |pid| What::Wake { thread: seen(pid, 120), waking: Waking::Queued, cpu: None };
+    let queued = |pid| EventKind::Wake { thread: seen(pid, 120), waking: Waking::Queued, cpu: None };
     // The wake-ups come from its own CPU, from another CPU that reports the thread in its queue,
     // and from another CPU where only the next wake-up shows it.
     for (cpu, is_queued) in [(0, false), (1, true), (1, false)] {
@@ -533,9 +538,9 @@ fn an_old_wake_up_releases_nothing() {
 
 #[test]
 fn births_are_no_jobs_and_numbers_are_given_again() {
-    let new = What::Wake { thread: seen(1, 120), waking: Waking::New, cpu: None };
+    let new = EventKind::Wake { thread: seen(1, 120), waking: Waking::New, cpu: None };
     let born = |play: Play, at: u64| {
-        play.add(at, 1, Context::Thread, What::Fork { parent: 5, child: 1, comm: Comm::new(b"a") })
+        play.add(at, 1, Context::Thread, EventKind::Fork { parent: 5, child: 1, comm: Comm::new(b"a") })
             .add(at + 1, 1, Context::Thread, new)
             .switch(at + 2, 0, Ready, 1)
             .switch(at + 3, 0, Blocked, 0)
@@ -558,9 +563,9 @@ fn births_are_no_jobs_and_numbers_are_given_again() {
 fn an_id_with_another_name_is_another_thread() {
     let other = |name: &str| KernelThread { pid: 1, comm: Comm::new(name.as_bytes()), prio: Some(120) };
     let idle = seen(0, 120);
-    let wake = |name| What::Wake { thread: other(name), waking: Waking::Begins, cpu: None };
-    let arrives = |name| What::Switch { prev: idle, left: Ready, next: other(name) };
-    let leaves = |name| What::Switch { prev: other(name), left: Blocked, next: idle };
+    let wake = |name| EventKind::Wake { thread: other(name), waking: Waking::Begins, cpu: None };
+    let arrives = |name| EventKind::Switch { prev: idle, left: Ready, next: other(name) };
+    let leaves = |name| EventKind::Switch { prev: other(name), left: Blocked, next: idle };
     let told = |names: [&'static str; 5]| {
         let [first, woken, arrived, left, later] = names;
         Play::default()
@@ -590,7 +595,7 @@ fn losses_leave_jobs_open_and_the_next_one_is_whole() {
         .switch(5, 0, Blocked, 0)
         .interrupt_wakes(10, 0, 1)
         .switch(11, 0, Ready, 1)
-        .add(15, 0, Context::Thread, What::Lost { count: Some(7) })
+        .add(15, 0, Context::Thread, EventKind::Lost { count: Some(7) })
         .switch(20, 0, Blocked, 0)
         .interrupt_wakes(30, 0, 1)
         .switch(31, 0, Ready, 1)
@@ -661,10 +666,10 @@ fn a_cpu_that_was_got_unseen_is_doubted_of_that_job_alone() {
 #[test]
 fn interrupts_are_told_by_name() {
     let told = Play::default()
-        .add(0, 0, Context::Thread, What::IrqEnter { irq: 24, name: Comm::new(b"eth0") })
-        .add(5, 0, Context::Thread, What::IrqExit { irq: 24 })
-        .add(6, 1, Context::Thread, What::SoftirqEnter { vec: 3 })
-        .add(9, 1, Context::Thread, What::SoftirqExit { vec: 3 })
+        .add(0, 0, Context::Thread, EventKind::IrqEnter { irq: 24, name: Comm::new(b"eth0") })
+        .add(5, 0, Context::Thread, EventKind::IrqExit { irq: 24 })
+        .add(6, 1, Context::Thread, EventKind::SoftirqEnter { vec: 3 })
+        .add(9, 1, Context::Thread, EventKind::SoftirqExit { vec: 3 })
         .told();
     assert_eq!(
         told,

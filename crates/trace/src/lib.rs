@@ -50,7 +50,7 @@ pub use damage::{Damage, Damages, Place};
 pub use dat::Loss;
 pub use dat::{DatError, UNPACKED_MAX};
 pub use dat_write::{DatHead, DatWriteError, DatWriter};
-pub use event::{CPUS_MAX, Comm, Context, KernelEvent, Left, Names, Pid, Thread, Waking, What};
+pub use event::{CPUS_MAX, Comm, Context, EventKind, KernelEvent, Names, Pid, SwitchOutState, Thread, Waking};
 pub use feed::{Feed, WAITING_MAX};
 pub use format::{Field, FieldKind, Format, FormatError, PageLayout};
 pub use page::{Entry, Page};

@@ -15,7 +15,7 @@ mod strangers;
 
 pub use lane::{Stamped, Worker};
 pub use machine::{Merge, Merged, Stamp};
-pub use run_event::{RunEvent, RunEventKind, RunEventSink, Translator, Watched, Why, model_cpu};
+pub use run_event::{RunEvent, RunEventKind, RunEventSink, SwitchOutReason, Translator, Watched, model_cpu};
 pub(crate) use strangers::Strangers;
 
 #[cfg(doc)]

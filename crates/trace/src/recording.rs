@@ -11,7 +11,7 @@ use crate::calls::Abi;
 use crate::damage::Damages;
 use crate::dat::{self, Budget, Chunks, Dat, DatError, Loss, Pages, Times};
 use crate::decode::{Decoder, Step};
-use crate::event::{Context, KernelEvent, Names, What};
+use crate::event::{Context, EventKind, KernelEvent, Names};
 use crate::format::{Format, PageLayout};
 use crate::json;
 use crate::page::Page;
@@ -361,7 +361,7 @@ impl<'a> Recording<'a> {
 
     /// Lost events by the trace's own counters, by CPU if they are: those of the kernel's buffers
     /// when the recording ended. Some may also be among the events, with their times
-    /// ([`What::Lost`]).
+    /// ([`EventKind::Lost`]).
     #[must_use]
     pub fn losses(&self) -> &[Loss] {
         &self.losses
@@ -442,7 +442,7 @@ fn each_of_text(bytes: &[u8], names: &mut Names, damages: &mut Damages, mut take
                     pid: 0,
                     context: Context::Thread,
                     name,
-                    what: What::Lost { count },
+                    what: EventKind::Lost { count },
                 }
             }
             Line::Unreadable(why) => {

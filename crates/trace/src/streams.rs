@@ -29,8 +29,8 @@ pub(crate) fn merge<S>(streams: &mut [S], mut give: impl FnMut(&mut S, Option<Ti
     }
 }
 
-/// Gives `events` to `take`. All events of a trace go through here, so that what takes them stands
-/// here alone, with the registers to itself while events follow each other.
+/// Passes `events` to `take`. This is one function that is never inlined, so that its loop keeps
+/// `take` in registers.
 #[inline(never)]
 pub(crate) fn hand_on(events: &[KernelEvent], take: &mut impl FnMut(&KernelEvent)) {
     for event in events {

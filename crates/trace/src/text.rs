@@ -4,7 +4,7 @@
 use memchr::{memchr, memmem};
 
 use crate::decode::States;
-use crate::event::{CPUS_MAX, Comm, Context, Left, Pid, Thread, Waking, What};
+use crate::event::{CPUS_MAX, Comm, Context, EventKind, Pid, SwitchOutState, Thread, Waking};
 
 mod babeltrace;
 mod head;
@@ -28,7 +28,7 @@ pub(crate) enum Line<'a> {
         /// The event's name.
         name: &'a [u8],
         /// What it says.
-        what: What,
+        what: EventKind,
     },
     /// The kernel lost events of a CPU.
     Lost {
@@ -62,7 +62,7 @@ pub(crate) fn line(text: &[u8]) -> Line<'_> {
         Err(Some(why)) => return Line::Unreadable(why),
     };
     let time = stamp.value;
-    let event = |name: &'static [u8]| Line::Event { time, cpu, pid, context, name, what: What::Other };
+    let event = |name: &'static [u8]| Line::Event { time, cpu, pid, context, name, what: EventKind::Other };
     let mut rest = rest.trim_ascii_start();
     if of_perf {
         rest = memchr(b':', rest).map_or(rest, |colon| &rest[colon + 1..]);
@@ -265,12 +265,12 @@ impl<'a> Args<'a> {
 }
 
 /// `None`: takt reads this event, but not its arguments.
-fn what(name: &[u8], text: &[u8]) -> Option<What> {
+fn what(name: &[u8], text: &[u8]) -> Option<EventKind> {
     let mut args = Args(text);
     let at = &mut args;
     // trace-cmd marks what it could not read; the event is counted.
     if text.starts_with(b"[FAILED TO PARSE]") {
-        return Some(What::Other);
+        return Some(EventKind::Other);
     }
     Some(match name {
         b"sched_switch" => return switch(text),
@@ -282,45 +282,45 @@ fn what(name: &[u8], text: &[u8]) -> Option<What> {
             at.behind(b" orig_cpu=")?;
             let from = at.small()?;
             at.behind(b" dest_cpu=")?;
-            What::Migrate { pid, from, to: at.small()? }
+            EventKind::Migrate { pid, from, to: at.small()? }
         }
         b"sched_process_fork" => {
             let (_, parent) = at.name_before(b" pid=", |rest| rest.starts_with(b" child_comm="))?;
             at.behind(b" child_comm=")?;
             let (comm, child) = at.name_before(b" child_pid=", |rest| !rest.starts_with(b" child_pid="))?;
-            What::Fork { parent, child, comm }
+            EventKind::Fork { parent, child, comm }
         }
         b"sched_process_exit" => {
             let (_, pid) = at.name_before(b" pid=", is_priority)?;
-            What::Exit { pid }
+            EventKind::Exit { pid }
         }
         b"task_rename" => {
             at.behind(b"pid=")?;
             let pid = at.small()?;
             at.behind(b" newcomm=")?;
-            What::Rename { pid, comm: Comm::new(at.before(b" oom_score_adj=")?) }
+            EventKind::Rename { pid, comm: Comm::new(at.before(b" oom_score_adj=")?) }
         }
         b"irq_handler_entry" | b"irq_handler_exit" => {
             at.behind(b"irq=")?;
             let irq = at.small()?;
             if name == b"irq_handler_exit" {
-                return Some(What::IrqExit { irq });
+                return Some(EventKind::IrqExit { irq });
             }
             let handler = at.behind(b" name=").map_or(&b""[..], |()| at.0);
-            What::IrqEnter { irq, name: Comm::new(handler) }
+            EventKind::IrqEnter { irq, name: Comm::new(handler) }
         }
         b"softirq_raise" | b"softirq_entry" | b"softirq_exit" => {
             at.behind(b"vec=")?;
             let vec = at.small()?;
             match name {
-                b"softirq_raise" => What::SoftirqRaise { vec },
-                b"softirq_entry" => What::SoftirqEnter { vec },
-                _ => What::SoftirqExit { vec },
+                b"softirq_raise" => EventKind::SoftirqRaise { vec },
+                b"softirq_entry" => EventKind::SoftirqEnter { vec },
+                _ => EventKind::SoftirqExit { vec },
             }
         }
         b"hrtimer_start" => {
             at.behind(b" softexpires=")?;
-            What::Timer { expires: at.number()? }
+            EventKind::Timer { expires: at.number()? }
         }
         b"sys_enter" => {
             at.behind(b"NR ")?;
@@ -333,21 +333,21 @@ fn what(name: &[u8], text: &[u8]) -> Option<What> {
                 }
                 *value = at.hex()?;
             }
-            What::SyscallEnter { number, args: values }
+            EventKind::SyscallEnter { number, args: values }
         }
         b"sys_exit" => {
             at.behind(b"NR ")?;
             let number = at.signed()?;
             at.behind(b" = ")?;
-            What::SyscallExit { number, result: at.signed()? }
+            EventKind::SyscallExit { number, result: at.signed()? }
         }
-        _ => What::Other,
+        _ => EventKind::Other,
     })
 }
 
 /// `prev_comm=A prev_pid=1 prev_prio=120 prev_state=S ==> next_comm=B next_pid=2 next_prio=120`,
 /// the arrow missing in some; or `A:1 [120] S ==> B:2 [120]`.
-fn switch(text: &[u8]) -> Option<What> {
+fn switch(text: &[u8]) -> Option<EventKind> {
     let mut args = Args(text);
     let at = &mut args;
     let (prev, state, next);
@@ -371,7 +371,7 @@ fn switch(text: &[u8]) -> Option<What> {
             Some((prev, &left[space + 1..], short(&text[arrow + 5..])?))
         })?;
     }
-    Some(What::Switch { prev, left: left(state)?, next })
+    Some(EventKind::Switch { prev, left: left(state)?, next })
 }
 
 /// `NAME:PID [PRIO]`.
@@ -390,23 +390,23 @@ fn short(text: &[u8]) -> Option<Thread> {
 }
 
 /// Letters as the kernel prints them, or a number.
-fn left(state: &[u8]) -> Option<Left> {
+fn left(state: &[u8]) -> Option<SwitchOutState> {
     if let Some((value, [])) = number(state) {
         return Some(States::UNKNOWN.left(value));
     }
     Some(match state {
-        b"R" => Left::Ready,
-        b"R+" | b"+" => Left::Preempted,
-        b"X" | b"Z" | b"x" | b"X|Z" | b"Z|X" => Left::Ended,
+        b"R" => SwitchOutState::Ready,
+        b"R+" | b"+" => SwitchOutState::Preempted,
+        b"X" | b"Z" | b"x" | b"X|Z" | b"Z|X" => SwitchOutState::Ended,
         _ if state.first()?.is_ascii_alphabetic() => {
             // `S+`, `D|W+`: on its way to sleep, but still ready, for it was preempted before it
             // got there.
             if state.ends_with(b"+") {
-                Left::Preempted
+                SwitchOutState::Preempted
             } else if matches!(state[0], b'D' | b'T' | b't') {
-                Left::Held
+                SwitchOutState::Held
             } else {
-                Left::Blocked
+                SwitchOutState::Blocked
             }
         }
         _ => return None,
@@ -422,7 +422,7 @@ fn is_priority(text: &[u8]) -> bool {
 
 /// `comm=A pid=1 prio=120 target_cpu=003`, older ones with `success=1`; or `A:1 [120] success=1
 /// CPU:003`.
-fn wake(text: &[u8], waking: Waking) -> Option<What> {
+fn wake(text: &[u8], waking: Waking) -> Option<EventKind> {
     let mut args = Args(text);
     let at = &mut args;
     if text.starts_with(b"comm=") {
@@ -431,12 +431,12 @@ fn wake(text: &[u8], waking: Waking) -> Option<What> {
         at.behind(b" prio=")?;
         let thread = Thread { pid, comm, prio: Some(at.prio()?) };
         at.behind(b" target_cpu=")?;
-        return Some(What::Wake { thread, waking, cpu: Some(at.small()?) });
+        return Some(EventKind::Wake { thread, waking, cpu: Some(at.small()?) });
     }
     let bracket = memchr::memrchr(b']', text)?;
     let thread = short(&text[..=bracket])?;
     let cpu = at.behind(b"CPU:").and_then(|()| at.small());
-    Some(What::Wake { thread, waking, cpu })
+    Some(EventKind::Wake { thread, waking, cpu })
 }
 
 #[cfg(test)]

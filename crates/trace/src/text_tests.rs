@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn event(text: &str) -> (u64, u32, Pid, String, What) {
+fn event(text: &str) -> (u64, u32, Pid, String, EventKind) {
     match line(text.as_bytes()) {
         Line::Event { time, cpu, pid, name, what, .. } => {
             (time, cpu, pid, String::from_utf8_lossy(name).into_owned(), what)
@@ -47,13 +47,13 @@ fn switches_of_both_forms() {
     let thread = |pid, comm: &str, prio| Thread { pid, comm: Comm::new(comm.as_bytes()), prio: Some(prio) };
     let (prev, next) = (thread(4734, "a b=c:d", 120), thread(18, "migration/2", -1));
     for (state, left) in [
-        ("S", Left::Blocked),
-        ("R", Left::Ready),
-        ("R+", Left::Preempted),
-        ("X", Left::Ended),
-        ("D|W", Left::Held),
-        ("1024", Left::Preempted),
-        ("64", Left::Blocked),
+        ("S", SwitchOutState::Blocked),
+        ("R", SwitchOutState::Ready),
+        ("R+", SwitchOutState::Preempted),
+        ("X", SwitchOutState::Ended),
+        ("D|W", SwitchOutState::Held),
+        ("1024", SwitchOutState::Preempted),
+        ("64", SwitchOutState::Blocked),
     ] {
         let long = format!(
             "a b=c:d-4734 [002] 1.5: sched_switch: prev_comm=a b=c:d prev_pid=4734 prev_prio=120 \
@@ -62,7 +62,7 @@ fn switches_of_both_forms() {
         let without_arrow = long.replace(" ==>", "");
         let short = format!("a b=c:d-4734 [002] 1.5: sched_switch: a b=c:d:4734 [120] {state} ==> migration/2:18 [-1]");
         for text in [long, without_arrow, short] {
-            assert_eq!(event(&text).4, What::Switch { prev, left, next }, "{text}");
+            assert_eq!(event(&text).4, EventKind::Switch { prev, left, next }, "{text}");
         }
     }
 }
@@ -71,17 +71,17 @@ fn switches_of_both_forms() {
 #[test]
 fn a_thread_that_leaves_its_cpu_idle_may_be_ready() {
     for (state, expected) in [
-        ("R+", Left::Preempted),
-        ("R", Left::Ready),
-        ("S+", Left::Preempted),
-        ("256", Left::Preempted),
-        ("S", Left::Blocked),
+        ("R+", SwitchOutState::Preempted),
+        ("R", SwitchOutState::Ready),
+        ("S+", SwitchOutState::Preempted),
+        ("256", SwitchOutState::Preempted),
+        ("S", SwitchOutState::Blocked),
     ] {
         let text = format!(
             "w-77 [000] 1.5: sched_switch: prev_comm=w prev_pid=77 prev_prio=120 prev_state={state} ==> \
              next_comm=swapper/0 next_pid=0 next_prio=120"
         );
-        assert!(matches!(event(&text).4, What::Switch { left, .. } if left == expected), "{text}");
+        assert!(matches!(event(&text).4, EventKind::Switch { left, .. } if left == expected), "{text}");
     }
 }
 
@@ -91,41 +91,47 @@ fn other_events_that_are_read() {
     for (text, what) in [
         (
             "sched_wakeup: comm=rcu preempt pid=9 prio=98 success=1 target_cpu=006",
-            What::Wake { thread, waking: Waking::Queued, cpu: Some(6) },
+            EventKind::Wake { thread, waking: Waking::Queued, cpu: Some(6) },
         ),
         (
             "sched_waking: rcu preempt:9 [98] success=1 CPU:006",
-            What::Wake { thread, waking: Waking::Begins, cpu: Some(6) },
+            EventKind::Wake { thread, waking: Waking::Begins, cpu: Some(6) },
         ),
-        ("sched_wakeup_new: rcu preempt:9 [98]", What::Wake { thread, waking: Waking::New, cpu: None }),
-        ("sched_migrate_task: comm=a pid=9 prio=120 orig_cpu=1 dest_cpu=0", What::Migrate { pid: 9, from: 1, to: 0 }),
+        ("sched_wakeup_new: rcu preempt:9 [98]", EventKind::Wake { thread, waking: Waking::New, cpu: None }),
+        (
+            "sched_migrate_task: comm=a pid=9 prio=120 orig_cpu=1 dest_cpu=0",
+            EventKind::Migrate { pid: 9, from: 1, to: 0 },
+        ),
         (
             "sched_process_fork: comm=sh pid=1 child_comm=a b child_pid=9",
-            What::Fork { parent: 1, child: 9, comm: Comm::new(b"a b") },
+            EventKind::Fork { parent: 1, child: 9, comm: Comm::new(b"a b") },
         ),
-        ("sched_process_exit: comm=sh pid=9 prio=120", What::Exit { pid: 9 }),
+        ("sched_process_exit: comm=sh pid=9 prio=120", EventKind::Exit { pid: 9 }),
         (
             "task_rename: pid=9 oldcomm=a b newcomm=c d oom_score_adj=0",
-            What::Rename { pid: 9, comm: Comm::new(b"c d") },
+            EventKind::Rename { pid: 9, comm: Comm::new(b"c d") },
         ),
-        ("irq_handler_entry: irq=24 name=virtio0", What::IrqEnter { irq: 24, name: Comm::new(b"virtio0") }),
-        ("irq_handler_entry: irq=19 name=ehci_hcd:usb2", What::IrqEnter { irq: 19, name: Comm::new(b"ehci_hcd:usb2") }),
+        ("irq_handler_entry: irq=24 name=virtio0", EventKind::IrqEnter { irq: 24, name: Comm::new(b"virtio0") }),
+        (
+            "irq_handler_entry: irq=19 name=ehci_hcd:usb2",
+            EventKind::IrqEnter { irq: 19, name: Comm::new(b"ehci_hcd:usb2") },
+        ),
         (
             "hrtimer_start: hrtimer=00000000c function=hrtimer_wakeup expires=1050000 softexpires=1000000 \
              mode=ABS was_armed=0",
-            What::Timer { expires: 1_000_000 },
+            EventKind::Timer { expires: 1_000_000 },
         ),
-        ("irq_handler_exit: irq=24 ret=handled", What::IrqExit { irq: 24 }),
-        ("softirq_raise: vec=3 [action=NET_RX]", What::SoftirqRaise { vec: 3 }),
-        ("softirq_entry: vec=3 [action=NET_RX]", What::SoftirqEnter { vec: 3 }),
-        ("softirq_exit: vec=3 [action=NET_RX]", What::SoftirqExit { vec: 3 }),
+        ("irq_handler_exit: irq=24 ret=handled", EventKind::IrqExit { irq: 24 }),
+        ("softirq_raise: vec=3 [action=NET_RX]", EventKind::SoftirqRaise { vec: 3 }),
+        ("softirq_entry: vec=3 [action=NET_RX]", EventKind::SoftirqEnter { vec: 3 }),
+        ("softirq_exit: vec=3 [action=NET_RX]", EventKind::SoftirqExit { vec: 3 }),
         (
             "sys_enter: NR 230 (1, 1, 7ffe0, 0, ffffffffffffffff, 2)",
-            What::SyscallEnter { number: 230, args: [1, 1, 0x7ffe0, 0, u64::MAX, 2] },
+            EventKind::SyscallEnter { number: 230, args: [1, 1, 0x7ffe0, 0, u64::MAX, 2] },
         ),
-        ("sys_exit: NR 230 = -4", What::SyscallExit { number: 230, result: -4 }),
-        ("cpu_idle: state=1 cpu_id=0", What::Other),
-        ("thermal: [FAILED TO PARSE] a=b", What::Other),
+        ("sys_exit: NR 230 = -4", EventKind::SyscallExit { number: 230, result: -4 }),
+        ("cpu_idle: state=1 cpu_id=0", EventKind::Other),
+        ("thermal: [FAILED TO PARSE] a=b", EventKind::Other),
     ] {
         assert_eq!(event(&format!("x-1 [000] d.... 1.000000: {text}")).4, what, "{text}");
     }
@@ -195,7 +201,7 @@ fn heads_of_other_printers() {
     ] {
         let (t, c, p, name, what) = event(&format!("{head}{switch}"));
         assert_eq!((t, c, p, name.as_str()), (time, cpu, pid, "sched_switch"), "{head}");
-        assert!(matches!(what, What::Switch { left: Left::Blocked, .. }), "{head}");
+        assert!(matches!(what, EventKind::Switch { left: SwitchOutState::Blocked, .. }), "{head}");
     }
     for (flags, expected) in [("d..3", Context::Thread), ("dNh4", Context::Hard), ("..s1.", Context::Soft)] {
         let text = format!("x-1    0{flags} 100us : e: x");
@@ -229,7 +235,7 @@ fn entries_of_tracers_are_events_that_are_not_read() {
     ] {
         for head in ["  <idle>-0       3dNh7    0us : ", "  <idle>-0   [003] d..2  1.000001: "] {
             let (.., found, what) = event(&format!("{head}{rest}"));
-            assert_eq!((found.as_str(), what), (name, What::Other), "{head}{rest}");
+            assert_eq!((found.as_str(), what), (name, EventKind::Other), "{head}{rest}");
         }
     }
     assert!(is_function_graph(b" 0)   0.123 us    |  }") && is_function_graph(b" 11)               |  do_it() {"));
@@ -243,7 +249,8 @@ fn names_that_look_like_arguments() {
     let what = |text: &str| event(&format!("x-1 [000] d.... 1.000000: {text}")).4;
     let odd = [("x prev_pid=9", "y next_pid=8"), ("a prev_prio=1", " ==> "), ("a ==> b:5", "[120] S ==> c")];
     for (prev, next) in odd {
-        let expected = What::Switch { prev: thread(502, prev), left: Left::Blocked, next: thread(503, next) };
+        let expected =
+            EventKind::Switch { prev: thread(502, prev), left: SwitchOutState::Blocked, next: thread(503, next) };
         let long = format!(
             "sched_switch: prev_comm={prev} prev_pid=502 prev_prio=120 prev_state=S ==> next_comm={next} \
              next_pid=503 next_prio=120"
@@ -253,15 +260,15 @@ fn names_that_look_like_arguments() {
         assert_eq!(what(&short), expected, "{short}");
     }
     for comm in ["x prev_pid=9", "a pid=9 prio=1", "a pid=9"] {
-        let expected = What::Wake { thread: thread(502, comm), waking: Waking::Queued, cpu: Some(6) };
+        let expected = EventKind::Wake { thread: thread(502, comm), waking: Waking::Queued, cpu: Some(6) };
         for success in ["", " success=1"] {
             let text = format!("sched_wakeup: comm={comm} pid=502 prio=120{success} target_cpu=006");
             assert_eq!(what(&text), expected, "{text}");
         }
         let text = format!("sched_migrate_task: comm={comm} pid=502 prio=120 orig_cpu=1 dest_cpu=0");
-        assert_eq!(what(&text), What::Migrate { pid: 502, from: 1, to: 0 }, "{text}");
-        assert_eq!(what(&format!("sched_process_exit: comm={comm} pid=502 prio=120")), What::Exit { pid: 502 });
-        let forked = What::Fork { parent: 1, child: 9, comm: Comm::new(comm.as_bytes()) };
+        assert_eq!(what(&text), EventKind::Migrate { pid: 502, from: 1, to: 0 }, "{text}");
+        assert_eq!(what(&format!("sched_process_exit: comm={comm} pid=502 prio=120")), EventKind::Exit { pid: 502 });
+        let forked = EventKind::Fork { parent: 1, child: 9, comm: Comm::new(comm.as_bytes()) };
         assert_eq!(what(&format!("sched_process_fork: comm={comm} pid=1 child_comm={comm} child_pid=9")), forked);
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use takt_log::stats::Collector;
 use takt_model::Time;
 use takt_trace::jobs::{Filter, Options, Rebuilder, TASKS_MAX, TASKS_OWN, kinds};
-use takt_trace::{Comm, Context, KernelEvent, Left, Pid, Thread, Waking, What};
+use takt_trace::{Comm, Context, EventKind, KernelEvent, Pid, SwitchOutState, Thread, Waking};
 
 /// Threads that run one after the other on one CPU. Each is born, waits once, is woken, has one
 /// job, and ends.
@@ -22,7 +22,7 @@ impl Threads {
         Threads { now: 0, rebuilder, collector }
     }
 
-    fn event(&mut self, pid: Pid, what: What) {
+    fn event(&mut self, pid: Pid, what: EventKind) {
         self.now += 10;
         let event = KernelEvent { time: Time::from_ns(self.now), cpu: 0, pid, context: Context::Thread, name: 0, what };
         self.rebuilder.event(&event, &mut self.collector);
@@ -31,15 +31,15 @@ impl Threads {
     fn lives(&mut self, pid: Pid, name: &str) {
         let idle = Thread { pid: 0, comm: Comm::new(b"idle"), prio: Some(120) };
         let thread = Thread { pid, comm: Comm::new(name.as_bytes()), prio: Some(120) };
-        let wake = |waking| What::Wake { thread, waking, cpu: None };
-        let arrives = What::Switch { prev: idle, left: Left::Preempted, next: thread };
-        let leaves = |left| What::Switch { prev: thread, left, next: idle };
+        let wake = |waking| EventKind::Wake { thread, waking, cpu: None };
+        let arrives = EventKind::Switch { prev: idle, left: SwitchOutState::Preempted, next: thread };
+        let leaves = |left| EventKind::Switch { prev: thread, left, next: idle };
         self.event(0, wake(Waking::New));
         self.event(0, arrives);
-        self.event(pid, leaves(Left::Blocked));
+        self.event(pid, leaves(SwitchOutState::Blocked));
         self.event(0, wake(Waking::Begins));
         self.event(0, arrives);
-        self.event(pid, leaves(Left::Ended));
+        self.event(pid, leaves(SwitchOutState::Ended));
     }
 
     /// Completed jobs by the names of their tasks.
@@ -83,7 +83,7 @@ fn where_every_thread_has_a_name_of_its_own_the_last_ones_share_one() {
 #[test]
 fn an_id_is_another_threads_once_its_thread_has_ended() {
     let mut threads = Threads::new(Filter { pids: [100].into(), ..Filter::default() });
-    let fork = |parent, child| What::Fork { parent, child, comm: Comm::new(b"child") };
+    let fork = |parent, child| EventKind::Fork { parent, child, comm: Comm::new(b"child") };
     threads.event(100, fork(100, 101));
     threads.lives(101, "child");
     threads.event(1, fork(1, 101));
@@ -100,11 +100,11 @@ fn a_thread_of_which_neither_birth_nor_the_former_ones_end_was_seen_is_another_t
     let mut threads = Threads::new(Filter::default());
     let idle = Thread { pid: 0, comm: Comm::new(b"idle"), prio: Some(120) };
     let first = Thread { pid: 7, comm: Comm::new(b"first"), prio: Some(120) };
-    let wake = What::Wake { thread: first, waking: Waking::Begins, cpu: None };
-    threads.event(7, What::Switch { prev: first, left: Left::Blocked, next: idle });
+    let wake = EventKind::Wake { thread: first, waking: Waking::Begins, cpu: None };
+    threads.event(7, EventKind::Switch { prev: first, left: SwitchOutState::Blocked, next: idle });
     threads.event(0, wake);
-    threads.event(0, What::Switch { prev: idle, left: Left::Preempted, next: first });
-    threads.event(7, What::Switch { prev: first, left: Left::Blocked, next: idle });
+    threads.event(0, EventKind::Switch { prev: idle, left: SwitchOutState::Preempted, next: first });
+    threads.event(7, EventKind::Switch { prev: first, left: SwitchOutState::Blocked, next: idle });
     threads.lives(7, "second");
     let told = threads.completed();
     assert_eq!(told, BTreeMap::from([("first-7".to_owned(), 1), ("second-7".to_owned(), 1)]));

@@ -3,7 +3,7 @@
 
 use proptest::prelude::*;
 use takt_model::Time;
-use takt_trace::{Comm, Endian, Entry, Format, Left, Page, PageLayout, Recording, Thread, Waking, What};
+use takt_trace::{Comm, Endian, Entry, EventKind, Format, Page, PageLayout, Recording, SwitchOutState, Thread, Waking};
 
 /// Numbers as a machine of that order of bytes writes them.
 #[derive(Clone, Copy, Debug)]
@@ -230,9 +230,9 @@ fn fields_are_found_by_their_descriptions() {
         assert_eq!(
             what,
             [
-                (5, 12, What::Switch { prev, left: Left::Preempted, next }),
-                (6, 0, What::Wake { thread: thread(55, "abc", None), waking: Waking::Begins, cpu: Some(1) }),
-                (6, 0, What::Other),
+                (5, 12, EventKind::Switch { prev, left: SwitchOutState::Preempted, next }),
+                (6, 0, EventKind::Wake { thread: thread(55, "abc", None), waking: Waking::Begins, cpu: Some(1) }),
+                (6, 0, EventKind::Other),
             ]
         );
         let why: Vec<String> = recording.damages().first().iter().map(ToString::to_string).collect();
@@ -256,8 +256,9 @@ fn cpus_are_merged() {
     let two = machine.page(2, Some(Some(3)), &[event(2), event(4), event(5)]);
     let mut recording = Recording::pages(&[], machine.layout(), Endian::Little, vec![(0, &zero), (2, &two)]);
     let mut order = Vec::new();
-    recording
-        .each(|event| order.push((event.time.as_ns(), event.cpu, matches!(event.what, What::Lost { count: Some(3) }))));
+    recording.each(|event| {
+        order.push((event.time.as_ns(), event.cpu, matches!(event.what, EventKind::Lost { count: Some(3) })))
+    });
     let expected = [(1, 0), (2, 2), (2, 2), (4, 0), (4, 0), (4, 2), (5, 2), (9, 0)];
     let expected: Vec<_> = expected.iter().enumerate().map(|(k, &(time, cpu))| (time, cpu, k == 1)).collect();
     assert_eq!(order, expected);

@@ -4,7 +4,9 @@
 use std::process::Command;
 
 use takt_model::Time;
-use takt_trace::{Abi, Comm, Context, Form, KernelEvent, Left, OpenError, Recording, Thread, Waking, What, unpacked};
+use takt_trace::{
+    Abi, Comm, Context, EventKind, Form, KernelEvent, OpenError, Recording, SwitchOutState, Thread, Waking, unpacked,
+};
 
 #[path = "common/machine.rs"]
 mod machine;
@@ -15,7 +17,7 @@ use machine::{Draw, World};
 use packets::{Message, TimerForm, compact, compressed, descriptor, event, message, trace};
 
 /// An event without its name.
-type Decoded = (u64, u32, u32, Context, What);
+type Decoded = (u64, u32, u32, Context, EventKind);
 
 fn seen(event: &KernelEvent) -> Decoded {
     (event.time.as_ns(), event.cpu, event.pid, event.context, event.what)
@@ -35,12 +37,12 @@ fn thread(pid: u32, name: &str, prio: Option<i32>) -> Thread {
     Thread { pid, comm: Comm::new(name.as_bytes()), prio }
 }
 
-fn at(time: u64, cpu: u32, pid: u32, what: What) -> KernelEvent {
+fn at(time: u64, cpu: u32, pid: u32, what: EventKind) -> KernelEvent {
     KernelEvent { time: Time::from_ns(time), cpu, pid, context: Context::Thread, name: 0, what }
 }
 
-fn switch(time: u64, cpu: u32, prev: Thread, left: Left, next: Thread) -> KernelEvent {
-    at(time, cpu, prev.pid, What::Switch { prev, left, next })
+fn switch(time: u64, cpu: u32, prev: Thread, left: SwitchOutState, next: Thread) -> KernelEvent {
+    at(time, cpu, prev.pid, EventKind::Switch { prev, left, next })
 }
 
 fn bundle(cpu: u32) -> Message {
@@ -67,7 +69,8 @@ fn written(events: &[KernelEvent], cpus: u32, draw: &mut Draw) -> Vec<u8> {
             let (now, later) = rest.split_at(rest.len().min(1 + draw.below(40) as usize));
             rest = later;
             let in_lists = |event: &&KernelEvent| {
-                is_compact && matches!(event.what, What::Switch { .. } | What::Wake { waking: Waking::Begins, .. })
+                is_compact
+                    && matches!(event.what, EventKind::Switch { .. } | EventKind::Wake { waking: Waking::Begins, .. })
             };
             let (lists, mut others): (Vec<&KernelEvent>, Vec<&KernelEvent>) =
                 now.iter().partition(|event| in_lists(event));
@@ -111,7 +114,7 @@ fn what_random_machines_tell_is_read_again() {
         (0..200).for_each(|_| world.step());
         let cpus = world.on.len() as u32;
         for event in &mut world.events {
-            if let What::Wake { cpu, .. } = &mut event.what {
+            if let EventKind::Wake { cpu, .. } = &mut event.what {
                 *cpu = Some(event.cpu);
             }
         }
@@ -121,7 +124,7 @@ fn what_random_machines_tell_is_read_again() {
         // The first switch of a CPU in compact form has only the thread's number.
         let mut first = vec![true; cpus as usize];
         for ((_, cpu, _, _, what), told) in read.iter_mut().zip(&world.events) {
-            if let (What::Switch { prev, .. }, What::Switch { prev: truth, .. }) = (what, &told.what)
+            if let (EventKind::Switch { prev, .. }, EventKind::Switch { prev: truth, .. }) = (what, &told.what)
                 && std::mem::take(&mut first[*cpu as usize])
             {
                 assert_eq!(prev.pid, truth.pid);
@@ -142,24 +145,24 @@ fn one_of_each() -> Vec<KernelEvent> {
     let (a, b) = (thread(41, "a thread", Some(-1)), thread(0, "swapper/1", Some(120)));
     let soft = |time, what| KernelEvent { context: Context::Soft, ..at(time, 1, 41, what) };
     vec![
-        switch(1_000, 1, b, Left::Ready, a),
-        at(1_001, 1, 41, What::SyscallEnter { number: 232, args: [3, u64::MAX, 8, 7, 0, 1] }),
-        at(1_002, 1, 41, What::SyscallExit { number: 232, result: -4 }),
-        soft(1_003, What::Wake { thread: thread(77, "c", Some(98)), waking: Waking::Begins, cpu: Some(3) }),
-        soft(1_004, What::Wake { thread: thread(77, "c", Some(98)), waking: Waking::Queued, cpu: Some(3) }),
-        at(1_005, 1, 41, What::Wake { thread: thread(78, "d", None), waking: Waking::New, cpu: None }),
-        at(1_006, 1, 41, What::Migrate { pid: 78, from: 1, to: 2 }),
-        at(1_007, 1, 41, What::Fork { parent: 41, child: 79, comm: Comm::new(b"e") }),
-        at(1_008, 1, 41, What::Rename { pid: 41, comm: Comm::new(b"\xff\xfe no UTF-8") }),
-        at(1_009, 1, 41, What::Exit { pid: 41 }),
-        at(1_010, 1, 41, What::IrqEnter { irq: 24, name: Comm::new(b"eth0") }),
-        at(1_011, 1, 41, What::SoftirqRaise { vec: 3 }),
-        at(1_012, 1, 41, What::IrqExit { irq: 24 }),
-        at(1_013, 1, 41, What::SoftirqEnter { vec: 3 }),
-        at(1_014, 1, 41, What::SoftirqExit { vec: 3 }),
-        at(1_015, 1, 41, What::Timer { expires: 5_000 }),
-        at(1_016, 1, 41, What::Other),
-        switch(1_017, 1, a, Left::Ended, b),
+        switch(1_000, 1, b, SwitchOutState::Ready, a),
+        at(1_001, 1, 41, EventKind::SyscallEnter { number: 232, args: [3, u64::MAX, 8, 7, 0, 1] }),
+        at(1_002, 1, 41, EventKind::SyscallExit { number: 232, result: -4 }),
+        soft(1_003, EventKind::Wake { thread: thread(77, "c", Some(98)), waking: Waking::Begins, cpu: Some(3) }),
+        soft(1_004, EventKind::Wake { thread: thread(77, "c", Some(98)), waking: Waking::Queued, cpu: Some(3) }),
+        at(1_005, 1, 41, EventKind::Wake { thread: thread(78, "d", None), waking: Waking::New, cpu: None }),
+        at(1_006, 1, 41, EventKind::Migrate { pid: 78, from: 1, to: 2 }),
+        at(1_007, 1, 41, EventKind::Fork { parent: 41, child: 79, comm: Comm::new(b"e") }),
+        at(1_008, 1, 41, EventKind::Rename { pid: 41, comm: Comm::new(b"\xff\xfe no UTF-8") }),
+        at(1_009, 1, 41, EventKind::Exit { pid: 41 }),
+        at(1_010, 1, 41, EventKind::IrqEnter { irq: 24, name: Comm::new(b"eth0") }),
+        at(1_011, 1, 41, EventKind::SoftirqRaise { vec: 3 }),
+        at(1_012, 1, 41, EventKind::IrqExit { irq: 24 }),
+        at(1_013, 1, 41, EventKind::SoftirqEnter { vec: 3 }),
+        at(1_014, 1, 41, EventKind::SoftirqExit { vec: 3 }),
+        at(1_015, 1, 41, EventKind::Timer { expires: 5_000 }),
+        at(1_016, 1, 41, EventKind::Other),
+        switch(1_017, 1, a, SwitchOutState::Ended, b),
     ]
 }
 
@@ -186,7 +189,7 @@ fn system_calls_without_arguments() {
     let enter = message().number(1, 9).number(2, 41).message(329, &message().number(1, 232));
     let (events, damages) = read(&trace(&[packet(&bundle(0).message(2, &enter))]));
     assert!(damages.is_empty());
-    let [(9, 0, 41, Context::Thread, What::SyscallEnter { number: 232, args })] = events[..] else {
+    let [(9, 0, 41, Context::Thread, EventKind::SyscallEnter { number: 232, args })] = events[..] else {
         panic!("{events:?}")
     };
     assert!(args[3] != 0, "epoll_wait with a timeout");
@@ -195,12 +198,12 @@ fn system_calls_without_arguments() {
 #[test]
 fn losses_are_told_where_the_trace_tells_them() {
     let idle = thread(0, "swapper", Some(120));
-    let one = |cpu, time| switch(time, cpu, idle, Left::Ready, thread(5, "five", Some(98)));
+    let one = |cpu, time| switch(time, cpu, idle, SwitchOutState::Ready, thread(5, "five", Some(98)));
     let lost = |bytes: &[u8]| -> Vec<(u64, u32, Option<u64>)> {
         let (events, damages) = read(bytes);
         assert_eq!(damages, Vec::<String>::new());
         let lost = events.iter().filter_map(|(time, cpu, _, _, what)| match what {
-            What::Lost { count } => Some((*time, *cpu, *count)),
+            EventKind::Lost { count } => Some((*time, *cpu, *count)),
             _ => None,
         });
         lost.collect()
@@ -232,24 +235,24 @@ fn losses_are_told_where_the_trace_tells_them() {
     // After a loss a compact switch does not know who ran.
     let switches = |time| {
         let next = thread(time as u32, "x", Some(120));
-        compact(&[&switch(time, 0, idle, Left::Blocked, next)])
+        compact(&[&switch(time, 0, idle, SwitchOutState::Blocked, next)])
     };
     let bundles =
         [10_u64, 20, 30].map(|time| packet(&self::bundle(0).message(4, &switches(time)).number(3, time / 30)));
     let (events, _) = read(&trace(&bundles));
     let ran: Vec<Option<u32>> =
-        events.iter().map(|event| matches!(event.4, What::Switch { .. }).then_some(event.2)).collect();
+        events.iter().map(|event| matches!(event.4, EventKind::Switch { .. }).then_some(event.2)).collect();
     assert_eq!(ran, [Some(0), Some(10), None, Some(0)]);
 }
 
 #[test]
 fn names_from_the_process_tree_help_where_nothing_else_does() {
     let tree = message().message(2, &message().number(1, 5).bytes(2, b"five").number(3, 4));
-    let enter = at(9, 0, 5, What::SyscallEnter { number: 0, args: [0; 6] });
+    let enter = at(9, 0, 5, EventKind::SyscallEnter { number: 0, args: [0; 6] });
     let next = thread(6, "six", Some(120));
-    let list = compact(&[&switch(10, 0, next, Left::Blocked, next)]);
+    let list = compact(&[&switch(10, 0, next, SwitchOutState::Blocked, next)]);
     let bytes = trace(&[packet(&whole(0, &[enter]).message(4, &list)), message().message(2, &tree)]);
-    let expected = What::Switch { prev: thread(5, "five", None), left: Left::Blocked, next };
+    let expected = EventKind::Switch { prev: thread(5, "five", None), left: SwitchOutState::Blocked, next };
     assert_eq!(read(&bytes).0[1], (10, 0, 5, Context::Thread, expected));
 }
 
@@ -346,7 +349,8 @@ fn damage_is_told_with_its_byte_and_the_rest_is_read() {
     assert_eq!(found.len(), events.len() - 1);
     assert_eq!(damages, [format!("byte {}: an event's fields cannot be read", enter + 3)]);
     // Compressed packets that break off: what came before is read.
-    let many: Vec<Message> = (0..500).map(|k| packet(&whole(0, &[at(k * 7919 % 4001, 0, 5, What::Other)]))).collect();
+    let many: Vec<Message> =
+        (0..500).map(|k| packet(&whole(0, &[at(k * 7919 % 4001, 0, 5, EventKind::Other)]))).collect();
     let Message(packed) = compressed(&many);
     // Without the field's own key and length.
     let half = &packed[4..packed.len() / 2];
@@ -354,7 +358,7 @@ fn damage_is_told_with_its_byte_and_the_rest_is_read() {
     assert!(!found.is_empty() && found.len() < many.len(), "{}", found.len());
     assert_eq!(damages[0], "byte 7: compressed packets cannot be unpacked beyond some point");
     // Lists that do not fit each other.
-    let one = switch(5, 0, thread(0, "", Some(120)), Left::Ready, thread(1, "one", Some(120)));
+    let one = switch(5, 0, thread(0, "", Some(120)), SwitchOutState::Ready, thread(1, "one", Some(120)));
     let lists = compact(&[&one, &KernelEvent { time: Time::from_ns(6), ..one }]);
     let uneven = lists.clone().packed(1, [1].into_iter());
     let (found, damages) = read(&trace(&[packet(&bundle(0).message(4, &uneven))]));
@@ -375,7 +379,7 @@ fn no_damage_makes_it_panic() {
         let mut world = World::new(seed);
         (0..30).for_each(|_| world.step());
         for event in &mut world.events {
-            if let What::Wake { cpu, .. } = &mut event.what {
+            if let EventKind::Wake { cpu, .. } = &mut event.what {
                 *cpu = Some(event.cpu);
             }
         }
@@ -422,14 +426,14 @@ fn is_what_the_schema_wrote(bytes: &[u8]) {
     recording.each(|event| events.push(seen(event)));
     assert_eq!(recording.damages().first(), []);
     let (five, idle) = (thread(5, "five", Some(-1)), thread(0, "swapper/0", Some(120)));
-    let wake = What::Wake { thread: five, waking: Waking::Begins, cpu: Some(0) };
+    let wake = EventKind::Wake { thread: five, waking: Waking::Begins, cpu: Some(0) };
     let mut expected = vec![
         KernelEvent { context: Context::Hard, ..at(2_000, 0, 0, wake) },
-        switch(2_010, 0, thread(0, "", None), Left::Ready, five),
-        at(2_020, 0, 5, What::SyscallEnter { number: 230, args: [1, 1, 0, 0, 0, 0] }),
-        at(2_021, 0, 5, What::Timer { expires: 9_000 }),
-        switch(2_030, 0, five, Left::Blocked, idle),
-        at(2_040, 0, 0, What::Lost { count: Some(3) }),
+        switch(2_010, 0, thread(0, "", None), SwitchOutState::Ready, five),
+        at(2_020, 0, 5, EventKind::SyscallEnter { number: 230, args: [1, 1, 0, 0, 0, 0] }),
+        at(2_021, 0, 5, EventKind::Timer { expires: 9_000 }),
+        switch(2_030, 0, five, SwitchOutState::Blocked, idle),
+        at(2_040, 0, 0, EventKind::Lost { count: Some(3) }),
     ];
     expected.extend(one_of_each().iter().map(|event| KernelEvent {
         time: Time::from_ns(event.time.as_ns() + 1_040),
@@ -438,7 +442,7 @@ fn is_what_the_schema_wrote(bytes: &[u8]) {
     }));
     // Python's texts are UTF-8.
     for event in &mut expected {
-        if let What::Rename { comm, .. } = &mut event.what {
+        if let EventKind::Rename { comm, .. } = &mut event.what {
             *comm = Comm::new("é".as_bytes());
         }
     }

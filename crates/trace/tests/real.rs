@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 
 use takt_model::Time;
 use takt_trace::{
-    Abi, DatError, Endian, Entry, Form, KernelEvent, Left, Loss, OpenError, Page, PageLayout, Place, Recording, What,
-    embedded, is_trace, refuse_foreign, unpacked,
+    Abi, DatError, Endian, Entry, EventKind, Form, KernelEvent, Loss, OpenError, Page, PageLayout, Place, Recording,
+    SwitchOutState, embedded, is_trace, refuse_foreign, unpacked,
 };
 
 /// A trace as it is read: every event with its name, and how many places are broken.
@@ -54,7 +54,7 @@ fn counts_are_those_that_are_known() {
         let (its_form, read, damages) = read(file);
         let counts = (its_form, read.len(), count(&read, "sched_switch"), damages);
         assert_eq!(counts, (form, events, switches, broken), "{file}");
-        let understood = read.iter().filter(|(event, _)| matches!(event.what, What::Switch { .. })).count();
+        let understood = read.iter().filter(|(event, _)| matches!(event.what, EventKind::Switch { .. })).count();
         assert_eq!(understood, switches, "{file}: every sched_switch is read");
     }
 }
@@ -87,7 +87,7 @@ fn a_buffer_that_went_round_is_told() {
     let mut recording = Recording::open(text).expect("a trace");
     let mut lost = Vec::new();
     recording.each(|event| {
-        if let What::Lost { count } = event.what {
+        if let EventKind::Lost { count } = event.what {
             lost.push((event.cpu, event.time, count));
         }
     });
@@ -122,12 +122,12 @@ fn each_switch_leaves_the_thread_that_the_one_before_chose() {
         let mut running = BTreeMap::new();
         let (mut followed, mut preempted) = (0, 0);
         for (event, _) in &read(file).1 {
-            let What::Switch { prev, left, next } = event.what else { continue };
+            let EventKind::Switch { prev, left, next } = event.what else { continue };
             if let Some(before) = running.insert(event.cpu, next.pid) {
                 assert_eq!(before, prev.pid, "{file}: CPU {} at {:?}", event.cpu, event.time);
                 followed += 1;
             }
-            preempted += u32::from(left == Left::Preempted);
+            preempted += u32::from(left == SwitchOutState::Preempted);
             assert!(prev.pid != next.pid, "{file}: {event:?}");
         }
         assert!(followed > 100 && preempted > 0, "{file}: {followed} {preempted}");

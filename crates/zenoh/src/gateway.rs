@@ -338,10 +338,10 @@ pub enum OpenError {
     #[error("the gateway keeps {0} nodes apart; it can be 1 to {NODES_MAX} (Gateway::nodes_max)")]
     Nodes(usize),
     /// Too many key expressions.
-    #[error("{0} key expressions: a gateway hears {HEARS_MAX} at most")]
+    #[error("{0} key expressions: a gateway subscribes to {HEARS_MAX} at most")]
     Hears(usize),
     /// A sample would come twice.
-    #[error("\"{one}\" and \"{other}\", both heard, have keys in common: narrow one of them")]
+    #[error("\"{one}\" and \"{other}\", both subscribed to, have keys in common: narrow one of them")]
     HeardTwice {
         /// One.
         one: String,
@@ -505,7 +505,7 @@ mod tests {
         assert_eq!(said(&gateway.clone().with(route("a")).hears("fleet/*/1").hears("fleet/*/2")), "");
         assert_eq!(
             said(&gateway.clone().hears("fleet/*/2").hears("fleet/*/1").hears("*/5/1")),
-            "\"fleet/*/1\" and \"*/5/1\", both heard, have keys in common: narrow one of them"
+            "\"fleet/*/1\" and \"*/5/1\", both subscribed to, have keys in common: narrow one of them"
         );
         assert!(said(&gateway.clone().hears("fleet/**").hears("fleet/**")).contains("in common"));
         let keys = (0..65).map(|at| format!("fleet/*/{at}")).collect();

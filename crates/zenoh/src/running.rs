@@ -54,7 +54,7 @@ fn load(tally: &AtomicU64) -> u64 {
 }
 
 /// A route while it runs.
-struct Way {
+struct ActiveRoute {
     route: Route,
     /// Its place among the gateway's routes.
     place: u16,
@@ -75,14 +75,14 @@ struct Shared {
     incarnation: u64,
     clock_number: u64,
     epoch: Epoch,
-    ways: Vec<Way>,
+    ways: Vec<ActiveRoute>,
     peers: Mutex<Peers>,
     stopped: AtomicBool,
     tally: Tally,
 }
 
 /// A sample, and when it came by the gateway's clock.
-struct Came {
+struct ReceivedSample {
     at: u64,
     sample: Sample,
 }
@@ -113,7 +113,7 @@ impl Gateway {
             let counts = || AtomicU64::new(0);
             let (sent, stale, refused) = (counts(), counts(), counts());
             let route = route.clone();
-            Ok(Way { route, place: place as u16, priority, express, outlet, sent, stale, refused })
+            Ok(ActiveRoute { route, place: place as u16, priority, express, outlet, sent, stale, refused })
         };
         let ways = self.routes.iter().zip(self.ways(plan)).enumerate().map(way).collect::<Result<_, OpenError>>()?;
         let shared = Arc::new(Shared {
@@ -158,7 +158,7 @@ impl Opened {
     }
 
     /// Declares the gateway's subscriptions and its presence to Zenoh.
-    fn declare(&mut self, samples: &SyncSender<Came>, turned: SyncSender<()>) -> Result<(), OpenError> {
+    fn declare(&mut self, samples: &SyncSender<ReceivedSample>, turned: SyncSender<()>) -> Result<(), OpenError> {
         let shared = &self.shared;
         let (gateway, session) = (&shared.gateway, &shared.session);
         let refused = |what: String| move |cause: zenoh::Error| OpenError::Refused { what, cause: cause.to_string() };
@@ -190,7 +190,7 @@ impl Opened {
     pub fn traffic(&self) -> Traffic {
         let (shared, tally) = (&self.shared, &self.shared.tally);
         Traffic {
-            routes: shared.ways.iter().map(Way::traffic).collect(),
+            routes: shared.ways.iter().map(ActiveRoute::traffic).collect(),
             events: load(&tally.events),
             foreign: load(&tally.foreign),
             late: load(&tally.late),
@@ -235,7 +235,7 @@ impl Drop for Opened {
     }
 }
 
-impl Way {
+impl ActiveRoute {
     fn traffic(&self) -> RouteTraffic {
         let (sent, stale, refused) = (load(&self.sent), load(&self.stale), load(&self.refused));
         // After them: what was counted as sent was pushed.
@@ -297,10 +297,10 @@ impl Shared {
     }
 
     /// The callback for Zenoh's own threads: it puts a sample into a queue.
-    fn into_queue(self: &Arc<Self>, queue: &SyncSender<Came>) -> impl Fn(Sample) + Send + Sync + 'static {
+    fn into_queue(self: &Arc<Self>, queue: &SyncSender<ReceivedSample>) -> impl Fn(Sample) + Send + Sync + 'static {
         let (own, queue) = (self.clone(), queue.clone());
         move |sample| {
-            if queue.try_send(Came { at: own.gateway.clock.now(), sample }).is_err() {
+            if queue.try_send(ReceivedSample { at: own.gateway.clock.now(), sample }).is_err() {
                 count(&own.tally.overflowed);
             }
         }
@@ -318,7 +318,7 @@ impl Shared {
     }
 
     /// The thread of a route, for its whole life.
-    fn empty(&self, way: &Way) {
+    fn empty(&self, way: &ActiveRoute) {
         let mut leaving = way.outlet.leaving();
         let mut sequence = 0;
         while !self.is_stopped() {
@@ -330,7 +330,7 @@ impl Shared {
     }
 
     /// Publishes an event of this node. Returns the counter of the route to increment.
-    fn publish<'a>(&self, way: &'a Way, sequence: u64, leaving: &Leaving) -> &'a AtomicU64 {
+    fn publish<'a>(&self, way: &'a ActiveRoute, sequence: u64, leaving: &Leaving) -> &'a AtomicU64 {
         // The clock first: a pause in between counts against the event, never for it.
         let sent = self.gateway.clock.now();
         let (head, payload, remaining, due) = (leaving.head(), leaving.payload(), leaving.remaining(), leaving.due());
@@ -360,7 +360,7 @@ impl Shared {
     }
 
     /// A sample came.
-    fn take(&self, came: &Came, room: &mut Room) {
+    fn take(&self, came: &ReceivedSample, room: &mut Room) {
         let (sample, tally) = (&came.sample, &self.tally);
         // No longer than the channel's: that was seen before it waited.
         let payload = sample.payload().to_bytes();
@@ -422,7 +422,7 @@ impl Shared {
     }
 
     /// A sample of a program that knows nothing of takt.
-    fn take_foreign(&self, came: &Came, kind: u32, payload: &[u8], room: &mut Room) {
+    fn take_foreign(&self, came: &ReceivedSample, kind: u32, payload: &[u8], room: &mut Room) {
         let Some(foreign) = self.gateway.foreign else { return count(&self.tally.malformed) };
         let at = self.inlet.now();
         let waited = Span::from_ns(self.gateway.clock.now().saturating_sub(came.at));

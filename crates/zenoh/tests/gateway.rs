@@ -67,14 +67,14 @@ fn listening() -> (Session, u16) {
 }
 
 /// The observations of a handler: the event, its payload, its class and its thread.
-type Seen = Arc<Mutex<Vec<(Head, Vec<u8>, Class, String)>>>;
+type Received = Arc<Mutex<Vec<(Head, Vec<u8>, Class, String)>>>;
 
 /// A robot as far as the others see it.
 struct Robot {
     channel: Channel,
     dispatching: Dispatching,
     /// The observations of the operation of level 0, and of the operation of level 1.
-    seen: [Seen; 2],
+    seen: [Received; 2],
     connected: Option<Connected>,
     gateway: Option<Opened>,
 }
@@ -94,7 +94,7 @@ fn robot(session: &Session, gateway: &Gateway) -> Option<Robot> {
     let channel = Channel::new(Options::default());
     let filters =
         [Filter::any([TRACK, PEER_FOUND, PEER_LOST].map(|kind| Pattern::kind(kind).into())), Pattern::kind(MAP).into()];
-    let seen: [Seen; 2] = Default::default();
+    let seen: [Received; 2] = Default::default();
     let mut dispatcher = Dispatcher::new(plan.clone());
     for ((name, filter), seen) in ["track", "map"].into_iter().zip(filters).zip(&seen) {
         let (subscription, seen) = (channel.subscribe(&plan, name, filter).unwrap(), seen.clone());

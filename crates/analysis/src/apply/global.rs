@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use self::preemptions::{Hit, Job, PAIRS_MAX};
+use self::preemptions::{Job, PAIRS_MAX, PreemptingTask};
 use super::{Inapplicable, Outcome, edf, find, task_report, too_long, window, yes};
 use crate::carried::Carried;
 use crate::exact::sum_ppm;
@@ -120,21 +120,21 @@ fn preempting(unit: &Unit, carried: &Carried, rule: Rule) -> Option<Vec<u64>> {
     let hit = |task: &UnitTask| {
         let wander = i128::from(carried.release(task.id)?) + i128::from(task.j);
         let from = if rule == Rule::Edf { i128::from(task.d) } else { 1 } - wander;
-        Some(Hit { key: if rule == Rule::Edf { from } else { i128::from(task.level) }, from, t: task.t })
+        Some(PreemptingTask { key: if rule == Rule::Edf { from } else { i128::from(task.level) }, from, t: task.t })
     };
     let job = |task: &UnitTask| {
         let until = i128::from(task.d);
         Job { key: if rule == Rule::Edf { until } else { i128::from(task.level) - 1 }, until }
     };
-    let hits = unit.tasks.iter().map(hit).collect::<Option<Vec<Hit>>>()?;
+    let hits = unit.tasks.iter().map(hit).collect::<Option<Vec<PreemptingTask>>>()?;
     let jobs: Vec<Job> = unit.tasks.iter().map(job).collect();
     others(&hits, &jobs)
 }
 
 /// How often each job can be hit by tasks other than its own.
-fn others(hits: &[Hit], jobs: &[Job]) -> Option<Vec<u64>> {
+fn others(hits: &[PreemptingTask], jobs: &[Job]) -> Option<Vec<u64>> {
     let counts = preemptions::count(hits, jobs, PAIRS_MAX)?;
-    let each = |((count, hit), job): ((u64, &Hit), &Job)| Some(count.saturating_sub(hit.times(job)?));
+    let each = |((count, hit), job): ((u64, &PreemptingTask), &Job)| Some(count.saturating_sub(hit.times(job)?));
     counts.into_iter().zip(hits).zip(jobs).map(each).collect()
 }
 
@@ -475,8 +475,8 @@ fn gel_tasks(unit: &Unit) -> Result<Vec<Gel>, Inapplicable> {
 fn delayed_costs(unit: &Unit, points: &[i64]) -> Option<Vec<u64>> {
     let Some(costs) = unit.costs else { return Some(unit.tasks.iter().map(|task| task.c).collect()) };
     let preemptions = if unit.tasks.len() > unit.m as usize {
-        let hit = |(task, y): (&UnitTask, &i64)| Hit { key: (*y).into(), from: (*y).into(), t: task.t };
-        let hits: Vec<Hit> = unit.tasks.iter().zip(points).map(hit).collect();
+        let hit = |(task, y): (&UnitTask, &i64)| PreemptingTask { key: (*y).into(), from: (*y).into(), t: task.t };
+        let hits: Vec<PreemptingTask> = unit.tasks.iter().zip(points).map(hit).collect();
         let jobs: Vec<Job> = points.iter().map(|y| Job { key: (*y).into(), until: (*y).into() }).collect();
         others(&hits, &jobs)?
     } else {

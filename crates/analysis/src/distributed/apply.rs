@@ -9,7 +9,7 @@ use takt_model::{
 
 use super::below::{EdfBelowTable, Supply};
 use super::{
-    FlowBound, Found, Hop, HopBound, Local, Net, Refusal, Route, Station, Sync, Transport, analyse_by, interrupts,
+    AnalysedNode, FlowBound, Found, Hop, HopBound, Local, Net, Refusal, Route, Sync, Transport, analyse_by, interrupts,
     paper, tightest,
 };
 use crate::apply::of_parts;
@@ -445,7 +445,7 @@ fn ordinary(costs: Costs) -> Tick {
 fn nodes(system: &System, refused: &[Option<String>]) -> Net {
     let station = |(i, spec): (usize, &NodeSpec)| {
         if refused[i].is_some() {
-            return Station::default();
+            return AnalysedNode::default();
         }
         let transport = |task: TableTask| Transport {
             t: task.period.as_ns(),
@@ -459,7 +459,7 @@ fn nodes(system: &System, refused: &[Option<String>]) -> Net {
             jitter: system.release_jitter(id).as_ns(),
             blocked: task.blocking.as_ns(),
         };
-        Station {
+        AnalysedNode {
             receive: spec.receive.map(transport),
             send: spec.send.map(transport),
             interrupt: match spec.arrivals {

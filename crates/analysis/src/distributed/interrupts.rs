@@ -56,12 +56,12 @@ pub(super) fn loads(net: &Net, node: usize) -> impl Iterator<Item = (u64, u64)> 
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Hop, Refusal, Route, Station, analyse};
+    use super::super::{AnalysedNode, Hop, Refusal, Route, analyse};
     use super::*;
 
     /// A flow over two nodes that messages interrupt for 2 each, with delays from 0 to 5.
     fn two(t: u64, d: u64) -> Net {
-        let station = Station { interrupt: Some(2), ..Station::default() };
+        let station = AnalysedNode { interrupt: Some(2), ..AnalysedNode::default() };
         let hop = |node, delay_max| Hop { node, c: 1, d, delay_min: 0, delay_max };
         let flow = Route { t, gap: t, d: 2 * d, hops: vec![hop(0, 0), hop(1, 5)] };
         Net { nodes: vec![station.clone(), station], flows: vec![flow], ..Net::default() }

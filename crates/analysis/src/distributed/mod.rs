@@ -80,7 +80,7 @@
 //! | τ_i = (T, C, D) -> (T', C') | [`Route`] `t`, `c` of hop 0, `d`; `gap`, `c` of the others |
 //! | D_i / m_i (Eq. 12, 13) | `d` of [`Hop`] |
 //! | δ-, δ+ | `delay_min`, `delay_max` of [`Hop`] |
-//! | (T_m^r, C_m^r), (T_m^s, C_m^s) | `receive`, `send` of [`Station`] |
+//! | (T_m^r, C_m^r), (T_m^s, C_m^s) | `receive`, `send` of [`AnalysedNode`] |
 //! | k_i (Eq. 5) | `messages` of [`HopBound`] |
 //! | D'_(i,s) (Eq. 6) | `window` of [`HopBound`] |
 
@@ -138,7 +138,7 @@ pub struct Local {
 
 /// A node.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Station {
+pub struct AnalysedNode {
     /// The receiving task.
     pub receive: Option<Transport>,
     /// The sending task.
@@ -199,7 +199,7 @@ pub struct Sync {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Net {
     /// Its nodes.
-    pub nodes: Vec<Station>,
+    pub nodes: Vec<AnalysedNode>,
     /// Its flows.
     pub flows: Vec<Route>,
     /// How clocks drift.

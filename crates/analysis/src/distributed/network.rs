@@ -1,7 +1,7 @@
 //! `size` for networks: shares of bandwidth and the delays that go with them, of a System.
 
 use serde::Serialize;
-use takt_model::{Auto, Cross, Late, Network, NetworkId, NodeId, NodeSpec, PortId, Span, System};
+use takt_model::{Auto, Bucket, Bytes, Cross, Late, Network, NetworkId, NodeId, NodeSpec, PortId, Rate, Span, System};
 use thiserror::Error;
 
 use super::apply::{Distributed, legs};
@@ -70,6 +70,8 @@ pub enum NetworkChange {
     Delay(NetworkId, (Span, Span)),
     /// One more, after the others.
     Add(Network),
+    /// The token bucket of a node that had none: its share.
+    Bucket(NodeId, Bucket),
 }
 
 /// A System with the delays of its network filled in.
@@ -261,7 +263,7 @@ fn leaving(system: &System, distributed: &Distributed) -> Result<Vec<OutgoingFlo
 }
 
 /// The least total bandwidth, in bits/s, with each node's share and the System with the resulting
-/// delays. No message of a flow then takes longer than `wanted` from its sending task to the
+/// token buckets and delays. No message of a flow then takes longer than `wanted` from its sending task to the
 /// receiver, ports on its way included.
 ///
 /// # Errors
@@ -309,7 +311,13 @@ pub fn size_network(system: &System, weigh: Weigh, wanted: Span) -> Result<Sized
         total_rate
     };
     let longest: Vec<_> = pairs.iter().zip(&delays).map(|(pair, way)| (*pair, Span::from_ns(way.total))).collect();
-    let (changed, changes) = with_delays(system, &longest);
+    let (mut changed, mut changes) = with_delays(system, &longest);
+    for share in &shares {
+        let Some(link) = changed.nodes[share.node].link.as_mut().filter(|link| link.bucket.is_none()) else { continue };
+        let bucket = Bucket { burst: Bytes::new(share.burst), rate: Rate::from_bps(share.rate) };
+        link.bucket = Some(bucket);
+        changes.push(NetworkChange::Bucket(NodeId(share.node as u32), bucket));
+    }
     for (number, network) in (1..).zip(&changed.networks) {
         if let (Auto::Value((_, bound)), Some(actual)) = (network.delay, network.actual_delay.longest())
             && actual > bound

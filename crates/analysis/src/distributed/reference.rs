@@ -4,7 +4,7 @@
 use takt_model::Drift;
 use takt_model::generate::Random;
 
-use super::{Net, Station, Transport};
+use super::{AnalysedNode, Net, Transport};
 use crate::edf::qpa::Tick;
 
 const MILLION: i128 = 1_000_000;
@@ -113,7 +113,7 @@ struct Node {
 }
 
 /// When ordinary threads take the CPU: all that they may of each period, at its end, at its beginning, or anywhere.
-fn taken(station: &Station, clock: &Clock, drift: Drift, length: u64, random: &mut Random) -> Vec<bool> {
+fn taken(station: &AnalysedNode, clock: &Clock, drift: Drift, length: u64, random: &mut Random) -> Vec<bool> {
     let mut taken = vec![false; length as usize];
     let Some(Tick { c, t }) = station.ordinary else { return taken };
     let phase = random.between(0, t - 1) as i128 * MILLION;

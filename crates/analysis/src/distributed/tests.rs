@@ -21,7 +21,7 @@ pub(super) fn small(random: &mut Random) -> Net {
         Some(Transport { t, c, most })
     };
     let count = random.between(2, 3);
-    let nodes: Vec<Station> = (0..count)
+    let nodes: Vec<AnalysedNode> = (0..count)
         .map(|_| {
             let locals = (0..random.between(0, 2)).map(|_| {
                 let t = random.between(12, 60);
@@ -35,7 +35,7 @@ pub(super) fn small(random: &mut Random) -> Net {
             let ordinary =
                 (random.between(0, 3) == 0).then(|| Tick { c: random.between(1, 3), t: random.between(20, 60) });
             let latency = if random.between(0, 2) == 0 { random.between(1, 6) } else { 0 };
-            Station {
+            AnalysedNode {
                 receive,
                 send,
                 interrupt: None,
@@ -177,8 +177,8 @@ fn transport(t: u64, c: u64) -> Option<Transport> {
 /// A flow over two nodes.
 fn two(receive: Option<Transport>, send: Option<Transport>, route: (u64, u64, u64), delay: (u64, u64)) -> Net {
     let (t, gap, d) = route;
-    let sender = Station { send, ..Station::default() };
-    let receiver = Station { receive, ..Station::default() };
+    let sender = AnalysedNode { send, ..AnalysedNode::default() };
+    let receiver = AnalysedNode { receive, ..AnalysedNode::default() };
     let hop = |node, delay: (u64, u64)| Hop { node, c: 1, d: d / 2, delay_min: delay.0, delay_max: delay.1 };
     let flows = vec![Route { t, gap, d, hops: vec![hop(0, (0, 0)), hop(1, delay)] }];
     Net { nodes: vec![sender, receiver], flows, ..Net::default() }
@@ -210,7 +210,7 @@ const WORST: Style = Style { longest: true, dense: true, aligned: true, drain: f
 #[test]
 fn the_published_density_passes_what_misses() {
     let local = Local { c: 3, t: 20, d: 4, jitter: 0, blocked: 0 };
-    let node = Station { receive: transport(10, 2), locals: vec![local], ..Station::default() };
+    let node = AnalysedNode { receive: transport(10, 2), locals: vec![local], ..AnalysedNode::default() };
     let net = Net { nodes: vec![node], ..Net::default() };
     let published = paper::node(&net, 0);
     assert_eq!((published.passes, published.density_ppm), (Some(true), Some(950_000)));
@@ -309,7 +309,8 @@ fn hops(net: &Net) -> Vec<HopBound> {
 
 /// A flow over three nodes with tables (5, 1) and (3, 1), a message every 9, of units of `unit`.
 fn three_by(unit: u64, delay: (u64, u64)) -> Net {
-    let station = Station { receive: transport(5 * unit, unit), send: transport(3 * unit, unit), ..Station::default() };
+    let station =
+        AnalysedNode { receive: transport(5 * unit, unit), send: transport(3 * unit, unit), ..AnalysedNode::default() };
     let hop = |node, (delay_min, delay_max): (u64, u64)| {
         let (delay_min, delay_max) = (delay_min * unit, delay_max * unit);
         Hop { node, c: unit, d: 100 * unit, delay_min, delay_max }

@@ -15,7 +15,7 @@
 use microlp::{ComparisonOp, Error, OptimizationDirection, Problem, SolveOptions, Variable};
 use takt_model::CpuSet;
 
-use super::{Filling, PlaceError, Placer};
+use super::{OpenBin, PlaceError, Placer};
 use crate::scope::affinity;
 
 /// Tests of sets while they are listed.
@@ -43,7 +43,7 @@ struct Set {
 /// All maximal sets, as far as the limits reach.
 struct Listing<'p, 'a> {
     placer: &'p mut Placer<'a>,
-    bins: &'p [Filling],
+    bins: &'p [OpenBin],
     loose: &'p [usize],
     classes: Vec<Class>,
     sets: Vec<Set>,
@@ -58,7 +58,7 @@ enum CoverResult {
 }
 
 /// Fills the bins with the loose tasks so that all pass that have any.
-pub(super) fn assign(placer: &mut Placer, bins: Vec<Filling>, loose: &[usize]) -> Result<Vec<Filling>, PlaceError> {
+pub(super) fn assign(placer: &mut Placer, bins: Vec<OpenBin>, loose: &[usize]) -> Result<Vec<OpenBin>, PlaceError> {
     let node = placer.spec.name.clone();
     let undecided = |why: String| PlaceError::Undecided { node: node.clone(), why };
     let classes = classes(placer, &bins, loose);
@@ -69,7 +69,7 @@ pub(super) fn assign(placer: &mut Placer, bins: Vec<Filling>, loose: &[usize]) -
     match listing.cover(&all) {
         CoverResult::Cover(chosen) => {
             let filled = listing.fill(&chosen);
-            let passes = |bin: &Filling| bin.slots.is_empty() || listing.placer.fits(bin, None).is_ok();
+            let passes = |bin: &OpenBin| bin.slots.is_empty() || listing.placer.fits(bin, None).is_ok();
             if filled.iter().zip(&bins).all(|(bin, before)| bin.slots == before.slots || passes(bin)) {
                 return Ok(filled);
             }
@@ -85,7 +85,7 @@ pub(super) fn assign(placer: &mut Placer, bins: Vec<Filling>, loose: &[usize]) -
     }
 }
 
-fn classes(placer: &Placer, bins: &[Filling], loose: &[usize]) -> Vec<Class> {
+fn classes(placer: &Placer, bins: &[OpenBin], loose: &[usize]) -> Vec<Class> {
     let mut classes: Vec<Class> = Vec::new();
     for (index, bin) in bins.iter().enumerate() {
         let room: Vec<CpuSet> =
@@ -133,7 +133,7 @@ impl Listing<'_, '_> {
         candidates: &[usize],
         from: usize,
         tasks: &mut Vec<usize>,
-        filled: &mut Filling,
+        filled: &mut OpenBin,
     ) -> bool {
         let mut fitting = Vec::new();
         for (at, task) in candidates.iter().enumerate().skip(from) {
@@ -203,7 +203,7 @@ impl Listing<'_, '_> {
     }
 
     /// Gives each chosen set a bin of its class and each task its first set's; writes the CPUs into the tasks.
-    fn fill(&mut self, chosen: &[usize]) -> Vec<Filling> {
+    fn fill(&mut self, chosen: &[usize]) -> Vec<OpenBin> {
         let mut filled = self.bins.to_vec();
         let mut used = vec![0; self.classes.len()];
         let mut placed = vec![false; self.loose.len()];

@@ -9,7 +9,7 @@
 
 use takt_model::plan::Order;
 
-use super::{Filling, Placer, load};
+use super::{OpenBin, Placer, load};
 use crate::exact::{ONE, sum_rounded_up};
 use crate::scope::free_of_costs;
 use crate::verdict::Answer;
@@ -61,7 +61,7 @@ pub(super) struct Quick {
 }
 
 impl Quick {
-    pub(super) fn new(placer: &Placer, bins: &[Filling]) -> Quick {
+    pub(super) fn new(placer: &Placer, bins: &[OpenBin]) -> Quick {
         let (levels, tasks) = (&placer.plan.levels, &placer.plan.tasks);
         let plain = tasks.iter().all(|planned| {
             let task = &placer.system.tasks[planned.task.index()];
@@ -84,7 +84,7 @@ impl Quick {
     }
 
     /// Whether bin `number` surely passes its test with one more task, or surely fails.
-    pub(super) fn tell(&self, placer: &Placer, bin: &Filling, number: usize, slot: usize) -> Answer {
+    pub(super) fn tell(&self, placer: &Placer, bin: &OpenBin, number: usize, slot: usize) -> Answer {
         if bin.cpus.len() != 1 {
             return Answer::Unknown;
         }
@@ -220,7 +220,7 @@ mod tests {
                 terms_left,
                 watch: &mut |_| {},
             };
-            let mut bin = Filling { cpus, slots: Vec::new() };
+            let mut bin = OpenBin { cpus, slots: Vec::new() };
             for slot in 0..plan.tasks.len() {
                 let told = Quick::new(&placer, std::slice::from_ref(&bin)).tell(&placer, &bin, 0, slot);
                 let fits = placer.fits(&bin, Some(slot)).is_ok();

@@ -88,7 +88,7 @@ pub(super) fn repeats(part: &Part, from: u64, cycle: u64) -> Claim {
                 part.scope, task.name
             )
         })?;
-        coming.push(Coming::Every { next: Some(offset), period: task.t });
+        coming.push(PendingArrivals::Every { next: Some(offset), period: task.t });
     }
     let (missed, states) = run(part, coming, &[from, end])?;
     if let Some(i) = missed {
@@ -104,30 +104,30 @@ pub(super) fn repeats(part: &Part, from: u64, cycle: u64) -> Claim {
 type State = Vec<(usize, u64)>;
 
 /// Arrivals to come of each task.
-enum Coming {
+enum PendingArrivals {
     Every { next: Option<u64>, period: u64 },
     Listed(VecDeque<u64>),
 }
 
-impl Coming {
+impl PendingArrivals {
     fn next(&self) -> Option<u64> {
         match self {
-            Coming::Every { next, .. } => *next,
-            Coming::Listed(list) => list.front().copied(),
+            PendingArrivals::Every { next, .. } => *next,
+            PendingArrivals::Listed(list) => list.front().copied(),
         }
     }
 
     fn take(&mut self) {
         match self {
-            Coming::Every { next, period } => *next = next.and_then(|next| next.checked_add(*period)),
-            Coming::Listed(list) => {
+            PendingArrivals::Every { next, period } => *next = next.and_then(|next| next.checked_add(*period)),
+            PendingArrivals::Listed(list) => {
                 list.pop_front();
             }
         }
     }
 }
 
-fn jobs(system: &System, part: &Part, arrivals: &[SporadicArrival]) -> Result<Vec<Coming>, String> {
+fn jobs(system: &System, part: &Part, arrivals: &[SporadicArrival]) -> Result<Vec<PendingArrivals>, String> {
     let mut coming = Vec::with_capacity(part.tasks.len());
     for work in &part.tasks {
         let task = &system.tasks[work.id.index()];
@@ -136,7 +136,7 @@ fn jobs(system: &System, part: &Part, arrivals: &[SporadicArrival]) -> Result<Ve
         }
         let offset = task.offset.as_ns();
         coming.push(match task.arrival {
-            Arrival::Periodic => Coming::Every { next: Some(offset), period: work.t },
+            Arrival::Periodic => PendingArrivals::Every { next: Some(offset), period: work.t },
             Arrival::Sporadic => {
                 let own: VecDeque<u64> =
                     arrivals.iter().filter(|arrived| arrived.task == work.name).map(|arrived| arrived.at_ns).collect();
@@ -144,7 +144,7 @@ fn jobs(system: &System, part: &Part, arrivals: &[SporadicArrival]) -> Result<Ve
                 if own.front().is_some_and(|first| *first < offset) || !own.iter().zip(own.iter().skip(1)).all(apart) {
                     return Err(format!("\"{}\" cannot arrive then", work.name));
                 }
-                Coming::Listed(own)
+                PendingArrivals::Listed(own)
             }
             _ => return Err(format!("\"{}\" has arrivals of its own", work.name)),
         });
@@ -162,7 +162,7 @@ fn jobs(system: &System, part: &Part, arrivals: &[SporadicArrival]) -> Result<Ve
 
 /// The first task that misses, and the work left at these instants, before the arrivals there. The
 /// last instant is the end.
-fn run(part: &Part, mut coming: Vec<Coming>, stops: &[u64]) -> Result<(Option<usize>, Vec<State>), String> {
+fn run(part: &Part, mut coming: Vec<PendingArrivals>, stops: &[u64]) -> Result<(Option<usize>, Vec<State>), String> {
     let alone = |level: u32| part.tasks.iter().filter(|task| task.level == level).count() == 1;
     for task in &part.tasks {
         let level = part.levels[task.level as usize];
@@ -210,7 +210,7 @@ fn run(part: &Part, mut coming: Vec<Coming>, stops: &[u64]) -> Result<(Option<us
         let kept = |i: usize| part.tasks[i].sections.iter().any(|(from, to)| *from < done(i) && done(i) < *to);
         ready.sort_unstable_by_key(|entry| (!kept(entry.3), *entry));
         ready.truncate(part.m as usize);
-        let next = coming.iter().filter_map(Coming::next);
+        let next = coming.iter().filter_map(PendingArrivals::next);
         // Ends of sections and of jobs.
         let ends = ready.iter().flat_map(|(_, _, _, i)| {
             let (task, done) = (&part.tasks[*i], done(*i));

@@ -133,8 +133,8 @@ pub(crate) struct NetBroker {
     #[arg(long, value_enum, default_value = "drop")]
     pub(crate) late: BrokerLate,
 
-    /// The rate of the line, or of its class. With it, a datagram that could not leave whole before
-    /// its deadline is late; without, one whose deadline has passed.
+    /// The rate of the line, or of its class. With a rate, a datagram is late if it would finish
+    /// after its deadline. Without a rate, it is late when its deadline has passed.
     #[arg(long, value_name = "RATE", value_parser = takt_model::file::parse_rate)]
     pub(crate) rate: Option<takt_model::Rate>,
 

@@ -158,6 +158,7 @@ fn edits(
     });
     let changes = network.iter().flat_map(|network| &network.changes).map(|change| match change {
         NetworkChange::Delay(network, delay) => Edit::Delay { network: *network, delay: *delay },
+        NetworkChange::Bucket(node, bucket) => Edit::Bucket { node: *node, bucket: *bucket },
         NetworkChange::Add(network) => Edit::AddNetwork { network: network.clone() },
     });
     components.chain(tasks).chain(servers).chain(tables).chain(flows).chain(changes).collect()

@@ -64,13 +64,13 @@ fn response(plan: &Plan, name: &str) -> Option<(String, Span)> {
     (bound <= guarded.tasks[id.index()].deadline).then(|| (name.to_owned(), bound))
 }
 
-struct Told<'a> {
+struct Recorded<'a> {
     system: &'a System,
     missed: Vec<(Time, String)>,
     switches: u64,
 }
 
-impl Sink for Told<'_> {
+impl Sink for Recorded<'_> {
     fn event(&mut self, _: u32, at: Time, event: &Event) {
         match event {
             Event::Miss { job } => {
@@ -118,12 +118,12 @@ fn the_controller_loses_no_critical_deadline_that_its_guard_keeps() {
         let mut switches = 0;
         // The one that comes back whenever there is time to spare keeps them, too.
         for law in [law.clone(), law.clone().reclaiming(law.window)] {
-            let mut told = Told { system: &plan.system, missed: Vec::new(), switches: 0 };
+            let mut told = Recorded { system: &plan.system, missed: Vec::new(), switches: 0 };
             plan.rehearse_adaptive(&law, units(3000), seed, &mut told).unwrap();
             assert_eq!(told.missed, [], "{replay}\n{calm:?} {guard:?} {law:?}\n{plan}");
             switches = told.switches;
         }
-        let mut calm_alone = Told { system: &plan.system, missed: Vec::new(), switches: 0 };
+        let mut calm_alone = Recorded { system: &plan.system, missed: Vec::new(), switches: 0 };
         let mut system = plan.system.clone();
         system.modes.clear();
         let options = takt_sim::SimOptions { duration: units(3000), seed, node: None };

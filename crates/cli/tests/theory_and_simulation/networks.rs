@@ -76,14 +76,23 @@ fn sized(system: &System, weigh: Weigh) -> Option<SizedNetwork> {
 /// The System in which each node keeps to its share.
 fn with_shares(system: &System, found: &SizedNetwork) -> System {
     let mut system = system.clone();
-    for node in &mut system.nodes {
-        let (Some(link), Some(share)) = (&mut node.link, found.shares.iter().find(|share| share.node == node.name))
-        else {
-            continue;
-        };
-        link.bucket = Some(Bucket { burst: Bytes::new(share.burst_bytes), rate: Rate::from_bps(share.rate_bps) });
+    for (node, sized) in system.nodes.iter_mut().zip(&found.system.nodes) {
+        node.link = sized.link;
     }
     system
+}
+
+/// The token buckets that were found are those of the nodes that send, and give the same delays again.
+fn sized_again(found: &SizedNetwork, weigh: Weigh, replay: &str) {
+    for share in &found.shares {
+        let node = found.system.nodes.iter().find(|node| node.name == share.node);
+        let bucket = node.and_then(|node| node.link?.bucket);
+        let expected = Bucket { burst: Bytes::new(share.burst_bytes), rate: Rate::from_bps(share.rate_bps) };
+        assert_eq!(bucket, Some(expected), "{replay}");
+    }
+    let longest = found.delays.iter().map(|delay| delay.delay).max().unwrap();
+    let again = size_network(&found.system, weigh, longest).unwrap_or_else(|error| panic!("{replay}\n{error}"));
+    assert_eq!((&again.shares, &again.delays), (&found.shares, &found.delays), "{replay}");
 }
 
 /// The longest delay of messages between two nodes, from the end of the sending task's job to the
@@ -120,6 +129,7 @@ fn no_message_takes_longer_than_its_network_allows() {
         let system = if dice.chance(60) { with_shares(&system, &found) } else { system };
         systems += 1;
         let replay = replay(seed, "no_message_takes");
+        sized_again(&found, weigh, &replay);
         let events = events(&system, seed, 4_000);
         let longest = longest_delays(&system, &events);
         for delay in &found.delays {

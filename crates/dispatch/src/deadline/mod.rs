@@ -46,7 +46,7 @@ use takt_linux::PiMutex;
 use takt_linux::clock::{monotonic_ns, pause};
 use takt_linux::datagram::Destination;
 use takt_linux::eventfd::EventFd;
-use takt_linux::outgoing::{Former, Outcome, Outgoing, OutgoingError, Transport};
+use takt_linux::outgoing::{Outcome, Outgoing, OutgoingError, SavedOptions, Transport};
 use takt_linux::seqpacket::{Connection, Poll, Received, Sent as Passed};
 use takt_model::{Span, Time};
 use thiserror::Error;
@@ -152,7 +152,7 @@ struct State {
 
 struct Member {
     outgoing: Arc<Outgoing>,
-    former: Former,
+    former: SavedOptions,
     deadline: Span,
     stage: Stage,
     /// Counts before the present broker.
@@ -385,7 +385,7 @@ impl State {
         self.retry_at = monotonic_ns().saturating_add(RETRY.as_ns());
         for member in self.members.iter_mut().flatten() {
             member.lose_broker();
-            // What the kernel takes now leaves at once, the rest by the watching thread.
+            // Send now what the kernel accepts. The watching thread sends the rest.
             let _ = member.flush();
         }
     }
@@ -434,7 +434,7 @@ impl State {
     }
 }
 
-/// What a send must wait for.
+/// The object that a send waits for.
 enum Wait {
     Broker(Arc<Connection>),
     Socket(Arc<Outgoing>),

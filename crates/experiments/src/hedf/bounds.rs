@@ -57,7 +57,7 @@ fn pairs<T>(mut of: impl FnMut(usize, usize) -> Option<T>) -> Option<Pairs<T>> {
 }
 
 /// Delays in ns: from the creation of a request, or from its arrival at the server, to the switch;
-/// and through the port from node to node. Of a node to itself they do not count.
+/// and through the port from node to node. Delays of a node to itself are ignored.
 #[derive(Clone, PartialEq, Eq)]
 struct Delays {
     request: Vec<u64>,

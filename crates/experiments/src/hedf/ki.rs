@@ -132,7 +132,7 @@ fn picture(hops: &[Hop], duration: Span) -> Drawn {
     Drawn::of("messages-at-once.svg", &figure, title, caption)
 }
 
-/// The most messages that more than one of [`RARE`] receiving jobs takes, of those that take any.
+/// The largest message count that more than 1/[`RARE`] of the receiving jobs reach, empty jobs left out.
 fn common(counts: &[u64]) -> usize {
     let jobs: u64 = counts.iter().sum();
     counts.iter().rposition(|count| count * RARE > jobs).unwrap_or(0)

@@ -13,14 +13,14 @@ pub(super) const CLOSE: u64 = 98;
 pub(super) const CONTROLLER: Variant = Variant { strategy: None, cancel: true };
 
 /// The controller in a region, and the best single strategy there.
-struct Beside {
+struct ControllerComparison {
     best: Best,
     adaptive: Outcome,
     /// Critical jobs that the controller loses although a single strategy keeps them.
     unkept: usize,
 }
 
-impl Beside {
+impl ControllerComparison {
     fn keeps(&self) -> bool {
         self.unkept == 0
     }
@@ -35,31 +35,35 @@ impl Beside {
 }
 
 /// All regions, or none if a region has no best strategy.
-fn beside(all: &Outcomes, best: impl Fn(usize) -> Option<Best>) -> Vec<Beside> {
+fn beside(all: &Outcomes, best: impl Fn(usize) -> Option<Best>) -> Vec<ControllerComparison> {
     let of = |(region, adaptive): (usize, &Outcome)| {
-        Some(Beside { best: best(region)?, adaptive: *adaptive, unkept: all.unkept(CONTROLLER, region) })
+        Some(ControllerComparison { best: best(region)?, adaptive: *adaptive, unkept: all.unkept(CONTROLLER, region) })
     };
-    let each: Vec<Beside> = all.under(CONTROLLER).iter().enumerate().filter_map(of).collect();
+    let each: Vec<ControllerComparison> = all.under(CONTROLLER).iter().enumerate().filter_map(of).collect();
     if each.len() == REGIONS.len() { each } else { Vec::new() }
 }
 
-fn shares(each: &[Beside]) -> String {
-    let one = |(region, of): (usize, &Beside)| format!("{region}: {:.2} % of {}", of.percent(), of.best.name());
+fn shares(each: &[ControllerComparison]) -> String {
+    let one =
+        |(region, of): (usize, &ControllerComparison)| format!("{region}: {:.2} % of {}", of.percent(), of.best.name());
     each.iter().enumerate().map(one).collect::<Vec<_>>().join("; ")
 }
 
 /// Critical jobs that the controller loses, as text, and whether it keeps every job that a single
 /// strategy keeps.
-fn kept(all: &Outcomes, each: &[Beside]) -> (String, Option<bool>) {
+fn kept(all: &Outcomes, each: &[ControllerComparison]) -> (String, Option<bool>) {
     let missed: u64 = each.iter().map(|of| of.adaptive.critical.missed).sum();
     let unkept: usize = each.iter().map(|of| of.unkept).sum();
     let found = format!("{missed} critical deadlines missed in all regions; a single strategy meets {unkept} of them");
-    (found, verdict(all.are_long_enough() && !each.is_empty() && each.iter().all(Beside::keeps), unkept > 0))
+    (
+        found,
+        verdict(all.are_long_enough() && !each.is_empty() && each.iter().all(ControllerComparison::keeps), unkept > 0),
+    )
 }
 
 /// The best single strategy and the controller, region by region.
 pub(super) fn table(all: &Outcomes, title: &str, findings: &mut Findings) {
-    let row = |(region, of): (usize, &Beside)| {
+    let row = |(region, of): (usize, &ControllerComparison)| {
         let (best, adaptive) = (&of.best.outcome, &of.adaptive);
         let counts = [best.critical.missed, adaptive.critical.missed, best.noncritical.made, adaptive.noncritical.made];
         let values = counts.map(|count| Some(all.rate(count))).into_iter().chain([Some(of.percent())]);
@@ -114,7 +118,7 @@ pub(super) fn claims(all: &Outcomes, long: bool, findings: &mut Findings) {
             singles,
         ),
     ] {
-        findings.claim(name, claim, shares(&of), Some(!of.is_empty() && of.iter().all(Beside::is_close)));
+        findings.claim(name, claim, shares(&of), Some(!of.is_empty() && of.iter().all(ControllerComparison::is_close)));
     }
 }
 
@@ -134,7 +138,7 @@ pub(super) fn claims_in_a_row(all: &Outcomes, long: bool, findings: &mut Finding
         "not in the paper: in that run the controller makes 98 % or more of the noncritical deadlines of the \
          best of the paper's strategies in each region",
         shares(&papers),
-        all.are_long_enough().then_some(!papers.is_empty() && papers.iter().all(Beside::is_close)),
+        all.are_long_enough().then_some(!papers.is_empty() && papers.iter().all(ControllerComparison::is_close)),
     );
     if long {
         findings.claim(
@@ -142,7 +146,7 @@ pub(super) fn claims_in_a_row(all: &Outcomes, long: bool, findings: &mut Finding
             "not in the paper: in that run the controller makes 98 % or more of the noncritical deadlines of \
              the best single strategy, edf and mlf included",
             shares(&singles),
-            Some(!singles.is_empty() && singles.iter().all(Beside::is_close)),
+            Some(!singles.is_empty() && singles.iter().all(ControllerComparison::is_close)),
         );
     }
 }

@@ -30,7 +30,7 @@ const QUIET: u64 = 50;
 
 /// A window, simulated and live.
 #[derive(Clone, Default)]
-struct Both {
+struct WindowResult {
     simulated: Outcome,
     live: Outcome,
     /// Why critical jobs were late, if the kernel was recorded.
@@ -45,7 +45,14 @@ struct Both {
 }
 
 /// Runs a window. Repeats it if the channel was connected too late for the first readings.
-fn both(region: usize, variant: Variant, cpu: u32, recorded: bool, duration: Span, seed: u64) -> Result<Both, Failure> {
+fn both(
+    region: usize,
+    variant: Variant,
+    cpu: u32,
+    recorded: bool,
+    duration: Span,
+    seed: u64,
+) -> Result<WindowResult, Failure> {
     let mut both = once(region, variant, cpu, recorded, duration, seed)?;
     for _ in 1..TRIES {
         if !both.late {
@@ -57,7 +64,14 @@ fn both(region: usize, variant: Variant, cpu: u32, recorded: bool, duration: Spa
     Ok(both)
 }
 
-fn once(region: usize, variant: Variant, cpu: u32, recorded: bool, duration: Span, seed: u64) -> Result<Both, Failure> {
+fn once(
+    region: usize,
+    variant: Variant,
+    cpu: u32,
+    recorded: bool,
+    duration: Span,
+    seed: u64,
+) -> Result<WindowResult, Failure> {
     let plan = plan_of(region, variant, |system| shrink(system, LATER))?;
     let seed = seed_of(seed, region);
     let mut simulated = Counter::new(&plan.system);
@@ -76,14 +90,14 @@ fn once(region: usize, variant: Variant, cpu: u32, recorded: bool, duration: Spa
     let Ran { pauses, lost, causes } = window.run(&mut live, |task| replication.after(task), began)?;
     let paused = pauses.iter().fold(Span::ZERO, |sum, (from, to)| sum.saturating_add(to.saturating_since(*from)));
     let (simulated, live) = (simulated.outcome(), live.outcome());
-    Ok(Both { simulated, live, causes, paused, lost, replicated: replication.end(), late: late.get() })
+    Ok(WindowResult { simulated, live, causes, paused, lost, replicated: replication.end(), late: late.get() })
 }
 
 /// The measurements by variant, then by region in the order of `regions`.
 struct Live {
     regions: Vec<usize>,
     variants: Vec<Variant>,
-    all: Vec<Vec<Both>>,
+    all: Vec<Vec<WindowResult>>,
     window: Span,
     short: bool,
     /// The reason why the kernel was not recorded, if it was not.
@@ -199,11 +213,11 @@ impl Live {
         self.variants.iter().map(|variant| variant.name()).collect()
     }
 
-    fn of(&self, strategy: Builtin, cancel: bool) -> &[Both] {
+    fn of(&self, strategy: Builtin, cancel: bool) -> &[WindowResult] {
         self.under(Variant { strategy: Some(strategy), cancel })
     }
 
-    fn under(&self, wanted: Variant) -> &[Both] {
+    fn under(&self, wanted: Variant) -> &[WindowResult] {
         let at = self.variants.iter().position(|variant| *variant == wanted);
         at.and_then(|at| self.all.get(at)).map_or(&[], Vec::as_slice)
     }
@@ -220,7 +234,7 @@ impl Live {
         let sources = vec!["simulated", "live"];
         for (what, _, count) in COUNTS {
             let row = |(at, region): (usize, &usize)| {
-                let values = |pick: fn(&Both) -> &Outcome| {
+                let values = |pick: fn(&WindowResult) -> &Outcome| {
                     self.all.iter().map(|regions| regions.get(at).map(|both| count(pick(both)) as f64)).collect()
                 };
                 Row {
@@ -239,8 +253,8 @@ impl Live {
                 rows: self.regions.iter().enumerate().map(row).collect(),
             });
         }
-        let row = |(variant, regions): (&Variant, &Vec<Both>)| {
-            let sums = |pick: fn(&Both) -> &Outcome| {
+        let row = |(variant, regions): (&Variant, &Vec<WindowResult>)| {
+            let sums = |pick: fn(&WindowResult) -> &Outcome| {
                 let sum = |count: Count| regions.iter().map(|both| count(pick(both))).sum::<u64>() as f64;
                 COUNTS.map(|(_, _, count)| Some(sum(count))).to_vec()
             };
@@ -265,7 +279,7 @@ impl Live {
         if self.unrecorded.is_some() {
             return;
         }
-        let row = |(variant, regions): (&Variant, &Vec<Both>)| {
+        let row = |(variant, regions): (&Variant, &Vec<WindowResult>)| {
             let causes: Causes = regions.iter().filter_map(|both| both.causes).sum();
             let counts = [causes.late, causes.by_load].into_iter().chain(causes.mainly);
             Row { name: variant.name(), values: vec![counts.map(|count| Some(count as f64)).collect()] }
@@ -295,7 +309,7 @@ impl Live {
             for (colour, strategy) in strategies.enumerate() {
                 let variant = Variant { strategy, cancel };
                 let name = variant.name();
-                let points = |pick: fn(&Both) -> &Outcome| {
+                let points = |pick: fn(&WindowResult) -> &Outcome| {
                     let regions = self.regions.iter().zip(self.under(variant));
                     regions.map(|(region, both)| (*region as f64, value(pick(both)) as f64)).collect()
                 };
@@ -440,7 +454,7 @@ impl Live {
 
     fn claim_replication(&self, findings: &mut Findings) {
         let lost = self.losing();
-        let late = |regions: &[Both]| {
+        let late = |regions: &[WindowResult]| {
             let lost = lost.iter().filter_map(|at| regions.get(*at));
             lost.map(|both| both.replicated).sum::<Replicated>().critical_late()
         };
@@ -482,8 +496,10 @@ impl Live {
             most.four_digits()
         ));
         let shares = |class: fn(&Outcome) -> &Class| -> String {
-            let share = |(variant, regions): (&Variant, &Vec<Both>)| {
-                let sum = |pick: fn(&Both) -> &Outcome| regions.iter().map(|both| class(pick(both)).made).sum::<u64>();
+            let share = |(variant, regions): (&Variant, &Vec<WindowResult>)| {
+                let sum = |pick: fn(&WindowResult) -> &Outcome| {
+                    regions.iter().map(|both| class(pick(both)).made).sum::<u64>()
+                };
                 let (live, simulated) = (sum(|both| &both.live), sum(|both| &both.simulated));
                 format!("{} {:.1} %", variant.name(), 100.0 * live as f64 / simulated.max(1) as f64)
             };
@@ -512,7 +528,7 @@ fn decided(class: &Class) -> u64 {
 mod tests {
     use super::*;
 
-    fn windows(of: impl Fn(usize, Variant) -> Both) -> Live {
+    fn windows(of: impl Fn(usize, Variant) -> WindowResult) -> Live {
         let variants = variants();
         let regions = vec![5, 10];
         let all = variants.iter().map(|variant| regions.iter().map(|region| of(*region, *variant)).collect()).collect();
@@ -529,13 +545,13 @@ mod tests {
         findings.claims.iter().map(|claim| claim.holds).collect()
     }
 
-    fn verdicts(of: impl Fn(usize, Variant) -> Both) -> Vec<Option<bool>> {
+    fn verdicts(of: impl Fn(usize, Variant) -> WindowResult) -> Vec<Option<bool>> {
         holding(&windows(of))
     }
 
     /// In region 10, rm loses 4 critical deadlines by load. muf loses noncritical ones, fewer with
     /// cancellation.
-    fn usual(region: usize, variant: Variant) -> Both {
+    fn usual(region: usize, variant: Variant) -> WindowResult {
         let rm = u64::from(region == 10 && variant.strategy == Some(Builtin::Rm));
         let critical = Class { made: 100 - 4 * rm, missed: 4 * rm, ..Class::default() };
         let noncritical = Class { made: 50, missed: if variant.cancel { 4 } else { 40 }, ..Class::default() };
@@ -551,7 +567,7 @@ mod tests {
             ..Replicated::default()
         };
         let causes = Some(Causes { late: 4 * rm, by_load: 4 * rm, ..Causes::default() });
-        Both { simulated: outcome, live: outcome, causes, paused: Span::ZERO, lost: 0, replicated, late: false }
+        WindowResult { simulated: outcome, live: outcome, causes, paused: Span::ZERO, lost: 0, replicated, late: false }
     }
 
     /// Late jobs of the guarded variants: by load, by a pause, and without a known cause.
@@ -573,7 +589,7 @@ mod tests {
         let with = |is_meant: fn(Variant) -> bool, causes: Option<Causes>| {
             verdicts(|region, variant| {
                 let both = usual(region, variant);
-                Both { causes: if is_meant(variant) { causes } else { both.causes }, ..both }
+                WindowResult { causes: if is_meant(variant) { causes } else { both.causes }, ..both }
             })
         };
         let adaptive: fn(Variant) -> bool = |variant| variant.strategy.is_none();
@@ -599,7 +615,7 @@ mod tests {
 
     #[test]
     fn what_is_lost_or_rejected_decides_nothing() {
-        let lost = |region, variant| Both { lost: u64::from(region == 5), ..usual(region, variant) };
+        let lost = |region, variant| WindowResult { lost: u64::from(region == 5), ..usual(region, variant) };
         assert_eq!(verdicts(lost), [None, None, None, None, Some(true), Some(false), Some(true), Some(true)]);
         let rejected = |region, variant| {
             let mut both = usual(region, variant);
@@ -611,9 +627,10 @@ mod tests {
 
     #[test]
     fn windows_that_are_too_short_decide_nothing_but_a_loss() {
-        let short = |of: &dyn Fn(usize, Variant) -> Both| holding(&Live { window: Span::from_ms(99), ..windows(of) });
-        assert_eq!([short(&usual), short(&|_, _| Both::default())], [[None; 8]; 2]);
-        let lost = short(&|region, variant| Both { lost: 1, ..usual(region, variant) });
+        let short =
+            |of: &dyn Fn(usize, Variant) -> WindowResult| holding(&Live { window: Span::from_ms(99), ..windows(of) });
+        assert_eq!([short(&usual), short(&|_, _| WindowResult::default())], [[None; 8]; 2]);
+        let lost = short(&|region, variant| WindowResult { lost: 1, ..usual(region, variant) });
         assert_eq!(lost, [[None; 5].as_slice(), &[Some(false), None, None]].concat());
     }
 
@@ -625,7 +642,10 @@ mod tests {
             both
         };
         assert_eq!(verdicts(worse)[3], Some(false));
-        assert_eq!(verdicts(|region, variant| Both { paused: Span::from_ms(60), ..worse(region, variant) })[3], None);
+        assert_eq!(
+            verdicts(|region, variant| WindowResult { paused: Span::from_ms(60), ..worse(region, variant) })[3],
+            None
+        );
     }
 
     #[test]
@@ -635,7 +655,7 @@ mod tests {
                 verdicts(|region, variant| {
                     let both = usual(region, variant);
                     let replicated = Replicated { readings, released, processed, ..both.replicated };
-                    Both { replicated, late, ..both }
+                    WindowResult { replicated, late, ..both }
                 })[6]
             };
             // Nobody takes an event that comes before events can leave.
@@ -666,7 +686,7 @@ mod tests {
         assert_eq!(replicated([4, 3], 13), [no, yes, yes, yes], "more came than was flushed");
         let idle = |region, variant| {
             let both = usual(region, variant);
-            Both { replicated: Replicated { flushed: 0, came: 0, ..both.replicated }, ..both }
+            WindowResult { replicated: Replicated { flushed: 0, came: 0, ..both.replicated }, ..both }
         };
         assert_eq!(verdicts(idle)[4], no, "nothing was flushed");
         assert_eq!(holding(&Live { short: true, ..windows(usual) }), [yes; 7]);

@@ -370,8 +370,7 @@ type All<T> = Vec<Vec<Vec<T>>>;
 
 /// The results.
 struct Network {
-    /// Simulations at length, of a dispatcher that knows the latency and of one that does not, and
-    /// their length.
+    /// Long simulations, of a dispatcher that knows the latency and of one that does not.
     length: [All<Both>; 2],
     each: Span,
     /// The windows of this kernel, simulated and live. `window` is their length here.

@@ -274,19 +274,19 @@ fn simulated(context: &Context, duration: Span, findings: &mut Findings) -> Resu
             rows: (0..REGIONS.len()).map(row).collect(),
         });
     }
-    let charged = Costly { all, duration };
+    let charged = OutcomesByCharge { all, duration };
     charged.claims(findings);
     charged.differences(findings);
     Ok(())
 }
 
 /// The outcomes under each charge.
-struct Costly {
+struct OutcomesByCharge {
     all: Charged,
     duration: Span,
 }
 
-impl Costly {
+impl OutcomesByCharge {
     fn of(&self, charge: usize, strategy: Builtin, cancel: bool) -> &[Outcome] {
         let wanted = Variant { strategy: Some(strategy), cancel };
         let at = variants().iter().take(PAPERS).position(|variant| *variant == wanted);
@@ -454,7 +454,7 @@ mod tests {
     use super::*;
 
     /// Without costs muf and rms+mlf are equal. With costs rm makes more deadlines, and muf fewer.
-    fn usual() -> Costly {
+    fn usual() -> OutcomesByCharge {
         let outcome = |charge: u64, variant: &Variant| {
             let less = if variant.strategy == Some(Builtin::Rm) { 0 } else { 10 };
             let cost = if variant.strategy == Some(Builtin::Muf) { charge } else { 0 };
@@ -467,7 +467,7 @@ mod tests {
         };
         let of =
             |charge: u64| variants().iter().take(PAPERS).map(|variant| vec![outcome(charge, variant); 12]).collect();
-        Costly { all: (0..3).map(of).collect(), duration: Span::from_s(150) }
+        OutcomesByCharge { all: (0..3).map(of).collect(), duration: Span::from_s(150) }
     }
 
     #[test]
@@ -490,7 +490,7 @@ mod tests {
     fn regions_that_are_too_short_decide_nothing_but_a_loss() {
         let holding = |all: Charged| {
             let mut findings = Findings::default();
-            Costly { all, duration: Span::from_ms(100) }.claims(&mut findings);
+            OutcomesByCharge { all, duration: Span::from_ms(100) }.claims(&mut findings);
             findings.claims.iter().map(|claim| claim.holds).collect::<Vec<_>>()
         };
         let nothing = usual().all.iter().map(|of| vec![vec![Outcome::default(); 12]; of.len()]).collect();

@@ -10,8 +10,11 @@ use std::path::{Path, PathBuf};
 use takt_model::Span;
 
 use crate::owned;
-use crate::process::{Identity, boot_id};
-use crate::recovery::{RecoveryError, make_private, open_lock, read_state, state_folder, unusable, write_state};
+use crate::process::Identity;
+use crate::recovery::{
+    Fields, RecoveryError, is_this_boot, make_private, open_lock, origin_text, read_state, state_folder, unusable,
+    write_state,
+};
 
 /// What [`recover`](super::recover) found.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -77,10 +80,10 @@ impl Lock {
         let Some(state) = read(&self.folder)? else { return Ok(Recovery::Nothing) };
         let pid = state.owner.pid;
         // The lock says that no takt holds the state; a living owner is another program's flock trouble: hands off.
-        if state.owner.is_alive() && state.is_of_this_boot() && pid != std::process::id() {
+        if state.owner.is_alive() && is_this_boot(&state.boot) && pid != std::process::id() {
             return Ok(Recovery::InUse { pid });
         }
-        if !state.is_of_this_boot() {
+        if !is_this_boot(&state.boot) {
             self.forget();
             return Ok(Recovery::Nothing);
         }
@@ -129,10 +132,6 @@ pub(crate) struct State {
 }
 
 impl State {
-    fn is_of_this_boot(&self) -> bool {
-        boot_id().is_none_or(|boot| boot == self.boot)
-    }
-
     fn to_text(&self) -> String {
         let created: String = self.created.iter().map(|folder| format!("created {}\n", folder.display())).collect();
         let (version, before) = match &self.hierarchy {
@@ -140,43 +139,31 @@ impl State {
             Hierarchy::V2 { enabled } => (2, format!("cpusets-enabled {}", u8::from(*enabled))),
         };
         format!(
-            "takt-state {version}\nboot {}\npid {}\nstart {}\nroot {}\n{before}\nsettle {}\n{created}end\n",
-            self.boot,
-            self.owner.pid,
-            self.owner.start,
+            "takt-state {version}\n{}root {}\n{before}\nsettle {}\n{created}end\n",
+            origin_text(&self.boot, self.owner),
             self.root.display(),
             self.settle.as_ns()
         )
     }
 
     fn from_text(text: &str) -> Result<State, String> {
-        let mut lines = text.lines();
-        let mut take = |key: &str| {
-            let line = lines.next().unwrap_or_default();
-            line.strip_prefix(key)
-                .and_then(|rest| rest.strip_prefix(' '))
-                .map(str::to_owned)
-                .ok_or_else(|| format!("\"{line}\" where \"{key}\" should be"))
-        };
-        let number = |text: String| text.parse::<u64>().map_err(|_| format!("\"{text}\" is no number"));
-        let key = match take("takt-state")?.as_str() {
+        let mut fields = Fields::new(text);
+        let key = match fields.take("takt-state")? {
             "1" => "load-balance",
             "2" => "cpusets-enabled",
             _ => return Err("a version of takt that this one does not know".to_owned()),
         };
-        let boot = take("boot")?;
-        let pid = u32::try_from(number(take("pid")?)?).map_err(|_| "the process id is too large".to_owned())?;
-        let owner = Identity { pid, start: number(take("start")?)? };
-        let root = PathBuf::from(take("root")?);
-        let before = take(key)?;
-        let hierarchy = match (key, before.as_str()) {
-            ("load-balance", "0" | "1") => Hierarchy::V1 { load_balance: before },
+        let (boot, owner) = fields.origin()?;
+        let root = PathBuf::from(fields.take("root")?);
+        let before = fields.take(key)?;
+        let hierarchy = match (key, before) {
+            ("load-balance", "0" | "1") => Hierarchy::V1 { load_balance: before.to_owned() },
             (_, "0" | "1") => Hierarchy::V2 { enabled: before == "1" },
             _ => return Err(format!("\"{before}\" is neither 0 nor 1")),
         };
-        let settle = Span::from_ns(number(take("settle")?)?);
+        let settle = Span::from_ns(fields.number("settle")?);
         let mut created = Vec::new();
-        for line in lines {
+        for line in fields.rest() {
             match line.strip_prefix("created ").map(PathBuf::from) {
                 Some(folder) if is_ours(&folder, &root) => created.push(folder),
                 Some(folder) => return Err(format!("{} is not takt's to remove", folder.display())),

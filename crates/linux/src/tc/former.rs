@@ -32,7 +32,7 @@ pub(super) struct Object {
 }
 
 impl Object {
-    /// One whose handle the kernel chose; it comes by itself.
+    /// A discipline that the kernel makes by default. takt does not restore it.
     fn is_default(&self) -> bool {
         self.handle == 0
     }

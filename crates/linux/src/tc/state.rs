@@ -14,8 +14,11 @@ use super::classifier::Rule;
 use super::former::{Object, Tree};
 use super::plan::Role;
 use crate::owned;
-use crate::process::{Identity, boot_id};
-use crate::recovery::{RecoveryError, make_private, open_lock, read_state, state_folder, unusable, write_state};
+use crate::process::Identity;
+use crate::recovery::{
+    Fields, RecoveryError, is_this_boot, make_private, open_lock, origin_text, read_state, state_folder, unusable,
+    write_state,
+};
 
 const HEAD: &str = "takt-net 1";
 const PREFIX: &str = "net-";
@@ -55,16 +58,14 @@ impl State {
     }
 
     pub(super) fn is_of_this_boot(&self) -> bool {
-        boot_id().is_none_or(|boot| boot == self.boot)
+        is_this_boot(&self.boot)
     }
 
     pub(super) fn to_text(&self) -> String {
         let mut text = format!(
-            "{HEAD}\nboot {}\npid {}\nstart {}\nkept {}\nreturning {}\nnamespace {}\ndevice {}\nname {}\n\
+            "{HEAD}\n{}kept {}\nreturning {}\nnamespace {}\ndevice {}\nname {}\n\
              gso-max-segs {}\n",
-            self.boot,
-            self.owner.pid,
-            self.owner.start,
+            origin_text(&self.boot, self.owner),
             u8::from(self.kept),
             u8::from(self.returning),
             self.namespace,
@@ -83,25 +84,17 @@ impl State {
     }
 
     pub(super) fn from_text(text: &str) -> Result<State, String> {
-        let mut lines = text.lines();
-        if lines.next() != Some(HEAD) {
+        let Some(text) = text.strip_prefix(HEAD).and_then(|rest| rest.strip_prefix('\n')) else {
             return Err("a version of takt that this one does not know".to_owned());
-        }
-        let mut take = |key: &str| {
-            let line = lines.next().unwrap_or_default();
-            let value = line.strip_prefix(key).and_then(|rest| rest.strip_prefix(' '));
-            value.map(str::to_owned).ok_or_else(|| format!("\"{line}\" where \"{key}\" should be"))
         };
-        let number = |text: String| text.parse::<u64>().map_err(|_| format!("\"{text}\" is no number"));
-        let small = |text: String| text.parse::<u32>().map_err(|_| format!("\"{text}\" is no number"));
-        let boot = take("boot")?;
-        let owner = Identity { pid: small(take("pid")?)?, start: number(take("start")?)? };
-        let kept = number(take("kept")?)? == 1;
-        let returning = number(take("returning")?)? == 1;
-        let (namespace, device) = (number(take("namespace")?)?, small(take("device")?)?);
-        let (name, gso_max_segs) = (take("name")?, small(take("gso-max-segs")?)?);
+        let mut fields = Fields::new(text);
+        let (boot, owner) = fields.origin()?;
+        let kept = fields.number::<u8>("kept")? == 1;
+        let returning = fields.number::<u8>("returning")? == 1;
+        let (namespace, device) = (fields.number("namespace")?, fields.number("device")?);
+        let (name, gso_max_segs) = (fields.take("name")?.to_owned(), fields.number("gso-max-segs")?);
         let (mut rules, mut objects) = (Vec::new(), Vec::new());
-        for line in lines {
+        for line in fields.rest() {
             if line == "end" {
                 let former = Tree { objects };
                 return Ok(State {

@@ -20,7 +20,7 @@ use crate::clock::{self, errno};
 
 /// The result of one [`Recorder::sweep`](super::Recorder::sweep).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Sweep {
+pub struct ReadResult {
     /// Bytes of pages.
     pub bytes: u64,
     /// All events recorded before this time (CLOCK_MONOTONIC) have been handed over, except events
@@ -126,7 +126,7 @@ impl Reader {
     }
 
     /// Reads all waiting pages of each CPU, up to pages that begin after the start of this sweep.
-    pub(crate) fn sweep(&mut self, take: &mut dyn FnMut(u32, &[u8])) -> Result<Sweep, RecorderError> {
+    pub(crate) fn sweep(&mut self, take: &mut dyn FnMut(u32, &[u8])) -> Result<ReadResult, RecorderError> {
         let until_ns = clock::monotonic_ns();
         let mut total = 0;
         let mut whole = true;
@@ -151,7 +151,7 @@ impl Reader {
             going = next;
         }
         self.last_ns = clock::monotonic_ns();
-        Ok(Sweep { bytes: total, until: whole.then_some(Time::from_ns(until_ns)) })
+        Ok(ReadResult { bytes: total, until: whole.then_some(Time::from_ns(until_ns)) })
     }
 
     /// Reads some pages of a CPU into `bytes` and returns the number of bytes.

@@ -7,7 +7,7 @@ use super::describe::Descriptions;
 use super::error::RecorderError;
 use super::instance::Instance;
 use super::options::Options;
-use super::reader::{Reader, Sweep};
+use super::reader::{ReadResult, Reader};
 use super::recover;
 use super::tracefs::Tracefs;
 
@@ -102,7 +102,7 @@ impl Recorder {
     ///
     /// # Errors
     /// The kernel's refusal of a read.
-    pub fn sweep(&mut self, timeout: Span, take: &mut dyn FnMut(u32, &[u8])) -> Result<Sweep, RecorderError> {
+    pub fn sweep(&mut self, timeout: Span, take: &mut dyn FnMut(u32, &[u8])) -> Result<ReadResult, RecorderError> {
         self.reader.wait(timeout)?;
         self.reader.sweep(take)
     }

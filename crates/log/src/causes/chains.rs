@@ -53,8 +53,8 @@ impl Causes {
         kept.push_back(Finished { number: job.number, ended: now, undisturbed, cause });
     }
 
-    /// When a job that came at `begins` would have come after those that it follows, and why it
-    /// came later, and by how much. If nobody knows: at its chain's origin.
+    /// Returns when the job would have arrived after its predecessors, and the longest delay among
+    /// them, with its cause. Without records this is the origin of the chain.
     pub(super) fn due_after(&self, job: JobKey, origin: Time, begins: Time) -> (Time, Option<(Cause, Span)>) {
         let after = self.rules.task(job.task).map_or(&[][..], |rule| &rule.after);
         let finished = |of: &VecDeque<Finished>| of.iter().rev().find(|one| one.number == job.number).copied();

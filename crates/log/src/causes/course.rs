@@ -71,7 +71,7 @@ impl Names {
 
 /// A job that ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Ran {
+pub(super) struct EndedJob {
     pub(super) place: Place,
     /// When it would have come had nothing been disturbed.
     pub(super) due: Time,
@@ -130,7 +130,7 @@ pub(super) struct Course {
     /// Since when, what; each until the next.
     turns: VecDeque<(Time, Activity)>,
     /// In the order in which they ended.
-    jobs: VecDeque<Ran>,
+    jobs: VecDeque<EndedJob>,
     /// Whether jobs were forgotten.
     forgotten: bool,
     /// In the order in which they ended.
@@ -189,7 +189,7 @@ impl Course {
         }
     }
 
-    pub(super) fn ended(&mut self, job: Ran) {
+    pub(super) fn ended(&mut self, job: EndedJob) {
         self.forgotten |= push(&mut self.jobs, JOBS_MAX, job);
     }
 
@@ -217,7 +217,7 @@ impl Course {
 
     /// The end of `this` if the CPU had served the System alone. The busy period of `this` began at
     /// `since`. Ended jobs and the unfinished jobs in `ahead` go before it.
-    pub(super) fn undisturbed(&self, this: Ran, ahead: Vec<Ran>, since: Time) -> Time {
+    pub(super) fn undisturbed(&self, this: EndedJob, ahead: Vec<EndedJob>, since: Time) -> Time {
         let recent = self.jobs.iter().rev().take_while(|job| job.ended > since).copied();
         let before = recent.chain(ahead).filter(|job| job.place <= this.place && job.due >= since);
         let mut before: Vec<(Time, Span)> = before.map(|job| (job.due, job.took)).collect();
@@ -237,8 +237,8 @@ impl Course {
         until
     }
 
-    /// Of the jobs that went before one at `place` since then, and those in `ahead`: the longest delay.
-    pub(super) fn longest_delay(&self, place: Place, ahead: &[Ran], since: Time) -> Option<(Cause, Span)> {
+    /// Returns the longest delay of jobs that ran before `place` since then, and of jobs in `ahead`.
+    pub(super) fn longest_delay(&self, place: Place, ahead: &[EndedJob], since: Time) -> Option<(Cause, Span)> {
         let recent = self.jobs.iter().rev().take_while(|job| job.ended > since);
         let before = recent.chain(ahead).filter(|job| job.place <= place && job.begins >= since);
         before.filter_map(|job| job.delayed).max_by_key(|(cause, span)| (*span, std::cmp::Reverse(*cause)))

@@ -56,12 +56,12 @@ pub(super) struct Cpu {
     /// How long jobs held it, before those that hold it now got it.
     pub(super) busy: u64,
     /// Made by the first interrupt.
-    nest: Option<Box<Nest>>,
+    nest: Option<Box<InterruptStack>>,
 }
 
 /// The interrupts of one CPU.
 #[derive(Clone, Debug)]
-struct Nest {
+struct InterruptStack {
     /// Handlers that have begun and not ended, the innermost last.
     stack: Vec<Frame>,
     /// How long any handler ran, before `since`.
@@ -82,7 +82,7 @@ struct Frame {
     nested: u64,
 }
 
-impl Nest {
+impl InterruptStack {
     #[inline]
     fn covered(&self, now: u64) -> u64 {
         if self.since == NONE { self.covered } else { self.covered.saturating_add(now.saturating_sub(self.since)) }
@@ -124,7 +124,7 @@ impl Cpu {
 
     pub(super) fn enter(&mut self, now: u64, irq: u32, interrupt: &mut Interrupt) {
         interrupt.enter(now);
-        let idle = || Box::new(Nest { stack: Vec::new(), covered: 0, since: NONE, stolen: 0, reported: 0 });
+        let idle = || Box::new(InterruptStack { stack: Vec::new(), covered: 0, since: NONE, stolen: 0, reported: 0 });
         let nest = self.nest.get_or_insert_with(idle);
         if nest.stack.is_empty() {
             nest.since = now;

@@ -3,7 +3,7 @@
 use takt_model::plan::Order;
 use takt_model::{ServerRule, Time};
 
-use super::order::{Standing, Which};
+use super::order::{EntryFilter, EntryState};
 use super::{Choice, Entry, Hierarchy, Pick, Place, is_multiple};
 use crate::rank::{Phase, Rank, ordered};
 use crate::server::Server;
@@ -39,7 +39,7 @@ impl Hierarchy {
     }
 
     fn choose_anew(&self, scope: usize, now: Time, choice: &mut Choice, pick: &mut Pick) -> bool {
-        let Some((rank, first)) = self.next_entry(scope, None, Which::Eligible) else { return false };
+        let Some((rank, first)) = self.next_entry(scope, None, EntryFilter::Eligible) else { return false };
         let Entry::Server(server) = first else {
             (pick.entry, pick.job, choice.runs) = (Some(first), self.job_of(scope, first), Some(scope));
             return true;
@@ -54,7 +54,7 @@ impl Hierarchy {
             ServerRule::Crps => true,
             _ => return false,
         };
-        let which = if reclaims { Which::Busy } else { Which::Ready };
+        let which = if reclaims { EntryFilter::Busy } else { EntryFilter::Ready };
         let mut after = if reclaims { None } else { Some(rank) };
         while let Some((rank, entry)) = self.next_entry(scope, after, which) {
             after = Some(rank);
@@ -130,7 +130,7 @@ impl Hierarchy {
     }
 
     /// The most important entry of a scope behind `after`: a task, or one of these servers.
-    fn next_entry(&self, scope: usize, after: Option<Rank>, which: Which) -> Option<(Rank, Entry)> {
+    fn next_entry(&self, scope: usize, after: Option<Rank>, which: EntryFilter) -> Option<(Rank, Entry)> {
         let at = &self.scopes[scope];
         let task = at.head.filter(|rank| after.is_none_or(|after| after < *rank));
         let task = task.map(|rank| (rank, Entry::Task(rank.slot())));
@@ -145,7 +145,7 @@ impl Hierarchy {
         let at = &self.scopes[outer];
         let place = &at.places[at.plan][node.at][node.term];
         let rank = self.rank(outer, server, place, (at.slots.len() + node.at) as u32);
-        let now = Some(Standing { rank, eligible, busy });
+        let now = Some(EntryState { rank, eligible, busy });
         let before = std::mem::replace(&mut self.servers[server].standing, now);
         self.scopes[outer].order.set(server, before, now);
     }

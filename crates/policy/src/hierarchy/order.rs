@@ -8,7 +8,7 @@ use crate::rank::Rank;
 
 /// Where an entry stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Standing {
+pub(crate) struct EntryState {
     pub(crate) rank: Rank,
     /// It is to have the CPU.
     pub(crate) eligible: bool,
@@ -18,7 +18,7 @@ pub(crate) struct Standing {
 
 /// Which entries are looked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Which {
+pub(crate) enum EntryFilter {
     Eligible,
     /// Those with a job in them, eligible or not.
     Busy,
@@ -104,23 +104,23 @@ impl<E: Copy> ScopeOrder<E> {
     }
 
     /// An entry stands elsewhere than before, or nowhere.
-    pub(crate) fn set(&mut self, entry: E, before: Option<Standing>, now: Option<Standing>) {
-        let eligible = |at: &Standing| at.eligible;
+    pub(crate) fn set(&mut self, entry: E, before: Option<EntryState>, now: Option<EntryState>) {
+        let eligible = |at: &EntryState| at.eligible;
         change(&mut self.eligible, entry, before.filter(eligible), now.filter(eligible));
         if self.lends {
-            let busy = |at: &Standing| at.busy;
+            let busy = |at: &EntryState| at.busy;
             change(&mut self.busy, entry, before.filter(busy), now.filter(busy));
-            let ready = |at: &Standing| at.eligible && at.busy;
+            let ready = |at: &EntryState| at.eligible && at.busy;
             change(&mut self.ready, entry, before.filter(ready), now.filter(ready));
         }
     }
 
     /// The entries of these behind `after`, the most important first.
-    pub(crate) fn after(&self, which: Which, after: Option<Rank>) -> impl Iterator<Item = (Rank, E)> + '_ {
+    pub(crate) fn after(&self, which: EntryFilter, after: Option<Rank>) -> impl Iterator<Item = (Rank, E)> + '_ {
         let set = match which {
-            Which::Eligible => &self.eligible,
-            Which::Busy => &self.busy,
-            Which::Ready => &self.ready,
+            EntryFilter::Eligible => &self.eligible,
+            EntryFilter::Busy => &self.busy,
+            EntryFilter::Ready => &self.ready,
         };
         set.after(after)
     }
@@ -131,7 +131,7 @@ impl<E: Copy> ScopeOrder<E> {
     }
 }
 
-fn change<E: Copy>(set: &mut Entries<E>, entry: E, before: Option<Standing>, now: Option<Standing>) {
+fn change<E: Copy>(set: &mut Entries<E>, entry: E, before: Option<EntryState>, now: Option<EntryState>) {
     let (before, now) = (before.map(|at| at.rank), now.map(|at| at.rank));
     if before == now {
         return;

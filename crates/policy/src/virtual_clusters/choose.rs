@@ -6,7 +6,7 @@ use std::collections::BinaryHeap;
 use takt_model::{ServerRule, Time};
 
 use super::VirtualClusters;
-use crate::hierarchy::{Standing, Which, is_multiple, server_rank};
+use crate::hierarchy::{EntryFilter, EntryState, is_multiple, server_rank};
 
 /// An entry of a scope: a job by its slot and its number, or a server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -158,7 +158,7 @@ impl VirtualClusters {
             scope.stale = !is_multiple(now, quantum);
             if !scope.stale {
                 scope.picks.clear();
-                let first = scope.order.after(Which::Eligible, None).take(scope.cpus);
+                let first = scope.order.after(EntryFilter::Eligible, None).take(scope.cpus);
                 scope.picks.extend(first.map(|(_, entry)| entry));
             }
         }
@@ -182,10 +182,10 @@ impl VirtualClusters {
         let picks: Vec<Entry> = if at.quantum.is_some() {
             at.picks.iter().copied().take(count).collect()
         } else {
-            at.order.after(Which::Eligible, None).take(count).map(|(_, entry)| entry).collect()
+            at.order.after(EntryFilter::Eligible, None).take(count).map(|(_, entry)| entry).collect()
         };
         let mut tokens = choice.tokens[scope].clone();
-        let given = self.deal(scope, &picks, &mut tokens);
+        let given = self.assign_cpus(scope, &picks, &mut tokens);
         for (entry, token) in picks.into_iter().zip(given) {
             let Some(token) = token else { continue };
             if !self.is_there(scope, entry) {
@@ -212,7 +212,7 @@ impl VirtualClusters {
     }
 
     /// Gives each of these entries a CPU. An entry prefers the cluster of its last CPU.
-    fn deal(&self, scope: usize, picks: &[Entry], tokens: &mut Vec<Token>) -> Vec<Option<Token>> {
+    fn assign_cpus(&self, scope: usize, picks: &[Entry], tokens: &mut Vec<Token>) -> Vec<Option<Token>> {
         let count = picks.len().min(tokens.len());
         if tokens.windows(2).all(|pair| pair[0].root == pair[1].root) {
             return tokens.drain(..count).map(Some).collect();
@@ -257,7 +257,7 @@ impl VirtualClusters {
         if self.scopes[scope].quantum.is_some() {
             return false;
         }
-        let which = if reclaims { Which::Busy } else { Which::Ready };
+        let which = if reclaims { EntryFilter::Busy } else { EntryFilter::Ready };
         for (_, entry) in self.scopes[scope].order.after(which, None) {
             if choice.served[scope].contains(&entry) {
                 continue;
@@ -295,7 +295,7 @@ impl VirtualClusters {
             let pick = at.picks.get(choice.tokens[scope].len()).copied();
             pick.filter(|entry| self.is_there(scope, *entry))
         } else {
-            let mut eligible = at.order.after(Which::Eligible, None).map(|(_, entry)| entry);
+            let mut eligible = at.order.after(EntryFilter::Eligible, None).map(|(_, entry)| entry);
             eligible.find(|entry| !choice.served[scope].contains(entry))
         };
         choice.give(scope, token);
@@ -323,12 +323,12 @@ impl VirtualClusters {
     /// Puts the job of a slot in its place, or takes it away if it is gone.
     pub(super) fn place_job(&mut self, scope: usize, slot: u32, now: Time) {
         let at = &mut self.scopes[scope];
-        let standing = at.pool.rank(slot, now).map(|rank| Standing { rank, eligible: true, busy: true });
+        let standing = at.pool.rank(slot, now).map(|rank| EntryState { rank, eligible: true, busy: true });
         let before = std::mem::replace(&mut at.standings[slot as usize], standing);
         at.order.set(Entry::Job(slot, at.pool.number(slot)), before, standing);
         at.jobs = at.jobs + usize::from(standing.is_some()) - usize::from(before.is_some());
         if before.is_some() != standing.is_some() {
-            self.soil(scope);
+            self.mark_dirty(scope);
         }
     }
 
@@ -339,7 +339,7 @@ impl VirtualClusters {
         let place = &at.places[at.plan][of.at][of.term];
         let slot = (at.pool.slot_count() + of.at) as u32;
         let rank = server_rank(&of.account, place, of.holds, slot);
-        let standing = Some(Standing { rank, eligible: of.eligible, busy: self.groups[of.group].is_busy });
+        let standing = Some(EntryState { rank, eligible: of.eligible, busy: self.groups[of.group].is_busy });
         at.order.set(Entry::Server(server), of.standing, standing);
         self.servers[server].standing = standing;
     }

@@ -10,7 +10,7 @@ use takt_policy::CpuPart;
 
 use super::core::{Core, Done, Fact};
 
-/// What the thread of a slot says of its job.
+/// Start and completion of a slot's job, reported by its thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Report {
     /// When it began.
@@ -21,7 +21,7 @@ pub(crate) struct Report {
 
 /// The threads, by slot.
 pub(crate) trait Seats {
-    /// What the thread says of its job `number`.
+    /// The thread's report on its job `number`.
     fn report(&self, slot: u32, number: u64) -> Report;
     /// Gives a thread that has none the job `number`.
     fn give(&mut self, slot: u32, number: u64);

@@ -14,7 +14,7 @@ use takt_policy::{self as policy, CpuPart, Decision, Due, Hierarchy, Link, Serve
 
 use crate::levels::BACKLOG;
 
-/// What happened, for the log.
+/// A log event of the manager.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Fact {
     /// An event.

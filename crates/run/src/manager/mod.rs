@@ -230,7 +230,7 @@ impl Managed {
         }
     }
 
-    /// What a manager's thread is called in messages.
+    /// The name of a manager's thread in messages.
     pub(crate) fn name(part: &CpuPart) -> String {
         format!("budget manager {}", part.cpu)
     }

@@ -5,7 +5,7 @@ use takt_model::{ComponentId, ServerRule, Span, TaskId, Time};
 
 use super::core::Fact;
 
-/// What a manager writes.
+/// A record in a manager's ring.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Note {
     Fact(Fact),

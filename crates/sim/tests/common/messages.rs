@@ -8,7 +8,7 @@ use takt_model::*;
 
 /// An event: the instant, the node, its kind, and the task and number of the job. An event of a
 /// message names the job that left it.
-pub(crate) type Told = (u64, u32, &'static str, u32, u64);
+pub(crate) type Recorded = (u64, u32, &'static str, u32, u64);
 
 #[derive(Clone, Debug)]
 struct RefJob {
@@ -47,7 +47,7 @@ pub(crate) struct Slow {
     /// The role of each task.
     roles: Vec<Option<Role>>,
     now: u64,
-    told: Vec<Told>,
+    told: Vec<Recorded>,
     jobs: Vec<RefJob>,
     running: Vec<Option<usize>>,
     /// Released so far, by task.
@@ -66,7 +66,7 @@ pub(crate) struct Slow {
 }
 
 /// The events of a system up to `end`.
-pub(crate) fn slow(system: &System, end: u64) -> Vec<Told> {
+pub(crate) fn slow(system: &System, end: u64) -> Vec<Recorded> {
     let lowered = lower(system).expect("there are flows");
     let nodes = lowered.system.nodes.len();
     let roles = (0..lowered.system.tasks.len()).map(|id| lowered.role(TaskId(id as u32))).collect();

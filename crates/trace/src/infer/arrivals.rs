@@ -33,14 +33,14 @@ use takt_model::{Span, Time};
 use super::bursts::{Bursts, group};
 use super::grid::{Place, Point, Strip, simplest};
 use super::sample::{JobSeen, Sample};
-use super::walk::{Course, F_MAX, SERIAL_MAX, adds_up, is_round};
+use super::walk::{DeviationStatistics, F_MAX, SERIAL_MAX, adds_up, is_round};
 
 /// Below this, deviations from the grid do not add up.
 const Q_MAX: f64 = 0.40;
 /// With fewer distances nothing is said of a task whose arrivals deviate from a grid.
 const WALK_MIN: usize = 20;
-/// From so many distances on, deviations that do not prove to be bounded are taken to add up, as of
-/// uniform jitter they would prove it.
+/// With this many distances, unproven deviations count as accumulating. Uniform jitter would have
+/// been proven bounded by then.
 const WALK_SURE: usize = 300;
 /// With fewer distances nothing at all is said.
 const DISTANCES_MIN: usize = 4;
@@ -104,9 +104,9 @@ impl Kind {
     }
 }
 
-/// The grid of a periodic task. All arrivals lie in `first + k period` to `first + k period +
-/// jitter`, but where that would start before time zero: there `first` is zero, and some come
-/// earlier than it tells.
+/// The grid of a periodic task. Arrival k lies in `first + k period` to `first + k period + jitter`.
+/// If the first of these intervals began before time zero, `first` is zero, and some arrivals are
+/// earlier.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Grid {
     /// The period: of those with nearly the least jitter the simplest number.
@@ -135,7 +135,7 @@ pub struct Grid {
 /// The shortest and longest times in which so many jobs arrived, from the first of them to the
 /// last.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Apart {
+pub struct CurveStep {
     /// How many, at least 2.
     pub jobs: u64,
     /// The shortest: an upper arrival curve's step.
@@ -154,7 +154,7 @@ pub struct Arrivals {
     /// The grid of a periodic task.
     pub grid: Option<Grid>,
     /// How jobs stand to each other, of 2, 3, ... jobs.
-    pub curve: Vec<Apart>,
+    pub curve: Vec<CurveStep>,
     /// The mean distance.
     pub mean: Option<Span>,
     /// Distances of neighbours between which nothing is missing, ascending.
@@ -277,14 +277,14 @@ fn mean_of(values: &[u64]) -> Option<u64> {
     u64::try_from(sum / n).ok()
 }
 
-fn curve(pieces: &[&[JobSeen]]) -> Vec<Apart> {
+fn curve(pieces: &[&[JobSeen]]) -> Vec<CurveStep> {
     let of = |jobs: usize| {
         let spans = pieces.iter().flat_map(|piece| piece.windows(jobs)).map(|window| {
             let (first, last) = (window[0].arrival, window[jobs - 1].arrival);
             last.saturating_since(first)
         });
         let (min, max) = spans.fold((Span::MAX, Span::ZERO), |(min, max), span| (min.min(span), max.max(span)));
-        (min <= max).then_some(Apart { jobs: jobs as u64, min, max })
+        (min <= max).then_some(CurveStep { jobs: jobs as u64, min, max })
     };
     (2..=CURVE_MAX).map_while(of).collect()
 }
@@ -498,7 +498,7 @@ fn judge(numbered: &Numbered, jobs: &[JobSeen], q_max: f64) -> Found {
         return Found::None(why, sure);
     }
     if !exact {
-        let Course { f, spread, serial } = Course::of(&typical, &core);
+        let DeviationStatistics { f, spread, serial } = DeviationStatistics::of(&typical, &core);
         if f > F_MAX && spread > (period / WANDER_PART) as f64 {
             let why = format!("its deviations from a period drift (F = {f:.1}, over {F_MAX:.1})");
             return Found::None(why, true);
@@ -524,10 +524,10 @@ fn judge(numbered: &Numbered, jobs: &[JobSeen], q_max: f64) -> Found {
     Found::Grid(grid, why)
 }
 
-/// Which arrivals stand far out from a line through the middle (the median slope over half of the
-/// range; P. K. Sen, "Estimates of the regression coefficient based on Kendall's tau", JASA 63,
-/// 1968, thinned). None where they would be too many, or where the first or the last one would be:
-/// it is not known to come back to the grid.
+/// Marks the arrivals that are far from a line through the middle (the median slope over half of
+/// the range; P. K. Sen, "Estimates of the regression coefficient based on Kendall's tau", JASA 63,
+/// 1968, thinned). Marks none if too many are far. Marks none if the first or the last is far: the
+/// recording does not show that it comes back to the grid.
 fn outliers(points: &[Point]) -> Vec<bool> {
     let none = vec![false; points.len()];
     let half = points.len() / 2;

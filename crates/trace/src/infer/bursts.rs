@@ -7,7 +7,7 @@ use takt_model::Span;
 
 use super::grid::{Point, simplest};
 use super::sample::JobSeen;
-use super::walk::{Course, F_MAX, SERIAL_MAX};
+use super::walk::{DeviationStatistics, F_MAX, SERIAL_MAX};
 
 /// With fewer arrivals nothing is said of bursts.
 const ARRIVALS_MIN: usize = 100;
@@ -152,7 +152,7 @@ impl Frames {
         }
         let within = high - low;
         let many = firsts.len() >= FRAMES_MIN && times.len() * 2 >= firsts.len() * 3;
-        let Course { f, serial, .. } = Course::of_deviations(&firsts);
+        let DeviationStatistics { f, serial, .. } = DeviationStatistics::of_deviations(&firsts);
         let wanders = f > F_MAX || serial > SERIAL_MAX / 2.0 + 2.0 / (firsts.len() as f64).sqrt();
         if !many || within > self.period * (1.0 - FREE) || wanders {
             return None;

@@ -1,8 +1,8 @@
 //! Flows, table tasks and networks, from the messages of a log.
 //!
-//! A receiving job releases a job for each message, at the instant of its own completion. That job
-//! has the number of the job that left the message. So messages tell which task follows which one on
-//! another node, which tasks receive and send, and how long the network takes.
+//! A receiving job releases one job for each message, when it completes. That job has the number of
+//! the job that sent the message. So messages show which task follows which on another node, which
+//! tasks receive and send, and how long the network takes.
 
 use std::collections::{BTreeMap, BTreeSet};
 

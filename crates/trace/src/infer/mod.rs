@@ -62,7 +62,7 @@ mod tests;
 mod traffic;
 mod walk;
 
-pub use arrivals::{Apart, Arrivals, Grid, Kind, holds_for};
+pub use arrivals::{Arrivals, CurveStep, Grid, Kind, holds_for};
 pub use bursts::Bursts;
 pub use chains::{Link, Links, links};
 pub use exec::Execution;

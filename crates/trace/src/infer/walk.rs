@@ -11,9 +11,9 @@ const ROUND_PART: i64 = 10_000;
 const PARTS: usize = 8;
 
 /// How much more the means of parts may vary than those of deviations that do not depend on each
-/// other ([`Course::f`]). Those exceed it once in a million times.
+/// other ([`DeviationStatistics::f`]). Those exceed it once in a million times.
 pub(crate) const F_MAX: f64 = 6.0;
-/// Deviations of jitter are not more like the ones before ([`Course::serial`]), but for what chance
+/// Deviations of jitter are not more like the ones before ([`DeviationStatistics::serial`]), but for what chance
 /// makes of few.
 pub(crate) const SERIAL_MAX: f64 = 0.5;
 
@@ -34,7 +34,7 @@ pub(crate) fn is_round(core: &Strip, width: u64, period: u64) -> bool {
 
 /// How deviations from a grid follow each other.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(crate) struct Course {
+pub(crate) struct DeviationStatistics {
     /// How much the mean deviations of parts of the recording vary, against how much they would if
     /// deviations did not depend on each other (the analysis of variance of R. A. Fisher): about
     /// one for jitter, large where deviations wander.
@@ -46,15 +46,15 @@ pub(crate) struct Course {
     pub(crate) serial: f64,
 }
 
-impl Course {
-    pub(crate) fn of(points: &[Point], strip: &Strip) -> Course {
+impl DeviationStatistics {
+    pub(crate) fn of(points: &[Point], strip: &Strip) -> DeviationStatistics {
         let period = strip.num as f64 / strip.den as f64;
         let first = points.first().map_or(0, |point| point.a);
         let residuals = points.iter().map(|point| (point.a - first) as f64 - point.k as f64 * period);
-        Course::of_deviations(&residuals.collect::<Vec<f64>>())
+        DeviationStatistics::of_deviations(&residuals.collect::<Vec<f64>>())
     }
 
-    pub(crate) fn of_deviations(residuals: &[f64]) -> Course {
+    pub(crate) fn of_deviations(residuals: &[f64]) -> DeviationStatistics {
         let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len().max(1) as f64;
         let whole = mean(residuals);
         let (mut between, mut within, mut parts) = (0.0, 0.0, 0.0);
@@ -70,7 +70,7 @@ impl Course {
             if parts < 2.0 || free < 1.0 || within <= 0.0 { 0.0 } else { (between / (parts - 1.0)) / (within / free) };
         let pairs: f64 = residuals.windows(2).map(|pair| (pair[0] - whole) * (pair[1] - whole)).sum();
         let squares = between + within;
-        Course { f, spread: high - low, serial: if squares > 0.0 { pairs / squares } else { 0.0 } }
+        DeviationStatistics { f, spread: high - low, serial: if squares > 0.0 { pairs / squares } else { 0.0 } }
     }
 }
 

@@ -4,7 +4,7 @@ use takt_log::{ChainDef, Definition, InterruptDef, InterruptKind, Sink, TaskDef,
 use takt_model::TaskId;
 
 use super::thread::{PRIO_UNKNOWN, Stage, Thread};
-use super::{Known, NODE, Rebuilder, STREAM, TASKS_MAX, TASKS_OWN};
+use super::{NODE, Rebuilder, ReservationParams, STREAM, TASKS_MAX, TASKS_OWN};
 use crate::event::Comm;
 
 impl Rebuilder {
@@ -112,7 +112,7 @@ pub(crate) fn interrupt_name(kind: InterruptKind, number: u32, name: &Comm) -> S
     }
 }
 
-pub(super) fn task_def(thread: &Thread, known: Option<&Known>) -> TaskDef {
+pub(super) fn task_def(thread: &Thread, known: Option<&ReservationParams>) -> TaskDef {
     let known = known.copied().unwrap_or_default();
     TaskDef {
         name: thread.name(),

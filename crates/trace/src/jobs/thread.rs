@@ -21,7 +21,7 @@ const NONE: u32 = u32::MAX;
 
 /// The threads whose jobs a task has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) enum Whose {
+pub(super) enum ThreadMatching {
     /// One thread's.
     #[default]
     One,
@@ -33,9 +33,9 @@ pub(super) enum Whose {
 
 /// A task of a thread that has ended. Another thread may take it over.
 #[derive(Debug)]
-pub(super) struct Vacant {
+pub(super) struct OrphanedTask {
     pub(super) task: TaskId,
-    pub(super) whose: Whose,
+    pub(super) whose: ThreadMatching,
     /// The number of its next job.
     pub(super) next: u64,
     chain: Option<(u32, Vec<TaskId>)>,
@@ -93,7 +93,7 @@ pub(super) struct Thread {
     pub(super) prio: i32,
     pub(super) task: Option<TaskId>,
     /// The threads that share its task.
-    pub(super) whose: Whose,
+    pub(super) whose: ThreadMatching,
     /// The log leaves it out.
     pub(super) passed_over: bool,
     pub(super) place: Place,
@@ -139,7 +139,7 @@ impl Thread {
             comm: seen.comm,
             prio: seen.prio.unwrap_or(PRIO_UNKNOWN),
             task: None,
-            whose: Whose::One,
+            whose: ThreadMatching::One,
             passed_over: false,
             place: Place::Unknown,
             stage: Stage::Partial,
@@ -210,8 +210,8 @@ impl Thread {
     }
 
     /// It takes over the task of another thread.
-    pub(super) fn take_over(&mut self, left: Vacant) {
-        let Vacant { task, whose, next, chain } = left;
+    pub(super) fn take_over(&mut self, left: OrphanedTask) {
+        let OrphanedTask { task, whose, next, chain } = left;
         (self.task, self.whose, self.chain) = (Some(task), whose, chain);
         // Skips a number: the distance to the job before is not a distance of one thread.
         (self.job, self.next) = (JobKey { task, number: next }, next.saturating_add(1));
@@ -244,19 +244,19 @@ pub(super) struct Threads {
     /// Ids of broken traces, which no kernel gives.
     others: BTreeMap<Pid, u32>,
     /// By task: its last thread, and the threads that share it.
-    of_task: Vec<(Pid, Comm, Whose)>,
+    of_task: Vec<(Pid, Comm, ThreadMatching)>,
     /// Tasks whose threads have ended, by their names.
-    left: BTreeMap<Comm, Vec<Vacant>>,
+    left: BTreeMap<Comm, Vec<OrphanedTask>>,
     /// Such tasks that any thread may take over.
-    anyones: Vec<Vacant>,
+    anyones: Vec<OrphanedTask>,
 }
 
 /// `NAME-PID`, as in the kernel's traces; `NAME-*` for several threads.
-fn name(pid: Pid, comm: &Comm, whose: Whose) -> String {
+fn name(pid: Pid, comm: &Comm, whose: ThreadMatching) -> String {
     match whose {
-        Whose::One => format!("{comm}-{pid}"),
-        Whose::Namesakes => format!("{comm}-*"),
-        Whose::Anyone => "*-*".to_owned(),
+        ThreadMatching::One => format!("{comm}-{pid}"),
+        ThreadMatching::Namesakes => format!("{comm}-*"),
+        ThreadMatching::Anyone => "*-*".to_owned(),
     }
 }
 
@@ -349,33 +349,33 @@ impl Threads {
         let thread = &mut self.slots[slot];
         thread.forget();
         if let Some(task) = thread.task.take() {
-            let left = Vacant { task, whose: thread.whose, next: thread.next, chain: thread.chain.take() };
+            let left = OrphanedTask { task, whose: thread.whose, next: thread.next, chain: thread.chain.take() };
             match thread.whose {
-                Whose::Anyone => self.anyones.push(left),
-                Whose::One | Whose::Namesakes => self.left.entry(thread.comm).or_default().push(left),
+                ThreadMatching::Anyone => self.anyones.push(left),
+                ThreadMatching::One | ThreadMatching::Namesakes => self.left.entry(thread.comm).or_default().push(left),
             }
         }
         self.free.push(slot as u32);
     }
 
     /// The task of the thread of this name that ended last. Threads of this name share it now.
-    pub(super) fn left_by(&mut self, comm: &Comm) -> Option<Vacant> {
+    pub(super) fn left_by(&mut self, comm: &Comm) -> Option<OrphanedTask> {
         let of_name = self.left.get_mut(comm)?;
         let left = of_name.pop()?;
         if of_name.is_empty() {
             self.left.remove(comm);
         }
-        Some(Vacant { whose: Whose::Namesakes, ..left })
+        Some(OrphanedTask { whose: ThreadMatching::Namesakes, ..left })
     }
 
     /// The task of any thread that has ended. All threads share it now.
-    pub(super) fn left_by_anyone(&mut self) -> Option<Vacant> {
+    pub(super) fn left_by_anyone(&mut self) -> Option<OrphanedTask> {
         if let Some(left) = self.anyones.pop() {
             return Some(left);
         }
         let (comm, _) = self.left.first_key_value()?;
         let comm = *comm;
-        self.left_by(&comm).map(|left| Vacant { whose: Whose::Anyone, ..left })
+        self.left_by(&comm).map(|left| OrphanedTask { whose: ThreadMatching::Anyone, ..left })
     }
 
     /// The name of a task's thread.
@@ -386,7 +386,7 @@ impl Threads {
     /// Remembers the thread of a task.
     pub(super) fn name(&mut self, task: TaskId, slot: usize) {
         if self.of_task.len() <= task.index() {
-            self.of_task.resize(task.index() + 1, (0, Comm::default(), Whose::One));
+            self.of_task.resize(task.index() + 1, (0, Comm::default(), ThreadMatching::One));
         }
         let thread = &self.slots[slot];
         self.of_task[task.index()] = (thread.pid, thread.comm, thread.whose);

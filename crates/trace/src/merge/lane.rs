@@ -6,7 +6,7 @@ use takt_log::JobKey;
 use takt_log::stats::Histogram;
 use takt_model::{Span, Time};
 
-use super::run_event::{RunEvent, RunEventKind as Kind, Why};
+use super::run_event::{RunEvent, RunEventKind as Kind, SwitchOutReason};
 
 /// A thread of a dispatcher. It may take jobs of several tasks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -62,7 +62,7 @@ pub(super) struct Lane {
     pub(super) open: Option<Job>,
     /// Its switches since it last went to sleep, or since events were lost. `None` while it works,
     /// if it has not slept since its last job, and for a worker.
-    pub(super) awake: Option<Awake>,
+    pub(super) awake: Option<WakeupState>,
     /// When it completed its last job, until it leaves its CPU.
     pub(super) completed: Option<Time>,
     /// Jobs that are released and have not completed: their numbers and release times.
@@ -93,7 +93,7 @@ pub(super) struct Job {
 
 /// A thread of a task between its wake-up and its next job.
 #[derive(Default)]
-pub(super) struct Awake {
+pub(super) struct WakeupState {
     pub(super) woken: Option<Time>,
     /// The log has the release for which it was woken.
     pub(super) released: bool,
@@ -109,7 +109,7 @@ impl Lane {
             suspect: false,
             roused: None,
             open: None,
-            awake: worker.is_none().then(Awake::default),
+            awake: worker.is_none().then(WakeupState::default),
             completed: None,
             released: VecDeque::new(),
             last: (Time::ZERO, 0),
@@ -123,7 +123,7 @@ impl Lane {
 
     /// Its account from here on, up to its next job.
     pub(super) fn begin_awake(&mut self, woken: Option<Time>) {
-        self.awake = self.worker.is_none().then(|| Awake { woken, ..Awake::default() });
+        self.awake = self.worker.is_none().then(|| WakeupState { woken, ..WakeupState::default() });
     }
 
     /// No line after this time may be written yet: a stamp to come may need an earlier one.
@@ -180,23 +180,27 @@ impl Lane {
 
     /// It leaves its CPU. The reason is a used-up budget, if one is used up: the next thread may be
     /// of the same class.
-    pub(super) fn leave(&mut self, at: Time, why: Why) -> Why {
+    pub(super) fn leave(&mut self, at: Time, why: SwitchOutReason) -> SwitchOutReason {
         if let Place::On { .. } = self.place {
             self.ran = self.ran.saturating_add(at.saturating_since(self.since));
         }
-        self.place = if matches!(why, Why::Taken | Why::Stopped) { Place::Ready } else { Place::Waiting };
-        let (Why::Taken | Why::Stopped, Some(budget)) = (why, self.budget) else { return why };
+        self.place = if matches!(why, SwitchOutReason::Taken | SwitchOutReason::Stopped) {
+            Place::Ready
+        } else {
+            Place::Waiting
+        };
+        let (SwitchOutReason::Taken | SwitchOutReason::Stopped, Some(budget)) = (why, self.budget) else { return why };
         // Each replenishment adds a budget to the rest, which may be negative.
         let used_up = self.ran.as_ns() >= budget.as_ns().saturating_mul(self.throttled + 1);
-        if used_up || why == Why::Stopped {
+        if used_up || why == SwitchOutReason::Stopped {
             self.throttled += 1;
-            return Why::Stopped;
+            return SwitchOutReason::Stopped;
         }
         why
     }
 }
 
-impl Awake {
+impl WakeupState {
     /// When and where the thread first had a CPU, from its release on, and the switches from there
     /// to its stamp. `None` where nothing was seen.
     pub(super) fn first_on_cpu(self, released: Time, stamp: Time) -> (Option<(Time, u32)>, Vec<RunEvent>) {

@@ -41,7 +41,7 @@ use takt_log::{Event, JobKey, Sink};
 use takt_model::{Span, Time};
 
 use super::lane::{Job, Lane, Place, Stamped, Worker};
-use super::run_event::{RunEvent, RunEventKind as Kind, RunEventSink, Why, enqueue};
+use super::run_event::{RunEvent, RunEventKind as Kind, RunEventSink, SwitchOutReason, enqueue};
 use super::strangers::{self, Strangers};
 
 /// An event as the threads' stamps give it.
@@ -119,7 +119,7 @@ impl Ord for Line {
     }
 }
 
-/// Ranks of lines of one instant: what frees a CPU precedes what takes one.
+/// Ranks of lines of one instant: lines that free a CPU come first, lines that occupy one last.
 const FREES: u8 = 0;
 const OTHER: u8 = 1;
 const TAKES: u8 = 2;
@@ -381,7 +381,7 @@ impl Merge {
                 let Some(state) = self.lanes.get_mut(lane) else { return };
                 let fits = state.place == Place::Unknown || state.place == Place::On { cpu };
                 // Since when and for what it had the CPU is unknown, up to its next sleep.
-                state.doubtful |= state.place == Place::Unknown && why != Why::Asleep;
+                state.doubtful |= state.place == Place::Unknown && why != SwitchOutReason::Asleep;
                 let suspect = std::mem::take(&mut state.suspect);
                 let what = Kind::SwitchOut { lane, cpu, why: state.leave(seen.at, why) };
                 self.miss(u64::from(suspect));
@@ -461,8 +461,8 @@ impl Merge {
             state.stamped.complete.record(seen.at.saturating_since(completed).as_ns());
         }
         match (why, &mut state.awake) {
-            (Why::Asleep, _) => state.begin_awake(roused),
-            (Why::Ended, awake) => *awake = None,
+            (SwitchOutReason::Asleep, _) => state.begin_awake(roused),
+            (SwitchOutReason::Ended, awake) => *awake = None,
             (_, Some(awake)) => awake.switches.push(seen),
             (_, None) => {}
         }
@@ -480,11 +480,13 @@ impl Merge {
         let (job, from) = (open.key, open.cpu);
         match seen.what {
             Kind::SwitchOut { cpu, why, .. } => {
-                open.waits = matches!(why, Why::Asleep | Why::Held);
+                open.waits = matches!(why, SwitchOutReason::Asleep | SwitchOutReason::Held);
                 let event = match why {
-                    Why::Taken => Event::Preempt { job, cpu },
-                    Why::Stopped | Why::Asleep | Why::Held => Event::Block { job, cpu },
-                    Why::Ended => return,
+                    SwitchOutReason::Taken => Event::Preempt { job, cpu },
+                    SwitchOutReason::Stopped | SwitchOutReason::Asleep | SwitchOutReason::Held => {
+                        Event::Block { job, cpu }
+                    }
+                    SwitchOutReason::Ended => return,
                 };
                 self.say(lane, seen.at, FREES, event);
             }

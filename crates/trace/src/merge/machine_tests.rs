@@ -54,7 +54,7 @@ impl Player<'_> {
         self.cpu = u32::from(self.tape.below(3));
         self.see(at, Kind::SwitchIn { lane: self.lane, cpu: self.cpu });
     }
-    fn leave(&mut self, at: Time, why: Why) {
+    fn leave(&mut self, at: Time, why: SwitchOutReason) {
         self.see(at, Kind::SwitchOut { lane: self.lane, cpu: self.cpu, why });
     }
     fn stamp(&mut self, at: Time, due: Time, event: Event) {
@@ -69,15 +69,15 @@ impl Player<'_> {
     fn interruption(&mut self, job: JobKey, told: bool, within: bool) {
         let from = self.cpu;
         let (why, is_block) = match self.tape.below(4) {
-            0 => (Why::Taken, false),
-            1 => (Why::Stopped, true),
-            2 => (Why::Held, true),
-            _ if within => (Why::Asleep, true),
-            _ => (Why::Taken, false),
+            0 => (SwitchOutReason::Taken, false),
+            1 => (SwitchOutReason::Stopped, true),
+            2 => (SwitchOutReason::Held, true),
+            _ if within => (SwitchOutReason::Asleep, true),
+            _ => (SwitchOutReason::Taken, false),
         };
         let left = self.pass();
         self.leave(left, why);
-        let waits = matches!(why, Why::Held | Why::Asleep);
+        let waits = matches!(why, SwitchOutReason::Held | SwitchOutReason::Asleep);
         let woken = (waits && !self.tape.one_in(4)).then(|| self.pass());
         if let Some(woken) = woken {
             self.see(woken, Kind::Woken { lane: self.lane });
@@ -104,13 +104,13 @@ impl Player<'_> {
         // begins.
         if self.tape.one_in(2) {
             let at = self.pass();
-            self.leave(at, Why::Asleep);
+            self.leave(at, SwitchOutReason::Asleep);
             let at = self.pass();
             self.see(at, Kind::Woken { lane: self.lane });
             let at = self.pass();
             self.get_cpu(at);
             let at = self.pass();
-            self.leave(at, Why::Asleep);
+            self.leave(at, SwitchOutReason::Asleep);
         }
         let mut completed: Option<Time> = None;
         for number in 0..jobs {
@@ -137,7 +137,7 @@ impl Player<'_> {
                             woken = Some(at);
                         }
                         let at = self.pass();
-                        self.leave(at, Why::Asleep);
+                        self.leave(at, SwitchOutReason::Asleep);
                         let out = |seen: &&RunEvent| matches!(seen.what, Kind::SwitchOut { .. });
                         let left = self.play.seen[before..].iter().find(out).unwrap().at;
                         self.play.checked[self.lane].2.push(left.as_ns() - completed.as_ns());
@@ -460,7 +460,7 @@ impl One {
     fn on(&mut self, at: u64, cpu: u32) {
         self.see(at, Kind::SwitchIn { lane: 0, cpu });
     }
-    fn out(&mut self, at: u64, cpu: u32, why: Why) {
+    fn out(&mut self, at: u64, cpu: u32, why: SwitchOutReason) {
         self.see(at, Kind::SwitchOut { lane: 0, cpu, why });
     }
     fn stamp(&mut self, at: u64, event: Event) {
@@ -492,15 +492,15 @@ fn a_budget_that_is_used_up_is_no_preemption() {
     one.release(21, 10);
     one.start(22);
     // Another reservation takes the CPU: 30 of 100 are used.
-    one.out(50, 0, Why::Taken);
+    one.out(50, 0, SwitchOutReason::Taken);
     one.on(60, 0);
     // 105 of 100, and another reservation's turn again.
-    one.out(135, 0, Why::Taken);
+    one.out(135, 0, SwitchOutReason::Taken);
     one.on(200, 0);
     // A second budget, less five: 95 more.
-    one.out(250, 0, Why::Taken);
+    one.out(250, 0, SwitchOutReason::Taken);
     one.on(260, 0);
-    one.out(305, 0, Why::Taken);
+    one.out(305, 0, SwitchOutReason::Taken);
     one.on(400, 0);
     one.complete(410);
     let (log, stamped) = one.told();
@@ -528,7 +528,7 @@ fn a_stamp_without_a_cpu_is_a_contradiction_and_said() {
     one.on(20, 0);
     one.release(21, 10);
     one.start(22);
-    one.out(30, 0, Why::Taken);
+    one.out(30, 0, SwitchOutReason::Taken);
     one.complete(35);
     one.on(40, 0);
     let (log, stamped) = one.told();
@@ -543,7 +543,7 @@ fn a_switch_that_the_kernel_keeps_to_itself_is_no_contradiction_and_said() {
     one.release(21, 10);
     one.start(22);
     one.complete(35);
-    one.out(40, 0, Why::Asleep);
+    one.out(40, 0, SwitchOutReason::Asleep);
     let (log, stamped) = one.told();
     assert_eq!(log, ["10 release", "22 start", "35 complete"]);
     assert_eq!((stamped.checked, stamped.contradicted), (0, 0));
@@ -555,10 +555,10 @@ fn a_job_that_began_by_a_switch_kept_back_is_preempted_as_seen() {
     one.woken(10);
     one.release(21, 10);
     one.start(22);
-    one.out(30, 0, Why::Taken);
+    one.out(30, 0, SwitchOutReason::Taken);
     one.on(40, 0);
     one.complete(50);
-    one.out(60, 0, Why::Asleep);
+    one.out(60, 0, SwitchOutReason::Asleep);
     let (log, _) = one.told();
     assert_eq!(log, ["10 release", "22 start", "30 preempt", "40 resume", "50 complete"]);
 }
@@ -570,9 +570,9 @@ fn a_switch_kept_back_within_a_job_leaves_its_time_unknown() {
     one.on(20, 0);
     one.release(21, 10);
     one.start(22);
-    one.out(30, 0, Why::Taken);
+    one.out(30, 0, SwitchOutReason::Taken);
     one.complete(50);
-    one.out(60, 0, Why::Asleep);
+    one.out(60, 0, SwitchOutReason::Asleep);
     let (log, _) = one.told();
     assert_eq!(log, ["10 release", "20 start", "30 preempt", "50 gap", "50 complete"]);
 }
@@ -585,7 +585,7 @@ fn a_job_that_begins_before_its_thread_gets_a_cpu_is_doubted() {
     one.start(22);
     one.on(30, 0);
     one.complete(50);
-    one.out(60, 0, Why::Asleep);
+    one.out(60, 0, SwitchOutReason::Asleep);
     let (log, stamped) = one.told();
     assert_eq!(log, ["10 release", "22 start", "30 gap", "30 resume", "50 complete"]);
     assert_eq!(stamped.contradicted, 1);
@@ -626,7 +626,7 @@ fn what_the_kernel_does_after_the_end_is_not_told() {
     one.on(20, 0);
     one.release(21, 10);
     one.start(22);
-    one.out(1001, 0, Why::Taken);
+    one.out(1001, 0, SwitchOutReason::Taken);
     one.on(1002, 0);
     let (log, _) = one.told();
     assert_eq!(log, ["10 release", "20 start"]);
@@ -638,7 +638,7 @@ fn who_else_has_the_cpu_is_told_and_where_a_job_gets_it_who_had_it_last() {
     let thread = |pid, comm: &str| crate::Thread { pid, comm: crate::Comm::new(comm.as_bytes()), prio: Some(39) };
     let other = |pid, comm| Kind::OtherIn { cpu: 0, thread: thread(pid, comm) };
     let gave = |pid, comm| Kind::OtherOut { cpu: 0, thread: thread(pid, comm) };
-    one.out(5, 0, Why::Asleep);
+    one.out(5, 0, SwitchOutReason::Asleep);
     one.see(5, other(0, "swapper/0"));
     one.woken(10);
     one.see(12, gave(7, "hog"));
@@ -655,7 +655,7 @@ fn who_else_has_the_cpu_is_told_and_where_a_job_gets_it_who_had_it_last() {
             begins: true,
         },
     );
-    one.out(30, 0, Why::Taken);
+    one.out(30, 0, SwitchOutReason::Taken);
     one.see(30, other(7, "hog"));
     one.see(40, gave(7, "hog"));
     one.on(40, 0);
@@ -700,7 +700,7 @@ fn a_worker_that_comes_by_a_switch_kept_back_has_the_job_that_began() {
     let stamps = [(10, Event::Start { job: JOB, cpu: 0 }), (40, Event::Complete { job: JOB, cpu: 0 })];
     let seen = [
         (5, idle()),
-        (20, Kind::SwitchOut { lane: 0, cpu: 0, why: Why::Taken }),
+        (20, Kind::SwitchOut { lane: 0, cpu: 0, why: SwitchOutReason::Taken }),
         (20, idle()),
         (30, Kind::SwitchIn { lane: 0, cpu: 0 }),
     ];
@@ -717,7 +717,7 @@ fn a_worker_loses_its_cpu_where_another_one_gets_it() {
         (1, Kind::SwitchIn { lane: 0, cpu: 0 }),
         // The switch from the first worker is missing.
         (10, Kind::SwitchIn { lane: 1, cpu: 0 }),
-        (20, Kind::SwitchOut { lane: 1, cpu: 0, why: Why::Asleep }),
+        (20, Kind::SwitchOut { lane: 1, cpu: 0, why: SwitchOutReason::Asleep }),
         (20, Kind::SwitchIn { lane: 0, cpu: 0 }),
     ];
     let expected =

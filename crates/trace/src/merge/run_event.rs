@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use takt_log::InterruptKind;
 use takt_model::{CpuSet, Span, Time};
 
-use crate::event::{Comm, KernelEvent, Left, Pid, Thread, Waking, What};
+use crate::event::{Comm, EventKind, KernelEvent, Pid, SwitchOutState, Thread, Waking};
 
 /// An event of a run's threads, or a loss of such events.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,7 +39,7 @@ pub enum RunEventKind {
         /// Which CPU.
         cpu: u32,
         /// Why.
-        why: Why,
+        why: SwitchOutReason,
     },
     /// The CPU went from a thread of the run to a thread of another program.
     OtherIn {
@@ -101,7 +101,7 @@ pub(super) fn enqueue(queue: &mut VecDeque<RunEvent>, settled: Time, seen: RunEv
 
 /// Why a thread left its CPU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Why {
+pub enum SwitchOutReason {
     /// It is ready, and another thread has its CPU.
     Taken,
     /// The thread is ready, but the kernel stopped it: its CPU runs no thread that may preempt it.
@@ -146,17 +146,17 @@ impl Translator {
     pub fn translate(&mut self, event: &KernelEvent, given: Time, seen: &mut Vec<RunEvent>) {
         let at = event.time;
         match event.what {
-            What::Switch { prev, left, next } => self.switch(event, &prev, left, next, seen),
-            What::Wake { thread, waking: Waking::Begins, .. } => {
+            EventKind::Switch { prev, left, next } => self.switch(event, &prev, left, next, seen),
+            EventKind::Wake { thread, waking: Waking::Begins, .. } => {
                 if let Some(thread) = self.lane(thread.pid) {
                     seen.push(RunEvent { at, what: RunEventKind::Woken { lane: thread.lane } });
                 }
             }
-            What::IrqEnter { irq, name } => self.interrupt(event, InterruptKind::Hard, irq, name, true, seen),
-            What::IrqExit { irq } => self.interrupt(event, InterruptKind::Hard, irq, Comm::NONE, false, seen),
-            What::SoftirqEnter { vec } => self.interrupt(event, InterruptKind::Soft, vec, Comm::NONE, true, seen),
-            What::SoftirqExit { vec } => self.interrupt(event, InterruptKind::Soft, vec, Comm::NONE, false, seen),
-            What::Lost { count } => {
+            EventKind::IrqEnter { irq, name } => self.interrupt(event, InterruptKind::Hard, irq, name, true, seen),
+            EventKind::IrqExit { irq } => self.interrupt(event, InterruptKind::Hard, irq, Comm::NONE, false, seen),
+            EventKind::SoftirqEnter { vec } => self.interrupt(event, InterruptKind::Soft, vec, Comm::NONE, true, seen),
+            EventKind::SoftirqExit { vec } => self.interrupt(event, InterruptKind::Soft, vec, Comm::NONE, false, seen),
+            EventKind::Lost { count } => {
                 let before = self.last.get(event.cpu as usize).copied().unwrap_or_default();
                 let begins = RunEventKind::LossBegins { count: count.unwrap_or(0) };
                 seen.push(RunEvent { at: before.max(given).min(at), what: begins });
@@ -176,7 +176,14 @@ impl Translator {
         self.threads.iter().find(|thread| thread.id == id).copied()
     }
 
-    fn switch(&mut self, event: &KernelEvent, prev: &Thread, left: Left, next: Thread, seen: &mut Vec<RunEvent>) {
+    fn switch(
+        &mut self,
+        event: &KernelEvent,
+        prev: &Thread,
+        left: SwitchOutState,
+        next: Thread,
+        seen: &mut Vec<RunEvent>,
+    ) {
         let at = event.time;
         let cpu = model_cpu(&self.cpus, event.cpu);
         let from = self.lane(prev.pid);
@@ -184,7 +191,7 @@ impl Translator {
         if let Some(thread) = from {
             let why = why(&thread, prev, left, &next);
             seen.push(RunEvent { at, what: RunEventKind::SwitchOut { lane: thread.lane, cpu, why } });
-            if why == Why::Ended {
+            if why == SwitchOutReason::Ended {
                 // Another thread may get its number.
                 self.threads.retain(|thread| thread.id != prev.pid);
             }
@@ -227,19 +234,19 @@ pub fn model_cpu(cpus: &[u32], kernel: u32) -> u32 {
 
 /// Why a thread left its CPU. A ready thread was forced to leave: its program never yields while it
 /// works.
-fn why(thread: &Watched, prev: &Thread, left: Left, next: &Thread) -> Why {
+fn why(thread: &Watched, prev: &Thread, left: SwitchOutState, next: &Thread) -> SwitchOutReason {
     match left {
-        Left::Preempted | Left::Ready => {
+        SwitchOutState::Preempted | SwitchOutState::Ready => {
             let throttled = prev.is_real_time() && next.is_ordinary();
             if next.pid == 0 || throttled || (thread.reserved && next.is_below_deadline()) {
-                Why::Stopped
+                SwitchOutReason::Stopped
             } else {
-                Why::Taken
+                SwitchOutReason::Taken
             }
         }
-        Left::Blocked => Why::Asleep,
-        Left::Held => Why::Held,
-        Left::Ended => Why::Ended,
+        SwitchOutState::Blocked => SwitchOutReason::Asleep,
+        SwitchOutState::Held => SwitchOutReason::Held,
+        SwitchOutState::Ended => SwitchOutReason::Ended,
     }
 }
 

@@ -3,7 +3,7 @@ use crate::event::Context;
 
 const NS: fn(u64) -> Time = Time::from_ns;
 
-fn event(at: u64, cpu: u32, what: What) -> KernelEvent {
+fn event(at: u64, cpu: u32, what: EventKind) -> KernelEvent {
     KernelEvent { time: NS(at), cpu, pid: 0, context: Context::Thread, name: 0, what }
 }
 
@@ -11,8 +11,8 @@ fn thread(pid: u32, prio: i32, comm: &str) -> Thread {
     Thread { pid, comm: Comm::new(comm.as_bytes()), prio: Some(prio) }
 }
 
-fn switch(at: u64, cpu: u32, prev: u32, left: Left, next: Thread) -> KernelEvent {
-    event(at, cpu, What::Switch { prev: thread(prev, 51, "takt"), left, next })
+fn switch(at: u64, cpu: u32, prev: u32, left: SwitchOutState, next: Thread) -> KernelEvent {
+    event(at, cpu, EventKind::Switch { prev: thread(prev, 51, "takt"), left, next })
 }
 
 /// Threads 70 (SCHED_FIFO) and 71 (SCHED_DEADLINE); model CPU 0 is CPU 4, model CPU 1 is CPU 2.
@@ -38,18 +38,18 @@ fn who_has_the_cpu_before_and_after_the_runs_threads_is_told() {
     let (make, swapper) = (thread(9, 120, "make"), thread(0, 120, "swapper/4"));
     let found = seen(
         &[
-            switch(1, 4, 70, Left::Blocked, make),
-            event(2, 4, What::Switch { prev: swapper, left: Left::Ready, next: thread(71, 51, "takt") }),
-            switch(3, 4, 71, Left::Blocked, thread(70, 51, "takt")),
+            switch(1, 4, 70, SwitchOutState::Blocked, make),
+            event(2, 4, EventKind::Switch { prev: swapper, left: SwitchOutState::Ready, next: thread(71, 51, "takt") }),
+            switch(3, 4, 71, SwitchOutState::Blocked, thread(70, 51, "takt")),
         ],
         0,
     );
     let expected = [
-        (1, RunEventKind::SwitchOut { lane: 0, cpu: 0, why: Why::Asleep }),
+        (1, RunEventKind::SwitchOut { lane: 0, cpu: 0, why: SwitchOutReason::Asleep }),
         (1, RunEventKind::OtherIn { cpu: 0, thread: make }),
         (2, RunEventKind::OtherOut { cpu: 0, thread: swapper }),
         (2, RunEventKind::SwitchIn { lane: 1, cpu: 0 }),
-        (3, RunEventKind::SwitchOut { lane: 1, cpu: 0, why: Why::Asleep }),
+        (3, RunEventKind::SwitchOut { lane: 1, cpu: 0, why: SwitchOutReason::Asleep }),
         (3, RunEventKind::SwitchIn { lane: 0, cpu: 0 }),
     ];
     assert_eq!(found, expected);
@@ -60,38 +60,38 @@ fn a_switch_tells_of_both_threads_and_why_one_left() {
     let out = |lane, cpu, why| RunEventKind::SwitchOut { lane, cpu, why };
     let found = ours(
         &[
-            switch(1, 4, 70, Left::Ready, thread(71, -1, "takt")),
-            switch(2, 4, 71, Left::Preempted, thread(9, 120, "make")),
-            switch(3, 2, 71, Left::Ready, thread(5, 0, "migration/2")),
-            switch(4, 2, 71, Left::Preempted, thread(0, 120, "swapper/2")),
-            switch(5, 2, 70, Left::Preempted, thread(9, 120, "make")),
-            switch(6, 2, 70, Left::Held, thread(8, 120, "kworker")),
-            switch(7, 2, 70, Left::Ended, thread(8, 120, "kworker")),
+            switch(1, 4, 70, SwitchOutState::Ready, thread(71, -1, "takt")),
+            switch(2, 4, 71, SwitchOutState::Preempted, thread(9, 120, "make")),
+            switch(3, 2, 71, SwitchOutState::Ready, thread(5, 0, "migration/2")),
+            switch(4, 2, 71, SwitchOutState::Preempted, thread(0, 120, "swapper/2")),
+            switch(5, 2, 70, SwitchOutState::Preempted, thread(9, 120, "make")),
+            switch(6, 2, 70, SwitchOutState::Held, thread(8, 120, "kworker")),
+            switch(7, 2, 70, SwitchOutState::Ended, thread(8, 120, "kworker")),
             // Another thread has its number now.
-            switch(8, 2, 70, Left::Blocked, thread(8, 120, "kworker")),
+            switch(8, 2, 70, SwitchOutState::Blocked, thread(8, 120, "kworker")),
         ],
         0,
     );
     let expected = [
-        (1, out(0, 0, Why::Taken)),
+        (1, out(0, 0, SwitchOutReason::Taken)),
         (1, RunEventKind::SwitchIn { lane: 1, cpu: 0 }),
-        (2, out(1, 0, Why::Stopped)),
-        (3, out(1, 1, Why::Taken)),
-        (4, out(1, 1, Why::Stopped)),
-        (5, out(0, 1, Why::Stopped)),
-        (6, out(0, 1, Why::Held)),
-        (7, out(0, 1, Why::Ended)),
+        (2, out(1, 0, SwitchOutReason::Stopped)),
+        (3, out(1, 1, SwitchOutReason::Taken)),
+        (4, out(1, 1, SwitchOutReason::Stopped)),
+        (5, out(0, 1, SwitchOutReason::Stopped)),
+        (6, out(0, 1, SwitchOutReason::Held)),
+        (7, out(0, 1, SwitchOutReason::Ended)),
     ];
     assert_eq!(found, expected);
 }
 
 #[test]
 fn a_gap_begins_where_its_cpu_was_last_heard_of() {
-    let lost = |at| event(at, 4, What::Lost { count: Some(12) });
-    let heard = switch(20, 4, 9, Left::Blocked, thread(8, 120, "other"));
-    let other = switch(25, 2, 70, Left::Blocked, thread(8, 120, "other"));
+    let lost = |at| event(at, 4, EventKind::Lost { count: Some(12) });
+    let heard = switch(20, 4, 9, SwitchOutState::Blocked, thread(8, 120, "other"));
+    let other = switch(25, 2, 70, SwitchOutState::Blocked, thread(8, 120, "other"));
     let begins = RunEventKind::LossBegins { count: 12 };
-    let left = RunEventKind::SwitchOut { lane: 0, cpu: 1, why: Why::Asleep };
+    let left = RunEventKind::SwitchOut { lane: 0, cpu: 1, why: SwitchOutReason::Asleep };
     assert_eq!(ours(&[heard, other, lost(30)], 0), [(20, begins), (25, left), (30, RunEventKind::LossEnds)]);
     // All events given out before were complete.
     assert_eq!(ours(&[heard, other, lost(30)], 22), [(22, begins), (25, left), (30, RunEventKind::LossEnds)]);

@@ -162,8 +162,8 @@ mod tests {
     use takt_model::Span;
 
     use super::*;
-    use crate::event::{KernelEvent, Left, What};
-    use crate::jobs::{Known, Options, Rebuilder};
+    use crate::event::{EventKind, KernelEvent, SwitchOutState};
+    use crate::jobs::{Options, Rebuilder, ReservationParams};
 
     fn thread(pid: Pid, comm: &str, prio: i32) -> Thread {
         Thread { pid, comm: Comm::new(comm.as_bytes()), prio: Some(prio) }
@@ -217,14 +217,16 @@ mod tests {
 
     /// The log of two switches of thread 7 with this deadline.
     fn rebuilt(deadline: Option<Span>) -> Vec<(u32, Time, Event)> {
-        let known = Known { deadline, ..Known::default() };
+        let known = ReservationParams { deadline, ..ReservationParams::default() };
         let mut rebuilder = Rebuilder::new(Options { known: [(7, known)].into(), ..Options::default() });
         let mut log: Vec<(u32, Time, Event)> = Vec::new();
         let (worker, make, idle) = (thread(7, "worker", -1), thread(9, "make", 120), thread(0, "swapper/0", 120));
-        for (at, prev, left, next) in
-            [(1, worker, Left::Blocked, make), (2, make, Left::Preempted, worker), (3, worker, Left::Blocked, idle)]
-        {
-            let what = What::Switch { prev, left, next };
+        for (at, prev, left, next) in [
+            (1, worker, SwitchOutState::Blocked, make),
+            (2, make, SwitchOutState::Preempted, worker),
+            (3, worker, SwitchOutState::Blocked, idle),
+        ] {
+            let what = EventKind::Switch { prev, left, next };
             let time = Time::from_ns(at);
             rebuilder.event(&KernelEvent { time, pid: prev.pid, what, ..KernelEvent::NONE }, &mut log);
         }
@@ -246,12 +248,12 @@ mod tests {
 
     #[test]
     fn a_thread_that_renames_itself_is_defined_again_on_an_observed_machine() {
-        let known = Known { deadline: Some(Span::from_ms(1)), ..Known::default() };
+        let known = ReservationParams { deadline: Some(Span::from_ms(1)), ..ReservationParams::default() };
         let mut rebuilder = Rebuilder::new(Options { known: [(7, known)].into(), ..Options::default() });
         let mut names = Names(Vec::new());
         let next = thread(9, "sh", 120);
-        let switch = What::Switch { prev: thread(7, "worker", -1), left: Left::Blocked, next };
-        for (at, what) in [switch, What::Rename { pid: 9, comm: Comm::new(b"hog") }].into_iter().enumerate() {
+        let switch = EventKind::Switch { prev: thread(7, "worker", -1), left: SwitchOutState::Blocked, next };
+        for (at, what) in [switch, EventKind::Rename { pid: 9, comm: Comm::new(b"hog") }].into_iter().enumerate() {
             let event = KernelEvent { time: Time::from_ns(at as u64 + 1), what, ..KernelEvent::NONE };
             rebuilder.event(&event, &mut names);
         }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use super::wire::{Fields, Part, Value, varint};
 use crate::calls;
 use crate::decode::States;
-use crate::event::{Comm, Context, Pid, Thread, Waking, What};
+use crate::event::{Comm, Context, EventKind, Pid, Thread, Waking};
 
 /// The head of each event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -160,62 +160,62 @@ pub(super) fn name_of_kind(kind: u32) -> String {
 
 /// The content of an event, or the byte of damage.
 #[inline]
-pub(super) fn what(bytes: &[u8], head: &Head, described: &BTreeMap<u32, Described>) -> Result<What, usize> {
+pub(super) fn what(bytes: &[u8], head: &Head, described: &BTreeMap<u32, Described>) -> Result<EventKind, usize> {
     let args = || Args::read(bytes, head.body);
     let wake = |waking| {
         let args = args()?;
         let cpu = args.has(5).then(|| args.small(5));
-        Ok(What::Wake { thread: args.thread(2, 1, 3), waking, cpu })
+        Ok(EventKind::Wake { thread: args.thread(2, 1, 3), waking, cpu })
     };
     Ok(match head.kind {
         4 => {
             let args = args()?;
             let next = args.thread(6, 5, 7);
             let left = States::UNKNOWN.left(args.number(4));
-            What::Switch { prev: args.thread(2, 1, 3), left, next }
+            EventKind::Switch { prev: args.thread(2, 1, 3), left, next }
         }
         20 => return wake(Waking::Begins),
         17 => return wake(Waking::Queued),
         114 => return wake(Waking::New),
-        24 => What::SoftirqEnter { vec: args()?.small(1) },
-        25 => What::SoftirqExit { vec: args()?.small(1) },
-        26 => What::SoftirqRaise { vec: args()?.small(1) },
+        24 => EventKind::SoftirqEnter { vec: args()?.small(1) },
+        25 => EventKind::SoftirqExit { vec: args()?.small(1) },
+        26 => EventKind::SoftirqRaise { vec: args()?.small(1) },
         36 => {
             let args = args()?;
-            What::IrqEnter { irq: args.small(1), name: args.comm(2) }
+            EventKind::IrqEnter { irq: args.small(1), name: args.comm(2) }
         }
-        37 => What::IrqExit { irq: args()?.small(1) },
+        37 => EventKind::IrqExit { irq: args()?.small(1) },
         236 => {
             let args = args()?;
-            What::Rename { pid: args.small(1), comm: args.comm(3) }
+            EventKind::Rename { pid: args.small(1), comm: args.comm(3) }
         }
-        238 => What::Exit { pid: args()?.small(2) },
+        238 => EventKind::Exit { pid: args()?.small(2) },
         239 => {
             let args = args()?;
-            What::Fork { parent: args.small(2), child: args.small(4), comm: args.comm(3) }
+            EventKind::Fork { parent: args.small(2), child: args.small(4), comm: args.comm(3) }
         }
         329 => enter(bytes, head.body)?,
         330 => {
             let args = args()?;
-            What::SyscallExit { number: args.signed(1), result: args.signed(2) }
+            EventKind::SyscallExit { number: args.signed(1), result: args.signed(2) }
         }
         491 => {
             let args = args()?;
-            What::Migrate { pid: args.small(2), from: args.small(4), to: args.small(5) }
+            EventKind::Migrate { pid: args.small(2), from: args.small(4), to: args.small(5) }
         }
-        551 => What::Timer { expires: args()?.number(4) },
+        551 => EventKind::Timer { expires: args()?.number(4) },
         GENERIC => generic(bytes, head.body)?,
         other => match described.get(&other) {
             Some(Described { name, expires: Some(field) }) if name == "hrtimer_start" => {
-                number_of(bytes, head.body, *field)?.map_or(What::Other, |expires| What::Timer { expires })
+                number_of(bytes, head.body, *field)?.map_or(EventKind::Other, |expires| EventKind::Timer { expires })
             }
-            _ => What::Other,
+            _ => EventKind::Other,
         },
     })
 }
 
 /// `sys_enter`; its arguments are recorded only where that is asked for.
-fn enter(bytes: &[u8], body: Part) -> Result<What, usize> {
+fn enter(bytes: &[u8], body: Part) -> Result<EventKind, usize> {
     let (mut number, mut args, mut count) = (0, calls::ARGS_UNKNOWN, 0);
     let mut put = |value: u64| {
         if count == 0 {
@@ -240,11 +240,11 @@ fn enter(bytes: &[u8], body: Part) -> Result<What, usize> {
             _ => {}
         }
     }
-    Ok(What::SyscallEnter { number, args })
+    Ok(EventKind::SyscallEnter { number, args })
 }
 
 /// An event with its name and its fields' names.
-fn generic(bytes: &[u8], body: Part) -> Result<What, usize> {
+fn generic(bytes: &[u8], body: Part) -> Result<EventKind, usize> {
     let mut fields = Fields::new(bytes, body);
     let (mut timer, mut expires) = (false, None);
     while let Some(field) = fields.next() {
@@ -259,7 +259,7 @@ fn generic(bytes: &[u8], body: Part) -> Result<What, usize> {
             _ => {}
         }
     }
-    Ok(expires.map_or(What::Other, |expires| What::Timer { expires }))
+    Ok(expires.map_or(EventKind::Other, |expires| EventKind::Timer { expires }))
 }
 
 /// The number in this field of a message, if the message has the field.

@@ -18,7 +18,7 @@ use super::wire::{Fields, Part, Value, varint};
 use super::{Blob, place};
 use crate::damage::Damages;
 use crate::decode::States;
-use crate::event::{Comm, Context, KernelEvent, Names, Pid, Thread, Waking, What};
+use crate::event::{Comm, Context, EventKind, KernelEvent, Names, Pid, Thread, Waking};
 
 /// A sequence of events of one CPU.
 #[derive(Clone, Copy, Debug)]
@@ -159,16 +159,16 @@ impl<'r> Stream<'r> {
     fn complete(&mut self, kind: Kind, comms: &BTreeMap<Pid, Comm>) {
         let event = &mut self.head;
         match (&mut event.what, kind) {
-            (What::Switch { prev, next, .. }, Kind::Switches) => {
+            (EventKind::Switch { prev, next, .. }, Kind::Switches) => {
                 // Nobody said who ran: the idle thread, of which no job is known, does no harm.
                 *prev = self.running.unwrap_or(IDLE);
                 event.pid = prev.pid;
                 self.running = Some(*next);
             }
-            (What::Switch { next, .. }, _) => self.running = Some(*next),
+            (EventKind::Switch { next, .. }, _) => self.running = Some(*next),
             (_, Kind::Wakings) => event.pid = self.running.map_or(0, |thread| thread.pid),
-            (What::Lost { .. }, _) => self.running = None,
-            (What::Rename { pid, comm }, _) => {
+            (EventKind::Lost { .. }, _) => self.running = None,
+            (EventKind::Rename { pid, comm }, _) => {
                 if let Some(running) = self.running.as_mut().filter(|running| running.pid == *pid) {
                     running.comm = *comm;
                 }
@@ -207,7 +207,7 @@ impl<'r> Open<'r> {
         let head = KernelEvent { cpu, ..KernelEvent::NONE };
         let cursor = match lane.kind {
             Kind::Lost(count) => {
-                let (time, name, what) = (Time::from_ns(lane.first), reader.lost, What::Lost { count });
+                let (time, name, what) = (Time::from_ns(lane.first), reader.lost, EventKind::Lost { count });
                 let head = KernelEvent { time, name, what, ..head };
                 return Some(Open { kind: lane.kind, blob: lane.blob, bytes, cursor: Cursor::End, head });
             }
@@ -348,12 +348,12 @@ impl<'r> Compact<'r> {
         (event.time, event.name, event.context) = (Time::from_ns(self.time), self.name, Context::Thread);
         if self.switches {
             let left = States::UNKNOWN.left(other);
-            event.what = What::Switch { prev: IDLE, left, next: thread };
+            event.what = EventKind::Switch { prev: IDLE, left, next: thread };
         } else {
             if let Some(flags) = self.flags.as_mut().and_then(List::next) {
                 event.context = Context::of_flags(flags);
             }
-            event.what = What::Wake { thread, waking: Waking::Begins, cpu: Some(other as u32) };
+            event.what = EventKind::Wake { thread, waking: Waking::Begins, cpu: Some(other as u32) };
         }
         Some(Ok(()))
     }

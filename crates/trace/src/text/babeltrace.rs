@@ -9,7 +9,7 @@ use memchr::memmem;
 
 use super::{Args, number};
 use crate::decode::States;
-use crate::event::{Comm, Context, Thread, Waking, What};
+use crate::event::{Comm, Context, EventKind, Thread, Waking};
 
 use super::Line;
 
@@ -56,10 +56,10 @@ fn time(text: &[u8]) -> Option<u64> {
 }
 
 /// The thread, if the line has it, the kernel's name of the event, and its content.
-fn what<'a>(name: &'a [u8], fields: &[u8]) -> Option<(u32, &'a [u8], What)> {
+fn what<'a>(name: &'a [u8], fields: &[u8]) -> Option<(u32, &'a [u8], EventKind)> {
     let mut args = Args(fields);
     let at = &mut args;
-    let softirq = |at: &mut Args, made: fn(u32) -> What| {
+    let softirq = |at: &mut Args, made: fn(u32) -> EventKind| {
         at.behind(b"vec = ")?;
         at.small().map(made)
     };
@@ -72,7 +72,7 @@ fn what<'a>(name: &'a [u8], fields: &[u8]) -> Option<(u32, &'a [u8], What)> {
             let digit = state.iter().position(u8::is_ascii_digit)?;
             let (state, _) = number(&state[digit..])?;
             let next = thread(at, [b"", b"\", next_tid = ", b", next_prio = "])?;
-            (prev.pid, name, What::Switch { prev, left: States::UNKNOWN.left(state), next })
+            (prev.pid, name, EventKind::Switch { prev, left: States::UNKNOWN.left(state), next })
         }
         b"sched_waking" | b"sched_wakeup" | b"sched_wakeup_new" => {
             let waking = match name {
@@ -82,22 +82,22 @@ fn what<'a>(name: &'a [u8], fields: &[u8]) -> Option<(u32, &'a [u8], What)> {
             };
             let thread = thread(at, [b"comm = \"", b"\", tid = ", b", prio = "])?;
             let cpu = at.behind(b"target_cpu = ").and_then(|()| at.small());
-            (0, name, What::Wake { thread, waking, cpu })
+            (0, name, EventKind::Wake { thread, waking, cpu })
         }
         b"irq_handler_entry" => {
             at.behind(b"irq = ")?;
             let irq = at.small()?;
             let handler = at.behind(b"name = \"").and_then(|()| at.before(b"\"")).unwrap_or_default();
-            (0, name, What::IrqEnter { irq, name: Comm::new(handler) })
+            (0, name, EventKind::IrqEnter { irq, name: Comm::new(handler) })
         }
         b"irq_handler_exit" => {
             at.behind(b"irq = ")?;
-            (0, name, What::IrqExit { irq: at.small()? })
+            (0, name, EventKind::IrqExit { irq: at.small()? })
         }
-        b"irq_softirq_raise" => (0, b"softirq_raise", softirq(at, |vec| What::SoftirqRaise { vec })?),
-        b"irq_softirq_entry" => (0, b"softirq_entry", softirq(at, |vec| What::SoftirqEnter { vec })?),
-        b"irq_softirq_exit" => (0, b"softirq_exit", softirq(at, |vec| What::SoftirqExit { vec })?),
-        _ => (0, name, What::Other),
+        b"irq_softirq_raise" => (0, b"softirq_raise", softirq(at, |vec| EventKind::SoftirqRaise { vec })?),
+        b"irq_softirq_entry" => (0, b"softirq_entry", softirq(at, |vec| EventKind::SoftirqEnter { vec })?),
+        b"irq_softirq_exit" => (0, b"softirq_exit", softirq(at, |vec| EventKind::SoftirqExit { vec })?),
+        _ => (0, name, EventKind::Other),
     })
 }
 
@@ -116,7 +116,7 @@ fn thread(at: &mut Args, [comm, tid, prio]: [&[u8]; 3]) -> Option<Thread> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::Left;
+    use crate::event::SwitchOutState;
 
     #[test]
     fn scheduling_events_of_lttng() {
@@ -128,11 +128,13 @@ mod tests {
                  = 0, next_prio = 20 }}"
             )
         };
-        for (state, left) in
-            [("1", Left::Blocked), ("( \"TASK_INTERRUPTIBLE\" : container = 1 )", Left::Blocked), ("0", Left::Ready)]
-        {
+        for (state, left) in [
+            ("1", SwitchOutState::Blocked),
+            ("( \"TASK_INTERRUPTIBLE\" : container = 1 )", SwitchOutState::Blocked),
+            ("0", SwitchOutState::Ready),
+        ] {
             let text = switch(state);
-            let expected = What::Switch { prev: thread(7, "a, b", 49), left, next: thread(0, "swapper/2", 120) };
+            let expected = EventKind::Switch { prev: thread(7, "a, b", 49), left, next: thread(0, "swapper/2", 120) };
             let Some(Line::Event { time, cpu, pid, name, what, .. }) = line(text.as_bytes()) else { panic!("{text}") };
             assert_eq!((time, cpu, pid, name, what), (1_700_000_000_000_000_500, 2, 7, &b"sched_switch"[..], expected));
         }
@@ -140,15 +142,15 @@ mod tests {
             (
                 "sched_waking: { cpu_id = 0 }, { comm = \"x\", tid = 9, prio = 20, target_cpu = 3 }",
                 "sched_waking",
-                What::Wake { thread: thread(9, "x", 120), waking: Waking::Begins, cpu: Some(3) },
+                EventKind::Wake { thread: thread(9, "x", 120), waking: Waking::Begins, cpu: Some(3) },
             ),
             (
                 "irq_handler_entry: { cpu_id = 0 }, { irq = 24, name = \"eth0\" }",
                 "irq_handler_entry",
-                What::IrqEnter { irq: 24, name: Comm::new(b"eth0") },
+                EventKind::IrqEnter { irq: 24, name: Comm::new(b"eth0") },
             ),
-            ("irq_softirq_exit: { cpu_id = 0 }, { vec = 3 }", "softirq_exit", What::SoftirqExit { vec: 3 }),
-            ("power_cpu_idle: { cpu_id = 0 }, { state = 1 }", "power_cpu_idle", What::Other),
+            ("irq_softirq_exit: { cpu_id = 0 }, { vec = 3 }", "softirq_exit", EventKind::SoftirqExit { vec: 3 }),
+            ("power_cpu_idle: { cpu_id = 0 }, { state = 1 }", "power_cpu_idle", EventKind::Other),
         ] {
             let text = format!("[15:42:01.000000001] {rest}");
             let Some(Line::Event { time, name: found, what, .. }) = line(text.as_bytes()) else { panic!("{text}") };

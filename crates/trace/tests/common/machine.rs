@@ -2,7 +2,7 @@
 //! each job and tells events.
 
 use takt_model::Time;
-use takt_trace::{Comm, Context, KernelEvent, Left, Pid, Thread, Waking, What};
+use takt_trace::{Comm, Context, EventKind, KernelEvent, Pid, SwitchOutState, Thread, Waking};
 
 /// A job, as the playing kernel knows it and as it comes out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -141,7 +141,7 @@ impl World {
         by.map_or(self.idle_hidden[cpu as usize], |by| self.players[by].hidden)
     }
 
-    fn tell(&mut self, cpu: u32, by: Option<usize>, context: Context, what: What) {
+    fn tell(&mut self, cpu: u32, by: Option<usize>, context: Context, what: EventKind) {
         // No two events at one instant.
         self.now += 1;
         if context == Context::Thread && self.is_hidden(cpu, by) {
@@ -156,9 +156,9 @@ impl World {
         Thread { pid: player.map_or(0, pid), comm: Comm::new(comm.as_bytes()), prio: Some(50) }
     }
 
-    fn switch(&mut self, cpu: u32, left: Left, next: Option<usize>) {
+    fn switch(&mut self, cpu: u32, left: SwitchOutState, next: Option<usize>) {
         let prev = self.on[cpu as usize];
-        let what = What::Switch { prev: self.thread(prev), left, next: self.thread(next) };
+        let what = EventKind::Switch { prev: self.thread(prev), left, next: self.thread(next) };
         self.tell(cpu, prev, Context::Thread, what);
         let now = self.now;
         if let Some(prev) = prev {
@@ -168,7 +168,7 @@ impl World {
                 player.jobs.last_mut().filter(|job| job.start.is_some() && job.done.is_none_or(|done| done == now))
             {
                 job.executed += now - since.max(job.start.unwrap());
-                job.preempted += u32::from(left == Left::Preempted && job.done.is_none());
+                job.preempted += u32::from(left == SwitchOutState::Preempted && job.done.is_none());
             }
             player.last_cpu = Some(cpu);
         }
@@ -195,7 +195,7 @@ impl World {
             if !woken {
                 continue;
             }
-            let what = What::Wake { thread: self.thread(Some(k)), waking: Waking::Begins, cpu: None };
+            let what = EventKind::Wake { thread: self.thread(Some(k)), waking: Waking::Begins, cpu: None };
             let cpu = self.draw.below(self.on.len() as u64) as u32;
             let by = self.on[cpu as usize];
             let by_thread = self.threads_wake && self.draw.below(2) == 0;
@@ -235,7 +235,11 @@ impl World {
             let cpu = (0..self.on.len()).find(|cpu| self.on[*cpu].is_none_or(|running| !chosen.contains(&running)));
             let cpu = cpu.expect("as many CPUs as are chosen") as u32;
             let before = self.on[cpu as usize];
-            self.switch(cpu, if before.is_some() { Left::Preempted } else { Left::Ready }, Some(*k));
+            self.switch(
+                cpu,
+                if before.is_some() { SwitchOutState::Preempted } else { SwitchOutState::Ready },
+                Some(*k),
+            );
             if let Some(before) = before {
                 self.players[before].state = State::Ready;
             }
@@ -247,7 +251,7 @@ impl World {
         let number = if let Style::Periodic { .. } = self.players[k].style { CLOCK_NANOSLEEP } else { EPOLL_WAIT };
         if self.players[k].in_call {
             self.players[k].in_call = false;
-            self.tell(cpu, Some(k), Context::Thread, What::SyscallExit { number, result: 0 });
+            self.tell(cpu, Some(k), Context::Thread, EventKind::SyscallExit { number, result: 0 });
         }
         self.players[k].work -= 1;
         if self.players[k].work > 0 {
@@ -257,7 +261,7 @@ impl World {
                 self.interrupt_wakes(from, k);
             }
             if self.draw.below(8) == 0 {
-                self.switch(cpu, Left::Held, None);
+                self.switch(cpu, SwitchOutState::Held, None);
                 self.players[k].state = State::Held { until: self.now + STEP * (1 + self.draw.below(5)) };
             }
             return;
@@ -274,7 +278,7 @@ impl World {
                 if let Some(job) = self.players[k].jobs.last_mut() {
                     job.done = Some(self.now + 1);
                 }
-                self.switch(cpu, Left::Blocked, None);
+                self.switch(cpu, SwitchOutState::Blocked, None);
                 if let Some(at) = woken {
                     self.players[k].state = State::Ready;
                     self.release(k);
@@ -287,7 +291,7 @@ impl World {
             }
             Style::Server => {
                 self.enter(cpu, k, number, [3, 0, 8, u64::from(u32::MAX), 0, 0]);
-                self.switch(cpu, Left::Blocked, None);
+                self.switch(cpu, SwitchOutState::Blocked, None);
                 self.players[k].state = State::Asleep { until: self.now + STEP * (1 + self.draw.below(20)) };
             }
             Style::Periodic { period } => {
@@ -296,15 +300,15 @@ impl World {
                 player.next_arrival =
                     if player.jobs.is_empty() { self.now + period } else { player.next_arrival + period };
                 let until = player.next_arrival;
-                self.tell(cpu, Some(k), Context::Thread, What::Timer { expires: until });
+                self.tell(cpu, Some(k), Context::Thread, EventKind::Timer { expires: until });
                 if until > self.now + 1 {
-                    self.switch(cpu, Left::Blocked, None);
+                    self.switch(cpu, SwitchOutState::Blocked, None);
                     self.players[k].state = State::Asleep { until };
                 } else {
                     // Its time has come: the timer wakes it before it has left its CPU.
                     self.interrupt_wakes(cpu, k);
                     self.release(k);
-                    self.tell(cpu, Some(k), Context::Thread, What::SyscallExit { number, result: 0 });
+                    self.tell(cpu, Some(k), Context::Thread, EventKind::SyscallExit { number, result: 0 });
                     let now = self.now;
                     let player = &mut self.players[k];
                     player.in_call = false;
@@ -318,14 +322,14 @@ impl World {
     }
 
     fn interrupt_wakes(&mut self, cpu: u32, k: usize) {
-        let what = What::Wake { thread: self.thread(Some(k)), waking: Waking::Begins, cpu: None };
+        let what = EventKind::Wake { thread: self.thread(Some(k)), waking: Waking::Begins, cpu: None };
         let by = self.on[cpu as usize];
         self.tell(cpu, by, Context::Hard, what);
     }
 
     /// The job is done when the thread enters the call.
     fn enter(&mut self, cpu: u32, k: usize, number: i64, args: [u64; 6]) {
-        self.tell(cpu, Some(k), Context::Thread, What::SyscallEnter { number, args });
+        self.tell(cpu, Some(k), Context::Thread, EventKind::SyscallEnter { number, args });
         let now = self.now;
         let player = &mut self.players[k];
         player.in_call = true;

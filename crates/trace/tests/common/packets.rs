@@ -3,7 +3,7 @@
 
 use std::io::Write as _;
 
-use takt_trace::{Context, KernelEvent, Left, Thread, Waking, What};
+use takt_trace::{Context, EventKind, KernelEvent, SwitchOutState, Thread, Waking};
 
 /// A message that is being written.
 #[derive(Clone, Default)]
@@ -55,13 +55,13 @@ pub(crate) fn compressed(packets: &[Message]) -> Message {
 }
 
 /// How a kernel's number says it.
-fn state(left: Left) -> u64 {
+fn state(left: SwitchOutState) -> u64 {
     match left {
-        Left::Ready => 0,
-        Left::Blocked => 1,
-        Left::Held => 2,
-        Left::Ended => 16,
-        Left::Preempted => 256,
+        SwitchOutState::Ready => 0,
+        SwitchOutState::Blocked => 1,
+        SwitchOutState::Held => 2,
+        SwitchOutState::Ended => 16,
+        SwitchOutState::Preempted => 256,
     }
 }
 
@@ -98,11 +98,11 @@ const DESCRIBED: u64 = 70_001;
 pub(crate) fn event(event: &KernelEvent, form: TimerForm) -> Message {
     let number = |field, value: u32| message().number(field, u64::from(value));
     let (field, body) = match &event.what {
-        What::Switch { prev, left, next } => {
+        EventKind::Switch { prev, left, next } => {
             let body = thread(prev, [1, 2, 3], message()).number(4, state(*left));
             (4, thread(next, [5, 6, 7], body))
         }
-        What::Wake { thread: woken, waking, cpu } => {
+        EventKind::Wake { thread: woken, waking, cpu } => {
             let body = thread(woken, [1, 2, 3], message());
             let body = cpu.map_or(body.clone(), |cpu| body.number(5, u64::from(cpu)));
             let field = match waking {
@@ -112,29 +112,29 @@ pub(crate) fn event(event: &KernelEvent, form: TimerForm) -> Message {
             };
             (field, body)
         }
-        What::SoftirqEnter { vec } => (24, number(1, *vec)),
-        What::SoftirqExit { vec } => (25, number(1, *vec)),
-        What::SoftirqRaise { vec } => (26, number(1, *vec)),
-        What::IrqEnter { irq, name } => (36, number(1, *irq).bytes(2, name.bytes())),
-        What::IrqExit { irq } => (37, number(1, *irq).number(2, 1)),
-        What::Rename { pid, comm } => (236, number(1, *pid).bytes(2, b"before").bytes(3, comm.bytes())),
-        What::Exit { pid } => (238, message().bytes(1, b"who").number(2, u64::from(*pid)).number(3, 1)),
-        What::Fork { parent, child, comm } => {
+        EventKind::SoftirqEnter { vec } => (24, number(1, *vec)),
+        EventKind::SoftirqExit { vec } => (25, number(1, *vec)),
+        EventKind::SoftirqRaise { vec } => (26, number(1, *vec)),
+        EventKind::IrqEnter { irq, name } => (36, number(1, *irq).bytes(2, name.bytes())),
+        EventKind::IrqExit { irq } => (37, number(1, *irq).number(2, 1)),
+        EventKind::Rename { pid, comm } => (236, number(1, *pid).bytes(2, b"before").bytes(3, comm.bytes())),
+        EventKind::Exit { pid } => (238, message().bytes(1, b"who").number(2, u64::from(*pid)).number(3, 1)),
+        EventKind::Fork { parent, child, comm } => {
             let body = message().bytes(1, b"parent").number(2, u64::from(*parent));
             (239, body.bytes(3, comm.bytes()).number(4, u64::from(*child)))
         }
-        What::SyscallEnter { number, args } => {
+        EventKind::SyscallEnter { number, args } => {
             let body = message().number(1, number.cast_unsigned());
             (329, args.iter().fold(body, |body, arg| body.number(2, *arg)))
         }
-        What::SyscallExit { number, result } => {
+        EventKind::SyscallExit { number, result } => {
             (330, message().number(1, number.cast_unsigned()).number(2, result.cast_unsigned()))
         }
-        What::Migrate { pid, from, to } => {
+        EventKind::Migrate { pid, from, to } => {
             let body = message().bytes(1, b"who").number(2, u64::from(*pid)).number(3, 120);
             (491, body.number(4, u64::from(*from)).number(5, u64::from(*to)))
         }
-        What::Timer { expires } => match form {
+        EventKind::Timer { expires } => match form {
             TimerForm::Typed => (551, message().number(1, 77).number(3, expires + 50).number(4, *expires)),
             TimerForm::Named => {
                 let field = |name: &[u8], value| message().bytes(1, name).number(5, value);
@@ -143,8 +143,8 @@ pub(crate) fn event(event: &KernelEvent, form: TimerForm) -> Message {
             }
             TimerForm::Described => (DESCRIBED, message().number(6, expires + 50).number(9, *expires)),
         },
-        What::Lost { .. } => panic!("a bundle says it"),
-        What::Other => (3, message().bytes(2, b"B|1|draw")),
+        EventKind::Lost { .. } => panic!("a bundle says it"),
+        EventKind::Other => (3, message().bytes(2, b"B|1|draw")),
     };
     let head = message().number(1, event.time.as_ns()).number(2, u64::from(event.pid));
     head.number(5, flags(event.context)).message(field, &body)
@@ -162,7 +162,9 @@ pub(crate) fn compact(events: &[&KernelEvent]) -> Message {
     let mut names: Vec<&[u8]> = Vec::new();
     let mut indices = Vec::new();
     for event in events {
-        let (What::Switch { next: thread, .. } | What::Wake { thread, .. }) = &event.what else { panic!("{event:?}") };
+        let (EventKind::Switch { next: thread, .. } | EventKind::Wake { thread, .. }) = &event.what else {
+            panic!("{event:?}")
+        };
         let known = names.iter().position(|name| *name == thread.comm.bytes());
         indices.push(known.unwrap_or(names.len()) as u64);
         if known.is_none() {
@@ -170,7 +172,7 @@ pub(crate) fn compact(events: &[&KernelEvent]) -> Message {
         }
     }
     let of = |switches: bool| {
-        let of = move |event: &&KernelEvent| matches!(event.what, What::Switch { .. }) == switches;
+        let of = move |event: &&KernelEvent| matches!(event.what, EventKind::Switch { .. }) == switches;
         events.iter().zip(&indices).filter(move |(event, _)| of(event)).map(|(event, index)| (*event, *index))
     };
     let times = |switches| {
@@ -183,17 +185,17 @@ pub(crate) fn compact(events: &[&KernelEvent]) -> Message {
     };
     let threads = |switches| {
         of(switches).map(|(event, _)| match &event.what {
-            What::Switch { next: thread, .. } | What::Wake { thread, .. } => *thread,
+            EventKind::Switch { next: thread, .. } | EventKind::Wake { thread, .. } => *thread,
             other => panic!("{other:?}"),
         })
     };
     let prio = |thread: Thread| signed(thread.prio.expect("compact events have one"));
     let states = of(true).map(|(event, _)| match event.what {
-        What::Switch { left, .. } => state(left),
+        EventKind::Switch { left, .. } => state(left),
         _ => unreachable!("a switch"),
     });
     let targets = of(false).map(|(event, _)| match event.what {
-        What::Wake { cpu, .. } => u64::from(cpu.expect("compact events have one")),
+        EventKind::Wake { cpu, .. } => u64::from(cpu.expect("compact events have one")),
         _ => unreachable!("a waking"),
     });
     let message = names.iter().fold(message(), |message, name| message.bytes(5, name));

@@ -14,7 +14,7 @@ const RATE_BITS: u32 = 48;
 
 /// A task: its first release hits jobs that reach `from`, another one each `t` further. In ns.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) struct Hit {
+pub(super) struct PreemptingTask {
     /// It hits jobs with no smaller key.
     pub(super) key: i128,
     pub(super) from: i128,
@@ -28,7 +28,7 @@ pub(super) struct Job {
     pub(super) until: i128,
 }
 
-impl Hit {
+impl PreemptingTask {
     /// How often it hits; `None` where that does not fit.
     pub(super) fn times(&self, job: &Job) -> Option<u64> {
         match job.until - self.from {
@@ -40,10 +40,10 @@ impl Hit {
 }
 
 /// For each job, how often it can be hit, or more than that where the pairs are more than `pairs_max`.
-pub(super) fn count(hits: &[Hit], jobs: &[Job], pairs_max: usize) -> Option<Vec<u64>> {
+pub(super) fn count(hits: &[PreemptingTask], jobs: &[Job], pairs_max: usize) -> Option<Vec<u64>> {
     let mut sorted = hits.to_vec();
     sorted.sort_unstable();
-    let mut groups: Vec<(Hit, u64)> = Vec::new();
+    let mut groups: Vec<(PreemptingTask, u64)> = Vec::new();
     for hit in sorted {
         match groups.last_mut() {
             Some((last, count)) if *last == hit => *count += 1,
@@ -75,7 +75,7 @@ pub(super) fn count(hits: &[Hit], jobs: &[Job], pairs_max: usize) -> Option<Vec<
             hitting += 1;
         }
         counts[j] = if exact {
-            let each = |(hit, count): &(Hit, u64)| hit.times(&job)?.checked_mul(*count);
+            let each = |(hit, count): &(PreemptingTask, u64)| hit.times(&job)?.checked_mul(*count);
             groups[..hitting].iter().try_fold(0u64, |sum, group| sum.checked_add(each(group)?))?
         } else if hitting == 0 {
             0
@@ -103,10 +103,10 @@ mod tests {
             let spread = [3, 1000][random.between(0, 1) as usize];
             let n = random.between(1, 30);
             let mut one = |range: u64| i128::from(random.between(0, range));
-            let hits: Vec<Hit> = (0..n)
+            let hits: Vec<PreemptingTask> = (0..n)
                 .map(|_| {
                     let (from, t) = (one(spread) - 5, one(spread) as u64 + 1);
-                    Hit { key: if by_level { one(4) } else { from }, from, t }
+                    PreemptingTask { key: if by_level { one(4) } else { from }, from, t }
                 })
                 .collect();
             let jobs: Vec<Job> = (0..n)
@@ -129,8 +129,9 @@ mod tests {
 
     #[test]
     fn a_hundred_thousand_different_tasks_take_no_time() {
-        let hit = |i: i128| Hit { key: 1_000_000_000 - i, from: 1_000_000_000 - i, t: 1_000_000_000 + i as u64 };
-        let hits: Vec<Hit> = (0..100_000).map(hit).collect();
+        let hit =
+            |i: i128| PreemptingTask { key: 1_000_000_000 - i, from: 1_000_000_000 - i, t: 1_000_000_000 + i as u64 };
+        let hits: Vec<PreemptingTask> = (0..100_000).map(hit).collect();
         let jobs: Vec<Job> = hits.iter().map(|hit| Job { key: hit.key + 1, until: hit.from + 1 }).collect();
         let counts = count(&hits, &jobs, PAIRS_MAX).unwrap();
         // Each release hits the jobs in reach once; the unrounded quotients add up to 5 at most.

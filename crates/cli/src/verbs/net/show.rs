@@ -57,7 +57,7 @@ fn told(status: &Status) -> String {
     let until = match status.holder {
         Some(pid) => format!("process {pid} holds them"),
         None if status.former.is_some() => "kept until takt net remove".to_owned(),
-        None => "no state file of this user tells who installed them".to_owned(),
+        None => "no state file of this user names the program that installed them".to_owned(),
     };
     let rate = takt_model::Rate::from_bps(status.rate.saturating_mul(8));
     let mut text = format!("{}: {rate} in {} classes; {until}\n", status.device, status.classes.len());

@@ -15,7 +15,7 @@ use takt_linux::tracing::{self, CpuCount, Event, Recorder, RecorderError, Thread
 use takt_log::stats::Stats;
 use takt_log::{BackEnd, Header};
 use takt_model::Span;
-use takt_trace::jobs::{Filter, Known, Rebuilder, kinds};
+use takt_trace::jobs::{Filter, Rebuilder, ReservationParams, kinds};
 use takt_trace::{Abi, Feed};
 
 use super::raw::Raw;
@@ -372,9 +372,9 @@ fn cpus() -> u32 {
 }
 
 /// Parameters of a thread's jobs from its scheduling class.
-fn known(class: &Class) -> Option<Known> {
+fn known(class: &Class) -> Option<ReservationParams> {
     let Class::Deadline(reservation) = class else { return None };
-    Some(Known {
+    Some(ReservationParams {
         period: Some(reservation.period),
         deadline: Some(reservation.deadline),
         runtime: Some(reservation.runtime),

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use takt_model::Span;
 use takt_report::{ReportInput, Source, findings, html};
 
-use super::comparison::Seen;
+use super::comparison::ResponseSummary;
 use super::source;
 use crate::args;
 use crate::failure::{Failure, Outcome, Status};
@@ -70,13 +70,13 @@ fn answer(source: &Source) -> Value {
                 "verdict": null,
                 "bound_ns": null,
                 "simulated": null,
-                "measured": Seen::of_task(task).map(|seen| seen.json(task.deadline_ns.map(Span::from_ns), None)),
+                "measured": ResponseSummary::of_task(task).map(|seen| seen.json(task.deadline_ns.map(Span::from_ns), None)),
             })
         })
         .collect();
     let chains: Vec<Value> = (source.stats.chains.iter())
         .map(|chain| {
-            let measured = Seen::of_chain(chain).json(None, None);
+            let measured = ResponseSummary::of_chain(chain).json(None, None);
             json!({ "chain": chain.chain, "bound_ns": null, "simulated": null, "measured": measured })
         })
         .collect();

@@ -27,12 +27,12 @@ struct Line {
     flow: Option<String>,
     deadline: Option<Span>,
     bound: Option<Span>,
-    simulated: Option<Seen>,
-    measured: Option<Seen>,
+    simulated: Option<ResponseSummary>,
+    measured: Option<ResponseSummary>,
 }
 
 /// A task's numbers from a log.
-pub(super) struct Seen {
+pub(super) struct ResponseSummary {
     p99: Option<Span>,
     max: Option<Span>,
     missed: Option<u64>,
@@ -44,7 +44,7 @@ impl Comparison<'_> {
         let of = |source: Option<&Source>, name: &str, node: NodeId| {
             let node = &self.system.nodes[node.index()].name;
             let tasks = &source?.stats.tasks;
-            tasks.iter().find(|task| task.task == name && task.node == *node).and_then(Seen::of_task)
+            tasks.iter().find(|task| task.task == name && task.node == *node).and_then(ResponseSummary::of_task)
         };
         let bounds = self.check.bounds(self.system.tasks.len());
         let tasks = self.system.tasks.iter().zip(bounds).map(|(task, bound)| Line {
@@ -69,7 +69,7 @@ impl Comparison<'_> {
             _ => None,
         });
         let chain_of = |source: Option<&Source>, name: &str| {
-            source?.stats.chains.iter().find(|chain| chain.chain == name).map(Seen::of_chain)
+            source?.stats.chains.iter().find(|chain| chain.chain == name).map(ResponseSummary::of_chain)
         };
         let flow_of = |name: &str| self.system.flows.iter().find(|flow| flow.name == name);
         let end_to_end = |name: &str| self.check.flows.iter().find(|flow| flow.flow == name)?.end_to_end;
@@ -95,7 +95,7 @@ impl Comparison<'_> {
             "max",
             "missed",
         ]);
-        let missed = |seen: &Option<Seen>| {
+        let missed = |seen: &Option<ResponseSummary>| {
             or_dash(seen.as_ref().and_then(|seen| Some(format!("{} of {}", seen.missed?, seen.jobs))))
         };
         let (tasks, chains) = self.lines();
@@ -123,7 +123,9 @@ impl Comparison<'_> {
     }
 
     pub(super) fn json(&self) -> Value {
-        let seen = |seen: &Option<Seen>, line: &Line| seen.as_ref().map(|seen| seen.json(line.deadline, line.bound));
+        let seen = |seen: &Option<ResponseSummary>, line: &Line| {
+            seen.as_ref().map(|seen| seen.json(line.deadline, line.bound))
+        };
         let (tasks, chains) = self.lines();
         // Behind the tasks of the file stand the hops of flows, which have a bound where they are proven.
         let of_hop = |line: &Line| if line.bound.is_some() { Answer::Yes } else { Answer::Unknown };
@@ -194,10 +196,10 @@ fn slack(limit: Option<Span>, max: Option<Span>) -> Option<Lateness> {
     i64::try_from(left).ok().map(Lateness::from_ns)
 }
 
-impl Seen {
+impl ResponseSummary {
     /// Nothing where no job was released (another node's task).
-    pub(super) fn of_task(task: &TaskStats) -> Option<Seen> {
-        (task.released > 0).then(|| Seen {
+    pub(super) fn of_task(task: &TaskStats) -> Option<ResponseSummary> {
+        (task.released > 0).then(|| ResponseSummary {
             p99: task.response_ns.as_ref().map(|response| Span::from_ns(response.p99)),
             max: task.response_ns.as_ref().map(|response| Span::from_ns(response.max)),
             missed: task.missed,
@@ -218,8 +220,8 @@ impl Seen {
         })
     }
 
-    pub(super) fn of_chain(chain: &ChainStats) -> Seen {
-        Seen {
+    pub(super) fn of_chain(chain: &ChainStats) -> ResponseSummary {
+        ResponseSummary {
             p99: chain.response_ns.as_ref().map(|response| Span::from_ns(response.p99)),
             max: chain.response_ns.as_ref().map(|response| Span::from_ns(response.max)),
             missed: None,

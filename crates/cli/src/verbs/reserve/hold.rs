@@ -125,6 +125,6 @@ fn wait(
 
 pub(super) fn hand_on(child: &mut Child, signals: &StopSignals) {
     for signal in signals.sent() {
-        process::signal(child, signal);
+        process::signal(child, signal.number());
     }
 }

@@ -383,7 +383,7 @@ pub(super) fn steal(machine: Facts<'_>) -> Finding {
     let total = fields.iter().take(8).fold(0_u64, |sum, ticks| sum.saturating_add(*ticks));
     let stolen = fields.get(7).copied().unwrap_or(0);
     if stolen == 0 {
-        let found = if hypervisor(machine).is_some() { "none, if the hypervisor tells of it" } else { "none" };
+        let found = if hypervisor(machine).is_some() { "none, if the hypervisor reports it" } else { "none" };
         return Finding::new(State::Ok, found);
     }
     let ppm = u128::from(stolen) * 1_000_000 / u128::from(total.max(1));
