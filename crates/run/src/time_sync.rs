@@ -282,6 +282,6 @@ impl TimeSync {
 }
 
 /// A random number above zero.
-fn random() -> u64 {
+pub(crate) fn random() -> u64 {
     std::collections::hash_map::RandomState::new().build_hasher().finish().max(1)
 }
