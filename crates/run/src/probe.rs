@@ -231,7 +231,7 @@ impl Message {
 }
 
 /// What came of the messages to a server.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ServerOutcome {
     /// The server.
     pub address: SocketAddr,
@@ -266,7 +266,7 @@ impl ServerOutcome {
 }
 
 /// A measurement.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ProbeOutcome {
     /// Messages that asked for a reply, in the order of their sends, without warm-up.
     pub messages: Vec<Message>,

@@ -24,9 +24,9 @@ pub(super) fn send(spec: &BackgroundSpec, socket: &Datagrams, to: &[SocketAddr],
         at = at.saturating_add(STEP).max(epoch.now().saturating_sub(STEP));
         while !epoch.sleep_until(at) {}
         let due = u128::from(at.as_ns()) * u128::from(spec.rate.as_bps()) / 8_000_000_000;
-        // A thread that was held up does not make up for more than a step.
+        // A thread that was held up does not make up for more than two steps.
         let step = u128::from(STEP.as_ns()) * u128::from(spec.rate.as_bps()) / 8_000_000_000;
-        offered = offered.max(due.saturating_sub(2 * step));
+        offered = offered.max(due.saturating_sub((2 * step).max(bytes.len() as u128)));
         while offered + bytes.len() as u128 <= due && !end.load(Ordering::Acquire) {
             offered += bytes.len() as u128;
             let Some(to) = turn.next() else { return taken };

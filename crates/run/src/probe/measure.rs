@@ -86,6 +86,8 @@ pub fn probe(
             inbox = back;
             (joined(sender), replies)
         };
+        // Without the questions that follow.
+        let broker = path.broker();
         let reports = path.ask(&mut inbox);
         over.store(true, Ordering::Release);
         let offsets = clocks.map(|(clocks, thread)| (clocks, joined(thread)));
@@ -96,15 +98,8 @@ pub fn probe(
         outcome.foreign += inbox.foreign;
         outcome.kernel_stamps = path.kernel_stamps;
         outcome.background_bytes = bulk.map_or(0, joined);
-        outcome.broker = path.broker();
+        outcome.broker = broker;
         Ok(outcome)
-    })
-    .map(|mut outcome: ProbeOutcome| {
-        let ends = sync.map_or_else(Vec::new, |sync| sync.peers());
-        for (server, end) in outcome.servers.iter_mut().zip(ends) {
-            server.offset = end.offset;
-        }
-        outcome
     })
 }
 
@@ -210,6 +205,7 @@ fn send(
     let until = Time::ZERO.saturating_add(warm_up).saturating_add(spec.duration);
     let mut buffer = vec![0; MESSAGE_MAX];
     let mut first_of_burst = 0;
+    while !start.sleep_until(Time::ZERO) {}
     let mut schedule = Schedule::new(&schedule_spec).take_while(|send| send.at < until).peekable();
     while let Some(next) = schedule.next() {
         let has_slept = sleep(start, next.at, live);
@@ -391,7 +387,7 @@ fn account(
         answered: answered[server],
         duplicate_replies: order[server].duplicates,
         reordered_replies: order[server].reordered,
-        offset: None,
+        offset: clocks.and_then(|(_, offsets)| offsets.get(server)?.last()),
     };
     let servers = servers.iter().enumerate().map(outcome).collect();
     ProbeOutcome {

@@ -28,6 +28,11 @@ pub(super) struct Offsets {
 }
 
 impl Offsets {
+    /// The last interval.
+    pub(super) fn last(&self) -> Option<OffsetInterval> {
+        self.known.last()?.offset
+    }
+
     /// The interval own clock - server's clock at any instant from `since` to `at`: from what was
     /// known just before and after `at`. Both must hold, so the answer is where they overlap.
     /// `None`: unknown, also if a clock stepped between them.

@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 use takt_linux::outgoing::Transport;
 use takt_log::stats::Histogram;
 use takt_model::Span;
+use takt_net::probe::Pace;
 use takt_run::probe::{Figures, PERCENTILES, ProbeOutcome, ProbeSpec, ServerOutcome, percentiles};
 
 use crate::table::{Table, or_dash, time};
@@ -19,7 +20,7 @@ pub(super) fn text(mode: &str, spec: &ProbeSpec, outcome: &ProbeOutcome, figures
         format!("{mode} by {} for {}, seed {}\n", transport(spec), time(outcome.duration), spec.schedule.seed);
     text.push_str(&servers(outcome));
     if figures.round_trip.count() > 0 {
-        let _ = write!(text, "\n{}", times(figures));
+        let _ = write!(text, "\n{}", times(spec, figures));
         let _ = writeln!(text, "{}", stamps(spec, outcome));
     }
     one_way(&mut text, spec, outcome, figures);
@@ -69,21 +70,23 @@ fn throughput(server: &ServerOutcome) -> Option<u64> {
     u64::try_from(rate).ok()
 }
 
-fn times(figures: &Figures) -> String {
+fn times(spec: &ProbeSpec, figures: &Figures) -> String {
     let mut head: Vec<String> = ["TIME", "COUNT", "MIN", "MEAN"].map(str::to_owned).to_vec();
     head.extend(PERCENTILES.iter().map(|(name, _)| format!("P{name}")));
     head.push("MAX".to_owned());
     let mut table = Table::new(&head.iter().map(String::as_str).collect::<Vec<_>>());
+    // Without a pace, the intended send is the real one.
+    let is_paced = spec.schedule.pace != Pace::Max;
     let rows = [
-        ("round trip", &figures.round_trip),
-        ("round trip from the intended send", &figures.round_trip_intended),
-        ("one way, at least", &figures.one_way_min),
-        ("one way, at most", &figures.one_way_max),
-        ("one way from the intended send, at most", &figures.one_way_max_intended),
-        ("held up before the send", &figures.held_up),
-        ("from the kernel's stamp to the prober", &figures.wake_up),
+        ("round trip", &figures.round_trip, true),
+        ("round trip from the intended send", &figures.round_trip_intended, is_paced),
+        ("one way, at least", &figures.one_way_min, true),
+        ("one way, at most", &figures.one_way_max, true),
+        ("one way from the intended send, at most", &figures.one_way_max_intended, is_paced),
+        ("held up before the send", &figures.held_up, is_paced),
+        ("from the kernel's stamp to the prober", &figures.wake_up, true),
     ];
-    for (name, histogram) in rows {
+    for (name, histogram, _) in rows.into_iter().filter(|row| row.2) {
         let (Some(summary), Some(percentiles)) = (histogram.summary(), percentiles(histogram)) else { continue };
         let mut row = vec![name.to_owned(), summary.count.to_string()];
         let values = [summary.min, summary.mean].into_iter().chain(percentiles).chain([summary.max]);
