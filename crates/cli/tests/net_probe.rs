@@ -101,7 +101,7 @@ fn every_mode_measures_and_writes_what_it_measured() {
         let lines = fs::read_to_string(&csv).unwrap();
         assert_eq!(lines.lines().count() as u64, sent + 1);
         let cells: Vec<&str> = lines.lines().nth(1).unwrap().split(',').collect();
-        assert_eq!((cells[0], cells[1], cells[10], cells[11]), ("0", to.as_str(), "no", "no"), "{lines}");
+        assert_eq!((cells[1], cells[3], cells[10], cells[11]), (to.as_str(), "0", "no", "no"), "{lines}");
         assert!(fs::read_to_string(&svg).unwrap().contains("one way, at most"));
 
         let (status, told) =
