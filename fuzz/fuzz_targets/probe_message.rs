@@ -1,6 +1,6 @@
-//! Arbitrary bytes as a message of a prober, as a stream of them, and as a file for playback.
-//! Nothing panics. What is read is written back to the same bytes. A stream that is cut gives the
-//! same messages as a whole one.
+//! Reads arbitrary bytes as a message of a prober, as a stream of messages, and as a playback file.
+//! Nothing panics. A message that was read is written to the same bytes. The messages of a stream do
+//! not depend on how its bytes are divided.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,22 +1,22 @@
-//! Which numbered messages have come: losses, duplicates and changes of order.
+//! Counts of received messages by their numbers: losses, duplicates and changes of order.
 
 /// Numbers are below this: a run has no more messages.
 pub const NUMBERS_MAX: u64 = 1 << 25;
 
-/// What an arrival was.
+/// The kind of an arrival.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Arrived {
-    /// The first one with this number, after all smaller ones that came.
+    /// A new number, greater than all before.
     InOrder,
-    /// The first one with this number, after a greater one (RFC 4737).
+    /// A new number, after a greater number (RFC 4737).
     Reordered,
-    /// It had come before.
+    /// A number that had come before.
     Duplicate,
     /// Its number is [`NUMBERS_MAX`] or more. It is not counted.
     Beyond,
 }
 
-/// The messages of a run that have come: one bit for each number up to the greatest.
+/// The received messages of a run, one bit for each number up to the greatest.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Arrivals {
     seen: Vec<u64>,
@@ -26,7 +26,7 @@ pub struct Arrivals {
     pub received: u64,
     /// Messages that came once more.
     pub duplicates: u64,
-    /// Messages that came after one with a greater number.
+    /// Messages that came after a message with a greater number.
     pub reordered: u64,
 }
 

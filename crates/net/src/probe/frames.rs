@@ -2,12 +2,11 @@
 
 use super::wire::{HEAD, Head};
 
-/// The bytes are no message. Where the next one begins is unknown: the connection is of no use.
+/// The bytes are no message. The start of the next message is unknown, so the connection must end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Malformed;
 
-/// Finds the messages in a stream. It keeps heads alone, so that it holds no more than [`HEAD`]
-/// bytes.
+/// Finds the messages in a stream. It stores one head, and skips padding.
 #[derive(Clone, Debug)]
 pub struct Frames {
     head: [u8; HEAD],

@@ -14,7 +14,7 @@ pub const PLAYBACK_MAX: usize = 1 << 22;
 pub struct PlaybackError {
     /// The line, from one.
     pub line: usize,
-    /// What is wrong, and what would be right.
+    /// The error and its remedy.
     pub what: String,
 }
 

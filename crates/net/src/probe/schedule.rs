@@ -1,7 +1,7 @@
-//! When a prober sends which message, to whom, and with which deadline.
+//! The schedule of a prober's messages: times, sizes, deadlines and servers.
 //!
-//! Times are counted from the first send. Each draw depends on the seed and the message's number
-//! alone: the same seed gives the same messages, however late they leave.
+//! Times count from the first send. Each draw depends only on the seed and the message's number. So
+//! the same seed gives the same messages, even if they leave late.
 
 use takt_model::draw::Purpose;
 use takt_model::{Draw, Span, Time};

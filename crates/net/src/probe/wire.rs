@@ -1,8 +1,8 @@
 //! The messages between a prober and its servers.
 //!
 //! Each message starts with a head of [`HEAD`] bytes: magic, version, kind, the run's number, the
-//! length of the whole message, and five words. What follows has no meaning. An answer is never
-//! longer than what it answers. Numbers are little-endian.
+//! length of the whole message, and five words. Padding follows. An answer is never longer than its
+//! question. Numbers are little-endian.
 
 use takt_model::{Span, Time};
 
@@ -24,11 +24,11 @@ pub struct Head {
     pub run: u64,
     /// Bytes of the whole message, from [`HEAD`] to [`MESSAGE_MAX`].
     pub length: u32,
-    /// What it says.
+    /// The content.
     pub message: ProbeMessage,
 }
 
-/// What a message says.
+/// The content of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ProbeMessage {
     /// A run starts.
@@ -66,9 +66,9 @@ pub enum ProbeMessage {
         /// The reply left, on the server's clock.
         answered: Time,
     },
-    /// What has come?
+    /// Asks for a report.
     Ask,
-    /// The answer.
+    /// The report.
     Report(ServerCounts),
 }
 
@@ -81,7 +81,7 @@ pub struct ServerCounts {
     pub bytes: u64,
     /// Messages that came once more.
     pub duplicates: u64,
-    /// Messages that came after one with a greater number.
+    /// Messages that came after a message with a greater number.
     pub reordered: u64,
     /// From the first arrival to the last one.
     pub span: Span,
@@ -97,7 +97,7 @@ impl Head {
                 (2, u8::from(kernel_stamps), [u64::from(clock_port), u64::from(sink_port), 0, 0, 0])
             }
             ProbeMessage::Data { number, sent, wants_reply, is_warm_up } => {
-                let flags = u8::from(wants_reply) * WANTS_REPLY | u8::from(is_warm_up) * IS_WARM_UP;
+                let flags = (u8::from(wants_reply) * WANTS_REPLY) | (u8::from(is_warm_up) * IS_WARM_UP);
                 (3, flags, [number, sent.as_ns(), 0, 0, 0])
             }
             ProbeMessage::Reply { number, sent, received_from, received_to, answered } => {
@@ -156,7 +156,7 @@ impl Head {
         Some(Head { run, length, message })
     }
 
-    /// Reads a whole datagram, whose length must be the one that it names.
+    /// Reads a whole datagram. `None` also if its length differs from [`Head::length`].
     #[must_use]
     pub fn of_datagram(bytes: &[u8]) -> Option<Head> {
         Head::read(bytes).filter(|head| head.length as usize == bytes.len())

@@ -31,9 +31,9 @@ pub struct Figures {
     pub deadlines: u64,
     /// Those whose reply did not come by the deadline.
     pub missed_round_trip: u64,
-    /// Those that did not arrive by the deadline, at least.
+    /// Messages that arrived after their deadline or never, at least.
     pub missed_one_way_min: u64,
-    /// At most: those that did not arrive in time for sure, and those of which nothing is known.
+    /// The same at most: it includes the messages whose arrival time is unknown.
     pub missed_one_way_max: u64,
 }
 

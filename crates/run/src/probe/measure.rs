@@ -1,4 +1,4 @@
-//! A run of a prober: one thread sends, one receives, one compares clocks, one sends bulk packets.
+//! A run of a prober. Threads send, receive, compare clocks, and send bulk packets.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -130,7 +130,7 @@ fn compare(spec: &ProbeSpec, clocks: &ClocksSpec, welcomes: &[Welcome]) -> Resul
     Ok(TimeSync::bind(&spec)?)
 }
 
-/// What the threads of a run tell each other.
+/// State that the threads of a run share.
 struct Live<'a> {
     sent: AtomicU64,
     answered: AtomicU64,
@@ -167,7 +167,7 @@ fn watch<T>(
     }
 }
 
-/// What was sent to a server, without warm-up.
+/// Counts of the messages to a server, without warm-up.
 #[derive(Clone, Copy, Default)]
 struct SentTo {
     sent: u64,
@@ -176,10 +176,10 @@ struct SentTo {
     asked: u64,
 }
 
-/// What was sent.
+/// The sent messages.
 #[derive(Default)]
 struct SentAll {
-    /// All messages that asked for a reply in their order, with those of the warm-up.
+    /// All messages that asked for a reply, in their order, warm-up included.
     asked: Vec<Message>,
     /// How many of them belong to the warm-up.
     warm_up: usize,

@@ -33,9 +33,9 @@ impl Offsets {
         self.known.last()?.offset
     }
 
-    /// The interval own clock - server's clock at any instant from `since` to `at`: from what was
-    /// known just before and after `at`. Both must hold, so the answer is where they overlap.
-    /// `None`: unknown, also if a clock stepped between them.
+    /// An interval that holds own clock - server's clock at all instants from `since` to `at`. It is
+    /// the intersection of the aged intervals before and after `at`. `None`: unknown, also if a clock
+    /// stepped between them.
     pub(super) fn within(&self, since: Time, at: Time) -> Option<(i64, i64)> {
         let later = self.known.partition_point(|known| known.to < at);
         let after = self.known.get(later);

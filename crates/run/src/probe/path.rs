@@ -43,7 +43,7 @@ pub(super) struct Path {
     pub(super) kernel_stamps: bool,
 }
 
-/// What a server said at the start.
+/// A server's answer to the start of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Welcome {
     pub(super) clock_port: u16,
@@ -98,7 +98,7 @@ impl Path {
         Ok(())
     }
 
-    /// What the broker did; `None` without one.
+    /// The broker's counts; `None` without a broker.
     pub(super) fn broker(&self) -> Option<Counts> {
         let sum = |sum: Counts, socket: &DeadlineSocket| {
             let counts = socket.counts();
@@ -172,7 +172,7 @@ impl Path {
         }
     }
 
-    /// Asks the servers what has come; `None` where one is silent.
+    /// Asks the servers for their counts; `None` for a silent server.
     pub(super) fn ask(&self, inbox: &mut Inbox) -> Vec<Option<ServerCounts>> {
         self.exchange(inbox, ProbeMessage::Ask, |message| match message {
             ProbeMessage::Report(counts) => Some(counts),
@@ -241,7 +241,7 @@ impl Inbox {
         Inbox { bytes, frames: vec![Frames::default(); servers], ended: vec![false; servers], foreign: 0 }
     }
 
-    /// Waits a moment for messages, and gives each one that came with the place of its server.
+    /// Waits for at most 5 ms. Calls `on` for each message, with the index of its server.
     pub(super) fn receive(&mut self, path: &Path, on: &mut dyn FnMut(usize, ProbeMessage, Came)) {
         match &path.carrier {
             Carrier::Udp(socket, _) => self.datagram(path, socket, on),

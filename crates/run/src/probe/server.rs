@@ -23,7 +23,7 @@ use crate::time_sync::{TimeSync, TimeSyncSpec};
 const LOOK: Span = Span::from_ms(20);
 /// The most runs by UDP at one time, and the most TCP connections.
 const RUNS_MAX: usize = 32;
-/// A run that was silent so long makes room for another one.
+/// After this time without a message, a run may be replaced.
 const IDLE: Span = Span::from_s(10);
 
 /// A clock, given CLOCK_MONOTONIC.
@@ -32,13 +32,13 @@ pub type ProbeClock = Arc<dyn Fn(Time) -> Time + Send + Sync>;
 /// A server.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ProbeServerSpec {
-    /// Where it listens, by UDP and TCP.
+    /// Address and port, for UDP and TCP.
     pub listen: SocketAddr,
     /// SO_PRIORITY of its replies.
     pub priority: u32,
 }
 
-/// What a server did.
+/// Counts of a server.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct ProbeServerStats {
     /// Runs that were opened.
@@ -51,7 +51,7 @@ pub struct ProbeServerStats {
     pub replies: u64,
     /// Replies that it did not take.
     pub unsent: u64,
-    /// Datagrams that are no message, and connections that were ended because of such bytes.
+    /// Malformed datagrams, and connections that ended because of malformed bytes.
     pub malformed: u64,
     /// Messages of runs that were not opened from their address.
     pub foreign: u64,
@@ -117,7 +117,7 @@ impl ProbeServer {
         Self::with_clock(spec, Arc::new(|time| time))
     }
 
-    /// The same with a clock that differs from CLOCK_MONOTONIC, for tests: a function of it.
+    /// The same with another clock, for tests. `clock` computes it from CLOCK_MONOTONIC.
     ///
     /// # Errors
     /// As [`ProbeServer::bind`].
@@ -234,7 +234,7 @@ struct Side<'a> {
 }
 
 impl Side<'_> {
-    /// The answer to a message of a run, if it has one.
+    /// The answer to a message of a run, if any.
     fn answer(&self, run: &mut Run, head: Head, arrival: Arrival) -> Option<ProbeMessage> {
         match head.message {
             ProbeMessage::Open => Some(self.welcome),
