@@ -280,6 +280,8 @@ pub struct ProbeOutcome {
     pub kernel_stamps: bool,
     /// Messages of the schedule that were not sent before the end, because the sender was behind.
     pub skipped: u64,
+    /// It ended early, because a run has no more messages ([`REPLIES_MAX`], and `NUMBERS_MAX`).
+    pub is_full: bool,
     /// Bytes of background load that the kernel took.
     pub background_bytes: u64,
     /// What the broker did, with one.

@@ -157,7 +157,7 @@ fn watch<T>(
 ) {
     let mut told = start.now();
     while !thread.is_finished() {
-        pause(Span::from_ms(5));
+        pause(Span::from_ms(20));
         let elapsed = start.now();
         if elapsed.saturating_since(told) >= LOOK {
             told = elapsed;
@@ -185,6 +185,7 @@ struct SentAll {
     warm_up: usize,
     servers: Vec<SentTo>,
     skipped: u64,
+    is_full: bool,
     first: Option<Time>,
     last: Time,
 }
@@ -197,7 +198,8 @@ fn send(
     start: Epoch,
     mut closed: Option<(&mut Inbox, &mut Replies)>,
 ) -> SentAll {
-    let mut all = SentAll { servers: vec![SentTo::default(); spec.servers.len()], ..SentAll::default() };
+    let servers = vec![SentTo::default(); spec.servers.len()];
+    let mut all = SentAll { servers, asked: Vec::with_capacity(expected(spec)), ..SentAll::default() };
     let mut schedule_spec = spec.schedule.clone();
     schedule_spec.servers = spec.servers.len() as u32;
     let is_paced = schedule_spec.pace != Pace::Max;
@@ -214,7 +216,7 @@ fn send(
         let is_full = next.number >= NUMBERS_MAX || all.asked.len() as u64 >= REPLIES_MAX;
         if !has_slept || is_behind || is_full {
             let rest = if is_paced { 1 + schedule.by_ref().count() as u64 } else { 0 };
-            all.skipped = rest;
+            (all.skipped, all.is_full) = (rest, is_full && !is_behind);
             break;
         }
         let is_warm_up = Time::ZERO.saturating_add(warm_up) > if is_paced { next.at } else { now };
@@ -303,6 +305,21 @@ struct RawReply {
     came: Came,
 }
 
+/// Replies that a run expects. Memory that grew during the run would hold up its threads.
+fn expected(spec: &ProbeSpec) -> usize {
+    let every = u64::from(spec.schedule.reply_every);
+    match &spec.schedule.pace {
+        _ if every == 0 => 0,
+        Pace::Max => 1 << 20,
+        Pace::Playback(sends) => sends.len(),
+        Pace::BurstsPerSecond(rate) => {
+            let seconds = spec.duration.saturating_add(spec.warm_up).as_ns() / 1_000_000_000 + 1;
+            let all = seconds * u64::from(*rate) * u64::from(spec.schedule.burst.1);
+            (all / every).min(REPLIES_MAX) as usize
+        }
+    }
+}
+
 /// The replies in the order in which they came.
 struct Replies {
     list: Vec<RawReply>,
@@ -314,18 +331,7 @@ struct Replies {
 
 impl Replies {
     fn new(spec: &ProbeSpec) -> Replies {
-        let expected = match (&spec.schedule.pace, spec.schedule.reply_every) {
-            (_, 0) => 0,
-            (Pace::Max, _) => 1 << 16,
-            (Pace::Playback(sends), _) => sends.len(),
-            (Pace::BurstsPerSecond(rate), every) => {
-                let seconds = spec.duration.saturating_add(spec.warm_up).as_ns() / 1_000_000_000 + 1;
-                (seconds * u64::from(*rate) * u64::from(spec.schedule.burst.1) / u64::from(every)).min(REPLIES_MAX)
-                    as usize
-            }
-        };
-        // Memory that grows during the run would hold up the receiver.
-        Replies { list: Vec::with_capacity(expected), max: 2 * REPLIES_MAX as usize, awaited: 0, from: 0 }
+        Replies { list: Vec::with_capacity(expected(spec)), max: 2 * REPLIES_MAX as usize, awaited: 0, from: 0 }
     }
 
     /// Counts the replies to messages from `number` on.
@@ -353,7 +359,7 @@ fn account(
     replies: Replies,
     clocks: Option<&(ClocksSpec, Vec<Offsets>)>,
 ) -> ProbeOutcome {
-    let SentAll { mut asked, warm_up, servers, skipped, first, last } = sent;
+    let SentAll { mut asked, warm_up, servers, skipped, is_full, first, last } = sent;
     let every = u64::from(spec.schedule.reply_every).max(1);
     let mut order = vec![Arrivals::default(); servers.len()];
     let mut answered = vec![0; servers.len()];
@@ -397,6 +403,7 @@ fn account(
         foreign,
         kernel_stamps: false,
         skipped,
+        is_full,
         background_bytes: 0,
         broker: None,
     }

@@ -168,6 +168,9 @@ fn others(text: &mut String, outcome: &ProbeOutcome) {
             let _ = writeln!(text, "{count} {what}");
         }
     }
+    if outcome.is_full {
+        text.push_str("it ended early: a run has no more messages; measure for a shorter time\n");
+    }
     if let Some(broker) = outcome.broker {
         let _ = writeln!(
             text,
@@ -187,6 +190,7 @@ pub(super) fn as_json(mode: &str, spec: &ProbeSpec, outcome: &ProbeOutcome, figu
         "times": times_json(figures),
         "deadlines": deadlines_json(spec, figures),
         "skipped": outcome.skipped,
+        "full": outcome.is_full,
         "foreign": outcome.foreign,
         "background_bytes": outcome.background_bytes,
         "broker": outcome.broker.map(|broker| json!({
