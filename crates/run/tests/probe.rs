@@ -236,7 +236,7 @@ fn misses(cable: &Cable, order: Order, late: LateRule) -> Option<(u64, u64, u64)
             let mut spec = spec(&serving.addresses, 215);
             spec.schedule =
                 ScheduleSpec { burst: (20, 40), size: (400, 400), deadline: Some(Span::from_ms(4)), ..spec.schedule };
-            (spec.duration, spec.patience, spec.broker) = (Span::from_s(1), Span::from_s(2), Some(socket.clone()));
+            (spec.duration, spec.patience, spec.broker) = (Span::from_s(1), Span::from_s(4), Some(socket.clone()));
             let outcome = measure(&spec);
             over.store(true, Ordering::Release);
             broker.join().unwrap();
@@ -369,7 +369,7 @@ fn losses_duplicates_and_changes_of_order_are_counted() {
     socket.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
     let address = socket.local_addr().unwrap();
     let stop = AtomicBool::new(false);
-    let mut spec = ProbeSpec { patience: Span::from_s(1), ..spec(&[address], 100) };
+    let mut spec = ProbeSpec { patience: Span::from_s(5), ..spec(&[address], 100) };
     spec.schedule.deadline = Some(Span::from_s(30));
     let outcome = std::thread::scope(|scope| {
         scope.spawn(|| wrong(&socket, &stop));
