@@ -4,6 +4,7 @@ mod doctor;
 mod generate;
 mod infer;
 mod net;
+mod net_probe;
 mod observe;
 mod reproduce;
 mod reserve;
@@ -23,6 +24,7 @@ pub(crate) use infer::Infer;
 pub(crate) use net::{
     BrokerLate, BrokerOrder, ClockPeer, Net, NetAction, NetApply, NetBroker, NetClock, NetDoctor, NetRemove, NetShow,
 };
+pub(crate) use net_probe::{NetProbe, ProbeCommon, ProbeMode, ProbePlayback, ProbeServe};
 pub(crate) use observe::Observe;
 pub(crate) use reproduce::Reproduce;
 pub(crate) use reserve::Reserve;

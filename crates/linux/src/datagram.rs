@@ -4,7 +4,7 @@
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::net::{SocketAddr, UdpSocket};
-use std::os::fd::{AsFd as _, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::time::Duration;
 
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
@@ -208,6 +208,15 @@ impl Datagrams {
     /// Receives without waiting: length, sender, and the kernel's stamp of the arrival on
     /// CLOCK_REALTIME in nanoseconds, where it gave one. A longer datagram is cut.
     pub fn receive_stamped(&self, into: &mut [u8]) -> Option<(usize, SocketAddr, Option<u64>)> {
+        self.stamped(into, libc::MSG_DONTWAIT)
+    }
+
+    /// The same, after the wait given to [`Datagrams::bind`] at most.
+    pub fn await_stamped(&self, into: &mut [u8]) -> Option<(usize, SocketAddr, Option<u64>)> {
+        self.stamped(into, 0)
+    }
+
+    fn stamped(&self, into: &mut [u8], flags: libc::c_int) -> Option<(usize, SocketAddr, Option<u64>)> {
         #[repr(align(8))]
         struct Control([u8; 128]);
         let mut control = Control([0; 128]);
@@ -223,7 +232,7 @@ impl Datagrams {
             header.msg_control = control.0.as_mut_ptr().cast();
             header.msg_controllen = control.0.len() as _;
             // SAFETY: `header` names memory that may be written and outlives the call.
-            let length = unsafe { libc::recvmsg(self.socket.as_raw_fd(), &raw mut header, libc::MSG_DONTWAIT) };
+            let length = unsafe { libc::recvmsg(self.socket.as_raw_fd(), &raw mut header, flags) };
             let length = usize::try_from(length).map_err(|_| io::Error::last_os_error())?;
             // SAFETY: `size` may be written. The macros walk over whole control messages, which the kernel has
             // written; a stamp is a timespec.
@@ -267,6 +276,12 @@ impl Datagrams {
             libc::getsockopt(self.socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_MEMINFO, into, &raw mut size)
         };
         (result == 0 && size as usize == size_of_val(&values)).then(|| values.last().copied()).flatten()
+    }
+}
+
+impl AsFd for Datagrams {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 }
 

@@ -4,6 +4,7 @@
 //! This crate is the only one that may hold `unsafe`. Its whole public interface is safe. Errors
 //! name the cause behind an errno and the remedy.
 
+pub mod arrival;
 pub mod clock;
 pub mod cpuset;
 pub mod datagram;

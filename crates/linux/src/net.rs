@@ -25,13 +25,13 @@ use std::collections::BTreeSet;
 use std::ffi::CStr;
 use std::fs::{self, File};
 use std::io;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use netlink_packet_core::{NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload};
 use netlink_packet_route::RouteNetlinkMessage;
-use netlink_packet_route::address::{AddressAttribute, AddressMessage};
+use netlink_packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressMessage};
 use netlink_packet_route::link::{InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage};
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 use thiserror::Error;
@@ -88,6 +88,10 @@ const ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 77, 0, 1), Ipv4Addr::new(10,
 /// An address that neither end has.
 const NOBODY: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 3);
 const PREFIX: u8 = 29;
+/// Of the ends, where they have one (RFC 4193).
+const ADDRESSES_V6: [Ipv6Addr; 2] =
+    [Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 1), Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 2)];
+const PREFIX_V6: u8 = 64;
 
 impl Cable {
     /// Makes both namespaces. With `threaded`, a kernel thread processes the packets that arrive at
@@ -105,6 +109,27 @@ impl Cable {
         let maker = std::thread::Builder::new().name("takt-cable".to_owned()).spawn(move || make(number, threaded));
         let maker = maker.map_err(|cause| NetError::Refused { what: "a thread cannot be started", cause })?;
         maker.join().unwrap_or_else(|_| Err(refusal("the thread that lays the cable ended")))
+    }
+
+    /// Gives both ends an IPv6 address too: the left and the right one.
+    ///
+    /// # Errors
+    /// A kernel without IPv6.
+    pub fn with_ipv6(&self) -> Result<[Ipv6Addr; 2], NetError> {
+        let ends = [&self.left, &self.right];
+        std::thread::scope(|scope| {
+            let maker = scope.spawn(|| {
+                for (end, address) in ends.into_iter().zip(ADDRESSES_V6) {
+                    end.enter()?;
+                    let switch = format!("/proc/sys/net/ipv6/conf/{}/disable_ipv6", end.device);
+                    let what = "IPv6 cannot be switched on";
+                    fs::write(switch, "0").map_err(|cause| NetError::Missing { what, cause, part: "CONFIG_IPV6" })?;
+                    Routes::open()?.address(&end.device, address.into())?;
+                }
+                Ok(ADDRESSES_V6)
+            });
+            maker.join().unwrap_or_else(|_| Err(refusal("the thread that gives addresses ended")))
+        })
     }
 
     /// The end without a thread.
@@ -291,6 +316,16 @@ impl Routes {
     /// Gives the device its address, and switches it on.
     fn raise(&mut self, device: &str, address: Ipv4Addr) -> Result<(), NetError> {
         let refused = |cause| NetError::Refused { what: "a veth device cannot be switched on", cause };
+        let index = self.address(device, address.into())?;
+        let mut link = LinkMessage::default();
+        link.header.index = index;
+        (link.header.flags, link.header.change_mask) = (LinkFlags::Up, LinkFlags::Up);
+        self.ask(RouteNetlinkMessage::SetLink(link), 0).map(drop).map_err(refused)
+    }
+
+    /// Gives the device an address. Returns its index.
+    fn address(&mut self, device: &str, address: IpAddr) -> Result<u32, NetError> {
+        let refused = |cause| NetError::Refused { what: "a veth device cannot get an address", cause };
         let mut asked = LinkMessage::default();
         asked.attributes = vec![LinkAttribute::IfName(device.to_owned())];
         let answers = self.ask(RouteNetlinkMessage::GetLink(asked), 0).map_err(refused)?;
@@ -300,15 +335,16 @@ impl Routes {
         });
         let index = index.ok_or_else(|| refused(io::Error::from_raw_os_error(libc::ENODEV)))?;
         let mut message = AddressMessage::default();
-        (message.header.family, message.header.prefix_len) = (netlink_packet_route::AddressFamily::Inet, PREFIX);
+        (message.header.family, message.header.prefix_len) = match address {
+            IpAddr::V4(_) => (netlink_packet_route::AddressFamily::Inet, PREFIX),
+            IpAddr::V6(_) => (netlink_packet_route::AddressFamily::Inet6, PREFIX_V6),
+        };
+        // Nobody else can have it.
+        message.header.flags = AddressHeaderFlags::Nodad;
         message.header.index = index;
-        let same = std::net::IpAddr::V4(address);
-        message.attributes = vec![AddressAttribute::Local(same), AddressAttribute::Address(same)];
+        message.attributes = vec![AddressAttribute::Local(address), AddressAttribute::Address(address)];
         self.ask(RouteNetlinkMessage::NewAddress(message), NLM_F_CREATE | NLM_F_EXCL).map_err(refused)?;
-        let mut link = LinkMessage::default();
-        link.header.index = index;
-        (link.header.flags, link.header.change_mask) = (LinkFlags::Up, LinkFlags::Up);
-        self.ask(RouteNetlinkMessage::SetLink(link), 0).map(drop).map_err(refused)
+        Ok(index)
     }
 }
 

@@ -38,6 +38,7 @@ mod link;
 mod outbox;
 mod packet;
 mod port;
+pub mod probe;
 mod queue;
 mod sync_wire;
 mod time_table;

@@ -35,6 +35,7 @@ mod levels;
 pub mod load;
 mod manager;
 mod mapping;
+pub mod probe;
 mod record;
 pub mod reserve;
 mod run_threads;

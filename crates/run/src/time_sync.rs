@@ -13,7 +13,8 @@ use std::hash::{BuildHasher as _, Hasher as _};
 use std::io;
 use std::net::SocketAddr;
 
-use takt_linux::clock::{monotonic_id, monotonic_ns, realtime_ns};
+use takt_linux::arrival::ArrivalClock;
+use takt_linux::clock::{monotonic_id, monotonic_ns};
 use takt_linux::datagram::{BindError, Datagrams, Destination, Sent};
 use takt_model::{Span, Time};
 use takt_net::{
@@ -103,8 +104,6 @@ pub struct TimeSync {
     period: Span,
     clock_id: u64,
     clock: ClockOf,
-    /// CLOCK_REALTIME - CLOCK_MONOTONIC before the last wait.
-    ahead: i64,
     /// Requests of others that were answered.
     served: u64,
     /// Datagrams that are no such message, or come from nobody who was asked.
@@ -157,7 +156,7 @@ impl TimeSync {
         let peers = peers.collect();
         let clock_id = monotonic_id().unwrap_or_else(random);
         let (table, period) = (TimeTable::new(table)?, spec.period);
-        Ok(TimeSync { socket, table, peers, period, clock_id, clock, ahead: ahead().1, served: 0, foreign: 0 })
+        Ok(TimeSync { socket, table, peers, period, clock_id, clock, served: 0, foreign: 0 })
     }
 
     /// The address of the socket.
@@ -200,13 +199,14 @@ impl TimeSync {
             }
             self.ask(now);
             let next = self.peers.iter().map(|peer| peer.due).min().unwrap_or(Time::MAX).min(end);
-            self.ahead = ahead().1;
+            let arrivals = ArrivalClock::start();
             self.socket.await_datagram(next.saturating_since(Time::from_ns(monotonic_ns())));
             let mut bytes = [0; SYNC_LENGTH + 1];
             // A flood must not keep requests from leaving.
             for _ in 0..64 {
                 let Some((length, from, stamp)) = self.socket.receive_stamped(&mut bytes) else { break };
-                let at = (self.clock)(self.arrival(stamp));
+                // The later time is the safe one: an interval of an exchange only grows by it.
+                let at = (self.clock)(arrivals.arrival(stamp).to);
                 match bytes.get(..length).and_then(SyncMessage::read) {
                     Some(SyncMessage::Request(to)) => self.answer(to, from, at),
                     Some(SyncMessage::Answer { to, clock, received, sent }) => {
@@ -279,31 +279,9 @@ impl TimeSync {
             }
         }
     }
-
-    /// The arrival of a datagram on CLOCK_MONOTONIC, or a later time. The kernel's stamp is on
-    /// CLOCK_REALTIME, so a step of that clock must not make the datagram older than it is. Its age
-    /// is reduced by what CLOCK_REALTIME gained on CLOCK_MONOTONIC since the wait began.
-    fn arrival(&self, stamp: Option<u64>) -> Time {
-        let (now, ahead) = ahead();
-        let age = stamp.map_or(0, |stamp| {
-            let gained = ahead.saturating_sub(self.ahead).max(0);
-            let realtime = now.cast_signed().saturating_add(ahead);
-            realtime.saturating_sub(stamp.cast_signed()).saturating_sub(gained)
-        });
-        // An older one came before the wait, and then its age is not known that well.
-        let is_likely = (0..1_000_000_000).contains(&age);
-        Time::from_ns(now - if is_likely { age.unsigned_abs().min(now) } else { 0 })
-    }
-}
-
-/// CLOCK_MONOTONIC, and how far CLOCK_REALTIME is ahead of it then, at least.
-fn ahead() -> (u64, i64) {
-    let before = realtime_ns();
-    let now = monotonic_ns();
-    (now, before.cast_signed().saturating_sub(now.cast_signed()))
 }
 
 /// A random number above zero.
-fn random() -> u64 {
+pub(crate) fn random() -> u64 {
     std::collections::hash_map::RandomState::new().build_hasher().finish().max(1)
 }

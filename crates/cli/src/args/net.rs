@@ -7,6 +7,7 @@ use clap::{Args, Subcommand, ValueEnum, ValueHint};
 use takt_linux::tc::Match;
 use takt_model::Span;
 
+use super::net_probe::NetProbe;
 use super::span;
 
 /// Share a network device: HTB classes for real-time messages, replies and other packets.
@@ -27,6 +28,7 @@ Examples:
   sudo takt net remove --device eth0
   sudo takt net broker --priority 6 --rate 20Mbit        messages of programs by their deadlines
   takt net clock --peer 10.0.0.7 --for 5s                how do the clocks differ?
+  takt net probe ping-pong 10.0.0.7                      how long does a message take?
   sudo takt net doctor                                   what can this kernel do?")]
 pub(crate) struct Net {
     #[command(subcommand)]
@@ -39,6 +41,7 @@ pub(crate) enum NetAction {
     Apply(NetApply),
     Broker(NetBroker),
     Clock(NetClock),
+    Probe(NetProbe),
     Show(NetShow),
     Remove(NetRemove),
     Doctor(NetDoctor),

@@ -25,15 +25,17 @@ pub(crate) fn execute(options: &args::Man) -> Outcome {
         fs::write(&path, page).map_err(|error| fail(&path, error))
     };
     for verb in command.get_subcommands() {
-        let name = format!("takt-{}", verb.get_name());
-        write(&name, page(verb.clone().name(name.clone()).version(env!("CARGO_PKG_VERSION")))?)?;
-        for action in verb.get_subcommands() {
-            let name = format!("{name}-{}", action.get_name());
-            write(&name, page(action.clone().name(name.clone()).version(env!("CARGO_PKG_VERSION")))?)?;
-        }
+        pages(verb, "takt", &write)?;
     }
     write("takt", main_page(command)?)?;
     Ok(Status::Yes)
+}
+
+/// The pages of a command, and of the commands below it.
+fn pages(command: &Command, above: &str, write: &impl Fn(&str, Vec<u8>) -> Result<(), Failure>) -> Result<(), Failure> {
+    let name = format!("{above}-{}", command.get_name());
+    write(&name, page(command.clone().name(name.clone()).version(env!("CARGO_PKG_VERSION")))?)?;
+    command.get_subcommands().try_for_each(|below| pages(below, &name, write))
 }
 
 const EXIT_STATUS: &str = include_str!("../../../../docs/reference/exit-status.md");

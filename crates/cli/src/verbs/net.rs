@@ -4,6 +4,7 @@ mod apply;
 mod broker;
 mod clock;
 mod doctor;
+mod probe;
 mod show;
 
 use takt_linux::tc::{Device, NetError};
@@ -17,6 +18,7 @@ pub(crate) fn execute(options: &args::Net, json: bool) -> Outcome {
         NetAction::Apply(options) => apply::execute(options, json),
         NetAction::Broker(options) => broker::execute(options, json),
         NetAction::Clock(options) => clock::execute(options, json),
+        NetAction::Probe(options) => probe::execute(options, json),
         NetAction::Show(options) => show::execute(options, json),
         NetAction::Remove(options) => show::remove(options, json),
         NetAction::Doctor(options) => doctor::execute(options, json),

@@ -42,9 +42,14 @@ fn help_says_what_it_said() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/help/{verb}.txt"));
         assert.eq(ran.text(), snapbox::Data::read_from(&path, None));
     }
-    for action in ["apply", "show", "remove", "doctor", "broker", "clock"] {
+    for action in ["apply", "show", "remove", "doctor", "broker", "clock", "probe"] {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/help/net-{action}.txt"));
         assert.eq(folder.takt(&["net", action, "--help"]).text(), snapbox::Data::read_from(&path, None));
+    }
+    for mode in ["serve", "ping-pong", "under-load", "throughput", "playback"] {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/help/net-probe-{mode}.txt"));
+        let ran = folder.takt(&["net", "probe", mode, "--help"]);
+        assert.eq(ran.text(), snapbox::Data::read_from(&path, None));
     }
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/help/takt.txt");
     assert.eq(folder.takt(&["--help"]).text(), snapbox::Data::read_from(&path, None));
@@ -63,4 +68,6 @@ fn the_manual_page_names_statuses_and_keys() {
     assert!(fs::read_to_string(folder.path("man/takt-sim.1")).expect("a page").contains("takt\\-sim"));
     let action = fs::read_to_string(folder.path("man/takt-net-apply.1")).expect("a page of an action");
     assert!(action.contains("takt\\-net\\-apply"));
+    let mode = fs::read_to_string(folder.path("man/takt-net-probe-serve.1")).expect("a page of a mode");
+    assert!(mode.contains("takt\\-net\\-probe\\-serve"));
 }

@@ -64,13 +64,14 @@ fn commands(options: &args::Report) -> Vec<String> {
 fn answer(source: &Source) -> Value {
     let tasks: Vec<Value> = (source.stats.tasks.iter())
         .map(|task| {
+            let deadline = task.deadline_ns.map(Span::from_ns);
             json!({
                 "task": task.task,
                 "deadline_ns": task.deadline_ns,
                 "verdict": null,
                 "bound_ns": null,
                 "simulated": null,
-                "measured": ResponseSummary::of_task(task).map(|seen| seen.json(task.deadline_ns.map(Span::from_ns), None)),
+                "measured": ResponseSummary::of_task(task).map(|seen| seen.json(deadline, None)),
             })
         })
         .collect();

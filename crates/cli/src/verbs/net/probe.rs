@@ -1,0 +1,187 @@
+//! `takt net probe`.
+
+mod files;
+mod told;
+
+use serde_json::json;
+use takt_linux::Epoch;
+use takt_linux::outgoing::Transport;
+use takt_linux::signals::StopSignals;
+use takt_model::{Span, Time};
+use takt_net::probe::{Pace, ScheduleSpec, playback};
+use takt_run::probe::{
+    BackgroundSpec, ClocksSpec, DURATION_MAX, Figures, ProbeError, ProbeOutcome, ProbeServer, ProbeServerSpec,
+    ProbeServerStats, ProbeSpec, probe,
+};
+
+use crate::args;
+use crate::args::{ProbeCommon, ProbeMode};
+use crate::failure::{Failure, Outcome, Status as Exit};
+use crate::input;
+use crate::output::{note, print, print_json};
+use crate::progress;
+use crate::table::Table;
+
+pub(super) fn execute(options: &args::NetProbe, json: bool) -> Outcome {
+    match &options.mode {
+        ProbeMode::Serve(options) => serve(options, json),
+        ProbeMode::PingPong(options) => {
+            let pace = options.mps.map_or(Pace::Max, Pace::BurstsPerSecond);
+            let spec = ProbeSpec { is_closed: true, ..spec(&options.common, pace, 1) };
+            measure("ping-pong", &options.common, &spec, json)
+        }
+        ProbeMode::UnderLoad(options) => {
+            let every = options.reply_every.unwrap_or(if options.common.deadline.is_some() { 1 } else { 100 });
+            let spec = spec(&options.common, Pace::BurstsPerSecond(options.mps), every);
+            measure("under-load", &options.common, &spec, json)
+        }
+        ProbeMode::Throughput(options) => {
+            let pace = options.mps.map_or(Pace::Max, Pace::BurstsPerSecond);
+            let mut spec = spec(&options.common, pace, 0);
+            // Without replies, the clocks say nothing.
+            spec.clocks = None;
+            measure("throughput", &options.common, &spec, json)
+        }
+        ProbeMode::Playback(options) => {
+            let spec = played(options)?;
+            measure("playback", &options.common, &spec, json)
+        }
+    }
+}
+
+fn played(options: &args::ProbePlayback) -> Result<ProbeSpec, Failure> {
+    let text = input::text(&options.file, "playback")?;
+    let sends = playback(&text).map_err(|error| {
+        Failure::input(format_args!("{}:{}: {}", input::shown(&options.file), error.line, error.what))
+    })?;
+    let mut spec = spec(&options.common, Pace::Playback(sends), options.reply_every);
+    spec.duration = options.common.duration.unwrap_or(DURATION_MAX);
+    spec.warm_up = Span::ZERO;
+    Ok(spec)
+}
+
+fn spec(options: &ProbeCommon, pace: Pace, reply_every: u32) -> ProbeSpec {
+    let schedule = ScheduleSpec {
+        burst: options.burst,
+        size: options.size,
+        deadline: options.deadline,
+        reply_every,
+        seed: options.seed,
+        ..ScheduleSpec::new(pace)
+    };
+    let clocks = ClocksSpec { drift_ppm: options.drift, width_max: options.clock_width, ..ClocksSpec::default() };
+    let (size, priority) = (options.background_size, options.background_priority);
+    ProbeSpec {
+        transport: if options.tcp { Transport::Stream } else { Transport::Datagram },
+        duration: options.duration.unwrap_or(Span::from_s(1)),
+        warm_up: options.warm_up,
+        patience: options.wait,
+        priority: options.priority,
+        background: options.background.map(|rate| BackgroundSpec { rate, size, priority }),
+        broker: options.broker.clone(),
+        clocks: (!options.no_one_way).then_some(clocks),
+        schedule,
+        ..ProbeSpec::new(options.servers.clone(), Pace::Max)
+    }
+}
+
+fn failure(error: ProbeError) -> Failure {
+    use takt_linux::datagram::BindError;
+    match &error {
+        ProbeError::NoAnswer(_) | ProbeError::Connect { .. } | ProbeError::NoBroker(_) => Failure::no(error),
+        ProbeError::Bind(BindError::Priority { .. }) | ProbeError::Outgoing(_) => Failure::cannot(error),
+        ProbeError::Kernel(_) => Failure::trouble(error),
+        _ => Failure::input(error),
+    }
+}
+
+fn measure(mode: &str, options: &ProbeCommon, spec: &ProbeSpec, json: bool) -> Outcome {
+    let signals = StopSignals::catch();
+    let planned = match &spec.schedule.pace {
+        Pace::Playback(sends) => sends.last().map_or(Span::ZERO, |last| last.0.saturating_since(Time::ZERO)),
+        _ => spec.warm_up.saturating_add(spec.duration),
+    };
+    let bar = progress::bar(mode, planned.min(spec.duration.saturating_add(spec.warm_up)).as_ns());
+    let outcome = probe(spec, &|| signals.caught().is_some(), &mut |progress| {
+        bar.set_position(progress.elapsed.as_ns());
+        bar.set_message(format!("{mode}: {} sent, {} answered", progress.sent, progress.answered));
+    });
+    bar.finish_and_clear();
+    let outcome = outcome.map_err(failure)?;
+    let lost = if spec.schedule.reply_every == 1 {
+        outcome.servers.iter().filter_map(takt_run::probe::ServerOutcome::lost).sum()
+    } else {
+        0
+    };
+    let figures = Figures::of(&outcome.messages, lost);
+    if let Some(target) = &options.csv {
+        files::csv(&outcome, target)?;
+    }
+    if let Some(target) = &options.svg {
+        target.write(files::svg(mode, &figures).as_bytes())?;
+    }
+    let is_csv_printed = options.csv.as_ref().or(options.svg.as_ref()).is_some_and(crate::output::Target::is_stdout);
+    match (json, is_csv_printed) {
+        (_, true) => {}
+        (true, _) => print_json(&told::as_json(mode, spec, &outcome, &figures))?,
+        (false, _) => print(&told::text(mode, spec, &outcome, &figures))?,
+    }
+    Ok(if is_good(&outcome, &figures) { Exit::Yes } else { Exit::No })
+}
+
+/// Every server received something, and no deadline was missed as far as is known.
+fn is_good(outcome: &ProbeOutcome, figures: &Figures) -> bool {
+    let has_arrived =
+        outcome.servers.iter().all(|server| server.sent == 0 || server.arrived.is_some_and(|came| came.received > 0));
+    let missed = if figures.one_way_max.count() > 0 { figures.missed_one_way_max } else { figures.missed_round_trip };
+    has_arrived && missed == 0
+}
+
+fn serve(options: &args::ProbeServe, json: bool) -> Outcome {
+    if options.duration.is_some_and(Span::is_zero) {
+        return Err(Failure::input("--for is zero; give a duration like 10s"));
+    }
+    let spec = ProbeServerSpec { listen: options.listen, priority: options.priority };
+    let signals = StopSignals::catch();
+    let server = ProbeServer::bind(&spec).map_err(failure)?;
+    note(format_args!("probers find this server at {}, by UDP and TCP", server.address().unwrap_or(options.listen)));
+    if !server.has_kernel_stamps() {
+        note("the kernel does not stamp datagrams (SO_TIMESTAMPNS): arrivals are those at this program");
+    }
+    let epoch = Epoch::now_is_zero();
+    let end = options.duration.map(|duration| Time::ZERO.saturating_add(duration));
+    let stats = server.serve(&|| signals.caught().is_some() || end.is_some_and(|end| epoch.now() >= end));
+    match json {
+        true => print_json(&served_json(&stats))?,
+        false => print(&served(&stats))?,
+    }
+    Ok(Exit::Yes)
+}
+
+fn served(stats: &ProbeServerStats) -> String {
+    let mut table = Table::new(&["RUNS", "RECEIVED", "BYTES", "REPLIES", "UNSENT", "CLOCK REQUESTS"]);
+    let numbers = [stats.runs, stats.received, stats.bytes, stats.replies, stats.unsent, stats.clock_requests];
+    table.row(numbers.map(|number| number.to_string()).to_vec());
+    let mut text = table.render("");
+    if stats.malformed + stats.foreign + stats.refused > 0 {
+        text.push_str(&format!(
+            "dropped {} malformed messages and {} of unknown runs; refused {} runs beyond the limit\n",
+            stats.malformed, stats.foreign, stats.refused
+        ));
+    }
+    text
+}
+
+fn served_json(stats: &ProbeServerStats) -> serde_json::Value {
+    json!({
+        "runs": stats.runs,
+        "received": stats.received,
+        "received_bytes": stats.bytes,
+        "replies": stats.replies,
+        "unsent": stats.unsent,
+        "malformed": stats.malformed,
+        "foreign": stats.foreign,
+        "refused": stats.refused,
+        "clock_requests": stats.clock_requests,
+    })
+}

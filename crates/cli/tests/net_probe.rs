@@ -1,0 +1,161 @@
+//! `takt net probe` in network namespaces of the test's own: its modes, files and exit statuses. If
+//! this machine cannot make them, each test says so and passes.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Command, Stdio};
+
+use serde_json::Value;
+use takt_linux::net::{Cable, End};
+use tempfile::TempDir;
+
+fn takt(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_takt"));
+    command.args(["net", "probe"]).args(arguments);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+fn run(arguments: &[&str]) -> (Option<i32>, String, String) {
+    let output = takt(arguments).output().unwrap();
+    (output.status.code(), String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap())
+}
+
+fn json(arguments: &[&str]) -> (Option<i32>, Value) {
+    let (status, text, errors) = run(&[arguments, &["--json"]].concat());
+    (status, serde_json::from_str(&text).unwrap_or_else(|_| panic!("{text}{errors}")))
+}
+
+fn at<T: Send>(end: &End, body: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            end.enter().unwrap();
+            body()
+        });
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+/// A server, ended when dropped.
+struct Server(Child, String);
+
+impl Server {
+    fn start(listen: &str) -> Server {
+        let mut child = takt(&["serve", "--listen", listen, "--json"]).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stderr.take().unwrap()).read_line(&mut line).unwrap();
+        let address = line.split_whitespace().find(|word| word.starts_with(listen.trim_end_matches('0')));
+        let address = address.unwrap_or_else(|| panic!("{line}")).trim_end_matches(',').to_owned();
+        Server(child, address)
+    }
+
+    /// What it says at the signal TERM.
+    fn end(mut self) -> Value {
+        let pid = i32::try_from(self.0.id()).unwrap();
+        assert!(pid > 1);
+        assert!(Command::new("kill").args(["-TERM", &pid.to_string()]).status().unwrap().success());
+        let mut text = String::new();
+        std::io::Read::read_to_string(&mut self.0.stdout.take().unwrap(), &mut text).unwrap();
+        assert!(self.0.wait().unwrap().success());
+        serde_json::from_str(&text).unwrap()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn every_mode_measures_and_writes_what_it_measured() {
+    let cable = match Cable::lay(false) {
+        Ok(cable) => cable,
+        Err(error) => return println!("skipped: {error}"),
+    };
+    let folder = TempDir::new().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let listen = format!("{}:0", cable.right().address());
+    let server = at(cable.right(), || Server::start(&listen));
+    let to = server.1.clone();
+    at(cable.left(), || {
+        let (csv, svg) = (path("messages.csv"), path("cdf.svg"));
+        let usual = ["--for", "200ms", "--wait", "20s", "--clock-width", "10s"];
+        let load =
+            ["under-load", &to, "--mps", "100", "--burst", "2-3", "--deadline", "30s", "--csv", &csv, "--svg", &svg];
+        let (status, told) = json(&[&load[..], &usual].concat());
+        assert_eq!(status, Some(0), "{told}");
+        let [of, deadlines] = [&told["servers"][0], &told["deadlines"]];
+        let sent = of["sent"].as_u64().unwrap();
+        assert!((40..=60).contains(&sent), "20 bursts: {told}");
+        for key in ["arrived", "asked", "answered"] {
+            assert_eq!(of[key], sent, "{key}: {told}");
+        }
+        assert_eq!((&of["lost"], &of["stamps"]), (&0.into(), &"kernel".into()));
+        assert_eq!((&deadlines["missed_one_way_max"], &deadlines["missed_round_trip"]), (&0.into(), &0.into()));
+        let times = &told["times"];
+        let one = |key: &str| times[key]["max_ns"].as_u64().unwrap_or_else(|| panic!("{key}: {told}"));
+        assert!(one("one_way_min") <= one("one_way_max") && one("one_way_max") <= one("round_trip"), "{told}");
+        assert!(one("round_trip") <= one("round_trip_from_intended"), "{told}");
+        let lines = fs::read_to_string(&csv).unwrap();
+        assert_eq!(lines.lines().count() as u64, sent + 1);
+        let cells: Vec<&str> = lines.lines().nth(1).unwrap().split(',').collect();
+        assert_eq!((cells[1], cells[3], cells[10], cells[11]), (to.as_str(), "0", "no", "no"), "{lines}");
+        assert!(fs::read_to_string(&svg).unwrap().contains("one way, at most"));
+
+        let (status, told) =
+            json(&[&["ping-pong", &to, "--tcp", "--mps", "50", "--no-one-way"][..], &usual[..4]].concat());
+        let of = &told["servers"][0];
+        assert_eq!(
+            (status, &of["sent"], &of["answered"], &of["stamps"]),
+            (Some(0), &10.into(), &10.into(), &"program".into())
+        );
+        assert!(told["times"]["one_way_min"].is_null() && of["offset_ns"].is_null() && told["deadlines"].is_null());
+
+        let (status, told) = json(&["throughput", &to, "--for", "50ms", "--size", "1000B"]);
+        assert_eq!(status, Some(0), "{told}");
+        assert!(told["servers"][0]["arrived_bps"].as_u64().unwrap() > 0 && told["times"]["round_trip"].is_null());
+
+        let sends = path("sends.csv");
+        fs::write(&sends, "0, 64\n0.01, 400 # the second\n0.02, 1400\n").unwrap();
+        let (status, text, errors) = run(&["playback", &sends, &to, "--csv", "-", "--wait", "20s"]);
+        assert_eq!(status, Some(0), "{errors}");
+        let rows: Vec<Vec<&str>> = text.lines().skip(1).map(|line| line.split(',').collect()).collect();
+        let told: Vec<(&str, &str)> = rows.iter().map(|row| (row[2], row[3])).collect();
+        assert_eq!(told, [("64", "0"), ("400", "10000000"), ("1400", "20000000")]);
+
+        // Deadlines that no message keeps.
+        let (status, text, _) = run(&["ping-pong", &to, "--deadline", "1ns", "--for", "50ms"]);
+        assert_eq!(status, Some(1), "{text}");
+        assert!(text.contains("missed by the round trip, of"), "{text}");
+    });
+    let told = server.end();
+    assert_eq!((&told["runs"], &told["malformed"], &told["foreign"]), (&5.into(), &0.into(), &0.into()), "{told}");
+}
+
+#[test]
+fn what_is_wrong_is_named_with_its_status() {
+    let folder = TempDir::new().unwrap();
+    let bad = folder.path().join("bad.csv");
+    fs::write(&bad, "0, 64\n0.1, 12\n").unwrap();
+    let bad = bad.to_str().unwrap();
+    let here = "127.0.0.1:9";
+    let broker = folder.path().join("none");
+    for (arguments, status, text) in [
+        (vec!["playback", bad, here], 2, "bad.csv:2: the size is no number of bytes from 64"),
+        (vec!["under-load", "nowhere"], 2, "is no address; write one like 10.0.0.7"),
+        (vec!["under-load", here, "--size", "1B"], 2, "messages have from 64 to 65507 bytes"),
+        (vec!["under-load", here, "--burst", "3-2"], 2, "a burst has from 1 to"),
+        (vec!["under-load", here, "::1"], 2, "are of IPv4 and IPv6"),
+        (vec!["under-load", here, "--broker", broker.to_str().unwrap()], 2, "--deadline"),
+        (vec!["ping-pong", here, "--for", "2h"], 2, "the duration is 0 or above"),
+        (vec!["serve", "--for", "0s"], 2, "--for is zero"),
+        (vec!["serve", "--listen", "203.0.113.1:7462"], 2, "cannot be received"),
+        (vec!["ping-pong", here, "--tcp"], 1, "is `takt net probe serve` running there?"),
+    ] {
+        let (found, _, errors) = run(&arguments);
+        assert_eq!(found, Some(status), "{arguments:?}: {errors}");
+        assert!(errors.contains(text), "{arguments:?}: {errors}");
+    }
+}
