@@ -166,6 +166,7 @@ pub(crate) fn live(
         work.calibrate();
         ClassGuard::enter_in_domain(&lane.class)
     });
+    let entered = entered.and_then(|guard| read_back(&lane.class).map(|()| guard));
     let _class = match entered {
         Ok(guard) => {
             let known = matches!(lane.class, Class::Deadline(_)) && sched::scheduling_deadline().is_some();
@@ -196,6 +197,15 @@ pub(crate) fn live(
         _ if lane.after.is_empty() => thread.source(),
         _ => thread.successor(),
     }
+}
+
+/// Whether the kernel keeps the reservation that it was asked for.
+fn read_back(class: &Class) -> Result<(), SchedError> {
+    let has = sched::current();
+    if !matches!(class, Class::Deadline(_)) || has == *class {
+        return Ok(());
+    }
+    Err(SchedError::Other { class: class.describe(), cause: format!("the kernel keeps {}", has.describe()) })
 }
 
 struct Thread<'a> {
