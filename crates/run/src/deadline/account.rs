@@ -34,8 +34,10 @@ struct Watched {
     /// Jobs that are released and have not ended.
     jobs: u64,
     had_work: bool,
-    /// Since when its thread has a CPU and has not been charged.
-    since: Option<Time>,
+    /// Since when its thread has a CPU.
+    began: Option<Time>,
+    /// Up to where the budget paid for it.
+    paid: Time,
     /// The kernel took the CPU from the thread, as it does at the end of a budget.
     is_stopped: bool,
     is_unknown: bool,
@@ -73,7 +75,7 @@ impl ServerAccount {
         match *event {
             Event::Release { job, .. } => self.with(job, |server, _| server.jobs += 1),
             Event::Start { job, .. } | Event::Resume { job, .. } => {
-                self.with(job, |server, at| server.since = server.since.or(Some(at)));
+                self.with(job, Watched::begin);
             }
             Event::Preempt { job, .. } => self.leaves(job, tell, |_| {}),
             Event::Block { job, .. } => self.leaves(job, tell, |server| server.is_stopped = true),
@@ -96,8 +98,7 @@ impl ServerAccount {
     /// The thread of the job leaves its CPU.
     fn leaves(&mut self, job: JobKey, tell: &mut impl FnMut(Time, Event), change: impl FnOnce(&mut Watched)) {
         self.with(job, |server, at| {
-            server.pay(at, tell);
-            server.since = None;
+            server.charge(at, tell);
             change(server);
         });
     }
@@ -117,12 +118,11 @@ impl ServerAccount {
         self.servers.iter_mut().for_each(|server| server.settle(now, slack, tell));
     }
 
-    /// Tells of servers up to the end.
+    /// Tells of what servers did before the end, and of their payments up to it.
     fn finish(&mut self, end: Time, tell: &mut impl FnMut(Time, Event)) {
         self.advance(end, tell);
         let now = self.now;
-        self.servers.iter_mut().for_each(|server| server.pay(now, tell));
-        self.settle(tell);
+        self.servers.iter_mut().for_each(|server| server.charge(now, tell));
     }
 }
 
@@ -137,14 +137,15 @@ impl Watched {
             is_exhausted: false,
             jobs: 0,
             had_work: false,
-            since: None,
+            began: None,
+            paid: Time::ZERO,
             is_stopped: false,
             is_unknown: false,
         }
     }
 
     fn forget(&mut self) {
-        (self.is_unknown, self.since, self.is_stopped) = (true, None, false);
+        (self.is_unknown, self.began, self.is_stopped) = (true, None, false);
     }
 
     /// When it changes by itself. While its thread has a CPU, only a budget that ends after the deadline does
@@ -153,21 +154,30 @@ impl Watched {
         if self.is_unknown {
             return None;
         }
-        if let Some(since) = self.since {
+        if self.began.is_some() {
             let left = Span::from_ns(u64::try_from(self.left).unwrap_or(0));
-            return Some(since.saturating_add(left).max(self.deadline));
+            return Some(self.paid.saturating_add(left).max(self.deadline));
         }
         self.is_exhausted.then_some(self.deadline)
     }
 
-    fn pay(&mut self, now: Time, tell: &mut impl FnMut(Time, Event)) {
-        let Some(since) = self.since.filter(|since| *since < now) else { return };
-        let amount = now.saturating_since(since);
-        self.since = Some(now);
-        if self.is_unknown {
-            return;
+    /// Its thread gets a CPU.
+    fn begin(&mut self, now: Time) {
+        if self.began.is_none() {
+            (self.began, self.paid) = (Some(now), now);
         }
-        self.left = self.left.saturating_sub(signed(amount));
+    }
+
+    fn pay(&mut self, now: Time) {
+        self.left = self.left.saturating_sub(signed(now.saturating_since(self.paid)));
+        self.paid = now;
+    }
+
+    /// Its thread leaves its CPU. The charge is told only now: before, a missing switch may still turn up.
+    fn charge(&mut self, now: Time, tell: &mut impl FnMut(Time, Event)) {
+        let Some(since) = self.began.take().filter(|since| *since < now && !self.is_unknown) else { return };
+        self.pay(now);
+        let amount = now.saturating_since(since);
         tell(now, Event::Charge { server: self.server, since, amount, idle: false });
     }
 
@@ -182,11 +192,11 @@ impl Watched {
             return;
         }
         let had_deadline = self.deadline > Time::ZERO;
-        if self.since.is_some() && self.deadline <= now {
-            self.pay(now, tell);
+        if self.began.is_some() && self.deadline <= now {
+            self.pay(now);
         }
         let is_stopped = std::mem::take(&mut self.is_stopped) && self.left <= slack;
-        let ends = self.left <= 0 && (self.since.is_none() || self.deadline <= now);
+        let ends = self.left <= 0 && (self.began.is_none() || self.deadline <= now);
         if had_deadline && !self.is_exhausted && (is_stopped || ends) {
             self.is_exhausted = true;
             self.left = self.left.min(0);
@@ -252,6 +262,11 @@ impl<S: Sink> Sink for WithServers<'_, S> {
     }
 
     fn define(&mut self, stream: u32, now: Time, definition: &Definition) {
+        if let Some((own, account)) = &mut self.account
+            && *own == stream
+        {
+            account.advance(now, &mut |at, event| self.sink.event(stream, at, &event));
+        }
         self.sink.define(stream, now, definition);
     }
 
