@@ -105,7 +105,11 @@ fn measured(answer: &Value, back_end: &str, live: &Schedule) -> (Span, Span) {
     let each = longest(managers.iter().map(|manager| &manager["cost_ns"]["max"]))
         + longest(threads.iter().map(|thread| &thread["overhead_ns"]));
     // The kernel ends a budget at a tick.
-    let grain = if back_end == "deadline" { takt_linux::machine().tick.unwrap_or(Span::from_ms(10)) } else { Span::ZERO };
+    let ends = live.servers.values().flatten().any(|(_, what)| *what == "exhaust");
+    let grain = match back_end {
+        "deadline" if ends => takt_linux::machine().tick.unwrap_or(Span::from_ms(10)),
+        _ => Span::ZERO,
+    };
     let unknown = answer["recorded"]["missing"].as_u64().unwrap_or(0) + answer["recorded"]["lost"].as_u64().unwrap_or(0);
     let taken = answer["steal_ns"].as_u64().unwrap_or(0).max(late).max(each);
     let taken = if unknown > 0 { DISTURBED } else { Span::from_ns(taken) };

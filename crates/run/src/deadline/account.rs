@@ -77,8 +77,10 @@ impl ServerAccount {
             Event::Start { job, .. } | Event::Resume { job, .. } => {
                 self.with(job, Watched::begin);
             }
-            Event::Preempt { job, .. } => self.leaves(job, tell, |_| {}),
-            Event::Block { job, .. } => self.leaves(job, tell, |server| server.is_stopped = true),
+            // If another reserved thread goes on, the log calls the end of a budget a preemption.
+            Event::Preempt { job, .. } | Event::Block { job, .. } => {
+                self.leaves(job, tell, |server| server.is_stopped = true);
+            }
             Event::Complete { job, .. } | Event::Cancel { job, .. } => {
                 self.leaves(job, tell, |server| server.jobs = server.jobs.saturating_sub(1));
             }
