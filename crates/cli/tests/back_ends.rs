@@ -15,7 +15,7 @@ use takt_model::{Span, Time};
 const TAKT: &str = env!("CARGO_BIN_EXE_takt");
 const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden");
 const DURATION: &str = "470ms";
-/// What the machine may take of a run that is compared.
+/// A run is not compared if the machine took this much of it.
 const DISTURBED: Span = Span::from_ms(1);
 const ATTEMPTS: usize = 5;
 /// A server and its jobs make at most this many decisions in a row without an idle CPU between them.
@@ -97,7 +97,7 @@ fn longest<'a>(values: impl Iterator<Item = &'a Value>) -> u64 {
     values.filter_map(Value::as_u64).max().unwrap_or(0)
 }
 
-/// What the machine took of a run, and what the back end cost in it.
+/// The time that the machine took of a run, and the tolerance by the costs of its back end.
 fn measured(answer: &Value, back_end: &str, live: &Schedule) -> (Span, Span) {
     let list = |key: &str| answer[key].as_array().cloned().unwrap_or_default();
     let (threads, managers) = (list("threads"), list("managers"));
@@ -110,7 +110,8 @@ fn measured(answer: &Value, back_end: &str, live: &Schedule) -> (Span, Span) {
         "deadline" if ends => takt_linux::machine().tick.unwrap_or(Span::from_ms(10)),
         _ => Span::ZERO,
     };
-    let unknown = answer["recorded"]["missing"].as_u64().unwrap_or(0) + answer["recorded"]["lost"].as_u64().unwrap_or(0);
+    let count = |key: &str| answer["recorded"][key].as_u64().unwrap_or(0);
+    let unknown = count("missing") + count("lost");
     let taken = answer["steal_ns"].as_u64().unwrap_or(0).max(late).max(each);
     let taken = if unknown > 0 { DISTURBED } else { Span::from_ns(taken) };
     (taken, grain.saturating_add(Span::from_ns(2 * late + DECISIONS * each)))

@@ -1,7 +1,7 @@
 //! The back ends that keep the budgets of components, and the contract between them and `run`.
 //!
-//! A back end fills in a [`Contract`] before anything runs: what it enforces of a node, and what it cannot, with
-//! reason and remedy. One that cannot enforce all of the node refuses, and nothing runs.
+//! A back end fills in a [`Contract`] before anything runs. The contract lists what the back end enforces of a node. It
+//! also lists each obstacle with its reason and remedy. With an obstacle the back end refuses, and nothing runs.
 //!
 //! | back end | budgets are kept by | file |
 //! |---|---|---|
@@ -19,7 +19,7 @@ use takt_policy::Clusters;
 use crate::error::RunError;
 use crate::{Prepared, RunOptions, deadline, manager, mapping};
 
-/// What keeps the budgets of components.
+/// A back end that keeps the budgets of components.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum ServerBackEnd {
     /// A budget manager on each CPU (docs/explanation/budget-manager.md).
@@ -46,18 +46,18 @@ impl ServerBackEnd {
     }
 }
 
-/// What a back end says of a node.
+/// The answer of a back end for a node.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Contract {
     /// The back end.
     pub back_end: ServerBackEnd,
-    /// What it enforces, and how exactly: sentences for the screen and the log.
+    /// The budgets that it enforces, with their granularity: sentences for the screen and the log.
     pub enforces: Vec<String>,
-    /// What it cannot enforce. Empty: it runs the node.
+    /// The parts that it cannot enforce. If there are none, it runs the node.
     pub cannot: Vec<Obstacle>,
 }
 
-/// What a back end cannot enforce.
+/// A part that a back end cannot enforce.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Obstacle {
     /// The part of the System or of the machine.
@@ -107,7 +107,7 @@ fn contract(
     }
 }
 
-/// What no back end runs.
+/// Refuses a node that no back end runs.
 fn check_node(system: &System, node: NodeId, there: usize) -> Result<(), RunError> {
     let spec = system.nodes.get(node.index()).ok_or(RunError::NoNode(node.0))?;
     mapping::refuse_parts(system, node, spec)?;
@@ -175,7 +175,7 @@ fn refused(node: &str, refusals: &[Contract]) -> String {
     }
 }
 
-/// What the sched_ext back end says.
+/// The contract of the sched_ext back end.
 fn sched_ext(kernel_has_it: bool) -> Contract {
     let others = "use --backend manager or --backend deadline";
     let mut cannot = Vec::new();

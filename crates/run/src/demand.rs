@@ -1,4 +1,4 @@
-//! What tasks demand of CPUs and memory, and the refusal of what would starve the machine.
+//! The demand of tasks for CPUs and memory. Refuses a demand that would starve the machine.
 
 use takt_linux::Class;
 use takt_linux::machine::Limits;

@@ -93,7 +93,7 @@ pub struct RunOptions {
     pub top_priority: u8,
     /// Whether the kernel's account of the run is recorded, too.
     pub trace: Trace,
-    /// What keeps the budgets of components; `None`: the first of [`ServerBackEnd::ALL`] that can.
+    /// The back end that keeps the budgets of components. `None` chooses the first of [`ServerBackEnd::ALL`] that can.
     pub back_end: Option<ServerBackEnd>,
     /// Whether this program calls [`takt_linux::guardian::guardian`] first of all. Then a child
     /// process removes the recorder if this process is killed. Otherwise the next start removes the
@@ -164,7 +164,7 @@ pub struct Prepared {
     pub(crate) adaptive: Option<takt_dispatch::Adaptive>,
     /// The budget managers of a node with components.
     pub(crate) managed: Option<manager::Managed>,
-    /// What keeps the budgets of a node with components.
+    /// The back end of a node with components.
     pub(crate) back_end: Option<ServerBackEnd>,
 }
 
@@ -181,7 +181,7 @@ impl Prepared {
         self.dispatched.as_deref()
     }
 
-    /// What keeps the budgets of components, if the node has any.
+    /// The back end of the node's components, if it has any.
     #[must_use]
     pub fn server_back_end(&self) -> Option<ServerBackEnd> {
         self.back_end

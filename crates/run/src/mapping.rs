@@ -22,9 +22,9 @@ use takt_model::{
     TaskId,
 };
 
-use crate::error::RunError;
 use crate::demand::refuse_overload;
 pub(crate) use crate::demand::{allowed_percent, intervals, load_ppm, refuse_working_sets};
+use crate::error::RunError;
 use crate::{Margin, Prepared, RunOptions, backend, levels, manager};
 
 /// The mapping of all threads.

@@ -119,7 +119,7 @@ impl Prepared {
     }
 }
 
-/// What the log of servers under SCHED_DEADLINE rests on.
+/// The sources of the events of servers under SCHED_DEADLINE.
 const COMPUTED: &str = "the log's charges, idle servers and used-up budgets were seen; its replenishments are \
     computed by the kernel's rule, because the kernel does not tell of them";
 

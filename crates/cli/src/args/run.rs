@@ -72,8 +72,8 @@ pub(crate) struct Run {
     #[arg(long)]
     pub(crate) no_trace: bool,
 
-    /// What keeps the budgets of components. One that cannot keep all of them refuses, and says why. auto takes
-    /// the first that can.
+    /// The back end that keeps the budgets of components. One that cannot keep all of them refuses and says why. auto
+    /// takes the first that can.
     #[arg(long, value_enum, value_name = "NAME", default_value_t = BackEnd::Auto)]
     pub(crate) backend: BackEnd,
 
@@ -97,7 +97,7 @@ pub(crate) struct Run {
     pub(crate) fail_on_miss: bool,
 }
 
-/// What keeps the budgets of components.
+/// A back end that keeps the budgets of components.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(crate) enum BackEnd {
     /// The first of the others that can

@@ -1,6 +1,6 @@
-//! What the servers of a run under SCHED_DEADLINE did, from what the kernel did with their threads.
+//! The events of servers in a run under SCHED_DEADLINE, derived from the events of their threads.
 //!
-//! The kernel tells when a thread has a CPU, and nothing of its budget. This machine keeps each budget by the rule
+//! The kernel reports when a thread has a CPU. It reports no budgets. This machine keeps each budget by the rule
 //! of the kernel's constant-bandwidth server. It passes on all events and adds those of servers:
 //!
 //! | event | what it rests on |
@@ -10,12 +10,12 @@
 //! | `exhaust` | seen: the kernel took the CPU from the thread. The budget that is left, by the charges, is at most the slack |
 //! | `replenish` | computed: by the rule, from the times at which work came and from the charges |
 //!
-//! The rule: if work comes to an idle server, and the budget q that is left exceeds its share until the deadline d,
-//! q T >= (d - t) Q, then the budget is Q again and the deadline t + T. A used-up budget gets Q more at the deadline,
-//! which moves by T. The kernel ends a budget at a tick, so q may be negative, and the next budget pays for it.
+//! Work comes at t to an idle server with remaining budget q and deadline d. If q T >= (d - t) Q, the budget becomes Q
+//! and the deadline t + T. A used-up budget gets Q more at the deadline, which moves by T. The kernel ends a budget at
+//! a tick. So q may be negative, and the next budget pays for it.
 //!
-//! The events of one instant are taken together, as by the simulator. If the kernel lost events, a server's account is
-//! unknown until work comes to it while it is idle.
+//! The machine takes the events of one instant together, as the simulator does. If the kernel lost events, the account
+//! of a server is unknown until the server is idle.
 
 use takt_log::{Definition, Event, JobKey, Sink};
 use takt_model::{Span, Time};

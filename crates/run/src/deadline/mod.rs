@@ -26,7 +26,7 @@ pub(crate) mod account;
 
 use account::{ServerAccount, Terms};
 
-/// How this kernel ends budgets.
+/// The properties of this kernel that decide how exactly it keeps budgets.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kernel {
     /// The period of its ticks, if it tells.
@@ -54,10 +54,10 @@ impl Kernel {
     }
 }
 
-/// Where another back end does better.
+/// The usual remedy.
 const MANAGER: &str = "use --backend manager";
 
-/// What SCHED_DEADLINE enforces of the node.
+/// The contract of SCHED_DEADLINE for the node.
 pub(crate) fn contract(
     system: &System,
     node: NodeId,
@@ -84,8 +84,10 @@ pub(crate) fn contract(
         let mapping = map(system, node, options, limits, there)?;
         cannot.extend(admission(&mapping, spec, limits, kernel));
         if let Some(obstacle) = takt_linux::cpuset::obstacle().filter(|_| !mapping.domains.is_empty()) {
-            let why = format!("SCHED_DEADLINE needs a scheduling domain for them, and the machine cannot be divided: \
-                 {obstacle}");
+            let why = format!(
+                "SCHED_DEADLINE needs a scheduling domain for them, and the machine cannot be divided: \
+                 {obstacle}"
+            );
             cannot.push(Obstacle::new(format!("the CPUs of node \"{}\"", spec.name), why, MANAGER));
         }
     }
@@ -128,7 +130,7 @@ fn obstacles_of_node(system: &System, node: NodeId, spec: &NodeSpec) -> Result<V
     Ok(cannot)
 }
 
-/// Why the kernel's server is none of this rule.
+/// The difference between this rule and the kernel's server; `None` if there is none.
 fn obstacle_of_rule(rule: ServerRule) -> Option<&'static str> {
     Some(match rule {
         ServerRule::CbsHard => return None,
@@ -199,7 +201,7 @@ fn obstacles_of_component(
     Ok(cannot)
 }
 
-/// What the kernel guarantees of a component.
+/// The kernel's guarantee for a component.
 fn enforced(component: &Component, kernel: &Kernel) -> String {
     let value = |of: Auto<Span>| if let Auto::Value(span) = of { span } else { Span::ZERO };
     let (budget, period) = (value(component.budget), value(component.period));

@@ -50,7 +50,7 @@ pub(crate) fn has_components(system: &System, node: NodeId) -> bool {
     system.components.iter().any(|component| component.node == node)
 }
 
-/// What managers enforce of the node.
+/// The contract of budget managers for the node.
 pub(crate) fn contract(system: &System, node: NodeId, options: &RunOptions) -> Result<Contract, RunError> {
     let spec = system.nodes.get(node.index()).ok_or(RunError::NoNode(node.0))?;
     let name = format!("node \"{}\"", spec.name);
