@@ -6,9 +6,11 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard};
 
 use serde_json::Value;
+use takt_linux::machine;
 use takt_log::{Event, JobKey, Reader};
 use takt_model::{Span, Time};
 
@@ -20,6 +22,12 @@ const DISTURBED: Span = Span::from_ms(1);
 const ATTEMPTS: usize = 5;
 /// A server and its jobs make at most this many decisions in a row without an idle CPU between them.
 const DECISIONS: u64 = 8;
+
+/// One at a time: the CPUs are few.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
 
 fn takt(folder: &Path, arguments: &[&str]) -> (i32, String, String) {
     let ran = Command::new(TAKT).args(arguments).current_dir(folder).output().expect("takt starts");
@@ -164,6 +172,7 @@ fn agrees(folder: &Path, name: &str, back_end: &str) -> bool {
 
 #[test]
 fn golden_systems_run_under_each_back_end_as_simulated() {
+    let _alone = alone();
     let folder = tempfile::tempdir().expect("a folder");
     for name in ["throttled", "preempted", "renewed"] {
         for back_end in ["manager", "deadline"] {
@@ -177,6 +186,7 @@ fn golden_systems_run_under_each_back_end_as_simulated() {
 /// Every consumer reads the log of servers under SCHED_DEADLINE, and says what it rests on.
 #[test]
 fn the_log_of_the_deadline_back_end_is_read_by_every_verb() {
+    let _alone = alone();
     let folder = tempfile::tempdir().expect("a folder");
     let folder = folder.path();
     let file = format!("{GOLDEN}/throttled.toml");
@@ -202,6 +212,7 @@ fn the_log_of_the_deadline_back_end_is_read_by_every_verb() {
 /// A refusal has exit status 3, names the obstacle and the remedy, and nothing runs.
 #[test]
 fn a_back_end_that_cannot_enforce_all_of_a_node_refuses() {
+    let _alone = alone();
     let folder = tempfile::tempdir().expect("a folder");
     let folder = folder.path();
     let system = fs::read_to_string(format!("{GOLDEN}/throttled.toml")).expect("a file");
@@ -232,4 +243,46 @@ fn a_back_end_that_cannot_enforce_all_of_a_node_refuses() {
         let all = ["no back end can run", "manager: node \"n1\": CPUs", "deadline: component", "sched-ext: "];
         assert!(all.iter().all(|part| error.contains(part)), "{error}");
     }
+}
+
+/// Ended where a test ends early.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The kernel has no reservation of a killed run, and the next start unites the CPUs.
+#[test]
+fn a_killed_run_of_the_deadline_back_end_leaves_no_reservation() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder.path();
+    let file = format!("{GOLDEN}/throttled.toml");
+    let run = ["run", &file, "--backend", "deadline", "--for", "50ms"];
+    let (status, _, error) = takt(folder, &run);
+    if status == 3 {
+        return println!("skipped: {error}");
+    }
+    let before = (machine::booked(), machine::one_domain());
+    let count = std::env::var("TAKT_CASES").ok().and_then(|count| count.parse().ok()).unwrap_or(6u64).min(200);
+    for at in 0..count {
+        let mut command = Command::new(TAKT);
+        command.args(["run", &file, "--backend", "deadline", "--for", "5s"]).current_dir(folder);
+        let mut run = Ended(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("takt starts"));
+        takt_linux::clock::pause(Span::from_ms(at * 7919 % 400));
+        run.0.kill().expect("our child, not yet waited for");
+        let _ = run.0.wait();
+        let (status, _, error) = takt(folder, &["run", &file, "--backend", "deadline", "--for", "50ms"]);
+        assert_eq!(status, 0, "{error}");
+    }
+    let mut looks = 0;
+    while (machine::booked(), machine::one_domain()) != before && looks < 500 {
+        looks += 1;
+        takt_linux::clock::pause(Span::from_ms(10));
+    }
+    assert_eq!((machine::booked(), machine::one_domain()), before);
 }

@@ -285,6 +285,8 @@ impl<'a> Thread<'a> {
         let before = clock::thread_cpu();
         self.used = before;
         seat.start(given, epoch.now());
+        #[cfg(test)]
+        crate::manager::greedy::misbehave(&self.task.name, &|| epoch.now() >= shared.end());
         let demand = self.draw.exec(self.task, given - 1);
         let until = || if seat.is_abandoned(given) { Time::ZERO } else { shared.end() };
         let worked = self.work.until(before.saturating_add(demand), epoch, until);

@@ -302,4 +302,6 @@ pub(crate) fn summaries(lanes: &[Lane], passes: &[Passes], lasted: Span) -> Vec<
 }
 
 #[cfg(test)]
+pub(crate) mod greedy;
+#[cfg(test)]
 mod tests;
