@@ -87,6 +87,7 @@ fn system(rule: ServerRule, place: usize) -> System {
 
 #[test]
 fn a_thread_that_blocks_and_forks_takes_no_more_than_the_budget_of_its_component() {
+    let _alone = super::ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     for rule in [ServerRule::Ptps, ServerRule::Deferrable, ServerRule::CbsHard] {
         for place in 0..3 {
             *SEEN.lock().unwrap() = Seen { used: Span::ZERO, children: 0, policies: BTreeSet::new() };

@@ -303,5 +303,8 @@ pub(crate) fn summaries(lanes: &[Lane], passes: &[Passes], lasted: Span) -> Vec<
 
 #[cfg(test)]
 pub(crate) mod greedy;
+/// Tests with real managers run one at a time: one of them makes every manager of its process fail.
+#[cfg(test)]
+static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
 #[cfg(test)]
 mod tests;
