@@ -10,7 +10,8 @@ use takt_model::{Span, Time};
 
 use crate::event::Event;
 
-/// Events of one server that wait for their counterpart in the other log. If more do, the oldest is taken to be missing.
+/// At most so many events of one server wait for their counterparts in the other log. Beyond that, the oldest counts as
+/// missing.
 const SERVER_WAITING_MAX: usize = 1 << 14;
 
 /// The differences of one server's budgets.
@@ -102,8 +103,8 @@ impl Servers {
         }
     }
 
-    /// The differences of each server with any event, in the order of the left log. The shorter log ends at `end`: the
-    /// counterpart of an event within the tolerance before it may lie behind it.
+    /// The differences of each server with any event, in the order of the left log. The shorter log ends at `end`. An
+    /// event shortly before the end may have its counterpart behind it.
     pub(super) fn finish(self, end: Time) -> Vec<ServerDiff> {
         let tolerance = self.tolerance;
         let whole = |mut of: Matching| {

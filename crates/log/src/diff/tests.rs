@@ -134,8 +134,8 @@ fn windows_agree_with_what_lies_in_them() {
     assert!(!compare(&window, &log(Some(0), 99), Span::ZERO).same);
 }
 
-/// Replenishments and exhaustions match in their order, by the name of the server. Near the end of a log the counterpart
-/// may lie behind it.
+/// Replenishments and exhaustions match in their order, by the name of the server. Near the end of a log an event may
+/// have its counterpart behind the end.
 #[test]
 fn budgets_of_servers_are_compared() {
     let mut system = System::local(1, Builtin::Edf, vec![Task::periodic("a", Span::from_ms(10), Span::from_ms(1))]);
