@@ -13,24 +13,10 @@ pub(super) fn load() -> Option<String> {
     text.split_ascii_whitespace().next().map(str::to_owned)
 }
 
-/// Whether SCHED_DEADLINE budgets end at a timer of their own. `None` if the kernel does not tell.
-fn exact_budgets() -> Option<bool> {
-    let features = takt_linux::machine::debugfs("sched/features")?;
-    let has = |name: &str| features.split_ascii_whitespace().any(|feature| feature == name);
-    match (has("HRTICK_DL"), has("NO_HRTICK_DL")) {
-        (true, _) => Some(true),
-        (_, true) => Some(false),
-        // Older kernels have one switch for all classes.
-        _ if has("HRTICK") => Some(true),
-        _ if has("NO_HRTICK") => Some(false),
-        _ => None,
-    }
-}
-
 /// How well the kernel enforced budgets of `budget`. `stretches` are the uninterrupted runs of a
 /// greedy task in such a reservation.
 pub(super) fn enforcement(machine: &Machine, budget: Span, stretches: &Summary<u64>) -> String {
-    let switch = match exact_budgets() {
+    let switch = match takt_linux::machine::ends_budgets_by_timer() {
         Some(true) => "HRTICK_DL is on in the scheduler's features",
         Some(false) => "HRTICK_DL is off in the scheduler's features",
         None => "whether HRTICK_DL is on this user cannot see; by default it is off",

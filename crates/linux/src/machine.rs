@@ -131,6 +131,21 @@ pub fn debugfs(file: &str) -> Option<String> {
     fs::read_to_string(mount::debugfs().ok()?.root().join(file)).ok()
 }
 
+/// Whether SCHED_DEADLINE budgets end at a timer of their own. `None` if the kernel does not tell.
+#[must_use]
+pub fn ends_budgets_by_timer() -> Option<bool> {
+    let features = debugfs("sched/features")?;
+    let has = |name: &str| features.split_ascii_whitespace().any(|feature| feature == name);
+    match (has("HRTICK_DL"), has("NO_HRTICK_DL")) {
+        (true, _) => Some(true),
+        (_, true) => Some(false),
+        // Older kernels have one switch for all classes.
+        _ if has("HRTICK") => Some(true),
+        _ if has("NO_HRTICK") => Some(false),
+        _ => None,
+    }
+}
+
 /// All online CPUs, if they are alike and form one scheduling domain.
 #[must_use]
 pub fn one_domain() -> Option<Vec<u32>> {

@@ -89,6 +89,25 @@ pub enum RunError {
     /// Servers or tasks that no machine can schedule as they are.
     #[error(transparent)]
     Policy(#[from] PolicyError),
+    /// No back end that was asked can enforce all of a node with components.
+    #[error("{refusals}")]
+    BackEnd {
+        /// The node.
+        node: String,
+        /// What each cannot, with reason and remedy, a line for each.
+        refusals: String,
+    },
+    /// A back end for components was chosen for a node without any.
+    #[error(
+        "back end \"{back_end}\" keeps the budgets of components, and node \"{node}\" has no component; leave out \
+         --backend"
+    )]
+    NoComponents {
+        /// The back end.
+        back_end: &'static str,
+        /// The node.
+        node: String,
+    },
     /// A manager that shows no life.
     #[error(
         "the budget manager of CPU {cpu} gave no sign of life for a second; its threads were freed under SCHED_OTHER"
@@ -242,6 +261,7 @@ impl RunError {
             | RunError::TopPriority(_)
             | RunError::Unplaced { .. }
             | RunError::Adaptive(_)
+            | RunError::NoComponents { .. }
             | RunError::Undispatchable { input: true, .. }
             | RunError::NoTrace { .. } => 2,
             RunError::Plan(_) | RunError::Policy(_) => 2,
@@ -254,6 +274,7 @@ impl RunError {
             | RunError::Undispatchable { .. }
             | RunError::Unplanned { .. }
             | RunError::Dispatch(_)
+            | RunError::BackEnd { .. }
             | RunError::Cpus { .. }
             | RunError::Levels { .. }
             | RunError::Deadline { .. }

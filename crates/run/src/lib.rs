@@ -27,7 +27,10 @@
 //! ```
 
 mod account;
+mod backend;
 pub mod broker;
+mod deadline;
+mod demand;
 mod dispatched;
 mod error;
 mod kernel;
@@ -54,6 +57,7 @@ pub use takt_log as log;
 /// The crate of Systems, strategies and times, and of this crate's own types.
 pub use takt_model as model;
 
+pub use backend::{Contract, Obstacle, ServerBackEnd, contracts};
 pub use error::RunError;
 pub use kernel::TraceError;
 pub use levels::BACKLOG;
@@ -90,6 +94,8 @@ pub struct RunOptions {
     pub top_priority: u8,
     /// Whether the kernel's account of the run is recorded, too.
     pub trace: Trace,
+    /// The back end that keeps the budgets of components. `None` chooses the first of [`ServerBackEnd::ALL`] that can.
+    pub back_end: Option<ServerBackEnd>,
     /// Whether this program calls [`takt_linux::guardian::guardian`] first of all. Then a child
     /// process removes the recorder if this process is killed. Otherwise the next start removes the
     /// recorder.
@@ -122,6 +128,7 @@ impl RunOptions {
             margin: Margin::default(),
             top_priority: 48,
             trace: Trace::default(),
+            back_end: None,
             guardian: false,
         }
     }
@@ -158,6 +165,8 @@ pub struct Prepared {
     pub(crate) adaptive: Option<takt_dispatch::Adaptive>,
     /// The budget managers of a node with components.
     pub(crate) managed: Option<manager::Managed>,
+    /// The back end of a node with components.
+    pub(crate) back_end: Option<ServerBackEnd>,
 }
 
 impl Prepared {
@@ -171,6 +180,12 @@ impl Prepared {
     #[must_use]
     pub fn plan(&self) -> Option<&takt_dispatch::Plan> {
         self.dispatched.as_deref()
+    }
+
+    /// The back end of the node's components, if it has any.
+    #[must_use]
+    pub fn server_back_end(&self) -> Option<ServerBackEnd> {
+        self.back_end
     }
 
     /// The controller that switches between the strategies of [`Prepared::plan`], if any.

@@ -18,20 +18,24 @@ use takt_linux::sched::{FIFO_PRIORITY_MAX, RUNTIME_MIN_NS};
 use takt_linux::{Class, Reservation};
 use takt_model::plan::{Order, PlanTask};
 use takt_model::{
-    Arrival, CpuSet, Exec, NodeId, NodeSpec, Placement, Plan, PlanLevel, Preemption, Probability, Span, StrategyRef,
-    System, Task, TaskId,
+    Arrival, CpuSet, Exec, NodeId, NodeSpec, Placement, Plan, PlanLevel, Preemption, Span, StrategyRef, System, Task,
+    TaskId,
 };
 
+use crate::demand::refuse_overload;
+pub(crate) use crate::demand::{allowed_percent, intervals, load_ppm, refuse_working_sets};
 use crate::error::RunError;
-use crate::{Margin, Prepared, RunOptions, levels, manager};
+use crate::{Margin, Prepared, RunOptions, backend, levels, manager};
 
 /// The mapping of all threads.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Mapping {
     /// Per task of the node, in file order.
     pub(crate) tasks: Vec<MappedTask>,
     /// Scheduling domains that SCHED_DEADLINE needs: disjoint sets of model CPUs. Empty where the whole machine is one.
     pub(crate) domains: Vec<CpuSet>,
+    /// Nothing takes the place of these domains: without them nothing runs.
+    pub(crate) is_strict: bool,
     /// Sentences for the summary.
     pub(crate) notes: Vec<String>,
 }
@@ -105,7 +109,11 @@ pub fn prepare(system: &System, options: &RunOptions) -> Result<Prepared, RunErr
     let there = takt_linux::sched::affinity().len();
     let limits = Limits::read();
     if manager::has_components(system, node) {
-        return manager::prepare(system, node, options, &limits, there).map_err(confined);
+        return backend::prepare(system, node, options, &limits, there).map_err(confined);
+    }
+    if let Some(back_end) = options.back_end {
+        let node = system.nodes.get(node.index()).map_or_else(String::new, |spec| spec.name.clone());
+        return Err(RunError::NoComponents { back_end: back_end.name(), node });
     }
     let mut mapping = match map(system, node, options, &limits, there) {
         Err(why @ RunError::Unenforceable { .. }) => {
@@ -130,7 +138,8 @@ pub fn prepare(system: &System, options: &RunOptions) -> Result<Prepared, RunErr
         _ => {}
     }
     let system = Arc::new(system.clone());
-    Ok(Prepared { system, options: *options, node, mapping, dispatched: None, adaptive: None, managed: None })
+    let (dispatched, adaptive, managed, back_end) = (None, None, None, None);
+    Ok(Prepared { system, options: *options, node, mapping, dispatched, adaptive, managed, back_end })
 }
 
 pub(crate) fn too_few(spec: &NodeSpec, there: usize) -> RunError {
@@ -212,7 +221,8 @@ fn under_dispatcher(
         domain: None,
         yields: false,
     };
-    let mut mapping = Mapping { tasks: plan.rows.iter().map(task).collect(), domains: Vec::new(), notes };
+    let tasks = plan.rows.iter().map(task).collect();
+    let mut mapping = Mapping { tasks, notes, ..Mapping::default() };
     mapping.note_margin(options.margin);
     for task in mapping.tasks.iter().filter_map(|task| system.tasks.get(task.id.index())) {
         has_values(task)?;
@@ -223,7 +233,8 @@ fn under_dispatcher(
     refuse_working_sets(system, &mapping.tasks, takt_linux::memory::available())?;
     let system = Arc::new(plan.system.clone());
     let dispatched = Some(Box::new(plan));
-    Ok(Prepared { system, options: *options, node, mapping, dispatched, adaptive: None, managed: None })
+    let (adaptive, managed, back_end) = (None, None, None);
+    Ok(Prepared { system, options: *options, node, mapping, dispatched, adaptive, managed, back_end })
 }
 
 fn choose_node(system: &System, chosen: Option<NodeId>) -> Result<NodeId, RunError> {
@@ -276,7 +287,7 @@ fn map(
             yields: is_fifo && plan.tasks.iter().filter(|other| other.level == placed.level).count() > 1,
         });
     }
-    let mut mapping = Mapping { tasks, domains: Vec::new(), notes: Vec::new() };
+    let mut mapping = Mapping { tasks, ..Mapping::default() };
     mapping.note_priority(options.top_priority);
     if options.best_effort {
         mapping.notes.push(not_enforced(system, node, &plan));
@@ -416,7 +427,7 @@ fn fifo_priority(levels: usize, level: usize, top: u8) -> Option<u8> {
     u8::try_from(top - level).ok()
 }
 
-fn reservation(task: &Task, margin: Margin, limits: &Limits) -> Result<Reservation, RunError> {
+pub(crate) fn reservation(task: &Task, margin: Margin, limits: &Limits) -> Result<Reservation, RunError> {
     let refuse = |why: String| Err(RunError::Deadline { task: task.name.clone(), why });
     let (deadline, period) = (task.deadline, task.period);
     if deadline > period {
@@ -444,7 +455,7 @@ fn reservation(task: &Task, margin: Margin, limits: &Limits) -> Result<Reservati
 }
 
 /// The model CPUs of a task: its own, within its cluster.
-fn cpus_of(spec: &NodeSpec, task: &Task) -> Result<CpuSet, RunError> {
+pub(crate) fn cpus_of(spec: &NodeSpec, task: &Task) -> Result<CpuSet, RunError> {
     let all = CpuSet::first(spec.cpus);
     let own = task.cpus.map_or(all, |cpus| cpus.intersection(&all));
     let placement = match spec.placement {
@@ -459,110 +470,9 @@ fn cpus_of(spec: &NodeSpec, task: &Task) -> Result<CpuSet, RunError> {
     }
 }
 
-/// Mean distance of jobs per task of the system, or the period if it is shorter. A chain's
-/// successor has the mean distance of its rarest predecessor.
-pub(crate) fn intervals(system: &System) -> Vec<Span> {
-    let mut intervals: Vec<Span> = system.tasks.iter().map(own_interval).collect();
-    // A chain has at most as many tasks as the system.
-    for _ in &system.tasks {
-        let mut settled = true;
-        for (index, task) in system.tasks.iter().enumerate() {
-            let rarest = task.after.iter().filter_map(|id| intervals.get(id.index())).max().copied();
-            if let (Some(rarest), Some(own)) = (rarest, intervals.get_mut(index)) {
-                settled &= *own == rarest;
-                *own = rarest;
-            }
-        }
-        if settled {
-            break;
-        }
-    }
-    intervals
-}
-
-fn own_interval(task: &Task) -> Span {
-    let mean_ns = match &task.arrival {
-        Arrival::Periodic | Arrival::Sporadic => return task.period,
-        Arrival::Pmf(pmf) => {
-            let weigh = |(value, probability): &(Span, Probability)| {
-                u128::from(value.as_ns()) * u128::from(probability.billionths())
-            };
-            pmf.iter().map(weigh).sum::<u128>() / u128::from(Probability::ONE.billionths())
-        }
-        Arrival::Trace(trace) => match (trace.values.first(), trace.values.last(), trace.values.len()) {
-            (Some(first), Some(last), jobs @ 2..) => {
-                u128::from(last.saturating_sub(*first).as_ns()) / (jobs as u128 - 1)
-            }
-            _ => return task.period,
-        },
-    };
-    task.period.min(Span::from_ns(u64::try_from(mean_ns).unwrap_or(u64::MAX)))
-}
-
-/// Least cost of a job, whatever its wcet: to wake, to stamp and to go to sleep. Without this, jobs
-/// that arrive faster than a thread can wake would spin at SCHED_FIFO.
-const JOB_LEAST: Span = Span::from_us(10);
-
-/// Parts per million of one CPU, rounded up, by the longest execution that the file allows.
-pub(crate) fn load_ppm(task: &Task, interval: Span) -> u64 {
-    let longest = match &task.exec {
-        Exec::Wcet => task.wcet,
-        Exec::Uniform { max, .. } => task.wcet.max(*max),
-        Exec::Pmf(pmf) => pmf.iter().map(|(value, _)| *value).fold(task.wcet, Ord::max),
-        Exec::Trace(trace) => trace.values.iter().copied().fold(task.wcet, Ord::max),
-    };
-    let ppm = (u128::from(longest.max(JOB_LEAST).as_ns()) * 1_000_000).div_ceil(u128::from(interval.as_ns().max(1)));
-    u64::try_from(ppm).unwrap_or(u64::MAX)
-}
-
-/// The largest share for real-time threads, in percent, even if the kernel sets no limit.
-const RT_PERCENT_MAX: u64 = 95;
-
-/// The share of a CPU that real-time threads may have, in percent.
-pub(crate) fn allowed_percent(limits: &Limits) -> u64 {
-    limits.rt_percent().min(RT_PERCENT_MAX)
-}
-
-/// Checks that tasks bound to a set of CPUs use at most the share of real-time threads. For
-/// SCHED_DEADLINE the kernel checks this itself, unless its limit is off.
-fn refuse_overload(system: &System, tasks: &[MappedTask], limits: &Limits) -> Result<(), RunError> {
-    let counted = |task: &MappedTask| !matches!(task.class, Class::Deadline(_)) || limits.rt_runtime_us < 0;
-    let allowed = allowed_percent(limits);
-    let intervals = intervals(system);
-    for cpus in tasks.iter().filter(|task| counted(task)).map(|task| task.cpus) {
-        let bound = tasks.iter().filter(|task| counted(task) && task.cpus.is_subset(&cpus));
-        let load = |task: &MappedTask| {
-            let (task, interval) = system.tasks.get(task.id.index()).zip(intervals.get(task.id.index()))?;
-            Some(load_ppm(task, *interval))
-        };
-        let used: u64 = bound.filter_map(load).fold(0, u64::saturating_add);
-        let count = u64::from(cpus.len()).max(1);
-        if used > allowed * 10_000 * count {
-            let used = used.div_ceil(10_000 * count);
-            return Err(RunError::Overload { cpus: list(&cpus), used, allowed });
-        }
-    }
-    Ok(())
-}
-
-/// Working sets are touched and locked. Beyond three quarters of the available memory the kernel
-/// would have to kill processes.
-pub(crate) fn refuse_working_sets(
-    system: &System,
-    tasks: &[MappedTask],
-    available: Option<u64>,
-) -> Result<(), RunError> {
-    let sets = tasks.iter().filter_map(|task| system.tasks.get(task.id.index())).map(|task| task.wss.get());
-    let bytes = sets.fold(0u64, u64::saturating_add);
-    match available.map(|available| available / 4 * 3) {
-        Some(most) if bytes > most => Err(RunError::WorkingSets { bytes, most }),
-        _ => Ok(()),
-    }
-}
-
 /// SCHED_DEADLINE refuses an affinity smaller than its scheduling domain. So tasks with different
 /// CPUs need disjoint domains.
-fn divide(system: &System, spec: &NodeSpec, there: usize, mapping: &mut Mapping) -> Result<(), RunError> {
+pub(crate) fn divide(system: &System, spec: &NodeSpec, there: usize, mapping: &mut Mapping) -> Result<(), RunError> {
     let in_deadline = |task: &MappedTask| matches!(task.class, Class::Deadline(_));
     let mut groups: BTreeMap<u32, CpuSet> = BTreeMap::new();
     for task in mapping.tasks.iter().filter(|task| in_deadline(task)) {

@@ -18,6 +18,8 @@ use takt_model::{Bytes, CpuSet, Span, System, Task, TaskId, Time};
 use takt_trace::merge::Stamped;
 
 use crate::account::{Account, AccountSummary, watched};
+use crate::backend::ServerBackEnd;
+use crate::deadline::{self, account::WithServers};
 use crate::error::{RunError, grant};
 use crate::kernel::{Kernel, TraceError};
 use crate::manager::{self, Managed};
@@ -72,12 +74,16 @@ impl Prepared {
         if self.managed.is_some() {
             return Ok(ready);
         }
+        let serves = self.back_end == Some(ServerBackEnd::Deadline);
         let unrecorded = match self.dispatched {
+            None if serves => {
+                "preemptions, migrations and CPU times of jobs are unknown, and so is all that servers do"
+            }
             None => "preemptions, migrations and CPU times of jobs are unknown",
             Some(_) => "preemptions are those by other jobs of this run, and CPU times include what other threads took",
         };
         if self.options.trace == Trace::Never {
-            if self.dispatched.is_some() {
+            if self.dispatched.is_some() || serves {
                 ready.prepared.mapping.notes.push(unrecorded.to_owned());
             }
             return Ok(ready);
@@ -89,7 +95,12 @@ impl Prepared {
         };
         let guard = if self.options.guardian { Guard::ThisProgram } else { Guard::NextStart };
         match Kernel::open(&tasks, events, guard) {
-            Ok(kernel) => ready.kernel = Some(kernel),
+            Ok(kernel) => {
+                ready.kernel = Some(kernel);
+                if serves {
+                    ready.prepared.mapping.notes.push(COMPUTED.to_owned());
+                }
+            }
             Err(error) if self.options.trace == Trace::Always => return Err(RunError::Trace(error)),
             Err(error) => {
                 let notes = &mut ready.prepared.mapping.notes;
@@ -107,6 +118,10 @@ impl Prepared {
         self.open()?.run(sink, progress)
     }
 }
+
+/// The sources of the events of servers under SCHED_DEADLINE.
+const COMPUTED: &str = "the log's charges, idle servers and used-up budgets were seen; its replenishments are \
+    computed by the kernel's rule, because the kernel does not tell of them";
 
 /// Kinds of events from the threads' stamps.
 const STAMPED: KindSet = KindSet::of(&[Kind::Release, Kind::Start, Kind::Complete, Kind::Miss, Kind::Lost]);
@@ -142,6 +157,9 @@ impl Ready {
         match (&self.prepared.dispatched, &self.kernel) {
             (Some(_), None) => takt_dispatch::KINDS,
             (Some(_), Some(_)) => watching::RECORDED_KINDS,
+            (None, Some(_)) if self.prepared.back_end == Some(ServerBackEnd::Deadline) => {
+                WITNESSED.union(KindSet::SERVERS)
+            }
             (None, Some(_)) => WITNESSED,
             (None, None) => STAMPED,
         }
@@ -163,8 +181,12 @@ impl Ready {
                 Causes::new(Rules::of(&header, Some(&system)), &Definitions::of(&system))
             }
         };
-        let mut sinks = (sink, causes);
+        let serves = self.prepared.back_end == Some(ServerBackEnd::Deadline) && self.kernel.is_some();
+        let node = self.prepared.node;
+        let account = serves.then(|| (node.0, deadline::account(&system, node)));
+        let mut sinks = (WithServers { sink, account }, causes);
         let mut summary = self.run_into(&mut sinks, progress)?;
+        sinks.0.finish(summary.end);
         if let Some(late) = sinks.1.finish(summary.end) {
             for task in &mut summary.tasks {
                 let named = system.tasks.iter().position(|other| other.name == task.name);
@@ -381,6 +403,7 @@ fn divide(cpus: &[u32], mapping: &mut Mapping) -> Result<Option<Arc<Partitions>>
     match Partitions::create(&groups, longest_reservation(&mapping.tasks)) {
         Ok(partitions) => Ok(Some(Arc::new(partitions))),
         Err(error @ (CpusetError::InUse(_) | CpusetError::State(_))) => Err(error.into()),
+        Err(error) if mapping.is_strict => Err(error.into()),
         Err(error) => {
             mapping.go_global(cpus.len(), &error.to_string());
             Ok(None)

@@ -166,6 +166,7 @@ pub(crate) fn live(
         work.calibrate();
         ClassGuard::enter_in_domain(&lane.class)
     });
+    let entered = entered.and_then(|guard| read_back(&lane.class).map(|()| guard));
     let _class = match entered {
         Ok(guard) => {
             let known = matches!(lane.class, Class::Deadline(_)) && sched::scheduling_deadline().is_some();
@@ -196,6 +197,15 @@ pub(crate) fn live(
         _ if lane.after.is_empty() => thread.source(),
         _ => thread.successor(),
     }
+}
+
+/// Whether the kernel keeps the reservation that it was asked for.
+fn read_back(class: &Class) -> Result<(), SchedError> {
+    let has = sched::current();
+    if !matches!(class, Class::Deadline(_)) || has == *class {
+        return Ok(());
+    }
+    Err(SchedError::Other { class: class.describe(), cause: format!("the kernel keeps {}", has.describe()) })
 }
 
 struct Thread<'a> {
@@ -275,6 +285,8 @@ impl<'a> Thread<'a> {
         let before = clock::thread_cpu();
         self.used = before;
         seat.start(given, epoch.now());
+        #[cfg(test)]
+        crate::manager::greedy::misbehave(&self.task.name, &|| epoch.now() >= shared.end());
         let demand = self.draw.exec(self.task, given - 1);
         let until = || if seat.is_abandoned(given) { Time::ZERO } else { shared.end() };
         let worked = self.work.until(before.saturating_add(demand), epoch, until);

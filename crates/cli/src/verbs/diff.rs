@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use takt_log::diff::{Diff, DiffError, DiffOptions, Difference, diff};
+use takt_log::diff::{Diff, DiffError, DiffOptions, Difference, ServerDiff, diff};
 use takt_model::Span;
 
 use crate::args;
@@ -54,8 +54,10 @@ fn describe(found: &Diff) -> String {
         format!("no difference in {} jobs{tolerance}\n", found.total.matched)
     } else {
         let total = &found.total;
+        let budgets = found.servers.iter().filter(|server| !server.is_same()).count();
+        let budgets = if budgets == 0 { String::new() } else { format!("; budgets of {budgets} servers differ") };
         format!(
-            "{} of {} jobs differ{tolerance}; {} only in the first log, {} only in the second\n",
+            "{} of {} jobs differ{tolerance}; {} only in the first log, {} only in the second{budgets}\n",
             total.differing, total.matched, total.only_left, total.only_right
         )
     };
@@ -89,6 +91,9 @@ fn describe(found: &Diff) -> String {
         tasks.row(row);
     }
     let _ = write!(text, "\n{}", tasks.render(""));
+    if !found.servers.iter().all(ServerDiff::is_same) {
+        let _ = write!(text, "\n{}", servers(found));
+    }
     if !found.first.is_empty() {
         let mut first = Table::new(&["the first differences", "what", "first log", "second log"]);
         for difference in &found.first {
@@ -102,6 +107,19 @@ fn describe(found: &Diff) -> String {
         let _ = write!(text, "\n{}", first.render(""));
     }
     text
+}
+
+/// The budgets of servers.
+fn servers(found: &Diff) -> String {
+    let head = ["server", "budget events", "replenished differ", "used up differ", "only first", "only second"];
+    let mut table = Table::new(&[&head[..], &["differ by"]].concat());
+    for server in &found.servers {
+        let ServerDiff { server, matched, only_left, only_right, replenish, exhaust, difference_max_ns } = server;
+        let counts = [matched, replenish, exhaust, only_left, only_right].map(u64::to_string);
+        let row = [server.clone()].into_iter().chain(counts);
+        table.row(row.chain([Span::from_ns(*difference_max_ns).to_string()]).collect());
+    }
+    table.render("")
 }
 
 fn side(difference: &Difference, ns: Option<u64>, outcome: Option<&str>) -> String {
@@ -118,10 +136,20 @@ mod tests {
     fn a_tolerance_is_missed_where_most_jobs_differ_without_one() {
         let asks = |tolerance_ns, matched, differing| {
             let total = Counts { matched, differing, ..Counts::default() };
-            let (tasks, not_compared, first) = (Vec::new(), Vec::new(), Vec::new());
+            let (tasks, servers, not_compared, first) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
             let (left_end_ns, right_end_ns) = (1, 1);
             let same = differing == 0;
-            needs_tolerance(&Diff { same, tolerance_ns, left_end_ns, right_end_ns, total, tasks, not_compared, first })
+            needs_tolerance(&Diff {
+                same,
+                tolerance_ns,
+                left_end_ns,
+                right_end_ns,
+                total,
+                tasks,
+                servers,
+                not_compared,
+                first,
+            })
         };
         assert!(asks(0, 10, 10) && asks(0, 10, 6));
         assert!(!asks(0, 10, 1) && !asks(0, 10, 0) && !asks(1, 10, 10));

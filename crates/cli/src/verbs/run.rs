@@ -7,7 +7,8 @@ use takt_log::stats::{Stats, Summary, TaskStats};
 use takt_log::{CpuDef, Definitions, Header};
 use takt_model::{Lateness, NodeId, Span, Time, file};
 use takt_run::{
-    ManagerSummary, Margin, Ready, RunError, RunOptions, RunSummary, Stamps, Trace, prepare, prepare_adaptive,
+    ManagerSummary, Margin, Ready, RunError, RunOptions, RunSummary, ServerBackEnd, Stamps, Trace, prepare,
+    prepare_adaptive,
 };
 
 use super::sim::verdict;
@@ -40,6 +41,7 @@ pub(crate) fn execute(options: &args::Run, json: bool) -> Outcome {
         run.top_priority = priority;
     }
     run.guardian = true;
+    run.back_end = options.backend.asked();
     run.trace = match (options.trace, options.no_trace) {
         (true, _) => Trace::Always,
         (_, true) => Trace::Never,
@@ -51,6 +53,7 @@ pub(crate) fn execute(options: &args::Run, json: bool) -> Outcome {
         None => prepare(&system, &run),
     };
     let prepared = prepared.map_err(|error| failure(&error))?;
+    let back_end = prepared.server_back_end().map(ServerBackEnd::name);
     let controlled = prepared.plan().cloned().zip(prepared.adaptive().cloned());
     let ready = prepared.open().map_err(|error| failure(&error))?;
     for sentence in ready.prepared().notes() {
@@ -73,7 +76,7 @@ pub(crate) fn execute(options: &args::Run, json: bool) -> Outcome {
         note(format_args!("note: interrupted by {signal} after {}", Span::from_ns(summary.end.as_ns())));
     }
     if json {
-        print_json(&with_summary(&stats, &summary, account.as_ref()))?;
+        print_json(&Answer { back_end, ..with_summary(&stats, &summary, account.as_ref()) })?;
     } else if !to_stdout {
         let adaptive = account.as_ref().map_or_else(String::new, Account::text);
         let late = late(&stats);
@@ -279,6 +282,8 @@ struct Answer<'a> {
     steal_ns: Option<u64>,
     recorded: Option<Value>,
     threads: Vec<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    back_end: Option<&'static str>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     managers: Vec<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -311,6 +316,7 @@ fn with_summary<'a>(stats: &'a Stats, summary: &'a RunSummary, adaptive: Option<
             .recorded
             .map(|recorded| json!({ "events": recorded.events, "lost": recorded.lost, "missing": recorded.missing })),
         threads,
+        back_end: None,
         managers: managers_json(summary),
         adaptive,
     }

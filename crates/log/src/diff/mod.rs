@@ -6,6 +6,7 @@
 //! logs' length. If a log knows a nominal arrival only as a window, releases and responses differ
 //! if no instant of the window agrees.
 
+mod servers;
 mod side;
 #[cfg(test)]
 mod tests;
@@ -15,13 +16,16 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 
 use serde::Serialize;
-use takt_model::Span;
+use takt_model::{Span, Time};
 use thiserror::Error;
 
 use crate::error::ReadError;
 use crate::kind::Kind;
 use crate::reader::Reader;
+use servers::Servers;
 use side::{JobView, Side};
+
+pub use servers::ServerDiff;
 
 /// How many jobs of both logs may be held: open ones, and ended ones that wait for their counterpart.
 pub const WAITING_MAX: usize = 1 << 20;
@@ -59,6 +63,8 @@ pub struct Diff {
     pub total: Counts,
     /// By task, in the order of the left log; what only the right one has comes last.
     pub tasks: Vec<TaskDiff>,
+    /// By server, in the order of the left log: those with a replenishment or an exhaustion that both logs record.
+    pub servers: Vec<ServerDiff>,
     /// Kinds of event that not both back ends record, so that nothing was compared of them.
     pub not_compared: Vec<&'static str>,
     /// The first differences.
@@ -152,6 +158,7 @@ pub fn diff<L: io::Read, R: io::Read>(
     let mut matcher = Matcher {
         options,
         compare_starts: comparable(Kind::Start),
+        servers: Servers::new(options.tolerance, [comparable(Kind::Replenish), comparable(Kind::Exhaust)]),
         names: BTreeMap::new(),
         tasks: Vec::new(),
         first: Vec::new(),
@@ -179,7 +186,7 @@ pub fn diff<L: io::Read, R: io::Read>(
     let not_compared = [Kind::Release, Kind::Start, Kind::Complete, Kind::Cancel];
     let not_compared = not_compared.into_iter().filter(|kind| !comparable(*kind)).map(Kind::name).collect();
     let ends = (left.end(), right.end());
-    let mut diff = matcher.finish();
+    let mut diff = matcher.finish(ends.0.min(ends.1));
     (diff.left_end_ns, diff.right_end_ns, diff.not_compared) = (ends.0.as_ns(), ends.1.as_ns(), not_compared);
     Ok(diff)
 }
@@ -188,6 +195,7 @@ pub fn diff<L: io::Read, R: io::Read>(
 struct Matcher<'a> {
     options: &'a DiffOptions,
     compare_starts: bool,
+    servers: Servers,
     names: BTreeMap<String, usize>,
     tasks: Vec<Matching>,
     first: Vec<Difference>,
@@ -305,7 +313,7 @@ impl Matcher<'_> {
         }
     }
 
-    fn finish(mut self) -> Diff {
+    fn finish(mut self, end: Time) -> Diff {
         for task in 0..self.tasks.len() {
             for side in 0..2 {
                 for job in std::mem::take(&mut self.tasks[task].pending[side]) {
@@ -317,13 +325,16 @@ impl Matcher<'_> {
         let tasks: Vec<_> =
             self.tasks.into_iter().map(|task| TaskDiff { task: task.name, counts: task.counts }).collect();
         tasks.iter().for_each(|task| total.add(&task.counts));
+        let servers = self.servers.finish(end);
         Diff {
-            same: total.only_left + total.only_right + total.differing + total.unknown == 0,
+            same: total.only_left + total.only_right + total.differing + total.unknown == 0
+                && servers.iter().all(ServerDiff::is_same),
             tolerance_ns: self.options.tolerance.as_ns(),
             left_end_ns: 0,
             right_end_ns: 0,
             total,
             tasks,
+            servers,
             not_compared: Vec::new(),
             first: self.first,
         }

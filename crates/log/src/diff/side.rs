@@ -67,6 +67,8 @@ pub(super) struct Side<'a, R> {
     side: usize,
     revision: u64,
     tasks: Vec<SideTask>,
+    /// Places of servers in the matcher.
+    servers: Vec<usize>,
     /// `None` at the end.
     next: Option<Time>,
 }
@@ -89,7 +91,7 @@ struct SideTask {
 impl<'a, R: io::Read> Side<'a, R> {
     pub(super) fn new(reader: &'a mut Reader<R>, side: usize) -> Self {
         let revision = reader.revision();
-        Side { reader, side, revision, tasks: Vec::new(), next: Some(Time::ZERO) }
+        Side { reader, side, revision, tasks: Vec::new(), servers: Vec::new(), next: Some(Time::ZERO) }
     }
 
     /// How far it has come; `None` at the end.
@@ -103,6 +105,8 @@ impl<'a, R: io::Read> Side<'a, R> {
 
     /// Takes in definitions.
     pub(super) fn learn(&mut self, matcher: &mut Matcher<'_>) {
+        let servers = &self.reader.definitions().servers;
+        self.servers = servers.iter().map(|def| matcher.servers.index(&def.name)).collect();
         for (i, def) in self.reader.definitions().tasks.iter().enumerate() {
             // A log can bring its definitions one by one: most are known already.
             if self.tasks.get(i).is_some_and(|task| task.name == def.name && task.deadline == def.deadline) {
@@ -145,6 +149,8 @@ impl<'a, R: io::Read> Side<'a, R> {
 
     fn take(&mut self, matcher: &mut Matcher<'_>, record: &Record) {
         let now = record.time.as_ns();
+        let place = |server: u32| self.servers.get(server as usize).copied();
+        matcher.servers.take(self.side, record.time, &record.event, place);
         match record.event {
             Event::Release { job: JobKey { task, number }, arrival, .. } => {
                 let Some(task) = self.tasks.get_mut(task.index()).filter(|task| number >= task.next) else { return };

@@ -133,3 +133,38 @@ fn windows_agree_with_what_lies_in_them() {
     assert!(compare(&window, &log(Some(0), 100), Span::ZERO).same);
     assert!(!compare(&window, &log(Some(0), 99), Span::ZERO).same);
 }
+
+/// Replenishments and exhaustions match in their order, by the name of the server. Near the end of a log an event may
+/// have its counterpart behind the end.
+#[test]
+fn budgets_of_servers_are_compared() {
+    let mut system = System::local(1, Builtin::Edf, vec![Task::periodic("a", Span::from_ms(10), Span::from_ms(1))]);
+    for name in ["one", "two"] {
+        let rule = takt_model::ServerRule::CbsHard;
+        system.components.push(takt_model::Component::new(name, takt_model::NodeId(0), rule));
+    }
+    let definitions = Definitions::of(&system);
+    let log = |kinds: KindSet, events: &[(u64, Event)]| {
+        let mut writer =
+            Writer::new(Vec::new(), &Header::new(String::new(), None, BackEnd::Sim, kinds), &definitions).unwrap();
+        events.iter().for_each(|(at, event)| writer.event(0, Time::from_ns(*at), event));
+        writer.finish(Time::from_ns(1000)).unwrap()
+    };
+    let all = KindSet::JOBS.union(KindSet::SERVERS);
+    let comes = |at, server| (at, Event::Replenish { server, budget: Span::from_ns(9) });
+    let used = |at, server| (at, Event::Exhaust { server });
+    let left = log(all, &[comes(0, 0), comes(0, 1), used(50, 0), comes(100, 0), used(150, 0), comes(997, 1)]);
+    let right = log(all, &[comes(1, 1), comes(4, 0), used(56, 0), comes(103, 0)]);
+    let found = compare(&left, &right, Span::from_ns(5));
+    assert!(!found.same && found.total.differing == 0, "{found}");
+    let [one, two] = &found.servers[..] else { panic!("{found}") };
+    assert_eq!((one.matched, one.replenish, one.exhaust, one.only_left, one.only_right), (3, 0, 1, 1, 0), "{found}");
+    assert_eq!((one.difference_max_ns, two.matched), (6, 1));
+    assert!(two.is_same(), "the last replenishment may come behind the end: {found}");
+    let text = "server one: 3 budget events in both, 1 exhaustions differ, 1 only in the first";
+    assert!(found.to_string().contains(text), "{found}");
+    assert!(compare(&left, &left, Span::ZERO).same);
+    // What one of the logs does not record is no difference.
+    let without = log(KindSet::JOBS, &[]);
+    assert!(compare(&left, &without, Span::ZERO).servers.is_empty());
+}

@@ -4,7 +4,7 @@ use std::fmt;
 
 use takt_model::Span;
 
-use super::{Counts, Diff, Difference};
+use super::{Counts, Diff, Difference, ServerDiff};
 
 /// A few lines: the sums, the tasks that differ, the first differences.
 impl fmt::Display for Diff {
@@ -25,10 +25,26 @@ impl fmt::Display for Diff {
         for task in self.tasks.iter().filter(|task| !task.counts.is_same()) {
             writeln!(f, "  {}: {}", task.task, Sums(&task.counts))?;
         }
+        for server in self.servers.iter().filter(|server| !server.is_same()) {
+            writeln!(f, "  {server}")?;
+        }
         if !self.first.is_empty() {
             writeln!(f, "first differences:")?;
         }
         self.first.iter().try_for_each(|difference| writeln!(f, "  {difference}"))
+    }
+}
+
+impl fmt::Display for ServerDiff {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "server {}: {} budget events in both", self.server, self.matched)?;
+        let parts = [
+            (self.replenish, "replenishments differ"),
+            (self.exhaust, "exhaustions differ"),
+            (self.only_left, "only in the first"),
+            (self.only_right, "only in the second"),
+        ];
+        parts.iter().filter(|(n, _)| *n > 0).try_for_each(|(n, what)| write!(f, ", {n} {what}"))
     }
 }
 

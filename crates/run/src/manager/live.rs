@@ -247,6 +247,7 @@ mod tests {
     /// The run ends, and all threads with it: [`run`] joins them.
     #[test]
     fn a_manager_that_fails_leaves_no_thread_frozen() {
+        let _alone = crate::manager::ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         for failure in [PANIC, SILENCE] {
             FAILURE.store(failure, Ordering::Release);
             let mut events: Vec<(u32, Time, takt_log::Event)> = Vec::new();

@@ -20,11 +20,12 @@ use takt_linux::machine::Limits;
 use takt_linux::sched::FIFO_PRIORITY_MAX;
 use takt_linux::{Class, Epoch};
 use takt_log::stats::{Histogram, Summary};
-use takt_model::{Auto, ComponentId, CpuSet, NodeId, ServerRule, Span, System, TaskId};
+use takt_model::{Auto, ComponentId, CpuSet, NodeId, ServerRule, Span, System, Task, TaskId};
 use takt_policy::CpuPart;
 
+use crate::backend::{Contract, Obstacle, ServerBackEnd};
 use crate::error::RunError;
-use crate::mapping::{self, MappedTask, Mapping, unsupported};
+use crate::mapping::{self, MappedTask, Mapping};
 use crate::threads::{Lane, Role, Shared};
 use crate::{ManagerSummary, Prepared, RunOptions, Trace};
 
@@ -49,85 +50,94 @@ pub(crate) fn has_components(system: &System, node: NodeId) -> bool {
     system.components.iter().any(|component| component.node == node)
 }
 
-/// Maps a node with components: a manager for each CPU, and the threads of its tasks one priority below.
+/// The contract of budget managers for the node.
+pub(crate) fn contract(system: &System, node: NodeId, options: &RunOptions) -> Result<Contract, RunError> {
+    let spec = system.nodes.get(node.index()).ok_or(RunError::NoNode(node.0))?;
+    let name = format!("node \"{}\"", spec.name);
+    let (mut enforces, mut cannot) = (Vec::new(), Vec::new());
+    if options.trace == Trace::Always {
+        let why = "the kernel's account of a run under budget managers is not merged yet";
+        cannot.push(Obstacle::new("--trace", why, "leave out --trace"));
+    }
+    match CpuPart::of_node(system, node)? {
+        Err(shared) => cannot.push(Obstacle::new(
+            &name,
+            format!("CPUs {} share tasks or components, and a budget manager serves one CPU", mapping::list(&shared)),
+            "place them: placement = \"partitioned\", cpus for each task, server-cpus for each component",
+        )),
+        Ok(parts) => {
+            cannot.extend(chains_across(system, node, &parts));
+            enforces.push(enforced(&parts, options));
+        }
+    }
+    Ok(Contract { back_end: ServerBackEnd::Manager, enforces, cannot })
+}
+
+fn enforced(parts: &[CpuPart], options: &RunOptions) -> String {
+    if options.best_effort {
+        return "best effort: the budget managers and all threads run under SCHED_OTHER, so that decisions come late"
+            .to_owned();
+    }
+    let cpus: CpuSet = parts.iter().map(|part| part.cpu).collect();
+    format!(
+        "a budget manager on each of CPUs {} runs the servers, under {}; it frees the thread whose turn it is, and \
+         freezes the others",
+        mapping::list(&cpus),
+        class(options, top_priority(options)).describe()
+    )
+}
+
+fn top_priority(options: &RunOptions) -> u8 {
+    options.top_priority.max(2)
+}
+
+fn class(options: &RunOptions, priority: u8) -> Class {
+    if options.best_effort { Class::Other } else { Class::Fifo { priority } }
+}
+
+/// Maps a node with components: a manager for each CPU, and the threads of its tasks one priority below. Its contract
+/// has no obstacle.
 pub(crate) fn prepare(
     system: &System,
     node: NodeId,
     options: &RunOptions,
     limits: &Limits,
-    there: usize,
 ) -> Result<Prepared, RunError> {
-    let spec = system.nodes.get(node.index()).ok_or(RunError::NoNode(node.0))?;
-    mapping::refuse_parts(system, node, spec)?;
-    if options.trace == Trace::Always {
-        let why = "the kernel's account of a run under budget managers is not merged yet; leave out --trace";
-        return Err(unsupported("components of node", &spec.name, why));
-    }
-    if system.tasks_of(node).next().is_none() {
-        return Err(RunError::NoTasks { node: spec.name.clone() });
-    }
-    if spec.cpus as usize > there {
-        return Err(mapping::too_few(spec, there));
-    }
-    let parts = CpuPart::of_node(system, node)?.map_err(|shared| {
-        let why = format!(
-            "CPUs {} share tasks or components, and a budget manager serves one CPU; place them: \
-             placement = \"partitioned\", cpus for each task, server-cpus for each component",
-            mapping::list(&shared)
-        );
-        unsupported("node", &spec.name, &why)
-    })?;
-    refuse_chains_across(system, node, &parts)?;
-    let top = options.top_priority.max(2);
-    let class = |priority| if options.best_effort { Class::Other } else { Class::Fifo { priority } };
+    let parts = CpuPart::of_node(system, node)?.unwrap_or_default();
+    let top = top_priority(options);
     let mut tasks = Vec::new();
     for (slot, (id, task)) in (0..).zip(system.tasks_of(node)) {
         mapping::has_values(task)?;
         let part = parts.iter().find(|part| part.slots.contains(&slot));
         let cpus: CpuSet = part.map(|part| part.cpu).into_iter().collect();
-        tasks.push(MappedTask { id, class: class(top - 1), cpus, domain: None, yields: false });
+        tasks.push(MappedTask { id, class: class(options, top - 1), cpus, domain: None, yields: false });
     }
     debug_assert!(top <= FIFO_PRIORITY_MAX);
-    let mut mapping = Mapping { tasks, domains: Vec::new(), notes: Vec::new() };
-    if options.best_effort {
-        mapping.notes.push(
-            "best effort: the budget managers and all threads run under SCHED_OTHER, so that decisions come late"
-                .to_owned(),
-        );
-    } else {
-        let cpus: CpuSet = parts.iter().map(|part| part.cpu).collect();
-        mapping.notes.push(format!(
-            "a budget manager on each of CPUs {} runs the servers, under {}; it frees the thread whose turn it is, \
-             and freezes the others",
-            mapping::list(&cpus),
-            class(top).describe()
-        ));
-        if !options.force {
-            refuse_overload(system, node, &parts, limits)?;
-        }
+    let mut mapping = Mapping { tasks, ..Mapping::default() };
+    if !options.best_effort && !options.force {
+        refuse_overload(system, node, &parts, limits)?;
     }
     mapping.note_margin(options.margin);
     mapping::refuse_working_sets(system, &mapping.tasks, takt_linux::memory::available())?;
-    let managed = Some(Managed { parts: Arc::new(parts), class: class(top) });
+    let managed = Some(Managed { parts: Arc::new(parts), class: class(options, top) });
     let system = Arc::new(system.clone());
-    Ok(Prepared { system, options: *options, node, mapping, dispatched: None, adaptive: None, managed })
+    let (dispatched, adaptive, back_end) = (None, None, Some(ServerBackEnd::Manager));
+    Ok(Prepared { system, options: *options, node, mapping, dispatched, adaptive, managed, back_end })
 }
 
-/// A chain stays on one CPU: its links are part of one manager.
-fn refuse_chains_across(system: &System, node: NodeId, parts: &[CpuPart]) -> Result<(), RunError> {
+/// Chains that do not stay on one CPU: their links would be parts of several managers.
+fn chains_across(system: &System, node: NodeId, parts: &[CpuPart]) -> Vec<Obstacle> {
     let ids: Vec<TaskId> = system.tasks_of(node).map(|(id, _)| id).collect();
     let part_of = |id: TaskId| {
         let slot = ids.iter().position(|other| *other == id)?;
         parts.iter().position(|part| part.slots.contains(&(slot as u32)))
     };
-    for (id, task) in system.tasks_of(node) {
-        if task.after.iter().any(|before| part_of(*before) != part_of(id)) {
-            let why = "it follows a task on another CPU, and a budget manager serves one CPU; \
-                       place the chain on one CPU";
-            return Err(unsupported("task", &task.name, why));
-        }
-    }
-    Ok(())
+    let crosses = |id: TaskId, task: &Task| task.after.iter().any(|before| part_of(*before) != part_of(id));
+    let across = system.tasks_of(node).filter(|(id, task)| crosses(*id, task));
+    let why = "it follows a task on another CPU, and a budget manager serves one CPU";
+    across
+        .map(|(_, task)| Obstacle::new(format!("task \"{}\"", task.name), why, "place the chain on one CPU"))
+        .collect()
 }
 
 /// Whether servers of this rule take no more than their budget in each period.
@@ -291,5 +301,10 @@ pub(crate) fn summaries(lanes: &[Lane], passes: &[Passes], lasted: Span) -> Vec<
         .collect()
 }
 
+#[cfg(test)]
+pub(crate) mod greedy;
+/// Tests with real managers run one at a time: one of them makes every manager of its process fail.
+#[cfg(test)]
+static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
 #[cfg(test)]
 mod tests;

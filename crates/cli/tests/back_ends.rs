@@ -1,0 +1,288 @@
+//! The back ends of components on this kernel: golden systems run under each of them in the order of the simulation,
+//! and in its times within the costs that the run measured. What a back end cannot enforce, it refuses.
+//!
+//! A run of which the machine took a millisecond or more proves nothing, and is repeated.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard};
+
+use serde_json::Value;
+use takt_linux::machine;
+use takt_log::{Event, JobKey, Reader};
+use takt_model::{Span, Time};
+
+const TAKT: &str = env!("CARGO_BIN_EXE_takt");
+const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden");
+const DURATION: &str = "470ms";
+/// A run is not compared if the machine took this much of it.
+const DISTURBED: Span = Span::from_ms(1);
+const ATTEMPTS: usize = 5;
+/// A server and its jobs make at most this many decisions in a row without an idle CPU between them.
+const DECISIONS: u64 = 8;
+
+/// One at a time: the CPUs are few.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+fn takt(folder: &Path, arguments: &[&str]) -> (i32, String, String) {
+    let ran = Command::new(TAKT).args(arguments).current_dir(folder).output().expect("takt starts");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (ran.status.code().unwrap_or(-1), text(&ran.stdout), text(&ran.stderr))
+}
+
+/// A schedule: who had the CPU when, and what happened to each server.
+#[derive(PartialEq, Eq, Debug, Default)]
+struct Schedule {
+    cpu: Vec<(Time, &'static str, JobKey)>,
+    servers: BTreeMap<u32, Vec<(Time, &'static str)>>,
+    /// The longest time from an arrival to the release.
+    late: Span,
+}
+
+impl Schedule {
+    fn read(log: &Path) -> Schedule {
+        let bytes = fs::read(log).expect("a log");
+        let mut schedule = Schedule::default();
+        for record in Reader::new(&bytes[..]).expect("a log") {
+            let record = record.expect("a record");
+            schedule.take(record.time, &record.event);
+        }
+        schedule
+    }
+
+    fn take(&mut self, at: Time, event: &Event) {
+        let mut server = |server: u32, what| self.servers.entry(server).or_default().push((at, what));
+        match *event {
+            Event::Release { arrival, .. } => self.late = self.late.max(at.saturating_since(arrival)),
+            Event::Start { job, .. } => self.cpu.push((at, "start", job)),
+            // The kernel blocks a thread whose budget is used up.
+            Event::Preempt { job, .. } | Event::Block { job, .. } => self.cpu.push((at, "leave", job)),
+            // A thread of the kernel's own ran in between.
+            Event::Resume { job, .. } => match self.cpu.last() {
+                Some((left, "leave", last)) if *last == job && at.saturating_since(*left) < DISTURBED => {
+                    self.cpu.pop();
+                }
+                _ => self.cpu.push((at, "resume", job)),
+            },
+            Event::Complete { job, .. } => self.cpu.push((at, "complete", job)),
+            Event::Replenish { server: of, .. } => server(of, "replenish"),
+            Event::Exhaust { server: of } => server(of, "exhaust"),
+            Event::ServerIdle { server: of } => server(of, "idle"),
+            _ => {}
+        }
+    }
+
+    /// How it differs from a simulated one, beyond the tolerance.
+    fn differs(&self, simulated: &Schedule, tolerance: Span) -> Option<String> {
+        let order = |of: &Schedule| of.cpu.iter().map(|(_, what, job)| (*what, *job)).collect::<Vec<_>>();
+        if order(self) != order(simulated) {
+            return Some(format!("the CPU: {:#?}\nsimulated: {:#?}", self.cpu, simulated.cpu));
+        }
+        let late = |live: Time, plan: Time| live.saturating_since(plan).max(plan.saturating_since(live)) > tolerance;
+        for ((live, what, job), (plan, ..)) in self.cpu.iter().zip(&simulated.cpu) {
+            if late(*live, *plan) {
+                return Some(format!("{what} of {job:?} at {live}, simulated at {plan}, tolerance {tolerance}"));
+            }
+        }
+        let of_servers = |of: &Schedule| -> Vec<(u32, Vec<&'static str>)> {
+            of.servers.iter().map(|(server, told)| (*server, told.iter().map(|(_, what)| *what).collect())).collect()
+        };
+        if of_servers(self) != of_servers(simulated) {
+            return Some(format!("servers: {:#?}\nsimulated: {:#?}", self.servers, simulated.servers));
+        }
+        let (live, plan) = (self.servers.values().flatten(), simulated.servers.values().flatten());
+        let found = live.zip(plan).find(|((live, _), (plan, _))| late(*live, *plan));
+        found.map(|((live, what), (plan, _))| format!("{what} at {live}, simulated at {plan}, tolerance {tolerance}"))
+    }
+}
+
+fn longest<'a>(values: impl Iterator<Item = &'a Value>) -> u64 {
+    values.filter_map(Value::as_u64).max().unwrap_or(0)
+}
+
+/// The time that the machine took of a run, and the tolerance by the costs of its back end.
+fn measured(answer: &Value, back_end: &str, live: &Schedule) -> (Span, Span) {
+    let list = |key: &str| answer[key].as_array().cloned().unwrap_or_default();
+    let (threads, managers) = (list("threads"), list("managers"));
+    let late = live.late.as_ns().max(longest(managers.iter().map(|manager| &manager["late_ns"]["max"])));
+    let each = longest(managers.iter().map(|manager| &manager["cost_ns"]["max"]))
+        + longest(threads.iter().map(|thread| &thread["overhead_ns"]));
+    // The kernel ends a budget at a tick.
+    let ends = live.servers.values().flatten().any(|(_, what)| *what == "exhaust");
+    let grain = match back_end {
+        "deadline" if ends => takt_linux::machine().tick.unwrap_or(Span::from_ms(10)),
+        _ => Span::ZERO,
+    };
+    let count = |key: &str| answer["recorded"][key].as_u64().unwrap_or(0);
+    let unknown = count("missing") + count("lost");
+    let taken = answer["steal_ns"].as_u64().unwrap_or(0).max(late).max(each);
+    let taken = if unknown > 0 { DISTURBED } else { Span::from_ns(taken) };
+    (taken, grain.saturating_add(Span::from_ns(2 * late + DECISIONS * each)))
+}
+
+/// Runs a golden system under a back end until a run agrees with the simulation. `false`: it may not run here.
+fn agrees(folder: &Path, name: &str, back_end: &str) -> bool {
+    let file = format!("{GOLDEN}/{name}.toml");
+    let (status, _, error) = takt(folder, &["sim", &file, "--for", DURATION, "-o", "sim.takt"]);
+    assert_eq!(status, 0, "{error}");
+    let simulated = Schedule::read(&folder.join("sim.takt"));
+    assert!(!simulated.cpu.is_empty() && !simulated.servers.is_empty());
+    let mut differences = Vec::new();
+    for _ in 0..ATTEMPTS {
+        let run = ["run", &file, "--for", DURATION, "--backend", back_end, "-o", "live.takt", "--json"];
+        let (status, out, error) = takt(folder, &run);
+        if status == 3 {
+            println!("skipped: {back_end}: {error}");
+            return false;
+        }
+        assert_eq!(status, 0, "{name} under {back_end}: {error}");
+        let answer: Value = serde_json::from_str(&out).expect("JSON");
+        assert_eq!(answer["back_end"], back_end);
+        if back_end == "deadline" && answer["recorded"].is_null() {
+            println!("skipped: {back_end}: the kernel is not recorded, so nothing is known of servers");
+            return true;
+        }
+        let live = Schedule::read(&folder.join("live.takt"));
+        let (taken, tolerance) = measured(&answer, back_end, &live);
+        if taken >= DISTURBED {
+            println!("{name} under {back_end}: not compared, the machine took {taken}");
+            continue;
+        }
+        let difference = live.differs(&simulated, tolerance);
+        let tolerance = format!("{}ns", tolerance.as_ns());
+        let (status, out, _) = takt(folder, &["diff", "sim.takt", "live.takt", "--tolerance", &tolerance]);
+        match difference {
+            None if status == 0 => {
+                println!("{name} under {back_end}: as simulated, within {tolerance}");
+                return true;
+            }
+            None => differences.push(out),
+            Some(difference) => differences.push(difference),
+        }
+    }
+    // Noise explains one run, not all.
+    assert!(differences.len() < ATTEMPTS, "{name} under {back_end}: {}", differences.join("\n"));
+    true
+}
+
+#[test]
+fn golden_systems_run_under_each_back_end_as_simulated() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().expect("a folder");
+    for name in ["throttled", "preempted", "renewed"] {
+        for back_end in ["manager", "deadline"] {
+            if !agrees(folder.path(), name, back_end) {
+                return;
+            }
+        }
+    }
+}
+
+/// Every consumer reads the log of servers under SCHED_DEADLINE, and says what it rests on.
+#[test]
+fn the_log_of_the_deadline_back_end_is_read_by_every_verb() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder.path();
+    let file = format!("{GOLDEN}/throttled.toml");
+    let run = ["run", &file, "--for", "200ms", "--backend", "deadline", "-o", "live.takt"];
+    let (status, out, error) = takt(folder, &run);
+    if status == 3 {
+        return println!("skipped: {error}");
+    }
+    assert!(status == 0 && out.contains("SCHED_DEADLINE runtime 12ms, deadline 40ms, period 40ms"), "{out}{error}");
+    assert!(error.contains("gives component \"long\" 12ms in each 40ms"), "{error}");
+    assert!(error.contains("replenishments are computed") || error.contains("so is all that servers do"), "{error}");
+    for verb in [
+        &["stats", "live.takt"][..],
+        &["chart", "live.takt"],
+        &["report", "live.takt", "-o", "live.html"],
+        &["export", "live.takt", "--format", "perfetto", "-o", "live.pftrace"],
+    ] {
+        let (status, _, error) = takt(folder, verb);
+        assert_eq!(status, 0, "{verb:?}: {error}");
+    }
+}
+
+/// A refusal has exit status 3, names the obstacle and the remedy, and nothing runs.
+#[test]
+fn a_back_end_that_cannot_enforce_all_of_a_node_refuses() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder.path();
+    let system = fs::read_to_string(format!("{GOLDEN}/throttled.toml")).expect("a file");
+    fs::write(folder.join("wcps.toml"), system.replace("cbs-hard", "wcps")).expect("a file");
+    let refused = |arguments: &[&str]| {
+        let (status, out, error) = takt(folder, &[&["run", "--for", "50ms", "-o", "refused.takt"], arguments].concat());
+        assert!(out.is_empty() && !folder.join("refused.takt").exists(), "{out}");
+        (status, error)
+    };
+    let (status, error) = refused(&["wcps.toml", "--backend", "deadline"]);
+    assert!(status == 3 && error.contains("lends nothing") && error.contains("use --backend manager"), "{error}");
+    let file = format!("{GOLDEN}/throttled.toml");
+    let (status, error) = refused(&[&file, "--backend", "sched-ext"]);
+    assert!(status == 3 && error.contains("this version of takt: it has no sched_ext scheduler"), "{error}");
+    let has_sched_ext = Path::new("/sys/kernel/sched_ext").exists();
+    assert_eq!(error.contains("CONFIG_SCHED_CLASS_EXT"), !has_sched_ext, "{error}");
+    // Without components there is no budget to keep.
+    let plain = "takt = 1\n[[task]]\nname = \"t\"\nperiod = \"10ms\"\nwcet = \"1ms\"\n";
+    fs::write(folder.join("plain.toml"), plain).expect("a file");
+    let (status, error) = refused(&["plain.toml", "--backend", "manager"]);
+    assert!(status == 2 && error.contains("leave out --backend"), "{error}");
+    // Without a choice the first that can is taken, and takt says which and why.
+    let wide = system.replace("name = \"n1\"", "name = \"n1\"\ncpus = 2").replace("cbs-hard", "wcps");
+    fs::write(folder.join("wide.toml"), wide).expect("a file");
+    let (status, error) = refused(&["wide.toml"]);
+    assert!(status == 3, "{error}");
+    if takt_linux::sched::affinity().len() > 1 {
+        let all = ["no back end can run", "manager: node \"n1\": CPUs", "deadline: component", "sched-ext: "];
+        assert!(all.iter().all(|part| error.contains(part)), "{error}");
+    }
+}
+
+/// Ended where a test ends early.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The kernel has no reservation of a killed run, and the next start unites the CPUs.
+#[test]
+fn a_killed_run_of_the_deadline_back_end_leaves_no_reservation() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder.path();
+    let file = format!("{GOLDEN}/throttled.toml");
+    let run = ["run", &file, "--backend", "deadline", "--for", "50ms"];
+    let (status, _, error) = takt(folder, &run);
+    if status == 3 {
+        return println!("skipped: {error}");
+    }
+    let before = (machine::booked(), machine::one_domain());
+    let count = std::env::var("TAKT_CASES").ok().and_then(|count| count.parse().ok()).unwrap_or(6u64).min(200);
+    for at in 0..count {
+        let mut command = Command::new(TAKT);
+        command.args(["run", &file, "--backend", "deadline", "--for", "5s"]).current_dir(folder);
+        let mut run = Ended(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("takt starts"));
+        takt_linux::clock::pause(Span::from_ms(at * 7919 % 400));
+        run.0.kill().expect("our child, not yet waited for");
+        let _ = run.0.wait();
+        let (status, _, error) = takt(folder, &["run", &file, "--backend", "deadline", "--for", "50ms"]);
+        assert_eq!(status, 0, "{error}");
+    }
+    let mut looks = 0;
+    while (machine::booked(), machine::one_domain()) != before && looks < 500 {
+        looks += 1;
+        takt_linux::clock::pause(Span::from_ms(10));
+    }
+    assert_eq!((machine::booked(), machine::one_domain()), before);
+}

@@ -1,0 +1,208 @@
+//! The back ends that keep the budgets of components, and the contract between them and `run`.
+//!
+//! A back end fills in a [`Contract`] before anything runs. The contract lists what the back end enforces of a node. It
+//! also lists each obstacle with its reason and remedy. With an obstacle the back end refuses, and nothing runs.
+//!
+//! | back end | budgets are kept by | file |
+//! |---|---|---|
+//! | `manager` | a thread above the tasks of each CPU, which freezes and frees them | `manager/` |
+//! | `deadline` | the kernel: one SCHED_DEADLINE thread for each component | `deadline/` |
+//! | `sched-ext` | a BPF program as the kernel's scheduler; not in this version | here |
+
+use std::fmt;
+use std::path::Path;
+
+use takt_linux::machine::Limits;
+use takt_model::{NodeId, System};
+use takt_policy::Clusters;
+
+use crate::error::RunError;
+use crate::{Prepared, RunOptions, deadline, manager, mapping};
+
+/// A back end that keeps the budgets of components.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum ServerBackEnd {
+    /// A budget manager on each CPU (docs/explanation/budget-manager.md).
+    Manager,
+    /// SCHED_DEADLINE: a thread for each component.
+    Deadline,
+    /// A sched_ext scheduler. This version has none.
+    SchedExt,
+}
+
+impl ServerBackEnd {
+    /// In the order in which a run without a choice asks them. The manager is first: it enforces all rules, with
+    /// the finest grain.
+    pub const ALL: [ServerBackEnd; 3] = [ServerBackEnd::Manager, ServerBackEnd::Deadline, ServerBackEnd::SchedExt];
+
+    /// As `--backend` has it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            ServerBackEnd::Manager => "manager",
+            ServerBackEnd::Deadline => "deadline",
+            ServerBackEnd::SchedExt => "sched-ext",
+        }
+    }
+}
+
+/// The answer of a back end for a node.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Contract {
+    /// The back end.
+    pub back_end: ServerBackEnd,
+    /// The budgets that it enforces, with their granularity: sentences for the screen and the log.
+    pub enforces: Vec<String>,
+    /// The parts that it cannot enforce. If there are none, it runs the node.
+    pub cannot: Vec<Obstacle>,
+}
+
+/// A part that a back end cannot enforce.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Obstacle {
+    /// The part of the System or of the machine.
+    pub part: String,
+    /// The reason.
+    pub why: String,
+    /// What to do.
+    pub remedy: String,
+}
+
+impl fmt::Display for Obstacle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}; {}", self.part, self.why, self.remedy)
+    }
+}
+
+impl Obstacle {
+    pub(crate) fn new(part: impl Into<String>, why: impl Into<String>, remedy: impl Into<String>) -> Obstacle {
+        Obstacle { part: part.into(), why: why.into(), remedy: remedy.into() }
+    }
+}
+
+/// The contracts of the back ends for a node with components, in the order of [`ServerBackEnd::ALL`].
+///
+/// # Errors
+/// The node is wrong, or no back end runs it: sections, flows, too few CPUs.
+pub fn contracts(system: &System, node: NodeId, options: &RunOptions) -> Result<Vec<Contract>, RunError> {
+    let there = takt_linux::sched::affinity().len();
+    check_node(system, node, there)?;
+    let limits = Limits::read();
+    ServerBackEnd::ALL.iter().map(|back_end| contract(*back_end, system, node, options, (&limits, there))).collect()
+}
+
+fn contract(
+    back_end: ServerBackEnd,
+    system: &System,
+    node: NodeId,
+    options: &RunOptions,
+    (limits, there): (&Limits, usize),
+) -> Result<Contract, RunError> {
+    match back_end {
+        ServerBackEnd::Manager => manager::contract(system, node, options),
+        ServerBackEnd::Deadline => {
+            deadline::contract(system, node, options, (limits, &deadline::Kernel::look(), there))
+        }
+        ServerBackEnd::SchedExt => Ok(sched_ext(Path::new("/sys/kernel/sched_ext").exists())),
+    }
+}
+
+/// Refuses a node that no back end runs.
+fn check_node(system: &System, node: NodeId, there: usize) -> Result<(), RunError> {
+    let spec = system.nodes.get(node.index()).ok_or(RunError::NoNode(node.0))?;
+    mapping::refuse_parts(system, node, spec)?;
+    if system.tasks_of(node).next().is_none() {
+        return Err(RunError::NoTasks { node: spec.name.clone() });
+    }
+    if spec.cpus as usize > there {
+        return Err(mapping::too_few(spec, there));
+    }
+    Clusters::new(system, node)?;
+    Ok(())
+}
+
+/// Chooses a back end for a node with components, and maps the node to it.
+pub(crate) fn prepare(
+    system: &System,
+    node: NodeId,
+    options: &RunOptions,
+    limits: &Limits,
+    there: usize,
+) -> Result<Prepared, RunError> {
+    check_node(system, node, there)?;
+    let mut refusals = Vec::new();
+    for back_end in ServerBackEnd::ALL.into_iter().filter(|one| options.back_end.is_none_or(|asked| asked == *one)) {
+        let contract = contract(back_end, system, node, options, (limits, there))?;
+        if contract.cannot.is_empty() {
+            let mut prepared = match back_end {
+                ServerBackEnd::Manager => manager::prepare(system, node, options, limits)?,
+                ServerBackEnd::Deadline => deadline::prepare(system, node, options, limits, there)?,
+                ServerBackEnd::SchedExt => continue,
+            };
+            let chosen = chosen(back_end, options, &refusals);
+            prepared.mapping.notes.splice(0..0, chosen.into_iter().chain(contract.enforces));
+            return Ok(prepared);
+        }
+        refusals.push(contract);
+    }
+    let name = system.nodes.get(node.index()).map_or_else(String::new, |spec| spec.name.clone());
+    Err(RunError::BackEnd { refusals: refused(&name, &refusals), node: name })
+}
+
+/// Which back end was chosen, and why; `None` if the caller chose it.
+fn chosen(back_end: ServerBackEnd, options: &RunOptions, refusals: &[Contract]) -> Option<String> {
+    if options.back_end.is_some() {
+        return None;
+    }
+    let why: Vec<String> = refusals
+        .iter()
+        .filter_map(|refusal| Some(format!("{} cannot run it ({})", refusal.back_end.name(), refusal.cannot.first()?)))
+        .collect();
+    let why = if why.is_empty() { "it is the first that enforces all of the node".to_owned() } else { why.join("; ") };
+    Some(format!("back end \"{}\" was chosen: {why}", back_end.name()))
+}
+
+/// The refusals, a line for each obstacle.
+fn refused(node: &str, refusals: &[Contract]) -> String {
+    let lines = |contract: &Contract| {
+        let name = contract.back_end.name();
+        contract.cannot.iter().map(|obstacle| format!("\n  {name}: {obstacle}")).collect::<String>()
+    };
+    let all: String = refusals.iter().map(lines).collect();
+    match refusals {
+        [one] => format!("back end \"{}\" cannot run node \"{node}\", so nothing runs:{all}", one.back_end.name()),
+        _ => format!("no back end can run the components of node \"{node}\", so nothing runs:{all}"),
+    }
+}
+
+/// The contract of the sched_ext back end.
+fn sched_ext(kernel_has_it: bool) -> Contract {
+    let others = "use --backend manager or --backend deadline";
+    let mut cannot = Vec::new();
+    if !kernel_has_it {
+        cannot.push(Obstacle::new(
+            "this kernel",
+            "it has no sched_ext: /sys/kernel/sched_ext is missing, which needs CONFIG_SCHED_CLASS_EXT=y (Linux 6.12 \
+             and later)",
+            format!("boot a kernel that has it, or {others}"),
+        ));
+    }
+    cannot.push(Obstacle::new(
+        "this version of takt",
+        "it has no sched_ext scheduler, whatever the kernel can",
+        others,
+    ));
+    Contract { back_end: ServerBackEnd::SchedExt, enforces: Vec::new(), cannot }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sched_ext_names_what_is_missing_of_the_kernel_and_of_takt() {
+        let text = |has| refused("n1", &[sched_ext(has)]);
+        assert!(text(false).contains("CONFIG_SCHED_CLASS_EXT") && text(false).contains("/sys/kernel/sched_ext"));
+        assert!(!text(true).contains("CONFIG_SCHED_CLASS_EXT") && text(true).contains("this version of takt"));
+    }
+}

@@ -1,0 +1,124 @@
+//! A job that spins, blocks and forks for the whole run, instead of its work. Its component gets no more for it.
+
+use std::collections::BTreeSet;
+use std::process::{Child, Command};
+use std::sync::Mutex;
+
+use takt_linux::clock;
+use takt_model::{Auto, Builtin, Component, ComponentId, NodeId, ServerRule, Span, StrategyRef, System, Task, Time};
+
+use crate::{RunError, RunOptions, ServerBackEnd, run};
+
+/// The name of a task whose jobs misbehave.
+const GREEDY: &str = "greedy";
+const CHILDREN_MAX: usize = 6;
+/// Uses some tenths of a second of CPU time, and ends by itself.
+const SPIN: &str = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done";
+
+/// What misbehaving jobs used, and the scheduling policies of their children.
+#[derive(Debug)]
+struct Seen {
+    used: Span,
+    children: usize,
+    policies: BTreeSet<u32>,
+}
+
+static SEEN: Mutex<Seen> = Mutex::new(Seen { used: Span::ZERO, children: 0, policies: BTreeSet::new() });
+
+/// The kernel's number of a child's scheduling policy.
+fn policy(child: &Child) -> Option<u32> {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.id())).ok()?;
+    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(38)?.parse().ok()
+}
+
+/// Called on the thread of each job, before its work.
+pub(crate) fn misbehave(task: &str, is_over: &dyn Fn() -> bool) {
+    if task != GREEDY {
+        return;
+    }
+    let before = clock::thread_cpu();
+    let (mut children, mut policies) = (Vec::new(), BTreeSet::new());
+    while !is_over() {
+        let until = clock::thread_cpu().saturating_add(Span::from_ms(3));
+        while clock::thread_cpu() < until && !is_over() {}
+        clock::pause(Span::from_ms(1));
+        if children.len() < CHILDREN_MAX
+            && let Ok(child) = Command::new("/bin/sh").args(["-c", SPIN]).spawn()
+        {
+            policies.extend(policy(&child));
+            children.push(child);
+        }
+    }
+    let used = clock::thread_cpu().saturating_sub(before);
+    for child in &mut children {
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+    let mut seen = SEEN.lock().unwrap();
+    seen.used = seen.used.saturating_add(used);
+    seen.children += children.len();
+    seen.policies.extend(policies);
+}
+
+fn ms(ms: u64) -> Span {
+    Span::from_ms(ms)
+}
+
+/// A component of three tasks, of which the one at `place` misbehaves, and an innocent component behind it.
+fn system(rule: ServerRule, place: usize) -> System {
+    let mut system = System::local(1, Builtin::Fp, Vec::new());
+    for (at, name) in (0u32..).zip(["crowd", "innocent"]) {
+        let mut component = Component::new(name, NodeId(0), rule);
+        (component.period, component.budget) = (Auto::Value(ms(50)), Auto::Value(ms(15)));
+        (component.priority, component.strategy) = (Some(at + 1), StrategyRef::Builtin(Builtin::Fp));
+        system.components.push(component);
+    }
+    let crowd = (0..3).map(|at| if at == place { GREEDY.to_owned() } else { format!("modest {at}") });
+    for (at, name) in (1..).zip(crowd) {
+        let mut task = Task::periodic(&name, ms(50), ms(2));
+        (task.component, task.priority) = (Some(ComponentId(0)), Some(at));
+        system.tasks.push(task);
+    }
+    let mut task = Task::periodic("innocent", ms(50), ms(6));
+    (task.component, task.priority) = (Some(ComponentId(1)), Some(1));
+    system.tasks.push(task);
+    system
+}
+
+#[test]
+fn a_thread_that_blocks_and_forks_takes_no_more_than_the_budget_of_its_component() {
+    let _alone = super::ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    for rule in [ServerRule::Ptps, ServerRule::Deferrable, ServerRule::CbsHard] {
+        for place in 0..3 {
+            *SEEN.lock().unwrap() = Seen { used: Span::ZERO, children: 0, policies: BTreeSet::new() };
+            let options = RunOptions { back_end: Some(ServerBackEnd::Manager), ..RunOptions::new(ms(300)) };
+            let mut events: Vec<(u32, Time, takt_log::Event)> = Vec::new();
+            let summary = match run(&system(rule, place), &options, &mut events) {
+                Ok(summary) => summary,
+                Err(error @ (RunError::Privilege { .. } | RunError::Cpus { .. })) => {
+                    return println!("skipped: {error}");
+                }
+                Err(error) => panic!("{error}"),
+            };
+            let seen = SEEN.lock().unwrap();
+            let of = |name: &str| summary.tasks.iter().find(|task| task.name == name).unwrap();
+            let modest = (0..3).filter(|at| *at != place).map(|at| of(&format!("modest {at}")).completed).sum::<u64>();
+            let manager = &summary.managers[0];
+            let late = manager.late.as_ref().map_or(0, |late| late.max).max(manager.cost.as_ref().unwrap().max);
+            let late = Span::from_ns(late).max(summary.steal.unwrap_or(Span::ZERO)).saturating_add(super::GRAIN);
+            // Six periods, and a budget that comes at the end. A decision may be late each time that one of its
+            // threads loses the CPU.
+            let most = ms(15 * 7).saturating_add(Span::from_ns(late.as_ns() * manager.preemptions.max(8)));
+            let took = seen.used.saturating_add(ms(2 * modest));
+            let about = format!("{rule:?} {place}: {took} of {most}, {modest} modest jobs, {seen:?}\n{summary:#?}");
+            assert!(took <= most, "{about}");
+            // It was greedy: it wanted the CPU all the time, and got its budget.
+            assert!(seen.used >= ms(10) && seen.children > 0, "{about}");
+            // Its children are ordinary processes, below all threads of the run.
+            assert_eq!(seen.policies.iter().copied().collect::<Vec<_>>(), [0], "{about}");
+            if late < ms(1) {
+                assert!(of("innocent").completed >= 5, "{about}");
+            }
+        }
+    }
+}
