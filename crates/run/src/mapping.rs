@@ -23,6 +23,7 @@ use takt_model::{
 };
 
 use crate::error::RunError;
+use crate::node::{NodeNetwork, NodePlan};
 use crate::{Margin, Prepared, RunOptions, levels, manager};
 
 /// The mapping of all threads.
@@ -95,6 +96,17 @@ pub(crate) struct MappedTask {
     pub(crate) yields: bool,
 }
 
+/// Maps a node of a system with flows: a table thread on each CPU, above the threads of all jobs.
+///
+/// # Errors
+/// As [`prepare`], and what is missing for messages between nodes.
+pub fn prepare_node(system: &System, options: &RunOptions, network: &NodeNetwork) -> Result<Prepared, RunError> {
+    let node = choose(system, options)?;
+    let there = takt_linux::sched::affinity().len();
+    let (plan, lowered) = NodePlan::new(system, node, network)?;
+    manager::prepare(&lowered, node, options, &Limits::read(), there, Some(plan)).map_err(confined)
+}
+
 /// Maps one node's tasks to scheduling classes.
 ///
 /// # Errors
@@ -105,7 +117,7 @@ pub fn prepare(system: &System, options: &RunOptions) -> Result<Prepared, RunErr
     let there = takt_linux::sched::affinity().len();
     let limits = Limits::read();
     if manager::has_components(system, node) {
-        return manager::prepare(system, node, options, &limits, there).map_err(confined);
+        return manager::prepare(system, node, options, &limits, there, None).map_err(confined);
     }
     let mut mapping = match map(system, node, options, &limits, there) {
         Err(why @ RunError::Unenforceable { .. }) => {
@@ -298,14 +310,24 @@ fn unenforceable(part: &'static str, name: &str, why: &str) -> RunError {
 }
 
 /// Refuses parts of a node that no back end of this crate runs.
-pub(crate) fn refuse_parts(system: &System, node: NodeId, spec: &NodeSpec) -> Result<(), RunError> {
+fn refuse_parts(system: &System, node: NodeId, spec: &NodeSpec) -> Result<(), RunError> {
+    refuse_sections(system, node)?;
+    refuse_flows(system, node, spec)
+}
+
+pub(crate) fn refuse_sections(system: &System, node: NodeId) -> Result<(), RunError> {
     let kept = system.tasks_of(node).find(|(_, task)| task.preemption != Preemption::Anywhere);
     if let Some((_, task)) = kept {
         let why = "the kernel preempts its threads anywhere; remove final-section and sections, or simulate";
         return Err(unsupported("sections of task", &task.name, why));
     }
+    Ok(())
+}
+
+/// Refuses flows where nobody said how their messages go.
+pub(crate) fn refuse_flows(system: &System, node: NodeId, spec: &NodeSpec) -> Result<(), RunError> {
     if let Some(flow) = system.flows.iter().find(|flow| flow.path.contains(&node)) {
-        return Err(unsupported("flow", &flow.name, "flows exist in simulation only"));
+        return Err(unsupported("flow", &flow.name, "it passes between nodes; prepare the node with prepare_node"));
     }
     if spec.receive.is_some() || spec.send.is_some() {
         return Err(unsupported("node", &spec.name, "its receive and send tasks belong to flows"));

@@ -25,6 +25,7 @@ use takt_policy::CpuPart;
 
 use crate::error::RunError;
 use crate::mapping::{self, MappedTask, Mapping, unsupported};
+use crate::node::{NodeLive, NodePlan};
 use crate::threads::{Lane, Role, Shared};
 use crate::{ManagerSummary, Prepared, RunOptions, Trace};
 
@@ -42,6 +43,8 @@ pub(crate) use live::{GRAIN, Manager, Seat};
 pub(crate) struct Managed {
     pub(crate) parts: Arc<Vec<CpuPart>>,
     pub(crate) class: Class,
+    /// The plan of a node with flows.
+    pub(crate) node: Option<Arc<NodePlan>>,
 }
 
 /// Whether managers run this node.
@@ -56,9 +59,13 @@ pub(crate) fn prepare(
     options: &RunOptions,
     limits: &Limits,
     there: usize,
+    flows: Option<NodePlan>,
 ) -> Result<Prepared, RunError> {
     let spec = system.nodes.get(node.index()).ok_or(RunError::NoNode(node.0))?;
-    mapping::refuse_parts(system, node, spec)?;
+    mapping::refuse_sections(system, node)?;
+    if flows.is_none() {
+        mapping::refuse_flows(system, node, spec)?;
+    }
     if options.trace == Trace::Always {
         let why = "the kernel's account of a run under budget managers is not merged yet; leave out --trace";
         return Err(unsupported("components of node", &spec.name, why));
@@ -85,7 +92,9 @@ pub(crate) fn prepare(
         mapping::has_values(task)?;
         let part = parts.iter().find(|part| part.slots.contains(&slot));
         let cpus: CpuSet = part.map(|part| part.cpu).into_iter().collect();
-        tasks.push(MappedTask { id, class: class(top - 1), cpus, domain: None, yields: false });
+        let is_table = flows.as_ref().is_some_and(|plan| plan.is_table(slot));
+        let class = class(if is_table { top } else { top - 1 });
+        tasks.push(MappedTask { id, class, cpus, domain: None, yields: false });
     }
     debug_assert!(top <= FIFO_PRIORITY_MAX);
     let mut mapping = Mapping { tasks, domains: Vec::new(), notes: Vec::new() };
@@ -108,7 +117,12 @@ pub(crate) fn prepare(
     }
     mapping.note_margin(options.margin);
     mapping::refuse_working_sets(system, &mapping.tasks, takt_linux::memory::available())?;
-    let managed = Some(Managed { parts: Arc::new(parts), class: class(top) });
+    if flows.as_ref().is_some_and(|plan| plan.original.clock.sync.is_some()) {
+        mapping
+            .notes
+            .push("clock.sync: its jobs run, and its messages are not sent; takt net clock measures clocks".to_owned());
+    }
+    let managed = Some(Managed { parts: Arc::new(parts), class: class(top), node: flows.map(Arc::new) });
     let system = Arc::new(system.clone());
     Ok(Prepared { system, options: *options, node, mapping, dispatched: None, adaptive: None, managed })
 }
@@ -213,18 +227,21 @@ fn share_ppm(system: &System, id: ComponentId) -> u64 {
 
 impl Managed {
     /// Seats for the lanes of the tasks, and a lane for each manager behind them.
-    pub(crate) fn add_to(&self, lanes: &mut Vec<Lane>, node: NodeId, records: usize) {
+    pub(crate) fn add_to(&self, lanes: &mut Vec<Lane>, node: NodeId, records: usize, live: Option<&Arc<NodeLive>>) {
         let first = lanes.len();
         for (at, part) in self.parts.iter().enumerate() {
             let lease = Arc::new(Lease::default());
             let of_part: Vec<usize> = part.slots.iter().map(|slot| *slot as usize).collect();
-            for lane in &of_part {
+            for (slot, lane) in part.slots.iter().zip(&of_part) {
+                let is_table = live.is_some_and(|live| live.plan.is_table(*slot));
                 if let Some(lane) = lanes.get_mut(*lane) {
-                    lane.role = Role::Managed(Seat::new(first + at, lease.clone()));
+                    let seat = || Role::Managed(Seat::new(first + at, lease.clone()));
+                    lane.role = if is_table { Role::Table } else { seat() };
                 }
             }
+            let live = live.filter(|live| live.plan.has_table(&part.slots)).cloned();
             let mut lane = Lane::new(TaskId(u32::MAX), self.class, false, records);
-            let manager = Manager { node, cpu: part.cpu, lanes: of_part, lease, preemptions: 0.into() };
+            let manager = Manager { node, cpu: part.cpu, lanes: of_part, lease, preemptions: 0.into(), live };
             lane.role = Role::Manager(Box::new(manager));
             lanes.push(lane);
         }
