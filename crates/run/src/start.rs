@@ -22,7 +22,7 @@ use crate::error::{RunError, grant};
 use crate::kernel::{Kernel, TraceError};
 use crate::manager::{self, Managed};
 use crate::mapping::{MappedTask, Mapping};
-use crate::node::{NodeError, NodeLive, NodePlan};
+use crate::node::{Clocks, NodeError, NodeLive, NodePlan};
 use crate::record::LaneTask;
 use crate::run_threads::RunThreads;
 use crate::threads::{Lane, Role, Shared};
@@ -232,6 +232,7 @@ impl Prepared {
             Some(plan) => Some(Arc::new(NodeLive::open(NodePlan::clone(plan))?)),
             None => None,
         };
+        let _clocks = live.as_ref().map(Clocks::start).transpose()?;
         let shared = Arc::new(self.shared(&mapped, &tasks, live.as_ref()));
         let parts = self.managed.iter().flat_map(|managed| managed.parts.iter());
         let names = tasks.iter().map(|task| task.name.clone()).chain(parts.map(Managed::name));

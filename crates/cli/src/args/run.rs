@@ -117,6 +117,11 @@ pub(crate) struct RunFlows {
     /// seconds that is at least two seconds ahead.
     #[arg(long, value_name = "SECONDS", value_parser = instant)]
     pub(crate) start_at: Option<u64>,
+
+    /// Measure how the clocks of peers differ, at this port of all nodes. Deadlines of messages then
+    /// follow the measured differences. Without it all nodes trust CLOCK_REALTIME.
+    #[arg(long, value_name = "PORT", requires = "listen", value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) clocks: Option<u16>,
 }
 
 fn node_peer(text: &str) -> Result<(String, SocketAddr), String> {

@@ -50,6 +50,9 @@ pub(crate) fn execute(options: &args::Run, json: bool) -> Outcome {
     };
     let asked = options.adaptive.as_deref().map(|guard| ControllerRequest::new(&system, node, guard)).transpose()?;
     let network = flows::network(&system, node, &options.flows)?;
+    if asked.is_some() && network.is_some() {
+        return Err(Failure::cannot("--adaptive is for nodes without flows; leave it out"));
+    }
     let prepared = match (&asked, &network) {
         (_, Some(network)) => prepare_node(&system, &run, network),
         (Some(asked), None) => prepare_adaptive(&system, asked.strategy, &run, adaptive::law),

@@ -161,12 +161,12 @@ impl Seats for LiveSeats<'_> {
 }
 
 impl LiveSeats<'_> {
-    /// Carries out the job of a table task that was given. `false` if there is none.
-    fn work(&mut self, board: &Board<'_>, epoch: Epoch, tell: &mut impl FnMut(Time, Event)) -> bool {
-        let (Some(job), Some(post)) = (self.given.take(), &mut self.post) else { return false };
+    /// Carries out the job of a table task that was given, if there is one.
+    fn work(&mut self, board: &Board<'_>, epoch: Epoch, tell: &mut impl FnMut(Time, Event)) -> Option<TableJob> {
+        let (job, post) = self.given.take().zip(self.post.as_mut())?;
         let planned = board.released(job.0).unwrap_or_default();
         self.done = Some(post.run(job, planned, epoch, tell));
-        true
+        self.done
     }
 }
 
@@ -227,7 +227,11 @@ impl Manager {
             let planned = board.next_instant();
             self.lease.renew(epoch, woken.saturating_add(BEAT).saturating_add(SILENCE_MAX));
             board.pass(woken.min(end), seats, &mut tell);
-            while seats.work(&board, epoch, &mut |at, event| push(at.min(end), Note::Fact(Fact::Event(event)))) {
+            let mut worked = Span::ZERO;
+            while let Some(job) =
+                seats.work(&board, epoch, &mut |at, event| push(at.min(end), Note::Fact(Fact::Event(event))))
+            {
+                worked = worked.saturating_add(job.end.saturating_since(job.start));
                 board.pass(epoch.now().min(end), seats, &mut tell);
             }
             if let Some(post) = &seats.post {
@@ -235,7 +239,7 @@ impl Manager {
             }
             let decided = epoch.now();
             let late = (planned <= woken).then(|| woken.saturating_since(planned));
-            push(woken.min(end), Note::Pass { late, cost: decided.saturating_since(woken) });
+            push(woken.min(end), Note::Pass { late, cost: decided.saturating_since(woken).saturating_sub(worked) });
             if is_over {
                 break;
             }

@@ -105,12 +105,22 @@ pub(crate) fn prepare(
         );
     } else {
         let cpus: CpuSet = parts.iter().map(|part| part.cpu).collect();
-        mapping.notes.push(format!(
-            "a budget manager on each of CPUs {} runs the servers, under {}; it frees the thread whose turn it is, \
+        let is_table = flows.is_some() && !has_components(system, node);
+        mapping.notes.push(if is_table {
+            format!(
+                "a table thread on each of CPUs {}, under {}, receives and sends messages, and lets jobs run by the \
+                 strategy of the node: it frees the thread whose turn it is, and freezes the others",
+                mapping::list(&cpus),
+                class(top).describe()
+            )
+        } else {
+            format!(
+                "a budget manager on each of CPUs {} runs the servers, under {}; it frees the thread whose turn it is, \
              and freezes the others",
-            mapping::list(&cpus),
-            class(top).describe()
-        ));
+                mapping::list(&cpus),
+                class(top).describe()
+            )
+        });
         if !options.force {
             refuse_overload(system, node, &parts, limits)?;
         }

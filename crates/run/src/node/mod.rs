@@ -12,6 +12,7 @@
 //! | `station.rs` | the messages of a node; pure |
 //! | `seal.rs` | encrypted and authenticated datagrams; pure |
 //! | `post.rs` | the socket: what table jobs do |
+//! | `clocks.rs` | the differences of clocks, measured by a thread of its own |
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -20,6 +21,7 @@ use takt_linux::datagram::{BindError, Datagrams};
 use takt_model::{NodeId, Span, Time};
 use thiserror::Error;
 
+mod clocks;
 mod plan;
 mod post;
 mod seal;
@@ -29,6 +31,7 @@ pub use plan::{NodeNetwork, has_flows};
 pub use post::{CHUNK, ROOM};
 pub use seal::{Key, KeyError};
 
+pub(crate) use clocks::Clocks;
 pub(crate) use plan::{NodePlan, Part};
 pub(crate) use post::{Post, TableJob};
 pub(crate) use station::Station;
@@ -218,12 +221,20 @@ impl NodeLive {
         (known != UNKNOWN).then_some(known)
     }
 
+    fn set_difference(&self, node: NodeId, difference: Option<i64>) {
+        if let Some(place) = self.differences.get(node.index()) {
+            place.store(difference.unwrap_or(UNKNOWN), Ordering::Release);
+        }
+    }
+
     /// The outcome, after the run.
     pub(crate) fn summary(&self) -> NodeSummary {
         let hops = self.plan.parts.iter().zip(&self.plan.tasks).zip(&self.taken);
         let later = hops.filter(|((part, _), _)| matches!(part, Part::Hop { hop, .. } if *hop > 0));
+        let nodes = (0_u32..).map(NodeId).zip(&self.differences);
         NodeSummary {
             counts: self.counts.read(),
+            differences: nodes.filter_map(|(node, _)| Some((node, self.difference(node)?))).collect(),
             taken: later.map(|((_, task), most)| (*task, most.load(Ordering::Acquire))).collect(),
         }
     }
@@ -236,9 +247,14 @@ pub struct NodeSummary {
     pub counts: NodeCounts,
     /// k: for each task of a later hop, the most messages that one receiving job took.
     pub taken: Vec<(takt_model::TaskId, u64)>,
+    /// This node's clock - that of a peer at the end, in nanoseconds, where it was measured.
+    pub differences: Vec<(NodeId, i64)>,
 }
 
 /// How late something is.
 fn lateness(now: Time, planned: Time) -> u64 {
     now.saturating_since(planned).as_ns()
 }
+
+#[cfg(test)]
+mod tests;

@@ -27,6 +27,9 @@ pub struct NodeNetwork {
     pub start: u64,
     /// SO_PRIORITY of messages.
     pub priority: u32,
+    /// The differences of clocks are measured at this port of the own address and of the peers'.
+    /// `None`: all nodes trust CLOCK_REALTIME.
+    pub clocks: Option<u16>,
 }
 
 /// The part of a task in the traffic of messages.
@@ -210,6 +213,13 @@ impl NodePlan {
     /// Messages that a sending job takes at most.
     pub(crate) fn send_most(&self) -> Option<u64> {
         most(self.send)
+    }
+
+    /// The peers as nodes, in their order.
+    pub(crate) fn peers(&self) -> Vec<NodeId> {
+        let nodes = || self.original.nodes.iter().zip(0_u32..);
+        let node = |peer: &str| nodes().find(|(node, _)| node.name == peer).map(|(_, id)| NodeId(id));
+        self.network.peers.iter().filter_map(|(peer, _)| node(peer)).collect()
     }
 
     /// Whether the table thread itself carries out the jobs of a slot.

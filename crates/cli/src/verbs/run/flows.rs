@@ -26,6 +26,8 @@ const PRIORITY: u32 = 6;
 const GRID_S: u64 = 10;
 /// From the start of the program to that of the run, at least.
 const LEAD_S: u64 = 2;
+/// From the preparation to the start of a node that nobody else waits for.
+const ALONE_NS: u64 = 1_000_000_000;
 /// The most bytes of a key file that are read.
 const KEY_MAX: u64 = 4096;
 
@@ -43,7 +45,12 @@ pub(super) fn network(
         return Ok(None);
     };
     let key = options.key.as_deref().map(key).transpose()?;
+    // Nobody else waits for a node without peers.
+    let alone = options.listen.is_none() && options.peer.is_empty();
     let start = options.start_at.unwrap_or_else(|| {
+        if alone {
+            return clock::realtime_ns() + ALONE_NS;
+        }
         let earliest = clock::realtime_ns() / 1_000_000_000 + LEAD_S;
         let start = (earliest / GRID_S + 1) * GRID_S;
         let name = &system.nodes[node.index()].name;
@@ -51,7 +58,7 @@ pub(super) fn network(
         start * 1_000_000_000
     });
     let (listen, peers) = (options.listen, options.peer.clone());
-    Ok(Some(NodeNetwork { listen, peers, key, start, priority: PRIORITY }))
+    Ok(Some(NodeNetwork { listen, peers, key, start, priority: PRIORITY, clocks: options.clocks }))
 }
 
 /// Reads a key that nobody but its owner may read.
@@ -112,6 +119,8 @@ pub(super) struct Account {
     counts: NodeCounts,
     /// Why a bound may have been exceeded.
     disturbances: Vec<String>,
+    /// Peers, and how far the own clock is ahead of theirs.
+    differences: Vec<(String, i64)>,
 }
 
 impl Account {
@@ -140,7 +149,9 @@ impl Account {
             }
         }
         let disturbances = disturbances(system, summary, live.counts);
-        Some(Account { hops, counts: live.counts, disturbances })
+        let name = |node: NodeId| system.nodes.get(node.index()).map_or_else(String::new, |node| node.name.clone());
+        let differences = live.differences.iter().map(|(node, ns)| (name(*node), *ns)).collect();
+        Some(Account { hops, counts: live.counts, disturbances, differences })
     }
 
     pub(super) fn text(&self) -> String {
@@ -186,6 +197,9 @@ impl Account {
             span(c.send_late_ns),
             span(c.send_longest_ns),
         );
+        for (node, ns) in &self.differences {
+            let _ = writeln!(text, "clock: {} ahead of that of \"{node}\"", Lateness::from_ns(*ns));
+        }
         for hop in self.hops.iter().filter(|hop| hop.exceeds()) {
             let why = if self.disturbances.is_empty() {
                 "no disturbance was seen: is the network slower than the file says, or do the clocks differ?".to_owned()
@@ -231,6 +245,7 @@ impl Account {
             "receive_max_ns": c.receive_longest_ns,
             "send_max_ns": c.send_longest_ns,
             "disturbances": self.disturbances,
+            "clocks": self.differences.iter().map(|(node, ns)| json!({ "node": node, "offset_ns": ns })).collect::<Vec<_>>(),
         })
     }
 }
