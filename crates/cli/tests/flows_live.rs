@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use takt_linux::clock::{pause, realtime_ns};
-use takt_linux::net::Cable;
+use takt_linux::net::{Cable, End};
 use takt_linux::sched;
 use takt_log::{Event, Reader};
 use takt_model::Span;
@@ -190,20 +190,27 @@ fn three_nodes_exchange_the_messages_of_the_simulation() {
     }
 }
 
-/// Sends on each datagram, and with it what an attacker on the way would send.
-fn attack(relay: &UdpSocket, to: SocketAddr, stop: &AtomicBool) -> u64 {
+/// Passes each datagram on, and before and behind it what an attacker on the way would send.
+fn relay(end: &End, from: u16, to: SocketAddr, attacks: bool, stop: &AtomicBool) -> u64 {
+    end.enter().unwrap();
+    let relay = UdpSocket::bind((end.address(), from)).unwrap();
+    relay.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
     let mut bytes = [0; 2048];
     let mut passed = 0;
     while !stop.load(Ordering::Acquire) {
         let Ok((length, _)) = relay.recv_from(&mut bytes) else { continue };
         let datagram = &bytes[..length];
+        passed += 1;
+        if !attacks {
+            relay.send_to(datagram, to).unwrap();
+            continue;
+        }
         let (mut forged, mut foreign) = (datagram.to_vec(), datagram.to_vec());
         // The run stands behind salt, counter and boot time.
         (forged[length - 1], foreign[40]) = (forged[length - 1] ^ 1, foreign[40] ^ 1);
         for datagram in [&b"no message"[..], &forged, &foreign, datagram, datagram] {
             relay.send_to(datagram, to).unwrap();
         }
-        passed += 1;
     }
     passed
 }
@@ -217,31 +224,27 @@ fn two_nodes_on_a_cable_bear_an_attacker_between_them() {
         Err(error) => return println!("skipped: {error}"),
     };
     let class = class(folder);
-    let [left, right] = [cable.left(), cable.right()].map(|end| SocketAddr::from((end.address(), 7000)));
-    let relay_at = SocketAddr::from((cable.left().address(), 7100));
+    // Both nodes are at one end. The way from one to the other leads over the other end.
+    let (here, there) = (cable.left().address(), cable.right().address());
+    let node = |number: u16| SocketAddr::from((here, 7000 + number));
+    let way_to = |number: u16| SocketAddr::from((there, 7100 + number));
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let relay = scope.spawn(|| {
-            cable.left().enter().unwrap();
-            let relay = UdpSocket::bind(relay_at).unwrap();
-            relay.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
-            attack(&relay, right, &stop)
-        });
+        let attacked = scope.spawn(|| relay(cable.right(), 7101, node(1), true, &stop));
+        let other = scope.spawn(|| relay(cable.right(), 7100, node(0), false, &stop));
         let nodes = scope.spawn(|| {
+            cable.left().enter().unwrap();
             together(|instant| {
-                let own = |number: usize, end: &takt_linux::net::End, node: &Node| {
-                    end.enter().unwrap();
-                    start(folder, number, node, instant, class)
-                };
-                // The way to n1 leads over the relay.
-                let first = Node { listen: left, peers: vec![(1, relay_at)] };
-                let second = Node { listen: right, peers: vec![(0, left)] };
-                vec![own(0, cable.left(), &first), own(1, cable.right(), &second)]
+                let peer = |number: u16| vec![(usize::from(number), way_to(number))];
+                let first = Node { listen: node(0), peers: peer(1) };
+                let second = Node { listen: node(1), peers: peer(0) };
+                vec![start(folder, 0, &first, instant, class), start(folder, 1, &second, instant, class)]
             })
         });
-        let answers = nodes.join().unwrap();
+        let answers = nodes.join();
         stop.store(true, Ordering::Release);
-        let passed = relay.join().unwrap();
+        let (passed, _) = (attacked.join().unwrap(), other.join().unwrap());
+        let answers = answers.unwrap();
         as_simulated(folder, &answers);
         let flows = &answers[1]["flows"];
         assert!(passed >= SURE && flows["arrived"].as_u64() >= Some(SURE), "{flows:#}");
@@ -267,7 +270,7 @@ fn what_a_node_needs_is_refused_with_its_remedy() {
     };
     refused(&all, "--node");
     let node = ["--node", "n0"];
-    refused(&node, "--listen ADDRESS:PORT");
+    refused(&node, "--peer n1=ADDRESS:PORT");
     refused(&[&node[..], &all[2..]].concat(), "--listen ADDRESS:PORT");
     refused(&[&node[..], &all[..2], &all[4..]].concat(), "--peer n1=ADDRESS:PORT");
     refused(&[&node[..], &all[..4]].concat(), "--key FILE");

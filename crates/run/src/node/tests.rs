@@ -211,8 +211,8 @@ fn live(system: &System, seed: u64, end: Time) -> Events {
 
 fn system(preemptive: bool, late: &str, (period, load, cost): (u64, u64, &str)) -> System {
     let mut text = format!(
-        "takt = 1\nname = \"t\"\n[[strategy]]\nname = \"own\"\n[[strategy.level]]\ndiscipline = \"deadline\"\n\
-         preemptive = {preemptive}\nlate = \"{late}\"\n[[network]]\ndelay = [\"700us\", \"700us\"]\n"
+        "takt = 1\nname = \"t\"\n[[strategy]]\nname = \"own\"\nlevel = [{{ tasks = \"rest\", discipline = \"deadline\", \
+         preemptive = {preemptive}, late = \"{late}\" }}]\n[[network]]\ndelay = [\"700us\", \"700us\"]\n"
     );
     for node in 0..3 {
         text += &format!(
@@ -223,10 +223,10 @@ fn system(preemptive: bool, late: &str, (period, load, cost): (u64, u64, &str)) 
     }
     text += &format!(
         "[[task]]\nname = \"local\"\nnode = \"n1\"\nperiod = \"17ms\"\nwcet = \"{load}ms\"\n\
-         [[flow]]\nname = \"a\"\npath = [\"n0\", \"n1\", \"n2\"]\nreply = true\nperiod = \"{period}ms\"\n\
+         [[flow]]\nsize = \"100B\"\nname = \"a\"\npath = [\"n0\", \"n1\", \"n2\"]\nreply = true\nperiod = \"{period}ms\"\n\
          send-gap = \"5ms\"\nwcet = \"1ms\"\ndeadline = \"70ms\"\n\
-         [[flow]]\nname = \"b\"\npath = [\"n2\", \"n1\"]\nperiod = \"9ms\"\nsend-gap = \"6ms\"\nwcet = \"2ms\"\ndeadline = \"40ms\"\n\
-         [[flow]]\nname = \"c\"\npath = [\"n0\", \"n1\"]\nperiod = \"7ms\"\nsend-gap = \"4ms\"\nwcet = \"700us\"\ndeadline = \"30ms\"\n"
+         [[flow]]\nsize = \"100B\"\nname = \"b\"\npath = [\"n2\", \"n1\"]\nperiod = \"9ms\"\nsend-gap = \"6ms\"\nwcet = \"2ms\"\ndeadline = \"40ms\"\n\
+         [[flow]]\nsize = \"100B\"\nname = \"c\"\npath = [\"n0\", \"n1\"]\nperiod = \"7ms\"\nsend-gap = \"4ms\"\nwcet = \"700us\"\ndeadline = \"30ms\"\n"
     );
     file::parse(&text, "t").unwrap_or_else(|errors| panic!("{errors}\n{text}"))
 }
