@@ -12,8 +12,10 @@ use takt_model::Span;
 use thiserror::Error;
 
 mod chunk;
+mod transmitted;
 
 pub use chunk::{Came, Chunk};
+pub use transmitted::Transmitted;
 
 /// Why there is no socket.
 #[derive(Debug, Error)]

@@ -130,7 +130,7 @@ const WITNESSED: KindSet = STAMPED
 /// Kinds of events of a run under budget managers, which tell who has the CPU.
 const MANAGED: KindSet = KindSet::JOBS.union(KindSet::SERVERS).with(Kind::ModeChange).with(Kind::Lost);
 /// The same of a node with flows.
-const MESSAGES: KindSet = MANAGED.union(KindSet::MESSAGES);
+const MESSAGES: KindSet = MANAGED.union(KindSet::MESSAGES).with(Kind::Transmit);
 
 impl Ready {
     /// The System and its mapping.

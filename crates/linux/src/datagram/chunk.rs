@@ -5,8 +5,8 @@ use std::os::fd::AsRawFd as _;
 
 use super::Datagrams;
 
-/// Bytes for the kernel's stamp of an arrival, with its header.
-const CONTROL: usize = 64;
+/// Bytes for the kernel's stamps of an arrival, with their headers.
+const CONTROL: usize = 128;
 
 /// Room for the control messages of a datagram.
 #[repr(align(8))]

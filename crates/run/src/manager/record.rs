@@ -51,6 +51,7 @@ mod kind {
     pub(super) const ARRIVE: u64 = 17;
     pub(super) const RECEIVE: u64 = 18;
     pub(super) const DROP: u64 = 19;
+    pub(super) const TRANSMIT: u64 = 20;
 }
 
 /// Kind, a number below 2^24, and a number below 2^32.
@@ -96,6 +97,7 @@ pub(crate) fn to_words(at: Time, note: &Note) -> Option<[u64; 4]> {
             let cause = CAUSES.iter().position(|other| *other == cause)? as u64;
             [at, tag(kind::CANCEL, cause, job.task.0), job.number, 0]
         }
+        Event::Transmit { message, bytes } => [at, tag(kind::TRANSMIT, 0, bytes), message, 0],
         Event::Send { job, message } => of_message(kind::SEND, job, message, 0),
         Event::Arrive { job, message } => of_message(kind::ARRIVE, job, message, 0),
         Event::Receive { job, message } => of_message(kind::RECEIVE, job, message, 0),
@@ -129,6 +131,7 @@ pub(crate) fn from_words([at, tag, first, second]: [u64; 4]) -> Option<(Time, No
         }
         kind::ARRIVAL => return Some((at, Note::Arrival { job, arrival: Time::from_ns(second) })),
         kind::TOLD => return Some((at, Note::Told)),
+        kind::TRANSMIT => Event::Transmit { message: first, bytes: index },
         kind::SEND => Event::Send { job, message: second },
         kind::ARRIVE => Event::Arrive { job, message: second },
         kind::RECEIVE => Event::Receive { job, message: second },
@@ -178,6 +181,7 @@ mod tests {
             Event::Charge { server: 5, since: t(1), amount: s(2), idle: true },
             Event::ModeChange { mode: 2 },
             Event::Send { job, message: 1 << 50 },
+            Event::Transmit { message: 3, bytes: 400 },
             Event::Arrive { job, message: 1 },
             Event::Receive { job, message: 0 },
         ];

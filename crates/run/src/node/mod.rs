@@ -206,6 +206,9 @@ impl NodeLive {
                 let refused =
                     |error| NodeError::Socket(format!("the kernel does not stamp arriving datagrams: {error}"));
                 socket.stamp().map_err(refused)?;
+                let refused =
+                    |error| NodeError::Socket(format!("the kernel does not stamp leaving datagrams: {error}"));
+                socket.stamp_transmissions().map_err(refused)?;
                 Some(socket)
             }
             None => None,

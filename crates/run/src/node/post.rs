@@ -19,6 +19,10 @@ use super::{NodeLive, Part, lateness};
 pub const CHUNK: usize = 8;
 /// Messages that wait at a node at most, each way.
 pub const ROOM: usize = 4096;
+/// Messages whose packets have not left at most, for their stamps to be known.
+const TAKEN: usize = 1024;
+/// Stamps of leaving packets that a table job reads at most.
+const STAMPS: usize = 64;
 /// Events of the log wait at most so long for arrivals that are still in the socket.
 const HELD_MAX: Span = Span::from_s(1);
 
@@ -37,6 +41,10 @@ pub(crate) struct Post {
     /// By node.
     guards: Vec<ReplayGuard>,
     head: MessageHead,
+    /// The messages that the kernel took last, and their bytes, by their number modulo the length.
+    taken: Vec<(u64, u32)>,
+    /// How many the kernel took.
+    count: u32,
     /// All messages that arrived before this have been told.
     told: Time,
 }
@@ -71,6 +79,8 @@ impl Post {
             next: Vec::with_capacity(CHUNK),
             guards: vec![ReplayGuard::default(); plan.original.nodes.len()],
             head,
+            taken: vec![(0, 0); TAKEN],
+            count: 0,
             told: Time::ZERO,
             live: live.clone(),
         }
@@ -119,6 +129,7 @@ impl Post {
 
     /// Takes the messages that had arrived at `start`, as far as the budget goes.
     fn receive(&mut self, start: Time, epoch: Epoch, tell: &mut impl FnMut(Time, Event)) {
+        self.transmitted(epoch, tell);
         let live = self.live.clone();
         let most = live.plan.receive_most().map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX));
         let budget = live.plan.receive.map_or(Span::ZERO, |task| task.wcet);
@@ -151,8 +162,25 @@ impl Post {
         self.told = self.told.max(Time::from_ns(certain));
     }
 
+    /// Tells which packets have left.
+    fn transmitted(&self, epoch: Epoch, tell: &mut impl FnMut(Time, Event)) {
+        let Some(socket) = &self.live.socket else { return };
+        // The kernel may have counted a datagram that it refused.
+        let is_certain = self.live.counts.unsent.load(Ordering::Relaxed) == 0;
+        let (now, realtime) = (monotonic_ns(), realtime_ns());
+        for left in std::iter::from_fn(|| socket.transmitted()).take(STAMPS) {
+            let is_last = self.count.wrapping_sub(left.number) <= TAKEN as u32;
+            let taken = self.taken.get(left.number as usize % TAKEN).filter(|_| is_certain && is_last);
+            if let Some((message, bytes)) = taken.copied() {
+                let at = local(left.at, (now, realtime), epoch).max(self.told);
+                tell(at, Event::Transmit { message, bytes });
+            }
+        }
+    }
+
     /// Tells the last arrivals of the run.
     pub(crate) fn finish(&mut self, end: Time, epoch: Epoch, tell: &mut impl FnMut(Time, Event)) {
+        self.transmitted(epoch, tell);
         let live = self.live.clone();
         for (at, message) in self.next.drain(..) {
             self.station.arrive(message, at, tell);
@@ -189,10 +217,7 @@ impl Post {
                 }
             };
             counts.arrived.fetch_add(1, Ordering::Relaxed);
-            // The stamp is on CLOCK_REALTIME. An unlikely age is that of a clock that was set.
-            let age = datagram.stamp.map_or(0, |stamp| realtime.saturating_sub(stamp));
-            let age = if age < 1_000_000_000 { age } else { 0 };
-            let at = epoch.at(Time::from_ns(now.saturating_sub(age))).max(*told);
+            let at = local(datagram.stamp.unwrap_or(realtime), (now, realtime), epoch).max(*told);
             if at <= start {
                 station.arrive(message, at, tell);
             } else {
@@ -203,7 +228,10 @@ impl Post {
 
     /// Sends the messages that are ready, as far as the budget goes.
     fn send(&mut self, number: u64, epoch: Epoch, tell: &mut impl FnMut(Time, Event)) {
-        let Post { live, station, lanes, sending, head, .. } = self;
+        if self.live.plan.receive.is_none() {
+            self.transmitted(epoch, tell);
+        }
+        let Post { live, station, lanes, sending, head, taken, count, .. } = self;
         let (plan, counts) = (&live.plan, &live.counts);
         let (Some(socket), Some(key)) = (&live.socket, &plan.network.key) else { return };
         sending.clear();
@@ -233,12 +261,25 @@ impl Post {
             if sealed && socket.send([datagram, &[]], to, Span::ZERO) == Sent::Yes {
                 counts.sent.fetch_add(1, Ordering::Relaxed);
                 tell(now, Event::Send { job, message: number });
+                if let Some(place) = taken.get_mut(*count as usize % TAKEN) {
+                    *place = (number, u32::try_from(datagram.len()).unwrap_or(u32::MAX));
+                }
+                *count = count.wrapping_add(1);
             } else {
                 counts.unsent.fetch_add(1, Ordering::Relaxed);
                 tell(now, Event::Drop { job, message: number, cause: DropCause::Full });
             }
         }
     }
+}
+
+/// A stamp on CLOCK_REALTIME as a time of the run. `now` is read from CLOCK_MONOTONIC and
+/// CLOCK_REALTIME.
+fn local(stamp: u64, (now, realtime): (u64, u64), epoch: Epoch) -> Time {
+    let age = realtime.saturating_sub(stamp);
+    // An unlikely age is that of a clock that was set.
+    let age = if age < 1_000_000_000 { age } else { 0 };
+    epoch.at(Time::from_ns(now.saturating_sub(age)))
 }
 
 /// Why a datagram is no message for this node.

@@ -294,3 +294,92 @@ fn what_a_node_lacks_is_told() {
     let peers = vec![("n9".to_owned(), full.peers[0].1)];
     assert!(refused(&NodeNetwork { peers, ..full }).contains("no node \"n9\""));
 }
+
+/// What a table job does with its socket.
+#[test]
+fn table_jobs_take_what_had_come_and_allocate_nothing() {
+    use std::sync::Arc;
+    use std::sync::atomic::Ordering;
+
+    use takt_linux::Epoch;
+    use takt_log::JobKey;
+
+    use super::post::Post;
+    use super::{NodeLive, TableJob};
+
+    let system = system(true, "continue", (11, 1, ""));
+    let open = |node: u32, to: std::net::SocketAddr| {
+        let mut network = network(3);
+        network.listen = Some(([127, 0, 0, 1], 0).into());
+        network.peers.iter_mut().for_each(|peer| peer.1 = to);
+        let (plan, lowered) = NodePlan::new(&system, NodeId(node), &network).unwrap();
+        let live = Arc::new(NodeLive::open(plan).unwrap());
+        let slots: Vec<u32> = (0..lowered.tasks_of(NodeId(node)).count() as u32).collect();
+        (live.socket.as_ref().unwrap().address().unwrap(), Post::new(&live, &slots), live)
+    };
+    let nowhere = ([127, 0, 0, 1], 9).into();
+    let (address, mut to, receiver) = open(1, nowhere);
+    let (_, mut from, sender) = open(0, address);
+    let slot = |live: &NodeLive, wanted: Part| live.plan.parts.iter().position(|part| *part == wanted).unwrap() as u32;
+    let (send, receive) = (slot(&sender, Part::Send), slot(&receiver, Part::Receive));
+    let hop = sender.plan.parts.iter().position(|part| matches!(part, Part::Hop { hop: 0, .. })).unwrap();
+    let task = sender.plan.tasks[hop];
+    let epoch = Epoch::now_is_zero();
+    // Until the kernel stamps arrivals, which it begins some time after it was asked, messages come one job later.
+    let warm = (0..5000).any(|number| {
+        let (now, tell) = (epoch.now(), &mut |_: Time, _: Event| {});
+        from.station().completed(hop as u32, (JobKey { task, number: 1000 + number }, now, now), now, tell);
+        from.run((send, number * 100), now, epoch, tell);
+        to.run((receive, number), now, epoch, tell);
+        to.station().completed(receive, (JobKey { task, number: 0 }, now, now), now, tell);
+        let last = std::iter::from_fn(|| to.station().take_job()).last();
+        from.run((slot(&sender, Part::Receive), number), now, epoch, tell);
+        takt_linux::clock::pause(Span::from_ms(1));
+        last.is_some_and(|job| job.number == 1000 + number)
+    });
+    assert!(warm, "the kernel stamps arrivals");
+    let sent = sender.counts.sent.load(Ordering::Relaxed);
+    let mut events = Vec::with_capacity(1000);
+    let mut received = Vec::with_capacity(100);
+    let counted = allocation_counter::measure(|| {
+        for number in 0..20 {
+            let tell = &mut |at: Time, event: Event| events.push((at, event));
+            let now = epoch.now();
+            let due = now + Span::from_ms(50);
+            from.station().completed(hop as u32, (JobKey { task, number }, due, now), now, tell);
+            let TableJob { start, end, .. } = from.run((send, 1_000_000 + number * 100), now, epoch, tell);
+            assert!(start <= end);
+            let job = to.run((receive, number), now, epoch, tell);
+            to.station().completed(receive, (JobKey { task, number }, due, now), job.end, tell);
+            while let Some(job) = to.station().take_job() {
+                received.push((job.number, job.origin == now));
+            }
+            // Reads the stamps of what has left.
+            from.run((slot(&sender, Part::Receive), number), now, epoch, tell);
+        }
+    });
+    assert_eq!(counted.count_total, 0);
+    assert_eq!(received, (0..20).map(|number| (number, true)).collect::<Vec<_>>());
+    let count = |wanted: fn(&Event) -> bool| events.iter().filter(|(_, event)| wanted(event)).count();
+    assert_eq!(count(|event| matches!(event, Event::Send { .. })), 20);
+    assert_eq!(count(|event| matches!(event, Event::Transmit { bytes: 120, .. })), 20);
+    assert_eq!(count(|event| matches!(event, Event::Arrive { .. })), 20);
+    assert_eq!(count(|event| matches!(event, Event::Receive { .. })), 20);
+    assert_eq!(sender.counts.sent.load(Ordering::Relaxed) - sent, 20);
+    // Another run.
+    let (_, mut other, _) = {
+        let (address, post, live) = open(0, address);
+        (address, post, live)
+    };
+    let tell = &mut |_: Time, _: Event| {};
+    let now = epoch.now();
+    other.station().completed(hop as u32, (JobKey { task, number: 99 }, now, now), now, tell);
+    other.run((send, 0), now, epoch, tell);
+    to.run((receive, 99), now, epoch, tell);
+    to.station().completed(receive, (JobKey { task, number: 99 }, now, now), now, tell);
+    assert_eq!(to.station().take_job().map(|job| job.number), Some(99), "a restarted sender is heard");
+    from.station().completed(hop as u32, (JobKey { task, number: 100 }, now, now), now, tell);
+    from.run((send, 2_000_000), now, epoch, tell);
+    to.run((receive, 100), now, epoch, tell);
+    assert_eq!(receiver.counts.replayed.load(Ordering::Relaxed), 1, "its former process is not");
+}
