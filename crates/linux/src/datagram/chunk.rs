@@ -21,7 +21,7 @@ pub struct Chunk {
     lengths: Vec<u32>,
     names: Vec<libc::sockaddr_storage>,
     controls: Vec<Control>,
-    /// Where the kernel puts things. They point into the other fields anew before each call.
+    /// Pointers into the other fields, written anew before each call.
     parts: Vec<libc::iovec>,
     headers: Vec<libc::mmsghdr>,
     came: usize,

@@ -1,4 +1,4 @@
-//! When the packets of datagrams left: the kernel's stamps at the handing-over to the device.
+//! Stamps of the packets that have left: the kernel makes one when a packet goes to the device.
 
 use std::io;
 use std::os::fd::AsRawFd as _;

@@ -1,5 +1,5 @@
-//! The differences between the clocks of nodes: a thread that exchanges times with the peers
-//! ([`TimeSync`]), and shows the table thread the likely difference.
+//! A thread that measures how the clocks of the peers differ, by exchanges with them ([`TimeSync`]).
+//! It shows the table thread the likely differences.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -1,10 +1,10 @@
 //! A node of a system with flows, live [HEDF II-A].
 //!
-//! The budget manager of the node's CPU is the table thread: it stands above the threads of all
-//! jobs, sleeps until absolute instants, and carries out the jobs of the receiving and of the
-//! sending task itself. The machines are those of the simulator: [`takt_policy::Hierarchy`] decides
-//! which job runs, and [`takt_policy::PartialEdf`] which messages are taken and sent. They get real
-//! instants, and table jobs take as long as they really do.
+//! The budget manager of the node's CPU is the table thread. Its priority is above the threads of
+//! all jobs. It sleeps until absolute instants, and carries out the jobs of the receiving and the
+//! sending task itself. The machines are those of the simulator. [`takt_policy::Hierarchy`] chooses
+//! the job that runs, and [`takt_policy::PartialEdf`] the messages that are taken and sent. They get
+//! real instants, and table jobs take as long as they really do.
 //!
 //! | file | holds |
 //! |---|---|
@@ -135,7 +135,7 @@ impl From<BindError> for NodeError {
 /// Numbers that the table thread counts up.
 macro_rules! counts {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// What a node did with datagrams and messages.
+        /// Counts of datagrams and messages at a node.
         #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
         pub struct NodeCounts { $($(#[$doc])* pub $name: u64,)* }
 
@@ -164,7 +164,7 @@ counts! {
     foreign,
     /// Datagrams that nobody with the key made.
     forged,
-    /// Datagrams that had come before, or that are older than the present process of their sender.
+    /// Datagrams that came again, or from a former process of their sender.
     replayed,
     /// Datagrams that found the socket's buffer full.
     overflowed,
@@ -185,7 +185,7 @@ pub(crate) struct NodeLive {
     pub(crate) plan: NodePlan,
     pub(crate) socket: Option<Datagrams>,
     pub(crate) counts: Counts,
-    /// By slot of the node: the most messages that one receiving job took.
+    /// The most messages that one receiving job took, by slot of the node.
     pub(crate) taken: Vec<AtomicU64>,
     /// By node: this node's CLOCK_MONOTONIC - that node's, in nanoseconds; [`UNKNOWN`].
     differences: Vec<AtomicI64>,
@@ -218,7 +218,7 @@ impl NodeLive {
         Ok(NodeLive { plan, socket, counts: Counts::default(), taken, differences })
     }
 
-    /// This node's CLOCK_MONOTONIC - that of another, as far as it is measured.
+    /// The measured difference: this node's CLOCK_MONOTONIC - that of another.
     pub(crate) fn difference(&self, node: NodeId) -> Option<i64> {
         let known = self.differences.get(node.index())?.load(Ordering::Acquire);
         (known != UNKNOWN).then_some(known)
@@ -246,11 +246,11 @@ impl NodeLive {
 /// The outcome of a node with flows.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NodeSummary {
-    /// What it did with datagrams.
+    /// Counts of datagrams and messages.
     pub counts: NodeCounts,
-    /// k: for each task of a later hop, the most messages that one receiving job took.
+    /// The most messages that one receiving job took (k), by task of a later hop.
     pub taken: Vec<(takt_model::TaskId, u64)>,
-    /// This node's clock - that of a peer at the end, in nanoseconds, where it was measured.
+    /// The measured differences at the end: this node's clock - that of a peer, in nanoseconds.
     pub differences: Vec<(NodeId, i64)>,
 }
 

@@ -14,7 +14,7 @@ use super::seal::Key;
 /// The most bytes of a datagram over UDP.
 const DATAGRAM_MAX: u64 = 65_507;
 
-/// Where a node finds the others, and when the run begins.
+/// The addresses of nodes, their key, and the start of the run.
 #[derive(Clone, Debug)]
 pub struct NodeNetwork {
     /// Where this node receives messages.
@@ -65,7 +65,7 @@ pub(crate) struct Lane {
     pub(crate) allowance: Span,
 }
 
-/// What messages of another node's task do here.
+/// The effect of messages that another node's task leaves for this node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Entry {
     pub(crate) from: NodeId,

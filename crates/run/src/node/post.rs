@@ -150,14 +150,14 @@ impl Post {
                 let came = socket.receive_chunk(&mut self.chunk, room);
                 read += came;
                 self.take_chunk(start, epoch, tell);
-                // What comes later is for the next job.
+                // The next job takes later messages.
                 if came < room || !self.next.is_empty() {
                     break;
                 }
             }
         }
         self.station.start_receiving();
-        // Where the budget was spent, messages in the socket may be older than `start`.
+        // Messages in the socket may be older than `start` if the budget is spent.
         let certain = if exhausted { start.as_ns().saturating_sub(HELD_MAX.as_ns()) } else { start.as_ns() };
         self.told = self.told.max(Time::from_ns(certain));
     }

@@ -42,8 +42,7 @@ impl std::str::FromStr for Key {
 }
 
 impl Key {
-    /// Writes a sealed datagram that fills `datagram`, which is long enough for a message.
-    /// Returns `false` where it is not.
+    /// Writes a sealed datagram that fills `datagram`. Returns `false` if `datagram` is too short.
     #[must_use]
     pub fn seal(&self, head: &MessageHead, body: &MessageBody, datagram: &mut [u8]) -> bool {
         let Some((first, rest)) = datagram.split_at_mut_checked(MESSAGE_HEAD) else { return false };

@@ -46,7 +46,7 @@ pub(crate) struct Station {
     jobs: VecDeque<HopJob>,
     /// Messages that jobs have left so far.
     left: u64,
-    /// By slot: how many messages the receiving job takes, and the most that one took.
+    /// By slot: messages of the present receiving job, and the most of any.
     taken: Vec<(u64, u64)>,
 }
 
@@ -158,8 +158,7 @@ impl Station {
     }
 }
 
-/// The message that another node has sent, if its contents fit the system: its task leaves
-/// messages for this node, and it is that node's.
+/// The message in a body that node `from` has sent. `None` if the body contradicts the system.
 pub(crate) fn incoming(plan: &NodePlan, from: NodeId, body: &MessageBody, shift: i64) -> Option<Message> {
     let entry = plan.entries.get(&body.task).filter(|entry| entry.from == from)?;
     // Before time zero nothing has happened.
@@ -169,8 +168,7 @@ pub(crate) fn incoming(plan: &NodePlan, from: NodeId, body: &MessageBody, shift:
     (origin <= due).then_some(Message { job, number: body.message, due, origin, place: entry.slot })
 }
 
-/// Whether a message is to be dropped, because it could leave only after the deadline of the job
-/// that it releases.
+/// Whether the late rule drops a message. Its deadline is that of the job that it releases.
 pub(crate) fn is_too_late(late: Late, allowance: Span, message: &Message, now: Time) -> bool {
     late == Late::Drop && now > message.due.saturating_add(allowance)
 }

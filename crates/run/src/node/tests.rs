@@ -295,7 +295,6 @@ fn what_a_node_lacks_is_told() {
     assert!(refused(&NodeNetwork { peers, ..full }).contains("no node \"n9\""));
 }
 
-/// What a table job does with its socket.
 #[test]
 fn table_jobs_take_what_had_come_and_allocate_nothing() {
     use std::sync::Arc;
@@ -325,7 +324,7 @@ fn table_jobs_take_what_had_come_and_allocate_nothing() {
     let hop = sender.plan.parts.iter().position(|part| matches!(part, Part::Hop { hop: 0, .. })).unwrap();
     let task = sender.plan.tasks[hop];
     let epoch = Epoch::now_is_zero();
-    // Until the kernel stamps arrivals, which it begins some time after it was asked, messages come one job later.
+    // The kernel begins to stamp arrivals some time after the request. Before, messages come one job later.
     let warm = (0..5000).any(|number| {
         let (now, tell) = (epoch.now(), &mut |_: Time, _: Event| {});
         from.station().completed(hop as u32, (JobKey { task, number: 1000 + number }, now, now), now, tell);
