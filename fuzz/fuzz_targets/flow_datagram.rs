@@ -1,5 +1,5 @@
-//! Arbitrary bytes as a datagram of a flow. Nothing panics. What is read is written back to the same
-//! bytes, and no counter counts twice.
+//! Arbitrary bytes as a datagram of a flow. Nothing panics. A head or body that is read is written
+//! back to the same bytes. No counter counts twice.
 #![no_main]
 
 use std::collections::BTreeSet;

@@ -1,4 +1,4 @@
-//! What it costs to receive a message, by datagrams per system call.
+//! The cost of receiving a message, by datagrams per system call.
 //!
 //! `cargo bench -p takt-run --bench receive -- [--rounds N]`
 //!

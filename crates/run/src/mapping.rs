@@ -23,7 +23,6 @@ use takt_model::{
 };
 
 use crate::error::RunError;
-use crate::node::{NodeNetwork, NodePlan};
 use crate::{Margin, Prepared, RunOptions, levels, manager};
 
 /// The mapping of all threads.
@@ -96,17 +95,6 @@ pub(crate) struct MappedTask {
     pub(crate) yields: bool,
 }
 
-/// Maps a node of a system with flows: a table thread on each CPU, above the threads of all jobs.
-///
-/// # Errors
-/// As [`prepare`], and what is missing for messages between nodes.
-pub fn prepare_node(system: &System, options: &RunOptions, network: &NodeNetwork) -> Result<Prepared, RunError> {
-    let node = choose(system, options)?;
-    let there = takt_linux::sched::affinity().len();
-    let (plan, lowered) = NodePlan::new(system, node, network)?;
-    manager::prepare(&lowered, node, options, &Limits::read(), there, Some(plan)).map_err(confined)
-}
-
 /// Maps one node's tasks to scheduling classes.
 ///
 /// # Errors
@@ -151,7 +139,7 @@ pub(crate) fn too_few(spec: &NodeSpec, there: usize) -> RunError {
 }
 
 /// If the machine has CPUs enough, and only this process may not use them, the remedy is another.
-fn confined(error: RunError) -> RunError {
+pub(crate) fn confined(error: RunError) -> RunError {
     match error {
         RunError::Cpus { node, wanted, there, .. } if takt_linux::machine().cpus_online.len() >= wanted as usize => {
             RunError::Cpus { node, wanted, there, remedy: takt_linux::sched::unconfined() }
@@ -193,7 +181,7 @@ pub fn prepare_adaptive(
 }
 
 /// The node to run, if the options are valid.
-fn choose(system: &System, options: &RunOptions) -> Result<NodeId, RunError> {
+pub(crate) fn choose(system: &System, options: &RunOptions) -> Result<NodeId, RunError> {
     let node = choose_node(system, options.node)?;
     if options.duration.is_zero() || options.duration > Span::FILE_MAX {
         return Err(RunError::Duration { duration: options.duration });

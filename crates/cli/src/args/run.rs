@@ -45,9 +45,6 @@ pub(crate) struct Run {
     #[arg(long, value_name = "NAME")]
     pub(crate) node: Option<String>,
 
-    #[command(flatten)]
-    pub(crate) flows: RunFlows,
-
     /// Run all threads under SCHED_OTHER. This needs no privilege, accepts any strategy, enforces
     /// none, and guarantees nothing.
     #[arg(long)]
@@ -95,6 +92,9 @@ pub(crate) struct Run {
     /// Exit with status 1 when a deadline was missed, or a job rejected.
     #[arg(long)]
     pub(crate) fail_on_miss: bool,
+
+    #[command(flatten)]
+    pub(crate) flows: RunFlows,
 }
 
 /// Where messages of flows go.

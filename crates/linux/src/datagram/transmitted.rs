@@ -52,8 +52,8 @@ impl Datagrams {
             return None;
         }
         let (mut at, mut number) = (None, None);
-        // SAFETY: the macros walk over whole control messages, which the kernel has written. A stamp is three timespecs,
-        // of which the first is the software's; an error is a sock_extended_err.
+        // SAFETY: the macros walk over whole control messages, which the kernel has written. A stamp is
+        // three timespecs, the software's first. An error is a sock_extended_err.
         unsafe {
             let mut place = libc::CMSG_FIRSTHDR(&raw const header);
             while let Some(message) = place.as_ref() {

@@ -2,8 +2,8 @@
 //!
 //! The budget manager of the node's CPU is the table thread. Its priority is above the threads of
 //! all jobs. It sleeps until absolute instants, and carries out the jobs of the receiving and the
-//! sending task itself. The machines are those of the simulator. [`takt_policy::Hierarchy`] chooses
-//! the job that runs, and [`takt_policy::PartialEdf`] the messages that are taken and sent. They get
+//! sending task itself. The simulator's machines decide: [`takt_policy::Hierarchy`] chooses the next
+//! job, and [`takt_policy::PartialEdf`] chooses the messages to take and to send. They get
 //! real instants, and table jobs take as long as they really do.
 //!
 //! | file | holds |
@@ -18,8 +18,12 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use takt_linux::datagram::{BindError, Datagrams};
-use takt_model::{NodeId, Span, Time};
+use takt_linux::machine::Limits;
+use takt_model::{NodeId, Span, System, Time};
 use thiserror::Error;
+
+use crate::error::RunError;
+use crate::{Prepared, RunOptions, manager, mapping};
 
 mod clocks;
 mod plan;
@@ -35,6 +39,17 @@ pub(crate) use clocks::Clocks;
 pub(crate) use plan::{NodePlan, Part};
 pub(crate) use post::{Post, TableJob};
 pub(crate) use station::Station;
+
+/// Maps a node of a system with flows: a table thread on each CPU, above the threads of all jobs.
+///
+/// # Errors
+/// As [`prepare`], and what is missing for messages between nodes.
+pub fn prepare(system: &System, options: &RunOptions, network: &NodeNetwork) -> Result<Prepared, RunError> {
+    let node = mapping::choose(system, options)?;
+    let there = takt_linux::sched::affinity().len();
+    let (plan, lowered) = NodePlan::new(system, node, network)?;
+    manager::prepare(&lowered, node, options, &Limits::read(), there, Some(plan)).map_err(mapping::confined)
+}
 
 /// Why a node with flows cannot run here.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]

@@ -211,23 +211,53 @@ fn live(system: &System, seed: u64, end: Time) -> Events {
 
 fn system(preemptive: bool, late: &str, (period, load, cost): (u64, u64, &str)) -> System {
     let mut text = format!(
-        "takt = 1\nname = \"t\"\n[[strategy]]\nname = \"own\"\nlevel = [{{ tasks = \"rest\", discipline = \"deadline\", \
-         preemptive = {preemptive}, late = \"{late}\" }}]\n[[network]]\ndelay = [\"700us\", \"700us\"]\n"
+        r#"
+takt = 1
+name = "t"
+[[strategy]]
+name = "own"
+level = [{{ tasks = "rest", discipline = "deadline", preemptive = {preemptive}, late = "{late}" }}]
+[[network]]
+delay = ["700us", "700us"]
+[[task]]
+name = "local"
+node = "n1"
+period = "17ms"
+wcet = "{load}ms"
+"#
     );
     for node in 0..3 {
         text += &format!(
-            "[[node]]\nname = \"n{node}\"\nstrategy = \"own\"\nreceive = {{ period = \"5ms\", wcet = \"400us\"{cost} }}\n\
-             send = {{ period = \"{}ms\", wcet = \"300us\"{cost} }}\n",
+            r#"
+[[node]]
+name = "n{node}"
+strategy = "own"
+receive = {{ period = "5ms", wcet = "400us"{cost} }}
+send = {{ period = "{}ms", wcet = "300us"{cost} }}
+"#,
             4 + node
         );
     }
-    text += &format!(
-        "[[task]]\nname = \"local\"\nnode = \"n1\"\nperiod = \"17ms\"\nwcet = \"{load}ms\"\n\
-         [[flow]]\nsize = \"100B\"\nname = \"a\"\npath = [\"n0\", \"n1\", \"n2\"]\nreply = true\nperiod = \"{period}ms\"\n\
-         send-gap = \"5ms\"\nwcet = \"1ms\"\ndeadline = \"70ms\"\n\
-         [[flow]]\nsize = \"100B\"\nname = \"b\"\npath = [\"n2\", \"n1\"]\nperiod = \"9ms\"\nsend-gap = \"6ms\"\nwcet = \"2ms\"\ndeadline = \"40ms\"\n\
-         [[flow]]\nsize = \"100B\"\nname = \"c\"\npath = [\"n0\", \"n1\"]\nperiod = \"7ms\"\nsend-gap = \"4ms\"\nwcet = \"700us\"\ndeadline = \"30ms\"\n"
-    );
+    let long = format!("{period}ms");
+    for (name, path, reply, [period, gap, wcet, deadline]) in [
+        ("a", r#""n0", "n1", "n2""#, true, [&long[..], "5ms", "1ms", "70ms"]),
+        ("b", r#""n2", "n1""#, false, ["9ms", "6ms", "2ms", "40ms"]),
+        ("c", r#""n0", "n1""#, false, ["7ms", "4ms", "700us", "30ms"]),
+    ] {
+        text += &format!(
+            r#"
+[[flow]]
+name = "{name}"
+path = [{path}]
+reply = {reply}
+size = "100B"
+period = "{period}"
+send-gap = "{gap}"
+wcet = "{wcet}"
+deadline = "{deadline}"
+"#
+        );
+    }
     file::parse(&text, "t").unwrap_or_else(|errors| panic!("{errors}\n{text}"))
 }
 

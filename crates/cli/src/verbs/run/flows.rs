@@ -102,7 +102,8 @@ struct Hop {
 
 impl Hop {
     fn exceeds(&self) -> bool {
-        let above = |value: Option<u64>, bound: Option<u64>| matches!((value, bound), (Some(value), Some(bound)) if value > bound);
+        let above =
+            |value: Option<u64>, bound: Option<u64>| value.zip(bound).is_some_and(|(value, bound)| value > bound);
         above(self.max.map(Span::as_ns), self.bound.map(Span::as_ns)) || above(self.taken, self.taken_bound)
     }
 
@@ -227,6 +228,7 @@ impl Account {
                 "exceeds": hop.exceeds(),
             })
         };
+        let clock = |(node, ns): &(String, i64)| json!({ "node": node, "offset_ns": ns });
         let c = &self.counts;
         json!({
             "hops": self.hops.iter().map(hop).collect::<Vec<_>>(),
@@ -245,7 +247,7 @@ impl Account {
             "receive_max_ns": c.receive_longest_ns,
             "send_max_ns": c.send_longest_ns,
             "disturbances": self.disturbances,
-            "clocks": self.differences.iter().map(|(node, ns)| json!({ "node": node, "offset_ns": ns })).collect::<Vec<_>>(),
+            "clocks": self.differences.iter().map(clock).collect::<Vec<_>>(),
         })
     }
 }
