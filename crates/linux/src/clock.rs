@@ -36,6 +36,15 @@ impl Epoch {
         Self::in_future(Span::ZERO)
     }
 
+    /// Time zero is this time of CLOCK_REALTIME, in nanoseconds since 1970. Later steps of that clock
+    /// change nothing. `None` where it has passed, or is more than 2^63 ns ahead.
+    #[must_use]
+    pub fn at_realtime(at_ns: u64) -> Option<Epoch> {
+        let now = read(libc::CLOCK_REALTIME);
+        let zero_ns = read(libc::CLOCK_MONOTONIC).checked_add(at_ns.checked_sub(now)?)?;
+        (zero_ns < u64::MAX / 2).then_some(Epoch { zero_ns })
+    }
+
     /// Time zero of the clock itself.
     pub(crate) const fn of_clock() -> Epoch {
         Epoch { zero_ns: 0 }
@@ -223,6 +232,16 @@ mod tests {
             spun += 1;
         }
         assert!(spun < u64::MAX && thread_cpu() > before);
+    }
+
+    #[test]
+    fn an_epoch_can_be_an_instant_of_the_day() {
+        let epoch = Epoch::at_realtime(realtime_ns() + 3_600_000_000_000).unwrap();
+        assert_eq!(epoch.now(), Time::ZERO);
+        let ahead = epoch.monotonic(Time::ZERO).as_ns() - monotonic_ns();
+        assert!(ahead <= 3_600_000_000_000, "{ahead}");
+        assert_eq!(Epoch::at_realtime(realtime_ns() - 1), None);
+        assert_eq!(Epoch::at_realtime(u64::MAX), None);
     }
 
     #[test]

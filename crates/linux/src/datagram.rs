@@ -11,6 +11,12 @@ use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 use takt_model::Span;
 use thiserror::Error;
 
+mod chunk;
+mod transmitted;
+
+pub use chunk::{Came, Chunk};
+pub use transmitted::Transmitted;
+
 /// Why there is no socket.
 #[derive(Debug, Error)]
 #[non_exhaustive]
@@ -260,6 +266,15 @@ impl Datagrams {
         let mut poll = crate::seqpacket::Poll::default();
         poll.add(self.socket.as_fd(), true, false);
         poll.wait(Some(wait));
+    }
+
+    /// Whether a datagram is there.
+    #[must_use]
+    pub fn has_datagram(&self) -> bool {
+        let mut asked = libc::pollfd { fd: self.socket.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: `asked` is one pollfd, valid during the call, which does not wait.
+        let ready = unsafe { libc::poll(&raw mut asked, 1, 0) };
+        ready > 0 && asked.revents & libc::POLLIN != 0
     }
 
     /// Datagrams dropped since the socket was made, because it had no room; `None` before Linux

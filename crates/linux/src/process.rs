@@ -130,6 +130,15 @@ pub fn end(child: &mut Child, patience: Span, meanwhile: &mut dyn FnMut(&mut Chi
     child.wait().ok()
 }
 
+/// Random bytes that nobody can guess; `None` where the kernel gives none.
+#[must_use]
+pub fn random<const BYTES: usize>() -> Option<[u8; BYTES]> {
+    let mut bytes = [0; BYTES];
+    // SAFETY: `bytes` has `BYTES` bytes that the call may write.
+    let given = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), BYTES, 0) };
+    (usize::try_from(given) == Ok(BYTES)).then_some(bytes)
+}
+
 /// Sends a child process a signal, unless it has ended already.
 pub fn signal(child: &mut Child, number: u8) {
     send(child, libc::c_int::from(number));
@@ -163,6 +172,11 @@ mod tests {
         assert!(!Identity { start: me.start + 1, ..me }.is_alive(), "a later process with the same number");
         let stat = "7 (a) b) S 1 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 12345 6 7";
         assert_eq!(start_ticks(stat), Some(12345));
+    }
+
+    #[test]
+    fn random_bytes_differ() {
+        assert_ne!(random::<16>().unwrap(), random::<16>().unwrap());
     }
 
     #[test]

@@ -35,11 +35,13 @@ mod delays;
 mod egress;
 mod line;
 mod link;
+mod message_wire;
 mod outbox;
 mod packet;
 mod port;
 pub mod probe;
 mod queue;
+mod replay;
 mod sync_wire;
 mod time_table;
 
@@ -48,10 +50,14 @@ pub use clock::{Clock, ClockError};
 pub use delays::{Delays, DelaysError};
 pub use egress::{Background, ClassSpec, Egress, EgressDecision, EgressError, EgressEvent, EgressSpec};
 pub use link::{DelayChoice, Link, LinkDecision, LinkError, LinkEvent, LinkSpec};
+pub use message_wire::{
+    BODY as MESSAGE_BODY, HEAD as MESSAGE_HEAD, LENGTH_MIN as MESSAGE_MIN, MessageBody, MessageHead, TAG as MESSAGE_TAG,
+};
 pub use outbox::Outbox;
 pub use packet::{DropReason, Packet};
 pub use port::{CrossPattern, CrossSpec, Port, PortDecision, PortError, PortEvent, PortSpec};
 pub use queue::{LateRule, Order, PACKETS_MAX, PacketQueue, QueueCounts, QueueError, QueueSpec, Queued};
+pub use replay::{ReplayGuard, ReplayRefusal, WINDOW as REPLAY_WINDOW};
 pub use sync_wire::{LENGTH as SYNC_LENGTH, SyncMessage, SyncRequest};
 pub use time_table::{
     Exchange, OffsetInterval, Refusal, TimeTable, TimeTableDecision, TimeTableError, TimeTableEvent, TimeTableSpec,

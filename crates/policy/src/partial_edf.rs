@@ -71,6 +71,16 @@ impl<M> PartialEdf<M> {
         }
     }
 
+    /// Makes room for that many messages in every queue, for a caller that must not allocate later.
+    pub fn reserve(&mut self, messages: usize) {
+        self.arrived.reserve(messages);
+        self.receiving.reserve(messages);
+        self.sending.reserve(messages);
+        self.busy.reserve(self.lanes.len());
+        self.open.reserve(self.lanes.len());
+        self.lanes.iter_mut().for_each(|lane| lane.queue.reserve(messages));
+    }
+
     /// A message has reached the node.
     ///
     /// # Errors

@@ -17,6 +17,7 @@ use takt_model::{NodeId, System};
 use takt_policy::Clusters;
 
 use crate::error::RunError;
+use crate::node::NodePlan;
 use crate::{Prepared, RunOptions, deadline, manager, mapping};
 
 /// A back end that keeps the budgets of components.
@@ -86,7 +87,7 @@ impl Obstacle {
 /// The node is wrong, or no back end runs it: sections, flows, too few CPUs.
 pub fn contracts(system: &System, node: NodeId, options: &RunOptions) -> Result<Vec<Contract>, RunError> {
     let there = takt_linux::sched::affinity().len();
-    check_node(system, node, there)?;
+    check_node(system, node, there, false)?;
     let limits = Limits::read();
     ServerBackEnd::ALL.iter().map(|back_end| contract(*back_end, system, node, options, (&limits, there))).collect()
 }
@@ -108,9 +109,12 @@ fn contract(
 }
 
 /// Refuses a node that no back end runs.
-fn check_node(system: &System, node: NodeId, there: usize) -> Result<(), RunError> {
+fn check_node(system: &System, node: NodeId, there: usize, has_flows: bool) -> Result<(), RunError> {
     let spec = system.nodes.get(node.index()).ok_or(RunError::NoNode(node.0))?;
-    mapping::refuse_parts(system, node, spec)?;
+    mapping::refuse_sections(system, node)?;
+    if !has_flows {
+        mapping::refuse_flows(system, node, spec)?;
+    }
     if system.tasks_of(node).next().is_none() {
         return Err(RunError::NoTasks { node: spec.name.clone() });
     }
@@ -129,13 +133,13 @@ pub(crate) fn prepare(
     limits: &Limits,
     there: usize,
 ) -> Result<Prepared, RunError> {
-    check_node(system, node, there)?;
+    check_node(system, node, there, false)?;
     let mut refusals = Vec::new();
     for back_end in ServerBackEnd::ALL.into_iter().filter(|one| options.back_end.is_none_or(|asked| asked == *one)) {
         let contract = contract(back_end, system, node, options, (limits, there))?;
         if contract.cannot.is_empty() {
             let mut prepared = match back_end {
-                ServerBackEnd::Manager => manager::prepare(system, node, options, limits)?,
+                ServerBackEnd::Manager => manager::prepare(system, node, options, limits, None)?,
                 ServerBackEnd::Deadline => deadline::prepare(system, node, options, limits, there)?,
                 ServerBackEnd::SchedExt => continue,
             };
@@ -145,8 +149,43 @@ pub(crate) fn prepare(
         }
         refusals.push(contract);
     }
-    let name = system.nodes.get(node.index()).map_or_else(String::new, |spec| spec.name.clone());
-    Err(RunError::BackEnd { refusals: refused(&name, &refusals), node: name })
+    Err(refusal(system, node, &refusals))
+}
+
+/// Maps a node with flows to table threads, which are managers. Other back ends send no messages.
+pub(crate) fn prepare_with_flows(
+    system: &System,
+    node: NodeId,
+    options: &RunOptions,
+    plan: NodePlan,
+) -> Result<Prepared, RunError> {
+    check_node(system, node, takt_linux::sched::affinity().len(), true)?;
+    if let Some(asked) = options.back_end {
+        if !manager::has_components(system, node) {
+            return Err(RunError::NoComponents { back_end: asked.name(), node: name(system, node) });
+        }
+        if asked != ServerBackEnd::Manager {
+            let why = "only the manager receives and sends messages";
+            let cannot = vec![Obstacle::new("flows", why, "use --backend manager")];
+            return Err(refusal(system, node, &[Contract { back_end: asked, enforces: Vec::new(), cannot }]));
+        }
+    }
+    let contract = manager::contract(system, node, options)?;
+    if !contract.cannot.is_empty() {
+        return Err(refusal(system, node, &[contract]));
+    }
+    let mut prepared = manager::prepare(system, node, options, &Limits::read(), Some(plan))?;
+    prepared.mapping.notes.splice(0..0, contract.enforces);
+    Ok(prepared)
+}
+
+fn name(system: &System, node: NodeId) -> String {
+    system.nodes.get(node.index()).map_or_else(String::new, |spec| spec.name.clone())
+}
+
+fn refusal(system: &System, node: NodeId, refusals: &[Contract]) -> RunError {
+    let name = name(system, node);
+    RunError::BackEnd { refusals: refused(&name, refusals), node: name }
 }
 
 /// Which back end was chosen, and why; `None` if the caller chose it.

@@ -155,6 +155,7 @@ impl Prepared {
             interrupted,
             notes,
             tasks: summaries(plan, &stopped, &used),
+            flows: None,
             managers: Vec::new(),
             lost: stopped.lost,
             recorded: stopped.recorded,

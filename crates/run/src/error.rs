@@ -9,6 +9,7 @@ use takt_policy::PolicyError;
 use thiserror::Error;
 
 use crate::kernel::TraceError;
+use crate::node::NodeError;
 
 /// The reason why a run did not take place or did not end well.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
@@ -116,6 +117,9 @@ pub enum RunError {
         /// The CPU in the model.
         cpu: u32,
     },
+    /// A node with flows.
+    #[error(transparent)]
+    Node(#[from] NodeError),
     /// Not placed yet.
     #[error(
         "task \"{task}\" is not placed: a {placement} node wants cpus = [..] within one cluster in \
@@ -265,6 +269,13 @@ impl RunError {
             | RunError::Undispatchable { input: true, .. }
             | RunError::NoTrace { .. } => 2,
             RunError::Plan(_) | RunError::Policy(_) => 2,
+            RunError::Node(error) => {
+                if error.is_input() {
+                    2
+                } else {
+                    3
+                }
+            }
             RunError::Trace(TraceError::Recorder(
                 RecorderError::File { .. } | RecorderError::Read { .. } | RecorderError::Memory { .. },
             )) => 4,

@@ -38,6 +38,7 @@ mod levels;
 pub mod load;
 mod manager;
 mod mapping;
+pub mod node;
 pub mod probe;
 mod record;
 pub mod reserve;
@@ -62,6 +63,7 @@ pub use error::RunError;
 pub use kernel::TraceError;
 pub use levels::BACKLOG;
 pub use mapping::{prepare, prepare_adaptive};
+pub use node::prepare as prepare_node;
 pub use start::Progress;
 pub use takt_dispatch::Recorded;
 pub use takt_linux::signals::Signal;
@@ -219,6 +221,8 @@ pub struct RunSummary {
     pub tasks: Vec<TaskSummary>,
     /// The budget managers of a node with components, by CPU; else none.
     pub managers: Vec<ManagerSummary>,
+    /// The messages of a node with flows; `None` of others.
+    pub flows: Option<node::NodeSummary>,
     /// Events that found a full buffer. The log has a `Lost` where they would stand.
     pub lost: u64,
     /// The recording of the kernel; `None` if there was none.

@@ -148,7 +148,7 @@ pub(crate) fn too_few(spec: &NodeSpec, there: usize) -> RunError {
 }
 
 /// If the machine has CPUs enough, and only this process may not use them, the remedy is another.
-fn confined(error: RunError) -> RunError {
+pub(crate) fn confined(error: RunError) -> RunError {
     match error {
         RunError::Cpus { node, wanted, there, .. } if takt_linux::machine().cpus_online.len() >= wanted as usize => {
             RunError::Cpus { node, wanted, there, remedy: takt_linux::sched::unconfined() }
@@ -190,7 +190,7 @@ pub fn prepare_adaptive(
 }
 
 /// The node to run, if the options are valid.
-fn choose(system: &System, options: &RunOptions) -> Result<NodeId, RunError> {
+pub(crate) fn choose(system: &System, options: &RunOptions) -> Result<NodeId, RunError> {
     let node = choose_node(system, options.node)?;
     if options.duration.is_zero() || options.duration > Span::FILE_MAX {
         return Err(RunError::Duration { duration: options.duration });
@@ -309,14 +309,24 @@ fn unenforceable(part: &'static str, name: &str, why: &str) -> RunError {
 }
 
 /// Refuses parts of a node that no back end of this crate runs.
-pub(crate) fn refuse_parts(system: &System, node: NodeId, spec: &NodeSpec) -> Result<(), RunError> {
+fn refuse_parts(system: &System, node: NodeId, spec: &NodeSpec) -> Result<(), RunError> {
+    refuse_sections(system, node)?;
+    refuse_flows(system, node, spec)
+}
+
+pub(crate) fn refuse_sections(system: &System, node: NodeId) -> Result<(), RunError> {
     let kept = system.tasks_of(node).find(|(_, task)| task.preemption != Preemption::Anywhere);
     if let Some((_, task)) = kept {
         let why = "the kernel preempts its threads anywhere; remove final-section and sections, or simulate";
         return Err(unsupported("sections of task", &task.name, why));
     }
+    Ok(())
+}
+
+/// Refuses flows where nobody said how their messages go.
+pub(crate) fn refuse_flows(system: &System, node: NodeId, spec: &NodeSpec) -> Result<(), RunError> {
     if let Some(flow) = system.flows.iter().find(|flow| flow.path.contains(&node)) {
-        return Err(unsupported("flow", &flow.name, "flows exist in simulation only"));
+        return Err(unsupported("flow", &flow.name, "it passes between nodes; prepare the node with prepare_node"));
     }
     if spec.receive.is_some() || spec.send.is_some() {
         return Err(unsupported("node", &spec.name, "its receive and send tasks belong to flows"));

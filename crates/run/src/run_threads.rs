@@ -77,10 +77,18 @@ impl RunThreads {
         }
     }
 
+    /// The next lane has no thread.
+    pub(crate) fn skip(&mut self) {
+        if let Some(lane) = self.shared.lanes.get(self.handles.len()) {
+            lane.done.store(true, Ordering::Release);
+        }
+        self.handles.push(None);
+    }
+
     /// Waits until all threads have their CPUs and their class.
     pub(crate) fn wait_ready(&mut self) -> Result<(), RunError> {
         self.send = None;
-        for _ in 0..self.handles.len() {
+        for _ in 0..self.handles.iter().flatten().count() {
             match self.ready.recv_timeout(READY_MAX) {
                 Ok((_, Ok(()))) => {}
                 Ok((index, Err(cause))) => return Err(RunError::refused(&self.name(index), cause)),

@@ -24,9 +24,10 @@ use crate::error::{RunError, grant};
 use crate::kernel::{Kernel, TraceError};
 use crate::manager::{self, Managed};
 use crate::mapping::{MappedTask, Mapping};
+use crate::node::{Clocks, NodeError, NodeLive, NodePlan};
 use crate::record::LaneTask;
 use crate::run_threads::RunThreads;
-use crate::threads::{Lane, Shared};
+use crate::threads::{Lane, Role, Shared};
 use crate::work::Work;
 use crate::{Prepared, Ready, Recorded, RunSummary, Stamps, TaskSummary, Trace, watching};
 
@@ -55,7 +56,12 @@ impl Prepared {
     /// the given System.
     #[must_use]
     pub fn system(&self) -> &System {
-        &self.system
+        self.flows().map_or(&self.system, |plan| &plan.original)
+    }
+
+    /// The plan of a node with flows.
+    fn flows(&self) -> Option<&Arc<NodePlan>> {
+        self.managed.as_ref()?.node.as_ref()
     }
 
     /// The seed of all draws.
@@ -138,6 +144,8 @@ const WITNESSED: KindSet = STAMPED
 
 /// Kinds of events of a run under budget managers, which tell who has the CPU.
 const MANAGED: KindSet = KindSet::JOBS.union(KindSet::SERVERS).with(Kind::ModeChange).with(Kind::Lost);
+/// The same of a node with flows.
+const MESSAGES: KindSet = MANAGED.union(KindSet::MESSAGES).with(Kind::Transmit);
 
 impl Ready {
     /// The System and its mapping.
@@ -152,7 +160,7 @@ impl Ready {
     #[must_use]
     pub fn kinds(&self) -> KindSet {
         if self.prepared.managed.is_some() {
-            return MANAGED;
+            return if self.prepared.flows().is_some() { MESSAGES } else { MANAGED };
         }
         match (&self.prepared.dispatched, &self.kernel) {
             (Some(_), None) => takt_dispatch::KINDS,
@@ -178,7 +186,8 @@ impl Ready {
             Some(plan) if self.kernel.is_some() => takt_dispatch::causes(plan, false),
             _ => {
                 let header = Header::new(String::new(), None, self.prepared.back_end(), self.kinds());
-                Causes::new(Rules::of(&header, Some(&system)), &Definitions::of(&system))
+                let told = self.prepared.system();
+                Causes::new(Rules::of(&header, Some(told)), &Definitions::of(told))
             }
         };
         let serves = self.prepared.back_end == Some(ServerBackEnd::Deadline) && self.kernel.is_some();
@@ -241,7 +250,12 @@ impl Prepared {
         let RunResources { signals, cpus, partitions } = *resources;
         let (mapped, mut notes) = (mapping.tasks, mapping.notes);
         let tasks: Vec<&Task> = mapped.iter().filter_map(|task| self.system.tasks.get(task.id.index())).collect();
-        let shared = Arc::new(self.shared(&mapped, &tasks));
+        let live = match self.flows() {
+            Some(plan) => Some(Arc::new(NodeLive::open(NodePlan::clone(plan))?)),
+            None => None,
+        };
+        let _clocks = live.as_ref().map(Clocks::start).transpose()?;
+        let shared = Arc::new(self.shared(&mapped, &tasks, live.as_ref()));
         let parts = self.managed.iter().flat_map(|managed| managed.parts.iter());
         let names = tasks.iter().map(|task| task.name.clone()).chain(parts.map(Managed::name));
         let mut threads = RunThreads::new(shared.clone(), names.collect());
@@ -252,7 +266,11 @@ impl Prepared {
                 Work::new(task.wss).ok_or_else(|| RunError::Memory { task: task.name.clone(), bytes })
             })
             .collect::<Result<Vec<_>, _>>()?;
-        for (mapped, work) in mapped.iter().zip(works) {
+        for ((mapped, work), lane) in mapped.iter().zip(works).zip(&shared.lanes) {
+            if matches!(lane.role, Role::Table) {
+                threads.skip();
+                continue;
+            }
             threads.spawn(mapped, kernel_cpus(cpus, &mapped.cpus), work, partitions)?;
         }
         if let Some(managed) = &self.managed {
@@ -268,7 +286,10 @@ impl Prepared {
         }
         let _locked = self.lock_memory(&mut notes)?;
         let steal_before = clock::steal();
-        let epoch = Epoch::in_future(LEAD);
+        let epoch = match self.flows() {
+            None => Epoch::in_future(LEAD),
+            Some(plan) => Epoch::at_realtime(plan.network.start).ok_or(NodeError::Started)?,
+        };
         if let Some(kernel) = &mut kernel {
             kernel.begin(epoch);
         }
@@ -333,13 +354,14 @@ impl Prepared {
             notes,
             tasks,
             managers,
+            flows: live.map(|live| live.summary()),
             lost: account.lost,
             recorded: account.kernel.map(|kernel| kernel.recorded()),
             steal,
         })
     }
 
-    fn shared(&self, mapped: &[MappedTask], tasks: &[&Task]) -> Shared {
+    fn shared(&self, mapped: &[MappedTask], tasks: &[&Task], live: Option<&Arc<NodeLive>>) -> Shared {
         let mut lanes: Vec<Lane> = mapped
             .iter()
             .zip(tasks)
@@ -357,7 +379,7 @@ impl Prepared {
             }
         }
         if let Some(managed) = &self.managed {
-            managed.add_to(&mut lanes, self.node, manager::records(&self.system, self.node, managed));
+            managed.add_to(&mut lanes, self.node, manager::records(&self.system, self.node, managed), live);
         }
         Shared {
             system: self.system.clone(),

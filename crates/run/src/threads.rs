@@ -47,6 +47,8 @@ pub(crate) enum Role {
     Managed(Seat),
     /// It has no jobs. It is a manager.
     Manager(Box<Manager>),
+    /// The manager itself carries the jobs out: there is no thread.
+    Table,
 }
 
 /// One thread's side of [`Shared`].
@@ -159,7 +161,7 @@ pub(crate) fn live(
     let Some(lane) = shared.lanes.get(index) else { return };
     let _ended = MarkEnded(lane);
     lane.tid.store(Tid::current().get(), Ordering::Release);
-    let board = if let Role::Manager(manager) = &lane.role { manager.board(shared) } else { None };
+    let office = if let Role::Manager(manager) = &lane.role { manager.office(shared) } else { None };
     let _obedience = if let Role::Managed(seat) = &lane.role { Some(seat.freezer.obey()) } else { None };
     let entered = enter_cpus().and_then(|()| {
         takt_linux::memory::prefault_stack::<STACK_TOUCHED>();
@@ -177,8 +179,8 @@ pub(crate) fn live(
         Err(error) => return ready(Err(error)),
     };
     let Some(epoch) = wait_for_go(&shared.go, &shared.epoch) else { return };
-    if let (Role::Manager(manager), Some(board)) = (&lane.role, board) {
-        return manager.run(shared, lane, board, epoch);
+    if let (Role::Manager(manager), Some(office)) = (&lane.role, office) {
+        return manager.run(shared, lane, office, epoch);
     }
     let Some(task) = shared.system.tasks.get(lane.task.index()) else { return };
     let mut thread = Thread {

@@ -1,5 +1,8 @@
 //! The options of `takt run`.
 
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
 use clap::{Args, ValueEnum, ValueHint};
 use takt_model::Span;
 use takt_run::ServerBackEnd;
@@ -25,6 +28,7 @@ Examples:
   takt run robot.toml --best-effort
   sudo takt run plant.toml --node n1
   sudo takt run servers.toml --backend deadline
+  sudo takt run store.toml --node n1 --listen 10.0.0.1:7000 --peer n2=10.0.0.2:7000 --key takt.key
   sudo takt run flight.toml --adaptive muf")]
 pub(crate) struct Run {
     /// The system file, or a log that carries its system; - is standard input.
@@ -95,6 +99,9 @@ pub(crate) struct Run {
     /// Exit with status 1 when a deadline was missed, or a job rejected.
     #[arg(long)]
     pub(crate) fail_on_miss: bool,
+
+    #[command(flatten)]
+    pub(crate) flows: RunFlows,
 }
 
 /// A back end that keeps the budgets of components.
@@ -117,6 +124,75 @@ impl BackEnd {
             BackEnd::Manager => Some(ServerBackEnd::Manager),
             BackEnd::Deadline => Some(ServerBackEnd::Deadline),
             BackEnd::SchedExt => Some(ServerBackEnd::SchedExt),
+        }
+    }
+}
+
+/// Where messages of flows go.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Options for systems with flows")]
+pub(crate) struct RunFlows {
+    /// Where this node receives messages.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub(crate) listen: Option<SocketAddr>,
+
+    /// Where another node receives messages. Repeatable.
+    #[arg(long, value_name = "NODE=ADDRESS:PORT", value_parser = node_peer)]
+    pub(crate) peer: Vec<(String, SocketAddr)>,
+
+    /// The file with the key that all nodes share: 64 hexadecimal digits. Only its owner may read it.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) key: Option<PathBuf>,
+
+    /// When all nodes begin, in seconds since 1970 (date +%s). Default: the next multiple of ten
+    /// seconds that is at least two seconds ahead.
+    #[arg(long, value_name = "SECONDS", value_parser = instant)]
+    pub(crate) start_at: Option<u64>,
+
+    /// Measure how the clocks of peers differ, at this port of all nodes. Deadlines of messages then
+    /// follow the measured differences. Without it all nodes trust CLOCK_REALTIME.
+    #[arg(long, value_name = "PORT", requires = "listen", value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) clocks: Option<u16>,
+}
+
+fn node_peer(text: &str) -> Result<(String, SocketAddr), String> {
+    let wrong = || "is no peer; write one like n2=10.0.0.2:7000 or n2=[fe80::2]:7000".to_owned();
+    let (name, address) = text.split_once('=').filter(|(name, _)| !name.is_empty()).ok_or_else(wrong)?;
+    Ok((name.to_owned(), address.parse().map_err(|_| wrong())?))
+}
+
+/// Seconds since 1970, in nanoseconds.
+fn instant(text: &str) -> Result<u64, String> {
+    let wrong = || "is no time in seconds since 1970; $(date -d '+10 sec' +%s) is one".to_owned();
+    let (whole, part) = text.split_once('.').unwrap_or((text, "0"));
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|digit| digit.is_ascii_digit());
+    if !digits(whole) || !digits(part) || part.len() > 9 {
+        return Err(wrong());
+    }
+    let second = 1_000_000_000;
+    let part: u64 = format!("{part:0<9}").parse().map_err(|_| wrong())?;
+    let whole: u64 = whole.parse().map_err(|_| wrong())?;
+    whole.checked_mul(second).and_then(|ns| ns.checked_add(part)).ok_or_else(wrong)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_instant_is_in_seconds_since_1970() {
+        assert_eq!(instant("12"), Ok(12_000_000_000));
+        assert_eq!(instant("1764290400.25"), Ok(1_764_290_400_250_000_000));
+        for wrong in ["", "-1", "1.", ".5", "1.1234567890", "1e3", "99999999999999999999"] {
+            assert!(instant(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_peer_has_a_name_and_an_address() {
+        assert_eq!(node_peer("n2=[::1]:7").unwrap(), ("n2".to_owned(), "[::1]:7".parse().unwrap()));
+        for wrong in ["n2", "=1.2.3.4:5", "n2=1.2.3.4", "n2=host:5"] {
+            assert!(node_peer(wrong).is_err(), "{wrong}");
         }
     }
 }

@@ -1,5 +1,7 @@
 //! `takt run`: a system's tasks as threads of this kernel.
 
+mod flows;
+
 use serde::Serialize;
 use serde_json::{Value, json};
 use takt_linux::sched;
@@ -8,7 +10,7 @@ use takt_log::{CpuDef, Definitions, Header};
 use takt_model::{Lateness, NodeId, Span, Time, file};
 use takt_run::{
     ManagerSummary, Margin, Ready, RunError, RunOptions, RunSummary, ServerBackEnd, Stamps, Trace, prepare,
-    prepare_adaptive,
+    prepare_adaptive, prepare_node,
 };
 
 use super::sim::verdict;
@@ -48,9 +50,14 @@ pub(crate) fn execute(options: &args::Run, json: bool) -> Outcome {
         _ => Trace::WherePossible,
     };
     let asked = options.adaptive.as_deref().map(|guard| ControllerRequest::new(&system, node, guard)).transpose()?;
-    let prepared = match &asked {
-        Some(asked) => prepare_adaptive(&system, asked.strategy, &run, adaptive::law),
-        None => prepare(&system, &run),
+    let network = flows::network(&system, node, &options.flows)?;
+    if asked.is_some() && network.is_some() {
+        return Err(Failure::cannot("--adaptive is for nodes without flows; leave it out"));
+    }
+    let prepared = match (&asked, &network) {
+        (_, Some(network)) => prepare_node(&system, &run, network),
+        (Some(asked), None) => prepare_adaptive(&system, asked.strategy, &run, adaptive::law),
+        (None, None) => prepare(&system, &run),
     };
     let prepared = prepared.map_err(|error| failure(&error))?;
     let back_end = prepared.server_back_end().map(ServerBackEnd::name);
@@ -75,17 +82,19 @@ pub(crate) fn execute(options: &args::Run, json: bool) -> Outcome {
     if let Some(signal) = summary.interrupted {
         note(format_args!("note: interrupted by {signal} after {}", Span::from_ns(summary.end.as_ns())));
     }
+    let flows = flows::Account::new(&system, &stats, &summary);
     if json {
-        print_json(&Answer { back_end, ..with_summary(&stats, &summary, account.as_ref()) })?;
+        print_json(&Answer { back_end, ..with_summary(&stats, &summary, account.as_ref(), flows.as_ref()) })?;
     } else if !to_stdout {
         let adaptive = account.as_ref().map_or_else(String::new, Account::text);
         let late = late(&stats);
+        let flows = flows.as_ref().map_or_else(String::new, flows::Account::text);
         print(&if options.all {
             let numbers = numbers(&stats, Silence::Plain);
             let managers = managers(&summary);
-            format!("{numbers}\n{}{adaptive}{}{managers}{late}", threads(&summary), stamps(&summary))
+            format!("{numbers}\n{}{adaptive}{}{managers}{flows}{late}", threads(&summary), stamps(&summary))
         } else {
-            format!("{}{adaptive}{}{late}", brief(&stats, &summary), managers(&summary))
+            format!("{}{adaptive}{}{flows}{late}", brief(&stats, &summary), managers(&summary))
         })?;
     }
     Ok(verdict(&stats, options.fail_on_miss))
@@ -288,9 +297,16 @@ struct Answer<'a> {
     managers: Vec<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
     adaptive: Option<&'a Account>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    flows: Option<Value>,
 }
 
-fn with_summary<'a>(stats: &'a Stats, summary: &'a RunSummary, adaptive: Option<&'a Account>) -> Answer<'a> {
+fn with_summary<'a>(
+    stats: &'a Stats,
+    summary: &'a RunSummary,
+    adaptive: Option<&'a Account>,
+    flows: Option<&flows::Account>,
+) -> Answer<'a> {
     let threads = summary
         .tasks
         .iter()
@@ -319,6 +335,7 @@ fn with_summary<'a>(stats: &'a Stats, summary: &'a RunSummary, adaptive: Option<
         back_end: None,
         managers: managers_json(summary),
         adaptive,
+        flows: flows.map(flows::Account::json),
     }
 }
 

@@ -56,6 +56,10 @@ struct Managed {
     floor: Time,
     /// Budgets have come back since the last pass.
     replenished: bool,
+    /// The arrival of the next release in a chain.
+    arrival: Option<(JobKey, Time)>,
+    /// Where arrivals of messages are told late: all events before this have been told.
+    told: Option<Time>,
     passes: Passes,
 }
 
@@ -87,6 +91,8 @@ impl<'a, S: Sink> ManagedAccount<'a, S> {
     /// Ends the account: the run ended at `end`.
     pub(crate) fn finish<'l>(mut self, lanes: impl Iterator<Item = &'l Lane> + Clone, end: Time) -> ManagedSummary {
         self.drain(lanes);
+        self.managers.iter_mut().for_each(|managed| managed.told = None);
+        self.emit_certain();
         self.miss_before(end.max(self.last).saturating_add(takt_model::Span::from_ns(1)));
         let passes = self.managers.into_iter().map(|managed| managed.passes).collect();
         ManagedSummary { lost: self.lost, last: self.last, passes, completed: self.completed }
@@ -94,9 +100,8 @@ impl<'a, S: Sink> ManagedAccount<'a, S> {
 
     fn emit_certain(&mut self) {
         loop {
-            let bound = |managed: &Managed| managed.waiting.front().map_or(managed.floor, |(at, _)| *at);
-            let Some((certain, at)) = self.managers.iter().map(bound).zip(0..).min() else { return };
-            match self.managers.get_mut(at).and_then(|managed| managed.waiting.pop_front()) {
+            let Some((certain, at)) = self.managers.iter().map(Managed::bound).zip(0..).min() else { return };
+            match self.managers.get_mut(at).and_then(Managed::pop) {
                 Some((at, fact)) => self.emit(at, fact),
                 None => {
                     // When all have ended, only the run's end tells which deadlines were missed.
@@ -158,11 +163,39 @@ impl<'a, S: Sink> ManagedAccount<'a, S> {
 }
 
 impl Managed {
+    /// Nothing before this will be told any more.
+    fn bound(&self) -> Time {
+        let bound = self.waiting.front().map_or(self.floor, |(at, _)| *at);
+        self.told.map_or(bound, |told| told.min(bound))
+    }
+
+    /// The next fact, if it is certain.
+    fn pop(&mut self) -> Option<(Time, Fact)> {
+        let is_certain = |at: Time| self.told.is_none_or(|told| at < told);
+        self.waiting.front().copied().filter(|(at, _)| is_certain(*at))?;
+        self.waiting.pop_front()
+    }
+
+    /// Puts a fact into its place. Only messages are told late. They come before other events of
+    /// their instant.
+    fn put(&mut self, at: Time, fact: Fact) {
+        let is_arrival = matches!(fact, Fact::Event(Event::Arrive { .. }));
+        let is_later = |(other, _): &&(Time, Fact)| if is_arrival { *other >= at } else { *other > at };
+        let behind = self.waiting.iter().rev().take_while(is_later).count();
+        self.waiting.insert(self.waiting.len() - behind, (at, fact));
+    }
+
     fn take(&mut self, words: [u64; 4]) {
         match from_words(words) {
+            Some((at, Note::Fact(Fact::Event(Event::Release { job, parent: Some(parent), .. })))) => {
+                let arrival = self.arrival.take().filter(|(of, _)| *of == job).map_or(at, |(_, arrival)| arrival);
+                self.put(at, Fact::Event(Event::Release { job, arrival, parent: Some(parent) }));
+            }
+            Some((_, Note::Arrival { job, arrival })) => self.arrival = Some((job, arrival)),
+            Some((at, Note::Told)) => self.told = Some(at),
             Some((at, Note::Fact(fact))) => {
                 self.replenished |= matches!(fact, Fact::Event(Event::Replenish { .. }));
-                self.waiting.push_back((at, fact));
+                self.put(at, fact);
             }
             Some((_, Note::Pass { late, cost })) => {
                 let replenished = std::mem::take(&mut self.replenished);

@@ -9,6 +9,7 @@ use takt_model::{NodeId, System, Time};
 use takt_policy::CpuPart;
 
 use super::core::{Core, Done, Fact};
+use crate::node::Station;
 
 /// Start and completion of a slot's job, reported by its thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -31,6 +32,10 @@ pub(crate) trait Seats {
     fn free(&mut self, slot: u32);
     /// Job `number` is not to be completed; its thread is frozen.
     fn abandon(&mut self, slot: u32, number: u64);
+    /// The messages of the node, if it has flows.
+    fn station(&mut self) -> Option<&mut Station> {
+        None
+    }
 }
 
 /// The state of a thread.
@@ -61,9 +66,15 @@ pub(crate) struct Board<'a> {
 }
 
 impl<'a> Board<'a> {
-    pub(crate) fn new(system: &'a System, node: NodeId, part: CpuPart, seed: u64, end: Time) -> Board<'a> {
+    pub(crate) fn new(
+        system: &'a System,
+        node: NodeId,
+        part: CpuPart,
+        (seed, end): (u64, Time),
+        later_hop: impl Fn(u32) -> Option<u32>,
+    ) -> Board<'a> {
         let cpu = part.cpu;
-        let core = Core::new(system, node, part, seed, end);
+        let core = Core::new(system, node, part, (seed, end), later_hop);
         let seats = vec![Seat::Idle { frozen: false }; core.slot_count()];
         Board { core, seats, runs: None, cpu, last: Time::ZERO, preemptions: 0 }
     }
@@ -71,6 +82,11 @@ impl<'a> Board<'a> {
     /// The next instant at which [`Board::pass`] must be called though no thread reports anything.
     pub(crate) fn next_instant(&self) -> Time {
         self.core.next_instant()
+    }
+
+    /// When the present job of a slot was released.
+    pub(crate) fn released(&self, slot: u32) -> Option<Time> {
+        self.core.released(slot)
     }
 
     pub(crate) fn preemptions(&self) -> u64 {
@@ -92,7 +108,7 @@ impl<'a> Board<'a> {
                 *last = at.max(*last);
                 tell(*last, fact);
             };
-            self.core.follow(now, done, &mut told);
+            self.core.follow(now, done, seats.station(), &mut told);
             self.drop_jobs(seats);
             done = self.carry_out(now, seats, tell);
             if done.is_none() {

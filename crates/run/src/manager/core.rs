@@ -13,6 +13,7 @@ use takt_model::{ComponentId, NodeId, ServerRule, Span, System, Task, TaskId, Ti
 use takt_policy::{self as policy, CpuPart, Decision, Due, Hierarchy, Link, ServerChange, Times};
 
 use crate::levels::BACKLOG;
+use crate::node::Station;
 
 /// A log event of the manager.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -62,6 +63,8 @@ struct CoreTask<'a> {
     pending_missed: usize,
     /// The way in, for a successor.
     link: Option<Link>,
+    /// Whether its jobs come after others: those of a chain or of a flow.
+    follows: bool,
     /// Position in the chain.
     hop: u32,
     /// Slots of the tasks that come after this one.
@@ -124,11 +127,24 @@ pub(crate) struct Core<'a> {
 impl<'a> Core<'a> {
     /// The machine of a part of `node`. Jobs are released before `end`, and it stops there. The part is one that was
     /// just made: a clone has no room to spare, and would allocate.
-    pub(crate) fn new(system: &'a System, node: NodeId, part: CpuPart, seed: u64, end: Time) -> Core<'a> {
+    ///
+    /// `later_hop` tells the hop of the jobs that messages release, by slot.
+    pub(crate) fn new(
+        system: &'a System,
+        node: NodeId,
+        part: CpuPart,
+        (seed, end): (u64, Time),
+        later_hop: impl Fn(u32) -> Option<u32>,
+    ) -> Core<'a> {
         let of_node: Vec<(TaskId, &Task)> = system.tasks_of(node).collect();
         let members: Vec<(TaskId, &Task)> =
             part.slots.iter().filter_map(|slot| of_node.get(*slot as usize)).copied().collect();
-        let tasks = core_tasks(&members, seed, end);
+        let mut tasks = core_tasks(&members, seed, end);
+        for (slot, task) in (0..).zip(&mut tasks) {
+            if let Some(hop) = later_hop(slot) {
+                (task.releases, task.follows, task.hop) = (None, true, hop);
+            }
+        }
         let mut modes: Vec<Time> = system.modes.iter().filter(|mode| mode.node == node).map(|mode| mode.at).collect();
         modes.sort_unstable_by_key(|at| std::cmp::Reverse(*at));
         let count = tasks.len();
@@ -165,6 +181,11 @@ impl<'a> Core<'a> {
         self.tasks.get(slot as usize)?.head.map(|job| job.number)
     }
 
+    /// When the job that the hierarchy knows of was released.
+    pub(crate) fn released(&self, slot: u32) -> Option<Time> {
+        self.tasks.get(slot as usize)?.head.map(|job| job.release)
+    }
+
     pub(crate) fn key(&self, slot: u32, number: u64) -> JobKey {
         JobKey { task: self.tasks.get(slot as usize).map_or(TaskId(u32::MAX), |task| task.id), number }
     }
@@ -195,7 +216,13 @@ impl<'a> Core<'a> {
     /// A late caller may report a completion after the plan took the CPU from the job. Then the job
     /// completes just before that instant. So the machine never sees a job complete that does not run. The
     /// error is at most the caller's lateness.
-    pub(crate) fn follow(&mut self, now: Time, mut done: Option<Done>, tell: &mut impl FnMut(Time, Fact)) {
+    pub(crate) fn follow(
+        &mut self,
+        now: Time,
+        mut done: Option<Done>,
+        mut station: Option<&mut Station>,
+        tell: &mut impl FnMut(Time, Fact),
+    ) {
         loop {
             let next = self.next_instant();
             let at = done.map_or(next, |done| done.at.min(next)).max(self.last);
@@ -203,28 +230,35 @@ impl<'a> Core<'a> {
                 return;
             }
             self.last = at;
-            self.step(at, done.take().map(|done| done.slot), tell);
+            self.step(at, done.take().map(|done| done.slot), station.as_deref_mut(), tell);
         }
     }
 
     /// Drops the jobs whose deadline is the end, and reports the payments of servers up to it.
     pub(crate) fn finish(&mut self, tell: &mut impl FnMut(Time, Fact)) {
         let end = self.end.max(self.last);
-        self.step(end, None, tell);
+        self.step(end, None, None, tell);
         self.hierarchy.finish(end);
         self.tell_of_servers(end, tell);
     }
 
     /// Everything that happens at `at`, in the order of the simulator, until quiet.
-    fn step(&mut self, at: Time, mut done: Option<u32>, tell: &mut impl FnMut(Time, Fact)) {
+    fn step(
+        &mut self,
+        at: Time,
+        mut done: Option<u32>,
+        mut station: Option<&mut Station>,
+        tell: &mut impl FnMut(Time, Fact),
+    ) {
         loop {
             if let Some(slot) = done.take() {
-                self.complete(slot, at, tell);
+                self.complete(slot, at, station.as_deref_mut(), tell);
             }
             self.pass_deadlines(at, tell);
             if at >= self.end {
                 return;
             }
+            self.release_hops(at, station.as_deref_mut(), tell);
             self.release_all(at, tell);
             self.switch_modes(at, tell);
             self.hierarchy.dispatch(at, &mut self.decisions);
@@ -236,11 +270,27 @@ impl<'a> Core<'a> {
         self.wakeup = self.hierarchy.next_wakeup(at).unwrap_or(Time::MAX);
     }
 
-    fn complete(&mut self, slot: u32, at: Time, tell: &mut impl FnMut(Time, Fact)) {
-        let Some(job) = self.tasks.get_mut(slot as usize).and_then(|task| task.head.take()) else { return };
+    fn complete(&mut self, slot: u32, at: Time, station: Option<&mut Station>, tell: &mut impl FnMut(Time, Fact)) {
+        let Some(task) = self.tasks.get_mut(slot as usize) else { return };
+        let Some(job) = task.head.take() else { return };
+        let (key, due) = (task.key(job.number), job.arrival.saturating_add(task.deadline));
         self.runs = None;
         self.hierarchy.on_event(at, &policy::Event::Complete { slot }, &mut self.decisions);
         self.ended(slot, &job, true, at);
+        if let Some(station) = station {
+            station.completed(slot, (key, due, job.origin), at, &mut |at, event| tell(at, Fact::Event(event)));
+        }
+        self.carry_out(at, tell);
+    }
+
+    /// Releases the jobs of messages that a receiving job has taken.
+    fn release_hops(&mut self, at: Time, station: Option<&mut Station>, tell: &mut impl FnMut(Time, Fact)) {
+        let Some(station) = station else { return };
+        while let Some(job) = station.take_job() {
+            let (number, arrival, origin) = (job.number, job.arrival, job.origin);
+            let released = Released { number, arrival, release: at, origin, missed: false };
+            self.release(job.slot, released, at, tell);
+        }
         self.carry_out(at, tell);
     }
 
@@ -300,7 +350,7 @@ impl<'a> Core<'a> {
         if self.tells_deadlines && !job.missed && self.deadlines.is_never(slot) {
             self.deadlines.set(slot, deadline);
         }
-        let parent = task.link.is_some().then_some(Parent { hop: task.hop, origin: job.origin });
+        let parent = task.follows.then_some(Parent { hop: task.hop, origin: job.origin });
         let key = task.key(job.number);
         tell(at, Fact::Event(Event::Release { job: key, arrival: job.arrival, parent }));
         if task.head.is_none() {
@@ -434,6 +484,7 @@ fn core_tasks<'a>(members: &[(TaskId, &'a Task)], seed: u64, end: Time) -> Vec<C
             head: None,
             pending: VecDeque::with_capacity(BACKLOG as usize),
             pending_missed: 0,
+            follows: before > 0,
             link: (before > 0).then(|| Link::bounded(before as u32, BACKLOG as usize)),
             hop: 0,
             successors: Vec::new(),

@@ -6,12 +6,14 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use takt_linux::freeze::{Freezer, Lease};
 use takt_linux::thread::Tid;
 use takt_linux::{Epoch, clock, futex};
+use takt_log::Event;
 use takt_model::{NodeId, Span, Time};
 use takt_policy::CpuPart;
 
 use super::board::{Board, Report, Seats};
 use super::core::Fact;
 use super::record::{Note, to_words};
+use crate::node::{NodeLive, Post, Station, TableJob};
 use crate::threads::{Lane, Role, Shared};
 
 /// The least time between two decisions of the timer. The manager carries out closer instants of the plan
@@ -84,12 +86,25 @@ pub(crate) struct Manager {
     pub(crate) lanes: Vec<usize>,
     pub(crate) lease: Arc<Lease>,
     pub(crate) preemptions: AtomicU64,
+    /// The messages of a node with flows.
+    pub(crate) live: Option<Arc<NodeLive>>,
+}
+
+/// What a manager makes before the start.
+pub(crate) struct Office<'a> {
+    board: Board<'a>,
+    post: Option<Post>,
 }
 
 /// The seats of a manager's threads.
 struct LiveSeats<'a> {
     shared: &'a Shared,
     manager: &'a Manager,
+    post: Option<Post>,
+    /// The job of a table task that is to be carried out.
+    given: Option<(u32, u64)>,
+    /// The last one that was.
+    done: Option<TableJob>,
 }
 
 impl<'a> LiveSeats<'a> {
@@ -104,11 +119,17 @@ impl<'a> LiveSeats<'a> {
 
 impl Seats for LiveSeats<'_> {
     fn report(&self, slot: u32, number: u64) -> Report {
+        if let Some(job) = self.done.filter(|job| (job.slot, job.number) == (slot, number)) {
+            return Report { started: Some(job.start), completed: Some(job.end) };
+        }
         self.at(slot).map_or_else(Report::default, |(_, seat)| seat.report(number))
     }
 
     fn give(&mut self, slot: u32, number: u64) {
-        let Some((_, seat)) = self.at(slot) else { return };
+        let Some((_, seat)) = self.at(slot) else {
+            self.given = Some((slot, number));
+            return;
+        };
         seat.given.store(number + 1, Ordering::Release);
         seat.word.fetch_add(1, Ordering::AcqRel);
         futex::wake_all(&seat.word);
@@ -133,6 +154,20 @@ impl Seats for LiveSeats<'_> {
             seat.abandoned.store(number + 1, Ordering::Release);
         }
     }
+
+    fn station(&mut self) -> Option<&mut Station> {
+        self.post.as_mut().map(Post::station)
+    }
+}
+
+impl LiveSeats<'_> {
+    /// Carries out the job of a table task that was given, if there is one.
+    fn work(&mut self, board: &Board<'_>, epoch: Epoch, tell: &mut impl FnMut(Time, Event)) -> Option<TableJob> {
+        let (job, post) = self.given.take().zip(self.post.as_mut())?;
+        let planned = board.released(job.0).unwrap_or_default();
+        self.done = Some(post.run(job, planned, epoch, tell));
+        self.done
+    }
 }
 
 /// Frees all threads of a manager when dropped, also after a panic.
@@ -152,20 +187,30 @@ impl Drop for FreeAll<'_> {
 
 impl Manager {
     /// Its machine, before the start. `None` if there is none: then the run was not prepared.
-    pub(crate) fn board<'a>(&self, shared: &'a Shared) -> Option<Board<'a>> {
+    pub(crate) fn office<'a>(&self, shared: &'a Shared) -> Option<Office<'a>> {
         let parts = CpuPart::of_node(&shared.system, self.node).ok()?.ok()?;
         let part = parts.into_iter().find(|part| part.cpu == self.cpu)?;
-        Some(Board::new(&shared.system, self.node, part, shared.seed, shared.duration))
+        let post = self.live.as_ref().map(|live| Post::new(live, &part.slots));
+        let hop = |slot| post.as_ref().and_then(|post| post.later_hop(slot));
+        let board = Board::new(&shared.system, self.node, part, (shared.seed, shared.duration), hop);
+        Some(Office { board, post })
     }
 
     /// Decides until the run ends.
-    pub(crate) fn run(&self, shared: &Shared, lane: &Lane, mut board: Board<'_>, epoch: Epoch) {
-        let mut all = FreeAll(LiveSeats { shared, manager: self });
+    pub(crate) fn run(&self, shared: &Shared, lane: &Lane, office: Office<'_>, epoch: Epoch) {
+        let Office { mut board, post } = office;
+        let mut all = FreeAll(LiveSeats { shared, manager: self, post, given: None, done: None });
         let seats = &mut all.0;
         // Time stands at zero before the epoch.
         while !epoch.sleep_until(Time::ZERO) && shared.end() > Time::ZERO {}
         let cpu_before = clock::thread_cpu();
         let push = |at: Time, note: Note| {
+            if let Note::Fact(Fact::Event(Event::Release { job, arrival, parent: Some(_) })) = note
+                && arrival < at
+                && let Some(words) = to_words(at, &Note::Arrival { job, arrival })
+            {
+                lane.ring.push(words);
+            }
             if let Some(words) = to_words(at, &note) {
                 lane.ring.push(words);
             }
@@ -182,9 +227,19 @@ impl Manager {
             let planned = board.next_instant();
             self.lease.renew(epoch, woken.saturating_add(BEAT).saturating_add(SILENCE_MAX));
             board.pass(woken.min(end), seats, &mut tell);
+            let mut worked = Span::ZERO;
+            while let Some(job) =
+                seats.work(&board, epoch, &mut |at, event| push(at.min(end), Note::Fact(Fact::Event(event))))
+            {
+                worked = worked.saturating_add(job.end.saturating_since(job.start));
+                board.pass(epoch.now().min(end), seats, &mut tell);
+            }
+            if let Some(post) = &seats.post {
+                push(post.told(woken).min(end), Note::Told);
+            }
             let decided = epoch.now();
             let late = (planned <= woken).then(|| woken.saturating_since(planned));
-            push(woken.min(end), Note::Pass { late, cost: decided.saturating_since(woken) });
+            push(woken.min(end), Note::Pass { late, cost: decided.saturating_since(woken).saturating_sub(worked) });
             if is_over {
                 break;
             }
@@ -194,6 +249,10 @@ impl Manager {
             futex::wait(&lane.signal, seen, epoch, next);
         }
         board.finish(&mut tell);
+        if let Some(post) = &mut seats.post {
+            let end = shared.end();
+            post.finish(end, epoch, &mut |at, event| push(at.min(end), Note::Fact(Fact::Event(event))));
+        }
         self.preemptions.store(board.preemptions(), Ordering::Release);
         lane.used_ns.store(clock::thread_cpu().saturating_sub(cpu_before).as_ns(), Ordering::Release);
     }

@@ -26,6 +26,7 @@ use takt_policy::CpuPart;
 use crate::backend::{Contract, Obstacle, ServerBackEnd};
 use crate::error::RunError;
 use crate::mapping::{self, MappedTask, Mapping};
+use crate::node::{NodeLive, NodePlan};
 use crate::threads::{Lane, Role, Shared};
 use crate::{ManagerSummary, Prepared, RunOptions, Trace};
 
@@ -43,6 +44,8 @@ pub(crate) use live::{GRAIN, Manager, Seat};
 pub(crate) struct Managed {
     pub(crate) parts: Arc<Vec<CpuPart>>,
     pub(crate) class: Class,
+    /// The plan of a node with flows.
+    pub(crate) node: Option<Arc<NodePlan>>,
 }
 
 /// Whether managers run this node.
@@ -67,21 +70,25 @@ pub(crate) fn contract(system: &System, node: NodeId, options: &RunOptions) -> R
         )),
         Ok(parts) => {
             cannot.extend(chains_across(system, node, &parts));
-            enforces.push(enforced(&parts, options));
+            enforces.push(enforced(&parts, options, has_components(system, node)));
         }
     }
     Ok(Contract { back_end: ServerBackEnd::Manager, enforces, cannot })
 }
 
-fn enforced(parts: &[CpuPart], options: &RunOptions) -> String {
+fn enforced(parts: &[CpuPart], options: &RunOptions, has_components: bool) -> String {
     if options.best_effort {
         return "best effort: the budget managers and all threads run under SCHED_OTHER, so that decisions come late"
             .to_owned();
     }
     let cpus: CpuSet = parts.iter().map(|part| part.cpu).collect();
+    let (thread, duty) = if has_components {
+        ("budget manager", "runs the servers")
+    } else {
+        ("table thread", "receives and sends messages and lets jobs run by the strategy of the node")
+    };
     format!(
-        "a budget manager on each of CPUs {} runs the servers, under {}; it frees the thread whose turn it is, and \
-         freezes the others",
+        "a {thread} on each of CPUs {} {duty}, under {}; it frees the thread whose turn it is, and freezes the others",
         mapping::list(&cpus),
         class(options, top_priority(options)).describe()
     )
@@ -95,13 +102,14 @@ fn class(options: &RunOptions, priority: u8) -> Class {
     if options.best_effort { Class::Other } else { Class::Fifo { priority } }
 }
 
-/// Maps a node with components: a manager for each CPU, and the threads of its tasks one priority below. Its contract
-/// has no obstacle.
+/// Maps a node with components or flows: a manager for each CPU, and the threads of its tasks one priority below. Its
+/// contract has no obstacle.
 pub(crate) fn prepare(
     system: &System,
     node: NodeId,
     options: &RunOptions,
     limits: &Limits,
+    flows: Option<NodePlan>,
 ) -> Result<Prepared, RunError> {
     let parts = CpuPart::of_node(system, node)?.unwrap_or_default();
     let top = top_priority(options);
@@ -110,7 +118,9 @@ pub(crate) fn prepare(
         mapping::has_values(task)?;
         let part = parts.iter().find(|part| part.slots.contains(&slot));
         let cpus: CpuSet = part.map(|part| part.cpu).into_iter().collect();
-        tasks.push(MappedTask { id, class: class(options, top - 1), cpus, domain: None, yields: false });
+        let is_table = flows.as_ref().is_some_and(|plan| plan.is_table(slot));
+        let class = class(options, if is_table { top } else { top - 1 });
+        tasks.push(MappedTask { id, class, cpus, domain: None, yields: false });
     }
     debug_assert!(top <= FIFO_PRIORITY_MAX);
     let mut mapping = Mapping { tasks, ..Mapping::default() };
@@ -119,9 +129,15 @@ pub(crate) fn prepare(
     }
     mapping.note_margin(options.margin);
     mapping::refuse_working_sets(system, &mapping.tasks, takt_linux::memory::available())?;
-    let managed = Some(Managed { parts: Arc::new(parts), class: class(options, top) });
+    if flows.as_ref().is_some_and(|plan| plan.original.clock.sync.is_some()) {
+        mapping
+            .notes
+            .push("clock.sync: its jobs run, and its messages are not sent; takt net clock measures clocks".to_owned());
+    }
+    let managed = Some(Managed { parts: Arc::new(parts), class: class(options, top), node: flows.map(Arc::new) });
     let system = Arc::new(system.clone());
-    let (dispatched, adaptive, back_end) = (None, None, Some(ServerBackEnd::Manager));
+    let back_end = has_components(&system, node).then_some(ServerBackEnd::Manager);
+    let (dispatched, adaptive) = (None, None);
     Ok(Prepared { system, options: *options, node, mapping, dispatched, adaptive, managed, back_end })
 }
 
@@ -223,18 +239,21 @@ fn share_ppm(system: &System, id: ComponentId) -> u64 {
 
 impl Managed {
     /// Seats for the lanes of the tasks, and a lane for each manager behind them.
-    pub(crate) fn add_to(&self, lanes: &mut Vec<Lane>, node: NodeId, records: usize) {
+    pub(crate) fn add_to(&self, lanes: &mut Vec<Lane>, node: NodeId, records: usize, live: Option<&Arc<NodeLive>>) {
         let first = lanes.len();
         for (at, part) in self.parts.iter().enumerate() {
             let lease = Arc::new(Lease::default());
             let of_part: Vec<usize> = part.slots.iter().map(|slot| *slot as usize).collect();
-            for lane in &of_part {
+            for (slot, lane) in part.slots.iter().zip(&of_part) {
+                let is_table = live.is_some_and(|live| live.plan.is_table(*slot));
                 if let Some(lane) = lanes.get_mut(*lane) {
-                    lane.role = Role::Managed(Seat::new(first + at, lease.clone()));
+                    let seat = || Role::Managed(Seat::new(first + at, lease.clone()));
+                    lane.role = if is_table { Role::Table } else { seat() };
                 }
             }
+            let live = live.filter(|live| live.plan.has_table(&part.slots)).cloned();
             let mut lane = Lane::new(TaskId(u32::MAX), self.class, false, records);
-            let manager = Manager { node, cpu: part.cpu, lanes: of_part, lease, preemptions: 0.into() };
+            let manager = Manager { node, cpu: part.cpu, lanes: of_part, lease, preemptions: 0.into(), live };
             lane.role = Role::Manager(Box::new(manager));
             lanes.push(lane);
         }

@@ -1,6 +1,6 @@
 //! Facts on their way from a manager to the log: four words each, in a ring of its own.
 
-use takt_log::{CancelCause, Event, JobKey, Parent};
+use takt_log::{CancelCause, DropCause, Event, JobKey, Parent};
 use takt_model::{ComponentId, ServerRule, Span, TaskId, Time};
 
 use super::core::Fact;
@@ -9,6 +9,13 @@ use super::core::Fact;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Note {
     Fact(Fact),
+    /// The next release in a chain is of this job, which arrived before.
+    Arrival {
+        job: JobKey,
+        arrival: Time,
+    },
+    /// All events before this time have been written.
+    Told,
     /// It has decided once.
     Pass {
         /// How long after the instant of the plan for which it woke; `None` if a thread woke it.
@@ -38,6 +45,13 @@ mod kind {
     pub(super) const MODE: u64 = 12;
     /// A release in a chain.
     pub(super) const FOLLOW: u64 = 13;
+    pub(super) const ARRIVAL: u64 = 14;
+    pub(super) const TOLD: u64 = 15;
+    pub(super) const SEND: u64 = 16;
+    pub(super) const ARRIVE: u64 = 17;
+    pub(super) const RECEIVE: u64 = 18;
+    pub(super) const DROP: u64 = 19;
+    pub(super) const TRANSMIT: u64 = 20;
 }
 
 /// Kind, a number below 2^24, and a number below 2^32.
@@ -49,10 +63,15 @@ fn tag(kind: u64, extra: u64, index: u32) -> u64 {
 pub(crate) fn to_words(at: Time, note: &Note) -> Option<[u64; 4]> {
     let at = at.as_ns();
     let of_job = |kind, job: JobKey, cpu: u32| [at, tag(kind, cpu.into(), job.task.0), job.number, 0];
+    let of_message = |kind, job: JobKey, message, cause| [at, tag(kind, cause, job.task.0), job.number, message];
     let fact = match note {
         Note::Pass { late, cost } => {
             return Some([at, tag(kind::PASS, 0, 0), late.map_or(u64::MAX, Span::as_ns), cost.as_ns()]);
         }
+        Note::Arrival { job, arrival } => {
+            return Some([at, tag(kind::ARRIVAL, 0, job.task.0), job.number, arrival.as_ns()]);
+        }
+        Note::Told => return Some([at, tag(kind::TOLD, 0, 0), 0, 0]),
         Note::Fact(fact) => fact,
     };
     let event = match *fact {
@@ -66,7 +85,7 @@ pub(crate) fn to_words(at: Time, note: &Note) -> Option<[u64; 4]> {
         Event::Release { job, arrival, parent: None } => {
             [at, tag(kind::RELEASE, 0, job.task.0), job.number, arrival.as_ns()]
         }
-        // It arrives when it is released.
+        // It arrives when it is released, unless [`Note::Arrival`] says otherwise.
         Event::Release { job, parent: Some(Parent { hop, origin }), .. } => {
             [at, tag(kind::FOLLOW, hop.into(), job.task.0), job.number, origin.as_ns()]
         }
@@ -78,6 +97,11 @@ pub(crate) fn to_words(at: Time, note: &Note) -> Option<[u64; 4]> {
             let cause = CAUSES.iter().position(|other| *other == cause)? as u64;
             [at, tag(kind::CANCEL, cause, job.task.0), job.number, 0]
         }
+        Event::Transmit { message, bytes } => [at, tag(kind::TRANSMIT, 0, bytes), message, 0],
+        Event::Send { job, message } => of_message(kind::SEND, job, message, 0),
+        Event::Arrive { job, message } => of_message(kind::ARRIVE, job, message, 0),
+        Event::Receive { job, message } => of_message(kind::RECEIVE, job, message, 0),
+        Event::Drop { job, message, cause } => of_message(kind::DROP, job, message, cause as u64),
         Event::Replenish { server, budget } => [at, tag(kind::REPLENISH, 0, server), budget.as_ns(), 0],
         Event::Exhaust { server } => [at, tag(kind::EXHAUST, 0, server), 0, 0],
         Event::ServerIdle { server } => [at, tag(kind::IDLE, 0, server), 0, 0],
@@ -104,6 +128,16 @@ pub(crate) fn from_words([at, tag, first, second]: [u64; 4]) -> Option<(Time, No
             let (component, rule) = (ComponentId(index), *ServerRule::ALL.get(extra as usize)?);
             let fact = Fact::Switched { component, rule, period: span(first), budget: span(second) };
             return Some((at, Note::Fact(fact)));
+        }
+        kind::ARRIVAL => return Some((at, Note::Arrival { job, arrival: Time::from_ns(second) })),
+        kind::TOLD => return Some((at, Note::Told)),
+        kind::TRANSMIT => Event::Transmit { message: first, bytes: index },
+        kind::SEND => Event::Send { job, message: second },
+        kind::ARRIVE => Event::Arrive { job, message: second },
+        kind::RECEIVE => Event::Receive { job, message: second },
+        kind::DROP => {
+            let cause = *DropCause::ALL.iter().find(|cause| **cause as u32 == extra)?;
+            Event::Drop { job, message: second, cause }
         }
         kind::RELEASE => Event::Release { job, arrival: Time::from_ns(second), parent: None },
         kind::FOLLOW => {
@@ -146,14 +180,21 @@ mod tests {
             Event::ServerIdle { server: 5 },
             Event::Charge { server: 5, since: t(1), amount: s(2), idle: true },
             Event::ModeChange { mode: 2 },
+            Event::Send { job, message: 1 << 50 },
+            Event::Transmit { message: 3, bytes: 400 },
+            Event::Arrive { job, message: 1 },
+            Event::Receive { job, message: 0 },
         ];
-        let facts = events.into_iter().chain(CAUSES.map(|cause| Event::Cancel { job, cause })).map(Fact::Event);
+        let drops = DropCause::ALL.map(|cause| Event::Drop { job, message: 6, cause });
+        let facts =
+            events.into_iter().chain(drops).chain(CAUSES.map(|cause| Event::Cancel { job, cause })).map(Fact::Event);
         let switched = ServerRule::ALL.map(|rule| {
             let component = ComponentId(1);
             Fact::Switched { component, rule, period: s(10), budget: s(3) }
         });
         let passes = [None, Some(s(4))].map(|late| Note::Pass { late, cost: s(6) });
-        for note in facts.chain(switched).map(Note::Fact).chain(passes) {
+        let others = [Note::Arrival { job, arrival: t(4) }, Note::Told];
+        for note in facts.chain(switched).map(Note::Fact).chain(passes).chain(others) {
             let words = to_words(t(9), &note).unwrap();
             assert_eq!(from_words(words), Some((t(9), note)));
         }

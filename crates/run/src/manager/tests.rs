@@ -107,7 +107,7 @@ struct Managed {
 fn managed(system: &System, seed: u64, duration: u64, mut lag: impl FnMut() -> Span) -> Managed {
     let end = Time::from_ns(duration);
     let part = CpuPart::of_node(system, NodeId(0)).unwrap().unwrap().remove(0);
-    let mut board = Board::new(system, NodeId(0), part, seed, end);
+    let mut board = Board::new(system, NodeId(0), part, (seed, end), |_| None);
     let mut world = World::new(system, seed);
     let mut managed = Managed { facts: Vec::new(), ran: vec![Span::ZERO; system.tasks.len()], passes: 0 };
     loop {
@@ -369,7 +369,7 @@ fn a_manager_allocates_nothing_after_its_start() {
         }
         let end = Time::from_ns(2_000);
         let part = CpuPart::of_node(&system, NodeId(0)).unwrap().unwrap().remove(0);
-        let mut board = Board::new(&system, NodeId(0), part, seed, end);
+        let mut board = Board::new(&system, NodeId(0), part, (seed, end), |_| None);
         let mut world = World::new(&system, seed);
         let mut facts = 0u64;
         let measured = allocation_counter::measure(|| {

@@ -1,0 +1,288 @@
+//! `takt run` of a node with flows: where its messages go, and how its hops did beside the bounds of
+//! `takt check`.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+
+use serde_json::{Value, json};
+use takt_analysis::{CheckOptions, CheckReport};
+use takt_linux::clock;
+use takt_log::stats::Stats;
+use takt_model::{FlowId, Lateness, NodeId, Span, System, flows};
+use takt_run::RunSummary;
+use takt_run::node::{Key, NodeCounts, NodeNetwork, has_flows};
+
+use crate::args;
+use crate::failure::Failure;
+use crate::output::note;
+use crate::table::{Table, or_dash, time};
+
+/// SO_PRIORITY of messages: the real-time class of `takt net apply`.
+const PRIORITY: u32 = 6;
+/// Without --start-at, nodes begin at multiples of this.
+const GRID_S: u64 = 10;
+/// From the start of the program to that of the run, at least.
+const LEAD_S: u64 = 2;
+/// From the preparation to the start of a node that nobody else waits for.
+const ALONE_NS: u64 = 1_000_000_000;
+/// The most bytes of a key file that are read.
+const KEY_MAX: u64 = 4096;
+
+/// Where messages go, if the node that is to run has flows.
+pub(super) fn network(
+    system: &System,
+    node: Option<NodeId>,
+    options: &args::RunFlows,
+) -> Result<Option<NodeNetwork>, Failure> {
+    let node = node.or_else(|| (system.nodes.len() == 1).then_some(NodeId(0)));
+    let asked =
+        options.listen.is_some() || !options.peer.is_empty() || options.key.is_some() || options.start_at.is_some();
+    let Some(node) = node.filter(|node| asked || has_flows(system, *node)) else {
+        // The library asks which node.
+        return Ok(None);
+    };
+    let key = options.key.as_deref().map(key).transpose()?;
+    // Nobody else waits for a node without peers.
+    let alone = options.listen.is_none() && options.peer.is_empty();
+    let start = options.start_at.unwrap_or_else(|| {
+        if alone {
+            return clock::realtime_ns() + ALONE_NS;
+        }
+        let earliest = clock::realtime_ns() / 1_000_000_000 + LEAD_S;
+        let start = (earliest / GRID_S + 1) * GRID_S;
+        let name = &system.nodes[node.index()].name;
+        note(format_args!("note: node \"{name}\" starts at {start} (seconds since 1970), as --start-at {start} does"));
+        start * 1_000_000_000
+    });
+    let (listen, peers) = (options.listen, options.peer.clone());
+    Ok(Some(NodeNetwork { listen, peers, key, start, priority: PRIORITY, clocks: options.clocks }))
+}
+
+/// Reads a key that nobody but its owner may read.
+fn key(path: &Path) -> Result<Key, Failure> {
+    let shown = path.display();
+    let unreadable = |error: io::Error| {
+        let make = match error.kind() {
+            io::ErrorKind::NotFound => format!("; make it: (umask 077; openssl rand -hex 32 > {shown})"),
+            _ => String::new(),
+        };
+        Failure::input(format_args!("the key {shown} cannot be read: {error}{make}"))
+    };
+    let about = fs::metadata(path).map_err(unreadable)?;
+    if !about.is_file() || about.len() > KEY_MAX {
+        return Err(Failure::input(format_args!("the key {shown} is no file of 64 hexadecimal digits")));
+    }
+    let mode = about.mode() & 0o777;
+    if mode & 0o077 != 0 {
+        return Err(Failure::input(format_args!(
+            "the key {shown} has mode {mode:03o}, so others may use it; give it to its owner alone: chmod 600 {shown}"
+        )));
+    }
+    let text = fs::read_to_string(path).map_err(unreadable)?;
+    text.parse().map_err(|error| Failure::input(format_args!("{shown}: {error}")))
+}
+
+/// A hop on this node.
+struct Hop {
+    task: String,
+    flow: String,
+    hop: u32,
+    deadline: Span,
+    /// Of the response, by `takt check`.
+    bound: Option<Span>,
+    max: Option<Span>,
+    missed: Option<u64>,
+    /// k: the most messages that one receiving job took; `None` on the first hop.
+    taken: Option<u64>,
+    taken_bound: Option<u64>,
+}
+
+impl Hop {
+    fn exceeds(&self) -> bool {
+        let above =
+            |value: Option<u64>, bound: Option<u64>| value.zip(bound).is_some_and(|(value, bound)| value > bound);
+        above(self.max.map(Span::as_ns), self.bound.map(Span::as_ns)) || above(self.taken, self.taken_bound)
+    }
+
+    /// What is left below the bound, or below the deadline where none is proven.
+    fn slack(&self) -> Option<Lateness> {
+        let left = i128::from(self.bound.unwrap_or(self.deadline).as_ns()) - i128::from(self.max?.as_ns());
+        i64::try_from(left).ok().map(Lateness::from_ns)
+    }
+}
+
+/// How the hops of a node did.
+pub(super) struct Account {
+    hops: Vec<Hop>,
+    counts: NodeCounts,
+    /// Why a bound may have been exceeded.
+    disturbances: Vec<String>,
+    /// Peers, and how far the own clock is ahead of theirs.
+    differences: Vec<(String, i64)>,
+}
+
+impl Account {
+    /// `None` for a node without flows.
+    pub(super) fn new(system: &System, stats: &Stats, summary: &RunSummary) -> Option<Account> {
+        let live = summary.flows.as_ref()?;
+        let lowered = flows::lower(system)?;
+        let report = takt_analysis::check(system, &CheckOptions::default());
+        let mut hops = Vec::new();
+        for (at, flow) in system.flows.iter().enumerate() {
+            for (hop, _) in (0..).zip(flow.hops()).filter(|(_, node)| *node == summary.node) {
+                let Some(id) = lowered.task_of(FlowId(at as u32), hop) else { continue };
+                let task = &lowered.system.tasks[id.index()];
+                let of = stats.tasks.iter().find(|stats| stats.task == task.name);
+                hops.push(Hop {
+                    task: task.name.clone(),
+                    flow: flow.name.clone(),
+                    hop,
+                    deadline: task.deadline,
+                    bound: report.hop_bound(&flow.name, hop),
+                    max: of.and_then(|stats| stats.response_ns).map(|response| Span::from_ns(response.max)),
+                    missed: of.and_then(|stats| stats.missed),
+                    taken: live.taken.iter().find(|(task, _)| *task == id).map(|(_, most)| *most),
+                    taken_bound: messages_bound(&report, &flow.name, hop),
+                });
+            }
+        }
+        let disturbances = disturbances(system, summary, live.counts);
+        let name = |node: NodeId| system.nodes.get(node.index()).map_or_else(String::new, |node| node.name.clone());
+        let differences = live.differences.iter().map(|(node, ns)| (name(*node), *ns)).collect();
+        Some(Account { hops, counts: live.counts, disturbances, differences })
+    }
+
+    pub(super) fn text(&self) -> String {
+        let heads = ["hop", "deadline", "bound", "max", "slack", "missed", "k", "k bound"];
+        let mut table = Table::new(&heads);
+        for hop in &self.hops {
+            table.row(vec![
+                hop.task.clone(),
+                time(hop.deadline),
+                or_dash(hop.bound.map(time)),
+                or_dash(hop.max.map(time)),
+                or_dash(hop.slack().map(Lateness::four_digits_down)),
+                or_dash(hop.missed),
+                or_dash(hop.taken),
+                or_dash(hop.taken_bound),
+            ]);
+        }
+        let NodeCounts { sent, unsent, late, arrived, malformed, foreign, forged, replayed, overflowed, .. } =
+            self.counts;
+        let mut text = format!("\n{}", table.render(""));
+        let _ = write!(text, "messages: {sent} sent, {arrived} arrived");
+        for (count, what) in [
+            (unsent, "refused by the kernel"),
+            (late, "dropped because they were late"),
+            (malformed, "malformed datagrams dropped"),
+            (foreign, "of other runs or systems dropped"),
+            (forged, "forged datagrams dropped"),
+            (replayed, "replayed datagrams dropped"),
+            (overflowed, "lost in a full socket"),
+        ] {
+            if count > 0 {
+                let _ = write!(text, ", {count} {what}");
+            }
+        }
+        text.push('\n');
+        let c = &self.counts;
+        let span = |ns: u64| time(Span::from_ns(ns));
+        let _ = writeln!(
+            text,
+            "table: receiving jobs started at most {} late and took at most {}, sending jobs {} and {}",
+            span(c.receive_late_ns),
+            span(c.receive_longest_ns),
+            span(c.send_late_ns),
+            span(c.send_longest_ns),
+        );
+        for (node, ns) in &self.differences {
+            let _ = writeln!(text, "clock: {} ahead of that of \"{node}\"", Lateness::from_ns(*ns));
+        }
+        for hop in self.hops.iter().filter(|hop| hop.exceeds()) {
+            let why = if self.disturbances.is_empty() {
+                "no disturbance was seen: is the network slower than the file says, or do the clocks differ?".to_owned()
+            } else {
+                self.disturbances.join("; ")
+            };
+            let _ = writeln!(text, "{} exceeded a bound of takt check: {why}", hop.task);
+        }
+        text
+    }
+
+    pub(super) fn json(&self) -> Value {
+        let hop = |hop: &Hop| {
+            json!({
+                "flow": hop.flow,
+                "hop": hop.hop,
+                "task": hop.task,
+                "deadline_ns": hop.deadline.as_ns(),
+                "bound_ns": hop.bound.map(Span::as_ns),
+                "response_max_ns": hop.max.map(Span::as_ns),
+                "slack_ns": hop.slack().map(Lateness::as_ns),
+                "missed": hop.missed,
+                "messages": hop.taken,
+                "messages_bound": hop.taken_bound,
+                "exceeds": hop.exceeds(),
+            })
+        };
+        let clock = |(node, ns): &(String, i64)| json!({ "node": node, "offset_ns": ns });
+        let c = &self.counts;
+        json!({
+            "hops": self.hops.iter().map(hop).collect::<Vec<_>>(),
+            "sent": c.sent,
+            "unsent": c.unsent,
+            "late": c.late,
+            "arrived": c.arrived,
+            "malformed": c.malformed,
+            "foreign": c.foreign,
+            "forged": c.forged,
+            "replayed": c.replayed,
+            "overflowed": c.overflowed,
+            "exhausted": c.exhausted,
+            "receive_late_max_ns": c.receive_late_ns,
+            "send_late_max_ns": c.send_late_ns,
+            "receive_max_ns": c.receive_longest_ns,
+            "send_max_ns": c.send_longest_ns,
+            "disturbances": self.disturbances,
+            "clocks": self.differences.iter().map(clock).collect::<Vec<_>>(),
+        })
+    }
+}
+
+/// The bound of k.
+fn messages_bound(report: &CheckReport, flow: &str, hop: u32) -> Option<u64> {
+    let hops = report.tests.iter().filter_map(|test| test.figures.get("flows")?.as_array()).flatten();
+    let mut bounds = hops.filter(|told| told["flow"] == flow && told["hop"] == hop);
+    bounds.find_map(|told| told["messages"].as_u64())
+}
+
+/// What the bounds of `check` do not know of.
+fn disturbances(system: &System, summary: &RunSummary, counts: NodeCounts) -> Vec<String> {
+    let Some(spec) = system.nodes.get(summary.node.index()) else { return Vec::new() };
+    let latency = spec.costs.map_or(Span::ZERO, |costs| costs.latency);
+    let mut found = Vec::new();
+    let span = |ns: u64| time(Span::from_ns(ns));
+    let tables = [
+        ("receiving", spec.receive, counts.receive_late_ns, counts.receive_longest_ns),
+        ("sending", spec.send, counts.send_late_ns, counts.send_longest_ns),
+    ];
+    for (name, task, late, longest) in tables {
+        let Some(task) = task else { continue };
+        if late > latency.as_ns() {
+            found.push(format!("the table thread began a {name} job {} late", span(late)));
+        }
+        if longest > task.wcet.as_ns() {
+            found.push(format!("a {name} job took {}, and its wcet is {}", span(longest), task.wcet));
+        }
+    }
+    if counts.exhausted > 0 {
+        found.push(format!("{} receiving jobs left messages for the next one", counts.exhausted));
+    }
+    if let Some(steal) = summary.steal.filter(|steal| !steal.is_zero()) {
+        found.push(format!("the hypervisor took {steal} of CPU time"));
+    }
+    found
+}

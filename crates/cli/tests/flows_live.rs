@@ -1,0 +1,324 @@
+//! Nodes of systems with flows under `takt run`: the messages of the simulation, datagrams of an
+//! attacker, and what is refused. Deadlines are so long that only a machine that stands still for
+//! half a second misses one.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::net::{Ipv6Addr, SocketAddr, UdpSocket};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use serde_json::Value;
+use takt_linux::clock::{pause, realtime_ns};
+use takt_linux::net::{Cable, End};
+use takt_linux::sched;
+use takt_log::{Event, Reader};
+use takt_model::Span;
+use tempfile::TempDir;
+
+const TAKT: &str = env!("CARGO_BIN_EXE_takt");
+
+/// Nodes n0, n1, .. and a flow over all of them and back.
+fn system(nodes: usize) -> String {
+    let mut text = "takt = 1\nname = \"ring\"\n".to_owned();
+    for node in 0..nodes {
+        text += &format!(
+            "[[node]]\nname = \"n{node}\"\nreceive = {{ period = \"10ms\", wcet = \"2ms\", cost = \"50us\" }}\n\
+             send = {{ period = \"10ms\", wcet = \"2ms\", cost = \"50us\" }}\n"
+        );
+    }
+    let path: Vec<String> = (0..nodes).map(|node| format!("\"n{node}\"")).collect();
+    text += &format!(
+        "[[task]]\nname = \"log\"\nnode = \"n0\"\nperiod = \"100ms\"\nwcet = \"5ms\"\n\
+         [[flow]]\nname = \"put\"\npath = [{}]\nreply = true\nperiod = \"50ms\"\nsend-gap = \"10ms\"\nwcet = \"1ms\"\n\
+         deadline = \"2s\"\nsize = \"400B\"\n[[network]]\ndelay = [\"0us\", \"5ms\"]\n",
+        path.join(", ")
+    );
+    text
+}
+
+/// A folder with a system file and a key.
+fn folder(nodes: usize) -> TempDir {
+    let folder = TempDir::new().unwrap();
+    fs::write(folder.path().join("ring.toml"), system(nodes)).unwrap();
+    write_key(folder.path(), &"5a".repeat(32), 0o600);
+    folder
+}
+
+fn write_key(folder: &Path, key: &str, mode: u32) {
+    let path = folder.join("key");
+    fs::write(&path, key).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+}
+
+fn command(folder: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(TAKT);
+    command.args(arguments).current_dir(folder).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+fn takt(folder: &Path, arguments: &[&str]) -> (Option<i32>, String, String) {
+    let Output { status, stdout, stderr } = command(folder, arguments).output().unwrap();
+    (status.code(), String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap())
+}
+
+/// Without the privilege for real-time threads.
+fn class(folder: &Path) -> &'static [&'static str] {
+    fs::write(folder.join("one.toml"), "takt = 1\n[[task]]\nname = \"t\"\nperiod = \"20ms\"\nwcet = \"1ms\"\n")
+        .unwrap();
+    let (status, _, why) = takt(folder, &["run", "one.toml", "--for", "20ms"]);
+    if status == Some(0) {
+        return &[];
+    }
+    println!("best effort: {why}");
+    &["--best-effort"]
+}
+
+/// How a node runs: where it listens, and its peers.
+struct Node {
+    listen: SocketAddr,
+    peers: Vec<(usize, SocketAddr)>,
+}
+
+/// Starts a node on a CPU of its own, where there are several.
+fn start(folder: &Path, number: usize, node: &Node, at: &str, more: &[&str]) -> Child {
+    let cpus = sched::affinity();
+    let (listen, name) = (node.listen.to_string(), format!("n{number}"));
+    let peers: Vec<String> = node.peers.iter().map(|(peer, at)| format!("n{peer}={at}")).collect();
+    let log = format!("{name}.takt");
+    let mut arguments =
+        vec!["run", "ring.toml", "--node", &name, "--listen", &listen, "--key", "key", "--start-at", at];
+    arguments.extend(["--for", "1500ms", "--json", "-o", &log]);
+    peers.iter().for_each(|peer| arguments.extend(["--peer", peer]));
+    arguments.extend(more);
+    sched::set_affinity(&[cpus[number % cpus.len()]]).unwrap();
+    let child = command(folder, &arguments).spawn().unwrap();
+    sched::set_affinity(&cpus).unwrap();
+    child
+}
+
+/// Runs nodes together; their answers in JSON. A machine that is too slow to start them in time gets
+/// more time.
+fn together(mut nodes: impl FnMut(&str) -> Vec<Child>) -> Vec<Value> {
+    for lead in [4, 15, 60] {
+        let at = (realtime_ns() / 1_000_000_000 + lead).to_string();
+        let ended: Vec<Output> = nodes(&at).into_iter().map(|child| child.wait_with_output().unwrap()).collect();
+        let said: Vec<String> = ended.iter().map(|node| String::from_utf8_lossy(&node.stderr).into_owned()).collect();
+        if said.iter().any(|said| said.contains("the common start of the nodes has passed")) {
+            continue;
+        }
+        let read = |(node, said): (&Output, &String)| {
+            assert_eq!(node.status.code(), Some(0), "{said}");
+            serde_json::from_slice(&node.stdout).unwrap_or_else(|error| panic!("{error}: {said}"))
+        };
+        return ended.iter().zip(&said).map(read).collect();
+    }
+    panic!("nodes cannot be started within a minute");
+}
+
+/// Instances of the flow whose whole way surely lies within the run.
+const SURE: u64 = 5;
+
+/// Messages that each node received: stream, sending task, number of the job.
+fn received(logs: &[std::path::PathBuf]) -> BTreeSet<(u32, u32, u64)> {
+    let mut all = BTreeSet::new();
+    for log in logs {
+        let reader = Reader::new(std::io::Cursor::new(fs::read(log).unwrap())).unwrap();
+        for record in reader {
+            let record = record.unwrap();
+            if let Event::Receive { job, .. } = record.event
+                && job.number < SURE
+            {
+                assert!(all.insert((record.stream, job.task.0, job.number)), "received twice: {job:?}");
+            }
+        }
+    }
+    all
+}
+
+fn logs(folder: &Path, nodes: usize) -> Vec<std::path::PathBuf> {
+    (0..nodes).map(|node| folder.join(format!("n{node}.takt"))).collect()
+}
+
+/// The messages are those of the simulation, and all hops are in time.
+fn as_simulated(folder: &Path, answers: &[Value]) {
+    let (status, _, said) = takt(folder, &["sim", "ring.toml", "--for", "1500ms", "-o", "sim.takt"]);
+    assert_eq!(status, Some(0), "{said}");
+    let (live, simulated) = (received(&logs(folder, answers.len())), received(&[folder.join("sim.takt")]));
+    assert!(!simulated.is_empty());
+    assert_eq!(live, simulated);
+    for answer in answers {
+        for hop in answer["flows"]["hops"].as_array().unwrap() {
+            assert_eq!(hop["missed"], 0, "{answer:#}");
+            assert!(hop["bound_ns"].is_u64() && hop["response_max_ns"].is_u64(), "{hop}");
+        }
+    }
+    for log in logs(folder, answers.len()) {
+        let log = log.to_string_lossy().into_owned();
+        for verb in [&["stats", &log][..], &["chart", &log], &["diff", &log, &log]] {
+            let (status, _, said) = takt(folder, verb);
+            assert_eq!(status, Some(0), "{verb:?}: {said}");
+        }
+    }
+}
+
+#[test]
+fn three_nodes_exchange_the_messages_of_the_simulation() {
+    let folder = folder(3);
+    let folder = folder.path();
+    let class = class(folder);
+    // Ports that were free just now.
+    let free = || UdpSocket::bind((Ipv6Addr::LOCALHOST, 0)).unwrap();
+    let sockets: Vec<UdpSocket> = (0..3).map(|_| free()).collect();
+    let at: Vec<SocketAddr> = sockets.iter().map(|socket| socket.local_addr().unwrap()).collect();
+    drop(sockets);
+    let answers = together(|instant| {
+        let node = |number: usize| {
+            let peers = (0..3).filter(|peer| *peer != number).map(|peer| (peer, at[peer])).collect();
+            start(folder, number, &Node { listen: at[number], peers }, instant, class)
+        };
+        (0..3).map(node).collect()
+    });
+    as_simulated(folder, &answers);
+    for answer in &answers {
+        for drops in ["malformed", "foreign", "forged", "replayed", "unsent", "overflowed"] {
+            assert_eq!(answer["flows"][drops], 0, "{answer:#}");
+        }
+    }
+}
+
+/// Passes each datagram on, and before and behind it what an attacker on the way would send.
+fn relay(end: &End, from: u16, to: SocketAddr, attacks: bool, stop: &AtomicBool) -> u64 {
+    end.enter().unwrap();
+    let relay = UdpSocket::bind((end.address(), from)).unwrap();
+    relay.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+    let mut bytes = [0; 2048];
+    let mut passed = 0;
+    while !stop.load(Ordering::Acquire) {
+        let Ok((length, _)) = relay.recv_from(&mut bytes) else { continue };
+        let datagram = &bytes[..length];
+        passed += 1;
+        if !attacks {
+            relay.send_to(datagram, to).unwrap();
+            continue;
+        }
+        let (mut forged, mut foreign) = (datagram.to_vec(), datagram.to_vec());
+        // The run stands behind salt, counter and boot time.
+        (forged[length - 1], foreign[40]) = (forged[length - 1] ^ 1, foreign[40] ^ 1);
+        for datagram in [&b"no message"[..], &forged, &foreign, datagram, datagram] {
+            relay.send_to(datagram, to).unwrap();
+        }
+    }
+    passed
+}
+
+#[test]
+fn two_nodes_on_a_cable_bear_an_attacker_between_them() {
+    let folder = folder(2);
+    let folder = folder.path();
+    let cable = match Cable::lay(false) {
+        Ok(cable) => cable,
+        Err(error) => return println!("skipped: {error}"),
+    };
+    let class = class(folder);
+    // Both nodes are at one end. The way from one to the other leads over the other end.
+    let (here, there) = (cable.left().address(), cable.right().address());
+    let node = |number: u16| SocketAddr::from((here, 7000 + number));
+    let way_to = |number: u16| SocketAddr::from((there, 7100 + number));
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let attacked = scope.spawn(|| relay(cable.right(), 7101, node(1), true, &stop));
+        let other = scope.spawn(|| relay(cable.right(), 7100, node(0), false, &stop));
+        let nodes = scope.spawn(|| {
+            cable.left().enter().unwrap();
+            together(|instant| {
+                let peer = |number: u16| vec![(usize::from(number), way_to(number))];
+                let first = Node { listen: node(0), peers: peer(1) };
+                let second = Node { listen: node(1), peers: peer(0) };
+                vec![start(folder, 0, &first, instant, class), start(folder, 1, &second, instant, class)]
+            })
+        });
+        let answers = nodes.join();
+        stop.store(true, Ordering::Release);
+        let (passed, _) = (attacked.join().unwrap(), other.join().unwrap());
+        let answers = answers.unwrap();
+        as_simulated(folder, &answers);
+        let flows = &answers[1]["flows"];
+        assert!(passed >= SURE && flows["arrived"].as_u64() >= Some(SURE), "{flows:#}");
+        // Datagrams after the end of the run count for nothing.
+        for drops in ["malformed", "foreign", "forged", "replayed"] {
+            let count = flows[drops].as_u64().unwrap();
+            assert!(count >= SURE && count <= passed, "{drops} of {passed}: {flows:#}");
+        }
+        assert_eq!((&answers[0]["flows"]["forged"], &answers[0]["flows"]["replayed"]), (&0.into(), &0.into()));
+    });
+}
+
+#[test]
+fn what_a_node_needs_is_refused_with_its_remedy() {
+    let folder = folder(2);
+    let folder = folder.path();
+    let all = ["--listen", "127.0.0.1:7001", "--peer", "n1=127.0.0.1:7002", "--key", "key"];
+    let run = |more: &[&str]| takt(folder, &[&["run", "ring.toml"], more].concat());
+    let refused = |more: &[&str], wanted: &str| {
+        let (status, out, said) = run(more);
+        assert_eq!((status, out.as_str()), (Some(2), ""), "{said}");
+        assert!(said.contains(wanted), "{wanted}: {said}");
+    };
+    refused(&all, "--node");
+    let node = ["--node", "n0"];
+    refused(&node, "--peer n1=ADDRESS:PORT");
+    refused(&[&node[..], &all[2..]].concat(), "--listen ADDRESS:PORT");
+    refused(&[&node[..], &all[..2], &all[4..]].concat(), "--peer n1=ADDRESS:PORT");
+    refused(&[&node[..], &all[..4]].concat(), "--key FILE");
+    refused(&[&node[..], &all, &["--peer", "n7=127.0.0.1:1"]].concat(), "the system has no node \"n7\"");
+    refused(&[&node[..], &all, &["--best-effort", "--start-at", "1000"]].concat(), "has passed");
+    let whole = [&node[..], &all].concat();
+    write_key(folder, &"5a".repeat(32), 0o644);
+    refused(&whole, "chmod 600 key");
+    write_key(folder, "5a", 0o600);
+    refused(&whole, "64 hexadecimal digits");
+    fs::remove_file(folder.join("key")).unwrap();
+    refused(&whole, "openssl rand -hex 32 > key");
+    fs::write(folder.join("plain.toml"), "takt = 1\n[[task]]\nname = \"t\"\nperiod = \"20ms\"\nwcet = \"1ms\"\n")
+        .unwrap();
+    let (status, _, said) = takt(folder, &["run", "plain.toml", "--listen", "127.0.0.1:7001"]);
+    assert!(status == Some(2) && said.contains("no flow visits node"), "{said}");
+}
+
+#[test]
+fn an_interrupted_node_ends_in_order_and_a_killed_one_leaves_nothing() {
+    let folder = folder(2);
+    let folder = folder.path();
+    let class = class(folder);
+    let free = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let listen = free.local_addr().unwrap();
+    drop(free);
+    let node = Node { listen, peers: vec![(1, SocketAddr::from(([127, 0, 0, 1], 9)))] };
+    // It waits for its start, an hour ahead.
+    let at = (realtime_ns() / 1_000_000_000 + 3600).to_string();
+    let waits = || {
+        let child = start(folder, 0, &node, &at, class);
+        let listens = (0..3000).any(|_| {
+            pause(Span::from_ms(10));
+            UdpSocket::bind(listen).is_err()
+        });
+        assert!(listens, "the node does not listen within 30 s");
+        child
+    };
+    let mut killed = waits();
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    drop(UdpSocket::bind(listen).unwrap());
+    let interrupted = waits();
+    let number = interrupted.id().to_string();
+    assert!(Command::new("kill").args(["-TERM", &number]).status().unwrap().success());
+    let output = interrupted.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(answer["interrupted"], true);
+    drop(UdpSocket::bind(listen).unwrap());
+}

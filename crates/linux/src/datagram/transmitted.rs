@@ -1,0 +1,113 @@
+//! Stamps of the packets that have left: the kernel makes one when a packet goes to the device.
+
+use std::io;
+use std::os::fd::AsRawFd as _;
+
+use super::Datagrams;
+
+/// The kernel's flags of SO_TIMESTAMPING (linux/net_tstamp.h).
+const TX_SOFTWARE: u32 = 1 << 1;
+const SOFTWARE: u32 = 1 << 4;
+const OPT_ID: u32 = 1 << 7;
+const OPT_TSONLY: u32 = 1 << 11;
+
+/// A datagram whose packet has left.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Transmitted {
+    /// Counts the datagrams that were sent since [`Datagrams::stamp_transmissions`], from zero.
+    pub number: u32,
+    /// When, on CLOCK_REALTIME in nanoseconds.
+    pub at: u64,
+}
+
+impl Datagrams {
+    /// Lets the kernel stamp each datagram when its packet goes to the device, for
+    /// [`Datagrams::transmitted`]. Devices without such stamps give none.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub fn stamp_transmissions(&self) -> io::Result<()> {
+        let flags = TX_SOFTWARE | SOFTWARE | OPT_ID | OPT_TSONLY;
+        // SAFETY: the option's value is one int, which outlives the call.
+        let result = unsafe {
+            let (size, value) = (size_of_val(&flags) as libc::socklen_t, (&raw const flags).cast());
+            libc::setsockopt(self.socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_TIMESTAMPING, value, size)
+        };
+        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
+    /// The next datagram whose packet has left, without waiting.
+    #[must_use]
+    pub fn transmitted(&self) -> Option<Transmitted> {
+        #[repr(align(8))]
+        struct Control([u8; 256]);
+        let mut control = Control([0; 256]);
+        // SAFETY: msghdr is plain data for which zero is valid.
+        let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
+        header.msg_control = control.0.as_mut_ptr().cast();
+        header.msg_controllen = control.0.len() as _;
+        let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
+        // SAFETY: `header` names memory that may be written and outlives the call.
+        if unsafe { libc::recvmsg(self.socket.as_raw_fd(), &raw mut header, flags) } < 0 {
+            return None;
+        }
+        let (mut at, mut number) = (None, None);
+        // SAFETY: the macros walk over whole control messages, which the kernel has written. A stamp is
+        // three timespecs, the software's first. An error is a sock_extended_err.
+        unsafe {
+            let mut place = libc::CMSG_FIRSTHDR(&raw const header);
+            while let Some(message) = place.as_ref() {
+                match (message.cmsg_level, message.cmsg_type) {
+                    (libc::SOL_SOCKET, libc::SCM_TIMESTAMPING) => {
+                        let time = libc::CMSG_DATA(place).cast::<libc::timespec>().read_unaligned();
+                        let seconds = u64::try_from(time.tv_sec).ok();
+                        at = seconds.and_then(|s| s.checked_mul(1_000_000_000)?.checked_add(time.tv_nsec as u64));
+                    }
+                    (libc::SOL_IP, libc::IP_RECVERR) | (libc::SOL_IPV6, libc::IPV6_RECVERR) => {
+                        let error = libc::CMSG_DATA(place).cast::<libc::sock_extended_err>().read_unaligned();
+                        number = (error.ee_origin == libc::SO_EE_ORIGIN_TIMESTAMPING).then_some(error.ee_data);
+                    }
+                    _ => {}
+                }
+                place = libc::CMSG_NXTHDR(&raw const header, place);
+            }
+        }
+        Some(Transmitted { number: number?, at: at? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv6Addr, SocketAddr};
+
+    use takt_model::Span;
+
+    use super::super::{Chunk, Sent};
+    use super::*;
+
+    #[test]
+    fn each_datagram_is_stamped_when_it_leaves() {
+        for here in [SocketAddr::from(([127, 0, 0, 1], 0)), SocketAddr::from((Ipv6Addr::LOCALHOST, 0))] {
+            let bind = || Datagrams::bind(here, 0, 1 << 16, Span::from_ms(1)).unwrap();
+            let (one, two) = (bind(), bind());
+            one.stamp_transmissions().unwrap();
+            one.stamp().unwrap();
+            let before = crate::clock::realtime_ns();
+            for number in 0..3 {
+                assert_eq!(one.transmitted(), None);
+                let to = two.address().unwrap().into();
+                assert_eq!(one.send([&[1; 50], &[]], &to, Span::ZERO), Sent::Yes);
+                // The loopback device takes a packet before the send ends.
+                let left = one.transmitted().unwrap();
+                assert_eq!(left.number, number);
+                assert!(left.at >= before && left.at <= crate::clock::realtime_ns());
+            }
+            // Arrivals at the same socket keep their stamps.
+            assert_eq!(two.send([&[2; 50], &[]], &one.address().unwrap().into(), Span::ZERO), Sent::Yes);
+            assert!(one.has_datagram());
+            let mut chunk = Chunk::new(1, 60);
+            assert_eq!(one.receive_chunk(&mut chunk, 1), 1);
+            assert!(chunk.datagrams().next().unwrap().stamp.is_some());
+        }
+    }
+}

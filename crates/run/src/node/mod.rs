@@ -1,0 +1,276 @@
+//! A node of a system with flows, live [HEDF II-A].
+//!
+//! The budget manager of the node's CPU is the table thread. Its priority is above the threads of
+//! all jobs. It sleeps until absolute instants, and carries out the jobs of the receiving and the
+//! sending task itself. The simulator's machines decide: [`takt_policy::Hierarchy`] chooses the next
+//! job, and [`takt_policy::PartialEdf`] chooses the messages to take and to send. They get
+//! real instants, and table jobs take as long as they really do.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `plan.rs` | the parts of the node's tasks, its lanes and peers |
+//! | `station.rs` | the messages of a node; pure |
+//! | `seal.rs` | encrypted and authenticated datagrams; pure |
+//! | `post.rs` | the socket: what table jobs do |
+//! | `clocks.rs` | the differences of clocks, measured by a thread of its own |
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+
+use takt_linux::datagram::{BindError, Datagrams};
+use takt_model::{NodeId, Span, System, Time};
+use thiserror::Error;
+
+use crate::error::RunError;
+use crate::{Prepared, RunOptions, backend, mapping};
+
+mod clocks;
+mod plan;
+mod post;
+mod seal;
+mod station;
+
+pub use plan::{NodeNetwork, has_flows};
+pub use post::{CHUNK, ROOM};
+pub use seal::{Key, KeyError};
+
+pub(crate) use clocks::Clocks;
+pub(crate) use plan::{NodePlan, Part};
+pub(crate) use post::{Post, TableJob};
+pub(crate) use station::Station;
+
+/// Maps a node of a system with flows: a table thread on each CPU, above the threads of all jobs.
+///
+/// # Errors
+/// As [`prepare`], and what is missing for messages between nodes.
+pub fn prepare(system: &System, options: &RunOptions, network: &NodeNetwork) -> Result<Prepared, RunError> {
+    let node = mapping::choose(system, options)?;
+    let (plan, lowered) = NodePlan::new(system, node, network)?;
+    backend::prepare_with_flows(&lowered, node, options, plan).map_err(mapping::confined)
+}
+
+/// Why a node with flows cannot run here.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+pub enum NodeError {
+    /// No such node.
+    #[error("the system has no such node")]
+    NoNode,
+    /// No flows.
+    #[error("no flow visits node \"{node}\", and it has no receiving or sending task; choose another with --node")]
+    NoFlows {
+        /// The node.
+        node: String,
+    },
+    /// A node that learns of messages in another way.
+    #[error(
+        "node \"{node}\" cannot be run: only arrivals = \"table\" exists live; change the key, or simulate the system"
+    )]
+    Arrivals {
+        /// The node.
+        node: String,
+    },
+    /// A hop without its table task.
+    #[error("node \"{node}\" has no {task} task, so no message of a flow can pass; write {task} = {{ period, wcet }}")]
+    NoTable {
+        /// The node.
+        node: String,
+        /// The missing task.
+        task: &'static str,
+    },
+    /// No address to receive at.
+    #[error("messages come to or leave node \"{node}\"; say where it receives: --listen ADDRESS:PORT")]
+    NoAddress {
+        /// The node.
+        node: String,
+    },
+    /// No key.
+    #[error(
+        "messages are authenticated; give all nodes the same key: --key FILE, made with \
+         (umask 077; openssl rand -hex 32 > FILE)"
+    )]
+    NoKey,
+    /// The address of a peer is missing.
+    #[error("flow \"{flow}\" goes on to node \"{peer}\"; say where it receives: --peer {peer}=ADDRESS:PORT")]
+    NoPeer {
+        /// The other node.
+        peer: String,
+        /// The flow.
+        flow: String,
+    },
+    /// A peer that is no node.
+    #[error("--peer {peer}=..: the system has no node \"{peer}\"")]
+    UnknownPeer {
+        /// The name.
+        peer: String,
+    },
+    /// IPv4 and IPv6.
+    #[error(
+        "peer {peer} cannot be reached from {listen}: one is IPv4, the other IPv6; listen at an address of its kind"
+    )]
+    Family {
+        /// The address of this node.
+        listen: SocketAddr,
+        /// That of the peer.
+        peer: SocketAddr,
+    },
+    /// Messages that no datagram holds.
+    #[error("messages of flow \"{flow}\" are longer than {most} bytes, the most that a datagram holds; lower its size")]
+    Size {
+        /// The flow.
+        flow: String,
+        /// The most.
+        most: u64,
+    },
+    /// The socket.
+    #[error("{0}")]
+    Socket(String),
+    /// The start has passed.
+    #[error(
+        "the common start of the nodes has passed; start all nodes earlier, or with a later one: \
+         --start-at $(date -d '+10 sec' +%s)"
+    )]
+    Started,
+}
+
+impl NodeError {
+    /// Whether the request is at fault, not the machine.
+    pub(crate) fn is_input(&self) -> bool {
+        !matches!(self, NodeError::Arrivals { .. } | NodeError::Size { .. } | NodeError::Socket(_))
+    }
+}
+
+impl From<BindError> for NodeError {
+    fn from(error: BindError) -> NodeError {
+        NodeError::Socket(error.to_string())
+    }
+}
+
+/// Numbers that the table thread counts up.
+macro_rules! counts {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// Counts of datagrams and messages at a node.
+        #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+        pub struct NodeCounts { $($(#[$doc])* pub $name: u64,)* }
+
+        #[derive(Default)]
+        pub(crate) struct Counts { $(pub(crate) $name: AtomicU64,)* }
+
+        impl Counts {
+            fn read(&self) -> NodeCounts {
+                NodeCounts { $($name: self.$name.load(Ordering::Acquire),)* }
+            }
+        }
+    };
+}
+counts! {
+    /// Messages that the kernel took.
+    sent,
+    /// Messages that it refused.
+    unsent,
+    /// Messages dropped by the sending task because they were late (`link.late = "drop"`).
+    late,
+    /// Messages that came.
+    arrived,
+    /// Datagrams that are no message of this version, or that contradict the system.
+    malformed,
+    /// Datagrams of another system or of another run.
+    foreign,
+    /// Datagrams that nobody with the key made.
+    forged,
+    /// Datagrams that came again, or from a former process of their sender.
+    replayed,
+    /// Datagrams that found the socket's buffer full.
+    overflowed,
+    /// Receiving jobs that left datagrams for the next one, for want of budget.
+    exhausted,
+    /// How late a receiving job started at most, in nanoseconds.
+    receive_late_ns,
+    /// How late a sending job started at most, in nanoseconds.
+    send_late_ns,
+    /// The longest receiving job, in nanoseconds.
+    receive_longest_ns,
+    /// The longest sending job, in nanoseconds.
+    send_longest_ns,
+}
+
+/// A node with its socket.
+pub(crate) struct NodeLive {
+    pub(crate) plan: NodePlan,
+    pub(crate) socket: Option<Datagrams>,
+    pub(crate) counts: Counts,
+    /// The most messages that one receiving job took, by slot of the node.
+    pub(crate) taken: Vec<AtomicU64>,
+    /// By node: this node's CLOCK_MONOTONIC - that node's, in nanoseconds; [`UNKNOWN`].
+    differences: Vec<AtomicI64>,
+}
+
+/// A difference of clocks that is not known.
+const UNKNOWN: i64 = i64::MIN;
+
+/// Bytes of the socket's buffers.
+const BUFFER: usize = 1 << 20;
+
+impl NodeLive {
+    /// Opens the socket.
+    pub(crate) fn open(plan: NodePlan) -> Result<NodeLive, NodeError> {
+        let socket = match plan.network.listen {
+            Some(listen) => {
+                let socket = Datagrams::bind(listen, plan.network.priority, BUFFER, Span::from_ms(1))?;
+                let refused =
+                    |error| NodeError::Socket(format!("the kernel does not stamp arriving datagrams: {error}"));
+                socket.stamp().map_err(refused)?;
+                let refused =
+                    |error| NodeError::Socket(format!("the kernel does not stamp leaving datagrams: {error}"));
+                socket.stamp_transmissions().map_err(refused)?;
+                Some(socket)
+            }
+            None => None,
+        };
+        let taken = plan.tasks.iter().map(|_| AtomicU64::new(0)).collect();
+        let differences = plan.original.nodes.iter().map(|_| AtomicI64::new(UNKNOWN)).collect();
+        Ok(NodeLive { plan, socket, counts: Counts::default(), taken, differences })
+    }
+
+    /// The measured difference: this node's CLOCK_MONOTONIC - that of another.
+    pub(crate) fn difference(&self, node: NodeId) -> Option<i64> {
+        let known = self.differences.get(node.index())?.load(Ordering::Acquire);
+        (known != UNKNOWN).then_some(known)
+    }
+
+    fn set_difference(&self, node: NodeId, difference: Option<i64>) {
+        if let Some(place) = self.differences.get(node.index()) {
+            place.store(difference.unwrap_or(UNKNOWN), Ordering::Release);
+        }
+    }
+
+    /// The outcome, after the run.
+    pub(crate) fn summary(&self) -> NodeSummary {
+        let hops = self.plan.parts.iter().zip(&self.plan.tasks).zip(&self.taken);
+        let later = hops.filter(|((part, _), _)| matches!(part, Part::Hop { hop, .. } if *hop > 0));
+        let nodes = (0_u32..).map(NodeId).zip(&self.differences);
+        NodeSummary {
+            counts: self.counts.read(),
+            differences: nodes.filter_map(|(node, _)| Some((node, self.difference(node)?))).collect(),
+            taken: later.map(|((_, task), most)| (*task, most.load(Ordering::Acquire))).collect(),
+        }
+    }
+}
+
+/// The outcome of a node with flows.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NodeSummary {
+    /// Counts of datagrams and messages.
+    pub counts: NodeCounts,
+    /// The most messages that one receiving job took (k), by task of a later hop.
+    pub taken: Vec<(takt_model::TaskId, u64)>,
+    /// The measured differences at the end: this node's clock - that of a peer, in nanoseconds.
+    pub differences: Vec<(NodeId, i64)>,
+}
+
+/// How late something is.
+fn lateness(now: Time, planned: Time) -> u64 {
+    now.saturating_since(planned).as_ns()
+}
+
+#[cfg(test)]
+mod tests;

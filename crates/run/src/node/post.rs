@@ -1,0 +1,324 @@
+//! The jobs of the receiving and of the sending task: what the table thread does with the socket.
+//!
+//! Nothing here allocates after construction, and no call waits.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use takt_linux::clock::{monotonic_ns, realtime_ns};
+use takt_linux::datagram::{Chunk, Destination, Sent};
+use takt_linux::{Epoch, process};
+use takt_log::{DropCause, Event};
+use takt_model::{NodeId, Span, Time};
+use takt_net::{MessageBody, MessageHead, ReplayGuard};
+
+use super::station::{Message, Station, incoming, is_too_late};
+use super::{NodeLive, Part, lateness};
+
+/// Datagrams that one system call receives at most. The clock is read after each.
+pub const CHUNK: usize = 8;
+/// Messages that wait at a node at most, each way.
+pub const ROOM: usize = 4096;
+/// Messages whose packets have not left at most, for their stamps to be known.
+const TAKEN: usize = 1024;
+/// Stamps of leaving packets that a table job reads at most.
+const STAMPS: usize = 64;
+/// Events of the log wait at most so long for arrivals that are still in the socket.
+const HELD_MAX: Span = Span::from_s(1);
+
+/// The table thread's side of a node.
+pub(crate) struct Post {
+    live: Arc<NodeLive>,
+    station: Station,
+    /// The slots of the node, by those of the station.
+    slots: Vec<u32>,
+    chunk: Chunk,
+    /// By lane: where its datagrams go, and room for one.
+    lanes: Vec<(Destination, Vec<u8>)>,
+    sending: Vec<Message>,
+    /// Messages that came after the start of the receiving job.
+    next: Vec<(Time, Message)>,
+    /// By node.
+    guards: Vec<ReplayGuard>,
+    head: MessageHead,
+    /// The messages that the kernel took last, and their bytes, by their number modulo the length.
+    taken: Vec<(u64, u32)>,
+    /// How many the kernel took.
+    count: u32,
+    /// All messages that arrived before this have been told.
+    told: Time,
+}
+
+/// A table job that was carried out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct TableJob {
+    pub(crate) slot: u32,
+    pub(crate) number: u64,
+    pub(crate) start: Time,
+    pub(crate) end: Time,
+}
+
+impl Post {
+    /// The post of a CPU with these slots of the node.
+    pub(crate) fn new(live: &Arc<NodeLive>, slots: &[u32]) -> Post {
+        let plan = &live.plan;
+        let head = MessageHead {
+            from: plan.node.0 as u16,
+            salt: process::random().unwrap_or_default(),
+            counter: 0,
+            boot: realtime_ns(),
+            run: plan.network.start,
+            system: plan.digest,
+        };
+        Post {
+            station: Station::new(plan, slots, ROOM),
+            slots: slots.to_vec(),
+            chunk: Chunk::new(CHUNK, plan.longest + 1),
+            lanes: plan.lanes.iter().map(|lane| (lane.to.into(), vec![0; lane.bytes])).collect(),
+            sending: Vec::with_capacity(plan.lanes.len()),
+            next: Vec::with_capacity(CHUNK),
+            guards: vec![ReplayGuard::default(); plan.original.nodes.len()],
+            head,
+            taken: vec![(0, 0); TAKEN],
+            count: 0,
+            told: Time::ZERO,
+            live: live.clone(),
+        }
+    }
+
+    pub(crate) fn station(&mut self) -> &mut Station {
+        &mut self.station
+    }
+
+    /// The number of a later hop, whose jobs messages release.
+    pub(crate) fn later_hop(&self, slot: u32) -> Option<u32> {
+        self.station.later_hop(slot)
+    }
+
+    /// Until when all arrivals have been told, given that it is `now`.
+    pub(crate) fn told(&self, now: Time) -> Time {
+        if self.live.plan.receive.is_some() { self.told } else { now }
+    }
+
+    /// Carries out a job of a table task.
+    pub(crate) fn run(
+        &mut self,
+        (slot, number): (u32, u64),
+        planned: Time,
+        epoch: Epoch,
+        tell: &mut impl FnMut(Time, Event),
+    ) -> TableJob {
+        let start = epoch.now();
+        let live = self.live.clone();
+        let counts = &live.counts;
+        let (late, longest) = match self.station.part(slot) {
+            Part::Receive => {
+                self.receive(start, epoch, tell);
+                (&counts.receive_late_ns, &counts.receive_longest_ns)
+            }
+            _ => {
+                self.send(number, epoch, tell);
+                (&counts.send_late_ns, &counts.send_longest_ns)
+            }
+        };
+        let end = epoch.now();
+        late.fetch_max(lateness(start, planned), Ordering::Relaxed);
+        longest.fetch_max(lateness(end, start), Ordering::Relaxed);
+        TableJob { slot, number, start, end }
+    }
+
+    /// Takes the messages that had arrived at `start`, as far as the budget goes.
+    fn receive(&mut self, start: Time, epoch: Epoch, tell: &mut impl FnMut(Time, Event)) {
+        self.transmitted(epoch, tell);
+        let live = self.live.clone();
+        let most = live.plan.receive_most().map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX));
+        let budget = live.plan.receive.map_or(Span::ZERO, |task| task.wcet);
+        let until = start.saturating_add(budget);
+        // Messages that an earlier job read too early.
+        let (mut read, mut exhausted) = (self.next.len(), false);
+        for (at, message) in self.next.drain(..) {
+            self.station.arrive(message, at, tell);
+        }
+        if let Some(socket) = &live.socket {
+            loop {
+                let room = most.saturating_sub(read).min(self.chunk.room());
+                if room == 0 || epoch.now() >= until {
+                    exhausted = socket.has_datagram();
+                    live.counts.exhausted.fetch_add(exhausted.into(), Ordering::Relaxed);
+                    break;
+                }
+                let came = socket.receive_chunk(&mut self.chunk, room);
+                read += came;
+                self.take_chunk(start, epoch, tell);
+                // The next job takes later messages.
+                if came < room || !self.next.is_empty() {
+                    break;
+                }
+            }
+        }
+        self.station.start_receiving();
+        // Messages in the socket may be older than `start` if the budget is spent.
+        let certain = if exhausted { start.as_ns().saturating_sub(HELD_MAX.as_ns()) } else { start.as_ns() };
+        self.told = self.told.max(Time::from_ns(certain));
+    }
+
+    /// Tells which packets have left.
+    fn transmitted(&self, epoch: Epoch, tell: &mut impl FnMut(Time, Event)) {
+        let Some(socket) = &self.live.socket else { return };
+        // The kernel may have counted a datagram that it refused.
+        let is_certain = self.live.counts.unsent.load(Ordering::Relaxed) == 0;
+        let (now, realtime) = (monotonic_ns(), realtime_ns());
+        for left in std::iter::from_fn(|| socket.transmitted()).take(STAMPS) {
+            let is_last = self.count.wrapping_sub(left.number) <= TAKEN as u32;
+            let taken = self.taken.get(left.number as usize % TAKEN).filter(|_| is_certain && is_last);
+            if let Some((message, bytes)) = taken.copied() {
+                let at = local(left.at, (now, realtime), epoch).max(self.told);
+                tell(at, Event::Transmit { message, bytes });
+            }
+        }
+    }
+
+    /// Tells the last arrivals of the run.
+    pub(crate) fn finish(&mut self, end: Time, epoch: Epoch, tell: &mut impl FnMut(Time, Event)) {
+        self.transmitted(epoch, tell);
+        let live = self.live.clone();
+        for (at, message) in self.next.drain(..) {
+            self.station.arrive(message, at, tell);
+        }
+        if let Some(socket) = &live.socket {
+            // A flood must not keep the run from ending.
+            for _ in 0..ROOM / CHUNK {
+                if socket.receive_chunk(&mut self.chunk, CHUNK) == 0 {
+                    break;
+                }
+                self.take_chunk(end, epoch, tell);
+                self.next.clear();
+            }
+            live.counts.overflowed.store(socket.dropped().unwrap_or(0).into(), Ordering::Relaxed);
+        }
+        for (slot, of_node) in (0..).zip(&self.slots) {
+            if let Some(most) = live.taken.get(*of_node as usize) {
+                most.fetch_max(self.station.most_taken(slot), Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Opens the datagrams of the last call. Messages that arrived after `start` wait.
+    fn take_chunk(&mut self, start: Time, epoch: Epoch, tell: &mut impl FnMut(Time, Event)) {
+        let Post { live, station, chunk, next, guards, told, .. } = self;
+        let counts = &live.counts;
+        let (now, realtime) = (monotonic_ns(), realtime_ns());
+        for datagram in chunk.datagrams() {
+            let message = match open(live, guards, datagram.bytes, epoch) {
+                Ok(message) => message,
+                Err(refusal) => {
+                    refusal.of(counts).fetch_add(1, Ordering::Relaxed);
+                    continue;
+                }
+            };
+            counts.arrived.fetch_add(1, Ordering::Relaxed);
+            let at = local(datagram.stamp.unwrap_or(realtime), (now, realtime), epoch).max(*told);
+            if at <= start {
+                station.arrive(message, at, tell);
+            } else {
+                next.push((at, message));
+            }
+        }
+    }
+
+    /// Sends the messages that are ready, as far as the budget goes.
+    fn send(&mut self, number: u64, epoch: Epoch, tell: &mut impl FnMut(Time, Event)) {
+        if self.live.plan.receive.is_none() {
+            self.transmitted(epoch, tell);
+        }
+        let Post { live, station, lanes, sending, head, taken, count, .. } = self;
+        let (plan, counts) = (&live.plan, &live.counts);
+        let (Some(socket), Some(key)) = (&live.socket, &plan.network.key) else { return };
+        sending.clear();
+        sending.extend(station.start_sending(number));
+        let zero = epoch.monotonic(Time::ZERO);
+        for message in sending.iter() {
+            let (job, number) = (message.job, message.number);
+            let at = message.place as usize;
+            let (Some(lane), Some((to, datagram))) = (plan.lanes.get(at), lanes.get_mut(at)) else { continue };
+            let now = epoch.now();
+            if is_too_late(plan.late, lane.allowance, message, now) {
+                counts.late.fetch_add(1, Ordering::Relaxed);
+                tell(now, Event::Drop { job, message: number, cause: DropCause::Late });
+                continue;
+            }
+            head.counter += 1;
+            let body = MessageBody {
+                task: job.task,
+                job: job.number,
+                message: number,
+                due: message.due,
+                origin: message.origin,
+                zero,
+            };
+            let sealed = key.seal(head, &body, datagram);
+            let now = epoch.now();
+            if sealed && socket.send([datagram, &[]], to, Span::ZERO) == Sent::Yes {
+                counts.sent.fetch_add(1, Ordering::Relaxed);
+                tell(now, Event::Send { job, message: number });
+                if let Some(place) = taken.get_mut(*count as usize % TAKEN) {
+                    *place = (number, u32::try_from(datagram.len()).unwrap_or(u32::MAX));
+                }
+                *count = count.wrapping_add(1);
+            } else {
+                counts.unsent.fetch_add(1, Ordering::Relaxed);
+                tell(now, Event::Drop { job, message: number, cause: DropCause::Full });
+            }
+        }
+    }
+}
+
+/// A stamp on CLOCK_REALTIME as a time of the run. `now` is read from CLOCK_MONOTONIC and
+/// CLOCK_REALTIME.
+fn local(stamp: u64, (now, realtime): (u64, u64), epoch: Epoch) -> Time {
+    let age = realtime.saturating_sub(stamp);
+    // An unlikely age is that of a clock that was set.
+    let age = if age < 1_000_000_000 { age } else { 0 };
+    epoch.at(Time::from_ns(now.saturating_sub(age)))
+}
+
+/// Why a datagram is no message for this node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Refusal {
+    Malformed,
+    Foreign,
+    Forged,
+    Replayed,
+}
+
+impl Refusal {
+    fn of(self, counts: &super::Counts) -> &AtomicU64 {
+        match self {
+            Refusal::Malformed => &counts.malformed,
+            Refusal::Foreign => &counts.foreign,
+            Refusal::Forged => &counts.forged,
+            Refusal::Replayed => &counts.replayed,
+        }
+    }
+}
+
+/// The message of a datagram.
+fn open(live: &NodeLive, guards: &mut [ReplayGuard], datagram: &mut [u8], epoch: Epoch) -> Result<Message, Refusal> {
+    let plan = &live.plan;
+    if datagram.len() > plan.longest {
+        return Err(Refusal::Malformed);
+    }
+    let head = MessageHead::read(datagram).ok_or(Refusal::Malformed)?;
+    if head.run != plan.network.start || head.system != plan.digest {
+        return Err(Refusal::Foreign);
+    }
+    let guard = guards.get_mut(usize::from(head.from)).ok_or(Refusal::Malformed)?;
+    let key = plan.network.key.as_ref().ok_or(Refusal::Foreign)?;
+    let body = key.open(&head, datagram).ok_or(Refusal::Forged)?;
+    guard.accept(head.boot, head.salt, head.counter).map_err(|_| Refusal::Replayed)?;
+    let from = NodeId(u32::from(head.from));
+    // Without a table of differences all nodes count from one instant of CLOCK_REALTIME.
+    let zeros = body.zero.as_ns().wrapping_sub(epoch.monotonic(Time::ZERO).as_ns()).cast_signed();
+    let shift = live.difference(from).map_or(0, |difference| zeros.saturating_add(difference));
+    incoming(plan, from, &body, shift).ok_or(Refusal::Malformed)
+}

@@ -1,0 +1,121 @@
+//! Sealed datagrams: encryption and authentication by XChaCha20-Poly1305, with a key that all nodes
+//! share. Pure.
+
+use chacha20poly1305::{AeadInOut as _, KeyInit as _, Tag, XChaCha20Poly1305};
+use takt_net::{MESSAGE_HEAD, MESSAGE_TAG, MessageBody, MessageHead};
+use thiserror::Error;
+
+/// Bytes of a key.
+const KEY: usize = 32;
+
+/// The key that all nodes of a system share.
+#[derive(Clone)]
+pub struct Key(XChaCha20Poly1305);
+
+impl std::fmt::Debug for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Key(..)")
+    }
+}
+
+/// Why a text is no key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[error("a key is 64 hexadecimal digits; make one with: openssl rand -hex 32")]
+pub struct KeyError;
+
+impl std::str::FromStr for Key {
+    type Err = KeyError;
+
+    /// 64 hexadecimal digits. White space around them does not count.
+    fn from_str(text: &str) -> Result<Key, KeyError> {
+        let digits = text.trim();
+        if digits.len() != 2 * KEY || !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+            return Err(KeyError);
+        }
+        let mut key = [0; KEY];
+        for (place, byte) in key.iter_mut().enumerate() {
+            let digits = digits.get(2 * place..2 * place + 2).ok_or(KeyError)?;
+            *byte = u8::from_str_radix(digits, 16).map_err(|_| KeyError)?;
+        }
+        Ok(Key(XChaCha20Poly1305::new(&key.into())))
+    }
+}
+
+impl Key {
+    /// Writes a sealed datagram that fills `datagram`. Returns `false` if `datagram` is too short.
+    #[must_use]
+    pub fn seal(&self, head: &MessageHead, body: &MessageBody, datagram: &mut [u8]) -> bool {
+        let Some((first, rest)) = datagram.split_at_mut_checked(MESSAGE_HEAD) else { return false };
+        let Some(length) = rest.len().checked_sub(MESSAGE_TAG).filter(|length| *length >= takt_net::MESSAGE_BODY)
+        else {
+            return false;
+        };
+        let (inside, place) = rest.split_at_mut(length);
+        first.copy_from_slice(&head.write());
+        body.write(inside);
+        let Ok(tag) = self.0.encrypt_inout_detached(&head.nonce().into(), first, inside.into()) else { return false };
+        place.copy_from_slice(&tag);
+        true
+    }
+
+    /// Opens a datagram with this head. The bytes change. `None`: nobody with the key made it as it
+    /// is.
+    #[must_use]
+    pub fn open(&self, head: &MessageHead, datagram: &mut [u8]) -> Option<MessageBody> {
+        let (first, rest) = datagram.split_at_mut_checked(MESSAGE_HEAD)?;
+        let (inside, tag) = rest.split_at_mut_checked(rest.len().checked_sub(MESSAGE_TAG)?)?;
+        let tag = Tag::try_from(&*tag).ok()?;
+        self.0.decrypt_inout_detached(&head.nonce().into(), first, (&mut *inside).into(), &tag).ok()?;
+        MessageBody::read(inside)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use takt_model::{TaskId, Time};
+    use takt_net::MESSAGE_MIN;
+
+    use super::*;
+
+    fn key(digit: &str) -> Key {
+        digit.repeat(64).parse().unwrap()
+    }
+
+    fn message(counter: u64) -> (MessageHead, MessageBody) {
+        let head = MessageHead { from: 3, salt: [9; 16], counter, boot: 4, run: 5, system: 6 };
+        let t = Time::from_ns;
+        (head, MessageBody { task: TaskId(7), job: 8, message: 9, due: t(10), origin: t(11), zero: t(12) })
+    }
+
+    proptest! {
+        #[test]
+        fn a_sealed_datagram_opens_and_a_changed_one_does_not(
+            counter in 1..u64::MAX, padding in 0..1000_usize, place in any::<prop::sample::Index>(), flip in 1..=255_u8,
+        ) {
+            let (head, body) = message(counter);
+            let mut datagram = vec![0; MESSAGE_MIN + padding];
+            prop_assert!(key("a").seal(&head, &body, &mut datagram));
+            prop_assert_eq!(MessageHead::read(&datagram), Some(head));
+            prop_assert_eq!(key("a").open(&head, &mut datagram.clone()), Some(body));
+            prop_assert_eq!(key("b").open(&head, &mut datagram.clone()), None);
+            prop_assert_eq!(key("a").open(&message(counter - 1).0, &mut datagram.clone()), None);
+            let place = place.index(datagram.len());
+            datagram[place] ^= flip;
+            let changed = MessageHead::read(&datagram);
+            prop_assert_eq!(changed.and_then(|head| key("a").open(&head, &mut datagram)), None);
+        }
+    }
+
+    #[test]
+    fn a_key_is_64_digits() {
+        assert!(format!("  {}\n", "0F".repeat(32)).parse::<Key>().is_ok());
+        for wrong in [String::new(), "0".repeat(63), "0".repeat(65), "x".repeat(64), "ä".repeat(32)] {
+            assert_eq!(wrong.parse::<Key>().unwrap_err(), KeyError);
+        }
+        assert_eq!(format!("{:?}", key("1")), "Key(..)");
+        let (head, body) = message(1);
+        assert!(!key("1").seal(&head, &body, &mut [0; MESSAGE_MIN - 1]));
+        assert_eq!(key("1").open(&head, &mut [0; 60]), None);
+    }
+}

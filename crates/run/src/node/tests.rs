@@ -1,0 +1,414 @@
+//! Live nodes with virtual threads and a virtual network, against the simulator.
+
+use std::collections::BTreeMap;
+
+use takt_log::{Event, Sink};
+use takt_model::draw::Draw;
+use takt_model::{Late, NodeId, Span, System, Task, Time, file};
+use takt_policy::CpuPart;
+use takt_sim::{SimOptions, simulate};
+
+use super::plan::{NodeNetwork, NodePlan, Part};
+use super::station::{Message, Station, incoming, is_too_late};
+use crate::manager::board::{Board, Report, Seats};
+use crate::manager::core::Fact;
+
+/// The delay of every message.
+const DELAY: Span = Span::from_us(700);
+
+#[derive(Clone, Copy, Debug)]
+struct Job {
+    number: u64,
+    left: Span,
+    report: Report,
+}
+
+/// A node's threads, by slot. Table jobs take what the model says.
+struct Threads<'a> {
+    tasks: Vec<(&'a Task, Draw)>,
+    plan: NodePlan,
+    station: Station,
+    now: Time,
+    jobs: Vec<Option<Job>>,
+    frozen: Vec<bool>,
+    sending: Vec<Message>,
+}
+
+impl Threads<'_> {
+    fn runner(&self) -> Option<usize> {
+        let runs = |at: &usize| !self.frozen[*at] && self.jobs[*at].is_some_and(|job| job.report.completed.is_none());
+        (0..self.jobs.len()).find(runs)
+    }
+
+    fn finish(&self) -> Time {
+        self.runner().map_or(Time::MAX, |at| self.now + self.jobs[at].unwrap().left)
+    }
+
+    /// Runs until `until`; the slot of a sending job that has completed.
+    fn advance(&mut self, until: Time) -> Option<u32> {
+        let runner = self.runner();
+        let ran = until.saturating_since(std::mem::replace(&mut self.now, until));
+        let at = runner?;
+        let job = self.jobs[at].as_mut().unwrap();
+        job.left = job.left.saturating_sub(ran);
+        job.report.started.get_or_insert(until);
+        if !job.left.is_zero() {
+            return None;
+        }
+        job.report.completed = Some(until);
+        (self.station.part(at as u32) == Part::Send).then_some(at as u32)
+    }
+}
+
+impl Seats for Threads<'_> {
+    fn report(&self, slot: u32, number: u64) -> Report {
+        self.jobs[slot as usize].filter(|job| job.number == number).map_or_else(Report::default, |job| job.report)
+    }
+    fn give(&mut self, slot: u32, number: u64) {
+        let (task, draw) = self.tasks[slot as usize];
+        let cost = |task: Option<takt_model::TableTask>, count: u64| {
+            let task = task.unwrap();
+            task.cost.map_or(task.wcet, |cost| cost.checked_mul(count).unwrap())
+        };
+        let left = match self.station.part(slot) {
+            Part::Receive => cost(self.plan.receive, self.station.start_receiving()),
+            Part::Send => {
+                self.sending = self.station.start_sending(number).collect();
+                cost(self.plan.send, self.sending.len() as u64)
+            }
+            _ => draw.exec(task, number),
+        };
+        self.jobs[slot as usize] = Some(Job { number, left, report: Report::default() });
+    }
+    fn freeze(&mut self, slot: u32) {
+        self.frozen[slot as usize] = true;
+    }
+    fn free(&mut self, slot: u32) {
+        self.frozen[slot as usize] = false;
+    }
+    fn abandon(&mut self, slot: u32, _: u64) {
+        self.jobs[slot as usize] = None;
+    }
+    fn station(&mut self) -> Option<&mut Station> {
+        Some(&mut self.station)
+    }
+}
+
+type Events = Vec<(u32, Time, String)>;
+
+/// Only what does not depend on the order of simultaneous decisions.
+fn counts(event: &Event) -> bool {
+    use Event::{Arrive, Cancel, Complete, Drop, Receive, Release, Send};
+    matches!(
+        event,
+        Release { .. } | Complete { .. } | Cancel { .. } | Send { .. } | Arrive { .. } | Receive { .. } | Drop { .. }
+    )
+}
+
+/// Keeps events before the end.
+struct Keep(Events, Time);
+
+impl Sink for Keep {
+    fn event(&mut self, stream: u32, now: Time, event: &Event) {
+        if counts(event) && now < self.1 {
+            self.0.push((stream, now, format!("{event:?}")));
+        }
+    }
+    fn wants_misses(&self) -> bool {
+        false
+    }
+}
+
+fn network(nodes: usize) -> NodeNetwork {
+    let address = |node: usize| ([127, 0, 0, 1], 7000 + node as u16).into();
+    NodeNetwork {
+        listen: Some(address(0)),
+        peers: (0..nodes).map(|node| (format!("n{node}"), address(node))).collect(),
+        key: "0".repeat(64).parse().ok(),
+        start: 0,
+        priority: 0,
+        clocks: None,
+    }
+}
+
+/// Runs all nodes of a system live, in virtual time.
+fn live(system: &System, seed: u64, end: Time) -> Events {
+    let count = system.nodes.len();
+    let plans: Vec<(NodePlan, System)> = (0..count as u32)
+        .map(|node| NodePlan::new(system, NodeId(node), &network(count)).unwrap_or_else(|error| panic!("{error}")))
+        .collect();
+    let mut keep = Keep(Vec::new(), end);
+    let mut nodes: Vec<(Board<'_>, Threads<'_>)> = (0_u32..)
+        .zip(&plans)
+        .map(|(node, (plan, lowered))| {
+            let part = CpuPart::of_node(lowered, NodeId(node)).unwrap().unwrap().remove(0);
+            let station = Station::new(plan, &part.slots, 1000);
+            let tasks: Vec<_> =
+                lowered.tasks_of(NodeId(node)).map(|(_, task)| (task, Draw::new(seed, &task.name))).collect();
+            let threads = Threads {
+                plan: plan.clone(),
+                now: Time::ZERO,
+                jobs: vec![None; tasks.len()],
+                frozen: vec![false; tasks.len()],
+                sending: Vec::new(),
+                station,
+                tasks,
+            };
+            let hop = |slot| threads.station.later_hop(slot);
+            let board = Board::new(lowered, NodeId(node), part, (seed, end), hop);
+            (board, threads)
+        })
+        .collect();
+    // Messages under way, by arrival, then in order.
+    let mut way: BTreeMap<(Time, u64), (u32, takt_net::MessageBody)> = BTreeMap::new();
+    let mut sent = 0;
+    loop {
+        let of = |(board, threads): &(Board<'_>, Threads<'_>)| board.next_instant().min(threads.finish());
+        let next = nodes.iter().map(of).min().unwrap_or(Time::MAX);
+        let next = way.first_key_value().map_or(next, |((at, _), _)| next.min(*at));
+        let now = next;
+        if now >= end {
+            break;
+        }
+        while let Some(first) = way.first_entry().filter(|first| first.key().0 <= now) {
+            let (from, body) = first.remove();
+            for (node, (_, threads)) in (0_u32..).zip(&mut nodes) {
+                if let Some(message) = incoming(&threads.plan, NodeId(from), &body, 0) {
+                    threads.station.arrive(message, now, &mut |at, event| keep.event(node, at, &event));
+                }
+            }
+        }
+        for (node, (board, threads)) in (0_u32..).zip(&mut nodes) {
+            loop {
+                if threads.advance(now).is_some() {
+                    for message in std::mem::take(&mut threads.sending) {
+                        keep.event(node, now, &Event::Send { job: message.job, message: message.number });
+                        let body = takt_net::MessageBody {
+                            task: message.job.task,
+                            job: message.job.number,
+                            message: message.number,
+                            due: message.due,
+                            origin: message.origin,
+                            zero: Time::ZERO,
+                        };
+                        way.insert((now + DELAY, sent), (node, body));
+                        sent += 1;
+                    }
+                }
+                board.pass(now, threads, &mut |at, fact| {
+                    if let Fact::Event(event) = fact {
+                        keep.event(node, at, &event);
+                    }
+                });
+                if threads.finish() > now && board.next_instant() > now {
+                    break;
+                }
+            }
+        }
+    }
+    keep.0
+}
+
+fn system(preemptive: bool, late: &str, (period, load, cost): (u64, u64, &str)) -> System {
+    let mut text = format!(
+        r#"
+takt = 1
+name = "t"
+[[strategy]]
+name = "own"
+level = [{{ tasks = "rest", discipline = "deadline", preemptive = {preemptive}, late = "{late}" }}]
+[[network]]
+delay = ["700us", "700us"]
+[[task]]
+name = "local"
+node = "n1"
+period = "17ms"
+wcet = "{load}ms"
+"#
+    );
+    for node in 0..3 {
+        text += &format!(
+            r#"
+[[node]]
+name = "n{node}"
+strategy = "own"
+receive = {{ period = "5ms", wcet = "400us"{cost} }}
+send = {{ period = "{}ms", wcet = "300us"{cost} }}
+"#,
+            4 + node
+        );
+    }
+    let long = format!("{period}ms");
+    for (name, path, reply, [period, gap, wcet, deadline]) in [
+        ("a", r#""n0", "n1", "n2""#, true, [&long[..], "5ms", "1ms", "70ms"]),
+        ("b", r#""n2", "n1""#, false, ["9ms", "6ms", "2ms", "40ms"]),
+        ("c", r#""n0", "n1""#, false, ["7ms", "4ms", "700us", "30ms"]),
+    ] {
+        text += &format!(
+            r#"
+[[flow]]
+name = "{name}"
+path = [{path}]
+reply = {reply}
+size = "100B"
+period = "{period}"
+send-gap = "{gap}"
+wcet = "{wcet}"
+deadline = "{deadline}"
+"#
+        );
+    }
+    file::parse(&text, "t").unwrap_or_else(|errors| panic!("{errors}\n{text}"))
+}
+
+#[test]
+fn live_nodes_do_what_the_simulator_does() {
+    let end = Time::from_ns(400_000_000);
+    let costs = ["", ", cost = \"100us\"", ", cost = \"290us\""];
+    for (case, (preemptive, late)) in [(true, "continue"), (false, "continue"), (true, "drop")].into_iter().enumerate()
+    {
+        for (load, cost) in [(1, costs[0]), (6, costs[1]), (12, costs[2])] {
+            for period in [6, 11, 23] {
+                let system = system(preemptive, late, (period, load, cost));
+                let mut keep = Keep(Vec::new(), end);
+                let options = SimOptions { duration: end.saturating_since(Time::ZERO), seed: 1, node: None };
+                simulate(&system, &options, &mut keep).unwrap();
+                let (mut wanted, mut got) = (keep.0, live(&system, 1, end));
+                assert!(wanted.iter().any(|(_, _, event)| event.starts_with("Receive")), "messages pass");
+                wanted.sort();
+                got.sort();
+                let differs = wanted.iter().zip(&got).find(|(wanted, got)| wanted != got);
+                assert_eq!(differs, None, "case {case}, load {load}, period {period}, {cost}");
+                assert_eq!(wanted.len(), got.len());
+            }
+        }
+    }
+}
+
+#[test]
+fn a_message_of_another_task_or_node_is_none() {
+    let system = system(true, "continue", (11, 1, ""));
+    let (plan, lowered) = NodePlan::new(&system, NodeId(1), &network(3)).unwrap();
+    let task = |name: &str| {
+        let at = lowered.tasks.iter().position(|task| task.name == name).unwrap();
+        takt_model::TaskId(at as u32)
+    };
+    let t = Time::from_ns;
+    let body = takt_net::MessageBody { task: task("a/0"), job: 3, message: 9, due: t(50), origin: t(20), zero: t(0) };
+    let message = incoming(&plan, NodeId(0), &body, -5).unwrap();
+    assert_eq!((message.job.number, message.number, message.due, message.origin), (3, 9, t(45), t(15)));
+    let refused = [
+        (NodeId(2), body),
+        (NodeId(0), takt_net::MessageBody { task: task("local"), ..body }),
+        (NodeId(0), takt_net::MessageBody { task: task("a/1"), ..body }),
+        (NodeId(0), takt_net::MessageBody { origin: t(51), ..body }),
+    ];
+    for (from, body) in refused {
+        assert_eq!(incoming(&plan, from, &body, 0), None, "{body:?}");
+    }
+    assert!(is_too_late(Late::Drop, Span::from_ns(10), &message, t(56)));
+    assert!(!is_too_late(Late::Drop, Span::from_ns(10), &message, t(55)));
+    assert!(!is_too_late(Late::Continue, Span::from_ns(10), &message, t(56)));
+}
+
+#[test]
+fn what_a_node_lacks_is_told() {
+    let system = system(true, "continue", (11, 1, ""));
+    let refused = |network: &NodeNetwork| NodePlan::new(&system, NodeId(0), network).unwrap_err().to_string();
+    let full = network(3);
+    assert!(refused(&NodeNetwork { key: None, ..full.clone() }).contains("--key FILE"));
+    assert!(refused(&NodeNetwork { listen: None, ..full.clone() }).contains("--listen ADDRESS:PORT"));
+    assert!(refused(&NodeNetwork { peers: Vec::new(), ..full.clone() }).contains("--peer n1=ADDRESS:PORT"));
+    let six = NodeNetwork { listen: Some(([0, 0, 0, 0, 0, 0, 0, 1], 7).into()), ..full.clone() };
+    assert!(refused(&six).contains("IPv6"));
+    let peers = vec![("n9".to_owned(), full.peers[0].1)];
+    assert!(refused(&NodeNetwork { peers, ..full }).contains("no node \"n9\""));
+}
+
+#[test]
+fn table_jobs_take_what_had_come_and_allocate_nothing() {
+    use std::sync::Arc;
+    use std::sync::atomic::Ordering;
+
+    use takt_linux::Epoch;
+    use takt_log::JobKey;
+
+    use super::post::Post;
+    use super::{NodeLive, TableJob};
+
+    let system = system(true, "continue", (11, 1, ""));
+    let open = |node: u32, to: std::net::SocketAddr| {
+        let mut network = network(3);
+        network.listen = Some(([127, 0, 0, 1], 0).into());
+        network.peers.iter_mut().for_each(|peer| peer.1 = to);
+        let (plan, lowered) = NodePlan::new(&system, NodeId(node), &network).unwrap();
+        let live = Arc::new(NodeLive::open(plan).unwrap());
+        let slots: Vec<u32> = (0..lowered.tasks_of(NodeId(node)).count() as u32).collect();
+        (live.socket.as_ref().unwrap().address().unwrap(), Post::new(&live, &slots), live)
+    };
+    let nowhere = ([127, 0, 0, 1], 9).into();
+    let (address, mut to, receiver) = open(1, nowhere);
+    let (_, mut from, sender) = open(0, address);
+    let slot = |live: &NodeLive, wanted: Part| live.plan.parts.iter().position(|part| *part == wanted).unwrap() as u32;
+    let (send, receive) = (slot(&sender, Part::Send), slot(&receiver, Part::Receive));
+    let hop = sender.plan.parts.iter().position(|part| matches!(part, Part::Hop { hop: 0, .. })).unwrap();
+    let task = sender.plan.tasks[hop];
+    let epoch = Epoch::now_is_zero();
+    // The kernel begins to stamp arrivals some time after the request. Before, messages come one job later.
+    let warm = (0..5000).any(|number| {
+        let (now, tell) = (epoch.now(), &mut |_: Time, _: Event| {});
+        from.station().completed(hop as u32, (JobKey { task, number: 1000 + number }, now, now), now, tell);
+        from.run((send, number * 100), now, epoch, tell);
+        to.run((receive, number), now, epoch, tell);
+        to.station().completed(receive, (JobKey { task, number: 0 }, now, now), now, tell);
+        let last = std::iter::from_fn(|| to.station().take_job()).last();
+        from.run((slot(&sender, Part::Receive), number), now, epoch, tell);
+        takt_linux::clock::pause(Span::from_ms(1));
+        last.is_some_and(|job| job.number == 1000 + number)
+    });
+    assert!(warm, "the kernel stamps arrivals");
+    let sent = sender.counts.sent.load(Ordering::Relaxed);
+    let mut events = Vec::with_capacity(1000);
+    let mut received = Vec::with_capacity(100);
+    let counted = allocation_counter::measure(|| {
+        for number in 0..20 {
+            let tell = &mut |at: Time, event: Event| events.push((at, event));
+            let now = epoch.now();
+            let due = now + Span::from_ms(50);
+            from.station().completed(hop as u32, (JobKey { task, number }, due, now), now, tell);
+            let TableJob { start, end, .. } = from.run((send, 1_000_000 + number * 100), now, epoch, tell);
+            assert!(start <= end);
+            let job = to.run((receive, number), now, epoch, tell);
+            to.station().completed(receive, (JobKey { task, number }, due, now), job.end, tell);
+            while let Some(job) = to.station().take_job() {
+                received.push((job.number, job.origin == now));
+            }
+            // Reads the stamps of what has left.
+            from.run((slot(&sender, Part::Receive), number), now, epoch, tell);
+        }
+    });
+    assert_eq!(counted.count_total, 0);
+    assert_eq!(received, (0..20).map(|number| (number, true)).collect::<Vec<_>>());
+    let count = |wanted: fn(&Event) -> bool| events.iter().filter(|(_, event)| wanted(event)).count();
+    assert_eq!(count(|event| matches!(event, Event::Send { .. })), 20);
+    assert_eq!(count(|event| matches!(event, Event::Transmit { bytes: 120, .. })), 20);
+    assert_eq!(count(|event| matches!(event, Event::Arrive { .. })), 20);
+    assert_eq!(count(|event| matches!(event, Event::Receive { .. })), 20);
+    assert_eq!(sender.counts.sent.load(Ordering::Relaxed) - sent, 20);
+    // Another run.
+    let (_, mut other, _) = {
+        let (address, post, live) = open(0, address);
+        (address, post, live)
+    };
+    let tell = &mut |_: Time, _: Event| {};
+    let now = epoch.now();
+    other.station().completed(hop as u32, (JobKey { task, number: 99 }, now, now), now, tell);
+    other.run((send, 0), now, epoch, tell);
+    to.run((receive, 99), now, epoch, tell);
+    to.station().completed(receive, (JobKey { task, number: 99 }, now, now), now, tell);
+    assert_eq!(to.station().take_job().map(|job| job.number), Some(99), "a restarted sender is heard");
+    from.station().completed(hop as u32, (JobKey { task, number: 100 }, now, now), now, tell);
+    from.run((send, 2_000_000), now, epoch, tell);
+    to.run((receive, 100), now, epoch, tell);
+    assert_eq!(receiver.counts.replayed.load(Ordering::Relaxed), 1, "its former process is not");
+}
