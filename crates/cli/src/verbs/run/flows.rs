@@ -199,7 +199,7 @@ impl Account {
             span(c.send_longest_ns),
         );
         for (node, ns) in &self.differences {
-            let _ = writeln!(text, "clock: {} ahead of that of \"{node}\"", Lateness::from_ns(*ns));
+            let _ = writeln!(text, "clocks: this one - that of \"{node}\" is {}", Lateness::from_ns(*ns));
         }
         for hop in self.hops.iter().filter(|hop| hop.exceeds()) {
             let why = if self.disturbances.is_empty() {
