@@ -242,6 +242,19 @@ fn a_back_end_that_cannot_enforce_all_of_a_node_refuses() {
     if takt_linux::sched::affinity().len() > 1 {
         let all = ["no back end can run", "manager: node \"n1\": CPUs", "deadline: component", "sched-ext: "];
         assert!(all.iter().all(|part| error.contains(part)), "{error}");
+        // No manager serves two CPUs together, and SCHED_DEADLINE does.
+        fs::write(folder.join("global.toml"), system.replace("name = \"n1\"", "name = \"n1\"\ncpus = 2"))
+            .expect("a file");
+        let (status, out, error) = takt(folder, &["run", "global.toml", "--for", "50ms", "--json"]);
+        if status == 3 {
+            return println!("skipped: {error}");
+        }
+        let answer: Value = serde_json::from_str(&out).expect("JSON");
+        assert!(status == 0 && answer["back_end"] == "deadline", "{out}{error}");
+        assert!(
+            error.contains("back end \"deadline\" was chosen: manager cannot run it (node \"n1\": CPUs"),
+            "{error}"
+        );
     }
 }
 

@@ -91,7 +91,8 @@ pub(crate) fn contract(
             cannot.push(Obstacle::new(format!("the CPUs of node \"{}\"", spec.name), why, MANAGER));
         }
     }
-    let enforces = components().map(|(_, component)| enforced(component, kernel)).collect();
+    let mut enforces: Vec<String> = components().map(|(_, component)| enforced(component, kernel)).collect();
+    enforces.extend(beside(system, node, options, limits));
     Ok(Contract { back_end: ServerBackEnd::Deadline, enforces, cannot })
 }
 
@@ -214,6 +215,18 @@ fn enforced(component: &Component, kernel: &Kernel) -> String {
         None => "the kernel ends budgets at ticks and does not tell their period; the next budgets pay for more".into(),
     };
     format!("SCHED_DEADLINE gives component \"{}\" {budget} in each {period}: {grain}", component.name)
+}
+
+/// The limit of tasks beside the components, which the file does not have.
+fn beside(system: &System, node: NodeId, options: &RunOptions, limits: &Limits) -> Option<String> {
+    let outside = system.tasks_of(node).filter(|(_, task)| task.component.is_none());
+    let limit = |(_, task): (_, &Task)| {
+        let reserved = mapping::reservation(task, options.margin, limits).ok()?;
+        Some(format!("\"{}\" {} in each {}", task.name, reserved.runtime, reserved.period))
+    };
+    let limits: Vec<String> = outside.filter_map(limit).collect();
+    let text = "SCHED_DEADLINE limits the tasks beside the components, too, to their wcet and --margin";
+    (!limits.is_empty()).then(|| format!("{text}: {}", limits.join(", ")))
 }
 
 fn terms(id: ComponentId, component: &Component) -> Option<Terms> {

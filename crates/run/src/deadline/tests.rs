@@ -112,3 +112,20 @@ fn more_bandwidth_than_the_kernel_admits_is_refused_before_anything_runs() {
     let found = with(ms(18), ms(19));
     assert!(found.len() == 1 && found[0].contains("want 93 % of a CPU"), "{found:?}");
 }
+
+/// A file does not limit a task beside the components. The kernel does, and the contract says so.
+#[test]
+fn a_task_beside_the_components_has_a_limit_that_is_told() {
+    let mut system = system();
+    system.tasks.push(Task::periodic("alone", ms(100), ms(10)));
+    let options = RunOptions::new(ms(100));
+    let contract = contract(&system, NodeId(0), &options, (&LIMITS, &kernel(), 1)).unwrap();
+    assert!(contract.enforces.concat().ends_with("\"alone\" 10.5ms in each 100ms"), "{contract:?}");
+    let mapping = map(&system, NodeId(0), &options, &LIMITS, 1).unwrap();
+    let reserved = Reservation { runtime: Span::from_us(10_500), deadline: ms(100), period: ms(100) };
+    assert_eq!(mapping.tasks[2].class, Class::Deadline(reserved));
+    // Its period is too long for the kernel.
+    system.tasks[2].period = Span::from_s(5);
+    let found = obstacles(&system, &kernel());
+    assert!(found.len() == 1 && found[0].contains("the kernel takes"), "{found:?}");
+}
