@@ -8,9 +8,9 @@ use takt_model::{Span, System, Time};
 use takt_trace::merge::{Merge, Stamped, Watched};
 
 use crate::kernel::{Kernel, Outcome};
+use crate::lanes::Lane;
 use crate::manager::{ManagedAccount, Passes};
 use crate::record::{LaneTask, Plain, Recorder};
-use crate::threads::Lane;
 
 /// Takes stamps and kernel events, and passes on the merged events.
 pub(crate) enum Account<'a, S> {

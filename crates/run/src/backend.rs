@@ -1,7 +1,4 @@
-//! The back ends that keep the budgets of components, and the contract between them and `run`.
-//!
-//! A back end fills in a [`Contract`] before anything runs. The contract lists what the back end enforces of a node. It
-//! also lists each obstacle with its reason and remedy. With an obstacle the back end refuses, and nothing runs.
+//! The choice of a back end that keeps the budgets of components.
 //!
 //! | back end | budgets are kept by | file |
 //! |---|---|---|
@@ -9,77 +6,16 @@
 //! | `deadline` | the kernel: one SCHED_DEADLINE thread for each component | `deadline/` |
 //! | `sched-ext` | a BPF program as the kernel's scheduler; not in this version | here |
 
-use std::fmt;
 use std::path::Path;
 
 use takt_linux::machine::Limits;
 use takt_model::{NodeId, System};
 use takt_policy::Clusters;
 
+use crate::contract::{Contract, Obstacle, ServerBackEnd};
 use crate::error::RunError;
 use crate::node::NodePlan;
 use crate::{Prepared, RunOptions, deadline, manager, mapping};
-
-/// A back end that keeps the budgets of components.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum ServerBackEnd {
-    /// A budget manager on each CPU (docs/explanation/budget-manager.md).
-    Manager,
-    /// SCHED_DEADLINE: a thread for each component.
-    Deadline,
-    /// A sched_ext scheduler. This version has none.
-    SchedExt,
-}
-
-impl ServerBackEnd {
-    /// In the order in which a run without a choice asks them. The manager is first: it enforces all rules, with
-    /// the finest grain.
-    pub const ALL: [ServerBackEnd; 3] = [ServerBackEnd::Manager, ServerBackEnd::Deadline, ServerBackEnd::SchedExt];
-
-    /// As `--backend` has it.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            ServerBackEnd::Manager => "manager",
-            ServerBackEnd::Deadline => "deadline",
-            ServerBackEnd::SchedExt => "sched-ext",
-        }
-    }
-}
-
-/// The answer of a back end for a node.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Contract {
-    /// The back end.
-    pub back_end: ServerBackEnd,
-    /// The budgets that it enforces, with their granularity: sentences for the screen and the log.
-    pub enforces: Vec<String>,
-    /// The parts that it cannot enforce. If there are none, it runs the node.
-    pub cannot: Vec<Obstacle>,
-}
-
-/// A part that a back end cannot enforce.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Obstacle {
-    /// The part of the System or of the machine.
-    pub part: String,
-    /// The reason.
-    pub why: String,
-    /// What to do.
-    pub remedy: String,
-}
-
-impl fmt::Display for Obstacle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}; {}", self.part, self.why, self.remedy)
-    }
-}
-
-impl Obstacle {
-    pub(crate) fn new(part: impl Into<String>, why: impl Into<String>, remedy: impl Into<String>) -> Obstacle {
-        Obstacle { part: part.into(), why: why.into(), remedy: remedy.into() }
-    }
-}
 
 /// The contracts of the back ends for a node with components, in the order of [`ServerBackEnd::ALL`].
 ///

@@ -5,7 +5,7 @@ use takt_linux::machine::Limits;
 use takt_model::{Arrival, Exec, Probability, Span, System, Task};
 
 use crate::error::RunError;
-use crate::mapping::{MappedTask, list};
+use crate::mapped::{MappedTask, list};
 
 /// Mean distance of jobs per task of the system, or the period if it is shorter. A chain's
 /// successor has the mean distance of its rarest predecessor.

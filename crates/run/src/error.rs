@@ -9,7 +9,7 @@ use takt_policy::PolicyError;
 use thiserror::Error;
 
 use crate::kernel::TraceError;
-use crate::node::NodeError;
+use crate::node::error::NodeError;
 
 /// The reason why a run did not take place or did not end well.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]

@@ -29,16 +29,20 @@
 mod account;
 mod backend;
 pub mod broker;
+mod contract;
 mod deadline;
 mod demand;
 mod dispatched;
 mod error;
 mod kernel;
+mod lanes;
 mod levels;
 pub mod load;
 mod manager;
+mod mapped;
 mod mapping;
 pub mod node;
+mod prepare;
 pub mod probe;
 mod record;
 pub mod reserve;
@@ -58,12 +62,12 @@ pub use takt_log as log;
 /// The crate of Systems, strategies and times, and of this crate's own types.
 pub use takt_model as model;
 
-pub use backend::{Contract, Obstacle, ServerBackEnd, contracts};
+pub use backend::contracts;
+pub use contract::{Contract, Obstacle, ServerBackEnd};
 pub use error::RunError;
 pub use kernel::TraceError;
 pub use levels::BACKLOG;
-pub use mapping::{prepare, prepare_adaptive};
-pub use node::prepare as prepare_node;
+pub use prepare::{prepare, prepare_adaptive, prepare_node};
 pub use start::Progress;
 pub use takt_dispatch::Recorded;
 pub use takt_linux::signals::Signal;

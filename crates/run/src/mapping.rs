@@ -11,136 +11,17 @@
 //! name. Best effort accepts any strategy, because it enforces none.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
-
 use takt_linux::machine::Limits;
 use takt_linux::sched::{FIFO_PRIORITY_MAX, RUNTIME_MIN_NS};
 use takt_linux::{Class, Reservation};
 use takt_model::plan::{Order, PlanTask};
-use takt_model::{
-    Arrival, CpuSet, Exec, NodeId, NodeSpec, Placement, Plan, PlanLevel, Preemption, Span, StrategyRef, System, Task,
-    TaskId,
-};
+use takt_model::{Arrival, CpuSet, Exec, NodeId, NodeSpec, Placement, Plan, PlanLevel, Preemption, Span, System, Task};
 
 use crate::demand::refuse_overload;
 pub(crate) use crate::demand::{allowed_percent, intervals, load_ppm, refuse_working_sets};
 use crate::error::RunError;
-use crate::{Margin, Prepared, RunOptions, backend, levels, manager};
-
-/// The mapping of all threads.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Mapping {
-    /// Per task of the node, in file order.
-    pub(crate) tasks: Vec<MappedTask>,
-    /// Scheduling domains that SCHED_DEADLINE needs: disjoint sets of model CPUs. Empty where the whole machine is one.
-    pub(crate) domains: Vec<CpuSet>,
-    /// Nothing takes the place of these domains: without them nothing runs.
-    pub(crate) is_strict: bool,
-    /// Sentences for the summary.
-    pub(crate) notes: Vec<String>,
-}
-
-impl Mapping {
-    /// Notes that a priority exceeds the requested one.
-    fn note_priority(&mut self, asked: u8) {
-        let priority =
-            |task: &MappedTask| if let Class::Fifo { priority } = task.class { Some(priority) } else { None };
-        let top = self.tasks.iter().filter_map(priority).max().filter(|top| *top > asked);
-        self.notes.extend(top.map(|top| levels::note_of_priority(top, asked)));
-    }
-
-    /// Notes that no thread has the requested margin.
-    pub(crate) fn note_margin(&mut self, margin: Margin) {
-        let reserved = self.tasks.iter().any(|task| matches!(task.class, Class::Deadline(_)));
-        if margin != Margin::default() && !reserved {
-            let note = "--margin has no effect: no task runs under SCHED_DEADLINE";
-            self.notes.push(note.to_owned());
-        }
-    }
-
-    /// This process is bound to `there` CPUs of a larger machine (taskset). SCHED_DEADLINE accepts
-    /// such a set only as a domain of its own.
-    pub(crate) fn confine(&mut self, there: usize) {
-        let in_deadline = self.tasks.iter().any(|task| matches!(task.class, Class::Deadline(_)));
-        if in_deadline && self.domains.is_empty() {
-            self.domains = vec![CpuSet::first(u32::try_from(there).unwrap_or(u32::MAX))];
-            for task in &mut self.tasks {
-                task.domain = Some(0);
-            }
-        }
-    }
-
-    /// The machine cannot be divided, so SCHED_DEADLINE threads use all `there` CPUs.
-    pub(crate) fn go_global(&mut self, there: usize, why: &str) {
-        let wanted: Vec<String> = self.domains.drain(..).map(|domain| list(&domain)).collect();
-        let all = CpuSet::first(u32::try_from(there).unwrap_or(u32::MAX));
-        self.notes.push(format!(
-            "global SCHED_DEADLINE on CPUs {} was used instead of scheduling domains {}: {why}",
-            list(&all),
-            wanted.join(" | ")
-        ));
-        for task in &mut self.tasks {
-            task.domain = None;
-        }
-    }
-}
-
-/// The mapping of one thread.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct MappedTask {
-    pub(crate) id: TaskId,
-    pub(crate) class: Class,
-    /// Model CPUs that it may use.
-    pub(crate) cpus: CpuSet,
-    /// Index into [`Mapping::domains`].
-    pub(crate) domain: Option<usize>,
-    /// Whether other tasks share its SCHED_FIFO priority. Then it yields between the jobs of a
-    /// backlog.
-    pub(crate) yields: bool,
-}
-
-/// Maps one node's tasks to scheduling classes.
-///
-/// # Errors
-/// All errors known before a thread starts: unsupported parts, a bad choice of node, too few CPUs,
-/// an overload. [`Prepared::run`] reports a missing privilege.
-pub fn prepare(system: &System, options: &RunOptions) -> Result<Prepared, RunError> {
-    let node = choose(system, options)?;
-    let there = takt_linux::sched::affinity().len();
-    let limits = Limits::read();
-    if manager::has_components(system, node) {
-        return backend::prepare(system, node, options, &limits, there).map_err(confined);
-    }
-    if let Some(back_end) = options.back_end {
-        let node = system.nodes.get(node.index()).map_or_else(String::new, |spec| spec.name.clone());
-        return Err(RunError::NoComponents { back_end: back_end.name(), node });
-    }
-    let mut mapping = match map(system, node, options, &limits, there) {
-        Err(why @ RunError::Unenforceable { .. }) => {
-            let compute = |limits: &_| takt_dispatch::Plan::compute_regardless(system, node, limits);
-            let undispatchable = |anomalies: takt_dispatch::Anomalies| RunError::Undispatchable {
-                why: why.to_string(),
-                anomalies: anomalies.to_string(),
-                input: anomalies.are_input(),
-            };
-            let (plan, notes) = levels::plan(options, compute).map_err(undispatchable)?;
-            return under_dispatcher(system, node, options, &limits, plan, notes);
-        }
-        mapping => mapping.map_err(confined)?,
-    };
-    mapping.note_margin(options.margin);
-    refuse_working_sets(system, &mapping.tasks, takt_linux::memory::available())?;
-    let obstacle = takt_linux::cpuset::obstacle();
-    match obstacle {
-        Some(obstacle) if !mapping.domains.is_empty() => mapping.go_global(there, &obstacle.to_string()),
-        // In a cpuset of their own the CPUs may well be a domain.
-        None if there < takt_linux::machine().cpus_online.len() => mapping.confine(there),
-        _ => {}
-    }
-    let system = Arc::new(system.clone());
-    let (dispatched, adaptive, managed, back_end) = (None, None, None, None);
-    Ok(Prepared { system, options: *options, node, mapping, dispatched, adaptive, managed, back_end })
-}
+pub(crate) use crate::mapped::{MappedTask, Mapping, list};
+use crate::{Margin, RunOptions};
 
 pub(crate) fn too_few(spec: &NodeSpec, there: usize) -> RunError {
     let remedy = "run it on a larger machine".to_owned();
@@ -157,38 +38,6 @@ pub(crate) fn confined(error: RunError) -> RunError {
     }
 }
 
-/// The same under takt's own dispatcher, with a controller between the node's strategy and `guard`.
-/// `law` makes the controller of the plan, whose mode 1 is the guard
-/// ([`takt_dispatch::Plan::compute_adaptive`]).
-///
-/// # Errors
-/// As of [`prepare`]. Also an error: a node with modes, best effort, or a controller that does not
-/// fit the plan.
-pub fn prepare_adaptive(
-    system: &System,
-    guard: StrategyRef,
-    options: &RunOptions,
-    law: impl FnOnce(&takt_dispatch::Plan) -> takt_dispatch::Adaptive,
-) -> Result<Prepared, RunError> {
-    let node = choose(system, options)?;
-    if options.best_effort {
-        return Err(RunError::Adaptive("best effort enforces no strategy, so there is none to choose".to_owned()));
-    }
-    let compute = |limits: &_| takt_dispatch::Plan::compute_adaptive(system, node, guard, limits);
-    let unplanned = |anomalies: takt_dispatch::Anomalies| match anomalies.are_input() {
-        true => RunError::Adaptive(anomalies.to_string()),
-        false => RunError::Unplanned { anomalies: anomalies.to_string() },
-    };
-    let (plan, mut notes) = levels::plan(options, compute).map_err(unplanned)?;
-    let law = law(&plan);
-    if let Some(wrong) = law.wrong(&plan) {
-        return Err(RunError::Adaptive(wrong));
-    }
-    notes.extend(takt_dispatch::notes_of_guard(&law, &plan, system.strategy_name(guard)));
-    let prepared = under_dispatcher(system, node, options, &Limits::read(), plan, notes)?;
-    Ok(Prepared { adaptive: Some(law), ..prepared })
-}
-
 /// The node to run, if the options are valid.
 pub(crate) fn choose(system: &System, options: &RunOptions) -> Result<NodeId, RunError> {
     let node = choose_node(system, options.node)?;
@@ -199,42 +48,6 @@ pub(crate) fn choose(system: &System, options: &RunOptions) -> Result<NodeId, Ru
         return Err(RunError::TopPriority(options.top_priority));
     }
     Ok(node)
-}
-
-/// Maps parts that the kernel's classes cannot express to takt's own dispatcher.
-fn under_dispatcher(
-    system: &System,
-    node: NodeId,
-    options: &RunOptions,
-    limits: &Limits,
-    plan: takt_dispatch::Plan,
-    notes: Vec<String>,
-) -> Result<Prepared, RunError> {
-    let there = takt_linux::sched::affinity().len();
-    if let Some(spec) = system.nodes.get(node.index()).filter(|spec| spec.cpus as usize > there) {
-        return Err(confined(too_few(spec, there)));
-    }
-    let task = |row: &takt_dispatch::Row| MappedTask {
-        id: row.task,
-        class: Class::Fifo { priority: row.priority },
-        cpus: [row.cpu].into_iter().collect(),
-        domain: None,
-        yields: false,
-    };
-    let tasks = plan.rows.iter().map(task).collect();
-    let mut mapping = Mapping { tasks, notes, ..Mapping::default() };
-    mapping.note_margin(options.margin);
-    for task in mapping.tasks.iter().filter_map(|task| system.tasks.get(task.id.index())) {
-        has_values(task)?;
-    }
-    if !options.force {
-        refuse_overload(system, &mapping.tasks, limits)?;
-    }
-    refuse_working_sets(system, &mapping.tasks, takt_linux::memory::available())?;
-    let system = Arc::new(plan.system.clone());
-    let dispatched = Some(Box::new(plan));
-    let (adaptive, managed, back_end) = (None, None, None);
-    Ok(Prepared { system, options: *options, node, mapping, dispatched, adaptive, managed, back_end })
 }
 
 fn choose_node(system: &System, chosen: Option<NodeId>) -> Result<NodeId, RunError> {
@@ -250,7 +63,7 @@ fn choose_node(system: &System, chosen: Option<NodeId>) -> Result<NodeId, RunErr
 }
 
 /// The whole mapping; `there` counts the CPUs of this process.
-fn map(
+pub(crate) fn map(
     system: &System,
     node: NodeId,
     options: &RunOptions,
@@ -522,19 +335,6 @@ pub(crate) fn divide(system: &System, spec: &NodeSpec, there: usize, mapping: &m
     }
     mapping.domains = groups;
     Ok(())
-}
-
-/// `0-2,5`.
-pub(crate) fn list(cpus: &CpuSet) -> String {
-    let mut ranges: Vec<(u32, u32)> = Vec::new();
-    for cpu in cpus.iter() {
-        match ranges.last_mut() {
-            Some((_, last)) if *last + 1 == cpu => *last = cpu,
-            _ => ranges.push((cpu, cpu)),
-        }
-    }
-    let text = |(first, last): &(u32, u32)| if first == last { first.to_string() } else { format!("{first}-{last}") };
-    ranges.iter().map(text).collect::<Vec<_>>().join(",")
 }
 
 #[cfg(test)]

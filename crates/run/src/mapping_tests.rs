@@ -1,7 +1,8 @@
 use super::*;
+use crate::prepare::prepare;
 use takt_model::{
     Builtin, Bytes, Criticality, Discipline, Filter, Late, Level, Probability, Split, Strategy, StrategyId,
-    StrategyRef, Trace,
+    StrategyRef, TaskId, Trace,
 };
 
 const LIMITS: Limits = Limits {

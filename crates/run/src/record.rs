@@ -20,7 +20,7 @@ use takt_model::draw::{Arriving, Releases};
 use takt_model::{Span, TaskId, Time};
 use takt_trace::merge::{Merge, Stamp, model_cpu};
 
-use crate::threads::{Kind, Lane, Record};
+use crate::lanes::{Kind, Lane, Record};
 
 /// Receives the merged events.
 pub(crate) trait Stamps {

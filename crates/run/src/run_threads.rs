@@ -11,8 +11,9 @@ use takt_linux::{Class, Epoch, SchedError, clock, futex, sched, thread};
 use takt_model::{Span, Time};
 
 use crate::error::RunError;
+use crate::lanes::Shared;
 use crate::mapping::MappedTask;
-use crate::threads::{Shared, live};
+use crate::threads::live;
 use crate::work::Work;
 
 /// Time that a SCHED_DEADLINE thread may take to end after the run's end. If a hypervisor takes the

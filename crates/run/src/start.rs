@@ -18,16 +18,16 @@ use takt_model::{Bytes, CpuSet, Span, System, Task, TaskId, Time};
 use takt_trace::merge::Stamped;
 
 use crate::account::{Account, AccountSummary, watched};
-use crate::backend::ServerBackEnd;
+use crate::contract::ServerBackEnd;
 use crate::deadline::{self, account::WithServers};
 use crate::error::{RunError, grant};
 use crate::kernel::{Kernel, TraceError};
+use crate::lanes::{Lane, Role, Shared};
 use crate::manager::{self, Managed};
 use crate::mapping::{MappedTask, Mapping};
 use crate::node::{Clocks, NodeError, NodeLive, NodePlan};
 use crate::record::LaneTask;
 use crate::run_threads::RunThreads;
-use crate::threads::{Lane, Role, Shared};
 use crate::work::Work;
 use crate::{Prepared, Ready, Recorded, RunSummary, Stamps, TaskSummary, Trace, watching};
 

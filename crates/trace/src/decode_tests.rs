@@ -37,7 +37,8 @@ proptest! {
         let fields = [("int common_pid", pid), ("int orig_cpu", from), ("int dest_cpu", to), ("pid_t pid", who)];
         let format = format("sched_migrate_task", &fields.map(|(what, (offset, size))| (what, offset, size)));
         let slow = |(offset, size)| endian.unsigned(&payload, offset, size).map(|value| value as u32);
-        let expected = (|| Some((slow(pid)?, EventKind::Migrate { pid: slow(who)?, from: slow(from)?, to: slow(to)? })))();
+        let migration = || Some(EventKind::Migrate { pid: slow(who)?, from: slow(from)?, to: slow(to)? });
+        let expected = slow(pid).zip(migration());
         let found = read(&format, endian, &payload).map(|event| (event.pid, event.what));
         prop_assert_eq!(found, expected);
     }

@@ -17,7 +17,7 @@ use takt_linux::{Class, Reservation};
 use takt_model::plan::{Order, PlanError};
 use takt_model::{Auto, Component, ComponentId, CpuSet, NodeId, NodeSpec, Plan, ServerRule, Span, System, Task};
 
-use crate::backend::{Contract, Obstacle, ServerBackEnd};
+use crate::contract::{Contract, Obstacle, ServerBackEnd};
 use crate::error::RunError;
 use crate::mapping::{self, MappedTask, Mapping};
 use crate::{Margin, Prepared, RunOptions};

@@ -10,7 +10,7 @@ use takt_model::{System, TaskId, Time};
 
 use super::core::Fact;
 use super::record::{Note, from_words};
-use crate::threads::Lane;
+use crate::lanes::Lane;
 
 /// How a manager did.
 #[derive(Clone, Debug, Default)]

@@ -1,20 +1,19 @@
-//! The threads of a run under managers: what a manager and the thread of a task share, and the manager's loop.
+//! The threads of a run under managers, and the manager's loop.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
-use takt_linux::freeze::{Freezer, Lease};
 use takt_linux::thread::Tid;
 use takt_linux::{Epoch, clock, futex};
 use takt_log::Event;
-use takt_model::{NodeId, Span, Time};
+use takt_model::{Span, Time};
 use takt_policy::CpuPart;
 
 use super::board::{Board, Report, Seats};
 use super::core::Fact;
 use super::record::{Note, to_words};
-use crate::node::{NodeLive, Post, Station, TableJob};
-use crate::threads::{Lane, Role, Shared};
+use super::seat::{Manager, Seat};
+use crate::lanes::{Lane, Role, Shared};
+use crate::node::{Post, Station, TableJob};
 
 /// The least time between two decisions of the timer. The manager carries out closer instants of the plan
 /// together. This bounds its use of the CPU.
@@ -23,72 +22,6 @@ pub(crate) const GRAIN: Span = Span::from_us(50);
 const BEAT: Span = Span::from_ms(250);
 /// How long after its last sign of life its threads are freed.
 const SILENCE_MAX: Span = Span::from_ms(750);
-
-/// What a task's thread and its manager share. Numbers of jobs count from one here; zero is none.
-pub(crate) struct Seat {
-    /// The lane of the manager.
-    pub(crate) manager: usize,
-    pub(crate) freezer: Arc<Freezer>,
-    /// Counts jobs given; a futex.
-    pub(crate) word: AtomicU32,
-    pub(crate) given: AtomicU64,
-    pub(crate) abandoned: AtomicU64,
-    started: AtomicU64,
-    started_at: AtomicU64,
-    completed: AtomicU64,
-    completed_at: AtomicU64,
-}
-
-impl Seat {
-    pub(crate) fn new(manager: usize, lease: Arc<Lease>) -> Seat {
-        Seat {
-            manager,
-            freezer: Freezer::new(lease),
-            word: AtomicU32::new(0),
-            given: AtomicU64::new(0),
-            abandoned: AtomicU64::new(0),
-            started: AtomicU64::new(0),
-            started_at: AtomicU64::new(0),
-            completed: AtomicU64::new(0),
-            completed_at: AtomicU64::new(0),
-        }
-    }
-
-    /// The thread has begun job `given`.
-    pub(crate) fn start(&self, given: u64, at: Time) {
-        self.started_at.store(at.as_ns(), Ordering::Relaxed);
-        self.started.store(given, Ordering::Release);
-    }
-
-    /// The thread has completed job `given`.
-    pub(crate) fn complete(&self, given: u64, at: Time) {
-        self.completed_at.store(at.as_ns(), Ordering::Relaxed);
-        self.completed.store(given, Ordering::Release);
-    }
-
-    fn report(&self, number: u64) -> Report {
-        let of = |word: &AtomicU64, at: &AtomicU64| {
-            (word.load(Ordering::Acquire) == number + 1).then(|| Time::from_ns(at.load(Ordering::Relaxed)))
-        };
-        Report { started: of(&self.started, &self.started_at), completed: of(&self.completed, &self.completed_at) }
-    }
-
-    /// Whether the thread is to leave job `given` as it is.
-    pub(crate) fn is_abandoned(&self, given: u64) -> bool {
-        self.abandoned.load(Ordering::Relaxed) == given
-    }
-}
-
-/// A manager: its CPU in the model, and the lanes of its tasks by slot.
-pub(crate) struct Manager {
-    pub(crate) node: NodeId,
-    pub(crate) cpu: u32,
-    pub(crate) lanes: Vec<usize>,
-    pub(crate) lease: Arc<Lease>,
-    pub(crate) preemptions: AtomicU64,
-    /// The messages of a node with flows.
-    pub(crate) live: Option<Arc<NodeLive>>,
-}
 
 /// What a manager makes before the start.
 pub(crate) struct Office<'a> {
@@ -261,6 +194,7 @@ impl Manager {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::AtomicU32;
+    use takt_model::NodeId;
 
     use takt_model::{Builtin, Component, ComponentId, ServerRule, StrategyRef, System, Task};
 

@@ -9,6 +9,7 @@
 //! |---|---|
 //! | `core.rs` | releases, backlogs and late rules around the hierarchy; pure |
 //! | `board.rs` | which thread runs; pure |
+//! | `seat.rs` | what a manager and the thread of a task share |
 //! | `live.rs` | the real threads, and the manager's loop |
 //! | `record.rs`, `account.rs` | from the manager to the log |
 
@@ -23,11 +24,11 @@ use takt_log::stats::{Histogram, Summary};
 use takt_model::{Auto, ComponentId, CpuSet, NodeId, ServerRule, Span, System, Task, TaskId};
 use takt_policy::CpuPart;
 
-use crate::backend::{Contract, Obstacle, ServerBackEnd};
+use crate::contract::{Contract, Obstacle, ServerBackEnd};
 use crate::error::RunError;
+use crate::lanes::{Lane, Role, Shared};
 use crate::mapping::{self, MappedTask, Mapping};
 use crate::node::{NodeLive, NodePlan};
-use crate::threads::{Lane, Role, Shared};
 use crate::{ManagerSummary, Prepared, RunOptions, Trace};
 
 pub(crate) mod account;
@@ -35,9 +36,11 @@ pub(crate) mod board;
 pub(crate) mod core;
 pub(crate) mod live;
 pub(crate) mod record;
+pub(crate) mod seat;
 
 pub(crate) use account::{ManagedAccount, Passes};
-pub(crate) use live::{GRAIN, Manager, Seat};
+pub(crate) use live::GRAIN;
+use seat::{Manager, Seat};
 
 /// The parts of a node with components, and the class of their managers.
 #[derive(Clone, Debug)]

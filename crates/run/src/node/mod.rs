@@ -12,24 +12,22 @@
 //! | `station.rs` | the messages of a node; pure |
 //! | `seal.rs` | encrypted and authenticated datagrams; pure |
 //! | `post.rs` | the socket: what table jobs do |
+//! | `error.rs` | why a node cannot run |
 //! | `clocks.rs` | the differences of clocks, measured by a thread of its own |
 
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
-use takt_linux::datagram::{BindError, Datagrams};
-use takt_model::{NodeId, Span, System, Time};
-use thiserror::Error;
-
-use crate::error::RunError;
-use crate::{Prepared, RunOptions, backend, mapping};
+use takt_linux::datagram::Datagrams;
+use takt_model::{NodeId, Span, Time};
 
 mod clocks;
+pub(crate) mod error;
 mod plan;
 mod post;
 mod seal;
 mod station;
 
+pub use error::NodeError;
 pub use plan::{NodeNetwork, has_flows};
 pub use post::{CHUNK, ROOM};
 pub use seal::{Key, KeyError};
@@ -38,112 +36,6 @@ pub(crate) use clocks::Clocks;
 pub(crate) use plan::{NodePlan, Part};
 pub(crate) use post::{Post, TableJob};
 pub(crate) use station::Station;
-
-/// Maps a node of a system with flows: a table thread on each CPU, above the threads of all jobs.
-///
-/// # Errors
-/// As [`prepare`], and what is missing for messages between nodes.
-pub fn prepare(system: &System, options: &RunOptions, network: &NodeNetwork) -> Result<Prepared, RunError> {
-    let node = mapping::choose(system, options)?;
-    let (plan, lowered) = NodePlan::new(system, node, network)?;
-    backend::prepare_with_flows(&lowered, node, options, plan).map_err(mapping::confined)
-}
-
-/// Why a node with flows cannot run here.
-#[derive(Clone, PartialEq, Eq, Debug, Error)]
-pub enum NodeError {
-    /// No such node.
-    #[error("the system has no such node")]
-    NoNode,
-    /// No flows.
-    #[error("no flow visits node \"{node}\", and it has no receiving or sending task; choose another with --node")]
-    NoFlows {
-        /// The node.
-        node: String,
-    },
-    /// A node that learns of messages in another way.
-    #[error(
-        "node \"{node}\" cannot be run: only arrivals = \"table\" exists live; change the key, or simulate the system"
-    )]
-    Arrivals {
-        /// The node.
-        node: String,
-    },
-    /// A hop without its table task.
-    #[error("node \"{node}\" has no {task} task, so no message of a flow can pass; write {task} = {{ period, wcet }}")]
-    NoTable {
-        /// The node.
-        node: String,
-        /// The missing task.
-        task: &'static str,
-    },
-    /// No address to receive at.
-    #[error("messages come to or leave node \"{node}\"; say where it receives: --listen ADDRESS:PORT")]
-    NoAddress {
-        /// The node.
-        node: String,
-    },
-    /// No key.
-    #[error(
-        "messages are authenticated; give all nodes the same key: --key FILE, made with \
-         (umask 077; openssl rand -hex 32 > FILE)"
-    )]
-    NoKey,
-    /// The address of a peer is missing.
-    #[error("flow \"{flow}\" goes on to node \"{peer}\"; say where it receives: --peer {peer}=ADDRESS:PORT")]
-    NoPeer {
-        /// The other node.
-        peer: String,
-        /// The flow.
-        flow: String,
-    },
-    /// A peer that is no node.
-    #[error("--peer {peer}=..: the system has no node \"{peer}\"")]
-    UnknownPeer {
-        /// The name.
-        peer: String,
-    },
-    /// IPv4 and IPv6.
-    #[error(
-        "peer {peer} cannot be reached from {listen}: one is IPv4, the other IPv6; listen at an address of its kind"
-    )]
-    Family {
-        /// The address of this node.
-        listen: SocketAddr,
-        /// That of the peer.
-        peer: SocketAddr,
-    },
-    /// Messages that no datagram holds.
-    #[error("messages of flow \"{flow}\" are longer than {most} bytes, the most that a datagram holds; lower its size")]
-    Size {
-        /// The flow.
-        flow: String,
-        /// The most.
-        most: u64,
-    },
-    /// The socket.
-    #[error("{0}")]
-    Socket(String),
-    /// The start has passed.
-    #[error(
-        "the common start of the nodes has passed; start all nodes earlier, or with a later one: \
-         --start-at $(date -d '+10 sec' +%s)"
-    )]
-    Started,
-}
-
-impl NodeError {
-    /// Whether the request is at fault, not the machine.
-    pub(crate) fn is_input(&self) -> bool {
-        !matches!(self, NodeError::Arrivals { .. } | NodeError::Size { .. } | NodeError::Socket(_))
-    }
-}
-
-impl From<BindError> for NodeError {
-    fn from(error: BindError) -> NodeError {
-        NodeError::Socket(error.to_string())
-    }
-}
 
 /// Numbers that the table thread counts up.
 macro_rules! counts {

@@ -1,0 +1,67 @@
+//! The contract between `run` and the back ends that keep the budgets of components.
+//!
+//! A back end fills in a [`Contract`] before anything runs. The contract lists what the back end enforces of a node. It
+//! also lists each obstacle with its reason and remedy. With an obstacle the back end refuses, and nothing runs.
+
+use std::fmt;
+
+/// A back end that keeps the budgets of components.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum ServerBackEnd {
+    /// A budget manager on each CPU (docs/explanation/budget-manager.md).
+    Manager,
+    /// SCHED_DEADLINE: a thread for each component.
+    Deadline,
+    /// A sched_ext scheduler. This version has none.
+    SchedExt,
+}
+
+impl ServerBackEnd {
+    /// In the order in which a run without a choice asks them. The manager is first: it enforces all rules, with
+    /// the finest grain.
+    pub const ALL: [ServerBackEnd; 3] = [ServerBackEnd::Manager, ServerBackEnd::Deadline, ServerBackEnd::SchedExt];
+
+    /// As `--backend` has it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            ServerBackEnd::Manager => "manager",
+            ServerBackEnd::Deadline => "deadline",
+            ServerBackEnd::SchedExt => "sched-ext",
+        }
+    }
+}
+
+/// The answer of a back end for a node.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Contract {
+    /// The back end.
+    pub back_end: ServerBackEnd,
+    /// The budgets that it enforces, with their granularity: sentences for the screen and the log.
+    pub enforces: Vec<String>,
+    /// The parts that it cannot enforce. If there are none, it runs the node.
+    pub cannot: Vec<Obstacle>,
+}
+
+/// A part that a back end cannot enforce.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Obstacle {
+    /// The part of the System or of the machine.
+    pub part: String,
+    /// The reason.
+    pub why: String,
+    /// What to do.
+    pub remedy: String,
+}
+
+impl fmt::Display for Obstacle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}; {}", self.part, self.why, self.remedy)
+    }
+}
+
+impl Obstacle {
+    pub(crate) fn new(part: impl Into<String>, why: impl Into<String>, remedy: impl Into<String>) -> Obstacle {
+        Obstacle { part: part.into(), why: why.into(), remedy: remedy.into() }
+    }
+}

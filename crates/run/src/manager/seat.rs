@@ -1,0 +1,76 @@
+//! What the manager of a CPU shares with the threads of its tasks.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use takt_linux::freeze::{Freezer, Lease};
+use takt_model::{NodeId, Time};
+
+use super::board::Report;
+use crate::node::NodeLive;
+
+/// What a task's thread and its manager share. Numbers of jobs count from one here; zero is none.
+pub(crate) struct Seat {
+    /// The lane of the manager.
+    pub(crate) manager: usize,
+    pub(crate) freezer: Arc<Freezer>,
+    /// Counts jobs given; a futex.
+    pub(crate) word: AtomicU32,
+    pub(crate) given: AtomicU64,
+    pub(crate) abandoned: AtomicU64,
+    started: AtomicU64,
+    started_at: AtomicU64,
+    completed: AtomicU64,
+    completed_at: AtomicU64,
+}
+
+impl Seat {
+    pub(crate) fn new(manager: usize, lease: Arc<Lease>) -> Seat {
+        Seat {
+            manager,
+            freezer: Freezer::new(lease),
+            word: AtomicU32::new(0),
+            given: AtomicU64::new(0),
+            abandoned: AtomicU64::new(0),
+            started: AtomicU64::new(0),
+            started_at: AtomicU64::new(0),
+            completed: AtomicU64::new(0),
+            completed_at: AtomicU64::new(0),
+        }
+    }
+
+    /// The thread has begun job `given`.
+    pub(crate) fn start(&self, given: u64, at: Time) {
+        self.started_at.store(at.as_ns(), Ordering::Relaxed);
+        self.started.store(given, Ordering::Release);
+    }
+
+    /// The thread has completed job `given`.
+    pub(crate) fn complete(&self, given: u64, at: Time) {
+        self.completed_at.store(at.as_ns(), Ordering::Relaxed);
+        self.completed.store(given, Ordering::Release);
+    }
+
+    pub(crate) fn report(&self, number: u64) -> Report {
+        let of = |word: &AtomicU64, at: &AtomicU64| {
+            (word.load(Ordering::Acquire) == number + 1).then(|| Time::from_ns(at.load(Ordering::Relaxed)))
+        };
+        Report { started: of(&self.started, &self.started_at), completed: of(&self.completed, &self.completed_at) }
+    }
+
+    /// Whether the thread is to leave job `given` as it is.
+    pub(crate) fn is_abandoned(&self, given: u64) -> bool {
+        self.abandoned.load(Ordering::Relaxed) == given
+    }
+}
+
+/// A manager: its CPU in the model, and the lanes of its tasks by slot.
+pub(crate) struct Manager {
+    pub(crate) node: NodeId,
+    pub(crate) cpu: u32,
+    pub(crate) lanes: Vec<usize>,
+    pub(crate) lease: Arc<Lease>,
+    pub(crate) preemptions: AtomicU64,
+    /// The messages of a node with flows.
+    pub(crate) live: Option<Arc<NodeLive>>,
+}

@@ -1,0 +1,102 @@
+//! Why a node with flows cannot run.
+
+use std::net::SocketAddr;
+
+use takt_linux::datagram::BindError;
+use thiserror::Error;
+
+/// Why a node with flows cannot run here.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+pub enum NodeError {
+    /// No such node.
+    #[error("the system has no such node")]
+    NoNode,
+    /// No flows.
+    #[error("no flow visits node \"{node}\", and it has no receiving or sending task; choose another with --node")]
+    NoFlows {
+        /// The node.
+        node: String,
+    },
+    /// A node that learns of messages in another way.
+    #[error(
+        "node \"{node}\" cannot be run: only arrivals = \"table\" exists live; change the key, or simulate the system"
+    )]
+    Arrivals {
+        /// The node.
+        node: String,
+    },
+    /// A hop without its table task.
+    #[error("node \"{node}\" has no {task} task, so no message of a flow can pass; write {task} = {{ period, wcet }}")]
+    NoTable {
+        /// The node.
+        node: String,
+        /// The missing task.
+        task: &'static str,
+    },
+    /// No address to receive at.
+    #[error("messages come to or leave node \"{node}\"; say where it receives: --listen ADDRESS:PORT")]
+    NoAddress {
+        /// The node.
+        node: String,
+    },
+    /// No key.
+    #[error(
+        "messages are authenticated; give all nodes the same key: --key FILE, made with \
+         (umask 077; openssl rand -hex 32 > FILE)"
+    )]
+    NoKey,
+    /// The address of a peer is missing.
+    #[error("flow \"{flow}\" goes on to node \"{peer}\"; say where it receives: --peer {peer}=ADDRESS:PORT")]
+    NoPeer {
+        /// The other node.
+        peer: String,
+        /// The flow.
+        flow: String,
+    },
+    /// A peer that is no node.
+    #[error("--peer {peer}=..: the system has no node \"{peer}\"")]
+    UnknownPeer {
+        /// The name.
+        peer: String,
+    },
+    /// IPv4 and IPv6.
+    #[error(
+        "peer {peer} cannot be reached from {listen}: one is IPv4, the other IPv6; listen at an address of its kind"
+    )]
+    Family {
+        /// The address of this node.
+        listen: SocketAddr,
+        /// That of the peer.
+        peer: SocketAddr,
+    },
+    /// Messages that no datagram holds.
+    #[error("messages of flow \"{flow}\" are longer than {most} bytes, the most that a datagram holds; lower its size")]
+    Size {
+        /// The flow.
+        flow: String,
+        /// The most.
+        most: u64,
+    },
+    /// The socket.
+    #[error("{0}")]
+    Socket(String),
+    /// The start has passed.
+    #[error(
+        "the common start of the nodes has passed; start all nodes earlier, or with a later one: \
+         --start-at $(date -d '+10 sec' +%s)"
+    )]
+    Started,
+}
+
+impl NodeError {
+    /// Whether the request is at fault, not the machine.
+    pub(crate) fn is_input(&self) -> bool {
+        !matches!(self, NodeError::Arrivals { .. } | NodeError::Size { .. } | NodeError::Socket(_))
+    }
+}
+
+impl From<BindError> for NodeError {
+    fn from(error: BindError) -> NodeError {
+        NodeError::Socket(error.to_string())
+    }
+}
