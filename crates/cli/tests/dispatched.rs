@@ -633,6 +633,42 @@ fn a_thread_that_takes_the_cpu_is_named_without_the_dispatcher_too() {
     assert!(page.contains("Why jobs were late") && page.contains("The worst job of &quot;plan&quot;"));
 }
 
+/// The same with "plan" in a component.
+const TIGHT_COMPONENT: &str = r#"
+takt = 1
+node = [{ name = "robot", strategy = "rm" }]
+component = [{ name = "domain", server = "deferrable", strategy = "rm", period = "40ms", budget = "30ms" }]
+task = [
+  { name = "control", period = "10ms", wcet = "2ms" },
+  { name = "plan", component = "domain", period = "40ms", wcet = "20ms", deadline = "30ms" },
+]
+"#;
+
+#[test]
+fn a_thread_that_takes_the_cpu_of_a_component_is_named() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    fs::write(folder.join("s.toml"), TIGHT_COMPONENT).unwrap();
+    let run = || takt(&["run", "s.toml", "--for", "600ms", "--trace", "--json", "-o", "run.takt"], folder);
+    // A machine that pauses has other causes.
+    for attempt in 0.. {
+        let out = disturbed_by("hog", 60, 6, 30, run);
+        if out.status.code() == Some(3) {
+            println!("skipped: {}", String::from_utf8_lossy(&out.stderr));
+            return;
+        }
+        let late = &json(&out)["threads"][1]["late"];
+        let is_named = late["longest"].as_array().is_some_and(|all| all.iter().any(|one| one["name"] == "hog"));
+        if is_named && late["mainly"]["others"].as_u64() > Some(0) {
+            break;
+        }
+        assert!(attempt < 10, "nothing was disturbed: {late:#}");
+    }
+    let told = String::from_utf8(takt(&["stats", "run.takt"], folder).stdout).unwrap();
+    assert!(told.contains("longest other, each") && told.contains("hog"), "{told}");
+}
+
 #[test]
 fn why_jobs_were_late_is_unknown_where_the_kernel_is_not_recorded() {
     let folder = tempfile::tempdir().unwrap();

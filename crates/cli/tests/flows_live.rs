@@ -162,6 +162,11 @@ fn as_simulated(folder: &Path, answers: &[Value]) {
             let (status, _, said) = takt(folder, verb);
             assert_eq!(status, Some(0), "{verb:?}: {said}");
         }
+        let (status, _, said) = takt(folder, &["report", "ring.toml", &log, "-o", "page.html"]);
+        assert_eq!(status, Some(0), "{said}");
+        let page = fs::read_to_string(folder.join("page.html")).unwrap();
+        let flows = page.split("id=\"flows\"").nth(1).expect("a table of flows");
+        assert!(flows.contains("Measured<br/>max"), "{flows}");
     }
 }
 

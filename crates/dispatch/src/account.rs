@@ -164,7 +164,7 @@ pub fn causes(plan: &Plan, ordinary: bool) -> Causes {
         };
         let importances = (0..=plan.modes.len()).filter_map(importance).collect();
         let (cpu, wcet, jitter, after) = (Some(row.cpu), Some(task.wcet), task.jitter, task.after.clone());
-        tasks.insert(row.task, TaskRule { cpu, wcet, jitter, after, importances });
+        tasks.insert(row.task, TaskRule { cpu, wcet, jitter, after, servers: Vec::new(), importances });
     }
     Causes::new(Rules::live(tasks, ordinary), &Definitions::of(&plan.system))
 }

@@ -25,6 +25,7 @@ mod chains;
 mod course;
 mod found;
 mod rules;
+mod supply;
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -37,6 +38,7 @@ use course::{Activity, Course, EndedJob, Names, Stop, Sum};
 pub use found::{Cause, Disturbance, Late, Turn, What, Worst};
 use found::{Name, Tally};
 pub use rules::{Importance, Rules, TaskRule};
+use supply::Supply;
 
 /// With more jobs of a CPU waiting, it is not computed which of them were late by load.
 const WAITING_MAX: usize = 4096;
@@ -66,6 +68,7 @@ pub struct Causes {
     before: BTreeMap<TaskId, Cause>,
     /// By task: its last jobs, if others follow them.
     finished: BTreeMap<TaskId, VecDeque<Finished>>,
+    supply: Supply,
 }
 
 /// The order of a job on its CPU: a level, the most important first, and an order within it.
@@ -115,6 +118,8 @@ struct Busy {
 enum State {
     /// Wants a CPU; while that lasts nobody knows which.
     Waits(Option<u32>),
+    /// Waits, and its server has used up its budget, or a server around that.
+    NoBudget,
     Runs(u32),
     /// Left a CPU and wants none, or may not have one: which of the two the next event tells.
     Off(u32),
@@ -149,6 +154,7 @@ impl Causes {
             names: Names::default(),
             before: BTreeMap::new(),
             finished: BTreeMap::new(),
+            supply: Supply::default(),
         };
         causes.look_for_deadlines();
         causes
@@ -313,7 +319,7 @@ impl Causes {
                     demoted: false,
                     started: false,
                     ran: Span::ZERO,
-                    state: State::Waits(None),
+                    state: self.waiting(job),
                     since: arrival,
                     parts: VecDeque::new(),
                 };
@@ -324,11 +330,11 @@ impl Causes {
                 self.run(stream, now, job, cpu);
             }
             Event::Resume { job, cpu } => self.run(stream, now, job, cpu),
-            Event::Preempt { job, cpu } => self.stop(stream, now, job, cpu, State::Waits(None)),
+            Event::Preempt { job, cpu } => self.stop(stream, now, job, cpu, self.waiting(job)),
             Event::Block { job, cpu } => self.stop(stream, now, job, cpu, State::Off(cpu)),
             Event::Wake { job } => {
                 if let Some(State::Off(_)) = self.pending.get(&job).map(|pending| pending.state) {
-                    self.become_state(now, job, State::Blocked, State::Waits(None));
+                    self.become_state(now, job, State::Blocked, self.waiting(job));
                 }
             }
             Event::Complete { job, cpu } => {
@@ -379,11 +385,11 @@ impl Causes {
                     self.hold(stream, now, cpu, Activity::Unknown);
                 }
             }
+            Event::Exhaust { server } => self.use_up(now, server),
+            Event::ServerIdle { server } => self.server_idle(now, server),
+            Event::Replenish { server, .. } => self.replenish(now, server),
             Event::Gap { .. }
             | Event::Migrate { .. }
-            | Event::Replenish { .. }
-            | Event::Exhaust { .. }
-            | Event::ServerIdle { .. }
             | Event::Charge { .. }
             | Event::Send { .. }
             | Event::Arrive { .. }
@@ -731,7 +737,7 @@ impl Causes {
             let (from, to) = (from.max(arrival), to.max(arrival));
             let span = to.saturating_since(from);
             let cpu = match state {
-                State::Throttled | State::Off(_) => {
+                State::Throttled | State::NoBudget | State::Off(_) => {
                     sum.add(Cause::Throttled, span);
                     continue;
                 }

@@ -4,12 +4,12 @@ use std::sync::atomic::Ordering;
 
 use takt_linux::{Class, clock};
 use takt_log::Sink;
-use takt_model::{Span, System, Time};
-use takt_trace::merge::{Merge, Stamped, Watched};
+use takt_model::{Span, System, TaskId, Time};
+use takt_trace::merge::{ManagedMerge, Merge, Stamped, Watched};
 
 use crate::kernel::{Kernel, Outcome};
-use crate::lanes::Lane;
-use crate::manager::{ManagedAccount, Passes};
+use crate::lanes::{Lane, Role};
+use crate::manager::{ManagedAccount, ManagedSummary, Passes};
 use crate::record::{LaneTask, Plain, Recorder};
 
 /// Takes stamps and kernel events, and passes on the merged events.
@@ -22,8 +22,14 @@ pub(crate) enum Account<'a, S> {
     },
     /// The managers' lanes begin at `first`.
     Managed {
-        account: Box<ManagedAccount<'a, S>>,
+        account: Box<ManagedAccount<'a, &'a mut S>>,
         first: usize,
+    },
+    ManagedBoth {
+        account: Box<ManagedAccount<'a, ManagedMerge>>,
+        first: usize,
+        kernel: Box<Kernel>,
+        sink: &'a mut S,
     },
 }
 
@@ -65,9 +71,22 @@ impl<'a, S: Sink> Account<'a, S> {
     }
 
     /// `lanes` are those of a run under managers, whose own lanes begin at `first`.
-    pub(crate) fn managed(sink: &'a mut S, stream: u32, system: &'a System, lanes: &[Lane], first: usize) -> Self {
-        let account = ManagedAccount::new(sink, stream, system, lanes.len().saturating_sub(first));
-        Account::Managed { account: Box::new(account), first }
+    /// `kernel` watches all their threads already.
+    pub(crate) fn managed(
+        sink: &'a mut S,
+        stream: u32,
+        system: &'a System,
+        (lanes, first): (&[Lane], usize),
+        kernel: Option<Kernel>,
+    ) -> Self {
+        let managers = lanes.len().saturating_sub(first);
+        let Some(kernel) = kernel else {
+            let account = Box::new(ManagedAccount::new(sink, stream, system, managers));
+            return Account::Managed { account, first };
+        };
+        let merge = ManagedMerge::new(stream, lanes.iter().map(|lane| tasks_of(lane, lanes)));
+        let account = Box::new(ManagedAccount::new(merge, stream, system, managers));
+        Account::ManagedBoth { account, first, kernel: Box::new(kernel), sink }
     }
 
     /// Waits for at most `timeout`, and emits the certain events; the run ends at `end`.
@@ -80,6 +99,13 @@ impl<'a, S: Sink> Account<'a, S> {
             Account::Managed { account, first } => {
                 clock::pause(timeout);
                 account.drain(lanes.iter().skip(*first));
+            }
+            Account::ManagedBoth { account, first, kernel, sink } => {
+                let seen = kernel.look(timeout, account.out());
+                let decided = account.drain(lanes.iter().skip(*first));
+                let merge = account.out();
+                merge.until(decided);
+                merge.advance(seen, end, *sink);
             }
             Account::Both { recorder, kernel, sink } => {
                 let until = kernel.look(timeout, recorder.out());
@@ -97,13 +123,17 @@ impl<'a, S: Sink> Account<'a, S> {
                 AccountSummary { lost, last, stamped: Vec::new(), kernel: None, passes: Vec::new() }
             }
             Account::Managed { account, first } => {
-                let managed = account.finish(lanes.iter().skip(first), end);
-                let (managers, tasks) = (managed.passes, managed.completed);
-                for lane in lanes.iter().take(first) {
-                    lane.completed.store(tasks.get(&lane.task).copied().unwrap_or(0), Ordering::Release);
-                }
-                let (lost, last) = (managed.lost, managed.last);
-                AccountSummary { lost, last, stamped: Vec::new(), kernel: None, passes: managers }
+                let (managed, _) = account.finish(lanes.iter().skip(first), end);
+                managed_summary(managed, &lanes[..first.min(lanes.len())])
+            }
+            Account::ManagedBoth { account, first, kernel, sink } => {
+                let (managed, mut merge) = account.finish(lanes.iter().skip(first), end);
+                let outcome = kernel.finish(&mut merge);
+                let merged = merge.finish(end.max(managed.last), sink);
+                let mut summary = managed_summary(managed, &lanes[..first.min(lanes.len())]);
+                summary.kernel = Some(Outcome { missing: merged.missing, ..outcome });
+                summary.last = summary.last.max(merged.last);
+                summary
             }
             Account::Both { recorder, kernel, sink } => {
                 let (lost, last, mut merged) = recorder.finish(lanes, end);
@@ -117,9 +147,30 @@ impl<'a, S: Sink> Account<'a, S> {
     }
 }
 
+/// The completed jobs of a run under managers go to the lanes of the tasks.
+fn managed_summary(managed: ManagedSummary, tasks: &[Lane]) -> AccountSummary {
+    let ManagedSummary { lost, last, passes, completed } = managed;
+    for lane in tasks {
+        lane.completed.store(completed.get(&lane.task).copied().unwrap_or(0), Ordering::Release);
+    }
+    AccountSummary { lost, last, stamped: Vec::new(), kernel: None, passes }
+}
+
+/// The tasks whose jobs the thread of a lane carries out.
+fn tasks_of(lane: &Lane, lanes: &[Lane]) -> Vec<TaskId> {
+    match &lane.role {
+        Role::Table => Vec::new(),
+        Role::Own | Role::Managed(_) => vec![lane.task],
+        Role::Manager(manager) => {
+            let slots = manager.lanes.iter().filter_map(|lane| lanes.get(*lane));
+            slots.filter(|lane| matches!(lane.role, Role::Table)).map(|lane| lane.task).collect()
+        }
+    }
+}
+
 /// The running threads of these lanes.
 pub(crate) fn watched(lanes: &[Lane]) -> Vec<Watched> {
-    let id = |lane: &Lane| u32::try_from(lane.tid.load(Ordering::Acquire)).ok();
+    let id = |lane: &Lane| u32::try_from(lane.tid.load(Ordering::Acquire)).ok().filter(|id| *id > 0);
     let reserved = |lane: &Lane| matches!(lane.class, Class::Deadline(_));
     let watched = |(index, lane)| Some(Watched { id: id(lane)?, lane: index, reserved: reserved(lane) });
     lanes.iter().enumerate().filter_map(watched).collect()

@@ -89,13 +89,13 @@ impl Outcome {
 
 impl Kernel {
     /// Makes the instance; nothing is recorded before [`Kernel::watch`].
-    pub(crate) fn open(tasks: &[&Task], events_per_job: u64, guard: Guard) -> Result<Kernel, TraceError> {
+    pub(crate) fn open(buffer: Bytes, guard: Guard) -> Result<Kernel, TraceError> {
         let mut events = ["sched_switch", "sched_waking"]
             .map(|name| Event { essential: true, ..Event::new("sched", name) })
             .to_vec();
         events.extend(Event::interrupts());
         let threads = Threads::These { ids: Vec::new(), children: false };
-        let options = Options { events, threads, buffer: Some(buffer(tasks, events_per_job)), guard };
+        let options = Options { events, threads, buffer: Some(buffer), guard };
         let recorder = Recorder::prepare(&options)?;
         let about = recorder.descriptions();
         let feed = Feed::described(&about.header_page, about.events.iter().map(|event| event.text.as_str()))?;
@@ -202,10 +202,15 @@ impl Kernel {
 }
 
 /// Buffer for the events of four seconds, in case ordinary threads get no CPU that long. Each job
-/// causes `events_per_job` events of less than 80 bytes.
-fn buffer(tasks: &[&Task], events_per_job: u64) -> Bytes {
+/// causes `events_per_job` events.
+pub(crate) fn buffer(tasks: &[&Task], events_per_job: u64) -> Bytes {
     let jobs = tasks.iter().map(|task| 4_000_000_000 / task.period.as_ns().max(1)).fold(0, u64::saturating_add);
-    Bytes::new(jobs.saturating_mul(events_per_job * 80).clamp(1 << 20, takt_linux::tracing::BUFFER.get()))
+    buffer_of(jobs.saturating_mul(events_per_job))
+}
+
+/// Buffer for so many events of less than 80 bytes.
+pub(crate) fn buffer_of(events: u64) -> Bytes {
+    Bytes::new(events.saturating_mul(80).clamp(1 << 20, takt_linux::tracing::BUFFER.get()))
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ use crate::account::{Account, AccountSummary, watched};
 use crate::contract::ServerBackEnd;
 use crate::deadline::{self, account::WithServers};
 use crate::error::{RunError, grant};
-use crate::kernel::{Kernel, TraceError};
+use crate::kernel::{Kernel, TraceError, buffer, buffer_of};
 use crate::lanes::{Lane, Role, Shared};
 use crate::manager::{self, Managed};
 use crate::mapping::{MappedTask, Mapping};
@@ -77,30 +77,36 @@ impl Prepared {
     /// The recorder cannot be opened, and the options require it.
     pub fn open(&self) -> Result<Ready, RunError> {
         let mut ready = Ready { prepared: self.clone(), kernel: None };
-        if self.managed.is_some() {
-            return Ok(ready);
-        }
         let serves = self.back_end == Some(ServerBackEnd::Deadline);
         let unrecorded = match self.dispatched {
             None if serves => {
                 "preemptions, migrations and CPU times of jobs are unknown, and so is all that servers do"
             }
+            None if self.managed.is_some() => {
+                "preemptions are those by the managers, and CPU times include what other threads took"
+            }
             None => "preemptions, migrations and CPU times of jobs are unknown",
             Some(_) => "preemptions are those by other jobs of this run, and CPU times include what other threads took",
         };
         if self.options.trace == Trace::Never {
-            if self.dispatched.is_some() || serves {
+            if self.dispatched.is_some() || serves || self.managed.is_some() {
                 ready.prepared.mapping.notes.push(unrecorded.to_owned());
             }
             return Ok(ready);
         }
         let task = |id: TaskId| self.system.tasks.get(id.index());
-        let (tasks, events): (Vec<&Task>, u64) = match &self.dispatched {
-            None => (self.mapping.tasks.iter().filter_map(|mapped| task(mapped.id)).collect(), EVENTS_OF_THREAD),
-            Some(plan) => (plan.tasks(), watching::EVENTS_PER_JOB),
+        let tasks = || -> Vec<&Task> { self.mapping.tasks.iter().filter_map(|mapped| task(mapped.id)).collect() };
+        let buffer = match (&self.dispatched, &self.managed) {
+            (Some(plan), _) => buffer(&plan.tasks(), watching::EVENTS_PER_JOB),
+            (None, None) => buffer(&tasks(), EVENTS_OF_THREAD),
+            (None, Some(managed)) => {
+                // Around each decision the CPU goes to the manager, and from it.
+                let decisions = manager::records(&self.system, self.node, managed) * managed.parts.len();
+                buffer_of(decisions as u64 * 2)
+            }
         };
         let guard = if self.options.guardian { Guard::ThisProgram } else { Guard::NextStart };
-        match Kernel::open(&tasks, events, guard) {
+        match Kernel::open(buffer, guard) {
             Ok(kernel) => {
                 ready.kernel = Some(kernel);
                 if serves {
@@ -160,7 +166,8 @@ impl Ready {
     #[must_use]
     pub fn kinds(&self) -> KindSet {
         if self.prepared.managed.is_some() {
-            return if self.prepared.flows().is_some() { MESSAGES } else { MANAGED };
+            let managed = if self.prepared.flows().is_some() { MESSAGES } else { MANAGED };
+            return if self.kernel.is_some() { managed.union(WITNESSED) } else { managed };
         }
         match (&self.prepared.dispatched, &self.kernel) {
             (Some(_), None) => takt_dispatch::KINDS,
@@ -296,7 +303,7 @@ impl Prepared {
         threads.go(epoch);
 
         let mut account = if self.managed.is_some() {
-            Account::managed(sink, self.node.0, &shared.system, &shared.lanes, tasks.len())
+            Account::managed(sink, self.node.0, &shared.system, (&shared.lanes, tasks.len()), kernel)
         } else {
             let lane_tasks = tasks.iter().map(|task| lane_task(task, &shared)).collect();
             Account::new(sink, self.node.0, cpus, &shared.lanes, lane_tasks, kernel)

@@ -9,7 +9,7 @@ use takt_model::{Span, Time};
 use takt_trace::merge::{Merge, Watched, Worker};
 
 use crate::TraceError;
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, buffer};
 
 /// Kinds of events that both accounts contain.
 pub(crate) const RECORDED_KINDS: KindSet =
@@ -34,7 +34,7 @@ pub(crate) const EVENTS_PER_JOB: u64 = 10;
 /// its handlers.
 pub fn recorded(dispatcher: Dispatcher, guardian: bool) -> Result<Dispatcher, TraceError> {
     let guard = if guardian { Guard::ThisProgram } else { Guard::NextStart };
-    let kernel = Kernel::open(&dispatcher.plan().tasks(), EVENTS_PER_JOB, guard)?;
+    let kernel = Kernel::open(buffer(&dispatcher.plan().tasks(), EVENTS_PER_JOB), guard)?;
     Ok(dispatcher.watched_by(Box::new(Watching::new(kernel))))
 }
 

@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard};
 
 use takt_log::{Event, JobKey};
 use takt_model::*;
-use takt_run::{RunError, RunOptions, RunSummary, run};
+use takt_run::{RunError, RunOptions, RunSummary, Trace, run};
 use takt_sim::{SimOptions, simulate};
 
 mod common;
@@ -24,8 +24,14 @@ fn ms(ms: u64) -> Span {
     Span::from_ms(ms)
 }
 
-/// A run, or `None` and the reason on the screen.
+/// A run whose preemptions are those of the managers, or `None` and the reason on the screen.
 fn try_run(system: &System, options: &RunOptions) -> Option<(RunSummary, Events)> {
+    let (summary, events) = try_recorded(system, &RunOptions { trace: Trace::Never, ..*options })?;
+    one_at_a_time(&events);
+    Some((summary, events))
+}
+
+fn try_recorded(system: &System, options: &RunOptions) -> Option<(RunSummary, Events)> {
     let mut events = Events::new();
     match run(system, options, &mut events) {
         Ok(summary) => {
@@ -38,10 +44,9 @@ fn try_run(system: &System, options: &RunOptions) -> Option<(RunSummary, Events)
             };
             let jobs: Events = events.iter().copied().filter(|(_, _, event)| of_jobs(event)).collect();
             check(system, &summary, &jobs);
-            one_at_a_time(&events);
             Some((summary, events))
         }
-        Err(error @ (RunError::Privilege { .. } | RunError::Cpus { .. })) => {
+        Err(error @ (RunError::Privilege { .. } | RunError::Cpus { .. } | RunError::Trace(_))) => {
             println!("skipped: {error}");
             None
         }
@@ -217,6 +222,20 @@ fn a_greedy_thread_takes_no_more_than_its_budget_and_the_lateness_of_decisions()
     }
 }
 
+#[test]
+fn a_recorded_run_says_who_else_had_the_cpu() {
+    let _alone = alone();
+    for (rule, best_effort) in [(ServerRule::Ptps, false), (ServerRule::Crps, true)] {
+        let options = RunOptions { trace: Trace::Always, best_effort, ..RunOptions::new(ms(240)) };
+        let Some((summary, events)) = try_recorded(&two_domains(rule), &options) else { return };
+        let other = |(_, _, event): &&(u32, Time, Event)| matches!(event, Event::Occupy { .. });
+        let had = events.iter().filter(other).count();
+        assert!(had > 0 && summary.recorded.is_some_and(|recorded| recorded.events > 0), "{summary:#?}");
+        let late = summary.tasks.iter().all(|task| task.late.is_some());
+        assert!(late, "the log says why jobs were late: {:?}", summary.tasks);
+    }
+}
+
 /// Without any privilege decisions come late, but who has the CPU is told all the same.
 #[test]
 fn best_effort_runs_components_without_privilege() {
@@ -276,9 +295,6 @@ fn what_no_manager_can_do_is_refused_with_a_remedy() {
     full.tasks[1].exec = Exec::Uniform { min: ms(1), max: ms(200) };
     let (status, text) = refused(&full, &options);
     assert!(status == 3 && text.contains("--force"), "{text}");
-    let traced = RunOptions { trace: takt_run::Trace::Always, ..options };
-    let (status, text) = refused(&two_domains(ServerRule::Ptps), &traced);
-    assert!(status == 3 && text.contains("leave out --trace"), "{text}");
 }
 
 /// A manager on each CPU, with a component and a task of the node's own on each.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use takt_model::plan::Order;
-use takt_model::{Late, NodeId, Plan, Span, Strategy, System, TaskId};
+use takt_model::{ComponentId, Late, NodeId, Plan, Span, Strategy, System, TaskId};
 
 use crate::header::{BackEnd, Header};
 use crate::kind::Kind;
@@ -30,6 +30,8 @@ pub struct TaskRule {
     pub jitter: Span,
     /// The tasks that its jobs follow.
     pub after: Vec<TaskId>,
+    /// The server of its component and those around it, by their numbers in the log.
+    pub servers: Vec<u32>,
     /// By mode: how important it is; empty where that is unknown.
     pub importances: Vec<Importance>,
 }
@@ -90,6 +92,11 @@ impl Rules {
         self.tasks.get(&task)
     }
 
+    /// The servers whose budgets the jobs of this task need.
+    pub(super) fn servers(&self, task: TaskId) -> &[u32] {
+        self.tasks.get(&task).map_or(&[], |rule| &rule.servers)
+    }
+
     /// Whether jobs of others follow those of this task.
     pub(super) fn is_followed(&self, task: TaskId) -> bool {
         self.followed.contains(&task)
@@ -109,6 +116,13 @@ impl Rules {
     }
 }
 
+/// A component's server and those around it.
+fn servers_of(system: &System, component: Option<ComponentId>) -> Vec<u32> {
+    let outer = |id: &ComponentId| system.components.get(id.index()).and_then(|component| component.parent);
+    let all = std::iter::successors(component, outer).take(system.components.len());
+    all.map(|id| id.0).collect()
+}
+
 fn tasks(system: &System, back_end: BackEnd) -> BTreeMap<TaskId, TaskRule> {
     let mut tasks: BTreeMap<TaskId, TaskRule> = BTreeMap::new();
     for (node, spec) in (0..).map(NodeId).zip(&system.nodes) {
@@ -117,10 +131,11 @@ fn tasks(system: &System, back_end: BackEnd) -> BTreeMap<TaskId, TaskRule> {
                 Some(cpus) => cpus.iter().next().filter(|_| cpus.len() == 1),
                 None => (spec.cpus == 1).then_some(0),
             };
-            // The log does not record how a component's server affects its jobs.
+            // Which component goes first depends on the servers.
             let cpu = bound.filter(|_| task.component.is_none());
             let (wcet, jitter) = (Some(task.wcet), task.jitter);
-            tasks.insert(id, TaskRule { cpu, wcet, jitter, after: task.after.clone(), importances: Vec::new() });
+            let (after, servers) = (task.after.clone(), servers_of(system, task.component));
+            tasks.insert(id, TaskRule { cpu, wcet, jitter, after, servers, importances: Vec::new() });
         }
         // Nothing enforces a strategy then.
         if back_end == BackEnd::RunBestEffort {

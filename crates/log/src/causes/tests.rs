@@ -134,6 +134,58 @@ fn each_cause_has_its_name() {
 }
 
 #[test]
+fn a_job_whose_server_has_no_budget_is_throttled() {
+    use takt_model::{Component, ComponentId, ServerRule};
+    let mut system = system(1, Builtin::Rm, &[(40, 3, 6)]);
+    for (name, parent) in [("outer", None), ("inner", Some(ComponentId(0)))] {
+        let rule = if parent.is_some() { ServerRule::Polling } else { ServerRule::Ptps };
+        system.components.push(Component { parent, ..Component::new(name, NodeId(0), rule) });
+    }
+    system.tasks[0].component = Some(ComponentId(1));
+    let (start, resume) = (Event::Start { job: job(0, 0), cpu: 0 }, Event::Resume { job: job(0, 0), cpu: 0 });
+    let (preempt, complete) = (Event::Preempt { job: job(0, 0), cpu: 0 }, Event::Complete { job: job(0, 0), cpu: 0 });
+    let (idle, hog) = (Event::Occupy { cpu: 0, thread: None }, Event::Occupy { cpu: 0, thread: HOG });
+    let budget = |server| Event::Replenish { server, budget: ms(3) };
+    let (inner, outer) = (Event::Exhaust { server: 1 }, Event::Exhaust { server: 0 });
+    for back_end in [BackEnd::Run, BackEnd::Sim] {
+        let lasted = |events: &[(u64, Event)]| {
+            let late = found(causes(Some(&system), back_end, &[(40, 3, 6)]), events, 20);
+            lasted(&late[&TaskId(0)])
+        };
+        // A budget ends within the job, of its own server or of the one around it.
+        for used_up in [inner, outer] {
+            let server = if used_up == outer { 0 } else { 1 };
+            let events = [
+                (0, budget(0)),
+                (0, release(0, 0, 0)),
+                (0, budget(1)),
+                (0, start),
+                (2, used_up),
+                (2, preempt),
+                (2, idle),
+                (9, budget(server)),
+                (9, resume),
+                (10, complete),
+            ];
+            assert_eq!(lasted(&events), [("throttled", 7)], "{server}");
+        }
+        // A server that polls has no budget once it found nothing to do.
+        let polled = [(0, budget(1)), (1, release(0, 0, 1)), (1, idle), (8, budget(1)), (8, start), (11, complete)];
+        assert_eq!(lasted(&polled), [("throttled", 7)]);
+        let gave_up =
+            [(0, release(0, 0, 0)), (0, budget(1)), (0, start), (3, complete), (3, Event::ServerIdle { server: 1 })];
+        let next = [(4, release(0, 1, 4)), (12, Event::Start { job: job(0, 1), cpu: 0 })];
+        let ends = [(15, Event::Complete { job: job(0, 1), cpu: 0 })];
+        assert_eq!(lasted(&[&gave_up[..], &next, &ends].concat()), [("throttled", 8)]);
+        if back_end == BackEnd::Run {
+            // With a budget, whoever has the CPU delays it.
+            let hogged = [(0, budget(0)), (1, release(0, 0, 1)), (1, budget(1)), (1, hog), (6, start), (9, complete)];
+            assert_eq!(lasted(&hogged), [("others", 5)]);
+        }
+    }
+}
+
+#[test]
 fn who_had_the_cpu_last_is_who_delayed() {
     let tasks = [(40, 3, 6)];
     let system = system(1, Builtin::Rm, &tasks);

@@ -15,7 +15,8 @@ struct Line {
     node: String,
     deadline: Span,
     bound: Option<Span>,
-    max: Option<Span>,
+    /// Simulated, and measured.
+    max: [Option<Span>; 2],
 }
 
 pub(super) fn section(out: &mut String, input: &ReportInput<'_>) {
@@ -23,16 +24,20 @@ pub(super) fn section(out: &mut String, input: &ReportInput<'_>) {
     let Some(lowered) = flows::lower(system) else { return };
     out.push_str(
         "<h2 id=\"flows\">Flows</h2>\n<p class=\"note\">Response times of hops count from the arrival of the flow, \
-         like their deadlines. The slack is what is left above the largest simulated response.</p>\n\
+         like their deadlines. The slack is what is left above the largest response.</p>\n\
          <div class=\"wide\"><table>\n<thead><tr><th scope=\"col\">Hop</th><th scope=\"col\">Node</th>",
     );
-    for head in ["Deadline", "Bound", "Simulated<br/>max", "Slack to<br/>the bound", "Slack to<br/>the deadline"] {
+    let shown = [input.simulated.is_some() || input.measured.is_none(), input.measured.is_some()];
+    let maxima = ["Simulated<br/>max", "Measured<br/>max"].into_iter().zip(shown);
+    let maxima = maxima.filter_map(|(head, is_shown)| is_shown.then_some(head));
+    let heads = ["Deadline", "Bound"].into_iter().chain(maxima);
+    for head in heads.chain(["Slack to<br/>the bound", "Slack to<br/>the deadline"]) {
         let _ = write!(out, "<th class=\"n\" scope=\"col\">{head}</th>");
     }
     out.push_str("</tr></thead>\n<tbody>\n");
     for flow in 0..system.flows.len() {
         for line in lines(input, system, &lowered, flow) {
-            line.write(out);
+            line.write(out, shown);
         }
     }
     out.push_str("</tbody></table></div>\n");
@@ -41,43 +46,52 @@ pub(super) fn section(out: &mut String, input: &ReportInput<'_>) {
 /// The hops of a flow, then the flow itself where it has several.
 fn lines(input: &ReportInput<'_>, system: &System, lowered: &Lowered, flow: usize) -> Vec<Line> {
     let of = &system.flows[flow];
-    let span = |ns: Option<u64>| ns.map(Span::from_ns);
+    let sources = [input.simulated, input.measured];
     let node = |node: NodeId| system.nodes.get(node.index()).map_or_else(String::new, |node| node.name.clone());
     let mut lines = Vec::new();
     for (hop, at) in of.hops().enumerate() {
         let Some(task) = lowered.task_of(FlowId(flow as u32), hop as u32) else { continue };
         let task = &lowered.system.tasks[task.index()];
-        let stats = input.simulated.and_then(|source| source.stats.tasks.iter().find(|stats| stats.task == task.name));
+        let max = sources.map(|source| {
+            let stats = source?.stats.tasks.iter().find(|stats| stats.task == task.name)?;
+            stats.response_ns.map(|response| Span::from_ns(response.max))
+        });
         lines.push(Line {
             name: task.name.clone(),
             node: node(at),
             deadline: task.deadline,
             bound: input.check.and_then(|check| check.hop_bound(&of.name, hop as u32)),
-            max: span(stats.and_then(|stats| stats.response_ns).map(|response| response.max)),
+            max,
         });
     }
     if lines.len() > 1 {
-        let chain = input.simulated.and_then(|source| source.stats.chains.iter().find(|one| one.chain == of.name));
+        let max = sources.map(|source| {
+            let chain = source?.stats.chains.iter().find(|one| one.chain == of.name)?;
+            chain.response_ns.map(|response| Span::from_ns(response.max))
+        });
         let report = input.check.and_then(|check| check.flows.iter().find(|told| told.flow == of.name));
         lines.push(Line {
             name: of.name.clone(),
             node: "end to end".to_owned(),
             deadline: of.deadline,
             bound: report.and_then(|report| report.end_to_end),
-            max: span(chain.and_then(|chain| chain.response_ns).map(|response| response.max)),
+            max,
         });
     }
     lines
 }
 
 impl Line {
-    fn write(&self, out: &mut String) {
+    /// `shown` says which of the two maxima have a column.
+    fn write(&self, out: &mut String, shown: [bool; 2]) {
         let (name, node) = (Esc(&self.name), Esc(&self.node));
         let _ = write!(out, "<tr><th scope=\"row\">{name}</th><td>{node}</td>");
-        for span in [Some(self.deadline), self.bound, self.max] {
+        let maxima = self.max.into_iter().zip(shown).filter_map(|(max, is_shown)| is_shown.then_some(max));
+        for span in [Some(self.deadline), self.bound].into_iter().chain(maxima) {
             let _ = write!(out, "<td class=\"n\">{}</td>", span.map_or_else(|| "-".to_owned(), short));
         }
-        for left in [self.bound, Some(self.deadline)].map(|limit| slack(limit, self.max)) {
+        let max = self.max.into_iter().flatten().max();
+        for left in [self.bound, Some(self.deadline)].map(|limit| slack(limit, max)) {
             let class = if left.is_some_and(|left| left.as_ns() < 0) { "n late" } else { "n" };
             let text = left.map_or_else(|| "-".to_owned(), rounded_down);
             let _ = write!(out, "<td class=\"{class}\">{text}</td>");

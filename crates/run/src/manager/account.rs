@@ -37,7 +37,7 @@ pub(crate) struct ManagedSummary {
 
 /// Takes the facts of all managers, and passes on events in the order of time.
 pub(crate) struct ManagedAccount<'a, S> {
-    sink: &'a mut S,
+    sink: S,
     stream: u32,
     system: &'a System,
     managers: Vec<Managed>,
@@ -64,14 +64,20 @@ struct Managed {
 }
 
 impl<'a, S: Sink> ManagedAccount<'a, S> {
-    pub(crate) fn new(sink: &'a mut S, stream: u32, system: &'a System, managers: usize) -> Self {
+    pub(crate) fn new(sink: S, stream: u32, system: &'a System, managers: usize) -> Self {
         let managers = (0..managers).map(|_| Managed::default()).collect();
         let (deadlines, open, completed) = (BinaryHeap::new(), BTreeSet::new(), BTreeMap::new());
         ManagedAccount { sink, stream, system, managers, deadlines, open, completed, last: Time::ZERO, lost: 0 }
     }
 
-    /// Takes what the managers have written, and emits the certain events. `lanes` are those of the managers.
-    pub(crate) fn drain<'l>(&mut self, lanes: impl Iterator<Item = &'l Lane> + Clone) {
+    /// The receiver of the events.
+    pub(crate) fn out(&mut self) -> &mut S {
+        &mut self.sink
+    }
+
+    /// Takes what the managers have written, and emits the certain events. Returns the time before which no event will
+    /// follow. `lanes` are those of the managers.
+    pub(crate) fn drain<'l>(&mut self, lanes: impl Iterator<Item = &'l Lane> + Clone) -> Time {
         for (managed, lane) in self.managers.iter_mut().zip(lanes.clone()) {
             // Read the floor first: facts written after this are later.
             managed.floor = Time::from_ns(lane.floor.load(Ordering::Acquire));
@@ -79,28 +85,33 @@ impl<'a, S: Sink> ManagedAccount<'a, S> {
                 managed.take(words);
             }
         }
-        self.emit_certain();
+        let certain = self.emit_certain();
         let lost: u64 = lanes.map(|lane| lane.ring.lost()).sum();
         if lost > self.lost {
             let count = lost - self.lost;
             self.lost = lost;
             self.sink.event(self.stream, self.last, &Event::Lost { count });
         }
+        certain.max(self.last)
     }
 
     /// Ends the account: the run ended at `end`.
-    pub(crate) fn finish<'l>(mut self, lanes: impl Iterator<Item = &'l Lane> + Clone, end: Time) -> ManagedSummary {
+    pub(crate) fn finish<'l>(
+        mut self,
+        lanes: impl Iterator<Item = &'l Lane> + Clone,
+        end: Time,
+    ) -> (ManagedSummary, S) {
         self.drain(lanes);
         self.managers.iter_mut().for_each(|managed| managed.told = None);
         self.emit_certain();
         self.miss_before(end.max(self.last).saturating_add(takt_model::Span::from_ns(1)));
         let passes = self.managers.into_iter().map(|managed| managed.passes).collect();
-        ManagedSummary { lost: self.lost, last: self.last, passes, completed: self.completed }
+        (ManagedSummary { lost: self.lost, last: self.last, passes, completed: self.completed }, self.sink)
     }
 
-    fn emit_certain(&mut self) {
+    fn emit_certain(&mut self) -> Time {
         loop {
-            let Some((certain, at)) = self.managers.iter().map(Managed::bound).zip(0..).min() else { return };
+            let Some((certain, at)) = self.managers.iter().map(Managed::bound).zip(0..).min() else { return Time::MAX };
             match self.managers.get_mut(at).and_then(Managed::pop) {
                 Some((at, fact)) => self.emit(at, fact),
                 None => {
@@ -108,7 +119,7 @@ impl<'a, S: Sink> ManagedAccount<'a, S> {
                     if certain < Time::MAX {
                         self.miss_before(certain);
                     }
-                    return;
+                    return certain;
                 }
             }
         }

@@ -29,7 +29,7 @@ use crate::error::RunError;
 use crate::lanes::{Lane, Role, Shared};
 use crate::mapping::{self, MappedTask, Mapping};
 use crate::node::{NodeLive, NodePlan};
-use crate::{ManagerSummary, Prepared, RunOptions, Trace};
+use crate::{ManagerSummary, Prepared, RunOptions};
 
 pub(crate) mod account;
 pub(crate) mod board;
@@ -38,7 +38,7 @@ pub(crate) mod live;
 pub(crate) mod record;
 pub(crate) mod seat;
 
-pub(crate) use account::{ManagedAccount, Passes};
+pub(crate) use account::{ManagedAccount, ManagedSummary, Passes};
 pub(crate) use live::GRAIN;
 use seat::{Manager, Seat};
 
@@ -61,10 +61,6 @@ pub(crate) fn contract(system: &System, node: NodeId, options: &RunOptions) -> R
     let spec = system.nodes.get(node.index()).ok_or(RunError::NoNode(node.0))?;
     let name = format!("node \"{}\"", spec.name);
     let (mut enforces, mut cannot) = (Vec::new(), Vec::new());
-    if options.trace == Trace::Always {
-        let why = "the kernel's account of a run under budget managers is not merged yet";
-        cannot.push(Obstacle::new("--trace", why, "leave out --trace"));
-    }
     match CpuPart::of_node(system, node)? {
         Err(shared) => cannot.push(Obstacle::new(
             &name,
