@@ -105,7 +105,7 @@ mod tests {
         assert_eq!(at(5), Some((-101, 101)));
         // A millisecond earlier the clocks may have differed by a drift more.
         let since = offsets.within(Time::from_ns(2_000_000), Time::from_ns(3_000_000));
-        assert_eq!(since, Some((50 - 2_001, 3_000 + 2_001)));
+        assert_eq!(since, Some((50 - 2_002, 3_000 + 2_002)));
         assert_eq!(Offsets::default().within(Time::ZERO, Time::ZERO), None);
     }
 
