@@ -1,10 +1,10 @@
 //! `check` on flows and on nodes with tables.
 
-use takt_analysis::distributed::network::{NetworkChange, size_network};
+use takt_analysis::distributed::network::{NetworkChange, SizedShare, size_network};
 use takt_analysis::distributed::shares::Weigh;
 use takt_analysis::{Answer, CheckOptions, CheckReport, TestId, check};
 use takt_model::file::{Document, Edit, parse};
-use takt_model::{ActualDelay, Auto, Network, Probability, Span, System};
+use takt_model::{ActualDelay, Auto, Bucket, Bytes, Network, Probability, Rate, Span, System};
 
 const TWO: &str = include_str!("systems/put.toml");
 
@@ -217,6 +217,20 @@ fn networks_that_cannot_be_sized_say_why() {
     measured.networks[1].actual_delay = ActualDelay::Pmf(vec![(Span::from_ms(9), Probability::ONE)]);
     let why = "actual-delay of network 2 has a delay of 9ms, and links and ports delay its messages by ";
     assert!(sized(&measured).starts_with(why), "{}", sized(&measured));
+    let mut far = switched.clone();
+    far.networks[0].delay = Auto::Value((Span::from_ms(5), Span::from_ms(9)));
+    let why = "network 1 has a least delay of 5ms, and links and ports delay its messages by ";
+    assert!(sized(&far).starts_with(why), "{}", sized(&far));
+    // A bucket of the file is named, and a share is what a node gets of the total.
+    let mut own = switched.clone();
+    let bucket = Bucket { burst: Bytes::new(9_000), rate: Rate::from_bps(50_000_000) };
+    own.nodes[0].link.as_mut().unwrap().bucket = Some(bucket);
+    let shares = size_network(&own, Weigh::Bytes, Span::from_ms(4)).unwrap().shares;
+    let total: u64 = shares.iter().map(|share| share.rate_bps).sum();
+    let is_part = |share: &SizedShare| (share.weight - share.rate_bps as f64 / total as f64).abs() < 1e-9;
+    assert!(shares.iter().all(is_part), "{shares:?}");
+    own.nodes[0].link.as_mut().unwrap().bucket = Some(Bucket { rate: Rate::from_bps(5_000_000), ..bucket });
+    assert!(sized(&own).starts_with("whole links and the token buckets of the file are not enough"), "{}", sized(&own));
     let mut linkless = switched;
     linkless.nodes[0].link = None;
     assert!(sized(&linkless).starts_with("node \"n0\" sends messages and has no link"), "{}", sized(&linkless));

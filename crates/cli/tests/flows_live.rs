@@ -281,6 +281,13 @@ fn what_a_node_needs_is_refused_with_its_remedy() {
     refused(&[&node[..], &all[..4]].concat(), "--key FILE");
     refused(&[&node[..], &all, &["--peer", "n7=127.0.0.1:1"]].concat(), "the system has no node \"n7\"");
     refused(&[&node[..], &all, &["--best-effort", "--start-at", "1000"]].concat(), "has passed");
+    refused(&[&node[..], &all, &["--start-at", "18446744073"]].concat(), "a year ahead");
+    for (peer, why) in
+        [("n1=[::1]:7", "an address already"), ("n0=127.0.0.1:7", "its own address"), ("n1=127.0.0.1:0", "port 0")]
+    {
+        let only = if peer.starts_with("n1=127") { &all[..2] } else { &all[..4] };
+        refused(&[&node[..], only, &["--peer", peer]].concat(), why);
+    }
     let whole = [&node[..], &all].concat();
     write_key(folder, &"5a".repeat(32), 0o644);
     refused(&whole, "chmod 600 key");

@@ -264,7 +264,8 @@ fn fitted(from: f64, to: f64, log: bool, rules: impl Iterator<Item = f64>) -> (f
 
 /// A share as a percentage with at most three digits.
 pub(crate) fn percent(share: f64) -> String {
-    let value = share * 100.0;
+    // The sum of no numbers is -0.
+    let value = share * 100.0 + 0.0;
     let digits = match value.abs() {
         v if v >= 9.995 || v == 0.0 => 0,
         v if v >= 0.995 => 1,

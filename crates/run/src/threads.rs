@@ -109,10 +109,10 @@ struct Thread<'a> {
 impl<'a> Thread<'a> {
     fn source(&mut self) {
         let mut releases = Releases::new(Arrivals::new(self.task, self.draw), self.shared.duration);
-        // The next job to run.
-        let mut number = 0u64;
+        // The next job to run, and how many have been released.
+        let (mut number, mut released) = (0u64, 0u64);
         loop {
-            if releases.peek().is_none_or(|next| next.number == number) {
+            if number == released {
                 let Some(next) = releases.peek() else { return };
                 if !self.sleep_until(next.release) {
                     return;
@@ -123,6 +123,7 @@ impl<'a> Thread<'a> {
                 }
                 self.push(woken, Kind::Release, next.number, next.arrival.as_ns());
                 releases.advance();
+                released += 1;
             } else if self.lane.yields {
                 // Let waiting jobs of equal priority run first.
                 yield_now();
@@ -134,6 +135,7 @@ impl<'a> Thread<'a> {
             // Released while this thread was busy.
             while releases.peek().is_some_and(|next| next.release <= self.last) {
                 releases.advance();
+                released += 1;
             }
         }
     }

@@ -104,6 +104,26 @@ fn a_backlog_keeps_its_nominal_arrivals_and_no_job_is_skipped() {
     assert!(summary.tasks[0].completed <= 3);
 }
 
+/// The last jobs are released while the task's first one waits, and nothing is released after them.
+#[test]
+fn a_backlog_is_worked_off_after_the_last_release() {
+    let _alone = alone();
+    let first = Task { priority: Some(1), ..task("first", 400, 210_000) };
+    let behind = Task { priority: Some(2), ..task("behind", 200, 30_000) };
+    let system = System::local(1, Builtin::Fp, vec![first, behind]);
+    let options = RunOptions::new(ms(400));
+    let Some((summary, events)) = try_run(&system, &options) else { return };
+    let of = |wanted: fn(&Event) -> Option<JobKey>| {
+        events.iter().filter(move |(_, _, event)| wanted(event).is_some_and(|job| job.task.0 == 1))
+    };
+    let started = of(|event| if let Event::Start { job, .. } = event { Some(*job) } else { None }).count();
+    let completed = of(|event| if let Event::Complete { job, .. } = event { Some(*job) } else { None });
+    let last = completed.map(|(_, at, _)| *at).max();
+    // A machine that pauses may leave it no time.
+    let in_time = last.is_some_and(|last| last.saturating_add(ms(50)) < summary.end);
+    assert!(started == 2 || !in_time, "{started} of 2 jobs started, the last completion at {last:?}");
+}
+
 #[test]
 fn chains_hand_on_from_thread_to_thread() {
     let _alone = alone();

@@ -509,7 +509,8 @@ mod tests {
         );
         assert!(said(&gateway.clone().hears("fleet/**").hears("fleet/**")).contains("in common"));
         let keys = (0..65).map(|at| format!("fleet/*/{at}")).collect();
-        assert_eq!(said(&Gateway { hears: keys, ..gateway.clone() }), "65 key expressions: a gateway hears 64 at most");
+        let crowded = Gateway { hears: keys, ..gateway.clone() };
+        assert_eq!(said(&crowded), "65 key expressions: a gateway subscribes to 64 at most");
         for prefix in ["", "/fleet", "fleet/", "fleet//red", "fleet/*", "fleet/**", "fleet/a$*", "fleet?", "fleet#"] {
             assert!(said(&Gateway::new(1, prefix)).contains("begins no key"), "{prefix}");
         }

@@ -166,12 +166,27 @@ pub enum NetworkSizeError {
         /// The bound.
         bound: Span,
     },
+    /// The file states a least delay beyond the bound.
+    #[error(
+        "network {network} has a least delay of {least}, and links and ports delay its messages by {bound} at most; \
+         lower the least delay, or allow a longer --network-delay"
+    )]
+    Least {
+        /// Its number in the file, from 1.
+        network: usize,
+        /// The least delay that it states.
+        least: Span,
+        /// The bound.
+        bound: Span,
+    },
     /// Nothing is sent.
     #[error("no flow sends a message, so there is nothing to share")]
     NothingSent,
     /// The links are not enough.
-    #[error("whole links are not enough for a delay of {wanted}: {why}; allow more, or send less at once")]
+    #[error("{what} are not enough for a delay of {wanted}: {why}; allow more, or send less at once")]
     TooSlow {
+        /// What is not enough: whole links, or the token buckets of the file too.
+        what: &'static str,
         /// The wanted delay.
         wanted: Span,
         /// The result with whole links.
@@ -305,11 +320,8 @@ pub fn size_network(system: &System, weigh: Weigh, wanted: Span) -> Result<Sized
     }
     let found = layout.least_total(weigh, wanted.as_ns());
     let (total_rate, shares, delays) = found.ok_or_else(|| too_slow(system, &layout, weigh, wanted))?;
-    let total_rate = if links.iter().any(|link| link.bucket.is_some()) {
-        shares.iter().map(|share| share.rate).sum()
-    } else {
-        total_rate
-    };
+    let has_buckets = links.iter().any(|link| link.bucket.is_some());
+    let total_rate = if has_buckets { shares.iter().map(|share| share.rate).sum() } else { total_rate };
     let longest: Vec<_> = pairs.iter().zip(&delays).map(|(pair, way)| (*pair, Span::from_ns(way.total))).collect();
     let (mut changed, mut changes) = with_delays(system, &longest);
     for share in &shares {
@@ -317,6 +329,13 @@ pub fn size_network(system: &System, weigh: Weigh, wanted: Span) -> Result<Sized
         let bucket = Bucket { burst: Bytes::new(share.burst), rate: Rate::from_bps(share.rate) };
         link.bucket = Some(bucket);
         changes.push(NetworkChange::Bucket(NodeId(share.node as u32), bucket));
+    }
+    for (number, (given, network)) in (1..).zip(system.networks.iter().zip(&changed.networks)) {
+        if let (Auto::Value((least, _)), Auto::Value((_, bound))) = (given.delay, network.delay)
+            && least > bound
+        {
+            return Err(NetworkSizeError::Least { network: number, least, bound });
+        }
     }
     for (number, network) in (1..).zip(&changed.networks) {
         if let (Auto::Value((_, bound)), Some(actual)) = (network.delay, network.actual_delay.longest())
@@ -343,7 +362,7 @@ pub fn size_network(system: &System, weigh: Weigh, wanted: Span) -> Result<Sized
     }
     Ok(SizedNetwork {
         total_rate,
-        shares: shares.iter().map(|share| sized(system, share)).collect(),
+        shares: shares.iter().map(|share| sized(system, share, total_rate, has_buckets)).collect(),
         delays: shown.collect(),
         system: changed,
         changes,
@@ -384,10 +403,12 @@ fn traffic(cross: Cross) -> Traffic {
     Traffic { burst: cross.burst.get(), rate: cross.rate.as_bps() }
 }
 
-fn sized(system: &System, share: &Share) -> SizedShare {
+/// With token buckets of the file, shares are not in proportion to what nodes send.
+fn sized(system: &System, share: &Share, total_rate: u64, has_buckets: bool) -> SizedShare {
+    let (part, all) = if has_buckets { (share.rate, total_rate) } else { share.weight };
     SizedShare {
         node: system.nodes[share.node].name.clone(),
-        weight: share.weight.0 as f64 / share.weight.1 as f64,
+        weight: part as f64 / all.max(1) as f64,
         rate_bps: share.rate,
         burst_bytes: share.burst,
         delay: Span::from_ns(share.delay),
@@ -421,5 +442,7 @@ fn too_slow(system: &System, layout: &Layout, weigh: Weigh, wanted: Span) -> Net
         })
     });
     let why = slowest.unwrap_or_else(|| "some node or port gets more than it sends, or no bound was found".to_owned());
-    NetworkSizeError::TooSlow { wanted, why }
+    let buckets = layout.links.iter().any(|link| link.bucket.is_some());
+    let what = if buckets { "whole links and the token buckets of the file" } else { "whole links" };
+    NetworkSizeError::TooSlow { what, wanted, why }
 }

@@ -108,6 +108,7 @@ pub(crate) fn execute(options: &args::Report, json: bool) -> Outcome {
         guard,
         delays: header.as_ref().and_then(delays_of),
         simulates: simulated.is_some(),
+        sends: header.as_ref().is_some_and(|header| header.kinds.contains(takt_log::Kind::Send)),
         as_run: as_run.is_some(),
     }
     .all();
@@ -336,6 +337,8 @@ struct Commands<'a> {
     delays: Option<&'a str>,
     /// Whether there is a simulation to make.
     simulates: bool,
+    /// Its run exchanged messages with other nodes.
+    sends: bool,
     /// Whether check and simulation are of the system that the log carries.
     as_run: bool,
 }
@@ -371,6 +374,9 @@ impl Commands<'_> {
             (Some(back_end), Some(log)) => {
                 lines.extend(sim);
                 let length = self.length.map(|length| format!(" --for {length}")).unwrap_or_default();
+                let messages =
+                    if self.sends { " --listen ADDRESS:PORT --peer NODE=ADDRESS:PORT --key FILE" } else { "" };
+                let node = node + messages;
                 match back_end {
                     BackEnd::Run => lines.push(format!("sudo takt run {system}{node}{length} --seed {seed} -o {log}")),
                     BackEnd::RunBestEffort => {

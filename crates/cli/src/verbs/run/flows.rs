@@ -4,6 +4,7 @@
 use std::fmt::Write as _;
 use std::fs;
 use std::io;
+use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
@@ -26,6 +27,8 @@ const PRIORITY: u32 = 6;
 const GRID_S: u64 = 10;
 /// From the start of the program to that of the run, at least.
 const LEAD_S: u64 = 2;
+/// The most that a start may be ahead.
+const AHEAD_NS: u64 = 365 * 24 * 3600 * 1_000_000_000;
 /// From the preparation to the start of a node that nobody else waits for.
 const ALONE_NS: u64 = 1_000_000_000;
 /// The most bytes of a key file that are read.
@@ -44,6 +47,7 @@ pub(super) fn network(
         // The library asks which node.
         return Ok(None);
     };
+    refuse_peers(system, node, &options.peer)?;
     let key = options.key.as_deref().map(key).transpose()?;
     // Nobody else waits for a node without peers.
     let alone = options.listen.is_none() && options.peer.is_empty();
@@ -57,8 +61,29 @@ pub(super) fn network(
         note(format_args!("note: node \"{name}\" starts at {start} (seconds since 1970), as --start-at {start} does"));
         start * 1_000_000_000
     });
+    if start.saturating_sub(clock::realtime_ns()) > AHEAD_NS {
+        return Err(Failure::input("--start-at: the common start is more than a year ahead; give seconds since 1970"));
+    }
     let (listen, peers) = (options.listen, options.peer.clone());
     Ok(Some(NodeNetwork { listen, peers, key, start, priority: PRIORITY, clocks: options.clocks }))
+}
+
+/// Refuses addresses of peers that say the same node twice, this node, or no port.
+fn refuse_peers(system: &System, node: NodeId, peers: &[(String, SocketAddr)]) -> Result<(), Failure> {
+    let own = system.nodes.get(node.index()).map(|node| node.name.as_str());
+    for (at, (peer, address)) in peers.iter().enumerate() {
+        let refuse = |why: &str| Err(Failure::input(format_args!("--peer {peer}={address}: {why}")));
+        if peers.iter().take(at).any(|(other, _)| other == peer) {
+            return refuse("the node has an address already; leave one out");
+        }
+        if own == Some(peer) {
+            return refuse("this is the node that runs; its own address is --listen");
+        }
+        if address.port() == 0 {
+            return refuse("port 0 is no address of a peer; give the port of its --listen");
+        }
+    }
+    Ok(())
 }
 
 /// Reads a key that nobody but its owner may read.
@@ -188,6 +213,9 @@ impl Account {
             }
         }
         text.push('\n');
+        if arrived == 0 && self.hops.iter().any(|hop| hop.hop > 0) {
+            text.push_str("no message arrived: does each node run, with the same file, key and --start-at?\n");
+        }
         let c = &self.counts;
         let span = |ns: u64| time(Span::from_ns(ns));
         let _ = writeln!(
