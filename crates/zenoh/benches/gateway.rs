@@ -147,7 +147,7 @@ fn by_gateway(one: &Session, two: &Session) -> Option<Result<Round, &'static str
     let (from, to) = (Channel::new(Options::default()), Channel::new(Options::default()));
     let route = Route::new("tracks").sends(Pattern::kind(TRACK));
     let sends = Gateway::new(1, "bench").with(route).open(one, &from, &plan).ok()?;
-    let receives = Gateway::new(2, "bench").hears("bench/1/*").open(two, &to, &plan).ok()?;
+    let receives = Gateway::new(2, "bench").subscribe("bench/1/*").open(two, &to, &plan).ok()?;
     let (idle, dispatching) = (consumer(&from, &plan, epoch, &Arc::default())?, consumer(&to, &plan, epoch, &seen)?);
     let connected = (from.connect(&idle).ok()?, to.connect(&dispatching).ok()?);
     if !until(|| sends.traffic().peers == [2] && receives.traffic().peers == [1]) {

@@ -1,4 +1,4 @@
-//! Two robots of a fleet in one process: each tells the other its pose every 20 ms, and hears when
+//! Two robots of a fleet in one process: each tells the other its pose every 20 ms, and learns when
 //! the other is gone. A base station that knows nothing of takt routes, and reads along. Ends after
 //! a second.
 //!
@@ -111,7 +111,7 @@ fn robot(node: u64, session: &Session) -> Result<Robot, Box<dyn Error>> {
         count.fetch_add(1, Ordering::Relaxed);
     });
     let route = Route::new("poses").sends(Pattern::kind(POSE).from(node as u32));
-    let opened = Gateway::new(node, "fleet").with(route).hears("fleet/*/1").open(session, &channel, &plan)?;
+    let opened = Gateway::new(node, "fleet").with(route).subscribe("fleet/*/1").open(session, &channel, &plan)?;
     let dispatching = Dispatcher::new(plan).on("avoid", handler)?.start()?;
     let connected = channel.connect(&dispatching)?;
     Ok(Robot { connected, opened, dispatching, channel, poses, news })

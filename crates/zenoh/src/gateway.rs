@@ -117,7 +117,7 @@ pub struct Foreign {
 /// use takt_zenoh::{Gateway, Route};
 ///
 /// let tracks = Route::new("tracks").sends(Pattern::kind(1));
-/// let gateway = Gateway::new(1, "fleet/red").with(tracks).hears("fleet/red/*/1");
+/// let gateway = Gateway::new(1, "fleet/red").with(tracks).subscribe("fleet/red/*/1");
 /// assert_eq!(gateway.key(5), "fleet/red/1/5");
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -129,21 +129,21 @@ pub struct Gateway {
     pub prefix: String,
     /// By which clock it tells times. Default [`Clock::Machine`].
     pub clock: Clock,
-    /// What leaves. Default nothing: it only hears.
+    /// What leaves. Default nothing: it only receives.
     pub routes: Vec<Route>,
-    /// The key expressions that it hears, up to 64. A sample's key ends in `/<node>/<type>`. No key
+    /// The key expressions that it subscribes to, up to 64. A sample's key ends in `/<node>/<type>`. No key
     /// may be meant by two of them.
-    pub hears: Vec<String>,
+    pub subscriptions: Vec<String>,
     /// Whether it accepts forwarded events: events of one node under the key of another. Default
     /// no: they count as malformed. Then only a publisher with access to a node's key can send
     /// events of that node. If yes, any publisher of a heard key can claim to forward, and so speak
     /// for every node.
-    pub hears_forwarded: bool,
+    pub accepts_forwarded: bool,
     /// Samples without an attachment, of programs that know nothing of takt: the type is the last
     /// part of their key. Default: they count as malformed. They are not forwarded.
     pub foreign: Option<Foreign>,
     /// Whether it publishes received events anew under its own keys. This serves nodes that hear no
-    /// others and accept forwarded events ([`Gateway::hears_forwarded`]). Default no: Zenoh routes.
+    /// others and accept forwarded events ([`Gateway::accepts_forwarded`]). Default no: Zenoh routes.
     pub forwards: bool,
     /// The most other nodes whose presence and received events are tracked, 1 to 4096. Default 64.
     pub nodes_max: usize,
@@ -165,8 +165,8 @@ impl Gateway {
             prefix: prefix.to_owned(),
             clock: Clock::Machine,
             routes: Vec::new(),
-            hears: Vec::new(),
-            hears_forwarded: false,
+            subscriptions: Vec::new(),
+            accepts_forwarded: false,
             foreign: None,
             forwards: false,
             nodes_max: 64,
@@ -185,15 +185,15 @@ impl Gateway {
 
     /// Hearing this key expression, too.
     #[must_use]
-    pub fn hears(mut self, key: &str) -> Gateway {
-        self.hears.push(key.to_owned());
+    pub fn subscribe(mut self, key: &str) -> Gateway {
+        self.subscriptions.push(key.to_owned());
         self
     }
 
     /// Taking what other nodes forward, or not.
     #[must_use]
-    pub fn hears_forwarded(mut self, so: bool) -> Gateway {
-        self.hears_forwarded = so;
+    pub fn accepts_forwarded(mut self, so: bool) -> Gateway {
+        self.accepts_forwarded = so;
         self
     }
 
@@ -241,11 +241,11 @@ impl Gateway {
         if keyexpr::new(&self.prefix).map_or(true, keyexpr::is_wild) {
             return Some(OpenError::Prefix(self.prefix.clone()));
         }
-        if self.hears.len() > HEARS_MAX {
-            return Some(OpenError::Hears(self.hears.len()));
+        if self.subscriptions.len() > SUBSCRIPTIONS_MAX {
+            return Some(OpenError::Subscriptions(self.subscriptions.len()));
         }
         let mut heard: Vec<&keyexpr> = Vec::new();
-        for key in &self.hears {
+        for key in &self.subscriptions {
             let Ok(key) = keyexpr::new(key.as_str()) else { return Some(OpenError::Key(key.clone())) };
             if let Some(one) = heard.iter().find(|other| other.intersects(key)) {
                 return Some(OpenError::HeardTwice { one: one.to_string(), other: key.to_string() });
@@ -294,7 +294,7 @@ const ROOM_MAX: usize = 1 << 16;
 /// Nodes that are kept apart.
 const NODES_MAX: usize = 1 << 12;
 /// Key expressions that are heard.
-const HEARS_MAX: usize = 64;
+const SUBSCRIPTIONS_MAX: usize = 64;
 /// Bytes of a route's name.
 const NAME_MAX: usize = 64;
 
@@ -338,8 +338,8 @@ pub enum OpenError {
     #[error("the gateway keeps {0} nodes apart; it can be 1 to {NODES_MAX} (Gateway::nodes_max)")]
     Nodes(usize),
     /// Too many key expressions.
-    #[error("{0} key expressions: a gateway subscribes to {HEARS_MAX} at most")]
-    Hears(usize),
+    #[error("{0} key expressions: a gateway subscribes to {SUBSCRIPTIONS_MAX} at most")]
+    Subscriptions(usize),
     /// A sample would come twice.
     #[error("\"{one}\" and \"{other}\", both subscribed to, have keys in common: narrow one of them")]
     HeardTwice {
@@ -410,7 +410,7 @@ pub enum OpenError {
 /// The counters of a gateway.
 ///
 /// Each received sample counts as one of `events`, `foreign`, `duplicates`, `old`, `loops`,
-/// `malformed` and `overflowed`, or waits. Losses on the way are not counted. A gateway that hears
+/// `malformed` and `overflowed`, or waits. Losses on the way are not counted. A gateway that receives
 /// only some keys cannot tell a lost sample from a sample of another key.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Traffic {
@@ -439,7 +439,7 @@ pub struct Traffic {
     /// This node's own events, and events that had gone through more than 16 nodes.
     pub loops: u64,
     /// Samples that are not of a gateway. They have no attachment ([`Gateway::foreign`]) or a
-    /// foreign one. Or their key differs from the event's key ([`Gateway::hears_forwarded`]). Or
+    /// foreign one. Or their key differs from the event's key ([`Gateway::accepts_forwarded`]). Or
     /// the payload is longer than the channel's. Or they are deletions.
     pub malformed: u64,
     /// Samples, and tokens, that found no room in the queue here, or among the nodes that are kept apart.
@@ -502,20 +502,20 @@ mod tests {
         };
         let gateway = Gateway::new(1, "fleet");
         let route = |name| Route::new(name).sends(Pattern::kind(1));
-        assert_eq!(said(&gateway.clone().with(route("a")).hears("fleet/*/1").hears("fleet/*/2")), "");
+        assert_eq!(said(&gateway.clone().with(route("a")).subscribe("fleet/*/1").subscribe("fleet/*/2")), "");
         assert_eq!(
-            said(&gateway.clone().hears("fleet/*/2").hears("fleet/*/1").hears("*/5/1")),
+            said(&gateway.clone().subscribe("fleet/*/2").subscribe("fleet/*/1").subscribe("*/5/1")),
             "\"fleet/*/1\" and \"*/5/1\", both subscribed to, have keys in common: narrow one of them"
         );
-        assert!(said(&gateway.clone().hears("fleet/**").hears("fleet/**")).contains("in common"));
+        assert!(said(&gateway.clone().subscribe("fleet/**").subscribe("fleet/**")).contains("in common"));
         let keys = (0..65).map(|at| format!("fleet/*/{at}")).collect();
-        let crowded = Gateway { hears: keys, ..gateway.clone() };
+        let crowded = Gateway { subscriptions: keys, ..gateway.clone() };
         assert_eq!(said(&crowded), "65 key expressions: a gateway subscribes to 64 at most");
         for prefix in ["", "/fleet", "fleet/", "fleet//red", "fleet/*", "fleet/**", "fleet/a$*", "fleet?", "fleet#"] {
             assert!(said(&Gateway::new(1, prefix)).contains("begins no key"), "{prefix}");
         }
         assert_eq!(
-            said(&gateway.clone().hears("fleet//1")),
+            said(&gateway.clone().subscribe("fleet//1")),
             "\"fleet//1\" is no canonical key expression: parts, none empty, between single slashes, where * \
              stands for one part and ** for any number, as in \"fleet/*/1\""
         );

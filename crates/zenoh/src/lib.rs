@@ -33,7 +33,7 @@
 //!
 //! let session = zenoh::open(zenoh::Config::default()).wait().map_err(|error| error.to_string())?;
 //! let poses = Route::new("poses").sends(Pattern::kind(POSE).from(1));
-//! let gateway = Gateway::new(1, "fleet").with(poses).hears("fleet/*/1");
+//! let gateway = Gateway::new(1, "fleet").with(poses).subscribe("fleet/*/1");
 //! let opened = gateway.open(&session, &channel, &plan)?;
 //!
 //! let dispatching = Dispatcher::new(plan).on("avoid", avoid.handler(|_, _| {}))?.start()?;

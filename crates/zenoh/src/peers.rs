@@ -122,7 +122,7 @@ mod tests {
         come(&mut peers, 3);
         assert_eq!(tell(&mut peers, 0), [(Lost, 1), (Found, 3)]);
         peers.go(2, 1);
-        assert_eq!(peers.turns(0), [(Lost, 2)], "which nobody hears: the channel is connected no more");
+        assert_eq!(peers.turns(0), [(Lost, 2)], "which nobody subscribes to: the channel is connected no more");
         assert_eq!(tell(&mut peers, 1), [(Lost, 2), (Found, 3)], "another connection");
         peers.go(3, 1);
         assert_eq!(tell(&mut peers, 1), [(Lost, 3)]);

@@ -163,7 +163,7 @@ impl Opened {
         let (gateway, session) = (&shared.gateway, &shared.session);
         let refused = |what: String| move |cause: zenoh::Error| OpenError::Refused { what, cause: cause.to_string() };
         let mut subscribers = Vec::new();
-        for key in &gateway.hears {
+        for key in &gateway.subscriptions {
             let subscriber = session.declare_subscriber(key).allowed_origin(Locality::Remote);
             let subscriber = subscriber.callback(shared.checked(shared.into_queue(samples))).wait();
             subscribers.push(subscriber.map_err(refused(format!("a subscriber to \"{key}\"")))?);
@@ -379,7 +379,7 @@ impl Shared {
         };
         // Keys decide who may publish which events. This node's own events may come back by any
         // forwarding node; they go no further.
-        let forwarded = self.gateway.hears_forwarded || datagram.node == self.gateway.node;
+        let forwarded = self.gateway.accepts_forwarded || datagram.node == self.gateway.node;
         let may = node == Some(datagram.node) || datagram.hops > 0 && forwarded;
         if !matches!(datagram.body, Body::Event { kind: inner, .. } if inner == kind) || !may {
             return count(&tally.malformed);

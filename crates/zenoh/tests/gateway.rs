@@ -139,7 +139,7 @@ fn gateway(node: u64) -> Gateway {
     let gateway = Gateway::new(node, "fleet")
         .with(Route::new("tracks").sends(Pattern::kind(TRACK)))
         .with(Route::new("maps").sends(Pattern::kind(MAP)).level(1))
-        .hears("fleet/*/*");
+        .subscribe("fleet/*/*");
     // A machine that pauses for a while forgets nobody.
     Gateway { forgotten_after: Span::from_s(600), ..gateway }
 }
@@ -325,7 +325,7 @@ fn what_others_forward_is_taken_where_that_is_wanted() {
     // them to node 2.
     let (session, port) = listening();
     let Some(third) = robot(&session, &gateway(3).forwarding()) else { return };
-    let Some(right) = robot(&connected_to(port), &gateway(2).hears_forwarded(true)) else { return };
+    let Some(right) = robot(&connected_to(port), &gateway(2).accepts_forwarded(true)) else { return };
     assert!(until(|| third.traffic().peers == [2] && right.traffic().peers == [3]));
     let raw = connected_to(port);
     let put = |by: &Session, key: &str, hops, sequence| {
