@@ -4,11 +4,11 @@ use std::sync::atomic::Ordering;
 
 use takt_linux::{Class, clock};
 use takt_log::Sink;
-use takt_model::{Span, System, Time};
+use takt_model::{Span, Time};
 use takt_trace::merge::{Merge, Stamped, Watched};
 
 use crate::kernel::{Kernel, Outcome};
-use crate::lanes::Lane;
+use crate::lanes::{Lane, Shared};
 use crate::manager::{ManagedAccount, Passes};
 use crate::record::{LaneTask, Plain, Recorder};
 
@@ -65,9 +65,14 @@ impl<'a, S: Sink> Account<'a, S> {
     }
 
     /// `lanes` are those of a run under managers, whose own lanes begin at `first`.
-    pub(crate) fn managed(sink: &'a mut S, stream: u32, system: &'a System, lanes: &[Lane], first: usize) -> Self {
-        let account = ManagedAccount::new(sink, stream, system, lanes.len().saturating_sub(first));
+    pub(crate) fn managed(sink: &'a mut S, stream: u32, shared: &'a Shared, first: usize) -> Self {
+        let account = ManagedAccount::new(sink, stream, shared, shared.lanes.len().saturating_sub(first));
         Account::Managed { account: Box::new(account), first }
+    }
+
+    /// The p99 of a manager's decision and of its lateness so far.
+    pub(crate) fn costs(&self) -> Option<(Span, Span)> {
+        if let Account::Managed { account, .. } = self { account.costs() } else { None }
     }
 
     /// Waits for at most `timeout`, and emits the certain events; the run ends at `end`.
