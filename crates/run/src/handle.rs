@@ -542,8 +542,15 @@ impl Running {
             clock::pause(LOOK);
             let posted = std::mem::take(&mut *lock());
             match posted {
-                Posted::Made(_) => return Ok(true),
-                Posted::TooLate(_) => return Ok(false),
+                // Its memory is freed here, not by the manager.
+                Posted::Made(change) => {
+                    drop(change);
+                    return Ok(true);
+                }
+                Posted::TooLate(change) => {
+                    drop(change);
+                    return Ok(false);
+                }
                 asked @ Posted::Asked(_) => *lock() = asked,
                 Posted::Nothing => {}
             }
