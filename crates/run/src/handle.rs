@@ -540,19 +540,11 @@ impl Running {
         }
         loop {
             clock::pause(LOOK);
-            let posted = std::mem::take(&mut *lock());
-            match posted {
+            let answer = lock().take_answer();
+            if let Some((is_made, change)) = answer {
                 // Its memory is freed here, not by the manager.
-                Posted::Made(change) => {
-                    drop(change);
-                    return Ok(true);
-                }
-                Posted::TooLate(change) => {
-                    drop(change);
-                    return Ok(false);
-                }
-                asked @ Posted::Asked(_) => *lock() = asked,
-                Posted::Nothing => {}
+                drop(change);
+                return Ok(is_made);
             }
             let now = self.now();
             if now.as_ref().is_ok_and(|now| *now < until) {

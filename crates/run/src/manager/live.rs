@@ -213,7 +213,7 @@ impl Manager {
     /// Takes a change that somebody asks for, without waiting.
     fn take_change<'a>(&self, board: &mut Board<'a>, seats: &mut LiveSeats<'a>) {
         let Ok(mut posted) = self.posted.try_lock() else { return };
-        let Posted::Asked(change) = std::mem::take(&mut *posted) else { return };
+        let Some(change) = posted.take_asked() else { return };
         let guests = seats.shared.guests.as_ref();
         let guest = |id: TaskId| guests.and_then(|guests| guests.task(id));
         let first = seats.guests.len();

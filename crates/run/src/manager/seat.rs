@@ -91,3 +91,28 @@ pub(crate) enum Posted {
     TooLate(Box<Change>),
     Made(Box<Change>),
 }
+
+impl Posted {
+    /// The change that is asked for. What was answered stays.
+    pub(crate) fn take_asked(&mut self) -> Option<Box<Change>> {
+        match std::mem::take(self) {
+            Posted::Asked(change) => Some(change),
+            other => {
+                *self = other;
+                None
+            }
+        }
+    }
+
+    /// The answer: whether the change was made, and its memory. What is asked for stays.
+    pub(crate) fn take_answer(&mut self) -> Option<(bool, Box<Change>)> {
+        match std::mem::take(self) {
+            Posted::Made(change) => Some((true, change)),
+            Posted::TooLate(change) => Some((false, change)),
+            other => {
+                *self = other;
+                None
+            }
+        }
+    }
+}

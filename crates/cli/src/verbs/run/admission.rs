@@ -186,7 +186,7 @@ fn joining(system: &System, more: &str) -> Result<LiveChange, String> {
 fn prove(system: &System, measured: Option<(Span, Span)>) -> Result<(), String> {
     let mut charged = system.clone();
     for node in &mut charged.nodes {
-        node.costs = Some(charge(node.costs.unwrap_or_default(), measured));
+        node.costs = Some(charge(node.costs.unwrap_or(Costs::NONE), measured));
     }
     match Admission::new(charged) {
         Ok(_) => Ok(()),
@@ -231,7 +231,7 @@ mod tests {
     #[test]
     fn the_measured_costs_are_charged_where_they_are_more_than_those_of_the_file() {
         let us = Span::from_us;
-        let file = Costs { release: us(50), switch: us(1), ..Costs::default() };
+        let file = Costs { release: us(50), switch: us(1), ..Costs::NONE };
         let charged = charge(file, Some((us(10), us(30))));
         assert_eq!((charged.release, charged.switch, charged.latency), (us(50), us(20), us(30)));
         let system = file::parse(RUNNING, "running").unwrap();
