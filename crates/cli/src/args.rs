@@ -13,10 +13,12 @@ mod stats;
 mod study;
 mod top;
 
+use std::path::PathBuf;
+
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use takt_analysis::distributed::assign::Choice;
-use takt_model::{Probability, Span};
+use takt_model::{Probability, ServerRule, Span};
 use takt_report::svg::WIDTH_MIN;
 
 pub(crate) use doctor::{Charge, Doctor};
@@ -190,12 +192,37 @@ Examples:
   takt admit robot.toml --add arm.toml -o robot.toml
   takt admit robot.toml --remove camera -o -
   takt admit robot.toml --remove vision --remove camera --add arm.toml
-                                                  all at once: the component, its task, and what replaces them")]
-#[command(group = clap::ArgGroup::new("change").required(true).multiple(true).args(["add", "remove"]))]
+                                                  all at once: the component, its task, and what replaces them
+  takt admit --live takt.sock --add vision.toml   vision.toml holds a [[component]] and its [[task]] entries
+  takt admit --live takt.sock --change vision --budget 4ms
+  takt admit --live takt.sock --remove vision")]
+#[command(group = clap::ArgGroup::new("what").required(true).multiple(true).args(["add", "remove", "change"]))]
 pub(crate) struct Admit {
     /// The system file.
-    #[arg(value_hint = ValueHint::FilePath)]
-    pub(crate) file: String,
+    #[arg(value_hint = ValueHint::FilePath, required_unless_present = "live", conflicts_with = "live")]
+    pub(crate) file: Option<String>,
+
+    /// Change the running system of `takt run --admit SOCKET` instead of a file, one change at a
+    /// time. Components join with their tasks, change their servers, or leave.
+    #[arg(long, value_name = "SOCKET", value_hint = ValueHint::FilePath)]
+    pub(crate) live: Option<PathBuf>,
+
+    /// Give the server of this running component another rule, period or budget, from the end of
+    /// its period on.
+    #[arg(long, value_name = "NAME", requires = "live")]
+    pub(crate) change: Option<String>,
+
+    /// The server's rule from then on.
+    #[arg(long, value_name = "RULE", value_parser = server_rule, requires = "change")]
+    pub(crate) rule: Option<ServerRule>,
+
+    /// The server's period from then on.
+    #[arg(long, value_name = "TIME", value_parser = span, requires = "change")]
+    pub(crate) period: Option<Span>,
+
+    /// The server's budget from then on.
+    #[arg(long, value_name = "TIME", value_parser = span, requires = "change")]
+    pub(crate) budget: Option<Span>,
 
     /// Add the tasks, components and flows of this file, which is read as if it stood at the end of
     /// the system file; - is standard input.
@@ -632,6 +659,13 @@ fn picture_width(text: &str) -> Result<u32, String> {
 
 fn span(text: &str) -> Result<Span, String> {
     takt_model::file::parse_span(text)
+}
+
+fn server_rule(text: &str) -> Result<ServerRule, String> {
+    ServerRule::ALL.into_iter().find(|rule| rule.name() == text).ok_or_else(|| {
+        let names: Vec<&str> = ServerRule::ALL.iter().map(|rule| rule.name()).collect();
+        format!("a server's rule is one of {}", names.join(", "))
+    })
 }
 
 fn bytes(text: &str) -> Result<takt_model::Bytes, String> {

@@ -141,3 +141,143 @@ fn a_killed_run_leaves_nothing_at_any_instant() {
     let (status, _, error) = takt(&folder, &[&["run", "domains.toml", "--for", "100ms"], options].concat());
     assert_eq!(status, 0, "{error}");
 }
+
+const BASE: &str = r#"
+takt = 1
+name = "base"
+[[node]]
+name = "n1"
+strategy = "edf"
+[[component]]
+name = "own"
+server = "deferrable"
+strategy = "edf"
+period = "20ms"
+budget = "6ms"
+[[task]]
+name = "control"
+component = "own"
+period = "80ms"
+wcet = "5ms"
+"#;
+
+/// A component with a task, as a file of its own.
+fn component(name: &str, budget_ms: u32) -> String {
+    format!(
+        "takt = 1\n[[component]]\nname = \"{name}\"\nserver = \"deferrable\"\nperiod = \"20ms\"\nbudget =          \"{budget_ms}ms\"\n[[task]]\nname = \"task of {name}\"\ncomponent = \"{name}\"\nperiod = \"200ms\"\nwcet = \"2ms\"\n"
+    )
+}
+
+/// A run that listens at `takt.sock`, for so long at most.
+fn listening(folder: &Path, time: &str) -> Ended {
+    let (status, ..) = takt(folder, &["run", "base.toml", "--for", "20ms"]);
+    let options: &[&str] = if status == 0 { &[] } else { &["--best-effort"] };
+    let arguments = [&["run", "base.toml", "--for", time, "--admit", "takt.sock", "-o", "base.takt"], options].concat();
+    let mut command = Command::new(TAKT);
+    command.args(&arguments).current_dir(folder).stdout(Stdio::null()).stderr(Stdio::piped());
+    let run = Ended(command.spawn().expect("takt starts"));
+    let begun = || takt(folder, &["admit", "--live", "takt.sock", "--remove", "nobody"]);
+    let mut answer = begun();
+    while answer.0 == 3 {
+        takt_linux::clock::pause(Span::from_ms(10));
+        answer = begun();
+    }
+    assert!(answer.0 == 2 && answer.2.contains("no component \"nobody\""), "{answer:?}");
+    run
+}
+
+#[test]
+fn components_join_and_leave_a_run_by_its_socket() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder.path();
+    fs::write(folder.join("base.toml"), BASE).expect("a file");
+    fs::write(folder.join("camera.toml"), component("camera", 4)).expect("a file");
+    fs::write(folder.join("radar.toml"), component("radar", 1)).expect("a file");
+    fs::write(folder.join("huge.toml"), component("huge", 19)).expect("a file");
+    fs::write(folder.join("wrong.toml"), "[[component]]\nname = 3\n").expect("a file");
+    fs::write(folder.join("grid.toml"), component("grid", 1).replacen("budget", "quantum = \"1ms\"\nbudget", 1))
+        .expect("a file");
+    let admit = |more: &[&str]| takt(folder, &[&["admit", "--live", "takt.sock"], more].concat());
+    let (status, _, error) = admit(&["--add", "camera.toml"]);
+    assert!(status == 3 && error.contains("--admit"), "{error}");
+    let mut run = listening(folder, "60s");
+    let mode = fs::metadata(folder.join("takt.sock")).expect("a socket").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    // Clients that send nothing, or what is no request, harm nobody.
+    let silent = takt_linux::seqpacket::Connection::connect(&folder.join("takt.sock")).expect("a connection");
+    let wrong = takt_linux::seqpacket::Connection::connect(&folder.join("takt.sock")).expect("a connection");
+    wrong.send([&[9, 9, 9], &[]], None);
+    let gone = takt_linux::seqpacket::Connection::connect(&folder.join("takt.sock")).expect("a connection");
+    gone.send([&[1, 3, b'x'], &[]], None);
+    drop(gone);
+    // A refusal changes nothing.
+    let (status, out, error) = admit(&["--add", "huge.toml"]);
+    assert!(status == 1 && out.contains("not admitted"), "{out}{error}");
+    let (status, out, error) = admit(&["--add", "huge.toml", "--json"]);
+    let answer: serde_json::Value = serde_json::from_str(&out).expect("JSON");
+    assert!(status == 1 && answer["admitted"] == false && answer["at_ns"].is_null(), "{out}{error}");
+    let (status, _, error) = admit(&["--add", "wrong.toml"]);
+    assert!(status == 2 && error.contains("nothing was changed"), "{error}");
+    let (status, _, error) = admit(&["--add", "grid.toml"]);
+    assert!(status == 3 && error.contains("quantum"), "{error}");
+    // Two clients at once: each has its answer.
+    let both: Vec<_> = std::thread::scope(|scope| {
+        let ask = |file: &'static str| scope.spawn(move || admit(&["--add", file]));
+        [ask("camera.toml"), ask("radar.toml")].map(|thread| thread.join().expect("no panic")).into()
+    });
+    for (status, out, error) in &both {
+        assert!(*status == 0 && out.contains("admitted"), "{out}{error}");
+    }
+    let (status, _, error) = admit(&["--add", "camera.toml"]);
+    assert!(status == 2 && error.contains("camera"), "{error}");
+    let (status, out, error) = admit(&["--change", "camera", "--budget", "3ms", "--json", "-o", "now.toml"]);
+    assert_eq!(status, 0, "{error}");
+    let answer: serde_json::Value = serde_json::from_str(&out).expect("JSON");
+    assert!(answer["since_ns"].as_u64() >= answer["at_ns"].as_u64(), "{answer}");
+    let now = fs::read_to_string(folder.join("now.toml")).expect("the running system");
+    assert!(now.contains("3ms") && now.contains("radar"), "{now}");
+    assert_eq!(takt(folder, &["check", "now.toml"]).0, 0);
+    let (status, _, error) = admit(&["--change", "camera"]);
+    assert!(status == 2 && error.contains("--budget"), "{error}");
+    let (status, out, error) = admit(&["--remove", "camera"]);
+    assert!(status == 0 && out.contains("removed camera"), "{out}{error}");
+    drop(silent);
+    let stop = Command::new("kill").arg(run.0.id().to_string()).status().expect("kill starts");
+    assert!(stop.success() && run.0.wait().expect("it ends").success());
+    assert!(!folder.join("takt.sock").exists());
+    let (status, out, error) = takt(folder, &["stats", "base.takt"]);
+    assert_eq!(status, 0, "{error}");
+    for name in ["camera", "radar", "task of camera", "task of radar"] {
+        assert!(out.contains(name), "{out}");
+    }
+    for verb in [&["chart", "base.takt"][..], &["report", "base.takt", "-o", "base.html"]] {
+        let (status, _, error) = takt(folder, verb);
+        assert_eq!(status, 0, "{verb:?}: {error}");
+    }
+}
+
+#[test]
+fn a_run_that_is_killed_during_a_join_leaves_nothing() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder.path().canonicalize().expect("a path");
+    fs::write(folder.join("base.toml"), BASE).expect("a file");
+    fs::write(folder.join("camera.toml"), component("camera", 4)).expect("a file");
+    for delay_ms in [0, 5, 15, 30] {
+        let mut run = listening(&folder, "60s");
+        let mut client = Command::new(TAKT);
+        client.args(["admit", "--live", "takt.sock", "--add", "camera.toml"]).current_dir(&folder);
+        let mut client = Ended(client.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("takt starts"));
+        takt_linux::clock::pause(Span::from_ms(delay_ms));
+        run.0.kill().expect("our child, not yet waited for");
+        let _ = run.0.wait();
+        let asked = client.0.wait().expect("it ends").code();
+        assert!(matches!(asked, Some(0 | 3 | 4)), "{asked:?}");
+        let mut looks = 0;
+        while anyone_in(&folder) && looks < 1000 {
+            looks += 1;
+            takt_linux::clock::pause(Span::from_ms(10));
+        }
+        assert!(!anyone_in(&folder), "after a kill {delay_ms} ms later");
+    }
+}

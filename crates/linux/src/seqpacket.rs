@@ -5,7 +5,7 @@ use std::fs;
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
-use std::os::unix::fs::FileTypeExt as _;
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use socket2::{Domain, MsgHdr, SockAddr, Socket, Type};
@@ -53,6 +53,18 @@ impl Listener {
     /// # Errors
     /// The kernel's refusal. `AddrInUse`: a process listens there, or the file is no socket.
     pub fn bind(path: &Path) -> io::Result<Listener> {
+        Listener::bind_with(path, None)
+    }
+
+    /// The same, where only this user may connect (mode 600).
+    ///
+    /// # Errors
+    /// As [`Listener::bind`].
+    pub fn bind_private(path: &Path) -> io::Result<Listener> {
+        Listener::bind_with(path, Some(0o600))
+    }
+
+    fn bind_with(path: &Path, mode: Option<u32>) -> io::Result<Listener> {
         let address = SockAddr::unix(path)?;
         let socket = Socket::new(Domain::UNIX, Type::SEQPACKET, None)?;
         if let Err(error) = socket.bind(&address) {
@@ -63,6 +75,10 @@ impl Listener {
             }
             fs::remove_file(path)?;
             socket.bind(&address)?;
+        }
+        if let Some(mode) = mode {
+            // Nobody can connect before listen(2).
+            fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
         }
         socket.listen(128)?;
         socket.set_nonblocking(true)?;

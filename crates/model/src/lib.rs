@@ -2,6 +2,7 @@
 //!
 //! Everything here is pure: no clock, no file, no thread. Times are integers in nanoseconds.
 
+pub mod admission;
 mod chain;
 pub mod cpus;
 mod criticality;

@@ -60,6 +60,22 @@ impl CpuPart {
         }
         Ok(Ok(parts))
     }
+
+    /// The same CPU in `system`, which has more tasks, components or changes of servers behind those of this part's
+    /// system, none before `at`. For [`Hierarchy::adopt`]. `None` if the CPU would share tasks or components.
+    ///
+    /// # Errors
+    /// As [`Clusters::new`].
+    pub fn with_change(&self, system: &System, node: NodeId, at: Time) -> Result<Option<CpuPart>, PolicyError> {
+        for cpus in divide(system, node).iter().filter(|cpus| cpus.contains(self.cpu) && cpus.len() == 1) {
+            let (part, components, slots) = part_of(system, node, cpus)?;
+            if components.starts_with(&self.components) && slots.starts_with(&self.slots) {
+                let hierarchy = self.hierarchy.with_change(&part, NodeId(0), at)?;
+                return Ok(Some(CpuPart { cpu: self.cpu, slots, components, hierarchy }));
+            }
+        }
+        Ok(None)
+    }
 }
 
 /// Decides for one node of several CPUs with components. The protocol is that of [`crate::Dispatcher`].

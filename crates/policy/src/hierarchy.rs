@@ -38,6 +38,7 @@ pub(crate) use order::{EntryFilter, EntryState, ScopeOrder};
 
 pub(crate) mod build;
 mod choose;
+mod grow;
 mod order;
 
 pub(crate) use choose::server_rank;

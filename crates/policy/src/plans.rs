@@ -42,6 +42,12 @@ impl Plans {
         plan < self.plans.len()
     }
 
+    /// Exchanges all plans with those of another, which are of the same tasks. The one in force holds until
+    /// [`Plans::adopt`].
+    pub(crate) fn exchange(&mut self, other: &mut Plans) {
+        std::mem::swap(&mut self.plans, &mut other.plans);
+    }
+
     /// The number of the plan in force.
     pub(crate) fn current(&self) -> usize {
         self.current

@@ -60,6 +60,14 @@ pub(crate) struct Terms {
     pub(crate) budget: Span,
 }
 
+impl Terms {
+    /// Whether a server of these terms is closed: it has no budget and no periods, before its component joins a
+    /// running system and after it has left.
+    fn are_closed(&self) -> bool {
+        self.budget.is_zero() && self.period == Span::MAX
+    }
+}
+
 /// How a bandwidth server stands to its virtual time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Bandwidth {
@@ -101,7 +109,8 @@ pub(crate) struct Server {
 
 impl Server {
     /// A server whose first period begins at `now`.
-    pub(crate) fn new(Terms { rule, period, budget }: Terms, now: Time) -> Self {
+    pub(crate) fn new(terms: Terms, now: Time) -> Self {
+        let (Terms { rule, period, budget }, is_closed) = (terms, terms.are_closed());
         Server {
             rule,
             period,
@@ -112,7 +121,7 @@ impl Server {
             release: now,
             started: false,
             had_work: false,
-            next_period: if is_periodic(rule) { now } else { Time::MAX },
+            next_period: if is_periodic(rule) && !is_closed { now } else { Time::MAX },
             active: false,
             since: now,
             used: Span::ZERO,
@@ -139,6 +148,9 @@ impl Server {
 
     /// When all of its budget is back or lost. `None`: it is so now.
     fn period_end(&self) -> Option<Time> {
+        if self.terms().are_closed() {
+            return None;
+        }
         if is_periodic(self.rule) {
             return Some(self.next_period);
         }
@@ -265,7 +277,8 @@ impl Server {
         *self = Server { returns, ..Server::new(terms, now) };
         tell(Change::Switched);
         // A periodic server has its first budget in the next step.
-        if !is_periodic(self.rule) && (had_budget || self.has_budget()) {
+        let begins_later = is_periodic(self.rule) && !terms.are_closed();
+        if !begins_later && (had_budget || self.has_budget()) {
             tell(Change::Replenished(self.left));
         }
         true

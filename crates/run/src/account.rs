@@ -4,11 +4,11 @@ use std::sync::atomic::Ordering;
 
 use takt_linux::{Class, clock};
 use takt_log::Sink;
-use takt_model::{Span, System, TaskId, Time};
+use takt_model::{Span, TaskId, Time};
 use takt_trace::merge::{ManagedMerge, Merge, Stamped, Watched};
 
 use crate::kernel::{Kernel, Outcome};
-use crate::lanes::{Lane, Role};
+use crate::lanes::{Lane, Role, Shared};
 use crate::manager::{ManagedAccount, ManagedSummary, Passes};
 use crate::record::{LaneTask, Plain, Recorder};
 
@@ -75,18 +75,24 @@ impl<'a, S: Sink> Account<'a, S> {
     pub(crate) fn managed(
         sink: &'a mut S,
         stream: u32,
-        system: &'a System,
-        (lanes, first): (&[Lane], usize),
+        shared: &'a Shared,
+        first: usize,
         kernel: Option<Kernel>,
     ) -> Self {
+        let lanes = &shared.lanes;
         let managers = lanes.len().saturating_sub(first);
         let Some(kernel) = kernel else {
-            let account = Box::new(ManagedAccount::new(sink, stream, system, managers));
+            let account = Box::new(ManagedAccount::new(sink, stream, shared, managers));
             return Account::Managed { account, first };
         };
         let merge = ManagedMerge::new(stream, lanes.iter().map(|lane| tasks_of(lane, lanes)));
-        let account = Box::new(ManagedAccount::new(merge, stream, system, managers));
+        let account = Box::new(ManagedAccount::new(merge, stream, shared, managers));
         Account::ManagedBoth { account, first, kernel: Box::new(kernel), sink }
+    }
+
+    /// The p99 of a manager's decision and of its lateness so far.
+    pub(crate) fn costs(&self) -> Option<(Span, Span)> {
+        if let Account::Managed { account, .. } = self { account.costs() } else { None }
     }
 
     /// Waits for at most `timeout`, and emits the certain events; the run ends at `end`.

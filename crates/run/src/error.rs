@@ -23,6 +23,15 @@ pub enum RunError {
     /// A node number that the System does not have.
     #[error("the system has no node number {0}")]
     NoNode(u32),
+    /// Components can join only a run under budget managers.
+    #[error(
+        "components join and leave only a run under budget managers, and node \"{node}\" has none, or has flows; \
+         leave out --admit, or run a node with components under --backend manager"
+    )]
+    NotLive {
+        /// The node.
+        node: String,
+    },
     /// Nothing to do.
     #[error("node \"{node}\" has no task to run")]
     NoTasks {
@@ -280,7 +289,8 @@ impl RunError {
                 RecorderError::File { .. } | RecorderError::Read { .. } | RecorderError::Memory { .. },
             )) => 4,
             RunError::Trace(_) => 3,
-            RunError::Unsupported { .. }
+            RunError::NotLive { .. }
+            | RunError::Unsupported { .. }
             | RunError::Unenforceable { .. }
             | RunError::Undispatchable { .. }
             | RunError::Unplanned { .. }

@@ -1,11 +1,11 @@
 //! What the threads of a run and its recorder share.
 
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use takt_dispatch::ring::Ring;
 use takt_linux::{Class, Epoch};
-use takt_model::{System, TaskId, Time};
+use takt_model::{Component, ComponentId, Span, System, Task, TaskId, Time};
 
 use crate::manager::seat::{Manager, Seat};
 
@@ -22,6 +22,94 @@ pub(crate) struct Shared {
     /// When the run ends, in nanoseconds: the duration, or earlier when a signal came.
     pub(crate) end_ns: AtomicU64,
     pub(crate) lanes: Vec<Lane>,
+    /// What joins the run. `None` if nothing may.
+    pub(crate) guests: Option<Guests>,
+}
+
+/// Tasks and components that join a run. Their numbers follow those of the System. They stay to the run's end, so that
+/// threads can refer to them.
+pub(crate) struct Guests {
+    tasks: Vec<OnceLock<Guest>>,
+    components: Vec<OnceLock<Component>>,
+    first_task: u32,
+    first_component: u32,
+    told: Mutex<Told>,
+}
+
+/// A task that joins, and its thread.
+pub(crate) struct Guest {
+    pub(crate) task: Task,
+    pub(crate) lane: Lane,
+}
+
+/// What the log's writer has seen. No real-time thread looks at it.
+#[derive(Default)]
+struct Told {
+    /// Components whose server has other terms, and since when.
+    switched: Vec<(ComponentId, Time)>,
+    costs: Option<(Span, Span)>,
+}
+
+impl Guests {
+    pub(crate) fn new(system: &System, components: usize, tasks: usize) -> Guests {
+        Guests {
+            tasks: (0..tasks).map(|_| OnceLock::new()).collect(),
+            components: (0..components).map(|_| OnceLock::new()).collect(),
+            first_task: system.tasks.len() as u32,
+            first_component: system.components.len() as u32,
+            told: Mutex::default(),
+        }
+    }
+
+    /// Takes a task in. Gives it back if the number is taken or there is no room.
+    pub(crate) fn add_task(&self, id: TaskId, guest: Guest) -> Result<(), Box<Guest>> {
+        match id.0.checked_sub(self.first_task).and_then(|at| self.tasks.get(at as usize)) {
+            Some(place) => place.set(guest).map_err(Box::new),
+            None => Err(Box::new(guest)),
+        }
+    }
+
+    /// Takes a component in, if there is room.
+    pub(crate) fn add_component(&self, id: ComponentId, component: Component) {
+        let place = id.0.checked_sub(self.first_component).and_then(|at| self.components.get(at as usize));
+        if let Some(place) = place {
+            let _ = place.set(component);
+        }
+    }
+
+    pub(crate) fn task(&self, id: TaskId) -> Option<&Guest> {
+        self.tasks.get(id.0.checked_sub(self.first_task)? as usize)?.get()
+    }
+
+    pub(crate) fn component(&self, id: ComponentId) -> Option<&Component> {
+        self.components.get(id.0.checked_sub(self.first_component)? as usize)?.get()
+    }
+
+    /// All tasks that have joined, with their numbers.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (TaskId, &Guest)> {
+        (self.first_task..).map(TaskId).zip(self.tasks.iter().map_while(OnceLock::get))
+    }
+
+    /// The server of a component has other terms.
+    pub(crate) fn tell_switched(&self, component: ComponentId, at: Time) {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner).switched.push((component, at));
+    }
+
+    /// When the server of a component got other terms, at `from` or later.
+    pub(crate) fn switched(&self, component: ComponentId, from: Time) -> Option<Time> {
+        let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = told.switched.iter().find(|(of, at)| *of == component && *at >= from);
+        found.map(|(_, at)| *at)
+    }
+
+    /// The cost of a decision and its lateness so far.
+    pub(crate) fn tell_costs(&self, costs: Option<(Span, Span)>) {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner).costs = costs;
+    }
+
+    pub(crate) fn costs(&self) -> Option<(Span, Span)> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner).costs
+    }
 }
 
 /// The source of a thread's job releases.
@@ -89,6 +177,17 @@ impl Lane {
 impl Shared {
     pub(crate) fn end(&self) -> Time {
         Time::from_ns(self.end_ns.load(Ordering::Acquire))
+    }
+
+    /// A task of the System, or one that has joined.
+    pub(crate) fn task(&self, id: TaskId) -> Option<&Task> {
+        let guest = || self.guests.as_ref().and_then(|guests| guests.task(id)).map(|guest| &guest.task);
+        self.system.tasks.get(id.index()).or_else(guest)
+    }
+
+    /// The lanes of tasks that have joined.
+    pub(crate) fn guest_lanes(&self) -> impl Iterator<Item = &Lane> {
+        self.guests.iter().flat_map(Guests::all).map(|(_, guest)| &guest.lane)
     }
 }
 

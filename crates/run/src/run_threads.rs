@@ -11,7 +11,7 @@ use takt_linux::{Class, Epoch, SchedError, clock, futex, sched, thread};
 use takt_model::{Span, Time};
 
 use crate::error::RunError;
-use crate::lanes::Shared;
+use crate::lanes::{Lane, Shared};
 use crate::mapping::MappedTask;
 use crate::threads::live;
 use crate::work::Work;
@@ -65,7 +65,10 @@ impl RunThreads {
             }
             sched::set_affinity(&cpus)
         };
-        let run = move || live(&shared, index, work, enter_cpus, move |result| drop(send.send((index, result))));
+        let run = move || {
+            let Some(lane) = shared.lanes.get(index) else { return };
+            live(&shared, lane, work, enter_cpus, move |result| drop(send.send((index, result))));
+        };
         let thread = std::thread::Builder::new()
             .name(format!("takt {}", self.name(index).replace('\0', " ")))
             .stack_size(STACK_BYTES);
@@ -110,12 +113,17 @@ impl RunThreads {
     }
 
     pub(crate) fn all_through(&self) -> bool {
-        self.shared.lanes.iter().all(|lane| lane.done.load(Ordering::Acquire))
+        self.lanes().all(|lane| lane.done.load(Ordering::Acquire))
+    }
+
+    /// Also those of tasks that have joined.
+    fn lanes(&self) -> impl Iterator<Item = &Lane> {
+        self.shared.lanes.iter().chain(self.shared.guest_lanes())
     }
 
     /// Interrupts the sleep of threads that have not yet noticed the end of the run.
     pub(crate) fn interrupt(&self) {
-        for lane in self.shared.lanes.iter().filter(|lane| !lane.done.load(Ordering::Acquire)) {
+        for lane in self.lanes().filter(|lane| !lane.done.load(Ordering::Acquire)) {
             futex::wake_all(&lane.signal);
             if let Some(tid) = thread::Tid::of_this_process(lane.tid.load(Ordering::Acquire)) {
                 thread::interrupt(tid);

@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use takt_dispatch::gate::GO_WAIT;
 use takt_linux::cpuset::{CpusetError, Partitions};
 use takt_linux::cpuset::{Recovery, recover};
+use takt_linux::machine::Limits;
 use takt_linux::memory::LockError;
 use takt_linux::signals::StopSignals;
 use takt_linux::tracing::{Guard, RecorderError};
@@ -21,9 +22,10 @@ use crate::account::{Account, AccountSummary, watched};
 use crate::contract::ServerBackEnd;
 use crate::deadline::{self, account::WithServers};
 use crate::error::{RunError, grant};
+use crate::handle::{RunHandle, Running};
 use crate::kernel::{Kernel, TraceError, buffer, buffer_of};
-use crate::lanes::{Lane, Role, Shared};
-use crate::manager::{self, Managed};
+use crate::lanes::{Guests, Lane, Role, Shared};
+use crate::manager::{self, COMPONENTS_MAX, Managed, TASKS_MAX};
 use crate::mapping::{MappedTask, Mapping};
 use crate::node::{Clocks, NodeError, NodeLive, NodePlan};
 use crate::record::LaneTask;
@@ -188,6 +190,34 @@ impl Ready {
     /// A missing privilege or a refusal of the kernel, before anything has run, or a failure of
     /// takt itself. Either way everything is restored.
     pub fn run(self, sink: &mut impl Sink, progress: &mut Progress<'_>) -> Result<RunSummary, RunError> {
+        self.run_inner(sink, progress, None)
+    }
+
+    /// The same. Components join the run, change their servers and leave it by `handle`. Only budget managers can.
+    /// The kernel is not recorded, because threads join that no recording knows: [`Trace::Never`].
+    ///
+    /// # Errors
+    /// As [`Ready::run`]; another back end, flows, or a recording.
+    pub fn run_with(
+        self,
+        sink: &mut impl Sink,
+        progress: &mut Progress<'_>,
+        handle: &RunHandle,
+    ) -> Result<RunSummary, RunError> {
+        let serves = self.prepared.back_end == Some(ServerBackEnd::Manager) && self.prepared.flows().is_none();
+        if !serves || self.kernel.is_some() {
+            let node = self.prepared.system.nodes.get(self.prepared.node.index());
+            return Err(RunError::NotLive { node: node.map_or_else(String::new, |node| node.name.clone()) });
+        }
+        self.run_inner(sink, progress, Some(handle))
+    }
+
+    fn run_inner(
+        self,
+        sink: &mut impl Sink,
+        progress: &mut Progress<'_>,
+        handle: Option<&RunHandle>,
+    ) -> Result<RunSummary, RunError> {
         let system = self.prepared.system.clone();
         let causes = match &self.prepared.dispatched {
             Some(plan) if self.kernel.is_some() => takt_dispatch::causes(plan, false),
@@ -201,7 +231,7 @@ impl Ready {
         let node = self.prepared.node;
         let account = serves.then(|| (node.0, deadline::account(&system, node)));
         let mut sinks = (WithServers { sink, account }, causes);
-        let mut summary = self.run_into(&mut sinks, progress)?;
+        let mut summary = self.run_into(&mut sinks, progress, handle)?;
         sinks.0.finish(summary.end);
         if let Some(late) = sinks.1.finish(summary.end) {
             for task in &mut summary.tasks {
@@ -213,7 +243,12 @@ impl Ready {
         Ok(summary)
     }
 
-    fn run_into(self, sink: &mut impl Sink, progress: &mut Progress<'_>) -> Result<RunSummary, RunError> {
+    fn run_into(
+        self,
+        sink: &mut impl Sink,
+        progress: &mut Progress<'_>,
+        handle: Option<&RunHandle>,
+    ) -> Result<RunSummary, RunError> {
         let Ready { prepared, kernel } = self;
         if let Some(plan) = &prepared.dispatched {
             return prepared.run_dispatched(plan, kernel, sink, progress);
@@ -225,7 +260,7 @@ impl Ready {
         let signals = StopSignals::catch();
         let cpus = sched::affinity();
         let partitions = divide(&cpus, &mut mapping)?;
-        let resources = RunResources { signals: &signals, cpus: &cpus, partitions: partitions.as_ref() };
+        let resources = RunResources { signals: &signals, cpus: &cpus, partitions: partitions.as_ref(), handle };
         let result = prepared.run_divided(&resources, mapping, kernel, sink, progress);
         // All threads have ended, unless one is stuck. `Partitions` evacuates a stuck one.
         let restored = match partitions.map(Arc::try_unwrap) {
@@ -243,6 +278,8 @@ struct RunResources<'a> {
     signals: &'a StopSignals,
     cpus: &'a [u32],
     partitions: Option<&'a Arc<Partitions>>,
+    /// By which components join the run.
+    handle: Option<&'a RunHandle>,
 }
 
 impl Prepared {
@@ -254,7 +291,7 @@ impl Prepared {
         sink: &mut impl Sink,
         progress: &mut Progress<'_>,
     ) -> Result<RunSummary, RunError> {
-        let RunResources { signals, cpus, partitions } = *resources;
+        let RunResources { signals, cpus, partitions, handle } = *resources;
         let (mapped, mut notes) = (mapping.tasks, mapping.notes);
         let tasks: Vec<&Task> = mapped.iter().filter_map(|task| self.system.tasks.get(task.id.index())).collect();
         let live = match self.flows() {
@@ -262,7 +299,7 @@ impl Prepared {
             None => None,
         };
         let _clocks = live.as_ref().map(Clocks::start).transpose()?;
-        let shared = Arc::new(self.shared(&mapped, &tasks, live.as_ref()));
+        let shared = Arc::new(self.shared(&mapped, &tasks, live.as_ref(), handle.is_some()));
         let parts = self.managed.iter().flat_map(|managed| managed.parts.iter());
         let names = tasks.iter().map(|task| task.name.clone()).chain(parts.map(Managed::name));
         let mut threads = RunThreads::new(shared.clone(), names.collect());
@@ -301,9 +338,10 @@ impl Prepared {
             kernel.begin(epoch);
         }
         threads.go(epoch);
+        let open = handle.map(|handle| self.open_to(handle, &shared, cpus));
 
         let mut account = if self.managed.is_some() {
-            Account::managed(sink, self.node.0, &shared.system, (&shared.lanes, tasks.len()), kernel)
+            Account::managed(sink, self.node.0, &shared, tasks.len(), kernel)
         } else {
             let lane_tasks = tasks.iter().map(|task| lane_task(task, &shared)).collect();
             Account::new(sink, self.node.0, cpus, &shared.lanes, lane_tasks, kernel)
@@ -314,6 +352,9 @@ impl Prepared {
             account.look(LOOK, &shared.lanes, shared.end());
             let now = epoch.now();
             progress(now.min(shared.end()));
+            if let Some(guests) = &shared.guests {
+                guests.tell_costs(account.costs());
+            }
             if interrupted.is_none() && signals.caught().is_some() {
                 interrupted = signals.caught();
                 shared.end_ns.fetch_min(now.as_ns(), Ordering::AcqRel);
@@ -335,6 +376,10 @@ impl Prepared {
             }
         }
         threads.join()?;
+        if let Some(handle) = handle {
+            handle.end()?;
+        }
+        drop(open);
         if let Some(cpu) = silent {
             return Err(RunError::Manager { cpu });
         }
@@ -350,7 +395,9 @@ impl Prepared {
         let summary = |(task, lane): (&&Task, &Lane)| summary_of(task, lane, stamped.next());
         let end = shared.end().max(account.last);
         let managers = manager::summaries(&shared.lanes, &account.passes, end.saturating_since(Time::ZERO));
-        let tasks: Vec<TaskSummary> = tasks.iter().zip(&shared.lanes).map(summary).collect();
+        let guests = shared.guests.iter().flat_map(Guests::all);
+        let guests = guests.map(|(_, guest)| summary_of(&guest.task, &guest.lane, None));
+        let tasks: Vec<TaskSummary> = tasks.iter().zip(&shared.lanes).map(summary).chain(guests).collect();
         notes.extend(throttled(&tasks));
         notes.extend(contradicted(&tasks));
         Ok(RunSummary {
@@ -368,7 +415,7 @@ impl Prepared {
         })
     }
 
-    fn shared(&self, mapped: &[MappedTask], tasks: &[&Task], live: Option<&Arc<NodeLive>>) -> Shared {
+    fn shared(&self, mapped: &[MappedTask], tasks: &[&Task], live: Option<&Arc<NodeLive>>, has_guests: bool) -> Shared {
         let mut lanes: Vec<Lane> = mapped
             .iter()
             .zip(tasks)
@@ -396,7 +443,17 @@ impl Prepared {
             duration: Time::ZERO.saturating_add(self.options.duration),
             end_ns: self.options.duration.as_ns().into(),
             lanes,
+            guests: has_guests.then(|| Guests::new(&self.system, COMPONENTS_MAX, TASKS_MAX)),
         }
+    }
+
+    /// Opens the run to changes by its handle. It closes when the answer is dropped.
+    fn open_to(&self, handle: &RunHandle, shared: &Arc<Shared>, cpus: &[u32]) -> Open {
+        let class = self.mapping.tasks.first().map_or(Class::Other, |task| task.class);
+        let limits = (!self.options.best_effort && !self.options.force).then(Limits::read);
+        let parts = self.managed.iter().flat_map(|managed| managed.parts.iter()).cloned().collect();
+        handle.begin(Running::new(shared.clone(), self.node, cpus, class, limits, parts));
+        Open { shared: shared.clone(), handle: handle.clone() }
     }
 
     /// Real-time threads must not wait for a page. Without the privilege only a best-effort run
@@ -413,6 +470,21 @@ impl Prepared {
                 Err(RunError::Privilege { missing: error.to_string(), grant: grant(fifo) })
             }
         }
+    }
+}
+
+/// A run that its handle changes.
+struct Open {
+    shared: Arc<Shared>,
+    handle: RunHandle,
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        if self.shared.epoch.get().is_none_or(|epoch| epoch.now() < self.shared.end()) {
+            self.shared.end_ns.store(0, Ordering::Release);
+        }
+        let _ = self.handle.end();
     }
 }
 

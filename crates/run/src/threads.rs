@@ -36,12 +36,11 @@ impl Drop for MarkEnded<'_> {
 /// Runs a thread from start to end. `ready` gets the result of setting its CPUs and its class.
 pub(crate) fn live(
     shared: &Shared,
-    index: usize,
+    lane: &Lane,
     mut work: Work,
     enter_cpus: impl FnOnce() -> Result<(), SchedError>,
     ready: impl FnOnce(Result<(), SchedError>),
 ) {
-    let Some(lane) = shared.lanes.get(index) else { return };
     let _ended = MarkEnded(lane);
     lane.tid.store(Tid::current().get(), Ordering::Release);
     let office = if let Role::Manager(manager) = &lane.role { manager.office(shared) } else { None };
@@ -65,7 +64,7 @@ pub(crate) fn live(
     if let (Role::Manager(manager), Some(office)) = (&lane.role, office) {
         return manager.run(shared, lane, office, epoch);
     }
-    let Some(task) = shared.system.tasks.get(lane.task.index()) else { return };
+    let Some(task) = shared.task(lane.task) else { return };
     let mut thread = Thread {
         shared,
         lane,
@@ -154,7 +153,7 @@ impl<'a> Thread<'a> {
             let seen = seat.word.load(Ordering::Acquire);
             let given = seat.given.load(Ordering::Acquire);
             let end = self.shared.end();
-            if self.epoch.now() >= end {
+            if self.epoch.now() >= end || seat.leaves.load(Ordering::Acquire) {
                 return;
             }
             if given == last || seat.is_abandoned(given) {

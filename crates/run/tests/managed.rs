@@ -4,11 +4,12 @@
 //! Nothing here asserts a wall-clock time. Orders are asserted where the plan leaves some milliseconds between
 //! events, and only if the manager was never that late.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
-use takt_log::{Event, JobKey};
+use takt_log::{Definition, Event, JobKey};
 use takt_model::*;
-use takt_run::{RunError, RunOptions, RunSummary, Trace, run};
+use takt_run::{LiveChange, LiveError, RunError, RunHandle, RunOptions, RunSummary, Trace, prepare, run};
 use takt_sim::{SimOptions, simulate};
 
 mod common;
@@ -328,5 +329,182 @@ fn each_cpu_has_its_manager() {
         crossing.tasks[3].after = vec![TaskId(1)];
         let error = run(&crossing, &options, &mut Events::new()).unwrap_err();
         assert!(error.exit_code() == 3 && error.to_string().contains("place the chain on one CPU"), "{error}");
+    }
+}
+
+/// Events and definitions of servers and tasks.
+#[derive(Default)]
+struct Kept {
+    events: Events,
+    definitions: Vec<(Time, Definition)>,
+}
+
+impl takt_log::Sink for Kept {
+    fn event(&mut self, stream: u32, now: Time, event: &Event) {
+        self.events.push((stream, now, *event));
+    }
+    fn define(&mut self, _: u32, now: Time, definition: &Definition) {
+        self.definitions.push((now, definition.clone()));
+    }
+}
+
+/// Runs a system while `changes` uses its handle. Without the privilege it runs under SCHED_OTHER.
+fn run_changed<T: Send>(
+    system: &System,
+    duration: Span,
+    changes: impl Fn(&RunHandle) -> T + Sync,
+) -> (RunSummary, Kept, T) {
+    for best_effort in [false, true] {
+        let (options, handle) =
+            (RunOptions { best_effort, trace: Trace::Never, ..RunOptions::new(duration) }, RunHandle::new());
+        let mut kept = Kept::default();
+        let ready = prepare(system, &options).and_then(|prepared| prepared.open());
+        let over = AtomicBool::new(false);
+        let ran = ready.and_then(|ready| {
+            std::thread::scope(|scope| {
+                let asking = scope.spawn(|| {
+                    while handle.system().is_none() {
+                        if over.load(Ordering::Acquire) {
+                            return None;
+                        }
+                        takt_linux::clock::pause(ms(1));
+                    }
+                    Some(changes(&handle))
+                });
+                let summary = ready.run_with(&mut kept, &mut |_| {}, &handle);
+                over.store(true, Ordering::Release);
+                summary.map(|summary| (summary, asking.join().unwrap()))
+            })
+        });
+        match ran {
+            Ok((summary, Some(answer))) => return (summary, kept, answer),
+            Err(error @ (RunError::Privilege { .. } | RunError::Cpus { .. })) if !best_effort => {
+                println!("best effort: {error}");
+            }
+            Ok((_, None)) => panic!("the run was over at once"),
+            Err(error) => panic!("{error}"),
+        }
+    }
+    unreachable!("a best-effort run needs no privilege")
+}
+
+/// A component whose thread wants twenty times its budget joins, changes and leaves, twice. All others keep theirs.
+#[test]
+fn a_greedy_component_joins_changes_and_leaves_and_takes_nothing_from_others() {
+    let _alone = alone();
+    let mut system = node(Builtin::Edf);
+    domain(&mut system, ("own", ServerRule::Deferrable, 50, 12), &[("t own", 0, 50, 6)]);
+    domain(&mut system, ("wild", ServerRule::CbsHard, 50, 12), &[("t wild", 0, 50, 6)]);
+    system.tasks[1].exec = Exec::Uniform { min: ms(120), max: ms(120) };
+    let mut full = system.clone();
+    for _ in 0..2 {
+        domain(&mut full, ("guest", ServerRule::Deferrable, 50, 10), &[("t guest", 0, 50, 5)]);
+        full.tasks.last_mut().unwrap().exec = Exec::Uniform { min: ms(200), max: ms(200) };
+    }
+    let join = LiveChange::Join { components: vec![full.components[2].clone()], tasks: vec![full.tasks[2].clone()] };
+    let budget = |budget| LiveChange::Server {
+        component: "guest".to_owned(),
+        rule: None,
+        period: None,
+        budget: Some(ms(budget)),
+    };
+    let leave = LiveChange::Leave("guest".to_owned());
+    let (summary, kept, effects) = run_changed(&system, ms(4_000), |handle| {
+        let refused = handle.apply(&join, |with| {
+            assert_eq!((with.components.len(), with.tasks.len()), (3, 3));
+            Err("not admitted: as the test wants it".to_owned())
+        });
+        assert!(matches!(refused, Err(LiveError::Refused(_))), "{refused:?}");
+        assert_eq!(handle.system().unwrap(), system);
+        assert!(matches!(handle.apply(&leave, |_| Ok(())), Err(LiveError::Invalid(_))));
+        let mut effects = Vec::new();
+        for _ in 0..2 {
+            for change in [&join, &budget(5), &leave] {
+                let effect = handle.apply(change, |_| Ok(()));
+                println!("{effect:?}");
+                effects.push(effect.unwrap());
+            }
+        }
+        assert_eq!(handle.system().unwrap(), system);
+        effects
+    });
+    println!("{summary:#?} {effects:?}");
+    one_at_a_time(&kept.events);
+    // Each change holds before the next one is decided.
+    for pair in effects.windows(2) {
+        assert!(pair[0].since.is_some_and(|since| pair[0].at <= since && since < pair[1].at), "{effects:?}");
+    }
+    for (task, [join, _, leave]) in
+        [(2, [&effects[0], &effects[1], &effects[2]]), (3, [&effects[3], &effects[4], &effects[5]])]
+    {
+        assert_eq!(join.since, Some(join.at), "the first period begins at the instant");
+        let of = |event: &Event| match *event {
+            Event::Release { job, .. } | Event::Start { job, .. } | Event::Resume { job, .. } => Some(job.task.0),
+            _ => None,
+        };
+        let times = kept.events.iter().filter(|(_, _, event)| of(event) == Some(task)).map(|(_, at, _)| *at);
+        let times: Vec<Time> = times.collect();
+        assert!(times.first().is_some_and(|at| *at == join.at), "{task}: {times:?}");
+        assert!(times.iter().all(|at| *at <= leave.at), "{task}: {times:?}");
+    }
+    // The log defines the servers that join, each of their terms, and closed ones without.
+    let budgets: Vec<Option<Span>> = kept
+        .definitions
+        .iter()
+        .filter_map(|(_, of)| if let Definition::Server(_, def) = of { Some(def.budget) } else { None })
+        .collect();
+    assert_eq!(budgets, [Some(ms(10)), Some(ms(5)), None, Some(ms(10)), Some(ms(5)), None]);
+    // Each component has no more than its budget in each of its periods, and the lateness of decisions.
+    let each = latest(&summary).saturating_add(Span::from_us(50));
+    let periods = 4_000 / 50 + 1;
+    for id in (0..4).map(ComponentId) {
+        let of = |span: Auto<Span>| if let Auto::Value(span) = span { span } else { Span::ZERO };
+        let all = periods * of(full.components[id.index()].budget).as_ns() + 400 * each.as_ns();
+        let had = had(&full, &kept.events, id, summary.end);
+        assert!(had.as_ns() <= all, "{id:?} had {had}");
+    }
+    let own = summary.tasks.iter().find(|task| task.name == "t own").unwrap();
+    if latest(&summary) < ms(1) {
+        assert!(own.completed >= 79, "{summary:#?}");
+    }
+}
+
+/// A run that is over, a system without components and a second run of a handle.
+#[test]
+fn only_a_run_under_managers_changes() {
+    let handle = RunHandle::new();
+    assert_eq!(handle.system(), None);
+    let change = LiveChange::Leave("c".to_owned());
+    assert_eq!(handle.apply(&change, |_| Ok(())), Err(LiveError::NotRunning));
+    let plain = System::local(1, Builtin::Rm, vec![Task::periodic("t", ms(10), ms(1))]);
+    let options = RunOptions { best_effort: true, ..RunOptions::new(ms(50)) };
+    let ready = prepare(&plain, &options).unwrap().open().unwrap();
+    let error = ready.run_with(&mut Events::new(), &mut |_| {}, &handle).unwrap_err();
+    assert!(error.exit_code() == 3 && error.to_string().contains("--backend manager"), "{error}");
+}
+
+/// Servers whose rule, period and budget change while they run, by the file: at the instants of the simulation.
+#[test]
+fn servers_change_at_the_instants_of_the_simulation() {
+    let _alone = alone();
+    for rule in ServerRule::ALL {
+        let mut system = two_domains(ServerRule::Deferrable);
+        let switch = |component, at: u64, period, budget| ServerSwitch {
+            component: ComponentId(component),
+            at: Time::from_ns(at * 1_000_000),
+            server: Some(rule),
+            period: Some(ms(period)),
+            budget: Some(ms(budget)),
+        };
+        system.switches = vec![switch(0, 90, 60, 20), switch(1, 130, 40, 14)];
+        let mut live = Kept::default();
+        let options = RunOptions { best_effort: true, ..RunOptions::new(ms(240)) };
+        run(&system, &options, &mut live).unwrap();
+        one_at_a_time(&live.events);
+        let mut simulated = Kept::default();
+        let options = SimOptions { duration: ms(240), seed: 0, node: None };
+        simulate(&system, &options, &mut simulated).unwrap();
+        assert_eq!(live.definitions, simulated.definitions, "{rule:?}");
+        assert_eq!(live.definitions.len(), 2, "{:?}", live.definitions);
     }
 }

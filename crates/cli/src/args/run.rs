@@ -28,6 +28,7 @@ Examples:
   takt run robot.toml --best-effort
   sudo takt run plant.toml --node n1
   sudo takt run servers.toml --backend deadline
+  sudo takt run servers.toml --for 1h --admit takt.sock
   sudo takt run store.toml --node n1 --listen 10.0.0.1:7000 --peer n2=10.0.0.2:7000 --key takt.key
   sudo takt run flight.toml --adaptive muf")]
 pub(crate) struct Run {
@@ -86,6 +87,12 @@ pub(crate) struct Run {
     /// own one.
     #[arg(long, value_name = "STRATEGY", conflicts_with = "best_effort")]
     pub(crate) adaptive: Option<String>,
+
+    /// Let components join, change their servers and leave while the run goes on: `takt admit
+    /// --live SOCKET` asks at this new Unix socket, which only this user may use. Needs components
+    /// under budget managers. The kernel is not recorded.
+    #[arg(long, value_name = "SOCKET", value_hint = ValueHint::FilePath, conflicts_with_all = ["adaptive", "trace"])]
+    pub(crate) admit: Option<PathBuf>,
 
     /// Write the log here; - is standard output (and then no statistics are printed).
     #[arg(short, long, value_name = "LOG", value_parser = target, value_hint = ValueHint::FilePath)]

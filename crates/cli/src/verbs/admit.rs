@@ -1,5 +1,7 @@
 //! `takt admit`: a change of a proven system that keeps it proven.
 
+mod live;
+
 use serde_json::json;
 use takt_analysis::admit::{Change, Part, Refusal};
 use takt_analysis::{Admission, contradictions};
@@ -21,14 +23,18 @@ struct RequestedChange {
 }
 
 pub(crate) fn execute(options: &args::Admit, json: bool) -> Outcome {
-    if options.file == "-" && options.add.as_deref() == Some("-") {
+    if let Some(socket) = &options.live {
+        return live::execute(options, socket, json);
+    }
+    let Some(file) = &options.file else { return Err(Failure::input("name a system file, or --live SOCKET")) };
+    if file == "-" && options.add.as_deref() == Some("-") {
         return Err(Failure::input("standard input cannot be both the system and what is added"));
     }
     let to_stdout = options.output.as_ref().is_some_and(crate::output::Target::is_stdout);
     if json && to_stdout {
         return Err(Failure::input("--json and the system cannot both go to standard output"));
     }
-    let (system, text) = input::system_and_text(&options.file)?;
+    let (system, text) = input::system_and_text(file)?;
     let name = system.name.clone();
     let parts = options.remove.iter().map(|name| part(&system, name)).collect::<Result<Vec<Part>, Failure>>()?;
     // Before the text is changed, which would say less well what is wrong.
@@ -37,7 +43,7 @@ pub(crate) fn execute(options: &args::Admit, json: bool) -> Outcome {
         Err(refusal @ Refusal::Invalid(_)) => return Err(Failure::input(refusal)),
         Err(refusal) => Err(refusal),
     };
-    let asked = asked(options, &text, parts, admission.as_ref().ok())?;
+    let asked = asked((file, options.add.as_deref()), &text, parts, admission.as_ref().ok())?;
     let found = match &mut admission {
         Ok(admission) => admission.change(&asked.change),
         Err(refusal) => Err(refusal.clone()),
@@ -109,7 +115,7 @@ fn part(system: &System, name: &str) -> Result<Part, Failure> {
 
 /// The change, as text and in numbers.
 fn asked(
-    options: &args::Admit,
+    (file, add): (&str, Option<&str>),
     text: &str,
     remove: Vec<Part>,
     admission: Option<&Admission>,
@@ -118,15 +124,15 @@ fn asked(
     if let Some(Err(refusal)) = admission.map(|admission| admission.removable(&change)) {
         return Err(Failure::input(refusal));
     }
-    let mut document = Document::parse(text, &shown(&options.file)).map_err(Failure::located)?;
+    let mut document = Document::parse(text, &shown(file)).map_err(Failure::located)?;
     document.apply(&removals(document.system(), &change.remove)).map_err(Failure::located)?;
     let (text, rest) = (document.text().to_owned(), document.into_system());
     let removed = change.remove.iter().map(|part| part.name().to_owned()).collect();
-    let Some(path) = &options.add else { return Ok(RequestedChange { change, text, added: Vec::new(), removed }) };
+    let Some(path) = add else { return Ok(RequestedChange { change, text, added: Vec::new(), removed }) };
     let more = without_version(&input::text(path, "TOML")?);
     let gap = if text.ends_with('\n') { "\n" } else { "\n\n" };
     let text = format!("{text}{gap}{more}");
-    let changed = input::parse_system(&options.file, &text).map_err(|failure| Failure {
+    let changed = input::parse_system(file, &text).map_err(|failure| Failure {
         message: format!("{}\nLines past the end of the file are those of {}.", failure.message, shown(path)),
         ..failure
     })?;
@@ -145,7 +151,7 @@ fn asked(
         .cloned()
         .collect();
     // Traces come from the files that were read with the whole.
-    let before = input::parse_system(&options.file, &text[..text.len() - gap.len() - more.len()])?;
+    let before = input::parse_system(file, &text[..text.len() - gap.len() - more.len()])?;
     let kept = System {
         tasks: changed.tasks[..changed.tasks.len() - change.tasks.len()].to_vec(),
         components: changed.components[..changed.components.len() - change.components.len()].to_vec(),
@@ -181,7 +187,7 @@ fn removals(system: &System, parts: &[Part]) -> Vec<Edit> {
 
 /// A file that stands alone has its own `takt = 1`. Inside a system the line would belong to the
 /// last table.
-fn without_version(text: &str) -> String {
+pub(super) fn without_version(text: &str) -> String {
     let mut root = true;
     let kept = text.lines().map(|line| {
         let start = line.trim_start();

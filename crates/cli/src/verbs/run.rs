@@ -1,5 +1,6 @@
 //! `takt run`: a system's tasks as threads of this kernel.
 
+mod admission;
 mod flows;
 
 use serde::Serialize;
@@ -9,9 +10,11 @@ use takt_log::stats::{Stats, Summary, TaskStats};
 use takt_log::{CpuDef, Definitions, Header};
 use takt_model::{Lateness, NodeId, Span, Time, file};
 use takt_run::{
-    ManagerSummary, Margin, Ready, RunError, RunOptions, RunSummary, ServerBackEnd, Stamps, Trace, prepare,
+    ManagerSummary, Margin, Ready, RunError, RunHandle, RunOptions, RunSummary, ServerBackEnd, Stamps, Trace, prepare,
     prepare_adaptive, prepare_node,
 };
+
+use admission::AdmissionSocket;
 
 use super::sim::verdict;
 use crate::adaptive::{self, Account, ControllerRequest, Residence};
@@ -44,7 +47,7 @@ pub(crate) fn execute(options: &args::Run, json: bool) -> Outcome {
     }
     run.guardian = true;
     run.back_end = options.backend.asked();
-    run.trace = match (options.trace, options.no_trace) {
+    run.trace = match (options.trace, options.no_trace || options.admit.is_some()) {
         (true, _) => Trace::Always,
         (_, true) => Trace::Never,
         _ => Trace::WherePossible,
@@ -67,7 +70,7 @@ pub(crate) fn execute(options: &args::Run, json: bool) -> Outcome {
         note(format_args!("note: {sentence}"));
     }
     let noted = ready.prepared().notes().len();
-    let (mut stats, summary, stays) = record(ready, duration, options.output.as_ref())?;
+    let (mut stats, summary, stays) = record(ready, duration, options)?;
     for task in &mut stats.tasks {
         let ran = summary.tasks.iter().find(|ran| ran.name == task.task);
         task.late = Some(ran.and_then(|ran| ran.late.clone()));
@@ -119,7 +122,8 @@ fn kernel_cpus(node: NodeId, usable: &[u32]) -> Vec<CpuDef> {
 /// How much of a run a crash can take from its log, at most.
 const FLUSH: Span = Span::from_s(1);
 
-fn record(ready: Ready, duration: Span, target: Option<&Target>) -> Result<(Stats, RunSummary, Residence), Failure> {
+fn record(ready: Ready, duration: Span, options: &args::Run) -> Result<(Stats, RunSummary, Residence), Failure> {
+    let target = options.output.as_ref();
     let prepared = ready.prepared();
     let system = prepared.system();
     let mut definitions = Definitions::of(system).about(Some(prepared.node()));
@@ -130,9 +134,15 @@ fn record(ready: Ready, duration: Span, target: Option<&Target>) -> Result<(Stat
     };
     let mut header = Header::new(text, Some(prepared.seed()), prepared.back_end(), ready.kinds());
     header.notes = prepared.notes().to_vec();
+    let handle = RunHandle::new();
+    let socket = options.admit.as_ref().map(|path| AdmissionSocket::open(path, &handle)).transpose()?;
     let mut sinks = (Recorded::start(target, &header, &definitions, FLUSH, None)?, Residence::default());
     let bar = progress::bar("running", duration.as_ns());
-    let result = ready.run(&mut sinks, &mut |now| bar.set_position(now.as_ns()));
+    let mut progress = |now: Time| bar.set_position(now.as_ns());
+    let result = match socket {
+        None => ready.run(&mut sinks, &mut progress),
+        Some(_) => ready.run_with(&mut sinks, &mut progress, &handle),
+    };
     bar.finish_and_clear();
     let summary = result.map_err(|error| failure(&error))?;
     let (recorder, stays) = sinks;

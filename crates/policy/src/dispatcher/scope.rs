@@ -73,6 +73,19 @@ impl Dispatcher {
         self.slots.cancel_if_hopeless(slot, now, decisions);
     }
 
+    /// Takes the job of `slot` away, wherever it is.
+    pub(crate) fn remove(&mut self, slot: u32, decisions: &mut Vec<Decision>) {
+        if self.holds_job(slot) {
+            self.drop_job(slot, decisions);
+        }
+    }
+
+    /// Takes the plans of a dispatcher for the same tasks among other servers. Jobs stay.
+    pub(crate) fn take_plans(&mut self, other: &mut Dispatcher, now: Time, decisions: &mut Vec<Decision>) {
+        self.slots.plans.exchange(&mut other.slots.plans);
+        self.on_mode(self.slots.plans.current(), now, decisions);
+    }
+
     /// Whether ranks of running jobs change with time.
     pub(crate) fn ranks_vary(&self) -> bool {
         self.slots.vary()

@@ -18,11 +18,18 @@ impl Hierarchy {
     /// # Errors
     /// As [`Dispatcher::new`]; a component without period or budget.
     pub fn new(system: &System, node: NodeId) -> Result<Self, PolicyError> {
+        Hierarchy::grown(system, node, &[])
+    }
+
+    /// The same, with the servers of these components first, in this order, and all others behind them. No
+    /// component of `before` stands in one that is not.
+    pub(crate) fn grown(system: &System, node: NodeId, before: &[ComponentId]) -> Result<Self, PolicyError> {
         let spec = &system.nodes[node.index()];
-        let on_node = |id: &ComponentId| system.components[id.index()].node == node;
+        let is_new = |id: &ComponentId| system.components[id.index()].node == node && !before.contains(id);
         let mut components: Vec<ComponentId> =
-            (0..system.components.len() as u32).map(ComponentId).filter(on_node).collect();
+            (0..system.components.len() as u32).map(ComponentId).filter(is_new).collect();
         components.sort_by_key(|id| depth(system, *id));
+        components.splice(0..0, before.iter().copied());
         let mut hierarchy = Hierarchy {
             scopes: Vec::new(),
             servers: Vec::new(),
@@ -128,7 +135,7 @@ impl Hierarchy {
 /// Changes of a server in one update: a return of each part of a sporadic budget, new terms, idleness.
 const CHANGES_MAX: usize = crate::server::RETURNS_MAX + 4;
 /// Events of a server at one instant, most often. The list grows for more.
-const EVENTS_MAX: usize = 16;
+pub(super) const EVENTS_MAX: usize = 16;
 
 /// The scope of a component, or of the node.
 fn scope(system: &System, node: NodeId, parts: Parts, lends: bool) -> Scope {

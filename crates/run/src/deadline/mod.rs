@@ -188,6 +188,9 @@ fn obstacles_of_component(
     if component.quantum.is_some() {
         add("the kernel decides at any time, not at multiples of a quantum".to_owned(), MANAGER);
     }
+    if system.switches.iter().any(|switch| switch.component == id) {
+        add("the kernel does not change servers at instants of the file ([[mode]])".to_owned(), MANAGER);
+    }
     let Some(Terms { budget, period, .. }) = terms(id, component) else { return Ok(cannot) };
     let (min, max) = (limits.dl_period_min, limits.dl_period_max);
     if period < min || period > max {

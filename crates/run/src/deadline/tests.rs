@@ -82,6 +82,9 @@ fn what_the_kernel_has_no_form_for_is_refused() {
     assert!(text.contains("the component has 2 tasks"), "{text}");
     assert!(refused(|system| system.components[0].quantum = Some(ms(1))).contains("quantum"));
     assert!(refused(|system| system.nodes[0].cancel = true).contains("cancels no job"));
+    let (component, at) = (ComponentId(0), takt_model::Time::from_ns(1));
+    let switch = takt_model::ServerSwitch { component, at, server: None, period: None, budget: Some(ms(2)) };
+    assert!(refused(|system| system.switches.push(switch.clone())).contains("does not change servers"));
     assert!(refused(|system| system.tasks[0].late = Some(Late::Drop)).contains("drops"));
     assert!(refused(|system| system.nodes[0].strategy = StrategyRef::Builtin(Builtin::Rm)).contains("by deadline"));
     assert!(refused(|system| system.components[0].period = Auto::Value(Span::from_s(5))).contains("the kernel takes"));

@@ -5,12 +5,13 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use std::sync::atomic::Ordering;
 
 use takt_log::stats::Histogram;
-use takt_log::{CancelCause, Definition, Event, JobKey, ServerDef, Sink};
-use takt_model::{System, TaskId, Time};
+use takt_log::{CancelCause, Definition, Event, JobKey, ServerDef, Sink, TaskDef};
+use takt_model::{ComponentId, ServerRule, Span, TaskId, Time};
+use takt_policy::Hierarchy;
 
 use super::core::Fact;
 use super::record::{Note, from_words};
-use crate::lanes::Lane;
+use crate::lanes::{Guests, Lane, Shared};
 
 /// How a manager did.
 #[derive(Clone, Debug, Default)]
@@ -39,7 +40,9 @@ pub(crate) struct ManagedSummary {
 pub(crate) struct ManagedAccount<'a, S> {
     sink: S,
     stream: u32,
-    system: &'a System,
+    shared: &'a Shared,
+    /// Tasks and servers that are defined.
+    defined: (u32, u32),
     managers: Vec<Managed>,
     /// Deadlines of released jobs.
     deadlines: BinaryHeap<Reverse<(Time, JobKey)>>,
@@ -64,10 +67,22 @@ struct Managed {
 }
 
 impl<'a, S: Sink> ManagedAccount<'a, S> {
-    pub(crate) fn new(sink: S, stream: u32, system: &'a System, managers: usize) -> Self {
+    pub(crate) fn new(sink: S, stream: u32, shared: &'a Shared, managers: usize) -> Self {
+        let defined = (shared.system.tasks.len() as u32, shared.system.components.len() as u32);
         let managers = (0..managers).map(|_| Managed::default()).collect();
         let (deadlines, open, completed) = (BinaryHeap::new(), BTreeSet::new(), BTreeMap::new());
-        ManagedAccount { sink, stream, system, managers, deadlines, open, completed, last: Time::ZERO, lost: 0 }
+        ManagedAccount {
+            sink,
+            stream,
+            shared,
+            defined,
+            managers,
+            deadlines,
+            open,
+            completed,
+            last: Time::ZERO,
+            lost: 0,
+        }
     }
 
     /// The receiver of the events.
@@ -104,7 +119,10 @@ impl<'a, S: Sink> ManagedAccount<'a, S> {
         self.drain(lanes);
         self.managers.iter_mut().for_each(|managed| managed.told = None);
         self.emit_certain();
-        self.miss_before(end.max(self.last).saturating_add(takt_model::Span::from_ns(1)));
+        self.miss_before(end.max(self.last).saturating_add(Span::from_ns(1)));
+        for (id, guest) in self.shared.guests.iter().flat_map(Guests::all) {
+            guest.lane.completed.store(self.completed.get(&id).copied().unwrap_or(0), Ordering::Release);
+        }
         let passes = self.managers.into_iter().map(|managed| managed.passes).collect();
         (ManagedSummary { lost: self.lost, last: self.last, passes, completed: self.completed }, self.sink)
     }
@@ -130,16 +148,17 @@ impl<'a, S: Sink> ManagedAccount<'a, S> {
         self.last = self.last.max(at);
         let event = match fact {
             Fact::Switched { component, rule, period, budget } => {
-                let Some(of) = self.system.components.get(component.index()) else { return };
-                let (name, rule) = (of.name.clone(), rule.name().to_owned());
-                let def = ServerDef { name, node: of.node, rule, period: Some(period), budget: Some(budget) };
-                return self.sink.define(self.stream, self.last, &Definition::Server(component.0, def));
+                if let Some(guests) = &self.shared.guests {
+                    guests.tell_switched(component, at);
+                }
+                return self.define_server(component, rule, (period, budget));
             }
             Fact::Event(event) => event,
         };
         match event {
             Event::Release { job, arrival, .. } => {
-                if let Some(task) = self.system.tasks.get(job.task.index()) {
+                self.define_tasks(job.task);
+                if let Some(task) = self.shared.task(job.task) {
                     self.deadlines.push(Reverse((arrival.saturating_add(task.deadline), job)));
                 }
                 self.open.insert(job);
@@ -158,6 +177,45 @@ impl<'a, S: Sink> ManagedAccount<'a, S> {
             _ => {}
         }
         self.sink.event(self.stream, self.last, &event);
+    }
+
+    /// Defines the new terms of a server, and before that the servers of all components that have joined. A closed
+    /// server has none.
+    fn define_server(&mut self, component: ComponentId, rule: ServerRule, (period, budget): (Span, Span)) {
+        let shared = self.shared;
+        let of = |id: ComponentId| {
+            let guest = || shared.guests.as_ref().and_then(|guests| guests.component(id));
+            shared.system.components.get(id.index()).or_else(guest)
+        };
+        let terms = Some((period, budget)).filter(|_| period != Hierarchy::CLOSED);
+        for id in self.defined.1.min(component.0)..=component.0 {
+            let Some(of) = of(ComponentId(id)) else { return };
+            let (terms, rule) = if id == component.0 { (terms, rule) } else { (None, of.server) };
+            let (period, budget) = terms.unzip();
+            let def = ServerDef { name: of.name.clone(), node: of.node, rule: rule.name().to_owned(), period, budget };
+            self.sink.define(self.stream, self.last, &Definition::Server(id, def));
+        }
+        self.defined.1 = self.defined.1.max(component.0 + 1);
+    }
+
+    /// Defines tasks that have joined, up to this one.
+    fn define_tasks(&mut self, task: TaskId) {
+        while self.defined.0 <= task.0 {
+            let Some(of) = self.shared.task(TaskId(self.defined.0)) else { return };
+            let (period, deadline, wcet) = (Some(of.period), Some(of.deadline), Some(of.wcet));
+            let def = TaskDef { name: of.name.clone(), node: of.node, period, deadline, wcet, class: None };
+            self.sink.define(self.stream, self.last, &Definition::Task(TaskId(self.defined.0), def));
+            self.defined.0 += 1;
+        }
+    }
+
+    /// The p99 of a decision and of its lateness, those of the worst manager.
+    pub(crate) fn costs(&self) -> Option<(Span, Span)> {
+        let worst = |of: fn(&Passes) -> &Histogram| {
+            let p99 = self.managers.iter().filter_map(|managed| of(&managed.passes).summary()).map(|of| of.p99);
+            p99.max().map(Span::from_ns)
+        };
+        worst(|passes| &passes.cost).zip(worst(|passes| &passes.late))
     }
 
     /// Emits the misses of deadlines before `now`.

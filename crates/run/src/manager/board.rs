@@ -5,10 +5,10 @@
 //! waits for one by itself. All others are frozen between two instructions.
 
 use takt_log::Event;
-use takt_model::{NodeId, System, Time};
+use takt_model::{NodeId, System, Task, TaskId, Time};
 use takt_policy::CpuPart;
 
-use super::core::{Core, Done, Fact};
+use super::core::{Change, Core, Done, Fact};
 use crate::node::Station;
 
 /// Start and completion of a slot's job, reported by its thread.
@@ -91,6 +91,28 @@ impl<'a> Board<'a> {
 
     pub(crate) fn preemptions(&self) -> u64 {
         self.preemptions
+    }
+
+    /// See [`Core::make_room`].
+    pub(crate) fn make_room(&mut self, servers: usize, tasks: usize) {
+        self.core.make_room(servers, tasks);
+        self.seats.reserve(tasks);
+    }
+
+    /// See [`Core::announce`].
+    pub(crate) fn announce(
+        &mut self,
+        change: Box<Change>,
+        task: impl Fn(TaskId) -> Option<&'a Task>,
+    ) -> Result<(), Box<Change>> {
+        self.core.announce(change, task)?;
+        self.seats.resize(self.core.slot_count(), Seat::Idle { frozen: false });
+        Ok(())
+    }
+
+    /// See [`Core::take_changed`].
+    pub(crate) fn take_changed(&mut self) -> Option<Box<Change>> {
+        self.core.take_changed()
     }
 
     /// The end comes earlier.

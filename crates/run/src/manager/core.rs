@@ -37,6 +37,30 @@ pub(crate) struct Done {
     pub(crate) at: Time,
 }
 
+/// A change of the components and their servers. It is made beside the running machine, which takes it at its instant.
+pub(crate) struct Change {
+    pub(crate) at: Time,
+    /// What [`CpuPart::with_change`] made.
+    pub(crate) part: CpuPart,
+    pub(crate) joins: Vec<Join>,
+    /// Slots of tasks that leave.
+    pub(crate) leaves: Vec<u32>,
+}
+
+/// A task that joins. Its slot is the next one.
+pub(crate) struct Join {
+    pub(crate) id: TaskId,
+    /// When its first job arrives.
+    first: Time,
+    pending: VecDeque<Released>,
+}
+
+impl Join {
+    pub(crate) fn new(id: TaskId, first: Time) -> Join {
+        Join { id, first, pending: VecDeque::with_capacity(BACKLOG as usize) }
+    }
+}
+
 /// A released job.
 #[derive(Clone, Copy, Debug)]
 struct Released {
@@ -120,6 +144,11 @@ pub(crate) struct Core<'a> {
     dropped: Vec<u32>,
     /// The slot whose job runs.
     runs: Option<u32>,
+    /// The change to come.
+    change: Option<Box<Change>>,
+    /// The last change, for its memory to be freed elsewhere.
+    changed: Option<Box<Change>>,
+    seed: u64,
     last: Time,
     end: Time,
 }
@@ -162,12 +191,98 @@ impl<'a> Core<'a> {
             due: Vec::with_capacity(count * (count + 1)),
             dropped: Vec::with_capacity(count * (BACKLOG as usize + 1)),
             runs: None,
+            change: None,
+            changed: None,
+            seed,
             last: Time::ZERO,
             end,
             tasks,
         };
         (0..count as u32).for_each(|slot| core.await_next(slot));
         core
+    }
+
+    /// Makes room for so many components and tasks to join. Before the start.
+    pub(crate) fn make_room(&mut self, servers: usize, tasks: usize) {
+        self.hierarchy.make_room(servers, tasks);
+        let count = self.tasks.len() + tasks;
+        self.components.reserve(servers);
+        self.tasks.reserve(tasks);
+        (self.releases, self.deadlines) = (Times::never(count), Times::never(count));
+        (0..self.tasks.len() as u32).for_each(|slot| self.await_next(slot));
+        self.due.reserve(count * (count + 1));
+        self.dropped.reserve(count * (BACKLOG as usize + 1));
+        self.decisions.reserve(4 * (count + servers + 1));
+    }
+
+    /// Takes a change whose instant is to come; `task` tells of tasks that join. Gives it back if its instant has
+    /// passed or another change waits.
+    pub(crate) fn announce(
+        &mut self,
+        mut change: Box<Change>,
+        task: impl Fn(TaskId) -> Option<&'a Task>,
+    ) -> Result<(), Box<Change>> {
+        let known = change.joins.iter().all(|join| task(join.id).is_some());
+        if change.at <= self.last || self.change.is_some() || !known {
+            return Err(change);
+        }
+        for join in &mut change.joins {
+            let Some(task) = task(join.id) else { continue };
+            let arrivals = Arrivals::resumed(task, Draw::new(self.seed, &task.name), 0, join.first);
+            self.tasks.push(CoreTask {
+                id: join.id,
+                deadline: task.deadline,
+                releases: Some(Releases::new(arrivals, self.end)),
+                head: None,
+                pending: std::mem::take(&mut join.pending),
+                pending_missed: 0,
+                follows: false,
+                link: None,
+                hop: 0,
+                successors: Vec::new(),
+            });
+            self.await_next(self.tasks.len() as u32 - 1);
+        }
+        self.change = Some(change);
+        Ok(())
+    }
+
+    /// The change that was made, and is no longer needed.
+    pub(crate) fn take_changed(&mut self) -> Option<Box<Change>> {
+        self.changed.take()
+    }
+
+    fn make_change(&mut self, at: Time, tell: &mut impl FnMut(Time, Fact)) {
+        let Some(mut change) = self.change.take_if(|change| change.at <= at) else { return };
+        self.hierarchy.adopt(&mut change.part.hierarchy, at, &mut self.decisions);
+        std::mem::swap(&mut self.components, &mut change.part.components);
+        self.tells_deadlines |= self.hierarchy.wants_deadlines();
+        self.carry_out(at, tell);
+        for slot in &change.leaves {
+            self.leave(*slot, at, tell);
+        }
+        self.changed = Some(change);
+    }
+
+    /// Ends the jobs of a task, and releases no more.
+    fn leave(&mut self, slot: u32, at: Time, tell: &mut impl FnMut(Time, Fact)) {
+        let Some(task) = self.tasks.get_mut(slot as usize) else { return };
+        (task.releases, task.link) = (None, None);
+        while let Some(job) = task.pending.pop_front() {
+            tell(at, Fact::Event(Event::Cancel { job: task.key(job.number), cause: CancelCause::Omitted }));
+        }
+        task.pending_missed = 0;
+        self.releases.set(slot, Time::MAX);
+        self.deadlines.set(slot, Time::MAX);
+        let head = task.head.take().map(|job| task.key(job.number));
+        if let Some(job) = head {
+            self.hierarchy.remove(at, slot, &mut self.decisions);
+            self.decisions.retain(|decision| !matches!(decision, Decision::Drop { slot: of, .. } if *of == slot));
+            self.runs = self.runs.filter(|runs| *runs != slot);
+            self.dropped.push(slot);
+            tell(at, Fact::Event(Event::Cancel { job, cause: CancelCause::Omitted }));
+        }
+        self.carry_out(at, tell);
     }
 
     /// The slot and the number of the job that has the CPU.
@@ -208,6 +323,7 @@ impl<'a> Core<'a> {
     pub(crate) fn next_instant(&self) -> Time {
         let next = self.releases.earliest().0.min(self.deadlines.earliest().0).min(self.wakeup);
         let next = self.modes.last().map_or(next, |mode| next.min(*mode));
+        let next = self.change.as_ref().map_or(next, |change| next.min(change.at));
         if next < self.end { next } else { Time::MAX }
     }
 
@@ -258,6 +374,7 @@ impl<'a> Core<'a> {
             if at >= self.end {
                 return;
             }
+            self.make_change(at, tell);
             self.release_hops(at, station.as_deref_mut(), tell);
             self.release_all(at, tell);
             self.switch_modes(at, tell);

@@ -5,13 +5,13 @@ use std::sync::atomic::Ordering;
 use takt_linux::thread::Tid;
 use takt_linux::{Epoch, clock, futex};
 use takt_log::Event;
-use takt_model::{Span, Time};
+use takt_model::{Span, TaskId, Time};
 use takt_policy::CpuPart;
 
 use super::board::{Board, Report, Seats};
-use super::core::Fact;
+use super::core::{Change, Fact};
 use super::record::{Note, to_words};
-use super::seat::{Manager, Seat};
+use super::seat::{Manager, Posted, Seat};
 use crate::lanes::{Lane, Role, Shared};
 use crate::node::{Post, Station, TableJob};
 
@@ -23,6 +23,11 @@ const BEAT: Span = Span::from_ms(250);
 /// How long after its last sign of life its threads are freed.
 const SILENCE_MAX: Span = Span::from_ms(750);
 
+/// The most components and tasks that join one run.
+pub(crate) const COMPONENTS_MAX: usize = 32;
+/// See [`COMPONENTS_MAX`].
+pub(crate) const TASKS_MAX: usize = 64;
+
 /// What a manager makes before the start.
 pub(crate) struct Office<'a> {
     board: Board<'a>,
@@ -33,6 +38,8 @@ pub(crate) struct Office<'a> {
 struct LiveSeats<'a> {
     shared: &'a Shared,
     manager: &'a Manager,
+    /// Those of tasks that have joined, behind the manager's own.
+    guests: Vec<&'a Lane>,
     post: Option<Post>,
     /// The job of a table task that is to be carried out.
     given: Option<(u32, u64)>,
@@ -42,7 +49,10 @@ struct LiveSeats<'a> {
 
 impl<'a> LiveSeats<'a> {
     fn at(&self, slot: u32) -> Option<(&'a Lane, &'a Seat)> {
-        let lane = self.shared.lanes.get(*self.manager.lanes.get(slot as usize)?)?;
+        let lane = match self.manager.lanes.get(slot as usize) {
+            Some(lane) => self.shared.lanes.get(*lane)?,
+            None => self.guests.get((slot as usize).checked_sub(self.manager.lanes.len())?)?,
+        };
         match &lane.role {
             Role::Managed(seat) => Some((lane, seat)),
             _ => None,
@@ -108,7 +118,7 @@ struct FreeAll<'a>(LiveSeats<'a>);
 
 impl Drop for FreeAll<'_> {
     fn drop(&mut self) {
-        for slot in 0..self.0.manager.lanes.len() as u32 {
+        for slot in 0..(self.0.manager.lanes.len() + self.0.guests.len()) as u32 {
             if let Some((_, seat)) = self.0.at(slot) {
                 seat.freezer.free();
                 seat.word.fetch_add(1, Ordering::AcqRel);
@@ -125,14 +135,19 @@ impl Manager {
         let part = parts.into_iter().find(|part| part.cpu == self.cpu)?;
         let post = self.live.as_ref().map(|live| Post::new(live, &part.slots));
         let hop = |slot| post.as_ref().and_then(|post| post.later_hop(slot));
-        let board = Board::new(&shared.system, self.node, part, (shared.seed, shared.duration), hop);
+        let mut board = Board::new(&shared.system, self.node, part, (shared.seed, shared.duration), hop);
+        if shared.guests.is_some() {
+            board.make_room(COMPONENTS_MAX, TASKS_MAX);
+        }
         Some(Office { board, post })
     }
 
     /// Decides until the run ends.
     pub(crate) fn run(&self, shared: &Shared, lane: &Lane, office: Office<'_>, epoch: Epoch) {
         let Office { mut board, post } = office;
-        let mut all = FreeAll(LiveSeats { shared, manager: self, post, given: None, done: None });
+        let guests = Vec::with_capacity(if shared.guests.is_some() { TASKS_MAX } else { 0 });
+        let mut all = FreeAll(LiveSeats { shared, manager: self, guests, post, given: None, done: None });
+        let mut made = None;
         let seats = &mut all.0;
         // Time stands at zero before the epoch.
         while !epoch.sleep_until(Time::ZERO) && shared.end() > Time::ZERO {}
@@ -157,6 +172,7 @@ impl Manager {
             #[cfg(test)]
             tests::fail(woken, shared);
             board.end_at(end);
+            self.take_change(&mut board, seats);
             let planned = board.next_instant();
             self.lease.renew(epoch, woken.saturating_add(BEAT).saturating_add(SILENCE_MAX));
             board.pass(woken.min(end), seats, &mut tell);
@@ -167,6 +183,8 @@ impl Manager {
                 worked = worked.saturating_add(job.end.saturating_since(job.start));
                 board.pass(epoch.now().min(end), seats, &mut tell);
             }
+            made = board.take_changed().or(made);
+            self.give_back(&mut made);
             if let Some(post) = &seats.post {
                 push(post.told(woken).min(end), Note::Told);
             }
@@ -188,6 +206,32 @@ impl Manager {
         }
         self.preemptions.store(board.preemptions(), Ordering::Release);
         lane.used_ns.store(clock::thread_cpu().saturating_sub(cpu_before).as_ns(), Ordering::Release);
+    }
+}
+
+impl Manager {
+    /// Takes a change that somebody asks for, without waiting.
+    fn take_change<'a>(&self, board: &mut Board<'a>, seats: &mut LiveSeats<'a>) {
+        let Ok(mut posted) = self.posted.try_lock() else { return };
+        let Some(change) = posted.take_asked() else { return };
+        let guests = seats.shared.guests.as_ref();
+        let guest = |id: TaskId| guests.and_then(|guests| guests.task(id));
+        let first = seats.guests.len();
+        seats.guests.extend(change.joins.iter().filter_map(|join| guest(join.id)).map(|guest| &guest.lane));
+        if let Err(change) = board.announce(change, |id| guest(id).map(|guest| &guest.task)) {
+            seats.guests.truncate(first);
+            *posted = Posted::TooLate(change);
+        }
+    }
+
+    /// Gives a change that was made back to its maker, who frees its memory.
+    fn give_back(&self, made: &mut Option<Box<Change>>) {
+        if made.is_some()
+            && let Ok(mut posted) = self.posted.try_lock()
+            && let Some(change) = made.take()
+        {
+            *posted = Posted::Made(change);
+        }
     }
 }
 

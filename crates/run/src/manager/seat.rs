@@ -1,12 +1,13 @@
 //! What the manager of a CPU shares with the threads of its tasks.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use takt_linux::freeze::{Freezer, Lease};
 use takt_model::{NodeId, Time};
 
 use super::board::Report;
+use super::core::Change;
 use crate::node::NodeLive;
 
 /// What a task's thread and its manager share. Numbers of jobs count from one here; zero is none.
@@ -18,6 +19,8 @@ pub(crate) struct Seat {
     pub(crate) word: AtomicU32,
     pub(crate) given: AtomicU64,
     pub(crate) abandoned: AtomicU64,
+    /// The thread is to end.
+    pub(crate) leaves: AtomicBool,
     started: AtomicU64,
     started_at: AtomicU64,
     completed: AtomicU64,
@@ -32,6 +35,7 @@ impl Seat {
             word: AtomicU32::new(0),
             given: AtomicU64::new(0),
             abandoned: AtomicU64::new(0),
+            leaves: AtomicBool::new(false),
             started: AtomicU64::new(0),
             started_at: AtomicU64::new(0),
             completed: AtomicU64::new(0),
@@ -71,6 +75,44 @@ pub(crate) struct Manager {
     pub(crate) lanes: Vec<usize>,
     pub(crate) lease: Arc<Lease>,
     pub(crate) preemptions: AtomicU64,
+    /// A change of its components. The manager never waits for it.
+    pub(crate) posted: Mutex<Posted>,
     /// The messages of a node with flows.
     pub(crate) live: Option<Arc<NodeLive>>,
+}
+
+/// What becomes of a change of components, between the thread that asks and the manager.
+#[derive(Default)]
+pub(crate) enum Posted {
+    #[default]
+    Nothing,
+    Asked(Box<Change>),
+    /// Its instant has passed. Nothing has changed.
+    TooLate(Box<Change>),
+    Made(Box<Change>),
+}
+
+impl Posted {
+    /// The change that is asked for. What was answered stays.
+    pub(crate) fn take_asked(&mut self) -> Option<Box<Change>> {
+        match std::mem::take(self) {
+            Posted::Asked(change) => Some(change),
+            other => {
+                *self = other;
+                None
+            }
+        }
+    }
+
+    /// The answer: whether the change was made, and its memory. What is asked for stays.
+    pub(crate) fn take_answer(&mut self) -> Option<(bool, Box<Change>)> {
+        match std::mem::take(self) {
+            Posted::Made(change) => Some((true, change)),
+            Posted::TooLate(change) => Some((false, change)),
+            other => {
+                *self = other;
+                None
+            }
+        }
+    }
 }

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use takt_log::{Event, JobKey};
-use takt_model::draw::Draw;
+use takt_model::draw::{Arrivals, Draw};
 use takt_model::*;
 use takt_policy::CpuPart;
 use takt_sim::{SimOptions, simulate};
 
 use super::board::{Board, Report, Seats};
-use super::core::Fact;
+use super::core::{Change, Fact, Join};
 use random::{Dice, seeds};
 
 /// The simulator's small random systems.
@@ -288,6 +288,214 @@ fn a_manager_that_is_never_late_does_what_the_simulator_does() {
     }
     println!("{compared} compared");
     assert!(compared > 0);
+}
+
+/// A part of a system that changes while it runs.
+struct Step {
+    at: Time,
+    /// Components, tasks and changes of servers that are there from then on.
+    components: usize,
+    tasks: usize,
+    switches: usize,
+    /// Slots that leave.
+    leaves: Vec<u32>,
+}
+
+/// The first components, tasks and changes of a system.
+fn first_of(system: &System, components: usize, tasks: usize, switches: usize) -> System {
+    let mut part = system.clone();
+    part.components.truncate(components);
+    part.tasks.truncate(tasks);
+    part.switches.truncate(switches);
+    part
+}
+
+/// Closes the server of a component at an instant.
+fn closed(component: ComponentId, at: Time) -> ServerSwitch {
+    let (period, budget) = (Some(takt_policy::Hierarchy::CLOSED), Some(Span::ZERO));
+    ServerSwitch { component, at, server: None, period, budget }
+}
+
+/// Runs a system under a manager that is never late; what is new comes step by step.
+fn growing(system: &System, first: &System, steps: &[Step], seed: u64, duration: u64) -> Vec<(Time, Fact)> {
+    let end = Time::from_ns(duration);
+    let mut part = CpuPart::of_node(first, NodeId(0)).unwrap().unwrap().remove(0);
+    let mut board = Board::new(first, NodeId(0), part.clone(), (seed, end), |_| None);
+    board.make_room(8, 16);
+    let mut world = World::new(system, seed);
+    let mut facts = Vec::new();
+    let mut steps = steps.iter().peekable();
+    loop {
+        let now = world.now;
+        board.pass(now, &mut world, &mut |at, fact| facts.push((at, fact)));
+        drop(board.take_changed());
+        if now >= end {
+            break;
+        }
+        if let Some(step) = steps.next_if(|step| step.at.as_ns() == now.as_ns() + 1) {
+            let full = first_of(system, step.components, step.tasks, step.switches);
+            let known = part.slots.len();
+            part = part.with_change(&full, NodeId(0), step.at).unwrap().unwrap();
+            let join = |id: TaskId| {
+                let arrivals = Arrivals::new(&system.tasks[id.index()], Draw::new(seed, ""));
+                Join::new(id, arrivals.peek().map_or(Time::MAX, |first| first.arrival))
+            };
+            let joins = (known..part.slots.len()).map(|slot| join(TaskId(part.slots[slot])));
+            let change =
+                Change { at: step.at, part: part.clone(), joins: joins.collect(), leaves: step.leaves.clone() };
+            let task = |id: TaskId| system.tasks.get(id.index());
+            assert!(board.announce(Box::new(change), task).is_ok(), "{} at {now}", step.at);
+        }
+        // Each change is announced just before its instant.
+        let before = steps.peek().map_or(Time::MAX, |step| Time::from_ns(step.at.as_ns() - 1));
+        let next = board.next_instant().min(world.finish()).min(before).min(end);
+        world.advance(next);
+    }
+    board.finish(&mut |at, fact| facts.push((at, fact)));
+    facts
+}
+
+/// A random system whose later components join at random instants: under a closed server until then.
+fn random_joins(dice: &mut Dice) -> (System, System, Vec<Step>) {
+    let mut system = random_system(dice);
+    for component in &mut system.components {
+        component.quantum = None;
+    }
+    for task in &mut system.tasks {
+        task.after.clear();
+    }
+    let first = dice.roll(1, system.components.len() as u64) as usize;
+    let joins = |task: &Task| task.component.is_some_and(|id| id.index() >= first);
+    let (late, early): (Vec<Task>, Vec<Task>) = system.tasks.drain(..).partition(|task| joins(task));
+    system.tasks = early;
+    let (mut steps, mut at) = (Vec::new(), 0);
+    let own: Vec<ServerSwitch> = system.switches.drain(..).collect();
+    system.switches.extend(own.into_iter().filter(|switch| switch.component.index() < first));
+    let start = first_of(&system, first, system.tasks.len(), system.switches.len());
+    for id in first..system.components.len() {
+        at += dice.roll(1, 20);
+        let (time, component) = (Time::from_ns(at), &mut system.components[id]);
+        let (Auto::Value(period), Auto::Value(budget)) = (component.period, component.budget) else { continue };
+        (component.period, component.budget) = (Auto::Value(takt_policy::Hierarchy::CLOSED), Auto::Value(Span::ZERO));
+        let (component, server) = (ComponentId(id as u32), Some(component.server));
+        system.switches.push(ServerSwitch { component, at: time, server, period: Some(period), budget: Some(budget) });
+        for task in late.iter().filter(|task| task.component == Some(component)) {
+            system.tasks.push(Task { offset: task.offset.saturating_add(Span::from_ns(at)), ..task.clone() });
+        }
+        let (tasks, switches) = (system.tasks.len(), system.switches.len());
+        steps.push(Step { at: time, components: id + 1, tasks, switches, leaves: Vec::new() });
+        if dice.chance(50) {
+            at += dice.roll(1, 10);
+            let (component, period) = (ComponentId(dice.roll(0, id as u64) as u32), dice.roll(3, 16));
+            let server = dice.chance(50).then(|| dice.pick(&ServerRule::ALL));
+            let (budget, period) = (Some(dice.ns(1, period.div_ceil(2))), Some(Span::from_ns(period)));
+            let time = Time::from_ns(at);
+            if system.switches.iter().any(|switch| (switch.component, switch.at) == (component, time)) {
+                continue;
+            }
+            system.switches.push(ServerSwitch { component, at: time, server, period, budget });
+            steps.push(Step { at: time, components: id + 1, tasks, switches: switches + 1, leaves: Vec::new() });
+        }
+    }
+    (system, start, steps)
+}
+
+/// Whether the plans of the node depend on which tasks and servers there are, beyond their order.
+fn has_relative_plans(system: &System) -> bool {
+    let relative = |strategy: &StrategyRef| {
+        !matches!(
+            strategy,
+            StrategyRef::Builtin(Builtin::Rm | Builtin::Dm | Builtin::Fp | Builtin::Edf | Builtin::Fifo)
+        )
+    };
+    relative(&system.nodes[0].strategy)
+        || system.modes.iter().any(|mode| relative(&mode.strategy))
+        || system.components.iter().any(|component| relative(&component.strategy))
+}
+
+/// A component that joins and a server that changes do what they would if the system file had said so from the start.
+#[test]
+fn components_that_join_run_as_if_they_had_been_there_with_a_closed_server() {
+    let mut compared = 0;
+    for seed in seeds(4_000) {
+        let mut dice = Dice::new(seed);
+        let (system, first, steps) = random_joins(&mut dice);
+        if !is_whole(&system) || !is_whole(&first) || has_relative_plans(&system) || first.tasks.is_empty() {
+            continue;
+        }
+        let duration = dice.roll(60, 150);
+        let end = Time::from_ns(duration);
+        let live = schedule(&growing(&system, &first, &steps, seed, duration), end);
+        let simulated = schedule(&managed(&system, seed, duration, || Span::ZERO).facts, end);
+        // The budget of a closed server is not told at the start of those that join later.
+        let told = |of: &Schedule| {
+            let none = |text: &String| text.contains("Replenish") && text.contains("budget: Span(0)");
+            let mut told: Vec<(Time, String)> = of.servers.iter().filter(|(_, text)| !none(text)).cloned().collect();
+            // Servers that join stand behind those inside of others. So the order within an instant differs.
+            told.sort();
+            told
+        };
+        compared += 1;
+        let replay = format!("TAKT_SEED={seed} TAKT_CASES=1 cargo test -p takt-run --lib components_that_join");
+        assert_eq!(live.jobs, simulated.jobs, "{replay}\n{}", file::write(&system));
+        assert_eq!(told(&live), told(&simulated), "{replay}\n{}", file::write(&system));
+        assert_eq!(live.runs, simulated.runs, "{replay}\n{}", file::write(&system));
+    }
+    println!("{compared} compared");
+    assert!(compared > 0);
+}
+
+/// Jobs of a component that leaves end, no thread of it runs on, and its server is closed within its period.
+#[test]
+fn components_that_leave_end_their_jobs_and_give_their_budget_back_once() {
+    for seed in seeds(4_000) {
+        let mut dice = Dice::new(seed);
+        let (mut system, first, mut steps) = random_joins(&mut dice);
+        if !is_whole(&system) || !is_whole(&first) || first.tasks.is_empty() {
+            continue;
+        }
+        let last = system.switches.iter().map(|switch| switch.at.as_ns()).max().unwrap_or(0);
+        let at = Time::from_ns(last + dice.roll(1, 20));
+        let id = ComponentId(dice.roll(0, system.components.len() as u64 - 1) as u32);
+        if system.components.iter().any(|component| component.parent == Some(id)) {
+            continue;
+        }
+        system.switches.push(closed(id, at));
+        let leaves: Vec<u32> =
+            (0..).zip(&system.tasks).filter(|(_, task)| task.component == Some(id)).map(|(slot, _)| slot).collect();
+        let (components, tasks, switches) = (system.components.len(), system.tasks.len(), system.switches.len());
+        steps.push(Step { at, components, tasks, switches, leaves: leaves.clone() });
+        let duration = at.as_ns() + 100;
+        let facts = growing(&system, &first, &steps, seed, duration);
+        let replay = format!("TAKT_SEED={seed} TAKT_CASES=1 cargo test -p takt-run --lib components_that_leave");
+        let (mut open, mut gone) = (std::collections::BTreeSet::new(), false);
+        for (time, fact) in &facts {
+            match *fact {
+                Fact::Event(Event::Release { job, .. }) => {
+                    assert!(*time < at || !leaves.contains(&job.task.0), "{replay}\n{job:?} is released at {time}");
+                    open.insert(job);
+                }
+                Fact::Event(Event::Complete { job, .. } | Event::Cancel { job, .. }) => {
+                    assert!(open.remove(&job), "{replay}\n{job:?} ends twice at {time}");
+                }
+                Fact::Event(Event::Start { job, .. } | Event::Resume { job, .. }) => {
+                    assert!(*time <= at || !leaves.contains(&job.task.0), "{replay}\n{job:?} runs at {time}");
+                }
+                Fact::Switched { component, period, .. } if component == id && *time >= at => {
+                    gone |= period == takt_policy::Hierarchy::CLOSED;
+                }
+                Fact::Event(Event::Replenish { server, budget }) if server == id.0 && gone => {
+                    assert!(budget.is_zero(), "{replay}\na closed server has a budget at {time}");
+                }
+                Fact::Event(Event::Charge { server, since, .. }) if server == id.0 => {
+                    assert!(!gone || since < *time, "{replay}\na closed server pays at {time}");
+                }
+                _ => {}
+            }
+        }
+        assert!(gone, "{replay}\nthe server is closed within its period\n{}", file::write(&system));
+        assert!(open.iter().all(|job| !leaves.contains(&job.task.0)), "{replay}\n{open:?}");
+    }
 }
 
 /// With a late manager each job still completes once and in turn. A component exceeds what its server paid for
