@@ -25,7 +25,7 @@ mod setups;
 mod switches;
 
 /// The needs of all live forms.
-const NEEDS: &str = "root (network namespaces, HTB, SCHED_FIFO) and two CPUs";
+const NEEDS: &str = "root (network namespaces, HTB, SCHED_FIFO), threaded NAPI (Linux 5.12) and two CPUs";
 
 /// A time in a sentence.
 fn rounded(span: Span) -> String {

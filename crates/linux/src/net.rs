@@ -434,9 +434,11 @@ fn private_sys() -> Result<(), NetError> {
     };
     // SAFETY: the call passes no memory, and changes the calling thread alone.
     let unshared = unsafe { libc::unshare(libc::CLONE_NEWNS) } == 0;
+    // The kernel refuses a second view of the same namespace (EBUSY): it is there already.
     if unshared
         && mount(c"none", c"/", None, libc::MS_REC | libc::MS_PRIVATE)
-        && mount(c"sysfs", c"/sys", Some(c"sysfs"), libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC)
+        && (mount(c"sysfs", c"/sys", Some(c"sysfs"), libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC)
+            || errno() == libc::EBUSY)
     {
         return Ok(());
     }

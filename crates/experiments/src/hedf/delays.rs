@@ -217,13 +217,7 @@ fn clusters(delays: &[Delay]) -> Comparison {
 }
 
 /// Distribution functions of one node's round trips.
-pub(super) fn distributions(
-    file: &str,
-    title: &str,
-    caption: &str,
-    names: &[&str],
-    delays: &[Vec<Delay>],
-) -> Drawn {
+pub(super) fn distributions(file: &str, title: &str, caption: &str, names: &[&str], delays: &[Vec<Delay>]) -> Drawn {
     const STEPS: usize = 400;
     let series = names.iter().zip(delays).enumerate().map(|(colour, (name, delays))| {
         let mut sorted: Vec<f64> = delays.iter().map(|delay| US(delay.all) / 1e3).collect();

@@ -7,11 +7,15 @@
 //! - `misses`, `delays`: Figs. 4 to 6, measured and beside their simulations.
 //! - `ki`: Section IV-C, by nodes under `takt run --node` and the `relay` between them.
 
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use takt_linux::clock::pause;
+use takt_linux::datagram::Datagrams;
 use takt_linux::net::{Bridge, End};
+use takt_linux::sched::Class;
 use takt_linux::tc::{self, Applied, Device, Plan, Rule, apply};
 use takt_linux::{Epoch, net};
 use takt_model::{Link, Span, Time};
@@ -35,8 +39,12 @@ use node::{Node, NodeReport, Told};
 const PORTS: [u16; 3] = [7000, 7001, 7002];
 /// The SO_PRIORITY of requests and replies. The usual rules of the classes go by these.
 const PRIORITIES: [u32; 2] = [6, 5];
-/// The nodes learn each other's addresses, and threads start, within this time.
-const LEAD: Span = Span::from_ms(300);
+/// Threads start within this time.
+const LEAD: Span = Span::from_ms(200);
+/// How often nodes that do not hear each other try again, every [`LOOK`].
+const MEETINGS_MAX: u32 = 500;
+/// The priority of the kernel threads that take packets in: above nodes, as interrupt threads are.
+const DRIVERS: u8 = 95;
 /// How often a stop is looked for.
 const LOOK: Span = Span::from_ms(20);
 
@@ -86,7 +94,7 @@ impl Lab {
     pub(super) fn build() -> Result<Lab, Failure> {
         // What a killed process left of its classes is forgotten here. The kernel removed the rest.
         let _ = tc::recover();
-        Ok(Lab { shares: Vec::new(), bridge: Bridge::build(NODES).map_err(|error| refused(&error))? })
+        Ok(Lab { shares: Vec::new(), bridge: bridge(NODES)? })
     }
 
     /// Gives all nodes' devices the classes of a link; `None`: takes them away.
@@ -105,15 +113,9 @@ impl Lab {
         // The bridge forwards without SO_PRIORITY.
         let of = tc::Match::ToPort(PORTS[0], PORTS[0]);
         let rules = [Rule { of, role: tc::Role::RealTime }];
-        let applied = std::thread::scope(|scope| {
-            let thread = scope.spawn(|| {
-                self.bridge.enter().map_err(Failure::trouble)?;
-                let ports = (0..self.bridge.nodes().len()).map(|node| self.bridge.port(node));
-                ports.map(|port| classes(&port, link, &rules)).collect::<Result<Vec<_>, Failure>>()
-            });
-            thread.join().unwrap_or_else(|_| Err(Failure::trouble("a thread of the bridge ended")))
-        })?;
-        self.shares.extend(applied);
+        for port in self.bridge.ports() {
+            self.shares.push(at(port, || classes(port.device(), link, &rules))?);
+        }
         Ok(())
     }
 
@@ -136,8 +138,8 @@ impl Lab {
             for (number, end_of_cable) in nodes.iter().enumerate() {
                 let (stop, reports) = (&stop, &reports);
                 scope.spawn(move || {
-                    let report = Node::open(nodes, number, end_of_cable, run, (epoch, last, end))
-                        .map(|node| node.run(stop));
+                    let report =
+                        Node::open(nodes, number, end_of_cable, run, (epoch, last, end)).map(|node| node.run(stop));
                     reports.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(report);
                 });
             }
@@ -190,6 +192,44 @@ fn classes(device: &str, link: &Link, rules: &[Rule]) -> Result<Applied, Failure
         tc::NetError::Privilege | tc::NetError::Missing { .. } => Failure::cannot(error),
         error => Failure::trouble(error),
     })
+}
+
+/// Nodes at a bridge whose packets precede the threads of nodes.
+fn bridge(nodes: usize) -> Result<Bridge, Failure> {
+    let bridge = Bridge::build(nodes).map_err(|error| refused(&error))?;
+    bridge.schedule_drivers(&Class::Fifo { priority: DRIVERS }).map_err(Failure::cannot)?;
+    meet(bridge.nodes())?;
+    Ok(bridge)
+}
+
+/// Waits until each node hears each other. The kernel takes up to a second to switch ports on, and
+/// learns addresses.
+fn meet(nodes: &[End]) -> Result<(), Failure> {
+    let address = |node: &End| SocketAddr::from((node.address(), PORTS[0]));
+    let bind = |node: &End| {
+        at(node, || Datagrams::bind(address(node), 0, 1 << 16, Span::from_ms(1)).map_err(Failure::trouble))
+    };
+    let sockets = nodes.iter().map(bind).collect::<Result<Vec<_>, _>>()?;
+    let mut heard = BTreeSet::new();
+    for _ in 0..MEETINGS_MAX {
+        for (from, socket) in sockets.iter().enumerate() {
+            let others = nodes.iter().enumerate().filter(|(to, _)| *to != from);
+            for (_, node) in others {
+                // What is not heard is sent again.
+                let _ = socket.send([b"hello", b""], &address(node).into(), Span::ZERO);
+            }
+        }
+        pause(LOOK);
+        for (to, socket) in sockets.iter().enumerate() {
+            while let Ok(Some((_, from))) = socket.receive_now(&mut [0; 16]) {
+                heard.insert((from, to));
+            }
+        }
+        if heard.len() == nodes.len() * (nodes.len() - 1) {
+            return Ok(());
+        }
+    }
+    Err(Failure::trouble("the nodes do not hear each other within 10 s: other programs take both CPUs; try again"))
 }
 
 /// Does something on a thread of a node.

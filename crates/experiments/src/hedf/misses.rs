@@ -6,7 +6,7 @@ use takt_net::{ClassSpec, LateRule};
 use takt_report::{Figure, Form, Series};
 
 use super::bounds;
-use super::cluster::{Cluster, MESSAGE, Ran, STREAMS};
+use super::cluster::{Cluster, MESSAGE, Message, Ran, STREAMS};
 use super::rounded;
 use super::setups::NODES;
 use crate::context::Context;
@@ -88,9 +88,16 @@ pub(super) struct Outcome {
 }
 
 impl Outcome {
-    pub(super) fn of(ran: &Ran) -> Outcome {
-        let missed = ran.messages.iter().filter(|message| !message.in_time()).count();
-        Outcome { messages: ran.messages.len() as u64, missed: missed as u64 }
+    fn of(ran: &Ran) -> Outcome {
+        Outcome::from_in_time(ran.messages.iter().map(Message::in_time))
+    }
+
+    /// Whether each message was in time.
+    pub(super) fn from_in_time(messages: impl Iterator<Item = bool>) -> Outcome {
+        messages.fold(Outcome::default(), |of, in_time| Outcome {
+            messages: of.messages + 1,
+            missed: of.missed + u64::from(!in_time),
+        })
     }
 
     /// In percent.

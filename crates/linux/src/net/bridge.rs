@@ -1,6 +1,5 @@
 //! Network namespaces of this process's own at one bridge, as computers at a switch.
 
-use std::fs::File;
 use std::io;
 use std::net::Ipv4Addr;
 use std::os::fd::AsRawFd as _;
@@ -9,8 +8,11 @@ use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkMessage};
 
-use super::{End, NetError, Routes, SEGMENTATION_OFFLOAD, device, enter, new_space, next_number, offload, refusal};
+use super::{
+    End, NetError, Routes, SEGMENTATION_OFFLOAD, device, enter, new_space, next_number, offload, own_thread, refusal,
+};
 use crate::process::{CAP_SYS_ADMIN, has_capability};
+use crate::sched::{Class, SchedError};
 
 /// The most nodes at a bridge.
 pub const NODES_MAX: usize = 12;
@@ -22,11 +24,13 @@ const BRIDGE: &str = "bridge";
 /// Nodes, each a namespace with one device, and the bridge between them in a namespace of its own.
 /// Nothing outside changes. All vanish with the last thread, socket and `Bridge`, also after a kill
 /// -9.
+///
+/// A kernel thread of each device takes in its packets. Without one the softirq would, and beside
+/// real-time threads the kernel leaves that to an ordinary thread.
 #[derive(Debug)]
 pub struct Bridge {
     nodes: Vec<End>,
-    /// The bridge lives as long as its namespace.
-    space: File,
+    ports: Vec<End>,
 }
 
 impl Bridge {
@@ -50,51 +54,58 @@ impl Bridge {
         &self.nodes
     }
 
-    /// From now on the calling thread makes its sockets at the bridge.
-    ///
-    /// # Errors
-    /// The kernel's refusal.
-    pub fn enter(&self) -> Result<(), NetError> {
-        enter(&self.space)
+    /// The bridge's devices that lead to the nodes, in the order of these. Their address is the
+    /// node's, and their namespace that of the bridge.
+    #[must_use]
+    pub fn ports(&self) -> &[End] {
+        &self.ports
     }
 
-    /// The bridge's device that leads to a node.
-    #[must_use]
-    pub fn port(&self, node: usize) -> String {
-        port(node)
+    /// Puts the kernel threads that take in packets under `class`. They end with the bridge.
+    ///
+    /// # Errors
+    /// The cause of the refusal.
+    pub fn schedule_drivers(&self, class: &Class) -> Result<(), SchedError> {
+        self.nodes.iter().chain(&self.ports).try_for_each(|end| end.schedule_driver(class, &[]))
     }
 }
 
 /// On a thread that ends then.
 fn make(count: usize) -> Result<Bridge, NetError> {
     let space = new_space()?;
-    let mut nodes = Vec::new();
+    let (mut nodes, mut ports) = (Vec::new(), Vec::new());
     for number in 0..count.min(NODES_MAX) {
-        let name = device(std::process::id(), next_number());
+        let [name, port] = [(); 2].map(|()| device(std::process::id(), next_number()));
         let address = Ipv4Addr::new(10, 77, 1, number as u8 + 1);
         // The thread is in the namespace of the node now.
         let node = new_space()?;
         let mut routes = Routes::open()?;
-        routes.veth(&name, &port(number), space.as_raw_fd())?;
+        routes.veth(&name, &port, space.as_raw_fd())?;
         routes.raise(&name, address, PREFIX)?;
-        offload(&name, SEGMENTATION_OFFLOAD, false)
-            .map_err(|cause| NetError::Refused { what: "the device's TSO cannot be switched off", cause })?;
-        nodes.push(End { space: node, address, device: name, driver: None });
+        let driver = Some(driver(&name)?);
+        nodes.push(End { space: node, address, device: name, driver });
+        ports.push((port, address));
     }
     enter(&space)?;
     let mut routes = Routes::open()?;
     let bridge = routes.bridge(BRIDGE)?;
-    for number in 0..nodes.len() {
-        let index = routes.index(&port(number)).map_err(refused("a port of the bridge is missing"))?;
+    let port = |(device, address): (String, Ipv4Addr)| {
+        let index = routes.index(&device).map_err(refused("a port of the bridge is missing"))?;
         routes.up(index, Some(bridge)).map_err(refused("a port cannot join the bridge"))?;
-    }
+        let driver = Some(driver(&device)?);
+        let space = space.try_clone().map_err(refused("the bridge's namespace cannot be kept"))?;
+        Ok(End { space, address, device, driver })
+    };
+    let ports = ports.into_iter().map(port).collect::<Result<Vec<_>, NetError>>()?;
     routes.up(bridge, None).map_err(refused("the bridge cannot be switched on"))?;
-    Ok(Bridge { nodes, space })
+    Ok(Bridge { nodes, ports })
 }
 
-/// The device of the bridge that leads to a node.
-fn port(number: usize) -> String {
-    format!("port{number}")
+/// Gives a device of the thread's namespace a kernel thread for arriving packets. The device at its
+/// other end passes packets by that thread because it sends single segments.
+fn driver(device: &str) -> Result<u32, NetError> {
+    offload(device, SEGMENTATION_OFFLOAD, false).map_err(refused("the device's TSO cannot be switched off"))?;
+    own_thread(device)
 }
 
 fn refused(what: &'static str) -> impl Fn(io::Error) -> NetError {
@@ -156,6 +167,7 @@ mod tests {
             Err(error) => return println!("skipped: {error}"),
         };
         let nodes = bridge.nodes();
+        bridge.schedule_drivers(&Class::Other).unwrap();
         let bind = |node: &End| at(node, || UdpSocket::bind((node.address(), 7000)).unwrap());
         let sockets: Vec<UdpSocket> = nodes.iter().map(bind).collect();
         for (from, socket) in sockets.iter().enumerate() {

@@ -5,7 +5,9 @@ use takt_linux::tc::Rule;
 use takt_model::{Background, Bucket, Bytes, Link, Rate, Span};
 
 use super::super::cluster::{Cluster, LINK};
-use super::super::delays::{BURST, Delay, Measured, RATES, ROUND, TICK, US, boxes, cluster, distributions, measure_rounds};
+use super::super::delays::{
+    BURST, Delay, Measured, RATES, ROUND, TICK, US, boxes, cluster, distributions, measure_rounds,
+};
 use super::super::rounded;
 use super::super::setups::NODES;
 use super::{Lab, Outcome, Run};
@@ -41,9 +43,7 @@ enum Setup {
 
 impl Setup {
     fn apply(self, lab: &mut Lab) -> Result<(), Failure> {
-        let share = |(burst, rate): (u64, u64)| {
-            Some(Bucket { burst: Bytes::new(burst), rate: Rate::from_bps(rate) })
-        };
+        let share = |(burst, rate): (u64, u64)| Some(Bucket { burst: Bytes::new(burst), rate: Rate::from_bps(rate) });
         let background = Some(Background { size: Bytes::new(BULK), rate: None });
         let shared = |rate: u64, [requests, replies]: [(u64, u64); 2]| Link {
             bucket: share(requests),
@@ -133,8 +133,7 @@ fn count(context: &Context) -> u64 {
 fn round(context: &Context, lab: &Lab, round: u64, background: bool) -> Result<Outcome, Failure> {
     let seed = context.seed.wrapping_add(round << 32);
     let cluster: Cluster = cluster(None);
-    let run =
-        Run { cluster: &cluster, seed, duration: ROUND, slowness: 1, queue: None, drain: DRAIN, background };
+    let run = Run { cluster: &cluster, seed, duration: ROUND, slowness: 1, queue: None, drain: DRAIN, background };
     lab.run(context, &run)
 }
 
@@ -254,26 +253,23 @@ impl Figures {
         let [one, two] = [0, 1].map(|mode| self.simulated(mode, 0));
         let [three, four] = [0, 1].map(|mode| self.live[mode].of(0));
         let caption = "The same messages, simulated with hosts that take no time, and on this kernel.";
-        distributions("live-round-trips.svg", "Round trips of one node on this kernel", caption, &names, &[
-            one, two, three, four,
-        ])
+        distributions(
+            "live-round-trips.svg",
+            "Round trips of one node on this kernel",
+            caption,
+            &names,
+            &[one, two, three, four],
+        )
     }
 
     fn by_node(&self) -> Comparison {
         let row = |node: usize| {
             let values = |of: &dyn Fn(usize) -> Vec<Delay>| {
-                vec![
-                    Some(US(spread(network(of(0))))),
-                    Some(US(spread(network(of(1))))),
-                    Some(US(spread(all(of(1))))),
-                ]
+                vec![Some(US(spread(network(of(0))))), Some(US(spread(network(of(1))))), Some(US(spread(all(of(1)))))]
             };
             Row {
                 name: (node + 1).to_string(),
-                values: vec![
-                    values(&|mode| self.simulated(mode, node)),
-                    values(&|mode| self.live[mode].of(node)),
-                ],
+                values: vec![values(&|mode| self.simulated(mode, node)), values(&|mode| self.live[mode].of(node))],
             }
         };
         Comparison {

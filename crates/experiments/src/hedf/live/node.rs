@@ -4,13 +4,13 @@ use std::net::SocketAddr;
 use std::os::fd::AsFd as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use takt_linux::Epoch;
 use takt_linux::clock::{pause, realtime_ns};
 use takt_linux::datagram::{Datagrams, Destination, Sent};
 use takt_linux::net::End;
 use takt_linux::outgoing::Outgoing;
 use takt_linux::sched::{Class, ClassGuard};
 use takt_linux::seqpacket::Poll;
-use takt_linux::Epoch;
 use takt_model::{Bytes, Span, Time};
 use takt_net::{Packet, PacketQueue};
 
@@ -50,6 +50,12 @@ pub(in super::super) struct Told {
     pub(in super::super) one_way: Option<Span>,
     /// How long the devices held it and its answer. `None`: a stamp is missing.
     pub(in super::super) held: Option<Span>,
+}
+
+impl Told {
+    pub(in super::super) fn in_time(&self) -> bool {
+        self.round_trip.is_some_and(|round_trip| round_trip <= self.deadline)
+    }
 }
 
 /// What a node did.
@@ -151,7 +157,6 @@ impl<'a> Node<'a> {
     pub(super) fn run(mut self, stop: &AtomicBool) -> NodeReport {
         // If the kernel refuses it, frames come late, and the report shows it.
         let _class = ClassGuard::enter(&Class::Fifo { priority: PRIORITY }).ok();
-        self.greet();
         let mut poll = Poll::default();
         while self.epoch.now() < self.ends[1] && !stop.load(Ordering::Relaxed) {
             self.receive();
@@ -168,22 +173,6 @@ impl<'a> Node<'a> {
         self.stamps();
         self.report.lost += self.sockets.iter().filter_map(Datagrams::dropped).map(u64::from).sum::<u64>();
         self.report
-    }
-
-    /// The kernel learns the neighbours' addresses before the first frame.
-    fn greet(&mut self) {
-        let wire = Wire {
-            kind: Kind::Hello,
-            client: self.number as u16,
-            number: 0,
-            deadline: Time::ZERO,
-            came: Time::ZERO,
-        };
-        let bytes = wire.to_bytes();
-        for node in (0..NODES).filter(|node| *node != self.number) {
-            self.sockets[0].send([&bytes, &[]], &self.peers[node], Span::from_ms(1));
-            self.sent[REQUEST].push((usize::MAX, 0));
-        }
     }
 
     /// When the next frame is due on this machine.
@@ -293,7 +282,6 @@ impl<'a> Node<'a> {
             let came = self.epoch.now();
             let Some(wire) = bytes.get(..length).and_then(Wire::parse) else { continue };
             match wire.kind {
-                Kind::Hello => {}
                 Kind::Request if usize::from(wire.client) < NODES => {
                     let to = usize::from(wire.client);
                     let place = self.report.held.len();

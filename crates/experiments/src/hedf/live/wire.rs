@@ -11,9 +11,7 @@ const MAGIC: u32 = u32::from_le_bytes(*b"hedf");
 /// What a message is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
-    /// It makes the kernel learn addresses.
-    Hello,
-    Request,
+    Request = 1,
     Reply,
 }
 
@@ -50,7 +48,7 @@ impl Wire {
         if head[..4] != MAGIC.to_le_bytes() {
             return None;
         }
-        let kind = [Kind::Hello, Kind::Request, Kind::Reply].into_iter().find(|kind| *kind as u16 == short(4))?;
+        let kind = [Kind::Request, Kind::Reply].into_iter().find(|kind| *kind as u16 == short(4))?;
         let time = |at| word(at).map(Time::from_ns);
         Some(Wire { kind, client: short(6), number: word(8)?, deadline: time(16)?, came: time(24)? })
     }
@@ -63,7 +61,7 @@ mod tests {
     #[test]
     fn messages_are_read_as_written_and_others_are_not() {
         let time = Time::from_ns;
-        for kind in [Kind::Hello, Kind::Request, Kind::Reply] {
+        for kind in [Kind::Request, Kind::Reply] {
             let wire = Wire { kind, client: 7, number: u64::MAX - 1, deadline: time(3), came: time(1 << 40) };
             let bytes = wire.to_bytes();
             assert_eq!(Wire::parse(&bytes), Some(wire));
