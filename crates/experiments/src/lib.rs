@@ -57,7 +57,7 @@ pub struct Experiment {
     repeats: bool,
     /// Whether all of it runs in virtual time. Then the machine does not matter.
     simulated: bool,
-    /// What `--live` does.
+    /// Its form under `--live`.
     live: Option<LiveForm>,
     run: fn(&Context) -> Result<Findings, Failure>,
 }
@@ -92,7 +92,7 @@ impl Experiment {
         Experiment { live: Some(live), ..self }
     }
 
-    /// What `--live` does, if it does something.
+    /// Its form under `--live`, if there is one.
     #[must_use]
     pub const fn live(&self) -> Option<LiveForm> {
         self.live

@@ -92,7 +92,7 @@ pub(super) struct Outcome {
 
 impl Lab {
     pub(super) fn build() -> Result<Lab, Failure> {
-        // What a killed process left of its classes is forgotten here. The kernel removed the rest.
+        // A killed process leaves files about its classes. The kernel has removed all else.
         let _ = tc::recover();
         Ok(Lab { shares: Vec::new(), bridge: bridge(NODES)? })
     }
@@ -215,7 +215,7 @@ fn meet(nodes: &[End]) -> Result<(), Failure> {
         for (from, socket) in sockets.iter().enumerate() {
             let others = nodes.iter().enumerate().filter(|(to, _)| *to != from);
             for (_, node) in others {
-                // What is not heard is sent again.
+                // The next turn sends it again.
                 let _ = socket.send([b"hello", b""], &address(node).into(), Span::ZERO);
             }
         }

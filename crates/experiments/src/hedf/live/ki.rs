@@ -29,10 +29,13 @@ const LEAD: Span = Span::from_s(3);
 const GRACE: Span = Span::from_s(10);
 /// Shorter runs refute nothing that they did not reach.
 const LIVE_LEAST: Span = Span::from_s(60);
-/// What the paper adds to the delays of node 0.
+/// The paper adds this to the delays of node 0.
 const ADDED: (Span, Span) = (Span::from_ms(5), Span::from_ms(15));
-/// Clocks of one computer do not drift. The relay shifts messages by a whole period of the receiving
-/// task and back, a hundredth of a message's distance for each, so that all phases come by.
+/// Of the receiving tasks, and between messages.
+const PERIOD: Span = Span::from_ms(10);
+const GAP: Span = Span::from_ms(5);
+/// The relay shifts messages by up to a period of the receiving task, and back. The step is between
+/// neighbouring messages. So all phases come by, although clocks of one computer do not drift.
 const SHIFT: (Span, Span) = (Span::from_ms(10), Span::from_us(100));
 
 /// Those of the paper. Its local task needs 50 ms of 60, and with the flow 97 % of a CPU. Linux gives
@@ -44,7 +47,7 @@ fn set_ups() -> [Setup; 3] {
 /// The local task's WCET in the paper and here.
 const LOCAL: [&str; 2] = ["wcet = \"50ms\"", "wcet = \"45ms\""];
 
-/// A receiving hop: what was found.
+/// The results of a receiving hop.
 struct Hop {
     name: &'static str,
     paper: Option<f64>,
@@ -53,9 +56,11 @@ struct Hop {
     bound: Option<u64>,
     simulated: u64,
     live: Option<u64>,
+    /// k by Eq. 5 if delays vary, beside the drawn ones, by all lateness that was measured.
+    excused: u64,
 }
 
-/// What happened in a set-up.
+/// The results of a set-up.
 struct Ran {
     hops: Vec<Hop>,
     relayed: Relayed,
@@ -139,6 +144,7 @@ fn run(
     let path = path(setup)?;
     let start = realtime_ns().saturating_add(LEAD.as_ns()).div_ceil(1_000_000_000);
     let at = |node: usize| SocketAddr::from((bridge.nodes()[node].address(), PORT));
+    let range = delay.range();
     let relay = Relay::open(&bridge.nodes()[RELAY], at(RELAY), at(path[1]), delay)?;
     let stop = AtomicBool::new(false);
     let (relayed, outputs) = std::thread::scope(|scope| {
@@ -159,7 +165,7 @@ fn run(
         (relay.join().unwrap_or_default(), outputs)
     });
     let Some(outputs) = outputs? else { return Ok(None) };
-    report(context, setup, &path, &outputs, relayed).map(Some)
+    report(context, setup, &path, &outputs, (range, relayed)).map(Some)
 }
 
 /// Waits for all nodes; `None` if a signal ended the experiment.
@@ -248,7 +254,7 @@ fn report(
     setup: &Setup,
     path: &[usize],
     outputs: &[Output],
-    relayed: Relayed,
+    (range, relayed): (Span, Relayed),
 ) -> Result<Ran, Failure> {
     let mut answers = Vec::new();
     for (node, output) in path.iter().zip(outputs) {
@@ -264,6 +270,9 @@ fn report(
     let system = parse(&setup.text, setup.file)?;
     let checked = check(&system, &CheckOptions { all: true, ..CheckOptions::default() });
     let simulated = super::super::batches::run(&system, context.seed, LEAST)?;
+    let sum = |key: &str| answers.iter().filter_map(|answer| answer["flows"][key].as_u64()).sum::<u64>();
+    let late = sum("receive_late_max_ns").saturating_add(sum("send_late_max_ns"));
+    let varied = range.saturating_add(relayed.late).saturating_add(Span::from_ns(late));
     let hop = |(number, (name, paper, observed)): (u32, (&'static str, Option<f64>, Option<f64>))| {
         let answer = answers.get(number as usize);
         let hops = answer.and_then(|answer| answer["flows"]["hops"].as_array());
@@ -276,9 +285,9 @@ fn report(
             bound: bounds_of(&checked, TestId::PartialEdf, "put", number),
             simulated: simulated.most(0, number),
             live: hop.and_then(|hop| hop["messages"].as_u64()),
+            excused: equation(varied),
         }
     };
-    let sum = |key: &str| answers.iter().filter_map(|answer| answer["flows"][key].as_u64()).sum();
     let told = answers.iter().filter_map(|answer| answer["flows"]["disturbances"].as_array()).flatten();
     Ok(Ran {
         hops: (1..).zip(setup.hops.iter().copied()).map(hop).collect(),
@@ -287,6 +296,11 @@ fn report(
         arrived: sum("arrived"),
         disturbances: told.filter_map(Value::as_str).map(str::to_owned).collect(),
     })
+}
+
+/// [HEDF Eq. 5] for the paper's periods, where delays vary by this.
+fn equation(varied: Span) -> u64 {
+    1 + PERIOD.saturating_add(varied).as_ns() / GAP.as_ns()
 }
 
 fn table(all: &[Ran]) -> Comparison {
@@ -333,11 +347,11 @@ fn relays(all: &[Ran]) -> Comparison {
     }
 }
 
-/// Reached, or not yet, or passed. A set-up that was disturbed refutes nothing by passing.
-fn reached(found: Option<u64>, wanted: u64, most: u64, duration: Span) -> Option<bool> {
-    let found = found?;
+/// Reached, or not yet, or passed. What the measured lateness explains refutes nothing.
+fn reached(hop: &Hop, wanted: u64, most: u64, duration: Span) -> Option<bool> {
+    let found = hop.live?;
     if found > most {
-        return Some(false);
+        return (found > hop.excused).then_some(false);
     }
     if found >= wanted { Some(true) } else { (duration >= LIVE_LEAST).then_some(false) }
 }
@@ -346,25 +360,32 @@ fn claims(all: &[Ran], duration: Span, findings: &mut Findings) {
     let hops: Vec<&Hop> = all.iter().flat_map(|ran| &ran.hops).collect();
     let [near, delayed, second, third] = hops[..] else { return };
     let told = |value: Option<u64>| value.map_or("nothing".to_owned(), |value| value.to_string());
+    let waited = |hop: &Hop, most: u64| {
+        let late = hop.live.is_some_and(|live| live > most);
+        let excuse = format!("; with the lateness that was measured Eq. 5 allows {}", hop.excused);
+        let excuse = if late { excuse } else { String::new() };
+        format!("Eq. 5 says {}, and {} waited{excuse}", told(hop.equation), told(hop.live))
+    };
     findings.claim(
         "live_three_messages_wait_at_small_delays",
         "On this kernel, with small delays, at most 3 messages wait at once, as Eq. 5 says",
-        format!("Eq. 5 says {}, and {} waited", told(near.equation), told(near.live)),
-        reached(near.live, 3, 3, duration),
+        waited(near, 3),
+        reached(near, 3, 3, duration),
     );
     findings.claim(
         "live_five_are_the_bound_at_large_delays",
         "On this kernel, with 10 +- 5 ms added, at most the 5 messages of Eq. 5 wait; 4 were observed in the paper",
-        format!("Eq. 5 says {}, and {} waited", told(delayed.equation), told(delayed.live)),
-        reached(delayed.live, 4, 5, duration),
+        waited(delayed, 5),
+        reached(delayed, 4, 5, duration),
     );
     let same = second.live.zip(third.live).zip(delayed.live);
     findings.claim(
         "live_a_longer_way_changes_little",
-        "On this kernel, over nodes 0, 3 and 4 as many messages wait at once as over nodes 0 and 1, but for one",
+        "On this kernel, over nodes 0, 3 and 4 as many messages wait at node 3 as over nodes 0 and 1, but for one, and \
+         no more at node 4",
         format!("{} at node 3 and {} at node 4, {} at node 1", told(second.live), told(third.live), told(delayed.live)),
         same.and_then(|((one, two), three)| {
-            let alike = one.abs_diff(three) <= 1 && two.abs_diff(three) <= 1;
+            let alike = one.abs_diff(three) <= 1 && two <= one.max(three);
             if alike { Some(true) } else { (duration >= LIVE_LEAST).then_some(false) }
         }),
     );
@@ -423,11 +444,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_short_run_refutes_only_what_is_exceeded() {
+    fn only_what_lateness_does_not_explain_is_refuted() {
+        let hop = |live, late| Hop {
+            name: "",
+            paper: None,
+            observed: None,
+            equation: None,
+            bound: None,
+            simulated: 0,
+            live,
+            excused: equation(Span::from_ms(late)),
+        };
         let [short, long] = [Span::from_s(5), LIVE_LEAST];
-        assert_eq!([reached(Some(2), 3, 3, short), reached(Some(2), 3, 3, long)], [None, Some(false)]);
-        assert_eq!([reached(Some(3), 3, 3, short), reached(Some(4), 3, 3, short)], [Some(true), Some(false)]);
-        assert_eq!([reached(Some(4), 4, 5, short), reached(None, 3, 3, long)], [Some(true), None]);
+        assert_eq!([0, 4, 5].map(|late| equation(Span::from_ms(late))), [3, 3, 4]);
+        let of = |live, late, duration| reached(&hop(live, late), 3, 3, duration);
+        assert_eq!([of(Some(2), 0, short), of(Some(2), 0, long), of(None, 0, long)], [None, Some(false), None]);
+        assert_eq!(
+            [of(Some(3), 0, short), of(Some(4), 4, short), of(Some(4), 5, long)],
+            [Some(true), Some(false), None]
+        );
     }
 
     #[test]

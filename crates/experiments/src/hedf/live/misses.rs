@@ -42,7 +42,7 @@ struct Measured {
     disturbed: Disturbances,
 }
 
-/// What made live messages late or lost besides the load.
+/// Causes of late or lost messages besides the load.
 #[derive(Default)]
 struct Disturbances {
     lost: u64,
@@ -313,7 +313,8 @@ impl Measured {
 fn differences(findings: &mut Findings) {
     for difference in [
         "The paper has eight computers. Here eight network namespaces of one computer meet at a bridge, and one thread \
-         of each is client and server. Threads run under SCHED_FIFO."
+         of each is client and server. Threads run under SCHED_FIFO, and so do the kernel's threads that take packets \
+         in."
             .to_owned(),
         format!(
             "Two CPUs cannot carry the paper's eight lines of 1 Gbit/s. Here all is {SLOWNESS} times slower: HTB limits \

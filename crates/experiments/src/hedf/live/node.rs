@@ -58,7 +58,7 @@ impl Told {
     }
 }
 
-/// What a node did.
+/// The results of a node.
 pub(super) struct NodeReport {
     pub(super) messages: Vec<Told>,
     /// How long the device held answers of this node, by client and number of the request.

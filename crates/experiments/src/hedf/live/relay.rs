@@ -50,6 +50,14 @@ impl Delay {
         Delay { least: Span::ZERO, most, kind: DelayKind::Shifting { step } }
     }
 
+    /// By how much delays of neighbours differ at most.
+    pub(super) fn range(&self) -> Span {
+        match self.kind {
+            DelayKind::Drawn(_) => self.most.saturating_sub(self.least),
+            DelayKind::Shifting { step } => step,
+        }
+    }
+
     /// Of the datagram with this number.
     fn of(&self, number: u64) -> Span {
         match &self.kind {
@@ -65,7 +73,7 @@ impl Delay {
     }
 }
 
-/// What a relay did.
+/// The results of a relay.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Relayed {
     pub(super) passed: u64,
