@@ -86,6 +86,8 @@ fn experiments_are_listed_and_others_refused() {
         (&["reproduce", "sdd-table1", "--for", "0s"], "is zero"),
         (&["reproduce", "sdd-table1", "--repeat", "0"], "--repeat"),
         (&["reproduce", "kokyu", "--repeat", "2"], "--repeat: kokyu measures each thing once; leave it out"),
+        (&["reproduce", "csa-fig4", "--live"], "--live: csa-fig4 has one form; leave it out, or choose one of hedf-ki"),
+        (&["reproduce", "hedf-fig6", "--live", "--for", "61s"], "hedf-fig6 measures for 60s at the most"),
         (&["reproduce", "kokyu", "--for", "601s"], "--for 601s: kokyu measures for 600s at the most"),
     ] {
         let ran = takt(arguments);
@@ -130,6 +132,40 @@ fn messages_are_scheduled_as_the_paper_says() {
         let checked = takt(&["check", file.to_str().expect("a path")]);
         assert_eq!(checked.status.code(), Some(0), "{}", String::from_utf8_lossy(&checked.stdout));
     }
+}
+
+/// The same on this kernel, as short as possible. Short runs decide nothing, whatever disturbed them.
+#[test]
+fn live_nodes_send_the_messages_of_the_simulation() {
+    for (name, time, rows) in [("hedf-fig4", "1s", 2), ("hedf-fig5", "1s", 8), ("hedf-fig6", "200ms", 4)] {
+        let Some((answer, _folder)) = reproduce(name, &["--live", "--short", "--for", time]) else { return };
+        let claims = answer["claims"].as_array().expect("claims");
+        assert!(!claims.is_empty() && claims.iter().all(|claim| claim["holds"].is_null()), "{name}: {claims:?}");
+        let table = &answer["tables"][0];
+        assert_eq!(table["rows"].as_array().expect("rows").len(), rows, "{table}");
+        let (live, simulated) = (all_of(table, "live"), all_of(table, "simulated"));
+        assert!(live.iter().zip(&simulated).all(|(live, simulated)| live.is_some() == simulated.is_some()), "{table}");
+        assert!(live.iter().any(Option::is_some), "{table}");
+    }
+}
+
+#[test]
+fn live_nodes_take_messages_as_their_system_says() {
+    let Some((answer, folder)) = reproduce("hedf-ki", &["--live", "--short", "--for", "1s"]) else { return };
+    let claims = answer["claims"].as_array().expect("claims");
+    assert_eq!(claims.len(), 4, "{claims:?}");
+    let table = &answer["tables"][0];
+    let taken = column(table, "observed", "live");
+    assert!(taken.len() == 4 && taken.iter().all(|k| k.is_some_and(|k| k >= 1.0)), "{table}");
+    let relayed = column(&answer["tables"][1], "messages", "live");
+    assert!(relayed.iter().all(|count| count.is_some_and(|count| count > 10.0)), "{relayed:?}");
+    assert!(!folder.path().join("out/key").exists(), "the key of the nodes goes with them");
+}
+
+/// The values of a source in all columns and rows.
+fn all_of(table: &Value, source: &str) -> Vec<Option<f64>> {
+    let rows = table["rows"].as_array().expect("rows").iter();
+    rows.flat_map(|row| row["values"].as_array().expect("values")).map(|value| value[source].as_f64()).collect()
 }
 
 #[test]

@@ -10,7 +10,7 @@ use takt_linux::{clock, machine};
 use takt_model::Span;
 
 use super::findings::Findings;
-use super::{Experiment, machine as about};
+use super::{EXPERIMENTS, Experiment, machine as about};
 use crate::failure::Failure;
 use crate::host::Host;
 
@@ -27,6 +27,8 @@ pub struct Options {
     pub repeat: Option<u32>,
     /// Whether to shorten all measurements, to the shortest that still show something.
     pub short: bool,
+    /// Whether to measure a simulated experiment on this kernel, too.
+    pub live: bool,
     /// The seed of all random draws.
     pub seed: u64,
 }
@@ -45,6 +47,8 @@ pub(super) struct Context {
     /// The machine before it began.
     pub(super) machine: Machine,
     load: Option<String>,
+    /// Whether it measures a simulated experiment on this kernel.
+    pub(super) live: bool,
     /// Whether all runs in virtual time.
     simulated: bool,
     signals: StopSignals,
@@ -58,8 +62,18 @@ impl Context {
         if options.duration.is_some_and(Span::is_zero) {
             return Err(Failure::input("--for is zero; give a duration like 10s"));
         }
-        if let Some(asked) = options.duration.filter(|asked| *asked > experiment.longest) {
-            let (name, longest) = (experiment.name, experiment.longest);
+        let live = experiment.live.filter(|_| options.live);
+        if options.live && live.is_none() {
+            let live = EXPERIMENTS.iter().filter(|experiment| experiment.live.is_some());
+            let names = live.map(|experiment| experiment.name).collect::<Vec<_>>().join(", ");
+            return Err(Failure::input(format_args!(
+                "--live: {} has one form; leave it out, or choose one of {names}",
+                experiment.name
+            )));
+        }
+        let longest = live.map_or(experiment.longest, |live| live.longest);
+        if let Some(asked) = options.duration.filter(|asked| *asked > longest) {
+            let name = experiment.name;
             return Err(Failure::input(format_args!(
                 "--for {asked}: {name} measures for {longest} at the most; give that or less"
             )));
@@ -85,7 +99,8 @@ impl Context {
             repeat: options.repeat,
             machine: machine(),
             load: about::load(),
-            simulated: experiment.simulated,
+            live: options.live,
+            simulated: experiment.simulated && !options.live,
             signals,
             caught: Cell::new(None),
         })

@@ -123,6 +123,8 @@ pub(super) const PAPER: &str = "paper";
 pub(super) const MEASURED: &str = "measured";
 /// The second source of a [`Comparison`] in virtual time.
 pub(super) const SIMULATED: &str = "simulated";
+/// A source on this kernel, beside simulated values.
+pub(super) const LIVE: &str = "live";
 /// The most columns beside each other. Above this, each source has a line of its own.
 const COLUMNS_MAX: usize = 8;
 

@@ -6,21 +6,26 @@
 //! - `misses`: Fig. 6, deadline misses under growing load.
 //! - `predictability`: what Section I argues of partial-EDF, interrupts and cyclic executives.
 //! - `switches`: what Section VI leaves open, delays through several switches.
+//! - `live`: the figures on this kernel, beside their simulations.
 //! - `cluster` has the nodes and the switch of the figures, `bounds` what is proven of them.
 
 use takt_model::Span;
 
-use super::{Experiment, HEDF};
+use super::{Experiment, HEDF, LiveForm};
 
 mod batches;
 mod bounds;
 mod cluster;
 mod delays;
 mod ki;
+mod live;
 mod misses;
 mod predictability;
 mod setups;
 mod switches;
+
+/// The needs of all live forms.
+const NEEDS: &str = "root (network namespaces, HTB, SCHED_FIFO), threaded NAPI (Linux 5.12) and two CPUs";
 
 /// A time in a sentence.
 fn rounded(span: Span) -> String {
@@ -35,7 +40,13 @@ pub(super) const KI: Experiment = Experiment::in_virtual_time(
     "how many messages wait at once for a receiving task, and how large the tasks of the table must be",
     (Span::from_s(10), Span::from_s(1)),
     ki::reproduce,
-);
+)
+.or(LiveForm {
+    needs: NEEDS,
+    takes: (Span::from_s(200), Span::from_s(27)),
+    longest: Span::from_s(600),
+    run: live::ki::reproduce,
+});
 
 pub(super) const FIG4: Experiment = Experiment::in_virtual_time(
     &HEDF,
@@ -44,7 +55,13 @@ pub(super) const FIG4: Experiment = Experiment::in_virtual_time(
     "round trips of one node of eight with and without shares of the bandwidth, and what a token bucket lets through",
     (Span::from_s(10), Span::from_s(1)),
     delays::one_node,
-);
+)
+.or(LiveForm {
+    needs: NEEDS,
+    takes: (Span::from_s(170), Span::from_s(20)),
+    longest: Span::from_s(600),
+    run: live::delays::one_node,
+});
 pub(super) const FIG5: Experiment = Experiment::in_virtual_time(
     &HEDF,
     "hedf-fig5",
@@ -52,7 +69,13 @@ pub(super) const FIG5: Experiment = Experiment::in_virtual_time(
     "the same for all nodes, and which rate a wanted delay needs",
     (Span::from_s(30), Span::from_s(1)),
     delays::all_nodes,
-);
+)
+.or(LiveForm {
+    needs: NEEDS,
+    takes: (Span::from_s(70), Span::from_s(10)),
+    longest: Span::from_s(600),
+    run: live::delays::all_nodes,
+});
 pub(super) const FIG6: Experiment = Experiment::in_virtual_time(
     &HEDF,
     "hedf-fig6",
@@ -60,7 +83,13 @@ pub(super) const FIG6: Experiment = Experiment::in_virtual_time(
     "deadline misses of messages under growing load, in order of arrival, by deadline, and without late ones",
     (Span::from_s(60), Span::from_s(2)),
     misses::reproduce,
-);
+)
+.or(LiveForm {
+    needs: NEEDS,
+    takes: (Span::from_s(400), Span::from_s(28)),
+    longest: Span::from_s(60),
+    run: live::misses::reproduce,
+});
 pub(super) const PREDICTABILITY: Experiment = Experiment::in_virtual_time(
     &HEDF,
     "hedf-predictability",

@@ -49,6 +49,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     longest: LONGEST,
     repeats: false,
     simulated: false,
+    live: None,
     run: reproduce,
 };
 

@@ -57,6 +57,8 @@ pub struct Experiment {
     repeats: bool,
     /// Whether all of it runs in virtual time. Then the machine does not matter.
     simulated: bool,
+    /// Its form under `--live`.
+    live: Option<LiveForm>,
     run: fn(&Context) -> Result<Findings, Failure>,
 }
 
@@ -80,9 +82,33 @@ impl Experiment {
             longest: Span::from_s(3600),
             repeats: false,
             simulated: true,
+            live: None,
             run,
         }
     }
+
+    /// With a form on this kernel.
+    const fn or(self, live: LiveForm) -> Self {
+        Experiment { live: Some(live), ..self }
+    }
+
+    /// Its form under `--live`, if there is one.
+    #[must_use]
+    pub const fn live(&self) -> Option<LiveForm> {
+        self.live
+    }
+}
+
+/// A simulated experiment on this kernel.
+#[derive(Clone, Copy)]
+pub struct LiveForm {
+    /// Privileges and features.
+    pub needs: &'static str,
+    /// About how long it takes: the usual length, and the length with `--short`.
+    pub takes: (Span, Span),
+    /// The longest `--for`.
+    longest: Span,
+    run: fn(&Context) -> Result<Findings, Failure>,
 }
 
 /// The source of an experiment.
@@ -188,7 +214,8 @@ pub fn run(options: &Options, host: Host) -> Result<Report, Failure> {
         return Err(Failure::input(format_args!("no experiment is called \"{wanted}\"; takt reproduce --list")));
     };
     let context = Context::new(experiment, options, host)?;
-    let mut findings = (experiment.run)(&context).inspect_err(|_| context.forsake())?;
+    let run = experiment.live.filter(|_| options.live).map_or(experiment.run, |live| live.run);
+    let mut findings = run(&context).inspect_err(|_| context.forsake())?;
     context.conclude(&mut findings);
     let files = write::files(experiment, &context, &findings)?;
     let json = write::answer(experiment, &context, &findings, &files);

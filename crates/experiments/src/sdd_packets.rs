@@ -33,6 +33,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     longest: Span::MAX,
     repeats: false,
     simulated: false,
+    live: None,
     run: reproduce,
 };
 

@@ -39,6 +39,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     longest: Span::MAX,
     repeats: false,
     simulated: false,
+    live: None,
     run: reproduce,
 };
 

@@ -37,6 +37,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     longest: Span::MAX,
     repeats: true,
     simulated: false,
+    live: None,
     run: reproduce,
 };
 

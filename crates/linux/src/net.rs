@@ -36,6 +36,10 @@ use netlink_packet_route::link::{InfoData, InfoKind, InfoVeth, LinkAttribute, Li
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 use thiserror::Error;
 
+mod bridge;
+
+pub use bridge::{Bridge, NODES_MAX};
+
 use crate::clock::errno;
 use crate::process::{CAP_SYS_ADMIN, has_capability};
 use crate::sched::{self, Class, SchedError};
@@ -100,13 +104,11 @@ impl Cable {
     /// # Errors
     /// The missing part; nothing is left behind then.
     pub fn lay(threaded: bool) -> Result<Cable, NetError> {
-        static LAID: AtomicU32 = AtomicU32::new(0);
         if !has_capability(CAP_SYS_ADMIN) {
             return Err(NetError::Privilege);
         }
-        let number = LAID.fetch_add(1, Ordering::Relaxed);
         // A thread's namespace is its own: this one ends, and the process stays where it is.
-        let maker = std::thread::Builder::new().name("takt-cable".to_owned()).spawn(move || make(number, threaded));
+        let maker = std::thread::Builder::new().name("takt-cable".to_owned()).spawn(move || make(threaded));
         let maker = maker.map_err(|cause| NetError::Refused { what: "a thread cannot be started", cause })?;
         maker.join().unwrap_or_else(|_| Err(refusal("the thread that lays the cable ended")))
     }
@@ -124,7 +126,7 @@ impl Cable {
                     let switch = format!("/proc/sys/net/ipv6/conf/{}/disable_ipv6", end.device);
                     let what = "IPv6 cannot be switched on";
                     fs::write(switch, "0").map_err(|cause| NetError::Missing { what, cause, part: "CONFIG_IPV6" })?;
-                    Routes::open()?.address(&end.device, address.into())?;
+                    Routes::open()?.address(&end.device, address.into(), PREFIX_V6)?;
                 }
                 Ok(ADDRESSES_V6)
             });
@@ -155,11 +157,7 @@ impl End {
     /// # Errors
     /// The kernel's refusal.
     pub fn enter(&self) -> Result<(), NetError> {
-        // SAFETY: the descriptor is open; the call passes no memory.
-        if unsafe { libc::setns(self.space.as_raw_fd(), libc::CLONE_NEWNET) } == 0 {
-            return Ok(());
-        }
-        Err(refusal("a thread cannot enter its network namespace"))
+        enter(&self.space)
     }
 
     /// Its address.
@@ -196,28 +194,42 @@ impl End {
     }
 }
 
+fn enter(space: &File) -> Result<(), NetError> {
+    // SAFETY: the descriptor is open; the call passes no memory.
+    if unsafe { libc::setns(space.as_raw_fd(), libc::CLONE_NEWNET) } == 0 {
+        return Ok(());
+    }
+    Err(refusal("a thread cannot enter its network namespace"))
+}
+
 fn refusal(what: &'static str) -> NetError {
     NetError::Refused { what, cause: io::Error::from_raw_os_error(errno()) }
 }
 
 /// On a thread that ends then.
-fn make(number: u32, threaded: bool) -> Result<Cable, NetError> {
-    let [first, second] = [0, 1].map(|end| device(std::process::id(), number * 2 + end));
+fn make(threaded: bool) -> Result<Cable, NetError> {
+    let [first, second] = [(); 2].map(|()| device(std::process::id(), next_number()));
     let left = new_space()?;
     // The thread is in the right one now.
     let right = new_space()?;
     let mut routes = Routes::open()?;
     routes.veth(&second, &first, left.as_raw_fd())?;
-    routes.raise(&second, ADDRESSES[1])?;
+    routes.raise(&second, ADDRESSES[1], PREFIX)?;
     let driver = if threaded { Some(own_thread(&second)?) } else { None };
     let left = End { space: left, address: ADDRESSES[0], device: first, driver: None };
     let right = End { space: right, address: ADDRESSES[1], device: second, driver };
     left.enter()?;
-    Routes::open()?.raise(left.device(), left.address())?;
+    Routes::open()?.raise(left.device(), left.address(), PREFIX)?;
     // A pair of veth devices passes by NAPI where the sender could have sent more than a segment at once.
     offload(left.device(), SEGMENTATION_OFFLOAD, false)
         .map_err(|cause| NetError::Refused { what: "the device's TSO cannot be switched off", cause })?;
     Ok(Cable { left, right })
+}
+
+/// The number of the next device.
+fn next_number() -> u32 {
+    static MADE: AtomicU32 = AtomicU32::new(0);
+    MADE.fetch_add(1, Ordering::Relaxed)
 }
 
 /// A device name unique to this process, so that kernel threads, which carry this name, can be told
@@ -314,9 +326,9 @@ impl Routes {
     }
 
     /// Gives the device its address, and switches it on.
-    fn raise(&mut self, device: &str, address: Ipv4Addr) -> Result<(), NetError> {
+    fn raise(&mut self, device: &str, address: Ipv4Addr, prefix: u8) -> Result<(), NetError> {
         let refused = |cause| NetError::Refused { what: "a veth device cannot be switched on", cause };
-        let index = self.address(device, address.into())?;
+        let index = self.address(device, address.into(), prefix)?;
         let mut link = LinkMessage::default();
         link.header.index = index;
         (link.header.flags, link.header.change_mask) = (LinkFlags::Up, LinkFlags::Up);
@@ -324,27 +336,33 @@ impl Routes {
     }
 
     /// Gives the device an address. Returns its index.
-    fn address(&mut self, device: &str, address: IpAddr) -> Result<u32, NetError> {
+    fn address(&mut self, device: &str, address: IpAddr, prefix: u8) -> Result<u32, NetError> {
         let refused = |cause| NetError::Refused { what: "a veth device cannot get an address", cause };
-        let mut asked = LinkMessage::default();
-        asked.attributes = vec![LinkAttribute::IfName(device.to_owned())];
-        let answers = self.ask(RouteNetlinkMessage::GetLink(asked), 0).map_err(refused)?;
-        let index = answers.iter().find_map(|answer| match answer {
-            RouteNetlinkMessage::NewLink(link) => Some(link.header.index),
-            _ => None,
-        });
-        let index = index.ok_or_else(|| refused(io::Error::from_raw_os_error(libc::ENODEV)))?;
+        let index = self.index(device).map_err(refused)?;
         let mut message = AddressMessage::default();
-        (message.header.family, message.header.prefix_len) = match address {
-            IpAddr::V4(_) => (netlink_packet_route::AddressFamily::Inet, PREFIX),
-            IpAddr::V6(_) => (netlink_packet_route::AddressFamily::Inet6, PREFIX_V6),
+        message.header.family = match address {
+            IpAddr::V4(_) => netlink_packet_route::AddressFamily::Inet,
+            IpAddr::V6(_) => netlink_packet_route::AddressFamily::Inet6,
         };
+        message.header.prefix_len = prefix;
         // Nobody else can have it.
         message.header.flags = AddressHeaderFlags::Nodad;
         message.header.index = index;
         message.attributes = vec![AddressAttribute::Local(address), AddressAttribute::Address(address)];
         self.ask(RouteNetlinkMessage::NewAddress(message), NLM_F_CREATE | NLM_F_EXCL).map_err(refused)?;
         Ok(index)
+    }
+
+    /// The index of a device.
+    fn index(&mut self, device: &str) -> io::Result<u32> {
+        let mut asked = LinkMessage::default();
+        asked.attributes = vec![LinkAttribute::IfName(device.to_owned())];
+        let answers = self.ask(RouteNetlinkMessage::GetLink(asked), 0)?;
+        let index = answers.iter().find_map(|answer| match answer {
+            RouteNetlinkMessage::NewLink(link) => Some(link.header.index),
+            _ => None,
+        });
+        index.ok_or_else(|| io::Error::from_raw_os_error(libc::ENODEV))
     }
 }
 
@@ -416,9 +434,11 @@ fn private_sys() -> Result<(), NetError> {
     };
     // SAFETY: the call passes no memory, and changes the calling thread alone.
     let unshared = unsafe { libc::unshare(libc::CLONE_NEWNS) } == 0;
+    // The kernel refuses a second view of the same namespace (EBUSY): it is there already.
     if unshared
         && mount(c"none", c"/", None, libc::MS_REC | libc::MS_PRIVATE)
-        && mount(c"sysfs", c"/sys", Some(c"sysfs"), libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC)
+        && (mount(c"sysfs", c"/sys", Some(c"sysfs"), libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC)
+            || errno() == libc::EBUSY)
     {
         return Ok(());
     }

@@ -23,7 +23,8 @@ Examples:
   takt reproduce --list                     the experiments, with paper, needs and duration
   sudo takt reproduce sdd-table1
   sudo takt reproduce sdd-table1 --for 1min --out table1
-  sudo takt reproduce sdd-fig5 --short --json")]
+  sudo takt reproduce sdd-fig5 --short --json
+  sudo takt reproduce hedf-fig6 --live")]
 pub(crate) struct Reproduce {
     /// The experiment; `--list` names them.
     #[arg(value_name = "NAME", required_unless_present = "list", value_parser = PossibleValuesParser::new(NAMES))]
@@ -51,6 +52,12 @@ pub(crate) struct Reproduce {
     /// Shorten all measurements. Some claims may stay undecided.
     #[arg(long)]
     pub(crate) short: bool,
+
+    /// Measure a simulated experiment on this kernel, and set the simulation beside it (hedf-ki,
+    /// hedf-fig4 to hedf-fig6).
+    /// Eight nodes in network namespaces are made, and removed at the end.
+    #[arg(long, conflicts_with = "list")]
+    pub(crate) live: bool,
 
     /// Seed of all randomness.
     #[arg(long, default_value_t = 0, value_parser = seed, allow_negative_numbers = true)]

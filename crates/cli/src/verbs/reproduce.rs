@@ -22,6 +22,7 @@ pub(crate) fn execute(options: &args::Reproduce, json: bool) -> Outcome {
         duration: options.duration,
         repeat: options.repeat,
         short: options.short,
+        live: options.live,
         seed: options.seed,
     };
     let report = run(&options, HOST).map_err(failed)?;
@@ -114,6 +115,11 @@ fn list(json: bool) -> Outcome {
                     "needs": experiment.needs,
                     "takes_ns": experiment.takes.0.as_ns(),
                     "takes_short_ns": experiment.takes.1.as_ns(),
+                    "live": experiment.live().map(|live| serde_json::json!({
+                        "needs": live.needs,
+                        "takes_ns": live.takes.0.as_ns(),
+                        "takes_short_ns": live.takes.1.as_ns(),
+                    })),
                 })
             })
             .collect();
@@ -134,6 +140,10 @@ fn list(json: bool) -> Outcome {
     text.push('\n');
     for experiment in EXPERIMENTS {
         text.push_str(&format!("{} needs {}.\n", experiment.name, experiment.needs));
+        if let Some(live) = experiment.live() {
+            let (name, needs, (usual, short)) = (experiment.name, live.needs, live.takes);
+            text.push_str(&format!("{name} --live needs {needs}. It takes {usual}, with --short {short}.\n"));
+        }
     }
     for paper in PAPERS {
         text.push_str(&format!("\n{} {}", paper.key, paper.title));

@@ -110,6 +110,69 @@ impl Cluster {
     }
 }
 
+/// The messages of a client, in order. They depend on the seed alone.
+#[derive(Clone, Debug)]
+pub(super) struct Client {
+    node: usize,
+    /// The start of its clock's periods and ticks.
+    offset: Span,
+    /// The number of the next frame.
+    frame: u64,
+    /// Messages that it has made, those to its own node included.
+    made: u64,
+    draw: Draw,
+}
+
+/// A message that a client is about to send.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Planned {
+    /// Its number at its client.
+    pub(super) number: u64,
+    pub(super) server: usize,
+    /// Relative to its creation.
+    pub(super) deadline: Span,
+    /// The time that it and its answer spend in the hosts.
+    pub(super) hosts: Span,
+}
+
+impl Planned {
+    /// Under EDF each message is a stream of its own.
+    pub(super) fn stream(client: usize, number: u64) -> u32 {
+        (client as u64 * STREAMS + number % STREAMS) as u32
+    }
+}
+
+impl Client {
+    pub(super) fn new(cluster: &Cluster, seed: u64, node: usize) -> Client {
+        let draw = Draw::new(seed, &format!("node-{node}"));
+        let offset = draw.uniform(Purpose::Distance, 0, Span::ZERO, cluster.period);
+        Client { node, offset, frame: 0, made: 0, draw }
+    }
+
+    /// When its next frame is due.
+    pub(super) fn due(&self, cluster: &Cluster) -> Option<Time> {
+        let after = cluster.period.checked_mul(self.frame)?.checked_add(self.offset)?;
+        Time::ZERO.checked_add(after)
+    }
+
+    /// The messages of the next frame.
+    pub(super) fn next_frame(&mut self, cluster: &Cluster) -> Vec<Planned> {
+        let numbers = self.made..self.made + cluster.size(self.node, self.frame);
+        (self.frame, self.made) = (self.frame + 1, numbers.end);
+        let of = |number: u64| {
+            let (server, d) = (Cluster::receiver(self.node, number), cluster.deadline);
+            let (least, most) = cluster.hosts;
+            Planned {
+                number,
+                server,
+                deadline: self.draw.uniform(Purpose::Error, number, d, d.saturating_add(d)),
+                hosts: self.draw.uniform(Purpose::Delay, number, least, most),
+            }
+        };
+        numbers.map(of).filter(|planned| planned.server != self.node).collect()
+    }
+}
+
 /// What happens next.
 #[derive(Clone, Copy, Debug)]
 enum What {
@@ -128,15 +191,11 @@ struct Node {
     sending: bool,
     /// By class.
     gates: Vec<Gate>,
-    /// The start of its clock's periods and ticks.
-    offset: Span,
-    /// The number of the next frame, and when it is due; `None` after the last.
-    frame: (u64, Option<Time>),
-    /// Messages that its client has made.
-    made: u64,
+    client: Client,
+    /// When the next frame is due; `None` after the last.
+    due: Option<Time>,
     /// Requests that have not left.
     own: usize,
-    draw: Draw,
 }
 
 /// When the bucket of a class lets packets through.
@@ -167,8 +226,7 @@ struct World<'a> {
 impl<'a> World<'a> {
     fn new(cluster: &'a Cluster, seed: u64, duration: Span) -> Result<World<'a>, Failure> {
         let node = |i: usize| {
-            let draw = Draw::new(seed, &format!("node-{i}"));
-            let offset = draw.uniform(Purpose::Distance, 0, Span::ZERO, cluster.period);
+            let client = Client::new(cluster, seed, i);
             let (rate, packets_max) = (Rate::from_bps(LINK), PortSpec::PACKETS_MAX * NODES);
             let port = PortSpec { rate, latency: Span::ZERO, cross: None, fifo: true, packets_max, pairs: 1 };
             Ok(Node {
@@ -177,11 +235,9 @@ impl<'a> World<'a> {
                 wake: None,
                 sending: false,
                 gates: cluster.classes.iter().map(Gate::new).collect::<Result<_, _>>()?,
-                offset,
-                frame: (0, Some(Time::ZERO.saturating_add(offset))),
-                made: 0,
+                due: client.due(cluster),
+                client,
                 own: 0,
-                draw,
             })
         };
         Ok(World {
@@ -205,7 +261,7 @@ impl<'a> World<'a> {
         };
         for (i, node) in self.nodes.iter().enumerate() {
             let waits = self.cluster.blocks && node.own > 0;
-            offer(node.frame.1.filter(|_| !waits), What::Frame(i));
+            offer(node.due.filter(|_| !waits), What::Frame(i));
         }
         for (i, node) in self.nodes.iter().enumerate() {
             offer(node.port.next_wakeup(), What::Port(i));
@@ -218,46 +274,30 @@ impl<'a> World<'a> {
 
     /// A client sends the messages of a frame.
     fn frame(&mut self, client: usize) {
-        let (number, due) = self.nodes[client].frame;
-        self.ran.blocked += u64::from(due.is_some_and(|due| due < self.now));
-        for _ in 0..self.cluster.size(client, number) {
-            let node = &mut self.nodes[client];
-            let made = node.made;
-            node.made += 1;
-            let server = Cluster::receiver(client, made);
-            if server == client {
-                continue;
-            }
-            node.own += 1;
-            let d = self.cluster.deadline;
-            let deadline = node.draw.uniform(Purpose::Error, made, d, d.saturating_add(d));
-            let (least, most) = self.cluster.hosts;
-            let hosts = node.draw.uniform(Purpose::Delay, made, least, most);
-            let tag = self.ran.messages.len() as u64 * 2;
+        let cluster = self.cluster;
+        self.ran.blocked += u64::from(self.nodes[client].due.is_some_and(|due| due < self.now));
+        for planned in self.nodes[client].client.next_frame(cluster) {
+            self.nodes[client].own += 1;
             let packet = Packet {
-                stream: (client as u64 * STREAMS + made % STREAMS) as u32,
+                stream: Planned::stream(client, planned.number),
                 bytes: Bytes::new(MESSAGE),
-                deadline: self.now.saturating_add(deadline),
-                tag,
+                deadline: self.now.saturating_add(planned.deadline),
+                tag: self.ran.messages.len() as u64 * 2,
             };
-            let (created, since) = (self.now, self.now);
-            // The time in the hosts is known from the start, and added at the end.
-            let round_trip = Some(hosts);
             self.ran.messages.push(Message {
                 client,
-                server,
-                created,
-                deadline,
-                round_trip,
+                server: planned.server,
+                created: self.now,
+                deadline: planned.deadline,
+                // The time in the hosts is known from the start, and added at the end.
+                round_trip: Some(planned.hosts),
                 tokens: Span::ZERO,
-                since,
+                since: self.now,
             });
             self.enter(client, REQUESTS, packet);
         }
         let node = &mut self.nodes[client];
-        let after = self.cluster.period.checked_mul(number + 1).and_then(|after| after.checked_add(node.offset));
-        let due = after.map(|after| Time::ZERO.saturating_add(after));
-        node.frame = (number + 1, due.filter(|due| *due < self.end));
+        node.due = node.client.due(cluster).filter(|due| *due < self.end);
     }
 
     /// A packet comes to the egress of a node.
@@ -299,7 +339,7 @@ impl<'a> World<'a> {
     /// When a timer of a node ends that is set to `wake`.
     fn timer(&self, at: usize, wake: Time) -> Time {
         let Some(tick) = self.cluster.tick else { return wake };
-        let first = Time::ZERO.saturating_add(self.nodes[at].offset);
+        let first = Time::ZERO.saturating_add(self.nodes[at].client.offset);
         let ticks = wake.saturating_since(first).as_ns().div_ceil(tick.as_ns().max(1));
         first.saturating_add(tick.checked_mul(ticks).unwrap_or(Span::MAX))
     }

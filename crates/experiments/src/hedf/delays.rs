@@ -14,20 +14,20 @@ use crate::failure::Failure;
 use crate::findings::{Claim, Comparison, Drawn, Findings, PAPER, Row, SIMULATED};
 
 /// A round has phases of its own.
-const ROUND: Span = Span::from_s(1);
+pub(super) const ROUND: Span = Span::from_s(1);
 /// Fewer rounds decide nothing about the longest delays.
 const LEAST: u64 = 20;
 /// The paper's rates of a node's client and server.
-const RATES: [u64; 2] = [2_450_000, 19_600_000];
+pub(super) const RATES: [u64; 2] = [2_450_000, 19_600_000];
 /// σ of both buckets in bytes. The paper does not give it. This is what tc takes where nobody gives
 /// it.
-const BURST: u64 = 1_600;
+pub(super) const BURST: u64 = 1_600;
 /// The kernel's timers in the paper.
-const TICK: Span = Span::from_ms(1);
-const US: fn(Span) -> f64 = |span| span.as_ns() as f64 / 1e3;
+pub(super) const TICK: Span = Span::from_ms(1);
+pub(super) const US: fn(Span) -> f64 = |span| span.as_ns() as f64 / 1e3;
 
 /// The cluster without shares, or with buckets of so many bytes and the client's rate.
-fn cluster(shares: Option<(u64, u64)>) -> Cluster {
+pub(super) fn cluster(shares: Option<(u64, u64)>) -> Cluster {
     let class = |rate: u64, burst: u64| ClassSpec {
         bucket: Some(BucketSpec { rate: Rate::from_bps(rate), burst: Bytes::new(burst) }),
         packet_max: Bytes::new(MESSAGE),
@@ -47,26 +47,26 @@ fn cluster(shares: Option<(u64, u64)>) -> Cluster {
 
 /// A round trip.
 #[derive(Clone, Copy, Debug)]
-struct Delay {
-    client: usize,
-    server: usize,
-    all: Span,
+pub(super) struct Delay {
+    pub(super) client: usize,
+    pub(super) server: usize,
+    pub(super) all: Span,
     /// Waiting for tokens.
-    tokens: Span,
+    pub(super) tokens: Span,
 }
 
 impl Delay {
     /// In the network alone.
-    fn network(self) -> Span {
+    pub(super) fn network(self) -> Span {
         self.all.saturating_sub(self.tokens)
     }
 }
 
 /// Delays of all rounds, and the starts of the first node's requests in the first round.
 #[derive(Default)]
-struct Measured {
-    delays: Vec<Delay>,
-    starts: Vec<Time>,
+pub(super) struct Measured {
+    pub(super) delays: Vec<Delay>,
+    pub(super) starts: Vec<Time>,
 }
 
 fn rounds(context: &Context) -> u64 {
@@ -75,8 +75,12 @@ fn rounds(context: &Context) -> u64 {
 }
 
 fn measure(context: &Context, cluster: &Cluster) -> Result<Measured, Failure> {
+    measure_rounds(context, cluster, rounds(context))
+}
+
+pub(super) fn measure_rounds(context: &Context, cluster: &Cluster, rounds: u64) -> Result<Measured, Failure> {
     let mut measured = Measured::default();
-    for round in 0..rounds(context) {
+    for round in 0..rounds {
         if context.stopped() {
             break;
         }
@@ -139,7 +143,10 @@ pub(super) fn one_node(context: &Context) -> Result<Findings, Failure> {
         .collect();
     findings.tables.push(intervals(&modes, &first));
     findings.tables.push(clusters(&first[2]));
-    findings.figures.push(distributions(&modes, &first));
+    let names = modes.each_ref().map(|mode| mode.name);
+    let caption = "Without shares all messages are back at once. With shares some wait for tokens: any time where \
+                   timers are exact, and whole ticks where they are not.";
+    findings.figures.push(distributions("round-trips.svg", "Round trips of one node", caption, &names, &first));
     findings.figures.push(bandwidth(&measured));
     one_node_claims(context, &modes, &first, &measured, &mut findings);
     differences(&mut findings);
@@ -210,9 +217,9 @@ fn clusters(delays: &[Delay]) -> Comparison {
 }
 
 /// Distribution functions of one node's round trips.
-fn distributions(modes: &[Mode], delays: &[Vec<Delay>]) -> Drawn {
+pub(super) fn distributions(file: &str, title: &str, caption: &str, names: &[&str], delays: &[Vec<Delay>]) -> Drawn {
     const STEPS: usize = 400;
-    let series = modes.iter().zip(delays).enumerate().map(|(colour, (mode, delays))| {
+    let series = names.iter().zip(delays).enumerate().map(|(colour, (name, delays))| {
         let mut sorted: Vec<f64> = delays.iter().map(|delay| US(delay.all) / 1e3).collect();
         sorted.sort_by(f64::total_cmp);
         let count = sorted.len();
@@ -220,9 +227,8 @@ fn distributions(modes: &[Mode], delays: &[Vec<Delay>]) -> Drawn {
         let at = |i: usize| (sorted[i], (i + 1) as f64 / count as f64 * 100.0);
         let mut points: Vec<(f64, f64)> = (0..count).step_by(every).map(at).collect();
         points.extend(count.checked_sub(1).map(at));
-        Series { name: mode.name.to_owned(), points, form: Form::Steps, colour }
+        Series { name: (*name).to_owned(), points, form: Form::Steps, colour }
     });
-    let title = "Round trips of one node";
     let figure = Figure {
         title: title.to_owned(),
         x: "round trip in ms".to_owned(),
@@ -232,9 +238,7 @@ fn distributions(modes: &[Mode], delays: &[Vec<Delay>]) -> Drawn {
         y_max: Some(100.0),
         x_from_zero: true,
     };
-    let caption = "Without shares all messages are back at once. With shares some wait for tokens: any time where \
-                   timers are exact, and whole ticks where they are not.";
-    Drawn::of("round-trips.svg", &figure, title, caption)
+    Drawn::of(file, &figure, title, caption)
 }
 
 /// How many of the first frames are drawn, in ms.
@@ -418,7 +422,7 @@ pub(super) fn all_nodes(context: &Context) -> Result<Findings, Failure> {
 }
 
 /// Quartiles and ends of each node's round trips in the network.
-fn boxes(without: &Measured, with: &Measured) -> Drawn {
+pub(super) fn boxes(without: &Measured, with: &Measured) -> Drawn {
     let series = [without, with].into_iter().zip(["no shares", "shares"]).enumerate();
     let series = series.map(|(colour, (measured, name))| {
         let points = (0..NODES).flat_map(|node| {

@@ -15,7 +15,7 @@ use crate::findings::{Comparison, Drawn, Findings, PAPER, Row, SIMULATED, all};
 
 /// Shorter runs do not show every phase of the table tasks: drifts move them by a period in about
 /// two minutes.
-const LEAST: Span = Span::from_s(300);
+pub(super) const LEAST: Span = Span::from_s(300);
 /// The same for the systems of the open question.
 const LEAST_BUSY: Span = Span::from_s(60);
 /// One of so many receiving jobs is rare.
@@ -38,7 +38,7 @@ pub(super) fn reproduce(context: &Context) -> Result<Findings, Failure> {
 }
 
 /// k of the hops that receive.
-fn bounds_of(report: &CheckReport, test: TestId, flow: &str, hop: u32) -> Option<u64> {
+pub(super) fn bounds_of(report: &CheckReport, test: TestId, flow: &str, hop: u32) -> Option<u64> {
     let hops = report.tests.iter().filter(|told| told.test == test);
     let mut hops = hops.filter_map(|told| told.figures.get("flows")?.as_array()).flatten();
     hops.find(|told| told["flow"] == flow && told["hop"] == hop)?["messages"].as_u64()

@@ -6,7 +6,7 @@ use takt_net::{ClassSpec, LateRule};
 use takt_report::{Figure, Form, Series};
 
 use super::bounds;
-use super::cluster::{Cluster, MESSAGE, Ran, STREAMS};
+use super::cluster::{Cluster, MESSAGE, Message, Ran, STREAMS};
 use super::rounded;
 use super::setups::NODES;
 use crate::context::Context;
@@ -15,7 +15,7 @@ use crate::findings::{Comparison, Drawn, Findings, PAPER, Row, SIMULATED};
 
 /// Frames per second and the most messages of a frame. The paper names the first, the knee and the
 /// last.
-const LOADS: [(u64, u64); 10] = [
+pub(super) const LOADS: [(u64, u64); 10] = [
     (100, 40),
     (1_000, 40),
     (2_000, 40),
@@ -28,9 +28,9 @@ const LOADS: [(u64, u64); 10] = [
     (5_000, 200),
 ];
 /// The place of (4400, 40), from which on misses grow.
-const KNEE: usize = 5;
+pub(super) const KNEE: usize = 5;
 /// D in us.
-const DEADLINES: [u64; 2] = [800, 1_000];
+pub(super) const DEADLINES: [u64; 2] = [800, 1_000];
 /// The least and the largest round trip without contention, in us: the paper's least round trip in
 /// Fig. 4, and its range without shares from there. Its text gives no more.
 const HOSTS: (u64, u64) = (140, 1_110);
@@ -41,16 +41,16 @@ const LEAST_MS: u64 = 100;
 
 /// The order of an egress.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Rule {
+pub(super) enum Rule {
     Fifo,
     Edf,
     EdfDrop,
 }
 
-const RULES: [Rule; 3] = [Rule::Fifo, Rule::Edf, Rule::EdfDrop];
+pub(super) const RULES: [Rule; 3] = [Rule::Fifo, Rule::Edf, Rule::EdfDrop];
 
 impl Rule {
-    const fn name(self) -> &'static str {
+    pub(super) const fn name(self) -> &'static str {
         match self {
             Rule::Fifo => "FIFO",
             Rule::Edf => "EDF",
@@ -67,7 +67,7 @@ impl Rule {
     }
 }
 
-fn cluster((frames, burst): (u64, u64), rule: Rule, deadline: Span) -> Cluster {
+pub(super) fn cluster((frames, burst): (u64, u64), rule: Rule, deadline: Span) -> Cluster {
     let us = |us: u64| Span::from_us(us - EMPTY);
     Cluster {
         classes: vec![rule.class()],
@@ -82,19 +82,26 @@ fn cluster((frames, burst): (u64, u64), rule: Rule, deadline: Span) -> Cluster {
 
 /// The outcome of a load under a rule.
 #[derive(Clone, Copy, Default, Debug)]
-struct Outcome {
-    messages: u64,
-    missed: u64,
+pub(super) struct Outcome {
+    pub(super) messages: u64,
+    pub(super) missed: u64,
 }
 
 impl Outcome {
     fn of(ran: &Ran) -> Outcome {
-        let missed = ran.messages.iter().filter(|message| !message.in_time()).count();
-        Outcome { messages: ran.messages.len() as u64, missed: missed as u64 }
+        Outcome::from_in_time(ran.messages.iter().map(Message::in_time))
+    }
+
+    /// Whether each message was in time.
+    pub(super) fn from_in_time(messages: impl Iterator<Item = bool>) -> Outcome {
+        messages.fold(Outcome::default(), |of, in_time| Outcome {
+            messages: of.messages + 1,
+            missed: of.missed + u64::from(!in_time),
+        })
     }
 
     /// In percent.
-    fn missed(self) -> f64 {
+    pub(super) fn missed(self) -> f64 {
         self.missed as f64 / self.messages.max(1) as f64 * 100.0
     }
 }
@@ -148,19 +155,19 @@ fn compare(load: (u64, u64), cluster: &Cluster, ran: &Ran) -> Option<Compared> {
     Some((load, kept, longest, bound))
 }
 
-fn name((frames, burst): (u64, u64)) -> String {
+pub(super) fn name((frames, burst): (u64, u64)) -> String {
     format!("({frames}, {burst})")
 }
 
 /// The load of each link in percent: requests and answers of a node, without those to itself.
-fn load_of((frames, burst): (u64, u64)) -> f64 {
+pub(super) fn load_of((frames, burst): (u64, u64)) -> f64 {
     let least = burst / 2;
     let mean = (least + burst) as f64 / 2.0;
     frames as f64 * mean * 2.0 * (NODES - 1) as f64 / NODES as f64 * (MESSAGE * 8) as f64 / super::cluster::LINK as f64
         * 100.0
 }
 
-fn ms(deadline: u64) -> String {
+pub(super) fn ms(deadline: u64) -> String {
     format!("{:.1}", deadline as f64 / 1e3)
 }
 

@@ -1,0 +1,336 @@
+//! [HEDF IV-B], Fig. 6, on this kernel: the messages of the simulation, a hundred times slower.
+
+use takt_linux::tc::Rule;
+use takt_model::{Link, Rate, Span, Time};
+use takt_report::{Figure, Form, Series};
+
+use super::super::cluster::{Cluster, LINK, Message};
+use super::super::misses::{DEADLINES, KNEE, LOADS, Outcome, RULES, Rule as Order, cluster, load_of, ms, name};
+use super::node::Told;
+use super::{Lab, Run};
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::findings::{Comparison, Drawn, Findings, LIVE, Row, SIMULATED};
+
+/// Two CPUs carry the paper's eight nodes at a hundredth of its rates. All times are a hundred times
+/// as long, so that loads, bursts and deadlines keep their proportions.
+const SLOWNESS: u64 = 100;
+/// Rows of [`LOADS`] with `--short`: an empty network, its knee, full links, and the most bursts.
+const SHORT: [usize; 4] = [0, KNEE, KNEE + 1, 9];
+/// The load at which EDF that drops late packets is compared with order of arrival: links are always
+/// full, since a client sends a frame when the one before has left.
+const FULL: usize = 9;
+/// Shorter measurements decide nothing.
+const LEAST_MS: u64 = 3_000;
+/// Points of a percentage by which stable miss rates may differ.
+const STABLE: f64 = 1.0;
+/// The same between a simulated and a live rate.
+const ALIKE: f64 = 10.0;
+
+/// A measurement and its simulation.
+#[derive(Clone, Copy, Default)]
+struct Both {
+    simulated: Outcome,
+    live: Outcome,
+}
+
+/// By rule and load.
+struct Measured {
+    loads: Vec<usize>,
+    /// By D.
+    all: Vec<[Vec<Both>; 3]>,
+    disturbed: Disturbances,
+}
+
+/// Causes of late or lost messages besides the load.
+#[derive(Default)]
+struct Disturbances {
+    lost: u64,
+    sender_late: Span,
+    blocked: u64,
+    full: u64,
+}
+
+pub(in super::super) fn reproduce(context: &Context) -> Result<Findings, Failure> {
+    let duration = context.duration(Span::from_s(6), Span::from_ms(1_500));
+    let deadlines = if context.short { &DEADLINES[..1] } else { &DEADLINES[..] };
+    let loads = if context.short { SHORT.to_vec() } else { (0..LOADS.len()).collect() };
+    let mut lab = Lab::build()?;
+    lab.share(Some(&Link::at(Rate::from_bps(LINK / SLOWNESS))), &Rule::usual(false))?;
+    lab.share_ports(&Link::at(Rate::from_bps(LINK / SLOWNESS)))?;
+    let mut measured =
+        Measured { loads, all: vec![Default::default(); deadlines.len()], disturbed: Disturbances::default() };
+    let bar = (context.host.bar)("measuring", (deadlines.len() * measured.loads.len() * RULES.len()) as u64);
+    'all: for (i, deadline) in deadlines.iter().enumerate() {
+        for at in measured.loads.clone() {
+            // All rules see the same messages, one after the other, so that disturbances are alike.
+            for (k, rule) in RULES.into_iter().enumerate() {
+                let hosts = (Span::ZERO, Span::ZERO);
+                let cluster = Cluster { hosts, ..cluster(LOADS[at], rule, Span::from_us(*deadline)) };
+                let both = measure(context, &lab, &cluster, at, duration, &mut measured.disturbed)?;
+                let Some(both) = both else { break 'all };
+                measured.all[i][k].push(both);
+                bar.inc(1);
+            }
+        }
+    }
+    bar.finish_and_clear();
+    measured.disturbed.full = lab.dropped();
+    let mut findings = Findings::default();
+    if !context.stopped() {
+        findings.tables.extend(measured.tables());
+        findings.tables.push(measured.counts());
+        findings.figures.extend(measured.pictures());
+        measured.claims(&mut findings);
+        for claim in &mut findings.claims {
+            claim.needs(duration.as_ns() / 1_000_000, LEAST_MS, "ms of a measurement");
+        }
+    }
+    differences(&mut findings);
+    measured.notes(&mut findings);
+    Ok(findings)
+}
+
+fn measure(
+    context: &Context,
+    lab: &Lab,
+    cluster: &Cluster,
+    at: usize,
+    duration: Span,
+    disturbed: &mut Disturbances,
+) -> Result<Option<Both>, Failure> {
+    let seed = context.seed.wrapping_add((at as u64) << 32);
+    let duration = Span::from_ns(duration.as_ns() / SLOWNESS);
+    let simulated = cluster.run(seed, duration)?;
+    // Two longest deadlines after the last frame every message is in time or late.
+    let drain = Span::from_ns(cluster.deadline.as_ns() * SLOWNESS * 2);
+    let run = Run {
+        cluster,
+        seed,
+        duration,
+        slowness: SLOWNESS,
+        queue: Some(cluster.classes[0].queue),
+        drain,
+        background: false,
+    };
+    let ran = lab.run(context, &run)?;
+    disturbed.lost += ran.lost;
+    disturbed.blocked += ran.blocked;
+    disturbed.sender_late = disturbed.sender_late.max(ran.sender_late);
+    // Frames that wait are made after the end in the simulation.
+    let end = Time::ZERO.saturating_add(duration);
+    let within = simulated.messages.iter().filter(|message| message.created < end);
+    let simulated = Outcome::from_in_time(within.map(Message::in_time));
+    let end = Time::ZERO.saturating_add(run.slow(duration));
+    let within = ran.messages.iter().filter(|told| told.created < end);
+    let live = Outcome::from_in_time(within.map(Told::in_time));
+    Ok((!ran.stopped).then_some(Both { simulated, live }))
+}
+
+impl Measured {
+    fn tables(&self) -> Vec<Comparison> {
+        let table = |(deadline, of): (&u64, &[Vec<Both>; 3])| {
+            let row = |(i, at): (usize, &usize)| {
+                let values = |pick: fn(&Both) -> f64| {
+                    let missed = of.iter().map(|of| of.get(i).map(pick));
+                    std::iter::once(Some(load_of(LOADS[*at]))).chain(missed).collect()
+                };
+                Row {
+                    name: name(LOADS[*at]),
+                    values: vec![values(|both| both.simulated.missed()), values(|both| both.live.missed())],
+                }
+            };
+            Comparison {
+                title: format!("Deadline misses at D = {} ms on this kernel", ms(*deadline)),
+                cite: "Fig. 6",
+                unit: "% of the messages, and the load of a link in %",
+                digits: 1,
+                row_head: "(mps, burst)",
+                columns: std::iter::once("load").chain(RULES.map(Order::name)).map(str::to_owned).collect(),
+                sources: vec![SIMULATED, LIVE],
+                rows: self.loads.iter().enumerate().map(row).collect(),
+            }
+        };
+        DEADLINES.iter().zip(&self.all).map(table).collect()
+    }
+
+    /// How many messages stand behind the rates.
+    fn counts(&self) -> Comparison {
+        let row = |(i, at): (usize, &usize)| {
+            let values = |pick: fn(&Both) -> u64| {
+                let of = |k: usize| self.all.iter().filter_map(|of| Some(pick(of[k].get(i)?))).sum::<u64>() as f64;
+                (0..RULES.len()).map(|k| Some(of(k))).collect()
+            };
+            let values = vec![values(|both| both.simulated.messages), values(|both| both.live.messages)];
+            Row { name: name(LOADS[*at]), values }
+        };
+        Comparison {
+            title: "Messages on this kernel".to_owned(),
+            cite: "Fig. 6",
+            unit: "messages of all clients",
+            digits: 0,
+            row_head: "(mps, burst)",
+            columns: RULES.map(Order::name).map(str::to_owned).to_vec(),
+            sources: vec![SIMULATED, LIVE],
+            rows: self.loads.iter().enumerate().map(row).collect(),
+        }
+    }
+
+    fn pictures(&self) -> Vec<Drawn> {
+        let picture = |(deadline, of): (&u64, &[Vec<Both>; 3])| {
+            let series = RULES.iter().zip(of).enumerate().flat_map(|(colour, (rule, of))| {
+                let points = |pick: fn(&Both) -> f64| {
+                    self.loads.iter().zip(of).map(|(at, both)| (*at as f64 + 1.0, pick(both))).collect()
+                };
+                let [simulated, live] = [points(|both| both.simulated.missed()), points(|both| both.live.missed())];
+                [
+                    Series {
+                        name: format!("{}, simulated", rule.name()),
+                        points: simulated,
+                        form: Form::Dashed,
+                        colour,
+                    },
+                    Series { name: format!("{}, live", rule.name()), points: live, form: Form::Rings, colour },
+                ]
+            });
+            let title = format!("Deadline misses at D = {} ms on this kernel", ms(*deadline));
+            let figure = Figure {
+                title: title.clone(),
+                x: "workload, a row of the table each".to_owned(),
+                y: "% of the messages".to_owned(),
+                series: series.collect(),
+                rules: Vec::new(),
+                y_max: None,
+                x_from_zero: true,
+            };
+            let caption = "The same messages, simulated and on this kernel.";
+            Drawn::of(&format!("live-misses-{deadline}us.svg"), &figure, title, caption)
+        };
+        DEADLINES.iter().zip(&self.all).map(picture).collect()
+    }
+
+    /// The live miss rates of a rule at the first D.
+    fn rates(&self, i: usize, rule: Order) -> Vec<f64> {
+        let k = RULES.iter().position(|of| *of == rule).unwrap_or(0);
+        self.all.get(i).map_or_else(Vec::new, |of| of[k].iter().map(|both| both.live.missed()).collect())
+    }
+
+    /// The places of loads in the table that satisfy this.
+    fn places(&self, is_meant: impl Fn(usize) -> bool) -> Vec<usize> {
+        (0..self.loads.len()).filter(|i| is_meant(self.loads[*i])).collect()
+    }
+
+    fn told(&self, rates: &[f64], places: &[usize]) -> String {
+        let told = |i: &usize| Some(format!("{} {:.1} %", name(LOADS[self.loads[*i]]), rates.get(*i)?));
+        places.iter().filter_map(told).collect::<Vec<_>>().join(", ")
+    }
+
+    fn claims(&self, findings: &mut Findings) {
+        let [fifo, edf] = [Order::Fifo, Order::Edf].map(|rule| self.rates(0, rule));
+        let (before, after) = (self.places(|at| at < KNEE), self.places(|at| at > KNEE));
+        let at = |rates: &[f64], places: &[usize]| places.iter().map(|i| rates[*i]).collect::<Vec<f64>>();
+        let [stable, growing] = [&before, &after].map(|places| at(&fifo, places));
+        let most = |rates: &[f64]| rates.iter().copied().fold(0.0, f64::max);
+        let least = |rates: &[f64]| rates.iter().copied().fold(100.0, f64::min);
+        findings.claim(
+            "live_few_miss_before_the_links_are_full",
+            format!(
+                "On this kernel, in order of arrival, the miss rate is stable before (4400, 40): within {STABLE} \
+                 points of a percentage"
+            ),
+            self.told(&fifo, &before),
+            Some(most(&stable) - least(&stable) <= STABLE),
+        );
+        findings.claim(
+            "live_misses_grow_when_the_links_are_full",
+            "On this kernel it grows from there with the workload and the size of bursts",
+            self.told(&fifo, &after),
+            Some(growing.is_sorted() && most(&growing) > 3.0 * most(&stable) + STABLE),
+        );
+        // Before bursts fill the queues nobody misses.
+        let better = after.iter().all(|i| edf[*i] < fifo[*i] || fifo[*i] <= STABLE);
+        findings.claim(
+            "live_edf_misses_less_when_bursts_fill_the_links",
+            "On this kernel EDF before the device misses less where bursts fill the links",
+            format!("{}; in order of arrival {}", self.told(&edf, &after), self.told(&fifo, &after)),
+            Some(better),
+        );
+        if self.all.len() > 1 {
+            let later = self.rates(1, Order::Fifo);
+            let lower = after.iter().all(|i| later[*i] <= fifo[*i]);
+            findings.claim(
+                "live_a_later_deadline_shows_the_same",
+                "On this kernel D = 1.0 ms shows the same, with fewer misses",
+                format!("in order of arrival {}", self.told(&later, &after)),
+                Some(lower),
+            );
+        }
+        self.claim_tenth(findings);
+        self.claim_alike(findings);
+    }
+
+    /// The claim of takt itself about dropping late packets.
+    fn claim_tenth(&self, findings: &mut Findings) {
+        let drop = self.rates(0, Order::EdfDrop);
+        let fifo = self.rates(0, Order::Fifo);
+        let Some(full) = self.places(|at| at == FULL).first().copied() else { return };
+        findings.claim(
+            "live_dropping_late_packets_leaves_a_tenth",
+            format!(
+                "Not in the paper: where links are always full, at {}, EDF that drops late packets misses at most a tenth of what order \
+                 of arrival misses, of the same messages",
+                name(LOADS[FULL])
+            ),
+            format!("{:.2} % of the messages, and {:.2} %", drop[full], fifo[full]),
+            Some(drop[full] * 10.0 <= fifo[full]),
+        );
+    }
+
+    /// Whether live rates are those of the simulation.
+    fn claim_alike(&self, findings: &mut Findings) {
+        let each = self.all.iter().flat_map(|of| of.iter().flatten());
+        let off = each.map(|both| (both.live.missed() - both.simulated.missed()).abs());
+        let widest = off.fold(0.0, f64::max);
+        let all: usize = self.all.iter().flat_map(|of| of.iter().map(Vec::len)).sum();
+        findings.claim(
+            "live_rates_are_the_simulated_ones",
+            format!("Each miss rate on this kernel is within {ALIKE} points of a percentage of the simulated one"),
+            format!("{all} rates differ by {widest:.1} points at most"),
+            Some(widest <= ALIKE),
+        );
+    }
+
+    fn notes(&self, findings: &mut Findings) {
+        let Disturbances { lost, sender_late, blocked, full } = &self.disturbed;
+        findings.notes.push(format!(
+            "A frame that waited for no other was made {sender_late} late at most, and a line takes 373 us for a \
+             message. {lost} datagrams were lost at sockets, {full} at full queues of devices. {blocked} frames waited \
+             for the one before."
+        ));
+    }
+}
+
+fn differences(findings: &mut Findings) {
+    for difference in [
+        "The paper has eight computers. Here eight network namespaces of one computer meet at a bridge, and one thread \
+         of each is client and server. Threads run under SCHED_FIFO, and so do the kernel's threads that take packets \
+         in."
+            .to_owned(),
+        format!(
+            "Two CPUs cannot carry the paper's eight lines of 1 Gbit/s. Here all is {SLOWNESS} times slower: HTB limits \
+             each node and each port of the bridge to 10 Mbit/s, and frames and deadlines take {SLOWNESS} times as \
+             long. So D = 0.8 ms of the tables is 80 ms here. Loads, bursts and proportions are the paper's."
+        ),
+        "Hosts of the paper take up to a millisecond, of deadlines from 0.8 ms on. Here they take a hundredth of that \
+         share. So few messages miss before links are full; the paper says about 5 %."
+            .to_owned(),
+        "Messages are UDP datagrams of 466 B on the wire, as many as those of the paper have over TCP. TCP would not \
+         drop late ones."
+            .to_owned(),
+        "EDF order is decided in user space, and the kernel holds three packets at most. In order of arrival the same \
+         queue is used; its departures are those of HTB with a pfifo."
+            .to_owned(),
+    ] {
+        findings.differences.push(difference);
+    }
+}
