@@ -35,6 +35,7 @@ mod demand;
 mod dispatched;
 mod error;
 mod kernel;
+pub mod lab;
 mod lanes;
 mod levels;
 pub mod load;
