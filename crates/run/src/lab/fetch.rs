@@ -47,19 +47,13 @@ pub struct Fetched {
     pub untagged: usize,
 }
 
-/// Fetches a kernel and busybox, unless the cache has them. `step` hears what is done.
+/// Fetches a kernel and busybox, unless the cache has them. `step` hears what is done. A kernel
+/// that is a file is only examined.
 ///
 /// # Errors
 /// See [`LabError`].
 pub fn fetch(cache: &Cache, request: &Request, step: &mut dyn FnMut(&str)) -> Result<Fetched, LabError> {
     let mut apt = Apt { cache, request, folder: None };
-    if cache.busybox().is_err() {
-        step("fetching busybox");
-        apt.place(&["busybox-static"], &cache.folder().join("busybox"), |folder| {
-            fs::rename(folder.join("usr/bin/busybox"), folder.join("busybox"))?;
-            fs::remove_dir_all(folder.join("usr"))
-        })?;
-    }
     let (kernel, cached) = match cache.kernel(&request.kernel) {
         Ok(kernel) => (kernel, true),
         Err(LabError::NotCached { .. }) => (apt.kernel(step)?, false),
@@ -70,7 +64,24 @@ pub fn fetch(cache: &Cache, request: &Request, step: &mut dyn FnMut(&str)) -> Re
     if !request.any
         && let Some(reason) = reason(&fetched)
     {
+        if !cached {
+            let _ = fs::remove_dir_all(cache.of(&fetched.kernel.name));
+        }
         return Err(LabError::Unsuitable { kernel: fetched.kernel.name, reason });
+    }
+    if request.kernel.contains('/') {
+        return Ok(fetched);
+    }
+    if cache.busybox().is_err() {
+        step("fetching busybox");
+        apt.place(&["busybox-static"], &cache.folder().join("busybox"), |folder| {
+            // Before usr was merged, it was in /bin.
+            let merged = folder.join("usr/bin/busybox");
+            let own = if merged.exists() { merged } else { folder.join("bin/busybox") };
+            fs::rename(own, folder.join("busybox"))?;
+            let _ = fs::remove_dir_all(folder.join("bin"));
+            fs::remove_dir_all(folder.join("usr"))
+        })?;
     }
     if let Some(flavour) = Flavour::named(&request.kernel) {
         let path = cache.newest(flavour);
