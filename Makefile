@@ -5,7 +5,7 @@ CARGO ?= cargo
 DEMO_FOR ?= 3s
 TAKT := target/release/takt
 
-.PHONY: all agreement demo deb docs c-library install-c test fmt clippy doc unit live nightly invariants invariants-selftest deny bench soak soak-systems soak-tests fuzz zenoh clean-demo
+.PHONY: all agreement demo deb docs c-library install-c test fmt clippy doc unit live lab lab-binary nightly invariants invariants-selftest deny bench soak soak-systems soak-tests fuzz zenoh clean-demo
 
 all: test
 
@@ -47,6 +47,16 @@ unit:
 ## All live tests LIVE_ROUNDS times (10), beside what LIVE_BESIDE says: make live LIVE_BESIDE="stress-ng --cpu 2"
 live:
 	.ci/live
+
+## Real kernels in QEMU, with and without PREEMPT_RT: runs systems, and compares 20 pairs of boots byte by byte.
+lab:
+	.ci/lab
+
+## The takt of a guest, in target/lab: static, because the guest has no libraries. glibc, because each Rust for Linux has it. The other
+## parts of the build are those of `make demo`.
+lab-binary:
+	$(CARGO) rustc --profile demo --locked --package takt --bin takt -- -C target-feature=+crt-static -C strip=symbols
+	install -D target/demo/takt target/lab/takt
 
 ## What takes too long for every change: fuzzing, the live tests ten times beside a load, kokyu at full length, short
 ## benchmarks, a short soak, the gateway to Zenoh, ... (.ci/nightly NAME: one of them). CI runs those that a change touched.

@@ -3,6 +3,7 @@
 mod doctor;
 mod generate;
 mod infer;
+mod lab;
 mod net;
 mod net_probe;
 mod observe;
@@ -24,6 +25,7 @@ use takt_report::svg::WIDTH_MIN;
 pub(crate) use doctor::{Charge, Doctor};
 pub(crate) use generate::{Gen, Profile};
 pub(crate) use infer::Infer;
+pub(crate) use lab::{Lab, LabAction, LabExperiments, LabFetch, LabKernel, LabRepeat, LabRun};
 pub(crate) use net::{
     BrokerLate, BrokerOrder, ClockPeer, Net, NetAction, NetApply, NetBroker, NetClock, NetDoctor, NetRemove, NetShow,
 };
@@ -77,6 +79,7 @@ pub(crate) enum Verb {
     Reproduce(Reproduce),
     Reserve(Box<Reserve>),
     Net(Net),
+    Lab(Box<Lab>),
     Stats(Stats),
     Top(Top),
     Diff(Diff),

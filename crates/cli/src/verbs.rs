@@ -9,6 +9,7 @@ mod export;
 mod generate;
 mod import;
 mod infer;
+mod lab;
 mod man;
 mod net;
 mod observe;
@@ -52,6 +53,7 @@ pub(crate) fn execute(takt: Takt) -> Outcome {
         Verb::Reproduce(options) => reproduce::execute(&options, json),
         Verb::Reserve(options) => reserve::execute(&options, json),
         Verb::Net(options) => net::execute(&options, json),
+        Verb::Lab(options) => lab::execute(&options, json),
         Verb::Stats(options) => stats::execute(&options, json),
         Verb::Top(options) => top::execute(&options),
         Verb::Diff(options) => diff::execute(&options, json),

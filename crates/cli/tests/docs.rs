@@ -28,6 +28,8 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("make demo", ".ci/run"),
     ("make test", ".ci/run"),
     ("make live", ".ci/nightly"),
+    ("make lab", ".ci/nightly"),
+    ("make lab-binary", ".ci/lab"),
     ("make nightly", "a person"),
     ("make fuzz", ".ci/nightly"),
     ("make invariants-selftest", "make test"),

@@ -13,8 +13,17 @@ use std::process::{Command, Output};
 use serde_json::Value;
 
 /// Crates without clock, file, socket, thread or libc.
-const PURE: [&str; 8] =
-    ["takt-analysis", "takt-log", "takt-model", "takt-net", "takt-policy", "takt-report", "takt-sim", "takt-trace"];
+const PURE: [&str; 9] = [
+    "takt-analysis",
+    "takt-lab",
+    "takt-log",
+    "takt-model",
+    "takt-net",
+    "takt-policy",
+    "takt-report",
+    "takt-sim",
+    "takt-trace",
+];
 /// The crates with a `clippy.toml` of their own, which is what lets them differ from the pure ones.
 const OWN_CLIPPY: [&str; 6] = ["c", "cli", "dispatch", "experiments", "linux", "run"];
 /// The crates that may see both `analysis` and `policy`: the command, and the experiments that compare them.

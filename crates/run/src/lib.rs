@@ -36,6 +36,7 @@ mod dispatched;
 mod error;
 mod handle;
 mod kernel;
+pub mod lab;
 mod lanes;
 mod levels;
 pub mod load;

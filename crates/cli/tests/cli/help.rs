@@ -22,6 +22,7 @@ fn help_says_what_it_said() {
         "reproduce",
         "reserve",
         "net",
+        "lab",
         "doctor",
         "stats",
         "top",
@@ -45,6 +46,10 @@ fn help_says_what_it_said() {
     for action in ["apply", "show", "remove", "doctor", "broker", "clock", "probe"] {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/help/net-{action}.txt"));
         assert.eq(folder.takt(&["net", action, "--help"]).text(), snapbox::Data::read_from(&path, None));
+    }
+    for action in ["fetch", "run", "repeat"] {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/help/lab-{action}.txt"));
+        assert.eq(folder.takt(&["lab", action, "--help"]).text(), snapbox::Data::read_from(&path, None));
     }
     for mode in ["serve", "ping-pong", "under-load", "throughput", "playback"] {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/help/net-probe-{mode}.txt"));

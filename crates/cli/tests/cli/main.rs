@@ -4,6 +4,7 @@ mod examples;
 mod files;
 mod folder;
 mod help;
+mod lab;
 mod pictures;
 mod pipes;
 mod runs;

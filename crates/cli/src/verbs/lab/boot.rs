@@ -1,0 +1,258 @@
+//! Boots as the command line describes them, and the verdicts of repeated boots.
+
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use takt_lab::guest::{EXPERIMENTS_MAX, Experiment, FILES, Guest, LOG};
+use takt_lab::kernel::is_static;
+use takt_lab::machine::{Devices, Machine};
+use takt_run::lab::{Boot, Cache, Kernel, Setup, qemu_version};
+
+use super::failure;
+use crate::args;
+use crate::failure::Failure;
+use crate::input;
+use crate::progress;
+
+/// A boot, prepared.
+pub(super) struct Bench {
+    cache: Cache,
+    kernel: Kernel,
+    machine: Machine,
+    qemu: String,
+    takt: Vec<u8>,
+    busybox: Vec<u8>,
+    modules: Vec<(String, Vec<u8>)>,
+    files: Vec<(String, Vec<u8>)>,
+    experiments: Vec<Experiment>,
+    /// What the experiments are called.
+    pub(super) names: Vec<String>,
+}
+
+/// The result of repeated boots of one kernel, QEMU and machine.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) struct Verdict {
+    pub(super) kernel: String,
+    pub(super) qemu: String,
+    pub(super) devices: String,
+    pub(super) cpus: u32,
+    pub(super) cards: u32,
+    pub(super) pairs: u32,
+    pub(super) equal: u32,
+}
+
+impl Verdict {
+    pub(super) fn text(&self) -> String {
+        format!("{} of {} pairs of boots were equal byte by byte", self.equal, self.pairs)
+    }
+}
+
+impl Bench {
+    /// Reads the input, the kernel and the programs.
+    pub(super) fn prepare(options: &args::LabExperiments) -> Result<Bench, Failure> {
+        let (mut files, mut experiments, mut names) = (Vec::new(), Vec::new(), Vec::new());
+        for (number, path) in options.files.iter().enumerate() {
+            let (system, text) = input::system_and_text(path)?;
+            input::has_work(path, system, true)?;
+            let stem = Path::new(path).file_stem().map_or_else(|| "system".into(), |stem| stem.to_string_lossy());
+            let file = format!("system-{number:02}.toml");
+            let log = format!("/{}/{}/{LOG}", takt_lab::guest::FOLDER, takt_lab::guest::name(number));
+            let mut command = ["takt", "run", &file, "-o", &log].map(str::to_owned).to_vec();
+            if let Some(duration) = options.duration {
+                command.extend(["--for".to_owned(), duration.to_string()]);
+            }
+            files.push((file, text.into_bytes()));
+            experiments.push(Experiment { command });
+            names.push(stem.into_owned());
+        }
+        if let Some(program) = options.command.first() {
+            experiments.push(Experiment { command: options.command.clone() });
+            names.push(Path::new(program).file_name().unwrap_or_default().to_string_lossy().into_owned());
+        }
+        if experiments.len() > EXPERIMENTS_MAX {
+            return Err(Failure::input(format_args!(
+                "{} experiments; a boot runs at most {EXPERIMENTS_MAX} (EXPERIMENTS_MAX)",
+                experiments.len()
+            )));
+        }
+        for path in &options.add {
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            files.push((name, read(path)?));
+        }
+        let machine = machine(options)?;
+        let cache = super::cache(&options.kernel)?;
+        let qemu = qemu_version().map_err(|error| failure(&error))?;
+        let kernel = cache.kernel(&options.kernel.kernel).map_err(|error| failure(&error))?;
+        let busybox = cache.busybox().map_err(|error| failure(&error))?;
+        let mut wanted = options.module.clone();
+        if machine.cards > 0 {
+            wanted.push(machine.devices.card_module().to_owned());
+        }
+        let modules = kernel.load(&wanted).map_err(|error| failure(&error))?;
+        let takt = static_takt(options.binary.as_deref())?;
+        Ok(Bench { cache, kernel, machine, qemu, takt, busybox, modules, files, experiments, names })
+    }
+
+    /// Boots once.
+    pub(super) fn boot(&self, options: &args::LabExperiments) -> Result<Boot, Failure> {
+        let scratch = Scratch::below(self.cache.folder())?;
+        let guest = Guest {
+            takt: &self.takt,
+            busybox: &self.busybox,
+            modules: &self.modules,
+            files: &self.files,
+            experiments: &self.experiments,
+        };
+        let setup = Setup {
+            kernel: &self.kernel,
+            machine: &self.machine,
+            guest: &guest,
+            timeout: options.timeout,
+            folder: &scratch.0,
+        };
+        let bar = progress::spinner(format!("booting {}", self.kernel.name));
+        let boot = Boot::run(&setup, &mut |progress| {
+            if let Some(name) = progress.begun.checked_sub(1).and_then(|number| self.names.get(number)) {
+                bar.set_message(format!("experiment {} of {}: {name}", progress.begun, self.names.len()));
+            }
+            if options.console && !progress.console.is_empty() {
+                bar.suspend(|| {
+                    // If standard error is closed, the boot goes on.
+                    let _ = std::io::stderr().lock().write_all(&shown(progress.console));
+                });
+            }
+        });
+        bar.finish_and_clear();
+        let boot = boot.map_err(|error| failure(&error))?;
+        if !boot.results.finished || boot.results.missing > 0 || boot.lost > 0 {
+            let end = String::from_utf8_lossy(&boot.console);
+            let last: Vec<&str> = end.lines().rev().take(CONSOLE_LINES).collect();
+            let last: Vec<&str> = last.into_iter().rev().collect();
+            return Err(Failure::trouble(format_args!(
+                "the guest ended before its experiments: {} of {} began, {} frames and {} bytes are lost; the end of \
+                 its console (--console shows all):\n{}",
+                boot.results.begun,
+                self.names.len(),
+                boot.results.missing,
+                boot.lost,
+                last.join("\n")
+            )));
+        }
+        Ok(boot)
+    }
+
+    /// The name of the kernel.
+    pub(super) fn kernel(&self) -> &str {
+        &self.kernel.name
+    }
+
+    /// The verdict of these repeated boots.
+    pub(super) fn verdict(&self, pairs: u32, equal: u32) -> Verdict {
+        Verdict {
+            kernel: self.kernel.name.clone(),
+            qemu: self.qemu.clone(),
+            devices: self.machine.devices.name().to_owned(),
+            cpus: self.machine.cpus,
+            cards: self.machine.cards,
+            pairs,
+            equal,
+        }
+    }
+
+    /// The stored verdict of this kernel, QEMU and machine.
+    pub(super) fn stored(&self) -> Option<Verdict> {
+        let text = fs::read_to_string(self.verdict_file()).ok()?;
+        let stored: Verdict = serde_json::from_str(&text).ok()?;
+        (stored == self.verdict(stored.pairs, stored.equal)).then_some(stored)
+    }
+
+    /// Stores a verdict.
+    pub(super) fn store(&self, verdict: &Verdict) -> Result<(), Failure> {
+        let path = self.verdict_file();
+        let text = serde_json::to_string_pretty(verdict).map_err(|error| Failure::trouble(error.to_string()))?;
+        let written = path.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| fs::write(&path, text + "\n"));
+        written.map_err(|error| Failure::trouble(format_args!("cannot write {}: {error}", path.display())))
+    }
+
+    fn verdict_file(&self) -> PathBuf {
+        let plain = |c: char| if c.is_ascii_alphanumeric() || "+.-".contains(c) { c } else { '_' };
+        let Machine { devices, cpus, cards, .. } = self.machine;
+        let name = format!("{}-qemu{}-{}-{cpus}cpu-{cards}cards", self.kernel.name, self.qemu, devices.name());
+        self.cache.folder().join("verdicts").join(name.chars().map(plain).collect::<String>() + ".json")
+    }
+}
+
+/// The lines of the console that an error shows.
+const CONSOLE_LINES: usize = 12;
+
+fn machine(options: &args::LabExperiments) -> Result<Machine, Failure> {
+    let devices = options.devices.devices();
+    let cpus = options.cpus.unwrap_or(if devices == Devices::Exact { 1 } else { 2 });
+    if devices == Devices::Exact && cpus > 1 {
+        return Err(Failure::input(format_args!(
+            "--cpus {cpus} with exact devices: runs on several CPUs do not repeat byte by byte; add --devices tolerant"
+        )));
+    }
+    Ok(Machine { devices, cpus, cards: options.cards, memory_mib: options.memory, seed: options.seed })
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, Failure> {
+    fs::read(path).map_err(|error| Failure::input(format_args!("cannot read {}: {error}", path.display())))
+}
+
+/// The takt of the guest.
+fn static_takt(asked: Option<&Path>) -> Result<Vec<u8>, Failure> {
+    let own = Path::new("/proc/self/exe");
+    let bytes = read(asked.unwrap_or(own))?;
+    match asked {
+        _ if is_static(&bytes) => Ok(bytes),
+        Some(path) => Err(Failure::input(format_args!(
+            "{} is no static program for x86-64; the guest has no libraries; make one: make lab-binary",
+            path.display()
+        ))),
+        None => Err(Failure::cannot(
+            "this takt needs shared libraries, which the guest does not have; make a static one (make lab-binary), \
+             and name it: --binary target/lab/takt",
+        )),
+    }
+}
+
+/// A folder for the files of a boot, removed at its end.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn below(cache: &Path) -> Result<Scratch, Failure> {
+        let boots = cache.join("boots");
+        // Those of processes that were killed.
+        for entry in fs::read_dir(&boots).into_iter().flatten().flatten() {
+            let pid = entry.file_name().to_string_lossy().parse::<u32>();
+            if pid.is_ok_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
+                let _ = fs::remove_dir_all(entry.path());
+            }
+        }
+        let folder = boots.join(std::process::id().to_string());
+        let _ = fs::remove_dir_all(&folder);
+        match fs::create_dir_all(&folder) {
+            Ok(()) => Ok(Scratch(folder)),
+            Err(error) => Err(Failure::trouble(format_args!("cannot make {}: {error}", folder.display()))),
+        }
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The guest's console for a terminal, which must not obey it.
+fn shown(console: &[u8]) -> Vec<u8> {
+    console.iter().copied().filter(|&byte| matches!(byte, b'\n' | b'\t' | b' '..=b'~')).collect()
+}
+
+/// The folder of the user's files in the guest.
+pub(super) fn files() -> PathBuf {
+    Path::new("/").join(FILES)
+}

@@ -1,0 +1,100 @@
+//! `takt lab` without QEMU: bad usage, missing parts, and remedies.
+
+use std::fs;
+use std::process::Command;
+
+use super::folder::{Folder, Ran, TAKT};
+
+/// Runs takt where no program can be found.
+fn without_programs(folder: &Folder, arguments: &[&str]) -> Ran {
+    let mut command = Command::new(TAKT);
+    command.args(arguments).current_dir(folder.0.path()).env("PATH", "").env("XDG_CACHE_HOME", folder.path("cache"));
+    Ran::of(command.output().expect("takt starts"))
+}
+
+#[test]
+fn bad_input_is_named_before_anything_starts() {
+    let folder = Folder::new();
+    let cases: &[(&[&str], &str)] = &[
+        (&["run"], "the following required arguments were not provided"),
+        (&["run", "missing.toml"], "cannot read missing.toml"),
+        (&["run", "unitless.toml"], "has no unit; write a duration"),
+        (&["run", "idle.toml"], "has no tasks"),
+        (&["run", "good.toml", "--cpus", "2"], "--cpus 2 with exact devices"),
+        (&["run", "good.toml", "--cards", "9"], "9 is not in 0..=8"),
+        (&["run", "good.toml", "late.toml", "-o", "x.takt"], "-o takes the log of one FILE"),
+        (&["run", "good.toml", "--json", "-o", "-"], "both want standard output"),
+        (&["run", "good.toml", "--add", "missing.sh"], "cannot read missing.sh"),
+        (&["run", "good.toml", "--module", "a b"], "is no single word"),
+        (&["run", "good.toml", "--kernel", "..", "--for", "1s"], "is no kernel"),
+        (&["repeat", "--pairs", "0", "good.toml"], "0 is not in 1..=1000"),
+        (&["fetch", "--kernel", "./good.toml"], "it is no bzImage of Linux for x86"),
+        (&["fetch", "--kernel", "./missing"], "./missing: No such file"),
+        (&["guest"], "runs in a guest of takt lab run"),
+    ];
+    for (arguments, expected) in cases {
+        let ran = without_programs(&folder, &[&["lab"], *arguments].concat());
+        assert_eq!(ran.status, 2, "{arguments:?}: {}", ran.stderr);
+        assert!(ran.stderr.contains(expected), "{arguments:?}: {}", ran.stderr);
+    }
+    assert!(!folder.path("cache").exists());
+}
+
+#[test]
+fn a_missing_program_is_named_with_its_package() {
+    let folder = Folder::new();
+    for arguments in [["lab", "run", "good.toml"], ["lab", "repeat", "good.toml"]] {
+        let ran = without_programs(&folder, &arguments);
+        let expected = "takt: the program qemu-system-x86_64 is missing; on Debian: apt-get install qemu-system-x86\n";
+        assert_eq!((ran.status, ran.stderr.as_str()), (3, expected));
+    }
+    let ran = without_programs(&folder, &["lab", "fetch", "--mirror", "http://127.0.0.1:9/debian"]);
+    assert_eq!(ran.status, 3, "{}", ran.stderr);
+    assert!(ran.stderr.contains("apt-get install"), "{}", ran.stderr);
+}
+
+/// A program in place of QEMU shows the way to each later refusal.
+#[test]
+fn a_missing_kernel_and_a_dynamic_binary_are_refused_with_the_remedy() {
+    let folder = Folder::new();
+    let script = "#!/bin/sh\necho QEMU emulator version 9.9\n";
+    fs::create_dir(folder.path("bin")).unwrap();
+    fs::write(folder.path("bin/qemu-system-x86_64"), script).unwrap();
+    let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    fs::set_permissions(folder.path("bin/qemu-system-x86_64"), executable).unwrap();
+    let path = format!("{}:{}", folder.path("bin").display(), std::env::var("PATH").unwrap_or_default());
+    let takt = |arguments: &[&str]| {
+        let mut command = Command::new(TAKT);
+        command.args(arguments).current_dir(folder.0.path()).env("PATH", &path);
+        Ran::of(command.env("XDG_CACHE_HOME", folder.path("cache")).output().expect("takt starts"))
+    };
+    let ran = takt(&["lab", "run", "good.toml", "--kernel", "plain"]);
+    assert_eq!(ran.status, 3, "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("has no kernel plain; fetch it first: takt lab fetch --kernel plain"),
+        "{}",
+        ran.stderr
+    );
+
+    let sealed = |name: &str, file: &str| {
+        let folder = folder.path("cache/takt/lab").join(name);
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join(file), "bytes").unwrap();
+        let sums = Command::new("sha256sum").arg(format!("./{file}")).current_dir(&folder).output().unwrap();
+        fs::write(folder.join("SHA256SUMS"), sums.stdout).unwrap();
+        folder.join(file)
+    };
+    let kernel = sealed("kernels/1.2.3-amd64", "vmlinuz");
+    sealed("busybox", "busybox");
+    let ran = takt(&["lab", "run", "good.toml", "--kernel", "1.2.3-amd64"]);
+    assert_eq!(ran.status, 3, "{}", ran.stderr);
+    assert!(ran.stderr.contains("make a static one (make lab-binary)"), "{}", ran.stderr);
+    let ran = takt(&["lab", "run", "good.toml", "--kernel", "1.2.3-amd64", "--binary", "good.toml"]);
+    assert_eq!(ran.status, 2, "{}", ran.stderr);
+    assert!(ran.stderr.contains("good.toml is no static program"), "{}", ran.stderr);
+
+    fs::write(kernel, "other").unwrap();
+    let ran = takt(&["lab", "run", "good.toml", "--kernel", "1.2.3-amd64"]);
+    assert_eq!(ran.status, 4, "{}", ran.stderr);
+    assert!(ran.stderr.contains("does not have the checksum"), "{}", ran.stderr);
+}

@@ -1,0 +1,156 @@
+//! The BPF functions that a kernel offers, from its BTF (Linux, Documentation/bpf/btf.rst).
+//!
+//! A BPF program can call a kernel function only if BTF has it with the tag `bpf_kfunc`. A kernel
+//! may have the function without the tag. Then each program that calls it is refused.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::kernel::{u16_at, u32_at};
+
+/// The functions that a sched_ext scheduler of takt calls.
+pub const SCHED_EXT: [&str; 10] = [
+    "scx_bpf_create_dsq",
+    "scx_bpf_dsq_insert",
+    "scx_bpf_dsq_insert_vtime",
+    "scx_bpf_dsq_move_to_local",
+    "scx_bpf_error_bstr",
+    "scx_bpf_kick_cpu",
+    "scx_bpf_now",
+    "scx_bpf_select_cpu_dfl",
+    "scx_bpf_task_cgroup",
+    "scx_bpf_task_cpu",
+];
+
+/// The functions that a queueing discipline in BPF calls.
+pub const QDISC: [&str; 5] = [
+    "bpf_kfree_skb",
+    "bpf_qdisc_bstats_update",
+    "bpf_qdisc_skb_drop",
+    "bpf_qdisc_watchdog_schedule",
+    "bpf_skb_get_hash",
+];
+
+/// The functions in a kernel's BTF.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Functions {
+    callable: BTreeSet<String>,
+    others: BTreeSet<String>,
+}
+
+/// Why a function cannot be called.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Lack {
+    /// The kernel does not have it.
+    Absent,
+    /// The kernel has it, but BTF does not mark it as callable.
+    Untagged,
+}
+
+impl Functions {
+    /// Those of `wanted` that no BPF program can call.
+    #[must_use]
+    pub fn lacks<'a>(&self, wanted: &[&'a str]) -> Vec<(&'a str, Lack)> {
+        let lack = |name: &str| if self.others.contains(name) { Lack::Untagged } else { Lack::Absent };
+        wanted.iter().filter(|name| !self.callable.contains(**name)).map(|&name| (name, lack(name))).collect()
+    }
+
+    /// The functions of sched_ext that the kernel has, but that no BPF program can call.
+    #[must_use]
+    pub fn untagged_sched_ext(&self) -> usize {
+        let public = |name: &&String| name.starts_with("scx_bpf_") && !name.ends_with("_impl");
+        self.others.iter().filter(public).count()
+    }
+
+    /// How many functions a BPF program can call.
+    #[must_use]
+    pub fn callable(&self) -> usize {
+        self.callable.len()
+    }
+}
+
+/// Reads the section `.BTF`. `None`: it is damaged.
+#[must_use]
+pub fn functions(btf: &[u8]) -> Option<Functions> {
+    const FUNCTION: u32 = 12;
+    const TAG: u32 = 17;
+    if u16_at(btf, 0)? != 0xeb9f {
+        return None;
+    }
+    let part = |offset: usize, length: usize| -> Option<&[u8]> {
+        let begin = (u32_at(btf, 4)? as usize).checked_add(u32_at(btf, offset)? as usize)?;
+        btf.get(begin..begin.checked_add(u32_at(btf, length)? as usize)?)
+    };
+    let (types, strings) = (part(8, 12)?, part(16, 20)?);
+    let name = |at: u32| strings.get(at as usize..)?.split(|&byte| byte == 0).next();
+    let (mut named, mut tagged) = (BTreeMap::new(), BTreeSet::new());
+    let (mut at, mut number) = (0, 1_u32);
+    while at < types.len() {
+        let (own, info, of) = (u32_at(types, at)?, u32_at(types, at + 4)?, u32_at(types, at + 8)?);
+        let (kind, count) = (info >> 24 & 0x1f, info as usize & 0xffff);
+        match kind {
+            FUNCTION => drop(named.insert(number, name(own)?)),
+            TAG if name(own)? == b"bpf_kfunc" => drop(tagged.insert(of)),
+            _ => {}
+        }
+        // What follows the twelve bytes: members, parameters, and so on.
+        at += 12
+            + match kind {
+                1 | 14 | TAG => 4,
+                3 => 12,
+                4 | 5 | 15 | 19 => 12 * count,
+                6 | 13 => 8 * count,
+                2 | 7..=12 | 16 | 18 => 0,
+                _ => return None,
+            };
+        number += 1;
+    }
+    let mut functions = Functions::default();
+    for (number, name) in named {
+        let name = String::from_utf8_lossy(name).into_owned();
+        let set = if tagged.contains(&number) { &mut functions.callable } else { &mut functions.others };
+        set.insert(name);
+    }
+    Some(functions)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A BTF of functions, tags of functions, and a structure between them.
+    fn btf(names: &[&str], tagged: &[u32]) -> Vec<u8> {
+        let mut strings = b"\0bpf_kfunc\0".to_vec();
+        let mut types: Vec<u32> = vec![0, 4 << 24 | 1, 8, 0, 0, 0];
+        for name in names {
+            types.extend([strings.len() as u32, 12 << 24, 1]);
+            strings.extend(name.bytes().chain([0]));
+        }
+        for of in tagged {
+            types.extend([1, 17 << 24, *of, u32::MAX]);
+        }
+        let types: Vec<u8> = types.into_iter().flat_map(u32::to_le_bytes).collect();
+        let mut bytes = vec![0x9f, 0xeb, 1, 0];
+        for word in [24, 0, types.len() as u32, types.len() as u32, strings.len() as u32] {
+            bytes.extend(word.to_le_bytes());
+        }
+        [bytes, types, strings].concat()
+    }
+
+    #[test]
+    fn only_a_tagged_function_can_be_called() {
+        let bytes = btf(&["scx_bpf_now", "scx_bpf_kick_cpu", "scx_bpf_now_impl"], &[2]);
+        let functions = functions(&bytes).unwrap();
+        let wanted = ["scx_bpf_now", "scx_bpf_kick_cpu", "scx_bpf_task_cpu"];
+        let lacks = [("scx_bpf_kick_cpu", Lack::Untagged), ("scx_bpf_task_cpu", Lack::Absent)];
+        assert_eq!(functions.lacks(&wanted), lacks);
+        assert_eq!((functions.callable(), functions.untagged_sched_ext()), (1, 1));
+    }
+
+    #[test]
+    fn a_cut_btf_is_damaged() {
+        let bytes = btf(&["scx_bpf_now"], &[2]);
+        for end in 0..bytes.len() {
+            assert_eq!(functions(&bytes[..end]), None, "{end}");
+        }
+    }
+}
