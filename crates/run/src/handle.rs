@@ -179,7 +179,8 @@ impl RunHandle {
         Some(running.system.clone())
     }
 
-    /// The p99 of a manager's decision and of its lateness so far, those of the worst manager.
+    /// The p99 of a manager's decision and of its lateness so far, those of the worst manager. Before the hundredth
+    /// decision it is the median.
     #[must_use]
     pub fn costs(&self) -> Option<(Span, Span)> {
         self.lock().as_ref()?.guests().ok()?.costs()
@@ -298,7 +299,8 @@ impl Running {
             }
         };
         if !planned.system.tasks.is_empty() {
-            file::validate(&planned.system).map_err(|errors| LiveError::Invalid(errors.to_string().trim_end().to_owned()))?;
+            file::validate(&planned.system)
+                .map_err(|errors| LiveError::Invalid(errors.to_string().trim_end().to_owned()))?;
         }
         self.refuse(&planned)?;
         Ok(planned)
@@ -368,7 +370,8 @@ impl Running {
         }
         let first = self.all.tasks.len() as u32;
         planned.tasks.extend((first..).map(TaskId).take(tasks.len()));
-        let joined = (next - self.shared.system.components.len(), self.all.tasks.len() - self.shared.system.tasks.len());
+        let joined =
+            (next - self.shared.system.components.len(), self.all.tasks.len() - self.shared.system.tasks.len());
         if joined.0 + components.len() > COMPONENTS_MAX || joined.1 + tasks.len() > TASKS_MAX {
             return Err(LiveError::Refused(format!(
                 "not admitted: {} components with {} tasks have joined this run, and it has room for {COMPONENTS_MAX} \
@@ -390,8 +393,7 @@ impl Running {
         };
         let gone: BTreeSet<u32> = (0..system.components.len() as u32).filter(|id| leaves(ComponentId(*id))).collect();
         let goes = |task: &Task| task.component.is_some_and(|id| gone.contains(&id.0));
-        let tasks: BTreeSet<u32> =
-            (0..).zip(&system.tasks).filter(|(_, task)| goes(task)).map(|(id, _)| id).collect();
+        let tasks: BTreeSet<u32> = (0..).zip(&system.tasks).filter(|(_, task)| goes(task)).map(|(id, _)| id).collect();
         let follows = |task: &&Task| !goes(task) && task.after.iter().any(|before| tasks.contains(&before.0));
         if let Some(task) = system.tasks.iter().find(follows) {
             let why = format!("task \"{}\" follows a task that would leave; let its component leave first", task.name);
@@ -416,7 +418,8 @@ impl Running {
     fn refuse(&self, planned: &Planned) -> Result<(), LiveError> {
         let cannot = |error: RunError| LiveError::Cannot(error.to_string());
         mapping::refuse_sections(&planned.system, self.node).map_err(cannot)?;
-        let parts = CpuPart::of_node(&planned.system, self.node).map_err(|error| LiveError::Invalid(error.to_string()))?;
+        let parts =
+            CpuPart::of_node(&planned.system, self.node).map_err(|error| LiveError::Invalid(error.to_string()))?;
         let parts = parts.map_err(|cpus| {
             LiveError::Cannot(format!("CPUs {} would share tasks or components", mapping::list(&cpus)))
         })?;
@@ -504,7 +507,9 @@ impl Running {
                 return Ok((at, part, place, all));
             }
         }
-        Err(LiveError::Failed("the budget manager got the change too late, three times; nothing was changed".to_owned()))
+        Err(LiveError::Failed(
+            "the budget manager got the change too late, three times; nothing was changed".to_owned(),
+        ))
     }
 
     /// The CPU that the change concerns, with the change.
@@ -517,7 +522,8 @@ impl Running {
             }
         }
         Err(LiveError::Cannot(
-            "no budget manager of this run serves all of the change: name one CPU that has tasks (server-cpus)".to_owned(),
+            "no budget manager of this run serves all of the change: name one CPU that has tasks (server-cpus)"
+                .to_owned(),
         ))
     }
 

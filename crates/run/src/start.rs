@@ -22,8 +22,8 @@ use crate::account::{Account, AccountSummary, watched};
 use crate::contract::ServerBackEnd;
 use crate::deadline::{self, account::WithServers};
 use crate::error::{RunError, grant};
-use crate::kernel::{Kernel, TraceError};
 use crate::handle::{RunHandle, Running};
+use crate::kernel::{Kernel, TraceError};
 use crate::lanes::{Guests, Lane, Role, Shared};
 use crate::manager::{self, COMPONENTS_MAX, Managed, TASKS_MAX};
 use crate::mapping::{MappedTask, Mapping};
@@ -406,13 +406,7 @@ impl Prepared {
         })
     }
 
-    fn shared(
-        &self,
-        mapped: &[MappedTask],
-        tasks: &[&Task],
-        live: Option<&Arc<NodeLive>>,
-        has_guests: bool,
-    ) -> Shared {
+    fn shared(&self, mapped: &[MappedTask], tasks: &[&Task], live: Option<&Arc<NodeLive>>, has_guests: bool) -> Shared {
         let mut lanes: Vec<Lane> = mapped
             .iter()
             .zip(tasks)

@@ -417,7 +417,8 @@ fn a_greedy_component_joins_changes_and_leaves_and_takes_nothing_from_others() {
     for pair in effects.windows(2) {
         assert!(pair[0].since.is_some_and(|since| pair[0].at <= since && since < pair[1].at), "{effects:?}");
     }
-    for (task, [join, _, leave]) in [(2, [&effects[0], &effects[1], &effects[2]]), (3, [&effects[3], &effects[4], &effects[5]])]
+    for (task, [join, _, leave]) in
+        [(2, [&effects[0], &effects[1], &effects[2]]), (3, [&effects[3], &effects[4], &effects[5]])]
     {
         assert_eq!(join.since, Some(join.at), "the first period begins at the instant");
         let of = |event: &Event| match *event {

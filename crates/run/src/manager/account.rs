@@ -71,7 +71,18 @@ impl<'a, S: Sink> ManagedAccount<'a, S> {
         let defined = (shared.system.tasks.len() as u32, shared.system.components.len() as u32);
         let managers = (0..managers).map(|_| Managed::default()).collect();
         let (deadlines, open, completed) = (BinaryHeap::new(), BTreeSet::new(), BTreeMap::new());
-        ManagedAccount { sink, stream, shared, defined, managers, deadlines, open, completed, last: Time::ZERO, lost: 0 }
+        ManagedAccount {
+            sink,
+            stream,
+            shared,
+            defined,
+            managers,
+            deadlines,
+            open,
+            completed,
+            last: Time::ZERO,
+            lost: 0,
+        }
     }
 
     /// Takes what the managers have written, and emits the certain events. `lanes` are those of the managers.
@@ -187,11 +198,12 @@ impl<'a, S: Sink> ManagedAccount<'a, S> {
         }
     }
 
-    /// The p99 of a decision and of its lateness, those of the worst manager.
+    /// The cost of a decision and its lateness, those of the worst manager: the p99, or the median before the hundredth
+    /// decision, when the p99 would be that of the cold start.
     pub(crate) fn costs(&self) -> Option<(Span, Span)> {
         let worst = |of: fn(&Passes) -> &Histogram| {
-            let p99 = self.managers.iter().filter_map(|managed| of(&managed.passes).summary()).map(|of| of.p99);
-            p99.max().map(Span::from_ns)
+            let most = |of: &Histogram| of.summary().map(|all| if of.count() < 100 { all.p50 } else { all.p99 });
+            self.managers.iter().filter_map(|managed| most(of(&managed.passes))).max().map(Span::from_ns)
         };
         worst(|passes| &passes.cost).zip(worst(|passes| &passes.late))
     }

@@ -166,7 +166,12 @@ fn is_hard(rule: ServerRule) -> bool {
 
 /// Checks that the threads of each CPU use at most the share of real-time threads. A component uses
 /// no more than its budgets, however much its tasks want. A lender's budget may go to others.
-pub(crate) fn refuse_overload(system: &System, node: NodeId, parts: &[CpuPart], limits: &Limits) -> Result<(), RunError> {
+pub(crate) fn refuse_overload(
+    system: &System,
+    node: NodeId,
+    parts: &[CpuPart],
+    limits: &Limits,
+) -> Result<(), RunError> {
     let allowed = mapping::allowed_percent(limits);
     let intervals = mapping::intervals(system);
     let load = |id: TaskId| {
@@ -256,7 +261,15 @@ impl Managed {
             }
             let live = live.filter(|live| live.plan.has_table(&part.slots)).cloned();
             let mut lane = Lane::new(TaskId(u32::MAX), self.class, false, records);
-            let manager = Manager { node, cpu: part.cpu, lanes: of_part, lease, preemptions: 0.into(), posted: Default::default(), live };
+            let manager = Manager {
+                node,
+                cpu: part.cpu,
+                lanes: of_part,
+                lease,
+                preemptions: 0.into(),
+                posted: Default::default(),
+                live,
+            };
             lane.role = Role::Manager(Box::new(manager));
             lanes.push(lane);
         }

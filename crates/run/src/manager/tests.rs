@@ -341,7 +341,8 @@ fn growing(system: &System, first: &System, steps: &[Step], seed: u64, duration:
                 Join::new(id, arrivals.peek().map_or(Time::MAX, |first| first.arrival))
             };
             let joins = (known..part.slots.len()).map(|slot| join(TaskId(part.slots[slot])));
-            let change = Change { at: step.at, part: part.clone(), joins: joins.collect(), leaves: step.leaves.clone() };
+            let change =
+                Change { at: step.at, part: part.clone(), joins: joins.collect(), leaves: step.leaves.clone() };
             let task = |id: TaskId| system.tasks.get(id.index());
             assert!(board.announce(Box::new(change), task).is_ok(), "{} at {now}", step.at);
         }
@@ -402,7 +403,10 @@ fn random_joins(dice: &mut Dice) -> (System, System, Vec<Step>) {
 /// Whether the plans of the node depend on which tasks and servers there are, beyond their order.
 fn has_relative_plans(system: &System) -> bool {
     let relative = |strategy: &StrategyRef| {
-        !matches!(strategy, StrategyRef::Builtin(Builtin::Rm | Builtin::Dm | Builtin::Fp | Builtin::Edf | Builtin::Fifo))
+        !matches!(
+            strategy,
+            StrategyRef::Builtin(Builtin::Rm | Builtin::Dm | Builtin::Fp | Builtin::Edf | Builtin::Fifo)
+        )
     };
     relative(&system.nodes[0].strategy)
         || system.modes.iter().any(|mode| relative(&mode.strategy))

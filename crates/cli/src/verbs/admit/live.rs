@@ -78,9 +78,7 @@ fn request(options: &args::Admit) -> Result<Request, Failure> {
     let terms = options.rule.is_some() || options.period.is_some() || options.budget.is_some();
     let request = match (&options.add, &options.remove[..], &options.change) {
         (Some(file), [], None) if !terms => Request::Add(input::text(file, "TOML")?),
-        (None, [name], None) if !terms => {
-            Request::Remove(name.strip_prefix("component:").unwrap_or(name).to_owned())
-        }
+        (None, [name], None) if !terms => Request::Remove(name.strip_prefix("component:").unwrap_or(name).to_owned()),
         (None, [], Some(component)) if terms => Request::Change {
             component: component.clone(),
             rule: options.rule,
@@ -95,7 +93,9 @@ fn request(options: &args::Admit) -> Result<Request, Failure> {
         }
     };
     if request.write().is_none() {
-        return Err(Failure::input(format_args!("a request takes at most {MESSAGE_MAX} bytes; add fewer parts at once")));
+        return Err(Failure::input(format_args!(
+            "a request takes at most {MESSAGE_MAX} bytes; add fewer parts at once"
+        )));
     }
     Ok(request)
 }
@@ -114,9 +114,9 @@ impl Client {
                 io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => Failure::cannot(format_args!(
                     "nobody listens at {shown}; start \"takt run FILE --admit {shown}\" first"
                 )),
-                io::ErrorKind::PermissionDenied => Failure::cannot(format_args!(
-                    "{shown} belongs to another user; ask as the user who runs takt run"
-                )),
+                io::ErrorKind::PermissionDenied => {
+                    Failure::cannot(format_args!("{shown} belongs to another user; ask as the user who runs takt run"))
+                }
                 _ => Failure::trouble(format_args!("{shown}: {error}")),
             }
         })?;

@@ -125,12 +125,9 @@ impl Server {
                 Err(why) => return Answer::new(Status::Input as u8, format!("{why}; nothing was changed")),
             },
             Request::Remove(name) => LiveChange::Leave(name.clone()),
-            Request::Change { component, rule, period, budget } => LiveChange::Server {
-                component: component.clone(),
-                rule: *rule,
-                period: *period,
-                budget: *budget,
-            },
+            Request::Change { component, rule, period, budget } => {
+                LiveChange::Server { component: component.clone(), rule: *rule, period: *period, budget: *budget }
+            }
         };
         let (costs, leaves) = (self.handle.costs(), matches!(change, LiveChange::Leave(_)));
         let decided = |system: &System| if leaves { Ok(()) } else { prove(system, costs) };
@@ -166,9 +163,8 @@ fn joining(system: &System, more: &str) -> Result<LiveChange, String> {
     let text = file::write(system);
     let lines = text.lines().count() + 1;
     let before = parse(&text)?;
-    let changed = parse(&format!("{text}\n{}", without_version(more))).map_err(|errors| {
-        format!("{}\nLines from {} on are those of the file to add", errors.trim_end(), lines + 1)
-    })?;
+    let changed = parse(&format!("{text}\n{}", without_version(more)))
+        .map_err(|errors| format!("{}\nLines from {} on are those of the file to add", errors.trim_end(), lines + 1))?;
     let components = changed.components.get(before.components.len()..).unwrap_or_default().to_vec();
     let tasks = changed.tasks.get(before.tasks.len()..).unwrap_or_default().to_vec();
     let kept = System {
@@ -223,7 +219,9 @@ mod tests {
             Ok(LiveChange::Join { components, tasks }) => assert_eq!((components.len(), tasks.len()), (1, 0)),
             other => panic!("{other:?}"),
         }
-        for wrong in ["", "[[component]]\nname = \"a\"", "[[node]]\nname = \"n2\"", "[[task]]\nname = \"u\"\nperiod = 3"] {
+        for wrong in
+            ["", "[[component]]\nname = \"a\"", "[[node]]\nname = \"n2\"", "[[task]]\nname = \"u\"\nperiod = 3"]
+        {
             assert!(joining(&system, wrong).is_err(), "{wrong}");
         }
     }
