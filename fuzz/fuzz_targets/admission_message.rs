@@ -1,5 +1,5 @@
-//! Arbitrary bytes as a request for live admission, and as its answer. Nothing panics. What is read is written back to
-//! the same bytes.
+//! Arbitrary bytes as a request for live admission, and as its answer. Nothing panics. A message
+//! that is read has the same bytes when it is written.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

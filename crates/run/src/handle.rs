@@ -179,7 +179,8 @@ impl RunHandle {
         Some(running.system.clone())
     }
 
-    /// The p99 of a manager's decision and of its lateness so far, those of the worst manager.
+    /// The p99 of a manager's decision and of its lateness so far, those of the worst manager. Before the hundredth
+    /// decision it is the median.
     #[must_use]
     pub fn costs(&self) -> Option<(Span, Span)> {
         self.lock().as_ref()?.guests().ok()?.costs()

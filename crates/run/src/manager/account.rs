@@ -209,11 +209,12 @@ impl<'a, S: Sink> ManagedAccount<'a, S> {
         }
     }
 
-    /// The p99 of a decision and of its lateness, those of the worst manager.
+    /// The cost of a decision and its lateness, those of the worst manager: the p99, or the median before the hundredth
+    /// decision, when the p99 would be that of the cold start.
     pub(crate) fn costs(&self) -> Option<(Span, Span)> {
         let worst = |of: fn(&Passes) -> &Histogram| {
-            let p99 = self.managers.iter().filter_map(|managed| of(&managed.passes).summary()).map(|of| of.p99);
-            p99.max().map(Span::from_ns)
+            let most = |of: &Histogram| of.summary().map(|all| if of.count() < 100 { all.p50 } else { all.p99 });
+            self.managers.iter().filter_map(|managed| most(of(&managed.passes))).max().map(Span::from_ns)
         };
         worst(|passes| &passes.cost).zip(worst(|passes| &passes.late))
     }
