@@ -41,7 +41,7 @@ pub(crate) enum LabAction {
     Guest,
 }
 
-/// Where fetched kernels are, and which one is meant.
+/// A kernel, and the cache of kernels.
 #[derive(Args, Debug)]
 pub(crate) struct LabKernel {
     /// The kernel: rt (Debian's newest with PREEMPT_RT), plain (Debian's newest without), a release
@@ -104,7 +104,7 @@ impl DeviceSet {
     }
 }
 
-/// What runs in the guest, and on which machine.
+/// The experiments, and the machine for them.
 #[derive(Args, Debug)]
 #[command(group = clap::ArgGroup::new("what").required(true).multiple(true).args(["files", "command"]))]
 pub(crate) struct LabExperiments {
