@@ -52,11 +52,11 @@ live:
 lab:
 	.ci/lab
 
-## The takt of a guest, in target/lab: static, because the guest has no libraries. glibc, because each Rust for Linux has it. The other
-## parts of the build are those of `make demo`.
+## The takt of a guest, in target/lab: static, because the guest has no libraries; with glibc, because each Rust for Linux has it.
+LAB_TARGET := x86_64-unknown-linux-gnu
 lab-binary:
-	$(CARGO) rustc --profile demo --locked --package takt --bin takt -- -C target-feature=+crt-static -C strip=symbols
-	install -D target/demo/takt target/lab/takt
+	RUSTFLAGS="-C target-feature=+crt-static -C strip=symbols" $(CARGO) build --profile demo --locked --package takt --target $(LAB_TARGET)
+	install -D target/$(LAB_TARGET)/demo/takt target/lab/takt
 
 ## What takes too long for every change: fuzzing, the live tests ten times beside a load, kokyu at full length, short
 ## benchmarks, a short soak, the gateway to Zenoh, ... (.ci/nightly NAME: one of them). CI runs those that a change touched.

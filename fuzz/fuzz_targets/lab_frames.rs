@@ -1,6 +1,5 @@
 //! Reads arbitrary bytes as the frames of a guest. Nothing panics. The frames do not depend on how
-//! the bytes are divided. Each frame is written to the bytes that it was read from, and all other
-//! bytes are counted.
+//! the bytes are divided. Each frame is written to its own bytes. All other bytes are counted.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

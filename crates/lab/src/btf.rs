@@ -47,7 +47,7 @@ pub enum Lack {
 }
 
 impl Functions {
-    /// Those of `wanted` that no BPF program can call.
+    /// The functions of `wanted` that no BPF program can call.
     #[must_use]
     pub fn lacks<'a>(&self, wanted: &[&'a str]) -> Vec<(&'a str, Lack)> {
         let lack = |name: &str| if self.others.contains(name) { Lack::Untagged } else { Lack::Absent };
@@ -92,7 +92,7 @@ pub fn functions(btf: &[u8]) -> Option<Functions> {
             TAG if name(own)? == b"bpf_kfunc" => drop(tagged.insert(of)),
             _ => {}
         }
-        // What follows the twelve bytes: members, parameters, and so on.
+        // Members, parameters and the like follow the twelve bytes.
         at += 12
             + match kind {
                 1 | 14 | TAG => 4,

@@ -82,7 +82,7 @@ pub fn section<'a>(elf: &'a [u8], name: &str) -> Option<&'a [u8]> {
         .map(|(_, bytes)| bytes)
 }
 
-/// Whether an ELF file of x86-64 runs without a dynamic linker: it has no interpreter.
+/// Whether an ELF file of x86-64 runs without a dynamic linker, because no interpreter is named.
 #[must_use]
 pub fn is_static(elf: &[u8]) -> bool {
     const INTERPRETER: u32 = 3;

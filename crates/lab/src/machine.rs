@@ -58,7 +58,7 @@ pub struct Files<'a> {
     pub kernel: &'a str,
     /// The archive with its first file system.
     pub initrd: &'a str,
-    /// Gets what the guest prints on its console.
+    /// Gets the text of the guest's console.
     pub console: &'a str,
     /// Gets the guest's frames.
     pub frames: &'a str,

@@ -1,4 +1,4 @@
-//! Which of Debian's packages hold a kernel, and how a private apt finds them.
+//! Debian's packages with kernels, and the private apt that finds them.
 
 use std::fmt::Write as _;
 

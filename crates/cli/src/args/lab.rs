@@ -12,8 +12,8 @@ use crate::output::Target;
 /// Run experiments on another kernel: in QEMU, in virtual time.
 ///
 /// The kernel is a real one, of Debian or your own. It runs under emulation, and an instruction
-/// takes one nanosecond of virtual time. So a busy host changes no result. Caches and real devices
-/// do not exist there. Nothing is installed, and root is not needed.
+/// takes one nanosecond of virtual time. A busy host makes the guest slower, not its clock. Caches and
+/// real devices do not exist there. Nothing is installed, and root is not needed.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Exit status: 0 done; 1 an experiment failed, or exact runs differ; 2 bad input; 3 QEMU, a kernel, a static takt or \
@@ -41,7 +41,7 @@ pub(crate) enum LabAction {
     Guest,
 }
 
-/// Where fetched kernels are, and which one is meant.
+/// A kernel, and the cache of kernels.
 #[derive(Args, Debug)]
 pub(crate) struct LabKernel {
     /// The kernel: rt (Debian's newest with PREEMPT_RT), plain (Debian's newest without), a release
@@ -89,9 +89,9 @@ pub(crate) struct LabFetch {
 /// The devices of the guest.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(crate) enum DeviceSet {
-    /// One CPU, serial line, clock and e1000 network cards: two runs give the same bytes
+    /// One CPU, serial line, clock and e1000 network cards: takt lab repeat compares the bytes of runs
     Exact,
-    /// Several CPUs and virtio network cards: two runs agree in shapes and ratios
+    /// Several CPUs and virtio network cards: runs agree in shapes and ratios
     Tolerant,
 }
 
@@ -104,7 +104,7 @@ impl DeviceSet {
     }
 }
 
-/// What runs in the guest, and on which machine.
+/// The experiments, and the machine for them.
 #[derive(Args, Debug)]
 #[command(group = clap::ArgGroup::new("what").required(true).multiple(true).args(["files", "command"]))]
 pub(crate) struct LabExperiments {

@@ -26,7 +26,7 @@ const END_MAX: Span = Span::from_s(2);
 /// The most bytes of frames, and of the console.
 const OUTPUT_MAX: u64 = 256 << 20;
 
-/// All that determines a boot.
+/// The input of a boot.
 pub struct Setup<'a> {
     /// The kernel.
     pub kernel: &'a Kernel,

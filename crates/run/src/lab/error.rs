@@ -52,7 +52,7 @@ pub enum LabError {
         /// Some that it has.
         known: String,
     },
-    /// A kernel without functions that the lab needs.
+    /// A kernel without functions for BPF programs.
     #[error(
         "the kernel {kernel} is of no use for BPF schedulers: {reason}\ntake another one (--kernel NAME, --suite \
          SUITE), or keep it for other experiments: --any"

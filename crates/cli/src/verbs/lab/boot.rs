@@ -27,7 +27,7 @@ pub(super) struct Bench {
     modules: Vec<(String, Vec<u8>)>,
     files: Vec<(String, Vec<u8>)>,
     experiments: Vec<Experiment>,
-    /// What the experiments are called.
+    /// The names of the experiments.
     pub(super) names: Vec<String>,
 }
 
@@ -225,7 +225,7 @@ struct Scratch(PathBuf);
 impl Scratch {
     fn below(cache: &Path) -> Result<Scratch, Failure> {
         let boots = cache.join("boots");
-        // Those of processes that were killed.
+        // Folders of killed processes.
         for entry in fs::read_dir(&boots).into_iter().flatten().flatten() {
             let pid = entry.file_name().to_string_lossy().parse::<u32>();
             if pid.is_ok_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {

@@ -42,7 +42,7 @@ pub(super) fn execute(options: &args::LabRun, json: bool) -> Outcome {
     Ok(if succeeded { Status::Yes } else { Status::No })
 }
 
-/// Prints what the experiments printed.
+/// Prints the outputs of the experiments.
 fn tell(bench: &Bench, boot: &Boot, quiet: bool) -> Result<(), Failure> {
     let several = bench.names.len() > 1;
     let mut text = String::new();
@@ -94,7 +94,7 @@ fn answer(bench: &Bench, boot: &Boot) -> Value {
     })
 }
 
-/// Writes all that the guest sent into a folder.
+/// Writes all results of the guest into a folder.
 fn save(folder: &Path, bench: &Bench, boot: &Boot, answer: &Value) -> Result<(), Failure> {
     let write = |name: &str, bytes: &[u8]| {
         let path = folder.join(name);
