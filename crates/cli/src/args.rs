@@ -25,7 +25,7 @@ pub(crate) use infer::Infer;
 pub(crate) use net::{
     BrokerLate, BrokerOrder, ClockPeer, Net, NetAction, NetApply, NetBroker, NetClock, NetDoctor, NetRemove, NetShow,
 };
-pub(crate) use net_probe::{NetProbe, ProbeCommon, ProbeMode, ProbePlayback, ProbeServe};
+pub(crate) use net_probe::{NetProbe, ProbeCommon, ProbeGenerated, ProbeMode, ProbePlayback, ProbeServe};
 pub(crate) use observe::Observe;
 pub(crate) use reproduce::Reproduce;
 pub(crate) use reserve::Reserve;
