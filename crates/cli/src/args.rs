@@ -29,7 +29,7 @@ pub(crate) use lab::{Lab, LabAction, LabExperiments, LabFetch, LabKernel, LabRep
 pub(crate) use net::{
     BrokerLate, BrokerOrder, ClockPeer, Net, NetAction, NetApply, NetBroker, NetClock, NetDoctor, NetRemove, NetShow,
 };
-pub(crate) use net_probe::{NetProbe, ProbeCommon, ProbeMode, ProbePlayback, ProbeServe};
+pub(crate) use net_probe::{NetProbe, ProbeCommon, ProbeGenerated, ProbeMode, ProbePlayback, ProbeServe};
 pub(crate) use observe::Observe;
 pub(crate) use reproduce::Reproduce;
 pub(crate) use reserve::Reserve;

@@ -2,11 +2,13 @@
 //! this machine cannot make them, each test says so and passes.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{TcpListener, UdpSocket};
 use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 use takt_linux::net::{Cable, End};
+use takt_net::probe::{HEAD, Head, ProbeMessage};
 use tempfile::TempDir;
 
 fn takt(arguments: &[&str]) -> Command {
@@ -142,6 +144,11 @@ fn what_is_wrong_is_named_with_its_status() {
     let bad = bad.to_str().unwrap();
     let here = "127.0.0.1:9";
     let broker = folder.path().join("none");
+    let lost = folder.path().join("none/messages.csv");
+    let lost = lost.to_str().unwrap();
+    let good = folder.path().join("good.csv");
+    fs::write(&good, "0, 64\n").unwrap();
+    let good = good.to_str().unwrap();
     for (arguments, status, text) in [
         (vec!["playback", bad, here], 2, "bad.csv:2: the size is no number of bytes from 64"),
         (vec!["under-load", "nowhere"], 2, "is no address; write one like 10.0.0.7"),
@@ -150,6 +157,16 @@ fn what_is_wrong_is_named_with_its_status() {
         (vec!["under-load", here, "::1"], 2, "are of IPv4 and IPv6"),
         (vec!["under-load", here, "--broker", broker.to_str().unwrap()], 2, "--deadline"),
         (vec!["ping-pong", here, "--for", "2h"], 2, "the duration is 0 or above"),
+        (vec!["ping-pong", here, "--warm-up", "2h"], 2, "the warm-up is above 1h"),
+        (vec!["throughput", here, "--deadline", "1ms"], 2, "deadlines are judged by replies"),
+        (vec!["under-load", here, "--deadline", "1ms", "--reply-every", "0"], 2, "deadlines are judged by replies"),
+        (vec!["playback", good, here, "--burst", "4"], 2, "--burst"),
+        (vec!["playback", good, here, "--size", "100B"], 2, "--size"),
+        (vec!["playback", good, here, "--warm-up", "1s"], 2, "--warm-up"),
+        (vec!["ping-pong", here, "--csv", "-", "--svg", "-"], 2, "write to the same place"),
+        (vec!["ping-pong", here, "--csv", "-", "--json"], 2, "both write to standard output"),
+        (vec!["ping-pong", here, "--csv", lost], 4, "its folder does not exist"),
+        (vec!["ping-pong", here, "--svg", lost], 4, "its folder does not exist"),
         (vec!["serve", "--for", "0s"], 2, "--for is zero"),
         (vec!["serve", "--listen", "203.0.113.1:7462"], 2, "cannot be received"),
         (vec!["ping-pong", here, "--tcp"], 1, "is `takt net probe serve` running there?"),
@@ -158,4 +175,50 @@ fn what_is_wrong_is_named_with_its_status() {
         assert_eq!(found, Some(status), "{arguments:?}: {errors}");
         assert!(errors.contains(text), "{arguments:?}: {errors}");
     }
+}
+
+fn welcome(head: Head) -> [u8; HEAD] {
+    let message = ProbeMessage::Welcome { clock_port: 9, sink_port: 9, kernel_stamps: false };
+    Head { message, ..head }.write()
+}
+
+#[test]
+fn a_signal_is_named_and_a_silent_server_is_no_success() {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let to = socket.local_addr().unwrap().to_string();
+    let child = takt(&["ping-pong", &to, "--for", "1min", "--no-one-way", "--json"]).spawn().unwrap();
+    let mut bytes = [0; 2048];
+    loop {
+        let (length, from) = socket.recv_from(&mut bytes).unwrap();
+        let head = Head::of_datagram(&bytes[..length]).unwrap();
+        match head.message {
+            ProbeMessage::Open => drop(socket.send_to(&welcome(head), from).unwrap()),
+            ProbeMessage::Data { is_warm_up: false, .. } => break,
+            _ => {}
+        }
+    }
+    let pid = i32::try_from(child.id()).unwrap();
+    assert!(pid > 1);
+    assert!(Command::new("kill").args(["-INT", &pid.to_string()]).status().unwrap().success());
+    let output = child.wait_with_output().unwrap();
+    let told: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&told["interrupted"], output.status.code()), (&true.into(), Some(1)), "{told}");
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert!(errors.contains("note: interrupted by SIGINT after"), "{errors}");
+}
+
+#[test]
+fn a_connection_that_ends_in_the_warm_up_is_no_success() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let to = listener.local_addr().unwrap().to_string();
+    let server = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut bytes = [0; HEAD];
+        stream.read_exact(&mut bytes).unwrap();
+        stream.write_all(&welcome(Head::read(&bytes).unwrap())).unwrap();
+    });
+    let (status, text, errors) = run(&["ping-pong", &to, "--tcp", "--no-one-way", "--for", "50ms", "--warm-up", "10s"]);
+    server.join().unwrap();
+    assert_eq!(status, Some(1), "{text}{errors}");
+    assert!(text.contains("no message was sent to it") && text.contains("its connection ended"), "{text}");
 }

@@ -131,9 +131,15 @@ pub enum ProbeError {
     },
     /// A server is silent.
     #[error(
-        "{0} does not answer; is `takt net probe serve` running there, and does the network let UDP and TCP through?"
+        "{0} does not answer; is `takt net probe serve` of this version running there, and does the network let UDP and TCP through?"
     )]
     NoAnswer(SocketAddr),
+    /// A server has no place for the run.
+    #[error("{0} serves as many runs as it can; measure again when one has ended, or start another server")]
+    Full(SocketAddr),
+    /// It was stopped before the first message.
+    #[error("it was stopped before the first message, so nothing was measured")]
+    Stopped,
     /// No broker.
     #[error("no broker takes messages at {}; start `takt net broker --socket {}`", .0.display(), .0.display())]
     NoBroker(PathBuf),
@@ -245,7 +251,11 @@ pub struct ServerOutcome {
     pub unsent: u64,
     /// Those of `sent` that asked for a reply.
     pub asked: u64,
-    /// What arrived there; `None`: the server did not tell.
+    /// The connection ended during the run, or took nothing more. Nothing was sent to it after that.
+    pub has_ended: bool,
+    /// It reported counts that cannot be true.
+    pub is_report_refused: bool,
+    /// What arrived there; `None`: the server did not tell, or reported what cannot be true.
     pub arrived: Option<ServerCounts>,
     /// Replies that came in time for [`ProbeSpec::patience`], each counted once.
     pub answered: u64,
@@ -278,8 +288,11 @@ pub struct ProbeOutcome {
     pub foreign: u64,
     /// Own replies are stamped by the kernel.
     pub kernel_stamps: bool,
-    /// Messages of the schedule that were not sent before the end, because the sender was behind.
+    /// Messages of the schedule that were not sent: the sender was behind or was stopped, the time
+    /// was over before their line of the playback, or their connection had ended.
     pub skipped: u64,
+    /// It was stopped before its end.
+    pub is_stopped: bool,
     /// It ended early, because a run has no more messages ([`REPLIES_MAX`], and `NUMBERS_MAX`).
     pub is_full: bool,
     /// Bytes of background load that the kernel took.
@@ -337,8 +350,18 @@ impl ProbeSpec {
         if self.broker.is_some() && self.schedule.deadline.is_none() {
             return value("a broker sends by deadlines; give --deadline, like 1ms".to_owned());
         }
-        if self.duration.is_zero() || self.duration > DURATION_MAX || self.warm_up > DURATION_MAX {
+        if self.schedule.deadline.is_some() && self.schedule.reply_every == 0 && self.broker.is_none() {
+            return value(
+                "deadlines are judged by replies, and no message asks for one; leave out --deadline, or measure \
+                 under-load with --reply-every 1"
+                    .to_owned(),
+            );
+        }
+        if self.duration.is_zero() || self.duration > DURATION_MAX {
             return value(format!("the duration is 0 or above {DURATION_MAX}; give one like 10s"));
+        }
+        if self.warm_up > DURATION_MAX {
+            return value(format!("the warm-up is above {DURATION_MAX}; give one like 100ms"));
         }
         if self.patience.is_zero() || self.patience > Span::from_s(60) {
             return value("the wait for replies is 0 or above 1min; give one like 500ms".to_owned());

@@ -2,7 +2,7 @@
 //! through a broker, and against peers that do wrong.
 
 use std::io::{Read as _, Write as _};
-use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use takt_linux::net::Cable;
 use takt_linux::outgoing::Transport;
 use takt_linux::tc::{self, Device, Plan, Rule};
 use takt_model::{Bucket, Bytes, Link, Rate, Span, Time};
-use takt_net::probe::{HEAD, Head, Pace, ProbeMessage, ScheduleSpec, ServerCounts};
+use takt_net::probe::{Frames, HEAD, Head, Pace, ProbeMessage, ScheduleSpec, ServerCounts};
 use takt_net::{LateRule, Order};
 use takt_run::broker::{Broker, BrokerSpec};
 use takt_run::probe::{
@@ -324,7 +324,11 @@ fn wrong(socket: &UdpSocket, stop: &AtomicBool) {
         let send = |head: Head| drop(socket.send_to(&head.write(), from));
         let message = match head.message {
             ProbeMessage::Open => ProbeMessage::Welcome { clock_port: 9, sink_port: 9, kernel_stamps: true },
-            ProbeMessage::Ask => ProbeMessage::Report(ServerCounts { received, ..ServerCounts::default() }),
+            ProbeMessage::Ask => ProbeMessage::Report(ServerCounts {
+                received,
+                bytes: received * HEAD as u64,
+                ..ServerCounts::default()
+            }),
             ProbeMessage::Data { number, .. } if number % 5 == 4 => continue,
             ProbeMessage::Data { number, sent, .. } => {
                 received += 1;
@@ -413,5 +417,209 @@ fn what_cannot_be_measured_is_refused() {
     no_broker.schedule.deadline = Some(Span::from_ms(1));
     assert!(matches!(refused(&no_broker), ProbeError::NoBroker(_)));
     pause(Span::from_ms(1));
+    serving.stop();
+}
+
+const WELCOME: ProbeMessage = ProbeMessage::Welcome { clock_port: 9, sink_port: 9, kernel_stamps: false };
+
+fn reply_to(number: u64, sent: Time) -> ProbeMessage {
+    let time = Time::ZERO;
+    ProbeMessage::Reply { number, sent, received_from: time, received_to: time, answered: time }
+}
+
+#[test]
+fn a_run_that_ends_within_a_burst_awaits_its_replies() {
+    let serving = Serving::start(vec![(IpAddr::from([127, 0, 0, 1]), same())]);
+    let mut spec = ProbeSpec { transport: Transport::Stream, is_closed: true, ..spec(&serving.addresses, 1) };
+    spec.schedule = ScheduleSpec { burst: (3000, 3000), ..ScheduleSpec::new(Pace::Max) };
+    (spec.duration, spec.clocks) = (Span::from_ms(1), None);
+    assert_whole(&measure(&spec), "one burst");
+    serving.stop();
+}
+
+/// Answers the first 20 messages twice, and the 20 others when all have come.
+fn twice(socket: &UdpSocket, stop: &AtomicBool) {
+    let (mut bytes, mut held) = ([0; 2048], Vec::new());
+    while !stop.load(Ordering::Acquire) {
+        let Ok((length, from)) = socket.recv_from(&mut bytes) else { continue };
+        let Some(head) = Head::of_datagram(&bytes[..length]) else { continue };
+        let send = |message| drop(socket.send_to(&Head { message, ..head }.write(), from));
+        match head.message {
+            ProbeMessage::Open => send(WELCOME),
+            ProbeMessage::Ask => send(ProbeMessage::Report(ServerCounts { received: u64::MAX, ..Default::default() })),
+            ProbeMessage::Data { number, sent, .. } if number < 20 => {
+                send(reply_to(number, sent));
+                send(reply_to(number, sent));
+            }
+            ProbeMessage::Data { number, sent, .. } => {
+                held.push(reply_to(number, sent));
+                if held.len() == 20 {
+                    std::thread::sleep(Duration::from_millis(300));
+                    held.drain(..).for_each(send);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn a_repeated_reply_answers_no_other_message() {
+    for (is_closed, mps, burst) in [(false, 100, 1), (true, 2, 40)] {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+        let stop = AtomicBool::new(false);
+        let mut spec = ProbeSpec { is_closed, clocks: None, ..spec(&[socket.local_addr().unwrap()], mps) };
+        spec.schedule.burst = (burst, burst);
+        let outcome = std::thread::scope(|scope| {
+            scope.spawn(|| twice(&socket, &stop));
+            let outcome = measure(&spec);
+            stop.store(true, Ordering::Release);
+            outcome
+        });
+        let server = outcome.servers[0];
+        assert_eq!((server.asked, server.answered, server.duplicate_replies), (40, 40, 20), "closed {is_closed}");
+        assert!(server.is_report_refused && server.arrived.is_none(), "{server:?}");
+    }
+}
+
+/// Takes one connection, welcomes, and gives each message to `on` until that says `false`.
+fn by_stream(listener: &TcpListener, on: impl Fn(&mut TcpStream, Head) -> bool) {
+    let (mut stream, _) = listener.accept().unwrap();
+    let (mut frames, mut bytes, mut heads) = (Frames::default(), [0; 2048], Vec::new());
+    loop {
+        let Ok(length) = stream.read(&mut bytes) else { return };
+        if length == 0 || frames.feed(&bytes[..length], &mut |head| heads.push(head)).is_err() {
+            return;
+        }
+        for head in heads.drain(..) {
+            let goes_on = match head.message {
+                ProbeMessage::Open => stream.write_all(&Head { message: WELCOME, ..head }.write()).is_ok(),
+                _ => true,
+            };
+            if !goes_on || !on(&mut stream, head) {
+                return;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_connection_that_ended_gets_no_more_messages() {
+    for (is_closed, pace) in
+        [(true, Pace::Max), (true, Pace::BurstsPerSecond(100)), (false, Pace::BurstsPerSecond(100))]
+    {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut spec = ProbeSpec { transport: Transport::Stream, is_closed, clocks: None, ..spec(&[address], 1) };
+        spec.schedule = ScheduleSpec { deadline: Some(Span::from_s(30)), ..ScheduleSpec::new(pace) };
+        let outcome = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                by_stream(&listener, |stream, head| {
+                    let ProbeMessage::Data { number, sent, .. } = head.message else { return true };
+                    stream.write_all(&Head { message: reply_to(number, sent), ..head }.write()).unwrap();
+                    number < 4
+                });
+            });
+            measure(&spec)
+        });
+        let server = outcome.servers[0];
+        assert!(server.has_ended && server.arrived.is_none(), "{server:?}");
+        assert!(server.sent >= 5 && server.answered == 5 && server.unsent <= 1, "{server:?}");
+        assert_eq!(outcome.messages.len() as u64, server.sent + server.unsent, "what was not tried is not missed");
+        let all = if spec.schedule.pace == Pace::Max { None } else { Some(40) };
+        assert!(all.is_none_or(|all| server.sent + server.unsent + outcome.skipped == all), "{outcome:?}");
+    }
+}
+
+#[test]
+fn a_server_that_answers_without_end_and_reads_nothing_is_left() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut spec = ProbeSpec { transport: Transport::Stream, clocks: None, ..spec(&[address], 1) };
+    spec.schedule = ScheduleSpec { reply_every: 0, size: (1000, 1000), ..ScheduleSpec::new(Pace::Max) };
+    (spec.duration, spec.patience) = (Span::from_ms(50), Span::from_ms(200));
+    let outcome = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            by_stream(&listener, |stream, head| {
+                let reply = Head { length: HEAD as u32, message: reply_to(0, Time::ZERO), ..head }.write();
+                let many = reply.repeat(1000);
+                while stream.write_all(&many).is_ok() {}
+                false
+            });
+        });
+        measure(&spec)
+    });
+    let server = outcome.servers[0];
+    assert!(server.has_ended && server.arrived.is_none() && server.answered == 0, "{server:?}");
+    assert!(outcome.messages.is_empty() && outcome.foreign > 0, "{server:?}");
+}
+
+#[test]
+fn a_run_that_ends_frees_its_place_and_a_full_server_says_so() {
+    let serving = Serving::start(vec![(IpAddr::from([127, 0, 0, 1]), same())]);
+    let to = serving.addresses[0];
+    let mut short = ProbeSpec { is_closed: true, clocks: None, duration: Span::from_ms(1), ..spec(&[to], 1000) };
+    for _ in 0..40 {
+        assert_whole(&measure(&short), "one of many");
+    }
+    let open = |run| Head { run, length: HEAD as u32, message: ProbeMessage::Open }.write();
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let mut streams = Vec::new();
+    for run in 0..32 {
+        let mut stream = TcpStream::connect(to).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let mut bytes = [0; HEAD];
+        socket.send_to(&open(run), to).unwrap();
+        socket.recv(&mut bytes).unwrap();
+        assert!(matches!(Head::read(&bytes).unwrap().message, ProbeMessage::Welcome { .. }), "{run}");
+        stream.write_all(&open(run)).unwrap();
+        stream.read_exact(&mut bytes).unwrap();
+        assert!(matches!(Head::read(&bytes).unwrap().message, ProbeMessage::Welcome { .. }), "{run}");
+        streams.push(stream);
+    }
+    for transport in [Transport::Datagram, Transport::Stream] {
+        short.transport = transport;
+        let error = probe(&short, &|| false, &mut |_| {}).unwrap_err();
+        assert!(matches!(error, ProbeError::Full(at) if at == to), "{transport:?}: {error}");
+    }
+    assert_eq!(serving.stop()[0].runs, 40 + 64);
+}
+
+#[test]
+fn a_stop_is_seen_before_and_during_a_run() {
+    let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let listener = TcpListener::bind(silent.local_addr().unwrap()).unwrap();
+    let here = listener.local_addr().unwrap();
+    for transport in [Transport::Datagram, Transport::Stream] {
+        let spec = ProbeSpec { transport, ..spec(&[here], 10) };
+        let error = probe(&spec, &|| true, &mut |_| {}).unwrap_err();
+        assert!(matches!(error, ProbeError::Stopped), "{transport:?}: {error}");
+    }
+    let serving = Serving::start(vec![(IpAddr::from([127, 0, 0, 1]), same())]);
+    for is_closed in [false, true] {
+        let mut spec = ProbeSpec { is_closed, clocks: None, ..spec(&serving.addresses, 100) };
+        spec.duration = Span::from_s(60);
+        let stop = AtomicBool::new(false);
+        let outcome = probe(&spec, &|| stop.load(Ordering::Acquire), &mut |progress| {
+            stop.store(progress.sent > 0, Ordering::Release);
+        });
+        let outcome = outcome.unwrap();
+        let server = outcome.servers[0];
+        assert!(outcome.is_stopped && outcome.skipped > 0 && server.sent > 0, "{server:?}");
+        assert_eq!(server.asked, server.answered, "closed {is_closed}");
+    }
+    serving.stop();
+}
+
+#[test]
+fn lines_of_a_playback_after_the_end_are_counted_as_skipped() {
+    let serving = Serving::start(vec![(IpAddr::from([127, 0, 0, 1]), same())]);
+    let mut spec = ProbeSpec { clocks: None, ..spec(&serving.addresses, 1) };
+    let late = Time::ZERO.saturating_add(Span::from_s(4000));
+    spec.schedule = ScheduleSpec::new(Pace::Playback(vec![(Time::ZERO, 64), (late, 64), (late, 64)]));
+    let outcome = measure(&spec);
+    assert_eq!((outcome.servers[0].sent, outcome.skipped), (1, 2));
     serving.stop();
 }

@@ -85,6 +85,9 @@ pub(crate) struct ProbePingPong {
     pub(crate) mps: Option<u32>,
 
     #[command(flatten)]
+    pub(crate) generated: ProbeGenerated,
+
+    #[command(flatten)]
     pub(crate) common: ProbeCommon,
 }
 
@@ -107,6 +110,9 @@ pub(crate) struct ProbeUnderLoad {
     pub(crate) reply_every: Option<u32>,
 
     #[command(flatten)]
+    pub(crate) generated: ProbeGenerated,
+
+    #[command(flatten)]
     pub(crate) common: ProbeCommon,
 }
 
@@ -122,6 +128,9 @@ pub(crate) struct ProbeThroughput {
     /// Bursts a second. Default: as fast as the kernel takes them.
     #[arg(long, value_name = "NUMBER")]
     pub(crate) mps: Option<u32>,
+
+    #[command(flatten)]
+    pub(crate) generated: ProbeGenerated,
 
     #[command(flatten)]
     pub(crate) common: ProbeCommon,
@@ -150,6 +159,23 @@ pub(crate) struct ProbePlayback {
     pub(crate) common: ProbeCommon,
 }
 
+/// The messages of the modes without a file.
+#[derive(Args, Debug)]
+pub(crate) struct ProbeGenerated {
+    /// Bytes of a message from 64B on, or two sizes between which they are uniform (64B-1400B).
+    #[arg(long, value_name = "SIZE[-SIZE]", value_parser = sizes, default_value = "64B")]
+    pub(crate) size: (u32, u32),
+
+    /// Messages of a burst: uniform from half of this number up to it, or between two numbers
+    /// (20-40).
+    #[arg(long, value_name = "NUMBER[-NUMBER]", value_parser = burst, default_value = "1")]
+    pub(crate) burst: (u32, u32),
+
+    /// How long it sends before it measures.
+    #[arg(long, value_name = "TIME", value_parser = span, default_value = "100ms")]
+    pub(crate) warm_up: Span,
+}
+
 /// What all modes but serve have.
 #[derive(Args, Debug)]
 pub(crate) struct ProbeCommon {
@@ -161,16 +187,6 @@ pub(crate) struct ProbeCommon {
     #[arg(long)]
     pub(crate) tcp: bool,
 
-    /// Bytes of a message from 64B on, or two sizes between which they are uniform (64B-1400B). A
-    /// playback has its own.
-    #[arg(long, value_name = "SIZE[-SIZE]", value_parser = sizes, default_value = "64B")]
-    pub(crate) size: (u32, u32),
-
-    /// Messages of a burst: uniform from half of this number up to it, or between two numbers
-    /// (20-40).
-    #[arg(long, value_name = "NUMBER[-NUMBER]", value_parser = burst, default_value = "1")]
-    pub(crate) burst: (u32, u32),
-
     /// Each message has a deadline, uniform from this time to twice as much, from its intended send.
     #[arg(long, value_name = "TIME", value_parser = span)]
     pub(crate) deadline: Option<Span>,
@@ -178,10 +194,6 @@ pub(crate) struct ProbeCommon {
     /// How long it measures, 1h at most. Default: 1s, or the whole playback.
     #[arg(long = "for", value_name = "TIME", value_parser = span)]
     pub(crate) duration: Option<Span>,
-
-    /// How long it sends before it measures. A playback has no warm-up.
-    #[arg(long, value_name = "TIME", value_parser = span, default_value = "100ms")]
-    pub(crate) warm_up: Span,
 
     /// A message without a reply after this time is lost.
     #[arg(long, value_name = "TIME", value_parser = span, default_value = "500ms")]

@@ -12,7 +12,7 @@ pub const HEAD: usize = 64;
 pub const MESSAGE_MAX: usize = 65_507;
 
 const MAGIC: [u8; 4] = *b"tktp";
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 /// Flags of data.
 const WANTS_REPLY: u8 = 1;
 const IS_WARM_UP: u8 = 2;
@@ -70,6 +70,10 @@ pub enum ProbeMessage {
     Ask,
     /// The report.
     Report(ServerCounts),
+    /// The run is over, and the server forgets it. There is no answer.
+    Close,
+    /// The answer to `Open` of a server that has no place for another run.
+    Full,
 }
 
 /// The data of a run that a server received, without warm-up.
@@ -85,6 +89,23 @@ pub struct ServerCounts {
     pub reordered: u64,
     /// From the first arrival to the last one.
     pub span: Span,
+}
+
+/// The most times that one message is believed to arrive.
+const COPIES_MAX: u64 = 256;
+
+impl ServerCounts {
+    /// Whether a server can have counted this, if at most so many messages, with at most so many
+    /// bytes, were sent to it within `elapsed`. Its clock may run twice as fast.
+    #[must_use]
+    pub fn is_possible(&self, messages: u64, bytes: u64, elapsed: Span) -> bool {
+        self.received <= messages
+            && self.reordered <= self.received
+            && self.bytes <= bytes
+            && self.bytes >= self.received.saturating_mul(HEAD as u64)
+            && self.duplicates <= self.received.saturating_mul(COPIES_MAX)
+            && self.span <= elapsed.saturating_add(elapsed)
+    }
 }
 
 impl Head {
@@ -108,6 +129,8 @@ impl Head {
             ProbeMessage::Report(ServerCounts { received, bytes, duplicates, reordered, span }) => {
                 (6, 0, [received, bytes, duplicates, reordered, span.as_ns()])
             }
+            ProbeMessage::Close => (7, 0, [0; 5]),
+            ProbeMessage::Full => (8, 0, [0; 5]),
         };
         let first = [MAGIC[0], MAGIC[1], MAGIC[2], MAGIC[3], VERSION, kind, flags, 0];
         let [a, b, c, d, e] = rest;
@@ -151,6 +174,8 @@ impl Head {
             (6, 0, [received, bytes, duplicates, reordered, span]) => {
                 ProbeMessage::Report(ServerCounts { received, bytes, duplicates, reordered, span: Span::from_ns(span) })
             }
+            (7, 0, [0, 0, 0, 0, 0]) => ProbeMessage::Close,
+            (8, 0, [0, 0, 0, 0, 0]) => ProbeMessage::Full,
             _ => return None,
         };
         Some(Head { run, length, message })
@@ -174,6 +199,8 @@ mod tests {
         prop_oneof![
             Just(ProbeMessage::Open),
             Just(ProbeMessage::Ask),
+            Just(ProbeMessage::Close),
+            Just(ProbeMessage::Full),
             (any::<u16>(), any::<u16>(), any::<bool>()).prop_map(|(clock_port, sink_port, kernel_stamps)| {
                 ProbeMessage::Welcome { clock_port, sink_port, kernel_stamps }
             }),
@@ -214,6 +241,24 @@ mod tests {
                 prop_assert_eq!(&head.write(), &bytes[..HEAD]);
                 prop_assert_eq!(Head::of_datagram(&bytes).is_some(), head.length as usize == bytes.len());
             }
+        }
+    }
+
+    #[test]
+    fn a_server_cannot_report_more_than_was_sent_to_it() {
+        let good = ServerCounts { received: 10, bytes: 700, duplicates: 20, reordered: 9, span: Span::from_ms(1) };
+        let is_possible = |counts: ServerCounts| counts.is_possible(10, 700, Span::from_ms(1));
+        assert!(is_possible(good) && is_possible(ServerCounts::default()));
+        for bad in [
+            ServerCounts { received: 11, ..good },
+            ServerCounts { bytes: 701, ..good },
+            ServerCounts { bytes: 639, ..good },
+            ServerCounts { duplicates: u64::MAX, ..good },
+            ServerCounts { reordered: 11, ..good },
+            ServerCounts { span: Span::from_ms(3), ..good },
+            ServerCounts { received: u64::MAX, ..good },
+        ] {
+            assert!(!is_possible(bad), "{bad:?}");
         }
     }
 

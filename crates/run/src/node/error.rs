@@ -1,5 +1,6 @@
 //! Why a node with flows cannot run.
 
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 
 use takt_linux::datagram::BindError;
@@ -77,6 +78,9 @@ pub enum NodeError {
         /// The most.
         most: u64,
     },
+    /// An address where it cannot listen.
+    #[error("{0}; give an address of this machine, and a port that is free")]
+    Listen(String),
     /// The socket.
     #[error("{0}")]
     Socket(String),
@@ -97,6 +101,26 @@ impl NodeError {
 
 impl From<BindError> for NodeError {
     fn from(error: BindError) -> NodeError {
-        NodeError::Socket(error.to_string())
+        match error {
+            BindError::Address { ref cause, .. } if cause.kind() != ErrorKind::PermissionDenied => {
+                NodeError::Listen(error.to_string())
+            }
+            other => NodeError::Socket(other.to_string()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use takt_linux::datagram::Datagrams;
+    use takt_model::Span;
+
+    use super::*;
+
+    #[test]
+    fn an_address_of_another_machine_is_a_wrong_request() {
+        let elsewhere = "203.0.113.1:7000".parse().unwrap();
+        let error = NodeError::from(Datagrams::bind(elsewhere, 0, 1, Span::from_ms(1)).err().unwrap());
+        assert!(error.is_input() && error.to_string().contains("give an address of this machine"), "{error}");
     }
 }

@@ -29,7 +29,8 @@ pub fn probe(
     progress: &mut dyn FnMut(Progress),
 ) -> Result<ProbeOutcome, ProbeError> {
     spec.check()?;
-    let mut path = Path::open(spec, random())?;
+    let began = Time::from_ns(monotonic_ns());
+    let mut path = Path::open(spec, random(), stop)?;
     let mut inbox = Inbox::new(spec.servers.len());
     let welcomes = path.greet(&mut inbox)?;
     if let (Some(broker), Some(deadline)) = (&spec.broker, spec.schedule.deadline) {
@@ -75,7 +76,7 @@ pub fn probe(
         } else {
             let receiver = scope.spawn(move || {
                 let mut replies = Replies::new(spec);
-                while !live.is_over() {
+                while !live.is_over() && !(live.has_sent() && inbox.have_all_ended()) {
                     replies.receive(path, &mut inbox, live);
                 }
                 (replies, inbox)
@@ -92,8 +93,12 @@ pub fn probe(
         over.store(true, Ordering::Release);
         let offsets = clocks.map(|(clocks, thread)| (clocks, joined(thread)));
         let mut outcome = account(spec, sent, replies, offsets.as_ref());
-        for ((server, report), welcome) in outcome.servers.iter_mut().zip(reports).zip(&welcomes) {
-            (server.arrived, server.kernel_stamps) = (report, welcome.kernel_stamps);
+        let elapsed = Time::from_ns(monotonic_ns()).saturating_since(began);
+        for (place, ((server, report), welcome)) in outcome.servers.iter_mut().zip(reports).zip(&welcomes).enumerate() {
+            let bytes = server.sent_bytes.saturating_add(server.unsent.saturating_mul(MESSAGE_MAX as u64));
+            server.arrived = report.filter(|report| report.is_possible(server.sent + server.unsent, bytes, elapsed));
+            server.is_report_refused = server.arrived.is_none() && report.is_some();
+            (server.kernel_stamps, server.has_ended) = (welcome.kernel_stamps, path.has_ended(place));
         }
         outcome.foreign += inbox.foreign;
         outcome.kernel_stamps = path.kernel_stamps;
@@ -141,6 +146,10 @@ struct Live<'a> {
 }
 
 impl Live<'_> {
+    fn has_sent(&self) -> bool {
+        self.end.load(Ordering::Acquire) != 0
+    }
+
     /// Nothing more is sent, and all replies have come or are lost.
     fn is_over(&self) -> bool {
         let end = self.end.load(Ordering::Acquire);
@@ -186,6 +195,7 @@ struct SentAll {
     servers: Vec<SentTo>,
     skipped: u64,
     is_full: bool,
+    is_stopped: bool,
     first: Option<Time>,
     last: Time,
 }
@@ -205,8 +215,9 @@ fn send(
     let is_paced = schedule_spec.pace != Pace::Max;
     let warm_up = if matches!(schedule_spec.pace, Pace::Playback(_)) { Span::ZERO } else { spec.warm_up };
     let until = Time::ZERO.saturating_add(warm_up).saturating_add(spec.duration);
+    path.wait_until(start.monotonic(until.saturating_add(spec.patience)));
     let mut buffer = vec![0; MESSAGE_MAX];
-    let mut first_of_burst = 0;
+    let (mut first_of_burst, mut handled) = (0, 0);
     while !start.sleep_until(Time::ZERO) {}
     let mut schedule = Schedule::new(&schedule_spec).take_while(|send| send.at < until).peekable();
     while let Some(next) = schedule.next() {
@@ -214,25 +225,33 @@ fn send(
         let now = start.now();
         let is_behind = now >= if is_paced { until.saturating_add(spec.patience) } else { until };
         let is_full = next.number >= NUMBERS_MAX || all.asked.len() as u64 >= REPLIES_MAX;
-        if !has_slept || is_behind || is_full {
-            let rest = if is_paced { 1 + schedule.by_ref().count() as u64 } else { 0 };
-            (all.skipped, all.is_full) = (rest, is_full && !is_behind);
+        if !has_slept || is_behind || is_full || path.have_all_ended() {
+            if let Pace::BurstsPerSecond(_) = &spec.schedule.pace {
+                all.skipped += 1 + schedule.by_ref().count() as u64;
+            }
+            (all.is_full, all.is_stopped) = (is_full && !is_behind, !has_slept);
             break;
         }
+        handled = next.number + 1;
         let is_warm_up = Time::ZERO.saturating_add(warm_up) > if is_paced { next.at } else { now };
-        send_one(path, live, start, (&next, is_paced, is_warm_up), &mut all, &mut buffer);
+        if path.has_ended(next.server as usize) {
+            all.skipped += u64::from(is_paced);
+        } else {
+            send_one(path, live, start, (&next, is_paced, is_warm_up), &mut all, &mut buffer);
+        }
         if let Some((inbox, replies)) = &mut closed
             && schedule.peek().is_none_or(|after| after.burst != next.burst)
         {
-            let lost_at = start.now().saturating_add(spec.patience);
-            let in_burst = all.asked.iter().rev().take_while(|message| message.number >= first_of_burst);
-            let awaited = in_burst.filter(|message| message.sent.is_some()).count();
-            replies.await_from(first_of_burst);
-            while replies.awaited < awaited && start.now() < lost_at && !(live.stop)() {
-                replies.receive(path, inbox, live);
-            }
+            replies.await_burst(&all.asked, first_of_burst, spec.patience, (path, inbox, live));
             first_of_burst = next.number + 1;
         }
+    }
+    if let Pace::Playback(sends) = &spec.schedule.pace {
+        all.skipped += (sends.len() as u64).saturating_sub(handled);
+    }
+    // The run may have ended within a burst.
+    if let Some((inbox, replies)) = &mut closed {
+        replies.await_burst(&all.asked, first_of_burst, spec.patience, (path, inbox, live));
     }
     live.end.store(monotonic_ns().saturating_add(spec.patience.as_ns()).max(1), Ordering::Release);
     all
@@ -323,31 +342,64 @@ fn expected(spec: &ProbeSpec) -> usize {
 /// The replies in the order in which they came.
 struct Replies {
     list: Vec<RawReply>,
-    max: usize,
-    /// Replies to messages from this number on.
-    awaited: usize,
+    every: u64,
+    servers: u64,
+    /// The messages that they answer.
+    answered: Arrivals,
+    /// The messages from number `from` on that are answered.
+    of_burst: usize,
     from: u64,
+    /// Replies beyond those that are kept.
+    foreign: u64,
 }
 
 impl Replies {
     fn new(spec: &ProbeSpec) -> Replies {
-        Replies { list: Vec::with_capacity(expected(spec)), max: 2 * REPLIES_MAX as usize, awaited: 0, from: 0 }
+        let (every, servers) = (u64::from(spec.schedule.reply_every), spec.servers.len() as u64);
+        let list = Vec::with_capacity(expected(spec));
+        Replies { list, every, servers, answered: Arrivals::default(), of_burst: 0, from: 0, foreign: 0 }
     }
 
-    /// Counts the replies to messages from `number` on.
-    fn await_from(&mut self, number: u64) {
-        (self.awaited, self.from) = (0, number);
+    /// Receives until all sent messages from number `from` on are answered, or are lost.
+    fn await_burst(
+        &mut self,
+        asked: &[Message],
+        from: u64,
+        patience: Span,
+        (path, inbox, live): (&Path, &mut Inbox, &Live),
+    ) {
+        let lost_at = Time::from_ns(monotonic_ns()).saturating_add(patience);
+        let in_burst = asked.iter().rev().take_while(|message| message.number >= from);
+        let awaited = in_burst.filter(|message| message.sent.is_some()).count();
+        (self.of_burst, self.from) = (0, from);
+        while self.of_burst < awaited && Time::from_ns(monotonic_ns()) < lost_at && !inbox.have_all_ended() {
+            self.receive(path, inbox, live);
+        }
+    }
+
+    /// Whether it is the first reply to a number that this server got.
+    fn is_first(&mut self, number: u64, server: usize) -> bool {
+        let turn = number.checked_div(self.every).map(|turn| (turn % self.servers) as usize);
+        turn == Some(server)
+            && number.is_multiple_of(self.every)
+            && matches!(self.answered.take(number), Arrived::InOrder | Arrived::Reordered)
     }
 
     fn receive(&mut self, path: &Path, inbox: &mut Inbox, live: &Live) {
         inbox.receive(path, &mut |server, message, came| {
             let ProbeMessage::Reply { number, sent, received_from, received_to, .. } = message else { return };
-            if self.list.len() < self.max {
+            // A wrong server may answer without end.
+            let max = live.asked.load(Ordering::Relaxed).saturating_mul(2).saturating_add(64);
+            if self.list.len() as u64 >= max {
+                self.foreign += 1;
+            } else {
                 let received = (received_from, received_to);
                 self.list.push(RawReply { number, server: server as u32, sent, received, came });
             }
-            self.awaited += usize::from(number >= self.from);
-            live.answered.fetch_add(1, Ordering::Relaxed);
+            if self.is_first(number, server) {
+                self.of_burst += usize::from(number >= self.from);
+                live.answered.fetch_add(1, Ordering::Relaxed);
+            }
         });
     }
 }
@@ -359,17 +411,15 @@ fn account(
     replies: Replies,
     clocks: Option<&(ClocksSpec, Vec<Offsets>)>,
 ) -> ProbeOutcome {
-    let SentAll { mut asked, warm_up, servers, skipped, is_full, first, last } = sent;
-    let every = u64::from(spec.schedule.reply_every).max(1);
+    let SentAll { mut asked, warm_up, servers, skipped, is_full, is_stopped, first, last } = sent;
     let mut order = vec![Arrivals::default(); servers.len()];
     let mut answered = vec![0; servers.len()];
-    let mut foreign = 0;
+    let mut foreign = replies.foreign;
     for raw in replies.list {
-        let place = usize::try_from(raw.number / every).unwrap_or(usize::MAX);
+        let place = asked.binary_search_by_key(&raw.number, |message| message.number).unwrap_or(usize::MAX);
         let message = asked.get_mut(place);
-        let Some(message) = message.filter(|message| {
-            (message.number, message.server, message.sent) == (raw.number, raw.server, Some(raw.sent))
-        }) else {
+        let Some(message) = message.filter(|message| (message.server, message.sent) == (raw.server, Some(raw.sent)))
+        else {
             foreign += 1;
             continue;
         };
@@ -389,6 +439,8 @@ fn account(
         sent_bytes: to.bytes,
         unsent: to.unsent,
         asked: to.asked,
+        has_ended: false,
+        is_report_refused: false,
         arrived: None,
         answered: answered[server],
         duplicate_replies: order[server].duplicates,
@@ -404,6 +456,7 @@ fn account(
         kernel_stamps: false,
         skipped,
         is_full,
+        is_stopped,
         background_bytes: 0,
         broker: None,
     }

@@ -1,9 +1,11 @@
 //! The prober's way to its servers: one UDP socket, or a TCP connection to each.
 
-use std::io::{Read as _, Write as _};
+use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::os::fd::AsFd as _;
 use std::path::Path as FilePath;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
 use takt_dispatch::deadline::{Counts, DeadlineSender, DeadlineSocket, Route};
@@ -24,6 +26,10 @@ const ROOM: Span = Span::from_ms(100);
 /// The time between two attempts to reach a server, and the number of attempts.
 const RETRY: Span = Span::from_ms(100);
 const ATTEMPTS_MAX: u32 = 20;
+/// How long a connection may take no byte.
+const STALL: Span = Span::from_s(5);
+/// How often a stop is looked for while connections are made.
+const LOOK: Duration = Duration::from_millis(20);
 /// How long a broker has to take the sockets.
 const BROKER: Span = Span::from_s(1);
 
@@ -32,8 +38,8 @@ enum Carrier {
     Tcp(Vec<TcpStream>),
 }
 
-/// The way to the servers.
-pub(super) struct Path {
+/// The way to the servers. Its end closes the run at them.
+pub(super) struct Path<'a> {
     carrier: Carrier,
     run: u64,
     servers: Vec<SocketAddr>,
@@ -41,6 +47,12 @@ pub(super) struct Path {
     deadlines: Vec<DeadlineSocket>,
     /// The kernel stamps what comes.
     pub(super) kernel_stamps: bool,
+    /// Connections that take no more messages.
+    ended: Vec<AtomicBool>,
+    /// No send waits after this time.
+    until: AtomicU64,
+    patience: Span,
+    stop: &'a (dyn Fn() -> bool + Sync),
 }
 
 /// A server's answer to the start of a run.
@@ -60,9 +72,24 @@ pub(super) struct Came {
     pub(super) stamped: Option<Time>,
 }
 
-impl Path {
-    /// Opens sockets and connects. `run` is the number of the run.
-    pub(super) fn open(spec: &ProbeSpec, run: u64) -> Result<Path, ProbeError> {
+impl Drop for Path<'_> {
+    /// A stream ends by itself.
+    fn drop(&mut self) {
+        let Carrier::Udp(socket, to) = &self.carrier else { return };
+        let close = Head { run: self.run, length: HEAD as u32, message: ProbeMessage::Close }.write();
+        for to in to {
+            let _ = socket.send([&close, &[]], to, ROOM);
+        }
+    }
+}
+
+impl<'a> Path<'a> {
+    /// Opens sockets and connects, until `stop`. `run` is the number of the run.
+    pub(super) fn open(
+        spec: &ProbeSpec,
+        run: u64,
+        stop: &'a (dyn Fn() -> bool + Sync),
+    ) -> Result<Path<'a>, ProbeError> {
         let any = |server: &SocketAddr| match server {
             SocketAddr::V4(_) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
             SocketAddr::V6(_) => SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
@@ -74,9 +101,32 @@ impl Path {
                 kernel_stamps = socket.stamp().is_ok();
                 Carrier::Udp(socket, spec.servers.iter().map(|server| (*server).into()).collect())
             }
-            _ => Carrier::Tcp(spec.servers.iter().map(|server| connect(*server, spec)).collect::<Result<_, _>>()?),
+            _ => Carrier::Tcp(connect(spec, stop)?),
         };
-        Ok(Path { carrier, run, servers: spec.servers.clone(), deadlines: Vec::new(), kernel_stamps })
+        let ended = spec.servers.iter().map(|_| AtomicBool::new(false)).collect();
+        let (servers, until, patience) = (spec.servers.clone(), AtomicU64::new(u64::MAX), spec.patience);
+        Ok(Path { carrier, run, servers, deadlines: Vec::new(), kernel_stamps, ended, until, patience, stop })
+    }
+
+    /// Sends do not wait after this time.
+    pub(super) fn wait_until(&self, at: Time) {
+        self.until.store(at.as_ns(), Ordering::Relaxed);
+    }
+
+    /// Whether the connection to a server takes no more messages.
+    pub(super) fn has_ended(&self, server: usize) -> bool {
+        self.ended.get(server).is_some_and(|ended| ended.load(Ordering::Relaxed))
+    }
+
+    /// Whether no connection takes messages.
+    pub(super) fn have_all_ended(&self) -> bool {
+        self.ended.iter().all(|ended| ended.load(Ordering::Relaxed))
+    }
+
+    fn end(&self, server: usize) {
+        if let Some(ended) = self.ended.get(server) {
+            ended.store(true, Ordering::Relaxed);
+        }
     }
 
     /// Gives the sockets to a broker.
@@ -90,6 +140,9 @@ impl Path {
         };
         let until = Time::from_ns(monotonic_ns()).saturating_add(BROKER);
         while self.deadlines.iter().any(|socket| socket.route() != Route::Broker) {
+            if (self.stop)() {
+                return Err(ProbeError::Stopped);
+            }
             if Time::from_ns(monotonic_ns()) >= until {
                 return Err(ProbeError::NoBroker(broker.to_owned()));
             }
@@ -128,6 +181,9 @@ impl Path {
         let (Some(bytes), Some(address)) = (buffer.get_mut(..size as usize), self.servers.get(server)) else {
             return false;
         };
+        if self.has_ended(server) {
+            return false;
+        }
         if let Some(place) = bytes.first_chunk_mut() {
             *place = head;
         }
@@ -152,19 +208,55 @@ impl Path {
                 true
             }
             (Carrier::Tcp(streams), None) => {
-                streams.get(server).is_some_and(|mut stream| stream.write_all(bytes).is_ok())
+                streams.get(server).is_some_and(|stream| self.write(server, stream, bytes))
             }
         }
     }
 
+    /// Writes all of `rest`. A message that was cut ends its stream.
+    fn write(&self, server: usize, mut stream: &TcpStream, mut rest: &[u8]) -> bool {
+        let mut since = None;
+        while !rest.is_empty() {
+            match stream.write(rest) {
+                Ok(taken) if taken > 0 => {
+                    rest = rest.get(taken..).unwrap_or_default();
+                    since = None;
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    let now = Time::from_ns(monotonic_ns());
+                    let stalled = now.saturating_since(*since.get_or_insert(now));
+                    let is_late = now.as_ns() >= self.until.load(Ordering::Relaxed);
+                    if is_late || stalled >= STALL || (stalled >= self.patience && (self.stop)()) {
+                        self.end(server);
+                        return false;
+                    }
+                }
+                _ => {
+                    self.end(server);
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
     /// Opens the run at all servers.
     pub(super) fn greet(&self, inbox: &mut Inbox) -> Result<Vec<Welcome>, ProbeError> {
-        let welcomes = self.exchange(inbox, ProbeMessage::Open, |message| match message {
+        let answers = self.exchange(inbox, ProbeMessage::Open, self.stop, |message| match message {
             ProbeMessage::Welcome { clock_port, sink_port, kernel_stamps } => {
-                Some(Welcome { clock_port, sink_port, kernel_stamps })
+                Some(Some(Welcome { clock_port, sink_port, kernel_stamps }))
             }
+            ProbeMessage::Full => Some(None),
             _ => None,
         });
+        if let Some((_, server)) = answers.iter().zip(&self.servers).find(|(answer, _)| **answer == Some(None)) {
+            return Err(ProbeError::Full(*server));
+        }
+        let welcomes: Vec<Option<Welcome>> = answers.into_iter().map(Option::flatten).collect();
+        if (self.stop)() {
+            return Err(ProbeError::Stopped);
+        }
         let silent = welcomes.iter().zip(&self.servers).find(|(welcome, _)| welcome.is_none());
         match silent {
             Some((_, server)) => Err(ProbeError::NoAnswer(*server)),
@@ -174,24 +266,27 @@ impl Path {
 
     /// Asks the servers for their counts; `None` for a silent server.
     pub(super) fn ask(&self, inbox: &mut Inbox) -> Vec<Option<ServerCounts>> {
-        self.exchange(inbox, ProbeMessage::Ask, |message| match message {
+        self.wait_until(Time::from_ns(monotonic_ns()).saturating_add(Span::from_s(2)));
+        self.exchange(inbox, ProbeMessage::Ask, &|| false, |message| match message {
             ProbeMessage::Report(counts) => Some(counts),
             _ => None,
         })
     }
 
-    /// Asks each server until it has answered, with limited patience.
+    /// Asks each server until it has answered, with limited patience, or until `stop`.
     fn exchange<T: Copy>(
         &self,
         inbox: &mut Inbox,
         question: ProbeMessage,
+        stop: &dyn Fn() -> bool,
         read: impl Fn(ProbeMessage) -> Option<T>,
     ) -> Vec<Option<T>> {
         let mut answers = vec![None; self.servers.len()];
         let mut buffer = vec![0; HEAD];
         for attempt in 0..ATTEMPTS_MAX {
-            let silent: Vec<usize> = (0..answers.len()).filter(|server| answers[*server].is_none()).collect();
-            if silent.is_empty() {
+            let is_silent = |server: &usize| answers[*server].is_none() && !inbox.has_ended(*server);
+            let silent: Vec<usize> = (0..answers.len()).filter(is_silent).collect();
+            if silent.is_empty() || stop() {
                 break;
             }
             for server in silent {
@@ -201,7 +296,11 @@ impl Path {
                 }
             }
             let until = Time::from_ns(monotonic_ns()).saturating_add(RETRY);
-            while answers.iter().any(Option::is_none) && Time::from_ns(monotonic_ns()) < until {
+            while answers.iter().any(Option::is_none)
+                && !inbox.have_all_ended()
+                && Time::from_ns(monotonic_ns()) < until
+                && !stop()
+            {
                 inbox.receive(self, &mut |server, message, _| {
                     if let (Some(answer), Some(value)) = (answers.get_mut(server), read(message)) {
                         *answer = Some(value);
@@ -213,15 +312,39 @@ impl Path {
     }
 }
 
-fn connect(server: SocketAddr, spec: &ProbeSpec) -> Result<TcpStream, ProbeError> {
+/// Connects to all servers at the same time. After a stop, the threads end by their time limit.
+fn connect(spec: &ProbeSpec, stop: &dyn Fn() -> bool) -> Result<Vec<TcpStream>, ProbeError> {
+    let (done, results) = channel();
+    for (place, server) in spec.servers.iter().copied().enumerate() {
+        let done = done.clone();
+        let connect = move || drop(done.send((place, TcpStream::connect_timeout(&server, Duration::from_secs(5)))));
+        std::thread::Builder::new().name("takt-connect".to_owned()).spawn(connect)?;
+    }
+    drop(done);
+    let mut streams: Vec<Option<TcpStream>> = spec.servers.iter().map(|_| None).collect();
+    loop {
+        match results.recv_timeout(LOOK) {
+            Ok((place, stream)) => {
+                if let (Some(to), Some(server)) = (streams.get_mut(place), spec.servers.get(place)) {
+                    *to = Some(prepared(*server, stream, spec.priority)?);
+                }
+            }
+            Err(RecvTimeoutError::Timeout) if stop() => return Err(ProbeError::Stopped),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return Ok(streams.into_iter().flatten().collect()),
+        }
+    }
+}
+
+fn prepared(server: SocketAddr, stream: io::Result<TcpStream>, priority: u32) -> Result<TcpStream, ProbeError> {
     let refused = |cause| ProbeError::Connect { server, cause };
-    let stream = TcpStream::connect_timeout(&server, Duration::from_secs(5)).map_err(refused)?;
+    let stream = stream.map_err(refused)?;
     stream.set_nodelay(true).map_err(refused)?;
     stream.set_read_timeout(Some(Duration::from_nanos(WAIT.as_ns()))).map_err(refused)?;
     // A server that reads nothing does not hold the prober for ever.
-    stream.set_write_timeout(Some(Duration::from_secs(5))).map_err(refused)?;
+    stream.set_write_timeout(Some(Duration::from_nanos(ROOM.as_ns()))).map_err(refused)?;
     let outgoing = Outgoing::new(stream.as_fd().try_clone_to_owned().map_err(refused)?)?;
-    outgoing.set_priority(spec.priority)?;
+    outgoing.set_priority(priority)?;
     Ok(stream)
 }
 
@@ -239,6 +362,16 @@ impl Inbox {
     pub(super) fn new(servers: usize) -> Inbox {
         let bytes = vec![0; MESSAGE_MAX + 1];
         Inbox { bytes, frames: vec![Frames::default(); servers], ended: vec![false; servers], foreign: 0 }
+    }
+
+    /// Whether nothing more comes from a server.
+    fn has_ended(&self, server: usize) -> bool {
+        self.ended.get(server).is_some_and(|ended| *ended)
+    }
+
+    /// Whether nothing more comes at all.
+    pub(super) fn have_all_ended(&self) -> bool {
+        self.ended.iter().all(|ended| *ended)
     }
 
     /// Waits for at most 5 ms. Calls `on` for each message, with the index of its server.
@@ -280,12 +413,13 @@ impl Inbox {
             }
             let mut stream = &streams[*server];
             let length = match stream.read(&mut self.bytes) {
-                Ok(0) => {
+                Ok(length) if length > 0 => length,
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => continue,
+                _ => {
                     self.ended[*server] = true;
+                    path.end(*server);
                     continue;
                 }
-                Ok(length) => length,
-                Err(_) => continue,
             };
             let came = Came { received: Time::from_ns(monotonic_ns()), stamped: None };
             let (bytes, foreign) = (self.bytes.get(..length).unwrap_or_default(), &mut self.foreign);
@@ -296,6 +430,7 @@ impl Inbox {
             if is_whole.is_err() {
                 self.foreign += 1;
                 self.ended[*server] = true;
+                path.end(*server);
             }
         }
     }

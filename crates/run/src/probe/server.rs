@@ -23,6 +23,8 @@ use crate::time_sync::{TimeSync, TimeSyncSpec};
 const LOOK: Span = Span::from_ms(20);
 /// The most runs by UDP at one time, and the most TCP connections.
 const RUNS_MAX: usize = 32;
+/// How long a connection beyond the limit has to ask, so that it is told.
+const REFUSAL: Span = Span::from_s(1);
 /// After this time without a message, a run may be replaced.
 const IDLE: Span = Span::from_s(10);
 
@@ -188,10 +190,15 @@ fn accept<'scope>(
         poll.add(listener.as_fd(), true, false);
         poll.wait(Some(LOOK));
         while let Ok((stream, _)) = listener.accept() {
-            if side.shared.connections.load(Ordering::Relaxed) >= RUNS_MAX {
+            let connections = side.shared.connections.load(Ordering::Relaxed);
+            if connections >= RUNS_MAX {
                 side.shared.add(Count::Refused, 1);
+            }
+            // Twice the limit: half of them are only told that there is no place.
+            if connections >= 2 * RUNS_MAX {
                 continue;
             }
+            let side = if connections < RUNS_MAX { side } else { Side { welcome: ProbeMessage::Full, ..side } };
             side.shared.connections.fetch_add(1, Ordering::Relaxed);
             let serve = move || {
                 let _ = side.stream(stream, priority, stop);
@@ -255,7 +262,12 @@ impl Side<'_> {
                 let reply = ProbeMessage::Reply { number, sent, received_from, received_to, answered };
                 wants_reply.then_some(reply)
             }
-            ProbeMessage::Welcome { .. } | ProbeMessage::Reply { .. } | ProbeMessage::Report(_) => {
+            // The transports end the run.
+            ProbeMessage::Close => None,
+            ProbeMessage::Welcome { .. }
+            | ProbeMessage::Reply { .. }
+            | ProbeMessage::Report(_)
+            | ProbeMessage::Full => {
                 self.shared.add(Count::Foreign, 1);
                 None
             }
@@ -294,6 +306,8 @@ impl Side<'_> {
                 }
                 if runs.len() >= RUNS_MAX {
                     self.shared.add(Count::Refused, 1);
+                    let full = Head { message: ProbeMessage::Full, length: HEAD as u32, ..head };
+                    let _ = socket.send([&full.write(), &[]], &from.into(), Span::ZERO);
                     continue;
                 }
                 self.shared.add(Count::Runs, 1);
@@ -304,6 +318,10 @@ impl Side<'_> {
                 continue;
             };
             *last = now;
+            if head.message == ProbeMessage::Close {
+                runs.remove(&key);
+                continue;
+            }
             let Some(message) = self.answer(run, head, arrivals.arrival(stamp)) else { continue };
             let rest = padding.get(..length - HEAD).unwrap_or_default();
             let sent = socket.send([&Head { message, ..head }.write(), rest], &from.into(), Span::ZERO);
@@ -318,9 +336,14 @@ impl Side<'_> {
         stream.set_write_timeout(Some(Duration::from_nanos(Span::from_s(1).as_ns())))?;
         let outgoing = Outgoing::new(stream.as_fd().try_clone_to_owned()?).map_err(std::io::Error::other)?;
         let _ = outgoing.set_priority(priority);
+        let is_full = self.welcome == ProbeMessage::Full;
+        let began = Time::from_ns(monotonic_ns());
         let (mut opened, mut run, mut frames) = (None, Run::default(), Frames::default());
         let (mut bytes, mut answer, mut heads) = (vec![0; 1 << 16], Vec::new(), Vec::new());
         while !stop() {
+            if is_full && Time::from_ns(monotonic_ns()).saturating_since(began) >= REFUSAL {
+                return Ok(());
+            }
             let length = match stream.read(&mut bytes) {
                 Ok(0) => return Ok(()),
                 Ok(length) => length,
@@ -333,7 +356,7 @@ impl Side<'_> {
             let is_whole = frames.feed(bytes.get(..length).unwrap_or_default(), &mut |head| heads.push(head));
             for head in heads.drain(..) {
                 if head.message == ProbeMessage::Open && opened.is_none() {
-                    self.shared.add(Count::Runs, 1);
+                    self.shared.add(Count::Runs, u64::from(!is_full));
                     opened = Some(head.run);
                 }
                 if opened != Some(head.run) {
@@ -347,6 +370,9 @@ impl Side<'_> {
                 let sent = stream.write_all(&answer);
                 self.answered(message, sent.is_ok());
                 sent?;
+                if is_full {
+                    return Ok(());
+                }
             }
             if is_whole.is_err() {
                 self.shared.add(Count::Malformed, 1);

@@ -3,6 +3,8 @@
 mod files;
 mod told;
 
+use std::io::{ErrorKind, Write as _};
+
 use serde_json::json;
 use takt_linux::Epoch;
 use takt_linux::outgoing::Transport;
@@ -15,10 +17,10 @@ use takt_run::probe::{
 };
 
 use crate::args;
-use crate::args::{ProbeCommon, ProbeMode};
+use crate::args::{ProbeCommon, ProbeGenerated, ProbeMode};
 use crate::failure::{Failure, Outcome, Status as Exit};
 use crate::input;
-use crate::output::{note, print, print_json};
+use crate::output::{Target, note, print, print_json};
 use crate::progress;
 use crate::table::Table;
 
@@ -27,17 +29,17 @@ pub(super) fn execute(options: &args::NetProbe, json: bool) -> Outcome {
         ProbeMode::Serve(options) => serve(options, json),
         ProbeMode::PingPong(options) => {
             let pace = options.mps.map_or(Pace::Max, Pace::BurstsPerSecond);
-            let spec = ProbeSpec { is_closed: true, ..spec(&options.common, pace, 1) };
+            let spec = ProbeSpec { is_closed: true, ..generated(&options.common, &options.generated, pace, 1) };
             measure("ping-pong", &options.common, &spec, json)
         }
         ProbeMode::UnderLoad(options) => {
             let every = options.reply_every.unwrap_or(if options.common.deadline.is_some() { 1 } else { 100 });
-            let spec = spec(&options.common, Pace::BurstsPerSecond(options.mps), every);
+            let spec = generated(&options.common, &options.generated, Pace::BurstsPerSecond(options.mps), every);
             measure("under-load", &options.common, &spec, json)
         }
         ProbeMode::Throughput(options) => {
             let pace = options.mps.map_or(Pace::Max, Pace::BurstsPerSecond);
-            let mut spec = spec(&options.common, pace, 0);
+            let mut spec = generated(&options.common, &options.generated, pace, 0);
             // Without replies, the clocks say nothing.
             spec.clocks = None;
             measure("throughput", &options.common, &spec, json)
@@ -56,25 +58,23 @@ fn played(options: &args::ProbePlayback) -> Result<ProbeSpec, Failure> {
     })?;
     let mut spec = spec(&options.common, Pace::Playback(sends), options.reply_every);
     spec.duration = options.common.duration.unwrap_or(DURATION_MAX);
-    spec.warm_up = Span::ZERO;
     Ok(spec)
 }
 
+fn generated(options: &ProbeCommon, generated: &ProbeGenerated, pace: Pace, reply_every: u32) -> ProbeSpec {
+    let spec = spec(options, pace, reply_every);
+    let schedule = ScheduleSpec { burst: generated.burst, size: generated.size, ..spec.schedule };
+    ProbeSpec { schedule, warm_up: generated.warm_up, ..spec }
+}
+
 fn spec(options: &ProbeCommon, pace: Pace, reply_every: u32) -> ProbeSpec {
-    let schedule = ScheduleSpec {
-        burst: options.burst,
-        size: options.size,
-        deadline: options.deadline,
-        reply_every,
-        seed: options.seed,
-        ..ScheduleSpec::new(pace)
-    };
+    let schedule =
+        ScheduleSpec { deadline: options.deadline, reply_every, seed: options.seed, ..ScheduleSpec::new(pace) };
     let clocks = ClocksSpec { drift_ppm: options.drift, width_max: options.clock_width, ..ClocksSpec::default() };
     let (size, priority) = (options.background_size, options.background_priority);
     ProbeSpec {
         transport: if options.tcp { Transport::Stream } else { Transport::Datagram },
         duration: options.duration.unwrap_or(Span::from_s(1)),
-        warm_up: options.warm_up,
         patience: options.wait,
         priority: options.priority,
         background: options.background.map(|rate| BackgroundSpec { rate, size, priority }),
@@ -88,14 +88,25 @@ fn spec(options: &ProbeCommon, pace: Pace, reply_every: u32) -> ProbeSpec {
 fn failure(error: ProbeError) -> Failure {
     use takt_linux::datagram::BindError;
     match &error {
-        ProbeError::NoAnswer(_) | ProbeError::Connect { .. } | ProbeError::NoBroker(_) => Failure::no(error),
+        ProbeError::NoAnswer(_)
+        | ProbeError::Connect { .. }
+        | ProbeError::Full(_)
+        | ProbeError::Stopped
+        | ProbeError::NoBroker(_) => Failure::no(error),
         ProbeError::Bind(BindError::Priority { .. }) | ProbeError::Outgoing(_) => Failure::cannot(error),
+        ProbeError::Bind(BindError::Address { cause, .. }) if cause.kind() == ErrorKind::PermissionDenied => {
+            Failure::cannot(error)
+        }
         ProbeError::Kernel(_) => Failure::trouble(error),
         _ => Failure::input(error),
     }
 }
 
 fn measure(mode: &str, options: &ProbeCommon, spec: &ProbeSpec, json: bool) -> Outcome {
+    check_targets(options, json)?;
+    // An hour of measuring is not lost to a path that cannot be written.
+    let open = |target: &Option<Target>| target.as_ref().map(Target::open).transpose();
+    let (csv, svg) = (open(&options.csv)?, open(&options.svg)?);
     let signals = StopSignals::catch();
     let planned = match &spec.schedule.pace {
         Pace::Playback(sends) => sends.last().map_or(Span::ZERO, |last| last.0.saturating_since(Time::ZERO)),
@@ -107,21 +118,29 @@ fn measure(mode: &str, options: &ProbeCommon, spec: &ProbeSpec, json: bool) -> O
         bar.set_message(format!("{mode}: {} sent, {} answered", progress.sent, progress.answered));
     });
     bar.finish_and_clear();
-    let outcome = outcome.map_err(failure)?;
+    let outcome = match (outcome, signals.caught()) {
+        (Err(ProbeError::Stopped), Some(signal)) => {
+            return Err(Failure::no(format_args!("interrupted by {signal} before the first message")));
+        }
+        (outcome, _) => outcome.map_err(failure)?,
+    };
+    if let Some(signal) = signals.caught().filter(|_| outcome.is_stopped) {
+        note(format_args!("note: interrupted by {signal} after {}", outcome.duration));
+    }
     let lost = if spec.schedule.reply_every == 1 {
         outcome.servers.iter().filter_map(takt_run::probe::ServerOutcome::lost).sum()
     } else {
         0
     };
     let figures = Figures::of(&outcome.messages, lost);
-    if let Some(target) = &options.csv {
-        files::csv(&outcome, target)?;
+    let is_file_printed = [&options.csv, &options.svg].into_iter().flatten().any(Target::is_stdout);
+    if let Some((target, out)) = options.csv.as_ref().zip(csv) {
+        files::csv(&outcome, target, out)?;
     }
-    if let Some(target) = &options.svg {
-        target.write(files::svg(mode, &figures).as_bytes())?;
+    if let Some((target, mut out)) = options.svg.as_ref().zip(svg) {
+        target.check(out.write_all(files::svg(mode, &figures).as_bytes()).and_then(|()| out.flush()))?;
     }
-    let is_csv_printed = options.csv.as_ref().or(options.svg.as_ref()).is_some_and(crate::output::Target::is_stdout);
-    match (json, is_csv_printed) {
+    match (json, is_file_printed) {
         (_, true) => {}
         (true, _) => print_json(&told::as_json(mode, spec, &outcome, &figures))?,
         (false, _) => print(&told::text(mode, spec, &outcome, &figures))?,
@@ -129,10 +148,25 @@ fn measure(mode: &str, options: &ProbeCommon, spec: &ProbeSpec, json: bool) -> O
     Ok(if is_good(&outcome, &figures) { Exit::Yes } else { Exit::No })
 }
 
-/// Every server received something, and no deadline was missed as far as is known.
+/// Each output has a place of its own.
+fn check_targets(options: &ProbeCommon, json: bool) -> Result<(), Failure> {
+    let (csv, svg) = (options.csv.as_ref(), options.svg.as_ref());
+    if csv.is_some() && csv == svg {
+        return Err(Failure::input("--csv and --svg write to the same place; give each a file of its own"));
+    }
+    if json && [csv, svg].into_iter().flatten().any(Target::is_stdout) {
+        return Err(Failure::input("--json and a file both write to standard output; give --csv or --svg a path"));
+    }
+    Ok(())
+}
+
+/// Every server received something and replied if asked, and no deadline was missed as far as is
+/// known.
 fn is_good(outcome: &ProbeOutcome, figures: &Figures) -> bool {
-    let has_arrived =
-        outcome.servers.iter().all(|server| server.sent == 0 || server.arrived.is_some_and(|came| came.received > 0));
+    let has_arrived = outcome.servers.iter().all(|server| {
+        let has_replied = server.asked == 0 || server.answered > 0;
+        server.arrived.is_some_and(|came| came.received > 0) && has_replied && !server.has_ended
+    });
     let missed = if figures.one_way_max.count() > 0 { figures.missed_one_way_max } else { figures.missed_round_trip };
     has_arrived && missed == 0
 }

@@ -1,6 +1,6 @@
 //! The files of `takt net probe`: messages as CSV, distributions as SVG.
 
-use std::io::Write as _;
+use std::io::Write;
 
 use takt_log::stats::Histogram;
 use takt_model::Time;
@@ -14,8 +14,7 @@ const HEAD: &str = "number,server,size,intended_ns,sent_ns,received_ns,round_tri
                     deadline_ns,missed_one_way,missed_round_trip\n";
 
 /// A line for each message that asked for a reply. Times count from the first intended send.
-pub(super) fn csv(outcome: &ProbeOutcome, target: &Target) -> Result<(), Failure> {
-    let mut out = target.open()?;
+pub(super) fn csv(outcome: &ProbeOutcome, target: &Target, mut out: Box<dyn Write>) -> Result<(), Failure> {
     let zero = outcome.messages.first().map_or(Time::ZERO, |first| first.intended);
     let since = |at: Time| at.saturating_since(zero).as_ns().to_string();
     let or_empty = |value: Option<u64>| value.map_or_else(String::new, |value| value.to_string());

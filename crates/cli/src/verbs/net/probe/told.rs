@@ -24,7 +24,7 @@ pub(super) fn text(mode: &str, spec: &ProbeSpec, outcome: &ProbeOutcome, figures
         let _ = writeln!(text, "{}", stamps(spec, outcome));
     }
     one_way(&mut text, spec, outcome, figures);
-    if let Some(deadline) = spec.schedule.deadline {
+    if let Some(deadline) = spec.schedule.deadline.filter(|_| spec.schedule.reply_every > 0) {
         let twice = deadline.checked_mul(2).unwrap_or(deadline);
         let _ = writeln!(
             text,
@@ -34,6 +34,7 @@ pub(super) fn text(mode: &str, spec: &ProbeSpec, outcome: &ProbeOutcome, figures
             missed(figures)
         );
     }
+    silence(&mut text, outcome);
     others(&mut text, outcome);
     text
 }
@@ -150,6 +151,25 @@ fn missed(figures: &Figures) -> String {
     format!("{one_way} missed one way, {by_round_trip}, of {}", figures.deadlines)
 }
 
+/// Why there is no measurement of a server, or not a whole one.
+fn silence(text: &mut String, outcome: &ProbeOutcome) {
+    for server in &outcome.servers {
+        let address = server.address;
+        for (is_so, what) in [
+            (server.sent == 0, "no message was sent to it"),
+            (server.has_ended, "its connection ended, and no more messages were sent to it"),
+            (server.is_report_refused, "it reported counts that cannot be true; they are not shown"),
+            (server.arrived.is_none() && !server.is_report_refused, "it did not report what arrived"),
+            (server.arrived.is_some_and(|came| came.received == 0), "nothing arrived"),
+            (server.asked > 0 && server.answered == 0, "it did not reply"),
+        ] {
+            if is_so {
+                let _ = writeln!(text, "{address}: {what}");
+            }
+        }
+    }
+}
+
 fn others(text: &mut String, outcome: &ProbeOutcome) {
     let unsent: u64 = outcome.servers.iter().map(|server| server.unsent).sum();
     let [duplicates, reordered] = [
@@ -158,7 +178,10 @@ fn others(text: &mut String, outcome: &ProbeOutcome) {
     ];
     for (count, what) in [
         (unsent, "messages were not taken by the kernel"),
-        (outcome.skipped, "messages were not sent: the sender was behind, or was stopped"),
+        (
+            outcome.skipped,
+            "messages were not sent: the sender was behind or stopped, the time was over, or a connection ended",
+        ),
         (duplicates, "replies came twice"),
         (reordered, "replies came after one to a later message"),
         (outcome.foreign, "foreign or malformed messages were dropped"),
@@ -191,6 +214,7 @@ pub(super) fn as_json(mode: &str, spec: &ProbeSpec, outcome: &ProbeOutcome, figu
         "deadlines": deadlines_json(spec, figures),
         "skipped": outcome.skipped,
         "full": outcome.is_full,
+        "interrupted": outcome.is_stopped,
         "foreign": outcome.foreign,
         "background_bytes": outcome.background_bytes,
         "broker": outcome.broker.map(|broker| json!({
@@ -223,6 +247,8 @@ fn server_json(spec: &ProbeSpec, outcome: &ProbeOutcome, server: &ServerOutcome)
         "answered": server.answered,
         "duplicate_replies": server.duplicate_replies,
         "reordered_replies": server.reordered_replies,
+        "ended": server.has_ended,
+        "report_refused": server.is_report_refused,
         "stamps": if is_by_kernel { "kernel" } else { "program" },
         "offset_ns": server.offset.map(|offset| offset.middle),
         "offset_min_ns": server.offset.map(|offset| offset.low),
