@@ -132,6 +132,9 @@ pub(crate) struct Running {
     unsettled: Option<(ComponentId, Time)>,
 }
 
+/// New terms of a component's server: rule, period, budget. `None` keeps what it has.
+type NewTerms = (ComponentId, Option<ServerRule>, Option<Span>, Option<Span>);
+
 /// A change, before its instant is known.
 struct Planned {
     /// The system with the change.
@@ -142,8 +145,8 @@ struct Planned {
     joins: Vec<Component>,
     /// Their tasks.
     new_tasks: Vec<Task>,
-    /// Servers that change: component, rule, period, budget.
-    terms: Vec<(ComponentId, Option<ServerRule>, Option<Span>, Option<Span>)>,
+    /// Servers that change.
+    terms: Vec<NewTerms>,
     /// Tasks that leave.
     leaves: Vec<TaskId>,
 }
@@ -356,7 +359,7 @@ impl Running {
                 let name = &task.name;
                 LiveError::Cannot(format!("task \"{name}\" cannot join a running system: {why}"))
             };
-            if !task.component.is_some_and(|id| id.index() >= known) {
+            if task.component.is_none_or(|id| id.index() < known) {
                 return Err(cannot("it stands in no component that joins with it; give it one"));
             }
             if !task.after.is_empty() {
@@ -402,8 +405,8 @@ impl Running {
         let mut planned = self.unchanged();
         planned.system = without(system, &gone, &tasks);
         let stays = |gone: &BTreeSet<u32>, at: usize| !gone.contains(&(at as u32));
-        let kept = |ids: &[ComponentId]| (0..ids.len()).filter(|at| stays(&gone, *at)).map(|at| ids[at]).collect();
-        planned.components = kept(&self.components);
+        let kept = (0..self.components.len()).filter(|at| stays(&gone, *at)).map(|at| self.components[at]);
+        planned.components = kept.collect();
         planned.tasks = (0..self.tasks.len()).filter(|at| stays(&tasks, *at)).map(|at| self.tasks[at]).collect();
         let closed = |id: &u32| self.components.get(*id as usize).copied();
         let terms = |id| (id, None, Some(Hierarchy::CLOSED), Some(Span::ZERO));
