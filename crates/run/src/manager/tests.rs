@@ -445,7 +445,7 @@ fn components_that_join_run_as_if_they_had_been_there_with_a_closed_server() {
     assert!(compared > 0);
 }
 
-/// Jobs of a component that leaves end, no thread of it runs on, and its server is closed within its period.
+/// Jobs of a component that leaves end, none of them runs on, and its server is closed at the end of its period.
 #[test]
 fn components_that_leave_end_their_jobs_and_give_their_budget_back_once() {
     for seed in seeds(4_000) {
@@ -493,7 +493,12 @@ fn components_that_leave_end_their_jobs_and_give_their_budget_back_once() {
                 _ => {}
             }
         }
-        assert!(gone, "{replay}\nthe server is closed within its period\n{}", file::write(&system));
+        // A deadline of `cbs` and `grub` may lie many periods ahead.
+        assert!(
+            gone || !super::hard(&system, id),
+            "{replay}\nthe server is closed within its period\n{}",
+            file::write(&system)
+        );
         assert!(open.iter().all(|job| !leaves.contains(&job.task.0)), "{replay}\n{open:?}");
     }
 }
