@@ -17,7 +17,7 @@ use crate::findings::{Comparison, Findings, LIVE, PAPER, Row, SIMULATED};
 
 /// Fewer rounds decide nothing about percentiles of a node.
 const LEAST: u64 = 10;
-/// The link beside other traffic. That must not need more of two CPUs than it leaves to nodes.
+/// The link beside other traffic, so slow that the traffic leaves CPU time to the nodes.
 const NARROW: u64 = 100_000_000;
 /// Shares beside other traffic: no message waits for tokens, so that only other traffic delays it.
 const WIDE: [(u64, u64); 2] = [(8_000, 24_500_000), (8_000, 19_600_000)];
@@ -361,8 +361,8 @@ impl Figures {
             "live_shares_reduce_the_variance_on_each_node",
             "On this kernel, with the waits in devices removed, delays vary less with shares on all nodes",
             format!(
-                "on {less} of {NODES} nodes; from the least to the 99th percentile by {} with shares and by {} without, \
-                 in the mean of the nodes",
+                "on {less} of {NODES} nodes; from the least to the 99th percentile by {} with shares and by {} \
+                 without, in the mean of the nodes",
                 mean(1),
                 mean(0)
             ),
@@ -428,8 +428,8 @@ fn differences(findings: &mut Findings) {
          of each is client and server. Nodes and network share two CPUs. So delays without waits are times of CPUs and \
          not of lines. Threads run under SCHED_FIFO, and so do the kernel's threads that take packets in."
             .to_owned(),
-        "A wait for tokens is the time from a send until the kernel's stamp of the packet that leaves. The paper sorted \
-         its delays into clusters instead."
+        "A wait for tokens is the time from a send until the kernel's stamp of the packet that leaves. The paper \
+         sorted its delays into clusters instead."
             .to_owned(),
         format!(
             "The buckets hold {BURST} B, as tc sets them by itself; the paper does not say its own. Linux 2.6 ended \

@@ -17,8 +17,8 @@ use crate::findings::{Comparison, Drawn, Findings, LIVE, Row, SIMULATED};
 const SLOWNESS: u64 = 100;
 /// Rows of [`LOADS`] with `--short`: an empty network, its knee, full links, and the most bursts.
 const SHORT: [usize; 4] = [0, KNEE, KNEE + 1, 9];
-/// The load at which EDF that drops late packets is compared with order of arrival: links are always
-/// full, since a client sends a frame when the one before has left.
+/// The load at which EDF that drops late packets is compared with order of arrival. Links are always
+/// full there.
 const FULL: usize = 9;
 /// Shorter measurements decide nothing.
 const LEAST_MS: u64 = 3_000;
@@ -277,8 +277,8 @@ impl Measured {
         findings.claim(
             "live_dropping_late_packets_leaves_a_tenth",
             format!(
-                "Not in the paper: where links are always full, at {}, EDF that drops late packets misses at most a tenth of what order \
-                 of arrival misses, of the same messages",
+                "Not in the paper: where links are always full, at {}, EDF that drops late packets misses at most a \
+                 tenth as many as order of arrival, of the same messages",
                 name(LOADS[FULL])
             ),
             format!("{:.2} % of the messages, and {:.2} %", drop[full], fifo[full]),
@@ -317,9 +317,9 @@ fn differences(findings: &mut Findings) {
          in."
             .to_owned(),
         format!(
-            "Two CPUs cannot carry the paper's eight lines of 1 Gbit/s. Here all is {SLOWNESS} times slower: HTB limits \
-             each node and each port of the bridge to 10 Mbit/s, and frames and deadlines take {SLOWNESS} times as \
-             long. So D = 0.8 ms of the tables is 80 ms here. Loads, bursts and proportions are the paper's."
+            "Two CPUs cannot carry the paper's eight lines of 1 Gbit/s. Here all is {SLOWNESS} times slower. HTB \
+             limits each node and each port of the bridge to 10 Mbit/s, and frames and deadlines take {SLOWNESS} \
+             times as long. So D = 0.8 ms of the tables is 80 ms here. Loads, bursts and proportions are the paper's."
         ),
         "Hosts of the paper take up to a millisecond, of deadlines from 0.8 ms on. Here they take a hundredth of that \
          share. So few messages miss before links are full; the paper says about 5 %."
