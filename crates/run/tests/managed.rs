@@ -498,7 +498,7 @@ fn servers_change_at_the_instants_of_the_simulation() {
         };
         system.switches = vec![switch(0, 90, 60, 20), switch(1, 130, 40, 14)];
         let mut live = Kept::default();
-        let options = RunOptions { best_effort: true, ..RunOptions::new(ms(240)) };
+        let options = RunOptions { best_effort: true, trace: Trace::Never, ..RunOptions::new(ms(240)) };
         run(&system, &options, &mut live).unwrap();
         one_at_a_time(&live.events);
         let mut simulated = Kept::default();
