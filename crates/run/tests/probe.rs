@@ -429,11 +429,20 @@ fn reply_to(number: u64, sent: Time) -> ProbeMessage {
 
 #[test]
 fn a_run_that_ends_within_a_burst_awaits_its_replies() {
-    let serving = Serving::start(vec![(IpAddr::from([127, 0, 0, 1]), same())]);
+    // The server asks its clock when the first message came. Then the run is stopped.
+    let has_come = Arc::new(AtomicBool::new(false));
+    let came = Arc::clone(&has_come);
+    let clock: ProbeClock = Arc::new(move |time| {
+        came.store(true, Ordering::Release);
+        time
+    });
+    let serving = Serving::start(vec![(IpAddr::from([127, 0, 0, 1]), clock)]);
     let mut spec = ProbeSpec { transport: Transport::Stream, is_closed: true, ..spec(&serving.addresses, 1) };
     spec.schedule = ScheduleSpec { burst: (3000, 3000), ..ScheduleSpec::new(Pace::Max) };
-    (spec.duration, spec.clocks) = (Span::from_ms(1), None);
-    assert_whole(&measure(&spec), "one burst");
+    (spec.duration, spec.clocks) = (Span::from_s(60), None);
+    let outcome = probe(&spec, &|| has_come.load(Ordering::Acquire), &mut |_| {}).unwrap();
+    assert_whole(&outcome, "one burst");
+    assert!(outcome.is_stopped);
     serving.stop();
 }
 
@@ -559,7 +568,7 @@ fn a_server_that_answers_without_end_and_reads_nothing_is_left() {
 fn a_run_that_ends_frees_its_place_and_a_full_server_says_so() {
     let serving = Serving::start(vec![(IpAddr::from([127, 0, 0, 1]), same())]);
     let to = serving.addresses[0];
-    let mut short = ProbeSpec { is_closed: true, clocks: None, duration: Span::from_ms(1), ..spec(&[to], 1000) };
+    let mut short = ProbeSpec { is_closed: true, clocks: None, duration: Span::from_ms(1), ..spec(&[to], 1) };
     for _ in 0..40 {
         assert_whole(&measure(&short), "one of many");
     }

@@ -21,8 +21,9 @@ const PORT: u16 = 7462;
 /// `takt net clock` does. A clock that is not known well enough gives no one-way delay.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Exit status: 0 measured; 1 a deadline was missed or may have been, or a server or broker is silent; 2 a value or \
-address that cannot be used; 3 a privilege is missing.
+Exit status: 0 measured; 1 a deadline was missed or may have been, nothing arrived, a server or broker is silent or \
+full, or a connection ended; 2 a value or address that cannot be used; 3 a privilege is missing; 4 a file cannot be \
+written.
 
 Examples:
   takt net probe serve                                   on the far side
