@@ -157,7 +157,7 @@ fn what_is_wrong_is_named_with_its_status() {
         (vec!["under-load", here, "::1"], 2, "are of IPv4 and IPv6"),
         (vec!["under-load", here, "--broker", broker.to_str().unwrap()], 2, "--deadline"),
         (vec!["ping-pong", here, "--for", "2h"], 2, "the duration is 0 or above"),
-        (vec!["ping-pong", here, "--warm-up", "2h"], 2, "the warm-up is above 1h"),
+        (vec!["ping-pong", here, "--warm-up", "2h"], 2, "the warm-up is above 3600s"),
         (vec!["throughput", here, "--deadline", "1ms"], 2, "deadlines are judged by replies"),
         (vec!["under-load", here, "--deadline", "1ms", "--reply-every", "0"], 2, "deadlines are judged by replies"),
         (vec!["playback", good, here, "--burst", "4"], 2, "--burst"),

@@ -131,7 +131,8 @@ pub enum ProbeError {
     },
     /// A server is silent.
     #[error(
-        "{0} does not answer; is `takt net probe serve` of this version running there, and does the network let UDP and TCP through?"
+        "{0} does not answer; is `takt net probe serve` of this version running there, and does the network let UDP \
+         and TCP through?"
     )]
     NoAnswer(SocketAddr),
     /// A server has no place for the run.
@@ -288,8 +289,8 @@ pub struct ProbeOutcome {
     pub foreign: u64,
     /// Own replies are stamped by the kernel.
     pub kernel_stamps: bool,
-    /// Messages of the schedule that were not sent: the sender was behind or was stopped, the time
-    /// was over before their line of the playback, or their connection had ended.
+    /// Messages of the schedule that were not sent. The sender was behind or was stopped, the time
+    /// was over, or their connection had ended.
     pub skipped: u64,
     /// It was stopped before its end.
     pub is_stopped: bool,
