@@ -164,7 +164,9 @@ wcet = "2ms"
 /// A component with a task, as a file of its own.
 fn component(name: &str, budget_ms: u32) -> String {
     format!(
-        "takt = 1\n[[component]]\nname = \"{name}\"\nserver = \"ptps\"\nperiod = \"20ms\"\nbudget =          \"{budget_ms}ms\"\n[[task]]\nname = \"task of {name}\"\ncomponent = \"{name}\"\nperiod = \"200ms\"\nwcet = \"2ms\"\n"
+        "takt = 1\n[[component]]\nname = \"{name}\"\nserver = \"ptps\"\nperiod = \"20ms\"\n\
+         budget = \"{budget_ms}ms\"\n[[task]]\nname = \"task of {name}\"\ncomponent = \"{name}\"\n\
+         period = \"200ms\"\nwcet = \"2ms\"\n"
     )
 }
 

@@ -35,7 +35,8 @@ pub(crate) fn execute(options: &args::Man) -> Outcome {
 fn pages(command: &Command, above: &str, write: &impl Fn(&str, Vec<u8>) -> Result<(), Failure>) -> Result<(), Failure> {
     let name = format!("{above}-{}", command.get_name());
     write(&name, page(command.clone().name(name.clone()).version(env!("CARGO_PKG_VERSION")))?)?;
-    command.get_subcommands().try_for_each(|below| pages(below, &name, write))
+    let mut shown = command.get_subcommands().filter(|below| !below.is_hide_set());
+    shown.try_for_each(|below| pages(below, &name, write))
 }
 
 const EXIT_STATUS: &str = include_str!("../../../../docs/reference/exit-status.md");
