@@ -76,7 +76,7 @@ pub fn probe(
         } else {
             let receiver = scope.spawn(move || {
                 let mut replies = Replies::new(spec);
-                while !live.is_over() && !(live.has_sent() && inbox.have_all_ended()) {
+                while !(live.is_over() || live.has_sent() && inbox.have_all_ended()) {
                     replies.receive(path, &mut inbox, live);
                 }
                 (replies, inbox)
