@@ -24,10 +24,10 @@ fn options(command: &Command) -> BTreeMap<String, BTreeSet<String>> {
         long.collect::<BTreeSet<String>>()
     };
     let common = own(command);
-    // A verb has the options of its actions, too.
+    // A verb has the options of its actions, too, and of theirs.
     let of_verb = |verb: &Command| {
-        let actions = verb.get_subcommands().flat_map(own);
-        (verb.get_name().to_owned(), own(verb).into_iter().chain(actions).chain(common.clone()).collect())
+        let actions = verb.get_subcommands().flat_map(|action| std::iter::once(action).chain(action.get_subcommands()));
+        (verb.get_name().to_owned(), own(verb).into_iter().chain(actions.flat_map(own)).chain(common.clone()).collect())
     };
     command.get_subcommands().map(of_verb).collect()
 }

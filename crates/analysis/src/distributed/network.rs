@@ -18,7 +18,7 @@ pub const OTHER_FRAME: u64 = 1_538;
 pub struct SizedShare {
     /// Name of the node.
     pub node: String,
-    /// Share of the total, for display.
+    /// Its part of the sum of all rates, for display.
     pub weight: f64,
     /// ρ of its token bucket.
     pub rate_bps: u64,
@@ -320,8 +320,8 @@ pub fn size_network(system: &System, weigh: Weigh, wanted: Span) -> Result<Sized
     }
     let found = layout.least_total(weigh, wanted.as_ns());
     let (total_rate, shares, delays) = found.ok_or_else(|| too_slow(system, &layout, weigh, wanted))?;
-    let has_buckets = links.iter().any(|link| link.bucket.is_some());
-    let total_rate = if has_buckets { shares.iter().map(|share| share.rate).sum() } else { total_rate };
+    let rates: u64 = shares.iter().map(|share| share.rate).sum();
+    let total_rate = if links.iter().any(|link| link.bucket.is_some()) { rates } else { total_rate };
     let longest: Vec<_> = pairs.iter().zip(&delays).map(|(pair, way)| (*pair, Span::from_ns(way.total))).collect();
     let (mut changed, mut changes) = with_delays(system, &longest);
     for share in &shares {
@@ -362,7 +362,7 @@ pub fn size_network(system: &System, weigh: Weigh, wanted: Span) -> Result<Sized
     }
     Ok(SizedNetwork {
         total_rate,
-        shares: shares.iter().map(|share| sized(system, share, total_rate, has_buckets)).collect(),
+        shares: shares.iter().map(|share| sized(system, share, rates)).collect(),
         delays: shown.collect(),
         system: changed,
         changes,
@@ -403,12 +403,11 @@ fn traffic(cross: Cross) -> Traffic {
     Traffic { burst: cross.burst.get(), rate: cross.rate.as_bps() }
 }
 
-/// With token buckets of the file, shares are not in proportion to what nodes send.
-fn sized(system: &System, share: &Share, total_rate: u64, has_buckets: bool) -> SizedShare {
-    let (part, all) = if has_buckets { (share.rate, total_rate) } else { share.weight };
+/// `rates` is the sum of all shares.
+fn sized(system: &System, share: &Share, rates: u64) -> SizedShare {
     SizedShare {
         node: system.nodes[share.node].name.clone(),
-        weight: part as f64 / all.max(1) as f64,
+        weight: share.rate as f64 / rates.max(1) as f64,
         rate_bps: share.rate,
         burst_bytes: share.burst,
         delay: Span::from_ns(share.delay),

@@ -111,7 +111,7 @@ fn verify(folder: &Path, file: &str) -> Result<(), LabError> {
     let line = sums.lines().find(|line| line.ends_with(&end));
     let line = line.ok_or_else(|| LabError::Changed(folder.join(file)))?;
     let mut command = Command::new("sha256sum");
-    command.args(["--check", "--status", "-"]).current_dir(folder);
+    command.args(["-c", "-"]).current_dir(folder);
     match output("sha256sum", &mut command, format!("{line}\n").as_bytes()) {
         Ok(_) => Ok(()),
         Err(LabError::Failed { .. }) => Err(LabError::Changed(folder.join(file))),
@@ -180,7 +180,7 @@ fn list(folder: &Path, files: &mut BTreeMap<String, PathBuf>) -> Result<(), LabE
 fn unpack(path: &Path) -> Result<Vec<u8>, LabError> {
     let bytes = fs::read(path).map_err(LabError::at(path))?;
     if path.extension().is_some_and(|end| end == "xz") {
-        return output("xz", Command::new("xz").args(["--decompress", "--stdout"]), &bytes);
+        return output("xz", Command::new("xz").args(["-dc"]), &bytes);
     }
     Ok(bytes)
 }

@@ -227,7 +227,7 @@ impl Apt<'_> {
             let path = folder.join(name);
             fs::write(&path, text).map_err(LabError::at(path))?;
         }
-        apt("apt-get", &["update", "-qq", "--error-on=any"], &folder, &folder)?;
+        apt("apt-get", &["update", "-qq", "-o", "APT::Update::Error-Mode=any"], &folder, &folder)?;
         Ok(self.folder.insert(folder).clone())
     }
 }

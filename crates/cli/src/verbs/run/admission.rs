@@ -208,7 +208,7 @@ mod tests {
     use super::*;
 
     const RUNNING: &str = "takt = 1\n[[node]]\nname = \"n1\"\nstrategy = \"edf\"\n[[component]]\nname = \"a\"\n\
-        server = \"deferrable\"\nperiod = \"10ms\"\nbudget = \"3ms\"\n[[task]]\nname = \"t\"\ncomponent = \"a\"\n\
+        server = \"ptps\"\nperiod = \"10ms\"\nbudget = \"3ms\"\n[[task]]\nname = \"t\"\ncomponent = \"a\"\n\
         period = \"100ms\"\nwcet = \"3ms\"\n";
 
     #[test]
