@@ -1,6 +1,7 @@
 //! Components under `takt run` on this kernel: the log in every consumer, and a process that is killed.
 
 use std::fs;
+use std::io::Read as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
@@ -177,15 +178,41 @@ fn listening(folder: &Path, time: &str) -> Ended {
     let arguments = [&["run", "base.toml", "--for", time, "--admit", "takt.sock", "-o", "base.takt"], options].concat();
     let mut command = Command::new(TAKT);
     command.args(&arguments).current_dir(folder).stdout(Stdio::null()).stderr(Stdio::piped());
-    let run = Ended(command.spawn().expect("takt starts"));
+    let mut run = Ended(command.spawn().expect("takt starts"));
     let begun = || takt(folder, &["admit", "--live", "takt.sock", "--remove", "nobody"]);
     let mut answer = begun();
     while answer.0 == 3 {
+        if let Some(status) = run.0.try_wait().expect("our child") {
+            let mut why = String::new();
+            let _ = run.0.stderr.take().map(|mut from| from.read_to_string(&mut why));
+            panic!("the run ended before it listened: {status}: {why}");
+        }
         takt_linux::clock::pause(Span::from_ms(10));
         answer = begun();
     }
     assert!(answer.0 == 2 && answer.2.contains("no component \"nobody\""), "{answer:?}");
     run
+}
+
+/// The locked memory of a process.
+fn locked_kib(process: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    let locked = status.lines().find_map(|line| line.strip_prefix("VmLck:")?.strip_suffix("kB"));
+    locked.and_then(|kib| kib.trim().parse().ok()).unwrap_or(0)
+}
+
+/// The server has its old budget until its period ends. A decision before would count on the new one.
+#[test]
+fn a_mode_that_its_server_does_not_obey_yet_is_waited_for() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder.path();
+    let slow = "[[component]]\nname = \"slow\"\nserver = \"deferrable\"\nperiod = \"100s\"\nbudget = \"1s\"\n\
+        [[mode]]\nat = \"1ms\"\ncomponent = \"slow\"\nbudget = \"2s\"\n";
+    fs::write(folder.join("base.toml"), format!("{BASE}{slow}")).expect("a file");
+    let _run = listening(folder, "60s");
+    takt_linux::clock::pause(Span::from_ms(500));
+    let (status, out, error) = takt(folder, &["admit", "--live", "takt.sock", "--change", "own", "--budget", "5ms"]);
+    assert!(status == 1 && out.contains("component \"slow\" still changes"), "{out}{error}");
 }
 
 #[test]
@@ -194,7 +221,9 @@ fn components_join_and_leave_a_run_by_its_socket() {
     let folder = tempfile::tempdir().expect("a folder");
     let folder = folder.path();
     fs::write(folder.join("base.toml"), BASE).expect("a file");
-    fs::write(folder.join("camera.toml"), component("camera", 4)).expect("a file");
+    // The task's memory is locked as it joins.
+    fs::write(folder.join("camera.toml"), component("camera", 4) + "wss = \"16MiB\"\n").expect("a file");
+    fs::write(folder.join("vast.toml"), component("vast", 1) + "wss = \"9000000GiB\"\n").expect("a file");
     fs::write(folder.join("radar.toml"), component("radar", 1)).expect("a file");
     fs::write(folder.join("huge.toml"), component("huge", 19)).expect("a file");
     fs::write(folder.join("wrong.toml"), "[[component]]\nname = 3\n").expect("a file");
@@ -203,6 +232,14 @@ fn components_join_and_leave_a_run_by_its_socket() {
     let admit = |more: &[&str]| takt(folder, &[&["admit", "--live", "takt.sock"], more].concat());
     let (status, _, error) = admit(&["--add", "camera.toml"]);
     assert!(status == 3 && error.contains("--admit"), "{error}");
+    // The client refuses these by itself: nobody listens yet.
+    for zero in [["--budget", "0ms"], ["--period", "0ms"]] {
+        let (status, _, error) = admit(&[&["--change", "own"][..], &zero].concat());
+        assert!(status == 2 && error.contains(zero[0]) && error.contains("--remove"), "{error}");
+    }
+    let (status, out, error) = admit(&["--remove", "own", "--json", "-o", "-"]);
+    assert!(status == 2 && out.is_empty() && error.contains("standard output"), "{out}{error}");
+    let enforced = takt(folder, &["run", "base.toml", "--for", "20ms"]).0 == 0;
     let mut run = listening(folder, "60s");
     let mode = fs::metadata(folder.join("takt.sock")).expect("a socket").permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
@@ -219,6 +256,10 @@ fn components_join_and_leave_a_run_by_its_socket() {
     let (status, out, error) = admit(&["--add", "huge.toml", "--json"]);
     let answer: serde_json::Value = serde_json::from_str(&out).expect("JSON");
     assert!(status == 1 && answer["admitted"] == false && answer["at_ns"].is_null(), "{out}{error}");
+    let (status, out, error) = admit(&["--add", "huge.toml", "-o", "-"]);
+    assert!(status == 1 && out.is_empty() && error.contains("not admitted"), "{out}{error}");
+    let (status, out, error) = admit(&["--add", "vast.toml"]);
+    assert!(status == 1 && out.contains("lower wss"), "{out}{error}");
     let (status, _, error) = admit(&["--add", "wrong.toml"]);
     assert!(status == 2 && error.contains("nothing was changed"), "{error}");
     let (status, _, error) = admit(&["--add", "grid.toml"]);
@@ -233,6 +274,7 @@ fn components_join_and_leave_a_run_by_its_socket() {
         }
         takt_linux::clock::pause(Span::from_ms(50));
     }
+    let locked = locked_kib(run.0.id());
     // Two clients at once: each has its answer.
     let both: Vec<_> = std::thread::scope(|scope| {
         let ask = |file: &'static str| scope.spawn(move || admit(&["--add", file]));
@@ -244,6 +286,10 @@ fn components_join_and_leave_a_run_by_its_socket() {
     if both.iter().any(|(status, ..)| *status == 1) {
         println!("skipped: decisions cost too much on this machine now");
         return;
+    }
+    if enforced && locked > 0 {
+        let now = locked_kib(run.0.id());
+        assert!(now > locked + 8 * 1024, "{locked} KiB were locked before, and {now} KiB are now");
     }
     let (status, _, error) = admit(&["--add", "camera.toml"]);
     assert!(status == 2 && error.contains("camera"), "{error}");

@@ -28,9 +28,11 @@ fn prose_is_plain() {
                 let table = line.trim_start().trim_start_matches(['/', '!']).trim_start().starts_with('|');
                 let excepted = table || line.contains("](") || line.contains("://");
                 let excepted = excepted || output && !line.starts_with("$ ");
-                if line.chars().count() > 120 && !excepted {
+                let conflict = line.starts_with("<<<<<<< ") || line.starts_with(">>>>>>> ");
+                if conflict || (line.chars().count() > 120 && !excepted) {
                     wide += 1;
-                    worst.push((40, format!("{}:{}: {line}", path.display(), number + 1)));
+                    worst
+                        .push((if conflict { 1000 } else { 40 }, format!("{}:{}: {line}", path.display(), number + 1)));
                 }
             }
             for (number, paragraph) in paragraphs(&text, path.extension().is_some_and(|e| e == "md")) {

@@ -5,6 +5,8 @@
 //! zero byte, the length of the payload (u32), and the CRC-32 of the frame without this field (u32).
 //! Numbers count from 0, so a lost frame shows.
 
+use crate::guest::RESULT_MAX;
+
 /// The most bytes of payload in a frame.
 pub const PAYLOAD_MAX: usize = 4_096;
 const MAGIC: [u8; 4] = *b"TkLF";
@@ -162,6 +164,16 @@ pub struct Outcome {
     pub status: Option<i32>,
 }
 
+impl Outcome {
+    /// The results that were longer than [`RESULT_MAX`], and are cut.
+    #[must_use]
+    pub fn cut(&self) -> Vec<&'static str> {
+        let log = self.log.as_deref().unwrap_or_default();
+        let parts = [("output", self.stdout.as_slice()), ("errors", self.stderr.as_slice()), ("log", log)];
+        parts.into_iter().filter(|(_, bytes)| bytes.len() as u64 > RESULT_MAX).map(|(name, _)| name).collect()
+    }
+}
+
 /// The results of a boot, built from frames.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Results {
@@ -204,5 +216,19 @@ impl Results {
             Kind::End => outcome.status = frame.payload.as_slice().try_into().ok().map(i32::from_le_bytes),
             Kind::Finished => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_longer_results_are_cut() {
+        let most = vec![0; RESULT_MAX as usize];
+        let whole = Outcome { stdout: most.clone(), log: Some(most), ..Outcome::default() };
+        assert!(whole.cut().is_empty());
+        let cut = Outcome { log: Some(vec![0; RESULT_MAX as usize + 1]), ..whole };
+        assert_eq!(cut.cut(), ["log"]);
     }
 }

@@ -15,7 +15,8 @@ pub const LOG: &str = "log.takt";
 pub const FILES: &str = "lab/files";
 /// The most experiments of a boot.
 pub const EXPERIMENTS_MAX: usize = 64;
-/// The most bytes of a result that come back: of a log, or of an output.
+/// The most bytes of a result that come back: of a log, or of an output. A longer one is cut, and has
+/// one byte more.
 pub const RESULT_MAX: u64 = 16 << 20;
 
 /// The name of the folder of an experiment.

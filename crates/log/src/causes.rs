@@ -13,8 +13,8 @@
 //!   A job that follows another one is due when that would have ended undisturbed. The disturbance
 //!   that made it late counts, too.
 //!
-//! A job has no such busy period if it may run on several CPUs, or if no System gives the order of
-//! its jobs. Then only its own time counts, from its arrival to its end, on the CPUs on which it
+//! A job has no such busy period if it may run on several CPUs, if its node has components, or if no
+//! System gives the order of its jobs. Then only its own time counts, from its arrival to its end, on the CPUs on which it
 //! waited and ran. It is late by load if its response without the disturbances exceeds its
 //! deadline. Without a System all other tasks of the log are disturbances, under their names.
 //!
@@ -444,7 +444,7 @@ impl Causes {
         (pending.state, pending.since) = (is, now);
         let Some((_, cpu)) = self.own_cpu(job, stream) else {
             let timed = self.definitions.tasks.get(job.task.index()).is_some_and(|task| task.deadline.is_some());
-            if let Some(pending) = self.pending.get_mut(&job).filter(|_| timed) {
+            if let Some(pending) = self.pending.get_mut(&job).filter(|_| timed && part.0 < part.1) {
                 if pending.parts.len() == PARTS_MAX {
                     pending.parts.pop_front();
                 }

@@ -7,6 +7,8 @@
 //! |---|---|
 //! | request | version, kind, and by kind: nothing; text; name; rule, period, budget, name |
 //! | answer | version, status, instant, start of the new terms, text |
+//!
+//! A rule, period or budget of 0 stays as it is.
 
 use crate::{ServerRule, Span, Time};
 
@@ -32,9 +34,9 @@ pub enum Request {
         component: String,
         /// The rule; `None`: as before.
         rule: Option<ServerRule>,
-        /// The period.
+        /// The period, more than 0.
         period: Option<Span>,
-        /// The budget.
+        /// The budget, more than 0.
         budget: Option<Span>,
     },
 }
@@ -88,7 +90,7 @@ impl Request {
         }
     }
 
-    /// Its bytes. `None` if they are too many.
+    /// Its bytes. `None` if they are too many, or if a period or budget is 0, which would mean another request.
     #[must_use]
     pub fn write(&self) -> Option<Vec<u8>> {
         let mut bytes = vec![VERSION];
@@ -107,6 +109,9 @@ impl Request {
                 let rule = rule.and_then(|rule| ServerRule::ALL.iter().position(|other| *other == rule));
                 bytes.push(rule.map_or(0, |at| at as u8 + 1));
                 for span in [period, budget] {
+                    if span.is_some_and(Span::is_zero) {
+                        return None;
+                    }
                     bytes.extend(span.unwrap_or(Span::ZERO).as_ns().to_le_bytes());
                 }
                 bytes.extend(component.as_bytes());
@@ -184,6 +189,8 @@ mod tests {
             assert_eq!(Answer::read(bytes), None, "{bytes:?}");
         }
         assert_eq!(Request::Add("x".repeat(MESSAGE_MAX)).write(), None);
+        let (component, zero) = ("c".to_owned(), Some(Span::ZERO));
+        assert_eq!(Request::Change { component, rule: None, period: None, budget: zero }.write(), None);
         assert_eq!(Request::read(&[1; MESSAGE_MAX + 1]), None);
         let long = Answer::new(0, "é".repeat(MESSAGE_MAX)).write();
         assert!(long.len() <= MESSAGE_MAX && Answer::read(&long).is_some());

@@ -110,7 +110,7 @@ impl<'a, S: Sink> Account<'a, S> {
                 let seen = kernel.look(timeout, account.out());
                 let decided = account.drain(lanes.iter().skip(*first));
                 let merge = account.out();
-                merge.until(decided);
+                merge.until(decided.min(end));
                 merge.advance(seen, end, *sink);
             }
             Account::Both { recorder, kernel, sink } => {
@@ -134,18 +134,18 @@ impl<'a, S: Sink> Account<'a, S> {
             }
             Account::ManagedBoth { account, first, kernel, sink } => {
                 let (managed, mut merge) = account.finish(lanes.iter().skip(first), end);
-                let outcome = kernel.finish(&mut merge);
+                let outcome = kernel.finish(end, &mut merge);
                 let merged = merge.finish(end.max(managed.last), sink);
                 let mut summary = managed_summary(managed, &lanes[..first.min(lanes.len())]);
-                summary.kernel = Some(Outcome { missing: merged.missing, ..outcome });
+                summary.kernel = Some(Outcome { missing: merged.missing, switches: merged.switches, ..outcome });
                 summary.last = summary.last.max(merged.last);
                 summary
             }
             Account::Both { recorder, kernel, sink } => {
                 let (lost, last, mut merged) = recorder.finish(lanes, end);
-                let outcome = kernel.finish(&mut merged);
+                let outcome = kernel.finish(end, &mut merged);
                 let merge = merged.finish(end.max(last), sink);
-                let kernel = Some(Outcome { missing: merge.missing, ..outcome });
+                let kernel = Some(Outcome { missing: merge.missing, switches: merge.switches, ..outcome });
                 let (last, stamped) = (last.max(merge.last), merge.stamped);
                 AccountSummary { lost, last, stamped, kernel, passes: Vec::new() }
             }

@@ -6,8 +6,8 @@
 //! 2. Threads of tasks that join start and wait.
 //! 3. The manager gets the change before its instant, and makes it at this instant of the plan.
 //!
-//! One change is made at a time. The next one waits until the servers of the last one have their new terms: so at no
-//! time there are two budgets, and each decision sees the servers as they are.
+//! One change is made at a time. The next one is refused until the servers of the last one have their new terms, and
+//! those of modes that have come: so at no time there are two budgets, and each decision sees the servers as they are.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
@@ -18,9 +18,10 @@ use std::thread::JoinHandle;
 use takt_dispatch::gate::{READY_MAX, STACK_BYTES};
 use takt_linux::machine::Limits;
 use takt_linux::thread::Tid;
-use takt_linux::{Class, SchedError, clock, futex, sched};
+use takt_linux::{Class, SchedError, clock, futex, memory, sched};
 use takt_model::{
-    Arrival, Auto, Component, ComponentId, NodeId, ServerRule, ServerSwitch, Span, System, Task, TaskId, Time, file,
+    Arrival, Auto, Component, ComponentId, CpuSet, NodeId, ServerRule, ServerSwitch, Span, System, Task, TaskId, Time,
+    file,
 };
 use takt_policy::{CpuPart, Hierarchy};
 use thiserror::Error;
@@ -30,7 +31,7 @@ use crate::lanes::{Guest, Guests, Lane, Role, Shared};
 use crate::manager::core::{Change, Join};
 use crate::manager::seat::{Manager, Posted, Seat};
 use crate::manager::{self, COMPONENTS_MAX, TASKS_MAX};
-use crate::mapping;
+use crate::mapping::{self, MappedTask};
 use crate::threads::live;
 use crate::work::Work;
 
@@ -65,7 +66,7 @@ pub enum LiveChange {
 pub struct Effect {
     /// The instant of the change: tasks that join begin, and tasks that leave end.
     pub at: Time,
-    /// From when on the server has its new terms. `None`: its period, which is long, has not ended yet.
+    /// From when on all servers that change have their new terms. `None`: a period, which is long, has not ended yet.
     pub since: Option<Time>,
 }
 
@@ -95,8 +96,11 @@ pub struct RunHandle {
     running: Arc<Mutex<Option<Running>>>,
 }
 
-/// From a decision to its instant: the manager must have the change before.
+/// From a decision to its instant: the manager must have the change before. Each try takes [`LEAD_GROWTH`] times as
+/// long as the one before, because the machine may be busy.
 const LEAD: Span = Span::from_ms(20);
+/// See [`LEAD`].
+const LEAD_GROWTH: u64 = 4;
 /// Instants of changes are multiples of this.
 const GRID_NS: u64 = 1_000_000;
 /// How long a manager may take beyond the instant.
@@ -128,8 +132,10 @@ pub(crate) struct Running {
     /// As the managers have them.
     parts: Vec<CpuPart>,
     threads: Vec<JoinHandle<()>>,
-    /// A server whose new terms hold from an instant after this.
-    unsettled: Option<(ComponentId, Time)>,
+    /// The memory of tasks that have joined.
+    locked: Option<memory::Locked>,
+    /// Servers that get new terms at the end of their period, and the instants of their changes.
+    unsettled: Vec<(ComponentId, Time)>,
 }
 
 /// New terms of a component's server: rule, period, budget. `None` keeps what it has.
@@ -189,8 +195,8 @@ impl RunHandle {
         self.lock().as_ref()?.guests().ok()?.costs()
     }
 
-    /// Makes a change if `decide` agrees to the system with it. Waits until the change is made, and until the server
-    /// has its new terms, at most five seconds.
+    /// Makes a change if `decide` agrees to the system with it. Waits until the change is made, and until all servers
+    /// have their new terms, at most five seconds. While they do not, further changes are refused.
     ///
     /// # Errors
     /// Why nothing was changed.
@@ -201,9 +207,10 @@ impl RunHandle {
     ) -> Result<Effect, LiveError> {
         let mut running = self.lock();
         let running = running.as_mut().ok_or(LiveError::NotRunning)?;
-        running.settle()?;
+        running.now()?;
         running.fold_modes();
         let planned = running.plan(change)?;
+        running.settle()?;
         decide(&planned.system).map_err(LiveError::Refused)?;
         running.make(planned)
     }
@@ -230,7 +237,8 @@ impl Running {
             system,
             parts,
             threads: Vec::new(),
-            unsettled: None,
+            locked: None,
+            unsettled: Vec::new(),
             shared,
         }
     }
@@ -244,20 +252,17 @@ impl Running {
         if now >= self.shared.end() { Err(LiveError::NotRunning) } else { Ok(now) }
     }
 
-    /// Refuses while the last change waits for the end of a period.
+    /// Refuses while a server waits for the end of its period.
     fn settle(&mut self) -> Result<(), LiveError> {
-        self.now()?;
-        let Some((id, from)) = self.unsettled else { return Ok(()) };
-        if self.guests()?.switched(id, from).is_none() {
-            let name = self.all.components.get(id.index()).map_or("", |component| &component.name);
-            let why = format!("component \"{name}\" still changes, at the end of its server's period; ask again later");
-            return Err(LiveError::Refused(why));
-        }
-        self.unsettled = None;
-        Ok(())
+        let guests = self.shared.guests.as_ref().ok_or(LiveError::NotRunning)?;
+        self.unsettled.retain(|(id, from)| guests.switched(*id, *from).is_none());
+        let Some((id, _)) = self.unsettled.first() else { return Ok(()) };
+        let name = self.all.components.get(id.index()).map_or("", |component| &component.name);
+        let why = format!("component \"{name}\" still changes, at the end of its server's period; ask again later");
+        Err(LiveError::Refused(why))
     }
 
-    /// Takes the modes that have come into the system as it is.
+    /// Takes the modes that have come into the system as it is. Their servers obey at the end of their periods.
     fn fold_modes(&mut self) {
         let Ok(now) = self.now() else { return };
         let system = &mut self.system;
@@ -267,6 +272,10 @@ impl Running {
             match system.components.get_mut(switch.component.index()) {
                 Some(component) if switch.at <= now => {
                     set_terms(component, switch.server, switch.period, switch.budget);
+                    // Other nodes, and CPUs without tasks, have no manager here.
+                    let is_managed = |id: &ComponentId| self.parts.iter().any(|part| part.components.contains(id));
+                    let id = self.components.get(switch.component.index()).copied().filter(is_managed);
+                    self.unsettled.extend(id.map(|id| (id, switch.at)));
                 }
                 _ => system.switches.push(switch),
             }
@@ -411,8 +420,6 @@ impl Running {
         let closed = |id: &u32| self.components.get(*id as usize).copied();
         let terms = |id| (id, None, Some(Hierarchy::CLOSED), Some(Span::ZERO));
         planned.terms = gone.iter().filter_map(closed).map(terms).collect();
-        // The outermost one settles last.
-        planned.terms.reverse();
         planned.leaves = tasks.iter().filter_map(|id| self.tasks.get(*id as usize)).copied().collect();
         Ok(planned)
     }
@@ -426,8 +433,14 @@ impl Running {
         let parts = parts.map_err(|cpus| {
             LiveError::Cannot(format!("CPUs {} would share tasks or components", mapping::list(&cpus)))
         })?;
+        let refused = |error: RunError| LiveError::Refused(format!("not admitted: {error}"));
+        // Tasks that run have their memory already.
+        let first = planned.system.tasks.len().saturating_sub(planned.new_tasks.len()) as u32;
+        let (class, cpus) = (self.class, CpuSet::default());
+        let mapped = |id: TaskId| MappedTask { id, class, cpus, domain: None, yields: false };
+        let joining: Vec<MappedTask> = (first..).map(TaskId).map(mapped).take(planned.new_tasks.len()).collect();
+        mapping::refuse_working_sets(&planned.system, &joining, memory::available()).map_err(refused)?;
         if let Some(limits) = self.limits.as_ref().filter(|_| planned.leaves.is_empty()) {
-            let refused = |error: RunError| LiveError::Refused(format!("not admitted: {error}"));
             manager::refuse_overload(&planned.system, self.node, &parts, limits).map_err(refused)?;
         }
         Ok(())
@@ -467,18 +480,20 @@ impl Running {
         for id in planned.leaves {
             self.dismiss(id);
         }
-        let last = planned.terms.last().map(|(id, ..)| *id);
-        self.unsettled = last.map(|id| (id, at));
-        Ok(Effect { at, since: last.and_then(|id| self.wait_for(id, at)) })
+        self.unsettled.extend(planned.terms.iter().map(|(id, ..)| (*id, at)));
+        Ok(Effect { at, since: self.wait_for_terms() })
     }
 
-    /// Waits until a server has its new terms.
-    fn wait_for(&mut self, id: ComponentId, at: Time) -> Option<Time> {
+    /// Waits until all servers that change have their new terms. Returns when the last one got them.
+    fn wait_for_terms(&mut self) -> Option<Time> {
         let until = self.now().ok()?.saturating_add(SETTLE_MAX);
         while self.now().is_ok_and(|now| now < until) {
-            if let Some(since) = self.guests().ok()?.switched(id, at) {
-                self.unsettled = None;
-                return Some(since);
+            let guests = self.guests().ok()?;
+            let each = self.unsettled.iter().map(|(id, from)| guests.switched(*id, *from));
+            let all: Option<Vec<Time>> = each.collect();
+            if let Some(all) = all {
+                self.unsettled.clear();
+                return all.into_iter().max();
             }
             clock::pause(Span::from_ms(2));
         }
@@ -487,8 +502,9 @@ impl Running {
 
     /// Asks the manager of the change's CPU.
     fn ask(&self, planned: &Planned, first: u32) -> Result<(Time, CpuPart, usize, System), LiveError> {
-        for _ in 0..TRIES {
-            let soon = self.now()?.saturating_add(LEAD).as_ns();
+        for growth in (0..TRIES).map(|tries| LEAD_GROWTH.pow(tries)) {
+            let lead = LEAD.checked_mul(growth).unwrap_or(LEAD);
+            let soon = self.now()?.saturating_add(lead).as_ns();
             let at = Time::from_ns(soon.div_ceil(GRID_NS).saturating_mul(GRID_NS));
             let all = self.all_with(planned, at);
             let (place, part) = self.part_with(planned, &all, at)?;
@@ -600,7 +616,20 @@ impl Running {
             }
         }
         result?;
-        wait_ready(&ready, planned.new_tasks.len())
+        wait_ready(&ready, planned.new_tasks.len())?;
+        self.lock_memory()
+    }
+
+    /// Locks memory again: that of threads that join is new. Only a best-effort run goes on without.
+    fn lock_memory(&mut self) -> Result<(), LiveError> {
+        match memory::lock() {
+            Ok(locked) => drop(self.locked.replace(locked)),
+            Err(error) if self.class != Class::Other => {
+                return Err(LiveError::Refused(format!("not admitted: {error}")));
+            }
+            Err(_) => {}
+        }
+        Ok(())
     }
 
     fn spawn(

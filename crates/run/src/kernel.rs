@@ -71,12 +71,28 @@ impl Steal {
     }
 }
 
+impl Steal {
+    /// The run ended at `end`, before the last reading: what was found then lies before the end.
+    fn end_at(&mut self, end: Time) {
+        for found in self.found.iter_mut().filter(|found| found.at > end) {
+            let after = found.at.saturating_since(end);
+            found.at = end;
+            if let RunEventKind::Stolen { span, within, .. } = &mut found.what {
+                *within = within.saturating_sub(after);
+                *span = (*span).min(*within);
+            }
+        }
+    }
+}
+
 /// The outcome of a recording.
 pub(crate) struct Outcome {
     pub(crate) events: u64,
     pub(crate) lost: u64,
     /// Switches that the kernel did not report.
     pub(crate) missing: u64,
+    /// How often a thread of the run got a CPU.
+    pub(crate) switches: u64,
     pub(crate) failed: Option<RecorderError>,
 }
 
@@ -157,12 +173,15 @@ impl Kernel {
     }
 
     /// Ends the recording after all threads have ended: passes on the rest, and removes the
-    /// instance.
-    pub(crate) fn finish(mut self, sink: &mut impl RunEventSink) -> Outcome {
-        let mut outcome = Outcome { events: 0, lost: 0, missing: 0, failed: None };
+    /// instance. The run ended at `end`.
+    pub(crate) fn finish(mut self, end: Time, sink: &mut impl RunEventSink) -> Outcome {
+        let mut outcome = Outcome { events: 0, lost: 0, missing: 0, switches: 0, failed: None };
         if let Some(recorder) = self.recorder.take() {
             let feed = &mut self.feed;
             self.steal.look(now(), true);
+            if let Some(epoch) = self.epoch {
+                self.steal.end_at(epoch.monotonic(end));
+            }
             match recorder.finish(&mut |cpu, pages| feed.pages(cpu, pages)) {
                 Ok(counts) => {
                     outcome.events = counts.iter().map(|cpu| cpu.read).sum();

@@ -402,7 +402,7 @@ impl ProbeSpec {
         let all = match &self.schedule.pace {
             Pace::Max => 0,
             Pace::BurstsPerSecond(rate) => {
-                time.div_ceil(1_000_000_000) * u128::from(*rate) * u128::from(self.schedule.burst.1)
+                (time * u128::from(*rate)).div_ceil(1_000_000_000) * u128::from(self.schedule.burst.1)
             }
             Pace::Playback(sends) => sends.len() as u128,
         };

@@ -230,10 +230,11 @@ impl Ready {
         let serves = self.prepared.back_end == Some(ServerBackEnd::Deadline) && self.kernel.is_some();
         let node = self.prepared.node;
         let account = serves.then(|| (node.0, deadline::account(&system, node)));
-        let mut sinks = (WithServers { sink, account }, causes);
-        let mut summary = self.run_into(&mut sinks, progress, handle)?;
-        sinks.0.finish(summary.end);
-        if let Some(late) = sinks.1.finish(summary.end) {
+        let mut both = (sink, causes);
+        let mut served = WithServers { sink: &mut both, account };
+        let mut summary = self.run_into(&mut served, progress, handle)?;
+        served.finish(summary.end);
+        if let Some(late) = both.1.finish(summary.end) {
             for task in &mut summary.tasks {
                 let named = system.tasks.iter().position(|other| other.name == task.name);
                 let id = named.and_then(|at| u32::try_from(at).ok()).map(TaskId);
@@ -400,6 +401,10 @@ impl Prepared {
         let tasks: Vec<TaskSummary> = tasks.iter().zip(&shared.lanes).map(summary).chain(guests).collect();
         notes.extend(throttled(&tasks));
         notes.extend(contradicted(&tasks));
+        let unseen = account.kernel.as_ref().is_some_and(|kernel| kernel.switches == 0);
+        if self.managed.is_some() && unseen && tasks.iter().any(|task| task.completed > 0) {
+            notes.push(NOTE_NO_EVENTS.to_owned());
+        }
         Ok(RunSummary {
             node: self.node,
             best_effort: self.options.best_effort,

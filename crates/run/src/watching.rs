@@ -89,7 +89,7 @@ impl KernelAccount for Watching {
     fn finish(self: Box<Self>, end: Time, own: &mut OwnAccount<'_>, mut sink: &mut dyn Sink) -> KernelEnd {
         let Watching { kernel, mut merged, causes } = *self;
         let last = own(&mut merged);
-        let outcome = kernel.finish(&mut merged);
+        let outcome = kernel.finish(end, &mut merged);
         let end = end.max(last);
         let mut causes = causes;
         let told = match &mut causes {

@@ -13,13 +13,13 @@
 //! counted.
 //!
 //! ```
-//! use takt_trace::{Recording, What};
+//! use takt_trace::{Recording, EventKind};
 //!
 //! let text = b"  bash-12  [001] d..2.  7.000001: sched_switch: prev_comm=bash prev_pid=12 prev_prio=120 \
 //!     prev_state=S ==> next_comm=swapper/1 next_pid=0 next_prio=120\n";
 //! let mut recording = Recording::open(text)?;
 //! let mut switches = 0;
-//! recording.each(|event| switches += u32::from(matches!(event.what, What::Switch { .. })));
+//! recording.each(|event| switches += u32::from(matches!(event.what, EventKind::Switch { .. })));
 //! assert_eq!(switches, 1);
 //! assert_eq!(recording.damages().count(), 0);
 //! # Ok::<(), takt_trace::OpenError>(())

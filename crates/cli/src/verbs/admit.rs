@@ -23,16 +23,16 @@ struct RequestedChange {
 }
 
 pub(crate) fn execute(options: &args::Admit, json: bool) -> Outcome {
+    let to_stdout = options.output.as_ref().is_some_and(crate::output::Target::is_stdout);
+    if json && to_stdout {
+        return Err(Failure::input("--json and the system cannot both go to standard output"));
+    }
     if let Some(socket) = &options.live {
         return live::execute(options, socket, json);
     }
     let Some(file) = &options.file else { return Err(Failure::input("name a system file, or --live SOCKET")) };
     if file == "-" && options.add.as_deref() == Some("-") {
         return Err(Failure::input("standard input cannot be both the system and what is added"));
-    }
-    let to_stdout = options.output.as_ref().is_some_and(crate::output::Target::is_stdout);
-    if json && to_stdout {
-        return Err(Failure::input("--json and the system cannot both go to standard output"));
     }
     let (system, text) = input::system_and_text(file)?;
     let name = system.name.clone();

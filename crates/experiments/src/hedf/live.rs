@@ -78,7 +78,7 @@ pub(super) struct Outcome {
     pub(super) messages: Vec<Told>,
     /// Frames that waited for the one before.
     pub(super) blocked: u64,
-    /// How late a frame was made at most, and in the median of the nodes, if it waited for no other.
+    /// How late a frame was made at most, if it waited for no other.
     pub(super) sender_late: Span,
     /// Datagrams that found a socket full, or that the kernel refused.
     pub(super) lost: u64,

@@ -30,8 +30,8 @@ pub enum Cause {
     OwnOverrun,
     /// Interrupts had it.
     Interrupts,
-    /// The kernel did not let such a job run: its SCHED_DEADLINE budget was used up, or real-time
-    /// threads were throttled.
+    /// Such a job had no budget: a server around it or its SCHED_DEADLINE reservation had used it up,
+    /// or the kernel throttled real-time threads.
     Throttled,
     /// Such a job waited within its work: for a page, a disk, a sleep.
     Blocked,

@@ -126,13 +126,14 @@ fn servers_of(system: &System, component: Option<ComponentId>) -> Vec<u32> {
 fn tasks(system: &System, back_end: BackEnd) -> BTreeMap<TaskId, TaskRule> {
     let mut tasks: BTreeMap<TaskId, TaskRule> = BTreeMap::new();
     for (node, spec) in (0..).map(NodeId).zip(&system.nodes) {
+        let has_components = system.components.iter().any(|component| component.node == node);
         for (id, task) in system.tasks_of(node) {
             let bound = match &task.cpus {
                 Some(cpus) => cpus.iter().next().filter(|_| cpus.len() == 1),
                 None => (spec.cpus == 1).then_some(0),
             };
-            // Which component goes first depends on the servers.
-            let cpu = bound.filter(|_| task.component.is_none());
+            // Beside components, the servers decide which job goes first.
+            let cpu = bound.filter(|_| !has_components);
             let (wcet, jitter) = (Some(task.wcet), task.jitter);
             let (after, servers) = (task.after.clone(), servers_of(system, task.component));
             tasks.insert(id, TaskRule { cpu, wcet, jitter, after, servers, importances: Vec::new() });

@@ -54,7 +54,9 @@ impl Causes {
         let changed: Vec<(JobKey, State)> = of.map(|(job, pending)| (*job, pending.state)).collect();
         for (job, was) in changed {
             let is = self.waiting(job);
-            self.become_state(now, job, was, is);
+            if is != was {
+                self.become_state(now, job, was, is);
+            }
         }
     }
 

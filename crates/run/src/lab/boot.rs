@@ -113,6 +113,10 @@ impl Boot {
             let news = console.more(&mut boot.console)?;
             watch(&Progress { begun: boot.results.begun, console: news });
             boot.took = epoch.now().saturating_since(Time::ZERO);
+            // Ctrl-C of a terminal ends QEMU too.
+            if let Some(signal) = signals.caught() {
+                return Err(LabError::Interrupted(signal.to_string()));
+            }
             if let Some(status) = over {
                 if !status.success() {
                     let said = fs::read_to_string(&said).unwrap_or_default();
@@ -120,9 +124,6 @@ impl Boot {
                 }
                 boot.lost = decoder.lost();
                 return Ok(boot);
-            }
-            if let Some(signal) = signals.caught() {
-                return Err(LabError::Interrupted(signal.to_string()));
             }
             if boot.took > setup.timeout {
                 return Err(LabError::Time(setup.timeout));

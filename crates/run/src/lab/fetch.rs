@@ -56,7 +56,7 @@ pub fn fetch(cache: &Cache, request: &Request, step: &mut dyn FnMut(&str)) -> Re
     let mut apt = Apt { cache, request, folder: None };
     let (kernel, cached) = match cache.kernel(&request.kernel) {
         Ok(kernel) => (kernel, true),
-        Err(LabError::NotCached { .. }) => (apt.kernel(step)?, false),
+        Err(LabError::NotCached { .. }) => apt.kernel(step)?,
         Err(error) => return Err(error),
     };
     step("looking into its BTF");
@@ -64,6 +64,7 @@ pub fn fetch(cache: &Cache, request: &Request, step: &mut dyn FnMut(&str)) -> Re
     if !request.any
         && let Some(reason) = reason(&fetched)
     {
+        // A kernel that an earlier call kept (--any) stays.
         if !cached {
             let _ = fs::remove_dir_all(cache.of(&fetched.kernel.name));
         }
@@ -132,7 +133,8 @@ struct Apt<'a> {
 }
 
 impl Apt<'_> {
-    fn kernel(&mut self, step: &mut dyn FnMut(&str)) -> Result<Kernel, LabError> {
+    /// The kernel, and whether it was in the cache already.
+    fn kernel(&mut self, step: &mut dyn FnMut(&str)) -> Result<(Kernel, bool), LabError> {
         let wanted = &self.request.kernel;
         step("reading the list of packages");
         let names = self.run("apt-cache", &["pkgnames", "linux-"], None)?;
@@ -149,7 +151,8 @@ impl Apt<'_> {
             LabError::NoKernel { suite: self.request.suite.clone(), wanted: wanted.clone(), known }
         })?;
         let folder = self.cache.of(&release);
-        if !folder.join(super::cache::SUMS).exists() {
+        let cached = folder.join(super::cache::SUMS).exists();
+        if !cached {
             step(&format!("fetching kernel {release}"));
             let packages = packages(&release);
             self.place(&packages.each_ref().map(String::as_str), &folder, |folder| {
@@ -165,7 +168,7 @@ impl Apt<'_> {
                 Ok(())
             })?;
         }
-        self.cache.kernel(&release)
+        Ok((self.cache.kernel(&release)?, cached))
     }
 
     /// Unpacks packages, arranges the files, and gives the folder its name at the end.

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
-use takt_dispatch::deadline::{Counts, DeadlineSender, DeadlineSocket, Route};
+use takt_dispatch::deadline::{Counts, DeadlineSender, DeadlineSocket, Route, SendError};
 use takt_linux::arrival::ArrivalClock;
 use takt_linux::clock::{monotonic_ns, pause};
 use takt_linux::datagram::{Datagrams, Destination, Sent};
@@ -28,6 +28,8 @@ const RETRY: Span = Span::from_ms(100);
 const ATTEMPTS_MAX: u32 = 20;
 /// How long a connection may take no byte.
 const STALL: Span = Span::from_s(5);
+/// Between two tries to send through a broker that has no room.
+const ROOM_WAIT: Span = Span::from_us(200);
 /// How often a stop is looked for while connections are made.
 const LOOK: Duration = Duration::from_millis(20);
 /// How long a broker has to take the sockets.
@@ -199,10 +201,18 @@ impl<'a> Path<'a> {
             (Carrier::Tcp(_), Some(socket)) => {
                 socket.set_deadline(deadline);
                 let mut rest = &*bytes;
+                let mut since = None;
                 while !rest.is_empty() {
-                    match socket.send(rest) {
-                        Ok(sent) => rest = rest.get(sent.bytes..).unwrap_or_default(),
-                        Err(_) => return false,
+                    match socket.try_send(rest, None) {
+                        Ok(sent) => {
+                            rest = rest.get(sent.bytes..).unwrap_or_default();
+                            since = None;
+                        }
+                        Err(SendError::WouldBlock) if !self.gives_up(&mut since) => pause(ROOM_WAIT),
+                        Err(_) => {
+                            self.end(server);
+                            return false;
+                        }
                     }
                 }
                 true
@@ -211,6 +221,14 @@ impl<'a> Path<'a> {
                 streams.get(server).is_some_and(|stream| self.write(server, stream, bytes))
             }
         }
+    }
+
+    /// Whether a stream that has taken nothing since then is given up.
+    fn gives_up(&self, since: &mut Option<Time>) -> bool {
+        let now = Time::from_ns(monotonic_ns());
+        let stalled = now.saturating_since(*since.get_or_insert(now));
+        let is_late = now.as_ns() >= self.until.load(Ordering::Relaxed);
+        is_late || stalled >= STALL || (stalled >= self.patience && (self.stop)())
     }
 
     /// Writes all of `rest`. A message that was cut ends its stream.
@@ -223,15 +241,7 @@ impl<'a> Path<'a> {
                     since = None;
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    let now = Time::from_ns(monotonic_ns());
-                    let stalled = now.saturating_since(*since.get_or_insert(now));
-                    let is_late = now.as_ns() >= self.until.load(Ordering::Relaxed);
-                    if is_late || stalled >= STALL || (stalled >= self.patience && (self.stop)()) {
-                        self.end(server);
-                        return false;
-                    }
-                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock && !self.gives_up(&mut since) => {}
                 _ => {
                     self.end(server);
                     return false;

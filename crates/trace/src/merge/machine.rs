@@ -65,6 +65,8 @@ pub struct Merged {
     pub stamped: Vec<Stamped>,
     /// Switches that the kernel made and did not record, though it reported no loss.
     pub missing: u64,
+    /// How often a thread of the run got a CPU.
+    pub switches: u64,
 }
 
 /// Merges both accounts into one stream of a log.
@@ -91,6 +93,8 @@ pub struct Merge {
     open_losses: u32,
     /// Switches that the kernel made and did not record.
     missing: u64,
+    /// How often a thread of the run got a CPU.
+    switches: u64,
     strangers: Strangers,
     /// The run's end. The log has none of the kernel's later events.
     end: Time,
@@ -150,6 +154,7 @@ impl Merge {
             told: Time::ZERO,
             open_losses: 0,
             missing: 0,
+            switches: 0,
             strangers: Strangers::new(stream),
             end: Time::MAX,
         }
@@ -195,7 +200,7 @@ impl Merge {
         self.advance(Time::MAX, end, sink);
         self.tell(Time::MAX, sink);
         let stamped = self.lanes.into_iter().map(|lane| lane.stamped).collect();
-        Merged { last: self.told, stamped, missing: self.missing }
+        Merged { last: self.told, stamped, missing: self.missing, switches: self.switches }
     }
 
     fn tell(&mut self, before: Time, sink: &mut (impl Sink + ?Sized)) {
@@ -412,6 +417,7 @@ impl Merge {
     }
 
     fn switch_in(&mut self, lane: usize, cpu: u32, seen: RunEvent) {
+        self.switches += 1;
         self.give(seen.at, cpu, Some(lane));
         let Some(state) = self.lanes.get_mut(lane) else { return };
         let fits = !matches!(state.place, Place::On { .. });

@@ -7,7 +7,7 @@
 //! |---|---|
 //! | all events of the managers | as they wrote them, but for a preemption of a job that has lost its CPU before |
 //! | preempt, block | the CPU went from the run to another thread or to nobody, while a job had it by the managers. Block if the job's thread slept, or if the kernel stopped it |
-//! | wake | the sleeping thread was woken, or got the CPU |
+//! | wake | the sleeping thread was woken, or got the CPU; or a manager took the CPU from its job meanwhile |
 //! | resume | the job's thread got the CPU back |
 //! | occupy | the CPU went to a thread of another program or to nobody; or to a manager while no job had it |
 //! | gap | a job completed or was preempted though the kernel had not given its CPU back |
@@ -30,6 +30,8 @@ pub struct ManagedMerge {
     /// By thread of the run: the tasks whose jobs it carries out. A manager has none, or the table
     /// tasks of a node with flows.
     threads: Vec<Vec<TaskId>>,
+    /// By thread: how it left its CPU last.
+    left: Vec<Leave>,
     cpus: BTreeMap<u32, Cpu>,
     /// Not yet processed, in the order of time.
     decided: VecDeque<(Time, Line)>,
@@ -41,6 +43,7 @@ pub struct ManagedMerge {
     last: Time,
     open_losses: u32,
     missing: u64,
+    switches: u64,
     strangers: Strangers,
 }
 
@@ -51,8 +54,6 @@ struct Cpu {
     job: Option<JobKey>,
     /// How that job lost it, by the log. `None`: it has it.
     lost: Option<Leave>,
-    /// How the job's thread left it last.
-    left: Leave,
     /// A thread of takt without a job has it, as the log says.
     is_takts: bool,
 }
@@ -73,9 +74,11 @@ impl ManagedMerge {
     /// For a run's threads, in their order, each with the tasks whose jobs it carries out.
     #[must_use]
     pub fn new(stream: u32, threads: impl IntoIterator<Item = Vec<TaskId>>) -> ManagedMerge {
+        let threads: Vec<Vec<TaskId>> = threads.into_iter().collect();
         ManagedMerge {
             stream,
-            threads: threads.into_iter().collect(),
+            left: vec![Leave::Ready; threads.len()],
+            threads,
             cpus: BTreeMap::new(),
             decided: VecDeque::new(),
             seen: VecDeque::new(),
@@ -84,6 +87,7 @@ impl ManagedMerge {
             last: Time::ZERO,
             open_losses: 0,
             missing: 0,
+            switches: 0,
             strangers: Strangers::new(stream),
         }
     }
@@ -118,7 +122,7 @@ impl ManagedMerge {
     pub fn finish(mut self, end: Time, sink: &mut (impl Sink + ?Sized)) -> Merged {
         self.decided_until = Time::MAX;
         self.advance(Time::MAX, end, sink);
-        Merged { last: self.last, stamped: Vec::new(), missing: self.missing }
+        Merged { last: self.last, stamped: Vec::new(), missing: self.missing, switches: self.switches }
     }
 
     fn say(&mut self, at: Time, event: Event, sink: &mut (impl Sink + ?Sized)) {
@@ -169,7 +173,8 @@ impl ManagedMerge {
                 let here = self.cpus.entry(cpu).or_default();
                 here.is_takts = false;
                 if let (Some(job), None) = (here.job, here.lost) {
-                    let left = here.left;
+                    let lane = self.threads.iter().position(|tasks| tasks.contains(&job.task));
+                    let left = lane.and_then(|lane| self.left.get(lane)).copied().unwrap_or_default();
                     here.lost = Some(left);
                     let preempted = left == Leave::Ready;
                     let event = if preempted { Event::Preempt { job, cpu } } else { Event::Block { job, cpu } };
@@ -192,38 +197,45 @@ impl ManagedMerge {
                 self.say(at, Event::Lost { count }, sink);
                 self.strangers.forget();
                 let jobs: Vec<JobKey> = self.cpus.values().filter_map(|here| here.job).collect();
-                self.cpus.values_mut().for_each(|here| here.lost = None);
+                self.left.fill(Leave::Ready);
+                self.cpus.values_mut().for_each(|here| (here.lost, here.is_takts) = (None, false));
                 jobs.into_iter().for_each(|job| self.say(at, Event::Gap { job }, sink));
             }
             Kind::LossEnds => self.open_losses = self.open_losses.saturating_sub(1),
             Kind::Woken { lane } => {
+                self.leave(lane, Leave::Ready);
                 let tasks = self.threads.get(lane).map_or(&[][..], Vec::as_slice);
                 let is_its = |here: &&mut Cpu| here.job.is_some_and(|job| tasks.contains(&job.task));
                 let Some(here) = self.cpus.values_mut().find(is_its) else { return };
-                here.left = Leave::Ready;
                 if let Some(job) = here.job.filter(|_| here.lost == Some(Leave::Asleep)) {
                     here.lost = Some(Leave::Ready);
                     self.say(at, Event::Wake { job }, sink);
                 }
             }
             Kind::SwitchIn { lane, cpu } => self.switch_in(at, lane, cpu, sink),
-            Kind::SwitchOut { lane, cpu, why } => {
-                let here = self.cpus.entry(cpu).or_default();
-                if here.job.is_some_and(|job| works_for(&self.threads, lane, job)) {
-                    here.left = match why {
-                        SwitchOutReason::Taken | SwitchOutReason::Ended => Leave::Ready,
-                        SwitchOutReason::Asleep | SwitchOutReason::Held => Leave::Asleep,
-                        SwitchOutReason::Stopped => Leave::Stopped,
-                    };
-                }
-            }
+            Kind::SwitchOut { lane, why, .. } => self.leave(
+                lane,
+                match why {
+                    SwitchOutReason::Taken | SwitchOutReason::Ended => Leave::Ready,
+                    SwitchOutReason::Asleep | SwitchOutReason::Held => Leave::Asleep,
+                    SwitchOutReason::Stopped => Leave::Stopped,
+                },
+            ),
+        }
+    }
+
+    fn leave(&mut self, lane: usize, how: Leave) {
+        if let Some(left) = self.left.get_mut(lane) {
+            *left = how;
         }
     }
 
     fn switch_in(&mut self, at: Time, lane: usize, cpu: u32, sink: &mut (impl Sink + ?Sized)) {
+        self.switches += 1;
+        self.leave(lane, Leave::Ready);
         let here = self.cpus.entry(cpu).or_default();
         if let Some(job) = here.job.filter(|job| works_for(&self.threads, lane, *job)) {
-            (here.left, here.is_takts) = (Leave::Ready, false);
+            here.is_takts = false;
             let Some(lost) = here.lost.take() else { return };
             if lost == Leave::Asleep {
                 self.say(at, Event::Wake { job }, sink);

@@ -19,6 +19,14 @@ impl Tape {
     }
 }
 
+/// Whether a job's thread has the CPU again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum After {
+    Back,
+    Lost,
+    Asleep,
+}
+
 /// Who has the CPU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Holder {
@@ -67,8 +75,8 @@ impl Play {
         self.holder = to;
     }
 
-    /// Something other than the job has the CPU for a while. Whether the job's thread has it again.
-    fn interruption(&mut self, lane: usize, job: JobKey) -> bool {
+    /// Something other than the job has the CPU for a while.
+    fn interruption(&mut self, lane: usize, job: JobKey) -> After {
         let cpu = 0;
         match self.tape.below(4) {
             // A manager decides nothing.
@@ -77,7 +85,7 @@ impl Play {
                 self.switch(at, SwitchOutReason::Taken, Holder::Lane(MANAGER));
                 let at = self.pass();
                 self.switch(at, SwitchOutReason::Asleep, Holder::Lane(lane));
-                return true;
+                return After::Back;
             }
             // Another thread has the CPU, perhaps behind a manager.
             0 | 1 => {
@@ -98,6 +106,9 @@ impl Play {
                 let at = self.pass();
                 self.switch(at, SwitchOutReason::Held, Holder::Other(0));
                 self.truth.push((at, Event::Block { job, cpu }));
+                if lane != MANAGER && self.tape.below(4) == 3 {
+                    return After::Asleep;
+                }
                 let woken = self.pass();
                 if self.tape.below(2) == 1 {
                     self.seen.push(RunEvent { at: woken, what: Kind::Woken { lane } });
@@ -106,7 +117,7 @@ impl Play {
                     let at = self.pass();
                     self.switch(at, SwitchOutReason::Taken, Holder::Lane(lane));
                     self.truth.extend([(at, Event::Wake { job }), (at, Event::Resume { job, cpu })]);
-                    return true;
+                    return After::Back;
                 }
             }
             _ => {
@@ -117,12 +128,44 @@ impl Play {
         }
         // The manager may take the CPU from the job of another thread while that has lost it.
         if lane != MANAGER && self.tape.below(3) == 2 {
-            return false;
+            return After::Lost;
         }
         let at = self.pass();
         self.switch(at, SwitchOutReason::Taken, Holder::Lane(lane));
         self.truth.push((at, Event::Resume { job, cpu }));
-        true
+        After::Back
+    }
+
+    /// The manager takes the CPU from the job, and gives it back.
+    fn preemption(&mut self, lane: usize, job: JobKey, had: After) {
+        let cpu = 0;
+        let at = self.pass();
+        if self.holder != Holder::Lane(MANAGER) {
+            self.switch(at, SwitchOutReason::Taken, Holder::Lane(MANAGER));
+        }
+        let at = self.pass();
+        self.decide(at, Event::Preempt { job, cpu }, had == After::Back);
+        if had == After::Asleep {
+            self.truth.push((at, Event::Wake { job }));
+        }
+        let at = self.pass();
+        self.decide(at, Event::Resume { job, cpu }, true);
+        if lane == MANAGER {
+            return;
+        }
+        let at = self.pass();
+        if had == After::Asleep {
+            self.switch(at, SwitchOutReason::Asleep, Holder::Other(0));
+            self.truth.push((at, Event::Block { job, cpu }));
+            let at = self.pass();
+            self.seen.push(RunEvent { at, what: Kind::Woken { lane } });
+            self.truth.push((at, Event::Wake { job }));
+            let at = self.pass();
+            self.switch(at, SwitchOutReason::Taken, Holder::Lane(lane));
+            self.truth.push((at, Event::Resume { job, cpu }));
+        } else {
+            self.switch(at, SwitchOutReason::Asleep, Holder::Lane(lane));
+        }
     }
 
     /// One job from its start to its end.
@@ -138,30 +181,16 @@ impl Play {
         }
         let at = self.pass();
         self.decide(at, Event::Start { job, cpu }, true);
-        let mut has_cpu = true;
         for _ in 0..self.tape.below(4) {
-            has_cpu = self.interruption(lane, job);
-            if !has_cpu || (lane != MANAGER && self.tape.below(3) == 2) {
-                // The manager takes the CPU from the job, and gives it back.
-                let at = self.pass();
-                if self.holder != Holder::Lane(MANAGER) {
-                    self.switch(at, SwitchOutReason::Taken, Holder::Lane(MANAGER));
-                }
-                let at = self.pass();
-                self.decide(at, Event::Preempt { job, cpu }, has_cpu);
-                let at = self.pass();
-                self.decide(at, Event::Resume { job, cpu }, true);
-                if lane != MANAGER {
-                    let at = self.pass();
-                    self.switch(at, SwitchOutReason::Asleep, Holder::Lane(lane));
-                }
-                has_cpu = true;
+            let had = self.interruption(lane, job);
+            if had != After::Back || (lane != MANAGER && self.tape.below(3) == 2) {
+                self.preemption(lane, job, had);
             }
         }
         let at = self.pass();
         let dropped = self.tape.below(4) == 3;
         let cause = takt_log::CancelCause::Late;
-        self.decide(at, if dropped { Event::Cancel { job, cause } } else { Event::Complete { job, cpu } }, has_cpu);
+        self.decide(at, if dropped { Event::Cancel { job, cause } } else { Event::Complete { job, cpu } }, true);
         let at = self.pass();
         if self.tape.below(2) == 1 {
             self.switch(at, SwitchOutReason::Asleep, Holder::Other(0));

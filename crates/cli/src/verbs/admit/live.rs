@@ -12,7 +12,7 @@ use takt_model::{Span, Time};
 use crate::args;
 use crate::failure::{Failure, Outcome, Status};
 use crate::input;
-use crate::output::{print, print_json};
+use crate::output::{Target, print, print_json};
 use crate::progress;
 
 /// How long an answer takes at most: the run proves the system, and waits for the end of a period.
@@ -47,7 +47,11 @@ pub(super) fn execute(options: &args::Admit, socket: &Path, json: bool) -> Outco
             "admitted": status == Status::Yes, "why": answer.text,
             "at_ns": ns(Some(answer.at)), "since_ns": ns(answer.since),
         }))?;
-    } else if options.output.as_ref().is_none_or(|target| !target.is_stdout()) {
+    } else if options.output.as_ref().is_some_and(Target::is_stdout) {
+        if status == Status::No {
+            return Err(Failure::no(answer.text));
+        }
+    } else {
         print(&format!("{}\n", said(options, &answer)))?;
     }
     Ok(status)
@@ -75,6 +79,12 @@ fn time(at: Time) -> Span {
 }
 
 fn request(options: &args::Admit) -> Result<Request, Failure> {
+    let spans = [("--period", options.period), ("--budget", options.budget)];
+    if let Some((option, _)) = spans.iter().find(|(_, span)| span.is_some_and(Span::is_zero)) {
+        return Err(Failure::input(format_args!(
+            "{option}: a server needs more than 0; to take the component out, use --remove NAME"
+        )));
+    }
     let terms = options.rule.is_some() || options.period.is_some() || options.budget.is_some();
     let request = match (&options.add, &options.remove[..], &options.change) {
         (Some(file), [], None) if !terms => Request::Add(input::text(file, "TOML")?),

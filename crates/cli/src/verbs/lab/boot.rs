@@ -5,10 +5,10 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use takt_lab::guest::{EXPERIMENTS_MAX, Experiment, FILES, Guest, LOG};
+use takt_lab::guest::{EXPERIMENTS_MAX, Experiment, FILES, Guest, LOG, RESULT_MAX};
 use takt_lab::kernel::is_static;
 use takt_lab::machine::{Devices, Machine};
-use takt_run::lab::{Boot, Cache, Kernel, Setup, qemu_version};
+use takt_run::lab::{Boot, Cache, Kernel, LabError, Setup, qemu_version};
 
 use super::failure;
 use crate::args;
@@ -27,11 +27,13 @@ pub(super) struct Bench {
     modules: Vec<(String, Vec<u8>)>,
     files: Vec<(String, Vec<u8>)>,
     experiments: Vec<Experiment>,
+    /// The checksum of all that is booted.
+    sum: u32,
     /// The names of the experiments.
     pub(super) names: Vec<String>,
 }
 
-/// The result of repeated boots of one kernel, QEMU and machine.
+/// The result of repeated boots of the same files by one QEMU and machine.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) struct Verdict {
     pub(super) kernel: String,
@@ -92,7 +94,11 @@ impl Bench {
         }
         let modules = kernel.load(&wanted).map_err(|error| failure(&error))?;
         let takt = static_takt(options.binary.as_deref())?;
-        Ok(Bench { cache, kernel, machine, qemu, takt, busybox, modules, files, experiments, names })
+        let image = read(&kernel.image)?;
+        let guest =
+            Guest { takt: &takt, busybox: &busybox, modules: &modules, files: &files, experiments: &experiments };
+        let sum = checksum(&machine, &image, &guest)?;
+        Ok(Bench { cache, kernel, machine, qemu, takt, busybox, modules, files, experiments, sum, names })
     }
 
     /// Boots once.
@@ -161,7 +167,7 @@ impl Bench {
         }
     }
 
-    /// The stored verdict of this kernel, QEMU and machine.
+    /// The stored verdict of boots of the same files, by this QEMU and machine.
     pub(super) fn stored(&self) -> Option<Verdict> {
         let text = fs::read_to_string(self.verdict_file()).ok()?;
         let stored: Verdict = serde_json::from_str(&text).ok()?;
@@ -179,9 +185,39 @@ impl Bench {
     fn verdict_file(&self) -> PathBuf {
         let plain = |c: char| if c.is_ascii_alphanumeric() || "+.-".contains(c) { c } else { '_' };
         let Machine { devices, cpus, cards, .. } = self.machine;
-        let name = format!("{}-qemu{}-{}-{cpus}cpu-{cards}cards", self.kernel.name, self.qemu, devices.name());
+        let (kernel, sum) = (&self.kernel.name, self.sum);
+        let name = format!("{kernel}-qemu{}-{}-{cpus}cpu-{cards}cards-{sum:08x}", self.qemu, devices.name());
         self.cache.folder().join("verdicts").join(name.chars().map(plain).collect::<String>() + ".json")
     }
+}
+
+/// The checksum of a boot's input: the machine, the kernel, and the guest's files with takt, modules
+/// and experiments.
+fn checksum(machine: &Machine, image: &[u8], guest: &Guest<'_>) -> Result<u32, Failure> {
+    let initrd = guest.initrd().map_err(|error| failure(&LabError::from(error)))?;
+    let mut sum = crc32fast::Hasher::new();
+    sum.update(format!("{machine:?} {}\n", image.len()).as_bytes());
+    sum.update(image);
+    sum.update(&initrd.archive());
+    Ok(sum.finalize())
+}
+
+/// The failed experiments and the cut results of a boot, a sentence each.
+pub(super) fn failures(names: &[String], boot: &Boot) -> Vec<String> {
+    let mut told = Vec::new();
+    for (name, outcome) in names.iter().zip(&boot.results.experiments) {
+        match outcome.status {
+            Some(0) => {}
+            Some(status) => told.push(format!("experiment {name} ended with status {status}")),
+            None => told.push(format!("experiment {name} has no exit status")),
+        }
+        for part in outcome.cut() {
+            told.push(format!(
+                "experiment {name}: its {part} is cut after {RESULT_MAX} bytes (RESULT_MAX); write less, or run shorter"
+            ));
+        }
+    }
+    told
 }
 
 /// The lines of the console that an error shows.
@@ -255,4 +291,40 @@ fn shown(console: &[u8]) -> Vec<u8> {
 /// The folder of the user's files in the guest.
 pub(super) fn files() -> PathBuf {
     Path::new("/").join(FILES)
+}
+
+#[cfg(test)]
+mod tests {
+    use takt_lab::frames::Results;
+    use takt_model::Span;
+
+    use super::*;
+
+    #[test]
+    fn a_verdict_is_of_the_same_files_and_machine() {
+        let machine = Machine { devices: Devices::Exact, cpus: 1, cards: 0, memory_mib: 512, seed: 1 };
+        let run = |word: &str| vec![Experiment { command: vec![word.to_owned()] }];
+        let (one, other) = (run("true"), run("false"));
+        let guest = Guest { takt: b"t", busybox: b"b", experiments: &one, ..Guest::default() };
+        let sums = [
+            checksum(&machine, b"k", &guest),
+            checksum(&Machine { seed: 2, ..machine.clone() }, b"k", &guest),
+            checksum(&Machine { memory_mib: 256, ..machine.clone() }, b"k", &guest),
+            checksum(&machine, b"l", &guest),
+            checksum(&machine, b"k", &Guest { experiments: &other, ..guest }),
+        ];
+        assert!(sums.iter().all(Result::is_ok));
+        assert_eq!(checksum(&machine, b"k", &Guest { experiments: &one, ..guest }), sums[0]);
+        assert!((0..sums.len()).all(|i| !sums[..i].contains(&sums[i])));
+    }
+
+    #[test]
+    fn failed_experiments_are_named() {
+        let names = ["a".to_owned(), "b".to_owned(), "c".to_owned()];
+        let mut results = Results::of(3);
+        results.experiments[0].status = Some(0);
+        results.experiments[1].status = Some(3);
+        let boot = Boot { results, frames: vec![], console: vec![], lost: 0, took: Span::ZERO };
+        assert_eq!(failures(&names, &boot), ["experiment b ended with status 3", "experiment c has no exit status"]);
+    }
 }

@@ -4,16 +4,22 @@ use serde_json::json;
 use takt_lab::machine::Devices;
 use takt_run::lab::Boot;
 
-use super::boot::Bench;
+use super::boot::{Bench, failures};
 use crate::args;
 use crate::failure::{Outcome, Status};
 use crate::output::{note, print, print_json};
 
 pub(super) fn execute(options: &args::LabRepeat, json: bool) -> Outcome {
     let bench = Bench::prepare(&options.experiments)?;
-    let (mut equal, mut differences) = (0, Vec::new());
+    let (mut equal, mut differences, mut failed) = (0, Vec::new(), Vec::new());
     for pair in 1..=options.pairs {
         let [one, other] = [bench.boot(&options.experiments)?, bench.boot(&options.experiments)?];
+        for failure in [&one, &other].into_iter().flat_map(|boot| failures(&bench.names, boot)) {
+            if !failed.contains(&failure) {
+                note(&failure);
+                failed.push(failure);
+            }
+        }
         match difference(&bench.names, &one, &other) {
             None => equal += 1,
             Some(difference) => {
@@ -30,7 +36,8 @@ pub(super) fn execute(options: &args::LabRepeat, json: bool) -> Outcome {
         print(&format!("{}, {} devices: {}\n", bench.kernel(), verdict.devices, verdict.text()))?;
     }
     let exact = options.experiments.devices.devices() == Devices::Exact;
-    Ok(if exact && equal < options.pairs { Status::No } else { Status::Yes })
+    let differs = exact && equal < options.pairs;
+    Ok(if differs || !failed.is_empty() { Status::No } else { Status::Yes })
 }
 
 /// The first difference of two boots.

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use takt_lab::frames::Outcome as ExperimentOutcome;
 use takt_run::lab::Boot;
 
-use super::boot::Bench;
+use super::boot::{Bench, failures};
 use crate::args;
 use crate::failure::{Failure, Outcome, Status};
 use crate::output::{Target, complain, note, print, print_json};
@@ -38,8 +38,11 @@ pub(super) fn execute(options: &args::LabRun, json: bool) -> Outcome {
     } else {
         tell(&bench, &boot, to_stdout)?;
     }
-    let succeeded = boot.results.experiments.iter().all(|outcome| outcome.status == Some(0));
-    Ok(if succeeded { Status::Yes } else { Status::No })
+    let failed = failures(&bench.names, &boot);
+    for failure in &failed {
+        note(failure);
+    }
+    Ok(if failed.is_empty() { Status::Yes } else { Status::No })
 }
 
 /// Prints the outputs of the experiments.
@@ -55,9 +58,6 @@ fn tell(bench: &Bench, boot: &Boot, quiet: bool) -> Result<(), Failure> {
         let stderr = String::from_utf8_lossy(&outcome.stderr);
         if !stderr.is_empty() {
             complain(stderr.trim_end());
-        }
-        if let Some(status) = outcome.status.filter(|status| *status != 0) {
-            note(format_args!("experiment {name} ended with status {status}"));
         }
     }
     let text: String = text.chars().filter(|c| !c.is_control() || "\n\t".contains(*c)).collect();

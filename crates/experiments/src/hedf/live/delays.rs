@@ -17,6 +17,8 @@ use crate::findings::{Comparison, Findings, LIVE, PAPER, Row, SIMULATED};
 
 /// Fewer rounds decide nothing about percentiles of a node.
 const LEAST: u64 = 10;
+/// Fewer values have no 99th percentile.
+const SAMPLES: u64 = 100;
 /// The link beside other traffic, so slow that the traffic leaves CPU time to the nodes.
 const NARROW: u64 = 100_000_000;
 /// Shares beside other traffic: no message waits for tokens, so that only other traffic delays it.
@@ -118,6 +120,11 @@ fn ends(values: Vec<Span>) -> [Option<Span>; 3] {
 fn spread(values: Vec<Span>) -> Span {
     let [least, most, _] = ends(values);
     most.unwrap_or(Span::ZERO).saturating_sub(least.unwrap_or(Span::ZERO))
+}
+
+/// The size of the smallest sample.
+fn fewest(sizes: impl IntoIterator<Item = usize>) -> u64 {
+    sizes.into_iter().min().unwrap_or(0) as u64
 }
 
 fn network(delays: Vec<Delay>) -> Vec<Span> {
@@ -323,6 +330,7 @@ impl Figures {
             Some(without < with),
         );
         claim.needs(self.rounds, LEAST, "seconds of a run");
+        claim.needs(fewest(self.live.iter().map(|rounds| rounds.of(0).len())), SAMPLES, "round trips");
         let waits: Vec<Span> = self.live[1].delays.iter().map(|delay| delay.tokens).collect();
         let waited: Vec<&Span> = waits.iter().filter(|wait| **wait > Span::from_us(200)).collect();
         let off = |wait: &&&Span| {
@@ -337,6 +345,7 @@ impl Figures {
             Some(ticked < 25.0),
         );
         claim.needs(self.rounds, LEAST, "seconds of a run");
+        claim.needs(waited.len() as u64, SAMPLES, "waits");
         let mean = |delays: &[Delay]| {
             let sum: u64 = delays.iter().map(|delay| delay.tokens.as_ns()).sum();
             Span::from_ns(sum / delays.len().max(1) as u64)
@@ -350,11 +359,13 @@ impl Figures {
             Some((0.8..=1.2).contains(&ratio)),
         );
         claim.needs(self.rounds, LEAST, "seconds of a run");
+        claim.needs(fewest([self.simulated[1].delays.len(), self.live[1].delays.len()]), SAMPLES, "round trips");
     }
 
     fn all_nodes_claim(&self, findings: &mut Findings) {
         let of = |mode: usize, node: usize| spread(network(self.live[mode].of(node)));
-        let less = (0..NODES).filter(|node| of(1, *node) < of(0, *node)).count();
+        let samples = |node: usize| fewest(self.live.iter().map(|rounds| rounds.of(node).len()));
+        let less = (0..NODES).filter(|node| samples(*node) > 0 && of(1, *node) < of(0, *node)).count();
         let sum = |mode: usize| (0..NODES).fold(Span::ZERO, |sum, node| sum.saturating_add(of(mode, node)));
         let mean = |mode: usize| rounded(Span::from_ns(sum(mode).as_ns() / NODES as u64));
         let claim = findings.claim(
@@ -369,6 +380,7 @@ impl Figures {
             Some(less == NODES),
         );
         claim.needs(self.rounds, LEAST, "seconds of a run");
+        claim.needs((0..NODES).map(samples).min().unwrap_or(0), SAMPLES, "round trips of each node");
     }
 }
 
@@ -411,6 +423,13 @@ fn beside_claims([idle, busy, fifo]: [&Rounds; 3], rounds: u64, findings: &mut F
         Some(ratio(busy) <= ISOLATION),
     );
     claim.needs(rounds, LEAST, "seconds of a run");
+    claim.needs(fewest([idle, busy].map(|rounds| rounds.beside().len())), SAMPLES, "round trips");
+    claim.needs(busy.other, half_full(rounds), "packets of other traffic");
+}
+
+/// The packets of other traffic that fill half the narrow link. With fewer, nothing delays messages.
+fn half_full(rounds: u64) -> u64 {
+    rounds * (ROUND.as_ns() / 1_000_000) * (NARROW / 1_000) / (2 * 8 * BULK)
 }
 
 fn notes(all: &[&Rounds], findings: &mut Findings) {
@@ -452,5 +471,31 @@ mod tests {
         assert_eq!(ends(values.clone()), [1, 990, 1_000].map(|us| Some(Span::from_us(us))));
         assert_eq!(spread(values), Span::from_us(989));
         assert_eq!((ends(Vec::new()), spread(Vec::new())), ([None; 3], Span::ZERO));
+    }
+    #[test]
+    fn no_data_decides_nothing() {
+        let none = || Measured { delays: Vec::new(), starts: Vec::new() };
+        let figures =
+            Figures { simulated: [none(), none()], live: [Rounds::default(), Rounds::default()], rounds: LEAST };
+        let mut findings = Findings::default();
+        figures.one_node_claims(&mut findings);
+        figures.all_nodes_claim(&mut findings);
+        beside_claims([&figures.live[0], &figures.live[1], &figures.live[1]], LEAST, &mut findings);
+        assert_eq!(findings.claims.len(), 5);
+        assert!(findings.claims.iter().all(|claim| claim.holds.is_none()));
+    }
+
+    #[test]
+    fn beside_too_little_other_traffic_nothing_is_decided() {
+        let trip = Delay { client: 0, server: 1, all: Span::from_us(50), tokens: Span::ZERO };
+        let with = |other| Rounds { delays: vec![trip; SAMPLES as usize], other, ..Rounds::default() };
+        let holds = |other| {
+            let mut findings = Findings::default();
+            beside_claims([&with(0), &with(other), &with(other)], LEAST, &mut findings);
+            findings.claims[0].holds
+        };
+        // 100 Mbit/s are 8127 packets a second.
+        assert_eq!(half_full(LEAST), 40_637);
+        assert_eq!([0, 40_636, 40_637].map(holds), [None, None, Some(true)]);
     }
 }
