@@ -14,9 +14,10 @@
 //!   that made it late counts, too.
 //!
 //! A job has no such busy period if it may run on several CPUs, if its node has components, or if no
-//! System gives the order of its jobs. Then only its own time counts, from its arrival to its end, on the CPUs on which it
-//! waited and ran. It is late by load if its response without the disturbances exceeds its
-//! deadline. Without a System all other tasks of the log are disturbances, under their names.
+//! System gives the order of its jobs. Then only its own time counts, from its arrival to its end,
+//! on the CPUs on which it waited and ran. It is late by load if its response without the
+//! disturbances exceeds its deadline. Without a System all other tasks of the log are disturbances,
+//! under their names.
 //!
 //! Nothing is guessed. Activity that a log does not have is [`Cause::Unknown`]. [`Causes::finish`]
 //! returns `None` if a log does not have the activity of CPUs.
