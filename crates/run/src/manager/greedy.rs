@@ -90,35 +90,45 @@ fn a_thread_that_blocks_and_forks_takes_no_more_than_the_budget_of_its_component
     let _alone = super::ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     for rule in [ServerRule::Ptps, ServerRule::Deferrable, ServerRule::CbsHard] {
         for place in 0..3 {
-            *SEEN.lock().unwrap() = Seen { used: Span::ZERO, children: 0, policies: BTreeSet::new() };
-            let options = RunOptions { back_end: Some(ServerBackEnd::Manager), ..RunOptions::new(ms(300)) };
-            let mut events: Vec<(u32, Time, takt_log::Event)> = Vec::new();
-            let summary = match run(&system(rule, place), &options, &mut events) {
-                Ok(summary) => summary,
-                Err(error @ (RunError::Privilege { .. } | RunError::Cpus { .. })) => {
-                    return println!("skipped: {error}");
-                }
-                Err(error) => panic!("{error}"),
-            };
-            let seen = SEEN.lock().unwrap();
-            let of = |name: &str| summary.tasks.iter().find(|task| task.name == name).unwrap();
-            let modest = (0..3).filter(|at| *at != place).map(|at| of(&format!("modest {at}")).completed).sum::<u64>();
-            let manager = &summary.managers[0];
-            let late = manager.late.as_ref().map_or(0, |late| late.max).max(manager.cost.as_ref().unwrap().max);
-            let late = Span::from_ns(late).max(summary.steal.unwrap_or(Span::ZERO)).saturating_add(super::GRAIN);
-            // Six periods, and a budget that comes at the end. A decision may be late each time that one of its
-            // threads loses the CPU.
-            let most = ms(15 * 7).saturating_add(Span::from_ns(late.as_ns() * manager.preemptions.max(8)));
-            let took = seen.used.saturating_add(ms(2 * modest));
-            let about = format!("{rule:?} {place}: {took} of {most}, {modest} modest jobs, {seen:?}\n{summary:#?}");
-            assert!(took <= most, "{about}");
-            // It was greedy: it wanted the CPU all the time, and got its budget.
-            assert!(seen.used >= ms(10) && seen.children > 0, "{about}");
-            // Its children are ordinary processes, below all threads of the run.
-            assert_eq!(seen.policies.iter().copied().collect::<Vec<_>>(), [0], "{about}");
-            if late < ms(1) {
-                assert!(of("innocent").completed >= 5, "{about}");
-            }
+            // Real-time threads of other programs may take the CPU.
+            let undisturbed = (0..10).any(|_| takes_no_more_than_its_budget(rule, place));
+            assert!(undisturbed, "{rule:?} {place}: in ten runs a component did not get its budget");
         }
     }
+}
+
+/// One run. Whether both components got their budgets.
+fn takes_no_more_than_its_budget(rule: ServerRule, place: usize) -> bool {
+    *SEEN.lock().unwrap() = Seen { used: Span::ZERO, children: 0, policies: BTreeSet::new() };
+    let options = RunOptions { back_end: Some(ServerBackEnd::Manager), ..RunOptions::new(ms(300)) };
+    let mut events: Vec<(u32, Time, takt_log::Event)> = Vec::new();
+    let summary = match run(&system(rule, place), &options, &mut events) {
+        Ok(summary) => summary,
+        Err(error @ (RunError::Privilege { .. } | RunError::Cpus { .. })) => {
+            println!("skipped: {error}");
+            return true;
+        }
+        Err(error) => panic!("{error}"),
+    };
+    let seen = SEEN.lock().unwrap();
+    let of = |name: &str| summary.tasks.iter().find(|task| task.name == name).unwrap();
+    let modest = (0..3).filter(|at| *at != place).map(|at| of(&format!("modest {at}")).completed).sum::<u64>();
+    let manager = &summary.managers[0];
+    let late = manager.late.as_ref().map_or(0, |late| late.max).max(manager.cost.as_ref().unwrap().max);
+    let late = Span::from_ns(late).max(summary.steal.unwrap_or(Span::ZERO)).saturating_add(super::GRAIN);
+    // Six periods, and a budget that comes at the end. A decision may be late each time that one of its
+    // threads loses the CPU.
+    let most = ms(15 * 7).saturating_add(Span::from_ns(late.as_ns() * manager.preemptions.max(8)));
+    let took = seen.used.saturating_add(ms(2 * modest));
+    let about = format!("{rule:?} {place}: {took} of {most}, {modest} modest jobs, {seen:?}\n{summary:#?}");
+    assert!(took <= most, "{about}");
+    // It was greedy: it wanted the CPU all the time, and got its budget. The innocent one got its own.
+    let was_greedy = seen.used >= ms(10) && seen.children > 0;
+    if !was_greedy || (late < ms(1) && of("innocent").completed < 5) {
+        println!("disturbed: {about}");
+        return false;
+    }
+    // Its children are ordinary processes, below all threads of the run.
+    assert_eq!(seen.policies.iter().copied().collect::<Vec<_>>(), [0], "{about}");
+    true
 }
