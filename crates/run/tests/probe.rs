@@ -272,7 +272,7 @@ fn malformed_and_foreign_messages_are_dropped_and_counted() {
     socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     let message = |run, message| Head { run, length: HEAD as u32, message }.write();
     let data = ProbeMessage::Data { number: 0, sent: Time::ZERO, wants_reply: true, is_warm_up: false };
-    // No message, one of the wrong length, one of a run that nobody opened, and one of a server.
+    // Bytes of another protocol, a wrong length, a run that is not open, and a message that only servers send.
     socket.send_to(b"no message", to).unwrap();
     socket.send_to(&[&message(1, ProbeMessage::Open)[..], b"x"].concat(), to).unwrap();
     socket.send_to(&message(1, data), to).unwrap();

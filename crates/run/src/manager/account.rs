@@ -209,8 +209,8 @@ impl<'a, S: Sink> ManagedAccount<'a, S> {
         }
     }
 
-    /// The cost of a decision and its lateness, those of the worst manager: the p99, or the median before the hundredth
-    /// decision, when the p99 would be that of the cold start.
+    /// The cost and the lateness of a decision of the worst manager. They are the p99. Before the hundredth decision
+    /// they are the median, because the p99 would be that of the cold start.
     pub(crate) fn costs(&self) -> Option<(Span, Span)> {
         let worst = |of: fn(&Passes) -> &Histogram| {
             let most = |of: &Histogram| of.summary().map(|all| if of.count() < 100 { all.p50 } else { all.p99 });

@@ -190,8 +190,8 @@ fn prove(system: &System, measured: Option<(Span, Span)>) -> Result<(), String> 
     }
 }
 
-/// The file's costs, or the measured ones where these are more: two decisions for a job and for each time that it gets
-/// the CPU, and the lateness of a decision.
+/// The larger of the file's costs and the measured ones. A job costs two decisions, and so does each time that it gets
+/// the CPU. The latency is the lateness of a decision.
 fn charge(costs: Costs, measured: Option<(Span, Span)>) -> Costs {
     let Some((decision, late)) = measured else { return costs };
     let twice = decision.saturating_add(decision);
