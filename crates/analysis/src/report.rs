@@ -76,9 +76,19 @@ impl CheckReport {
     #[must_use]
     pub fn hop_bound(&self, flow: &str, hop: u32) -> Option<Span> {
         self.flows.iter().find(|told| told.flow == flow && told.verdict == Answer::Yes)?;
+        self.hop_figure(flow, hop, "due_ns").map(Span::from_ns)
+    }
+
+    /// The most messages of a flow that one receiving job takes before this hop. `None` without a bound.
+    #[must_use]
+    pub fn messages_bound(&self, flow: &str, hop: u32) -> Option<u64> {
+        self.hop_figure(flow, hop, "messages")
+    }
+
+    fn hop_figure(&self, flow: &str, hop: u32, key: &str) -> Option<u64> {
         let hops = self.tests.iter().filter_map(|test| test.figures.get("flows")?.as_array()).flatten();
-        let mut bounds = hops.filter(|told| told["flow"] == flow && told["hop"] == hop);
-        bounds.find_map(|told| told["due_ns"].as_u64()).map(Span::from_ns)
+        let mut told = hops.filter(|told| told["flow"] == flow && told["hop"] == hop);
+        told.find_map(|told| told[key].as_u64())
     }
 }
 

@@ -256,10 +256,7 @@ fn part_of(system: &System, node: NodeId, cpus: &CpuSet) -> Result<(System, Vec<
     let renamed = |set: CpuSet| -> CpuSet {
         (0..).zip(cpus.iter()).filter(|(_, cpu)| set.contains(*cpu)).map(|(at, _)| at).collect()
     };
-    let root = |id: ComponentId| {
-        let outer = |id: &ComponentId| system.components[id.index()].parent;
-        std::iter::successors(Some(id), outer).take(system.components.len()).last().unwrap_or(id)
-    };
+    let root = |id: ComponentId| system.around(id).last().unwrap_or(id);
     let of_node = |id: &ComponentId| system.components[id.index()].node == node;
     let mut components = Vec::new();
     let mut place = vec![None; system.components.len()];

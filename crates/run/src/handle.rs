@@ -6,8 +6,8 @@
 //! 2. Threads of tasks that join start and wait.
 //! 3. The manager gets the change before its instant, and makes it at this instant of the plan.
 //!
-//! One change is made at a time. The next one is refused until the servers of the last one have their new terms, and
-//! those of modes that have come: so at no time there are two budgets, and each decision sees the servers as they are.
+//! One change is made at a time. The next one is refused while a server still has to get its new terms from the last
+//! change or from a mode. So no server has two budgets at a time, and each decision sees the servers as they are.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
@@ -399,10 +399,7 @@ impl Running {
 
     fn plan_leave(&self, at: usize) -> Result<Planned, LiveError> {
         let system = &self.system;
-        let outer = |id: &ComponentId| system.components.get(id.index()).and_then(|component| component.parent);
-        let leaves = |id: ComponentId| {
-            std::iter::successors(Some(id), outer).take(system.components.len()).any(|around| around.index() == at)
-        };
+        let leaves = |id: ComponentId| system.around(id).any(|around| around.index() == at);
         let gone: BTreeSet<u32> = (0..system.components.len() as u32).filter(|id| leaves(ComponentId(*id))).collect();
         let goes = |task: &Task| task.component.is_some_and(|id| gone.contains(&id.0));
         let tasks: BTreeSet<u32> = (0..).zip(&system.tasks).filter(|(_, task)| goes(task)).map(|(id, _)| id).collect();

@@ -12,11 +12,10 @@ pub(crate) fn given(value: Auto<Span>) -> Option<u64> {
 
 /// The components around a component. The innermost comes first.
 pub(crate) fn ancestors(system: &System, id: ComponentId) -> impl Iterator<Item = ComponentId> {
-    std::iter::successors(system.components[id.index()].parent, |outer| system.components[outer.index()].parent)
-        .take(system.components.len())
+    system.around(id).skip(1)
 }
 
 /// Whether `inner` is the component `id` or lies in it.
 pub(crate) fn within(system: &System, inner: Option<ComponentId>, id: ComponentId) -> bool {
-    inner.is_some_and(|inner| inner == id || ancestors(system, inner).any(|outer| outer == id))
+    inner.is_some_and(|inner| system.around(inner).any(|around| around == id))
 }

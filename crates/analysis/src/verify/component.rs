@@ -70,8 +70,7 @@ pub(super) const fn fluid(rule: Rule) -> bool {
 
 /// Whether a part of the tree stands in a component, or is it.
 fn within(system: &System, part: Option<ComponentId>, id: ComponentId) -> bool {
-    let around = std::iter::successors(part, |inner| system.components[inner.index()].parent);
-    around.take(system.components.len()).any(|around| around == id)
+    part.is_some_and(|part| system.around(part).any(|around| around == id))
 }
 
 /// How often a task may be released within a closed window of this length, and once more.

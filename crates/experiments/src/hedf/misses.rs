@@ -205,20 +205,25 @@ fn pictures(outcomes: &Outcomes) -> Vec<Drawn> {
             colour,
         });
         let title = format!("Deadline misses at D = {} ms", ms(*deadline));
-        let figure = Figure {
-            title: title.clone(),
-            x: "workload, a row of the table each".to_owned(),
-            y: "% of the messages".to_owned(),
-            series: series.collect(),
-            rules: Vec::new(),
-            y_max: None,
-            x_from_zero: true,
-        };
         let knee = name(LOADS[KNEE]);
         let caption = format!("From the workload {} on, {knee}, the links are full.", KNEE + 1);
-        Drawn::of(&format!("misses-{deadline}us.svg"), &figure, title, caption)
+        drawn(&format!("misses-{deadline}us.svg"), title, caption, series.collect())
     };
     DEADLINES.iter().zip(outcomes).map(picture).collect()
+}
+
+/// Miss rates over the workloads.
+pub(super) fn drawn(file: &str, title: String, caption: impl Into<String>, series: Vec<Series>) -> Drawn {
+    let figure = Figure {
+        title: title.clone(),
+        x: "workload, a row of the table each".to_owned(),
+        y: "% of the messages".to_owned(),
+        series,
+        rules: Vec::new(),
+        y_max: None,
+        x_from_zero: true,
+    };
+    Drawn::of(file, &figure, title, caption)
 }
 
 /// Miss rates of loads, in words.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use takt_model::plan::Order;
-use takt_model::{ComponentId, Late, NodeId, Plan, Span, Strategy, System, TaskId};
+use takt_model::{Late, NodeId, Plan, Span, Strategy, System, TaskId};
 
 use crate::header::{BackEnd, Header};
 use crate::kind::Kind;
@@ -116,13 +116,6 @@ impl Rules {
     }
 }
 
-/// A component's server and those around it.
-fn servers_of(system: &System, component: Option<ComponentId>) -> Vec<u32> {
-    let outer = |id: &ComponentId| system.components.get(id.index()).and_then(|component| component.parent);
-    let all = std::iter::successors(component, outer).take(system.components.len());
-    all.map(|id| id.0).collect()
-}
-
 fn tasks(system: &System, back_end: BackEnd) -> BTreeMap<TaskId, TaskRule> {
     let mut tasks: BTreeMap<TaskId, TaskRule> = BTreeMap::new();
     for (node, spec) in (0..).map(NodeId).zip(&system.nodes) {
@@ -135,7 +128,8 @@ fn tasks(system: &System, back_end: BackEnd) -> BTreeMap<TaskId, TaskRule> {
             // Beside components, the servers decide which job goes first.
             let cpu = bound.filter(|_| !has_components);
             let (wcet, jitter) = (Some(task.wcet), task.jitter);
-            let (after, servers) = (task.after.clone(), servers_of(system, task.component));
+            let servers = task.component.into_iter().flat_map(|id| system.around(id)).map(|id| id.0).collect();
+            let after = task.after.clone();
             tasks.insert(id, TaskRule { cpu, wcet, jitter, after, servers, importances: Vec::new() });
         }
         // Nothing enforces a strategy then.

@@ -1,6 +1,8 @@
 //! Facts that follow from a System.
 
-use super::{Clock, Criticality, Mode, Network, NetworkId, NodeId, NodeSpec, StrategyRef, System, Task, TaskId};
+use super::{
+    Clock, ComponentId, Criticality, Mode, Network, NetworkId, NodeId, NodeSpec, StrategyRef, System, Task, TaskId,
+};
 use crate::strategy::{Builtin, Strategy};
 use crate::time::Span;
 
@@ -74,6 +76,12 @@ impl System {
             .enumerate()
             .filter(move |(_, task)| task.node == node)
             .map(|(i, task)| (TaskId(i as u32), task))
+    }
+
+    /// A component and those around it, the innermost first.
+    pub fn around(&self, id: ComponentId) -> impl Iterator<Item = ComponentId> {
+        let outer = |id: &ComponentId| self.components.get(id.index())?.parent;
+        std::iter::successors(Some(id), outer).take(self.components.len())
     }
 
     /// The networks that carry messages between two nodes: the network naming both nodes, else all

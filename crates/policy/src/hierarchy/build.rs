@@ -225,8 +225,7 @@ impl Parts {
 
 /// How many components are around this one.
 pub(crate) fn depth(system: &System, id: ComponentId) -> usize {
-    let outer = |id: &ComponentId| system.components[id.index()].parent;
-    std::iter::successors(outer(&id), outer).take(system.components.len()).count()
+    system.around(id).skip(1).count()
 }
 
 /// A system with tasks for its servers.

@@ -204,8 +204,7 @@ pub(crate) fn refuse_overload(
 
 /// The outermost component around this one.
 fn root(system: &System, id: ComponentId) -> ComponentId {
-    let outer = |id: &ComponentId| system.components.get(id.index()).and_then(|component| component.parent);
-    std::iter::successors(Some(id), outer).take(system.components.len()).last().unwrap_or(id)
+    system.around(id).last().unwrap_or(id)
 }
 
 fn root_is(system: &System, id: ComponentId) -> bool {

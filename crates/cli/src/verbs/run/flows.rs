@@ -9,7 +9,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use serde_json::{Value, json};
-use takt_analysis::{CheckOptions, CheckReport};
+use takt_analysis::CheckOptions;
 use takt_linux::clock;
 use takt_log::stats::Stats;
 use takt_model::{FlowId, Lateness, NodeId, Span, System, flows};
@@ -170,7 +170,7 @@ impl Account {
                     max: of.and_then(|stats| stats.response_ns).map(|response| Span::from_ns(response.max)),
                     missed: of.and_then(|stats| stats.missed),
                     taken: live.taken.iter().find(|(task, _)| *task == id).map(|(_, most)| *most),
-                    taken_bound: messages_bound(&report, &flow.name, hop),
+                    taken_bound: report.messages_bound(&flow.name, hop),
                 });
             }
         }
@@ -278,13 +278,6 @@ impl Account {
             "clocks": self.differences.iter().map(clock).collect::<Vec<_>>(),
         })
     }
-}
-
-/// The bound of k.
-fn messages_bound(report: &CheckReport, flow: &str, hop: u32) -> Option<u64> {
-    let hops = report.tests.iter().filter_map(|test| test.figures.get("flows")?.as_array()).flatten();
-    let mut bounds = hops.filter(|told| told["flow"] == flow && told["hop"] == hop);
-    bounds.find_map(|told| told["messages"].as_u64())
 }
 
 /// What the bounds of `check` do not know of.

@@ -2,10 +2,10 @@
 
 use takt_linux::tc::Rule;
 use takt_model::{Link, Rate, Span, Time};
-use takt_report::{Figure, Form, Series};
+use takt_report::{Form, Series};
 
 use super::super::cluster::{Cluster, LINK, Message};
-use super::super::misses::{DEADLINES, KNEE, LOADS, Outcome, RULES, Rule as Order, cluster, load_of, ms, name};
+use super::super::misses::{DEADLINES, KNEE, LOADS, Outcome, RULES, Rule as Order, cluster, drawn, load_of, ms, name};
 use super::node::Told;
 use super::{Lab, Run};
 use crate::context::Context;
@@ -195,17 +195,8 @@ impl Measured {
                 ]
             });
             let title = format!("Deadline misses at D = {} ms on this kernel", ms(*deadline));
-            let figure = Figure {
-                title: title.clone(),
-                x: "workload, a row of the table each".to_owned(),
-                y: "% of the messages".to_owned(),
-                series: series.collect(),
-                rules: Vec::new(),
-                y_max: None,
-                x_from_zero: true,
-            };
             let caption = "The same messages, simulated and on this kernel.";
-            Drawn::of(&format!("live-misses-{deadline}us.svg"), &figure, title, caption)
+            drawn(&format!("live-misses-{deadline}us.svg"), title, caption, series.collect())
         };
         DEADLINES.iter().zip(&self.all).map(picture).collect()
     }

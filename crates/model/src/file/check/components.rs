@@ -130,15 +130,13 @@ impl Check<'_> {
     pub(super) fn bound_components(&mut self) {
         let system = self.system;
         let mut allowed: Vec<Option<CpuSet>> = vec![None; system.components.len()];
-        let outer = |id: &ComponentId| system.components[id.index()].parent;
         for (i, task) in system.tasks.iter().enumerate() {
             let part = Part::Task(i);
             let (Some(inner), Some(cpus)) = (task.component, task.cpus) else { continue };
             if self.bad(part, &["cpus", "component", "node"]) {
                 continue;
             }
-            let around = std::iter::successors(Some(inner), outer).take(system.components.len());
-            let Some(root) = around.last() else { continue };
+            let Some(root) = system.around(inner).last() else { continue };
             let left = allowed[root.index()].map_or(cpus, |left| left.intersection(&cpus));
             let component = &system.components[root.index()];
             if left.is_empty() && !cpus.is_empty() {
