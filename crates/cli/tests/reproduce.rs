@@ -1,137 +1,24 @@
-//! Experiments of papers, as short as possible. The tests check files and output, not the claims on
-//! a busy machine.
+//! Experiments of papers on this kernel, as short as possible. The tests check files and output, not
+//! the claims on a busy machine.
 
 use std::fs;
-use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
 use serde_json::Value;
 use takt_model::Span;
 
-fn takt(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_takt")).args(arguments).output().expect("takt runs")
-}
+use crate::reproduced::{column, takt, whole};
+
+mod reproduced;
 
 /// One experiment at a time: two cannot divide the machine at once.
 static MACHINE: Mutex<()> = Mutex::new(());
 
-/// Runs an experiment; `None`, with the reason on the screen, where this machine or user cannot.
+/// Runs an experiment; `None` where this machine or user cannot.
 fn reproduce(name: &str, more: &[&str]) -> Option<(Value, tempfile::TempDir)> {
     let _machine = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
-    let folder = tempfile::tempdir().expect("a folder");
-    let out = folder.path().join("out");
-    let out = out.to_str().expect("a path");
-    let ran = takt(&[&["reproduce", name, "--out", out, "--json"], more].concat());
-    let complaints = String::from_utf8_lossy(&ran.stderr);
-    if ran.status.code() == Some(3) {
-        println!("skipped: {complaints}");
-        return None;
-    }
-    assert!(matches!(ran.status.code(), Some(0 | 1)), "{:?}: {complaints}", ran.status);
-    let answer: Value = serde_json::from_slice(&ran.stdout).expect("JSON");
-    assert_eq!(ran.status.code() == Some(0), answer["holds"] == true, "{answer}");
-    whole(&answer, Path::new(out));
-    Some((answer, folder))
-}
-
-/// All files are there and whole, and the page and the tables say what the answer says.
-fn whole(answer: &Value, folder: &Path) {
-    let files: Vec<&str> = answer["files"].as_array().expect("files").iter().filter_map(Value::as_str).collect();
-    let there = fs::read_dir(folder).expect("the folder").count();
-    assert_eq!(there, files.len(), "{files:?}");
-    for file in &files {
-        let is_code = |word: &str| file.strip_prefix(word).is_some_and(|rest| !rest.starts_with(char::is_alphabetic));
-        assert!(!["fig", "table", "t"].into_iter().any(is_code), "{file} is not named after its content");
-        let bytes = fs::read(folder.join(file)).expect("each file is there");
-        assert!(!bytes.is_empty(), "{file} is empty");
-        if file.ends_with(".svg") {
-            let text = String::from_utf8(bytes).expect("text");
-            assert!(text.starts_with("<svg ") && text.ends_with("</svg>\n") && !text.contains("NaN"), "{file}");
-        } else if file.ends_with(".takt") {
-            let log = folder.join(file);
-            let stats = takt(&["stats", log.to_str().expect("a path"), "--json"]);
-            assert!(stats.status.success(), "{file}: {}", String::from_utf8_lossy(&stats.stderr));
-        }
-    }
-    let page = fs::read_to_string(folder.join("index.html")).expect("the page");
-    for claim in answer["claims"].as_array().expect("claims") {
-        let found = claim["found"].as_str().expect("a sentence");
-        assert!(!found.is_empty() && page.contains(&found.replace('"', "&quot;")), "{found}");
-    }
-    assert!(!answer["differences"].as_array().expect("differences").is_empty(), "something differs from any paper");
-}
-
-/// The values of a column of a source, in the order of the rows.
-fn column(table: &Value, column: &str, source: &str) -> Vec<Option<f64>> {
-    let of = |row: &Value| {
-        let values = row["values"].as_array().expect("values");
-        values.iter().find(|value| value["column"] == column).expect("the column")[source].as_f64()
-    };
-    table["rows"].as_array().expect("rows").iter().map(of).collect()
-}
-
-#[test]
-fn experiments_are_listed_and_others_refused() {
-    let list = takt(&["reproduce", "--list", "--json"]);
-    let list: Value = serde_json::from_slice(&list.stdout).expect("JSON");
-    let all = list["experiments"].as_array().expect("experiments");
-    assert!(all.iter().all(|one| ["paper", "shows", "what", "needs"].iter().all(|key| one[key].is_string())));
-    let text = takt(&["reproduce", "--list"]);
-    let text = String::from_utf8_lossy(&text.stdout);
-    assert!(all.iter().all(|one| text.contains(one["name"].as_str().expect("a name"))), "{text}");
-    for (arguments, says) in [
-        (&["reproduce"][..], "<NAME>"),
-        (&["reproduce", "sdd-table9"], "invalid value"),
-        (&["reproduce", "sdd-table1", "--for", "0s"], "is zero"),
-        (&["reproduce", "sdd-table1", "--repeat", "0"], "--repeat"),
-        (&["reproduce", "kokyu", "--repeat", "2"], "--repeat: kokyu measures each thing once; leave it out"),
-        (&["reproduce", "csa-fig4", "--live"], "--live: csa-fig4 has one form; leave it out, or choose one of hedf-ki"),
-        (&["reproduce", "hedf-fig6", "--live", "--for", "61s"], "hedf-fig6 measures for 60s at the most"),
-        (&["reproduce", "kokyu", "--for", "601s"], "--for 601s: kokyu measures for 600s at the most"),
-    ] {
-        let ran = takt(arguments);
-        let complaint = String::from_utf8_lossy(&ran.stderr);
-        assert!(ran.status.code() == Some(2) && complaint.contains(says), "{arguments:?}: {complaint}");
-    }
-}
-
-/// Simulated experiments give the same bytes each time.
-#[test]
-fn servers_lend_and_reclaim_as_the_paper_says() {
-    let run = |name| reproduce(name, &["--short", "--for", "20s"]).expect("it needs nothing of the machine");
-    let page = |folder: &tempfile::TempDir| fs::read(folder.path().join("out/index.html")).expect("a page");
-    let mut pages = Vec::new();
-    for name in ["csa-fig4", "csa-fig6", "csa-fig7", "csa-tables", "csa-open", "csa-fig5", "csa-fig5"] {
-        let (answer, folder) = run(name);
-        let claims = answer["claims"].as_array().expect("claims");
-        let undecided = |claim: &Value| claim["holds"].is_null() && claim["name"] == "much_overhead_gains_more";
-        assert!(claims.iter().all(|claim| claim["holds"] == true || undecided(claim)), "{name}: {claims:?}");
-        pages.push(page(&folder));
-    }
-    assert_eq!(pages[5], pages[6], "csa-fig5");
-    let (answer, _folder) = reproduce("csa-fig5", &["--short", "--for", "1s"]).expect("it needs nothing");
-    assert!(answer["claims"][0]["holds"].is_null(), "a second decides nothing: {answer}");
-}
-
-/// Experiments in virtual time give the same bytes each time, and a short run refutes nothing.
-#[test]
-fn messages_are_scheduled_as_the_paper_says() {
-    let page = |folder: &tempfile::TempDir| fs::read(folder.path().join("out/index.html")).expect("a page");
-    for name in ["hedf-ki", "hedf-fig4", "hedf-fig5", "hedf-fig6"] {
-        let run = || reproduce(name, &["--short"]).expect("it needs nothing of the machine");
-        let (answer, folder) = run();
-        let claims = answer["claims"].as_array().expect("claims");
-        assert!(claims.len() >= 3 && claims.iter().all(|claim| claim["holds"] != false), "{name}: {claims:?}");
-        assert_eq!(page(&folder), page(&run().1), "{name}");
-    }
-    // The systems of the paper are files that other verbs read.
-    let (_, folder) = reproduce("hedf-ki", &["--short", "--for", "1s"]).expect("it needs nothing of the machine");
-    for file in ["one-hop.toml", "one-hop-delayed.toml", "two-hops-delayed.toml", "requests-sized.toml"] {
-        let file = folder.path().join("out").join(file);
-        let checked = takt(&["check", file.to_str().expect("a path")]);
-        assert_eq!(checked.status.code(), Some(0), "{}", String::from_utf8_lossy(&checked.stdout));
-    }
+    reproduced::reproduce(name, more)
 }
 
 /// The same on this kernel, as short as possible. Short runs decide nothing, whatever disturbed them.
@@ -166,38 +53,6 @@ fn live_nodes_take_messages_as_their_system_says() {
 fn all_of(table: &Value, source: &str) -> Vec<Option<f64>> {
     let rows = table["rows"].as_array().expect("rows").iter();
     rows.flat_map(|row| row["values"].as_array().expect("values")).map(|value| value[source].as_f64()).collect()
-}
-
-#[test]
-fn messages_pass_several_switches_within_their_bounds() {
-    let run = || reproduce("hedf-switches", &["--for", "20s"]).expect("it needs nothing of the machine");
-    let ((answer, first), (_, second)) = (run(), run());
-    let page = |folder: &tempfile::TempDir| fs::read(folder.path().join("out/index.html")).expect("a page");
-    assert_eq!(page(&first), page(&second));
-    let claims: Vec<_> = answer["claims"].as_array().expect("claims").iter().collect();
-    assert_eq!((&claims[0]["name"], &claims[0]["holds"]), (&"bounds_hold".into(), &true.into()), "{claims:?}");
-    let table = &answer["tables"][0];
-    for control in ["whole links", "shares"] {
-        let of = |what: &str| column(table, &format!("{what}, {control}"), "simulated");
-        let longer = |values: Vec<Option<f64>>| values.windows(2).all(|pair| pair[0] < pair[1]);
-        assert!(longer(of("bound")) && longer(of("longest")), "each switch adds to the delays: {table}");
-    }
-}
-
-#[test]
-fn three_ways_to_learn_of_messages_stand_beside_each_other() {
-    let run = || reproduce("hedf-predictability", &["--short", "--for", "1s"]).expect("it needs nothing");
-    let ((answer, first), (_, second)) = (run(), run());
-    let page = |folder: &tempfile::TempDir| fs::read(folder.path().join("out/index.html")).expect("a page");
-    assert_eq!(page(&first), page(&second));
-    let claims = answer["claims"].as_array().expect("claims");
-    assert!(claims.len() == 9 && claims.iter().all(|claim| claim["holds"].is_null()), "a second decides nothing");
-    let table = &answer["tables"][8];
-    let [own, interrupt] = ["partial-EDF", "interrupt"].map(|kind| column(table, kind, "simulated"));
-    assert_eq!((table["title"].as_str(), own.len()), (Some("From the arrival of a message to its job"), 7));
-    // A message waits half a period of the receiving task on average, or for its interrupt.
-    assert!(own.iter().all(|ms| ms.is_some_and(|ms| ms > 2.0)), "{own:?}");
-    assert!(interrupt.iter().all(|ms| ms.is_some_and(|ms| ms < 0.5)), "{interrupt:?}");
 }
 
 #[test]
@@ -367,25 +222,6 @@ fn the_player_and_the_packets_of_table_8_share_a_cpu() {
     let frames = fs::read_to_string(folder.path().join("out/frames.csv")).expect("the frames");
     assert_eq!(frames.lines().count(), 11, "{frames}");
     assert_eq!(answer["claims"].as_array().expect("claims").len(), 4);
-}
-
-#[test]
-fn a_signal_ends_a_simulation_however_long() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let out = folder.path().join("out");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_takt"));
-    command.args(["reproduce", "kokyu", "--for", "10min", "--json", "--out"]).arg(&out);
-    command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().expect("takt starts");
-    // Signals are caught once the folder is there.
-    while !out.exists() && child.try_wait().expect("a child").is_none() {
-        takt_linux::clock::pause(Span::from_ms(5));
-    }
-    takt_linux::process::terminate(&mut child);
-    let ran = child.wait_with_output().expect("takt ends");
-    assert_eq!(ran.status.code(), Some(1), "{}", String::from_utf8_lossy(&ran.stderr));
-    let answer: Value = serde_json::from_slice(&ran.stdout).expect("JSON");
-    assert_eq!((&answer["interrupted"], &answer["holds"]), (&Value::from("SIGTERM"), &Value::Null));
 }
 
 #[test]

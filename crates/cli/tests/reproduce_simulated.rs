@@ -1,0 +1,125 @@
+//! Experiments of papers in virtual time. They need nothing of the machine, and give the same bytes each time.
+
+use std::fs;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+use takt_model::Span;
+
+use crate::reproduced::{column, reproduce, takt};
+
+mod reproduced;
+
+#[test]
+fn experiments_are_listed_and_others_refused() {
+    let list = takt(&["reproduce", "--list", "--json"]);
+    let list: Value = serde_json::from_slice(&list.stdout).expect("JSON");
+    let all = list["experiments"].as_array().expect("experiments");
+    assert!(all.iter().all(|one| ["paper", "shows", "what", "needs"].iter().all(|key| one[key].is_string())));
+    let text = takt(&["reproduce", "--list"]);
+    let text = String::from_utf8_lossy(&text.stdout);
+    assert!(all.iter().all(|one| text.contains(one["name"].as_str().expect("a name"))), "{text}");
+    for (arguments, says) in [
+        (&["reproduce"][..], "<NAME>"),
+        (&["reproduce", "sdd-table9"], "invalid value"),
+        (&["reproduce", "sdd-table1", "--for", "0s"], "is zero"),
+        (&["reproduce", "sdd-table1", "--repeat", "0"], "--repeat"),
+        (&["reproduce", "kokyu", "--repeat", "2"], "--repeat: kokyu measures each thing once; leave it out"),
+        (&["reproduce", "csa-fig4", "--live"], "--live: csa-fig4 has one form; leave it out, or choose one of hedf-ki"),
+        (&["reproduce", "hedf-fig6", "--live", "--for", "61s"], "hedf-fig6 measures for 60s at the most"),
+        (&["reproduce", "kokyu", "--for", "601s"], "--for 601s: kokyu measures for 600s at the most"),
+    ] {
+        let ran = takt(arguments);
+        let complaint = String::from_utf8_lossy(&ran.stderr);
+        assert!(ran.status.code() == Some(2) && complaint.contains(says), "{arguments:?}: {complaint}");
+    }
+}
+
+/// Simulated experiments give the same bytes each time.
+#[test]
+fn servers_lend_and_reclaim_as_the_paper_says() {
+    let run = |name| reproduce(name, &["--short", "--for", "20s"]).expect("it needs nothing of the machine");
+    let page = |folder: &tempfile::TempDir| fs::read(folder.path().join("out/index.html")).expect("a page");
+    let mut pages = Vec::new();
+    for name in ["csa-fig4", "csa-fig6", "csa-fig7", "csa-tables", "csa-open", "csa-fig5", "csa-fig5"] {
+        let (answer, folder) = run(name);
+        let claims = answer["claims"].as_array().expect("claims");
+        let undecided = |claim: &Value| claim["holds"].is_null() && claim["name"] == "much_overhead_gains_more";
+        assert!(claims.iter().all(|claim| claim["holds"] == true || undecided(claim)), "{name}: {claims:?}");
+        pages.push(page(&folder));
+    }
+    assert_eq!(pages[5], pages[6], "csa-fig5");
+    let (answer, _folder) = reproduce("csa-fig5", &["--short", "--for", "1s"]).expect("it needs nothing");
+    assert!(answer["claims"][0]["holds"].is_null(), "a second decides nothing: {answer}");
+}
+
+/// Experiments in virtual time give the same bytes each time, and a short run refutes nothing.
+#[test]
+fn messages_are_scheduled_as_the_paper_says() {
+    let page = |folder: &tempfile::TempDir| fs::read(folder.path().join("out/index.html")).expect("a page");
+    for name in ["hedf-ki", "hedf-fig4", "hedf-fig5", "hedf-fig6"] {
+        let run = || reproduce(name, &["--short"]).expect("it needs nothing of the machine");
+        let (answer, folder) = run();
+        let claims = answer["claims"].as_array().expect("claims");
+        assert!(claims.len() >= 3 && claims.iter().all(|claim| claim["holds"] != false), "{name}: {claims:?}");
+        assert_eq!(page(&folder), page(&run().1), "{name}");
+    }
+    // The systems of the paper are files that other verbs read.
+    let (_, folder) = reproduce("hedf-ki", &["--short", "--for", "1s"]).expect("it needs nothing of the machine");
+    for file in ["one-hop.toml", "one-hop-delayed.toml", "two-hops-delayed.toml", "requests-sized.toml"] {
+        let file = folder.path().join("out").join(file);
+        let checked = takt(&["check", file.to_str().expect("a path")]);
+        assert_eq!(checked.status.code(), Some(0), "{}", String::from_utf8_lossy(&checked.stdout));
+    }
+}
+
+#[test]
+fn messages_pass_several_switches_within_their_bounds() {
+    let run = || reproduce("hedf-switches", &["--for", "20s"]).expect("it needs nothing of the machine");
+    let ((answer, first), (_, second)) = (run(), run());
+    let page = |folder: &tempfile::TempDir| fs::read(folder.path().join("out/index.html")).expect("a page");
+    assert_eq!(page(&first), page(&second));
+    let claims: Vec<_> = answer["claims"].as_array().expect("claims").iter().collect();
+    assert_eq!((&claims[0]["name"], &claims[0]["holds"]), (&"bounds_hold".into(), &true.into()), "{claims:?}");
+    let table = &answer["tables"][0];
+    for control in ["whole links", "shares"] {
+        let of = |what: &str| column(table, &format!("{what}, {control}"), "simulated");
+        let longer = |values: Vec<Option<f64>>| values.windows(2).all(|pair| pair[0] < pair[1]);
+        assert!(longer(of("bound")) && longer(of("longest")), "each switch adds to the delays: {table}");
+    }
+}
+
+#[test]
+fn three_ways_to_learn_of_messages_stand_beside_each_other() {
+    let run = || reproduce("hedf-predictability", &["--short", "--for", "1s"]).expect("it needs nothing");
+    let ((answer, first), (_, second)) = (run(), run());
+    let page = |folder: &tempfile::TempDir| fs::read(folder.path().join("out/index.html")).expect("a page");
+    assert_eq!(page(&first), page(&second));
+    let claims = answer["claims"].as_array().expect("claims");
+    assert!(claims.len() == 9 && claims.iter().all(|claim| claim["holds"].is_null()), "a second decides nothing");
+    let table = &answer["tables"][8];
+    let [own, interrupt] = ["partial-EDF", "interrupt"].map(|kind| column(table, kind, "simulated"));
+    assert_eq!((table["title"].as_str(), own.len()), (Some("From the arrival of a message to its job"), 7));
+    // A message waits half a period of the receiving task on average, or for its interrupt.
+    assert!(own.iter().all(|ms| ms.is_some_and(|ms| ms > 2.0)), "{own:?}");
+    assert!(interrupt.iter().all(|ms| ms.is_some_and(|ms| ms < 0.5)), "{interrupt:?}");
+}
+
+#[test]
+fn a_signal_ends_a_simulation_however_long() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let out = folder.path().join("out");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_takt"));
+    command.args(["reproduce", "kokyu", "--for", "10min", "--json", "--out"]).arg(&out);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("takt starts");
+    // Signals are caught once the folder is there.
+    while !out.exists() && child.try_wait().expect("a child").is_none() {
+        takt_linux::clock::pause(Span::from_ms(5));
+    }
+    takt_linux::process::terminate(&mut child);
+    let ran = child.wait_with_output().expect("takt ends");
+    assert_eq!(ran.status.code(), Some(1), "{}", String::from_utf8_lossy(&ran.stderr));
+    let answer: Value = serde_json::from_slice(&ran.stdout).expect("JSON");
+    assert_eq!((&answer["interrupted"], &answer["holds"]), (&Value::from("SIGTERM"), &Value::Null));
+}
