@@ -62,7 +62,7 @@ impl Carried {
     /// The question that the tests answer for a unit.
     pub(crate) fn question(&self, unit: &Unit, strategy: &str) -> Question {
         let name = if self.ends { unit.scope.clone() } else { format!("{} by releases", unit.scope) };
-        let server = unit.served.as_ref().and_then(compositional::Served::server);
+        let server = unit.served.as_ref().and_then(compositional::ServerSupply::server);
         Question { name, key: self.key(unit, strategy, true), early: server.and_then(|server| self.end(server)) }
     }
 

@@ -10,7 +10,7 @@ use crate::edf::density;
 use crate::edf::qpa::{self, EdfTask};
 use crate::fp::rta::{self, FpTask};
 use crate::fp::{hyperbolic, ll_bound};
-use crate::global::exact::{self, Reach, Ties};
+use crate::global::exact::{self, Reachability, Ties};
 use crate::global::{Load, Rule, Sporadic, bak, bar, bcl, bcl_iterative, da_lc, ff_dbf, gfb, rta_global, rta_lc};
 use crate::verdict::Answer;
 
@@ -242,8 +242,8 @@ fn search(set: &Set) -> Answer {
         .map(|task| Sporadic { c: task.c / grain, d: task.d / grain, t: task.t / grain, ..*task })
         .collect();
     match exact::sporadic(&divided, set.m, set.rule(), Ties::Any, STATES_MAX) {
-        Reach::Safe { .. } if grain == 1 => Answer::Yes,
-        Reach::Miss { .. } => Answer::No,
+        Reachability::Safe { .. } if grain == 1 => Answer::Yes,
+        Reachability::Miss { .. } => Answer::No,
         _ => Answer::Unknown,
     }
 }

@@ -8,7 +8,7 @@ use takt_model::{
     Arrival, Costs, CpuSet, NodeId, NodeSpec, Placement, Plan, PlanLevel, Span, StrategyRef, System, Task, TaskId,
 };
 
-use crate::compositional::Served;
+use crate::compositional::ServerSupply;
 use crate::edf::qpa::Tick;
 use crate::verdict::Share;
 
@@ -61,7 +61,7 @@ pub(crate) struct Unit {
     /// The grid on which laxities are compared besides, in ns.
     pub(crate) laxity_quantum: Option<u64>,
     /// The server that the unit runs in; `None`: its CPUs are its own.
-    pub(crate) served: Option<Served>,
+    pub(crate) served: Option<ServerSupply>,
     /// Whether it holds a server that demands by bandwidth, not by jobs.
     pub(crate) fluid: bool,
     /// How much later than its deadline the budget of such a server may come, in ns ([`crate::reservation::level`]).

@@ -11,6 +11,7 @@
 //! - A block after `<!-- file: NAME -->` is written to NAME before the commands run.
 //! - A picture `images/NAME.svg` must equal the file NAME.svg that the page's commands wrote, here or in `out`. A
 //!   picture with `live` in its name shows a real run and is not compared.
+//! - A block after `<!-- source: FILE -->` must equal that file of the repository.
 //! - Lines that start with `takt: note:` speak of the machine and are left out.
 //! - In a block of the language `sh` each line is a command. Commands of takt run here and must succeed. Any other must
 //!   stand in [`ELSEWHERE`], with the script that runs it.
@@ -140,6 +141,23 @@ fn commands_that_do_not_run_here_run_elsewhere() {
             ".ci/run does not run \"{command}\""
         );
     }
+}
+
+#[test]
+fn shown_sources_are_the_files() {
+    let mut shown = 0;
+    for page in pages() {
+        let text = fs::read_to_string(&page).unwrap();
+        for part in text.split("\n<!-- source: ").skip(1) {
+            let (file, rest) = part.split_once(" -->\n```").expect("a block follows the name");
+            let block =
+                rest.split_once('\n').and_then(|(_, rest)| rest.split_once("\n```\n")).expect("a whole block").0;
+            let source = fs::read_to_string(root().join(file)).unwrap_or_else(|error| panic!("{file}: {error}"));
+            assert_eq!(block, source.trim_end(), "{} shows another {file}", page.display());
+            shown += 1;
+        }
+    }
+    assert!(shown > 0, "at least the lesson in Rust shows its program");
 }
 
 #[test]

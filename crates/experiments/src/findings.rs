@@ -146,8 +146,8 @@ impl Comparison {
             self.text(source, row.values.get(source).and_then(|values| values.get(column)).copied().flatten())
         };
         // A column without any value of the paper is left out.
-        let told = |source: &usize, column: usize| self.rows.iter().any(|row| value(row, *source, column) != "-");
-        let shown = |column: usize| (0..self.sources.len()).filter(move |source| *source > 0 || told(source, column));
+        let filled = |source: &usize, column: usize| self.rows.iter().any(|row| value(row, *source, column) != "-");
+        let shown = |column: usize| (0..self.sources.len()).filter(move |source| *source > 0 || filled(source, column));
         let mut heads = vec![self.row_head.to_owned()];
         if wide {
             for (i, column) in self.columns.iter().enumerate() {
@@ -256,7 +256,7 @@ pub(super) fn distribution(all: &Histogram, steps: bool) -> Vec<(f64, f64)> {
 }
 
 /// A value for a sentence, with this number of digits after the point.
-pub(super) fn told(value: Option<f64>, digits: usize) -> String {
+pub(super) fn decimal(value: Option<f64>, digits: usize) -> String {
     value.map_or_else(|| "unknown".to_owned(), |value| format!("{value:.digits$}"))
 }
 
@@ -321,7 +321,7 @@ mod tests {
         assert!((points[0].0 - 1.0).abs() < 0.002);
         let steps = distribution(&all, true);
         assert_eq!(steps.iter().map(|point| point.1).collect::<Vec<_>>(), [0.0, 25.0, 25.0, 75.0, 75.0, 100.0]);
-        assert_eq!([told(Some(1.0), 2), told(None, 2)], ["1.00", "unknown"]);
+        assert_eq!([decimal(Some(1.0), 2), decimal(None, 2)], ["1.00", "unknown"]);
     }
 
     #[test]

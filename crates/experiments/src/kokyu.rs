@@ -27,6 +27,7 @@ mod controller;
 mod count;
 mod delay;
 mod evidence;
+mod interruptible;
 mod live;
 mod network;
 mod overhead;
@@ -34,7 +35,6 @@ mod pauses;
 mod regions;
 mod replication;
 mod trial;
-mod until;
 mod window;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {

@@ -10,7 +10,7 @@ use takt_report::{Picture, Rows, SvgOptions, svg};
 use takt_run::load::{CpuUse, Finished, LoadContext, Member, Place, greedy, periodic};
 
 use super::context::Context;
-use super::findings::{Comparison, Drawn, Findings, MEASURED, PAPER, Row, all, told, within};
+use super::findings::{Comparison, Drawn, Findings, MEASURED, PAPER, Row, all, decimal, within};
 use super::recording::{Recorded, Recording};
 use super::{Experiment, SDD, loads, machine};
 use crate::failure::Failure;
@@ -183,7 +183,7 @@ fn figure(one: &Measured) -> Result<Drawn, Failure> {
 }
 
 fn claims(findings: &mut Findings, measured: &[Measured]) {
-    let text = |value: Option<f64>| told(value, 3);
+    let text = |value: Option<f64>| decimal(value, 3);
     let [exact, long] = [measured.first(), measured.get(1)];
     for (name, one) in [("shares", exact), ("shares-10", long)] {
         let share = |i: usize| one.and_then(|one| one.share(i));

@@ -15,7 +15,7 @@ use takt_run::RunError;
 use takt_run::load::{Film, LoadContext, Member, Place, player};
 
 use super::context::Context;
-use super::findings::{Comparison, Drawn, Findings, MEASURED, PAPER, Row, all, told, within};
+use super::findings::{Comparison, Drawn, Findings, MEASURED, PAPER, Row, all, decimal, within};
 use super::players::{self, PERIOD, Played, frames_of, periods};
 use super::recording::Recording;
 use super::{Experiment, SDD, loads};
@@ -162,7 +162,7 @@ fn figure(file: &str, how: &str, played: &[Played], first: usize) -> Drawn {
 }
 
 fn claims<'a>(findings: &mut Findings, of: &impl Fn(usize) -> Option<&'a Summary<u64>>) {
-    let text = |value: Option<f64>| told(value, 2);
+    let text = |value: Option<f64>| decimal(value, 2);
     let sample = (0..PLAYERS.len()).filter_map(of).map(|times| times.count).min().unwrap_or(0);
     let max = |i: usize| of(i).map(|s| periods(s.max));
     let p99 = |i: usize| of(i).map(|s| periods(s.p99));

@@ -17,7 +17,7 @@ use takt_model::Span;
 use takt_report::{Figure, Form, Series};
 
 use super::context::Context;
-use super::findings::{Comparison, Drawn, Findings, PAPER, Row, all, distribution, in_us, told, us, within};
+use super::findings::{Comparison, Drawn, Findings, PAPER, Row, all, decimal, distribution, in_us, us, within};
 use super::recording::Recording;
 use super::traffic::refused;
 use super::{Experiment, SDD};
@@ -322,7 +322,7 @@ fn claims(findings: &mut Findings, threads: &[Measured], softirqs: &[Measured]) 
     let ratio = |of: &Histogram, by: &Histogram| Some(median(of)? / median(by)?);
     let sample = threads.iter().chain(softirqs).map(|m| m.sender.count()).min().unwrap_or(0);
     let mut claim = |name, claim: &str, ratios: Vec<Option<f64>>| {
-        let shown = ratios.iter().map(|ratio| told(*ratio, 3));
+        let shown = ratios.iter().map(|ratio| decimal(*ratio, 3));
         let found = format!("relative to the sender: {}", shown.collect::<Vec<_>>().join(", "));
         let holds = all(ratios.iter().map(|ratio| within(*ratio, 1.0, 0.98, 1.02)));
         findings.claim(name, claim, found, holds).needs(sample, DISTANCES_LEAST, "distances in a test");

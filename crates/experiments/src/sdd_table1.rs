@@ -24,7 +24,9 @@ use takt_run::{RunOptions, Trace, prepare};
 use takt_sim::{SimOptions, simulate};
 
 use super::context::Context;
-use super::findings::{Comparison, Drawn, Findings, MEASURED, PAPER, Row, all, distribution, in_us, told, us, within};
+use super::findings::{
+    Comparison, Drawn, Findings, MEASURED, PAPER, Row, all, decimal, distribution, in_us, us, within,
+};
 use super::recording::{Recorded, Recording, of};
 use super::{Experiment, SDD};
 use crate::failure::Failure;
@@ -214,7 +216,7 @@ fn claims(findings: &mut Findings, measured: &[Option<&TaskStats>], simulated: &
     // Medians, because one pause of the machine changes the mean of a short run.
     let between = |i: usize| measured[i]?.inter_arrival_ns.map(|summary| us(summary.p50));
     let period = |i: usize| Span::from_ms(TASKS[i].0).as_ns() as f64 / 1e3;
-    let share = |value: Option<f64>| told(value, 3);
+    let share = |value: Option<f64>| decimal(value, 3);
     let counts = [0, 1, 2].map(|i| measured[i]?.inter_arrival_ns.map(|summary| summary.count));
     let sample = counts.into_iter().flatten().min().unwrap_or(0);
     findings

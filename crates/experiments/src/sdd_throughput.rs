@@ -22,7 +22,7 @@ use takt_run::RunError;
 use takt_run::load::{Driver, Line, LoadContext, Member, Place, Reader, driver, reader};
 
 use super::context::Context;
-use super::findings::{Comparison, Findings, MEASURED, PAPER, Row, all, told, within};
+use super::findings::{Comparison, Findings, MEASURED, PAPER, Row, all, decimal, within};
 use super::recording::{Recording, of};
 use super::{Experiment, SDD, loads, machine};
 use crate::failure::Failure;
@@ -362,7 +362,7 @@ fn claims(findings: &mut Findings, measured: &Measured) {
             "proportional",
             "below the driver's need, the throughput is proportional to Q/T: each within 35 % of (Q/T)/u, where \
              u is the share of a CPU that the driver uses at a fixed priority",
-            format!("by (Q/T)/u: {}; u = {}", span(&known), told(measured.share, 2)),
+            format!("by (Q/T)/u: {}; u = {}", span(&known), decimal(measured.share, 2)),
             all(rows(0.0, 0.95).map(|row| within(beside(row), 1.0, 0.65, 1.35))),
         )
         .needs(periods, PERIODS_LEAST, "periods of a reservation");

@@ -14,7 +14,7 @@ use takt_run::RunError;
 use takt_run::load::{Film, LoadContext, Member, Place, ShowTimes, player};
 
 use super::context::Context;
-use super::findings::{Comparison, Drawn, Findings, MEASURED, PAPER, Row, all, told, within};
+use super::findings::{Comparison, Drawn, Findings, MEASURED, PAPER, Row, all, decimal, within};
 use super::players::{self, Played, frames_of, periods};
 use super::traffic::{PAYLOAD, Traffic, refused};
 use super::{Experiment, SDD, loads};
@@ -331,7 +331,7 @@ fn claims(findings: &mut Findings, outcomes: &[Outcome]) {
     let sample = (PLAYER_ALONE..outcomes.len()).filter_map(times).map(|times| times.count).min().unwrap_or(0);
     let (mean, p90) = (|trial| times(trial).map(|s| periods(s.mean)), |trial| times(trial).map(|s| periods(s.p90)));
     let p99 = |trial| times(trial).map(|s| periods(s.p99));
-    let text = |value: Option<f64>| told(value, 2);
+    let text = |value: Option<f64>| decimal(value, 2);
     findings
         .claim(
             "other-suffers",

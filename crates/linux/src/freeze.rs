@@ -63,10 +63,10 @@ impl Freezer {
     }
 
     /// From now on it freezes the calling thread, until the answer is dropped.
-    pub fn obey(self: &Arc<Self>) -> Obedience {
+    pub fn obey(self: &Arc<Self>) -> FreezeGuard {
         install();
         MINE.set(Arc::as_ptr(self));
-        Obedience { _freezer: self.clone(), own_thread: PhantomData }
+        FreezeGuard { _freezer: self.clone(), own_thread: PhantomData }
     }
 
     /// Freezes `thread`, which obeys. The caller's priority is above the thread's, on the same CPU:
@@ -107,13 +107,13 @@ impl Freezer {
 /// The calling thread obeys a [`Freezer`] while this lives. Not `Send`.
 #[derive(Debug)]
 #[must_use = "the thread obeys until this is dropped"]
-pub struct Obedience {
+pub struct FreezeGuard {
     /// The handler reads it.
     _freezer: Arc<Freezer>,
     own_thread: PhantomData<*const ()>,
 }
 
-impl Drop for Obedience {
+impl Drop for FreezeGuard {
     fn drop(&mut self) {
         MINE.set(ptr::null());
     }
@@ -130,7 +130,7 @@ pub(crate) fn install() {
         // SAFETY: errno's place is valid in every thread. What the handler does must not show in it.
         let errno = unsafe { *libc::__errno_location() };
         let mine = MINE.get();
-        // SAFETY: the pointer is null or that of a freezer that an `Obedience` of this very thread keeps alive.
+        // SAFETY: the pointer is null or that of a freezer that an `FreezeGuard` of this very thread keeps alive.
         if let Some(freezer) = unsafe { mine.as_ref() } {
             freezer.wait();
         }

@@ -182,7 +182,7 @@ impl Causes {
         let tasks = (0..).zip(&self.definitions.tasks);
         let timed = tasks.filter(|(_, task)| task.deadline.is_some()).map(|(id, _)| TaskId(id));
         let name = |name: &Name| name.resolve(&self.definitions);
-        Some(timed.map(|id| (id, tallies.remove(&id).unwrap_or_default().told(name))).collect())
+        Some(timed.map(|id| (id, tallies.remove(&id).unwrap_or_default().into_late(name))).collect())
     }
 
     /// The log ends at `end`: of each task with a deadline what its late jobs were late for, by

@@ -33,7 +33,7 @@ pub(crate) struct Guests {
     components: Vec<OnceLock<Component>>,
     first_task: u32,
     first_component: u32,
-    told: Mutex<Told>,
+    logged: Mutex<LogState>,
 }
 
 /// A task that joins, and its thread.
@@ -44,7 +44,7 @@ pub(crate) struct Guest {
 
 /// What the log's writer has seen. No real-time thread looks at it.
 #[derive(Default)]
-struct Told {
+struct LogState {
     /// Components whose server has other terms, and since when.
     switched: Vec<(ComponentId, Time)>,
     costs: Option<(Span, Span)>,
@@ -57,7 +57,7 @@ impl Guests {
             components: (0..components).map(|_| OnceLock::new()).collect(),
             first_task: system.tasks.len() as u32,
             first_component: system.components.len() as u32,
-            told: Mutex::default(),
+            logged: Mutex::default(),
         }
     }
 
@@ -92,23 +92,23 @@ impl Guests {
 
     /// The server of a component has other terms.
     pub(crate) fn tell_switched(&self, component: ComponentId, at: Time) {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner).switched.push((component, at));
+        self.logged.lock().unwrap_or_else(PoisonError::into_inner).switched.push((component, at));
     }
 
     /// When the server of a component got other terms, at `from` or later.
     pub(crate) fn switched(&self, component: ComponentId, from: Time) -> Option<Time> {
-        let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = told.switched.iter().find(|(of, at)| *of == component && *at >= from);
+        let logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = logged.switched.iter().find(|(of, at)| *of == component && *at >= from);
         found.map(|(_, at)| *at)
     }
 
     /// The cost of a decision and its lateness so far.
     pub(crate) fn tell_costs(&self, costs: Option<(Span, Span)>) {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner).costs = costs;
+        self.logged.lock().unwrap_or_else(PoisonError::into_inner).costs = costs;
     }
 
     pub(crate) fn costs(&self) -> Option<(Span, Span)> {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner).costs
+        self.logged.lock().unwrap_or_else(PoisonError::into_inner).costs
     }
 }
 

@@ -6,7 +6,7 @@ use self::preemptions::{Job, PAIRS_MAX, PreemptingTask};
 use super::{Inapplicable, Outcome, edf, find, task_report, too_long, window, yes};
 use crate::carried::Carried;
 use crate::exact::sum_ppm;
-use crate::global::exact::{self, Reach, Schedule, Ties};
+use crate::global::exact::{self, Reachability, Schedule, Ties};
 use crate::global::tardiness_cva::{self, Gel, Tardiness};
 use crate::global::tardiness_da;
 use crate::global::{Bounds, Excess, Limit, Load, Rule, Sporadic, Terms, with_slack};
@@ -614,7 +614,7 @@ fn arbitrary(unit: &Unit, tasks: &[Sporadic], rule: Rule) -> Result<Outcome, Ina
     figures.insert("arrivals".to_owned(), json!("sporadic, on a grid"));
     figures.insert("grid_ns".to_owned(), json!(grid));
     let verdict = match exact::sporadic(&scaled, unit.m, rule, Ties::Takt, STATES_MAX) {
-        Reach::Safe { states } => {
+        Reachability::Safe { states } => {
             figures.insert("states".to_owned(), json!(states));
             match grid {
                 1 => yes(),
@@ -626,7 +626,7 @@ fn arbitrary(unit: &Unit, tasks: &[Sporadic], rule: Rule) -> Result<Outcome, Ina
                 },
             }
         }
-        Reach::Miss { task, arrivals } => {
+        Reachability::Miss { task, arrivals } => {
             let name = |task: usize| &unit.tasks[task].name;
             let told: Vec<String> =
                 arrivals.iter().map(|(at, task)| format!("\"{}\" at {}", name(*task), ns(at * grid))).collect();
@@ -636,7 +636,7 @@ fn arbitrary(unit: &Unit, tasks: &[Sporadic], rule: Rule) -> Result<Outcome, Ina
                 false => Verdict::NotProven { why: format!("{witness}; which periodic tasks may never do") },
             }
         }
-        Reach::Undecided => {
+        Reachability::Undecided => {
             let why = match exact::uncovered(&scaled) {
                 Some(why) => format!("undecided: {why}"),
                 None => format!("undecided: more than {STATES_MAX} states"),

@@ -638,7 +638,7 @@ fn each_test_of_global_edf_is_checked_by_itself() {
         ];
         let miss = matches!(
             crate::global::exact::sporadic(&tasks, m, Rule::Edf, crate::global::exact::Ties::Any, 20_000),
-            crate::global::exact::Reach::Miss { .. }
+            crate::global::exact::Reachability::Miss { .. }
         );
         let accepted = |proof: Proof| {
             let mut claims = empty(&system, true);

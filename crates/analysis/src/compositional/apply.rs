@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::rules::{OuterOrder, Served};
+use super::rules::{OuterOrder, ServerSupply};
 use super::tree::above;
 use super::{Supply, Workload, edf, fp, mpr};
 use crate::apply::distance;
@@ -143,7 +143,7 @@ pub(crate) fn edp(unit: &Unit, carried: &Carried) -> Result<TestResult, String> 
     Ok(said)
 }
 
-fn decide(unit: &Unit, carried: &Carried, served: &Served, supply: Supply) -> Result<TestResult, String> {
+fn decide(unit: &Unit, carried: &Carried, served: &ServerSupply, supply: Supply) -> Result<TestResult, String> {
     let tasks = Tasks::of(unit, carried)?;
     let mut figures = Map::new();
     if let Some((period, budget)) = served.interface {
@@ -268,7 +268,7 @@ pub(crate) fn mpr(unit: &Unit, carried: &Carried) -> Result<TestResult, String> 
 }
 
 /// Whether the tasks need more than the server ever gives.
-pub(crate) fn overload(unit: &Unit, served: &Served) -> Option<String> {
+pub(crate) fn overload(unit: &Unit, served: &ServerSupply) -> Option<String> {
     let (period, budget) = served.interface.filter(|_| served.capped)?;
     let must = unit.tasks.iter().filter(|task| !task.server && task.dense && !task.low);
     let loads = must.map(|task| (task.wcet, task.t));

@@ -38,7 +38,7 @@ pub(crate) use apply::{
 };
 pub use best::{Interface, PERIODS_MAX, Search, best};
 pub(crate) use costs::{going_on, loss};
-pub(crate) use rules::Served;
+pub(crate) use rules::ServerSupply;
 pub(crate) use tree::{Enforced, Tree};
 
 pub use share::{share_of, with_share};

@@ -135,7 +135,7 @@ pub const fn capped(rule: ServerRule) -> bool {
 
 /// The server of a unit's tasks.
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) struct Served {
+pub(crate) struct ServerSupply {
     /// The component.
     pub(crate) component: ComponentId,
     /// Its supply, or why there is none.
@@ -163,7 +163,7 @@ pub(crate) struct Served {
     pub(crate) random: Option<(Pmf, Pmf)>,
 }
 
-impl Served {
+impl ServerSupply {
     /// Whether there is a supply, on one CPU or several.
     ///
     /// # Errors

@@ -16,7 +16,7 @@ use super::apply::Tasks;
 use super::around::{ancestors, given, within};
 use super::costs::loss;
 use super::early::{Neighbours, Proofs, by_edp, improve};
-use super::rules::{OuterOrder, Served, guaranteed, on_time};
+use super::rules::{OuterOrder, ServerSupply, guaranteed, on_time};
 use super::sized::{QUANTUM, SizeError, SizedComponent, SizedSystem};
 use super::tree::{Enforced, Tree, above};
 use super::{Guarantee, Interface, Limit, Search, Start, Workload, best};
@@ -170,7 +170,7 @@ fn size_one(
     let mut view =
         View::new(&tree.system, node, strategy, scope).map_err(|error| not_covered(tree.plan_error(&error)))?;
     tree.add_components(&mut view, node, Enforced::default());
-    let served = |unit: &&Unit| unit.served.as_ref().is_some_and(|served: &Served| served.component == id);
+    let served = |unit: &&Unit| unit.served.as_ref().is_some_and(|served: &ServerSupply| served.component == id);
     let Some(unit) = view.units.iter().find(served) else {
         let why = view.refused.first().map_or("its strategy does not fit its tasks".to_owned(), |(_, why)| why.clone());
         return Err(not_covered(why));

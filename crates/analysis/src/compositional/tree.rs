@@ -9,7 +9,7 @@ use takt_model::{
 
 use super::around::{ancestors, given};
 use super::costs::{cuts, going_on, loss, preemptions};
-use super::rules::{OuterOrder, Served, bounded, capped, guaranteed, on_time, takes};
+use super::rules::{OuterOrder, ServerSupply, bounded, capped, guaranteed, on_time, takes};
 use super::{Guarantee, Mpr, Start, mpr};
 use crate::reservation::deterministic::Reservation;
 use crate::reservation::{arrivals_of, exec_of, level};
@@ -137,7 +137,9 @@ impl Tree {
                     unit.open = self.open(node, Some(id)).or(marked.clone().err());
                     view.refused.extend(marked.err().map(|why| (scope.clone(), why)));
                     // A server takes time even if the component is empty.
-                    if let (true, Some(Err(why))) = (unit.tasks.is_empty(), unit.served.as_ref().map(Served::given)) {
+                    if let (true, Some(Err(why))) =
+                        (unit.tasks.is_empty(), unit.served.as_ref().map(ServerSupply::given))
+                    {
                         view.refused.push((scope, why));
                     }
                     view.units.push(unit);
@@ -315,13 +317,13 @@ impl Tree {
         Ok(unit)
     }
 
-    fn served(&self, view: &View, id: ComponentId, spec: &NodeSpec) -> Served {
+    fn served(&self, view: &View, id: ComponentId, spec: &NodeSpec) -> ServerSupply {
         let component = self.component(id);
         let loss = match (given(component.period), given(component.budget)) {
             (Some(period), Some(budget)) => loss(&self.system, self.own, id, period).map(|loss| (period, budget, loss)),
             _ => None,
         };
-        let mut served = Served {
+        let mut served = ServerSupply {
             component: id,
             supply: Err(String::new()),
             interface: loss.map(|(period, budget, _)| (period, budget)),

@@ -204,7 +204,7 @@ impl Horizon {
 
 #[cfg(test)]
 mod tests {
-    use super::super::exact::{Reach, Ties, sporadic};
+    use super::super::exact::{Reachability, Ties, sporadic};
     use super::super::tests::small;
     use super::super::{Rule, prepared};
     use super::*;
@@ -241,7 +241,7 @@ mod tests {
         let tasks = [long, long, Sporadic { c: 4, ..long }];
         assert!(at_all(&tasks, 2, 0), "as printed");
         assert!(!schedulable(&tasks, 2).is_met());
-        assert!(matches!(sporadic(&tasks, 2, Rule::Edf, Ties::Any, 1_000_000), Reach::Miss { .. }));
+        assert!(matches!(sporadic(&tasks, 2, Rule::Edf, Ties::Any, 1_000_000), Reachability::Miss { .. }));
     }
 
     #[test]

@@ -35,7 +35,7 @@ pub enum Ties {
 /// The result of the search.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[must_use]
-pub enum Reach {
+pub enum Reachability {
     /// No state that can be reached misses a deadline.
     Safe {
         /// How many states there are.
@@ -57,26 +57,26 @@ const TASKS_MAX: usize = 12;
 
 /// Whether sporadic tasks with C <= D - J and D <= T can miss a deadline on `m` CPUs; looks at
 /// `states_max` states at most.
-pub fn sporadic(tasks: &[Sporadic], m: u32, rule: Rule, ties: Ties, states_max: usize) -> Reach {
+pub fn sporadic(tasks: &[Sporadic], m: u32, rule: Rule, ties: Ties, states_max: usize) -> Reachability {
     let limits: Vec<u64> = tasks.iter().map(|task| task.d).collect();
     respond(tasks, &limits, m, rule, ties, states_max)
 }
 
-/// Whether a job can respond later than its task's limit, one of at most D per task: [`Reach::Miss`] if so.
-pub fn respond(tasks: &[Sporadic], limits: &[u64], m: u32, rule: Rule, ties: Ties, states_max: usize) -> Reach {
+/// Whether a job can respond later than its task's limit, one of at most D per task: [`Reachability::Miss`] if so.
+pub fn respond(tasks: &[Sporadic], limits: &[u64], m: u32, rule: Rule, ties: Ties, states_max: usize) -> Reachability {
     let plain = |(task, limit): (&Sporadic, &u64)| {
         let fits = *limit <= task.d && task.d <= task.t && task.t > 0 && task.t < 1 << 32 && task.c < 1 << 32;
         fits && (task.j == 0 || ties == Ties::Any)
     };
     if tasks.len() > TASKS_MAX || tasks.len() != limits.len() || !tasks.iter().zip(limits).all(plain) {
-        return Reach::Undecided;
+        return Reachability::Undecided;
     }
     let hopeless = |(task, limit): (&Sporadic, &u64)| task.c > limit.saturating_sub(task.j);
     if let Some(task) = tasks.iter().zip(limits).position(hopeless) {
-        return Reach::Miss { task, arrivals: vec![(0, task)] };
+        return Reachability::Miss { task, arrivals: vec![(0, task)] };
     }
     if uncovered(tasks).is_some() {
-        return Reach::Undecided;
+        return Reachability::Undecided;
     }
     Search { tasks, limits, m: m as usize, rule, ties, states_max, seen: VisitedStates::new(), missed: None }.run()
 }
@@ -252,7 +252,7 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    fn run(mut self) -> Reach {
+    fn run(mut self) -> Reachability {
         let mut start = State::default();
         for (part, task) in start.iter_mut().zip(self.tasks) {
             part.since = task.t;
@@ -262,16 +262,16 @@ impl Search<'_> {
         // Breadth first: the shortest way to a miss.
         while next < self.seen.states.len() {
             if self.seen.states.len() > self.states_max.min(EMPTY as usize / 2) {
-                return Reach::Undecided;
+                return Reachability::Undecided;
             }
             let state = self.unpack(self.seen.states[next].0);
             self.choose(state, 0, next as u32);
             if let Some((task, from, state)) = self.missed {
-                return Reach::Miss { task, arrivals: self.arrivals(from, &state) };
+                return Reachability::Miss { task, arrivals: self.arrivals(from, &state) };
             }
             next += 1;
         }
-        Reach::Safe { states: self.seen.states.len() }
+        Reachability::Safe { states: self.seen.states.len() }
     }
 
     /// Every choice of arrivals and releases from task `i` on.

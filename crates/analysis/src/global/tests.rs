@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use takt_model::generate::Random;
 
-use super::exact::{Reach, Ties, respond, sporadic};
+use super::exact::{Reachability, Ties, respond, sporadic};
 use super::*;
 use crate::brute::{self, Source};
 
@@ -69,9 +69,9 @@ fn no_yes_is_refuted_by_the_search() {
                 continue;
             }
             match sporadic(&tasks, m, rule, Ties::Any, STATES_MAX) {
-                Reach::Safe { .. } => {}
-                Reach::Undecided => open += 1,
-                Reach::Miss { task, arrivals } => {
+                Reachability::Safe { .. } => {}
+                Reachability::Undecided => open += 1,
+                Reachability::Miss { task, arrivals } => {
                     refuted += 1;
                     let wrong: Vec<_> = found.iter().filter(|(_, met)| *met).collect();
                     assert!(wrong.is_empty(), "{wrong:?}: task {task} misses\n{m} CPUs, {tasks:?}\n{arrivals:?}");
@@ -141,16 +141,16 @@ fn no_response_exceeds_its_bound() {
                 }
                 held += 1;
                 match respond(&proven, &limits, m, rule, Ties::Any, STATES_MAX) {
-                    Reach::Miss { task, arrivals } => {
+                    Reachability::Miss { task, arrivals } => {
                         panic!("{name}: {limits:?} of {task} is exceeded: {m} CPUs, {rule:?}, {proven:?}, {arrivals:?}")
                     }
-                    Reach::Undecided => {}
-                    Reach::Safe { .. } => {
+                    Reachability::Undecided => {}
+                    Reachability::Safe { .. } => {
                         let k = case as usize % proven.len();
                         let mut less = limits.clone();
                         less[k] -= 1;
                         let tight = respond(&proven, &less, m, rule, Ties::Any, STATES_MAX);
-                        reached += u32::from(matches!(tight, Reach::Miss { .. }));
+                        reached += u32::from(matches!(tight, Reachability::Miss { .. }));
                     }
                 }
             }
@@ -202,15 +202,15 @@ fn the_search_knows_dhalls_effect() {
     let light = Sporadic { c: 2, d: 10, t: 10, ..Sporadic::default() };
     let heavy = Sporadic { c: 10, d: 11, t: 11, ..Sporadic::default() };
     let tasks = [light, light, heavy];
-    let Reach::Miss { task: 2, arrivals } = sporadic(&tasks, 2, Rule::Edf, Ties::Takt, STATES_MAX) else {
+    let Reachability::Miss { task: 2, arrivals } = sporadic(&tasks, 2, Rule::Edf, Ties::Takt, STATES_MAX) else {
         panic!("the heavy task comes too late")
     };
     assert_eq!(arrivals, vec![(0, 0), (0, 1), (0, 2)]);
-    assert!(matches!(sporadic(&tasks[1..], 2, Rule::Edf, Ties::Takt, STATES_MAX), Reach::Safe { .. }));
+    assert!(matches!(sporadic(&tasks[1..], 2, Rule::Edf, Ties::Takt, STATES_MAX), Reachability::Safe { .. }));
     // A tie that takt breaks by the order of tasks, and another rule need not.
     let tied = [Sporadic { c: 3, d: 4, t: 4, ..light }, Sporadic { c: 1, d: 4, t: 8, ..light }];
-    assert!(matches!(sporadic(&tied, 1, Rule::Edf, Ties::Takt, STATES_MAX), Reach::Safe { .. }));
-    assert_eq!(sporadic(&tied, 1, Rule::Edf, Ties::Any, 1), Reach::Undecided);
+    assert!(matches!(sporadic(&tied, 1, Rule::Edf, Ties::Takt, STATES_MAX), Reachability::Safe { .. }));
+    assert_eq!(sporadic(&tied, 1, Rule::Edf, Ties::Any, 1), Reachability::Undecided);
 }
 
 #[test]
@@ -362,7 +362,7 @@ fn the_periodic_schedule_is_the_one_of_unit_slots() {
                     // A set that misses from some offsets misses in the search too.
                     if missed % 16 == 0 {
                         let reach = sporadic(&tasks, m, rule, Ties::Takt, STATES_MAX);
-                        assert!(matches!(reach, Reach::Miss { .. }), "{tasks:?} {offsets:?}");
+                        assert!(matches!(reach, Reachability::Miss { .. }), "{tasks:?} {offsets:?}");
                     }
                 }
                 Schedule::Undecided => panic!("{tasks:?} {offsets:?}"),

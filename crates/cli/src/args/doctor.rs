@@ -110,7 +110,7 @@ impl Charge {
     }
 
     /// For people.
-    pub(crate) fn told(self) -> &'static str {
+    pub(crate) fn described(self) -> &'static str {
         match self {
             Charge::P50 => "the median",
             Charge::P99 => "the 99th percentile",

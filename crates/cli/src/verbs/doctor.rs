@@ -56,7 +56,7 @@ pub(crate) fn execute(options: &args::Doctor, json: bool) -> Outcome {
     if json {
         print_json(&as_json(&kernel, &findings, probed.map(|probe| measured::as_json(probe, options.charge))))?;
     } else if !to_stdout {
-        print(&told(options, &kernel, &findings, probed))?;
+        print(&rendered(options, &kernel, &findings, probed))?;
     }
     if let Some(probe) = probed {
         measured::write(options, &kernel, probe)?;
@@ -79,7 +79,7 @@ fn read(file: &str) -> Result<Snapshot, Failure> {
 }
 
 /// The answer for people.
-fn told(options: &args::Doctor, kernel: &str, findings: &[Finding], probe: Option<&Probe>) -> String {
+fn rendered(options: &args::Doctor, kernel: &str, findings: &[Finding], probe: Option<&Probe>) -> String {
     let mut sorted: Vec<&Finding> = findings.iter().collect();
     sorted.sort_by_key(|finding| finding.state);
     if options.all || !options.explain.is_empty() {
@@ -107,7 +107,7 @@ fn told(options: &args::Doctor, kernel: &str, findings: &[Finding], probe: Optio
         }
     }
     if let Some(probe) = probe {
-        text.push_str(&measured::told(probe, options.charge));
+        text.push_str(&measured::rendered(probe, options.charge));
     }
     if let Some(first) = sorted.first().filter(|first| first.state.spoils()) {
         let _ = write!(

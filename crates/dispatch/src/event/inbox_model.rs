@@ -16,13 +16,13 @@ use crate::event::filter::{Filter, Pattern};
 use crate::live_model::{Bench, explore, runs};
 
 /// Events given to handlers: dispatcher, source and number.
-type Given = Arc<StdMutex<Vec<(u64, u32, u64)>>>;
+type Delivered = Arc<StdMutex<Vec<(u64, u32, u64)>>>;
 /// The number of jobs that have returned, with a condition to wait for.
 type Calls = Arc<(Mutex<usize>, Condvar)>;
 
 struct World {
     inbox: Arc<Inbox>,
-    given: Given,
+    given: Delivered,
     calls: Calls,
 }
 
@@ -30,7 +30,7 @@ impl World {
     fn new(keep: Keep) -> World {
         let quality = Quality { keep, ..Pattern::ANY.into() };
         let inbox = Arc::new(Inbox::new("one", &quality, 2, 8, 1));
-        World { inbox, given: Given::default(), calls: Arc::new((Mutex::new(0), Condvar::new())) }
+        World { inbox, given: Delivered::default(), calls: Arc::new((Mutex::new(0), Condvar::new())) }
     }
 
     /// A dispatcher whose operation handles the inbox's events.

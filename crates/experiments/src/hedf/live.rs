@@ -33,7 +33,7 @@ mod node;
 mod relay;
 mod wire;
 
-use node::{Node, NodeReport, Told};
+use node::{ClientRecord, Node, NodeReport};
 
 /// A port for requests, one for replies, and one for other traffic.
 const PORTS: [u16; 3] = [7000, 7001, 7002];
@@ -75,7 +75,7 @@ pub(super) struct Run<'a> {
 /// The outcome of a run.
 #[derive(Default)]
 pub(super) struct Outcome {
-    pub(super) messages: Vec<Told>,
+    pub(super) messages: Vec<ClientRecord>,
     /// Frames that waited for the one before.
     pub(super) blocked: u64,
     /// How late a frame was made at most, if it waited for no other.

@@ -6,7 +6,7 @@ use takt_model::{Builtin, NodeId, Span, StrategyRef, System};
 use takt_sim::{SimOptions, simulate};
 
 use super::count::{Counter, Lost, Outcome};
-use super::until::until;
+use super::interruptible::interruptible;
 use crate::failure::Failure;
 use crate::law::law;
 
@@ -197,7 +197,7 @@ pub(super) fn virtually(
     sink: &mut impl Sink,
 ) -> Result<(), Failure> {
     let law = if variant.strategy.is_none() { Some(bounded(plan)?) } else { None };
-    until(stopped, sink, |sink| match law {
+    interruptible(stopped, sink, |sink| match law {
         Some(law) => plan.rehearse_adaptive(&law, duration, seed, sink).map(drop).map_err(Failure::trouble),
         None => {
             let options = SimOptions { duration, seed, node: None };

@@ -20,11 +20,12 @@ use takt_report::{Figure, Form, Series};
 use takt_sim::{SimOptions, simulate};
 
 use super::delay::Link;
+use super::interruptible::interruptible;
 use super::live::{undecided, uninterrupted};
 use super::pauses::{Pause, paused};
-use super::until::until;
 use super::window::{
-    After, BACKLOG as WINDOW_BACKLOG, FRAME, Given, LEAST, Ran, SHRINK, Window, cpus, refused, rest, shrink, window,
+    After, BACKLOG as WINDOW_BACKLOG, FRAME, LEAST, Ran, SHRINK, Subscriptions, Window, cpus, refused, rest, shrink,
+    window,
 };
 use super::{Comparison, Context, Drawn, Failure, Findings, Row, Variant, figure, plan_of, processing, seed_of};
 use crate::failure::Status;
@@ -161,7 +162,7 @@ fn simulated(
 ) -> Result<Both, Failure> {
     let mut ends = Ends::default();
     let options = SimOptions { duration, seed, node: None };
-    until(stopped, &mut ends, |ends| simulate(&remote.plan.system, &options, ends).map_err(Failure::trouble))?;
+    interruptible(stopped, &mut ends, |ends| simulate(&remote.plan.system, &options, ends).map_err(Failure::trouble))?;
     let in_time =
         |_, deadline, completed: Option<Time>| completed.is_some_and(|at| at.saturating_add(latency) <= deadline);
     Ok(ends.count(remote, Time::ZERO.saturating_add(duration), &[], in_time))
@@ -336,7 +337,7 @@ fn try_live(
     // The other node and the link may pause too, so both CPUs are watched. Here ends of jobs
     // release the operations that process readings, since the channel's events are for the other
     // node.
-    let given = Given::new();
+    let given = Subscriptions::new();
     let window =
         Window { plan: &remote.plan, law: None, duration, seed, recorded: false, given: &given, watched: &cpus };
     let Ran { pauses, lost, .. } = window.run(&mut ends, after, began)?;

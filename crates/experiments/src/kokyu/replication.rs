@@ -19,7 +19,7 @@ use takt_dispatch::event::{
 use takt_dispatch::{Dispatching, Plan};
 use takt_model::{Criticality, Span, TaskId, Time};
 
-use super::window::{After, Given};
+use super::window::{After, Subscriptions};
 use super::{Comparison, FLUSH, Failure, PROCESSING, Row};
 
 /// The type of the events that carry values.
@@ -101,7 +101,7 @@ pub(super) struct Replication {
     values: Published,
     outlet: Outlet,
     /// The subscriptions by the task that processes the readings.
-    given: Given,
+    given: Subscriptions,
     proxies: BTreeSet<TaskId>,
     tally: Arc<Tally>,
     /// Whether each task is noncritical. `flush` is the task that flushes.
@@ -117,7 +117,7 @@ impl Replication {
     /// and the replication. Each task has a value of eight bytes.
     pub(super) fn new(mut plan: Plan, duration: Span) -> Result<(Plan, Replication), Failure> {
         let channel = Channel::new(Options { payload_max: PAYLOAD, ..Options::default() });
-        let (mut given, mut proxies) = (Given::new(), BTreeSet::new());
+        let (mut given, mut proxies) = (Subscriptions::new(), BTreeSet::new());
         for (name, proxy, _) in PROCESSING {
             plan = plan.released_by_events(name).map_err(Failure::trouble)?;
             plan.rows.iter_mut().filter(|row| row.name == name).for_each(|row| row.backlog = BACKLOG);
@@ -147,7 +147,7 @@ impl Replication {
     }
 
     /// The subscriptions to readings.
-    pub(super) fn given(&self) -> &Given {
+    pub(super) fn given(&self) -> &Subscriptions {
         &self.given
     }
 

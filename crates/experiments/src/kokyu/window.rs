@@ -81,7 +81,7 @@ pub(super) fn cpus(context: &Context) -> Result<[u32; 2], Failure> {
 pub(super) type After = Box<dyn FnMut(&Job<'_>) + Send>;
 
 /// The subscriptions of operations that events release.
-pub(super) type Given = BTreeMap<TaskId, Subscription>;
+pub(super) type Subscriptions = BTreeMap<TaskId, Subscription>;
 
 /// The plan of a window and its options.
 pub(super) struct Window<'a> {
@@ -92,7 +92,7 @@ pub(super) struct Window<'a> {
     /// Whether to record the kernel.
     pub(super) recorded: bool,
     /// The operations that events release.
-    pub(super) given: &'a Given,
+    pub(super) given: &'a Subscriptions,
     /// The CPUs to watch for pauses, by the kernel's numbers. The first one runs the plan.
     pub(super) watched: &'a [u32],
 }

@@ -255,7 +255,7 @@ impl Tally {
         }
     }
 
-    pub(super) fn told(self, name: impl Fn(&Name) -> String) -> Late {
+    pub(super) fn into_late(self, name: impl Fn(&Name) -> String) -> Late {
         let longest = |all: BTreeMap<Name, Span>| {
             // Threads of one name are one.
             let mut named: BTreeMap<String, Span> = BTreeMap::new();

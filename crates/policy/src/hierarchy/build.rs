@@ -53,7 +53,7 @@ impl Hierarchy {
         };
         let terms: Vec<Vec<Terms>> = components.iter().map(|id| terms(system, *id)).collect::<Result<_, _>>()?;
         let served =
-            Served::new(system, node, terms.iter().zip(&components).map(|(terms, id)| (*id, &terms[..], None)));
+            ServerTasks::new(system, node, terms.iter().zip(&components).map(|(terms, id)| (*id, &terms[..], None)));
         // The node itself is before the first component.
         let mut scope_of = vec![0; system.components.len()];
         components.iter().zip(1..).for_each(|(id, scope)| scope_of[id.index()] = scope);
@@ -186,7 +186,7 @@ impl Parts {
     /// `inside`: the scope's tasks, and those of its servers behind them.
     pub(crate) fn new(
         system: &System,
-        served: &Served,
+        served: &ServerTasks,
         inside: &[TaskId],
         strategies: &[StrategyRef],
     ) -> Result<Parts, PolicyError> {
@@ -229,7 +229,7 @@ pub(crate) fn depth(system: &System, id: ComponentId) -> usize {
 }
 
 /// A system with tasks for its servers.
-pub(crate) struct Served {
+pub(crate) struct ServerTasks {
     /// Behind its own tasks, a task for each terms of each server: of its budget and period, where its
     /// component stands.
     pub(crate) system: System,
@@ -242,16 +242,17 @@ pub(crate) struct Served {
     node: NodeId,
 }
 
-impl Served {
+impl ServerTasks {
     /// `servers`: the component of each, its terms, and the CPUs that it is bound to.
     pub(crate) fn new<'a>(
         system: &System,
         node: NodeId,
         servers: impl Iterator<Item = (ComponentId, &'a [Terms], Option<CpuSet>)>,
-    ) -> Served {
+    ) -> ServerTasks {
         let mut slots = vec![0; system.tasks.len()];
         system.tasks_of(node).zip(0..).for_each(|((id, _), slot)| slots[id.index()] = slot);
-        let mut served = Served { system: system.clone(), slots, servers: Vec::new(), components: Vec::new(), node };
+        let mut served =
+            ServerTasks { system: system.clone(), slots, servers: Vec::new(), components: Vec::new(), node };
         for (server, (id, terms, cpus)) in servers.enumerate() {
             let component = &system.components[id.index()];
             served.components.push(id);

@@ -6,7 +6,7 @@ use takt_model::{ComponentId, CpuSet, NodeId, ServerRule, Span, System, Task, Ti
 use super::choose::Choice;
 use super::{Group, Scope, Virtual, VirtualClusters};
 use crate::error::PolicyError;
-use crate::hierarchy::build::{Parts, Served, changes, depth, terms};
+use crate::hierarchy::build::{Parts, ServerTasks, changes, depth, terms};
 use crate::hierarchy::{Place, ScopeOrder};
 use crate::pool::Pool;
 use crate::server::{Server, Terms};
@@ -52,7 +52,7 @@ impl VirtualClusters {
         let of_server = |(server, cpus): (&Virtual, &Option<CpuSet>)| (made.groups[server.group].id, *cpus);
         let ids: Vec<_> = made.servers.iter().zip(&bound).map(of_server).collect();
         let with_terms = ids.into_iter().zip(&made.servers).map(|((id, cpus), server)| (id, &server.terms[..], cpus));
-        let served = Served::new(system, node, with_terms);
+        let served = ServerTasks::new(system, node, with_terms);
         let inside = made.inside(system, &served, &components, &clusters)?;
         let around = clusters.iter().map(|_| None).chain(components.iter().copied().map(Some));
         for (index, component) in around.enumerate() {
@@ -136,7 +136,7 @@ impl VirtualClusters {
     fn inside(
         &self,
         system: &System,
-        served: &Served,
+        served: &ServerTasks,
         components: &[ComponentId],
         clusters: &[CpuSet],
     ) -> Result<Vec<Vec<takt_model::TaskId>>, PolicyError> {

@@ -56,7 +56,7 @@ impl Bursts {
             }
             fitted = (fitted * 2).min(times.len());
         }
-        frames.told(&times)
+        frames.bursts(&times)
     }
 
     /// Bursts in groups of so many points, each at its place in the period of a group; `distance`
@@ -135,7 +135,7 @@ impl Frames {
         (below > 0.0 && period > 1.0).then_some(Frames { period, middle: a - k * period })
     }
 
-    fn told(self, times: &[f64]) -> Option<Bursts> {
+    fn bursts(self, times: &[f64]) -> Option<Bursts> {
         let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
         let (mut most, mut count, mut last) = (0u64, 0u64, f64::NEG_INFINITY);
         let mut firsts = Vec::new();

@@ -10,7 +10,7 @@ use crate::catalogue::TestId;
 use crate::exact::sum_ppm;
 use crate::fp::opa::{self, Assignment};
 use crate::fp::rta::{Analysis, FpTask};
-use crate::global::exact::{self, Reach, Ties};
+use crate::global::exact::{self, Reachability, Ties};
 use crate::linux::LinuxMachine;
 use crate::report::TestReport;
 use crate::scope::{Unit, ns};
@@ -143,9 +143,9 @@ pub(super) fn by_states(unit: &Unit, report: &TestReport) -> Option<Binding> {
             let middle = few + (enough - few) / 2;
             limits[i] = middle;
             match exact::respond(&tasks, &limits, unit.m, rule, Ties::Takt, states_left) {
-                Reach::Safe { states } => (enough, states_left) = (middle, states_left.saturating_sub(states)),
-                Reach::Miss { .. } => (few, states_left) = (middle + 1, states_left.saturating_sub(1_000)),
-                Reach::Undecided => return None,
+                Reachability::Safe { states } => (enough, states_left) = (middle, states_left.saturating_sub(states)),
+                Reachability::Miss { .. } => (few, states_left) = (middle + 1, states_left.saturating_sub(1_000)),
+                Reachability::Undecided => return None,
             }
         }
         let rest = (i128::from(tasks[i].d) - i128::from(enough)) * (1 << 32) / i128::from(tasks[i].d.max(1));

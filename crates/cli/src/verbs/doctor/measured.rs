@@ -50,14 +50,14 @@ fn costs(probe: &Probe, charge: Charge) -> Vec<(&'static str, Span)> {
 }
 
 /// The table for people.
-pub(super) fn told(probe: &Probe, charge: Charge) -> String {
+pub(super) fn rendered(probe: &Probe, charge: Charge) -> String {
     let cpus: Vec<String> = probe.latency.iter().map(|(cpu, _)| cpu.to_string()).collect();
     let mut text = format!(
         "\nmeasured for {} on CPUs {}, SCHED_FIFO priority {}; check and sim charge {} of it with -o FILE\n\n",
         time(probe.options.duration),
         cpus.join(","),
         probe.priority,
-        charge.told()
+        charge.described()
     );
     let mut table = Table::new(&["COST", "COUNT", "P50", "P99", "P99.9", "MAX", "CHARGED"]);
     let mut missing = String::new();
@@ -204,7 +204,7 @@ fn comment(kernel: &str, probe: &Probe, charge: Charge) -> Vec<String> {
     let mut lines = vec![format!(
         "{} of the values measured in {} on {} CPUs under Linux {kernel}, working set {}; no bound: a longer \
          measurement may show larger ones",
-        charge.told(),
+        charge.described(),
         time(probe.options.duration),
         probe.latency.len(),
         probe.options.working_set

@@ -6,7 +6,7 @@ use takt_report::{Form, Series};
 
 use super::super::cluster::{Cluster, LINK, Message};
 use super::super::misses::{DEADLINES, KNEE, LOADS, Outcome, RULES, Rule as Order, cluster, drawn, load_of, ms, name};
-use super::node::Told;
+use super::node::ClientRecord;
 use super::{Lab, Run};
 use crate::context::Context;
 use crate::failure::Failure;
@@ -124,7 +124,7 @@ fn measure(
     let simulated = Outcome::from_in_time(within.map(Message::in_time));
     let end = Time::ZERO.saturating_add(run.slow(duration));
     let within = ran.messages.iter().filter(|told| told.created < end);
-    let live = Outcome::from_in_time(within.map(Told::in_time));
+    let live = Outcome::from_in_time(within.map(ClientRecord::in_time));
     Ok((!ran.stopped).then_some(Both { simulated, live }))
 }
 

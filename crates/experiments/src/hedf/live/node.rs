@@ -37,7 +37,7 @@ const REPLY: usize = 1;
 
 /// A message, as its client saw it.
 #[derive(Clone, Copy, Debug)]
-pub(in super::super) struct Told {
+pub(in super::super) struct ClientRecord {
     pub(in super::super) client: usize,
     pub(in super::super) number: u64,
     pub(in super::super) server: usize,
@@ -52,7 +52,7 @@ pub(in super::super) struct Told {
     pub(in super::super) held: Option<Span>,
 }
 
-impl Told {
+impl ClientRecord {
     pub(in super::super) fn in_time(&self) -> bool {
         self.round_trip.is_some_and(|round_trip| round_trip <= self.deadline)
     }
@@ -60,7 +60,7 @@ impl Told {
 
 /// The results of a node.
 pub(super) struct NodeReport {
-    pub(super) messages: Vec<Told>,
+    pub(super) messages: Vec<ClientRecord>,
     /// How long the device held answers of this node, by client and number of the request.
     pub(super) held: Vec<((usize, u64), Span)>,
     pub(super) blocked: u64,
@@ -211,7 +211,7 @@ impl<'a> Node<'a> {
         let Planned { number, server, deadline, .. } = planned;
         let deadline = self.run.slow(deadline);
         let place = self.report.messages.len();
-        self.report.messages.push(Told {
+        self.report.messages.push(ClientRecord {
             client: self.number,
             number,
             server,

@@ -123,21 +123,21 @@ fn task(thread: &Thread, notes: &mut Notes) -> Option<Task> {
     let mut arrival = shape.arrival;
     if let Some((runtime, relative, reserved)) = thread.sched.reservation {
         (wcet, deadline) = (runtime, relative);
-        let served = served(&cycle, shape.work_max, period, runtime, reserved);
+        let served = reservation_effect(&cycle, shape.work_max, period, runtime, reserved);
         if let Some(message) = warning(&served, shape.work_max, period, runtime, reserved) {
             notes.warn(at, path, message);
         }
         match served {
-            Served::Throughout | Served::Overloaded => {
+            ReservationEffect::Throughout | ReservationEffect::Overloaded => {
                 (period, exec, arrival) = (reserved, Exec::Wcet, Arrival::Periodic);
             }
-            Served::Own | Served::Rarely => {
+            ReservationEffect::Own | ReservationEffect::Rarely => {
                 if exec == Exec::Wcet && shape.work_max != runtime {
                     exec = Exec::Pmf(vec![(Span::from_ns(shape.work_max), Probability::ONE)]);
                 }
             }
-            Served::Often => wcet = shape.work_max,
-            Served::InParts => {
+            ReservationEffect::Often => wcet = shape.work_max,
+            ReservationEffect::InParts => {
                 wcet = shape.work_max;
                 // The last of the reservations that a job takes decides.
                 deadline = relative.saturating_add((wcet.div_ceil(runtime.max(1)) - 1).saturating_mul(reserved));
@@ -170,7 +170,7 @@ fn task(thread: &Thread, notes: &mut Notes) -> Option<Task> {
 
 /// The effect of a SCHED_DEADLINE reservation on a thread's releases.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Served {
+enum ReservationEffect {
     /// It never waits: the reservation alone decides when it runs on.
     Throughout,
     /// It comes as often as its reservation.
@@ -186,7 +186,7 @@ enum Served {
     Overloaded,
 }
 
-fn served(cycle: &Cycle, work_max: u64, period: u64, runtime: u64, reserved: u64) -> Served {
+fn reservation_effect(cycle: &Cycle, work_max: u64, period: u64, runtime: u64, reserved: u64) -> ReservationEffect {
     let sum = |of: fn(&Piece) -> u64| {
         cycle
             .pieces
@@ -196,35 +196,35 @@ fn served(cycle: &Cycle, work_max: u64, period: u64, runtime: u64, reserved: u64
     let wanted = sum(|piece| piece.work).saturating_mul(reserved.into());
     let given = sum(|piece| piece.distance).saturating_mul(runtime.into());
     match period.cmp(&reserved) {
-        _ if cycle.never_waits => Served::Throughout,
-        Ordering::Equal => Served::Own,
-        _ if wanted > given => Served::Overloaded,
-        Ordering::Less => Served::Often,
-        Ordering::Greater if work_max > runtime => Served::InParts,
-        Ordering::Greater => Served::Rarely,
+        _ if cycle.never_waits => ReservationEffect::Throughout,
+        Ordering::Equal => ReservationEffect::Own,
+        _ if wanted > given => ReservationEffect::Overloaded,
+        Ordering::Less => ReservationEffect::Often,
+        Ordering::Greater if work_max > runtime => ReservationEffect::InParts,
+        Ordering::Greater => ReservationEffect::Rarely,
     }
 }
 
 /// How the imported task differs from the thread under its reservation.
-fn warning(served: &Served, work_max: u64, period: u64, runtime: u64, reserved: u64) -> Option<String> {
+fn warning(served: &ReservationEffect, work_max: u64, period: u64, runtime: u64, reserved: u64) -> Option<String> {
     let [work, period, runtime, reserved] = [work_max, period, runtime, reserved].map(Span::from_ns);
     let comes = format!("is released every {period}, and its reservation holds {runtime} every {reserved}");
     Some(match served {
-        Served::Throughout => return None,
-        Served::Own if work > runtime => format!(
+        ReservationEffect::Throughout => return None,
+        ReservationEffect::Own if work > runtime => format!(
             "works for up to {work}, more than its dl-runtime {runtime}; the kernel would throttle it, takt \
              lets the job overrun its wcet"
         ),
-        Served::Own => return None,
-        Served::Rarely => format!("{comes}; the task's period is {period}, so less is reserved for it"),
-        Served::InParts => format!(
+        ReservationEffect::Own => return None,
+        ReservationEffect::Rarely => format!("{comes}; the task's period is {period}, so less is reserved for it"),
+        ReservationEffect::InParts => format!(
             "{comes}; a job of up to {work} takes several of these, and the kernel throttles it in between: \
              takt does not, and gives it the deadline of the last"
         ),
-        Served::Often => format!(
+        ReservationEffect::Often => format!(
             "{comes}; the task's wcet is the work of one job, {work}, and what the reservation holds beyond is left out"
         ),
-        Served::Overloaded => format!(
+        ReservationEffect::Overloaded => format!(
             "{comes}, less than its jobs of up to {work} want; the kernel throttles it, so it becomes a task \
              that always uses its whole reservation; its own releases are left out"
         ),

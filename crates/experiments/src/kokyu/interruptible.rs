@@ -9,7 +9,7 @@ use takt_model::Time;
 use super::Failure;
 
 /// A sink that checks at each event whether to stop.
-pub(super) struct Until<'a, S> {
+pub(super) struct Interruptible<'a, S> {
     sink: &'a mut S,
     stopped: &'a dyn Fn() -> bool,
 }
@@ -18,20 +18,20 @@ pub(super) struct Until<'a, S> {
 struct Stopped;
 
 /// Calls `run` with a sink that passes events on to `sink`. Fails once `stopped` says so.
-pub(super) fn until<S: Sink, T>(
+pub(super) fn interruptible<S: Sink, T>(
     stopped: &dyn Fn() -> bool,
     sink: &mut S,
-    run: impl FnOnce(&mut Until<'_, S>) -> Result<T, Failure>,
+    run: impl FnOnce(&mut Interruptible<'_, S>) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
-    let mut until = Until { sink, stopped };
+    let mut sink = Interruptible { sink, stopped };
     // Nothing reads the state that the unwinding leaves behind.
-    catch_unwind(AssertUnwindSafe(|| run(&mut until))).unwrap_or_else(|why| match why.downcast::<Stopped>() {
+    catch_unwind(AssertUnwindSafe(|| run(&mut sink))).unwrap_or_else(|why| match why.downcast::<Stopped>() {
         Ok(_) => Err(Failure::cannot("interrupted")),
         Err(other) => resume_unwind(other),
     })
 }
 
-impl<S: Sink> Sink for Until<'_, S> {
+impl<S: Sink> Sink for Interruptible<'_, S> {
     fn event(&mut self, stream: u32, now: Time, event: &Event) {
         if (self.stopped)() {
             // `resume_unwind` prints no message, since this is no panic.
