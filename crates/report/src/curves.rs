@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use crate::html::STYLE;
 use crate::markup::{Esc, Px};
-use crate::svg::{CHART_CSS, COLOURS};
+use crate::svg::{CHART_CSS, COLOURS, titled};
 
 /// A point of a curve; shares in [0, 1].
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -83,21 +83,8 @@ impl Curves {
         let high = points().map(|point| point.high).fold(0.0, f64::max);
         let (least, most) = if points().next().is_some() { share_ends(low, high) } else { (0.0, 1.0) };
         let y = |share: f64| bottom - ((share - least) / (most - least)).clamp(0.0, 1.0) * (bottom - TOP);
-        let (w, h) = (Px(WIDTH), Px(height));
-        let mut out = format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"takt-chart curves\" viewBox=\"0 0 {w} {h}\" \
-             width=\"{w}\" height=\"{h}\" \
-             role=\"img\" aria-labelledby=\"{id}\"><title id=\"{id}\">{}</title>\n",
-            Esc(&self.title),
-            id = Esc(id),
-        );
-        if standalone {
-            let _ = writeln!(
-                out,
-                "<style>{CHART_CSS}{CSS}</style>\n<rect class=\"paper\" width=\"100%\" height=\"100%\"/>"
-            );
-        }
-        let _ = writeln!(out, "<text class=\"head\" x=\"{}\" y=\"22\">{}</text>", Px(LEFT), Esc(&self.title));
+        let style = standalone.then_some(CSS);
+        let mut out = titled("curves", id, &self.title, (WIDTH, height), LEFT, style);
         let (mut grid, mut labels) = (String::new(), String::new());
         for (percent, text) in ticks(least * 100.0, most * 100.0) {
             let at = y(percent / 100.0);

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use crate::curves::{DASHES, marker, ticks};
 use crate::markup::{Esc, Px, clip, columns};
-use crate::svg::{CHART_CSS, COLOURS};
+use crate::svg::{COLOURS, titled};
 
 /// How a series is drawn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -128,21 +128,9 @@ impl Figure {
             top,
             bottom: top + BODY,
         };
-        let (w, h) = (Px(WIDTH), Px(frame.bottom + 50.0));
-        let mut out = format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"takt-chart figure\" viewBox=\"0 0 {w} {h}\" \
-             width=\"{w}\" height=\"{h}\" \
-             role=\"img\" aria-labelledby=\"{id}\"><title id=\"{id}\">{}</title>\n",
-            Esc(&self.title),
-            id = Esc(id),
-        );
-        if standalone {
-            let _ = writeln!(
-                out,
-                "<style>{CHART_CSS}{CSS}</style>\n<rect class=\"paper\" width=\"100%\" height=\"100%\"/>"
-            );
-        }
-        let _ = writeln!(out, "<text class=\"head\" x=\"{}\" y=\"22\">{}</text>\n{key}", Px(LEFT), Esc(&self.title));
+        let style = standalone.then_some(CSS);
+        let mut out = titled("figure", id, &self.title, (WIDTH, frame.bottom + 50.0), LEFT, style);
+        let _ = writeln!(out, "{key}");
         self.axes(&mut out, &frame);
         for series in &self.series {
             draw(&mut out, series, &frame);

@@ -16,6 +16,30 @@ use crate::lane::{Charging, Lane};
 use crate::markup::{Esc, Px, clip, columns};
 use crate::messages::Fate;
 
+/// The start of a chart with a title: its element, its style and paper if it `stands_alone`, and its
+/// heading at `left`. `kind` is its class. Its size is in pixels.
+pub(crate) fn titled(
+    kind: &str,
+    id: &str,
+    title: &str,
+    (width, height): (f64, f64),
+    left: f64,
+    stands_alone: Option<&str>,
+) -> String {
+    let (w, h, id, title) = (Px(width), Px(height), Esc(id), Esc(title));
+    let mut out = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"takt-chart {kind}\" viewBox=\"0 0 {w} {h}\" \
+         width=\"{w}\" height=\"{h}\" \
+         role=\"img\" aria-labelledby=\"{id}\"><title id=\"{id}\">{title}</title>\n"
+    );
+    if let Some(css) = stands_alone {
+        let _ =
+            writeln!(out, "<style>{CHART_CSS}{css}</style>\n<rect class=\"paper\" width=\"100%\" height=\"100%\"/>");
+    }
+    let _ = writeln!(out, "<text class=\"head\" x=\"{}\" y=\"22\">{title}</text>", Px(left));
+    out
+}
+
 /// The chart's colours and type, light and dark. A page that embeds charts includes it once.
 pub const CHART_CSS: &str = include_str!("chart.css");
 /// The style of servers' lanes.
