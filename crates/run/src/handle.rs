@@ -94,6 +94,8 @@ pub enum LiveError {
 #[derive(Clone, Default)]
 pub struct RunHandle {
     running: Arc<Mutex<Option<Running>>>,
+    /// Held while a change is decided about and made. The run can end meanwhile.
+    changing: Arc<Mutex<()>>,
 }
 
 /// From a decision to its instant: the manager must have the change before. Each try takes [`LEAD_GROWTH`] times as
@@ -196,23 +198,33 @@ impl RunHandle {
     }
 
     /// Makes a change if `decide` agrees to the system with it. Waits until the change is made, and until all servers
-    /// have their new terms, at most five seconds. While they do not, further changes are refused.
+    /// have their new terms, at most five seconds. While they do not, further changes are refused. The run goes on, and
+    /// can end, while `decide` works. If a mode changes the system meanwhile, `decide` is asked again.
     ///
     /// # Errors
     /// Why nothing was changed.
     pub fn apply(
         &self,
         change: &LiveChange,
-        decide: impl FnOnce(&System) -> Result<(), String>,
+        decide: impl Fn(&System) -> Result<(), String>,
     ) -> Result<Effect, LiveError> {
-        let mut running = self.lock();
-        let running = running.as_mut().ok_or(LiveError::NotRunning)?;
-        running.now()?;
-        running.fold_modes();
-        let planned = running.plan(change)?;
-        running.settle()?;
-        decide(&planned.system).map_err(LiveError::Refused)?;
-        running.make(planned)
+        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut decided: Option<System> = None;
+        loop {
+            {
+                let mut running = self.lock();
+                let running = running.as_mut().ok_or(LiveError::NotRunning)?;
+                running.now()?;
+                running.fold_modes();
+                let planned = running.plan(change)?;
+                running.settle()?;
+                if decided.as_ref() == Some(&planned.system) {
+                    return running.make(planned);
+                }
+                decided = Some(planned.system);
+            }
+            decided.as_ref().map_or(Ok(()), &decide).map_err(LiveError::Refused)?;
+        }
     }
 }
 

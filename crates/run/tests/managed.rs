@@ -388,6 +388,23 @@ fn run_changed<T: Send>(
     unreachable!("a best-effort run needs no privilege")
 }
 
+#[test]
+fn a_run_ends_while_a_change_of_it_is_decided_about() {
+    let _alone = alone();
+    let mut system = node(Builtin::Edf);
+    domain(&mut system, ("own", ServerRule::Deferrable, 50, 12), &[("t own", 0, 50, 6)]);
+    let budget = LiveChange::Server { component: "own".to_owned(), rule: None, period: None, budget: Some(ms(10)) };
+    let (_, _, changed) = run_changed(&system, ms(300), |handle| {
+        handle.apply(&budget, |_| {
+            while handle.system().is_some() {
+                takt_linux::clock::pause(ms(5));
+            }
+            Ok(())
+        })
+    });
+    assert_eq!(changed, Err(LiveError::NotRunning));
+}
+
 /// A component whose thread wants twenty times its budget joins, changes and leaves, twice. All others keep theirs.
 #[test]
 fn a_greedy_component_joins_changes_and_leaves_and_takes_nothing_from_others() {

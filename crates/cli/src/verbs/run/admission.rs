@@ -5,13 +5,14 @@
 
 use std::io;
 use std::os::fd::AsFd as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use takt_analysis::Admission;
 use takt_analysis::admit::Refusal;
+use takt_linux::clock;
 use takt_linux::seqpacket::{Connection, Listener, Poll, Received};
 use takt_model::admission::{Answer, MESSAGE_MAX, Request};
 use takt_model::system::Costs;
@@ -26,10 +27,14 @@ const CLIENTS_MAX: usize = 16;
 /// The time between looks at whether to stop.
 const TURN: Span = Span::from_ms(100);
 
-/// The thread that serves the socket. It ends when this is dropped.
+/// The longest wait for the thread at the end. A proof may take longer, and nobody reads its answer.
+const END_MAX: Span = Span::from_ms(500);
+
+/// The thread that serves the socket. It ends after this is dropped, and the socket is gone.
 pub(super) struct AdmissionSocket {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
+    path: PathBuf,
 }
 
 impl AdmissionSocket {
@@ -50,16 +55,23 @@ impl AdmissionSocket {
         let serve = move || Server { listener, handle, clients: Vec::new() }.serve(&stopped);
         let thread = std::thread::Builder::new().name("takt admit".to_owned()).spawn(serve);
         let thread = thread.map_err(|error| Failure::trouble(format_args!("--admit: no thread: {error}")))?;
-        Ok(AdmissionSocket { stop, thread: Some(thread) })
+        Ok(AdmissionSocket { stop, thread: Some(thread), path: path.to_owned() })
     }
 }
 
 impl Drop for AdmissionSocket {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
+        let Some(thread) = self.thread.take() else { return };
+        let until = clock::monotonic_ns().saturating_add(END_MAX.as_ns());
+        while !thread.is_finished() {
+            if clock::monotonic_ns() >= until {
+                let _ = std::fs::remove_file(&self.path);
+                return;
+            }
+            clock::pause(Span::from_ms(5));
         }
+        let _ = thread.join();
     }
 }
 
