@@ -29,7 +29,8 @@ clippy:
 doc:
 	RUSTDOCFLAGS="-D warnings" .ci/timed doc $(CARGO) doc --locked --workspace --no-deps --lib
 
-## The manual as a book: target/book/docs/index.html. Pages link to examples and sources, so those stand beside it.
+## The manual as a book: target/book/docs/index.html. Pages link to examples and sources, so those stand beside
+## it.
 MDBOOK_VERSION := 0.5.4
 MDBOOK := target/tools/bin/mdbook
 docs:
@@ -39,12 +40,14 @@ docs:
 	$(MDBOOK) build docs
 	cp -r --parents examples crates/c/include crates/c/examples target/book
 
-## Unit, integration, property and documentation tests; the invariants and their self-test; the commands of README and docs/; what is behind a feature.
+## Unit, integration, property and documentation tests; the invariants and their self-test; the commands of
+## README and docs/; what is behind a feature.
 ## Says at its end what was skipped, and why (TAKT_DEMAND_LIVE=1: that is a failure).
 unit:
 	CARGO="$(CARGO)" .ci/unit
 
-## All live tests LIVE_ROUNDS times (10), beside what LIVE_BESIDE says: make live LIVE_BESIDE="stress-ng --cpu 2"
+## All live tests LIVE_ROUNDS times (10), beside what LIVE_BESIDE says: make live LIVE_BESIDE="stress-ng --cpu
+## 2"
 live:
 	.ci/live
 
@@ -52,14 +55,17 @@ live:
 lab:
 	.ci/lab
 
-## The takt of a guest, in target/lab: static, because the guest has no libraries; with glibc, because each Rust for Linux has it.
+## The takt of a guest, in target/lab: static, because the guest has no libraries; with glibc, because each Rust
+## for Linux has it.
 LAB_TARGET := x86_64-unknown-linux-gnu
 lab-binary:
 	RUSTFLAGS="-C target-feature=+crt-static -C strip=symbols" $(CARGO) build --profile demo --locked --package takt --target $(LAB_TARGET)
 	install -D target/$(LAB_TARGET)/demo/takt target/lab/takt
 
-## What takes too long for every change: fuzzing, the live tests ten times beside a load, kokyu at full length, short
-## benchmarks, a short soak, the gateway to Zenoh, ... (.ci/nightly NAME: one of them). CI runs those that a change touched.
+## What takes too long for every change: fuzzing, the live tests ten times beside a load, kokyu at full length,
+## short
+## benchmarks, a short soak, the gateway to Zenoh, ... (.ci/nightly NAME: one of them). CI runs those that a
+## change touched.
 nightly:
 	.ci/nightly
 
@@ -75,7 +81,8 @@ invariants-selftest:
 deny:
 	.ci/timed deny .ci/deny
 
-## Response times against two independent implementations of verified analyses: the crate response-time-analysis, and PyPI's.
+## Response times against two independent implementations of verified analyses: the crate response-time-
+## analysis, and PyPI's.
 agreement:
 	benches/check-peer.sh agreement
 	$(CARGO) build --release --locked --package takt
@@ -85,7 +92,8 @@ agreement:
 bench:
 	.ci/bench
 
-## The gateway to Zenoh, a package apart: what `make test` does for all others, and its example. (The first build takes minutes: some 300 packages.)
+## The gateway to Zenoh, a package apart: what `make test` does for all others, and its example. (The first
+## build takes minutes: some 300 packages.)
 ZENOH := --locked --manifest-path crates/zenoh/Cargo.toml --target-dir target/zenoh
 zenoh:
 	$(CARGO) fmt --manifest-path crates/zenoh/Cargo.toml --check
@@ -97,7 +105,8 @@ zenoh:
 	$(CARGO) run --quiet $(ZENOH) --example fleet
 	if $(CARGO) deny --version >/dev/null 2>&1; then $(CARGO) deny --locked --manifest-path crates/zenoh/Cargo.toml check --hide-inclusion-graph licenses sources; fi
 
-## A Debian package in target/debian: the command, completions for bash, zsh and fish, and manual pages. Needs cargo-deb (cargo install cargo-deb).
+## A Debian package in target/debian: the command, completions for bash, zsh and fish, and manual pages. Needs
+## cargo-deb (cargo install cargo-deb).
 DEB_PROFILE ?= release
 DEB_PARTS := target/deb
 deb:
@@ -109,7 +118,8 @@ deb:
 	for shell in bash zsh fish; do target/$(DEB_PROFILE)/takt completions $$shell > $(DEB_PARTS)/completions/$$shell || exit; done
 	$(CARGO) deb --no-build --profile $(DEB_PROFILE) --locked --package takt
 
-## The library for C and C++: c-library builds it, install-c copies it, the header and a file for pkg-config below PREFIX.
+## The library for C and C++: c-library builds it, install-c copies it, the header and a file for pkg-config
+## below PREFIX.
 PREFIX ?= /usr/local
 C_PROFILE ?= release
 C_LIBRARY ?= target/$(C_PROFILE)
@@ -133,8 +143,10 @@ install-c:
 fuzz:
 	.ci/fuzz
 
-## 10^6 random systems of each kind in soak-systems, 10^6 executions of each fuzz target, the property tests with many more cases, and 10^6 random sets through all tests against the
-## exhaustive search; then the experiment of KOKYU at full length, whose claims are to hold (SOAK_RUNS, SOAK_CASES, SOAK_SETS, SOAK_TESTS (which programs of tests; none: all), SOAK_KOKYU (its
+## 10^6 random systems of each kind in soak-systems, 10^6 executions of each fuzz target, the property tests
+## with many more cases, and 10^6 random sets through all tests against the
+## exhaustive search; then the experiment of KOKYU at full length, whose claims are to hold (SOAK_RUNS,
+## SOAK_CASES, SOAK_SETS, SOAK_TESTS (which programs of tests; none: all), SOAK_KOKYU (its
 ## seeds; none: not at all) and SOAK_PROFILE, of the build, change that).
 SOAK_RUNS ?= 1000000
 SOAK_CASES ?= 200000
@@ -147,10 +159,12 @@ soak: soak-systems soak-tests
 	FUZZ_RUNS=$(SOAK_RUNS) .ci/fuzz
 	for seed in $(SOAK_KOKYU); do $(CARGO) run --locked --release --package takt -- reproduce kokyu --seed $$seed --out target/kokyu || exit; done
 
-## Analysis against simulation: 10^6 random systems of each kind (SOAK_SYSTEMS), with a line of progress for each 20,000.
+## Analysis against simulation: 10^6 random systems of each kind (SOAK_SYSTEMS), with a line of progress for
+## each 20,000.
 soak-systems:
 	SOAK_PROFILE=$(SOAK_PROFILE) .ci/soak-systems
 
-## The tests of the soak alone. A job in the background of a shell ignores signals that some tests send; env mends that.
+## The tests of the soak alone. A job in the background of a shell ignores signals that some tests send; env
+## mends that.
 soak-tests:
 	TAKT_MODEL_RUNS=$$(( $(SOAK_CASES) / 20 )) PROPTEST_CASES=$$(( $(SOAK_CASES) / 10 )) TAKT_CASES=$(SOAK_CASES) TAKT_SETS=$(SOAK_SETS) env --default-signal=INT,QUIT,HUP $(CARGO) test $(SOAK_FLAGS) $(SOAK_PROFILE) $(SOAK_TESTS)
