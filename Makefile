@@ -5,7 +5,7 @@ CARGO ?= cargo
 DEMO_FOR ?= 3s
 TAKT := target/release/takt
 
-.PHONY: all agreement demo deb docs c-library install-c test fmt clippy doc unit live lab lab-binary nightly invariants invariants-selftest deny bench soak soak-systems soak-tests fuzz zenoh clean-demo
+.PHONY: all agreement demo deb docs c-library install-c test fmt clippy doc unit live lab lab-binary bpf nightly invariants invariants-selftest deny bench soak soak-systems soak-tests fuzz zenoh clean-demo
 
 all: test
 
@@ -57,6 +57,13 @@ LAB_TARGET := x86_64-unknown-linux-gnu
 lab-binary:
 	RUSTFLAGS="-C target-feature=+crt-static -C strip=symbols" $(CARGO) build --profile demo --locked --package takt --target $(LAB_TARGET)
 	install -D target/$(LAB_TARGET)/demo/takt target/lab/takt
+
+## What is behind the feature bpf, which needs clang, libelf-dev and zlib1g-dev: clippy, and the tests of programs in the kernel.
+BPF := --locked --workspace --features takt-dispatch/tokio,takt/bpf
+bpf:
+	$(CARGO) clippy $(BPF) --all-targets -- -D warnings
+	$(CARGO) test $(BPF) --no-fail-fast --package takt-linux --lib bpf tc
+	$(CARGO) test $(BPF) --no-fail-fast --test tags --test net
 
 ## What takes too long for every change: fuzzing, the live tests ten times beside a load, kokyu at full length, short
 ## benchmarks, a short soak, the gateway to Zenoh, ... (.ci/nightly NAME: one of them). CI runs those that a change touched.

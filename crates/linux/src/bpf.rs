@@ -51,6 +51,12 @@ pub enum BpfError {
     },
 }
 
+impl BpfError {
+    pub(crate) fn attach(place: &str, cause: io::Error) -> BpfError {
+        BpfError::Attach { place: place.to_owned(), cause }
+    }
+}
+
 fn said(messages: &[String]) -> String {
     if messages.is_empty() { String::new() } else { format!("; libbpf says: {}", messages.join(" / ")) }
 }
@@ -153,7 +159,7 @@ pub fn attach(program: &ProgramMut<'_>, hook: Hook<'_>, place: &str) -> Result<O
             errno => Err(io::Error::from_raw_os_error(-errno)),
         }
     };
-    link.map_err(|cause| BpfError::Attach { place: place.to_owned(), cause })
+    link.map_err(|cause| BpfError::attach(place, cause))
 }
 
 #[cfg(test)]
