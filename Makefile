@@ -5,7 +5,7 @@ CARGO ?= cargo
 DEMO_FOR ?= 3s
 TAKT := target/release/takt
 
-.PHONY: all agreement demo deb docs c-library install-c test fmt clippy doc unit live lab lab-binary nightly invariants invariants-selftest deny bench soak soak-systems soak-tests fuzz zenoh clean-demo
+.PHONY: all agreement demo deb docs c-library install-c test fmt clippy doc unit live lab lab-binary bpf nightly invariants invariants-selftest deny bench soak soak-systems soak-tests fuzz zenoh clean-demo
 
 all: test
 
@@ -29,8 +29,7 @@ clippy:
 doc:
 	RUSTDOCFLAGS="-D warnings" .ci/timed doc $(CARGO) doc --locked --workspace --no-deps --lib
 
-## The manual as a book: target/book/docs/index.html. Pages link to examples and sources, so those stand beside
-## it.
+## The manual as a book: target/book/docs/index.html. Pages link to examples and sources, so those stand beside it.
 MDBOOK_VERSION := 0.5.4
 MDBOOK := target/tools/bin/mdbook
 docs:
@@ -41,13 +40,12 @@ docs:
 	cp -r --parents examples crates/c/include crates/c/examples target/book
 
 ## Unit, integration, property and documentation tests; the invariants and their self-test; the commands of
-## README and docs/; what is behind a feature.
-## Says at its end what was skipped, and why (TAKT_DEMAND_LIVE=1: that is a failure).
+## README and docs/; what is behind a feature. Says at its end what was skipped, and why (TAKT_DEMAND_LIVE=1:
+## that is a failure).
 unit:
 	CARGO="$(CARGO)" .ci/unit
 
-## All live tests LIVE_ROUNDS times (10), beside what LIVE_BESIDE says: make live LIVE_BESIDE="stress-ng --cpu
-## 2"
+## All live tests LIVE_ROUNDS times (10), beside what LIVE_BESIDE says: make live LIVE_BESIDE="stress-ng --cpu 2"
 live:
 	.ci/live
 
@@ -62,10 +60,17 @@ lab-binary:
 	RUSTFLAGS="-C target-feature=+crt-static -C strip=symbols" $(CARGO) build --profile demo --locked --package takt --target $(LAB_TARGET)
 	install -D target/$(LAB_TARGET)/demo/takt target/lab/takt
 
+## What is behind the feature bpf, which needs clang, libelf-dev and zlib1g-dev: clippy, and the tests of
+## programs in the kernel.
+BPF := --locked --workspace --features takt-dispatch/tokio,takt/bpf
+bpf:
+	$(CARGO) clippy $(BPF) --all-targets -- -D warnings
+	$(CARGO) test $(BPF) --no-fail-fast --package takt-linux --lib bpf tc
+	$(CARGO) test $(BPF) --no-fail-fast --test tags --test net
+
 ## What takes too long for every change: fuzzing, the live tests ten times beside a load, kokyu at full length,
-## short
-## benchmarks, a short soak, the gateway to Zenoh, ... (.ci/nightly NAME: one of them). CI runs those that a
-## change touched.
+## short benchmarks, a short soak, the gateway to Zenoh, ... (.ci/nightly NAME: one of them). CI runs those that
+## a change touched.
 nightly:
 	.ci/nightly
 
@@ -81,8 +86,8 @@ invariants-selftest:
 deny:
 	.ci/timed deny .ci/deny
 
-## Response times against two independent implementations of verified analyses: the crate response-time-
-## analysis, and PyPI's.
+## Response times against two independent implementations of verified analyses: the crate
+## response-time-analysis, and PyPI's.
 agreement:
 	benches/check-peer.sh agreement
 	$(CARGO) build --release --locked --package takt
@@ -144,10 +149,10 @@ fuzz:
 	.ci/fuzz
 
 ## 10^6 random systems of each kind in soak-systems, 10^6 executions of each fuzz target, the property tests
-## with many more cases, and 10^6 random sets through all tests against the
-## exhaustive search; then the experiment of KOKYU at full length, whose claims are to hold (SOAK_RUNS,
-## SOAK_CASES, SOAK_SETS, SOAK_TESTS (which programs of tests; none: all), SOAK_KOKYU (its
-## seeds; none: not at all) and SOAK_PROFILE, of the build, change that).
+## with many more cases, and 10^6 random sets through all tests against the exhaustive search; then the
+## experiment of KOKYU at full length, whose claims are to hold (SOAK_RUNS, SOAK_CASES, SOAK_SETS, SOAK_TESTS
+## (which programs of tests; none: all), SOAK_KOKYU (its seeds; none: not at all) and SOAK_PROFILE, of the
+## build, change that).
 SOAK_RUNS ?= 1000000
 SOAK_CASES ?= 200000
 SOAK_SETS ?= 1000000
@@ -164,7 +169,6 @@ soak: soak-systems soak-tests
 soak-systems:
 	SOAK_PROFILE=$(SOAK_PROFILE) .ci/soak-systems
 
-## The tests of the soak alone. A job in the background of a shell ignores signals that some tests send; env
-## mends that.
+## The tests of the soak alone. A job in the background of a shell ignores signals that some tests send; env mends that.
 soak-tests:
 	TAKT_MODEL_RUNS=$$(( $(SOAK_CASES) / 20 )) PROPTEST_CASES=$$(( $(SOAK_CASES) / 10 )) TAKT_CASES=$(SOAK_CASES) TAKT_SETS=$(SOAK_SETS) env --default-signal=INT,QUIT,HUP $(CARGO) test $(SOAK_FLAGS) $(SOAK_PROFILE) $(SOAK_TESTS)

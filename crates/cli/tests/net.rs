@@ -201,6 +201,37 @@ fn kept_shares_are_shown_changed_and_removed() {
     });
 }
 
+/// With the feature alone: the end of takt, also by kill -9, takes the option away.
+#[cfg(feature = "bpf")]
+#[test]
+fn sockets_have_deadlines_while_takt_holds_the_device() {
+    use std::net::UdpSocket;
+    use takt_linux::tc::{PacketDeadline, set_deadline};
+
+    on_cable(|cable, file| {
+        let device = device(cable);
+        let socket = UdpSocket::bind((cable.left().address(), 0)).unwrap();
+        let deadline = || set_deadline(&socket, PacketDeadline::After(Span::from_s(60)));
+        for end in ["-TERM", "-KILL"] {
+            let holding = Holding::start(&device, &[file.to_str().unwrap(), "--deadlines", "--json"]);
+            eventually("sockets have the option", || deadline().is_ok());
+            for _ in 0..3 {
+                socket.send_to(b"message", (cable.right().address(), 9)).unwrap();
+            }
+            let (_, text) = holding.end(end);
+            assert!(deadline().is_err(), "the option is gone");
+            if end == "-TERM" {
+                let answer: Value = serde_json::from_str(&text).unwrap();
+                let counts = &answer["packets_with_deadline"];
+                assert_eq!((&counts["came"], &counts["dropped"], &counts["late"]), (&3.into(), &0.into(), &0.into()));
+                assert_eq!(answer["deadlines"], serde_json::json!({ "group": "/", "late": "drop" }));
+            }
+        }
+        assert_eq!(run(&["show"]).0, Some(1));
+        assert_eq!((self::device(cable), real_time_rate(&device)), (device.clone(), None));
+    });
+}
+
 #[test]
 fn a_dry_run_needs_nothing_and_refusals_say_what_to_do() {
     let folder = TempDir::new().unwrap();
@@ -222,6 +253,14 @@ fn a_dry_run_needs_nothing_and_refusals_say_what_to_do() {
     refused(&["--device", "lo", "--reply", "port:7"], 2, "has no share for replies; write link.replies");
     refused(&["--device", "lo", "--real-time", "mark:7"], 2, "is no property of packets");
     refused(&["--device", "lo", "--node", "leg"], 2, "no node is called \"leg\"");
+    refused(&["--device", "lo", "--deadlines=control"], 2, "write one from the root, like /control");
+    if cfg!(feature = "bpf") {
+        let (status, stdout, stderr) = run(&["apply", file, "--device", "lo", "--dry-run", "--deadlines=/control"]);
+        assert_eq!(status, Some(0), "{stderr}");
+        assert!(stdout.contains("SO_DEADLINE: sockets of control group /control; "), "{stdout}");
+    } else {
+        refused(&["--device", "lo", "--deadlines"], 3, "build it with the feature \"bpf\"");
+    }
     write("takt = 1\nname = \"bare\"\n[[node]]\nname = \"arm\"\n");
     refused(&["--device", "lo"], 2, "no node of system \"bare\" has a link");
     let replies = system("80Mbit").replace("bucket =", "replies = { burst = \"1kB\", rate = \"30Mbit\" }, bucket =");
@@ -238,7 +277,7 @@ fn the_doctor_tells_of_each_gap() {
     let answer: Value = serde_json::from_str(&stdout).unwrap();
     let names: Vec<&str> =
         answer["findings"].as_array().unwrap().iter().map(|of| of["name"].as_str().unwrap()).collect();
-    for name in ["htb", "classifier", "gso-limit", "etf", "bpf-qdisc", "software-timestamps"] {
+    for name in ["htb", "classifier", "gso-limit", "deadline-option", "etf", "bpf-qdisc", "software-timestamps"] {
         assert!(names.contains(&name), "{names:?}");
     }
     assert_eq!(answer["spoils"], status == Some(1));

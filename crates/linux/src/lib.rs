@@ -5,6 +5,8 @@
 //! name the cause behind an errno and the remedy.
 
 pub mod arrival;
+#[cfg(feature = "bpf")]
+pub mod bpf;
 pub mod clock;
 pub mod cpuset;
 pub mod datagram;

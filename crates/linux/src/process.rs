@@ -21,6 +21,8 @@ pub const CAP_IPC_LOCK: u32 = 14;
 pub const CAP_SYS_ADMIN: u32 = 21;
 /// CAP_SYS_NICE: scheduling classes and affinities of any kind.
 pub const CAP_SYS_NICE: u32 = 23;
+/// CAP_PERFMON: BPF programs that look into the kernel.
+pub const CAP_PERFMON: u32 = 38;
 /// CAP_BPF: BPF programs.
 pub const CAP_BPF: u32 = 39;
 

@@ -30,6 +30,7 @@ mod plan;
 mod probes;
 mod request;
 mod state;
+mod tags;
 
 use std::fs;
 use std::io;
@@ -47,6 +48,7 @@ pub use htb::Counters;
 pub use install::{Applied, apply};
 pub use plan::{ClassPlan, PACKETS_MAX, Plan, PlanError, RATE_MIN, Role, Shaper};
 pub use probes::Check;
+pub use tags::{LateDatagrams, PacketDeadline, TagCounts, TagSpec, Tags, deadline, set_deadline};
 
 use crate::recovery::RecoveryError;
 use install::refused;
@@ -141,6 +143,29 @@ pub enum NetError {
         /// Its check.
         check: Check,
     },
+    /// Frames with a deadline were not counted.
+    #[error(
+        "the counters of device {device} deny its deadlines: of {sent} frames with a deadline, {} came to it and {} \
+         left it; it has what it had before", counts.came, counts.left
+    )]
+    Untagged {
+        /// The device.
+        device: String,
+        /// Frames.
+        sent: u64,
+        /// Their counts.
+        counts: TagCounts,
+    },
+    /// This takt has no programs for the kernel.
+    #[error(
+        "this takt was built without programs for the kernel, so sockets have no deadlines: build it with the feature \
+         \"bpf\" (cargo build --release --package takt --features bpf; it needs clang, libelf-dev and zlib1g-dev)"
+    )]
+    NotBuilt,
+    /// The programs are not in the kernel.
+    #[cfg(feature = "bpf")]
+    #[error(transparent)]
+    Programs(#[from] crate::bpf::BpfError),
     /// The device could not be restored.
     #[error("device {device} has {now} and had {former}: make it again by hand")]
     NotAsBefore {

@@ -67,6 +67,7 @@ Examples:
   sudo takt net apply robot.toml --device eth0 --real-time port:7000-7009 --reply from-port:7000
   sudo takt net apply robot.toml --device eth0 --real-time cgroup:/control --for 1min
   sudo takt net apply robot.toml --device eth0 --watch   follow changes of the file
+  sudo takt net apply robot.toml --device eth0 --deadlines       sockets have SO_DEADLINE
   sudo takt net apply robot.toml --device eth0 --keep")]
 pub(crate) struct NetApply {
     /// The system file; - is standard input.
@@ -89,12 +90,22 @@ pub(crate) struct NetApply {
     #[arg(long, value_name = "RULE", value_parser = rule)]
     pub(crate) reply: Vec<Match>,
 
+    /// Sockets of programs in this control group (cgroup v2) may have deadlines (SO_DEADLINE); their
+    /// packets are real-time messages. Default: all programs. Needs a takt with the feature bpf.
+    #[arg(long, value_name = "CGROUP", num_args = 0..=1, require_equals = true, default_missing_value = "/",
+          value_parser = control_group)]
+    pub(crate) deadlines: Option<PathBuf>,
+
+    /// What becomes of a datagram that cannot start before its deadline. Streams are always sent.
+    #[arg(long, value_enum, default_value = "drop", requires = "deadlines")]
+    pub(crate) late: ApplyLate,
+
     /// Print the plan, and change nothing. This needs no privilege.
     #[arg(long)]
     pub(crate) dry_run: bool,
 
     /// Leave the shares in place and end.
-    #[arg(long, conflicts_with_all = ["duration", "watch", "dry_run"])]
+    #[arg(long, conflicts_with_all = ["duration", "watch", "dry_run", "deadlines"])]
     pub(crate) keep: bool,
 
     /// How long the shares are held. Default: until a signal comes.
@@ -105,6 +116,15 @@ pub(crate) struct NetApply {
     /// Change the shares in place when the file changes. A file with errors changes nothing.
     #[arg(long, conflicts_with = "dry_run")]
     pub(crate) watch: bool,
+}
+
+/// The rule for late datagrams of sockets with SO_DEADLINE.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum ApplyLate {
+    /// It is dropped before it takes bandwidth, and counted.
+    Drop,
+    /// It is sent in its turn.
+    Send,
 }
 
 /// Send the messages of programs in the order of their deadlines.
@@ -273,6 +293,14 @@ pub(crate) struct NetDoctor {
     /// Only this device. Default: all devices of Ethernet.
     #[arg(long, value_name = "NAME")]
     pub(crate) device: Option<String>,
+}
+
+fn control_group(text: &str) -> Result<PathBuf, String> {
+    if text.starts_with('/') && !text.contains(char::is_control) {
+        Ok(PathBuf::from(text))
+    } else {
+        Err("is no path of a control group; write one from the root, like /control".to_owned())
+    }
 }
 
 fn rule(text: &str) -> Result<Match, String> {

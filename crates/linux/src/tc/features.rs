@@ -12,6 +12,7 @@ use super::device::Device;
 use super::htb::{self, ROOT};
 use super::plan::Role;
 use super::request::{AT_ROOT, CREATE, CREATE_OR_REPLACE, Netlink, Place, Request, errno, put};
+use super::{NetError, tags};
 use crate::doctor::{Finding, State};
 use crate::net::{ETHTOOL_WORDS, ethtool, new_space};
 use crate::process::{CAP_SYS_ADMIN, has_capability};
@@ -45,7 +46,7 @@ fn privilege() -> Finding {
 /// Findings of trials in a namespace of its own.
 fn tried() -> Vec<Finding> {
     let unknown = |why: &str| {
-        let names = ["htb", "classifier", "gso-limit", "etf"];
+        let names = ["htb", "classifier", "gso-limit", "deadline-option", "etf"];
         names.map(|name| finding(name, State::Unknown, why).mend("run as root (sudo)")).to_vec()
     };
     if !has_capability(CAP_SYS_ADMIN) {
@@ -54,14 +55,16 @@ fn tried() -> Vec<Finding> {
     // A thread's namespace is its own: this one ends, and the process stays where it is.
     let tried = std::thread::spawn(|| {
         let _space = new_space().map_err(|error| error.to_string())?;
-        let trial = || -> io::Result<[Finding; 4]> {
+        let trial = || -> io::Result<[Finding; 5]> {
             let mut netlink = Netlink::open()?;
-            let device = Device::named(&mut netlink, "lo")?;
-            let device = device.ok_or_else(|| io::Error::from_raw_os_error(libc::ENODEV))?.index;
+            let loopback = Device::named(&mut netlink, "lo")?;
+            let loopback = loopback.ok_or_else(|| io::Error::from_raw_os_error(libc::ENODEV))?;
+            let device = loopback.index;
             Ok([
                 htb(&mut netlink, device),
                 classifier(&mut netlink, device),
                 gso(&mut netlink, device),
+                deadline_option(&loopback),
                 etf(&mut netlink, device),
             ])
         };
@@ -116,6 +119,22 @@ fn gso(netlink: &mut Netlink, device: u32) -> Finding {
                 .costs("takt net apply is refused: a packet of 64 KiB of other traffic would block a message")
                 .mend("Linux 4.16 or later")
         }
+    }
+}
+
+fn deadline_option(device: &Device) -> Finding {
+    let finding = |state, found: String| finding("deadline-option", state, found);
+    const COST: &str = "takt net apply --deadlines is refused: only a broker's clients have deadlines";
+    match tags::attempt(device) {
+        Ok(()) => finding(State::Ok, "sockets may have deadlines (SO_DEADLINE of takt net apply)".to_owned()),
+        Err(NetError::NotBuilt) => {
+            finding(State::Absent, "this takt has no programs that give sockets deadlines".into())
+                .costs(COST)
+                .mend("a takt that is built with --features bpf")
+        }
+        Err(error) => finding(State::Absent, format!("sockets have no deadlines: {error}"))
+            .costs(COST)
+            .mend("Linux 6.6 or later with CONFIG_CGROUP_BPF, CONFIG_NET_XGRESS and CONFIG_DEBUG_INFO_BTF"),
     }
 }
 
@@ -218,7 +237,7 @@ mod tests {
     fn each_finding_says_what_a_gap_costs_and_how_to_mend_it() {
         let devices = Device::list().unwrap();
         let found = features(&devices);
-        assert_eq!(found.len(), 8 + devices.len());
+        assert_eq!(found.len(), 9 + devices.len());
         for finding in &found {
             let gap = finding.state != State::Ok && finding.state != State::Unknown;
             let told = finding.found.contains("refused: ") || finding.found.contains("does not tell");

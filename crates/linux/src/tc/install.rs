@@ -111,6 +111,11 @@ impl Applied {
         &self.device
     }
 
+    /// The classes that hold now.
+    pub(super) fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
     /// The check of each rule by counters.
     #[must_use]
     pub fn checks(&self) -> &[Check] {

@@ -121,24 +121,40 @@ pub(super) fn check(
                 sent += 1;
             }
         }
-        let (mut counted, mut waited) = (0, Span::ZERO);
-        loop {
-            if sent > 0 {
-                counted = packets(role)?.saturating_sub(before).min(sent);
-            }
-            if counted == sent || waited >= WAIT_MAX {
-                break;
-            }
-            crate::clock::pause(LOOK);
-            waited = waited.saturating_add(LOOK);
-        }
+        let counted = wait_until(|| {
+            let counted = if sent > 0 { packets(role)?.saturating_sub(before).min(sent) } else { 0 };
+            Ok((counted == sent, counted))
+        })?;
         checks.push(Check { rule: rule.cloned(), role, sent, counted });
     }
     Ok(checks)
 }
 
+/// Looks until it is so, for a second at most. Returns what was seen last.
+pub(super) fn wait_until<T>(mut look: impl FnMut() -> io::Result<(bool, T)>) -> io::Result<T> {
+    let mut waited = Span::ZERO;
+    loop {
+        let (is_so, seen) = look()?;
+        if is_so || waited >= WAIT_MAX {
+            return Ok(seen);
+        }
+        crate::clock::pause(LOOK);
+        waited = waited.saturating_add(LOOK);
+    }
+}
+
+/// Sends frames after `prepare` has changed their socket. Returns their number.
+pub(super) fn send_tagged(device: &Device, prepare: impl Fn(&OwnedFd) -> io::Result<()>) -> io::Result<u64> {
+    let socket = Sender::open(device, &Frame::PLAIN)?;
+    prepare(&socket.socket)?;
+    for _ in 0..FRAMES {
+        socket.send(&Frame::PLAIN.bytes())?;
+    }
+    Ok(FRAMES)
+}
+
 /// The control group (cgroup v2) of this process.
-fn own_group() -> Option<std::path::PathBuf> {
+pub(super) fn own_group() -> Option<std::path::PathBuf> {
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
     groups.lines().find_map(|line| line.strip_prefix("0::")).map(Into::into)
 }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 use takt_linux::signals::StopSignals;
-use takt_linux::tc::{self, Applied, Device, Match, Plan, Role, Rule};
+use takt_linux::tc::{self, Applied, Device, LateDatagrams, Match, Plan, Role, Rule, TagCounts, TagSpec, Tags};
 use takt_linux::{Epoch, clock};
 use takt_model::{NodeSpec, Span, System, Time};
 
@@ -37,13 +37,14 @@ pub(super) fn execute(options: &args::NetApply, json: bool) -> Outcome {
         return Err(Failure::input("standard input cannot be watched; name the system file"));
     }
     let device = device(&options.device)?;
+    let tags = tags(options)?;
     // Read before it is parsed: a change in between is then noticed.
     let text = text(options);
     let request = read(options, &device)?;
     if options.dry_run {
         match json {
-            true => print_json(&plan_json(&request, &device))?,
-            false => print(&plan_told(&request, &device))?,
+            true => print_json(&plan_json(&request, &device, tags.as_ref()))?,
+            false => print(&plan_told(&request, &device, tags.as_ref()))?,
         }
         return Ok(Exit::Yes);
     }
@@ -52,8 +53,8 @@ pub(super) fn execute(options: &args::NetApply, json: bool) -> Outcome {
     let applied = tc::apply(&device, &request.plan, &request.rules, options.keep);
     let applied = applied.map_err(|error| refused(&error))?;
     if options.keep {
-        let answer =
-            (plan_told(&request, &device) + &checked(&applied), plan_json(&request, &device), checks_json(&applied));
+        let (told, document) = (plan_told(&request, &device, None), plan_json(&request, &device, None));
+        let answer = (told + &checked(&applied), document, checks_json(&applied));
         applied.leave();
         match json {
             true => print_json(&with(answer.1, [("checks", answer.2), ("kept", json!(true))]))?,
@@ -61,11 +62,24 @@ pub(super) fn execute(options: &args::NetApply, json: bool) -> Outcome {
         }
         return Ok(Exit::Yes);
     }
+    let tags = tags.map(|spec| Tags::attach(&applied, spec)).transpose().map_err(|error| refused(&error))?;
     if !json {
-        print(&(plan_told(&request, &device) + &checked(&applied)))?;
+        let told = plan_told(&request, &device, tags.as_ref().map(Tags::spec)) + &checked(&applied);
+        print(&(told + &tags.as_ref().map_or(String::new(), tags_checked)))?;
     }
     note(format_args!("{} is shared until takt ends", device.name));
-    hold(options, json, (request, text), applied, &signals)
+    hold(options, json, (request, text), (applied, tags), &signals)
+}
+
+/// The request for deadlines of sockets.
+fn tags(options: &args::NetApply) -> Result<Option<TagSpec>, Failure> {
+    let Some(group) = &options.deadlines else { return Ok(None) };
+    Tags::built().map_err(|error| refused(&error))?;
+    let late = match options.late {
+        args::ApplyLate::Drop => LateDatagrams::Drop,
+        args::ApplyLate::Send => LateDatagrams::Send,
+    };
+    Ok(Some(TagSpec { group: group.clone(), late }))
 }
 
 /// Holds the shares until it is over, and restores the device.
@@ -73,7 +87,7 @@ fn hold(
     options: &args::NetApply,
     json: bool,
     (mut request, mut text): (Request, Option<Vec<u8>>),
-    mut applied: Applied,
+    (mut applied, mut tags): (Applied, Option<Tags>),
     signals: &StopSignals,
 ) -> Outcome {
     let epoch = Epoch::now_is_zero();
@@ -94,6 +108,7 @@ fn hold(
             Ok(new) if new == request => {}
             Ok(new) => {
                 applied.change(&new.plan, &new.rules).map_err(|error| refused(&error))?;
+                tags.iter_mut().try_for_each(|tags| tags.change(&new.plan)).map_err(|error| refused(&error))?;
                 request = new;
                 changes += 1;
                 note(format_args!("{} has changed: its shares are in place", options.file));
@@ -104,7 +119,9 @@ fn hold(
     // None where somebody else has taken takt's classes away.
     let status = applied.status().ok();
     let checks = checks_json(&applied);
-    let plan = plan_json(&request, applied.device());
+    let plan = plan_json(&request, applied.device(), tags.as_ref().map(Tags::spec));
+    let tagged = tags.as_ref().map(Tags::counts).transpose().map_err(|error| refused(&error))?;
+    drop(tags);
     let restored = applied.restore().map_err(|error| refused(&error))?;
     if json {
         let more = [
@@ -112,16 +129,18 @@ fn hold(
             ("kept", json!(false)),
             ("changes", json!(changes)),
             ("counters", json!(status.as_ref().map(classes_json))),
+            ("packets_with_deadline", json!(tagged.map(tagged_json))),
             ("restored", restored_json(restored.as_ref())),
         ];
         print_json(&with(plan, more))?;
     } else {
         let counters = status.map_or(String::new(), |status| format!("\n{}", counters(&status).render("")));
+        let tagged = tagged.map_or(String::new(), tagged_told);
         let end = match &restored {
             Some(restored) => restored_told(restored),
             None => format!("another program has replaced takt's classes on {}; its discipline stays", options.device),
         };
-        print(&format!("{counters}\n{end}\n"))?;
+        print(&format!("{counters}{tagged}\n{end}\n"))?;
     }
     Ok(Exit::Yes)
 }
@@ -190,7 +209,7 @@ fn times(large: Span, small: Span) -> String {
     format!("{}.{}", tenths / 10, tenths % 10)
 }
 
-fn plan_told(request: &Request, device: &Device) -> String {
+fn plan_told(request: &Request, device: &Device, tags: Option<&TagSpec>) -> String {
     let plan = &request.plan;
     let rate = plan.line.bits();
     let mut text = format!("{}: {rate} of node \"{}\" in {} classes\n", device.name, request.node, plan.classes.len());
@@ -216,6 +235,14 @@ fn plan_told(request: &Request, device: &Device) -> String {
         }
     }
     let _ = writeln!(text, "background: all other packets");
+    if let Some(TagSpec { group, late }) = tags {
+        let late = if *late == LateDatagrams::Drop { "dropped" } else { "sent in their turn" };
+        let _ = writeln!(
+            text,
+            "SO_DEADLINE: sockets of control group {}; their packets are real-time, and late datagrams are {late}",
+            group.display()
+        );
+    }
     let (blocking, gso) = (plan.blocking(), plan.blocking_with_gso());
     let _ = writeln!(text, "a real-time packet waits at most {} for other classes", time(blocking));
     let _ = writeln!(
@@ -244,7 +271,23 @@ fn checked(applied: &Applied) -> String {
     text
 }
 
-fn plan_json(request: &Request, device: &Device) -> Value {
+fn tags_checked(tags: &Tags) -> String {
+    match tags.probed() {
+        0 => "not probed: SO_DEADLINE (takt is outside of its control group)\n".to_owned(),
+        frames => format!("verified: {frames} of {frames} frames with a deadline came to the device and left it\n"),
+    }
+}
+
+fn tagged_told(counts: TagCounts) -> String {
+    let TagCounts { came, dropped, left, late } = counts;
+    format!("\npackets with a deadline: {came} came, {dropped} dropped, {left} left, {late} of them late\n")
+}
+
+fn tagged_json(counts: TagCounts) -> Value {
+    json!({ "came": counts.came, "dropped": counts.dropped, "left": counts.left, "late": counts.late })
+}
+
+fn plan_json(request: &Request, device: &Device, tags: Option<&TagSpec>) -> Value {
     let plan = &request.plan;
     let class = |class: &tc::ClassPlan| {
         json!({
@@ -267,6 +310,10 @@ fn plan_json(request: &Request, device: &Device) -> Value {
         "overhead_bytes": plan.overhead,
         "classes": plan.classes.iter().map(class).collect::<Vec<_>>(),
         "rules": rules_json(&request.rules),
+        "deadlines": tags.map(|spec| json!({
+            "group": spec.group,
+            "late": if spec.late == LateDatagrams::Drop { "drop" } else { "send" },
+        })),
         "blocking_ns": plan.blocking().as_ns(),
         "blocking_with_gso_ns": plan.blocking_with_gso().as_ns(),
         "gso_max_segs_before": device.gso_max_segs,
