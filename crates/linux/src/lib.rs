@@ -11,6 +11,7 @@ pub mod datagram;
 pub mod doctor;
 pub mod eventfd;
 pub mod file;
+pub mod foreign;
 pub mod freeze;
 pub mod futex;
 pub mod group;

@@ -61,7 +61,7 @@ impl Journal {
         let text = fs::read_to_string(&path).map_err(|error| unusable(&path, &error))?;
         let changes = parse(&text, boot_id().as_deref());
         let changes = changes.map_err(|cause| RecoveryError::Damaged { path: path.display().to_string(), cause })?;
-        let given: Vec<UndoResult> = changes.iter().rev().map(Change::undo).collect();
+        let given: Vec<UndoResult> = Change::undo_all(&changes);
         let failed = |given: &UndoResult| match &given.undone {
             Undone::Failed(cause) => Some(format!("thread {}: {cause}", given.thread.pid)),
             _ => None,
