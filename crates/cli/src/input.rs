@@ -326,8 +326,8 @@ pub(crate) fn place_regardless(system: System) -> Result<System, Failure> {
 }
 
 /// Replaces periods and budgets that are `"auto"` by those that `takt size` chooses. A simulation can then begin.
-/// Where `takt size` chooses none, a component gets a share. Notes say which. To `run` it, also what the choice rests on:
-/// a kernel's switches are not free.
+/// Where `takt size` chooses none, a component gets a share. Notes say which. A `run` is also warned of what the choice
+/// rests on, because a kernel's switches are not free.
 pub(crate) fn size_components(system: System, run: bool) -> Result<System, Failure> {
     let is_auto = |component: &Component| component.period == Auto::Auto || component.budget == Auto::Auto;
     if !system.components.iter().any(is_auto) {

@@ -2,6 +2,7 @@
 //! settings back, also after a kill of takt.
 
 use std::fs;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard};
@@ -12,7 +13,8 @@ use takt_model::{Span, Threads};
 
 const TAKT: &str = env!("CARGO_BIN_EXE_takt");
 /// A process that spins in several processes for a while, whatever happens to this test.
-const GREEDY: &str = "timeout 20 sh -c 'while :; do :; done' & timeout 20 sh -c 'while :; do :; done' & wait";
+const GREEDY: &str =
+    "timeout --foreground 20 sh -c 'while :; do :; done' & timeout --foreground 20 sh -c 'while :; do :; done' & wait";
 /// A process that wants 2 ms of each 20 ms or so, and starts a process each time.
 const MODEST: &str =
     "n=0; while [ $n -lt 600 ]; do n=$((n+1)); i=0; while [ $i -lt 2000 ]; do i=$((i+1)); done; sleep 0.02; done";
@@ -39,6 +41,8 @@ impl Guest {
     fn start(script: &str) -> Guest {
         let mut command = Command::new("sh");
         command.args(["-c", script]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        // A process group of its own, to be ended as a whole.
+        command.process_group(0);
         Guest { child: command.spawn().expect("a shell"), group: None }
     }
 
@@ -49,7 +53,7 @@ impl Guest {
             mounts.lines().find(|line| line.split(' ').nth(2) == Some("cgroup2"))?.split(' ').nth(1)?.to_owned();
         let folder = Path::new(&mount).join(format!("takt-test-{name}-{}", std::process::id()));
         fs::create_dir(&folder).ok()?;
-        // What it starts comes into the group with it.
+        // Later children come into the group with it.
         let mut guest = Guest::start(&format!("sleep 0.1; {script}"));
         let moved = fs::write(folder.join("cgroup.procs"), guest.child.id().to_string());
         guest.group = Some(folder);
@@ -99,10 +103,9 @@ impl Guest {
 
 impl Drop for Guest {
     fn drop(&mut self) {
-        // Its children first: each was started by it, and has not been waited for by anybody else.
-        for id in self.processes().into_iter().rev().filter(|id| *id != self.child.id() && *id > 1) {
-            let _ = Command::new("kill").args(["-9", &id.to_string()]).status();
-        }
+        // Its leader has not been waited for, so the number of the group is still its own.
+        let group = format!("-{}", self.child.id());
+        let _ = Command::new("kill").args(["-9", "--", &group]).status();
         let _ = self.child.kill();
         let _ = self.child.wait();
         if let Some(folder) = &self.group {

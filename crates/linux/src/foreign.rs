@@ -74,7 +74,10 @@ pub enum ForeignError {
         threads: Threads,
     },
     /// Somebody froze them.
-    #[error("threads \"{threads}\": {} is frozen already; thaw it first: echo 0 > {}/cgroup.freeze", path.display(), path.display())]
+    #[error(
+        "threads \"{threads}\": {path} is frozen already; thaw it first: echo 0 > {path}/cgroup.freeze",
+        path = path.display()
+    )]
     Frozen {
         /// As the System names them.
         threads: Threads,

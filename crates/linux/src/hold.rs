@@ -19,14 +19,16 @@
 mod band;
 mod change;
 mod journal;
+mod undone;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use thiserror::Error;
 
 pub use band::Band;
-pub use change::{Deadline, UndoResult, Undone};
+pub use change::Deadline;
 pub use journal::{Journal, Recovered, recover};
+pub use undone::{UndoResult, Undone};
 
 use crate::foreign::{self, ForeignControl, ForeignError, ForeignGroup};
 use crate::group::{self, Group, GroupError, Kernel, Limit, Place, Throttled};

@@ -233,8 +233,8 @@ fi
 
 fn qemu_hook(budgets: &[Budget<'_>], script: &mut Script) {
     script.text.push_str(
-        "# Install it as /etc/libvirt/hooks/qemu. libvirt calls it with the guest, which has the name of its component.\n\
-         # Without libvirt: QEMU_PIDS=FOLDER HOOK GUEST started begin -, where FOLDER/GUEST.pid is written by -pidfile.\n\
+        "# Install it as /etc/libvirt/hooks/qemu. libvirt gives it the guest's name: that of its component.\n\
+         # Without libvirt: QEMU_PIDS=FOLDER HOOK GUEST started begin -, and -pidfile FOLDER/GUEST.pid.\n\
          guest=$1\n[ \"$2\" = started ] || exit 0\ncase $guest in\n",
     );
     for budget in budgets {

@@ -296,8 +296,8 @@ impl RunError {
                 }
             }
             RunError::Foreign(error) => match error {
-                HoldError::Foreign(ForeignError::NoHierarchy { .. }) => 3,
-                HoldError::Foreign(ForeignError::File { .. }) | HoldError::State(_) | HoldError::Guardian { .. } => 4,
+                HoldError::Foreign(ForeignError::NoHierarchy { .. } | ForeignError::File { .. }) => 3,
+                HoldError::State(_) | HoldError::Guardian { .. } => 4,
                 HoldError::Foreign(_) | HoldError::Gone { .. } | HoldError::Reserved { .. } => 2,
                 _ => 3,
             },

@@ -1,5 +1,6 @@
 //! A component of existing threads, run by the library: a greedy process gets its budget and no more.
 
+use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
 
 use takt_linux::{clock, tracing};
@@ -7,7 +8,8 @@ use takt_model::{Auto, Builtin, Component, ComponentId, NodeId, ServerRule, Span
 use takt_run::{RunError, RunOptions, RunSummary, ServerBackEnd, run};
 
 /// A process that spins, and another one that it starts. Both end by themselves.
-const GREEDY: &str = "timeout 20 sh -c 'while :; do :; done' & timeout 20 sh -c 'while :; do :; done'; wait";
+const GREEDY: &str =
+    "timeout --foreground 20 sh -c 'while :; do :; done' & timeout --foreground 20 sh -c 'while :; do :; done'; wait";
 
 /// Ended with this, with all that it started.
 struct Guest(Child);
@@ -16,6 +18,8 @@ impl Guest {
     fn start() -> Guest {
         let mut command = Command::new("sh");
         command.args(["-c", GREEDY]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        // A process group of its own, to be ended as a whole.
+        command.process_group(0);
         Guest(command.spawn().expect("a shell"))
     }
 
@@ -40,9 +44,9 @@ impl Guest {
 
 impl Drop for Guest {
     fn drop(&mut self) {
-        for id in self.processes().into_iter().rev().filter(|id| *id != self.0.id() && *id > 1) {
-            let _ = Command::new("kill").args(["-9", &id.to_string()]).status();
-        }
+        // Its leader has not been waited for, so the number of the group is still its own.
+        let group = format!("-{}", self.0.id());
+        let _ = Command::new("kill").args(["-9", "--", &group]).status();
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

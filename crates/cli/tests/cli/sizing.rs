@@ -42,8 +42,9 @@ fn what_is_sized_is_written_with_its_comments_and_proven() {
 #[test]
 fn a_run_warns_of_periods_that_were_chosen_as_if_switches_were_free() {
     let folder = Folder::new();
-    let text = "takt = 1\n[[component]]\nname = \"short\"\nserver = \"deferrable\"\nstrategy = \"rm\"\n[[task]]\nname = \
-                \"t\"\ncomponent = \"short\"\nperiod = \"20ms\"\nwcet = \"1ms\"\n";
+    let server = "takt = 1\n[[component]]\nname = \"short\"\nserver = \"deferrable\"\nstrategy = \"rm\"\n";
+    let task = "[[task]]\nname = \"t\"\ncomponent = \"short\"\nperiod = \"20ms\"\nwcet = \"1ms\"\n";
+    let text = format!("{server}{task}");
     fs::write(folder.path("short.toml"), text).expect("a file");
     let warning =
         "warning: component \"short\": no switch costs anything here, so its period is chosen as if short ones";

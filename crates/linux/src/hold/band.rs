@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::change::{UndoResult, Undone};
+use super::undone::{UndoResult, Undone};
 use crate::foreign;
 use crate::group;
 use crate::process::Identity;

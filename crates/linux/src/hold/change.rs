@@ -7,34 +7,10 @@ use std::path::{Component, Path, PathBuf};
 use takt_model::Span;
 
 use super::band::{Band, BandGroup};
+use super::undone::{UndoResult, Undone};
 use crate::group::{self, Group, Kernel, Version};
 use crate::process::Identity;
 use crate::sched::{self, Attributes, Class, FLAG_RECLAIM, FLAG_RESET_ON_FORK, Reservation};
-
-/// The result of undoing a change.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Undone {
-    /// The thread's former setting is restored.
-    Restored,
-    /// The thread has ended.
-    Gone,
-    /// The setting has changed since; it was left as it is.
-    Changed {
-        /// The present setting.
-        now: String,
-    },
-    /// The kernel refused.
-    Failed(String),
-}
-
-/// The result of undoing one change.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct UndoResult {
-    /// The thread.
-    pub thread: Identity,
-    /// The result.
-    pub undone: Undone,
-}
 
 /// SCHED_DEADLINE with its flags.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -10,7 +10,8 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-use super::change::{Change, UndoResult, Undone};
+use super::change::Change;
+use super::undone::{UndoResult, Undone};
 use crate::owned::{self, ResourceId};
 use crate::process::boot_id;
 use crate::recovery::{RecoveryError, make_private, state_folder, unusable};

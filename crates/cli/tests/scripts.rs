@@ -17,10 +17,9 @@ const QEMU: &str = "qemu-system-x86_64";
 
 /// A System with a component of this name.
 fn system(name: &str, cpus: u32, more: &str) -> String {
-    format!(
-        "takt = 1\n[[node]]\nname = \"host\"\ncpus = 2\n[[component]]\nname = \"{name}\"\nserver = \"cbs-hard\"\nperiod \
-         = \"20ms\"\nbudget = \"4ms\"\ncpus = {cpus}\n{more}"
-    )
+    let node = "takt = 1\n[[node]]\nname = \"host\"\ncpus = 2\n";
+    let server = "server = \"cbs-hard\"\nperiod = \"20ms\"\nbudget = \"4ms\"\n";
+    format!("{node}[[component]]\nname = \"{name}\"\n{server}cpus = {cpus}\n{more}")
 }
 
 /// Exports a System, and writes the script.
