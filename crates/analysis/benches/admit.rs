@@ -49,6 +49,7 @@ fn components(count: u64, each: u64) {
             cpus: 1,
             server_cpus: Vec::new(),
             priority: None,
+            threads: None,
         };
         let tasks: Vec<Task> = (0..each)
             .map(|k| {

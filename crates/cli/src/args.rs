@@ -556,18 +556,21 @@ pub(crate) struct Report {
     pub(crate) output: Target,
 }
 
-/// Convert a log for other tools.
+/// Convert a log for other tools, or the budgets of a system's components into a script.
 ///
-/// `perfetto` opens in the Perfetto UI; `csv` has a line per job.
+/// `perfetto` opens in the Perfetto UI; `csv` has a line per job. The other formats are shell scripts, by which
+/// control groups, QEMU under libvirt, or Xen keep the budgets.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
   takt export run.takt --format perfetto -o run.pftrace
-  takt export run.takt --format csv | head")]
+  takt export run.takt --format csv | head
+  takt export guests.toml --format cpu.max | sudo sh
+  takt export guests.toml --format qemu-hook -o /etc/libvirt/hooks/qemu")]
 pub(crate) struct Export {
-    /// The log; - is standard input.
+    /// The log, or the system file of a script; - is standard input.
     #[arg(value_hint = ValueHint::FilePath)]
-    pub(crate) log: String,
+    pub(crate) file: String,
 
     /// The format of the output.
     #[arg(long, value_enum)]
@@ -585,6 +588,16 @@ pub(crate) enum ExportFormat {
     Perfetto,
     /// A line per job, in the order in which they ended.
     Csv,
+    /// A ceiling for the control group of each component (version 2).
+    #[value(name = "cpu.max")]
+    CpuMax,
+    /// A ceiling for the real-time threads in the group of each component.
+    #[value(name = "cpu.rt.max")]
+    CpuRt,
+    /// A hook of libvirt that gives the vCPUs of each guest its budget under SCHED_DEADLINE.
+    QemuHook,
+    /// Commands that give each guest of Xen its budget under RTDS.
+    Xl,
 }
 
 /// Turn another tool's workload into a system file.

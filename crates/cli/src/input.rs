@@ -165,7 +165,9 @@ pub(crate) fn system_and_text(path: &str) -> Result<(System, String), Failure> {
 /// to `run`, components.
 pub(crate) fn has_work(path: &str, system: System, run: bool) -> Result<System, Failure> {
     let tables = system.nodes.iter().any(|node| node.receive.is_some() || node.send.is_some());
-    if system.tasks.is_empty() && system.flows.is_empty() && !tables && (run || system.components.is_empty()) {
+    let threads = system.components.iter().any(|component| component.threads.is_some());
+    let none = system.tasks.is_empty() && system.flows.is_empty() && !tables && !threads;
+    if none && (run || system.components.is_empty()) {
         return Err(Failure::input(format_args!(
             "{} has no tasks, so there is nothing to schedule; add a [[task]] with name, period and wcet",
             shown(path)
@@ -324,8 +326,9 @@ pub(crate) fn place_regardless(system: System) -> Result<System, Failure> {
 }
 
 /// Replaces periods and budgets that are `"auto"` by those that `takt size` chooses. A simulation can then begin.
-/// Where `takt size` chooses none, a component gets a share. Notes say which.
-pub(crate) fn size_components(system: System) -> Result<System, Failure> {
+/// Where `takt size` chooses none, a component gets a share. Notes say which. A `run` is also warned of what the choice
+/// rests on, because a kernel's switches are not free.
+pub(crate) fn size_components(system: System, run: bool) -> Result<System, Failure> {
     let is_auto = |component: &Component| component.period == Auto::Auto || component.budget == Auto::Auto;
     if !system.components.iter().any(is_auto) {
         return Ok(system);
@@ -356,6 +359,9 @@ pub(crate) fn size_components(system: System) -> Result<System, Failure> {
         told.map(|one| format!("\"{}\" {} in each {}", one.component, one.budget, one.period)).collect();
     let more = if chosen.next().is_some() { ", ..." } else { "" };
     note(format_args!("\"auto\" stands for what takt size chooses: {}{more}", told.join(", ")));
+    for text in sized.notes.iter().filter(|_| run) {
+        note(format_args!("warning: {text}"));
+    }
     Ok(sized.system)
 }
 

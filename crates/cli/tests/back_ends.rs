@@ -209,6 +209,30 @@ fn the_log_of_the_deadline_back_end_is_read_by_every_verb() {
     }
 }
 
+/// The least budget for the tasks holds nothing of what the kernel charges.
+#[test]
+fn a_budget_that_holds_no_costs_is_warned_of() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().expect("a folder");
+    let text = "takt = 1\n[[node]]\nname = \"n1\"\n[[component]]\nname = \"lean\"\nserver = \"cbs-hard\"\nperiod = \
+                \"40ms\"\n[[task]]\nname = \"t\"\ncomponent = \"lean\"\nperiod = \"40ms\"\nwcet = \"12ms\"\n";
+    let warned = |text: &str, back_end: &str| {
+        fs::write(folder.path().join("lean.toml"), text).expect("a file");
+        let run = ["run", "lean.toml", "--for", "50ms", "--backend", back_end];
+        let (status, _, error) = takt(folder.path(), &run);
+        if status == 3 {
+            println!("skipped: {error}");
+            return None;
+        }
+        assert_eq!(status, 0, "{error}");
+        Some(error.contains("the \"auto\" budget of component \"lean\" is the least for its tasks alone"))
+    };
+    assert!(warned(text, "deadline").is_none_or(|warned| warned));
+    assert!(warned(text, "manager").is_none_or(|warned| !warned), "its costs are printed after the run");
+    let charged = text.replace("name = \"n1\"", "name = \"n1\"\ncosts = { switch = \"50us\" }");
+    assert!(warned(&charged, "deadline").is_none_or(|warned| !warned));
+}
+
 /// A refusal has exit status 3, names the obstacle and the remedy, and nothing runs.
 #[test]
 fn a_back_end_that_cannot_enforce_all_of_a_node_refuses() {

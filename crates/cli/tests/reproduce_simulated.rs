@@ -25,7 +25,10 @@ fn experiments_are_listed_and_others_refused() {
         (&["reproduce", "sdd-table1", "--for", "0s"], "is zero"),
         (&["reproduce", "sdd-table1", "--repeat", "0"], "--repeat"),
         (&["reproduce", "kokyu", "--repeat", "2"], "--repeat: kokyu measures each thing once; leave it out"),
-        (&["reproduce", "csa-fig4", "--live"], "--live: csa-fig4 has one form; leave it out, or choose one of hedf-ki"),
+        (
+            &["reproduce", "csa-tables", "--live"],
+            "--live: csa-tables has one form; leave it out, or choose one of csa-fig4",
+        ),
         (&["reproduce", "hedf-fig6", "--live", "--for", "61s"], "hedf-fig6 measures for 60s at the most"),
         (&["reproduce", "kokyu", "--for", "601s"], "--for 601s: kokyu measures for 600s at the most"),
     ] {

@@ -12,11 +12,12 @@ use takt_report::{Figure, Form, Series};
 
 use super::context::Context;
 use super::findings::{Claim, Comparison, Drawn, Findings, PAPER, Row, SIMULATED};
-use super::{CSA, Experiment};
+use super::{CSA, Experiment, LiveForm};
 use crate::failure::Failure;
 use measure::{Responsiveness, miss_ratio, run};
 use workload::{Domains, arinc, synthetic};
 
+mod live;
 mod measure;
 mod open;
 mod workload;
@@ -32,38 +33,60 @@ const fn repeated(experiment: Experiment) -> Experiment {
     Experiment { repeats: true, ..experiment }
 }
 
-pub(super) const FIG4: Experiment = repeated(Experiment::in_virtual_time(
-    &CSA,
-    "csa-fig4",
-    "Fig. 4",
-    "response times in five domains under ptps, wcps and crps",
-    (Span::from_s(30), Span::from_s(1)),
-    |context| periods(context, Scope::All),
-));
-pub(super) const FIG5: Experiment = repeated(Experiment::in_virtual_time(
-    &CSA,
-    "csa-fig5",
-    "Fig. 5",
-    "the same in the least important domain",
-    (Span::from_s(30), Span::from_s(1)),
-    |context| periods(context, Scope::Last),
-));
-pub(super) const FIG6: Experiment = repeated(Experiment::in_virtual_time(
-    &CSA,
-    "csa-fig6",
-    "Fig. 6",
-    "the same where other domains need less than their WCETs",
-    (Span::from_s(60), Span::from_s(2)),
-    factors,
-));
-pub(super) const FIG7: Experiment = repeated(Experiment::in_virtual_time(
-    &CSA,
-    "csa-fig7",
-    "Fig. 7",
-    "response times of synthetic partitions like ARINC 653",
-    (Span::from_s(20), Span::from_s(1)),
-    partitions,
-));
+/// The form on this kernel.
+const fn on_this_kernel(run: fn(&Context) -> Result<Findings, Failure>) -> LiveForm {
+    LiveForm {
+        needs: "root, or the privilege for SCHED_FIFO and locked memory",
+        takes: (Span::from_s(100), Span::from_s(18)),
+        longest: Span::from_s(600),
+        run,
+    }
+}
+
+pub(super) const FIG4: Experiment = repeated(
+    Experiment::in_virtual_time(
+        &CSA,
+        "csa-fig4",
+        "Fig. 4",
+        "response times in five domains under ptps, wcps and crps",
+        (Span::from_s(30), Span::from_s(1)),
+        |context| periods(context, Scope::All),
+    )
+    .or(on_this_kernel(|context| live::periods(context, Scope::All))),
+);
+pub(super) const FIG5: Experiment = repeated(
+    Experiment::in_virtual_time(
+        &CSA,
+        "csa-fig5",
+        "Fig. 5",
+        "the same in the least important domain",
+        (Span::from_s(30), Span::from_s(1)),
+        |context| periods(context, Scope::Last),
+    )
+    .or(on_this_kernel(|context| live::periods(context, Scope::Last))),
+);
+pub(super) const FIG6: Experiment = repeated(
+    Experiment::in_virtual_time(
+        &CSA,
+        "csa-fig6",
+        "Fig. 6",
+        "the same where other domains need less than their WCETs",
+        (Span::from_s(60), Span::from_s(2)),
+        factors,
+    )
+    .or(on_this_kernel(live::factors)),
+);
+pub(super) const FIG7: Experiment = repeated(
+    Experiment::in_virtual_time(
+        &CSA,
+        "csa-fig7",
+        "Fig. 7",
+        "response times of synthetic partitions like ARINC 653",
+        (Span::from_s(20), Span::from_s(1)),
+        partitions,
+    )
+    .or(on_this_kernel(live::partitions)),
+);
 pub(super) const TABLES: Experiment = repeated(Experiment::in_virtual_time(
     &CSA,
     "csa-tables",

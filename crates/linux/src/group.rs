@@ -397,6 +397,11 @@ pub(crate) fn now_in(thread: u32) -> Option<PathBuf> {
     folder_of(thread).ok().map(|(_, folder)| folder)
 }
 
+/// Removes the folder of an empty group.
+pub(crate) fn remove_folder(folder: &Path) -> io::Result<()> {
+    remove(&Kernel, folder)
+}
+
 fn remove(files: &dyn Files, folder: &Path) -> io::Result<()> {
     let mut last = Ok(());
     for _ in 0..REMOVE_TRIES_MAX {

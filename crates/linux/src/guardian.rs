@@ -21,6 +21,7 @@ use crate::guard::{INSTANCE, READY, THREADS};
 use crate::hold::Journal;
 use crate::owned::ResourceId;
 use crate::process::Identity;
+use crate::sched::{self, Class, FIFO_PRIORITY_MAX};
 use crate::tracing::{PREFIX, Tracefs, remove};
 
 /// The guardian's work after the parent's end.
@@ -86,6 +87,10 @@ fn watch(errand: &Cleanup) {
         if out.write_all(READY).and_then(|()| out.flush()).is_err() {
             return;
         }
+    }
+    if matches!(errand, Cleanup::Threads(_)) {
+        // The threads may be real-time threads that spin. Without the privilege they are not.
+        let _ = sched::set_of(0, &(&Class::Fifo { priority: FIFO_PRIORITY_MAX }).into());
     }
     until_end_or_dismissal(errand.owner());
     match errand {

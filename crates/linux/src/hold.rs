@@ -16,19 +16,27 @@
 //! thread first gets the least reservation that the kernel takes: 1024 ns in the longest period, a
 //! bandwidth of 0 / 2^20. Then it is demoted, and no bandwidth is lost.
 
+mod band;
 mod change;
 mod journal;
+mod undone;
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use thiserror::Error;
 
-pub use change::{Deadline, UndoResult, Undone};
+pub use band::Band;
+pub use change::Deadline;
 pub use journal::{Journal, Recovered, recover};
+pub use undone::{UndoResult, Undone};
 
+use crate::foreign::{self, ForeignControl, ForeignError, ForeignGroup};
 use crate::group::{self, Group, GroupError, Kernel, Limit, Place, Throttled};
 use crate::guard::{Guard, Guardian, THREADS};
 use crate::process::Identity;
 use crate::recovery::RecoveryError;
 use crate::sched::{self, Class, SchedError};
+use band::{BandGroup, PROCESSES};
 use change::Change;
 
 /// The reason why a thread cannot be held.
@@ -55,6 +63,27 @@ pub enum HoldError {
     /// The refusal of a control group.
     #[error(transparent)]
     Group(#[from] GroupError),
+    /// Existing threads that are not there, or must not be frozen.
+    #[error(transparent)]
+    Foreign(#[from] ForeignError),
+    /// A thread that cannot get its class or its CPU.
+    #[error("thread {id} (\"{name}\"): {cause}")]
+    Unheld {
+        /// Its id.
+        id: u32,
+        /// Its name.
+        name: String,
+        /// The cause, with the remedy.
+        cause: SchedError,
+    },
+    /// A thread with a reservation of its own.
+    #[error("thread {id} (\"{name}\") is under SCHED_DEADLINE, and so outside of any band; end its reservation first")]
+    Reserved {
+        /// Its id.
+        id: u32,
+        /// Its name.
+        name: String,
+    },
 }
 
 /// Holds threads. Dropping it restores their settings.
@@ -146,6 +175,105 @@ impl Holder {
         self.note(Change::Class { thread, former, ours: deadline.attributes() })
     }
 
+    /// Puts the threads of a group into a band, frozen. A process gets a group of its own below its present one.
+    ///
+    /// # Errors
+    /// The cause of the first refusal. [`Holder::give_back`] restores what was changed by then.
+    pub fn band(&mut self, found: &ForeignGroup, band: Band) -> Result<HeldGroup, HoldError> {
+        let owner = self.journal.name().0.owner;
+        let mut folder = found.folder.clone();
+        if found.process.is_some() {
+            let Identity { pid, start } = owner;
+            folder.push(format!("takt-{pid}-{start}-{}-{}", self.journal.name().0.number, self.changes.len()));
+        }
+        let first = found.process.map_or_else(|| foreign::members(&folder).first().copied(), |one| Some(one.pid));
+        let cpus = first.map(sched::affinity_of).filter(|cpus| !cpus.is_empty()).unwrap_or_else(sched::affinity);
+        let group = BandGroup { folder: folder.clone(), made: found.process.is_some(), band, cpus };
+        self.note(Change::Band { owner, group: group.clone() })?;
+        if let Some(process) = found.process {
+            let file = |path: &std::path::Path, error: std::io::Error| ForeignError::File {
+                path: path.to_owned(),
+                cause: error.to_string(),
+            };
+            std::fs::create_dir(&folder).map_err(|error| file(&folder, error))?;
+            let started = foreign::started_by(process.pid);
+            let members = folder.join(PROCESSES);
+            match std::fs::write(&members, process.pid.to_string()) {
+                Err(_) if !process.is_alive() => return Err(HoldError::Gone { id: process.pid }),
+                written => written.map_err(|error| file(&members, error))?,
+            }
+            for id in started {
+                // It may have ended meanwhile.
+                let _ = std::fs::write(&members, id.to_string());
+            }
+        }
+        let control = ForeignControl::open(&folder)?;
+        control.freeze();
+        let (threads, refused) = (BTreeMap::new(), BTreeSet::new());
+        let mut held = HeldGroup { group, control: control.into(), threads, refused, is_settled: false };
+        if let Some(error) = self.rescan(&mut held).1 {
+            return Err(error);
+        }
+        held.is_settled = true;
+        Ok(held)
+    }
+
+    /// Adds new threads of a group to its band, and releases threads that moved to another group. Returns the new ones,
+    /// and the first refusal. A refused thread is frozen with the group all the same.
+    pub fn rescan(&mut self, held: &mut HeldGroup) -> (Vec<u32>, Option<HoldError>) {
+        let ids = foreign::members(&held.group.folder);
+        let left: Vec<Identity> =
+            held.threads.values().filter(|one| ids.binary_search(&one.pid).is_err()).copied().collect();
+        for thread in left {
+            held.threads.remove(&thread.pid);
+            let id = libc::pid_t::try_from(thread.pid).unwrap_or(0);
+            if thread.is_alive() && held.group.band.has(id) {
+                let _ = held.group.release(id);
+            }
+        }
+        let (mut new, mut refused) = (Vec::new(), None);
+        for id in ids {
+            if held.threads.contains_key(&id) {
+                continue;
+            }
+            let Some(thread) = Identity::of(id) else { continue };
+            match self.enter(thread, held) {
+                Ok(()) => {
+                    held.threads.insert(id, thread);
+                    new.push(id);
+                }
+                Err(HoldError::Gone { .. }) => {}
+                Err(error) if held.refused.insert(id) => refused = Some(error),
+                Err(_) => {}
+            }
+        }
+        (new, refused)
+    }
+
+    /// Gives a thread the class and the CPU of its group's band. One that was started by a member has both.
+    fn enter(&mut self, thread: Identity, held: &HeldGroup) -> Result<(), HoldError> {
+        let band = held.group.band;
+        let (id, gone) = (tid(thread)?, || HoldError::Gone { id: thread.pid });
+        let name =
+            || std::fs::read_to_string(format!("/proc/{}/comm", thread.pid)).unwrap_or_default().trim().to_owned();
+        if held.is_settled && band.has(id) {
+            return Ok(());
+        }
+        let former = change::attributes_of(thread).ok_or_else(gone)?;
+        let reserved = || HoldError::Reserved { id: thread.pid, name: name() };
+        let ours = band.attributes(&former).ok_or_else(reserved)?;
+        let cpus = sched::cpus_of(id);
+        self.note(Change::Class { thread, former, ours })?;
+        self.note(Change::Affinity { thread, former: cpus, ours: vec![band.cpu] })?;
+        let refused = |cause: SchedError| match thread.is_alive() {
+            true => HoldError::Unheld { id: thread.pid, name: name(), cause },
+            false => gone(),
+        };
+        let class = sched::class_of(&ours);
+        sched::set_cpus_of(id, &[band.cpu]).map_err(|errno| refused(sched::unbound(&[band.cpu], errno)))?;
+        sched::set_of(id, &ours).map_err(|errno| refused(sched::refused_to(thread.pid, &class, errno)))
+    }
+
     fn note(&mut self, change: Change) -> Result<(), HoldError> {
         self.journal.append(&change)?;
         self.changes.push(change);
@@ -158,7 +286,8 @@ impl Holder {
     }
 
     fn undo(&mut self) -> Vec<UndoResult> {
-        let given: Vec<UndoResult> = self.changes.drain(..).rev().map(|change| change.undo()).collect();
+        let changes: Vec<Change> = self.changes.drain(..).collect();
+        let given = Change::undo_all(&changes);
         // The guardian retries failed undos after the end of this process, and then the next start
         // does.
         self.stuck |= given.iter().any(|given| matches!(given.undone, Undone::Failed(_)));
@@ -175,6 +304,32 @@ impl Holder {
 impl Drop for Holder {
     fn drop(&mut self) {
         let _ = self.undo();
+    }
+}
+
+/// Existing threads in a band.
+#[derive(Debug)]
+pub struct HeldGroup {
+    group: BandGroup,
+    control: std::sync::Arc<ForeignControl>,
+    /// By id.
+    threads: BTreeMap<u32, Identity>,
+    /// Ids that did not get the band's class.
+    refused: BTreeSet<u32>,
+    /// The threads that were there at first are known.
+    is_settled: bool,
+}
+
+impl HeldGroup {
+    /// The switch and the meter.
+    #[must_use]
+    pub fn control(&self) -> std::sync::Arc<ForeignControl> {
+        self.control.clone()
+    }
+
+    /// The ids of its threads.
+    pub fn threads(&self) -> impl Iterator<Item = u32> + '_ {
+        self.threads.keys().copied()
     }
 }
 

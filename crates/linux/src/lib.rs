@@ -13,6 +13,7 @@ pub mod datagram;
 pub mod doctor;
 pub mod eventfd;
 pub mod file;
+pub mod foreign;
 pub mod freeze;
 pub mod futex;
 pub mod group;

@@ -440,6 +440,21 @@ impl Facts {
     }
 }
 
+/// Why another thread did not get a class: its own CPU cgroup counts.
+pub(crate) fn refused_to(thread: u32, class: &Class, errno: i32) -> SchedError {
+    let group = || {
+        let groups = fs::read_to_string(format!("/proc/{thread}/cgroup")).ok()?;
+        let path = crate::cgroup::group_of(&groups, "cpu")?;
+        let folder = crate::cgroup::v1_mount("cpu")?.join(path.trim_start_matches('/'));
+        let runtime = fs::read_to_string(folder.join("cpu.rt_runtime_us")).ok()?;
+        (runtime.trim() == "0").then(|| folder.display().to_string())
+    };
+    match group() {
+        Some(group) if errno == libc::EPERM => SchedError::RtGroup { class: class.describe(), group },
+        _ => explained(class, errno),
+    }
+}
+
 /// The folder of this process's CPU cgroup (version 1) if its real-time budget is zero.
 #[must_use]
 pub fn group_without_budget() -> Option<String> {

@@ -19,6 +19,7 @@ pub mod system;
 mod task;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+mod threads;
 pub mod time;
 pub mod units;
 
@@ -29,5 +30,6 @@ pub use drift::Drift;
 pub use plan::{Plan, PlanLevel};
 pub use strategy::{Builtin, Discipline, Filter, Late, Level, Split, Strategy};
 pub use system::*;
+pub use threads::Threads;
 pub use time::{Lateness, Span, Time};
 pub use units::{Bytes, Probability, Rate};

@@ -8,6 +8,7 @@ pub use crate::criticality::Criticality;
 pub use crate::ids::*;
 use crate::strategy::{Builtin, Late, Strategy};
 pub use crate::task::{Arrival, Exec, Preemption, Task, Trace};
+use crate::threads::Threads;
 use crate::time::{Span, Time};
 use crate::units::{Bytes, Probability, Rate};
 
@@ -291,6 +292,8 @@ pub struct Component {
     pub server_cpus: Vec<u32>,
     /// Its servers' priority, where the level around it goes by priority; 1 is the most important.
     pub priority: Option<u32>,
+    /// Existing threads that a live run puts into it, instead of threads for its tasks.
+    pub threads: Option<Threads>,
 }
 
 impl Component {
@@ -309,6 +312,7 @@ impl Component {
             cpus: 1,
             server_cpus: Vec::new(),
             priority: None,
+            threads: None,
         }
     }
 

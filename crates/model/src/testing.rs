@@ -13,6 +13,7 @@ use crate::system::{
     Fit, Flow, Link, MessageArrivals, Mode, Network, NodeId, NodeSpec, Placement, Port, PortId, Preemption, ServerRule,
     ServerSwitch, StrategyId, StrategyRef, System, TableTask, Task, TaskId, Trace,
 };
+use crate::threads::Threads;
 use crate::time::{Lateness, Span, Time};
 use crate::units::{Bytes, Probability, Rate};
 
@@ -251,7 +252,17 @@ impl Tape<'_> {
                 server_cpus: self.server_cpus(&nodes[node.index()], parent, cpus),
                 // Strategies by priority need one of every server.
                 priority: Some(self.pick(&[1, 2, u32::MAX])),
+                threads: None,
             });
+        }
+        for i in 0..components.len() {
+            let is_outer = components.iter().any(|inner| inner.parent == Some(ComponentId(i as u32)));
+            if !is_outer && self.flip() {
+                let at = i as u32 + 1;
+                let each =
+                    [Threads::Pid(at), Threads::Cgroup(format!("/g{at}")), Threads::Unit(format!("u{at}.service"))];
+                components[i].threads = Some(each[self.index(each.len())].clone());
+            }
         }
         components
     }

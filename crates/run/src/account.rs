@@ -80,7 +80,7 @@ impl<'a, S: Sink> Account<'a, S> {
         kernel: Option<Kernel>,
     ) -> Self {
         let lanes = &shared.lanes;
-        let managers = lanes.len().saturating_sub(first);
+        let managers = lanes.iter().filter(|lane| matches!(lane.role, Role::Manager(_))).count();
         let Some(kernel) = kernel else {
             let account = Box::new(ManagedAccount::new(sink, stream, shared, managers));
             return Account::Managed { account, first };
@@ -165,7 +165,7 @@ fn managed_summary(managed: ManagedSummary, tasks: &[Lane]) -> AccountSummary {
 /// The tasks whose jobs the thread of a lane carries out.
 fn tasks_of(lane: &Lane, lanes: &[Lane]) -> Vec<TaskId> {
     match &lane.role {
-        Role::Table => Vec::new(),
+        Role::Table | Role::Foreign(_) | Role::Sentry(_) | Role::Look(_) => Vec::new(),
         Role::Own | Role::Managed(_) => vec![lane.task],
         Role::Manager(manager) => {
             let slots = manager.lanes.iter().filter_map(|lane| lanes.get(*lane));

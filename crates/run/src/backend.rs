@@ -15,7 +15,7 @@ use takt_policy::Clusters;
 use crate::contract::{Contract, Obstacle, ServerBackEnd};
 use crate::error::RunError;
 use crate::node::NodePlan;
-use crate::{Prepared, RunOptions, deadline, manager, mapping};
+use crate::{Prepared, RunOptions, deadline, foreign, manager, mapping};
 
 /// The contracts of the back ends for a node with components, in the order of [`ServerBackEnd::ALL`].
 ///
@@ -23,6 +23,7 @@ use crate::{Prepared, RunOptions, deadline, manager, mapping};
 /// The node is wrong, or no back end runs it: sections, flows, too few CPUs.
 pub fn contracts(system: &System, node: NodeId, options: &RunOptions) -> Result<Vec<Contract>, RunError> {
     let there = takt_linux::sched::affinity().len();
+    let system = &*foreign::lowered(system, node).map_err(related)?;
     check_node(system, node, there, false)?;
     let limits = Limits::read();
     ServerBackEnd::ALL.iter().map(|back_end| contract(*back_end, system, node, options, (&limits, there))).collect()
@@ -42,6 +43,10 @@ fn contract(
         }
         ServerBackEnd::SchedExt => Ok(sched_ext(Path::new("/sys/kernel/sched_ext").exists())),
     }
+}
+
+fn related(related: foreign::Related) -> RunError {
+    mapping::unsupported("task", &related.task, &format!("{}; {}", related.why, related.remedy))
 }
 
 /// Refuses a node that no back end runs.
@@ -69,6 +74,7 @@ pub(crate) fn prepare(
     limits: &Limits,
     there: usize,
 ) -> Result<Prepared, RunError> {
+    let system = &*foreign::lowered(system, node).map_err(related)?;
     check_node(system, node, there, false)?;
     let mut refusals = Vec::new();
     for back_end in ServerBackEnd::ALL.into_iter().filter(|one| options.back_end.is_none_or(|asked| asked == *one)) {
@@ -96,6 +102,10 @@ pub(crate) fn prepare_with_flows(
     plan: NodePlan,
 ) -> Result<Prepared, RunError> {
     check_node(system, node, takt_linux::sched::affinity().len(), true)?;
+    if let Some((_, component)) = foreign::components(system, node).next() {
+        let why = "existing threads (threads) do not stand on a node with flows; give them a node of their own";
+        return Err(mapping::unsupported("component", &component.name, why));
+    }
     if let Some(asked) = options.back_end {
         if !manager::has_components(system, node) {
             return Err(RunError::NoComponents { back_end: asked.name(), node: name(system, node) });

@@ -157,6 +157,7 @@ impl Prepared {
             tasks: summaries(plan, &stopped, &used),
             flows: None,
             managers: Vec::new(),
+            foreign: Vec::new(),
             lost: stopped.lost,
             recorded: stopped.recorded,
             steal,

@@ -1,5 +1,7 @@
 //! Reasons why a run did not take place or did not end well.
 
+use takt_linux::foreign::ForeignError;
+use takt_linux::hold::HoldError;
 use takt_linux::recovery::RecoveryError;
 use takt_linux::tracing::RecorderError;
 use takt_linux::{SchedError, cpuset::CpusetError};
@@ -126,6 +128,14 @@ pub enum RunError {
         /// The CPU in the model.
         cpu: u32,
     },
+    /// Existing threads that cannot be held.
+    #[error("{0}")]
+    Foreign(#[from] HoldError),
+    /// The kernel is not recorded beside existing threads.
+    #[error(
+        "--trace does not go with existing threads (threads of a component): no recording knows them; leave it out"
+    )]
+    TraceOfForeign,
     /// A node with flows.
     #[error(transparent)]
     Node(#[from] NodeError),
@@ -285,11 +295,18 @@ impl RunError {
                     3
                 }
             }
+            RunError::Foreign(error) => match error {
+                HoldError::Foreign(ForeignError::NoHierarchy { .. } | ForeignError::File { .. }) => 3,
+                HoldError::State(_) | HoldError::Guardian { .. } => 4,
+                HoldError::Foreign(_) | HoldError::Gone { .. } | HoldError::Reserved { .. } => 2,
+                _ => 3,
+            },
             RunError::Trace(TraceError::Recorder(
                 RecorderError::File { .. } | RecorderError::Read { .. } | RecorderError::Memory { .. },
             )) => 4,
             RunError::Trace(_) => 3,
             RunError::NotLive { .. }
+            | RunError::TraceOfForeign
             | RunError::Unsupported { .. }
             | RunError::Unenforceable { .. }
             | RunError::Undispatchable { .. }

@@ -360,6 +360,9 @@ impl Running {
             if component.quantum.is_some() {
                 return Err(cannot("it has a quantum, by which the level around it would decide; leave it out"));
             }
+            if component.threads.is_some() {
+                return Err(cannot("it holds existing threads, which join at the start of a run only"));
+            }
             if component.cpus > 1 {
                 return Err(cannot("it has servers on several CPUs, and a budget manager serves one"));
             }

@@ -7,7 +7,8 @@ use takt_dispatch::ring::Ring;
 use takt_linux::{Class, Epoch};
 use takt_model::{Component, ComponentId, Span, System, Task, TaskId, Time};
 
-use crate::manager::seat::{Manager, Seat};
+use crate::manager::foreign::ForeignSeat;
+use crate::manager::seat::{Manager, Seat, SentrySeat};
 
 /// State shared by the threads of a run and its recorder.
 pub(crate) struct Shared {
@@ -122,6 +123,12 @@ pub(crate) enum Role {
     Manager(Box<Manager>),
     /// The manager itself carries the jobs out: there is no thread.
     Table,
+    /// Existing threads: there is none of takt's own.
+    Foreign(ForeignSeat),
+    /// It tells a manager that no existing thread wants the CPU.
+    Sentry(SentrySeat),
+    /// It tells the manager with this lane that existing threads want the CPU.
+    Look(usize),
 }
 
 /// One thread's side of [`Shared`].

@@ -34,6 +34,7 @@ mod deadline;
 mod demand;
 mod dispatched;
 mod error;
+mod foreign;
 mod handle;
 mod kernel;
 pub mod lab;
@@ -228,6 +229,8 @@ pub struct RunSummary {
     pub tasks: Vec<TaskSummary>,
     /// The budget managers of a node with components, by CPU; else none.
     pub managers: Vec<ManagerSummary>,
+    /// The components of existing threads; else none.
+    pub foreign: Vec<ForeignSummary>,
     /// The messages of a node with flows; `None` of others.
     pub flows: Option<node::NodeSummary>,
     /// Events that found a full buffer. The log has a `Lost` where they would stand.
@@ -259,6 +262,23 @@ pub struct ManagerSummary {
     pub used: Span,
     /// Its share of its CPU, in parts per million.
     pub share_ppm: u64,
+}
+
+/// How the existing threads of a component did.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ForeignSummary {
+    /// The component.
+    pub component: String,
+    /// Its threads, as the System names them.
+    pub threads: String,
+    /// The most threads that it had at a time.
+    pub count: usize,
+    /// Their CPU time during the run, as the kernel counts it.
+    pub used: Span,
+    /// How long the component had the CPU by the plan, payments included.
+    pub turns: Span,
+    /// The most CPU time that they owed at a time.
+    pub owed_max: Span,
 }
 
 /// Comparison of a task's stamps with the kernel's account, which tells when the thread had a CPU.

@@ -22,6 +22,7 @@ use crate::account::{Account, AccountSummary, watched};
 use crate::contract::ServerBackEnd;
 use crate::deadline::{self, account::WithServers};
 use crate::error::{RunError, grant};
+use crate::foreign::{self, Foreigners};
 use crate::handle::{RunHandle, Running};
 use crate::kernel::{Kernel, TraceError, buffer, buffer_of};
 use crate::lanes::{Guests, Lane, Role, Shared};
@@ -90,6 +91,14 @@ impl Prepared {
             None => "preemptions, migrations and CPU times of jobs are unknown",
             Some(_) => "preemptions are those by other jobs of this run, and CPU times include what other threads took",
         };
+        if foreign::is_in(&self.system, self.node) && self.managed.is_some() {
+            if self.options.trace == Trace::Always {
+                return Err(RunError::TraceOfForeign);
+            }
+            let note = "the kernel is not recorded beside existing threads";
+            ready.prepared.mapping.notes.push(format!("{unrecorded}: {note}"));
+            return Ok(ready);
+        }
         if self.options.trace == Trace::Never {
             if self.dispatched.is_some() || serves || self.managed.is_some() {
                 ready.prepared.mapping.notes.push(unrecorded.to_owned());
@@ -300,9 +309,12 @@ impl Prepared {
             None => None,
         };
         let _clocks = live.as_ref().map(Clocks::start).transpose()?;
-        let shared = Arc::new(self.shared(&mapped, &tasks, live.as_ref(), handle.is_some()));
+        // Before the threads, so that it ends after them.
+        let mut foreigners = Foreigners::adopt(self, cpus)?;
+        let shared = Arc::new(self.shared(&mapped, &tasks, (live.as_ref(), foreigners.as_ref()), handle.is_some()));
         let parts = self.managed.iter().flat_map(|managed| managed.parts.iter());
-        let names = tasks.iter().map(|task| task.name.clone()).chain(parts.map(Managed::name));
+        let helpers = self.managed.iter().flat_map(|managed| managed.helpers(&shared.lanes)).map(|(_, name)| name);
+        let names = tasks.iter().map(|task| task.name.clone()).chain(parts.map(Managed::name)).chain(helpers);
         let mut threads = RunThreads::new(shared.clone(), names.collect());
         let works = tasks
             .iter()
@@ -312,7 +324,7 @@ impl Prepared {
             })
             .collect::<Result<Vec<_>, _>>()?;
         for ((mapped, work), lane) in mapped.iter().zip(works).zip(&shared.lanes) {
-            if matches!(lane.role, Role::Table) {
+            if matches!(lane.role, Role::Table | Role::Foreign(_)) {
                 threads.skip();
                 continue;
             }
@@ -321,6 +333,10 @@ impl Prepared {
         if let Some(managed) = &self.managed {
             for part in managed.parts.iter() {
                 let (mapped, name) = (managed.mapped(part), Managed::name(part));
+                let work = Work::new(Bytes::default()).ok_or(RunError::Memory { task: name, bytes: 0 })?;
+                threads.spawn(&mapped, kernel_cpus(cpus, &mapped.cpus), work, None)?;
+            }
+            for (mapped, name) in managed.helpers(&shared.lanes) {
                 let work = Work::new(Bytes::default()).ok_or(RunError::Memory { task: name, bytes: 0 })?;
                 threads.spawn(&mapped, kernel_cpus(cpus, &mapped.cpus), work, None)?;
             }
@@ -351,6 +367,9 @@ impl Prepared {
         let mut silent = None;
         loop {
             account.look(LOOK, &shared.lanes, shared.end());
+            if let Some(foreigners) = &mut foreigners {
+                foreigners.rescan(&shared);
+            }
             let now = epoch.now();
             progress(now.min(shared.end()));
             if let Some(guests) = &shared.guests {
@@ -377,6 +396,8 @@ impl Prepared {
             }
         }
         threads.join()?;
+        let (foreign, returned) = foreigners.map(|held| held.give_back(&shared)).unwrap_or_default();
+        notes.extend(returned);
         if let Some(handle) = handle {
             handle.end()?;
         }
@@ -413,6 +434,7 @@ impl Prepared {
             notes,
             tasks,
             managers,
+            foreign,
             flows: live.map(|live| live.summary()),
             lost: account.lost,
             recorded: account.kernel.map(|kernel| kernel.recorded()),
@@ -420,7 +442,13 @@ impl Prepared {
         })
     }
 
-    fn shared(&self, mapped: &[MappedTask], tasks: &[&Task], live: Option<&Arc<NodeLive>>, has_guests: bool) -> Shared {
+    fn shared(
+        &self,
+        mapped: &[MappedTask],
+        tasks: &[&Task],
+        (live, foreigners): (Option<&Arc<NodeLive>>, Option<&Foreigners>),
+        has_guests: bool,
+    ) -> Shared {
         let mut lanes: Vec<Lane> = mapped
             .iter()
             .zip(tasks)
@@ -438,6 +466,9 @@ impl Prepared {
             }
         }
         if let Some(managed) = &self.managed {
+            if let Some(foreigners) = foreigners {
+                foreigners.take_seats(&mut lanes);
+            }
             managed.add_to(&mut lanes, self.node, manager::records(&self.system, self.node, managed), live);
         }
         Shared {

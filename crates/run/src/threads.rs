@@ -20,6 +20,7 @@ use takt_model::draw::{Arrivals, Draw, Releases};
 use takt_model::{Span, Task, Time};
 
 use crate::lanes::{Kind, Lane, Record, Role, Shared};
+use crate::manager::helpers::look;
 use crate::manager::seat::Seat;
 use crate::work::{Work, Worked};
 
@@ -63,6 +64,11 @@ pub(crate) fn live(
     let Some(epoch) = wait_for_go(&shared.go, &shared.epoch) else { return };
     if let (Role::Manager(manager), Some(office)) = (&lane.role, office) {
         return manager.run(shared, lane, office, epoch);
+    }
+    match &lane.role {
+        Role::Sentry(seat) => return seat.run(shared, epoch),
+        Role::Look(manager) => return look(shared, *manager, epoch),
+        _ => {}
     }
     let Some(task) = shared.task(lane.task) else { return };
     let mut thread = Thread {

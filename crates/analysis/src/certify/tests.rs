@@ -130,6 +130,7 @@ fn random_components(random: &mut Random) -> System {
             cpus: 1,
             server_cpus: Vec::new(),
             priority: None,
+            threads: None,
         });
         for k in 0..random.between(1, 3) {
             let t = period * random.between(3, 9) + if random.between(0, 1) == 0 { random.between(0, 7) } else { 0 };

@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 use takt_linux::sched;
 use takt_log::stats::{Stats, Summary, TaskStats};
 use takt_log::{CpuDef, Definitions, Header};
-use takt_model::{Lateness, NodeId, Span, Time, file};
+use takt_model::{Auto, Component, Lateness, NodeId, Span, System, Time, file};
 use takt_run::{
-    ManagerSummary, Margin, Ready, RunError, RunHandle, RunOptions, RunSummary, ServerBackEnd, Stamps, Trace, prepare,
-    prepare_adaptive, prepare_node,
+    ForeignSummary, ManagerSummary, Margin, Ready, RunError, RunHandle, RunOptions, RunSummary, ServerBackEnd, Stamps,
+    Trace, prepare, prepare_adaptive, prepare_node,
 };
 
 use admission::AdmissionSocket;
@@ -33,7 +33,8 @@ pub(crate) fn execute(options: &args::Run, json: bool) -> Outcome {
         return Err(Failure::input("--json and the log both want standard output; give -o FILE"));
     }
     let system = input::has_work(&options.file, input::system(&options.file)?, true)?;
-    let system = input::place_regardless(input::size_components(system)?)?;
+    let auto = with_least_budgets(&system);
+    let system = input::place_regardless(input::size_components(system, true)?)?;
     let node = input::node(&system, options.node.as_deref())?;
     let duration = input::duration(&system, options.duration)?;
     let mut run = RunOptions { node, seed: options.seed, ..RunOptions::new(duration) };
@@ -64,6 +65,14 @@ pub(crate) fn execute(options: &args::Run, json: bool) -> Outcome {
     };
     let prepared = prepared.map_err(|error| failure(&error))?;
     let back_end = prepared.server_back_end().map(ServerBackEnd::name);
+    if prepared.server_back_end() == Some(ServerBackEnd::Deadline) && !auto.is_empty() {
+        note(format_args!(
+            "warning: the \"auto\" budget of {} is the least for its tasks alone: the kernel also charges waking and \
+             going to sleep, and ends budgets at ticks, so jobs may wait for the next period; give its node costs, or \
+             it a larger budget",
+            auto.join(", ")
+        ));
+    }
     let controlled = prepared.plan().cloned().zip(prepared.adaptive().cloned());
     let ready = prepared.open().map_err(|error| failure(&error))?;
     for sentence in ready.prepared().notes() {
@@ -103,6 +112,14 @@ pub(crate) fn execute(options: &args::Run, json: bool) -> Outcome {
     Ok(verdict(&stats, options.fail_on_miss))
 }
 
+/// The components whose budgets `takt size` chooses without any costs of their node.
+fn with_least_budgets(system: &System) -> Vec<String> {
+    let is_free = |component: &&Component| system.nodes[component.node.index()].costs.is_none();
+    let is_auto = |component: &&Component| component.budget == Auto::Auto;
+    let all = system.components.iter().filter(is_auto).filter(is_free);
+    all.map(|component| format!("component \"{}\"", component.name)).collect()
+}
+
 /// The live back end's error, with its own exit status.
 pub(super) fn failure(error: &RunError) -> Failure {
     let status = match error.exit_code() {
@@ -127,6 +144,12 @@ fn record(ready: Ready, duration: Span, options: &args::Run) -> Result<(Stats, R
     let prepared = ready.prepared();
     let system = prepared.system();
     let mut definitions = Definitions::of(system).about(Some(prepared.node()));
+    for (def, task) in definitions.tasks.iter_mut().zip(&system.tasks) {
+        // The jobs of existing threads have no deadline.
+        if task.component.and_then(|id| system.components[id.index()].threads.as_ref()).is_some() {
+            (def.period, def.deadline, def.wcet) = (None, None, None);
+        }
+    }
     definitions.cpus = kernel_cpus(prepared.node(), &sched::affinity());
     let text = match prepared.plan().filter(|_| prepared.adaptive().is_some()) {
         Some(plan) => file::write(&adaptive::written(plan)),
@@ -250,7 +273,40 @@ fn managers(summary: &RunSummary) -> String {
             "check charges this with costs = {{ release = \"{twice}\", switch = \"{twice}\", latency = \"{late}\" }}\n"
         )
     });
-    format!("\n{}{charge}", table.render(""))
+    format!("\n{}{charge}{}", table.render(""), foreign(summary))
+}
+
+/// The CPU time of existing threads beside the turns of their components.
+fn foreign(summary: &RunSummary) -> String {
+    if summary.foreign.is_empty() {
+        return String::new();
+    }
+    let mut table = Table::new(&["component", "threads of", "threads", "had the cpu", "used", "owed at most"]);
+    for one in &summary.foreign {
+        table.row(vec![
+            one.component.clone(),
+            one.threads.clone(),
+            one.count.to_string(),
+            time(one.turns),
+            time(one.used),
+            time(one.owed_max),
+        ]);
+    }
+    format!("\n{}", table.render(""))
+}
+
+fn foreign_json(summary: &RunSummary) -> Vec<Value> {
+    let of = |one: &ForeignSummary| {
+        json!({
+            "component": one.component,
+            "threads_of": one.threads,
+            "threads": one.count,
+            "turns_ns": one.turns.as_ns(),
+            "used_ns": one.used.as_ns(),
+            "owed_max_ns": one.owed_max.as_ns(),
+        })
+    };
+    summary.foreign.iter().map(of).collect()
 }
 
 /// The p99 of a decision and of its lateness, those of the worst manager. A job pays for two
@@ -305,6 +361,8 @@ struct Answer<'a> {
     back_end: Option<&'static str>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     managers: Vec<Value>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    foreign: Vec<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
     adaptive: Option<&'a Account>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -344,6 +402,7 @@ fn with_summary<'a>(
         threads,
         back_end: None,
         managers: managers_json(summary),
+        foreign: foreign_json(summary),
         adaptive,
         flows: flows.map(flows::Account::json),
     }

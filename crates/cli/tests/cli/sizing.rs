@@ -38,6 +38,23 @@ fn what_is_sized_is_written_with_its_comments_and_proven() {
     assert_eq!(folder.takt(&["size", file, "-o", "-", "--json"]).status, 2);
 }
 
+/// On a kernel short periods are not free, and `run` says what the choice rests on.
+#[test]
+fn a_run_warns_of_periods_that_were_chosen_as_if_switches_were_free() {
+    let folder = Folder::new();
+    let server = "takt = 1\n[[component]]\nname = \"short\"\nserver = \"deferrable\"\nstrategy = \"rm\"\n";
+    let task = "[[task]]\nname = \"t\"\ncomponent = \"short\"\nperiod = \"20ms\"\nwcet = \"1ms\"\n";
+    let text = format!("{server}{task}");
+    fs::write(folder.path("short.toml"), text).expect("a file");
+    let warning =
+        "warning: component \"short\": no switch costs anything here, so its period is chosen as if short ones";
+    let ran = folder.takt(&["run", "short.toml", "--best-effort", "--no-trace", "--for", "20ms"]);
+    assert!(ran.status == 0 && ran.stderr.contains(warning), "{}", ran.stderr);
+    // In virtual time they are free.
+    let ran = folder.takt(&["sim", "short.toml"]);
+    assert!(ran.status == 0 && !ran.stderr.contains("warning"), "{}", ran.stderr);
+}
+
 #[test]
 fn a_file_that_is_not_proven_is_written_with_a_warning() {
     let folder = Folder::new();

@@ -18,11 +18,14 @@ pub(super) struct Responsiveness {
     /// By domain, in no order. A job counts as [`CLIP`] if its deadline had passed unmet at the
     /// end.
     pub(super) domains: Vec<Vec<f64>>,
+    /// Jobs that found a full backlog, counted as [`CLIP`]. Only live runs have any.
+    pub(super) rejected: u64,
 }
 
 impl Responsiveness {
     /// Adds the jobs of another run.
     pub(super) fn add(&mut self, other: Responsiveness) {
+        self.rejected += other.rejected;
         self.domains.resize(self.domains.len().max(other.domains.len()), Vec::new());
         for (own, more) in self.domains.iter_mut().zip(other.domains) {
             own.extend(more);
@@ -65,24 +68,24 @@ pub(super) fn run_system(system: &System, seed: u64, duration: Span) -> Result<R
     Ok(jobs.finish(Time::ZERO + duration))
 }
 
-struct Jobs {
+pub(super) struct Jobs {
     /// By task: domain, deadline in ns, and arrivals of jobs that are not complete.
     tasks: Vec<(usize, f64, VecDeque<Time>)>,
     found: Responsiveness,
 }
 
 impl Jobs {
-    fn of(system: &System) -> Jobs {
+    pub(super) fn of(system: &System) -> Jobs {
         let task = |task: &takt_model::Task| {
             (task.component.map_or(0, |id| id.index()), task.deadline.as_ns() as f64, VecDeque::new())
         };
         Jobs {
             tasks: system.tasks.iter().map(task).collect(),
-            found: Responsiveness { domains: vec![Vec::new(); system.components.len()] },
+            found: Responsiveness { domains: vec![Vec::new(); system.components.len()], rejected: 0 },
         }
     }
 
-    fn finish(mut self, end: Time) -> Responsiveness {
+    pub(super) fn finish(mut self, end: Time) -> Responsiveness {
         for (domain, deadline, open) in &self.tasks {
             let late = open.iter().filter(|arrival| end.saturating_since(**arrival).as_ns() as f64 >= *deadline);
             self.found.domains[*domain].extend(late.map(|_| CLIP));
@@ -100,6 +103,13 @@ impl Sink for Jobs {
                 if let Some(arrival) = open.pop_front() {
                     let ratio = now.saturating_since(arrival).as_ns() as f64 / *deadline;
                     self.found.domains[*domain].push(ratio.min(CLIP));
+                }
+            }
+            Event::Cancel { job, .. } => {
+                let (domain, _, open) = &mut self.tasks[job.task.index()];
+                if open.pop_back().is_some() {
+                    self.found.domains[*domain].push(CLIP);
+                    self.found.rejected += 1;
                 }
             }
             _ => {}

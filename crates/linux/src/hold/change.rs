@@ -6,34 +6,11 @@ use std::path::{Component, Path, PathBuf};
 
 use takt_model::Span;
 
+use super::band::{Band, BandGroup};
+use super::undone::{UndoResult, Undone};
 use crate::group::{self, Group, Kernel, Version};
 use crate::process::Identity;
 use crate::sched::{self, Attributes, Class, FLAG_RECLAIM, FLAG_RESET_ON_FORK, Reservation};
-
-/// The result of undoing a change.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Undone {
-    /// The thread's former setting is restored.
-    Restored,
-    /// The thread has ended.
-    Gone,
-    /// The setting has changed since; it was left as it is.
-    Changed {
-        /// The present setting.
-        now: String,
-    },
-    /// The kernel refused.
-    Failed(String),
-}
-
-/// The result of undoing one change.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct UndoResult {
-    /// The thread.
-    pub thread: Identity,
-    /// The result.
-    pub undone: Undone,
-}
 
 /// SCHED_DEADLINE with its flags.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -63,6 +40,8 @@ pub(crate) enum Change {
     Affinity { thread: Identity, former: Vec<u32>, ours: Vec<u32> },
     /// Its control group, and the new group below.
     Group { thread: Identity, group: Group },
+    /// A group of existing threads, frozen and thawed by this process.
+    Band { owner: Identity, group: BandGroup },
 }
 
 /// The step that undoes a change of class.
@@ -81,6 +60,7 @@ impl Change {
     pub(crate) fn thread(&self) -> Identity {
         match self {
             Change::Class { thread, .. } | Change::Affinity { thread, .. } | Change::Group { thread, .. } => *thread,
+            Change::Band { owner, .. } => *owner,
         }
     }
 
@@ -93,6 +73,10 @@ impl Change {
             Change::Group { group: Group { folder, name, version, enabled }, .. } => {
                 let version = if *version == Version::V1 { "v1" } else { "v2" };
                 format!("group {pid} {start} {version} {} {name} {}", u8::from(*enabled), escaped(folder))
+            }
+            Change::Band { group: BandGroup { folder, made, band: Band { cpu, first, second }, cpus }, .. } => {
+                let (made, cpus, folder) = (u8::from(*made), list(cpus), escaped(folder));
+                format!("band {pid} {start} {made} {cpu} {first} {second} {cpus} {folder}")
             }
         }
     }
@@ -108,13 +92,22 @@ impl Change {
                 Change::Affinity { thread, former: cpus()?, ours: cpus()? }
             }
             "group" => Change::Group { thread, group: parse_group(&mut words)? },
+            "band" => Change::Band { owner: thread, group: parse_band(&mut words)? },
             _ => return None,
         };
         (words.next().is_none() && thread.pid > 0).then_some(change)
     }
 
-    pub(crate) fn undo(&self) -> UndoResult {
+    /// Undoes changes, the last one first.
+    pub(crate) fn undo_all(changes: &[Change]) -> Vec<UndoResult> {
+        let known = |change: &Change| matches!(change, Change::Class { .. }).then(|| change.thread());
+        let known: Vec<Identity> = changes.iter().filter_map(known).collect();
+        changes.iter().rev().map(|change| change.undo(&known)).collect()
+    }
+
+    fn undo(&self, known: &[Identity]) -> UndoResult {
         let undone = match self {
+            Change::Band { owner, group } => return group.undo(*owner, known),
             Change::Class { thread, former, ours } => undo_class(*thread, former, ours),
             Change::Affinity { thread, former, ours } => undo_affinity(*thread, former, ours),
             Change::Group { thread, group } => undo_group(*thread, group),
@@ -243,6 +236,23 @@ fn parse<'a>(words: &mut impl Iterator<Item = &'a str>) -> Option<Attributes> {
     Some(Attributes { policy, flags, nice, priority, runtime, deadline, period, ..Attributes::default() })
 }
 
+/// A whole folder below the mount of groups. If takt made it, its name is one of takt's.
+fn parse_band<'a>(words: &mut impl Iterator<Item = &'a str>) -> Option<BandGroup> {
+    let made = match words.next()? {
+        "0" => false,
+        "1" => true,
+        _ => return None,
+    };
+    let (cpu, first, second) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+    let cpus = words.next()?.split(',').map(|cpu| cpu.parse().ok()).collect::<Option<Vec<u32>>>()?;
+    let folder = unescaped(words.next()?)?;
+    let plain = folder.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
+    let name = folder.file_name()?.to_str();
+    let is_ours = !made || name.is_some_and(group::is_ours);
+    let group = BandGroup { folder, made, band: Band { cpu, first, second }, cpus };
+    (group.folder.is_absolute() && plain && is_ours).then_some(group)
+}
+
 /// Only what takt makes, below a folder that is named in full.
 fn parse_group<'a>(words: &mut impl Iterator<Item = &'a str>) -> Option<Group> {
     let version = match words.next()? {
@@ -314,7 +324,10 @@ mod tests {
         let class = Change::Class { thread, former: ordinary(-5), ours: reserved(12) };
         let cpus = Change::Affinity { thread, former: vec![1], ours: vec![0, 1] };
         let group = Change::Group { thread, group: group("/sys/fs/cgroup/a b%\n") };
-        for change in [class, cpus, group] {
+        let band = Band { cpu: 1, first: 47, second: 46 };
+        let (folder, cpus_of) = ("/sys/fs/cgroup/a b/takt-7-99-1".into(), vec![0, 1]);
+        let band = Change::Band { owner: thread, group: BandGroup { folder, made: true, band, cpus: cpus_of } };
+        for change in [class, cpus, group, band] {
             let text = change.to_text();
             let read = Change::from_text(&text).unwrap();
             assert_eq!(read.to_text(), text);
@@ -346,6 +359,23 @@ mod tests {
             "v2 0 takt-7 /cg%+1",
         ] {
             assert_eq!(of(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn only_whole_folders_of_groups_are_thawed() {
+        let of = |text: &str| Change::from_text(&format!("band 7 99 {text}")).is_some();
+        assert!(of("0 1 47 46 0,1 /cg/guest") && of("1 1 47 46 0 /cg/takt-7-99-1"));
+        for other in [
+            "2 1 47 46 0 /cg/guest",
+            "1 1 47 46 0 /cg/guest",
+            "0 1 47 46 0 cg/guest",
+            "0 1 47 46 0 /cg/../guest",
+            "0 1 47 46 /cg/guest",
+            "0 1 47 256 0 /cg/guest",
+            "0 1 47 46 0 /",
+        ] {
+            assert!(!of(other), "{other}");
         }
     }
 

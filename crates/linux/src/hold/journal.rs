@@ -10,7 +10,8 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-use super::change::{Change, UndoResult, Undone};
+use super::change::Change;
+use super::undone::{UndoResult, Undone};
 use crate::owned::{self, ResourceId};
 use crate::process::boot_id;
 use crate::recovery::{RecoveryError, make_private, state_folder, unusable};
@@ -61,7 +62,7 @@ impl Journal {
         let text = fs::read_to_string(&path).map_err(|error| unusable(&path, &error))?;
         let changes = parse(&text, boot_id().as_deref());
         let changes = changes.map_err(|cause| RecoveryError::Damaged { path: path.display().to_string(), cause })?;
-        let given: Vec<UndoResult> = changes.iter().rev().map(Change::undo).collect();
+        let given: Vec<UndoResult> = Change::undo_all(&changes);
         let failed = |given: &UndoResult| match &given.undone {
             Undone::Failed(cause) => Some(format!("thread {}: {cause}", given.thread.pid)),
             _ => None,

@@ -19,6 +19,7 @@ use crate::system::{
     Arrival, Auto, Component, ComponentId, Costs, Exec, Fit, Flow, MessageArrivals, Mode, Network, NodeId, NodeSpec,
     Placement, PortId, Preemption, ServerRule, ServerSwitch, StrategyId, StrategyRef, System, Task, TaskId,
 };
+use crate::threads::Threads;
 use crate::time::{Lateness, Span, Time};
 use crate::units::Probability;
 
@@ -399,7 +400,18 @@ impl Builder<'_> {
             cpus: f.int("cpus").unwrap_or(1),
             server_cpus: ints(f, "server-cpus"),
             priority: f.int("priority"),
+            threads: self.threads(f, &owner),
         }
+    }
+
+    fn threads(&mut self, f: &Fields, owner: &str) -> Option<Threads> {
+        let (text, field) = (f.text("threads")?, f.field("threads")?);
+        Threads::parse(text)
+            .map_err(|why| {
+                let message = format!("threads \"{text}\" of {owner}: {why}");
+                self.found.push(Found { at: Some(field.at), message });
+            })
+            .ok()
     }
 
     fn task(&mut self, i: usize, f: &Fields, nodes: usize, components: &[Component]) -> Task {

@@ -535,6 +535,13 @@ static COMPONENT_TABLE: Table = Table {
              most important.",
         )
         .default("none"),
+        key(
+            "threads",
+            Kind::Text,
+            "Existing threads that `run` keeps within its budget: `\"pid:1234\"`, `\"cgroup:/machine.slice/guest\"` or \
+             `\"unit:guest.service\"`. `check` and `sim` go by its budget and by its tasks. No component stands in it.",
+        )
+        .default("none: `run` makes a thread for each of its tasks"),
     ],
 };
 

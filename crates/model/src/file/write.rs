@@ -208,6 +208,9 @@ impl<'a> Writer<'a> {
         if let Some(priority) = component.priority {
             self.key("priority", priority);
         }
+        if let Some(threads) = &component.threads {
+            self.text("threads", &threads.to_string());
+        }
     }
 
     fn task(&mut self, task: &Task) {

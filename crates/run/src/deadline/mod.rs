@@ -182,6 +182,10 @@ fn obstacles_of_component(
         let why = format!("a reservation of the kernel holds one thread, and the component has {tasks} tasks");
         add(why, "use --backend manager, or give each task a component of its own");
     }
+    if component.threads.is_some() {
+        let why = "it would reserve for one existing thread, and the component has all of a group".to_owned();
+        add(why, "use --backend manager, or \"takt reserve --pid\" for one thread");
+    }
     if component.cpus > 1 {
         add("a thread uses one CPU at a time, and the component has servers on several".to_owned(), MANAGER);
     }

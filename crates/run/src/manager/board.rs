@@ -23,7 +23,11 @@ pub(crate) struct Report {
 /// The threads, by slot.
 pub(crate) trait Seats {
     /// The thread's report on its job `number`.
-    fn report(&self, slot: u32, number: u64) -> Report;
+    fn report(&mut self, slot: u32, number: u64) -> Report;
+    /// A slot of existing threads that want the CPU from now on.
+    fn take_arrival(&mut self) -> Option<u32> {
+        None
+    }
     /// Gives a thread that has none the job `number`.
     fn give(&mut self, slot: u32, number: u64);
     /// Stops a thread between two instructions.
@@ -131,6 +135,9 @@ impl<'a> Board<'a> {
                 tell(*last, fact);
             };
             self.core.follow(now, done, seats.station(), &mut told);
+            while let Some(slot) = seats.take_arrival() {
+                self.core.arrive(slot, now, &mut told);
+            }
             self.drop_jobs(seats);
             done = self.carry_out(now, seats, tell);
             if done.is_none() {
@@ -159,7 +166,7 @@ impl<'a> Board<'a> {
         &mut self,
         slot: u32,
         now: Time,
-        seats: &impl Seats,
+        seats: &mut impl Seats,
         tell: &mut impl FnMut(Time, Fact),
     ) -> Option<Done> {
         let Some(Seat::Given { number, started }) = self.seats.get(slot as usize).copied() else { return None };

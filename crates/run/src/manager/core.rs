@@ -77,8 +77,10 @@ struct CoreTask<'a> {
     id: TaskId,
     /// Relative.
     deadline: Span,
-    /// Jobs from outside; `None` for a chain's successor.
+    /// Jobs from outside; `None` for a chain's successor, and for existing threads.
     releases: Option<Releases<'a>>,
+    /// The number of the next job of existing threads.
+    next: u64,
     /// The job that the hierarchy knows of.
     head: Option<Released>,
     /// At most [`BACKLOG`].
@@ -168,7 +170,7 @@ impl<'a> Core<'a> {
         let of_node: Vec<(TaskId, &Task)> = system.tasks_of(node).collect();
         let members: Vec<(TaskId, &Task)> =
             part.slots.iter().filter_map(|slot| of_node.get(*slot as usize)).copied().collect();
-        let mut tasks = core_tasks(&members, seed, end);
+        let mut tasks = core_tasks(system, &members, seed, end);
         for (slot, task) in (0..).zip(&mut tasks) {
             if let Some(hop) = later_hop(slot) {
                 (task.releases, task.follows, task.hop) = (None, true, hop);
@@ -233,6 +235,7 @@ impl<'a> Core<'a> {
                 id: join.id,
                 deadline: task.deadline,
                 releases: Some(Releases::new(arrivals, self.end)),
+                next: 0,
                 head: None,
                 pending: std::mem::take(&mut join.pending),
                 pending_missed: 0,
@@ -348,6 +351,20 @@ impl<'a> Core<'a> {
             self.last = at;
             self.step(at, done.take().map(|done| done.slot), station.as_deref_mut(), tell);
         }
+    }
+
+    /// Existing threads want the CPU: their next job arrives. All instants up to `now` have been carried out.
+    pub(crate) fn arrive(&mut self, slot: u32, now: Time, tell: &mut impl FnMut(Time, Fact)) {
+        let at = now.max(self.last);
+        let Some(task) = self.tasks.get_mut(slot as usize).filter(|task| task.head.is_none()) else { return };
+        if at >= self.end {
+            return;
+        }
+        let number = task.next;
+        task.next += 1;
+        self.last = at;
+        self.release(slot, Released { number, arrival: at, release: at, origin: at, missed: false }, at, tell);
+        self.step(at, None, None, tell);
     }
 
     /// Drops the jobs whose deadline is the end, and reports the payments of servers up to it.
@@ -589,7 +606,9 @@ impl<'a> Core<'a> {
 }
 
 /// The tasks of a part, by slot.
-fn core_tasks<'a>(members: &[(TaskId, &'a Task)], seed: u64, end: Time) -> Vec<CoreTask<'a>> {
+fn core_tasks<'a>(system: &System, members: &[(TaskId, &'a Task)], seed: u64, end: Time) -> Vec<CoreTask<'a>> {
+    let component = |task: &Task| system.components.get(task.component?.index());
+    let is_foreign = |task: &Task| component(task).is_some_and(|component| component.threads.is_some());
     let slot_of = |id: &TaskId| members.iter().position(|(member, _)| member == id);
     let of = |(id, task): &(TaskId, &'a Task)| {
         let before = task.after.len();
@@ -597,7 +616,8 @@ fn core_tasks<'a>(members: &[(TaskId, &'a Task)], seed: u64, end: Time) -> Vec<C
         CoreTask {
             id: *id,
             deadline: task.deadline,
-            releases: (before == 0).then(|| Releases::new(arrivals(), end)),
+            releases: (before == 0 && !is_foreign(task)).then(|| Releases::new(arrivals(), end)),
+            next: 0,
             head: None,
             pending: VecDeque::with_capacity(BACKLOG as usize),
             pending_missed: 0,

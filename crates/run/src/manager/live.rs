@@ -10,6 +10,7 @@ use takt_policy::CpuPart;
 
 use super::board::{Board, Report, Seats};
 use super::core::{Change, Fact};
+use super::foreign::{Held, Sentry};
 use super::record::{Note, to_words};
 use super::seat::{Manager, Posted, Seat};
 use crate::lanes::{Lane, Role, Shared};
@@ -40,6 +41,11 @@ struct LiveSeats<'a> {
     manager: &'a Manager,
     /// Those of tasks that have joined, behind the manager's own.
     guests: Vec<&'a Lane>,
+    /// Those of existing threads.
+    held: Vec<Held<'a>>,
+    /// Turns of existing threads so far.
+    turns: u64,
+    epoch: Epoch,
     post: Option<Post>,
     /// The job of a table task that is to be carried out.
     given: Option<(u32, u64)>,
@@ -58,17 +64,68 @@ impl<'a> LiveSeats<'a> {
             _ => None,
         }
     }
+
+    fn held(&mut self, slot: u32) -> Option<&mut Held<'a>> {
+        self.held.iter_mut().find(|held| held.slot == slot)
+    }
+
+    /// Existing threads have a turn.
+    fn begin(&mut self, slot: u32, is_first: bool) -> bool {
+        let (turn, now) = (self.turns + 1, self.epoch.now());
+        let Some(held) = self.held(slot) else { return false };
+        if is_first {
+            held.give(turn, now);
+        } else {
+            held.begin(turn, now);
+        }
+        self.turns = turn;
+        self.watch(slot);
+        true
+    }
+
+    /// The sentry watches a turn in which threads run.
+    fn watch(&mut self, slot: u32) {
+        let Some(held) = self.held(slot).filter(|held| held.runs()) else { return };
+        held.watch();
+        if let Some(sentry) = self.manager.sentry(self.shared) {
+            futex::wake_all(&sentry.word);
+        }
+    }
+
+    /// Lets threads go on that have paid in their turn.
+    fn pay(&mut self, now: Time) {
+        let paid = self.held.iter_mut().find_map(|held| held.pay(now).then_some(held.slot));
+        if let Some(slot) = paid {
+            self.watch(slot);
+        }
+    }
+
+    /// Freezes threads that want the CPU and have no turn. Returns when the next have paid.
+    fn settle(&mut self) -> Time {
+        self.held.iter_mut().for_each(Held::settle);
+        self.held.iter().map(Held::due).min().unwrap_or(Time::MAX)
+    }
 }
 
 impl Seats for LiveSeats<'_> {
-    fn report(&self, slot: u32, number: u64) -> Report {
+    fn report(&mut self, slot: u32, number: u64) -> Report {
+        if let Some(held) = self.held(slot) {
+            return held.report();
+        }
         if let Some(job) = self.done.filter(|job| (job.slot, job.number) == (slot, number)) {
             return Report { started: Some(job.start), completed: Some(job.end) };
         }
         self.at(slot).map_or_else(Report::default, |(_, seat)| seat.report(number))
     }
 
+    fn take_arrival(&mut self) -> Option<u32> {
+        self.held.iter_mut().find_map(|held| held.take_arrival().then_some(held.slot))
+    }
+
     fn give(&mut self, slot: u32, number: u64) {
+        if self.begin(slot, true) {
+            return;
+        }
         let Some((_, seat)) = self.at(slot) else {
             self.given = Some((slot, number));
             return;
@@ -79,6 +136,10 @@ impl Seats for LiveSeats<'_> {
     }
 
     fn freeze(&mut self, slot: u32) {
+        let now = self.epoch.now();
+        if let Some(held) = self.held(slot) {
+            return held.end(now);
+        }
         if let Some((lane, seat)) = self.at(slot)
             && let Some(thread) = Tid::of_this_process(lane.tid.load(Ordering::Acquire))
         {
@@ -87,6 +148,9 @@ impl Seats for LiveSeats<'_> {
     }
 
     fn free(&mut self, slot: u32) {
+        if self.begin(slot, false) {
+            return;
+        }
         if let Some((_, seat)) = self.at(slot) {
             seat.freezer.free();
         }
@@ -118,6 +182,9 @@ struct FreeAll<'a>(LiveSeats<'a>);
 
 impl Drop for FreeAll<'_> {
     fn drop(&mut self) {
+        // Existing threads stay frozen until they have their former class.
+        let now = self.0.epoch.now();
+        self.0.held.iter_mut().for_each(|held| held.close(now));
         for slot in 0..(self.0.manager.lanes.len() + self.0.guests.len()) as u32 {
             if let Some((_, seat)) = self.0.at(slot) {
                 seat.freezer.free();
@@ -146,7 +213,9 @@ impl Manager {
     pub(crate) fn run(&self, shared: &Shared, lane: &Lane, office: Office<'_>, epoch: Epoch) {
         let Office { mut board, post } = office;
         let guests = Vec::with_capacity(if shared.guests.is_some() { TASKS_MAX } else { 0 });
-        let mut all = FreeAll(LiveSeats { shared, manager: self, guests, post, given: None, done: None });
+        let held = self.held(shared);
+        let (given, done) = (None, None);
+        let mut all = FreeAll(LiveSeats { shared, manager: self, guests, held, turns: 0, epoch, post, given, done });
         let mut made = None;
         let seats = &mut all.0;
         // Time stands at zero before the epoch.
@@ -175,6 +244,7 @@ impl Manager {
             self.take_change(&mut board, seats);
             let planned = board.next_instant();
             self.lease.renew(epoch, woken.saturating_add(BEAT).saturating_add(SILENCE_MAX));
+            seats.pay(woken);
             board.pass(woken.min(end), seats, &mut tell);
             let mut worked = Span::ZERO;
             while let Some(job) =
@@ -183,6 +253,7 @@ impl Manager {
                 worked = worked.saturating_add(job.end.saturating_since(job.start));
                 board.pass(epoch.now().min(end), seats, &mut tell);
             }
+            let due = seats.settle();
             made = board.take_changed().or(made);
             self.give_back(&mut made);
             if let Some(post) = &seats.post {
@@ -196,7 +267,7 @@ impl Manager {
             }
             lane.floor.store(woken.as_ns(), Ordering::Release);
             let soonest = decided.saturating_add(GRAIN);
-            let next = board.next_instant().max(soonest).min(woken.saturating_add(BEAT)).min(end);
+            let next = board.next_instant().min(due).max(soonest).min(woken.saturating_add(BEAT)).min(end);
             futex::wait(&lane.signal, seen, epoch, next);
         }
         board.finish(&mut tell);
@@ -210,6 +281,24 @@ impl Manager {
 }
 
 impl Manager {
+    /// The lane of its sentry.
+    fn sentry<'a>(&self, shared: &'a Shared) -> Option<&'a Sentry> {
+        match &shared.lanes.get(self.sentry?)?.role {
+            Role::Sentry(sentry) => Some(&sentry.sentry),
+            _ => None,
+        }
+    }
+
+    /// The seats of existing threads.
+    fn held<'a>(&self, shared: &'a Shared) -> Vec<Held<'a>> {
+        let Some(sentry) = self.sentry(shared) else { return Vec::new() };
+        let seat = |(slot, lane): (u32, &usize)| match &shared.lanes.get(*lane)?.role {
+            Role::Foreign(seat) => Some(Held::new(slot, seat, sentry, GRAIN)),
+            _ => None,
+        };
+        (0..).zip(&self.lanes).filter_map(seat).collect()
+    }
+
     /// Takes a change that somebody asks for, without waiting.
     fn take_change<'a>(&self, board: &mut Board<'a>, seats: &mut LiveSeats<'a>) {
         let Ok(mut posted) = self.posted.try_lock() else { return };

@@ -11,6 +11,8 @@
 //! | `board.rs` | which thread runs; pure |
 //! | `seat.rs` | what a manager and the thread of a task share |
 //! | `live.rs` | the real threads, and the manager's loop |
+//! | `turn.rs` | the turns of existing threads in a component, and what they owe; pure |
+//! | `foreign.rs`, `helpers.rs` | these threads, and who tells the manager that they want the CPU or no longer do |
 //! | `record.rs`, `account.rs` | from the manager to the log |
 
 use std::sync::Arc;
@@ -26,6 +28,7 @@ use takt_policy::CpuPart;
 
 use crate::contract::{Contract, Obstacle, ServerBackEnd};
 use crate::error::RunError;
+use crate::foreign as threads_of;
 use crate::lanes::{Lane, Role, Shared};
 use crate::mapping::{self, MappedTask, Mapping};
 use crate::node::{NodeLive, NodePlan};
@@ -34,19 +37,25 @@ use crate::{ManagerSummary, Prepared, RunOptions};
 pub(crate) mod account;
 pub(crate) mod board;
 pub(crate) mod core;
+pub(crate) mod foreign;
+pub(crate) mod helpers;
 pub(crate) mod live;
 pub(crate) mod record;
 pub(crate) mod seat;
+pub(crate) mod turn;
 
 pub(crate) use account::{ManagedAccount, ManagedSummary, Passes};
+use foreign::Sentry;
 pub(crate) use live::{COMPONENTS_MAX, GRAIN, TASKS_MAX};
-use seat::{Manager, Seat};
+use seat::{Manager, Seat, SentrySeat};
 
 /// The parts of a node with components, and the class of their managers.
 #[derive(Clone, Debug)]
 pub(crate) struct Managed {
     pub(crate) parts: Arc<Vec<CpuPart>>,
     pub(crate) class: Class,
+    /// The greatest priority: that of the managers.
+    pub(crate) top: u8,
     /// The plan of a node with flows.
     pub(crate) node: Option<Arc<NodePlan>>,
 }
@@ -69,13 +78,15 @@ pub(crate) fn contract(system: &System, node: NodeId, options: &RunOptions) -> R
         )),
         Ok(parts) => {
             cannot.extend(chains_across(system, node, &parts));
-            enforces.push(enforced(&parts, options, has_components(system, node)));
+            cannot.extend(obstacles_of_foreign(system, node, options));
+            let kinds = (has_components(system, node), threads_of::is_in(system, node));
+            enforces.push(enforced(&parts, options, kinds));
         }
     }
     Ok(Contract { back_end: ServerBackEnd::Manager, enforces, cannot })
 }
 
-fn enforced(parts: &[CpuPart], options: &RunOptions, has_components: bool) -> String {
+fn enforced(parts: &[CpuPart], options: &RunOptions, (has_components, has_foreign): (bool, bool)) -> String {
     if options.best_effort {
         return "best effort: the budget managers and all threads run under SCHED_OTHER, so that decisions come late"
             .to_owned();
@@ -89,12 +100,35 @@ fn enforced(parts: &[CpuPart], options: &RunOptions, has_components: bool) -> St
     format!(
         "a {thread} on each of CPUs {} {duty}, under {}; it frees the thread whose turn it is, and freezes the others",
         mapping::list(&cpus),
-        class(options, top_priority(options)).describe()
+        class(options, top_priority(options, has_foreign)).describe()
     )
 }
 
-fn top_priority(options: &RunOptions) -> u8 {
-    options.top_priority.max(2)
+/// Existing threads have two priorities below that of the managers, and their sentry has one more.
+fn top_priority(options: &RunOptions, has_foreign: bool) -> u8 {
+    options.top_priority.max(if has_foreign { 4 } else { 2 })
+}
+
+/// Obstacles of managers to components of existing threads.
+fn obstacles_of_foreign(system: &System, node: NodeId, options: &RunOptions) -> Vec<Obstacle> {
+    let mut cannot = Vec::new();
+    for (id, component) in threads_of::components(system, node) {
+        let part = format!("component \"{}\"", component.name);
+        if options.best_effort {
+            let why = "its existing threads need priorities, and --best-effort gives none";
+            cannot.push(Obstacle::new(&part, why, "leave --best-effort out"));
+        }
+        if !hard(system, id) {
+            let why = "a server of its rule goes on when its budget is used up, and nobody knows how much existing \
+                       threads want";
+            cannot.push(Obstacle::new(
+                &part,
+                why,
+                "server = \"cbs-hard\", \"deferrable\" or another rule with a limit",
+            ));
+        }
+    }
+    cannot
 }
 
 fn class(options: &RunOptions, priority: u8) -> Class {
@@ -111,14 +145,18 @@ pub(crate) fn prepare(
     flows: Option<NodePlan>,
 ) -> Result<Prepared, RunError> {
     let parts = CpuPart::of_node(system, node)?.unwrap_or_default();
-    let top = top_priority(options);
+    let top = top_priority(options, threads_of::is_in(system, node));
     let mut tasks = Vec::new();
     for (slot, (id, task)) in (0..).zip(system.tasks_of(node)) {
         mapping::has_values(task)?;
         let part = parts.iter().find(|part| part.slots.contains(&slot));
         let cpus: CpuSet = part.map(|part| part.cpu).into_iter().collect();
         let is_table = flows.as_ref().is_some_and(|plan| plan.is_table(slot));
-        let class = class(options, if is_table { top } else { top - 1 });
+        let has_threads = task.component.and_then(|id| system.components.get(id.index()));
+        let class = match has_threads.is_some_and(|component| component.threads.is_some()) {
+            true => Class::RoundRobin { priority: top - 2 },
+            false => class(options, if is_table { top } else { top - 1 }),
+        };
         tasks.push(MappedTask { id, class, cpus, domain: None, yields: false });
     }
     debug_assert!(top <= FIFO_PRIORITY_MAX);
@@ -127,13 +165,14 @@ pub(crate) fn prepare(
         refuse_overload(system, node, &parts, limits)?;
     }
     mapping.note_margin(options.margin);
+    mapping.notes.extend(threads_of::notes(system, node));
     mapping::refuse_working_sets(system, &mapping.tasks, takt_linux::memory::available())?;
     if flows.as_ref().is_some_and(|plan| plan.original.clock.sync.is_some()) {
         mapping
             .notes
             .push("clock.sync: its jobs run, and its messages are not sent; takt net clock measures clocks".to_owned());
     }
-    let managed = Some(Managed { parts: Arc::new(parts), class: class(options, top), node: flows.map(Arc::new) });
+    let managed = Some(Managed { parts: Arc::new(parts), class: class(options, top), top, node: flows.map(Arc::new) });
     let system = Arc::new(system.clone());
     let back_end = has_components(&system, node).then_some(ServerBackEnd::Manager);
     let (dispatched, adaptive) = (None, None);
@@ -244,17 +283,28 @@ impl Managed {
     /// Seats for the lanes of the tasks, and a lane for each manager behind them.
     pub(crate) fn add_to(&self, lanes: &mut Vec<Lane>, node: NodeId, records: usize, live: Option<&Arc<NodeLive>>) {
         let first = lanes.len();
+        let mut helpers = Vec::new();
         for (at, part) in self.parts.iter().enumerate() {
             let lease = Arc::new(Lease::default());
             let of_part: Vec<usize> = part.slots.iter().map(|slot| *slot as usize).collect();
             for (slot, lane) in part.slots.iter().zip(&of_part) {
                 let is_table = live.is_some_and(|live| live.plan.is_table(*slot));
-                if let Some(lane) = lanes.get_mut(*lane) {
+                if let Some(lane) = lanes.get_mut(*lane).filter(|lane| !matches!(lane.role, Role::Foreign(_))) {
                     let seat = || Role::Managed(Seat::new(first + at, lease.clone()));
                     lane.role = if is_table { Role::Table } else { seat() };
                 }
             }
             let live = live.filter(|live| live.plan.has_table(&part.slots)).cloned();
+            let has_foreign =
+                of_part.iter().filter_map(|lane| lanes.get(*lane)).any(|lane| matches!(lane.role, Role::Foreign(_)));
+            let sentry = has_foreign.then(|| first + self.parts.len() + helpers.len());
+            if has_foreign {
+                let manager = first + at;
+                let helper = |class, role| Lane { role, ..Lane::new(TaskId(u32::MAX), class, false, 1) };
+                let watch = SentrySeat { manager, sentry: Sentry::default() };
+                helpers.push(helper(Class::Fifo { priority: self.top - 3 }, Role::Sentry(watch)));
+                helpers.push(helper(self.class, Role::Look(manager)));
+            }
             let mut lane = Lane::new(TaskId(u32::MAX), self.class, false, records);
             let manager = Manager {
                 node,
@@ -264,10 +314,28 @@ impl Managed {
                 preemptions: 0.into(),
                 posted: Default::default(),
                 live,
+                sentry,
             };
             lane.role = Role::Manager(Box::new(manager));
             lanes.push(lane);
         }
+        lanes.extend(helpers);
+    }
+
+    /// The threads beside the managers, in the order of their lanes, with their names in messages.
+    pub(crate) fn helpers(&self, lanes: &[Lane]) -> Vec<(MappedTask, String)> {
+        let helper = |lane: &Lane| {
+            let (manager, what) = match &lane.role {
+                Role::Sentry(seat) => (seat.manager, "sentry"),
+                Role::Look(manager) => (*manager, "look"),
+                _ => return None,
+            };
+            let Role::Manager(manager) = &lanes.get(manager)?.role else { return None };
+            let cpus = [manager.cpu].into_iter().collect();
+            let mapped = MappedTask { id: TaskId(u32::MAX), class: lane.class, cpus, domain: None, yields: false };
+            Some((mapped, format!("{what} {}", manager.cpu)))
+        };
+        lanes.iter().filter_map(helper).collect()
     }
 
     /// The name of a manager's thread in messages.

@@ -8,6 +8,7 @@ use takt_model::{NodeId, Time};
 
 use super::board::Report;
 use super::core::Change;
+use super::foreign::Sentry;
 use crate::node::NodeLive;
 
 /// What a task's thread and its manager share. Numbers of jobs count from one here; zero is none.
@@ -79,6 +80,14 @@ pub(crate) struct Manager {
     pub(crate) posted: Mutex<Posted>,
     /// The messages of a node with flows.
     pub(crate) live: Option<Arc<NodeLive>>,
+    /// The lane of its sentry, if it has components of existing threads.
+    pub(crate) sentry: Option<usize>,
+}
+
+/// The sentry of a manager, whose lane is `manager`.
+pub(crate) struct SentrySeat {
+    pub(crate) manager: usize,
+    pub(crate) sentry: Sentry,
 }
 
 /// What becomes of a change of components, between the thread that asks and the manager.

@@ -74,7 +74,7 @@ impl<'a> World<'a> {
 }
 
 impl Seats for World<'_> {
-    fn report(&self, slot: u32, number: u64) -> Report {
+    fn report(&mut self, slot: u32, number: u64) -> Report {
         let job = self.jobs[slot as usize].filter(|job| job.number == number);
         job.map_or_else(Report::default, |job| job.report)
     }

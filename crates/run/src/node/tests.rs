@@ -61,7 +61,7 @@ impl Threads<'_> {
 }
 
 impl Seats for Threads<'_> {
-    fn report(&self, slot: u32, number: u64) -> Report {
+    fn report(&mut self, slot: u32, number: u64) -> Report {
         self.jobs[slot as usize].filter(|job| job.number == number).map_or_else(Report::default, |job| job.report)
     }
     fn give(&mut self, slot: u32, number: u64) {

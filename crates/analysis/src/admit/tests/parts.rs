@@ -154,6 +154,7 @@ impl Source {
             cpus: if node.index() == 1 && self.one_in(3) { 2 } else { 1 },
             server_cpus: Vec::new(),
             priority: Some(self.random.between(1, 5) as u32),
+            threads: None,
         }
     }
 

@@ -47,7 +47,16 @@ impl Check<'_> {
                     );
                     self.error(part, "parent", message);
                 }
+                if outer.threads.is_some() && !self.bad(part, &["parent"]) {
+                    let (owner, name) = (self.owner(part), &outer.name);
+                    let message = format!(
+                        "{owner} stands in component \"{name}\", which holds existing threads and nothing else; give \
+                         it another parent, or remove threads of \"{name}\""
+                    );
+                    self.error(part, "parent", message);
+                }
             }
+            self.threads(part, i);
         }
         self.bound_components();
         let inner: Vec<Vec<usize>> =
@@ -72,6 +81,22 @@ impl Check<'_> {
             );
             self.error(part, "budget", message);
         }
+    }
+
+    /// Threads stand in one component.
+    fn threads(&mut self, part: Part, at: usize) {
+        let component = &self.system.components[at];
+        if component.threads.is_none() || self.bad(part, &["threads"]) {
+            return;
+        }
+        let same = |other: &&Component| other.threads == component.threads;
+        let Some(other) = self.system.components[..at].iter().find(same) else { return };
+        let (owner, name) = (self.owner(part), &other.name);
+        let threads = component.threads.as_ref().map(ToString::to_string).unwrap_or_default();
+        let message = format!(
+            "threads \"{threads}\" of {owner} are those of component \"{name}\"; a thread stands in one component"
+        );
+        self.error(part, "threads", message);
     }
 
     /// Checks where the servers of a component are bound to.

@@ -1,0 +1,369 @@
+//! Existing threads of a control group (version 2): their ids, states and CPU time, and a switch to freeze them all.
+//!
+//! The kernel freezes a group with all threads in it, later ones included. A frozen thread uses no CPU time. If the
+//! kernel cannot restart a system call, it may return EINTR when the group goes on, as after SIGSTOP and SIGCONT.
+
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+
+use takt_model::{Span, Threads};
+use thiserror::Error;
+
+use crate::cgroup;
+use crate::process::Identity;
+
+/// The reason why existing threads cannot be held.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[non_exhaustive]
+pub enum ForeignError {
+    /// Version 2 of control groups is not mounted.
+    #[error(
+        "threads \"{threads}\": cgroup v2 is not mounted, and only it freezes threads; as root: mkdir -p \
+         /sys/fs/cgroup/unified && mount -t cgroup2 none /sys/fs/cgroup/unified"
+    )]
+    NoHierarchy {
+        /// As the System names them.
+        threads: Threads,
+    },
+    /// No such process.
+    #[error("threads \"{threads}\": there is no such process; \"ps -e\" lists them")]
+    NoProcess {
+        /// As the System names them.
+        threads: Threads,
+    },
+    /// The number of a thread within a process.
+    #[error("threads \"{threads}\": that is a thread of process {process}; name the process, or move it to a cgroup")]
+    OfProcess {
+        /// As the System names them.
+        threads: Threads,
+        /// The process.
+        process: u32,
+    },
+    /// A thread of the kernel's own.
+    #[error("threads \"{threads}\": that is a thread of the kernel, which nobody may freeze")]
+    OfKernel {
+        /// As the System names them.
+        threads: Threads,
+    },
+    /// No such group.
+    #[error("threads \"{threads}\": there is no group {}; {remedy}", path.display())]
+    NoGroup {
+        /// As the System names them.
+        threads: Threads,
+        /// Where it would be.
+        path: PathBuf,
+        /// What to do.
+        remedy: &'static str,
+    },
+    /// Several groups have the name of the unit.
+    #[error("threads \"{threads}\": several groups have that name: {groups}; name one as \"cgroup:/...\"")]
+    Several {
+        /// As the System names them.
+        threads: Threads,
+        /// Their folders.
+        groups: String,
+    },
+    /// The calling process would freeze itself.
+    #[error(
+        "threads \"{threads}\": takt itself is among them, and would freeze itself; start it in another group, as with \
+         systemd-run --scope"
+    )]
+    Own {
+        /// As the System names them.
+        threads: Threads,
+    },
+    /// Somebody froze them.
+    #[error(
+        "threads \"{threads}\": {path} is frozen already; thaw it first: echo 0 > {path}/cgroup.freeze",
+        path = path.display()
+    )]
+    Frozen {
+        /// As the System names them.
+        threads: Threads,
+        /// The group.
+        path: PathBuf,
+    },
+    /// The kernel refused an operation.
+    #[error("{}: {cause}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The kernel's answer.
+        cause: String,
+    },
+}
+
+/// Where threads are.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ForeignGroup {
+    /// The folder of their group, or of the group below which one is made for the process.
+    pub folder: PathBuf,
+    /// The process that gets a group of its own.
+    pub process: Option<Identity>,
+}
+
+/// The switch of a group.
+const FREEZE: &str = "cgroup.freeze";
+/// At most so many groups are looked at for a unit.
+const GROUPS_MAX: usize = 100_000;
+
+impl ForeignGroup {
+    /// Finds the threads. Nothing is changed.
+    ///
+    /// # Errors
+    /// They are not there, or must not be frozen.
+    pub fn find(threads: &Threads) -> Result<ForeignGroup, ForeignError> {
+        let of = || threads.clone();
+        let mount = cgroup::v2_mount().ok_or_else(|| ForeignError::NoHierarchy { threads: of() })?;
+        let found = match threads {
+            Threads::Pid(pid) => return Self::of_process(threads, *pid, &mount),
+            Threads::Cgroup(path) => {
+                let folder = mount.join(path.trim_start_matches('/'));
+                let remedy = "/proc/PID/cgroup has the group of a process behind \"0::\"";
+                if !folder.join(FREEZE).exists() {
+                    return Err(ForeignError::NoGroup { threads: of(), path: folder, remedy });
+                }
+                folder
+            }
+            Threads::Unit(name) => match unit(&mount, name).as_slice() {
+                [one] => one.clone(),
+                [] => {
+                    let remedy = "start the unit first; \"systemctl status\" shows the groups of units";
+                    return Err(ForeignError::NoGroup { threads: of(), path: PathBuf::from(name), remedy });
+                }
+                several => {
+                    let groups: Vec<String> = several.iter().map(|folder| folder.display().to_string()).collect();
+                    return Err(ForeignError::Several { threads: of(), groups: groups.join(", ") });
+                }
+            },
+        };
+        if cgroup::v2_folder().is_none_or(|own| own.starts_with(&found)) {
+            return Err(ForeignError::Own { threads: of() });
+        }
+        if is_frozen(&found) {
+            return Err(ForeignError::Frozen { threads: of(), path: found });
+        }
+        Ok(ForeignGroup { folder: found, process: None })
+    }
+
+    fn of_process(threads: &Threads, pid: u32, mount: &Path) -> Result<ForeignGroup, ForeignError> {
+        let of = || threads.clone();
+        let gone = || ForeignError::NoProcess { threads: of() };
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).map_err(|_| gone())?;
+        let field = |key: &str| status.lines().find_map(|line| line.strip_prefix(key)?.trim().parse::<u32>().ok());
+        let process = field("Tgid:").ok_or_else(gone)?;
+        if process != pid {
+            return Err(ForeignError::OfProcess { threads: of(), process });
+        }
+        if pid == std::process::id() {
+            return Err(ForeignError::Own { threads: of() });
+        }
+        // A kernel thread has no memory of its own.
+        if !status.lines().any(|line| line.starts_with("VmSize:")) {
+            return Err(ForeignError::OfKernel { threads: of() });
+        }
+        let identity = Identity::of(pid).filter(Identity::is_alive).ok_or_else(gone)?;
+        let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).map_err(|_| gone())?;
+        let path = groups.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or("/");
+        let folder: PathBuf = mount.join(path.trim_start_matches('/')).components().collect();
+        if path.split('/').any(|part| part == "..") || !folder.exists() {
+            let remedy = "it is outside of this container; run takt beside it";
+            return Err(ForeignError::NoGroup { threads: of(), path: folder, remedy });
+        }
+        if is_frozen(&folder) {
+            return Err(ForeignError::Frozen { threads: of(), path: folder });
+        }
+        Ok(ForeignGroup { folder, process: Some(identity) })
+    }
+}
+
+/// The folders of groups that have a unit's name.
+fn unit(mount: &Path, name: &str) -> Vec<PathBuf> {
+    let (mut found, mut waiting, mut looked) = (Vec::new(), vec![mount.to_owned()], 0);
+    while let Some(folder) = waiting.pop().filter(|_| looked < GROUPS_MAX) {
+        looked += 1;
+        for inner in folders(&folder) {
+            if inner.file_name().is_some_and(|own| own == name) {
+                found.push(inner.clone());
+            }
+            waiting.push(inner);
+        }
+    }
+    found.sort();
+    found
+}
+
+fn folders(folder: &Path) -> impl Iterator<Item = PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path())
+}
+
+/// Whether the group or one around it is frozen, or about to be.
+fn is_frozen(folder: &Path) -> bool {
+    let frozen = |group: &Path| fs::read_to_string(group.join(FREEZE)).is_ok_and(|text| text.trim() == "1");
+    folder.ancestors().any(frozen)
+}
+
+/// The processes that a process has started, and those that they have started, in the same group. The calling process
+/// and its own children are left out.
+pub(crate) fn started_by(process: u32) -> Vec<u32> {
+    let group = |id: u32| {
+        let groups = fs::read_to_string(format!("/proc/{id}/cgroup")).ok()?;
+        groups.lines().find_map(|line| line.strip_prefix("0::")).map(str::to_owned)
+    };
+    let parent = |id: u32| -> Option<u32> {
+        let stat = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
+        stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(1)?.parse().ok()
+    };
+    let all: Vec<(u32, u32)> = fs::read_dir("/proc")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .filter(|id| *id != std::process::id())
+        .filter_map(|id| Some((id, parent(id)?)))
+        .collect();
+    let (home, mut found, mut next) = (group(process), vec![process], 0);
+    while let Some(parent) = found.get(next).copied() {
+        next += 1;
+        let children = all.iter().filter(|(id, of)| *of == parent && !found.contains(id) && group(*id) == home);
+        let children: Vec<u32> = children.map(|(id, _)| *id).collect();
+        found.extend(children);
+    }
+    found.split_off(1)
+}
+
+/// The threads in a group and in those below it, ascending.
+#[must_use]
+pub fn members(folder: &Path) -> Vec<u32> {
+    let (mut ids, mut waiting) = (Vec::new(), vec![folder.to_owned()]);
+    while let Some(group) = waiting.pop() {
+        let text = fs::read_to_string(group.join("cgroup.threads")).unwrap_or_default();
+        ids.extend(text.split_ascii_whitespace().filter_map(|id| id.parse::<u32>().ok()).filter(|id| *id > 0));
+        waiting.extend(folders(&group));
+    }
+    ids.sort_unstable();
+    ids
+}
+
+/// Lets a group go on, whoever froze it.
+pub(crate) fn thaw(folder: &Path) -> std::io::Result<()> {
+    fs::write(folder.join(FREEZE), "0")
+}
+
+/// The switch of a group, and its meter. Their use allocates nothing.
+#[derive(Debug)]
+pub struct ForeignControl {
+    freeze: File,
+    stat: File,
+}
+
+impl ForeignControl {
+    /// Opens them.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub fn open(folder: &Path) -> Result<ForeignControl, ForeignError> {
+        let failed =
+            |path: &Path, error: std::io::Error| ForeignError::File { path: path.to_owned(), cause: error.to_string() };
+        let (freeze, stat) = (folder.join(FREEZE), folder.join("cpu.stat"));
+        Ok(ForeignControl {
+            freeze: OpenOptions::new().write(true).open(&freeze).map_err(|error| failed(&freeze, error))?,
+            stat: File::open(&stat).map_err(|error| failed(&stat, error))?,
+        })
+    }
+
+    /// Freezes all threads of the group. A thread of a less important priority on the caller's CPU gets to no further
+    /// instruction in user mode. `false`: the kernel refused, so the group has gone.
+    pub fn freeze(&self) -> bool {
+        self.freeze.write_at(b"1", 0).is_ok()
+    }
+
+    /// Lets them go on.
+    pub fn thaw(&self) -> bool {
+        self.freeze.write_at(b"0", 0).is_ok()
+    }
+
+    /// CPU time of the group's present and former threads, in whole microseconds. `None`: the group
+    /// has gone.
+    #[must_use]
+    pub fn used(&self) -> Option<Span> {
+        let mut text = [0; 64];
+        let length = self.stat.read_at(&mut text, 0).ok()?;
+        usage(text.get(..length)?)
+    }
+}
+
+/// The first line is `usage_usec NUMBER`.
+fn usage(text: &[u8]) -> Option<Span> {
+    let digits = text.strip_prefix(b"usage_usec ")?.iter().take_while(|byte| byte.is_ascii_digit());
+    let us = digits.fold(0u64, |sum, digit| sum.saturating_mul(10).saturating_add(u64::from(digit - b'0')));
+    Some(Span::from_us(us))
+}
+
+/// A thread, to be asked whether it wants to run.
+#[derive(Debug)]
+pub struct WatchedThread(File);
+
+impl WatchedThread {
+    /// `None`: it has ended.
+    #[must_use]
+    pub fn open(id: u32) -> Option<WatchedThread> {
+        // A thread's own entry exists beside those of processes, though no list has it.
+        File::open(format!("/proc/{id}/task/{id}/stat")).ok().map(WatchedThread)
+    }
+
+    /// Whether it runs or waits for a CPU. Allocates nothing.
+    #[must_use]
+    pub fn is_runnable(&self) -> bool {
+        let mut text = [0; 256];
+        let length = self.0.read_at(&mut text, 0).unwrap_or(0);
+        text.get(..length).is_some_and(|text| state(text) == Some(b'R'))
+    }
+}
+
+/// The letter behind the name in parentheses, which may hold anything of at most 64 bytes.
+fn state(stat: &[u8]) -> Option<u8> {
+    let end = stat.iter().rposition(|byte| *byte == b')')?;
+    stat.get(end + 2).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_meter_and_the_state_are_read() {
+        assert_eq!(usage(b"usage_usec 1378184372\nuser_usec 12"), Some(Span::from_us(1_378_184_372)));
+        assert_eq!(usage(b"usage_usec "), Some(Span::ZERO));
+        assert_eq!(usage(b"nr_periods 3\n"), None);
+        assert_eq!(state(b"7 (a) R) S 1 7"), Some(b'S'));
+        assert_eq!(state(b"7 (a)"), None);
+        let me = WatchedThread::open(u32::try_from(crate::thread::Tid::current().get()).unwrap()).unwrap();
+        assert!(me.is_runnable());
+    }
+
+    #[test]
+    fn what_is_not_there_or_must_not_be_frozen_is_refused() {
+        let of = |text: &str| ForeignGroup::find(&Threads::parse(text).unwrap()).unwrap_err();
+        let own = of(&format!("pid:{}", std::process::id()));
+        if matches!(own, ForeignError::NoHierarchy { .. }) {
+            return println!("skipped: {own}");
+        }
+        assert!(matches!(own, ForeignError::Own { .. }), "{own}");
+        assert!(matches!(of("pid:4194304"), ForeignError::NoProcess { .. }));
+        assert!(matches!(of("cgroup:/no/such/group"), ForeignError::NoGroup { .. }));
+        assert!(matches!(of("unit:no-such-unit-of-takt.service"), ForeignError::NoGroup { .. }));
+        let (tell, told) = std::sync::mpsc::channel();
+        let (_keep, wait) = std::sync::mpsc::channel::<()>();
+        let other = std::thread::spawn(move || {
+            tell.send(crate::thread::Tid::current().get()).unwrap();
+            let _ = wait.recv();
+        });
+        let thread = of(&format!("pid:{}", told.recv().unwrap()));
+        assert!(matches!(thread, ForeignError::OfProcess { process, .. } if process == std::process::id()), "{thread}");
+        drop(_keep);
+        other.join().unwrap();
+    }
+}
