@@ -54,10 +54,11 @@ lab:
 	.ci/lab
 
 ## The takt of a guest, in target/lab: static, because the guest has no libraries; with glibc, because each Rust
-## for Linux has it.
+## for Linux has it. LAB_FEATURES=bpf: with the programs of the folder bpf/ (Debian: clang libelf-dev zlib1g-dev).
 LAB_TARGET := x86_64-unknown-linux-gnu
+LAB_FEATURES ?=
 lab-binary:
-	RUSTFLAGS="-C target-feature=+crt-static -C strip=symbols" $(CARGO) build --profile demo --locked --package takt --target $(LAB_TARGET)
+	RUSTFLAGS="-C target-feature=+crt-static -C strip=symbols" $(CARGO) build --profile demo --locked --package takt --features "$(LAB_FEATURES)" --target $(LAB_TARGET)
 	install -D target/$(LAB_TARGET)/demo/takt target/lab/takt
 
 ## What is behind the feature bpf, which needs clang, libelf-dev and zlib1g-dev: clippy, and the tests of

@@ -250,7 +250,8 @@ fn a_back_end_that_cannot_enforce_all_of_a_node_refuses() {
     assert!(status == 3 && error.contains("lends nothing") && error.contains("use --backend manager"), "{error}");
     let file = format!("{GOLDEN}/throttled.toml");
     let (status, error) = refused(&[&file, "--backend", "sched-ext"]);
-    assert!(status == 3 && error.contains("this version of takt: it has no sched_ext scheduler"), "{error}");
+    assert!(status == 3 && error.contains("sched-ext: this "), "{error}");
+    assert_eq!(error.contains("it was built without the feature \"bpf\""), cfg!(not(feature = "bpf")), "{error}");
     let has_sched_ext = Path::new("/sys/kernel/sched_ext").exists();
     assert_eq!(error.contains("CONFIG_SCHED_CLASS_EXT"), !has_sched_ext, "{error}");
     // Without components there is no budget to keep.

@@ -46,7 +46,8 @@ impl Epoch {
     }
 
     /// Time zero of the clock itself.
-    pub(crate) const fn of_clock() -> Epoch {
+    #[must_use]
+    pub const fn of_clock() -> Epoch {
         Epoch { zero_ns: 0 }
     }
 

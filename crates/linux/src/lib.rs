@@ -29,6 +29,7 @@ mod owned;
 pub mod process;
 pub mod recovery;
 pub mod sched;
+pub mod sched_ext;
 pub mod seqpacket;
 pub mod signals;
 pub mod tc;

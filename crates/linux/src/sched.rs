@@ -39,7 +39,12 @@ pub enum Class {
     },
     /// SCHED_DEADLINE.
     Deadline(Reservation),
+    /// SCHED_EXT: under a sched_ext scheduler, or as [`Class::Other`] where there is none.
+    Ext,
 }
+
+/// The kernel's number of SCHED_EXT, which libc lacks.
+const SCHED_EXT: i32 = 7;
 
 /// Fractional bits of the kernel's bandwidths.
 pub const BW_SHIFT: u32 = 20;
@@ -75,6 +80,7 @@ impl Class {
             Class::Deadline(Reservation { runtime, deadline, period }) => {
                 format!("SCHED_DEADLINE runtime {runtime}, deadline {deadline}, period {period}")
             }
+            Class::Ext => "SCHED_EXT".to_owned(),
         }
     }
 }
@@ -173,6 +179,7 @@ impl From<&Class> for Attributes {
         let base = Attributes { size: ATTRIBUTES_SIZE, flags: FLAG_RESET_ON_FORK, ..Attributes::default() };
         match *class {
             Class::Other => Attributes { policy: libc::SCHED_OTHER as u32, ..base },
+            Class::Ext => Attributes { policy: SCHED_EXT as u32, ..base },
             Class::Fifo { priority } => {
                 Attributes { policy: libc::SCHED_FIFO as u32, priority: u32::from(priority), ..base }
             }
@@ -252,6 +259,7 @@ pub(crate) fn class_of(attributes: &Attributes) -> Class {
             deadline: Span::from_ns(attributes.deadline),
             period: Span::from_ns(attributes.period),
         }),
+        SCHED_EXT => Class::Ext,
         _ => Class::Other,
     }
 }

@@ -4,18 +4,17 @@
 //! |---|---|---|
 //! | `manager` | a thread above the tasks of each CPU, which freezes and frees them | `manager/` |
 //! | `deadline` | the kernel: one SCHED_DEADLINE thread for each component | `deadline/` |
-//! | `sched-ext` | a BPF program as the kernel's scheduler; not in this version | here |
-
-use std::path::Path;
+//! | `sched-ext` | a BPF program as the kernel's scheduler | `served/` |
 
 use takt_linux::machine::Limits;
+use takt_linux::sched_ext;
 use takt_model::{NodeId, System};
 use takt_policy::Clusters;
 
 use crate::contract::{Contract, Obstacle, ServerBackEnd};
 use crate::error::RunError;
 use crate::node::NodePlan;
-use crate::{Prepared, RunOptions, deadline, foreign, manager, mapping};
+use crate::{Prepared, RunOptions, deadline, foreign, manager, mapping, served};
 
 /// The contracts of the back ends for a node with components, in the order of [`ServerBackEnd::ALL`].
 ///
@@ -41,7 +40,7 @@ fn contract(
         ServerBackEnd::Deadline => {
             deadline::contract(system, node, options, (limits, &deadline::Kernel::look(), there))
         }
-        ServerBackEnd::SchedExt => Ok(sched_ext(Path::new("/sys/kernel/sched_ext").exists())),
+        ServerBackEnd::SchedExt => served::contract(system, node, options, &sched_ext::lacks()),
     }
 }
 
@@ -83,7 +82,7 @@ pub(crate) fn prepare(
             let mut prepared = match back_end {
                 ServerBackEnd::Manager => manager::prepare(system, node, options, limits, None)?,
                 ServerBackEnd::Deadline => deadline::prepare(system, node, options, limits, there)?,
-                ServerBackEnd::SchedExt => continue,
+                ServerBackEnd::SchedExt => served::prepare(system, node, options, limits)?,
             };
             let chosen = chosen(back_end, options, &refusals);
             prepared.mapping.notes.splice(0..0, chosen.into_iter().chain(contract.enforces));
@@ -157,37 +156,5 @@ fn refused(node: &str, refusals: &[Contract]) -> String {
     match refusals {
         [one] => format!("back end \"{}\" cannot run node \"{node}\", so nothing runs:{all}", one.back_end.name()),
         _ => format!("no back end can run the components of node \"{node}\", so nothing runs:{all}"),
-    }
-}
-
-/// The contract of the sched_ext back end.
-fn sched_ext(kernel_has_it: bool) -> Contract {
-    let others = "use --backend manager or --backend deadline";
-    let mut cannot = Vec::new();
-    if !kernel_has_it {
-        cannot.push(Obstacle::new(
-            "this kernel",
-            "it has no sched_ext: /sys/kernel/sched_ext is missing, which needs CONFIG_SCHED_CLASS_EXT=y (Linux 6.12 \
-             and later)",
-            format!("boot a kernel that has it, or {others}"),
-        ));
-    }
-    cannot.push(Obstacle::new(
-        "this version of takt",
-        "it has no sched_ext scheduler, whatever the kernel can",
-        others,
-    ));
-    Contract { back_end: ServerBackEnd::SchedExt, enforces: Vec::new(), cannot }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sched_ext_names_what_is_missing_of_the_kernel_and_of_takt() {
-        let text = |has| refused("n1", &[sched_ext(has)]);
-        assert!(text(false).contains("CONFIG_SCHED_CLASS_EXT") && text(false).contains("/sys/kernel/sched_ext"));
-        assert!(!text(true).contains("CONFIG_SCHED_CLASS_EXT") && text(true).contains("this version of takt"));
     }
 }

@@ -12,7 +12,7 @@ pub enum ServerBackEnd {
     Manager,
     /// SCHED_DEADLINE: a thread for each component.
     Deadline,
-    /// A sched_ext scheduler. This version has none.
+    /// A sched_ext scheduler, which the kernel runs (docs/explanation/sched-ext.md).
     SchedExt,
 }
 

@@ -40,6 +40,12 @@ pub enum RunError {
         /// The node.
         node: String,
     },
+    /// The kernel did not take the sched_ext scheduler.
+    #[error("{cause}; use --backend manager, or a kernel of Linux 6.13 or later")]
+    NoScheduler {
+        /// What it said.
+        cause: String,
+    },
     /// Too long for the clock.
     #[error("a run lasts more than 0ns and at most {most}, not {duration}", most = Span::FILE_MAX)]
     Duration {
@@ -313,6 +319,7 @@ impl RunError {
             | RunError::Unplanned { .. }
             | RunError::Dispatch(_)
             | RunError::BackEnd { .. }
+            | RunError::NoScheduler { .. }
             | RunError::Cpus { .. }
             | RunError::Levels { .. }
             | RunError::Deadline { .. }

@@ -9,6 +9,7 @@ use takt_model::{Component, ComponentId, Span, System, Task, TaskId, Time};
 
 use crate::manager::foreign::ForeignSeat;
 use crate::manager::seat::{Manager, Seat, SentrySeat};
+use crate::served::live::Membership;
 
 /// State shared by the threads of a run and its recorder.
 pub(crate) struct Shared {
@@ -136,6 +137,8 @@ pub(crate) struct Lane {
     pub(crate) task: TaskId,
     pub(crate) role: Role,
     pub(crate) class: Class,
+    /// Its place under sched_ext.
+    pub(crate) membership: Option<Membership>,
     pub(crate) yields: bool,
     /// The predecessors' lanes; job k waits for their job k.
     pub(crate) after: Vec<usize>,
@@ -163,6 +166,7 @@ impl Lane {
             task,
             role: Role::Own,
             class,
+            membership: None,
             yields,
             after: Vec::new(),
             before: Vec::new(),

@@ -50,6 +50,7 @@ pub mod probe;
 mod record;
 pub mod reserve;
 mod run_threads;
+mod served;
 mod start;
 mod threads;
 pub mod time_sync;
@@ -175,6 +176,8 @@ pub struct Prepared {
     pub(crate) adaptive: Option<takt_dispatch::Adaptive>,
     /// The budget managers of a node with components.
     pub(crate) managed: Option<manager::Managed>,
+    /// The servers of a node under sched_ext.
+    pub(crate) served: Option<std::sync::Arc<served::ServedPlan>>,
     /// The back end of a node with components.
     pub(crate) back_end: Option<ServerBackEnd>,
 }
@@ -227,7 +230,8 @@ pub struct RunSummary {
     pub notes: Vec<String>,
     /// Per task of the node, in file order.
     pub tasks: Vec<TaskSummary>,
-    /// The budget managers of a node with components, by CPU; else none.
+    /// The budget managers of a node with components, by CPU, or the threads that make a sched_ext scheduler decide; else
+    /// none.
     pub managers: Vec<ManagerSummary>,
     /// The components of existing threads; else none.
     pub foreign: Vec<ForeignSummary>,
@@ -241,7 +245,7 @@ pub struct RunSummary {
     pub steal: Option<Span>,
 }
 
-/// How a budget manager did. Times in nanoseconds.
+/// How a budget manager did, or a sched_ext scheduler with the thread that makes it decide. Times in nanoseconds.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ManagerSummary {
     /// Its CPU in the model.
@@ -252,7 +256,7 @@ pub struct ManagerSummary {
     pub decisions: u64,
     /// How often it took the CPU from a job that was not complete.
     pub preemptions: u64,
-    /// From its wake-up to the end of its decision, with threads woken and frozen.
+    /// From its wake-up to the end of its decision, with threads woken and frozen. `None` under sched_ext.
     pub cost: Option<Summary<u64>>,
     /// From an instant of the plan to its wake-up. This is the granularity of budgets.
     pub late: Option<Summary<u64>>,

@@ -52,8 +52,8 @@ pub fn prepare(system: &System, options: &RunOptions) -> Result<Prepared, RunErr
         _ => {}
     }
     let system = Arc::new(system.clone());
-    let (dispatched, adaptive, managed, back_end) = (None, None, None, None);
-    Ok(Prepared { system, options: *options, node, mapping, dispatched, adaptive, managed, back_end })
+    let (dispatched, adaptive, managed, served, back_end) = (None, None, None, None, None);
+    Ok(Prepared { system, options: *options, node, mapping, dispatched, adaptive, managed, served, back_end })
 }
 
 /// The same under takt's own dispatcher, with a controller between the node's strategy and `guard`.
@@ -130,6 +130,6 @@ fn under_dispatcher(
     refuse_working_sets(system, &mapping.tasks, takt_linux::memory::available())?;
     let system = Arc::new(plan.system.clone());
     let dispatched = Some(Box::new(plan));
-    let (adaptive, managed, back_end) = (None, None, None);
-    Ok(Prepared { system, options: *options, node, mapping, dispatched, adaptive, managed, back_end })
+    let (adaptive, managed, served, back_end) = (None, None, None, None);
+    Ok(Prepared { system, options: *options, node, mapping, dispatched, adaptive, managed, served, back_end })
 }

@@ -31,6 +31,7 @@ use crate::mapping::{MappedTask, Mapping};
 use crate::node::{Clocks, NodeError, NodeLive, NodePlan};
 use crate::record::LaneTask;
 use crate::run_threads::RunThreads;
+use crate::served::{live::Serving, news};
 use crate::work::Work;
 use crate::{Prepared, Ready, Recorded, RunSummary, Stamps, TaskSummary, Trace, watching};
 
@@ -142,6 +143,15 @@ impl Prepared {
     }
 }
 
+/// The kernel has ended the scheduler.
+fn fallen_back(at: Time, why: &str) -> String {
+    format!(
+        "the kernel ended the sched_ext scheduler about {} after the start: {why}; from then on no budget was kept, and all \
+         threads ran on under the kernel's own scheduler",
+        Span::from_ns(at.as_ns())
+    )
+}
+
 /// The sources of the events of servers under SCHED_DEADLINE.
 const COMPUTED: &str = "the log's charges, idle servers and used-up budgets were seen; its replenishments are \
     computed by the kernel's rule, because the kernel does not tell of them";
@@ -186,8 +196,10 @@ impl Ready {
             (None, Some(_)) if self.prepared.back_end == Some(ServerBackEnd::Deadline) => {
                 WITNESSED.union(KindSet::SERVERS)
             }
-            (None, Some(_)) => WITNESSED,
-            (None, None) => STAMPED,
+            (None, kernel) => {
+                let told = if kernel.is_some() { WITNESSED } else { STAMPED };
+                if self.prepared.served.is_some() { told.union(KindSet::SERVERS) } else { told }
+            }
         }
     }
 
@@ -311,7 +323,15 @@ impl Prepared {
         let _clocks = live.as_ref().map(Clocks::start).transpose()?;
         // Before the threads, so that it ends after them.
         let mut foreigners = Foreigners::adopt(self, cpus)?;
-        let shared = Arc::new(self.shared(&mapped, &tasks, (live.as_ref(), foreigners.as_ref()), handle.is_some()));
+        let mut serving = match &self.served {
+            Some(plan) => Some(Serving::open(plan, cpus, &self.options)?),
+            None => None,
+        };
+        let mut shared = self.shared(&mapped, &tasks, (live.as_ref(), foreigners.as_ref()), handle.is_some());
+        for (slot, lane) in shared.lanes.iter_mut().enumerate() {
+            lane.membership = serving.as_ref().map(|serving| serving.membership(slot));
+        }
+        let shared = Arc::new(shared);
         let parts = self.managed.iter().flat_map(|managed| managed.parts.iter());
         let helpers = self.managed.iter().flat_map(|managed| managed.helpers(&shared.lanes)).map(|(_, name)| name);
         let names = tasks.iter().map(|task| task.name.clone()).chain(parts.map(Managed::name)).chain(helpers);
@@ -354,7 +374,14 @@ impl Prepared {
         if let Some(kernel) = &mut kernel {
             kernel.begin(epoch);
         }
+        if let Some(serving) = &mut serving {
+            serving.begin(epoch, shared.duration);
+        }
         threads.go(epoch);
+        let source = serving.as_ref().zip(self.served.as_ref()).map(|(serving, plan)| {
+            news::ServerSource::new(serving.scheduler(), self.system.clone(), epoch, plan, cpus)
+        });
+        let sink = &mut news::WithNews::new(sink, self.node.0, source);
         let open = handle.map(|handle| self.open_to(handle, &shared, cpus));
 
         let mut account = if self.managed.is_some() {
@@ -364,7 +391,7 @@ impl Prepared {
             Account::new(sink, self.node.0, cpus, &shared.lanes, lane_tasks, kernel)
         };
         let mut interrupted = None;
-        let mut silent = None;
+        let (mut silent, mut ended) = (None, None);
         loop {
             account.look(LOOK, &shared.lanes, shared.end());
             if let Some(foreigners) = &mut foreigners {
@@ -378,6 +405,12 @@ impl Prepared {
             if interrupted.is_none() && signals.caught().is_some() {
                 interrupted = signals.caught();
                 shared.end_ns.fetch_min(now.as_ns(), Ordering::AcqRel);
+            }
+            if let Some(serving) = &mut serving
+                && let Some(why) = serving.look(now, shared.end()).filter(|_| ended.is_none())
+            {
+                notes.push(fallen_back(now, &why));
+                ended = Some(now);
             }
             if silent.is_none() && self.managed.is_some() {
                 silent = manager::silent(&shared, epoch);
@@ -398,6 +431,11 @@ impl Prepared {
         threads.join()?;
         let (foreign, returned) = foreigners.map(|held| held.give_back(&shared)).unwrap_or_default();
         notes.extend(returned);
+        let lasted = shared.end().saturating_since(Time::ZERO);
+        let served = serving.as_mut().map(|serving| {
+            serving.end();
+            serving.summaries(lasted)
+        });
         if let Some(handle) = handle {
             handle.end()?;
         }
@@ -410,13 +448,18 @@ impl Prepared {
             // before. `Partitions` waits by itself.
             clock::pause(longest_reservation(&mapped));
         }
-        let account = account.finish(&shared.lanes, shared.end());
+        let mut account = account.finish(&shared.lanes, shared.end());
+        sink.finish(shared.end());
         let steal = steal_before.zip(clock::steal()).map(|(before, after)| after.saturating_sub(before));
+        account.lost += served.as_ref().map_or(0, |(_, lost)| *lost);
         add_notes(&mut notes, &account, steal);
         let mut stamped = account.stamped.iter();
         let summary = |(task, lane): (&&Task, &Lane)| summary_of(task, lane, stamped.next());
         let end = shared.end().max(account.last);
-        let managers = manager::summaries(&shared.lanes, &account.passes, end.saturating_since(Time::ZERO));
+        let managers = match served {
+            Some((managers, _)) => managers,
+            None => manager::summaries(&shared.lanes, &account.passes, end.saturating_since(Time::ZERO)),
+        };
         let guests = shared.guests.iter().flat_map(Guests::all);
         let guests = guests.map(|(_, guest)| summary_of(&guest.task, &guest.lane, None));
         let tasks: Vec<TaskSummary> = tasks.iter().zip(&shared.lanes).map(summary).chain(guests).collect();

@@ -22,6 +22,7 @@ use takt_model::{Span, Task, Time};
 use crate::lanes::{Kind, Lane, Record, Role, Shared};
 use crate::manager::helpers::look;
 use crate::manager::seat::Seat;
+use crate::served::live::Membership;
 use crate::work::{Work, Worked};
 
 /// Marks the thread as ended when dropped, also after a panic.
@@ -52,6 +53,8 @@ pub(crate) fn live(
         ClassGuard::enter_in_domain(&lane.class)
     });
     let entered = entered.and_then(|guard| read_back(&lane.class).map(|()| guard));
+    let join = |guard| lane.membership.as_ref().map_or(Ok(()), Membership::join).map(|()| guard);
+    let entered = entered.and_then(join);
     let _class = match entered {
         Ok(guard) => {
             let known = matches!(lane.class, Class::Deadline(_)) && sched::scheduling_deadline().is_some();
@@ -113,10 +116,21 @@ struct Thread<'a> {
 
 impl<'a> Thread<'a> {
     fn source(&mut self) {
-        let mut releases = Releases::new(Arrivals::new(self.task, self.draw), self.shared.duration);
+        let all = || Releases::new(Arrivals::new(self.task, self.draw), self.shared.duration);
+        let mut releases = all();
+        // Those of the jobs to run, for a scheduler that orders them.
+        let mut told = self.lane.membership.as_ref().map(|membership| (membership, all()));
+        let (epoch, deadline) = (self.epoch, self.task.deadline);
+        let mut tell = move || {
+            let Some((membership, jobs)) = &mut told else { return };
+            if let Some(job) = jobs.next_if(|_| true) {
+                membership.tell(epoch, job.release, job.arrival.saturating_add(deadline));
+            }
+        };
         // The next job to run, and how many have been released.
         let (mut number, mut released) = (0u64, 0u64);
         loop {
+            tell();
             if number == released {
                 let Some(next) = releases.peek() else { return };
                 if !self.sleep_until(next.release) {

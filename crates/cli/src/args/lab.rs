@@ -6,6 +6,7 @@ use clap::{Args, Subcommand, ValueEnum, ValueHint};
 use takt_lab::machine::{CARDS_MAX, CPUS_MAX, Devices};
 use takt_model::Span;
 
+use super::run::BackEnd;
 use super::{seed, span, target};
 use crate::output::Target;
 
@@ -115,6 +116,10 @@ pub(crate) struct LabExperiments {
     /// How long each system runs, in virtual time. Default: as for takt run.
     #[arg(long = "for", value_name = "TIME", value_parser = span, allow_hyphen_values = true)]
     pub(crate) duration: Option<Span>,
+
+    /// The back end that keeps the budgets of components, as for takt run.
+    #[arg(long, value_enum, value_name = "NAME", default_value_t = BackEnd::Auto)]
+    pub(crate) backend: BackEnd,
 
     #[command(flatten)]
     pub(crate) kernel: LabKernel,

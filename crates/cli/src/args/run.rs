@@ -120,7 +120,7 @@ pub(crate) enum BackEnd {
     Manager,
     /// SCHED_DEADLINE: components of one task under cbs-hard
     Deadline,
-    /// A sched_ext scheduler: not in this version
+    /// A sched_ext scheduler, in the kernel: all rules but sporadic and grub (feature bpf)
     SchedExt,
 }
 

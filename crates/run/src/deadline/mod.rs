@@ -319,9 +319,9 @@ pub(crate) fn prepare(
     }
     mapping::refuse_working_sets(system, &mapping.tasks, takt_linux::memory::available())?;
     let system = Arc::new(system.clone());
-    let (dispatched, adaptive, managed) = (None, None, None);
+    let (dispatched, adaptive, managed, served) = (None, None, None, None);
     let back_end = Some(ServerBackEnd::Deadline);
-    Ok(Prepared { system, options: *options, node, mapping, dispatched, adaptive, managed, back_end })
+    Ok(Prepared { system, options: *options, node, mapping, dispatched, adaptive, managed, served, back_end })
 }
 
 /// An account of the node's servers.

@@ -175,8 +175,8 @@ pub(crate) fn prepare(
     let managed = Some(Managed { parts: Arc::new(parts), class: class(options, top), top, node: flows.map(Arc::new) });
     let system = Arc::new(system.clone());
     let back_end = has_components(&system, node).then_some(ServerBackEnd::Manager);
-    let (dispatched, adaptive) = (None, None);
-    Ok(Prepared { system, options: *options, node, mapping, dispatched, adaptive, managed, back_end })
+    let (dispatched, adaptive, served) = (None, None, None);
+    Ok(Prepared { system, options: *options, node, mapping, dispatched, adaptive, managed, served, back_end })
 }
 
 /// Chains that do not stay on one CPU: their links would be parts of several managers.

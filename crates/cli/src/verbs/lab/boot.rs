@@ -65,6 +65,9 @@ impl Bench {
             if let Some(duration) = options.duration {
                 command.extend(["--for".to_owned(), duration.to_string()]);
             }
+            if let Some(back_end) = options.backend.asked() {
+                command.extend(["--backend".to_owned(), back_end.name().to_owned()]);
+            }
             files.push((file, text.into_bytes()));
             experiments.push(Experiment { command });
             names.push(stem.into_owned());

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The machine of servers.h as a program, for the test that holds it against takt-policy (crates/run/src/served). It reads
+ * one command a line, and answers each decision with the changes of servers and with what was decided.
+ *
+ * t AT budget period shift at rule level order    the next terms of entry AT
+ * s TIME                                          the servers begin
+ * r AT release deadline                           a thread of entry AT wants the CPU
+ * c AT                                            and no more
+ * d TIME                                          decide
+ */
+#include <inttypes.h>
+#include <stdint.h>
+#include <stdio.h>
+
+typedef uint32_t u32;
+typedef uint64_t u64;
+typedef int64_t s64;
+
+#define TAKT_FN static
+struct takt_cpu;
+static void takt_tell(struct takt_cpu *cpu, u32 server, u32 kind, u64 at, u64 a, u64 b);
+#include "servers.h"
+
+static void takt_tell(struct takt_cpu *cpu, u32 server, u32 kind, u64 at, u64 a, u64 b)
+{
+	printf("e %u %u %" PRIu64 " %" PRIu64 " %" PRIu64 " %u\n", server, kind, at, a, b, takt_at(cpu, server)->terms.rule);
+}
+
+int main(void)
+{
+	static struct takt_cpu cpu;
+	struct takt_terms terms = { .version = 1 };
+	char line[256], command;
+	u64 release, deadline, now;
+	u32 at;
+
+	cpu.runs = TAKT_NONE;
+	while (fgets(line, sizeof(line), stdin)) {
+		command = line[0];
+		if (command == 't' && sscanf(line, "t %u %" SCNu64 " %" SCNu64 " %" SCNd64 " %" SCNu64 " %u %u %u", &at,
+					     &terms.budget, &terms.period, &terms.shift, &terms.at, &terms.rule,
+					     &terms.level, &terms.order) == 8) {
+			if (!takt_at(&cpu, at)->terms.version) {
+				takt_open(&cpu, at, &terms);
+				cpu.count = at + 1;
+			} else {
+				takt_at(&cpu, at)->pending = terms;
+				takt_at(&cpu, at)->is_pending = 1;
+			}
+		} else if (command == 's' && sscanf(line, "s %" SCNu64, &now) == 1) {
+			cpu.start = now;
+			cpu.now = now;
+		} else if (command == 'r' && sscanf(line, "r %u %" SCNu64 " %" SCNu64, &at, &release, &deadline) == 3) {
+			takt_at(&cpu, at)->ready++;
+			if (takt_at(&cpu, at)->terms.rule == TAKT_TASK) {
+				takt_at(&cpu, at)->release = release;
+				takt_at(&cpu, at)->deadline = deadline;
+			}
+		} else if (command == 'c' && sscanf(line, "c %u", &at) == 1) {
+			takt_at(&cpu, at)->ready--;
+		} else if (command == 'd' && sscanf(line, "d %" SCNu64, &now) == 1) {
+			takt_decide(&cpu, now);
+			printf("d %" PRIu64 " %u %" PRIu64 "\n", now, cpu.runs, cpu.next);
+		} else {
+			fprintf(stderr, "no command: %s", line);
+			return 1;
+		}
+	}
+	return 0;
+}

@@ -1,0 +1,365 @@
+//! The scheduler in the kernel: its maps, its programs and its events, by libbpf.
+
+use std::io;
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use libbpf_rs::{Link, MapCore as _, MapFlags, Object};
+
+use super::{
+    CPUS_MAX, CpuCount, Ended, MEMBERS_MAX, Member, SERVERS_MAX, SchedExtError, ServerEvent, ServerNews, Terms,
+};
+use crate::bpf::{image, load};
+
+/// The scheduler. See [`crate::sched_ext`].
+#[derive(Debug)]
+pub struct Scheduler {
+    object: Object,
+    link: Option<Link>,
+    shared: Arc<Shared>,
+    events: Ring,
+    /// The last version of each server's terms.
+    versions: Vec<u32>,
+}
+
+/// What the threads of a run share with the scheduler in the kernel.
+#[derive(Debug)]
+pub struct Shared {
+    counts: Pages,
+    members: Pages,
+    when: Pages,
+    join: OwnedFd,
+}
+
+/// `struct takt_event` of bpf/takt_scx.bpf.c.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct RawEvent {
+    at: u64,
+    a: u64,
+    b: u64,
+    kind: u32,
+    cpu: u32,
+    server: u32,
+    rule: u32,
+}
+
+/// `struct takt_join` there.
+#[repr(C)]
+struct Join {
+    thread: i32,
+    member: u32,
+}
+
+/// `struct takt_end` there.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct RawEnd {
+    is_over: u32,
+    kind: u32,
+    code: i64,
+    reason: [u8; 64],
+    message: [u8; 192],
+}
+
+/// Words of `struct takt_count`, `struct takt_when` and `struct takt_member`.
+const COUNT_WORDS: usize = 4;
+const WHEN_WORDS: usize = 3;
+const MEMBER_WORDS: usize = size_of::<Member>() / 8;
+/// Where a member's release stands among its words; its deadline follows.
+const RELEASE_WORD: usize = std::mem::offset_of!(Member, release) / 8;
+/// In [`RawEvent::b`] of a payment.
+const PAID_IDLE: u64 = 1 << 63;
+
+impl Scheduler {
+    /// Gives the kernel the scheduler, the servers of each CPU (the kernel's numbers), and the places of threads.
+    /// Nothing is scheduled by it yet.
+    ///
+    /// # Errors
+    /// The kernel refuses it, or there are more servers, CPUs or places than it takes.
+    pub fn load(servers: &[(u32, Vec<Terms>)], members: &[Member]) -> Result<Scheduler, SchedExtError> {
+        let is_small = servers.iter().all(|(cpu, terms)| *cpu < CPUS_MAX && terms.len() <= SERVERS_MAX);
+        if !is_small || members.len() > MEMBERS_MAX {
+            return Err(broken("its size", io::ErrorKind::InvalidInput.into()));
+        }
+        let object = load("takt_scx", image!("takt_scx"), |_| Ok(()))?;
+        let join = object.progs_mut().find(|program| program.name() == "takt_join");
+        let join = join.ok_or_else(|| broken("takt_join", io::ErrorKind::NotFound.into()))?;
+        let join = join.as_fd().try_clone_to_owned().map_err(|cause| broken("takt_join", cause))?;
+        let shared = Shared {
+            counts: Pages::of_map(&object, "takt_counts", 8 * COUNT_WORDS, CPUS_MAX as usize)?,
+            members: Pages::of_map(&object, "takt_members", size_of::<Member>(), MEMBERS_MAX)?,
+            when: Pages::of_map(&object, "takt_when", 8 * WHEN_WORDS, 1)?,
+            join,
+        };
+        let events = Ring::of_map(&object, "takt_events")?;
+        let versions = vec![0; CPUS_MAX as usize * SERVERS_MAX];
+        let mut scheduler = Scheduler { object, link: None, shared: Arc::new(shared), events, versions };
+        for (cpu, terms) in servers {
+            for (at, terms) in (0..).zip(terms) {
+                scheduler.write(*cpu, at, *terms)?;
+            }
+        }
+        for (at, member) in members.iter().enumerate() {
+            scheduler.shared.place(at, member);
+        }
+        Ok(scheduler)
+    }
+
+    /// Puts all ordinary threads of the machine under the scheduler.
+    ///
+    /// # Errors
+    /// The kernel's refusal, for instance if another sched_ext scheduler is at work.
+    pub fn attach(&mut self) -> Result<(), SchedExtError> {
+        let Some(mut map) = self.object.maps_mut().find(|map| map.name() == "takt_ops") else {
+            return Err(broken("takt_ops", io::ErrorKind::NotFound.into()));
+        };
+        let link =
+            map.attach_struct_ops().map_err(|error| broken("attaching", io::Error::other(format!("{error:#}"))))?;
+        self.link = Some(link);
+        Ok(())
+    }
+
+    /// Gives the machine its own scheduler back. All threads run on.
+    pub fn detach(&mut self) {
+        self.link = None;
+    }
+
+    /// What threads need of it.
+    #[must_use]
+    pub fn shared(&self) -> Arc<Shared> {
+        self.shared.clone()
+    }
+
+    /// The server has these terms from the end of its period on.
+    ///
+    /// # Errors
+    /// There is no such server, or the kernel's refusal.
+    pub fn change(&mut self, cpu: u32, server: u32, terms: Terms) -> Result<(), SchedExtError> {
+        self.write(cpu, server, terms)?;
+        self.shared.word(&self.shared.when, 2).fetch_add(1, Ordering::AcqRel);
+        Ok(())
+    }
+
+    fn write(&mut self, cpu: u32, server: u32, terms: Terms) -> Result<(), SchedExtError> {
+        let key = cpu.saturating_mul(SERVERS_MAX as u32).saturating_add(server);
+        let version = self.versions.get_mut(key as usize).filter(|_| (server as usize) < SERVERS_MAX);
+        let version = version.ok_or_else(|| broken("the server", io::ErrorKind::NotFound.into()))?;
+        *version += 1;
+        let (former, terms) = (Terms { version: *version - 1, ..terms }, Terms { version: *version, ..terms });
+        let map = self.object.maps().find(|map| map.name() == "takt_terms");
+        let map = map.ok_or_else(|| broken("takt_terms", io::ErrorKind::NotFound.into()))?;
+        // The version comes last: the kernel may read in between.
+        for terms in [former, terms] {
+            map.update(&key.to_ne_bytes(), bytes_of(&terms), MapFlags::ANY)
+                .map_err(|error| broken("takt_terms", io::Error::other(format!("{error:#}"))))?;
+        }
+        Ok(())
+    }
+
+    /// Takes what has happened to servers, in the order in which each CPU told it.
+    pub fn take(&mut self, tell: &mut dyn FnMut(ServerEvent)) {
+        self.events.take(|event| {
+            let news = match event.kind {
+                0 => ServerNews::Replenished { budget: event.a },
+                1 => ServerNews::Exhausted,
+                2 => ServerNews::Idle,
+                3 => ServerNews::Paid { since: event.a, amount: event.b & !PAID_IDLE, idle: event.b & PAID_IDLE != 0 },
+                _ => ServerNews::Switched { rule: event.rule, budget: event.a, period: event.b },
+            };
+            tell(ServerEvent { at: event.at, cpu: event.cpu, server: event.server, news });
+        });
+    }
+
+    /// Whether the kernel has ended the scheduler by itself, and why. All threads run under its own one then.
+    #[must_use]
+    pub fn ended(&self) -> Option<Ended> {
+        let map = self.object.maps().find(|map| map.name() == "takt_ends")?;
+        let bytes = map.lookup(&0u32.to_ne_bytes(), MapFlags::ANY).ok().flatten()?;
+        let end: RawEnd = read(&bytes)?;
+        let text = |bytes: &[u8]| {
+            let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+            String::from_utf8_lossy(&bytes[..end]).into_owned()
+        };
+        (end.is_over != 0).then(|| Ended { kind: end.kind, reason: text(&end.reason), message: text(&end.message) })
+    }
+}
+
+impl Shared {
+    /// The calling thread takes this place. It is on the place's CPU, and bound to it. Its children take it, too.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub fn join(&self, member: u32) -> Result<(), SchedExtError> {
+        let thread = crate::thread::Tid::current().0;
+        let join = Join { thread, member: member + 1 };
+        let mut options = libbpf_sys::bpf_test_run_opts {
+            sz: size_of::<libbpf_sys::bpf_test_run_opts>() as _,
+            ctx_in: (&raw const join).cast(),
+            ctx_size_in: size_of::<Join>() as u32,
+            ..Default::default()
+        };
+        // SAFETY: the descriptor is open, and the options point to `join`, which lives on; both have their true sizes.
+        let done = unsafe { libbpf_sys::bpf_prog_test_run_opts(self.join.as_raw_fd(), &raw mut options) };
+        let errno = if done < 0 { -done } else { options.retval.cast_signed() };
+        if errno == 0 { Ok(()) } else { Err(broken("joining a server", io::Error::from_raw_os_error(errno))) }
+    }
+
+    /// The thread at this place begins or awaits a job: its release and its absolute deadline.
+    pub fn tell(&self, member: u32, release: u64, deadline: u64) {
+        let at = member as usize * MEMBER_WORDS + RELEASE_WORD;
+        self.word(&self.members, at + 1).store(deadline, Ordering::Relaxed);
+        self.word(&self.members, at).store(release, Ordering::Release);
+    }
+
+    fn place(&self, at: usize, member: &Member) {
+        for (word, bytes) in (0..).zip(bytes_of(member).as_chunks::<8>().0) {
+            self.word(&self.members, at * MEMBER_WORDS + word).store(u64::from_ne_bytes(*bytes), Ordering::Relaxed);
+        }
+    }
+
+    /// The servers are in force between these instants.
+    pub fn begin(&self, start: u64, end: u64) {
+        self.end(end);
+        self.word(&self.when, 0).store(start, Ordering::Release);
+    }
+
+    /// They end there. May be called again with an earlier end.
+    pub fn end(&self, end: u64) {
+        self.word(&self.when, 1).store(end, Ordering::Release);
+    }
+
+    /// When this CPU (the kernel's number) must decide next though nothing happens; the largest number for never.
+    #[must_use]
+    pub fn next(&self, cpu: u32, now: u64) -> u64 {
+        let start = self.word(&self.when, 0).load(Ordering::Acquire);
+        let next = self.word(&self.counts, cpu as usize * COUNT_WORDS).load(Ordering::Acquire);
+        if start > now { start.min(next) } else { next }
+    }
+
+    /// How this CPU fared.
+    #[must_use]
+    pub fn count(&self, cpu: u32) -> CpuCount {
+        let word = |at: usize| self.word(&self.counts, cpu as usize * COUNT_WORDS + at).load(Ordering::Relaxed);
+        CpuCount { decisions: word(1), preemptions: word(2), lost: word(3) }
+    }
+
+    fn word<'a>(&self, pages: &'a Pages, at: usize) -> &'a AtomicU64 {
+        pages.word(at)
+    }
+}
+
+fn broken(what: &'static str, cause: io::Error) -> SchedExtError {
+    SchedExtError::Broken { what, cause }
+}
+
+/// The bytes of a value without gaps.
+fn bytes_of<T: Copy>(value: &T) -> &[u8] {
+    // SAFETY: the structures of this file are repr(C) without gaps, so all their bytes are initialized.
+    unsafe { std::slice::from_raw_parts((&raw const *value).cast(), size_of::<T>()) }
+}
+
+/// A value of integers, from its bytes.
+fn read<T: Copy>(bytes: &[u8]) -> Option<T> {
+    // SAFETY: there are enough bytes, and each pattern of bits is one of T, which consists of integers.
+    (bytes.len() >= size_of::<T>()).then(|| unsafe { bytes.as_ptr().cast::<T>().read_unaligned() })
+}
+
+/// Pages shared with the kernel.
+#[derive(Debug)]
+struct Pages {
+    start: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: the pages stay mapped as long as this lives, and are used by atomic words only.
+unsafe impl Send for Pages {}
+// SAFETY: as above.
+unsafe impl Sync for Pages {}
+
+impl Pages {
+    fn map(descriptor: i32, bytes: usize, offset: usize, writable: bool) -> io::Result<Pages> {
+        let rights = if writable { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ };
+        let offset = libc::off_t::try_from(offset).map_err(io::Error::other)?;
+        // SAFETY: the kernel chooses a free place; the descriptor is open.
+        let start = unsafe { libc::mmap(std::ptr::null_mut(), bytes, rights, libc::MAP_SHARED, descriptor, offset) };
+        let start = NonNull::new(start.cast()).filter(|_| start != libc::MAP_FAILED);
+        start.map(|start| Pages { start, bytes }).ok_or_else(io::Error::last_os_error)
+    }
+
+    /// All values of an array map, whose values have `each` bytes here.
+    fn of_map(object: &Object, name: &'static str, each: usize, count: usize) -> Result<Pages, SchedExtError> {
+        let map = object.maps().find(|map| map.name() == name);
+        let map = map.ok_or_else(|| broken(name, io::ErrorKind::NotFound.into()))?;
+        if map.value_size() as usize != each {
+            return Err(broken(name, io::ErrorKind::InvalidData.into()));
+        }
+        let bytes = (each * count).next_multiple_of(page());
+        Pages::map(map.as_fd().as_raw_fd(), bytes, 0, true).map_err(|cause| broken(name, cause))
+    }
+
+    fn word(&self, at: usize) -> &AtomicU64 {
+        assert!((at + 1) * 8 <= self.bytes, "beyond the pages");
+        // SAFETY: within the pages, aligned to 8 bytes, and the kernel writes whole words there.
+        unsafe { &*self.start.as_ptr().add(at * 8).cast::<AtomicU64>() }
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `map`, and nobody refers to it any more.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
+    }
+}
+
+fn page() -> usize {
+    // SAFETY: no memory is passed.
+    usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
+}
+
+/// The reader of the kernel's ring buffer (BPF_MAP_TYPE_RINGBUF): a page with the reader's position, one with the
+/// writer's, and the data twice in a row.
+#[derive(Debug)]
+struct Ring {
+    reader: Pages,
+    writer: Pages,
+    size: usize,
+}
+
+const BUSY: u32 = 1 << 31;
+const DISCARDED: u32 = 1 << 30;
+const HEAD: usize = 8;
+
+impl Ring {
+    fn of_map(object: &Object, name: &'static str) -> Result<Ring, SchedExtError> {
+        let map = object.maps().find(|map| map.name() == name);
+        let map = map.ok_or_else(|| broken(name, io::ErrorKind::NotFound.into()))?;
+        let (descriptor, size) = (map.as_fd().as_raw_fd(), map.max_entries() as usize);
+        let map = |bytes, offset, writable| {
+            Pages::map(descriptor, bytes, offset, writable).map_err(|cause| broken(name, cause))
+        };
+        Ok(Ring { reader: map(page(), 0, true)?, writer: map(page() + 2 * size, page(), false)?, size })
+    }
+
+    fn take(&mut self, mut tell: impl FnMut(RawEvent)) {
+        let position = self.reader.word(0);
+        let mut at = position.load(Ordering::Relaxed);
+        let end = self.writer.word(0).load(Ordering::Acquire);
+        while at < end {
+            let place = page() + (at as usize & (self.size - 1));
+            let head = self.writer.word(place / 8).load(Ordering::Acquire) as u32;
+            if head & BUSY != 0 {
+                break;
+            }
+            let bytes = (head & !DISCARDED) as usize;
+            if head & DISCARDED == 0 && bytes == size_of::<RawEvent>() {
+                // SAFETY: the record is complete and within the pages: the data stands there twice.
+                tell(unsafe { self.writer.start.as_ptr().add(place + HEAD).cast::<RawEvent>().read_unaligned() });
+            }
+            at += (bytes + HEAD).next_multiple_of(8) as u64;
+            position.store(at, Ordering::Release);
+        }
+    }
+}

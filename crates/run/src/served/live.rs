@@ -1,0 +1,216 @@
+//! The scheduler in the kernel during a run, and a thread on each CPU that makes it decide in time.
+//!
+//! A thread of SCHED_FIFO that wakes up takes the CPU from the thread of a component. When it sleeps again, the kernel
+//! asks the scheduler whom to run. So waking up is all that it has to do. It sleeps until the next instant at which a
+//! budget comes or ends, and at most [`GRID`]: a server that begins to pay in between may bring an earlier instant.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::thread::JoinHandle;
+
+use takt_linux::sched_ext::{Member, SchedExtError, Scheduler, Shared};
+use takt_linux::{Class, ClassGuard, Epoch, SchedError, clock, sched};
+use takt_log::stats::Histogram;
+use takt_model::{Span, Time};
+
+use super::plan::{Change, ServedPlan};
+use crate::error::RunError;
+use crate::{ManagerSummary, RunOptions};
+
+/// The longest sleep of a waking thread.
+pub(crate) const GRID: Span = Span::from_ms(1);
+/// The shortest one. It bounds what the thread takes of the CPU.
+const GRAIN: Span = Span::from_us(50);
+
+/// Changes are given to the scheduler this much before their instants, because the giver may come late.
+const AHEAD: Span = Span::from_ms(30);
+
+/// A thread's way to its place.
+#[derive(Clone, Debug)]
+pub(crate) struct Membership {
+    shared: Arc<Shared>,
+    member: u32,
+}
+
+impl Membership {
+    /// The calling thread takes its place.
+    pub(crate) fn join(&self) -> Result<(), SchedError> {
+        let refused =
+            |error: SchedExtError| SchedError::Other { class: "a server".to_owned(), cause: error.to_string() };
+        self.shared.join(self.member).map_err(refused)
+    }
+
+    /// The release and the deadline of the job that the thread awaits or begins.
+    pub(crate) fn tell(&self, epoch: Epoch, release: Time, deadline: Time) {
+        self.shared.tell(self.member, epoch.monotonic(release).as_ns(), epoch.monotonic(deadline).as_ns());
+    }
+}
+
+/// The scheduler of a run. Dropping it gives the machine its own back.
+pub(crate) struct Serving {
+    scheduler: Arc<Mutex<Scheduler>>,
+    shared: Arc<Shared>,
+    wakers: Vec<Waker>,
+    /// Changes of servers to come, with the kernel's numbers of CPUs.
+    changes: Vec<Change>,
+    begun: Option<Epoch>,
+}
+
+struct Waker {
+    /// Of the model, and of the kernel.
+    cpus: (u32, u32),
+    class: Class,
+    state: Arc<WakerState>,
+    handle: Option<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct WakerState {
+    is_over: AtomicBool,
+    used_ns: AtomicU64,
+    late: Mutex<Histogram>,
+}
+
+impl Serving {
+    /// Loads the scheduler with the servers of the plan, and puts the machine under it. `cpus` are the kernel's numbers.
+    pub(crate) fn open(plan: &ServedPlan, cpus: &[u32], options: &RunOptions) -> Result<Serving, RunError> {
+        let kernel = |cpu: u32| cpus.get(cpu as usize).copied().unwrap_or(cpu);
+        let servers: Vec<_> = plan.cpus.iter().map(|cpu| (kernel(cpu.cpu), cpu.entries.clone())).collect();
+        let members: Vec<Member> =
+            plan.members.iter().map(|member| Member { cpu: kernel(member.cpu), ..*member }).collect();
+        let refused = |error: SchedExtError| RunError::NoScheduler { cause: error.to_string() };
+        let mut scheduler = Scheduler::load(&servers, &members).map_err(refused)?;
+        let shared = scheduler.shared();
+        scheduler.attach().map_err(refused)?;
+        let mut changes: Vec<Change> =
+            plan.changes.iter().map(|change| Change { cpu: kernel(change.cpu), ..*change }).collect();
+        changes.reverse();
+        let mut serving =
+            Serving { scheduler: Arc::new(Mutex::new(scheduler)), shared, wakers: Vec::new(), changes, begun: None };
+        let class = Class::Fifo { priority: options.top_priority.max(1) };
+        for cpu in &plan.cpus {
+            serving.wakers.push(Waker::start((cpu.cpu, kernel(cpu.cpu)), class, serving.shared.clone())?);
+        }
+        Ok(serving)
+    }
+
+    /// The place of the task in this slot.
+    pub(crate) fn membership(&self, slot: usize) -> Membership {
+        Membership { shared: self.shared.clone(), member: slot as u32 }
+    }
+
+    /// The scheduler, for the reader of its events.
+    pub(crate) fn scheduler(&self) -> Arc<Mutex<Scheduler>> {
+        self.scheduler.clone()
+    }
+
+    /// The servers are in force from `epoch` on, for `duration`.
+    pub(crate) fn begin(&mut self, epoch: Epoch, duration: Time) {
+        self.begun = Some(epoch);
+        self.shared.begin(epoch.monotonic(Time::ZERO).as_ns(), epoch.monotonic(duration).as_ns());
+    }
+
+    /// Gives the scheduler the changes of servers that come soon, and the end of the run. The answer: why the kernel has
+    /// ended the scheduler, if it has.
+    pub(crate) fn look(&mut self, now: Time, end: Time) -> Option<String> {
+        let epoch = self.begun?;
+        let mut scheduler = self.scheduler.lock().unwrap_or_else(PoisonError::into_inner);
+        while let Some(change) = self.changes.pop_if(|change| change.at <= now.saturating_add(AHEAD)) {
+            let terms = change.terms.from(epoch.monotonic(change.at).as_ns());
+            if let Err(error) = scheduler.change(change.cpu, change.server, terms) {
+                return Some(error.to_string());
+            }
+        }
+        self.shared.end(epoch.monotonic(end).as_ns());
+        let ended = scheduler.ended().filter(|_| now < end)?;
+        Some(format!("{} {}", ended.reason, ended.message).trim_end().to_owned())
+    }
+
+    /// Gives the machine its own scheduler back. All threads run on.
+    pub(crate) fn end(&mut self) {
+        for waker in &mut self.wakers {
+            waker.end();
+        }
+        self.scheduler.lock().unwrap_or_else(PoisonError::into_inner).detach();
+    }
+
+    /// How the CPUs fared, and events that were lost.
+    pub(crate) fn summaries(&self, lasted: Span) -> (Vec<ManagerSummary>, u64) {
+        let mut lost = 0;
+        let summaries = self.wakers.iter().map(|waker| {
+            let count = self.shared.count(waker.cpus.1);
+            lost += count.lost;
+            let used = Span::from_ns(waker.state.used_ns.load(Ordering::Acquire));
+            let ppm = u128::from(used.as_ns()) * 1_000_000 / u128::from(lasted.as_ns().max(1));
+            ManagerSummary {
+                cpu: waker.cpus.0,
+                class: waker.class.describe(),
+                decisions: count.decisions,
+                preemptions: count.preemptions,
+                cost: None,
+                late: waker.state.late.lock().unwrap_or_else(PoisonError::into_inner).summary(),
+                late_replenishments: None,
+                used,
+                share_ppm: u64::try_from(ppm).unwrap_or(u64::MAX),
+            }
+        });
+        (summaries.collect(), lost)
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl Waker {
+    fn start(cpus: (u32, u32), class: Class, shared: Arc<Shared>) -> Result<Waker, RunError> {
+        let state = Arc::new(WakerState::default());
+        let (own, (send, ready)) = (state.clone(), mpsc::channel());
+        let name = format!("waker of CPU {}", cpus.0);
+        let run = move || {
+            let entered = sched::set_affinity(&[cpus.1]).and_then(|()| ClassGuard::enter(&class));
+            match entered {
+                Ok(_class) => {
+                    let _ = send.send(Ok(()));
+                    own.run(cpus.1, &shared);
+                }
+                Err(error) => drop(send.send(Err(error))),
+            }
+        };
+        let spawned = std::thread::Builder::new().name(format!("takt {name}")).spawn(run);
+        let handle = spawned.map_err(|error| RunError::Spawn { task: name.clone(), cause: error.to_string() })?;
+        let waker = Waker { cpus, class, state, handle: Some(handle) };
+        match ready.recv() {
+            Ok(Ok(())) => Ok(waker),
+            Ok(Err(error)) => Err(RunError::refused(&name, error)),
+            Err(_) => Err(RunError::Panicked { task: name }),
+        }
+    }
+
+    fn end(&mut self) {
+        self.state.is_over.store(true, Ordering::Release);
+        if let Some(handle) = self.handle.take() {
+            let _ = handle.join();
+        }
+    }
+}
+
+impl WakerState {
+    fn run(&self, cpu: u32, shared: &Shared) {
+        let clock = Epoch::of_clock();
+        let mut late = Histogram::default();
+        let before = clock::thread_cpu();
+        while !self.is_over.load(Ordering::Acquire) {
+            let now = clock.now();
+            let next = Time::from_ns(shared.next(cpu, now.as_ns()));
+            let until = next.min(now.saturating_add(GRID)).max(now.saturating_add(GRAIN));
+            if clock.sleep_until(until) && next <= until {
+                late.record(clock.now().saturating_since(next).as_ns());
+            }
+        }
+        self.used_ns.store(clock::thread_cpu().saturating_sub(before).as_ns(), Ordering::Release);
+        *self.late.lock().unwrap_or_else(PoisonError::into_inner) = late;
+    }
+}

@@ -1,0 +1,131 @@
+//! The events of servers, from the scheduler in the kernel to the log: put between the events of threads in the order of
+//! time.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use takt_linux::Epoch;
+use takt_linux::sched_ext::{Scheduler, ServerEvent, ServerNews};
+use takt_log::{Definition, Event, ServerDef, Sink};
+use takt_model::{ComponentId, Span, System, Time};
+
+use super::plan::{ServedPlan, rule_named};
+
+/// The source of the events of servers.
+pub(crate) struct ServerSource {
+    scheduler: Arc<Mutex<Scheduler>>,
+    system: Arc<System>,
+    epoch: Epoch,
+    /// By the kernel's CPU and the server on it.
+    components: BTreeMap<(u32, u32), ComponentId>,
+    /// By time, and by the order in which they came.
+    waiting: BTreeMap<(Time, u64), ServerEvent>,
+    count: u64,
+}
+
+impl ServerSource {
+    pub(crate) fn new(
+        scheduler: Arc<Mutex<Scheduler>>,
+        system: Arc<System>,
+        epoch: Epoch,
+        plan: &ServedPlan,
+        cpus: &[u32],
+    ) -> ServerSource {
+        let mut components = BTreeMap::new();
+        for cpu in &plan.cpus {
+            let kernel = cpus.get(cpu.cpu as usize).copied().unwrap_or(cpu.cpu);
+            for (at, component) in (0..).zip(&cpu.components) {
+                components.extend(component.map(|id| ((kernel, at), id)));
+            }
+        }
+        ServerSource { scheduler, system, epoch, components, waiting: BTreeMap::new(), count: 0 }
+    }
+
+    fn read(&mut self) {
+        let (epoch, waiting, count) = (self.epoch, &mut self.waiting, &mut self.count);
+        self.scheduler.lock().unwrap_or_else(PoisonError::into_inner).take(&mut |event| {
+            *count += 1;
+            waiting.insert((epoch.at(Time::from_ns(event.at)), *count), event);
+        });
+    }
+
+    /// What the log says of an event.
+    fn told(&self, event: &ServerEvent) -> Option<Told> {
+        let id = *self.components.get(&(event.cpu, event.server))?;
+        let (server, span) = (id.0, Span::from_ns);
+        Some(Told::Event(match event.news {
+            ServerNews::Replenished { budget } => Event::Replenish { server, budget: span(budget) },
+            ServerNews::Exhausted => Event::Exhaust { server },
+            ServerNews::Idle => Event::ServerIdle { server },
+            ServerNews::Paid { since, amount, idle } => {
+                Event::Charge { server, since: self.epoch.at(Time::from_ns(since)), amount: span(amount), idle }
+            }
+            ServerNews::Switched { rule, budget, period } => {
+                let component = self.system.components.get(id.index())?;
+                let (budget, period) = (Some(span(budget)), Some(span(period)));
+                let (name, rule) = (component.name.clone(), rule_named(rule)?.name().to_owned());
+                let def = ServerDef { name, node: component.node, rule, period, budget };
+                return Some(Told::Definition(Definition::Server(server, def)));
+            }
+        }))
+    }
+}
+
+enum Told {
+    Event(Event),
+    Definition(Definition),
+}
+
+/// A sink that adds the events of servers to those of threads, if there is a source.
+pub(crate) struct WithNews<'a, S> {
+    sink: &'a mut S,
+    stream: u32,
+    source: Option<ServerSource>,
+    last: Time,
+}
+
+impl<'a, S: Sink> WithNews<'a, S> {
+    pub(crate) fn new(sink: &'a mut S, stream: u32, source: Option<ServerSource>) -> Self {
+        WithNews { sink, stream, source, last: Time::ZERO }
+    }
+
+    /// Passes on the events of servers up to `until`.
+    fn advance(&mut self, until: Time) {
+        let Some(source) = &mut self.source else { return };
+        if until > self.last {
+            source.read();
+        }
+        while let Some(first) = source.waiting.first_entry().filter(|first| first.key().0 <= until) {
+            let ((at, _), event) = first.remove_entry();
+            // An event that was told late stands where it can.
+            self.last = self.last.max(at);
+            match source.told(&event) {
+                Some(Told::Event(event)) => self.sink.event(self.stream, self.last, &event),
+                Some(Told::Definition(definition)) => self.sink.define(self.stream, self.last, &definition),
+                None => {}
+            }
+        }
+        self.last = self.last.max(until);
+    }
+
+    /// The run ended at `end`.
+    pub(crate) fn finish(&mut self, end: Time) {
+        self.advance(end);
+    }
+}
+
+impl<S: Sink> Sink for WithNews<'_, S> {
+    fn event(&mut self, stream: u32, now: Time, event: &Event) {
+        self.advance(now);
+        self.sink.event(stream, now, event);
+    }
+
+    fn define(&mut self, stream: u32, now: Time, definition: &Definition) {
+        self.advance(now);
+        self.sink.define(stream, now, definition);
+    }
+
+    fn wants_misses(&self) -> bool {
+        self.sink.wants_misses()
+    }
+}

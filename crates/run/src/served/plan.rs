@@ -1,0 +1,296 @@
+//! The servers and the places of threads that a node's components become under sched_ext. Pure.
+//!
+//! A CPU has entries: the tasks beside the components first, then the servers, each in the order of the file. An entry
+//! has a level and an order by the node's strategy, and a thread has them by that of its component, as in
+//! [`takt_policy::Hierarchy`].
+
+use takt_linux::sched_ext::{BANDWIDTH_PERIOD_MAX, LEVELS_MAX, Member, Order, Rule, SERVERS_MAX, TIES_MAX, Terms};
+use takt_model::plan::{self, PlanLevel, PlanTask};
+use takt_model::{
+    Auto, Component, ComponentId, NodeId, Plan, ServerRule, ServerSwitch, Span, StrategyRef, System, Task, TaskId, Time,
+};
+use takt_policy::CpuPart;
+
+use crate::contract::Obstacle;
+use crate::error::RunError;
+use crate::mapping;
+
+/// What the scheduler is given.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ServedPlan {
+    pub(crate) cpus: Vec<ServedCpu>,
+    /// By slot of the node's tasks. CPUs are those of the model.
+    pub(crate) members: Vec<Member>,
+    /// Changes of servers, in the order of time.
+    pub(crate) changes: Vec<Change>,
+}
+
+/// A CPU of the model.
+#[derive(Clone, Debug)]
+pub(crate) struct ServedCpu {
+    pub(crate) cpu: u32,
+    pub(crate) entries: Vec<Terms>,
+    /// The component of each entry; `None` for a task beside the components.
+    pub(crate) components: Vec<Option<ComponentId>>,
+}
+
+/// A server has other terms.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Change {
+    pub(crate) at: Time,
+    /// Of the model.
+    pub(crate) cpu: u32,
+    pub(crate) server: u32,
+    pub(crate) terms: Terms,
+}
+
+/// The usual remedy.
+const MANAGER: &str = "use --backend manager";
+
+/// The plan of a node, and what stands in its way.
+pub(crate) fn plan(system: &System, node: NodeId) -> Result<(ServedPlan, Vec<Obstacle>), RunError> {
+    let spec = system.nodes.get(node.index()).ok_or(RunError::NoNode(node.0))?;
+    let (name, mut cannot) = (format!("node \"{}\"", spec.name), Vec::new());
+    if system.modes.iter().any(|mode| mode.node == node) {
+        let why = "its strategy changes ([[mode]] with a strategy), and the scheduler keeps the order of its levels";
+        cannot.push(Obstacle::new(&name, why, MANAGER));
+    }
+    if system.cancels(node) {
+        cannot.push(Obstacle::new(&name, "the kernel cancels no job (cancel = true)", MANAGER));
+    }
+    let parts = match CpuPart::of_node(system, node)? {
+        Ok(parts) => parts,
+        Err(shared) => {
+            let why =
+                format!("CPUs {} share tasks or components, and each CPU has its own servers", mapping::list(&shared));
+            let remedy = "place them: placement = \"partitioned\", cpus for each task, server-cpus for each component";
+            cannot.push(Obstacle::new(&name, why, remedy));
+            return Ok((ServedPlan::default(), cannot));
+        }
+    };
+    let mut maker = Maker { system, cannot, served: ServedPlan::default(), places: Vec::new() };
+    for part in &parts {
+        maker.add_cpu(&name, node, spec.strategy, part)?;
+    }
+    maker.places.sort_unstable_by_key(|(slot, _)| *slot);
+    maker.served.members = maker.places.into_iter().map(|(_, member)| member).collect();
+    maker.served.changes.sort_by_key(|change| change.at);
+    Ok((maker.served, maker.cannot))
+}
+
+struct Maker<'a> {
+    system: &'a System,
+    cannot: Vec<Obstacle>,
+    served: ServedPlan,
+    /// Slots of the node's tasks, and their places.
+    places: Vec<(u32, Member)>,
+}
+
+impl Maker<'_> {
+    fn add_cpu(&mut self, name: &str, node: NodeId, strategy: StrategyRef, part: &CpuPart) -> Result<(), RunError> {
+        let of_node: Vec<(TaskId, &Task)> = self.system.tasks_of(node).collect();
+        let tasks: Vec<(u32, TaskId, &Task)> = part
+            .slots
+            .iter()
+            .filter_map(|slot| of_node.get(*slot as usize).map(|(id, task)| (*slot, *id, *task)))
+            .collect();
+        let mut cpu = ServedCpu { cpu: part.cpu, entries: Vec::new(), components: Vec::new() };
+        // For the order of the node a server is a task of its budget and period, once for each of its terms.
+        let mut own: Vec<(TaskId, Task)> = Vec::new();
+        for (_, id, task) in tasks.iter().filter(|(_, _, task)| task.component.is_none()) {
+            own.push((*id, Task::clone(task)));
+        }
+        let outside = own.len();
+        let mut of_servers = Vec::new();
+        for id in &part.components {
+            let Some(component) = self.system.components.get(id.index()) else { continue };
+            self.look_at(*id, component);
+            let terms = terms_of(self.system, *id, component);
+            for (_, _, period, budget) in &terms {
+                let mut task = Task::periodic(&component.name, *period, *budget);
+                task.priority = component.priority;
+                own.push((TaskId(u32::MAX), task));
+            }
+            of_servers.push((*id, component, terms));
+        }
+        let order = self.resolve(name, strategy, own.iter().map(|(id, task)| (*id, task)))?;
+        let mut places = order.into_iter();
+        for (slot, _, task) in tasks.iter().filter(|(_, _, task)| task.component.is_none()) {
+            let Some(place) = places.next() else { continue };
+            let entry = cpu.entries.len() as u32;
+            cpu.entries.push(Terms::new(Rule::Task, (0, 0), place));
+            cpu.components.push(None);
+            self.places.push((*slot, member(part.cpu, entry, (0, Order::Fifo, 0), 0, task)));
+        }
+        debug_assert_eq!(cpu.entries.len(), outside);
+        for (id, component, terms) in of_servers {
+            let entry = cpu.entries.len() as u32;
+            for (at, rule, period, budget) in terms {
+                let (Some(place), Some(rule)) = (places.next(), rule_of(rule)) else { continue };
+                let terms = Terms::new(rule, (budget.as_ns(), period.as_ns()), place);
+                match at {
+                    None => {
+                        cpu.entries.push(terms);
+                        cpu.components.push(Some(id));
+                    }
+                    Some(at) => self.served.changes.push(Change { at, cpu: part.cpu, server: entry, terms }),
+                }
+            }
+            let inside: Vec<_> = tasks.iter().filter(|(_, _, task)| task.component == Some(id)).copied().collect();
+            self.add_members(component, part.cpu, entry, &inside)?;
+        }
+        if cpu.entries.len() > SERVERS_MAX {
+            let why = format!(
+                "CPU {} has {} servers and tasks beside them, and the scheduler takes {SERVERS_MAX}",
+                part.cpu,
+                cpu.entries.len()
+            );
+            self.cannot.push(Obstacle::new(name, why, MANAGER));
+        }
+        self.served.cpus.push(cpu);
+        Ok(())
+    }
+
+    /// The places of a component's threads in its server's queue.
+    fn add_members(
+        &mut self,
+        component: &Component,
+        cpu: u32,
+        entry: u32,
+        inside: &[(u32, TaskId, &Task)],
+    ) -> Result<(), RunError> {
+        let name = format!("component \"{}\"", component.name);
+        if inside.len() > TIES_MAX {
+            let why = format!("it has {} tasks, and the order of ties has {TIES_MAX} places", inside.len());
+            self.cannot.push(Obstacle::new(&name, why, MANAGER));
+        }
+        let order = self.resolve(&name, component.strategy, inside.iter().map(|(_, id, task)| (*id, *task)))?;
+        // Among equal deadlines the earlier arrival goes first, and that is the longer relative deadline.
+        let mut ties: Vec<usize> = (0..inside.len()).collect();
+        let longest = |at: &usize| {
+            let deadline = inside.get(*at).map_or(0, |(_, _, task)| task.deadline.as_ns());
+            let place = order.get(*at).copied().filter(|(_, order, _)| *order == Order::Deadline);
+            place.map_or(0, |(_, _, shift)| i128::from(deadline) + i128::from(shift))
+        };
+        ties.sort_by_key(|at| std::cmp::Reverse(longest(at)));
+        for (at, ((slot, _, task), place)) in inside.iter().zip(&order).enumerate() {
+            let tie = ties.iter().position(|other| *other == at).unwrap_or(0) as u32;
+            self.places.push((*slot, member(cpu, entry, *place, tie, task)));
+        }
+        Ok(())
+    }
+
+    /// The level, the order and the shift of each of these tasks.
+    fn resolve<'t>(
+        &mut self,
+        name: &str,
+        strategy: StrategyRef,
+        tasks: impl Iterator<Item = (TaskId, &'t Task)>,
+    ) -> Result<Vec<(u32, Order, i64)>, RunError> {
+        let strategy = self.system.strategy(strategy);
+        let plan = Plan::of_tasks(tasks, &strategy)?;
+        for why in plan.levels.iter().filter_map(unordered).take(1) {
+            self.cannot.push(Obstacle::new(name, format!("strategy \"{}\": {why}", strategy.name), MANAGER));
+        }
+        if plan.levels.len() > LEVELS_MAX as usize {
+            let why = format!("strategy \"{}\" has more than {LEVELS_MAX} levels here", strategy.name);
+            self.cannot.push(Obstacle::new(name, why, MANAGER));
+        }
+        Ok(plan.tasks.iter().map(|task| place(&plan, task)).collect())
+    }
+
+    /// Notes what the scheduler cannot do of a component.
+    fn look_at(&mut self, id: ComponentId, component: &Component) {
+        let name = format!("component \"{}\"", component.name);
+        let mut add = |why: String, remedy: &str| self.cannot.push(Obstacle::new(&name, why, remedy));
+        if component.parent.is_some() {
+            add("it stands in another component, and the scheduler has one level of servers".to_owned(), MANAGER);
+        }
+        if component.quantum.is_some() {
+            add("the scheduler decides at any time, not at multiples of a quantum".to_owned(), MANAGER);
+        }
+        for (_, rule, period, budget) in terms_of(self.system, id, component) {
+            if rule_of(rule).is_none() {
+                let why = format!("the scheduler has no rule \"{}\"", rule.name());
+                add(why, "use --backend manager, or another rule: cbs-hard, deferrable, polling");
+            }
+            let is_long = period.as_ns() >= BANDWIDTH_PERIOD_MAX || budget.as_ns() >= BANDWIDTH_PERIOD_MAX;
+            if matches!(rule, ServerRule::Cbs | ServerRule::CbsHard) && is_long {
+                let most = Span::from_ns(BANDWIDTH_PERIOD_MAX - 1);
+                add(format!("a {} server has a period of at most {most} here, not {period}", rule.name()), MANAGER);
+            }
+        }
+    }
+}
+
+fn rule_of(rule: ServerRule) -> Option<Rule> {
+    Some(match rule {
+        ServerRule::Ptps => Rule::Ptps,
+        ServerRule::Wcps => Rule::Wcps,
+        ServerRule::Crps => Rule::Crps,
+        ServerRule::Polling => Rule::Polling,
+        ServerRule::Deferrable => Rule::Deferrable,
+        ServerRule::Cbs => Rule::Cbs,
+        ServerRule::CbsHard => Rule::CbsHard,
+        ServerRule::Sporadic | ServerRule::Grub => return None,
+    })
+}
+
+/// The rule of this number.
+pub(crate) fn rule_named(number: u32) -> Option<ServerRule> {
+    ServerRule::ALL.into_iter().find(|rule| rule_of(*rule).is_some_and(|rule| rule as u32 == number))
+}
+
+/// The rule, period and budget of a server at first (without a time), and after each of its changes.
+fn terms_of(system: &System, id: ComponentId, component: &Component) -> Vec<(Option<Time>, ServerRule, Span, Span)> {
+    let value = |of: Auto<Span>| if let Auto::Value(span) = of { span } else { Span::ZERO };
+    let mut terms = vec![(None, component.server, value(component.period), value(component.budget))];
+    let mut changes: Vec<&ServerSwitch> = system.switches.iter().filter(|switch| switch.component == id).collect();
+    changes.sort_by_key(|switch| switch.at);
+    for change in changes {
+        if let Some((_, rule, period, budget)) = terms.last().copied() {
+            let rule = change.server.unwrap_or(rule);
+            terms.push((Some(change.at), rule, change.period.unwrap_or(period), change.budget.unwrap_or(budget)));
+        }
+    }
+    terms
+}
+
+fn place(plan: &Plan, task: &PlanTask) -> (u32, Order, i64) {
+    let order = match plan.levels.get(task.level as usize).map(|level| level.order) {
+        Some(plan::Order::Deadline) => Order::Deadline,
+        _ => Order::Fifo,
+    };
+    (task.level, order, task.shift_ns)
+}
+
+/// Why the scheduler does not keep this level's order.
+fn unordered(level: &PlanLevel) -> Option<&'static str> {
+    Some(match level {
+        _ if level.order == plan::Order::Laxity => "the kernel's queues do not go by laxity",
+        _ if !level.preemptive => "the kernel preempts in all levels",
+        _ if level.importance_ties => "the kernel's queues do not break ties by importance",
+        _ if level.drops || level.demotes => "the kernel neither drops nor demotes late jobs",
+        _ => return None,
+    })
+}
+
+fn member(cpu: u32, server: u32, (level, order, shift): (u32, Order, i64), tie: u32, task: &Task) -> Member {
+    Member {
+        cpu,
+        server,
+        level,
+        order,
+        tie,
+        // A job of a chain is released when its thread wakes up.
+        tells: u32::from(task.after.is_empty()),
+        relative: task.deadline.as_ns(),
+        shift,
+        release: 0,
+        deadline: 0,
+    }
+}
+
+#[cfg(test)]
+#[path = "plan_tests.rs"]
+mod tests;

@@ -1,0 +1,306 @@
+//! What the scheduler refuses; and its servers in C against those of takt-policy.
+
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+
+use takt_linux::sched_ext::Lack;
+use takt_model::{Builtin, NodeSpec, file};
+use takt_policy::{Decision, Event, Hierarchy, Job, ServerChange};
+
+use super::*;
+use crate::served::contract;
+use crate::{Contract, RunOptions};
+
+const SERVERS_C: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../bpf/servers_test.c");
+
+fn parsed(text: &str) -> System {
+    file::parse(text, "test.toml").unwrap()
+}
+
+fn refusals(text: &str) -> String {
+    let options = RunOptions::new(Span::from_ms(100));
+    let Contract { cannot, .. } = contract(&parsed(text), NodeId(0), &options, &[]).unwrap();
+    cannot.iter().map(|obstacle| format!("{obstacle}\n")).collect()
+}
+
+const TWO: &str = "takt = 1
+[[node]]
+name = \"n\"
+strategy = \"rm\"
+[[component]]
+name = \"H\"
+server = \"ptps\"
+period = \"10ms\"
+budget = \"4ms\"
+strategy = \"edf\"
+[[task]]
+name = \"late\"
+component = \"H\"
+period = \"20ms\"
+deadline = \"15ms\"
+wcet = \"1ms\"
+[[task]]
+name = \"early\"
+component = \"H\"
+period = \"10ms\"
+wcet = \"1ms\"
+[[task]]
+name = \"beside\"
+period = \"5ms\"
+wcet = \"1ms\"
+";
+
+#[test]
+fn tasks_beside_the_components_come_first_and_ties_go_to_the_earlier_arrival() {
+    let (plan, cannot) = plan(&parsed(TWO), NodeId(0)).unwrap();
+    assert!(cannot.is_empty(), "{cannot:?}");
+    let entries: Vec<_> = plan.cpus[0].entries.iter().map(|terms| (terms.rule, terms.level)).collect();
+    assert_eq!(entries, [(Rule::Task, 0), (Rule::Ptps, 1)]);
+    let members: Vec<_> = plan.members.iter().map(|member| (member.server, member.order, member.tie)).collect();
+    assert_eq!(members, [(1, Order::Deadline, 0), (1, Order::Deadline, 1), (0, Order::Fifo, 0)]);
+}
+
+/// Each obstacle names its part, and the node runs without it.
+#[test]
+fn what_the_scheduler_cannot_enforce_it_refuses() {
+    assert_eq!(refusals(TWO), "");
+    for (from, to, wanted) in [
+        ("\"ptps\"", "\"sporadic\"", "component \"H\": the scheduler has no rule \"sporadic\""),
+        ("\"ptps\"", "\"grub\"", "the scheduler has no rule \"grub\""),
+        ("budget = \"4ms\"", "budget = \"4ms\"\nquantum = \"1ms\"", "at multiples of a quantum"),
+        ("strategy = \"edf\"", "strategy = \"mlf\"", "do not go by laxity"),
+        ("wcet = \"1ms\"", "wcet = \"1ms\"\ncancel = true", "the kernel cancels no job"),
+        ("wcet = \"1ms\"", "wcet = \"1ms\"\nlate = \"drop\"", "neither drops nor demotes"),
+        ("[[component]]", "cpus = 2\nplacement = \"global\"\n[[component]]", "CPUs 0-1 share tasks or components"),
+        (
+            "[[task]]\nname = \"late\"",
+            "[[component]]\nname = \"I\"\nserver = \"ptps\"\nparent = \"H\"\nperiod = \"10ms\"\nbudget = \"1ms\"\n[[task]]\nname = \"late\"",
+            "component \"I\": it stands in another component",
+        ),
+        ("period = \"10ms\"\nbudget = \"4ms\"", "period = \"5s\"\nbudget = \"4ms\"", ""),
+    ] {
+        let refused = refusals(&TWO.replacen(from, to, 1));
+        assert!(refused.contains(wanted) && refused.is_empty() == wanted.is_empty(), "{to}: {refused}");
+    }
+    let long = TWO.replacen("\"ptps\"\nperiod = \"10ms\"", "\"cbs-hard\"\nperiod = \"5s\"", 1);
+    assert!(refusals(&long).contains("a period of at most 4.29"), "{}", refusals(&long));
+}
+
+#[test]
+fn what_program_kernel_and_machine_lack_is_named_with_the_remedy() {
+    let options = RunOptions::new(Span::from_ms(100));
+    let lacks = [Lack::Feature, Lack::Kernel, Lack::Busy("scx_simple".to_owned()), Lack::Privilege("no".to_owned())];
+    let refused = contract(&parsed(TWO), NodeId(0), &options, &lacks).unwrap().cannot;
+    let text: Vec<String> = refused.iter().map(ToString::to_string).collect();
+    for (text, wanted) in
+        text.iter().zip(["--features bpf", "CONFIG_SCHED_CLASS_EXT", "\"scx_simple\" is at work", "this user: no"])
+    {
+        assert!(text.contains(wanted) && text.contains("--backend manager"), "{text}");
+    }
+    assert_eq!(text.len(), 4);
+}
+
+/// A source of numbers.
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % limit
+    }
+}
+
+const RULES: [ServerRule; 7] = [
+    ServerRule::Ptps,
+    ServerRule::Wcps,
+    ServerRule::Crps,
+    ServerRule::Polling,
+    ServerRule::Deferrable,
+    ServerRule::Cbs,
+    ServerRule::CbsHard,
+];
+
+fn random_system(numbers: &mut Numbers) -> System {
+    let strategy = [Builtin::Rm, Builtin::Edf, Builtin::Fp, Builtin::Dm][numbers.below(4) as usize];
+    let mut system = System::local(1, strategy, Vec::new());
+    let mut rule = |numbers: &mut Numbers| RULES[numbers.below(RULES.len() as u64) as usize];
+    for at in 0..1 + numbers.below(5) {
+        let id = ComponentId(at as u32);
+        let mut component = Component::new(&format!("c{at}"), NodeId(0), rule(numbers));
+        let period = 2 + numbers.below(20);
+        component.period = Auto::Value(Span::from_ms(period));
+        component.budget = Auto::Value(Span::from_ms(1 + numbers.below(period)));
+        component.strategy = StrategyRef::Builtin(Builtin::Rm);
+        component.priority = Some(1 + numbers.below(4) as u32);
+        system.components.push(component);
+        for task in 0..1 + numbers.below(2) {
+            let period = Span::from_ms(5 + numbers.below(20));
+            let task = Task::periodic(&format!("t{at}{task}"), period, Span::from_ms(1));
+            system.tasks.push(Task { component: Some(id), ..task });
+        }
+        for _ in 0..numbers.below(3) {
+            let period = 2 + numbers.below(20);
+            system.switches.push(ServerSwitch {
+                component: id,
+                at: Time::from_ns(numbers.below(200_000_000)),
+                server: (numbers.below(2) > 0).then(|| rule(numbers)),
+                period: Some(Span::from_ms(period)),
+                budget: Some(Span::from_ms(1 + numbers.below(period))),
+            });
+        }
+    }
+    for at in 0..numbers.below(3) {
+        let task = Task::periodic(&format!("o{at}"), Span::from_ms(5 + numbers.below(20)), Span::from_ms(1));
+        system.tasks.push(Task { priority: Some(1 + numbers.below(4) as u32), ..task });
+    }
+    system
+}
+
+/// What was decided at an instant: changes of servers (by entry), and the entry whose job has the CPU.
+#[derive(PartialEq, Eq, Debug, Default)]
+struct Decided {
+    now: u64,
+    changes: Vec<(u32, u32, u64, u64, u64, u32)>,
+    runs: u32,
+}
+
+/// Drives the machine of takt-policy at random, and notes the commands for the other one.
+fn drive(system: &System, plan: &ServedPlan, numbers: &mut Numbers, script: &mut String) -> Vec<(Decided, bool)> {
+    use std::fmt::Write as _;
+    let cpu = &plan.cpus[0];
+    let terms = |at: u32, terms: &Terms| {
+        let Terms { budget, period, shift, at: from, rule, level, order, .. } = *terms;
+        format!("t {at} {budget} {period} {shift} {from} {} {level} {}\n", rule as u32, order as u32)
+    };
+    script.push_str("s 0\n");
+    (0..).zip(&cpu.entries).for_each(|(at, entry)| script.push_str(&terms(at, entry)));
+    let mut changes = plan.changes.iter().peekable();
+    let mut hierarchy = Hierarchy::new(system, NodeId(0)).unwrap();
+    let mut jobs = vec![false; plan.members.len()];
+    let (mut all, mut decisions, mut runs, mut now) = (Vec::new(), Vec::new(), None::<u32>, 0u64);
+    let mut next_event = 0;
+    for _ in 0..300 {
+        let is_event = now >= next_event;
+        if is_event {
+            let at = Time::from_ns(now);
+            if let Some(slot) = runs.filter(|_| numbers.below(2) > 0) {
+                hierarchy.on_event(at, &Event::Complete { slot }, &mut decisions);
+                (runs, jobs[slot as usize]) = (None, false);
+                writeln!(script, "c {}", plan.members[slot as usize].server).unwrap();
+            }
+            let slot = numbers.below(jobs.len() as u64) as usize;
+            if !std::mem::replace(&mut jobs[slot], true) {
+                let member = &plan.members[slot];
+                let deadline = at.saturating_add(Span::from_ns(member.relative));
+                let job = Job { slot: slot as u32, release: at, arrival: at, deadline };
+                hierarchy.on_event(at, &Event::Ready(job), &mut decisions);
+                writeln!(script, "r {} {now} {}", member.server, deadline.as_ns()).unwrap();
+            }
+            next_event = now + 1 + numbers.below(6_000_000);
+        }
+        while let Some(change) = changes.next_if(|change| change.at.as_ns() <= now) {
+            script.push_str(&terms(change.server, &change.terms.from(change.at.as_ns())));
+        }
+        hierarchy.dispatch(Time::from_ns(now), &mut decisions);
+        for decision in decisions.drain(..) {
+            match decision {
+                Decision::Run { slot, .. } => runs = Some(slot),
+                Decision::Preempt { slot, .. } => runs = runs.filter(|runs| *runs != slot),
+                other => panic!("{other:?}"),
+            }
+        }
+        let entry_of = |id: ComponentId| cpu.components.iter().position(|of| *of == Some(id)).unwrap() as u32;
+        let mut decided = Decided { now, changes: Vec::new(), runs: u32::MAX };
+        for event in hierarchy.take_events() {
+            let (kind, a, b) = match event.change {
+                ServerChange::Replenished(budget) => (0, budget.as_ns(), 0),
+                ServerChange::Exhausted => (1, 0, 0),
+                ServerChange::Idle => (2, 0, 0),
+                ServerChange::Paid { since, amount, idle } => {
+                    (3, since.as_ns(), amount.as_ns() | u64::from(idle) << 63)
+                }
+                ServerChange::Switched { budget, period, .. } => (4, budget.as_ns(), period.as_ns()),
+            };
+            let rule =
+                if let ServerChange::Switched { rule, .. } = event.change { rule_of(rule).unwrap() as u32 } else { 0 };
+            decided.changes.push((entry_of(event.component), kind, now, a, b, rule));
+        }
+        decided.runs = runs.map_or(u32::MAX, |slot| plan.members[slot as usize].server);
+        decided.changes.sort_by_key(|change| change.0);
+        writeln!(script, "d {now}").unwrap();
+        all.push((decided, is_event));
+        now = hierarchy.next_wakeup(Time::from_ns(now)).map_or(next_event, |at| at.as_ns().min(next_event));
+    }
+    all
+}
+
+/// Every change of every server and every decision of the machine in C is that of takt-policy.
+#[test]
+fn the_servers_in_c_are_those_of_the_policy() {
+    let folder = std::env::temp_dir().join(format!("takt-servers-{}", std::process::id()));
+    let program = folder.join("servers");
+    std::fs::create_dir_all(&folder).unwrap();
+    let compiled = Command::new("cc")
+        .args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-fsanitize=undefined", "-fno-sanitize-recover"])
+        .args([SERVERS_C, "-o"])
+        .arg(&program)
+        .output()
+        .expect("cc, which links Rust programs, too");
+    assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+    let cases = std::env::var("TAKT_CASES").ok().and_then(|count| count.parse().ok()).unwrap_or(300);
+    let mut seen = [0u64; 5];
+    for seed in 0..cases {
+        let mut numbers = Numbers(seed);
+        let system = random_system(&mut numbers);
+        let (plan, _) = plan(&system, NodeId(0)).unwrap();
+        let mut script = String::new();
+        let policy = drive(&system, &plan, &mut numbers, &mut script);
+        let mut child = Command::new(&program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        // It answers as it reads, so it is fed from beside.
+        let mut stdin = child.stdin.take().unwrap();
+        let feed = std::thread::spawn(move || stdin.write_all(script.as_bytes()).map(|()| script));
+        let output = child.wait_with_output().unwrap();
+        let script = feed.join().unwrap().unwrap();
+        assert!(output.status.success(), "seed {seed}");
+        let mut policy = policy.into_iter();
+        let (mut changes, mut former, mut before) = (Vec::new(), u64::MAX, u32::MAX);
+        for line in String::from_utf8(output.stdout).unwrap().lines() {
+            let numbers: Vec<u64> = line[2..].split(' ').map(|number| number.parse().unwrap()).collect();
+            if line.starts_with('e') {
+                let (kind, rule) = (numbers[1] as u32, if numbers[1] == 4 { numbers[5] as u32 } else { 0 });
+                seen[kind as usize] += 1;
+                changes.push((numbers[0] as u32, kind, numbers[2], numbers[3], numbers[4], rule));
+                continue;
+            }
+            let (wanted, is_event) = policy.next().unwrap();
+            changes.sort_by_key(|change| change.0);
+            let decided = Decided { now: numbers[0], changes: std::mem::take(&mut changes), runs: numbers[1] as u32 };
+            assert_eq!(decided, wanted, "seed {seed}\n{script}");
+            // It said before that it must decide then.
+            let is_new = !decided.changes.is_empty() || decided.runs != before;
+            assert!(is_event || !is_new || former <= decided.now, "seed {seed}: {decided:?}, next was {former}");
+            (former, before) = (numbers[2], decided.runs);
+        }
+        assert!(policy.next().is_none(), "seed {seed}");
+    }
+    assert!(seen.iter().all(|count| *count > 0), "{seen:?}");
+    let _ = std::fs::remove_dir_all(folder);
+}
+
+/// A node of one CPU has all its CPU for its components.
+#[test]
+fn cpus_have_their_own_servers() {
+    let mut system = parsed(TWO);
+    let spec = NodeSpec { cpus: 2, ..system.nodes[0].clone() };
+    system.nodes[0] = spec;
+    system.components[0].server_cpus = vec![1];
+    system.tasks[2].cpus = Some([0].into_iter().collect());
+    let (plan, cannot) = plan(&system, NodeId(0)).unwrap();
+    assert!(cannot.is_empty(), "{cannot:?}");
+    let cpus: Vec<_> = plan.cpus.iter().map(|cpu| (cpu.cpu, cpu.entries.len())).collect();
+    assert_eq!(cpus, [(0, 1), (1, 1)]);
+    assert_eq!(
+        plan.members.iter().map(|member| (member.cpu, member.server)).collect::<Vec<_>>(),
+        [(1, 0), (1, 0), (0, 0)]
+    );
+}
