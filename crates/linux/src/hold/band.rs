@@ -43,7 +43,7 @@ impl Band {
             Class::Deadline(_) => return None,
             Class::Fifo { .. } => Class::Fifo { priority: self.first },
             Class::RoundRobin { .. } => Class::RoundRobin { priority: self.first },
-            Class::Other => Class::RoundRobin { priority: self.second },
+            Class::Other | Class::Ext => Class::RoundRobin { priority: self.second },
         };
         Some(Attributes { flags: 0, ..Attributes::from(&class) })
     }
@@ -54,7 +54,7 @@ impl Band {
         let is_of_band = match sched::class_of(&now) {
             Class::Fifo { priority } => priority == self.first,
             Class::RoundRobin { priority } => priority == self.first || priority == self.second,
-            Class::Other | Class::Deadline(_) => false,
+            Class::Other | Class::Ext | Class::Deadline(_) => false,
         };
         is_of_band && sched::cpus_of(id) == [self.cpu]
     }

@@ -123,7 +123,7 @@ const RULES: [ServerRule; 7] = [
 fn random_system(numbers: &mut Numbers) -> System {
     let strategy = [Builtin::Rm, Builtin::Edf, Builtin::Fp, Builtin::Dm][numbers.below(4) as usize];
     let mut system = System::local(1, strategy, Vec::new());
-    let mut rule = |numbers: &mut Numbers| RULES[numbers.below(RULES.len() as u64) as usize];
+    let rule = |numbers: &mut Numbers| RULES[numbers.below(RULES.len() as u64) as usize];
     for at in 0..1 + numbers.below(5) {
         let id = ComponentId(at as u32);
         let mut component = Component::new(&format!("c{at}"), NodeId(0), rule(numbers));
