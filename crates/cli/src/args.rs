@@ -25,7 +25,7 @@ use takt_report::svg::WIDTH_MIN;
 pub(crate) use doctor::{Charge, Doctor};
 pub(crate) use generate::{Gen, Profile};
 pub(crate) use infer::Infer;
-pub(crate) use lab::{Lab, LabAction, LabExperiments, LabFetch, LabKernel, LabRepeat, LabRun};
+pub(crate) use lab::{DeviceSet, Lab, LabAction, LabExperiments, LabFetch, LabKernel, LabRepeat, LabRun, Module};
 pub(crate) use net::{
     ApplyLate, BrokerLate, BrokerOrder, ClockPeer, Net, NetAction, NetApply, NetBroker, NetClock, NetDoctor, NetRemove,
     NetShow,

@@ -12,7 +12,7 @@ use takt_model::Span;
 use super::findings::Findings;
 use super::{EXPERIMENTS, Experiment, machine as about};
 use crate::failure::Failure;
-use crate::host::Host;
+use crate::host::{Host, LabMachine};
 
 /// How an experiment is to run.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -29,6 +29,8 @@ pub struct Options {
     pub short: bool,
     /// Whether to measure a simulated experiment on this kernel, too.
     pub live: bool,
+    /// The guest to measure in, with `--lab`.
+    pub lab: Option<LabMachine>,
     /// The seed of all random draws.
     pub seed: u64,
 }
@@ -49,6 +51,8 @@ pub(super) struct Context {
     load: Option<String>,
     /// Whether it measures a simulated experiment on this kernel.
     pub(super) live: bool,
+    /// The guest that it measures in.
+    pub(super) lab: Option<LabMachine>,
     /// Whether all runs in virtual time.
     simulated: bool,
     signals: StopSignals,
@@ -71,12 +75,26 @@ impl Context {
                 experiment.name
             )));
         }
-        let longest = live.map_or(experiment.longest, |live| live.longest);
+        let lab = experiment.lab.filter(|_| options.lab.is_some());
+        if options.lab.is_some() && lab.is_none() {
+            let lab = EXPERIMENTS.iter().filter(|experiment| experiment.lab.is_some());
+            let names = lab.map(|experiment| experiment.name).collect::<Vec<_>>().join(", ");
+            return Err(Failure::input(format_args!(
+                "--lab: {} has no form in the lab; leave it out, or choose one of {names}",
+                experiment.name
+            )));
+        }
+        let longest = live.or(lab).map_or(experiment.longest, |form| form.longest);
         if let Some(asked) = options.duration.filter(|asked| *asked > longest) {
             let name = experiment.name;
             return Err(Failure::input(format_args!(
                 "--for {asked}: {name} measures for {longest} at the most; give that or less"
             )));
+        }
+        if lab.is_some() && (options.repeat.is_some() || options.duration.is_some()) {
+            return Err(Failure::input(
+                "--lab: each value is measured once, over a number of blocks; leave --for and --repeat out",
+            ));
         }
         if options.repeat.is_some() && !experiment.repeats {
             return Err(Failure::input(format_args!(
@@ -100,7 +118,8 @@ impl Context {
             machine: machine(),
             load: about::load(),
             live: options.live,
-            simulated: experiment.simulated && !options.live,
+            lab: options.lab.clone(),
+            simulated: experiment.simulated && !options.live || options.lab.is_some(),
             signals,
             caught: Cell::new(None),
         })

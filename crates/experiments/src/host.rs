@@ -1,5 +1,7 @@
 //! Services that the command gives to the experiments: its recorder and its progress bars.
 
+use std::path::PathBuf;
+
 use indicatif::ProgressBar;
 use takt_log::stats::Stats;
 
@@ -10,6 +12,8 @@ use crate::failure::Failure;
 pub struct Host {
     /// Records the kernel in a thread of its own. Events after the return are recorded.
     pub record: fn(Request) -> Result<Box<dyn Recorder>, Failure>,
+    /// Runs a script on a kernel of the lab. Returns its standard output.
+    pub lab: fn(&LabMachine, &LabRequest) -> Result<String, Failure>,
     /// A progress bar with a name and a number of steps. It is hidden if stderr is no terminal.
     pub bar: fn(&str, u64) -> ProgressBar,
 }
@@ -23,6 +27,28 @@ pub struct Request {
     pub suspensions: bool,
     /// The log's path.
     pub output: String,
+}
+
+/// The kernel and the program of a guest, as for `takt lab run`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LabMachine {
+    /// A flavour, a fetched release, or the path of a bzImage.
+    pub kernel: String,
+    /// The folder of fetched kernels. `None`: the usual one.
+    pub cache: Option<PathBuf>,
+    /// The static takt of the guest. `None`: this program.
+    pub binary: Option<PathBuf>,
+}
+
+/// A script for a guest with one CPU and a disk.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LabRequest {
+    /// Kernel modules, each with its parameters.
+    pub modules: &'static [(&'static str, &'static [&'static str])],
+    /// The size of the disk.
+    pub disk_mib: u32,
+    /// The script, for sh.
+    pub script: String,
 }
 
 /// A recording in progress. Dropping it ends it.

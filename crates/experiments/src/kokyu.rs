@@ -50,6 +50,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     repeats: false,
     simulated: false,
     live: None,
+    lab: None,
     run: reproduce,
 };
 

@@ -32,7 +32,7 @@ use takt_model::Span;
 pub use context::Options;
 pub use failure::{Failure, Status};
 pub use findings::{Claim, Comparison, Findings};
-pub use host::{Host, Recorder, Request};
+pub use host::{Host, LabMachine, LabRequest, Recorder, Request};
 pub use law::law;
 
 use context::Context;
@@ -59,6 +59,8 @@ pub struct Experiment {
     simulated: bool,
     /// Its form under `--live`.
     live: Option<LiveForm>,
+    /// Its form under `--lab`.
+    lab: Option<LiveForm>,
     run: fn(&Context) -> Result<Findings, Failure>,
 }
 
@@ -83,6 +85,7 @@ impl Experiment {
             repeats: false,
             simulated: true,
             live: None,
+            lab: None,
             run,
         }
     }
@@ -97,9 +100,15 @@ impl Experiment {
     pub const fn live(&self) -> Option<LiveForm> {
         self.live
     }
+
+    /// The form in a guest of the lab, if there is one.
+    #[must_use]
+    pub const fn lab(&self) -> Option<LiveForm> {
+        self.lab
+    }
 }
 
-/// A simulated experiment on this kernel.
+/// Another form of an experiment: on this kernel, or on a kernel of the lab.
 #[derive(Clone, Copy)]
 pub struct LiveForm {
     /// Privileges and features.
@@ -214,7 +223,9 @@ pub fn run(options: &Options, host: Host) -> Result<Report, Failure> {
         return Err(Failure::input(format_args!("no experiment is called \"{wanted}\"; takt reproduce --list")));
     };
     let context = Context::new(experiment, options, host)?;
-    let run = experiment.live.filter(|_| options.live).map_or(experiment.run, |live| live.run);
+    let live = experiment.live.filter(|_| options.live);
+    let lab = experiment.lab.filter(|_| options.lab.is_some());
+    let run = live.or(lab).map_or(experiment.run, |form| form.run);
     let mut findings = run(&context).inspect_err(|_| context.forsake())?;
     context.conclude(&mut findings);
     let files = write::files(experiment, &context, &findings)?;

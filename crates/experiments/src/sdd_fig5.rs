@@ -33,6 +33,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     repeats: false,
     simulated: false,
     live: None,
+    lab: None,
     run: reproduce,
 };
 

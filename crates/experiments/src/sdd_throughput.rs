@@ -13,6 +13,7 @@
 //! reservation. From Q/T = u on, the throughput is the full one.
 
 mod charts;
+mod lab;
 
 use takt_linux::{Class, SchedError, clock};
 use takt_log::stats::TaskStats;
@@ -38,6 +39,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     repeats: true,
     simulated: false,
     live: None,
+    lab: Some(lab::FORM),
     run: reproduce,
 };
 
@@ -111,15 +113,7 @@ struct Measured {
 
 fn reproduce(context: &Context) -> Result<Findings, Failure> {
     let mut findings = Findings::default();
-    let mut measured = Measured {
-        share: None,
-        fixed: Vec::new(),
-        reserved: vec![Vec::new(); TABLE_VI.len()],
-        periods: vec![0; TABLE_VI.len()],
-        files: vec![Vec::new(); TABLE_VII.len()],
-        driver: None,
-        refused: 0,
-    };
+    let mut measured = Measured::nothing();
     record(context, &mut measured, &mut findings)?;
     for repetition in 0..context.repeat() {
         measured.throughput(context, repetition)?;
@@ -130,7 +124,8 @@ fn reproduce(context: &Context) -> Result<Findings, Failure> {
     findings.tables.push(table_vi(&measured));
     findings.tables.push(table_vii(&measured));
     findings.figures.extend(charts::all(&measured));
-    claims(&mut findings, &measured);
+    throughput_claims(&mut findings, &measured, PERIODS_LEAST);
+    file_claims(&mut findings, &measured);
     differences(&mut findings, context, &measured);
     Ok(findings)
 }
@@ -204,6 +199,18 @@ fn ratio(part: Span, whole: Span) -> Option<f64> {
 }
 
 impl Measured {
+    fn nothing() -> Measured {
+        Measured {
+            share: None,
+            fixed: Vec::new(),
+            reserved: vec![Vec::new(); TABLE_VI.len()],
+            periods: vec![0; TABLE_VI.len()],
+            files: vec![Vec::new(); TABLE_VII.len()],
+            driver: None,
+            refused: 0,
+        }
+    }
+
     /// Measures each reservation of Table VI and the fixed priority once.
     fn throughput(&mut self, context: &Context, repetition: u32) -> Result<(), Failure> {
         let seed = context.seed.wrapping_add(u64::from(repetition));
@@ -343,16 +350,17 @@ fn table_vii(measured: &Measured) -> Comparison {
     }
 }
 
-fn claims(findings: &mut Findings, measured: &Measured) {
-    let span = |values: &[f64]| {
-        let (least, most) = values.iter().fold((f64::INFINITY, 0.0f64), |(a, b), v| (a.min(*v), b.max(*v)));
-        if values.is_empty() { "not measured".to_owned() } else { format!("{least:.2} to {most:.2}") }
-    };
+/// The least and the most of some values.
+fn span(values: &[f64]) -> String {
+    let (least, most) = values.iter().fold((f64::INFINITY, 0.0f64), |(a, b), v| (a.min(*v), b.max(*v)));
+    if values.is_empty() { "not measured".to_owned() } else { format!("{least:.2} to {most:.2}") }
+}
+
+/// The claims about Table VI, which take at least so many periods of each reservation.
+fn throughput_claims(findings: &mut Findings, measured: &Measured, periods_least: u64) {
     let share = measured.share.unwrap_or(1.0);
     // A row without values was not measured. It does not count for the length of the sample.
     let periods = measured.periods.iter().copied().filter(|periods| *periods > 0).min().unwrap_or(0);
-    let read = measured.files.iter().map(|files| files.iter().map(|reader| reader.read).sum::<u64>());
-    let requests = read.filter(|read| *read > 0).min().unwrap_or(0);
     let beside = |row: usize| Some(measured.usual_percent(row)? / measured.expected(share_of(row))?);
     let rows =
         |low: f64, high: f64| (0..TABLE_VI.len()).filter(move |row| (low..high).contains(&(share_of(*row) / share)));
@@ -365,7 +373,7 @@ fn claims(findings: &mut Findings, measured: &Measured) {
             format!("by (Q/T)/u: {}; u = {}", span(&known), decimal(measured.share, 2)),
             all(rows(0.0, 0.95).map(|row| within(beside(row), 1.0, 0.65, 1.35))),
         )
-        .needs(periods, PERIODS_LEAST, "periods of a reservation");
+        .needs(periods, periods_least, "periods of a reservation");
     let pairs: Vec<Option<f64>> = TABLE_VI
         .iter()
         .enumerate()
@@ -382,7 +390,7 @@ fn claims(findings: &mut Findings, measured: &Measured) {
             format!("T = 100ms by T = 1000ms: {}", span(&ratios)),
             all(pairs.iter().map(|pair| within(*pair, 1.0, 0.65, 1.35))),
         )
-        .needs(periods, PERIODS_LEAST, "periods of a reservation");
+        .needs(periods, periods_least, "periods of a reservation");
     let full: Vec<f64> =
         rows(1.05, f64::INFINITY).filter_map(|row| Some(measured.usual_percent(row)? / 100.0)).collect();
     findings
@@ -393,7 +401,14 @@ fn claims(findings: &mut Findings, measured: &Measured) {
             format!("of the throughput at a fixed priority: {}", span(&full)),
             mean(&full).map(|part| part >= 0.85),
         )
-        .needs(periods, PERIODS_LEAST, "periods of a reservation");
+        .needs(periods, periods_least, "periods of a reservation");
+}
+
+/// The claims about Table VII.
+fn file_claims(findings: &mut Findings, measured: &Measured) {
+    let share = measured.share.unwrap_or(1.0);
+    let read = measured.files.iter().map(|files| files.iter().map(|reader| reader.read).sum::<u64>());
+    let requests = read.filter(|read| *read > 0).min().unwrap_or(0);
     let alone = median(&measured.seconds(0));
     let slower = |row: usize| {
         let reserved = TABLE_VII[row].0? as f64 / 100.0;

@@ -21,7 +21,7 @@ pub(super) fn files(experiment: &Experiment, context: &Context, findings: &Findi
         names.push(figure.file.clone());
     }
     names.extend(findings.files.iter().cloned());
-    context.write("index.html", page(experiment, context.live, findings).as_bytes())?;
+    context.write("index.html", page(experiment, context, findings).as_bytes())?;
     Ok(names)
 }
 
@@ -31,7 +31,7 @@ fn slug(title: &str) -> String {
     words.map(str::to_ascii_lowercase).collect::<Vec<_>>().join("-")
 }
 
-fn page(experiment: &Experiment, live: bool, findings: &Findings) -> String {
+fn page(experiment: &Experiment, context: &Context, findings: &Findings) -> String {
     let tables: Vec<PageTable> = findings
         .tables
         .iter()
@@ -50,7 +50,10 @@ fn page(experiment: &Experiment, live: bool, findings: &Findings) -> String {
         pictures: &pictures,
         differences: &findings.differences,
         notes: &findings.notes,
-        command: &format!("sudo takt reproduce {}{}", experiment.name, if live { " --live" } else { "" }),
+        command: &match (context.live, context.lab.is_some()) {
+            (_, true) => format!("takt reproduce {} --lab", experiment.name),
+            (live, _) => format!("sudo takt reproduce {}{}", experiment.name, if live { " --live" } else { "" }),
+        },
         maker: concat!("takt ", env!("CARGO_PKG_VERSION")),
     }
     .html()

@@ -56,6 +56,8 @@ pub struct Guest<'a> {
     pub busybox: &'a [u8],
     /// Unpacked kernel modules, in the order of loading.
     pub modules: &'a [(String, Vec<u8>)],
+    /// Parameters of modules, by name: `dma=0` and so on, separated by blanks.
+    pub parameters: &'a [(String, String)],
     /// The user's files, by name.
     pub files: &'a [(String, Vec<u8>)],
     /// The commands, in order.
@@ -77,6 +79,9 @@ impl Guest<'_> {
         initrd.program("bin/takt", self.takt)?;
         for (number, (name, bytes)) in self.modules.iter().enumerate() {
             initrd.file(&format!("modules/{number:02}-{name}.ko"), bytes.as_slice())?;
+            if let Some((_, text)) = self.parameters.iter().find(|(module, _)| module == name) {
+                initrd.file(&format!("modules/{number:02}-{name}.parameters"), text.as_bytes())?;
+            }
         }
         for (name, bytes) in self.files {
             initrd.program(&format!("{FILES}/{name}"), bytes.as_slice())?;
@@ -104,7 +109,9 @@ mount -t tracefs tracing /sys/kernel/tracing
 [ ! -d /sys/fs/bpf ] || mount -t bpf bpf /sys/fs/bpf
 ip link set lo up
 for module in /modules/*.ko; do
-    [ ! -e \"$module\" ] || insmod \"$module\" || echo \"cannot load $module\"
+    parameters=
+    [ ! -e \"${module%.ko}.parameters\" ] || parameters=$(cat \"${module%.ko}.parameters\")
+    [ ! -e \"$module\" ] || insmod \"$module\" $parameters || echo \"cannot load $module\"
 done
 takt lab guest || echo \"the agent failed\"
 poweroff -f

@@ -5,7 +5,7 @@
 pub enum Devices {
     /// One CPU, serial line, real-time clock, e1000 network cards. Two runs are to give the same bytes.
     Exact,
-    /// Several CPUs, virtio network cards. Runs agree in shapes and ratios.
+    /// Several CPUs, virtio network cards, a disk. Runs agree in shapes and ratios.
     Tolerant,
 }
 
@@ -31,6 +31,10 @@ impl Devices {
 
 /// The most CPUs of a machine.
 pub const CPUS_MAX: u32 = 16;
+/// The kernel modules of a disk.
+pub const DISK_MODULES: [&str; 2] = ["ata_piix", "sd_mod"];
+/// The largest disk.
+pub const DISK_MIB_MAX: u32 = 1 << 20;
 /// The most network cards. All hang on one hub.
 pub const CARDS_MAX: u32 = 8;
 /// The port that the guest writes its frames to.
@@ -45,6 +49,8 @@ pub struct Machine {
     pub cpus: u32,
     /// Its network cards.
     pub cards: u32,
+    /// The size of its IDE disk, which reads as zeros. 0: none. With a disk runs do not repeat.
+    pub disk_mib: u32,
     /// Its memory.
     pub memory_mib: u32,
     /// The seed of all randomness that the guest gets from QEMU.
@@ -70,12 +76,20 @@ impl Machine {
     /// `sleep=off` makes virtual time jump over idle times. `clock=vm` ties the real-time clock to
     /// virtual time. With one CPU an instruction takes 1 ns. The same holds for several CPUs, which
     /// take turns in one thread.
+    ///
+    /// `rr=record` makes QEMU's main loop wait until the CPU's thread has counted its instructions.
+    /// Without it the main loop can move the clock to the next timer between a halt and that count.
+    /// Then the timer is late by the instructions not yet counted, whenever the host delays the CPU's
+    /// thread there. The recording itself is not needed. A disk does not work so: with `sleep=off`
+    /// QEMU 7.2 never delivers its answers.
     #[must_use]
     pub fn arguments(&self, files: &Files<'_>) -> Vec<String> {
         let mut arguments: Vec<String> = Vec::new();
         let mut add = |words: &[&str]| arguments.extend(words.iter().map(ToString::to_string));
         add(&["-nodefaults", "-no-user-config", "-display", "none", "-monitor", "none", "-no-reboot"]);
-        add(&["-accel", "tcg,thread=single", "-icount", "shift=0,sleep=off", "-rtc", "base=2026-01-01,clock=vm"]);
+        let record = if self.disk_mib == 0 { ",rr=record,rrfile=/dev/null" } else { "" };
+        add(&["-accel", "tcg,thread=single", "-icount", &format!("shift=0,sleep=off{record}")]);
+        add(&["-rtc", "base=2026-01-01,clock=vm"]);
         add(&["-machine", "pc", "-cpu", "max", "-seed", &self.seed.to_string()]);
         add(&["-smp", &self.cpus.to_string(), "-m", &self.memory_mib.to_string()]);
         add(&["-serial", &format!("file:{}", files.console)]);
@@ -88,6 +102,11 @@ impl Machine {
         for number in 0..self.cards {
             add(&["-netdev", &format!("hubport,id=net{number},hubid=0")]);
             add(&["-device", &format!("{card},netdev=net{number},mac=52:54:00:00:00:{:02x},romfile=", number + 1)]);
+        }
+        if self.disk_mib > 0 {
+            let size = u64::from(self.disk_mib) << 20;
+            add(&["-blockdev", &format!("null-co,node-name=disk,read-zeroes=on,size={size}")]);
+            add(&["-device", "ide-hd,drive=disk,bus=ide.0"]);
         }
         add(&["-kernel", files.kernel, "-initrd", files.initrd, "-append", &self.kernel_line()]);
         arguments
@@ -106,13 +125,17 @@ mod tests {
     #[test]
     fn the_command_line_follows_from_the_machine_alone() {
         let files = Files { kernel: "k", initrd: "i", console: "c", frames: "a,b" };
-        let exact = Machine { devices: Devices::Exact, cpus: 1, cards: 2, memory_mib: 512, seed: 7 };
+        let exact = Machine { devices: Devices::Exact, cpus: 1, cards: 2, disk_mib: 0, memory_mib: 512, seed: 7 };
         let line = exact.arguments(&files).join(" ");
         assert!(line.contains("-seed 7 -smp 1 -m 512 -serial file:c -chardev file,id=frames,path=a,,b"), "{line}");
         assert!(line.contains("-device isa-debugcon,iobase=0xe9,chardev=frames"), "{line}");
         assert!(line.contains("-device e1000,netdev=net1,mac=52:54:00:00:00:02,romfile="), "{line}");
+        assert!(line.contains("-icount shift=0,sleep=off,rr=record,rrfile=/dev/null -rtc"), "{line}");
         assert!(!line.contains("virtio"), "{line}");
-        let tolerant = Machine { devices: Devices::Tolerant, cpus: 2, cards: 1, ..exact };
-        assert!(tolerant.arguments(&files).join(" ").contains("-device virtio-net-pci,netdev=net0"));
+        let tolerant = Machine { devices: Devices::Tolerant, cpus: 2, cards: 1, disk_mib: 8, ..exact };
+        let line = tolerant.arguments(&files).join(" ");
+        assert!(line.contains("-device virtio-net-pci,netdev=net0"), "{line}");
+        assert!(line.contains("-icount shift=0,sleep=off -rtc"), "{line}");
+        assert!(line.contains("size=8388608 -device ide-hd,drive=disk"), "{line}");
     }
 }

@@ -107,6 +107,13 @@ pub fn cpu_of(thread: Tid) -> Span {
     Span::from_ns(read((!thread.0) << 3 | 6))
 }
 
+/// CPU time that a process has used so far, with all its threads; zero where it has ended.
+#[must_use]
+pub fn cpu_of_process(pid: u32) -> Span {
+    // The same numbering, without CPUCLOCK_PERTHREAD_MASK.
+    Span::from_ns(read((!pid.cast_signed()) << 3 | 2))
+}
+
 /// The period of the kernel's ticks, which is the resolution of its coarse clocks; `None` where the
 /// kernel does not tell.
 #[must_use]
@@ -200,7 +207,7 @@ fn id_of(boot: &str, space: &str) -> Option<u64> {
 fn read(clock: libc::clockid_t) -> u64 {
     let mut at = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `at` is valid for writing. All clocks that this file passes exist since Linux 3.10,
-    // except the clock of an ended thread. If the call fails, `at` stays zero.
+    // except those of threads and processes that have ended. If the call fails, `at` stays zero.
     unsafe { libc::clock_gettime(clock, &raw mut at) };
     (at.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(at.tv_nsec as u64)
 }

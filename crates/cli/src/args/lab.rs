@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
-use takt_lab::machine::{CARDS_MAX, CPUS_MAX, Devices};
+use takt_lab::machine::{CARDS_MAX, CPUS_MAX, DISK_MIB_MAX, Devices};
 use takt_model::Span;
 
 use super::run::BackEnd;
@@ -90,9 +90,9 @@ pub(crate) struct LabFetch {
 /// The devices of the guest.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(crate) enum DeviceSet {
-    /// One CPU, serial line, clock and e1000 network cards: takt lab repeat compares the bytes of runs
+    /// One CPU, serial line, clock and e1000 network cards: runs give the same bytes
     Exact,
-    /// Several CPUs and virtio network cards: runs agree in shapes and ratios
+    /// Several CPUs, virtio network cards, a disk: runs agree in shapes and ratios
     Tolerant,
 }
 
@@ -102,6 +102,19 @@ impl DeviceSet {
             DeviceSet::Exact => Devices::Exact,
             DeviceSet::Tolerant => Devices::Tolerant,
         }
+    }
+}
+
+/// A kernel module.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Module {
+    pub(crate) name: String,
+    pub(crate) parameters: Vec<String>,
+}
+
+impl Module {
+    pub(crate) fn of(name: &str, parameters: &[&str]) -> Module {
+        Module { name: name.to_owned(), parameters: parameters.iter().map(ToString::to_string).collect() }
     }
 }
 
@@ -137,13 +150,19 @@ pub(crate) struct LabExperiments {
           value_parser = clap::value_parser!(u32).range(0..=i64::from(CARDS_MAX)))]
     pub(crate) cards: u32,
 
+    /// An IDE disk of this size, in MiB, which reads as zeros: /dev/sda. For tolerant devices.
+    #[arg(long, value_name = "MIB", default_value_t = 0,
+          value_parser = clap::value_parser!(u32).range(0..=i64::from(DISK_MIB_MAX)))]
+    pub(crate) disk: u32,
+
     /// Memory of the guest, in MiB.
     #[arg(long, value_name = "MIB", default_value_t = 512, value_parser = clap::value_parser!(u32).range(128..=16_384))]
     pub(crate) memory: u32,
 
-    /// Load this kernel module, and those that it needs. Repeatable.
-    #[arg(long, value_name = "NAME", value_parser = word)]
-    pub(crate) module: Vec<String>,
+    /// Load this kernel module, and those that it needs. Its parameters may follow the name: "libata
+    /// dma=0". Repeatable.
+    #[arg(long, value_name = "NAME", value_parser = module)]
+    pub(crate) module: Vec<Module>,
 
     /// Put this file into the folder in which experiments start. Repeatable.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
@@ -157,7 +176,8 @@ pub(crate) struct LabExperiments {
     #[arg(long, default_value_t = 1, value_parser = seed, allow_negative_numbers = true)]
     pub(crate) seed: u64,
 
-    /// The longest time of a boot, on this machine's clock.
+    /// The longest boot, in CPU time that QEMU uses. A busy machine makes a boot longer, and does not
+    /// end it.
     #[arg(long, value_name = "TIME", default_value = "5min", value_parser = span, allow_hyphen_values = true)]
     pub(crate) timeout: Span,
 
@@ -168,6 +188,29 @@ pub(crate) struct LabExperiments {
     /// A command, which is one more experiment. It starts in a folder with the files of --add.
     #[arg(last = true, value_name = "COMMAND")]
     pub(crate) command: Vec<String>,
+}
+
+impl LabExperiments {
+    /// A command alone, with the defaults.
+    pub(crate) fn of(command: Vec<String>) -> LabExperiments {
+        LabExperiments {
+            files: Vec::new(),
+            duration: None,
+            kernel: LabKernel { kernel: "rt".to_owned(), cache: None },
+            devices: DeviceSet::Exact,
+            cpus: None,
+            cards: 0,
+            disk: 0,
+            memory: 512,
+            module: Vec::new(),
+            add: Vec::new(),
+            binary: None,
+            seed: 1,
+            timeout: Span::from_s(300),
+            console: false,
+            command,
+        }
+    }
 }
 
 /// Run experiments in one boot, and bring their logs back.
@@ -218,11 +261,22 @@ pub(crate) struct LabRepeat {
 }
 
 /// A name becomes a path below the cache.
-fn kernel(text: &str) -> Result<String, String> {
+pub(crate) fn kernel(text: &str) -> Result<String, String> {
     if text.is_empty() || text.starts_with('.') && !text.contains('/') {
         return Err("is no kernel; write rt, plain, a release, or a path with a /".to_owned());
     }
     Ok(text.to_owned())
+}
+
+/// A module's name and parameters, separated by blanks.
+fn module(text: &str) -> Result<Module, String> {
+    let mut words = text.split_whitespace();
+    let name = word(words.next().unwrap_or_default())?;
+    let parameters = words.map(|parameter| match parameter.split_once('=') {
+        Some((key, _)) if !key.is_empty() => Ok(parameter.to_owned()),
+        _ => Err(format!("has \"{parameter}\", which is no parameter; write NAME PARAMETER=VALUE")),
+    });
+    Ok(Module { name, parameters: parameters.collect::<Result<_, _>>()? })
 }
 
 /// A word of a configuration file or an argument: it holds no blank and no quote.

@@ -1,9 +1,12 @@
 //! The options of `takt reproduce`.
 
+use std::path::PathBuf;
+
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueHint};
 use takt_model::Span;
 
+use super::lab::kernel;
 use super::{seed, span};
 use takt_experiments::NAMES;
 
@@ -24,7 +27,8 @@ Examples:
   sudo takt reproduce sdd-table1
   sudo takt reproduce sdd-table1 --for 1min --out table1
   sudo takt reproduce sdd-fig5 --short --json
-  sudo takt reproduce hedf-fig6 --live")]
+  sudo takt reproduce hedf-fig6 --live
+  takt reproduce sdd-throughput --lab --binary target/lab/takt")]
 pub(crate) struct Reproduce {
     /// The experiment; `--list` names them.
     #[arg(value_name = "NAME", required_unless_present = "list", value_parser = PossibleValuesParser::new(NAMES))]
@@ -59,7 +63,31 @@ pub(crate) struct Reproduce {
     #[arg(long, conflicts_with = "list")]
     pub(crate) live: bool,
 
+    /// Measure on a kernel of the lab, in virtual time, with the interrupt thread of an emulated disk
+    /// (sdd-throughput). Needs no root.
+    #[arg(long, conflicts_with_all = ["list", "live"])]
+    pub(crate) lab: bool,
+
+    #[command(flatten)]
+    pub(crate) guest: ReproduceGuest,
+
     /// Seed of all randomness.
     #[arg(long, default_value_t = 0, value_parser = seed, allow_negative_numbers = true)]
     pub(crate) seed: u64,
+}
+
+/// The guest of `--lab`.
+#[derive(Args, Debug)]
+pub(crate) struct ReproduceGuest {
+    /// With --lab: the kernel, as for takt lab run.
+    #[arg(long, value_name = "NAME|PATH", default_value = "rt", requires = "lab", value_parser = kernel)]
+    pub(crate) kernel: String,
+
+    /// With --lab: the folder of fetched kernels. Default: as for takt lab run.
+    #[arg(long, value_name = "DIR", requires = "lab", value_hint = ValueHint::DirPath)]
+    pub(crate) cache: Option<PathBuf>,
+
+    /// With --lab: the static takt for the guest. Default: this program, if it is static.
+    #[arg(long, value_name = "FILE", requires = "lab", value_hint = ValueHint::FilePath)]
+    pub(crate) binary: Option<PathBuf>,
 }

@@ -8,6 +8,7 @@ mod run;
 
 use std::path::PathBuf;
 
+use takt_experiments::{LabMachine, LabRequest};
 use takt_run::lab::{Cache, LabError};
 
 use crate::args;
@@ -30,6 +31,27 @@ fn failure(error: &LabError) -> Failure {
         _ => Status::Trouble,
     };
     Failure { status, message: format!("takt: {error}") }
+}
+
+/// Runs a script in a guest with one CPU and a disk. Returns its standard output.
+pub(crate) fn script(machine: &LabMachine, request: &LabRequest) -> Result<String, Failure> {
+    let options = args::LabExperiments {
+        kernel: args::LabKernel { kernel: machine.kernel.clone(), cache: machine.cache.clone() },
+        binary: machine.binary.clone(),
+        devices: args::DeviceSet::Tolerant,
+        cpus: Some(1),
+        disk: request.disk_mib,
+        module: request.modules.iter().map(|(name, parameters)| args::Module::of(name, parameters)).collect(),
+        ..args::LabExperiments::of(vec!["sh".to_owned(), "-c".to_owned(), request.script.clone()])
+    };
+    let bench = boot::Bench::prepare(&options)?;
+    let mut boot = bench.boot(&options)?;
+    let outcome = boot.results.experiments.pop().unwrap_or_default();
+    let stderr = String::from_utf8_lossy(&outcome.stderr);
+    if outcome.status != Some(0) {
+        return Err(Failure::trouble(format_args!("the script of the guest failed: {}", stderr.trim_end())));
+    }
+    Ok(String::from_utf8_lossy(&outcome.stdout).into_owned())
 }
 
 /// The folder of fetched kernels.

@@ -1,6 +1,8 @@
 //! `takt reproduce`: asks for an experiment of takt-experiments and prints what it found.
 
-use takt_experiments::{EXPERIMENTS, Host, Options, PAPERS, Recorder, Report, Request, run};
+use takt_experiments::{
+    EXPERIMENTS, Host, LabMachine, LabRequest, LiveForm, Options, PAPERS, Recorder, Report, Request, run,
+};
 use takt_log::stats::Stats;
 
 use crate::args;
@@ -10,7 +12,7 @@ use crate::progress;
 use crate::table::Table;
 use crate::verbs::observe::beside::Beside;
 
-const HOST: Host = Host { record, bar: progress::bar };
+const HOST: Host = Host { record, lab, bar: progress::bar };
 
 pub(crate) fn execute(options: &args::Reproduce, json: bool) -> Outcome {
     if options.list {
@@ -23,6 +25,11 @@ pub(crate) fn execute(options: &args::Reproduce, json: bool) -> Outcome {
         repeat: options.repeat,
         short: options.short,
         live: options.live,
+        lab: options.lab.then(|| LabMachine {
+            kernel: options.guest.kernel.clone(),
+            cache: options.guest.cache.clone(),
+            binary: options.guest.binary.clone(),
+        }),
         seed: options.seed,
     };
     let report = run(&options, HOST).map_err(failed)?;
@@ -59,6 +66,11 @@ fn record(request: Request) -> Result<Box<dyn Recorder>, takt_experiments::Failu
     options.output = Some(Target(request.output));
     let beside = Beside::start(options, None).map_err(|failure| refused(&failure))?;
     Ok(Box::new(Recording(beside)))
+}
+
+/// Runs a script in a guest.
+fn lab(machine: &LabMachine, request: &LabRequest) -> Result<String, takt_experiments::Failure> {
+    crate::verbs::lab::script(machine, request).map_err(|failure| refused(&failure))
 }
 
 /// The kernel recorded by `takt observe`'s machinery.
@@ -107,6 +119,13 @@ fn list(json: bool) -> Outcome {
         let all: Vec<serde_json::Value> = EXPERIMENTS
             .iter()
             .map(|experiment| {
+                let form = |form: LiveForm| {
+                    serde_json::json!({
+                        "needs": form.needs,
+                        "takes_ns": form.takes.0.as_ns(),
+                        "takes_short_ns": form.takes.1.as_ns(),
+                    })
+                };
                 serde_json::json!({
                     "name": experiment.name,
                     "paper": experiment.paper.title,
@@ -115,11 +134,8 @@ fn list(json: bool) -> Outcome {
                     "needs": experiment.needs,
                     "takes_ns": experiment.takes.0.as_ns(),
                     "takes_short_ns": experiment.takes.1.as_ns(),
-                    "live": experiment.live().map(|live| serde_json::json!({
-                        "needs": live.needs,
-                        "takes_ns": live.takes.0.as_ns(),
-                        "takes_short_ns": live.takes.1.as_ns(),
-                    })),
+                    "live": experiment.live().map(form),
+                    "lab": experiment.lab().map(form),
                 })
             })
             .collect();
@@ -140,9 +156,10 @@ fn list(json: bool) -> Outcome {
     text.push('\n');
     for experiment in EXPERIMENTS {
         text.push_str(&format!("{} needs {}.\n", experiment.name, experiment.needs));
-        if let Some(live) = experiment.live() {
-            let (name, needs, (usual, short)) = (experiment.name, live.needs, live.takes);
-            text.push_str(&format!("{name} --live needs {needs}. It takes {usual}, with --short {short}.\n"));
+        for (option, form) in [("--live", experiment.live()), ("--lab", experiment.lab())] {
+            let Some(LiveForm { needs, takes: (usual, short), .. }) = form else { continue };
+            let name = experiment.name;
+            text.push_str(&format!("{name} {option} needs {needs}. It takes {usual}, with --short {short}.\n"));
         }
     }
     for paper in PAPERS {

@@ -25,7 +25,9 @@ fn bad_input_is_named_before_anything_starts() {
         (&["run", "good.toml", "late.toml", "-o", "x.takt"], "-o takes the log of one FILE"),
         (&["run", "good.toml", "--json", "-o", "-"], "both want standard output"),
         (&["run", "good.toml", "--add", "missing.sh"], "cannot read missing.sh"),
-        (&["run", "good.toml", "--module", "a b"], "is no single word"),
+        (&["run", "good.toml", "--disk", "8"], "--disk 8 with exact devices"),
+        (&["run", "good.toml", "--module", "a b"], "has \"b\", which is no parameter"),
+        (&["run", "good.toml", "--module", "a;b"], "is no single word"),
         (&["run", "good.toml", "--kernel", "..", "--for", "1s"], "is no kernel"),
         (&["repeat", "--pairs", "0", "good.toml"], "0 is not in 1..=1000"),
         (&["fetch", "--kernel", "./good.toml"], "it is no bzImage of Linux for x86"),
@@ -38,6 +40,23 @@ fn bad_input_is_named_before_anything_starts() {
         assert!(ran.stderr.contains(expected), "{arguments:?}: {}", ran.stderr);
     }
     assert!(!folder.path("cache").exists());
+}
+
+#[test]
+fn experiments_without_a_form_in_the_lab_are_refused() {
+    let folder = Folder::new();
+    let cases: &[(&[&str], i32, &str)] = &[
+        (&["sdd-fig4", "--lab"], 2, "sdd-fig4 has no form in the lab; leave it out, or choose one of sdd-throughput"),
+        (&["sdd-throughput", "--lab", "--for", "1s"], 2, "leave --for and --repeat out"),
+        (&["sdd-throughput", "--kernel", "plain"], 2, "--lab"),
+        (&["sdd-throughput", "--lab"], 3, "qemu-system-x86_64 is missing"),
+    ];
+    for (arguments, status, expected) in cases {
+        let ran = without_programs(&folder, &[&["reproduce"], *arguments].concat());
+        assert_eq!(ran.status, *status, "{arguments:?}: {}", ran.stderr);
+        assert!(ran.stderr.contains(expected), "{arguments:?}: {}", ran.stderr);
+    }
+    assert!(!folder.path("sdd-throughput").exists());
 }
 
 #[test]

@@ -30,7 +30,7 @@ fn series(name: &str, form: Form, colour: usize, points: Vec<(f64, f64)>) -> Ser
 }
 
 /// Table VI as a chart: throughput against Q/T.
-fn throughput(measured: &Measured) -> Drawn {
+pub(super) fn throughput(measured: &Measured) -> Drawn {
     let rows = |period: u64| {
         let of = |(i, (_, t, _)): (usize, &(u64, u64, f64))| {
             (*t == period).then_some(()).and_then(|()| Some((share_of(i) * 100.0, measured.percent(i)?)))

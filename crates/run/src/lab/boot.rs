@@ -23,6 +23,8 @@ const QEMU: &str = "qemu-system-x86_64";
 const LOOK: Span = Span::from_ms(50);
 /// How long QEMU has to end after SIGTERM.
 const END_MAX: Span = Span::from_s(2);
+/// A boot may take this many times its CPU time on the host's clock.
+const WAIT_FACTOR: u64 = 20;
 /// The most bytes of frames, and of the console.
 const OUTPUT_MAX: u64 = 256 << 20;
 
@@ -34,7 +36,7 @@ pub struct Setup<'a> {
     pub machine: &'a Machine,
     /// The guest's files.
     pub guest: &'a Guest<'a>,
-    /// The longest time on the host's clock.
+    /// The most CPU time that QEMU may use. A busy host makes a boot longer, and does not end it.
     pub timeout: Span,
     /// An empty folder for the files of the boot.
     pub folder: &'a Path,
@@ -98,6 +100,7 @@ impl Boot {
         command.stderr(File::create(&said).map_err(LabError::at(&said))?);
         let mut qemu = Qemu(command.spawn().map_err(|error| not_started(QEMU, error))?);
         let epoch = Epoch::now_is_zero();
+        let wait = setup.timeout.checked_mul(WAIT_FACTOR).unwrap_or(Span::MAX);
         let mut boot = Boot {
             results: Results::of(setup.guest.experiments.len()),
             frames: Vec::new(),
@@ -125,7 +128,8 @@ impl Boot {
                 boot.lost = decoder.lost();
                 return Ok(boot);
             }
-            if boot.took > setup.timeout {
+            // A guest never waits for the host, so one that hangs uses CPU time, too.
+            if clock::cpu_of_process(qemu.0.id()) > setup.timeout || boot.took > wait {
                 return Err(LabError::Time(setup.timeout));
             }
             clock::pause(LOOK);

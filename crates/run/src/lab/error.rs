@@ -109,7 +109,9 @@ pub enum LabError {
         error: io::Error,
     },
     /// The guest took too long.
-    #[error("the guest has not ended after {0}; give more time (--timeout), or look at its console (--console)")]
+    #[error(
+        "the guest has not ended after {0} of CPU time; give more time (--timeout), or look at its console (--console)"
+    )]
     Time(Span),
     /// The guest wrote too much.
     #[error("the guest wrote more than {0} bytes; write less, or run fewer experiments a boot")]

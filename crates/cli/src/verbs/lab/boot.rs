@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use takt_lab::guest::{EXPERIMENTS_MAX, Experiment, FILES, Guest, LOG, RESULT_MAX};
 use takt_lab::kernel::is_static;
-use takt_lab::machine::{Devices, Machine};
+use takt_lab::machine::{DISK_MODULES, Devices, Machine};
+use takt_lab::modules::plain;
 use takt_run::lab::{Boot, Cache, Kernel, LabError, Setup, qemu_version};
 
 use super::failure;
@@ -25,6 +26,7 @@ pub(super) struct Bench {
     takt: Vec<u8>,
     busybox: Vec<u8>,
     modules: Vec<(String, Vec<u8>)>,
+    parameters: Vec<(String, String)>,
     files: Vec<(String, Vec<u8>)>,
     experiments: Vec<Experiment>,
     /// The checksum of all that is booted.
@@ -91,17 +93,28 @@ impl Bench {
         let qemu = qemu_version().map_err(|error| failure(&error))?;
         let kernel = cache.kernel(&options.kernel.kernel).map_err(|error| failure(&error))?;
         let busybox = cache.busybox().map_err(|error| failure(&error))?;
-        let mut wanted = options.module.clone();
+        let mut wanted: Vec<String> = options.module.iter().map(|module| module.name.clone()).collect();
         if machine.cards > 0 {
             wanted.push(machine.devices.card_module().to_owned());
         }
+        if machine.disk_mib > 0 {
+            wanted.extend(DISK_MODULES.map(str::to_owned));
+        }
+        let given = options.module.iter().filter(|module| !module.parameters.is_empty());
+        let parameters: Vec<_> = given.map(|module| (plain(&module.name), module.parameters.join(" "))).collect();
         let modules = kernel.load(&wanted).map_err(|error| failure(&error))?;
         let takt = static_takt(options.binary.as_deref())?;
         let image = read(&kernel.image)?;
-        let guest =
-            Guest { takt: &takt, busybox: &busybox, modules: &modules, files: &files, experiments: &experiments };
+        let guest = Guest {
+            takt: &takt,
+            busybox: &busybox,
+            modules: &modules,
+            parameters: &parameters,
+            files: &files,
+            experiments: &experiments,
+        };
         let sum = checksum(&machine, &image, &guest)?;
-        Ok(Bench { cache, kernel, machine, qemu, takt, busybox, modules, files, experiments, sum, names })
+        Ok(Bench { cache, kernel, machine, qemu, takt, busybox, modules, parameters, files, experiments, sum, names })
     }
 
     /// Boots once.
@@ -111,6 +124,7 @@ impl Bench {
             takt: &self.takt,
             busybox: &self.busybox,
             modules: &self.modules,
+            parameters: &self.parameters,
             files: &self.files,
             experiments: &self.experiments,
         };
@@ -234,7 +248,20 @@ fn machine(options: &args::LabExperiments) -> Result<Machine, Failure> {
             "--cpus {cpus} with exact devices: runs on several CPUs do not repeat byte by byte; add --devices tolerant"
         )));
     }
-    Ok(Machine { devices, cpus, cards: options.cards, memory_mib: options.memory, seed: options.seed })
+    if devices == Devices::Exact && options.disk > 0 {
+        return Err(Failure::input(format_args!(
+            "--disk {} with exact devices: runs with a disk do not repeat byte by byte; add --devices tolerant",
+            options.disk
+        )));
+    }
+    Ok(Machine {
+        devices,
+        cpus,
+        cards: options.cards,
+        disk_mib: options.disk,
+        memory_mib: options.memory,
+        seed: options.seed,
+    })
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, Failure> {
@@ -305,7 +332,7 @@ mod tests {
 
     #[test]
     fn a_verdict_is_of_the_same_files_and_machine() {
-        let machine = Machine { devices: Devices::Exact, cpus: 1, cards: 0, memory_mib: 512, seed: 1 };
+        let machine = Machine { devices: Devices::Exact, cpus: 1, cards: 0, disk_mib: 0, memory_mib: 512, seed: 1 };
         let run = |word: &str| vec![Experiment { command: vec![word.to_owned()] }];
         let (one, other) = (run("true"), run("false"));
         let guest = Guest { takt: b"t", busybox: b"b", experiments: &one, ..Guest::default() };
