@@ -29,12 +29,14 @@
 mod account;
 mod backend;
 pub mod broker;
+pub mod clock_source;
 mod contract;
 mod deadline;
 mod demand;
 mod dispatched;
 mod error;
 mod handle;
+pub mod handlers;
 mod kernel;
 pub mod lab;
 mod lanes;
