@@ -6,6 +6,7 @@
 
 mod adaptive;
 mod args;
+mod clock_sources;
 mod failure;
 mod input;
 mod live;

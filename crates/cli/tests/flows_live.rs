@@ -107,7 +107,10 @@ fn together(mut nodes: impl FnMut(&str) -> Vec<Child>) -> Vec<Value> {
         let at = (realtime_ns() / 1_000_000_000 + lead).to_string();
         let ended: Vec<Output> = nodes(&at).into_iter().map(|child| child.wait_with_output().unwrap()).collect();
         let said: Vec<String> = ended.iter().map(|node| String::from_utf8_lossy(&node.stderr).into_owned()).collect();
-        if said.iter().any(|said| said.contains("the common start of the nodes has passed")) {
+        let answers = ended.iter().map(|node| String::from_utf8_lossy(&node.stdout).into_owned());
+        let is_late =
+            |said: &String| said.contains("came to a run that had begun") || said.contains("run of the nodes is over");
+        if said.iter().cloned().chain(answers).any(|said| is_late(&said)) {
             continue;
         }
         let read = |(node, said): (&Output, &String)| {
@@ -280,7 +283,7 @@ fn what_a_node_needs_is_refused_with_its_remedy() {
     refused(&[&node[..], &all[..2], &all[4..]].concat(), "--peer n1=ADDRESS:PORT");
     refused(&[&node[..], &all[..4]].concat(), "--key FILE");
     refused(&[&node[..], &all, &["--peer", "n7=127.0.0.1:1"]].concat(), "the system has no node \"n7\"");
-    refused(&[&node[..], &all, &["--best-effort", "--start-at", "1000"]].concat(), "has passed");
+    refused(&[&node[..], &all, &["--best-effort", "--start-at", "1000"]].concat(), "is over");
     refused(&[&node[..], &all, &["--start-at", "18446744073"]].concat(), "a year ahead");
     for (peer, why) in
         [("n1=[::1]:7", "an address already"), ("n0=127.0.0.1:7", "its own address"), ("n1=127.0.0.1:0", "port 0")]

@@ -45,6 +45,13 @@ impl Epoch {
         (zero_ns < u64::MAX / 2).then_some(Epoch { zero_ns })
     }
 
+    /// The same for a time that has passed. `None` where it has not, or lies before the machine's start.
+    #[must_use]
+    pub fn since_realtime(at_ns: u64) -> Option<Epoch> {
+        let elapsed = read(libc::CLOCK_REALTIME).checked_sub(at_ns)?;
+        Some(Epoch { zero_ns: read(libc::CLOCK_MONOTONIC).checked_sub(elapsed)? })
+    }
+
     /// Time zero of the clock itself.
     #[must_use]
     pub const fn of_clock() -> Epoch {
@@ -250,6 +257,10 @@ mod tests {
         assert!(ahead <= 3_600_000_000_000, "{ahead}");
         assert_eq!(Epoch::at_realtime(realtime_ns() - 1), None);
         assert_eq!(Epoch::at_realtime(u64::MAX), None);
+        let past = Epoch::since_realtime(realtime_ns() - 1_000_000).unwrap();
+        assert!(past.now() >= Time::from_ns(1_000_000), "{:?}", past.now());
+        assert_eq!(Epoch::since_realtime(realtime_ns() + 1_000_000_000), None);
+        assert_eq!(Epoch::since_realtime(0), None, "before the start of the machine");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::time::Duration;
 
@@ -11,6 +11,7 @@ use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 use takt_model::Span;
 use thiserror::Error;
 
+mod asked;
 mod chunk;
 mod transmitted;
 
@@ -61,11 +62,13 @@ pub enum Sent {
 pub struct Destination {
     at: SocketAddr,
     raw: SockAddr,
+    /// The own address that datagrams come from; `None`: the kernel chooses.
+    from: Option<IpAddr>,
 }
 
 impl From<SocketAddr> for Destination {
     fn from(at: SocketAddr) -> Destination {
-        Destination { at, raw: at.into() }
+        Destination { at, raw: at.into(), from: None }
     }
 }
 
@@ -129,9 +132,11 @@ impl Datagrams {
         let until = crate::clock::monotonic_ns().saturating_add(wait.as_ns());
         loop {
             let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-            let Err(error) = SockRef::from(&self.socket).send_to_vectored_with_flags(&parts, &to.raw, flags) else {
-                return Sent::Yes;
+            let sent = match to.from {
+                None => SockRef::from(&self.socket).send_to_vectored_with_flags(&parts, &to.raw, flags),
+                Some(from) => self.send_from(&parts, to, from, flags),
             };
+            let Err(error) = sent else { return Sent::Yes };
             match error.raw_os_error() {
                 Some(libc::EINTR) => {}
                 Some(cause @ (libc::EAGAIN | libc::ENOBUFS)) => {
@@ -214,20 +219,22 @@ impl Datagrams {
     /// Receives without waiting: length, sender, and the kernel's stamp of the arrival on
     /// CLOCK_REALTIME in nanoseconds, where it gave one. A longer datagram is cut.
     pub fn receive_stamped(&self, into: &mut [u8]) -> Option<(usize, SocketAddr, Option<u64>)> {
-        self.stamped(into, libc::MSG_DONTWAIT)
+        self.stamped(into, libc::MSG_DONTWAIT).map(|(length, from, stamp)| (length, from.at, stamp))
     }
 
     /// The same, after the wait given to [`Datagrams::bind`] at most.
     pub fn await_stamped(&self, into: &mut [u8]) -> Option<(usize, SocketAddr, Option<u64>)> {
-        self.stamped(into, 0)
+        self.stamped(into, 0).map(|(length, from, stamp)| (length, from.at, stamp))
     }
 
-    fn stamped(&self, into: &mut [u8], flags: libc::c_int) -> Option<(usize, SocketAddr, Option<u64>)> {
+    /// Length, sender and stamp of a datagram. With [`Datagrams::answer_as_asked`] the sender is where
+    /// an answer goes, from the address that was asked.
+    fn stamped(&self, into: &mut [u8], flags: libc::c_int) -> Option<(usize, Destination, Option<u64>)> {
         #[repr(align(8))]
         struct Control([u8; 128]);
         let mut control = Control([0; 128]);
         let mut part = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
-        let mut stamp = None;
+        let (mut stamp, mut asked) = (None, None);
         let mut received = |storage: *mut libc::sockaddr_storage, size: *mut libc::socklen_t| {
             // SAFETY: msghdr is plain data for which zero is valid.
             let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
@@ -251,6 +258,7 @@ impl Datagrams {
                         let seconds = u64::try_from(time.tv_sec).ok();
                         stamp = seconds.and_then(|s| s.checked_mul(1_000_000_000)?.checked_add(time.tv_nsec as u64));
                     }
+                    asked = asked::address(message, libc::CMSG_DATA(at)).or(asked);
                     at = libc::CMSG_NXTHDR(&raw const header, at);
                 }
             }
@@ -258,7 +266,8 @@ impl Datagrams {
         };
         // SAFETY: the closure writes an address of the kernel's and its length, or returns an error.
         let (length, from) = unsafe { SockAddr::try_init(|storage, size| received(storage.cast(), size)) }.ok()?;
-        Some((length, from.as_socket()?, stamp))
+        let at = from.as_socket()?;
+        Some((length, Destination { at, raw: from, from: asked }, stamp))
     }
 
     /// Waits until a datagram is there or `wait` is over.

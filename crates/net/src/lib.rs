@@ -42,6 +42,7 @@ mod port;
 pub mod probe;
 mod queue;
 mod replay;
+pub mod source;
 mod sync_wire;
 mod time_table;
 
@@ -58,7 +59,8 @@ pub use packet::{DropReason, Packet};
 pub use port::{CrossPattern, CrossSpec, Port, PortDecision, PortError, PortEvent, PortSpec};
 pub use queue::{LateRule, Order, PACKETS_MAX, PacketQueue, QueueCounts, QueueError, QueueSpec, Queued};
 pub use replay::{ReplayGuard, ReplayRefusal, WINDOW as REPLAY_WINDOW};
-pub use sync_wire::{LENGTH as SYNC_LENGTH, SyncMessage, SyncRequest};
+pub use sync_wire::{LENGTH as SYNC_LENGTH, SyncClaim, SyncMessage, SyncRequest};
 pub use time_table::{
-    Exchange, OffsetInterval, Refusal, TimeTable, TimeTableDecision, TimeTableError, TimeTableEvent, TimeTableSpec,
+    Claim, ClaimedOffset, Exchange, OffsetInterval, Refusal, TimeTable, TimeTableDecision, TimeTableError,
+    TimeTableEvent, TimeTableSpec,
 };

@@ -3,7 +3,7 @@
 //! | part | bytes | contents |
 //! |---|---|---|
 //! | head | [`HEAD`] | who sent it, in which run; readable and authenticated |
-//! | body | [`BODY`] and padding | the message; encrypted |
+//! | body | [`BODY`], a program's payload, and padding | the message; encrypted |
 //! | tag | [`TAG`] | proves that a node with the key made the head and the body |
 //!
 //! The caller encrypts: the associated data is the head, the nonce is [`MessageHead::nonce`]. A
@@ -22,7 +22,7 @@ pub const TAG: usize = 16;
 pub const LENGTH_MIN: usize = HEAD + BODY + TAG;
 
 const MAGIC: [u8; 4] = *b"tktm";
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 /// Who sent a message, and in which run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -56,6 +56,8 @@ pub struct MessageBody {
     pub origin: Time,
     /// Time zero of the run on the sender's CLOCK_MONOTONIC.
     pub zero: Time,
+    /// Bytes of a program behind the body. Zeros follow them.
+    pub payload: u16,
 }
 
 impl MessageHead {
@@ -109,12 +111,15 @@ fn halves(salt: [u8; 16]) -> [[u8; 8]; 2] {
 }
 
 impl MessageBody {
-    /// Writes it into the place of the body, which has [`BODY`] bytes or more. The rest is zero.
+    /// Writes it into the place of the body, which has [`BODY`] bytes or more. All bytes behind it become
+    /// zero but those of the payload, which are left as they are.
     pub fn write(&self, into: &mut [u8]) {
-        let length = u32::try_from(into.len()).unwrap_or(0);
-        let first = u64::from(self.task.0) | u64::from(length) << 32;
+        let length = u16::try_from(into.len()).unwrap_or(0);
+        let first = u64::from(self.task.0) | u64::from(length) << 32 | u64::from(self.payload) << 48;
         let words = [first, self.job, self.message, self.due.as_ns(), self.origin.as_ns(), self.zero.as_ns()];
-        into.fill(0);
+        if let Some(rest) = into.get_mut(BODY + usize::from(self.payload)..) {
+            rest.fill(0);
+        }
         for (place, word) in into.chunks_exact_mut(8).zip(words) {
             place.copy_from_slice(&word.to_le_bytes());
         }
@@ -126,12 +131,13 @@ impl MessageBody {
         let mut words = body.get(..BODY)?.chunks_exact(8).map(|word| word.try_into().map(u64::from_le_bytes));
         let [first, job, message, due, origin, zero] =
             std::array::from_fn(|_| words.next().and_then(Result::ok).unwrap_or(0));
-        let (task, length) = (first as u32, (first >> 32) as usize);
-        if length != body.len() || body.get(BODY..)?.iter().any(|byte| *byte != 0) {
+        let (task, length, payload) = (first as u32, (first >> 32) as u16, (first >> 48) as u16);
+        let padding = body.get(BODY + usize::from(payload)..)?;
+        if usize::from(length) != body.len() || padding.iter().any(|byte| *byte != 0) {
             return None;
         }
         let [due, origin, zero] = [due, origin, zero].map(Time::from_ns);
-        Some(MessageBody { task: TaskId(task), job, message, due, origin, zero })
+        Some(MessageBody { task: TaskId(task), job, message, due, origin, zero, payload })
     }
 }
 
@@ -169,12 +175,16 @@ mod tests {
         #[test]
         fn a_body_comes_back_with_its_padding(
             task in any::<u32>(), [job, message, due, origin, zero] in any::<[u64; 5]>(), padding in 0..2000_usize,
+            payload in any::<prop::sample::Index>(),
         ) {
+            let payload = payload.index(padding + 1) as u16;
             let [due, origin, zero] = [due, origin, zero].map(Time::from_ns);
-            let body = MessageBody { task: TaskId(task), job, message, due, origin, zero };
+            let body = MessageBody { task: TaskId(task), job, message, due, origin, zero, payload };
             let mut bytes = vec![7; BODY + padding];
             body.write(&mut bytes);
             prop_assert_eq!(MessageBody::read(&bytes), Some(body));
+            let payload = usize::from(payload);
+            prop_assert_eq!(&bytes[BODY..BODY + payload], &vec![7; payload][..]);
             bytes.push(0);
             prop_assert_eq!(MessageBody::read(&bytes), None);
         }
@@ -186,7 +196,10 @@ mod tests {
                 prop_assert_eq!(&head.write()[..], &bytes[..HEAD]);
             }
             if let Some(body) = MessageBody::read(&bytes) {
-                let mut again = vec![1; bytes.len()];
+                let mut again = bytes.clone();
+                let payload = usize::from(body.payload);
+                again[..BODY].fill(1);
+                again[BODY + payload..].fill(1);
                 body.write(&mut again);
                 prop_assert_eq!(again, bytes);
             }

@@ -13,6 +13,10 @@
 //! offset, so their intersection does. The sample with the least width gives the middle, by which
 //! deadlines of different peers are ordered.
 //!
+//! **Claims.** Programs may say how exact both clocks are ([`crate::source`]). The last such claim of
+//! a peer is one more sample, as long as it agrees with the intersection. Exchanges prove; claims do
+//! not: one that contradicts them does not count.
+//!
 //! **Steps.** Each clock has an epoch, which the node raises when its clock steps. Messages carry
 //! it. A new epoch of either clock forgets the samples. So does a sample that contradicts them,
 //! which shows a step that nobody reported.
@@ -23,6 +27,8 @@ use takt_model::{Lateness, Span, Time};
 use thiserror::Error;
 
 const MILLION: u128 = 1_000_000;
+/// Samples of a peer for which there is room from the start, at most.
+const SAMPLES_RESERVED: usize = 64;
 
 /// A table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -70,11 +76,41 @@ pub struct Exchange {
     pub t4: Time,
 }
 
+/// A claim of programs about two clocks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Claim {
+    /// Index of the peer.
+    pub peer: usize,
+    /// Epoch of the own clock at `from`.
+    pub own_epoch: u32,
+    /// Epoch of the peer's clock then.
+    pub peer_epoch: u32,
+    /// O is at least so much.
+    pub low: i64,
+    /// And at most.
+    pub high: i64,
+    /// When that held, on the own clock. Later the ends move apart by the drift.
+    pub from: Time,
+}
+
+/// The last claim about a peer at some time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ClaimedOffset {
+    /// At least.
+    pub low: i64,
+    /// At most.
+    pub high: i64,
+    /// Whether exchanges allow it. Otherwise it does not count.
+    pub agrees: bool,
+}
+
 /// An event of a table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TimeTableEvent {
     /// An exchange is complete.
     Exchange(Exchange),
+    /// Programs say how exact the clocks are.
+    Claim(Claim),
     /// The own clock has stepped: its epoch is one more from now on.
     Stepped,
 }
@@ -158,6 +194,7 @@ struct Sample {
 struct Peer {
     epoch: u32,
     samples: VecDeque<Sample>,
+    claim: Option<Sample>,
 }
 
 /// The table.
@@ -181,7 +218,9 @@ impl TimeTable {
         if spec.samples_max == 0 {
             return Err(TimeTableError::Samples);
         }
-        let peers = vec![Peer::default(); spec.peers];
+        // Exchanges allocate nothing later.
+        let samples = || VecDeque::with_capacity(spec.samples_max.min(SAMPLES_RESERVED));
+        let peers = (0..spec.peers).map(|_| Peer { samples: samples(), ..Peer::default() }).collect();
         Ok(TimeTable { drift_ppm: spec.drift_ppm, samples_max: spec.samples_max, epoch: 0, peers })
     }
 
@@ -195,10 +234,12 @@ impl TimeTable {
     pub fn on_event(&mut self, now: Time, event: TimeTableEvent, decisions: &mut Vec<TimeTableDecision>) {
         match event {
             TimeTableEvent::Exchange(exchange) => decisions.push(self.exchange(now, &exchange)),
+            TimeTableEvent::Claim(claim) => decisions.push(self.claim(now, &claim)),
             TimeTableEvent::Stepped => {
                 self.epoch += 1;
                 for (i, peer) in self.peers.iter_mut().enumerate().filter(|(_, peer)| !peer.samples.is_empty()) {
                     peer.samples.clear();
+                    peer.claim = None;
                     decisions.push(TimeTableDecision::Restarted(i));
                 }
             }
@@ -209,7 +250,39 @@ impl TimeTable {
     #[must_use]
     pub fn offset(&self, now: Time, peer: usize, peer_epoch: u32) -> Option<OffsetInterval> {
         let peer = self.peers.get(peer).filter(|peer| peer.epoch == peer_epoch)?;
-        self.interval(now, peer)
+        let proven = self.interval(now, peer)?;
+        Some(self.claimed_of(now, peer, proven).filter(|claimed| claimed.agrees).map_or(proven, |claimed| {
+            let (low, high) = (proven.low.max(claimed.low), proven.high.min(claimed.high));
+            // The narrower of the two has the likely difference.
+            let is_narrower = claimed.high.abs_diff(claimed.low) < proven.width().as_ns();
+            let middle = if is_narrower { claimed.low.midpoint(claimed.high) } else { proven.middle };
+            OffsetInterval { low, high, middle: middle.max(low).min(high) }
+        }))
+    }
+
+    /// The last claim about a peer at `now`. `None`: there is none, or no exchange to hold it against.
+    #[must_use]
+    pub fn claimed(&self, now: Time, peer: usize, peer_epoch: u32) -> Option<ClaimedOffset> {
+        let peer = self.peers.get(peer).filter(|peer| peer.epoch == peer_epoch)?;
+        self.claimed_of(now, peer, self.interval(now, peer)?)
+    }
+
+    fn claimed_of(&self, now: Time, peer: &Peer, proven: OffsetInterval) -> Option<ClaimedOffset> {
+        let (low, high) = peer.claim.as_ref()?.aged(now, self.drift_ppm)?;
+        Some(ClaimedOffset { low, high, agrees: low <= proven.high && high >= proven.low })
+    }
+
+    fn claim(&mut self, now: Time, claim: &Claim) -> TimeTableDecision {
+        let at = claim.peer;
+        let Some(peer) = self.peers.get_mut(at) else { return TimeTableDecision::Refused(at, Refusal::Unknown) };
+        if claim.own_epoch != self.epoch || claim.peer_epoch != peer.epoch {
+            return TimeTableDecision::Refused(at, Refusal::Stale);
+        }
+        if claim.low > claim.high || claim.from > now {
+            return TimeTableDecision::Refused(at, Refusal::Impossible);
+        }
+        peer.claim = Some(Sample { low: claim.low, high: claim.high, from: claim.from });
+        TimeTableDecision::Accepted(at)
     }
 
     fn exchange(&mut self, now: Time, exchange: &Exchange) -> TimeTableDecision {
@@ -231,6 +304,7 @@ impl TimeTable {
         peer.epoch = exchange.peer_epoch;
         if restart {
             peer.samples.clear();
+            peer.claim = None;
         }
         if peer.samples.len() >= samples_max {
             peer.samples.pop_front();

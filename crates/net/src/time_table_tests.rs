@@ -88,6 +88,45 @@ fn bad_samples_and_tables_are_refused() {
     assert_eq!(TimeTable::new(spec).unwrap_err(), TimeTableError::Samples);
 }
 
+#[test]
+fn a_claim_narrows_what_exchanges_prove_and_never_contradicts_it() {
+    let mut table = table(50);
+    let claim = |low, high, from| Claim { peer: 0, own_epoch: 0, peer_epoch: 0, low, high, from: Time::from_ns(from) };
+    let tell = |table: &mut TimeTable, claim: Claim, now| {
+        let mut decisions = Vec::new();
+        table.on_event(Time::from_ns(now), TimeTableEvent::Claim(claim), &mut decisions);
+        decisions[0]
+    };
+    // Without an exchange nothing is known.
+    assert_eq!(tell(&mut table, claim(-990, -980, 5), 5), TimeTableDecision::Accepted(0));
+    assert_eq!((table.offset(Time::from_ns(5), 0, 0), table.claimed(Time::from_ns(5), 0, 0)), (None, None));
+    let _ = offer(&mut table, exchange([0, 1_000, 1_000, 20]));
+    let known = |table: &TimeTable, ns| table.offset(Time::from_ns(ns), 0, 0).unwrap();
+    let interval = |low, high, middle| OffsetInterval { low, high, middle };
+    // Both are aged by 1 ns.
+    assert_eq!(known(&table, 20), interval(-991, -979, -985));
+    // A wider one narrows one end alone, and leaves the middle.
+    assert_eq!(tell(&mut table, claim(-2_000, -988, 20), 20), TimeTableDecision::Accepted(0));
+    assert_eq!(known(&table, 20), interval(-1_001, -988, -990));
+    // It ages as a sample does, and then it says no more.
+    assert_eq!(known(&table, 1_000_000_000), interval(-101_006, 99_026, -990));
+    assert_eq!(tell(&mut table, claim(500, 600, 20), 20), TimeTableDecision::Accepted(0));
+    assert_eq!(table.claimed(Time::from_ns(20), 0, 0), Some(ClaimedOffset { low: 500, high: 600, agrees: false }));
+    assert_eq!(known(&table, 20), interval(-1_001, -979, -990));
+    for (refused, why) in [
+        (claim(2, 1, 20), Refusal::Impossible),
+        (claim(1, 2, 30), Refusal::Impossible),
+        (Claim { peer: 1, ..claim(1, 2, 20) }, Refusal::Unknown),
+        (Claim { own_epoch: 1, ..claim(1, 2, 20) }, Refusal::Stale),
+        (Claim { peer_epoch: 1, ..claim(1, 2, 20) }, Refusal::Stale),
+    ] {
+        assert_eq!(tell(&mut table, refused, 20), TimeTableDecision::Refused(refused.peer, why), "{refused:?}");
+    }
+    // A step forgets it.
+    let _ = offer(&mut table, Exchange { peer_epoch: 1, ..exchange([40, 1_040, 1_040, 60]) });
+    assert_eq!(table.claimed(Time::from_ns(60), 0, 1), None);
+}
+
 proptest! {
     /// Every interval holds the true offset, whatever the delays, drifts and reported steps.
     #[test]
@@ -113,6 +152,14 @@ proptest! {
         for (what, pause, out, back, hold, by) in steps {
             now += Span::from_ns(pause);
             match what {
+                // A true claim, of any width.
+                2 => {
+                    let truth = own.local(now).lateness_to(peer.local(now)).as_ns();
+                    let (own_epoch, from) = (table.epoch(), own.local(now));
+                    let (low, high) = (truth - (out as i64), truth + (back as i64));
+                    let claim = Claim { peer: 0, own_epoch, peer_epoch, low, high, from };
+                    table.on_event(own.local(now), TimeTableEvent::Claim(claim), &mut decisions);
+                }
                 0 => {
                     own.step(now, Lateness::from_ns(i64::from(by))).unwrap();
                     table.on_event(own.local(now), TimeTableEvent::Stepped, &mut decisions);
@@ -133,6 +180,7 @@ proptest! {
             }
             for later in [0, pause, 10 * pause] {
                 let at = now + Span::from_ns(later);
+                prop_assert!(table.claimed(own.local(at), 0, peer_epoch).is_none_or(|claimed| claimed.agrees));
                 let truth = own.local(at).lateness_to(peer.local(at)).as_ns();
                 if let Some(known) = table.offset(own.local(at), 0, peer_epoch) {
                     // Clocks show whole nanoseconds: each is up to one behind.

@@ -29,7 +29,7 @@ fn main() {
     let key: Key = "5a".repeat(32).parse().expect("a key");
     let head = MessageHead { from: 0, salt: [1; 16], counter: 1, boot: 1, run: 1, system: 1 };
     let zero = Time::ZERO;
-    let body = MessageBody { task: TaskId(0), job: 0, message: 0, due: zero, origin: zero, zero };
+    let body = MessageBody { task: TaskId(0), job: 0, message: 0, due: zero, origin: zero, zero, payload: 0 };
     let mut datagram = vec![0; LENGTH];
     assert!(key.seal(&head, &body, &mut datagram));
     let mut bytes = vec![0; LENGTH + 1];

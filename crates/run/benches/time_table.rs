@@ -29,7 +29,14 @@ fn main() {
     let clock = Clock::new(Span::from_s(3600), 50_000).expect("a clock");
     let start = now();
     let theirs = move |at: Time| clock.local(Time::ZERO.saturating_add(at.saturating_since(start)));
-    let spec = |peers| TimeSyncSpec { listen: HERE, peers, period: Span::from_ms(10), drift_ppm: 100, priority: 0 };
+    let spec = |peers| TimeSyncSpec {
+        listen: HERE,
+        peers,
+        period: Span::from_ms(10),
+        drift_ppm: 100,
+        priority: 0,
+        sources: None,
+    };
     let mut peer = TimeSync::with_clock(&spec(Vec::new()), Box::new(theirs)).expect("a peer");
     let address = peer.address().expect("an address");
     let ends = Arc::new(AtomicBool::new(false));

@@ -34,6 +34,15 @@ pub enum RunError {
         /// The node.
         node: String,
     },
+    /// A handler that nothing calls.
+    #[error(
+        "no thread of this run carries out task \"{task}\", so its handler has no jobs; name a task of the node \
+         (hop 1 of flow f is f/1), and no table task or task of the dispatcher"
+    )]
+    NoHandled {
+        /// The task.
+        task: String,
+    },
     /// Nothing to do.
     #[error("node \"{node}\" has no task to run")]
     NoTasks {
@@ -286,6 +295,7 @@ impl RunError {
             RunError::WhichNode { .. }
             | RunError::NoNode(_)
             | RunError::NoTasks { .. }
+            | RunError::NoHandled { .. }
             | RunError::Duration { .. }
             | RunError::TopPriority(_)
             | RunError::Unplaced { .. }

@@ -656,7 +656,13 @@ impl Running {
         let shared = self.shared.clone();
         let run = move || {
             let Some(guest) = shared.guests.as_ref().and_then(|guests| guests.task(id)) else { return };
-            live(&shared, &guest.lane, work, || sched::set_affinity(&cpus), move |result| drop(send.send(result)));
+            live(
+                &shared,
+                &guest.lane,
+                (work, None),
+                || sched::set_affinity(&cpus),
+                move |result| drop(send.send(result)),
+            );
         };
         let name = format!("takt {}", task.name.replace('\0', " "));
         let spawned = std::thread::Builder::new().name(name).stack_size(STACK_BYTES).spawn(run);

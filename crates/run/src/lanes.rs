@@ -17,6 +17,9 @@ pub(crate) struct Shared {
     pub(crate) seed: u64,
     /// Time zero; set before `go`.
     pub(crate) epoch: OnceLock<Epoch>,
+    /// Jobs are released from this time on, in nanoseconds: above zero if the node comes to a run that
+    /// has begun. Set before `go`.
+    pub(crate) begin_ns: AtomicU64,
     /// A futex of [`takt_dispatch::gate`].
     pub(crate) go: AtomicU32,
     /// Jobs are released before this.
@@ -188,6 +191,11 @@ impl Lane {
 impl Shared {
     pub(crate) fn end(&self) -> Time {
         Time::from_ns(self.end_ns.load(Ordering::Acquire))
+    }
+
+    /// When this node begins.
+    pub(crate) fn begin(&self) -> Time {
+        Time::from_ns(self.begin_ns.load(Ordering::Acquire))
     }
 
     /// A task of the System, or one that has joined.

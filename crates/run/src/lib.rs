@@ -29,6 +29,7 @@
 mod account;
 mod backend;
 pub mod broker;
+pub mod clock_source;
 mod contract;
 mod deadline;
 mod demand;
@@ -36,6 +37,7 @@ mod dispatched;
 mod error;
 mod foreign;
 mod handle;
+pub mod handlers;
 mod kernel;
 pub mod lab;
 mod lanes;

@@ -11,6 +11,7 @@ use takt_linux::{Class, Epoch, SchedError, clock, futex, sched, thread};
 use takt_model::{Span, Time};
 
 use crate::error::RunError;
+use crate::handlers::Duty;
 use crate::lanes::{Lane, Shared};
 use crate::mapping::MappedTask;
 use crate::threads::live;
@@ -43,7 +44,7 @@ impl RunThreads {
         &mut self,
         mapped: &MappedTask,
         cpus: Vec<u32>,
-        work: Work,
+        work: (Work, Option<Duty>),
         partitions: Option<&Arc<Partitions>>,
     ) -> Result<(), RunError> {
         let index = self.handles.len();

@@ -24,11 +24,12 @@ use crate::deadline::{self, account::WithServers};
 use crate::error::{RunError, grant};
 use crate::foreign::{self, Foreigners};
 use crate::handle::{RunHandle, Running};
+use crate::handlers::{Duty, Handlers};
 use crate::kernel::{Kernel, TraceError, buffer, buffer_of};
 use crate::lanes::{Guests, Lane, Role, Shared};
 use crate::manager::{self, COMPONENTS_MAX, Managed, TASKS_MAX};
 use crate::mapping::{MappedTask, Mapping};
-use crate::node::{Clocks, NodeError, NodeLive, NodePlan};
+use crate::node::{Clocks, NodeError, NodeLive, NodePlan, Part, SyncJob};
 use crate::record::LaneTask;
 use crate::run_threads::RunThreads;
 use crate::served::{live::Serving, news};
@@ -211,7 +212,24 @@ impl Ready {
     /// A missing privilege or a refusal of the kernel, before anything has run, or a failure of
     /// takt itself. Either way everything is restored.
     pub fn run(self, sink: &mut impl Sink, progress: &mut Progress<'_>) -> Result<RunSummary, RunError> {
-        self.run_inner(sink, progress, None)
+        self.run_inner(sink, progress, (None, Handlers::new()))
+    }
+
+    /// The same. Jobs of tasks with a handler are carried out by it, on the threads of the run. Messages of
+    /// flows carry what handlers put into them.
+    ///
+    /// # Errors
+    /// As [`Ready::run`]; a handler for no task that has a thread of its own.
+    pub fn run_handled(
+        self,
+        sink: &mut impl Sink,
+        progress: &mut Progress<'_>,
+        handlers: Handlers,
+    ) -> Result<RunSummary, RunError> {
+        if let (Some(_), Some(task)) = (&self.prepared.dispatched, handlers.first()) {
+            return Err(RunError::NoHandled { task: task.clone() });
+        }
+        self.run_inner(sink, progress, (None, handlers))
     }
 
     /// The same. Components join the run, change their servers and leave it by `handle`. Only budget managers can.
@@ -230,14 +248,14 @@ impl Ready {
             let node = self.prepared.system.nodes.get(self.prepared.node.index());
             return Err(RunError::NotLive { node: node.map_or_else(String::new, |node| node.name.clone()) });
         }
-        self.run_inner(sink, progress, Some(handle))
+        self.run_inner(sink, progress, (Some(handle), Handlers::new()))
     }
 
     fn run_inner(
         self,
         sink: &mut impl Sink,
         progress: &mut Progress<'_>,
-        handle: Option<&RunHandle>,
+        program: (Option<&RunHandle>, Handlers),
     ) -> Result<RunSummary, RunError> {
         let system = self.prepared.system.clone();
         let causes = match &self.prepared.dispatched {
@@ -253,7 +271,7 @@ impl Ready {
         let account = serves.then(|| (node.0, deadline::account(&system, node)));
         let mut both = (sink, causes);
         let mut served = WithServers { sink: &mut both, account };
-        let mut summary = self.run_into(&mut served, progress, handle)?;
+        let mut summary = self.run_into(&mut served, progress, program)?;
         served.finish(summary.end);
         if let Some(late) = both.1.finish(summary.end) {
             for task in &mut summary.tasks {
@@ -269,7 +287,7 @@ impl Ready {
         self,
         sink: &mut impl Sink,
         progress: &mut Progress<'_>,
-        handle: Option<&RunHandle>,
+        (handle, handlers): (Option<&RunHandle>, Handlers),
     ) -> Result<RunSummary, RunError> {
         let Ready { prepared, kernel } = self;
         if let Some(plan) = &prepared.dispatched {
@@ -283,7 +301,7 @@ impl Ready {
         let cpus = sched::affinity();
         let partitions = divide(&cpus, &mut mapping)?;
         let resources = RunResources { signals: &signals, cpus: &cpus, partitions: partitions.as_ref(), handle };
-        let result = prepared.run_divided(&resources, mapping, kernel, sink, progress);
+        let result = prepared.run_divided((&resources, handlers), mapping, kernel, sink, progress);
         // All threads have ended, unless one is stuck. `Partitions` evacuates a stuck one.
         let restored = match partitions.map(Arc::try_unwrap) {
             Some(Ok(partitions)) => partitions.restore().map_err(RunError::from),
@@ -307,7 +325,7 @@ struct RunResources<'a> {
 impl Prepared {
     fn run_divided(
         &self,
-        resources: &RunResources<'_>,
+        (resources, mut handlers): (&RunResources<'_>, Handlers),
         mapping: Mapping,
         mut kernel: Option<Kernel>,
         sink: &mut impl Sink,
@@ -317,7 +335,7 @@ impl Prepared {
         let (mapped, mut notes) = (mapping.tasks, mapping.notes);
         let tasks: Vec<&Task> = mapped.iter().filter_map(|task| self.system.tasks.get(task.id.index())).collect();
         let live = match self.flows() {
-            Some(plan) => Some(Arc::new(NodeLive::open(NodePlan::clone(plan))?)),
+            Some(plan) => Some(Arc::new(NodeLive::open(NodePlan::clone(plan), !handlers.is_empty())?)),
             None => None,
         };
         let _clocks = live.as_ref().map(Clocks::start).transpose()?;
@@ -343,22 +361,23 @@ impl Prepared {
                 Work::new(task.wss).ok_or_else(|| RunError::Memory { task: task.name.clone(), bytes })
             })
             .collect::<Result<Vec<_>, _>>()?;
-        for ((mapped, work), lane) in mapped.iter().zip(works).zip(&shared.lanes) {
+        let mut duties = duties(&tasks, &shared.lanes, live.as_ref(), &mut handlers)?;
+        for (((mapped, work), lane), duty) in mapped.iter().zip(works).zip(&shared.lanes).zip(&mut duties) {
             if matches!(lane.role, Role::Table | Role::Foreign(_)) {
                 threads.skip();
                 continue;
             }
-            threads.spawn(mapped, kernel_cpus(cpus, &mapped.cpus), work, partitions)?;
+            threads.spawn(mapped, kernel_cpus(cpus, &mapped.cpus), (work, duty.take()), partitions)?;
         }
         if let Some(managed) = &self.managed {
             for part in managed.parts.iter() {
                 let (mapped, name) = (managed.mapped(part), Managed::name(part));
                 let work = Work::new(Bytes::default()).ok_or(RunError::Memory { task: name, bytes: 0 })?;
-                threads.spawn(&mapped, kernel_cpus(cpus, &mapped.cpus), work, None)?;
+                threads.spawn(&mapped, kernel_cpus(cpus, &mapped.cpus), (work, None), None)?;
             }
             for (mapped, name) in managed.helpers(&shared.lanes) {
                 let work = Work::new(Bytes::default()).ok_or(RunError::Memory { task: name, bytes: 0 })?;
-                threads.spawn(&mapped, kernel_cpus(cpus, &mapped.cpus), work, None)?;
+                threads.spawn(&mapped, kernel_cpus(cpus, &mapped.cpus), (work, None), None)?;
             }
         }
         threads.wait_ready()?;
@@ -367,10 +386,18 @@ impl Prepared {
         }
         let _locked = self.lock_memory(&mut notes)?;
         let steal_before = clock::steal();
-        let epoch = match self.flows() {
-            None => Epoch::in_future(LEAD),
-            Some(plan) => Epoch::at_realtime(plan.network.start).ok_or(NodeError::Started)?,
+        let (epoch, begin) = match self.flows() {
+            None => (Epoch::in_future(LEAD), Time::ZERO),
+            Some(plan) => self.epoch_of(plan)?,
         };
+        shared.begin_ns.store(begin.as_ns(), Ordering::Release);
+        if begin > Time::ZERO {
+            let at = begin.saturating_since(Time::ZERO);
+            notes.push(format!(
+                "this node came to a run that had begun: its first jobs are those from {at} on, and figures per \
+                 time count from the common start"
+            ));
+        }
         if let Some(kernel) = &mut kernel {
             kernel.begin(epoch);
         }
@@ -518,12 +545,30 @@ impl Prepared {
             system: self.system.clone(),
             seed: self.options.seed,
             epoch: OnceLock::new(),
+            begin_ns: 0.into(),
             go: GO_WAIT.into(),
             duration: Time::ZERO.saturating_add(self.options.duration),
             end_ns: self.options.duration.as_ns().into(),
             lanes,
             guests: has_guests.then(|| Guests::new(&self.system, COMPONENTS_MAX, TASKS_MAX)),
         }
+    }
+
+    /// The common time zero of the nodes, and when this one begins. A node that starts late, or again,
+    /// leaves out the jobs before.
+    fn epoch_of(&self, plan: &NodePlan) -> Result<(Epoch, Time), NodeError> {
+        if let Some(epoch) = Epoch::at_realtime(plan.network.start) {
+            return Ok((epoch, Time::ZERO));
+        }
+        let epoch = Epoch::since_realtime(plan.network.start).ok_or(NodeError::Over)?;
+        let begin = epoch.now().saturating_add(LEAD);
+        if begin >= Time::ZERO.saturating_add(self.options.duration) {
+            return Err(NodeError::Over);
+        }
+        if manager::has_components(&plan.original, plan.node) {
+            return Err(NodeError::Started);
+        }
+        Ok((epoch, begin))
     }
 
     /// Opens the run to changes by its handle. It closes when the answer is dropped.
@@ -549,6 +594,32 @@ impl Prepared {
                 Err(RunError::Privilege { missing: error.to_string(), grant: grant(fifo) })
             }
         }
+    }
+}
+
+/// Finds for each task who carries out its jobs: a program's handler, the exchanges of clocks, or busy
+/// work.
+fn duties(
+    tasks: &[&Task],
+    lanes: &[Lane],
+    live: Option<&Arc<NodeLive>>,
+    handlers: &mut Handlers,
+) -> Result<Vec<Option<Duty>>, RunError> {
+    let mut duties = Vec::new();
+    for ((slot, task), lane) in (0..).zip(tasks).zip(lanes) {
+        let handler = if matches!(lane.role, Role::Table) { None } else { handlers.take(&task.name) };
+        let is_sync = live.is_some_and(|live| live.plan.parts.get(slot as usize) == Some(&Part::Sync));
+        let sync = if is_sync { live.map(SyncJob::open).transpose()?.flatten() } else { None };
+        duties.push(match (handler, live, sync) {
+            (Some(handler), Some(live), _) => Some(Duty::of_flow(handler, live, slot)),
+            (Some(handler), None, _) => Some(Duty::new(handler)),
+            (None, _, Some(mut sync)) => Some(Duty::new(Box::new(move |_| sync.run()))),
+            (None, ..) => None,
+        });
+    }
+    match handlers.first() {
+        Some(task) => Err(RunError::NoHandled { task: task.clone() }),
+        None => Ok(duties),
     }
 }
 

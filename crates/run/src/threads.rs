@@ -19,6 +19,7 @@ use takt_linux::{Class, ClassGuard, Epoch, SchedError, clock, futex, sched};
 use takt_model::draw::{Arrivals, Draw, Releases};
 use takt_model::{Span, Task, Time};
 
+use crate::handlers::Duty;
 use crate::lanes::{Kind, Lane, Record, Role, Shared};
 use crate::manager::helpers::look;
 use crate::manager::seat::Seat;
@@ -39,7 +40,7 @@ impl Drop for MarkEnded<'_> {
 pub(crate) fn live(
     shared: &Shared,
     lane: &Lane,
-    mut work: Work,
+    (mut work, duty): (Work, Option<Duty>),
     enter_cpus: impl FnOnce() -> Result<(), SchedError>,
     ready: impl FnOnce(Result<(), SchedError>),
 ) {
@@ -80,6 +81,7 @@ pub(crate) fn live(
         epoch,
         task,
         work,
+        duty,
         draw: Draw::new(shared.seed, &task.name),
         last: Time::ZERO,
         used: Span::ZERO,
@@ -107,6 +109,8 @@ struct Thread<'a> {
     epoch: Epoch,
     task: &'a Task,
     work: Work,
+    /// Carries out the jobs in place of the work.
+    duty: Option<Duty>,
     draw: Draw,
     /// The last stamp.
     last: Time,
@@ -193,9 +197,8 @@ impl<'a> Thread<'a> {
         seat.start(given, epoch.now());
         #[cfg(test)]
         crate::manager::greedy::misbehave(&self.task.name, &|| epoch.now() >= shared.end());
-        let demand = self.draw.exec(self.task, given - 1);
         let until = || if seat.is_abandoned(given) { Time::ZERO } else { shared.end() };
-        let worked = self.work.until(before.saturating_add(demand), epoch, until);
+        let (worked, demand) = self.work_on(given - 1, before, until);
         let end = epoch.now();
         if worked == Worked::Stopped || end > shared.end() {
             return;
@@ -217,9 +220,8 @@ impl<'a> Thread<'a> {
             return Worked::Stopped;
         }
         self.push(start, Kind::Start, number, cpu());
-        let demand = self.draw.exec(self.task, number);
         let shared = self.shared;
-        let worked = self.work.until(before.saturating_add(demand), self.epoch, || shared.end());
+        let (worked, demand) = self.work_on(number, before, || shared.end());
         let end = self.epoch.now();
         if worked == Worked::Stopped || end > self.shared.end() {
             // The job may still have used up its reservation.
@@ -234,6 +236,17 @@ impl<'a> Thread<'a> {
         }
         self.account(demand, deadline);
         Worked::Done
+    }
+
+    /// Works on a job until it is complete, or until `end`. The demand of a program's job is its CPU time.
+    fn work_on(&mut self, number: u64, before: Span, end: impl Fn() -> Time) -> (Worked, Span) {
+        let Some(duty) = &mut self.duty else {
+            let demand = self.draw.exec(self.task, number);
+            return (self.work.until(before.saturating_add(demand), self.epoch, end), demand);
+        };
+        duty.run(number);
+        let worked = if end() == Time::ZERO { Worked::Stopped } else { Worked::Done };
+        (worked, clock::thread_cpu().saturating_sub(before))
     }
 
     /// CPU time of the job that has just completed, checked against its reservation.

@@ -4,8 +4,11 @@
 //! The clock is CLOCK_MONOTONIC, which never steps while a machine is up. A suspended machine's
 //! clock stands still: the table sees that as a step, and starts again.
 //!
-//! - A request is stamped before its send, and an arrival by the kernel, or after the receive where
-//!   there is no stamp. So the interval holds the true difference, however long threads wait.
+//! - The kernel stamps a request when it goes to the device, and each arrival. Without such a stamp
+//!   the time before the send counts, or that after the receive. So the interval holds the true
+//!   difference, however long threads wait.
+//! - An answer carries the accuracy of the peer's CLOCK_REALTIME, by a program there. Together with
+//!   the accuracy here it is a claim about the difference.
 //! - A request carries a random number. An answer without it counts for nothing. Whoever can read
 //!   the network can forge answers: they are not authenticated.
 
@@ -14,14 +17,23 @@ use std::io;
 use std::net::SocketAddr;
 
 use takt_linux::arrival::ArrivalClock;
-use takt_linux::clock::{monotonic_id, monotonic_ns};
+use takt_linux::clock::{monotonic_id, monotonic_ns, realtime_ns};
 use takt_linux::datagram::{BindError, Datagrams, Destination, Sent};
 use takt_model::{Span, Time};
+use takt_net::source::{ClockReport, SourceKind};
 use takt_net::{
-    Exchange, OffsetInterval, SYNC_LENGTH, SyncMessage, SyncRequest, TimeTable, TimeTableDecision, TimeTableError,
-    TimeTableEvent, TimeTableSpec,
+    Claim, ClaimedOffset, Exchange, OffsetInterval, SYNC_LENGTH, SyncClaim, SyncMessage, SyncRequest, TimeTable,
+    TimeTableDecision, TimeTableError, TimeTableEvent, TimeTableSpec,
 };
 use thiserror::Error;
+
+use crate::clock_source::{ClockSources, SourcePaths};
+
+/// Stamps of leaving datagrams that are read at a time.
+const STAMPS: usize = 64;
+
+/// Decisions of one event at most.
+const DECISIONS: usize = 4;
 
 /// A node's part in the exchanges.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -36,6 +48,8 @@ pub struct TimeSyncSpec {
     pub drift_ppm: u32,
     /// SO_PRIORITY of its messages.
     pub priority: u32,
+    /// Where programs that synchronise the clock are asked; `None`: none is.
+    pub sources: Option<SourcePaths>,
 }
 
 /// Why there are no exchanges.
@@ -82,12 +96,31 @@ pub struct PeerStatus {
     pub refused: u64,
     /// How often its clock, or the own one, had stepped.
     pub restarts: u64,
+    /// The claim of programs here and there about the difference now.
+    pub claim: Option<PeerClaim>,
+}
+
+/// A claim about the difference of two clocks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PeerClaim {
+    /// The program on this machine.
+    pub own: SourceKind,
+    /// The program of the peer.
+    pub peer: SourceKind,
+    /// Its interval. If it agrees with the exchanges, [`PeerStatus::offset`] lies in it.
+    pub offset: ClaimedOffset,
 }
 
 struct Peer {
     to: Destination,
     secret: u64,
     due: Time,
+    /// The datagram of its last request, by number, and the clocks before.
+    request: Option<(u32, ArrivalClock)>,
+    /// When the kernel gave that to the device, at the earliest.
+    left: Option<Time>,
+    /// The programs of the last claim.
+    claim: Option<(SourceKind, SourceKind)>,
     /// Identity and number of its present clock.
     clock: (u64, u32),
     status: PeerStatus,
@@ -108,6 +141,12 @@ pub struct TimeSync {
     served: u64,
     /// Datagrams that are no such message, or come from nobody who was asked.
     foreign: u64,
+    sources: Option<ClockSources>,
+    /// Datagrams that the kernel took. `None`: it may have counted one that it refused.
+    sent: Option<u32>,
+    /// The clocks before the last wait.
+    arrivals: ArrivalClock,
+    decisions: Vec<TimeTableDecision>,
 }
 
 impl TimeSync {
@@ -137,6 +176,10 @@ impl TimeSync {
         };
         let socket = Datagrams::bind(spec.listen, spec.priority, 1 << 18, Span::from_ms(1))?;
         socket.stamp().map_err(TimeSyncError::Stamp)?;
+        // Without it, a machine with several addresses must listen at the one that is asked.
+        let _ = socket.answer_as_asked();
+        // Without these stamps, the time before a send counts.
+        let sent = socket.stamp_transmissions().is_ok().then_some(0);
         let now = Time::from_ns(monotonic_ns());
         let peers = spec.peers.iter().zip(0_u64..).map(|(address, place)| {
             let status = PeerStatus {
@@ -147,16 +190,32 @@ impl TimeSync {
                 answered: 0,
                 refused: 0,
                 restarts: 0,
+                claim: None,
             };
             // Requests to the peers are spread over the period.
             let shift = Span::from_ns(spec.period.as_ns() / (spec.peers.len() as u64).max(1) * place);
             let to = Destination::from(*address);
-            Peer { to, secret: 0, due: now.saturating_add(shift), clock: (0, 0), status }
+            let due = now.saturating_add(shift);
+            Peer { to, secret: 0, due, request: None, left: None, claim: None, clock: (0, 0), status }
         });
         let peers = peers.collect();
         let clock_id = monotonic_id().unwrap_or_else(random);
         let (table, period) = (TimeTable::new(table)?, spec.period);
-        Ok(TimeSync { socket, table, peers, period, clock_id, clock, served: 0, foreign: 0 })
+        let sources = spec.sources.clone().map(ClockSources::new);
+        Ok(TimeSync {
+            socket,
+            table,
+            peers,
+            period,
+            clock_id,
+            clock,
+            served: 0,
+            foreign: 0,
+            sources,
+            sent,
+            arrivals: ArrivalClock::start(),
+            decisions: Vec::with_capacity(DECISIONS),
+        })
     }
 
     /// The address of the socket.
@@ -179,15 +238,32 @@ impl TimeSync {
         self.foreign
     }
 
+    /// The reports of programs on the own CLOCK_REALTIME, at most one of each program.
+    #[must_use]
+    pub fn sources(&self) -> Vec<ClockReport> {
+        self.sources.as_ref().map(ClockSources::reports).unwrap_or_default()
+    }
+
     /// What is known of the peers now, in their order.
     #[must_use]
     pub fn peers(&self) -> Vec<PeerStatus> {
         let now = (self.clock)(Time::from_ns(monotonic_ns()));
-        let status = |(place, peer): (usize, &Peer)| PeerStatus {
-            offset: self.table.offset(now, place, peer.clock.1),
-            ..peer.status
+        let status = |(place, peer): (usize, &Peer)| {
+            let claimed = self.table.claimed(now, place, peer.clock.1);
+            PeerStatus {
+                offset: self.table.offset(now, place, peer.clock.1),
+                claim: peer.claim.zip(claimed).map(|((own, peer), offset)| PeerClaim { own, peer, offset }),
+                ..peer.status
+            }
         };
         self.peers.iter().enumerate().map(status).collect()
+    }
+
+    /// The interval of a peer's clock now; `None` also if there is no such peer. It allocates nothing.
+    #[must_use]
+    pub fn offset(&self, peer: usize) -> Option<OffsetInterval> {
+        let epoch = self.peers.get(peer)?.clock.1;
+        self.table.offset((self.clock)(Time::from_ns(monotonic_ns())), peer, epoch)
     }
 
     /// Asks and answers until `end` of CLOCK_MONOTONIC.
@@ -197,49 +273,107 @@ impl TimeSync {
             if now >= end {
                 return;
             }
+            if let Some(sources) = &mut self.sources {
+                sources.refresh();
+            }
+            self.arrivals = ArrivalClock::start();
             self.ask(now);
+            self.transmitted();
             let next = self.peers.iter().map(|peer| peer.due).min().unwrap_or(Time::MAX).min(end);
-            let arrivals = ArrivalClock::start();
             self.socket.await_datagram(next.saturating_since(Time::from_ns(monotonic_ns())));
-            let mut bytes = [0; SYNC_LENGTH + 1];
-            // A flood must not keep requests from leaving.
-            for _ in 0..64 {
-                let Some((length, from, stamp)) = self.socket.receive_stamped(&mut bytes) else { break };
-                // The later time is the safe one: an interval of an exchange only grows by it.
-                let at = (self.clock)(arrivals.arrival(stamp).to);
-                match bytes.get(..length).and_then(SyncMessage::read) {
-                    Some(SyncMessage::Request(to)) => self.answer(to, from, at),
-                    Some(SyncMessage::Answer { to, clock, received, sent }) => {
-                        self.take(from, to, clock, [received, sent, at]);
-                    }
-                    None => self.foreign += 1,
+            self.receive();
+        }
+    }
+
+    /// One round: receives messages, answers them, and asks each peer. It does not wait, asks no
+    /// program about the clock, and allocates nothing.
+    pub fn round(&mut self) {
+        self.receive();
+        self.arrivals = ArrivalClock::start();
+        for peer in &mut self.peers {
+            peer.due = Time::ZERO;
+        }
+        self.ask(Time::from_ns(monotonic_ns()));
+        self.transmitted();
+    }
+
+    fn receive(&mut self) {
+        self.transmitted();
+        let mut bytes = [0; SYNC_LENGTH + 1];
+        // A flood must not keep requests from leaving.
+        for _ in 0..64 {
+            let Some((length, from, stamp)) = self.socket.receive_asked(&mut bytes) else { break };
+            // The later time is the safe one: an interval of an exchange only grows by it.
+            let at = (self.clock)(self.arrivals.arrival(stamp).to);
+            match bytes.get(..length).and_then(SyncMessage::read) {
+                Some(SyncMessage::Request(to)) => self.answer(to, &from, at),
+                Some(SyncMessage::Answer { to, clock, received, sent, claim }) => {
+                    self.take(from.address(), (to, clock, claim), [received, sent, at]);
                 }
+                None => self.foreign += 1,
             }
         }
     }
 
     fn ask(&mut self, now: Time) {
+        let clocks = self.arrivals;
         for peer in self.peers.iter_mut().filter(|peer| peer.due <= now) {
             peer.secret = random();
+            (peer.request, peer.left) = (None, None);
             // A late thread skips requests.
             peer.due = peer.due.saturating_add(self.period).max(now);
             let sent = (self.clock)(Time::from_ns(monotonic_ns()));
             let request = SyncMessage::Request(SyncRequest { secret: peer.secret, sent });
             if self.socket.send([&request.write(), &[]], &peer.to, Span::ZERO) == Sent::Yes {
                 peer.status.asked += 1;
+                peer.request = self.sent.map(|number| (number, clocks));
+                self.sent = self.sent.map(|sent| sent.wrapping_add(1));
+            } else {
+                self.sent = None;
             }
         }
     }
 
-    fn answer(&mut self, to: SyncRequest, from: SocketAddr, received: Time) {
-        let sent = (self.clock)(Time::from_ns(monotonic_ns()));
-        let answer = SyncMessage::Answer { to, clock: self.clock_id, received, sent };
-        if self.socket.send([&answer.write(), &[]], &from.into(), Span::ZERO) == Sent::Yes {
-            self.served += 1;
+    /// Takes the kernel's stamps of requests.
+    fn transmitted(&mut self) {
+        for left in std::iter::from_fn(|| self.socket.transmitted()).take(STAMPS) {
+            let of = |peer: &&mut Peer| peer.request.is_some_and(|(number, _)| number == left.number);
+            let Some(peer) = self.peers.iter_mut().find(of).filter(|_| self.sent.is_some()) else { continue };
+            let Some((_, clocks)) = peer.request.take() else { continue };
+            // The earlier time is the safe one.
+            peer.left = Some((self.clock)(clocks.arrival(Some(left.at)).from));
         }
     }
 
-    fn take(&mut self, from: SocketAddr, to: SyncRequest, clock: u64, [received, sent, at]: [Time; 3]) {
+    fn answer(&mut self, to: SyncRequest, asker: &Destination, received: Time) {
+        let claim = self.own_claim();
+        let sent = (self.clock)(Time::from_ns(monotonic_ns()));
+        let answer = SyncMessage::Answer { to, clock: self.clock_id, received, sent, claim };
+        if self.socket.send([&answer.write(), &[]], asker, Span::ZERO) == Sent::Yes {
+            self.served += 1;
+            self.sent = self.sent.map(|sent| sent.wrapping_add(1));
+        } else {
+            self.sent = None;
+        }
+    }
+
+    /// The own claim about CLOCK_REALTIME now.
+    fn own_claim(&self) -> Option<SyncClaim> {
+        let (source, bound, error) = self.sources.as_ref()?.bound()?;
+        let read = || (self.clock)(Time::from_ns(monotonic_ns())).as_ns();
+        let (before, realtime, after) = (read(), realtime_ns(), read());
+        // The own clock had a time between these when CLOCK_REALTIME was read.
+        let width = Span::from_ns(after.saturating_sub(before));
+        let ahead = realtime.cast_signed().checked_sub(after.cast_signed())?;
+        Some(SyncClaim { source, timescale: bound.timescale, ahead, error: error.saturating_add(width) })
+    }
+
+    fn take(
+        &mut self,
+        from: SocketAddr,
+        (to, clock, claim): (SyncRequest, u64, Option<SyncClaim>),
+        [received, sent, at]: [Time; 3],
+    ) {
         let Some(place) = self.peers.iter().position(|peer| peer.status.address == from) else {
             self.foreign += 1;
             return;
@@ -254,29 +388,56 @@ impl TimeSync {
         if peer.clock.0 != clock {
             peer.clock = (clock, peer.clock.1 + 1);
         }
+        // The request left after it was made, and before its answer came.
+        let t1 = peer.left.take().map_or(to.sent, |left| left.max(to.sent).min(at));
         let exchange = Exchange {
             peer: place,
             own_epoch: self.table.epoch(),
             peer_epoch: peer.clock.1,
-            t1: to.sent,
+            t1,
             t2: received,
             t3: sent,
             t4: at,
         };
         let now = (self.clock)(Time::from_ns(monotonic_ns()));
-        let mut decisions = Vec::new();
-        self.table.on_event(now, TimeTableEvent::Exchange(exchange), &mut decisions);
-        for decision in decisions {
+        self.table.on_event(now, TimeTableEvent::Exchange(exchange), &mut self.decisions);
+        for decision in self.decisions.drain(..) {
             match decision {
                 TimeTableDecision::Refused(..) => peer.status.refused += 1,
                 decision => {
                     peer.status.answered += 1;
                     peer.status.restarts += u64::from(matches!(decision, TimeTableDecision::Restarted(_)));
-                    let trip = at.saturating_since(to.sent).saturating_sub(sent.saturating_since(received));
+                    let trip = at.saturating_since(t1).saturating_sub(sent.saturating_since(received));
                     let shortest = peer.status.round_trip.map_or(trip, |known| known.min(trip));
                     peer.status.round_trip = Some(shortest);
                 }
             }
+        }
+        self.claim(place, claim, t1);
+    }
+
+    /// Makes one claim about the difference from those of both machines. `since`: both held then or later.
+    fn claim(&mut self, place: usize, theirs: Option<SyncClaim>, since: Time) {
+        let Some((own, theirs)) =
+            self.own_claim().zip(theirs).filter(|(own, theirs)| own.timescale == theirs.timescale)
+        else {
+            return;
+        };
+        let Some(peer) = self.peers.get_mut(place) else { return };
+        // own clock = CLOCK_REALTIME here - ahead, and both CLOCK_REALTIME show one time but for errors.
+        let apart = theirs.ahead.checked_sub(own.ahead);
+        let error = i64::try_from(own.error.saturating_add(theirs.error).as_ns()).ok();
+        let Some((low, high)) =
+            apart.zip(error).and_then(|(apart, error)| Some((apart.checked_sub(error)?, apart.checked_add(error)?)))
+        else {
+            return;
+        };
+        let (own_epoch, peer_epoch) = (self.table.epoch(), peer.clock.1);
+        let claim = Claim { peer: place, own_epoch, peer_epoch, low, high, from: since };
+        let now = (self.clock)(Time::from_ns(monotonic_ns()));
+        self.table.on_event(now, TimeTableEvent::Claim(claim), &mut self.decisions);
+        if self.decisions.drain(..).eq([TimeTableDecision::Accepted(place)]) {
+            peer.claim = Some((own.source, theirs.source));
         }
     }
 }

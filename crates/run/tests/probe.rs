@@ -547,7 +547,8 @@ fn a_server_that_answers_without_end_and_reads_nothing_is_left() {
     let address = listener.local_addr().unwrap();
     let mut spec = ProbeSpec { transport: Transport::Stream, clocks: None, ..spec(&[address], 1) };
     spec.schedule = ScheduleSpec { reply_every: 0, size: (1000, 1000), ..ScheduleSpec::new(Pace::Max) };
-    (spec.duration, spec.patience) = (Span::from_ms(50), Span::from_ms(200));
+    // Long enough to fill the buffers of a connection, also beside other load.
+    (spec.duration, spec.patience) = (Span::from_s(1), Span::from_ms(200));
     let outcome = std::thread::scope(|scope| {
         scope.spawn(|| {
             by_stream(&listener, |stream, head| {

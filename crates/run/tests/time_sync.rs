@@ -13,7 +13,7 @@ use takt_run::time_sync::{TimeSync, TimeSyncError, TimeSyncSpec};
 const HERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 fn spec(peers: Vec<SocketAddr>) -> TimeSyncSpec {
-    TimeSyncSpec { listen: HERE, peers, period: Span::from_ms(5), drift_ppm: 200, priority: 6 }
+    TimeSyncSpec { listen: HERE, peers, period: Span::from_ms(5), drift_ppm: 200, priority: 6, sources: None }
 }
 
 /// A clock that starts now.
@@ -145,14 +145,14 @@ fn without_an_answer_nothing_is_known() {
     let status = own.peers()[0];
     assert!(status.asked > 0 && status.answered == 0 && status.offset.is_none(), "{status:?}");
     // False answers: without the number, twice, and no message at all.
-    let mut bytes = [0; 64];
+    let mut bytes = [0; 128];
     let (length, from) = silent.recv_from(&mut bytes).unwrap();
     let Some(SyncMessage::Request(SyncRequest { secret, sent })) = SyncMessage::read(&bytes[..length]) else {
         panic!("no request")
     };
     let answer = |secret| {
         let to = SyncRequest { secret, sent };
-        SyncMessage::Answer { to, clock: 1, received: Time::ZERO, sent: Time::ZERO }.write()
+        SyncMessage::Answer { to, clock: 1, received: Time::ZERO, sent: Time::ZERO, claim: None }.write()
     };
     silent.send_to(&answer(secret.wrapping_add(1)), from).unwrap();
     silent.send_to(b"no message", from).unwrap();
@@ -178,4 +178,33 @@ fn values_out_of_range_are_refused() {
     let taken = UdpSocket::bind(HERE).unwrap();
     let taken = TimeSyncSpec { listen: taken.local_addr().unwrap(), ..spec(Vec::new()) };
     assert!(matches!(TimeSync::bind(&taken), Err(TimeSyncError::Bind(_))));
+}
+
+/// As the jobs of `clock.sync` do it: rounds that do not wait, far apart.
+#[test]
+fn rounds_of_periodic_jobs_hold_the_true_difference_and_allocate_nothing() {
+    let (mine, theirs) = (Shifted::new(Span::from_s(7), -40_000), Shifted::new(Span::from_s(50), 90_000));
+    let with = |clock: &Shifted, peers| {
+        let clock = clock.clone();
+        TimeSync::with_clock(&spec(peers), Box::new(move |time| clock.at(time))).unwrap()
+    };
+    let mut peer = with(&theirs, Vec::new());
+    let mut own = with(&mine, vec![peer.address().unwrap()]);
+    // Datagrams of the loopback device are there when a send ends.
+    own.round();
+    peer.round();
+    let counted = allocation_counter::measure(|| {
+        for _ in 0..20 {
+            own.round();
+            peer.round();
+        }
+    });
+    assert_eq!(counted.count_total, 0);
+    own.round();
+    let truth = |at: Time| mine.at(at).as_ns().cast_signed() - theirs.at(at).as_ns().cast_signed();
+    let (before, known, after) = (now(), own.offset(0).unwrap(), now());
+    let (one, other) = (truth(before), truth(after));
+    assert!(known.low <= one.max(other) && one.min(other) <= known.high, "{known:?} {one} {other}");
+    let status = own.peers()[0];
+    assert_eq!((status.answered, status.restarts, own.offset(1)), (21, 0, None), "{status:?}");
 }

@@ -193,8 +193,11 @@ pub(crate) enum BrokerLate {
 /// Measure how the clocks of machines differ, and answer others that measure.
 ///
 /// The clock is CLOCK_MONOTONIC. For each peer takt keeps an interval that holds the true difference
-/// own clock - peer's clock, by exchanges over UDP with the kernel's stamps of arrivals. A peer runs
+/// own clock - peer's clock, by exchanges over UDP with the kernel's stamps. A peer runs
 /// `takt net clock` too. Without --peer this machine only answers.
+///
+/// If clock-bound, chronyd or ptp4l run, takt asks them how exact CLOCK_REALTIME is. If they run on
+/// both machines and follow one time, that narrows the interval.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Exit status: 0 the difference to each peer is known, or there is none to ask; 1 one is unknown; 2 an address that \

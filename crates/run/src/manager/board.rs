@@ -97,6 +97,12 @@ impl<'a> Board<'a> {
         self.preemptions
     }
 
+    /// See [`Core::begin_at`].
+    pub(crate) fn begin_at(&mut self, from: Time) {
+        self.core.begin_at(from);
+        self.last = self.last.max(from);
+    }
+
     /// See [`Core::make_room`].
     pub(crate) fn make_room(&mut self, servers: usize, tasks: usize) {
         self.core.make_room(servers, tasks);

@@ -204,6 +204,22 @@ impl<'a> Core<'a> {
         core
     }
 
+    /// Leaves out the jobs that are released before `from`: the node comes to a run that has begun.
+    /// Their numbers count. Before the first [`Core::follow`].
+    pub(crate) fn begin_at(&mut self, from: Time) {
+        for slot in 0..self.tasks.len() as u32 {
+            let releases = self.tasks.get_mut(slot as usize).and_then(|task| task.releases.as_mut());
+            if let Some(releases) = releases {
+                while releases.next_if(|job| job.release < from).is_some() {}
+            }
+            self.await_next(slot);
+        }
+        for mode in &mut self.modes {
+            *mode = from.max(*mode);
+        }
+        (self.wakeup, self.last) = (from, from);
+    }
+
     /// Makes room for so many components and tasks to join. Before the start.
     pub(crate) fn make_room(&mut self, servers: usize, tasks: usize) {
         self.hierarchy.make_room(servers, tasks);

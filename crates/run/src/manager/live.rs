@@ -218,8 +218,12 @@ impl Manager {
         let mut all = FreeAll(LiveSeats { shared, manager: self, guests, held, turns: 0, epoch, post, given, done });
         let mut made = None;
         let seats = &mut all.0;
+        let begin = shared.begin();
+        if begin > Time::ZERO {
+            board.begin_at(begin);
+        }
         // Time stands at zero before the epoch.
-        while !epoch.sleep_until(Time::ZERO) && shared.end() > Time::ZERO {}
+        while !epoch.sleep_until(begin) && shared.end() > begin {}
         let cpu_before = clock::thread_cpu();
         let push = |at: Time, note: Note| {
             if let Note::Fact(Fact::Event(Event::Release { job, arrival, parent: Some(_) })) = note

@@ -31,7 +31,7 @@ use crate::error::RunError;
 use crate::foreign as threads_of;
 use crate::lanes::{Lane, Role, Shared};
 use crate::mapping::{self, MappedTask, Mapping};
-use crate::node::{NodeLive, NodePlan};
+use crate::node::{NodeLive, NodePlan, Part};
 use crate::{ManagerSummary, Prepared, RunOptions};
 
 pub(crate) mod account;
@@ -167,10 +167,11 @@ pub(crate) fn prepare(
     mapping.note_margin(options.margin);
     mapping.notes.extend(threads_of::notes(system, node));
     mapping::refuse_working_sets(system, &mapping.tasks, takt_linux::memory::available())?;
-    if flows.as_ref().is_some_and(|plan| plan.original.clock.sync.is_some()) {
-        mapping
-            .notes
-            .push("clock.sync: its jobs run, and its messages are not sent; takt net clock measures clocks".to_owned());
+    if flows.as_ref().is_some_and(|plan| plan.parts.contains(&Part::Sync) && plan.network.clocks.is_none()) {
+        mapping.notes.push(
+            "clock.sync: its jobs do busy work, and send no messages; --clocks PORT lets them measure clocks"
+                .to_owned(),
+        );
     }
     let managed = Some(Managed { parts: Arc::new(parts), class: class(options, top), top, node: flows.map(Arc::new) });
     let system = Arc::new(system.clone());

@@ -84,12 +84,18 @@ pub enum NodeError {
     /// The socket.
     #[error("{0}")]
     Socket(String),
-    /// The start has passed.
+    /// The start has passed, and the node has servers, whose budgets count from it.
     #[error(
-        "the common start of the nodes has passed; start all nodes earlier, or with a later one: \
-         --start-at $(date -d '+10 sec' +%s)"
+        "the common start of the nodes has passed, and a node with components cannot come to a run that has begun; \
+         start all nodes earlier, or with a later one: --start-at $(date -d '+10 sec' +%s)"
     )]
     Started,
+    /// The whole run has passed.
+    #[error(
+        "the run of the nodes is over: its common start and its duration have passed; start all nodes with a \
+         later one: --start-at $(date -d '+10 sec' +%s)"
+    )]
+    Over,
 }
 
 impl NodeError {

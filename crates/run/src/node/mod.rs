@@ -11,17 +11,25 @@
 //! | `plan.rs` | the parts of the node's tasks, its lanes and peers |
 //! | `station.rs` | the messages of a node; pure |
 //! | `seal.rs` | encrypted and authenticated datagrams; pure |
+//! | `difference.rs` | how the clocks of nodes differ; pure |
 //! | `post.rs` | the socket: what table jobs do |
+//! | `payload.rs` | the bytes that messages carry between handlers; pure |
 //! | `error.rs` | why a node cannot run |
-//! | `clocks.rs` | the differences of clocks, measured by a thread of its own |
+//! | `clocks.rs` | the differences of clocks, measured by the job of `clock.sync` or by a thread |
 
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use takt_linux::datagram::Datagrams;
 use takt_model::{NodeId, Span, Time};
+use takt_net::OffsetInterval;
+use takt_net::source::ClockReport;
+
+use crate::clock_source::{ClockSources, SourcePaths};
 
 mod clocks;
+mod difference;
 pub(crate) mod error;
+mod payload;
 mod plan;
 mod post;
 mod seal;
@@ -32,7 +40,10 @@ pub use plan::{NodeNetwork, has_flows};
 pub use post::{CHUNK, ROOM};
 pub use seal::{Key, KeyError};
 
-pub(crate) use clocks::Clocks;
+pub(crate) use clocks::{Clocks, SyncJob};
+use difference::{Difference, KnownDifference};
+use payload::Payloads;
+pub(crate) use payload::Ring;
 pub(crate) use plan::{NodePlan, Part};
 pub(crate) use post::{Post, TableJob};
 pub(crate) use station::Station;
@@ -90,21 +101,20 @@ pub(crate) struct NodeLive {
     pub(crate) plan: NodePlan,
     pub(crate) socket: Option<Datagrams>,
     pub(crate) counts: Counts,
+    /// Of a run with handlers; else empty.
+    pub(crate) payloads: Payloads,
     /// The most messages that one receiving job took, by slot of the node.
     pub(crate) taken: Vec<AtomicU64>,
-    /// By node: this node's CLOCK_MONOTONIC - that node's, in nanoseconds; [`UNKNOWN`].
-    differences: Vec<AtomicI64>,
+    /// By node.
+    differences: Vec<KnownDifference>,
 }
-
-/// A difference of clocks that is not known.
-const UNKNOWN: i64 = i64::MIN;
 
 /// Bytes of the socket's buffers.
 const BUFFER: usize = 1 << 20;
 
 impl NodeLive {
-    /// Opens the socket.
-    pub(crate) fn open(plan: NodePlan) -> Result<NodeLive, NodeError> {
+    /// Opens the socket. With handlers there is room for what messages carry.
+    pub(crate) fn open(plan: NodePlan, has_handlers: bool) -> Result<NodeLive, NodeError> {
         let socket = match plan.network.listen {
             Some(listen) => {
                 let socket = Datagrams::bind(listen, plan.network.priority, BUFFER, Span::from_ms(1))?;
@@ -119,20 +129,30 @@ impl NodeLive {
             None => None,
         };
         let taken = plan.tasks.iter().map(|_| AtomicU64::new(0)).collect();
-        let differences = plan.original.nodes.iter().map(|_| AtomicI64::new(UNKNOWN)).collect();
-        Ok(NodeLive { plan, socket, counts: Counts::default(), taken, differences })
+        let differences = plan.original.nodes.iter().map(|_| KnownDifference::default()).collect();
+        let payloads = if has_handlers { Payloads::new(&plan) } else { Payloads::default() };
+        Ok(NodeLive { plan, socket, counts: Counts::default(), payloads, taken, differences })
     }
 
     /// The measured difference: this node's CLOCK_MONOTONIC - that of another.
-    pub(crate) fn difference(&self, node: NodeId) -> Option<i64> {
-        let known = self.differences.get(node.index())?.load(Ordering::Acquire);
-        (known != UNKNOWN).then_some(known)
+    pub(crate) fn difference(&self, node: NodeId) -> Option<Difference> {
+        self.differences.get(node.index())?.get()
     }
 
-    fn set_difference(&self, node: NodeId, difference: Option<i64>) {
-        if let Some(place) = self.differences.get(node.index()) {
-            place.store(difference.unwrap_or(UNKNOWN), Ordering::Release);
+    fn set_difference(&self, node: NodeId, offset: Option<OffsetInterval>) {
+        if let Some(known) = self.differences.get(node.index()) {
+            known.set(offset);
         }
+    }
+
+    /// Reports on CLOCK_REALTIME, if this node trusts it. `None`: it need not.
+    fn sources(&self) -> Option<Vec<ClockReport>> {
+        let trusts = self.socket.is_some() && self.plan.network.clocks.is_none();
+        trusts.then(|| {
+            let mut sources = ClockSources::new(SourcePaths::default());
+            sources.refresh();
+            sources.reports()
+        })
     }
 
     /// The outcome, after the run.
@@ -141,8 +161,9 @@ impl NodeLive {
         let later = hops.filter(|((part, _), _)| matches!(part, Part::Hop { hop, .. } if *hop > 0));
         let nodes = (0_u32..).map(NodeId).zip(&self.differences);
         NodeSummary {
+            sources: self.sources(),
             counts: self.counts.read(),
-            differences: nodes.filter_map(|(node, _)| Some((node, self.difference(node)?))).collect(),
+            differences: nodes.filter_map(|(node, _)| Some((node, self.difference(node)?.middle))).collect(),
             taken: later.map(|((_, task), most)| (*task, most.load(Ordering::Acquire))).collect(),
         }
     }
@@ -151,6 +172,9 @@ impl NodeLive {
 /// The outcome of a node with flows.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NodeSummary {
+    /// Reports on CLOCK_REALTIME, which all nodes trust without measured differences. `None`: the
+    /// differences are measured, or the node has no messages.
+    pub sources: Option<Vec<ClockReport>>,
     /// Counts of datagrams and messages.
     pub counts: NodeCounts,
     /// The most messages that one receiving job took (k), by task of a later hop.

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use takt_model::flows::{self, Lowered, Role, hop_deadlines};
-use takt_model::{FlowId, Late, MessageArrivals, NodeId, Span, System, TableTask, TaskId, file};
+use takt_model::{FlowId, Late, MessageArrivals, NodeId, Plan, Span, System, TableTask, TaskId, file};
 use takt_net::MESSAGE_MIN;
 
 use super::NodeError;
@@ -42,15 +42,31 @@ pub(crate) enum Part {
     Receive,
     /// The sending task.
     Send,
+    /// The synchronisation of clocks.
+    Sync,
     /// A hop of a flow.
     Hop {
         /// 0 is the first node.
         hop: u32,
         /// The deadline of the hop before, relative to the flow's arrival.
         before: Span,
+        /// That of this hop, relative to the deadline before.
+        share: Span,
+        /// Whether the strategy drops its late jobs.
+        drops: bool,
         /// The lane by which its messages leave; `None` on the last hop.
         lane: Option<u32>,
     },
+}
+
+impl Part {
+    /// The lane by which messages of its jobs leave.
+    pub(crate) fn lane(&self) -> Option<u32> {
+        match self {
+            Part::Hop { lane, .. } => *lane,
+            _ => None,
+        }
+    }
 }
 
 /// A way by which messages leave.
@@ -198,11 +214,20 @@ impl NodePlan {
             Some(Role::Hop { flow, hop }) => {
                 let of = self.original.flows.get(flow.index());
                 let shares = of.map(|flow| hop_deadlines(flow, self.original.clock)).unwrap_or_default();
-                let before = shares.into_iter().take(hop as usize).fold(Span::ZERO, Span::saturating_add);
-                Part::Hop { hop, before, lane: lane_of.get(&id).copied() }
+                let before = shares.iter().take(hop as usize).copied().fold(Span::ZERO, Span::saturating_add);
+                let share = shares.get(hop as usize).copied().unwrap_or_default();
+                Part::Hop { hop, before, share, drops: self.drops(lowered, id), lane: lane_of.get(&id).copied() }
             }
-            Some(Role::Interrupt | Role::Sync) | None => Part::Task,
+            Some(Role::Sync) => Part::Sync,
+            Some(Role::Interrupt) | None => Part::Task,
         }
+    }
+
+    /// Whether the node's first strategy drops late jobs of a task.
+    fn drops(&self, lowered: &Lowered, id: TaskId) -> bool {
+        let strategy = lowered.system.nodes.get(self.node.index()).map(|node| lowered.system.strategy(node.strategy));
+        let plan = strategy.and_then(|strategy| Plan::resolve(&lowered.system, self.node, &strategy).ok());
+        plan.is_some_and(|plan| plan.tasks.iter().any(|task| task.task == id && task.late == Late::Drop))
     }
 
     /// Messages that a receiving job takes at most.

@@ -10,8 +10,9 @@ use takt_linux::datagram::{Chunk, Destination, Sent};
 use takt_linux::{Epoch, process};
 use takt_log::{DropCause, Event};
 use takt_model::{NodeId, Span, Time};
-use takt_net::{MessageBody, MessageHead, ReplayGuard};
+use takt_net::{MESSAGE_BODY, MESSAGE_HEAD, MessageBody, MessageHead, ReplayGuard};
 
+use super::difference::Difference;
 use super::station::{Message, Station, incoming, is_too_late};
 use super::{NodeLive, Part, lateness};
 
@@ -32,6 +33,12 @@ pub(crate) struct Post {
     station: Station,
     /// The slots of the node, by those of the station.
     slots: Vec<u32>,
+    /// The slots of the station, by those of the node.
+    places: Vec<Option<u32>>,
+    /// By lane: the node's slot of the jobs that leave its messages.
+    from: Vec<u32>,
+    /// The bytes of a message.
+    payload: Vec<u8>,
     chunk: Chunk,
     /// By lane: where its datagrams go, and room for one.
     lanes: Vec<(Destination, Vec<u8>)>,
@@ -70,9 +77,15 @@ impl Post {
             run: plan.network.start,
             system: plan.digest,
         };
+        let place = |slot: u32| slots.iter().position(|of_node| *of_node == slot).map(|at| at as u32);
+        let leaves = |lane: u32| (0..).zip(&plan.parts).find(|(_, part)| part.lane() == Some(lane));
+        let longest = plan.lanes.iter().map(|lane| lane.bytes).max().unwrap_or(0);
         Post {
             station: Station::new(plan, slots, ROOM),
             slots: slots.to_vec(),
+            places: (0..plan.parts.len() as u32).map(place).collect(),
+            from: (0..plan.lanes.len() as u32).map(|lane| leaves(lane).map_or(u32::MAX, |(slot, _)| slot)).collect(),
+            payload: Vec::with_capacity(longest),
             chunk: Chunk::new(CHUNK, plan.longest + 1),
             lanes: plan.lanes.iter().map(|lane| (lane.to.into(), vec![0; lane.bytes])).collect(),
             sending: Vec::with_capacity(plan.lanes.len()),
@@ -205,11 +218,11 @@ impl Post {
 
     /// Opens the datagrams of the last call. Messages that arrived after `start` wait.
     fn take_chunk(&mut self, start: Time, epoch: Epoch, tell: &mut impl FnMut(Time, Event)) {
-        let Post { live, station, chunk, next, guards, told, .. } = self;
+        let Post { live, station, chunk, next, guards, told, places, .. } = self;
         let counts = &live.counts;
         let (now, realtime) = (monotonic_ns(), realtime_ns());
         for datagram in chunk.datagrams() {
-            let message = match open(live, guards, datagram.bytes, epoch) {
+            let message = match open(live, guards, (datagram.bytes, places), epoch) {
                 Ok(message) => message,
                 Err(refusal) => {
                     refusal.of(counts).fetch_add(1, Ordering::Relaxed);
@@ -231,7 +244,7 @@ impl Post {
         if self.live.plan.receive.is_none() {
             self.transmitted(epoch, tell);
         }
-        let Post { live, station, lanes, sending, head, taken, count, .. } = self;
+        let Post { live, station, lanes, sending, head, taken, count, from, payload, .. } = self;
         let (plan, counts) = (&live.plan, &live.counts);
         let (Some(socket), Some(key)) = (&live.socket, &plan.network.key) else { return };
         sending.clear();
@@ -248,6 +261,14 @@ impl Post {
                 continue;
             }
             head.counter += 1;
+            payload.clear();
+            if let Some(ring) = from.get(at).and_then(|slot| live.payloads.output(*slot)) {
+                ring.read(job.number, payload);
+            }
+            let room = datagram.get_mut(MESSAGE_HEAD + MESSAGE_BODY..);
+            if let Some(room) = room.and_then(|room| room.get_mut(..payload.len())) {
+                room.copy_from_slice(payload);
+            }
             let body = MessageBody {
                 task: job.task,
                 job: job.number,
@@ -255,6 +276,7 @@ impl Post {
                 due: message.due,
                 origin: message.origin,
                 zero,
+                payload: payload.len() as u16,
             };
             let sealed = key.seal(head, &body, datagram);
             let now = epoch.now();
@@ -302,8 +324,13 @@ impl Refusal {
     }
 }
 
-/// The message of a datagram.
-fn open(live: &NodeLive, guards: &mut [ReplayGuard], datagram: &mut [u8], epoch: Epoch) -> Result<Message, Refusal> {
+/// The message of a datagram. `places` leads from the node's slots to the station's.
+fn open(
+    live: &NodeLive,
+    guards: &mut [ReplayGuard],
+    (datagram, places): (&mut [u8], &[Option<u32>]),
+    epoch: Epoch,
+) -> Result<Message, Refusal> {
     let plan = &live.plan;
     if datagram.len() > plan.longest {
         return Err(Refusal::Malformed);
@@ -319,6 +346,12 @@ fn open(live: &NodeLive, guards: &mut [ReplayGuard], datagram: &mut [u8], epoch:
     let from = NodeId(u32::from(head.from));
     // Without a table of differences all nodes count from one instant of CLOCK_REALTIME.
     let zeros = body.zero.as_ns().wrapping_sub(epoch.monotonic(Time::ZERO).as_ns()).cast_signed();
-    let shift = live.difference(from).map_or(0, |difference| zeros.saturating_add(difference));
-    incoming(plan, from, &body, shift).ok_or(Refusal::Malformed)
+    let shift = live.difference(from).map_or(Difference::default(), |difference| difference.later(zeros));
+    let message = incoming(plan, from, &body, shift).ok_or(Refusal::Malformed)?;
+    let place = places.get(message.place as usize).copied().flatten().ok_or(Refusal::Malformed)?;
+    let payload = datagram.get(MESSAGE_HEAD + MESSAGE_BODY..).and_then(|rest| rest.get(..usize::from(body.payload)));
+    if let Some((ring, payload)) = live.payloads.input(message.place).zip(payload) {
+        ring.write(message.job.number, payload);
+    }
+    Ok(Message { place, ..message })
 }

@@ -85,7 +85,7 @@ mod tests {
     fn message(counter: u64) -> (MessageHead, MessageBody) {
         let head = MessageHead { from: 3, salt: [9; 16], counter, boot: 4, run: 5, system: 6 };
         let t = Time::from_ns;
-        (head, MessageBody { task: TaskId(7), job: 8, message: 9, due: t(10), origin: t(11), zero: t(12) })
+        (head, MessageBody { task: TaskId(7), job: 8, message: 9, due: t(10), origin: t(11), zero: t(12), payload: 0 })
     }
 
     proptest! {

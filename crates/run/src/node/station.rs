@@ -10,6 +10,7 @@ use takt_model::{Late, NodeId, Span, Time};
 use takt_net::MessageBody;
 use takt_policy::{PartialEdf, PartialEdfSpec};
 
+use super::difference::Difference;
 use super::plan::{NodePlan, Part};
 
 /// A message, in times of this node.
@@ -19,8 +20,10 @@ pub(crate) struct Message {
     pub(crate) job: JobKey,
     /// Its number among those of that job's node.
     pub(crate) number: u64,
-    /// The deadline of that job.
+    /// The likely deadline of that job: orders messages.
     pub(crate) due: Time,
+    /// The earliest that it can be: admits messages. The same but for what is unknown of the clocks.
+    pub(crate) due_min: Time,
     /// The arrival of the instance of the flow.
     pub(crate) origin: Time,
     /// Outwards: the lane. Inwards: the slot of the job that it releases.
@@ -115,7 +118,7 @@ impl Station {
     ) {
         match self.part(slot) {
             Part::Hop { lane: Some(lane), .. } => {
-                let message = Message { job, number: self.left, due, origin, place: lane };
+                let message = Message { job, number: self.left, due, due_min: due, origin, place: lane };
                 self.left += 1;
                 if self.table.make_ready(lane, due, message).is_err() {
                     tell(now, Event::Drop { job, message: message.number, cause: DropCause::Full });
@@ -131,12 +134,19 @@ impl Station {
         for message in table.received() {
             tell(now, Event::Receive { job: message.job, message: message.number });
             let (slot, at) = (message.place, message.place as usize);
-            let (Some(Part::Hop { before, .. }), Some(latest), Some(taken)) =
+            let (Some(Part::Hop { before, share, drops, .. }), Some(latest), Some(taken)) =
                 (parts.get(at).copied(), latest.get_mut(at), taken.get_mut(at))
             else {
                 continue;
             };
             taken.0 += 1;
+            // The strategy drops a job that is late by the likely deadline. By the safe one it is too late
+            // to be admitted.
+            let [safe, likely] = [message.due_min, message.due].map(|due| due.saturating_add(share));
+            if drops && safe <= now && likely > now {
+                tell(now, Event::Drop { job: message.job, message: message.number, cause: DropCause::Late });
+                continue;
+            }
             // A job is released at its arrival at the earliest, and deadlines keep the order of the flow.
             let arrival = Time::from_ns(message.due.as_ns().saturating_sub(before.as_ns())).max(*latest).min(now);
             *latest = arrival;
@@ -158,14 +168,16 @@ impl Station {
     }
 }
 
-/// The message in a body that node `from` has sent. `None` if the body contradicts the system.
-pub(crate) fn incoming(plan: &NodePlan, from: NodeId, body: &MessageBody, shift: i64) -> Option<Message> {
+/// The message in a body that node `from` has sent. `shift` leads from its times to those of this
+/// node. `None` if the body contradicts the system.
+pub(crate) fn incoming(plan: &NodePlan, from: NodeId, body: &MessageBody, shift: Difference) -> Option<Message> {
     let entry = plan.entries.get(&body.task).filter(|entry| entry.from == from)?;
     // Before time zero nothing has happened.
-    let own = |at: Time| Time::from_ns(at.as_ns().saturating_add_signed(shift));
-    let (due, origin) = (own(body.due), own(body.origin));
+    let own = |at: Time, shift: i64| Time::from_ns(at.as_ns().saturating_add_signed(shift));
+    let (due, origin) = (own(body.due, shift.middle), own(body.origin, shift.middle));
+    let due_min = own(body.due, shift.low).min(due);
     let job = JobKey { task: body.task, number: body.job };
-    (origin <= due).then_some(Message { job, number: body.message, due, origin, place: entry.slot })
+    (origin <= due).then_some(Message { job, number: body.message, due, due_min, origin, place: entry.slot })
 }
 
 /// Whether the late rule drops a message. Its deadline is that of the job that it releases.

@@ -8,6 +8,7 @@ use takt_model::{Late, NodeId, Span, System, Task, Time, file};
 use takt_policy::CpuPart;
 use takt_sim::{SimOptions, simulate};
 
+use super::difference::Difference;
 use super::plan::{NodeNetwork, NodePlan, Part};
 use super::station::{Message, Station, incoming, is_too_late};
 use crate::manager::board::{Board, Report, Seats};
@@ -131,8 +132,8 @@ fn network(nodes: usize) -> NodeNetwork {
     }
 }
 
-/// Runs all nodes of a system live, in virtual time.
-fn live(system: &System, seed: u64, end: Time) -> Events {
+/// Runs all nodes of a system live, in virtual time. They begin at `begin`.
+fn live(system: &System, seed: u64, (begin, end): (Time, Time)) -> Events {
     let count = system.nodes.len();
     let plans: Vec<(NodePlan, System)> = (0..count as u32)
         .map(|node| NodePlan::new(system, NodeId(node), &network(count)).unwrap_or_else(|error| panic!("{error}")))
@@ -155,7 +156,10 @@ fn live(system: &System, seed: u64, end: Time) -> Events {
                 tasks,
             };
             let hop = |slot| threads.station.later_hop(slot);
-            let board = Board::new(lowered, NodeId(node), part, (seed, end), hop);
+            let mut board = Board::new(lowered, NodeId(node), part, (seed, end), hop);
+            if begin > Time::ZERO {
+                board.begin_at(begin);
+            }
             (board, threads)
         })
         .collect();
@@ -173,7 +177,7 @@ fn live(system: &System, seed: u64, end: Time) -> Events {
         while let Some(first) = way.first_entry().filter(|first| first.key().0 <= now) {
             let (from, body) = first.remove();
             for (node, (_, threads)) in (0_u32..).zip(&mut nodes) {
-                if let Some(message) = incoming(&threads.plan, NodeId(from), &body, 0) {
+                if let Some(message) = incoming(&threads.plan, NodeId(from), &body, Difference::default()) {
                     threads.station.arrive(message, now, &mut |at, event| keep.event(node, at, &event));
                 }
             }
@@ -190,6 +194,7 @@ fn live(system: &System, seed: u64, end: Time) -> Events {
                             due: message.due,
                             origin: message.origin,
                             zero: Time::ZERO,
+                            payload: 0,
                         };
                         way.insert((now + DELAY, sent), (node, body));
                         sent += 1;
@@ -273,7 +278,7 @@ fn live_nodes_do_what_the_simulator_does() {
                 let mut keep = Keep(Vec::new(), end);
                 let options = SimOptions { duration: end.saturating_since(Time::ZERO), seed: 1, node: None };
                 simulate(&system, &options, &mut keep).unwrap();
-                let (mut wanted, mut got) = (keep.0, live(&system, 1, end));
+                let (mut wanted, mut got) = (keep.0, live(&system, 1, (Time::ZERO, end)));
                 assert!(wanted.iter().any(|(_, _, event)| event.starts_with("Receive")), "messages pass");
                 wanted.sort();
                 got.sort();
@@ -286,6 +291,47 @@ fn live_nodes_do_what_the_simulator_does() {
 }
 
 #[test]
+fn nodes_that_come_late_release_the_jobs_that_are_left() {
+    let (begin, end) = (Time::from_ns(123_456_789), Time::from_ns(400_000_000));
+    let system = system(true, "continue", (11, 1, ""));
+    let sources = |events: Events| -> Events {
+        let is_source = |event: &str| event.starts_with("Release") && event.contains("parent: None");
+        events.into_iter().filter(|(_, at, event)| *at >= begin && is_source(event)).collect()
+    };
+    let whole = live(&system, 1, (Time::ZERO, end));
+    let late = live(&system, 1, (begin, end));
+    assert!(late.iter().all(|(_, at, _)| *at >= begin));
+    assert!(late.iter().any(|(_, _, event)| event.starts_with("Receive")), "messages pass");
+    assert_eq!(sources(late), sources(whole));
+}
+
+#[test]
+fn a_message_that_is_late_by_the_safe_end_alone_is_not_admitted() {
+    let system = system(true, "drop", (11, 1, ""));
+    let (plan, lowered) = NodePlan::new(&system, NodeId(1), &network(3)).unwrap();
+    let slots: Vec<u32> = (0..lowered.tasks_of(NodeId(1)).count() as u32).collect();
+    let task = takt_model::TaskId(lowered.tasks.iter().position(|task| task.name == "a/0").unwrap() as u32);
+    let receive = plan.parts.iter().position(|part| *part == Part::Receive).unwrap() as u32;
+    let (entry, ms) = (plan.entries[&task], |ms: u64| Time::from_ns(ms * 1_000_000));
+    let Part::Hop { share, drops: true, .. } = plan.parts[entry.slot as usize] else { panic!("a hop that drops") };
+    for (due_min, due, admitted) in [(100, 100, true), (90, 110, true), (80, 100, false), (80, 80, true)] {
+        let mut station = Station::new(&plan, &slots, 10);
+        let job = takt_log::JobKey { task, number: 1 };
+        let message = Message { job, number: 1, due: ms(due), due_min: ms(due_min), origin: ms(1), place: entry.slot };
+        let mut events = Vec::new();
+        let mut tell = |_: Time, event: Event| events.push(event);
+        station.arrive(message, ms(85), &mut tell);
+        station.start_receiving();
+        // A deadline of 85 ms or less is late.
+        let done = ms(85) + share;
+        station.completed(receive, (takt_log::JobKey { task, number: 0 }, done, done), done, &mut tell);
+        assert_eq!(station.take_job().is_some(), admitted, "{due_min} {due}: {events:?}");
+        let dropped = events.iter().any(|event| matches!(event, Event::Drop { .. }));
+        assert_eq!(dropped, !admitted, "{due_min} {due}");
+    }
+}
+
+#[test]
 fn a_message_of_another_task_or_node_is_none() {
     let system = system(true, "continue", (11, 1, ""));
     let (plan, lowered) = NodePlan::new(&system, NodeId(1), &network(3)).unwrap();
@@ -294,9 +340,19 @@ fn a_message_of_another_task_or_node_is_none() {
         takt_model::TaskId(at as u32)
     };
     let t = Time::from_ns;
-    let body = takt_net::MessageBody { task: task("a/0"), job: 3, message: 9, due: t(50), origin: t(20), zero: t(0) };
-    let message = incoming(&plan, NodeId(0), &body, -5).unwrap();
+    let body = takt_net::MessageBody {
+        task: task("a/0"),
+        job: 3,
+        message: 9,
+        due: t(50),
+        origin: t(20),
+        zero: t(0),
+        payload: 0,
+    };
+    let shift = Difference { low: -7, middle: -5 };
+    let message = incoming(&plan, NodeId(0), &body, shift).unwrap();
     assert_eq!((message.job.number, message.number, message.due, message.origin), (3, 9, t(45), t(15)));
+    assert_eq!(message.due_min, t(43));
     let refused = [
         (NodeId(2), body),
         (NodeId(0), takt_net::MessageBody { task: task("local"), ..body }),
@@ -304,7 +360,7 @@ fn a_message_of_another_task_or_node_is_none() {
         (NodeId(0), takt_net::MessageBody { origin: t(51), ..body }),
     ];
     for (from, body) in refused {
-        assert_eq!(incoming(&plan, from, &body, 0), None, "{body:?}");
+        assert_eq!(incoming(&plan, from, &body, Difference::default()), None, "{body:?}");
     }
     assert!(is_too_late(Late::Drop, Span::from_ns(10), &message, t(56)));
     assert!(!is_too_late(Late::Drop, Span::from_ns(10), &message, t(55)));
@@ -342,7 +398,7 @@ fn table_jobs_take_what_had_come_and_allocate_nothing() {
         network.listen = Some(([127, 0, 0, 1], 0).into());
         network.peers.iter_mut().for_each(|peer| peer.1 = to);
         let (plan, lowered) = NodePlan::new(&system, NodeId(node), &network).unwrap();
-        let live = Arc::new(NodeLive::open(plan).unwrap());
+        let live = Arc::new(NodeLive::open(plan, false).unwrap());
         let slots: Vec<u32> = (0..lowered.tasks_of(NodeId(node)).count() as u32).collect();
         (live.socket.as_ref().unwrap().address().unwrap(), Post::new(&live, &slots), live)
     };

@@ -131,6 +131,8 @@ fn compare(spec: &ProbeSpec, clocks: &ClocksSpec, welcomes: &[Welcome]) -> Resul
         period: clocks.period,
         drift_ppm: clocks.drift_ppm,
         priority: spec.priority,
+        // One-way delays are proven by exchanges alone.
+        sources: None,
     };
     Ok(TimeSync::bind(&spec)?)
 }

@@ -126,13 +126,15 @@ impl ProbeServer {
     pub fn with_clock(spec: &ProbeServerSpec, clock: ProbeClock) -> Result<ProbeServer, ProbeError> {
         let udp = Datagrams::bind(spec.listen, spec.priority, 4 << 20, LOOK)?;
         let kernel_stamps = udp.stamp().is_ok();
+        // Without it, replies of a machine with several addresses come from one that the kernel chooses.
+        let _ = udp.answer_as_asked();
         let address = udp.address()?;
         let refused = |cause| ProbeError::Listen { at: address, cause };
         let tcp = TcpListener::bind(address).map_err(refused)?;
         tcp.set_nonblocking(true).map_err(refused)?;
         let any = SocketAddr::new(spec.listen.ip(), 0);
         let (period, priority) = (Span::from_s(1), spec.priority);
-        let sync = TimeSyncSpec { listen: any, peers: Vec::new(), period, drift_ppm: 0, priority };
+        let sync = TimeSyncSpec { listen: any, peers: Vec::new(), period, drift_ppm: 0, priority, sources: None };
         let of_sync = Arc::clone(&clock);
         let sync = TimeSync::with_clock(&sync, Box::new(move |time| of_sync(time)))?;
         let sink = Datagrams::bind(any, 0, 1, LOOK)?;
@@ -287,19 +289,19 @@ impl Side<'_> {
         let mut looked = Time::ZERO;
         loop {
             let arrivals = ArrivalClock::start();
-            let came = socket.await_stamped(&mut bytes);
+            let came = socket.await_asked(&mut bytes);
             let now = Time::from_ns(monotonic_ns());
             // A flood does not keep it from stopping.
             if (came.is_none() || now.saturating_since(looked) > LOOK) && stop() {
                 return;
             }
             looked = if now.saturating_since(looked) > LOOK { now } else { looked };
-            let Some((length, from, stamp)) = came else { continue };
+            let Some((length, asker, stamp)) = came else { continue };
             let Some(head) = bytes.get(..length).and_then(Head::of_datagram) else {
                 self.shared.add(Count::Malformed, 1);
                 continue;
             };
-            let key = (from, head.run);
+            let key = (asker.address(), head.run);
             if head.message == ProbeMessage::Open && !runs.contains_key(&key) {
                 if runs.len() >= RUNS_MAX {
                     runs.retain(|_, (_, last)| now.saturating_since(*last) < IDLE);
@@ -307,7 +309,7 @@ impl Side<'_> {
                 if runs.len() >= RUNS_MAX {
                     self.shared.add(Count::Refused, 1);
                     let full = Head { message: ProbeMessage::Full, length: HEAD as u32, ..head };
-                    let _ = socket.send([&full.write(), &[]], &from.into(), Span::ZERO);
+                    let _ = socket.send([&full.write(), &[]], &asker, Span::ZERO);
                     continue;
                 }
                 self.shared.add(Count::Runs, 1);
@@ -324,7 +326,7 @@ impl Side<'_> {
             }
             let Some(message) = self.answer(run, head, arrivals.arrival(stamp)) else { continue };
             let rest = padding.get(..length - HEAD).unwrap_or_default();
-            let sent = socket.send([&Head { message, ..head }.write(), rest], &from.into(), Span::ZERO);
+            let sent = socket.send([&Head { message, ..head }.write(), rest], &asker, Span::ZERO);
             self.answered(message, sent == Sent::Yes);
         }
     }

@@ -4,9 +4,11 @@ use serde_json::{Value, json};
 use takt_linux::clock::monotonic_ns;
 use takt_linux::signals::StopSignals;
 use takt_model::{Span, Time};
+use takt_run::clock_source::SourcePaths;
 use takt_run::time_sync::{PeerStatus, TimeSync, TimeSyncSpec};
 
 use crate::args;
+use crate::clock_sources;
 use crate::failure::{Failure, Outcome, Status as Exit};
 use crate::output::{note, print, print_json};
 use crate::table::{Table, time};
@@ -24,6 +26,7 @@ pub(super) fn execute(options: &args::NetClock, json: bool) -> Outcome {
         period: options.period,
         drift_ppm: options.drift,
         priority: options.priority,
+        sources: Some(SourcePaths::default()),
     };
     let signals = StopSignals::catch();
     let mut sync = TimeSync::bind(&spec).map_err(Failure::input)?;
@@ -48,10 +51,10 @@ fn difference(ns: i64) -> String {
 }
 
 fn told(options: &args::NetClock, sync: &TimeSync, peers: &[PeerStatus]) -> String {
-    let mut text = String::new();
+    let mut text = clock_sources::table(&sync.sources());
     if !peers.is_empty() {
-        let mut table =
-            Table::new(&["PEER", "DIFFERENCE", "AT LEAST", "AT MOST", "ROUND TRIP", "ANSWERED", "RESTARTS"]);
+        let heads = ["PEER", "DIFFERENCE", "AT LEAST", "AT MOST", "BY", "ROUND TRIP", "ANSWERED", "RESTARTS"];
+        let mut table = Table::new(&heads);
         for (peer, status) in options.peer.iter().zip(peers) {
             let [middle, low, high] = match status.offset {
                 Some(offset) => [offset.middle, offset.low, offset.high].map(difference),
@@ -62,6 +65,7 @@ fn told(options: &args::NetClock, sync: &TimeSync, peers: &[PeerStatus]) -> Stri
                 middle,
                 low,
                 high,
+                known_by(status),
                 status.round_trip.map_or("-".to_owned(), time),
                 format!("{} of {}", status.answered, status.asked),
                 status.restarts.to_string(),
@@ -69,12 +73,31 @@ fn told(options: &args::NetClock, sync: &TimeSync, peers: &[PeerStatus]) -> Stri
         }
         text.push_str(&table.render(""));
     }
+    for (peer, status) in options.peer.iter().zip(peers) {
+        if let Some(claim) = status.claim.filter(|claim| !claim.offset.agrees) {
+            let (low, high) = (difference(claim.offset.low), difference(claim.offset.high));
+            text.push_str(&format!(
+                "{}: {} here and {} there say {low} to {high}, which the exchanges contradict; this does not count\n",
+                peer.name, claim.own, claim.peer
+            ));
+        }
+    }
     text.push_str(&format!("answered {} requests of others\n", sync.served()));
     let refused: u64 = peers.iter().map(|peer| peer.refused).sum();
     if refused + sync.foreign() > 0 {
         text.push_str(&format!("dropped {} answers and {} foreign datagrams\n", refused, sync.foreign()));
     }
     text
+}
+
+/// The origin of a peer's interval.
+fn known_by(status: &PeerStatus) -> String {
+    match (status.offset, status.claim) {
+        (None, _) => "-".to_owned(),
+        (Some(_), Some(claim)) if claim.offset.agrees && claim.own == claim.peer => format!("exchange, {}", claim.own),
+        (Some(_), Some(claim)) if claim.offset.agrees => format!("exchange, {} and {}", claim.own, claim.peer),
+        (Some(_), _) => "exchange".to_owned(),
+    }
 }
 
 fn as_json(options: &args::NetClock, sync: &TimeSync, peers: &[PeerStatus]) -> Value {
@@ -90,9 +113,17 @@ fn as_json(options: &args::NetClock, sync: &TimeSync, peers: &[PeerStatus]) -> V
             "answered": status.answered,
             "refused": status.refused,
             "restarts": status.restarts,
+            "claim": status.claim.map(|claim| json!({
+                "source": claim.own.to_string(),
+                "peer_source": claim.peer.to_string(),
+                "offset_min_ns": claim.offset.low,
+                "offset_max_ns": claim.offset.high,
+                "agrees": claim.offset.agrees,
+            })),
         })
     };
     json!({
+        "sources": clock_sources::json(&sync.sources()),
         "peers": options.peer.iter().zip(peers).map(peer).collect::<Vec<_>>(),
         "served": sync.served(),
         "foreign": sync.foreign(),

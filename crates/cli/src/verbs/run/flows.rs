@@ -13,10 +13,12 @@ use takt_analysis::CheckOptions;
 use takt_linux::clock;
 use takt_log::stats::Stats;
 use takt_model::{FlowId, Lateness, NodeId, Span, System, flows};
+use takt_net::source::ClockReport;
 use takt_run::RunSummary;
 use takt_run::node::{Key, NodeCounts, NodeNetwork, has_flows};
 
 use crate::args;
+use crate::clock_sources;
 use crate::failure::Failure;
 use crate::output::note;
 use crate::table::{Table, or_dash, time};
@@ -147,6 +149,8 @@ pub(super) struct Account {
     disturbances: Vec<String>,
     /// Peers, and how far the own clock is ahead of theirs.
     differences: Vec<(String, i64)>,
+    /// Reports on CLOCK_REALTIME, if nodes trust it.
+    sources: Option<Vec<ClockReport>>,
 }
 
 impl Account {
@@ -177,7 +181,7 @@ impl Account {
         let disturbances = disturbances(system, summary, live.counts);
         let name = |node: NodeId| system.nodes.get(node.index()).map_or_else(String::new, |node| node.name.clone());
         let differences = live.differences.iter().map(|(node, ns)| (name(*node), *ns)).collect();
-        Some(Account { hops, counts: live.counts, disturbances, differences })
+        Some(Account { hops, counts: live.counts, disturbances, differences, sources: live.sources.clone() })
     }
 
     pub(super) fn text(&self) -> String {
@@ -229,6 +233,9 @@ impl Account {
         for (node, ns) in &self.differences {
             let _ = writeln!(text, "clocks: this one - that of \"{node}\" is {}", Lateness::from_ns(*ns));
         }
+        if let Some(sources) = &self.sources {
+            let _ = writeln!(text, "{}", clock_sources::sentence(sources));
+        }
         for hop in self.hops.iter().filter(|hop| hop.exceeds()) {
             let why = if self.disturbances.is_empty() {
                 "no disturbance was seen: is the network slower than the file says, or do the clocks differ?".to_owned()
@@ -276,6 +283,7 @@ impl Account {
             "send_max_ns": c.send_longest_ns,
             "disturbances": self.disturbances,
             "clocks": self.differences.iter().map(clock).collect::<Vec<_>>(),
+            "clock_sources": self.sources.as_deref().map(clock_sources::json),
         })
     }
 }

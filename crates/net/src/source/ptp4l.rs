@@ -1,0 +1,309 @@
+//! Management messages of PTP (IEEE 1588-2008, clause 15) as ptp4l answers them on its Unix socket.
+//! Numbers are big-endian.
+//!
+//! | byte of an answer | holds |
+//! |---|---|
+//! | 0, 1, 2 | message type 13; version 2; length of two bytes |
+//! | 4, 30 | domain; number of the request |
+//! | 46 | action: 0 asks, 2 answers |
+//! | 48, 50, 52 | kind 1, length and identity of the data; two bytes each |
+//! | 54 | the data |
+//!
+//! | data | takt reads |
+//! |---|---|
+//! | DEFAULT_DATA_SET 0x2000 | ports at 2, own identity at 10 |
+//! | CURRENT_DATA_SET 0x2001 | mean path delay at 10, in nanoseconds / 2^16 |
+//! | TIME_STATUS_NP 0xC000, of linuxptp | offset at 0, last message at 8, grandmaster at 38 and 42 |
+//! | PORT_PROPERTIES_NP 0xC004, of linuxptp | state at 10, kind of time stamps at 11 |
+//!
+//! **Bound.** |offset| + mean path delay. With delays d there and e back, the offset errs by
+//! |d - e| / 2. This is at most the mean of d and e. The clock of a grandmaster is its timescale.
+
+use takt_model::{Span, Time};
+
+use super::{ClockBoundary, ClockReport, GROWTH_PPB, SourceKind, Timescale, Unsynchronised, bytes};
+
+/// Bytes of a request.
+pub const REQUEST: usize = 54;
+/// Domains that are asked, from zero.
+pub const DOMAINS: u8 = 128;
+
+const SLAVE: u8 = 9;
+const MASTER: u8 = 6;
+const SOFTWARE: u8 = 0;
+/// A bound is used for so long after the master's last message.
+const USED_FOR: Span = Span::from_s(10);
+
+/// The requested data.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Question {
+    /// DEFAULT_DATA_SET.
+    Default,
+    /// CURRENT_DATA_SET.
+    Current,
+    /// TIME_STATUS_NP.
+    TimeStatus,
+    /// PORT_PROPERTIES_NP: an answer for each port.
+    Ports,
+}
+
+impl Question {
+    fn identity(self) -> u16 {
+        match self {
+            Question::Default => 0x2000,
+            Question::Current => 0x2001,
+            Question::TimeStatus => 0xc000,
+            Question::Ports => 0xc004,
+        }
+    }
+}
+
+/// A request, for all clocks and ports of a domain that the socket reaches.
+#[must_use]
+pub fn request(question: Question, domain: u8, number: u16) -> [u8; REQUEST] {
+    let mut request = [0; REQUEST];
+    let [high, low] = number.to_be_bytes();
+    let [from, to] = question.identity().to_be_bytes();
+    let parts: [(usize, &[u8]); 6] = [
+        (0, &[0x0d, 2, 0, REQUEST as u8, domain]),
+        // The asker is port 1 of no clock.
+        (28, &[0, 1, high, low, 4, 0x7f]),
+        (34, &[0xff; 10]),
+        // No boundary hops; action: get.
+        (44, &[0, 0, 0]),
+        (48, &[0, 1, 0, 2]),
+        (52, &[from, to]),
+    ];
+    for (at, part) in parts {
+        for (place, byte) in request.iter_mut().skip(at).zip(part) {
+            *place = *byte;
+        }
+    }
+    request
+}
+
+/// The contents of an answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Answer {
+    /// DEFAULT_DATA_SET.
+    Default {
+        /// Number of ports.
+        ports: u16,
+        /// Identity of the clock.
+        identity: [u8; 8],
+    },
+    /// CURRENT_DATA_SET.
+    Current {
+        /// The mean path delay to the master, rounded up.
+        delay: Span,
+    },
+    /// TIME_STATUS_NP.
+    TimeStatus {
+        /// Own time - that of the master, in nanoseconds.
+        offset: i64,
+        /// When the master's last message came, on CLOCK_REALTIME in nanoseconds; 0: never.
+        last: u64,
+        /// The grandmaster, if it is another clock.
+        grandmaster: Option<[u8; 8]>,
+    },
+    /// PORT_PROPERTIES_NP.
+    Port {
+        /// The port's state.
+        state: u8,
+        /// Whether software stamps its packets, on CLOCK_REALTIME.
+        is_software: bool,
+    },
+}
+
+/// The domain, number and contents of an answer. `None`: it is none, or refuses.
+#[must_use]
+pub fn answer(message: &[u8]) -> Option<(u8, u16, Answer)> {
+    let head: [u8; 5] = bytes(message, 0)?;
+    let word = |at| bytes(message, at).map(u16::from_be_bytes);
+    if head[0] & 0x0f != 0x0d || head[1] & 0x0f != 2 || message.get(46)? & 0x0f != 2 || word(48)? != 1 {
+        return None;
+    }
+    let data = message.get(54..)?;
+    let long = |at| bytes(data, at).map(i64::from_be_bytes);
+    let answer = match word(52)? {
+        0x2000 => Answer::Default { ports: bytes(data, 2).map(u16::from_be_bytes)?, identity: bytes(data, 10)? },
+        0x2001 => {
+            let delay = u64::try_from(long(10)?).ok()?.div_ceil(1 << 16);
+            Answer::Current { delay: Span::from_ns(delay) }
+        }
+        0xc000 => Answer::TimeStatus {
+            offset: long(0)?,
+            last: u64::try_from(long(8)?).ok()?,
+            grandmaster: match bytes(data, 38)? {
+                [0, 0, 0, 0] => None,
+                _ => Some(bytes(data, 42)?),
+            },
+        },
+        0xc004 => Answer::Port { state: *data.get(10)?, is_software: *data.get(11)? == SOFTWARE },
+        _ => return None,
+    };
+    Some((head[4], word(30)?, answer))
+}
+
+/// The answers of a clock, as far as they have come.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Answers {
+    identity: Option<[u8; 8]>,
+    ports_expected: usize,
+    delay: Option<Span>,
+    status: Option<(i64, u64, Option<[u8; 8]>)>,
+    ports: Vec<(u8, bool)>,
+}
+
+impl Answers {
+    /// One more.
+    pub fn take(&mut self, answer: Answer) {
+        match answer {
+            Answer::Default { ports, identity } => {
+                self.ports_expected = usize::from(ports);
+                self.identity = Some(identity);
+            }
+            Answer::Current { delay } => self.delay = Some(delay),
+            Answer::TimeStatus { offset, last, grandmaster } => self.status = Some((offset, last, grandmaster)),
+            Answer::Port { state, is_software } if self.ports.len() < usize::from(u16::MAX) => {
+                self.ports.push((state, is_software));
+            }
+            Answer::Port { .. } => {}
+        }
+    }
+
+    /// Whether all have come.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        let all = self.identity.is_some() && self.delay.is_some() && self.status.is_some();
+        all && self.ports.len() >= self.ports_expected
+    }
+
+    /// The report at `now` of CLOCK_MONOTONIC. CLOCK_REALTIME shows `realtime` nanoseconds then. `None`:
+    /// answers are missing.
+    #[must_use]
+    pub fn report(&self, now: Time, realtime: u64) -> Option<ClockReport> {
+        let (identity, delay, (offset, last, grandmaster)) = (self.identity?, self.delay?, self.status?);
+        let wanted = if grandmaster.is_some() { SLAVE } else { MASTER };
+        let following = self.ports.iter().find(|(state, _)| *state == wanted);
+        let state = match (following, grandmaster) {
+            (None, _) => Err(Unsynchronised::PortState(self.ports.first().map_or(0, |(state, _)| *state))),
+            (Some((_, false)), _) => Err(Unsynchronised::OtherClock),
+            (Some(_), None) => Ok(ClockBoundary {
+                timescale: Timescale::Grandmaster(identity),
+                error: Span::ZERO,
+                at: now,
+                growth_ppb: 0,
+                until: now.saturating_add(USED_FOR),
+            }),
+            (Some(_), Some(grandmaster)) => match realtime.checked_sub(last) {
+                Some(age) if last > 0 && age <= USED_FOR.as_ns() => {
+                    let at = Time::from_ns(now.as_ns().saturating_sub(age));
+                    Ok(ClockBoundary {
+                        timescale: Timescale::Grandmaster(grandmaster),
+                        error: Span::from_ns(offset.unsigned_abs()).saturating_add(delay),
+                        at,
+                        growth_ppb: GROWTH_PPB,
+                        until: at.saturating_add(USED_FOR),
+                    })
+                }
+                _ => Err(Unsynchronised::Expired),
+            },
+        };
+        Some(ClockReport { source: SourceKind::Ptp4l, state })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Packets of ptp4l 3.1.1: a clock that measures its offset to a grandmaster, and corrects nothing.
+    const MEASURED: [&str; 4] = [
+        "0d02004a07000000000000000000000000000000c60e41fffebd008900000003047f000000000000000037ad00000200\
+         0001001620000300000180fffeffff80c60e41fffebd00890700",
+        "0d02004807000000000000000000000000000000c60e41fffebd008900000001047f000000000000000037ad00000200\
+         0001001420010001ffffffffff4700000000000008580000",
+        "0d02006807000000000000000000000000000000c60e41fffebd008900000000047f000000000000000037ad00000200\
+         00010034c000fffffffffffffed018ec1f30ab54e52d0000000000000000000000000000000000000000000000000001\
+         525caffffe487cb5",
+        "0d02004607000000000000000000000000000000c60e41fffebd008900010002047f000000000000000037ad00000200\
+         00010012c004c60e41fffebd00890001080002766200",
+    ];
+    /// The same of the grandmaster.
+    const GRANDMASTER: [&str; 4] = [
+        "0d02004a07000000000000000000000000000000525caffffe487cb500000003047f000000000000000038d600000200\
+         0001001620000100000101f8feffff80525caffffe487cb50700",
+        "0d02004807000000000000000000000000000000525caffffe487cb500000001047f000000000000000038d600000200\
+         0001001420010000000000000000000000000000000000",
+        "0d02006807000000000000000000000000000000525caffffe487cb500000000047f000000000000000038d600000200\
+         00010034c000000000000000000000000000000000000000000000000000000000000000000000000000000000000000\
+         525caffffe487cb5",
+        "0d02004607000000000000000000000000000000525caffffe487cb500010002047f000000000000000038d600000200\
+         00010012c004525caffffe487cb50001060002766100",
+    ];
+    const LAST: u64 = 0x18ec_1f30_ab54_e52d;
+
+    fn packet(hex: &str) -> Vec<u8> {
+        let mut packet: Vec<u8> =
+            (0..hex.len() / 2).map(|at| u8::from_str_radix(&hex[2 * at..2 * at + 2], 16).unwrap()).collect();
+        // Rests of data that is not read.
+        packet.resize(packet.len() + 2, 0);
+        packet
+    }
+
+    fn answers(packets: &[Vec<u8>]) -> Answers {
+        let mut answers = Answers::default();
+        for packet in packets {
+            assert!(!answers.is_complete());
+            let (domain, _, answer) = answer(packet).unwrap();
+            assert_eq!(domain, 7);
+            answers.take(answer);
+        }
+        assert!(answers.is_complete());
+        answers
+    }
+
+    #[test]
+    fn answers_of_ptp4l_make_a_report() {
+        let mut packets = MEASURED.map(packet);
+        let now = Time::from_ns(50_000_000_000);
+        let state = |packets: &[Vec<u8>], realtime| answers(packets).report(now, realtime).unwrap().state;
+        assert_eq!(state(&packets, LAST), Err(Unsynchronised::PortState(8)));
+        // Its port follows the master.
+        packets[3][64] = SLAVE;
+        let bound = state(&packets, LAST + 1_000_000_000).unwrap();
+        // An offset of -304 ns, a delay of 2136 ns, and a second at 50 ppm.
+        assert_eq!(bound.error, Span::from_ns(304 + 2136));
+        assert_eq!(bound.error_at(now), Some(Span::from_ns(304 + 2136 + 50_000)));
+        assert_eq!(bound.timescale.to_string(), "525caf.fffe.487cb5");
+        assert_eq!(Timescale::of_number(bound.timescale.number()), bound.timescale);
+        assert_eq!(state(&packets, LAST + 10_000_000_001), Err(Unsynchronised::Expired));
+        assert_eq!(state(&packets, LAST - 1), Err(Unsynchronised::Expired), "CLOCK_REALTIME was set");
+        packets[3][65] = 1;
+        assert_eq!(state(&packets, LAST), Err(Unsynchronised::OtherClock));
+        let mut packets = GRANDMASTER.map(packet);
+        let own = state(&packets, LAST).unwrap();
+        assert_eq!((own.timescale, own.error_at(now)), (bound.timescale, Some(Span::ZERO)));
+        packets[3][64] = 4;
+        assert_eq!(state(&packets, LAST), Err(Unsynchronised::PortState(4)));
+    }
+
+    #[test]
+    fn what_is_no_answer_is_none() {
+        for question in [Question::Default, Question::Current, Question::TimeStatus, Question::Ports] {
+            assert_eq!(answer(&request(question, 0, 1)), None, "a request");
+        }
+        let good = packet(MEASURED[2]);
+        // Another message, another version, a request, a refusal, and other data.
+        for (at, byte) in [(0, 0x0b), (1, 1), (46, 0), (49, 2), (53, 9)] {
+            let mut wrong = good.clone();
+            wrong[at] = byte;
+            assert_eq!(answer(&wrong), None, "byte {at}");
+        }
+        for length in 0..104 {
+            assert_eq!(answer(&good[..length]), None, "{length} bytes");
+        }
+        assert_eq!(Answers::default().report(Time::ZERO, 0), None);
+    }
+}

@@ -1,0 +1,248 @@
+//! Reports of chronyd and ptp4l, which run without touching a clock, and of a written memory of
+//! clock-bound. Their claims in the time-difference table.
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use takt_linux::clock::{monotonic_ns, pause};
+use takt_linux::net::Cable;
+use takt_linux::process;
+use takt_model::{Span, Time};
+use takt_net::source::{ClockReport, SourceKind, Timescale, Unsynchronised};
+use takt_run::clock_source::{ClockSources, SourcePaths};
+use takt_run::time_sync::{TimeSync, TimeSyncSpec};
+
+/// A folder that goes with the test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let path = std::env::temp_dir().join(format!("takt-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir(&path).unwrap();
+        // chronyd wants its folder closed to others.
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o770)).unwrap();
+        Folder(path)
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    fn write(&self, name: &str, text: &str) -> PathBuf {
+        fs::write(self.at(name), text).unwrap();
+        self.at(name)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A program that ends with the test.
+struct Daemon(Child);
+
+impl Daemon {
+    /// `None`: it is not installed.
+    fn start(mut command: Command) -> Option<Daemon> {
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        child.map(Daemon).map_err(|error| println!("skipped: {error}")).ok()
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        process::terminate(&mut self.0);
+        let _ = self.0.wait();
+    }
+}
+
+/// Nobody is at these paths.
+fn nowhere(folder: &Folder) -> SourcePaths {
+    let none = folder.at("none");
+    SourcePaths { clock_bound: vec![none.clone()], chrony: none.clone(), chrony_port: None, ptp4l: vec![none] }
+}
+
+/// Asks until a report of `source` is as wanted, for some seconds.
+fn report(paths: &SourcePaths, source: SourceKind, wanted: impl Fn(&ClockReport) -> bool) -> ClockReport {
+    let mut last = None;
+    for _ in 0..200 {
+        let mut sources = ClockSources::new(paths.clone());
+        sources.refresh();
+        last = sources.reports().into_iter().find(|report| report.source == source);
+        if let Some(report) = last.filter(&wanted) {
+            return report;
+        }
+        pause(Span::from_ms(50));
+    }
+    panic!("the last report of {source} was {last:?}");
+}
+
+/// Neither touches a clock: -x.
+fn chronyd(folder: &Folder, name: &str, lines: &str) -> Option<Daemon> {
+    let socket = folder.at(&format!("{name}.sock"));
+    let more = format!(
+        "cmdport 0\nbindcmdaddress {}\npidfile {}\n{lines}\n",
+        socket.display(),
+        folder.at(&format!("{name}.pid")).display()
+    );
+    let file = folder.write(&format!("{name}.conf"), &more);
+    let mut command = Command::new("chronyd");
+    command.args(["-d", "-x", "-U", "-u", "root", "-t", "60", "-f"]).arg(file);
+    Daemon::start(command)
+}
+
+#[test]
+fn chronyd_says_how_exact_it_is() {
+    if process::effective_user() != 0 {
+        return println!("skipped: chronyd opens its socket for root");
+    }
+    let folder = Folder::new("chrony");
+    let port = free_port();
+    let served = format!("local stratum 8\nport {port}\nbindaddress 127.0.0.1\nallow 127.0.0.1");
+    let Some(_server) = chronyd(&folder, "server", &served) else { return };
+    let asks = format!("port 0\nserver 127.0.0.1 port {port} iburst minpoll -4 maxpoll -4");
+    let Some(_client) = chronyd(&folder, "client", &asks) else { return };
+    let paths = |name: &str| SourcePaths { chrony: folder.at(name), ..nowhere(&folder) };
+    let own = report(&paths("server.sock"), SourceKind::Chrony, |_| true);
+    assert_eq!(own.state, Err(Unsynchronised::OwnClock));
+    let follows = report(&paths("client.sock"), SourceKind::Chrony, |report| report.state.is_ok());
+    let bound = follows.state.unwrap();
+    assert_eq!(bound.timescale, Timescale::Utc);
+    // Both have one clock: an error of 0, and what the exchange of NTP leaves open.
+    assert!(!bound.error.is_zero() && bound.error < Span::from_s(1), "{bound:?}");
+    let left: Vec<_> = fs::read_dir(&folder.0).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert!(left.iter().all(|name| !name.to_string_lossy().starts_with("takt")), "{left:?}");
+}
+
+fn free_port() -> u16 {
+    std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
+}
+
+#[test]
+fn ptp4l_says_which_clock_its_port_follows() {
+    let cable = match Cable::lay(false) {
+        Ok(cable) => cable,
+        Err(error) => return println!("skipped: {error}"),
+    };
+    let folder = Folder::new("ptp4l");
+    let sides = [("left", cable.left(), "priority1 1"), ("right", cable.right(), "slaveOnly 1")];
+    let mut daemons = Vec::new();
+    for (name, end, role) in sides {
+        let device = end.device();
+        // free_running: the clock is not touched.
+        let text = format!(
+            "[global]\nfree_running 1\ntime_stamping software\nuds_address {}\ndomainNumber 44\n\
+             logAnnounceInterval -3\nlogSyncInterval -3\nlogMinDelayReqInterval -3\n{role}\n[{device}]\n",
+            folder.at(name).display()
+        );
+        let file = folder.write(&format!("{name}.conf"), &text);
+        let start = || {
+            end.enter().unwrap();
+            let mut command = Command::new("timeout");
+            command.args(["60", "ptp4l", "-f"]).arg(&file);
+            Daemon::start(command)
+        };
+        let Some(daemon) = std::thread::scope(|scope| scope.spawn(start).join().unwrap()) else { return };
+        daemons.push(daemon);
+    }
+    if Command::new("ptp4l").arg("-v").output().is_err() {
+        return println!("skipped: ptp4l is not installed");
+    }
+    let paths = |name: &str| SourcePaths { ptp4l: vec![folder.at(name)], ..nowhere(&folder) };
+    let master = report(&paths("left"), SourceKind::Ptp4l, |report| report.state.is_ok());
+    let bound = master.state.unwrap();
+    assert!(matches!(bound.timescale, Timescale::Grandmaster(_)));
+    assert_eq!(bound.error, Span::ZERO);
+    // It may not correct the clock, so it stays before the state SLAVE.
+    let other = |report: &ClockReport| report.state == Err(Unsynchronised::PortState(8));
+    let _ = report(&paths("right"), SourceKind::Ptp4l, other);
+}
+
+/// Version 2 of the memory, of a daemon that runs.
+fn write_memory(path: &Path, error: i64, status: i32, seconds: i64) {
+    let now = (monotonic_ns() / 1_000_000_000) as i64;
+    let mut memory = Vec::new();
+    memory.extend([0x414d_5a4e_u32, 0x4342_0200, 80].map(u32::to_ne_bytes).concat());
+    memory.extend([2_u16, 8].map(u16::to_ne_bytes).concat());
+    memory.extend([now, 0, now + seconds, 0, error, 0].map(i64::to_ne_bytes).concat());
+    memory.extend(1_000_u32.to_ne_bytes());
+    memory.extend(status.to_ne_bytes());
+    memory.resize(80, 0);
+    fs::write(path, memory).unwrap();
+}
+
+fn now() -> Time {
+    Time::from_ns(monotonic_ns())
+}
+
+/// The status of a peer whose clock is an hour ahead, by exchanges and by what clock-bound says.
+fn compare(own: &SourcePaths, other: &SourcePaths, wanted: impl Fn(&TimeSync) -> bool) -> TimeSync {
+    let spec = |peers, sources: &SourcePaths| TimeSyncSpec {
+        listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+        peers,
+        period: Span::from_ms(5),
+        drift_ppm: 100,
+        priority: 6,
+        sources: Some(sources.clone()),
+    };
+    let ahead = |time: Time| time + Span::from_s(3600);
+    let mut peer = TimeSync::with_clock(&spec(Vec::new(), other), Box::new(ahead)).unwrap();
+    let mut own = TimeSync::bind(&spec(vec![peer.address().unwrap()], own)).unwrap();
+    let ends = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let answers = scope.spawn(|| {
+            while !ends.load(Ordering::Acquire) {
+                peer.run_until(now().saturating_add(Span::from_ms(10)));
+            }
+        });
+        let found = (0..1000).any(|_| {
+            own.run_until(now().saturating_add(Span::from_ms(10)));
+            if let Some(offset) = own.peers()[0].offset {
+                let truth = -3_600_000_000_000;
+                assert!(offset.low <= truth && truth <= offset.high, "{:?}", own.peers());
+            }
+            wanted(&own)
+        });
+        ends.store(true, Ordering::Release);
+        answers.join().unwrap();
+        assert!(found, "{:?}", own.peers());
+    });
+    own
+}
+
+#[test]
+fn bounds_of_both_machines_narrow_the_interval_unless_they_are_false() {
+    let folder = Folder::new("bounds");
+    let memory = |name: &str, error, status| {
+        write_memory(&folder.at(name), error, status, 1000);
+        SourcePaths { clock_bound: vec![folder.at(name)], ..nowhere(&folder) }
+    };
+    let (one, other) = (memory("one", 20, 1), memory("other", 30, 1));
+    let has_claim = |own: &TimeSync| own.peers()[0].claim.is_some();
+    // Exchanges through the kernel take more than 50 ns. The bounds hold, for both have one clock.
+    let own = compare(&one, &other, has_claim);
+    let status = own.peers()[0];
+    let claim = status.claim.unwrap();
+    assert_eq!((claim.own, claim.peer, claim.offset.agrees), (SourceKind::ClockBound, SourceKind::ClockBound, true));
+    let offset = status.offset.unwrap();
+    assert!(claim.offset.low <= offset.low && offset.high <= claim.offset.high, "{status:?}");
+    // If a clock runs free, its status says so, and there is no claim.
+    let free = memory("free", 20, 2);
+    let own = compare(&free, &other, |own| own.peers()[0].answered > 5);
+    assert_eq!(own.peers()[0].claim, None);
+    let state = own.sources()[0].state;
+    assert_eq!(state, Err(Unsynchronised::FreeRunning));
+    // Old values do not count.
+    write_memory(&folder.at("old"), 20, 1, -5);
+    let old = SourcePaths { clock_bound: vec![folder.at("old")], ..nowhere(&folder) };
+    assert_eq!(report(&old, SourceKind::ClockBound, |_| true).state, Err(Unsynchronised::Expired));
+    let nobody = compare(&nowhere(&folder), &other, |own| own.peers()[0].answered > 5);
+    assert_eq!((nobody.sources(), nobody.peers()[0].claim), (Vec::new(), None));
+}
