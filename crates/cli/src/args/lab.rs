@@ -196,6 +196,7 @@ impl LabExperiments {
         LabExperiments {
             files: Vec::new(),
             duration: None,
+            backend: BackEnd::Auto,
             kernel: LabKernel { kernel: "rt".to_owned(), cache: None },
             devices: DeviceSet::Exact,
             cpus: None,
