@@ -212,6 +212,8 @@ TAKT_FN int takt_update(struct takt_cpu *cpu, u32 at, u64 now)
 	server = takt_at(cpu, at);
 	work = server->ready > 0;
 	if (takt_awaits(server, now) && takt_period_end(server) <= now) {
+		int had_budget = server->left > 0;
+
 		takt_settle(cpu, at, now);
 		server->terms = server->pending;
 		server->is_pending = 0;
@@ -222,6 +224,9 @@ TAKT_FN int takt_update(struct takt_cpu *cpu, u32 at, u64 now)
 		server->had_work = 0;
 		server->next = takt_is_periodic(server->terms.rule) ? now : TAKT_NEVER;
 		takt_tell(cpu, at, TAKT_SWITCHED, now, server->terms.budget, server->terms.period);
+		/* A bandwidth server has its first budget when work comes. */
+		if (had_budget && !takt_is_periodic(server->terms.rule))
+			takt_tell(cpu, at, TAKT_REPLENISHED, now, 0, 0);
 	}
 	if (server->terms.rule == TAKT_TASK)
 		return 0;

@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use super::{CpuCount, Ended, Member, SchedExtError, ServerEvent, Terms};
+use super::types::{CpuCount, Ended, Member, SchedExtError, ServerEvent, Terms};
 
 /// See [`crate::sched_ext`].
 #[derive(Debug)]

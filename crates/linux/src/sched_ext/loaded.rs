@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use libbpf_rs::{Link, MapCore as _, MapFlags, Object};
 
-use super::{
+use super::types::{
     CPUS_MAX, CpuCount, Ended, MEMBERS_MAX, Member, SERVERS_MAX, SchedExtError, ServerEvent, ServerNews, Terms,
 };
 use crate::bpf::{image, load};

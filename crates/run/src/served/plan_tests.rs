@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::process::{Command, Stdio};
 
 use takt_linux::sched_ext::Lack;
-use takt_model::{Builtin, NodeSpec, file};
+use takt_model::{Builtin, file};
 use takt_policy::{Decision, Event, Hierarchy, Job, ServerChange};
 
 use super::*;
@@ -69,7 +69,7 @@ fn what_the_scheduler_cannot_enforce_it_refuses() {
         ("\"ptps\"", "\"grub\"", "the scheduler has no rule \"grub\""),
         ("budget = \"4ms\"", "budget = \"4ms\"\nquantum = \"1ms\"", "at multiples of a quantum"),
         ("strategy = \"edf\"", "strategy = \"mlf\"", "do not go by laxity"),
-        ("wcet = \"1ms\"", "wcet = \"1ms\"\ncancel = true", "the kernel cancels no job"),
+        ("wcet = \"1ms\"", "wcet = \"1ms\"\ncriticality = \"low\"\ncancel = true", "the kernel cancels no job"),
         ("wcet = \"1ms\"", "wcet = \"1ms\"\nlate = \"drop\"", "neither drops nor demotes"),
         ("[[component]]", "cpus = 2\nplacement = \"global\"\n[[component]]", "CPUs 0-1 share tasks or components"),
         (
@@ -180,7 +180,7 @@ fn drive(system: &System, plan: &ServedPlan, numbers: &mut Numbers, script: &mut
     let (mut all, mut decisions, mut runs, mut now) = (Vec::new(), Vec::new(), None::<u32>, 0u64);
     let mut next_event = 0;
     for _ in 0..300 {
-        let is_event = now >= next_event;
+        let mut is_event = now >= next_event;
         if is_event {
             let at = Time::from_ns(now);
             if let Some(slot) = runs.filter(|_| numbers.below(2) > 0) {
@@ -200,6 +200,7 @@ fn drive(system: &System, plan: &ServedPlan, numbers: &mut Numbers, script: &mut
         }
         while let Some(change) = changes.next_if(|change| change.at.as_ns() <= now) {
             script.push_str(&terms(change.server, &change.terms.from(change.at.as_ns())));
+            is_event = true;
         }
         hierarchy.dispatch(Time::from_ns(now), &mut decisions);
         for decision in decisions.drain(..) {
@@ -290,11 +291,11 @@ fn the_servers_in_c_are_those_of_the_policy() {
 /// A node of one CPU has all its CPU for its components.
 #[test]
 fn cpus_have_their_own_servers() {
-    let mut system = parsed(TWO);
-    let spec = NodeSpec { cpus: 2, ..system.nodes[0].clone() };
-    system.nodes[0] = spec;
-    system.components[0].server_cpus = vec![1];
-    system.tasks[2].cpus = Some([0].into_iter().collect());
+    let text = TWO
+        .replacen("strategy", "cpus = 2\nplacement = \"partitioned\"\nstrategy", 1)
+        .replacen("name = \"H\"", "name = \"H\"\nserver-cpus = [1]", 1)
+        .replacen("name = \"beside\"", "name = \"beside\"\ncpus = [0]", 1);
+    let system = parsed(&text);
     let (plan, cannot) = plan(&system, NodeId(0)).unwrap();
     assert!(cannot.is_empty(), "{cannot:?}");
     let cpus: Vec<_> = plan.cpus.iter().map(|cpu| (cpu.cpu, cpu.entries.len())).collect();

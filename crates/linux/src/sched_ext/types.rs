@@ -1,0 +1,199 @@
+//! What the scheduler is given, and what it tells.
+
+use std::io;
+
+use thiserror::Error;
+
+/// The most servers of one CPU, tasks beside the components included (TAKT_SERVERS_MAX).
+pub const SERVERS_MAX: usize = 16;
+/// The kernel's numbers of CPUs that may have servers are below this (CPUS_MAX).
+pub const CPUS_MAX: u32 = 64;
+/// The most places of threads (MEMBERS_MAX).
+pub const MEMBERS_MAX: usize = 1024;
+/// The most threads in the queue of one server whose ties have an order.
+pub const TIES_MAX: usize = 32;
+/// Levels are below this.
+pub const LEVELS_MAX: u32 = 256;
+/// Budget and period of a bandwidth server are below this, in nanoseconds.
+pub const BANDWIDTH_PERIOD_MAX: u64 = 1 << 32;
+
+/// How a server keeps its budget. The numbers are those of bpf/servers.h.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum Rule {
+    /// Purely time-driven periodic server.
+    Ptps = 0,
+    /// Work-conserving periodic server.
+    Wcps = 1,
+    /// Capacity-reclaiming periodic server.
+    Crps = 2,
+    /// Polling server.
+    Polling = 3,
+    /// Deferrable server.
+    Deferrable = 4,
+    /// Soft constant-bandwidth server.
+    Cbs = 5,
+    /// Hard constant-bandwidth server.
+    CbsHard = 6,
+    /// No server: a task beside the components.
+    Task = 7,
+}
+
+/// How servers of a level, or threads of a server, are ordered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum Order {
+    /// By release.
+    Fifo = 0,
+    /// By absolute deadline.
+    Deadline = 1,
+}
+
+/// The terms of a server. Times in nanoseconds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(C)]
+pub struct Terms {
+    /// Its budget in each period.
+    pub budget: u64,
+    /// Its period.
+    pub period: u64,
+    /// Added to its deadline where the order goes by deadlines.
+    pub shift: i64,
+    /// They hold from the end of the first period that ends then or later.
+    pub at: u64,
+    /// Its rule.
+    pub rule: Rule,
+    /// The smallest level goes first.
+    pub level: u32,
+    /// The order within the level.
+    pub order: Order,
+    pub(super) version: u32,
+}
+
+impl Terms {
+    /// The first terms of a server: budget and period, and its level, order and shift.
+    #[must_use]
+    pub const fn new(rule: Rule, (budget, period): (u64, u64), (level, order, shift): (u32, Order, i64)) -> Terms {
+        Terms { budget, period, shift, at: 0, rule, level, order, version: 1 }
+    }
+
+    /// The same, asked for at this instant.
+    #[must_use]
+    pub const fn from(self, at: u64) -> Terms {
+        Terms { at, ..self }
+    }
+}
+
+/// A thread's place: its server, and where it stands in the server's queue.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(C)]
+pub struct Member {
+    /// The kernel's number of the CPU.
+    pub cpu: u32,
+    /// The server by its number on the CPU.
+    pub server: u32,
+    /// The smallest level goes first.
+    pub level: u32,
+    /// The order within the level.
+    pub order: Order,
+    /// The smaller goes first among equals; below [`TIES_MAX`].
+    pub tie: u32,
+    /// 1 if the thread tells each job ([`crate::sched_ext::Shared::tell`]). If not, a job is released when the thread wakes up.
+    pub tells: u32,
+    /// The relative deadline, in nanoseconds.
+    pub relative: u64,
+    /// Added to the deadline, in nanoseconds.
+    pub shift: i64,
+    /// Told later.
+    pub release: u64,
+    /// Told later.
+    pub deadline: u64,
+}
+
+/// A change of a server that the kernel tells of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ServerNews {
+    /// It has this budget (ns).
+    Replenished {
+        /// The budget.
+        budget: u64,
+    },
+    /// Its budget is used up.
+    Exhausted,
+    /// None of its threads wants the CPU any more.
+    Idle,
+    /// It has paid.
+    Paid {
+        /// Since then.
+        since: u64,
+        /// So much (ns).
+        amount: u64,
+        /// None of its threads had the CPU.
+        idle: bool,
+    },
+    /// It has other terms from now on: rule, budget and period.
+    Switched {
+        /// The number of the [`Rule`].
+        rule: u32,
+        /// ns.
+        budget: u64,
+        /// ns.
+        period: u64,
+    },
+}
+
+/// What happened to a server, and when.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ServerEvent {
+    /// When.
+    pub at: u64,
+    /// The kernel's number of the CPU.
+    pub cpu: u32,
+    /// The server's number on it.
+    pub server: u32,
+    /// What.
+    pub news: ServerNews,
+}
+
+/// How a CPU fared.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct CpuCount {
+    /// Decisions.
+    pub decisions: u64,
+    /// How often a thread of a server lost the CPU though it wanted it.
+    pub preemptions: u64,
+    /// Events that found the buffer full.
+    pub lost: u64,
+}
+
+/// The kernel has ended the scheduler: by its watchdog, or after an error.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Ended {
+    /// The kernel's number of the kind of end.
+    pub kind: u32,
+    /// The kernel's words.
+    pub reason: String,
+    /// What it adds.
+    pub message: String,
+}
+
+/// Why there is no scheduler.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum SchedExtError {
+    /// The program was built without it.
+    #[error("this takt was built without the feature \"bpf\", which has the sched_ext scheduler")]
+    NotBuilt,
+    /// The kernel refuses the scheduler.
+    #[cfg(feature = "bpf")]
+    #[error(transparent)]
+    Bpf(#[from] crate::bpf::BpfError),
+    /// Something is not as the program expects.
+    #[error("the sched_ext scheduler cannot be used: {what}: {cause}")]
+    Broken {
+        /// The step.
+        what: &'static str,
+        /// The kernel's answer.
+        cause: io::Error,
+    },
+}
