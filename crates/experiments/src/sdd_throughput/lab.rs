@@ -146,7 +146,7 @@ fn differences(findings: &mut Findings, kernel: &str, measured: &Measured) {
         findings.differences.push(format!("The kernel did not admit {} of the reservations.", measured.refused));
     }
     findings.differences.push(
-        "Left out: Table VII and Figs. 9 and 10, because nearly all of their reservations are larger than the driver's \
+        "Left out: Table VII and Figs. 9 and 10, because most of their reservations are larger than the driver's \
          need here; Figs. 7 and 8, because interrupts come when the emulation has them ready, not when a disk has. \
          Table VIII and Figs. 11 and 12 need a second machine that sends packets; a guest has one CPU for both."
             .to_owned(),
