@@ -3,8 +3,8 @@
  * The egress of takt_qdisc.bpf.c: two classes, each with a packet queue and a token bucket.
  *
  * It does what PacketQueue and TokenBucket of crates/net do. It is plain C, without pointers to
- * packets: a packet is known by its slot. Loops are bounded and each index is masked, so that the
- * kernel's verifier accepts it. crates/net/tests/kernel_queue.rs holds it against the Rust code.
+ * packets: a packet is known by its slot. Loops are bounded and each index is masked. The kernel's
+ * verifier demands this. crates/net/tests/kernel_queue.rs holds it against the Rust code.
  *
  * Needs __u32 and __u64.
  */
@@ -26,15 +26,15 @@
 #define BACKGROUND 1
 #define CLASSES 2
 
-/* In which order packets leave. */
+/* The order of packets. */
 #define ORDER_FIFO 0
 /* Streams by the deadline of their first packet, equal ones by its arrival; a stream first in, first out. */
 #define ORDER_EDF 1
 
-/* What becomes of a packet whose deadline has passed when it could start. */
+/* Late rules. A packet is late if its deadline has passed when it could start. */
 #define LATE_SEND 0
 #define LATE_DROP 1
-/* It is sent after all that are in time, first in, first out. */
+/* Late packets leave after all others, first in, first out. */
 #define LATE_DEMOTE 2
 
 struct slot {
@@ -99,7 +99,7 @@ struct egress {
 	struct queue queues[CLASSES];
 };
 
-/* What a step of a queue found. */
+/* The results of a step. */
 #define STEP_EMPTY 0
 /* The packet leaves. */
 #define STEP_SEND 1
@@ -189,8 +189,8 @@ ALONE heap_push(struct queue *q, __u32 slot)
 }
 
 /*
- * The same number by way of memory. The verifier knows nothing of it then, so it does not follow each
- * of the many ways through the heap.
+ * The same number by way of memory. So the verifier knows nothing of the number, and does not follow
+ * each of the many ways through the heap.
  */
 ALWAYS_INLINE __u32 forget(struct queue *q, __u32 number)
 {
