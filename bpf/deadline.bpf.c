@@ -158,7 +158,7 @@ int get_deadline(struct bpf_sockopt *ctx)
 }
 
 /*
- * Takes the tokens of a packet that comes now, unless it is to be dropped and cannot start before its
+ * Takes the tokens of a packet. Takes none if the packet may be dropped and cannot start before its
  * deadline. The rule is that of HTB: a packet starts while tokens are not negative, and its whole
  * length is taken off. Packets of the class without deadlines are not known here, so a packet may
  * start later than reckoned, and never sooner.

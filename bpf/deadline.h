@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The socket options of deadline.bpf.c, and what it shares with the process that loads it.
+ * The socket options of deadline.bpf.c, and its structures in maps.
  * crates/linux/src/tc/tags.rs has the same numbers and structures.
  */
 #ifndef TAKT_DEADLINE_H
@@ -21,7 +21,7 @@ struct settings {
 	/* The token bucket of the class: bytes a second, and nanoseconds that its burst takes. */
 	__u64 rate;
 	__u64 burst_ns;
-	/* Bytes of each frame on the wire that the kernel does not count. */
+	/* Bytes of each frame on the wire beside the kernel's count. */
 	__u64 overhead;
 	/* Number of the device in its network namespace, and of that namespace. */
 	__u32 device;
@@ -34,11 +34,11 @@ struct settings {
 
 /* Packets with deadlines since the start. */
 struct counts {
-	/* Those that came to the device, dropped ones included. */
+	/* All packets, dropped ones included. */
 	__u64 came;
-	/* Datagrams that were dropped, since they could not start in time. */
+	/* Datagrams dropped because they could not start in time. */
 	__u64 dropped;
-	/* Those that left the device, and those of them that left after their deadline. */
+	/* Packets on their way to the driver, and late ones among them. */
 	__u64 left;
 	__u64 late;
 };

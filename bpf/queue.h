@@ -3,8 +3,8 @@
  * The egress of takt_qdisc.bpf.c: two classes, each with a packet queue and a token bucket.
  *
  * It does what PacketQueue and TokenBucket of crates/net do. It is plain C, without pointers to
- * packets: a packet is known by its slot. Loops are bounded and each index is masked, so that the
- * kernel's verifier accepts it. crates/net/tests/kernel_queue.rs holds it against the Rust code.
+ * packets: a packet is known by its slot. Loops are bounded and each index is masked. The kernel's
+ * verifier demands this. crates/net/tests/kernel_queue.rs holds it against the Rust code.
  *
  * Needs __u32 and __u64.
  */
@@ -26,15 +26,15 @@
 #define BACKGROUND 1
 #define CLASSES 2
 
-/* In which order packets leave. */
+/* The order of packets. */
 #define ORDER_FIFO 0
 /* Streams by the deadline of their first packet, equal ones by its arrival; a stream first in, first out. */
 #define ORDER_EDF 1
 
-/* What becomes of a packet whose deadline has passed when it could start. */
+/* Late rules. A packet is late if its deadline has passed when it could start. */
 #define LATE_SEND 0
 #define LATE_DROP 1
-/* It is sent after all that are in time, first in, first out. */
+/* Late packets leave after all others, first in, first out. */
 #define LATE_DEMOTE 2
 
 struct slot {
@@ -67,7 +67,7 @@ struct queue {
 	struct row demoted_row;
 	/* First packets of streams, under EDF: a heap. */
 	__u32 heads;
-	__u32 unused;
+	__u32 scratch;
 	/* Counts since the start. */
 	__u64 arrived;
 	__u64 sent;
@@ -99,7 +99,7 @@ struct egress {
 	struct queue queues[CLASSES];
 };
 
-/* What a step of a queue found. */
+/* The results of a step. */
 #define STEP_EMPTY 0
 /* The packet leaves. */
 #define STEP_SEND 1
@@ -108,7 +108,20 @@ struct egress {
 /* A packet was demoted: look again. */
 #define STEP_AGAIN 3
 
+/* A step with the slot of its packet, and with its class. */
+#define STEP(what, slot) ((what) | ((slot) & (SLOTS - 1)) << 2)
+#define STEP_OF_CLASS(step, class) ((step) | (class) << 12)
+#define WHAT(step) ((step) & 3)
+#define SLOT(step) ((step) >> 2 & (SLOTS - 1))
+#define CLASS(step) ((step) >> 12 & 1)
+
 #define ALWAYS_INLINE static inline __attribute__((always_inline, unused))
+/* The verifier looks at a global function once, and not again where it is called. It demands a number. */
+#ifdef __bpf__
+#define ALONE __attribute__((noinline)) int
+#else
+#define ALONE static int
+#endif
 
 ALWAYS_INLINE struct slot *slot_at(struct queue *q, __u32 at)
 {
@@ -120,11 +133,13 @@ ALWAYS_INLINE void queue_init(struct queue *q, __u32 order, __u32 late_rule, __u
 	q->order = order;
 	q->late_rule = late_rule;
 	q->packets_max = packets_max < SLOTS ? packets_max : SLOTS;
+	q->waiting = q->used = q->heads = 0;
 	q->free = NONE;
 	q->in_time.first = q->in_time.last = NONE;
 	q->demoted_row.first = q->demoted_row.last = NONE;
+	/* Volatile, since clang would call memset, which no program of the kernel can. */
 	for (__u32 at = 0; at < SLOTS; at++)
-		q->last[at] = NONE;
+		*(volatile __u32 *)&q->last[at] = NONE;
 }
 
 ALWAYS_INLINE void row_append(struct queue *q, struct row *row, __u32 at)
@@ -154,10 +169,13 @@ ALWAYS_INLINE int goes_before(struct queue *q, __u32 one, __u32 other)
 	return a->deadline < b->deadline || (a->deadline == b->deadline && a->number < b->number);
 }
 
-ALWAYS_INLINE void heap_push(struct queue *q, __u32 slot)
+ALONE heap_push(struct queue *q, __u32 slot)
 {
-	__u32 at = q->heads++;
+	__u32 at;
 
+	if (!q)
+		return 0;
+	at = q->heads++;
 	for (int level = 0; level <= LEVELS && at; level++) {
 		__u32 above = (at - 1) / 2, there = q->heap[above & (SLOTS - 1)];
 
@@ -167,13 +185,29 @@ ALWAYS_INLINE void heap_push(struct queue *q, __u32 slot)
 		at = above;
 	}
 	q->heap[at & (SLOTS - 1)] = slot;
+	return 0;
+}
+
+/*
+ * The same number by way of memory. So the verifier knows nothing of the number, and does not follow
+ * each of the many ways through the heap.
+ */
+ALWAYS_INLINE __u32 forget(struct queue *q, __u32 number)
+{
+	volatile __u32 *scratch = &q->scratch;
+
+	*scratch = number;
+	return *scratch;
 }
 
 /* Puts a slot into the place of the first. */
-ALWAYS_INLINE void heap_replace_first(struct queue *q, __u32 slot)
+ALONE heap_replace_first(struct queue *q, __u32 slot)
 {
-	__u32 at = 0;
+	__u32 at;
 
+	if (!q)
+		return 0;
+	at = forget(q, 0);
 	for (int level = 0; level <= LEVELS; level++) {
 		__u32 below = 2 * at + 1, there;
 
@@ -185,9 +219,10 @@ ALWAYS_INLINE void heap_replace_first(struct queue *q, __u32 slot)
 		if (!goes_before(q, there, slot))
 			break;
 		q->heap[at & (SLOTS - 1)] = there;
-		at = below;
+		at = forget(q, below);
 	}
 	q->heap[at & (SLOTS - 1)] = slot;
+	return 0;
 }
 
 /*
@@ -276,26 +311,27 @@ ALWAYS_INLINE __u32 take_head(struct queue *q)
  * Takes out the next packet. After STEP_SEND and STEP_DROP the caller looks at the slot, and gives it
  * back (queue_free). There is a packet to be found as long as the queue has one in time.
  */
-ALWAYS_INLINE int queue_step(struct queue *q, __u64 now, __u32 *slot)
+ALONE queue_step(struct queue *q, __u64 now)
 {
-	__u32 at = q->order == ORDER_FIFO ? row_take(q, &q->in_time) : take_head(q);
+	__u32 at;
 
-	*slot = at;
+	if (!q)
+		return STEP_EMPTY;
+	at = q->order == ORDER_FIFO ? row_take(q, &q->in_time) : take_head(q);
 	if (at == NONE) {
 		at = row_take(q, &q->demoted_row);
-		*slot = at;
 		if (at == NONE)
 			return STEP_EMPTY;
 	} else if (slot_at(q, at)->deadline < now && q->late_rule == LATE_DROP) {
 		q->late++;
-		return STEP_DROP;
+		return STEP(STEP_DROP, at);
 	} else if (slot_at(q, at)->deadline < now && q->late_rule == LATE_DEMOTE) {
 		q->demoted++;
 		row_append(q, &q->demoted_row, at);
 		return STEP_AGAIN;
 	}
 	q->sent++;
-	return STEP_SEND;
+	return STEP(STEP_SEND, at);
 }
 
 ALWAYS_INLINE void queue_free(struct queue *q, __u32 at)
@@ -359,21 +395,22 @@ ALWAYS_INLINE void bucket_charge(struct bucket *of, __u64 now, __u64 length)
  * One step of the egress at `now`: looks at the first class with a packet and without negative
  * tokens. STEP_EMPTY: no class has one.
  */
-ALWAYS_INLINE int egress_step(struct egress *e, __u64 now, __u32 *class, __u32 *slot)
+ALONE egress_step(struct egress *e, __u64 now)
 {
+	if (!e)
+		return STEP_EMPTY;
 	for (__u32 i = 0; i < CLASSES; i++) {
 		struct queue *q = &e->queues[i];
 		int step;
 
 		if (!q->waiting || bucket_ready(&e->buckets[i], now) > now)
 			continue;
-		step = queue_step(q, now, slot);
+		step = queue_step(q, now);
 		if (step == STEP_EMPTY)
 			continue;
-		*class = i;
-		if (step == STEP_SEND)
-			bucket_charge(&e->buckets[i], now, slot_at(q, *slot)->length);
-		return step;
+		if (WHAT(step) == STEP_SEND)
+			bucket_charge(&e->buckets[i], now, slot_at(q, SLOT(step))->length);
+		return STEP_OF_CLASS(step, i);
 	}
 	return STEP_EMPTY;
 }

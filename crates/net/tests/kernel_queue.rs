@@ -172,7 +172,10 @@ fn run(program: &Path, script: &str) -> String {
 fn the_egress_of_the_kernel_decides_as_the_machines_do() {
     let Some(program) = build("random") else { return println!("skipped: there is no C compiler (cc)") };
     let strategy = ([class(), class()], proptest::collection::vec(step(), 0..400));
-    let result = proptest::test_runner::TestRunner::default().run(&strategy, |(classes, steps)| {
+    // Each case starts a process, so there are few unless more are asked for.
+    let cases = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(48);
+    let config = ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() };
+    let result = proptest::test_runner::TestRunner::new(config).run(&strategy, |(classes, steps)| {
         let (kernel, ours) = (run(&program, &script(classes, &steps)), machines(classes, &steps));
         let differs = kernel.lines().zip(ours.lines()).position(|(one, other)| one != other);
         prop_assert_eq!(&kernel, &ours, "line {:?}", differs);

@@ -34,14 +34,13 @@ int main(void)
 			else
 				tags[n[0]][slot] = n[4];
 		} else if (!strcmp(word, "pop") && scanf("%llu", n) == 1) {
-			__u32 class, slot;
 			int step;
 
-			while ((step = egress_step(&egress, n[0], &class, &slot)) != STEP_EMPTY) {
-				if (step == STEP_AGAIN)
+			while ((step = egress_step(&egress, n[0])) != STEP_EMPTY) {
+				if (WHAT(step) == STEP_AGAIN)
 					continue;
-				printf("%s %llu\n", step == STEP_SEND ? "send" : "drop", tags[class][slot]);
-				queue_free(&egress.queues[class], slot);
+				printf("%s %llu\n", WHAT(step) == STEP_SEND ? "send" : "drop", tags[CLASS(step)][SLOT(step)]);
+				queue_free(&egress.queues[CLASS(step)], SLOT(step));
 			}
 			printf("wake %llu\n", egress_wakeup(&egress, n[0]));
 		} else if (!strcmp(word, "end")) {
