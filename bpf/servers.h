@@ -201,8 +201,35 @@ static inline __attribute__((always_inline)) int takt_asks_for_more(const struct
 	return (u64)server->left * server->terms.period >= room * server->terms.budget;
 }
 
-/* Brings a server to `now`. */
-TAKT_FN int takt_update(struct takt_cpu *cpu, u32 at, u64 now)
+/* Begins with new terms, if there are any and the period is over. */
+TAKT_FN int takt_take_terms(struct takt_cpu *cpu, u32 at, u64 now)
+{
+	struct takt_server *server;
+	int had_budget;
+
+	if (!cpu)
+		return 0;
+	server = takt_at(cpu, at);
+	if (!takt_awaits(server, now) || takt_period_end(server) > now)
+		return 0;
+	had_budget = server->left > 0;
+	takt_settle(cpu, at, now);
+	server->terms = server->pending;
+	server->is_pending = 0;
+	server->left = server->left < 0 ? server->left : 0;
+	server->is_spent = 1;
+	server->deadline = 0;
+	server->lag = 0;
+	server->had_work = 0;
+	server->next = takt_is_periodic(server->terms.rule) ? now : TAKT_NEVER;
+	takt_tell(cpu, at, TAKT_SWITCHED, now, server->terms.budget, server->terms.period);
+	/* A bandwidth server has its first budget when work comes. */
+	if (had_budget && !takt_is_periodic(server->terms.rule))
+		takt_tell(cpu, at, TAKT_REPLENISHED, now, 0, 0);
+	return 1;
+}
+
+TAKT_FN int takt_update_by_rule(struct takt_cpu *cpu, u32 at, u64 now)
 {
 	struct takt_server *server;
 	u32 work;
@@ -211,23 +238,6 @@ TAKT_FN int takt_update(struct takt_cpu *cpu, u32 at, u64 now)
 		return 0;
 	server = takt_at(cpu, at);
 	work = server->ready > 0;
-	if (takt_awaits(server, now) && takt_period_end(server) <= now) {
-		int had_budget = server->left > 0;
-
-		takt_settle(cpu, at, now);
-		server->terms = server->pending;
-		server->is_pending = 0;
-		server->left = server->left < 0 ? server->left : 0;
-		server->is_spent = 1;
-		server->deadline = 0;
-		server->lag = 0;
-		server->had_work = 0;
-		server->next = takt_is_periodic(server->terms.rule) ? now : TAKT_NEVER;
-		takt_tell(cpu, at, TAKT_SWITCHED, now, server->terms.budget, server->terms.period);
-		/* A bandwidth server has its first budget when work comes. */
-		if (had_budget && !takt_is_periodic(server->terms.rule))
-			takt_tell(cpu, at, TAKT_REPLENISHED, now, 0, 0);
-	}
 	if (server->terms.rule == TAKT_TASK)
 		return 0;
 	if (takt_is_periodic(server->terms.rule)) {
@@ -275,6 +285,17 @@ TAKT_FN int takt_update(struct takt_cpu *cpu, u32 at, u64 now)
 		takt_tell(cpu, at, TAKT_IDLE, now, 0, 0);
 	}
 	server->had_work = work;
+	return 0;
+}
+
+/* Brings a server to `now`. */
+TAKT_FN int takt_update(struct takt_cpu *cpu, u32 at, u64 now)
+{
+	takt_take_terms(cpu, at, now);
+	takt_update_by_rule(cpu, at, now);
+	/* Its period may have ended with its work. */
+	if (takt_take_terms(cpu, at, now))
+		takt_update_by_rule(cpu, at, now);
 	return 0;
 }
 
