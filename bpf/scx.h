@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What takt_scx.bpf.c uses of the kernel's sched_ext: types by name, so that libbpf finds the running kernel's layout,
- * and functions (Linux 6.13 and later).
+ * Types and functions of the kernel's sched_ext for takt_scx.bpf.c (Linux 6.13 and later). libbpf finds
+ * the layout of the running kernel by the names of types.
  */
 #ifndef TAKT_SCX_H
 #define TAKT_SCX_H

@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The servers of one CPU, as a machine without clock and kernel: budgets, ranks, who runs, who pays. It is takt-policy's
- * Hierarchy for one level of components, in C, and a test holds the two against each other on random sequences.
+ * The servers of one CPU as a machine without clock and kernel: budgets, ranks, and the thread that runs.
+ * It is the Hierarchy of takt-policy in C, for one level of components. A test compares both on random
+ * sequences.
  *
- * takt_scx.bpf.c calls it under the lock of the CPU's run queue. All times are absolute, in nanoseconds. The caller
- * defines takt_tell(cpu, server, kind, at, a, b), which takes one change of a server.
+ * takt_scx.bpf.c calls it under the lock of the CPU's run queue. All times are absolute, in nanoseconds.
+ * The caller defines takt_tell(cpu, server, kind, at, a, b). It receives each change of a server.
  *
- * A caller may be late. Budgets then come at their own instants, and payers pay until the caller is there. What a server
- * takes beyond its budget is missing from its next one.
+ * A caller may be late. Budgets then come at their own instants, and payers pay until the caller is there.
+ * A server that exceeds its budget gets less in its next period.
  */
 #ifndef TAKT_SERVERS_H
 #define TAKT_SERVERS_H
+
+#define TAKT_INLINE static inline __attribute__((always_inline))
 
 /* The most servers and tasks beside them on one CPU: a power of two. */
 #define TAKT_SERVERS_MAX 16
@@ -90,23 +93,23 @@ struct takt_cpu {
 	struct takt_server servers[TAKT_SERVERS_MAX];
 };
 
-static inline __attribute__((always_inline)) struct takt_server *takt_at(struct takt_cpu *cpu, u32 at)
+TAKT_INLINE struct takt_server *takt_at(struct takt_cpu *cpu, u32 at)
 {
 	return &cpu->servers[at & (TAKT_SERVERS_MAX - 1)];
 }
 
-static inline __attribute__((always_inline)) int takt_is_bandwidth(u32 rule)
+TAKT_INLINE int takt_is_bandwidth(u32 rule)
 {
 	return rule == TAKT_CBS || rule == TAKT_CBS_HARD;
 }
 
-static inline __attribute__((always_inline)) int takt_is_periodic(u32 rule)
+TAKT_INLINE int takt_is_periodic(u32 rule)
 {
 	return rule < TAKT_CBS;
 }
 
 /* Whether it is to have the CPU. */
-static inline __attribute__((always_inline)) int takt_is_eligible(const struct takt_server *server)
+TAKT_INLINE int takt_is_eligible(const struct takt_server *server)
 {
 	u32 rule = server->terms.rule;
 
@@ -150,7 +153,7 @@ TAKT_FN int takt_charge(struct takt_cpu *cpu, u32 at, u64 time, u64 now)
 	return 0;
 }
 
-static inline __attribute__((always_inline)) void takt_pay(struct takt_cpu *cpu, u64 now)
+TAKT_INLINE void takt_pay(struct takt_cpu *cpu, u64 now)
 {
 	u64 time = now - cpu->now;
 	u32 at;
@@ -163,7 +166,7 @@ static inline __attribute__((always_inline)) void takt_pay(struct takt_cpu *cpu,
 			takt_charge(cpu, at, time, now);
 }
 
-static inline __attribute__((always_inline)) void takt_replenish(struct takt_cpu *cpu, u32 at, u64 now)
+TAKT_INLINE void takt_replenish(struct takt_cpu *cpu, u32 at, u64 now)
 {
 	struct takt_server *server = takt_at(cpu, at);
 	s64 debt = server->left < 0 ? server->left : 0;
@@ -176,13 +179,13 @@ static inline __attribute__((always_inline)) void takt_replenish(struct takt_cpu
 }
 
 /* Whether it is to have other terms. */
-static inline __attribute__((always_inline)) int takt_awaits(const struct takt_server *server, u64 now)
+TAKT_INLINE int takt_awaits(const struct takt_server *server, u64 now)
 {
 	return server->is_pending && server->pending.at <= now;
 }
 
 /* When all of its budget is back or lost, so that new terms can begin. */
-static inline __attribute__((always_inline)) u64 takt_period_end(const struct takt_server *server)
+TAKT_INLINE u64 takt_period_end(const struct takt_server *server)
 {
 	if (takt_is_periodic(server->terms.rule))
 		return server->next;
@@ -192,7 +195,7 @@ static inline __attribute__((always_inline)) u64 takt_period_end(const struct ta
 }
 
 /* Whether its budget by its deadline would be more than its share: q T >= (d - t) Q. All of them are below 2^32. */
-static inline __attribute__((always_inline)) int takt_asks_for_more(const struct takt_server *server, u64 now)
+TAKT_INLINE int takt_asks_for_more(const struct takt_server *server, u64 now)
 {
 	u64 room = server->deadline > now ? server->deadline - now : 0;
 
@@ -300,7 +303,7 @@ TAKT_FN int takt_update(struct takt_cpu *cpu, u32 at, u64 now)
 }
 
 /* When it changes though nothing happens and it pays nothing. */
-static inline __attribute__((always_inline)) u64 takt_next_change(const struct takt_server *server)
+TAKT_INLINE u64 takt_next_change(const struct takt_server *server)
 {
 	u64 next = TAKT_NEVER;
 
@@ -338,7 +341,7 @@ TAKT_FN u64 takt_next_of(struct takt_cpu *cpu, u32 at)
 }
 
 /* The first change by itself of any server that pays nothing; budgets end only where the caller looks. */
-static inline __attribute__((always_inline)) u64 takt_boundary(struct takt_cpu *cpu)
+TAKT_INLINE u64 takt_boundary(struct takt_cpu *cpu)
 {
 	u64 first = TAKT_NEVER;
 	u32 at;
@@ -519,7 +522,7 @@ TAKT_FN int takt_decide(struct takt_cpu *cpu, u64 now)
 }
 
 /* The first terms of a server, before cpu->start. */
-static inline __attribute__((always_inline)) void takt_open(struct takt_cpu *cpu, u32 at, const struct takt_terms *terms)
+TAKT_INLINE void takt_open(struct takt_cpu *cpu, u32 at, const struct takt_terms *terms)
 {
 	struct takt_server *server = takt_at(cpu, at);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The machine of servers.h as a program, for the test that holds it against takt-policy (crates/run/src/served). It reads
- * one command a line, and answers each decision with the changes of servers and with what was decided.
+ * The machine of servers.h as a program. A test compares it with takt-policy (crates/run/src/served).
+ * Each line of its input is a command. After each decision it prints the changes of servers and the decision.
  *
  * t AT budget period shift at rule level order    the next terms of entry AT
  * s TIME                                          the servers begin

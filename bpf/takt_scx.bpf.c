@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * A sched_ext scheduler: server sets as live data. Each CPU may have one. A server has a budget in each period, a rule,
- * and a queue of its own, in the order of its component. All threads that belong to no server are "the rest": they have
- * what the servers leave.
+ * A sched_ext scheduler with server sets as live data, one for each CPU. A server has a budget in each
+ * period, a rule, and a queue in the order of its component. Threads of no server are called "the rest".
+ * They get the time that the servers leave.
  *
- * User space fills takt_terms and takt_members, attaches, lets threads join, and sets start and end in takt_when. A CPU
- * has as many servers as it has terms with a version. Terms may change at any time: user space writes them with the next
- * version and then counts takt_when.generation up. A thread belongs to a server by the
- * program takt_join; its children belong to it, too.
+ * User space fills takt_terms and takt_members, attaches the scheduler, and sets start and end in
+ * takt_when. The terms of a server have a version. To change them, user space writes them with the next
+ * version, and then increments takt_when.generation. A thread joins a server by the program takt_join.
+ * Its children belong to the same server.
  *
- * Something must make a CPU decide when a budget comes or ends: a SCHED_FIFO thread on that CPU, which sleeps until
- * takt_counts[cpu].next and at most a millisecond. If it is missing, the kernel's ticks end budgets.
+ * A SCHED_FIFO thread on each CPU makes it decide when a budget comes or ends. This thread sleeps until
+ * takt_counts[cpu].next, and at most a millisecond. Without it the kernel's ticks end budgets.
  */
 #include "scx.h"
 
@@ -147,17 +147,17 @@ struct {
 	__uint(max_entries, 1 << 20);
 } takt_events SEC(".maps");
 
-static inline __attribute__((always_inline)) struct takt_seat *seat_of(u32 cpu)
+TAKT_INLINE struct takt_seat *seat_of(u32 cpu)
 {
 	return bpf_map_lookup_elem(&takt_cpus, &cpu);
 }
 
-static inline __attribute__((always_inline)) struct takt_count *count_of(u32 cpu)
+TAKT_INLINE struct takt_count *count_of(u32 cpu)
 {
 	return bpf_map_lookup_elem(&takt_counts, &cpu);
 }
 
-static inline __attribute__((always_inline)) struct takt_when *when(void)
+TAKT_INLINE struct takt_when *when(void)
 {
 	u32 zero = 0;
 
@@ -165,7 +165,7 @@ static inline __attribute__((always_inline)) struct takt_when *when(void)
 }
 
 /* The machine's CPU is the first member of a seat. */
-static inline __attribute__((always_inline)) void takt_tell(struct takt_cpu *cpu, u32 server, u32 kind, u64 at, u64 a, u64 b)
+TAKT_INLINE void takt_tell(struct takt_cpu *cpu, u32 server, u32 kind, u64 at, u64 a, u64 b)
 {
 	struct takt_event event = {
 		.at = at, .a = a, .b = b, .kind = kind, .cpu = cpu->number, .server = server,
@@ -181,7 +181,7 @@ static inline __attribute__((always_inline)) void takt_tell(struct takt_cpu *cpu
 }
 
 /* The member of a thread, if it has one and is on its CPU. */
-static inline __attribute__((always_inline)) struct takt_member *member_of(struct takt_thread *thread, s32 cpu)
+TAKT_INLINE struct takt_member *member_of(struct takt_thread *thread, s32 cpu)
 {
 	struct takt_member *member;
 	u32 at;
@@ -193,13 +193,16 @@ static inline __attribute__((always_inline)) struct takt_member *member_of(struc
 	return member && member->cpu == (u32)cpu ? member : NULL;
 }
 
-static inline __attribute__((always_inline)) u64 queue_of(u32 cpu, u32 server)
+TAKT_INLINE u64 queue_of(u32 cpu, u32 server)
 {
 	return (u64)cpu * TAKT_SERVERS_MAX + (server & (TAKT_SERVERS_MAX - 1));
 }
 
-/* The place of a thread in its server's queue: level, then time, then tie. A thread that tells nothing keeps `former`. */
-static inline __attribute__((always_inline)) u64 key_of(const struct takt_member *member, u64 former, u64 now, bool wakes)
+/*
+ * The place of a thread in its server's queue: level, then time, then tie. A thread that reports no jobs
+ * keeps `former`.
+ */
+TAKT_INLINE u64 key_of(const struct takt_member *member, u64 former, u64 now, bool wakes)
 {
 	u64 at;
 
@@ -255,7 +258,7 @@ TAKT_FN int close_account(struct takt_cpu *cpu, u64 end)
 	return 0;
 }
 
-static inline __attribute__((always_inline)) void publish(struct takt_seat *seat, u64 next)
+TAKT_INLINE void publish(struct takt_seat *seat, u64 next)
 {
 	struct takt_count *count = count_of(seat->cpu.number);
 
@@ -264,7 +267,7 @@ static inline __attribute__((always_inline)) void publish(struct takt_seat *seat
 }
 
 /* Whether the servers of a CPU are in force. Begins and ends their account. */
-static inline __attribute__((always_inline)) bool is_active(struct takt_seat *seat, u64 now)
+TAKT_INLINE bool is_active(struct takt_seat *seat, u64 now)
 {
 	struct takt_when *span = when();
 
@@ -291,7 +294,7 @@ static inline __attribute__((always_inline)) bool is_active(struct takt_seat *se
 	return true;
 }
 
-static inline __attribute__((always_inline)) void decide(struct takt_seat *seat, u64 now)
+TAKT_INLINE void decide(struct takt_seat *seat, u64 now)
 {
 	struct takt_count *count = count_of(seat->cpu.number);
 	struct takt_when *span = when();
@@ -306,7 +309,7 @@ static inline __attribute__((always_inline)) void decide(struct takt_seat *seat,
 }
 
 /* Counts a thread among those of its server that want the CPU. True if it was not counted. */
-static inline __attribute__((always_inline)) bool count(struct takt_thread *thread, struct takt_member *member, struct takt_seat *seat)
+TAKT_INLINE bool count(struct takt_thread *thread, struct takt_member *member, struct takt_seat *seat)
 {
 	if (thread->counted == member->server + 1)
 		return false;
@@ -318,7 +321,7 @@ static inline __attribute__((always_inline)) bool count(struct takt_thread *thre
 }
 
 /* Of a task beside the components: its job is what the server's place goes by. */
-static inline __attribute__((always_inline)) void tell_job(struct takt_seat *seat, struct takt_member *member, u64 now, bool wakes)
+TAKT_INLINE void tell_job(struct takt_seat *seat, struct takt_member *member, u64 now, bool wakes)
 {
 	struct takt_server *server = takt_at(&seat->cpu, member->server);
 
@@ -333,7 +336,7 @@ static inline __attribute__((always_inline)) void tell_job(struct takt_seat *sea
 	}
 }
 
-static inline __attribute__((always_inline)) void set_slice(struct task_struct *p, u64 slice)
+TAKT_INLINE void set_slice(struct task_struct *p, u64 slice)
 {
 	if (bpf_ksym_exists(scx_bpf_task_set_slice))
 		scx_bpf_task_set_slice(p, slice);
@@ -342,7 +345,7 @@ static inline __attribute__((always_inline)) void set_slice(struct task_struct *
 }
 
 /* Until the next instant at which the CPU decides. So the kernel's tick ends what nobody else has ended. */
-static inline __attribute__((always_inline)) u64 slice_of(struct takt_seat *seat, u64 now)
+TAKT_INLINE u64 slice_of(struct takt_seat *seat, u64 now)
 {
 	u64 next = seat->cpu.next;
 
@@ -411,7 +414,7 @@ void BPF_PROG(takt_enqueue, struct task_struct *p, u64 enq_flags)
 }
 
 /* Whether a thread in the queue goes before one with this key. */
-static inline __attribute__((always_inline)) bool waits_before(u64 queue, u64 key)
+TAKT_INLINE bool waits_before(u64 queue, u64 key)
 {
 	struct bpf_iter_scx_dsq it;
 	struct task_struct *first;

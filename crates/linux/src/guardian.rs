@@ -56,8 +56,8 @@ impl Cleanup {
 }
 
 /// Call this before anything else in every program that records or holds threads with
-/// [`Guard::ThisProgram`](crate::guard::Guard::ThisProgram), with the program's arguments. It returns `true` if this process was
-/// started as a guardian and has done its work. The program should end then.
+/// [`Guard::ThisProgram`](crate::guard::Guard::ThisProgram), with the program's arguments. It returns `true`
+/// if this process was started as a guardian and has done its work. The program should end then.
 #[must_use]
 pub fn guardian(arguments: impl IntoIterator<Item = OsString>) -> bool {
     let mut arguments = arguments.into_iter().skip(1);

@@ -232,7 +232,8 @@ pub struct RunSummary {
     pub notes: Vec<String>,
     /// Per task of the node, in file order.
     pub tasks: Vec<TaskSummary>,
-    /// The budget managers of a node with components, by CPU, or the threads that make a sched_ext scheduler decide; else
+    /// The budget managers of a node with components, by CPU, or the threads that make a sched_ext scheduler
+    /// decide; else
     /// none.
     pub managers: Vec<ManagerSummary>,
     /// The components of existing threads; else none.

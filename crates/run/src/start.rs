@@ -147,8 +147,8 @@ impl Prepared {
 /// The kernel has ended the scheduler.
 fn fallen_back(at: Time, why: &str) -> String {
     format!(
-        "the kernel ended the sched_ext scheduler about {} after the start: {why}; from then on no budget was kept, and all \
-         threads ran on under the kernel's own scheduler",
+        "the kernel ended the sched_ext scheduler about {} after the start: {why}; from then on no budget was \
+         kept, and all threads ran on under the kernel's own scheduler",
         Span::from_ns(at.as_ns())
     )
 }

@@ -42,7 +42,7 @@ fn what_is_sized_is_written_with_its_comments_and_proven() {
 #[test]
 fn a_run_warns_of_periods_that_were_chosen_as_if_switches_were_free() {
     let folder = Folder::new();
-    let server = "takt = 1\n[[component]]\nname = \"short\"\nserver = \"deferrable\"\nstrategy = \"rm\"\n";
+    let server = "takt = 1\n[[component]]\nname = \"short\"\nserver = \"polling\"\nstrategy = \"rm\"\n";
     let task = "[[task]]\nname = \"t\"\ncomponent = \"short\"\nperiod = \"20ms\"\nwcet = \"1ms\"\n";
     let text = format!("{server}{task}");
     fs::write(folder.path("short.toml"), text).expect("a file");

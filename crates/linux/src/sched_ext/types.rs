@@ -1,4 +1,4 @@
-//! What the scheduler is given, and what it tells.
+//! Input and events of the sched_ext scheduler.
 
 use std::io;
 
@@ -98,7 +98,8 @@ pub struct Member {
     pub order: Order,
     /// The smaller goes first among equals; below [`TIES_MAX`].
     pub tie: u32,
-    /// 1 if the thread tells each job ([`crate::sched_ext::Shared::tell`]). If not, a job is released when the thread wakes up.
+    /// 1 if the thread tells each job ([`crate::sched_ext::Shared::tell`]). If not, a job is released when
+    /// the thread wakes up.
     pub tells: u32,
     /// The relative deadline, in nanoseconds.
     pub relative: u64,

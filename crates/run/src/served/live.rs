@@ -72,7 +72,7 @@ struct WakerState {
 }
 
 impl Serving {
-    /// Loads the scheduler with the servers of the plan, and puts the machine under it. `cpus` are the kernel's numbers.
+    /// Loads the scheduler with the servers of the plan, and attaches it. `cpus` are the kernel's numbers.
     pub(crate) fn open(plan: &ServedPlan, cpus: &[u32], options: &RunOptions) -> Result<Serving, RunError> {
         let kernel = |cpu: u32| cpus.get(cpu as usize).copied().unwrap_or(cpu);
         let servers: Vec<_> = plan.cpus.iter().map(|cpu| (kernel(cpu.cpu), cpu.entries.clone())).collect();
@@ -110,8 +110,8 @@ impl Serving {
         self.shared.begin(epoch.monotonic(Time::ZERO).as_ns(), epoch.monotonic(duration).as_ns());
     }
 
-    /// Gives the scheduler the changes of servers that come soon, and the end of the run. The answer: why the kernel has
-    /// ended the scheduler, if it has.
+    /// Gives the scheduler the changes of servers that come soon, and the end of the run. Returns the reason
+    /// if the kernel has ended the scheduler.
     pub(crate) fn look(&mut self, now: Time, end: Time) -> Option<String> {
         let epoch = self.begun?;
         let mut scheduler = self.scheduler.lock().unwrap_or_else(PoisonError::into_inner);

@@ -50,8 +50,8 @@ pub(crate) fn contract(
     }
     let enforces = vec![
         format!(
-            "a sched_ext scheduler keeps the servers of CPUs {}: a SCHED_FIFO thread on each of them makes it decide when \
-             a budget comes or ends",
+            "a sched_ext scheduler keeps the servers of CPUs {}: a SCHED_FIFO thread on each of them makes it \
+             decide when a budget comes or ends",
             mapping::list(&cpus)
         ),
         "until the run ends all ordinary threads of the machine have what the components leave, in one queue"

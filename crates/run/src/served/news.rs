@@ -1,5 +1,5 @@
-//! The events of servers, from the scheduler in the kernel to the log: put between the events of threads in the order of
-//! time.
+//! Puts the events of servers, from the scheduler in the kernel, between the events of threads in the
+//! log, in the order of time.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};

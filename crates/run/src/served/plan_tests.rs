@@ -74,7 +74,8 @@ fn what_the_scheduler_cannot_enforce_it_refuses() {
         ("[[component]]", "cpus = 2\nplacement = \"global\"\n[[component]]", "CPUs 0-1 share tasks or components"),
         (
             "[[task]]\nname = \"late\"",
-            "[[component]]\nname = \"I\"\nserver = \"ptps\"\nparent = \"H\"\nperiod = \"10ms\"\nbudget = \"1ms\"\n[[task]]\nname = \"late\"",
+            "[[component]]\nname = \"I\"\nserver = \"ptps\"\nparent = \"H\"\nperiod = \"10ms\"\nbudget = \"1ms\"\n\
+             [[task]]\nname = \"late\"",
             "component \"I\": it stands in another component",
         ),
         ("period = \"10ms\"\nbudget = \"4ms\"", "period = \"5s\"\nbudget = \"4ms\"", ""),
