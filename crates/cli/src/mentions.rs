@@ -10,7 +10,8 @@ use clap::{Command, CommandFactory as _};
 use crate::args;
 
 /// Programs whose options messages name, too.
-const OTHERS: [&str; 6] = ["busybox", "trace-cmd", "cargo", "docker", "perf script", "babeltrace2"];
+const OTHERS: [&str; 8] =
+    ["busybox", "trace-cmd", "cargo", "docker", "perf script", "babeltrace2", "systemd-run", "chrt"];
 /// Options of processes that takt starts from itself.
 const INTERNAL: &str = "--takt-";
 

@@ -130,7 +130,7 @@ fn deadline_option(device: &Device) -> Finding {
         Err(NetError::NotBuilt) => {
             finding(State::Absent, "this takt has no programs that give sockets deadlines".into())
                 .costs(COST)
-                .mend("a takt that is built with --features bpf")
+                .mend("a takt from cargo build --features bpf")
         }
         Err(error) => finding(State::Absent, format!("sockets have no deadlines: {error}"))
             .costs(COST)

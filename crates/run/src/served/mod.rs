@@ -65,7 +65,7 @@ fn obstacle_of(lack: &Lack) -> Obstacle {
         Lack::Feature => Obstacle::new(
             "this program",
             "it was built without the feature \"bpf\", which has the sched_ext scheduler",
-            format!("build it with --features bpf (docs/reference/bpf.md), or {OTHERS}"),
+            format!("build takt with cargo build --features bpf (docs/reference/bpf.md), or {OTHERS}"),
         ),
         Lack::Kernel => Obstacle::new(
             "this kernel",

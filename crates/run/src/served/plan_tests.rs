@@ -93,9 +93,12 @@ fn what_program_kernel_and_machine_lack_is_named_with_the_remedy() {
     let lacks = [Lack::Feature, Lack::Kernel, Lack::Busy("scx_simple".to_owned()), Lack::Privilege("no".to_owned())];
     let refused = contract(&parsed(TWO), NodeId(0), &options, &lacks).unwrap().cannot;
     let text: Vec<String> = refused.iter().map(ToString::to_string).collect();
-    for (text, wanted) in
-        text.iter().zip(["--features bpf", "CONFIG_SCHED_CLASS_EXT", "\"scx_simple\" is at work", "this user: no"])
-    {
+    for (text, wanted) in text.iter().zip([
+        "cargo build --features bpf",
+        "CONFIG_SCHED_CLASS_EXT",
+        "\"scx_simple\" is at work",
+        "this user: no",
+    ]) {
         assert!(text.contains(wanted) && text.contains("--backend manager"), "{text}");
     }
     assert_eq!(text.len(), 4);

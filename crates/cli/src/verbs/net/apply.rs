@@ -273,7 +273,7 @@ fn checked(applied: &Applied) -> String {
 
 fn tags_checked(tags: &Tags) -> String {
     match tags.probed() {
-        0 => "not probed: SO_DEADLINE (takt is outside of its control group)\n".to_owned(),
+        0 => "not probed: SO_DEADLINE (this process is outside of its control group)\n".to_owned(),
         frames => format!("verified: {frames} of {frames} frames with a deadline came to the device and left it\n"),
     }
 }
