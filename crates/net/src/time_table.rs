@@ -237,10 +237,12 @@ impl TimeTable {
             TimeTableEvent::Claim(claim) => decisions.push(self.claim(now, &claim)),
             TimeTableEvent::Stepped => {
                 self.epoch += 1;
-                for (i, peer) in self.peers.iter_mut().enumerate().filter(|(_, peer)| !peer.samples.is_empty()) {
-                    peer.samples.clear();
+                for (i, peer) in self.peers.iter_mut().enumerate() {
                     peer.claim = None;
-                    decisions.push(TimeTableDecision::Restarted(i));
+                    if !peer.samples.is_empty() {
+                        peer.samples.clear();
+                        decisions.push(TimeTableDecision::Restarted(i));
+                    }
                 }
             }
         }
@@ -299,11 +301,14 @@ impl TimeTable {
             return TimeTableDecision::Refused(at, Refusal::Impossible);
         };
         let contradicted = self.interval(now, peer).is_some_and(|known| high < known.low || low > known.high);
-        let restart = contradicted || (exchange.peer_epoch > peer.epoch && !peer.samples.is_empty());
+        let has_stepped = exchange.peer_epoch > peer.epoch;
+        let restart = contradicted || (has_stepped && !peer.samples.is_empty());
         let Some(peer) = self.peers.get_mut(at) else { return TimeTableDecision::Refused(at, Refusal::Unknown) };
         peer.epoch = exchange.peer_epoch;
         if restart {
             peer.samples.clear();
+        }
+        if restart || has_stepped {
             peer.claim = None;
         }
         if peer.samples.len() >= samples_max {

@@ -136,12 +136,12 @@ mod tests {
     #[test]
     fn the_bound_is_correction_dispersion_and_half_the_delay() {
         let now = Time::from_ns(500);
-        // 2^-10 s, 2^-11 s and 2^-12 s.
+        // 2^-10 s, 2^-11 s and 2^-12 s, each rounded up.
         let numbers = [(68, number(15, -1)), (92, number(14, 1)), (96, number(13, 1))];
         let report = |answer: &[u8]| report(answer, 7, now);
         let bound = report(&answer([10, 0, 0, 1], 0, numbers)).unwrap().state.unwrap();
-        assert_eq!((bound.error, bound.at), (Span::from_ns(1_464_844), now));
-        assert_eq!(bound.error_at(now + Span::from_ms(1)), Some(Span::from_ns(1_464_894)));
+        assert_eq!((bound.error, bound.at), (Span::from_ns(1_464_845), now));
+        assert_eq!(bound.error_at(now + Span::from_ms(1)), Some(Span::from_ns(1_464_895)));
         assert_eq!(bound.error_at(now + Span::from_s(11)), None);
         let state = |reference, leap| report(&answer(reference, leap, numbers)).unwrap().state;
         assert_eq!(state([10, 0, 0, 1], 3), Err(Unsynchronised::NoSource));
