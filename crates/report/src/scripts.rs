@@ -217,7 +217,7 @@ for task in /proc/"$pid"/task/*; do
     thread=${task##*/}
     case $name in
     "CPU "*/KVM | "CPU "*/TCG)
-        # A vCPU may start helper threads: these are ordinary again (--reset-on-fork).
+        # A vCPU may start helper threads: these are ordinary again (chrt --reset-on-fork).
         chrt --deadline --reset-on-fork --sched-runtime "$runtime" --sched-deadline "$period" \
             --sched-period "$period" --pid 0 "$thread" || exit 1
         found=$((found + 1))
