@@ -14,7 +14,10 @@ use takt_linux::machine;
 use takt_log::{Event, JobKey, Reader};
 use takt_model::{Span, Time};
 
-const TAKT: &str = env!("CARGO_BIN_EXE_takt");
+use crate::command::{TAKT, takt};
+
+mod command;
+
 const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden");
 const DURATION: &str = "470ms";
 /// A run is not compared if the machine took this much of it.
@@ -27,12 +30,6 @@ const DECISIONS: u64 = 8;
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-}
-
-fn takt(folder: &Path, arguments: &[&str]) -> (i32, String, String) {
-    let ran = Command::new(TAKT).args(arguments).current_dir(folder).output().expect("takt starts");
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    (ran.status.code().unwrap_or(-1), text(&ran.stdout), text(&ran.stderr))
 }
 
 /// A schedule: who had the CPU when, and what happened to each server.

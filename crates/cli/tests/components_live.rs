@@ -7,7 +7,9 @@ use std::process::{Child, Command, Stdio};
 
 use takt_model::Span;
 
-const TAKT: &str = env!("CARGO_BIN_EXE_takt");
+use crate::command::{TAKT, takt};
+
+mod command;
 
 const DOMAINS: &str = r#"
 takt = 1
@@ -39,12 +41,6 @@ component = "low"
 period = "40ms"
 wcet = "8ms"
 "#;
-
-fn takt(folder: &Path, arguments: &[&str]) -> (i32, String, String) {
-    let ran = Command::new(TAKT).args(arguments).current_dir(folder).output().expect("takt starts");
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    (ran.status.code().unwrap_or(-1), text(&ran.stdout), text(&ran.stderr))
-}
 
 /// How this user may run: with the privilege, or without a guarantee.
 fn options(folder: &Path) -> &'static [&'static str] {

@@ -11,7 +11,10 @@ use serde_json::Value;
 use takt_linux::{clock, foreign, tracing};
 use takt_model::{Span, Threads};
 
-const TAKT: &str = env!("CARGO_BIN_EXE_takt");
+use crate::command::{TAKT, takt};
+
+mod command;
+
 /// A process that spins in several processes for a while, whatever happens to this test.
 const GREEDY: &str =
     "timeout --foreground 20 sh -c 'while :; do :; done' & timeout --foreground 20 sh -c 'while :; do :; done' & wait";
@@ -23,12 +26,6 @@ const MODEST: &str =
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-}
-
-fn takt(folder: &Path, arguments: &[&str]) -> (i32, String, String) {
-    let ran = Command::new(TAKT).args(arguments).current_dir(folder).output().expect("takt starts");
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    (ran.status.code().unwrap_or(-1), text(&ran.stdout), text(&ran.stderr))
 }
 
 /// A process with all that it starts, ended with this.

@@ -169,6 +169,7 @@ fn what_the_other_program_cannot_keep_is_refused() {
         (system("guest", 1, "").replace("20ms", "2s"), "cpu.max", "cpu.max takes 1ms to 1s"),
         (system("guest", 1, "").replace("4ms", "auto"), "xl", "let \"takt size -o\" write both"),
         (system("guest", 1, "threads = \"unit:a.service\"\n"), "cpu.rt.max", "systemd sets no real-time budget"),
+        (system("guest", 2, "").replace("4ms", "500us"), "cpu.max", "its budget is 500us"),
         ("takt = 1\n".to_owned(), "qemu-hook", "the system has no component"),
     ] {
         fs::write(folder.join("system.toml"), text).expect("a file");

@@ -66,37 +66,30 @@ impl Context {
         if options.duration.is_some_and(Span::is_zero) {
             return Err(Failure::input("--for is zero; give a duration like 10s"));
         }
-        let live = experiment.live.filter(|_| options.live);
-        if options.live && live.is_none() {
-            let live = EXPERIMENTS.iter().filter(|experiment| experiment.live.is_some());
-            let names = live.map(|experiment| experiment.name).collect::<Vec<_>>().join(", ");
+        let form = experiment.form(options);
+        if (options.live || options.lab.is_some()) && form.is_none() {
+            let (option, lacks) =
+                if options.live { ("--live", "has one form") } else { ("--lab", "has no form in the lab") };
+            let others = EXPERIMENTS.iter().filter(|experiment| experiment.form(options).is_some());
+            let names = others.map(|experiment| experiment.name).collect::<Vec<_>>().join(", ");
             return Err(Failure::input(format_args!(
-                "--live: {} has one form; leave it out, or choose one of {names}",
+                "{option}: {} {lacks}; leave it out, or choose one of {names}",
                 experiment.name
             )));
         }
-        let lab = experiment.lab.filter(|_| options.lab.is_some());
-        if options.lab.is_some() && lab.is_none() {
-            let lab = EXPERIMENTS.iter().filter(|experiment| experiment.lab.is_some());
-            let names = lab.map(|experiment| experiment.name).collect::<Vec<_>>().join(", ");
-            return Err(Failure::input(format_args!(
-                "--lab: {} has no form in the lab; leave it out, or choose one of {names}",
-                experiment.name
-            )));
-        }
-        let longest = live.or(lab).map_or(experiment.longest, |form| form.longest);
+        let longest = form.map_or(experiment.longest, |form| form.longest);
         if let Some(asked) = options.duration.filter(|asked| *asked > longest) {
             let name = experiment.name;
             return Err(Failure::input(format_args!(
                 "--for {asked}: {name} measures for {longest} at the most; give that or less"
             )));
         }
-        if lab.is_some() && (options.repeat.is_some() || options.duration.is_some()) {
+        if options.lab.is_some() && (options.repeat.is_some() || options.duration.is_some()) {
             return Err(Failure::input(
                 "--lab: each value is measured once, over a number of blocks; leave --for and --repeat out",
             ));
         }
-        if options.repeat.is_some() && !experiment.repeats {
+        if options.repeat.is_some() && (options.live || !experiment.repeats) {
             return Err(Failure::input(format_args!(
                 "--repeat: {} measures each thing once; leave it out, or give --for a longer time",
                 experiment.name

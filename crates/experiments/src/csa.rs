@@ -118,7 +118,25 @@ impl Scope {
             Scope::Last => found.last().to_vec(),
         }
     }
+
+    /// The figure of the paper, and whose jobs it shows.
+    fn words(self) -> (&'static str, &'static str) {
+        match self {
+            Scope::All => ("Fig. 4", "all jobs"),
+            Scope::Last => ("Fig. 5", "jobs of the least important domain"),
+        }
+    }
+
+    /// The paper's miss ratios of a range of periods in percent, by rule: the text gives those of Fig. 5c.
+    fn paper(self, range: usize) -> [Option<f64>; 3] {
+        if self == Scope::Last && range == 1 { [Some(100.0), Some(60.5), Some(6.2)] } else { [None; 3] }
+    }
 }
+
+/// Execution time factors of Fig. 6, in percent.
+const FACTORS: [u64; 3] = [100, 50, 10];
+/// The workloads of Table I in Fig. 7.
+const KINDS: [(usize, &str); 3] = [(0, "much interface overhead"), (5, "little interface overhead"), (6, "a single domain")];
 
 /// The number of workloads of each kind, and how long each runs.
 fn size(context: &Context) -> (u64, Span) {
@@ -149,9 +167,18 @@ fn under_each_rule(
 /// Workloads of one setting. The setting's number keeps their draws apart.
 fn workloads(context: &Context, setting: u64, load: f64, range: (u64, u64)) -> Result<Vec<Domains>, Failure> {
     let (count, _) = size(context);
-    (0..count)
-        .map(|number| synthetic(&mut Random::new(context.seed ^ (setting << 48) ^ (number << 32)), load, range))
-        .collect()
+    (0..count).map(|number| workload(context, setting, number, load, range)).collect()
+}
+
+/// One of them.
+fn workload(
+    context: &Context,
+    setting: u64,
+    number: u64,
+    load: f64,
+    range: (u64, u64),
+) -> Result<Domains, Failure> {
+    synthetic(&mut Random::new(context.seed ^ (setting << 48) ^ (number << 32)), load, range)
 }
 
 /// A distribution function with a limited number of steps.
@@ -184,8 +211,7 @@ fn figure(title: &str, series: Vec<Series>) -> Figure {
 /// Distribution functions under each rule, with the miss ratio in the key.
 fn by_rule(title: &str, file: &str, jobs: &[Vec<f64>], caption: &str) -> Drawn {
     let series = jobs.iter().zip(RULES).enumerate().map(|(i, (jobs, rule))| {
-        let missed = miss_ratio(jobs).map_or("no jobs".to_owned(), |ratio| format!("{:.2} % late", ratio * 100.0));
-        distribution(jobs, &format!("{}, {missed}", rule.name()), i)
+        distribution(jobs, &format!("{}, {}", rule.name(), late(jobs)), i)
     });
     Drawn::of(file, &figure(title, series.collect()), title, caption)
 }
@@ -212,6 +238,20 @@ fn miss_ratios(
 
 fn percent(ratio: Option<f64>) -> Option<f64> {
     ratio.map(|ratio| ratio * 100.0)
+}
+
+fn in_percent(ratio: Option<f64>) -> String {
+    ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{:.2} %", ratio * 100.0))
+}
+
+/// The miss ratio of jobs, for a key.
+fn late(jobs: &[f64]) -> String {
+    miss_ratio(jobs).map_or_else(|| "no jobs".to_owned(), |ratio| format!("{:.2} % late", ratio * 100.0))
+}
+
+/// The median of the jobs under each rule.
+fn medians(jobs: &[Vec<f64>]) -> Vec<Option<f64>> {
+    jobs.iter().map(|jobs| quartiles(jobs).map(|[_, _, median, ..]| median)).collect()
 }
 
 /// Checks in several settings that each ratio is at most the one before.
@@ -245,11 +285,7 @@ fn needs_time(claim: &mut Claim, duration: Span) {
 
 fn shown(ratios: &[Option<f64>]) -> String {
     let each = RULES.iter().zip(ratios);
-    let each = each.map(|(rule, ratio)| match ratio {
-        Some(ratio) => format!("{} {:.2} %", rule.name(), ratio * 100.0),
-        None => format!("{} -", rule.name()),
-    });
-    each.collect::<Vec<_>>().join(", ")
+    each.map(|(rule, ratio)| format!("{} {}", rule.name(), in_percent(*ratio))).collect::<Vec<_>>().join(", ")
 }
 
 /// Figs. 4 and 5: three ranges of periods at a load of 0.9.
@@ -259,10 +295,7 @@ fn periods(context: &Context, scope: Scope) -> Result<Findings, Failure> {
     let mut rows = Vec::new();
     let mut ordered = Ordered::default();
     let mut found_all = Vec::new();
-    let (cite, whose) = match scope {
-        Scope::All => ("Fig. 4", "all jobs"),
-        Scope::Last => ("Fig. 5", "jobs of the least important domain"),
-    };
+    let (cite, whose) = scope.words();
     for (i, range) in RANGES.into_iter().enumerate() {
         let workloads = workloads(context, i as u64, 0.9, range)?;
         let found = under_each_rule(context, &workloads, 100, duration)?;
@@ -278,11 +311,9 @@ fn periods(context: &Context, scope: Scope) -> Result<Findings, Failure> {
                 "{count} workloads at U_W = 0.9 for {duration} each. Interfaces need {overhead:.1} % more than tasks."
             ),
         ));
-        // The text gives the miss ratios of Fig. 5c.
-        let paper = if scope == Scope::Last && i == 1 { [Some(100.0), Some(60.5), Some(6.2)] } else { [None; 3] };
         rows.push(Row {
             name: format!("{low} to {high} ms"),
-            values: vec![paper.to_vec(), ratios.iter().copied().map(percent).collect()],
+            values: vec![scope.paper(i).to_vec(), ratios.iter().copied().map(percent).collect()],
         });
         ordered.add(&ratios);
         found_all.push(format!("{low} to {high} ms: {}", shown(&ratios)));
@@ -338,7 +369,7 @@ fn factors(context: &Context) -> Result<Findings, Failure> {
             })
             .collect();
         let mut of_crps = Vec::new();
-        for (k, etf) in [100, 50, 10].into_iter().enumerate() {
+        for (k, etf) in FACTORS.into_iter().enumerate() {
             let found = under_each_rule(context, &workloads, etf, duration)?;
             let jobs: Vec<&[f64]> = found.iter().map(Responsiveness::last).collect();
             let ratios: Vec<Option<f64>> = jobs.iter().map(|jobs| miss_ratio(jobs)).collect();
@@ -356,10 +387,7 @@ fn factors(context: &Context) -> Result<Findings, Failure> {
             found_all.push(format!("U_W {load:.1}, ETF {etf} %: {}", shown(&ratios)));
         }
         gains.add(&of_crps);
-        let each: Vec<String> = of_crps
-            .iter()
-            .map(|ratio| ratio.map_or("-".to_owned(), |ratio| format!("{:.2} %", ratio * 100.0)))
-            .collect();
+        let each: Vec<String> = of_crps.iter().map(|ratio| in_percent(*ratio)).collect();
         of_crps_all.push(format!("U_W {load:.1}: {}", each.join(", ")));
         boxes.push((load, series));
     }
@@ -443,8 +471,7 @@ fn partitions(context: &Context) -> Result<Findings, Failure> {
     let mut ordered = Ordered::default();
     let mut found_all = Vec::new();
     let (mut alike, mut faster) = (None, Vec::new());
-    let kinds = [(0, "much interface overhead"), (5, "little interface overhead"), (6, "a single domain")];
-    for (workload, kind) in kinds {
+    for (workload, kind) in KINDS {
         let workloads: Vec<Domains> =
             (0..count).map(|number| of_partitions(context, workload, number)).collect::<Result<_, _>>()?;
         let found = under_each_rule(context, &workloads, 100, duration)?;
@@ -456,8 +483,7 @@ fn partitions(context: &Context) -> Result<Findings, Failure> {
             &jobs,
             &format!("{count} times {duration} of synthetic partitions. A switch costs {SWITCH}."),
         ));
-        let medians: Vec<Option<f64>> =
-            jobs.iter().map(|jobs| quartiles(jobs).map(|[_, _, median, ..]| median)).collect();
+        let medians = medians(&jobs);
         faster.push(medians[0].zip(medians[2]).map(|(ptps, crps)| 1.0 - crps / ptps));
         rows.push(Row {
             name: format!("{}, {kind}", workload + 1),
@@ -512,6 +538,9 @@ fn partitions(context: &Context) -> Result<Findings, Failure> {
 
 const ARINC: &str = "The ARINC 653 tasks are not public. These partitions are synthetic, with the utilisations \
      of Table I. The paper gives the number of domains of workloads 2 and 7; the others have five.";
+
+const LATE: &str =
+    "A job counts as late if its deadline had passed and it had not completed at the end. The paper is silent.";
 
 /// Tables I and II.
 fn tables(context: &Context) -> Result<Findings, Failure> {
@@ -617,8 +646,5 @@ fn differences(findings: &mut Findings, count: u64) {
              together."
         ));
     }
-    findings.differences.push(
-        "A job counts as late if its deadline had passed and it had not completed at the end. The paper is silent."
-            .to_owned(),
-    );
+    findings.differences.push(LATE.to_owned());
 }

@@ -101,6 +101,11 @@ impl Experiment {
         self.live
     }
 
+    /// The other form that the options ask for.
+    fn form(&self, options: &Options) -> Option<LiveForm> {
+        if options.live { self.live } else { self.lab.filter(|_| options.lab.is_some()) }
+    }
+
     /// The form in a guest of the lab, if there is one.
     #[must_use]
     pub const fn lab(&self) -> Option<LiveForm> {
@@ -223,9 +228,7 @@ pub fn run(options: &Options, host: Host) -> Result<Report, Failure> {
         return Err(Failure::input(format_args!("no experiment is called \"{wanted}\"; takt reproduce --list")));
     };
     let context = Context::new(experiment, options, host)?;
-    let live = experiment.live.filter(|_| options.live);
-    let lab = experiment.lab.filter(|_| options.lab.is_some());
-    let run = live.or(lab).map_or(experiment.run, |form| form.run);
+    let run = experiment.form(options).map_or(experiment.run, |form| form.run);
     let mut findings = run(&context).inspect_err(|_| context.forsake())?;
     context.conclude(&mut findings);
     let files = write::files(experiment, &context, &findings)?;

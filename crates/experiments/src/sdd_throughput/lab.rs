@@ -69,11 +69,16 @@ row() {
 }
 "#;
 
-fn script(short: bool) -> String {
+/// Whole periods of a reservation with this period, in milliseconds.
+fn periods(short: bool, t: u64) -> u64 {
     let periods = if short { PERIODS.1 } else { PERIODS.0 };
+    periods[usize::from(t > 100)]
+}
+
+fn script(short: bool) -> String {
     let rows = ORDER.map(|row| {
         let (q, t, _) = TABLE_VI[row];
-        format!("row {row} {} {} {}\n", q * 1_000, t * 1_000, periods[usize::from(t > 100)])
+        format!("row {row} {} {} {}\n", q * 1_000, t * 1_000, periods(short, t))
     });
     // The fixed priority once more at the end, beside the first time.
     let end = "measure \"$most\"\necho \"fixed $most $took $work\"\n";
@@ -83,7 +88,9 @@ fn script(short: bool) -> String {
 fn reproduce(context: &Context) -> Result<Findings, Failure> {
     let Some(machine) = &context.lab else { return Err(Failure::trouble("the lab was not asked for")) };
     let request = LabRequest { modules: &MODULES, disk_mib: DISK_MIB, script: script(context.short) };
-    let text = (context.host.lab)(machine, &request)?;
+    let Some(text) = context.unless_stopped((context.host.lab)(machine, &request))? else {
+        return Ok(Findings::default());
+    };
     context.write("guest.txt", text.as_bytes())?;
     let measured = read(&text, context.short)
         .ok_or_else(|| Failure::trouble(format_args!("the guest printed what is no measurement: {text}")))?;
@@ -118,11 +125,10 @@ fn read(text: &str, short: bool) -> Option<Measured> {
         }
     }
     let share = measured.share?;
-    let periods = if short { PERIODS.1 } else { PERIODS.0 };
     for (row, (_, t, _)) in TABLE_VI.iter().enumerate() {
         // A reservation that does not limit the driver needs no whole periods.
         if share_of(row) < share && !measured.reserved[row].is_empty() {
-            measured.periods[row] = periods[usize::from(*t > 100)];
+            measured.periods[row] = periods(short, *t);
         }
     }
     Some(measured)

@@ -28,7 +28,7 @@ enum Step {
     /// The scope has a CPU more.
     Given(usize),
     /// One more entry of the scope has a CPU.
-    ServerTasks(usize),
+    Served(usize),
 }
 
 /// The outcome of a choice.
@@ -82,7 +82,7 @@ impl Choice {
 
     fn serve(&mut self, scope: usize, entry: Entry) {
         self.served[scope].push(entry);
-        self.steps.push(Step::ServerTasks(scope));
+        self.steps.push(Step::Served(scope));
     }
 
     /// Takes back what has been done since there were so many steps and payers.
@@ -91,7 +91,7 @@ impl Choice {
         for step in self.steps.drain(steps..).rev() {
             match step {
                 Step::Given(scope) => drop(self.tokens[scope].pop()),
-                Step::ServerTasks(scope) => drop(self.served[scope].pop()),
+                Step::Served(scope) => drop(self.served[scope].pop()),
             }
         }
     }

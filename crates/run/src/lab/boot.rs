@@ -36,7 +36,7 @@ pub struct Setup<'a> {
     pub machine: &'a Machine,
     /// The guest's files.
     pub guest: &'a Guest<'a>,
-    /// The most CPU time that QEMU may use. A busy host makes a boot longer, and does not end it.
+    /// The most CPU time that QEMU may use. On a busy host a boot may last [`WAIT_FACTOR`] times as long.
     pub timeout: Span,
     /// An empty folder for the files of the boot.
     pub folder: &'a Path,
@@ -129,8 +129,11 @@ impl Boot {
                 return Ok(boot);
             }
             // A guest never waits for the host, so one that hangs uses CPU time, too.
-            if clock::cpu_of_process(qemu.0.id()) > setup.timeout || boot.took > wait {
-                return Err(LabError::Time(setup.timeout));
+            if clock::cpu_of_process(qemu.0.id()) > setup.timeout {
+                return Err(LabError::Time { limit: setup.timeout, clock: "of CPU time" });
+            }
+            if boot.took > wait {
+                return Err(LabError::Time { limit: wait, clock: "on this machine's clock" });
             }
             clock::pause(LOOK);
         }

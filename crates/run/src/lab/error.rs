@@ -110,9 +110,14 @@ pub enum LabError {
     },
     /// The guest took too long.
     #[error(
-        "the guest has not ended after {0} of CPU time; give more time (--timeout), or look at its console (--console)"
+        "the guest has not ended after {limit} {clock}; give more time (--timeout), or look at its console (--console)"
     )]
-    Time(Span),
+    Time {
+        /// The time that it had.
+        limit: Span,
+        /// By which clock.
+        clock: &'static str,
+    },
     /// The guest wrote too much.
     #[error("the guest wrote more than {0} bytes; write less, or run fewer experiments a boot")]
     Bound(u64),
@@ -139,7 +144,7 @@ impl LabError {
             LabError::Failed { .. }
             | LabError::Changed(_)
             | LabError::Io { .. }
-            | LabError::Time(_)
+            | LabError::Time { .. }
             | LabError::Bound(_)
             | LabError::Interrupted(_) => 4,
         }

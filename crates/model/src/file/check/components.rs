@@ -83,13 +83,13 @@ impl Check<'_> {
         }
     }
 
-    /// Threads stand in one component.
+    /// Threads stand in one component of their machine.
     fn threads(&mut self, part: Part, at: usize) {
         let component = &self.system.components[at];
-        if component.threads.is_none() || self.bad(part, &["threads"]) {
+        if component.threads.is_none() || self.bad(part, &["threads", "node"]) {
             return;
         }
-        let same = |other: &&Component| other.threads == component.threads;
+        let same = |other: &&Component| other.node == component.node && other.threads == component.threads;
         let Some(other) = self.system.components[..at].iter().find(same) else { return };
         let (owner, name) = (self.owner(part), &other.name);
         let threads = component.threads.as_ref().map(ToString::to_string).unwrap_or_default();
