@@ -66,7 +66,7 @@ lab-binary:
 BPF := --locked --workspace --features takt-dispatch/tokio,takt/bpf
 bpf:
 	$(CARGO) clippy $(BPF) --all-targets -- -D warnings
-	$(CARGO) test $(BPF) --no-fail-fast --package takt-linux --lib bpf tc
+	$(CARGO) test $(BPF) --no-fail-fast --lib -- bpf:: tc::
 	$(CARGO) test $(BPF) --no-fail-fast --test tags --test net
 
 ## What takes too long for every change: fuzzing, the live tests ten times beside a load, kokyu at full length,

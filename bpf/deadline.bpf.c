@@ -15,7 +15,6 @@
 
 char LICENSE[] SEC("license") = "GPL";
 
-#define BPF_F_NO_PREALLOC (1 << 0)
 /* Sockets that accept(2) makes inherit the value of the socket that listens. */
 #define BPF_F_CLONE (1 << 9)
 #define BPF_SK_STORAGE_GET_F_CREATE 1

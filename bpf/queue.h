@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The egress of takt_qdisc.bpf.c: two classes, each with a packet queue and a token bucket.
+ * The egress of a queueing discipline: two classes, each with a packet queue and a token bucket. No
+ * program of this folder uses it yet.
  *
  * It does what PacketQueue and TokenBucket of crates/net do. It is plain C, without pointers to
  * packets: a packet is known by its slot. Loops are bounded and each index is masked. The kernel's

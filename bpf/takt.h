@@ -29,6 +29,8 @@ typedef _Bool bool;
 #define BPF_MAP_TYPE_ARRAY 2
 #define BPF_MAP_TYPE_SK_STORAGE 24
 
+#define BPF_F_NO_PREALLOC 1
+
 #include <bpf/bpf_helpers.h>
 
 #define ENOMEM 12

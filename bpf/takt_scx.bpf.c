@@ -438,8 +438,12 @@ void BPF_PROG(takt_dispatch, s32 cpu, struct task_struct *prev)
 	u64 now = bpf_ktime_get_ns();
 	u32 at;
 
-	if (!seat)
+	/* The rest run on CPUs without servers, too. */
+	if (!seat) {
+		if (!scx_bpf_dsq_move_to_local(REST) && stays)
+			set_slice(prev, REST_SLICE);
 		return;
+	}
 	if (stays) {
 		thread = bpf_task_storage_get(&takt_threads, prev, 0, 0);
 		member = member_of(thread, cpu);

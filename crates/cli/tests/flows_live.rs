@@ -283,7 +283,11 @@ fn what_a_node_needs_is_refused_with_its_remedy() {
     refused(&[&node[..], &all[..2], &all[4..]].concat(), "--peer n1=ADDRESS:PORT");
     refused(&[&node[..], &all[..4]].concat(), "--key FILE");
     refused(&[&node[..], &all, &["--peer", "n7=127.0.0.1:1"]].concat(), "the system has no node \"n7\"");
-    refused(&[&node[..], &all, &["--best-effort", "--start-at", "1000"]].concat(), "is over");
+    let begun = |at: u64, wanted: &str| {
+        refused(&[&node[..], &all, &["--best-effort", "--start-at", &at.to_string()]].concat(), wanted);
+    };
+    begun(1000, "this machine started after the common start of the nodes");
+    begun(realtime_ns() / 1_000_000_000 - 1, "is over");
     refused(&[&node[..], &all, &["--start-at", "18446744073"]].concat(), "a year ahead");
     for (peer, why) in
         [("n1=[::1]:7", "an address already"), ("n0=127.0.0.1:7", "its own address"), ("n1=127.0.0.1:0", "port 0")]

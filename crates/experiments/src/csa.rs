@@ -136,7 +136,8 @@ impl Scope {
 /// Execution time factors of Fig. 6, in percent.
 const FACTORS: [u64; 3] = [100, 50, 10];
 /// The workloads of Table I in Fig. 7.
-const KINDS: [(usize, &str); 3] = [(0, "much interface overhead"), (5, "little interface overhead"), (6, "a single domain")];
+const KINDS: [(usize, &str); 3] =
+    [(0, "much interface overhead"), (5, "little interface overhead"), (6, "a single domain")];
 
 /// The number of workloads of each kind, and how long each runs.
 fn size(context: &Context) -> (u64, Span) {
@@ -171,13 +172,7 @@ fn workloads(context: &Context, setting: u64, load: f64, range: (u64, u64)) -> R
 }
 
 /// One of them.
-fn workload(
-    context: &Context,
-    setting: u64,
-    number: u64,
-    load: f64,
-    range: (u64, u64),
-) -> Result<Domains, Failure> {
+fn workload(context: &Context, setting: u64, number: u64, load: f64, range: (u64, u64)) -> Result<Domains, Failure> {
     synthetic(&mut Random::new(context.seed ^ (setting << 48) ^ (number << 32)), load, range)
 }
 
@@ -210,9 +205,11 @@ fn figure(title: &str, series: Vec<Series>) -> Figure {
 
 /// Distribution functions under each rule, with the miss ratio in the key.
 fn by_rule(title: &str, file: &str, jobs: &[Vec<f64>], caption: &str) -> Drawn {
-    let series = jobs.iter().zip(RULES).enumerate().map(|(i, (jobs, rule))| {
-        distribution(jobs, &format!("{}, {}", rule.name(), late(jobs)), i)
-    });
+    let series = jobs
+        .iter()
+        .zip(RULES)
+        .enumerate()
+        .map(|(i, (jobs, rule))| distribution(jobs, &format!("{}, {}", rule.name(), late(jobs)), i));
     Drawn::of(file, &figure(title, series.collect()), title, caption)
 }
 

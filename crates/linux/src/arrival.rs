@@ -41,6 +41,12 @@ impl ArrivalClock {
     pub fn arrival(&self, stamp: Option<u64>) -> Arrival {
         Reading::take().arrival(&self.start, stamp)
     }
+
+    /// When a datagram was stamped just now. `None`: the clocks cannot place the stamp.
+    #[must_use]
+    pub fn placed(&self, stamp: u64) -> Option<Arrival> {
+        Reading::take().placed(&self.start, stamp)
+    }
 }
 
 /// CLOCK_REALTIME, read between two readings of CLOCK_MONOTONIC.
@@ -73,17 +79,21 @@ impl Reading {
     }
 
     fn arrival(&self, start: &Reading, stamp: Option<u64>) -> Arrival {
-        let age = stamp.map_or(0, |stamp| self.realtime.cast_signed().saturating_sub(stamp.cast_signed()));
+        let now = Time::from_ns(self.after);
+        self.placed(start, stamp.unwrap_or(self.realtime)).unwrap_or(Arrival { from: now, to: now })
+    }
+
+    fn placed(&self, start: &Reading, stamp: u64) -> Option<Arrival> {
+        let age = self.realtime.cast_signed().saturating_sub(stamp.cast_signed());
         // What CLOCK_REALTIME gained on CLOCK_MONOTONIC since the wait began, at most and at least.
         let ([low, high], [low_before, high_before]) = (self.ahead(), start.ahead());
         let (gained, lost) = (high.saturating_sub(low_before).max(0), low.saturating_sub(high_before).min(0));
         if !(0..AGE_MAX).contains(&age) || gained >= AGE_MAX || lost <= -AGE_MAX {
-            let now = Time::from_ns(self.after);
-            return Arrival { from: now, to: now };
+            return None;
         }
         let [least, most] = [age.saturating_sub(gained).max(0), age.saturating_sub(lost)];
         let back = |from: u64, by: i64| Time::from_ns(from.saturating_sub(by.unsigned_abs()));
-        Arrival { from: back(self.before, most), to: back(self.after, least) }
+        Some(Arrival { from: back(self.before, most), to: back(self.after, least) })
     }
 }
 

@@ -21,9 +21,13 @@ pub(crate) fn v2_mount() -> Option<PathBuf> {
 
 /// The folder of this process's version-2 cgroup.
 pub(crate) fn v2_folder() -> Option<PathBuf> {
-    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
-    let path = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
+    let path = v2_group_of(&fs::read_to_string("/proc/self/cgroup").ok()?)?.to_owned();
     Some(v2_mount()?.join(path.trim_start_matches('/')).components().collect())
+}
+
+/// In /proc/PID/cgroup: the path of the version-2 cgroup.
+pub(crate) fn v2_group_of(groups: &str) -> Option<&str> {
+    groups.lines().find_map(|line| line.strip_prefix("0::"))
 }
 
 fn v2_mount_of(mountinfo: &str) -> Option<PathBuf> {

@@ -165,7 +165,7 @@ impl ForeignGroup {
         }
         let identity = Identity::of(pid).filter(Identity::is_alive).ok_or_else(gone)?;
         let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).map_err(|_| gone())?;
-        let path = groups.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or("/");
+        let path = cgroup::v2_group_of(&groups).unwrap_or("/");
         let folder: PathBuf = mount.join(path.trim_start_matches('/')).components().collect();
         if path.split('/').any(|part| part == "..") || !folder.exists() {
             let remedy = "it is outside of this container; run takt beside it";
@@ -205,13 +205,16 @@ fn is_frozen(folder: &Path) -> bool {
     folder.ancestors().any(frozen)
 }
 
-/// The processes that a process has started, and those that they have started, in the same group. The calling process
-/// and its own children are left out.
-pub(crate) fn started_by(process: u32) -> Vec<u32> {
-    let group = |id: u32| {
-        let groups = fs::read_to_string(format!("/proc/{id}/cgroup")).ok()?;
-        groups.lines().find_map(|line| line.strip_prefix("0::")).map(str::to_owned)
-    };
+/// The group of a process, as a path below the mount.
+pub(crate) fn group_of(process: u32) -> Option<String> {
+    let groups = fs::read_to_string(format!("/proc/{process}/cgroup")).ok()?;
+    cgroup::v2_group_of(&groups).map(str::to_owned)
+}
+
+/// The processes in the group `home` that a process has started, and those that they have started. Those that are in
+/// `ours` already are not among them, but what they have started is. The calling process and its own children are left
+/// out.
+pub(crate) fn started_by(process: u32, home: &str, ours: &str) -> Vec<u32> {
     let parent = |id: u32| -> Option<u32> {
         let stat = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
         stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(1)?.parse().ok()
@@ -224,14 +227,20 @@ pub(crate) fn started_by(process: u32) -> Vec<u32> {
         .filter(|id| *id != std::process::id())
         .filter_map(|id| Some((id, parent(id)?)))
         .collect();
-    let (home, mut found, mut next) = (group(process), vec![process], 0);
-    while let Some(parent) = found.get(next).copied() {
+    let (mut family, mut at_home, mut next) = (vec![process], Vec::new(), 0);
+    while let Some(parent) = family.get(next).copied() {
         next += 1;
-        let children = all.iter().filter(|(id, of)| *of == parent && !found.contains(id) && group(*id) == home);
-        let children: Vec<u32> = children.map(|(id, _)| *id).collect();
-        found.extend(children);
+        for (id, _) in all.iter().filter(|(_, of)| *of == parent) {
+            match group_of(*id) {
+                Some(group) if !family.contains(id) && (group == home || group == ours) => {
+                    family.push(*id);
+                    at_home.extend((group == home).then_some(*id));
+                }
+                _ => {}
+            }
+        }
     }
-    found.split_off(1)
+    at_home
 }
 
 /// The threads in a group and in those below it, ascending.

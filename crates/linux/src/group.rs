@@ -239,7 +239,7 @@ fn folder_of(thread: u32) -> Result<(Version, PathBuf), GroupError> {
     let (version, mount, path) = match first {
         Some((mount, path)) => (Version::V1, mount, path),
         None => {
-            let path = text.lines().find_map(|line| line.strip_prefix("0::")).map(str::to_owned);
+            let path = cgroup::v2_group_of(&text).map(str::to_owned);
             let second = cgroup::v2_mount().zip(path).ok_or(GroupError::NoController)?;
             (Version::V2, second.0, second.1)
         }

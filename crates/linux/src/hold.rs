@@ -36,7 +36,7 @@ use crate::guard::{Guard, Guardian, THREADS};
 use crate::process::Identity;
 use crate::recovery::RecoveryError;
 use crate::sched::{self, Class, SchedError};
-use band::{BandGroup, PROCESSES};
+use band::{BandGroup, PROCESSES, ROUNDS_MAX};
 use change::Change;
 
 /// The reason why a thread cannot be held.
@@ -196,15 +196,21 @@ impl Holder {
                 cause: error.to_string(),
             };
             std::fs::create_dir(&folder).map_err(|error| file(&folder, error))?;
-            let started = foreign::started_by(process.pid);
+            let home = foreign::group_of(process.pid).unwrap_or_default();
             let members = folder.join(PROCESSES);
             match std::fs::write(&members, process.pid.to_string()) {
                 Err(_) if !process.is_alive() => return Err(HoldError::Gone { id: process.pid }),
                 written => written.map_err(|error| file(&members, error))?,
             }
-            for id in started {
-                // It may have ended meanwhile.
-                let _ = std::fs::write(&members, id.to_string());
+            let ours = foreign::group_of(process.pid).unwrap_or_default();
+            // A process may start others while takt looks for them. Those started after their parent moved are inside.
+            for _ in 0..ROUNDS_MAX {
+                let started = foreign::started_by(process.pid, &home, &ours);
+                // One that has ended meanwhile cannot move.
+                let moved = started.iter().filter(|id| std::fs::write(&members, id.to_string()).is_ok());
+                if moved.count() == 0 {
+                    break;
+                }
             }
         }
         let control = ForeignControl::open(&folder)?;
@@ -218,17 +224,24 @@ impl Holder {
         Ok(held)
     }
 
-    /// Adds new threads of a group to its band, and releases threads that moved to another group. Returns the new ones,
-    /// and the first refusal. A refused thread is frozen with the group all the same.
+    /// Adds new threads of a group to its band. Threads that moved to another group get back what they had. Returns the
+    /// new ones, and the first refusal. A refused thread is frozen with the group all the same.
     pub fn rescan(&mut self, held: &mut HeldGroup) -> (Vec<u32>, Option<HoldError>) {
         let ids = foreign::members(&held.group.folder);
         let left: Vec<Identity> =
             held.threads.values().filter(|one| ids.binary_search(&one.pid).is_err()).copied().collect();
         for thread in left {
             held.threads.remove(&thread.pid);
-            let id = libc::pid_t::try_from(thread.pid).unwrap_or(0);
-            if thread.is_alive() && held.group.band.has(id) {
-                let _ = held.group.release(id);
+            let noted = self.changes.iter().filter(|change| change.thread() == thread).cloned();
+            let noted: Vec<Change> = noted.collect();
+            match tid(thread) {
+                // It got its settings from the thread that started it.
+                Ok(id) if noted.is_empty() => {
+                    if thread.is_alive() && held.group.band.has(id) {
+                        let _ = held.group.release(id);
+                    }
+                }
+                _ => drop(Change::undo_all(&noted)),
             }
         }
         let (mut new, mut refused) = (Vec::new(), None);
@@ -286,7 +299,7 @@ impl Holder {
     }
 
     fn undo(&mut self) -> Vec<UndoResult> {
-        let changes: Vec<Change> = self.changes.drain(..).collect();
+        let changes = std::mem::take(&mut self.changes);
         let given = Change::undo_all(&changes);
         // The guardian retries failed undos after the end of this process, and then the next start
         // does.

@@ -49,7 +49,8 @@ pub enum DropCause {
     Lost,
     /// The queue that it came to was full.
     Full,
-    /// Its deadline had passed when it could be sent, and its link drops such messages (`late = "drop"`).
+    /// Its deadline had passed when it could be sent, and its link drops such messages (`late = "drop"`). Or its safe
+    /// deadline had passed when it was received, and the strategy drops late jobs.
     Late,
 }
 

@@ -18,15 +18,15 @@ pub mod ptp4l;
 /// also what clock-bound takes by default.
 pub const GROWTH_PPB: u32 = 50_000;
 
-/// A program that synchronises CLOCK_REALTIME.
+/// A program that synchronises CLOCK_REALTIME, in the order of preference.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum SourceKind {
+    /// ptp4l of linuxptp.
+    Ptp4l,
     /// The shared memory of clock-bound.
     ClockBound,
     /// chronyd.
     Chrony,
-    /// ptp4l of linuxptp.
-    Ptp4l,
 }
 
 impl SourceKind {

@@ -103,8 +103,8 @@ fn budget<'a>(
     let limited = if keeper == Keeper::CpuMax { all } else { each };
     if limited < budget_min {
         return Err(format!(
-            "component \"{name}\": its budget is {limited}, and {what} takes no less than {budget_min}; choose a longer \
-             period"
+            "component \"{name}\": its budget is {limited}, and {what} takes no less than {budget_min}; choose a \
+             longer period"
         ));
     }
     Ok(Budget { component, each, all, period })
@@ -240,7 +240,8 @@ fi
 
 fn qemu_hook(budgets: &[Budget<'_>], script: &mut Script) {
     script.text.push_str(
-        "# Install it as /etc/libvirt/hooks/qemu, make it executable (chmod 755), and restart libvirtd. libvirt gives it the guest's name: that of its component.\n\
+        "# Install it as /etc/libvirt/hooks/qemu, make it executable (chmod 755), and restart libvirtd.\n\
+         # libvirt gives it the guest's name, which is that of its component.\n\
          # Without libvirt: QEMU_PIDS=FOLDER HOOK GUEST started begin -, and -pidfile FOLDER/GUEST.pid.\n\
          guest=$1\n[ \"$2\" = started ] || exit 0\ncase $guest in\n",
     );

@@ -73,7 +73,7 @@ impl ClockSources {
         ClockSources { paths, due: Time::ZERO, number: 0, domain: None, reports: Vec::new() }
     }
 
-    /// Asks again, if the last answers are a second old. It waits 100 ms for an answer at most.
+    /// Asks again, if the last answers are a second old. It waits up to 100 ms for each answer and each send.
     pub fn refresh(&mut self) {
         let now = now();
         if now < self.due {
@@ -101,16 +101,10 @@ impl ClockSources {
     #[must_use]
     pub fn bound(&self) -> Option<(SourceKind, ClockBoundary, Span)> {
         let now = now();
-        let order = |source: &SourceKind| match source {
-            SourceKind::Ptp4l => 0,
-            SourceKind::ClockBound => 1,
-            SourceKind::Chrony => 2,
-        };
-        let bounds = self.reports.iter().filter_map(|(_, report)| {
+        self.reports.iter().find_map(|(_, report)| {
             let bound = report.state.ok()?;
             Some((report.source, bound, bound.error_at(now)?))
-        });
-        bounds.min_by_key(|(source, ..)| order(source))
+        })
     }
 
     fn clock_bound(&self) -> Option<ClockReport> {
@@ -123,7 +117,7 @@ impl ClockSources {
             if generations[0] == generations[1]
                 && let Some(report) = clock_bound::report(&before)
             {
-                return Some(report.at(now()));
+                return Some(report);
             }
         }
         None

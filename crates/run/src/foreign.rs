@@ -43,10 +43,7 @@ pub(crate) fn lowered(system: &System, node: NodeId) -> Result<Cow<'_, System>, 
     if !is_in(system, node) {
         return Ok(Cow::Borrowed(system));
     }
-    let is_foreign = |task: &Task| {
-        let component = task.component.and_then(|id| system.components.get(id.index()));
-        component.is_some_and(|component| component.node == node && component.threads.is_some())
-    };
+    let is_foreign = |task: &Task| task.node == node && system.threads_of(task).is_some();
     let mut kept: Vec<Option<TaskId>> = Vec::new();
     let mut tasks: Vec<Task> = Vec::new();
     for task in &system.tasks {
@@ -125,6 +122,8 @@ impl Foreigners {
         let (system, node) = (&prepared.system, prepared.node);
         let Some(managed) = prepared.managed.as_ref().filter(|_| is_in(system, node)) else { return Ok(None) };
         let guard = if prepared.options.guardian { Guard::ThisProgram } else { Guard::NextStart };
+        // What a killed run has left frozen goes on first.
+        let _ = takt_linux::hold::recover();
         // All are found before one is frozen.
         let find = |(id, component): (ComponentId, &Component)| {
             let threads = component.threads.clone()?;
@@ -195,13 +194,15 @@ impl Foreigners {
             Some(format!("component \"{}\": {why}; it ran only beside the others of its group", foreigner.component))
         };
         let mut notes: Vec<String> = held.iter().filter_map(refused).collect();
-        drop(held);
         let mut others: BTreeMap<String, usize> = BTreeMap::new();
         for given in holder.give_back() {
             let id = given.thread.pid;
             match given.undone {
                 Undone::Restored | Undone::Gone => {}
                 Undone::Changed { now } => *others.entry(now).or_default() += 1,
+                Undone::Failed(cause) if id == std::process::id() => {
+                    notes.push(format!("{cause}; the next takt of any verb tries again"));
+                }
                 Undone::Failed(cause) => notes.push(format!(
                     "thread {id} did not get back what it had: {cause}; the next takt of any verb tries again"
                 )),

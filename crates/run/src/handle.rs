@@ -27,6 +27,7 @@ use takt_policy::{CpuPart, Hierarchy};
 use thiserror::Error;
 
 use crate::error::RunError;
+use crate::foreign;
 use crate::lanes::{Guest, Guests, Lane, Role, Shared};
 use crate::manager::core::{Change, Join};
 use crate::manager::seat::{Manager, Posted, Seat};
@@ -416,6 +417,14 @@ impl Running {
         let system = &self.system;
         let leaves = |id: ComponentId| system.around(id).any(|around| around.index() == at);
         let gone: BTreeSet<u32> = (0..system.components.len() as u32).filter(|id| leaves(ComponentId(*id))).collect();
+        let mut leaving = gone.iter().filter_map(|id| system.components.get(*id as usize));
+        if let Some(held) = leaving.find(|component| component.threads.is_some()) {
+            let name = &held.name;
+            return Err(LiveError::Cannot(format!(
+                "component \"{name}\" cannot leave a running system: it holds existing threads, which would stay \
+                 frozen; end the run"
+            )));
+        }
         let goes = |task: &Task| task.component.is_some_and(|id| gone.contains(&id.0));
         let tasks: BTreeSet<u32> = (0..).zip(&system.tasks).filter(|(_, task)| goes(task)).map(|(id, _)| id).collect();
         let follows = |task: &&Task| !goes(task) && task.after.iter().any(|before| tasks.contains(&before.0));
@@ -440,6 +449,13 @@ impl Running {
     fn refuse(&self, planned: &Planned) -> Result<(), LiveError> {
         let cannot = |error: RunError| LiveError::Cannot(error.to_string());
         mapping::refuse_sections(&planned.system, self.node).map_err(cannot)?;
+        let mut held = foreign::components(&planned.system, self.node);
+        if let Some((_, component)) = held.find(|(id, _)| !manager::hard(&planned.system, *id)) {
+            return Err(LiveError::Cannot(format!(
+                "component \"{}\" holds existing threads, and a server of this rule goes on when its budget is used up",
+                component.name
+            )));
+        }
         let parts =
             CpuPart::of_node(&planned.system, self.node).map_err(|error| LiveError::Invalid(error.to_string()))?;
         let parts = parts.map_err(|cpus| {
@@ -572,8 +588,7 @@ impl Running {
         let until = change.at.saturating_add(ANSWER_MAX);
         *lock() = Posted::Asked(Box::new(change));
         if let Some(lane) = self.shared.lanes.get(index) {
-            lane.signal.fetch_add(1, Ordering::AcqRel);
-            futex::wake_all(&lane.signal);
+            lane.wake();
         }
         loop {
             clock::pause(LOOK);

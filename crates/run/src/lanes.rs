@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use takt_dispatch::ring::Ring;
-use takt_linux::{Class, Epoch};
+use takt_linux::{Class, Epoch, futex};
 use takt_model::{Component, ComponentId, Span, System, Task, TaskId, Time};
 
 use crate::manager::foreign::ForeignSeat;
@@ -135,6 +135,13 @@ pub(crate) enum Role {
     Look(usize),
 }
 
+impl Role {
+    /// Whether a thread of takt carries its jobs out.
+    pub(crate) fn has_thread(&self) -> bool {
+        !matches!(self, Role::Table | Role::Foreign(_))
+    }
+}
+
 /// One thread's side of [`Shared`].
 pub(crate) struct Lane {
     pub(crate) task: TaskId,
@@ -164,6 +171,12 @@ pub(crate) struct Lane {
 }
 
 impl Lane {
+    /// Wakes its thread.
+    pub(crate) fn wake(&self) {
+        self.signal.fetch_add(1, Ordering::AcqRel);
+        futex::wake_all(&self.signal);
+    }
+
     pub(crate) fn new(task: TaskId, class: Class, yields: bool, records: usize) -> Lane {
         Lane {
             task,

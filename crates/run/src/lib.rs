@@ -110,8 +110,8 @@ pub struct RunOptions {
     /// The back end that keeps the budgets of components. `None` chooses the first of [`ServerBackEnd::ALL`] that can.
     pub back_end: Option<ServerBackEnd>,
     /// Whether this program calls [`takt_linux::guardian::guardian`] first of all. Then a child
-    /// process removes the recorder if this process is killed. Otherwise the next start removes the
-    /// recorder.
+    /// process removes the recorder if this process is killed, and gives existing threads back what
+    /// they had. Otherwise the next start does both.
     pub guardian: bool,
 }
 
@@ -233,8 +233,8 @@ pub struct RunSummary {
     /// Per task of the node, in file order.
     pub tasks: Vec<TaskSummary>,
     /// The budget managers of a node with components, by CPU, or the threads that make a sched_ext scheduler
-    /// decide; else
-    /// none.
+    /// decide;
+    /// else none.
     pub managers: Vec<ManagerSummary>,
     /// The components of existing threads; else none.
     pub foreign: Vec<ForeignSummary>,

@@ -26,7 +26,7 @@ use crate::foreign::{self, Foreigners};
 use crate::handle::{RunHandle, Running};
 use crate::handlers::{Duty, Handlers};
 use crate::kernel::{Kernel, TraceError, buffer, buffer_of};
-use crate::lanes::{Guests, Lane, Role, Shared};
+use crate::lanes::{Guests, Lane, Shared};
 use crate::manager::{self, COMPONENTS_MAX, Managed, TASKS_MAX};
 use crate::mapping::{MappedTask, Mapping};
 use crate::node::{Clocks, NodeError, NodeLive, NodePlan, Part, SyncJob};
@@ -300,8 +300,9 @@ impl Ready {
         let signals = StopSignals::catch();
         let cpus = sched::affinity();
         let partitions = divide(&cpus, &mut mapping)?;
-        let resources = RunResources { signals: &signals, cpus: &cpus, partitions: partitions.as_ref(), handle };
-        let result = prepared.run_divided((&resources, handlers), mapping, kernel, sink, progress);
+        let resources =
+            RunResources { signals: &signals, cpus: &cpus, partitions: partitions.as_ref(), handle, handlers };
+        let result = prepared.run_divided(resources, mapping, kernel, sink, progress);
         // All threads have ended, unless one is stuck. `Partitions` evacuates a stuck one.
         let restored = match partitions.map(Arc::try_unwrap) {
             Some(Ok(partitions)) => partitions.restore().map_err(RunError::from),
@@ -320,18 +321,20 @@ struct RunResources<'a> {
     partitions: Option<&'a Arc<Partitions>>,
     /// By which components join the run.
     handle: Option<&'a RunHandle>,
+    /// Of jobs.
+    handlers: Handlers,
 }
 
 impl Prepared {
     fn run_divided(
         &self,
-        (resources, mut handlers): (&RunResources<'_>, Handlers),
+        resources: RunResources<'_>,
         mapping: Mapping,
         mut kernel: Option<Kernel>,
         sink: &mut impl Sink,
         progress: &mut Progress<'_>,
     ) -> Result<RunSummary, RunError> {
-        let RunResources { signals, cpus, partitions, handle } = *resources;
+        let RunResources { signals, cpus, partitions, handle, mut handlers } = resources;
         let (mapped, mut notes) = (mapping.tasks, mapping.notes);
         let tasks: Vec<&Task> = mapped.iter().filter_map(|task| self.system.tasks.get(task.id.index())).collect();
         let live = match self.flows() {
@@ -339,21 +342,6 @@ impl Prepared {
             None => None,
         };
         let _clocks = live.as_ref().map(Clocks::start).transpose()?;
-        // Before the threads, so that it ends after them.
-        let mut foreigners = Foreigners::adopt(self, cpus)?;
-        let mut serving = match &self.served {
-            Some(plan) => Some(Serving::open(plan, cpus, &self.options)?),
-            None => None,
-        };
-        let mut shared = self.shared(&mapped, &tasks, (live.as_ref(), foreigners.as_ref()), handle.is_some());
-        for (slot, lane) in shared.lanes.iter_mut().enumerate() {
-            lane.membership = serving.as_ref().map(|serving| serving.membership(slot));
-        }
-        let shared = Arc::new(shared);
-        let parts = self.managed.iter().flat_map(|managed| managed.parts.iter());
-        let helpers = self.managed.iter().flat_map(|managed| managed.helpers(&shared.lanes)).map(|(_, name)| name);
-        let names = tasks.iter().map(|task| task.name.clone()).chain(parts.map(Managed::name)).chain(helpers);
-        let mut threads = RunThreads::new(shared.clone(), names.collect());
         let works = tasks
             .iter()
             .map(|task| {
@@ -361,24 +349,41 @@ impl Prepared {
                 Work::new(task.wss).ok_or_else(|| RunError::Memory { task: task.name.clone(), bytes })
             })
             .collect::<Result<Vec<_>, _>>()?;
+        // Before the threads, so that it ends after them.
+        let mut foreigners = Foreigners::adopt(self, cpus)?;
+        let mut serving = match &self.served {
+            Some(plan) => Some(Serving::open(plan, cpus, &self.options)?),
+            None => None,
+        };
+        let mut shared = self.shared(&mapped, &tasks, (live.as_ref(), foreigners.as_ref()), handle.is_some());
+        if let Some(serving) = &serving {
+            for (slot, lane) in shared.lanes.iter_mut().enumerate() {
+                lane.membership = Some(serving.membership(slot));
+            }
+        }
+        let shared = Arc::new(shared);
+        // Managers, and their helpers.
+        let beside: Vec<(MappedTask, String)> = self
+            .managed
+            .iter()
+            .flat_map(|managed| {
+                let managers = managed.parts.iter().map(|part| (managed.mapped(part), Managed::name(part)));
+                managers.chain(managed.helpers(&shared.lanes))
+            })
+            .collect();
+        let names = tasks.iter().map(|task| &task.name).chain(beside.iter().map(|(_, name)| name)).cloned();
+        let mut threads = RunThreads::new(shared.clone(), names.collect());
         let mut duties = duties(&tasks, &shared.lanes, live.as_ref(), &mut handlers)?;
         for (((mapped, work), lane), duty) in mapped.iter().zip(works).zip(&shared.lanes).zip(&mut duties) {
-            if matches!(lane.role, Role::Table | Role::Foreign(_)) {
+            if !lane.role.has_thread() {
                 threads.skip();
                 continue;
             }
             threads.spawn(mapped, kernel_cpus(cpus, &mapped.cpus), (work, duty.take()), partitions)?;
         }
-        if let Some(managed) = &self.managed {
-            for part in managed.parts.iter() {
-                let (mapped, name) = (managed.mapped(part), Managed::name(part));
-                let work = Work::new(Bytes::default()).ok_or(RunError::Memory { task: name, bytes: 0 })?;
-                threads.spawn(&mapped, kernel_cpus(cpus, &mapped.cpus), (work, None), None)?;
-            }
-            for (mapped, name) in managed.helpers(&shared.lanes) {
-                let work = Work::new(Bytes::default()).ok_or(RunError::Memory { task: name, bytes: 0 })?;
-                threads.spawn(&mapped, kernel_cpus(cpus, &mapped.cpus), (work, None), None)?;
-            }
+        for (mapped, name) in beside {
+            let work = Work::new(Bytes::default()).ok_or(RunError::Memory { task: name, bytes: 0 })?;
+            threads.spawn(&mapped, kernel_cpus(cpus, &mapped.cpus), (work, None), None)?;
         }
         threads.wait_ready()?;
         if let Some(kernel) = &mut kernel {
@@ -560,7 +565,7 @@ impl Prepared {
         if let Some(epoch) = Epoch::at_realtime(plan.network.start) {
             return Ok((epoch, Time::ZERO));
         }
-        let epoch = Epoch::since_realtime(plan.network.start).ok_or(NodeError::Over)?;
+        let epoch = Epoch::since_realtime(plan.network.start).ok_or(NodeError::Booted)?;
         let begin = epoch.now().saturating_add(LEAD);
         if begin >= Time::ZERO.saturating_add(self.options.duration) {
             return Err(NodeError::Over);
@@ -573,7 +578,10 @@ impl Prepared {
 
     /// Opens the run to changes by its handle. It closes when the answer is dropped.
     fn open_to(&self, handle: &RunHandle, shared: &Arc<Shared>, cpus: &[u32]) -> Open {
-        let class = self.mapping.tasks.first().map_or(Class::Other, |task| task.class);
+        let class = match &self.managed {
+            Some(managed) if !self.options.best_effort => Class::Fifo { priority: managed.top - 1 },
+            _ => Class::Other,
+        };
         let limits = (!self.options.best_effort && !self.options.force).then(Limits::read);
         let parts = self.managed.iter().flat_map(|managed| managed.parts.iter()).cloned().collect();
         handle.begin(Running::new(shared.clone(), self.node, cpus, class, limits, parts));
@@ -607,9 +615,10 @@ fn duties(
 ) -> Result<Vec<Option<Duty>>, RunError> {
     let mut duties = Vec::new();
     for ((slot, task), lane) in (0..).zip(tasks).zip(lanes) {
-        let handler = if matches!(lane.role, Role::Table) { None } else { handlers.take(&task.name) };
         let is_sync = live.is_some_and(|live| live.plan.parts.get(slot as usize) == Some(&Part::Sync));
         let sync = if is_sync { live.map(SyncJob::open).transpose()?.flatten() } else { None };
+        let is_free = lane.role.has_thread() && sync.is_none();
+        let handler = if is_free { handlers.take(&task.name) } else { None };
         duties.push(match (handler, live, sync) {
             (Some(handler), Some(live), _) => Some(Duty::of_flow(handler, live, slot)),
             (Some(handler), None, _) => Some(Duty::new(handler)),

@@ -206,8 +206,7 @@ impl<'a> Thread<'a> {
         seat.complete(given, end);
         self.account(demand, None);
         if let Some(manager) = shared.lanes.get(seat.manager) {
-            manager.signal.fetch_add(1, Ordering::AcqRel);
-            futex::wake_all(&manager.signal);
+            manager.wake();
         }
     }
 
@@ -231,8 +230,7 @@ impl<'a> Thread<'a> {
         self.push(end, Kind::Complete, number, cpu());
         self.lane.completed.store(number + 1, Ordering::Release);
         for lane in self.lane.before.iter().filter_map(|lane| shared.lanes.get(*lane)) {
-            lane.signal.fetch_add(1, Ordering::AcqRel);
-            futex::wake_all(&lane.signal);
+            lane.wake();
         }
         self.account(demand, deadline);
         Worked::Done

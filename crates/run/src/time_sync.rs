@@ -115,6 +115,8 @@ struct Peer {
     to: Destination,
     secret: u64,
     due: Time,
+    /// A round has passed since its last request, which has no answer yet.
+    waited: bool,
     /// The datagram of its last request, by number, and the clocks before.
     request: Option<(u32, ArrivalClock)>,
     /// When the kernel gave that to the device, at the earliest.
@@ -179,7 +181,7 @@ impl TimeSync {
         // Without it, a machine with several addresses must listen at the one that is asked.
         let _ = socket.answer_as_asked();
         // Without these stamps, the time before a send counts.
-        let sent = socket.stamp_transmissions().is_ok().then_some(0);
+        let sent = (!spec.peers.is_empty() && socket.stamp_transmissions().is_ok()).then_some(0);
         let now = Time::from_ns(monotonic_ns());
         let peers = spec.peers.iter().zip(0_u64..).map(|(address, place)| {
             let status = PeerStatus {
@@ -196,7 +198,7 @@ impl TimeSync {
             let shift = Span::from_ns(spec.period.as_ns() / (spec.peers.len() as u64).max(1) * place);
             let to = Destination::from(*address);
             let due = now.saturating_add(shift);
-            Peer { to, secret: 0, due, request: None, left: None, claim: None, clock: (0, 0), status }
+            Peer { to, secret: 0, due, waited: false, request: None, left: None, claim: None, clock: (0, 0), status }
         });
         let peers = peers.collect();
         let clock_id = monotonic_id().unwrap_or_else(random);
@@ -285,13 +287,15 @@ impl TimeSync {
         }
     }
 
-    /// One round: receives messages, answers them, and asks each peer. It does not wait, asks no
-    /// program about the clock, and allocates nothing.
+    /// One round: receives messages, answers them, and asks each peer that has answered, or has not
+    /// for two rounds. It does not wait, asks no program about the clock, and allocates nothing.
     pub fn round(&mut self) {
         self.receive();
         self.arrivals = ArrivalClock::start();
         for peer in &mut self.peers {
-            peer.due = Time::ZERO;
+            // Where both sides have rounds, an answer may come just after the next one.
+            let waits = peer.secret != 0 && !peer.waited;
+            (peer.waited, peer.due) = (waits, if waits { Time::MAX } else { Time::ZERO });
         }
         self.ask(Time::from_ns(monotonic_ns()));
         self.transmitted();
@@ -340,8 +344,8 @@ impl TimeSync {
             let of = |peer: &&mut Peer| peer.request.is_some_and(|(number, _)| number == left.number);
             let Some(peer) = self.peers.iter_mut().find(of).filter(|_| self.sent.is_some()) else { continue };
             let Some((_, clocks)) = peer.request.take() else { continue };
-            // The earlier time is the safe one.
-            peer.left = Some((self.clock)(clocks.arrival(Some(left.at)).from));
+            // The earlier time is safe. A stamp that the clocks cannot place counts as the time before the send.
+            peer.left = clocks.placed(left.at).map(|left| (self.clock)(left.from));
         }
     }
 

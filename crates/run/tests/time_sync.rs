@@ -208,3 +208,27 @@ fn rounds_of_periodic_jobs_hold_the_true_difference_and_allocate_nothing() {
     let status = own.peers()[0];
     assert_eq!((status.answered, status.restarts, own.offset(1)), (21, 0, None), "{status:?}");
 }
+
+/// Both sides have rounds at the same instants: an answer comes just after the next round of its asker.
+#[test]
+fn rounds_of_both_sides_find_each_other_in_any_order() {
+    let (mine, theirs) = (Shifted::new(Span::from_s(7), 0), Shifted::new(Span::from_s(50), 0));
+    let peers = |address| TimeSyncSpec { listen: address, ..spec(Vec::new()) };
+    // The addresses of both must be known before either asks.
+    let addresses = [HERE, HERE].map(|here| UdpSocket::bind(here).unwrap().local_addr().unwrap());
+    let with = |clock: &Shifted, own: SocketAddr, peer: SocketAddr| {
+        let clock = clock.clone();
+        let spec = TimeSyncSpec { peers: vec![peer], ..peers(own) };
+        TimeSync::with_clock(&spec, Box::new(move |time| clock.at(time))).unwrap()
+    };
+    let mut one = with(&mine, addresses[0], addresses[1]);
+    let mut other = with(&theirs, addresses[1], addresses[0]);
+    for round in 0..20 {
+        let both = if round % 2 == 0 { [&mut one, &mut other] } else { [&mut other, &mut one] };
+        both.into_iter().for_each(TimeSync::round);
+    }
+    for side in [&one, &other] {
+        let status = side.peers()[0];
+        assert!(status.answered >= 5 && status.refused == 0 && status.offset.is_some(), "{status:?}");
+    }
+}

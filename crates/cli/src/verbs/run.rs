@@ -65,6 +65,7 @@ pub(crate) fn execute(options: &args::Run, json: bool) -> Outcome {
     };
     let prepared = prepared.map_err(|error| failure(&error))?;
     let back_end = prepared.server_back_end().map(ServerBackEnd::name);
+    let auto: Vec<&str> = auto.iter().filter(|(node, _)| *node == prepared.node()).map(|(_, name)| &**name).collect();
     if prepared.server_back_end() == Some(ServerBackEnd::Deadline) && !auto.is_empty() {
         note(format_args!(
             "warning: the \"auto\" budget of {} is the least for its tasks alone: the kernel also charges waking and \
@@ -113,11 +114,11 @@ pub(crate) fn execute(options: &args::Run, json: bool) -> Outcome {
 }
 
 /// The components whose budgets `takt size` chooses without any costs of their node.
-fn with_least_budgets(system: &System) -> Vec<String> {
+fn with_least_budgets(system: &System) -> Vec<(NodeId, String)> {
     let is_free = |component: &&Component| system.nodes[component.node.index()].costs.is_none();
     let is_auto = |component: &&Component| component.budget == Auto::Auto;
     let all = system.components.iter().filter(is_auto).filter(is_free);
-    all.map(|component| format!("component \"{}\"", component.name)).collect()
+    all.map(|component| (component.node, format!("component \"{}\"", component.name))).collect()
 }
 
 /// The live back end's error, with its own exit status.
@@ -146,7 +147,7 @@ fn record(ready: Ready, duration: Span, options: &args::Run) -> Result<(Stats, R
     let mut definitions = Definitions::of(system).about(Some(prepared.node()));
     for (def, task) in definitions.tasks.iter_mut().zip(&system.tasks) {
         // The jobs of existing threads have no deadline.
-        if task.component.and_then(|id| system.components[id.index()].threads.as_ref()).is_some() {
+        if system.threads_of(task).is_some() {
             (def.period, def.deadline, def.wcet) = (None, None, None);
         }
     }

@@ -34,7 +34,7 @@ pub(crate) struct BandGroup {
 }
 
 /// A process may start others while it is moved, so the search repeats up to so many times.
-const ROUNDS_MAX: u32 = 50;
+pub(crate) const ROUNDS_MAX: u32 = 50;
 
 impl Band {
     /// What a thread with these attributes gets; `None` for SCHED_DEADLINE. The threads that it starts inherit it.

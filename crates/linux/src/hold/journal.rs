@@ -92,7 +92,9 @@ pub fn recover() -> Recovered {
     for journal in owned::left(&state_folder(), PREFIX).unwrap_or_default().into_iter().map(Journal) {
         match journal.recover() {
             Ok(given) => {
-                let restored = given.iter().filter(|given| given.undone == Undone::Restored);
+                // A group's change is that of the dead process itself.
+                let owner = journal.0.owner;
+                let restored = given.iter().filter(|given| given.undone == Undone::Restored && given.thread != owner);
                 all.restored.extend(restored.map(|given| given.thread.pid));
             }
             Err(error) => all.stuck.push(error),

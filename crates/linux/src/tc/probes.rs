@@ -156,7 +156,7 @@ pub(super) fn send_tagged(device: &Device, prepare: impl Fn(&OwnedFd) -> io::Res
 /// The control group (cgroup v2) of this process.
 pub(super) fn own_group() -> Option<std::path::PathBuf> {
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
-    groups.lines().find_map(|line| line.strip_prefix("0::")).map(Into::into)
+    crate::cgroup::v2_group_of(&groups).map(Into::into)
 }
 
 /// A socket that sends packets on a device, past routes and firewalls.

@@ -3,6 +3,7 @@
 use super::{
     Clock, ComponentId, Criticality, Mode, Network, NetworkId, NodeId, NodeSpec, StrategyRef, System, Task, TaskId,
 };
+use crate::Threads;
 use crate::strategy::{Builtin, Strategy};
 use crate::time::Span;
 
@@ -82,6 +83,12 @@ impl System {
     pub fn around(&self, id: ComponentId) -> impl Iterator<Item = ComponentId> {
         let outer = |id: &ComponentId| self.components.get(id.index())?.parent;
         std::iter::successors(Some(id), outer).take(self.components.len())
+    }
+
+    /// The existing threads that do a task's work, if it stands in a component of such threads.
+    #[must_use]
+    pub fn threads_of(&self, task: &Task) -> Option<&Threads> {
+        self.components.get(task.component?.index())?.threads.as_ref()
     }
 
     /// The networks that carry messages between two nodes: the network naming both nodes, else all

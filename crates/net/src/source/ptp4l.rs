@@ -183,6 +183,9 @@ impl Answers {
     /// answers are missing.
     #[must_use]
     pub fn report(&self, now: Time, realtime: u64) -> Option<ClockReport> {
+        if !self.is_complete() {
+            return None;
+        }
         let (identity, delay, (offset, last, grandmaster)) = (self.identity?, self.delay?, self.status?);
         let wanted = if grandmaster.is_some() { SLAVE } else { MASTER };
         let following = self.ports.iter().find(|(state, _)| *state == wanted);

@@ -623,8 +623,7 @@ impl<'a> Core<'a> {
 
 /// The tasks of a part, by slot.
 fn core_tasks<'a>(system: &System, members: &[(TaskId, &'a Task)], seed: u64, end: Time) -> Vec<CoreTask<'a>> {
-    let component = |task: &Task| system.components.get(task.component?.index());
-    let is_foreign = |task: &Task| component(task).is_some_and(|component| component.threads.is_some());
+    let is_foreign = |task: &Task| system.threads_of(task).is_some();
     let slot_of = |id: &TaskId| members.iter().position(|(member, _)| member == id);
     let of = |(id, task): &(TaskId, &'a Task)| {
         let before = task.after.len();

@@ -146,11 +146,10 @@ impl<'a> Held<'a> {
         self.begin(turn, now);
     }
 
-    /// The job has the CPU, and its threads run. `true`: the sentry is to be woken.
-    pub(crate) fn begin(&mut self, turn: u64, now: Time) -> bool {
+    /// The job has the CPU, and its threads run or pay.
+    pub(crate) fn begin(&mut self, turn: u64, now: Time) {
         self.turn = turn;
         self.turns.begin(now, self.seat);
-        self.turns.runs()
     }
 
     pub(crate) fn watch(&self) {

@@ -13,8 +13,7 @@ use crate::lanes::{Lane, Role, Shared};
 /// Wakes a manager.
 fn wake(shared: &Shared, manager: usize) {
     if let Some(manager) = shared.lanes.get(manager) {
-        manager.signal.fetch_add(1, Ordering::AcqRel);
-        futex::wake_all(&manager.signal);
+        manager.wake();
     }
 }
 

@@ -152,8 +152,7 @@ pub(crate) fn prepare(
         let part = parts.iter().find(|part| part.slots.contains(&slot));
         let cpus: CpuSet = part.map(|part| part.cpu).into_iter().collect();
         let is_table = flows.as_ref().is_some_and(|plan| plan.is_table(slot));
-        let has_threads = task.component.and_then(|id| system.components.get(id.index()));
-        let class = match has_threads.is_some_and(|component| component.threads.is_some()) {
+        let class = match system.threads_of(task).is_some() {
             true => Class::RoundRobin { priority: top - 2 },
             false => class(options, if is_table { top } else { top - 1 }),
         };
@@ -258,7 +257,8 @@ fn rules(system: &System, id: ComponentId) -> impl Iterator<Item = ServerRule> +
     first.into_iter().chain(later.filter_map(|switch| switch.server))
 }
 
-fn hard(system: &System, id: ComponentId) -> bool {
+/// Whether a component's server has a limit under all of its rules.
+pub(crate) fn hard(system: &System, id: ComponentId) -> bool {
     rules(system, id).all(is_hard)
 }
 

@@ -90,7 +90,7 @@ pub(crate) struct SentrySeat {
     pub(crate) sentry: Sentry,
 }
 
-/// What becomes of a change of components, between the thread that asks and the manager.
+/// A change of components on its way from the thread that asks to the manager.
 #[derive(Default)]
 pub(crate) enum Posted {
     #[default]

@@ -413,7 +413,7 @@ fn has_relative_plans(system: &System) -> bool {
         || system.components.iter().any(|component| relative(&component.strategy))
 }
 
-/// A component that joins and a server that changes do what they would if the system file had said so from the start.
+/// After a join, a component runs as if the system file had always had it. The same holds for a changed server.
 #[test]
 fn components_that_join_run_as_if_they_had_been_there_with_a_closed_server() {
     let mut compared = 0;
@@ -559,8 +559,7 @@ fn a_late_manager_gives_each_component_no_more_than_its_budget_and_its_lateness(
             let inside = |at: &usize| around(TaskId(*at as u32)).any(|around| around == id);
             let ran: Span =
                 (0..system.tasks.len()).filter(inside).map(|at| managed.ran[at]).fold(Span::ZERO, |a, b| a + b);
-            // Each time that a job of it has the CPU, and each time that its server stops to pay, may end late
-            // once.
+            // Each time may end late once: when one of its jobs has the CPU, and when its server stops to pay.
             let late = Span::from_ns(most * began.get(&id).copied().unwrap_or(0));
             assert!(
                 ran <= paid + late,

@@ -90,12 +90,13 @@ impl Turns {
 
     /// Their turn begins.
     pub(crate) fn begin(&mut self, now: Time, switch: &impl Switch) {
-        self.look(switch.used());
+        let used = switch.used();
+        self.look(used);
         if self.owed >= self.grain {
             self.freeze(switch);
             self.phase = Phase::Paying { since: now, until: now.saturating_add(self.owed) };
         } else {
-            self.run(now, switch);
+            self.run(now, used, switch);
         }
     }
 
@@ -106,7 +107,7 @@ impl Turns {
             return false;
         }
         self.spend(now.saturating_since(since));
-        self.run(now, switch);
+        self.run(now, switch.used(), switch);
         true
     }
 
@@ -172,8 +173,7 @@ impl Turns {
         self.paid = self.paid.saturating_add(time);
     }
 
-    fn run(&mut self, now: Time, switch: &impl Switch) {
-        let used = switch.used();
+    fn run(&mut self, now: Time, used: Span, switch: &impl Switch) {
         if std::mem::take(&mut self.is_frozen) {
             switch.thaw();
         }

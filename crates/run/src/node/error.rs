@@ -90,6 +90,12 @@ pub enum NodeError {
          start all nodes earlier, or with a later one: --start-at $(date -d '+10 sec' +%s)"
     )]
     Started,
+    /// The machine was started after the common start.
+    #[error(
+        "this machine started after the common start of the nodes, so its clock has no such time; start all nodes \
+         with a later one: --start-at $(date -d '+10 sec' +%s)"
+    )]
+    Booted,
     /// The whole run has passed.
     #[error(
         "the run of the nodes is over: its common start and its duration have passed; start all nodes with a \

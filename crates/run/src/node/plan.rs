@@ -1,6 +1,6 @@
 //! A node of a system with flows: the parts of its tasks in the traffic, its lanes and its peers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -169,7 +169,8 @@ impl NodePlan {
         ) {
             return Err(NodeError::Family { listen, peer: lane.to });
         }
-        plan.parts = plan.tasks.iter().map(|id| plan.part(&lowered, *id, &lane_of)).collect();
+        let dropping = plan.dropping(&lowered);
+        plan.parts = plan.tasks.iter().map(|id| plan.part(&lowered, *id, &lane_of, &dropping)).collect();
         Ok((plan, lowered.system))
     }
 
@@ -207,7 +208,13 @@ impl NodePlan {
         Ok(())
     }
 
-    fn part(&self, lowered: &Lowered, id: TaskId, lane_of: &BTreeMap<TaskId, u32>) -> Part {
+    fn part(
+        &self,
+        lowered: &Lowered,
+        id: TaskId,
+        lane_of: &BTreeMap<TaskId, u32>,
+        dropping: &BTreeSet<TaskId>,
+    ) -> Part {
         match lowered.role(id) {
             Some(Role::Receive) => Part::Receive,
             Some(Role::Send) => Part::Send,
@@ -216,18 +223,19 @@ impl NodePlan {
                 let shares = of.map(|flow| hop_deadlines(flow, self.original.clock)).unwrap_or_default();
                 let before = shares.iter().take(hop as usize).copied().fold(Span::ZERO, Span::saturating_add);
                 let share = shares.get(hop as usize).copied().unwrap_or_default();
-                Part::Hop { hop, before, share, drops: self.drops(lowered, id), lane: lane_of.get(&id).copied() }
+                Part::Hop { hop, before, share, drops: dropping.contains(&id), lane: lane_of.get(&id).copied() }
             }
             Some(Role::Sync) => Part::Sync,
             Some(Role::Interrupt) | None => Part::Task,
         }
     }
 
-    /// Whether the node's first strategy drops late jobs of a task.
-    fn drops(&self, lowered: &Lowered, id: TaskId) -> bool {
+    /// The tasks whose late jobs the node's first strategy drops.
+    fn dropping(&self, lowered: &Lowered) -> BTreeSet<TaskId> {
         let strategy = lowered.system.nodes.get(self.node.index()).map(|node| lowered.system.strategy(node.strategy));
         let plan = strategy.and_then(|strategy| Plan::resolve(&lowered.system, self.node, &strategy).ok());
-        plan.is_some_and(|plan| plan.tasks.iter().any(|task| task.task == id && task.late == Late::Drop))
+        let tasks = plan.iter().flat_map(|plan| &plan.tasks);
+        tasks.filter(|task| task.late == Late::Drop).map(|task| task.task).collect()
     }
 
     /// Messages that a receiving job takes at most.

@@ -132,7 +132,6 @@ impl Station {
     fn received(&mut self, now: Time, tell: &mut impl FnMut(Time, Event)) {
         let Station { parts, table, latest, jobs, taken, .. } = self;
         for message in table.received() {
-            tell(now, Event::Receive { job: message.job, message: message.number });
             let (slot, at) = (message.place, message.place as usize);
             let (Some(Part::Hop { before, share, drops, .. }), Some(latest), Some(taken)) =
                 (parts.get(at).copied(), latest.get_mut(at), taken.get_mut(at))
@@ -147,6 +146,7 @@ impl Station {
                 tell(now, Event::Drop { job: message.job, message: message.number, cause: DropCause::Late });
                 continue;
             }
+            tell(now, Event::Receive { job: message.job, message: message.number });
             // A job is released at its arrival at the earliest, and deadlines keep the order of the flow.
             let arrival = Time::from_ns(message.due.as_ns().saturating_sub(before.as_ns())).max(*latest).min(now);
             *latest = arrival;

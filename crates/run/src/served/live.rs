@@ -1,8 +1,9 @@
 //! The scheduler in the kernel during a run, and a thread on each CPU that makes it decide in time.
 //!
 //! A thread of SCHED_FIFO that wakes up takes the CPU from the thread of a component. When it sleeps again, the kernel
-//! asks the scheduler whom to run. So waking up is all that it has to do. It sleeps until the next instant at which a
-//! budget comes or ends, and at most [`GRID`]: a server that begins to pay in between may bring an earlier instant.
+//! asks the scheduler whom to run. So waking up is all that it has to do. It sleeps until a server's next
+//! replenishment or the end of its budget, but at most [`GRID`]. A server that begins to pay meanwhile may need an
+//! earlier decision.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};

@@ -104,8 +104,8 @@ impl Maker<'_> {
         let mut of_servers = Vec::new();
         for id in &part.components {
             let Some(component) = self.system.components.get(id.index()) else { continue };
-            self.look_at(*id, component);
             let terms = terms_of(self.system, *id, component);
+            self.look_at(component, &terms);
             for (_, _, period, budget) in &terms {
                 let mut task = Task::periodic(&component.name, *period, *budget);
                 task.priority = component.priority;
@@ -200,16 +200,19 @@ impl Maker<'_> {
     }
 
     /// Notes what the scheduler cannot do of a component.
-    fn look_at(&mut self, id: ComponentId, component: &Component) {
+    fn look_at(&mut self, component: &Component, terms: &[ServerTerms]) {
         let name = format!("component \"{}\"", component.name);
         let mut add = |why: String, remedy: &str| self.cannot.push(Obstacle::new(&name, why, remedy));
         if component.parent.is_some() {
             add("it stands in another component, and the scheduler has one level of servers".to_owned(), MANAGER);
         }
+        if component.threads.is_some() {
+            add("it holds existing threads, and only the manager freezes them".to_owned(), MANAGER);
+        }
         if component.quantum.is_some() {
             add("the scheduler decides at any time, not at multiples of a quantum".to_owned(), MANAGER);
         }
-        for (_, rule, period, budget) in terms_of(self.system, id, component) {
+        for (_, rule, period, budget) in terms.iter().copied() {
             if rule_of(rule).is_none() {
                 let why = format!("the scheduler has no rule \"{}\"", rule.name());
                 add(why, "use --backend manager, or another rule: cbs-hard, deferrable, polling");
@@ -241,8 +244,11 @@ pub(crate) fn rule_named(number: u32) -> Option<ServerRule> {
     ServerRule::ALL.into_iter().find(|rule| rule_of(*rule).is_some_and(|rule| rule as u32 == number))
 }
 
-/// The rule, period and budget of a server at first (without a time), and after each of its changes.
-fn terms_of(system: &System, id: ComponentId, component: &Component) -> Vec<(Option<Time>, ServerRule, Span, Span)> {
+/// The rule, period and budget of a server, and since when. `None`: from the start.
+type ServerTerms = (Option<Time>, ServerRule, Span, Span);
+
+/// The terms of a server at first, and after each of its changes.
+fn terms_of(system: &System, id: ComponentId, component: &Component) -> Vec<ServerTerms> {
     let value = |of: Auto<Span>| if let Auto::Value(span) = of { span } else { Span::ZERO };
     let mut terms = vec![(None, component.server, value(component.period), value(component.budget))];
     let mut changes: Vec<&ServerSwitch> = system.switches.iter().filter(|switch| switch.component == id).collect();

@@ -68,6 +68,7 @@ fn what_the_scheduler_cannot_enforce_it_refuses() {
         ("\"ptps\"", "\"sporadic\"", "component \"H\": the scheduler has no rule \"sporadic\""),
         ("\"ptps\"", "\"grub\"", "the scheduler has no rule \"grub\""),
         ("budget = \"4ms\"", "budget = \"4ms\"\nquantum = \"1ms\"", "at multiples of a quantum"),
+        ("budget = \"4ms\"", "budget = \"4ms\"\nthreads = \"pid:7\"", "it holds existing threads"),
         ("strategy = \"edf\"", "strategy = \"mlf\"", "do not go by laxity"),
         ("wcet = \"1ms\"", "wcet = \"1ms\"\ncriticality = \"low\"\ncancel = true", "the kernel cancels no job"),
         ("wcet = \"1ms\"", "wcet = \"1ms\"\nlate = \"drop\"", "neither drops nor demotes"),
@@ -160,7 +161,7 @@ fn random_system(numbers: &mut Numbers) -> System {
     system
 }
 
-/// What was decided at an instant: changes of servers (by entry), and the entry whose job has the CPU.
+/// A decision: the changes of servers by entry, and the entry whose job gets the CPU.
 #[derive(PartialEq, Eq, Debug, Default)]
 struct Decided {
     now: u64,

@@ -54,7 +54,7 @@ pub(super) fn rt_group(machine: Facts<'_>) -> Finding {
     match groups {
         Some("y") => {
             let own = machine.text("/proc/self/cgroup").unwrap_or_default();
-            let group = own.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or("/");
+            let group = crate::cgroup::v2_group_of(own).unwrap_or("/");
             let controlled = machine
                 .line("/sys/fs/cgroup/cgroup.controllers")
                 .is_some_and(|all| all.split_ascii_whitespace().any(|controller| controller == "cpu"));
