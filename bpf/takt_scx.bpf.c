@@ -6,7 +6,7 @@
  *
  * User space fills takt_terms and takt_members, attaches the scheduler, and sets start and end in
  * takt_when. The terms of a server have a version. To change them, user space writes them with the next
- * version, and then increments takt_when.generation. A thread joins a server by the program takt_join.
+ * version, and then increments takt_when.generation. A thread joins a server by running takt_join.
  * Its children belong to the same server.
  *
  * A SCHED_FIFO thread on each CPU makes it decide when a budget comes or ends. This thread sleeps until
@@ -599,23 +599,19 @@ void BPF_PROG(takt_exit, struct scx_exit_info *info)
 
 /* Who joins: a thread by its number, or the caller (0); and the member plus one, or 0 to leave. */
 struct takt_join {
-	s32 thread;
 	u32 member;
 };
 
 SEC("syscall")
 int takt_join(struct takt_join *join)
 {
-	struct task_struct *p = bpf_task_from_pid(join->thread);
-	struct takt_thread *thread;
+	struct task_struct *p = bpf_get_current_task_btf();
+	struct takt_thread *thread = bpf_task_storage_get(&takt_threads, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 
-	if (!p)
-		return 3; /* ESRCH */
-	thread = bpf_task_storage_get(&takt_threads, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
-	if (thread)
-		thread->member = join->member;
-	bpf_task_release(p);
-	return thread ? 0 : ENOMEM;
+	if (!thread)
+		return ENOMEM;
+	thread->member = join->member;
+	return 0;
 }
 
 SEC(".struct_ops.link")

@@ -29,6 +29,10 @@ fn system(nodes: usize) -> String {
             "[[node]]\nname = \"n{node}\"\nreceive = {{ period = \"10ms\", wcet = \"2ms\", cost = \"50us\" }}\n\
              send = {{ period = \"10ms\", wcet = \"2ms\", cost = \"50us\" }}\n"
         );
+        // The messages of the first node leave by their deadlines.
+        if node == 0 {
+            text += "link = { rate = \"100Mbit\", order = \"edf\", late = \"drop\" }\n";
+        }
     }
     let path: Vec<String> = (0..nodes).map(|node| format!("\"n{node}\"")).collect();
     text += &format!(

@@ -149,7 +149,7 @@ impl Datagrams {
                     if cause == libc::ENOBUFS {
                         crate::clock::pause(Span::from_ms(1).min(Span::from_ns(left)));
                     } else {
-                        self.await_room(left);
+                        self.await_room(Span::from_ns(left));
                     }
                 }
                 _ => return Sent::Refused,
@@ -157,8 +157,24 @@ impl Datagrams {
         }
     }
 
-    /// Sleeps until the socket has room, or about `ns`.
-    fn await_room(&self, ns: u64) {
+    /// Gives the socket the smallest send buffer, so that the kernel takes the next datagram late: when at most
+    /// about 2 KiB of earlier ones wait, or one larger datagram.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub fn hold_little(&self) -> io::Result<()> {
+        SockRef::from(&self.socket).set_send_buffer_size(0)
+    }
+
+    /// Whether the kernel takes a datagram now.
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        self.is_ready(libc::POLLOUT)
+    }
+
+    /// Sleeps until the socket has room, or about `wait`.
+    pub fn await_room(&self, wait: Span) {
+        let ns = wait.as_ns();
         let mut asked = libc::pollfd { fd: self.socket.as_raw_fd(), events: libc::POLLOUT, revents: 0 };
         let second = 1_000_000_000;
         let timeout = libc::timespec {
@@ -280,10 +296,14 @@ impl Datagrams {
     /// Whether a datagram is there.
     #[must_use]
     pub fn has_datagram(&self) -> bool {
-        let mut asked = libc::pollfd { fd: self.socket.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        self.is_ready(libc::POLLIN)
+    }
+
+    fn is_ready(&self, events: libc::c_short) -> bool {
+        let mut asked = libc::pollfd { fd: self.socket.as_raw_fd(), events, revents: 0 };
         // SAFETY: `asked` is one pollfd, valid during the call, which does not wait.
         let ready = unsafe { libc::poll(&raw mut asked, 1, 0) };
-        ready > 0 && asked.revents & libc::POLLIN != 0
+        ready > 0 && asked.revents & events != 0
     }
 
     /// Datagrams dropped since the socket was made, because it had no room; `None` before Linux

@@ -73,6 +73,17 @@ pub enum ForeignError {
         /// As the System names them.
         threads: Threads,
     },
+    /// Threads of two components.
+    #[error(
+        "threads \"{threads}\": they are also among the threads \"{other}\" of another component, and a thread belongs \
+         to one; name groups apart from each other"
+    )]
+    Shared {
+        /// As the System names them.
+        threads: Threads,
+        /// Those of the other component.
+        other: Threads,
+    },
     /// Somebody froze them.
     #[error(
         "threads \"{threads}\": {path} is frozen already; thaw it first: echo 0 > {path}/cgroup.freeze",
@@ -145,6 +156,18 @@ impl ForeignGroup {
             return Err(ForeignError::Frozen { threads: of(), path: found });
         }
         Ok(ForeignGroup { folder: found, process: None })
+    }
+
+    /// Whether a thread may be in both.
+    #[must_use]
+    pub fn overlaps(&self, other: &ForeignGroup) -> bool {
+        let is_below = |one: &ForeignGroup, around: &ForeignGroup| one.folder.starts_with(&around.folder);
+        match (&self.process, &other.process) {
+            (Some(one), Some(other)) => one == other,
+            (Some(_), None) => is_below(self, other),
+            (None, Some(_)) => is_below(other, self),
+            (None, None) => is_below(self, other) || is_below(other, self),
+        }
     }
 
     fn of_process(threads: &Threads, pid: u32, mount: &Path) -> Result<ForeignGroup, ForeignError> {
@@ -351,6 +374,26 @@ mod tests {
         assert_eq!(state(b"7 (a)"), None);
         let me = WatchedThread::open(u32::try_from(crate::thread::Tid::current().get()).unwrap()).unwrap();
         assert!(me.is_runnable());
+    }
+
+    #[test]
+    fn groups_overlap_if_a_thread_may_be_in_both() {
+        let group = |path: &str, process: Option<Identity>| ForeignGroup { folder: PathBuf::from(path), process };
+        let [me, parent] =
+            [std::process::id(), std::os::unix::process::parent_id()].map(|id| Identity::of(id).unwrap());
+        let whole = group("/c/app", None);
+        for (other, overlaps) in [
+            (group("/c/app", None), true),
+            (group("/c/app/inner", None), true),
+            (group("/c", None), true),
+            (group("/c/apple", None), false),
+            (group("/c/app/inner", Some(me.clone())), true),
+            (group("/c", Some(me.clone())), false),
+        ] {
+            assert_eq!((whole.overlaps(&other), other.overlaps(&whole)), (overlaps, overlaps), "{other:?}");
+        }
+        let process = group("/c", Some(me.clone()));
+        assert!(process.overlaps(&group("/c", Some(me))) && !process.overlaps(&group("/c", Some(parent))));
     }
 
     #[test]

@@ -157,6 +157,20 @@ impl PacketQueue {
         })
     }
 
+    /// Makes room for so many waiting packets, so that nothing is allocated later for them.
+    pub fn reserve(&mut self, packets: usize) {
+        match self.spec.order {
+            Order::Fifo => self.row.reserve(packets),
+            Order::Edf => {
+                self.slots.reserve(packets);
+                self.heads.reserve(packets.min(self.last.len()));
+            }
+        }
+        if self.spec.late == LateRule::Demote {
+            self.demoted.reserve(packets);
+        }
+    }
+
     /// Packets that wait.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::PoisonError;
 
-use takt_linux::foreign::{ForeignGroup, WatchedThread};
+use takt_linux::foreign::{ForeignError, ForeignGroup, WatchedThread};
 use takt_linux::guard::Guard;
 use takt_linux::hold::{Band, HeldGroup, Holder, Undone};
 use takt_model::{
@@ -135,6 +135,13 @@ impl Foreigners {
         let wanted: Vec<_> = components(system, node).filter_map(find).collect();
         let groups = wanted.iter().map(|(_, _, threads, _)| ForeignGroup::find(threads));
         let groups = groups.collect::<Result<Vec<_>, _>>().map_err(|error| RunError::Foreign(error.into()))?;
+        for (at, group) in groups.iter().enumerate() {
+            if let Some(earlier) = groups[..at].iter().position(|earlier| earlier.overlaps(group)) {
+                let threads = |of: usize| wanted[of].2.clone();
+                let shared = ForeignError::Shared { threads: threads(at), other: threads(earlier) };
+                return Err(RunError::Foreign(shared.into()));
+            }
+        }
         let mut holder = Holder::start(&guard)?;
         let mut held = Vec::new();
         for ((task, component, threads, cpu), group) in wanted.into_iter().zip(&groups) {

@@ -133,6 +133,8 @@ pub(crate) enum Role {
     Sentry(SentrySeat),
     /// It tells the manager with this lane that existing threads want the CPU.
     Look(usize),
+    /// It sends the messages that the manager with this lane could not send at once.
+    Sender(usize),
 }
 
 impl Role {

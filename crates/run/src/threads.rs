@@ -21,7 +21,7 @@ use takt_model::{Span, Task, Time};
 
 use crate::handlers::Duty;
 use crate::lanes::{Kind, Lane, Record, Role, Shared};
-use crate::manager::helpers::look;
+use crate::manager::helpers::{look, send};
 use crate::manager::seat::Seat;
 use crate::served::live::Membership;
 use crate::work::{Work, Worked};
@@ -72,6 +72,7 @@ pub(crate) fn live(
     match &lane.role {
         Role::Sentry(seat) => return seat.run(shared, epoch),
         Role::Look(manager) => return look(shared, *manager, epoch),
+        Role::Sender(manager) => return send(shared, *manager, epoch),
         _ => {}
     }
     let Some(task) = shared.task(lane.task) else { return };

@@ -49,7 +49,6 @@ struct RawEvent {
 /// `struct takt_join` there.
 #[repr(C)]
 struct Join {
-    thread: i32,
     member: u32,
 }
 
@@ -193,8 +192,7 @@ impl Shared {
     /// # Errors
     /// The kernel's refusal.
     pub fn join(&self, member: u32) -> Result<(), SchedExtError> {
-        let thread = crate::thread::Tid::current().0;
-        let join = Join { thread, member: member + 1 };
+        let join = Join { member: member + 1 };
         let mut options = libbpf_sys::bpf_test_run_opts {
             sz: size_of::<libbpf_sys::bpf_test_run_opts>() as _,
             ctx_in: (&raw const join).cast(),

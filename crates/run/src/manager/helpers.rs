@@ -1,4 +1,5 @@
-//! The two helper threads of a manager with components of existing threads (see `foreign.rs`).
+//! The helper threads of a manager: two for components of existing threads (see `foreign.rs`), and the sender of a
+//! node with flows.
 
 use std::sync::atomic::Ordering;
 
@@ -54,5 +55,14 @@ pub(crate) fn look(shared: &Shared, manager: usize, epoch: Epoch) {
             wake(shared, manager);
         }
         next = epoch.now().saturating_add(LOOK);
+    }
+}
+
+/// Sends the messages that a table thread could not send at once.
+pub(crate) fn send(shared: &Shared, manager: usize, epoch: Epoch) {
+    let Some(Role::Manager(seats)) = shared.lanes.get(manager).map(|lane| &lane.role) else { return };
+    let Some(live) = &seats.live else { return };
+    if let (Some(outbox), Some(socket)) = (&live.outbox, &live.socket) {
+        outbox.serve(socket, epoch, || shared.end());
     }
 }

@@ -295,16 +295,19 @@ impl Managed {
                     lane.role = if is_table { Role::Table } else { seat() };
                 }
             }
+            let helper = |class, role| Lane { role, ..Lane::new(TaskId(u32::MAX), class, false, 1) };
             let live = live.filter(|live| live.plan.has_table(&part.slots)).cloned();
             let has_foreign =
                 of_part.iter().filter_map(|lane| lanes.get(*lane)).any(|lane| matches!(lane.role, Role::Foreign(_)));
             let sentry = has_foreign.then(|| first + self.parts.len() + helpers.len());
             if has_foreign {
                 let manager = first + at;
-                let helper = |class, role| Lane { role, ..Lane::new(TaskId(u32::MAX), class, false, 1) };
                 let watch = SentrySeat { manager, sentry: Sentry::default() };
                 helpers.push(helper(Class::Fifo { priority: self.top - 3 }, Role::Sentry(watch)));
                 helpers.push(helper(self.class, Role::Look(manager)));
+            }
+            if live.as_ref().is_some_and(|live| live.outbox.is_some() && live.plan.sends(&part.slots)) {
+                helpers.push(helper(self.class, Role::Sender(first + at)));
             }
             let mut lane = Lane::new(TaskId(u32::MAX), self.class, false, records);
             let manager = Manager {
@@ -329,6 +332,7 @@ impl Managed {
             let (manager, what) = match &lane.role {
                 Role::Sentry(seat) => (seat.manager, "sentry"),
                 Role::Look(manager) => (*manager, "look"),
+                Role::Sender(manager) => (*manager, "sender"),
                 _ => return None,
             };
             let Role::Manager(manager) = &lanes.get(manager)?.role else { return None };

@@ -10,9 +10,10 @@
 //! |---|---|
 //! | `plan.rs` | the parts of the node's tasks, its lanes and peers |
 //! | `station.rs` | the messages of a node; pure |
-//! | `seal.rs` | encrypted and authenticated datagrams; pure |
+//! | `seal.rs` | encrypted and authenticated datagrams |
 //! | `difference.rs` | how the clocks of nodes differ; pure |
 //! | `post.rs` | the socket: what table jobs do |
+//! | `outbox.rs` | messages on their way to the kernel, by deadline and late rule |
 //! | `payload.rs` | the bytes that messages carry between handlers; pure |
 //! | `error.rs` | why a node cannot run |
 //! | `clocks.rs` | the differences of clocks, measured by the job of `clock.sync` or by a thread |
@@ -29,6 +30,7 @@ use crate::clock_source::{ClockSources, SourcePaths};
 mod clocks;
 mod difference;
 pub(crate) mod error;
+mod outbox;
 mod payload;
 mod plan;
 mod post;
@@ -42,6 +44,7 @@ pub use seal::{Key, KeyError};
 
 pub(crate) use clocks::{Clocks, SyncJob};
 use difference::{Difference, KnownDifference};
+use outbox::NodeOutbox;
 use payload::Payloads;
 pub(crate) use payload::Ring;
 pub(crate) use plan::{NodePlan, Part};
@@ -68,9 +71,9 @@ macro_rules! counts {
 counts! {
     /// Messages that the kernel took.
     sent,
-    /// Messages that it refused.
+    /// Messages that it refused, that found no place, or that still waited at the end.
     unsent,
-    /// Messages dropped by the sending task because they were late (`link.late = "drop"`).
+    /// Messages dropped because they could leave only after their deadline (`link.late = "drop"`).
     late,
     /// Messages that came.
     arrived,
@@ -100,6 +103,8 @@ counts! {
 pub(crate) struct NodeLive {
     pub(crate) plan: NodePlan,
     pub(crate) socket: Option<Datagrams>,
+    /// `None`: messages go to the kernel as jobs leave them.
+    pub(crate) outbox: Option<NodeOutbox>,
     pub(crate) counts: Counts,
     /// Of a run with handlers; else empty.
     pub(crate) payloads: Payloads,
@@ -128,10 +133,15 @@ impl NodeLive {
             }
             None => None,
         };
+        let outbox = NodeOutbox::new(&plan)?;
+        if let Some(socket) = socket.as_ref().filter(|_| outbox.is_some()) {
+            let refused = |error| NodeError::Socket(format!("its send buffer cannot be small: {error}"));
+            socket.hold_little().map_err(refused)?;
+        }
         let taken = plan.tasks.iter().map(|_| AtomicU64::new(0)).collect();
         let differences = plan.original.nodes.iter().map(|_| KnownDifference::default()).collect();
         let payloads = if has_handlers { Payloads::new(&plan) } else { Payloads::default() };
-        Ok(NodeLive { plan, socket, counts: Counts::default(), payloads, taken, differences })
+        Ok(NodeLive { plan, socket, outbox, counts: Counts::default(), payloads, taken, differences })
     }
 
     /// The measured difference: this node's CLOCK_MONOTONIC - that of another.

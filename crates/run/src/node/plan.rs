@@ -104,6 +104,8 @@ pub(crate) struct NodePlan {
     pub(crate) lanes: Vec<Lane>,
     /// By task of another node.
     pub(crate) entries: BTreeMap<TaskId, Entry>,
+    /// Whether messages leave by their deadlines; else in the order in which jobs leave them.
+    pub(crate) edf: bool,
     /// The rule for messages that could leave only after their deadline.
     pub(crate) late: Late,
     /// A digest of the System.
@@ -147,6 +149,7 @@ impl NodePlan {
             send: spec.send,
             lanes: Vec::new(),
             entries: BTreeMap::new(),
+            edf: spec.link.is_some_and(|link| link.edf),
             late: spec.link.map_or(Late::Continue, |link| link.late),
             digest: digest(text.as_bytes()),
             longest: MESSAGE_MIN,
@@ -258,6 +261,11 @@ impl NodePlan {
     /// Whether the table thread itself carries out the jobs of a slot.
     pub(crate) fn is_table(&self, slot: u32) -> bool {
         matches!(self.parts.get(slot as usize), Some(Part::Receive | Part::Send))
+    }
+
+    /// Whether the sending task is among these slots.
+    pub(crate) fn sends(&self, slots: &[u32]) -> bool {
+        slots.iter().any(|slot| self.parts.get(*slot as usize) == Some(&Part::Send))
     }
 
     /// Whether these slots have a part in flows.

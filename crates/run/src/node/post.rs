@@ -5,15 +5,17 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use takt_linux::Epoch;
 use takt_linux::clock::{monotonic_ns, realtime_ns};
 use takt_linux::datagram::{Chunk, Destination, Sent};
-use takt_linux::{Epoch, process};
 use takt_log::{DropCause, Event};
 use takt_model::{NodeId, Span, Time};
 use takt_net::{MESSAGE_BODY, MESSAGE_HEAD, MessageBody, MessageHead, ReplayGuard};
 
 use super::difference::Difference;
-use super::station::{Message, Station, incoming, is_too_late};
+use super::outbox::{Departure, Fate, NodeOutbox};
+use super::seal::Sealer;
+use super::station::{Message, Station, incoming};
 use super::{NodeLive, Part, lateness};
 
 /// Datagrams that one system call receives at most. The clock is read after each.
@@ -47,11 +49,13 @@ pub(crate) struct Post {
     next: Vec<(Time, Message)>,
     /// By node.
     guards: Vec<ReplayGuard>,
-    head: MessageHead,
+    sealer: Option<Sealer>,
     /// The messages that the kernel took last, and their bytes, by their number modulo the length.
     taken: Vec<(u64, u32)>,
     /// How many the kernel took.
     count: u32,
+    /// The kernel has refused one. It may have counted it.
+    refused: bool,
     /// All messages that arrived before this have been told.
     told: Time,
 }
@@ -69,14 +73,6 @@ impl Post {
     /// The post of a CPU with these slots of the node.
     pub(crate) fn new(live: &Arc<NodeLive>, slots: &[u32]) -> Post {
         let plan = &live.plan;
-        let head = MessageHead {
-            from: plan.node.0 as u16,
-            salt: process::random().unwrap_or_default(),
-            counter: 0,
-            boot: realtime_ns(),
-            run: plan.network.start,
-            system: plan.digest,
-        };
         let place = |slot: u32| slots.iter().position(|of_node| *of_node == slot).map(|at| at as u32);
         let leaves = |lane: u32| (0..).zip(&plan.parts).find(|(_, part)| part.lane() == Some(lane));
         let longest = plan.lanes.iter().map(|lane| lane.bytes).max().unwrap_or(0);
@@ -91,9 +87,10 @@ impl Post {
             sending: Vec::with_capacity(plan.lanes.len()),
             next: Vec::with_capacity(CHUNK),
             guards: vec![ReplayGuard::default(); plan.original.nodes.len()],
-            head,
+            sealer: Sealer::new(plan),
             taken: vec![(0, 0); TAKEN],
             count: 0,
+            refused: false,
             told: Time::ZERO,
             live: live.clone(),
         }
@@ -175,11 +172,16 @@ impl Post {
         self.told = self.told.max(Time::from_ns(certain));
     }
 
-    /// Tells which packets have left.
-    fn transmitted(&self, epoch: Epoch, tell: &mut impl FnMut(Time, Event)) {
-        let Some(socket) = &self.live.socket else { return };
-        // The kernel may have counted a datagram that it refused.
-        let is_certain = self.live.counts.unsent.load(Ordering::Relaxed) == 0;
+    /// Tells which messages have left the outbox, and which packets have left the device.
+    fn transmitted(&mut self, epoch: Epoch, tell: &mut impl FnMut(Time, Event)) {
+        let live = self.live.clone();
+        // Nothing is sent meanwhile, so each stamp is of a message that is known.
+        let mut outbox = live.outbox.as_ref().map(NodeOutbox::state);
+        while let Some(departure) = outbox.as_mut().and_then(|outbox| outbox.departed()) {
+            self.departed(departure, tell);
+        }
+        let Some(socket) = &live.socket else { return };
+        let is_certain = !self.refused;
         let (now, realtime) = (monotonic_ns(), realtime_ns());
         for left in std::iter::from_fn(|| socket.transmitted()).take(STAMPS) {
             let is_last = self.count.wrapping_sub(left.number) <= TAKEN as u32;
@@ -191,10 +193,38 @@ impl Post {
         }
     }
 
+    /// A message is with the kernel, or lost.
+    fn departed(&mut self, departure: Departure, tell: &mut impl FnMut(Time, Event)) {
+        let Departure { at, job, number, bytes, fate } = departure;
+        let counts = &self.live.counts;
+        let (count, cause) = match fate {
+            Fate::Sent => {
+                counts.sent.fetch_add(1, Ordering::Relaxed);
+                if let Some(place) = self.taken.get_mut(self.count as usize % TAKEN) {
+                    *place = (number, bytes);
+                }
+                self.count = self.count.wrapping_add(1);
+                return;
+            }
+            Fate::Refused => {
+                self.refused = true;
+                (&counts.unsent, DropCause::Full)
+            }
+            Fate::Unplaced => (&counts.unsent, DropCause::Full),
+            Fate::Late => (&counts.late, DropCause::Late),
+        };
+        count.fetch_add(1, Ordering::Relaxed);
+        tell(at.max(self.told), Event::Drop { job, message: number, cause });
+    }
+
     /// Tells the last arrivals of the run.
     pub(crate) fn finish(&mut self, end: Time, epoch: Epoch, tell: &mut impl FnMut(Time, Event)) {
-        self.transmitted(epoch, tell);
         let live = self.live.clone();
+        if let Some(outbox) = &live.outbox {
+            let waiting = outbox.state().close();
+            live.counts.unsent.fetch_add(waiting as u64, Ordering::Relaxed);
+        }
+        self.transmitted(epoch, tell);
         for (at, message) in self.next.drain(..) {
             self.station.arrive(message, at, tell);
         }
@@ -241,57 +271,68 @@ impl Post {
 
     /// Sends the messages that are ready, as far as the budget goes.
     fn send(&mut self, number: u64, epoch: Epoch, tell: &mut impl FnMut(Time, Event)) {
-        if self.live.plan.receive.is_none() {
+        if self.live.plan.receive.is_none() || self.live.outbox.is_some() {
             self.transmitted(epoch, tell);
         }
-        let Post { live, station, lanes, sending, head, taken, count, from, payload, .. } = self;
-        let (plan, counts) = (&live.plan, &live.counts);
-        let (Some(socket), Some(key)) = (&live.socket, &plan.network.key) else { return };
-        sending.clear();
-        sending.extend(station.start_sending(number));
-        let zero = epoch.monotonic(Time::ZERO);
-        for message in sending.iter() {
-            let (job, number) = (message.job, message.number);
-            let at = message.place as usize;
-            let (Some(lane), Some((to, datagram))) = (plan.lanes.get(at), lanes.get_mut(at)) else { continue };
-            let now = epoch.now();
-            if is_too_late(plan.late, lane.allowance, message, now) {
-                counts.late.fetch_add(1, Ordering::Relaxed);
-                tell(now, Event::Drop { job, message: number, cause: DropCause::Late });
+        let live = self.live.clone();
+        let Some(socket) = &live.socket else { return };
+        self.sending.clear();
+        self.sending.extend(self.station.start_sending(number));
+        for at in 0..self.sending.len() {
+            let Some(message) = self.sending.get(at).copied() else { continue };
+            let (job, number, lane) = (message.job, message.number, message.place as usize);
+            let Some(body) = self.write(&message, epoch) else { continue };
+            let (Some((to, datagram)), Some(of)) = (self.lanes.get_mut(lane), live.plan.lanes.get(lane)) else {
                 continue;
-            }
-            head.counter += 1;
-            payload.clear();
-            if let Some(ring) = from.get(at).and_then(|slot| live.payloads.output(*slot)) {
-                ring.read(job.number, payload);
-            }
-            let room = datagram.get_mut(MESSAGE_HEAD + MESSAGE_BODY..);
-            if let Some(room) = room.and_then(|room| room.get_mut(..payload.len())) {
-                room.copy_from_slice(payload);
-            }
-            let body = MessageBody {
-                task: job.task,
-                job: job.number,
-                message: number,
-                due: message.due,
-                origin: message.origin,
-                zero,
-                payload: payload.len() as u16,
             };
-            let sealed = key.seal(head, &body, datagram);
-            let now = epoch.now();
-            if sealed && socket.send([datagram, &[]], to, Span::ZERO) == Sent::Yes {
-                counts.sent.fetch_add(1, Ordering::Relaxed);
-                tell(now, Event::Send { job, message: number });
-                if let Some(place) = taken.get_mut(*count as usize % TAKEN) {
-                    *place = (number, u32::try_from(datagram.len()).unwrap_or(u32::MAX));
+            let bytes = datagram.len() as u32;
+            let deadline = message.due.saturating_add(of.allowance);
+            let fate = match &live.outbox {
+                Some(outbox) => {
+                    let has_place = outbox.state().push(epoch.now(), body, (lane, deadline), datagram);
+                    (!has_place).then_some(Fate::Unplaced)
                 }
-                *count = count.wrapping_add(1);
-            } else {
-                counts.unsent.fetch_add(1, Ordering::Relaxed);
-                tell(now, Event::Drop { job, message: number, cause: DropCause::Full });
+                None if !self.sealer.as_mut().is_some_and(|sealer| sealer.seal(&body, datagram)) => {
+                    Some(Fate::Unplaced)
+                }
+                None if socket.send([datagram, &[]], to, Span::ZERO) == Sent::Yes => Some(Fate::Sent),
+                None => Some(Fate::Refused),
+            };
+            let now = epoch.now();
+            if fate.is_none_or(|fate| fate == Fate::Sent) {
+                tell(now, Event::Send { job, message: number });
+            }
+            if let Some(fate) = fate {
+                self.departed(Departure { at: now, job, number, bytes, fate }, tell);
             }
         }
+        if let Some(outbox) = &live.outbox {
+            outbox.flush(socket, epoch);
+        }
+    }
+
+    /// Writes what a message carries into the room of its lane.
+    fn write(&mut self, message: &Message, epoch: Epoch) -> Option<MessageBody> {
+        let Post { live, lanes, from, payload, .. } = self;
+        let at = message.place as usize;
+        payload.clear();
+        if let Some(ring) = from.get(at).and_then(|slot| live.payloads.output(*slot)) {
+            ring.read(message.job.number, payload);
+        }
+        let room = lanes.get_mut(at)?.1.get_mut(MESSAGE_HEAD + MESSAGE_BODY..)?;
+        room.fill(0);
+        if let Some(room) = room.get_mut(..payload.len()) {
+            room.copy_from_slice(payload);
+        }
+        Some(MessageBody {
+            task: message.job.task,
+            job: message.job.number,
+            message: message.number,
+            due: message.due,
+            origin: message.origin,
+            zero: epoch.monotonic(Time::ZERO),
+            payload: payload.len() as u16,
+        })
     }
 }
 

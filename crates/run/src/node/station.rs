@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 
 use takt_log::{DropCause, Event, JobKey};
-use takt_model::{Late, NodeId, Span, Time};
+use takt_model::{NodeId, Time};
 use takt_net::MessageBody;
 use takt_policy::{PartialEdf, PartialEdfSpec};
 
@@ -178,9 +178,4 @@ pub(crate) fn incoming(plan: &NodePlan, from: NodeId, body: &MessageBody, shift:
     let due_min = own(body.due, shift.low).min(due);
     let job = JobKey { task: body.task, number: body.job };
     (origin <= due).then_some(Message { job, number: body.message, due, due_min, origin, place: entry.slot })
-}
-
-/// Whether the late rule drops a message. Its deadline is that of the job that it releases.
-pub(crate) fn is_too_late(late: Late, allowance: Span, message: &Message, now: Time) -> bool {
-    late == Late::Drop && now > message.due.saturating_add(allowance)
 }

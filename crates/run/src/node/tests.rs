@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use takt_log::{Event, Sink};
 use takt_model::draw::Draw;
-use takt_model::{Late, NodeId, Span, System, Task, Time, file};
+use takt_model::{Link, NodeId, Rate, Span, System, Task, Time, file};
 use takt_policy::CpuPart;
 use takt_sim::{SimOptions, simulate};
 
 use super::difference::Difference;
 use super::plan::{NodeNetwork, NodePlan, Part};
-use super::station::{Message, Station, incoming, is_too_late};
+use super::station::{Message, Station, incoming};
 use crate::manager::board::{Board, Report, Seats};
 use crate::manager::core::Fact;
 
@@ -362,9 +362,6 @@ fn a_message_of_another_task_or_node_is_none() {
     for (from, body) in refused {
         assert_eq!(incoming(&plan, from, &body, Difference::default()), None, "{body:?}");
     }
-    assert!(is_too_late(Late::Drop, Span::from_ns(10), &message, t(56)));
-    assert!(!is_too_late(Late::Drop, Span::from_ns(10), &message, t(55)));
-    assert!(!is_too_late(Late::Continue, Span::from_ns(10), &message, t(56)));
 }
 
 #[test]
@@ -383,6 +380,15 @@ fn what_a_node_lacks_is_told() {
 
 #[test]
 fn table_jobs_take_what_had_come_and_allocate_nothing() {
+    send_and_take(None);
+}
+
+#[test]
+fn table_jobs_send_by_way_of_the_outbox_and_allocate_nothing() {
+    send_and_take(Some(Link { edf: true, ..Link::at(Rate::from_bps(1_000_000_000)) }));
+}
+
+fn send_and_take(link: Option<Link>) {
     use std::sync::Arc;
     use std::sync::atomic::Ordering;
 
@@ -392,7 +398,8 @@ fn table_jobs_take_what_had_come_and_allocate_nothing() {
     use super::post::Post;
     use super::{NodeLive, TableJob};
 
-    let system = system(true, "continue", (11, 1, ""));
+    let mut system = system(true, "continue", (11, 1, ""));
+    system.nodes.iter_mut().for_each(|node| node.link = link);
     let open = |node: u32, to: std::net::SocketAddr| {
         let mut network = network(3);
         network.listen = Some(([127, 0, 0, 1], 0).into());
