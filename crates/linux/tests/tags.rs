@@ -236,3 +236,16 @@ fn other_control_groups_have_no_such_option() {
     });
     std::fs::remove_dir(mount.join(&name)).unwrap();
 }
+
+#[test]
+fn a_second_device_forgets_no_deadline_of_the_first() {
+    on_cable(1_000_000, LateDatagrams::Send, |ends, _, _| {
+        let socket = ends.socket();
+        set_deadline(&socket, PacketDeadline::After(MINUTE)).unwrap();
+        on_cable(1_000_000, LateDatagrams::Send, |_, _, _| {
+            assert_eq!(deadline(&socket).unwrap(), PacketDeadline::After(MINUTE));
+            set_deadline(&socket, PacketDeadline::None).unwrap();
+            assert_eq!(deadline(&socket).unwrap(), PacketDeadline::None);
+        });
+    });
+}
