@@ -64,10 +64,12 @@ lab-binary:
 ## What is behind the feature bpf, which needs clang, libelf-dev and zlib1g-dev: clippy, and the tests of
 ## programs in the kernel.
 BPF := --locked --workspace --features takt-dispatch/tokio,takt/bpf
+# A job in the background of a shell ignores signals that some tests send.
+BPF_TEST := env --default-signal=INT,QUIT,HUP $(CARGO) test --no-fail-fast
 bpf:
 	$(CARGO) clippy $(BPF) --all-targets -- -D warnings
-	$(CARGO) test $(BPF) --no-fail-fast --lib -- bpf:: tc::
-	$(CARGO) test $(BPF) --no-fail-fast --test tags --test net
+	$(BPF_TEST) --locked --package takt-linux --features bpf --lib -- bpf:: tc::
+	$(BPF_TEST) $(BPF) --test tags --test net
 
 ## What takes too long for every change: fuzzing, the live tests ten times beside a load, kokyu at full length,
 ## short benchmarks, a short soak, the gateway to Zenoh, ... (.ci/nightly NAME: one of them). CI runs those that

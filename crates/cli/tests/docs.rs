@@ -367,9 +367,9 @@ impl Step {
     }
 }
 
-/// What a live run printed and what a page shows, as texts that agree for every run of a system. Numbers become `N`, and
-/// gaps one space. There are no warnings, and no columns that stand only where something happened. The table of causes
-/// of late jobs, to which a busy machine adds, has only the tasks that the page names. Elisions after a number stay.
+/// The output of a live run and that of its page, as texts that agree for every run of a system. Numbers become `N`,
+/// and gaps one space. Warnings are left out, and columns that stand only where something happened. A busy machine
+/// adds to the table of causes of late jobs, so only the tasks that the page names stay. Elisions after a number stay.
 fn blurred(ran: &str, page: &str) -> (String, String) {
     let named: Vec<&str> = page
         .lines()

@@ -269,15 +269,6 @@ fn threads_that_cannot_be_held_are_refused() {
             2,
             "which holds existing threads and nothing else",
         ),
-        (
-            here.replace(
-                "[[component]]\nname = \"own\"",
-                &format!("[[component]]\nname = \"own\"\nthreads = \"{}\"", guest.name()),
-            ),
-            &[],
-            2,
-            "they are also among the threads",
-        ),
         (system(&guest.name(), "cbs"), &[], 3, "server = \"cbs-hard\""),
         (here.clone(), &["--best-effort"], 3, "leave --best-effort out"),
         (here.clone(), &["--trace"], 3, "--trace does not go with existing threads"),

@@ -539,7 +539,8 @@ static COMPONENT_TABLE: Table = Table {
             "threads",
             Kind::Text,
             "Existing threads that `run` keeps within its budget: `\"pid:1234\"`, `\"cgroup:/machine.slice/guest\"` or \
-             `\"unit:guest.service\"`. `check` and `sim` go by its budget and by its tasks. No component stands in it.",
+             `\"unit:guest.service\"`. `check` and `sim` go by its budget and by its tasks. No component stands in it, \
+             and no thread is in two components.",
         )
         .default("none: `run` makes a thread for each of its tasks"),
     ],

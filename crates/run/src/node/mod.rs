@@ -10,7 +10,7 @@
 //! |---|---|
 //! | `plan.rs` | the parts of the node's tasks, its lanes and peers |
 //! | `station.rs` | the messages of a node; pure |
-//! | `seal.rs` | encrypted and authenticated datagrams |
+//! | `seal.rs` | encrypted and authenticated datagrams; pure |
 //! | `difference.rs` | how the clocks of nodes differ; pure |
 //! | `post.rs` | the socket: what table jobs do |
 //! | `outbox.rs` | messages on their way to the kernel, by deadline and late rule |

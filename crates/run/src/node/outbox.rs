@@ -11,11 +11,12 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use takt_linux::clock::realtime_ns;
 use takt_linux::datagram::{Datagrams, Destination, Sent};
-use takt_linux::{Epoch, futex};
+use takt_linux::{Epoch, futex, process};
 use takt_log::JobKey;
 use takt_model::{Bytes, Late, Span, TaskId, Time};
-use takt_net::{LateRule, MessageBody, Order, Packet, PacketQueue, QueueError, QueueSpec};
+use takt_net::{LateRule, MessageBody, MessageHead, Order, Packet, PacketQueue, QueueError, QueueSpec};
 
 use super::NodeError;
 use super::plan::NodePlan;
@@ -84,6 +85,19 @@ pub(crate) enum Fate {
     Late,
 }
 
+/// What this process seals its messages with. `None`: the node has no key, since it has no messages.
+pub(crate) fn sealer(plan: &NodePlan) -> Option<Sealer> {
+    let head = MessageHead {
+        from: plan.node.0 as u16,
+        salt: process::random().unwrap_or_default(),
+        counter: 0,
+        boot: realtime_ns(),
+        run: plan.network.start,
+        system: plan.digest,
+    };
+    Some(Sealer::new(plan.network.key.clone()?, head))
+}
+
 impl NodeOutbox {
     /// The outbox of a node. `None` if its link has neither an order nor a late rule.
     pub(crate) fn new(plan: &NodePlan) -> Result<Option<NodeOutbox>, NodeError> {
@@ -97,7 +111,7 @@ impl NodeOutbox {
         };
         let order = if plan.edf { Order::Edf } else { Order::Fifo };
         let lanes = plan.lanes.iter().map(|lane| (lane.to.into(), lane.bytes)).collect();
-        NodeOutbox::with(order, late, lanes, Sealer::new(plan))
+        NodeOutbox::with(order, late, lanes, sealer(plan))
             .map(Some)
             .map_err(|error| NodeError::Socket(error.to_string()))
     }
@@ -227,20 +241,18 @@ mod tests {
     use std::sync::atomic::AtomicBool;
     use std::time::Duration;
 
+    use super::super::seal::Key;
+    use super::*;
     use takt_linux::net::Cable;
     use takt_linux::tc::{self, Device, Plan, Role, Rule};
     use takt_model::{Bucket, Link, Rate};
-    use takt_net::MessageHead;
-
-    use super::super::seal::Key;
-    use super::*;
 
     fn key() -> Key {
         "5a".repeat(32).parse().unwrap()
     }
 
-    fn sealer() -> Sealer {
-        Sealer { key: key(), head: MessageHead { from: 0, salt: [1; 16], counter: 0, boot: 2, run: 3, system: 4 } }
+    fn own_sealer() -> Sealer {
+        Sealer::new(key(), MessageHead { from: 0, salt: [1; 16], counter: 0, boot: 2, run: 3, system: 4 })
     }
 
     fn body(number: u64) -> MessageBody {
@@ -283,7 +295,7 @@ mod tests {
             assert_eq!(receiver.recv(&mut [0; 9]).unwrap(), 9);
             socket.hold_little().unwrap();
             let lanes = (0..=2 * BATCH).map(|_| (Destination::from(to), 372)).collect();
-            let outbox = NodeOutbox::with(order, LateRule::Drop, lanes, Some(sealer())).unwrap();
+            let outbox = NodeOutbox::with(order, LateRule::Drop, lanes, Some(own_sealer())).unwrap();
             let (epoch, over) = (Epoch::now_is_zero(), AtomicBool::new(false));
             let push = |number: u64, deadline: Time| {
                 assert!(outbox.state().push(epoch.now(), body(number), (number as usize, deadline), &[0; 372]));

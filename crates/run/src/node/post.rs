@@ -13,7 +13,7 @@ use takt_model::{NodeId, Span, Time};
 use takt_net::{MESSAGE_BODY, MESSAGE_HEAD, MessageBody, MessageHead, ReplayGuard};
 
 use super::difference::Difference;
-use super::outbox::{Departure, Fate, NodeOutbox};
+use super::outbox::{Departure, Fate, NodeOutbox, sealer};
 use super::seal::Sealer;
 use super::station::{Message, Station, incoming};
 use super::{NodeLive, Part, lateness};
@@ -87,7 +87,7 @@ impl Post {
             sending: Vec::with_capacity(plan.lanes.len()),
             next: Vec::with_capacity(CHUNK),
             guards: vec![ReplayGuard::default(); plan.original.nodes.len()],
-            sealer: Sealer::new(plan),
+            sealer: sealer(plan),
             taken: vec![(0, 0); TAKEN],
             count: 0,
             refused: false,

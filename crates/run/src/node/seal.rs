@@ -1,13 +1,9 @@
 //! Sealed datagrams: encryption and authentication by XChaCha20-Poly1305, with a key that all nodes
-//! share.
+//! share. Pure.
 
 use chacha20poly1305::{AeadInOut as _, KeyInit as _, Tag, XChaCha20Poly1305};
-use takt_linux::clock::realtime_ns;
-use takt_linux::process;
 use takt_net::{MESSAGE_HEAD, MESSAGE_TAG, MessageBody, MessageHead};
 use thiserror::Error;
-
-use super::plan::NodePlan;
 
 /// Bytes of a key.
 const KEY: usize = 32;
@@ -47,23 +43,13 @@ impl std::str::FromStr for Key {
 
 /// What a node seals its messages with.
 pub(crate) struct Sealer {
-    pub(crate) key: Key,
-    pub(crate) head: MessageHead,
+    key: Key,
+    head: MessageHead,
 }
 
 impl Sealer {
-    /// `None`: the node has no key, since it has no messages.
-    pub(crate) fn new(plan: &NodePlan) -> Option<Sealer> {
-        let key = plan.network.key.clone()?;
-        let head = MessageHead {
-            from: plan.node.0 as u16,
-            salt: process::random().unwrap_or_default(),
-            counter: 0,
-            boot: realtime_ns(),
-            run: plan.network.start,
-            system: plan.digest,
-        };
-        Some(Sealer { key, head })
+    pub(crate) fn new(key: Key, head: MessageHead) -> Sealer {
+        Sealer { key, head }
     }
 
     /// Seals a datagram that leaves now. A receiver drops one that 1024 others of this sealer have overtaken.
