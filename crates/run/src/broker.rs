@@ -651,7 +651,7 @@ impl Broker {
 /// when there is room.
 const HALF_BUFFER: u64 = 2304;
 
-/// What became of a message.
+/// The end of a message.
 #[derive(Clone, Copy)]
 enum Fate {
     Sent,

@@ -1,4 +1,4 @@
-//! What the threads of a run and its recorder share.
+//! The state that the threads of a run share with its recorder.
 
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -47,7 +47,7 @@ pub(crate) struct Guest {
     pub(crate) lane: Lane,
 }
 
-/// What the log's writer has seen. No real-time thread looks at it.
+/// The progress of the log's writer. No real-time thread looks at it.
 #[derive(Default)]
 struct LogState {
     /// Components whose server has other terms, and since when.

@@ -237,7 +237,7 @@ impl Message {
     }
 }
 
-/// What came of the messages to a server.
+/// The results of the messages to a server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ServerOutcome {
     /// The server.
@@ -302,7 +302,7 @@ pub struct ProbeOutcome {
     pub broker: Option<Counts>,
 }
 
-/// What a run has done so far.
+/// The progress of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Progress {
     /// Since the first message.

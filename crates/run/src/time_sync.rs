@@ -78,7 +78,7 @@ pub enum TimeSyncError {
     Period,
 }
 
-/// What a node knows of a peer.
+/// The knowledge of a peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PeerStatus {
     /// Its address.

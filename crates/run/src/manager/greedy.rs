@@ -15,7 +15,7 @@ const CHILDREN_MAX: usize = 6;
 /// Uses some tenths of a second of CPU time, and ends by itself.
 const SPIN: &str = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done";
 
-/// What misbehaving jobs used, and the scheduling policies of their children.
+/// The CPU time of misbehaving jobs, and the scheduling policies of their children.
 #[derive(Debug)]
 struct Seen {
     used: Span,

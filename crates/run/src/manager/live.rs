@@ -29,7 +29,7 @@ pub(crate) const COMPONENTS_MAX: usize = 32;
 /// See [`COMPONENTS_MAX`].
 pub(crate) const TASKS_MAX: usize = 64;
 
-/// What a manager makes before the start.
+/// The parts that a manager makes before the start.
 pub(crate) struct Office<'a> {
     board: Board<'a>,
     post: Option<Post>,

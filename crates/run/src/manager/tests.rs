@@ -131,14 +131,14 @@ fn managed(system: &System, seed: u64, duration: u64, mut lag: impl FnMut() -> S
     managed
 }
 
-/// What a schedule comes down to.
+/// The comparable parts of a schedule.
 #[derive(PartialEq, Eq, Debug, Default)]
 struct Schedule {
     /// Releases, ends and mode changes, in order.
     jobs: Vec<(Time, Event)>,
-    /// What happened to servers, in order.
+    /// The events of servers, in order.
     servers: Vec<(Time, String)>,
-    /// Who had the CPU, and from when to when.
+    /// The tasks that had the CPU, each with begin and end.
     runs: Vec<(JobKey, Time, Time)>,
 }
 

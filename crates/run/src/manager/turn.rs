@@ -17,7 +17,7 @@ pub(crate) trait Switch {
     fn used(&self) -> Span;
 }
 
-/// What the threads are doing.
+/// The present state of the threads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Phase {
     /// They want no CPU, as far as is known.

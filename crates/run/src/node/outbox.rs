@@ -2,7 +2,7 @@
 //!
 //! The kernel sends the packets of a class first in, first out. So the socket gets the smallest send
 //! buffer, and messages wait here until it has room. Then the queue of the simulator's egress
-//! ([`takt_net::PacketQueue`]) decides which one goes, and which ones are too late.
+//! ([`takt_net::PacketQueue`]) chooses one, and drops late ones.
 //!
 //! The table thread puts messages in, and sends at once what has room. The sender thread waits for
 //! room and sends the others. Nothing here allocates after construction.
@@ -38,7 +38,7 @@ pub(crate) struct NodeOutbox {
     destinations: Vec<Destination>,
 }
 
-/// What the threads share.
+/// The state of both threads.
 pub(crate) struct State {
     queue: PacketQueue,
     letters: Letters,
@@ -55,7 +55,7 @@ struct Letters {
     departures: VecDeque<Departure>,
 }
 
-/// A message. It is sealed when it leaves, so that receivers see few that were overtaken.
+/// A message. It is sealed when it leaves: a receiver refuses a datagram that too many later seals have overtaken.
 struct Letter {
     body: MessageBody,
     lane: usize,
@@ -72,7 +72,7 @@ pub(crate) struct Departure {
     pub(crate) fate: Fate,
 }
 
-/// What became of it.
+/// The end of a message here.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Fate {
     /// The kernel took it.
@@ -85,7 +85,7 @@ pub(crate) enum Fate {
     Late,
 }
 
-/// What this process seals its messages with. `None`: the node has no key, since it has no messages.
+/// The key and the head of this process. `None`: the node has no key, since it has no messages.
 pub(crate) fn sealer(plan: &NodePlan) -> Option<Sealer> {
     let head = MessageHead {
         from: plan.node.0 as u16,
@@ -263,8 +263,8 @@ mod tests {
     const BATCH: u64 = 10;
     const SECOND: Span = Span::from_s(1);
 
-    /// Sends two batches through a slow class, each message with an earlier deadline than those before, and between
-    /// them one that is late. Returns the order of arrivals, and the departures until the second batch.
+    /// Sends two batches and a late message through a slow class. Each deadline is earlier than the one before. Returns
+    /// the order of arrivals, the departures of the first batch at once, and later departures.
     fn sent(order: Order) -> Option<(Vec<u8>, Vec<Departure>, Vec<Departure>)> {
         let cable = Cable::lay(false).inspect_err(|error| println!("skipped: {error}")).ok()?;
         let receiver = std::thread::scope(|scope| {

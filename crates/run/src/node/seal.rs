@@ -41,7 +41,7 @@ impl std::str::FromStr for Key {
     }
 }
 
-/// What a node seals its messages with.
+/// The key and the counter by which a node seals its messages.
 pub(crate) struct Sealer {
     key: Key,
     head: MessageHead,

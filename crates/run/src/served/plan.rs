@@ -15,7 +15,7 @@ use crate::contract::Obstacle;
 use crate::error::RunError;
 use crate::mapping;
 
-/// What the scheduler is given.
+/// The input of the scheduler.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ServedPlan {
     pub(crate) cpus: Vec<ServedCpu>,

@@ -1,4 +1,4 @@
-//! What the scheduler refuses; and its servers in C against those of takt-policy.
+//! Refusals of the scheduler. Its servers in C against those of takt-policy.
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};
