@@ -597,7 +597,7 @@ void BPF_PROG(takt_exit, struct scx_exit_info *info)
 	end->is_over = 1;
 }
 
-/* Who joins: a thread by its number, or the caller (0); and the member plus one, or 0 to leave. */
+/* The calling thread joins: its member plus one, or 0 to leave. */
 struct takt_join {
 	u32 member;
 };

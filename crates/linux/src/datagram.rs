@@ -157,13 +157,13 @@ impl Datagrams {
         }
     }
 
-    /// Gives the socket the smallest send buffer, so that the kernel takes the next datagram late: when at most
-    /// about 2 KiB of earlier ones wait, or one larger datagram.
+    /// Gives the socket a small send buffer, so that the kernel takes the next datagram late: when at most about
+    /// 2 KiB of earlier ones wait, or `longest` bytes if that is more. A datagram of `longest` bytes fits.
     ///
     /// # Errors
     /// The kernel's refusal.
-    pub fn hold_little(&self) -> io::Result<()> {
-        SockRef::from(&self.socket).set_send_buffer_size(0)
+    pub fn hold_little(&self, longest: usize) -> io::Result<()> {
+        SockRef::from(&self.socket).set_send_buffer_size(longest)
     }
 
     /// Whether the kernel takes a datagram now.
@@ -393,6 +393,30 @@ mod tests {
         let (all, waited) = std::thread::scope(|scope| scope.spawn(send).join().unwrap());
         assert_eq!((all.first(), all.last()), (Some(&Sent::Yes), Some(&Sent::Full)));
         assert_ne!(waited, Sent::Full, "the kernel gave up on them, and there was room");
+    }
+
+    #[test]
+    fn a_small_buffer_takes_the_longest_datagram() {
+        let cable = match Cable::lay(false) {
+            Ok(cable) => cable,
+            Err(error) => return println!("skipped: {error}"),
+        };
+        let send = || {
+            cable.left().enter().unwrap();
+            let to: Destination = SocketAddr::from((cable.right().address(), 9)).into();
+            // Longer ones leave as fragments, each with memory of its own.
+            for length in [400, 1472, 6_000, 20_000, 65_507] {
+                let at = SocketAddr::from((cable.left().address(), 0));
+                let socket = Datagrams::bind(at, 0, 1 << 20, Span::from_ms(1)).unwrap();
+                socket.hold_little(length).unwrap();
+                for _ in 0..5 {
+                    socket.await_room(Span::from_s(10));
+                    assert!(socket.has_room());
+                    assert_eq!(socket.send([&vec![0; length], &[]], &to, Span::ZERO), Sent::Yes, "{length}");
+                }
+            }
+        };
+        std::thread::scope(|scope| scope.spawn(send).join().unwrap());
     }
 
     #[test]

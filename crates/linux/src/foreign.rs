@@ -163,7 +163,11 @@ impl ForeignGroup {
     pub fn overlaps(&self, other: &ForeignGroup) -> bool {
         let is_below = |one: &ForeignGroup, around: &ForeignGroup| one.folder.starts_with(&around.folder);
         match (&self.process, &other.process) {
-            (Some(one), Some(other)) => one == other,
+            // A process is held with those that it has started.
+            (Some(one), Some(two)) => {
+                one == two
+                    || (self.folder == other.folder && (is_within(one.pid, two.pid) || is_within(two.pid, one.pid)))
+            }
             (Some(_), None) => is_below(self, other),
             (None, Some(_)) => is_below(other, self),
             (None, None) => is_below(self, other) || is_below(other, self),
@@ -234,21 +238,27 @@ pub(crate) fn group_of(process: u32) -> Option<String> {
     cgroup::v2_group_of(&groups).map(str::to_owned)
 }
 
+fn parent_of(process: u32) -> Option<u32> {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(1)?.parse().ok()
+}
+
+/// Whether a process was started by another, or by one that it has started.
+fn is_within(process: u32, ancestor: u32) -> bool {
+    std::iter::successors(parent_of(process), |parent| parent_of(*parent)).any(|parent| parent == ancestor)
+}
+
 /// The processes in the group `home` that a process has started, and those that they have started. Those that are in
 /// `ours` already are not among them, but what they have started is. The calling process and its own children are left
 /// out.
 pub(crate) fn started_by(process: u32, home: &str, ours: &str) -> Vec<u32> {
-    let parent = |id: u32| -> Option<u32> {
-        let stat = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
-        stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(1)?.parse().ok()
-    };
     let all: Vec<(u32, u32)> = fs::read_dir("/proc")
         .into_iter()
         .flatten()
         .flatten()
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
         .filter(|id| *id != std::process::id())
-        .filter_map(|id| Some((id, parent(id)?)))
+        .filter_map(|id| Some((id, parent_of(id)?)))
         .collect();
     let (mut family, mut at_home, mut next) = (vec![process], Vec::new(), 0);
     while let Some(parent) = family.get(next).copied() {
@@ -387,13 +397,16 @@ mod tests {
             (group("/c/app/inner", None), true),
             (group("/c", None), true),
             (group("/c/apple", None), false),
-            (group("/c/app/inner", Some(me.clone())), true),
-            (group("/c", Some(me.clone())), false),
+            (group("/c/app/inner", Some(me)), true),
+            (group("/c", Some(me)), false),
         ] {
             assert_eq!((whole.overlaps(&other), other.overlaps(&whole)), (overlaps, overlaps), "{other:?}");
         }
-        let process = group("/c", Some(me.clone()));
-        assert!(process.overlaps(&group("/c", Some(me))) && !process.overlaps(&group("/c", Some(parent))));
+        let process = group("/c", Some(me));
+        assert!(process.overlaps(&group("/c", Some(me))));
+        // The parent is held with its children in the same group.
+        assert!(process.overlaps(&group("/c", Some(parent))) && group("/c", Some(parent)).overlaps(&process));
+        assert!(!process.overlaps(&group("/c/other", Some(parent))));
     }
 
     #[test]

@@ -136,7 +136,8 @@ impl NodeLive {
         let outbox = NodeOutbox::new(&plan)?;
         if let Some(socket) = socket.as_ref().filter(|_| outbox.is_some()) {
             let refused = |error| NodeError::Socket(format!("its send buffer cannot be small: {error}"));
-            socket.hold_little().map_err(refused)?;
+            let longest = plan.lanes.iter().map(|lane| lane.bytes).max().unwrap_or(0);
+            socket.hold_little(longest).map_err(refused)?;
         }
         let taken = plan.tasks.iter().map(|_| AtomicU64::new(0)).collect();
         let differences = plan.original.nodes.iter().map(|_| KnownDifference::default()).collect();

@@ -11,8 +11,8 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use takt_linux::clock::realtime_ns;
-use takt_linux::datagram::{Datagrams, Destination, Sent};
+use takt_linux::clock::{self, realtime_ns};
+use takt_linux::datagram::{Datagrams, Destination, Sent, Transmitted};
 use takt_linux::{Epoch, futex, process};
 use takt_log::JobKey;
 use takt_model::{Bytes, Late, Span, TaskId, Time};
@@ -26,6 +26,12 @@ use super::seal::Sealer;
 const LETTERS_MAX: usize = 1024;
 /// Bytes that they take at most; 16 have room in any case.
 const BYTES_MAX: usize = 16 << 20;
+/// Messages that the sender thread sends before the table thread has its turn.
+const BURST: usize = 16;
+/// Stamps that wait for the table thread at most.
+const STAMPS_MAX: usize = 1024;
+/// The wait for room if the socket ends each wait at once.
+const LOOK_AGAIN: Span = Span::from_us(100);
 /// The longest wait for room before the end of the run is looked at.
 const TURN: Span = Span::from_ms(20);
 
@@ -42,6 +48,8 @@ pub(crate) struct NodeOutbox {
 pub(crate) struct State {
     queue: PacketQueue,
     letters: Letters,
+    /// Stamps of packets that have left, read by the sender thread.
+    stamps: VecDeque<Transmitted>,
     sealer: Option<Sealer>,
     is_closed: bool,
 }
@@ -136,7 +144,13 @@ impl NodeOutbox {
             departures: VecDeque::with_capacity(2 * room),
         };
         Ok(NodeOutbox {
-            state: Mutex::new(State { queue, letters, sealer, is_closed: false }),
+            state: Mutex::new(State {
+                queue,
+                letters,
+                stamps: VecDeque::with_capacity(STAMPS_MAX),
+                sealer,
+                is_closed: false,
+            }),
             word: AtomicU32::new(0),
             destinations: lanes.into_iter().map(|(to, _)| to).collect(),
         })
@@ -147,10 +161,10 @@ impl NodeOutbox {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends messages while the socket has room.
-    pub(crate) fn flush(&self, socket: &Datagrams, epoch: Epoch) {
+    /// Sends at most so many messages while the socket has room. The sender thread sends the others.
+    pub(crate) fn flush(&self, socket: &Datagrams, epoch: Epoch, most: usize) {
         let mut state = self.state();
-        state.send(&self.destinations, socket, epoch);
+        state.send(&self.destinations, socket, epoch, most);
         if !state.queue.is_empty() {
             self.word.fetch_add(1, Ordering::AcqRel);
             futex::wake_all(&self.word);
@@ -166,7 +180,18 @@ impl NodeOutbox {
                 continue;
             }
             socket.await_room(TURN.min(end().saturating_since(epoch.now())));
-            self.state().send(&self.destinations, socket, epoch);
+            let mut state = self.state();
+            // Stamps that wait in the socket would end the next wait at once.
+            let read = state.read_stamps(socket);
+            if read == 0 && !socket.has_room() {
+                drop(state);
+                clock::pause(LOOK_AGAIN);
+            } else {
+                state.send(&self.destinations, socket, epoch, BURST);
+                drop(state);
+                // The table thread has the same priority, and goes first.
+                std::thread::yield_now();
+            }
         }
     }
 }
@@ -198,15 +223,36 @@ impl State {
         self.letters.departures.pop_front()
     }
 
+    /// The next stamp of a packet that has left.
+    pub(crate) fn stamp(&mut self, socket: &Datagrams) -> Option<Transmitted> {
+        self.stamps.pop_front().or_else(|| socket.transmitted())
+    }
+
+    /// Keeps the stamps that wait in the socket. If there are too many, the first ones are lost.
+    fn read_stamps(&mut self, socket: &Datagrams) -> usize {
+        let mut read = 0;
+        for stamp in std::iter::from_fn(|| socket.transmitted()).take(STAMPS_MAX) {
+            if self.stamps.len() == STAMPS_MAX {
+                self.stamps.pop_front();
+            }
+            self.stamps.push_back(stamp);
+            read += 1;
+        }
+        read
+    }
+
     /// Ends the sending. Returns how many messages still wait.
     pub(crate) fn close(&mut self) -> usize {
         self.is_closed = true;
         self.queue.len()
     }
 
-    fn send(&mut self, destinations: &[Destination], socket: &Datagrams, epoch: Epoch) {
-        let State { queue, letters, sealer, is_closed } = self;
-        while !*is_closed && !queue.is_empty() && socket.has_room() {
+    fn send(&mut self, destinations: &[Destination], socket: &Datagrams, epoch: Epoch, most: usize) {
+        let State { queue, letters, sealer, is_closed, .. } = self;
+        for _ in 0..most {
+            if *is_closed || queue.is_empty() || !socket.has_room() {
+                return;
+            }
             let now = epoch.now();
             let next = queue.pop(now, |late| letters.leave(late.tag, Fate::Late, now));
             let Some(tag) = next.map(|next| next.packet.tag) else { continue };
@@ -293,7 +339,9 @@ mod tests {
             // The kernel learns the neighbour's address.
             assert_eq!(socket.send([&[99; 9], &[]], &to.into(), SECOND), Sent::Yes);
             assert_eq!(receiver.recv(&mut [0; 9]).unwrap(), 9);
-            socket.hold_little().unwrap();
+            socket.hold_little(372).unwrap();
+            // As the socket of a node. Its stamps end each wait until they are read.
+            socket.stamp_transmissions().unwrap();
             let lanes = (0..=2 * BATCH).map(|_| (Destination::from(to), 372)).collect();
             let outbox = NodeOutbox::with(order, LateRule::Drop, lanes, Some(own_sealer())).unwrap();
             let (epoch, over) = (Epoch::now_is_zero(), AtomicBool::new(false));
@@ -304,7 +352,7 @@ mod tests {
             let start = epoch.now().saturating_add(Span::from_s(60));
             let in_turn = |number: u64| push(number, Time::from_ns(start.as_ns() - number * 1_000_000));
             (0..BATCH).for_each(in_turn);
-            outbox.flush(&socket, epoch);
+            outbox.flush(&socket, epoch, usize::MAX);
             let first = departed();
             (BATCH..2 * BATCH).for_each(in_turn);
             push(2 * BATCH, epoch.now());
@@ -313,7 +361,7 @@ mod tests {
                 let last = epoch.now().saturating_add(Span::from_s(60));
                 let end = move || if over.load(Ordering::Acquire) { Time::ZERO } else { last };
                 scope.spawn(move || outbox.serve(socket, epoch, end));
-                outbox.flush(socket, epoch);
+                outbox.flush(socket, epoch, usize::MAX);
                 let mut bytes = [0; 1000];
                 let mut arrive = || {
                     let length = receiver.recv(&mut bytes).unwrap();
@@ -327,6 +375,8 @@ mod tests {
                 outbox.word.fetch_add(1, Ordering::AcqRel);
                 futex::wake_all(&outbox.word);
                 assert_eq!(outbox.state().close(), 0);
+                let stamps = std::iter::from_fn(|| outbox.state().stamp(socket)).map(|stamp| u64::from(stamp.number));
+                assert!(stamps.eq(0..2 * BATCH), "each stamp is kept, though two threads read them");
                 Ok((arrived, first, departed()))
             })
         };

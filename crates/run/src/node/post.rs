@@ -105,9 +105,10 @@ impl Post {
         self.station.later_hop(slot)
     }
 
-    /// Until when all arrivals have been told, given that it is `now`.
+    /// Until when all arrivals and departures have been told, given that it is `now`.
     pub(crate) fn told(&self, now: Time) -> Time {
-        if self.live.plan.receive.is_some() { self.told } else { now }
+        let departs = self.live.outbox.is_some() && self.live.plan.sends(&self.slots);
+        if self.live.plan.receive.is_some() || departs { self.told } else { now }
     }
 
     /// Carries out a job of a table task.
@@ -183,7 +184,11 @@ impl Post {
         let Some(socket) = &live.socket else { return };
         let is_certain = !self.refused;
         let (now, realtime) = (monotonic_ns(), realtime_ns());
-        for left in std::iter::from_fn(|| socket.transmitted()).take(STAMPS) {
+        let mut next = || match &mut outbox {
+            Some(outbox) => outbox.stamp(socket),
+            None => socket.transmitted(),
+        };
+        for left in std::iter::from_fn(&mut next).take(STAMPS) {
             let is_last = self.count.wrapping_sub(left.number) <= TAKEN as u32;
             let taken = self.taken.get(left.number as usize % TAKEN).filter(|_| is_certain && is_last);
             if let Some((message, bytes)) = taken.copied() {
@@ -271,8 +276,11 @@ impl Post {
 
     /// Sends the messages that are ready, as far as the budget goes.
     fn send(&mut self, number: u64, epoch: Epoch, tell: &mut impl FnMut(Time, Event)) {
-        if self.live.plan.receive.is_none() || self.live.outbox.is_some() {
+        let has_receiver = self.live.plan.receive.is_some();
+        if !has_receiver || self.live.outbox.is_some() {
+            let now = epoch.now();
             self.transmitted(epoch, tell);
+            self.told = if has_receiver { self.told } else { self.told.max(now) };
         }
         let live = self.live.clone();
         let Some(socket) = &live.socket else { return };
@@ -287,9 +295,10 @@ impl Post {
             };
             let bytes = datagram.len() as u32;
             let deadline = message.due.saturating_add(of.allowance);
+            let now = epoch.now();
             let fate = match &live.outbox {
                 Some(outbox) => {
-                    let has_place = outbox.state().push(epoch.now(), body, (lane, deadline), datagram);
+                    let has_place = outbox.state().push(now, body, (lane, deadline), datagram);
                     (!has_place).then_some(Fate::Unplaced)
                 }
                 None if !self.sealer.as_mut().is_some_and(|sealer| sealer.seal(&body, datagram)) => {
@@ -298,7 +307,6 @@ impl Post {
                 None if socket.send([datagram, &[]], to, Span::ZERO) == Sent::Yes => Some(Fate::Sent),
                 None => Some(Fate::Refused),
             };
-            let now = epoch.now();
             if fate.is_none_or(|fate| fate == Fate::Sent) {
                 tell(now, Event::Send { job, message: number });
             }
@@ -307,7 +315,7 @@ impl Post {
             }
         }
         if let Some(outbox) = &live.outbox {
-            outbox.flush(socket, epoch);
+            outbox.flush(socket, epoch, self.sending.len());
         }
     }
 
