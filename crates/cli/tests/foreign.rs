@@ -205,7 +205,7 @@ fn a_modest_group_is_idle_in_between() {
 fn a_killed_takt_leaves_no_thread_frozen() {
     let _alone = alone();
     let folder = tempfile::tempdir().expect("a folder");
-    let count = std::env::var("TAKT_CASES").ok().and_then(|count| count.parse().ok()).unwrap_or(2u64).min(200);
+    let count = std::env::var("TAKT_CASES").ok().and_then(|count| count.parse().ok()).unwrap_or(4u64).min(200);
     for at in 0..count {
         let group = if at % 2 == 0 { Guest::in_group(GREEDY, "killed") } else { None };
         let guest = group.unwrap_or_else(|| Guest::start(GREEDY));

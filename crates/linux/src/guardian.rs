@@ -36,6 +36,7 @@ enum Cleanup {
 /// The longest wait for the parent's end.
 const END_MAX: Span = Span::from_s(60);
 const LOOK_EVERY: Span = Span::from_ms(10);
+const LOOK_FOR_KILL: Span = Span::from_ms(100);
 
 impl Cleanup {
     fn parse(argument: &str, name: &str) -> Option<Cleanup> {
@@ -43,14 +44,6 @@ impl Cleanup {
             INSTANCE => ResourceId::parse(PREFIX, name).map(Cleanup::Instance),
             THREADS => Journal::parse(name).map(Cleanup::Threads),
             _ => None,
-        }
-    }
-
-    /// The process to wait for.
-    fn owner(&self) -> Identity {
-        match self {
-            Cleanup::Instance(name) => name.owner,
-            Cleanup::Threads(journal) => journal.0.owner,
         }
     }
 }
@@ -92,18 +85,25 @@ fn watch(errand: &Cleanup) {
         // The threads may be real-time threads that spin. Without the privilege they are not.
         let _ = sched::set_of(0, &(&Class::Fifo { priority: FIFO_PRIORITY_MAX }).into());
     }
-    until_end_or_dismissal(errand.owner());
     match errand {
-        Cleanup::Instance(name) => remove_instance(*name),
+        Cleanup::Instance(name) => {
+            until_end_or_dismissal(name.owner, None);
+            remove_instance(*name);
+        }
         Cleanup::Threads(journal) => {
-            until(|| !has_threads(journal.0.owner));
+            until_end_or_dismissal(journal.0.owner, Some(LOOK_FOR_KILL));
+            until(|| {
+                hurry(journal.0.owner);
+                !has_threads(journal.0.owner)
+            });
             let _ = journal.recover();
         }
     }
 }
 
-/// Until the owner has ended, or has let go of the pipe. Nobody writes into that.
-fn until_end_or_dismissal(owner: Identity) {
+/// Until the owner has ended, or has let go of the pipe. Nobody writes into that. `look`: how often is looked whether it
+/// was killed and cannot end.
+fn until_end_or_dismissal(owner: Identity, look: Option<Span>) {
     let process = libc::pid_t::try_from(owner.pid).ok().and_then(|pid| {
         // SAFETY: pidfd_open passes no memory; a descriptor that it returns is new, and nobody else's.
         let opened = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
@@ -117,10 +117,35 @@ fn until_end_or_dismissal(owner: Identity) {
     let wait = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
     // One below zero is not looked at: a kernel before 5.3 has only the pipe.
     let mut polled = [wait(libc::STDIN_FILENO), wait(process.as_ref().map_or(-1, |process| process.as_raw_fd()))];
-    // SAFETY: as many valid pollfds as are announced, whose descriptors are open.
-    while unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, -1) } < 0
-        && crate::clock::errno() == libc::EINTR
-    {}
+    let timeout = look.map_or(-1, |look| libc::c_int::try_from(look.as_ns() / 1_000_000).unwrap_or(libc::c_int::MAX));
+    loop {
+        // SAFETY: as many valid pollfds as are announced, whose descriptors are open.
+        match unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, timeout) } {
+            0 => hurry(owner),
+            ready if ready < 0 && crate::clock::errno() == libc::EINTR => {}
+            _ => return,
+        }
+    }
+}
+
+/// Lets a process that was killed end at once. Real-time threads that nobody holds back any more may keep its less
+/// important ones from the CPU, and the kernel reports no end until all have ended.
+fn hurry(owner: Identity) {
+    let was_killed = |thread: &fs::DirEntry| {
+        let status = fs::read_to_string(thread.path().join("status")).unwrap_or_default();
+        let pending = status.lines().find_map(|line| line.strip_prefix("SigPnd:"));
+        let pending = pending.and_then(|signals| u64::from_str_radix(signals.trim(), 16).ok());
+        pending.is_some_and(|signals| signals & 1 << (libc::SIGKILL - 1) != 0)
+    };
+    let Ok(threads) = fs::read_dir(format!("/proc/{}/task", owner.pid)) else { return };
+    for thread in threads.flatten().filter(was_killed) {
+        let id = thread.file_name().to_str().and_then(|id| id.parse().ok());
+        // The first thread may have ended before the others.
+        let is_owner = Identity::of(owner.pid).is_some_and(|now| now.start == owner.start);
+        if let Some(id) = id.filter(|_| is_owner) {
+            let _ = sched::set_of(id, &(&Class::Fifo { priority: FIFO_PRIORITY_MAX }).into());
+        }
+    }
 }
 
 /// Switches off at once, and removes when the owner has let go of the pages it held.
