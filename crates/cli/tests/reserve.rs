@@ -551,8 +551,13 @@ fn auto_finds_the_period_and_a_disturbed_thread_misses_no_more_than_before() {
         assert!(runtime >= 2_000_000 && runtime <= json["reservation"]["period_ns"].as_u64().unwrap());
         let share = |of: &serde_json::Value| of["missed"].as_f64().unwrap() / of["jobs"].as_f64().unwrap().max(1.0);
         println!("{:#}\n{:#}", json["before"], json["after"]);
-        assert!(json["after"]["jobs"].as_u64().unwrap() > 20);
         assert_eq!((&json["threads"][0]["after"], class_of(id)), (&"restored".into(), Some(Class::Other)));
+        let jobs = json["after"]["jobs"].as_u64().unwrap();
+        // A machine that pauses for long has few jobs; not each time.
+        if attempt < 5 && jobs <= 20 {
+            continue;
+        }
+        assert!(jobs > 20, "{json:#}");
         // A machine that pauses more in one half than in the other says nothing.
         if share(&json["after"]) <= share(&json["before"]) {
             break;

@@ -101,8 +101,8 @@ fn watch(errand: &Cleanup) {
     }
 }
 
-/// Until the owner has ended, or has let go of the pipe. Nobody writes into that. `look`: how often is looked whether it
-/// was killed and cannot end.
+/// Until the owner has ended, or has let go of the pipe. Nobody writes into that. Each `look` it checks whether the
+/// owner was killed and cannot end.
 fn until_end_or_dismissal(owner: Identity, look: Option<Span>) {
     let process = libc::pid_t::try_from(owner.pid).ok().and_then(|pid| {
         // SAFETY: pidfd_open passes no memory; a descriptor that it returns is new, and nobody else's.
