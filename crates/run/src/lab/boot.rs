@@ -36,7 +36,7 @@ pub struct Setup<'a> {
     pub machine: &'a Machine,
     /// The guest's files.
     pub guest: &'a Guest<'a>,
-    /// The most CPU time that QEMU may use. On a busy host a boot may last [`WAIT_FACTOR`] times as long.
+    /// The most CPU time that QEMU may use. On a busy host a boot may last 20 times as long.
     pub timeout: Span,
     /// An empty folder for the files of the boot.
     pub folder: &'a Path,
