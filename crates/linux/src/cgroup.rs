@@ -21,8 +21,14 @@ pub(crate) fn v2_mount() -> Option<PathBuf> {
 
 /// The folder of this process's version-2 cgroup.
 pub(crate) fn v2_folder() -> Option<PathBuf> {
-    let path = v2_group_of(&fs::read_to_string("/proc/self/cgroup").ok()?)?.to_owned();
+    let path = v2_group("self")?;
     Some(v2_mount()?.join(path.trim_start_matches('/')).components().collect())
+}
+
+/// The path of a process's version-2 cgroup, below the mount. `process`: its name in /proc.
+pub(crate) fn v2_group(process: &str) -> Option<String> {
+    let groups = fs::read_to_string(format!("/proc/{process}/cgroup")).ok()?;
+    v2_group_of(&groups).map(str::to_owned)
 }
 
 /// In /proc/PID/cgroup: the path of the version-2 cgroup.

@@ -157,8 +157,8 @@ impl Datagrams {
         }
     }
 
-    /// Gives the socket a small send buffer, so that the kernel takes the next datagram late: when at most about
-    /// 2 KiB of earlier ones wait, or `longest` bytes if that is more. A datagram of `longest` bytes fits.
+    /// Gives the socket a small send buffer. The kernel then takes the next datagram when at most 2 KiB or so of
+    /// earlier ones wait. With a `longest` above that the limit is `longest`, so that such a datagram fits.
     ///
     /// # Errors
     /// The kernel's refusal.
@@ -169,20 +169,12 @@ impl Datagrams {
     /// Whether the kernel takes a datagram now.
     #[must_use]
     pub fn has_room(&self) -> bool {
-        self.is_ready(libc::POLLOUT)
+        self.poll(libc::POLLOUT, Span::ZERO)
     }
 
     /// Sleeps until the socket has room, or about `wait`.
     pub fn await_room(&self, wait: Span) {
-        let ns = wait.as_ns();
-        let mut asked = libc::pollfd { fd: self.socket.as_raw_fd(), events: libc::POLLOUT, revents: 0 };
-        let second = 1_000_000_000;
-        let timeout = libc::timespec {
-            tv_sec: libc::time_t::try_from(ns / second).unwrap_or(libc::time_t::MAX),
-            tv_nsec: (ns % second) as libc::c_long,
-        };
-        // SAFETY: `asked` is one pollfd and `timeout` a timespec, both valid during the call. There is no signal mask.
-        unsafe { libc::ppoll(&raw mut asked, 1, &raw const timeout, std::ptr::null()) };
+        self.poll(libc::POLLOUT, wait);
     }
 
     /// Receives a datagram: its length and its sender. A longer datagram is cut to the size of
@@ -288,21 +280,25 @@ impl Datagrams {
 
     /// Waits until a datagram is there or `wait` is over.
     pub fn await_datagram(&self, wait: Span) {
-        let mut poll = crate::seqpacket::Poll::default();
-        poll.add(self.socket.as_fd(), true, false);
-        poll.wait(Some(wait));
+        self.poll(libc::POLLIN, wait);
     }
 
     /// Whether a datagram is there.
     #[must_use]
     pub fn has_datagram(&self) -> bool {
-        self.is_ready(libc::POLLIN)
+        self.poll(libc::POLLIN, Span::ZERO)
     }
 
-    fn is_ready(&self, events: libc::c_short) -> bool {
+    /// Whether one of the events is there. Waits for it, for a signal, or until `wait` is over.
+    fn poll(&self, events: libc::c_short, wait: Span) -> bool {
         let mut asked = libc::pollfd { fd: self.socket.as_raw_fd(), events, revents: 0 };
-        // SAFETY: `asked` is one pollfd, valid during the call, which does not wait.
-        let ready = unsafe { libc::poll(&raw mut asked, 1, 0) };
+        let (ns, second) = (wait.as_ns(), 1_000_000_000);
+        let timeout = libc::timespec {
+            tv_sec: libc::time_t::try_from(ns / second).unwrap_or(libc::time_t::MAX),
+            tv_nsec: (ns % second) as libc::c_long,
+        };
+        // SAFETY: `asked` is one pollfd and `timeout` a timespec, both valid during the call. There is no signal mask.
+        let ready = unsafe { libc::ppoll(&raw mut asked, 1, &raw const timeout, std::ptr::null()) };
         ready > 0 && asked.revents & events != 0
     }
 

@@ -234,8 +234,7 @@ fn is_frozen(folder: &Path) -> bool {
 
 /// The group of a process, as a path below the mount.
 pub(crate) fn group_of(process: u32) -> Option<String> {
-    let groups = fs::read_to_string(format!("/proc/{process}/cgroup")).ok()?;
-    cgroup::v2_group_of(&groups).map(str::to_owned)
+    cgroup::v2_group(&process.to_string())
 }
 
 fn parent_of(process: u32) -> Option<u32> {
@@ -248,9 +247,8 @@ fn is_within(process: u32, ancestor: u32) -> bool {
     std::iter::successors(parent_of(process), |parent| parent_of(*parent)).any(|parent| parent == ancestor)
 }
 
-/// The processes in the group `home` that a process has started, and those that they have started. Those that are in
-/// `ours` already are not among them, but what they have started is. The calling process and its own children are left
-/// out.
+/// The descendants of a process in the group `home`. Descendants in `ours` are left out, but their children are not.
+/// The calling process and its own children are left out.
 pub(crate) fn started_by(process: u32, home: &str, ours: &str) -> Vec<u32> {
     let all: Vec<(u32, u32)> = fs::read_dir("/proc")
         .into_iter()

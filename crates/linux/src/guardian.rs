@@ -141,8 +141,7 @@ fn hurry(owner: Identity) {
     for thread in threads.flatten().filter(was_killed) {
         let id = thread.file_name().to_str().and_then(|id| id.parse().ok());
         // The first thread may have ended before the others.
-        let is_owner = Identity::of(owner.pid).is_some_and(|now| now.start == owner.start);
-        if let Some(id) = id.filter(|_| is_owner) {
+        if let Some(id) = id.filter(|_| Identity::of(owner.pid) == Some(owner)) {
             let _ = sched::set_of(id, &(&Class::Fifo { priority: FIFO_PRIORITY_MAX }).into());
         }
     }
@@ -169,12 +168,12 @@ fn until(mut is_so: impl FnMut() -> bool) {
 
 /// Whether a thread of the process still runs: its files are closed when the last one has ended,
 /// not when the first has.
-fn has_threads(Identity { pid, start }: Identity) -> bool {
-    let is_owner = Identity::of(pid).is_some_and(|now| now.start == start);
-    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return false };
+fn has_threads(owner: Identity) -> bool {
+    let Ok(threads) = fs::read_dir(format!("/proc/{}/task", owner.pid)) else { return false };
     let runs = |stat: String| {
         let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
         !matches!(state, Some('Z' | 'X') | None)
     };
-    is_owner && threads.flatten().any(|thread| fs::read_to_string(thread.path().join("stat")).is_ok_and(runs))
+    Identity::of(owner.pid) == Some(owner)
+        && threads.flatten().any(|thread| fs::read_to_string(thread.path().join("stat")).is_ok_and(runs))
 }

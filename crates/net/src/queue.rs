@@ -15,7 +15,7 @@ use std::cmp::Reverse;
 use std::collections::binary_heap::PeekMut;
 use std::collections::{BinaryHeap, VecDeque};
 
-use takt_model::Time;
+use takt_model::{Late, Time};
 use thiserror::Error;
 
 use crate::packet::{DropReason, Packet};
@@ -43,6 +43,17 @@ pub enum LateRule {
     Drop,
     /// It is sent after all that are in time.
     Demote,
+}
+
+impl From<Late> for LateRule {
+    /// The rule of a link (`late` of a System's link).
+    fn from(late: Late) -> LateRule {
+        match late {
+            Late::Continue => LateRule::Send,
+            Late::Drop => LateRule::Drop,
+            Late::Demote => LateRule::Demote,
+        }
+    }
 }
 
 /// A queue.

@@ -293,7 +293,7 @@ impl TimeSync {
         self.receive();
         self.arrivals = ArrivalClock::start();
         for peer in &mut self.peers {
-            // Where both sides have rounds, an answer may come just after the next one.
+            // If both sides have rounds, an answer may come just after the next round.
             let waits = peer.secret != 0 && !peer.waited;
             (peer.waited, peer.due) = (waits, if waits { Time::MAX } else { Time::ZERO });
         }

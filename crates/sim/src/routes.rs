@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use takt_model::{
-    ActualDelay, Auto, Bucket, Bytes, Cross, Draw, Late, NodeId, PortId, Probability, Span, System, draw::Purpose,
+    ActualDelay, Auto, Bucket, Bytes, Cross, Draw, NodeId, PortId, Probability, Span, System, draw::Purpose,
 };
 use takt_net::{
-    Background, BucketSpec, ClassSpec, CrossPattern, Delays, Egress, EgressSpec, LateRule, Link, LinkSpec, Order, Port,
-    PortSpec, QueueSpec,
+    Background, BucketSpec, ClassSpec, CrossPattern, Delays, Egress, EgressSpec, Link, LinkSpec, Order, Port, PortSpec,
+    QueueSpec,
 };
 
 use crate::network::{Network, Queue, Way, Wire};
@@ -156,12 +156,7 @@ impl<'a> Routes<'a> {
 /// and background traffic.
 fn egress(link: &takt_model::Link, streams: u32) -> EgressSpec {
     let order = if link.edf { Order::Edf } else { Order::Fifo };
-    let late = match link.late {
-        Late::Continue => LateRule::Send,
-        Late::Drop => LateRule::Drop,
-        Late::Demote => LateRule::Demote,
-    };
-    let queue = QueueSpec { order, late, packets_max: MESSAGES_MAX, streams: streams as usize };
+    let queue = QueueSpec { order, late: link.late.into(), packets_max: MESSAGES_MAX, streams: streams as usize };
     let held = |class: ClassSpec, bucket: Option<Bucket>| match bucket {
         None => class,
         Some(Bucket { burst, rate }) => {

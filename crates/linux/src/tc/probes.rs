@@ -4,7 +4,6 @@
 //! addresses are those of documentation (RFC 5737, RFC 3849). The counters of a class also count
 //! other traffic: they show that frames came, not that others stayed away.
 
-use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::path::Path;
@@ -155,8 +154,7 @@ pub(super) fn send_tagged(device: &Device, prepare: impl Fn(&OwnedFd) -> io::Res
 
 /// The control group (cgroup v2) of this process.
 pub(super) fn own_group() -> Option<std::path::PathBuf> {
-    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
-    crate::cgroup::v2_group_of(&groups).map(Into::into)
+    crate::cgroup::v2_group("self").map(Into::into)
 }
 
 /// A socket that sends packets on a device, past routes and firewalls.

@@ -71,7 +71,7 @@ macro_rules! counts {
 counts! {
     /// Messages that the kernel took.
     sent,
-    /// Messages that it refused, that found no place, or that still waited at the end.
+    /// Messages that it refused. Messages without a place in the outbox, or still there at the end, count too.
     unsent,
     /// Messages dropped because they could leave only after their deadline (`link.late = "drop"`).
     late,
@@ -136,8 +136,7 @@ impl NodeLive {
         let outbox = NodeOutbox::new(&plan)?;
         if let Some(socket) = socket.as_ref().filter(|_| outbox.is_some()) {
             let refused = |error| NodeError::Socket(format!("its send buffer cannot be small: {error}"));
-            let longest = plan.lanes.iter().map(|lane| lane.bytes).max().unwrap_or(0);
-            socket.hold_little(longest).map_err(refused)?;
+            socket.hold_little(plan.longest_sent()).map_err(refused)?;
         }
         let taken = plan.tasks.iter().map(|_| AtomicU64::new(0)).collect();
         let differences = plan.original.nodes.iter().map(|_| KnownDifference::default()).collect();

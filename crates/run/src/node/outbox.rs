@@ -63,7 +63,7 @@ struct Letters {
     departures: VecDeque<Departure>,
 }
 
-/// A message. It is sealed when it leaves: a receiver refuses a datagram that too many later seals have overtaken.
+/// A message. It is sealed when it leaves, because receivers refuse a datagram after 1024 later seals.
 struct Letter {
     body: MessageBody,
     lane: usize,
@@ -112,14 +112,9 @@ impl NodeOutbox {
         if plan.lanes.is_empty() || (!plan.edf && plan.late == Late::Continue) {
             return Ok(None);
         }
-        let late = match plan.late {
-            Late::Continue => LateRule::Send,
-            Late::Drop => LateRule::Drop,
-            Late::Demote => LateRule::Demote,
-        };
         let order = if plan.edf { Order::Edf } else { Order::Fifo };
         let lanes = plan.lanes.iter().map(|lane| (lane.to.into(), lane.bytes)).collect();
-        NodeOutbox::with(order, late, lanes, sealer(plan))
+        NodeOutbox::with(order, plan.late.into(), lanes, sealer(plan))
             .map(Some)
             .map_err(|error| NodeError::Socket(error.to_string()))
     }

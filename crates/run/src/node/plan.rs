@@ -263,6 +263,11 @@ impl NodePlan {
         matches!(self.parts.get(slot as usize), Some(Part::Receive | Part::Send))
     }
 
+    /// Bytes of the longest datagram that it sends.
+    pub(crate) fn longest_sent(&self) -> usize {
+        self.lanes.iter().map(|lane| lane.bytes).max().unwrap_or(0)
+    }
+
     /// Whether the sending task is among these slots.
     pub(crate) fn sends(&self, slots: &[u32]) -> bool {
         slots.iter().any(|slot| self.parts.get(*slot as usize) == Some(&Part::Send))

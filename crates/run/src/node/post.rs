@@ -56,6 +56,8 @@ pub(crate) struct Post {
     count: u32,
     /// The kernel has refused one. It may have counted it.
     refused: bool,
+    /// It puts messages into the outbox.
+    departs: bool,
     /// All messages that arrived before this have been told.
     told: Time,
 }
@@ -75,13 +77,12 @@ impl Post {
         let plan = &live.plan;
         let place = |slot: u32| slots.iter().position(|of_node| *of_node == slot).map(|at| at as u32);
         let leaves = |lane: u32| (0..).zip(&plan.parts).find(|(_, part)| part.lane() == Some(lane));
-        let longest = plan.lanes.iter().map(|lane| lane.bytes).max().unwrap_or(0);
         Post {
             station: Station::new(plan, slots, ROOM),
             slots: slots.to_vec(),
             places: (0..plan.parts.len() as u32).map(place).collect(),
             from: (0..plan.lanes.len() as u32).map(|lane| leaves(lane).map_or(u32::MAX, |(slot, _)| slot)).collect(),
-            payload: Vec::with_capacity(longest),
+            payload: Vec::with_capacity(plan.longest_sent()),
             chunk: Chunk::new(CHUNK, plan.longest + 1),
             lanes: plan.lanes.iter().map(|lane| (lane.to.into(), vec![0; lane.bytes])).collect(),
             sending: Vec::with_capacity(plan.lanes.len()),
@@ -91,6 +92,7 @@ impl Post {
             taken: vec![(0, 0); TAKEN],
             count: 0,
             refused: false,
+            departs: live.outbox.is_some() && plan.sends(slots),
             told: Time::ZERO,
             live: live.clone(),
         }
@@ -107,8 +109,7 @@ impl Post {
 
     /// Until when all arrivals and departures have been told, given that it is `now`.
     pub(crate) fn told(&self, now: Time) -> Time {
-        let departs = self.live.outbox.is_some() && self.live.plan.sends(&self.slots);
-        if self.live.plan.receive.is_some() || departs { self.told } else { now }
+        if self.live.plan.receive.is_some() || self.departs { self.told } else { now }
     }
 
     /// Carries out a job of a table task.
@@ -280,7 +281,9 @@ impl Post {
         if !has_receiver || self.live.outbox.is_some() {
             let now = epoch.now();
             self.transmitted(epoch, tell);
-            self.told = if has_receiver { self.told } else { self.told.max(now) };
+            if !has_receiver {
+                self.told = self.told.max(now);
+            }
         }
         let live = self.live.clone();
         let Some(socket) = &live.socket else { return };
