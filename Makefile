@@ -69,7 +69,7 @@ BPF_TEST := env --default-signal=INT,QUIT,HUP $(CARGO) test --no-fail-fast
 bpf:
 	$(CARGO) clippy $(BPF) --all-targets -- -D warnings
 	$(BPF_TEST) --locked --package takt-linux --features bpf --lib -- bpf:: tc::
-	$(BPF_TEST) $(BPF) --test tags --test net
+	$(BPF_TEST) $(BPF) --test tags --test net --test discipline --test departures
 
 ## What takes too long for every change: fuzzing, the live tests ten times beside a load, kokyu at full length,
 ## short benchmarks, a short soak, the gateway to Zenoh, ... (.ci/nightly NAME: one of them). CI runs those that

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The egress of a queueing discipline: two classes, each with a packet queue and a token bucket. No
- * program of this folder uses it yet.
+ * The egress of a queueing discipline (takt_qdisc.bpf.c): three classes, each with a packet queue and
+ * a token bucket, and the bucket of the line.
  *
  * It does what PacketQueue and TokenBucket of crates/net do. It is plain C, without pointers to
  * packets: a packet is known by its slot. Loops are bounded and each index is masked. The kernel's
@@ -23,9 +23,11 @@
 /* A deadline that never comes. */
 #define NEVER 0xffffffffffffffffULL
 
+/* Classes, the most important first. */
 #define REAL_TIME 0
-#define BACKGROUND 1
-#define CLASSES 2
+#define REPLY 1
+#define BACKGROUND 2
+#define CLASSES 3
 
 /* The order of packets. */
 #define ORDER_FIFO 0
@@ -46,7 +48,8 @@ struct slot {
 	__u32 length;
 	/* The next of its stream or row, or the next free slot. */
 	__u32 next;
-	__u32 unused;
+	/* No late rule drops it. */
+	__u32 is_kept;
 };
 
 /* Slots from the first to the last, by their `next`. */
@@ -55,11 +58,25 @@ struct row {
 	__u32 last;
 };
 
+/* User space reads them (tc/own/loaded.rs). All but the last count since the start. */
+struct queue_counts {
+	__u64 sent;
+	/* Of packets that were sent. */
+	__u64 bytes;
+	/* Late packets that were dropped. */
+	__u64 late;
+	__u64 demoted;
+	__u64 overflow;
+	__u64 arrived;
+	/* Packets in the queue. */
+	__u64 waiting;
+};
+
 struct queue {
+	struct queue_counts counts;
 	__u32 order;
 	__u32 late_rule;
 	__u32 packets_max;
-	__u32 waiting;
 	/* Slots that were given back, and how many were ever used. */
 	__u32 free;
 	__u32 used;
@@ -69,12 +86,6 @@ struct queue {
 	/* First packets of streams, under EDF: a heap. */
 	__u32 heads;
 	__u32 scratch;
-	/* Counts since the start. */
-	__u64 arrived;
-	__u64 sent;
-	__u64 late;
-	__u64 demoted;
-	__u64 overflow;
 	__u32 heap[SLOTS];
 	/* The last packet of each stream, and whose stream it is. */
 	__u32 last[SLOTS];
@@ -95,7 +106,32 @@ struct bucket {
 	__u64 part;
 };
 
+struct class_settings {
+	/* The bucket of the class; rate 0: it has none. */
+	__u64 rate;
+	__u64 burst;
+	__u32 order;
+	__u32 late_rule;
+	__u32 packets_max;
+	/* It starts no packet while the line has negative tokens. */
+	__u32 by_line;
+};
+
+struct egress_settings {
+	__u64 line_rate;
+	__u64 line_burst;
+	struct class_settings classes[CLASSES];
+	/* Counts changes of the settings; above zero. */
+	__u32 generation;
+	/* Bytes of each frame that the kernel does not count. */
+	__u32 overhead;
+};
+
 struct egress {
+	/* The settings that are in force. */
+	__u32 generation;
+	__u32 by_line[CLASSES];
+	struct bucket line;
 	struct bucket buckets[CLASSES];
 	struct queue queues[CLASSES];
 };
@@ -114,7 +150,7 @@ struct egress {
 #define STEP_OF_CLASS(step, class) ((step) | (class) << 12)
 #define WHAT(step) ((step) & 3)
 #define SLOT(step) ((step) >> 2 & (SLOTS - 1))
-#define CLASS(step) ((step) >> 12 & 1)
+#define CLASS(step) ((step) >> 12 & 3)
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline, unused))
 /* The verifier looks at a global function once, and not again where it is called. It demands a number. */
@@ -129,12 +165,10 @@ ALWAYS_INLINE struct slot *slot_at(struct queue *q, __u32 at)
 	return &q->slots[at & (SLOTS - 1)];
 }
 
-ALWAYS_INLINE void queue_init(struct queue *q, __u32 order, __u32 late_rule, __u32 packets_max)
+/* Forgets all packets. The counts stay. */
+ALWAYS_INLINE void queue_clear(struct queue *q)
 {
-	q->order = order;
-	q->late_rule = late_rule;
-	q->packets_max = packets_max < SLOTS ? packets_max : SLOTS;
-	q->waiting = q->used = q->heads = 0;
+	q->counts.waiting = q->used = q->heads = 0;
 	q->free = NONE;
 	q->in_time.first = q->in_time.last = NONE;
 	q->demoted_row.first = q->demoted_row.last = NONE;
@@ -251,15 +285,18 @@ ALWAYS_INLINE __u32 stream_of(struct queue *q, __u64 owner)
 	return first & (SLOTS - 1);
 }
 
-/* A packet comes. Returns its slot, or NONE if the queue is full: then it is refused, and counted. */
-ALWAYS_INLINE __u32 queue_push(struct queue *q, __u64 owner, __u32 length, __u64 deadline)
+/*
+ * A packet comes. Returns its slot, or NONE if the queue is full: then it is refused, and counted. The
+ * late rule drops no packet that is kept.
+ */
+ALWAYS_INLINE __u32 queue_push(struct queue *q, __u64 owner, __u32 length, __u64 deadline, __u32 is_kept)
 {
 	__u32 at = q->free, stream, before;
 	struct slot *slot;
 
-	q->arrived++;
-	if (q->waiting >= q->packets_max) {
-		q->overflow++;
+	q->counts.arrived++;
+	if (q->counts.waiting >= q->packets_max) {
+		q->counts.overflow++;
 		return NONE;
 	}
 	if (at == NONE)
@@ -267,13 +304,14 @@ ALWAYS_INLINE __u32 queue_push(struct queue *q, __u64 owner, __u32 length, __u64
 	else
 		q->free = slot_at(q, at)->next;
 	at &= SLOTS - 1;
-	q->waiting++;
+	q->counts.waiting++;
 	slot = slot_at(q, at);
 	slot->deadline = deadline;
-	slot->number = q->arrived;
+	slot->number = q->counts.arrived;
 	slot->length = length;
 	slot->next = NONE;
 	slot->stream = 0;
+	slot->is_kept = is_kept;
 	if (q->order == ORDER_FIFO) {
 		row_append(q, &q->in_time, at);
 		return at;
@@ -323,15 +361,16 @@ ALONE queue_step(struct queue *q, __u64 now)
 		at = row_take(q, &q->demoted_row);
 		if (at == NONE)
 			return STEP_EMPTY;
-	} else if (slot_at(q, at)->deadline < now && q->late_rule == LATE_DROP) {
-		q->late++;
+	} else if (slot_at(q, at)->deadline < now && q->late_rule == LATE_DROP && !slot_at(q, at)->is_kept) {
+		q->counts.late++;
 		return STEP(STEP_DROP, at);
 	} else if (slot_at(q, at)->deadline < now && q->late_rule == LATE_DEMOTE) {
-		q->demoted++;
+		q->counts.demoted++;
 		row_append(q, &q->demoted_row, at);
 		return STEP_AGAIN;
 	}
-	q->sent++;
+	q->counts.sent++;
+	q->counts.bytes += slot_at(q, at)->length;
 	return STEP(STEP_SEND, at);
 }
 
@@ -339,14 +378,16 @@ ALWAYS_INLINE void queue_free(struct queue *q, __u32 at)
 {
 	slot_at(q, at)->next = q->free;
 	q->free = at;
-	q->waiting--;
+	q->counts.waiting--;
 }
 
-ALWAYS_INLINE void bucket_init(struct bucket *of, __u64 rate, __u64 burst)
+/* A bucket gets its rate and burst. One below zero is at zero when it was to be before. */
+ALWAYS_INLINE void bucket_tune(struct bucket *of, __u64 rate, __u64 burst)
 {
+	if (of->rate != rate)
+		of->part = 0;
 	of->rate = rate;
 	of->burst = burst;
-	of->at = of->part = 0;
 }
 
 /* When a packet may start: `now` while tokens are not negative. */
@@ -392,9 +433,43 @@ ALWAYS_INLINE void bucket_charge(struct bucket *of, __u64 now, __u64 length)
 	}
 }
 
+/* Settings take force. Waiting packets keep their order, so a new order waits until a queue is empty. */
+ALONE egress_tune(struct egress *e, const struct egress_settings *to)
+{
+	int waits = 0;
+
+	if (!e || !to)
+		return 0;
+	bucket_tune(&e->line, to->line_rate, to->line_burst);
+	for (__u32 i = 0; i < CLASSES; i++) {
+		const struct class_settings *of = &to->classes[i];
+		struct queue *q = &e->queues[i];
+
+		bucket_tune(&e->buckets[i], of->rate, of->burst);
+		e->by_line[i] = of->by_line;
+		q->late_rule = of->late_rule;
+		q->packets_max = of->packets_max < SLOTS ? of->packets_max : SLOTS;
+		if (q->counts.waiting && q->order != of->order)
+			waits = 1;
+		else
+			q->order = of->order;
+	}
+	if (!waits)
+		e->generation = to->generation;
+	return 0;
+}
+
+/* When a packet of the class may start: `now` while no bucket that it needs has negative tokens. */
+ALWAYS_INLINE __u64 class_ready(struct egress *e, __u32 class, __u64 now)
+{
+	__u64 own = bucket_ready(&e->buckets[class], now);
+
+	return e->by_line[class] ? bucket_ready(&e->line, own) : own;
+}
+
 /*
  * One step of the egress at `now`: looks at the first class with a packet and without negative
- * tokens. STEP_EMPTY: no class has one.
+ * tokens. Each packet takes tokens of the line. STEP_EMPTY: no class has one.
  */
 ALONE egress_step(struct egress *e, __u64 now)
 {
@@ -404,13 +479,15 @@ ALONE egress_step(struct egress *e, __u64 now)
 		struct queue *q = &e->queues[i];
 		int step;
 
-		if (!q->waiting || bucket_ready(&e->buckets[i], now) > now)
+		if (!q->counts.waiting || class_ready(e, i, now) > now)
 			continue;
 		step = queue_step(q, now);
 		if (step == STEP_EMPTY)
 			continue;
-		if (WHAT(step) == STEP_SEND)
+		if (WHAT(step) == STEP_SEND) {
 			bucket_charge(&e->buckets[i], now, slot_at(q, SLOT(step))->length);
+			bucket_charge(&e->line, now, slot_at(q, SLOT(step))->length);
+		}
 		return STEP_OF_CLASS(step, i);
 	}
 	return STEP_EMPTY;
@@ -422,9 +499,9 @@ ALWAYS_INLINE __u64 egress_wakeup(struct egress *e, __u64 now)
 	__u64 first = NEVER;
 
 	for (__u32 i = 0; i < CLASSES; i++) {
-		__u64 at = bucket_ready(&e->buckets[i], now);
+		__u64 at = class_ready(e, i, now);
 
-		if (e->queues[i].waiting && at < first)
+		if (e->queues[i].counts.waiting && at < first)
 			first = at;
 	}
 	return first;

@@ -27,8 +27,8 @@ pub(crate) use generate::{Gen, Profile};
 pub(crate) use infer::Infer;
 pub(crate) use lab::{DeviceSet, Lab, LabAction, LabExperiments, LabFetch, LabKernel, LabRepeat, LabRun, Module};
 pub(crate) use net::{
-    ApplyLate, BrokerLate, BrokerOrder, ClockPeer, Net, NetAction, NetApply, NetBroker, NetClock, NetDoctor, NetRemove,
-    NetShow,
+    ApplyDiscipline, ApplyLate, BrokerLate, BrokerOrder, ClockPeer, Net, NetAction, NetApply, NetBroker, NetClock,
+    NetDoctor, NetRemove, NetShow,
 };
 pub(crate) use net_probe::{NetProbe, ProbeCommon, ProbeGenerated, ProbeMode, ProbePlayback, ProbeServe};
 pub(crate) use observe::Observe;

@@ -73,12 +73,19 @@ fn takt(folder: &Path, arguments: &[&str]) -> (Option<i32>, String, String) {
 fn class(folder: &Path) -> &'static [&'static str] {
     fs::write(folder.join("one.toml"), "takt = 1\n[[task]]\nname = \"t\"\nperiod = \"20ms\"\nwcet = \"1ms\"\n")
         .unwrap();
-    let (status, _, why) = takt(folder, &["run", "one.toml", "--for", "20ms"]);
-    if status == Some(0) {
-        return &[];
+    for _ in 0..600 {
+        let (status, _, why) = takt(folder, &["run", "one.toml", "--for", "20ms"]);
+        if status == Some(0) {
+            return &[];
+        }
+        // Another test of this program does.
+        if !why.contains("divides this machine's CPUs now") {
+            println!("best effort: {why}");
+            return &["--best-effort"];
+        }
+        takt_linux::clock::pause(takt_model::Span::from_ms(100));
     }
-    println!("best effort: {why}");
-    &["--best-effort"]
+    panic!("another takt has divided the CPUs for a minute");
 }
 
 /// How a node runs: where it listens, and its peers.

@@ -231,7 +231,7 @@ fn a_killed_takt_leaves_no_thread_frozen() {
         // They run: nobody left them frozen.
         let used = || guest.processes().into_iter().filter_map(cpu_time).sum::<u64>();
         let (before, mut looks) = (used(), 0);
-        while used() == before && looks < 500 {
+        while used() == before && looks < 3000 {
             looks += 1;
             clock::pause(Span::from_ms(10));
         }

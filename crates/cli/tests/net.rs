@@ -258,9 +258,30 @@ fn a_dry_run_needs_nothing_and_refusals_say_what_to_do() {
         let (status, stdout, stderr) = run(&["apply", file, "--device", "lo", "--dry-run", "--deadlines=/control"]);
         assert_eq!(status, Some(0), "{stderr}");
         assert!(stdout.contains("SO_DEADLINE: sockets of control group /control; "), "{stdout}");
+        // HTB is the default, and the file has no link.order.
+        assert!(stdout.contains("late datagrams are dropped") && stdout.contains("QUANTUM"), "{stdout}");
+        let own = ["apply", file, "--device", "lo", "--dry-run", "--deadlines", "--discipline", "takt"];
+        let ordered = system("20Mbit").replace("bucket =", "order = \"edf\", late = \"demote\", bucket =");
+        write(&ordered);
+        let (status, stdout, stderr) = run(&own);
+        assert_eq!(status, Some(0), "{stderr}");
+        assert!(stdout.contains("late datagrams are sent after all others"), "{stdout}");
+        let row = stdout.lines().find(|line| line.starts_with("real-time ")).unwrap();
+        assert!(row.split_whitespace().any(|word| word == "edf"), "{stdout}");
+        let (_, stdout, _) = run(&[&own[..], &["--json"]].concat());
+        let plan: Value = serde_json::from_str(&stdout).unwrap();
+        assert_eq!((&plan["discipline"], &plan["deadlines"]["late"]), (&"takt".into(), &"demote".into()));
+        let orders: Vec<&Value> = plan["classes"].as_array().unwrap().iter().map(|class| &class["order"]).collect();
+        assert_eq!(orders, ["edf", "fifo"]);
+        write(&system("20Mbit"));
     } else {
         refused(&["--device", "lo", "--deadlines"], 3, "build it with the feature \"bpf\"");
+        refused(&["--device", "lo", "--discipline", "takt"], 3, "build it with the feature \"bpf\"");
     }
+    let late = ["--device", "lo", "--discipline", "takt", "--deadlines", "--late", "drop"];
+    refused(&late, 2, "leave --late out, and write link.late");
+    let (status, _, stderr) = run(&["apply", file, "--device", "lo", "--discipline", "takt", "--keep"]);
+    assert_eq!((status, stderr.contains("leave the option --keep out")), (Some(2), true), "{stderr}");
     write("takt = 1\nname = \"bare\"\n[[node]]\nname = \"arm\"\n");
     refused(&["--device", "lo"], 2, "no node of system \"bare\" has a link");
     let replies = system("80Mbit").replace("bucket =", "replies = { burst = \"1kB\", rate = \"30Mbit\" }, bucket =");

@@ -115,8 +115,10 @@ fn every_mode_measures_and_writes_what_it_measured() {
         );
         assert!(told["times"]["one_way_min"].is_null() && of["offset_ns"].is_null() && told["deadlines"].is_null());
 
-        let (status, told) = json(&["throughput", &to, "--for", "50ms", "--size", "1000B"]);
-        assert_eq!(status, Some(0), "{told}");
+        // A busy machine may not come to send within a short time.
+        let mut tries =
+            ["50ms", "500ms", "5s"].iter().map(|time| json(&["throughput", &to, "--for", time, "--size", "1000B"]));
+        let (_, told) = tries.find(|(status, _)| *status == Some(0)).expect("something arrives");
         assert!(told["servers"][0]["arrived_bps"].as_u64().unwrap() > 0 && told["times"]["round_trip"].is_null());
 
         let sends = path("sends.csv");

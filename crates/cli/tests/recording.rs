@@ -183,7 +183,7 @@ fn a_log_takes_no_more_than_its_limit() {
     let busy = "for i in $(seq 2000); do sleep 0; done";
     let observe = |limit: &str| {
         let mut command = takt();
-        command.args(["observe", "--json", "--for", "60s", "--limit", limit, "-o"]).arg(&log);
+        command.args(["observe", "--json", "--for", "10min", "--limit", limit, "-o"]).arg(&log);
         command.args(["--", "sh", "-c", busy]).output().unwrap()
     };
     let small = observe("64KiB");

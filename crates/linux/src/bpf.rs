@@ -5,10 +5,10 @@
 //! vanish with the process, however it ends. libbpf prints nothing; its messages are in the errors.
 
 use std::io;
-use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
+use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::sync::{Mutex, PoisonError};
 
-use libbpf_rs::{ErrorKind, Object, ObjectBuilder, OpenObject, PrintLevel, ProgramMut, set_print};
+use libbpf_rs::{ErrorKind, Object, ObjectBuilder, OpenObject, PrintLevel, set_print};
 use thiserror::Error;
 
 use crate::process::{CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON, CAP_SYS_ADMIN, has_capability};
@@ -123,7 +123,8 @@ fn shortened(messages: &[String]) -> Vec<String> {
     last.iter().map(|line| line.trim_start_matches("libbpf: ").trim().chars().take(LETTERS_MAX).collect()).collect()
 }
 
-fn cause(error: &libbpf_rs::Error) -> io::Error {
+/// An error of libbpf as one of the system.
+pub(crate) fn cause(error: &libbpf_rs::Error) -> io::Error {
     let kind = match error.kind() {
         ErrorKind::PermissionDenied => io::ErrorKind::PermissionDenied,
         ErrorKind::NotFound => io::ErrorKind::NotFound,
@@ -145,7 +146,7 @@ pub enum Hook<'a> {
 }
 
 /// Attaches the program until the descriptor is closed.
-pub fn attach(program: &ProgramMut<'_>, hook: Hook<'_>, place: &str) -> Result<OwnedFd, BpfError> {
+pub fn attach(program: BorrowedFd<'_>, hook: Hook<'_>, place: &str) -> Result<OwnedFd, BpfError> {
     let (target, kind) = match hook {
         Hook::SetOption(group) => (group.as_raw_fd(), libbpf_sys::BPF_CGROUP_SETSOCKOPT),
         Hook::GetOption(group) => (group.as_raw_fd(), libbpf_sys::BPF_CGROUP_GETSOCKOPT),
@@ -154,7 +155,7 @@ pub fn attach(program: &ProgramMut<'_>, hook: Hook<'_>, place: &str) -> Result<O
     // SAFETY: both descriptors are open during the call, and options may be null; a descriptor that it returns is new,
     // and nobody else's.
     let link = unsafe {
-        match libbpf_sys::bpf_link_create(program.as_fd().as_raw_fd(), target, kind, std::ptr::null()) {
+        match libbpf_sys::bpf_link_create(program.as_raw_fd(), target, kind, std::ptr::null()) {
             link if link >= 0 => Ok(OwnedFd::from_raw_fd(link)),
             errno => Err(io::Error::from_raw_os_error(-errno)),
         }

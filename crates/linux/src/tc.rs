@@ -26,6 +26,7 @@ mod features;
 mod former;
 mod htb;
 mod install;
+mod own;
 mod plan;
 mod probes;
 mod request;
@@ -46,7 +47,7 @@ pub use device::Device;
 pub use features::features;
 pub use htb::Counters;
 pub use install::{Applied, apply};
-pub use plan::{ClassPlan, PACKETS_MAX, Plan, PlanError, RATE_MIN, Role, Shaper};
+pub use plan::{ClassPlan, Discipline, PACKETS_MAX, Plan, PlanError, RATE_MIN, Role, Shaper};
 pub use probes::Check;
 pub use tags::{LateDatagrams, PacketDeadline, TagCounts, TagSpec, Tags, deadline, set_deadline};
 
@@ -95,6 +96,20 @@ pub enum NetError {
         /// The device.
         device: String,
     },
+    /// Shares under another discipline.
+    #[error(
+        "device {device} has shares of takt under {kind}, and these cannot change to another queueing discipline in \
+         place: remove them first (takt net remove --device {device})"
+    )]
+    OtherDiscipline {
+        /// The device.
+        device: String,
+        /// Its discipline.
+        kind: String,
+    },
+    /// A program cannot stay.
+    #[error("takt's own queueing discipline ends with takt, so it cannot be kept: leave the option --keep out")]
+    NotKept,
     /// A rule names something that is not there.
     #[error("{cause}")]
     Rule {
@@ -158,8 +173,9 @@ pub enum NetError {
     },
     /// This takt has no programs for the kernel.
     #[error(
-        "this takt was built without programs for the kernel, so sockets have no deadlines: build it with the feature \
-         \"bpf\" (cargo build --release --package takt --features bpf; it needs clang, libelf-dev and zlib1g-dev)"
+        "this takt was built without programs for the kernel, which --deadlines and --discipline takt need: build it \
+         with the feature \"bpf\" (cargo build --release --package takt --features bpf; it needs clang, libelf-dev \
+         and zlib1g-dev)"
     )]
     NotBuilt,
     /// The programs are not in the kernel.
@@ -197,7 +213,7 @@ pub struct Restored {
 pub struct ClassStatus {
     /// Its purpose.
     pub role: Role,
-    /// Its own rate and burst.
+    /// Its own rate and burst; 0: it gets what others leave.
     pub assured: Shaper,
     /// Its limit.
     pub ceiling: Shaper,
@@ -210,6 +226,8 @@ pub struct ClassStatus {
 pub struct Status {
     /// The device.
     pub device: String,
+    /// The kind of its queueing discipline: htb, or one that begins with `takt_`.
+    pub discipline: String,
     /// Bytes a second of the link.
     pub rate: u64,
     /// Its classes, the most important first.

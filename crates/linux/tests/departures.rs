@@ -1,5 +1,6 @@
-//! The departures of HTB with a pfifo, packet by packet, beside those of the egress of takt-net: the
-//! same arrivals, sizes, rate and burst. The kernel stamps each packet as it comes out of the cable.
+//! The departures of HTB with a pfifo, and of takt's own discipline, packet by packet, beside those of the
+//! egress of takt-net: the same arrivals, sizes, rate and burst. The kernel stamps each packet as it
+//! comes out of the cable.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd as _;
@@ -8,7 +9,7 @@ use std::time::Duration;
 use takt_linux::clock::{pause, realtime_ns};
 use takt_linux::datagram::{Datagrams, Destination, Sent};
 use takt_linux::net::Cable;
-use takt_linux::tc::{Device, Plan, Rule, apply};
+use takt_linux::tc::{Applied, Device, Discipline, NetError, Plan, Rule, apply};
 use takt_model::{Bucket, Bytes, Link, Rate, Span, Time};
 use takt_net::{BucketSpec, ClassSpec, Egress, EgressDecision, EgressEvent, EgressSpec, Packet};
 
@@ -27,18 +28,35 @@ struct Arrival {
 }
 
 #[test]
-fn departures_are_those_of_the_machine_packet_by_packet() {
+fn departures_of_htb_are_those_of_the_machine_packet_by_packet() {
+    compare(Discipline::Htb);
+}
+
+/// First in, first out as HTB with a pfifo: the same test.
+#[cfg(feature = "bpf")]
+#[test]
+fn departures_of_takts_own_discipline_are_those_of_the_machine_packet_by_packet() {
+    compare(Discipline::Own { edf: false, late: takt_model::Late::Continue });
+}
+
+fn compare(discipline: Discipline) {
     let cable = match Cable::lay(false) {
         Ok(cable) => cable,
         Err(error) => return println!("skipped: {error}"),
     };
+    if discipline != Discipline::Htb
+        && let Some(why) = unable(&cable, discipline)
+    {
+        assert!(std::env::var_os("TAKT_DEMAND_LIVE").is_none(), "{why}");
+        return println!("skipped: {why}");
+    }
     let sizes: Vec<usize> = (0..240_usize).map(|i| 100 + i * 7919 % 1300).collect();
     let count = sizes.len();
     let (arrivals, departures) = std::thread::scope(|scope| {
         let (ready, go) = std::sync::mpsc::channel();
         let receiver = scope.spawn(|| receive(&cable, count, ready));
         go.recv().unwrap();
-        let arrivals = scope.spawn(|| send(&cable, &sizes)).join().unwrap();
+        let arrivals = scope.spawn(|| send(&cable, discipline, &sizes)).join().unwrap();
         (arrivals, receiver.join().unwrap())
     });
     assert_eq!(departures.iter().map(|(number, _)| *number).collect::<Vec<_>>(), (0..count as u32).collect::<Vec<_>>());
@@ -60,13 +78,26 @@ fn departures_are_those_of_the_machine_packet_by_packet() {
     assert!(other.iter().zip(&departures).any(|(other, (_, departure))| other > departure));
 }
 
-/// Sends bursts of packets through a class of that rate, at the left end.
-fn send(cable: &Cable, sizes: &[usize]) -> Vec<Arrival> {
+/// A class of that rate under the discipline, at the left end.
+fn applied(cable: &Cable, discipline: Discipline) -> Result<Applied, NetError> {
     cable.left().enter().unwrap();
     let device = Device::find(cable.left().device()).unwrap().unwrap();
     let bucket = Some(Bucket { burst: Bytes::new(BURST), rate: RATE });
     let link = Link { bucket, ..Link::at(Rate::from_bps(10_000_000_000)) };
-    let applied = apply(&device, &Plan::new(&link, &device).unwrap(), &Rule::usual(false), false).unwrap();
+    let plan = Plan::under(discipline, &link, &device).unwrap();
+    apply(&device, &plan, &Rule::usual(false), false)
+}
+
+/// Why this kernel or user cannot have the discipline.
+fn unable(cable: &Cable, discipline: Discipline) -> Option<String> {
+    std::thread::scope(|scope| {
+        scope.spawn(|| applied(cable, discipline).err().map(|error| error.to_string())).join().unwrap()
+    })
+}
+
+/// Sends bursts of packets through the class.
+fn send(cable: &Cable, discipline: Discipline, sizes: &[usize]) -> Vec<Arrival> {
+    let applied = applied(cable, discipline).unwrap();
     let socket = Datagrams::bind((cable.left().address(), 0).into(), PRIORITY, 4 << 20, Span::from_ms(1)).unwrap();
     let to = Destination::from(SocketAddr::from((cable.right().address(), PORT)));
     // The kernel learns the neighbour's address, and the bucket fills again.

@@ -16,13 +16,24 @@ const START: u64 = 1_000 * SECOND;
 const STREAMS: u64 = 5;
 const LENGTH_MAX: u64 = 1_500;
 
-/// A class: its queue, and the rate and burst of its bucket in bytes.
+/// A class: its queue, the rate and burst of its bucket in bytes, and whether it waits for the line's tokens.
 #[derive(Clone, Copy, Debug)]
 struct Class {
     order: Order,
     late: LateRule,
     packets_max: usize,
     bucket: Option<(u64, u64)>,
+    by_line: bool,
+}
+
+/// Real-time packets, replies and all others.
+const CLASSES: usize = 3;
+
+/// The line's rate and burst, and the classes.
+#[derive(Clone, Copy, Debug)]
+struct Setup {
+    line: Option<(u64, u64)>,
+    classes: [Class; CLASSES],
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -39,36 +50,41 @@ enum Step {
     },
 }
 
+/// A rate whose bucket is full at the start.
+fn shaper() -> impl Strategy<Value = Option<(u64, u64)>> {
+    proptest::option::of((100u64..5_000_000, LENGTH_MAX..20_000))
+}
+
 fn class() -> impl Strategy<Value = Class> {
-    let bucket = proptest::option::of((1u64..5_000_000, LENGTH_MAX..20_000));
-    (any::<bool>(), 0usize..3, prop_oneof![1usize..30, Just(1_024)], bucket).prop_map(
-        |(edf, late, packets_max, bucket)| Class {
+    (any::<bool>(), 0usize..3, prop_oneof![1usize..30, Just(1_024)], shaper(), any::<bool>()).prop_map(
+        |(edf, late, packets_max, bucket, by_line)| Class {
             order: if edf { Order::Edf } else { Order::Fifo },
             late: [LateRule::Send, LateRule::Drop, LateRule::Demote][late],
             packets_max,
             bucket,
+            by_line,
         },
     )
 }
 
+fn setup() -> impl Strategy<Value = Setup> {
+    (shaper(), [class(), class(), class()]).prop_map(|(line, classes)| Setup { line, classes })
+}
+
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        4 => (0usize..2, 0..STREAMS, 60..=LENGTH_MAX, prop_oneof![Just(0), 0..20_000_000u64])
+        4 => (0..CLASSES, 0..STREAMS, 60..=LENGTH_MAX, prop_oneof![Just(0), 0..20_000_000u64])
             .prop_map(|(class, stream, length, relative)| Step::Push { class, stream, length, relative }),
         1 => prop_oneof![Just(0), 0..5_000_000u64, 0..2 * SECOND].prop_map(|after| Step::Pop { after }),
     ]
 }
 
 /// The decisions of the machines of this crate, a line each.
-fn machines(classes: [Class; 2], steps: &[Step]) -> String {
-    let mut queues = classes.map(|Class { order, late, packets_max, .. }| {
+fn machines(setup: Setup, steps: &[Step]) -> String {
+    let mut queues = setup.classes.map(|Class { order, late, packets_max, .. }| {
         PacketQueue::new(QueueSpec { order, late, packets_max, streams: STREAMS as usize }).unwrap()
     });
-    let mut buckets = classes.map(|class| {
-        let (rate, burst) = class.bucket?;
-        let spec = BucketSpec { rate: Rate::from_bps(rate * 8), burst: Bytes::new(burst) };
-        Some(TokenBucket::new(spec, Bytes::new(LENGTH_MAX)).unwrap())
-    });
+    let mut shapers = Shapers::new(setup);
     let (mut text, mut now) = (String::new(), START);
     for (tag, step) in (0..).zip(steps) {
         match *step {
@@ -82,12 +98,9 @@ fn machines(classes: [Class; 2], steps: &[Step]) -> String {
             Step::Pop { after } => {
                 now += after;
                 let at = Time::from_ns(now);
-                while leaves(&mut queues, &mut buckets, at, &mut text) {}
-                let ready = |(queue, bucket): (&PacketQueue, &Option<TokenBucket>)| {
-                    let ready = bucket.as_ref().map_or(at, |bucket| bucket.ready_at(at));
-                    (!queue.is_empty()).then_some(ready)
-                };
-                let wake = queues.iter().zip(&buckets).filter_map(ready).min();
+                while leaves(&mut queues, &mut shapers, at, &mut text) {}
+                let waiting = (0..CLASSES).filter(|class| !queues[*class].is_empty());
+                let wake = waiting.map(|class| shapers.ready_at(class, at)).min();
                 let _ = writeln!(text, "wake {}", wake.map_or(u64::MAX, Time::as_ns));
             }
         }
@@ -100,18 +113,49 @@ fn machines(classes: [Class; 2], steps: &[Step]) -> String {
     text
 }
 
+/// The buckets of the classes and of the line.
+struct Shapers {
+    classes: [Option<TokenBucket>; CLASSES],
+    by_line: [bool; CLASSES],
+    line: Option<TokenBucket>,
+}
+
+impl Shapers {
+    fn new(setup: Setup) -> Shapers {
+        let bucket = |(rate, burst): (u64, u64)| {
+            let spec = BucketSpec { rate: Rate::from_bps(rate * 8), burst: Bytes::new(burst) };
+            TokenBucket::new(spec, Bytes::new(LENGTH_MAX)).unwrap()
+        };
+        Shapers {
+            classes: setup.classes.map(|class| class.bucket.map(bucket)),
+            by_line: setup.classes.map(|class| class.by_line),
+            line: setup.line.map(bucket),
+        }
+    }
+
+    fn ready_at(&self, class: usize, now: Time) -> Time {
+        let of = |bucket: &Option<TokenBucket>| bucket.as_ref().map_or(now, |bucket| bucket.ready_at(now));
+        let own = of(&self.classes[class]);
+        if self.by_line[class] { own.max(of(&self.line)) } else { own }
+    }
+
+    fn charge(&mut self, class: usize, now: Time, bytes: Bytes) {
+        for bucket in [&mut self.classes[class], &mut self.line].into_iter().flatten() {
+            bucket.charge(now, bytes);
+        }
+    }
+}
+
 /// Takes out the packet that may leave: of the first class with one, and without negative tokens.
-fn leaves(queues: &mut [PacketQueue; 2], buckets: &mut [Option<TokenBucket>; 2], at: Time, text: &mut String) -> bool {
-    for (queue, bucket) in queues.iter_mut().zip(buckets) {
-        if bucket.as_ref().is_some_and(|bucket| bucket.ready_at(at) > at) {
+fn leaves(queues: &mut [PacketQueue; CLASSES], shapers: &mut Shapers, at: Time, text: &mut String) -> bool {
+    for (class, queue) in queues.iter_mut().enumerate() {
+        if shapers.ready_at(class, at) > at {
             continue;
         }
         let drop = |packet: Packet| writeln!(text, "drop {}", packet.tag).unwrap();
         if let Some(next) = queue.pop(at, drop) {
             let _ = writeln!(text, "send {}", next.packet.tag);
-            if let Some(bucket) = bucket {
-                bucket.charge(at, next.packet.bytes);
-            }
+            shapers.charge(class, at, next.packet.bytes);
             return true;
         }
     }
@@ -119,21 +163,24 @@ fn leaves(queues: &mut [PacketQueue; 2], buckets: &mut [Option<TokenBucket>; 2],
 }
 
 /// The same steps for the program in C.
-fn script(classes: [Class; 2], steps: &[Step]) -> String {
-    let mut text = String::new();
-    for (number, class) in classes.iter().enumerate() {
+fn script(setup: Setup, steps: &[Step]) -> String {
+    let (rate, burst) = setup.line.unwrap_or_default();
+    let mut text = format!("line {rate} {burst}\n");
+    for (number, class) in setup.classes.iter().enumerate() {
         let order = u8::from(class.order == Order::Edf);
         let late = [LateRule::Send, LateRule::Drop, LateRule::Demote].iter().position(|of| *of == class.late).unwrap();
         let (rate, burst) = class.bucket.unwrap_or_default();
-        let _ = writeln!(text, "class {number} {order} {late} {} {rate} {burst}", class.packets_max);
+        let by_line = u8::from(class.by_line);
+        let _ = writeln!(text, "class {number} {order} {late} {} {rate} {burst} {by_line}", class.packets_max);
     }
+    text.push_str("tune\n");
     let mut now = START;
     for (tag, step) in steps.iter().enumerate() {
         let _ = match *step {
             Step::Push { class, stream, length, relative } => {
                 // Like the address of a socket.
                 let owner = 0xffff_8880_0000_0000 + stream * 0x940;
-                writeln!(text, "push {class} {owner} {length} {} {tag}", now + relative)
+                writeln!(text, "push {class} {owner} {length} {} 0 {tag}", now + relative)
             }
             Step::Pop { after } => {
                 now += after;
@@ -171,12 +218,12 @@ fn run(program: &Path, script: &str) -> String {
 #[test]
 fn the_egress_of_the_kernel_decides_as_the_machines_do() {
     let Some(program) = build("random") else { return println!("skipped: there is no C compiler (cc)") };
-    let strategy = ([class(), class()], proptest::collection::vec(step(), 0..400));
+    let strategy = (setup(), proptest::collection::vec(step(), 0..400));
     // Each case starts a process, so there are few unless more are asked for.
     let cases = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(48);
     let config = ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() };
-    let result = proptest::test_runner::TestRunner::new(config).run(&strategy, |(classes, steps)| {
-        let (kernel, ours) = (run(&program, &script(classes, &steps)), machines(classes, &steps));
+    let result = proptest::test_runner::TestRunner::new(config).run(&strategy, |(setup, steps)| {
+        let (kernel, ours) = (run(&program, &script(setup, &steps)), machines(setup, &steps));
         let differs = kernel.lines().zip(ours.lines()).position(|(one, other)| one != other);
         prop_assert_eq!(&kernel, &ours, "line {:?}", differs);
         Ok(())
@@ -189,10 +236,10 @@ fn the_egress_of_the_kernel_decides_as_the_machines_do() {
 #[test]
 fn a_thousand_sockets_leave_by_their_deadlines() {
     let Some(program) = build("many") else { return println!("skipped: there is no C compiler (cc)") };
-    let mut text = String::from("class 0 1 0 1024 0 0\nclass 1 0 0 1 0 0\n");
+    let mut text = String::from("class 0 1 0 1024 0 0 0\ntune\n");
     let deadline = |tag: u64| tag * 7_919 % 1_024;
     for tag in 0..1_025 {
-        let _ = writeln!(text, "push 0 {} 100 {} {tag}", 0xffff_8880_0000_0000 + tag * 0x940, START + deadline(tag));
+        let _ = writeln!(text, "push 0 {} 100 {} 0 {tag}", 0xffff_8880_0000_0000 + tag * 0x940, START + deadline(tag));
     }
     let out = run(&program, &(text + &format!("pop {START}\nend\n")));
     let _ = std::fs::remove_file(&program);
@@ -202,4 +249,42 @@ fn a_thousand_sockets_leave_by_their_deadlines() {
     // Where eight neighbouring places are taken, two sockets share a stream: few do.
     let inversions = tags.windows(2).filter(|pair| deadline(pair[0]) > deadline(pair[1])).count();
     assert!(inversions < 100, "{inversions} of 1024");
+}
+
+/// Settings that change while packets wait: rates at once, the order when the queue is empty.
+#[test]
+fn changed_settings_take_force_and_lose_no_packet() {
+    let Some(program) = build("tuned") else { return println!("skipped: there is no C compiler (cc)") };
+    let start = START;
+    // A byte takes a millisecond: the second packet starts 100 ms after the first, which takes the burst of 0.
+    let script = format!(
+        "class 0 0 0 9 1000 0 0\ntune\npush 0 1 100 {start} 0 1\npush 0 2 100 7 0 2\npush 0 3 100 6 0 3\npop {start}\n\
+         class 0 1 0 9 10000 0 0\ntune\npop {}\npush 0 4 100 9 0 4\npush 0 5 100 8 0 5\npop {}\nend\n",
+        start + 100_000_000,
+        start + SECOND,
+    );
+    let out = run(&program, &script);
+    let _ = std::fs::remove_file(&program);
+    let lines: Vec<&str> = out.lines().collect();
+    // The queue was not empty when 4 and 5 came, so it is first in, first out until the end.
+    let wake = |ns: u64| format!("wake {}", start + ns);
+    assert_eq!(lines[..4], ["send 1", &wake(100_000_000), "send 2", &wake(110_000_000)]);
+    assert_eq!(lines[4..6], ["send 3", &wake(SECOND + 10_000_000)]);
+    let script = "class 0 0 0 9 0 0 0\ntune\npush 0 1 100 7 0 1\nclass 0 1 0 9 0 0 0\ntune\npush 0 2 100 6 0 2\n\
+                  pop 0\npush 0 3 100 9 0 3\npush 0 4 100 8 0 4\npop 0\nend\n";
+    let program = build("ordered").unwrap();
+    let out = run(&program, script);
+    let _ = std::fs::remove_file(&program);
+    let sent: Vec<&str> = out.lines().filter(|line| line.starts_with("send")).collect();
+    assert_eq!(sent, ["send 1", "send 2", "send 4", "send 3"], "{out}");
+}
+
+/// The late rule drops datagrams, and no packet that is to be kept.
+#[test]
+fn kept_packets_are_sent_late() {
+    let Some(program) = build("kept") else { return println!("skipped: there is no C compiler (cc)") };
+    let script = "class 0 1 1 9 0 0 0\ntune\npush 0 1 100 5 0 1\npush 0 2 100 6 1 2\npop 7\nend\n";
+    let out = run(&program, script);
+    let _ = std::fs::remove_file(&program);
+    assert!(out.starts_with("drop 1\nsend 2\n"), "{out}");
 }

@@ -68,6 +68,7 @@ Examples:
   sudo takt net apply robot.toml --device eth0 --real-time cgroup:/control --for 1min
   sudo takt net apply robot.toml --device eth0 --watch   follow changes of the file
   sudo takt net apply robot.toml --device eth0 --deadlines       sockets have SO_DEADLINE
+  sudo takt net apply robot.toml --device eth0 --deadlines --discipline takt     the kernel sends by deadlines
   sudo takt net apply robot.toml --device eth0 --keep")]
 pub(crate) struct NetApply {
     /// The system file; - is standard input.
@@ -96,9 +97,14 @@ pub(crate) struct NetApply {
           value_parser = control_group)]
     pub(crate) deadlines: Option<PathBuf>,
 
-    /// What becomes of a datagram that cannot start before its deadline. Streams are always sent.
-    #[arg(long, value_enum, default_value = "drop", requires = "deadlines")]
-    pub(crate) late: ApplyLate,
+    /// What becomes of a datagram that cannot start before its deadline. Streams are always sent. Default:
+    /// drop. Under --discipline takt, link.late of the file decides.
+    #[arg(long, value_enum, requires = "deadlines")]
+    pub(crate) late: Option<ApplyLate>,
+
+    /// The queueing discipline that keeps the classes.
+    #[arg(long, value_enum, default_value = "htb")]
+    pub(crate) discipline: ApplyDiscipline,
 
     /// Print the plan, and change nothing. This needs no privilege.
     #[arg(long)]
@@ -116,6 +122,16 @@ pub(crate) struct NetApply {
     /// Change the shares in place when the file changes. A file with errors changes nothing.
     #[arg(long, conflicts_with = "dry_run")]
     pub(crate) watch: bool,
+}
+
+/// The queueing discipline of a shared device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum ApplyDiscipline {
+    /// HTB of the kernel: each class is first in, first out.
+    Htb,
+    /// takt's own, as a BPF program: real-time packets leave by link.order and link.late of the file.
+    /// Needs a takt with the feature bpf, and Linux 6.16 with CONFIG_NET_SCH_BPF.
+    Takt,
 }
 
 /// The rule for late datagrams of sockets with SO_DEADLINE.

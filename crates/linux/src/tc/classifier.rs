@@ -3,6 +3,8 @@
 //! The program hangs at the root of takt's tree (cls_bpf), because other filters are missing on
 //! some kernels. It is put together here, instruction by instruction, and needs no compiler. It
 //! returns the class of the first rule that holds, or 0: then HTB takes the background class.
+//! takt's own discipline has no classes for filters. Its program runs before it (tcx), and writes the
+//! class into the packet's priority.
 //!
 //! Ports are those of UDP and TCP, over IPv4, and over IPv6 without extension headers. Fragments
 //! after the first have no ports, so they are background.
@@ -10,12 +12,15 @@
 use std::fmt;
 use std::fs;
 use std::io::{self, Read as _};
+#[cfg(feature = "bpf")]
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use super::htb::class_of;
+use super::own::TAGGED;
 use super::plan::Role;
 
 /// A packet's property that decides about its class.
@@ -154,6 +159,9 @@ const JUMP_OTHER_WORD: u8 = 0x56;
 const JUMP_EQUAL_WORD: u8 = 0x16;
 const CALL: u8 = 0x85;
 const EXIT: u8 = 0x95;
+const STORE_WORD: u8 = 0x63;
+/// The next program goes on.
+const TCX_NEXT: i32 = -1;
 /// The helper that copies bytes of a packet, counted from its network header.
 const LOAD_BYTES_RELATIVE: i32 = 68;
 const FROM_NETWORK_HEADER: i32 = 1;
@@ -222,10 +230,28 @@ impl Assembler {
     }
 }
 
+/// What the program does with the class of a packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Verdict {
+    /// It returns the class.
+    Returned,
+    /// It writes the class into the packet's priority, unless the packet carries a deadline already.
+    Written,
+}
+
 /// The program of rules; `group` tells control groups.
-fn assemble(rules: &[Rule], mut group: impl FnMut(&Path) -> io::Result<GroupId>) -> io::Result<Vec<Instruction>> {
+fn assemble(
+    rules: &[Rule],
+    verdict: Verdict,
+    mut group: impl FnMut(&Path) -> io::Result<GroupId>,
+) -> io::Result<Vec<Instruction>> {
     let mut program = Assembler::default();
     program.put(MOVE_REGISTER, (PACKET, 1), 0, 0);
+    let end = program.label();
+    if verdict == Verdict::Written {
+        program.put(LOAD_WORD, (1, PACKET), PRIORITY, 0);
+        program.jump(JUMP_EQUAL_WORD, (1, 0), TAGGED.cast_signed(), end);
+    }
     if rules.iter().any(|rule| matches!(rule.of, Match::ToPort(..) | Match::FromPort(..))) {
         ports(&mut program);
     }
@@ -255,10 +281,17 @@ fn assemble(rules: &[Rule], mut group: impl FnMut(&Path) -> io::Result<GroupId>)
         }
         // A move of 32 bits extends no sign.
         program.put(0xb4, (0, 0), 0, class_of(rule.role).cast_signed());
-        program.put(EXIT, (0, 0), 0, 0);
+        match verdict {
+            Verdict::Returned => program.put(EXIT, (0, 0), 0, 0),
+            Verdict::Written => {
+                program.put(STORE_WORD, (PACKET, 0), PRIORITY, 0);
+                program.jump(JUMP, (0, 0), 0, end);
+            }
+        }
         program.here(next);
     }
-    program.put(MOVE, (0, 0), 0, 0);
+    program.here(end);
+    program.put(MOVE, (0, 0), 0, if verdict == Verdict::Written { TCX_NEXT } else { 0 });
     program.put(EXIT, (0, 0), 0, 0);
     Ok(program.finish())
 }
@@ -313,8 +346,8 @@ pub(super) struct Classifier {
 
 impl Classifier {
     /// Gives the kernel the program of these rules.
-    pub(super) fn load(rules: &[Rule]) -> io::Result<Classifier> {
-        let program = assemble(rules, GroupId::find)?;
+    pub(super) fn load(rules: &[Rule], verdict: Verdict) -> io::Result<Classifier> {
+        let program = assemble(rules, verdict, GroupId::find)?;
         let program = load(&program)?;
         let mut about = String::new();
         fs::File::open(format!("/proc/self/fdinfo/{}", program.as_raw_fd()))?.read_to_string(&mut about)?;
@@ -325,6 +358,11 @@ impl Classifier {
 
     pub(super) fn descriptor(&self) -> u32 {
         self.program.as_raw_fd().cast_unsigned()
+    }
+
+    #[cfg(feature = "bpf")]
+    pub(super) fn program(&self) -> BorrowedFd<'_> {
+        self.program.as_fd()
     }
 }
 

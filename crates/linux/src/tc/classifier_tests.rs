@@ -30,29 +30,33 @@ fn rules_print_as_they_are_written() {
 #[test]
 fn jumps_stay_within_the_program_and_every_way_ends() {
     let rules = ["priority:6", "port:7000-7009", "from-port:53", "cgroup:/a"].map(rule);
-    let program = assemble(&rules, |_| Ok(GroupId { id: u64::MAX - 1, level: 1 })).unwrap();
-    let mut at = 0;
-    while at < program.len() {
-        let instruction = program[at];
-        let jumps = instruction.code & 7 == 5 || instruction.code & 7 == 6;
-        if jumps && ![CALL, EXIT].contains(&instruction.code) {
-            assert!(instruction.offset >= 0, "no loop");
-            assert!(at + 1 + (instruction.offset as usize) < program.len(), "{instruction:?} at {at}");
+    for verdict in [Verdict::Returned, Verdict::Written] {
+        let program = assemble(&rules, verdict, |_| Ok(GroupId { id: u64::MAX - 1, level: 1 })).unwrap();
+        let mut at = 0;
+        while at < program.len() {
+            let instruction = program[at];
+            let jumps = instruction.code & 7 == 5 || instruction.code & 7 == 6;
+            if jumps && ![CALL, EXIT].contains(&instruction.code) {
+                assert!(instruction.offset >= 0, "no loop");
+                assert!(at + 1 + (instruction.offset as usize) < program.len(), "{instruction:?} at {at}");
+            }
+            at += if instruction.code == LOAD_LONG { 2 } else { 1 };
         }
-        at += if instruction.code == LOAD_LONG { 2 } else { 1 };
+        assert_eq!(program.last().unwrap().code, EXIT);
     }
-    assert_eq!(program.last().unwrap().code, EXIT);
-    assert_eq!(assemble(&[], |_| unreachable!()).unwrap().len(), 3, "all is background");
+    assert_eq!(assemble(&[], Verdict::Returned, |_| unreachable!()).unwrap().len(), 3, "all is background");
 }
 
 #[test]
 fn the_kernel_takes_the_program() {
     let rules = ["priority:4294967295", "port:1-65535", "from-port:53", "cgroup:/"].map(rule);
-    match Classifier::load(&rules) {
-        Ok(classifier) => assert!(classifier.id > 0),
-        Err(error) => println!("skipped: {error}"),
+    for verdict in [Verdict::Returned, Verdict::Written] {
+        match Classifier::load(&rules, verdict) {
+            Ok(classifier) => assert!(classifier.id > 0),
+            Err(error) => println!("skipped: {error}"),
+        }
     }
-    let none = Classifier::load(&[rule("cgroup:/no/such/group")]).unwrap_err().to_string();
+    let none = Classifier::load(&[rule("cgroup:/no/such/group")], Verdict::Returned).unwrap_err().to_string();
     assert!(none.starts_with("control group /no/such/group: "), "{none}");
 }
 
@@ -147,8 +151,8 @@ fn class_by_reading(rules: &[Rule], frame: &[u8], priority: u32) -> u32 {
     rules.iter().find(holds).map_or(0, |rule| class_of(rule.role))
 }
 
-/// BPF_PROG_TEST_RUN: the program's answer for a frame.
-fn class_by_program(program: &Classifier, frame: &[u8], priority: u32) -> io::Result<u32> {
+/// BPF_PROG_TEST_RUN: the program's answer for a frame, and the frame's priority afterwards.
+fn class_by_program(program: &Classifier, frame: &[u8], priority: u32) -> io::Result<(u32, u32)> {
     #[repr(C)]
     #[derive(Default)]
     struct Run {
@@ -167,18 +171,20 @@ fn class_by_program(program: &Classifier, frame: &[u8], priority: u32) -> io::Re
     const PROG_TEST_RUN: libc::c_int = 10;
     let mut context = [0_u8; 192];
     context[PRIORITY as usize..][..4].copy_from_slice(&priority.to_ne_bytes());
+    let mut after = [0_u8; 192];
     let mut run = Run {
         program: program.program.as_raw_fd().cast_unsigned(),
         lengths: [frame.len() as u32, 0],
         frame: frame.as_ptr() as u64,
-        context_lengths: [context.len() as u32, 0],
+        context_lengths: [context.len() as u32, after.len() as u32],
         context: context.as_ptr() as u64,
+        context_out: after.as_mut_ptr() as u64,
         ..Run::default()
     };
     let size = size_of_val(&run);
-    // SAFETY: the attributes, and the frame and context to which they point, outlive the call and have their lengths.
+    // SAFETY: the attributes, and the frame and contexts to which they point, outlive the call and have their lengths.
     match unsafe { libc::syscall(libc::SYS_bpf, PROG_TEST_RUN, std::ptr::from_mut(&mut run), size) } {
-        0 => Ok(run.answer),
+        0 => Ok((run.answer, u32::from_ne_bytes(*after[PRIORITY as usize..].first_chunk().unwrap()))),
         _ => Err(io::Error::last_os_error()),
     }
 }
@@ -189,9 +195,10 @@ fn the_program_decides_as_a_reader_of_the_packet_does() {
     let mut classes = [0_u32; 3];
     for _ in 0..64 {
         let rules: Vec<Rule> = (0..=draws.below(4)).map(|_| draws.rule()).collect();
-        let program = match Classifier::load(&rules) {
-            Ok(program) => program,
-            Err(error) => return println!("skipped: {error}"),
+        let load = |verdict| Classifier::load(&rules, verdict);
+        let (program, writer) = match (load(Verdict::Returned), load(Verdict::Written)) {
+            (Ok(program), Ok(writer)) => (program, writer),
+            (Err(error), _) | (_, Err(error)) => return println!("skipped: {error}"),
         };
         for _ in 0..64 {
             let (frame, priority) = (draws.frame(), u32::MAX - draws.below(4) as u32);
@@ -199,9 +206,17 @@ fn the_program_decides_as_a_reader_of_the_packet_does() {
             let found = match class_by_program(&program, &frame, priority) {
                 // The kernel runs no program on frames without a whole header of their protocol.
                 Err(error) if error.raw_os_error() == Some(libc::EINVAL) && frame.len() < 54 => continue,
-                found => found.unwrap(),
+                found => found.unwrap().0,
             };
             assert_eq!(found, expected, "{rules:?}, priority {priority}: {frame:02x?}");
+            let written = if expected == 0 { priority } else { expected };
+            assert_eq!(
+                class_by_program(&writer, &frame, priority).unwrap(),
+                (u32::MAX, written),
+                "the next one goes on"
+            );
+            let tagged = class_by_program(&writer, &frame, TAGGED).unwrap();
+            assert_eq!(tagged, (u32::MAX, TAGGED), "it carries a deadline");
             let which = [0, class_of(Role::RealTime), class_of(Role::Reply)].iter().position(|of| *of == found);
             classes[which.unwrap()] += 1;
         }

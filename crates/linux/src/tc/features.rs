@@ -3,16 +3,15 @@
 //! Queueing disciplines and filters are tried in a network namespace of their own, which vanishes
 //! afterwards. A kernel with modules loads those that it has.
 
-use std::fs;
 use std::io;
 use std::os::fd::AsRawFd as _;
 
-use super::classifier::{Classifier, Rule};
+use super::classifier::{Classifier, Rule, Verdict};
 use super::device::Device;
 use super::htb::{self, ROOT};
 use super::plan::Role;
 use super::request::{AT_ROOT, CREATE, CREATE_OR_REPLACE, Netlink, Place, Request, errno, put};
-use super::{NetError, tags};
+use super::{NetError, own, tags};
 use crate::doctor::{Finding, State};
 use crate::net::{ETHTOOL_WORDS, ethtool, new_space};
 use crate::process::{CAP_SYS_ADMIN, has_capability};
@@ -94,7 +93,7 @@ fn htb(netlink: &mut Netlink, device: u32) -> Finding {
 
 fn classifier(netlink: &mut Netlink, device: u32) -> Finding {
     let rules = [Rule { of: super::Match::ToPort(1, 2), role: Role::RealTime }];
-    let attached = Classifier::load(&rules).and_then(|program| {
+    let attached = Classifier::load(&rules, Verdict::Returned).and_then(|program| {
         let mut options = Vec::new();
         put(&mut options, 6, &program.descriptor().to_ne_bytes());
         put(&mut options, 7, b"takt\0");
@@ -158,19 +157,20 @@ fn etf(netlink: &mut Netlink, device: u32) -> Finding {
 
 /// The kernel's types name the operations that BPF programs may implement.
 fn bpf_qdisc() -> Finding {
-    const PLACE: &str = "/sys/kernel/btf/vmlinux";
-    const TYPE: &[u8] = b"bpf_struct_ops_Qdisc_ops\0";
-    let cost = "the kernel sends a class first in, first out; order by deadlines must be made before it, in user space";
-    match fs::read(PLACE) {
-        Ok(types) if types.windows(TYPE.len()).any(|window| window == TYPE) => {
-            finding("bpf-qdisc", State::Ok, "queueing disciplines may be BPF programs")
-        }
-        Ok(_) => finding("bpf-qdisc", State::Absent, "no queueing disciplines as BPF programs")
-            .seen(PLACE, "does not name Qdisc_ops")
+    let cost = "takt net apply --discipline takt is refused: the kernel sends each class first in, first out, and \
+                only a broker orders messages by their deadlines";
+    match own::is_possible() {
+        Ok(true) => finding(
+            "bpf-qdisc",
+            State::Ok,
+            "the kernel can send by deadlines: queueing disciplines may be BPF programs",
+        ),
+        Ok(false) => finding("bpf-qdisc", State::Absent, "no queueing disciplines as BPF programs")
+            .seen(own::TYPES, "does not name Qdisc_ops")
             .costs(cost)
             .mend("Linux 6.16 or later with CONFIG_NET_SCH_BPF"),
         Err(error) => {
-            finding("bpf-qdisc", State::Absent, format!("the kernel's types cannot be read: {PLACE}: {error}"))
+            finding("bpf-qdisc", State::Absent, format!("the kernel's types cannot be read: {}: {error}", own::TYPES))
                 .costs(cost)
                 .mend("a kernel with CONFIG_DEBUG_INFO_BTF")
         }

@@ -7,6 +7,7 @@
 use std::io;
 
 use super::htb::ROOT;
+use super::own::is_own;
 use super::request::{
     AT_INGRESS, AT_ROOT, CREATE, CREATE_OR_REPLACE, Netlink, Place, Request, attribute, attributes, number, put, text,
 };
@@ -92,7 +93,17 @@ impl Tree {
 
     /// Whether it is the tree of takt.
     pub(super) fn is_ours(&self) -> bool {
-        self.root().is_some_and(|root| root.handle == ROOT && root.kind == "htb")
+        self.root().is_some_and(|root| root.handle == ROOT && (root.kind == "htb" || is_own(&root.kind)))
+    }
+
+    /// The kind of its root; empty: it has none.
+    pub(super) fn kind(&self) -> &str {
+        self.root().map_or("", |root| &root.kind)
+    }
+
+    /// Whether HTB is at the root.
+    pub(super) fn is_htb(&self) -> bool {
+        self.root().is_some_and(|root| root.kind == "htb")
     }
 
     /// Whether it is the kernel's default.
@@ -247,7 +258,10 @@ mod tests {
         assert_eq!(default.name(), "noqueue (the kernel's default)");
         assert!(default.equals(&tree("qdisc 00000000 ffffffff mq ")));
         assert!(!default.equals(&tree("qdisc 00010000 ffffffff mq ")));
-        assert!(tree("qdisc 74610000 ffffffff htb 00").is_ours());
+        for (text, is_htb) in [("qdisc 74610000 ffffffff htb 00", true), ("qdisc 74610000 ffffffff takt_7_0 ", false)] {
+            assert_eq!((tree(text).is_ours(), tree(text).is_htb()), (true, is_htb));
+        }
+        assert!(!tree("qdisc 00010000 ffffffff takt_7_0 ").is_ours());
         assert!(!default.is_ours());
     }
 }

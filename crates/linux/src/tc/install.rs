@@ -2,11 +2,12 @@
 
 use std::io;
 
-use super::classifier::{Classifier, Rule};
+use super::classifier::{Classifier, Rule, Verdict};
 use super::device::{Device, namespace};
 use super::former::Tree;
 use super::htb::{self, Class, Counters, LINE, ROOT, class_of, queue_of};
-use super::plan::{ClassPlan, Plan, Role};
+use super::own::{self, Own};
+use super::plan::{ClassPlan, Discipline, Plan, Role, Shaper};
 use super::probes::{self, Check};
 use super::request::{
     AT_ROOT, CHANGE, CREATE, CREATE_OR_REPLACE, Netlink, Place, Request, attribute, errno, number, put, text,
@@ -38,6 +39,8 @@ pub struct Applied {
     state: State,
     plan: Plan,
     checks: Vec<Check>,
+    /// takt's own discipline; `None`: HTB.
+    own: Option<Own>,
     done: bool,
 }
 
@@ -49,14 +52,14 @@ pub(super) fn privilege() -> Result<(), NetError> {
 
 /// Installs `plan` on `device`. `rules` assign packets to classes. If
 /// takt's classes are there already, they change in place and no packet is dropped. With `keep`
-/// they stay when this process ends.
+/// they stay when this process ends; takt's own discipline cannot stay.
 ///
 /// # Errors
 /// The cause; the device then has what it had before.
 pub fn apply(device: &Device, plan: &Plan, rules: &[Rule], keep: bool) -> Result<Applied, NetError> {
     privilege()?;
     let mut netlink = Netlink::open().map_err(|cause| refused("no netlink socket", cause))?;
-    let classifier = classifier(rules)?;
+    let classifier = classifier(rules, plan.discipline)?;
     if !device.up {
         return Err(NetError::Down { device: device.name.clone() });
     }
@@ -67,11 +70,21 @@ pub fn apply(device: &Device, plan: &Plan, rules: &[Rule], keep: bool) -> Result
     let earlier = state::read(namespace, device.index)?.filter(State::is_of_this_boot);
     let present = Tree::read(&mut netlink, device.index).map_err(about)?;
     let fresh = !present.is_ours();
-    let state = match earlier.filter(|_| !fresh) {
-        Some(earlier) if !earlier.kept && earlier.owner.is_alive() => {
-            return Err(NetError::InUse { device: device.name.clone(), pid: earlier.owner.pid });
-        }
-        Some(earlier) => State { owner, kept: keep, rules: rules.to_vec(), ..earlier },
+    let earlier = earlier.filter(|_| !fresh);
+    if let Some(pid) = earlier.as_ref().filter(|of| !of.kept && of.owner.is_alive()).map(|of| of.owner.pid) {
+        return Err(NetError::InUse { device: device.name.clone(), pid });
+    }
+    let in_place = present.is_htb() && plan.discipline == Discipline::Htb;
+    if !(fresh || in_place) {
+        return Err(NetError::OtherDiscipline { device: device.name.clone(), kind: present.name() });
+    }
+    let own = match plan.discipline {
+        Discipline::Htb => None,
+        Discipline::Own { .. } if keep => return Err(NetError::NotKept),
+        Discipline::Own { .. } => Some(Own::load(plan)?),
+    };
+    let state = match earlier {
+        Some(earlier) => State { owner, kept: keep, rules: rules.to_vec(), maps: None, ..earlier },
         None => {
             // Shares without a file: what was before is not known, so the kernel's default comes back.
             let former = if fresh { present } else { Tree::default() };
@@ -87,6 +100,7 @@ pub fn apply(device: &Device, plan: &Plan, rules: &[Rule], keep: bool) -> Result
                 name: device.name.clone(),
                 gso_max_segs: device.gso_max_segs,
                 rules: rules.to_vec(),
+                maps: own.as_ref().map(Own::maps),
                 returning: false,
                 former,
             }
@@ -94,7 +108,7 @@ pub fn apply(device: &Device, plan: &Plan, rules: &[Rule], keep: bool) -> Result
     };
     lock.write(&state)?;
     let (device, plan) = (device.clone(), plan.clone());
-    let mut applied = Applied { netlink, device, state, plan, checks: Vec::new(), done: false };
+    let mut applied = Applied { netlink, device, state, plan, checks: Vec::new(), own, done: false };
     match applied.install(fresh, &classifier) {
         Ok(()) => Ok(applied),
         Err(error) => {
@@ -134,11 +148,15 @@ impl Applied {
     /// # Errors
     /// The cause; classes may then be of either plan. Dropping this restores the device.
     pub fn change(&mut self, plan: &Plan, rules: &[Rule]) -> Result<(), NetError> {
-        let classifier = classifier(rules)?;
+        let classifier = classifier(rules, plan.discipline)?;
         let lock = Lock::acquire()?;
         let present = Tree::read(&mut self.netlink, self.device.index);
-        if !present.map_err(|cause| refused("the classes cannot be read", cause))?.is_ours() {
+        let present = present.map_err(|cause| refused("the classes cannot be read", cause))?;
+        if !present.is_ours() {
             return Err(NetError::NotInstalled { device: self.device.name.clone() });
+        }
+        if present.is_htb() != (plan.discipline == Discipline::Htb) {
+            return Err(NetError::OtherDiscipline { device: self.device.name.clone(), kind: present.name() });
         }
         self.state.rules = rules.to_vec();
         lock.write(&self.state)?;
@@ -179,18 +197,27 @@ impl Applied {
     }
 
     fn install(&mut self, fresh: bool, classifier: &Classifier) -> Result<(), NetError> {
-        self.put_classes(fresh, classifier)?;
-        let differences = self.differences(classifier);
+        match self.own {
+            None => self.put_classes(fresh, classifier)?,
+            Some(_) => self.put_own(fresh, classifier)?,
+        }
+        Device::set_gso_max_segs(&mut self.netlink, self.device.index, GSO_MAX_SEGS)
+            .map_err(|cause| refused("the limit of segments (gso_max_segs) cannot be set", cause))?;
+        let differences = if self.own.is_some() { self.differences_of_own() } else { self.differences(classifier) };
         let differences = differences.map_err(|cause| refused("the classes cannot be read back", cause))?;
         if !differences.is_empty() {
             return Err(NetError::Differs { device: self.device.name.clone(), differences });
         }
-        let (netlink, index) = (&mut self.netlink, self.device.index);
-        let checks = probes::check(&self.device, &self.state.rules, |role| {
-            Ok(counters(netlink, index)?
-                .into_iter()
-                .find(|(of, _)| *of == class_of(role))
-                .map_or(0, |(_, of)| of.packets))
+        let (netlink, index, own) = (&mut self.netlink, self.device.index, &self.own);
+        let checks = probes::check(&self.device, &self.state.rules, |role| match own {
+            None => {
+                let counted = counters(netlink, index)?;
+                Ok(counted.into_iter().find(|(of, _)| *of == class_of(role)).map_or(0, |(_, of)| of.packets))
+            }
+            Some(own) => {
+                let classes = own.read()?.classes;
+                Ok(classes.iter().find(|class| class.role == role).map_or(0, |class| class.counters.packets))
+            }
         });
         self.checks = checks.map_err(|cause| refused("frames for the check of the classes cannot be sent", cause))?;
         match self.checks.iter().find(|check| check.counted < check.sent) {
@@ -240,8 +267,6 @@ impl Applied {
             "CONFIG_NET_CLS_BPF (module cls_bpf)",
             filter.with_text(KIND, "bpf").with(OPTIONS, &options),
         )?;
-        Device::set_gso_max_segs(netlink, device, GSO_MAX_SEGS)
-            .map_err(|cause| refused("the limit of segments (gso_max_segs) cannot be set", cause))?;
         for role in Role::ALL.into_iter().filter(|role| !fresh && plan.class(*role).is_none()) {
             let gone = Request::control(libc::RTM_DELTCLASS, CHANGE, at(0, class_of(role)));
             match netlink.ask(gone) {
@@ -252,6 +277,51 @@ impl Applied {
             }
         }
         Ok(())
+    }
+
+    /// Puts takt's own discipline at the root, or changes its settings.
+    fn put_own(&mut self, fresh: bool, classifier: &Classifier) -> Result<(), NetError> {
+        let Some(own) = &mut self.own else { return Ok(()) };
+        if !fresh {
+            own.set(&self.plan).map_err(|cause| refused("the settings of takt's discipline", cause))?;
+        }
+        own.classify(classifier, &self.device)?;
+        if fresh {
+            let place = Place { device: self.device.index, handle: ROOT, parent: AT_ROOT, info: 0 };
+            let root = Request::control(libc::RTM_NEWQDISC, CREATE_OR_REPLACE, place).with_text(KIND, own.kind());
+            self.netlink.ask(root).map_err(|cause| refused("takt's queueing discipline", cause))?;
+        }
+        Ok(())
+    }
+
+    /// Datagrams that takt's own discipline has dropped because they could not start in time; 0 under HTB.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub fn late_drops(&self) -> Result<u64, NetError> {
+        let read = self.own.as_ref().map(Own::read).transpose();
+        let read = read.map_err(|cause| refused("the counters of takt's discipline cannot be read", cause))?;
+        Ok(read.map_or(0, |read| read.classes.iter().map(|class| class.late).sum()))
+    }
+
+    /// Differences between the kernel's state and the plan under takt's own discipline.
+    fn differences_of_own(&mut self) -> io::Result<Vec<String>> {
+        let Some(own) = &self.own else { return Ok(Vec::new()) };
+        let mut found = Vec::new();
+        let tree = Tree::read(&mut self.netlink, self.device.index)?;
+        if !tree.objects.iter().any(|object| object.handle == ROOT && object.kind == own.kind()) {
+            found.push(format!("{} at the root instead of {} 7461:", tree.name(), own.kind()));
+        }
+        if own.differs(&self.plan)? {
+            found.push("other settings of takt's discipline".to_owned());
+        }
+        found.extend(self.segments_differ()?);
+        Ok(found)
+    }
+
+    fn segments_differ(&mut self) -> io::Result<Option<String>> {
+        let now = Device::named(&mut self.netlink, &self.device.name)?.map(|device| device.gso_max_segs);
+        Ok((now != Some(GSO_MAX_SEGS)).then(|| format!("gso_max_segs {now:?} instead of {GSO_MAX_SEGS}")))
     }
 
     /// Differences between the kernel's state and the plan.
@@ -295,10 +365,7 @@ impl Applied {
         if filters != [(FILTER_NAME.to_owned(), classifier.id)] {
             differs(format!("filters {filters:?} instead of \"{FILTER_NAME}\" {}", classifier.id));
         }
-        let now = Device::named(netlink, &self.device.name)?.map(|device| device.gso_max_segs);
-        if now != Some(GSO_MAX_SEGS) {
-            differs(format!("gso_max_segs {now:?} instead of {GSO_MAX_SEGS}"));
-        }
+        found.extend(self.segments_differ()?);
         Ok(found)
     }
 }
@@ -313,8 +380,9 @@ impl Drop for Applied {
     }
 }
 
-fn classifier(rules: &[Rule]) -> Result<Classifier, NetError> {
-    Classifier::load(rules).map_err(|cause| match cause.kind() {
+fn classifier(rules: &[Rule], discipline: Discipline) -> Result<Classifier, NetError> {
+    let verdict = if discipline == Discipline::Htb { Verdict::Returned } else { Verdict::Written };
+    Classifier::load(rules, verdict).map_err(|cause| match cause.kind() {
         io::ErrorKind::NotFound => NetError::Rule { cause },
         io::ErrorKind::PermissionDenied => NetError::Privilege,
         _ => NetError::Missing { what: "the program that classifies packets", part: "CONFIG_BPF_SYSCALL", cause },
@@ -355,6 +423,30 @@ pub(super) fn status(netlink: &mut Netlink, device: &Device, state: Option<&Stat
     if !tree.is_ours() {
         return Ok(None);
     }
+    let about = |rate: u64, classes: Vec<ClassStatus>| Status {
+        device: device.name.clone(),
+        discipline: tree.kind().to_owned(),
+        rate,
+        classes,
+        rules: state.map(|state| state.rules.clone()).unwrap_or_default(),
+        holder: state.filter(|state| !state.kept).map(|state| state.owner.pid),
+        gso_max_segs: device.gso_max_segs,
+        former: state.map(|state| state.former.name()),
+    };
+    if !tree.is_htb() {
+        // Without a state file nobody knows the maps.
+        let Some(maps) = state.and_then(|state| state.maps) else { return Ok(Some(about(0, Vec::new()))) };
+        let read = own::read(maps)?;
+        let classes = read.classes.iter().filter(|class| class.packets_max > 0);
+        let classes = classes.map(|class| ClassStatus {
+            role: class.role,
+            // Other packets get what is left.
+            assured: if class.role == Role::Background { Shaper { rate: 0, burst: 0 } } else { class.ceiling },
+            ceiling: class.ceiling,
+            counters: class.counters,
+        });
+        return Ok(Some(about(read.line.rate, classes.collect())));
+    }
     let counted = counters(netlink, device.index)?;
     let class = |handle: u32| {
         let object = tree.objects.iter().find(|object| object.is_class && object.handle == handle)?;
@@ -365,15 +457,8 @@ pub(super) fn status(netlink: &mut Netlink, device: &Device, state: Option<&Stat
         let counters = counted.iter().find(|(handle, _)| *handle == class_of(role)).map(|(_, counters)| *counters);
         Some(ClassStatus { role, assured, ceiling, counters: counters.unwrap_or_default() })
     };
-    Ok(Some(Status {
-        device: device.name.clone(),
-        rate: class(LINE).map_or(0, |line| line.assured.rate),
-        classes: Role::ALL.into_iter().filter_map(of_role).collect(),
-        rules: state.map(|state| state.rules.clone()).unwrap_or_default(),
-        holder: state.filter(|state| !state.kept).map(|state| state.owner.pid),
-        gso_max_segs: device.gso_max_segs,
-        former: state.map(|state| state.former.name()),
-    }))
+    let rate = class(LINE).map_or(0, |line| line.assured.rate);
+    Ok(Some(about(rate, Role::ALL.into_iter().filter_map(of_role).collect())))
 }
 
 /// Gives a device back what it had. `None`: takt's classes are not there any more.

@@ -11,7 +11,7 @@
 
 use std::fmt;
 
-use takt_model::{Bytes, Link, Rate, Span};
+use takt_model::{Bytes, Late, Link, Rate, Span};
 use thiserror::Error;
 
 use super::device::Device;
@@ -88,9 +88,34 @@ pub struct ClassPlan {
     pub packets_max: u32,
 }
 
+/// The queueing discipline that keeps the classes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Discipline {
+    /// HTB of the kernel: each class is first in, first out.
+    Htb,
+    /// takt's own, a BPF program: it knows the deadlines of real-time packets. The background class has
+    /// no rate of its own. It gets what the others leave.
+    Own {
+        /// Whether the earliest deadline goes first; otherwise what came first.
+        edf: bool,
+        /// The rule for a real-time datagram that could start only after its deadline.
+        late: Late,
+    },
+}
+
+impl Discipline {
+    /// takt's own, with order and late rule of the link.
+    #[must_use]
+    pub const fn own(link: &Link) -> Discipline {
+        Discipline::Own { edf: link.edf, late: link.late }
+    }
+}
+
 /// The classes of a device.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Plan {
+    /// Its queueing discipline.
+    pub discipline: Discipline,
     /// The link as a whole.
     pub line: Shaper,
     /// Its classes, the most important first.
@@ -148,11 +173,19 @@ const BURST_TIME_MAX: Span = Span::from_s(270);
 const FRAME_CHARGED: u64 = 1_538;
 
 impl Plan {
-    /// The classes of `device` for `link`.
+    /// The classes of `device` for `link` under HTB.
     ///
     /// # Errors
     /// Shares that the link or the kernel does not have.
     pub fn new(link: &Link, device: &Device) -> Result<Plan, PlanError> {
+        Plan::under(Discipline::Htb, link, device)
+    }
+
+    /// The classes of `device` for `link` under that discipline.
+    ///
+    /// # Errors
+    /// Shares that the link or the kernel does not have.
+    pub fn under(discipline: Discipline, link: &Link, device: &Device) -> Result<Plan, PlanError> {
         let frame = u64::from(device.frame_max());
         let rate = whole("link.rate", link.rate)?;
         let line = Shaper { rate, burst: frame.max(rate.saturating_mul(TIMER_LATE.as_ns()) / 1_000_000_000) };
@@ -178,10 +211,16 @@ impl Plan {
         classes.extend(reply.map(|share| class(Role::Reply, share, share, frame)));
         let rest = if real_time.is_some() { left } else { 0 };
         if real_time.is_some() && rest < least {
-            notes.push(format!(
-                "the shares leave {} for other packets: these get {RATE_MIN} all the same, beyond the rate of the link",
-                bits(rest)
-            ));
+            let left = bits(rest);
+            notes.push(match discipline {
+                Discipline::Htb => format!(
+                    "the shares leave {left} for other packets: these get {RATE_MIN} all the same, beyond the rate of \
+                     the link"
+                ),
+                Discipline::Own { .. } => format!(
+                    "the shares leave {left} for other packets: these leave only while the shares are not used up"
+                ),
+            });
         }
         let most = match link.background.and_then(|background| background.rate) {
             Some(most) => Shaper { rate: whole("link.background.rate", most)?, ..line },
@@ -197,6 +236,7 @@ impl Plan {
             }
         }
         let mut plan = Plan {
+            discipline,
             line,
             classes,
             overhead: device.overhead(),

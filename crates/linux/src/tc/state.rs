@@ -12,6 +12,7 @@ use takt_model::Span;
 
 use super::classifier::Rule;
 use super::former::{Object, Tree};
+use super::own::Maps;
 use super::plan::Role;
 use crate::owned;
 use crate::process::Identity;
@@ -45,6 +46,8 @@ pub(super) struct State {
     pub(super) gso_max_segs: u32,
     /// The rules that hold now.
     pub(super) rules: Vec<Rule>,
+    /// The maps of takt's own discipline; `None`: HTB.
+    pub(super) maps: Option<Maps>,
     /// Whether takt's tree may be gone, and the former one not there yet.
     pub(super) returning: bool,
     /// The tree before.
@@ -76,6 +79,9 @@ impl State {
         for rule in &self.rules {
             text.push_str(&format!("rule {} {}\n", rule.role, rule.of));
         }
+        if let Some(Maps { settings, egress }) = self.maps {
+            text.push_str(&format!("maps {settings} {egress}\n"));
+        }
         for object in &self.former.objects {
             text.push_str(&object.to_text());
             text.push('\n');
@@ -93,7 +99,7 @@ impl State {
         let returning = fields.number::<u8>("returning")? == 1;
         let (namespace, device) = (fields.number("namespace")?, fields.number("device")?);
         let (name, gso_max_segs) = (fields.take("name")?.to_owned(), fields.number("gso-max-segs")?);
-        let (mut rules, mut objects) = (Vec::new(), Vec::new());
+        let (mut rules, mut objects, mut maps) = (Vec::new(), Vec::new(), None);
         for line in fields.rest() {
             if line == "end" {
                 let former = Tree { objects };
@@ -107,6 +113,7 @@ impl State {
                     name,
                     gso_max_segs,
                     rules,
+                    maps,
                     former,
                 });
             }
@@ -114,9 +121,14 @@ impl State {
                 let (role, of) = line.strip_prefix("rule ")?.split_once(' ')?;
                 Some(Rule { of: of.parse().ok()?, role: Role::of_name(role)? })
             };
-            match (rule(), Object::from_text(line)) {
-                (Some(rule), _) => rules.push(rule),
-                (_, Some(object)) => objects.push(object),
+            let numbers = || {
+                let (settings, egress) = line.strip_prefix("maps ")?.split_once(' ')?;
+                Some(Maps { settings: settings.parse().ok()?, egress: egress.parse().ok()? })
+            };
+            match (rule(), Object::from_text(line), numbers()) {
+                (Some(rule), ..) => rules.push(rule),
+                (_, Some(object), _) => objects.push(object),
+                (.., Some(numbers)) => maps = Some(numbers),
                 _ => return Err(format!("\"{line}\" is not understood")),
             }
         }
@@ -199,6 +211,7 @@ mod tests {
                 Rule { of: "port:7000-7009".parse().unwrap(), role: Role::RealTime },
                 Rule { of: "cgroup:/with a space".parse().unwrap(), role: Role::Reply },
             ],
+            maps: Some(Maps { settings: 12, egress: 13 }),
             returning: false,
             former: Tree { objects: objects.map(|text| Object::from_text(text).unwrap()).to_vec() },
         }
@@ -206,7 +219,9 @@ mod tests {
 
     #[test]
     fn a_state_survives_its_file() {
-        assert_eq!(State::from_text(&state().to_text()), Ok(state()));
+        for state in [state(), State { maps: None, ..state() }] {
+            assert_eq!(State::from_text(&state.to_text()), Ok(state));
+        }
     }
 
     #[test]

@@ -27,7 +27,8 @@ use super::NetError;
 use super::device::{Device, namespace};
 use super::htb::class_of;
 use super::install::{Applied, refused};
-use super::plan::{Plan, Role, time_of};
+use super::own::TAGGED;
+use super::plan::{Discipline, Plan, Role, time_of};
 use super::probes;
 
 /// The level of the options for setsockopt(2). No protocol of the kernel has it.
@@ -146,8 +147,9 @@ impl Settings {
             overhead: u64::from(plan.overhead),
             device: device.index,
             space,
-            class: class_of(Role::RealTime),
-            drop_late: late == LateDatagrams::Drop,
+            class: if plan.discipline == Discipline::Htb { class_of(Role::RealTime) } else { TAGGED },
+            // takt's own discipline knows the deadlines itself.
+            drop_late: plan.discipline == Discipline::Htb && late == LateDatagrams::Drop,
         })
     }
 }

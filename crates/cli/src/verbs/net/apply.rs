@@ -4,9 +4,11 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 use takt_linux::signals::StopSignals;
-use takt_linux::tc::{self, Applied, Device, LateDatagrams, Match, Plan, Role, Rule, TagCounts, TagSpec, Tags};
+use takt_linux::tc::{
+    self, Applied, Device, Discipline, LateDatagrams, Match, NetError, Plan, Role, Rule, TagCounts, TagSpec, Tags,
+};
 use takt_linux::{Epoch, clock};
-use takt_model::{NodeSpec, Span, System, Time};
+use takt_model::{Late, NodeSpec, Span, System, Time};
 
 use super::show::{classes_json, counters, restored_json, restored_told, rules_json};
 use super::{device, refused};
@@ -36,8 +38,21 @@ pub(super) fn execute(options: &args::NetApply, json: bool) -> Outcome {
     if options.watch && options.file == "-" {
         return Err(Failure::input("standard input cannot be watched; name the system file"));
     }
+    let own = options.discipline == args::ApplyDiscipline::Takt;
+    if own && options.keep {
+        return Err(Failure::input(NetError::NotKept));
+    }
+    if own && options.late.is_some() {
+        return Err(Failure::input(
+            "under --discipline takt the file decides what becomes of late datagrams: leave --late out, and write \
+             link.late = \"drop\", \"demote\" or \"continue\"",
+        ));
+    }
     let device = device(&options.device)?;
     let tags = tags(options)?;
+    if own {
+        Tags::built().map_err(|error| refused(&error))?;
+    }
     // Read before it is parsed: a change in between is then noticed.
     let text = text(options);
     let request = read(options, &device)?;
@@ -76,8 +91,8 @@ fn tags(options: &args::NetApply) -> Result<Option<TagSpec>, Failure> {
     let Some(group) = &options.deadlines else { return Ok(None) };
     Tags::built().map_err(|error| refused(&error))?;
     let late = match options.late {
-        args::ApplyLate::Drop => LateDatagrams::Drop,
-        args::ApplyLate::Send => LateDatagrams::Send,
+        Some(args::ApplyLate::Drop) | None => LateDatagrams::Drop,
+        Some(args::ApplyLate::Send) => LateDatagrams::Send,
     };
     Ok(Some(TagSpec { group: group.clone(), late }))
 }
@@ -121,6 +136,8 @@ fn hold(
     let checks = checks_json(&applied);
     let plan = plan_json(&request, applied.device(), tags.as_ref().map(Tags::spec));
     let tagged = tags.as_ref().map(Tags::counts).transpose().map_err(|error| refused(&error))?;
+    let late = applied.late_drops().map_err(|error| refused(&error))?;
+    let tagged = tagged.map(|counts| TagCounts { dropped: counts.dropped + late, ..counts });
     drop(tags);
     let restored = applied.restore().map_err(|error| refused(&error))?;
     if json {
@@ -167,8 +184,12 @@ fn read(options: &args::NetApply, device: &Device) -> Result<Request, Failure> {
             node.name
         )));
     }
-    let plan =
-        Plan::new(link, device).map_err(|error| Failure::input(format_args!("node \"{}\": {error}", node.name)))?;
+    let discipline = match options.discipline {
+        args::ApplyDiscipline::Htb => Discipline::Htb,
+        args::ApplyDiscipline::Takt => Discipline::own(link),
+    };
+    let plan = Plan::under(discipline, link, device)
+        .map_err(|error| Failure::input(format_args!("node \"{}\": {error}", node.name)))?;
     let usual = Rule::usual(link.replies.is_some());
     let of = |role: Role, given: &[Match]| -> Vec<Rule> {
         if given.is_empty() {
@@ -213,14 +234,17 @@ fn plan_told(request: &Request, device: &Device, tags: Option<&TagSpec>) -> Stri
     let plan = &request.plan;
     let rate = plan.line.bits();
     let mut text = format!("{}: {rate} of node \"{}\" in {} classes\n", device.name, request.node, plan.classes.len());
-    let mut table = Table::new(&["CLASS", "RATE", "CEILING", "BURST", "QUANTUM", "PRIORITY", "QUEUE"]);
+    let own = plan.discipline != Discipline::Htb;
+    let order = if own { "ORDER" } else { "QUANTUM" };
+    let mut table = Table::new(&["CLASS", "RATE", "CEILING", "BURST", order, "PRIORITY", "QUEUE"]);
     for class in &plan.classes {
+        let is_share = !own || class.role != Role::Background;
         table.row(vec![
             class.role.to_string(),
-            class.assured.bits().to_string(),
+            if is_share { class.assured.bits().to_string() } else { "-".to_owned() },
             class.ceiling.bits().to_string(),
-            format!("{}B", class.assured.burst),
-            format!("{}B", class.quantum),
+            format!("{}B", if is_share { class.assured.burst } else { class.ceiling.burst }),
+            if own { order_of(plan, class.role).to_owned() } else { format!("{}B", class.quantum) },
             class.priority.to_string(),
             class.packets_max.to_string(),
         ]);
@@ -236,7 +260,11 @@ fn plan_told(request: &Request, device: &Device, tags: Option<&TagSpec>) -> Stri
     }
     let _ = writeln!(text, "background: all other packets");
     if let Some(TagSpec { group, late }) = tags {
-        let late = if *late == LateDatagrams::Drop { "dropped" } else { "sent in their turn" };
+        let late = match (plan.discipline, late) {
+            (Discipline::Own { late: Late::Drop, .. }, _) | (Discipline::Htb, LateDatagrams::Drop) => "dropped",
+            (Discipline::Own { late: Late::Demote, .. }, _) => "sent after all others",
+            _ => "sent in their turn",
+        };
         let _ = writeln!(
             text,
             "SO_DEADLINE: sockets of control group {}; their packets are real-time, and late datagrams are {late}",
@@ -287,6 +315,14 @@ fn tagged_json(counts: TagCounts) -> Value {
     json!({ "came": counts.came, "dropped": counts.dropped, "left": counts.left, "late": counts.late })
 }
 
+/// The order of a class under takt's own discipline.
+fn order_of(plan: &Plan, role: Role) -> &'static str {
+    match plan.discipline {
+        Discipline::Own { edf: true, .. } if role == Role::RealTime => "edf",
+        _ => "fifo",
+    }
+}
+
 fn plan_json(request: &Request, device: &Device, tags: Option<&TagSpec>) -> Value {
     let plan = &request.plan;
     let class = |class: &tc::ClassPlan| {
@@ -297,6 +333,7 @@ fn plan_json(request: &Request, device: &Device, tags: Option<&TagSpec>) -> Valu
             "burst_bytes": class.assured.burst,
             "ceiling_burst_bytes": class.ceiling.burst,
             "quantum_bytes": class.quantum,
+            "order": order_of(plan, class.role),
             "priority": class.priority,
             "packets_max": class.packets_max,
         })
@@ -304,6 +341,7 @@ fn plan_json(request: &Request, device: &Device, tags: Option<&TagSpec>) -> Valu
     json!({
         "device": device.name,
         "node": request.node,
+        "discipline": if plan.discipline == Discipline::Htb { "htb" } else { "takt" },
         "rate_bps": plan.line.bits().as_bps(),
         "burst_bytes": plan.line.burst,
         "frame_max_bytes": plan.frame_max,
@@ -312,7 +350,11 @@ fn plan_json(request: &Request, device: &Device, tags: Option<&TagSpec>) -> Valu
         "rules": rules_json(&request.rules),
         "deadlines": tags.map(|spec| json!({
             "group": spec.group,
-            "late": if spec.late == LateDatagrams::Drop { "drop" } else { "send" },
+            "late": match (plan.discipline, spec.late) {
+                (Discipline::Own { late: Late::Drop, .. }, _) | (Discipline::Htb, LateDatagrams::Drop) => "drop",
+                (Discipline::Own { late: Late::Demote, .. }, _) => "demote",
+                _ => "send",
+            },
         })),
         "blocking_ns": plan.blocking().as_ns(),
         "blocking_with_gso_ns": plan.blocking_with_gso().as_ns(),

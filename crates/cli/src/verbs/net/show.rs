@@ -60,7 +60,8 @@ fn told(status: &Status) -> String {
         None => "no state file of this user names the program that installed them".to_owned(),
     };
     let rate = takt_model::Rate::from_bps(status.rate.saturating_mul(8));
-    let mut text = format!("{}: {rate} in {} classes; {until}\n", status.device, status.classes.len());
+    let Status { device, discipline, classes, .. } = status;
+    let mut text = format!("{device}: {rate} in {} classes of {discipline}; {until}\n", classes.len());
     text.push_str(&counters(status).render(""));
     for rule in &status.rules {
         let _ = writeln!(text, "{}: {}", rule.role, rule.of);
@@ -75,7 +76,7 @@ pub(super) fn counters(status: &Status) -> Table {
         let counters = class.counters;
         table.row(vec![
             class.role.to_string(),
-            class.assured.bits().to_string(),
+            if class.assured.rate > 0 { class.assured.bits().to_string() } else { "-".to_owned() },
             class.ceiling.bits().to_string(),
             counters.packets.to_string(),
             counters.bytes.to_string(),
@@ -110,6 +111,7 @@ pub(super) fn classes_json(status: &Status) -> Vec<Value> {
 fn as_json(status: &Status) -> Value {
     json!({
         "device": status.device,
+        "discipline": status.discipline,
         "rate_bps": status.rate.saturating_mul(8),
         "holder": status.holder,
         "former": status.former,

@@ -29,7 +29,7 @@ impl Programs {
         let folder = folder(group)?;
         let object = bpf::load("deadline", bpf::image!("deadline"), |_| Ok(()))?;
         let (of_settings, counts) = (map(&object, "settings")?, map(&object, "counts")?);
-        let at = |name: &str, hook: Hook<'_>, place: &str| bpf::attach(&program(&object, name)?, hook, place);
+        let at = |name: &str, hook: Hook<'_>, place: &str| bpf::attach(program(&object, name)?.as_fd(), hook, place);
         put(&of_settings, settings).map_err(|cause| BpfError::attach("its settings", cause))?;
         let departures = program(&object, "count_departure")?.attach_trace();
         let departures = departures.map_err(|error| BpfError::attach("net_dev_start_xmit", io::Error::other(error)))?;
