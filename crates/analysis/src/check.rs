@@ -239,7 +239,8 @@ pub fn contradictions(system: &System) -> Vec<String> {
     warnings
 }
 
-/// Nodes whose strategy goes by criticality though all of their tasks are critical, as they are by default.
+/// Nodes and components whose strategy goes by criticality though all of their tasks are critical, as they are by
+/// default.
 pub fn equally_critical(system: &System) -> Vec<String> {
     let goes_by_criticality = |strategy: &Strategy| {
         strategy.levels.iter().any(|level| {
@@ -247,20 +248,32 @@ pub fn equally_critical(system: &System) -> Vec<String> {
         })
     };
     let mut warnings = Vec::new();
+    let mut warn = |whose: String,
+                    strategies: &mut dyn Iterator<Item = takt_model::StrategyRef>,
+                    criticalities: Vec<Criticality>| {
+        let mut strategies = strategies.map(|strategy| system.strategy(strategy));
+        if let Some(Strategy { name, .. }) = strategies.find(|strategy| goes_by_criticality(strategy))
+            && criticalities.len() > 1
+            && criticalities.iter().all(|criticality| *criticality == Criticality::High)
+        {
+            warnings.push(format!(
+                "strategy \"{name}\" goes by criticality, and all tasks of {whose} are critical, which is the \
+                 default; write criticality = \"low\" into those that are not"
+            ));
+        }
+    };
     for (index, spec) in system.nodes.iter().enumerate() {
         let node = NodeId(index as u32);
         let modes = system.modes.iter().filter(|mode| mode.node == node).map(|mode| mode.strategy);
-        let mut strategies = std::iter::once(spec.strategy).chain(modes).map(|strategy| system.strategy(strategy));
-        let Some(strategy) = strategies.find(|strategy| goes_by_criticality(strategy)) else { continue };
         let tasks = system.tasks_of(node).filter(|(_, task)| task.component.is_none());
-        let criticalities: Vec<Criticality> = tasks.map(|(_, task)| task.criticality).collect();
-        if criticalities.len() > 1 && criticalities.iter().all(|criticality| *criticality == Criticality::High) {
-            let (name, node) = (&strategy.name, &spec.name);
-            warnings.push(format!(
-                "strategy \"{name}\" goes by criticality, and all tasks of node \"{node}\" are critical, which is \
-                 the default; write criticality = \"low\" into those that are not"
-            ));
-        }
+        let criticalities = tasks.map(|(_, task)| task.criticality).collect();
+        warn(format!("node \"{}\"", spec.name), &mut std::iter::once(spec.strategy).chain(modes), criticalities);
+    }
+    for (index, component) in system.components.iter().enumerate() {
+        let own = Some(takt_model::ComponentId(index as u32));
+        let tasks = system.tasks.iter().filter(|task| task.component == own);
+        let criticalities = tasks.map(|task| task.criticality).collect();
+        warn(format!("component \"{}\"", component.name), &mut std::iter::once(component.strategy), criticalities);
     }
     warnings
 }

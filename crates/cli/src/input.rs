@@ -10,7 +10,7 @@ use takt_analysis::{PlaceError, SizeError};
 use takt_log::{Damage, ReadError, Reader};
 use takt_model::{Auto, Component, CpuSet, NodeId, Placement, Span, System, file};
 use takt_report::Scene;
-use takt_trace::{HEAD, refuse_foreign};
+use takt_trace::{HEAD, TEXT_HEAD, refuse_foreign, refuse_other_text};
 
 use crate::failure::Failure;
 use crate::output::note;
@@ -114,6 +114,11 @@ pub(crate) fn trace(path: &str) -> Result<Vec<u8>, Failure> {
     }
     let refused = |error| Failure::input(format_args!("{}: {error}", shown(path)));
     refuse_foreign(&head).map_err(refused)?;
+    if head.len() == HEAD {
+        let more = (TEXT_HEAD - HEAD) as u64;
+        input.by_ref().take(more).read_to_end(&mut head).map_err(|error| cannot_read(path, &error))?;
+        refuse_other_text(&head).map_err(refused)?;
+    }
     read_all(path, Cursor::new(head).chain(input), &TRACE_MAX, TRACE_MAX.bytes, length)
 }
 

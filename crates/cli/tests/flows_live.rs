@@ -83,7 +83,7 @@ fn class(folder: &Path) -> &'static [&'static str] {
             println!("best effort: {why}");
             return &["--best-effort"];
         }
-        takt_linux::clock::pause(takt_model::Span::from_ms(100));
+        pause(Span::from_ms(100));
     }
     panic!("another takt has divided the CPUs for a minute");
 }

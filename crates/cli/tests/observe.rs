@@ -293,6 +293,18 @@ fn what_tells_no_jobs_is_refused_with_the_reason() {
     // A device without an end is not read to it.
     let endless = takt(&["observe", "/dev/zero"]);
     assert_eq!(endless.status.code(), Some(2), "{}", String::from_utf8_lossy(&endless.stderr));
+    let random = takt(&["observe", "/dev/urandom"]);
+    assert_eq!(random.status.code(), Some(2), "{}", String::from_utf8_lossy(&random.stderr));
+    // Nor is text: the writer cannot write much more than what decides.
+    let mut reader = std::process::Command::new(env!("CARGO_BIN_EXE_takt"));
+    reader.args(["observe", "-"]).stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::null());
+    let mut reader = reader.stderr(std::process::Stdio::piped()).spawn().unwrap();
+    let mut input = reader.stdin.take().unwrap();
+    let block = "just a log\n".repeat(100_000);
+    let blocks = (0..200).take_while(|_| std::io::Write::write_all(&mut input, block.as_bytes()).is_ok()).count();
+    drop(input);
+    assert_eq!(reader.wait_with_output().unwrap().status.code(), Some(2));
+    assert!(blocks < 40, "{blocks} of 200 blocks of 1.1 MB were read");
 }
 
 /// A trace of another machine is read by its numbers of system calls, and the answer says so.

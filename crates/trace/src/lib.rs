@@ -54,4 +54,6 @@ pub use event::{CPUS_MAX, Comm, Context, EventKind, KernelEvent, Names, Pid, Swi
 pub use feed::{Feed, WAITING_MAX};
 pub use format::{Field, FieldKind, Format, FormatError, PageLayout};
 pub use page::{Entry, Page};
-pub use recording::{Form, HEAD, OpenError, Recording, embedded, is_trace, refuse_foreign, unpacked};
+pub use recording::{
+    Form, HEAD, OpenError, Recording, TEXT_HEAD, embedded, is_trace, refuse_foreign, refuse_other_text, unpacked,
+};

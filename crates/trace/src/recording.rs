@@ -126,6 +126,29 @@ pub fn refuse_foreign(head: &[u8]) -> Result<(), OpenError> {
     }
 }
 
+/// Text of a trace has its first event, or its heading, within so many bytes.
+pub const TEXT_HEAD: usize = 16 << 20;
+
+/// Refuses what is neither a known form nor text of a trace, before all of it is read. `head` is the first
+/// [`TEXT_HEAD`] bytes, or all there are. Of packed bytes it looks at the first [`HEAD`] unpacked ones, and
+/// [`unpacked`] at more.
+///
+/// # Errors
+/// Text without an event and without the heading of a tracer.
+pub fn refuse_other_text(head: &[u8]) -> Result<(), OpenError> {
+    let packed = head.starts_with(&GZIP);
+    let head = &*head_unpacked(head);
+    // A packed text may have its first event behind the bytes that are unpacked here.
+    let is_cut = packed && head.len() == HEAD;
+    let is_told = |line: &[u8]| {
+        matches!(text::line(line), Line::Event { .. } | Line::Unreadable(_)) || text::is_function_graph(line)
+    };
+    if is_cut || is_trace(head) || json::is_json(head) || lines(head).any(is_told) {
+        return Ok(());
+    }
+    Err(OpenError::NoEvent)
+}
+
 /// Whether a file with this `head` is most likely a trace: it has a known form, or is text with an
 /// event.
 #[must_use]
@@ -153,6 +176,11 @@ pub fn unpacked(bytes: &[u8]) -> Result<Cow<'_, [u8]>, OpenError> {
     // Raw pages look like nothing: zeros alone are what a bomb has.
     if out.len() == HEAD && out.iter().all(|byte| *byte == out[0]) {
         return Err(OpenError::NoEvent);
+    }
+    unpacking.by_ref().take((TEXT_HEAD - HEAD) as u64).read_to_end(&mut out).map_err(|_| OpenError::Gzip)?;
+    let is_text = memchr::memchr(0, &out[..out.len().min(HEAD)]).is_none();
+    if out.len() == TEXT_HEAD && is_text {
+        refuse_other_text(&out)?;
     }
     unpacking.read_to_end(&mut out).map_err(|_| OpenError::Gzip)?;
     if out.len() > dat::UNPACKED_MAX { Err(OpenError::GzipLong) } else { Ok(Cow::Owned(out)) }

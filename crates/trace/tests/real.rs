@@ -373,6 +373,18 @@ fn a_bomb_is_refused_by_its_beginning() {
     let packed = packed.finish().expect("packed");
     assert_eq!(unpacked(&packed), Err(OpenError::NoEvent));
     assert_eq!(refuse_foreign(&packed), Err(OpenError::NoEvent));
+    // Text without an event is unpacked no further than an event may be.
+    let text = |event: &str| {
+        let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        let block = "a line of a log\n".repeat(1 << 16);
+        for part in [&block.repeat(15), event, &block.repeat(2)] {
+            packed.write_all(part.as_bytes()).expect("written");
+        }
+        packed.finish().expect("packed")
+    };
+    assert_eq!(unpacked(&text("")), Err(OpenError::NoEvent));
+    let event = " app-7 [000] 1.000001: sched_waking: comm=b pid=8 prio=120 target_cpu=000\n";
+    assert!(unpacked(&text(event)).is_ok_and(|bytes| Recording::open(&bytes).is_ok()));
 }
 
 /// The position at which the header of version 7 names the place of its options.

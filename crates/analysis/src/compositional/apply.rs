@@ -9,7 +9,7 @@ use crate::apply::distance;
 use crate::carried::Carried;
 use crate::catalogue::TestId;
 use crate::edf::qpa::{Demand, EdfTask};
-use crate::exact::{compare_sum, sum_ppm};
+use crate::exact::{compare_sum, one_too_much, percent, sum_ppm};
 use crate::fp::rta::{FpTask, Response};
 use crate::global::{Load, Rule, Sporadic, Terms};
 use crate::report::TaskReport;
@@ -277,8 +277,16 @@ pub(crate) fn overload(unit: &Unit, served: &ServerSupply) -> Option<String> {
     let left = u64::try_from(most.saturating_sub(u128::from(budget))).ok()?;
     let over = compare_sum(loads.clone().chain([(left, period)]), u64::from(unit.m));
     (over == Some(std::cmp::Ordering::Greater)).then(|| {
-        let load = sum_ppm(loads).map_or("more".to_owned(), crate::exact::percent);
-        let room = sum_ppm([(budget, period)].into_iter()).map_or("less".to_owned(), crate::exact::percent);
+        let load = sum_ppm(loads.clone()).map_or("more".to_owned(), percent);
+        let room = sum_ppm([(budget, period)].into_iter()).map_or("less".to_owned(), percent);
+        if load == room {
+            // The same as text: what others leave of the CPUs is full but for this.
+            let all = loads.chain([(left, period)]);
+            let when = one_too_much(all, u64::from(unit.m)).map_or("some centuries".to_owned(), |t| ns(t).to_string());
+            return format!(
+                "the tasks need more than the {room} of a CPU that the server gives: 1ns too much in each {when}"
+            );
+        }
         format!("the tasks need {load} of a CPU, and the server gives {room}")
     })
 }

@@ -303,6 +303,30 @@ fn more_than_a_server_gives_is_refuted() {
     assert_eq!(report.schedulable, Answer::No);
     let why = report.tests.last().unwrap().verdict.why();
     assert_eq!(why, "the tasks need 33.3333 % of a CPU, and the server gives 25 %");
+    // Of a period of 40 ns the server has 10. Too much by less than both texts can tell.
+    system.tasks[2].wcet = Span::from_ns(1);
+    let rest = system.tasks[2].clone();
+    let whole = takt_model::Task {
+        period: Span::from_ns(80),
+        deadline: Span::from_ns(80),
+        wcet: Span::from_ns(20),
+        ..rest.clone()
+    };
+    let bit =
+        takt_model::Task { period: Span::from_s(1000), deadline: Span::from_s(1000), wcet: Span::from_ns(1), ..rest };
+    let (mut near, old) = (system.clone(), system.tasks[2].component);
+    near.tasks.retain(|task| task.component != old);
+    near.tasks.extend([
+        takt_model::Task { name: "whole".to_owned(), ..whole },
+        takt_model::Task { name: "bit".to_owned(), ..bit },
+    ]);
+    let report = plain(&near);
+    let why = report.tests.last().unwrap().verdict.why();
+    assert!(
+        why.starts_with("the tasks need more than the 25 % of a CPU that the server gives: 1ns too much in"),
+        "{why}"
+    );
+    system.tasks[2].wcet = Span::from_ns(30);
     // A server that may get more than its own is not refuted by its budget, but the node's tasks
     // together may be too many.
     system.components[1].server = ServerRule::Crps;

@@ -27,7 +27,7 @@ use crate::args;
 use crate::failure::{Failure, Outcome, Status};
 use crate::input;
 use crate::live::Live;
-use crate::output::print;
+use crate::output::{print, terminal_width};
 use keys::Key;
 use model::{Kind, Line, Model, View};
 
@@ -99,7 +99,7 @@ fn once_of_machine(view: &View) -> Outcome {
     let (stats, _) = record(&observe, None, &|| signals.caught().map(|signal| signal.to_string()))?;
     let mut model = Model::default();
     model.take(Time::from_ns(stats.duration_ns), &stats);
-    print(&model.once(view))?;
+    print(&model.once(view, terminal_width()))?;
     Ok(Status::Yes)
 }
 
@@ -110,7 +110,7 @@ fn once(path: &str, view: &View) -> Outcome {
     input::warn_of_damage(path, &log.damage());
     let mut model = Model::default();
     model.take(log.end(), &stats);
-    print(&model.once(view))?;
+    print(&model.once(view, terminal_width()))?;
     Ok(Status::Yes)
 }
 

@@ -64,6 +64,14 @@ fn a_placement_that_is_not_proven_is_simulated_and_warned_of() {
     let mixed = muf.replacen("wcet", "criticality = \"low\"\nwcet", 1);
     fs::write(folder.path("mixed.toml"), mixed).expect("a file");
     assert!(!folder.takt(&["check", "mixed.toml"]).text().contains("goes by criticality"));
+    // The same within a component.
+    let server = "[[component]]\nname = \"c\"\nserver = \"ptps\"\nperiod = \"5ms\"\nbudget = \"2ms\"\n";
+    let task =
+        |name: &str| format!("[[task]]\nname = \"{name}\"\ncomponent = \"c\"\nperiod = \"50ms\"\nwcet = \"1ms\"\n");
+    let within = format!("takt = 1\n{server}strategy = \"muf\"\n{}{}", task("a"), task("b"));
+    fs::write(folder.path("within.toml"), within).expect("a file");
+    let said = folder.takt(&["check", "within.toml"]).text();
+    assert!(said.contains("strategy \"muf\" goes by criticality, and all tasks of component \"c\""), "{said}");
     // Under edf the kernel does place globally.
     assert!(folder.takt(&["check", "crowded.toml"]).text().contains("or global placement"));
 }

@@ -219,10 +219,11 @@ impl Course {
     /// `since`. Ended jobs and the unfinished jobs in `ahead` go before it.
     pub(super) fn undisturbed(&self, this: EndedJob, ahead: Vec<EndedJob>, since: Time) -> Time {
         let recent = self.jobs.iter().rev().take_while(|job| job.ended > since).copied();
-        let before = recent.chain(ahead).filter(|job| job.place <= this.place && job.due >= since);
+        let before = recent.chain(ahead).filter(|job| job.place <= this.place && job.begins >= since);
         let mut before: Vec<(Time, Span)> = before.map(|job| (job.due, job.took)).collect();
         before.sort_unstable();
-        let mut busy = since;
+        // A job that follows others may have been due before the period.
+        let mut busy = Time::ZERO;
         let mut rest = before.as_slice();
         while let Some(((due, took), after)) = rest.split_first().filter(|((due, _), _)| *due <= this.due) {
             busy = busy.max(*due).saturating_add(*took);

@@ -315,7 +315,7 @@ fn an_earlier_late_job_of_a_task_on_several_cpus_passes_its_cause_on() {
 /// "head" on CPU 1, which "tail" follows on CPU 0, where "other" waits for it.
 #[test]
 fn a_job_that_follows_another_cpu_passes_its_cause_on() {
-    let tasks = [(40, 4, 40), (40, 5, 40), (20, 2, 6)];
+    let tasks = [(40, 4, 40), (40, 5, 40), (20, 2, 5)];
     let mut system = system(2, Builtin::Fp, &tasks);
     for (task, (cpu, priority)) in system.tasks.iter_mut().zip([(1, 3), (0, 1), (0, 2)]) {
         (task.cpus, task.priority) = (Some([cpu].into_iter().collect()), Some(priority));
@@ -344,7 +344,8 @@ fn a_job_that_follows_another_cpu_passes_its_cause_on() {
         events.extend([(29 + delay, start(2, 0)), (31 + delay, complete(2, 0))]);
         events
     };
-    for (delay, sentence) in [(0, "1 by load (t1)"), (7, "1 others")] {
+    // Without the delay of 1 ms, "tail" would end 4 ms after "other" comes: that is too late already.
+    for (delay, sentence) in [(0, "1 by load (t1)"), (1, "1 by load (t1)"), (7, "1 others")] {
         let late = found(causes(Some(&system), BackEnd::Run, &tasks), &events(delay), 60);
         assert_eq!(late[&TaskId(2)].sentence(), sentence, "{delay}");
         // It waited for nobody.

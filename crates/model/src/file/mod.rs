@@ -236,29 +236,34 @@ fn syntax_errors(text: &str, first: &toml_edit::TomlError) -> Vec<Found> {
         let line = at.map(|at| text.as_bytes()[..at.min(text.len())].iter().rposition(|byte| *byte == b'\n'));
         if found.is_empty() || line != line_seen {
             line_seen = line;
-            let unquoted = at.and_then(|at| unquoted(text, at, &message));
+            let unquoted = at.and_then(|at| unquoted(text, at));
             found.push(Found { at, message: format!("not TOML: {}", unquoted.unwrap_or(message)) });
         }
     }
     found
 }
 
-/// The message for a value that starts here and is text without quotes. The reader takes `t` for a
-/// boolean and `nav` for a number.
-fn unquoted(text: &str, at: usize, message: &str) -> Option<String> {
-    let (before, rest) = (text.get(..at)?, text.get(at..)?);
-    let line = before.rsplit('\n').next()?.trim_end();
-    let stands_for_value = line.ends_with(['=', '[', ',']);
-    let word = rest.split(['\n', '\r', '#', ',', ']', '}']).next()?.trim_end();
-    let is_word =
-        word.starts_with(|first: char| first.is_alphabetic() || first == '_') && !word.contains(['"', '\'', '=']);
-    if !stands_for_value
-        || word.is_empty()
-        || !(is_word || (message == "string values must be quoted" && !word.contains(char::is_whitespace)))
-    {
-        return None;
-    }
-    Some(format!("the text {word} needs quotes; write \"{}\"", word.escape_debug()))
+/// The message for an error within a value that is text without quotes. The reader takes `t` for a
+/// boolean, `nav` for a number, and `10ms` for a number with something behind it.
+fn unquoted(text: &str, at: usize) -> Option<String> {
+    let line = text.get(..at)?.rsplit('\n').next()?;
+    // The value begins behind the last of these signs, if the error lies within the value.
+    let behind = match line.rfind(['=', '[', ',']).filter(|_| line.contains('=')) {
+        Some(sign) => line.len() - sign - 1,
+        None if line.trim_end().ends_with(['[', ',']) => 0,
+        None => return None,
+    };
+    let value = text.get(at - behind..)?.trim_start_matches([' ', '\t']);
+    let word = value.split(['\n', '\r', '#', ',', ']', '}']).next()?.trim_end();
+    let mut letters = word.chars();
+    let is_text = match letters.next()? {
+        first if first.is_alphabetic() || first == '_' || !first.is_ascii() => true,
+        first => first.is_ascii_digit() && letters.any(char::is_alphabetic),
+    };
+    (is_text && !word.contains(['"', '='])).then(|| {
+        let quoted = word.escape_debug().to_string().replace("\\'", "'");
+        format!("the text {word} needs quotes; write \"{quoted}\"")
+    })
 }
 
 /// The System of a document.

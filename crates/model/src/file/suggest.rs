@@ -21,10 +21,24 @@ pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a s
 
 /// The keys that others call by this name, in papers and in other tools: the first that a table has is meant.
 pub(crate) fn meant(word: &str) -> Vec<&'static str> {
-    let known: [(&[&str], &[&str]); 10] = [
-        (&["t", "interval", "cycle", "cycle-time", "mit", "min-interarrival"], &["period"]),
+    let known: [(&[&str], &[&str]); 11] = [
+        (&["t", "p", "interval", "cycle", "cycle-time", "mit", "min-interarrival"], &["period"]),
         (
-            &["c", "q", "execution", "execution-time", "exec-time", "runtime", "run-time", "cost", "duration"],
+            &[
+                "c",
+                "q",
+                "execution",
+                "execution-time",
+                "exec-time",
+                "runtime",
+                "run-time",
+                "cost",
+                "duration",
+                "capacity",
+                "wcet-us",
+                "wcet-ms",
+                "wcet-ns",
+            ],
             &["wcet", "budget"],
         ),
         (&["d", "dl", "rel-deadline", "relative-deadline"], &["deadline"]),
@@ -32,7 +46,8 @@ pub(crate) fn meant(word: &str) -> Vec<&'static str> {
         (&["o", "phase", "phasing", "start"], &["offset"]),
         (&["b", "blocking-time"], &["blocking"]),
         (&["prio", "pri", "rank"], &["priority"]),
-        (&["core", "cores", "cpu", "affinity", "cpu-affinity"], &["cpus"]),
+        (&["core", "cores", "cpu", "m", "processors", "affinity", "cpu-affinity"], &["cpus"]),
+        (&["bcet", "best-case", "acet"], &["exec"]),
         (&["id", "label"], &["name"]),
         (&["policy", "scheduler", "sched", "algorithm"], &["strategy", "server"]),
     ];

@@ -28,7 +28,7 @@
 //! jitter. Up to three arrivals at the ends, a thread's start and end, are left out of the grid
 //! altogether if the others fit a grid more clearly than usual (Q <= 0.30).
 
-use takt_model::{Span, Time};
+use takt_model::{Span, Time, gcd};
 
 use super::bursts::{Bursts, group};
 use super::grid::{Place, Point, Strip, simplest};
@@ -456,7 +456,13 @@ fn number(jobs: &[JobSeen], period: u64, numbering: Numbering) -> Option<Numbere
         }
     }
     let longest = runs.into_iter().max_by_key(Vec::len)?;
-    let (at, points) = longest.into_iter().unzip();
+    let (at, mut points): (Vec<usize>, Vec<Point>) = longest.into_iter().unzip();
+    if let (Numbering::Slots, Some(first)) = (numbering, points.first().map(|point| point.k)) {
+        // If all arrivals lie whole groups of periods apart, such a group is the period.
+        let group = points.iter().fold(0, |group, point| gcd(group, (point.k - first).unsigned_abs()));
+        let group = i64::try_from(group).unwrap_or(1).max(1);
+        points.iter_mut().for_each(|point| point.k = first + (point.k - first) / group);
+    }
     Some(Numbered { points, at, numbering })
 }
 

@@ -56,6 +56,21 @@ fn a_plain_grid_is_exact_from_five_jobs_on() {
     assert_eq!(of(&[7; 100]).kind, Kind::Aperiodic, "all at once");
 }
 
+/// Every second period of a grid is a grid of twice the period, and not one that is left out half of the time.
+#[test]
+fn few_arrivals_within_a_small_jitter_are_not_called_sporadic() {
+    let mut dice = Dice(40);
+    let mut periodic = 0;
+    for case in 0..60 {
+        let period = 1 + dice.below(100);
+        let all: Vec<u64> = (0..40).map(|k| 1_000 * MS + k * period * MS + dice.below(16_000)).collect();
+        let found = of(&all);
+        assert_ne!(found.kind, Kind::Sporadic, "case {case}, {period} ms: {}", found.why);
+        periodic += usize::from(found.kind == Kind::Periodic);
+    }
+    assert!(periodic > 40, "{periodic} of 60");
+}
+
 /// Arrivals at a recorded thread's start and end: it waits for the others before its first period,
 /// and is woken to end.
 #[test]

@@ -236,6 +236,8 @@ pub(in crate::verbs) fn record(
         return Err(Failure::input("--for is zero; give a duration like 10s"));
     }
     let held = held(&options.command)?;
+    // So that a machine full of ordinary work keeps neither the start nor the buffers waiting.
+    let promoted = tracing::reading::promote();
     let mut rebuild = rebuild(options);
     let wanted = wanted(options, rebuild.filter, held.as_ref())?;
     let only_these = matches!(wanted.threads, Threads::These { .. });
@@ -259,8 +261,6 @@ pub(in crate::verbs) fn record(
     let target = options.output.as_ref();
     let mut sink = Recorded::limited(target, options.limit, &header, &rebuilder.definitions(), FLUSH, live)?;
 
-    // So that a machine full of ordinary work does not keep buffers from being emptied.
-    let promoted = tracing::reading::promote();
     let started = tracing::now();
     let cpu_before = takt_linux::clock::thread_cpu();
     recorder.resume().map_err(|error| refused(&error))?;

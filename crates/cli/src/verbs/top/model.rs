@@ -115,10 +115,12 @@ impl Model {
         screen
     }
 
-    /// All rows as one table.
-    pub(super) fn once(&self, view: &View) -> String {
+    /// All rows as one table, which has the most important columns that fit.
+    pub(super) fn once(&self, view: &View, columns: Option<usize>) -> String {
         let rows = self.sorted(view);
-        format!("{}\n{}\n\n{}", self.title(view, rows.len()), self.cpus(), table(&rows, usize::MAX).render(""))
+        let columns = columns.unwrap_or(usize::MAX);
+        let table = table(&rows, columns).fitting(&view.importance(), columns);
+        format!("{}\n{}\n\n{}", self.title(view, rows.len()), self.cpus(), table.render(""))
     }
 
     fn title(&self, view: &View, shown: usize) -> String {

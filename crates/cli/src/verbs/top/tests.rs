@@ -104,6 +104,15 @@ fn what_has_another_name_now_does_nothing_under_the_old_one() {
 }
 
 #[test]
+fn one_table_keeps_the_columns_that_matter_on_a_narrow_terminal() {
+    let view = View::new(Sort::Utilization, "");
+    let head = |columns| model().once(&view, columns).lines().nth(3).unwrap().to_owned();
+    assert!(head(None).contains("PREEMPT") && head(None).contains("MISSED"), "{}", head(None));
+    let narrow = head(Some(80));
+    assert!(narrow.contains("MISSED") && narrow.contains("LAXITY MIN") && narrow.len() <= 80, "{narrow}");
+}
+
+#[test]
 fn keys_sort_turn_filter_pause_scroll_and_quit() {
     let model = model();
     let mut view = View::new(Sort::Utilization, "");
