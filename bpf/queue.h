@@ -48,7 +48,7 @@ struct slot {
 	__u32 length;
 	/* The next of its stream or row, or the next free slot. */
 	__u32 next;
-	/* No late rule drops it. */
+	/* The late rule does not hold for it. */
 	__u32 is_kept;
 };
 
@@ -287,7 +287,7 @@ ALWAYS_INLINE __u32 stream_of(struct queue *q, __u64 owner)
 
 /*
  * A packet comes. Returns its slot, or NONE if the queue is full: then it is refused, and counted. The
- * late rule drops no packet that is kept.
+ * late rule does not hold for a packet that is kept.
  */
 ALWAYS_INLINE __u32 queue_push(struct queue *q, __u64 owner, __u32 length, __u64 deadline, __u32 is_kept)
 {
@@ -364,7 +364,7 @@ ALONE queue_step(struct queue *q, __u64 now)
 	} else if (slot_at(q, at)->deadline < now && q->late_rule == LATE_DROP && !slot_at(q, at)->is_kept) {
 		q->counts.late++;
 		return STEP(STEP_DROP, at);
-	} else if (slot_at(q, at)->deadline < now && q->late_rule == LATE_DEMOTE) {
+	} else if (slot_at(q, at)->deadline < now && q->late_rule == LATE_DEMOTE && !slot_at(q, at)->is_kept) {
 		q->counts.demoted++;
 		row_append(q, &q->demoted_row, at);
 		return STEP_AGAIN;

@@ -228,9 +228,9 @@ pub struct Status {
     pub device: String,
     /// The kind of its queueing discipline: htb, or one that begins with `takt_`.
     pub discipline: String,
-    /// Bytes a second of the link.
+    /// Bytes a second of the link; 0 without classes.
     pub rate: u64,
-    /// Its classes, the most important first.
+    /// Its classes, the most important first; none where this process may not read them.
     pub classes: Vec<ClassStatus>,
     /// The rules that hold; none where the state file is gone.
     pub rules: Vec<Rule>,
@@ -265,7 +265,7 @@ pub fn show(device: Option<&Device>) -> Result<Vec<Status>, NetError> {
     let mut found = Vec::new();
     for device in &devices {
         let state = state::read(namespace, device.index)?;
-        found.extend(install::status(&mut netlink, device, state.as_ref()).map_err(failed)?);
+        found.extend(install::status(&mut netlink, device, state.as_ref(), None).map_err(failed)?);
     }
     Ok(found)
 }

@@ -710,7 +710,7 @@ impl Causes {
         let names = |other: JobKey| (other.task != job.task).then_some(Name::Task(other.task));
         here.course.disturbances(job, (place, by_laxity), (since.unwrap_or(this.due), now), off, names, &mut sum);
         let elsewhere = since.and_then(|since| here.course.longest_delay(place, &ahead, since));
-        let undisturbed = since.map(|since| here.course.undisturbed(this, ahead, since));
+        let undisturbed = since.map(|since| here.course.undisturbed(this, &ahead, since));
         Busy { sum, undisturbed, elsewhere }
     }
 

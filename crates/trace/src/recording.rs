@@ -45,6 +45,12 @@ pub enum OpenError {
          SECONDS: EVENT: ...\"; raw pages need the kernel's format files beside them"
     )]
     NoEvent,
+    /// Text with too much before its first event.
+    #[error(
+        "no event within the first {TEXT_HEAD} bytes (TEXT_HEAD), so this is no trace; if one begins later, cut off \
+         what stands before it"
+    )]
+    NoEarlyEvent,
     /// Text of a tracer that tells something else than events.
     #[error(
         "a trace of the kernel's tracer {0}, which prints no events that can be read; record events instead \
@@ -130,23 +136,21 @@ pub fn refuse_foreign(head: &[u8]) -> Result<(), OpenError> {
 pub const TEXT_HEAD: usize = 16 << 20;
 
 /// Refuses what is neither a known form nor text of a trace, before all of it is read. `head` is the first
-/// [`TEXT_HEAD`] bytes, or all there are. Of packed bytes it looks at the first [`HEAD`] unpacked ones, and
-/// [`unpacked`] at more.
+/// [`TEXT_HEAD`] bytes, or all there are. Packed bytes are left to [`unpacked`].
 ///
 /// # Errors
 /// Text without an event and without the heading of a tracer.
 pub fn refuse_other_text(head: &[u8]) -> Result<(), OpenError> {
-    let packed = head.starts_with(&GZIP);
-    let head = &*head_unpacked(head);
-    // A packed text may have its first event behind the bytes that are unpacked here.
-    let is_cut = packed && head.len() == HEAD;
-    let is_told = |line: &[u8]| {
-        matches!(text::line(line), Line::Event { .. } | Line::Unreadable(_)) || text::is_function_graph(line)
+    let is_known = head.starts_with(&GZIP) || head.starts_with(dat::MAGIC) || perfetto::is_perfetto(head);
+    let has_heading = || {
+        let heading = head.get(..HEADING_MAX).unwrap_or(head);
+        memchr::memmem::find(head, b"# tracer:").is_some() || lines(heading).any(text::is_function_graph)
     };
-    if is_cut || is_trace(head) || json::is_json(head) || lines(head).any(is_told) {
+    let is_event = |line: &[u8]| matches!(text::line(line), Line::Event { .. } | Line::Unreadable(_));
+    if is_known || json::is_json(head) || has_heading() || lines(head).any(is_event) {
         return Ok(());
     }
-    Err(OpenError::NoEvent)
+    Err(if head.len() < TEXT_HEAD { OpenError::NoEvent } else { OpenError::NoEarlyEvent })
 }
 
 /// Whether a file with this `head` is most likely a trace: it has a known form, or is text with an

@@ -382,7 +382,12 @@ fn a_bomb_is_refused_by_its_beginning() {
         }
         packed.finish().expect("packed")
     };
-    assert_eq!(unpacked(&text("")), Err(OpenError::NoEvent));
+    assert_eq!(unpacked(&text("")), Err(OpenError::NoEarlyEvent));
+    // A damaged one is called damaged, though what can be unpacked of it has no event.
+    let mut damaged = text("");
+    damaged[20] ^= 0x55;
+    assert_eq!(takt_trace::refuse_other_text(&damaged), Ok(()));
+    assert_eq!(unpacked(&damaged), Err(OpenError::Gzip));
     let event = " app-7 [000] 1.000001: sched_waking: comm=b pid=8 prio=120 target_cpu=000\n";
     assert!(unpacked(&text(event)).is_ok_and(|bytes| Recording::open(&bytes).is_ok()));
 }

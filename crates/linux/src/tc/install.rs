@@ -169,7 +169,7 @@ impl Applied {
     /// # Errors
     /// The kernel's refusal.
     pub fn status(&mut self) -> Result<Status, NetError> {
-        status(&mut self.netlink, &self.device, Some(&self.state))
+        status(&mut self.netlink, &self.device, Some(&self.state), self.own.as_ref())
             .map_err(|cause| refused("the classes cannot be read", cause))?
             .ok_or_else(|| NetError::NotInstalled { device: self.device.name.clone() })
     }
@@ -215,8 +215,9 @@ impl Applied {
                 Ok(counted.into_iter().find(|(of, _)| *of == class_of(role)).map_or(0, |(_, of)| of.packets))
             }
             Some(own) => {
+                // Those that came: others may leave long before them.
                 let classes = own.read()?.classes;
-                Ok(classes.iter().find(|class| class.role == role).map_or(0, |class| class.counters.packets))
+                Ok(classes.iter().find(|class| class.role == role).map_or(0, |class| class.arrived))
             }
         });
         self.checks = checks.map_err(|cause| refused("frames for the check of the classes cannot be sent", cause))?;
@@ -282,10 +283,18 @@ impl Applied {
     /// Puts takt's own discipline at the root, or changes its settings.
     fn put_own(&mut self, fresh: bool, classifier: &Classifier) -> Result<(), NetError> {
         let Some(own) = &mut self.own else { return Ok(()) };
-        if !fresh {
-            own.set(&self.plan).map_err(|cause| refused("the settings of takt's discipline", cause))?;
+        let set = |own: &mut Own| {
+            own.set(&self.plan).map_err(|cause| refused("the settings of takt's discipline cannot be changed", cause))
+        };
+        // A class gets no more packets before it goes, and none before it is there.
+        let shrinks = self.plan.class(Role::Reply).is_none();
+        if !fresh && !shrinks {
+            set(own)?;
         }
         own.classify(classifier, &self.device)?;
+        if !fresh && shrinks {
+            set(own)?;
+        }
         if fresh {
             let place = Place { device: self.device.index, handle: ROOT, parent: AT_ROOT, info: 0 };
             let root = Request::control(libc::RTM_NEWQDISC, CREATE_OR_REPLACE, place).with_text(KIND, own.kind());
@@ -417,8 +426,13 @@ fn counters(netlink: &mut Netlink, device: u32) -> io::Result<Vec<(u32, Counters
     Ok(answers.iter().filter_map(|answer| answer.control().and_then(parse)).collect())
 }
 
-/// The classes of takt on a device; `None`: there are none.
-pub(super) fn status(netlink: &mut Netlink, device: &Device, state: Option<&State>) -> io::Result<Option<Status>> {
+/// The classes of takt on a device; `None`: there are none. `own` is the discipline if this process has it.
+pub(super) fn status(
+    netlink: &mut Netlink,
+    device: &Device,
+    state: Option<&State>,
+    own: Option<&Own>,
+) -> io::Result<Option<Status>> {
     let tree = Tree::read(netlink, device.index)?;
     if !tree.is_ours() {
         return Ok(None);
@@ -434,9 +448,10 @@ pub(super) fn status(netlink: &mut Netlink, device: &Device, state: Option<&Stat
         former: state.map(|state| state.former.name()),
     };
     if !tree.is_htb() {
-        // Without a state file nobody knows the maps.
-        let Some(maps) = state.and_then(|state| state.maps) else { return Ok(Some(about(0, Vec::new()))) };
-        let read = own::read(maps)?;
+        // Without a state file nobody knows the maps, and others may not read them.
+        let of_state = || state.and_then(|state| state.maps).and_then(|maps| own::read(maps).ok());
+        let read = own.map(Own::read).transpose()?.or_else(of_state);
+        let Some(read) = read else { return Ok(Some(about(0, Vec::new()))) };
         let classes = read.classes.iter().filter(|class| class.packets_max > 0);
         let classes = classes.map(|class| ClassStatus {
             role: class.role,

@@ -67,6 +67,8 @@ pub(super) struct ClassReading {
     /// Packets that it holds; 0: the plan has no such class.
     pub(super) packets_max: u32,
     pub(super) counters: Counters,
+    /// Packets that came.
+    pub(super) arrived: u64,
     /// Datagrams dropped because they could not start in time, among those of the counters.
     pub(super) late: u64,
 }

@@ -217,13 +217,19 @@ impl Course {
 
     /// The end of `this` if the CPU had served the System alone. The busy period of `this` began at
     /// `since`. Ended jobs and the unfinished jobs in `ahead` go before it.
-    pub(super) fn undisturbed(&self, this: EndedJob, ahead: Vec<EndedJob>, since: Time) -> Time {
-        let recent = self.jobs.iter().rev().take_while(|job| job.ended > since).copied();
-        let before = recent.chain(ahead).filter(|job| job.place <= this.place && job.begins >= since);
-        let mut before: Vec<(Time, Span)> = before.map(|job| (job.due, job.took)).collect();
-        before.sort_unstable();
-        // A job that follows others may have been due before the period.
-        let mut busy = Time::ZERO;
+    pub(super) fn undisturbed(&self, this: EndedJob, ahead: &[EndedJob], mut since: Time) -> Time {
+        let mut before: Vec<(Time, Span)>;
+        loop {
+            let recent = self.jobs.iter().rev().take_while(|job| job.ended > since);
+            let all = recent.chain(ahead).filter(|job| job.place <= this.place && job.begins >= since);
+            before = all.map(|job| (job.due, job.took)).collect();
+            before.sort_unstable();
+            // A job that follows others may have been due before the period: in an earlier one, then.
+            let first = before.first().map(|(due, _)| *due).filter(|due| *due < since);
+            let Some(earlier) = first.and_then(|due| self.busy_since(this.place, due)) else { break };
+            since = earlier;
+        }
+        let mut busy = since;
         let mut rest = before.as_slice();
         while let Some(((due, took), after)) = rest.split_first().filter(|((due, _), _)| *due <= this.due) {
             busy = busy.max(*due).saturating_add(*took);

@@ -353,6 +353,38 @@ fn a_job_that_follows_another_cpu_passes_its_cause_on() {
     }
 }
 
+/// "tail" was due while "busy" had the CPU: undisturbed, "busy" would have come after it, and "other" as late.
+#[test]
+fn a_delayed_job_that_would_have_delayed_others_before_leaves_them_late_by_load() {
+    let tasks = [(40, 2, 40), (40, 5, 40), (40, 8, 40), (40, 2, 5)];
+    let mut system = system(2, Builtin::Fp, &tasks);
+    for (task, (cpu, priority)) in system.tasks.iter_mut().zip([(1, 4), (0, 1), (0, 2), (0, 3)]) {
+        (task.cpus, task.priority) = (Some([cpu].into_iter().collect()), Some(priority));
+    }
+    system.tasks[1].after = vec![TaskId(0)];
+    let parent = Some(crate::event::Parent { hop: 1, origin: at(0) });
+    let start = |task, cpu| Event::Start { job: job(task, 0), cpu };
+    let complete = |task, cpu| Event::Complete { job: job(task, 0), cpu };
+    let events = [
+        (0, Event::Occupy { cpu: 0, thread: None }),
+        (0, Event::Occupy { cpu: 1, thread: HOG }),
+        (0, release(0, 0, 0)),
+        (2, release(2, 0, 2)),
+        (2, start(2, 0)),
+        (8, start(0, 1)),
+        (10, complete(0, 1)),
+        (10, Event::Release { job: job(1, 0), arrival: at(10), parent }),
+        (10, release(3, 0, 10)),
+        (10, complete(2, 0)),
+        (10, start(1, 0)),
+        (15, complete(1, 0)),
+        (15, start(3, 0)),
+        (17, complete(3, 0)),
+    ];
+    let late = found(causes(Some(&system), BackEnd::Run, &tasks), &events, 40);
+    assert_eq!(late[&TaskId(3)].sentence(), "1 by load (t1)");
+}
+
 #[test]
 fn the_worst_job_is_kept_with_what_its_cpu_did() {
     let tasks = [(40, 3, 6)];

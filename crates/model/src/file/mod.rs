@@ -247,9 +247,22 @@ fn syntax_errors(text: &str, first: &toml_edit::TomlError) -> Vec<Found> {
 /// boolean, `nav` for a number, and `10ms` for a number with something behind it.
 fn unquoted(text: &str, at: usize) -> Option<String> {
     let line = text.get(..at)?.rsplit('\n').next()?;
-    // The value begins behind the last of these signs, if the error lies within the value.
-    let behind = match line.rfind(['=', '[', ',']).filter(|_| line.contains('=')) {
-        Some(sign) => line.len() - sign - 1,
+    // The value begins behind the last of these signs outside of quotes.
+    let (mut sign, mut quote, mut tables) = (None, None, 0);
+    for (place, letter) in line.char_indices() {
+        match (quote, letter) {
+            (None, '"' | '\'') => quote = Some(letter),
+            (Some(open), letter) => quote = quote.filter(|_| letter != open),
+            (None, '{') => tables += 1,
+            (None, '}') => tables -= 1,
+            (None, '=' | '[' | ',') => sign = Some((place, letter)),
+            _ => {}
+        }
+    }
+    let behind = match sign.filter(|_| line.contains('=')) {
+        // In a table a key stands there.
+        Some((_, ',')) if tables > 0 => return None,
+        Some((place, _)) => line.len() - place - 1,
         None if line.trim_end().ends_with(['[', ',']) => 0,
         None => return None,
     };

@@ -458,10 +458,11 @@ fn number(jobs: &[JobSeen], period: u64, numbering: Numbering) -> Option<Numbere
     let longest = runs.into_iter().max_by_key(Vec::len)?;
     let (at, mut points): (Vec<usize>, Vec<Point>) = longest.into_iter().unzip();
     if let (Numbering::Slots, Some(first)) = (numbering, points.first().map(|point| point.k)) {
-        // If all arrivals lie whole groups of periods apart, such a group is the period.
+        // If all arrivals lie whole groups of periods apart, such a group is the period; unless jobs are left out.
         let group = points.iter().fold(0, |group, point| gcd(group, (point.k - first).unsigned_abs()));
-        let group = i64::try_from(group).unwrap_or(1).max(1);
-        points.iter_mut().for_each(|point| point.k = first + (point.k - first) / group);
+        let all_seen = at.windows(2).all(|pair| jobs[pair[1]].number.saturating_sub(jobs[pair[0]].number) <= 1);
+        let group = i64::try_from(group).ok().filter(|group| *group > 1 && all_seen).unwrap_or(1);
+        points.iter_mut().for_each(|point| point.k = first / group + (point.k - first) / group);
     }
     Some(Numbered { points, at, numbering })
 }

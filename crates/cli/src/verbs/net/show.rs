@@ -61,6 +61,10 @@ fn told(status: &Status) -> String {
     };
     let rate = takt_model::Rate::from_bps(status.rate.saturating_mul(8));
     let Status { device, discipline, classes, .. } = status;
+    if classes.is_empty() {
+        let why = "its classes can be read by root, by a takt with the feature \"bpf\"";
+        return format!("{device}: shares under {discipline}; {until}; {why}\n");
+    }
     let mut text = format!("{device}: {rate} in {} classes of {discipline}; {until}\n", classes.len());
     text.push_str(&counters(status).render(""));
     for rule in &status.rules {

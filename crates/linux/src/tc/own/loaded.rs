@@ -171,7 +171,8 @@ fn decode(settings: &[u8], egress: &[u8]) -> Option<Reading> {
             waiting: count(6)?,
         };
         let ceiling = if own.rate == 0 { line } else { own };
-        Some(ClassReading { role, ceiling, packets_max: word(settings, 2 * first + 6)?, counters, late })
+        let (packets_max, arrived) = (word(settings, 2 * first + 6)?, count(5)?);
+        Some(ClassReading { role, ceiling, packets_max, counters, arrived, late })
     };
     let [first, second, third] = Role::ALL;
     Some(Reading { line, classes: [class(0, first)?, class(1, second)?, class(2, third)?] })
