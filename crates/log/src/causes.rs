@@ -13,6 +13,9 @@
 //!   A job that follows another one is due when that would have ended undisturbed. The disturbance
 //!   that made it late counts, too.
 //!
+//! A job that a message released begins when the receiving job that took the message ended. Two disturbances
+//! may lie before: those of that receiving job, and [`Cause::LateMessage`].
+//!
 //! A job has no such busy period if it may run on several CPUs, if its node has components, or if no
 //! System gives the order of its jobs. Then only its own time counts, from its arrival to its end,
 //! on the CPUs on which it waited and ran. It is late by load if its response without the
@@ -25,6 +28,7 @@
 mod chains;
 mod course;
 mod found;
+mod messages;
 mod rules;
 mod supply;
 
@@ -34,10 +38,11 @@ use takt_model::{Span, TaskId, Time};
 
 use crate::definitions::{Definition, Definitions, ThreadKind};
 use crate::event::{CancelCause, Event, JobKey, Sink};
-use chains::Finished;
+use chains::{Finished, less};
 use course::{Activity, Course, EndedJob, Names, Stop, Sum};
 pub use found::{Cause, Disturbance, Late, Turn, What, Worst};
 use found::{Name, Tally};
+use messages::{Arrivals, OnItsWay};
 pub use rules::{Importance, Rules, TaskRule};
 use supply::Supply;
 
@@ -69,6 +74,8 @@ pub struct Causes {
     before: BTreeMap<TaskId, Cause>,
     /// By task: its last jobs, if others follow them.
     finished: BTreeMap<TaskId, VecDeque<Finished>>,
+    /// Messages that have come, and whose jobs are not released yet.
+    arrivals: Arrivals,
     supply: Supply,
 }
 
@@ -90,6 +97,8 @@ struct Pending {
     delayed: Option<(Cause, Span)>,
     /// When it came.
     begins: Time,
+    /// If a message released it: why it came later than it could have.
+    on_its_way: Option<OnItsWay>,
     missed: bool,
     /// The cause of its lateness is known.
     explained: bool,
@@ -155,6 +164,7 @@ impl Causes {
             names: Names::default(),
             before: BTreeMap::new(),
             finished: BTreeMap::new(),
+            arrivals: Arrivals::default(),
             supply: Supply::default(),
         };
         causes.look_for_deadlines();
@@ -304,10 +314,17 @@ impl Causes {
         match *event {
             Event::Release { job, arrival, parent } => {
                 let jitter = self.rules.task(job.task).map_or(Span::ZERO, |rule| rule.jitter);
-                let begins = if parent.is_some() { arrival } else { now.min(arrival.saturating_add(jitter)) };
-                let (due, delayed) = match parent {
-                    Some(parent) => self.due_after(job, parent.origin, begins),
-                    None => (begins, None),
+                let message = self.rules.message(job.task).filter(|_| parent.is_some());
+                let on_its_way = message.map(|rule| self.on_its_way(rule, job.number, arrival, now));
+                let begins = match (parent, on_its_way) {
+                    (_, Some(_)) => now,
+                    (Some(_), None) => arrival,
+                    (None, None) => now.min(arrival.saturating_add(jitter)),
+                };
+                let (due, delayed) = match (parent, on_its_way) {
+                    (_, Some(way)) => (less(begins, way.total()), way.delays().max_by_key(|(_, span)| *span)),
+                    (Some(parent), None) => self.due_after(job, parent.origin, begins),
+                    (None, None) => (begins, None),
                 };
                 let pending = Pending {
                     stream,
@@ -315,13 +332,14 @@ impl Causes {
                     due,
                     delayed,
                     begins,
+                    on_its_way,
                     missed: false,
                     explained: false,
                     demoted: false,
                     started: false,
                     ran: Span::ZERO,
                     state: self.waiting(job),
-                    since: arrival,
+                    since: if on_its_way.is_some() { now } else { arrival },
                     parts: VecDeque::new(),
                 };
                 self.pending.insert(job, pending);
@@ -389,6 +407,7 @@ impl Causes {
             Event::Exhaust { server } => self.use_up(now, server),
             Event::ServerIdle { server } => self.server_idle(now, server),
             Event::Replenish { server, .. } => self.replenish(now, server),
+            Event::Arrive { job, .. } if self.rules.is_sender(job.task) => self.arrivals.came(job, now),
             Event::Gap { .. }
             | Event::Migrate { .. }
             | Event::Charge { .. }
@@ -639,15 +658,19 @@ impl Causes {
         let stream = pending.stream;
         let Some(deadline) = self.deadline(job) else { return };
         let own = self.own_cpu(job, stream);
+        let way = pending.on_its_way.unwrap_or_default();
         let (sum, by_load, elsewhere) = match own {
             Some(cpu) => {
-                let Busy { sum, undisturbed, elsewhere } = self.in_busy_period(job, cpu, now, ended);
+                let Busy { mut sum, undisturbed, elsewhere } = self.in_busy_period(job, cpu, now, ended);
+                way.delays().for_each(|(cause, span)| sum.add(cause, span));
                 // By laxity, jobs with later deadlines may rightly go first. They are in no such end.
                 let nothing = sum.disturbance.total().is_zero() && elsewhere.is_none();
+                let undisturbed = undisturbed.map(|end| less(end, way.total()));
                 (sum, undisturbed.map(|end| end > deadline || nothing), elsewhere)
             }
             None => {
-                let sum = self.in_own_time(job, now);
+                let mut sum = self.in_own_time(job, now);
+                way.delays().for_each(|(cause, span)| sum.add(cause, span));
                 // One that has not ended will end later than now.
                 let (late, disturbed) = (now.saturating_since(deadline), sum.disturbance.total());
                 (sum, Some(late > disturbed || (!ended && late == disturbed)), None)
@@ -718,7 +741,9 @@ impl Causes {
     fn in_own_time(&mut self, job: JobKey, now: Time) -> Sum {
         let mut sum = Sum::default();
         let Some(pending) = self.pending.get(&job) else { return sum };
-        let (stream, arrival) = (pending.stream, pending.arrival);
+        // The time before its message was taken is not its own.
+        let arrival = if pending.on_its_way.is_some() { pending.begins } else { pending.arrival };
+        let stream = pending.stream;
         let last = (pending.since < now).then_some((pending.since, now, pending.state));
         let parts: Vec<(Time, Time, State)> = pending.parts.iter().copied().chain(last).collect();
         // A job without a CPU waits for its last one.
