@@ -7,7 +7,7 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::time::Duration;
 
-use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
+use socket2::{Domain, Protocol, SockAddr, SockFilter, SockRef, Socket, Type};
 use takt_model::Span;
 use thiserror::Error;
 
@@ -16,7 +16,7 @@ mod chunk;
 mod transmitted;
 
 pub use chunk::{Came, Chunk};
-pub use transmitted::Transmitted;
+pub use transmitted::{Stage, Transmitted};
 
 /// Why there is no socket.
 #[derive(Debug, Error)]
@@ -25,6 +25,14 @@ pub enum BindError {
     /// The kernel refused the address.
     #[error("datagrams to {at} cannot be received: {cause}")]
     Address {
+        /// The address.
+        at: SocketAddr,
+        /// What it answered.
+        cause: io::Error,
+    },
+    /// The kernel refused a socket that sends only.
+    #[error("datagrams from {at} cannot be sent: {cause}")]
+    Sending {
         /// The address.
         at: SocketAddr,
         /// What it answered.
@@ -110,6 +118,24 @@ impl Datagrams {
         Ok(Datagrams { socket: socket.into() })
     }
 
+    /// A socket that sends from the address `at`, from a port that the kernel chooses. It receives nothing: what
+    /// comes to its port is dropped. `priority` and `buffer` are as for [`Datagrams::bind`].
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub fn bind_to_send(mut at: SocketAddr, priority: u32, buffer: usize) -> Result<Datagrams, BindError> {
+        /// A filter of one step that takes no byte of any datagram.
+        const NOTHING: SockFilter = SockFilter::new((libc::BPF_RET | libc::BPF_K) as u16, 0, 0, 0);
+        at.set_port(0);
+        let refused = |cause| BindError::Sending { at, cause };
+        let socket = Socket::new(Domain::for_address(at), Type::DGRAM, Some(Protocol::UDP)).map_err(refused)?;
+        socket.set_priority(priority).map_err(|cause| BindError::Priority { at, priority, cause })?;
+        socket.set_send_buffer_size(buffer).map_err(refused)?;
+        socket.attach_filter(&[NOTHING]).map_err(refused)?;
+        socket.bind(&at.into()).map_err(refused)?;
+        Ok(Datagrams { socket: socket.into() })
+    }
+
     /// The SO_PRIORITY of sent datagrams, as the kernel has it.
     ///
     /// # Errors
@@ -164,6 +190,16 @@ impl Datagrams {
     /// The kernel's refusal.
     pub fn hold_little(&self, longest: usize) -> io::Result<()> {
         SockRef::from(&self.socket).set_send_buffer_size(longest)
+    }
+
+    /// Whether the kernel still has datagrams of this socket: in the queue of a device, or because it looks for the
+    /// address of their neighbour.
+    #[must_use]
+    pub fn has_unsent(&self) -> bool {
+        let mut value: libc::c_int = 0;
+        // SAFETY: the descriptor is open, and the request writes one int.
+        let result = unsafe { libc::ioctl(self.socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut value) };
+        result == 0 && value > 0
     }
 
     /// Whether the kernel takes a datagram now.
@@ -413,6 +449,26 @@ mod tests {
             }
         };
         std::thread::scope(|scope| scope.spawn(send).join().unwrap());
+    }
+
+    #[test]
+    fn a_socket_that_sends_only_receives_nothing() {
+        let wait = Span::from_ms(20);
+        for here in [HERE, SocketAddr::from((std::net::Ipv6Addr::LOCALHOST, 0))] {
+            let receiver = Datagrams::bind(here, 0, 4096, wait).unwrap();
+            let to = receiver.address().unwrap();
+            // It has the address of the receiver, and not its port.
+            let sender = Datagrams::bind_to_send(to, 6, 4096).unwrap();
+            let own = sender.address().unwrap();
+            assert_eq!((own.ip(), sender.priority().unwrap()), (to.ip(), 6));
+            assert_eq!(sender.send([b"x", b""], &to.into(), Span::ZERO), Sent::Yes);
+            let came = (0..100).find_map(|_| receiver.receive(&mut [0; 8]).unwrap());
+            assert_eq!(came, Some((1, own)));
+            assert!(!sender.has_unsent());
+            assert_eq!(receiver.send([b"y", b""], &own.into(), Span::ZERO), Sent::Yes);
+            // The loopback device delivers before a send ends.
+            assert!(!sender.has_datagram());
+        }
     }
 
     #[test]

@@ -245,13 +245,19 @@ pub struct Poll {
 }
 
 impl Poll {
+    /// Room for so many descriptors, so that nothing is allocated later for them.
+    #[must_use]
+    pub fn with_room(descriptors: usize) -> Poll {
+        Poll { asked: Vec::with_capacity(descriptors) }
+    }
+
     /// Forgets all descriptors.
     pub fn clear(&mut self) {
         self.asked.clear();
     }
 
     /// Adds a descriptor to wait for until it has something to read (or is closed by the other
-    /// side), or room to write. Returns its place, from 0.
+    /// side), or room to write. Errors and stamps end the wait in any case. Returns its place, from 0.
     pub fn add(&mut self, descriptor: BorrowedFd<'_>, to_read: bool, to_write: bool) -> usize {
         let events = if to_read { libc::POLLIN } else { 0 } | if to_write { libc::POLLOUT } else { 0 };
         self.asked.push(libc::pollfd { fd: descriptor.as_raw_fd(), events, revents: 0 });

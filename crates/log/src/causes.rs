@@ -13,6 +13,9 @@
 //!   A job that follows another one is due when that would have ended undisturbed. The disturbance
 //!   that made it late counts, too.
 //!
+//! A job that a message released begins when the receiving job that took the message ended. Two disturbances
+//! may lie before: those of that receiving job, and [`Cause::LateMessage`].
+//!
 //! A job has no such busy period if it may run on several CPUs, if its node has components, or if no
 //! System gives the order of its jobs. Then only its own time counts, from its arrival to its end,
 //! on the CPUs on which it waited and ran. It is late by load if its response without the
@@ -25,6 +28,8 @@
 mod chains;
 mod course;
 mod found;
+mod messages;
+mod own_time;
 mod rules;
 mod supply;
 
@@ -34,10 +39,11 @@ use takt_model::{Span, TaskId, Time};
 
 use crate::definitions::{Definition, Definitions, ThreadKind};
 use crate::event::{CancelCause, Event, JobKey, Sink};
-use chains::Finished;
+use chains::{Finished, less};
 use course::{Activity, Course, EndedJob, Names, Stop, Sum};
 pub use found::{Cause, Disturbance, Late, Turn, What, Worst};
 use found::{Name, Tally};
+use messages::{Arrivals, OnItsWay};
 pub use rules::{Importance, Rules, TaskRule};
 use supply::Supply;
 
@@ -69,6 +75,8 @@ pub struct Causes {
     before: BTreeMap<TaskId, Cause>,
     /// By task: its last jobs, if others follow them.
     finished: BTreeMap<TaskId, VecDeque<Finished>>,
+    /// Messages that have come, and whose jobs are not released yet.
+    arrivals: Arrivals,
     supply: Supply,
 }
 
@@ -90,6 +98,8 @@ struct Pending {
     delayed: Option<(Cause, Span)>,
     /// When it came.
     begins: Time,
+    /// If a message released it: why it came later than it could have.
+    on_its_way: Option<OnItsWay>,
     missed: bool,
     /// The cause of its lateness is known.
     explained: bool,
@@ -155,6 +165,7 @@ impl Causes {
             names: Names::default(),
             before: BTreeMap::new(),
             finished: BTreeMap::new(),
+            arrivals: Arrivals::default(),
             supply: Supply::default(),
         };
         causes.look_for_deadlines();
@@ -304,10 +315,17 @@ impl Causes {
         match *event {
             Event::Release { job, arrival, parent } => {
                 let jitter = self.rules.task(job.task).map_or(Span::ZERO, |rule| rule.jitter);
-                let begins = if parent.is_some() { arrival } else { now.min(arrival.saturating_add(jitter)) };
-                let (due, delayed) = match parent {
-                    Some(parent) => self.due_after(job, parent.origin, begins),
-                    None => (begins, None),
+                let message = self.rules.message(job.task).filter(|_| parent.is_some());
+                let on_its_way = message.map(|rule| self.on_its_way(rule, job.number, arrival, now));
+                let begins = match (parent, on_its_way) {
+                    (_, Some(_)) => now,
+                    (Some(_), None) => arrival,
+                    (None, None) => now.min(arrival.saturating_add(jitter)),
+                };
+                let (due, delayed) = match (parent, on_its_way) {
+                    (_, Some(way)) => (less(begins, way.total()), way.delays().max_by_key(|(_, span)| *span)),
+                    (Some(parent), None) => self.due_after(job, parent.origin, begins),
+                    (None, None) => (begins, None),
                 };
                 let pending = Pending {
                     stream,
@@ -315,13 +333,14 @@ impl Causes {
                     due,
                     delayed,
                     begins,
+                    on_its_way,
                     missed: false,
                     explained: false,
                     demoted: false,
                     started: false,
                     ran: Span::ZERO,
                     state: self.waiting(job),
-                    since: arrival,
+                    since: if on_its_way.is_some() { now } else { arrival },
                     parts: VecDeque::new(),
                 };
                 self.pending.insert(job, pending);
@@ -389,6 +408,7 @@ impl Causes {
             Event::Exhaust { server } => self.use_up(now, server),
             Event::ServerIdle { server } => self.server_idle(now, server),
             Event::Replenish { server, .. } => self.replenish(now, server),
+            Event::Arrive { job, .. } if self.rules.is_sender(job.task) => self.arrivals.came(job, now),
             Event::Gap { .. }
             | Event::Migrate { .. }
             | Event::Charge { .. }
@@ -639,15 +659,19 @@ impl Causes {
         let stream = pending.stream;
         let Some(deadline) = self.deadline(job) else { return };
         let own = self.own_cpu(job, stream);
+        let way = pending.on_its_way.unwrap_or_default();
         let (sum, by_load, elsewhere) = match own {
             Some(cpu) => {
-                let Busy { sum, undisturbed, elsewhere } = self.in_busy_period(job, cpu, now, ended);
+                let Busy { mut sum, undisturbed, elsewhere } = self.in_busy_period(job, cpu, now, ended);
+                way.delays().for_each(|(cause, span)| sum.add(cause, span));
                 // By laxity, jobs with later deadlines may rightly go first. They are in no such end.
                 let nothing = sum.disturbance.total().is_zero() && elsewhere.is_none();
+                let undisturbed = undisturbed.map(|end| less(end, way.total()));
                 (sum, undisturbed.map(|end| end > deadline || nothing), elsewhere)
             }
             None => {
-                let sum = self.in_own_time(job, now);
+                let mut sum = self.in_own_time(job, now);
+                way.delays().for_each(|(cause, span)| sum.add(cause, span));
                 // One that has not ended will end later than now.
                 let (late, disturbed) = (now.saturating_since(deadline), sum.disturbance.total());
                 (sum, Some(late > disturbed || (!ended && late == disturbed)), None)
@@ -712,50 +736,6 @@ impl Causes {
         let elsewhere = since.and_then(|since| here.course.longest_delay(place, &ahead, since));
         let undisturbed = since.map(|since| here.course.undisturbed(this, &ahead, since));
         Busy { sum, undisturbed, elsewhere }
-    }
-
-    /// On the CPUs that it waited for and had.
-    fn in_own_time(&mut self, job: JobKey, now: Time) -> Sum {
-        let mut sum = Sum::default();
-        let Some(pending) = self.pending.get(&job) else { return sum };
-        let (stream, arrival) = (pending.stream, pending.arrival);
-        let last = (pending.since < now).then_some((pending.since, now, pending.state));
-        let parts: Vec<(Time, Time, State)> = pending.parts.iter().copied().chain(last).collect();
-        // A job without a CPU waits for its last one.
-        let had = parts.iter().rev().find_map(|(_, _, state)| match state {
-            State::Runs(cpu) | State::Waits(Some(cpu)) | State::Off(cpu) => Some(*cpu),
-            _ => None,
-        });
-        let first = || self.cpus.keys().find(|(of, _)| *of == stream).map(|(_, cpu)| *cpu);
-        let had = had.or_else(|| first().filter(|_| self.rules.has_tasks()));
-        if let Some(State::Runs(cpu)) = parts.last().map(|(_, _, state)| *state) {
-            self.settle_turn(stream, now, cpu);
-        }
-        let told_from = parts.first().map_or(now, |(from, _, _)| *from);
-        sum.add(Cause::Unknown, told_from.saturating_since(arrival));
-        let (has_tasks, inherited) = (self.rules.has_tasks(), self.before.get(&job.task).copied());
-        for (from, to, state) in parts {
-            let (from, to) = (from.max(arrival), to.max(arrival));
-            let span = to.saturating_since(from);
-            let cpu = match state {
-                State::Throttled | State::NoBudget | State::Off(_) => {
-                    sum.add(Cause::Throttled, span);
-                    continue;
-                }
-                State::Blocked => {
-                    sum.add(Cause::Blocked, span);
-                    continue;
-                }
-                State::Waits(cpu) => cpu.or(had),
-                State::Runs(cpu) => Some(cpu),
-            };
-            let Some(here) = cpu.and_then(|cpu| self.cpus.get(&(stream, cpu))) else {
-                sum.add(Cause::Unknown, span);
-                continue;
-            };
-            here.course.own_time(job, (from, to), has_tasks, inherited, &mut sum);
-        }
-        sum
     }
 
     /// Keeps what the CPU of a job did, if no job of its task had a longer response.

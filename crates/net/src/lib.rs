@@ -38,6 +38,7 @@ mod link;
 mod message_wire;
 mod outbox;
 mod packet;
+mod peers;
 mod port;
 pub mod probe;
 mod queue;
@@ -56,6 +57,7 @@ pub use message_wire::{
 };
 pub use outbox::Outbox;
 pub use packet::{DropReason, Packet};
+pub use peers::PeerQueues;
 pub use port::{CrossPattern, CrossSpec, Port, PortDecision, PortError, PortEvent, PortSpec};
 pub use queue::{LateRule, Order, PACKETS_MAX, PacketQueue, QueueCounts, QueueError, QueueSpec, Queued};
 pub use replay::{ReplayGuard, ReplayRefusal, WINDOW as REPLAY_WINDOW};

@@ -106,6 +106,15 @@ pub struct Queued {
     pub since: Time,
 }
 
+/// When a packet leaves among the first ones of other queues: the least turn first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Turn {
+    is_demoted: bool,
+    /// Zero where packets leave in order of arrival.
+    deadline: Time,
+    since: Time,
+}
+
 /// A place for a packet under EDF.
 #[derive(Clone, Copy, Debug)]
 struct Slot {
@@ -267,11 +276,7 @@ impl PacketQueue {
         mut dropped: impl FnMut(Packet),
     ) -> Option<Queued> {
         let next = loop {
-            let first = match self.spec.order {
-                Order::Fifo => self.row.pop_front(),
-                Order::Edf => self.pop_head(),
-            };
-            let Some(first) = first else { break self.demoted.pop_front() };
+            let Some(first) = self.pop_first() else { break self.demoted.pop_front() };
             let late = first.packet.deadline < now;
             match rule(&first.packet) {
                 LateRule::Drop if late => {
@@ -287,6 +292,43 @@ impl PacketQueue {
         };
         self.counts.sent += u64::from(next.is_some());
         next
+    }
+
+    /// The turn of the packet that [`PacketQueue::pop`] would take out. It drops and demotes those before it.
+    pub(crate) fn turn(&mut self, now: Time, mut dropped: impl FnMut(Packet)) -> Option<Turn> {
+        while let Some(first) = self.first() {
+            if self.spec.late == LateRule::Send || first.packet.deadline >= now {
+                let deadline = if self.spec.order == Order::Edf { first.packet.deadline } else { Time::ZERO };
+                return Some(Turn { is_demoted: false, deadline, since: first.since });
+            }
+            self.pop_first();
+            if self.spec.late == LateRule::Drop {
+                self.counts.late += 1;
+                dropped(first.packet);
+            } else {
+                self.counts.demoted += 1;
+                self.demoted.push_back(first);
+            }
+        }
+        let first = self.demoted.front()?;
+        Some(Turn { is_demoted: true, deadline: Time::ZERO, since: first.since })
+    }
+
+    /// The first packet that is not demoted.
+    fn first(&self) -> Option<Queued> {
+        match self.spec.order {
+            Order::Fifo => self.row.front().copied(),
+            Order::Edf => Some(self.slots.get(self.heads.peek()?.0.slot as usize)?.queued),
+        }
+    }
+
+    /// Takes it out.
+    #[inline]
+    fn pop_first(&mut self) -> Option<Queued> {
+        match self.spec.order {
+            Order::Fifo => self.row.pop_front(),
+            Order::Edf => self.pop_head(),
+        }
     }
 
     /// Takes out the first packet of the stream whose turn it is.

@@ -1,6 +1,7 @@
 //! Whole pages from simulated logs: well-formed, complete, and safe with any name.
 
 use takt_analysis::{CheckOptions, check};
+use takt_log::causes::Rules;
 use takt_log::{BackEnd, Definitions, Event, Header, Kind, KindSet, Sink};
 use takt_model::{Span, System, Time};
 use takt_report::{ReportInput, Source, SourceBuilder, html};
@@ -350,6 +351,58 @@ fn a_live_run_whose_jobs_exceed_their_reservations_says_that_they_are_throttled(
     assert!(!throttled(&findings(BackEnd::RunBestEffort, &system)), "SCHED_OTHER throttles nobody");
     system.nodes[0].strategy = takt_model::StrategyRef::Builtin(takt_model::Builtin::Rm);
     assert!(!throttled(&findings(BackEnd::Run, &system)), "nor does SCHED_FIFO");
+}
+
+#[test]
+fn hops_above_their_bounds_are_named_with_their_causes() {
+    let text = r#"
+takt = 1
+name = "hops"
+[[node]]
+name = "n0"
+send = { period = "5ms", wcet = "500us" }
+[[node]]
+name = "n1"
+receive = { period = "5ms", wcet = "500us" }
+[[flow]]
+name = "f"
+path = ["n0", "n1"]
+period = "20ms"
+send-gap = "5ms"
+wcet = "1ms"
+deadline = "30ms"
+hop-deadlines = ["12ms", "18ms"]
+size = "200B"
+[[network]]
+delay = ["0us", "5ms"]
+"#;
+    let system = parse(text);
+    let (check, definitions) = (check(&system, &CheckOptions::default()), Definitions::of(&system));
+    let findings = |late_us| {
+        let header = Header::new(String::new(), None, BackEnd::Run, KindSet::ALL);
+        let builder = SourceBuilder::new(&system.name, &header, &definitions, None);
+        let mut builder = builder.explaining(Rules::of(&header, Some(&system)), &definitions);
+        let options = SimOptions { duration: Span::from_ms(200), seed: 1, node: None };
+        let summary = simulate(&system, &options, &mut Live(&mut builder, late_us)).unwrap();
+        let log = builder.finish(summary.end + Span::from_us(late_us));
+        takt_report::findings(&ReportInput {
+            title: "",
+            system: Some(&system),
+            toml: "",
+            check: Some(&check),
+            simulated: None,
+            measured: Some(&log),
+            notes: &[],
+            commands: &[],
+            maker: "takt",
+        })
+    };
+    let said = findings(30_000);
+    let tells = |begins: &str, what: &str| said.iter().any(|one| one.starts_with(begins) && one.contains(what));
+    assert!(tells("Deadlines missed (measured): ", "\"f/1\" 10 of 10"), "{said:?}");
+    assert!(tells("Measured above bound: ", "(bound 30 ms)"), "{said:?}");
+    assert!(tells("Measured above bound: ", "jobs of \"f/1\" were late for this: 10 late message"), "{said:?}");
+    assert_eq!(findings(1), [""; 0]);
 }
 
 #[test]

@@ -5,15 +5,17 @@
 //! another was open.
 
 use std::collections::BTreeMap;
+use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 
 use takt_dispatch::{Cause, Dispatcher, Limits, Operation, Operations, Options, StartError};
 use takt_linux::{Class, Epoch, SchedError, clock, sched};
-use takt_log::{Event, JobKey, Kind};
-use takt_model::{Builtin, Criticality, Exec, Span, System, Task, Time};
-use takt_run::{RunError, RunOptions, RunSummary, Trace, TraceError, run};
+use takt_log::{Definitions, Event, JobKey, Kind};
+use takt_model::{Builtin, Criticality, Exec, NodeId, Span, System, Task, Time, file};
+use takt_run::node::{NodeError, NodeNetwork};
+use takt_run::{RunError, RunOptions, RunSummary, Trace, TraceError, prepare_node, run};
 
 mod common;
 use common::{Events, check, whole};
@@ -42,11 +44,17 @@ fn witnessed(system: &System, options: RunOptions) -> Option<(RunSummary, Events
 /// The same of any run.
 fn recorded(system: &System, options: RunOptions) -> Option<(RunSummary, Events)> {
     let mut events = Events::new();
-    match run(system, &RunOptions { trace: Trace::Always, ..options }, &mut events) {
+    let summary = or_skipped(run(system, &RunOptions { trace: Trace::Always, ..options }, &mut events))?;
+    Some((summary, events))
+}
+
+/// The result of a recorded run, or `None` and the reason on the screen why there is none.
+fn or_skipped(ran: Result<RunSummary, RunError>) -> Option<RunSummary> {
+    match ran {
         Ok(summary) => {
             println!("{summary:#?}");
             assert!(summary.recorded.is_some_and(|recorded| recorded.events > 0));
-            Some((summary, events))
+            Some(summary)
         }
         Err(
             error @ (RunError::Privilege { .. } | RunError::Cpus { .. } | RunError::Trace(TraceError::Recorder(_))),
@@ -256,6 +264,72 @@ fn under_the_dispatcher_the_kernel_tells_why_jobs_were_late() {
             break;
         }
         assert!(attempt < 10, "nothing was disturbed: {summary:#?}");
+    }
+}
+
+#[test]
+fn at_a_node_with_flows_the_kernel_tells_why_hops_were_late() {
+    let _alone = alone();
+    let text = r#"
+takt = 1
+name = "hops"
+[[node]]
+name = "n0"
+send = { period = "10ms", wcet = "500us" }
+[[node]]
+name = "n1"
+receive = { period = "10ms", wcet = "500us" }
+[[flow]]
+name = "f"
+path = ["n0", "n1"]
+period = "20ms"
+send-gap = "10ms"
+wcet = "4ms"
+deadline = "60ms"
+hop-deadlines = ["6ms", "54ms"]
+size = "200B"
+[[network]]
+delay = ["0us", "5ms"]
+"#;
+    let system = file::parse(text, "hops").unwrap_or_else(|errors| panic!("{errors}"));
+    let hop = Definitions::of(&system).tasks.iter().position(|task| task.name == "f/0").unwrap();
+    let listen = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let cpu = sched::affinity()[0];
+    let mut lead = ms(300);
+    for attempt in 0.. {
+        let start = clock::realtime_ns() + lead.as_ns();
+        // Nobody is the other node.
+        let peers = vec![("n1".to_owned(), ([127, 0, 0, 1], 9).into())];
+        let key = "7".repeat(64).parse().ok();
+        let network = NodeNetwork { listen: Some(listen), peers, key, start, priority: 0, clocks: None };
+        let options = RunOptions { node: Some(NodeId(0)), trace: Trace::Always, ..RunOptions::new(ms(400)) };
+        let disturbs = std::thread::spawn(move || {
+            clock::pause(Span::from_ns(start.saturating_sub(clock::realtime_ns())));
+            disturber(cpu).join().unwrap()
+        });
+        let mut events = Events::new();
+        let run = |events: &mut Events| prepare_node(&system, &options, &network)?.open()?.run(events, &mut |_| {});
+        let ran = run(&mut events);
+        if !has_disturbed(disturbs) {
+            return;
+        }
+        if let Err(RunError::Node(NodeError::Over)) = ran {
+            // A slow machine gets more time.
+            assert!(attempt < 10, "nodes cannot be started in time");
+            lead = lead.saturating_add(lead);
+            continue;
+        }
+        let Some(summary) = or_skipped(ran) else { return };
+        let task = summary.tasks.iter().find(|task| task.name == "f/0").expect("the hop");
+        let late = task.late.as_ref().expect("the kernel was recorded");
+        let is_missed = |job: &JobKey| job.task.index() == hop;
+        let missed = |(_, _, event): &&(u32, Time, Event)| matches!(event, Event::Miss { job } if is_missed(job));
+        assert_eq!((late.jobs, late.by_load), (events.iter().filter(missed).count() as u64, 0), "{late:?}");
+        if late.mainly(Cause::Others) > 0 && late.others.iter().any(|(name, _)| name == "disturber") {
+            break;
+        }
+        // A machine that pauses has other causes.
+        assert!(attempt < 10, "{late:?}");
     }
 }
 

@@ -1,6 +1,6 @@
 //! Why simulated jobs are late.
 
-use takt_log::causes::{Causes, Rules};
+use takt_log::causes::{Cause, Causes, Rules};
 use takt_log::{BackEnd, Definitions, Header};
 use takt_model::generate::Random;
 use takt_model::{Builtin, Exec, NodeId, Placement, Span, System, Task, TaskId, Time};
@@ -75,4 +75,58 @@ fn simulated_jobs_are_late_by_load_alone() {
         }
     }
     assert!(late > cases() && followers > cases() / 4, "{late} late jobs, {followers} of followers");
+}
+
+/// Flows over nodes with too much work. Nobody disturbs them either, but messages come late.
+fn random_flows(random: &mut Random) -> System {
+    let mut text = "takt = 1\nname = \"t\"\n[[network]]\ndelay = [\"100us\", \"900us\"]\n".to_owned();
+    let strategy = ["edf", "rm", "dm"][random.between(0, 2) as usize];
+    for node in 0..3 {
+        let [receive, send] = [(); 2].map(|()| random.between(2, 6));
+        text += &format!(
+            "[[node]]\nname = \"n{node}\"\nstrategy = \"{strategy}\"\n\
+             receive = {{ period = \"{receive}ms\", wcet = \"200us\", cost = \"50us\" }}\n\
+             send = {{ period = \"{send}ms\", wcet = \"200us\", cost = \"50us\" }}\n"
+        );
+    }
+    for node in 0..3 {
+        let (period, wcet) = (random.between(5, 15), random.between(500, 4_900));
+        text += &format!(
+            "[[task]]\nname = \"t{node}\"\nnode = \"n{node}\"\nperiod = \"{period}ms\"\nwcet = \"{wcet}us\"\n"
+        );
+    }
+    for (flow, path) in ["\"n0\", \"n1\", \"n2\"", "\"n2\", \"n1\"", "\"n1\", \"n0\""].iter().enumerate() {
+        let (period, wcet, deadline) = (random.between(7, 20), random.between(300, 3_000), random.between(12, 40));
+        text += &format!(
+            "[[flow]]\nname = \"f{flow}\"\npath = [{path}]\nperiod = \"{period}ms\"\nsend-gap = \"2ms\"\n\
+             wcet = \"{wcet}us\"\ndeadline = \"{deadline}ms\"\nsize = \"200B\"\n"
+        );
+    }
+    takt_model::file::parse(&text, "t").unwrap_or_else(|errors| panic!("{errors}\n{text}"))
+}
+
+#[test]
+fn simulated_jobs_of_flows_are_late_by_load_or_for_late_messages() {
+    let (mut random, cases) = (Random::new(80), cases() / 8);
+    let (mut by_load, mut by_message) = (0, 0);
+    for round in 0..cases {
+        let system = random_flows(&mut random);
+        let header = Header::new(String::new(), None, BackEnd::Sim, kinds(&system));
+        let mut causes = Causes::new(Rules::of(&header, Some(&system)), &Definitions::of(&system));
+        let options = SimOptions { duration: Span::from_ms(100), seed: round, node: None };
+        simulate(&system, &options, &mut causes).unwrap();
+        for (task, found) in causes.finish(Time::ZERO + options.duration).expect("what CPUs did is known") {
+            let messages = found.mainly(Cause::LateMessage);
+            assert_eq!(
+                (found.by_load + messages, found.disturbance.total()),
+                (found.jobs, found.disturbance.of(Cause::LateMessage)),
+                "round {round}, {task:?}: {}\n{}",
+                found.sentence(),
+                takt_model::file::write(&system)
+            );
+            by_load += found.by_load;
+            by_message += messages;
+        }
+    }
+    assert!(by_load > cases && by_message > cases / 4, "{by_load} by load, {by_message} by messages");
 }

@@ -268,9 +268,9 @@ mod tests {
 
     #[test]
     fn late_jobs_are_summed_by_cause() {
-        let one = Causes { late: 6, by_load: 1, mainly: [1, 2, 0, 0, 0, 2, 0, 0, 0, 0, 0] };
+        let one = Causes { late: 6, by_load: 1, mainly: [1, 2, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0] };
         let sum: Causes = [one, one, Causes::default()].into_iter().sum();
-        assert_eq!(sum, Causes { late: 12, by_load: 2, mainly: [2, 4, 0, 0, 0, 4, 0, 0, 0, 0, 0] });
+        assert_eq!(sum, Causes { late: 12, by_load: 2, mainly: [2, 4, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0] });
         assert_eq!((Cause::ALL[5], sum.unknown()), (Cause::Unknown, 4));
         assert_eq!(Causes { late: 7, ..one }.unknown(), 3, "late, and counted nowhere");
     }

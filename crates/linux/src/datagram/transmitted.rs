@@ -7,27 +7,56 @@ use super::Datagrams;
 
 /// The kernel's flags of SO_TIMESTAMPING (linux/net_tstamp.h).
 const TX_SOFTWARE: u32 = 1 << 1;
+const TX_SCHED: u32 = 1 << 8;
 const SOFTWARE: u32 = 1 << 4;
 const OPT_ID: u32 = 1 << 7;
 const OPT_TSONLY: u32 = 1 << 11;
 
-/// A datagram whose packet has left.
+/// The kind of a stamp that says where a packet was (SCM_TSTAMP_SCHED).
+const SCHED: u32 = 1;
+
+/// A place on the way of a packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stage {
+    /// It came to the queue of its device. Before, the kernel may have kept it while it looked for
+    /// the address of its neighbour.
+    Queued,
+    /// It went to the device.
+    Left,
+}
+
+/// A datagram whose packet has left, or has come to the queue of its device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Transmitted {
     /// Counts the datagrams that were sent since [`Datagrams::stamp_transmissions`], from zero.
     pub number: u32,
     /// When, on CLOCK_REALTIME in nanoseconds.
     pub at: u64,
+    /// Where it was then.
+    pub stage: Stage,
 }
 
 impl Datagrams {
     /// Lets the kernel stamp each datagram when its packet goes to the device, for
-    /// [`Datagrams::transmitted`]. Devices without such stamps give none.
+    /// [`Datagrams::transmitted`]. Some devices give none.
     ///
     /// # Errors
     /// The kernel's refusal.
     pub fn stamp_transmissions(&self) -> io::Result<()> {
-        let flags = TX_SOFTWARE | SOFTWARE | OPT_ID | OPT_TSONLY;
+        self.stamp_stages(TX_SOFTWARE)
+    }
+
+    /// The same, and a stamp when the packet comes to the queue of its device. Every device has
+    /// those.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub fn stamp_queueing_and_transmissions(&self) -> io::Result<()> {
+        self.stamp_stages(TX_SOFTWARE | TX_SCHED)
+    }
+
+    fn stamp_stages(&self, stages: u32) -> io::Result<()> {
+        let flags = stages | SOFTWARE | OPT_ID | OPT_TSONLY;
         // SAFETY: the option's value is one int, which outlives the call.
         let result = unsafe {
             let (size, value) = (size_of_val(&flags) as libc::socklen_t, (&raw const flags).cast());
@@ -36,7 +65,7 @@ impl Datagrams {
         if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// The next datagram whose packet has left, without waiting.
+    /// The next stamp, without waiting.
     #[must_use]
     pub fn transmitted(&self) -> Option<Transmitted> {
         #[repr(align(8))]
@@ -51,9 +80,9 @@ impl Datagrams {
         if unsafe { libc::recvmsg(self.socket.as_raw_fd(), &raw mut header, flags) } < 0 {
             return None;
         }
-        let (mut at, mut number) = (None, None);
-        // SAFETY: the macros walk over whole control messages, which the kernel has written. A stamp is
-        // three timespecs, the software's first. An error is a sock_extended_err.
+        let (mut at, mut about) = (None, None);
+        // SAFETY: the macros walk over whole control messages, which the kernel has written. A
+        // stamp is three timespecs, the software's first. An error is a sock_extended_err.
         unsafe {
             let mut place = libc::CMSG_FIRSTHDR(&raw const header);
             while let Some(message) = place.as_ref() {
@@ -65,14 +94,17 @@ impl Datagrams {
                     }
                     (libc::SOL_IP, libc::IP_RECVERR) | (libc::SOL_IPV6, libc::IPV6_RECVERR) => {
                         let error = libc::CMSG_DATA(place).cast::<libc::sock_extended_err>().read_unaligned();
-                        number = (error.ee_origin == libc::SO_EE_ORIGIN_TIMESTAMPING).then_some(error.ee_data);
+                        let stage = if error.ee_info == SCHED { Stage::Queued } else { Stage::Left };
+                        let is_stamp = error.ee_origin == libc::SO_EE_ORIGIN_TIMESTAMPING;
+                        about = is_stamp.then_some((error.ee_data, stage));
                     }
                     _ => {}
                 }
                 place = libc::CMSG_NXTHDR(&raw const header, place);
             }
         }
-        Some(Transmitted { number: number?, at: at? })
+        let (number, stage) = about?;
+        Some(Transmitted { number, at: at?, stage })
     }
 }
 
@@ -84,6 +116,33 @@ mod tests {
 
     use super::super::{Chunk, Sent};
     use super::*;
+    use crate::net::Cable;
+
+    #[test]
+    fn a_datagram_without_a_neighbour_comes_to_no_device() {
+        let cable = match Cable::lay(false) {
+            Ok(cable) => cable,
+            Err(error) => return println!("skipped: {error}"),
+        };
+        let send = || {
+            cable.left().enter().unwrap();
+            let at = SocketAddr::from((cable.left().address(), 0));
+            let socket = Datagrams::bind_to_send(at, 0, 1 << 16).unwrap();
+            socket.stamp_queueing_and_transmissions().unwrap();
+            let nobody = SocketAddr::from((cable.nobody(), 9)).into();
+            assert_eq!(socket.send([&[0; 100], &[]], &nobody, Span::ZERO), Sent::Yes);
+            assert!(socket.transmitted().is_none() && socket.has_unsent(), "the kernel asks for the address");
+            // The kernel knows the other end's address soon.
+            let there = SocketAddr::from((cable.right().address(), 9)).into();
+            assert_eq!(socket.send([&[0; 100], &[]], &there, Span::ZERO), Sent::Yes);
+            let mut stages = Vec::new();
+            while stages != [Stage::Queued, Stage::Left] {
+                crate::clock::pause(Span::from_ms(1));
+                stages.extend(std::iter::from_fn(|| socket.transmitted()).map(|stamp| stamp.stage));
+            }
+        };
+        std::thread::scope(|scope| scope.spawn(send).join().unwrap());
+    }
 
     #[test]
     fn each_datagram_is_stamped_when_it_leaves() {
@@ -99,9 +158,16 @@ mod tests {
                 assert_eq!(one.send([&[1; 50], &[]], &to, Span::ZERO), Sent::Yes);
                 // The loopback device takes a packet before the send ends.
                 let left = one.transmitted().unwrap();
-                assert_eq!(left.number, number);
+                assert_eq!((left.number, left.stage), (number, Stage::Left));
                 assert!(left.at >= before && left.at <= crate::clock::realtime_ns());
             }
+            one.stamp_queueing_and_transmissions().unwrap();
+            let to = two.address().unwrap().into();
+            assert_eq!(one.send([&[1; 50], &[]], &to, Span::ZERO), Sent::Yes);
+            let stamps = [one.transmitted().unwrap(), one.transmitted().unwrap()];
+            assert_eq!(stamps.map(|stamp| stamp.stage), [Stage::Queued, Stage::Left]);
+            assert!(stamps[0].number == stamps[1].number && stamps[0].at <= stamps[1].at);
+            assert_eq!(one.transmitted(), None);
             // Arrivals at the same socket keep their stamps.
             assert_eq!(two.send([&[2; 50], &[]], &one.address().unwrap().into(), Span::ZERO), Sent::Yes);
             assert!(one.has_datagram());

@@ -15,11 +15,11 @@ const FINISHED_MAX: usize = 64;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Finished {
     number: u64,
-    ended: Time,
+    pub(super) ended: Time,
     /// When it would have ended.
-    undisturbed: Time,
+    pub(super) undisturbed: Time,
     /// The longest disturbance, if it ended later.
-    cause: Option<Cause>,
+    pub(super) cause: Option<Cause>,
 }
 
 impl Causes {
@@ -70,6 +70,6 @@ impl Causes {
     }
 }
 
-fn less(time: Time, span: Span) -> Time {
+pub(super) fn less(time: Time, span: Span) -> Time {
     Time::from_ns(time.as_ns().saturating_sub(span.as_ns()))
 }

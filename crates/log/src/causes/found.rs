@@ -37,11 +37,13 @@ pub enum Cause {
     Blocked,
     /// A hypervisor had it, at most so long.
     Hypervisor,
+    /// The message that released the job came after the deadline of the hop before, by so long.
+    LateMessage,
 }
 
 impl Cause {
     /// All.
-    pub const ALL: [Cause; 11] = [
+    pub const ALL: [Cause; 12] = [
         Cause::Others,
         Cause::BeyondWcet,
         Cause::Idle,
@@ -53,6 +55,7 @@ impl Cause {
         Cause::Throttled,
         Cause::Blocked,
         Cause::Hypervisor,
+        Cause::LateMessage,
     ];
 
     /// In words.
@@ -70,6 +73,7 @@ impl Cause {
             Cause::Throttled => "throttled",
             Cause::Blocked => "blocked",
             Cause::Hypervisor => "hypervisor",
+            Cause::LateMessage => "late message",
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use takt_model::flows::{self, Lowered, Role};
 use takt_model::plan::Order;
 use takt_model::{Late, NodeId, Plan, Span, Strategy, System, TaskId};
 
@@ -12,6 +13,10 @@ use crate::kind::Kind;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Rules {
     tasks: BTreeMap<TaskId, TaskRule>,
+    /// The tasks whose jobs messages release.
+    messages: BTreeMap<TaskId, MessageRule>,
+    /// The tasks that leave those messages.
+    senders: BTreeSet<TaskId>,
     /// The tasks that others follow.
     followed: BTreeSet<TaskId>,
     back_end: BackEnd,
@@ -34,6 +39,17 @@ pub struct TaskRule {
     pub servers: Vec<u32>,
     /// By mode: how important it is; empty where that is unknown.
     pub importances: Vec<Importance>,
+}
+
+/// Known facts about the messages that release the jobs of a task.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct MessageRule {
+    /// The task of the hop before, which leaves them.
+    pub(super) from: TaskId,
+    /// The deadline of that hop, relative to the arrival of the flow.
+    pub(super) before: Span,
+    /// The task of this node whose jobs take them.
+    pub(super) taken_by: Option<TaskId>,
 }
 
 /// How important a task is among those of its CPU.
@@ -62,10 +78,10 @@ impl Rules {
     #[must_use]
     pub fn live(tasks: BTreeMap<TaskId, TaskRule>, best_effort: bool) -> Rules {
         let back_end = if best_effort { BackEnd::RunBestEffort } else { BackEnd::Run };
-        Rules::new(tasks, back_end, true)
+        Rules::new(tasks, BTreeMap::new(), back_end, true)
     }
 
-    /// For a log with this header, of this System, if it has one.
+    /// For a log with this header, of this System, if it has one. The tasks of its flows are among them.
     #[must_use]
     pub fn of(header: &Header, system: Option<&System>) -> Rules {
         let needed: &[Kind] = match header.back_end {
@@ -73,13 +89,23 @@ impl Rules {
             _ => &[Kind::Release, Kind::Start, Kind::Preempt, Kind::Resume, Kind::Complete, Kind::Occupy],
         };
         let known = needed.iter().all(|kind| header.kinds.contains(*kind));
+        let lowered = system.and_then(flows::lower);
+        let system = lowered.as_ref().map(|lowered| &lowered.system).or(system);
         let tasks = system.map(|system| tasks(system, header.back_end)).unwrap_or_default();
-        Rules::new(tasks, header.back_end, known)
+        let messages = lowered.as_ref().map(messages).unwrap_or_default();
+        Rules::new(tasks, messages, header.back_end, known)
     }
 
-    fn new(tasks: BTreeMap<TaskId, TaskRule>, back_end: BackEnd, known: bool) -> Rules {
-        let followed = tasks.values().flat_map(|rule| rule.after.iter().copied()).collect();
-        Rules { tasks, followed, back_end, known }
+    fn new(
+        tasks: BTreeMap<TaskId, TaskRule>,
+        messages: BTreeMap<TaskId, MessageRule>,
+        back_end: BackEnd,
+        known: bool,
+    ) -> Rules {
+        let takers = messages.values().filter_map(|rule| rule.taken_by);
+        let followed = tasks.values().flat_map(|rule| rule.after.iter().copied()).chain(takers).collect();
+        let senders = messages.values().map(|rule| rule.from).collect();
+        Rules { tasks, messages, senders, followed, back_end, known }
     }
 
     /// Whether the log tells what CPUs did.
@@ -90,6 +116,16 @@ impl Rules {
 
     pub(super) fn task(&self, task: TaskId) -> Option<&TaskRule> {
         self.tasks.get(&task)
+    }
+
+    /// The messages that release the jobs of this task.
+    pub(super) fn message(&self, task: TaskId) -> Option<MessageRule> {
+        self.messages.get(&task).copied()
+    }
+
+    /// Whether messages that jobs of this task leave release others.
+    pub(super) fn is_sender(&self, task: TaskId) -> bool {
+        self.senders.contains(&task)
     }
 
     /// The servers whose budgets the jobs of this task need.
@@ -114,6 +150,21 @@ impl Rules {
     pub(super) fn is_best_effort(&self) -> bool {
         self.back_end == BackEnd::RunBestEffort
     }
+}
+
+/// The messages between the hops of flows.
+fn messages(lowered: &Lowered) -> BTreeMap<TaskId, MessageRule> {
+    let system = &lowered.system;
+    let takes = |id: &TaskId| matches!(lowered.role(*id), Some(Role::Receive | Role::Interrupt));
+    let rule = |id: TaskId, node: NodeId| {
+        let Some(Role::Hop { flow, hop }) = lowered.role(id) else { return None };
+        let from = lowered.task_of(flow, hop.checked_sub(1)?)?;
+        let before = system.tasks.get(from.index())?.deadline;
+        let taken_by = system.tasks_of(node).map(|(id, _)| id).find(takes);
+        Some((id, MessageRule { from, before, taken_by }))
+    };
+    let all = (0..).map(TaskId).zip(&system.tasks);
+    all.filter_map(|(id, task)| rule(id, task.node)).collect()
 }
 
 fn tasks(system: &System, back_end: BackEnd) -> BTreeMap<TaskId, TaskRule> {

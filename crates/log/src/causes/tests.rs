@@ -625,3 +625,91 @@ proptest! {
         }
     }
 }
+
+/// The second node of a flow, by the deadlines of its hops, a period of 5 ms of its receiving task, and a local
+/// task of 8 ms.
+#[test]
+fn a_job_that_a_message_releases_is_late_for_what_came_before_it_too() {
+    let text = r#"
+takt = 1
+name = "t"
+[[node]]
+name = "n0"
+send = { period = "5ms", wcet = "1ms" }
+[[node]]
+name = "n1"
+strategy = "edf"
+receive = { period = "5ms", wcet = "1ms" }
+[[task]]
+name = "local"
+node = "n1"
+period = "40ms"
+deadline = "20ms"
+wcet = "8ms"
+[[flow]]
+name = "f"
+path = ["n0", "n1"]
+period = "50ms"
+wcet = "2ms"
+deadline = "40ms"
+hop-deadlines = ["20ms", "20ms"]
+size = "120B"
+[[network]]
+delay = ["0us", "1ms"]
+"#;
+    let system = takt_model::file::parse(text, "t").unwrap_or_else(|errors| panic!("{errors}"));
+    let definitions = Definitions::of(&system);
+    let id = |name: &str| definitions.tasks.iter().position(|task| task.name == name).unwrap() as u32;
+    let [sender, hop, receive, local] = ["f/0", "f/1", "n1/receive", "local"].map(id);
+    let on = |task| (Event::Start { job: job(task, 0), cpu: 0 }, Event::Complete { job: job(task, 0), cpu: 0 });
+    let (occupy, arrive) =
+        (|thread| Event::Occupy { cpu: 0, thread }, Event::Arrive { job: job(sender, 0), message: 0 });
+    let ((takes, taken), (start, complete)) = (on(receive), on(hop));
+    let parent = crate::event::Parent { hop: 1, origin: at(0) };
+    let released = Event::Release { job: job(hop, 0), arrival: at(0), parent: Some(parent) };
+    // The message comes at `came`. The receiving job takes it from `from` to `to`.
+    let message = |came, planned, (from, to)| {
+        let receiving = [(planned, release(receive, 0, planned)), (from, takes), (to, taken), (to, released)];
+        [(0, occupy(None)), (came, arrive)].into_iter().chain(receiving).collect::<Vec<_>>()
+    };
+    let (beside, runs, ran) = (release(local, 0, 36), on(local).0, on(local).1);
+    type Case = (Vec<(u64, Event)>, Vec<(u64, Event)>, &'static str, &'static [(&'static str, u64)]);
+    let cases: Vec<Case> = vec![
+        // In time.
+        (message(18, 20, (20, 21)), vec![(21, start), (23, complete)], "", &[]),
+        // It itself, and others, after it was released.
+        (message(18, 20, (20, 21)), vec![(21, start), (43, complete)], "1 own overrun", &[("own overrun", 20)]),
+        (
+            message(18, 20, (20, 21)),
+            vec![(21, occupy(HOG)), (39, start), (41, complete)],
+            "1 others (hog)",
+            &[("others", 18)],
+        ),
+        // The receiving job was kept from the CPU, or took too long.
+        (
+            [message(18, 20, (38, 39)), vec![(20, occupy(HOG))]].concat(),
+            vec![(39, start), (41, complete)],
+            "1 others",
+            &[("others", 18)],
+        ),
+        (message(18, 20, (20, 39)), vec![(39, start), (41, complete)], "1 beyond wcet", &[("beyond wcet", 18)]),
+        // The message was late.
+        (message(37, 39, (39, 40)), vec![(40, start), (42, complete)], "1 late message", &[("late message", 17)]),
+        // It was in time, and less important work of its own node is in no way.
+        (
+            [message(18, 36, (36, 37)), vec![(36, beside)]].concat(),
+            vec![(37, start), (39, complete), (39, runs), (47, ran)],
+            "",
+            &[],
+        ),
+        // Nothing went wrong, but it had no time.
+        (message(20, 38, (38, 39)), vec![(39, start), (41, complete)], "1 by load", &[]),
+    ];
+    for (first, then, sentence, expected) in cases {
+        let mut all = [first, then].concat();
+        all.sort_by_key(|(at, _)| *at);
+        let causes = causes(Some(&system), BackEnd::Run, &[]);
+        let late = &found(causes, &all, 100)[&TaskId(hop)];
+        assert_eq!((late.sentence().as_str(), lasted(late).as_slice()), (sentence, expected), "{all:?}");
+    }
+}

@@ -5,13 +5,15 @@ use std::fmt::Write as _;
 use takt_analysis::Answer;
 use takt_log::BackEnd;
 use takt_log::stats::TaskStats;
+use takt_model::flows::{self, Role};
 use takt_model::plan::Order;
-use takt_model::{Exec, NodeId, Plan, Span, System, Task};
+use takt_model::{Exec, NodeId, Plan, Span, System, Task, TaskId};
 
 use super::tasks::Compared;
 use super::{ReportInput, count, late, plural, seen};
 use crate::axis::short;
 use crate::markup::Esc;
+use crate::source::Source;
 
 /// So many findings of one kind are spelled out.
 const SPELLED_MAX: usize = 6;
@@ -37,8 +39,42 @@ pub(super) fn sentences(input: &ReportInput<'_>) -> Vec<String> {
     findings(input).into_iter().map(|finding| finding.text).collect()
 }
 
+/// A task of the file, a hop of a flow, or a task that takes or sends messages.
+struct Subject<'a> {
+    name: String,
+    bound: Option<Span>,
+    simulated: Option<&'a TaskStats>,
+    measured: Option<&'a TaskStats>,
+}
+
+fn subjects<'a>(input: &ReportInput<'a>) -> Vec<Subject<'a>> {
+    let of_file = Compared::all(input).into_iter().map(|of| Subject {
+        name: of.task.name.clone(),
+        bound: of.bound,
+        simulated: of.simulated,
+        measured: of.measured,
+    });
+    let mut subjects: Vec<Subject<'a>> = of_file.collect();
+    let Some((system, lowered)) = input.system.and_then(|system| Some((system, flows::lower(system)?))) else {
+        return subjects;
+    };
+    let tasks = (0..).map(TaskId).zip(&lowered.system.tasks).skip(system.tasks.len());
+    subjects.extend(tasks.map(|(id, task)| {
+        let bound = match lowered.role(id) {
+            Some(Role::Hop { flow, hop }) => {
+                let flow = system.flows.get(flow.index());
+                flow.zip(input.check).and_then(|(flow, check)| check.hop_bound(&flow.name, hop))
+            }
+            _ => None,
+        };
+        let of = |source: Option<&'a Source>| source?.stats.tasks.iter().find(|stats| stats.task == task.name);
+        Subject { name: task.name.clone(), bound, simulated: of(input.simulated), measured: of(input.measured) }
+    }));
+    subjects
+}
+
 fn findings(input: &ReportInput<'_>) -> Vec<Finding> {
-    let tasks = Compared::all(input);
+    let tasks = subjects(input);
     let mut findings = Vec::new();
     let whose_fault = blame(input);
     if let Some(above) = above_bound(&tasks, |task| task.simulated) {
@@ -136,11 +172,11 @@ fn blame(input: &ReportInput<'_>) -> &'static str {
 }
 
 /// `"a" 12 ms (bound 10 ms), "b" ...`, the worst excess in proportion first; `None` where all keep to their bounds.
-fn above_bound<'a>(tasks: &[Compared<'a>], of: impl Fn(&Compared<'a>) -> Option<&'a TaskStats>) -> Option<String> {
+fn above_bound<'a>(tasks: &[Subject<'a>], of: impl Fn(&Subject<'a>) -> Option<&'a TaskStats>) -> Option<String> {
     let mut above: Vec<(&str, u64, u64)> = (tasks.iter())
         .filter_map(|task| {
             let (max, bound) = (of(task)?.response_ns.as_ref()?.max, task.bound?.as_ns());
-            (max > bound).then_some((task.task.name.as_str(), max, bound))
+            (max > bound).then_some((task.name.as_str(), max, bound))
         })
         .collect();
     // Products in 128 bits do not overflow.
@@ -160,7 +196,7 @@ fn above_bound<'a>(tasks: &[Compared<'a>], of: impl Fn(&Compared<'a>) -> Option<
 
 /// Why tasks exceeded their bounds: the causes of their late jobs, and the threads that had the CPU
 /// during the worst job.
-fn why(input: &ReportInput<'_>, tasks: &[Compared<'_>]) -> String {
+fn why(input: &ReportInput<'_>, tasks: &[Subject<'_>]) -> String {
     let Some(source) = input.measured else { return String::new() };
     let above = tasks.iter().filter(|task| {
         let max = task.measured.and_then(|stats| stats.response_ns.as_ref()).map(|response| response.max);
@@ -168,7 +204,7 @@ fn why(input: &ReportInput<'_>, tasks: &[Compared<'_>]) -> String {
     });
     let mut told = Vec::new();
     for task in above.take(SPELLED_MAX) {
-        let name = &task.task.name;
+        let name = &task.name;
         if let Some(sentence) = late::sentence(source, name) {
             told.push(format!("jobs of \"{name}\" were late for this: {sentence}"));
         } else if let Some(disturber) = task.measured.and_then(|stats| late::disturber(source.worst.get(&stats.id)?)) {

@@ -61,8 +61,7 @@ pub(crate) fn look(shared: &Shared, manager: usize, epoch: Epoch) {
 /// Sends the messages that a table thread could not send at once.
 pub(crate) fn send(shared: &Shared, manager: usize, epoch: Epoch) {
     let Some(Role::Manager(seats)) = shared.lanes.get(manager).map(|lane| &lane.role) else { return };
-    let Some(live) = &seats.live else { return };
-    if let (Some(outbox), Some(socket)) = (&live.outbox, &live.socket) {
-        outbox.serve(socket, epoch, || shared.end());
+    if let Some(outbox) = seats.live.as_ref().and_then(|live| live.outbox.as_ref()) {
+        outbox.serve(epoch, || shared.end());
     }
 }

@@ -306,7 +306,7 @@ impl Managed {
                 helpers.push(helper(Class::Fifo { priority: self.top - 3 }, Role::Sentry(watch)));
                 helpers.push(helper(self.class, Role::Look(manager)));
             }
-            if live.as_ref().is_some_and(|live| live.outbox.is_some() && live.plan.sends(&part.slots)) {
+            if live.as_ref().is_some_and(|live| live.sends_later(&part.slots)) {
                 helpers.push(helper(self.class, Role::Sender(first + at)));
             }
             let mut lane = Lane::new(TaskId(u32::MAX), self.class, false, records);

@@ -12,8 +12,9 @@
 //! | `station.rs` | the messages of a node; pure |
 //! | `seal.rs` | encrypted and authenticated datagrams; pure |
 //! | `difference.rs` | how the clocks of nodes differ; pure |
-//! | `post.rs` | the socket: what table jobs do |
+//! | `post.rs` | what table jobs do with messages |
 //! | `outbox.rs` | messages on their way to the kernel, by deadline and late rule |
+//! | `line.rs` | the sockets by which they leave |
 //! | `payload.rs` | the bytes that messages carry between handlers; pure |
 //! | `error.rs` | why a node cannot run |
 //! | `clocks.rs` | the differences of clocks, measured by the job of `clock.sync` or by a thread |
@@ -30,6 +31,7 @@ use crate::clock_source::{ClockSources, SourcePaths};
 mod clocks;
 mod difference;
 pub(crate) mod error;
+mod line;
 mod outbox;
 mod payload;
 mod plan;
@@ -99,11 +101,12 @@ counts! {
     send_longest_ns,
 }
 
-/// A node with its socket.
+/// A node with its sockets.
 pub(crate) struct NodeLive {
     pub(crate) plan: NodePlan,
+    /// Where it receives.
     pub(crate) socket: Option<Datagrams>,
-    /// `None`: messages go to the kernel as jobs leave them.
+    /// `None`: it sends no messages.
     pub(crate) outbox: Option<NodeOutbox>,
     pub(crate) counts: Counts,
     /// Of a run with handlers; else empty.
@@ -114,11 +117,11 @@ pub(crate) struct NodeLive {
     differences: Vec<KnownDifference>,
 }
 
-/// Bytes of the socket's buffers.
+/// Bytes of the receiving socket's buffer.
 const BUFFER: usize = 1 << 20;
 
 impl NodeLive {
-    /// Opens the socket. With handlers there is room for what messages carry.
+    /// Opens the sockets. With handlers there is room for what messages carry.
     pub(crate) fn open(plan: NodePlan, has_handlers: bool) -> Result<NodeLive, NodeError> {
         let socket = match plan.network.listen {
             Some(listen) => {
@@ -126,22 +129,20 @@ impl NodeLive {
                 let refused =
                     |error| NodeError::Socket(format!("the kernel does not stamp arriving datagrams: {error}"));
                 socket.stamp().map_err(refused)?;
-                let refused =
-                    |error| NodeError::Socket(format!("the kernel does not stamp leaving datagrams: {error}"));
-                socket.stamp_transmissions().map_err(refused)?;
                 Some(socket)
             }
             None => None,
         };
-        let outbox = NodeOutbox::new(&plan)?;
-        if let Some(socket) = socket.as_ref().filter(|_| outbox.is_some()) {
-            let refused = |error| NodeError::Socket(format!("its send buffer cannot be small: {error}"));
-            socket.hold_little(plan.longest_sent()).map_err(refused)?;
-        }
+        let outbox = NodeOutbox::open(&plan)?;
         let taken = plan.tasks.iter().map(|_| AtomicU64::new(0)).collect();
         let differences = plan.original.nodes.iter().map(|_| KnownDifference::default()).collect();
         let payloads = if has_handlers { Payloads::new(&plan) } else { Payloads::default() };
         Ok(NodeLive { plan, socket, outbox, counts: Counts::default(), payloads, taken, differences })
+    }
+
+    /// Whether messages of these slots may have to wait, so that a thread must send them later.
+    pub(crate) fn sends_later(&self, slots: &[u32]) -> bool {
+        self.outbox.as_ref().is_some_and(NodeOutbox::waits) && self.plan.sends(slots)
     }
 
     /// The measured difference: this node's CLOCK_MONOTONIC - that of another.

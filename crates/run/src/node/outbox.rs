@@ -1,60 +1,67 @@
-//! The messages of a node on their way to the kernel, if `link` gives them an order or a late rule.
+//! The messages of a node on their way to the kernel.
 //!
-//! The kernel sends the packets of a class first in, first out. So the socket gets the smallest send
-//! buffer, and messages wait here until it has room. Then the queue of the simulator's egress
-//! ([`takt_net::PacketQueue`]) chooses one, and drops late ones.
+//! With an order or a late rule of `link`, messages wait here. The kernel sends the packets of a
+//! class first in, first out. So sockets get the smallest send buffer, and messages wait until
+//! there is room. Then the queues of the simulator's egress ([`takt_net::PeerQueues`]) choose one,
+//! and drop late ones. A message waits longer while the kernel looks for the address of its peer
+//! ([`Line`]); those to other peers go on.
 //!
 //! The table thread puts messages in, and sends at once what has room. The sender thread waits for
 //! room and sends the others. Nothing here allocates after construction.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::net::SocketAddr;
+use std::os::fd::AsFd as _;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use takt_linux::clock::{self, realtime_ns};
-use takt_linux::datagram::{Datagrams, Destination, Sent, Transmitted};
-use takt_linux::{Epoch, futex, process};
+use takt_linux::datagram::Sent;
+use takt_linux::eventfd::EventFd;
+use takt_linux::seqpacket::Poll;
+use takt_linux::{Epoch, clock, process};
 use takt_log::JobKey;
 use takt_model::{Bytes, Late, Span, TaskId, Time};
-use takt_net::{LateRule, MessageBody, MessageHead, Order, Packet, PacketQueue, QueueError, QueueSpec};
+use takt_net::{LateRule, MessageBody, MessageHead, Order, Packet, PeerQueues, QueueSpec};
 
 use super::NodeError;
+use super::line::{Left, Line, LineSpec};
 use super::plan::NodePlan;
 use super::seal::Sealer;
 
-/// Messages that wait at most.
+/// Messages to a peer that wait at most.
 const LETTERS_MAX: usize = 1024;
-/// Bytes that they take at most; 16 have room in any case.
+/// Bytes that they take at most, of all peers; 16 messages to each peer have room in any case.
 const BYTES_MAX: usize = 16 << 20;
 /// Messages that the sender thread sends before the table thread has its turn.
 const BURST: usize = 16;
-/// Stamps that wait for the table thread at most.
-const STAMPS_MAX: usize = 1024;
-/// The wait for room if the socket ends each wait at once.
+/// The wait for room if a socket ends each wait at once.
 const LOOK_AGAIN: Span = Span::from_us(100);
-/// The longest wait for room before the end of the run is looked at.
+/// The longest wait for room before all is looked at.
 const TURN: Span = Span::from_ms(20);
+/// Bytes of a socket's send buffer, if messages do not wait here.
+const BUFFER: usize = 1 << 20;
 
 /// See the module's documentation.
 pub(crate) struct NodeOutbox {
     state: Mutex<State>,
-    /// Counts times at which messages had to wait; a futex.
-    word: AtomicU32,
-    /// By lane.
-    destinations: Vec<Destination>,
+    /// Wakes the sender thread: messages wait, or wait for another socket.
+    bell: EventFd,
+    /// Messages wait for room. Otherwise the kernel gets them as jobs leave them.
+    waits: bool,
+    peers: usize,
 }
 
 /// The state of both threads.
 pub(crate) struct State {
-    queue: PacketQueue,
+    queues: PeerQueues,
     letters: Letters,
-    /// Stamps of packets that have left, read by the sender thread.
-    stamps: VecDeque<Transmitted>,
+    line: Line,
+    /// By lane: the number of its peer.
+    peers: Vec<usize>,
     sealer: Option<Sealer>,
     is_closed: bool,
 }
 
-/// The datagrams of the messages in the queue.
+/// The datagrams of the messages in the queues.
 struct Letters {
     all: Vec<Letter>,
     /// Places that are free.
@@ -63,10 +70,10 @@ struct Letters {
     departures: VecDeque<Departure>,
 }
 
-/// A message. It is sealed when it leaves, because receivers refuse a datagram after 1024 later seals.
+/// A message. It is sealed when it leaves, because receivers refuse a datagram after 1024 later
+/// seals.
 struct Letter {
     body: MessageBody,
-    lane: usize,
     datagram: Vec<u8>,
 }
 
@@ -76,7 +83,6 @@ pub(crate) struct Departure {
     pub(crate) at: Time,
     pub(crate) job: JobKey,
     pub(crate) number: u64,
-    pub(crate) bytes: u32,
     pub(crate) fate: Fate,
 }
 
@@ -93,13 +99,23 @@ pub(crate) enum Fate {
     Late,
 }
 
+/// An outbox.
+struct OutboxSpec {
+    /// The order and the late rule; `None`: messages do not wait.
+    rules: Option<(Order, LateRule)>,
+    /// By lane: where datagrams go, and their longest.
+    lanes: Vec<(SocketAddr, usize)>,
+    from: SocketAddr,
+    priority: u32,
+}
+
 /// The key and the head of this process. `None`: the node has no key, since it has no messages.
-pub(crate) fn sealer(plan: &NodePlan) -> Option<Sealer> {
+fn sealer(plan: &NodePlan) -> Option<Sealer> {
     let head = MessageHead {
         from: plan.node.0 as u16,
         salt: process::random().unwrap_or_default(),
         counter: 0,
-        boot: realtime_ns(),
+        boot: clock::realtime_ns(),
         run: plan.network.start,
         system: plan.digest,
     };
@@ -107,48 +123,67 @@ pub(crate) fn sealer(plan: &NodePlan) -> Option<Sealer> {
 }
 
 impl NodeOutbox {
-    /// The outbox of a node. `None` if its link has neither an order nor a late rule.
-    pub(crate) fn new(plan: &NodePlan) -> Result<Option<NodeOutbox>, NodeError> {
-        if plan.lanes.is_empty() || (!plan.edf && plan.late == Late::Continue) {
-            return Ok(None);
-        }
+    /// Opens the outbox of a node. `None` if it sends no messages.
+    pub(crate) fn open(plan: &NodePlan) -> Result<Option<NodeOutbox>, NodeError> {
+        let Some(from) = plan.network.listen.filter(|_| !plan.lanes.is_empty()) else { return Ok(None) };
         let order = if plan.edf { Order::Edf } else { Order::Fifo };
-        let lanes = plan.lanes.iter().map(|lane| (lane.to.into(), lane.bytes)).collect();
-        NodeOutbox::with(order, plan.late.into(), lanes, sealer(plan))
-            .map(Some)
-            .map_err(|error| NodeError::Socket(error.to_string()))
+        let spec = OutboxSpec {
+            rules: (plan.edf || plan.late != Late::Continue).then_some((order, plan.late.into())),
+            lanes: plan.lanes.iter().map(|lane| (lane.to, lane.bytes)).collect(),
+            from,
+            priority: plan.network.priority,
+        };
+        NodeOutbox::with(&spec, sealer(plan)).map(Some)
     }
 
-    /// `lanes`: where datagrams go, and their longest.
-    fn with(
-        order: Order,
-        late: LateRule,
-        lanes: Vec<(Destination, usize)>,
-        sealer: Option<Sealer>,
-    ) -> Result<NodeOutbox, QueueError> {
-        let longest = lanes.iter().map(|(_, bytes)| *bytes).max().unwrap_or(1);
-        let room = (BYTES_MAX / longest.max(1)).clamp(16, LETTERS_MAX);
-        let mut queue = PacketQueue::new(QueueSpec { order, late, packets_max: room, streams: lanes.len() })?;
-        queue.reserve(room);
+    fn with(spec: &OutboxSpec, sealer: Option<Sealer>) -> Result<NodeOutbox, NodeError> {
+        let OutboxSpec { rules, lanes, from, priority } = spec;
+        let refused = |error: &dyn std::fmt::Display| NodeError::Socket(error.to_string());
+        let mut addresses: Vec<SocketAddr> = Vec::new();
+        let mut number_of = |to: SocketAddr| {
+            addresses.iter().position(|other| *other == to).unwrap_or_else(|| {
+                addresses.push(to);
+                addresses.len() - 1
+            })
+        };
+        let peers: Vec<usize> = lanes.iter().map(|(to, _)| number_of(*to)).collect();
+        let count = addresses.len();
+        let longest = lanes.iter().map(|(_, bytes)| *bytes).max().unwrap_or(1).max(1);
+        let room = (BYTES_MAX / longest / count.max(1)).clamp(16, LETTERS_MAX);
+        let all = if rules.is_some() { room * count } else { 0 };
+        let (order, late) = rules.unwrap_or((Order::Fifo, LateRule::Send));
+        let spec = QueueSpec { order, late, packets_max: room, streams: lanes.len() };
+        let mut queues = PeerQueues::new(spec, count).map_err(|error| refused(&error))?;
+        let little = rules.map(|_| longest);
+        if rules.is_some() {
+            queues.reserve(room);
+        }
+        let line = LineSpec { from: *from, priority: *priority, buffer: BUFFER, little };
         let zero = Time::ZERO;
         let body = MessageBody { task: TaskId(0), job: 0, message: 0, due: zero, origin: zero, zero, payload: 0 };
-        let letter = |_| Letter { body, lane: 0, datagram: Vec::with_capacity(longest) };
-        let letters = Letters {
-            all: (0..room).map(letter).collect(),
-            free: (0..room).collect(),
-            departures: VecDeque::with_capacity(2 * room),
-        };
+        let letter = |_| Letter { body, datagram: Vec::with_capacity(longest) };
         Ok(NodeOutbox {
             state: Mutex::new(State {
-                queue,
-                letters,
-                stamps: VecDeque::with_capacity(STAMPS_MAX),
+                queues,
+                letters: Letters {
+                    all: (0..all).map(letter).collect(),
+                    free: (0..all).collect(),
+                    departures: VecDeque::with_capacity(2 * all),
+                },
+                line: Line::open(&line, addresses)?,
+                peers,
                 sealer,
                 is_closed: false,
             }),
-            word: AtomicU32::new(0),
-            destinations: lanes.into_iter().map(|(to, _)| to).collect(),
+            bell: EventFd::new().map_err(|error| refused(&error))?,
+            waits: rules.is_some(),
+            peers: count,
         })
+    }
+
+    /// Whether messages wait for room, so that there is work for the sender thread.
+    pub(crate) fn waits(&self) -> bool {
+        self.waits
     }
 
     /// The state. Nobody sends while the caller has it.
@@ -156,34 +191,34 @@ impl NodeOutbox {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends at most so many messages while the socket has room. The sender thread sends the others.
-    pub(crate) fn flush(&self, socket: &Datagrams, epoch: Epoch, most: usize) {
+    /// Sends at most so many messages while there is room. The sender thread sends the others.
+    pub(crate) fn flush(&self, epoch: Epoch, most: usize) {
         let mut state = self.state();
-        state.send(&self.destinations, socket, epoch, most);
-        if !state.queue.is_empty() {
-            self.word.fetch_add(1, Ordering::AcqRel);
-            futex::wake_all(&self.word);
+        state.send(epoch, most);
+        let is_empty = state.queues.is_empty();
+        drop(state);
+        if !is_empty {
+            self.bell.raise();
         }
     }
 
-    /// The sender thread: waits for room, and sends what waits for it. `end` says when the run ends.
-    pub(crate) fn serve(&self, socket: &Datagrams, epoch: Epoch, end: impl Fn() -> Time) {
+    /// The sender thread: waits for room, and sends what waits for it. `end` says when the run
+    /// ends.
+    pub(crate) fn serve(&self, epoch: Epoch, end: impl Fn() -> Time) {
+        // The bell, the line, and the sockets of peers.
+        let mut poll = Poll::with_room(2 + self.peers);
         while epoch.now() < end() {
-            let seen = self.word.load(Ordering::Acquire);
-            if self.state().queue.is_empty() {
-                futex::wait(&self.word, seen, epoch, end());
-                continue;
-            }
-            socket.await_room(TURN.min(end().saturating_since(epoch.now())));
+            self.bell.lower();
+            poll.clear();
+            let bell = poll.add(self.bell.as_fd(), true, false);
+            let turn = if self.state().watch(&mut poll) { TURN } else { Span::MAX };
+            poll.wait(Some(turn.min(end().saturating_since(epoch.now()))));
             let mut state = self.state();
-            // Stamps that wait in the socket would end the next wait at once.
-            let read = state.read_stamps(socket);
-            if read == 0 && !socket.has_room() {
-                drop(state);
+            let (read, sent) = state.send(epoch, BURST);
+            drop(state);
+            if read + sent == 0 && !poll.is_ready(bell) {
                 clock::pause(LOOK_AGAIN);
             } else {
-                state.send(&self.destinations, socket, epoch, BURST);
-                drop(state);
                 // The table thread has the same priority, and goes first.
                 std::thread::yield_now();
             }
@@ -192,7 +227,8 @@ impl NodeOutbox {
 }
 
 impl State {
-    /// A message for a lane. `datagram` has what it carries, and is not sealed. `false` if there is no place.
+    /// A message for a lane. `datagram` has what it carries, and is not sealed. `false` if there is
+    /// no place.
     pub(crate) fn push(
         &mut self,
         now: Time,
@@ -200,17 +236,24 @@ impl State {
         (lane, deadline): (usize, Time),
         datagram: &[u8],
     ) -> bool {
-        let Some(at) = self.letters.free.last().copied() else { return false };
+        let State { queues, letters, peers, .. } = self;
+        let Some((at, peer)) = letters.free.last().copied().zip(peers.get(lane).copied()) else { return false };
         let bytes = Bytes::new(datagram.len() as u64);
         let packet = Packet { stream: lane as u32, bytes, deadline, tag: at as u64 };
-        let Some(letter) = self.letters.all.get_mut(at).filter(|_| self.queue.push(now, packet).is_ok()) else {
+        let Some(letter) = letters.all.get_mut(at).filter(|_| queues.push(now, peer, packet).is_ok()) else {
             return false;
         };
-        (letter.body, letter.lane) = (body, lane);
+        letter.body = body;
         letter.datagram.clear();
         letter.datagram.extend_from_slice(datagram);
-        self.letters.free.pop();
+        letters.free.pop();
         true
+    }
+
+    /// Seals a message and gives it to the kernel at once.
+    pub(crate) fn send_now(&mut self, body: &MessageBody, lane: usize, datagram: &mut [u8]) -> Fate {
+        let peer = self.peers.get(lane).copied();
+        post(&mut self.line, self.sealer.as_mut(), (peer, body), datagram)
     }
 
     /// The next message that has left, in the order in which they left.
@@ -218,68 +261,85 @@ impl State {
         self.letters.departures.pop_front()
     }
 
-    /// The next stamp of a packet that has left.
-    pub(crate) fn stamp(&mut self, socket: &Datagrams) -> Option<Transmitted> {
-        self.stamps.pop_front().or_else(|| socket.transmitted())
+    /// Reads the stamps of packets that have left.
+    pub(crate) fn look(&mut self) {
+        self.line.look();
     }
 
-    /// Keeps the stamps that wait in the socket. If there are too many, the first ones are lost.
-    fn read_stamps(&mut self, socket: &Datagrams) -> usize {
-        let mut read = 0;
-        for stamp in std::iter::from_fn(|| socket.transmitted()).take(STAMPS_MAX) {
-            if self.stamps.len() == STAMPS_MAX {
-                self.stamps.pop_front();
-            }
-            self.stamps.push_back(stamp);
-            read += 1;
-        }
-        read
+    /// The next packet that has left.
+    pub(crate) fn left(&mut self) -> Option<Left> {
+        self.line.left()
     }
 
     /// Ends the sending. Returns how many messages still wait.
     pub(crate) fn close(&mut self) -> usize {
         self.is_closed = true;
-        self.queue.len()
+        self.queues.len()
     }
 
-    fn send(&mut self, destinations: &[Destination], socket: &Datagrams, epoch: Epoch, most: usize) {
-        let State { queue, letters, sealer, is_closed, .. } = self;
+    /// Adds the sockets that messages wait for. `false`: no message waits.
+    fn watch(&self, poll: &mut Poll) -> bool {
+        let for_room = self.queues.waiting().any(|peer| !self.line.keeps(peer));
+        let waits = !self.queues.is_empty();
+        if waits {
+            self.line.watch(poll, for_room);
+        }
+        waits
+    }
+
+    /// Sends at most so many messages while there is room. Returns how many stamps came, and how
+    /// many messages left.
+    fn send(&mut self, epoch: Epoch, most: usize) -> (usize, usize) {
+        let read = self.line.look();
+        let State { queues, letters, line, sealer, is_closed, .. } = self;
+        let before = letters.departures.len();
         for _ in 0..most {
-            if *is_closed || queue.is_empty() || !socket.has_room() {
-                return;
+            if *is_closed || queues.is_empty() || !line.has_room() {
+                break;
             }
             let now = epoch.now();
-            let next = queue.pop(now, |late| letters.leave(late.tag, Fate::Late, now));
-            let Some(tag) = next.map(|next| next.packet.tag) else { continue };
-            let mut send = |letter: &mut Letter| {
-                let to = destinations.get(letter.lane)?;
-                let sealed = sealer.as_mut()?.seal(&letter.body, &mut letter.datagram);
-                sealed.then(|| socket.send([&letter.datagram, &[]], to, Span::ZERO))
-            };
-            let fate = match letters.all.get_mut(tag as usize).and_then(&mut send) {
-                Some(Sent::Yes) => Fate::Sent,
-                Some(_) => Fate::Refused,
-                None => Fate::Unplaced,
-            };
+            let next = queues.pop(now, |peer| !line.keeps(peer), |late| letters.leave(late.tag, Fate::Late, now));
+            let Some((peer, next)) = next else { break };
+            let tag = next.packet.tag;
+            let fate = letters.all.get_mut(tag as usize).map_or(Fate::Unplaced, |letter| {
+                post(line, sealer.as_mut(), (Some(peer), &letter.body), &mut letter.datagram)
+            });
             letters.leave(tag, fate, epoch.now());
         }
+        (read, letters.departures.len() - before)
+    }
+}
+
+/// Seals a message and gives it to the kernel.
+fn post(
+    line: &mut Line,
+    sealer: Option<&mut Sealer>,
+    (peer, body): (Option<usize>, &MessageBody),
+    datagram: &mut [u8],
+) -> Fate {
+    let Some(peer) = peer else { return Fate::Unplaced };
+    if !sealer.is_some_and(|sealer| sealer.seal(body, datagram)) {
+        return Fate::Unplaced;
+    }
+    match line.send(peer, body.message, datagram) {
+        Sent::Yes => Fate::Sent,
+        Sent::Full | Sent::Refused => Fate::Refused,
     }
 }
 
 impl Letters {
     fn leave(&mut self, tag: u64, fate: Fate, at: Time) {
         let Some(letter) = self.all.get(tag as usize) else { return };
-        let bytes = u32::try_from(letter.datagram.len()).unwrap_or(u32::MAX);
         let job = JobKey { task: letter.body.task, number: letter.body.job };
-        self.departures.push_back(Departure { at, job, number: letter.body.message, bytes, fate });
+        self.departures.push_back(Departure { at, job, number: letter.body.message, fate });
         self.free.push(tag as usize);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::net::{SocketAddr, UdpSocket};
-    use std::sync::atomic::AtomicBool;
+    use std::net::UdpSocket;
+    use std::sync::atomic::{AtomicBool, Ordering};
     use std::time::Duration;
 
     use super::super::seal::Key;
@@ -302,10 +362,9 @@ mod tests {
     }
 
     const BATCH: u64 = 10;
-    const SECOND: Span = Span::from_s(1);
-
-    /// Sends two batches and a late message through a slow class. Each deadline is earlier than the one before. Returns
-    /// the order of arrivals, the departures of the first batch at once, and later departures.
+    /// Sends two batches and a late message through a slow class. Each deadline is earlier than the
+    /// one before. Returns the order of arrivals, the departures of the first batch at once, and
+    /// later departures.
     fn sent(order: Order) -> Option<(Vec<u8>, Vec<Departure>, Vec<Departure>)> {
         let cable = Cable::lay(false).inspect_err(|error| println!("skipped: {error}")).ok()?;
         let receiver = std::thread::scope(|scope| {
@@ -329,16 +388,13 @@ mod tests {
                 Ok(applied) => applied,
                 Err(error) => return Err(error.to_string()),
             };
-            let at = SocketAddr::from((cable.left().address(), 0));
-            let socket = Datagrams::bind(at, 6, 1 << 16, Span::from_ms(1)).unwrap();
+            let from = SocketAddr::from((cable.left().address(), 0));
             // The kernel learns the neighbour's address.
-            assert_eq!(socket.send([&[99; 9], &[]], &to.into(), SECOND), Sent::Yes);
+            assert_eq!(UdpSocket::bind(from).unwrap().send_to(&[99; 9], to).unwrap(), 9);
             assert_eq!(receiver.recv(&mut [0; 9]).unwrap(), 9);
-            socket.hold_little(372).unwrap();
-            // As the socket of a node. Its stamps end each wait until they are read.
-            socket.stamp_transmissions().unwrap();
-            let lanes = (0..=2 * BATCH).map(|_| (Destination::from(to), 372)).collect();
-            let outbox = NodeOutbox::with(order, LateRule::Drop, lanes, Some(own_sealer())).unwrap();
+            let lanes = (0..=2 * BATCH).map(|_| (to, 372)).collect();
+            let spec = OutboxSpec { rules: Some((order, LateRule::Drop)), lanes, from, priority: 6 };
+            let outbox = NodeOutbox::with(&spec, Some(own_sealer())).unwrap();
             let (epoch, over) = (Epoch::now_is_zero(), AtomicBool::new(false));
             let push = |number: u64, deadline: Time| {
                 assert!(outbox.state().push(epoch.now(), body(number), (number as usize, deadline), &[0; 372]));
@@ -347,16 +403,16 @@ mod tests {
             let start = epoch.now().saturating_add(Span::from_s(60));
             let in_turn = |number: u64| push(number, Time::from_ns(start.as_ns() - number * 1_000_000));
             (0..BATCH).for_each(in_turn);
-            outbox.flush(&socket, epoch, usize::MAX);
+            outbox.flush(epoch, usize::MAX);
             let first = departed();
             (BATCH..2 * BATCH).for_each(in_turn);
             push(2 * BATCH, epoch.now());
             std::thread::scope(|scope| {
-                let (outbox, socket, over) = (&outbox, &socket, &over);
+                let (outbox, over) = (&outbox, &over);
                 let last = epoch.now().saturating_add(Span::from_s(60));
                 let end = move || if over.load(Ordering::Acquire) { Time::ZERO } else { last };
-                scope.spawn(move || outbox.serve(socket, epoch, end));
-                outbox.flush(socket, epoch, usize::MAX);
+                scope.spawn(move || outbox.serve(epoch, end));
+                outbox.flush(epoch, usize::MAX);
                 let mut bytes = [0; 1000];
                 let mut arrive = || {
                     let length = receiver.recv(&mut bytes).unwrap();
@@ -365,13 +421,14 @@ mod tests {
                 };
                 let arrivals: Vec<(u8, u64)> = (0..2 * BATCH).map(|_| arrive()).collect();
                 assert!(arrivals.iter().map(|(_, counter)| *counter).eq(1..=2 * BATCH), "sealed as they leave");
-                let arrived = arrivals.iter().map(|(number, _)| *number).collect();
+                let arrived: Vec<u8> = arrivals.iter().map(|(number, _)| *number).collect();
                 over.store(true, Ordering::Release);
-                outbox.word.fetch_add(1, Ordering::AcqRel);
-                futex::wake_all(&outbox.word);
+                outbox.bell.raise();
                 assert_eq!(outbox.state().close(), 0);
-                let stamps = std::iter::from_fn(|| outbox.state().stamp(socket)).map(|stamp| u64::from(stamp.number));
-                assert!(stamps.eq(0..2 * BATCH), "each stamp is kept, though two threads read them");
+                outbox.state().look();
+                let left = std::iter::from_fn(|| outbox.state().left()).map(|left| (left.message as u8, left.bytes));
+                let wanted = arrived.iter().map(|number| (*number, 372));
+                assert!(left.eq(wanted), "each stamp is kept, though two threads read them");
                 Ok((arrived, first, departed()))
             })
         };
@@ -393,7 +450,7 @@ mod tests {
         assert_eq!(late, [two]);
         let sent: Vec<Departure> = then.into_iter().filter(|left| left.fate == Fate::Sent).collect();
         assert_eq!(numbers(&sent), wanted[first.len()..]);
-        assert!(sent.iter().all(|left| left.bytes == 372 && left.job.task == TaskId(7)));
+        assert!(sent.iter().all(|left| left.job.task == TaskId(7)));
     }
 
     #[test]
@@ -403,12 +460,86 @@ mod tests {
         assert_eq!(first.iter().chain(&then).filter(|left| left.fate == Fate::Late).count(), 1);
     }
 
+    /// Messages that take turns between a peer that nobody is and one that is there. Returns how
+    /// many of the former wait when all of the latter have arrived, and how many have left.
+    fn without_a_neighbour(rules: Option<(Order, LateRule)>) -> Option<(usize, usize)> {
+        const COUNT: u64 = 40;
+        let cable = Cable::lay(false).inspect_err(|error| println!("skipped: {error}")).ok()?;
+        let receiver = std::thread::scope(|scope| {
+            let bind = || {
+                cable.right().enter().unwrap();
+                UdpSocket::bind((cable.right().address(), 7000)).unwrap()
+            };
+            scope.spawn(bind).join().unwrap()
+        });
+        receiver.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        let send = || {
+            cable.left().enter().unwrap();
+            // Large messages: few fill a socket, whatever its buffer.
+            let (from, bytes) =
+                (SocketAddr::from((cable.left().address(), 0)), if rules.is_some() { 1000 } else { 60_000 });
+            let peers = [cable.nobody(), cable.right().address()];
+            let lanes = peers.map(|peer| (SocketAddr::from((peer, 7000)), bytes)).to_vec();
+            let outbox = NodeOutbox::with(&OutboxSpec { rules, lanes, from, priority: 0 }, Some(own_sealer())).unwrap();
+            let (epoch, over) = (Epoch::now_is_zero(), AtomicBool::new(false));
+            let due = epoch.now().saturating_add(Span::from_s(3600));
+            std::thread::scope(|scope| {
+                let (outbox, over) = (&outbox, &over);
+                let end = move || if over.load(Ordering::Acquire) { Time::ZERO } else { due };
+                scope.spawn(move || outbox.serve(epoch, end));
+                let (mut datagram, mut came) = (vec![0; bytes], vec![0; bytes + 1]);
+                for number in 0..COUNT {
+                    for lane in 0..2 {
+                        let due = Time::from_ns(due.as_ns() + lane as u64);
+                        let message = 2 * number + lane as u64;
+                        if rules.is_some() {
+                            assert!(outbox.state().push(epoch.now(), body(message), (lane, due), &datagram));
+                            outbox.flush(epoch, 2);
+                        } else {
+                            // To nobody the kernel may refuse some.
+                            let fate = outbox.state().send_now(&body(message), lane, &mut datagram);
+                            assert!(lane == 0 || fate == Fate::Sent, "{message}");
+                        }
+                    }
+                    let length = receiver.recv(&mut came).unwrap();
+                    let head = MessageHead::read(&came[..length]).unwrap();
+                    assert_eq!(key().open(&head, &mut came[..length]).unwrap().message, 2 * number + 1);
+                }
+                let mut state = outbox.state();
+                let departures = std::iter::from_fn(|| state.departed()).filter(|left| left.number % 2 == 0).count();
+                let waiting = state.close();
+                drop(state);
+                over.store(true, Ordering::Release);
+                outbox.bell.raise();
+                (waiting, departures)
+            })
+        };
+        Some(std::thread::scope(|scope| scope.spawn(send).join().unwrap()))
+    }
+
+    #[test]
+    fn a_peer_without_a_neighbour_delays_no_other() {
+        for order in [Order::Edf, Order::Fifo] {
+            for late in [LateRule::Send, LateRule::Drop] {
+                let Some((waiting, departures)) = without_a_neighbour(Some((order, late))) else { return };
+                // The kernel takes three seconds for each.
+                assert!(waiting > 0, "{order:?} {late:?}");
+                assert_eq!(waiting + departures, 40);
+            }
+        }
+        without_a_neighbour(None);
+    }
+
     #[test]
     fn what_finds_no_place_is_refused() {
         let to: SocketAddr = ([127, 0, 0, 1], 9).into();
-        let outbox = NodeOutbox::with(Order::Edf, LateRule::Send, vec![(to.into(), 10 << 20)], None).unwrap();
-        let push = |number| outbox.state().push(Time::ZERO, body(number), (0, Time::MAX), b"x");
-        assert!((0..16).all(push) && !push(16));
-        assert_eq!(outbox.state().close(), 16);
+        let lanes = vec![(to, 10 << 20), (SocketAddr::from(([127, 0, 0, 1], 10)), 1)];
+        let rules = Some((Order::Edf, LateRule::Send));
+        let spec = OutboxSpec { rules, lanes, from: ([127, 0, 0, 1], 0).into(), priority: 0 };
+        let outbox = NodeOutbox::with(&spec, None).unwrap();
+        let push = |number, lane| outbox.state().push(Time::ZERO, body(number), (lane, Time::MAX), b"x");
+        assert!((0..16).all(|number| push(number, 0)) && !push(16, 0));
+        assert!((0..16).all(|number| push(number, 1)) && !push(16, 1), "each peer has places of its own");
+        assert_eq!(outbox.state().close(), 32);
     }
 }

@@ -7,14 +7,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use takt_linux::Epoch;
 use takt_linux::clock::{monotonic_ns, realtime_ns};
-use takt_linux::datagram::{Chunk, Destination, Sent};
+use takt_linux::datagram::Chunk;
 use takt_log::{DropCause, Event};
 use takt_model::{NodeId, Span, Time};
 use takt_net::{MESSAGE_BODY, MESSAGE_HEAD, MessageBody, MessageHead, ReplayGuard};
 
 use super::difference::Difference;
-use super::outbox::{Departure, Fate, NodeOutbox, sealer};
-use super::seal::Sealer;
+use super::outbox::{Departure, Fate, NodeOutbox};
 use super::station::{Message, Station, incoming};
 use super::{NodeLive, Part, lateness};
 
@@ -22,8 +21,6 @@ use super::{NodeLive, Part, lateness};
 pub const CHUNK: usize = 8;
 /// Messages that wait at a node at most, each way.
 pub const ROOM: usize = 4096;
-/// Messages whose packets have not left at most, for their stamps to be known.
-const TAKEN: usize = 1024;
 /// Stamps of leaving packets that a table job reads at most.
 const STAMPS: usize = 64;
 /// Events of the log wait at most so long for arrivals that are still in the socket.
@@ -42,21 +39,14 @@ pub(crate) struct Post {
     /// The bytes of a message.
     payload: Vec<u8>,
     chunk: Chunk,
-    /// By lane: where its datagrams go, and room for one.
-    lanes: Vec<(Destination, Vec<u8>)>,
+    /// By lane: room for a datagram.
+    lanes: Vec<Vec<u8>>,
     sending: Vec<Message>,
     /// Messages that came after the start of the receiving job.
     next: Vec<(Time, Message)>,
     /// By node.
     guards: Vec<ReplayGuard>,
-    sealer: Option<Sealer>,
-    /// The messages that the kernel took last, and their bytes, by their number modulo the length.
-    taken: Vec<(u64, u32)>,
-    /// How many the kernel took.
-    count: u32,
-    /// The kernel has refused one. It may have counted it.
-    refused: bool,
-    /// It puts messages into the outbox.
+    /// Its messages wait in the outbox.
     departs: bool,
     /// All messages that arrived before this have been told.
     told: Time,
@@ -84,15 +74,11 @@ impl Post {
             from: (0..plan.lanes.len() as u32).map(|lane| leaves(lane).map_or(u32::MAX, |(slot, _)| slot)).collect(),
             payload: Vec::with_capacity(plan.longest_sent()),
             chunk: Chunk::new(CHUNK, plan.longest + 1),
-            lanes: plan.lanes.iter().map(|lane| (lane.to.into(), vec![0; lane.bytes])).collect(),
+            lanes: plan.lanes.iter().map(|lane| vec![0; lane.bytes]).collect(),
             sending: Vec::with_capacity(plan.lanes.len()),
             next: Vec::with_capacity(CHUNK),
             guards: vec![ReplayGuard::default(); plan.original.nodes.len()],
-            sealer: sealer(plan),
-            taken: vec![(0, 0); TAKEN],
-            count: 0,
-            refused: false,
-            departs: live.outbox.is_some() && plan.sends(slots),
+            departs: live.sends_later(slots),
             told: Time::ZERO,
             live: live.clone(),
         }
@@ -177,46 +163,28 @@ impl Post {
     /// Tells which messages have left the outbox, and which packets have left the device.
     fn transmitted(&mut self, epoch: Epoch, tell: &mut impl FnMut(Time, Event)) {
         let live = self.live.clone();
-        // Nothing is sent meanwhile, so each stamp is of a message that is known.
-        let mut outbox = live.outbox.as_ref().map(NodeOutbox::state);
-        while let Some(departure) = outbox.as_mut().and_then(|outbox| outbox.departed()) {
+        let Some(mut outbox) = live.outbox.as_ref().map(NodeOutbox::state) else { return };
+        while let Some(departure) = outbox.departed() {
             self.departed(departure, tell);
         }
-        let Some(socket) = &live.socket else { return };
-        let is_certain = !self.refused;
+        outbox.look();
         let (now, realtime) = (monotonic_ns(), realtime_ns());
-        let mut next = || match &mut outbox {
-            Some(outbox) => outbox.stamp(socket),
-            None => socket.transmitted(),
-        };
-        for left in std::iter::from_fn(&mut next).take(STAMPS) {
-            let is_last = self.count.wrapping_sub(left.number) <= TAKEN as u32;
-            let taken = self.taken.get(left.number as usize % TAKEN).filter(|_| is_certain && is_last);
-            if let Some((message, bytes)) = taken.copied() {
-                let at = local(left.at, (now, realtime), epoch).max(self.told);
-                tell(at, Event::Transmit { message, bytes });
-            }
+        for left in std::iter::from_fn(|| outbox.left()).take(STAMPS) {
+            let at = local(left.at, (now, realtime), epoch).max(self.told);
+            tell(at, Event::Transmit { message: left.message, bytes: left.bytes });
         }
     }
 
     /// A message is with the kernel, or lost.
-    fn departed(&mut self, departure: Departure, tell: &mut impl FnMut(Time, Event)) {
-        let Departure { at, job, number, bytes, fate } = departure;
+    fn departed(&self, departure: Departure, tell: &mut impl FnMut(Time, Event)) {
+        let Departure { at, job, number, fate } = departure;
         let counts = &self.live.counts;
         let (count, cause) = match fate {
             Fate::Sent => {
                 counts.sent.fetch_add(1, Ordering::Relaxed);
-                if let Some(place) = self.taken.get_mut(self.count as usize % TAKEN) {
-                    *place = (number, bytes);
-                }
-                self.count = self.count.wrapping_add(1);
                 return;
             }
-            Fate::Refused => {
-                self.refused = true;
-                (&counts.unsent, DropCause::Full)
-            }
-            Fate::Unplaced => (&counts.unsent, DropCause::Full),
+            Fate::Refused | Fate::Unplaced => (&counts.unsent, DropCause::Full),
             Fate::Late => (&counts.late, DropCause::Late),
         };
         count.fetch_add(1, Ordering::Relaxed);
@@ -278,7 +246,7 @@ impl Post {
     /// Sends the messages that are ready, as far as the budget goes.
     fn send(&mut self, number: u64, epoch: Epoch, tell: &mut impl FnMut(Time, Event)) {
         let has_receiver = self.live.plan.receive.is_some();
-        if !has_receiver || self.live.outbox.is_some() {
+        if !has_receiver || self.departs {
             let now = epoch.now();
             self.transmitted(epoch, tell);
             if !has_receiver {
@@ -286,39 +254,31 @@ impl Post {
             }
         }
         let live = self.live.clone();
-        let Some(socket) = &live.socket else { return };
+        let Some(outbox) = &live.outbox else { return };
         self.sending.clear();
         self.sending.extend(self.station.start_sending(number));
         for at in 0..self.sending.len() {
             let Some(message) = self.sending.get(at).copied() else { continue };
             let (job, number, lane) = (message.job, message.number, message.place as usize);
             let Some(body) = self.write(&message, epoch) else { continue };
-            let (Some((to, datagram)), Some(of)) = (self.lanes.get_mut(lane), live.plan.lanes.get(lane)) else {
-                continue;
-            };
-            let bytes = datagram.len() as u32;
+            let (Some(datagram), Some(of)) = (self.lanes.get_mut(lane), live.plan.lanes.get(lane)) else { continue };
             let deadline = message.due.saturating_add(of.allowance);
             let now = epoch.now();
-            let fate = match &live.outbox {
-                Some(outbox) => {
-                    let has_place = outbox.state().push(now, body, (lane, deadline), datagram);
-                    (!has_place).then_some(Fate::Unplaced)
-                }
-                None if !self.sealer.as_mut().is_some_and(|sealer| sealer.seal(&body, datagram)) => {
-                    Some(Fate::Unplaced)
-                }
-                None if socket.send([datagram, &[]], to, Span::ZERO) == Sent::Yes => Some(Fate::Sent),
-                None => Some(Fate::Refused),
+            let fate = if outbox.waits() {
+                let has_place = outbox.state().push(now, body, (lane, deadline), datagram);
+                (!has_place).then_some(Fate::Unplaced)
+            } else {
+                Some(outbox.state().send_now(&body, lane, datagram))
             };
             if fate.is_none_or(|fate| fate == Fate::Sent) {
                 tell(now, Event::Send { job, message: number });
             }
             if let Some(fate) = fate {
-                self.departed(Departure { at: now, job, number, bytes, fate }, tell);
+                self.departed(Departure { at: now, job, number, fate }, tell);
             }
         }
-        if let Some(outbox) = &live.outbox {
-            outbox.flush(socket, epoch, self.sending.len());
+        if outbox.waits() {
+            outbox.flush(epoch, self.sending.len());
         }
     }
 
@@ -330,7 +290,7 @@ impl Post {
         if let Some(ring) = from.get(at).and_then(|slot| live.payloads.output(*slot)) {
             ring.read(message.job.number, payload);
         }
-        let room = lanes.get_mut(at)?.1.get_mut(MESSAGE_HEAD + MESSAGE_BODY..)?;
+        let room = lanes.get_mut(at)?.get_mut(MESSAGE_HEAD + MESSAGE_BODY..)?;
         room.fill(0);
         if let Some(room) = room.get_mut(..payload.len()) {
             room.copy_from_slice(payload);

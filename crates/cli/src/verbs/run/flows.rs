@@ -204,7 +204,7 @@ impl Account {
         let mut text = format!("\n{}", table.render(""));
         let _ = write!(text, "messages: {sent} sent, {arrived} arrived");
         for (count, what) in [
-            (unsent, "refused by the kernel"),
+            (unsent, "not sent"),
             (late, "dropped because they were late"),
             (malformed, "malformed datagrams dropped"),
             (foreign, "of other runs or systems dropped"),
