@@ -37,7 +37,7 @@ pub enum Cause {
     Blocked,
     /// A hypervisor had it, at most so long.
     Hypervisor,
-    /// The message that released the job came after the deadline of the hop before, by so long.
+    /// The message that released the job came after the latest time by plan, by so long.
     LateMessage,
 }
 

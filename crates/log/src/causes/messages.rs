@@ -35,7 +35,7 @@ impl Arrivals {
 /// Why a job that a message released came later than it could have.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct OnItsWay {
-    /// How long after the deadline of the hop before its message came.
+    /// How long after the latest time by plan its message came.
     pub(super) late_message: Span,
     /// How long the receiving job that took it was disturbed meanwhile, and by what most.
     pub(super) receiving: Option<(Cause, Span)>,
@@ -57,9 +57,9 @@ impl Causes {
     /// A message released a job of an instance that arrived at `arrival`.
     pub(super) fn on_its_way(&mut self, rule: MessageRule, number: u64, arrival: Time, now: Time) -> OnItsWay {
         let came = self.arrivals.take(JobKey { task: rule.from, number });
-        let due = arrival.saturating_add(rule.before);
+        let due = arrival.saturating_add(rule.latest);
         // The receiving job ends at this instant, and releases it.
-        let taken = rule.taken_by.and_then(|task| self.finished.get(&task)?.back());
+        let taken = rule.taken_by.and_then(|task| self.finished.get(&task)?.back()).filter(|taken| taken.ended == now);
         let receiving = taken.and_then(|job| {
             let waited = came.map_or(Span::MAX, |came| now.saturating_since(came));
             let delay = job.ended.saturating_since(job.undisturbed).min(waited);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use takt_model::flows::{self, Lowered, Role};
 use takt_model::plan::Order;
-use takt_model::{Late, NodeId, Plan, Span, Strategy, System, TaskId};
+use takt_model::{Auto, Late, NetworkId, NodeId, Plan, Span, Strategy, System, TaskId};
 
 use crate::header::{BackEnd, Header};
 use crate::kind::Kind;
@@ -46,8 +46,9 @@ pub struct TaskRule {
 pub(super) struct MessageRule {
     /// The task of the hop before, which leaves them.
     pub(super) from: TaskId,
-    /// The deadline of that hop, relative to the arrival of the flow.
-    pub(super) before: Span,
+    /// When they have come at the latest by plan, relative to the arrival of the flow: the deadline of that hop,
+    /// a period and a job of the sending task, and the greatest delay of the network, if the file has one.
+    pub(super) latest: Span,
     /// The task of this node whose jobs take them.
     pub(super) taken_by: Option<TaskId>,
 }
@@ -159,9 +160,18 @@ fn messages(lowered: &Lowered) -> BTreeMap<TaskId, MessageRule> {
     let rule = |id: TaskId, node: NodeId| {
         let Some(Role::Hop { flow, hop }) = lowered.role(id) else { return None };
         let from = lowered.task_of(flow, hop.checked_sub(1)?)?;
-        let before = system.tasks.get(from.index())?.deadline;
+        let before = system.tasks.get(from.index())?;
+        let sending = system.nodes[before.node.index()].send;
+        let sending = sending.map_or(Span::ZERO, |send| send.period.saturating_add(send.wcet));
+        let delays = system.networks_between(before.node, node).into_iter();
+        let greatest = |network: NetworkId| match system.networks[network.index()].delay {
+            Auto::Value((_, most)) => Some(most),
+            Auto::Auto => None,
+        };
+        let network = delays.filter_map(greatest).max().unwrap_or(Span::ZERO);
+        let latest = before.deadline.saturating_add(sending).saturating_add(network);
         let taken_by = system.tasks_of(node).map(|(id, _)| id).find(takes);
-        Some((id, MessageRule { from, before, taken_by }))
+        Some((id, MessageRule { from, latest, taken_by }))
     };
     let all = (0..).map(TaskId).zip(&system.tasks);
     all.filter_map(|(id, task)| rule(id, task.node)).collect()

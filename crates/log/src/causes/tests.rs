@@ -693,8 +693,15 @@ delay = ["0us", "1ms"]
             &[("others", 18)],
         ),
         (message(18, 20, (20, 39)), vec![(39, start), (41, complete)], "1 beyond wcet", &[("beyond wcet", 18)]),
+        // The message came as late as the plan allows: 20 + 5 + 1 + 1 ms.
+        (
+            message(27, 29, (29, 30)),
+            vec![(30, occupy(HOG)), (39, start), (41, complete)],
+            "1 others (hog)",
+            &[("others", 9)],
+        ),
         // The message was late.
-        (message(37, 39, (39, 40)), vec![(40, start), (42, complete)], "1 late message", &[("late message", 17)]),
+        (message(37, 39, (39, 40)), vec![(40, start), (42, complete)], "1 late message", &[("late message", 10)]),
         // It was in time, and less important work of its own node is in no way.
         (
             [message(18, 36, (36, 37)), vec![(36, beside)]].concat(),

@@ -151,7 +151,9 @@ impl Line {
     /// Reads all stamps. Finds out to which peers the kernel keeps no packets any more. Returns how
     /// many stamps came.
     pub(crate) fn look(&mut self) -> usize {
-        (0..self.peers.len()).map(|peer| self.look_at(peer)).sum::<usize>() + self.read_stamps(self.line).0
+        let of_peers = (0..self.peers.len()).map(|peer| self.look_at(peer)).sum::<usize>();
+        // The line, and sockets that were a peer's: their last packets may leave later.
+        of_peers + (0..self.sockets.len()).map(|at| self.read_stamps(at).0).sum::<usize>()
     }
 
     fn look_at(&mut self, peer: usize) -> usize {
@@ -165,15 +167,16 @@ impl Line {
         read
     }
 
-    /// Reads the stamps of a socket: how many came, and how many of packets that came to the queue
-    /// of a device.
+    /// Reads the stamps of a socket: how many came, and how many say that its last packet came to the
+    /// queue of a device. If the kernel may have counted a refused one, any packet is the last.
     fn read_stamps(&mut self, at: usize) -> (usize, usize) {
         let Line { sockets, left, .. } = self;
         let Some(outlet) = sockets.get(at) else { return (0, 0) };
         let (mut read, mut queued) = (0, 0);
         for stamp in std::iter::from_fn(|| outlet.socket.transmitted()).take(2 * STAMPS_MAX) {
             read += 1;
-            queued += usize::from(stamp.stage == Stage::Queued);
+            let is_last = outlet.refused || stamp.number == outlet.count.wrapping_sub(1);
+            queued += usize::from(stamp.stage == Stage::Queued && is_last);
             let Some((message, bytes)) = outlet.message(stamp.number).filter(|_| stamp.stage == Stage::Left) else {
                 continue;
             };

@@ -21,7 +21,7 @@ use super::{NodeLive, Part, lateness};
 pub const CHUNK: usize = 8;
 /// Messages that wait at a node at most, each way.
 pub const ROOM: usize = 4096;
-/// Stamps of leaving packets that a table job reads at most.
+/// Packets that have left, of which a table job tells at most.
 const STAMPS: usize = 64;
 /// Events of the log wait at most so long for arrivals that are still in the socket.
 const HELD_MAX: Span = Span::from_s(1);
