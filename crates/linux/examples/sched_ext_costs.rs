@@ -1,6 +1,8 @@
-//! What takt's sched_ext scheduler costs beside a FIFO scheduler and the kernel's fair class, and how long the machine is
-//! without one while another takes over. Prints JSON. For a guest of the lab with one CPU, where an instruction
-//! takes 1 ns (.ci/lab-sched-ext-costs).
+//! Costs of takt's sched_ext scheduler, beside a FIFO scheduler and the kernel's fair class.
+//!
+//! It also measures how long the machine has no scheduler while another takes over. It is for a
+//! guest of the lab with one CPU, where an instruction takes 1 ns (.ci/lab-sched-ext-costs).
+//! The answer is JSON.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

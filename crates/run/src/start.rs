@@ -33,7 +33,7 @@ use crate::node::{Clocks, NodeError, NodeLive, NodePlan, Part, SyncJob};
 use crate::record::LaneTask;
 use crate::run_notes::{NOTE_NO_EVENTS, contradicted, fallen_back, throttled};
 use crate::run_threads::RunThreads;
-use crate::served::{live::Serving, news};
+use crate::served::{self, live::Serving, news};
 use crate::work::Work;
 use crate::{Prepared, Ready, Recorded, RunSummary, Stamps, TaskSummary, Trace, watching};
 
@@ -346,7 +346,7 @@ impl Prepared {
         // Before the threads, so that it ends after them.
         let mut foreigners = Foreigners::adopt(self, cpus)?;
         let mut serving = match &self.served {
-            Some(plan) => Some(Serving::open(self, plan, cpus)?),
+            Some(plan) => Some(Serving::open(self, plan, cpus, served::admit)?),
             None => None,
         };
         let mut shared = self.shared(&mapped, &tasks, (live.as_ref(), foreigners.as_ref()), handle.is_some());

@@ -6,11 +6,10 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use takt_linux::foreign::{self, ForeignControl, ForeignError, ForeignGroup};
-use takt_linux::machine::Limits;
 use takt_linux::sched_ext::{Group, Shared};
 use takt_model::{ComponentId, Span, Threads, Time};
 
-use super::limits::Servers;
+use super::limits::{Admit, Servers};
 use super::news::Balance;
 use super::plan::{Change, ServedPlan};
 use crate::error::RunError;
@@ -55,7 +54,7 @@ struct Held {
 
 impl Groups {
     /// Finds the groups of the plan. `cpus` are the kernel's numbers. Nothing is changed.
-    pub(crate) fn find(prepared: &Prepared, plan: &ServedPlan, cpus: &[u32]) -> Result<Groups, RunError> {
+    pub(crate) fn find(prepared: &Prepared, plan: &ServedPlan, cpus: &[u32], admit: Admit) -> Result<Groups, RunError> {
         let (system, node) = (&prepared.system, prepared.node);
         let mut held: Vec<Held> = Vec::new();
         let refused = |error: ForeignError| RunError::Foreign(error.into());
@@ -99,21 +98,13 @@ impl Groups {
             Some(format!("component \"{name}\": the file's budget holds until cpu.max, now {max}, is written again"))
         };
         let notes = held.iter().filter_map(ceiling).collect();
-        let limits = (!prepared.options.force).then(Limits::read);
-        let servers = Servers::new(system, node, plan, limits);
+        let servers = Servers::new(system, node, plan, (!prepared.options.force).then_some(admit));
         Ok(Groups { held, servers, scanned: None, notes, more: 0 })
     }
 
     /// For the scheduler.
     pub(crate) fn groups(&self) -> Vec<Group> {
         self.held.iter().map(|held| Group { number: held.number, member: held.member }).collect()
-    }
-
-    /// The servers are in force.
-    pub(crate) fn begin(&mut self) {
-        for held in &mut self.held {
-            held.used.0 = held.meter.used().unwrap_or_default();
-        }
     }
 
     /// The scheduler is about to go.
@@ -133,13 +124,16 @@ impl Groups {
         }
     }
 
-    /// Looks at the threads from time to time.
+    /// Looks at the threads from time to time. The servers are in force since time zero.
     pub(crate) fn scan(&mut self, now: Time) {
-        if self.scanned.is_some_and(|last| now < last.saturating_add(RESCAN)) {
+        if now == Time::ZERO || self.scanned.is_some_and(|last| now < last.saturating_add(RESCAN)) {
             return;
         }
-        self.scanned = Some(now);
+        let is_first = self.scanned.replace(now).is_none();
         for held in &mut self.held {
+            if is_first {
+                held.used.0 = held.meter.used().unwrap_or_default();
+            }
             let ids = foreign::members(&held.folder);
             held.count = held.count.max(ids.len());
             if held.apart.is_none() {
@@ -184,8 +178,8 @@ impl Groups {
 
     /// How each component did, and what the user must know.
     pub(crate) fn end(&mut self, balances: &BTreeMap<ComponentId, Balance>) -> (Vec<ForeignSummary>, Vec<String>) {
-        self.scanned = None;
-        self.scan(Time::ZERO);
+        self.scanned = self.scanned.map(|_| Time::ZERO);
+        self.scan(Time::MAX);
         let mut notes = std::mem::take(&mut self.notes);
         if self.more > 0 {
             notes.push(format!("cpu.max was written {} more times", self.more));

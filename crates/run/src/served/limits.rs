@@ -5,14 +5,14 @@
 
 use std::sync::Arc;
 
-use takt_linux::machine::Limits;
 use takt_linux::sched_ext::{Terms, Written};
 use takt_model::{Auto, ComponentId, NodeId, ServerRule, ServerSwitch, Span, System, Time};
-use takt_policy::CpuPart;
 
-use super::live::GRID;
-use super::plan::{self, Change, LEVEL_GAP, ServedPlan, terms_of};
-use crate::manager;
+use super::plan::{self, Change, GRID, LEVEL_GAP, ServedPlan, terms_of};
+use crate::error::RunError;
+
+/// Refuses a System whose CPUs have too little time.
+pub(crate) type Admit = fn(&System, NodeId) -> Result<(), RunError>;
 
 /// The servers of a run as they change.
 pub(crate) struct Servers {
@@ -23,15 +23,24 @@ pub(crate) struct Servers {
     node: NodeId,
     plan: ServedPlan,
     /// `None`: anything that the kernel carries out.
-    limits: Option<Limits>,
+    admit: Option<Admit>,
 }
 
 /// A change that was granted. Budget and period are in its terms.
 pub(crate) type Granted = Change;
 
 impl Servers {
-    pub(crate) fn new(system: &Arc<System>, node: NodeId, plan: &ServedPlan, limits: Option<Limits>) -> Servers {
-        Servers { file: system.clone(), now: System::clone(system), node, plan: plan.clone(), limits }
+    pub(crate) fn new(system: &Arc<System>, node: NodeId, plan: &ServedPlan, admit: Option<Admit>) -> Servers {
+        // A later mode of the file gives all that the file says, whatever was granted before.
+        let mut now = System::clone(system);
+        now.switches.clear();
+        for (id, component) in (0..).map(ComponentId).zip(&system.components) {
+            for (at, rule, period, budget) in terms_of(system, id, component) {
+                let (server, period, budget) = (Some(rule), Some(period), Some(budget));
+                now.switches.extend(at.map(|at| ServerSwitch { component: id, at, server, period, budget }));
+            }
+        }
+        Servers { file: system.clone(), now, node, plan: plan.clone(), admit }
     }
 
     /// Budget and period that the file gives a server at `at`.
@@ -58,8 +67,9 @@ impl Servers {
         system.switches.retain(|switch| switch.component != id || switch.at > at);
         let (cpu, server) = self.place(id).ok_or("the component has no server here")?;
         plan.changes.retain(|change| (change.cpu, change.server) != (cpu, server) || change.at > at);
-        if let Some(limits) = &self.limits {
-            self.admit(&system, id, (budget, period), limits)?;
+        if let Some(admit) = self.admit {
+            let system = with(&system, id, budget, period);
+            admit(&system, self.node).map_err(|error| error.to_string())?;
         }
         let rule = in_force(&self.now, id, at).map(|(rule, ..)| rule);
         let change = ServerSwitch { component: id, at, server: rule, period: Some(period), budget: Some(budget) };
@@ -86,25 +96,18 @@ impl Servers {
     pub(crate) fn place(&self, id: ComponentId) -> Option<(u32, u32)> {
         self.plan.place_of(id)
     }
+}
 
-    /// Whether the CPU holds all its servers with this budget and period.
-    fn admit(
-        &self,
-        system: &System,
-        id: ComponentId,
-        (budget, period): (Span, Span),
-        limits: &Limits,
-    ) -> Result<(), String> {
-        let mut system = system.clone();
-        if let Some(component) = system.components.get_mut(id.index()) {
-            (component.budget, component.period) = (Auto::Value(budget), Auto::Value(period));
-        }
-        for task in system.tasks.iter_mut().filter(|task| task.component == Some(id)) {
-            (task.wcet, task.period) = (budget, period);
-        }
-        let parts = CpuPart::of_node(&system, self.node).map_err(|error| error.to_string())?.unwrap_or_default();
-        manager::refuse_overload(&system, self.node, &parts, limits).map_err(|error| error.to_string())
+/// The System whose component has this server from the start.
+fn with(system: &System, id: ComponentId, budget: Span, period: Span) -> System {
+    let mut system = system.clone();
+    if let Some(component) = system.components.get_mut(id.index()) {
+        (component.budget, component.period) = (Auto::Value(budget), Auto::Value(period));
     }
+    for task in system.tasks.iter_mut().filter(|task| task.component == Some(id)) {
+        (task.wcet, task.period) = (budget, period);
+    }
+    system
 }
 
 /// Rule, budget and period of a server at `at`.

@@ -1,8 +1,11 @@
 //! Grants and refusals of cpu.max.
 
+use takt_linux::machine::Limits;
 use takt_model::file;
+use takt_policy::CpuPart;
 
 use super::*;
+use crate::manager;
 
 /// Servers of 10, 20 and 40 ms; the second one's changes at 1 s by the file.
 const THREE: &str = "takt = 1
@@ -33,19 +36,24 @@ at = \"1s\"
 budget = \"5ms\"
 ";
 
-const LIMITS: Limits = Limits {
-    rt_runtime_us: 950_000,
-    rt_period_us: 1_000_000,
-    dl_period_min: Span::from_us(100),
-    dl_period_max: Span::from_s(4),
-};
+/// Refuses more than 95 % of the CPU.
+fn admit(system: &System, node: NodeId) -> Result<(), RunError> {
+    let limits = Limits {
+        rt_runtime_us: 950_000,
+        rt_period_us: 1_000_000,
+        dl_period_min: Span::from_us(100),
+        dl_period_max: Span::from_s(4),
+    };
+    let parts = CpuPart::of_node(system, node)?.unwrap_or_default();
+    manager::refuse_overload(system, node, &parts, &limits)
+}
 
 fn servers() -> Servers {
     let system = file::parse(THREE, "test.toml").unwrap();
     let system = Arc::new(crate::foreign::lowered(&system, NodeId(0)).ok().unwrap().into_owned());
     let (plan, cannot) = plan::plan(&system, NodeId(0)).unwrap();
     assert!(cannot.is_empty(), "{cannot:?}");
-    Servers::new(&system, NodeId(0), &plan, Some(LIMITS))
+    Servers::new(&system, NodeId(0), &plan, Some(admit))
 }
 
 fn ms(at: u64) -> Time {
@@ -96,10 +104,10 @@ fn what_the_cpu_cannot_hold_is_refused_and_changes_nothing() {
         assert_eq!(before, (servers.now.clone(), format!("{:?}", servers.plan)));
     }
     // By --force.
-    servers.limits = None;
+    servers.admit = None;
     assert!(servers.ask(ComponentId(0), ms(100), max(9000, 10_000)).is_ok());
     // A present mode is no ceiling for later grants.
-    servers.limits = Some(LIMITS);
+    servers.admit = Some(admit);
     assert!(servers.ask(ComponentId(0), ms(200), max(1000, 10_000)).is_ok());
 }
 

@@ -16,13 +16,12 @@ use takt_log::stats::Histogram;
 use takt_model::{ComponentId, Span, Time};
 
 use super::groups::Groups;
+use super::limits::Admit;
 use super::news::Balance;
-use super::plan::{Change, ServedPlan};
+use super::plan::{Change, GRID, ServedPlan};
 use crate::error::RunError;
 use crate::{ForeignSummary, ManagerSummary, Prepared};
 
-/// The longest sleep of a waking thread.
-pub(crate) const GRID: Span = Span::from_ms(1);
 /// The shortest one. It bounds what the thread takes of the CPU.
 const GRAIN: Span = Span::from_us(50);
 
@@ -78,8 +77,14 @@ struct WakerState {
 
 impl Serving {
     /// Loads the scheduler with the servers of the plan, and attaches it. `cpus` are the kernel's numbers.
-    pub(crate) fn open(prepared: &Prepared, plan: &ServedPlan, cpus: &[u32]) -> Result<Serving, RunError> {
-        let groups = Groups::find(prepared, plan, cpus)?;
+    /// `admit` decides about what is written to cpu.max.
+    pub(crate) fn open(
+        prepared: &Prepared,
+        plan: &ServedPlan,
+        cpus: &[u32],
+        admit: Admit,
+    ) -> Result<Serving, RunError> {
+        let groups = Groups::find(prepared, plan, cpus, admit)?;
         let kernel = |cpu: u32| cpus.get(cpu as usize).copied().unwrap_or(cpu);
         let servers: Vec<_> = plan.cpus.iter().map(|cpu| (kernel(cpu.cpu), cpu.entries.clone())).collect();
         let members: Vec<Member> =
@@ -113,7 +118,6 @@ impl Serving {
     /// The servers are in force from `epoch` on, for `duration`.
     pub(crate) fn begin(&mut self, epoch: Epoch, duration: Time) {
         self.begun = Some(epoch);
-        self.groups.begin();
         self.shared.begin(epoch.monotonic(Time::ZERO).as_ns(), epoch.monotonic(duration).as_ns());
     }
 

@@ -92,6 +92,12 @@ fn obstacle_of(lack: &Lack) -> Obstacle {
     }
 }
 
+/// Refuses servers for which a CPU has too little time.
+pub(crate) fn admit(system: &System, node: NodeId) -> Result<(), RunError> {
+    let parts = CpuPart::of_node(system, node)?.unwrap_or_default();
+    manager::refuse_overload(system, node, &parts, &Limits::read())
+}
+
 /// Maps the node to sched_ext. Its contract has no obstacle.
 pub(crate) fn prepare(
     system: &System,

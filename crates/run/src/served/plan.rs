@@ -47,6 +47,8 @@ pub(crate) struct Change {
 
 /// The first levels of servers are multiples of this, so that others fit between.
 pub(crate) const LEVEL_GAP: u32 = 1 << 16;
+/// The scheduler decides at most this late when nothing but a clock tells it to. No budget is below.
+pub(crate) const GRID: Span = Span::from_ms(1);
 /// The usual remedy.
 const MANAGER: &str = "use --backend manager";
 
