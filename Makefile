@@ -57,9 +57,12 @@ lab:
 ## for Linux has it. LAB_FEATURES=bpf: with the programs of the folder bpf/ (Debian: clang libelf-dev zlib1g-dev).
 LAB_TARGET := x86_64-unknown-linux-gnu
 LAB_FEATURES ?=
+LAB_COSTS := $(if $(filter bpf,$(LAB_FEATURES)),sched_ext_costs)
+LAB_BUILD := --package takt $(if $(LAB_COSTS),--package takt-linux --bin takt --example $(LAB_COSTS) --features takt/bpf --features takt-linux/bpf)
 lab-binary:
-	RUSTFLAGS="-C target-feature=+crt-static -C strip=symbols" $(CARGO) build --profile demo --locked --package takt --features "$(LAB_FEATURES)" --target $(LAB_TARGET)
+	RUSTFLAGS="-C target-feature=+crt-static -C strip=symbols" $(CARGO) build --profile demo --locked --target $(LAB_TARGET) $(LAB_BUILD)
 	install -D target/$(LAB_TARGET)/demo/takt target/lab/takt
+	$(if $(LAB_COSTS),install -D target/$(LAB_TARGET)/demo/examples/$(LAB_COSTS) target/lab/$(LAB_COSTS))
 
 ## What is behind the feature bpf, which needs clang, libelf-dev and zlib1g-dev: clippy, and the tests of
 ## programs in the kernel.

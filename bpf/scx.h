@@ -21,6 +21,8 @@ typedef __s64 s64;
 #include <bpf/bpf_tracing.h>
 
 /* Of the kernel's enums. */
+#define BPF_ANY 0
+#define BPF_MAP_TYPE_HASH 1
 #define BPF_MAP_TYPE_RINGBUF 27
 #define BPF_MAP_TYPE_TASK_STORAGE 29
 #define BPF_F_MMAPABLE 1024
@@ -33,15 +35,35 @@ struct sched_ext_entity {
 	u64 dsq_vtime;
 } KERNEL_TYPE;
 
+/* The first word has the CPUs below 64. */
+struct cpumask {
+	unsigned long bits[1];
+} KERNEL_TYPE;
+
 struct task_struct {
 	s32 pid;
 	s32 nr_cpus_allowed;
+	const struct cpumask *cpus_ptr;
+	unsigned short migration_disabled;
 	struct sched_ext_entity scx;
 } KERNEL_TYPE;
 
+struct kernfs_node {
+	u64 id;
+} KERNEL_TYPE;
+
+struct cgroup {
+	struct kernfs_node *kn;
+	int level;
+} KERNEL_TYPE;
+
+/* The group is there in kernels with CONFIG_EXT_GROUP_SCHED. */
 struct scx_init_task_args {
 	bool fork;
+	struct cgroup *cgroup;
 } KERNEL_TYPE;
+
+struct scx_cgroup_init_args;
 
 struct scx_cpu_release_args;
 
@@ -56,7 +78,7 @@ struct scx_exit_info {
 	char *msg;
 } KERNEL_TYPE;
 
-/* libbpf matches the members by name. */
+/* libbpf matches the members by name. A member that is not set may be missing in the kernel. */
 struct sched_ext_ops {
 	s32 (*select_cpu)(struct task_struct *p, s32 prev_cpu, u64 wake_flags);
 	void (*enqueue)(struct task_struct *p, u64 enq_flags);
@@ -66,6 +88,10 @@ struct sched_ext_ops {
 	void (*stopping)(struct task_struct *p, bool runnable);
 	void (*quiescent)(struct task_struct *p, u64 deq_flags);
 	s32 (*init_task)(struct task_struct *p, struct scx_init_task_args *args);
+	s32 (*cgroup_init)(struct cgroup *group, struct scx_cgroup_init_args *args);
+	void (*cgroup_exit)(struct cgroup *group);
+	void (*cgroup_move)(struct task_struct *p, struct cgroup *from, struct cgroup *to);
+	void (*cgroup_set_bandwidth)(struct cgroup *group, u64 period_us, u64 quota_us, u64 burst_us);
 	s32 (*init)(void);
 	void (*exit)(struct scx_exit_info *info);
 	void (*cpu_release)(s32 cpu, struct scx_cpu_release_args *args);
@@ -85,6 +111,9 @@ struct sched_ext_ops {
 struct bpf_iter_scx_dsq {
 	u64 opaque[6];
 } __attribute__((aligned(8)));
+
+extern struct cgroup *bpf_cgroup_ancestor(struct cgroup *group, int level) __ksym __weak;
+extern void bpf_cgroup_release(struct cgroup *group) __ksym __weak;
 
 extern s32 scx_bpf_create_dsq(u64 dsq_id, s32 node) __ksym;
 extern s32 scx_bpf_select_cpu_dfl(struct task_struct *p, s32 prev_cpu, u64 wake_flags, bool *is_idle) __ksym;

@@ -37,6 +37,8 @@ enum takt_rule {
 enum takt_order {
 	TAKT_FIFO,
 	TAKT_DEADLINE,
+	/* Of threads only: they take turns. */
+	TAKT_SHARED,
 };
 
 enum takt_kind {

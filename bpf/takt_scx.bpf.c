@@ -9,6 +9,9 @@
  * version, and then increments takt_when.generation. A thread joins a server by running takt_join.
  * Its children belong to the same server.
  *
+ * All threads of a control group in takt_groups, and of the groups below it, belong to a server without joining it
+ * (takt_group_ops). What is written to the group's cpu.max goes to takt_limits. User space decides about it.
+ *
  * A SCHED_FIFO thread on each CPU makes it decide when a budget comes or ends. This thread sleeps until
  * takt_counts[cpu].next, and at most a millisecond. Without it the kernel's ticks end budgets.
  */
@@ -23,6 +26,8 @@ char _license[] SEC("license") = "GPL";
 
 #define CPUS_MAX 64
 #define MEMBERS_MAX 1024
+/* Control groups whose threads belong to servers. */
+#define GROUPS_MAX 65536
 /* The queue of the rest. Those of servers are below it. */
 #define REST (1ull << 20)
 /* Of a thread of the rest, ns. */
@@ -84,10 +89,28 @@ struct takt_end {
 	char message[192];
 };
 
-/* A thread: its member plus one, and the server plus one that counts it as ready. */
+/* A thread: its member plus one, and the queue plus one of the server that counts it as ready. */
 struct takt_thread {
 	u32 member;
 	u32 counted;
+	/* It has joined, or its parent has. Then its control group does not matter. */
+	u32 has_joined;
+	/* It wants the CPU, and nobody has decided since. */
+	u32 is_new;
+};
+
+/* A control group of a server: the place of its threads plus one. */
+struct takt_group {
+	u32 member;
+	/* Groups below a named one are not named. */
+	u32 is_named;
+};
+
+/* The last cpu.max of a server's group, in microseconds. */
+struct takt_limit {
+	/* How often it was written. It changes before and after the others do. */
+	u64 begun, done;
+	u64 period, quota;
 };
 
 struct {
@@ -142,6 +165,23 @@ struct {
 	__type(value, struct takt_thread);
 } takt_threads SEC(".maps");
 
+/* By the number of the group, which is the inode of its folder. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, GROUPS_MAX);
+	__type(key, u64);
+	__type(value, struct takt_group);
+} takt_groups SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, MEMBERS_MAX);
+	__type(key, u32);
+	__type(value, struct takt_limit);
+} takt_limits SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 1 << 20);
@@ -180,17 +220,36 @@ TAKT_INLINE void takt_tell(struct takt_cpu *cpu, u32 server, u32 kind, u64 at, u
 	}
 }
 
-/* The member of a thread, if it has one and is on its CPU. */
-TAKT_INLINE struct takt_member *member_of(struct takt_thread *thread, s32 cpu)
+/* The member of a thread, if it has one. */
+TAKT_INLINE struct takt_member *place_of(struct takt_thread *thread)
 {
-	struct takt_member *member;
 	u32 at;
 
 	if (!thread || !thread->member)
 		return NULL;
 	at = thread->member - 1;
-	member = bpf_map_lookup_elem(&takt_members, &at);
+	return bpf_map_lookup_elem(&takt_members, &at);
+}
+
+/* The same, if the thread is on its CPU. */
+TAKT_INLINE struct takt_member *member_of(struct takt_thread *thread, s32 cpu)
+{
+	struct takt_member *member = place_of(thread);
+
 	return member && member->cpu == (u32)cpu ? member : NULL;
+}
+
+/* Whether a thread on `cpu` is at its server's CPU, or can go there. */
+TAKT_INLINE bool is_served(struct task_struct *p, struct takt_member *member, s32 cpu)
+{
+	if (!member)
+		return false;
+	if (member->cpu == (u32)cpu)
+		return true;
+	/* BPF programs themselves forbid the present thread to migrate. */
+	if (p->migration_disabled > (p == bpf_get_current_task_btf()))
+		return false;
+	return p->cpus_ptr->bits[0] >> (member->cpu & (CPUS_MAX - 1)) & 1;
 }
 
 TAKT_INLINE u64 queue_of(u32 cpu, u32 server)
@@ -200,7 +259,7 @@ TAKT_INLINE u64 queue_of(u32 cpu, u32 server)
 
 /*
  * The place of a thread in its server's queue: level, then time, then tie. A thread that reports no jobs
- * keeps `former`.
+ * keeps `former`. In the order TAKT_SHARED it goes behind all that wait.
  */
 TAKT_INLINE u64 key_of(const struct takt_member *member, u64 former, u64 now, bool wakes)
 {
@@ -208,7 +267,7 @@ TAKT_INLINE u64 key_of(const struct takt_member *member, u64 former, u64 now, bo
 
 	if (member->tells)
 		at = member->order == TAKT_DEADLINE ? member->deadline : member->release;
-	else if (wakes || !former)
+	else if (wakes || !former || member->order == TAKT_SHARED)
 		at = member->order == TAKT_DEADLINE ? now + member->relative : now;
 	else
 		return former;
@@ -308,15 +367,31 @@ TAKT_INLINE void decide(struct takt_seat *seat, u64 now)
 	count->next = seat->cpu.next;
 }
 
-/* Counts a thread among those of its server that want the CPU. True if it was not counted. */
-TAKT_INLINE bool count(struct takt_thread *thread, struct takt_member *member, struct takt_seat *seat)
+TAKT_INLINE void add_ready(u64 queue, u32 change)
 {
-	if (thread->counted == member->server + 1)
-		return false;
+	struct takt_seat *seat = seat_of(queue / TAKT_SERVERS_MAX);
+
+	if (seat)
+		__sync_fetch_and_add(&takt_at(&seat->cpu, queue)->ready, change);
+}
+
+TAKT_INLINE void count_no_more(struct takt_thread *thread)
+{
 	if (thread->counted)
-		__sync_fetch_and_add(&takt_at(&seat->cpu, thread->counted - 1)->ready, (u32)-1);
-	thread->counted = member->server + 1;
-	__sync_fetch_and_add(&takt_at(&seat->cpu, member->server)->ready, 1);
+		add_ready(thread->counted - 1, (u32)-1);
+	thread->counted = 0;
+}
+
+/* Counts a thread among those of its server that want the CPU. True if it was not counted. */
+TAKT_INLINE bool count(struct takt_thread *thread, struct takt_member *member)
+{
+	u64 queue = queue_of(member->cpu, member->server);
+
+	if (thread->counted == queue + 1)
+		return false;
+	count_no_more(thread);
+	thread->counted = queue + 1;
+	add_ready(queue, 1);
 	return true;
 }
 
@@ -356,35 +431,31 @@ SEC("struct_ops/takt_select_cpu")
 s32 BPF_PROG(takt_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_flags)
 {
 	struct takt_thread *thread = bpf_task_storage_get(&takt_threads, p, 0, 0);
+	struct takt_member *member = place_of(thread);
 	bool is_idle = false;
 
-	if (thread && thread->member)
-		return prev_cpu;
+	if (is_served(p, member, prev_cpu))
+		return member->cpu;
 	return scx_bpf_select_cpu_dfl(p, prev_cpu, wake_flags, &is_idle);
 }
 
 SEC("struct_ops/takt_runnable")
 void BPF_PROG(takt_runnable, struct task_struct *p, u64 enq_flags)
 {
-	s32 cpu = scx_bpf_task_cpu(p);
 	struct takt_thread *thread = bpf_task_storage_get(&takt_threads, p, 0, 0);
-	struct takt_member *member = member_of(thread, cpu);
-	struct takt_seat *seat = seat_of(cpu);
+	struct takt_member *member = place_of(thread);
 
-	if (member && seat)
-		count(thread, member, seat);
+	if (thread && is_served(p, member, scx_bpf_task_cpu(p)))
+		thread->is_new = count(thread, member);
 }
 
 SEC("struct_ops/takt_quiescent")
 void BPF_PROG(takt_quiescent, struct task_struct *p, u64 deq_flags)
 {
 	struct takt_thread *thread = bpf_task_storage_get(&takt_threads, p, 0, 0);
-	struct takt_seat *seat = seat_of(scx_bpf_task_cpu(p));
 
-	if (!thread || !thread->counted || !seat)
-		return;
-	__sync_fetch_and_add(&takt_at(&seat->cpu, thread->counted - 1)->ready, (u32)-1);
-	thread->counted = 0;
+	if (thread)
+		count_no_more(thread);
 }
 
 SEC("struct_ops/takt_enqueue")
@@ -392,19 +463,31 @@ void BPF_PROG(takt_enqueue, struct task_struct *p, u64 enq_flags)
 {
 	s32 cpu = scx_bpf_task_cpu(p);
 	struct takt_thread *thread = bpf_task_storage_get(&takt_threads, p, 0, 0);
-	struct takt_member *member = member_of(thread, cpu);
+	struct takt_member *member = place_of(thread);
 	struct takt_seat *seat = seat_of(cpu);
 	u64 now = bpf_ktime_get_ns(), key;
 	bool wakes = enq_flags & SCX_ENQ_WAKEUP, is_new;
 
+	if (thread && is_served(p, member, cpu) && member->cpu != (u32)cpu) {
+		/* Its own CPU takes it from there, and decides. */
+		count(thread, member);
+		thread->is_new = 0;
+		key = key_of(member, 0, now, true);
+		scx_bpf_dsq_insert_vtime(p, queue_of(member->cpu, member->server), SLICE_MIN, key, enq_flags);
+		scx_bpf_kick_cpu(member->cpu, SCX_KICK_PREEMPT);
+		return;
+	}
+	member = member_of(thread, cpu);
 	if (!member || !is_active(seat, now)) {
 		scx_bpf_dsq_insert(p, REST, REST_SLICE, enq_flags);
 		return;
 	}
-	is_new = count(thread, member, seat);
+	is_new = count(thread, member);
 	tell_job(seat, member, now, wakes || is_new);
 	key = key_of(member, p->scx.dsq_vtime, now, wakes || is_new);
 	scx_bpf_dsq_insert_vtime(p, queue_of(cpu, member->server), SLICE_MIN, key, enq_flags);
+	is_new |= thread->is_new;
+	thread->is_new = 0;
 	if (!wakes && !is_new)
 		return;
 	decide(seat, now);
@@ -434,23 +517,29 @@ void BPF_PROG(takt_dispatch, s32 cpu, struct task_struct *prev)
 	struct takt_seat *seat = seat_of(cpu);
 	struct takt_thread *thread = NULL;
 	struct takt_member *member = NULL;
+	/* Whether the thread that ran may run on though no server chooses it. */
 	bool stays = prev && (prev->scx.flags & SCX_TASK_QUEUED);
 	u64 now = bpf_ktime_get_ns();
 	u32 at;
 
+	if (stays) {
+		thread = bpf_task_storage_get(&takt_threads, prev, 0, 0);
+		member = place_of(thread);
+		if (member && member->cpu != (u32)cpu) {
+			/* It goes to its own CPU, if it may. */
+			stays = !is_served(prev, member, cpu);
+			member = NULL;
+		}
+	}
 	/* The rest run on CPUs without servers, too. */
 	if (!seat) {
 		if (!scx_bpf_dsq_move_to_local(REST) && stays)
 			set_slice(prev, REST_SLICE);
 		return;
 	}
-	if (stays) {
-		thread = bpf_task_storage_get(&takt_threads, prev, 0, 0);
-		member = member_of(thread, cpu);
-	}
 	if (is_active(seat, now)) {
-		if (member)
-			count(thread, member, seat);
+		if (member && thread)
+			count(thread, member);
 		if (member)
 			tell_job(seat, member, now, false);
 		decide(seat, now);
@@ -495,13 +584,19 @@ void BPF_PROG(takt_running, struct task_struct *p)
 {
 	s32 cpu = scx_bpf_task_cpu(p);
 	struct takt_thread *thread = bpf_task_storage_get(&takt_threads, p, 0, 0);
-	struct takt_member *member = member_of(thread, cpu);
+	struct takt_member *member = place_of(thread);
 	struct takt_seat *seat = seat_of(cpu);
 	u64 now = bpf_ktime_get_ns();
 
 	if (!seat)
 		return;
 	seat->server = 0;
+	if (member && member->cpu != (u32)cpu) {
+		/* It ran here when it got its place. The next tick lets it go. */
+		if (is_served(p, member, cpu))
+			set_slice(p, SLICE_MIN);
+		return;
+	}
 	if (!member || !is_active(seat, now))
 		return;
 	seat->server = member->server + 1;
@@ -530,6 +625,15 @@ void BPF_PROG(takt_cpu_release, s32 cpu, struct scx_cpu_release_args *args)
 	scx_bpf_reenqueue_local();
 }
 
+/* The place of threads of a control group, plus one. */
+TAKT_INLINE u32 place_of_group(struct cgroup *group)
+{
+	u64 id = group->kn->id;
+	struct takt_group *known = bpf_map_lookup_elem(&takt_groups, &id);
+
+	return known ? known->member : 0;
+}
+
 SEC("struct_ops.s/takt_init_task")
 s32 BPF_PROG(takt_init_task, struct task_struct *p, struct scx_init_task_args *args)
 {
@@ -538,12 +642,70 @@ s32 BPF_PROG(takt_init_task, struct task_struct *p, struct scx_init_task_args *a
 	thread = bpf_task_storage_get(&takt_threads, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!thread)
 		return -ENOMEM;
-	if (!args->fork)
-		return 0;
-	parent = bpf_task_storage_get(&takt_threads, bpf_get_current_task_btf(), 0, 0);
-	if (parent)
+	parent = args->fork ? bpf_task_storage_get(&takt_threads, bpf_get_current_task_btf(), 0, 0) : NULL;
+	if (parent && parent->has_joined) {
 		thread->member = parent->member;
+		thread->has_joined = 1;
+	} else if (bpf_core_field_exists(args->cgroup)) {
+		thread->member = place_of_group(args->cgroup);
+	}
 	return 0;
+}
+
+/* A control group, as the scheduler begins or later: it belongs where the group around it does. */
+SEC("struct_ops.s/takt_cgroup_init")
+s32 BPF_PROG(takt_cgroup_init, struct cgroup *group, struct scx_cgroup_init_args *args)
+{
+	struct takt_group own = {};
+	u64 id = group->kn->id;
+	struct cgroup *parent;
+
+	if (bpf_map_lookup_elem(&takt_groups, &id) || group->level < 1)
+		return 0;
+	parent = bpf_cgroup_ancestor(group, group->level - 1);
+	if (!parent)
+		return 0;
+	own.member = place_of_group(parent);
+	bpf_cgroup_release(parent);
+	return own.member ? bpf_map_update_elem(&takt_groups, &id, &own, BPF_ANY) : 0;
+}
+
+SEC("struct_ops/takt_cgroup_exit")
+void BPF_PROG(takt_cgroup_exit, struct cgroup *group)
+{
+	u64 id = group->kn->id;
+
+	bpf_map_delete_elem(&takt_groups, &id);
+}
+
+/* The thread is in no queue meanwhile. */
+SEC("struct_ops/takt_cgroup_move")
+void BPF_PROG(takt_cgroup_move, struct task_struct *p, struct cgroup *from, struct cgroup *to)
+{
+	struct takt_thread *thread = bpf_task_storage_get(&takt_threads, p, 0, 0);
+
+	if (thread && !thread->has_joined)
+		thread->member = place_of_group(to);
+}
+
+SEC("struct_ops/takt_cgroup_set_bandwidth")
+void BPF_PROG(takt_cgroup_set_bandwidth, struct cgroup *group, u64 period_us, u64 quota_us, u64 burst_us)
+{
+	u64 id = group->kn->id;
+	struct takt_group *known = bpf_map_lookup_elem(&takt_groups, &id);
+	struct takt_limit *limit;
+	u32 at;
+
+	if (!known || !known->is_named || !known->member)
+		return;
+	at = known->member - 1;
+	limit = bpf_map_lookup_elem(&takt_limits, &at);
+	if (!limit)
+		return;
+	__sync_fetch_and_add(&limit->begun, 1);
+	limit->period = period_us;
+	limit->quota = quota_us;
+	__sync_fetch_and_add(&limit->done, 1);
 }
 
 TAKT_FN int open_queues(u32 cpu)
@@ -611,6 +773,7 @@ int takt_join(struct takt_join *join)
 	if (!thread)
 		return ENOMEM;
 	thread->member = join->member;
+	thread->has_joined = 1;
 	return 0;
 }
 
@@ -624,6 +787,29 @@ struct sched_ext_ops takt_ops = {
 	.stopping = (void *)takt_stopping,
 	.quiescent = (void *)takt_quiescent,
 	.init_task = (void *)takt_init_task,
+	.init = (void *)takt_init,
+	.exit = (void *)takt_exit,
+	.cpu_release = (void *)takt_cpu_release,
+	.flags = SCX_OPS_ENQ_LAST | SCX_OPS_ENQ_EXITING | SCX_OPS_ENQ_MIGRATION_DISABLED,
+	.timeout_ms = 30000,
+	.name = "takt",
+};
+
+/* The same with control groups. User space loads one of both. */
+SEC(".struct_ops.link")
+struct sched_ext_ops takt_group_ops = {
+	.select_cpu = (void *)takt_select_cpu,
+	.enqueue = (void *)takt_enqueue,
+	.dispatch = (void *)takt_dispatch,
+	.runnable = (void *)takt_runnable,
+	.running = (void *)takt_running,
+	.stopping = (void *)takt_stopping,
+	.quiescent = (void *)takt_quiescent,
+	.init_task = (void *)takt_init_task,
+	.cgroup_init = (void *)takt_cgroup_init,
+	.cgroup_exit = (void *)takt_cgroup_exit,
+	.cgroup_move = (void *)takt_cgroup_move,
+	.cgroup_set_bandwidth = (void *)takt_cgroup_set_bandwidth,
 	.init = (void *)takt_init,
 	.exit = (void *)takt_exit,
 	.cpu_release = (void *)takt_cpu_release,

@@ -4,14 +4,15 @@
 //! kernel cannot restart a system call, it may return EINTR when the group goes on, as after SIGSTOP and SIGCONT.
 
 use std::fs::{self, File, OpenOptions};
-use std::os::unix::fs::FileExt as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use takt_model::{Span, Threads};
 use thiserror::Error;
 
-use crate::cgroup;
 use crate::process::Identity;
+use crate::sched::Class;
+use crate::{cgroup, sched};
 
 /// The reason why existing threads cannot be held.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
@@ -95,6 +96,29 @@ pub enum ForeignError {
         /// The group.
         path: PathBuf,
     },
+    /// The kernel does not schedule the group as one.
+    #[error(
+        "threads \"{threads}\": {path} has no cpu.max, and schedulers learn only of groups with the controller cpu; as \
+         root: echo +cpu > {around}/cgroup.subtree_control",
+        path = path.display(),
+        around = path.parent().unwrap_or(path).display()
+    )]
+    NoController {
+        /// As the System names them.
+        threads: Threads,
+        /// The group.
+        path: PathBuf,
+    },
+    /// A thread that no server of sched_ext can hold.
+    #[error("threads \"{threads}\": thread {id} {why}")]
+    Apart {
+        /// As the System names them.
+        threads: Threads,
+        /// The thread.
+        id: u32,
+        /// The reason and the remedy.
+        why: String,
+    },
     /// The kernel refused an operation.
     #[error("{}: {cause}", path.display())]
     File {
@@ -116,6 +140,8 @@ pub struct ForeignGroup {
 
 /// The switch of a group.
 const FREEZE: &str = "cgroup.freeze";
+/// Its quota.
+const MAX: &str = "cpu.max";
 /// At most so many groups are looked at for a unit.
 const GROUPS_MAX: usize = 100_000;
 
@@ -285,6 +311,39 @@ pub fn members(folder: &Path) -> Vec<u32> {
     }
     ids.sort_unstable();
     ids
+}
+
+/// Why no server of sched_ext on this CPU (the kernel's number) can hold a thread; `None` if one can, or if the thread
+/// has ended.
+#[must_use]
+pub fn apart(id: u32, cpu: u32) -> Option<String> {
+    let class = sched::of_thread(id)?.class;
+    if !matches!(class, Class::Other | Class::Ext) {
+        let class = class.describe();
+        return Some(format!("is under {class}, above all threads of sched_ext; make it ordinary: chrt -o -p 0 {id}"));
+    }
+    let cpus = sched::affinity_of(id);
+    let excludes = !cpus.is_empty() && !cpus.contains(&cpu);
+    excludes.then(|| format!("may not use CPU {cpu}, which has its server; let it: taskset -p -c {cpu} {id}"))
+}
+
+/// The kernel's number of a group that schedulers learn of.
+///
+/// # Errors
+/// The group has not the controller cpu, or is gone.
+pub fn number_of(threads: &Threads, folder: &Path) -> Result<u64, ForeignError> {
+    if !folder.join(MAX).exists() {
+        return Err(ForeignError::NoController { threads: threads.clone(), path: folder.to_owned() });
+    }
+    let failed = |error: std::io::Error| ForeignError::File { path: folder.to_owned(), cause: error.to_string() };
+    Ok(fs::metadata(folder).map_err(failed)?.ino())
+}
+
+/// The cpu.max of a group, unless it is "max".
+#[must_use]
+pub fn max_of(folder: &Path) -> Option<String> {
+    let text = fs::read_to_string(folder.join(MAX)).ok()?;
+    Some(text.trim().to_owned()).filter(|text| !text.starts_with("max"))
 }
 
 /// Lets a group go on, whoever froze it.

@@ -18,14 +18,17 @@ pub enum Lack {
     Busy(String),
     /// The process may not load it.
     Privilege(String),
+    /// Its schedulers learn nothing of control groups and their cpu.max.
+    Groups,
 }
 
 /// The folder that a kernel with sched_ext has.
 const FOLDER: &str = "/sys/kernel/sched_ext";
 
-/// All that this program, this kernel and this user lack for a scheduler of their own.
+/// All that this program, this kernel and this user lack for a scheduler of their own. `groups`: servers have control
+/// groups.
 #[must_use]
-pub fn lacks() -> Vec<Lack> {
+pub fn lacks(groups: bool) -> Vec<Lack> {
     let mut lacks = Vec::new();
     if cfg!(not(feature = "bpf")) {
         lacks.push(Lack::Feature);
@@ -36,9 +39,16 @@ pub fn lacks() -> Vec<Lack> {
         lacks.push(Lack::Busy(name));
     }
     #[cfg(feature = "bpf")]
-    if let Err(error) = crate::bpf::privilege() {
-        lacks.push(Lack::Privilege(error.to_string()));
+    {
+        if let Err(error) = crate::bpf::privilege() {
+            lacks.push(Lack::Privilege(error.to_string()));
+        }
+        if groups && !lacks.contains(&Lack::Kernel) && !imp::tells_of_groups() {
+            lacks.push(Lack::Groups);
+        }
     }
+    #[cfg(not(feature = "bpf"))]
+    let _ = groups;
     lacks
 }
 
@@ -57,10 +67,16 @@ mod imp;
 #[path = "sched_ext/absent.rs"]
 mod imp;
 
+#[cfg(feature = "bpf")]
+#[path = "sched_ext/peer.rs"]
+mod peer;
 mod types;
+
+#[cfg(feature = "bpf")]
+pub use peer::Fifo;
 
 pub use imp::{Scheduler, Shared};
 pub use types::{
-    BANDWIDTH_PERIOD_MAX, CPUS_MAX, CpuCount, Ended, LEVELS_MAX, MEMBERS_MAX, Member, Order, Rule, SERVERS_MAX,
-    SchedExtError, ServerEvent, ServerNews, TIES_MAX, Terms,
+    BANDWIDTH_PERIOD_MAX, CPUS_MAX, CpuCount, Ended, Group, LEVELS_MAX, MEMBERS_MAX, Member, Order, Rule, SERVERS_MAX,
+    SchedExtError, ServerEvent, ServerNews, TIES_MAX, Terms, Written,
 };

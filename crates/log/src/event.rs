@@ -282,6 +282,9 @@ pub trait Sink {
     /// the start are given when a sink is made. Sinks that look at no definitions do nothing.
     fn define(&mut self, _stream: u32, _now: Time, _definition: &Definition) {}
 
+    /// No event of `stream` before `now` will follow. Sinks that wait for nothing do nothing.
+    fn reached(&mut self, _stream: u32, _now: Time) {}
+
     /// Whether the producer must raise [`Event::Miss`]. Sinks that find misses by themselves say no,
     /// which spares a simulator a timer per job.
     fn wants_misses(&self) -> bool {

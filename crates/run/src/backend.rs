@@ -40,7 +40,9 @@ fn contract(
         ServerBackEnd::Deadline => {
             deadline::contract(system, node, options, (limits, &deadline::Kernel::look(), there))
         }
-        ServerBackEnd::SchedExt => served::contract(system, node, options, &sched_ext::lacks()),
+        ServerBackEnd::SchedExt => {
+            served::contract(system, node, options, &sched_ext::lacks(foreign::is_in(system, node)))
+        }
     }
 }
 

@@ -15,7 +15,8 @@ use takt_model::{Span, Task, Time};
 
 use crate::error::{RunError, grant};
 use crate::kernel::Kernel;
-use crate::start::{LOOK, NOTE_NO_EVENTS, Progress, note_of_lost, note_of_steal, notes_of_kernel, records};
+use crate::run_notes::NOTE_NO_EVENTS;
+use crate::start::{LOOK, Progress, note_of_lost, note_of_steal, notes_of_kernel, records};
 use crate::watching::Watching;
 use crate::work::{Work, Worked};
 use crate::{Prepared, RunSummary, TaskSummary};

@@ -312,7 +312,12 @@ impl RunError {
                 }
             }
             RunError::Foreign(error) => match error {
-                HoldError::Foreign(ForeignError::NoHierarchy { .. } | ForeignError::File { .. }) => 3,
+                HoldError::Foreign(
+                    ForeignError::NoHierarchy { .. }
+                    | ForeignError::File { .. }
+                    | ForeignError::NoController { .. }
+                    | ForeignError::Apart { .. },
+                ) => 3,
                 HoldError::State(_) | HoldError::Guardian { .. } => 4,
                 HoldError::Foreign(_) | HoldError::Gone { .. } | HoldError::Reserved { .. } => 2,
                 _ => 3,

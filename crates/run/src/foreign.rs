@@ -97,6 +97,19 @@ pub(crate) fn notes(system: &System, node: NodeId) -> Vec<String> {
     all.filter_map(|(_, component)| component.threads.as_ref().map(|threads| note(component, threads))).collect()
 }
 
+/// The same under sched_ext.
+pub(crate) fn served_notes(system: &System, node: NodeId) -> Vec<String> {
+    let note = |component: &Component, threads: &Threads| {
+        format!(
+            "component \"{}\" holds the threads of \"{threads}\", also those that come later; nobody tells of their \
+             jobs; cpu.max of the group changes its server",
+            component.name
+        )
+    };
+    let all = components(system, node);
+    all.filter_map(|(_, component)| component.threads.as_ref().map(|threads| note(component, threads))).collect()
+}
+
 /// The existing threads of a run. Dropping this gives them back what they had.
 pub(crate) struct Foreigners {
     holder: Holder,

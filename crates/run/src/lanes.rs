@@ -129,6 +129,8 @@ pub(crate) enum Role {
     Table,
     /// Existing threads: there is none of takt's own.
     Foreign(ForeignSeat),
+    /// Existing threads whose server the kernel keeps.
+    Served,
     /// It tells a manager that no existing thread wants the CPU.
     Sentry(SentrySeat),
     /// It tells the manager with this lane that existing threads want the CPU.
@@ -140,7 +142,7 @@ pub(crate) enum Role {
 impl Role {
     /// Whether a thread of takt carries its jobs out.
     pub(crate) fn has_thread(&self) -> bool {
-        !matches!(self, Role::Table | Role::Foreign(_))
+        !matches!(self, Role::Table | Role::Foreign(_) | Role::Served)
     }
 }
 
@@ -206,6 +208,13 @@ impl Lane {
 impl Shared {
     pub(crate) fn end(&self) -> Time {
         Time::from_ns(self.end_ns.load(Ordering::Acquire))
+    }
+
+    /// The events of servers with existing threads are known up to there.
+    pub(crate) fn served_until(&self, at: Time) {
+        for lane in self.lanes.iter().filter(|lane| matches!(lane.role, Role::Served)) {
+            lane.floor.store(at.as_ns(), Ordering::Release);
+        }
     }
 
     /// When this node begins.

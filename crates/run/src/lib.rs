@@ -51,6 +51,7 @@ mod prepare;
 pub mod probe;
 mod record;
 pub mod reserve;
+mod run_notes;
 mod run_threads;
 mod served;
 mod start;

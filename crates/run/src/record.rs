@@ -49,7 +49,9 @@ impl<S: Sink> Stamps for Plain<'_, S> {
     fn stamp(&mut self, stamp: Stamp) {
         self.sink.event(self.stream, stamp.at, &stamp.event);
     }
-    fn until(&mut self, _: Time) {}
+    fn until(&mut self, until: Time) {
+        self.sink.reached(self.stream, until);
+    }
 }
 
 /// Merges lanes into one stream.

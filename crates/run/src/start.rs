@@ -26,13 +26,14 @@ use crate::foreign::{self, Foreigners};
 use crate::handle::{RunHandle, Running};
 use crate::handlers::{Duty, Handlers};
 use crate::kernel::{Kernel, TraceError, buffer, buffer_of};
-use crate::lanes::{Guests, Lane, Shared};
+use crate::lanes::{Guests, Lane, Role, Shared};
 use crate::manager::{self, COMPONENTS_MAX, Managed, TASKS_MAX};
 use crate::mapping::{MappedTask, Mapping};
 use crate::node::{Clocks, NodeError, NodeLive, NodePlan, Part, SyncJob};
 use crate::record::LaneTask;
+use crate::run_notes::{NOTE_NO_EVENTS, contradicted, fallen_back, throttled};
 use crate::run_threads::RunThreads;
-use crate::served::{live::Serving, news};
+use crate::served::{self, live::Serving, news};
 use crate::work::Work;
 use crate::{Prepared, Ready, Recorded, RunSummary, Stamps, TaskSummary, Trace, watching};
 
@@ -41,6 +42,8 @@ pub type Progress<'a> = dyn FnMut(Time) + 'a;
 
 /// From the last thread's readiness to time zero, so that all are asleep when it comes.
 const LEAD: Span = Span::from_ms(50);
+/// The kernel's scheduler tells events of servers at most this late.
+const TOLD_LATE: Span = Span::from_ms(50);
 /// Interval between two looks of the recorder.
 pub(crate) const LOOK: Span = Span::from_ms(10);
 
@@ -93,7 +96,7 @@ impl Prepared {
             None => "preemptions, migrations and CPU times of jobs are unknown",
             Some(_) => "preemptions are those by other jobs of this run, and CPU times include what other threads took",
         };
-        if foreign::is_in(&self.system, self.node) && self.managed.is_some() {
+        if foreign::is_in(&self.system, self.node) && (self.managed.is_some() || self.served.is_some()) {
             if self.options.trace == Trace::Always {
                 return Err(RunError::TraceOfForeign);
             }
@@ -142,15 +145,6 @@ impl Prepared {
     pub fn run(&self, sink: &mut impl Sink, progress: &mut Progress<'_>) -> Result<RunSummary, RunError> {
         self.open()?.run(sink, progress)
     }
-}
-
-/// The kernel has ended the scheduler.
-fn fallen_back(at: Time, why: &str) -> String {
-    format!(
-        "the kernel ended the sched_ext scheduler about {} after the start: {why}; from then on no budget was \
-         kept, and all threads ran on under the kernel's own scheduler",
-        Span::from_ns(at.as_ns())
-    )
 }
 
 /// The sources of the events of servers under SCHED_DEADLINE.
@@ -352,13 +346,16 @@ impl Prepared {
         // Before the threads, so that it ends after them.
         let mut foreigners = Foreigners::adopt(self, cpus)?;
         let mut serving = match &self.served {
-            Some(plan) => Some(Serving::open(plan, cpus, &self.options)?),
+            Some(plan) => Some(Serving::open(self, plan, cpus, served::admit)?),
             None => None,
         };
         let mut shared = self.shared(&mapped, &tasks, (live.as_ref(), foreigners.as_ref()), handle.is_some());
         if let Some(serving) = &serving {
-            for (slot, lane) in shared.lanes.iter_mut().enumerate() {
-                lane.membership = Some(serving.membership(slot));
+            for (slot, (lane, task)) in shared.lanes.iter_mut().zip(&tasks).enumerate() {
+                match self.system.threads_of(task) {
+                    Some(_) => lane.role = Role::Served,
+                    None => lane.membership = Some(serving.membership(slot)),
+                }
             }
         }
         let shared = Arc::new(shared);
@@ -419,12 +416,14 @@ impl Prepared {
         let mut account = if self.managed.is_some() {
             Account::managed(sink, self.node.0, &shared, tasks.len(), kernel)
         } else {
-            let lane_tasks = tasks.iter().map(|task| lane_task(task, &shared)).collect();
+            let both = tasks.iter().copied().zip(&shared.lanes);
+            let lane_tasks = both.map(|(task, lane)| lane_task(task, lane, &shared)).collect();
             Account::new(sink, self.node.0, cpus, &shared.lanes, lane_tasks, kernel)
         };
         let mut interrupted = None;
         let (mut silent, mut ended) = (None, None);
         loop {
+            shared.served_until(epoch.now().saturating_sub(TOLD_LATE));
             account.look(LOOK, &shared.lanes, shared.end());
             if let Some(foreigners) = &mut foreigners {
                 foreigners.rescan(&shared);
@@ -461,7 +460,8 @@ impl Prepared {
             }
         }
         threads.join()?;
-        let (foreign, returned) = foreigners.map(|held| held.give_back(&shared)).unwrap_or_default();
+        shared.served_until(Time::MAX);
+        let (mut foreign, returned) = foreigners.map(|held| held.give_back(&shared)).unwrap_or_default();
         notes.extend(returned);
         let lasted = shared.end().saturating_since(Time::ZERO);
         let served = serving.as_mut().map(|serving| {
@@ -482,6 +482,10 @@ impl Prepared {
         }
         let mut account = account.finish(&shared.lanes, shared.end());
         sink.finish(shared.end());
+        let held = serving.as_mut().map(|serving| serving.groups(&sink.balances()));
+        let (held, said) = held.unwrap_or_default();
+        foreign.extend(held);
+        notes.extend(said);
         let steal = steal_before.zip(clock::steal()).map(|(before, after)| after.saturating_sub(before));
         account.lost += served.as_ref().map_or(0, |(_, lost)| *lost);
         add_notes(&mut notes, &account, steal);
@@ -647,9 +651,9 @@ impl Drop for Open {
     }
 }
 
-fn lane_task<'a>(task: &'a Task, shared: &Shared) -> LaneTask<'a> {
+fn lane_task<'a>(task: &'a Task, lane: &Lane, shared: &Shared) -> LaneTask<'a> {
     let draw = Draw::new(shared.seed, &task.name);
-    let is_source = task.after.is_empty();
+    let is_source = task.after.is_empty() && lane.role.has_thread();
     let releases = is_source.then(|| Releases::new(Arrivals::new(task, draw), shared.duration));
     LaneTask { deadline: task.deadline, releases }
 }
@@ -721,49 +725,6 @@ pub(crate) fn note_of_steal(steal: Option<Span>) -> Option<String> {
 /// Kernel events of one job: a wake-up and two switches of its thread, and two more switches if it
 /// preempts.
 const EVENTS_OF_THREAD: u64 = 5;
-
-/// At most so many tasks are named in a note.
-const NAMED_MAX: usize = 6;
-
-/// A note about overruns of reservations, with the tasks that had them.
-fn throttled(tasks: &[TaskSummary]) -> Option<String> {
-    let overran: Vec<String> = (tasks.iter())
-        .filter_map(|task| task.overruns.filter(|jobs| *jobs > 0).map(|jobs| (&task.name, jobs)))
-        .map(|(name, jobs)| format!("\"{name}\" {jobs} job{}", if jobs == 1 { "" } else { "s" }))
-        .collect();
-    if overran.is_empty() {
-        return None;
-    }
-    let named = overran.get(..NAMED_MAX).unwrap_or(&overran).join(", ");
-    let more = match overran.len().saturating_sub(NAMED_MAX) {
-        0 => String::new(),
-        more => format!(" and {more} more tasks"),
-    };
-    Some(format!(
-        "jobs used more CPU time than their reservation holds, and the kernel throttles such a job \
-         until the reservation's next period: {named}{more}"
-    ))
-}
-
-/// A note about stamps that contradict the kernel's account.
-fn contradicted(tasks: &[TaskSummary]) -> Option<String> {
-    let stamps = || tasks.iter().filter_map(|task| task.stamps.as_ref());
-    let jobs: u64 = stamps().map(|stamps| stamps.contradicted).sum();
-    let completed: u64 = tasks.iter().map(|task| task.completed).sum();
-    if jobs > 0 {
-        let checked: u64 = stamps().map(|stamps| stamps.checked).sum();
-        return Some(format!(
-            "of {checked} jobs {jobs} stamped their start or end before the kernel gave their thread a \
-             CPU: the figures of these jobs are doubtful"
-        ));
-    }
-    let unseen = completed > 0 && stamps().next().is_some() && stamps().all(|stamps| stamps.checked == 0);
-    unseen.then(|| NOTE_NO_EVENTS.to_owned())
-}
-
-/// The note for a recording without events.
-pub(crate) const NOTE_NO_EVENTS: &str = "the kernel reported no events of the threads of this run, as \
-    in a container with process numbers of its own: preemptions, migrations and CPU times are unknown";
 
 /// Buffers hold a thread's records of four seconds, in case ordinary threads get no CPU that long.
 pub(crate) fn records(period: Span) -> usize {

@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use super::types::{CpuCount, Ended, Member, SchedExtError, ServerEvent, Terms};
+use super::types::{CpuCount, Ended, Group, Member, SchedExtError, ServerEvent, Terms, Written};
 
 /// See [`crate::sched_ext`].
 #[derive(Debug)]
@@ -17,7 +17,7 @@ pub struct Shared(Infallible);
 impl Scheduler {
     /// # Errors
     /// Always.
-    pub fn load(_: &[(u32, Vec<Terms>)], _: &[Member]) -> Result<Scheduler, SchedExtError> {
+    pub fn load(_: &[(u32, Vec<Terms>)], _: &[Member], _: &[Group]) -> Result<Scheduler, SchedExtError> {
         Err(SchedExtError::NotBuilt)
     }
 
@@ -74,6 +74,11 @@ impl Shared {
 
     #[must_use]
     pub fn next(&self, _: u32, _: u64) -> u64 {
+        match self.0 {}
+    }
+
+    #[must_use]
+    pub fn written(&self, _: u32) -> Option<Written> {
         match self.0 {}
     }
 

@@ -6,10 +6,12 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use libbpf_rs::{Link, MapCore as _, MapFlags, Object};
+use libbpf_rs::btf::{Btf, types};
+use libbpf_rs::{Link, Map, MapCore as _, MapFlags, Object};
 
 use super::types::{
-    CPUS_MAX, CpuCount, Ended, MEMBERS_MAX, Member, SERVERS_MAX, SchedExtError, ServerEvent, ServerNews, Terms,
+    CPUS_MAX, CpuCount, Ended, Group, MEMBERS_MAX, Member, SERVERS_MAX, SchedExtError, ServerEvent, ServerNews, Terms,
+    Written,
 };
 use crate::bpf::{image, load};
 
@@ -17,6 +19,8 @@ use crate::bpf::{image, load};
 #[derive(Debug)]
 pub struct Scheduler {
     object: Object,
+    /// The scheduler among its maps.
+    ops: &'static str,
     link: Option<Link>,
     shared: Arc<Shared>,
     events: Ring,
@@ -29,6 +33,7 @@ pub struct Scheduler {
 pub struct Shared {
     counts: Pages,
     members: Pages,
+    limits: Pages,
     when: Pages,
     join: OwnedFd,
 }
@@ -52,6 +57,14 @@ struct Join {
     member: u32,
 }
 
+/// `struct takt_group` there.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct RawGroup {
+    member: u32,
+    is_named: u32,
+}
+
 /// `struct takt_end` there.
 #[derive(Clone, Copy)]
 #[repr(C)]
@@ -66,36 +79,58 @@ struct RawEnd {
 /// Words of `struct takt_count`, `struct takt_when` and `struct takt_member`.
 const COUNT_WORDS: usize = 4;
 const WHEN_WORDS: usize = 3;
+/// Of `struct takt_limit`.
+const LIMIT_WORDS: usize = 4;
 const MEMBER_WORDS: usize = size_of::<Member>() / 8;
 /// Where a member's release stands among its words; its deadline follows.
 const RELEASE_WORD: usize = std::mem::offset_of!(Member, release) / 8;
 /// In [`RawEvent::b`] of a payment.
 const PAID_IDLE: u64 = 1 << 63;
+/// A cpu.max of that many microseconds or more is "max".
+const NO_LIMIT_US: u64 = 1 << 53;
+/// The schedulers of the object: one without control groups, and one with them.
+const OPS: [&str; 2] = ["takt_ops", "takt_group_ops"];
+
+/// Whether the kernel tells schedulers of control groups and of their cpu.max.
+pub(super) fn tells_of_groups() -> bool {
+    let Ok(btf) = Btf::from_vmlinux() else { return false };
+    let Some(ops) = btf.type_by_name::<types::Struct<'_>>("sched_ext_ops") else { return false };
+    ops.iter().any(|member| member.name.is_some_and(|name| name == "cgroup_set_bandwidth"))
+}
 
 impl Scheduler {
-    /// Gives the kernel the scheduler, the servers of each CPU (the kernel's numbers), and the places of threads.
-    /// Nothing is scheduled by it yet.
+    /// Gives the kernel the scheduler, the servers of each CPU (the kernel's numbers), the places of threads, and the
+    /// control groups whose threads have a place. Nothing is scheduled by it yet.
     ///
     /// # Errors
     /// The kernel refuses it, or there are more servers, CPUs or places than it takes.
-    pub fn load(servers: &[(u32, Vec<Terms>)], members: &[Member]) -> Result<Scheduler, SchedExtError> {
+    pub fn load(
+        servers: &[(u32, Vec<Terms>)],
+        members: &[Member],
+        groups: &[Group],
+    ) -> Result<Scheduler, SchedExtError> {
         let is_small = servers.iter().all(|(cpu, terms)| *cpu < CPUS_MAX && terms.len() <= SERVERS_MAX);
         if !is_small || members.len() > MEMBERS_MAX {
             return Err(broken("its size", io::ErrorKind::InvalidInput.into()));
         }
-        let object = load("takt_scx", image!("takt_scx"), |_| Ok(()))?;
+        let [ops, other] = if groups.is_empty() { OPS } else { [OPS[1], OPS[0]] };
+        let object = load("takt_scx", image!("takt_scx"), |object| {
+            let mut unused = object.maps_mut().filter(|map| map.name() == other);
+            unused.try_for_each(|mut map| map.set_autocreate(false))
+        })?;
         let join = object.progs_mut().find(|program| program.name() == "takt_join");
         let join = join.ok_or_else(|| broken("takt_join", io::ErrorKind::NotFound.into()))?;
         let join = join.as_fd().try_clone_to_owned().map_err(|cause| broken("takt_join", cause))?;
         let shared = Shared {
             counts: Pages::of_map(&object, "takt_counts", 8 * COUNT_WORDS, CPUS_MAX as usize)?,
             members: Pages::of_map(&object, "takt_members", size_of::<Member>(), MEMBERS_MAX)?,
+            limits: Pages::of_map(&object, "takt_limits", 8 * LIMIT_WORDS, MEMBERS_MAX)?,
             when: Pages::of_map(&object, "takt_when", 8 * WHEN_WORDS, 1)?,
             join,
         };
         let events = Ring::of_map(&object, "takt_events")?;
         let versions = vec![0; CPUS_MAX as usize * SERVERS_MAX];
-        let mut scheduler = Scheduler { object, link: None, shared: Arc::new(shared), events, versions };
+        let mut scheduler = Scheduler { object, ops, link: None, shared: Arc::new(shared), events, versions };
         for (cpu, terms) in servers {
             for (at, terms) in (0..).zip(terms) {
                 scheduler.write(*cpu, at, *terms)?;
@@ -103,6 +138,13 @@ impl Scheduler {
         }
         for (at, member) in members.iter().enumerate() {
             scheduler.shared.place(at, member);
+        }
+        for group in groups {
+            let named = RawGroup { member: group.member + 1, is_named: 1 };
+            scheduler
+                .map("takt_groups")?
+                .update(&group.number.to_ne_bytes(), bytes_of(&named), MapFlags::ANY)
+                .map_err(|error| broken("takt_groups", io::Error::other(format!("{error:#}"))))?;
         }
         Ok(scheduler)
     }
@@ -112,8 +154,8 @@ impl Scheduler {
     /// # Errors
     /// The kernel's refusal, for instance if another sched_ext scheduler is at work.
     pub fn attach(&mut self) -> Result<(), SchedExtError> {
-        let Some(mut map) = self.object.maps_mut().find(|map| map.name() == "takt_ops") else {
-            return Err(broken("takt_ops", io::ErrorKind::NotFound.into()));
+        let Some(mut map) = self.object.maps_mut().find(|map| map.name() == self.ops) else {
+            return Err(broken(self.ops, io::ErrorKind::NotFound.into()));
         };
         let link =
             map.attach_struct_ops().map_err(|error| broken("attaching", io::Error::other(format!("{error:#}"))))?;
@@ -148,14 +190,18 @@ impl Scheduler {
         let version = version.ok_or_else(|| broken("the server", io::ErrorKind::NotFound.into()))?;
         *version += 1;
         let (former, terms) = (Terms { version: *version - 1, ..terms }, Terms { version: *version, ..terms });
-        let map = self.object.maps().find(|map| map.name() == "takt_terms");
-        let map = map.ok_or_else(|| broken("takt_terms", io::ErrorKind::NotFound.into()))?;
+        let map = self.map("takt_terms")?;
         // The version comes last: the kernel may read in between.
         for terms in [former, terms] {
             map.update(&key.to_ne_bytes(), bytes_of(&terms), MapFlags::ANY)
                 .map_err(|error| broken("takt_terms", io::Error::other(format!("{error:#}"))))?;
         }
         Ok(())
+    }
+
+    fn map(&self, name: &'static str) -> Result<Map<'_>, SchedExtError> {
+        let map = self.object.maps().find(|map| map.name() == name);
+        map.ok_or_else(|| broken(name, io::ErrorKind::NotFound.into()))
     }
 
     /// Takes what has happened to servers, in the order in which each CPU told it.
@@ -235,6 +281,15 @@ impl Shared {
         let start = self.word(&self.when, 0).load(Ordering::Acquire);
         let next = self.word(&self.counts, cpu as usize * COUNT_WORDS).load(Ordering::Acquire);
         if start > now { start.min(next) } else { next }
+    }
+
+    /// What was written last to the cpu.max of the group with this place. `None`: nothing, or it is being written.
+    #[must_use]
+    pub fn written(&self, member: u32) -> Option<Written> {
+        let word = |at: usize| self.word(&self.limits, member as usize * LIMIT_WORDS + at).load(Ordering::Acquire);
+        let count = word(1);
+        let (period_us, quota_us) = (word(2), Some(word(3)).filter(|quota| *quota < NO_LIMIT_US));
+        (count > 0 && word(0) == count).then_some(Written { count, period_us, quota_us })
     }
 
     /// How this CPU fared.

@@ -47,6 +47,8 @@ pub enum Order {
     Fifo = 0,
     /// By absolute deadline.
     Deadline = 1,
+    /// Of threads only: they take turns.
+    Shared = 2,
 }
 
 /// The terms of a server. Times in nanoseconds.
@@ -154,6 +156,26 @@ pub struct ServerEvent {
     pub server: u32,
     /// What.
     pub news: ServerNews,
+}
+
+/// A control group whose threads, and those of the groups below it, have the same place.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Group {
+    /// The kernel's number of the group: the inode of its folder.
+    pub number: u64,
+    /// The place. Each place has at most one group.
+    pub member: u32,
+}
+
+/// What was written last to the cpu.max of a group.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Written {
+    /// How often it was written.
+    pub count: u64,
+    /// Microseconds.
+    pub period_us: u64,
+    /// Microseconds; `None` for "max".
+    pub quota_us: Option<u64>,
 }
 
 /// How a CPU fared.

@@ -5,6 +5,7 @@
 //! replenishment or the end of its budget, but at most [`GRID`]. A server that begins to pay meanwhile may need an
 //! earlier decision.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
@@ -12,14 +13,15 @@ use std::thread::JoinHandle;
 use takt_linux::sched_ext::{Member, SchedExtError, Scheduler, Shared};
 use takt_linux::{Class, ClassGuard, Epoch, SchedError, clock, sched};
 use takt_log::stats::Histogram;
-use takt_model::{Span, Time};
+use takt_model::{ComponentId, Span, Time};
 
-use super::plan::{Change, ServedPlan};
+use super::groups::Groups;
+use super::limits::Admit;
+use super::news::Balance;
+use super::plan::{Change, GRID, ServedPlan};
 use crate::error::RunError;
-use crate::{ManagerSummary, RunOptions};
+use crate::{ForeignSummary, ManagerSummary, Prepared};
 
-/// The longest sleep of a waking thread.
-pub(crate) const GRID: Span = Span::from_ms(1);
 /// The shortest one. It bounds what the thread takes of the CPU.
 const GRAIN: Span = Span::from_us(50);
 
@@ -54,6 +56,7 @@ pub(crate) struct Serving {
     wakers: Vec<Waker>,
     /// Changes of servers to come, with the kernel's numbers of CPUs.
     changes: Vec<Change>,
+    groups: Groups,
     begun: Option<Epoch>,
 }
 
@@ -74,21 +77,28 @@ struct WakerState {
 
 impl Serving {
     /// Loads the scheduler with the servers of the plan, and attaches it. `cpus` are the kernel's numbers.
-    pub(crate) fn open(plan: &ServedPlan, cpus: &[u32], options: &RunOptions) -> Result<Serving, RunError> {
+    /// `admit` decides about what is written to cpu.max.
+    pub(crate) fn open(
+        prepared: &Prepared,
+        plan: &ServedPlan,
+        cpus: &[u32],
+        admit: Admit,
+    ) -> Result<Serving, RunError> {
+        let groups = Groups::find(prepared, plan, cpus, admit)?;
         let kernel = |cpu: u32| cpus.get(cpu as usize).copied().unwrap_or(cpu);
         let servers: Vec<_> = plan.cpus.iter().map(|cpu| (kernel(cpu.cpu), cpu.entries.clone())).collect();
         let members: Vec<Member> =
             plan.members.iter().map(|member| Member { cpu: kernel(member.cpu), ..*member }).collect();
         let refused = |error: SchedExtError| RunError::NoScheduler { cause: error.to_string() };
-        let mut scheduler = Scheduler::load(&servers, &members).map_err(refused)?;
+        let mut scheduler = Scheduler::load(&servers, &members, &groups.groups()).map_err(refused)?;
         let shared = scheduler.shared();
         scheduler.attach().map_err(refused)?;
         let mut changes: Vec<Change> =
             plan.changes.iter().map(|change| Change { cpu: kernel(change.cpu), ..*change }).collect();
         changes.reverse();
-        let mut serving =
-            Serving { scheduler: Arc::new(Mutex::new(scheduler)), shared, wakers: Vec::new(), changes, begun: None };
-        let class = Class::Fifo { priority: options.top_priority.max(1) };
+        let scheduler = Arc::new(Mutex::new(scheduler));
+        let mut serving = Serving { scheduler, shared, wakers: Vec::new(), changes, groups, begun: None };
+        let class = Class::Fifo { priority: prepared.options.top_priority.max(1) };
         for cpu in &plan.cpus {
             serving.wakers.push(Waker::start((cpu.cpu, kernel(cpu.cpu)), class, serving.shared.clone())?);
         }
@@ -115,8 +125,12 @@ impl Serving {
     /// if the kernel has ended the scheduler.
     pub(crate) fn look(&mut self, now: Time, end: Time) -> Option<String> {
         let epoch = self.begun?;
+        self.groups.scan(now);
         let mut scheduler = self.scheduler.lock().unwrap_or_else(PoisonError::into_inner);
-        while let Some(change) = self.changes.pop_if(|change| change.at <= now.saturating_add(AHEAD)) {
+        let mut planned = || self.changes.pop_if(|change| change.at <= now.saturating_add(AHEAD));
+        loop {
+            let planned = planned().inspect(|change| self.groups.given(change));
+            let Some(change) = planned.or_else(|| self.groups.granted(&self.shared, now)) else { break };
             let terms = change.terms.from(epoch.monotonic(change.at).as_ns());
             if let Err(error) = scheduler.change(change.cpu, change.server, terms) {
                 return Some(error.to_string());
@@ -132,7 +146,13 @@ impl Serving {
         for waker in &mut self.wakers {
             waker.end();
         }
+        self.groups.stop();
         self.scheduler.lock().unwrap_or_else(PoisonError::into_inner).detach();
+    }
+
+    /// How the components of existing threads did, and notes.
+    pub(crate) fn groups(&mut self, balances: &BTreeMap<ComponentId, Balance>) -> (Vec<ForeignSummary>, Vec<String>) {
+        self.groups.end(balances)
     }
 
     /// How the CPUs fared, and events that were lost.

@@ -6,6 +6,8 @@
 //! | `plan.rs` | servers and places of threads; pure |
 //! | `live.rs` | the scheduler in the kernel, and the threads that wake it |
 //! | `news.rs` | the events of servers for the log |
+//! | `groups.rs` | components of existing threads, by control groups |
+//! | `limits.rs` | changes of servers by cpu.max; pure |
 
 use std::sync::Arc;
 
@@ -18,8 +20,10 @@ use takt_policy::CpuPart;
 use crate::contract::{Contract, Obstacle, ServerBackEnd};
 use crate::error::RunError;
 use crate::mapping::{self, MappedTask, Mapping};
-use crate::{Prepared, RunOptions, manager};
+use crate::{Prepared, RunOptions, foreign, manager};
 
+pub(crate) mod groups;
+pub(crate) mod limits;
 pub(crate) mod live;
 pub(crate) mod news;
 pub(crate) mod plan;
@@ -78,8 +82,20 @@ fn obstacle_of(lack: &Lack) -> Obstacle {
             format!("the sched_ext scheduler \"{name}\" is at work, and the kernel has one at a time"),
             format!("end that one first, or {OTHERS}"),
         ),
+        Lack::Groups => Obstacle::new(
+            "this kernel",
+            "its sched_ext does not tell of control groups and their cpu.max, which components of existing threads \
+             need (CONFIG_EXT_GROUP_SCHED=y, Linux 6.17 and later)",
+            "boot a kernel that has it, or use --backend manager",
+        ),
         Lack::Privilege(why) => Obstacle::new("this user", why.clone(), OTHERS),
     }
+}
+
+/// Refuses servers for which a CPU has too little time.
+pub(crate) fn admit(system: &System, node: NodeId) -> Result<(), RunError> {
+    let parts = CpuPart::of_node(system, node)?.unwrap_or_default();
+    manager::refuse_overload(system, node, &parts, &Limits::read())
 }
 
 /// Maps the node to sched_ext. Its contract has no obstacle.
@@ -103,6 +119,7 @@ pub(crate) fn prepare(
     }
     let mut mapping = Mapping { tasks, ..Mapping::default() };
     mapping.note_margin(options.margin);
+    mapping.notes.extend(foreign::served_notes(system, node));
     mapping::refuse_working_sets(system, &mapping.tasks, takt_linux::memory::available())?;
     let system = Arc::new(system.clone());
     let (dispatched, adaptive, managed) = (None, None, None);

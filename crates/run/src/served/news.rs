@@ -21,6 +21,31 @@ pub(crate) struct ServerSource {
     /// By time, and by the order in which they came.
     waiting: BTreeMap<(Time, u64), ServerEvent>,
     count: u64,
+    balances: BTreeMap<ComponentId, Balance>,
+}
+
+/// What a server has got so far, in nanoseconds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Balance {
+    pub(crate) paid: u64,
+    /// Of its last budget. Below zero it has had too much.
+    left: i64,
+    /// The most that it had too much.
+    pub(crate) owed_max: u64,
+}
+
+impl Balance {
+    fn take(&mut self, news: &ServerNews) {
+        match news {
+            ServerNews::Replenished { budget } => self.left = budget.cast_signed(),
+            ServerNews::Paid { amount, .. } => {
+                self.paid += amount;
+                self.left = self.left.saturating_sub_unsigned(*amount);
+                self.owed_max = self.owed_max.max(self.left.min(0).unsigned_abs());
+            }
+            ServerNews::Exhausted | ServerNews::Idle | ServerNews::Switched { .. } => {}
+        }
+    }
 }
 
 impl ServerSource {
@@ -38,7 +63,15 @@ impl ServerSource {
                 components.extend(component.map(|id| ((kernel, at), id)));
             }
         }
-        ServerSource { scheduler, system, epoch, components, waiting: BTreeMap::new(), count: 0 }
+        ServerSource {
+            scheduler,
+            system,
+            epoch,
+            components,
+            waiting: BTreeMap::new(),
+            count: 0,
+            balances: BTreeMap::new(),
+        }
     }
 
     fn read(&mut self) {
@@ -89,6 +122,11 @@ impl<'a, S: Sink> WithNews<'a, S> {
         WithNews { sink, stream, source, last: Time::ZERO }
     }
 
+    /// What each server has got.
+    pub(crate) fn balances(&self) -> BTreeMap<ComponentId, Balance> {
+        self.source.as_ref().map(|source| source.balances.clone()).unwrap_or_default()
+    }
+
     /// Passes on the events of servers up to `until`.
     fn advance(&mut self, until: Time) {
         let Some(source) = &mut self.source else { return };
@@ -97,6 +135,9 @@ impl<'a, S: Sink> WithNews<'a, S> {
         }
         while let Some(first) = source.waiting.first_entry().filter(|first| first.key().0 <= until) {
             let ((at, _), event) = first.remove_entry();
+            if let Some(id) = source.components.get(&(event.cpu, event.server)) {
+                source.balances.entry(*id).or_default().take(&event.news);
+            }
             // An event that was told late stands where it can.
             self.last = self.last.max(at);
             match source.told(&event) {
@@ -123,6 +164,10 @@ impl<S: Sink> Sink for WithNews<'_, S> {
     fn define(&mut self, stream: u32, now: Time, definition: &Definition) {
         self.advance(now);
         self.sink.define(stream, now, definition);
+    }
+
+    fn reached(&mut self, _stream: u32, now: Time) {
+        self.advance(now);
     }
 
     fn wants_misses(&self) -> bool {

@@ -7,7 +7,8 @@
 use takt_linux::sched_ext::{BANDWIDTH_PERIOD_MAX, LEVELS_MAX, Member, Order, Rule, SERVERS_MAX, TIES_MAX, Terms};
 use takt_model::plan::{self, PlanLevel, PlanTask};
 use takt_model::{
-    Auto, Component, ComponentId, NodeId, Plan, ServerRule, ServerSwitch, Span, StrategyRef, System, Task, TaskId, Time,
+    Auto, Component, ComponentId, NodeId, Plan, ServerRule, ServerSwitch, Span, StrategyRef, System, Task, TaskId,
+    Threads, Time,
 };
 use takt_policy::CpuPart;
 
@@ -44,6 +45,10 @@ pub(crate) struct Change {
     pub(crate) terms: Terms,
 }
 
+/// The first levels of servers are multiples of this, so that others fit between.
+pub(crate) const LEVEL_GAP: u32 = 1 << 16;
+/// The scheduler decides at most this late when nothing but a clock tells it to. No budget is below.
+pub(crate) const GRID: Span = Span::from_ms(1);
 /// The usual remedy.
 const MANAGER: &str = "use --backend manager";
 
@@ -118,7 +123,7 @@ impl Maker<'_> {
         for (slot, _, task) in tasks.iter().filter(|(_, _, task)| task.component.is_none()) {
             let Some(place) = places.next() else { continue };
             let entry = cpu.entries.len() as u32;
-            cpu.entries.push(Terms::new(Rule::Task, (0, 0), place));
+            cpu.entries.push(Terms::new(Rule::Task, (0, 0), spread(place)));
             cpu.components.push(None);
             self.places.push((*slot, member(part.cpu, entry, (0, Order::Fifo, 0), 0, task)));
         }
@@ -127,7 +132,7 @@ impl Maker<'_> {
             let entry = cpu.entries.len() as u32;
             for (at, rule, period, budget) in terms {
                 let (Some(place), Some(rule)) = (places.next(), rule_of(rule)) else { continue };
-                let terms = Terms::new(rule, (budget.as_ns(), period.as_ns()), place);
+                let terms = Terms::new(rule, (budget.as_ns(), period.as_ns()), spread(place));
                 match at {
                     None => {
                         cpu.entries.push(terms);
@@ -163,6 +168,14 @@ impl Maker<'_> {
         if inside.len() > TIES_MAX {
             let why = format!("it has {} tasks, and the order of ties has {TIES_MAX} places", inside.len());
             self.cannot.push(Obstacle::new(&name, why, MANAGER));
+        }
+        if component.threads.is_some() {
+            // Nobody tells of jobs: all threads take turns in the one place.
+            for (slot, _, task) in inside {
+                let place = Member { tells: 0, ..member(cpu, entry, (0, Order::Shared, 0), 0, task) };
+                self.places.push((*slot, place));
+            }
+            return Ok(());
         }
         let order = self.resolve(&name, component.strategy, inside.iter().map(|(_, id, task)| (*id, *task)))?;
         // Among equal deadlines the earlier arrival goes first, and that is the longer relative deadline.
@@ -206,8 +219,10 @@ impl Maker<'_> {
         if component.parent.is_some() {
             add("it stands in another component, and the scheduler has one level of servers".to_owned(), MANAGER);
         }
-        if component.threads.is_some() {
-            add("it holds existing threads, and only the manager freezes them".to_owned(), MANAGER);
+        if let Some(threads @ Threads::Pid(_)) = &component.threads {
+            let why =
+                format!("it holds \"{threads}\", and the scheduler knows existing threads by their control group");
+            add(why, "move the process to a group of its own and name it (cgroup:/...), or use --backend manager");
         }
         if component.quantum.is_some() {
             add("the scheduler decides at any time, not at multiples of a quantum".to_owned(), MANAGER);
@@ -224,6 +239,10 @@ impl Maker<'_> {
             }
         }
     }
+}
+
+fn spread((level, order, shift): (u32, Order, i64)) -> (u32, Order, i64) {
+    ((level + 1).saturating_mul(LEVEL_GAP), order, shift)
 }
 
 fn rule_of(rule: ServerRule) -> Option<Rule> {
@@ -245,10 +264,10 @@ pub(crate) fn rule_named(number: u32) -> Option<ServerRule> {
 }
 
 /// The rule, period and budget of a server, and since when. `None`: from the start.
-type ServerTerms = (Option<Time>, ServerRule, Span, Span);
+pub(crate) type ServerTerms = (Option<Time>, ServerRule, Span, Span);
 
 /// The terms of a server at first, and after each of its changes.
-fn terms_of(system: &System, id: ComponentId, component: &Component) -> Vec<ServerTerms> {
+pub(crate) fn terms_of(system: &System, id: ComponentId, component: &Component) -> Vec<ServerTerms> {
     let value = |of: Auto<Span>| if let Auto::Value(span) = of { span } else { Span::ZERO };
     let mut terms = vec![(None, component.server, value(component.period), value(component.budget))];
     let mut changes: Vec<&ServerSwitch> = system.switches.iter().filter(|switch| switch.component == id).collect();

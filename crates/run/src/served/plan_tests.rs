@@ -55,7 +55,7 @@ fn tasks_beside_the_components_come_first_and_ties_go_to_the_earlier_arrival() {
     let (plan, cannot) = plan(&parsed(TWO), NodeId(0)).unwrap();
     assert!(cannot.is_empty(), "{cannot:?}");
     let entries: Vec<_> = plan.cpus[0].entries.iter().map(|terms| (terms.rule, terms.level)).collect();
-    assert_eq!(entries, [(Rule::Task, 0), (Rule::Ptps, 1)]);
+    assert_eq!(entries, [(Rule::Task, LEVEL_GAP), (Rule::Ptps, 2 * LEVEL_GAP)]);
     let members: Vec<_> = plan.members.iter().map(|member| (member.server, member.order, member.tie)).collect();
     assert_eq!(members, [(1, Order::Deadline, 0), (1, Order::Deadline, 1), (0, Order::Fifo, 0)]);
 }
@@ -68,7 +68,7 @@ fn what_the_scheduler_cannot_enforce_it_refuses() {
         ("\"ptps\"", "\"sporadic\"", "component \"H\": the scheduler has no rule \"sporadic\""),
         ("\"ptps\"", "\"grub\"", "the scheduler has no rule \"grub\""),
         ("budget = \"4ms\"", "budget = \"4ms\"\nquantum = \"1ms\"", "at multiples of a quantum"),
-        ("budget = \"4ms\"", "budget = \"4ms\"\nthreads = \"pid:7\"", "it holds existing threads"),
+        ("budget = \"4ms\"", "budget = \"4ms\"\nthreads = \"pid:7\"", "it holds \"pid:7\""),
         ("strategy = \"edf\"", "strategy = \"mlf\"", "do not go by laxity"),
         ("wcet = \"1ms\"", "wcet = \"1ms\"\ncriticality = \"low\"\ncancel = true", "the kernel cancels no job"),
         ("wcet = \"1ms\"", "wcet = \"1ms\"\nlate = \"drop\"", "neither drops nor demotes"),
@@ -88,10 +88,28 @@ fn what_the_scheduler_cannot_enforce_it_refuses() {
     assert!(refusals(&long).contains("a period of at most 4.29"), "{}", refusals(&long));
 }
 
+/// Nobody tells of the jobs of existing threads, so they take turns.
+#[test]
+fn existing_threads_of_a_group_have_one_place() {
+    let text = TWO.replacen("budget = \"4ms\"", "budget = \"4ms\"\nthreads = \"cgroup:/g\"", 1);
+    let system = crate::foreign::lowered(&parsed(&text), NodeId(0)).ok().unwrap().into_owned();
+    let (plan, cannot) = plan(&system, NodeId(0)).unwrap();
+    assert!(cannot.is_empty(), "{cannot:?}");
+    let members: Vec<_> = plan.members.iter().map(|member| (member.server, member.order, member.tells)).collect();
+    assert_eq!(members, [(0, Order::Fifo, 1), (1, Order::Shared, 0)]);
+    assert_eq!(plan.place_of(ComponentId(0)), Some((0, 1)));
+}
+
 #[test]
 fn what_program_kernel_and_machine_lack_is_named_with_the_remedy() {
     let options = RunOptions::new(Span::from_ms(100));
-    let lacks = [Lack::Feature, Lack::Kernel, Lack::Busy("scx_simple".to_owned()), Lack::Privilege("no".to_owned())];
+    let lacks = [
+        Lack::Feature,
+        Lack::Kernel,
+        Lack::Busy("scx_simple".to_owned()),
+        Lack::Privilege("no".to_owned()),
+        Lack::Groups,
+    ];
     let refused = contract(&parsed(TWO), NodeId(0), &options, &lacks).unwrap().cannot;
     let text: Vec<String> = refused.iter().map(ToString::to_string).collect();
     for (text, wanted) in text.iter().zip([
@@ -99,10 +117,11 @@ fn what_program_kernel_and_machine_lack_is_named_with_the_remedy() {
         "CONFIG_SCHED_CLASS_EXT",
         "\"scx_simple\" is at work",
         "this user: no",
+        "CONFIG_EXT_GROUP_SCHED",
     ]) {
         assert!(text.contains(wanted) && text.contains("--backend manager"), "{text}");
     }
-    assert_eq!(text.len(), 4);
+    assert_eq!(text.len(), 5);
 }
 
 /// A source of numbers.

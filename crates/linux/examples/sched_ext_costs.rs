@@ -1,0 +1,143 @@
+//! Costs of takt's sched_ext scheduler, beside a FIFO scheduler and the kernel's fair class.
+//!
+//! It also measures how long the machine has no scheduler while another takes over. It is for a
+//! guest of the lab with one CPU, where an instruction takes 1 ns (.ci/lab-sched-ext-costs).
+//! The answer is JSON.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::{self, JoinHandle, Thread};
+use std::time::Instant;
+
+use takt_linux::Epoch;
+use takt_linux::sched_ext::{Fifo, Member, Order, Rule, SchedExtError, Scheduler, Shared, Terms};
+
+/// Hand-offs before and during a measurement.
+const WARM: u64 = 2_000;
+const HOPS: u64 = 20_000;
+/// Changes from one scheduler to another.
+const TAKEOVERS: usize = 11;
+
+/// Two threads wake each other up in turn, `hops` times. They have two places from the given one on.
+fn pair(hops: u64, places: Option<(Arc<Shared>, u32)>) -> [JoinHandle<()>; 2] {
+    let turn = Arc::new(AtomicU64::new(0));
+    let own = |me: u64| {
+        let (turn, places) = (turn.clone(), places.clone());
+        let (send, other) = std::sync::mpsc::channel::<Thread>();
+        let run = move || {
+            if let Some((shared, first)) = places {
+                shared.join(first + me as u32).expect("the thread joins");
+            }
+            let other = other.recv().expect("the other thread");
+            loop {
+                let now = turn.load(Ordering::Acquire);
+                if now >= hops {
+                    other.unpark();
+                    return;
+                }
+                if now % 2 == me {
+                    turn.store(now + 1, Ordering::Release);
+                    other.unpark();
+                } else {
+                    thread::park();
+                }
+            }
+        };
+        (thread::spawn(run), send)
+    };
+    let ((first, to_first), (second, to_second)) = (own(0), own(1));
+    to_second.send(first.thread().clone()).expect("the thread waits");
+    to_first.send(second.thread().clone()).expect("the thread waits");
+    [first, second]
+}
+
+fn wait_for(threads: [JoinHandle<()>; 2]) {
+    for thread in threads {
+        thread.join().expect("all hand-offs were made");
+    }
+}
+
+/// Nanoseconds from one hand-off to the next.
+fn hop_ns(places: Option<(&Arc<Shared>, u32)>) -> u64 {
+    let places = places.map(|(shared, first)| (shared.clone(), first));
+    wait_for(pair(WARM, places.clone()));
+    let begin = Instant::now();
+    wait_for(pair(HOPS, places));
+    begin.elapsed().as_nanos() as u64 / HOPS
+}
+
+/// takt's scheduler with two servers, in force from now on. Their budgets are not used up. The first two places are in
+/// the first server, the other two in both.
+fn takt() -> Result<Scheduler, SchedExtError> {
+    let second = 1_000_000_000;
+    let terms =
+        [1, 2].map(|level| Terms::new(Rule::Deferrable, (second / 1000 * 999, second), (level, Order::Fifo, 0)));
+    let member = |server| Member {
+        cpu: 0,
+        server,
+        level: 0,
+        order: Order::Fifo,
+        tie: 0,
+        tells: 0,
+        relative: second,
+        shift: 0,
+        release: 0,
+        deadline: 0,
+    };
+    let scheduler = Scheduler::load(&[(0, terms.to_vec())], &[0, 0, 0, 1].map(member), &[])?;
+    let now = Epoch::of_clock().now().as_ns();
+    scheduler.shared().begin(now, now + 3_600 * second);
+    Ok(scheduler)
+}
+
+fn main() -> Result<(), SchedExtError> {
+    let fair = hop_ns(None);
+    let mut fifo = Fifo::load()?;
+    fifo.attach()?;
+    let in_fifo = hop_ns(None);
+    fifo.detach();
+    let begin = Instant::now();
+    let mut own = takt()?;
+    let load = begin.elapsed().as_nanos();
+    own.attach()?;
+    let mut served = Vec::new();
+    let shared = own.shared();
+    for first in [None, Some(0), Some(2)] {
+        let before = shared.count(0).decisions;
+        let ns = hop_ns(first.map(|first| (&shared, first)));
+        served.push((ns, (shared.count(0).decisions - before) * 100 / (WARM + HOPS)));
+    }
+    own.take(&mut |_| {});
+    own.detach();
+    // The machine has work while schedulers change. All of it gets done.
+    let mut gaps = Vec::new();
+    for _ in 0..TAKEOVERS {
+        let work = pair(WARM, None);
+        fifo.attach()?;
+        let begin = Instant::now();
+        fifo.detach();
+        own.attach()?;
+        gaps.push(begin.elapsed().as_nanos() as u64);
+        own.detach();
+        wait_for(work);
+    }
+    let threads = std::fs::read_dir("/proc").map_or(0, |all| {
+        let number = |name: &std::ffi::OsStr| name.to_string_lossy().parse::<u32>().is_ok();
+        all.flatten().filter(|entry| number(&entry.file_name())).count()
+    });
+    gaps.sort_unstable();
+    println!(
+        "{{\"fair_ns\":{fair},\"fifo_ns\":{in_fifo},\"rest_ns\":{},\"one_server_ns\":{},\"two_servers_ns\":{},\
+         \"decisions_per_100_hops\":[{},{},{}],\"takeover_ns\":{},\"takeover_max_ns\":{},\"load_ns\":{load},\
+         \"processes\":{threads}}}",
+        served[0].0,
+        served[1].0,
+        served[2].0,
+        served[0].1,
+        served[1].1,
+        served[2].1,
+        gaps[TAKEOVERS / 2],
+        gaps[TAKEOVERS - 1],
+    );
+    Ok(())
+}

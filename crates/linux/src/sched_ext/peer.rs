@@ -1,0 +1,43 @@
+//! A FIFO scheduler, beside which the costs of takt's own are measured.
+
+use std::io;
+
+use libbpf_rs::{Link, MapCore as _, Object};
+
+use super::types::SchedExtError;
+use crate::bpf::{image, load};
+
+/// The scheduler of bpf/fifo.bpf.c: one queue, first in, first out. Dropping it gives the machine its own back.
+#[derive(Debug)]
+pub struct Fifo {
+    object: Object,
+    link: Option<Link>,
+}
+
+impl Fifo {
+    /// Gives it to the kernel. Nothing is scheduled by it yet.
+    ///
+    /// # Errors
+    /// The kernel refuses it.
+    pub fn load() -> Result<Fifo, SchedExtError> {
+        Ok(Fifo { object: load("fifo", image!("fifo"), |_| Ok(()))?, link: None })
+    }
+
+    /// Puts all ordinary threads of the machine under it.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub fn attach(&mut self) -> Result<(), SchedExtError> {
+        let broken = |cause| SchedExtError::Broken { what: "fifo_ops", cause };
+        let mut map = self.object.maps_mut().find(|map| map.name() == "fifo_ops");
+        let map = map.as_mut().ok_or_else(|| broken(io::ErrorKind::NotFound.into()))?;
+        let link = map.attach_struct_ops().map_err(|error| broken(io::Error::other(format!("{error:#}"))))?;
+        self.link = Some(link);
+        Ok(())
+    }
+
+    /// Gives the machine its own scheduler back.
+    pub fn detach(&mut self) {
+        self.link = None;
+    }
+}
