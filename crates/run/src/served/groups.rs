@@ -48,6 +48,8 @@ struct Held {
     apart: Option<(u32, String)>,
     /// How often its cpu.max was written, as far as it is answered.
     answered: u64,
+    /// Another group stands in its place.
+    is_another: bool,
     /// A change that the scheduler has, but that does not hold yet.
     until: Time,
 }
@@ -89,13 +91,16 @@ impl Groups {
                 count: ids.len(),
                 apart: None,
                 answered: 0,
+                is_another: false,
                 until: Time::ZERO,
             });
         }
         let ceiling = |held: &Held| {
             let max = foreign::max_of(&held.folder)?;
             let name = &held.name;
-            Some(format!("component \"{name}\": the file's budget holds until cpu.max, now {max}, is written again"))
+            Some(format!(
+                "component \"{name}\": the file's budget holds until another value than {max} is written to cpu.max"
+            ))
         };
         let notes = held.iter().filter_map(ceiling).collect();
         let servers = Servers::new(system, node, plan, (!prepared.options.force).then_some(admit));
@@ -133,6 +138,13 @@ impl Groups {
         for held in &mut self.held {
             if is_first {
                 held.used.0 = held.meter.used().unwrap_or_default();
+            }
+            if !held.is_another && foreign::number_of(&held.threads, &held.folder).is_ok_and(|now| now != held.number) {
+                held.is_another = true;
+                self.notes.push(format!(
+                    "component \"{}\": {} was made anew during the run; threads of the new one have no server",
+                    held.name, held.threads
+                ));
             }
             let ids = foreign::members(&held.folder);
             held.count = held.count.max(ids.len());

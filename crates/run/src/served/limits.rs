@@ -67,13 +67,16 @@ impl Servers {
         system.switches.retain(|switch| switch.component != id || switch.at > at);
         let (cpu, server) = self.place(id).ok_or("the component has no server here")?;
         plan.changes.retain(|change| (change.cpu, change.server) != (cpu, server) || change.at > at);
-        if let Some(admit) = self.admit {
-            let system = with(&system, id, budget, period);
-            admit(&system, self.node).map_err(|error| error.to_string())?;
-        }
         let rule = in_force(&self.now, id, at).map(|(rule, ..)| rule);
         let change = ServerSwitch { component: id, at, server: rule, period: Some(period), budget: Some(budget) };
         system.switches.push(change);
+        if let Some(admit) = self.admit {
+            // Now, and from each later mode on.
+            let later = system.switches.iter().map(|switch| switch.at).filter(|later| *later > at);
+            for instant in std::iter::once(at).chain(later) {
+                admit(&at_that_time(&system, instant), self.node).map_err(|error| error.to_string())?;
+            }
+        }
         let (fresh, cannot) = plan::plan(&system, self.node).map_err(|error| error.to_string())?;
         if let Some(obstacle) = cannot.first() {
             return Err(obstacle.to_string());
@@ -81,9 +84,9 @@ impl Servers {
         let of = |change: &Change| (change.cpu, change.server, change.at) == (cpu, server, at);
         let new = fresh.changes.iter().position(of).ok_or("the change is lost")?;
         let mut granted = fresh.changes.get(new).copied().ok_or("the change is lost")?;
-        let old = plan.terms().map(|terms| terms.level);
-        let others = fresh.changes.iter().enumerate().filter(|(place, _)| *place != new);
-        let ranks = fresh.entries().chain(others.map(|(_, change)| &change.terms)).map(|terms| terms.level);
+        // Each CPU has an order of its own.
+        let old = plan.terms_on(cpu, None).map(|terms| terms.level);
+        let ranks = fresh.terms_on(cpu, Some(new)).map(|terms| terms.level);
         let known: Vec<(u32, u32)> = ranks.zip(old).collect();
         let level = level_among(granted.terms.level, &known);
         granted.terms.level = level.ok_or("no level is left between other servers; start the run again")?;
@@ -98,16 +101,21 @@ impl Servers {
     }
 }
 
-/// The System whose component has this server from the start.
-fn with(system: &System, id: ComponentId, budget: Span, period: Span) -> System {
-    let mut system = system.clone();
-    if let Some(component) = system.components.get_mut(id.index()) {
-        (component.budget, component.period) = (Auto::Value(budget), Auto::Value(period));
+/// The System whose servers are from the start what they are at `at`.
+fn at_that_time(system: &System, at: Time) -> System {
+    let mut then = system.clone();
+    then.switches.clear();
+    for id in (0..system.components.len() as u32).map(ComponentId) {
+        let Some((rule, budget, period)) = in_force(system, id, at) else { continue };
+        let Some(component) = then.components.get_mut(id.index()) else { continue };
+        (component.server, component.budget, component.period) = (rule, Auto::Value(budget), Auto::Value(period));
+        // Existing threads want all that their server has.
+        let all = component.threads.is_some();
+        for task in then.tasks.iter_mut().filter(|task| all && task.component == Some(id)) {
+            (task.wcet, task.period) = (budget, period);
+        }
     }
-    for task in system.tasks.iter_mut().filter(|task| task.component == Some(id)) {
-        (task.wcet, task.period) = (budget, period);
-    }
-    system
+    then
 }
 
 /// Rule, budget and period of a server at `at`.
@@ -136,13 +144,11 @@ fn level_among(rank: u32, known: &[(u32, u32)]) -> Option<u32> {
 }
 
 impl ServedPlan {
-    fn entries(&self) -> impl Iterator<Item = &Terms> {
-        self.cpus.iter().flat_map(|cpu| &cpu.entries)
-    }
-
-    /// All terms of all servers.
-    fn terms(&self) -> impl Iterator<Item = &Terms> {
-        self.entries().chain(self.changes.iter().map(|change| &change.terms))
+    /// All terms of the servers of a CPU, but for those of the change at one place.
+    fn terms_on(&self, cpu: u32, but: Option<usize>) -> impl Iterator<Item = &Terms> {
+        let entries = self.cpus.iter().filter(move |of| of.cpu == cpu).flat_map(|of| &of.entries);
+        let changes = self.changes.iter().enumerate().filter(move |(at, of)| of.cpu == cpu && Some(*at) != but);
+        entries.chain(changes.map(|(_, change)| &change.terms))
     }
 
     /// The CPU and the number of a component's server.

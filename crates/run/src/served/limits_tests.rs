@@ -49,11 +49,20 @@ fn admit(system: &System, node: NodeId) -> Result<(), RunError> {
 }
 
 fn servers() -> Servers {
-    let system = file::parse(THREE, "test.toml").unwrap();
+    servers_of(THREE)
+}
+
+fn servers_of(text: &str) -> Servers {
+    let system = file::parse(text, "test.toml").unwrap_or_else(|errors| panic!("{errors}"));
     let system = Arc::new(crate::foreign::lowered(&system, NodeId(0)).ok().unwrap().into_owned());
     let (plan, cannot) = plan::plan(&system, NodeId(0)).unwrap();
     assert!(cannot.is_empty(), "{cannot:?}");
     Servers::new(&system, NodeId(0), &plan, Some(admit))
+}
+
+/// The levels of the servers at the start.
+fn entries(plan: &ServedPlan) -> Vec<u32> {
+    plan.cpus.iter().flat_map(|cpu| &cpu.entries).map(|terms| terms.level).collect()
 }
 
 fn ms(at: u64) -> Time {
@@ -68,7 +77,7 @@ fn max(quota_us: impl Into<Option<u64>>, period_us: u64) -> Written {
 fn a_grant_has_its_place_in_the_order_and_others_keep_theirs() {
     let mut servers = servers();
     let [a, b, c] = [0, 1, 2].map(ComponentId);
-    let levels: Vec<u32> = servers.plan.entries().map(|terms| terms.level).collect();
+    let levels = entries(&servers.plan);
     // c goes between a and b.
     let granted = servers.ask(c, ms(100), max(3000, 15_000)).unwrap();
     assert_eq!((granted.terms.budget, granted.terms.period, granted.at), (3_000_000, 15_000_000, ms(100)));
@@ -79,7 +88,7 @@ fn a_grant_has_its_place_in_the_order_and_others_keep_theirs() {
     assert!(servers.ask(b, ms(300), max(1000, 5000)).unwrap().terms.level < levels[0]);
     let last = servers.ask(b, ms(400), max(5000, 500_000)).unwrap().terms.level;
     assert!(last > levels[2], "{last} {levels:?}");
-    assert_eq!(servers.plan.entries().map(|terms| terms.level).collect::<Vec<_>>(), levels);
+    assert_eq!(entries(&servers.plan), levels);
     // Without a limit the file's terms are back, with their place: before and after its mode.
     let back = servers.ask(b, ms(500), max(None, 100_000)).unwrap().terms;
     assert_eq!((back.budget, back.period), (4_000_000, 20_000_000));
@@ -109,6 +118,37 @@ fn what_the_cpu_cannot_hold_is_refused_and_changes_nothing() {
     // A present mode is no ceiling for later grants.
     servers.admit = Some(admit);
     assert!(servers.ask(ComponentId(0), ms(200), max(1000, 10_000)).is_ok());
+}
+
+#[test]
+fn what_was_granted_before_and_later_modes_count() {
+    let mut servers = servers();
+    let [a, b, c] = [0, 1, 2].map(ComponentId);
+    // 50 % beside 20 % and 20 %. Then 50 % more is too much, and 20 % is not.
+    assert!(servers.ask(a, ms(100), max(5000, 10_000)).is_ok());
+    assert!(servers.ask(c, ms(200), max(10_000, 20_000)).unwrap_err().contains("CPU"));
+    // The mode of b takes 25 % from 1 s on: 50 + 25 + 21 are too much then.
+    assert!(servers.ask(c, ms(300), max(8400, 40_000)).unwrap_err().contains("CPU"));
+    // With less for a there is room for both.
+    assert!(servers.ask(a, ms(400), max(1000, 10_000)).is_ok());
+    assert!(servers.ask(c, ms(500), max(10_000, 20_000)).is_ok());
+    // A grant with a long period is its share, whatever the file's period is.
+    assert!(servers.ask(c, ms(600), max(50_000, 500_000)).is_ok());
+    assert!(servers.ask(a, ms(700), max(5000, 10_000)).is_ok());
+    assert!(servers.ask(b, ms(2000), max(5000, 20_000)).is_ok());
+}
+
+#[test]
+fn the_order_is_that_of_the_servers_own_cpu() {
+    let text = THREE.replace("strategy = \"rm\"", "cpus = 2\nplacement = \"partitioned\"\nstrategy = \"rm\"");
+    let on = |text: String, name: &str, cpu: u32| {
+        text.replace(&format!("name = \"{name}\"\n"), &format!("name = \"{name}\"\nserver-cpus = [{cpu}]\n"))
+    };
+    let text = on(on(on(text, "a", 0), "b", 0), "c", 1);
+    let mut servers = servers_of(&text);
+    // Between a and b of its own CPU, whatever c has on the other one.
+    let (levels, granted) = (entries(&servers.plan), servers.ask(ComponentId(0), ms(100), max(3000, 15_000)).unwrap());
+    assert!(granted.terms.level < levels[1], "{granted:?} {levels:?}");
 }
 
 #[test]
