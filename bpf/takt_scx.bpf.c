@@ -777,43 +777,24 @@ int takt_join(struct takt_join *join)
 	return 0;
 }
 
+#define TAKT_OPS \
+	.select_cpu = (void *)takt_select_cpu, .enqueue = (void *)takt_enqueue, .dispatch = (void *)takt_dispatch, \
+	.runnable = (void *)takt_runnable, .quiescent = (void *)takt_quiescent, \
+	.running = (void *)takt_running, .stopping = (void *)takt_stopping, \
+	.init_task = (void *)takt_init_task, .cpu_release = (void *)takt_cpu_release, \
+	.init = (void *)takt_init, .exit = (void *)takt_exit, \
+	.flags = SCX_OPS_ENQ_LAST | SCX_OPS_ENQ_EXITING | SCX_OPS_ENQ_MIGRATION_DISABLED, \
+	.timeout_ms = 30000, .name = "takt"
+
 SEC(".struct_ops.link")
-struct sched_ext_ops takt_ops = {
-	.select_cpu = (void *)takt_select_cpu,
-	.enqueue = (void *)takt_enqueue,
-	.dispatch = (void *)takt_dispatch,
-	.runnable = (void *)takt_runnable,
-	.running = (void *)takt_running,
-	.stopping = (void *)takt_stopping,
-	.quiescent = (void *)takt_quiescent,
-	.init_task = (void *)takt_init_task,
-	.init = (void *)takt_init,
-	.exit = (void *)takt_exit,
-	.cpu_release = (void *)takt_cpu_release,
-	.flags = SCX_OPS_ENQ_LAST | SCX_OPS_ENQ_EXITING | SCX_OPS_ENQ_MIGRATION_DISABLED,
-	.timeout_ms = 30000,
-	.name = "takt",
-};
+struct sched_ext_ops takt_ops = { TAKT_OPS };
 
 /* The same with control groups. User space loads one of both. */
 SEC(".struct_ops.link")
 struct sched_ext_ops takt_group_ops = {
-	.select_cpu = (void *)takt_select_cpu,
-	.enqueue = (void *)takt_enqueue,
-	.dispatch = (void *)takt_dispatch,
-	.runnable = (void *)takt_runnable,
-	.running = (void *)takt_running,
-	.stopping = (void *)takt_stopping,
-	.quiescent = (void *)takt_quiescent,
-	.init_task = (void *)takt_init_task,
+	TAKT_OPS,
 	.cgroup_init = (void *)takt_cgroup_init,
 	.cgroup_exit = (void *)takt_cgroup_exit,
 	.cgroup_move = (void *)takt_cgroup_move,
 	.cgroup_set_bandwidth = (void *)takt_cgroup_set_bandwidth,
-	.init = (void *)takt_init,
-	.exit = (void *)takt_exit,
-	.cpu_release = (void *)takt_cpu_release,
-	.flags = SCX_OPS_ENQ_LAST | SCX_OPS_ENQ_EXITING | SCX_OPS_ENQ_MIGRATION_DISABLED,
-	.timeout_ms = 30000,
-	.name = "takt",
 };
