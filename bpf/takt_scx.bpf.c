@@ -674,8 +674,11 @@ SEC("struct_ops/takt_cgroup_exit")
 void BPF_PROG(takt_cgroup_exit, struct cgroup *group)
 {
 	u64 id = group->kn->id;
+	struct takt_group *known = bpf_map_lookup_elem(&takt_groups, &id);
 
-	bpf_map_delete_elem(&takt_groups, &id);
+	/* A named group may only have lost the controller for a while: it comes back by takt_cgroup_init. */
+	if (known && !known->is_named)
+		bpf_map_delete_elem(&takt_groups, &id);
 }
 
 /* The thread is in no queue meanwhile. */
