@@ -37,6 +37,10 @@ pub struct Partitions {
     restored: bool,
 }
 
+/// How often, and after which pause, a lock is looked at whose owner is dead.
+const UNDOES_MAX: u32 = 500;
+const LOOK: Span = Span::from_ms(10);
+
 /// The cpusets of the groups.
 #[derive(Debug)]
 enum Layout {
@@ -62,11 +66,7 @@ impl Partitions {
     /// Why not; then nothing has changed.
     pub fn create(groups: &[Vec<u32>], settle: Span) -> Result<Partitions, CpusetError> {
         let mounted = Mounted::find()?;
-        recover()?;
-        let lock = match Lock::acquire()? {
-            Ok(lock) => lock,
-            Err(pid) => return Err(CpusetError::InUse(pid)),
-        };
+        let lock = acquired()?;
         let owner = Identity::current().ok_or(CpusetError::State(RecoveryError::NoIdentity))?;
         let state = |root: PathBuf, hierarchy, created| State {
             boot: boot_id().unwrap_or_default(),
@@ -184,6 +184,25 @@ pub fn recover() -> Result<Recovery, RecoveryError> {
     match Lock::acquire()? {
         Ok(lock) => lock.repair(|state| undo(state).map_err(|error| error.to_string())),
         Err(pid) => Ok(Recovery::InUse { pid }),
+    }
+}
+
+/// The lock, after what a killed takt left is undone. Another start may do that at this moment: it is waited for.
+fn acquired() -> Result<Lock, CpusetError> {
+    let mut looks = 0;
+    loop {
+        recover()?;
+        let pid = match Lock::acquire()? {
+            Ok(lock) => return Ok(lock),
+            Err(pid) => pid,
+        };
+        // No owner is named, or a dead one.
+        let undoes = pid == 0 || !Path::new(&format!("/proc/{pid}")).exists();
+        if !undoes || looks == UNDOES_MAX {
+            return Err(CpusetError::InUse(pid));
+        }
+        looks += 1;
+        crate::clock::pause(LOOK);
     }
 }
 

@@ -128,5 +128,5 @@ fn simulated_jobs_of_flows_are_late_by_load_or_for_late_messages() {
             by_message += messages;
         }
     }
-    assert!(by_load > cases && by_message > cases / 4, "{by_load} by load, {by_message} by messages");
+    assert!(by_load > cases && by_message > cases / 8, "{by_load} by load, {by_message} by messages");
 }
