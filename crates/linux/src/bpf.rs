@@ -1,14 +1,14 @@
 //! Programs of the folder bpf/, given to the kernel by libbpf (feature `bpf`).
 //!
-//! The build script has compiled each file NAME.bpf.c into an image, which [`image!`] embeds. [`load`]
-//! fits it to the running kernel (CO-RE) and loads it. Programs and their links are descriptors: they
+//! The build script has compiled each file NAME.bpf.c into an image. [`image!`] embeds the image, and [`load`]
+//! fits and gives it to the running kernel (CO-RE). Programs and their links are descriptors: they
 //! vanish with the process, however it ends. libbpf prints nothing; its messages are in the errors.
 
 use std::io;
 use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::sync::{Mutex, PoisonError};
 
-use libbpf_rs::{ErrorKind, Object, ObjectBuilder, OpenObject, PrintLevel, set_print};
+use libbpf_rs::{ErrorKind, Link, MapCore as _, MapHandle, Object, ObjectBuilder, OpenObject, PrintLevel, set_print};
 use thiserror::Error;
 
 use crate::process::{CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON, CAP_SYS_ADMIN, has_capability};
@@ -132,6 +132,22 @@ pub(crate) fn cause(error: &libbpf_rs::Error) -> io::Error {
         _ => io::ErrorKind::Other,
     };
     io::Error::new(kind, format!("{error:#}"))
+}
+
+/// A map of a loaded image.
+pub(crate) fn map(object: &Object, name: &str) -> Result<MapHandle, BpfError> {
+    let map = object.maps().find(|map| map.name() == name).ok_or_else(|| BpfError::attach(name, missing()))?;
+    MapHandle::try_from(&map).map_err(|error| BpfError::attach(name, io::Error::other(error)))
+}
+
+/// Gives the kernel the operations in a map of a loaded image, until the link is dropped.
+pub(crate) fn register(object: &mut Object, name: &str) -> io::Result<Link> {
+    let mut map = object.maps_mut().find(|map| map.name() == name).ok_or_else(missing)?;
+    map.attach_struct_ops().map_err(|error| io::Error::other(format!("{error:#}")))
+}
+
+pub(crate) fn missing() -> io::Error {
+    io::Error::new(io::ErrorKind::NotFound, "the image lacks it")
 }
 
 /// A place for programs, of the kinds that libbpf-rs lacks.

@@ -124,7 +124,7 @@ fn at(ms: u64) -> PacketDeadline {
 #[test]
 fn packets_leave_by_the_deadlines_of_their_sockets() {
     on_cable(slow(true, Late::Continue), |ends, applied, tags| {
-        // A packet of 100 bytes takes 10 ms; one of 1000 bytes is on its way for 100 ms, and one waits.
+        // A packet of 100 bytes takes 10 ms. The class is busy for 100 ms, and a packet waits.
         let base = monotonic_ns();
         let deadline = |s: u64| PacketDeadline::At(Time::from_ns(base).saturating_add(Span::from_s(s)));
         let sockets: Vec<_> = [50, 20, 40, 10, 30].map(|s| ends.with(deadline(s))).into();

@@ -98,7 +98,7 @@ struct Pending {
     delayed: Option<(Cause, Span)>,
     /// When it came.
     begins: Time,
-    /// If a message released it: why it came later than it could have.
+    /// The delays before its release, if a message released it.
     on_its_way: Option<OnItsWay>,
     missed: bool,
     /// The cause of its lateness is known.

@@ -1,6 +1,6 @@
 //! The packets of a node for several peers, of which some may be out of reach.
 //!
-//! Each peer has a [`PacketQueue`] of its own, so one that is out of reach fills no other's. The
+//! Each peer has a [`PacketQueue`] of its own. A peer out of reach fills no other queue. The
 //! next packet is chosen among the first ones of the peers within reach:
 //!
 //! - Packets in time go before demoted ones.
@@ -116,7 +116,7 @@ mod tests {
         }
 
         fn pop(&mut self, now: Time, reach: &[bool], dropped: &mut Vec<u64>) -> Option<u64> {
-            // Of each peer the late ones that come first.
+            // First each peer's late packets are dropped or demoted.
             for peer in 0..PEERS {
                 while let Some(at) = self.next(false, |of| of == peer) {
                     if self.spec.late == LateRule::Send || self.waiting[at].0.deadline >= now {
@@ -133,8 +133,7 @@ mod tests {
             if let Some(at) = self.next(false, within) {
                 return Some(self.waiting.remove(at).0.tag);
             }
-            // Of each peer the packet that was demoted first; of these the one that came first.
-            // Tags count up.
+            // Each peer offers its first demoted packet. The earliest arrival wins. Tags count up.
             let first = (0..PEERS).filter(|peer| reach[*peer]).filter_map(|peer| self.next(true, |of| of == peer));
             let at = first.min_by_key(|at| self.waiting[*at].0.tag)?;
             Some(self.waiting.remove(at).0.tag)

@@ -86,28 +86,27 @@ pub(crate) fn lowered(system: &System, node: NodeId) -> Result<Cow<'_, System>, 
 
 /// Which existing threads each component has, for the notes of a run.
 pub(crate) fn notes(system: &System, node: NodeId) -> Vec<String> {
-    let note = |component: &Component, threads: &Threads| {
+    notes_of(system, node, |component, threads| {
         format!(
-            "component \"{}\" holds the threads of \"{threads}\"; a job of \"{}\" is a time in which one of them wants \
-             the CPU, noticed at most about a millisecond late",
-            component.name, component.name
+            "component \"{component}\" holds the threads of \"{threads}\"; a job of \"{component}\" is a time in which \
+             one of them wants the CPU, noticed at most about a millisecond late"
         )
-    };
-    let all = components(system, node);
-    all.filter_map(|(_, component)| component.threads.as_ref().map(|threads| note(component, threads))).collect()
+    })
 }
 
 /// The same under sched_ext.
 pub(crate) fn served_notes(system: &System, node: NodeId) -> Vec<String> {
-    let note = |component: &Component, threads: &Threads| {
+    notes_of(system, node, |component, threads| {
         format!(
-            "component \"{}\" holds the threads of \"{threads}\", also those that come later; nobody tells of their \
-             jobs; cpu.max of the group changes its server",
-            component.name
+            "component \"{component}\" holds the threads of \"{threads}\", also those that come later; nobody tells of \
+             their jobs; cpu.max of the group changes its server"
         )
-    };
+    })
+}
+
+fn notes_of(system: &System, node: NodeId, note: impl Fn(&str, &Threads) -> String) -> Vec<String> {
     let all = components(system, node);
-    all.filter_map(|(_, component)| component.threads.as_ref().map(|threads| note(component, threads))).collect()
+    all.filter_map(|(_, component)| Some(note(&component.name, component.threads.as_ref()?))).collect()
 }
 
 /// The existing threads of a run. Dropping this gives them back what they had.

@@ -135,7 +135,7 @@ pub fn refuse_foreign(head: &[u8]) -> Result<(), OpenError> {
 /// Text of a trace has its first event, or its heading, within so many bytes.
 pub const TEXT_HEAD: usize = 16 << 20;
 
-/// Refuses what is neither a known form nor text of a trace, before all of it is read. `head` is the first
+/// Refuses a file of another kind before all of it is read: no known form, and no text of a trace. `head` is the first
 /// [`TEXT_HEAD`] bytes, or all there are. Packed bytes are left to [`unpacked`].
 ///
 /// # Errors

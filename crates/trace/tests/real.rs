@@ -383,7 +383,7 @@ fn a_bomb_is_refused_by_its_beginning() {
         packed.finish().expect("packed")
     };
     assert_eq!(unpacked(&text("")), Err(OpenError::NoEarlyEvent));
-    // A damaged one is called damaged, though what can be unpacked of it has no event.
+    // A damaged file is called damaged, though its sound part has no event.
     let mut damaged = text("");
     damaged[20] ^= 0x55;
     assert_eq!(takt_trace::refuse_other_text(&damaged), Ok(()));

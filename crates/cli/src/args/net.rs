@@ -97,7 +97,7 @@ pub(crate) struct NetApply {
           value_parser = control_group)]
     pub(crate) deadlines: Option<PathBuf>,
 
-    /// What becomes of a datagram that cannot start before its deadline. Streams are always sent. Default:
+    /// The fate of a datagram that cannot start before its deadline. Streams are always sent. Default:
     /// drop. Under --discipline takt, link.late of the file decides.
     #[arg(long, value_enum, requires = "deadlines")]
     pub(crate) late: Option<ApplyLate>,

@@ -13,7 +13,7 @@ use super::types::{
     CPUS_MAX, CpuCount, Ended, Group, MEMBERS_MAX, Member, SERVERS_MAX, SchedExtError, ServerEvent, ServerNews, Terms,
     Written,
 };
-use crate::bpf::{image, load};
+use crate::bpf::{image, load, register};
 
 /// The scheduler. See [`crate::sched_ext`].
 #[derive(Debug)]
@@ -154,12 +154,8 @@ impl Scheduler {
     /// # Errors
     /// The kernel's refusal, for instance if another sched_ext scheduler is at work.
     pub fn attach(&mut self) -> Result<(), SchedExtError> {
-        let Some(mut map) = self.object.maps_mut().find(|map| map.name() == self.ops) else {
-            return Err(broken(self.ops, io::ErrorKind::NotFound.into()));
-        };
-        let link =
-            map.attach_struct_ops().map_err(|error| broken("attaching", io::Error::other(format!("{error:#}"))))?;
-        self.link = Some(link);
+        let link = register(&mut self.object, self.ops);
+        self.link = Some(link.map_err(|cause| broken("attaching", cause))?);
         Ok(())
     }
 

@@ -1,11 +1,9 @@
 //! A FIFO scheduler, beside which the costs of takt's own are measured.
 
-use std::io;
-
-use libbpf_rs::{Link, MapCore as _, Object};
+use libbpf_rs::{Link, Object};
 
 use super::types::SchedExtError;
-use crate::bpf::{image, load};
+use crate::bpf::{image, load, register};
 
 /// The scheduler of bpf/fifo.bpf.c: one queue, first in, first out. Dropping it gives the machine its own back.
 #[derive(Debug)]
@@ -28,11 +26,8 @@ impl Fifo {
     /// # Errors
     /// The kernel's refusal.
     pub fn attach(&mut self) -> Result<(), SchedExtError> {
-        let broken = |cause| SchedExtError::Broken { what: "fifo_ops", cause };
-        let mut map = self.object.maps_mut().find(|map| map.name() == "fifo_ops");
-        let map = map.as_mut().ok_or_else(|| broken(io::ErrorKind::NotFound.into()))?;
-        let link = map.attach_struct_ops().map_err(|error| broken(io::Error::other(format!("{error:#}"))))?;
-        self.link = Some(link);
+        let link = register(&mut self.object, "fifo_ops");
+        self.link = Some(link.map_err(|cause| SchedExtError::Broken { what: "fifo_ops", cause })?);
         Ok(())
     }
 

@@ -1,8 +1,8 @@
-//! Which packets belong to which class: rules, and the BPF program that applies them.
+//! The rules of packets and their classes, and the BPF program for them.
 //!
 //! The program hangs at the root of takt's tree (cls_bpf), because other filters are missing on
-//! some kernels. It is put together here, instruction by instruction, and needs no compiler. It
-//! returns the class of the first rule that holds, or 0: then HTB takes the background class.
+//! some kernels. It is put together here, instruction by instruction, and needs no compiler. The
+//! program returns the class of the first rule that holds. At 0 HTB takes the background class.
 //! takt's own discipline has no classes for filters. Its program runs before it (tcx), and writes the
 //! class into the packet's priority.
 //!
@@ -230,7 +230,7 @@ impl Assembler {
     }
 }
 
-/// What the program does with the class of a packet.
+/// The program's use of a packet's class.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Verdict {
     /// It returns the class.

@@ -224,7 +224,7 @@ impl Course {
             let all = recent.chain(ahead).filter(|job| job.place <= this.place && job.begins >= since);
             before = all.map(|job| (job.due, job.took)).collect();
             before.sort_unstable();
-            // A job that follows others may have been due before the period: in an earlier one, then.
+            // A follower may have been due before the period. Then an earlier period counts, too.
             let first = before.first().map(|(due, _)| *due).filter(|due| *due < since);
             let Some(earlier) = first.and_then(|due| self.busy_since(this.place, due)) else { break };
             since = earlier;

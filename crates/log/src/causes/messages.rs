@@ -1,4 +1,4 @@
-//! Jobs that messages release: when a message came, and the receiving job that took it.
+//! Jobs released by messages: the arrival of the message, and its receiving job.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -37,7 +37,7 @@ impl Arrivals {
 pub(super) struct OnItsWay {
     /// How long after the latest time by plan its message came.
     pub(super) late_message: Span,
-    /// How long the receiving job that took it was disturbed meanwhile, and by what most.
+    /// The disturbance of its receiving job meanwhile, with the longest cause.
     pub(super) receiving: Option<(Cause, Span)>,
 }
 

@@ -46,8 +46,8 @@ pub struct TaskRule {
 pub(super) struct MessageRule {
     /// The task of the hop before, which leaves them.
     pub(super) from: TaskId,
-    /// When they have come at the latest by plan, relative to the arrival of the flow: the deadline of that hop,
-    /// a period and a job of the sending task, and the greatest delay of the network, if the file has one.
+    /// The latest arrival by plan, relative to that of the flow. It is the sum of the hop's deadline, a period and a
+    /// job of the sending task, and the greatest delay of the network, if the file has one.
     pub(super) latest: Span,
     /// The task of this node whose jobs take them.
     pub(super) taken_by: Option<TaskId>,

@@ -1,8 +1,8 @@
 //! The sockets by which a node sends.
 //!
-//! Messages to all peers leave by one socket, the *line*, so its small buffer bounds what waits in
-//! the queue of the device. But while nobody answers for the address of a peer, the kernel keeps
-//! packets to that peer for some seconds, and charges them to their socket. The stamps tell: such a
+//! Messages to all peers leave by one socket, the *line*. Its small buffer bounds the packets in the
+//! queue of the device. But the address of a peer may have no answer. Then the kernel keeps packets
+//! to that peer for some seconds, and charges them to their socket. The stamps tell: such a
 //! packet has not come to the queue of a device when the send ends. Its socket then belongs to the
 //! peer alone, until the packet goes on or the kernel gives up. Another socket becomes the line.
 //!
@@ -128,7 +128,7 @@ impl Line {
         }
         outlet.count = outlet.count.wrapping_add(1);
         if own.is_some() {
-            self.look_at(peer);
+            self.look_at(at);
         } else if self.read_stamps(at).1 == 0 && self.has_unsent(at) {
             self.keep(peer);
         }
@@ -151,18 +151,16 @@ impl Line {
     /// Reads all stamps. Finds out to which peers the kernel keeps no packets any more. Returns how
     /// many stamps came.
     pub(crate) fn look(&mut self) -> usize {
-        let of_peers = (0..self.peers.len()).map(|peer| self.look_at(peer)).sum::<usize>();
-        // The line, and sockets that were a peer's: their last packets may leave later.
-        of_peers + (0..self.sockets.len()).map(|at| self.read_stamps(at).0).sum::<usize>()
+        // Also of sockets that were a peer's: their last packets may leave later.
+        (0..self.sockets.len()).map(|at| self.look_at(at)).sum()
     }
 
-    fn look_at(&mut self, peer: usize) -> usize {
-        let Some(own) = self.own_socket(peer) else { return 0 };
-        let (read, queued) = self.read_stamps(own);
-        if (queued > 0 || !self.has_unsent(own))
-            && let Some(place) = self.peers.get_mut(peer)
-        {
-            place.1 = None;
+    /// Reads the stamps of a socket. Its peer gives it back if the kernel keeps no packets to that peer.
+    fn look_at(&mut self, at: usize) -> usize {
+        let (read, queued) = self.read_stamps(at);
+        let keeps = queued == 0 && self.has_unsent(at);
+        if let Some((_, own)) = self.peers.iter_mut().find(|(_, own)| !keeps && *own == Some(at)) {
+            *own = None;
         }
         read
     }
@@ -189,7 +187,7 @@ impl Line {
         (read, queued)
     }
 
-    /// The next packet that has left, of those whose stamps have been read.
+    /// The next packet that has left by the stamps.
     pub(crate) fn left(&mut self) -> Option<Left> {
         self.left.pop_front()
     }

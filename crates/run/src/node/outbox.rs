@@ -460,7 +460,7 @@ mod tests {
         assert_eq!(first.iter().chain(&then).filter(|left| left.fate == Fate::Late).count(), 1);
     }
 
-    /// Messages that take turns between a peer that nobody is and one that is there. Returns how
+    /// Messages in turns to a peer without a machine and to a present peer. Returns how
     /// many of the former wait when all of the latter have arrived, and how many have left.
     fn without_a_neighbour(rules: Option<(Order, LateRule)>) -> Option<(usize, usize)> {
         const COUNT: u64 = 40;

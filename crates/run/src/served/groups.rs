@@ -154,7 +154,7 @@ impl Groups {
         }
     }
 
-    /// What was written to a cpu.max since the last call and is granted. CPUs are the kernel's.
+    /// The next change by a cpu.max, written since the last call, that is granted. CPUs are the kernel's.
     pub(crate) fn granted(&mut self, shared: &Shared, now: Time) -> Option<Change> {
         for held in &mut self.held {
             let Some(written) = shared.written(held.member).filter(|written| written.count > held.answered) else {

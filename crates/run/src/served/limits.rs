@@ -1,4 +1,4 @@
-//! What is written to the cpu.max of a component's group becomes a change of its server, or is refused. Pure.
+//! A value of cpu.max of a component's group changes the server, or is refused. Pure.
 //!
 //! The order of servers may go by their periods. A new period needs a level between those of other servers, which keep
 //! theirs. So levels of servers have gaps ([`LEVEL_GAP`]).

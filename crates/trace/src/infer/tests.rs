@@ -56,7 +56,7 @@ fn a_plain_grid_is_exact_from_five_jobs_on() {
     assert_eq!(of(&[7; 100]).kind, Kind::Aperiodic, "all at once");
 }
 
-/// Every second period of a grid is a grid of twice the period, and not one that is left out half of the time.
+/// Arrivals in every second period of a grid make a grid of twice the period.
 #[test]
 fn few_arrivals_within_a_small_jitter_are_not_called_sporadic() {
     let mut dice = Dice(40);

@@ -49,10 +49,10 @@ pub(super) fn execute(options: &args::NetApply, json: bool) -> Outcome {
         ));
     }
     let device = device(&options.device)?;
-    let tags = tags(options)?;
-    if own {
+    if own || options.deadlines.is_some() {
         Tags::built().map_err(|error| refused(&error))?;
     }
+    let tags = tags(options);
     // Read before it is parsed: a change in between is then noticed.
     let text = text(options);
     let request = read(options, &device)?;
@@ -87,14 +87,21 @@ pub(super) fn execute(options: &args::NetApply, json: bool) -> Outcome {
 }
 
 /// The request for deadlines of sockets.
-fn tags(options: &args::NetApply) -> Result<Option<TagSpec>, Failure> {
-    let Some(group) = &options.deadlines else { return Ok(None) };
-    Tags::built().map_err(|error| refused(&error))?;
+fn tags(options: &args::NetApply) -> Option<TagSpec> {
     let late = match options.late {
         Some(args::ApplyLate::Drop) | None => LateDatagrams::Drop,
         Some(args::ApplyLate::Send) => LateDatagrams::Send,
     };
-    Ok(Some(TagSpec { group: group.clone(), late }))
+    options.deadlines.clone().map(|group| TagSpec { group, late })
+}
+
+/// The rule for late datagrams that is in force.
+fn late_rule(plan: &Plan, tags: &TagSpec) -> Late {
+    match (plan.discipline, tags.late) {
+        (Discipline::Own { late, .. }, _) => late,
+        (Discipline::Htb, LateDatagrams::Drop) => Late::Drop,
+        (Discipline::Htb, LateDatagrams::Send) => Late::Continue,
+    }
 }
 
 /// Holds the shares until it is over, and restores the device.
@@ -259,16 +266,16 @@ fn plan_told(request: &Request, device: &Device, tags: Option<&TagSpec>) -> Stri
         }
     }
     let _ = writeln!(text, "background: all other packets");
-    if let Some(TagSpec { group, late }) = tags {
-        let late = match (plan.discipline, late) {
-            (Discipline::Own { late: Late::Drop, .. }, _) | (Discipline::Htb, LateDatagrams::Drop) => "dropped",
-            (Discipline::Own { late: Late::Demote, .. }, _) => "sent after all others",
-            _ => "sent in their turn",
+    if let Some(tags) = tags {
+        let late = match late_rule(plan, tags) {
+            Late::Drop => "dropped",
+            Late::Demote => "sent after all others",
+            Late::Continue => "sent in their turn",
         };
         let _ = writeln!(
             text,
             "SO_DEADLINE: sockets of control group {}; their packets are real-time, and late datagrams are {late}",
-            group.display()
+            tags.group.display()
         );
     }
     let (blocking, gso) = (plan.blocking(), plan.blocking_with_gso());
@@ -350,10 +357,10 @@ fn plan_json(request: &Request, device: &Device, tags: Option<&TagSpec>) -> Valu
         "rules": rules_json(&request.rules),
         "deadlines": tags.map(|spec| json!({
             "group": spec.group,
-            "late": match (plan.discipline, spec.late) {
-                (Discipline::Own { late: Late::Drop, .. }, _) | (Discipline::Htb, LateDatagrams::Drop) => "drop",
-                (Discipline::Own { late: Late::Demote, .. }, _) => "demote",
-                _ => "send",
+            "late": match late_rule(plan, spec) {
+                Late::Drop => "drop",
+                Late::Demote => "demote",
+                Late::Continue => "send",
             },
         })),
         "blocking_ns": plan.blocking().as_ns(),

@@ -115,7 +115,7 @@ impl Model {
         screen
     }
 
-    /// All rows as one table, which has the most important columns that fit.
+    /// All rows as one table, with the most important columns as far as they fit.
     pub(super) fn once(&self, view: &View, columns: Option<usize>) -> String {
         let rows = self.sorted(view);
         let columns = columns.unwrap_or(usize::MAX);

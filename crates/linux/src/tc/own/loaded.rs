@@ -18,7 +18,7 @@ use crate::bpf::{self, BpfError, Hook};
 
 /// The only key of each map.
 const ONLY: [u8; 4] = [0; 4];
-/// Where `struct Qdisc_ops` of the program has the name of the kind, and how long that may be.
+/// The place of the kind's name in `struct Qdisc_ops` of the program, and the most letters.
 const ID_AT: usize = 5 * 8;
 const ID_MAX: usize = 15;
 /// Words of `struct egress_settings`: the line, then the classes, then generation and overhead.
@@ -66,14 +66,10 @@ impl Own {
             }
             Ok(())
         })?;
-        let (settings, egress) = (map(&object, "settings_map")?, map(&object, "egress")?);
+        let (settings, egress) = (bpf::map(&object, "settings_map")?, bpf::map(&object, "egress")?);
         put(&settings, &encode(plan, 1)).map_err(|cause| BpfError::attach("its settings", cause))?;
-        let registered = object
-            .maps_mut()
-            .find(|map| map.name() == "takt_qdisc")
-            .ok_or_else(|| BpfError::attach("takt_qdisc", io::ErrorKind::NotFound.into()))?
-            .attach_struct_ops()
-            .map_err(|error| BpfError::attach("the queueing disciplines", io::Error::other(format!("{error:#}"))))?;
+        let registered = bpf::register(&mut object, "takt_qdisc")
+            .map_err(|cause| BpfError::attach("the queueing disciplines", cause))?;
         let number = |map: &MapHandle| map.info().map(|info| info.info.id).map_err(|error| bpf::cause(&error));
         let maps = Maps { settings: number(&settings).map_err(missing)?, egress: number(&egress).map_err(missing)? };
         let rules = None;
@@ -137,10 +133,9 @@ fn encode(plan: &Plan, generation: u32) -> Vec<u8> {
         let (rate, burst) = limit.map_or((0, 0), |limit| (limit.rate, limit.burst));
         value.extend([rate, burst].map(u64::to_ne_bytes).concat());
         let late = match late {
-            _ if role != Role::RealTime => 0,
-            Late::Continue => 0,
-            Late::Drop => 1,
-            Late::Demote => 2,
+            Late::Drop if role == Role::RealTime => 1,
+            Late::Demote if role == Role::RealTime => 2,
+            _ => 0,
         };
         let order = u32::from(edf && role == Role::RealTime);
         let words = [order, late, of.map_or(0, |class| class.packets_max), u32::from(shared)];
@@ -176,12 +171,6 @@ fn decode(settings: &[u8], egress: &[u8]) -> Option<Reading> {
     };
     let [first, second, third] = Role::ALL;
     Some(Reading { line, classes: [class(0, first)?, class(1, second)?, class(2, third)?] })
-}
-
-fn map(object: &Object, name: &str) -> Result<MapHandle, BpfError> {
-    let map = object.maps().find(|map| map.name() == name);
-    let map = map.ok_or_else(|| BpfError::attach(name, io::ErrorKind::NotFound.into()))?;
-    MapHandle::try_from(&map).map_err(|error| BpfError::attach(name, io::Error::other(error)))
 }
 
 fn put(map: &MapHandle, value: &[u8]) -> io::Result<()> {

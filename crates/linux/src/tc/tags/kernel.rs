@@ -28,7 +28,7 @@ impl Programs {
     pub(super) fn attach(settings: Settings, group: &Path) -> Result<Programs, NetError> {
         let folder = folder(group)?;
         let object = bpf::load("deadline", bpf::image!("deadline"), |_| Ok(()))?;
-        let (of_settings, counts) = (map(&object, "settings")?, map(&object, "counts")?);
+        let (of_settings, counts) = (bpf::map(&object, "settings")?, bpf::map(&object, "counts")?);
         let at = |name: &str, hook: Hook<'_>, place: &str| bpf::attach(program(&object, name)?.as_fd(), hook, place);
         put(&of_settings, settings).map_err(|cause| BpfError::attach("its settings", cause))?;
         let departures = program(&object, "count_departure")?.attach_trace();
@@ -67,18 +67,9 @@ fn put(map: &MapHandle, settings: Settings) -> io::Result<()> {
     map.update(&ONLY, &value, MapFlags::ANY).map_err(io::Error::other)
 }
 
-fn map(object: &Object, name: &str) -> Result<MapHandle, BpfError> {
-    let map = object.maps().find(|map| map.name() == name).ok_or_else(|| BpfError::attach(name, missing()))?;
-    MapHandle::try_from(&map).map_err(|error| BpfError::attach(name, io::Error::other(error)))
-}
-
 fn program<'a>(object: &'a Object, name: &str) -> Result<ProgramMut<'a>, BpfError> {
     let found = object.progs_mut().find(|program| program.name() == name);
-    found.ok_or_else(|| BpfError::attach(name, missing()))
-}
-
-fn missing() -> io::Error {
-    io::Error::new(io::ErrorKind::NotFound, "the image lacks it")
+    found.ok_or_else(|| BpfError::attach(name, bpf::missing()))
 }
 
 /// The control group's folder.
