@@ -317,6 +317,9 @@ fn undo_v1(state: &State, load_balance: &str) -> Result<(), CpusetError> {
         note(write(&balance, load_balance, ""));
     }
     for folder in state.created.iter().filter(|folder| folder.exists()) {
+        // The kernel finishes with a removed set some time later, and rebuilds the domains then if the set balanced
+        // load. SCHED_DEADLINE threads that start at that instant are missing from total_bw. So it is rebuilt now.
+        note(write(&folder.join(LOAD_BALANCE), "0", ""));
         note(remove(folder));
     }
     first
