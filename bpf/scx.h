@@ -104,6 +104,7 @@ struct sched_ext_ops {
 #define SCX_OPS_ENQ_EXITING 4ull
 #define SCX_OPS_ENQ_MIGRATION_DISABLED 16ull
 #define SCX_ENQ_WAKEUP 1ull
+#define SCX_KICK_IDLE 1ull
 #define SCX_KICK_PREEMPT 2ull
 #define SCX_TASK_QUEUED 1u
 #define SCX_SLICE_DFL 20000000ull
@@ -117,6 +118,7 @@ extern void bpf_cgroup_release(struct cgroup *group) __ksym __weak;
 
 extern s32 scx_bpf_create_dsq(u64 dsq_id, s32 node) __ksym;
 extern s32 scx_bpf_select_cpu_dfl(struct task_struct *p, s32 prev_cpu, u64 wake_flags, bool *is_idle) __ksym;
+extern s32 scx_bpf_pick_idle_cpu(const struct cpumask *allowed, u64 flags) __ksym;
 extern void scx_bpf_kick_cpu(s32 cpu, u64 flags) __ksym;
 extern s32 scx_bpf_task_cpu(const struct task_struct *p) __ksym;
 extern int bpf_iter_scx_dsq_new(struct bpf_iter_scx_dsq *it, u64 dsq_id, u64 flags) __ksym;

@@ -3,11 +3,11 @@
  * The machine of servers.h as a program. A test compares it with takt-policy (crates/run/src/served).
  * Each line of its input is a command. After each decision it prints the changes of servers and the decision.
  *
- * t AT budget period shift at rule level order    the next terms of entry AT
- * s TIME                                          the servers begin
- * r AT release deadline                           a thread of entry AT wants the CPU
- * c AT                                            and no more
- * d TIME                                          decide
+ * t AT budget period shift at rule level order outer    the next terms of entry AT
+ * s TIME                                                the servers begin
+ * r AT release deadline                                 a thread of entry AT wants the CPU
+ * c AT                                                  and no more
+ * d TIME                                                decide
  */
 #include <inttypes.h>
 #include <stdint.h>
@@ -35,18 +35,17 @@ int main(void)
 	u64 release, deadline, now;
 	u32 at;
 
-	cpu.runs = TAKT_NONE;
+	cpu.chosen.runs = TAKT_NONE;
 	while (fgets(line, sizeof(line), stdin)) {
 		command = line[0];
-		if (command == 't' && sscanf(line, "t %u %" SCNu64 " %" SCNu64 " %" SCNd64 " %" SCNu64 " %u %u %u", &at,
+		if (command == 't' && sscanf(line, "t %u %" SCNu64 " %" SCNu64 " %" SCNd64 " %" SCNu64 " %u %u %u %u", &at,
 					     &terms.budget, &terms.period, &terms.shift, &terms.at, &terms.rule,
-					     &terms.level, &terms.order) == 8) {
-			if (!takt_at(&cpu, at)->terms.version) {
-				takt_open(&cpu, at, &terms);
+					     &terms.level, &terms.order, &terms.outer) == 9) {
+			if (!takt_at(&cpu, at)->version)
 				cpu.count = at + 1;
-			} else {
-				takt_at(&cpu, at)->pending = terms;
-				takt_at(&cpu, at)->is_pending = 1;
+			if (!takt_give(&cpu, at, &terms)) {
+				fprintf(stderr, "no place: %s", line);
+				return 1;
 			}
 		} else if (command == 's' && sscanf(line, "s %" SCNu64, &now) == 1) {
 			cpu.start = now;
@@ -61,7 +60,7 @@ int main(void)
 			takt_at(&cpu, at)->ready--;
 		} else if (command == 'd' && sscanf(line, "d %" SCNu64, &now) == 1) {
 			takt_decide(&cpu, now);
-			printf("d %" PRIu64 " %u %" PRIu64 "\n", now, cpu.runs, cpu.next);
+			printf("d %" PRIu64 " %u %" PRIu64 "\n", now, cpu.chosen.runs, cpu.next);
 		} else {
 			fprintf(stderr, "no command: %s", line);
 			return 1;

@@ -5,7 +5,7 @@
  * They get the time that the servers leave.
  *
  * User space fills takt_terms and takt_members, attaches the scheduler, and sets start and end in
- * takt_when. The terms of a server have a version. To change them, user space writes them with the next
+ * takt_when. The terms of a server have a version. To change them, user space writes others with the next
  * version, and then increments takt_when.generation. A thread joins a server by running takt_join.
  * Its children belong to the same server.
  *
@@ -130,7 +130,8 @@ struct {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, CPUS_MAX * TAKT_SERVERS_MAX);
+	/* Of each server its last changes: the place of a change is its version modulo their number. */
+	__uint(max_entries, CPUS_MAX * TAKT_SERVERS_MAX * TAKT_CHANGES_MAX);
 	__type(key, u32);
 	__type(value, struct takt_terms);
 } takt_terms SEC(".maps");
@@ -244,10 +245,8 @@ TAKT_INLINE bool is_served(struct task_struct *p, struct takt_member *member, s3
 {
 	if (!member)
 		return false;
-	if (member->cpu == (u32)cpu)
-		return true;
 	/* BPF programs themselves forbid the present thread to migrate. */
-	if (p->migration_disabled > (p == bpf_get_current_task_btf()))
+	if (member->cpu != (u32)cpu && p->migration_disabled > (p == bpf_get_current_task_btf()))
 		return false;
 	return p->cpus_ptr->bits[0] >> (member->cpu & (CPUS_MAX - 1)) & 1;
 }
@@ -276,31 +275,38 @@ TAKT_INLINE u64 key_of(const struct takt_member *member, u64 former, u64 now, bo
 	return (u64)(member->level & 0xff) << 56 | (at & ((1ull << 56) - 32)) | (member->tie & 31);
 }
 
-/* Takes in terms that user space has changed. */
+/* The terms of a server with this version, if user space has given them. */
+TAKT_INLINE struct takt_terms *terms_of(u32 cpu, u32 server, u32 version)
+{
+	u32 key = (cpu * TAKT_SERVERS_MAX + server) * TAKT_CHANGES_MAX + (version & (TAKT_CHANGES_MAX - 1));
+	struct takt_terms *terms = bpf_map_lookup_elem(&takt_terms, &key);
+
+	return terms && terms->version == version ? terms : NULL;
+}
+
+/* Takes in terms that user space has given. 1 if more of them wait. */
 TAKT_FN int take_terms(struct takt_cpu *cpu)
 {
-	u32 at;
+	u32 at, each;
+	int is_full = 0;
 
 	if (!cpu)
 		return 0;
 	for (at = 0; at < TAKT_SERVERS_MAX; at++) {
-		struct takt_server *server = takt_at(cpu, at);
-		struct takt_terms *terms;
-		u32 key = cpu->number * TAKT_SERVERS_MAX + at;
-
 		if (at >= cpu->count)
 			break;
-		terms = bpf_map_lookup_elem(&takt_terms, &key);
-		if (!terms)
-			break;
-		if (!server->terms.version) {
-			takt_open(cpu, at, terms);
-		} else if (terms->version != (server->is_pending ? server->pending.version : server->terms.version)) {
-			server->pending = *terms;
-			server->is_pending = 1;
+		for (each = 0; each < TAKT_CHANGES_MAX; each++) {
+			struct takt_terms *terms = terms_of(cpu->number, at, takt_at(cpu, at)->version + 1);
+
+			if (!terms)
+				break;
+			if (!takt_give(cpu, at, terms)) {
+				is_full = 1;
+				break;
+			}
 		}
 	}
-	return 0;
+	return is_full;
 }
 
 /* Ends the account of a CPU: all payments so far are told. */
@@ -347,8 +353,10 @@ TAKT_INLINE bool is_active(struct takt_seat *seat, u64 now)
 		take_terms(&seat->cpu);
 		seat->is_open = 1;
 	} else if (seat->generation != span->generation) {
-		seat->generation = span->generation;
-		take_terms(&seat->cpu);
+		u64 generation = span->generation;
+
+		if (!take_terms(&seat->cpu))
+			seat->generation = generation;
 	}
 	return true;
 }
@@ -427,6 +435,15 @@ TAKT_INLINE u64 slice_of(struct takt_seat *seat, u64 now)
 	return next > now + SLICE_MIN ? next - now : SLICE_MIN;
 }
 
+/* A CPU without work takes the thread from the queue of the rest, if it may. */
+TAKT_INLINE void wake_idle(struct task_struct *p)
+{
+	s32 cpu = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
+
+	if (cpu >= 0)
+		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
+}
+
 SEC("struct_ops/takt_select_cpu")
 s32 BPF_PROG(takt_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_flags)
 {
@@ -478,8 +495,13 @@ void BPF_PROG(takt_enqueue, struct task_struct *p, u64 enq_flags)
 		return;
 	}
 	member = member_of(thread, cpu);
+	/* It may have moved here while it wanted the CPU. */
+	if (thread && !member)
+		count_no_more(thread);
 	if (!member || !is_active(seat, now)) {
 		scx_bpf_dsq_insert(p, REST, REST_SLICE, enq_flags);
+		if (!wakes)
+			wake_idle(p);
 		return;
 	}
 	is_new = count(thread, member);
@@ -491,8 +513,8 @@ void BPF_PROG(takt_enqueue, struct task_struct *p, u64 enq_flags)
 	if (!wakes && !is_new)
 		return;
 	decide(seat, now);
-	if (seat->cpu.runs == TAKT_NONE ? seat->server != 0 :
-	    seat->cpu.runs + 1 != seat->server || (seat->cpu.runs == member->server && key < seat->key))
+	if (seat->cpu.chosen.runs == TAKT_NONE ? seat->server != 0 :
+	    seat->cpu.chosen.runs + 1 != seat->server || (seat->cpu.chosen.runs == member->server && key < seat->key))
 		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
 }
 
@@ -543,10 +565,10 @@ void BPF_PROG(takt_dispatch, s32 cpu, struct task_struct *prev)
 		if (member)
 			tell_job(seat, member, now, false);
 		decide(seat, now);
-		if (seat->cpu.runs != TAKT_NONE) {
-			u64 queue = queue_of(cpu, seat->cpu.runs);
+		if (seat->cpu.chosen.runs != TAKT_NONE) {
+			u64 queue = queue_of(cpu, seat->cpu.chosen.runs);
 
-			if (member && member->server == seat->cpu.runs) {
+			if (member && member->server == seat->cpu.chosen.runs) {
 				u64 key = key_of(member, prev->scx.dsq_vtime, now, false);
 
 				if (!waits_before(queue, key)) {
@@ -595,6 +617,8 @@ void BPF_PROG(takt_running, struct task_struct *p)
 		/* It ran here when it got its place. The next tick lets it go. */
 		if (is_served(p, member, cpu))
 			set_slice(p, SLICE_MIN);
+		else if (thread)
+			count_no_more(thread);
 		return;
 	}
 	if (!member || !is_active(seat, now))
@@ -622,6 +646,13 @@ void BPF_PROG(takt_stopping, struct task_struct *p, bool runnable)
 SEC("struct_ops/takt_cpu_release")
 void BPF_PROG(takt_cpu_release, s32 cpu, struct scx_cpu_release_args *args)
 {
+	struct takt_seat *seat = seat_of(cpu);
+	u64 now = bpf_ktime_get_ns();
+
+	if (seat && is_active(seat, now)) {
+		takt_advance(&seat->cpu, now);
+		seat->cpu.is_taken = 1;
+	}
 	scx_bpf_reenqueue_local();
 }
 
@@ -719,14 +750,12 @@ TAKT_FN int open_queues(u32 cpu)
 	if (!seat)
 		return 0;
 	seat->cpu.number = cpu;
-	seat->cpu.runs = TAKT_NONE;
+	seat->cpu.chosen.runs = TAKT_NONE;
 	publish(seat, TAKT_NEVER);
 	for (at = 0; at < TAKT_SERVERS_MAX; at++) {
-		u32 key = cpu * TAKT_SERVERS_MAX + at;
-		struct takt_terms *terms = bpf_map_lookup_elem(&takt_terms, &key);
 		int error;
 
-		if (!terms || !terms->version)
+		if (!terms_of(cpu, at, 1))
 			break;
 		error = scx_bpf_create_dsq(queue_of(cpu, at), -1);
 		if (error)

@@ -22,7 +22,9 @@ const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden");
 const DURATION: &str = "470ms";
 /// A run is not compared if the machine took this much of it.
 const DISTURBED: Span = Span::from_ms(1);
-const ATTEMPTS: usize = 5;
+const ATTEMPTS: usize = 8;
+/// So many runs may differ that the machine did not visibly disturb.
+const DIFFERENCES_MAX: usize = 2;
 /// A server and its jobs make at most this many decisions in a row without an idle CPU between them.
 const DECISIONS: u64 = 8;
 
@@ -162,8 +164,8 @@ fn agrees(folder: &Path, name: &str, back_end: &str) -> bool {
             Some(difference) => differences.push(difference),
         }
     }
-    // Noise explains one run, not all.
-    assert!(differences.len() < ATTEMPTS, "{name} under {back_end}: {}", differences.join("\n"));
+    // Noise explains a run or two, not more.
+    assert!(differences.len() <= DIFFERENCES_MAX, "{name} under {back_end}: {}", differences.join("\n"));
     true
 }
 

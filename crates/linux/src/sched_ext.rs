@@ -77,6 +77,6 @@ pub use peer::Fifo;
 
 pub use imp::{Scheduler, Shared};
 pub use types::{
-    BANDWIDTH_PERIOD_MAX, CPUS_MAX, CpuCount, Ended, Group, LEVELS_MAX, MEMBERS_MAX, Member, Order, Rule, SERVERS_MAX,
-    SchedExtError, ServerEvent, ServerNews, TIES_MAX, Terms, Written,
+    BANDWIDTH_PERIOD_MAX, CHANGES_MAX, CPUS_MAX, CpuCount, Ended, Group, LEVELS_MAX, MEMBERS_MAX, Member, Order, Rule,
+    SERVERS_MAX, SchedExtError, ServerEvent, ServerNews, TIES_MAX, Terms, Written,
 };

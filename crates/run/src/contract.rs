@@ -5,6 +5,10 @@
 
 use std::fmt;
 
+use takt_model::{CpuSet, NodeId, System};
+
+use crate::mapping;
+
 /// A back end that keeps the budgets of components.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum ServerBackEnd {
@@ -60,7 +64,24 @@ impl fmt::Display for Obstacle {
     }
 }
 
+/// The remedy for a component with servers on several CPUs.
+pub(crate) const ONE_CPU: &str = "give it one CPU (cpus = 1), or simulate it: takt sim";
+
 impl Obstacle {
+    /// CPUs of a node share tasks or components, and the back end wants each for itself: the reason.
+    pub(crate) fn of_shared_cpus(system: &System, node: NodeId, shared: &CpuSet, why: &str) -> Obstacle {
+        let mut of_node = system.components.iter().filter(|component| component.node == node);
+        if let Some(wide) = of_node.find(|component| component.cpus > 1) {
+            let has = format!("it has servers on {} CPUs, and {why}", wide.cpus);
+            return Obstacle::new(format!("component \"{}\"", wide.name), has, ONE_CPU);
+        }
+        let name = system.nodes.get(node.index()).map_or("", |node| &node.name);
+        let part = format!("node \"{name}\"");
+        let shares = format!("CPUs {} share tasks or components, and {why}", mapping::list(shared));
+        let remedy = "place them: placement = \"partitioned\", cpus for each task, server-cpus for each component";
+        Obstacle::new(part, shares, remedy)
+    }
+
     pub(crate) fn new(part: impl Into<String>, why: impl Into<String>, remedy: impl Into<String>) -> Obstacle {
         Obstacle { part: part.into(), why: why.into(), remedy: remedy.into() }
     }

@@ -421,7 +421,7 @@ impl Prepared {
             Account::new(sink, self.node.0, cpus, &shared.lanes, lane_tasks, kernel)
         };
         let mut interrupted = None;
-        let (mut silent, mut ended) = (None, None);
+        let (mut silent, mut ended, mut returned) = (None, None, None);
         loop {
             shared.served_until(epoch.now().saturating_sub(TOLD_LATE));
             account.look(LOOK, &shared.lanes, shared.end());
@@ -447,6 +447,8 @@ impl Prepared {
                 silent = manager::silent(&shared, epoch);
                 if silent.is_some() {
                     shared.end_ns.fetch_min(now.as_ns(), Ordering::AcqRel);
+                    // Whatever the manager hangs in, existing threads go on now.
+                    returned = foreigners.take().map(|held| held.give_back(&shared));
                 }
             }
             if threads.all_through() && now >= shared.end() {
@@ -461,7 +463,8 @@ impl Prepared {
         }
         threads.join()?;
         shared.served_until(Time::MAX);
-        let (mut foreign, returned) = foreigners.map(|held| held.give_back(&shared)).unwrap_or_default();
+        let returned = returned.or_else(|| foreigners.map(|held| held.give_back(&shared)));
+        let (mut foreign, returned) = returned.unwrap_or_default();
         notes.extend(returned);
         let lasted = shared.end().saturating_since(Time::ZERO);
         let served = serving.as_mut().map(|serving| {

@@ -10,8 +10,8 @@ use libbpf_rs::btf::{Btf, types};
 use libbpf_rs::{Link, Map, MapCore as _, MapFlags, Object};
 
 use super::types::{
-    CPUS_MAX, CpuCount, Ended, Group, MEMBERS_MAX, Member, SERVERS_MAX, SchedExtError, ServerEvent, ServerNews, Terms,
-    Written,
+    CHANGES_MAX, CPUS_MAX, CpuCount, Ended, Group, MEMBERS_MAX, Member, SERVERS_MAX, SchedExtError, ServerEvent,
+    ServerNews, Terms, Written,
 };
 use crate::bpf::{image, load, register};
 
@@ -170,7 +170,8 @@ impl Scheduler {
         self.shared.clone()
     }
 
-    /// The server has these terms from the end of its period on.
+    /// The server has these terms from the end of its period on. Changes of one server come in the order of their
+    /// instants, and at most [`CHANGES_MAX`] of them wait.
     ///
     /// # Errors
     /// There is no such server, or the kernel's refusal.
@@ -185,11 +186,13 @@ impl Scheduler {
         let version = self.versions.get_mut(key as usize).filter(|_| (server as usize) < SERVERS_MAX);
         let version = version.ok_or_else(|| broken("the server", io::ErrorKind::NotFound.into()))?;
         *version += 1;
-        let (former, terms) = (Terms { version: *version - 1, ..terms }, Terms { version: *version, ..terms });
+        let version = *version;
+        let place = key.saturating_mul(CHANGES_MAX as u32).saturating_add(version % CHANGES_MAX as u32);
         let map = self.map("takt_terms")?;
         // The version comes last: the kernel may read in between.
-        for terms in [former, terms] {
-            map.update(&key.to_ne_bytes(), bytes_of(&terms), MapFlags::ANY)
+        for version in [0, version] {
+            let terms = Terms { version, ..terms };
+            map.update(&place.to_ne_bytes(), bytes_of(&terms), MapFlags::ANY)
                 .map_err(|error| broken("takt_terms", io::Error::other(format!("{error:#}"))))?;
         }
         Ok(())

@@ -4,8 +4,10 @@ use std::io;
 
 use thiserror::Error;
 
-/// The most servers of one CPU, tasks beside the components included (TAKT_SERVERS_MAX).
+/// The most servers of one CPU, tasks beside servers included (TAKT_SERVERS_MAX).
 pub const SERVERS_MAX: usize = 16;
+/// Changes of one server that may wait in the scheduler (TAKT_CHANGES_MAX).
+pub const CHANGES_MAX: usize = 4;
 /// The kernel's numbers of CPUs that may have servers are below this (CPUS_MAX).
 pub const CPUS_MAX: u32 = 64;
 /// The most places of threads (MEMBERS_MAX).
@@ -35,7 +37,7 @@ pub enum Rule {
     Cbs = 5,
     /// Hard constant-bandwidth server.
     CbsHard = 6,
-    /// No server: a task beside the components.
+    /// No server: a task beside servers.
     Task = 7,
 }
 
@@ -70,13 +72,32 @@ pub struct Terms {
     /// The order within the level.
     pub order: Order,
     pub(super) version: u32,
+    /// The server around it plus one, or 0. It stands before this one.
+    pub(super) outer: u32,
+    pub(super) pad: u32,
 }
 
 impl Terms {
     /// The first terms of a server: budget and period, and its level, order and shift.
     #[must_use]
     pub const fn new(rule: Rule, (budget, period): (u64, u64), (level, order, shift): (u32, Order, i64)) -> Terms {
-        Terms { budget, period, shift, at: 0, rule, level, order, version: 1 }
+        Terms { budget, period, shift, at: 0, rule, level, order, version: 1, outer: 0, pad: 0 }
+    }
+
+    /// The same in another server, by its number on the CPU. `None`: in none.
+    #[must_use]
+    pub const fn within(self, outer: Option<u32>) -> Terms {
+        let outer = match outer {
+            Some(outer) => outer + 1,
+            None => 0,
+        };
+        Terms { outer, ..self }
+    }
+
+    /// The number of the server around it.
+    #[must_use]
+    pub const fn outer(self) -> Option<u32> {
+        self.outer.checked_sub(1)
     }
 
     /// The same, asked for at this instant.

@@ -17,7 +17,7 @@ use takt_linux::{Class, Reservation};
 use takt_model::plan::{Order, PlanError};
 use takt_model::{Auto, Component, ComponentId, CpuSet, NodeId, NodeSpec, Plan, ServerRule, Span, System, Task};
 
-use crate::contract::{Contract, Obstacle, ServerBackEnd};
+use crate::contract::{Contract, ONE_CPU, Obstacle, ServerBackEnd};
 use crate::error::RunError;
 use crate::mapping::{self, MappedTask, Mapping};
 use crate::{Margin, Prepared, RunOptions};
@@ -187,7 +187,8 @@ fn obstacles_of_component(
         add(why, "use --backend manager, or \"takt reserve --pid\" for one thread");
     }
     if component.cpus > 1 {
-        add("a thread uses one CPU at a time, and the component has servers on several".to_owned(), MANAGER);
+        let why = "a thread uses one CPU at a time, and the component has servers on several".to_owned();
+        add(why, ONE_CPU);
     }
     if component.quantum.is_some() {
         add("the kernel decides at any time, not at multiples of a quantum".to_owned(), MANAGER);

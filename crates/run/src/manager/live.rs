@@ -338,10 +338,11 @@ mod tests {
     use super::*;
     use crate::{RunError, RunOptions, run};
 
-    /// How a manager fails after 60 ms of a run: not at all, by a panic, or by silence.
+    /// How a manager fails after 60 ms of a run: not at all, by a panic, by silence, or by silence for ever.
     static FAILURE: AtomicU32 = AtomicU32::new(0);
     const PANIC: u32 = 1;
     const SILENCE: u32 = 2;
+    const HANG: u32 = 3;
 
     pub(super) fn fail(now: Time, shared: &Shared) {
         if now < Time::from_ns(60_000_000) {
@@ -351,6 +352,11 @@ mod tests {
             PANIC => panic!("as the test wants it"),
             SILENCE => {
                 while shared.end() == shared.duration {
+                    clock::pause(Span::from_ms(5));
+                }
+            }
+            HANG => {
+                while FAILURE.load(Ordering::Acquire) == HANG {
                     clock::pause(Span::from_ms(5));
                 }
             }
@@ -391,6 +397,55 @@ mod tests {
             }
             let exhausted = |event: &takt_log::Event| matches!(event, takt_log::Event::Exhaust { server: 0 });
             assert!(events.iter().any(|(_, _, event)| exhausted(event)), "{events:?}");
+        }
+    }
+
+    /// Ended when dropped.
+    struct Spinner(std::process::Child);
+
+    impl Drop for Spinner {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    /// The existing threads are back where they were while the manager still hangs.
+    #[test]
+    fn a_manager_that_hangs_holds_no_existing_threads() {
+        let _alone = crate::manager::ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        // One process, which ends by itself, too.
+        let spin = "i=0; while [ $i -lt 10000000 ]; do i=$((i + 1)); done";
+        let spinner = Spinner(std::process::Command::new("sh").args(["-c", spin]).spawn().unwrap());
+        let text = "takt = 1\n[[component]]\nname = \"guest\"\nserver = \"deferrable\"\nperiod = \"500ms\"\nbudget = \
+                    \"20ms\"\nthreads = \"pid:PID\"\n";
+        let text = text.replace("PID", &spinner.0.id().to_string());
+        let system = takt_model::file::parse(&text, "hang.toml").unwrap();
+        let path = format!("/proc/{}/cgroup", spinner.0.id());
+        let place = move || std::fs::read_to_string(&path).unwrap();
+        let before = place();
+        let (send, over) = std::sync::mpsc::channel();
+        FAILURE.store(HANG, Ordering::Release);
+        let running = std::thread::spawn(move || {
+            let mut events: Vec<(u32, Time, takt_log::Event)> = Vec::new();
+            let ended = run(&system, &RunOptions::new(Span::from_s(20)), &mut events);
+            let _ = send.send(());
+            ended
+        });
+        let (mut was_held, mut is_back, mut is_over) = (false, false, false);
+        for _ in 0..1000 {
+            was_held |= place() != before;
+            is_back = was_held && place() == before;
+            is_over = over.recv_timeout(std::time::Duration::from_millis(10)).is_ok();
+            if is_back || is_over {
+                break;
+            }
+        }
+        FAILURE.store(0, Ordering::Release);
+        match running.join().unwrap() {
+            Err(RunError::Manager { cpu: 0 }) => assert!(is_back && !is_over),
+            Err(error) if !was_held => println!("skipped: {error}"),
+            other => panic!("{other:?}: held {was_held}, back {is_back}, over {is_over}"),
         }
     }
 }

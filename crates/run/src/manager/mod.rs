@@ -67,15 +67,12 @@ pub(crate) fn has_components(system: &System, node: NodeId) -> bool {
 
 /// The contract of budget managers for the node.
 pub(crate) fn contract(system: &System, node: NodeId, options: &RunOptions) -> Result<Contract, RunError> {
-    let spec = system.nodes.get(node.index()).ok_or(RunError::NoNode(node.0))?;
-    let name = format!("node \"{}\"", spec.name);
+    system.nodes.get(node.index()).ok_or(RunError::NoNode(node.0))?;
     let (mut enforces, mut cannot) = (Vec::new(), Vec::new());
     match CpuPart::of_node(system, node)? {
-        Err(shared) => cannot.push(Obstacle::new(
-            &name,
-            format!("CPUs {} share tasks or components, and a budget manager serves one CPU", mapping::list(&shared)),
-            "place them: placement = \"partitioned\", cpus for each task, server-cpus for each component",
-        )),
+        Err(shared) => {
+            cannot.push(Obstacle::of_shared_cpus(system, node, &shared, "a budget manager serves one CPU"));
+        }
         Ok(parts) => {
             cannot.extend(chains_across(system, node, &parts));
             cannot.extend(obstacles_of_foreign(system, node, options));

@@ -84,9 +84,10 @@ impl Servers {
         let of = |change: &Change| (change.cpu, change.server, change.at) == (cpu, server, at);
         let new = fresh.changes.iter().position(of).ok_or("the change is lost")?;
         let mut granted = fresh.changes.get(new).copied().ok_or("the change is lost")?;
-        // Each CPU has an order of its own.
-        let old = plan.terms_on(cpu, None).map(|terms| terms.level);
-        let ranks = fresh.terms_on(cpu, Some(new)).map(|terms| terms.level);
+        // Each scope has an order of its own.
+        let scope = (cpu, granted.terms.outer());
+        let old = plan.terms_in(scope, None).map(|terms| terms.level);
+        let ranks = fresh.terms_in(scope, Some(new)).map(|terms| terms.level);
         let known: Vec<(u32, u32)> = ranks.zip(old).collect();
         let level = level_among(granted.terms.level, &known);
         granted.terms.level = level.ok_or("no level is left between other servers; start the run again")?;
@@ -144,11 +145,13 @@ fn level_among(rank: u32, known: &[(u32, u32)]) -> Option<u32> {
 }
 
 impl ServedPlan {
-    /// All terms of the servers of a CPU, but for those of the change at one place.
-    fn terms_on(&self, cpu: u32, but: Option<usize>) -> impl Iterator<Item = &Terms> {
+    /// All terms of a scope's entries, but for those of the change at one place. A scope is a CPU, and the server
+    /// around the entries.
+    fn terms_in(&self, (cpu, outer): (u32, Option<u32>), but: Option<usize>) -> impl Iterator<Item = &Terms> {
         let entries = self.cpus.iter().filter(move |of| of.cpu == cpu).flat_map(|of| &of.entries);
         let changes = self.changes.iter().enumerate().filter(move |(at, of)| of.cpu == cpu && Some(*at) != but);
-        entries.chain(changes.map(|(_, change)| &change.terms))
+        let all = entries.chain(changes.map(|(_, change)| &change.terms));
+        all.filter(move |terms| terms.outer() == outer)
     }
 
     /// The CPU and the number of a component's server.

@@ -152,6 +152,27 @@ fn the_order_is_that_of_the_servers_own_cpu() {
 }
 
 #[test]
+fn the_order_is_that_of_the_component_around() {
+    let outer = "[[component]]\nname = \"o\"\nserver = \"deferrable\"\nperiod = \"30ms\"\nbudget = \"9ms\"\nstrategy = \"rm\"\n";
+    let text = THREE.replacen("[[component]]\nname = \"a\"", &format!("{outer}[[component]]\nname = \"a\""), 1);
+    let within = |text: String, name: &str| {
+        text.replace(&format!("name = \"{name}\"\n"), &format!("name = \"{name}\"\nparent = \"o\"\n"))
+    };
+    let mut servers = servers_of(&within(within(text, "b"), "c"));
+    let [a, b, c] = [1, 2, 3].map(ComponentId);
+    let level = |servers: &Servers, id| {
+        let (cpu, server) = servers.place(id).unwrap();
+        servers.plan.cpus[cpu as usize].entries[server as usize]
+    };
+    let [a, b] = [a, b].map(|id| level(&servers, id));
+    assert_eq!((a.outer(), b.outer().is_some()), (None, true));
+    // c comes before b. Whether it comes before a, which stands elsewhere, means nothing.
+    let granted = servers.ask(c, ms(100), max(3000, 15_000)).unwrap().terms;
+    assert_eq!(granted.outer(), b.outer());
+    assert!(granted.level < b.level, "{granted:?} {b:?}");
+}
+
+#[test]
 fn a_level_between_neighbours_ends() {
     let mut known = vec![(1, LEVEL_GAP), (100, 2 * LEVEL_GAP)];
     for rank in 2.. {

@@ -18,15 +18,12 @@ use takt_model::{ComponentId, Span, Time};
 use super::groups::Groups;
 use super::limits::Admit;
 use super::news::Balance;
-use super::plan::{Change, GRID, ServedPlan};
+use super::plan::{AHEAD, Change, GRID, ServedPlan};
 use crate::error::RunError;
 use crate::{ForeignSummary, ManagerSummary, Prepared};
 
 /// The shortest one. It bounds what the thread takes of the CPU.
 const GRAIN: Span = Span::from_us(50);
-
-/// Changes are given to the scheduler this much before their instants, because the giver may come late.
-const AHEAD: Span = Span::from_ms(30);
 
 /// A thread's way to its place.
 #[derive(Clone, Debug)]
@@ -223,11 +220,15 @@ impl WakerState {
         let clock = Epoch::of_clock();
         let mut late = Histogram::default();
         let before = clock::thread_cpu();
+        // The instant for which it woke up last. If nobody acts on it, something keeps the kernel from the CPU.
+        let mut woken = Time::MAX;
         while !self.is_over.load(Ordering::Acquire) {
             let now = clock.now();
             let next = Time::from_ns(shared.next(cpu, now.as_ns()));
-            let until = next.min(now.saturating_add(GRID)).max(now.saturating_add(GRAIN));
-            if clock.sleep_until(until) && next <= until {
+            let latest = now.saturating_add(GRID);
+            let until = if next == woken { latest } else { next.min(latest).max(now.saturating_add(GRAIN)) };
+            if clock.sleep_until(until) && next <= until && next != woken {
+                woken = next;
                 late.record(clock.now().saturating_since(next).as_ns());
             }
         }

@@ -1,10 +1,13 @@
 //! The servers and the places of threads that a node's components become under sched_ext. Pure.
 //!
-//! A CPU has entries: the tasks beside the components first, then the servers, each in the order of the file. An entry
-//! has a level and an order by the node's strategy, and a thread has them by that of its component, as in
+//! A CPU has entries in scopes: the node first, then each component with components in it. The entries of a scope are
+//! its own tasks and then its servers, each in the order of the file. An entry has a level and an order by the strategy
+//! of its scope. The threads of any other component have them by that of their component, as in
 //! [`takt_policy::Hierarchy`].
 
-use takt_linux::sched_ext::{BANDWIDTH_PERIOD_MAX, LEVELS_MAX, Member, Order, Rule, SERVERS_MAX, TIES_MAX, Terms};
+use takt_linux::sched_ext::{
+    BANDWIDTH_PERIOD_MAX, CHANGES_MAX, LEVELS_MAX, Member, Order, Rule, SERVERS_MAX, TIES_MAX, Terms,
+};
 use takt_model::plan::{self, PlanLevel, PlanTask};
 use takt_model::{
     Auto, Component, ComponentId, NodeId, Plan, ServerRule, ServerSwitch, Span, StrategyRef, System, Task, TaskId,
@@ -14,7 +17,6 @@ use takt_policy::CpuPart;
 
 use crate::contract::Obstacle;
 use crate::error::RunError;
-use crate::mapping;
 
 /// The input of the scheduler.
 #[derive(Clone, Debug, Default)]
@@ -31,7 +33,7 @@ pub(crate) struct ServedPlan {
 pub(crate) struct ServedCpu {
     pub(crate) cpu: u32,
     pub(crate) entries: Vec<Terms>,
-    /// The component of each entry; `None` for a task beside the components.
+    /// The component of each entry; `None` for a task beside servers.
     pub(crate) components: Vec<Option<ComponentId>>,
 }
 
@@ -49,6 +51,8 @@ pub(crate) struct Change {
 pub(crate) const LEVEL_GAP: u32 = 1 << 16;
 /// The scheduler decides at most this late when nothing but a clock tells it to. No budget is below.
 pub(crate) const GRID: Span = Span::from_ms(1);
+/// Changes are given to the scheduler this much before their instants, because the giver may come late.
+pub(crate) const AHEAD: Span = Span::from_ms(30);
 /// The usual remedy.
 const MANAGER: &str = "use --backend manager";
 
@@ -66,10 +70,7 @@ pub(crate) fn plan(system: &System, node: NodeId) -> Result<(ServedPlan, Vec<Obs
     let parts = match CpuPart::of_node(system, node)? {
         Ok(parts) => parts,
         Err(shared) => {
-            let why =
-                format!("CPUs {} share tasks or components, and each CPU has its own servers", mapping::list(&shared));
-            let remedy = "place them: placement = \"partitioned\", cpus for each task, server-cpus for each component";
-            cannot.push(Obstacle::new(&name, why, remedy));
+            cannot.push(Obstacle::of_shared_cpus(system, node, &shared, "each CPU has its own servers"));
             return Ok((ServedPlan::default(), cannot));
         }
     };
@@ -100,59 +101,82 @@ impl Maker<'_> {
             .filter_map(|slot| of_node.get(*slot as usize).map(|(id, task)| (*slot, *id, *task)))
             .collect();
         let mut cpu = ServedCpu { cpu: part.cpu, entries: Vec::new(), components: Vec::new() };
-        // For the order of the node a server is a task of its budget and period, once for each of its terms.
-        let mut own: Vec<(TaskId, Task)> = Vec::new();
-        for (_, id, task) in tasks.iter().filter(|(_, _, task)| task.component.is_none()) {
-            own.push((*id, Task::clone(task)));
-        }
-        let outside = own.len();
-        let mut of_servers = Vec::new();
-        for id in &part.components {
-            let Some(component) = self.system.components.get(id.index()) else { continue };
-            let terms = terms_of(self.system, *id, component);
-            self.look_at(component, &terms);
-            for (_, _, period, budget) in &terms {
-                let mut task = Task::periodic(&component.name, *period, *budget);
-                task.priority = component.priority;
-                own.push((TaskId(u32::MAX), task));
-            }
-            of_servers.push((*id, component, terms));
-        }
-        let order = self.resolve(name, strategy, own.iter().map(|(id, task)| (*id, task)))?;
-        let mut places = order.into_iter();
-        for (slot, _, task) in tasks.iter().filter(|(_, _, task)| task.component.is_none()) {
-            let Some(place) = places.next() else { continue };
-            let entry = cpu.entries.len() as u32;
-            cpu.entries.push(Terms::new(Rule::Task, (0, 0), spread(place)));
-            cpu.components.push(None);
-            self.places.push((*slot, member(part.cpu, entry, (0, Order::Fifo, 0), 0, task)));
-        }
-        debug_assert_eq!(cpu.entries.len(), outside);
-        for (id, component, terms) in of_servers {
-            let entry = cpu.entries.len() as u32;
-            for (at, rule, period, budget) in terms {
-                let (Some(place), Some(rule)) = (places.next(), rule_of(rule)) else { continue };
-                let terms = Terms::new(rule, (budget.as_ns(), period.as_ns()), spread(place));
-                match at {
-                    None => {
-                        cpu.entries.push(terms);
-                        cpu.components.push(Some(id));
-                    }
-                    Some(at) => self.served.changes.push(Change { at, cpu: part.cpu, server: entry, terms }),
+        self.add_scope(&mut cpu, None, (name, strategy), &tasks, &part.components)?;
+        let mut at = 0;
+        while let Some(entry) = cpu.components.get(at).copied() {
+            if let Some((id, component)) = entry.and_then(|id| Some((id, self.system.components.get(id.index())?))) {
+                let name = format!("component \"{}\"", component.name);
+                let around = (id, at as u32);
+                if part.components.iter().any(|inner| parent_of(self.system, *inner) == Some(id)) {
+                    let scope = (&*name, component.strategy);
+                    self.add_scope(&mut cpu, Some(around), scope, &tasks, &part.components)?;
+                } else {
+                    let inside: Vec<_> =
+                        tasks.iter().filter(|(.., task)| task.component == Some(id)).copied().collect();
+                    self.add_members(component, part.cpu, at as u32, &inside)?;
                 }
             }
-            let inside: Vec<_> = tasks.iter().filter(|(_, _, task)| task.component == Some(id)).copied().collect();
-            self.add_members(component, part.cpu, entry, &inside)?;
+            at += 1;
         }
         if cpu.entries.len() > SERVERS_MAX {
             let why = format!(
-                "CPU {} has {} servers and tasks beside them, and the scheduler takes {SERVERS_MAX}",
+                "CPU {} has {} servers and tasks beside servers, and the scheduler takes {SERVERS_MAX}",
                 part.cpu,
                 cpu.entries.len()
             );
             self.cannot.push(Obstacle::new(name, why, MANAGER));
         }
         self.served.cpus.push(cpu);
+        Ok(())
+    }
+
+    /// The entries of a scope: of the node, or of a component with its entry.
+    fn add_scope(
+        &mut self,
+        cpu: &mut ServedCpu,
+        around: Option<(ComponentId, u32)>,
+        (name, strategy): (&str, StrategyRef),
+        tasks: &[(u32, TaskId, &Task)],
+        components: &[ComponentId],
+    ) -> Result<(), RunError> {
+        let (scope, outer) = around.unzip();
+        // For the order of the scope a server is a task of its budget and period, once for each of its terms.
+        let of_scope = tasks.iter().filter(|(.., task)| task.component == scope);
+        let mut ordered: Vec<(TaskId, Task)> = of_scope.clone().map(|(_, id, task)| (*id, Task::clone(task))).collect();
+        let mut of_servers = Vec::new();
+        for id in components.iter().filter(|id| parent_of(self.system, **id) == scope) {
+            let Some(component) = self.system.components.get(id.index()) else { continue };
+            let terms = terms_of(self.system, *id, component);
+            self.look_at(component, &terms);
+            for (_, _, period, budget) in &terms {
+                let mut task = Task::periodic(&component.name, *period, *budget);
+                task.priority = component.priority;
+                ordered.push((TaskId(u32::MAX), task));
+            }
+            of_servers.push((*id, terms));
+        }
+        let order = self.resolve(name, strategy, ordered.iter().map(|(id, task)| (*id, task)))?;
+        let mut places = order.into_iter();
+        for ((slot, _, task), place) in of_scope.zip(&mut places) {
+            let entry = cpu.entries.len() as u32;
+            cpu.entries.push(Terms::new(Rule::Task, (0, 0), spread(place)).within(outer));
+            cpu.components.push(None);
+            self.places.push((*slot, member(cpu.cpu, entry, (0, Order::Fifo, 0), 0, task)));
+        }
+        for (id, terms) in of_servers {
+            let entry = cpu.entries.len() as u32;
+            for (at, rule, period, budget) in terms {
+                let (Some(place), Some(rule)) = (places.next(), rule_of(rule)) else { continue };
+                let terms = Terms::new(rule, (budget.as_ns(), period.as_ns()), spread(place)).within(outer);
+                match at {
+                    None => {
+                        cpu.entries.push(terms);
+                        cpu.components.push(Some(id));
+                    }
+                    Some(at) => self.served.changes.push(Change { at, cpu: cpu.cpu, server: entry, terms }),
+                }
+            }
+        }
         Ok(())
     }
 
@@ -216,9 +240,6 @@ impl Maker<'_> {
     fn look_at(&mut self, component: &Component, terms: &[ServerTerms]) {
         let name = format!("component \"{}\"", component.name);
         let mut add = |why: String, remedy: &str| self.cannot.push(Obstacle::new(&name, why, remedy));
-        if component.parent.is_some() {
-            add("it stands in another component, and the scheduler has one level of servers".to_owned(), MANAGER);
-        }
         if let Some(threads @ Threads::Pid(_)) = &component.threads {
             let why =
                 format!("it holds \"{threads}\", and the scheduler knows existing threads by their control group");
@@ -227,7 +248,16 @@ impl Maker<'_> {
         if component.quantum.is_some() {
             add("the scheduler decides at any time, not at multiples of a quantum".to_owned(), MANAGER);
         }
+        let changes: Vec<Time> = terms.iter().filter_map(|(at, ..)| *at).collect();
+        let crowd = changes.windows(CHANGES_MAX).find_map(|some| Some((*some.first()?, *some.last()?)));
+        if let Some((first, last)) = crowd.filter(|(first, last)| last.saturating_since(*first) <= AHEAD) {
+            let why = format!("{CHANGES_MAX} of its changes ([[mode]]) come within {AHEAD}, from {first} to {last}");
+            add(why, "leave some of them out, or use --backend manager");
+        }
         for (_, rule, period, budget) in terms.iter().copied() {
+            if budget < GRID {
+                add(format!("a budget of {budget} is below {GRID}, the grain of the scheduler"), MANAGER);
+            }
             if rule_of(rule).is_none() {
                 let why = format!("the scheduler has no rule \"{}\"", rule.name());
                 add(why, "use --backend manager, or another rule: cbs-hard, deferrable, polling");
@@ -239,6 +269,11 @@ impl Maker<'_> {
             }
         }
     }
+}
+
+/// The component around this one.
+fn parent_of(system: &System, id: ComponentId) -> Option<ComponentId> {
+    system.components.get(id.index())?.parent
 }
 
 fn spread((level, order, shift): (u32, Order, i64)) -> (u32, Order, i64) {

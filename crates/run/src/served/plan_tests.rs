@@ -60,6 +60,32 @@ fn tasks_beside_the_components_come_first_and_ties_go_to_the_earlier_arrival() {
     assert_eq!(members, [(1, Order::Deadline, 0), (1, Order::Deadline, 1), (0, Order::Fifo, 0)]);
 }
 
+/// A component with components in it is a scope: its own tasks are entries of their own.
+#[test]
+fn a_component_in_a_component_is_an_entry_of_it() {
+    let text = TWO.replacen(
+        "[[task]]\nname = \"late\"",
+        "[[component]]\nname = \"I\"\nserver = \"deferrable\"\nparent = \"H\"\nperiod = \"10ms\"\nbudget = \"1ms\"\n\
+         [[task]]\nname = \"inner\"\ncomponent = \"I\"\nperiod = \"30ms\"\nwcet = \"1ms\"\n\
+         [[task]]\nname = \"late\"",
+        1,
+    );
+    let (plan, cannot) = plan(&parsed(&text), NodeId(0)).unwrap();
+    assert!(cannot.is_empty(), "{cannot:?}");
+    let entries: Vec<_> = plan.cpus[0].entries.iter().map(|terms| (terms.rule, terms.outer())).collect();
+    let (task, inside) = (Rule::Task, Some(1));
+    let wanted = [(task, None), (Rule::Ptps, None), (task, inside), (task, inside), (Rule::Deferrable, inside)];
+    assert_eq!(entries, wanted);
+    assert_eq!(plan.cpus[0].components, [None, Some(ComponentId(0)), None, None, Some(ComponentId(1))]);
+    assert_eq!(plan.members.iter().map(|member| member.server).collect::<Vec<_>>(), [4, 2, 3, 0]);
+}
+
+/// A change of the component at each of these instants in ms, before all other components.
+fn modes(at: [u64; 4]) -> String {
+    let modes = at.map(|at| format!("[[mode]]\nat = \"{at}ms\"\ncomponent = \"H\"\nbudget = \"3ms\"\n"));
+    format!("{}[[component]]", modes.concat())
+}
+
 /// Each obstacle names its part, and the node runs without it.
 #[test]
 fn what_the_scheduler_cannot_enforce_it_refuses() {
@@ -73,13 +99,10 @@ fn what_the_scheduler_cannot_enforce_it_refuses() {
         ("wcet = \"1ms\"", "wcet = \"1ms\"\ncriticality = \"low\"\ncancel = true", "the kernel cancels no job"),
         ("wcet = \"1ms\"", "wcet = \"1ms\"\nlate = \"drop\"", "neither drops nor demotes"),
         ("[[component]]", "cpus = 2\nplacement = \"global\"\n[[component]]", "CPUs 0-1 share tasks or components"),
-        (
-            "[[task]]\nname = \"late\"",
-            "[[component]]\nname = \"I\"\nserver = \"ptps\"\nparent = \"H\"\nperiod = \"10ms\"\nbudget = \"1ms\"\n\
-             [[task]]\nname = \"late\"",
-            "component \"I\": it stands in another component",
-        ),
         ("period = \"10ms\"\nbudget = \"4ms\"", "period = \"5s\"\nbudget = \"4ms\"", ""),
+        ("budget = \"4ms\"", "budget = \"900us\"", "component \"H\": a budget of 900us is below 1ms"),
+        ("[[component]]", &modes([10, 20, 30, 41]), ""),
+        ("[[component]]", &modes([10, 20, 30, 40]), "4 of its changes ([[mode]]) come within 30ms, from 10ms to 40ms"),
     ] {
         let refused = refusals(&TWO.replacen(from, to, 1));
         assert!(refused.contains(wanted) && refused.is_empty() == wanted.is_empty(), "{to}: {refused}");
@@ -144,8 +167,12 @@ const RULES: [ServerRule; 7] = [
     ServerRule::CbsHard,
 ];
 
+fn some_strategy(numbers: &mut Numbers) -> Builtin {
+    [Builtin::Rm, Builtin::Edf, Builtin::Fp, Builtin::Dm][numbers.below(4) as usize]
+}
+
 fn random_system(numbers: &mut Numbers) -> System {
-    let strategy = [Builtin::Rm, Builtin::Edf, Builtin::Fp, Builtin::Dm][numbers.below(4) as usize];
+    let strategy = some_strategy(numbers);
     let mut system = System::local(1, strategy, Vec::new());
     let rule = |numbers: &mut Numbers| RULES[numbers.below(RULES.len() as u64) as usize];
     for at in 0..1 + numbers.below(5) {
@@ -154,13 +181,15 @@ fn random_system(numbers: &mut Numbers) -> System {
         let period = 2 + numbers.below(20);
         component.period = Auto::Value(Span::from_ms(period));
         component.budget = Auto::Value(Span::from_ms(1 + numbers.below(period)));
-        component.strategy = StrategyRef::Builtin(Builtin::Rm);
+        component.strategy = StrategyRef::Builtin(some_strategy(numbers));
         component.priority = Some(1 + numbers.below(4) as u32);
+        component.parent = (at > 0 && numbers.below(2) > 0).then(|| ComponentId(numbers.below(at) as u32));
         system.components.push(component);
         for task in 0..1 + numbers.below(2) {
             let period = Span::from_ms(5 + numbers.below(20));
             let task = Task::periodic(&format!("t{at}{task}"), period, Span::from_ms(1));
-            system.tasks.push(Task { component: Some(id), ..task });
+            let priority = Some(1 + numbers.below(4) as u32);
+            system.tasks.push(Task { component: Some(id), priority, ..task });
         }
         for _ in 0..numbers.below(3) {
             let period = 2 + numbers.below(20);
@@ -194,7 +223,8 @@ fn drive(system: &System, plan: &ServedPlan, numbers: &mut Numbers, script: &mut
     let cpu = &plan.cpus[0];
     let terms = |at: u32, terms: &Terms| {
         let Terms { budget, period, shift, at: from, rule, level, order, .. } = *terms;
-        format!("t {at} {budget} {period} {shift} {from} {} {level} {}\n", rule as u32, order as u32)
+        let outer = terms.outer().map_or(0, |outer| outer + 1);
+        format!("t {at} {budget} {period} {shift} {from} {} {level} {} {outer}\n", rule as u32, order as u32)
     };
     script.push_str("s 0\n");
     (0..).zip(&cpu.entries).for_each(|(at, entry)| script.push_str(&terms(at, entry)));
@@ -202,7 +232,7 @@ fn drive(system: &System, plan: &ServedPlan, numbers: &mut Numbers, script: &mut
     let mut hierarchy = Hierarchy::new(system, NodeId(0)).unwrap();
     let mut jobs = vec![false; plan.members.len()];
     let (mut all, mut decisions, mut runs, mut now) = (Vec::new(), Vec::new(), None::<u32>, 0u64);
-    let mut next_event = 0;
+    let (mut next_event, ahead) = (0, numbers.below(AHEAD.as_ns()));
     for _ in 0..300 {
         let mut is_event = now >= next_event;
         if is_event {
@@ -222,9 +252,10 @@ fn drive(system: &System, plan: &ServedPlan, numbers: &mut Numbers, script: &mut
             }
             next_event = now + 1 + numbers.below(6_000_000);
         }
-        while let Some(change) = changes.next_if(|change| change.at.as_ns() <= now) {
+        // The machine in C may know of changes before. It takes them when they are due.
+        while let Some(change) = changes.next_if(|change| change.at.as_ns() <= now + ahead) {
             script.push_str(&terms(change.server, &change.terms.from(change.at.as_ns())));
-            is_event = true;
+            is_event |= change.at.as_ns() <= now;
         }
         hierarchy.dispatch(Time::from_ns(now), &mut decisions);
         for decision in decisions.drain(..) {
