@@ -34,7 +34,7 @@ pub(crate) use net_probe::{NetProbe, ProbeCommon, ProbeGenerated, ProbeMode, Pro
 pub(crate) use observe::Observe;
 pub(crate) use reproduce::Reproduce;
 pub(crate) use reserve::Reserve;
-pub(crate) use run::{Run, RunFlows};
+pub(crate) use run::{BackEnd, Run, RunFlows};
 pub(crate) use stats::Stats;
 pub(crate) use study::{List, OTHERS, Study};
 pub(crate) use top::{Sort, Top};

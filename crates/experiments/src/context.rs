@@ -86,7 +86,7 @@ impl Context {
         }
         if options.lab.is_some() && (options.repeat.is_some() || options.duration.is_some()) {
             return Err(Failure::input(
-                "--lab: each value is measured once, over a number of blocks; leave --for and --repeat out",
+                "--lab: each value is measured once, for a fixed time; leave --for and --repeat out",
             ));
         }
         if options.repeat.is_some() && (options.live || !experiment.repeats) {

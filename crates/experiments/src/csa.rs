@@ -17,6 +17,7 @@ use crate::failure::Failure;
 use measure::{Responsiveness, miss_ratio, run};
 use workload::{Domains, arinc, synthetic};
 
+mod lab;
 mod live;
 mod measure;
 mod open;
@@ -33,6 +34,21 @@ const fn repeated(experiment: Experiment) -> Experiment {
     Experiment { repeats: true, ..experiment }
 }
 
+/// With the forms on this kernel and in the lab.
+const fn on_kernels(
+    experiment: Experiment,
+    here: fn(&Context) -> Result<Findings, Failure>,
+    lab: fn(&Context) -> Result<Findings, Failure>,
+) -> Experiment {
+    let lab = LiveForm {
+        needs: "QEMU, a kernel with sched_ext (takt lab fetch) and a static takt with the feature bpf (--binary)",
+        takes: (Span::from_s(900), Span::from_s(300)),
+        longest: Span::MAX,
+        run: lab,
+    };
+    repeated(Experiment { lab: Some(lab), ..experiment.or(on_this_kernel(here)) })
+}
+
 /// The form on this kernel.
 const fn on_this_kernel(run: fn(&Context) -> Result<Findings, Failure>) -> LiveForm {
     LiveForm {
@@ -43,7 +59,7 @@ const fn on_this_kernel(run: fn(&Context) -> Result<Findings, Failure>) -> LiveF
     }
 }
 
-pub(super) const FIG4: Experiment = repeated(
+pub(super) const FIG4: Experiment = on_kernels(
     Experiment::in_virtual_time(
         &CSA,
         "csa-fig4",
@@ -51,10 +67,11 @@ pub(super) const FIG4: Experiment = repeated(
         "response times in five domains under ptps, wcps and crps",
         (Span::from_s(30), Span::from_s(1)),
         |context| periods(context, Scope::All),
-    )
-    .or(on_this_kernel(|context| live::periods(context, Scope::All))),
+    ),
+    |context| live::periods(context, &live::HERE, Scope::All),
+    |context| live::periods(context, &lab::LAB, Scope::All),
 );
-pub(super) const FIG5: Experiment = repeated(
+pub(super) const FIG5: Experiment = on_kernels(
     Experiment::in_virtual_time(
         &CSA,
         "csa-fig5",
@@ -62,10 +79,11 @@ pub(super) const FIG5: Experiment = repeated(
         "the same in the least important domain",
         (Span::from_s(30), Span::from_s(1)),
         |context| periods(context, Scope::Last),
-    )
-    .or(on_this_kernel(|context| live::periods(context, Scope::Last))),
+    ),
+    |context| live::periods(context, &live::HERE, Scope::Last),
+    |context| live::periods(context, &lab::LAB, Scope::Last),
 );
-pub(super) const FIG6: Experiment = repeated(
+pub(super) const FIG6: Experiment = on_kernels(
     Experiment::in_virtual_time(
         &CSA,
         "csa-fig6",
@@ -73,10 +91,11 @@ pub(super) const FIG6: Experiment = repeated(
         "the same where other domains need less than their WCETs",
         (Span::from_s(60), Span::from_s(2)),
         factors,
-    )
-    .or(on_this_kernel(live::factors)),
+    ),
+    |context| live::factors(context, &live::HERE),
+    |context| live::factors(context, &lab::LAB),
 );
-pub(super) const FIG7: Experiment = repeated(
+pub(super) const FIG7: Experiment = on_kernels(
     Experiment::in_virtual_time(
         &CSA,
         "csa-fig7",
@@ -84,8 +103,9 @@ pub(super) const FIG7: Experiment = repeated(
         "response times of synthetic partitions like ARINC 653",
         (Span::from_s(20), Span::from_s(1)),
         partitions,
-    )
-    .or(on_this_kernel(live::partitions)),
+    ),
+    |context| live::partitions(context, &live::HERE),
+    |context| live::partitions(context, &lab::LAB),
 );
 pub(super) const TABLES: Experiment = repeated(Experiment::in_virtual_time(
     &CSA,

@@ -125,6 +125,8 @@ pub(super) const MEASURED: &str = "measured";
 pub(super) const SIMULATED: &str = "simulated";
 /// A source on this kernel, beside simulated values.
 pub(super) const LIVE: &str = "live";
+/// A source on a kernel of the lab, beside simulated values.
+pub(super) const LAB: &str = "lab";
 /// The most columns beside each other. Above this, each source has a line of its own.
 const COLUMNS_MAX: usize = 8;
 

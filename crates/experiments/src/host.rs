@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use indicatif::ProgressBar;
 use takt_log::stats::Stats;
+use takt_model::Span;
 
 use crate::failure::Failure;
 
@@ -14,6 +15,8 @@ pub struct Host {
     pub record: fn(Request) -> Result<Box<dyn Recorder>, Failure>,
     /// Runs a script on a kernel of the lab. Returns its standard output.
     pub lab: fn(&LabMachine, &LabRequest) -> Result<String, Failure>,
+    /// Runs Systems on a kernel of the lab, in one boot, under its sched_ext scheduler. Returns their logs.
+    pub lab_runs: fn(&LabMachine, &LabRuns) -> Result<Vec<Vec<u8>>, Failure>,
     /// A progress bar with a name and a number of steps. It is hidden if stderr is no terminal.
     pub bar: fn(&str, u64) -> ProgressBar,
 }
@@ -49,6 +52,19 @@ pub struct LabRequest {
     pub disk_mib: u32,
     /// The script, for sh.
     pub script: String,
+}
+
+/// Systems for a guest with one CPU.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LabRuns {
+    /// Their files.
+    pub files: Vec<PathBuf>,
+    /// How long each runs.
+    pub duration: Span,
+    /// The seed of each run.
+    pub seed: u64,
+    /// The CPU time that the emulation may take.
+    pub timeout: Span,
 }
 
 /// A recording in progress. Dropping it ends it.

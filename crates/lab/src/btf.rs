@@ -7,28 +7,25 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::kernel::{u16_at, u32_at};
 
-/// The functions that a sched_ext scheduler of takt calls.
-pub const SCHED_EXT: [&str; 10] = [
+/// The functions that takt's sched_ext scheduler calls (bpf/scx.h).
+pub const SCHED_EXT: [&str; 12] = [
+    "bpf_iter_scx_dsq_destroy",
+    "bpf_iter_scx_dsq_new",
+    "bpf_iter_scx_dsq_next",
     "scx_bpf_create_dsq",
     "scx_bpf_dsq_insert",
     "scx_bpf_dsq_insert_vtime",
     "scx_bpf_dsq_move_to_local",
-    "scx_bpf_error_bstr",
     "scx_bpf_kick_cpu",
-    "scx_bpf_now",
+    "scx_bpf_pick_idle_cpu",
+    "scx_bpf_reenqueue_local",
     "scx_bpf_select_cpu_dfl",
-    "scx_bpf_task_cgroup",
     "scx_bpf_task_cpu",
 ];
 
-/// The functions that a queueing discipline in BPF calls.
-pub const QDISC: [&str; 5] = [
-    "bpf_kfree_skb",
-    "bpf_qdisc_bstats_update",
-    "bpf_qdisc_skb_drop",
-    "bpf_qdisc_watchdog_schedule",
-    "bpf_skb_get_hash",
-];
+/// The functions that takt's queueing discipline calls (bpf/takt_qdisc.bpf.c).
+pub const QDISC: [&str; 4] =
+    ["bpf_kfree_skb", "bpf_qdisc_bstats_update", "bpf_qdisc_skb_drop", "bpf_qdisc_watchdog_schedule"];
 
 /// The functions in a kernel's BTF.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
@@ -134,6 +131,21 @@ mod tests {
             bytes.extend(word.to_le_bytes());
         }
         [bytes, types, strings].concat()
+    }
+
+    /// The functions that a program needs, by its declarations.
+    fn declared(text: &str) -> Vec<&str> {
+        let lines = text.lines().filter(|line| line.ends_with(" __ksym;"));
+        let mut names: Vec<&str> =
+            lines.filter_map(|line| line.split('(').next()).filter_map(|head| head.rsplit([' ', '*']).next()).collect();
+        names.sort_unstable();
+        names
+    }
+
+    #[test]
+    fn the_functions_are_those_that_the_programs_declare() {
+        assert_eq!(declared(include_str!("../../../bpf/scx.h")), SCHED_EXT);
+        assert_eq!(declared(include_str!("../../../bpf/takt_qdisc.bpf.c")), QDISC);
     }
 
     #[test]

@@ -134,6 +134,10 @@ pub(crate) struct LabExperiments {
     #[arg(long, value_enum, value_name = "NAME", default_value_t = BackEnd::Auto)]
     pub(crate) backend: BackEnd,
 
+    /// More options of takt run.
+    #[arg(skip)]
+    pub(crate) run: Vec<String>,
+
     #[command(flatten)]
     pub(crate) kernel: LabKernel,
 
@@ -197,6 +201,7 @@ impl LabExperiments {
             files: Vec::new(),
             duration: None,
             backend: BackEnd::Auto,
+            run: Vec::new(),
             kernel: LabKernel { kernel: "rt".to_owned(), cache: None },
             devices: DeviceSet::Exact,
             cpus: None,

@@ -63,8 +63,8 @@ pub(crate) struct Reproduce {
     #[arg(long, conflicts_with = "list")]
     pub(crate) live: bool,
 
-    /// Measure on a kernel of the lab, in virtual time, with the interrupt thread of an emulated disk
-    /// (sdd-throughput). Needs no root.
+    /// Measure on a kernel of the lab, in virtual time: the interrupt thread of an emulated disk
+    /// (sdd-throughput), or domains under sched_ext (csa-fig4 to csa-fig7). Needs no root.
     #[arg(long, conflicts_with_all = ["list", "live"])]
     pub(crate) lab: bool,
 

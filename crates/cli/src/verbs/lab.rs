@@ -8,7 +8,7 @@ mod run;
 
 use std::path::PathBuf;
 
-use takt_experiments::{LabMachine, LabRequest};
+use takt_experiments::{LabMachine, LabRequest, LabRuns};
 use takt_run::lab::{Cache, LabError};
 
 use crate::args;
@@ -52,6 +52,30 @@ pub(crate) fn script(machine: &LabMachine, request: &LabRequest) -> Result<Strin
         return Err(Failure::trouble(format_args!("the script of the guest failed: {}", stderr.trim_end())));
     }
     Ok(String::from_utf8_lossy(&outcome.stdout).into_owned())
+}
+
+/// Runs Systems in a guest with one CPU, under its sched_ext scheduler. Returns their logs.
+pub(crate) fn runs(machine: &LabMachine, request: &LabRuns) -> Result<Vec<Vec<u8>>, Failure> {
+    let options = args::LabExperiments {
+        files: request.files.iter().map(|file| file.to_string_lossy().into_owned()).collect(),
+        duration: Some(request.duration),
+        backend: args::BackEnd::SchedExt,
+        // Servers that have more than the CPU are no harm: their tasks want less.
+        run: ["--force", "--no-trace", "--seed", &request.seed.to_string()].map(str::to_owned).to_vec(),
+        kernel: args::LabKernel { kernel: machine.kernel.clone(), cache: machine.cache.clone() },
+        binary: machine.binary.clone(),
+        timeout: request.timeout,
+        ..args::LabExperiments::of(Vec::new())
+    };
+    let bench = boot::Bench::prepare(&options)?;
+    let boot = bench.boot(&options)?;
+    let told = |number: usize| boot.results.experiments.get(number).map_or(&[][..], |outcome| &outcome.stderr);
+    if let Some(why) = boot::failures(&bench.names, &boot).first() {
+        let number = boot.results.experiments.iter().position(|outcome| outcome.status != Some(0));
+        let text = String::from_utf8_lossy(told(number.unwrap_or(0))).trim_end().to_owned();
+        return Err(Failure::trouble(format_args!("{why}: {text}")));
+    }
+    Ok(boot.results.experiments.into_iter().map(|outcome| outcome.log.unwrap_or_default()).collect())
 }
 
 /// The folder of fetched kernels.

@@ -1,7 +1,7 @@
 //! `takt reproduce`: asks for an experiment of takt-experiments and prints what it found.
 
 use takt_experiments::{
-    EXPERIMENTS, Host, LabMachine, LabRequest, LiveForm, Options, PAPERS, Recorder, Report, Request, run,
+    EXPERIMENTS, Host, LabMachine, LabRequest, LabRuns, LiveForm, Options, PAPERS, Recorder, Report, Request, run,
 };
 use takt_log::stats::Stats;
 
@@ -12,7 +12,7 @@ use crate::progress;
 use crate::table::Table;
 use crate::verbs::observe::beside::Beside;
 
-const HOST: Host = Host { record, lab, bar: progress::bar };
+const HOST: Host = Host { record, lab, lab_runs, bar: progress::bar };
 
 pub(crate) fn execute(options: &args::Reproduce, json: bool) -> Outcome {
     if options.list {
@@ -69,6 +69,10 @@ fn record(request: Request) -> Result<Box<dyn Recorder>, takt_experiments::Failu
 }
 
 /// Runs a script in a guest.
+fn lab_runs(machine: &LabMachine, runs: &LabRuns) -> Result<Vec<Vec<u8>>, takt_experiments::Failure> {
+    crate::verbs::lab::runs(machine, runs).map_err(|failure| refused(&failure))
+}
+
 fn lab(machine: &LabMachine, request: &LabRequest) -> Result<String, takt_experiments::Failure> {
     crate::verbs::lab::script(machine, request).map_err(|failure| refused(&failure))
 }

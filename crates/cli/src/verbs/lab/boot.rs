@@ -70,6 +70,7 @@ impl Bench {
             if let Some(back_end) = options.backend.asked() {
                 command.extend(["--backend".to_owned(), back_end.name().to_owned()]);
             }
+            command.extend(options.run.iter().cloned());
             files.push((file, text.into_bytes()));
             experiments.push(Experiment { command });
             names.push(stem.into_owned());
@@ -260,6 +261,7 @@ fn machine(options: &args::LabExperiments) -> Result<Machine, Failure> {
         cards: options.cards,
         disk_mib: options.disk,
         memory_mib: options.memory,
+        nests: options.module.iter().any(|module| plain(&module.name) == "kvm_amd"),
         seed: options.seed,
     })
 }
@@ -332,7 +334,8 @@ mod tests {
 
     #[test]
     fn a_verdict_is_of_the_same_files_and_machine() {
-        let machine = Machine { devices: Devices::Exact, cpus: 1, cards: 0, disk_mib: 0, memory_mib: 512, seed: 1 };
+        let machine =
+            Machine { devices: Devices::Exact, cpus: 1, cards: 0, disk_mib: 0, memory_mib: 512, nests: false, seed: 1 };
         let run = |word: &str| vec![Experiment { command: vec![word.to_owned()] }];
         let (one, other) = (run("true"), run("false"));
         let guest = Guest { takt: b"t", busybox: b"b", experiments: &one, ..Guest::default() };
