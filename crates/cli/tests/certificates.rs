@@ -88,7 +88,6 @@ fn what_is_certified_does_not_miss() {
 fn the_examples_are_certified() {
     let expected = [
         ("adaptive", "no"),
-        ("avionics-muf", "unknown"),
         ("avionics", "unknown"),
         ("blocking", "no"),
         ("dhall", "no"),

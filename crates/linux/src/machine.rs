@@ -29,12 +29,6 @@ pub struct Machine {
     pub limits: Limits,
     /// CAP_SYS_NICE: any class, any affinity.
     pub cap_sys_nice: bool,
-    /// CAP_IPC_LOCK: memory may be locked without a limit.
-    pub cap_ipc_lock: bool,
-    /// RLIMIT_RTPRIO: the most important SCHED_FIFO priority without CAP_SYS_NICE.
-    pub rtprio_limit: u64,
-    /// RLIMIT_MEMLOCK in bytes; `u64::MAX` is none.
-    pub memlock_limit: u64,
     /// Runtime and period that each CPU's server for ordinary threads reserves (Linux 6.8 and later, by debugfs).
     pub fair_server: Option<(Span, Span)>,
     /// The period of the kernel's ticks, 1 / CONFIG_HZ; `None` where it does not tell.
@@ -42,13 +36,8 @@ pub struct Machine {
     /// The reason why the machine cannot be divided into scheduling domains, which partitioned and
     /// clustered SCHED_DEADLINE needs; `None` without an obstacle.
     pub no_cpusets: Option<String>,
-    /// Reserved SCHED_DEADLINE bandwidth that each CPU's domain holds, in 2^-20 CPUs, servers for ordinary threads
-    /// included (by debugfs).
-    pub deadline_bandwidth: Option<Vec<u64>>,
     /// The preemption model, as the kernel's version line or debugfs names it.
     pub preemption: Option<String>,
-    /// The CPU cgroup of this process, if it has no real-time budget.
-    pub rt_group_without_budget: Option<String>,
     /// CPU time that the hypervisor took so far.
     pub steal: Option<Span>,
 }
@@ -178,15 +167,10 @@ pub fn machine() -> Machine {
         cpus_online: parse_cpu_list(&online),
         limits: Limits::read(),
         cap_sys_nice: process::has_capability(process::CAP_SYS_NICE),
-        cap_ipc_lock: process::has_capability(process::CAP_IPC_LOCK),
-        rtprio_limit: process::rtprio_limit(),
-        memlock_limit: process::memlock_limit(),
         fair_server: mount::debugfs().ok().and_then(|debug| fair_server(&debug.root().join("sched"))),
         tick: crate::clock::tick_period(),
         no_cpusets: crate::cpuset::obstacle().map(|error| error.to_string()),
-        deadline_bandwidth: debugfs("sched/debug").and_then(|text| total_bandwidth(&text)),
         preemption: preemption(&version, debugfs("sched/preempt")),
-        rt_group_without_budget: crate::sched::group_without_budget(),
         steal: crate::clock::steal(),
     }
 }

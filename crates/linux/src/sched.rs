@@ -464,8 +464,7 @@ pub(crate) fn refused_to(thread: u32, class: &Class, errno: i32) -> SchedError {
 }
 
 /// The folder of this process's CPU cgroup (version 1) if its real-time budget is zero.
-#[must_use]
-pub fn group_without_budget() -> Option<String> {
+fn group_without_budget() -> Option<String> {
     let folder = crate::cgroup::v1_folder("cpu")?;
     let runtime = fs::read_to_string(folder.join("cpu.rt_runtime_us")).ok()?;
     (runtime.trim() == "0").then(|| folder.display().to_string())

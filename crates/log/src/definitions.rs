@@ -24,7 +24,7 @@ pub struct Definitions {
     /// Servers.
     pub servers: Vec<ServerDef>,
     /// Strategy switches, each node's in the order of time: an event's mode k is the k-th of its node, mode 0 is
-    /// what the node starts with. See [`Definitions::mode_name`].
+    /// what the node starts with.
     pub modes: Vec<ModeDef>,
     /// Interrupts and softirqs.
     pub interrupts: Vec<InterruptDef>,
@@ -414,16 +414,6 @@ impl Definitions {
         self.nodes.get(node.index()).map_or_else(|| format!("node {}", node.0), |def| def.name.clone())
     }
 
-    /// The strategy that a node obeys in a mode, `mode 7` where it is not defined.
-    #[must_use]
-    pub fn mode_name(&self, node: NodeId, mode: u32) -> String {
-        let name = match mode.checked_sub(1) {
-            None => self.nodes.get(node.index()).map(|def| &def.strategy),
-            Some(nth) => self.modes.iter().filter(|def| def.node == node).nth(nth as usize).map(|def| &def.strategy),
-        };
-        name.map_or_else(|| format!("mode {mode}"), Clone::clone)
-    }
-
     /// A task's name, `task 7` where it is not defined.
     #[must_use]
     pub fn task_name(&self, task: TaskId) -> String {
@@ -494,7 +484,7 @@ mod tests {
         };
         system.modes = vec![mode(20, Builtin::Muf), mode(10, Builtin::Rm)];
         let defs = Definitions::of(&system);
-        assert_eq!([0, 1, 2, 3].map(|k| defs.mode_name(NodeId(0), k)), ["edf", "rm", "muf", "mode 3"]);
+        assert_eq!(defs.modes.iter().map(|mode| &*mode.strategy).collect::<Vec<_>>(), ["rm", "muf"]);
     }
 
     #[test]

@@ -80,14 +80,6 @@ impl GanttBuilder {
         }
     }
 
-    /// Whether nothing that still comes can change the chart, so that reading may stop.
-    #[must_use]
-    pub fn is_done(&self, now: Time) -> bool {
-        // A payment is told at its end, and lasts a period at most.
-        let periods = self.scene.servers.iter().map(|server| server.period.unwrap_or(Span::from_ns(u64::MAX)));
-        now > self.to.saturating_add(periods.max().unwrap_or_default())
-    }
-
     /// The chart of what was seen; the log ends at `end`.
     #[must_use]
     pub fn finish(mut self, end: Time) -> Gantt {

@@ -158,7 +158,6 @@ fn a_crowded_window_is_cut_and_says_where() {
     for (stream, now, event) in &log {
         builder.event(*stream, *now, event);
     }
-    assert!(builder.is_done(ms(5_000)));
     let gantt = builder.finish(ms(5_000));
     let items: usize = gantt.rows.iter().map(|row| row.segments.len() + row.marks.len()).sum();
     assert!((450..=502).contains(&items), "{items}");

@@ -282,7 +282,7 @@ fn without_privilege_the_refusal_names_it() {
     // child process is not needed.
     let system = System::local(1, Builtin::Rm, vec![task("a", 10, 100)]);
     let machine = takt_linux::machine();
-    if machine.cap_sys_nice || machine.rtprio_limit > 0 {
+    if machine.cap_sys_nice || takt_linux::process::rtprio_limit() > 0 {
         return println!("skipped: this process has the privilege");
     }
     let error = run(&system, &RunOptions::new(ms(50)), &mut Events::new()).unwrap_err();

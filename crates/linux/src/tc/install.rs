@@ -136,12 +136,6 @@ impl Applied {
         &self.checks
     }
 
-    /// The limit of segments that the device had before.
-    #[must_use]
-    pub fn gso_max_segs_before(&self) -> u32 {
-        self.state.gso_max_segs
-    }
-
     /// Changes classes and rules in place. Waiting packets stay in their queues, unless a reply class
     /// is removed.
     ///
