@@ -15,6 +15,8 @@ pub(crate) struct Pool {
     slots: Slots,
     /// How many jobs each slot has had.
     numbers: Vec<u64>,
+    /// When laxities were last compared.
+    compared: Time,
 }
 
 impl Pool {
@@ -23,7 +25,7 @@ impl Pool {
         let cpus = CpuSet::first(system.nodes[node.index()].cpus);
         let of: Vec<(u32, CpuSet, &Task)> = tasks.iter().map(|id| (0, cpus, &system.tasks[id.index()])).collect();
         let plans = Plans::new(system, plans, tasks.iter().copied());
-        Pool { slots: Slots::new(system, plans, &of), numbers: vec![0; tasks.len()] }
+        Pool { slots: Slots::new(system, plans, &of), numbers: vec![0; tasks.len()], compared: Time::ZERO }
     }
 
     fn levels(&self) -> impl Iterator<Item = &PlanLevel> {
@@ -61,17 +63,17 @@ impl Pool {
     }
 
     /// The deadline of a slot's job has passed. Returns the CPU that the job leaves.
-    pub(crate) fn deadline(&mut self, slot: u32, decisions: &mut Vec<Decision>) -> Option<u32> {
+    pub(crate) fn deadline(&mut self, slot: u32, now: Time, decisions: &mut Vec<Decision>) -> Option<u32> {
         let at = &mut self.slots.slots[slot as usize];
         if at.state == State::Empty || at.of.demoted {
             return None;
         }
-        match at.of.late_effect(at.has_started()) {
-            Late::Drop => return self.drop_job(slot, decisions),
-            Late::Demote => at.of.demoted = true,
-            Late::Continue => {}
+        let effect = at.of.late_effect(at.has_started());
+        at.of.demoted = effect == Late::Demote;
+        if effect != Late::Continue {
+            self.compare(now);
         }
-        None
+        if effect == Late::Drop { self.drop_job(slot, decisions) } else { None }
     }
 
     /// Empties a slot whose job is late. Returns the CPU that it leaves.
@@ -95,9 +97,20 @@ impl Pool {
         left
     }
 
-    /// The rank of a slot's job, if there is one.
+    /// Laxities are compared as they are at `now`.
+    pub(crate) fn compare(&mut self, now: Time) {
+        self.compared = now;
+    }
+
+    /// Whether laxities are compared at `now`.
+    pub(crate) fn compares(&self, now: Time) -> bool {
+        self.compared == now
+    }
+
+    /// The rank of a slot's job, if there is one. Its laxity is that of the last comparison.
     pub(crate) fn rank(&self, slot: u32, now: Time) -> Option<Rank> {
-        (self.slots.slots[slot as usize].state != State::Empty).then(|| self.slots.rerank(slot, now))
+        let is_there = self.slots.slots[slot as usize].state != State::Empty;
+        is_there.then(|| self.slots.rank_of(slot, now, self.compared))
     }
 
     /// The CPU on which a slot's job runs.
@@ -129,6 +142,11 @@ impl Pool {
         let rank = self.slots.rerank(slot, now);
         let (_, resumed, from) = self.slots.started(slot, rank, cpu, now);
         (resumed, from)
+    }
+
+    /// Whether a section of a running job ends at `now`.
+    pub(crate) fn has_section_end(&self, now: Time) -> bool {
+        self.slots.sections && self.slots.slots.iter().any(|slot| slot.section_end(now) == Some(now))
     }
 
     /// When a running job may have to yield, though nothing happens: at the end of a section.

@@ -117,6 +117,8 @@ impl VirtualClusters {
                 root: None,
                 via: None,
                 holds: false,
+                pays: false,
+                left_seen: Span::ZERO,
             });
         }
         self.switches.extend(changes(system, id).into_iter().zip(1..).map(|(at, term)| (at, group, term)));
