@@ -61,6 +61,24 @@ fn flows_stand_in_json_with_their_bounds() {
     assert_eq!(json["flows"], serde_json::json!([]));
 }
 
+/// Jobs of the table that may last longer than a period miss their own deadlines, and harm no flow.
+#[test]
+fn a_node_whose_table_may_be_late_is_not_proven() {
+    // R = 5 + 2 x 1 ms, and the sending task is due after 4 ms.
+    let table = "receive = { period = \"20ms\", wcet = \"5ms\" }\nsend = { period = \"4ms\", wcet = \"1ms\" }\n";
+    let flow = "[[flow]]\nname = \"f\"\npath = [\"a\", \"b\"]\nperiod = \"100ms\"\nwcet = \"500us\"\n\
+                deadline = \"300ms\"\n[[network]]\ndelay = [\"1ms\", \"1ms\"]\n";
+    let of = |table: &str| {
+        checked(&format!("takt = 1\n[[node]]\nname = \"a\"\n{table}[[node]]\nname = \"b\"\n{table}{flow}"))
+    };
+    let report = of(table);
+    let why = "a job of its receiving or sending task may need 7ms, and is due a period of 4ms after its release";
+    let (answer, said_of_a) = said(&report, "a");
+    assert!(answer == Answer::Unknown && said_of_a.starts_with(why), "{report:?}");
+    assert_eq!((said(&report, "flow/f").0, report.schedulable), (Answer::Yes, Answer::Unknown));
+    assert_eq!(of(&table.replace("4ms", "8ms")).schedulable, Answer::Yes);
+}
+
 #[test]
 fn what_is_missing_or_too_much_is_named() {
     let cases = [

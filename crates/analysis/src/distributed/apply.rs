@@ -123,7 +123,24 @@ impl Distributed {
             figures.insert("leftover".to_owned(), json!(bound.leftover));
         }
         let verdict = match bound.supply {
-            Supply::Met { .. } if self.proven[i] => Verdict::Schedulable { bounds: Vec::new() },
+            Supply::Met { .. } if self.proven[i] => match bound.table_late {
+                None => Verdict::Schedulable { bounds: Vec::new() },
+                Some((response, deadline)) => {
+                    let (response, deadline) = (ns(response), ns(deadline));
+                    let why = if spec.arrivals == MessageArrivals::Table {
+                        format!(
+                            "a job of its receiving or sending task may need {response}, and is due a period of \
+                             {deadline} after its release; tasks and flows are in time"
+                        )
+                    } else {
+                        format!(
+                            "an interrupt may need {response}, and is due {deadline} after its message, as flows \
+                             come at the soonest; tasks and flows are in time"
+                        )
+                    };
+                    Verdict::NotProven { why }
+                }
+            },
             Supply::Met { .. } => Verdict::NotProven { why: self.shaky(system, node) },
             Supply::Exceeded { t, demand } => {
                 figures.insert("interval_ns".to_owned(), json!(t));

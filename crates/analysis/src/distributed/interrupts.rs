@@ -56,7 +56,7 @@ pub(super) fn loads(net: &Net, node: usize) -> impl Iterator<Item = (u64, u64)> 
 
 #[cfg(test)]
 mod tests {
-    use super::super::{AnalysedNode, Hop, Refusal, Route, analyse};
+    use super::super::{AnalysedNode, Found, Hop, Refusal, Route, analyse};
     use super::*;
 
     /// A flow over two nodes that messages interrupt for 2 each, with delays from 0 to 5.
@@ -81,11 +81,13 @@ mod tests {
         // Five jobs of the first node may end at once: their interrupts take 10, in which no more end.
         // So a message arrives up to 55 late, and seven interrupts of 2 follow each other there.
         let net = two(10, 40);
-        let flows = analyse(&net, false).flows;
+        let Found { nodes, flows } = analyse(&net, false);
         assert_eq!(net.response(0, &flows), Some(10));
         assert_eq!(net.response(1, &flows), Some(14));
         let FlowBound::Bounded(bounds) = &flows[0] else { panic!("{flows:?}") };
         assert_eq!(bounds[1].release, 40 + 10 + 5 + 14);
+        // An interrupt is due when the next one may come, 10 later.
+        assert_eq!([nodes[0].table_late, nodes[1].table_late], [None, Some((14, 10))]);
     }
 
     #[test]

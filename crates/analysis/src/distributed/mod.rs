@@ -70,6 +70,10 @@
 //!    and H = the latest arrival in the buffer less the sum of all δ-.
 //! 6. *End to end.* The last hop is done by a + hi; that is in time if hi <= D↓. ∎
 //!
+//! *Table tasks.* A table job is due a period after its multiple, and done R after it. So it is in time if R <= T↓ of
+//! its task. An interrupt is due as its flows come at the soonest. The proof above holds for longer R, too: then flows
+//! and local tasks are in time, and jobs of the table may not be.
+//!
 //! E and the latest arrivals depend on each other where clocks drift; the least fixed point is
 //! found from E = 0. By the same induction over time it bounds what happens.
 //!
@@ -306,6 +310,8 @@ pub struct NodeBound {
     pub waiting: Option<u64>,
     /// Jobs of the receiving task that a message may wait for besides, for left-overs.
     pub leftover: u64,
+    /// R and the shortest deadline of a table task, where R is longer; in ns of true time. No flow depends on it.
+    pub table_late: Option<(u64, u64)>,
 }
 
 /// What [`analyse`] finds.
@@ -318,10 +324,10 @@ pub struct Found {
 }
 
 impl Found {
-    /// Whether every deadline is met, local and end to end.
+    /// Whether every deadline is met, local and end to end, and of table tasks.
     #[must_use]
     pub fn schedulable(&self) -> bool {
-        self.nodes.iter().all(|node| matches!(node.supply, Supply::Met { .. }))
+        self.nodes.iter().all(|node| matches!(node.supply, Supply::Met { .. }) && node.table_late.is_none())
             && self.flows.iter().all(|flow| matches!(flow, FlowBound::Bounded(_)))
     }
 
@@ -345,20 +351,22 @@ pub fn analyse(net: &Net, margins: bool) -> Found {
 pub(crate) fn analyse_by(net: &Net, margins: bool, supply: &mut dyn FnMut(usize, &EdfBelowTable) -> Supply) -> Found {
     let mut ways = Ways::new(net);
     let flows = ways.settle();
-    let leftovers = ways.leftover;
     let nodes = (0..net.nodes.len())
         .map(|node| {
             let jobs = jobs(net, node, &flows);
             let station = &net.nodes[node];
             let Some((jobs, table)) = jobs.zip(net.table(node, &flows)) else {
-                return NodeBound { supply: Supply::Undecided, margin: None, waiting: None, leftover: 0 };
+                let undecided = Supply::Undecided;
+                return NodeBound { supply: undecided, margin: None, waiting: None, leftover: 0, table_late: None };
             };
             let below =
                 EdfBelowTable { jobs: &jobs, table: &table, preemptive: !station.to_completion, more: 0, less: 0 };
             let supply = supply(node, &below);
             let margin = if margins { below.margin() } else { None };
-            let leftover = leftovers[node];
-            NodeBound { supply, margin, waiting: waiting(net, node, &flows, leftover), leftover }
+            let leftover = ways.leftover[node];
+            let response_and_deadline = ways.response[node].zip(net.table_deadline(node));
+            let table_late = response_and_deadline.filter(|(response, deadline)| response > deadline);
+            NodeBound { supply, margin, waiting: waiting(net, node, &flows, leftover), leftover, table_late }
         })
         .collect();
     Found { nodes, flows }
@@ -396,6 +404,16 @@ impl Net {
         // No timer releases an interrupt.
         let latency = if self.nodes[node].interrupt.is_some() { 0 } else { self.latency(node)? };
         below::table_response(&self.table(node, flows)?)?.checked_add(latency)
+    }
+
+    /// The shortest deadline of a table task of a node in true time: the least period of these tasks, or where
+    /// messages interrupt, of the flows there.
+    fn table_deadline(&self, node: usize) -> Option<u64> {
+        let station = &self.nodes[node];
+        let tasks = [station.receive, station.send].into_iter().flatten().map(|task| task.t);
+        let here = self.flows.iter().filter(|flow| flow.hops.iter().any(|hop| hop.node == node));
+        let flows = here.filter(|_| station.interrupt.is_some()).map(|flow| flow.t);
+        tasks.chain(flows).min().map(|period| self.drift.least(period))
     }
 
     /// The nodes that a node has flows from or to.
