@@ -331,6 +331,7 @@ pub(crate) fn place_regardless(system: System) -> Result<System, Failure> {
 }
 
 /// Replaces periods and budgets that are `"auto"` by those that `takt size` chooses. A simulation can then begin.
+/// Fails if a change of a server contradicts them.
 /// Where `takt size` chooses none, a component gets a share. Notes say which. A `run` is also warned of what the choice
 /// rests on, because a kernel's switches are not free.
 pub(crate) fn size_components(system: System, run: bool) -> Result<System, Failure> {
@@ -342,7 +343,7 @@ pub(crate) fn size_components(system: System, run: bool) -> Result<System, Failu
     let mut system = system;
     let sized = loop {
         if !system.components.iter().any(is_auto) {
-            return Ok(system);
+            return sound(system);
         }
         let error = match takt_analysis::size(&system) {
             Ok(sized) => break sized,
@@ -367,7 +368,14 @@ pub(crate) fn size_components(system: System, run: bool) -> Result<System, Failu
     for text in sized.notes.iter().filter(|_| run) {
         note(format_args!("warning: {text}"));
     }
-    Ok(sized.system)
+    sound(sized.system)
+}
+
+/// A change of a server may contradict the values that `"auto"` stands for, which the file does not say.
+fn sound(system: System) -> Result<System, Failure> {
+    file::validate(&system)
+        .map_err(|errors| Failure::input(format_args!("with the values that \"auto\" stands for, {errors}")))?;
+    Ok(system)
 }
 
 pub(crate) fn size_failure(error: SizeError) -> Failure {

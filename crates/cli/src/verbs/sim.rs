@@ -34,7 +34,7 @@ pub(crate) fn execute(options: &args::Sim, json: bool) -> Outcome {
     if runs > 1 && options.output.is_some() {
         return Err(Failure::input("a log holds one run; leave out -o, or --runs (--seed names each run)"));
     }
-    let system = input::has_work(&options.file, input::system(&options.file)?, true)?;
+    let system = input::has_work(&options.file, input::system(&options.file)?, false)?;
     let system = input::place_regardless(input::size_components(system, false)?)?;
     let node = input::node(&system, options.node.as_deref())?;
     let duration = input::duration(&system, options.duration)?;

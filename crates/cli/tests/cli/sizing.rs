@@ -38,6 +38,35 @@ fn what_is_sized_is_written_with_its_comments_and_proven() {
     assert_eq!(folder.takt(&["size", file, "-o", "-", "--json"]).status, 2);
 }
 
+/// The file cannot say that a change contradicts what `"auto"` stands for. A log of such a run would be refused.
+#[test]
+fn a_change_that_contradicts_a_chosen_period_is_refused() {
+    let folder = Folder::new();
+    let server = "takt = 1\n[[component]]\nname = \"c\"\nserver = \"ptps\"\n";
+    let tasks = "[[task]]\nname = \"t\"\ncomponent = \"c\"\nperiod = \"10ms\"\nwcet = \"1ms\"\n\
+                 [[task]]\nname = \"u\"\nperiod = \"10ms\"\nwcet = \"1ms\"\n";
+    let change = "[[mode]]\nat = \"20ms\"\ncomponent = \"c\"\nbudget = \"30ms\"\n";
+    fs::write(folder.path("auto.toml"), format!("{server}{tasks}{change}")).expect("a file");
+    let refused = "with the values that \"auto\" stands for, from 20ms on budget 30ms exceeds period 10ms";
+    for verb in ["sim", "run"] {
+        let ran = folder.takt(&[verb, "auto.toml", "--for", "100ms"]);
+        assert!(ran.status == 2 && ran.stderr.contains(refused), "{verb}: {}", ran.stderr);
+    }
+}
+
+/// Its server has a budget, and the log tells of it.
+#[test]
+fn a_component_without_tasks_is_simulated() {
+    let folder = Folder::new();
+    let text = "takt = 1\n[[component]]\nname = \"c\"\nserver = \"polling\"\nperiod = \"4ms\"\nbudget = \"1ms\"\n";
+    fs::write(folder.path("bare.toml"), text).expect("a file");
+    assert_eq!(folder.takt(&["check", "bare.toml"]).status, 0);
+    let ran = folder.takt(&["sim", "bare.toml", "--for", "20ms", "--json"]);
+    assert_eq!((ran.status, &ran.json()["servers"][0]["replenishments"]), (0, &5.into()), "{}", ran.stderr);
+    let ran = folder.takt(&["run", "bare.toml"]);
+    assert!(ran.status == 2 && ran.stderr.contains("has no tasks"), "{}", ran.stderr);
+}
+
 /// On a kernel short periods are not free, and `run` says what the choice rests on.
 #[test]
 fn a_run_warns_of_periods_that_were_chosen_as_if_switches_were_free() {

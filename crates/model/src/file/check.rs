@@ -436,6 +436,18 @@ impl Check<'_> {
             if let (Some(rule), false) = (switch.server, self.bad(part, &["server"])) {
                 self.reclaims(part, switch.component, rule);
             }
+            let quantum_bad = self.bad(Part::Component(switch.component.index()), &["quantum"]);
+            if let (Some(period), Some(quantum)) = (switch.period, component.quantum)
+                && quantum > period
+                && !(quantum_bad || self.bad(part, &["period"]))
+            {
+                let message = format!(
+                    "from {} on quantum {quantum} exceeds period {period} of component \"{}\"; \
+                     a quantum is at most its period",
+                    switch.at, component.name
+                );
+                self.error(part, "period", message);
+            }
             let (period, budget) = now.unwrap_or_default();
             let (period, budget) = (switch.period.or(period), switch.budget.or(budget));
             now = Some((period, budget));

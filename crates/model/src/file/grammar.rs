@@ -485,7 +485,8 @@ static MODE_TABLE: Table = Table {
              period on.",
         ),
         key("server", Kind::Choice(&SERVERS), "The component's rule from then on.").default("as before"),
-        key("period", POSITIVE, "Its replenishment period from then on.").default("as before"),
+        key("period", POSITIVE, "Its replenishment period from then on, at least the quantum of the component.")
+            .default("as before"),
         key("budget", POSITIVE, "Its budget from then on, at most the period (on each of its CPUs).")
             .default("as before"),
     ],
