@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use takt_log::diff::{Diff, DiffError, DiffOptions, Difference, ServerDiff, diff};
+use takt_log::diff::{Diff, DiffError, DiffOptions, Difference, MessageDiff, ServerDiff, diff};
 use takt_model::Span;
 
 use crate::args;
@@ -55,9 +55,13 @@ fn describe(found: &Diff) -> String {
     } else {
         let total = &found.total;
         let budgets = found.servers.iter().filter(|server| !server.is_same()).count();
-        let budgets = if budgets == 0 { String::new() } else { format!("; budgets of {budgets} servers differ") };
+        let mut more = if budgets == 0 { String::new() } else { format!("; budgets of {budgets} servers differ") };
+        let senders = found.messages.iter().filter(|messages| !messages.is_same()).count();
+        if senders > 0 {
+            let _ = write!(more, "; messages of {senders} {} differ", if senders == 1 { "task" } else { "tasks" });
+        }
         format!(
-            "{} of {} jobs differ{tolerance}; {} only in the first log, {} only in the second{budgets}\n",
+            "{} of {} jobs differ{tolerance}; {} only in the first log, {} only in the second{more}\n",
             total.differing, total.matched, total.only_left, total.only_right
         )
     };
@@ -94,6 +98,9 @@ fn describe(found: &Diff) -> String {
     if !found.servers.iter().all(ServerDiff::is_same) {
         let _ = write!(text, "\n{}", servers(found));
     }
+    if !found.messages.iter().all(MessageDiff::is_same) {
+        let _ = write!(text, "\n{}", messages(found));
+    }
     if !found.first.is_empty() {
         let mut first = Table::new(&["the first differences", "what", "first log", "second log"]);
         for difference in &found.first {
@@ -122,6 +129,18 @@ fn servers(found: &Diff) -> String {
     table.render("")
 }
 
+/// The messages that jobs left.
+fn messages(found: &Diff) -> String {
+    let head = ["messages of", "events", "sent differ", "arrived differ", "received differ", "dropped differ"];
+    let mut table = Table::new(&[&head[..], &["only first", "only second", "differ by"]].concat());
+    for of in &found.messages {
+        let counts = [of.matched, of.send, of.arrive, of.receive, of.drop, of.only_left, of.only_right];
+        let row = [of.task.clone()].into_iter().chain(counts.map(|count| count.to_string()));
+        table.row(row.chain([Span::from_ns(of.difference_max_ns).to_string()]).collect());
+    }
+    table.render("")
+}
+
 fn side(difference: &Difference, ns: Option<u64>, outcome: Option<&str>) -> String {
     if difference.what == "outcome" { or_dash(outcome) } else { or_dash(ns.map(Span::from_ns)) }
 }
@@ -136,7 +155,7 @@ mod tests {
     fn a_tolerance_is_missed_where_most_jobs_differ_without_one() {
         let asks = |tolerance_ns, matched, differing| {
             let total = Counts { matched, differing, ..Counts::default() };
-            let (tasks, servers, not_compared, first) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+            let (tasks, servers, messages, first) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
             let (left_end_ns, right_end_ns) = (1, 1);
             let same = differing == 0;
             needs_tolerance(&Diff {
@@ -147,7 +166,8 @@ mod tests {
                 total,
                 tasks,
                 servers,
-                not_compared,
+                messages,
+                not_compared: Vec::new(),
                 first,
             })
         };

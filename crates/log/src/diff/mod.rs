@@ -2,10 +2,11 @@
 //!
 //! Jobs match by the *name* of their task and their number. So logs of different back ends compare,
 //! and so do systems with another order of tasks. Both logs are read side by side in the order of
-//! time. Memory holds only the jobs that have ended in one log but not in the other, whatever the
-//! logs' length. If a log knows a nominal arrival only as a window, releases and responses differ
-//! if no instant of the window agrees.
+//! time. Messages match by the job that left them. Memory holds only the jobs that have ended in one
+//! log but not in the other, whatever the logs' length. If a log knows a nominal arrival only as a
+//! window, releases and responses differ if no instant of the window agrees.
 
+mod messages;
 mod servers;
 mod side;
 #[cfg(test)]
@@ -22,9 +23,11 @@ use thiserror::Error;
 use crate::error::ReadError;
 use crate::kind::Kind;
 use crate::reader::Reader;
+use messages::Messages;
 use servers::Servers;
 use side::{JobView, Side};
 
+pub use messages::MessageDiff;
 pub use servers::ServerDiff;
 
 /// How many jobs of both logs may be held: open ones, and ended ones that wait for their counterpart.
@@ -65,6 +68,8 @@ pub struct Diff {
     pub tasks: Vec<TaskDiff>,
     /// By server, in the order of the left log: those with a replenishment or an exhaustion that both logs record.
     pub servers: Vec<ServerDiff>,
+    /// By task that left messages, in the order of the left log.
+    pub messages: Vec<MessageDiff>,
     /// Kinds of event that not both back ends record, so that nothing was compared of them.
     pub not_compared: Vec<&'static str>,
     /// The first differences.
@@ -159,6 +164,7 @@ pub fn diff<L: io::Read, R: io::Read>(
         options,
         compare_starts: comparable(Kind::Start),
         servers: Servers::new(options.tolerance, [comparable(Kind::Replenish), comparable(Kind::Exhaust)]),
+        messages: Messages::new(options.tolerance, messages::KINDS.map(comparable)),
         names: BTreeMap::new(),
         tasks: Vec::new(),
         first: Vec::new(),
@@ -196,6 +202,7 @@ struct Matcher<'a> {
     options: &'a DiffOptions,
     compare_starts: bool,
     servers: Servers,
+    messages: Messages,
     names: BTreeMap<String, usize>,
     tasks: Vec<Matching>,
     first: Vec<Difference>,
@@ -321,6 +328,7 @@ impl Matcher<'_> {
                 }
             }
         }
+        let messages = self.messages.finish(end, |task| self.tasks[task].name.clone());
         let mut total = Counts::default();
         let tasks: Vec<_> =
             self.tasks.into_iter().map(|task| TaskDiff { task: task.name, counts: task.counts }).collect();
@@ -328,13 +336,15 @@ impl Matcher<'_> {
         let servers = self.servers.finish(end);
         Diff {
             same: total.only_left + total.only_right + total.differing + total.unknown == 0
-                && servers.iter().all(ServerDiff::is_same),
+                && servers.iter().all(ServerDiff::is_same)
+                && messages.iter().all(MessageDiff::is_same),
             tolerance_ns: self.options.tolerance.as_ns(),
             left_end_ns: 0,
             right_end_ns: 0,
             total,
             tasks,
             servers,
+            messages,
             not_compared: Vec::new(),
             first: self.first,
         }

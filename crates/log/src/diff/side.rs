@@ -151,6 +151,8 @@ impl<'a, R: io::Read> Side<'a, R> {
         let now = record.time.as_ns();
         let place = |server: u32| self.servers.get(server as usize).copied();
         matcher.servers.take(self.side, record.time, &record.event, place);
+        let place = |job: JobKey| self.tasks.get(job.task.index()).map(|task| task.at);
+        matcher.messages.take(self.side, record.time, &record.event, place);
         match record.event {
             Event::Release { job: JobKey { task, number }, arrival, .. } => {
                 let Some(task) = self.tasks.get_mut(task.index()).filter(|task| number >= task.next) else { return };

@@ -134,6 +134,62 @@ fn windows_agree_with_what_lies_in_them() {
     assert!(!compare(&window, &log(Some(0), 99), Span::ZERO).same);
 }
 
+/// Messages match by the job that left them and by their order among its messages.
+#[test]
+fn messages_are_compared() {
+    let task = |name: &str| Task::periodic(name, Span::from_ms(10), Span::from_ms(1));
+    let definitions = Definitions::of(&System::local(1, Builtin::Edf, vec![task("a"), task("b")]));
+    let all = KindSet::JOBS.union(KindSet::MESSAGES);
+    let log = |kinds: KindSet, events: &[(u64, Event)]| {
+        let mut writer =
+            Writer::new(Vec::new(), &Header::new(String::new(), None, BackEnd::Sim, kinds), &definitions).unwrap();
+        events.iter().for_each(|(at, event)| writer.event(0, Time::from_ns(*at), event));
+        writer.finish(Time::from_ns(1000)).unwrap()
+    };
+    let of = |task: u32, number: u64| JobKey { task: TaskId(task), number };
+    let send = |at, job, message| (at, Event::Send { job, message });
+    let arrive = |at, job, message| (at, Event::Arrive { job, message });
+    let receive = |at, job, message| (at, Event::Receive { job, message });
+    let lost = |at, job, message| (at, Event::Drop { job, message, cause: crate::DropCause::Lost });
+    let left = log(
+        all,
+        &[
+            send(10, of(0, 0), 0),
+            send(10, of(0, 0), 1),
+            arrive(20, of(0, 0), 0),
+            arrive(30, of(0, 0), 1),
+            receive(40, of(0, 0), 0),
+            receive(40, of(0, 0), 1),
+            send(50, of(0, 1), 2),
+            arrive(60, of(0, 1), 2),
+        ],
+    );
+    // Another message comes before, the second arrives later, and the third is lost.
+    let right = log(
+        all,
+        &[
+            send(5, of(1, 0), 0),
+            send(10, of(0, 0), 1),
+            send(10, of(0, 0), 2),
+            arrive(20, of(0, 0), 1),
+            arrive(36, of(0, 0), 2),
+            receive(40, of(0, 0), 1),
+            receive(40, of(0, 0), 2),
+            send(50, of(0, 1), 3),
+            lost(50, of(0, 1), 3),
+        ],
+    );
+    let found = compare(&left, &right, Span::from_ns(5));
+    let [a, b] = &found.messages[..] else { panic!("{found}") };
+    assert_eq!((a.matched, a.send, a.arrive, a.receive, a.drop), (7, 0, 1, 0, 0), "{found}");
+    assert_eq!((a.only_left, a.only_right, a.difference_max_ns), (1, 1, 6));
+    assert_eq!((b.task.as_str(), b.only_left, b.only_right), ("b", 0, 1));
+    let text = "messages of a: 7 events in both, 1 arrived at other times, 1 only in the first, 1 only in the second";
+    assert!(!found.same && found.to_string().contains(text), "{found}");
+    assert!(compare(&left, &left, Span::ZERO).same);
+    assert!(compare(&left, &log(KindSet::JOBS, &[]), Span::ZERO).messages.is_empty());
+}
+
 /// Replenishments and exhaustions match in their order, by the name of the server. Near the end of a log an event may
 /// have its counterpart behind the end.
 #[test]

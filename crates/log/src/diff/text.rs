@@ -4,7 +4,7 @@ use std::fmt;
 
 use takt_model::Span;
 
-use super::{Counts, Diff, Difference, ServerDiff};
+use super::{Counts, Diff, Difference, MessageDiff, ServerDiff};
 
 /// A few lines: the sums, the tasks that differ, the first differences.
 impl fmt::Display for Diff {
@@ -28,6 +28,9 @@ impl fmt::Display for Diff {
         for server in self.servers.iter().filter(|server| !server.is_same()) {
             writeln!(f, "  {server}")?;
         }
+        for messages in self.messages.iter().filter(|messages| !messages.is_same()) {
+            writeln!(f, "  {messages}")?;
+        }
         if !self.first.is_empty() {
             writeln!(f, "first differences:")?;
         }
@@ -41,6 +44,21 @@ impl fmt::Display for ServerDiff {
         let parts = [
             (self.replenish, "replenishments differ"),
             (self.exhaust, "exhaustions differ"),
+            (self.only_left, "only in the first"),
+            (self.only_right, "only in the second"),
+        ];
+        parts.iter().filter(|(n, _)| *n > 0).try_for_each(|(n, what)| write!(f, ", {n} {what}"))
+    }
+}
+
+impl fmt::Display for MessageDiff {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "messages of {}: {} events in both", self.task, self.matched)?;
+        let parts = [
+            (self.send, "sent at other times"),
+            (self.arrive, "arrived at other times"),
+            (self.receive, "received at other times"),
+            (self.drop, "dropped at other times or for other reasons"),
             (self.only_left, "only in the first"),
             (self.only_right, "only in the second"),
         ];
