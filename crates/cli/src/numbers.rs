@@ -275,12 +275,19 @@ fn of_tasks(stats: &Stats) -> String {
 
 /// Messages by the task that left them, and how long they took from send to receive.
 fn of_messages(stats: &Stats) -> Table {
-    let mut table = Table::new(&["messages of", "sent", "received", "dropped", "way min", "mean", "p50", "p99", "max"]);
+    let on_links = stats.messages.iter().any(|one| one.bytes.is_some());
+    let mut head = vec!["messages of", "sent", "received", "dropped", "way min", "mean", "p50", "p99", "max"];
+    head.extend(["bytes", "link wait max"].iter().filter(|_| on_links));
+    let mut table = Table::new(&head);
     for one in &stats.messages {
         let mut cells = vec![one.task.clone()];
         cells.extend([one.sent, one.received].map(|count| count.to_string()));
         cells.push(drops(one));
         cells.extend(spans(one.transit_ns.map(|s| [s.min, s.mean, s.p50, s.p99, s.max])));
+        if on_links {
+            cells.push(or_dash(one.bytes));
+            cells.push(or_dash(one.link_wait_ns.map(|waits| time(Span::from_ns(waits.max)))));
+        }
         table.row(cells);
     }
     table

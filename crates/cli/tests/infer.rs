@@ -12,7 +12,7 @@ use takt_model::generate::{Generator, Periods, Random, Spec};
 use takt_model::*;
 use takt_sim::{SimOptions, simulate};
 use takt_trace::infer::{
-    Grid, Inferred, InferredTask, Kind, MessageSampler, Sample, Sampler, SystemOptions, TASKS_MAX,
+    Grid, Inferred, InferredTask, Kind, MessageSampler, Sample, Sampler, SystemOptions, TASKS_MAX, Written,
 };
 
 /// How many random systems; TAKT_CASES overrides.
@@ -380,11 +380,10 @@ fn a_verdict_repeats_what_observed_threads_ran_under() {
     assert!(text.ends_with(warning), "{text}");
 }
 
-/// A store over three nodes becomes flows again, with its table tasks and networks.
-#[test]
-fn messages_make_flows_and_networks_of_their_tasks() {
-    let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/store.toml"));
-    let mut system = takt_model::file::parse(&text.expect("the example"), "store.toml").expect("a system");
+/// A system of an example without drift, and what 10 s of it tell.
+fn example_and_inferred(name: &str) -> (System, Written) {
+    let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").join(name));
+    let mut system = takt_model::file::parse(&text.expect("the example"), name).expect("a system");
     system.clock.drift_ppm = 0;
     let definitions = Definitions::of(&system);
     let header = Header::new(String::new(), Some(0), BackEnd::Sim, takt_sim::kinds(&system));
@@ -393,6 +392,21 @@ fn messages_make_flows_and_networks_of_their_tasks() {
     simulate(&system, &options, &mut sinks).expect("it can be simulated");
     let inferred = Inferred::of_log(&sinks.0.finish(&definitions), &header, &definitions);
     let written = inferred.with_messages(&sinks.1, &definitions).system(&SystemOptions::default());
+    (system, written)
+}
+
+/// What leaves on links tells the sizes of messages.
+#[test]
+fn messages_on_links_have_their_size() {
+    let (system, written) = example_and_inferred("switched.toml");
+    let sizes = |system: &System| system.flows.iter().map(|flow| (flow.name.clone(), flow.size)).collect::<Vec<_>>();
+    assert_eq!(sizes(&written.system), sizes(&system));
+}
+
+/// A store over three nodes becomes flows again, with its table tasks and networks.
+#[test]
+fn messages_make_flows_and_networks_of_their_tasks() {
+    let (system, written) = example_and_inferred("store.toml");
     assert!(written.left_out.is_empty(), "{:?}", written.left_out);
     let found = &written.system;
     assert_eq!(found.tasks.iter().map(|task| task.name.as_str()).collect::<Vec<_>>(), ["log"]);

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use takt_log::{NodeDef, Sink as _};
-use takt_model::{Builtin, Span, file};
+use takt_model::{Builtin, Bytes, Span, file};
 use takt_trace::infer::{
     Inferred, InferredTask, Kind, MessageSampler, Sampler, SystemOptions, TASKS_MAX, parse_releases,
 };
@@ -239,6 +239,7 @@ fn traffic(inferred: &Inferred) -> (Value, Value) {
             "send_gap_ns": ns(flow.send_gap),
             "instances": flow.instances,
             "longest_ns": ns(flow.longest),
+            "size_bytes": flow.size.map(Bytes::get),
         })
     });
     let networks = inferred.traffic.networks.iter().map(|one| {

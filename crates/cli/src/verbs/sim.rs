@@ -5,7 +5,7 @@ mod worst;
 use serde::Serialize;
 use takt_dispatch::{Adaptive, Limits, Plan, StartError, notes_of_guard};
 use takt_log::stats::{Collector, Merged, Replications, Stats};
-use takt_log::{BackEnd, Definitions, Header, KindSet, Sink, Writer};
+use takt_log::{BackEnd, Definitions, Header, Sink, Writer};
 use takt_model::{Costs, NodeId, Span, System, file};
 use takt_run::BACKLOG;
 use takt_sim::traffic::Traffic;
@@ -16,15 +16,12 @@ use crate::args;
 use crate::failure::{Failure, Outcome, Status};
 use crate::input;
 use crate::numbers::{Silence, merged, numbers};
-use crate::output::{Target, note, print, print_json};
+use crate::output::{Target, note, print, print_json, quoted};
 use crate::parallel::in_order;
 use crate::progress::{self, ProgressSink};
 
 /// A note in the log of a run whose delays were chosen; the list follows.
 pub(super) const DELAYS_NOTE: &str = "--delays ";
-/// The kinds of event that statistics count.
-const COUNTED: KindSet = KindSet::JOBS.union(KindSet::SERVERS).union(KindSet::MESSAGES);
-
 pub(crate) fn execute(options: &args::Sim, json: bool) -> Outcome {
     let to_stdout = options.output.as_ref().is_some_and(Target::is_stdout);
     if json && to_stdout {
@@ -49,20 +46,24 @@ pub(crate) fn execute(options: &args::Sim, json: bool) -> Outcome {
         Subject::Adaptive(_) => Silence::NoProofAtAll,
     };
     if runs > 1 {
-        let (all, stays) = replicate(&subject, &sim, runs)?;
+        let (all, stays, missed) = replicate(&subject, &sim, runs)?;
+        let first_missed = missed.map(|seed| FirstMissed { seed, command: command(options, duration, seed) });
         let lasted = Span::from_ns(duration.as_ns().saturating_mul(runs.into()));
         let account = subject.account(stays, lasted);
         if json {
-            print_json(&Answer { numbers: &all, adaptive: account.as_ref() })?;
+            let runs = Runs { numbers: &all, first_missed };
+            print_json(&Answer { numbers: &runs, adaptive: account.as_ref() })?;
         } else {
-            print(&(merged(&all, silence) + &text(account.as_ref())))?;
+            let told = |first: FirstMissed| format!("\nthe first run with a miss: {}\n", first.command);
+            print(&(merged(&all, silence) + &first_missed.map_or_else(String::new, told) + &text(account.as_ref())))?;
         }
         return Ok(verdict(&all.stats, options.fail_on_miss));
     }
     let (stats, stays) = match &options.output {
         Some(target) => logged(&subject, &sim, target)?,
         None => {
-            let collector = Collector::new(&Definitions::of(subject.system()).about(node), COUNTED);
+            let collector =
+                Collector::new(&Definitions::of(subject.system()).about(node), takt_sim::kinds(subject.system()));
             let (collector, stays) = subject.simulated(&sim, (collector, Residence::default()))?;
             (collector.finish(end(&sim)), stays)
         }
@@ -189,6 +190,34 @@ struct Answer<'a, T> {
     adaptive: Option<&'a Account>,
 }
 
+/// The numbers of all runs of `--runs`.
+#[derive(Serialize)]
+struct Runs<'a> {
+    #[serde(flatten)]
+    numbers: &'a Merged,
+    /// Null without one.
+    first_missed: Option<FirstMissed>,
+}
+
+/// The first run that missed a deadline or rejected a job.
+#[derive(Serialize)]
+struct FirstMissed {
+    seed: u64,
+    command: String,
+}
+
+/// The command that makes one of several runs again, and writes its log.
+fn command(options: &args::Sim, duration: Span, seed: u64) -> String {
+    let mut command = format!("takt sim {} --for {duration} --seed {seed}", quoted(&options.file));
+    let values = [("delays", &options.delays), ("node", &options.node), ("adaptive", &options.adaptive)];
+    for (name, value) in values {
+        if let Some(value) = value {
+            command += &format!(" --{name} {}", quoted(value));
+        }
+    }
+    command + " -o missed.takt"
+}
+
 /// The meaning of a simulation without a miss.
 pub(crate) fn silence(system: &System, duration: Span) -> Silence {
     if takt_report::is_no_proof(system, duration) { Silence::NoProof } else { Silence::Plain }
@@ -230,7 +259,7 @@ fn logged(subject: &Subject<'_>, sim: &SimOptions, target: &Target) -> Result<(S
     };
     let failed = |error| target.log_failure(error);
     let writer = Writer::new(target.open()?, &header, &definitions).map_err(failed)?;
-    let collector = Collector::new(&definitions, COUNTED);
+    let collector = Collector::new(&definitions, takt_sim::kinds(subject.system()));
     let ((writer, collector), stays) = subject.simulated(sim, ((writer, collector), Residence::default()))?;
     writer.finish(end(sim)).map_err(failed)?;
     Ok((collector.finish(end(sim)), stays))
@@ -245,26 +274,31 @@ fn failure(error: &SimError) -> Failure {
 }
 
 /// Simulates with the seeds seed, seed + 1, ... on all CPUs. The statistics are merged in the order of the seeds, so
-/// that the result does not depend on the number of threads.
-fn replicate(subject: &Subject<'_>, sim: &SimOptions, runs: u32) -> Result<(Merged, Residence), Failure> {
+/// that the result does not depend on the number of threads. The last value is the seed of the first run that
+/// [has failed](has_failed).
+fn replicate(subject: &Subject<'_>, sim: &SimOptions, runs: u32) -> Result<(Merged, Residence, Option<u64>), Failure> {
     let definitions = Definitions::of(subject.system()).about(sim.node);
     let bar = progress::bar("replications", u64::from(runs));
+    let seed = |run: u32| sim.seed.wrapping_add(u64::from(run));
     let run = |run: u32| {
-        let options = SimOptions { seed: sim.seed.wrapping_add(u64::from(run)), ..sim.clone() };
-        let mut sinks = (Collector::new(&definitions, COUNTED), Residence::default());
+        let options = SimOptions { seed: seed(run), ..sim.clone() };
+        let mut sinks = (Collector::new(&definitions, takt_sim::kinds(subject.system())), Residence::default());
         let result = subject.simulate(&options, &mut sinks);
         result.map(|()| (sinks.0.finish(end(sim)), sinks.1.until(end(sim))))
     };
     let (mut merged, mut all_stays) = (Replications::new(), Residence::default());
+    let (mut done, mut missed) = (0, None);
     let outcome: Result<(), Failure> = in_order(runs, run, |result| {
         let (stats, stays): (Stats, Residence) = result?;
         merged.add(&stats).map_err(Failure::trouble)?;
         all_stays = all_stays.and(stays);
+        missed = missed.or_else(|| has_failed(&stats).then(|| seed(done)));
+        done += 1;
         bar.inc(1);
         Ok(())
     });
     bar.finish_and_clear();
     outcome?;
     let merged = merged.finish().ok_or_else(|| Failure::trouble("no run of --runs ended"))?;
-    Ok((merged, all_stays))
+    Ok((merged, all_stays, missed))
 }

@@ -23,6 +23,26 @@ fn replications_do_not_depend_on_threads_and_start_with_the_seed() {
     assert_eq!(max(&both), max(&one).max(max(&two)));
 }
 
+/// The first run with a miss can be repeated: its command writes its log.
+#[test]
+fn the_first_of_many_runs_that_misses_is_named() {
+    let folder = Folder::new();
+    let task = "takt = 1\n[[task]]\nname = \"t\"\nperiod = \"20ms\"\ndeadline = \"9ms\"\nwcet = \"9ms\"\n\
+                exec = { uniform = [\"1ms\", \"10ms\"] }\n";
+    fs::write(folder.path("some.toml"), task).expect("a file");
+    let runs = ["sim", "some.toml", "--for", "20ms", "--seed", "3", "--runs", "50"];
+    let first = folder.takt(&[&runs[..], &["--json"]].concat()).json()["first_missed"].clone();
+    let seed = first["seed"].as_u64().expect("some run misses");
+    let command = format!("takt sim some.toml --for 20ms --seed {seed} -o missed.takt");
+    assert_eq!(first["command"].as_str(), Some(command.as_str()));
+    assert!(folder.takt(&runs).text().ends_with(&format!("the first run with a miss: {command}\n")));
+    for at in 3..=seed {
+        let one = folder.takt(&["sim", "some.toml", "--for", "20ms", "--seed", &at.to_string(), "--json"]).json();
+        assert_eq!(one["tasks"][0]["missed"], u64::from(at == seed), "{at}");
+    }
+    assert_eq!(folder.takt(&["sim", "good.toml", "--runs", "2", "--json"]).json()["first_missed"], Value::Null);
+}
+
 #[test]
 fn what_is_about_one_node_of_several_leaves_the_others_out() {
     let folder = Folder::new();

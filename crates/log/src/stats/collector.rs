@@ -1,5 +1,7 @@
 //! Counts as the events come.
 
+use std::collections::BTreeMap;
+
 use takt_model::{NodeId, Time};
 
 use super::interrupts::{Cpu, Interrupt};
@@ -33,6 +35,8 @@ pub struct Collector {
     pub(super) servers: Vec<Server>,
     /// By task; empty until the first message.
     pub(super) messages: Vec<Messages>,
+    /// Messages that have not left on their links, by stream and number: the task, and when they were sent.
+    pub(super) leaving: BTreeMap<(u32, u64), (usize, u64)>,
     /// Responses of `definitions.chains`.
     pub(super) chains: Vec<Histogram>,
     /// Events lost; `None` where it is not known how many.
@@ -55,6 +59,8 @@ pub(super) struct Recorded {
     pub(super) migrations: bool,
     /// Payments of servers.
     pub(super) payments: bool,
+    /// Messages that leave on links.
+    pub(super) transmits: bool,
     /// Whether what [`Collector::brief`] leaves out is wanted.
     pub(super) details: bool,
 }
@@ -71,6 +77,7 @@ impl Recorded {
             preemptions: recorded(&[Kind::Preempt]),
             migrations: recorded(&[Kind::Migrate]),
             payments: recorded(&[Kind::Charge]),
+            transmits: recorded(&[Kind::Send, Kind::Transmit]),
             details: true,
         }
     }
@@ -106,7 +113,7 @@ pub(super) struct TaskState {
     /// The chain that it ends.
     chain: u32,
     /// The stream it was last seen in.
-    stream: u32,
+    pub(super) stream: u32,
     /// The nominal arrival of job `next - 1`; `NONE` where it is not exact or unknown.
     last: u64,
     /// The job whose arrival is not exact, which is the next to be released.
@@ -133,6 +140,7 @@ impl Collector {
             interrupts: Vec::new(),
             servers: Vec::new(),
             messages: Vec::new(),
+            leaving: BTreeMap::new(),
             chains: Vec::new(),
             lost: Some(0),
             from: 0,
@@ -328,6 +336,7 @@ impl Sink for Collector {
             Event::Send { job, message, .. } => self.message(now, job, message, Step::Send),
             Event::Receive { job, message, .. } => self.message(now, job, message, Step::Receive),
             Event::Drop { job, message, cause } => self.message(now, job, message, Step::Drop(cause)),
+            Event::Transmit { message, bytes } => self.transmit(stream, now, message, bytes),
             Event::Lost { count } => self.lose(stream, count),
             Event::Gap { job } => {
                 if let Some(task) = self.tasks.get_mut(job.task.index()) {

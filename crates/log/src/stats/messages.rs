@@ -1,4 +1,4 @@
-//! Messages: what became of them, and how long they took from sender to receiver.
+//! Messages: what became of them, and how long they took from sender to receiver and to the link.
 
 use std::collections::BTreeMap;
 
@@ -16,6 +16,10 @@ pub(super) struct Messages {
     sent: u64,
     received: u64,
     dropped_by: DropCounts,
+    /// Bytes that left on the link.
+    bytes: u64,
+    /// From send to the first bit on the link.
+    link_waits: Histogram,
     /// From send to receive.
     transits: Histogram,
     /// When each message on its way was sent, by its number.
@@ -77,7 +81,7 @@ impl Messages {
 
     /// Starts a new interval.
     pub(super) fn reset(&mut self) {
-        (self.sent, self.received, self.dropped_by) = (0, 0, DropCounts::default());
+        (self.sent, self.received, self.bytes, self.dropped_by) = (0, 0, 0, DropCounts::default());
     }
 }
 
@@ -93,11 +97,33 @@ impl Collector {
             self.messages.resize_with(self.tasks.len(), Messages::default);
         }
         self.messages[task].step(now, message, step);
+        if self.recorded.transmits {
+            let leaving = (self.tasks[task].stream, message);
+            match step {
+                Step::Send => drop(self.leaving.insert(leaving, (task, now))),
+                Step::Receive => {}
+                Step::Drop(_) => drop(self.leaving.remove(&leaving)),
+            }
+            if self.leaving.len() > OPEN_MAX {
+                self.leaving.pop_first();
+            }
+        }
+    }
+
+    /// The first bit of a message of a stream left on the link.
+    #[inline(never)]
+    pub(super) fn transmit(&mut self, stream: u32, now: u64, message: u64, bytes: u32) {
+        if let Some((task, sent)) = self.leaving.remove(&(stream, message)) {
+            let messages = &mut self.messages[task];
+            messages.bytes = messages.bytes.saturating_add(bytes.into());
+            messages.link_waits.record_apart(now.saturating_sub(sent));
+        }
     }
 
     /// Events are missing: messages on their way may have been received or dropped unseen.
     pub(super) fn lose_messages(&mut self) {
         self.messages.iter_mut().for_each(|messages| messages.open.clear());
+        self.leaving.clear();
     }
 
     /// The statistics of tasks that left messages; histograms are taken out.
@@ -111,6 +137,7 @@ impl Collector {
             let Some(def) = self.definitions.tasks.get(i) else { continue };
             let hop = hops.get(i).copied().flatten();
             let transits = std::mem::take(&mut messages.transits);
+            let link_waits = std::mem::take(&mut messages.link_waits);
             stats.push(MessageStats {
                 id: TaskId(i as u32),
                 flow: hop.map(|(chain, _)| self.definitions.chains[chain].name.clone()),
@@ -121,6 +148,9 @@ impl Collector {
                 received: messages.received,
                 dropped: messages.dropped_by.sum(),
                 dropped_by: messages.dropped_by,
+                bytes: self.recorded.transmits.then_some(messages.bytes),
+                link_wait_ns: link_waits.summary(),
+                link_waits,
                 transit_ns: transits.summary(),
                 transits,
             });
@@ -140,6 +170,9 @@ pub(super) fn add_messages(sum: &mut Vec<MessageStats>, run: &[MessageStats]) {
                 sum.dropped_by.add(run.dropped_by);
                 sum.transits.merge(&run.transits);
                 sum.transit_ns = sum.transits.summary();
+                sum.bytes = sum.bytes.zip(run.bytes).map(|(sum, run)| sum.saturating_add(run));
+                sum.link_waits.merge(&run.link_waits);
+                sum.link_wait_ns = sum.link_waits.summary();
             }
             None => sum.push(run.clone()),
         }

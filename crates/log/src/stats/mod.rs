@@ -264,6 +264,15 @@ pub struct MessageStats {
     pub dropped: u64,
     /// The same by cause.
     pub dropped_by: DropCounts,
+    /// Bytes that left on the link of the node; absent where the log does not tell of links.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<u64>,
+    /// From send to the first bit on that link; absent where no message left on it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub link_wait_ns: Option<Summary<u64>>,
+    /// All of these times.
+    #[serde(skip)]
+    pub link_waits: Histogram,
     /// From send to receive, of messages whose send and receive are both in the log.
     #[serde(serialize_with = "histogram::or_nulls")]
     pub transit_ns: Option<Summary<u64>>,

@@ -103,3 +103,19 @@ fn lost_events_leave_no_time_to_count() {
     let stats = collector.finish(Time::from_ns(10)).messages;
     assert_eq!((stats[0].sent, stats[0].received, stats[0].transit_ns), (1, 1, None));
 }
+
+#[test]
+fn what_leaves_on_a_link_is_counted_by_the_task_that_left_it() {
+    let steps = [(0, event((0, 1, 0))), (2, event((2, 1, 0))), (10, Event::Transmit { message: 1, bytes: 400 })];
+    let of = |kinds: KindSet| {
+        let mut collector = Collector::new(&definitions(), kinds);
+        // Messages of two nodes may have one number; a link says its node.
+        steps.iter().for_each(|(at, event)| collector.event(0, Time::from_ns(*at), event));
+        collector.event(1, Time::from_ns(30), &Event::Transmit { message: 1, bytes: 90 });
+        collector.finish(Time::from_ns(50)).messages
+    };
+    let told = |stats: &MessageStats| (stats.bytes, stats.link_wait_ns.map(|waits| waits.max));
+    assert_eq!(of(KindSet::ALL).iter().map(told).collect::<Vec<_>>(), [(Some(400), Some(10)), (Some(90), Some(28))]);
+    // A back end that records no links tells nothing of them.
+    assert_eq!(of(KindSet::MESSAGES)[0].bytes, None);
+}

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use takt_log::{Definitions, Event, JobKey, Sink};
-use takt_model::{NodeId, Span, TaskId, Time};
+use takt_model::{Bytes, NodeId, Span, TaskId, Time};
 
 use super::Inferred;
 
@@ -27,6 +27,8 @@ pub struct InferredFlow {
     pub send_gap: Option<Span>,
     /// The longest time from the arrival of an instance to its completion on the last hop.
     pub longest: Option<Span>,
+    /// The largest message that left on a link. `None` where the log does not tell of links.
+    pub size: Option<Bytes>,
 }
 
 /// What the network between two nodes was seen to do.
@@ -73,6 +75,10 @@ pub struct MessageSampler {
     /// How often a message of the first task released a job of the second.
     links: BTreeMap<(TaskId, TaskId), u64>,
     networks: BTreeMap<(u32, u32), InferredNetwork>,
+    /// Messages that have not left on their links, by stream and number: their task.
+    leaving: BTreeMap<(u32, u64), TaskId>,
+    /// By task that leaves messages: the largest that left on a link, in bytes.
+    sizes: BTreeMap<TaskId, u32>,
     /// By task that leaves messages: when the last one was sent, and the least distance.
     sent: BTreeMap<TaskId, (Time, Option<Span>)>,
     /// Arrivals of instances whose jobs are open.
@@ -105,6 +111,17 @@ impl MessageSampler {
         self.open.insert((job.task, message), (now, stream));
         if self.open.len() > OPEN_MAX {
             self.open.pop_first();
+        }
+        self.leaving.insert((stream, message), job.task);
+        if self.leaving.len() > OPEN_MAX {
+            self.leaving.pop_first();
+        }
+    }
+
+    fn transmit(&mut self, stream: u32, message: u64, bytes: u32) {
+        if let Some(task) = self.leaving.remove(&(stream, message)) {
+            let most = self.sizes.entry(task).or_default();
+            *most = bytes.max(*most);
         }
     }
 
@@ -189,8 +206,10 @@ impl Sink for MessageSampler {
             }
             Event::Complete { job, .. } => self.complete(stream, now, job),
             Event::Cancel { job, .. } => drop(self.origins.remove(&job)),
+            Event::Transmit { message, bytes } => self.transmit(stream, message, bytes),
             Event::Lost { .. } => {
                 self.open.clear();
+                self.leaving.clear();
                 self.origins.clear();
             }
             _ => {}
@@ -220,6 +239,7 @@ impl Inferred {
                 instances: ends.map_or(0, |(count, _)| *count),
                 send_gap: gaps.min(),
                 longest: ends.map(|(_, longest)| *longest),
+                size: chain.iter().filter_map(|task| seen.sizes.get(task)).max().map(|size| Bytes::new((*size).into())),
             })
         });
         let flows: Vec<InferredFlow> = flows.collect();

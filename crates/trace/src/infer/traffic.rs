@@ -1,7 +1,7 @@
 //! The flows, table tasks and networks of an inferred System.
 
 use takt_log::NodeDef;
-use takt_model::{Auto, Bytes, Flow, Network, NodeId, Span, System, TableTask, TaskId};
+use takt_model::{Auto, Flow, Network, NodeId, Span, System, TableTask, TaskId};
 
 use super::flows::InferredFlow;
 use super::system::SystemOptions;
@@ -77,7 +77,7 @@ impl Inferred {
             deadline: missed.unwrap_or_else(|| period.max(flow.longest.unwrap_or(period))),
             send_gap: self.send_gap(flow, period),
             hop_wcet,
-            size: Bytes::default(),
+            size: flow.size.unwrap_or_default(),
             hop_deadlines: Vec::new(),
         })
     }
