@@ -8,7 +8,7 @@ mod common;
 use common::random::{self, Dice};
 use takt_log::{BackEnd, Definitions, Header, Writer};
 use takt_model::{Span, System, file};
-use takt_sim::{KINDS, SimOptions, simulate};
+use takt_sim::{KINDS, SimOptions, kinds, simulate};
 
 /// Jitter, sporadic arrivals, distributions, a chain, costs, an own strategy with late rules, a mode switch, two nodes.
 const SYSTEM: &str = r#"
@@ -84,10 +84,140 @@ wcet = "5ms"
 exec = { uniform = ["3ms", "5ms"] }
 "#;
 
+/// Servers of several rules, a change of one, flows over table and interrupt nodes, a link, a port with cross traffic,
+/// loss, drift, error and time synchronisation.
+const WORLD: &str = r#"
+takt = 1
+name = "world"
+
+[[node]]
+name = "a"
+receive = { period = "5ms", wcet = "500us", cost = "50us" }
+send = { period = "5ms", wcet = "500us", cost = "50us" }
+link = { rate = "10Mbit" }
+
+[[node]]
+name = "b"
+receive = { period = "4ms", wcet = "400us" }
+send = { period = "4ms", wcet = "400us" }
+link = { rate = "10Mbit", order = "edf", bucket = { burst = "3kB", rate = "5Mbit" } }
+
+[[node]]
+name = "c"
+arrivals = "interrupt"
+interrupt = "50us"
+
+[[node]]
+name = "d"
+strategy = "mlf"
+
+[[port]]
+name = "p"
+rate = "10Mbit"
+latency = "20us"
+cross = { burst = "3kB", rate = "2Mbit" }
+
+[[network]]
+from = "a"
+to = "b"
+through = ["p"]
+
+[[network]]
+from = "b"
+to = "a"
+
+[[network]]
+delay = ["100us", "900us"]
+loss = 0.05
+
+[[flow]]
+name = "put"
+path = ["a", "b"]
+reply = true
+period = "20ms"
+wcet = "1ms"
+size = "400B"
+deadline = "100ms"
+
+[[flow]]
+name = "far"
+path = ["b", "c"]
+period = "30ms"
+wcet = "2ms"
+size = "1kB"
+deadline = "90ms"
+
+[clock]
+drift-ppm = 100
+error = "200us"
+sync = { period = "100ms", wcet = "100us" }
+
+[[component]]
+name = "reclaims"
+node = "d"
+server = "crps"
+period = "10ms"
+budget = "3ms"
+strategy = "mlf"
+
+[[component]]
+name = "used"
+node = "d"
+server = "sporadic"
+period = "7ms"
+budget = "2ms"
+
+[[component]]
+name = "shares"
+node = "d"
+server = "grub"
+period = "11ms"
+budget = "3ms"
+
+[[mode]]
+at = "150ms"
+component = "used"
+server = "cbs"
+
+[[task]]
+name = "first"
+component = "reclaims"
+period = "20ms"
+wcet = "2ms"
+exec = { uniform = ["1ms", "2ms"] }
+
+[[task]]
+name = "second"
+component = "reclaims"
+period = "25ms"
+wcet = "4ms"
+deadline = "15ms"
+
+[[task]]
+name = "third"
+component = "used"
+period = "12ms"
+jitter = "3ms"
+wcet = "4ms"
+
+[[task]]
+name = "fourth"
+component = "shares"
+period = "17ms"
+arrival = "sporadic"
+wcet = "3ms"
+
+[[task]]
+name = "fifth"
+node = "d"
+period = "40ms"
+wcet = "5ms"
+"#;
+
 /// The whole log of a simulation.
 fn log(system: &System, seed: u64, duration: Span) -> Vec<u8> {
     let definitions = Definitions::of(system);
-    let header = Header::new(file::write(system), Some(seed), BackEnd::Sim, KINDS);
+    let header = Header::new(file::write(system), Some(seed), BackEnd::Sim, kinds(system).union(KINDS));
     let mut writer = Writer::new(Vec::new(), &header, &definitions).unwrap();
     let done = simulate(system, &SimOptions { duration, seed, node: None }, &mut writer).unwrap();
     writer.finish(done.end).unwrap()
@@ -100,6 +230,15 @@ fn a_system_and_a_seed_give_the_bytes_they_always_gave() {
     assert!(first == log(&system, 7, Span::from_s(1)), "two runs differ");
     assert!(first != log(&system, 8, Span::from_s(1)), "the seed has no effect");
     assert_eq!((first.len(), crc32fast::hash(&first)), (12_998, 0x4039_00E4));
+}
+
+/// The same of servers and of what lies between nodes.
+#[test]
+fn a_world_gives_the_bytes_it_always_gave() {
+    let system = file::parse(WORLD, "world.toml").unwrap();
+    let first = log(&system, 7, Span::from_s(1));
+    assert!(first == log(&system, 7, Span::from_s(1)), "two runs differ");
+    assert_eq!((first.len(), crc32fast::hash(&first)), (37_356, 0x4248_A3CB));
 }
 
 /// All strategies, placements and arrivals in small: a thousand random systems of one node. Hashes

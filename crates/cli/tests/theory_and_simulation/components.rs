@@ -100,6 +100,104 @@ fn no_bound_under_servers_is_exceeded() {
     }
 }
 
+/// The least supply in a window of `t` by the periodic resource model of I. Shin, I. Lee (2003).
+fn least_supply(period: u64, budget: u64, t: u64) -> u64 {
+    let gap = period - budget;
+    let Some(beyond) = t.checked_sub(gap) else { return 0 };
+    let periods = beyond / period;
+    periods * budget + (beyond % period).saturating_sub(gap)
+}
+
+/// Spans of time, in ns.
+type Spans = Vec<(u64, u64)>;
+
+/// When a component has a job that has not ended, and when its server pays or one of its jobs runs.
+fn busy_and_served(system: &System, id: u32, seed: u64, duration: u64) -> (Spans, Spans) {
+    let mut events: Vec<(u32, Time, takt_log::Event)> = Vec::new();
+    let options = SimOptions { duration: Span::from_ns(duration), seed, node: None };
+    simulate(system, &options, &mut events).unwrap_or_else(|error| panic!("{error}\n{system:#?}"));
+    let is_inside = |task: TaskId| {
+        let own = system.tasks[task.index()].component;
+        own.is_some_and(|own| system.around(own).any(|outer| outer.0 == id))
+    };
+    let (mut busy, mut served, mut open, mut since, mut running) =
+        (Spans::new(), vec![false; duration as usize], 0, 0, None);
+    for (_, at, event) in events {
+        use takt_log::Event;
+        let now = at.as_ns();
+        let mut fill = |from: u64| served[from as usize..now as usize].fill(true);
+        match event {
+            Event::Release { job, .. } if is_inside(job.task) => {
+                if open == 0 {
+                    since = now;
+                }
+                open += 1;
+            }
+            Event::Start { job, .. } | Event::Resume { job, .. } if is_inside(job.task) => running = Some(now),
+            Event::Preempt { job, .. } if is_inside(job.task) => running.take().into_iter().for_each(&mut fill),
+            Event::Complete { job, .. } if is_inside(job.task) => {
+                running.take().into_iter().for_each(&mut fill);
+                open -= 1;
+                if open == 0 {
+                    busy.push((since, now));
+                }
+            }
+            Event::Charge { server, since, .. } if server == id => fill(since.as_ns()),
+            _ => {}
+        }
+    }
+    let mut spans = Spans::new();
+    for at in (0..duration).filter(|at| served[*at as usize]) {
+        match spans.last_mut() {
+            Some((_, to)) if *to == at => *to += 1,
+            _ => spans.push((at, at + 1)),
+        }
+    }
+    (busy, spans)
+}
+
+/// While there is work in a component, no window has less supply than the model says. It is the least in a window that
+/// begins where the supply stops, or with the work.
+#[test]
+fn no_window_has_less_supply_than_its_bound() {
+    let (mut windows, mut reached) = (0, 0);
+    for seed in seeds(400) {
+        let mut system = random_tree(&mut Dice::new(seed));
+        system.nodes[0].costs = None;
+        let periodic = [ServerRule::Ptps, ServerRule::Wcps, ServerRule::Crps];
+        let known = |one: &Component| one.quantum.is_none() && periodic.contains(&one.server);
+        if !system.components.iter().all(known) || check(&system, &CheckOptions::default()).schedulable != Answer::Yes {
+            continue;
+        }
+        for (id, component) in (0..).zip(&system.components) {
+            let (Auto::Value(period), Auto::Value(budget)) = (component.period, component.budget) else { continue };
+            let (busy, served) = busy_and_served(&system, id, seed, 600);
+            for (from, to) in busy {
+                let starts = std::iter::once(from)
+                    .chain(served.iter().map(|(_, end)| *end).filter(|at| (from..to).contains(at)));
+                for start in starts {
+                    let ends = served.iter().map(|(at, _)| *at).filter(|at| (start..to).contains(at)).chain([to]);
+                    for end in ends {
+                        let had: u64 = served.iter().map(|(a, b)| b.min(&end).saturating_sub(*a.max(&start))).sum();
+                        let least = least_supply(period.as_ns(), budget.as_ns(), end - start);
+                        let replay = replay(seed, "no_window_has_less");
+                        let name = &component.name;
+                        assert!(
+                            had >= least,
+                            "{replay}\n{name} from {start} to {end}: {had} < {least}\n{}",
+                            file::write(&system)
+                        );
+                        windows += 1;
+                        reached += u64::from(least > 0 && had == least);
+                    }
+                }
+            }
+        }
+    }
+    println!("{windows} windows, {reached} with no more than the bound");
+    assert!(cases(400) < 400 || (windows > 1_000 && reached > 10), "{windows} {reached}");
+}
+
 /// Chains within components and between them, and sections that nothing preempts but the end of a budget.
 #[test]
 fn nothing_proven_of_dependent_tasks_in_components_misses() {
