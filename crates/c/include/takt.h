@@ -49,7 +49,7 @@ typedef enum {
   TAKT_STATUS_PRIVILEGE = 3,
   // The kernel refused something else.
   TAKT_STATUS_REFUSED = 4,
-  // A push: as many jobs as the operation's backlog allows wait or run.
+  // A push: as many jobs as the operation's backlog allows wait or run. takt_deadline: bytes still wait.
   TAKT_STATUS_FULL = 5,
   // A push: the operation's least distance is not over.
   TAKT_STATUS_TOO_EARLY = 6,
@@ -1146,7 +1146,11 @@ void takt_replica_free(takt_replica *replica);
 
 // Gives the messages of a UDP socket, or of a connected TCP socket, a deadline: `ns` after they are
 // sent. Send them by takt_send or takt_sendto. May be called again before any of them. Zero ends
-// that: the call waits for what the broker still has, and send(2) works as before.
+// that: the call waits for what the broker still has, for a second at most. Then send(2) works as
+// before.
+//
+// TAKT_STATUS_FULL: bytes of a stream still wait after that second, because its peer takes none.
+// They leave when it does. Call this again with zero, and do not call send(2) before that.
 //
 // The broker (`takt net broker`) sends the messages of all programs in the order of their
 // deadlines. It is looked for at /run/takt-broker, or where the environment variable TAKT_BROKER

@@ -46,7 +46,11 @@ fn socket_of(descriptor: c_int) -> Option<Arc<DeadlineSocket>> {
 
 /// Gives the messages of a UDP socket, or of a connected TCP socket, a deadline: `ns` after they are
 /// sent. Send them by takt_send or takt_sendto. May be called again before any of them. Zero ends
-/// that: the call waits for what the broker still has, and send(2) works as before.
+/// that: the call waits for what the broker still has, for a second at most. Then send(2) works as
+/// before.
+///
+/// TAKT_STATUS_FULL: bytes of a stream still wait after that second, because its peer takes none.
+/// They leave when it does. Call this again with zero, and do not call send(2) before that.
 ///
 /// The broker (`takt net broker`) sends the messages of all programs in the order of their
 /// deadlines. It is looked for at /run/takt-broker, or where the environment variable TAKT_BROKER
@@ -61,8 +65,16 @@ pub extern "C" fn takt_deadline(fd: c_int, ns: u64) -> takt_status {
         match known {
             None if ns == 0 => {}
             Some(known) if ns == 0 => {
+                let bytes = known.leave();
+                if bytes > 0 {
+                    return Err(Wrong::new(
+                        takt_status::Full,
+                        format_args!(
+                            "{bytes} bytes of descriptor {fd} still wait for its peer; call takt_deadline(fd, 0) again"
+                        ),
+                    ));
+                }
                 SOCKETS.lock().by_descriptor.remove(&fd);
-                drop(known);
             }
             Some(known) => known.set_deadline(Span::from_ns(ns)),
             None => {

@@ -21,7 +21,7 @@ pub enum takt_status {
     Privilege = 3,
     /// The kernel refused something else.
     Refused = 4,
-    /// A push: as many jobs as the operation's backlog allows wait or run.
+    /// A push: as many jobs as the operation's backlog allows wait or run. takt_deadline: bytes still wait.
     Full = 5,
     /// A push: the operation's least distance is not over.
     TooEarly = 6,

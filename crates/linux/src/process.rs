@@ -156,6 +156,19 @@ fn send(child: &mut Child, number: libc::c_int) {
     }
 }
 
+/// Lets this process open as many files as its hard limit RLIMIT_NOFILE allows. Its soft limit is
+/// 1024 on most systems, for programs that use select(2).
+pub fn allow_most_files() {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` is valid for writing, then for reading.
+    unsafe {
+        if libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) == 0 {
+            limit.rlim_cur = limit.rlim_max;
+            libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit);
+        }
+    }
+}
+
 fn limit(resource: libc::__rlimit_resource_t) -> u64 {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `limit` is valid for writing.

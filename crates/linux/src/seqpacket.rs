@@ -4,6 +4,7 @@
 use std::fs;
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
+use std::net::Shutdown;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
@@ -27,12 +28,12 @@ pub struct Connection {
 /// A received message.
 #[derive(Debug)]
 pub enum Received {
-    /// Its length, and the descriptor that came with it.
+    /// Its length in bytes, and the descriptor that came with it. `None`: none came, or this process
+    /// may open no more (RLIMIT_NOFILE).
     Message(usize, Option<OwnedFd>),
     /// Nothing waits.
     Nothing,
-    /// The other side has closed, or sent what does not fit: more bytes than there is room for, or
-    /// more than one descriptor.
+    /// The other side has closed, or sent more bytes than there is room for.
     Closed,
 }
 
@@ -43,8 +44,10 @@ pub enum Sent {
     Yes,
     /// There is no room.
     Full,
-    /// The other side has closed.
+    /// The other side has closed, or takes no more messages.
     Closed,
+    /// The kernel does not take this message, with this errno. The connection goes on.
+    Refused(i32),
 }
 
 impl Listener {
@@ -144,15 +147,21 @@ impl Connection {
         loop {
             match self.socket.sendmsg(&header, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) {
                 Ok(_) => return Sent::Yes,
-                Err(error) => match error.kind() {
-                    io::ErrorKind::Interrupted => {}
-                    io::ErrorKind::WouldBlock => return Sent::Full,
-                    // As many descriptors are on their way as the process may have open.
-                    _ if error.raw_os_error() == Some(libc::ETOOMANYREFS) => return Sent::Full,
-                    _ => return Sent::Closed,
+                Err(error) => match error.raw_os_error().unwrap_or(libc::EIO) {
+                    libc::EINTR => {}
+                    // ETOOMANYREFS: as many descriptors are on their way as the process may have open.
+                    libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM | libc::ETOOMANYREFS => return Sent::Full,
+                    libc::EPIPE | libc::ECONNRESET => return Sent::Closed,
+                    errno => return Sent::Refused(errno),
                 },
             }
         }
+    }
+
+    /// Takes no more messages: later sends of the other side are [`Sent::Closed`]. Those that wait
+    /// can still be received, and this side can still send.
+    pub fn stop_receiving(&self) {
+        let _ = self.socket.shutdown(Shutdown::Read);
     }
 
     /// Receives one message.
@@ -180,7 +189,7 @@ impl Connection {
         };
         // SAFETY: the kernel has filled `control` and set its length in `header`.
         let descriptor = unsafe { descriptor_of(&header) };
-        if length == 0 || header.msg_flags & (libc::MSG_TRUNC | libc::MSG_CTRUNC) != 0 {
+        if length == 0 || header.msg_flags & libc::MSG_TRUNC != 0 {
             return Received::Closed;
         }
         Received::Message(length, descriptor)
@@ -363,5 +372,23 @@ mod tests {
         assert!(sent > 0 && sent < 100_000);
         drop(listener);
         assert_eq!(client.send([b"x", b""], None), Sent::Closed);
+    }
+
+    #[test]
+    fn a_side_that_stops_receiving_gets_what_was_sent_before_and_still_sends() {
+        let path = path("stops");
+        let listener = Listener::bind(&path).unwrap();
+        let client = Connection::connect(&path).unwrap();
+        let server = listener.accept().unwrap().unwrap();
+        // The kernel refuses this message alone.
+        assert_eq!(client.send([&vec![0; 1 << 24], b""], None), Sent::Refused(libc::EMSGSIZE));
+        assert_eq!(client.send([b"before", b""], None), Sent::Yes);
+        server.stop_receiving();
+        assert_eq!(client.send([b"after", b""], None), Sent::Closed);
+        let mut bytes = [0; 8];
+        assert!(matches!(server.receive(&mut bytes), Received::Message(6, None)));
+        assert!(matches!(server.receive(&mut bytes), Received::Closed));
+        assert_eq!(server.send([b"answer", b""], None), Sent::Yes);
+        assert!(matches!(client.receive(&mut bytes), Received::Message(6, None)));
     }
 }

@@ -4,8 +4,10 @@
 //!
 //! - Datagrams: every message waits in the [`PacketQueue`], and its late rule holds for them.
 //! - Byte streams (TCP): only the first message of a socket waits in the queue, the others behind
-//!   it. Bytes of a stream are never dropped and never overtake each other. A socket whose peer
-//!   takes nothing is blocked, and delays no other socket.
+//!   it. Bytes of a stream are never dropped and never overtake each other.
+//!
+//! A socket that takes nothing is blocked, and delays no other socket. Datagrams that came before
+//! it has room may then leave after later ones of their socket.
 //!
 //! The caller sends what [`Outbox::next`] returns, and reports the result.
 
@@ -24,7 +26,7 @@ pub struct Outbox {
     sockets: Vec<Socket>,
     /// Numbers that no socket has.
     free: Vec<u32>,
-    /// Messages behind the first ones of byte streams.
+    /// Messages behind.
     behind: usize,
 }
 
@@ -33,11 +35,12 @@ struct Socket {
     /// `false` once it has left. Its number is free when its last message has left the queue.
     is_open: bool,
     is_stream: bool,
-    /// A byte stream's peer takes nothing.
+    /// It takes nothing.
     is_blocked: bool,
     /// Messages in the queue, and with the caller.
     out: usize,
-    /// A byte stream's messages behind the first.
+    /// A byte stream's messages behind the first. All messages of a blocked socket, but for datagrams
+    /// whose turn in the queue has not come.
     behind: VecDeque<Packet>,
 }
 
@@ -63,7 +66,7 @@ impl Outbox {
         self.len() == 0
     }
 
-    /// Whether [`Outbox::next`] may have a message.
+    /// Whether [`Outbox::next`] may have a message: not only blocked sockets have some.
     #[must_use]
     pub fn has_next(&self) -> bool {
         !self.queue.is_empty()
@@ -109,7 +112,8 @@ impl Outbox {
         if is_full {
             return Err(DropReason::Overflow);
         }
-        if socket.is_stream && (socket.out > 0 || socket.is_blocked) {
+        let is_behind = if socket.out > 0 { socket.is_stream } else { socket.is_blocked };
+        if is_behind {
             socket.behind.push_back(message);
             self.behind += 1;
             return Ok(());
@@ -138,11 +142,18 @@ impl Outbox {
                 dropped(packet);
             }
             let packet = next?.packet;
-            if sockets.get(packet.stream as usize).is_some_and(|socket| socket.is_open) {
-                return Some(packet);
+            match sockets.get_mut(packet.stream as usize).filter(|socket| socket.is_open) {
+                Some(socket) if socket.is_blocked => {
+                    socket.out -= 1;
+                    socket.behind.push_back(packet);
+                    self.behind += 1;
+                }
+                Some(_) => return Some(packet),
+                None => {
+                    release(sockets, free, packet.stream);
+                    dropped(packet);
+                }
             }
-            release(sockets, free, packet.stream);
-            dropped(packet);
         }
     }
 
@@ -159,7 +170,7 @@ impl Outbox {
         self.advance(now, message.stream);
     }
 
-    /// A byte stream took nothing of its message: it waits for [`Outbox::unblock`].
+    /// A socket took nothing of its message: it waits for [`Outbox::unblock`].
     pub fn blocked(&mut self, message: Packet) {
         self.again(message);
         if let Some(socket) = self.sockets.get_mut(message.stream as usize) {
@@ -167,12 +178,14 @@ impl Outbox {
         }
     }
 
-    /// A byte stream has room again.
+    /// A socket has room again.
     pub fn unblock(&mut self, now: Time, number: u32) {
-        if let Some(socket) = self.sockets.get_mut(number as usize) {
-            socket.is_blocked = false;
+        let Some(socket) = self.sockets.get_mut(number as usize) else { return };
+        socket.is_blocked = false;
+        let turns = if socket.is_stream { 1 } else { socket.behind.len() };
+        for _ in 0..turns {
+            self.advance(now, number);
         }
-        self.advance(now, number);
     }
 
     /// Puts a message before the others of its stream.
@@ -184,10 +197,10 @@ impl Outbox {
         }
     }
 
-    /// Moves the first message of a byte stream into the queue, if none is there.
+    /// Moves the first message behind into the queue. Of a byte stream, one is there at most.
     fn advance(&mut self, now: Time, number: u32) {
         let Some(socket) = self.sockets.get_mut(number as usize) else { return };
-        if socket.out > 0 || socket.is_blocked {
+        if socket.is_stream && socket.out > 0 || socket.is_blocked {
             return;
         }
         if let Some(first) = socket.behind.pop_front() {
@@ -226,6 +239,8 @@ mod tests {
         turns: u64,
         streams: Vec<u32>,
         blocked: Vec<u32>,
+        /// Datagrams of blocked sockets, but for those whose turn has not come.
+        aside: Vec<Packet>,
     }
 
     impl Reference {
@@ -252,10 +267,13 @@ mod tests {
                 let at = heads.min_by_key(|at| (self.waiting[*at].deadline, turn(*at)))?;
                 let packet = self.waiting.remove(at);
                 self.turn.retain(|(tag, _)| *tag != packet.tag);
-                if self.streams.contains(&packet.stream) || packet.deadline >= now {
+                if !self.streams.contains(&packet.stream) && packet.deadline < now {
+                    dropped.push(packet.tag);
+                } else if self.blocked.contains(&packet.stream) {
+                    self.aside.push(packet);
+                } else {
                     return Some(packet);
                 }
-                dropped.push(packet.tag);
             }
         }
     }
@@ -278,9 +296,12 @@ mod tests {
                 match what {
                     0..=3 => {
                         let packet = Packet { stream, bytes: Bytes::new(9), deadline: Time::from_ns(now + x), tag };
-                        let room = list.waiting.len() < 30;
+                        let room = list.waiting.len() + list.aside.len() < 30;
                         prop_assert_eq!(outbox.push(at, packet).is_ok(), room);
-                        if room {
+                        let is_aside = list.blocked.contains(&stream) && !list.streams.contains(&stream);
+                        if room && is_aside && !list.waiting.iter().any(|p| p.stream == stream) {
+                            list.aside.push(packet);
+                        } else if room {
                             list.waiting.push(packet);
                         }
                     }
@@ -297,9 +318,12 @@ mod tests {
                             let left = Bytes::new(packet.bytes.get() - 1);
                             outbox.partly(at, packet, left);
                             list.waiting.insert(first, Packet { bytes: left, ..packet });
-                        } else if what == 6 && is_stream {
+                        } else if what == 6 {
                             outbox.blocked(packet);
-                            list.waiting.insert(first, packet);
+                            match is_stream {
+                                true => list.waiting.insert(first, packet),
+                                false => list.aside.insert(0, packet),
+                            }
                             list.blocked.push(packet.stream);
                         } else {
                             outbox.sent(at, packet);
@@ -308,11 +332,13 @@ mod tests {
                     7 => {
                         outbox.unblock(at, stream);
                         list.blocked.retain(|blocked| *blocked != stream);
+                        let back = list.aside.extract_if(.., |packet| packet.stream == stream);
+                        list.waiting.extend(back);
                     }
                     _ => now += x,
                 }
                 list.take_turns();
-                prop_assert_eq!(outbox.len(), list.waiting.len());
+                prop_assert_eq!(outbox.len(), list.waiting.len() + list.aside.len());
             }
         }
     }

@@ -6,24 +6,31 @@
 //! bytes of former datagrams still wait there. So the kernel's queues hold about one packet, and a
 //! message that comes later with an earlier deadline overtakes all others.
 //!
-//! One thread does all. It trusts no client. A malformed request ends the connection of its client.
-//! The broker stops reading a client with many waiting messages until some have left.
+//! The kernel holds datagrams to an address that does not answer (ARP) for seconds. So bytes of a
+//! socket that stand still count no more until they change. A socket without room for its message
+//! delays no other.
+//!
+//! One thread does all. It trusts no client. A malformed request ends the connection of its client,
+//! and its messages. A socket has at most [`WAITING_MAX`] messages here, so all requests are read at
+//! once.
 
-use std::io;
-use std::os::fd::AsFd as _;
-use std::path::{Path, PathBuf};
+mod line;
+mod spec;
 
-use takt_dispatch::deadline::wire::{Answer, BrokerCounts, HEAD, MESSAGE_MAX, Request, VERSION};
+use std::collections::VecDeque;
+use std::os::fd::{AsFd as _, OwnedFd};
+
+use takt_dispatch::deadline::wire::{Answer, BrokerCounts, HEAD, MESSAGE_MAX, Request, VERSION, WAITING_MAX};
 use takt_linux::clock::monotonic_ns;
 use takt_linux::datagram::Destination;
-use takt_linux::outgoing::{Outcome, Outgoing, Transport};
+use takt_linux::outgoing::{Outcome, Outgoing, OutgoingError, Transport};
 use takt_linux::seqpacket::{Connection, Listener, Poll, Received, Sent};
-use takt_model::{Bytes, Rate, Span, Time};
-use takt_net::{LateRule, Order, Outbox, Packet, QueueError, QueueSpec};
-use thiserror::Error;
+use takt_model::{Bytes, Span, Time};
+use takt_net::{Outbox, Packet, QueueSpec};
 
-/// A client is not read while it has that many messages here.
-const CLIENT_MAX: usize = 1024;
+use line::{Line, Room, STUCK};
+pub use spec::{BrokerError, BrokerSpec, BrokerStats};
+
 /// Requests that are read from a client before others have their turn.
 const CHUNK: usize = 32;
 /// Messages that are sent before new requests are read.
@@ -36,104 +43,40 @@ const LOOK_AGAIN: Span = Span::from_us(50);
 const TURN: Span = Span::from_ms(100);
 /// How long messages of clients that have gone may take, and all messages at the end.
 const LINGER: Span = Span::from_s(1);
-/// ENOBUFS: the errno of a message for which there is no place here.
-const NO_PLACE: i32 = 105;
-
-/// A broker.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct BrokerSpec {
-    /// Where it listens.
-    pub path: PathBuf,
-    /// The order in which messages leave.
-    pub order: Order,
-    /// The rule for late datagrams. Bytes of streams are always sent.
-    pub late: LateRule,
-    /// The rate of the line, or of its class. With a rate, a datagram is late if it would finish
-    /// after its deadline. Without a rate, it is late when its deadline has passed.
-    pub rate: Option<Rate>,
-    /// The SO_PRIORITY that sockets get; `None`: they keep theirs.
-    pub priority: Option<u32>,
-    /// The most sockets at once.
-    pub sockets: usize,
-    /// The most messages that wait.
-    pub messages: usize,
-    /// While that many bytes of datagrams wait in the kernel, no other message goes there. The
-    /// kernel counts their memory: 768 bytes and more each.
-    pub unsent: u64,
-}
-
-impl BrokerSpec {
-    /// A broker in the order of deadlines, that drops late datagrams.
-    #[must_use]
-    pub fn new(path: &Path) -> BrokerSpec {
-        BrokerSpec {
-            path: path.to_owned(),
-            order: Order::Edf,
-            late: LateRule::Drop,
-            rate: None,
-            priority: None,
-            sockets: 1024,
-            messages: 65_536,
-            unsent: 2304,
-        }
-    }
-}
-
-/// Why there is no broker.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum BrokerError {
-    /// The socket file.
-    #[error("no broker can listen at {path}: {cause}{}", hint(.cause))]
-    Listen {
-        /// The file.
-        path: PathBuf,
-        /// The kernel's answer.
-        cause: io::Error,
-    },
-    /// A limit.
-    #[error("the broker's limits: {0}")]
-    Limit(#[from] QueueError),
-}
-
-fn hint(cause: &io::Error) -> &'static str {
-    match cause.kind() {
-        io::ErrorKind::AddrInUse => "; another broker listens there: stop it, or give another path",
-        io::ErrorKind::PermissionDenied => "; run as root, or give a path in a folder that you may write",
-        io::ErrorKind::NotFound => "; its folder does not exist: make it, or give another path",
-        _ => "",
-    }
-}
-
-/// Counters of a broker.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct BrokerStats {
-    /// Clients that came.
-    pub clients: u64,
-    /// Clients whose connection was ended because of a request that makes no sense.
-    pub malformed: u64,
-    /// Sockets that came.
-    pub sockets: u64,
-    /// Messages that the kernel took.
-    pub sent: u64,
-    /// Bytes sent, with those of stream messages that the kernel took in part.
-    pub bytes: u64,
-    /// Datagrams dropped because they were late.
-    pub late: u64,
-    /// Messages that the kernel refused, that found no place, or whose client had gone.
-    pub refused: u64,
-    /// The most messages that waited at once.
-    pub waiting_max: usize,
-}
+/// Messages of a socket that end before its client is told, unless none wait.
+const TELL_AFTER: usize = 8;
+/// EMFILE: the errno of a descriptor that could not be received.
+const NO_DESCRIPTOR: i32 = 24;
+/// ENOTSOCK: the errno of a descriptor that cannot send.
+const NO_SOCKET: i32 = 88;
 
 struct Client {
     connection: Connection,
     is_welcome: bool,
     /// Its sockets: the client's number, and that in the outbox.
     members: Vec<(u32, u32)>,
-    waiting: usize,
+    /// Answers for which there was no room. Until they are sent no request is read.
+    answers: VecDeque<Answer>,
     /// It has counts to be told.
     is_dirty: bool,
+}
+
+impl Client {
+    fn tell(&mut self, answer: Answer) {
+        self.answers.push_back(answer);
+        self.flush();
+    }
+
+    /// Sends answers. Whether all are sent.
+    fn flush(&mut self) -> bool {
+        while let Some(answer) = self.answers.front() {
+            if self.connection.send([&answer.write(), &[]], None) == Sent::Full {
+                return false;
+            }
+            self.answers.pop_front();
+        }
+        true
+    }
 }
 
 struct Member {
@@ -144,7 +87,8 @@ struct Member {
     name: u32,
     counts: BrokerCounts,
     waiting: usize,
-    is_dirty: bool,
+    /// Messages that have ended since the client was told.
+    untold: usize,
     is_blocked: bool,
     /// It leaves when no message of it waits, or at this time.
     leaves: Option<u64>,
@@ -166,16 +110,6 @@ enum Place {
     Blocked(u32),
 }
 
-/// Whether a message may go to the kernel.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Line {
-    Free,
-    /// An event will tell when there is room.
-    Busy,
-    /// No event will tell.
-    Unclear,
-}
-
 /// A broker that listens.
 pub struct Broker {
     spec: BrokerSpec,
@@ -185,41 +119,45 @@ pub struct Broker {
     members: Vec<Option<Member>>,
     messages: Vec<Message>,
     free: Vec<u32>,
-    /// Datagram sockets that have or had packets in the kernel.
-    in_kernel: Vec<u32>,
-    /// Bytes of the last datagram's frame.
-    last_frame: u64,
-    /// A datagram that found no room.
-    held: Option<Packet>,
+    line: Line,
     stats: BrokerStats,
     poll: Poll,
     places: Vec<Place>,
+    /// No client is accepted before this time, in ns of CLOCK_MONOTONIC: there was no descriptor.
+    accepts_at: u64,
+    /// It reads no more requests.
+    ends: bool,
 }
 
 impl Broker {
     /// Starts to listen.
     ///
     /// # Errors
-    /// The path, or a limit out of range.
+    /// The path, a limit out of range, or a priority that this process may not set.
     pub fn bind(spec: BrokerSpec) -> Result<Broker, BrokerError> {
-        let queue = QueueSpec { order: spec.order, late: spec.late, packets_max: spec.messages, streams: spec.sockets };
+        let packets_max = spec.sockets.saturating_mul(WAITING_MAX);
+        let queue = QueueSpec { order: spec.order, late: spec.late, packets_max, streams: spec.sockets };
         let outbox = Outbox::new(queue)?;
+        if let Some(priority) = spec.priority {
+            spec::may_set(priority).map_err(|cause| BrokerError::Priority { priority, cause })?;
+        }
         let refused = |cause| BrokerError::Listen { path: spec.path.clone(), cause };
-        let listener = Listener::bind(&spec.path).map_err(refused)?;
+        let listener = Listener::bind_private(&spec.path).map_err(refused)?;
+        let line = Line::new(spec.unsent, spec.rate);
         Ok(Broker {
             spec,
+            line,
             listener,
             outbox,
             clients: Vec::new(),
             members: Vec::new(),
             messages: Vec::new(),
             free: Vec::new(),
-            in_kernel: Vec::new(),
-            last_frame: 0,
-            held: None,
             stats: BrokerStats::default(),
             poll: Poll::default(),
             places: Vec::new(),
+            accepts_at: 0,
+            ends: false,
         })
     }
 
@@ -230,7 +168,8 @@ impl Broker {
     }
 
     /// Serves until `stop` says so; it is asked at least ten times a second, with what was done.
-    /// Then it reads no more requests and sends what waits, for a second at most.
+    /// Then it reads the requests that clients have sent, and takes no more. It sends what waits, for a
+    /// second at most. To be called once.
     pub fn serve(&mut self, stop: &mut dyn FnMut(&BrokerStats) -> bool) -> BrokerStats {
         let mut end = None;
         let mut look_at = 0;
@@ -239,32 +178,55 @@ impl Broker {
             if now >= look_at && end.is_none() {
                 look_at = now.saturating_add(TURN.as_ns());
                 if stop(&self.stats) {
-                    end = Some(now.saturating_add(LINGER.as_ns()));
+                    let until = now.saturating_add(LINGER.as_ns());
+                    end = Some(until);
+                    self.end_requests(until);
                 }
                 self.remove_leavers(now);
             }
-            if end.is_some_and(|end| now >= end || self.outbox.is_empty() && self.held.is_none()) {
+            if end.is_some_and(|end| now >= end || self.outbox.is_empty()) {
+                self.remove_leavers(u64::MAX);
                 self.answer_all();
                 return self.stats;
             }
-            self.wait(end.is_some());
+            self.wait();
             self.take_turns();
             self.send_some();
             self.answer_all();
         }
     }
 
+    /// Reads the requests that clients have sent, and takes no more. Each socket leaves when its
+    /// messages are sent: so its client learns that it sends by itself from now on.
+    fn end_requests(&mut self, until: u64) {
+        self.ends = true;
+        for number in 0..self.clients.len() {
+            let Some(Some(client)) = self.clients.get(number) else { continue };
+            client.connection.stop_receiving();
+            self.read(number, usize::MAX);
+        }
+        for number in 0..self.members.len() as u32 {
+            if let Some(Some(member)) = self.members.get_mut(number as usize) {
+                member.leaves = Some(until);
+            }
+            self.remove_if_done(number);
+        }
+    }
+
     /// Waits for something to do.
-    fn wait(&mut self, ends: bool) {
-        let line = self.line();
+    fn wait(&mut self) {
+        let room = self.room();
         self.poll.clear();
         self.places.clear();
-        if !ends {
-            self.poll.add(self.listener.as_fd(), true, false);
-            self.places.push(Place::Listener);
+        if !self.ends {
+            if monotonic_ns() >= self.accepts_at {
+                self.poll.add(self.listener.as_fd(), true, false);
+                self.places.push(Place::Listener);
+            }
             for (number, client) in self.clients.iter().enumerate() {
-                if let Some(client) = client.as_ref().filter(|client| client.waiting < CLIENT_MAX) {
-                    self.poll.add(client.connection.as_fd(), true, false);
+                if let Some(client) = client.as_ref() {
+                    let reads = client.answers.is_empty();
+                    self.poll.add(client.connection.as_fd(), reads, !reads);
                     self.places.push(Place::Client(number));
                 }
             }
@@ -275,49 +237,30 @@ impl Broker {
                 self.places.push(Place::Blocked(number));
             }
         }
-        let has_next = self.held.is_some() || self.outbox.has_next();
-        let wait = match line {
-            _ if !has_next => TURN,
-            Line::Free => Span::ZERO,
-            Line::Unclear => LOOK_AGAIN,
-            Line::Busy => {
-                for number in &self.in_kernel {
-                    if let Some(Some(member)) = self.members.get(*number as usize) {
+        let wait = match room {
+            _ if !self.outbox.has_next() => TURN,
+            Room::Free => Span::ZERO,
+            Room::Unclear => LOOK_AGAIN,
+            Room::Busy => {
+                for number in self.line.moving() {
+                    if let Some(Some(member)) = self.members.get(number as usize) {
                         self.poll.add(member.outgoing.as_fd(), false, true);
                         self.places.push(Place::Line);
                     }
                 }
-                TURN
+                STUCK
             }
         };
         self.poll.wait(Some(wait));
     }
 
-    /// Looks at what the kernel still holds.
-    fn line(&mut self) -> Line {
+    /// Whether a message may go to the kernel.
+    fn room(&mut self) -> Room {
         let members = &self.members;
-        let unsent = |number: u32| match members.get(number as usize) {
+        self.line.look(now(), |number| match members.get(number as usize) {
             Some(Some(member)) => member.outgoing.unsent(),
             _ => 0,
-        };
-        let mut sum = 0;
-        // A socket reports room when less than half of its buffer is used.
-        let mut reports = false;
-        self.in_kernel.retain(|number| {
-            let unsent = unsent(*number);
-            sum += unsent;
-            reports |= unsent >= HALF_BUFFER;
-            unsent > 0
-        });
-        // A held datagram found no room, so it waits until nothing is left.
-        let is_free = if self.held.is_some() { sum == 0 } else { sum < self.spec.unsent };
-        if is_free {
-            Line::Free
-        } else if reports && self.in_kernel.len() == 1 {
-            Line::Busy
-        } else {
-            Line::Unclear
-        }
+        })
     }
 
     fn take_turns(&mut self) {
@@ -329,7 +272,7 @@ impl Broker {
             match *place {
                 Place::Line => {}
                 Place::Listener => self.accept(),
-                Place::Client(number) => self.read(number),
+                Place::Client(number) => self.read(number, CHUNK),
                 Place::Blocked(number) => {
                     if let Some(Some(member)) = self.members.get_mut(number as usize) {
                         member.is_blocked = false;
@@ -342,8 +285,22 @@ impl Broker {
     }
 
     fn accept(&mut self) {
-        while let Ok(Some(connection)) = self.listener.accept() {
-            let client = Client { connection, is_welcome: false, members: Vec::new(), waiting: 0, is_dirty: false };
+        loop {
+            let connection = match self.listener.accept() {
+                Ok(Some(connection)) => connection,
+                Ok(None) => return,
+                Err(_) => {
+                    self.accepts_at = monotonic_ns().saturating_add(TURN.as_ns());
+                    return;
+                }
+            };
+            let client = Client {
+                connection,
+                is_welcome: false,
+                members: Vec::new(),
+                answers: VecDeque::new(),
+                is_dirty: false,
+            };
             self.stats.clients += 1;
             match self.clients.iter_mut().find(|client| client.is_none()) {
                 Some(free) => *free = Some(client),
@@ -352,21 +309,24 @@ impl Broker {
         }
     }
 
-    fn read(&mut self, number: usize) {
+    /// Reads so many requests of a client.
+    fn read(&mut self, number: usize, requests_max: usize) {
         let mut bytes = [0; HEAD + MESSAGE_MAX];
-        for _ in 0..CHUNK {
-            let Some(Some(client)) = self.clients.get(number) else { return };
-            if client.waiting >= CLIENT_MAX {
+        for _ in 0..requests_max {
+            let Some(Some(client)) = self.clients.get_mut(number) else { return };
+            // At the end all is read.
+            if !client.flush() && !self.ends {
                 return;
             }
             match client.connection.receive(&mut bytes) {
                 Received::Nothing => return,
-                Received::Closed => return self.forget(number),
+                Received::Closed if self.ends => return,
+                Received::Closed => return self.forget(number, LINGER),
                 Received::Message(length, descriptor) => {
                     let request = bytes.get(..length).and_then(Request::read);
                     if request.and_then(|request| self.serve_request(number, request, descriptor)).is_none() {
                         self.stats.malformed += 1;
-                        return self.forget(number);
+                        return self.forget(number, Span::ZERO);
                     }
                 }
             }
@@ -374,22 +334,17 @@ impl Broker {
     }
 
     /// `None`: the request makes no sense.
-    fn serve_request(
-        &mut self,
-        number: usize,
-        request: Request<'_>,
-        descriptor: Option<std::os::fd::OwnedFd>,
-    ) -> Option<()> {
+    fn serve_request(&mut self, number: usize, request: Request<'_>, descriptor: Option<OwnedFd>) -> Option<()> {
         let client = self.clients.get_mut(number)?.as_mut()?;
         match request {
             Request::Hello { version } => {
                 // A client of another version hears of this one, and leaves.
                 client.is_welcome = version == VERSION;
-                let _ = client.connection.send([&Answer::Welcome { version: VERSION }.write(), &[]], None);
+                client.tell(Answer::Welcome { version: VERSION });
                 Some(())
             }
             _ if !client.is_welcome => None,
-            Request::Join { socket } => self.join(number, socket, descriptor?),
+            Request::Join { socket } => self.join(number, socket, descriptor),
             Request::Send { socket, deadline, to, bytes } => self.take(number, socket, deadline, to, bytes),
             Request::Leave { socket } => {
                 let member = self.member_of(number, socket)?;
@@ -406,19 +361,18 @@ impl Broker {
         client.members.iter().find(|(name, _)| *name == socket).map(|(_, member)| *member)
     }
 
-    fn join(&mut self, number: usize, socket: u32, descriptor: std::os::fd::OwnedFd) -> Option<()> {
+    fn join(&mut self, number: usize, socket: u32, descriptor: Option<OwnedFd>) -> Option<()> {
         if self.member_of(number, socket).is_some() {
             return None;
         }
-        let outgoing = Outgoing::new(descriptor).ok()?;
-        let refused = self.spec.priority.is_some_and(|priority| outgoing.set_priority(priority).is_err());
-        let is_stream = outgoing.transport() == Transport::Stream;
-        let member = if refused { None } else { self.outbox.join(is_stream) };
+        let joined = self.admit(descriptor);
         let client = self.clients.get_mut(number)?.as_mut()?;
-        let Some(member) = member else {
-            let answer = Answer::Refused { socket, errno: 0 };
-            let _ = client.connection.send([&answer.write(), &[]], None);
-            return Some(());
+        let (member, outgoing) = match joined {
+            Ok(joined) => joined,
+            Err(errno) => {
+                client.tell(Answer::Refused { socket, errno });
+                return Some(());
+            }
         };
         let joined = Member {
             outgoing,
@@ -426,7 +380,7 @@ impl Broker {
             name: socket,
             counts: BrokerCounts::default(),
             waiting: 0,
-            is_dirty: false,
+            untold: 0,
             is_blocked: false,
             leaves: None,
         };
@@ -437,9 +391,21 @@ impl Broker {
         *self.members.get_mut(place)? = Some(joined);
         client.members.push((socket, member));
         self.stats.sockets += 1;
-        // A client that does not read its answers does not learn that the socket has joined.
-        let _ = client.connection.send([&Answer::Joined { socket }.write(), &[]], None);
+        client.tell(Answer::Joined { socket });
         Some(())
+    }
+
+    /// Takes a socket into the outbox, or says with which errno it is refused.
+    fn admit(&mut self, descriptor: Option<OwnedFd>) -> Result<(u32, Outgoing), i32> {
+        let outgoing = Outgoing::new(descriptor.ok_or(NO_DESCRIPTOR)?).map_err(|_| NO_SOCKET)?;
+        if let Some(priority) = self.spec.priority {
+            outgoing.set_priority(priority).map_err(|error| match error {
+                OutgoingError::Refused { cause, .. } => cause.raw_os_error().unwrap_or(0),
+                _ => NO_SOCKET,
+            })?;
+        }
+        let is_stream = outgoing.transport() == Transport::Stream;
+        Ok((self.outbox.join(is_stream).ok_or(0)?, outgoing))
     }
 
     fn take(
@@ -451,21 +417,18 @@ impl Broker {
         bytes: &[u8],
     ) -> Option<()> {
         let stream = self.member_of(number, socket)?;
+        let waiting = self.members.get(stream as usize)?.as_ref()?.waiting;
+        if waiting >= WAITING_MAX {
+            return None;
+        }
         let tag = self.keep(bytes, to);
         let packet = Packet { stream, bytes: Bytes::new(bytes.len() as u64), deadline, tag: u64::from(tag) };
-        let is_taken = self.outbox.push(now(), packet).is_ok();
-        let member = self.members.get_mut(stream as usize)?.as_mut()?;
-        let client = self.clients.get_mut(number)?.as_mut()?;
-        if is_taken {
-            member.waiting += 1;
-            client.waiting += 1;
-            self.stats.waiting_max = self.stats.waiting_max.max(self.outbox.len());
-        } else {
-            (member.counts.refused, member.counts.errno) = (member.counts.refused + 1, NO_PLACE);
-            (member.is_dirty, client.is_dirty) = (true, true);
-            self.stats.refused += 1;
+        if self.outbox.push(now(), packet).is_err() {
             self.free.push(tag);
+            return None;
         }
+        self.members.get_mut(stream as usize)?.as_mut()?.waiting += 1;
+        self.stats.waiting_max = self.stats.waiting_max.max(self.outbox.len());
         Some(())
     }
 
@@ -487,7 +450,7 @@ impl Broker {
 
     fn send_some(&mut self) {
         for _ in 0..BURST {
-            if self.line() != Line::Free || !self.send_one() {
+            if self.room() != Room::Free || !self.send_one() {
                 return;
             }
         }
@@ -497,13 +460,9 @@ impl Broker {
     fn send_one(&mut self) -> bool {
         let now = now();
         let mut dropped = Vec::new();
-        let held = self.held.take();
-        let (rate, before) = (self.spec.rate, if self.in_kernel.is_empty() { 0 } else { self.last_frame });
-        let leaves = |packet: &Packet| match rate {
-            Some(rate) => now.saturating_add(time_on_line(before + frame(packet.bytes.get()), rate)),
-            None => now,
-        };
-        let next = held.or_else(|| self.outbox.next(leaves, |packet| dropped.push(packet)));
+        let line = &self.line;
+        let leaves = |packet: &Packet| line.leaves(now, packet.bytes.get());
+        let next = self.outbox.next(leaves, |packet| dropped.push(packet));
         for packet in dropped {
             self.end(packet, Fate::Late);
         }
@@ -525,10 +484,7 @@ impl Broker {
                 if is_stream {
                     member.counts.bytes += bytes as u64;
                 } else {
-                    self.last_frame = frame(bytes as u64);
-                    if !self.in_kernel.contains(&packet.stream) {
-                        self.in_kernel.push(packet.stream);
-                    }
+                    self.line.sent(packet.stream, bytes as u64, now);
                 }
                 let left = message.bytes.len().saturating_sub(message.done);
                 if is_stream && left > 0 {
@@ -538,11 +494,10 @@ impl Broker {
                     self.end(packet, Fate::Sent);
                 }
             }
-            Outcome::Full if is_stream => {
+            Outcome::Full => {
                 member.is_blocked = true;
                 self.outbox.blocked(packet);
             }
-            Outcome::Full => self.held = Some(packet),
             Outcome::Refused(errno) => {
                 self.outbox.sent(now, packet);
                 self.end(packet, Fate::Refused(errno));
@@ -551,27 +506,23 @@ impl Broker {
         true
     }
 
-    /// A message is no more.
+    /// A message is no more. Those of a socket that has left were counted then.
     fn end(&mut self, packet: Packet, fate: Fate) {
         // Tags are places of messages.
         self.free.push(packet.tag as u32);
-        match fate {
-            Fate::Sent => self.stats.sent += 1,
-            Fate::Late => self.stats.late += 1,
-            Fate::Refused(_) => self.stats.refused += 1,
-        }
         let Some(Some(member)) = self.members.get_mut(packet.stream as usize) else { return };
-        match fate {
-            Fate::Sent => member.counts.sent += 1,
-            Fate::Late => member.counts.late += 1,
+        let (of_all, of_member) = match fate {
+            Fate::Sent => (&mut self.stats.sent, &mut member.counts.sent),
+            Fate::Late => (&mut self.stats.late, &mut member.counts.late),
             Fate::Refused(errno) => {
-                (member.counts.refused, member.counts.errno) = (member.counts.refused + 1, errno);
+                member.counts.errno = errno;
+                (&mut self.stats.refused, &mut member.counts.refused)
             }
-        }
+        };
+        (*of_all, *of_member) = (*of_all + 1, *of_member + 1);
         member.waiting -= 1;
-        member.is_dirty = true;
+        member.untold += 1;
         if let Some(client) = member.client.and_then(|client| self.clients.get_mut(client)?.as_mut()) {
-            client.waiting -= 1;
             client.is_dirty = true;
         }
         self.remove_if_done(packet.stream);
@@ -579,77 +530,71 @@ impl Broker {
 
     /// Removes a member that leaves and has no message here.
     fn remove_if_done(&mut self, number: u32) {
-        let Some(place) = self.members.get_mut(number as usize) else { return };
-        let Some(member) = place.take_if(|member| member.leaves.is_some() && member.waiting == 0) else { return };
-        self.outbox.leave(number, |_| {});
-        self.in_kernel.retain(|other| *other != number);
-        let Some(client) = member.client.and_then(|client| self.clients.get_mut(client)?.as_mut()) else { return };
-        client.members.retain(|(_, other)| *other != number);
-        let answer = Answer::Counts { socket: member.name, counts: member.counts, has_left: true };
-        let _ = client.connection.send([&answer.write(), &[]], None);
+        let is_done = |member: &Member| member.leaves.is_some() && member.waiting == 0;
+        if self.members.get(number as usize).and_then(Option::as_ref).is_some_and(is_done) {
+            self.remove(number);
+        }
     }
 
-    /// A client has gone. Its messages are sent, if that takes no longer than [`LINGER`].
-    fn forget(&mut self, number: usize) {
+    /// Removes a member with its messages.
+    fn remove(&mut self, number: u32) {
+        let Some(member) = self.members.get_mut(number as usize).and_then(Option::take) else { return };
+        self.stats.refused += member.waiting as u64;
+        let free = &mut self.free;
+        self.outbox.leave(number, |packet| free.push(packet.tag as u32));
+        self.line.forget(number);
+        let Some(client) = member.client.and_then(|client| self.clients.get_mut(client)?.as_mut()) else { return };
+        client.members.retain(|(_, other)| *other != number);
+        client.tell(Answer::Counts { socket: member.name, counts: member.counts, has_left: true });
+    }
+
+    /// A client is no more. Its messages are sent, if that takes no longer than `linger`. Zero: the
+    /// program lives, and sends the bytes of its streams itself as soon as its connection has ended.
+    fn forget(&mut self, number: usize, linger: Span) {
         let Some(client) = self.clients.get_mut(number).and_then(Option::take) else { return };
-        let until = monotonic_ns().saturating_add(LINGER.as_ns());
-        for (_, member) in client.members {
-            if let Some(Some(leaver)) = self.members.get_mut(member as usize) {
+        let until = monotonic_ns().saturating_add(linger.as_ns());
+        for (_, member) in &client.members {
+            if let Some(Some(leaver)) = self.members.get_mut(*member as usize) {
                 (leaver.client, leaver.leaves) = (None, Some(until));
             }
-            self.remove_if_done(member);
+            self.remove_if_done(*member);
         }
+        if linger.is_zero() {
+            self.remove_leavers(until);
+        }
+        drop(client);
     }
 
     /// Removes the members whose time is over.
     fn remove_leavers(&mut self, now: u64) {
+        let is_over = |member: &Member| member.leaves.is_some_and(|until| now >= until);
         for number in 0..self.members.len() as u32 {
-            let over = |member: &Member| member.leaves.is_some_and(|until| now >= until);
-            let is_over = self.members.get(number as usize).and_then(Option::as_ref).is_some_and(over);
-            if !is_over {
-                continue;
-            }
-            if self.held.is_some_and(|held| held.stream == number)
-                && let Some(held) = self.held.take()
-            {
-                self.outbox.sent(crate::broker::now(), held);
-                self.end(held, Fate::Refused(0));
-            }
-            let mut dropped = Vec::new();
-            self.outbox.leave(number, |packet| dropped.push(packet));
-            if let Some(place) = self.members.get_mut(number as usize) {
-                *place = None;
-            }
-            self.in_kernel.retain(|other| *other != number);
-            for packet in dropped {
-                self.end(packet, Fate::Refused(0));
+            if self.members.get(number as usize).and_then(Option::as_ref).is_some_and(is_over) {
+                self.remove(number);
             }
         }
     }
 
-    /// Tells clients what became of their messages: when all are done, or many.
+    /// Tells clients what became of their messages: when all of a socket are done, or some.
     fn answer_all(&mut self) {
         for client in self.clients.iter_mut().flatten() {
-            if !client.is_dirty || client.waiting % 64 != 0 {
+            if !client.flush() || !client.is_dirty {
                 continue;
             }
             client.is_dirty = false;
             for (name, member) in &client.members {
                 let Some(Some(member)) = self.members.get_mut(*member as usize) else { continue };
-                if member.is_dirty {
+                if member.untold >= TELL_AFTER || member.untold > 0 && member.waiting == 0 {
                     let answer = Answer::Counts { socket: *name, counts: member.counts, has_left: false };
-                    let passed = client.connection.send([&answer.write(), &[]], None);
-                    member.is_dirty = passed == Sent::Full;
-                    client.is_dirty |= member.is_dirty;
+                    if client.connection.send([&answer.write(), &[]], None) != Sent::Full {
+                        member.untold = 0;
+                    }
                 }
+                client.is_dirty |= member.untold > 0;
             }
         }
     }
 }
-
-/// Half of the smallest send buffer, in the kernel's count: a socket with more reports an event
-/// when there is room.
-const HALF_BUFFER: u64 = 2304;
 
 /// The end of a message.
 #[derive(Clone, Copy)]
@@ -657,17 +602,6 @@ enum Fate {
     Sent,
     Late,
     Refused(i32),
-}
-
-/// Bytes on an Ethernet of a UDP datagram over IPv4: the headers, the frame check sequence, preamble
-/// and gap.
-fn frame(payload: u64) -> u64 {
-    payload + 66
-}
-
-fn time_on_line(bytes: u64, rate: Rate) -> Span {
-    let ns = u128::from(bytes) * 8_000_000_000 / u128::from(rate.as_bps().max(1));
-    Span::from_ns(u64::try_from(ns).unwrap_or(u64::MAX))
 }
 
 fn now() -> Time {

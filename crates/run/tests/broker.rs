@@ -8,10 +8,11 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use takt_dispatch::deadline::wire::{Request, VERSION};
+use takt_dispatch::deadline::wire::{Answer, MESSAGE_MAX, Request, VERSION, WAITING_MAX};
 use takt_dispatch::deadline::{DeadlineSender, Route, SendError};
 use takt_linux::clock::pause;
 use takt_linux::net::Cable;
+use takt_linux::outgoing::Outgoing;
 use takt_linux::seqpacket::{Connection, Received, Sent};
 use takt_linux::tc::{self, Device, Plan, Rule};
 use takt_model::{Bucket, Bytes, Link, Rate, Span};
@@ -153,7 +154,9 @@ fn order_on_the_line(order: Order) -> Option<Vec<u8>> {
                 return None;
             }
         };
-        let spec = BrokerSpec { order, priority: Some(6), ..BrokerSpec::new(&path) };
+        // Packets move slowly, but they move.
+        let rate = Some(Rate::from_bps(8_000));
+        let spec = BrokerSpec { order, rate, priority: Some(6), ..BrokerSpec::new(&path) };
         let broker = Running::start(spec);
         let sender = DeadlineSender::open(&path).unwrap();
         let udp = UdpSocket::bind((cable.left().address(), 0)).unwrap();
@@ -285,6 +288,178 @@ fn a_stream_survives_every_end_of_its_broker() {
     assert_eq!(&bytes, b"end");
 }
 
+/// Sends until there is no room.
+fn fill(mut try_send: impl FnMut() -> Result<(), SendError>) {
+    for _ in 0..100_000 {
+        let Err(error) = try_send() else { continue };
+        assert_eq!(error, SendError::WouldBlock);
+        // The broker may still be at work: only what stays full is full.
+        pause(Span::from_ms(20));
+        if try_send().is_err() {
+            return;
+        }
+    }
+    panic!("there is always room");
+}
+
+/// A TCP connection, and its peer.
+fn connection() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let tcp = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    (tcp, listener.accept().unwrap().0)
+}
+
+#[test]
+fn a_socket_that_leaves_keeps_its_bytes_in_order_and_its_number() {
+    let path = path("leaves");
+    let broker = Running::start(BrokerSpec::new(&path));
+    let sender = DeadlineSender::open(&path).unwrap();
+    until("the broker answers", || sender.route() == Route::Broker);
+    let (tcp, mut peer) = connection();
+    let stream = sender.socket(&tcp, Span::from_s(60)).unwrap();
+    fill(|| stream.try_send(&[7; 65_536], None).map(drop));
+    let queued = stream.counts().queued;
+    // The peer takes nothing: bytes wait, and the program is told.
+    assert!(stream.leave() > 0);
+    assert_eq!(stream.try_send(b"x", None), Err(SendError::WouldBlock), "no byte overtakes them");
+    // Other sockets join and send meanwhile.
+    let receiver = receiver();
+    for _ in 0..3 {
+        let udp = sender_to(&receiver);
+        let socket = sender.socket(&udp, Span::from_s(60)).unwrap();
+        assert_eq!(socket.send(b"other").unwrap().route, Route::Broker);
+        assert_eq!(received(&receiver), b"other");
+        assert_eq!(socket.leave(), 0);
+    }
+    let reader = std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        peer.read_to_end(&mut bytes).unwrap();
+        bytes
+    });
+    until("all bytes have left", || stream.leave() == 0);
+    assert_eq!(stream.send(b"x"), Err(SendError::Refused(9)), "it is the program's own");
+    (&tcp).write_all(b"end").unwrap();
+    drop(stream);
+    drop(tcp);
+    let bytes = reader.join().unwrap();
+    assert_eq!(bytes.len() as u64, queued * 65_536 + 3);
+    assert!(bytes.ends_with(b"end") && bytes[..bytes.len() - 3].iter().all(|byte| *byte == 7));
+    assert_eq!(broker.stop().malformed, 0);
+}
+
+#[test]
+fn a_broker_that_ends_in_order_loses_no_datagram_and_doubles_no_byte() {
+    const PACE: Span = Span::from_us(200);
+    let path = path("order");
+    let broker = Running::start(BrokerSpec::new(&path));
+    let sender = DeadlineSender::open(&path).unwrap();
+    until("the broker answers", || sender.route() == Route::Broker);
+    // Bytes that cannot leave keep the broker for a second after its end.
+    let (tcp, mut peer) = connection();
+    let stream = sender.socket(&tcp, Span::from_s(60)).unwrap();
+    fill(|| stream.try_send(&[7; 65_536], None).map(drop));
+    let streamed = stream.counts().queued * 65_536;
+    let receiver = receiver();
+    let udp = sender_to(&receiver);
+    let socket = sender.socket(&udp, Span::from_s(60)).unwrap();
+    let reader = std::thread::spawn(move || {
+        // An empty datagram is the last one.
+        std::iter::from_fn(|| Some(received(&receiver)).filter(|bytes| !bytes.is_empty())).count()
+    });
+    let mut sent = 0;
+    let send = |sent: &mut usize| {
+        socket.send(b"datagram").unwrap();
+        *sent += 1;
+        pause(PACE);
+    };
+    (0..100).for_each(|_| send(&mut sent));
+    let stopping = std::thread::spawn(|| broker.stop());
+    while !stopping.is_finished() {
+        send(&mut sent);
+    }
+    let stats = stopping.join().unwrap();
+    (0..100).for_each(|_| send(&mut sent));
+    let counts = socket.counts();
+    drop(socket);
+    udp.send(b"").unwrap();
+    assert_eq!(reader.join().unwrap(), sent, "{counts:?}, {stats:?}");
+    assert_eq!((counts.lost, counts.queued + counts.plain), (0, sent as u64));
+    let reader = std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        peer.read_to_end(&mut bytes).unwrap();
+        bytes.len() as u64
+    });
+    until("all bytes have left", || stream.leave() == 0);
+    drop(stream);
+    drop(tcp);
+    assert_eq!(reader.join().unwrap(), streamed);
+}
+
+#[test]
+fn a_peer_that_does_not_answer_arp_delays_nobody_else() {
+    let path = path("silent");
+    let cable = match Cable::lay(false) {
+        Ok(cable) => cable,
+        Err(error) => return println!("skipped: {error}"),
+    };
+    let body = || {
+        cable.right().enter().unwrap();
+        let receiver = UdpSocket::bind((cable.right().address(), 0)).unwrap();
+        receiver.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        cable.left().enter().unwrap();
+        let broker = Running::start(BrokerSpec { late: takt_net::LateRule::Send, ..BrokerSpec::new(&path) });
+        let sender = DeadlineSender::open(&path).unwrap();
+        until("the broker answers", || sender.route() == Route::Broker);
+        let silent = UdpSocket::bind((cable.left().address(), 0)).unwrap();
+        silent.connect((cable.nobody(), 9)).unwrap();
+        let silent = sender.socket(&silent, Span::ZERO).unwrap();
+        for _ in 0..WAITING_MAX {
+            silent.send(&[0; 400]).unwrap();
+        }
+        let udp = UdpSocket::bind((cable.left().address(), 0)).unwrap();
+        udp.connect(receiver.local_addr().unwrap()).unwrap();
+        let socket = sender.socket(&udp, Span::from_s(60)).unwrap();
+        for number in 0..20 {
+            socket.send(&[number; 400]).unwrap();
+            assert_eq!(received(&receiver), [number; 400]);
+        }
+        let counts = silent.counts();
+        assert!(counts.sent < WAITING_MAX as u64 / 2, "those to the silent peer wait: {counts:?}");
+        drop((silent, socket, sender));
+        broker.stop();
+    };
+    std::thread::scope(|scope| scope.spawn(body).join().unwrap());
+}
+
+#[test]
+fn a_client_that_the_broker_ends_sends_the_rest_of_its_streams_itself() {
+    let path = path("ended-by-the-broker");
+    let broker = Running::start(BrokerSpec::new(&path));
+    let (tcp, mut peer) = connection();
+    let outgoing = Outgoing::new(tcp.try_clone().unwrap().into()).unwrap();
+    let base = outgoing.taken().unwrap();
+    let client = Connection::connect(&path).unwrap();
+    use std::os::fd::AsFd as _;
+    assert_eq!(client.send([&Request::Hello { version: VERSION }.head(), b""], None), Sent::Yes);
+    assert_eq!(client.send([&Request::Join { socket: 0 }.head(), b""], Some(tcp.as_fd())), Sent::Yes);
+    // More messages than a socket may have there.
+    let bytes = vec![7; MESSAGE_MAX];
+    let send = Request::Send { socket: 0, deadline: takt_model::Time::MAX, to: None, bytes: &bytes }.head();
+    until("the broker ends the connection", || client.send([&send, &bytes], None) == Sent::Closed);
+    until("its end is told", || matches!(client.receive(&mut [0; 64]), Received::Closed));
+    let taken = (outgoing.taken().unwrap() - base) as usize;
+    // From here on the bytes are the program's.
+    peer.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    peer.read_exact(&mut vec![0; taken]).unwrap();
+    (&tcp).write_all(b"end").unwrap();
+    pause(Span::from_ms(200));
+    drop((tcp, outgoing));
+    let mut rest = Vec::new();
+    peer.read_to_end(&mut rest).unwrap();
+    assert_eq!(rest, b"end");
+    assert_eq!(broker.stop().malformed, 1);
+}
+
 #[test]
 fn a_peer_that_reads_nothing_delays_nobody_else() {
     let path = path("blocked");
@@ -295,21 +470,11 @@ fn a_peer_that_reads_nothing_delays_nobody_else() {
     let tcp = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let (peer, _) = listener.accept().unwrap();
     let stream = sender.socket(&tcp, Span::ZERO).unwrap();
-    let mut refused = None;
-    for _ in 0..100_000 {
-        match stream.try_send(&[0; 65_536], None) {
-            Ok(_) => pause(Span::from_us(100)),
-            Err(error) => {
-                refused = Some(error);
-                // The broker may still be at work: only what stays full is full.
-                pause(Span::from_ms(20));
-                if stream.try_send(&[0; 65_536], None).is_err() {
-                    break;
-                }
-            }
-        }
-    }
-    assert_eq!(refused, Some(SendError::WouldBlock));
+    fill(|| stream.try_send(&[0; 65_536], None).map(drop));
+    // Small messages as well: all of the socket's places are taken.
+    fill(|| stream.try_send(&[0], None).map(drop));
+    let counts = stream.counts();
+    assert!(counts.queued - counts.sent <= WAITING_MAX as u64, "{counts:?}");
     let receiver = receiver();
     let udp = sender_to(&receiver);
     let socket = sender.socket(&udp, Span::from_s(60)).unwrap();
@@ -339,8 +504,6 @@ fn requests_without_sense_end_their_client_alone() {
     for (what, requests) in [
         ("no hello", vec![(&join[..], Some(udp.as_fd()))]),
         ("another version", vec![(&Request::Hello { version: 99 }.head()[..], None), (&join[..], Some(udp.as_fd()))]),
-        ("no descriptor", vec![(&hello[..], None), (&join[..], None)]),
-        ("no socket", vec![(&hello[..], None), (&join[..], Some(pipe.as_fd()))]),
         ("twice", vec![(&hello[..], None), (&join[..], Some(udp.as_fd())), (&join[..], Some(udp.as_fd()))]),
         ("an unknown socket", vec![(&hello[..], None), (&send[..], None)]),
         ("rubbish", vec![(&[0xFF; 64][..], None)]),
@@ -353,12 +516,26 @@ fn requests_without_sense_end_their_client_alone() {
         let mut bytes = [0; 64];
         until(what, || matches!(client.receive(&mut bytes), Received::Closed));
     }
+    // A descriptor that does not come, or that cannot send, is refused. The client goes on.
+    let client = Connection::connect(&path).unwrap();
+    assert_eq!(client.send([&hello, b""], None), Sent::Yes);
+    for (number, descriptor, errno) in [(1, None, 24), (2, Some(pipe.as_fd()), 88)] {
+        let join = Request::Join { socket: number }.head();
+        assert_eq!(client.send([&join, b""], descriptor), Sent::Yes);
+        let mut bytes = [0; 64];
+        until("it is refused", || match client.receive(&mut bytes) {
+            Received::Message(length, _) => {
+                Answer::read(&bytes[..length]) == Some(Answer::Refused { socket: number, errno })
+            }
+            _ => false,
+        });
+    }
     until("the broker answers", || sender.route() == Route::Broker);
     let socket = sender.socket(&udp, Span::from_s(60)).unwrap();
     assert_eq!(socket.send(b"still here").unwrap().route, Route::Broker);
     assert_eq!(received(&receiver), b"still here");
     // The kernel cuts a message that is longer than a request. The broker does not read it.
-    assert_eq!(broker.stop().malformed, 7);
+    assert_eq!(broker.stop().malformed, 5);
 }
 
 #[test]

@@ -33,7 +33,7 @@
 
 pub mod wire;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
@@ -51,7 +51,7 @@ use takt_linux::seqpacket::{Connection, Poll, Received, Sent as Passed};
 use takt_model::{Span, Time};
 use thiserror::Error;
 
-use self::wire::{ANSWER, Answer, BrokerCounts, MESSAGE_MAX, Request, VERSION};
+use self::wire::{ANSWER, Answer, BrokerCounts, MESSAGE_MAX, Request, VERSION, WAITING_MAX};
 
 /// Where a broker listens, unless it is told another path.
 pub const DEFAULT_PATH: &str = "/run/takt-broker";
@@ -147,7 +147,9 @@ struct State {
     broker: Option<Arc<Connection>>,
     is_welcome: bool,
     retry_at: u64,
-    members: Vec<Option<Member>>,
+    members: BTreeMap<u32, Member>,
+    /// The number of the next socket. None is given twice, so that no answer concerns another socket.
+    next: u32,
 }
 
 struct Member {
@@ -155,6 +157,8 @@ struct Member {
     former: SavedOptions,
     deadline: Span,
     stage: Stage,
+    /// The program wants its socket back.
+    leaves: bool,
     /// Counts before the present broker.
     before: Counts,
     /// Messages given to the present broker.
@@ -173,10 +177,10 @@ enum Stage {
     Joining,
     /// Its messages go through the broker.
     Inside,
-    /// It has asked to leave.
+    /// The broker takes no more of its messages.
     Leaving,
-    /// The broker refused it.
-    Refused,
+    /// The broker refused it, or has let go of it. It does not join this broker again.
+    Left,
 }
 
 /// Bytes of a stream that were given to the broker, until the kernel is known to have them.
@@ -199,6 +203,22 @@ impl Pending {
 }
 
 impl Member {
+    /// Messages that are with the broker, as far as it has reported.
+    fn waiting(&self) -> u64 {
+        let BrokerCounts { sent, late, refused, .. } = self.reported;
+        self.queued.saturating_sub(sent + late + refused)
+    }
+
+    /// Whether the broker has nothing of it.
+    fn is_apart(&self) -> bool {
+        matches!(self.stage, Stage::Outside | Stage::Left)
+    }
+
+    /// Whether the watching thread must look at it again soon.
+    fn is_pressing(&self) -> bool {
+        self.is_apart() && !self.pending.bytes.is_empty() || self.leaves && self.stage == Stage::Inside
+    }
+
     fn counts(&self) -> Counts {
         let BrokerCounts { sent, late, refused, .. } = self.reported;
         Counts {
@@ -215,9 +235,8 @@ impl Member {
     fn lose_broker(&mut self) {
         let was_inside = matches!(self.stage, Stage::Inside | Stage::Leaving);
         self.before = self.counts();
-        let reported = self.reported.sent + self.reported.late + self.reported.refused;
         if was_inside && self.outgoing.transport() == Transport::Datagram {
-            self.before.lost += self.queued.saturating_sub(reported);
+            self.before.lost += self.waiting();
         }
         if was_inside && let Some(taken) = self.outgoing.taken() {
             self.pending.advance(taken.saturating_sub(self.pending.base));
@@ -225,7 +244,7 @@ impl Member {
         (self.queued, self.reported, self.stage) = (0, BrokerCounts::default(), Stage::Outside);
     }
 
-    /// Gives the kernel bytes that a dead broker left. Whether none are left.
+    /// Gives the kernel bytes that a broker left. Whether none are left.
     fn flush(&mut self) -> Result<bool, SendError> {
         while !self.pending.bytes.is_empty() {
             let (first, _) = self.pending.bytes.as_slices();
@@ -242,8 +261,7 @@ impl Member {
     }
 }
 
-/// A socket whose messages have deadlines. Dropping it waits until its messages have left, for a
-/// second at most; then the socket sends as before.
+/// A socket whose messages have deadlines. Dropping it does what [`DeadlineSocket::leave`] does.
 pub struct DeadlineSocket {
     shared: Arc<Shared>,
     /// The watching thread lives as long as the last socket.
@@ -257,7 +275,8 @@ impl DeadlineSender {
     /// # Errors
     /// No thread or descriptor can be had.
     pub fn open(path: &Path) -> io::Result<DeadlineSender> {
-        let state = State { path: path.to_owned(), broker: None, is_welcome: false, retry_at: 0, members: Vec::new() };
+        let (path, members) = (path.to_owned(), BTreeMap::new());
+        let state = State { path, broker: None, is_welcome: false, retry_at: 0, members, next: 0 };
         let shared =
             Arc::new(Shared { state: PiMutex::new(state), changed: EventFd::new()?, ends: AtomicBool::new(false) });
         shared.state.lock().look_for_broker();
@@ -289,24 +308,19 @@ impl DeadlineSender {
             former,
             deadline,
             stage: Stage::Outside,
+            leaves: false,
             before: Counts::default(),
             queued: 0,
             reported: BrokerCounts::default(),
             pending: Pending::default(),
         };
         let mut state = self.shared.state.lock();
-        let place = state.members.iter().position(Option::is_none).unwrap_or(state.members.len());
-        if place == state.members.len() {
-            state.members.push(None);
-        }
-        if let Some(free) = state.members.get_mut(place) {
-            *free = Some(member);
-        }
+        let number = state.next;
+        state.next = number.wrapping_add(1);
+        state.members.insert(number, member);
         state.join_all();
         drop(state);
         self.shared.changed.raise();
-        // Descriptors are 31 bits wide.
-        let number = place as u32;
         self.shared.wait_while(number, |member| member.stage == Stage::Joining);
         Ok(DeadlineSocket { shared: Arc::clone(&self.shared), _watch: Arc::clone(&self._watch), number })
     }
@@ -317,25 +331,25 @@ impl Shared {
     fn watch(&self) {
         let mut poll = Poll::default();
         while !self.ends.load(Ordering::Acquire) {
-            let (broker, has_pending) = {
+            let (broker, is_pressing) = {
                 let state = self.state.lock();
-                let outside = |member: &Member| member.stage == Stage::Outside && !member.pending.bytes.is_empty();
-                (state.broker.clone(), state.members.iter().flatten().any(outside))
+                (state.broker.clone(), state.members.values().any(Member::is_pressing))
             };
             poll.clear();
             poll.add(self.changed.as_fd(), true, false);
             if let Some(broker) = &broker {
                 poll.add(broker.as_fd(), true, false);
             }
-            // Without a broker it looks for one; with bytes of a dead one, it tries to send them.
-            let wait = if has_pending { Some(Span::from_ms(1)) } else { broker.is_none().then_some(RETRY) };
+            // It looks for a broker while there is none, and sends bytes that a former one left.
+            let wait = if is_pressing { Some(Span::from_ms(1)) } else { broker.is_none().then_some(RETRY) };
             poll.wait(wait);
             self.changed.lower();
             let mut state = self.state.lock();
             state.read_answers();
-            for member in state.members.iter_mut().flatten().filter(|member| member.stage == Stage::Outside) {
+            for member in state.members.values_mut().filter(|member| member.is_apart()) {
                 let _ = member.flush();
             }
+            state.release();
             state.look_for_broker();
         }
     }
@@ -343,7 +357,7 @@ impl Shared {
     /// Waits until a member's stage has changed, at most for [`PATIENCE`].
     fn wait_while(&self, number: u32, is_so: impl Fn(&Member) -> bool) {
         let until = monotonic_ns().saturating_add(PATIENCE.as_ns());
-        let still = || self.state.lock().members.get(number as usize).and_then(Option::as_ref).is_some_and(&is_so);
+        let still = || self.state.lock().members.get(&number).is_some_and(&is_so);
         while still() && monotonic_ns() < until {
             pause(Span::from_us(200));
         }
@@ -368,22 +382,52 @@ impl State {
     /// Asks the broker to take the sockets that are outside.
     fn join_all(&mut self) {
         let Some(broker) = self.broker.clone().filter(|_| self.is_welcome) else { return };
-        for (number, member) in (0..).zip(&mut self.members) {
-            let Some(member) = member.as_mut().filter(|member| member.stage == Stage::Outside) else { continue };
-            if !member.pending.bytes.is_empty() {
-                continue;
-            }
-            let head = Request::Join { socket: number }.head();
-            if broker.send([&head, &[]], Some(member.outgoing.as_fd())) == Passed::Yes {
-                member.stage = Stage::Joining;
-            }
+        let joins =
+            |member: &Member| member.stage == Stage::Outside && !member.leaves && member.pending.bytes.is_empty();
+        for (number, member) in self.members.iter_mut().filter(|(_, member)| joins(member)) {
+            let head = Request::Join { socket: *number }.head();
+            member.stage = match broker.send([&head, &[]], Some(member.outgoing.as_fd())) {
+                Passed::Yes => Stage::Joining,
+                Passed::Refused(_) => Stage::Left,
+                Passed::Full | Passed::Closed => Stage::Outside,
+            };
         }
+    }
+
+    /// Gives sockets back to the program that wants them, once the broker has nothing of them. Until
+    /// then they keep their numbers.
+    fn release(&mut self) {
+        self.members.retain(|number, member| {
+            if !member.leaves {
+                return true;
+            }
+            if member.stage == Stage::Inside
+                && let Some(broker) = &self.broker
+                && broker.send([&Request::Leave { socket: *number }.head(), &[]], None) == Passed::Yes
+            {
+                member.stage = Stage::Leaving;
+            }
+            let stays = !member.is_apart() || !member.pending.bytes.is_empty();
+            if !stays {
+                member.outgoing.restore(member.former);
+            }
+            stays
+        });
+    }
+
+    /// The broker takes no more requests: it ends, or has ended.
+    fn end_requests(&mut self) {
+        for member in self.members.values_mut().filter(|member| member.stage == Stage::Inside) {
+            member.stage = Stage::Leaving;
+        }
+        // They tell which of both.
+        self.read_answers();
     }
 
     fn lose_broker(&mut self) {
         (self.broker, self.is_welcome) = (None, false);
         self.retry_at = monotonic_ns().saturating_add(RETRY.as_ns());
-        for member in self.members.iter_mut().flatten() {
+        for member in self.members.values_mut() {
             member.lose_broker();
             // Send now what the kernel accepts. The watching thread sends the rest.
             let _ = member.flush();
@@ -412,20 +456,20 @@ impl State {
             }
             Answer::Welcome { .. } => return self.lose_broker(),
             Answer::Joined { socket } => (socket, Stage::Inside),
-            Answer::Refused { socket, .. } => (socket, Stage::Refused),
+            Answer::Refused { socket, .. } => (socket, Stage::Left),
             Answer::Counts { socket, counts, has_left } => {
-                let Some(member) = self.members.get_mut(socket as usize).and_then(Option::as_mut) else { return };
+                let Some(member) = self.members.get_mut(&socket) else { return };
                 member.reported = counts;
                 member.pending.advance(counts.bytes);
                 if has_left {
                     member.lose_broker();
-                    // It has left for good.
-                    member.stage = Stage::Refused;
+                    let _ = member.flush();
+                    member.stage = Stage::Left;
                 }
                 return;
             }
         };
-        let Some(member) = self.members.get_mut(socket as usize).and_then(Option::as_mut) else { return };
+        let Some(member) = self.members.get_mut(&socket) else { return };
         if member.stage == Stage::Joining {
             member.stage = stage;
             let base = member.outgoing.taken().unwrap_or(0);
@@ -434,9 +478,13 @@ impl State {
     }
 }
 
-/// The object that a send waits for.
+/// What a send waits for.
 enum Wait {
-    Broker(Arc<Connection>),
+    /// Room in the connection to the broker.
+    Room(Arc<Connection>),
+    /// An answer of the broker.
+    Answer(Arc<Connection>),
+    /// Room in the socket.
     Socket(Arc<Outgoing>),
 }
 
@@ -466,8 +514,30 @@ impl DeadlineSocket {
         route
     }
 
+    /// Gives the socket back to the program: it sends as before, and has its former options. Waits
+    /// until its messages have left, for a second at most. Nothing is sent here any more after that.
+    ///
+    /// Returns the bytes of a stream that still wait then, because its peer takes none; 0: none do.
+    /// They go on to leave while this sender lives. Until then the program must not send on the
+    /// socket: call this again. Datagrams that still wait go on to leave as well.
+    #[must_use]
+    pub fn leave(&self) -> usize {
+        {
+            let mut state = self.shared.state.lock();
+            if let Some(member) = state.members.get_mut(&self.number) {
+                member.leaves = true;
+            }
+            state.release();
+        }
+        self.shared.changed.raise();
+        self.shared.wait_while(self.number, |_| true);
+        let mut waiting = 0;
+        self.with(|member| waiting = member.pending.bytes.len());
+        waiting
+    }
+
     fn with(&self, body: impl FnOnce(&mut Member)) {
-        if let Some(member) = self.shared.state.lock().members.get_mut(self.number as usize).and_then(Option::as_mut) {
+        if let Some(member) = self.shared.state.lock().members.get_mut(&self.number) {
             body(member);
         }
     }
@@ -519,12 +589,13 @@ impl DeadlineSocket {
             }
             let mut poll = Poll::default();
             match &wait {
-                Wait::Broker(broker) => poll.add(broker.as_fd(), false, true),
+                Wait::Room(broker) => poll.add(broker.as_fd(), false, true),
+                Wait::Answer(broker) => poll.add(broker.as_fd(), true, false),
                 Wait::Socket(socket) => poll.add(socket.as_fd(), false, true),
             };
-            // A stream waits for an answer, which is no event of this descriptor.
+            // The watching thread may read the answer first.
             poll.wait(Some(Span::from_ms(1)));
-            if poll.is_ready(0) {
+            if poll.is_ready(0) && !matches!(wait, Wait::Answer(_)) {
                 pause(Span::from_us(50));
             }
         }
@@ -534,15 +605,32 @@ impl DeadlineSocket {
 impl State {
     /// Sends a message, or says what it must wait for.
     fn send(&mut self, number: u32, bytes: &[u8], to: Option<SocketAddr>) -> Result<Result<Sent, Wait>, SendError> {
+        let mut has_read = false;
         loop {
-            let Some(member) = self.members.get_mut(number as usize).and_then(Option::as_mut) else {
+            let Some(member) = self.members.get_mut(&number) else {
                 return Err(SendError::Refused(NO_SOCKET));
             };
-            let broker = self.broker.as_ref().filter(|_| member.stage == Stage::Inside);
-            let Some(broker) = broker else { return member.send_plain(bytes, to) };
             let is_stream = member.outgoing.transport() == Transport::Stream;
-            if is_stream && member.pending.bytes.len() + bytes.len() > STREAM_MAX {
-                return Ok(Err(Wait::Broker(Arc::clone(broker))));
+            let is_full = match member.stage {
+                Stage::Inside => {
+                    member.waiting() >= WAITING_MAX as u64
+                        || is_stream && member.pending.bytes.len() + bytes.len() > STREAM_MAX
+                }
+                // A stream's bytes keep their order.
+                Stage::Leaving => is_stream,
+                Stage::Outside | Stage::Joining | Stage::Left => false,
+            };
+            let uses_broker = is_full || member.stage == Stage::Inside;
+            let Some(broker) = self.broker.clone().filter(|_| uses_broker) else {
+                return member.send_plain(bytes, to);
+            };
+            if is_full {
+                if has_read {
+                    return Ok(Err(Wait::Answer(broker)));
+                }
+                self.read_answers();
+                has_read = true;
+                continue;
             }
             let deadline = Time::from_ns(monotonic_ns().saturating_add(member.deadline.as_ns()));
             let head = Request::Send { socket: number, deadline, to, bytes }.head();
@@ -554,8 +642,9 @@ impl State {
                     }
                     return Ok(Ok(Sent { bytes: bytes.len(), route: Route::Broker }));
                 }
-                Passed::Full => return Ok(Err(Wait::Broker(Arc::clone(broker)))),
-                Passed::Closed => self.lose_broker(),
+                Passed::Full => return Ok(Err(Wait::Room(broker))),
+                Passed::Refused(errno) => return Err(SendError::Refused(errno)),
+                Passed::Closed => self.end_requests(),
             }
         }
     }
@@ -583,22 +672,6 @@ impl Member {
 
 impl Drop for DeadlineSocket {
     fn drop(&mut self) {
-        {
-            let mut state = self.shared.state.lock();
-            let State { broker, members, .. } = &mut *state;
-            let member = members.get_mut(self.number as usize).and_then(Option::as_mut);
-            if let (Some(broker), Some(member)) = (broker, member)
-                && matches!(member.stage, Stage::Inside | Stage::Joining)
-                && broker.send([&Request::Leave { socket: self.number }.head(), &[]], None) == Passed::Yes
-            {
-                member.stage = Stage::Leaving;
-            }
-        }
-        self.shared.changed.raise();
-        self.shared.wait_while(self.number, |member| member.stage == Stage::Leaving);
-        let member = self.shared.state.lock().members.get_mut(self.number as usize).and_then(Option::take);
-        if let Some(member) = member {
-            member.outgoing.restore(member.former);
-        }
+        let _ = self.leave();
     }
 }

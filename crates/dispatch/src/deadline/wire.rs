@@ -8,13 +8,16 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use takt_model::Time;
 
 /// The version of these messages.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Bytes of a request before those to send.
 pub const HEAD: usize = 40;
 /// Bytes of an answer.
 pub const ANSWER: usize = 48;
 /// The most bytes of one message.
 pub const MESSAGE_MAX: usize = 65_536;
+/// The most messages of a socket that wait in the broker. A program counts a message until the broker
+/// has reported it. So the broker can read all at once, and no urgent message waits unread.
+pub const WAITING_MAX: usize = 64;
 
 const MAGIC: u8 = 0xED;
 
@@ -42,7 +45,7 @@ pub enum Request<'a> {
         /// Its bytes.
         bytes: &'a [u8],
     },
-    /// A socket leaves when its messages are sent.
+    /// A socket leaves when its messages are sent. The answer is [`Answer::Counts`] with `has_left`.
     Leave {
         /// Its number.
         socket: u32,
@@ -66,7 +69,7 @@ pub enum Answer {
     Refused {
         /// Its number.
         socket: u32,
-        /// The kernel's errno; zero: the broker serves as many as it can.
+        /// The kernel's errno; zero: the broker serves as many as it can. EMFILE: it can open no more.
         errno: i32,
     },
     /// The counts of a socket since it joined.
@@ -75,7 +78,7 @@ pub enum Answer {
         socket: u32,
         /// Its counts.
         counts: BrokerCounts,
-        /// It has left: these are its last ones.
+        /// It has left: these are its last ones. What they leave out was not sent.
         has_left: bool,
     },
 }
@@ -87,7 +90,7 @@ pub struct BrokerCounts {
     pub sent: u64,
     /// Messages dropped because they were late.
     pub late: u64,
-    /// Messages that the kernel refused, or that found no place.
+    /// Messages that the kernel refused.
     pub refused: u64,
     /// Bytes of a stream that the kernel took.
     pub bytes: u64,

@@ -1,8 +1,8 @@
 //! `takt net broker`.
 
 use serde_json::json;
-use takt_linux::Epoch;
 use takt_linux::signals::StopSignals;
+use takt_linux::{Epoch, process};
 use takt_model::{Span, Time};
 use takt_net::{LateRule, Order};
 use takt_run::broker::{Broker, BrokerError, BrokerSpec, BrokerStats};
@@ -36,8 +36,11 @@ pub(super) fn execute(options: &args::NetBroker, json: bool) -> Outcome {
     };
     // Before the socket file is made, so that each signal removes it.
     let signals = StopSignals::catch();
+    process::allow_most_files();
     let mut broker = Broker::bind(spec).map_err(|error| match &error {
-        BrokerError::Listen { cause, .. } if cause.kind() == std::io::ErrorKind::PermissionDenied => {
+        BrokerError::Listen { cause, .. } | BrokerError::Priority { cause, .. }
+            if cause.kind() == std::io::ErrorKind::PermissionDenied =>
+        {
             Failure::cannot(error)
         }
         _ => Failure::input(error),

@@ -1,0 +1,165 @@
+//! The bytes of datagrams that the kernel still holds, and whether another message may go there. Pure.
+//!
+//! The kernel holds datagrams to an address that does not answer (ARP) for seconds. So bytes of a
+//! socket that stand still count no more until they change.
+
+use takt_model::{Rate, Span, Time};
+
+/// A socket whose bytes do not become fewer for so long waits for something else than the line. With
+/// a rate it is at least four times the time of `unsent` bytes.
+pub(super) const STUCK: Span = Span::from_ms(20);
+/// Half of the smallest send buffer, in the kernel's count: a socket with more reports an event
+/// when there is room.
+const HALF_BUFFER: u64 = 2304;
+
+/// Whether a message may go to the kernel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Room {
+    Free,
+    /// An event of the moving socket will tell when there is room.
+    Busy,
+    /// No event will tell.
+    Unclear,
+}
+
+/// A datagram socket that has or had bytes in the kernel.
+struct InKernel {
+    number: u32,
+    /// Its bytes there at the last look.
+    seen: u64,
+    /// When they last became fewer, or more were sent.
+    since: Time,
+    /// Bytes that wait for something else than the line.
+    stuck: u64,
+}
+
+impl InKernel {
+    /// Bytes that wait for the line.
+    fn moving(&self) -> u64 {
+        self.seen - self.stuck
+    }
+
+    fn look(&mut self, unsent: u64, now: Time, patience: Span) {
+        if unsent < self.seen {
+            self.since = now;
+        }
+        self.seen = unsent;
+        self.stuck = self.stuck.min(unsent);
+        if now.saturating_since(self.since) >= patience {
+            self.stuck = unsent;
+        }
+    }
+}
+
+/// The line that all sockets share.
+pub(super) struct Line {
+    /// While that many bytes wait, no message goes to the kernel.
+    unsent: u64,
+    rate: Option<Rate>,
+    sockets: Vec<InKernel>,
+    /// Bytes of the last datagram's frame.
+    last_frame: u64,
+}
+
+impl Line {
+    pub(super) fn new(unsent: u64, rate: Option<Rate>) -> Line {
+        Line { unsent, rate, sockets: Vec::new(), last_frame: 0 }
+    }
+
+    /// Looks at what the kernel still holds: `unsent` has the bytes of a socket.
+    pub(super) fn look(&mut self, now: Time, unsent: impl Fn(u32) -> u64) -> Room {
+        let patience = self.rate.map_or(STUCK, |rate| STUCK.max(time_on_line(4 * self.unsent, rate)));
+        let (mut sum, mut moving) = (0, 0);
+        // A socket reports room when less than half of its buffer is used.
+        let mut reports = false;
+        self.sockets.retain_mut(|socket| {
+            socket.look(unsent(socket.number), now, patience);
+            sum += socket.moving();
+            moving += usize::from(socket.moving() > 0);
+            reports |= socket.stuck == 0 && socket.seen >= HALF_BUFFER;
+            socket.seen > 0
+        });
+        if sum < self.unsent {
+            Room::Free
+        } else if reports && moving == 1 {
+            Room::Busy
+        } else {
+            Room::Unclear
+        }
+    }
+
+    /// The sockets whose bytes wait for the line.
+    pub(super) fn moving(&self) -> impl Iterator<Item = u32> + '_ {
+        self.sockets.iter().filter(|socket| socket.moving() > 0).map(|socket| socket.number)
+    }
+
+    /// The kernel took a datagram of a socket.
+    pub(super) fn sent(&mut self, number: u32, bytes: u64, now: Time) {
+        self.last_frame = frame(bytes);
+        match self.sockets.iter_mut().find(|socket| socket.number == number) {
+            Some(socket) => socket.since = now,
+            None => self.sockets.push(InKernel { number, seen: 0, since: now, stuck: 0 }),
+        }
+    }
+
+    /// A socket is no more.
+    pub(super) fn forget(&mut self, number: u32) {
+        self.sockets.retain(|socket| socket.number != number);
+    }
+
+    /// When a datagram would have left that goes to the kernel now. Without a rate: now.
+    pub(super) fn leaves(&self, now: Time, bytes: u64) -> Time {
+        let before = if self.moving().next().is_some() { self.last_frame } else { 0 };
+        self.rate.map_or(now, |rate| now.saturating_add(time_on_line(before + frame(bytes), rate)))
+    }
+}
+
+/// Bytes on an Ethernet of a UDP datagram over IPv4: the headers, the frame check sequence, preamble
+/// and gap.
+fn frame(payload: u64) -> u64 {
+    payload + 66
+}
+
+fn time_on_line(bytes: u64, rate: Rate) -> Span {
+    let ns = u128::from(bytes) * 8_000_000_000 / u128::from(rate.as_bps().max(1));
+    Span::from_ns(u64::try_from(ns).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_that_stand_still_count_no_more_until_they_change() {
+        let mut line = Line::new(2304, None);
+        let at = |ms: u64| Time::from_ns(ms * 1_000_000);
+        line.sent(1, 400, at(0));
+        assert_eq!(line.look(at(0), |_| 2304), Room::Busy);
+        assert_eq!(line.look(at(19), |_| 2304), Room::Busy);
+        // They wait for an answer.
+        assert_eq!(line.look(at(20), |_| 2304), Room::Free);
+        line.sent(2, 400, at(21));
+        let bytes = |number| if number == 1 { 2304 } else { 4608 };
+        assert_eq!((line.look(at(21), bytes), line.moving().collect::<Vec<_>>()), (Room::Busy, vec![2]));
+        assert_eq!(line.look(at(22), |_| 2304), Room::Busy, "those of the other socket alone");
+        // More of the first one: all of them count that came since.
+        line.sent(1, 400, at(23));
+        let bytes = |number| if number == 1 { 3072 } else { 768 };
+        assert_eq!((line.look(at(24), bytes), line.moving().count()), (Room::Free, 2));
+        // At last the kernel drops them.
+        assert_eq!((line.look(at(3000), |_| 0), line.moving().count()), (Room::Free, 0));
+    }
+
+    #[test]
+    fn a_slow_line_has_more_time() {
+        let rate = Rate::from_bps(8_000);
+        let mut line = Line::new(2304, Some(rate));
+        line.sent(1, 434, Time::ZERO);
+        let ns = 4 * 2_304_000_000;
+        assert_eq!(line.look(Time::from_ns(ns - 1), |_| 2304), Room::Busy);
+        // 500 bytes on the line, and 500 before them.
+        assert_eq!(line.leaves(Time::ZERO, 434), Time::from_ns(1_000_000_000));
+        assert_eq!(line.look(Time::from_ns(ns), |_| 2304), Room::Free);
+        assert_eq!(line.leaves(Time::ZERO, 434), Time::from_ns(500_000_000));
+    }
+}
