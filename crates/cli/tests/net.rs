@@ -43,10 +43,19 @@ fn on_cable(body: impl FnOnce(&Cable, &Path) + Send) {
     std::thread::scope(|scope| {
         let at_left = scope.spawn(|| {
             cable.left().enter().unwrap();
+            allow_segments(cable.left().device());
             body(&cable, &file);
         });
         at_left.join().unwrap();
     });
+}
+
+/// Sets the limit of segments as on a real device. A cable has 1, which takt need not change.
+fn allow_segments(device: &str) {
+    let set = Command::new("ip").args(["link", "set", "dev", device, "gso_max_segs", "65535"]).status();
+    if !set.is_ok_and(|status| status.success()) {
+        println!("no ip of iproute2 sets gso_max_segs: it stays 1");
+    }
 }
 
 fn device(cable: &Cable) -> Device {

@@ -6,7 +6,8 @@
 //! a kill -9 the next start does ([`recover`]).
 //!
 //! **Invariants.** The state file is written before the first change. A device is restored only
-//! while takt's tree is at its root, so a later change by another program stays. A tree that could
+//! while takt's tree is at its root, so a later change by another program stays. Its limit of segments
+//! is set back in any case. A tree that could
 //! not be put back exactly is refused.
 //!
 //! ```no_run
@@ -157,6 +158,16 @@ pub enum NetError {
         what: String,
         /// Its check.
         check: Check,
+    },
+    /// A change failed, and so did the way back.
+    #[error("{change}; and the former classes of device {device} could not be put back: {back}")]
+    Between {
+        /// The device.
+        device: String,
+        /// Why it could not change.
+        change: Box<NetError>,
+        /// Why the former classes are not there.
+        back: Box<NetError>,
     },
     /// Frames with a deadline were not counted.
     #[error(

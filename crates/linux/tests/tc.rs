@@ -24,10 +24,19 @@ fn on_cable(body: impl FnOnce(&Cable) + Send) {
     std::thread::scope(|scope| {
         let at_left = scope.spawn(|| {
             cable.left().enter().unwrap();
+            allow_segments(cable.left().device());
             body(&cable);
         });
         at_left.join().unwrap();
     });
+}
+
+/// Sets the limit of segments as on a real device. A cable has 1, which takt need not change.
+fn allow_segments(device: &str) {
+    let set = Command::new("ip").args(["link", "set", "dev", device, "gso_max_segs", "65535"]).status();
+    if !set.is_ok_and(|status| status.success()) {
+        println!("no ip of iproute2 sets gso_max_segs: it stays 1");
+    }
 }
 
 fn device(cable: &Cable) -> Device {
@@ -97,7 +106,7 @@ fn packets_go_to_the_class_of_their_rule_and_the_device_gets_back_what_it_had() 
         assert!(checks.iter().all(|check| check.sent > 0 && check.counted == check.sent), "{checks:?}");
         let status = applied.status().unwrap();
         assert_eq!((status.holder, &status.rules), (Some(std::process::id()), &rules));
-        assert_eq!(status.gso_max_segs, device.gso_max_segs, "the cable had one segment before");
+        assert_eq!(status.gso_max_segs, 1);
         let rates: Vec<u64> = status.classes.iter().map(|class| class.assured.rate * 8 / MBIT).collect();
         assert_eq!(rates, [20, 5, 75]);
 
@@ -137,13 +146,27 @@ fn shares_change_in_place_and_no_waiting_packet_is_lost() {
         let waiting = class(&applied.status().unwrap(), Role::RealTime).counters;
         assert!(waiting.waiting > 50, "{waiting:?}");
 
+        // Refused by the kernel after the first class: the former classes are back.
+        let mut bad = Plan::new(&link(Some(50), Some(5)), &device).unwrap();
+        bad.classes.last_mut().unwrap().assured.rate = 0;
+        let before = applied.status().unwrap();
+        assert!(matches!(applied.change(&bad, &Rule::usual(true)), Err(NetError::Refused { .. })));
+        let rates = |status: &Status| status.classes.iter().map(|class| class.assured.rate).collect::<Vec<_>>();
+        let after = applied.status().unwrap();
+        assert_eq!((rates(&after), &after.rules), (rates(&before), &before.rules));
+        // A change while a queue is full, so that the frames of the check are dropped there.
+        send(cable, 6, 9, 1_100);
+        applied.change(&Plan::new(&tiny, &device).unwrap(), &priority).unwrap();
+        let full = class(&applied.status().unwrap(), Role::RealTime).counters.dropped;
+        assert!(full > 100, "{full}");
+
         let wider = Plan::new(&link(Some(50), Some(5)), &device).unwrap();
         applied.change(&wider, &Rule::usual(true)).unwrap();
         let status = applied.status().unwrap();
         assert_eq!(status.classes.len(), 3, "a reply class has come");
         eventually("all are sent", || class(&shown(&device), Role::RealTime).counters.waiting == 0);
         let counters = class(&shown(&device), Role::RealTime).counters;
-        assert_eq!(counters.dropped, 0);
+        assert_eq!(counters.dropped, full);
         assert!(counters.packets >= waiting.packets + waiting.waiting, "{counters:?} after {waiting:?}");
 
         applied.change(&Plan::new(&link(Some(30), None), &device).unwrap(), &priority).unwrap();
@@ -170,6 +193,11 @@ fn shares_that_are_kept_stay_until_they_are_removed() {
         let status = shown(&device);
         assert_eq!(class(&status, Role::RealTime).assured.rate * 8, 30 * MBIT);
         assert_eq!(status.former.as_deref(), Some("noqueue (the kernel's default)"));
+        // Shares that cannot be had: the others stay.
+        let mut bad = plan(35);
+        bad.classes.last_mut().unwrap().assured.rate = 0;
+        assert!(matches!(apply(&device, &bad, &[], true), Err(NetError::Refused { .. })));
+        assert_eq!(shown(&device), status);
         // A process that holds them is asked to end first.
         let held = apply(&device, &plan(40), &Rule::usual(false), false).unwrap();
         assert!(matches!(tc::remove(&device), Err(NetError::InUse { .. })));
@@ -266,6 +294,7 @@ fn a_tree_of_others_comes_back_exactly_or_is_not_touched() {
         let applied = apply(&device, &plan, &Rule::usual(false), false).unwrap();
         tc("qdisc replace dev D root handle 9: pfifo limit 9");
         assert_eq!(applied.restore().unwrap(), None);
+        assert_eq!(Device::find(&device.name).unwrap().unwrap(), device, "with its limit of segments");
         assert!(tc("qdisc show dev D").starts_with("qdisc pfifo 9: root"), "{}", tc("qdisc show dev D"));
     });
 }

@@ -47,8 +47,8 @@ pub(super) struct Class {
     /// Its rate with what it borrows.
     pub(super) ceiling: Shaper,
     overhead: u16,
-    quantum: u32,
-    priority: u32,
+    pub(super) quantum: u32,
+    pub(super) priority: u32,
     /// Bursts in ticks.
     ticks: (u32, u32),
 }

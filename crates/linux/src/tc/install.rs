@@ -78,6 +78,9 @@ pub fn apply(device: &Device, plan: &Plan, rules: &[Rule], keep: bool) -> Result
     if !(fresh || in_place) {
         return Err(NetError::OtherDiscipline { device: device.name.clone(), kind: present.name() });
     }
+    // Shares that stayed: they stay if the new ones cannot be had.
+    let kept = earlier.clone().filter(|state| state.kept);
+    let kept = kept.and_then(|state| Some((plan_of(&present, device)?, state)));
     let own = match plan.discipline {
         Discipline::Htb => None,
         Discipline::Own { .. } if keep => return Err(NetError::NotKept),
@@ -112,10 +115,37 @@ pub fn apply(device: &Device, plan: &Plan, rules: &[Rule], keep: bool) -> Result
     match applied.install(fresh, &classifier) {
         Ok(()) => Ok(applied),
         Err(error) => {
-            applied.undo(&lock)?;
+            let goes_back = kept.is_some_and(|(plan, state)| applied.go_back(&lock, plan, state).is_ok());
+            if goes_back {
+                applied.done = true;
+            } else {
+                applied.undo(&lock)?;
+            }
             Err(error)
         }
     }
+}
+
+/// The plan of takt's classes in a tree under HTB.
+fn plan_of(tree: &Tree, device: &Device) -> Option<Plan> {
+    let object = |is_class: bool, handle: u32| {
+        tree.objects.iter().find(|object| object.is_class == is_class && object.handle == handle)
+    };
+    let class = |handle: u32| Class::parse(&object(true, handle)?.options);
+    let of_role = |role: Role| {
+        let Class { assured, ceiling, priority, quantum, .. } = class(class_of(role))?;
+        let packets_max = number(&object(false, queue_of(role))?.options)?;
+        Some(ClassPlan { role, assured, ceiling, priority, quantum, packets_max })
+    };
+    Some(Plan {
+        discipline: Discipline::Htb,
+        line: class(LINE)?.assured,
+        classes: Role::ALL.into_iter().filter_map(of_role).collect(),
+        overhead: device.overhead(),
+        frame_max: device.frame_max(),
+        gso_frame_max: device.gso_frame_max(),
+        notes: Vec::new(),
+    })
 }
 
 impl Applied {
@@ -140,7 +170,8 @@ impl Applied {
     /// is removed.
     ///
     /// # Errors
-    /// The cause; classes may then be of either plan. Dropping this restores the device.
+    /// The cause; the former classes then hold. If that failed, too ([`NetError::Between`]), classes may
+    /// be of either plan.
     pub fn change(&mut self, plan: &Plan, rules: &[Rule]) -> Result<(), NetError> {
         let classifier = classifier(rules, plan.discipline)?;
         let lock = Lock::acquire()?;
@@ -152,10 +183,28 @@ impl Applied {
         if present.is_htb() != (plan.discipline == Discipline::Htb) {
             return Err(NetError::OtherDiscipline { device: self.device.name.clone(), kind: present.name() });
         }
-        self.state.rules = rules.to_vec();
+        let state = State { rules: rules.to_vec(), ..self.state.clone() };
+        lock.write(&state)?;
+        let former = (std::mem::replace(&mut self.plan, plan.clone()), std::mem::replace(&mut self.state, state));
+        let checks = self.checks.clone();
+        let Err(change) = self.install(false, &classifier) else { return Ok(()) };
+        let (plan, state) = former;
+        self.checks = checks;
+        match self.go_back(&lock, plan, state) {
+            Ok(()) => Err(change),
+            Err(back) => {
+                let device = self.device.name.clone();
+                Err(NetError::Between { device, change: Box::new(change), back: Box::new(back) })
+            }
+        }
+    }
+
+    /// Puts former classes and rules back in place.
+    fn go_back(&mut self, lock: &Lock, plan: Plan, state: State) -> Result<(), NetError> {
+        (self.plan, self.state) = (plan, state);
         lock.write(&self.state)?;
-        self.plan = plan.clone();
-        self.install(false, &classifier)
+        let classifier = classifier(&self.state.rules, self.plan.discipline)?;
+        self.put(false, &classifier)
     }
 
     /// The classes with their counters.
@@ -190,11 +239,15 @@ impl Applied {
         Ok(restored)
     }
 
-    fn install(&mut self, fresh: bool, classifier: &Classifier) -> Result<(), NetError> {
+    fn put(&mut self, fresh: bool, classifier: &Classifier) -> Result<(), NetError> {
         match self.own {
-            None => self.put_classes(fresh, classifier)?,
-            Some(_) => self.put_own(fresh, classifier)?,
+            None => self.put_classes(fresh, classifier),
+            Some(_) => self.put_own(fresh, classifier),
         }
+    }
+
+    fn install(&mut self, fresh: bool, classifier: &Classifier) -> Result<(), NetError> {
+        self.put(fresh, classifier)?;
         Device::set_gso_max_segs(&mut self.netlink, self.device.index, GSO_MAX_SEGS)
             .map_err(|cause| refused("the limit of segments (gso_max_segs) cannot be set", cause))?;
         let differences = if self.own.is_some() { self.differences_of_own() } else { self.differences(classifier) };
@@ -206,7 +259,8 @@ impl Applied {
         let checks = probes::check(&self.device, &self.state.rules, |role| match own {
             None => {
                 let counted = counters(netlink, index)?;
-                Ok(counted.into_iter().find(|(of, _)| *of == class_of(role)).map_or(0, |(_, of)| of.packets))
+                let came = |of: Counters| of.packets + of.waiting + of.dropped;
+                Ok(counted.into_iter().find(|(of, _)| *of == class_of(role)).map_or(0, |(_, of)| came(of)))
             }
             Some(own) => {
                 // Those that came: others may leave long before them.
@@ -470,7 +524,8 @@ pub(super) fn status(
     Ok(Some(about(rate, Role::ALL.into_iter().filter_map(of_role).collect())))
 }
 
-/// Gives a device back what it had. `None`: takt's classes are not there any more.
+/// Gives a device back what it had. `None`: takt's classes are not there any more, so only the limit
+/// of segments comes back.
 pub(super) fn restore(lock: &Lock, netlink: &mut Netlink, state: &State) -> Result<Option<Restored>, NetError> {
     let about = |cause| refused("the device's present state cannot be read", cause);
     let Some(device) = Device::all(netlink).map_err(about)?.into_iter().find(|device| device.index == state.device)
@@ -478,11 +533,12 @@ pub(super) fn restore(lock: &Lock, netlink: &mut Netlink, state: &State) -> Resu
         return Ok(None);
     };
     let present = Tree::read(netlink, device.index).map_err(about)?;
+    // Also where takt's tree is gone: nobody else knows the former limit.
+    if device.gso_max_segs == GSO_MAX_SEGS && state.gso_max_segs != GSO_MAX_SEGS {
+        Device::set_gso_max_segs(netlink, device.index, state.gso_max_segs)
+            .map_err(|cause| refused("gso_max_segs cannot be set back", cause))?;
+    }
     if present.is_ours() {
-        if device.gso_max_segs == GSO_MAX_SEGS && state.gso_max_segs != GSO_MAX_SEGS {
-            Device::set_gso_max_segs(netlink, device.index, state.gso_max_segs)
-                .map_err(|cause| refused("gso_max_segs cannot be set back", cause))?;
-        }
         // From here on takt's tree no longer tells that the device is to be restored.
         lock.write(&State { returning: true, ..state.clone() })?;
     } else if !(state.returning && (present.is_default() || present.begins_as(&state.former))) {

@@ -261,8 +261,9 @@ impl Plan {
         self.classes.iter().find(|class| class.role == role)
     }
 
-    /// The longest delay of a real-time packet by other classes: the burst of the link, and the
-    /// largest frame. It holds on a device that sends at the rate of the link.
+    /// The longest delay of a real-time packet by other classes. It is the time of the link's burst and a
+    /// frame. Replies have tokens of their own, so their burst and a frame come on top. It holds on a
+    /// device that sends at the rate of the link.
     #[must_use]
     pub fn blocking(&self) -> Span {
         time_of(self.blocking_bytes(self.frame_max), self.line.rate)
@@ -275,7 +276,9 @@ impl Plan {
     }
 
     fn blocking_bytes(&self, largest: u32) -> u64 {
-        self.line.burst.saturating_add(u64::from(largest))
+        let frame = u64::from(largest);
+        let replies = self.class(Role::Reply).map_or(0, |class| class.ceiling.burst.saturating_add(frame));
+        self.line.burst.saturating_add(frame).saturating_add(replies)
     }
 }
 
@@ -348,9 +351,10 @@ pub(super) mod tests {
         assert_eq!(bursts, [3_000, 1_000, 1_538]);
         assert_eq!(plan.classes.iter().map(|class| class.priority).collect::<Vec<_>>(), [0, 1, 2]);
         assert!(plan.classes.iter().all(|class| class.quantum == 1_538), "always set");
-        // Two frames of 1538 B at 12.5 MB/s; a packet of 64 KiB and a frame.
-        assert_eq!(plan.blocking(), Span::from_ns(246_080));
-        assert_eq!(plan.blocking_with_gso(), Span::from_ns(5_368_960));
+        // At 12.5 MB/s a burst and a frame of 1538 B each, and 1000 B and a frame of replies. With GSO a
+        // frame is a packet of 64 KiB.
+        assert_eq!(plan.blocking(), Span::from_ns(449_120));
+        assert_eq!(plan.blocking_with_gso(), Span::from_ns(10_694_880));
     }
 
     #[test]

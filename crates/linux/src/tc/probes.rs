@@ -31,7 +31,7 @@ pub struct Check {
     pub role: Role,
     /// Frames sent; 0: none can be made, as for a control group.
     pub sent: u64,
-    /// Packets that the class counted meanwhile, at most as many as sent.
+    /// Packets that came to the class meanwhile, at most as many as sent. Waiting and dropped ones count.
     pub counted: u64,
 }
 
@@ -96,8 +96,8 @@ impl Frame {
     }
 }
 
-/// Sends frames of each rule and looks at the counters. `packets` gives the packets that a class has
-/// sent so far.
+/// Sends frames of each rule and looks at the counters. `packets` gives the packets that have come to
+/// a class so far.
 pub(super) fn check(
     device: &Device,
     rules: &[Rule],
@@ -196,7 +196,11 @@ impl Sender {
         // SAFETY: packet and address outlive the call and have the lengths that are given.
         match unsafe { libc::sendto(self.socket.as_raw_fd(), bytes, length, libc::MSG_DONTWAIT, to, size) } {
             sent if sent >= 0 => Ok(()),
-            _ => Err(io::Error::last_os_error()),
+            _ => match io::Error::last_os_error() {
+                // The queue is full: it has counted the frame.
+                error if error.raw_os_error() == Some(libc::ENOBUFS) => Ok(()),
+                error => Err(error),
+            },
         }
     }
 }

@@ -129,7 +129,16 @@ fn hold(
         match read(options, applied.device()) {
             Ok(new) if new == request => {}
             Ok(new) => {
-                applied.change(&new.plan, &new.rules).map_err(|error| refused(&error))?;
+                match applied.change(&new.plan, &new.rules) {
+                    Ok(()) => {}
+                    Err(error @ (NetError::Between { .. } | NetError::NotInstalled { .. })) => {
+                        return Err(refused(&error));
+                    }
+                    Err(error) => {
+                        note(format_args!("{} has changed; its shares stay: {error}", options.file));
+                        continue;
+                    }
+                }
                 tags.iter_mut().try_for_each(|tags| tags.change(&new.plan)).map_err(|error| refused(&error))?;
                 request = new;
                 changes += 1;
