@@ -529,11 +529,12 @@ fn a_node_that_cannot_be_is_refused() {
     let taken = refused(&Node::new(1).with(Level::new("a", here(7000))));
     assert_eq!(
         taken.to_string(),
-        "level \"a\": datagrams to 10.77.0.1:7000 cannot be received: Address already in use (os error 98)"
+        "level \"a\": datagrams to 10.77.0.1:7000 cannot be received: Address already in use (os error 98); another \
+         program listens there: end it, or give another port"
     );
     drop(holder);
     let elsewhere = refused(&Node::new(1).with(Level::new("a", at(cable.right(), 7000))));
-    assert!(elsewhere.to_string().ends_with("Cannot assign requested address (os error 99)"), "{elsewhere}");
+    assert!(elsewhere.to_string().ends_with("(os error 99); give an address of this machine"), "{elsewhere}");
     assert_eq!(left.channel.supplier(1).push(TRACK, b""), Err(EventError::NotConnected), "nothing of it stays");
     let connected = left.join(cable.left(), &node(1, cable.left(), cable.right()));
     assert_eq!(left.channel.supplier(1).push(PEER_LOST, b""), Err(EventError::Reserved(PEER_LOST)));

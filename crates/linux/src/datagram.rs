@@ -23,7 +23,7 @@ pub use transmitted::{Stage, Transmitted};
 #[non_exhaustive]
 pub enum BindError {
     /// The kernel refused the address.
-    #[error("datagrams to {at} cannot be received: {cause}")]
+    #[error("datagrams to {at} cannot be received: {cause}{}", remedy(cause))]
     Address {
         /// The address.
         at: SocketAddr,
@@ -51,6 +51,27 @@ pub enum BindError {
         /// What it answered.
         cause: io::Error,
     },
+}
+
+impl BindError {
+    /// Whether a privilege is missing.
+    #[must_use]
+    pub fn is_privilege(&self) -> bool {
+        let (BindError::Address { cause, .. } | BindError::Sending { cause, .. } | BindError::Priority { cause, .. }) =
+            self;
+        cause.kind() == io::ErrorKind::PermissionDenied
+    }
+}
+
+/// The remedy where the kernel refused an address. It begins with a semicolon. Empty: there is none.
+#[must_use]
+pub fn remedy(cause: &io::Error) -> &'static str {
+    match cause.kind() {
+        io::ErrorKind::AddrInUse => "; another program listens there: end it, or give another port",
+        io::ErrorKind::AddrNotAvailable => "; give an address of this machine",
+        io::ErrorKind::PermissionDenied => "; give a port from 1024 on, or run as root (sudo)",
+        _ => "",
+    }
 }
 
 /// The result of sending a datagram.

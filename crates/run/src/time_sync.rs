@@ -78,6 +78,14 @@ pub enum TimeSyncError {
     Period,
 }
 
+impl TimeSyncError {
+    /// Whether a privilege is missing.
+    #[must_use]
+    pub fn is_privilege(&self) -> bool {
+        matches!(self, TimeSyncError::Bind(error) if error.is_privilege())
+    }
+}
+
 /// The knowledge of a peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PeerStatus {

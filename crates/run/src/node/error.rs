@@ -1,6 +1,5 @@
 //! Why a node with flows cannot run.
 
-use std::io::ErrorKind;
 use std::net::SocketAddr;
 
 use takt_linux::datagram::BindError;
@@ -79,11 +78,23 @@ pub enum NodeError {
         most: u64,
     },
     /// An address where it cannot listen.
-    #[error("{0}; give an address of this machine, and a port that is free")]
+    #[error("{0}")]
     Listen(String),
     /// The socket.
     #[error("{0}")]
     Socket(String),
+    /// No number to tell this process's messages from those of others.
+    #[error("the kernel gives no random numbers, so messages cannot be encrypted; allow the system call getrandom")]
+    Random,
+    /// Clocks are to be measured, and the peer is not known.
+    #[error(
+        "node \"{peer}\" sends to this node, and --clocks asks how its clock differs; say where it receives: \
+         --peer {peer}=ADDRESS:PORT"
+    )]
+    NoClock {
+        /// The other node.
+        peer: String,
+    },
     /// The start has passed, and the node has servers, whose budgets count from it.
     #[error(
         "the common start of the nodes has passed, and a node with components cannot come to a run that has begun; \
@@ -107,16 +118,14 @@ pub enum NodeError {
 impl NodeError {
     /// Whether the request is at fault, not the machine.
     pub(crate) fn is_input(&self) -> bool {
-        !matches!(self, NodeError::Arrivals { .. } | NodeError::Size { .. } | NodeError::Socket(_))
+        !matches!(self, NodeError::Arrivals { .. } | NodeError::Size { .. } | NodeError::Socket(_) | NodeError::Random)
     }
 }
 
 impl From<BindError> for NodeError {
     fn from(error: BindError) -> NodeError {
         match error {
-            BindError::Address { ref cause, .. } if cause.kind() != ErrorKind::PermissionDenied => {
-                NodeError::Listen(error.to_string())
-            }
+            BindError::Address { .. } if !error.is_privilege() => NodeError::Listen(error.to_string()),
             other => NodeError::Socket(other.to_string()),
         }
     }

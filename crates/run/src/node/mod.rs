@@ -115,6 +115,8 @@ pub(crate) struct NodeLive {
     pub(crate) taken: Vec<AtomicU64>,
     /// By node.
     differences: Vec<KnownDifference>,
+    /// By node: its messages that were dropped because the difference of the clocks was not known.
+    untimed: Vec<AtomicU64>,
 }
 
 /// Bytes of the receiving socket's buffer.
@@ -136,8 +138,9 @@ impl NodeLive {
         let outbox = NodeOutbox::open(&plan)?;
         let taken = plan.tasks.iter().map(|_| AtomicU64::new(0)).collect();
         let differences = plan.original.nodes.iter().map(|_| KnownDifference::default()).collect();
+        let untimed = plan.original.nodes.iter().map(|_| AtomicU64::new(0)).collect();
         let payloads = if has_handlers { Payloads::new(&plan) } else { Payloads::default() };
-        Ok(NodeLive { plan, socket, outbox, counts: Counts::default(), payloads, taken, differences })
+        Ok(NodeLive { plan, socket, outbox, counts: Counts::default(), payloads, taken, differences, untimed })
     }
 
     /// Whether messages of these slots may have to wait, so that a thread must send them later.
@@ -171,10 +174,13 @@ impl NodeLive {
         let hops = self.plan.parts.iter().zip(&self.plan.tasks).zip(&self.taken);
         let later = hops.filter(|((part, _), _)| matches!(part, Part::Hop { hop, .. } if *hop > 0));
         let nodes = (0_u32..).map(NodeId).zip(&self.differences);
+        let untimed = self.untimed.iter().map(|count| count.load(Ordering::Acquire));
+        let untimed = (0_u32..).map(NodeId).zip(untimed);
         NodeSummary {
             sources: self.sources(),
             counts: self.counts.read(),
             differences: nodes.filter_map(|(node, _)| Some((node, self.difference(node)?.middle))).collect(),
+            untimed: untimed.filter(|(_, count)| *count > 0).collect(),
             taken: later.map(|((_, task), most)| (*task, most.load(Ordering::Acquire))).collect(),
         }
     }
@@ -192,6 +198,9 @@ pub struct NodeSummary {
     pub taken: Vec<(takt_model::TaskId, u64)>,
     /// The measured differences at the end: this node's clock - that of a peer, in nanoseconds.
     pub differences: Vec<(NodeId, i64)>,
+    /// Nodes whose clock's difference was not known when messages of them came, and how many of these
+    /// were dropped. Only where differences are measured.
+    pub untimed: Vec<(NodeId, u64)>,
 }
 
 /// How late something is.

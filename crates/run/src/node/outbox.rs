@@ -110,16 +110,19 @@ struct OutboxSpec {
 }
 
 /// The key and the head of this process. `None`: the node has no key, since it has no messages.
-fn sealer(plan: &NodePlan) -> Option<Sealer> {
+///
+/// `random` draws the salt. Processes with one key and one salt would use a nonce twice.
+pub(super) fn sealer(plan: &NodePlan, random: impl FnOnce() -> Option<[u8; 16]>) -> Result<Option<Sealer>, NodeError> {
+    let Some(key) = plan.network.key.clone() else { return Ok(None) };
     let head = MessageHead {
         from: plan.node.0 as u16,
-        salt: process::random().unwrap_or_default(),
+        salt: random().ok_or(NodeError::Random)?,
         counter: 0,
         boot: clock::realtime_ns(),
         run: plan.network.start,
         system: plan.digest,
     };
-    Some(Sealer::new(plan.network.key.clone()?, head))
+    Ok(Some(Sealer::new(key, head)))
 }
 
 impl NodeOutbox {
@@ -133,7 +136,7 @@ impl NodeOutbox {
             from,
             priority: plan.network.priority,
         };
-        NodeOutbox::with(&spec, sealer(plan)).map(Some)
+        NodeOutbox::with(&spec, sealer(plan, process::random)?).map(Some)
     }
 
     fn with(spec: &OutboxSpec, sealer: Option<Sealer>) -> Result<NodeOutbox, NodeError> {

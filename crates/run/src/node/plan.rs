@@ -166,6 +166,11 @@ impl NodePlan {
         if sockets && network.key.is_none() {
             return Err(NodeError::NoKey);
         }
+        let peers = plan.peers();
+        let unknown = plan.entries.values().find(|entry| network.clocks.is_some() && !peers.contains(&entry.from));
+        if let Some(from) = unknown.and_then(|entry| system.nodes.get(entry.from.index())) {
+            return Err(NodeError::NoClock { peer: from.name.clone() });
+        }
         if let (Some(listen), Some(lane)) = (
             network.listen,
             plan.lanes.iter().find(|lane| network.listen.is_some_and(|listen| listen.is_ipv4() != lane.to.is_ipv4())),

@@ -229,7 +229,9 @@ impl Post {
             let message = match open(live, guards, (datagram.bytes, places), epoch) {
                 Ok(message) => message,
                 Err(refusal) => {
-                    refusal.of(counts).fetch_add(1, Ordering::Relaxed);
+                    if let Some(count) = refusal.of(live) {
+                        count.fetch_add(1, Ordering::Relaxed);
+                    }
                     continue;
                 }
             };
@@ -323,15 +325,19 @@ enum Refusal {
     Foreign,
     Forged,
     Replayed,
+    /// It is not known how the clock of its sender differs.
+    Untimed(NodeId),
 }
 
 impl Refusal {
-    fn of(self, counts: &super::Counts) -> &AtomicU64 {
+    fn of(self, live: &NodeLive) -> Option<&AtomicU64> {
+        let counts = &live.counts;
         match self {
-            Refusal::Malformed => &counts.malformed,
-            Refusal::Foreign => &counts.foreign,
-            Refusal::Forged => &counts.forged,
-            Refusal::Replayed => &counts.replayed,
+            Refusal::Malformed => Some(&counts.malformed),
+            Refusal::Foreign => Some(&counts.foreign),
+            Refusal::Forged => Some(&counts.forged),
+            Refusal::Replayed => Some(&counts.replayed),
+            Refusal::Untimed(node) => live.untimed.get(node.index()),
         }
     }
 }
@@ -356,9 +362,13 @@ fn open(
     let body = key.open(&head, datagram).ok_or(Refusal::Forged)?;
     guard.accept(head.boot, head.salt, head.counter).map_err(|_| Refusal::Replayed)?;
     let from = NodeId(u32::from(head.from));
-    // Without a table of differences all nodes count from one instant of CLOCK_REALTIME.
     let zeros = body.zero.as_ns().wrapping_sub(epoch.monotonic(Time::ZERO).as_ns()).cast_signed();
-    let shift = live.difference(from).map_or(Difference::default(), |difference| difference.later(zeros));
+    let shift = match live.difference(from) {
+        Some(difference) => difference.later(zeros),
+        // All nodes count from one instant of CLOCK_REALTIME.
+        None if plan.network.clocks.is_none() => Difference::default(),
+        None => return Err(Refusal::Untimed(from)),
+    };
     let message = incoming(plan, from, &body, shift).ok_or(Refusal::Malformed)?;
     let place = places.get(message.place as usize).copied().flatten().ok_or(Refusal::Malformed)?;
     let payload = datagram.get(MESSAGE_HEAD + MESSAGE_BODY..).and_then(|rest| rest.get(..usize::from(body.payload)));

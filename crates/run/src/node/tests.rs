@@ -400,9 +400,10 @@ fn send_and_take(link: Option<Link>) {
 
     let mut system = system(true, "continue", (11, 1, ""));
     system.nodes.iter_mut().for_each(|node| node.link = link);
-    let open = |node: u32, to: std::net::SocketAddr| {
+    let open = |node: u32, to: std::net::SocketAddr, clocks: Option<u16>| {
         let mut network = network(3);
         network.listen = Some(([127, 0, 0, 1], 0).into());
+        network.clocks = clocks;
         network.peers.iter_mut().for_each(|peer| peer.1 = to);
         let (plan, lowered) = NodePlan::new(&system, NodeId(node), &network).unwrap();
         let live = Arc::new(NodeLive::open(plan, false).unwrap());
@@ -410,8 +411,8 @@ fn send_and_take(link: Option<Link>) {
         (live.socket.as_ref().unwrap().address().unwrap(), Post::new(&live, &slots), live)
     };
     let nowhere = ([127, 0, 0, 1], 9).into();
-    let (address, mut to, receiver) = open(1, nowhere);
-    let (_, mut from, sender) = open(0, address);
+    let (address, mut to, receiver) = open(1, nowhere, None);
+    let (_, mut from, sender) = open(0, address, None);
     let slot = |live: &NodeLive, wanted: Part| live.plan.parts.iter().position(|part| *part == wanted).unwrap() as u32;
     let (send, receive) = (slot(&sender, Part::Send), slot(&receiver, Part::Receive));
     let hop = sender.plan.parts.iter().position(|part| matches!(part, Part::Hop { hop: 0, .. })).unwrap();
@@ -460,7 +461,7 @@ fn send_and_take(link: Option<Link>) {
     assert_eq!(sender.counts.sent.load(Ordering::Relaxed) - sent, 20);
     // Another run.
     let (_, mut other, _) = {
-        let (address, post, live) = open(0, address);
+        let (address, post, live) = open(0, address, None);
         (address, post, live)
     };
     let tell = &mut |_: Time, _: Event| {};
@@ -474,4 +475,28 @@ fn send_and_take(link: Option<Link>) {
     from.run((send, 2_000_000), now, epoch, tell);
     to.run((receive, 100), now, epoch, tell);
     assert_eq!(receiver.counts.replayed.load(Ordering::Relaxed), 1, "its former process is not");
+    // A node that measures clocks takes a message only once the difference is known.
+    let (address, mut to, receiver) = open(1, nowhere, Some(7461));
+    let (_, mut from, _) = open(0, address, None);
+    for (number, known) in [(0, None), (1, Some(takt_net::OffsetInterval { low: 0, middle: 0, high: 0 }))] {
+        receiver.set_difference(NodeId(0), known);
+        from.station().completed(hop as u32, (JobKey { task, number }, now, now), now, tell);
+        from.run((send, number * 100), now, epoch, tell);
+        to.run((receive, number), now, epoch, tell);
+        let counts = [&receiver.untimed[0], &receiver.counts.arrived].map(|count| count.load(Ordering::Relaxed));
+        assert_eq!(counts, [1, number]);
+    }
+}
+
+#[test]
+fn a_node_without_random_numbers_or_without_the_clock_of_a_sender_does_not_run() {
+    let system = system(true, "continue", (11, 1, ""));
+    let (plan, _) = NodePlan::new(&system, NodeId(0), &network(3)).unwrap();
+    assert!(matches!(super::outbox::sealer(&plan, || None), Err(super::NodeError::Random)));
+    let mut alone = network(3);
+    alone.peers.retain(|(peer, _)| peer != "n0");
+    assert!(NodePlan::new(&system, NodeId(1), &alone).is_ok());
+    alone.clocks = Some(7461);
+    let refused = NodePlan::new(&system, NodeId(1), &alone).map(|_| ());
+    assert_eq!(refused, Err(super::NodeError::NoClock { peer: "n0".to_owned() }));
 }

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use takt_analysis::CheckOptions;
 use takt_linux::clock;
 use takt_log::stats::Stats;
-use takt_model::{FlowId, Lateness, NodeId, Span, System, flows};
+use takt_model::{Costs, FlowId, Lateness, NodeId, Span, System, TableTask, flows};
 use takt_net::source::ClockReport;
 use takt_run::RunSummary;
 use takt_run::node::{Key, NodeCounts, NodeNetwork, has_flows};
@@ -125,13 +125,16 @@ struct Hop {
     /// k: the most messages that one receiving job took; `None` on the first hop.
     taken: Option<u64>,
     taken_bound: Option<u64>,
+    /// It exceeds a bound.
+    exceeds: bool,
 }
 
 impl Hop {
-    fn exceeds(&self) -> bool {
+    /// Whether it exceeds one of these bounds.
+    fn is_above(&self, response: Option<Span>, messages: Option<u64>) -> bool {
         let above =
             |value: Option<u64>, bound: Option<u64>| value.zip(bound).is_some_and(|(value, bound)| value > bound);
-        above(self.max.map(Span::as_ns), self.bound.map(Span::as_ns)) || above(self.taken, self.taken_bound)
+        above(self.max.map(Span::as_ns), response.map(Span::as_ns)) || above(self.taken, messages)
     }
 
     /// What is left below the bound, or below the deadline where none is proven.
@@ -145,10 +148,12 @@ impl Hop {
 pub(super) struct Account {
     hops: Vec<Hop>,
     counts: NodeCounts,
-    /// Why a bound may have been exceeded.
+    /// Why bounds were exceeded. None: nothing that was measured explains it.
     disturbances: Vec<String>,
     /// Peers, and how far the own clock is ahead of theirs.
     differences: Vec<(String, i64)>,
+    /// Peers whose clock was not known when messages came, and how many of these were dropped.
+    untimed: Vec<(String, u64)>,
     /// Reports on CLOCK_REALTIME, if nodes trust it.
     sources: Option<Vec<ClockReport>>,
 }
@@ -165,7 +170,7 @@ impl Account {
                 let Some(id) = lowered.task_of(FlowId(at as u32), hop) else { continue };
                 let task = &lowered.system.tasks[id.index()];
                 let of = stats.tasks.iter().find(|stats| stats.task == task.name);
-                hops.push(Hop {
+                let mut of_hop = Hop {
                     task: task.name.clone(),
                     flow: flow.name.clone(),
                     hop,
@@ -175,13 +180,22 @@ impl Account {
                     missed: of.and_then(|stats| stats.missed),
                     taken: live.taken.iter().find(|(task, _)| *task == id).map(|(_, most)| *most),
                     taken_bound: report.messages_bound(&flow.name, hop),
-                });
+                    exceeds: false,
+                };
+                of_hop.exceeds = of_hop.is_above(of_hop.bound, of_hop.taken_bound);
+                hops.push(of_hop);
             }
         }
-        let disturbances = disturbances(system, summary, live.counts);
+        let disturbances = if hops.iter().any(|hop| hop.exceeds) && explains(system, summary, live.counts, &hops) {
+            disturbances(system, summary, live.counts)
+        } else {
+            Vec::new()
+        };
         let name = |node: NodeId| system.nodes.get(node.index()).map_or_else(String::new, |node| node.name.clone());
         let differences = live.differences.iter().map(|(node, ns)| (name(*node), *ns)).collect();
-        Some(Account { hops, counts: live.counts, disturbances, differences, sources: live.sources.clone() })
+        let untimed = live.untimed.iter().map(|(node, count)| (name(*node), *count)).collect();
+        let (counts, sources) = (live.counts, live.sources.clone());
+        Some(Account { hops, counts, disturbances, differences, untimed, sources })
     }
 
     pub(super) fn text(&self) -> String {
@@ -233,12 +247,21 @@ impl Account {
         for (node, ns) in &self.differences {
             let _ = writeln!(text, "clocks: this one - that of \"{node}\" is {}", Lateness::from_ns(*ns));
         }
+        for (node, count) in &self.untimed {
+            let _ = writeln!(
+                text,
+                "clocks: {count} messages of \"{node}\" were dropped, because it was not known how its clock differs: \
+                 does it run with --clocks, at the same port, and does UDP pass there?"
+            );
+        }
         if let Some(sources) = &self.sources {
             let _ = writeln!(text, "{}", clock_sources::sentence(sources));
         }
-        for hop in self.hops.iter().filter(|hop| hop.exceeds()) {
+        for hop in self.hops.iter().filter(|hop| hop.exceeds) {
             let why = if self.disturbances.is_empty() {
-                "no disturbance was seen: is the network slower than the file says, or do the clocks differ?".to_owned()
+                "no disturbance that was seen explains it: is the network slower than the file says, or do the clocks \
+                 differ?"
+                    .to_owned()
             } else {
                 self.disturbances.join("; ")
             };
@@ -260,10 +283,11 @@ impl Account {
                 "missed": hop.missed,
                 "messages": hop.taken,
                 "messages_bound": hop.taken_bound,
-                "exceeds": hop.exceeds(),
+                "exceeds": hop.exceeds,
             })
         };
         let clock = |(node, ns): &(String, i64)| json!({ "node": node, "offset_ns": ns });
+        let untimed = |(node, count): &(String, u64)| json!({ "node": node, "dropped": count });
         let c = &self.counts;
         json!({
             "hops": self.hops.iter().map(hop).collect::<Vec<_>>(),
@@ -283,9 +307,29 @@ impl Account {
             "send_max_ns": c.send_longest_ns,
             "disturbances": self.disturbances,
             "clocks": self.differences.iter().map(clock).collect::<Vec<_>>(),
+            "clocks_unknown": self.untimed.iter().map(untimed).collect::<Vec<_>>(),
             "clock_sources": self.sources.as_deref().map(clock_sources::json),
         })
     }
+}
+
+/// Whether the measured lateness explains the exceeded bounds: `takt check` with that lateness has
+/// bounds that are kept.
+fn explains(system: &System, summary: &RunSummary, counts: NodeCounts, hops: &[Hop]) -> bool {
+    let mut measured = system.clone();
+    let Some(node) = measured.nodes.get_mut(summary.node.index()) else { return false };
+    let over = |task: Option<TableTask>, longest: u64| {
+        task.map_or(0, |task| Span::from_ns(longest).saturating_sub(task.wcet).as_ns())
+    };
+    let late = counts.receive_late_ns.max(counts.send_late_ns);
+    let over = over(node.receive, counts.receive_longest_ns).max(over(node.send, counts.send_longest_ns));
+    let latency = Span::from_ns(late.saturating_add(over)).saturating_add(summary.steal.unwrap_or_default());
+    let costs = node.costs.get_or_insert(Costs::NONE);
+    costs.latency = costs.latency.max(latency);
+    let report = takt_analysis::check(&measured, &CheckOptions::default());
+    let mut exceeding = hops.iter().filter(|hop| hop.exceeds);
+    // Without a bound for such lateness, none is exceeded.
+    exceeding.all(|hop| !hop.is_above(report.hop_bound(&hop.flow, hop.hop), report.messages_bound(&hop.flow, hop.hop)))
 }
 
 /// What the bounds of `check` do not know of.
