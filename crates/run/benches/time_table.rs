@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use takt_linux::clock::monotonic_ns;
 use takt_model::{Span, Time};
-use takt_net::{Clock, SyncMessage, SyncRequest};
+use takt_net::{Clock, SYNC_LENGTH, SyncMessage, SyncRequest};
 use takt_run::time_sync::{TimeSync, TimeSyncSpec};
 
 const HERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
@@ -63,7 +63,7 @@ fn main() {
         }
         let t1 = now();
         let request = SyncMessage::Request(SyncRequest { secret: 1, sent: t1 }).write();
-        let mut bytes = [0; 64];
+        let mut bytes = [0; SYNC_LENGTH];
         let answered = simple.send_to(&request, address).and_then(|_| simple.recv(&mut bytes));
         let t4 = now();
         let answer = answered.ok().and_then(|length| SyncMessage::read(bytes.get(..length)?));
@@ -75,6 +75,7 @@ fn main() {
     }
     ends.store(true, Ordering::Release);
     drop(thread.join());
+    assert!(!simple_errors.is_empty(), "the simple client had no answer");
     let [error, wide, simple_error] = [errors, widths, simple_errors].map(|mut all| {
         all.sort_unstable();
         let at = |percent: usize| all.get(all.len() * percent / 100).copied().unwrap_or(0);

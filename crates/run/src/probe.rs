@@ -122,7 +122,7 @@ pub enum ProbeError {
         cause: io::Error,
     },
     /// The server cannot listen.
-    #[error("TCP connections to {at} cannot be taken: {cause}")]
+    #[error("TCP connections to {at} cannot be taken: {cause}{}", takt_linux::datagram::remedy(cause))]
     Listen {
         /// The address.
         at: SocketAddr,

@@ -7,9 +7,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use takt_dispatch::deadline::wire::{Answer, Request};
 use takt_linux::clock::pause;
 use takt_linux::net::Cable;
 use takt_linux::outgoing::Transport;
+use takt_linux::seqpacket::{Listener, Received};
 use takt_linux::tc::{self, Device, Plan, Rule};
 use takt_model::{Bucket, Bytes, Link, Rate, Span, Time};
 use takt_net::probe::{Frames, HEAD, Head, Pace, ProbeMessage, ScheduleSpec, ServerCounts};
@@ -443,6 +445,42 @@ fn a_run_that_ends_within_a_burst_awaits_its_replies() {
     let outcome = probe(&spec, &|| has_come.load(Ordering::Acquire), &mut |_| {}).unwrap();
     assert_whole(&outcome, "one burst");
     assert!(outcome.is_stopped);
+    serving.stop();
+}
+
+#[test]
+fn a_run_through_a_broker_that_stands_still_ends() {
+    let path = std::env::temp_dir().join(format!("takt-probe-still-{}", std::process::id()));
+    let listener = Listener::bind(&path).unwrap();
+    let serving = Serving::start(vec![(IpAddr::from([127, 0, 0, 1]), same())]);
+    let over = AtomicBool::new(false);
+    let broker = || {
+        let (mut client, mut bytes) = (None, vec![0; HEAD + takt_dispatch::deadline::wire::MESSAGE_MAX]);
+        while !over.load(Ordering::Acquire) {
+            pause(Span::from_ms(1));
+            client = client.or_else(|| listener.accept().unwrap());
+            let Some(Received::Message(length, _)) = client.as_ref().map(|client| client.receive(&mut bytes)) else {
+                continue;
+            };
+            // It takes the socket, and then sends nothing.
+            let answer = match Request::read(&bytes[..length]) {
+                Some(Request::Hello { version }) => Answer::Welcome { version },
+                Some(Request::Join { socket }) => Answer::Joined { socket },
+                _ => continue,
+            };
+            client.as_ref().map(|client| client.send([&answer.write(), b""], None));
+        }
+    };
+    let outcome = std::thread::scope(|scope| {
+        scope.spawn(broker);
+        let mut spec = ProbeSpec { clocks: None, broker: Some(path), ..spec(&serving.addresses, 10_000) };
+        (spec.duration, spec.patience) = (Span::from_ms(200), Span::from_ms(200));
+        spec.schedule.deadline = Some(Span::from_s(1));
+        let outcome = probe(&spec, &|| false, &mut |_| {});
+        over.store(true, Ordering::Release);
+        outcome.unwrap()
+    });
+    assert!(outcome.servers[0].sent <= 64, "{:?}", outcome.servers);
     serving.stop();
 }
 

@@ -193,7 +193,13 @@ impl<'a> Path<'a> {
         match (&self.carrier, with_deadlines) {
             (Carrier::Udp(..), Some(socket)) => {
                 socket.set_deadline(deadline);
-                socket.send_to(bytes, *address).is_ok()
+                let mut since = None;
+                loop {
+                    match socket.try_send(bytes, Some(*address)) {
+                        Err(SendError::WouldBlock) if !self.gives_up(&mut since) => pause(ROOM_WAIT),
+                        sent => return sent.is_ok(),
+                    }
+                }
             }
             (Carrier::Udp(socket, to), None) => {
                 to.get(server).is_some_and(|to| socket.send([bytes, &[]], to, ROOM) == Sent::Yes)
@@ -223,7 +229,7 @@ impl<'a> Path<'a> {
         }
     }
 
-    /// Whether a stream that has taken nothing since then is given up.
+    /// Whether a stream or a broker that has taken nothing since then is given up.
     fn gives_up(&self, since: &mut Option<Time>) -> bool {
         let now = Time::from_ns(monotonic_ns());
         let stalled = now.saturating_since(*since.get_or_insert(now));

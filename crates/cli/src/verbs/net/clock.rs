@@ -29,7 +29,10 @@ pub(super) fn execute(options: &args::NetClock, json: bool) -> Outcome {
         sources: Some(SourcePaths::default()),
     };
     let signals = StopSignals::catch();
-    let mut sync = TimeSync::bind(&spec).map_err(Failure::input)?;
+    let mut sync = TimeSync::bind(&spec).map_err(|error| match error.is_privilege() {
+        true => Failure::cannot(error),
+        false => Failure::input(error),
+    })?;
     let address = sync.address().unwrap_or(options.listen);
     note(format_args!("answering at {address}"));
     let now = || Time::from_ns(monotonic_ns());

@@ -86,17 +86,16 @@ fn spec(options: &ProbeCommon, pace: Pace, reply_every: u32) -> ProbeSpec {
 }
 
 fn failure(error: ProbeError) -> Failure {
-    use takt_linux::datagram::BindError;
     match &error {
         ProbeError::NoAnswer(_)
         | ProbeError::Connect { .. }
         | ProbeError::Full(_)
         | ProbeError::Stopped
         | ProbeError::NoBroker(_) => Failure::no(error),
-        ProbeError::Bind(BindError::Priority { .. }) | ProbeError::Outgoing(_) => Failure::cannot(error),
-        ProbeError::Bind(BindError::Address { cause, .. }) if cause.kind() == ErrorKind::PermissionDenied => {
-            Failure::cannot(error)
-        }
+        ProbeError::Outgoing(_) => Failure::cannot(error),
+        ProbeError::Bind(cause) if cause.is_privilege() => Failure::cannot(error),
+        ProbeError::Clocks(cause) if cause.is_privilege() => Failure::cannot(error),
+        ProbeError::Listen { cause, .. } if cause.kind() == ErrorKind::PermissionDenied => Failure::cannot(error),
         ProbeError::Kernel(_) => Failure::trouble(error),
         _ => Failure::input(error),
     }
