@@ -402,6 +402,8 @@ TAKT_FN int takt_update_all(struct takt_cpu *cpu, u64 now)
 	for (at = 0; at < TAKT_SERVERS_MAX; at++) {
 		struct takt_server *server = takt_at(cpu, at);
 
+		if (at >= cpu->count)
+			break;
 		server->has_work = server->ready > 0;
 		cpu->busy |= server->has_work << at;
 		/* All bits without work: TAKT_NONE. */
@@ -522,6 +524,8 @@ TAKT_FN u32 takt_first(struct takt_cpu *cpu, u32 entries, u32 after)
 		return TAKT_NONE;
 	cpu->wanted = entries;
 	for (at = 0; at < TAKT_SERVERS_MAX; at++) {
+		if (at >= cpu->count)
+			break;
 		if (!(cpu->wanted & takt_bit(at)))
 			continue;
 		if (after != TAKT_NONE && !takt_precedes(cpu, after, at))
@@ -643,13 +647,16 @@ TAKT_FN int takt_decide(struct takt_cpu *cpu, u64 now)
 		return 0;
 	takt_advance(cpu, now);
 	cpu->is_taken = 0;
-	for (at = TAKT_SERVERS_MAX; at-- > 0;)
-		if (cpu->scopes & takt_bit(at))
-			takt_choose(cpu, at + 1);
+	if (cpu->scopes)
+		for (at = TAKT_SERVERS_MAX; at-- > 0;)
+			if (cpu->scopes & takt_bit(at))
+				takt_choose(cpu, at + 1);
 	takt_choose(cpu, 0);
-	for (at = 0; at < TAKT_SERVERS_MAX; at++)
-		if (at < cpu->count)
-			takt_begin_to_pay(cpu, at);
+	for (at = 0; at < TAKT_SERVERS_MAX; at++) {
+		if (at >= cpu->count)
+			break;
+		takt_begin_to_pay(cpu, at);
+	}
 	for (at = 0; at < TAKT_SERVERS_MAX; at++) {
 		u64 of;
 
