@@ -174,7 +174,7 @@ struct Node {
     paying: Option<(Time, Span)>,
     /// Whether a job in it runs, since the last decision.
     runs: bool,
-    /// The budget left that its laxity counts from: while it pays, that of the last comparison.
+    /// The budget left that its laxity counts from: that of the last comparison.
     left_seen: Span,
 }
 
@@ -555,8 +555,7 @@ impl Hierarchy {
     fn begin_or_end(&mut self, server: usize, now: Time) -> bool {
         if !self.choice.payers.contains(&server) {
             self.settle(server, now);
-            let node = &mut self.servers[server];
-            (node.paying, node.left_seen) = (None, node.account.left());
+            self.servers[server].paying = None;
             return false;
         }
         let runs = self.has_job(server);

@@ -99,9 +99,7 @@ struct Virtual {
     via: Option<usize>,
     /// It has a CPU and does not lend it.
     holds: bool,
-    /// It has paid since the last decision.
-    pays: bool,
-    /// The budget left that its laxity counts from: while it pays, that of the last comparison.
+    /// The budget left that its laxity counts from: that of the last comparison.
     left_seen: Span,
 }
 
@@ -369,10 +367,9 @@ impl VirtualClusters {
         if on_grid(at.quantum) || on_grid(self.laxity_quantum) || at.pool.has_section_end(now) {
             at.pool.compare(now);
         }
-        let compares = at.pool.compares(now);
-        for server in &at.servers {
-            let server = &mut self.servers[*server];
-            if compares || !server.pays {
+        if at.pool.compares(now) {
+            for server in &at.servers {
+                let server = &mut self.servers[*server];
                 server.left_seen = server.account.left();
             }
         }
@@ -505,13 +502,9 @@ impl VirtualClusters {
     /// Notes the payers from now on.
     fn begin_to_pay(&mut self, now: Time) {
         let mut all = std::mem::take(&mut self.paying);
-        for server in all.iter().flat_map(|group| &self.groups[*group].servers) {
-            self.servers[*server].pays = false;
-        }
         for at in 0..self.choice.payers.len() {
             let server = &mut self.servers[self.choice.payers[at]];
             server.account.start();
-            server.pays = true;
             self.groups[server.group].payers += 1;
             all.push(server.group);
         }

@@ -117,7 +117,6 @@ impl VirtualClusters {
                 root: None,
                 via: None,
                 holds: false,
-                pays: false,
                 left_seen: Span::ZERO,
             });
         }

@@ -35,7 +35,7 @@ struct World<'a> {
     jobs: Vec<Job>,
     picks: Vec<Vec<Entry>>,
     now: u64,
-    /// The budget left of each server as [`Job::seen`].
+    /// The budget left of each server at the last comparison.
     seen: Vec<u64>,
     /// How many CPUs each component could use, and whether there is a job in it.
     states: Vec<(usize, bool)>,
@@ -143,9 +143,6 @@ impl World<'_> {
         let outcome = self.decide();
         for job in self.jobs.iter_mut().filter(|job| !outcome.run.contains(&job.task)) {
             job.seen = job.left;
-        }
-        for server in (0..self.accounts.len()).filter(|server| !outcome.payers.contains(server)) {
-            self.seen[server] = self.accounts[server].left_ns();
         }
         let rates: Vec<u128> = outcome.payers.iter().map(|server| self.rate(*server)).collect();
         outcome.payers.iter().zip(rates).for_each(|(server, rate)| self.accounts[*server].pay(rate));

@@ -63,7 +63,7 @@ pub(crate) struct Reference<'a> {
     jobs: Vec<Job>,
     picks: Vec<Pick>,
     now: u64,
-    /// The budget left of each server as [`Job::seen`].
+    /// The budget left of each server at the last comparison.
     seen: Vec<u64>,
     /// Whether each server wants the CPU, has a job in it, and is eligible.
     states: Vec<Option<(bool, bool, bool)>>,
@@ -285,9 +285,6 @@ impl Reference<'_> {
         let ran = self.give(None, &mut payers);
         for (_, job) in self.jobs.iter_mut().enumerate().filter(|(at, _)| Some(*at) != ran) {
             job.seen = job.left;
-        }
-        for server in (0..self.accounts.len()).filter(|server| !payers.contains(server)) {
-            self.seen[server] = self.accounts[server].left_ns();
         }
         for server in &payers {
             self.accounts[*server].pay(rates[*server]);
