@@ -212,9 +212,13 @@ impl Applied {
     /// # Errors
     /// The kernel's refusal.
     pub fn status(&mut self) -> Result<Status, NetError> {
-        status(&mut self.netlink, &self.device, Some(&self.state), self.own.as_ref())
-            .map_err(|cause| refused("the classes cannot be read", cause))?
-            .ok_or_else(|| NetError::NotInstalled { device: self.device.name.clone() })
+        let missing = || NetError::NotInstalled { device: self.device.name.clone() };
+        let unreadable = |cause| refused("the classes cannot be read", cause);
+        // As it is now: its limit of segments has changed since it was found.
+        let device = Device::named(&mut self.netlink, &self.device.name).map_err(unreadable)?.ok_or_else(missing)?;
+        status(&mut self.netlink, &device, Some(&self.state), self.own.as_ref())
+            .map_err(unreadable)?
+            .ok_or_else(missing)
     }
 
     /// Leaves the classes as they are; this needs `keep` of [`apply`].
