@@ -1,6 +1,6 @@
 /*
- * A virtual machine with one CPU that counts and never waits. KVM runs it in a thread with the name that QEMU gives
- * such threads. .ci/lab-kvm puts it under a server.
+ * A virtual machine with one CPU that counts and never waits. The thread of the CPU is
+ * named as in QEMU. .ci/lab-kvm puts it under a server.
  *
  * vcpu SECONDS: runs for this time, then prints how far the guest counted and the CPU time of the thread in ns.
  */

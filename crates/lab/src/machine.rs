@@ -116,7 +116,7 @@ impl Machine {
 
     /// The kernel's command line. A panic ends the machine at once.
     fn kernel_line(&self) -> String {
-        // kvm-amd wants a clock of constant rate. That of virtual time is one, but QEMU does not say so.
+        // kvm-amd wants a clock of constant rate. The clock of virtual time has one, but QEMU does not tell the kernel.
         let nests = if self.nests { " setcpuid=constant_tsc" } else { "" };
         format!("console=ttyS0 quiet nokaslr panic=-1 threadirqs net.ifnames=0{nests}")
     }

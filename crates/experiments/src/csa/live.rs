@@ -1,5 +1,5 @@
-//! [CSA] Figs. 4 to 7 on a kernel, beside the simulations of the same workloads: on this one under budget managers,
-//! faster than in the paper, or on one of the lab (`lab.rs`).
+//! [CSA] Figs. 4 to 7 on a kernel, beside the simulations of the same workloads. On this kernel budget managers run the
+//! domains, faster than in the paper. `lab.rs` has the kernels of the lab.
 
 use takt_model::{Auto, Costs, Exec, ServerRule, Span, System};
 use takt_report::{Figure, Form, Series};

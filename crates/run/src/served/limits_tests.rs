@@ -153,7 +153,8 @@ fn the_order_is_that_of_the_servers_own_cpu() {
 
 #[test]
 fn the_order_is_that_of_the_component_around() {
-    let outer = "[[component]]\nname = \"o\"\nserver = \"deferrable\"\nperiod = \"30ms\"\nbudget = \"9ms\"\nstrategy = \"rm\"\n";
+    let outer = "[[component]]\nname = \"o\"\nserver = \"deferrable\"\nperiod = \"30ms\"\nbudget = \"9ms\"\n\
+                 strategy = \"rm\"\n";
     let text = THREE.replacen("[[component]]\nname = \"a\"", &format!("{outer}[[component]]\nname = \"a\""), 1);
     let within = |text: String, name: &str| {
         text.replace(&format!("name = \"{name}\"\n"), &format!("name = \"{name}\"\nparent = \"o\"\n"))
