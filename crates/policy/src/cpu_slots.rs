@@ -146,12 +146,6 @@ impl Slots {
     // Always inlined: for a job that has just come little of it is left.
     #[inline(always)]
     pub(crate) fn rerank(&self, slot: u32, now: Time) -> Rank {
-        self.rank_of(slot, now, now)
-    }
-
-    /// The same with the laxity that the job had at `compared`, if it ran since then.
-    #[inline(always)]
-    pub(crate) fn rank_of(&self, slot: u32, now: Time, compared: Time) -> Rank {
         let at = &self.slots[slot as usize];
         if self.sections && (at.in_section || at.is_kept(now)) {
             return Rank::kept(at.of.arrival.as_ns(), slot);
@@ -161,7 +155,7 @@ impl Slots {
             State::Running { .. } if !at.of.preemptive => Phase::Running,
             _ => Phase::waiting(at.of.preemptive, at.has_started()),
         };
-        at.of.rank(below, phase, at.of.key(|| at.remaining(compared)), slot)
+        at.of.rank(below, phase, at.of.key(|| at.remaining(now)), slot)
     }
 
     /// The job that runs with this rank lost its CPU at `now`; its rank as a waiting job.

@@ -10,7 +10,6 @@
 //! - A server pays, and the scope of its component gets the CPU. If no job runs there, the rule decides:
 //!   - `wcps` lends the CPU to the next entry with a job to run. Both servers pay.
 //!   - `crps` lends the CPU to the first entry with a job to run, with or without budget. The borrower does not pay.
-//!     (The scheduler of [CSA III-C] prefers entries with budget. [CSA III-A] allows any.)
 //!   - Any other rule leaves the CPU idle.
 //!
 //! A lender pays, and so do eligible servers inside it. Other idle servers do not pay. The payers stay fixed until the
@@ -19,10 +18,6 @@
 //!
 //! If servers of a scope have a `quantum`, the scope decides only at multiples of the longest one. A task or component
 //! without work leaves the CPU idle until then.
-//!
-//! A scope compares laxities when one of its jobs comes or ends, and when one of its servers changes. It also does so
-//! at ends of sections, and at multiples of its quantum and of the node's `laxity-quantum`. At other calls of
-//! [`Hierarchy::dispatch`] its order stays.
 //!
 //! Ties go to the earlier arrival, then to tasks before servers, then to the order of the file. A server
 //! arrives when its budget comes. A server with other terms changes its place with its terms. At one instant,
@@ -128,8 +123,6 @@ struct Scope {
     /// They, the most important first. Computed anew where ranks vary between the changes of servers.
     order: ScopeOrder<usize>,
     ranks_vary: bool,
-    /// Ranks that vary are compared at this dispatch.
-    compares: bool,
     /// How many of them have a job in them.
     busy_servers: usize,
     /// The first of its tasks' jobs, as long as it is known.
@@ -174,8 +167,6 @@ struct Node {
     paying: Option<(Time, Span)>,
     /// Whether a job in it runs, since the last decision.
     runs: bool,
-    /// The budget left that its laxity counts from: that of the last comparison.
-    left_seen: Span,
 }
 
 /// The outcome of a choice: payers, decisions of scopes, and the job's scope.
@@ -383,7 +374,6 @@ impl Hierarchy {
             }
         }
         self.begin_to_pay(now);
-        self.varying.iter().for_each(|scope| self.scopes[*scope].compares = false);
     }
 
     /// Brings servers to `now` that something has happened to, from the inside out.
@@ -406,22 +396,9 @@ impl Hierarchy {
         self.scopes[0].is_dirty = false;
         self.wants(0, now);
         for at in 0..self.varying.len() {
-            self.compare(self.varying[at], now);
+            let scope = &mut self.scopes[self.varying[at]];
+            scope.head = scope.dispatcher.head(now);
             self.put_in_order(self.varying[at]);
-        }
-    }
-
-    /// Updates ranks that vary to `now`, if the scope compares them at this instant.
-    fn compare(&mut self, scope: usize, now: Time) {
-        let on_grid = |quantum: Option<Span>| quantum.is_some_and(|quantum| is_multiple(now, quantum));
-        let at = &mut self.scopes[scope];
-        at.compares |= at.dispatcher.takes_touched(now) || on_grid(at.quantum) || on_grid(self.laxity_quantum);
-        if at.compares {
-            at.head = at.dispatcher.head(now, true);
-            for server in &at.servers {
-                let node = &mut self.servers[*server];
-                node.left_seen = node.account.left();
-            }
         }
     }
 
@@ -432,9 +409,8 @@ impl Hierarchy {
         let has_work = if is_dirty { self.wants(server + 1, now) } else { had_work };
         let busy = self.scopes[server + 1].is_busy();
         let was_busy = self.servers[server].standing.is_some_and(|at| at.busy);
-        let mut changed = has_work != had_work || busy != was_busy;
         if is_due || has_work != had_work {
-            changed |= self.update_account(server, has_work, now);
+            self.update_account(server, has_work, now);
         } else if busy == was_busy {
             return;
         }
@@ -447,18 +423,14 @@ impl Hierarchy {
         let node = &mut self.servers[server];
         let eligible = node.account.is_eligible(has_work);
         if std::mem::replace(&mut node.eligible, eligible) != eligible {
-            changed = true;
             self.mark_dirty(outer);
         }
-        self.scopes[outer].compares |= changed;
         self.put_in_place(server, busy);
     }
 
-    /// True if the budget or the terms have changed but for payments, or the server has become idle.
-    fn update_account(&mut self, server: usize, has_work: bool, now: Time) -> bool {
+    fn update_account(&mut self, server: usize, has_work: bool, now: Time) {
         let mut changes = std::mem::take(&mut self.changes);
         self.servers[server].account.update(now, has_work, |change| changes.push(change));
-        let changed = !changes.is_empty();
         for change in changes.drain(..) {
             let told = match change {
                 Change::Replenished(budget) => ServerChange::Replenished(budget),
@@ -476,7 +448,6 @@ impl Hierarchy {
         let before = std::mem::replace(counted, share);
         let active = &mut self.scopes[*outer].active_share;
         *active = *active + u128::from(share) - u128::from(before);
-        changed
     }
 
     /// Takes in that a server has its next terms.
@@ -491,7 +462,7 @@ impl Hierarchy {
     fn wants(&mut self, scope: usize, now: Time) -> bool {
         let scope = &mut self.scopes[scope];
         if scope.is_head_old {
-            (scope.head, scope.is_head_old) = (scope.dispatcher.head(now, scope.compares), false);
+            (scope.head, scope.is_head_old) = (scope.dispatcher.head(now), false);
         }
         scope.wants = scope.head.is_some() || scope.order.eligible_count() > 0;
         scope.wants
@@ -513,10 +484,8 @@ impl Hierarchy {
         if let Some(scope) = self.choice.runs {
             let at = &self.scopes[scope];
             let (has_quantum, pick) = (at.quantum.is_some(), at.pick.entry);
-            let stays = at.ranks_vary && !at.compares && self.granted == Some(scope);
             self.in_scope(scope, &mut within, |dispatcher, decisions| match pick {
                 Some(Entry::Task(slot)) if has_quantum => dispatcher.run_only(slot, now, decisions),
-                _ if stays => {}
                 _ => dispatcher.dispatch_in_scope(now, decisions),
             });
         }

@@ -15,8 +15,6 @@ pub(crate) struct Pool {
     slots: Slots,
     /// How many jobs each slot has had.
     numbers: Vec<u64>,
-    /// When laxities were last compared.
-    compared: Time,
 }
 
 impl Pool {
@@ -25,7 +23,7 @@ impl Pool {
         let cpus = CpuSet::first(system.nodes[node.index()].cpus);
         let of: Vec<(u32, CpuSet, &Task)> = tasks.iter().map(|id| (0, cpus, &system.tasks[id.index()])).collect();
         let plans = Plans::new(system, plans, tasks.iter().copied());
-        Pool { slots: Slots::new(system, plans, &of), numbers: vec![0; tasks.len()], compared: Time::ZERO }
+        Pool { slots: Slots::new(system, plans, &of), numbers: vec![0; tasks.len()] }
     }
 
     fn levels(&self) -> impl Iterator<Item = &PlanLevel> {
@@ -63,17 +61,17 @@ impl Pool {
     }
 
     /// The deadline of a slot's job has passed. Returns the CPU that the job leaves.
-    pub(crate) fn deadline(&mut self, slot: u32, now: Time, decisions: &mut Vec<Decision>) -> Option<u32> {
+    pub(crate) fn deadline(&mut self, slot: u32, decisions: &mut Vec<Decision>) -> Option<u32> {
         let at = &mut self.slots.slots[slot as usize];
         if at.state == State::Empty || at.of.demoted {
             return None;
         }
-        let effect = at.of.late_effect(at.has_started());
-        at.of.demoted = effect == Late::Demote;
-        if effect != Late::Continue {
-            self.compare(now);
+        match at.of.late_effect(at.has_started()) {
+            Late::Drop => return self.drop_job(slot, decisions),
+            Late::Demote => at.of.demoted = true,
+            Late::Continue => {}
         }
-        if effect == Late::Drop { self.drop_job(slot, decisions) } else { None }
+        None
     }
 
     /// Empties a slot whose job is late. Returns the CPU that it leaves.
@@ -97,20 +95,9 @@ impl Pool {
         left
     }
 
-    /// Laxities are compared as they are at `now`.
-    pub(crate) fn compare(&mut self, now: Time) {
-        self.compared = now;
-    }
-
-    /// Whether laxities are compared at `now`.
-    pub(crate) fn compares(&self, now: Time) -> bool {
-        self.compared == now
-    }
-
-    /// The rank of a slot's job, if there is one. Its laxity is that of the last comparison.
+    /// The rank of a slot's job, if there is one.
     pub(crate) fn rank(&self, slot: u32, now: Time) -> Option<Rank> {
-        let is_there = self.slots.slots[slot as usize].state != State::Empty;
-        is_there.then(|| self.slots.rank_of(slot, now, self.compared))
+        (self.slots.slots[slot as usize].state != State::Empty).then(|| self.slots.rerank(slot, now))
     }
 
     /// The CPU on which a slot's job runs.
@@ -142,11 +129,6 @@ impl Pool {
         let rank = self.slots.rerank(slot, now);
         let (_, resumed, from) = self.slots.started(slot, rank, cpu, now);
         (resumed, from)
-    }
-
-    /// Whether a section of a running job ends at `now`.
-    pub(crate) fn has_section_end(&self, now: Time) -> bool {
-        self.slots.sections && self.slots.slots.iter().any(|slot| slot.section_end(now) == Some(now))
     }
 
     /// When a running job may have to yield, though nothing happens: at the end of a section.

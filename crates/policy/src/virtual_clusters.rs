@@ -33,7 +33,7 @@ use takt_model::plan::Order;
 use takt_model::{ComponentId, ServerRule, Span, Time};
 
 use crate::decision::{Decision, Event};
-use crate::hierarchy::{EntryState, Place, ScopeOrder, ServerChange, ServerEvent, is_multiple, next_multiple};
+use crate::hierarchy::{EntryState, Place, ScopeOrder, ServerChange, ServerEvent, next_multiple};
 use crate::pool::Pool;
 use crate::server::{Change, RATE_ONE, Server, Terms};
 use crate::times::{NEVER, Times};
@@ -99,8 +99,6 @@ struct Virtual {
     via: Option<usize>,
     /// It has a CPU and does not lend it.
     holds: bool,
-    /// The budget left that its laxity counts from: that of the last comparison.
-    left_seen: Span,
 }
 
 /// A component and what its servers pay together.
@@ -183,15 +181,11 @@ impl VirtualClusters {
         let scope = &mut self.scopes[home];
         let left = match *event {
             Event::Ready(job) => {
-                scope.pool.compare(now);
                 scope.pool.ready(now, crate::Job { slot: local, ..job }, decisions);
                 None
             }
-            Event::Complete { .. } => {
-                scope.pool.compare(now);
-                scope.pool.complete(local)
-            }
-            _ => scope.pool.deadline(local, now, decisions),
+            Event::Complete { .. } => scope.pool.complete(local),
+            _ => scope.pool.deadline(local, decisions),
         };
         if let Some(cpu) = left {
             self.cpus[cpu as usize] = None;
@@ -209,7 +203,6 @@ impl VirtualClusters {
             return;
         }
         scope.plan = plan;
-        scope.pool.compare(now);
         for cpu in scope.pool.switch(plan, now, decisions) {
             self.cpus[cpu as usize] = None;
         }
@@ -355,23 +348,7 @@ impl VirtualClusters {
         }
         self.scopes[..self.roots].iter_mut().for_each(|root| root.is_dirty = false);
         for at in 0..self.varying.len() {
-            self.compare(self.varying[at], now);
             self.place_all(self.varying[at], now);
-        }
-    }
-
-    /// Updates laxities to `now`, if the scope compares them at this instant.
-    fn compare(&mut self, scope: usize, now: Time) {
-        let on_grid = |quantum: Option<Span>| quantum.is_some_and(|quantum| is_multiple(now, quantum));
-        let at = &mut self.scopes[scope];
-        if on_grid(at.quantum) || on_grid(self.laxity_quantum) || at.pool.has_section_end(now) {
-            at.pool.compare(now);
-        }
-        if at.pool.compares(now) {
-            for server in &at.servers {
-                let server = &mut self.servers[*server];
-                server.left_seen = server.account.left();
-            }
         }
     }
 
@@ -387,10 +364,6 @@ impl VirtualClusters {
         let turned = std::mem::replace(&mut of.is_busy, is_busy) != is_busy;
         if !is_touched && had_work == demand && !turned {
             return;
-        }
-        let outer = self.around(at);
-        if let Some(outer) = outer.filter(|_| turned || had_work != demand) {
-            self.scopes[outer].pool.compare(now);
         }
         let (mut replenished, mut switched, mut with_budget) = (false, false, 0);
         for at in 0..self.groups[group].servers.len() {
@@ -441,12 +414,8 @@ impl VirtualClusters {
         *active = *active + u128::from(share) - u128::from(before);
         let outer = *outer;
         let is_eligible = account.is_eligible(has_work);
-        let turned = std::mem::replace(eligible, is_eligible) != is_eligible;
-        if turned {
+        if std::mem::replace(eligible, is_eligible) != is_eligible {
             self.mark_dirty(outer);
-        }
-        if turned || replenished || switched {
-            self.scopes[outer].pool.compare(now);
         }
         (replenished, switched)
     }

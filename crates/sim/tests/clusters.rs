@@ -53,10 +53,9 @@ fn units(system: &System, duration: u64) -> Vec<(Vec<usize>, Vec<usize>)> {
 }
 
 fn random_system(dice: &mut Dice) -> System {
-    let strategies = [Builtin::Edf, Builtin::Rm, Builtin::Fp, Builtin::Fifo, Builtin::Mlf];
+    let strategies = [Builtin::Edf, Builtin::Rm, Builtin::Fp, Builtin::Fifo];
     let cpus = dice.roll(2, 4);
     let mut system = System::local(cpus as u32, dice.pick(&strategies), Vec::new());
-    system.nodes[0].laxity_quantum = dice.chance(20).then(|| dice.ns(2, 5));
     // Powers of two keep the bandwidths of `grub` exact.
     let exact = dice.chance(40);
     let periods = if exact { vec![4, 8, 16] } else { vec![3, 4, 5, 6, 8, 10, 12] };

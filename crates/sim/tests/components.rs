@@ -74,9 +74,8 @@ fn is_inside(system: &System, task: usize, component: u32) -> bool {
 }
 
 fn random_system(dice: &mut Dice) -> System {
-    let strategies = [Builtin::Edf, Builtin::Rm, Builtin::Fp, Builtin::Fifo, Builtin::Mlf];
+    let strategies = [Builtin::Edf, Builtin::Rm, Builtin::Fp, Builtin::Fifo];
     let mut system = System::local(1, dice.pick(&strategies), Vec::new());
-    system.nodes[0].laxity_quantum = dice.chance(20).then(|| dice.ns(2, 5));
     // Powers of two keep the bandwidths of `grub` exact.
     let periods = if dice.chance(50) { vec![4, 8, 16] } else { vec![3, 4, 5, 6, 8, 10] };
     let rules: Vec<ServerRule> =
@@ -198,25 +197,6 @@ fn an_idle_server_wastes_lends_or_gives_its_time() {
     );
 }
 
-/// At 4 the deadline of the completed job of `a` passes, which is no comparison. Then `d` would overtake `b`.
-#[test]
-fn a_passed_deadline_compares_no_laxities() {
-    let mut system = System::local(1, Builtin::Edf, Vec::new());
-    domain(
-        &mut system,
-        ("S", ServerRule::Ptps, 20, 20),
-        Builtin::Mlf,
-        &[("a", 0, 20, 1), ("b", 0, 20, 6), ("d", 0, 20, 6)],
-    );
-    for (task, deadline) in system.tasks.iter_mut().zip([4, 15, 16]) {
-        task.deadline = Span::from_ns(deadline);
-    }
-    assert_eq!(chart(&system, 14), ["a #.............", "b .######.......", "d .......######.", "S $$$$$$$$$$$$$$"]);
-    // With a quantum there is a comparison at 2, 4, ...
-    system.nodes[0].laxity_quantum = Some(Span::from_ns(2));
-    assert_eq!(chart(&system, 14)[1..3], ["b .###..##..#...", "d ....##..##.##."]);
-}
-
 /// The terms change at 3; they hold from the end of the period on, and the old budget ends with it.
 #[test]
 fn a_server_takes_new_terms_when_its_period_ends() {
@@ -299,4 +279,20 @@ fn a_constant_bandwidth_server_postpones_its_deadline() {
         chart(&system, 21),
         ["p ####...####....####..", "x ....###....#.........", "y .............##....#.", "S ....$$$....$.$$....$.",]
     );
+}
+
+/// At 4 the deadline of the completed job of `a` passes, which is no comparison. Then `d` would overtake `b`.
+#[test]
+fn a_passed_deadline_compares_no_laxities() {
+    let mut system = System::local(1, Builtin::Edf, Vec::new());
+    domain(
+        &mut system,
+        ("S", ServerRule::Ptps, 20, 20),
+        Builtin::Mlf,
+        &[("a", 0, 20, 1), ("b", 0, 20, 6), ("d", 0, 20, 6)],
+    );
+    for (task, deadline) in system.tasks.iter_mut().zip([4, 15, 16]) {
+        task.deadline = Span::from_ns(deadline);
+    }
+    assert_eq!(chart(&system, 14), ["a #.............", "b .######.......", "d .......######.", "S $$$$$$$$$$$$$$"]);
 }

@@ -16,6 +16,7 @@ pub(super) const LAB: Kernel = Kernel {
     source: findings::LAB,
     // The scheduler keeps no budget below 1 ms, which is the paper's quantum.
     speed: 1,
+    has_quantum: false,
     lasts: (Span::from_s(20), Span::from_s(3)),
     claims: Claims {
         order: "lab_crps_misses_least_then_wcps",
@@ -42,7 +43,7 @@ fn run_in_the_lab(
     let mut files = Vec::new();
     for (at, system) in systems.iter().enumerate() {
         let name = format!("lab-{at:02}-{}.toml", system.name);
-        let text = file::write(&without_quantum(system));
+        let text = file::write(system);
         context.write(&name, text.as_bytes())?;
         files.push(context.path(&name).into());
         findings.files.push(name);
@@ -55,15 +56,6 @@ fn run_in_the_lab(
         return Ok(Vec::new());
     };
     systems.iter().zip(&logs).map(|(system, log)| read(system, log, here)).collect()
-}
-
-/// The System for a scheduler that decides at any time.
-fn without_quantum(system: &System) -> System {
-    let mut system = system.clone();
-    for component in &mut system.components {
-        component.quantum = None;
-    }
-    system
 }
 
 /// What a log tells of the jobs.
@@ -93,7 +85,7 @@ mod tests {
     #[test]
     fn the_file_and_its_log_are_those_of_the_workload() {
         let domains = synthetic(&mut Random::new(3), 0.7, RANGES[0]).map_err(|error| error.message).unwrap();
-        let system = without_quantum(&domains.system(ServerRule::Crps, 100));
+        let system = domains.system(ServerRule::Crps, 100);
         let parsed = file::parse(&file::write(&system), "lab.toml").unwrap();
         let duration = Span::from_s(3);
         let header = Header::new(String::new(), Some(1), BackEnd::Sim, KindSet::ALL);

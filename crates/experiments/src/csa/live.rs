@@ -23,6 +23,8 @@ pub(super) struct Kernel {
     pub(super) source: &'static str,
     /// So many times faster than in the paper.
     pub(super) speed: u64,
+    /// Whether it decides at multiples of a quantum, as in the paper.
+    pub(super) has_quantum: bool,
     /// How long each measurement lasts: the usual length, and the length with `--short`.
     pub(super) lasts: (Span, Span),
     /// The names of its claims.
@@ -51,6 +53,7 @@ pub(super) const HERE: Kernel = Kernel {
     source: LIVE,
     // A quantum of 1 ms lasts 500 us.
     speed: 2,
+    has_quantum: true,
     lasts: (Span::from_s(10), Span::from_ms(1_500)),
     claims: Claims {
         order: "live_crps_misses_least_then_wcps",
@@ -229,8 +232,8 @@ pub(super) fn partitions(context: &Context, kernel: &Kernel) -> Result<Findings,
     Ok(findings)
 }
 
-/// The System with all its times divided.
-fn faster(system: &System, speed: u64) -> System {
+/// The System with all its times divided, for a kernel with a quantum or without.
+fn adapted(system: &System, (speed, has_quantum): (u64, bool)) -> System {
     let by = |span: Span| Span::from_ns((span.as_ns() / speed).max(1));
     let auto = |value: Auto<Span>| match value {
         Auto::Value(span) => Auto::Value(by(span)),
@@ -239,7 +242,7 @@ fn faster(system: &System, speed: u64) -> System {
     let mut system = system.clone();
     for component in &mut system.components {
         (component.period, component.budget) = (auto(component.period), auto(component.budget));
-        component.quantum = component.quantum.map(by);
+        component.quantum = component.quantum.filter(|_| has_quantum).map(by);
     }
     for task in &mut system.tasks {
         (task.period, task.deadline, task.wcet) = (by(task.period), by(task.deadline), by(task.wcet));
@@ -264,7 +267,7 @@ fn measure(
     findings: &mut Findings,
 ) -> Result<Vec<Measured>, Failure> {
     let all = settings.iter().flat_map(|setting| RULES.map(|rule| setting.domains.system(rule, setting.etf)));
-    let systems: Vec<System> = all.map(|system| faster(&system, kernel.speed)).collect();
+    let systems: Vec<System> = all.map(|system| adapted(&system, (kernel.speed, kernel.has_quantum))).collect();
     let ran = (kernel.run)(context, &systems, here, findings)?;
     let simulated = |system: &System| run_system(system, context.seed, here).map(|found| jobs(&found));
     let mut measured = Vec::new();
@@ -463,7 +466,8 @@ mod tests {
         for rule in RULES {
             let system = domains.system(rule, 100);
             let slow = run_system(&system, 1, Span::from_s(8)).map_err(|error| error.message).unwrap();
-            let fast = run_system(&faster(&system, 2), 1, Span::from_s(4)).map_err(|error| error.message).unwrap();
+            let fast =
+                run_system(&adapted(&system, (2, true)), 1, Span::from_s(4)).map_err(|error| error.message).unwrap();
             assert!(!slow.all().is_empty());
             let pairs = slow.all().into_iter().zip(fast.all()).filter(|(slow, fast)| (slow - fast).abs() > 1e-6);
             assert_eq!((slow.all().len(), pairs.count()), (fast.all().len(), 0), "{}", rule.name());

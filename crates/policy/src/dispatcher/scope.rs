@@ -16,24 +16,9 @@ impl Dispatcher {
         Dispatcher::build(system, &system.nodes[node.index()], plans, &[cpu], &slots)
     }
 
-    /// The rank of the job that would run if the scope had the CPU. `compares`: ranks that vary are those of `now`,
-    /// not those of the last comparison.
-    pub(crate) fn head(&self, now: Time, compares: bool) -> Option<Rank> {
-        self.clusters.iter().filter_map(|cluster| cluster.head(now, &self.slots, compares)).min()
-    }
-
-    /// Whether ranks that vary must be compared at `now`: something has happened to a job since the last time, or a
-    /// section ends.
-    pub(crate) fn takes_touched(&mut self, now: Time) -> bool {
-        if self.slots.sections {
-            self.keep_section_ends(now);
-        }
-        self.touched.clear();
-        let mut touched = false;
-        for cluster in &mut self.clusters {
-            touched |= std::mem::take(&mut cluster.touched);
-        }
-        touched
+    /// The rank of the job that would run if the scope had the CPU.
+    pub(crate) fn head(&self, now: Time) -> Option<Rank> {
+        self.clusters.iter().filter_map(|cluster| cluster.head(now, &self.slots)).min()
     }
 
     /// Takes the CPU from the scope: its running job waits.
@@ -43,7 +28,7 @@ impl Dispatcher {
         }
     }
 
-    /// Decides who runs from `now` on, the scope having the CPU. The ranks of `now` are compared.
+    /// Decides who runs from `now` on, the scope having the CPU.
     pub(crate) fn dispatch_in_scope(&mut self, now: Time, decisions: &mut Vec<Decision>) {
         for cluster in 0..self.clusters.len() {
             self.touch(cluster as u32);
@@ -119,9 +104,8 @@ impl Dispatcher {
 
 impl Cluster {
     /// See [`Dispatcher::head`].
-    fn head(&self, now: Time, slots: &Slots, compares: bool) -> Option<Rank> {
-        let anew = compares && slots.vary();
-        let running = self.running().map(|(rank, _)| if anew { slots.rerank(rank.slot(), now) } else { rank });
+    fn head(&self, now: Time, slots: &Slots) -> Option<Rank> {
+        let running = self.running().map(|(rank, _)| if slots.vary() { slots.rerank(rank.slot(), now) } else { rank });
         self.waiting().chain(running).min()
     }
 

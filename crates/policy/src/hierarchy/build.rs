@@ -92,7 +92,6 @@ impl Hierarchy {
                 counted: 0,
                 paying: None,
                 runs: false,
-                left_seen: Span::ZERO,
             });
         }
         hierarchy.switches.sort_by_key(|(at, _, term)| std::cmp::Reverse((*at, *term)));
@@ -159,7 +158,6 @@ fn scope(system: &System, node: NodeId, parts: Parts, lends: bool) -> Scope {
         active_share: u128::from(task_share),
         order: ScopeOrder::new(count, lends),
         ranks_vary,
-        compares: true,
         busy_servers: 0,
         head: None,
         is_head_old: true,

@@ -1,7 +1,7 @@
 //! Chooses for a scope with the CPU: the job to run and the servers to charge.
 
 use takt_model::plan::Order;
-use takt_model::{ServerRule, Span, Time};
+use takt_model::{ServerRule, Time};
 
 use super::order::{EntryFilter, EntryState};
 use super::{Choice, Entry, Hierarchy, Pick, Place, is_multiple};
@@ -161,13 +161,12 @@ impl Hierarchy {
 
     fn rank(&self, scope: usize, server: usize, place: &Place, slot: u32) -> Rank {
         let runs = self.scopes[scope].pick.entry == Some(Entry::Server(server));
-        let node = &self.servers[server];
-        server_rank(&node.account, node.left_seen, place, runs, slot)
+        server_rank(&self.servers[server].account, place, runs, slot)
     }
 }
 
-/// The rank of a server at its place, whether it has the CPU or not. Its laxity counts from the budget `left_seen`.
-pub(crate) fn server_rank(account: &Server, left_seen: Span, place: &Place, runs: bool, slot: u32) -> Rank {
+/// The rank of a server at its place, whether it has the CPU or not.
+pub(crate) fn server_rank(account: &Server, place: &Place, runs: bool, slot: u32) -> Rank {
     let phase = match () {
         () if place.preemptive || !account.has_started() => Phase::Fresh,
         () if runs => Phase::Running,
@@ -177,7 +176,7 @@ pub(crate) fn server_rank(account: &Server, left_seen: Span, place: &Place, runs
     let key = match place.order {
         Order::Fifo => account.release().as_ns() as i64,
         Order::Deadline => deadline_ns.saturating_add(place.shift_ns),
-        Order::Laxity => deadline_ns.saturating_sub(left_seen.as_ns() as i64),
+        Order::Laxity => deadline_ns.saturating_sub(account.left().as_ns() as i64),
     };
     Rank::new(place.level, phase, ordered(key), 0, account.release().as_ns(), slot)
 }

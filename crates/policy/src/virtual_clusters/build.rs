@@ -117,7 +117,6 @@ impl VirtualClusters {
                 root: None,
                 via: None,
                 holds: false,
-                left_seen: Span::ZERO,
             });
         }
         self.switches.extend(changes(system, id).into_iter().zip(1..).map(|(at, term)| (at, group, term)));

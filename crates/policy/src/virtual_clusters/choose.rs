@@ -145,7 +145,7 @@ impl VirtualClusters {
     }
 
     /// The scope around that of a component.
-    pub(super) fn around(&self, scope: usize) -> Option<usize> {
+    fn around(&self, scope: usize) -> Option<usize> {
         let group = &self.groups[scope.checked_sub(self.roots)?];
         group.servers.first().map(|server| self.servers[*server].outer)
     }
@@ -338,7 +338,7 @@ impl VirtualClusters {
         let at = &mut self.scopes[of.outer];
         let place = &at.places[at.plan][of.at][of.term];
         let slot = (at.pool.slot_count() + of.at) as u32;
-        let rank = server_rank(&of.account, of.left_seen, place, of.holds, slot);
+        let rank = server_rank(&of.account, place, of.holds, slot);
         let standing = Some(EntryState { rank, eligible: of.eligible, busy: self.groups[of.group].is_busy });
         at.order.set(Entry::Server(server), of.standing, standing);
         self.servers[server].standing = standing;

@@ -11,8 +11,6 @@ struct Job {
     release: u64,
     left: u64,
     deadline: u64,
-    /// The time left that its laxity counts from: while it runs, that of the last comparison.
-    seen: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,14 +33,6 @@ struct World<'a> {
     jobs: Vec<Job>,
     picks: Vec<Vec<Entry>>,
     now: u64,
-    /// The budget left of each server at the last comparison.
-    seen: Vec<u64>,
-    /// How many CPUs each component could use, and whether there is a job in it.
-    states: Vec<(usize, bool)>,
-    /// Whether each server is eligible.
-    were_eligible: Vec<bool>,
-    /// The levels that compare laxities in this unit.
-    compares: Vec<Level>,
 }
 
 /// The tasks that run and the servers that pay, as far as they are chosen.
@@ -83,20 +73,7 @@ pub(crate) fn run(system: &System, duration: u64) -> Vec<(Vec<usize>, Vec<usize>
         }
     }
     let picks = vec![Vec::new(); system.components.len() + 1];
-    let (servers, components) = (accounts.len(), system.components.len());
-    let mut world = World {
-        system,
-        homes,
-        accounts,
-        asked,
-        jobs: Vec::new(),
-        picks,
-        now: 0,
-        seen: vec![0; servers],
-        states: vec![(0, false); components],
-        were_eligible: vec![false; servers],
-        compares: Vec::new(),
-    };
+    let mut world = World { system, homes, accounts, asked, jobs: Vec::new(), picks, now: 0 };
     (0..duration).map(|now| world.unit(now)).collect()
 }
 
@@ -107,11 +84,7 @@ impl World<'_> {
             let (offset, period) = (task.offset.as_ns(), task.period.as_ns());
             if now >= offset && (now - offset).is_multiple_of(period) {
                 let deadline = now + task.deadline.as_ns();
-                if !self.jobs.iter().any(|job| job.task == i) {
-                    self.compares.push(self.level_of(i));
-                }
-                let left = task.wcet.as_ns();
-                self.jobs.push(Job { task: i, release: now, left, deadline, seen: left });
+                self.jobs.push(Job { task: i, release: now, left: task.wcet.as_ns(), deadline });
             }
         }
         self.switch();
@@ -119,31 +92,14 @@ impl World<'_> {
         inside_out.sort_by_key(|component| Reverse(self.depth(*component)));
         for component in inside_out {
             let demand = self.eligible(Some(component)).len().min(self.most(Some(component)));
-            let outer = self.system.components[component].parent.map(|id| id.index());
-            let state = (demand, self.is_busy(component));
-            if std::mem::replace(&mut self.states[component], state) != state {
-                self.compares.push(outer);
-            }
             let mut with_budget = 0;
             for server in (0..self.accounts.len()).filter(|server| self.homes[*server] == component).collect::<Vec<_>>()
             {
-                let budget = |account: &Account| (account.left, account.release, account.deadline, account.period);
-                let before = budget(&self.accounts[server]);
                 self.accounts[server].update(now, demand > with_budget);
-                let eligible = self.is_eligible(Entry::Server(server));
-                if std::mem::replace(&mut self.were_eligible[server], eligible) != eligible
-                    || budget(&self.accounts[server]) != before
-                {
-                    self.compares.push(outer);
-                }
                 with_budget += usize::from(self.accounts[server].left > 0);
             }
         }
-        self.compare();
         let outcome = self.decide();
-        for job in self.jobs.iter_mut().filter(|job| !outcome.run.contains(&job.task)) {
-            job.seen = job.left;
-        }
         let rates: Vec<u128> = outcome.payers.iter().map(|server| self.rate(*server)).collect();
         outcome.payers.iter().zip(rates).for_each(|(server, rate)| self.accounts[*server].pay(rate));
         let mut payers: Vec<usize> = outcome.payers.iter().map(|server| self.homes[*server]).collect();
@@ -153,47 +109,9 @@ impl World<'_> {
         for task in &run {
             let job = self.jobs.iter().position(|job| job.task == *task).expect("it has a job");
             self.jobs[job].left -= 1;
-            if self.jobs[job].left == 0 {
-                self.compares.push(self.level_of(*task));
-            }
         }
         self.jobs.retain(|job| job.left > 0);
         (run, payers)
-    }
-
-    fn level_of(&self, task: usize) -> Level {
-        self.system.tasks[task].component.map(|id| id.index())
-    }
-
-    /// Whether there is a job in a component, at whatever depth.
-    fn is_busy(&self, component: usize) -> bool {
-        let inside = |job: &Job| {
-            let own = self.system.tasks[job.task].component;
-            own.is_some_and(|own| self.system.around(own).any(|id| id.index() == component))
-        };
-        self.jobs.iter().any(inside)
-    }
-
-    /// Laxities are those of now in the levels where something has happened, and on grids.
-    fn compare(&mut self) {
-        let mut levels = std::mem::take(&mut self.compares);
-        let all = (0..self.system.components.len()).map(Some).chain([None]);
-        let everywhere = self.system.nodes[0].laxity_quantum.map(Span::as_ns);
-        let on_grid = |level: &Level| {
-            let grids = [self.quantum(*level), everywhere].into_iter().flatten();
-            grids.into_iter().any(|quantum| self.now.is_multiple_of(quantum))
-        };
-        levels.extend(all.filter(on_grid));
-        for at in 0..self.jobs.len() {
-            if levels.contains(&self.level_of(self.jobs[at].task)) {
-                self.jobs[at].seen = self.jobs[at].left;
-            }
-        }
-        for server in 0..self.accounts.len() {
-            if levels.contains(&self.around(server)) {
-                self.seen[server] = self.accounts[server].left_ns();
-            }
-        }
     }
 
     /// The last terms asked for hold.
@@ -241,26 +159,24 @@ impl World<'_> {
         let inside = |of: Option<ComponentId>| of.map(|id| id.index()) == level;
         let strategy = level.map_or(self.system.nodes[0].strategy, |at| self.system.components[at].strategy);
         let StrategyRef::Builtin(strategy) = strategy else { panic!("a named strategy") };
-        let key = |release: u64, deadline: u64, period: u64, priority: Option<u32>, seen: u64| match strategy {
-            Builtin::Edf => (deadline as i64, release),
-            Builtin::Mlf => (deadline as i64 - seen as i64, release),
-            Builtin::Rm => (period as i64, release),
-            Builtin::Fp => (i64::from(priority.expect("a priority")), release),
-            Builtin::Fifo => (release as i64, release),
+        let key = |release: u64, deadline: u64, period: u64, priority: Option<u32>| match strategy {
+            Builtin::Edf => (deadline, release),
+            Builtin::Rm => (period, release),
+            Builtin::Fp => (u64::from(priority.expect("a priority")), release),
+            Builtin::Fifo => (release, release),
             other => panic!("{other:?}"),
         };
         let mut entries = Vec::new();
         for (i, task) in self.system.tasks.iter().enumerate().filter(|(_, task)| inside(task.component)) {
             if let Some(job) = self.jobs.iter().find(|job| job.task == i) {
-                let key = key(job.release, job.deadline, task.period.as_ns(), task.priority, job.seen);
+                let key = key(job.release, job.deadline, task.period.as_ns(), task.priority);
                 entries.push((key, false, i, Entry::Job(i, job.release)));
             }
         }
         for (server, account) in self.accounts.iter().enumerate() {
             let component = &self.system.components[self.homes[server]];
             if inside(component.parent) {
-                let seen = self.seen[server];
-                let key = key(account.release, account.deadline, account.period, component.priority, seen);
+                let key = key(account.release, account.deadline, account.period, component.priority);
                 entries.push((key, true, server, Entry::Server(server)));
             }
         }

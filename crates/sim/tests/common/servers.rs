@@ -37,8 +37,6 @@ struct Job {
     release: u64,
     left: u64,
     deadline: u64,
-    /// The time left that its laxity counts from: while it runs, that of the last comparison.
-    seen: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -63,12 +61,6 @@ pub(crate) struct Reference<'a> {
     jobs: Vec<Job>,
     picks: Vec<Pick>,
     now: u64,
-    /// The budget left of each server at the last comparison.
-    seen: Vec<u64>,
-    /// Whether each server wants the CPU, has a job in it, and is eligible.
-    states: Vec<Option<(bool, bool, bool)>>,
-    /// The levels that compare laxities in this unit.
-    compares: Vec<Option<usize>>,
 }
 
 pub(crate) fn value(of: Auto<Span>) -> u64 {
@@ -90,9 +82,6 @@ pub(crate) fn run(system: &System, duration: u64) -> Vec<Unit> {
         jobs: Vec::new(),
         picks: vec![(None, None, false); system.components.len() + 1],
         now: 0,
-        seen: vec![0; system.components.len()],
-        states: vec![None; system.components.len()],
-        compares: Vec::new(),
     };
     (0..duration).map(|now| reference.unit(now)).collect()
 }
@@ -194,11 +183,6 @@ impl Account {
         !closed && self.left > 0 && (idles || has_work())
     }
 
-    /// The budget left in ns, rounded up.
-    pub(crate) fn left_ns(&self) -> u64 {
-        self.left.div_ceil(ONE) as u64
-    }
-
     /// It pays for a unit.
     pub(crate) fn pay(&mut self, rate: u128) {
         self.left = self.left.saturating_sub(rate);
@@ -240,11 +224,7 @@ impl Reference<'_> {
             let (offset, period) = (task.offset.as_ns(), task.period.as_ns());
             if now >= offset && (now - offset).is_multiple_of(period) {
                 let deadline = now + task.deadline.as_ns();
-                if !self.jobs.iter().any(|job| job.task == i) {
-                    self.compares.push(self.level_of(i));
-                }
-                let left = task.wcet.as_ns();
-                self.jobs.push(Job { task: i, release: now, left, deadline, seen: left });
+                self.jobs.push(Job { task: i, release: now, left: task.wcet.as_ns(), deadline });
             }
         }
         // The last terms asked for hold.
@@ -261,15 +241,8 @@ impl Reference<'_> {
         inside_out.sort_by_key(|at| std::cmp::Reverse(self.depth(*at)));
         for server in inside_out {
             let work = self.wants(Some(server));
-            let budget = |account: &Account| (account.left, account.release, account.deadline, account.period);
-            let before = budget(&self.accounts[server]);
             self.accounts[server].update(now, work);
-            let state = Some((work, self.is_busy(server), self.eligible(server)));
-            if std::mem::replace(&mut self.states[server], state) != state || budget(&self.accounts[server]) != before {
-                self.compares.push(self.system.components[server].parent.map(|id| id.index()));
-            }
         }
-        self.compare();
         // Scopes with a quantum decide at its multiples, inner ones first.
         let mut levels: Vec<Option<usize>> = (0..self.accounts.len()).map(Some).collect();
         levels.sort_by_key(|level| std::cmp::Reverse(level.map(|at| self.depth(at))));
@@ -283,9 +256,6 @@ impl Reference<'_> {
         let rates: Vec<u128> = (0..self.accounts.len()).map(|server| self.rate(server)).collect();
         let mut payers = Vec::new();
         let ran = self.give(None, &mut payers);
-        for (_, job) in self.jobs.iter_mut().enumerate().filter(|(at, _)| Some(*at) != ran) {
-            job.seen = job.left;
-        }
         for server in &payers {
             self.accounts[*server].pay(rates[*server]);
         }
@@ -293,46 +263,9 @@ impl Reference<'_> {
         let task = ran.map(|job| self.jobs[job].task);
         if let Some(job) = ran {
             self.jobs[job].left -= 1;
-            if self.jobs[job].left == 0 {
-                self.compares.push(self.level_of(self.jobs[job].task));
-            }
             self.jobs.retain(|job| job.left > 0);
         }
         Unit { task, payers }
-    }
-
-    fn level_of(&self, task: usize) -> Option<usize> {
-        self.system.tasks[task].component.map(|id| id.index())
-    }
-
-    /// Whether there is a job in a component, at whatever depth.
-    fn is_busy(&self, server: usize) -> bool {
-        let outer = |id: &ComponentId| self.system.components[id.index()].parent;
-        let mut around =
-            self.jobs.iter().map(|job| std::iter::successors(self.system.tasks[job.task].component, outer));
-        around.any(|mut around| around.any(|id| id.index() == server))
-    }
-
-    /// Laxities are those of now in the levels where something has happened, and on grids.
-    fn compare(&mut self) {
-        let mut levels = std::mem::take(&mut self.compares);
-        let all = (0..self.accounts.len()).map(Some).chain([None]);
-        let everywhere = self.system.nodes[0].laxity_quantum;
-        let on_grid = |level: &Option<usize>| {
-            let grids = [self.quantum(*level), everywhere.map(Span::as_ns)];
-            grids.into_iter().flatten().any(|quantum| self.now.is_multiple_of(quantum))
-        };
-        levels.extend(all.filter(on_grid));
-        for at in 0..self.jobs.len() {
-            if levels.contains(&self.level_of(self.jobs[at].task)) {
-                self.jobs[at].seen = self.jobs[at].left;
-            }
-        }
-        for server in 0..self.accounts.len() {
-            if levels.contains(&self.system.components[server].parent.map(|id| id.index())) {
-                self.seen[server] = self.accounts[server].left_ns();
-            }
-        }
     }
 
     fn depth(&self, server: usize) -> usize {
@@ -366,28 +299,26 @@ impl Reference<'_> {
     }
 
     /// The least goes first.
-    fn key(&self, level: Option<usize>, entry: Entry) -> (i64, u64, u64, bool, usize) {
+    fn key(&self, level: Option<usize>, entry: Entry) -> (u64, u64, u64, bool, usize) {
         let strategy = match level {
             None => self.system.nodes[0].strategy,
             Some(server) => self.system.components[server].strategy,
         };
         let StrategyRef::Builtin(strategy) = strategy else { panic!("a named strategy") };
-        let (release, deadline, period, priority, is_server, index, seen) = match entry {
+        let (release, deadline, period, priority, is_server, index) = match entry {
             Entry::Job(at) => {
                 let (job, task) = (&self.jobs[at], &self.system.tasks[self.jobs[at].task]);
-                (job.release, job.deadline, task.period.as_ns(), task.priority, false, job.task, job.seen)
+                (job.release, job.deadline, task.period.as_ns(), task.priority, false, job.task)
             }
             Entry::Server(at) => {
                 let account = &self.accounts[at];
-                let priority = self.system.components[at].priority;
-                (account.release, account.deadline, account.period, priority, true, at, self.seen[at])
+                (account.release, account.deadline, account.period, self.system.components[at].priority, true, at)
             }
         };
         match strategy {
             Builtin::Edf => (0, deadline, release, is_server, index),
-            Builtin::Mlf => (deadline as i64 - seen as i64, 0, release, is_server, index),
-            Builtin::Rm => (period as i64, release, release, is_server, index),
-            Builtin::Fp => (i64::from(priority.expect("a priority")), release, release, is_server, index),
+            Builtin::Rm => (period, release, release, is_server, index),
+            Builtin::Fp => (u64::from(priority.expect("a priority")), release, release, is_server, index),
             Builtin::Fifo => (0, release, release, is_server, index),
             other => panic!("{other:?}"),
         }
