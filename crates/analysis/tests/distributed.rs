@@ -66,8 +66,8 @@ fn flows_stand_in_json_with_their_bounds() {
 fn a_node_whose_table_may_be_late_is_not_proven() {
     // R = 5 + 2 x 1 ms, and the sending task is due after 4 ms.
     let table = "receive = { period = \"20ms\", wcet = \"5ms\" }\nsend = { period = \"4ms\", wcet = \"1ms\" }\n";
-    let flow = "[[flow]]\nname = \"f\"\npath = [\"a\", \"b\"]\nperiod = \"100ms\"\nsend-gap = \"50ms\"\nwcet = \"500us\"\n\
-                size = \"400B\"\ndeadline = \"300ms\"\n[[network]]\ndelay = [\"1ms\", \"1ms\"]\n";
+    let flow = "[[flow]]\nname = \"f\"\npath = [\"a\", \"b\"]\nperiod = \"100ms\"\nsend-gap = \"50ms\"\n\
+                wcet = \"500us\"\nsize = \"400B\"\ndeadline = \"300ms\"\n[[network]]\ndelay = [\"1ms\", \"1ms\"]\n";
     let of = |table: &str| {
         checked(&format!("takt = 1\n[[node]]\nname = \"a\"\n{table}[[node]]\nname = \"b\"\n{table}{flow}"))
     };

@@ -16,7 +16,7 @@ pub struct Host {
     /// Runs a script on a kernel of the lab. Returns its standard output.
     pub lab: fn(&LabMachine, &LabRequest) -> Result<String, Failure>,
     /// Runs Systems on a kernel of the lab, in one boot, under its sched_ext scheduler. Returns their logs.
-    pub lab_runs: fn(&LabMachine, &LabRuns) -> Result<Vec<Vec<u8>>, Failure>,
+    pub lab_runs: fn(&LabMachine, &LabRuns) -> Result<Logs, Failure>,
     /// A progress bar with a name and a number of steps. It is hidden if stderr is no terminal.
     pub bar: fn(&str, u64) -> ProgressBar,
 }
@@ -53,6 +53,9 @@ pub struct LabRequest {
     /// The script, for sh.
     pub script: String,
 }
+
+/// A log of each System, as bytes.
+pub type Logs = Vec<Vec<u8>>;
 
 /// Systems for a guest with one CPU.
 #[derive(Clone, PartialEq, Eq, Debug)]

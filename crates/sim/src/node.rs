@@ -200,20 +200,15 @@ impl<'a, D: Decider> NodeSim<'a, D> {
     /// Everything that happens at `now`, in the order of the design, until quiet.
     #[inline(always)]
     fn step<S: Sink>(&mut self, now: Time, sink: &mut S) -> Result<(), SimError> {
-        let mut is_due = self.has_due(now);
         loop {
             self.complete_all(now, sink);
             if self.watch_deadlines {
-                is_due |= self.miss_all(now, sink);
+                self.miss_all(now, sink);
                 self.carry_out_rest(now, sink);
             }
             if now >= self.end {
                 self.modes.clear();
                 self.next_other = Time::MAX;
-                return Ok(());
-            }
-            if !is_due {
-                // A miss was recorded, or a deadline was met. So it makes no difference whether a sink wants misses.
                 return Ok(());
             }
             self.release_all(now, sink)?;
@@ -231,12 +226,6 @@ impl<'a, D: Decider> NodeSim<'a, D> {
         let wakeup = self.dispatcher.next_wakeup(now).unwrap_or(Time::MAX);
         self.next_other = self.modes.front().map_or(wakeup, |mode| wakeup.min(*mode));
         Ok(())
-    }
-
-    /// Whether something but a deadline is due at `now`.
-    #[inline]
-    fn has_due(&self, now: Time) -> bool {
-        self.finishes.earliest().0.min(self.releases.earliest().0).min(self.next_other) <= now
     }
 
     #[inline]
@@ -262,9 +251,8 @@ impl<'a, D: Decider> NodeSim<'a, D> {
         }
     }
 
-    /// Notes the misses whose deadline is `now`. True if the dispatcher was told of one.
-    fn miss_all<S: Sink>(&mut self, now: Time, sink: &mut S) -> bool {
-        let mut told = false;
+    /// Notes the misses whose deadline is `now`.
+    fn miss_all<S: Sink>(&mut self, now: Time, sink: &mut S) {
         while let (time, slot) = self.deadlines.earliest()
             && time <= now
         {
@@ -287,13 +275,11 @@ impl<'a, D: Decider> NodeSim<'a, D> {
                     sink.event(self.stream, now, &Event::Miss { job: task.key(number) });
                     if is_head && self.tell_deadlines {
                         self.dispatcher.on_event(now, &policy::Event::Deadline { slot }, &mut self.decisions);
-                        told = true;
                     }
                 }
                 later => self.deadlines.set(slot, later.unwrap_or(Time::MAX)),
             }
         }
-        told
     }
 
     #[inline]

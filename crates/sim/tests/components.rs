@@ -280,19 +280,3 @@ fn a_constant_bandwidth_server_postpones_its_deadline() {
         ["p ####...####....####..", "x ....###....#.........", "y .............##....#.", "S ....$$$....$.$$....$.",]
     );
 }
-
-/// At 4 the deadline of the completed job of `a` passes, which is no comparison. Then `d` would overtake `b`.
-#[test]
-fn a_passed_deadline_compares_no_laxities() {
-    let mut system = System::local(1, Builtin::Edf, Vec::new());
-    domain(
-        &mut system,
-        ("S", ServerRule::Ptps, 20, 20),
-        Builtin::Mlf,
-        &[("a", 0, 20, 1), ("b", 0, 20, 6), ("d", 0, 20, 6)],
-    );
-    for (task, deadline) in system.tasks.iter_mut().zip([4, 15, 16]) {
-        task.deadline = Span::from_ns(deadline);
-    }
-    assert_eq!(chart(&system, 14), ["a #.............", "b .######.......", "d .......######.", "S $$$$$$$$$$$$$$"]);
-}

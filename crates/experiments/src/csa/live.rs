@@ -29,9 +29,12 @@ pub(super) struct Kernel {
     pub(super) lasts: (Span, Span),
     /// The names of its claims.
     pub(super) claims: Claims,
-    pub(super) run: fn(&Context, &[System], Span, &mut Findings) -> Result<Vec<Ran>, Failure>,
+    pub(super) run: Runner,
     pub(super) difference: &'static str,
 }
+
+/// Runs Systems on a kernel, each for this time.
+pub(super) type Runner = fn(&Context, &[System], Span, &mut Findings) -> Result<Vec<Ran>, Failure>;
 
 /// The claims of a kernel.
 pub(super) struct Claims {
