@@ -8,7 +8,7 @@ mod run;
 
 use std::path::PathBuf;
 
-use takt_experiments::{LabMachine, LabRequest, LabRuns};
+use takt_experiments::{LabMachine, LabRequest, LabRuns, Logs};
 use takt_run::lab::{Cache, LabError};
 
 use crate::args;
@@ -55,7 +55,7 @@ pub(crate) fn script(machine: &LabMachine, request: &LabRequest) -> Result<Strin
 }
 
 /// Runs Systems in a guest with one CPU, under its sched_ext scheduler. Returns their logs.
-pub(crate) fn runs(machine: &LabMachine, request: &LabRuns) -> Result<Vec<Vec<u8>>, Failure> {
+pub(crate) fn runs(machine: &LabMachine, request: &LabRuns) -> Result<Logs, Failure> {
     let options = args::LabExperiments {
         files: request.files.iter().map(|file| file.to_string_lossy().into_owned()).collect(),
         duration: Some(request.duration),

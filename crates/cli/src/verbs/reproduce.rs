@@ -1,7 +1,7 @@
 //! `takt reproduce`: asks for an experiment of takt-experiments and prints what it found.
 
 use takt_experiments::{
-    EXPERIMENTS, Host, LabMachine, LabRequest, LabRuns, LiveForm, Options, PAPERS, Recorder, Report, Request, run,
+    EXPERIMENTS, Host, LabMachine, LabRequest, LabRuns, LiveForm, Logs, Options, PAPERS, Recorder, Report, Request, run,
 };
 use takt_log::stats::Stats;
 
@@ -69,7 +69,7 @@ fn record(request: Request) -> Result<Box<dyn Recorder>, takt_experiments::Failu
 }
 
 /// Runs a script in a guest.
-fn lab_runs(machine: &LabMachine, runs: &LabRuns) -> Result<Vec<Vec<u8>>, takt_experiments::Failure> {
+fn lab_runs(machine: &LabMachine, runs: &LabRuns) -> Result<Logs, takt_experiments::Failure> {
     crate::verbs::lab::runs(machine, runs).map_err(|failure| refused(&failure))
 }
 
