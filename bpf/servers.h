@@ -329,18 +329,16 @@ TAKT_FN int takt_update_by_rule(struct takt_cpu *cpu, u32 at, u64 now)
 			server->had_work = 1;
 		}
 	} else {
-		int waits = (server->terms.rule == TAKT_CBS_HARD || takt_awaits(server, now)) && now < server->deadline;
-
+		int is_hard = server->terms.rule == TAKT_CBS_HARD || takt_awaits(server, now);
 		u32 each;
 
 		/* More than once only after a debt. */
 		for (each = 0; each < TAKT_BUDGETS_MAX; each++) {
-			if (server->left > 0 || !server->deadline || waits)
+			if (server->left > 0 || !server->deadline || (is_hard && now < server->deadline))
 				break;
 			server->deadline += server->terms.period;
 			server->release = now;
 			takt_replenish(cpu, at, now);
-			waits = server->terms.rule == TAKT_CBS_HARD && now < server->deadline;
 		}
 		if (work && !server->had_work && !takt_awaits(server, now) &&
 		    (!server->deadline || (server->left > 0 && takt_asks_for_more(server, now)))) {

@@ -87,8 +87,7 @@ impl Holding {
     fn start(device: &Device, arguments: &[&str]) -> Holding {
         let holding = Holding(takt(&[&["apply", "--device", &device.name], arguments].concat()).spawn().unwrap());
         eventually("shared", || {
-            let now = Device::find(&device.name).unwrap().unwrap();
-            real_time_rate(&now).is_some() && now.gso_max_segs == 1
+            real_time_rate(device).is_some_and(|_| tc::show(Some(device)).unwrap()[0].gso_max_segs == 1)
         });
         holding
     }

@@ -318,7 +318,8 @@ fn undo_v1(state: &State, load_balance: &str) -> Result<(), CpusetError> {
     }
     for folder in state.created.iter().filter(|folder| folder.exists()) {
         // The kernel finishes with a removed set some time later, and rebuilds the domains then if the set balanced
-        // load. SCHED_DEADLINE threads that start at that instant are missing from total_bw. So it is rebuilt now.
+        // load. The bandwidth of SCHED_DEADLINE threads that ended shortly before would come back twice. So the
+        // domains are rebuilt now.
         note(write(&folder.join(LOAD_BALANCE), "0", ""));
         note(remove(folder));
     }

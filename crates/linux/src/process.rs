@@ -159,21 +159,24 @@ fn send(child: &mut Child, number: libc::c_int) {
 /// Lets this process open as many files as its hard limit RLIMIT_NOFILE allows. Its soft limit is
 /// 1024 on most systems, for programs that use select(2).
 pub fn allow_most_files() {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: `limit` is valid for writing, then for reading.
-    unsafe {
-        if libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) == 0 {
-            limit.rlim_cur = limit.rlim_max;
-            libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit);
-        }
+    let now = limits(libc::RLIMIT_NOFILE);
+    let most = libc::rlimit { rlim_cur: now.rlim_max, ..now };
+    if now.rlim_cur < now.rlim_max {
+        // SAFETY: `most` is valid for reading.
+        unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const most) };
     }
 }
 
 fn limit(resource: libc::__rlimit_resource_t) -> u64 {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: `limit` is valid for writing.
-    unsafe { libc::getrlimit(resource, &raw mut limit) };
-    limit.rlim_cur
+    limits(resource).rlim_cur
+}
+
+/// The soft and the hard limit.
+fn limits(resource: libc::__rlimit_resource_t) -> libc::rlimit {
+    let mut limits = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limits` is valid for writing.
+    unsafe { libc::getrlimit(resource, &raw mut limits) };
+    limits
 }
 
 #[cfg(test)]

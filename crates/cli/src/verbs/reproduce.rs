@@ -68,11 +68,12 @@ fn record(request: Request) -> Result<Box<dyn Recorder>, takt_experiments::Failu
     Ok(Box::new(Recording(beside)))
 }
 
-/// Runs a script in a guest.
+/// Runs Systems in a guest.
 fn lab_runs(machine: &LabMachine, runs: &LabRuns) -> Result<Logs, takt_experiments::Failure> {
     crate::verbs::lab::runs(machine, runs).map_err(|failure| refused(&failure))
 }
 
+/// Runs a script in a guest.
 fn lab(machine: &LabMachine, request: &LabRequest) -> Result<String, takt_experiments::Failure> {
     crate::verbs::lab::script(machine, request).map_err(|failure| refused(&failure))
 }

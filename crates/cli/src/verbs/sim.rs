@@ -22,6 +22,7 @@ use crate::progress::{self, ProgressSink};
 
 /// A note in the log of a run whose delays were chosen; the list follows.
 pub(super) const DELAYS_NOTE: &str = "--delays ";
+
 pub(crate) fn execute(options: &args::Sim, json: bool) -> Outcome {
     let to_stdout = options.output.as_ref().is_some_and(Target::is_stdout);
     if json && to_stdout {
@@ -279,10 +280,11 @@ fn failure(error: &SimError) -> Failure {
 fn replicate(subject: &Subject<'_>, sim: &SimOptions, runs: u32) -> Result<(Merged, Residence, Option<u64>), Failure> {
     let definitions = Definitions::of(subject.system()).about(sim.node);
     let bar = progress::bar("replications", u64::from(runs));
+    let kinds = takt_sim::kinds(subject.system());
     let seed = |run: u32| sim.seed.wrapping_add(u64::from(run));
     let run = |run: u32| {
         let options = SimOptions { seed: seed(run), ..sim.clone() };
-        let mut sinks = (Collector::new(&definitions, takt_sim::kinds(subject.system())), Residence::default());
+        let mut sinks = (Collector::new(&definitions, kinds), Residence::default());
         let result = subject.simulate(&options, &mut sinks);
         result.map(|()| (sinks.0.finish(end(sim)), sinks.1.until(end(sim))))
     };

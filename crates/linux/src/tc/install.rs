@@ -126,20 +126,23 @@ pub fn apply(device: &Device, plan: &Plan, rules: &[Rule], keep: bool) -> Result
     }
 }
 
+/// A class of a tree under HTB.
+fn class_in(tree: &Tree, handle: u32) -> Option<Class> {
+    let object = tree.objects.iter().find(|object| object.is_class && object.handle == handle)?;
+    Class::parse(&object.options)
+}
+
 /// The plan of takt's classes in a tree under HTB.
 fn plan_of(tree: &Tree, device: &Device) -> Option<Plan> {
-    let object = |is_class: bool, handle: u32| {
-        tree.objects.iter().find(|object| object.is_class == is_class && object.handle == handle)
-    };
-    let class = |handle: u32| Class::parse(&object(true, handle)?.options);
     let of_role = |role: Role| {
-        let Class { assured, ceiling, priority, quantum, .. } = class(class_of(role))?;
-        let packets_max = number(&object(false, queue_of(role))?.options)?;
+        let Class { assured, ceiling, priority, quantum, .. } = class_in(tree, class_of(role))?;
+        let queue = tree.objects.iter().find(|object| !object.is_class && object.handle == queue_of(role))?;
+        let packets_max = number(&queue.options)?;
         Some(ClassPlan { role, assured, ceiling, priority, quantum, packets_max })
     };
     Some(Plan {
         discipline: Discipline::Htb,
-        line: class(LINE)?.assured,
+        line: class_in(tree, LINE)?.assured,
         classes: Role::ALL.into_iter().filter_map(of_role).collect(),
         overhead: device.overhead(),
         frame_max: device.frame_max(),
@@ -212,13 +215,9 @@ impl Applied {
     /// # Errors
     /// The kernel's refusal.
     pub fn status(&mut self) -> Result<Status, NetError> {
-        let missing = || NetError::NotInstalled { device: self.device.name.clone() };
-        let unreadable = |cause| refused("the classes cannot be read", cause);
-        // As it is now: its limit of segments has changed since it was found.
-        let device = Device::named(&mut self.netlink, &self.device.name).map_err(unreadable)?.ok_or_else(missing)?;
-        status(&mut self.netlink, &device, Some(&self.state), self.own.as_ref())
-            .map_err(unreadable)?
-            .ok_or_else(missing)
+        status(&mut self.netlink, &self.device, Some(&self.state), self.own.as_ref())
+            .map_err(|cause| refused("the classes cannot be read", cause))?
+            .ok_or_else(|| NetError::NotInstalled { device: self.device.name.clone() })
     }
 
     /// Leaves the classes as they are; this needs `keep` of [`apply`].
@@ -489,6 +488,8 @@ pub(super) fn status(
     if !tree.is_ours() {
         return Ok(None);
     }
+    // As it is now: its limit of segments has changed since it was found.
+    let Some(device) = Device::named(netlink, &device.name)? else { return Ok(None) };
     let about = |rate: u64, classes: Vec<ClassStatus>| Status {
         device: device.name.clone(),
         discipline: tree.kind().to_owned(),
@@ -515,16 +516,12 @@ pub(super) fn status(
         return Ok(Some(about(read.line.rate, classes.collect())));
     }
     let counted = counters(netlink, device.index)?;
-    let class = |handle: u32| {
-        let object = tree.objects.iter().find(|object| object.is_class && object.handle == handle)?;
-        Class::parse(&object.options)
-    };
     let of_role = |role: Role| {
-        let Class { assured, ceiling, .. } = class(class_of(role))?;
+        let Class { assured, ceiling, .. } = class_in(&tree, class_of(role))?;
         let counters = counted.iter().find(|(handle, _)| *handle == class_of(role)).map(|(_, counters)| *counters);
         Some(ClassStatus { role, assured, ceiling, counters: counters.unwrap_or_default() })
     };
-    let rate = class(LINE).map_or(0, |line| line.assured.rate);
+    let rate = class_in(&tree, LINE).map_or(0, |line| line.assured.rate);
     Ok(Some(about(rate, Role::ALL.into_iter().filter_map(of_role).collect())))
 }
 

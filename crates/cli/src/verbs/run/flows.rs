@@ -125,11 +125,13 @@ struct Hop {
     /// k: the most messages that one receiving job took; `None` on the first hop.
     taken: Option<u64>,
     taken_bound: Option<u64>,
-    /// It exceeds a bound.
-    exceeds: bool,
 }
 
 impl Hop {
+    fn exceeds(&self) -> bool {
+        self.is_above(self.bound, self.taken_bound)
+    }
+
     /// Whether it exceeds one of these bounds.
     fn is_above(&self, response: Option<Span>, messages: Option<u64>) -> bool {
         let above =
@@ -170,7 +172,7 @@ impl Account {
                 let Some(id) = lowered.task_of(FlowId(at as u32), hop) else { continue };
                 let task = &lowered.system.tasks[id.index()];
                 let of = stats.tasks.iter().find(|stats| stats.task == task.name);
-                let mut of_hop = Hop {
+                hops.push(Hop {
                     task: task.name.clone(),
                     flow: flow.name.clone(),
                     hop,
@@ -180,13 +182,10 @@ impl Account {
                     missed: of.and_then(|stats| stats.missed),
                     taken: live.taken.iter().find(|(task, _)| *task == id).map(|(_, most)| *most),
                     taken_bound: report.messages_bound(&flow.name, hop),
-                    exceeds: false,
-                };
-                of_hop.exceeds = of_hop.is_above(of_hop.bound, of_hop.taken_bound);
-                hops.push(of_hop);
+                });
             }
         }
-        let disturbances = if hops.iter().any(|hop| hop.exceeds) && explains(system, summary, live.counts, &hops) {
+        let disturbances = if hops.iter().any(Hop::exceeds) && explains(system, summary, live.counts, &hops) {
             disturbances(system, summary, live.counts)
         } else {
             Vec::new()
@@ -257,7 +256,7 @@ impl Account {
         if let Some(sources) = &self.sources {
             let _ = writeln!(text, "{}", clock_sources::sentence(sources));
         }
-        for hop in self.hops.iter().filter(|hop| hop.exceeds) {
+        for hop in self.hops.iter().filter(|hop| hop.exceeds()) {
             let why = if self.disturbances.is_empty() {
                 "no disturbance that was seen explains it: is the network slower than the file says, or do the clocks \
                  differ?"
@@ -283,7 +282,7 @@ impl Account {
                 "missed": hop.missed,
                 "messages": hop.taken,
                 "messages_bound": hop.taken_bound,
-                "exceeds": hop.exceeds,
+                "exceeds": hop.exceeds(),
             })
         };
         let clock = |(node, ns): &(String, i64)| json!({ "node": node, "offset_ns": ns });
@@ -327,7 +326,7 @@ fn explains(system: &System, summary: &RunSummary, counts: NodeCounts, hops: &[H
     let costs = node.costs.get_or_insert(Costs::NONE);
     costs.latency = costs.latency.max(latency);
     let report = takt_analysis::check(&measured, &CheckOptions::default());
-    let mut exceeding = hops.iter().filter(|hop| hop.exceeds);
+    let mut exceeding = hops.iter().filter(|hop| hop.exceeds());
     // Without a bound for such lateness, none is exceeded.
     exceeding.all(|hop| !hop.is_above(report.hop_bound(&hop.flow, hop.hop), report.messages_bound(&hop.flow, hop.hop)))
 }
