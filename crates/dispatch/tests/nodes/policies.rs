@@ -129,7 +129,7 @@ fn come(peer: &UdpSocket, count: u64) -> Vec<u8> {
 #[test]
 fn policies_say_truly_whether_they_block_or_drop() {
     let _alone = alone();
-    // Two CPUs may send datagrams at once when the gate opens, and then the kernel keeps no order. Threads inherit this.
+    // Two CPUs may send datagrams at once when the gate opens: then the kernel keeps no order. Threads inherit this.
     sched::set_affinity(&sched::affinity()[..1]).unwrap();
     let Some(left) = process("left") else { return };
     let queued = |full| Sending::Queued { room: 4, full };
