@@ -4,6 +4,7 @@ use super::flows::random_network;
 use super::*;
 use takt_analysis::compositional::share_of;
 use takt_analysis::place_regardless;
+use takt_log::{Event, Sink};
 
 /// Parts of all kinds in one system: levels, placement, costs, modes, components, flows, links and ports.
 fn anything(dice: &mut Dice) -> System {
@@ -148,8 +149,35 @@ fn what_the_file_accepts_is_simulated() {
     assert!(cases(4_000) < 4_000 || (accepted > 1_000 && with_flows.min(with_components) > 200), "{accepted}");
 }
 
+/// Events for a sink that wants no misses.
+#[derive(Default)]
+struct WithoutMisses(Vec<(u32, Time, Event)>);
+
+impl Sink for WithoutMisses {
+    fn event(&mut self, stream: u32, now: Time, event: &Event) {
+        self.0.event(stream, now, event);
+    }
+    fn wants_misses(&self) -> bool {
+        false
+    }
+}
+
+/// Whether somebody wants the misses makes no other difference.
 fn simulated_with_messages(system: &System, seed: u64, replay: &str) {
     let options = SimOptions { duration: Span::from_ns(300), seed, node: None };
-    let mut events: Vec<(u32, Time, takt_log::Event)> = Vec::new();
+    let (mut events, mut fewer) = (Vec::<(u32, Time, Event)>::new(), WithoutMisses::default());
     simulate(system, &options, &mut events).unwrap_or_else(|error| panic!("{replay}\n{error}\n{system:#?}"));
+    simulate(system, &options, &mut fewer).unwrap_or_else(|error| panic!("{replay}\n{error}\n{system:#?}"));
+    let is_miss = |event: &(u32, Time, Event)| matches!(event.2, Event::Miss { .. });
+    events.retain(|event| !is_miss(event));
+    fewer.0.retain(|event| !is_miss(event));
+    let differs = events.iter().zip(&fewer.0).position(|(with, without)| with != without);
+    let at = differs.unwrap_or(events.len().min(fewer.0.len()));
+    assert!(
+        events == fewer.0,
+        "{replay}\n{:?} with misses, {:?} without\n{}",
+        events.get(at),
+        fewer.0.get(at),
+        file::write(system)
+    );
 }
