@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use takt_linux::clock::{Epoch, pause};
-use takt_linux::net::{Cable, NetError, STEPS_MAX, burden};
+use takt_linux::net::{Cable, NetError, burden};
 use takt_linux::sched::{Class, ClassGuard, set_affinity};
 use takt_model::{Span, Time};
 
@@ -162,7 +162,7 @@ fn answer(ready: &std::sync::mpsc::Receiver<Result<(), String>>) -> Result<(), F
 
 fn listening(ends: &Cable) -> Result<UdpSocket, String> {
     let socket = UdpSocket::bind((ends.right().address(), PORT)).map_err(|error| error.to_string())?;
-    burden(&socket, STEPS_MAX).map_err(|error| format!("packets cannot be given work: {error}"))?;
+    burden(&socket).map_err(|error| format!("packets cannot be given work: {error}"))?;
     socket.set_read_timeout(Some(Duration::from_millis(100))).map_err(|error| error.to_string())?;
     Ok(socket)
 }

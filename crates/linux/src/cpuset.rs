@@ -340,20 +340,9 @@ fn evacuate(folder: &Path, root: &Path) -> Result<(), CpusetError> {
 
 /// The kernel's longest SCHED_DEADLINE period, rounded up.
 const SETTLE_MAX: Span = Span::from_ms(4200);
-/// A thread that has just ended may hold its set for a moment.
-const REMOVE_TRIES_MAX: u32 = 50;
 
 fn remove(folder: &Path) -> Result<(), CpusetError> {
-    let mut last = Ok(());
-    for _ in 0..REMOVE_TRIES_MAX {
-        match fs::remove_dir(folder) {
-            Ok(()) => return Ok(()),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            Err(error) => last = Err(failed(folder, &error, "")),
-        }
-        crate::clock::pause(Span::from_ms(10));
-    }
-    last
+    crate::group::remove_folder(folder).map_err(|error| failed(folder, &error, ""))
 }
 
 fn rest_of(all: &[u32], groups: &[Vec<u32>]) -> Vec<u32> {

@@ -266,28 +266,17 @@ impl Datagrams {
         }
     }
 
-    /// Lets the kernel stamp each datagram at its arrival, for [`Datagrams::receive_stamped`].
+    /// Lets the kernel stamp each datagram at its arrival, for [`Datagrams::await_stamped`].
     ///
     /// # Errors
     /// The kernel's refusal.
     pub fn stamp(&self) -> io::Result<()> {
-        let on: libc::c_int = 1;
-        // SAFETY: the option's value is one int, which outlives the call.
-        let result = unsafe {
-            let size = size_of_val(&on) as libc::socklen_t;
-            let value = (&raw const on).cast();
-            libc::setsockopt(self.socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, value, size)
-        };
-        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+        set_option(&self.socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, &1_i32)
     }
 
-    /// Receives without waiting: length, sender, and the kernel's stamp of the arrival on
-    /// CLOCK_REALTIME in nanoseconds, where it gave one. A longer datagram is cut.
-    pub fn receive_stamped(&self, into: &mut [u8]) -> Option<(usize, SocketAddr, Option<u64>)> {
-        self.stamped(into, libc::MSG_DONTWAIT).map(|(length, from, stamp)| (length, from.at, stamp))
-    }
-
-    /// The same, after the wait given to [`Datagrams::bind`] at most.
+    /// Receives after the wait given to [`Datagrams::bind`] at most: length, sender, and the
+    /// kernel's stamp of the arrival on CLOCK_REALTIME in nanoseconds, where it gave one. A longer
+    /// datagram is cut.
     pub fn await_stamped(&self, into: &mut [u8]) -> Option<(usize, SocketAddr, Option<u64>)> {
         self.stamped(into, 0).map(|(length, from, stamp)| (length, from.at, stamp))
     }
@@ -382,6 +371,21 @@ impl AsFd for Datagrams {
     }
 }
 
+/// Sets an option of a socket that neither std nor socket2 has.
+pub(crate) fn set_option<T: Copy>(
+    socket: &impl AsRawFd,
+    level: libc::c_int,
+    name: libc::c_int,
+    value: &T,
+) -> io::Result<()> {
+    let (value, size) = (std::ptr::from_ref(value).cast(), size_of::<T>() as libc::socklen_t);
+    // SAFETY: the value outlives the call and has the given size.
+    match unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, value, size) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -433,7 +437,6 @@ mod tests {
             Err(error) => return println!("skipped: {error}"),
         };
         let send = || {
-            cable.left().enter().unwrap();
             let at = SocketAddr::from((cable.left().address(), 0));
             let socket = Datagrams::bind(at, 0, 1, Span::from_ms(20)).unwrap();
             // No neighbour has this address. The kernel holds packets for it while it asks, for
@@ -443,7 +446,7 @@ mod tests {
             let waited = socket.send([&[0; 1024], &[]], &nobody, Span::from_s(60));
             (all, waited)
         };
-        let (all, waited) = std::thread::scope(|scope| scope.spawn(send).join().unwrap());
+        let (all, waited) = cable.left().run(send).unwrap();
         assert_eq!((all.first(), all.last()), (Some(&Sent::Yes), Some(&Sent::Full)));
         assert_ne!(waited, Sent::Full, "the kernel gave up on them, and there was room");
     }
@@ -455,7 +458,6 @@ mod tests {
             Err(error) => return println!("skipped: {error}"),
         };
         let send = || {
-            cable.left().enter().unwrap();
             let to: Destination = SocketAddr::from((cable.right().address(), 9)).into();
             // Longer ones leave as fragments, each with memory of its own.
             for length in [400, 1472, 6_000, 20_000, 65_507] {
@@ -469,7 +471,7 @@ mod tests {
                 }
             }
         };
-        std::thread::scope(|scope| scope.spawn(send).join().unwrap());
+        cable.left().run(send).unwrap();
     }
 
     #[test]

@@ -24,6 +24,7 @@ pub mod machine;
 pub mod memory;
 mod mount;
 pub mod net;
+mod netlink;
 pub mod outgoing;
 mod owned;
 pub mod process;

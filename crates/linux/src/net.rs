@@ -26,14 +26,10 @@ use std::ffi::CStr;
 use std::fs::{self, File};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd as _, RawFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use netlink_packet_core::{NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload};
-use netlink_packet_route::RouteNetlinkMessage;
-use netlink_packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressMessage};
-use netlink_packet_route::link::{InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage};
-use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
+use socket2::{SockFilter, SockRef};
 use thiserror::Error;
 
 mod bridge;
@@ -41,8 +37,10 @@ mod bridge;
 pub use bridge::{Bridge, NODES_MAX};
 
 use crate::clock::errno;
+use crate::netlink::{self, CREATE, LINK_HEAD, Netlink, Request, put, put_text};
 use crate::process::{CAP_SYS_ADMIN, has_capability};
 use crate::sched::{self, Class, SchedError};
+use crate::tc::device::{Device, GSO_MAX_SEGS, NAME};
 
 /// The reason why there is no network.
 #[derive(Debug, Error)]
@@ -118,20 +116,15 @@ impl Cable {
     /// # Errors
     /// A kernel without IPv6.
     pub fn with_ipv6(&self) -> Result<[Ipv6Addr; 2], NetError> {
-        let ends = [&self.left, &self.right];
-        std::thread::scope(|scope| {
-            let maker = scope.spawn(|| {
-                for (end, address) in ends.into_iter().zip(ADDRESSES_V6) {
-                    end.enter()?;
-                    let switch = format!("/proc/sys/net/ipv6/conf/{}/disable_ipv6", end.device);
-                    let what = "IPv6 cannot be switched on";
-                    fs::write(switch, "0").map_err(|cause| NetError::Missing { what, cause, part: "CONFIG_IPV6" })?;
-                    Routes::open()?.address(&end.device, address.into(), PREFIX_V6)?;
-                }
-                Ok(ADDRESSES_V6)
-            });
-            maker.join().unwrap_or_else(|_| Err(refusal("the thread that gives addresses ended")))
-        })
+        for (end, address) in [&self.left, &self.right].into_iter().zip(ADDRESSES_V6) {
+            end.run(|| {
+                let switch = format!("/proc/sys/net/ipv6/conf/{}/disable_ipv6", end.device);
+                let what = "IPv6 cannot be switched on";
+                fs::write(switch, "0").map_err(|cause| NetError::Missing { what, cause, part: "CONFIG_IPV6" })?;
+                Routes::open()?.address(&end.device, address.into(), PREFIX_V6)
+            })??;
+        }
+        Ok(ADDRESSES_V6)
     }
 
     /// The end without a thread.
@@ -158,6 +151,17 @@ impl End {
     /// The kernel's refusal.
     pub fn enter(&self) -> Result<(), NetError> {
         enter(&self.space)
+    }
+
+    /// Calls `body` on a thread of its own in this namespace. Its panic is the caller's.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub fn run<T: Send>(&self, body: impl FnOnce() -> T + Send) -> Result<T, NetError> {
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(|| self.enter().map(|()| body()));
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
     }
 
     /// Its address.
@@ -262,66 +266,55 @@ pub(crate) fn new_space() -> Result<File, NetError> {
         .map_err(|cause| NetError::Refused { what: "/proc/thread-self/ns/net cannot be opened", cause })
 }
 
+// Attributes of devices and addresses.
+const ADDRESS: u16 = 1;
+const LOCAL: u16 = 2;
+/// The flag of an address that nobody else can have.
+const NODAD: u8 = 2;
+const CONTROLLER: u16 = 10;
+const LINK_INFO: u16 = 18;
+const INFO_KIND: u16 = 1;
+const INFO_DATA: u16 = 2;
+const VETH_PEER: u16 = 1;
+const NAMESPACE: u16 = 28;
+
 /// Asks the kernel for devices and addresses, in the namespace in which it was opened.
-struct Routes {
-    socket: Socket,
-    sequence: u32,
-}
+struct Routes(Netlink);
 
 impl Routes {
     fn open() -> Result<Self, NetError> {
-        let refused = |cause| NetError::Refused { what: "no netlink socket", cause };
-        let mut socket = Socket::new(NETLINK_ROUTE).map_err(refused)?;
-        socket.bind_auto().map_err(refused)?;
-        socket.connect(&SocketAddr::new(0, 0)).map_err(refused)?;
-        Ok(Routes { socket, sequence: 0 })
-    }
-
-    /// Asks, and waits for the answer.
-    fn ask(&mut self, what: RouteNetlinkMessage, flags: u16) -> io::Result<Vec<RouteNetlinkMessage>> {
-        self.sequence += 1;
-        let mut message = NetlinkMessage::from(what);
-        message.header.flags = NLM_F_REQUEST | NLM_F_ACK | flags;
-        message.header.sequence_number = self.sequence;
-        message.finalize();
-        let mut bytes = vec![0; message.buffer_len()];
-        message.serialize(&mut bytes);
-        self.socket.send(&bytes, 0)?;
-        let broken = |error| io::Error::new(io::ErrorKind::InvalidData, error);
-        let mut answers = Vec::new();
-        loop {
-            let (received, _) = self.socket.recv_from_full()?;
-            let mut rest = received.as_slice();
-            while !rest.is_empty() {
-                let answer = NetlinkMessage::<RouteNetlinkMessage>::deserialize(rest).map_err(broken)?;
-                let length = (answer.header.length as usize).next_multiple_of(4);
-                rest = rest.get(length.max(16)..).unwrap_or_default();
-                match answer.payload {
-                    NetlinkPayload::Error(error) => {
-                        return error.code.map_or(Ok(answers), |_| Err(error.to_io()));
-                    }
-                    NetlinkPayload::InnerMessage(message) => answers.push(message),
-                    _ => {}
-                }
-            }
-        }
+        Netlink::open().map(Routes).map_err(|cause| NetError::Refused { what: "no netlink socket", cause })
     }
 
     /// Makes a pair of devices: `here`, and `there` in another namespace.
     fn veth(&mut self, here: &str, there: &str, other: RawFd) -> Result<(), NetError> {
         // Each packet is then one that a wire could carry.
-        let single = LinkAttribute::GsoMaxSegs(1);
-        let mut peer = LinkMessage::default();
-        peer.attributes = vec![LinkAttribute::IfName(there.to_owned()), LinkAttribute::NetNsFd(other), single.clone()];
-        let mut link = LinkMessage::default();
-        let pair = vec![LinkInfo::Kind(InfoKind::Veth), LinkInfo::Data(InfoData::Veth(InfoVeth::Peer(peer)))];
-        link.attributes = vec![LinkAttribute::IfName(here.to_owned()), single, LinkAttribute::LinkInfo(pair)];
-        self.ask(RouteNetlinkMessage::NewLink(link), NLM_F_CREATE | NLM_F_EXCL).map(drop).map_err(|cause| {
-            let what = "a pair of veth devices cannot be made";
-            match cause.raw_os_error() {
-                Some(libc::EOPNOTSUPP) => NetError::Missing { what, cause, part: "CONFIG_VETH" },
-                _ => NetError::Refused { what, cause },
-            }
+        let single = 1_u32.to_ne_bytes();
+        let mut peer = vec![0; LINK_HEAD];
+        put_text(&mut peer, NAME, there);
+        put(&mut peer, NAMESPACE, &other.to_ne_bytes());
+        put(&mut peer, GSO_MAX_SEGS, &single);
+        let (mut data, what) = (Vec::new(), "a pair of veth devices cannot be made");
+        put(&mut data, VETH_PEER, &peer);
+        let link = Request::link(libc::RTM_NEWLINK, CREATE, 0).with_text(NAME, here).with(GSO_MAX_SEGS, &single);
+        self.make(link, "veth", &data, what, "CONFIG_VETH")
+    }
+
+    /// Makes a device of a kind.
+    fn make(
+        &mut self,
+        link: Request,
+        kind: &str,
+        data: &[u8],
+        what: &'static str,
+        part: &'static str,
+    ) -> Result<(), NetError> {
+        let mut info = Vec::new();
+        put_text(&mut info, INFO_KIND, kind);
+        put(&mut info, INFO_DATA, data);
+        self.0.ask(link.with(LINK_INFO, &info)).map(drop).map_err(|cause| match netlink::errno(&cause) {
+            Some(libc::EOPNOTSUPP) => NetError::Missing { what, cause, part },
+            _ => NetError::Refused { what, cause },
         })
     }
 
@@ -329,40 +322,28 @@ impl Routes {
     fn raise(&mut self, device: &str, address: Ipv4Addr, prefix: u8) -> Result<(), NetError> {
         let refused = |cause| NetError::Refused { what: "a veth device cannot be switched on", cause };
         let index = self.address(device, address.into(), prefix)?;
-        let mut link = LinkMessage::default();
-        link.header.index = index;
-        (link.header.flags, link.header.change_mask) = (LinkFlags::Up, LinkFlags::Up);
-        self.ask(RouteNetlinkMessage::SetLink(link), 0).map(drop).map_err(refused)
+        self.0.ask(Request::up(index)).map(drop).map_err(refused)
     }
 
     /// Gives the device an address. Returns its index.
     fn address(&mut self, device: &str, address: IpAddr, prefix: u8) -> Result<u32, NetError> {
         let refused = |cause| NetError::Refused { what: "a veth device cannot get an address", cause };
         let index = self.index(device).map_err(refused)?;
-        let mut message = AddressMessage::default();
-        message.header.family = match address {
-            IpAddr::V4(_) => netlink_packet_route::AddressFamily::Inet,
-            IpAddr::V6(_) => netlink_packet_route::AddressFamily::Inet6,
+        let (family, bytes) = match address {
+            IpAddr::V4(address) => (libc::AF_INET, address.octets().to_vec()),
+            IpAddr::V6(address) => (libc::AF_INET6, address.octets().to_vec()),
         };
-        message.header.prefix_len = prefix;
-        // Nobody else can have it.
-        message.header.flags = AddressHeaderFlags::Nodad;
-        message.header.index = index;
-        message.attributes = vec![AddressAttribute::Local(address), AddressAttribute::Address(address)];
-        self.ask(RouteNetlinkMessage::NewAddress(message), NLM_F_CREATE | NLM_F_EXCL).map_err(refused)?;
+        let mut head = vec![family as u8, prefix, NODAD, 0];
+        head.extend_from_slice(&index.to_ne_bytes());
+        let request = Request::new(libc::RTM_NEWADDR, CREATE, &head).with(LOCAL, &bytes).with(ADDRESS, &bytes);
+        self.0.ask(request).map_err(refused)?;
         Ok(index)
     }
 
     /// The index of a device.
     fn index(&mut self, device: &str) -> io::Result<u32> {
-        let mut asked = LinkMessage::default();
-        asked.attributes = vec![LinkAttribute::IfName(device.to_owned())];
-        let answers = self.ask(RouteNetlinkMessage::GetLink(asked), 0)?;
-        let index = answers.iter().find_map(|answer| match answer {
-            RouteNetlinkMessage::NewLink(link) => Some(link.header.index),
-            _ => None,
-        });
-        index.ok_or_else(|| io::Error::from_raw_os_error(libc::ENODEV))
+        let found = Device::named(&mut self.0, device)?;
+        found.map(|device| device.index).ok_or_else(|| io::Error::from_raw_os_error(libc::ENODEV))
     }
 }
 
@@ -445,31 +426,21 @@ fn private_sys() -> Result<(), NetError> {
     Err(refusal("a view of /sys for the namespace cannot be mounted"))
 }
 
-/// Steps that a packet can cost at most: the kernel translates each into several, and bounds the
-/// sum (net.core.optmem_max).
-pub const STEPS_MAX: u16 = 3000;
+/// Divisions that a packet can cost at most: the kernel translates each into several steps, and
+/// bounds the sum (net.core.optmem_max).
+const DIVISIONS: usize = 3000;
 
-/// Adds work of a driver to each packet that arrives at `socket`: a filter with `steps` divisions
-/// (at most [`STEPS_MAX`]) that passes every packet. The receiving thread pays for it.
+/// Adds work of a driver to each packet that arrives at `socket`: a filter of divisions that passes
+/// every packet. The receiving thread pays for it.
 ///
 /// # Errors
 /// The kernel's refusal.
-pub fn burden(socket: &impl AsRawFd, steps: u16) -> io::Result<()> {
-    const LOAD: u16 = (libc::BPF_LD | libc::BPF_IMM) as u16;
-    const LOAD_INDEX: u16 = (libc::BPF_LDX | libc::BPF_IMM) as u16;
-    const DIVIDE: u16 = (libc::BPF_ALU | libc::BPF_DIV | libc::BPF_X) as u16;
-    const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
-    let step = |code, k| libc::sock_filter { code, jt: 0, jf: 0, k };
-    let mut program = vec![step(LOAD, u32::MAX), step(LOAD_INDEX, 1)];
-    program.extend((0..steps.min(STEPS_MAX)).map(|_| step(DIVIDE, 0)));
-    program.push(step(RETURN, u32::MAX));
-    let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
-    let (size, value) = (size_of_val(&filter) as libc::socklen_t, std::ptr::from_ref(&filter).cast());
-    // SAFETY: `filter` is of the size and form that the option takes; it and the program it points to outlive the call.
-    match unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, value, size) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
+pub fn burden(socket: &impl AsFd) -> io::Result<()> {
+    let step = |code: u32, k| SockFilter::new(code as u16, 0, 0, k);
+    let mut program = vec![step(libc::BPF_LD | libc::BPF_IMM, u32::MAX), step(libc::BPF_LDX | libc::BPF_IMM, 1)];
+    program.extend((0..DIVISIONS).map(|_| step(libc::BPF_ALU | libc::BPF_DIV | libc::BPF_X, 0)));
+    program.push(step(libc::BPF_RET | libc::BPF_K, u32::MAX));
+    SockRef::from(socket).attach_filter(&program)
 }
 
 #[cfg(test)]
@@ -501,7 +472,7 @@ mod tests {
                 let arrived = scope.spawn(|| {
                     cable.right().enter().unwrap();
                     let socket = UdpSocket::bind((cable.right().address(), 7000)).unwrap();
-                    burden(&socket, STEPS_MAX).unwrap();
+                    burden(&socket).unwrap();
                     socket.set_read_timeout(Some(std::time::Duration::from_secs(10))).unwrap();
                     let listener = TcpListener::bind((cable.right().address(), 7001)).unwrap();
                     scope.spawn(|| {

@@ -107,6 +107,17 @@ pub fn rtprio_limit() -> u64 {
     limit(libc::RLIMIT_RTPRIO)
 }
 
+/// A child process; killed and waited for when dropped.
+#[derive(Debug)]
+pub struct KillOnDrop(pub Child);
+
+impl Drop for KillOnDrop {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// Asks a child process to end (SIGTERM), unless it has ended already.
 pub fn terminate(child: &mut Child) {
     send(child, libc::SIGTERM);

@@ -22,7 +22,7 @@
 //! ```
 
 mod classifier;
-mod device;
+pub(crate) mod device;
 mod features;
 mod former;
 mod htb;
@@ -30,7 +30,6 @@ mod install;
 mod own;
 mod plan;
 mod probes;
-mod request;
 mod state;
 mod tags;
 
@@ -52,9 +51,9 @@ pub use plan::{ClassPlan, Discipline, PACKETS_MAX, Plan, PlanError, RATE_MIN, Ro
 pub use probes::Check;
 pub use tags::{LateDatagrams, PacketDeadline, TagCounts, TagSpec, Tags, deadline, set_deadline};
 
+use crate::netlink::Netlink;
 use crate::recovery::RecoveryError;
 use install::refused;
-use request::Netlink;
 use state::{Lock, State};
 
 /// The reason why shares of a device cannot be had.

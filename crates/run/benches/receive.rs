@@ -55,7 +55,7 @@ fn main() {
     let show = |name: &str, (p50, p99): (u64, u64)| println!("{name:<36} {p50:>9} {p99:>8}");
     let plain = |bytes: &mut [u8]| usize::from(receiver.receive_now(bytes).expect("it is there").is_some());
     show("recv", each(&mut |bytes| plain(bytes)));
-    show("recvmsg with the stamp", each(&mut |bytes| usize::from(receiver.receive_stamped(bytes).is_some())));
+    show("recvmsg with the stamp", each(&mut |bytes| usize::from(receiver.receive_asked(bytes).is_some())));
     for size in [1, 8, 32] {
         let mut chunk = Chunk::new(size, LENGTH + 1);
         show(&format!("recvmmsg of {size} with stamps"), each(&mut |_| receiver.receive_chunk(&mut chunk, size)));

@@ -5,7 +5,7 @@ use std::io::{self, IoSlice};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::AsRawFd as _;
 
-use super::{Datagrams, Destination};
+use super::{Datagrams, Destination, set_option};
 
 #[repr(align(8))]
 struct Control([u8; 64]);
@@ -20,17 +20,11 @@ impl Datagrams {
             true => (libc::IPPROTO_IP, libc::IP_PKTINFO),
             false => (libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO),
         };
-        let on: libc::c_int = 1;
-        // SAFETY: the option's value is one int, which outlives the call.
-        let result = unsafe {
-            let (size, value) = (size_of_val(&on) as libc::socklen_t, (&raw const on).cast());
-            libc::setsockopt(self.socket.as_raw_fd(), level, name, value, size)
-        };
-        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+        set_option(&self.socket, level, name, &1_i32)
     }
 
     /// Receives without waiting: length, where an answer goes, and the stamp as
-    /// [`Datagrams::receive_stamped`] has it. The answer comes from the address that was asked.
+    /// [`Datagrams::await_stamped`] has it. The answer comes from the address that was asked.
     pub fn receive_asked(&self, into: &mut [u8]) -> Option<(usize, Destination, Option<u64>)> {
         self.stamped(into, libc::MSG_DONTWAIT)
     }

@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::AsRawFd as _;
 
-use super::Datagrams;
+use super::{Datagrams, set_option};
 
 /// The kernel's flags of SO_TIMESTAMPING (linux/net_tstamp.h).
 const TX_SOFTWARE: u32 = 1 << 1;
@@ -57,12 +57,7 @@ impl Datagrams {
 
     fn stamp_stages(&self, stages: u32) -> io::Result<()> {
         let flags = stages | SOFTWARE | OPT_ID | OPT_TSONLY;
-        // SAFETY: the option's value is one int, which outlives the call.
-        let result = unsafe {
-            let (size, value) = (size_of_val(&flags) as libc::socklen_t, (&raw const flags).cast());
-            libc::setsockopt(self.socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_TIMESTAMPING, value, size)
-        };
-        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+        set_option(&self.socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPING, &flags)
     }
 
     /// The next stamp, without waiting.
@@ -125,7 +120,6 @@ mod tests {
             Err(error) => return println!("skipped: {error}"),
         };
         let send = || {
-            cable.left().enter().unwrap();
             let at = SocketAddr::from((cable.left().address(), 0));
             let socket = Datagrams::bind_to_send(at, 0, 1 << 16).unwrap();
             socket.stamp_queueing_and_transmissions().unwrap();
@@ -145,7 +139,7 @@ mod tests {
             }
             assert_eq!(stages, [Stage::Queued, Stage::Left]);
         };
-        std::thread::scope(|scope| scope.spawn(send).join().unwrap());
+        cable.left().run(send).unwrap();
     }
 
     #[test]

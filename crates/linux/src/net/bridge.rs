@@ -4,15 +4,14 @@ use std::io;
 use std::net::Ipv4Addr;
 use std::os::fd::AsRawFd as _;
 
-use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
-use netlink_packet_route::RouteNetlinkMessage;
-use netlink_packet_route::link::{InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkMessage};
-
 use super::{
-    End, NetError, Routes, SEGMENTATION_OFFLOAD, device, enter, new_space, next_number, offload, own_thread, refusal,
+    CONTROLLER, End, NetError, Routes, SEGMENTATION_OFFLOAD, device, enter, new_space, next_number, offload,
+    own_thread, refusal,
 };
+use crate::netlink::{CREATE, Request};
 use crate::process::{CAP_SYS_ADMIN, has_capability};
 use crate::sched::{Class, SchedError};
+use crate::tc::device::NAME;
 
 /// The most nodes at a bridge.
 pub const NODES_MAX: usize = 12;
@@ -115,26 +114,20 @@ fn refused(what: &'static str) -> impl Fn(io::Error) -> NetError {
 impl Routes {
     /// Makes a bridge. Returns its index.
     fn bridge(&mut self, name: &str) -> Result<u32, NetError> {
-        let mut link = LinkMessage::default();
-        let kind = LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::Bridge)]);
-        link.attributes = vec![LinkAttribute::IfName(name.to_owned()), kind];
         let what = "a bridge cannot be made";
-        self.ask(RouteNetlinkMessage::NewLink(link), NLM_F_CREATE | NLM_F_EXCL).map_err(|cause| {
-            match cause.raw_os_error() {
-                Some(libc::EOPNOTSUPP) => NetError::Missing { what, cause, part: "CONFIG_BRIDGE" },
-                _ => NetError::Refused { what, cause },
-            }
-        })?;
+        let link = Request::link(libc::RTM_NEWLINK, CREATE, 0).with_text(NAME, name);
+        self.make(link, "bridge", &[], what, "CONFIG_BRIDGE")?;
         self.index(name).map_err(refused(what))
     }
 
     /// Switches a device on, as a port of the bridge if one is given.
     fn up(&mut self, index: u32, bridge: Option<u32>) -> io::Result<()> {
-        let mut link = LinkMessage::default();
-        link.header.index = index;
-        (link.header.flags, link.header.change_mask) = (LinkFlags::Up, LinkFlags::Up);
-        link.attributes = bridge.map(LinkAttribute::Controller).into_iter().collect();
-        self.ask(RouteNetlinkMessage::SetLink(link), 0).map(drop)
+        let request = Request::up(index);
+        self.0.ask(match bridge {
+            Some(bridge) => request.with(CONTROLLER, &bridge.to_ne_bytes()),
+            None => request,
+        })?;
+        Ok(())
     }
 }
 
@@ -149,17 +142,6 @@ mod tests {
     use crate::clock::pause;
     use takt_model::Span;
 
-    /// Runs `body` on a thread of a node.
-    fn at<T: Send>(node: &End, body: impl FnOnce() -> T + Send) -> T {
-        std::thread::scope(|scope| {
-            let thread = scope.spawn(|| {
-                node.enter().unwrap();
-                body()
-            });
-            thread.join().unwrap()
-        })
-    }
-
     #[test]
     fn every_node_reaches_every_other_and_nothing_stays() {
         let bridge = match Bridge::build(8) {
@@ -168,7 +150,7 @@ mod tests {
         };
         let nodes = bridge.nodes();
         bridge.schedule_drivers(&Class::Other).unwrap();
-        let bind = |node: &End| at(node, || UdpSocket::bind((node.address(), 7000)).unwrap());
+        let bind = |node: &End| node.run(|| UdpSocket::bind((node.address(), 7000)).unwrap()).unwrap();
         let sockets: Vec<UdpSocket> = nodes.iter().map(bind).collect();
         for (from, socket) in sockets.iter().enumerate() {
             for (to, node) in nodes.iter().enumerate().filter(|(to, _)| *to != from) {
@@ -190,7 +172,7 @@ mod tests {
             assert_eq!(senders, (0..8).filter(|from| usize::from(*from) != to).collect::<Vec<u8>>());
         }
         // A namespace that only the sockets and the bridge hold.
-        let inode = at(&nodes[0], || fs::metadata("/proc/thread-self/ns/net").unwrap().ino());
+        let inode = nodes[0].run(|| fs::metadata("/proc/thread-self/ns/net").unwrap().ino()).unwrap();
         drop((sockets, bridge));
         let leads_there = || {
             let open = fs::read_dir("/proc/self/fd").unwrap().flatten();

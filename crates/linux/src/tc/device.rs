@@ -4,12 +4,12 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 
-use super::request::{Netlink, Request, attribute, number, text};
+use crate::netlink::{LINK_HEAD, Netlink, Request, attribute, number, text};
 
 const ADDRESS: u16 = 1;
-const NAME: u16 = 3;
+pub(crate) const NAME: u16 = 3;
 const MTU: u16 = 4;
-const GSO_MAX_SEGS: u16 = 40;
+pub(crate) const GSO_MAX_SEGS: u16 = 40;
 const GSO_MAX_SIZE: u16 = 41;
 /// Bytes of a header of Ethernet.
 const ETHERNET_HEADER: u32 = 14;
@@ -53,14 +53,14 @@ impl Device {
         Device::all(&mut Netlink::open()?)
     }
 
-    pub(super) fn named(netlink: &mut Netlink, name: &str) -> io::Result<Option<Device>> {
+    pub(crate) fn named(netlink: &mut Netlink, name: &str) -> io::Result<Option<Device>> {
         // Longer names are no devices, and the kernel would refuse the request.
         if name.is_empty() || name.len() >= libc::IFNAMSIZ || name.contains('\0') {
             return Ok(None);
         }
         match netlink.ask(Request::link(libc::RTM_GETLINK, 0, 0).with_text(NAME, name)) {
             Ok(answers) => Ok(answers.iter().find_map(|answer| Device::parse(&answer.body))),
-            Err(error) if super::request::errno(&error) == Some(libc::ENODEV) => Ok(None),
+            Err(error) if crate::netlink::errno(&error) == Some(libc::ENODEV) => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -71,7 +71,7 @@ impl Device {
     }
 
     fn parse(body: &[u8]) -> Option<Device> {
-        let list = body.get(16..)?;
+        let list = body.get(LINK_HEAD..)?;
         let value = |name| attribute(list, name).and_then(number);
         let kind = u16::from_ne_bytes(*body.get(2..4)?.first_chunk()?);
         Some(Device {

@@ -4,16 +4,16 @@
 //! afterwards. A kernel with modules loads those that it has.
 
 use std::io;
-use std::os::fd::AsRawFd as _;
 
 use super::classifier::{Classifier, Rule, Verdict};
 use super::device::Device;
 use super::htb::{self, ROOT};
 use super::plan::Role;
-use super::request::{AT_ROOT, CREATE, CREATE_OR_REPLACE, Netlink, Place, Request, errno, put};
 use super::{NetError, own, tags};
+use crate::datagram::set_option;
 use crate::doctor::{Finding, State};
 use crate::net::{ETHTOOL_WORDS, ethtool, new_space};
+use crate::netlink::{AT_ROOT, CREATE, CREATE_OR_REPLACE, Netlink, Place, Request, errno, put};
 use crate::process::{CAP_SYS_ADMIN, has_capability};
 
 /// `ethtool -T DEVICE`.
@@ -178,8 +178,7 @@ fn bpf_qdisc() -> Finding {
 }
 
 fn launch_times() -> Finding {
-    let time = [libc::CLOCK_MONOTONIC as u32, 0];
-    match option(libc::SO_TXTIME, &time) {
+    match option(libc::SO_TXTIME, [libc::CLOCK_MONOTONIC as u32, 0]) {
         Ok(()) => finding("launch-time-option", State::Ok, "sockets take a time with each packet (SO_TXTIME)"),
         Err(error) => finding("launch-time-option", State::Absent, format!("SO_TXTIME is refused: {error}"))
             .costs("a program cannot give the kernel a time with a packet")
@@ -192,7 +191,7 @@ fn software_timestamps() -> Finding {
         | libc::SOF_TIMESTAMPING_TX_SOFTWARE
         | libc::SOF_TIMESTAMPING_TX_SCHED
         | libc::SOF_TIMESTAMPING_SOFTWARE;
-    match option(libc::SO_TIMESTAMPING, &[wanted]) {
+    match option(libc::SO_TIMESTAMPING, wanted) {
         Ok(()) => finding("software-timestamps", State::Ok, "the kernel stamps packets that come, wait and go"),
         Err(error) => finding("software-timestamps", State::Warning, format!("SO_TIMESTAMPING is refused: {error}"))
             .costs("times of messages include the delay until the program runs")
@@ -201,14 +200,9 @@ fn software_timestamps() -> Finding {
 }
 
 /// Sets an option of a new UDP socket.
-fn option(name: libc::c_int, words: &[u32]) -> io::Result<()> {
+fn option<T: Copy>(name: libc::c_int, value: T) -> io::Result<()> {
     let socket = std::net::UdpSocket::bind((std::net::Ipv4Addr::LOCALHOST, 0))?;
-    let (value, size) = (words.as_ptr().cast(), size_of_val(words) as libc::socklen_t);
-    // SAFETY: the words outlive the call and have the given size.
-    match unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, name, value, size) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
+    set_option(&socket, libc::SOL_SOCKET, name, &value)
 }
 
 fn hardware_timestamps(device: &Device) -> Finding {

@@ -8,7 +8,7 @@ use std::io;
 
 use super::htb::ROOT;
 use super::own::is_own;
-use super::request::{
+use crate::netlink::{
     AT_INGRESS, AT_ROOT, CREATE, CREATE_OR_REPLACE, Netlink, Place, Request, attribute, attributes, number, put, text,
 };
 

@@ -1,7 +1,7 @@
 //! HTB as the kernel takes and tells it: options of the queueing discipline, classes, counters.
 
 use super::plan::{ClassPlan, Plan, Role, Shaper};
-use super::request::{attribute, long, number, put};
+use crate::netlink::{attribute, long, number, put};
 
 /// The upper half of the handle of takt's tree. It tells the tree from those of others.
 pub(super) const MAJOR: u32 = 0x7461;

@@ -9,11 +9,11 @@ use super::htb::{self, Class, Counters, LINE, ROOT, class_of, queue_of};
 use super::own::{self, Own};
 use super::plan::{ClassPlan, Discipline, Plan, Role, Shaper};
 use super::probes::{self, Check};
-use super::request::{
-    AT_ROOT, CHANGE, CREATE, CREATE_OR_REPLACE, Netlink, Place, Request, attribute, errno, number, put, text,
-};
 use super::state::{self, Lock, State};
 use super::{ClassStatus, NetError, Restored, Status};
+use crate::netlink::{
+    AT_ROOT, CHANGE, CREATE, CREATE_OR_REPLACE, Netlink, Place, Request, attribute, errno, number, put, text,
+};
 use crate::process::{CAP_BPF, CAP_NET_ADMIN, CAP_NET_RAW, CAP_SYS_ADMIN, Identity, boot_id, has_capability};
 use crate::recovery::RecoveryError;
 

@@ -13,6 +13,7 @@ use takt_model::Span;
 use super::classifier::{Match, Rule};
 use super::device::Device;
 use super::plan::Role;
+use crate::datagram::set_option;
 
 /// Frames per kind.
 const FRAMES: u64 = 4;
@@ -173,12 +174,7 @@ impl Sender {
                 _ => return Err(io::Error::last_os_error()),
             }
         };
-        let (value, size) = (std::ptr::from_ref(&frame.priority).cast(), size_of::<u32>() as libc::socklen_t);
-        // SAFETY: the value is of the size and form that the option takes, and outlives the call.
-        let set = unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PRIORITY, value, size) };
-        if set != 0 {
-            return Err(io::Error::last_os_error());
-        }
+        set_option(&socket, libc::SOL_SOCKET, libc::SO_PRIORITY, &frame.priority)?;
         // SAFETY: all bytes zero is a value of this plain structure.
         let mut to: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
         to.sll_family = libc::AF_PACKET as u16;

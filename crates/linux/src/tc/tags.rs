@@ -30,6 +30,7 @@ use super::install::{Applied, refused};
 use super::own::TAGGED;
 use super::plan::{Discipline, Plan, Role, time_of};
 use super::probes;
+use crate::datagram::set_option;
 
 /// The level of the options for setsockopt(2). No protocol of the kernel has it.
 const LEVEL: libc::c_int = 0x7461;
@@ -61,12 +62,7 @@ pub fn set_deadline(socket: &impl AsFd, deadline: PacketDeadline) -> io::Result<
         PacketDeadline::After(span) => (SO_DEADLINE, span.as_ns()),
         PacketDeadline::At(time) => (SO_DEADLINE_AT, time.as_ns()),
     };
-    let (socket, value) = (socket.as_fd().as_raw_fd(), std::ptr::from_ref(&ns).cast());
-    // SAFETY: the value outlives the call and has the given size.
-    match unsafe { libc::setsockopt(socket, LEVEL, option, value, size_of::<u64>() as libc::socklen_t) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
+    set_option(&socket.as_fd(), LEVEL, option, &ns)
 }
 
 /// The deadline of a socket's packets.

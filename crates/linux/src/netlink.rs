@@ -1,18 +1,19 @@
 //! Messages of rtnetlink as bytes: requests to traffic control and to devices, and their answers.
 
 use std::io;
-use std::os::fd::AsRawFd as _;
 
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
+
+use crate::datagram::set_option;
 
 /// The flag that makes a message a request, with an answer to it.
 const REQUEST: u16 = (libc::NLM_F_REQUEST | libc::NLM_F_ACK) as u16;
 /// Makes something, unless it exists.
-pub(super) const CREATE: u16 = (libc::NLM_F_CREATE | libc::NLM_F_EXCL) as u16;
+pub(crate) const CREATE: u16 = (libc::NLM_F_CREATE | libc::NLM_F_EXCL) as u16;
 /// Makes something, or takes the place of it.
-pub(super) const CREATE_OR_REPLACE: u16 = (libc::NLM_F_CREATE | libc::NLM_F_REPLACE) as u16;
+pub(crate) const CREATE_OR_REPLACE: u16 = (libc::NLM_F_CREATE | libc::NLM_F_REPLACE) as u16;
 /// Changes something that exists.
-pub(super) const CHANGE: u16 = 0;
+pub(crate) const CHANGE: u16 = 0;
 const DUMP: u16 = libc::NLM_F_DUMP as u16;
 /// The kernel's list changed while it was told.
 const INTERRUPTED: u16 = 0x10;
@@ -25,30 +26,32 @@ const ERROR: u16 = libc::NLMSG_ERROR as u16;
 /// The attribute of an error's text.
 const ERROR_TEXT: u16 = 1;
 const HEADER: usize = 16;
+/// Bytes that messages about devices begin with.
+pub(crate) const LINK_HEAD: usize = 16;
 const ATTRIBUTE: usize = 4;
 /// How often an interrupted list is asked for again.
 const LISTS_MAX: usize = 8;
 
 /// The part that all messages of traffic control begin with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct Place {
+pub(crate) struct Place {
     /// Number of the device.
-    pub(super) device: u32,
+    pub(crate) device: u32,
     /// Handle of the object.
-    pub(super) handle: u32,
+    pub(crate) handle: u32,
     /// Handle of what it hangs below.
-    pub(super) parent: u32,
+    pub(crate) parent: u32,
     /// The handle of a class's queue; the preference and protocol of a filter.
-    pub(super) info: u32,
+    pub(crate) info: u32,
 }
 
 /// Hangs at the device itself.
-pub(super) const AT_ROOT: u32 = 0xffff_ffff;
+pub(crate) const AT_ROOT: u32 = 0xffff_ffff;
 /// Hangs where packets come in.
-pub(super) const AT_INGRESS: u32 = 0xffff_fff1;
+pub(crate) const AT_INGRESS: u32 = 0xffff_fff1;
 
 impl Place {
-    pub(super) const LENGTH: usize = 20;
+    pub(crate) const LENGTH: usize = 20;
 
     fn to_bytes(self) -> [u8; Self::LENGTH] {
         let mut bytes = [0; Self::LENGTH];
@@ -58,7 +61,7 @@ impl Place {
         bytes
     }
 
-    pub(super) fn parse(bytes: &[u8]) -> Option<Place> {
+    pub(crate) fn parse(bytes: &[u8]) -> Option<Place> {
         let word = |at| number(bytes.get(at..at + 4)?);
         Some(Place { device: word(4)?, handle: word(8)?, parent: word(12)?, info: word(16)? })
     }
@@ -66,12 +69,12 @@ impl Place {
 
 /// A message to the kernel.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Request {
+pub(crate) struct Request {
     bytes: Vec<u8>,
 }
 
 impl Request {
-    fn new(kind: u16, flags: u16, body: &[u8]) -> Request {
+    pub(crate) fn new(kind: u16, flags: u16, body: &[u8]) -> Request {
         let mut bytes = vec![0; HEADER];
         bytes[4..6].copy_from_slice(&kind.to_ne_bytes());
         bytes[6..8].copy_from_slice(&(REQUEST | flags).to_ne_bytes());
@@ -80,28 +83,35 @@ impl Request {
     }
 
     /// About an object of traffic control.
-    pub(super) fn control(kind: u16, flags: u16, place: Place) -> Request {
+    pub(crate) fn control(kind: u16, flags: u16, place: Place) -> Request {
         Request::new(kind, flags, &place.to_bytes())
     }
 
     /// About a device; number 0 is any.
-    pub(super) fn link(kind: u16, flags: u16, device: u32) -> Request {
-        let mut body = [0; 16];
+    pub(crate) fn link(kind: u16, flags: u16, device: u32) -> Request {
+        let mut body = [0; LINK_HEAD];
         body[4..8].copy_from_slice(&device.to_ne_bytes());
         Request::new(kind, flags, &body)
     }
 
+    /// Switches a device on.
+    pub(crate) fn up(device: u32) -> Request {
+        let up = (libc::IFF_UP as u32).to_ne_bytes();
+        let mut request = Request::link(libc::RTM_SETLINK, CHANGE, device);
+        request.bytes[HEADER + 8..HEADER + 16].copy_from_slice(&[up, up].concat());
+        request
+    }
+
     /// Adds an attribute.
-    pub(super) fn with(mut self, attribute: u16, value: &[u8]) -> Request {
+    pub(crate) fn with(mut self, attribute: u16, value: &[u8]) -> Request {
         put(&mut self.bytes, attribute, value);
         self
     }
 
     /// Adds a text.
-    pub(super) fn with_text(self, attribute: u16, text: &str) -> Request {
-        let mut value = text.as_bytes().to_vec();
-        value.push(0);
-        self.with(attribute, &value)
+    pub(crate) fn with_text(mut self, attribute: u16, text: &str) -> Request {
+        put_text(&mut self.bytes, attribute, text);
+        self
     }
 
     fn finished(mut self, sequence: u32) -> Vec<u8> {
@@ -113,7 +123,7 @@ impl Request {
 }
 
 /// Appends an attribute to a list of attributes.
-pub(super) fn put(list: &mut Vec<u8>, attribute: u16, value: &[u8]) {
+pub(crate) fn put(list: &mut Vec<u8>, attribute: u16, value: &[u8]) {
     let length = u16::try_from(ATTRIBUTE + value.len()).unwrap_or(u16::MAX);
     list.extend_from_slice(&length.to_ne_bytes());
     list.extend_from_slice(&attribute.to_ne_bytes());
@@ -121,8 +131,13 @@ pub(super) fn put(list: &mut Vec<u8>, attribute: u16, value: &[u8]) {
     list.resize(list.len().next_multiple_of(4), 0);
 }
 
+/// Appends a text.
+pub(crate) fn put_text(list: &mut Vec<u8>, attribute: u16, text: &str) {
+    put(list, attribute, &[text.as_bytes(), &[0]].concat());
+}
+
 /// Attributes with their values, as far as they are whole.
-pub(super) fn attributes(mut list: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+pub(crate) fn attributes(mut list: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let head = list.get(..ATTRIBUTE)?;
         let length = usize::from(u16::from_ne_bytes([head[0], head[1]]));
@@ -135,35 +150,35 @@ pub(super) fn attributes(mut list: &[u8]) -> impl Iterator<Item = (u16, &[u8])> 
 }
 
 /// The value of an attribute.
-pub(super) fn attribute(list: &[u8], wanted: u16) -> Option<&[u8]> {
+pub(crate) fn attribute(list: &[u8], wanted: u16) -> Option<&[u8]> {
     attributes(list).find(|(attribute, _)| *attribute == wanted).map(|(_, value)| value)
 }
 
 /// The number at the start of a value.
-pub(super) fn number(value: &[u8]) -> Option<u32> {
+pub(crate) fn number(value: &[u8]) -> Option<u32> {
     value.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes))
 }
 
 /// The number of 64 bits at the start of a value.
-pub(super) fn long(value: &[u8]) -> Option<u64> {
+pub(crate) fn long(value: &[u8]) -> Option<u64> {
     value.first_chunk().map(|bytes| u64::from_ne_bytes(*bytes))
 }
 
 /// The text of a value, without its end.
-pub(super) fn text(value: &[u8]) -> String {
+pub(crate) fn text(value: &[u8]) -> String {
     String::from_utf8_lossy(value.split(|byte| *byte == 0).next().unwrap_or_default()).into_owned()
 }
 
 /// An answer of the kernel: its kind, and what follows the header.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Answer {
-    pub(super) kind: u16,
-    pub(super) body: Vec<u8>,
+pub(crate) struct Answer {
+    pub(crate) kind: u16,
+    pub(crate) body: Vec<u8>,
 }
 
 impl Answer {
     /// The object of traffic control, and its attributes.
-    pub(super) fn control(&self) -> Option<(Place, &[u8])> {
+    pub(crate) fn control(&self) -> Option<(Place, &[u8])> {
         Some((Place::parse(&self.body)?, self.body.get(Place::LENGTH..)?))
     }
 }
@@ -195,20 +210,20 @@ impl From<Refusal> for io::Error {
 }
 
 /// The number of a refusal, also of one with a reason.
-pub(super) fn errno(error: &io::Error) -> Option<i32> {
+pub(crate) fn errno(error: &io::Error) -> Option<i32> {
     let with_reason = || error.get_ref()?.downcast_ref::<Refusal>()?.cause.raw_os_error();
     error.raw_os_error().or_else(with_reason)
 }
 
 /// Asks the kernel, in the network namespace in which it was opened.
 #[derive(Debug)]
-pub(super) struct Netlink {
+pub(crate) struct Netlink {
     socket: Socket,
     sequence: u32,
 }
 
 impl Netlink {
-    pub(super) fn open() -> io::Result<Netlink> {
+    pub(crate) fn open() -> io::Result<Netlink> {
         let mut socket = Socket::new(NETLINK_ROUTE)?;
         socket.bind_auto()?;
         socket.connect(&SocketAddr::new(0, 0))?;
@@ -216,19 +231,17 @@ impl Netlink {
         let _ = socket.set_ext_ack(true);
         // An answer that never comes is an error, not an endless wait.
         let wait = libc::timeval { tv_sec: 5, tv_usec: 0 };
-        let (value, size) = (std::ptr::from_ref(&wait).cast(), size_of_val(&wait) as libc::socklen_t);
-        // SAFETY: `wait` is of the size and form that the option takes, and outlives the call.
-        unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_RCVTIMEO, value, size) };
+        let _ = set_option(&socket, libc::SOL_SOCKET, libc::SO_RCVTIMEO, &wait);
         Ok(Netlink { socket, sequence: 0 })
     }
 
     /// Asks, and waits for the answer.
-    pub(super) fn ask(&mut self, request: Request) -> io::Result<Vec<Answer>> {
+    pub(crate) fn ask(&mut self, request: Request) -> io::Result<Vec<Answer>> {
         self.exchange(request).map(|(answers, _)| answers)
     }
 
     /// Asks for a list.
-    pub(super) fn list(&mut self, request: &Request) -> io::Result<Vec<Answer>> {
+    pub(crate) fn list(&mut self, request: &Request) -> io::Result<Vec<Answer>> {
         for _ in 0..LISTS_MAX {
             let mut request = request.clone();
             request.bytes[6..8].copy_from_slice(&(REQUEST | DUMP).to_ne_bytes());
