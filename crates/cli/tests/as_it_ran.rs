@@ -4,10 +4,11 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
+use takt_linux::process::KillOnDrop;
 
 /// `short` is blocked by `long` where jobs of a level run to completion; as the file says, it
 /// preempts `long` and has time enough.
@@ -177,21 +178,11 @@ fn a_task_that_modes_move_is_told_with_each_of_its_places() {
     assert_eq!(released, [8, 8, 8]);
 }
 
-/// Ended where it is dropped before that.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 #[test]
 fn a_signal_ends_a_dispatched_run_in_order() {
     let folder = Folder::with(MODES);
     let mut command = folder.command(&["run", "s.toml", "--json", "-o", "run.takt", "--for", "20s"]);
-    let mut running = Running(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
+    let mut running = KillOnDrop(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
     // The log exists once the run has begun. Without privilege the run ends by itself.
     for _ in 0..1000 {
         let begun = fs::metadata(folder.path().join("run.takt")).is_ok_and(|log| log.len() > 0);

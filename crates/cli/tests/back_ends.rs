@@ -6,11 +6,12 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard};
 
 use serde_json::Value;
 use takt_linux::machine;
+use takt_linux::process::KillOnDrop;
 use takt_log::{Event, JobKey, Reader};
 use takt_model::{Span, Time};
 
@@ -282,16 +283,6 @@ fn a_back_end_that_cannot_enforce_all_of_a_node_refuses() {
     }
 }
 
-/// Ended where a test ends early.
-struct Ended(Child);
-
-impl Drop for Ended {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// The kernel has no reservation of a killed run, and the next start unites the CPUs.
 #[test]
 fn a_killed_run_of_the_deadline_back_end_leaves_no_reservation() {
@@ -309,7 +300,7 @@ fn a_killed_run_of_the_deadline_back_end_leaves_no_reservation() {
     for at in 0..count {
         let mut command = Command::new(TAKT);
         command.args(["run", &file, "--backend", "deadline", "--for", "5s"]).current_dir(folder);
-        let mut run = Ended(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("takt starts"));
+        let mut run = KillOnDrop(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("takt starts"));
         takt_linux::clock::pause(Span::from_ms(at * 7919 % 400));
         run.0.kill().expect("our child, not yet waited for");
         let _ = run.0.wait();

@@ -3,8 +3,9 @@
 use std::fs;
 use std::io::Read as _;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
+use takt_linux::process::KillOnDrop;
 use takt_model::Span;
 
 use crate::command::{TAKT, takt};
@@ -93,16 +94,6 @@ fn the_log_of_a_live_hierarchy_is_read_by_every_verb() {
     assert!(status <= 1, "{out}{error}");
 }
 
-/// Ended where a test ends early.
-struct Ended(Child);
-
-impl Drop for Ended {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// Whether any process has the folder as its working directory: the run, its threads or its guardian.
 fn anyone_in(folder: &Path) -> bool {
     let Ok(processes) = fs::read_dir("/proc") else { return false };
@@ -124,7 +115,7 @@ fn a_killed_run_leaves_nothing_at_any_instant() {
         let arguments = [&["run", "domains.toml", "--for", "5s", "-o", "killed.takt"], options].concat();
         let mut command = Command::new(TAKT);
         command.args(&arguments).current_dir(&folder).stdout(Stdio::null()).stderr(Stdio::null());
-        let mut run = Ended(command.spawn().expect("takt starts"));
+        let mut run = KillOnDrop(command.spawn().expect("takt starts"));
         takt_linux::clock::pause(Span::from_ms(delay_ms));
         run.0.kill().expect("our child, not yet waited for");
         let _ = run.0.wait();
@@ -168,13 +159,13 @@ fn component(name: &str, budget_ms: u32) -> String {
 }
 
 /// A run that listens at `takt.sock`, for so long at most.
-fn listening(folder: &Path, time: &str) -> Ended {
+fn listening(folder: &Path, time: &str) -> KillOnDrop {
     let (status, ..) = takt(folder, &["run", "base.toml", "--for", "20ms"]);
     let options: &[&str] = if status == 0 { &[] } else { &["--best-effort"] };
     let arguments = [&["run", "base.toml", "--for", time, "--admit", "takt.sock", "-o", "base.takt"], options].concat();
     let mut command = Command::new(TAKT);
     command.args(&arguments).current_dir(folder).stdout(Stdio::null()).stderr(Stdio::piped());
-    let mut run = Ended(command.spawn().expect("takt starts"));
+    let mut run = KillOnDrop(command.spawn().expect("takt starts"));
     let begun = || takt(folder, &["admit", "--live", "takt.sock", "--remove", "nobody"]);
     let mut answer = begun();
     while answer.0 == 3 {
@@ -329,7 +320,7 @@ fn a_run_that_is_killed_during_a_join_leaves_nothing() {
         let mut run = listening(&folder, "60s");
         let mut client = Command::new(TAKT);
         client.args(["admit", "--live", "takt.sock", "--add", "camera.toml"]).current_dir(&folder);
-        let mut client = Ended(client.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("takt starts"));
+        let mut client = KillOnDrop(client.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("takt starts"));
         takt_linux::clock::pause(Span::from_ms(delay_ms));
         run.0.kill().expect("our child, not yet waited for");
         let _ = run.0.wait();

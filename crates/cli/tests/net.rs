@@ -40,14 +40,11 @@ fn on_cable(body: impl FnOnce(&Cable, &Path) + Send) {
         Ok(cable) => cable,
         Err(error) => return println!("skipped: {error}"),
     };
-    std::thread::scope(|scope| {
-        let at_left = scope.spawn(|| {
-            cable.left().enter().unwrap();
-            allow_segments(cable.left().device());
-            body(&cable, &file);
-        });
-        at_left.join().unwrap();
-    });
+    let at_left = || {
+        allow_segments(cable.left().device());
+        body(&cable, &file);
+    };
+    cable.left().run(at_left).unwrap();
 }
 
 /// Sets the limit of segments as on a real device. A cable has 1, which takt need not change.

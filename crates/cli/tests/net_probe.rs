@@ -7,7 +7,7 @@ use std::net::{TcpListener, UdpSocket};
 use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
-use takt_linux::net::{Cable, End};
+use takt_linux::net::Cable;
 use takt_net::probe::{HEAD, Head, ProbeMessage};
 use tempfile::TempDir;
 
@@ -26,16 +26,6 @@ fn run(arguments: &[&str]) -> (Option<i32>, String, String) {
 fn json(arguments: &[&str]) -> (Option<i32>, Value) {
     let (status, text, errors) = run(&[arguments, &["--json"]].concat());
     (status, serde_json::from_str(&text).unwrap_or_else(|_| panic!("{text}{errors}")))
-}
-
-fn at<T: Send>(end: &End, body: impl FnOnce() -> T + Send) -> T {
-    std::thread::scope(|scope| {
-        let thread = scope.spawn(|| {
-            end.enter().unwrap();
-            body()
-        });
-        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    })
 }
 
 /// A server, ended when dropped.
@@ -79,9 +69,9 @@ fn every_mode_measures_and_writes_what_it_measured() {
     let folder = TempDir::new().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let listen = format!("{}:0", cable.right().address());
-    let server = at(cable.right(), || Server::start(&listen));
+    let server = cable.right().run(|| Server::start(&listen)).unwrap();
     let to = server.1.clone();
-    at(cable.left(), || {
+    let measure = || {
         let (csv, svg) = (path("messages.csv"), path("cdf.svg"));
         let usual = ["--for", "200ms", "--wait", "20s", "--clock-width", "10s"];
         let load =
@@ -133,7 +123,8 @@ fn every_mode_measures_and_writes_what_it_measured() {
         let (status, text, _) = run(&["ping-pong", &to, "--deadline", "1ns", "--for", "50ms"]);
         assert_eq!(status, Some(1), "{text}");
         assert!(text.contains("missed by the round trip, of"), "{text}");
-    });
+    };
+    cable.left().run(measure).unwrap();
     let told = server.end();
     assert_eq!((&told["runs"], &told["malformed"], &told["foreign"]), (&5.into(), &0.into(), &0.into()), "{told}");
 }

@@ -5,9 +5,10 @@
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use takt_linux::process::KillOnDrop;
 use takt_linux::tracing::{Guard, Options, Recorder, instances};
 use takt_model::Bytes;
 
@@ -72,21 +73,11 @@ fn the_next_start_removes_what_is_left() {
     println!("{name}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// The process, killed where the test ends early.
-struct Killed(Child);
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// `takt observe` into a log, once that can be read; `None` where nobody may record.
-fn recording(log: &Path, arguments: &[&str]) -> Option<Killed> {
+fn recording(log: &Path, arguments: &[&str]) -> Option<KillOnDrop> {
     let mut command = takt();
     command.args(["observe", "--for", "60s", "-o"]).arg(log).args(arguments).stdout(Stdio::null());
-    let mut recorder = Killed(command.stderr(Stdio::piped()).spawn().unwrap());
+    let mut recorder = KillOnDrop(command.stderr(Stdio::piped()).spawn().unwrap());
     while fs::read(log).map_or(true, |bytes| bytes == OLD) {
         if let Some(status) = recorder.0.try_wait().unwrap() {
             let mut said = String::new();
@@ -137,7 +128,7 @@ fn a_recorder_killed_at_any_instant_leaves_a_log_that_can_be_read() {
             }
             let mut command = takt();
             command.args(["observe", "--for", "60s", "-o"]).arg(&log).stdout(Stdio::null()).stderr(Stdio::null());
-            let recorder = Killed(command.spawn().unwrap());
+            let recorder = KillOnDrop(command.spawn().unwrap());
             std::thread::sleep(Duration::from_micros(delay_us));
             drop(recorder);
             if fs::read(&log).ok().as_deref() != old {
@@ -153,7 +144,7 @@ fn what_was_recorded_stands_in_the_log_though_nothing_follows() {
     let log = folder.path().join("a.takt");
     let mut shell = Command::new("sh");
     shell.args(["-c", "while read line; do sleep 0; done"]).stdin(Stdio::piped());
-    let mut shell = Killed(shell.spawn().unwrap());
+    let mut shell = KillOnDrop(shell.spawn().unwrap());
     let id = shell.0.id();
     let Some(recorder) = recording(&log, &["--tid", &id.to_string()]) else { return };
     let completed = |log| {

@@ -6,9 +6,10 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
+use takt_linux::process::KillOnDrop;
 use takt_linux::{Class, Reservation, clock, tracing};
 use takt_model::Span;
 
@@ -35,16 +36,6 @@ fn script(folder: &Path, system: &str, format: &str) -> std::path::PathBuf {
 
 fn sh(script: &Path, arguments: &[&str], variables: &[(&str, &str)]) -> Output {
     Command::new("sh").arg(script).args(arguments).envs(variables.iter().copied()).output().expect("a shell")
-}
-
-/// Ended where a test ends early.
-struct Guest(Child);
-
-impl Drop for Guest {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 /// Looks until something is there, for ten seconds at most.
@@ -86,7 +77,7 @@ fn the_hook_promotes_the_vcpus_of_a_guest_and_no_other_thread() {
     command.args(["-name", "guest,debug-threads=on", "-monitor", "none", "-serial", "none"]);
     command.args(["-pidfile", &format!("{pids}/guest.pid")]);
     command.args(["-qmp", &format!("unix:{},server=on,wait=off", socket.display())]);
-    let guest = Guest(command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().expect("QEMU starts"));
+    let guest = KillOnDrop(command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().expect("QEMU starts"));
     let vcpus = vcpus(&socket);
     until(|| fs::read_to_string(folder.join("guest.pid")).ok().filter(|text| text.ends_with('\n')));
     assert_eq!(vcpus.len(), 2);

@@ -124,11 +124,7 @@ fn address(end: &End, port: u16) -> SocketAddr {
 
 /// Calls `make` in the network namespace of an end.
 fn there<R: Send>(end: &End, make: impl FnOnce() -> Option<R> + Send) -> Option<R> {
-    let inside = || {
-        end.enter().ok()?;
-        make()
-    };
-    std::thread::scope(|scope| scope.spawn(inside).join().ok().flatten())
+    end.run(make).ok().flatten()
 }
 
 fn between(cable: &Cable, to: u32) -> Option<Hands> {

@@ -70,15 +70,8 @@ fn on_cable(link: Link, body: impl FnOnce(&Ends, &mut Applied, &mut Tags) + Send
         Ok(cable) => cable,
         Err(error) => return println!("skipped: {error}"),
     };
-    let receiver = std::thread::scope(|scope| {
-        let bind = || {
-            cable.right().enter().unwrap();
-            let socket = UdpSocket::bind((cable.right().address(), PORT)).unwrap();
-            socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-            socket
-        };
-        scope.spawn(bind).join().unwrap()
-    });
+    let receiver = cable.right().run(|| UdpSocket::bind((cable.right().address(), PORT)).unwrap()).unwrap();
+    receiver.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     std::thread::scope(|scope| {
         let at_left = || {
             cable.left().enter().unwrap();

@@ -24,26 +24,23 @@ fn on_cable(rate: u64, late: LateDatagrams, body: impl FnOnce(&Ends, &mut Applie
         Err(error) => return println!("skipped: {error}"),
     };
     let ends = Ends { receiver: receiver(&cable), cable };
-    std::thread::scope(|scope| {
-        let at_left = scope.spawn(|| {
-            ends.cable.left().enter().unwrap();
-            let device = Device::find(ends.cable.left().device()).unwrap().unwrap();
-            let plan = Plan::new(&link(rate), &device).unwrap();
-            // No rule chooses the real-time class but the option.
-            let nothing = [Rule { of: "port:1".parse().unwrap(), role: Role::RealTime }];
-            let mut applied = tc::apply(&device, &plan, &nothing, false).unwrap();
-            let mut tags = match Tags::attach(&applied, TagSpec { group: "/".into(), late }) {
-                Ok(tags) => tags,
-                Err(error @ NetError::Programs(_)) => return println!("skipped: {error}"),
-                Err(error) => panic!("{error}"),
-            };
-            assert_eq!((tags.probed(), tags.counts().unwrap()), (4, TagCounts::default()));
-            // The kernel learns the neighbour's address.
-            assert_eq!(ends.socket().send(b"first").unwrap(), 5);
-            body(&ends, &mut applied, &mut tags);
-        });
-        at_left.join().unwrap();
-    });
+    let at_left = || {
+        let device = Device::find(ends.cable.left().device()).unwrap().unwrap();
+        let plan = Plan::new(&link(rate), &device).unwrap();
+        // No rule chooses the real-time class but the option.
+        let nothing = [Rule { of: "port:1".parse().unwrap(), role: Role::RealTime }];
+        let mut applied = tc::apply(&device, &plan, &nothing, false).unwrap();
+        let mut tags = match Tags::attach(&applied, TagSpec { group: "/".into(), late }) {
+            Ok(tags) => tags,
+            Err(error @ NetError::Programs(_)) => return println!("skipped: {error}"),
+            Err(error) => panic!("{error}"),
+        };
+        assert_eq!((tags.probed(), tags.counts().unwrap()), (4, TagCounts::default()));
+        // The kernel learns the neighbour's address.
+        assert_eq!(ends.socket().send(b"first").unwrap(), 5);
+        body(&ends, &mut applied, &mut tags);
+    };
+    ends.cable.left().run(at_left).unwrap();
 }
 
 /// A cable, and a socket at its right end.
@@ -70,15 +67,10 @@ impl Ends {
 
 /// A socket at the right end.
 fn receiver(cable: &Cable) -> UdpSocket {
-    std::thread::scope(|scope| {
-        let bind = || {
-            cable.right().enter().unwrap();
-            let socket = UdpSocket::bind((cable.right().address(), PORT)).unwrap();
-            socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-            socket
-        };
-        scope.spawn(bind).join().unwrap()
-    })
+    let bind = || UdpSocket::bind((cable.right().address(), PORT)).unwrap();
+    let socket = cable.right().run(bind).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    socket
 }
 
 fn link(rate: u64) -> Link {

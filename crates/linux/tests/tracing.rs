@@ -11,6 +11,7 @@ use std::process::{Child, Command, ExitCode, Stdio};
 
 use takt_linux::clock::pause;
 use takt_linux::guardian::guardian;
+use takt_linux::process::KillOnDrop;
 use takt_linux::signals::StopSignals;
 use takt_linux::tracing::{
     CpuCount, Descriptions, Event, Guard, Options, Recorder, RecorderError, Threads, cost, now, recover, threads,
@@ -125,18 +126,8 @@ fn instances() -> PathBuf {
     takt_linux::tracing::instances().unwrap()
 }
 
-/// A child that does not outlive a test that fails.
-struct Victim(Child);
-
-impl Drop for Victim {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// A recorder in a process of its own, and its instance.
-fn victim(arguments: &[&str]) -> (Victim, PathBuf) {
+fn victim(arguments: &[&str]) -> (KillOnDrop, PathBuf) {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.arg("record").args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut child = command.spawn().unwrap();
@@ -144,7 +135,7 @@ fn victim(arguments: &[&str]) -> (Victim, PathBuf) {
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
     assert!(line.starts_with("takt-"), "{line}");
     let instance = instances().join(line.trim());
-    (Victim(child), instance)
+    (KillOnDrop(child), instance)
 }
 
 /// Waits for something that will come; a minute is for broken cases only.
@@ -406,7 +397,7 @@ fn a_recorder_killed_at_any_instant_leaves_no_instance() {
     for number in 0..kills {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.arg("record").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let mut victim = Victim(command.spawn().unwrap());
+        let mut victim = KillOnDrop(command.spawn().unwrap());
         pause(Span::from_us(1250 * (number % 24)));
         let of = format!("takt-{}-", victim.0.id());
         let its = || {

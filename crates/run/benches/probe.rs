@@ -3,12 +3,13 @@
 //! `--seconds N` measures each for that long in each of five rounds. Without sockperf (a Debian
 //! package), the prober alone is measured.
 
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use takt_linux::clock::pause;
-use takt_linux::net::{Cable, End};
+use takt_linux::net::Cable;
 use takt_linux::outgoing::Transport;
+use takt_linux::process::KillOnDrop;
 use takt_model::Span;
 use takt_net::probe::Pace;
 use takt_run::probe::{Figures, ProbeServer, ProbeServerSpec, ProbeSpec, percentiles, probe};
@@ -26,31 +27,27 @@ fn main() {
         let over = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let spec = ProbeServerSpec { listen: (cable.right().address(), 7462).into(), priority: 0 };
-            let server = at(cable.right(), || ProbeServer::bind(&spec).expect("an address of the cable"));
+            let server = cable
+                .right()
+                .run(|| ProbeServer::bind(&spec).expect("an address of the cable"))
+                .expect("a namespace of the cable");
             scope.spawn(|| server.serve(&|| over.load(Ordering::Acquire)));
-            let other = at(cable.right(), || sockperf(&cable, transport, &["server"]));
+            let other =
+                cable.right().run(|| sockperf(&cable, transport, &["server"])).expect("a namespace of the cable");
             pause(Span::from_ms(500));
             let (mut ours, mut others) = (Vec::new(), Vec::new());
             for _ in 0..ROUNDS {
-                ours.push(at(cable.left(), || own(&cable, transport, seconds)));
+                ours.push(cable.left().run(|| own(&cable, transport, seconds)).expect("a namespace of the cable"));
                 if other.is_some() {
-                    others.extend(at(cable.left(), || theirs(&cable, transport, seconds)));
+                    others.extend(
+                        cable.left().run(|| theirs(&cable, transport, seconds)).expect("a namespace of the cable"),
+                    );
                 }
             }
             told(transport, ours, others);
             over.store(true, Ordering::Release);
         });
     }
-}
-
-fn at<T: Send>(end: &End, body: impl FnOnce() -> T + Send) -> T {
-    std::thread::scope(|scope| {
-        let thread = scope.spawn(|| {
-            end.enter().expect("a namespace of the cable");
-            body()
-        });
-        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    })
 }
 
 /// The p50 and p99 of the prober's round trips in microseconds.
@@ -69,22 +66,12 @@ fn own(cable: &Cable, transport: Transport, seconds: u64) -> [f64; 2] {
     [p50, p99].map(|ns| ns as f64 / 1000.0)
 }
 
-/// A process, ended when dropped.
-struct Ended(Child);
-
-impl Drop for Ended {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn sockperf(cable: &Cable, transport: Transport, arguments: &[&str]) -> Option<Ended> {
+fn sockperf(cable: &Cable, transport: Transport, arguments: &[&str]) -> Option<KillOnDrop> {
     let mut command = Command::new("sockperf");
     command.args(arguments).args(["-i", &cable.right().address().to_string(), "-p", "11111"]);
     command.args((transport == Transport::Stream).then_some("--tcp"));
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-    command.spawn().ok().map(Ended)
+    command.spawn().ok().map(KillOnDrop)
 }
 
 /// The same of sockperf.

@@ -144,12 +144,11 @@ fn ptp4l_says_which_clock_its_port_follows() {
         );
         let file = folder.write(&format!("{name}.conf"), &text);
         let start = || {
-            end.enter().unwrap();
             let mut command = Command::new("timeout");
             command.args(["60", "ptp4l", "-f"]).arg(&file);
             Daemon::start(command)
         };
-        let Some(daemon) = std::thread::scope(|scope| scope.spawn(start).join().unwrap()) else { return };
+        let Some(daemon) = end.run(start).unwrap() else { return };
         daemons.push(daemon);
     }
     if Command::new("ptp4l").arg("-v").output().is_err() {

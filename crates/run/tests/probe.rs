@@ -59,17 +59,6 @@ fn cable() -> Option<Cable> {
     Cable::lay(false).inspect_err(|error| println!("skipped: {error}")).ok()
 }
 
-/// Runs something at one end of the cable.
-fn at<T: Send>(end: &takt_linux::net::End, body: impl FnOnce() -> T + Send) -> T {
-    std::thread::scope(|scope| {
-        let thread = scope.spawn(|| {
-            end.enter().unwrap();
-            body()
-        });
-        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    })
-}
-
 /// A paced measurement that waits for slow machines.
 fn spec(servers: &[SocketAddr], mps: u32) -> ProbeSpec {
     let clocks = ClocksSpec { width_max: Span::from_s(60), ..ClocksSpec::default() };
@@ -116,7 +105,7 @@ fn messages_come_by_udp_and_tcp_over_ipv4_and_ipv6_from_one_to_many() {
         Err(error) => println!("without IPv6: {error}"),
     }
     for address in addresses {
-        let serving = at(cable.right(), || Serving::start(vec![(address, same()), (address, same())]));
+        let serving = cable.right().run(|| Serving::start(vec![(address, same()), (address, same())])).unwrap();
         for (transport, is_closed) in [
             (Transport::Datagram, false),
             (Transport::Datagram, true),
@@ -128,7 +117,7 @@ fn messages_come_by_udp_and_tcp_over_ipv4_and_ipv6_from_one_to_many() {
             spec.schedule = ScheduleSpec { burst: (2, 4), size: (64, 1400), seed: 7, ..spec.schedule };
             spec.warm_up = Span::from_ms(50);
             spec.background = Some(BackgroundSpec { rate: Rate::from_bps(1_000_000), size: 500, priority: 0 });
-            let outcome = at(cable.left(), || measure(&spec));
+            let outcome = cable.left().run(|| measure(&spec)).unwrap();
             assert_whole(&outcome, &what);
             let [one, other] = outcome.servers.as_slice() else { panic!("{what}: two servers") };
             assert!(one.sent.abs_diff(other.sent) <= 1, "{what}: they take turns");
@@ -141,7 +130,7 @@ fn messages_come_by_udp_and_tcp_over_ipv4_and_ipv6_from_one_to_many() {
             let mut spec = ProbeSpec { transport, clocks: None, ..spec(&serving.addresses, 1) };
             spec.schedule = ScheduleSpec { reply_every: 0, size: (1000, 1000), ..ScheduleSpec::new(Pace::Max) };
             spec.duration = Span::from_ms(50);
-            let outcome = at(cable.left(), || measure(&spec));
+            let outcome = cable.left().run(|| measure(&spec)).unwrap();
             for server in outcome.servers {
                 let arrived = server.arrived.unwrap();
                 assert!(arrived.received > 0 && arrived.received <= server.sent, "{server:?}");
@@ -171,10 +160,10 @@ fn one_way_intervals_hold_the_truth_beside_clocks_that_differ() {
             Time::from_ns((i128::from(time.as_ns()) + drift + ahead) as u64)
         });
         let address = IpAddr::V4(cable.right().address());
-        let serving = at(cable.right(), || Serving::start(vec![(address, clock)]));
+        let serving = cable.right().run(|| Serving::start(vec![(address, clock)])).unwrap();
         let mut spec = ProbeSpec { is_closed: true, ..spec(&serving.addresses, 500) };
         spec.schedule.deadline = Some(Span::from_s(30));
-        let outcome = at(cable.left(), || measure(&spec));
+        let outcome = cable.left().run(|| measure(&spec)).unwrap();
         serving.stop();
         assert_whole(&outcome, "shifted");
         let asked = asked.lock().unwrap();
@@ -217,9 +206,9 @@ fn clocks_that_are_not_known_well_give_no_one_way_delay() {
 fn misses(cable: &Cable, order: Order, late: LateRule) -> Option<(u64, u64, u64)> {
     let rate = Rate::from_bps(20_000_000);
     let address = IpAddr::V4(cable.right().address());
-    let serving = at(cable.right(), || Serving::start(vec![(address, same())]));
+    let serving = cable.right().run(|| Serving::start(vec![(address, same())])).unwrap();
     let socket = std::env::temp_dir().join(format!("takt-probe-{}-{order:?}", std::process::id()));
-    let result = at(cable.left(), || {
+    let measured = || {
         let device = Device::find(cable.left().device()).unwrap().unwrap();
         let bucket = Some(Bucket { burst: Bytes::new(3000), rate });
         let link = Link { bucket, ..Link::at(Rate::from_bps(100_000_000)) };
@@ -246,7 +235,8 @@ fn misses(cable: &Cable, order: Order, late: LateRule) -> Option<(u64, u64, u64)
         });
         shares.restore().unwrap();
         Some(outcome)
-    });
+    };
+    let result = cable.left().run(measured).unwrap();
     serving.stop();
     let outcome = result?;
     let broker = outcome.broker.unwrap();

@@ -2,7 +2,7 @@
 //! nothing is looked for on any network. Nothing here asserts how long anything took.
 
 use std::net::TcpListener;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use takt_dispatch::event::wire::{Body, Datagram};
@@ -10,6 +10,7 @@ use takt_dispatch::event::{
     Channel, Clock, Connected, EventError, Filter, Full, Head, Options, PEER_FOUND, PEER_LOST, Pattern,
 };
 use takt_dispatch::{Dispatcher, Dispatching, Limits, Operation, Operations, Plan, StartError};
+use takt_linux::process::KillOnDrop;
 use takt_linux::{Class, Epoch, clock, sched};
 use takt_model::{Builtin, Span, Time};
 use takt_zenoh::zenoh::{self, Config, Session, Wait};
@@ -450,22 +451,6 @@ fn other_process() {
     clock::pause(Span::from_s(60));
 }
 
-/// A process that does not outlive its test.
-struct Killed(Child);
-
-impl Killed {
-    fn kill(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        self.kill();
-    }
-}
-
 #[test]
 fn a_gateway_that_ends_or_is_killed_is_lost_and_that_is_an_event() {
     let _alone = alone();
@@ -486,9 +471,9 @@ fn a_gateway_that_ends_or_is_killed_is_lost_and_that_is_an_event() {
     let Some(robot) = robot(&session, &gateway(2)) else { return };
     let mut other = Command::new(std::env::current_exe().unwrap());
     let other = other.args(["--exact", "other_process"]).env(PORT, port.to_string()).stdout(Stdio::null());
-    let mut other = Killed(other.spawn().unwrap());
+    let mut other = KillOnDrop(other.spawn().unwrap());
     assert!(until(|| robot.traffic().peers == [9] && robot.count(0, PEER_FOUND) == 1));
-    other.kill();
+    drop(other);
     assert!(until(|| robot.traffic().peers.is_empty() && robot.count(0, PEER_LOST) == 1), "{:?}", robot.traffic());
     assert_eq!(robot.payloads(0, PEER_LOST)[0], 9_u64.to_be_bytes());
 }

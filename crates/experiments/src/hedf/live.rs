@@ -234,13 +234,7 @@ fn meet(nodes: &[End]) -> Result<(), Failure> {
 
 /// Does something on a thread of a node.
 fn at<T: Send>(node: &End, work: impl FnOnce() -> Result<T, Failure> + Send) -> Result<T, Failure> {
-    std::thread::scope(|scope| {
-        let thread = scope.spawn(|| {
-            node.enter().map_err(Failure::trouble)?;
-            work()
-        });
-        thread.join().unwrap_or_else(|_| Err(Failure::trouble("a thread of a node ended")))
-    })
+    node.run(work).map_err(Failure::trouble)?
 }
 
 fn refused(error: &net::NetError) -> Failure {

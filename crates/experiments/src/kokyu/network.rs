@@ -261,12 +261,7 @@ fn connect(
     node: &Node,
     dispatching: &Dispatching,
 ) -> Result<Connected, Failure> {
-    let inside = || {
-        end.enter().map_err(Failure::cannot)?;
-        channel.connect_as(node, dispatching).map_err(Failure::cannot)
-    };
-    std::thread::scope(|scope| scope.spawn(inside).join())
-        .unwrap_or_else(|_| Err(Failure::trouble("a thread ended by a panic; this is a bug of takt")))
+    end.run(|| channel.connect_as(node, dispatching).map_err(Failure::cannot)).map_err(Failure::cannot)?
 }
 
 /// The result of a window between the nodes.
