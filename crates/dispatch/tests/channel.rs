@@ -1,14 +1,14 @@
 //! Edge cases of a channel: full queues, ended dispatchers, cycles, observers, the history. No test
 //! asserts a duration.
 
-#[path = "common/channels.rs"]
-mod channels;
+#[path = "common/live.rs"]
+mod live;
 
 use std::net::UdpSocket;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use channels::{alone, check, plan, sporadic, started, until};
+use live::{alone, check, plan, sporadic, started, until};
 use takt_dispatch::event::wire::{Body, Datagram};
 use takt_dispatch::event::{
     Change, Channel, ConnectError, Filter, Full, Keep, Level, Node, NodeError, Options, OptionsError, Pattern,

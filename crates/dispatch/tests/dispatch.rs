@@ -5,8 +5,9 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
+use live::{alone, ms, started, work};
 use takt_dispatch::{
     Adaptive, Counts, Dispatcher, Dispatching, Handle, Job, Limits, Operation, Operations, Options, Plan, PushError,
     StartError, StopError, Stopped,
@@ -18,35 +19,15 @@ use takt_model::{Builtin, Late, NodeId, Span, Strategy, StrategyRef, TaskId, Tim
 
 #[path = "dispatch/ends.rs"]
 mod ends;
+#[path = "common/live.rs"]
+mod live;
 #[path = "dispatch/starts.rs"]
 mod starts;
 
 type Events = Vec<(u32, Time, Event)>;
 
-/// One test at a time, because there are few CPUs.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-}
-
-fn ms(ms: u64) -> Span {
-    Span::from_ms(ms)
-}
-
 fn us(us: u64) -> Span {
     Span::from_us(us)
-}
-
-/// A running dispatcher; `None` with the reason on the screen.
-fn started(dispatcher: Dispatcher) -> Option<Dispatching> {
-    match dispatcher.start() {
-        Ok(dispatching) => Some(dispatching),
-        Err(error @ (StartError::Privilege { .. } | StartError::Cpus { .. })) => {
-            println!("skipped: {error}");
-            None
-        }
-        Err(error) => panic!("{error}"),
-    }
 }
 
 fn dispatcher(operations: &Operations, strategy: Strategy) -> Dispatcher {
@@ -60,14 +41,6 @@ fn rm_and(other: Builtin, operations: &Operations) -> Plan {
     let at = Time::ZERO + Span::from_s(100);
     system.modes.push(Mode { node: NodeId(0), at, strategy: StrategyRef::Builtin(other) });
     Plan::compute(&system, NodeId(0), &Limits::default()).unwrap()
-}
-
-/// Works for this much CPU time.
-fn work(span: Span) {
-    let until = clock::thread_cpu().saturating_add(span);
-    while clock::thread_cpu() < until {
-        std::hint::spin_loop();
-    }
 }
 
 /// Runs until `enough` or 20 s, drains the log, and checks the invariants of every run.

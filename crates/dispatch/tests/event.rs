@@ -1,65 +1,22 @@
 //! The event channel on threads of this kernel: deliveries and counts, and no event lost or
 //! doubled. No test asserts a duration.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+#[path = "common/live.rs"]
+mod live;
 
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use live::{alone, check, ms, plan, sporadic, started, until};
 use takt_dispatch::event::peer::{Left, PresenceChange};
 use takt_dispatch::event::{
     Change, Channel, ConnectError, Connected, EventError, Filter, Full, Keep, Options, PEER_FOUND, PEER_LOST, Passed,
     Pattern, Quality, SubscribeError, Subscription, TIMEOUT, Terms,
 };
-use takt_dispatch::{Dispatcher, Dispatching, Limits, Operation, Operations, Plan, StartError};
+use takt_dispatch::{Dispatcher, Dispatching, Limits, Operation, Operations};
 use takt_linux::{Class, Epoch, clock, sched};
 use takt_log::NullSink;
 use takt_model::{Builtin, Span, Time};
-
-fn ms(ms: u64) -> Span {
-    Span::from_ms(ms)
-}
-
-/// One test at a time, because they share CPUs.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-}
-
-fn plan(operations: &Operations) -> Plan {
-    let limits = Limits { critical_utilization_ppm: u32::MAX, ..Limits::default() };
-    operations.compute(&Builtin::Muf.strategy(), &limits).unwrap_or_else(|anomalies| panic!("{anomalies}"))
-}
-
-fn sporadic(name: &str) -> Operation {
-    Operation::sporadic(name, Span::from_ns(1)).wcet(Span::from_ns(1)).deadline(Span::from_s(1)).backlog(16)
-}
-
-/// `None` with the reason on the screen if this user lacks the privilege.
-fn started(dispatcher: Dispatcher) -> Option<Dispatching> {
-    match dispatcher.start() {
-        Ok(dispatching) => Some(dispatching),
-        Err(StartError::Privilege { missing }) => {
-            println!("skipped: {missing}");
-            None
-        }
-        Err(error) => panic!("{error}"),
-    }
-}
-
-/// Waits for a condition, for at most 20 s.
-fn until(so: impl Fn() -> bool) {
-    let epoch = Epoch::now_is_zero();
-    while !so() && epoch.now() < Time::ZERO + Span::from_s(20) {
-        clock::pause(ms(1));
-    }
-    assert!(so(), "it never came");
-}
-
-/// Every complete set of a subscription is accounted for.
-fn check(subscription: &Subscription) {
-    let counts = subscription.counts();
-    let known = counts.handled + counts.expired + counts.rejected + counts.omitted + counts.replaced;
-    assert!(known <= counts.complete && counts.complete - known <= 24, "{counts:?}");
-}
 
 type Received = Arc<Mutex<Vec<(u32, u32, u64, Vec<u8>)>>>;
 
@@ -74,7 +31,7 @@ type Handled = (&'static str, Class, Vec<u8>);
 /// A channel with consumers of levels 0 and 1, and their events.
 fn two(first: Filter, second: Filter, options: Options) -> Option<Two> {
     let operations = Operations::new("two").with(sporadic("first")).with(sporadic("second").noncritical());
-    let plan = plan(&operations);
+    let plan = plan(&operations, Builtin::Muf);
     let channel = Channel::new(options);
     let subscriptions =
         [channel.subscribe(&plan, "first", first).unwrap(), channel.subscribe(&plan, "second", second).unwrap()];
@@ -99,7 +56,7 @@ fn two(first: Filter, second: Filter, options: Options) -> Option<Two> {
 fn events_reach_those_who_subscribed_at_their_level_and_no_others() {
     let _alone = alone();
     let operations = Operations::new("levels").with(sporadic("steer")).with(sporadic("show").noncritical());
-    let plan = plan(&operations);
+    let plan = plan(&operations, Builtin::Muf);
     let channel = Channel::new(Options::default());
     let changes: Arc<Mutex<Vec<(String, Change)>>> = Arc::default();
     let told = changes.clone();
@@ -208,7 +165,7 @@ fn subscriptions_are_suspended_resumed_and_reconnected() {
 #[test]
 fn events_are_late_and_expire_as_their_suppliers_and_consumers_say() {
     let _alone = alone();
-    let plan = plan(&Operations::new("terms").with(sporadic("one")));
+    let plan = plan(&Operations::new("terms").with(sporadic("one")), Builtin::Muf);
     let channel = Channel::new(Options::default());
     let one = channel.subscribe(&plan, "one", Pattern::ANY).unwrap();
     let seen = Arc::<Mutex<Vec<(u32, Span)>>>::default();
@@ -264,7 +221,7 @@ fn the_latest_takes_the_place_of_what_waits_and_waits_for_its_time() {
         .with(sporadic("slow").backlog(2))
         .with(Operation::sporadic("paced", ms(40)).wcet(Span::from_ns(1)).deadline(Span::from_s(1)).backlog(2))
         .with(sporadic("alone").backlog(1));
-    let plan = plan(&operations);
+    let plan = plan(&operations, Builtin::Muf);
     let channel = Channel::new(Options::default());
     let latest = |kind| Quality { keep: Keep::Latest, ..Pattern::kind(kind).into() };
     let refused = channel.subscribe(&plan, "alone", latest(1)).err().unwrap();
@@ -318,7 +275,7 @@ fn the_latest_takes_the_place_of_what_waits_and_waits_for_its_time() {
 #[test]
 fn the_last_of_many_comes_and_all_others_are_counted() {
     let _alone = alone();
-    let plan = plan(&Operations::new("storm").with(sporadic("one").backlog(2)));
+    let plan = plan(&Operations::new("storm").with(sporadic("one").backlog(2)), Builtin::Muf);
     let channel = Channel::new(Options::default());
     let one = channel.subscribe(&plan, "one", Quality { keep: Keep::Latest, ..Pattern::ANY.into() }).unwrap();
     let seen = Arc::<Mutex<Vec<(u32, u64)>>>::default();
@@ -363,7 +320,7 @@ fn the_last_of_many_comes_and_all_others_are_counted() {
 fn a_later_dispatcher_is_given_no_event_of_a_former_one() {
     let _alone = alone();
     let operations = Operations::new("again").with(sporadic("slow").backlog(8));
-    let plan = plan(&operations);
+    let plan = plan(&operations, Builtin::Muf);
     let channel = Channel::new(Options { history: 8, ..Options::default() });
     let subscription = channel.subscribe(&plan, "slow", Pattern::kind(1)).unwrap();
     let (seen, entered, go) =
@@ -417,7 +374,7 @@ fn a_later_dispatcher_is_given_no_event_of_a_former_one() {
 #[test]
 fn a_subscription_without_a_handler_is_told_when_it_is_connected() {
     let _alone = alone();
-    let plan = plan(&Operations::new("none").with(sporadic("one")));
+    let plan = plan(&Operations::new("none").with(sporadic("one")), Builtin::Muf);
     let channel = Channel::new(Options::default());
     let subscription = channel.subscribe(&plan, "one", Pattern::ANY).unwrap();
     let Some(dispatching) = started(Dispatcher::new(plan).on("one", |_| ()).unwrap()) else { return };
@@ -436,7 +393,7 @@ fn what_expires_is_not_handled_and_what_is_omitted_takes_no_room() {
         .with(sporadic("stale"))
         // Its laxity is always zero, so it is always omitted.
         .with(sporadic("hopeless").wcet(ms(10)).deadline(ms(10)).backlog(2).noncritical());
-    let plan = plan(&operations);
+    let plan = plan(&operations, Builtin::Muf);
     let channel = Channel::new(Options::default());
     let stale = channel.subscribe(&plan, "stale", Pattern::kind(1)).unwrap();
     let hopeless = channel.subscribe(&plan, "hopeless", Pattern::kind(2)).unwrap();
@@ -520,7 +477,7 @@ fn who_cannot_subscribe_is_told_why() {
         .with(Operation::periodic("timer", ms(10)).wcet(ms(1)))
         .with(sporadic("many").backlog(57))
         .with(sporadic("one"));
-    let plan = plan(&operations);
+    let plan = plan(&operations, Builtin::Muf);
     let channel = Channel::new(Options { events_max: 2, ..Options::default() });
     let refused = |operation: &str, filter: Filter| channel.subscribe(&plan, operation, filter).err().unwrap();
     let any = || Filter::from(Pattern::ANY);
@@ -578,7 +535,7 @@ fn with_one_level_for_all_a_critical_event_waits_for_a_noncritical_one_and_with_
 fn what_leaves_and_comes_by_another_carrier_is_counted_and_keeps_what_is_left_of_its_time() {
     let _alone = alone();
     let plan_of = Operations::new("carrier").with(sporadic("steer"));
-    let plan = plan(&plan_of);
+    let plan = plan(&plan_of, Builtin::Muf);
     let channel = Channel::new(Options::default());
     let wanted = Filter::any([1, PEER_FOUND, PEER_LOST].map(|kind| Pattern::kind(kind).into()));
     let steer = channel.subscribe(&plan, "steer", wanted).unwrap();

@@ -1,14 +1,14 @@
 //! One event for several consumers: they get it in order of importance, regardless of subscription
 //! order. No test asserts a duration.
 
-#[path = "common/channels.rs"]
-mod channels;
+#[path = "common/live.rs"]
+mod live;
 
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use channels::{alone, check, plan, sporadic, started, until};
+use live::{alone, check, plan, sporadic, started, until};
 use takt_dispatch::event::wire::{Body, Datagram};
 use takt_dispatch::event::{Channel, Level, Node, Options, Pattern};
 use takt_dispatch::{Dispatcher, Operation, Operations};

@@ -1,14 +1,17 @@
 //! Events between nodes, over a cable between two network namespaces that each test creates. No
 //! test asserts a duration.
 
+#[path = "common/live.rs"]
+mod live;
 #[path = "nodes/policies.rs"]
 mod policies;
 #[path = "nodes/replication.rs"]
 mod replication;
 
 use std::net::{SocketAddr, UdpSocket};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 
+use live::{alone, ms, plan, started};
 use takt_dispatch::event::wire::{Body, Datagram};
 use takt_dispatch::event::{
     Channel, Clock, ConnectError, Connected, EventError, Full, Head, Level, Node, NodeError, Options, PEER_FOUND,
@@ -21,16 +24,6 @@ use takt_model::{Builtin, Span, Time};
 
 const TRACK: u32 = 1;
 const MAP: u32 = 2;
-
-fn ms(ms: u64) -> Span {
-    Span::from_ms(ms)
-}
-
-/// One test at a time, because they share CPUs.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-}
 
 /// `None` with the reason on the screen if this user or kernel cannot create a cable.
 fn cable() -> Option<Cable> {
@@ -53,8 +46,7 @@ fn process(name: &str) -> Option<Process> {
     let sporadic =
         |name| Operation::sporadic(name, Span::from_ns(1)).wcet(Span::from_ns(1)).deadline(Span::from_s(1)).backlog(50);
     let operations = Operations::new(name).with(sporadic("track")).with(sporadic("map").noncritical());
-    let limits = Limits { critical_utilization_ppm: u32::MAX, ..Limits::default() };
-    let plan = operations.compute(&Builtin::Muf.strategy(), &limits).unwrap();
+    let plan = plan(&operations, Builtin::Muf);
     let channel = Channel::new(Options::default());
     let filters = [
         takt_dispatch::event::Filter::any([TRACK, PEER_FOUND, PEER_LOST].map(|kind| Pattern::kind(kind).into())),
@@ -75,14 +67,7 @@ fn process(name: &str) -> Option<Process> {
     for (name, handler) in handlers {
         dispatcher = dispatcher.on(name, handler).unwrap();
     }
-    match dispatcher.start() {
-        Ok(dispatching) => Some(Process { channel, dispatching, seen }),
-        Err(StartError::Privilege { missing }) => {
-            println!("skipped: {missing}");
-            None
-        }
-        Err(error) => panic!("{error}"),
-    }
+    Some(Process { channel, dispatching: started(dispatcher)?, seen })
 }
 
 impl Process {
@@ -104,11 +89,7 @@ impl Process {
 
 /// Connects a channel at this end of a cable.
 fn join(end: &End, channel: &Channel, node: &Node, dispatching: &Dispatching) -> Connected {
-    let connect = || {
-        end.enter().unwrap();
-        channel.connect_as(node, dispatching).unwrap()
-    };
-    std::thread::scope(|scope| scope.spawn(connect).join().unwrap())
+    end.run(|| channel.connect_as(node, dispatching).unwrap()).unwrap()
 }
 
 fn at(end: &End, port: u16) -> SocketAddr {
@@ -117,11 +98,7 @@ fn at(end: &End, port: u16) -> SocketAddr {
 
 /// A socket at this end, for the test itself.
 fn socket(end: &End, port: u16) -> UdpSocket {
-    let bind = || {
-        end.enter().unwrap();
-        UdpSocket::bind(at(end, port)).unwrap()
-    };
-    std::thread::scope(|scope| scope.spawn(bind).join().unwrap())
+    end.run(|| UdpSocket::bind(at(end, port)).unwrap()).unwrap()
 }
 
 /// Waits for a condition, for at most 20 s.
@@ -514,13 +491,8 @@ fn a_node_that_cannot_be_is_refused() {
     let Some(cable) = cable() else { return };
     let Some(left) = process("left") else { return };
     let here = |port| at(cable.left(), port);
-    let refused = |node: &Node| {
-        let connect = || {
-            cable.left().enter().unwrap();
-            left.channel.connect_as(node, &left.dispatching).err().unwrap()
-        };
-        std::thread::scope(|scope| scope.spawn(connect).join().unwrap())
-    };
+    let refused =
+        |node: &Node| cable.left().run(|| left.channel.connect_as(node, &left.dispatching).err().unwrap()).unwrap();
     let beat = refused(&Node::new(1).with(Level::new("a", here(1))).beat(ms(10), ms(10)));
     assert!(matches!(beat, ConnectError::Node(NodeError::Silence { .. })), "{beat}");
     let level = refused(&Node::new(1).with(Level::new("a", here(7000)).level(9)));

@@ -1,12 +1,12 @@
 //! Operations released by events, although the plan knows their predecessors. No test asserts a
 //! duration.
 
-#[path = "common/channels.rs"]
-mod channels;
+#[path = "common/live.rs"]
+mod live;
 
 use std::sync::{Arc, Mutex};
 
-use channels::{alone, check, plan, sporadic, started, until};
+use live::{alone, check, plan, sporadic, started, until};
 use takt_dispatch::event::{Channel, Options as ChannelOptions, Pattern, SubscribeError};
 use takt_dispatch::{Dispatcher, Handle, Operation, Operations, Options, Plan, PushError, ReleaseError};
 use takt_log::{Event, JobKey, NullSink};

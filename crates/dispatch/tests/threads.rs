@@ -4,27 +4,21 @@
 //!
 //! No test asserts a wall-clock time.
 
+#[path = "common/live.rs"]
+mod live;
+
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 
-use takt_dispatch::{Dispatcher, Dispatching, Limits, Operation, Operations, Plan, StartError, StopError, Stopped};
+use live::{alone, ms, started, work};
+use takt_dispatch::{Dispatcher, Dispatching, Limits, Operation, Operations, Plan, StopError, Stopped};
 use takt_linux::{Class, Epoch, clock, process, sched};
 use takt_log::{CancelCause, Event};
 use takt_model::system::Mode;
 use takt_model::{Builtin, Late, NodeId, Span, StrategyRef, Time};
 
 type Events = Vec<(u32, Time, Event)>;
-
-/// One test at a time, because there are few CPUs.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-}
-
-fn ms(ms: u64) -> Span {
-    Span::from_ms(ms)
-}
 
 fn limits() -> Limits {
     Limits { critical_utilization_ppm: u32::MAX, ..Limits::default() }
@@ -34,18 +28,6 @@ fn limits() -> Limits {
 fn plan(operations: &Operations, strategy: Builtin) -> Plan {
     let system = operations.to_system(&strategy.strategy()).unwrap_or_else(|anomalies| panic!("{anomalies}"));
     Plan::compute_regardless(&system, NodeId(0), &limits()).unwrap_or_else(|anomalies| panic!("{anomalies}")).0
-}
-
-/// A running dispatcher; `None` with the reason on the screen.
-fn started(dispatcher: Dispatcher) -> Option<Dispatching> {
-    match dispatcher.start() {
-        Ok(dispatching) => Some(dispatching),
-        Err(error @ (StartError::Privilege { .. } | StartError::Cpus { .. })) => {
-            println!("skipped: {error}");
-            None
-        }
-        Err(error) => panic!("{error}"),
-    }
 }
 
 /// Waits for `enough`, for at most 20 s.
@@ -61,14 +43,6 @@ fn stop(dispatching: Dispatching) -> (Stopped, Events) {
     let stopped = dispatching.stop(&mut events).unwrap();
     assert_eq!((stopped.lost, stopped.refused), (0, 0));
     (stopped, events)
-}
-
-/// Works for this much CPU time.
-fn work(span: Span) {
-    let until = clock::thread_cpu().saturating_add(span);
-    while clock::thread_cpu() < until {
-        std::hint::spin_loop();
-    }
 }
 
 /// A handler's thread: its operation, CPUs and class.

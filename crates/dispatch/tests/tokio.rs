@@ -1,8 +1,12 @@
 //! Tasks of tokio ask operations on threads of this kernel. No test asserts a duration.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+#[path = "common/live.rs"]
+mod live;
 
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use live::{alone, plan};
 use takt_dispatch::bridge::{AskError, BridgeError, Requests};
 use takt_dispatch::event::{Channel, Pattern};
 use takt_dispatch::{Dispatcher, Dispatching, Job, Limits, Operation, Operations, PushError, StartError};
@@ -10,11 +14,6 @@ use takt_linux::{Class, clock, sched};
 use takt_log::NullSink;
 use takt_model::{Builtin, Span};
 use tokio::runtime::{Builder, Runtime};
-
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-}
 
 fn runtime() -> Runtime {
     Builder::new_multi_thread().worker_threads(2).enable_time().build().unwrap()
@@ -41,17 +40,8 @@ fn started_with(
     handler: impl FnMut(&Job<'_>) + Send + 'static,
 ) -> Option<Dispatching> {
     let name = operation.name.clone();
-    let limits = Limits { critical_utilization_ppm: u32::MAX, ..Limits::default() };
-    let operations = Operations::new("asked").cancel(cancel).with(operation);
-    let plan = operations.compute(&Builtin::Muf.strategy(), &limits).unwrap();
-    match Dispatcher::new(plan).on(&name, handler).unwrap().start() {
-        Ok(dispatching) => Some(dispatching),
-        Err(StartError::Privilege { missing }) => {
-            println!("skipped: {missing}");
-            None
-        }
-        Err(error) => panic!("{error}"),
-    }
+    let plan = plan(&Operations::new("asked").cancel(cancel).with(operation), Builtin::Muf);
+    live::started(Dispatcher::new(plan).on(&name, handler).unwrap())
 }
 
 #[test]

@@ -23,11 +23,8 @@ const FULL: usize = 30;
 
 /// Changes a setting of the device at this end.
 fn set(end: &End, group: &str, name: &str, value: u32) -> std::io::Result<()> {
-    let write = || {
-        end.enter().unwrap();
-        fs::write(format!("/proc/sys/net/ipv4/{group}/{}/{name}", end.device()), value.to_string())
-    };
-    std::thread::scope(|scope| scope.spawn(write).join().unwrap())
+    let setting = format!("/proc/sys/net/ipv4/{group}/{}/{name}", end.device());
+    end.run(|| fs::write(setting, value.to_string())).unwrap()
 }
 
 /// The right end does not answer requests for its address. So the left end's kernel keeps datagrams

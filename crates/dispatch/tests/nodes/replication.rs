@@ -4,13 +4,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use takt_dispatch::event::{Channel, Level, Node, Options, Pattern, Published, Replica};
-use takt_dispatch::{Dispatcher, Dispatching, Limits, Operation, Operations, StartError};
+use takt_dispatch::{Dispatcher, Dispatching, Limits, Operation, Operations};
 use takt_linux::clock;
 use takt_linux::net::Cable;
 use takt_log::NullSink;
 use takt_model::{Builtin, Span};
 
-use super::{PATIENT, alone, at, cable, join, ms, traffic, until};
+use super::{PATIENT, alone, at, cable, join, ms, plan, started, traffic, until};
 
 const VALUES: u32 = 9;
 
@@ -21,24 +21,11 @@ struct Reader {
     replica: Replica,
 }
 
-/// `None` with the reason on the screen if it cannot run.
-fn started(built: Dispatcher) -> Option<Dispatching> {
-    match built.start() {
-        Ok(dispatching) => Some(dispatching),
-        Err(StartError::Privilege { missing }) => {
-            println!("skipped: {missing}");
-            None
-        }
-        Err(error) => panic!("{error}"),
-    }
-}
-
 fn reader(name: &str, sizes: &[usize]) -> Option<Reader> {
     // A backlog larger than a flush.
     let ns = Span::from_ns(1);
     let apply = Operation::sporadic("apply", ns).wcet(ns).deadline(Span::from_s(60)).backlog(8);
-    let limits = Limits { critical_utilization_ppm: u32::MAX, ..Limits::default() };
-    let plan = Operations::new(name).with(apply).compute(&Builtin::Muf.strategy(), &limits).unwrap();
+    let plan = plan(&Operations::new(name).with(apply), Builtin::Muf);
     let channel = Channel::new(Options::default());
     let replica = Replica::new(1, VALUES, sizes);
     let (apply, taker) = (channel.subscribe(&plan, "apply", Pattern::kind(VALUES)).unwrap(), replica.clone());
@@ -53,11 +40,10 @@ fn values_that_operations_write_come_to_the_other_node_when_they_are_flushed_and
     let Some(cable) = cable() else { return };
     let sizes = [8, 200, 200];
     let sporadic = |name| Operation::sporadic(name, ms(1)).wcet(Span::from_us(1)).deadline(Span::from_s(60)).backlog(8);
-    let limits = Limits { critical_utilization_ppm: u32::MAX, ..Limits::default() };
     // Two writers, one usually in time and one slower than its deadline, and a flushing operation.
     let operations = Operations::new("writers").with(sporadic("steer").deadline(ms(20))).with(sporadic("flush"));
     let operations = operations.with(sporadic("slow").deadline(ms(1)).noncritical());
-    let plan = operations.compute(&Builtin::Muf.strategy(), &limits).unwrap();
+    let plan = plan(&operations, Builtin::Muf);
     let left = Channel::new(Options::default());
     let values = Published::new(&left, 1, VALUES, &sizes).unwrap();
     let of = |values: &Published| values.clone();

@@ -1,4 +1,6 @@
-//! Shared parts of the tests of channels on threads of this kernel.
+//! Shared parts of the tests on threads of this kernel.
+
+#![allow(dead_code, reason = "each test program uses a part")]
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -6,6 +8,10 @@ use takt_dispatch::event::Subscription;
 use takt_dispatch::{Dispatcher, Dispatching, Limits, Operation, Operations, Plan, StartError};
 use takt_linux::{Epoch, clock};
 use takt_model::{Builtin, Span, Time};
+
+pub(crate) fn ms(ms: u64) -> Span {
+    Span::from_ms(ms)
+}
 
 /// One test at a time, because they share CPUs.
 pub(crate) fn alone() -> MutexGuard<'static, ()> {
@@ -24,15 +30,23 @@ pub(crate) fn sporadic(name: &str) -> Operation {
     Operation::sporadic(name, Span::from_ns(1)).wcet(Span::from_ns(1)).deadline(Span::from_s(1)).backlog(16)
 }
 
-/// `None` with the reason on the screen if this user lacks the privilege.
+/// A running dispatcher; `None` with the reason on the screen if this user or machine cannot.
 pub(crate) fn started(dispatcher: Dispatcher) -> Option<Dispatching> {
     match dispatcher.start() {
         Ok(dispatching) => Some(dispatching),
-        Err(StartError::Privilege { missing }) => {
-            println!("skipped: {missing}");
+        Err(error @ (StartError::Privilege { .. } | StartError::Cpus { .. })) => {
+            println!("skipped: {error}");
             None
         }
         Err(error) => panic!("{error}"),
+    }
+}
+
+/// Works for this much CPU time.
+pub(crate) fn work(span: Span) {
+    let until = clock::thread_cpu().saturating_add(span);
+    while clock::thread_cpu() < until {
+        std::hint::spin_loop();
     }
 }
 
