@@ -5,7 +5,6 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard};
 
 use takt_linux::cpuset::{Recovery, recover};
 use takt_linux::sched;
@@ -14,15 +13,7 @@ use takt_model::{Arrival, Builtin, Bytes, CpuSet, Exec, Placement, Span, System,
 use takt_run::{RunError, RunOptions, RunSummary, prepare, run};
 
 mod common;
-use common::check;
-
-type Events = Vec<(u32, Time, Event)>;
-
-/// One at a time: the CPUs are few, and cpusets are the machine's.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-}
+use common::{Events, alone, check, ms};
 
 /// A run, or `None` and the reason on the screen.
 fn try_run(system: &System, options: &RunOptions) -> Option<(RunSummary, Events)> {
@@ -40,9 +31,6 @@ fn try_run(system: &System, options: &RunOptions) -> Option<(RunSummary, Events)
     }
 }
 
-fn ms(ms: u64) -> Span {
-    Span::from_ms(ms)
-}
 fn task(name: &str, period_ms: u64, wcet_us: u64) -> Task {
     Task::periodic(name, ms(period_ms), Span::from_us(wcet_us))
 }

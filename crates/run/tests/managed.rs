@@ -5,7 +5,6 @@
 //! events, and only if the manager was never that late.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard};
 
 use takt_log::{Definition, Event, JobKey};
 use takt_model::*;
@@ -13,17 +12,7 @@ use takt_run::{LiveChange, LiveError, RunError, RunHandle, RunOptions, RunSummar
 use takt_sim::{SimOptions, simulate};
 
 mod common;
-use common::{Events, check};
-
-/// One at a time: the CPUs are few.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-}
-
-fn ms(ms: u64) -> Span {
-    Span::from_ms(ms)
-}
+use common::{Events, alone, check, ms};
 
 /// A run whose preemptions are those of the managers, or `None` and the reason on the screen.
 fn try_run(system: &System, options: &RunOptions) -> Option<(RunSummary, Events)> {

@@ -6,8 +6,8 @@
 
 use std::collections::BTreeMap;
 use std::net::UdpSocket;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 
 use takt_dispatch::{Cause, Dispatcher, Limits, Operation, Operations, Options, StartError};
@@ -18,17 +18,7 @@ use takt_run::node::{NodeError, NodeNetwork};
 use takt_run::{RunError, RunOptions, RunSummary, Trace, TraceError, prepare_node, run};
 
 mod common;
-use common::{Events, check, whole};
-
-/// One at a time: the CPUs are few.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-}
-
-fn ms(ms: u64) -> Span {
-    Span::from_ms(ms)
-}
+use common::{Events, alone, check, ms, whole};
 
 fn task(name: &str, period_ms: u64, wcet_ms: u64) -> Task {
     Task::periodic(name, ms(period_ms), ms(wcet_ms))

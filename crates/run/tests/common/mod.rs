@@ -1,15 +1,26 @@
 //! Checks that hold for every run.
 
 use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use takt_linux::Class;
 use takt_linux::sched;
 use takt_log::{Event, JobKey};
-use takt_model::{System, TaskId, Time};
+use takt_model::{Span, System, TaskId, Time};
 use takt_run::RunSummary;
 
 /// Events of one stream, with their times.
 pub(crate) type Events = Vec<(u32, Time, Event)>;
+
+/// One at a time: the CPUs are few, and cpusets are the machine's.
+pub(crate) fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub(crate) fn ms(ms: u64) -> Span {
+    Span::from_ms(ms)
+}
 
 /// The state of a job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
