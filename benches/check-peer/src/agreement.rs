@@ -8,12 +8,12 @@ use response_time_analysis::wcet::Scalar;
 use response_time_analysis::{edf, fifo, fixed_priority};
 use takt_analysis::fp::levels::{self, Level, LevelTask, Levels, Order};
 use takt_analysis::fp::limited::{self, LimitedTask};
-use takt_model::generate::{Random, Shape, task_set};
-use takt_model::{Span, Task};
+use takt_model::Span;
+use takt_model::generate::{Buffer, Drawn, Generator, Random, Spec};
 
 /// Small sets, in which everything collides, and sets of real-world sizes.
 const SMALL: usize = 20_000;
-const REALISTIC: usize = 200;
+const REALISTIC: u64 = 200;
 
 /// One task: C, D, T, and a section that nothing preempts.
 #[derive(Clone, Copy, Debug)]
@@ -34,19 +34,19 @@ fn small(random: &mut Random) -> Vec<Plain> {
     (0..count).map(|_| one(random)).collect()
 }
 
-fn realistic(random: &mut Random) -> Vec<Plain> {
-    let (period_min, period_max) = (Span::from_ms(10), Span::from_ms(1000));
-    let shape = Shape { tasks: 10, utilization: 0.9, period_min, period_max, deadline: 0.5 };
-    let ns = |task: &Task| (task.wcet.as_ns(), task.deadline.as_ns(), task.period.as_ns());
-    let set = task_set(random, &shape);
-    set.iter().map(ns).map(|(c, d, t)| Plain { c, d, t, section: c / 2 + 1 }).collect()
+fn realistic(number: u64) -> Vec<Plain> {
+    let spec = Spec { deadlines: (0.5, 1.0), grain: Span::from_ns(1), ..Spec::new(10, 0.9) };
+    let mut set = Buffer::default();
+    Generator::new(&spec).and_then(|generator| generator.set(7, number, &mut set)).expect("a spec within its ranges");
+    set.tasks.sort_by_key(|task| (task.d, task.t));
+    set.tasks.iter().map(|&Drawn { c, d, t }| Plain { c, d, t, section: c / 2 + 1 }).collect()
 }
 
 /// Compares every analysis that both have; panics at the first difference, and returns how many bounds were compared.
 pub fn compare() -> Vec<(&'static str, usize)> {
     let mut random = Random::new(7);
     let mut sets: Vec<Vec<Plain>> = (0..SMALL).map(|_| small(&mut random)).collect();
-    sets.extend((0..REALISTIC).map(|_| realistic(&mut random)));
+    sets.extend((0..REALISTIC).map(realistic));
     // Only where bounds exist: the peer's limit is a length of time.
     sets.retain(|set| set.iter().map(|task| task.c as f64 / task.t as f64).sum::<f64>() < 0.995);
     let mut counts = vec![

@@ -14,7 +14,7 @@ use response_time_analysis::wcet::Scalar;
 use takt_analysis::Answer;
 use takt_analysis::fp::rta::{self, Analysis, FpTask};
 use takt_model::Span;
-use takt_model::generate::{Random, Shape, task_set};
+use takt_model::generate::{Buffer, Drawn, Generator, Spec};
 
 const SETS: usize = 2_000;
 const TURNS: usize = 5;
@@ -23,27 +23,15 @@ const TURN: Duration = Duration::from_millis(500);
 type Rbf = RBF<Sporadic, Scalar>;
 
 fn main() {
-    let shape = Shape {
-        tasks: 10,
-        utilization: 0.8,
-        period_min: Span::from_ms(10),
-        period_max: Span::from_ms(1000),
-        deadline: 1.0,
+    let spec = Spec { grain: Span::from_ns(1), ..Spec::new(10, 0.8) };
+    let (generator, mut set) = (Generator::new(&spec).expect("a spec within its ranges"), Buffer::default());
+    let next = |number| {
+        generator.set(1, number, &mut set).expect("randfixedsum discards nothing");
+        set.tasks.sort_by_key(|task| (task.d, task.t));
+        let form = |(i, &Drawn { c, d, t }): (usize, &Drawn)| FpTask { c, t, d, level: i as u32, ..FpTask::default() };
+        set.tasks.iter().enumerate().map(form).collect()
     };
-    let mut random = Random::new(1);
-    let ours: Vec<Vec<FpTask>> = (0..SETS)
-        .map(|_| {
-            let set = task_set(&mut random, &shape);
-            let form = |(i, task): (usize, &takt_model::Task)| FpTask {
-                c: task.wcet.as_ns(),
-                t: task.period.as_ns(),
-                d: task.deadline.as_ns(),
-                level: i as u32,
-                ..FpTask::default()
-            };
-            set.iter().enumerate().map(form).collect()
-        })
-        .collect();
+    let ours: Vec<Vec<FpTask>> = (0..SETS as u64).map(next).collect();
     let form =
         |task: &FpTask| RBF::new(Sporadic::new_zero_jitter(Length::from(task.t)), Scalar::new(Service::from(task.c)));
     let theirs: Vec<Vec<Rbf>> = ours.iter().map(|set| set.iter().map(form).collect()).collect();

@@ -16,7 +16,7 @@ use takt_analysis::global::{
 };
 use takt_analysis::portfolio::{Set, contender_by_name};
 use takt_analysis::{Answer, CheckOptions, check};
-use takt_model::generate::{Buffer, Generator, Method, Random, Shape, Spec, task_set};
+use takt_model::generate::{Buffer, Drawn, Generator, Method, Spec};
 use takt_model::{Builtin, Costs, Span, System, Task};
 
 /// CPUs of the global rows.
@@ -95,18 +95,15 @@ fn generators() {
     }
 }
 
-fn fp((i, task): (usize, &Task)) -> FpTask {
-    let (c, t, d) = (task.wcet.as_ns(), task.period.as_ns(), task.deadline.as_ns());
+fn fp((i, &Drawn { c, d, t }): (usize, &Drawn)) -> FpTask {
     FpTask { c, t, d, level: i as u32, ..FpTask::default() }
 }
 
-fn edf_wcrt((_, task): (usize, &Task)) -> wcrt::EdfTask {
-    let (c, t, d) = (task.wcet.as_ns(), task.period.as_ns(), task.deadline.as_ns());
+fn edf_wcrt((_, &Drawn { c, d, t }): (usize, &Drawn)) -> wcrt::EdfTask {
     wcrt::EdfTask { c, t, d, ..Default::default() }
 }
 
-fn sporadic((i, task): (usize, &Task)) -> Sporadic {
-    let (c, t, d) = (task.wcet.as_ns(), task.period.as_ns(), task.deadline.as_ns());
+fn sporadic((i, &Drawn { c, d, t }): (usize, &Drawn)) -> Sporadic {
     Sporadic { c, t, d, level: i as u32, ..Sporadic::default() }
 }
 
@@ -119,17 +116,20 @@ fn met(load: Load) -> Answer {
     if load.is_met() { Answer::Yes } else { Answer::Unknown }
 }
 
-fn edf((_, task): (usize, &Task)) -> EdfTask {
-    let (c, t, d) = (task.wcet.as_ns(), task.period.as_ns(), task.deadline.as_ns());
+fn edf((_, &Drawn { c, d, t }): (usize, &Drawn)) -> EdfTask {
     EdfTask { c, t, d, ..EdfTask::default() }
 }
 
 /// The sets of a row, the most urgent task first.
-fn sets<T>(utilization: f64, deadline: f64, form: fn((usize, &Task)) -> T) -> Vec<Vec<T>> {
-    let (period_min, period_max) = (Span::from_ms(10), Span::from_ms(1000));
-    let shape = Shape { tasks: 10, utilization, period_min, period_max, deadline };
-    let mut random = Random::new(1);
-    (0..SETS).map(|_| task_set(&mut random, &shape).iter().enumerate().map(form).collect()).collect()
+fn sets<T>(utilization: f64, deadline: f64, form: fn((usize, &Drawn)) -> T) -> Vec<Vec<T>> {
+    let spec = Spec { deadlines: (deadline, 1.0), grain: Span::from_ns(1), ..Spec::new(10, utilization) };
+    let (generator, mut set) = (Generator::new(&spec).expect("a spec within its ranges"), Buffer::default());
+    let next = |number| {
+        generator.set(1, number, &mut set).expect("randfixedsum discards nothing");
+        set.tasks.sort_by_key(|task| (task.d, task.t));
+        set.tasks.iter().enumerate().map(form).collect()
+    };
+    (0..SETS as u64).map(next).collect()
 }
 
 /// How long this thread has run, where the kernel tells: others on its CPU then do not count.

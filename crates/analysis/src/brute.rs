@@ -1,10 +1,21 @@
 //! A slow, obvious scheduler in unit slots, to hold the tests against.
 
-use takt_model::generate::Random;
+use takt_model::Span;
+use takt_model::generate::{Buffer, Drawn, Generator, Random, Spec};
 
 /// How many random sets a test looks at; TAKT_CASES overrides.
 pub(crate) fn cases(default: u64) -> u64 {
     std::env::var("TAKT_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(default)
+}
+
+/// Ten tasks with periods from 10 ms to 1 s, the most urgent first. Deadlines take up at least the
+/// given part of C to T.
+pub(crate) fn realistic(number: u64, utilization: f64, deadline: f64) -> Vec<Drawn> {
+    let spec = Spec { deadlines: (deadline, 1.0), grain: Span::from_ns(1), ..Spec::new(10, utilization) };
+    let mut set = Buffer::default();
+    Generator::new(&spec).unwrap().set(1, number, &mut set).unwrap();
+    set.tasks.sort_by_key(|task| (task.d, task.t));
+    set.tasks
 }
 
 /// A job in the schedule.

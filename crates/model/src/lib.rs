@@ -17,8 +17,8 @@ pub mod plan;
 pub mod strategy;
 pub mod system;
 mod task;
-#[cfg(any(test, feature = "testing"))]
-pub mod testing;
+#[cfg(test)]
+mod testing;
 mod threads;
 pub mod time;
 pub mod units;

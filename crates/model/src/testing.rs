@@ -1,4 +1,4 @@
-//! Random valid Systems with every feature of the file, for property tests and fuzzers (feature `testing`).
+//! Random valid Systems with every feature of the file, for property tests.
 //!
 //! A System is decoded from a list of numbers, each of which makes one choice. Zero is the simplest choice and stands
 //! where the list has ended, so that test tools shrink a failing list to a small System.
@@ -18,14 +18,12 @@ use crate::time::{Lateness, Span, Time};
 use crate::units::{Bytes, Probability, Rate};
 
 /// The System that a list of choices stands for; [`crate::file::validate`] accepts it.
-#[must_use]
-pub fn system_from(choices: &[u64]) -> System {
+pub(crate) fn system_from(choices: &[u64]) -> System {
     Tape { choices: choices.iter() }.system()
 }
 
 /// Random valid Systems; about half of the lists make small ones.
-#[cfg(any(test, feature = "proptest"))]
-pub fn systems() -> impl proptest::strategy::Strategy<Value = System> {
+pub(crate) fn systems() -> impl proptest::strategy::Strategy<Value = System> {
     use proptest::prelude::{any, prop};
     use proptest::strategy::Strategy as _;
     prop::collection::vec(any::<u64>(), 0..600).prop_map(|choices| system_from(&choices))

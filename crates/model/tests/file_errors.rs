@@ -3,7 +3,7 @@
 //! Each case is a file after `--- what it shows`, without its `takt = 1` first line unless it starts with one, then the
 //! errors after `=>`. `UPDATE=1 cargo test -p takt-model --test file_errors` rewrites them; read what it wrote.
 
-use takt_model::file::{parse, parse_bytes};
+use takt_model::file::parse;
 
 const CASES: &str = include_str!("files/errors.txt");
 
@@ -37,11 +37,4 @@ fn every_error_says_what_and_where_and_what_would_be_right() {
     } else {
         assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
     }
-}
-
-#[test]
-fn bytes_that_are_no_text_are_named() {
-    let errors = parse_bytes(b"takt = 1\nname = \"\xff\"\n", "robot.toml").unwrap_err();
-    assert_eq!(errors.to_string(), "robot.toml:2:9: byte 0xff is not UTF-8; save the file as UTF-8");
-    assert_eq!(parse_bytes(b"takt = 1\n", "robot.toml").map(|system| system.tasks.len()), Ok(0));
 }

@@ -138,22 +138,6 @@ impl GivenDeadlines {
     }
 }
 
-/// Reads a System file from bytes, which must be UTF-8.
-///
-/// # Errors
-/// All that is wrong with the file.
-pub fn parse_bytes(bytes: &[u8], file_name: &str) -> Result<System, FileErrors> {
-    match std::str::from_utf8(bytes) {
-        Ok(text) => parse(text, file_name),
-        Err(error) => {
-            let good = std::str::from_utf8(&bytes[..error.valid_up_to()]).unwrap_or_default();
-            let byte = bytes.get(error.valid_up_to()).copied().unwrap_or_default();
-            let message = format!("byte 0x{byte:02x} is not UTF-8; save the file as UTF-8");
-            Err(FileErrors::locate(file_name, good, vec![Found { at: Some(good.len()), message }]))
-        }
-    }
-}
-
 /// Checks a System that was built by hand against the rules of the file. Its errors carry no places.
 ///
 /// # Errors

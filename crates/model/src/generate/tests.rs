@@ -4,6 +4,12 @@ use super::error::*;
 use super::sets::*;
 use super::*;
 use crate::System;
+use crate::time::Span;
+
+#[test]
+fn the_first_value_of_seed_0_is_the_published_one() {
+    assert_eq!(Random::new(0).bits(), 0xE220_A839_7B1D_CDAF);
+}
 
 /// The Kolmogorov-Smirnov distance times sqrt(N). A right sample exceeds it in one of a thousand
 /// cases.

@@ -1,5 +1,4 @@
-use takt_model::generate::{Random, Shape, task_set};
-use takt_model::{Span, Task};
+use takt_model::generate::Random;
 
 use super::*;
 use crate::brute::{self, Source};
@@ -119,18 +118,10 @@ fn a_full_cpu_is_decided() {
 
 #[test]
 fn the_fast_way_agrees() {
-    let mut random = Random::new(13);
     let mut yes = 0;
     for round in 0..2000 {
-        let shape = Shape {
-            tasks: 10,
-            utilization: 0.75 + (round % 25) as f64 / 100.0,
-            period_min: Span::from_ms(10),
-            period_max: Span::from_ms(1000),
-            deadline: 0.1,
-        };
-        let ns = |t: Task| task(t.wcet.as_ns(), t.deadline.as_ns(), t.period.as_ns());
-        let tasks: Vec<EdfTask> = task_set(&mut random, &shape).into_iter().map(ns).collect();
+        let set = brute::realistic(round, 0.75 + (round % 25) as f64 / 100.0, 0.1);
+        let tasks: Vec<EdfTask> = set.iter().map(|drawn| task(drawn.c, drawn.d, drawn.t)).collect();
         let expected = analyse(&tasks, None).answer();
         assert_ne!(expected, Answer::Unknown);
         assert_eq!(schedulable(&tasks), expected, "round {round}: {tasks:?}");

@@ -1,5 +1,4 @@
-use takt_model::Span;
-use takt_model::generate::{Random, Shape, task_set};
+use takt_model::generate::Random;
 
 use super::*;
 use crate::brute::{self, Job, cases};
@@ -81,19 +80,10 @@ fn every_bound_is_reached_and_none_exceeded() {
 
 #[test]
 fn the_verdict_is_that_of_the_demand() {
-    let mut random = Random::new(22);
     let mut yes = 0;
     for round in 0..cases(2000) {
-        let shape = Shape {
-            tasks: 10,
-            utilization: 0.75 + (round % 25) as f64 / 100.0,
-            period_min: Span::from_ms(10),
-            period_max: Span::from_ms(1000),
-            deadline: 0.1,
-        };
-        let set = task_set(&mut random, &shape);
-        let ns = |t: &takt_model::Task| task(t.wcet.as_ns(), t.deadline.as_ns(), t.period.as_ns());
-        let tasks: Vec<EdfTask> = set.iter().map(ns).collect();
+        let set = brute::realistic(round, 0.75 + (round % 25) as f64 / 100.0, 0.1);
+        let tasks: Vec<EdfTask> = set.iter().map(|drawn| task(drawn.c, drawn.d, drawn.t)).collect();
         let meets = responses(&tasks).iter().zip(&tasks).all(|(r, task)| r.expect("U < 1") <= task.d);
         let demand: Vec<qpa::EdfTask> =
             tasks.iter().map(|t| qpa::EdfTask { c: t.c, t: t.t, d: t.d, ..qpa::EdfTask::default() }).collect();

@@ -1,5 +1,4 @@
-use takt_model::generate::{Random, Shape, task_set};
-use takt_model::{Span, Task};
+use takt_model::generate::Random;
 
 use super::*;
 use crate::brute::{self, Source};
@@ -128,23 +127,15 @@ fn shared_levels_offsets_and_jitter_stay_below_the_bound() {
 }
 
 /// Real-world sizes, as the fast way sees them.
-fn realistic(random: &mut Random, utilization: f64, deadline: f64) -> Vec<FpTask> {
-    let shape =
-        Shape { tasks: 10, utilization, period_min: Span::from_ms(10), period_max: Span::from_ms(1000), deadline };
-    let ns = |task: Task| FpTask {
-        c: task.wcet.as_ns(),
-        t: task.period.as_ns(),
-        d: task.deadline.as_ns(),
-        ..FpTask::default()
-    };
-    distinct(task_set(random, &shape).into_iter().map(ns).collect())
+fn realistic(number: u64, utilization: f64, deadline: f64) -> Vec<FpTask> {
+    let set = brute::realistic(number, utilization, deadline);
+    distinct(set.iter().map(|drawn| task(drawn.c, drawn.t, drawn.d)).collect())
 }
 
 #[test]
 fn the_fast_ways_agree_with_the_bounds() {
-    let mut random = Random::new(3);
     for round in 0..3000 {
-        let tasks = realistic(&mut random, 0.7 + (round % 30) as f64 / 100.0, 0.7);
+        let tasks = realistic(round, 0.7 + (round % 30) as f64 / 100.0, 0.7);
         let meets = bounds(&tasks).iter().zip(&tasks).all(|(r, task)| r.is_some_and(|r| r <= task.d));
         let expected = if meets { Answer::Yes } else { Answer::No };
         assert_eq!((schedulable(&tasks), exact_only(&tasks)), (expected, expected), "round {round}");
@@ -153,10 +144,9 @@ fn the_fast_ways_agree_with_the_bounds() {
 
 #[test]
 fn each_bound_accepts_what_the_one_before_accepts() {
-    let mut random = Random::new(4);
     let mut counts = [0; 3];
     for round in 0..3000 {
-        let tasks = realistic(&mut random, 0.6 + (round % 40) as f64 / 100.0, 1.0);
+        let tasks = realistic(round, 0.6 + (round % 40) as f64 / 100.0, 1.0);
         let pairs: Vec<(u64, u64)> = tasks.iter().map(|task| (task.c, task.t)).collect();
         let yes = [ll_bound::schedulable(&pairs), hyperbolic::schedulable(&pairs), schedulable(&tasks)]
             .map(|answer| answer == Answer::Yes);
