@@ -17,7 +17,7 @@ pub(crate) fn execute(options: &args::Diff, json: bool) -> Outcome {
     }
     let mut left = input::log(&options.left)?;
     let mut right = input::log(&options.right)?;
-    let settings = DiffOptions { tolerance: options.tolerance, ..DiffOptions::default() };
+    let settings = DiffOptions { tolerance: options.tolerance };
     let found = diff(&mut left, &mut right, &settings).map_err(|error| match &error {
         DiffError::Left(cause) => input::log_failure(&options.left, cause),
         DiffError::Right(cause) => input::log_failure(&options.right, cause),

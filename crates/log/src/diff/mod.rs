@@ -35,21 +35,15 @@ pub const WAITING_MAX: usize = 1 << 20;
 /// How many of one task wait at most; with many tasks fewer. When more do, the oldest is taken to be missing.
 pub const TASK_WAITING_MAX: usize = 1 << 16;
 
-/// Which differences count, and how many are listed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// Which differences count.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct DiffOptions {
     /// Times that are this far apart are still equal.
     pub tolerance: Span,
-    /// How many differences [`Diff::first`] lists.
-    pub first_max: usize,
 }
 
-impl Default for DiffOptions {
-    /// No tolerance, twenty differences.
-    fn default() -> Self {
-        DiffOptions { tolerance: Span::ZERO, first_max: 20 }
-    }
-}
+/// How many differences [`Diff::first`] lists.
+const FIRST_MAX: usize = 20;
 
 /// How two logs differ.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -314,7 +308,7 @@ impl Matcher<'_> {
         (left_ns, right_ns): (Option<u64>, Option<u64>),
         (left, right): (Option<&'static str>, Option<&'static str>),
     ) {
-        if self.first.len() < self.options.first_max {
+        if self.first.len() < FIRST_MAX {
             let task = self.tasks[task].name.clone();
             self.first.push(Difference { task, job, what, left_ns, right_ns, left, right });
         }

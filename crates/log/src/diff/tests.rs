@@ -29,7 +29,7 @@ fn log(names: &[&str], jobs: u64, kinds: KindSet, completion: impl Fn(&str, u64)
 }
 
 fn compare(left: &[u8], right: &[u8], tolerance: Span) -> Diff {
-    let options = DiffOptions { tolerance, ..DiffOptions::default() };
+    let options = DiffOptions { tolerance };
     diff(&mut Reader::new(left).unwrap(), &mut Reader::new(right).unwrap(), &options).unwrap()
 }
 
