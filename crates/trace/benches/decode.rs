@@ -7,6 +7,10 @@
 
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
+#[allow(dead_code, reason = "shared with tests")]
+#[path = "../tests/common/packets.rs"]
+mod written;
+
 use std::fmt::Write as _;
 use std::fs::File;
 use std::hint::black_box;
@@ -18,6 +22,7 @@ use takt_log::{BackEnd, Definition, Event, Header, Sink, Writer};
 use takt_model::Time;
 use takt_trace::jobs::{self, Options, Rebuilder};
 use takt_trace::{DatHead, DatWriter, Endian, Format, PageLayout, Recording};
+use written::Message;
 
 const PAGES: usize = 2000;
 const ROUNDS: u32 = 30;
@@ -314,42 +319,16 @@ fn packets(count: u32, compact: bool) -> Vec<u8> {
                 let body = body.number(2, prev).number(3, 120).number(4, state);
                 body.bytes(5, b"worker").number(6, next).number(7, 120)
             };
-            bundle = bundle.bytes(2, &event.bytes(if waking { 20 } else { 4 }, &body.0).0);
+            bundle = bundle.message(2, &event.message(if waking { 20 } else { 4 }, &body));
         }
         if compact {
             let message = Message::default().bytes(5, b"worker");
-            let message = (1..13).fold(message, |message, field| match &lists[field][..] {
-                [] => message,
-                list => message
-                    .bytes(field as u64, &list.iter().fold(Message::default(), |list, value| list.varint(*value)).0),
-            });
-            bundle = bundle.bytes(4, &message.0);
+            let all = (1..).zip(&lists[1..]);
+            let message = all.fold(message, |message, (field, list)| message.packed(field, list.iter().copied()));
+            bundle = bundle.message(4, &message);
         }
-        trace = trace.bytes(1, &Message::default().bytes(1, &bundle.0).number(10, 1).0);
+        trace = trace.message(1, &Message::default().message(1, &bundle).number(10, 1));
         step += EACH;
     }
     trace.0
-}
-
-/// A protobuf message that is being written.
-#[derive(Default)]
-struct Message(Vec<u8>);
-
-impl Message {
-    fn varint(mut self, mut value: u64) -> Self {
-        while value >= 0x80 {
-            self.0.push(value as u8 | 0x80);
-            value >>= 7;
-        }
-        self.0.push(value as u8);
-        self
-    }
-    fn number(self, field: u64, value: u64) -> Self {
-        self.varint(field << 3).varint(value)
-    }
-    fn bytes(self, field: u64, bytes: &[u8]) -> Self {
-        let mut message = self.varint(field << 3 | 2).varint(bytes.len() as u64);
-        message.0.extend(bytes);
-        message
-    }
 }

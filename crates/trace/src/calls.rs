@@ -225,7 +225,7 @@ pub(crate) const ARGS_UNKNOWN: [u64; 6] = [1, 0, 1, 1, 1, 1];
 /// The calls, each with its number on x86-64, asm-generic, ARM, PowerPC and 32-bit x86, in the order
 /// of [`Abi`]; -1: the machine does not have it. From number 403 on all machines have the same
 /// numbers. Those below 424 take times of 64 bits, and x86-64 does not have them.
-const CALLS: [Row; 51] = [
+static CALLS: [Row; 51] = [
     (Class::Sleep, BlockingRule::Waits, [35, 101, 162, 162, 162]), // nanosleep
     (Class::Sleep, BlockingRule::Waits, [230, 115, 265, 248, 267]), // clock_nanosleep
     (Class::Sleep, BlockingRule::Waits, [-1, 407, 407, 407, 407]), // clock_nanosleep_time64

@@ -448,203 +448,134 @@ struct One {
 const JOB: JobKey = JobKey { task: TaskId(0), number: 0 };
 
 impl One {
-    fn new(budget: Option<u64>) -> One {
-        One { witness: Merge::of_tasks(0, [budget.map(Span::from_ns)]), log: Log::new() }
+    fn of(budget: Option<u64>, steps: &str) -> One {
+        let mut one = One { witness: Merge::of_tasks(0, [budget.map(Span::from_ns)]), log: Log::new() };
+        one.play(steps);
+        one
+    }
+    /// Times, each with what happens then: a switch has its CPU, a release its arrival.
+    fn play(&mut self, steps: &str) {
+        for step in steps.split(", ") {
+            let words: Vec<&str> = step.split(' ').collect();
+            let [at, of] = [0, 2].map(|place| words.get(place).map_or(0, |word| word.parse().unwrap()));
+            let (lane, cpu) = (0, of as u32);
+            match words[1] {
+                "woken" => self.see(at, Kind::Woken { lane }),
+                "on" => self.see(at, Kind::SwitchIn { lane, cpu }),
+                "taken" => self.see(at, Kind::SwitchOut { lane, cpu, why: SwitchOutReason::Taken }),
+                "asleep" => self.see(at, Kind::SwitchOut { lane, cpu, why: SwitchOutReason::Asleep }),
+                "release" => self.stamp(at, Event::Release { job: JOB, arrival: NS(of), parent: None }),
+                "start" => self.stamp(at, Event::Start { job: JOB, cpu }),
+                "complete" => self.stamp(at, Event::Complete { job: JOB, cpu }),
+                other => panic!("{other}"),
+            }
+        }
     }
     fn see(&mut self, at: u64, what: Kind) {
         self.witness.run_event(RunEvent { at: NS(at), what });
     }
-    fn woken(&mut self, at: u64) {
-        self.see(at, Kind::Woken { lane: 0 });
-    }
-    fn on(&mut self, at: u64, cpu: u32) {
-        self.see(at, Kind::SwitchIn { lane: 0, cpu });
-    }
-    fn out(&mut self, at: u64, cpu: u32, why: SwitchOutReason) {
-        self.see(at, Kind::SwitchOut { lane: 0, cpu, why });
-    }
     fn stamp(&mut self, at: u64, event: Event) {
         self.witness.stamp(Stamp { at: NS(at), due: NS(at), lane: Some(0), event });
     }
-    fn release(&mut self, at: u64, arrival: u64) {
-        self.stamp(at, Event::Release { job: JOB, arrival: NS(arrival), parent: None });
-    }
-    fn start(&mut self, at: u64) {
-        self.stamp(at, Event::Start { job: JOB, cpu: 0 });
-    }
-    fn complete(&mut self, at: u64) {
-        self.stamp(at, Event::Complete { job: JOB, cpu: 0 });
-    }
     /// `time word` of each line.
-    fn told(mut self) -> (Vec<String>, Stamped) {
+    fn told(mut self) -> (String, Stamped) {
         let mut stamped = self.witness.finish(NS(1000), &mut self.log).stamped;
         let word = |event: &Event| format!("{event:?}").split(' ').next().unwrap().to_lowercase();
-        let lines = self.log.iter().map(|(_, at, event)| format!("{} {}", at.as_ns(), word(event))).collect();
-        (lines, stamped.remove(0))
+        let lines = self.log.iter().map(|(_, at, event)| format!("{} {}", at.as_ns(), word(event)));
+        (lines.collect::<Vec<_>>().join(", "), stamped.remove(0))
     }
 }
 
 #[test]
 fn a_budget_that_is_used_up_is_no_preemption() {
-    let mut one = One::new(Some(100));
-    one.woken(10);
-    one.on(20, 0);
-    one.release(21, 10);
-    one.start(22);
+    let mut one = One::of(Some(100), "10 woken, 20 on 0, 21 release 10, 22 start");
     // Another reservation takes the CPU: 30 of 100 are used.
-    one.out(50, 0, SwitchOutReason::Taken);
-    one.on(60, 0);
+    one.play("50 taken 0, 60 on 0");
     // 105 of 100, and another reservation's turn again.
-    one.out(135, 0, SwitchOutReason::Taken);
-    one.on(200, 0);
+    one.play("135 taken 0, 200 on 0");
     // A second budget, less five: 95 more.
-    one.out(250, 0, SwitchOutReason::Taken);
-    one.on(260, 0);
-    one.out(305, 0, SwitchOutReason::Taken);
-    one.on(400, 0);
-    one.complete(410);
+    one.play("250 taken 0, 260 on 0, 305 taken 0, 400 on 0, 410 complete");
     let (log, stamped) = one.told();
-    let expected = [
-        "10 release",
-        "20 start",
-        "50 preempt",
-        "60 resume",
-        "135 block",
-        "200 resume",
-        "250 preempt",
-        "260 resume",
-        "305 block",
-        "400 resume",
-        "410 complete",
-    ];
+    let expected = "10 release, 20 start, 50 preempt, 60 resume, 135 block, 200 resume, 250 preempt, 260 resume, \
+                    305 block, 400 resume, 410 complete";
     assert_eq!(log, expected);
     assert_eq!((stamped.checked, stamped.contradicted), (1, 0));
 }
 
 #[test]
 fn a_stamp_without_a_cpu_is_a_contradiction_and_said() {
-    let mut one = One::new(None);
-    one.woken(10);
-    one.on(20, 0);
-    one.release(21, 10);
-    one.start(22);
-    one.out(30, 0, SwitchOutReason::Taken);
-    one.complete(35);
-    one.on(40, 0);
+    let one = One::of(None, "10 woken, 20 on 0, 21 release 10, 22 start, 30 taken 0, 35 complete, 40 on 0");
     let (log, stamped) = one.told();
-    assert_eq!(log, ["10 release", "20 start", "30 preempt", "35 gap", "35 complete"]);
+    assert_eq!(log, "10 release, 20 start, 30 preempt, 35 gap, 35 complete");
     assert_eq!((stamped.checked, stamped.contradicted), (1, 1));
 }
 
 #[test]
 fn a_switch_that_the_kernel_keeps_to_itself_is_no_contradiction_and_said() {
-    let mut one = One::new(None);
-    one.woken(10);
-    one.release(21, 10);
-    one.start(22);
-    one.complete(35);
-    one.out(40, 0, SwitchOutReason::Asleep);
+    let one = One::of(None, "10 woken, 21 release 10, 22 start, 35 complete, 40 asleep 0");
     let (log, stamped) = one.told();
-    assert_eq!(log, ["10 release", "22 start", "35 complete"]);
+    assert_eq!(log, "10 release, 22 start, 35 complete");
     assert_eq!((stamped.checked, stamped.contradicted), (0, 0));
 }
 
 #[test]
 fn a_job_that_began_by_a_switch_kept_back_is_preempted_as_seen() {
-    let mut one = One::new(None);
-    one.woken(10);
-    one.release(21, 10);
-    one.start(22);
-    one.out(30, 0, SwitchOutReason::Taken);
-    one.on(40, 0);
-    one.complete(50);
-    one.out(60, 0, SwitchOutReason::Asleep);
+    let one = One::of(None, "10 woken, 21 release 10, 22 start, 30 taken 0, 40 on 0, 50 complete, 60 asleep 0");
     let (log, _) = one.told();
-    assert_eq!(log, ["10 release", "22 start", "30 preempt", "40 resume", "50 complete"]);
+    assert_eq!(log, "10 release, 22 start, 30 preempt, 40 resume, 50 complete");
 }
 
 #[test]
 fn a_switch_kept_back_within_a_job_leaves_its_time_unknown() {
-    let mut one = One::new(None);
-    one.woken(10);
-    one.on(20, 0);
-    one.release(21, 10);
-    one.start(22);
-    one.out(30, 0, SwitchOutReason::Taken);
-    one.complete(50);
-    one.out(60, 0, SwitchOutReason::Asleep);
+    let one = One::of(None, "10 woken, 20 on 0, 21 release 10, 22 start, 30 taken 0, 50 complete, 60 asleep 0");
     let (log, _) = one.told();
-    assert_eq!(log, ["10 release", "20 start", "30 preempt", "50 gap", "50 complete"]);
+    assert_eq!(log, "10 release, 20 start, 30 preempt, 50 gap, 50 complete");
 }
 
 #[test]
 fn a_job_that_begins_before_its_thread_gets_a_cpu_is_doubted() {
-    let mut one = One::new(None);
-    one.woken(10);
-    one.release(21, 10);
-    one.start(22);
-    one.on(30, 0);
-    one.complete(50);
-    one.out(60, 0, SwitchOutReason::Asleep);
+    let one = One::of(None, "10 woken, 21 release 10, 22 start, 30 on 0, 50 complete, 60 asleep 0");
     let (log, stamped) = one.told();
-    assert_eq!(log, ["10 release", "22 start", "30 gap", "30 resume", "50 complete"]);
+    assert_eq!(log, "10 release, 22 start, 30 gap, 30 resume, 50 complete");
     assert_eq!(stamped.contradicted, 1);
 }
 
 #[test]
 fn a_switch_that_does_not_fit_is_a_loss() {
-    let mut one = One::new(None);
-    one.woken(10);
-    one.on(20, 0);
-    one.release(21, 10);
-    one.start(22);
     // It left CPU 0 unseen.
-    one.on(30, 1);
-    one.complete(35);
+    let one = One::of(None, "10 woken, 20 on 0, 21 release 10, 22 start, 30 on 1, 35 complete");
     let (log, _) = one.told();
-    assert_eq!(log, ["10 release", "20 start", "30 gap", "30 migrate", "30 resume", "35 complete"]);
+    assert_eq!(log, "10 release, 20 start, 30 gap, 30 migrate, 30 resume, 35 complete");
 }
 
 #[test]
 fn a_successor_starts_no_earlier_than_it_is_released() {
-    let mut one = One::new(None);
     // Woken by the first of two predecessors; the second completes while it looks.
-    one.woken(10);
-    one.on(20, 0);
+    let mut one = One::of(None, "10 woken, 20 on 0");
     one.stamp(25, Event::Release { job: JOB, arrival: NS(25), parent: Some(Parent { hop: 1, origin: NS(5) }) });
-    one.start(30);
-    one.complete(35);
+    one.play("30 start, 35 complete");
     let (log, stamped) = one.told();
-    assert_eq!(log, ["25 release", "25 start", "35 complete"]);
+    assert_eq!(log, "25 release, 25 start, 35 complete");
     assert_eq!(stamped.start.count(), 1);
 }
 
 #[test]
 fn what_the_kernel_does_after_the_end_is_not_told() {
-    let mut one = One::new(None);
-    one.woken(10);
-    one.on(20, 0);
-    one.release(21, 10);
-    one.start(22);
-    one.out(1001, 0, SwitchOutReason::Taken);
-    one.on(1002, 0);
+    let one = One::of(None, "10 woken, 20 on 0, 21 release 10, 22 start, 1001 taken 0, 1002 on 0");
     let (log, _) = one.told();
-    assert_eq!(log, ["10 release", "20 start"]);
+    assert_eq!(log, "10 release, 20 start");
 }
 
 #[test]
 fn who_else_has_the_cpu_is_told_and_where_a_job_gets_it_who_had_it_last() {
-    let mut one = One::new(None);
+    let mut one = One::of(None, "5 asleep 0");
     let thread = |pid, comm: &str| crate::Thread { pid, comm: crate::Comm::new(comm.as_bytes()), prio: Some(39) };
     let other = |pid, comm| Kind::OtherIn { cpu: 0, thread: thread(pid, comm) };
     let gave = |pid, comm| Kind::OtherOut { cpu: 0, thread: thread(pid, comm) };
-    one.out(5, 0, SwitchOutReason::Asleep);
     one.see(5, other(0, "swapper/0"));
-    one.woken(10);
+    one.play("10 woken");
     one.see(12, gave(7, "hog"));
-    one.on(12, 0);
-    one.release(13, 10);
-    one.start(14);
+    one.play("12 on 0, 13 release 10, 14 start");
     one.see(
         20,
         Kind::Interrupt {
@@ -655,25 +586,15 @@ fn who_else_has_the_cpu_is_told_and_where_a_job_gets_it_who_had_it_last() {
             begins: true,
         },
     );
-    one.out(30, 0, SwitchOutReason::Taken);
+    one.play("30 taken 0");
     one.see(30, other(7, "hog"));
     one.see(40, gave(7, "hog"));
-    one.on(40, 0);
+    one.play("40 on 0");
     one.see(45, Kind::Stolen { cpu: 0, span: Span::from_ns(3), within: Span::from_ns(20) });
-    one.complete(50);
+    one.play("50 complete");
     let (log, _) = one.told();
-    let expected = [
-        "5 occupy",
-        "10 release",
-        "12 occupy",
-        "12 start",
-        "20 irqenter",
-        "30 preempt",
-        "30 occupy",
-        "40 resume",
-        "45 steal",
-        "50 complete",
-    ];
+    let expected = "5 occupy, 10 release, 12 occupy, 12 start, 20 irqenter, 30 preempt, 30 occupy, 40 resume, \
+                    45 steal, 50 complete";
     assert_eq!(log, expected);
 }
 
