@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::html::STYLE;
-use crate::markup::{Esc, Px};
+use crate::markup::{Esc, Grid, Px, axis_names, page};
 use crate::svg::{CHART_CSS, COLOURS, titled};
 
 /// A point of a curve; shares in [0, 1].
@@ -85,40 +85,19 @@ impl Curves {
         let y = |share: f64| bottom - ((share - least) / (most - least)).clamp(0.0, 1.0) * (bottom - TOP);
         let style = standalone.then_some(CSS);
         let mut out = titled("curves", id, &self.title, (WIDTH, height), LEFT, style);
-        let (mut grid, mut labels) = (String::new(), String::new());
+        let mut grid = Grid::default();
         for (percent, text) in ticks(least * 100.0, most * 100.0) {
             let at = y(percent / 100.0);
-            let _ = write!(grid, "M{} {}H{}", Px(LEFT), Px(at), Px(right));
-            let _ = write!(
-                labels,
-                "<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{text} %</text>",
-                Px(LEFT - 6.0),
-                Px(at + 4.0)
-            );
+            grid.line((LEFT, at), format_args!("H{}", Px(right)));
+            grid.label((LEFT - 6.0, at + 4.0), "end", format_args!("{text} %"));
         }
-        for tick in ticks(from, to) {
-            let at = x(tick.0);
-            let _ = write!(grid, "M{} {}V{}", Px(at), Px(TOP), Px(bottom));
-            let _ = write!(
-                labels,
-                "<text x=\"{}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
-                Px(at),
-                Px(bottom + 16.0),
-                tick.1
-            );
+        for (tick, text) in ticks(from, to) {
+            grid.line((x(tick), TOP), format_args!("V{}", Px(bottom)));
+            grid.label((x(tick), bottom + 16.0), "middle", text);
         }
-        let _ = writeln!(out, "<path class=\"grid\" d=\"{grid}\"/>\n<g class=\"ticks\">{labels}</g>");
-        let middle = (TOP + bottom) / 2.0;
-        let _ = writeln!(
-            out,
-            "<text class=\"axis\" x=\"{}\" y=\"{}\" text-anchor=\"middle\">{}</text>\n\
-             <text class=\"axis\" x=\"14\" y=\"{m}\" text-anchor=\"middle\" transform=\"rotate(-90 14 {m})\">{}</text>",
-            Px((LEFT + right) / 2.0),
-            Px(bottom + 38.0),
-            Esc(&self.x),
-            Esc(&self.y),
-            m = Px(middle),
-        );
+        out.push_str(&grid.svg("\n"));
+        let below = ((LEFT + right) / 2.0, bottom + 38.0, self.x.as_str());
+        axis_names(&mut out, below, (14.0, (TOP + bottom) / 2.0, &self.y));
         // In greyscale dashes and markers tell curves apart: their numbers have no common factor.
         let class = |i: usize| format!("p{} d{}", i % COLOURS, i % DASHES);
         for (i, curve) in self.curves.iter().enumerate() {
@@ -229,17 +208,7 @@ impl StudyPage<'_> {
     /// The page: it needs nothing from outside and no script.
     #[must_use]
     pub fn html(&self) -> String {
-        let mut out = format!(
-            "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n<meta name=\"viewport\" \
-             content=\"width=device-width, initial-scale=1\"/>\n<meta name=\"generator\" content=\"{}\"/>\n\
-             <title>{} - takt study</title>\n\
-             <style>{STYLE}{CHART_CSS}{CSS}</style>\n</head>\n<body>\n<main>\n<header>\n<h1>{}</h1>\n<p \
-             class=\"lead\">{}</p>\n",
-            Esc(self.maker),
-            Esc(self.title),
-            Esc(self.title),
-            Esc(self.lead),
-        );
+        let mut out = page(self.maker, self.title, "takt study", &[STYLE, CHART_CSS, CSS], self.lead);
         if !self.findings.is_empty() {
             out.push_str("<ul class=\"findings\">\n");
             for finding in self.findings {

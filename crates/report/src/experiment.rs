@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use crate::figure::CSS;
 use crate::html::STYLE;
-use crate::markup::Esc;
+use crate::markup::{Esc, page};
 use crate::svg::CHART_CSS;
 
 /// The result for a claim.
@@ -79,17 +79,8 @@ impl ExperimentPage<'_> {
     /// The page: it needs nothing from outside and no script.
     #[must_use]
     pub fn html(&self) -> String {
-        let mut out = format!(
-            "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n<meta name=\"viewport\" \
-             content=\"width=device-width, initial-scale=1\"/>\n<meta name=\"generator\" content=\"{}\"/>\n\
-             <title>{} - takt reproduce</title>\n\
-             <style>{STYLE}{CHART_CSS}{CSS}{TABLES}</style>\n</head>\n<body>\n<main>\n<header>\n<h1>{}</h1>\n<p \
-             class=\"lead\">{}</p>\n</header>\n",
-            Esc(self.maker),
-            Esc(self.title),
-            Esc(self.title),
-            Esc(self.lead),
-        );
+        let styles = [STYLE, CHART_CSS, CSS, TABLES];
+        let mut out = page(self.maker, self.title, "takt reproduce", &styles, self.lead) + "</header>\n";
         self.claims(&mut out);
         for table in self.tables {
             table.write(&mut out);

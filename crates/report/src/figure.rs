@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::curves::{DASHES, marker, ticks};
-use crate::markup::{Esc, Px, clip, columns};
+use crate::markup::{Esc, Grid, Px, axis_names, clip, columns};
 use crate::svg::{COLOURS, titled};
 
 /// How a series is drawn.
@@ -179,27 +179,16 @@ impl Figure {
     }
 
     fn axes(&self, out: &mut String, frame: &Frame) {
-        let (mut grid, mut labels) = (String::new(), String::new());
+        let mut grid = Grid::default();
         for (at, text) in ticks(frame.x.0, frame.x.1) {
-            let x = Px(frame.x(at));
-            let _ = write!(grid, "M{x} {}V{}", Px(frame.top), Px(frame.bottom));
-            let _ = write!(
-                labels,
-                "<text x=\"{x}\" y=\"{}\" text-anchor=\"middle\">{text}</text>",
-                Px(frame.bottom + 16.0)
-            );
+            grid.line((frame.x(at), frame.top), format_args!("V{}", Px(frame.bottom)));
+            grid.label((frame.x(at), frame.bottom + 16.0), "middle", text);
         }
         for (at, text) in ticks(frame.y.0, frame.y.1) {
-            let y = frame.y(at);
-            let _ = write!(grid, "M{} {}H{}", Px(LEFT), Px(y), Px(WIDTH - RIGHT));
-            let _ = write!(
-                labels,
-                "<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{text}</text>",
-                Px(LEFT - 6.0),
-                Px(y + 4.0)
-            );
+            grid.line((LEFT, frame.y(at)), format_args!("H{}", Px(WIDTH - RIGHT)));
+            grid.label((LEFT - 6.0, frame.y(at) + 4.0), "end", text);
         }
-        let _ = writeln!(out, "<path class=\"grid\" d=\"{grid}\"/>\n<g class=\"ticks\">{labels}</g>");
+        out.push_str(&grid.svg("\n"));
         for (what, at) in self.rules.iter().filter(|(_, at)| at.is_finite()) {
             let y = Px(frame.y(*at));
             let _ = writeln!(
@@ -210,17 +199,8 @@ impl Figure {
                 Esc(what)
             );
         }
-        let middle = (frame.top + frame.bottom) / 2.0;
-        let _ = writeln!(
-            out,
-            "<text class=\"axis\" x=\"{}\" y=\"{}\" text-anchor=\"middle\">{}</text>\n\
-             <text class=\"axis\" x=\"16\" y=\"{m}\" text-anchor=\"middle\" transform=\"rotate(-90 16 {m})\">{}</text>",
-            Px((LEFT + WIDTH - RIGHT) / 2.0),
-            Px(frame.bottom + 38.0),
-            Esc(&self.x),
-            Esc(&self.y),
-            m = Px(middle),
-        );
+        let below = ((LEFT + WIDTH - RIGHT) / 2.0, frame.bottom + 38.0, self.x.as_str());
+        axis_names(out, below, (16.0, (frame.top + frame.bottom) / 2.0, &self.y));
     }
 }
 

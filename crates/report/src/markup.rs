@@ -1,6 +1,6 @@
 //! Text that goes into XML and HTML.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
@@ -10,7 +10,6 @@ pub(crate) struct Esc<'a>(pub(crate) &'a str);
 
 impl fmt::Display for Esc<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        use fmt::Write as _;
         for c in self.0.chars() {
             match c {
                 '&' => f.write_str("&amp;")?,
@@ -40,6 +39,63 @@ impl fmt::Display for Px {
             (whole, part) => write!(f, "{sign}{whole}.{part:02}"),
         }
     }
+}
+
+/// The lines of a chart's grid, and the labels of its ticks.
+#[derive(Default)]
+pub(crate) struct Grid {
+    lines: String,
+    labels: String,
+}
+
+impl Grid {
+    pub(crate) fn line(&mut self, from: (f64, f64), to: fmt::Arguments<'_>) {
+        let _ = write!(self.lines, "M{} {}{to}", Px(from.0), Px(from.1));
+    }
+
+    pub(crate) fn label(&mut self, at: (f64, f64), anchor: &str, text: impl fmt::Display) {
+        let (x, y) = (Px(at.0), Px(at.1));
+        let _ = write!(self.labels, "<text x=\"{x}\" y=\"{y}\" text-anchor=\"{anchor}\">{text}</text>");
+    }
+
+    /// Where labels do not count from zero.
+    pub(crate) fn origin(&mut self, y: f64, text: &str) {
+        let _ = write!(self.labels, "<text x=\"8\" y=\"{}\">{}</text>", Px(y), Esc(text));
+    }
+
+    /// The grid as SVG; `end` stands behind each part.
+    pub(crate) fn svg(&self, end: &str) -> String {
+        let Grid { lines, labels } = self;
+        format!("<path class=\"grid\" d=\"{lines}\"/>{end}<g class=\"ticks\">{labels}</g>{end}")
+    }
+}
+
+/// The names of both axes: below the middle of the horizontal one, and turned before the vertical one.
+pub(crate) fn axis_names(out: &mut String, x: (f64, f64, &str), y: (f64, f64, &str)) {
+    let _ = writeln!(
+        out,
+        "<text class=\"axis\" x=\"{}\" y=\"{}\" text-anchor=\"middle\">{}</text>\n\
+         <text class=\"axis\" x=\"{l}\" y=\"{m}\" text-anchor=\"middle\" transform=\"rotate(-90 {l} {m})\">{}</text>",
+        Px(x.0),
+        Px(x.1),
+        Esc(x.2),
+        Esc(y.2),
+        l = Px(y.0),
+        m = Px(y.1),
+    );
+}
+
+/// A page up to its lead: it needs nothing from outside and no script.
+pub(crate) fn page(maker: &str, title: &str, kind: &str, styles: &[&str], lead: &str) -> String {
+    let (maker, title) = (Esc(maker), Esc(title));
+    format!(
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n<meta name=\"viewport\" \
+         content=\"width=device-width, initial-scale=1\"/>\n<meta name=\"generator\" content=\"{maker}\"/>\n\
+         <title>{title} - {kind}</title>\n<style>{}</style>\n</head>\n<body>\n<main>\n<header>\n<h1>{title}</h1>\n\
+         <p class=\"lead\">{}</p>\n",
+        styles.concat(),
+        Esc(lead),
+    )
 }
 
 /// Columns that a text takes where letters have one width: two for the wide characters of East Asia, none for

@@ -6,7 +6,7 @@ use takt_log::stats::Histogram;
 use takt_model::Span;
 
 use crate::axis::{round_unit, short};
-use crate::markup::{Esc, Px};
+use crate::markup::{Esc, Grid, Px};
 
 /// A line of a distribution plot.
 pub(crate) struct Line<'a> {
@@ -173,47 +173,29 @@ impl Plot<'_> {
     }
 
     fn frame(&self, out: &mut String, scale: &Scale, top: f64, bottom: f64) {
-        let (mut grid, mut labels) = (String::new(), String::new());
+        let mut grid = Grid::default();
         for (share, text) in [(0.0, "0"), (0.5, "50 %"), (1.0, "100 %")] {
             let y = bottom - share * (bottom - top);
-            let _ = write!(grid, "M{} {}H{}", Px(LEFT), Px(y), Px(self.width - RIGHT));
-            let _ = write!(
-                labels,
-                "<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{text}</text>",
-                Px(LEFT - 5.0),
-                Px(y + 4.0)
-            );
+            grid.line((LEFT, y), format_args!("H{}", Px(self.width - RIGHT)));
+            grid.label((LEFT - 5.0, y + 4.0), "end", text);
         }
         let count = ((self.width - LEFT - RIGHT) / 62.0) as usize;
+        let anchor = |x: f64| if x > self.width - RIGHT - 16.0 { "end" } else { "middle" };
         for tick in scale.ticks(count) {
             let x = scale.x(tick);
-            let _ = write!(grid, "M{} {}V{}", Px(x), Px(top), Px(bottom));
+            grid.line((x, top), format_args!("V{}", Px(bottom)));
             let text = if self.ratio { percent(tick) } else { short(Span::from_ns(tick.round() as u64)) };
-            let anchor = if x > self.width - RIGHT - 16.0 { "end" } else { "middle" };
-            let _ = write!(
-                labels,
-                "<text x=\"{}\" y=\"{}\" text-anchor=\"{anchor}\">{}</text>",
-                Px(x),
-                Px(bottom + 15.0),
-                Esc(&text)
-            );
+            grid.label((x, bottom + 15.0), anchor(x), Esc(&text));
         }
         if let Some(deadline) = self.deadline {
             let above = Scale { from: scale.from / deadline, to: scale.to / deadline, ..*scale };
             for tick in above.ticks(count) {
                 let x = above.x(tick);
-                let anchor = if x > self.width - RIGHT - 16.0 { "end" } else { "middle" };
-                let _ = write!(
-                    labels,
-                    "<text x=\"{}\" y=\"{}\" text-anchor=\"{anchor}\">{}</text>",
-                    Px(x),
-                    Px(top - 9.0),
-                    Esc(&percent(tick))
-                );
-                let _ = write!(grid, "M{} {}v-4", Px(x), Px(top));
+                grid.label((x, top - 9.0), anchor(x), Esc(&percent(tick)));
+                grid.line((x, top), format_args!("v-4"));
             }
         }
-        let _ = write!(out, "<path class=\"grid\" d=\"{grid}\"/><g class=\"ticks\">{labels}</g>");
+        out.push_str(&grid.svg(""));
     }
 
     fn path(&self, line: &Line<'_>, scale: &Scale, top: f64, bottom: f64) -> String {

@@ -13,7 +13,7 @@ use takt_model::{NodeId, Span, Time};
 use crate::axis::{Axis, clock, short};
 use crate::gantt::{Activity, Gantt, MarkKind, Row, Segment};
 use crate::lane::{Charging, Lane};
-use crate::markup::{Esc, Px, clip, columns};
+use crate::markup::{Esc, Grid, Px, clip, columns};
 use crate::messages::Fate;
 
 /// The start of a chart with a title: its element, its style and paper if it `stands_alone`, and its
@@ -221,25 +221,18 @@ impl<'a> Drawing<'a> {
     fn grid(&mut self, bottom: f64) {
         let wide = self.right - self.left;
         let axis = Axis::new(self.gantt.from, self.gantt.to, ((wide / 90.0) as usize).max(2));
-        let mut lines = String::new();
-        let mut labels = String::new();
+        let mut grid = Grid::default();
         for (at, label) in &axis.ticks {
             let x = self.x(*at);
-            let _ = write!(lines, "M{} {}V{}", Px(x), Px(TOP - 4.0), Px(bottom));
+            grid.line((x, TOP - 4.0), format_args!("V{}", Px(bottom)));
             // Near the right edge the label ends at the edge instead of standing across it.
             let anchor = if x > self.right - 24.0 { "end" } else { "middle" };
-            let _ = write!(
-                labels,
-                "<text x=\"{}\" y=\"{}\" text-anchor=\"{anchor}\">{}</text>",
-                Px(if anchor == "end" { self.right } else { x }),
-                Px(TOP - 11.0),
-                Esc(label)
-            );
+            grid.label((if anchor == "end" { self.right } else { x }, TOP - 11.0), anchor, Esc(label));
         }
         if let Some(origin) = axis.origin_label() {
-            let _ = write!(labels, "<text x=\"8\" y=\"{}\">{}</text>", Px(TOP - 11.0), Esc(&origin));
+            grid.origin(TOP - 11.0, &origin);
         }
-        let _ = writeln!(self.out, "<path class=\"grid\" d=\"{lines}\"/>\n<g class=\"ticks\">{labels}</g>");
+        self.out.push_str(&grid.svg("\n"));
     }
 
     /// The height on which the bars of a line stand.

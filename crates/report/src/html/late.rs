@@ -9,7 +9,7 @@ use takt_model::{Span, Time};
 use super::tasks::Compared;
 use super::{ReportInput, count};
 use crate::axis::{Axis, clock, short};
-use crate::markup::{Esc, Px, clip, columns};
+use crate::markup::{Esc, Grid, Px, clip, columns};
 use crate::source::Source;
 
 /// So many tasks have a picture, those whose responses are longest for their deadlines or bounds first.
@@ -163,21 +163,15 @@ fn picture(out: &mut String, name: &str, worst: &Worst) {
         t = Esc(&title)
     );
     let axis = Axis::new(worst.arrival, to, 8);
-    let (mut grid, mut labels) = (String::new(), String::new());
+    let mut grid = Grid::default();
     for (at, label) in &axis.ticks {
-        let _ = write!(grid, "M{} {}V{}", Px(x(*at)), Px(TOP - 4.0), Px(bottom));
-        let _ = write!(
-            labels,
-            "<text x=\"{}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
-            Px(x(*at)),
-            Px(TOP - 11.0),
-            Esc(label)
-        );
+        grid.line((x(*at), TOP - 4.0), format_args!("V{}", Px(bottom)));
+        grid.label((x(*at), TOP - 11.0), "middle", Esc(label));
     }
     if let Some(origin) = axis.origin_label() {
-        let _ = write!(labels, "<text x=\"8\" y=\"{}\">{}</text>", Px(TOP - 11.0), Esc(&origin));
+        grid.origin(TOP - 11.0, &origin);
     }
-    let _ = writeln!(out, "<path class=\"grid\" d=\"{grid}\"/>\n<g class=\"ticks\">{labels}</g>");
+    out.push_str(&grid.svg("\n"));
     for (at, (name, row)) in rows.iter().enumerate() {
         let base = TOP + (at + 1) as f64 * ROW - 4.0;
         let _ = write!(

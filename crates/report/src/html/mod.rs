@@ -16,7 +16,7 @@ use takt_model::{Arrival, Discipline, Exec, Placement, Span, StrategyRef, System
 
 use crate::axis::short;
 use crate::gantt::Gantt;
-use crate::markup::Esc;
+use crate::markup::{Esc, page};
 use crate::source::Source;
 use crate::svg::{CHART_CSS, LANES_CSS, MESSAGES_CSS, Rows, SvgOptions, svg};
 
@@ -67,17 +67,8 @@ pub fn html(input: &ReportInput<'_>) -> String {
     let input = &by_origin(input);
     let title =
         input.system.map(|system| system.name.as_str()).filter(|_| input.title.is_empty()).unwrap_or(input.title);
-    let mut out = format!(
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n<meta name=\"viewport\" \
-         content=\"width=device-width, initial-scale=1\"/>\n<meta name=\"generator\" content=\"{}\"/>\n\
-         <title>{} - takt</title>\n\
-         <style>{STYLE}{CHART_CSS}{LANES_CSS}{MESSAGES_CSS}</style>\n</head>\n<body>\n<main>\n<header>\n\
-         <h1>{}</h1>\n<p class=\"lead\">{}</p>\n",
-        Esc(input.maker),
-        Esc(title),
-        Esc(title),
-        Esc(&lead(input)),
-    );
+    let styles = [STYLE, CHART_CSS, LANES_CSS, MESSAGES_CSS];
+    let mut out = page(input.maker, title, "takt", &styles, &lead(input));
     tiles(&mut out, input);
     findings::section(&mut out, input);
     out.push_str("</header>\n");
