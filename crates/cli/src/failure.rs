@@ -59,6 +59,16 @@ impl Failure {
         Failure::new(Status::Trouble, message)
     }
 
+    /// An error that states its exit status.
+    pub(crate) fn with_exit_code(code: u8, message: impl Display) -> Failure {
+        let status = match code {
+            2 => Status::Input,
+            3 => Status::Cannot,
+            _ => Status::Trouble,
+        };
+        Failure::new(status, message)
+    }
+
     /// The reader of our output went away (`takt … | head`): no error, and nothing to say.
     pub(crate) fn reader_left() -> Failure {
         Failure { status: Status::Yes, message: String::new() }

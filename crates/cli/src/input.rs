@@ -404,9 +404,14 @@ pub(crate) fn node(system: &System, name: Option<&str>) -> Result<Option<NodeId>
 
 /// How long to go on: as asked, which must be more than nothing, or the system's default.
 pub(crate) fn duration(system: &System, asked: Option<Span>) -> Result<Span, Failure> {
-    match asked {
-        Some(span) if span.is_zero() => Err(Failure::input("--for is zero; give a duration like 10s")),
-        Some(span) => Ok(span),
-        None => Ok(system.default_duration()),
+    not_zero("--for", asked)?;
+    Ok(asked.unwrap_or_else(|| system.default_duration()))
+}
+
+/// Refuses a duration of zero; `option` gives it.
+pub(crate) fn not_zero(option: &str, duration: Option<Span>) -> Result<(), Failure> {
+    match duration.is_some_and(Span::is_zero) {
+        true => Err(Failure::input(format_args!("{option} is zero; give a duration like 10s"))),
+        false => Ok(()),
     }
 }

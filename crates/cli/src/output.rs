@@ -272,6 +272,14 @@ pub(crate) fn complain(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{text}");
 }
 
+/// Refuses to write JSON and something else to standard output.
+pub(crate) fn only_one(json: bool, to_stdout: bool, what: &str) -> Result<(), Failure> {
+    match json && to_stdout {
+        true => Err(Failure::input(format_args!("--json and the {what} both want standard output; give -o FILE"))),
+        false => Ok(()),
+    }
+}
+
 /// A word for the shell.
 pub(crate) fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_-./+:@%,=".contains(c);

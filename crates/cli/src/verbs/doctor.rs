@@ -11,7 +11,7 @@ use takt_linux::doctor::{self, CATALOGUE, Finding, PROBED, Snapshot, State};
 use crate::args;
 use crate::failure::{Failure, Outcome, Status};
 use crate::input;
-use crate::output::{Target, print, print_json};
+use crate::output::{Target, only_one, print, print_json};
 use crate::progress;
 use crate::table::Table;
 
@@ -38,9 +38,7 @@ pub(crate) fn execute(options: &args::Doctor, json: bool) -> Outcome {
         }
     }
     let to_stdout = options.output.as_ref().is_some_and(Target::is_stdout);
-    if json && to_stdout {
-        return Err(Failure::input("--json and the system both want standard output; give -o FILE"));
-    }
+    only_one(json, to_stdout, "system")?;
     if options.duration.is_zero() {
         return Err(Failure::input("--for is zero; give a duration like 1s"));
     }

@@ -9,16 +9,14 @@ use takt_model::{Builtin, NodeId, Placement, StrategyRef, System, file};
 
 use crate::args::{Gen, Profile};
 use crate::failure::{Failure, Outcome, Status};
-use crate::output::{Target, print, print_json};
+use crate::output::{Target, only_one, print, print_json};
 use crate::progress;
 
 pub(crate) fn execute(options: &Gen, json: bool) -> Outcome {
     if options.output.is_stdout() && options.count > 1 {
         return Err(Failure::input("--count: more than one system goes to a folder; give -o FOLDER"));
     }
-    if options.output.is_stdout() && json {
-        return Err(Failure::input("--json and the system both want standard output; give -o FILE"));
-    }
+    only_one(json, options.output.is_stdout(), "system")?;
     let maker = Maker::new(options)?;
     if options.count > 1 {
         fs::create_dir_all(&options.output.0)

@@ -6,12 +6,10 @@ use takt_model::{file, import};
 use crate::args::{self, Tool};
 use crate::failure::{Failure, Outcome, Status};
 use crate::input;
-use crate::output::{note, print_json};
+use crate::output::{note, only_one, print_json};
 
 pub(crate) fn execute(options: &args::Import, json: bool) -> Outcome {
-    if json && options.output.is_stdout() {
-        return Err(Failure::input("--json and the system both want standard output; give -o FILE"));
-    }
+    only_one(json, options.output.is_stdout(), "system")?;
     let text = input::text(&options.file, "JSON")?;
     let name = input::shown(&options.file);
     let imported = match options.from {

@@ -13,7 +13,7 @@ use takt_run::lab::{Cache, LabError};
 
 use crate::args;
 use crate::args::LabAction;
-use crate::failure::{Failure, Outcome, Status};
+use crate::failure::{Failure, Outcome};
 
 pub(crate) fn execute(options: &args::Lab, json: bool) -> Outcome {
     match &options.action {
@@ -25,12 +25,7 @@ pub(crate) fn execute(options: &args::Lab, json: bool) -> Outcome {
 }
 
 fn failure(error: &LabError) -> Failure {
-    let status = match error.exit_code() {
-        2 => Status::Input,
-        3 => Status::Cannot,
-        _ => Status::Trouble,
-    };
-    Failure { status, message: format!("takt: {error}") }
+    Failure::with_exit_code(error.exit_code(), error)
 }
 
 /// Runs a script in a guest with one CPU and a disk. Returns its standard output.

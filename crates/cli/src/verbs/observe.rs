@@ -21,14 +21,12 @@ use crate::args;
 use crate::failure::{Failure, Outcome};
 use crate::live::Live;
 use crate::numbers::{Silence, late, numbers};
-use crate::output::{Target, note, print, print_json};
+use crate::output::{Target, note, only_one, print, print_json};
 use crate::serve::Server;
 
 pub(crate) fn execute(options: &args::Observe, json: bool) -> Outcome {
     let to_stdout = options.output.as_ref().is_some_and(Target::is_stdout);
-    if json && to_stdout {
-        return Err(Failure::input("--json and the log both want standard output; give -o FILE"));
-    }
+    only_one(json, to_stdout, "log")?;
     let (stats, about) = match &options.file {
         Some(path) => {
             let (stats, trace) = file::read(path, options)?;

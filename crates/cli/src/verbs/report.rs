@@ -16,13 +16,11 @@ use crate::adaptive;
 use crate::args;
 use crate::failure::{Failure, Outcome, Status};
 use crate::input::{self, Content, Log};
-use crate::output::{note, print, print_json, quoted};
+use crate::output::{note, only_one, print, print_json, quoted};
 use comparison::Comparison;
 
 pub(crate) fn execute(options: &args::Report, json: bool) -> Outcome {
-    if json && options.output.is_stdout() {
-        return Err(Failure::input("--json and the page both want standard output; give -o FILE"));
-    }
+    only_one(json, options.output.is_stdout(), "page")?;
     let (system, toml, mut log) = match inputs(options)? {
         Inputs::System { system, toml, log } => (*system, toml, log),
         Inputs::Alone(mut log) => return alone::execute(options, &mut log, json),

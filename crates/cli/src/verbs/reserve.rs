@@ -11,21 +11,17 @@ mod phase;
 mod planned;
 mod tell;
 
-use takt_model::Span;
 use takt_run::reserve::Budget;
 
 use crate::args;
 use crate::failure::{Failure, Outcome, Status};
+use crate::input;
 use crate::output::{note, print, print_json};
 use planned::{planned, refused, requested};
 
 pub(crate) fn execute(options: &args::Reserve, json: bool) -> Outcome {
-    if options.duration.is_some_and(Span::is_zero) {
-        return Err(Failure::input("--for is zero; give a duration like 10s"));
-    }
-    if options.observe.is_some_and(Span::is_zero) {
-        return Err(Failure::input("--observe is zero; give a duration like 10s"));
-    }
+    input::not_zero("--for", options.duration)?;
+    input::not_zero("--observe", options.observe)?;
     if options.by() == Budget::Group {
         let set = [
             ("--reclaim", options.reclaim),

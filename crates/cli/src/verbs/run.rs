@@ -19,19 +19,17 @@ use admission::AdmissionSocket;
 use super::sim::verdict;
 use crate::adaptive::{self, Account, ControllerRequest, Residence};
 use crate::args;
-use crate::failure::{Failure, Outcome, Status};
+use crate::failure::{Failure, Outcome};
 use crate::input;
 use crate::numbers::{Silence, late, numbers, of_chains, sum_up};
-use crate::output::{Target, note, print, print_json};
+use crate::output::{Target, note, only_one, print, print_json};
 use crate::progress;
 use crate::recorded::Recorded;
 use crate::table::{Table, or_dash, time};
 
 pub(crate) fn execute(options: &args::Run, json: bool) -> Outcome {
     let to_stdout = options.output.as_ref().is_some_and(Target::is_stdout);
-    if json && to_stdout {
-        return Err(Failure::input("--json and the log both want standard output; give -o FILE"));
-    }
+    only_one(json, to_stdout, "log")?;
     let system = input::has_work(&options.file, input::system(&options.file)?, true)?;
     let auto = with_least_budgets(&system);
     let system = input::place_regardless(input::size_components(system, true)?)?;
@@ -123,12 +121,7 @@ fn with_least_budgets(system: &System) -> Vec<(NodeId, String)> {
 
 /// The live back end's error, with its own exit status.
 pub(super) fn failure(error: &RunError) -> Failure {
-    let status = match error.exit_code() {
-        2 => Status::Input,
-        3 => Status::Cannot,
-        _ => Status::Trouble,
-    };
-    Failure { status, message: format!("takt: {error}") }
+    Failure::with_exit_code(error.exit_code(), error)
 }
 
 /// The kernel's numbers of the model's CPUs, where they differ.

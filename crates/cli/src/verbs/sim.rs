@@ -16,7 +16,7 @@ use crate::args;
 use crate::failure::{Failure, Outcome, Status};
 use crate::input;
 use crate::numbers::{Silence, merged, numbers};
-use crate::output::{Target, note, print, print_json, quoted};
+use crate::output::{Target, note, only_one, print, print_json, quoted};
 use crate::parallel::in_order;
 use crate::progress::{self, ProgressSink};
 
@@ -25,9 +25,7 @@ pub(super) const DELAYS_NOTE: &str = "--delays ";
 
 pub(crate) fn execute(options: &args::Sim, json: bool) -> Outcome {
     let to_stdout = options.output.as_ref().is_some_and(Target::is_stdout);
-    if json && to_stdout {
-        return Err(Failure::input("--json and the log both want standard output; give -o FILE"));
-    }
+    only_one(json, to_stdout, "log")?;
     let runs = options.runs.unwrap_or(1);
     if runs > 1 && options.output.is_some() {
         return Err(Failure::input("a log holds one run; leave out -o, or --runs (--seed names each run)"));

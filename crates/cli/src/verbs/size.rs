@@ -17,15 +17,13 @@ use takt_model::{
 use crate::args;
 use crate::failure::{Failure, Outcome, Status};
 use crate::input;
-use crate::output::{Target, note, print, print_json};
+use crate::output::{Target, note, only_one, print, print_json};
 use crate::table::{Table, time};
 use crate::verbs::check::word;
 
 pub(crate) fn execute(options: &args::Size, json: bool) -> Outcome {
     let to_stdout = options.output.as_ref().is_some_and(Target::is_stdout);
-    if json && to_stdout {
-        return Err(Failure::input("--json and the system both want standard output; give -o FILE"));
-    }
+    only_one(json, to_stdout, "system")?;
     if let Some(task) = &options.reserve {
         return reserve::execute(options, task, json);
     }

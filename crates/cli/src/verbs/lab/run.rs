@@ -11,16 +11,14 @@ use takt_run::lab::Boot;
 use super::boot::{Bench, failures};
 use crate::args;
 use crate::failure::{Failure, Outcome, Status};
-use crate::output::{Target, complain, note, print, print_json};
+use crate::output::{Target, complain, note, only_one, print, print_json};
 
 pub(super) fn execute(options: &args::LabRun, json: bool) -> Outcome {
     let to_stdout = options.output.as_ref().is_some_and(Target::is_stdout);
     if options.output.is_some() && options.experiments.files.len() != 1 {
         return Err(Failure::input("-o takes the log of one FILE; for others give a folder: --out DIR"));
     }
-    if json && to_stdout {
-        return Err(Failure::input("--json and the log both want standard output; give -o FILE"));
-    }
+    only_one(json, to_stdout, "log")?;
     let bench = Bench::prepare(&options.experiments)?;
     let boot = bench.boot(&options.experiments)?;
     let answer = answer(&bench, &boot);

@@ -32,9 +32,7 @@ struct Request {
 }
 
 pub(super) fn execute(options: &args::NetApply, json: bool) -> Outcome {
-    if options.duration.is_some_and(Span::is_zero) {
-        return Err(Failure::input("--for is zero; give a duration like 10s"));
-    }
+    input::not_zero("--for", options.duration)?;
     if options.watch && options.file == "-" {
         return Err(Failure::input("standard input cannot be watched; name the system file"));
     }

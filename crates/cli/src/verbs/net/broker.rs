@@ -3,20 +3,19 @@
 use serde_json::json;
 use takt_linux::signals::StopSignals;
 use takt_linux::{Epoch, process};
-use takt_model::{Span, Time};
+use takt_model::Time;
 use takt_net::{LateRule, Order};
 use takt_run::broker::{Broker, BrokerError, BrokerSpec, BrokerStats};
 
 use crate::args;
 use crate::args::{BrokerLate, BrokerOrder};
 use crate::failure::{Failure, Outcome, Status as Exit};
+use crate::input;
 use crate::output::{note, print, print_json};
 use crate::table::Table;
 
 pub(super) fn execute(options: &args::NetBroker, json: bool) -> Outcome {
-    if options.duration.is_some_and(Span::is_zero) {
-        return Err(Failure::input("--for is zero; give a duration like 10s"));
-    }
+    input::not_zero("--for", options.duration)?;
     if options.rate.is_some_and(|rate| rate.as_bps() == 0) {
         return Err(Failure::input("--rate is zero; give the rate of the line, like 20Mbit"));
     }

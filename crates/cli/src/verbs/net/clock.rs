@@ -10,6 +10,7 @@ use takt_run::time_sync::{PeerStatus, TimeSync, TimeSyncSpec};
 use crate::args;
 use crate::clock_sources;
 use crate::failure::{Failure, Outcome, Status as Exit};
+use crate::input;
 use crate::output::{note, print, print_json};
 use crate::table::{Table, time};
 
@@ -17,9 +18,7 @@ use crate::table::{Table, time};
 const LOOK: Span = Span::from_ms(20);
 
 pub(super) fn execute(options: &args::NetClock, json: bool) -> Outcome {
-    if options.duration.is_some_and(Span::is_zero) {
-        return Err(Failure::input("--for is zero; give a duration like 10s"));
-    }
+    input::not_zero("--for", options.duration)?;
     let spec = TimeSyncSpec {
         listen: options.listen,
         peers: options.peer.iter().map(|peer| peer.address).collect(),

@@ -171,9 +171,7 @@ fn is_good(outcome: &ProbeOutcome, figures: &Figures) -> bool {
 }
 
 fn serve(options: &args::ProbeServe, json: bool) -> Outcome {
-    if options.duration.is_some_and(Span::is_zero) {
-        return Err(Failure::input("--for is zero; give a duration like 10s"));
-    }
+    input::not_zero("--for", options.duration)?;
     let spec = ProbeServerSpec { listen: options.listen, priority: options.priority };
     let signals = StopSignals::catch();
     let server = ProbeServer::bind(&spec).map_err(failure)?;

@@ -22,6 +22,7 @@ use super::raw::Raw;
 use super::rebuild::{FLUSH, rebuild};
 use crate::args;
 use crate::failure::Failure;
+use crate::input;
 use crate::live::Live;
 use crate::progress;
 use crate::recorded::Recorded;
@@ -232,9 +233,7 @@ pub(in crate::verbs) fn record(
     live: Option<Live>,
     stop: &dyn Fn() -> Option<String>,
 ) -> Result<(Stats, Recording), Failure> {
-    if options.duration.is_some_and(Span::is_zero) {
-        return Err(Failure::input("--for is zero; give a duration like 10s"));
-    }
+    input::not_zero("--for", options.duration)?;
     let held = held(&options.command)?;
     // So that a machine full of ordinary work keeps neither the start nor the buffers waiting.
     let promoted = tracing::reading::promote();

@@ -7,7 +7,7 @@ use takt_run::reserve::{
 };
 
 use crate::args;
-use crate::failure::{Failure, Status};
+use crate::failure::Failure;
 use crate::output::note;
 
 /// The request of the command line.
@@ -66,10 +66,5 @@ pub(super) fn serving(names: &[String]) -> Result<Vec<Target>, ReserveError> {
 
 /// With the exit status that fits.
 pub(super) fn refused(error: &ReserveError) -> Failure {
-    let status = match error.exit_code() {
-        2 => Status::Input,
-        3 => Status::Cannot,
-        _ => Status::Trouble,
-    };
-    Failure { status, message: format!("takt: {error}") }
+    Failure::with_exit_code(error.exit_code(), error)
 }
