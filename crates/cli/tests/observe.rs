@@ -7,47 +7,12 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use takt_log::{Event, Reader};
+use jobs::{Job, jobs};
+
+mod jobs;
 
 fn takt(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_takt")).args(arguments).output().expect("takt starts")
-}
-
-/// Release, nominal arrival, start and completion of a job, where the log has them.
-#[derive(Clone, Copy, Debug, Default)]
-struct Job {
-    arrival: u64,
-    start: Option<u64>,
-    done: Option<u64>,
-}
-
-/// Jobs by the names of their tasks.
-fn jobs(log: &Path) -> BTreeMap<String, Vec<Job>> {
-    let mut reader = Reader::new(std::io::Cursor::new(std::fs::read(log).unwrap())).unwrap();
-    let mut jobs: BTreeMap<(u32, u64), Job> = BTreeMap::new();
-    for record in reader.by_ref() {
-        let record = record.unwrap();
-        let now = record.time.as_ns();
-        match record.event {
-            Event::Release { job, arrival, .. } => {
-                jobs.insert((job.task.0, job.number), Job { arrival: arrival.as_ns(), ..Job::default() });
-            }
-            Event::Start { job, .. } => jobs.get_mut(&(job.task.0, job.number)).unwrap().start = Some(now),
-            Event::Complete { job, .. } => jobs.get_mut(&(job.task.0, job.number)).unwrap().done = Some(now),
-            // When it got its CPU, nobody recorded: no earlier than this.
-            Event::Gap { job } => {
-                let job = jobs.get_mut(&(job.task.0, job.number)).unwrap();
-                job.start.get_or_insert(job.arrival);
-            }
-            Event::Lost { .. } => panic!("events were lost"),
-            _ => {}
-        }
-    }
-    let mut named: BTreeMap<String, Vec<Job>> = BTreeMap::new();
-    for ((task, _), job) in jobs {
-        named.entry(reader.definitions().tasks[task as usize].name.clone()).or_default().push(job);
-    }
-    named
 }
 
 const SYSTEM: &str = r#"takt = 1
@@ -95,7 +60,7 @@ fn seen_as_stamped() -> Option<(usize, u32)> {
         return None;
     }
     assert!(observed.status.success(), "{}", String::from_utf8_lossy(&observed.stderr));
-    let (stamped, seen) = (jobs(Path::new(&path("run.takt"))), jobs(Path::new(&path("seen.takt"))));
+    let [stamped, seen] = ["run.takt", "seen.takt"].map(|log| jobs(Path::new(&path(log))).expect("no event was lost"));
     let (mut zero, mut merges, mut hidden) = (None, 0, 0);
     for (task, stamped) in &stamped {
         let thread = seen.iter().find(|(name, _)| name.starts_with(&format!("takt {task}-")));
@@ -104,10 +69,7 @@ fn seen_as_stamped() -> Option<(usize, u32)> {
         // exact in both. Before its first job a thread has waited for the others, and after its
         // last one it ends.
         let by_arrival: BTreeMap<u64, Job> = seen.iter().map(|job| (job.arrival, *job)).collect();
-        let matching =
-            |shift: &u64| stamped.iter().filter(|job| by_arrival.contains_key(&(job.arrival + shift))).count();
-        let shifts = seen.iter().filter_map(|job| job.arrival.checked_sub(stamped[0].arrival));
-        let shift = zero.or(shifts.max_by_key(matching)).unwrap_or_else(|| panic!("{task}: {seen:?}"));
+        let shift = zero.or(jobs::shift(stamped, &by_arrival)).unwrap_or_else(|| panic!("{task}: {seen:?}"));
         zero = Some(shift);
         // A machine that pauses makes many jobs late. Jobs with a predecessor done well before them
         // are separate.
@@ -128,7 +90,8 @@ fn seen_as_stamped() -> Option<(usize, u32)> {
             // single job.
             let merged = seen.arrival != arrival;
             merges += u32::from(merged);
-            let (started, completed) = (seen.start.unwrap(), seen.done.unwrap());
+            let started = seen.start.or(seen.gap.then_some(seen.arrival)).unwrap();
+            let completed = seen.done.unwrap();
             assert!(
                 started <= done && done <= completed,
                 "{task}: job {k} (merged: {merged}): the thread stamps between its start and the call that ends \

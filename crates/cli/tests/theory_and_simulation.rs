@@ -13,8 +13,12 @@ mod adaptive;
 mod components;
 #[path = "theory_and_simulation/flows.rs"]
 mod flows;
+#[path = "theory_and_simulation/global.rs"]
+mod global;
 #[path = "theory_and_simulation/networks.rs"]
 mod networks;
+#[path = "theory_and_simulation/placed.rs"]
+mod placed;
 #[path = "theory_and_simulation/plans.rs"]
 mod plans;
 
@@ -223,7 +227,7 @@ fn verdicts_on_one_cpu_are_exact() {
     let (mut yes, mut no) = (0, 0);
     for seed in seeds(3_000) {
         let mut dice = Dice::new(seed);
-        let strategy = dice.pick(&[Builtin::Fp, Builtin::Edf]);
+        let strategy = dice.pick(&[Builtin::Fp, Builtin::Edf, Builtin::Rm, Builtin::Dm]);
         let system = synchronous(&mut dice, strategy);
         let report = checked(&system);
         let hyperperiod = system.hyperperiod().expect("small periods").as_ns();
@@ -231,7 +235,12 @@ fn verdicts_on_one_cpu_are_exact() {
         let missed = misses(&stats);
         let wanted = if missed == 0 { Answer::Yes } else { Answer::No };
         let verdicts: Vec<_> = report.tests.iter().map(|t| (t.test.name(), t.verdict.answer())).collect();
-        assert_eq!(report.schedulable, wanted, "{}\n{verdicts:?}\n{system:#?}", replay(seed, "verdicts"));
+        let shown = || format!("{}\n{verdicts:?}\n{system:#?}", replay(seed, "verdicts"));
+        // Only tasks that share a level leave room for doubt.
+        let doubted = report.schedulable == Answer::Unknown && matches!(strategy, Builtin::Rm | Builtin::Dm);
+        assert!(doubted || report.schedulable == wanted, "{}", shown());
+        // Every answer of a single test is a proof of its own.
+        assert!(verdicts.iter().all(|(_, answer)| [wanted, Answer::Unknown].contains(answer)), "{}", shown());
         *(if missed == 0 { &mut yes } else { &mut no }) += 1;
     }
     assert!(cases(3_000) < 1_000 || (yes > 300 && no > 300), "{yes} yes, {no} no");

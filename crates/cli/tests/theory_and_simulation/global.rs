@@ -1,15 +1,11 @@
 //! The simulator refutes no proof of the global tests: per test, not only for their combined
 //! verdict.
 
-#[allow(dead_code, unreachable_pub, reason = "shared with the simulator's own tests")]
-#[path = "../../sim/tests/common/random.rs"]
-mod random;
-
-use random::{Dice, seeds};
-use takt_analysis::{Answer, CheckOptions, check};
-use takt_log::{Definitions, stats::Collector, stats::Stats};
+use takt_analysis::Answer;
 use takt_model::*;
-use takt_sim::{SimOptions, simulate};
+
+use super::random::{Dice, seeds};
+use super::{checked, replay, simulated};
 
 /// Tests of several CPUs.
 const GLOBAL: &[&str] = &[
@@ -26,13 +22,6 @@ const GLOBAL: &[&str] = &[
     "tardiness-da",
     "tardiness-cva",
 ];
-
-fn simulated(system: &System, seed: u64, duration: u64) -> Stats {
-    let mut collector = Collector::new(&Definitions::of(system), takt_sim::KINDS);
-    let options = SimOptions { duration: Span::from_ns(duration), seed, node: None };
-    let done = simulate(system, &options, &mut collector).unwrap_or_else(|error| panic!("{error}\n{system:#?}"));
-    collector.finish(done.end)
-}
 
 /// Two to four CPUs, one to three tasks more, short periods; sometimes jitter, costs, a chain.
 fn system(dice: &mut Dice) -> System {
@@ -95,7 +84,7 @@ fn no_global_yes_is_refuted_by_a_simulation() {
     let many = range.end - range.start >= 1_000;
     for seed in range {
         let system = system(&mut Dice::new(seed));
-        let report = check(&system, &CheckOptions { all: true, ..CheckOptions::default() });
+        let report = checked(&system);
         let tests = || report.tests.iter().filter(|test| GLOBAL.contains(&test.test.name()));
         if !tests().any(|test| test.verdict.answer() == Answer::Yes || test.tasks.iter().any(|t| t.wcrt.is_some())) {
             continue;
@@ -104,7 +93,7 @@ fn no_global_yes_is_refuted_by_a_simulation() {
         let missed: Vec<u64> = stats.tasks.iter().map(|task| task.missed.unwrap_or(0)).collect();
         for test in tests() {
             let name = test.test.name();
-            let replay = format!("TAKT_SEED={seed} TAKT_CASES=1 cargo test -p takt --test global_and_simulation");
+            let replay = replay(seed, "no_global_yes");
             let grid = test.figures.contains_key("grid_ns");
             let longest = system.tasks.iter().all(|task| task.exec == Exec::Wcet);
             // The offsets are below 200, and what the schedule does within two hyperperiods it does.
