@@ -43,6 +43,7 @@ pub mod lab;
 mod lanes;
 mod levels;
 pub mod load;
+mod log_head;
 mod manager;
 mod mapped;
 mod mapping;

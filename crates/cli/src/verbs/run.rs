@@ -5,9 +5,7 @@ mod flows;
 
 use serde::Serialize;
 use serde_json::{Value, json};
-use takt_linux::sched;
 use takt_log::stats::{Stats, Summary, TaskStats};
-use takt_log::{CpuDef, Definitions, Header};
 use takt_model::{Auto, Component, Lateness, NodeId, Span, System, Time, file};
 use takt_run::{
     ForeignSummary, ManagerSummary, Margin, Ready, RunError, RunHandle, RunOptions, RunSummary, ServerBackEnd, Stamps,
@@ -124,33 +122,16 @@ pub(super) fn failure(error: &RunError) -> Failure {
     Failure::with_exit_code(error.exit_code(), error)
 }
 
-/// The kernel's numbers of the model's CPUs, where they differ.
-fn kernel_cpus(node: NodeId, usable: &[u32]) -> Vec<CpuDef> {
-    let defs = || (0..).zip(usable).map(|(cpu, &kernel_cpu)| CpuDef { node, cpu, kernel_cpu });
-    if defs().any(|def| def.cpu != def.kernel_cpu) { defs().collect() } else { Vec::new() }
-}
-
 /// How much of a run a crash can take from its log, at most.
 const FLUSH: Span = Span::from_s(1);
 
 fn record(ready: Ready, duration: Span, options: &args::Run) -> Result<(Stats, RunSummary, Residence), Failure> {
     let target = options.output.as_ref();
     let prepared = ready.prepared();
-    let system = prepared.system();
-    let mut definitions = Definitions::of(system).about(Some(prepared.node()));
-    for (def, task) in definitions.tasks.iter_mut().zip(&system.tasks) {
-        // The jobs of existing threads have no deadline.
-        if system.threads_of(task).is_some() {
-            (def.period, def.deadline, def.wcet) = (None, None, None);
-        }
+    let (mut header, definitions) = ready.log_head();
+    if let Some(plan) = prepared.plan().filter(|_| prepared.adaptive().is_some()) {
+        header.system = file::write(&adaptive::written(plan));
     }
-    definitions.cpus = kernel_cpus(prepared.node(), &sched::affinity());
-    let text = match prepared.plan().filter(|_| prepared.adaptive().is_some()) {
-        Some(plan) => file::write(&adaptive::written(plan)),
-        None => file::write(system),
-    };
-    let mut header = Header::new(text, Some(prepared.seed()), prepared.back_end(), ready.kinds());
-    header.notes = prepared.notes().to_vec();
     let handle = RunHandle::new();
     let socket = options.admit.as_ref().map(|path| AdmissionSocket::open(path, &handle)).transpose()?;
     let mut sinks = (Recorded::start(target, &header, &definitions, FLUSH, None)?, Residence::default());
@@ -399,19 +380,5 @@ fn with_summary<'a>(
         foreign: foreign_json(summary),
         adaptive,
         flows: flows.map(flows::Account::json),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn cpus_have_two_numbers_where_they_differ() {
-        let numbers = |usable: &[u32]| {
-            kernel_cpus(NodeId(0), usable).iter().map(|def| (def.cpu, def.kernel_cpu)).collect::<Vec<_>>()
-        };
-        assert_eq!(numbers(&[0, 1, 2]), []);
-        assert_eq!(numbers(&[1, 3]), [(0, 1), (1, 3)]);
     }
 }

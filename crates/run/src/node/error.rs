@@ -83,6 +83,9 @@ pub enum NodeError {
     /// The socket.
     #[error("{0}")]
     Socket(String),
+    /// The socket needs a privilege.
+    #[error("{0}")]
+    Privilege(String),
     /// No number to tell this process's messages from those of others.
     #[error("the kernel gives no random numbers, so messages cannot be encrypted; allow the system call getrandom")]
     Random,
@@ -118,14 +121,22 @@ pub enum NodeError {
 impl NodeError {
     /// Whether the request is at fault, not the machine.
     pub(crate) fn is_input(&self) -> bool {
-        !matches!(self, NodeError::Arrivals { .. } | NodeError::Size { .. } | NodeError::Socket(_) | NodeError::Random)
+        !matches!(
+            self,
+            NodeError::Arrivals { .. }
+                | NodeError::Size { .. }
+                | NodeError::Socket(_)
+                | NodeError::Privilege(_)
+                | NodeError::Random
+        )
     }
 }
 
 impl From<BindError> for NodeError {
     fn from(error: BindError) -> NodeError {
         match error {
-            BindError::Address { .. } if !error.is_privilege() => NodeError::Listen(error.to_string()),
+            _ if error.is_privilege() => NodeError::Privilege(error.to_string()),
+            BindError::Address { .. } => NodeError::Listen(error.to_string()),
             other => NodeError::Socket(other.to_string()),
         }
     }

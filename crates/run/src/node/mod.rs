@@ -10,6 +10,7 @@
 //! |---|---|
 //! | `plan.rs` | the parts of the node's tasks, its lanes and peers |
 //! | `station.rs` | the messages of a node; pure |
+//! | `key_file.rs` | the file of the key |
 //! | `seal.rs` | encrypted and authenticated datagrams; pure |
 //! | `difference.rs` | how the clocks of nodes differ; pure |
 //! | `post.rs` | what table jobs do with messages |
@@ -31,6 +32,7 @@ use crate::clock_source::{ClockSources, SourcePaths};
 mod clocks;
 mod difference;
 pub(crate) mod error;
+mod key_file;
 mod line;
 mod outbox;
 mod payload;
@@ -40,6 +42,7 @@ mod seal;
 mod station;
 
 pub use error::NodeError;
+pub use key_file::KeyFileError;
 pub use plan::{NodeNetwork, has_flows};
 pub use post::{CHUNK, ROOM};
 pub use seal::{Key, KeyError};
@@ -64,7 +67,7 @@ macro_rules! counts {
         pub(crate) struct Counts { $(pub(crate) $name: AtomicU64,)* }
 
         impl Counts {
-            fn read(&self) -> NodeCounts {
+            pub(crate) fn read(&self) -> NodeCounts {
                 NodeCounts { $($name: self.$name.load(Ordering::Acquire),)* }
             }
         }

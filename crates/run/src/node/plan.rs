@@ -32,6 +32,28 @@ pub struct NodeNetwork {
     pub clocks: Option<u16>,
 }
 
+/// Without a chosen start, nodes begin at multiples of this.
+const START_GRID_S: u64 = 10;
+/// From now to such a start, at least.
+const START_LEAD_S: u64 = 2;
+/// From now to the start of a node that nobody else waits for.
+const START_ALONE_NS: u64 = 1_000_000_000;
+
+impl NodeNetwork {
+    /// The start of a node for which nobody chose one: the next multiple of ten seconds that is two seconds
+    /// ahead. So nodes that are started within some seconds begin together. `is_alone`: nobody else waits
+    /// for the node, which starts in a second.
+    #[must_use]
+    pub fn next_start(is_alone: bool) -> u64 {
+        let now = takt_linux::clock::realtime_ns();
+        if is_alone {
+            return now + START_ALONE_NS;
+        }
+        let earliest = now / 1_000_000_000 + START_LEAD_S;
+        (earliest / START_GRID_S + 1) * START_GRID_S * 1_000_000_000
+    }
+}
+
 /// The part of a task in the traffic of messages.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) enum Part {

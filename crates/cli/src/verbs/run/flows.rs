@@ -2,11 +2,7 @@
 //! `takt check`.
 
 use std::fmt::Write as _;
-use std::fs;
-use std::io;
 use std::net::SocketAddr;
-use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
 
 use serde_json::{Value, json};
 use takt_analysis::CheckOptions;
@@ -25,16 +21,8 @@ use crate::table::{Table, or_dash, time};
 
 /// SO_PRIORITY of messages: the real-time class of `takt net apply`.
 const PRIORITY: u32 = 6;
-/// Without --start-at, nodes begin at multiples of this.
-const GRID_S: u64 = 10;
-/// From the start of the program to that of the run, at least.
-const LEAD_S: u64 = 2;
 /// The most that a start may be ahead.
 const AHEAD_NS: u64 = 365 * 24 * 3600 * 1_000_000_000;
-/// From the preparation to the start of a node that nobody else waits for.
-const ALONE_NS: u64 = 1_000_000_000;
-/// The most bytes of a key file that are read.
-const KEY_MAX: u64 = 4096;
 
 /// Where messages go, if the node that is to run has flows.
 pub(super) fn network(
@@ -50,18 +38,16 @@ pub(super) fn network(
         return Ok(None);
     };
     refuse_peers(system, node, &options.peer)?;
-    let key = options.key.as_deref().map(key).transpose()?;
+    let key = options.key.as_deref().map(Key::from_file).transpose().map_err(Failure::input)?;
     // Nobody else waits for a node without peers.
     let alone = options.listen.is_none() && options.peer.is_empty();
     let start = options.start_at.unwrap_or_else(|| {
-        if alone {
-            return clock::realtime_ns() + ALONE_NS;
+        let start = NodeNetwork::next_start(alone);
+        if !alone {
+            let (name, at) = (&system.nodes[node.index()].name, start / 1_000_000_000);
+            note(format_args!("note: node \"{name}\" starts at {at} (seconds since 1970), as --start-at {at} does"));
         }
-        let earliest = clock::realtime_ns() / 1_000_000_000 + LEAD_S;
-        let start = (earliest / GRID_S + 1) * GRID_S;
-        let name = &system.nodes[node.index()].name;
-        note(format_args!("note: node \"{name}\" starts at {start} (seconds since 1970), as --start-at {start} does"));
-        start * 1_000_000_000
+        start
     });
     if start.saturating_sub(clock::realtime_ns()) > AHEAD_NS {
         return Err(Failure::input("--start-at: the common start is more than a year ahead; give seconds since 1970"));
@@ -86,30 +72,6 @@ fn refuse_peers(system: &System, node: NodeId, peers: &[(String, SocketAddr)]) -
         }
     }
     Ok(())
-}
-
-/// Reads a key that nobody but its owner may read.
-fn key(path: &Path) -> Result<Key, Failure> {
-    let shown = path.display();
-    let unreadable = |error: io::Error| {
-        let make = match error.kind() {
-            io::ErrorKind::NotFound => format!("; make it: (umask 077; openssl rand -hex 32 > {shown})"),
-            _ => String::new(),
-        };
-        Failure::input(format_args!("the key {shown} cannot be read: {error}{make}"))
-    };
-    let about = fs::metadata(path).map_err(unreadable)?;
-    if !about.is_file() || about.len() > KEY_MAX {
-        return Err(Failure::input(format_args!("the key {shown} is no file of 64 hexadecimal digits")));
-    }
-    let mode = about.mode() & 0o777;
-    if mode & 0o077 != 0 {
-        return Err(Failure::input(format_args!(
-            "the key {shown} has mode {mode:03o}, so others may use it; give it to its owner alone: chmod 600 {shown}"
-        )));
-    }
-    let text = fs::read_to_string(path).map_err(unreadable)?;
-    text.parse().map_err(|error| Failure::input(format_args!("{shown}: {error}")))
 }
 
 /// A hop on this node.
