@@ -294,9 +294,11 @@ impl Ready {
         let signals = StopSignals::catch();
         let cpus = sched::affinity();
         let partitions = divide(&cpus, &mut mapping)?;
+        let control = handlers.control();
         let resources =
             RunResources { signals: &signals, cpus: &cpus, partitions: partitions.as_ref(), handle, handlers };
         let result = prepared.run_divided(resources, mapping, kernel, sink, progress);
+        control.end();
         // All threads have ended, unless one is stuck. `Partitions` evacuates a stuck one.
         let restored = match partitions.map(Arc::try_unwrap) {
             Some(Ok(partitions)) => partitions.restore().map_err(RunError::from),
@@ -335,6 +337,8 @@ impl Prepared {
             Some(plan) => Some(Arc::new(NodeLive::open(NodePlan::clone(plan), !handlers.is_empty())?)),
             None => None,
         };
+        let control = handlers.control();
+        live.iter().for_each(|live| control.begin(live));
         let _clocks = live.as_ref().map(Clocks::start).transpose()?;
         let works = tasks
             .iter()
@@ -435,6 +439,9 @@ impl Prepared {
             }
             if interrupted.is_none() && signals.caught().is_some() {
                 interrupted = signals.caught();
+                shared.end_ns.fetch_min(now.as_ns(), Ordering::AcqRel);
+            }
+            if control.is_stopped() {
                 shared.end_ns.fetch_min(now.as_ns(), Ordering::AcqRel);
             }
             if let Some(serving) = &mut serving

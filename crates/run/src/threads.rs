@@ -19,7 +19,7 @@ use takt_linux::{Class, ClassGuard, Epoch, SchedError, clock, futex, sched};
 use takt_model::draw::{Arrivals, Draw, Releases};
 use takt_model::{Span, Task, Time};
 
-use crate::handlers::Duty;
+use crate::handlers::{Duty, JobTimes};
 use crate::lanes::{Kind, Lane, Record, Role, Shared};
 use crate::manager::helpers::{look, send};
 use crate::manager::seat::Seat;
@@ -76,6 +76,8 @@ pub(crate) fn live(
         _ => {}
     }
     let Some(task) = shared.task(lane.task) else { return };
+    let draw = Draw::new(shared.seed, &task.name);
+    let is_source = duty.as_ref().is_some_and(|duty| duty.hop().unwrap_or(0) == 0) && task.after.is_empty();
     let mut thread = Thread {
         shared,
         lane,
@@ -83,7 +85,8 @@ pub(crate) fn live(
         task,
         work,
         duty,
-        draw: Draw::new(shared.seed, &task.name),
+        told: is_source.then(|| released_from(shared, task, draw)),
+        draw,
         last: Time::ZERO,
         used: Span::ZERO,
     };
@@ -93,6 +96,13 @@ pub(crate) fn live(
         _ if lane.after.is_empty() => thread.source(),
         _ => thread.successor(),
     }
+}
+
+/// The releases of a task, without the jobs that a node leaves out because it starts late.
+fn released_from<'a>(shared: &Shared, task: &'a Task, draw: Draw) -> Releases<'a> {
+    let mut releases = Releases::new(Arrivals::new(task, draw), shared.duration);
+    while releases.next_if(|job| job.release < shared.begin()).is_some() {}
+    releases
 }
 
 /// Whether the kernel keeps the reservation that it was asked for.
@@ -112,6 +122,8 @@ struct Thread<'a> {
     work: Work,
     /// Carries out the jobs in place of the work.
     duty: Option<Duty>,
+    /// The releases that the handler of a first task is told of.
+    told: Option<Releases<'a>>,
     draw: Draw,
     /// The last stamp.
     last: Time,
@@ -239,13 +251,26 @@ impl<'a> Thread<'a> {
 
     /// Works on a job until it is complete, or until `end`. The demand of a program's job is its CPU time.
     fn work_on(&mut self, number: u64, before: Span, end: impl Fn() -> Time) -> (Worked, Span) {
+        let times = self.times(number);
         let Some(duty) = &mut self.duty else {
             let demand = self.draw.exec(self.task, number);
             return (self.work.until(before.saturating_add(demand), self.epoch, end), demand);
         };
-        duty.run(number);
+        duty.run(number, times, self.epoch);
         let worked = if end() == Time::ZERO { Worked::Stopped } else { Worked::Done };
         (worked, clock::thread_cpu().saturating_sub(before))
+    }
+
+    /// The times of a job, for its handler. Jobs come in the order of their numbers.
+    fn times(&mut self, number: u64) -> Option<JobTimes> {
+        let (arrival, release) = match &mut self.told {
+            Some(told) => {
+                while told.next_if(|job| job.number < number).is_some() {}
+                told.next_if(|job| job.number == number).map(|job| (job.arrival, job.release))?
+            }
+            None => self.duty.as_ref()?.released(number)?,
+        };
+        Some(JobTimes { arrival, release, deadline: arrival.saturating_add(self.task.deadline) })
     }
 
     /// CPU time of the job that has just completed, checked against its reservation.

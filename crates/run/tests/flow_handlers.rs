@@ -9,7 +9,7 @@ use takt_linux::clock::realtime_ns;
 use takt_linux::process;
 use takt_log::{Event, Sink};
 use takt_model::{NodeId, Span, System, Time, file};
-use takt_run::handlers::Handlers;
+use takt_run::handlers::{Handlers, RunControl};
 use takt_run::node::NodeNetwork;
 use takt_run::{RunError, RunOptions, Trace, prepare_node};
 
@@ -76,11 +76,24 @@ fn node() {
     let handlers = match node {
         0 => Handlers::new().on("f/0", |job| {
             assert_eq!((job.input, job.room()), (Some(&[][..]), 80));
+            let times = job.times.unwrap();
+            assert_eq!(times.arrival, Time::from_ns(job.number * 20_000_000));
+            assert_eq!((times.release, times.deadline), (times.arrival, times.arrival + Span::from_ms(500)));
+            assert!(job.hop == Some(0) && times.release <= job.now());
             job.send(&bytes(job.number)).unwrap();
             assert!(job.send(&[0; 81]).is_err());
         }),
         _ => Handlers::new().on("f/1", |job| {
-            let came = job.input == Some(&bytes(job.number)[..]) && job.room() == 0;
+            // The clocks of both nodes are one, so the arrival is exact.
+            let arrival = Time::from_ns(job.number * 20_000_000);
+            let came = job.input == Some(&bytes(job.number)[..])
+                && job.room() == 0
+                && job.hop == Some(1)
+                && job.times.is_some_and(|times| {
+                    times.arrival == arrival
+                        && times.deadline == arrival + Span::from_s(1)
+                        && (arrival..=job.now()).contains(&times.release)
+                });
             // The harness of tests writes to the same stream.
             println!("\njob {} {came}", job.number);
         }),
@@ -154,4 +167,22 @@ fn a_handler_without_jobs_is_refused() {
         let refused = ready.run_handled(&mut Nothing, &mut |_| {}, Handlers::new().on(task, |_| {})).unwrap_err();
         assert!(matches!(refused, RunError::NoHandled { .. }) && refused.exit_code() == 2, "{refused}");
     }
+}
+
+#[test]
+fn a_handler_ends_the_run_and_the_counts_stay() {
+    let addresses = [SocketAddr::from(([127, 0, 0, 1], 0)), SocketAddr::from(([127, 0, 0, 1], 9))];
+    let network = network(&addresses, 0, realtime_ns() + 100_000_000);
+    let ending = RunControl::new();
+    assert_eq!(ending.counts(), None);
+    let of_handler = ending.clone();
+    let handlers = Handlers::new().on("f/0", move |job| {
+        if job.number == 3 {
+            of_handler.stop();
+        }
+    });
+    let ready = prepare_node(&system(), &options(0), &network).unwrap().open().unwrap();
+    let summary = ready.run_handled(&mut Nothing, &mut |_| {}, handlers.with_control(&ending)).unwrap();
+    assert!(summary.end < Time::from_ns(60_000_000_000) && summary.interrupted.is_none(), "{summary:?}");
+    assert_eq!(ending.counts(), Some(summary.flows.unwrap().counts));
 }

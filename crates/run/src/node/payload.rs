@@ -3,7 +3,9 @@
 //! Each slot keeps the bytes of its last [`KEPT`] jobs. One thread writes a place before another reads
 //! it, so nobody waits. A place in use is passed over, and its bytes are lost.
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
+
+use takt_model::Time;
 
 use super::plan::{NodePlan, Part};
 
@@ -14,6 +16,8 @@ pub(crate) const KEPT: usize = 64;
 struct Place {
     number: Option<u64>,
     bytes: Vec<u8>,
+    /// The nominal arrival and the release of the job, once a receiving job has released it.
+    released: Option<(Time, Time)>,
 }
 
 /// The bytes of one slot, one way.
@@ -25,7 +29,7 @@ pub(crate) struct Ring {
 
 impl Ring {
     fn new(room: usize) -> Ring {
-        let place = || Mutex::new(Place { number: None, bytes: Vec::with_capacity(room) });
+        let place = || Mutex::new(Place { bytes: Vec::with_capacity(room), ..Place::default() });
         Ring { places: (0..KEPT).map(|_| place()).collect(), room }
     }
 
@@ -41,9 +45,23 @@ impl Ring {
     /// Writes the bytes of a job, at most as many as there is room for. It allocates nothing.
     pub(crate) fn write(&self, number: u64, bytes: &[u8]) {
         let Some(Ok(mut place)) = self.place(number).map(Mutex::try_lock) else { return };
-        place.number = Some(number);
+        (place.number, place.released) = (Some(number), None);
         place.bytes.clear();
         place.bytes.extend(bytes.iter().take(self.room));
+    }
+
+    /// A job whose bytes are kept was released.
+    pub(crate) fn release(&self, number: u64, arrival: Time, release: Time) {
+        let Some(Ok(mut place)) = self.place(number).map(Mutex::try_lock) else { return };
+        if place.number == Some(number) {
+            place.released = Some((arrival, release));
+        }
+    }
+
+    /// The nominal arrival and the release of a job. `None`: they are not there.
+    pub(crate) fn released(&self, number: u64) -> Option<(Time, Time)> {
+        let Some(Ok(place)) = self.place(number).map(Mutex::try_lock) else { return None };
+        place.released.filter(|_| place.number == Some(number))
     }
 
     /// Reads the bytes of a job into an empty buffer. `false`: they are not there.
@@ -62,7 +80,7 @@ impl Ring {
 #[derive(Default)]
 pub(crate) struct Payloads {
     /// For jobs that messages release.
-    pub(crate) input: Vec<Option<Ring>>,
+    pub(crate) input: Vec<Option<Arc<Ring>>>,
     /// Of jobs that leave messages.
     pub(crate) output: Vec<Option<Ring>>,
 }
@@ -79,13 +97,13 @@ impl Payloads {
                 }
                 _ => (None, None),
             };
-            payloads.input.push(input.map(Ring::new));
+            payloads.input.push(input.map(Ring::new).map(Arc::new));
             payloads.output.push(output.map(Ring::new));
         }
         payloads
     }
 
-    pub(crate) fn input(&self, slot: u32) -> Option<&Ring> {
+    pub(crate) fn input(&self, slot: u32) -> Option<&Arc<Ring>> {
         self.input.get(slot as usize)?.as_ref()
     }
 
@@ -109,7 +127,12 @@ mod tests {
         assert!(!ring.read(1, &mut bytes) && bytes.is_empty(), "a later job has its place");
         assert!(ring.read(2, &mut bytes));
         assert_eq!((bytes.as_slice(), ring.room()), (&[2; 4][..], 4));
+        let times = (Time::from_ns(1), Time::from_ns(5));
+        ring.release(1, times.0, times.1);
+        ring.release(2, times.0, times.1);
+        assert_eq!((ring.released(1), ring.released(2)), (None, Some(times)));
         ring.write(2, &[]);
         assert!(ring.read(2, &mut bytes) && bytes.is_empty());
+        assert_eq!(ring.released(2), None, "these are other bytes");
     }
 }

@@ -67,8 +67,10 @@ impl Post {
         let plan = &live.plan;
         let place = |slot: u32| slots.iter().position(|of_node| *of_node == slot).map(|at| at as u32);
         let leaves = |lane: u32| (0..).zip(&plan.parts).find(|(_, part)| part.lane() == Some(lane));
+        let mut station = Station::new(plan, slots, ROOM);
+        station.tell_handlers(slots.iter().map(|slot| live.payloads.input(*slot).cloned()).collect());
         Post {
-            station: Station::new(plan, slots, ROOM),
+            station,
             slots: slots.to_vec(),
             places: (0..plan.parts.len() as u32).map(place).collect(),
             from: (0..plan.lanes.len() as u32).map(|lane| leaves(lane).map_or(u32::MAX, |(slot, _)| slot)).collect(),

@@ -4,6 +4,7 @@
 //! ([`takt_policy::PartialEdf`]). The caller hands it real instants.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use takt_log::{DropCause, Event, JobKey};
 use takt_model::{NodeId, Time};
@@ -11,6 +12,7 @@ use takt_net::MessageBody;
 use takt_policy::{PartialEdf, PartialEdfSpec};
 
 use super::difference::Difference;
+use super::payload::Ring;
 use super::plan::{NodePlan, Part};
 
 /// A message, in times of this node.
@@ -47,6 +49,8 @@ pub(crate) struct Station {
     /// By slot: the latest nominal arrival of a later hop. Deadlines of a flow keep their order.
     latest: Vec<Time>,
     jobs: VecDeque<HopJob>,
+    /// By slot: where handlers read when their jobs were released.
+    rings: Vec<Option<Arc<Ring>>>,
     /// Messages that jobs have left so far.
     left: u64,
     /// By slot: messages of the present receiving job, and the most of any.
@@ -70,10 +74,16 @@ impl Station {
             table,
             latest: vec![Time::ZERO; parts.len()],
             jobs: VecDeque::with_capacity(room),
+            rings: Vec::new(),
             left: 0,
             taken: vec![(0, 0); parts.len()],
             parts,
         }
+    }
+
+    /// Handlers read there, by slot, when their jobs were released.
+    pub(crate) fn tell_handlers(&mut self, rings: Vec<Option<Arc<Ring>>>) {
+        self.rings = rings;
     }
 
     pub(crate) fn part(&self, slot: u32) -> Part {
@@ -130,7 +140,7 @@ impl Station {
     }
 
     fn received(&mut self, now: Time, tell: &mut impl FnMut(Time, Event)) {
-        let Station { parts, table, latest, jobs, taken, .. } = self;
+        let Station { parts, table, latest, jobs, rings, taken, .. } = self;
         for message in table.received() {
             let (slot, at) = (message.place, message.place as usize);
             let (Some(Part::Hop { before, share, drops, .. }), Some(latest), Some(taken)) =
@@ -150,6 +160,9 @@ impl Station {
             // A job is released at its arrival at the earliest, and deadlines keep the order of the flow.
             let arrival = Time::from_ns(message.due.as_ns().saturating_sub(before.as_ns())).max(*latest).min(now);
             *latest = arrival;
+            if let Some(ring) = rings.get(at).and_then(Option::as_ref) {
+                ring.release(message.job.number, arrival, now);
+            }
             jobs.push_back(HopJob { slot, number: message.job.number, arrival, origin: message.origin.min(arrival) });
         }
         for taken in taken {
