@@ -13,9 +13,11 @@ use thiserror::Error;
 
 mod asked;
 mod chunk;
+mod group;
 mod transmitted;
 
 pub use chunk::{Came, Chunk};
+pub use group::{GroupSending, device_number};
 pub use transmitted::{Stage, Transmitted};
 
 /// Why there is no socket.

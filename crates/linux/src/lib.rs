@@ -21,6 +21,7 @@ pub mod guardian;
 pub mod hold;
 pub mod lock;
 pub mod machine;
+pub mod marking;
 pub mod memory;
 mod mount;
 pub mod net;
