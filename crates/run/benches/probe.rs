@@ -26,7 +26,8 @@ fn main() {
     for transport in [Transport::Datagram, Transport::Stream] {
         let over = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            let spec = ProbeServerSpec { listen: (cable.right().address(), 7462).into(), priority: 0 };
+            let listen = (cable.right().address(), 7462).into();
+            let spec = ProbeServerSpec { priority: 0, ..ProbeServerSpec::new(listen) };
             let server = cable
                 .right()
                 .run(|| ProbeServer::bind(&spec).expect("an address of the cable"))

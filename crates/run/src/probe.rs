@@ -16,7 +16,7 @@ mod path;
 mod server;
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use takt_dispatch::deadline::Counts;
@@ -38,6 +38,10 @@ pub const DURATION_MAX: Span = Span::from_s(3_600);
 pub const SERVERS_MAX: usize = 64;
 /// The most messages with replies of a run: each takes memory here.
 pub const REPLIES_MAX: u64 = 1 << 22;
+/// The most groups of a server: the kernel's own limit (igmp_max_memberships).
+pub const GROUPS_MAX: usize = 20;
+/// The bits of a TOS byte that TCP sets itself.
+const ECN: u8 = 3;
 /// The most bursts a second.
 pub const BURSTS_MAX: u32 = 1_000_000;
 
@@ -60,12 +64,36 @@ pub struct ProbeSpec {
     pub patience: Span,
     /// SO_PRIORITY of the messages.
     pub priority: u32,
+    /// The TOS byte of the messages. Bulk packets and messages about clocks have none.
+    pub tos: u8,
+    /// `servers` is the address of one group (multicast). Each message goes to it once.
+    pub group: Option<GroupSpec>,
     /// Bulk packets beside the messages.
     pub background: Option<BackgroundSpec>,
     /// The socket file of a broker that sends the messages.
     pub broker: Option<PathBuf>,
     /// How the clocks are compared; `None`: not at all, and no one-way delay is known.
     pub clocks: Option<ClocksSpec>,
+}
+
+/// How messages go to a group of servers, by UDP. Servers reply from addresses of their own.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct GroupSpec {
+    /// The device by which messages leave; `None`: the kernel chooses by its routes.
+    pub device: Option<String>,
+    /// How many networks messages may cross.
+    pub ttl: u8,
+    /// Whether servers on this machine get them, too.
+    pub loops: bool,
+    /// So many servers answer at least before it measures, from 1 to [`SERVERS_MAX`].
+    pub members: u32,
+}
+
+impl Default for GroupSpec {
+    /// As sockperf has it, and one server.
+    fn default() -> GroupSpec {
+        GroupSpec { device: None, ttl: 2, loops: false, members: 1 }
+    }
 }
 
 /// Bulk packets to the servers in turn, by UDP.
@@ -135,6 +163,29 @@ pub enum ProbeError {
          and TCP through?"
     )]
     NoAnswer(SocketAddr),
+    /// Too few servers of a group answer.
+    #[error(
+        "{found} of {wanted} servers of group {group} answer; does `takt net probe serve --group {}` run there, does \
+         the TTL ({ttl}) reach them, and do messages leave by their network (--mc-tx-if)?", .group.ip()
+    )]
+    NoMembers {
+        /// The group.
+        group: SocketAddr,
+        /// How many answered.
+        found: usize,
+        /// How many should.
+        wanted: u32,
+        /// The TTL of messages.
+        ttl: u8,
+    },
+    /// A group that cannot be joined.
+    #[error("the group {group} cannot be joined: {cause}; name the device of its network: --mc-rx-if NAME")]
+    Join {
+        /// The group.
+        group: IpAddr,
+        /// What the kernel answered.
+        cause: io::Error,
+    },
     /// A server has no place for the run.
     #[error("{0} serves as many runs as it can; measure again when one has ended, or start another server")]
     Full(SocketAddr),
@@ -326,6 +377,8 @@ impl ProbeSpec {
             warm_up: Span::ZERO,
             patience: Span::from_ms(500),
             priority: 6,
+            tos: 0,
+            group: None,
             background: None,
             broker: None,
             clocks: Some(ClocksSpec::default()),
@@ -342,6 +395,13 @@ impl ProbeSpec {
             return value(format!(
                 "{other} and {} are of IPv4 and IPv6; probe them one after the other",
                 self.servers[0]
+            ));
+        }
+        self.check_group()?;
+        if self.transport == Transport::Stream && self.tos & ECN != 0 {
+            return value(format!(
+                "TOS {}: the kernel keeps the two lowest bits (ECN) of TCP for itself; give a multiple of 4",
+                self.tos
             ));
         }
         let twice = self.servers.iter().zip(1..).find(|(server, next)| self.servers[*next..].contains(server));
@@ -396,6 +456,39 @@ impl ProbeSpec {
         self.check_replies()
     }
 
+    fn check_group(&self) -> Result<(), ProbeError> {
+        let value = |text: String| Err(ProbeError::Value(text));
+        let group = self.servers.iter().find(|server| server.ip().is_multicast());
+        let (Some(group), Some(spec)) = (group, &self.group) else {
+            return match (group, &self.group) {
+                (Some(group), None) => value(format!("{group} is a group (multicast), and no server")),
+                (None, Some(_)) => value(format!(
+                    "{} is no group (multicast): groups are 224.0.0.0 to 239.255.255.255, and ff00:: and above; leave \
+                     out --mc-tx-if, --mc-ttl, --mc-loopback-enable and --members, or give the address of a group",
+                    self.servers[0]
+                )),
+                _ => Ok(()),
+            };
+        };
+        if self.servers.len() > 1 {
+            return value(format!("{group} is a group (multicast): give one group, or the addresses of servers"));
+        }
+        if self.transport == Transport::Stream {
+            return value(format!(
+                "{group} is a group (multicast), and TCP has none; leave out --tcp, or give the addresses of servers"
+            ));
+        }
+        if spec.members == 0 || spec.members as usize > SERVERS_MAX {
+            return value(format!("{} servers of group {group}; give from 1 to {SERVERS_MAX}", spec.members));
+        }
+        Ok(())
+    }
+
+    /// Replies to each message that asks for one: at least so many.
+    fn replies_each(&self) -> u64 {
+        self.group.as_ref().map_or(1, |group| group.members.into())
+    }
+
     fn check_replies(&self) -> Result<(), ProbeError> {
         let every = u128::from(self.schedule.reply_every);
         let time = u128::from(self.duration.as_ns()) + u128::from(self.warm_up.as_ns());
@@ -406,7 +499,7 @@ impl ProbeSpec {
             }
             Pace::Playback(sends) => sends.len() as u128,
         };
-        match all.checked_div(every) {
+        match all.checked_div(every).map(|asked| asked * u128::from(self.replies_each())) {
             Some(replies) if replies > u128::from(REPLIES_MAX) => Err(ProbeError::Value(format!(
                 "{replies} messages with replies are too many: at most {REPLIES_MAX}; measure for a shorter time, or \
                  ask for a reply to fewer messages"
@@ -422,4 +515,9 @@ impl ProbeSpec {
     fn is_ipv4(&self) -> bool {
         self.servers.first().is_some_and(SocketAddr::is_ipv4)
     }
+}
+
+/// A device that is not there.
+fn no_device(name: &str) -> ProbeError {
+    ProbeError::Value(format!("there is no network device \"{name}\"; `ip link` lists those of this machine"))
 }

@@ -2,14 +2,15 @@
 //! through a broker, and against peers that do wrong.
 
 use std::io::{Read as _, Write as _};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use takt_dispatch::deadline::wire::{Answer, Request};
 use takt_linux::clock::pause;
-use takt_linux::net::Cable;
+use takt_linux::net::{Cable, End};
 use takt_linux::outgoing::Transport;
 use takt_linux::seqpacket::{Listener, Received};
 use takt_linux::tc::{self, Device, Plan, Rule};
@@ -18,7 +19,7 @@ use takt_net::probe::{Frames, HEAD, Head, Pace, ProbeMessage, ScheduleSpec, Serv
 use takt_net::{LateRule, Order};
 use takt_run::broker::{Broker, BrokerSpec};
 use takt_run::probe::{
-    BackgroundSpec, ClocksSpec, Figures, ProbeClock, ProbeError, ProbeOutcome, ProbeServer, ProbeServerSpec,
+    BackgroundSpec, ClocksSpec, Figures, GroupSpec, ProbeClock, ProbeError, ProbeOutcome, ProbeServer, ProbeServerSpec,
     ProbeServerStats, ProbeSpec, probe,
 };
 
@@ -32,10 +33,14 @@ struct Serving {
 impl Serving {
     /// At these addresses, with these clocks. The calling thread's namespace is theirs.
     fn start(servers: Vec<(IpAddr, ProbeClock)>) -> Serving {
+        Serving::of(servers.into_iter().map(|(at, clock)| (ProbeServerSpec::new((at, 0).into()), clock)).collect())
+    }
+
+    /// The same of servers with other options.
+    fn of(servers: Vec<(ProbeServerSpec, ProbeClock)>) -> Serving {
         let stop = Arc::new(AtomicBool::new(false));
         let (mut addresses, mut threads) = (Vec::new(), Vec::new());
-        for (at, clock) in servers {
-            let spec = ProbeServerSpec { listen: (at, 0).into(), priority: 5 };
+        for (spec, clock) in servers {
             let server = ProbeServer::with_clock(&spec, clock).unwrap();
             addresses.push(server.address().unwrap());
             let stop = Arc::clone(&stop);
@@ -141,6 +146,159 @@ fn messages_come_by_udp_and_tcp_over_ipv4_and_ipv6_from_one_to_many() {
         let stats = serving.stop();
         assert!(stats.iter().all(|stats| (stats.runs, stats.malformed, stats.foreign) == (6, 0, 0)), "{stats:?}");
         assert!(stats.iter().all(|stats| stats.clock_requests > 0 && stats.unsent == 0), "{stats:?}");
+    }
+}
+
+#[test]
+fn a_message_to_a_group_comes_to_all_of_its_servers_over_ipv4_and_ipv6() {
+    const PORT: u16 = 7462;
+    let Some(cable) = cable() else { return };
+    let mut groups = vec![(IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::from([239, 1, 2, 3]))];
+    match cable.with_ipv6() {
+        Ok(_) => groups.push((Ipv6Addr::UNSPECIFIED.into(), IpAddr::from([0xff15, 0, 0, 0, 0, 0, 1, 3]))),
+        Err(error) => println!("without IPv6: {error}"),
+    }
+    for (any, group) in groups {
+        let serve = |end: &End| {
+            let (groups, group_device) = (vec![group], Some(end.device().to_owned()));
+            let spec = ProbeServerSpec { groups, group_device, ..ProbeServerSpec::new((any, PORT).into()) };
+            end.run(|| Serving::of(vec![(spec, same())])).unwrap()
+        };
+        // One server at each end: the near one shares the machine with the prober.
+        let (far, near) = (serve(cable.right()), serve(cable.left()));
+        let to = SocketAddr::new(group, PORT);
+        for (loops, is_closed) in [(true, false), (true, true), (false, false)] {
+            let what = format!("{group} loops {loops} closed {is_closed}");
+            let (members, device) = (if loops { 2 } else { 1 }, Some(cable.left().device().to_owned()));
+            let of = GroupSpec { device, ttl: 1, loops, members };
+            let mut spec = ProbeSpec { is_closed, group: Some(of), ..spec(&[to], 100) };
+            spec.schedule = ScheduleSpec { burst: (2, 4), size: (64, 1400), seed: 7, ..spec.schedule };
+            spec.warm_up = Span::from_ms(50);
+            let outcome = cable.left().run(|| measure(&spec)).unwrap();
+            assert_whole(&outcome, &what);
+            assert_eq!(outcome.servers.len(), members as usize, "{what}");
+            let sent = outcome.servers[0].sent;
+            assert!(outcome.servers.iter().all(|server| server.sent == sent), "{what}: each message to all");
+            assert_eq!(outcome.messages.len() as u64, sent * u64::from(members), "{what}: a reply of each");
+            assert!(outcome.servers.iter().all(|server| server.address.ip() != group), "{what}: own addresses");
+            assert!(outcome.servers.iter().all(|server| server.offset.is_some()), "{what}: the clocks are compared");
+        }
+        // Without replies.
+        let of = GroupSpec { device: Some(cable.left().device().to_owned()), ..GroupSpec::default() };
+        let mut spec = ProbeSpec { clocks: None, group: Some(of), ..spec(&[to], 100) };
+        spec.schedule.reply_every = 0;
+        let outcome = cable.left().run(|| measure(&spec)).unwrap();
+        let [server] = outcome.servers.as_slice() else { panic!("{group}: one server") };
+        assert_eq!((server.lost(), outcome.messages.len()), (Some(0), 0), "{group}: {server:?}");
+        // Two are wanted, and one is there.
+        near.stop();
+        let of = GroupSpec { device: Some(cable.left().device().to_owned()), members: 2, ..GroupSpec::default() };
+        let spec = ProbeSpec { group: Some(of), ..spec };
+        let refused = cable.left().run(|| probe(&spec, &|| false, &mut |_| {}).unwrap_err()).unwrap();
+        assert!(matches!(refused, ProbeError::NoMembers { found: 1, wanted: 2, .. }), "{refused}");
+        let stats = far.stop();
+        assert_eq!((stats[0].runs, stats[0].malformed, stats[0].foreign), (5, 0, 0), "{stats:?}");
+    }
+}
+
+/// What `tc` says of a device; `None`: there is no such program.
+fn tc(arguments: &str) -> Option<String> {
+    let output = Command::new("tc").args(arguments.split(' ')).output().ok()?;
+    assert!(output.status.success(), "tc {arguments}: {}", String::from_utf8_lossy(&output.stderr));
+    Some(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+#[test]
+fn the_network_sees_the_tos_byte_of_messages_and_replies() {
+    const TOS: u8 = 0xb8;
+    let Some(cable) = cable() else { return };
+    let ends = [cable.left(), cable.right()];
+    let mut addresses = vec![IpAddr::V4(cable.right().address())];
+    match cable.with_ipv6() {
+        Ok([_, right]) => addresses.push(right.into()),
+        Err(error) => println!("without IPv6: {error}"),
+    }
+    // A class of each device counts the marked packets.
+    for end in ends {
+        let device = end.device();
+        let laid = end
+            .run(|| {
+                tc(&format!("qdisc add dev {device} root handle 1: htb default 20"))?;
+                for class in ["10", "20"] {
+                    tc(&format!("class add dev {device} parent 1: classid 1:{class} htb rate 1gbit quantum 3000"))?;
+                }
+                let filter = format!("filter add dev {device} parent 1:");
+                tc(&format!("{filter} prio 1 protocol ip u32 match ip tos {TOS:#x} 0xff flowid 1:10"))?;
+                tc(&format!("{filter} prio 2 protocol ipv6 u32 match ip6 priority {TOS:#x} 0xff flowid 1:10"))
+            })
+            .unwrap();
+        if laid.is_none() {
+            return println!("skipped: no tc");
+        }
+    }
+    let marked = |end: &End| -> u64 {
+        let text = end.run(|| tc(&format!("-s class show dev {} classid 1:10", end.device()))).unwrap().unwrap();
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let sent = words.windows(2).find(|pair| pair[1] == "pkt").unwrap_or_else(|| panic!("{text}"));
+        sent[0].parse().unwrap()
+    };
+    for address in addresses {
+        let server = ProbeServerSpec { tos: TOS, ..ProbeServerSpec::new((address, 0).into()) };
+        let serving = cable.right().run(|| Serving::of(vec![(server, same())])).unwrap();
+        for transport in [Transport::Datagram, Transport::Stream] {
+            for tos in [0, TOS] {
+                let what = format!("{address} {transport:?} {tos}");
+                let before = ends.map(marked);
+                let spec = ProbeSpec { transport, tos, clocks: None, ..spec(&serving.addresses, 100) };
+                let outcome = cable.left().run(|| measure(&spec)).unwrap();
+                assert_whole(&outcome, &what);
+                let after = ends.map(marked);
+                let [asked, replied] = [0, 1].map(|end| after[end] - before[end]);
+                let sent = outcome.servers[0].sent;
+                // TCP may put several messages into one packet, and has packets of its own.
+                let least = if transport == Transport::Datagram { sent } else { 1 };
+                assert!(if tos == 0 { asked == 0 } else { asked >= least }, "{what}: {asked} of {sent}");
+                assert!(replied >= least, "{what}: {replied} of {sent}");
+            }
+        }
+        serving.stop();
+    }
+}
+
+#[test]
+fn groups_and_marks_that_cannot_be_are_refused() {
+    let group = SocketAddr::from(([239, 1, 2, 3], 7462));
+    let here = SocketAddr::from(([127, 0, 0, 1], 9));
+    let with = |servers: &[SocketAddr], group| ProbeSpec { group, ..spec(servers, 10) };
+    let usual = || Some(GroupSpec::default());
+    let refused = |spec: &ProbeSpec| probe(spec, &|| false, &mut |_| {}).unwrap_err().to_string();
+    let none = Some(GroupSpec { device: Some("no such device".to_owned()), ..GroupSpec::default() });
+    let many = Some(GroupSpec { members: 65, ..GroupSpec::default() });
+    for (spec, says) in [
+        (with(&[group], None), "239.1.2.3:7462 is a group (multicast), and no server"),
+        (with(&[here], usual()), "127.0.0.1:9 is no group (multicast): groups are 224.0.0.0 to"),
+        (with(&[here, group], usual()), "give one group, or the addresses of servers"),
+        (ProbeSpec { transport: Transport::Stream, ..with(&[group], usual()) }, "TCP has none; leave out --tcp"),
+        (with(&[group], many), "65 servers of group 239.1.2.3:7462; give from 1 to 64"),
+        (with(&[group], none), "there is no network device \"no such device\"; `ip link` lists"),
+        (ProbeSpec { transport: Transport::Stream, tos: 6, ..spec(&[here], 10) }, "TOS 6: the kernel keeps"),
+    ] {
+        let text = refused(&spec);
+        assert!(text.contains(says), "{text}");
+    }
+    let serve = |spec: ProbeServerSpec| ProbeServer::bind(&spec).err().unwrap().to_string();
+    let at = |listen: &str| ProbeServerSpec::new(listen.parse().unwrap());
+    let groups = || vec![group.ip()];
+    for (spec, says) in [
+        (at("239.1.2.3:0"), "239.1.2.3 is a group (multicast), and no address to listen at; give it by --group"),
+        (ProbeServerSpec { groups: groups(), ..at("127.0.0.1:0") }, "do not come to a socket at 127.0.0.1; leave out"),
+        (ProbeServerSpec { groups: groups(), ..at("[::]:7") }, "one is IPv4, the other IPv6; give --listen 0.0.0.0:7"),
+        (ProbeServerSpec { groups: vec![here.ip()], ..at("0.0.0.0:0") }, "127.0.0.1 is no group (multicast)"),
+        (ProbeServerSpec { groups: vec![group.ip(); 21], ..at("0.0.0.0:0") }, "21 groups; a server takes 20 at most"),
+        (ProbeServerSpec { group_device: Some("lo".to_owned()), ..at("0.0.0.0:0") }, "--mc-rx-if is for groups"),
+    ] {
+        let text = serve(spec);
+        assert!(text.contains(says), "{text}");
     }
 }
 

@@ -57,15 +57,28 @@ missing.
 
 Examples:
   takt net probe serve
-  takt net probe serve --listen '[::]:7462' --for 1min --json    IPv6, and IPv4 too")]
+  takt net probe serve --listen '[::]:7462' --for 1min --json    IPv6, and IPv4 too
+  takt net probe serve --group 239.1.2.3 --mc-rx-if eth0")]
 pub(crate) struct ProbeServe {
     /// Where it listens.
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:7462")]
     pub(crate) listen: SocketAddr,
 
+    /// Take messages to this group (multicast) too, by UDP; up to 20 groups. Replies go to the prober alone.
+    #[arg(long = "group", value_name = "ADDRESS")]
+    pub(crate) groups: Vec<IpAddr>,
+
+    /// The network device through which messages to groups come. Default: the kernel chooses by its routes.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) mc_rx_if: Option<String>,
+
     /// The SO_PRIORITY of replies: 5 is the class of replies of takt net apply.
     #[arg(long, value_name = "NUMBER", default_value_t = 5)]
     pub(crate) priority: u32,
+
+    /// The TOS byte of replies, from 0 to 255 or 0xff: DSCP times 4, and ECN.
+    #[arg(long, value_name = "BYTE", value_parser = tos, default_value = "0")]
+    pub(crate) tos: u8,
 
     /// How long it serves. Default: until a signal comes.
     #[arg(long = "for", value_name = "TIME", value_parser = span, allow_hyphen_values = true)]
@@ -79,7 +92,8 @@ Exit status: as of takt net probe.
 
 Examples:
   takt net probe ping-pong 10.0.0.7
-  takt net probe ping-pong --tcp --size 400B --mps 100 --for 10s 10.0.0.7 10.0.0.8")]
+  takt net probe ping-pong --tcp --size 400B --mps 100 --for 10s 10.0.0.7 10.0.0.8
+  takt net probe ping-pong --mc-tx-if eth0 --mc-ttl 1 --members 3 239.1.2.3")]
 pub(crate) struct ProbePingPong {
     /// At most so many bursts a second. Default: as fast as replies come.
     #[arg(long, value_name = "NUMBER")]
@@ -180,7 +194,8 @@ pub(crate) struct ProbeGenerated {
 /// What all modes but serve have.
 #[derive(Args, Debug)]
 pub(crate) struct ProbeCommon {
-    /// The servers, with a port behind the address unless it is 7462. Messages go to them in turn.
+    /// The servers, with a port behind the address unless it is 7462. Messages go to them in turn. Or one
+    /// group (multicast): each message goes to all of its servers.
     #[arg(required = true, value_name = "ADDRESS", value_parser = server)]
     pub(crate) servers: Vec<SocketAddr>,
 
@@ -207,6 +222,27 @@ pub(crate) struct ProbeCommon {
     /// The SO_PRIORITY of messages: 6 is the real-time class of takt net apply.
     #[arg(long, value_name = "NUMBER", default_value_t = 6)]
     pub(crate) priority: u32,
+
+    /// The TOS byte of messages, from 0 to 255 or 0xff: DSCP times 4, and ECN. Networks read it.
+    #[arg(long, value_name = "BYTE", value_parser = tos, default_value = "0")]
+    pub(crate) tos: u8,
+
+    /// The network device by which messages to a group leave. Default: the kernel chooses by its routes.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) mc_tx_if: Option<String>,
+
+    /// How many networks messages to a group may cross, 0 to 255: 1 stays in the own one. Default: 2.
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) mc_ttl: Option<u8>,
+
+    /// Messages to a group go to servers on this machine, too.
+    #[arg(long)]
+    pub(crate) mc_loopback_enable: bool,
+
+    /// Measure when so many servers of the group have answered, 1 to 64. Default: 1. All that answer in
+    /// 300ms take part.
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) members: Option<u32>,
 
     /// Send bulk packets too, by UDP at this rate of payload.
     #[arg(long, value_name = "RATE", value_parser = takt_model::file::parse_rate)]
@@ -249,6 +285,12 @@ fn server(text: &str) -> Result<SocketAddr, String> {
     let with_port = text.parse::<SocketAddr>();
     let address = with_port.or_else(|_| text.parse().map(|ip: IpAddr| SocketAddr::new(ip, PORT)));
     address.map_err(|_| "is no address; write one like 10.0.0.7, 10.0.0.7:7462 or [fd00::7]:7462".to_owned())
+}
+
+fn tos(text: &str) -> Result<u8, String> {
+    let hexadecimal = text.strip_prefix("0x").map(|digits| u8::from_str_radix(digits, 16));
+    let byte = hexadecimal.unwrap_or_else(|| text.parse());
+    byte.map_err(|_| "is no byte; give a number from 0 to 255, or from 0x0 to 0xff".to_owned())
 }
 
 fn one_size(text: &str) -> Result<u32, String> {

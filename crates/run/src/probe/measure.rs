@@ -31,8 +31,21 @@ pub fn probe(
     spec.check()?;
     let began = Time::from_ns(monotonic_ns());
     let mut path = Path::open(spec, random(), stop)?;
+    let welcomed = spec.group.as_ref().map(|group| path.gather(group)).transpose()?;
+    let grouped;
+    let spec = match &welcomed {
+        // From here on the servers of the group stand in its place.
+        Some(_) => {
+            grouped = ProbeSpec { servers: path.servers().to_vec(), ..spec.clone() };
+            &grouped
+        }
+        None => spec,
+    };
     let mut inbox = Inbox::new(spec.servers.len());
-    let welcomes = path.greet(&mut inbox)?;
+    let welcomes = match welcomed {
+        Some(welcomes) => welcomes,
+        None => path.greet(&mut inbox)?,
+    };
     if let (Some(broker), Some(deadline)) = (&spec.broker, spec.schedule.deadline) {
         path.join(broker, deadline)?;
     }
@@ -213,7 +226,7 @@ fn send(
     let servers = vec![SentTo::default(); spec.servers.len()];
     let mut all = SentAll { servers, asked: Vec::with_capacity(expected(spec)), ..SentAll::default() };
     let mut schedule_spec = spec.schedule.clone();
-    schedule_spec.servers = spec.servers.len() as u32;
+    schedule_spec.servers = if path.is_group() { 1 } else { spec.servers.len() as u32 };
     let is_paced = schedule_spec.pace != Pace::Max;
     let warm_up = if matches!(schedule_spec.pace, Pace::Playback(_)) { Span::ZERO } else { spec.warm_up };
     let until = Time::ZERO.saturating_add(warm_up).saturating_add(spec.duration);
@@ -279,41 +292,48 @@ fn send_one(
     all: &mut SentAll,
     buffer: &mut [u8],
 ) {
-    if next.wants_reply {
-        // Before the send: its reply may come at once.
-        live.asked.fetch_add(1, Ordering::Relaxed);
-    }
+    let server = next.server as usize;
+    let targets = if path.is_group() { 0..path.servers().len() } else { server..server + 1 };
+    let asked = if next.wants_reply { targets.len() as u64 } else { 0 };
+    // Before the send: its reply may come at once.
+    live.asked.fetch_add(asked, Ordering::Relaxed);
     let sent = Time::from_ns(monotonic_ns());
     let intended = if is_paced { start.monotonic(next.at) } else { sent };
     let left = next.deadline.unwrap_or(Span::ZERO).saturating_sub(sent.saturating_since(intended));
     let message = ProbeMessage::Data { number: next.number, sent, wants_reply: next.wants_reply, is_warm_up };
-    let server = next.server as usize;
-    let was_taken = path.send(server, message, next.size, left, buffer);
-    if next.wants_reply {
-        if !was_taken {
-            live.asked.fetch_sub(1, Ordering::Relaxed);
-        }
-        all.warm_up += usize::from(is_warm_up);
-        all.asked.push(Message {
-            number: next.number,
-            server: next.server,
-            size: next.size,
-            intended,
-            sent: was_taken.then_some(sent),
-            deadline: next.deadline,
-            reply: None,
-        });
-    }
-    let Some(to) = all.servers.get_mut(server).filter(|_| !is_warm_up) else { return };
+    let was_taken = match path.is_group() {
+        true => path.send_to_group(message, next.size, left, buffer),
+        false => path.send(server, message, next.size, left, buffer),
+    };
     if !was_taken {
-        to.unsent += 1;
-        return;
+        live.asked.fetch_sub(asked, Ordering::Relaxed);
     }
-    (to.sent, to.bytes) = (to.sent + 1, to.bytes + u64::from(next.size));
-    to.asked += u64::from(next.wants_reply);
-    all.first.get_or_insert(sent);
-    all.last = sent;
-    live.sent.fetch_add(1, Ordering::Relaxed);
+    for server in targets {
+        if next.wants_reply {
+            all.warm_up += usize::from(is_warm_up);
+            all.asked.push(Message {
+                number: next.number,
+                server: server as u32,
+                size: next.size,
+                intended,
+                sent: was_taken.then_some(sent),
+                deadline: next.deadline,
+                reply: None,
+            });
+        }
+        let Some(to) = all.servers.get_mut(server).filter(|_| !is_warm_up) else { continue };
+        if was_taken {
+            (to.sent, to.bytes) = (to.sent + 1, to.bytes + u64::from(next.size));
+            to.asked += u64::from(next.wants_reply);
+        } else {
+            to.unsent += 1;
+        }
+    }
+    if was_taken && !is_warm_up {
+        all.first.get_or_insert(sent);
+        all.last = sent;
+        live.sent.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 /// A reply as it came.
@@ -336,7 +356,8 @@ fn expected(spec: &ProbeSpec) -> usize {
         Pace::BurstsPerSecond(rate) => {
             let seconds = spec.duration.saturating_add(spec.warm_up).as_ns() / 1_000_000_000 + 1;
             let all = seconds * u64::from(*rate) * u64::from(spec.schedule.burst.1);
-            (all / every).min(REPLIES_MAX) as usize
+            let each = if spec.group.is_some() { spec.servers.len() as u64 } else { 1 };
+            (all / every).saturating_mul(each).min(REPLIES_MAX) as usize
         }
     }
 }
@@ -346,8 +367,10 @@ struct Replies {
     list: Vec<RawReply>,
     every: u64,
     servers: u64,
-    /// The messages that they answer.
-    answered: Arrivals,
+    /// Each message goes to all servers; else to one in turn.
+    is_group: bool,
+    /// The messages that they answer, by server.
+    answered: Vec<Arrivals>,
     /// The messages from number `from` on that are answered.
     of_burst: usize,
     from: u64,
@@ -359,7 +382,8 @@ impl Replies {
     fn new(spec: &ProbeSpec) -> Replies {
         let (every, servers) = (u64::from(spec.schedule.reply_every), spec.servers.len() as u64);
         let list = Vec::with_capacity(expected(spec));
-        Replies { list, every, servers, answered: Arrivals::default(), of_burst: 0, from: 0, foreign: 0 }
+        let (is_group, answered) = (spec.group.is_some(), vec![Arrivals::default(); spec.servers.len()]);
+        Replies { list, every, servers, is_group, answered, of_burst: 0, from: 0, foreign: 0 }
     }
 
     /// Receives until all sent messages from number `from` on are answered, or are lost.
@@ -382,9 +406,9 @@ impl Replies {
     /// Whether it is the first reply to a number that this server got.
     fn is_first(&mut self, number: u64, server: usize) -> bool {
         let turn = number.checked_div(self.every).map(|turn| (turn % self.servers) as usize);
-        turn == Some(server)
-            && number.is_multiple_of(self.every)
-            && matches!(self.answered.take(number), Arrived::InOrder | Arrived::Reordered)
+        let is_asked = turn.is_some_and(|turn| self.is_group || turn == server) && number.is_multiple_of(self.every);
+        let answered = self.answered.get_mut(server).filter(|_| is_asked);
+        answered.is_some_and(|answered| matches!(answered.take(number), Arrived::InOrder | Arrived::Reordered))
     }
 
     fn receive(&mut self, path: &Path, inbox: &mut Inbox, live: &Live) {
@@ -418,7 +442,8 @@ fn account(
     let mut answered = vec![0; servers.len()];
     let mut foreign = replies.foreign;
     for raw in replies.list {
-        let place = asked.binary_search_by_key(&raw.number, |message| message.number).unwrap_or(usize::MAX);
+        let place = asked.binary_search_by_key(&(raw.number, raw.server), |message| (message.number, message.server));
+        let place = place.unwrap_or(usize::MAX);
         let message = asked.get_mut(place);
         let Some(message) = message.filter(|message| (message.server, message.sent) == (raw.server, Some(raw.sent)))
         else {

@@ -11,13 +11,14 @@ use std::time::Duration;
 use takt_dispatch::deadline::{Counts, DeadlineSender, DeadlineSocket, Route, SendError};
 use takt_linux::arrival::ArrivalClock;
 use takt_linux::clock::{monotonic_ns, pause};
-use takt_linux::datagram::{Datagrams, Destination, Sent};
+use takt_linux::datagram::{Datagrams, Destination, GroupSending, Sent, device_number};
+use takt_linux::marking::{self, set_tos};
 use takt_linux::outgoing::{Outgoing, Transport};
 use takt_linux::seqpacket::Poll;
 use takt_model::{Span, Time};
 use takt_net::probe::{Frames, HEAD, Head, MESSAGE_MAX, ProbeMessage, ServerCounts};
 
-use super::{ProbeError, ProbeSpec};
+use super::{GroupSpec, ProbeError, ProbeSpec, SERVERS_MAX, no_device};
 
 /// The longest single wait for a message.
 const WAIT: Span = Span::from_ms(5);
@@ -26,6 +27,10 @@ const ROOM: Span = Span::from_ms(100);
 /// The time between two attempts to reach a server, and the number of attempts.
 const RETRY: Span = Span::from_ms(100);
 const ATTEMPTS_MAX: u32 = 20;
+/// How often all servers of a group are asked at least, so that none is left out.
+const ATTEMPTS_OF_GROUP: u32 = 3;
+/// How long a connection may take.
+const CONNECT: Span = Span::from_s(5);
 /// How long a connection may take no byte.
 const STALL: Span = Span::from_s(5);
 /// Between two tries to send through a broker that has no room.
@@ -45,6 +50,8 @@ pub(super) struct Path<'a> {
     carrier: Carrier,
     run: u64,
     servers: Vec<SocketAddr>,
+    /// The group of the servers: each message goes there once.
+    group: Option<Destination>,
     /// With a broker: the UDP socket, or each connection.
     deadlines: Vec<DeadlineSocket>,
     /// The kernel stamps what comes.
@@ -97,17 +104,34 @@ impl<'a> Path<'a> {
             SocketAddr::V6(_) => SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
         };
         let mut kernel_stamps = false;
+        let group = spec.group.as_ref().and(spec.servers.first()).copied();
+        // The servers of a group are known when they have answered.
+        let servers = if group.is_some() { Vec::new() } else { spec.servers.clone() };
         let carrier = match (spec.transport, spec.servers.first()) {
             (Transport::Datagram, Some(first)) => {
                 let socket = Datagrams::bind(any(first), spec.priority, 4 << 20, WAIT)?;
+                set_tos(&socket, spec.tos)?;
+                if let Some(group) = &spec.group {
+                    socket.set_group_sending(group.sending()?)?;
+                }
                 kernel_stamps = socket.stamp().is_ok();
-                Carrier::Udp(socket, spec.servers.iter().map(|server| (*server).into()).collect())
+                Carrier::Udp(socket, servers.iter().map(|server| (*server).into()).collect())
             }
             _ => Carrier::Tcp(connect(spec, stop)?),
         };
-        let ended = spec.servers.iter().map(|_| AtomicBool::new(false)).collect();
-        let (servers, until, patience) = (spec.servers.clone(), AtomicU64::new(u64::MAX), spec.patience);
-        Ok(Path { carrier, run, servers, deadlines: Vec::new(), kernel_stamps, ended, until, patience, stop })
+        let ended = servers.iter().map(|_| AtomicBool::new(false)).collect();
+        let (until, patience, group) = (AtomicU64::new(u64::MAX), spec.patience, group.map(Destination::from));
+        Ok(Path { carrier, run, servers, group, deadlines: Vec::new(), kernel_stamps, ended, until, patience, stop })
+    }
+
+    /// The servers. Those of a group are known after [`Path::gather`].
+    pub(super) fn servers(&self) -> &[SocketAddr] {
+        &self.servers
+    }
+
+    /// Whether each message goes to all servers.
+    pub(super) fn is_group(&self) -> bool {
+        self.group.is_some()
     }
 
     /// Sends do not wait after this time.
@@ -169,7 +193,7 @@ impl<'a> Path<'a> {
         (!self.deadlines.is_empty()).then(|| self.deadlines.iter().fold(Counts::default(), sum))
     }
 
-    /// Sends a message of `size` bytes; `buffer` has [`MESSAGE_MAX`] bytes. Whether it was taken
+    /// Sends a message of `size` bytes to a server; `buffer` has [`MESSAGE_MAX`] bytes. Whether it was taken
     /// whole. `deadline` counts from now, and only a broker regards it.
     pub(super) fn send(
         &self,
@@ -179,34 +203,51 @@ impl<'a> Path<'a> {
         deadline: Span,
         buffer: &mut [u8],
     ) -> bool {
+        !self.has_ended(server) && self.send_to(Some(server), message, size, deadline, buffer)
+    }
+
+    /// The same to all servers of the group at once.
+    pub(super) fn send_to_group(&self, message: ProbeMessage, size: u32, deadline: Span, buffer: &mut [u8]) -> bool {
+        self.send_to(None, message, size, deadline, buffer)
+    }
+
+    /// `None`: to the group.
+    fn send_to(
+        &self,
+        server: Option<usize>,
+        message: ProbeMessage,
+        size: u32,
+        deadline: Span,
+        buffer: &mut [u8],
+    ) -> bool {
         let head = Head { run: self.run, length: size, message }.write();
-        let (Some(bytes), Some(address)) = (buffer.get_mut(..size as usize), self.servers.get(server)) else {
-            return false;
-        };
-        if self.has_ended(server) {
-            return false;
-        }
+        let Some(bytes) = buffer.get_mut(..size as usize) else { return false };
         if let Some(place) = bytes.first_chunk_mut() {
             *place = head;
         }
-        let with_deadlines = self.deadlines.get(if self.deadlines.len() == 1 { 0 } else { server });
-        match (&self.carrier, with_deadlines) {
-            (Carrier::Udp(..), Some(socket)) => {
-                socket.set_deadline(deadline);
-                let mut since = None;
-                loop {
-                    match socket.try_send(bytes, Some(*address)) {
-                        Err(SendError::WouldBlock) if !self.gives_up(&mut since) => pause(ROOM_WAIT),
-                        sent => return sent.is_ok(),
-                    }
-                }
+        let (socket, to) = match &self.carrier {
+            Carrier::Udp(socket, to) => (socket, to),
+            Carrier::Tcp(streams) => return server.is_some_and(|at| self.send_stream(at, streams, bytes, deadline)),
+        };
+        let to = server.map_or(self.group.as_ref(), |server| to.get(server));
+        let Some(to) = to else { return false };
+        let Some(brokered) = self.deadlines.first() else { return socket.send([bytes, &[]], to, ROOM) == Sent::Yes };
+        brokered.set_deadline(deadline);
+        let mut since = None;
+        loop {
+            match brokered.try_send(bytes, Some(to.address())) {
+                Err(SendError::WouldBlock) if !self.gives_up(&mut since) => pause(ROOM_WAIT),
+                sent => return sent.is_ok(),
             }
-            (Carrier::Udp(socket, to), None) => {
-                to.get(server).is_some_and(|to| socket.send([bytes, &[]], to, ROOM) == Sent::Yes)
-            }
-            (Carrier::Tcp(_), Some(socket)) => {
+        }
+    }
+
+    /// Sends by a connection.
+    fn send_stream(&self, server: usize, streams: &[TcpStream], bytes: &[u8], deadline: Span) -> bool {
+        match self.deadlines.get(server) {
+            Some(socket) => {
                 socket.set_deadline(deadline);
-                let mut rest = &*bytes;
+                let mut rest = bytes;
                 let mut since = None;
                 while !rest.is_empty() {
                     match socket.try_send(rest, None) {
@@ -223,10 +264,49 @@ impl<'a> Path<'a> {
                 }
                 true
             }
-            (Carrier::Tcp(streams), None) => {
-                streams.get(server).is_some_and(|stream| self.write(server, stream, bytes))
+            None => streams.get(server).is_some_and(|stream| self.write(server, stream, bytes)),
+        }
+    }
+
+    /// Opens the run at the servers of the group. All that answer take part, in the order of their addresses.
+    pub(super) fn gather(&mut self, group: &GroupSpec) -> Result<Vec<Welcome>, ProbeError> {
+        let mut found: Vec<(SocketAddr, Welcome)> = Vec::new();
+        let (mut bytes, mut buffer) = (vec![0; MESSAGE_MAX + 1], vec![0; HEAD]);
+        for attempt in 1..=ATTEMPTS_MAX {
+            self.send_to_group(ProbeMessage::Open, HEAD as u32, Span::from_s(1), &mut buffer);
+            let until = Time::from_ns(monotonic_ns()).saturating_add(RETRY);
+            while Time::from_ns(monotonic_ns()) < until {
+                if (self.stop)() {
+                    return Err(ProbeError::Stopped);
+                }
+                let Carrier::Udp(socket, _) = &self.carrier else { break };
+                let Some((length, from, _)) = socket.await_stamped(&mut bytes) else { continue };
+                let head = bytes.get(..length).and_then(Head::of_datagram).filter(|head| head.run == self.run);
+                match head.map(|head| head.message) {
+                    Some(ProbeMessage::Welcome { clock_port, sink_port, kernel_stamps })
+                        if found.len() < SERVERS_MAX && found.iter().all(|(server, _)| *server != from) =>
+                    {
+                        found.push((from, Welcome { clock_port, sink_port, kernel_stamps }));
+                    }
+                    Some(ProbeMessage::Full) => return Err(ProbeError::Full(from)),
+                    _ => {}
+                }
+            }
+            if attempt >= ATTEMPTS_OF_GROUP && found.len() >= group.members as usize {
+                break;
             }
         }
+        if let Some(to) = self.group.as_ref().filter(|_| found.len() < group.members as usize) {
+            let (found, wanted, ttl) = (found.len(), group.members, group.ttl);
+            return Err(ProbeError::NoMembers { group: to.address(), found, wanted, ttl });
+        }
+        found.sort_unstable_by_key(|(server, _)| *server);
+        self.servers = found.iter().map(|(server, _)| *server).collect();
+        self.ended = found.iter().map(|_| AtomicBool::new(false)).collect();
+        if let Carrier::Udp(_, to) = &mut self.carrier {
+            *to = self.servers.iter().map(|server| (*server).into()).collect();
+        }
+        Ok(found.into_iter().map(|(_, welcome)| welcome).collect())
     }
 
     /// Whether a stream or a broker that has taken nothing since then is given up.
@@ -328,12 +408,20 @@ impl<'a> Path<'a> {
     }
 }
 
+impl GroupSpec {
+    fn sending(&self) -> Result<GroupSending, ProbeError> {
+        let device = self.device.as_ref().map(|name| device_number(name).ok_or_else(|| no_device(name)));
+        Ok(GroupSending { device: device.transpose()?, ttl: self.ttl, loops: self.loops })
+    }
+}
+
 /// Connects to all servers at the same time. After a stop, the threads end by their time limit.
 fn connect(spec: &ProbeSpec, stop: &dyn Fn() -> bool) -> Result<Vec<TcpStream>, ProbeError> {
     let (done, results) = channel();
     for (place, server) in spec.servers.iter().copied().enumerate() {
         let done = done.clone();
-        let connect = move || drop(done.send((place, TcpStream::connect_timeout(&server, Duration::from_secs(5)))));
+        let tos = spec.tos;
+        let connect = move || drop(done.send((place, marking::connect(server, Some(tos), CONNECT))));
         std::thread::Builder::new().name("takt-connect".to_owned()).spawn(connect)?;
     }
     drop(done);

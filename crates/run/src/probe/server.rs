@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -10,13 +10,14 @@ use std::time::Duration;
 
 use takt_linux::arrival::{Arrival, ArrivalClock};
 use takt_linux::clock::monotonic_ns;
-use takt_linux::datagram::{Datagrams, Sent};
+use takt_linux::datagram::{Datagrams, Sent, device_number};
+use takt_linux::marking::set_tos;
 use takt_linux::outgoing::Outgoing;
 use takt_linux::seqpacket::Poll;
 use takt_model::{Span, Time};
 use takt_net::probe::{Arrivals, Arrived, Frames, HEAD, Head, MESSAGE_MAX, ProbeMessage, ServerCounts};
 
-use super::ProbeError;
+use super::{ECN, GROUPS_MAX, ProbeError, no_device};
 use crate::time_sync::{TimeSync, TimeSyncSpec};
 
 /// How often is looked whether it shall stop.
@@ -38,6 +39,54 @@ pub struct ProbeServerSpec {
     pub listen: SocketAddr,
     /// SO_PRIORITY of its replies.
     pub priority: u32,
+    /// The TOS byte of its replies.
+    pub tos: u8,
+    /// Groups (multicast) whose messages it takes, too, by UDP. It then listens at a wildcard address.
+    pub groups: Vec<IpAddr>,
+    /// The device through which these come; `None`: the kernel chooses by its routes.
+    pub group_device: Option<String>,
+}
+
+impl ProbeServerSpec {
+    /// At this address, for messages to it alone.
+    #[must_use]
+    pub fn new(listen: SocketAddr) -> ProbeServerSpec {
+        ProbeServerSpec { listen, priority: 5, tos: 0, groups: Vec::new(), group_device: None }
+    }
+
+    fn check(&self) -> Result<(), ProbeError> {
+        let value = |text: String| Err(ProbeError::Value(text));
+        let listen = self.listen.ip();
+        if listen.is_multicast() {
+            return value(format!("{listen} is a group (multicast), and no address to listen at; give it by --group"));
+        }
+        if self.groups.is_empty() && self.group_device.is_some() {
+            return value("--mc-rx-if is for groups (multicast); leave it out, or give --group".to_owned());
+        }
+        if self.groups.len() > GROUPS_MAX {
+            return value(format!("{} groups; a server takes {GROUPS_MAX} at most", self.groups.len()));
+        }
+        if let Some(other) = self.groups.iter().find(|group| !group.is_multicast()) {
+            return value(format!(
+                "{other} is no group (multicast): groups are 224.0.0.0 to 239.255.255.255, and ff00:: and above"
+            ));
+        }
+        if let Some(group) = self.groups.iter().find(|group| group.is_ipv4() != listen.is_ipv4()) {
+            let any = if group.is_ipv4() { "0.0.0.0" } else { "[::]" };
+            let port = self.listen.port();
+            return value(format!(
+                "messages to group {group} do not come to {listen}: one is IPv4, the other IPv6; give --listen \
+                 {any}:{port}"
+            ));
+        }
+        match self.groups.first() {
+            Some(group) if !listen.is_unspecified() => value(format!(
+                "messages to group {group} do not come to a socket at {listen}; leave out --listen, or give a \
+                 wildcard: 0.0.0.0 or [::]"
+            )),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// Counts of a server.
@@ -105,6 +154,8 @@ pub struct ProbeServer {
     /// Takes background load. Nobody reads it: the kernel drops what does not fit.
     sink: Datagrams,
     priority: u32,
+    tos: u8,
+    has_groups: bool,
     kernel_stamps: bool,
     clock: ProbeClock,
     welcome: [u16; 2],
@@ -124,7 +175,14 @@ impl ProbeServer {
     /// # Errors
     /// As [`ProbeServer::bind`].
     pub fn with_clock(spec: &ProbeServerSpec, clock: ProbeClock) -> Result<ProbeServer, ProbeError> {
+        spec.check()?;
+        let device = spec.group_device.as_ref();
+        let device = device.map(|name| device_number(name).ok_or_else(|| no_device(name))).transpose()?;
         let udp = Datagrams::bind(spec.listen, spec.priority, 4 << 20, LOOK)?;
+        set_tos(&udp, spec.tos)?;
+        for group in &spec.groups {
+            udp.join(*group, device).map_err(|cause| ProbeError::Join { group: *group, cause })?;
+        }
         let kernel_stamps = udp.stamp().is_ok();
         // Without it, replies of a machine with several addresses come from one that the kernel chooses.
         let _ = udp.answer_as_asked();
@@ -132,14 +190,17 @@ impl ProbeServer {
         let refused = |cause| ProbeError::Listen { at: address, cause };
         let tcp = TcpListener::bind(address).map_err(refused)?;
         tcp.set_nonblocking(true).map_err(refused)?;
+        // Of TCP the kernel takes no ECN.
+        set_tos(&tcp, spec.tos & !ECN)?;
         let any = SocketAddr::new(spec.listen.ip(), 0);
         let (period, priority) = (Span::from_s(1), spec.priority);
+        let (tos, has_groups) = (spec.tos, !spec.groups.is_empty());
         let sync = TimeSyncSpec { listen: any, peers: Vec::new(), period, drift_ppm: 0, priority, sources: None };
         let of_sync = Arc::clone(&clock);
         let sync = TimeSync::with_clock(&sync, Box::new(move |time| of_sync(time)))?;
         let sink = Datagrams::bind(any, 0, 1, LOOK)?;
         let welcome = [sync.address()?.port(), sink.address()?.port()];
-        Ok(ProbeServer { udp, tcp, sync, sink, priority, kernel_stamps, clock, welcome })
+        Ok(ProbeServer { udp, tcp, sync, sink, priority, tos, has_groups, kernel_stamps, clock, welcome })
     }
 
     /// Where it listens.
@@ -158,11 +219,11 @@ impl ProbeServer {
 
     /// Serves until `stop` says so.
     pub fn serve(self, stop: &(dyn Fn() -> bool + Sync)) -> ProbeServerStats {
-        let ProbeServer { udp, tcp, mut sync, sink, priority, kernel_stamps, clock, welcome } = self;
+        let ProbeServer { udp, tcp, mut sync, sink, priority, tos, has_groups, kernel_stamps, clock, welcome } = self;
         let shared = Shared::default();
         let welcome =
             |kernel_stamps| ProbeMessage::Welcome { clock_port: welcome[0], sink_port: welcome[1], kernel_stamps };
-        let by_tcp = Side { shared: &shared, clock: &clock, welcome: welcome(false) };
+        let by_tcp = Side { shared: &shared, clock: &clock, welcome: welcome(false), has_groups };
         let clock_requests = std::thread::scope(|scope| {
             let clocks = scope.spawn(|| {
                 while !stop() {
@@ -170,7 +231,7 @@ impl ProbeServer {
                 }
                 sync.served()
             });
-            scope.spawn(|| accept(scope, &tcp, priority, by_tcp, stop));
+            scope.spawn(|| accept(scope, &tcp, (priority, tos), by_tcp, stop));
             Side { welcome: welcome(kernel_stamps), ..by_tcp }.datagrams(&udp, stop);
             clocks.join().unwrap_or(0)
         });
@@ -183,7 +244,7 @@ impl ProbeServer {
 fn accept<'scope>(
     scope: &'scope std::thread::Scope<'scope, '_>,
     listener: &'scope TcpListener,
-    priority: u32,
+    marks: (u32, u8),
     side: Side<'scope>,
     stop: &'scope (dyn Fn() -> bool + Sync),
 ) {
@@ -203,7 +264,7 @@ fn accept<'scope>(
             let side = if connections < RUNS_MAX { side } else { Side { welcome: ProbeMessage::Full, ..side } };
             side.shared.connections.fetch_add(1, Ordering::Relaxed);
             let serve = move || {
-                let _ = side.stream(stream, priority, stop);
+                let _ = side.stream(stream, marks, stop);
                 side.shared.connections.fetch_sub(1, Ordering::Relaxed);
             };
             if std::thread::Builder::new().name("takt-probe".to_owned()).spawn_scoped(scope, serve).is_err() {
@@ -240,6 +301,7 @@ struct Side<'a> {
     shared: &'a Shared,
     clock: &'a ProbeClock,
     welcome: ProbeMessage,
+    has_groups: bool,
 }
 
 impl Side<'_> {
@@ -301,7 +363,12 @@ impl Side<'_> {
                 self.shared.add(Count::Malformed, 1);
                 continue;
             };
-            let key = (asker.address(), head.run);
+            let mut key = (asker.address(), head.run);
+            if self.has_groups && !runs.contains_key(&key) {
+                // Messages to a group may leave the prober's machine by another address than messages to a server.
+                let of_run = |(address, run): &&(SocketAddr, u64)| *run == key.1 && address.port() == key.0.port();
+                key = runs.keys().find(of_run).copied().unwrap_or(key);
+            }
             if head.message == ProbeMessage::Open && !runs.contains_key(&key) {
                 if runs.len() >= RUNS_MAX {
                     runs.retain(|_, (_, last)| now.saturating_since(*last) < IDLE);
@@ -331,13 +398,19 @@ impl Side<'_> {
         }
     }
 
-    fn stream(&self, mut stream: TcpStream, priority: u32, stop: &dyn Fn() -> bool) -> std::io::Result<()> {
+    fn stream(
+        &self,
+        mut stream: TcpStream,
+        (priority, tos): (u32, u8),
+        stop: &dyn Fn() -> bool,
+    ) -> std::io::Result<()> {
         stream.set_nonblocking(false)?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(Duration::from_nanos(LOOK.as_ns())))?;
         stream.set_write_timeout(Some(Duration::from_nanos(Span::from_s(1).as_ns())))?;
         let outgoing = Outgoing::new(stream.as_fd().try_clone_to_owned()?).map_err(std::io::Error::other)?;
         let _ = outgoing.set_priority(priority);
+        let _ = set_tos(&stream, tos & !ECN);
         let is_full = self.welcome == ProbeMessage::Full;
         let began = Time::from_ns(monotonic_ns());
         let (mut opened, mut run, mut frames) = (None, Run::default(), Frames::default());

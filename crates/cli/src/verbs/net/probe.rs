@@ -4,6 +4,7 @@ mod files;
 mod told;
 
 use std::io::{ErrorKind, Write as _};
+use std::net::SocketAddr;
 
 use serde_json::json;
 use takt_linux::Epoch;
@@ -12,8 +13,8 @@ use takt_linux::signals::StopSignals;
 use takt_model::{Span, Time};
 use takt_net::probe::{Pace, ScheduleSpec, playback};
 use takt_run::probe::{
-    BackgroundSpec, ClocksSpec, DURATION_MAX, Figures, ProbeError, ProbeOutcome, ProbeServer, ProbeServerSpec,
-    ProbeServerStats, ProbeSpec, probe,
+    BackgroundSpec, ClocksSpec, DURATION_MAX, Figures, GroupSpec, ProbeError, ProbeOutcome, ProbeServer,
+    ProbeServerSpec, ProbeServerStats, ProbeSpec, probe,
 };
 
 use crate::args;
@@ -77,6 +78,8 @@ fn spec(options: &ProbeCommon, pace: Pace, reply_every: u32) -> ProbeSpec {
         duration: options.duration.unwrap_or(Span::from_s(1)),
         patience: options.wait,
         priority: options.priority,
+        tos: options.tos,
+        group: group(options),
         background: options.background.map(|rate| BackgroundSpec { rate, size, priority }),
         broker: options.broker.clone(),
         clocks: (!options.no_one_way).then_some(clocks),
@@ -85,9 +88,26 @@ fn spec(options: &ProbeCommon, pace: Pace, reply_every: u32) -> ProbeSpec {
     }
 }
 
+/// How messages go to a group, if an address or an option asks for one.
+fn group(options: &ProbeCommon) -> Option<GroupSpec> {
+    let is_asked = options.mc_tx_if.is_some()
+        || options.mc_ttl.is_some()
+        || options.mc_loopback_enable
+        || options.members.is_some()
+        || options.servers.iter().any(|server| server.ip().is_multicast());
+    let default = GroupSpec::default();
+    is_asked.then(|| GroupSpec {
+        device: options.mc_tx_if.clone(),
+        ttl: options.mc_ttl.unwrap_or(default.ttl),
+        loops: options.mc_loopback_enable,
+        members: options.members.unwrap_or(default.members),
+    })
+}
+
 fn failure(error: ProbeError) -> Failure {
     match &error {
         ProbeError::NoAnswer(_)
+        | ProbeError::NoMembers { .. }
         | ProbeError::Connect { .. }
         | ProbeError::Full(_)
         | ProbeError::Stopped
@@ -172,10 +192,15 @@ fn is_good(outcome: &ProbeOutcome, figures: &Figures) -> bool {
 
 fn serve(options: &args::ProbeServe, json: bool) -> Outcome {
     input::not_zero("--for", options.duration)?;
-    let spec = ProbeServerSpec { listen: options.listen, priority: options.priority };
+    let (groups, group_device) = (options.groups.clone(), options.mc_rx_if.clone());
+    let (listen, priority, tos) = (options.listen, options.priority, options.tos);
+    let spec = ProbeServerSpec { listen, priority, tos, groups, group_device };
     let signals = StopSignals::catch();
     let server = ProbeServer::bind(&spec).map_err(failure)?;
-    note(format_args!("probers find this server at {}, by UDP and TCP", server.address().unwrap_or(options.listen)));
+    let at = server.address().unwrap_or(options.listen);
+    let groups = options.groups.iter().map(|group| SocketAddr::new(*group, at.port()));
+    let groups: String = groups.map(|group| format!(", and in group {group} by UDP")).collect();
+    note(format_args!("probers find this server at {at}, by UDP and TCP{groups}"));
     if !server.has_kernel_stamps() {
         note("the kernel does not stamp datagrams (SO_TIMESTAMPNS): arrivals are those at this program");
     }

@@ -1,6 +1,7 @@
 //! What `takt net probe` prints.
 
 use std::fmt::Write as _;
+use std::net::SocketAddr;
 
 use serde_json::{Map, Value, json};
 use takt_linux::outgoing::Transport;
@@ -16,8 +17,10 @@ fn transport(spec: &ProbeSpec) -> &'static str {
 }
 
 pub(super) fn text(mode: &str, spec: &ProbeSpec, outcome: &ProbeOutcome, figures: &Figures) -> String {
+    let to =
+        spec.group.as_ref().and(spec.servers.first()).map_or_else(String::new, |group| format!(" to group {group}"));
     let mut text =
-        format!("{mode} by {} for {}, seed {}\n", transport(spec), time(outcome.duration), spec.schedule.seed);
+        format!("{mode} by {}{to} for {}, seed {}\n", transport(spec), time(outcome.duration), spec.schedule.seed);
     text.push_str(&servers(outcome));
     if figures.round_trip.count() > 0 {
         let _ = write!(text, "\n{}", times(spec, figures));
@@ -207,6 +210,8 @@ pub(super) fn as_json(mode: &str, spec: &ProbeSpec, outcome: &ProbeOutcome, figu
     json!({
         "mode": mode,
         "transport": transport(spec).to_lowercase(),
+        "group": spec.group.as_ref().and(spec.servers.first()).map(SocketAddr::to_string),
+        "tos": spec.tos,
         "seed": spec.schedule.seed,
         "duration_ns": outcome.duration.as_ns(),
         "servers": outcome.servers.iter().map(|server| server_json(spec, outcome, server)).collect::<Vec<_>>(),
