@@ -1,15 +1,14 @@
 //! A dispatcher: handlers of a plan's operations on SCHED_FIFO threads.
 
 use std::ffi::{CString, c_char, c_int, c_void};
-use std::fs::File;
-use std::io::{self, BufWriter, ErrorKind};
+use std::io;
 use std::os::fd::AsRawFd as _;
-use std::path::{PathBuf, absolute};
 
 use takt_dispatch::{Adaptive, Dispatcher, Dispatching, Handle, Job, KINDS, Options, PushError, StartError, StopError};
 use takt_log::{BackEnd, Definitions, Header, NullSink, Writer};
 use takt_model::Span;
 
+use crate::log_place::{Log, LogPlace, unwritten};
 use crate::plan::takt_plan;
 use crate::refusal::refused;
 use crate::status::{Wrong, call, copy, free, give, object, object_mut, push, takt_status, text};
@@ -81,54 +80,6 @@ pub struct takt_counts {
     pub unmet: u64,
     /// Jobs that executed for longer than the operation's wcet, where its takt_overrun watches that.
     pub overran: u64,
-}
-
-type Log = Writer<BufWriter<File>>;
-
-/// Bytes of a log that are written at once; also its head, but for that of a very large plan.
-const BUFFER: usize = 1 << 16;
-
-/// The place of a log. An existing file there stays until a dispatcher has started. A refused start
-/// leaves nothing behind.
-struct LogPlace {
-    path: PathBuf,
-    file: Option<File>,
-    /// Whether nothing was there.
-    is_new: bool,
-}
-
-impl LogPlace {
-    fn open(path: &str) -> io::Result<LogPlace> {
-        let (place, mut options) = (absolute(path)?, File::options());
-        let new = options.write(true).create_new(true).open(path);
-        let is_new = new.is_ok();
-        let file = match new {
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                options.create_new(false).create(true).truncate(false).open(path)?
-            }
-            new => new?,
-        };
-        Ok(LogPlace { path: place, file: Some(file), is_new })
-    }
-
-    /// It is the log's now.
-    fn take(mut self) -> io::Result<BufWriter<File>> {
-        self.is_new = false;
-        let file = self.file.take().ok_or(ErrorKind::NotFound)?;
-        // Devices and pipes have no length.
-        if file.metadata()?.is_file() {
-            file.set_len(0)?;
-        }
-        Ok(BufWriter::with_capacity(BUFFER, file))
-    }
-}
-
-impl Drop for LogPlace {
-    fn drop(&mut self) {
-        if self.is_new {
-            let _ = std::fs::remove_file(&self.path);
-        }
-    }
 }
 
 /// A dispatcher before its start, while it runs, and after its stop.
@@ -317,14 +268,9 @@ pub unsafe extern "C" fn takt_dispatcher_log(dispatcher: *mut takt_dispatcher, p
         }
         // Perhaps the same file, and new.
         dispatcher.place = None;
-        let place = LogPlace::open(path).map_err(|error| unwritten(format_args!("cannot write {path}: {error}")))?;
-        dispatcher.place = Some(place);
+        dispatcher.place = Some(LogPlace::open(path)?);
         Ok(())
     })
-}
-
-fn unwritten(error: impl std::fmt::Display) -> Wrong {
-    Wrong::new(takt_status::Unwritten, error)
 }
 
 /// Starts all threads and returns at their time zero. `options` may be null. A dispatcher can be
@@ -364,9 +310,8 @@ pub unsafe extern "C" fn takt_dispatcher_start(
             Writer::new(io::sink(), &header, &definitions).map_err(unwritten)?;
         }
         let running = built.with(options).start().map_err(|error| refused(&error))?;
-        let begin = |place: LogPlace| Writer::new(place.take()?, &header, &definitions);
         // On an error the dispatcher stops again.
-        dispatcher.log = place.map(begin).transpose().map_err(unwritten)?;
+        dispatcher.log = place.map(|place| place.begin(&header, &definitions)).transpose()?;
         (dispatcher.running, dispatcher.refused) = (Some(running), false);
         Ok(())
     })
