@@ -81,10 +81,9 @@ impl Pool {
         cpu
     }
 
-    /// Another plan holds. Returns the CPUs that dropped jobs leave.
-    pub(crate) fn switch(&mut self, plan: usize, now: Time, decisions: &mut Vec<Decision>) -> Vec<u32> {
+    /// Another plan holds. `left` gets the CPUs that dropped jobs leave.
+    pub(crate) fn switch(&mut self, plan: usize, now: Time, decisions: &mut Vec<Decision>, left: &mut Vec<u32>) {
         self.slots.adopt(plan);
-        let mut left = Vec::new();
         for slot in 0..self.slot_count() as u32 {
             let at = &mut self.slots.slots[slot as usize];
             let started = at.has_started();
@@ -92,7 +91,6 @@ impl Pool {
                 left.extend(self.drop_job(slot, decisions));
             }
         }
-        left
     }
 
     /// The rank of a slot's job, if there is one.

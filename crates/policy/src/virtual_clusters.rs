@@ -131,6 +131,8 @@ pub(crate) struct VirtualClusters {
     /// The job on each CPU: scope and slot in it.
     cpus: Vec<Option<(usize, u32)>>,
     choice: Choice,
+    /// Scratch of a change of plans: the CPUs that dropped jobs leave.
+    left: Vec<u32>,
     /// When each server changes by itself.
     changes_at: Times,
     /// Components whose servers may have changed. Inner ones come first, for they stand behind outer ones.
@@ -203,7 +205,8 @@ impl VirtualClusters {
             return;
         }
         scope.plan = plan;
-        for cpu in scope.pool.switch(plan, now, decisions) {
+        scope.pool.switch(plan, now, decisions, &mut self.left);
+        for cpu in self.left.drain(..) {
             self.cpus[cpu as usize] = None;
         }
         self.place_all(root, now);
@@ -518,6 +521,11 @@ impl VirtualClusters {
 }
 
 impl Scope {
+    /// How many jobs and servers may compete in it.
+    fn entry_count(&self) -> usize {
+        self.pool.slot_count() + self.servers.len()
+    }
+
     /// Whether something of it may be ordered by laxity.
     fn goes_by_laxity(&self) -> bool {
         self.places.iter().flatten().flatten().any(|place| place.order == Order::Laxity) || self.pool.may_go_by_laxity()

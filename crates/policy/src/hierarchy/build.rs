@@ -135,7 +135,7 @@ impl Hierarchy {
 /// Changes of a server in one update: a return of each part of a sporadic budget, new terms, idleness.
 const CHANGES_MAX: usize = crate::server::RETURNS_MAX + 4;
 /// Events of a server at one instant, most often. The list grows for more.
-pub(super) const EVENTS_MAX: usize = 16;
+pub(crate) const EVENTS_MAX: usize = 16;
 
 /// The scope of a component, or of the node.
 fn scope(system: &System, node: NodeId, parts: Parts, lends: bool) -> Scope {

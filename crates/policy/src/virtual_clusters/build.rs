@@ -6,7 +6,7 @@ use takt_model::{ComponentId, CpuSet, NodeId, ServerRule, Span, System, Task, Ti
 use super::choose::Choice;
 use super::{Group, Scope, Virtual, VirtualClusters};
 use crate::error::PolicyError;
-use crate::hierarchy::build::{Parts, ServerTasks, changes, depth, terms};
+use crate::hierarchy::build::{EVENTS_MAX, Parts, ServerTasks, changes, depth, terms};
 use crate::hierarchy::{Place, ScopeOrder};
 use crate::pool::Pool;
 use crate::server::{Server, Terms};
@@ -32,6 +32,7 @@ impl VirtualClusters {
             groups: Vec::new(),
             cpus: vec![None; spec.cpus as usize],
             choice: Choice::default(),
+            left: Vec::new(),
             changes_at: Times::never(0),
             to_update: (0..components.len()).collect(),
             paying: Vec::new(),
@@ -69,7 +70,7 @@ impl VirtualClusters {
             let lends = parts.servers.iter().any(|server| made.servers[*server].terms.iter().any(lends));
             made.scopes.push(scope(system, node, parts, (own, cpus, depth), lends));
         }
-        made.choice = Choice::new(made.scopes.len());
+        made.reserve();
         made.changes_at = Times::never(made.servers.len());
         // All servers are brought to the beginning.
         (0..made.servers.len() as u32).for_each(|server| made.changes_at.set(server, Time::ZERO));
@@ -82,6 +83,22 @@ impl VirtualClusters {
             scopes(|scope| scope.pool.has_sections()),
         );
         Ok(made)
+    }
+
+    /// Makes room, so that nothing is allocated later.
+    fn reserve(&mut self) {
+        let (servers, groups, cpus) = (self.servers.len(), self.groups.len(), self.cpus.len());
+        let sizes: Vec<(usize, usize)> = self.scopes.iter().map(|scope| (scope.cpus, scope.entry_count())).collect();
+        self.choice = Choice::new(&sizes, cpus);
+        self.left.reserve(self.homes.len());
+        // A component is touched and its scope soiled at most once between two updates.
+        self.to_update.reserve(2 * groups);
+        self.paying.reserve(groups + servers + cpus);
+        self.events.reserve(EVENTS_MAX * groups);
+        let is_sporadic = |terms: &Terms| terms.rule == ServerRule::Sporadic;
+        for server in self.servers.iter_mut().filter(|server| server.terms.iter().any(is_sporadic)) {
+            server.account.reserve_returns();
+        }
     }
 
     /// Adds the servers of a component, and the CPUs that each of them is bound to.
@@ -190,7 +207,7 @@ fn scope(
         cpus,
         depth,
         quantum,
-        picks: Vec::new(),
+        picks: Vec::with_capacity(if quantum.is_some() { cpus } else { 0 }),
         stale: false,
         order: ScopeOrder::new(count, lends),
         standings: vec![None; tasks.len()],

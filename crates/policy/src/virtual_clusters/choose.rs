@@ -51,12 +51,35 @@ pub(super) struct Choice {
     /// The servers that have a CPU and do not lend it.
     holders: Vec<usize>,
     steps: Vec<Step>,
+    /// Scratch of a scope: its first entries, its CPUs, and the CPU of each entry.
+    first: Vec<Entry>,
+    left: Vec<Token>,
+    given: Vec<Option<Token>>,
 }
 
 impl Choice {
-    pub(super) fn new(scopes: usize) -> Self {
-        let (tokens, served) = (vec![Vec::new(); scopes], vec![Vec::new(); scopes]);
-        Choice { busy: vec![0; scopes], tokens, served, ..Choice::default() }
+    /// For scopes with so many CPUs and so many entries, of a node with so many CPUs. Nothing is allocated later.
+    pub(super) fn new(scopes: &[(usize, usize)], cpus: usize) -> Self {
+        let tokens = scopes.iter().map(|(of_scope, _)| Vec::with_capacity(*of_scope)).collect();
+        let served = scopes.iter().map(|(of_scope, entries)| Vec::with_capacity(of_scope + entries)).collect();
+        let (count, entries) = (scopes.len(), scopes.iter().map(|(_, entries)| entries).sum::<usize>());
+        Choice {
+            run: Vec::with_capacity(cpus),
+            payers: Vec::with_capacity(entries + cpus),
+            busy: vec![0; count],
+            tokens,
+            served,
+            visited: Vec::with_capacity(count),
+            to_give_out: BinaryHeap::with_capacity(count),
+            idle: Vec::with_capacity(cpus),
+            lenders: Vec::with_capacity(entries + cpus),
+            holders: Vec::with_capacity(entries + cpus),
+            // Each CPU is given and each entry served once in a scope, but for what is taken back.
+            steps: Vec::with_capacity(2 * (count * cpus + entries)),
+            first: Vec::with_capacity(cpus),
+            left: Vec::with_capacity(cpus),
+            given: Vec::with_capacity(cpus),
+        }
     }
 
     fn begin(&mut self) {
@@ -90,7 +113,12 @@ impl Choice {
         self.payers.truncate(payers);
         for step in self.steps.drain(steps..).rev() {
             match step {
-                Step::Given(scope) => drop(self.tokens[scope].pop()),
+                Step::Given(scope) => {
+                    self.tokens[scope].pop();
+                    if self.tokens[scope].is_empty() {
+                        self.visited.pop();
+                    }
+                }
                 Step::Served(scope) => drop(self.served[scope].pop()),
             }
         }
@@ -116,7 +144,12 @@ impl VirtualClusters {
             self.give_out(scope, &mut choice);
         }
         let mut idle = std::mem::take(&mut choice.idle);
-        idle.sort_by_key(|(scope, _)| std::cmp::Reverse(self.scopes[*scope].depth));
+        // Inner ones first, else in their order. A stable sort of the library may allocate.
+        for at in 1..idle.len() {
+            let depth = |at: usize| self.scopes[idle[at].0].depth;
+            let place = (0..at).find(|other| depth(*other) < depth(at)).unwrap_or(at);
+            idle[place..=at].rotate_right(1);
+        }
         for (lender, root) in idle.drain(..).filter_map(|(_, token)| Some((token.from?, token.root))) {
             self.lend_outwards(lender, root, &mut choice);
         }
@@ -179,14 +212,19 @@ impl VirtualClusters {
     fn give_out(&mut self, scope: usize, choice: &mut Choice) {
         let at = &self.scopes[scope];
         let count = choice.tokens[scope].len().min(at.cpus);
-        let picks: Vec<Entry> = if at.quantum.is_some() {
-            at.picks.iter().copied().take(count).collect()
+        let (mut picks, mut tokens) = (std::mem::take(&mut choice.first), std::mem::take(&mut choice.left));
+        let mut given = std::mem::take(&mut choice.given);
+        picks.clear();
+        tokens.clear();
+        given.clear();
+        if at.quantum.is_some() {
+            picks.extend(at.picks.iter().take(count));
         } else {
-            at.order.after(EntryFilter::Eligible, None).take(count).map(|(_, entry)| entry).collect()
-        };
-        let mut tokens = choice.tokens[scope].clone();
-        let given = self.assign_cpus(scope, &picks, &mut tokens);
-        for (entry, token) in picks.into_iter().zip(given) {
+            picks.extend(at.order.after(EntryFilter::Eligible, None).take(count).map(|(_, entry)| entry));
+        }
+        tokens.extend(&choice.tokens[scope]);
+        self.assign_cpus(scope, &picks, &mut tokens, &mut given);
+        for (entry, token) in picks.iter().copied().zip(given.iter().copied()) {
             let Some(token) = token else { continue };
             if !self.is_there(scope, entry) {
                 // It is done since the decision.
@@ -208,25 +246,23 @@ impl VirtualClusters {
                 Entry::Server(_) => tokens.push(token),
             }
         }
-        choice.idle.extend(tokens.into_iter().map(|token| (scope, token)));
+        choice.idle.extend(tokens.iter().map(|token| (scope, *token)));
+        (choice.first, choice.left, choice.given) = (picks, tokens, given);
     }
 
-    /// Gives each of these entries a CPU. An entry prefers the cluster of its last CPU.
-    fn assign_cpus(&self, scope: usize, picks: &[Entry], tokens: &mut Vec<Token>) -> Vec<Option<Token>> {
+    /// Gives each of these entries one of the CPUs. An entry prefers the cluster of its last CPU.
+    fn assign_cpus(&self, scope: usize, picks: &[Entry], tokens: &mut Vec<Token>, given: &mut Vec<Option<Token>>) {
         let count = picks.len().min(tokens.len());
         if tokens.windows(2).all(|pair| pair[0].root == pair[1].root) {
-            return tokens.drain(..count).map(Some).collect();
+            return given.extend(tokens.drain(..count).map(Some));
         }
-        let take = |entry: &Entry| {
+        given.extend(picks.iter().map(|entry| {
             let root = self.last_root(scope, *entry)?;
             tokens.iter().position(|token| token.root == root).map(|at| tokens.remove(at))
-        };
-        let mut given: Vec<Option<Token>> = picks.iter().map(take).collect();
-        let mut left = tokens.drain(..);
+        }));
+        let without = given.iter().filter(|token| token.is_none()).count().min(tokens.len());
+        let mut left = tokens.drain(..without);
         given.iter_mut().filter(|token| token.is_none()).for_each(|token| *token = left.next());
-        let left: Vec<Token> = left.collect();
-        tokens.extend(left);
-        given
     }
 
     /// The scope of the node whose CPU an entry had last.
