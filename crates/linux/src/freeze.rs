@@ -69,11 +69,12 @@ impl Freezer {
         FreezeGuard { _freezer: self.clone(), own_thread: PhantomData }
     }
 
-    /// Freezes `thread`, which obeys. The caller's priority is above the thread's, on the same CPU:
-    /// then the thread does not get to its next instruction.
+    /// Freezes `thread`, which obeys. If the caller's priority is above the thread's on the same CPU, the thread
+    /// does not get to its next instruction. On another CPU it goes on until the kernel's interrupt reaches that CPU.
     pub fn freeze(&self, thread: Tid) {
-        self.word.store(FROZEN, Ordering::Release);
-        if !self.signalled.swap(true, Ordering::AcqRel) && thread.0 > 0 {
+        self.word.store(FROZEN, Ordering::SeqCst);
+        // SeqCst here and in the handler. They may run on two CPUs, and one of them must see the store of the other.
+        if !self.signalled.swap(true, Ordering::SeqCst) && thread.0 > 0 {
             // SAFETY: tgkill with this process's own id reaches only threads of this process; no memory is passed.
             unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread.0, signal()) };
         }
@@ -88,8 +89,8 @@ impl Freezer {
 
     /// The handler's part. Async-signal-safe: atomics and system calls.
     fn wait(&self) {
-        self.signalled.store(false, Ordering::Release);
-        while self.word.load(Ordering::Acquire) == FROZEN {
+        self.signalled.swap(false, Ordering::SeqCst);
+        while self.word.load(Ordering::SeqCst) == FROZEN {
             if self.lease.is_over() {
                 let _ = sched::set_of(0, &(&Class::Other).into());
                 return;
@@ -221,6 +222,16 @@ mod tests {
             thread.freezer.freeze(thread.tid);
             thread.stands();
             thread.freezer.free();
+        }
+        // The last word counts, also if the handler of a former signal is just at work.
+        for _ in 0..20 {
+            (0..200).for_each(|_| {
+                thread.freezer.free();
+                thread.freezer.freeze(thread.tid);
+            });
+            thread.stands();
+            thread.freezer.free();
+            thread.counts();
         }
         // Changes of mind before the thread notices.
         for _ in 0..1000 {

@@ -328,6 +328,14 @@ pub fn set_affinity(cpus: &[u32]) -> Result<(), SchedError> {
     })
 }
 
+/// Binds a thread of this process to one CPU (the kernel's number). If it runs, it goes there at once.
+///
+/// # Errors
+/// The kernel's refusal.
+pub fn bind(thread: crate::thread::Tid, cpu: u32) -> Result<(), std::io::Error> {
+    set_cpus_of(thread.0, &[cpu]).map_err(std::io::Error::from_raw_os_error)
+}
+
 /// Why a thread was not bound to these CPUs.
 pub(crate) fn unbound(cpus: &[u32], errno: i32) -> SchedError {
     SchedError::Other { class: format!("affinity to CPUs {cpus:?}"), cause: text(errno) }
