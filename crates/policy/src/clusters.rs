@@ -12,9 +12,91 @@ use crate::slot::Job;
 use crate::virtual_clusters::VirtualClusters;
 
 #[derive(Clone, Debug)]
-enum Machine {
+enum Kind {
     One(Hierarchy),
     Several(VirtualClusters),
+}
+
+/// Decides for CPUs that share no task and no component with others. The protocol is that of [`crate::Dispatcher`].
+/// CPUs, slots and components count from 0 within the part.
+#[derive(Clone, Debug)]
+pub struct Machine(Kind);
+
+impl Machine {
+    /// Of a system that [`part_of`] made.
+    fn new(part: &System) -> Result<Machine, PolicyError> {
+        Ok(Machine(match part.nodes[0].cpus {
+            1 => Kind::One(Hierarchy::new(part, NodeId(0))?),
+            _ => Kind::Several(VirtualClusters::new(part, NodeId(0))?),
+        }))
+    }
+
+    /// See [`crate::Dispatcher::wants_deadlines`].
+    #[must_use]
+    pub fn wants_deadlines(&self) -> bool {
+        match &self.0 {
+            Kind::One(hierarchy) => hierarchy.wants_deadlines(),
+            Kind::Several(clusters) => clusters.wants_deadlines(),
+        }
+    }
+
+    /// See [`crate::Dispatcher::decisions_max`].
+    #[must_use]
+    pub fn decisions_max(&self) -> usize {
+        match &self.0 {
+            Kind::One(hierarchy) => hierarchy.decisions_max(),
+            Kind::Several(clusters) => clusters.decisions_max(),
+        }
+    }
+
+    /// Takes the changes of servers since the last call, in order.
+    pub fn take_events(&mut self, each: impl FnMut(ServerEvent)) {
+        match &mut self.0 {
+            Kind::One(hierarchy) => hierarchy.take_events().for_each(each),
+            Kind::Several(clusters) => clusters.take_events().for_each(each),
+        }
+    }
+
+    /// See [`crate::Dispatcher::on_event`].
+    pub fn on_event(&mut self, now: Time, event: &Event, decisions: &mut Vec<Decision>) {
+        match &mut self.0 {
+            Kind::One(hierarchy) => hierarchy.on_event(now, event, decisions),
+            Kind::Several(clusters) => clusters.on_event(now, event, decisions),
+        }
+    }
+
+    /// Decides who runs from `now` on, after all events of the instant.
+    pub fn dispatch(&mut self, now: Time, decisions: &mut Vec<Decision>) {
+        match &mut self.0 {
+            Kind::One(hierarchy) => hierarchy.dispatch(now, decisions),
+            Kind::Several(clusters) => clusters.dispatch(now, decisions),
+        }
+    }
+
+    /// Charges the servers for the time up to the end of the run.
+    pub fn finish(&mut self, now: Time) {
+        match &mut self.0 {
+            Kind::One(hierarchy) => hierarchy.finish(now),
+            Kind::Several(clusters) => clusters.finish(now),
+        }
+    }
+
+    /// The next instant at which the caller must dispatch without an event.
+    #[must_use]
+    pub fn next_wakeup(&self, now: Time) -> Option<Time> {
+        match &self.0 {
+            Kind::One(hierarchy) => hierarchy.next_wakeup(now),
+            Kind::Several(clusters) => clusters.next_wakeup(now),
+        }
+    }
+
+    /// The hierarchy of one CPU, whose components may change while it runs. `None` of several CPUs.
+    pub fn hierarchy(&mut self) -> Option<&mut Hierarchy> {
+        match &mut self.0 {
+            Kind::One(hierarchy) => Some(hierarchy),
+            Kind::Several(_) => None,
+        }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -29,49 +111,67 @@ struct Part {
     wakeup: Option<Time>,
 }
 
-/// One CPU of a node, which shares no task and no component with another CPU.
+/// CPUs of a node that share no task and no component with its other CPUs.
 #[derive(Clone, Debug)]
 pub struct CpuPart {
-    /// The node's CPU.
-    pub cpu: u32,
+    /// The node's CPUs, by those of the machine, the lowest first.
+    pub cpus: Vec<u32>,
     /// The node's slots of its tasks, by its own slots.
     pub slots: Vec<u32>,
     /// The System's components, by its own numbers in [`ServerEvent`].
     pub components: Vec<ComponentId>,
     /// Its machine.
-    pub hierarchy: Hierarchy,
+    pub machine: Machine,
 }
 
 impl CpuPart {
-    /// The CPUs of a node with components, each for itself; those without tasks are left out. The inner error
-    /// holds the first CPUs that share tasks or components.
+    /// The parts of a node with components; those without tasks are left out. A part has more than one CPU where
+    /// CPUs share tasks or components.
     ///
     /// # Errors
     /// As [`Clusters::new`].
-    pub fn of_node(system: &System, node: NodeId) -> Result<Result<Vec<CpuPart>, CpuSet>, PolicyError> {
+    pub fn of_node(system: &System, node: NodeId) -> Result<Vec<CpuPart>, PolicyError> {
         let mut parts = Vec::new();
         for cpus in &divide(system, node) {
             let (part, components, slots) = part_of(system, node, cpus)?;
-            let Some(cpu) = cpus.lowest().filter(|_| !slots.is_empty()) else { continue };
-            if cpus.len() > 1 {
-                return Ok(Err(*cpus));
+            if !slots.is_empty() {
+                parts.push(CpuPart { cpus: cpus.iter().collect(), slots, components, machine: Machine::new(&part)? });
             }
-            parts.push(CpuPart { cpu, slots, components, hierarchy: Hierarchy::new(&part, NodeId(0))? });
         }
-        Ok(Ok(parts))
+        Ok(parts)
+    }
+
+    /// The lowest of its CPUs.
+    #[must_use]
+    pub fn first_cpu(&self) -> u32 {
+        self.cpus.first().copied().unwrap_or(0)
+    }
+
+    /// All of its CPUs.
+    #[must_use]
+    pub fn cpu_set(&self) -> CpuSet {
+        self.cpus.iter().copied().collect()
+    }
+
+    /// Whether it has more than one CPU.
+    #[must_use]
+    pub fn is_shared(&self) -> bool {
+        self.cpus.len() > 1
     }
 
     /// The same CPU in `system`, which has more tasks, components or changes of servers behind those of this part's
-    /// system, none before `at`. For [`Hierarchy::adopt`]. `None` if the CPU would share tasks or components.
+    /// system, none before `at`. For [`Hierarchy::adopt`]. `None` if the CPU shares tasks or components, or would.
     ///
     /// # Errors
     /// As [`Clusters::new`].
     pub fn with_change(&self, system: &System, node: NodeId, at: Time) -> Result<Option<CpuPart>, PolicyError> {
-        for cpus in divide(system, node).iter().filter(|cpus| cpus.contains(self.cpu) && cpus.len() == 1) {
+        let Kind::One(before) = &self.machine.0 else { return Ok(None) };
+        let alone = |cpus: &&CpuSet| cpus.contains(self.first_cpu()) && cpus.len() == 1;
+        for cpus in divide(system, node).iter().filter(alone) {
             let (part, components, slots) = part_of(system, node, cpus)?;
             if components.starts_with(&self.components) && slots.starts_with(&self.slots) {
-                let hierarchy = self.hierarchy.with_change(&part, NodeId(0), at)?;
-                return Ok(Some(CpuPart { cpu: self.cpu, slots, components, hierarchy }));
+                let machine = Machine(Kind::One(before.with_change(&part, NodeId(0), at)?));
+                return Ok(Some(CpuPart { cpus: self.cpus.clone(), slots, components, machine }));
             }
         }
         Ok(None)
@@ -97,11 +197,7 @@ impl Clusters {
             for (local, slot) in slots.iter().enumerate() {
                 clusters.homes[*slot as usize] = (clusters.parts.len(), local as u32);
             }
-            let machine = match cpus.len() {
-                1 => Machine::One(Hierarchy::new(&part, NodeId(0))?),
-                _ => Machine::Several(VirtualClusters::new(&part, NodeId(0))?),
-            };
-            let cpus = cpus.iter().collect();
+            let (machine, cpus) = (Machine::new(&part)?, cpus.iter().collect());
             clusters.parts.push(Part { machine, cpus, slots, components, is_touched: true, wakeup: Some(Time::ZERO) });
         }
         Ok(clusters)
@@ -110,31 +206,22 @@ impl Clusters {
     /// See [`crate::Dispatcher::wants_deadlines`].
     #[must_use]
     pub fn wants_deadlines(&self) -> bool {
-        self.parts.iter().any(|part| match &part.machine {
-            Machine::One(hierarchy) => hierarchy.wants_deadlines(),
-            Machine::Several(clusters) => clusters.wants_deadlines(),
-        })
+        self.parts.iter().any(|part| part.machine.wants_deadlines())
     }
 
     /// See [`crate::Dispatcher::decisions_max`].
     #[must_use]
     pub fn decisions_max(&self) -> usize {
-        let most = |part: &Part| match &part.machine {
-            Machine::One(hierarchy) => hierarchy.decisions_max(),
-            Machine::Several(clusters) => clusters.decisions_max(),
-        };
-        self.parts.iter().map(most).sum()
+        self.parts.iter().map(|part| part.machine.decisions_max()).sum()
     }
 
     /// Takes the changes of servers since the last call, part by part.
     pub fn take_events(&mut self, mut each: impl FnMut(ServerEvent)) {
         for part in &mut self.parts {
-            let named =
-                |event: ServerEvent| ServerEvent { component: part.components[event.component.index()], ..event };
-            match &mut part.machine {
-                Machine::One(hierarchy) => hierarchy.take_events().map(named).for_each(&mut each),
-                Machine::Several(clusters) => clusters.take_events().map(named).for_each(&mut each),
-            }
+            let components = &part.components;
+            part.machine.take_events(|event| {
+                each(ServerEvent { component: components[event.component.index()], ..event });
+            });
         }
     }
 
@@ -177,10 +264,7 @@ impl Clusters {
     /// Charges the servers for the time up to the end of the run.
     pub fn finish(&mut self, now: Time) {
         for part in &mut self.parts {
-            match &mut part.machine {
-                Machine::One(hierarchy) => hierarchy.finish(now),
-                Machine::Several(clusters) => clusters.finish(now),
-            }
+            part.machine.finish(now);
         }
     }
 
@@ -195,25 +279,14 @@ impl Part {
     fn on_event(&mut self, now: Time, event: &Event, decisions: &mut Vec<Decision>) {
         self.is_touched = true;
         let from = decisions.len();
-        match &mut self.machine {
-            Machine::One(hierarchy) => hierarchy.on_event(now, event, decisions),
-            Machine::Several(clusters) => clusters.on_event(now, event, decisions),
-        }
+        self.machine.on_event(now, event, decisions);
         self.rename(&mut decisions[from..]);
     }
 
     fn dispatch(&mut self, now: Time, decisions: &mut Vec<Decision>) {
         let from = decisions.len();
-        self.wakeup = match &mut self.machine {
-            Machine::One(hierarchy) => {
-                hierarchy.dispatch(now, decisions);
-                hierarchy.next_wakeup(now)
-            }
-            Machine::Several(clusters) => {
-                clusters.dispatch(now, decisions);
-                clusters.next_wakeup(now)
-            }
-        };
+        self.machine.dispatch(now, decisions);
+        self.wakeup = self.machine.next_wakeup(now);
         self.rename(&mut decisions[from..]);
     }
 

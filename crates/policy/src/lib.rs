@@ -49,7 +49,7 @@ mod times;
 mod virtual_clusters;
 
 pub use chain::{Due, Link};
-pub use clusters::{Clusters, CpuPart};
+pub use clusters::{Clusters, CpuPart, Machine};
 pub use cyclic::{CyclicExecutive, CyclicSpec};
 pub use decision::{Decision, Event};
 pub use dispatcher::Dispatcher;

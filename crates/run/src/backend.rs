@@ -36,7 +36,7 @@ fn contract(
     (limits, there): (&Limits, usize),
 ) -> Result<Contract, RunError> {
     match back_end {
-        ServerBackEnd::Manager => manager::contract(system, node, options),
+        ServerBackEnd::Manager => manager::contract(system, node, options, false),
         ServerBackEnd::Deadline => {
             deadline::contract(system, node, options, (limits, &deadline::Kernel::look(), there))
         }
@@ -117,7 +117,7 @@ pub(crate) fn prepare_with_flows(
             return Err(refusal(system, node, &[Contract { back_end: asked, enforces: Vec::new(), cannot }]));
         }
     }
-    let contract = manager::contract(system, node, options)?;
+    let contract = manager::contract(system, node, options, true)?;
     if !contract.cannot.is_empty() {
         return Err(refusal(system, node, &[contract]));
     }

@@ -12,7 +12,7 @@ use crate::mapping;
 /// A back end that keeps the budgets of components.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum ServerBackEnd {
-    /// A budget manager on each CPU (docs/explanation/budget-manager.md).
+    /// A budget manager on each CPU, or on one of CPUs that share tasks (docs/explanation/budget-manager.md).
     Manager,
     /// SCHED_DEADLINE: a thread for each component.
     Deadline,
@@ -65,7 +65,7 @@ impl fmt::Display for Obstacle {
 }
 
 /// The remedy for a component with servers on several CPUs.
-pub(crate) const ONE_CPU: &str = "give it one CPU (cpus = 1), or simulate it: takt sim";
+pub(crate) const ONE_CPU: &str = "use --backend manager, or give it one CPU (cpus = 1)";
 
 impl Obstacle {
     /// CPUs of a node share tasks or components, and the back end wants each for itself: the reason.
@@ -78,7 +78,8 @@ impl Obstacle {
         let name = system.nodes.get(node.index()).map_or("", |node| &node.name);
         let part = format!("node \"{name}\"");
         let shares = format!("CPUs {} share tasks or components, and {why}", mapping::list(shared));
-        let remedy = "place them: placement = \"partitioned\", cpus for each task, server-cpus for each component";
+        let remedy = "use --backend manager, or place them: placement = \"partitioned\", cpus for each task, \
+                      server-cpus for each component";
         Obstacle::new(part, shares, remedy)
     }
 

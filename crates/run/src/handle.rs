@@ -365,7 +365,7 @@ impl Running {
                 return Err(cannot("it holds existing threads, which join at the start of a run only"));
             }
             if component.cpus > 1 {
-                return Err(cannot("it has servers on several CPUs, and a budget manager serves one"));
+                return Err(cannot("it has servers on several CPUs, and components join one CPU"));
             }
             let (Auto::Value(period), Auto::Value(budget)) = (component.period, component.budget) else {
                 return Err(cannot("its period or budget is \"auto\"; give values, as takt size writes them"));
@@ -458,9 +458,11 @@ impl Running {
         }
         let parts =
             CpuPart::of_node(&planned.system, self.node).map_err(|error| LiveError::Invalid(error.to_string()))?;
-        let parts = parts.map_err(|cpus| {
-            LiveError::Cannot(format!("CPUs {} would share tasks or components", mapping::list(&cpus)))
-        })?;
+        let is_new = |part: &&CpuPart| part.is_shared() && !self.parts.iter().any(|known| known.cpus == part.cpus);
+        if let Some(part) = parts.iter().find(is_new) {
+            let cpus = mapping::list(&part.cpu_set());
+            return Err(LiveError::Cannot(format!("CPUs {cpus} would share tasks or components")));
+        }
         let refused = |error: RunError| LiveError::Refused(format!("not admitted: {error}"));
         // Tasks that run have their memory already.
         let first = planned.system.tasks.len().saturating_sub(planned.new_tasks.len()) as u32;
@@ -549,7 +551,7 @@ impl Running {
             // A clone has no room to spare, and would allocate. The manager gets the original.
             let (known, change) = (part.clone(), Change { at, part, joins, leaves });
             let part = known;
-            let (index, manager) = self.manager(part.cpu)?;
+            let (index, manager) = self.manager(part.first_cpu())?;
             if self.post(index, manager, change)? {
                 return Ok((at, part, place, all));
             }
@@ -569,7 +571,8 @@ impl Running {
             }
         }
         Err(LiveError::Cannot(
-            "no budget manager of this run serves all of the change: name one CPU that has tasks (server-cpus)"
+            "no budget manager of this run serves all of the change: name one CPU that has tasks (server-cpus); what \
+             shares CPUs with others is not changed while it runs"
                 .to_owned(),
         ))
     }
@@ -617,9 +620,9 @@ impl Running {
         }
         let all = self.all_with(planned, self.now()?);
         let (_, part) = self.part_with(planned, &all, self.now()?)?;
-        let (index, manager) = self.manager(part.cpu)?;
+        let (index, manager) = self.manager(part.first_cpu())?;
         let lease = manager.lease.clone();
-        let kernel_cpu: Vec<u32> = self.cpus.get(part.cpu as usize).copied().into_iter().collect();
+        let kernel_cpu: Vec<u32> = self.cpus.get(part.first_cpu() as usize).copied().into_iter().collect();
         let full = || LiveError::Failed("the run has no room for the task".to_owned());
         let guests = self.guests()?;
         for (id, component) in (self.all.components.len() as u32..).zip(&planned.joins) {

@@ -255,6 +255,8 @@ pub struct RunSummary {
 pub struct ManagerSummary {
     /// Its CPU in the model.
     pub cpu: u32,
+    /// The CPUs whose jobs it schedules.
+    pub cpus: Vec<u32>,
     /// The class that it ran under.
     pub class: String,
     /// How often it decided.

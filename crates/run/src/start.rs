@@ -353,7 +353,8 @@ impl Prepared {
             Some(plan) => Some(Serving::open(self, plan, cpus, served::admit)?),
             None => None,
         };
-        let mut shared = self.shared(&mapped, &tasks, (live.as_ref(), foreigners.as_ref()), handle.is_some());
+        let found = (live.as_ref(), foreigners.as_ref());
+        let mut shared = self.shared(&mapped, &tasks, found, (cpus, handle.is_some()));
         if let Some(serving) = &serving {
             for (slot, (lane, task)) in shared.lanes.iter_mut().zip(&tasks).enumerate() {
                 match self.system.threads_of(task) {
@@ -511,6 +512,7 @@ impl Prepared {
         let tasks: Vec<TaskSummary> = tasks.iter().zip(&shared.lanes).map(summary).chain(guests).collect();
         notes.extend(throttled(&tasks));
         notes.extend(contradicted(&tasks));
+        notes.extend(manager::note_of_unbound(&shared.lanes));
         let unseen = account.kernel.as_ref().is_some_and(|kernel| kernel.switches == 0);
         if self.managed.is_some() && unseen && tasks.iter().any(|task| task.completed > 0) {
             notes.push(NOTE_NO_EVENTS.to_owned());
@@ -536,7 +538,7 @@ impl Prepared {
         mapped: &[MappedTask],
         tasks: &[&Task],
         (live, foreigners): (Option<&Arc<NodeLive>>, Option<&Foreigners>),
-        has_guests: bool,
+        (cpus, has_guests): (&[u32], bool),
     ) -> Shared {
         let mut lanes: Vec<Lane> = mapped
             .iter()
@@ -558,7 +560,8 @@ impl Prepared {
             if let Some(foreigners) = foreigners {
                 foreigners.take_seats(&mut lanes);
             }
-            managed.add_to(&mut lanes, self.node, manager::records(&self.system, self.node, managed), live);
+            let records = manager::records(&self.system, self.node, managed);
+            managed.add_to(&mut lanes, (self.node, cpus), records, live);
         }
         Shared {
             system: self.system.clone(),

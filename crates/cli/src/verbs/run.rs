@@ -231,7 +231,7 @@ fn managers(summary: &RunSummary) -> String {
             or_dash(summary.as_ref().map(|summary| time(Span::from_ns(pick(summary)))))
         };
         table.row(vec![
-            manager.cpu.to_string(),
+            manager.cpus.iter().map(u32::to_string).collect::<Vec<_>>().join(","),
             manager.decisions.to_string(),
             of(&manager.cost, |cost| cost.p50),
             of(&manager.cost, |cost| cost.p99),
@@ -242,7 +242,9 @@ fn managers(summary: &RunSummary) -> String {
             format!("{}.{:02} %", manager.share_ppm / 10_000, manager.share_ppm % 10_000 / 100),
         ]);
     }
-    let charge = costs(summary).filter(|_| !summary.best_effort).map_or_else(String::new, |(decision, late)| {
+    // check charges no costs to budgets on several CPUs.
+    let is_charged = !summary.best_effort && summary.managers.iter().all(|manager| manager.cpus.len() == 1);
+    let charge = costs(summary).filter(|_| is_charged).map_or_else(String::new, |(decision, late)| {
         let twice = Span::from_ns(decision.as_ns().saturating_mul(2));
         format!(
             "check charges this with costs = {{ release = \"{twice}\", switch = \"{twice}\", latency = \"{late}\" }}\n"
@@ -298,6 +300,7 @@ fn managers_json(summary: &RunSummary) -> Vec<Value> {
     let of = |manager: &ManagerSummary| {
         json!({
             "cpu": manager.cpu,
+            "cpus": manager.cpus,
             "class": manager.class,
             "decisions": manager.decisions,
             "preemptions": manager.preemptions,

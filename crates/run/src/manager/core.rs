@@ -1,5 +1,5 @@
-//! One CPU of a node with components, as a pure machine: releases, backlogs, chains and late rules
-//! around [`takt_policy::Hierarchy`].
+//! The CPUs of a manager, as a pure machine: releases, backlogs, chains and late rules around
+//! [`takt_policy::Machine`].
 //!
 //! The machine lives in the times of the plan. [`Core::follow`] carries out all instants up to `now`,
 //! each at its own time, however late the caller is. So budgets last as long as the System says, and
@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use takt_log::{CancelCause, Event, JobKey, Parent};
 use takt_model::draw::{Arrivals, Draw, Releases};
 use takt_model::{ComponentId, NodeId, ServerRule, Span, System, Task, TaskId, Time};
-use takt_policy::{self as policy, CpuPart, Decision, Due, Hierarchy, Link, ServerChange, Times};
+use takt_policy::{self as policy, CpuPart, Decision, Due, Link, Machine, ServerChange, Times};
 
 use crate::levels::BACKLOG;
 use crate::node::Station;
@@ -81,7 +81,7 @@ struct CoreTask<'a> {
     releases: Option<Releases<'a>>,
     /// The number of the next job of existing threads.
     next: u64,
-    /// The job that the hierarchy knows of.
+    /// The job that the machine knows of.
     head: Option<Released>,
     /// At most [`BACKLOG`].
     pending: VecDeque<Released>,
@@ -125,27 +125,30 @@ impl CoreTask<'_> {
 
 /// See the module's documentation. Nothing is allocated after construction.
 pub(crate) struct Core<'a> {
-    hierarchy: Hierarchy,
-    /// The System's components, by the hierarchy's.
+    machine: Machine,
+    /// The System's components, by the machine's.
     components: Vec<ComponentId>,
     decisions: Vec<Decision>,
     tasks: Vec<CoreTask<'a>>,
     /// Next release by slot.
     releases: Times,
-    /// Next deadline to look at by slot, if the hierarchy wants to know.
+    /// Next deadline to look at by slot, if the machine wants to know.
     deadlines: Times,
     tells_deadlines: bool,
     /// Mode switches to come, the earliest last.
     modes: Vec<Time>,
     mode: u32,
-    /// The hierarchy's next wake-up.
+    /// The machine's next wake-up.
     wakeup: Time,
+    /// Whether it decides at each instant, and else whether something has happened since the last decision.
+    decides_always: bool,
+    is_touched: bool,
     /// Successors with an instance that may have become due.
     due: Vec<u32>,
     /// Slots whose head ended without completing, since the caller last looked.
     dropped: Vec<u32>,
-    /// The slot whose job runs.
-    runs: Option<u32>,
+    /// By CPU of the part: the slot whose job runs there.
+    runs: Vec<Option<u32>>,
     /// The change to come.
     change: Option<Box<Change>>,
     /// The last change, for its memory to be freed elsewhere.
@@ -179,20 +182,24 @@ impl<'a> Core<'a> {
         let mut modes: Vec<Time> = system.modes.iter().filter(|mode| mode.node == node).map(|mode| mode.at).collect();
         modes.sort_unstable_by_key(|at| std::cmp::Reverse(*at));
         let count = tasks.len();
+        let in_parts = system.nodes.get(node.index()).is_some_and(|spec| spec.cpus > 1)
+            && system.components.iter().any(|component| component.node == node);
         let mut core = Core {
             // A dropped job may be followed by one that is dropped at once.
-            decisions: Vec::with_capacity(2 * part.hierarchy.decisions_max()),
-            tells_deadlines: part.hierarchy.wants_deadlines(),
-            hierarchy: part.hierarchy,
+            decisions: Vec::with_capacity(2 * part.machine.decisions_max()),
+            tells_deadlines: part.machine.wants_deadlines(),
+            machine: part.machine,
             components: part.components,
             releases: Times::never(count),
             deadlines: Times::never(count),
             modes,
             mode: 0,
             wakeup: Time::ZERO,
+            decides_always: !in_parts,
+            is_touched: true,
             due: Vec::with_capacity(count * (count + 1)),
             dropped: Vec::with_capacity(count * (BACKLOG as usize + 1)),
-            runs: None,
+            runs: vec![None; part.cpus.len()],
             change: None,
             changed: None,
             seed,
@@ -220,9 +227,10 @@ impl<'a> Core<'a> {
         (self.wakeup, self.last) = (from, from);
     }
 
-    /// Makes room for so many components and tasks to join. Before the start.
+    /// Makes room for so many components and tasks to join. Before the start. None join CPUs that share tasks.
     pub(crate) fn make_room(&mut self, servers: usize, tasks: usize) {
-        self.hierarchy.make_room(servers, tasks);
+        let Some(hierarchy) = self.machine.hierarchy() else { return };
+        hierarchy.make_room(servers, tasks);
         let count = self.tasks.len() + tasks;
         self.components.reserve(servers);
         self.tasks.reserve(tasks);
@@ -273,9 +281,12 @@ impl<'a> Core<'a> {
 
     fn make_change(&mut self, at: Time, tell: &mut impl FnMut(Time, Fact)) {
         let Some(mut change) = self.change.take_if(|change| change.at <= at) else { return };
-        self.hierarchy.adopt(&mut change.part.hierarchy, at, &mut self.decisions);
+        if let (Some(hierarchy), Some(next)) = (self.machine.hierarchy(), change.part.machine.hierarchy()) {
+            hierarchy.adopt(next, at, &mut self.decisions);
+        }
+        self.is_touched = true;
         std::mem::swap(&mut self.components, &mut change.part.components);
-        self.tells_deadlines |= self.hierarchy.wants_deadlines();
+        self.tells_deadlines |= self.machine.wants_deadlines();
         self.carry_out(at, tell);
         for slot in &change.leaves {
             self.leave(*slot, at, tell);
@@ -295,27 +306,34 @@ impl<'a> Core<'a> {
         self.deadlines.set(slot, Time::MAX);
         let head = task.head.take().map(|job| task.key(job.number));
         if let Some(job) = head {
-            self.hierarchy.remove(at, slot, &mut self.decisions);
+            if let Some(hierarchy) = self.machine.hierarchy() {
+                hierarchy.remove(at, slot, &mut self.decisions);
+            }
             self.decisions.retain(|decision| !matches!(decision, Decision::Drop { slot: of, .. } if *of == slot));
-            self.runs = self.runs.filter(|runs| *runs != slot);
+            self.stop(slot);
             self.dropped.push(slot);
             tell(at, Fact::Event(Event::Cancel { job, cause: CancelCause::Omitted }));
         }
         self.carry_out(at, tell);
     }
 
-    /// The slot and the number of the job that has the CPU.
-    pub(crate) fn runs(&self) -> Option<(u32, u64)> {
-        let slot = self.runs?;
+    /// The slot and the number of the job that has this CPU of the part.
+    pub(crate) fn runs(&self, cpu: usize) -> Option<(u32, u64)> {
+        let slot = (*self.runs.get(cpu)?)?;
         self.head(slot).map(|number| (slot, number))
     }
 
-    /// The number of the job that the hierarchy knows of.
+    /// No CPU has the job of this slot any more.
+    fn stop(&mut self, slot: u32) {
+        self.runs.iter_mut().filter(|runs| **runs == Some(slot)).for_each(|runs| *runs = None);
+    }
+
+    /// The number of the job that the machine knows of.
     pub(crate) fn head(&self, slot: u32) -> Option<u64> {
         self.tasks.get(slot as usize)?.head.map(|job| job.number)
     }
 
-    /// When the job that the hierarchy knows of was released.
+    /// When the job that the machine knows of was released.
     pub(crate) fn released(&self, slot: u32) -> Option<Time> {
         self.tasks.get(slot as usize)?.head.map(|job| job.release)
     }
@@ -346,26 +364,28 @@ impl<'a> Core<'a> {
         if next < self.end { next } else { Time::MAX }
     }
 
-    /// Carries out all instants up to `now`. `done` is the running job, which has completed.
+    /// Carries out all instants up to `now`. `done` are running jobs that have completed. The call empties it.
     ///
     /// A late caller may report a completion after the plan took the CPU from the job. Then the job
-    /// completes just before that instant. So the machine never sees a job complete that does not run. The
+    /// completes just before that instant. Several jobs complete together, with the first of them: the next
+    /// decision may take the CPU from another one. So the machine never sees a job complete that does not run. The
     /// error is at most the caller's lateness.
     pub(crate) fn follow(
         &mut self,
         now: Time,
-        mut done: Option<Done>,
+        done: &mut Vec<Done>,
         mut station: Option<&mut Station>,
         tell: &mut impl FnMut(Time, Fact),
     ) {
         loop {
             let next = self.next_instant();
-            let at = done.map_or(next, |done| done.at.min(next)).max(self.last);
-            if at > now.max(self.last) || (done.is_none() && next == Time::MAX) {
+            let first = done.iter().map(|done| done.at).min();
+            let at = first.map_or(next, |first| first.min(next)).max(self.last);
+            if at > now.max(self.last) || (first.is_none() && next == Time::MAX) {
                 return;
             }
             self.last = at;
-            self.step(at, done.take().map(|done| done.slot), station.as_deref_mut(), tell);
+            self.step(at, done, station.as_deref_mut(), tell);
         }
     }
 
@@ -380,14 +400,14 @@ impl<'a> Core<'a> {
         task.next += 1;
         self.last = at;
         self.release(slot, Released { number, arrival: at, release: at, origin: at, missed: false }, at, tell);
-        self.step(at, None, None, tell);
+        self.step(at, &mut Vec::new(), None, tell);
     }
 
     /// Drops the jobs whose deadline is the end, and reports the payments of servers up to it.
     pub(crate) fn finish(&mut self, tell: &mut impl FnMut(Time, Fact)) {
         let end = self.end.max(self.last);
-        self.step(end, None, None, tell);
-        self.hierarchy.finish(end);
+        self.step(end, &mut Vec::new(), None, tell);
+        self.machine.finish(end);
         self.tell_of_servers(end, tell);
     }
 
@@ -395,13 +415,13 @@ impl<'a> Core<'a> {
     fn step(
         &mut self,
         at: Time,
-        mut done: Option<u32>,
+        done: &mut Vec<Done>,
         mut station: Option<&mut Station>,
         tell: &mut impl FnMut(Time, Fact),
     ) {
         loop {
-            if let Some(slot) = done.take() {
-                self.complete(slot, at, station.as_deref_mut(), tell);
+            for job in done.drain(..) {
+                self.complete(job.slot, at, station.as_deref_mut(), tell);
             }
             self.pass_deadlines(at, tell);
             if at >= self.end {
@@ -411,21 +431,46 @@ impl<'a> Core<'a> {
             self.release_hops(at, station.as_deref_mut(), tell);
             self.release_all(at, tell);
             self.switch_modes(at, tell);
-            self.hierarchy.dispatch(at, &mut self.decisions);
+            self.dispatch(at);
             self.tell_of_servers(at, tell);
             if !self.carry_out(at, tell) && self.due.is_empty() {
                 break;
             }
         }
-        self.wakeup = self.hierarchy.next_wakeup(at).unwrap_or(Time::MAX);
+        if self.decides_always {
+            self.wakeup = self.machine.next_wakeup(at).unwrap_or(Time::MAX);
+        }
+    }
+
+    /// Tells the machine of an event.
+    fn report(&mut self, at: Time, event: &policy::Event) {
+        self.is_touched = true;
+        self.machine.on_event(at, event, &mut self.decisions);
+    }
+
+    /// Decides when the simulator does. Of a node of several CPUs with components, a part decides when something has
+    /// happened to it.
+    fn dispatch(&mut self, at: Time) {
+        if self.decides_always {
+            return self.machine.dispatch(at, &mut self.decisions);
+        }
+        if !std::mem::take(&mut self.is_touched) && self.wakeup > at {
+            return;
+        }
+        let from = self.decisions.len();
+        self.machine.dispatch(at, &mut self.decisions);
+        self.wakeup = self.machine.next_wakeup(at).unwrap_or(Time::MAX);
+        // There may be more to decide where a slot became empty.
+        let empties = |decision: &Decision| matches!(decision, Decision::Cancel { .. } | Decision::Drop { .. });
+        self.is_touched = self.decisions.iter().skip(from).any(empties);
     }
 
     fn complete(&mut self, slot: u32, at: Time, station: Option<&mut Station>, tell: &mut impl FnMut(Time, Fact)) {
         let Some(task) = self.tasks.get_mut(slot as usize) else { return };
         let Some(job) = task.head.take() else { return };
         let (key, due) = (task.key(job.number), job.arrival.saturating_add(task.deadline));
-        self.runs = None;
-        self.hierarchy.on_event(at, &policy::Event::Complete { slot }, &mut self.decisions);
+        self.stop(slot);
+        self.report(at, &policy::Event::Complete { slot });
         self.ended(slot, &job, true, at);
         if let Some(station) = station {
             station.completed(slot, (key, due, job.origin), at, &mut |at, event| tell(at, Fact::Event(event)));
@@ -452,7 +497,7 @@ impl<'a> Core<'a> {
             match task.next_deadline() {
                 Some(deadline) if deadline <= at => {
                     if task.miss() {
-                        self.hierarchy.on_event(at, &policy::Event::Deadline { slot }, &mut self.decisions);
+                        self.report(at, &policy::Event::Deadline { slot });
                     }
                 }
                 later => self.deadlines.set(slot, later.unwrap_or(Time::MAX)),
@@ -527,13 +572,13 @@ impl<'a> Core<'a> {
         self.tell_successors(slot, &job, false);
     }
 
-    /// Hands a job to the hierarchy.
+    /// Hands a job to the machine.
     fn make_head(&mut self, slot: u32, job: Released, at: Time) {
         let Some(task) = self.tasks.get_mut(slot as usize) else { return };
         task.head = Some(job);
         let deadline = job.arrival.saturating_add(task.deadline);
         let ready = policy::Job { slot, release: job.release, arrival: job.arrival, deadline };
-        self.hierarchy.on_event(at, &policy::Event::Ready(ready), &mut self.decisions);
+        self.report(at, &policy::Event::Ready(ready));
     }
 
     /// After the job of a slot has gone: the next one moves up, and successors learn of it.
@@ -562,8 +607,7 @@ impl<'a> Core<'a> {
         while self.modes.pop_if(|mode| *mode <= at).is_some() {
             self.mode += 1;
             tell(at, Fact::Event(Event::ModeChange { mode: self.mode }));
-            let event = policy::Event::Mode { plan: self.mode as usize };
-            self.hierarchy.on_event(at, &event, &mut self.decisions);
+            self.report(at, &policy::Event::Mode { plan: self.mode as usize });
             self.carry_out(at, tell);
         }
     }
@@ -575,8 +619,12 @@ impl<'a> Core<'a> {
         while let Some(decision) = self.decisions.get(next).copied() {
             next += 1;
             match decision {
-                Decision::Run { slot, .. } => self.runs = Some(slot),
-                Decision::Preempt { slot, .. } => self.runs = self.runs.filter(|runs| *runs != slot),
+                Decision::Run { slot, cpu, .. } => {
+                    if let Some(runs) = self.runs.get_mut(cpu as usize) {
+                        *runs = Some(slot);
+                    }
+                }
+                Decision::Preempt { slot, .. } => self.stop(slot),
                 Decision::Cancel { slot } => {
                     self.abandon(slot, CancelCause::Omitted, at, tell);
                     emptied = true;
@@ -592,7 +640,7 @@ impl<'a> Core<'a> {
     }
 
     fn abandon(&mut self, slot: u32, cause: CancelCause, at: Time, tell: &mut impl FnMut(Time, Fact)) {
-        self.runs = self.runs.filter(|runs| *runs != slot);
+        self.stop(slot);
         let Some(task) = self.tasks.get_mut(slot as usize) else { return };
         let Some(job) = task.head.take() else { return };
         tell(at, Fact::Event(Event::Cancel { job: task.key(job.number), cause }));
@@ -603,8 +651,9 @@ impl<'a> Core<'a> {
     }
 
     fn tell_of_servers(&mut self, at: Time, tell: &mut impl FnMut(Time, Fact)) {
-        for event in self.hierarchy.take_events() {
-            let Some(component) = self.components.get(event.component.index()).copied() else { continue };
+        let components = &self.components;
+        self.machine.take_events(|event| {
+            let Some(component) = components.get(event.component.index()).copied() else { return };
             let server = component.0;
             let event = match event.change {
                 ServerChange::Replenished(budget) => Event::Replenish { server, budget },
@@ -612,12 +661,11 @@ impl<'a> Core<'a> {
                 ServerChange::Idle => Event::ServerIdle { server },
                 ServerChange::Paid { since, amount, idle } => Event::Charge { server, since, amount, idle },
                 ServerChange::Switched { rule, period, budget } => {
-                    tell(at, Fact::Switched { component, rule, period, budget });
-                    continue;
+                    return tell(at, Fact::Switched { component, rule, period, budget });
                 }
             };
             tell(at, Fact::Event(event));
-        }
+        });
     }
 }
 

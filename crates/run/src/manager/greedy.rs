@@ -64,13 +64,17 @@ fn ms(ms: u64) -> Span {
     Span::from_ms(ms)
 }
 
-/// A component of three tasks, of which the one at `place` misbehaves, and an innocent component behind it.
-fn system(rule: ServerRule, place: usize) -> System {
-    let mut system = System::local(1, Builtin::Fp, Vec::new());
+/// A component of three tasks and an innocent one. The task at `place` misbehaves. The first component has servers on
+/// all CPUs.
+fn system(rule: ServerRule, place: usize, cpus: u32) -> System {
+    let mut system = System::local(cpus, Builtin::Fp, Vec::new());
     for (at, name) in (0u32..).zip(["crowd", "innocent"]) {
         let mut component = Component::new(name, NodeId(0), rule);
         (component.period, component.budget) = (Auto::Value(ms(50)), Auto::Value(ms(15)));
         (component.priority, component.strategy) = (Some(at + 1), StrategyRef::Builtin(Builtin::Fp));
+        if at == 0 {
+            (component.cpus, component.budget) = (cpus, Auto::Value(ms(15 * u64::from(cpus))));
+        }
         system.components.push(component);
     }
     let crowd = (0..3).map(|at| if at == place { GREEDY.to_owned() } else { format!("modest {at}") });
@@ -89,20 +93,20 @@ fn system(rule: ServerRule, place: usize) -> System {
 fn a_thread_that_blocks_and_forks_takes_no_more_than_the_budget_of_its_component() {
     let _alone = super::ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     for rule in [ServerRule::Ptps, ServerRule::Deferrable, ServerRule::CbsHard] {
-        for place in 0..3 {
+        for (place, cpus) in [(0, 1), (1, 1), (2, 1), (0, 2)] {
             // Real-time threads of other programs may take the CPU.
-            let undisturbed = (0..10).any(|_| takes_no_more_than_its_budget(rule, place));
-            assert!(undisturbed, "{rule:?} {place}: in ten runs a component did not get its budget");
+            let undisturbed = (0..10).any(|_| takes_no_more_than_its_budget(rule, place, cpus));
+            assert!(undisturbed, "{rule:?} {place} {cpus}: in ten runs a component did not get its budget");
         }
     }
 }
 
 /// One run. Whether both components got their budgets.
-fn takes_no_more_than_its_budget(rule: ServerRule, place: usize) -> bool {
+fn takes_no_more_than_its_budget(rule: ServerRule, place: usize, cpus: u32) -> bool {
     *SEEN.lock().unwrap() = Seen { used: Span::ZERO, children: 0, policies: BTreeSet::new() };
     let options = RunOptions { back_end: Some(ServerBackEnd::Manager), ..RunOptions::new(ms(300)) };
     let mut events: Vec<(u32, Time, takt_log::Event)> = Vec::new();
-    let summary = match run(&system(rule, place), &options, &mut events) {
+    let summary = match run(&system(rule, place, cpus), &options, &mut events) {
         Ok(summary) => summary,
         Err(error @ (RunError::Privilege { .. } | RunError::Cpus { .. })) => {
             println!("skipped: {error}");
@@ -118,9 +122,9 @@ fn takes_no_more_than_its_budget(rule: ServerRule, place: usize) -> bool {
     let late = Span::from_ns(late).max(summary.steal.unwrap_or(Span::ZERO)).saturating_add(super::GRAIN);
     // Six periods, and a budget that comes at the end. A decision may be late each time that one of its
     // threads loses the CPU.
-    let most = ms(15 * 7).saturating_add(Span::from_ns(late.as_ns() * manager.preemptions.max(8)));
+    let most = ms(15 * 7 * u64::from(cpus)).saturating_add(Span::from_ns(late.as_ns() * manager.preemptions.max(8)));
     let took = seen.used.saturating_add(ms(2 * modest));
-    let about = format!("{rule:?} {place}: {took} of {most}, {modest} modest jobs, {seen:?}\n{summary:#?}");
+    let about = format!("{rule:?} {place} {cpus}: {took} of {most}, {modest} modest jobs, {seen:?}\n{summary:#?}");
     assert!(took <= most, "{about}");
     // It was greedy: it wanted the CPU all the time, and got its budget. The innocent one got its own.
     let was_greedy = seen.used >= ms(10) && seen.children > 0;

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use takt_linux::thread::Tid;
-use takt_linux::{Epoch, clock, futex};
+use takt_linux::{Epoch, clock, futex, sched};
 use takt_log::Event;
 use takt_model::{Span, TaskId, Time};
 use takt_policy::CpuPart;
@@ -108,6 +108,15 @@ impl<'a> LiveSeats<'a> {
 }
 
 impl Seats for LiveSeats<'_> {
+    fn bind(&mut self, slot: u32, cpu: usize) {
+        let Some((lane, _)) = self.at(slot) else { return };
+        let thread = Tid::of_this_process(lane.tid.load(Ordering::Acquire));
+        let Some((thread, (_, cpu))) = thread.zip(self.manager.cpus.get(cpu)) else { return };
+        if sched::bind(thread, *cpu).is_err() {
+            self.manager.unbound.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
     fn report(&mut self, slot: u32, number: u64) -> Report {
         if let Some(held) = self.held(slot) {
             return held.report();
@@ -198,8 +207,8 @@ impl Drop for FreeAll<'_> {
 impl Manager {
     /// Its machine, before the start. `None` if there is none: then the run was not prepared.
     pub(crate) fn office<'a>(&self, shared: &'a Shared) -> Option<Office<'a>> {
-        let parts = CpuPart::of_node(&shared.system, self.node).ok()?.ok()?;
-        let part = parts.into_iter().find(|part| part.cpu == self.cpu)?;
+        let parts = CpuPart::of_node(&shared.system, self.node).ok()?;
+        let part = parts.into_iter().find(|part| part.first_cpu() == self.cpu)?;
         let post = self.live.as_ref().map(|live| Post::new(live, &part.slots));
         let hop = |slot| post.as_ref().and_then(|post| post.later_hop(slot));
         let mut board = Board::new(&shared.system, self.node, part, (shared.seed, shared.duration), hop);
@@ -366,8 +375,8 @@ mod tests {
     }
 
     /// A component that used up its budget when the manager fails, and one whose job runs then.
-    fn system() -> System {
-        let mut system = System::local(1, Builtin::Rm, Vec::new());
+    fn system(cpus: u32) -> System {
+        let mut system = System::local(cpus, Builtin::Rm, Vec::new());
         for (name, wcet) in [("held", 400), ("other", 1)] {
             let id = ComponentId(system.components.len() as u32);
             let mut component = Component::new(name, NodeId(0), ServerRule::Ptps);
@@ -385,11 +394,14 @@ mod tests {
     #[test]
     fn a_manager_that_fails_leaves_no_thread_frozen() {
         let _alone = crate::manager::ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        for failure in [PANIC, SILENCE] {
+        for (failure, cpus) in [(PANIC, 1), (SILENCE, 1), (SILENCE, 2)] {
+            if takt_linux::sched::affinity().len() < cpus as usize {
+                continue;
+            }
             FAILURE.store(failure, Ordering::Release);
             let mut events: Vec<(u32, Time, takt_log::Event)> = Vec::new();
             let options = RunOptions { best_effort: true, ..RunOptions::new(Span::from_s(5)) };
-            let refused = run(&system(), &options, &mut events).unwrap_err();
+            let refused = run(&system(cpus), &options, &mut events).unwrap_err();
             FAILURE.store(0, Ordering::Release);
             match refused {
                 RunError::Panicked { ref task } if failure == PANIC => assert_eq!(task, "budget manager 0"),

@@ -1,9 +1,13 @@
 //! Components on a stock kernel: a budget manager on each CPU.
 //!
 //! The manager is a SCHED_FIFO thread above the threads of all tasks. It runs the simulator's own machine of
-//! servers ([`takt_policy::Hierarchy`]) on absolute timers. At each decision it frees the thread of the
+//! servers ([`takt_policy::Machine`]) on absolute timers. At each decision it frees the thread of the
 //! chosen job and freezes the former one ([`takt_linux::freeze`]). So a job exceeds its budgets by
 //! no more than the lateness of the manager's timer.
+//!
+//! CPUs that share tasks or components have one manager, on the lowest of them. It alone has their machine, so no
+//! lock protects a decision. It binds the thread of a chosen job to the CPU of the decision. On other CPUs than its
+//! own it freezes threads by the same signal, with which the kernel interrupts the CPU.
 //!
 //! | file | holds |
 //! |---|---|
@@ -66,20 +70,24 @@ pub(crate) fn has_components(system: &System, node: NodeId) -> bool {
 }
 
 /// The contract of budget managers for the node.
-pub(crate) fn contract(system: &System, node: NodeId, options: &RunOptions) -> Result<Contract, RunError> {
-    system.nodes.get(node.index()).ok_or(RunError::NoNode(node.0))?;
-    let (mut enforces, mut cannot) = (Vec::new(), Vec::new());
-    match CpuPart::of_node(system, node)? {
-        Err(shared) => {
-            cannot.push(Obstacle::of_shared_cpus(system, node, &shared, "a budget manager serves one CPU"));
-        }
-        Ok(parts) => {
-            cannot.extend(chains_across(system, node, &parts));
-            cannot.extend(obstacles_of_foreign(system, node, options));
-            let kinds = (has_components(system, node), threads_of::is_in(system, node));
-            enforces.push(enforced(&parts, options, kinds));
-        }
+pub(crate) fn contract(
+    system: &System,
+    node: NodeId,
+    options: &RunOptions,
+    has_flows: bool,
+) -> Result<Contract, RunError> {
+    let spec = system.nodes.get(node.index()).ok_or(RunError::NoNode(node.0))?;
+    let parts = CpuPart::of_node(system, node)?;
+    let mut cannot = chains_across(system, node, &parts);
+    cannot.extend(obstacles_of_foreign(system, node, options, &parts));
+    if let Some(shared) = parts.iter().find(|part| part.is_shared() && has_flows) {
+        let cpus = mapping::list(&shared.cpu_set());
+        let why = format!("CPUs {cpus} share tasks or components, and a table thread serves one CPU");
+        let remedy = "place them: placement = \"partitioned\", cpus for each task, server-cpus for each component";
+        cannot.push(Obstacle::new(format!("node \"{}\"", spec.name), why, remedy));
     }
+    let kinds = (has_components(system, node), threads_of::is_in(system, node));
+    let enforces = vec![enforced(&parts, options, kinds)];
     Ok(Contract { back_end: ServerBackEnd::Manager, enforces, cannot })
 }
 
@@ -88,14 +96,20 @@ fn enforced(parts: &[CpuPart], options: &RunOptions, (has_components, has_foreig
         return "best effort: the budget managers and all threads run under SCHED_OTHER, so that decisions come late"
             .to_owned();
     }
-    let cpus: CpuSet = parts.iter().map(|part| part.cpu).collect();
+    let cpus: CpuSet = parts.iter().map(CpuPart::first_cpu).collect();
     let (thread, duty) = if has_components {
         ("budget manager", "runs the servers")
     } else {
         ("table thread", "receives and sends messages and lets jobs run by the strategy of the node")
     };
+    let together = |part: &CpuPart| {
+        let all = mapping::list(&part.cpu_set());
+        format!("; that on CPU {} decides for CPUs {all}, which share tasks or components", part.first_cpu())
+    };
+    let together: String = parts.iter().filter(|part| part.is_shared()).map(together).collect();
     format!(
-        "a {thread} on each of CPUs {} {duty}, under {}; it frees the thread whose turn it is, and freezes the others",
+        "a {thread} on each of CPUs {} {duty}, under {}; it frees the thread whose turn it is, and freezes the \
+         others{together}",
         mapping::list(&cpus),
         class(options, top_priority(options, has_foreign)).describe()
     )
@@ -107,10 +121,17 @@ fn top_priority(options: &RunOptions, has_foreign: bool) -> u8 {
 }
 
 /// Obstacles of managers to components of existing threads.
-fn obstacles_of_foreign(system: &System, node: NodeId, options: &RunOptions) -> Vec<Obstacle> {
+fn obstacles_of_foreign(system: &System, node: NodeId, options: &RunOptions, parts: &[CpuPart]) -> Vec<Obstacle> {
     let mut cannot = Vec::new();
     for (id, component) in threads_of::components(system, node) {
         let part = format!("component \"{}\"", component.name);
+        if let Some(shared) = parts.iter().find(|part| part.is_shared() && part.components.contains(&id)) {
+            let cpus = mapping::list(&shared.cpu_set());
+            let why =
+                format!("its existing threads need a CPU of their own, and CPUs {cpus} share tasks or components");
+            let remedy = "place them: placement = \"partitioned\", cpus for each task, server-cpus for each component";
+            cannot.push(Obstacle::new(&part, why, remedy));
+        }
         if options.best_effort {
             let why = "its existing threads need priorities, and --best-effort gives none";
             cannot.push(Obstacle::new(&part, why, "leave --best-effort out"));
@@ -141,13 +162,13 @@ pub(crate) fn prepare(
     limits: &Limits,
     flows: Option<NodePlan>,
 ) -> Result<Prepared, RunError> {
-    let parts = CpuPart::of_node(system, node)?.unwrap_or_default();
+    let parts = CpuPart::of_node(system, node)?;
     let top = top_priority(options, threads_of::is_in(system, node));
     let mut tasks = Vec::new();
     for (slot, (id, task)) in (0..).zip(system.tasks_of(node)) {
         mapping::has_values(task)?;
         let part = parts.iter().find(|part| part.slots.contains(&slot));
-        let cpus: CpuSet = part.map(|part| part.cpu).into_iter().collect();
+        let cpus = part.map(CpuPart::cpu_set).unwrap_or_default();
         let is_table = flows.as_ref().is_some_and(|plan| plan.is_table(slot));
         let class = match system.threads_of(task).is_some() {
             true => Class::RoundRobin { priority: top - 2 },
@@ -185,7 +206,7 @@ fn chains_across(system: &System, node: NodeId, parts: &[CpuPart]) -> Vec<Obstac
     };
     let crosses = |id: TaskId, task: &Task| task.after.iter().any(|before| part_of(*before) != part_of(id));
     let across = system.tasks_of(node).filter(|(id, task)| crosses(*id, task));
-    let why = "it follows a task on another CPU, and a budget manager serves one CPU";
+    let why = "it follows a task on another CPU, which has a budget manager of its own";
     across
         .map(|(_, task)| Obstacle::new(format!("task \"{}\"", task.name), why, "place the chain on one CPU"))
         .collect()
@@ -196,8 +217,8 @@ fn is_hard(rule: ServerRule) -> bool {
     !matches!(rule, ServerRule::Cbs | ServerRule::Grub)
 }
 
-/// Checks that the threads of each CPU use at most the share of real-time threads. A component uses
-/// no more than its budgets, however much its tasks want. A lender's budget may go to others.
+/// Checks that the threads of each CPU, or of CPUs that share tasks, use at most the share of real-time threads. A
+/// component uses no more than its budgets, however much its tasks want. A lender's budget may go to others.
 pub(crate) fn refuse_overload(
     system: &System,
     node: NodeId,
@@ -221,8 +242,8 @@ pub(crate) fn refuse_overload(
         };
         let (mut bounded, mut all) = (of(None), of(None));
         for id in part.components.iter().filter(|id| root_is(system, **id)) {
-            let (load, share, hard, lends) =
-                (of(Some(*id)), share_ppm(system, *id), hard(system, *id), lends(system, *id));
+            let (hard, lends) = (hard(system, *id), lends(system, *id));
+            let (load, share) = (of(Some(*id)), share_ppm(system, *id));
             let most = match (hard, lends) {
                 (false, _) => load,
                 (true, true) => share,
@@ -230,9 +251,10 @@ pub(crate) fn refuse_overload(
             };
             (bounded, all) = (bounded.saturating_add(most), all.saturating_add(load));
         }
-        let used = bounded.min(all);
-        if used > allowed * 10_000 {
-            return Err(RunError::Overload { cpus: part.cpu.to_string(), used: used.div_ceil(10_000), allowed });
+        let (used, count) = (bounded.min(all), part.cpus.len().max(1) as u64);
+        if used > allowed * 10_000 * count {
+            let (cpus, used) = (mapping::list(&part.cpu_set()), used.div_ceil(10_000 * count));
+            return Err(RunError::Overload { cpus, used, allowed });
         }
     }
     Ok(())
@@ -263,7 +285,7 @@ fn lends(system: &System, id: ComponentId) -> bool {
     rules(system, id).any(|rule| matches!(rule, ServerRule::Wcps | ServerRule::Crps))
 }
 
-/// The largest share of a CPU that a server may have, in parts per million, rounded up.
+/// The largest share of a CPU that the servers of a component may have, in parts per million, rounded up.
 fn share_ppm(system: &System, id: ComponentId) -> u64 {
     let Some(component) = system.components.get(id.index()) else { return 0 };
     let value = |of: Auto<Span>| if let Auto::Value(span) = of { span } else { Span::ZERO };
@@ -274,13 +296,21 @@ fn share_ppm(system: &System, id: ComponentId) -> u64 {
     let periods = switches().filter_map(|switch| switch.period);
     let period = periods.fold(value(component.period), Span::min).as_ns().max(1);
     let ppm = (u128::from(budget) * 1_000_000).div_ceil(u128::from(period));
-    u64::try_from(ppm).unwrap_or(u64::MAX).min(1_000_000)
+    u64::try_from(ppm).unwrap_or(u64::MAX).min(1_000_000 * u64::from(component.cpus.max(1)))
 }
 
 impl Managed {
     /// Seats for the lanes of the tasks, and a lane for each manager behind them.
-    pub(crate) fn add_to(&self, lanes: &mut Vec<Lane>, node: NodeId, records: usize, live: Option<&Arc<NodeLive>>) {
+    /// `cpus` are the kernel's numbers.
+    pub(crate) fn add_to(
+        &self,
+        lanes: &mut Vec<Lane>,
+        (node, cpus): (NodeId, &[u32]),
+        records: usize,
+        live: Option<&Arc<NodeLive>>,
+    ) {
         let first = lanes.len();
+        let with_kernel = |cpu: u32| (cpu, cpus.get(cpu as usize).copied().unwrap_or(cpu));
         let mut helpers = Vec::new();
         for (at, part) in self.parts.iter().enumerate() {
             let lease = Arc::new(Lease::default());
@@ -309,7 +339,9 @@ impl Managed {
             let mut lane = Lane::new(TaskId(u32::MAX), self.class, false, records);
             let manager = Manager {
                 node,
-                cpu: part.cpu,
+                cpu: part.first_cpu(),
+                cpus: part.cpus.iter().copied().map(with_kernel).collect(),
+                unbound: 0.into(),
                 lanes: of_part,
                 lease,
                 preemptions: 0.into(),
@@ -342,11 +374,11 @@ impl Managed {
 
     /// The name of a manager's thread in messages.
     pub(crate) fn name(part: &CpuPart) -> String {
-        format!("budget manager {}", part.cpu)
+        format!("budget manager {}", part.first_cpu())
     }
 
     pub(crate) fn mapped(&self, part: &CpuPart) -> MappedTask {
-        let cpus = [part.cpu].into_iter().collect();
+        let cpus = [part.first_cpu()].into_iter().collect();
         MappedTask { id: TaskId(u32::MAX), class: self.class, cpus, domain: None, yields: false }
     }
 }
@@ -374,6 +406,21 @@ pub(crate) fn silent(shared: &Shared, epoch: Epoch) -> Option<u32> {
     })
 }
 
+/// A note if the kernel did not bind threads where they were to run, after the managers have ended.
+pub(crate) fn note_of_unbound(lanes: &[Lane]) -> Option<String> {
+    let of = |lane: &Lane| match &lane.role {
+        Role::Manager(manager) => manager.unbound.load(Ordering::Acquire),
+        _ => 0,
+    };
+    let count: u64 = lanes.iter().map(of).sum();
+    (count > 0).then(|| {
+        format!(
+            "{count} times the kernel refused to bind a thread to the CPU that the plan gave its job: these jobs ran \
+             on another CPU than the log says, and CPUs may have had two jobs at a time"
+        )
+    })
+}
+
 /// How each manager did, after it has ended.
 pub(crate) fn summaries(lanes: &[Lane], passes: &[Passes], lasted: Span) -> Vec<ManagerSummary> {
     let managers = lanes.iter().filter_map(|lane| match &lane.role {
@@ -388,6 +435,7 @@ pub(crate) fn summaries(lanes: &[Lane], passes: &[Passes], lasted: Span) -> Vec<
             let ppm = u128::from(used.as_ns()) * 1_000_000 / u128::from(lasted.as_ns().max(1));
             ManagerSummary {
                 cpu: manager.cpu,
+                cpus: manager.cpus.iter().map(|(cpu, _)| *cpu).collect(),
                 class: lane.class.describe(),
                 decisions: passes.cost.count(),
                 preemptions: manager.preemptions.load(Ordering::Acquire),

@@ -52,6 +52,7 @@ mod kind {
     pub(super) const RECEIVE: u64 = 18;
     pub(super) const DROP: u64 = 19;
     pub(super) const TRANSMIT: u64 = 20;
+    pub(super) const MIGRATE: u64 = 21;
 }
 
 /// Kind, a number below 2^24, and a number below 2^32.
@@ -93,6 +94,7 @@ pub(crate) fn to_words(at: Time, note: &Note) -> Option<[u64; 4]> {
         Event::Preempt { job, cpu } => of_job(kind::PREEMPT, job, cpu),
         Event::Resume { job, cpu } => of_job(kind::RESUME, job, cpu),
         Event::Complete { job, cpu } => of_job(kind::COMPLETE, job, cpu),
+        Event::Migrate { job, from, to } => [at, tag(kind::MIGRATE, from.into(), job.task.0), job.number, to.into()],
         Event::Cancel { job, cause } => {
             let cause = CAUSES.iter().position(|other| *other == cause)? as u64;
             [at, tag(kind::CANCEL, cause, job.task.0), job.number, 0]
@@ -148,6 +150,7 @@ pub(crate) fn from_words([at, tag, first, second]: [u64; 4]) -> Option<(Time, No
         kind::PREEMPT => Event::Preempt { job, cpu },
         kind::RESUME => Event::Resume { job, cpu },
         kind::COMPLETE => Event::Complete { job, cpu },
+        kind::MIGRATE => Event::Migrate { job, from: extra, to: u32::try_from(second).ok()? },
         kind::CANCEL => Event::Cancel { job, cause: *CAUSES.get(extra as usize)? },
         kind::REPLENISH => Event::Replenish { server, budget: span(first) },
         kind::EXHAUST => Event::Exhaust { server },
@@ -175,6 +178,7 @@ mod tests {
             Event::Preempt { job, cpu: 1 },
             Event::Resume { job, cpu: 0 },
             Event::Complete { job, cpu: 3 },
+            Event::Migrate { job, from: 255, to: 2 },
             Event::Replenish { server: 4, budget: s(8) },
             Event::Exhaust { server: 4 },
             Event::ServerIdle { server: 5 },

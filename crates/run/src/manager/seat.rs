@@ -1,4 +1,4 @@
-//! What the manager of a CPU shares with the threads of its tasks.
+//! What a manager shares with the threads of its tasks.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -73,6 +73,10 @@ impl Seat {
 pub(crate) struct Manager {
     pub(crate) node: NodeId,
     pub(crate) cpu: u32,
+    /// The CPUs that it decides for, in the model and by the kernel's numbers. Its own is the first.
+    pub(crate) cpus: Vec<(u32, u32)>,
+    /// How often the kernel refused to bind a thread to one of them.
+    pub(crate) unbound: AtomicU64,
     pub(crate) lanes: Vec<usize>,
     pub(crate) lease: Arc<Lease>,
     pub(crate) preemptions: AtomicU64,

@@ -6,263 +6,41 @@ use takt_log::{Event, JobKey};
 use takt_model::draw::{Arrivals, Draw};
 use takt_model::*;
 use takt_policy::CpuPart;
-use takt_sim::{SimOptions, simulate};
 
-use super::board::{Board, Report, Seats};
+use super::board::Board;
 use super::core::{Change, Fact, Join};
 use random::{Dice, seeds};
+use systems::{random_system, shared_system};
+use world::{Schedule, World, managed, schedule, simulated};
 
 /// The simulator's small random systems.
 #[allow(dead_code, reason = "the simulator's tests use the rest")]
 #[path = "../../../sim/tests/common/random.rs"]
 mod random;
-
-/// A thread with a job.
-#[derive(Clone, Copy, Debug)]
-struct Job {
-    number: u64,
-    left: Span,
-    report: Report,
-    abandoned: bool,
-}
-
-/// Virtual threads, by slot.
-struct World<'a> {
-    tasks: Vec<(&'a Task, Draw)>,
-    now: Time,
-    jobs: Vec<Option<Job>>,
-    frozen: Vec<bool>,
-}
-
-impl<'a> World<'a> {
-    fn new(system: &'a System, seed: u64) -> World<'a> {
-        let tasks: Vec<_> = system.tasks.iter().map(|task| (task, Draw::new(seed, &task.name))).collect();
-        World { now: Time::ZERO, jobs: vec![None; tasks.len()], frozen: vec![false; tasks.len()], tasks }
-    }
-
-    /// The thread that would run now.
-    fn runner(&self) -> Option<usize> {
-        let runs = |job: &Job| !job.abandoned && job.report.completed.is_none();
-        let free = |at: &usize| !self.frozen[*at] && self.jobs[*at].as_ref().is_some_and(runs);
-        let mut all = (0..self.jobs.len()).filter(free);
-        let first = all.next();
-        assert_eq!(all.next(), None, "two threads are free");
-        first
-    }
-
-    /// When the free thread completes its job.
-    fn finish(&self) -> Time {
-        self.runner().map_or(Time::MAX, |at| self.now + self.jobs[at].unwrap().left)
-    }
-
-    /// Lets the free thread run until `until`, and says which one ran and for how long.
-    fn advance(&mut self, until: Time) -> Option<(usize, Span)> {
-        let runner = self.runner();
-        let now = std::mem::replace(&mut self.now, until);
-        let at = runner?;
-        let job = self.jobs[at].as_mut().unwrap();
-        let time = until.saturating_since(now).min(job.left);
-        if job.report.started.is_none() && (until > now || job.left.is_zero()) {
-            job.report.started = Some(now);
-        }
-        job.left = job.left.saturating_sub(time);
-        if job.left.is_zero() {
-            job.report.completed = Some(now + time);
-        }
-        Some((at, time))
-    }
-}
-
-impl Seats for World<'_> {
-    fn report(&mut self, slot: u32, number: u64) -> Report {
-        let job = self.jobs[slot as usize].filter(|job| job.number == number);
-        job.map_or_else(Report::default, |job| job.report)
-    }
-    fn give(&mut self, slot: u32, number: u64) {
-        let (task, draw) = &self.tasks[slot as usize];
-        let left = draw.exec(task, number);
-        self.jobs[slot as usize] = Some(Job { number, left, report: Report::default(), abandoned: false });
-    }
-    fn freeze(&mut self, slot: u32) {
-        assert!(!std::mem::replace(&mut self.frozen[slot as usize], true), "slot {slot} is frozen already");
-    }
-    fn free(&mut self, slot: u32) {
-        assert!(std::mem::replace(&mut self.frozen[slot as usize], false), "slot {slot} is free already");
-    }
-    fn abandon(&mut self, slot: u32, number: u64) {
-        assert!(self.frozen[slot as usize]);
-        let job = self.jobs[slot as usize].as_mut().filter(|job| job.number == number).expect("its job");
-        job.abandoned = true;
-    }
-}
-
-/// The outcome of a run under the manager: its facts in order, and the CPU time of each task.
-struct Managed {
-    facts: Vec<(Time, Fact)>,
-    ran: Vec<Span>,
-    passes: u64,
-}
-
-/// Runs a system of one CPU under a manager that wakes `lag` too late.
-fn managed(system: &System, seed: u64, duration: u64, mut lag: impl FnMut() -> Span) -> Managed {
-    let end = Time::from_ns(duration);
-    let part = CpuPart::of_node(system, NodeId(0)).unwrap().unwrap().remove(0);
-    let mut board = Board::new(system, NodeId(0), part, (seed, end), |_| None);
-    let mut world = World::new(system, seed);
-    let mut managed = Managed { facts: Vec::new(), ran: vec![Span::ZERO; system.tasks.len()], passes: 0 };
-    loop {
-        let now = world.now;
-        let facts = &mut managed.facts;
-        board.pass(now, &mut world, &mut |at, fact| facts.push((at, fact)));
-        managed.passes += 1;
-        if now >= end {
-            break;
-        }
-        assert!(board.next_instant() > now, "all instants up to {now} are carried out");
-        let next = board.next_instant().min(world.finish());
-        let until = next.saturating_add(lag()).min(end);
-        if let Some((at, time)) = world.advance(until) {
-            managed.ran[at] += time;
-        }
-    }
-    let facts = &mut managed.facts;
-    board.finish(&mut |at, fact| facts.push((at, fact)));
-    assert!(facts.windows(2).all(|pair| pair[0].0 <= pair[1].0), "facts never go back");
-    managed
-}
-
-/// The comparable parts of a schedule.
-#[derive(PartialEq, Eq, Debug, Default)]
-struct Schedule {
-    /// Releases, ends and mode changes, in order.
-    jobs: Vec<(Time, Event)>,
-    /// The events of servers, in order.
-    servers: Vec<(Time, String)>,
-    /// The tasks that had the CPU, each with begin and end.
-    runs: Vec<(JobKey, Time, Time)>,
-}
-
-fn schedule(facts: &[(Time, Fact)], end: Time) -> Schedule {
-    let mut schedule = Schedule::default();
-    let mut running: Option<(JobKey, Time)> = None;
-    let leave = |runs: &mut Vec<(JobKey, Time, Time)>, running: &mut Option<(JobKey, Time)>, at: Time| {
-        let Some((job, since)) = running.take().filter(|(_, since)| *since < at) else { return };
-        match runs.last_mut() {
-            Some((last, _, until)) if *last == job && *until == since => *until = at,
-            _ => runs.push((job, since, at)),
-        }
-    };
-    for (at, fact) in facts.iter().copied() {
-        let event = match fact {
-            Fact::Switched { .. } => {
-                schedule.servers.push((at, format!("{fact:?}")));
-                continue;
-            }
-            Fact::Event(event) => event,
-        };
-        match event {
-            Event::Start { job, .. } | Event::Resume { job, .. } => {
-                assert_eq!(running.replace((job, at)), None, "{event:?} at {at}: the CPU has a job");
-            }
-            Event::Preempt { .. } => leave(&mut schedule.runs, &mut running, at),
-            Event::Complete { .. } | Event::Cancel { .. } | Event::Release { .. } | Event::ModeChange { .. } => {
-                let runs = match event {
-                    Event::Complete { job, .. } | Event::Cancel { job, .. } => running.is_some_and(|(of, _)| of == job),
-                    _ => false,
-                };
-                if runs {
-                    leave(&mut schedule.runs, &mut running, at);
-                }
-                schedule.jobs.push((at, event));
-            }
-            Event::Miss { .. } | Event::Migrate { .. } => {}
-            _ => schedule.servers.push((at, format!("{event:?}"))),
-        }
-    }
-    leave(&mut schedule.runs, &mut running, end);
-    schedule
-}
-
-fn simulated(system: &System, seed: u64, duration: u64) -> Vec<(Time, Fact)> {
-    /// Keeps events and definitions in their order.
-    struct Keep(Vec<(Time, Fact)>);
-    impl takt_log::Sink for Keep {
-        fn event(&mut self, _: u32, now: Time, event: &Event) {
-            self.0.push((now, Fact::Event(*event)));
-        }
-        fn define(&mut self, _: u32, now: Time, definition: &takt_log::Definition) {
-            let takt_log::Definition::Server(server, def) = definition else { return };
-            let rule = ServerRule::ALL.into_iter().find(|rule| rule.name() == def.rule).unwrap();
-            let (component, period, budget) = (ComponentId(*server), def.period.unwrap(), def.budget.unwrap());
-            self.0.push((now, Fact::Switched { component, rule, period, budget }));
-        }
-        // A node's laxities are compared anew at each instant of its simulation, also where only a miss is noted.
-        fn wants_misses(&self) -> bool {
-            false
-        }
-    }
-    let mut keep = Keep(Vec::new());
-    let options = SimOptions { duration: Span::from_ns(duration), seed, node: None };
-    simulate(system, &options, &mut keep).unwrap_or_else(|error| panic!("{error}\n{system:#?}"));
-    keep.0
-}
-
-/// A node of one CPU with components under all rules, nested, and the simulator's random tasks in them.
-fn random_system(dice: &mut Dice) -> System {
-    let mut system = random::one_node(dice, "t");
-    (system.nodes[0].cpus, system.nodes[0].placement, system.nodes[0].costs) = (1, Placement::Global, None);
-    let strategy = |dice: &mut Dice, system: &System| match system.strategies.len() as u64 {
-        own if own > 0 && dice.chance(50) => StrategyRef::Own(StrategyId(dice.roll(0, own - 1) as u32)),
-        _ => StrategyRef::Builtin(dice.pick(&Builtin::ALL)),
-    };
-    let grid = if dice.chance(25) { dice.roll(2, 3) } else { 0 };
-    for i in 0..dice.roll(1, 4) {
-        let mut component = Component::new(&format!("c{i}"), NodeId(0), dice.pick(&ServerRule::ALL));
-        let period = dice.roll(3, 16);
-        component.strategy = strategy(dice, &system);
-        component.period = Auto::Value(Span::from_ns(period));
-        component.budget = Auto::Value(dice.ns(1, period.div_ceil(2)));
-        component.quantum = (grid > 0 && dice.chance(70)).then(|| Span::from_ns(grid));
-        component.priority = Some(dice.roll(1, 3) as u32);
-        component.parent = (i > 0 && dice.chance(35)).then(|| ComponentId(dice.roll(0, i - 1) as u32));
-        system.components.push(component);
-    }
-    let count = system.components.len() as u64;
-    let one = Span::from_ns(1);
-    for task in &mut system.tasks {
-        // A job takes time.
-        match &mut task.exec {
-            Exec::Uniform { min, .. } => *min = one.max(*min),
-            Exec::Pmf(values) => values.iter_mut().for_each(|(value, _)| *value = one.max(*value)),
-            Exec::Wcet | Exec::Trace(_) => {}
-        }
-        task.cpus = None;
-        task.component = dice.chance(80).then(|| ComponentId(dice.roll(0, count - 1) as u32));
-    }
-    for _ in 0..if dice.chance(40) { dice.roll(1, 3) } else { 0 } {
-        let (component, at) = (ComponentId(dice.roll(0, count - 1) as u32), Time::from_ns(dice.roll(0, 40)));
-        if system.switches.iter().any(|switch| (switch.component, switch.at) == (component, at)) {
-            continue;
-        }
-        let period = dice.roll(3, 16);
-        let server = dice.chance(80).then(|| dice.pick(&ServerRule::ALL));
-        let (budget, period) = (Some(dice.ns(1, period.div_ceil(2))), Some(Span::from_ns(period)));
-        system.switches.push(ServerSwitch { component, at, server, period, budget });
-    }
-    system
-}
+mod systems;
+mod world;
 
 /// Whether the machines take this system: levels may need what a task does not have.
 fn is_whole(system: &System) -> bool {
-    CpuPart::of_node(system, NodeId(0)).is_ok_and(|parts| parts.is_ok_and(|parts| parts.len() == 1))
+    CpuPart::of_node(system, NodeId(0)).is_ok_and(|parts| parts.len() == 1)
 }
 
 #[test]
 fn a_manager_that_is_never_late_does_what_the_simulator_does() {
+    compare("never_late_does", random_system);
+}
+
+/// It chooses the same CPUs, too.
+#[test]
+fn a_manager_of_several_cpus_that_is_never_late_does_what_the_simulator_does() {
+    compare("several_cpus_that_is_never_late", shared_system);
+}
+
+fn compare(test: &str, make: fn(&mut Dice) -> System) {
     let mut compared = 0;
     for seed in seeds(4_000) {
         let mut dice = Dice::new(seed);
-        let system = random_system(&mut dice);
+        let system = make(&mut dice);
         if !is_whole(&system) {
             continue;
         }
@@ -271,7 +49,7 @@ fn a_manager_that_is_never_late_does_what_the_simulator_does() {
         let live = schedule(&managed(&system, seed, duration, || Span::ZERO).facts, end);
         let simulated = schedule(&simulated(&system, seed, duration), end);
         compared += 1;
-        let replay = format!("TAKT_SEED={seed} TAKT_CASES=1 cargo test -p takt-run --lib never_late");
+        let replay = format!("TAKT_SEED={seed} TAKT_CASES=1 cargo test -p takt-run --lib {test}");
         if live != simulated {
             let apart = |left: &dyn Fn(&Schedule) -> Vec<String>| {
                 let (live, simulated) = (left(&live), left(&simulated));
@@ -282,7 +60,11 @@ fn a_manager_that_is_never_late_does_what_the_simulator_does() {
             };
             let jobs = apart(&|of| of.jobs.iter().map(|job| format!("{job:?}")).chain([String::new()]).collect());
             let servers = apart(&|of| of.servers.iter().map(|event| format!("{event:?}")).collect());
-            let runs = apart(&|of| of.runs.iter().map(|run| format!("{run:?}")).collect());
+            let runs = apart(&|of| {
+                let runs =
+                    |(cpu, runs): (&u32, &Vec<_>)| runs.iter().map(|run| format!("CPU {cpu}: {run:?}")).collect();
+                of.runs.iter().flat_map::<Vec<String>, _>(runs).collect()
+            });
             panic!("{replay}\n{}\nmanager, then simulator:\n{jobs}\n{servers}\n{runs}", file::write(&system));
         }
     }
@@ -319,10 +101,10 @@ fn closed(component: ComponentId, at: Time) -> ServerSwitch {
 /// Runs a system under a manager that is never late; what is new comes step by step.
 fn growing(system: &System, first: &System, steps: &[Step], seed: u64, duration: u64) -> Vec<(Time, Fact)> {
     let end = Time::from_ns(duration);
-    let mut part = CpuPart::of_node(first, NodeId(0)).unwrap().unwrap().remove(0);
+    let mut part = CpuPart::of_node(first, NodeId(0)).unwrap().remove(0);
     let mut board = Board::new(first, NodeId(0), part.clone(), (seed, end), |_| None);
     board.make_room(8, 16);
-    let mut world = World::new(system, seed);
+    let mut world = World::new(system, seed, 1);
     let mut facts = Vec::new();
     let mut steps = steps.iter().peekable();
     loop {
@@ -349,7 +131,7 @@ fn growing(system: &System, first: &System, steps: &[Step], seed: u64, duration:
         // Each change is announced just before its instant.
         let before = steps.peek().map_or(Time::MAX, |step| Time::from_ns(step.at.as_ns() - 1));
         let next = board.next_instant().min(world.finish()).min(before).min(end);
-        world.advance(next);
+        world.advance(next, |_, _| ());
     }
     board.finish(&mut |at, fact| facts.push((at, fact)));
     facts
@@ -507,16 +289,25 @@ fn components_that_leave_end_their_jobs_and_give_their_budget_back_once() {
 /// by no more than the lateness of the decisions.
 #[test]
 fn a_late_manager_gives_each_component_no_more_than_its_budget_and_its_lateness() {
+    be_late("late_manager_gives", random_system);
+}
+
+#[test]
+fn a_late_manager_of_several_cpus_gives_each_component_no_more_than_its_budget_and_its_lateness() {
+    be_late("late_manager_of_several", shared_system);
+}
+
+fn be_late(test: &str, make: fn(&mut Dice) -> System) {
     for seed in seeds(4_000) {
         let mut dice = Dice::new(seed);
-        let system = random_system(&mut dice);
+        let system = make(&mut dice);
         if !is_whole(&system) {
             continue;
         }
         let (duration, most) = (dice.roll(30, 120), dice.roll(1, 5));
         let mut lags = Dice::new(seed + 1);
         let managed = managed(&system, seed, duration, || lags.ns(0, most));
-        let replay = format!("TAKT_SEED={seed} TAKT_CASES=1 cargo test -p takt-run --lib late_manager");
+        let replay = format!("TAKT_SEED={seed} TAKT_CASES=1 cargo test -p takt-run --lib {test}");
         let _ = schedule(&managed.facts, Time::from_ns(duration));
         let mut ended: BTreeMap<JobKey, Event> = BTreeMap::new();
         let mut turn: BTreeMap<TaskId, u64> = BTreeMap::new();
@@ -541,9 +332,10 @@ fn a_late_manager_gives_each_component_no_more_than_its_budget_and_its_lateness(
                 Fact::Event(Event::Resume { job, .. }) => {
                     around(job.task).for_each(|id| *began.entry(id).or_default() += 1);
                 }
-                Fact::Event(Event::Charge { server, since, idle: false, .. }) => {
+                Fact::Event(Event::Charge { server, since, amount, idle: false }) => {
                     // `grub` pays less than the time. What it paid for is the time.
-                    paid[server as usize] += at.saturating_since(since);
+                    let time = at.saturating_since(since);
+                    paid[server as usize] += if system.nodes[0].cpus == 1 { time } else { amount };
                     // A manager that is late may find that a budget has ended and come back: nothing is preempted then.
                     *began.entry(ComponentId(server)).or_default() += 1;
                 }
@@ -573,22 +365,22 @@ fn a_late_manager_gives_each_component_no_more_than_its_budget_and_its_lateness(
 #[test]
 fn a_manager_allocates_nothing_after_its_start() {
     let mut allocated = 0;
-    for seed in seeds(300) {
+    for seed in seeds(600) {
         let mut dice = Dice::new(seed);
-        let system = random_system(&mut dice);
+        let system = if seed % 2 == 0 { random_system(&mut dice) } else { shared_system(&mut dice) };
         if !is_whole(&system) {
             continue;
         }
         let end = Time::from_ns(2_000);
-        let part = CpuPart::of_node(&system, NodeId(0)).unwrap().unwrap().remove(0);
+        let part = CpuPart::of_node(&system, NodeId(0)).unwrap().remove(0);
+        let mut world = World::new(&system, seed, part.cpus.len());
         let mut board = Board::new(&system, NodeId(0), part, (seed, end), |_| None);
-        let mut world = World::new(&system, seed);
         let mut facts = 0u64;
         let measured = allocation_counter::measure(|| {
             while world.now < end {
                 board.pass(world.now, &mut world, &mut |_, _| facts += 1);
                 let until = board.next_instant().min(world.finish()).min(end);
-                world.advance(until);
+                world.advance(until, |_, _| ());
             }
             board.finish(&mut |_, _| facts += 1);
         });

@@ -65,6 +65,9 @@ impl Seats for Threads<'_> {
     fn report(&mut self, slot: u32, number: u64) -> Report {
         self.jobs[slot as usize].filter(|job| job.number == number).map_or_else(Report::default, |job| job.report)
     }
+    fn bind(&mut self, slot: u32, _: usize) {
+        panic!("slot {slot} is bound to the one CPU from the start");
+    }
     fn give(&mut self, slot: u32, number: u64) {
         let (task, draw) = self.tasks[slot as usize];
         let cost = |task: Option<takt_model::TableTask>, count: u64| {
@@ -142,7 +145,7 @@ fn live(system: &System, seed: u64, (begin, end): (Time, Time)) -> Events {
     let mut nodes: Vec<(Board<'_>, Threads<'_>)> = (0_u32..)
         .zip(&plans)
         .map(|(node, (plan, lowered))| {
-            let part = CpuPart::of_node(lowered, NodeId(node)).unwrap().unwrap().remove(0);
+            let part = CpuPart::of_node(lowered, NodeId(node)).unwrap().remove(0);
             let station = Station::new(plan, &part.slots, 1000);
             let tasks: Vec<_> =
                 lowered.tasks_of(NodeId(node)).map(|(_, task)| (task, Draw::new(seed, &task.name))).collect();

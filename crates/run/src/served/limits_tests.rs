@@ -44,7 +44,7 @@ fn admit(system: &System, node: NodeId) -> Result<(), RunError> {
         dl_period_min: Span::from_us(100),
         dl_period_max: Span::from_s(4),
     };
-    let parts = CpuPart::of_node(system, node)?.unwrap_or_default();
+    let parts = CpuPart::of_node(system, node)?;
     manager::refuse_overload(system, node, &parts, &limits)
 }
 

@@ -162,6 +162,7 @@ impl Serving {
             let ppm = u128::from(used.as_ns()) * 1_000_000 / u128::from(lasted.as_ns().max(1));
             ManagerSummary {
                 cpu: waker.cpus.0,
+                cpus: vec![waker.cpus.0],
                 class: waker.class.describe(),
                 decisions: count.decisions,
                 preemptions: count.preemptions,

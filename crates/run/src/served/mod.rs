@@ -94,7 +94,7 @@ fn obstacle_of(lack: &Lack) -> Obstacle {
 
 /// Refuses servers for which a CPU has too little time.
 pub(crate) fn admit(system: &System, node: NodeId) -> Result<(), RunError> {
-    let parts = CpuPart::of_node(system, node)?.unwrap_or_default();
+    let parts = CpuPart::of_node(system, node)?;
     manager::refuse_overload(system, node, &parts, &Limits::read())
 }
 
@@ -106,7 +106,7 @@ pub(crate) fn prepare(
     limits: &Limits,
 ) -> Result<Prepared, RunError> {
     let (plan, _) = plan::plan(system, node)?;
-    let parts = CpuPart::of_node(system, node)?.unwrap_or_default();
+    let parts = CpuPart::of_node(system, node)?;
     if !options.force {
         manager::refuse_overload(system, node, &parts, limits)?;
     }

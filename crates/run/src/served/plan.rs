@@ -67,13 +67,11 @@ pub(crate) fn plan(system: &System, node: NodeId) -> Result<(ServedPlan, Vec<Obs
     if system.cancels(node) {
         cannot.push(Obstacle::new(&name, "the kernel cancels no job (cancel = true)", MANAGER));
     }
-    let parts = match CpuPart::of_node(system, node)? {
-        Ok(parts) => parts,
-        Err(shared) => {
-            cannot.push(Obstacle::of_shared_cpus(system, node, &shared, "each CPU has its own servers"));
-            return Ok((ServedPlan::default(), cannot));
-        }
-    };
+    let parts = CpuPart::of_node(system, node)?;
+    if let Some(shared) = parts.iter().find(|part| part.is_shared()) {
+        cannot.push(Obstacle::of_shared_cpus(system, node, &shared.cpu_set(), "each CPU has its own servers"));
+        return Ok((ServedPlan::default(), cannot));
+    }
     let mut maker = Maker { system, cannot, served: ServedPlan::default(), places: Vec::new() };
     for part in &parts {
         maker.add_cpu(&name, node, spec.strategy, part)?;
@@ -100,7 +98,7 @@ impl Maker<'_> {
             .iter()
             .filter_map(|slot| of_node.get(*slot as usize).map(|(id, task)| (*slot, *id, *task)))
             .collect();
-        let mut cpu = ServedCpu { cpu: part.cpu, entries: Vec::new(), components: Vec::new() };
+        let mut cpu = ServedCpu { cpu: part.first_cpu(), entries: Vec::new(), components: Vec::new() };
         self.add_scope(&mut cpu, None, (name, strategy), &tasks, &part.components)?;
         let mut at = 0;
         while let Some(entry) = cpu.components.get(at).copied() {
@@ -113,7 +111,7 @@ impl Maker<'_> {
                 } else {
                     let inside: Vec<_> =
                         tasks.iter().filter(|(.., task)| task.component == Some(id)).copied().collect();
-                    self.add_members(component, part.cpu, at as u32, &inside)?;
+                    self.add_members(component, part.first_cpu(), at as u32, &inside)?;
                 }
             }
             at += 1;
@@ -121,7 +119,7 @@ impl Maker<'_> {
         if cpu.entries.len() > SERVERS_MAX {
             let why = format!(
                 "CPU {} has {} servers and tasks beside servers, and the scheduler takes {SERVERS_MAX}",
-                part.cpu,
+                part.first_cpu(),
                 cpu.entries.len()
             );
             self.cannot.push(Obstacle::new(name, why, MANAGER));
