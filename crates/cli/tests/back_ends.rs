@@ -35,41 +35,48 @@ fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// A schedule: who had the CPU when, and what happened to each server.
+/// A schedule: who had each CPU when, and what happened to each server.
 #[derive(PartialEq, Eq, Debug, Default)]
 struct Schedule {
-    cpu: Vec<(Time, &'static str, JobKey)>,
+    /// By CPU. A system of one CPU may run on any.
+    cpus: BTreeMap<u32, Vec<(Time, &'static str, JobKey)>>,
     servers: BTreeMap<u32, Vec<(Time, &'static str)>>,
     /// The longest time from an arrival to the release.
     late: Span,
 }
 
 impl Schedule {
-    fn read(log: &Path) -> Schedule {
+    fn read(log: &Path, several_cpus: bool) -> Schedule {
         let bytes = fs::read(log).expect("a log");
         let mut schedule = Schedule::default();
         for record in Reader::new(&bytes[..]).expect("a log") {
             let record = record.expect("a record");
-            schedule.take(record.time, &record.event);
+            schedule.take(record.time, &record.event, several_cpus);
         }
         schedule
     }
 
-    fn take(&mut self, at: Time, event: &Event) {
+    fn take(&mut self, at: Time, event: &Event, several_cpus: bool) {
+        let cpus = &mut self.cpus;
+        let cpu_of = |cpu: u32| if several_cpus { cpu } else { 0 };
+        let mut add = |cpu: u32, what, job| cpus.entry(cpu_of(cpu)).or_default().push((at, what, job));
         let mut server = |server: u32, what| self.servers.entry(server).or_default().push((at, what));
         match *event {
             Event::Release { arrival, .. } => self.late = self.late.max(at.saturating_since(arrival)),
-            Event::Start { job, .. } => self.cpu.push((at, "start", job)),
+            Event::Start { job, cpu } => add(cpu, "start", job),
             // The kernel blocks a thread whose budget is used up.
-            Event::Preempt { job, .. } | Event::Block { job, .. } => self.cpu.push((at, "leave", job)),
-            // A thread of the kernel's own ran in between.
-            Event::Resume { job, .. } => match self.cpu.last() {
-                Some((left, "leave", last)) if *last == job && at.saturating_since(*left) < DISTURBED => {
-                    self.cpu.pop();
+            Event::Preempt { job, cpu } | Event::Block { job, cpu } => add(cpu, "leave", job),
+            Event::Resume { job, cpu } => {
+                let told = cpus.entry(cpu_of(cpu)).or_default();
+                match told.last() {
+                    // A thread of the kernel's own ran in between.
+                    Some((left, "leave", last)) if *last == job && at.saturating_since(*left) < DISTURBED => {
+                        told.pop();
+                    }
+                    _ => told.push((at, "resume", job)),
                 }
-                _ => self.cpu.push((at, "resume", job)),
-            },
-            Event::Complete { job, .. } => self.cpu.push((at, "complete", job)),
+            }
+            Event::Complete { job, cpu } => add(cpu, "complete", job),
             Event::Replenish { server: of, .. } => server(of, "replenish"),
             Event::Exhaust { server: of } => server(of, "exhaust"),
             Event::ServerIdle { server: of } => server(of, "idle"),
@@ -79,12 +86,21 @@ impl Schedule {
 
     /// How it differs from a simulated one, beyond the tolerance.
     fn differs(&self, simulated: &Schedule, tolerance: Span) -> Option<String> {
-        let order = |of: &Schedule| of.cpu.iter().map(|(_, what, job)| (*what, *job)).collect::<Vec<_>>();
-        if order(self) != order(simulated) {
-            return Some(format!("the CPU: {:#?}\nsimulated: {:#?}", self.cpu, simulated.cpu));
+        let all = |of: &Schedule| -> Vec<(u32, Time, &'static str, JobKey)> {
+            let each =
+                of.cpus.iter().flat_map(|(cpu, told)| told.iter().map(|(at, what, job)| (*cpu, *at, *what, *job)));
+            each.collect()
+        };
+        let (live, plan) = (all(self), all(simulated));
+        if !live
+            .iter()
+            .map(|(cpu, _, what, job)| (cpu, what, job))
+            .eq(plan.iter().map(|(cpu, _, what, job)| (cpu, what, job)))
+        {
+            return Some(format!("the CPUs: {live:#?}\nsimulated: {plan:#?}"));
         }
         let late = |live: Time, plan: Time| live.saturating_since(plan).max(plan.saturating_since(live)) > tolerance;
-        for ((live, what, job), (plan, ..)) in self.cpu.iter().zip(&simulated.cpu) {
+        for ((_, live, what, job), (_, plan, ..)) in live.iter().zip(&plan) {
             if late(*live, *plan) {
                 return Some(format!("{what} of {job:?} at {live}, simulated at {plan}, tolerance {tolerance}"));
             }
@@ -130,8 +146,9 @@ fn agrees(folder: &Path, name: &str, back_end: &str) -> bool {
     let file = format!("{GOLDEN}/{name}.toml");
     let (status, _, error) = takt(folder, &["sim", &file, "--for", DURATION, "-o", "sim.takt"]);
     assert_eq!(status, 0, "{error}");
-    let simulated = Schedule::read(&folder.join("sim.takt"));
-    assert!(!simulated.cpu.is_empty() && !simulated.servers.is_empty());
+    let several_cpus = name == "wide";
+    let simulated = Schedule::read(&folder.join("sim.takt"), several_cpus);
+    assert!(!simulated.cpus.is_empty() && !simulated.servers.is_empty());
     let mut differences = Vec::new();
     for _ in 0..ATTEMPTS {
         let run = ["run", &file, "--for", DURATION, "--backend", back_end, "-o", "live.takt", "--json"];
@@ -147,7 +164,7 @@ fn agrees(folder: &Path, name: &str, back_end: &str) -> bool {
             println!("skipped: {back_end}: the kernel is not recorded, so nothing is known of servers");
             return true;
         }
-        let live = Schedule::read(&folder.join("live.takt"));
+        let live = Schedule::read(&folder.join("live.takt"), several_cpus);
         let (taken, tolerance) = measured(&answer, back_end, &live);
         if taken >= DISTURBED {
             println!("{name} under {back_end}: not compared, the machine took {taken}");
@@ -181,6 +198,8 @@ fn golden_systems_run_under_each_back_end_as_simulated() {
             }
         }
     }
+    // Only managers run components on several CPUs.
+    agrees(folder.path(), "wide", "manager");
 }
 
 /// Every consumer reads the log of servers under SCHED_DEADLINE, and says what it rests on.
@@ -260,26 +279,38 @@ fn a_back_end_that_cannot_enforce_all_of_a_node_refuses() {
     let (status, error) = refused(&["plain.toml", "--backend", "manager"]);
     assert!(status == 2 && error.contains("leave out --backend"), "{error}");
     // Without a choice the first that can is taken, and takt says which and why.
-    let wide = system.replace("name = \"n1\"", "name = \"n1\"\ncpus = 2").replace("cbs-hard", "wcps");
-    fs::write(folder.join("wide.toml"), wide).expect("a file");
-    let (status, error) = refused(&["wide.toml"]);
+    let (one, two) = ("period = \"120ms\"\n", "period = \"80ms\"\noffset = \"22ms\"\n");
+    let apart = system
+        .replace("name = \"n1\"", "name = \"n1\"\ncpus = 2\nplacement = \"partitioned\"")
+        .replace("budget = \"12ms\"", "budget = \"12ms\"\nserver-cpus = [0]")
+        .replace("budget = \"20ms\"", "budget = \"20ms\"\nserver-cpus = [1]")
+        .replace(two, &format!("{one}after = [\"job\"]\n"));
+    fs::write(folder.join("across.toml"), apart.replace("cbs-hard", "wcps")).expect("a file");
+    let (status, error) = refused(&["across.toml"]);
     assert!(status == 3, "{error}");
     if takt_linux::sched::affinity().len() > 1 {
-        let all = ["no back end can run", "manager: node \"n1\": CPUs", "deadline: component", "sched-ext: "];
+        let all = ["no back end can run", "manager: task \"other\"", "deadline: component", "sched-ext: "];
         assert!(all.iter().all(|part| error.contains(part)), "{error}");
-        // No manager serves two CPUs together, and SCHED_DEADLINE does.
-        fs::write(folder.join("global.toml"), system.replace("name = \"n1\"", "name = \"n1\"\ncpus = 2"))
-            .expect("a file");
-        let (status, out, error) = takt(folder, &["run", "global.toml", "--for", "50ms", "--json"]);
+        // Each CPU has its manager, and SCHED_DEADLINE has all CPUs.
+        fs::write(folder.join("chain.toml"), apart).expect("a file");
+        let (status, out, error) = takt(folder, &["run", "chain.toml", "--for", "50ms", "--json"]);
         if status == 3 {
             return println!("skipped: {error}");
         }
         let answer: Value = serde_json::from_str(&out).expect("JSON");
         assert!(status == 0 && answer["back_end"] == "deadline", "{out}{error}");
         assert!(
-            error.contains("back end \"deadline\" was chosen: manager cannot run it (node \"n1\": CPUs"),
+            error.contains("back end \"deadline\" was chosen: manager cannot run it (task \"other\": it follows"),
             "{error}"
         );
+        // One manager decides for CPUs that share components, and the kernel keeps no servers on several CPUs.
+        let wide = format!("{GOLDEN}/wide.toml");
+        for (back_end, why) in
+            [("deadline", "component \"wide\": "), ("sched-ext", "component \"wide\": it has servers on 2 CPUs")]
+        {
+            let (status, error) = refused(&[&wide, "--backend", back_end]);
+            assert!(status == 3 && error.contains(why) && error.contains("use --backend manager"), "{error}");
+        }
     }
 }
 

@@ -4,6 +4,7 @@
 //! Nothing here asserts a wall-clock time. Orders are asserted where the plan leaves some milliseconds between
 //! events, and only if the manager was never that late.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use takt_log::{Definition, Event, JobKey};
@@ -44,12 +45,13 @@ fn try_recorded(system: &System, options: &RunOptions) -> Option<(RunSummary, Ev
     }
 }
 
-/// A CPU has one job at a time, and no job runs that was not given the CPU.
+/// A CPU has one job at a time, and no job runs that was not given a CPU.
 fn one_at_a_time(events: &Events) {
-    let mut running: std::collections::BTreeMap<u32, JobKey> = Default::default();
+    let mut running: BTreeMap<u32, JobKey> = BTreeMap::new();
     for (_, at, event) in events {
         match *event {
             Event::Start { job, cpu } | Event::Resume { job, cpu } => {
+                assert!(running.values().all(|runs| *runs != job), "{event:?} at {at}: it runs");
                 assert_eq!(running.insert(cpu, job), None, "{event:?} at {at}");
             }
             Event::Preempt { job, cpu } | Event::Complete { job, cpu } => {
@@ -110,17 +112,19 @@ fn had(system: &System, events: &Events, id: ComponentId, end: Time) -> Span {
         let outer = |id: &ComponentId| system.components[id.index()].parent;
         std::iter::successors(system.tasks[job.task.index()].component, outer).any(|around| around == id)
     };
-    let (mut since, mut all) = (None, Span::ZERO);
+    let (mut since, mut all) = (BTreeMap::new(), Span::ZERO);
     for (_, at, event) in events {
         match *event {
-            Event::Start { job, .. } | Event::Resume { job, .. } if inside(job) => since = Some(*at),
+            Event::Start { job, .. } | Event::Resume { job, .. } if inside(job) => {
+                since.insert(job, *at);
+            }
             Event::Preempt { job, .. } | Event::Complete { job, .. } | Event::Cancel { job, .. } if inside(job) => {
-                all = all.saturating_add(since.take().map_or(Span::ZERO, |since| at.saturating_since(since)));
+                all = all.saturating_add(since.remove(&job).map_or(Span::ZERO, |since| at.saturating_since(since)));
             }
             _ => {}
         }
     }
-    all.saturating_add(since.map_or(Span::ZERO, |since| end.saturating_since(since)))
+    since.values().map(|since| end.saturating_since(*since)).fold(all, Span::saturating_add)
 }
 
 /// Two domains as in [CSA]: the first is idle at the start of each period.
@@ -172,6 +176,104 @@ fn a_nested_component_runs_in_the_order_of_the_simulation() {
         return;
     }
     assert_eq!(order(&events), order(&simulated));
+}
+
+/// The components of crates/cli/tests/golden/wide.toml: one has two CPUs, the other has one. On the partitioned node
+/// each server has a CPU of its own.
+fn wide(rule: ServerRule, placement: Placement) -> System {
+    let mut system = node(Builtin::Fp);
+    (system.nodes[0].cpus, system.nodes[0].placement) = (2, placement);
+    let small = domain(&mut system, ("small", ServerRule::Deferrable, 40, 8), &[("often", 6, 40, 4)]);
+    let tasks = [("left", 0, 80, 14), ("right", 2, 160, 52), ("third", 26, 160, 28)];
+    let wide = domain(&mut system, ("wide", rule, 80, 56), &tasks);
+    system.tasks[3].deadline = ms(100);
+    let component = &mut system.components[wide.index()];
+    (component.cpus, component.strategy) = (2, StrategyRef::Builtin(Builtin::Edf));
+    if placement == Placement::Partitioned {
+        component.server_cpus = vec![0, 1];
+        system.components[small.index()].server_cpus = vec![1];
+    }
+    system
+}
+
+/// By CPU the order of jobs, and the order of what happens to servers.
+fn order_by_cpu(events: &Events) -> (BTreeMap<u32, Vec<String>>, Vec<String>) {
+    let (mut cpus, mut servers) = (BTreeMap::<u32, Vec<String>>::new(), Vec::new());
+    for (_, _, event) in events {
+        match *event {
+            Event::Start { cpu, .. } | Event::Preempt { cpu, .. } => cpus.entry(cpu).or_default(),
+            Event::Resume { cpu, .. } | Event::Complete { cpu, .. } => cpus.entry(cpu).or_default(),
+            Event::Migrate { to, .. } => cpus.entry(to).or_default(),
+            Event::Replenish { .. } | Event::Exhaust { .. } | Event::ServerIdle { .. } => &mut servers,
+            _ => continue,
+        }
+        .push(format!("{event:?}"));
+    }
+    (cpus, servers)
+}
+
+#[test]
+fn a_component_on_several_cpus_runs_in_the_order_and_on_the_cpus_of_the_simulation() {
+    let _alone = alone();
+    let (mut compared, mut runs) = (0, 0);
+    for rule in [ServerRule::Deferrable, ServerRule::Ptps] {
+        // Twice, for the machine may disturb a run.
+        for placement in [Placement::Global, Placement::Partitioned, Placement::Global, Placement::Partitioned] {
+            let system = wide(rule, placement);
+            let Some((summary, events)) = try_run(&system, &RunOptions::new(ms(320))) else { return };
+            let mut simulated = Events::new();
+            simulate(&system, &SimOptions { duration: ms(320), seed: 0, node: None }, &mut simulated).unwrap();
+            let [manager] = &summary.managers[..] else { panic!("{:?}", summary.managers) };
+            assert_eq!((manager.cpu, &manager.cpus[..]), (0, &[0, 1][..]));
+            runs += 1;
+            let late = latest(&summary);
+            if late >= ms(1) {
+                println!("not held against the simulation: a decision was late by {late}");
+                continue;
+            }
+            assert_eq!(order_by_cpu(&events), order_by_cpu(&simulated), "{rule:?} {placement:?}");
+            compared += 1;
+        }
+    }
+    assert!(compared > 0, "each of {runs} runs was disturbed");
+}
+
+/// Two threads of a component on two CPUs want ten times its budget. Another component and a task of the node run
+/// beside it.
+#[test]
+fn greedy_threads_on_several_cpus_take_no_more_than_the_budget_of_their_component() {
+    let _alone = alone();
+    for rule in [ServerRule::Ptps, ServerRule::Deferrable, ServerRule::Sporadic, ServerRule::CbsHard] {
+        for greedy_first in [true, false] {
+            let mut system = node(Builtin::Fp);
+            system.nodes[0].cpus = 2;
+            let greedy = domain(&mut system, ("greedy", rule, 50, 40), &[("g0", 0, 50, 6), ("g1", 0, 50, 6)]);
+            let modest = domain(&mut system, ("modest", rule, 50, 12), &[("m", 0, 50, 6)]);
+            let component = &mut system.components[greedy.index()];
+            (component.cpus, component.priority) = (2, Some(if greedy_first { 1 } else { 3 }));
+            for task in &mut system.tasks[..2] {
+                task.exec = Exec::Uniform { min: ms(240), max: ms(240) };
+            }
+            let mut own = Task::periodic("own", ms(50), ms(6));
+            own.priority = Some(4);
+            system.tasks.push(own);
+            let Some((summary, events)) = try_run(&system, &RunOptions::new(ms(300))) else { return };
+            let each = latest(&summary).saturating_add(Span::from_us(50));
+            for (id, budget) in [(greedy, 40), (modest, 12)] {
+                // A component loses a CPU when a budget ends, and when others take it: four times a period at most.
+                // The first budgets may come twice at once.
+                let most = ms(budget * 7).saturating_add(Span::from_ns(28 * each.as_ns()));
+                let had = had(&system, &events, id, summary.end);
+                assert!(had <= most, "{rule:?} {greedy_first} {id:?}: {had} of {most}");
+            }
+            let completed = |task: &str| summary.tasks.iter().find(|of| of.name == task).unwrap().completed;
+            if latest(&summary) < ms(1) {
+                let both = completed("m").min(completed("own"));
+                assert!(both >= 5, "{rule:?} {greedy_first}: {:?}", summary.tasks);
+            }
+            assert!(completed("g0") + completed("g1") <= 2, "{rule:?} {greedy_first}: {:?}", summary.tasks);
+        }
+    }
 }
 
 /// A component with a thread that wants ten times its budget, in front of, between and behind others, and nested.
@@ -272,10 +374,20 @@ fn what_no_manager_can_do_is_refused_with_a_remedy() {
         (error.exit_code(), error.to_string())
     };
     let options = RunOptions::new(ms(100));
-    let mut global = two_domains(ServerRule::Ptps);
-    global.nodes[0].cpus = 2;
-    let (status, text) = refused(&global, &options);
-    assert!(status == 3 && text.contains("placement = \"partitioned\""), "{text}");
+    // Existing threads need a CPU of their own.
+    let text = "takt = 1\n[[node]]\nname = \"n\"\ncpus = 2\n[[component]]\nname = \"held\"\nserver = \
+                \"deferrable\"\nperiod = \"50ms\"\nbudget = \"5ms\"\nthreads = \"pid:1\"\n[[component]]\nname = \
+                \"c\"\nserver = \"ptps\"\nperiod = \"50ms\"\nbudget = \"5ms\"\n[[task]]\nname = \"t\"\ncomponent = \
+                \"c\"\nperiod = \"50ms\"\nwcet = \"1ms\"\n";
+    let held = file::parse(text, "held.toml").unwrap();
+    let (status, text) = refused(&held, &options);
+    let why = "component \"held\": its existing threads need a CPU of their own";
+    assert!(status == 3 && text.contains(why) && text.contains("placement = \"partitioned\""), "{text}");
+    let mut wide = wide(ServerRule::Ptps, Placement::Global);
+    wide.components[1].budget = Auto::Value(ms(160));
+    wide.tasks[1].exec = Exec::Uniform { min: ms(1), max: ms(400) };
+    let (status, text) = refused(&wide, &options);
+    assert!(status == 3 && text.contains("CPUs 0-1") && text.contains("--force"), "{text}");
     let mut unsized_one = two_domains(ServerRule::Ptps);
     unsized_one.components[1].budget = Auto::Auto;
     let (status, text) = refused(&unsized_one, &options);

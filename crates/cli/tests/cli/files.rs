@@ -10,7 +10,8 @@ fn a_refused_verb_leaves_the_file_that_it_would_replace() {
     let folder = Folder::new();
     let before = fs::read(folder.path("good.takt")).expect("a log");
     for output in ["good.takt", "new.takt"] {
-        for (verb, status) in [(&["sim", "linkless.toml"][..], 2), (&["run", "shared.toml", "--best-effort"], 3)] {
+        let run = ["run", "shared.toml", "--backend", "sched-ext"];
+        for (verb, status) in [(&["sim", "linkless.toml"][..], 2), (&run, 3)] {
             assert_eq!(folder.takt(&[verb, &["-o", output]].concat()).status, status, "{verb:?}");
         }
     }

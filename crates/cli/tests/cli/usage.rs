@@ -103,9 +103,9 @@ fn bad_usage_and_bad_input_have_their_status_and_say_what_to_do() {
         (&["check", "bad.json"], 2, "\"takt import\" turns an rt-app workload into a system file"),
         // Unsupported by this version.
         (
-            &["run", "shared.toml", "--best-effort"],
+            &["run", "shared.toml", "--backend", "sched-ext"],
             3,
-            "CPUs 0-1 share tasks or components, and a budget manager serves one CPU",
+            "CPUs 0-1 share tasks or components, and each CPU has its own servers; use --backend manager",
         ),
         (&["run", "laxity.toml"], 3, "takt's own dispatcher cannot run it either:"),
         (&["sim", "linkless.toml"], 2, "flow \"put\" goes from \"n1\" to \"n2\", and nothing says how long that takes"),
