@@ -11,8 +11,8 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `core.rs` | releases, backlogs and late rules around the hierarchy; pure |
-//! | `board.rs` | which thread runs; pure |
+//! | `core.rs` | releases, backlogs and late rules around the machine of servers; pure |
+//! | `board.rs` | which thread runs on which CPU; pure |
 //! | `seat.rs` | what a manager and the thread of a task share |
 //! | `live.rs` | the real threads, and the manager's loop |
 //! | `turn.rs` | the turns of existing threads in a component, and what they owe; pure |
