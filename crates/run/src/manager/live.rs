@@ -110,9 +110,11 @@ impl<'a> LiveSeats<'a> {
 impl Seats for LiveSeats<'_> {
     fn bind(&mut self, slot: u32, cpu: usize) {
         let Some((lane, _)) = self.at(slot) else { return };
-        let thread = Tid::of_this_process(lane.tid.load(Ordering::Acquire));
+        // A thread that has ended at the end of the run needs no CPU.
+        let has_ended = || lane.done.load(Ordering::Acquire) || self.epoch.now() >= self.shared.end();
+        let thread = Tid::of_this_process(lane.tid.load(Ordering::Acquire)).filter(|_| !has_ended());
         let Some((thread, (_, cpu))) = thread.zip(self.manager.cpus.get(cpu)) else { return };
-        if sched::bind(thread, *cpu).is_err() {
+        if sched::bind(thread, *cpu).is_err() && !has_ended() {
             self.manager.unbound.fetch_add(1, Ordering::Relaxed);
         }
     }
