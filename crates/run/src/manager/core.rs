@@ -423,6 +423,7 @@ impl<'a> Core<'a> {
             for job in done.drain(..) {
                 self.complete(job.slot, at, station.as_deref_mut(), tell);
             }
+            self.carry_out(at, tell);
             self.pass_deadlines(at, tell);
             if at >= self.end {
                 return;
@@ -475,7 +476,6 @@ impl<'a> Core<'a> {
         if let Some(station) = station {
             station.completed(slot, (key, due, job.origin), at, &mut |at, event| tell(at, Fact::Event(event)));
         }
-        self.carry_out(at, tell);
     }
 
     /// Releases the jobs of messages that a receiving job has taken.
