@@ -13,8 +13,8 @@ use crate::virtual_clusters::VirtualClusters;
 
 #[derive(Clone, Debug)]
 enum Kind {
-    One(Hierarchy),
-    Several(VirtualClusters),
+    One(Box<Hierarchy>),
+    Several(Box<VirtualClusters>),
 }
 
 /// Decides for CPUs that share no task and no component with others. The protocol is that of [`crate::Dispatcher`].
@@ -26,8 +26,8 @@ impl Machine {
     /// Of a system that [`part_of`] made.
     fn new(part: &System) -> Result<Machine, PolicyError> {
         Ok(Machine(match part.nodes[0].cpus {
-            1 => Kind::One(Hierarchy::new(part, NodeId(0))?),
-            _ => Kind::Several(VirtualClusters::new(part, NodeId(0))?),
+            1 => Kind::One(Box::new(Hierarchy::new(part, NodeId(0))?)),
+            _ => Kind::Several(Box::new(VirtualClusters::new(part, NodeId(0))?)),
         }))
     }
 
@@ -170,7 +170,7 @@ impl CpuPart {
         for cpus in divide(system, node).iter().filter(alone) {
             let (part, components, slots) = part_of(system, node, cpus)?;
             if components.starts_with(&self.components) && slots.starts_with(&self.slots) {
-                let machine = Machine(Kind::One(before.with_change(&part, NodeId(0), at)?));
+                let machine = Machine(Kind::One(Box::new(before.with_change(&part, NodeId(0), at)?)));
                 return Ok(Some(CpuPart { cpus: self.cpus.clone(), slots, components, machine }));
             }
         }
