@@ -93,7 +93,7 @@ impl Machine {
     /// The hierarchy of one CPU, whose components may change while it runs. `None` of several CPUs.
     pub fn hierarchy(&mut self) -> Option<&mut Hierarchy> {
         match &mut self.0 {
-            Kind::One(hierarchy) => Some(hierarchy),
+            Kind::One(hierarchy) => Some(hierarchy.as_mut()),
             Kind::Several(_) => None,
         }
     }
