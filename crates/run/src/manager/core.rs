@@ -449,8 +449,8 @@ impl<'a> Core<'a> {
         self.machine.on_event(at, event, &mut self.decisions);
     }
 
-    /// Decides when the simulator does. Of a node of several CPUs with components, a part decides when something has
-    /// happened to it.
+    /// Decides when the simulator does. A part of a node with components and several CPUs decides after an event of
+    /// its own, and at its wake-ups.
     fn dispatch(&mut self, at: Time) {
         if self.decides_always {
             return self.machine.dispatch(at, &mut self.decisions);
