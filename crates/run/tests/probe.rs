@@ -218,7 +218,7 @@ fn the_network_sees_the_tos_byte_of_messages_and_replies() {
         Ok([_, right]) => addresses.push(right.into()),
         Err(error) => println!("without IPv6: {error}"),
     }
-    // A class of each device counts the marked packets.
+    // A class of each device counts the marked packets. The two bits of ECN belong to TCP.
     for end in ends {
         let device = end.device();
         let laid = end
@@ -228,8 +228,8 @@ fn the_network_sees_the_tos_byte_of_messages_and_replies() {
                     tc(&format!("class add dev {device} parent 1: classid 1:{class} htb rate 1gbit quantum 3000"))?;
                 }
                 let filter = format!("filter add dev {device} parent 1:");
-                tc(&format!("{filter} prio 1 protocol ip u32 match ip tos {TOS:#x} 0xff flowid 1:10"))?;
-                tc(&format!("{filter} prio 2 protocol ipv6 u32 match ip6 priority {TOS:#x} 0xff flowid 1:10"))
+                tc(&format!("{filter} prio 1 protocol ip u32 match ip tos {TOS:#x} 0xfc flowid 1:10"))?;
+                tc(&format!("{filter} prio 2 protocol ipv6 u32 match ip6 priority {TOS:#x} 0xfc flowid 1:10"))
             })
             .unwrap();
         if laid.is_none() {

@@ -46,7 +46,9 @@ impl Datagrams {
             }
             IpAddr::V6(group) => {
                 socket.join_multicast_v6(&group, device.unwrap_or(0))?;
-                socket.set_multicast_all_v6(false)
+                // Linux 4.20.
+                let _ = socket.set_multicast_all_v6(false);
+                Ok(())
             }
         }
     }
