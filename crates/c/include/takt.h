@@ -51,10 +51,12 @@ typedef enum {
   // The kernel refused something else.
   TAKT_STATUS_REFUSED = 4,
   // A push: as many jobs as the operation's backlog allows wait or run. takt_deadline: bytes still wait.
+  // takt_flow_job_send: the message has no room.
   TAKT_STATUS_FULL = 5,
   // A push: the operation's least distance is not over.
   TAKT_STATUS_TOO_EARLY = 6,
-  // A push: the dispatcher, or the channel, is not there any more, or not yet.
+  // A push: the dispatcher, or the channel, is not there any more, or not yet. A call that asks a
+  // takt_flow_node: it does not run.
   TAKT_STATUS_STOPPED = 7,
   // A handler does not return: what it uses is to stay.
   TAKT_STATUS_TROUBLE = 8,
@@ -613,8 +615,8 @@ typedef struct {
 // The job ends when the handler returns. The thread may be frozen anywhere: the handler must share no
 // lock with another handler. It should not allocate, wait or unwind.
 //
-// It may call takt_flow_job_*, takt_flow_node_end, takt_flow_node_counts and takt_flow_node_jobs. It
-// calls no other takt_flow_node_*.
+// It may call takt_flow_job_* and takt_flow_node_end. The other takt_flow_node_* take locks, allocate,
+// or wait for the handler itself.
 typedef void (*takt_flow_handler)(takt_flow_job *job, void *user);
 
 // Another node that this one sends messages to.
@@ -1386,13 +1388,13 @@ takt_status takt_flow_node_wait(const takt_flow_node *node);
 takt_status takt_flow_node_stop(const takt_flow_node *node);
 
 // The counters of the node's messages so far, or in the end. TAKT_STATUS_STOPPED: it has not been
-// started. Any thread and any handler may call it.
+// started. Any thread may call it, but no handler.
 // `node` came from takt_flow_node_new, `into` may be written.
 takt_status takt_flow_node_counts(const takt_flow_node *node, takt_flow_counts *into);
 
 // The outcomes of the jobs of a task so far, or in the end: "put/1" is hop 1 of flow `put`. The name of
 // a flow alone sums up its hops on this node. While the node runs, the counts are some 10 ms behind. Any
-// thread and any handler may call it.
+// thread may call it, but no handler.
 // `node` came from takt_flow_node_new, `task` is a string, `into` may be written.
 takt_status takt_flow_node_jobs(const takt_flow_node *node, const char *task, takt_flow_jobs *into);
 

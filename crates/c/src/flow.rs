@@ -692,7 +692,7 @@ pub unsafe extern "C" fn takt_flow_node_stop(node: *const takt_flow_node) -> tak
 }
 
 /// The counters of the node's messages so far, or in the end. TAKT_STATUS_STOPPED: it has not been
-/// started. Any thread and any handler may call it.
+/// started. Any thread may call it, but no handler.
 ///
 /// # Safety
 /// `node` came from takt_flow_node_new, `into` may be written.
@@ -733,7 +733,7 @@ fn counted(counts: NodeCounts) -> takt_flow_counts {
 
 /// The outcomes of the jobs of a task so far, or in the end: "put/1" is hop 1 of flow `put`. The name of
 /// a flow alone sums up its hops on this node. While the node runs, the counts are some 10 ms behind. Any
-/// thread and any handler may call it.
+/// thread may call it, but no handler.
 ///
 /// # Safety
 /// `node` came from takt_flow_node_new, `task` is a string, `into` may be written.

@@ -17,8 +17,8 @@ pub struct takt_flow_job {
 /// The job ends when the handler returns. The thread may be frozen anywhere: the handler must share no
 /// lock with another handler. It should not allocate, wait or unwind.
 ///
-/// It may call takt_flow_job_*, takt_flow_node_end, takt_flow_node_counts and takt_flow_node_jobs. It
-/// calls no other takt_flow_node_*.
+/// It may call takt_flow_job_* and takt_flow_node_end. The other takt_flow_node_* take locks, allocate,
+/// or wait for the handler itself.
 pub type takt_flow_handler = Option<unsafe extern "C" fn(job: *mut takt_flow_job, user: *mut c_void)>;
 
 /// As C sees it.

@@ -129,7 +129,8 @@ impl RunControl {
         self.0.is_stopped.store(true, Ordering::Release);
     }
 
-    /// The counts of a node with flows so far. `None`: the run has not begun, or has no flows.
+    /// The counts of a node with flows so far. `None`: the run has not begun, or has no flows. It takes a
+    /// lock, so no handler calls it.
     #[must_use]
     pub fn counts(&self) -> Option<NodeCounts> {
         match &*self.0.counts.lock().unwrap_or_else(PoisonError::into_inner) {
