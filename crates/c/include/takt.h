@@ -1359,8 +1359,8 @@ takt_status takt_flow_node_on(const takt_flow_node *node, const char *flow, takt
 takt_status takt_flow_node_log(const takt_flow_node *node, const char *path);
 
 // Starts all threads and returns once they wait for the common start. `options` may be null. A node can
-// be started once. Options that takt refuses before it asks the kernel leave the node as it was, so that
-// it can be started with others. After any other refusal make another node.
+// be started once. If takt refuses options before it asks the kernel, the node stays as it was. It may
+// then be started with others. After any other refusal make another node.
 //
 // While the node runs, the signals that would end the process end the run instead: SIGINT, SIGTERM,
 // SIGHUP, SIGQUIT, and others whose action is the default. One node at a time runs in a process.
@@ -1398,7 +1398,7 @@ takt_status takt_flow_node_counts(const takt_flow_node *node, takt_flow_counts *
 // `node` came from takt_flow_node_new, `task` is a string, `into` may be written.
 takt_status takt_flow_node_jobs(const takt_flow_node *node, const char *task, takt_flow_jobs *into);
 
-// What differed from the request, and what makes figures doubtful: one sentence per line. Known once the
+// Differences from the request, and causes of doubtful figures: one sentence per line. Known once the
 // run has ended and takt_flow_node_wait or _stop has answered. Copied as takt_plan_text does it. Returns
 // the number of bytes.
 // `node` is null or came from takt_flow_node_new; `into` is null, or `size` bytes of it may be written.

@@ -285,8 +285,8 @@ pub unsafe extern "C" fn takt_flow_node_log(node: *const takt_flow_node, path: *
 }
 
 /// Starts all threads and returns once they wait for the common start. `options` may be null. A node can
-/// be started once. Options that takt refuses before it asks the kernel leave the node as it was, so that
-/// it can be started with others. After any other refusal make another node.
+/// be started once. If takt refuses options before it asks the kernel, the node stays as it was. It may
+/// then be started with others. After any other refusal make another node.
 ///
 /// While the node runs, the signals that would end the process end the run instead: SIGINT, SIGTERM,
 /// SIGHUP, SIGQUIT, and others whose action is the default. One node at a time runs in a process.
@@ -460,7 +460,7 @@ impl takt_flow_node {
             Stage::Refused => return Err(refused_before()),
             _ => return Err(Wrong::invalid("the node has started before")),
         }
-        // What is missing in the options does not use it up.
+        // A refusal of the options leaves the node as it was.
         let prepared = prepare_node(&self.system, &asked.run, &asked.network).map_err(|error| not_run(&error))?;
         let Stage::Building(building) = std::mem::replace(&mut *stage, Stage::Refused) else { return Ok(()) };
         let add = |handlers: Handlers, (task, handler): (String, Handled)| handlers.on(&task, handler);
@@ -766,7 +766,7 @@ pub unsafe extern "C" fn takt_flow_node_jobs(
     })
 }
 
-/// What differed from the request, and what makes figures doubtful: one sentence per line. Known once the
+/// Differences from the request, and causes of doubtful figures: one sentence per line. Known once the
 /// run has ended and takt_flow_node_wait or _stop has answered. Copied as takt_plan_text does it. Returns
 /// the number of bytes.
 ///
