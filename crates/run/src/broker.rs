@@ -168,8 +168,8 @@ impl Broker {
     }
 
     /// Serves until `stop` says so; it is asked at least ten times a second, with what was done.
-    /// Then it reads the requests that clients have sent, and takes no more. It sends what waits, for a
-    /// second at most. To be called once.
+    /// Then it reads the requests that clients have sent, and takes no more. It sends what waits, and tells
+    /// the clients, for a second at most. To be called once.
     pub fn serve(&mut self, stop: &mut dyn FnMut(&BrokerStats) -> bool) -> BrokerStats {
         let mut end = None;
         let mut look_at = 0;
@@ -184,7 +184,7 @@ impl Broker {
                 }
                 self.remove_leavers(now);
             }
-            if end.is_some_and(|end| now >= end || self.outbox.is_empty()) {
+            if end.is_some_and(|end| now >= end || self.outbox.is_empty() && self.all_are_told()) {
                 self.remove_leavers(u64::MAX);
                 self.answer_all();
                 return self.stats;
@@ -213,22 +213,27 @@ impl Broker {
         }
     }
 
+    /// Whether no client has an answer to come.
+    fn all_are_told(&self) -> bool {
+        self.clients.iter().flatten().all(|client| client.answers.is_empty())
+    }
+
     /// Waits for something to do.
     fn wait(&mut self) {
         let room = self.room();
         self.poll.clear();
         self.places.clear();
-        if !self.ends {
-            if monotonic_ns() >= self.accepts_at {
-                self.poll.add(self.listener.as_fd(), true, false);
-                self.places.push(Place::Listener);
-            }
-            for (number, client) in self.clients.iter().enumerate() {
-                if let Some(client) = client.as_ref() {
-                    let reads = client.answers.is_empty();
-                    self.poll.add(client.connection.as_fd(), reads, !reads);
-                    self.places.push(Place::Client(number));
-                }
+        if !self.ends && monotonic_ns() >= self.accepts_at {
+            self.poll.add(self.listener.as_fd(), true, false);
+            self.places.push(Place::Listener);
+        }
+        for (number, client) in self.clients.iter().enumerate() {
+            let Some(client) = client.as_ref() else { continue };
+            let reads = client.answers.is_empty();
+            // At the end all has been read.
+            if !self.ends || !reads {
+                self.poll.add(client.connection.as_fd(), reads, !reads);
+                self.places.push(Place::Client(number));
             }
         }
         for (number, member) in (0..).zip(&self.members) {

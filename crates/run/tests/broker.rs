@@ -2,17 +2,20 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use socket2::SockRef;
 use takt_dispatch::deadline::wire::{Answer, MESSAGE_MAX, Request, VERSION, WAITING_MAX};
-use takt_dispatch::deadline::{DeadlineSender, Route, SendError};
+use takt_dispatch::deadline::{DeadlineSender, DeadlineSocket, Route, SendError};
 use takt_linux::clock::pause;
 use takt_linux::net::Cable;
 use takt_linux::outgoing::Outgoing;
+use takt_linux::sched;
 use takt_linux::seqpacket::{Connection, Received, Sent};
 use takt_linux::tc::{self, Device, Plan, Rule};
 use takt_model::{Bucket, Bytes, Link, Rate, Span};
@@ -70,6 +73,13 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     panic!("{what}: not within a minute");
 }
 
+/// A socket with deadlines that has joined the broker.
+fn joined(sender: &DeadlineSender, socket: &impl AsFd, deadline: Span) -> DeadlineSocket {
+    let socket = sender.socket(socket, deadline).unwrap();
+    until("the socket joins", || socket.route() == Route::Broker);
+    socket
+}
+
 fn receiver() -> UdpSocket {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
@@ -97,7 +107,7 @@ fn datagrams_go_through_the_broker_and_their_fate_is_told() {
     until("the broker answers", || sender.route() == Route::Broker);
     let (receiver, other) = (receiver(), receiver());
     let udp = sender_to(&receiver);
-    let socket = sender.socket(&udp, Span::from_s(60)).unwrap();
+    let socket = joined(&sender, &udp, Span::from_s(60));
     for length in [0_usize, 1, 400, 1472, 9000, 60_000] {
         let sent = socket.send(&vec![7; length]).unwrap();
         assert_eq!((sent.bytes, sent.route), (length, Route::Broker));
@@ -140,6 +150,8 @@ fn order_on_the_line(order: Order) -> Option<Vec<u8>> {
         ..Link::at(Rate::from_bps(100_000_000))
     };
     let body = || {
+        // Between two CPUs the kernel keeps no order of datagrams. Threads inherit this.
+        sched::set_affinity(&sched::affinity()[..1]).unwrap();
         cable.right().enter().unwrap();
         let receiver = UdpSocket::bind((cable.right().address(), 0)).unwrap();
         receiver.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
@@ -169,7 +181,7 @@ fn order_on_the_line(order: Order) -> Option<Vec<u8>> {
                 udp.connect(receiver.local_addr().unwrap()).unwrap();
                 // Deadlines in another order: 7 and 40 have no common factor.
                 let rank = u64::from(tag) * 7 % u64::from(MESSAGES);
-                (sender.socket(&udp, Span::from_s(1000 + 100 * rank)).unwrap(), udp)
+                (joined(&sender, &udp, Span::from_s(1000 + 100 * rank)), udp)
             })
             .collect();
         for (tag, (socket, _)) in (0..).zip(&sockets) {
@@ -231,57 +243,71 @@ fn a_program_falls_back_to_plain_sends_and_joins_the_next_broker() {
 
 #[test]
 fn a_stream_survives_every_end_of_its_broker() {
-    const BYTES: usize = 3_000_000;
+    // So many bytes go through each broker before it ends.
+    const BYTES: usize = 200_000;
     let path = path("stream");
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let tcp = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let (mut peer, _) = listener.accept().unwrap();
-    let pattern: Vec<u8> = (0..BYTES).map(|at| (at / 251 + at) as u8).collect();
-    let expected = pattern.clone();
-    let reader = std::thread::spawn(move || {
-        let mut at = 0;
-        let mut bytes = [0; 4096];
-        while at < BYTES {
-            let length = peer.read(&mut bytes).unwrap();
-            assert!(length > 0, "the stream ended at {at}");
-            assert!(bytes[..length] == expected[at..at + length], "the stream differs near {at}");
-            at += length;
-            if at % 7 == 0 {
-                pause(Span::from_us(300));
-            }
-        }
-        assert_eq!(at, BYTES);
-        peer
-    });
+    peer.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let pattern = |from: usize, to: usize| (from..to).map(|at| (at / 251 + at) as u8).collect::<Vec<u8>>();
+    // The length of the stream, as soon as it is known.
+    let all = AtomicUsize::new(usize::MAX);
+    let (plain, queued) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let sender = DeadlineSender::open(&path).unwrap();
     let socket = sender.socket(&tcp, Span::from_ms(5)).unwrap();
-    let ends = std::thread::spawn({
-        let path = path.clone();
-        move || {
+    let mut peer = std::thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            let mut at = 0;
+            let mut bytes = [0; 4096];
+            while at < all.load(Ordering::Acquire) {
+                let length = peer.read(&mut bytes).unwrap();
+                assert!(length > 0, "the stream ended at {at}");
+                assert!(bytes[..length] == pattern(at, at + length), "the stream differs near {at}");
+                at += length;
+                if at % 7 == 0 {
+                    pause(Span::from_us(300));
+                }
+            }
+            assert_eq!(at, all.load(Ordering::Acquire));
+            peer
+        });
+        let ends = scope.spawn(|| {
             for round in 0..6 {
                 let broker = Running::start(BrokerSpec::new(&path));
-                pause(Span::from_ms(150));
+                let before = queued.load(Ordering::Acquire);
+                until("the stream goes through it", || queued.load(Ordering::Acquire) >= before + BYTES);
                 if round % 2 == 0 {
                     broker.die();
                 } else {
                     broker.stop();
                 }
             }
+        });
+        let mut at = 0;
+        while at < all.load(Ordering::Acquire) {
+            let to = at + 1 + at % 5000;
+            if ends.is_finished() {
+                // Before these bytes, so that the reader knows it when it has them.
+                all.store(to, Ordering::Release);
+            }
+            let message = pattern(at, to);
+            while at < to {
+                let sent = socket.send(&message[message.len() - (to - at)..]).unwrap();
+                let route = if sent.route == Route::Broker { &queued } else { &plain };
+                route.fetch_add(sent.bytes, Ordering::AcqRel);
+                at += sent.bytes;
+            }
+            if at % 3 == 0 {
+                pause(Span::from_us(500));
+            }
         }
+        ends.join().unwrap();
+        reader.join().unwrap()
     });
-    let (mut at, mut routes) = (0, [0, 0]);
-    while at < BYTES {
-        let sent = socket.send(&pattern[at..BYTES.min(at + 1 + at % 5000)]).unwrap();
-        routes[usize::from(sent.route == Route::Broker)] += 1;
-        at += sent.bytes;
-        if at % 3 == 0 {
-            pause(Span::from_us(500));
-        }
-    }
-    ends.join().unwrap();
     drop(socket);
-    let mut peer = reader.join().unwrap();
-    assert!(routes[0] > 0 && routes[1] > 0, "plain and broker: {routes:?}");
+    // The last bytes found no broker.
+    assert!(plain.into_inner() > 0 && queued.into_inner() >= 6 * BYTES);
     // The stream is the program's own again, in both directions.
     (&tcp).write_all(b"end").unwrap();
     let mut bytes = [0; 3];
@@ -289,24 +315,23 @@ fn a_stream_survives_every_end_of_its_broker() {
     assert_eq!(&bytes, b"end");
 }
 
-/// Sends until there is no room.
-fn fill(mut try_send: impl FnMut() -> Result<(), SendError>) {
-    for _ in 0..100_000 {
-        let Err(error) = try_send() else { continue };
-        assert_eq!(error, SendError::WouldBlock);
-        // The broker may still be at work: only what stays full is full.
-        pause(Span::from_ms(20));
-        if try_send().is_err() {
-            return;
-        }
+/// The most that a program gives a broker of a stream whose bytes do not leave: 1 MiB.
+const FULL: u64 = 16;
+
+/// Gives the broker so many messages that some wait there for as long as the peer of a [`connection`] reads nothing.
+fn fill(stream: &DeadlineSocket) {
+    for _ in 0..FULL {
+        assert_eq!(stream.send(&[7; MESSAGE_MAX]).unwrap().route, Route::Broker);
     }
-    panic!("there is always room");
 }
 
-/// A TCP connection, and its peer.
+/// A TCP connection, and its peer. The kernel holds less than 1 MiB on the way.
 fn connection() -> (TcpStream, TcpStream) {
+    const BUFFER: usize = 128 * 1024;
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    SockRef::from(&listener).set_recv_buffer_size(BUFFER).unwrap();
     let tcp = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    SockRef::from(&tcp).set_send_buffer_size(BUFFER).unwrap();
     (tcp, listener.accept().unwrap().0)
 }
 
@@ -317,8 +342,8 @@ fn a_socket_that_leaves_keeps_its_bytes_in_order_and_its_number() {
     let sender = DeadlineSender::open(&path).unwrap();
     until("the broker answers", || sender.route() == Route::Broker);
     let (tcp, mut peer) = connection();
-    let stream = sender.socket(&tcp, Span::from_s(60)).unwrap();
-    fill(|| stream.try_send(&[7; 65_536], None).map(drop));
+    let stream = joined(&sender, &tcp, Span::from_s(60));
+    fill(&stream);
     let queued = stream.counts().queued;
     // The peer takes nothing: bytes wait, and the program is told.
     assert!(stream.leave() > 0);
@@ -327,7 +352,7 @@ fn a_socket_that_leaves_keeps_its_bytes_in_order_and_its_number() {
     let receiver = receiver();
     for _ in 0..3 {
         let udp = sender_to(&receiver);
-        let socket = sender.socket(&udp, Span::from_s(60)).unwrap();
+        let socket = joined(&sender, &udp, Span::from_s(60));
         assert_eq!(socket.send(b"other").unwrap().route, Route::Broker);
         assert_eq!(received(&receiver), b"other");
         assert_eq!(socket.leave(), 0);
@@ -357,20 +382,28 @@ fn a_broker_that_ends_in_order_loses_no_datagram_and_doubles_no_byte() {
     until("the broker answers", || sender.route() == Route::Broker);
     // Bytes that cannot leave keep the broker for a second after its end.
     let (tcp, mut peer) = connection();
-    let stream = sender.socket(&tcp, Span::from_s(60)).unwrap();
-    fill(|| stream.try_send(&[7; 65_536], None).map(drop));
+    let stream = joined(&sender, &tcp, Span::from_s(60));
+    fill(&stream);
     let streamed = stream.counts().queued * 65_536;
     let receiver = receiver();
     let udp = sender_to(&receiver);
-    let socket = sender.socket(&udp, Span::from_s(60)).unwrap();
-    let reader = std::thread::spawn(move || {
-        // An empty datagram is the last one.
-        std::iter::from_fn(|| Some(received(&receiver)).filter(|bytes| !bytes.is_empty())).count()
+    let socket = joined(&sender, &udp, Span::from_s(60));
+    let came = Arc::new(AtomicUsize::new(0));
+    let reader = std::thread::spawn({
+        let came = Arc::clone(&came);
+        move || {
+            // An empty datagram is the last one.
+            while !received(&receiver).is_empty() {
+                came.fetch_add(1, Ordering::AcqRel);
+            }
+        }
     });
     let mut sent = 0;
     let send = |sent: &mut usize| {
         socket.send(b"datagram").unwrap();
         *sent += 1;
+        // Its buffer holds more than these, and the kernel drops what it does not hold.
+        until("the reader follows", || sent.saturating_sub(came.load(Ordering::Acquire)) < 100);
         pause(PACE);
     };
     (0..100).for_each(|_| send(&mut sent));
@@ -382,8 +415,11 @@ fn a_broker_that_ends_in_order_loses_no_datagram_and_doubles_no_byte() {
     (0..100).for_each(|_| send(&mut sent));
     let counts = socket.counts();
     drop(socket);
+    let told = format!("all of {sent} datagrams come: {counts:?}, {stats:?}");
+    until(&told, || came.load(Ordering::Acquire) >= sent);
     udp.send(b"").unwrap();
-    assert_eq!(reader.join().unwrap(), sent, "{counts:?}, {stats:?}");
+    reader.join().unwrap();
+    assert_eq!(came.load(Ordering::Acquire), sent, "{counts:?}, {stats:?}");
     assert_eq!((counts.lost, counts.queued + counts.plain), (0, sent as u64));
     let reader = std::thread::spawn(move || {
         let mut bytes = Vec::new();
@@ -413,13 +449,13 @@ fn a_peer_that_does_not_answer_arp_delays_nobody_else() {
         until("the broker answers", || sender.route() == Route::Broker);
         let silent = UdpSocket::bind((cable.left().address(), 0)).unwrap();
         silent.connect((cable.nobody(), 9)).unwrap();
-        let silent = sender.socket(&silent, Span::ZERO).unwrap();
+        let silent = joined(&sender, &silent, Span::ZERO);
         for _ in 0..WAITING_MAX {
             silent.send(&[0; 400]).unwrap();
         }
         let udp = UdpSocket::bind((cable.left().address(), 0)).unwrap();
         udp.connect(receiver.local_addr().unwrap()).unwrap();
-        let socket = sender.socket(&udp, Span::from_s(60)).unwrap();
+        let socket = joined(&sender, &udp, Span::from_s(60));
         for number in 0..20 {
             socket.send(&[number; 400]).unwrap();
             assert_eq!(received(&receiver), [number; 400]);
@@ -440,7 +476,6 @@ fn a_client_that_the_broker_ends_sends_the_rest_of_its_streams_itself() {
     let outgoing = Outgoing::new(tcp.try_clone().unwrap().into()).unwrap();
     let base = outgoing.taken().unwrap();
     let client = Connection::connect(&path).unwrap();
-    use std::os::fd::AsFd as _;
     assert_eq!(client.send([&Request::Hello { version: VERSION }.head(), b""], None), Sent::Yes);
     assert_eq!(client.send([&Request::Join { socket: 0 }.head(), b""], Some(tcp.as_fd())), Sent::Yes);
     // More messages than a socket may have there.
@@ -467,18 +502,18 @@ fn a_peer_that_reads_nothing_delays_nobody_else() {
     let broker = Running::start(BrokerSpec::new(&path));
     let sender = DeadlineSender::open(&path).unwrap();
     until("the broker answers", || sender.route() == Route::Broker);
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    let tcp = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let (peer, _) = listener.accept().unwrap();
-    let stream = sender.socket(&tcp, Span::ZERO).unwrap();
-    fill(|| stream.try_send(&[0; 65_536], None).map(drop));
+    let (tcp, peer) = connection();
+    let stream = joined(&sender, &tcp, Span::ZERO);
+    fill(&stream);
     // Small messages as well: all of the socket's places are taken.
-    fill(|| stream.try_send(&[0], None).map(drop));
-    let counts = stream.counts();
-    assert!(counts.queued - counts.sent <= WAITING_MAX as u64, "{counts:?}");
+    until("the socket is full", || {
+        let is_full = stream.try_send(&[0], None) == Err(SendError::WouldBlock);
+        let counts = stream.counts();
+        is_full && counts.queued - counts.sent == WAITING_MAX as u64
+    });
     let receiver = receiver();
     let udp = sender_to(&receiver);
-    let socket = sender.socket(&udp, Span::from_s(60)).unwrap();
+    let socket = joined(&sender, &udp, Span::from_s(60));
     socket.send(b"passes").unwrap();
     assert_eq!(received(&receiver), b"passes");
     // The peer goes away: the stream ends with an error, and the broker with its time.
@@ -501,7 +536,6 @@ fn requests_without_sense_end_their_client_alone() {
     let join = Request::Join { socket: 0 }.head();
     let send = Request::Send { socket: 3, deadline: takt_model::Time::ZERO, to: None, bytes: b"x" }.head();
     let (pipe, _end) = std::io::pipe().unwrap();
-    use std::os::fd::AsFd as _;
     for (what, requests) in [
         ("no hello", vec![(&join[..], Some(udp.as_fd()))]),
         ("another version", vec![(&Request::Hello { version: 99 }.head()[..], None), (&join[..], Some(udp.as_fd()))]),
@@ -532,7 +566,7 @@ fn requests_without_sense_end_their_client_alone() {
         });
     }
     until("the broker answers", || sender.route() == Route::Broker);
-    let socket = sender.socket(&udp, Span::from_s(60)).unwrap();
+    let socket = joined(&sender, &udp, Span::from_s(60));
     assert_eq!(socket.send(b"still here").unwrap().route, Route::Broker);
     assert_eq!(received(&receiver), b"still here");
     // The kernel cuts a message that is longer than a request. The broker does not read it.
@@ -546,7 +580,6 @@ fn messages_of_a_program_that_has_ended_are_sent() {
     let receiver = receiver();
     let udp = sender_to(&receiver);
     {
-        use std::os::fd::AsFd as _;
         let client = Connection::connect(&path).unwrap();
         let send = Request::Send { socket: 0, deadline: takt_model::Time::MAX, to: None, bytes: b"" }.head();
         for (parts, descriptor) in [
@@ -560,6 +593,44 @@ fn messages_of_a_program_that_has_ended_are_sent() {
     drop(udp);
     assert_eq!(received(&receiver), b"last words");
     broker.stop();
+}
+
+/// The broker waits until there is room for its last answers: otherwise the client would count what was sent as lost.
+#[test]
+fn a_client_that_reads_late_is_told_what_was_sent() {
+    let path = path("reads-late");
+    let broker = Running::start(BrokerSpec::new(&path));
+    let receiver = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    // A broker that cannot answer reads no more requests.
+    receiver.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+    let udp = sender_to(&receiver);
+    let client = Connection::connect(&path).unwrap();
+    let hello = Request::Hello { version: VERSION }.head();
+    assert_eq!(client.send([&hello, b""], None), Sent::Yes);
+    assert_eq!(client.send([&Request::Join { socket: 0 }.head(), b""], Some(udp.as_fd())), Sent::Yes);
+    let send = Request::Send { socket: 0, deadline: takt_model::Time::MAX, to: None, bytes: b"x" }.head();
+    let mut sent = 0;
+    while sent < 100_000 {
+        assert_eq!(client.send([&send, b"x"], None), Sent::Yes);
+        sent += 1;
+        if receiver.recv(&mut [0; 8]).is_err() {
+            break;
+        }
+    }
+    let stopping = std::thread::spawn(|| broker.stop());
+    until("the broker takes no more requests", || client.send([&hello, b""], None) == Sent::Closed);
+    let (mut bytes, mut last) = ([0; 64], None);
+    until("the broker ends", || {
+        loop {
+            match client.receive(&mut bytes) {
+                Received::Message(length, _) => last = Answer::read(&bytes[..length]),
+                Received::Nothing => return false,
+                Received::Closed => return true,
+            }
+        }
+    });
+    let Some(Answer::Counts { counts, has_left: true, .. }) = last else { panic!("{last:?} after {sent}") };
+    assert_eq!((counts.sent, stopping.join().unwrap().sent), (sent, sent));
 }
 
 #[test]
