@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 
 use takt_linux::cpuset::{Recovery, recover};
@@ -96,10 +97,10 @@ fn a_backlog_keeps_its_nominal_arrivals_and_no_job_is_skipped() {
 #[test]
 fn a_backlog_is_worked_off_after_the_last_release() {
     let _alone = alone();
-    let first = Task { priority: Some(1), ..task("first", 400, 210_000) };
-    let behind = Task { priority: Some(2), ..task("behind", 200, 30_000) };
+    let first = Task { priority: Some(1), ..task("first", 1600, 820_000) };
+    let behind = Task { priority: Some(2), ..task("behind", 800, 30_000) };
     let system = System::local(1, Builtin::Fp, vec![first, behind]);
-    let options = RunOptions::new(ms(400));
+    let options = RunOptions::new(ms(1600));
     let Some((summary, events)) = try_run(&system, &options) else { return };
     let of = |wanted: fn(&Event) -> Option<JobKey>| {
         events.iter().filter(move |(_, _, event)| wanted(event).is_some_and(|job| job.task.0 == 1))
@@ -108,7 +109,7 @@ fn a_backlog_is_worked_off_after_the_last_release() {
     let completed = of(|event| if let Event::Complete { job, .. } = event { Some(*job) } else { None });
     let last = completed.map(|(_, at, _)| *at).max();
     // A machine that pauses may leave it no time.
-    let in_time = last.is_some_and(|last| last.saturating_add(ms(50)) < summary.end);
+    let in_time = last.is_some_and(|last| last.saturating_add(ms(500)) < summary.end);
     assert!(started == 2 || !in_time, "{started} of 2 jobs started, the last completion at {last:?}");
 }
 
@@ -152,7 +153,7 @@ fn edf_runs_under_sched_deadline_on_the_whole_machine() {
     // it must only be told.
     let overruns: u64 = summary.tasks.iter().map(|task| task.overruns.expect("counted under SCHED_DEADLINE")).sum();
     assert_eq!(summary.notes.iter().any(|note| note.contains("throttles")), overruns > 0, "{:?}", summary.notes);
-    assert_eq!(bandwidth(), before, "no bandwidth leaked");
+    comes_back(&before);
 }
 
 #[test]
@@ -172,7 +173,8 @@ fn edf_on_the_cpus_that_taskset_leaves_gets_a_domain_of_them() {
         (Err(error @ RunError::Privilege { .. }), None) => println!("skipped: {error}"),
         (Err(error), None) => panic!("{error}"),
     }
-    assert_eq!((cpusets(), bandwidth()), before);
+    assert_eq!(cpusets(), before.0);
+    comes_back(&before.1);
 }
 
 #[test]
@@ -218,7 +220,7 @@ fn what_admission_refuses_says_so_and_leaves_nothing() {
         other => panic!("{other:?}"),
     }
     assert!(events.is_empty());
-    assert_eq!(bandwidth(), before);
+    comes_back(&before);
 }
 
 #[test]
@@ -228,7 +230,8 @@ fn partitions_come_and_go() {
     let system = partitioned();
     let Some((summary, events)) = try_run(&system, &RunOptions::new(ms(300))) else { return };
     check(&system, &summary, &events);
-    assert_eq!((cpusets(), bandwidth()), before, "cpusets, load balancing and bandwidth are as before");
+    assert_eq!(cpusets(), before.0, "cpusets and load balancing are as before");
+    comes_back(&before.1);
     if summary.notes.iter().any(|note| note.starts_with("global SCHED_DEADLINE")) {
         println!("skipped: {:?}", summary.notes);
         return;
@@ -256,11 +259,20 @@ fn a_panicking_sink_leaves_nothing_behind() {
     };
     let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| prepared.run(&mut Faulty, &mut |_| {})));
     match outcome {
-        Err(_) => assert_eq!(threads(), 0, "the tasks' threads are gone"),
+        Err(_) => {
+            // The kernel removes a thread some time after it was joined.
+            let mut looks = 0;
+            while threads() > 0 && looks < 6000 {
+                looks += 1;
+                takt_linux::clock::pause(ms(10));
+            }
+            assert_eq!(threads(), 0, "the tasks' threads are gone");
+        }
         Ok(Err(error @ RunError::Privilege { .. })) => println!("skipped: {error}"),
         Ok(other) => panic!("{other:?}"),
     }
-    assert_eq!((cpusets(), bandwidth()), before);
+    assert_eq!(cpusets(), before.0);
+    comes_back(&before.1);
 }
 
 #[test]
@@ -351,7 +363,8 @@ fn the_next_start_repairs_what_a_kill_9_left() {
     assert_ne!(cpusets(), before.0, "a kill -9 leaves them");
     let repaired = recover().unwrap();
     assert!(matches!(repaired, Recovery::Repaired { pid, .. } if pid == child.id()), "{repaired:?}");
-    assert_eq!((cpusets(), bandwidth()), before);
+    assert_eq!(cpusets(), before.0);
+    comes_back(&before.1);
     assert_eq!(recover().unwrap(), Recovery::Nothing);
 }
 
@@ -374,22 +387,27 @@ fn a_kill_at_any_instant_is_repaired() {
 fn a_signal_ends_a_run_in_order_and_a_second_one_does_no_harm() {
     let _alone = alone();
     let before = (cpusets(), bandwidth());
-    for signals in [["-TERM", "-INT"], ["-QUIT", "-QUIT"], ["-USR1", "-ALRM"], ["-XCPU", "-RTMIN"]] {
+    for (first, second, number) in
+        [("-TERM", "-INT", 2), ("-QUIT", "-QUIT", 3), ("-USR1", "-ALRM", 14), ("-XCPU", "-RTMIN", 34)]
+    {
         let Some(mut child) = start_child() else { return };
-        for signal in signals {
+        for signal in [first, second] {
             let pid = child.id().to_string();
             assert!(std::process::Command::new("kill").args([signal, &pid]).status().unwrap().success());
         }
         let status = child.wait().unwrap();
-        if !status.success() {
+        let said = said(&mut child);
+        let is_over = said.contains("interrupted by Some(");
+        if !is_over {
             recover().unwrap();
         }
-        assert!(status.success(), "{signals:?}: {status}");
-        let said = said(&mut child);
-        assert!(said.contains("interrupted by Some("), "{signals:?}: {said}");
-        assert_eq!(cpusets(), before.0, "{signals:?}");
+        assert!(is_over, "{first} {second}: {status}: {said}");
+        // The second one may come after the run, and then it ends the process, as ever.
+        assert!(status.success() || status.signal() == Some(number), "{first} {second}: {status}");
+        assert_eq!(cpusets(), before.0, "{first} {second}");
     }
-    assert_eq!((cpusets(), bandwidth()), before);
+    assert_eq!(cpusets(), before.0);
+    comes_back(&before.1);
 }
 
 /// Threads of this process that run a task.
@@ -407,6 +425,25 @@ fn cpusets() -> Option<(String, Vec<String>)> {
     Some((balance, entries.filter(|name| name.starts_with("takt-")).collect()))
 }
 
+/// Until the bandwidth of ended threads is booked no more. A timer takes it back at most a period after an exit, which
+/// may wait for a budget. A sleep on each CPU ends after the timers that were due before. Periods here are up to 50 ms.
+fn settle() {
+    let on_each_cpu = || {
+        takt_linux::clock::pause(ms(110));
+        for cpu in sched::affinity() {
+            sched::set_affinity(&[cpu]).unwrap();
+            takt_linux::clock::pause(Span::from_us(50));
+        }
+    };
+    std::thread::spawn(on_each_cpu).join().unwrap();
+}
+
+/// No bandwidth has leaked. The kernel may be late with the exit of a thread.
+fn comes_back(before: &Option<Vec<String>>) {
+    let is_back = (0..50).any(|_| bandwidth() == *before);
+    assert!(is_back, "bandwidth leaked: {:?}, and {before:?} before", bandwidth());
+}
+
 /// Reserved bandwidth per CPU, where debugfs is mounted or a private mount can be had.
 fn bandwidth() -> Option<Vec<String>> {
     let script = "mount -t debugfs none /mnt 2>/dev/null && cat /mnt/sched/debug";
@@ -414,8 +451,8 @@ fn bandwidth() -> Option<Vec<String>> {
     let lines = |text: &str| {
         text.lines().filter(|line| line.contains("total_bw")).map(|line| line.trim().to_owned()).collect::<Vec<_>>()
     };
-    // The bandwidth of an ended thread comes back about a period later. Two equal readings mean
-    // that it has settled.
+    settle();
+    // Two equal readings mean that it has settled.
     let mut last = lines(&String::from_utf8_lossy(&read()?.stdout));
     for _ in 0..20 {
         std::thread::sleep(std::time::Duration::from_millis(50));
