@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::net::{Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
@@ -199,11 +199,9 @@ fn three_nodes_exchange_the_messages_of_the_simulation() {
     let folder = folder(3, false);
     let folder = folder.path();
     let class = class(folder);
-    // Ports that were free just now.
-    let free = || UdpSocket::bind((Ipv6Addr::LOCALHOST, 0)).unwrap();
-    let sockets: Vec<UdpSocket> = (0..3).map(|_| free()).collect();
-    let at: Vec<SocketAddr> = sockets.iter().map(|socket| socket.local_addr().unwrap()).collect();
-    drop(sockets);
+    // Below the ports that the kernel gives to those who ask for any.
+    let first = 10_000 + (std::process::id() % 7_000) as u16 * 3;
+    let at: Vec<SocketAddr> = (first..first + 3).map(|port| SocketAddr::from((Ipv6Addr::LOCALHOST, port))).collect();
     let answers = together(|instant| {
         let node = |number: usize| {
             let peers = (0..3).filter(|peer| *peer != number).map(|peer| (peer, at[peer])).collect();
@@ -336,9 +334,9 @@ fn an_interrupted_node_ends_in_order_and_a_killed_one_leaves_nothing() {
     let folder = folder(2, false);
     let folder = folder.path();
     let class = class(folder);
-    let free = UdpSocket::bind("127.0.0.1:0").unwrap();
-    let listen = free.local_addr().unwrap();
-    drop(free);
+    // An address of this process alone: nobody else takes its port.
+    let address = Ipv4Addr::from(0x7F00_0000 | (std::process::id() & 0x00FF_FFFF));
+    let listen = SocketAddr::from((address, 20_003));
     let node = Node { listen, peers: vec![(1, SocketAddr::from(([127, 0, 0, 1], 9)))], gone: None };
     // It waits for its start, an hour ahead.
     let at = (realtime_ns() / 1_000_000_000 + 3600).to_string();

@@ -69,10 +69,10 @@ fn nowhere(folder: &Folder) -> SourcePaths {
     SourcePaths { clock_bound: vec![none.clone()], chrony: none.clone(), chrony_port: None, ptp4l: vec![none] }
 }
 
-/// Asks until a report of `source` is as wanted, for some seconds.
+/// Asks until a report of `source` is as wanted, for a minute.
 fn report(paths: &SourcePaths, source: SourceKind, wanted: impl Fn(&ClockReport) -> bool) -> ClockReport {
     let mut last = None;
-    for _ in 0..200 {
+    for _ in 0..1200 {
         let mut sources = ClockSources::new(paths.clone());
         sources.refresh();
         last = sources.reports().into_iter().find(|report| report.source == source);
@@ -104,25 +104,23 @@ fn chronyd_says_how_exact_it_is() {
         return println!("skipped: chronyd opens its socket for root");
     }
     let folder = Folder::new("chrony");
-    let port = free_port();
-    let served = format!("local stratum 8\nport {port}\nbindaddress 127.0.0.1\nallow 127.0.0.1");
+    // An address of this process alone: nobody else takes its port.
+    let address = Ipv4Addr::from(0x7F00_0000 | (std::process::id() & 0x00FF_FFFF));
+    let port = 11_123;
+    let served = format!("local stratum 8\nport {port}\nbindaddress {address}\nallow 127.0.0.0/8");
     let Some(_server) = chronyd(&folder, "server", &served) else { return };
-    let asks = format!("port 0\nserver 127.0.0.1 port {port} iburst minpoll -4 maxpoll -4");
+    let asks = format!("port 0\nserver {address} port {port} iburst minpoll -4 maxpoll -4");
     let Some(_client) = chronyd(&folder, "client", &asks) else { return };
     let paths = |name: &str| SourcePaths { chrony: folder.at(name), ..nowhere(&folder) };
-    let own = report(&paths("server.sock"), SourceKind::Chrony, |_| true);
-    assert_eq!(own.state, Err(Unsynchronised::OwnClock));
-    let follows = report(&paths("client.sock"), SourceKind::Chrony, |report| report.state.is_ok());
-    let bound = follows.state.unwrap();
+    let is_own = |report: &ClockReport| report.state == Err(Unsynchronised::OwnClock);
+    let _ = report(&paths("server.sock"), SourceKind::Chrony, is_own);
+    // Both have one clock: an error of 0, and what an exchange of NTP leaves open. The first one may take long.
+    let is_near = |report: &ClockReport| report.state.is_ok_and(|bound| bound.error < Span::from_s(1));
+    let bound = report(&paths("client.sock"), SourceKind::Chrony, is_near).state.unwrap();
     assert_eq!(bound.timescale, Timescale::Utc);
-    // Both have one clock: an error of 0, and what the exchange of NTP leaves open.
-    assert!(!bound.error.is_zero() && bound.error < Span::from_s(1), "{bound:?}");
+    assert!(!bound.error.is_zero(), "{bound:?}");
     let left: Vec<_> = fs::read_dir(&folder.0).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert!(left.iter().all(|name| !name.to_string_lossy().starts_with("takt")), "{left:?}");
-}
-
-fn free_port() -> u16 {
-    std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
 }
 
 #[test]
@@ -201,7 +199,7 @@ fn compare(own: &SourcePaths, other: &SourcePaths, wanted: impl Fn(&TimeSync) ->
                 peer.run_until(now().saturating_add(Span::from_ms(10)));
             }
         });
-        let found = (0..1000).any(|_| {
+        let found = (0..6000).any(|_| {
             own.run_until(now().saturating_add(Span::from_ms(10)));
             if let Some(offset) = own.peers()[0].offset {
                 let truth = -3_600_000_000_000;

@@ -2,7 +2,7 @@
 //! handler to handler. One node is killed, starts again, and hears the other at once.
 
 use std::io::{BufRead as _, BufReader};
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use takt_linux::clock::realtime_ns;
@@ -141,10 +141,9 @@ impl Node {
 
 #[test]
 fn bytes_go_from_handler_to_handler_and_a_node_comes_back_after_a_kill() {
-    let free = || UdpSocket::bind("127.0.0.1:0").unwrap();
-    let sockets = [free(), free()];
-    let addresses = sockets.each_ref().map(|socket| socket.local_addr().unwrap());
-    drop(sockets);
+    // An address of this process alone: nobody else takes its ports.
+    let address = Ipv4Addr::from(0x7F00_0000 | (std::process::id() & 0x00FF_FFFF));
+    let addresses = [20_001, 20_002].map(|port| SocketAddr::from((address, port)));
     let start = realtime_ns() + 300_000_000;
     let sender = Node::start(0, start, &addresses);
     let mut first = Node::start(1, start, &addresses);
