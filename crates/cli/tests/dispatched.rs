@@ -103,9 +103,10 @@ fn what_the_kernel_does_not_have_runs_as_its_log_says() {
         // A machine that pauses through most of a run lets few jobs end in it.
         let mut ends = Vec::new();
         loop {
-            let Some((live, simulated)) = runs_as_its_log_says(system, folder.path()) else { return };
-            ends.push((live, simulated));
-            if live * 2 > simulated {
+            let Some((live, simulated, switches)) = runs_as_its_log_says(system, folder.path()) else { return };
+            ends.push((live, simulated, switches));
+            // Nor may it come to the mode.
+            if live * 2 > simulated && switches == 1 {
                 break;
             }
             assert!(ends.len() < 10, "{system}: {ends:?}");
@@ -113,8 +114,9 @@ fn what_the_kernel_does_not_have_runs_as_its_log_says() {
     }
 }
 
-/// How many jobs ended in a run and in a simulation of what it says; `None` where it may not run.
-fn runs_as_its_log_says(system: &str, folder: &Path) -> Option<(usize, usize)> {
+/// How many jobs ended in a run and in a simulation of what it says, and how often the run switched plans; `None` where
+/// it may not run.
+fn runs_as_its_log_says(system: &str, folder: &Path) -> Option<(usize, usize, usize)> {
     fs::write(folder.join("s.toml"), system).unwrap();
     let ran = takt(&["run", "s.toml", "--for", "300ms", "--seed", "7", "-o", "run.takt", "--force"], folder);
     let told = String::from_utf8_lossy(&ran.stderr).into_owned();
@@ -149,9 +151,10 @@ fn runs_as_its_log_says(system: &str, folder: &Path) -> Option<(usize, usize)> {
     // Critical jobs are never cancelled, and a successor is released or shed exactly once.
     assert!(live_ends.iter().all(|(job, end)| job.task.0 > 1 || *end == "completed"), "{live_ends:?}");
     let switches = live.iter().filter(|(_, event)| matches!(event, Event::ModeChange { .. })).count();
-    assert_eq!(switches, 1);
-    assert!(told.contains("plans were switched once; each switch locked all queues, for at most "), "{told}");
-    Some((live_ends.len(), simulated_ends.len()))
+    let is_told = told.contains("plans were switched once; each switch locked all queues, for at most ");
+    // One after the end is told, and is not in the log.
+    assert!(switches == 0 || switches == 1 && is_told, "{switches}: {told}");
+    Some((live_ends.len(), simulated_ends.len(), switches))
 }
 
 /// Jobs that preempt each other by laxity take a priority for each task of a CPU.
@@ -428,41 +431,48 @@ fn an_own_strategy_in_overload_cancels_drops_and_sheds_as_it_says() {
     let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("own.toml"), OVERLOADED).unwrap();
-    let out = takt(&["run", "own.toml", "--for", "1s", "-o", "run.takt", "--force"], folder.path());
-    let said = String::from_utf8_lossy(&out.stderr);
-    if out.status.code() == Some(3) && said.contains("setcap") {
-        return println!("skipped: {said}");
-    }
-    assert!(matches!(out.status.code(), Some(0 | 1)), "{said}");
-    let (_, events) = events(&folder.path().join("run.takt"));
-    let of = |task: u32, cause: CancelCause| -> Vec<u64> {
-        let one = |(_, event): &(Time, Event)| match event {
-            Event::Cancel { job, cause: it } if job.task == TaskId(task) && *it == cause => Some(job.number),
-            _ => None,
+    // A machine that pauses at the end of a run leaves critical jobs undone.
+    for attempt in 0.. {
+        let out = takt(&["run", "own.toml", "--for", "1s", "-o", "run.takt", "--force"], folder.path());
+        let said = String::from_utf8_lossy(&out.stderr);
+        if out.status.code() == Some(3) && said.contains("setcap") {
+            return println!("skipped: {said}");
+        }
+        assert!(matches!(out.status.code(), Some(0 | 1)), "{said}");
+        let (_, events) = events(&folder.path().join("run.takt"));
+        let of = |task: u32, cause: CancelCause| -> Vec<u64> {
+            let one = |(_, event): &(Time, Event)| match event {
+                Event::Cancel { job, cause: it } if job.task == TaskId(task) && *it == cause => Some(job.number),
+                _ => None,
+            };
+            events.iter().filter_map(one).collect()
         };
-        events.iter().filter_map(one).collect()
-    };
-    let completed = |task: u32| {
-        events
-            .iter()
-            .filter(|(_, event)| matches!(event, Event::Complete { job, .. } if job.task == TaskId(task)))
-            .count()
-    };
-    // 20 + 60 + 74 % of the CPU: what is less important cannot all be done, and is omitted where it cannot be in time.
-    let ended =
-        |task: u32| [CancelCause::Omitted, CancelCause::Late, CancelCause::Rejected].map(|cause| of(task, cause));
-    assert!(!of(3, CancelCause::Omitted).is_empty(), "{events:?}");
-    // The rest of each chain is shed, once for each job that was not completed, and for no other.
-    for (before, after) in [(1, 2), (3, 4)] {
-        let mut wanted: Vec<u64> = ended(before).concat();
-        wanted.sort_unstable();
-        let mut shed = of(after, CancelCause::Shed);
-        shed.sort_unstable();
-        assert_eq!(shed, wanted, "task {after} after {before}");
+        let completed = |task: u32| {
+            events
+                .iter()
+                .filter(|(_, event)| matches!(event, Event::Complete { job, .. } if job.task == TaskId(task)))
+                .count()
+        };
+        // 20 + 60 + 74 % of the CPU: what is less important cannot all be done, and is omitted where it cannot be in
+        // time.
+        let ended =
+            |task: u32| [CancelCause::Omitted, CancelCause::Late, CancelCause::Rejected].map(|cause| of(task, cause));
+        assert!(!of(3, CancelCause::Omitted).is_empty(), "{events:?}");
+        // The rest of each chain is shed, once for each job that was not completed, and for no other.
+        for (before, after) in [(1, 2), (3, 4)] {
+            let mut wanted: Vec<u64> = ended(before).concat();
+            wanted.sort_unstable();
+            let mut shed = of(after, CancelCause::Shed);
+            shed.sort_unstable();
+            assert_eq!(shed, wanted, "task {after} after {before}");
+        }
+        // Critical work never is.
+        assert!(ended(0).iter().all(Vec::is_empty) && of(0, CancelCause::Shed).is_empty());
+        if completed(0) >= 40 {
+            break;
+        }
+        assert!(attempt < 10, "{}", completed(0));
     }
-    // Critical work never is.
-    assert!(ended(0).iter().all(Vec::is_empty) && of(0, CancelCause::Shed).is_empty());
-    assert!(completed(0) >= 40, "{}", completed(0));
 }
 
 /// Four operations, under strategies whose jobs preempt each other.
@@ -613,16 +623,18 @@ fn a_thread_that_takes_the_cpu_is_named_without_the_dispatcher_too() {
     fs::write(folder.join("s.toml"), TIGHT).unwrap();
     let run = || takt(&["run", "s.toml", "--for", "600ms", "--trace", "--json", "-o", "run.takt"], folder);
     // A machine that pauses has other causes.
-    for attempt in 0.. {
+    let mut attempt = 0;
+    let stats = loop {
         let Some(others) = late_for_others_by(&|| disturbed_by("hog", 60, 6, 30, run), "hog", folder) else { return };
-        if others > 0 {
-            break;
+        let stats = json(&takt(&["stats", "run.takt", "--json"], folder));
+        if others > 0 && stats["tasks"][1]["late"]["longest"][0]["name"] == "hog" {
+            break stats;
         }
-        assert!(attempt < 10, "nothing was disturbed");
-    }
-    let stats = json(&takt(&["stats", "run.takt", "--json"], folder));
+        attempt += 1;
+        assert!(attempt < 10, "nothing was disturbed, or more by others: {stats:#}");
+    };
     let plan = &stats["tasks"][1]["late"];
-    assert_eq!((plan["by_load"].as_u64(), &plan["longest"][0]["name"]), (Some(0), &"hog".into()), "{stats:#}");
+    assert_eq!(plan["by_load"].as_u64(), Some(0), "{stats:#}");
     assert!(plan["longest_tasks"][0]["name"] == "control", "{stats:#}");
     let told = String::from_utf8(takt(&["stats", "run.takt"], folder).stdout).unwrap();
     assert!(told.contains("longest other, each") && told.contains("hog"), "{told}");
