@@ -23,7 +23,7 @@ const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden");
 const DURATION: &str = "470ms";
 /// A run is not compared if the machine took this much of it.
 const DISTURBED: Span = Span::from_ms(1);
-const ATTEMPTS: usize = 8;
+const ATTEMPTS: usize = 24;
 /// So many runs may differ that the machine did not visibly disturb.
 const DIFFERENCES_MAX: usize = 2;
 /// A server and its jobs make at most this many decisions in a row without an idle CPU between them.
@@ -326,7 +326,15 @@ fn a_killed_run_of_the_deadline_back_end_leaves_no_reservation() {
     if status == 3 {
         return println!("skipped: {error}");
     }
-    let before = (machine::booked(), machine::one_domain());
+    // The kernel may still have to take back the bandwidth of the run above.
+    let before = loop {
+        let look = || (machine::booked(), machine::one_domain());
+        let first = look();
+        takt_linux::clock::pause(Span::from_ms(200));
+        if look() == first {
+            break first;
+        }
+    };
     let count = std::env::var("TAKT_CASES").ok().and_then(|count| count.parse().ok()).unwrap_or(6u64).min(200);
     for at in 0..count {
         let mut command = Command::new(TAKT);
@@ -338,10 +346,11 @@ fn a_killed_run_of_the_deadline_back_end_leaves_no_reservation() {
         let (status, _, error) = takt(folder, &["run", &file, "--backend", "deadline", "--for", "50ms"]);
         assert_eq!(status, 0, "{error}");
     }
+    let is_as_before = || machine::booked() <= before.0 && machine::one_domain() == before.1;
     let mut looks = 0;
-    while (machine::booked(), machine::one_domain()) != before && looks < 500 {
+    while !is_as_before() && looks < 3000 {
         looks += 1;
         takt_linux::clock::pause(Span::from_ms(10));
     }
-    assert_eq!((machine::booked(), machine::one_domain()), before);
+    assert!(is_as_before(), "{before:?} before, now {:?}", (machine::booked(), machine::one_domain()));
 }

@@ -5,8 +5,10 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
+use takt_dispatch::deadline::wire::{ANSWER, Request, VERSION};
 use takt_linux::clock::pause;
 use takt_linux::process;
+use takt_linux::seqpacket::{Connection, Received, Sent};
 use takt_model::Span;
 use tempfile::TempDir;
 
@@ -33,9 +35,17 @@ fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     panic!("{what}: not within 30 s");
 }
 
+/// A broker that has answered a client.
 fn broker(socket: &Path) -> Child {
     let child = takt(&["broker", "--socket", socket.to_str().unwrap(), "--json"]).spawn().unwrap();
-    eventually("the broker listens", || takt_linux::seqpacket::Connection::connect(socket).is_ok());
+    let mut client = None;
+    eventually("the broker listens", || {
+        client = Connection::connect(socket).ok();
+        client.is_some()
+    });
+    let client = client.unwrap();
+    assert_eq!(client.send([&Request::Hello { version: VERSION }.head(), b""], None), Sent::Yes);
+    eventually("the broker answers", || matches!(client.receive(&mut [0; ANSWER]), Received::Message(..)));
     child
 }
 
