@@ -379,8 +379,21 @@ fn in_namespace<T: Send>(number: u64, work: impl FnOnce() -> T + Send) -> io::Re
     if is_it(Path::new("/proc/thread-self/ns/net")) {
         return Ok(work());
     }
-    let space = ways_to_namespaces().find(|path| is_it(path)).ok_or(io::ErrorKind::NotFound)?;
-    let space = fs::File::open(space)?;
+    let mut found = Err(io::ErrorKind::NotFound.into());
+    for path in ways_to_namespaces().filter(|path| is_it(path)) {
+        match fs::File::open(path) {
+            // What led there may lead elsewhere meanwhile, or have ended.
+            Ok(file) if file.metadata().is_ok_and(|about| about.ino() == number) => {
+                found = Ok(file);
+                break;
+            }
+            Err(error) if error.kind() != io::ErrorKind::NotFound && error.raw_os_error() != Some(libc::ESRCH) => {
+                found = Err(error);
+            }
+            _ => {}
+        }
+    }
+    let space = found?;
     // A thread's namespace is its own: this one ends, and the process stays where it is.
     let enter = move || {
         // SAFETY: the descriptor is open; the call passes no memory.
