@@ -356,24 +356,28 @@ fn noncritical_work_that_is_hopeless_is_omitted_and_its_chain_shed_once() {
     let legs: Vec<Counts> = ["leg1", "leg2", "leg3"].map(|name| count(&stopped, name)).to_vec();
     assert!(legs.iter().any(|leg| leg.cancelled > 0), "{legs:?}");
     assert_eq!(count(&stopped, "control").cancelled, 0);
-    // Job k follows job k. It is shed if its predecessor did not complete. Otherwise it is released
-    // once all earlier jobs of the predecessor have ended.
+    for (follower, released) in (2..).zip(legs[1..].iter().map(|leg| leg.released)) {
+        follows(&events, follower, follower - 1, released);
+    }
+}
+
+/// Job k follows job k. It is shed if its predecessor did not complete. Otherwise it is released
+/// once all earlier jobs of the predecessor have ended.
+fn follows(events: &Events, follower: u32, predecessor: u32, released: u64) {
     let mut ends: BTreeMap<JobKey, Option<CancelCause>> = BTreeMap::new();
-    for (_, _, event) in events.iter() {
+    for (_, _, event) in events {
         match *event {
             Event::Complete { job, .. } => drop(ends.insert(job, None)),
             Event::Cancel { job, cause } => drop(ends.insert(job, Some(cause))),
             _ => {}
         }
     }
-    for (follower, released) in (2..).zip(legs[1..].iter().map(|leg| leg.released)) {
-        let of = |task: u32, number| ends.get(&JobKey { task: TaskId(task), number });
-        let ended = (0..).take_while(|number| of(follower - 1, *number).is_some()).count() as u64;
-        assert_eq!(released, ended, "{legs:?}");
-        for number in 0..released {
-            let lost = of(follower - 1, number).is_some_and(Option::is_some);
-            assert_eq!(of(follower, number) == Some(&Some(CancelCause::Shed)), lost, "{follower}: {number}");
-        }
+    let of = |task: u32, number| ends.get(&JobKey { task: TaskId(task), number });
+    let ended = (0..).take_while(|number| of(predecessor, *number).is_some()).count() as u64;
+    assert_eq!(released, ended, "{follower} after {predecessor}");
+    for number in 0..released {
+        let lost = of(predecessor, number).is_some_and(Option::is_some);
+        assert_eq!(of(follower, number) == Some(&Some(CancelCause::Shed)), lost, "{follower}: {number}");
     }
 }
 
@@ -537,15 +541,17 @@ fn each_level_has_the_threads_that_the_plan_says() {
     assert_eq!(plan.levels.iter().map(|level| level.threads).collect::<Vec<_>>(), [1, 2]);
     let inside = Arc::new([const { AtomicU64::new(0) }; 2]);
     let most = Arc::new([const { AtomicU64::new(0) }; 2]);
+    let pushes = Arc::new(AtomicU64::new(0));
     let mut built = Dispatcher::new(plan);
     for (at, name) in names.iter().enumerate() {
-        let (inside, most) = (inside.clone(), most.clone());
+        let (inside, most, pushed) = (inside.clone(), most.clone(), pushes.clone());
         let handler = move |job: &takt_dispatch::Job<'_>| {
             let now = 1 + inside[at / 2].fetch_add(1, Ordering::SeqCst);
             most[at / 2].fetch_max(now, Ordering::SeqCst);
-            // Waits for the other job of its level, if it comes.
+            // Waits for the other job of its level: for long where it must come, else for a while after its push.
             let epoch = Epoch::now_is_zero();
-            while most[at / 2].load(Ordering::SeqCst) < 2 && epoch.now() < Time::ZERO + ms(100) && !job.must_stop() {
+            let patience = || if at / 2 == 1 || pushed.load(Ordering::SeqCst) < 4 { Span::from_s(20) } else { ms(100) };
+            while most[at / 2].load(Ordering::SeqCst) < 2 && epoch.now() < Time::ZERO + patience() && !job.must_stop() {
                 let _ = epoch.sleep_until(epoch.now() + us(500));
             }
             inside[at / 2].fetch_sub(1, Ordering::SeqCst);
@@ -555,6 +561,7 @@ fn each_level_has_the_threads_that_the_plan_says() {
     let Some(dispatching) = started(built) else { return };
     for name in names {
         dispatching.operation(name).unwrap().push().unwrap();
+        pushes.fetch_add(1, Ordering::SeqCst);
     }
     let (stopped, _) = run(dispatching, |dispatching| dispatching.counts().iter().all(|(_, of)| of.completed == 1));
     assert!(names.iter().all(|name| count(&stopped, name).completed == 1));

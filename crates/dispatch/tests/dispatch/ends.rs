@@ -20,16 +20,14 @@ fn a_panic_is_counted_and_stops_nobody() {
         let of = |name: &str| counts.iter().find(|(of, _)| of == name).unwrap().1;
         of("shaky").failed >= 3 && of("shaky").completed >= 3 && of("follower").completed >= 2
     };
-    let (stopped, _) = run(dispatching, enough);
+    let (stopped, events) = run(dispatching, enough);
     let _ = std::panic::take_hook();
     let (shaky, follower) = (count(&stopped, "shaky"), count(&stopped, "follower"));
     assert!(shaky.failed >= 3 && shaky.completed >= 3, "{shaky:?}");
     // Followers of failed and rejected jobs are shed, once.
     assert_eq!((follower.failed, follower.rejected), (0, 0), "{follower:?}");
-    assert!(
-        follower.cancelled.abs_diff(shaky.failed + shaky.rejected) <= 1 && follower.completed >= 2,
-        "{follower:?} {shaky:?}"
-    );
+    assert!(follower.cancelled >= 2 && follower.completed >= 2, "{follower:?} {shaky:?}");
+    follows(&events, 1, 0, follower.released);
     assert!(count(&stopped, "steady").completed > 0);
     assert_eq!(stopped.panics, [("shaky".to_owned(), "odd".to_owned())]);
 }
