@@ -440,6 +440,8 @@ fn a_plan_that_agrees_in_names_alone_is_refused() {
 
 #[test]
 fn a_channel_for_too_much_is_refused_by_whatever_would_take_the_room() {
+    // Also because another test looks at the locked memory of the process.
+    let _alone = alone();
     let plan = plan(&Operations::new("huge").with(sporadic("one")), Builtin::Muf);
     let default = Options::default();
     let said = |options: Options| {
@@ -467,7 +469,6 @@ fn a_channel_for_too_much_is_refused_by_whatever_would_take_the_room() {
         "an event has bytes of its own"
     );
     assert_eq!(said(Options { payload_max: 65_536, history: 1, ..default }), "");
-    let _alone = alone();
     let Some(dispatching) = idle() else { return };
     let refused = Channel::new(options).connect(&dispatching).err().unwrap();
     assert!(matches!(refused, ConnectError::Options(OptionsError::Room { .. })), "{refused}");

@@ -6,7 +6,7 @@ mod live;
 
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use live::{alone, check, plan, sporadic, started, until};
 use takt_dispatch::event::wire::{Body, Datagram};
@@ -196,12 +196,13 @@ fn flood(strategy: Builtin, levels: usize) -> Option<usize> {
         subscription.handler(move |delivery, _| order.lock().unwrap().push(delivery.first().head.kind))
     });
     let free = || UdpSocket::bind("127.0.0.1:0").unwrap();
-    let here: Vec<SocketAddr> = (0..levels).map(|_| free().local_addr().unwrap()).collect();
     let peers: Vec<UdpSocket> = (0..levels).map(|_| free()).collect();
     let there: Vec<SocketAddr> = peers.iter().map(|peer| peer.local_addr().unwrap()).collect();
     // The first level receives tracks, the last one maps.
     let (first, last) = (peers[0].try_clone().unwrap(), peers[levels - 1].try_clone().unwrap());
-    let (to_first, to_last) = (here[0], here[levels - 1]);
+    // The kernel chooses the node's ports.
+    let here = Arc::<OnceLock<[SocketAddr; 2]>>::default();
+    let chosen = here.clone();
     let send = move |socket: &UdpSocket, to: SocketAddr, kind: u32, sequence: usize| {
         let body = Body::Event { kind, source: 7, number: sequence as u64, payload: b"" };
         let (remaining, due, sequence) = (Span::MAX, Span::MAX, sequence as u64);
@@ -213,6 +214,7 @@ fn flood(strategy: Builtin, levels: usize) -> Option<usize> {
     // At least as important as the receiving threads, on their CPU. They run when this handler
     // returns.
     let hold = move |_: &takt_dispatch::Job<'_>| {
+        let [to_first, to_last] = *chosen.get().unwrap();
         (0..FLOOD).for_each(|number| send(&last, to_last, MAP, number));
         send(&first, to_first, TRACK, FLOOD);
     };
@@ -220,10 +222,12 @@ fn flood(strategy: Builtin, levels: usize) -> Option<usize> {
     let dispatching = started(built.and_then(|built| built.on("map", map)).unwrap())?;
     let level = |at: usize| {
         let name = ["tracks", "rest"][at];
-        Level::new(name, here[at]).peer(there[at]).level(at).on_cpu(0)
+        Level::new(name, ([127, 0, 0, 1], 0).into()).peer(there[at]).level(at).on_cpu(0)
     };
     let node = (0..levels).fold(Node::new(1), |node, at| node.with(level(at)));
     let connected = channel.connect_as(&node, &dispatching).unwrap();
+    let traffic = connected.traffic();
+    here.set([0, levels - 1].map(|level| traffic[level].at.unwrap())).unwrap();
     for (at, name) in ["takt from track", "takt from rest"].into_iter().enumerate().take(levels) {
         let priority = u32::from(dispatching.plan().levels[at].priority);
         assert_eq!(thread(name), (1, priority, sched::affinity()[0].to_string()), "{name}");
