@@ -168,6 +168,10 @@ fn one_flush_of_a_timer_is_held(cable: &Cable) -> Option<(usize, usize)> {
     let held = || ended.lock().unwrap().iter().position(|(_, before, _)| *before);
     assert!(until(|| held().is_some_and(|held| ended.lock().unwrap().len() > held + 2)), "{ended:?}");
     writes.store(false, Ordering::Release);
+    // A job may have looked before. It has ended once another one completes.
+    let steered = || writers.counts()[1].1.completed;
+    let before = steered();
+    assert!(until(|| steered() > before), "the timer goes on");
     let all_came = || {
         let counts = values.counts();
         counts.written == counts.flushed + counts.replaced && applied() == [counts.flushed; 2]
