@@ -468,12 +468,25 @@ fn flight() -> Operations {
 
 #[test]
 fn operations_come_and_go_on_threads_too() {
+    // This thread switches and pushes between pauses. If it hardly gets a CPU, it has more time.
+    let mut seen = (0, 0, 0);
+    for duration_ms in [600, 2_400, 9_600] {
+        let Some((absent, switches, alarms)) = come_and_go(Span::from_ms(duration_ms)) else { return };
+        seen = (absent, switches, alarms);
+        if absent > 0 && switches > 5 && alarms > 5 {
+            return;
+        }
+    }
+    panic!("absent, switches, alarms: {seen:?}");
+}
+
+/// Returns how often the alarm was absent, the number of switches, and of alarms.
+fn come_and_go(duration: Span) -> Option<(usize, usize, usize)> {
     let set = flight();
     let plan = compute(&set);
     let (landing, taxi) = (plan.mode("landing").unwrap(), plan.mode("taxi").unwrap());
     assert_eq!((landing, taxi, plan.mode("start")), (1, 2, None));
-    let mut dispatcher =
-        Dispatcher::new(plan.clone()).with(Options { duration: Some(Span::from_ms(600)), ..Options::default() });
+    let mut dispatcher = Dispatcher::new(plan.clone()).with(Options { duration: Some(duration), ..Options::default() });
     for operation in &set.operations {
         let work = Span::from_ns(operation.wcet.as_ns() / 4);
         let handler = move |job: &takt_dispatch::Job<'_>| {
@@ -484,7 +497,10 @@ fn operations_come_and_go_on_threads_too() {
     }
     let mut dispatching = match dispatcher.start() {
         Ok(dispatching) => dispatching,
-        Err(StartError::Privilege { missing }) => return println!("skipped: {missing}"),
+        Err(StartError::Privilege { missing }) => {
+            println!("skipped: {missing}");
+            return None;
+        }
         Err(error) => panic!("{error}"),
     };
     let alarm = dispatching.operation("alarm").unwrap();
@@ -510,19 +526,18 @@ fn operations_come_and_go_on_threads_too() {
     }
     assert_eq!(dispatching.switch(3), None);
     let stopped = dispatching.stop(&mut events).unwrap();
-    assert!(absent > 0, "without alarm in mode taxi");
     assert_eq!((stopped.lost, stopped.refused), (0, 0));
-    arrives(&set, &plan, &events, Time::ZERO + Span::from_ms(600));
+    arrives(&set, &plan, &events, Time::ZERO + duration);
     whole(&stopped.counts, &events);
     // Pushed jobs keep the least distance of the mode in which they arrive. Pushes without room do
     // not count.
     let (switches, alarms) = (switches(&events), admitted(&events, TaskId(4)));
-    assert!(switches.len() > 5 && alarms.len() > 5, "{switches:?} {alarms:?}");
     for pair in alarms.windows(2) {
         let holds = switches.iter().rev().find(|(at, _)| at.as_ns() <= pair[1]).map_or(0, |(_, plan)| *plan);
         assert!(pair[1] - pair[0] >= rows(&plan, holds)[4].period.as_ns(), "{pair:?} under plan {holds}");
         assert!(rows(&plan, holds)[4].takes_part);
     }
+    Some((absent, switches.len(), alarms.len()))
 }
 
 #[test]
