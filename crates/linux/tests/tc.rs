@@ -6,6 +6,7 @@ use std::net::UdpSocket;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use takt_linux::clock::pause;
 use takt_linux::datagram::{Datagrams, Destination};
@@ -14,6 +15,12 @@ use takt_linux::tc::{self, ClassStatus, Device, NetError, Plan, Role, Rule, Stat
 use takt_model::{Background, Bucket, Bytes, Link, Rate, Span};
 
 const MBIT: u64 = 1_000_000;
+
+/// One test at a time: each looks for what dead processes have left.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Runs `body` on a thread at the left end of a new cable.
 fn on_cable(body: impl FnOnce(&Cable) + Send) {
@@ -88,6 +95,7 @@ fn send(cable: &Cable, priority: u32, port: u16, count: usize) {
 
 #[test]
 fn packets_go_to_the_class_of_their_rule_and_the_device_gets_back_what_it_had() {
+    let _alone = alone();
     on_cable(|cable| {
         let device = device(cable);
         assert_eq!(tc::show(Some(&device)).unwrap(), []);
@@ -132,16 +140,20 @@ fn packets_go_to_the_class_of_their_rule_and_the_device_gets_back_what_it_had() 
 
 #[test]
 fn shares_change_in_place_and_no_waiting_packet_is_lost() {
+    let _alone = alone();
     on_cable(|cable| {
         let device = device(cable);
         let tiny =
             Link { bucket: Some(Bucket { burst: Bytes::new(1_000), rate: Rate::from_bps(8_000) }), ..link(None, None) };
         let priority = Rule::usual(false);
         let mut applied = apply(&device, &Plan::new(&tiny, &device).unwrap(), &priority, false).unwrap();
-        // More than the burst: most of them wait.
+        // More than the burst: most of them wait, once the neighbour has told its address.
         send(cable, 6, 9, 100);
-        let waiting = class(&applied.status().unwrap(), Role::RealTime).counters;
-        assert!(waiting.waiting > 50, "{waiting:?}");
+        let mut waiting = class(&applied.status().unwrap(), Role::RealTime).counters;
+        eventually("most of them wait", || {
+            waiting = class(&shown(&device), Role::RealTime).counters;
+            waiting.waiting > 50
+        });
 
         // Refused by the kernel after the first class: the former classes are back.
         let mut bad = Plan::new(&link(Some(50), Some(5)), &device).unwrap();
@@ -179,6 +191,7 @@ fn shares_change_in_place_and_no_waiting_packet_is_lost() {
 
 #[test]
 fn shares_that_are_kept_stay_until_they_are_removed() {
+    let _alone = alone();
     on_cable(|cable| {
         let device = device(cable);
         let plan = |mbit| Plan::new(&link(Some(mbit), None), &device).unwrap();
@@ -209,6 +222,7 @@ fn shares_that_are_kept_stay_until_they_are_removed() {
 
 #[test]
 fn what_a_namespace_took_with_it_is_forgotten() {
+    let _alone = alone();
     let mut state = String::new();
     on_cable(|cable| {
         let device = device(cable);
@@ -252,6 +266,7 @@ fn tc(program: &Path, arguments: &str) -> String {
 
 #[test]
 fn a_tree_of_others_comes_back_exactly_or_is_not_touched() {
+    let _alone = alone();
     let Some(program) = iproute() else { return };
     let trees: [&[&str]; 4] = [
         &["qdisc add dev D root handle 1: tbf rate 50mbit burst 5kb latency 20ms"],
@@ -325,6 +340,7 @@ impl Drop for Group {
 
 #[test]
 fn a_control_group_and_groups_below_it_are_one_class() {
+    let _alone = alone();
     let Some(group) = Group::new() else { return println!("skipped: no cgroup v2 to make groups in") };
     on_cable(|cable| {
         let device = device(cable);
