@@ -205,7 +205,8 @@ fn what_a_child_does_is_recorded() {
     let blocked = count(
         &|event| matches!(&event.what, EventKind::Switch { prev, left: SwitchOutState::Blocked, .. } if prev.pid == id),
     );
-    assert!(blocked >= SLEEPS, "{blocked}");
+    // If the machine pauses just before a thread sleeps, the time is over and the thread goes on.
+    assert!(blocked >= SLEEPS * 9 / 10, "{blocked}");
     assert_eq!(count(&|event| matches!(event.what, EventKind::Exit { pid } if pid == id)), 1);
     assert!(events.windows(2).all(|pair| pair[0].time <= pair[1].time), "in the order of time");
 }
@@ -437,7 +438,7 @@ fn what_has_no_guardian_the_next_start_removes() {
     println!("{:?}", recover());
     // If tracefs is not mounted, only a start that records looks there.
     drop(start(Options::default()));
-    assert!(!instance.exists());
+    eventually("one of them has removed it", || !instance.exists());
 }
 
 fn what_is_refused_is_named() {
