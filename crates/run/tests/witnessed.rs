@@ -5,7 +5,6 @@
 //! another was open.
 
 use std::collections::BTreeMap;
-use std::net::UdpSocket;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -238,22 +237,22 @@ fn under_the_dispatcher_the_kernel_tells_why_jobs_were_late() {
             return;
         }
         let Some((summary, events)) = ran else { return };
-        let mut others = 0;
+        let (mut others, mut by_load) = (0, 0);
         for (task, id) in summary.tasks.iter().zip(0..) {
             let late = task.late.as_ref().expect("the kernel was recorded");
             let missed = |(_, _, event): &&(u32, Time, Event)| matches!(event, Event::Miss { job } if job.task.0 == id);
             assert_eq!(late.jobs, events.iter().filter(missed).count() as u64, "{}", task.name);
-            assert_eq!(late.by_load, 0, "{}", task.name);
+            by_load += late.by_load;
             assert_eq!(Cause::ALL.map(|cause| late.mainly(cause)).iter().sum::<u64>(), late.jobs);
             others +=
                 late.mainly(Cause::Others) * u64::from(late.others[..].iter().any(|(name, _)| name == "disturber"));
         }
         let preempted = count(&events, preempted).len();
-        // A machine that pauses has other causes.
-        if others > 0 && preempted > 0 {
+        // A machine that pauses has other causes. If its host does not tell, a job seems to have worked meanwhile.
+        if others > 0 && preempted > 0 && by_load == 0 {
             break;
         }
-        assert!(attempt < 10, "nothing was disturbed: {summary:#?}");
+        assert!(attempt < 10, "nothing was disturbed, or {by_load} jobs were late by load: {summary:#?}");
     }
 }
 
@@ -283,7 +282,8 @@ delay = ["0us", "5ms"]
 "#;
     let system = file::parse(text, "hops").unwrap_or_else(|errors| panic!("{errors}"));
     let hop = Definitions::of(&system).tasks.iter().position(|task| task.name == "f/0").unwrap();
-    let listen = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    // The kernel chooses the port: nobody sends to it.
+    let listen = ([127, 0, 0, 1], 0).into();
     let cpu = sched::affinity()[0];
     let mut lead = ms(300);
     for attempt in 0.. {
@@ -367,9 +367,10 @@ fn a_program_is_told_why_its_jobs_were_late() {
         let missed = |(_, _, event): &&(u32, Time, Event)| matches!(event, Event::Miss { .. });
         let misses = events.iter().filter(missed).count() as u64;
         assert_eq!(late.iter().map(|late| late.jobs).sum::<u64>(), misses);
-        assert_eq!(late.iter().map(|late| late.by_load).sum::<u64>(), 0, "{late:?}");
+        let by_load = late.iter().map(|late| late.by_load).sum::<u64>();
         assert!(events.windows(2).all(|pair| pair[0].1 <= pair[1].1));
-        if late[0].mainly(Cause::Others) > 0 && late[0].others.iter().any(|(name, _)| name == "disturber") {
+        let told = late[0].others.iter().any(|(name, _)| name == "disturber");
+        if by_load == 0 && told && late[0].mainly(Cause::Others) > 0 {
             break;
         }
         // A machine that pauses has other causes.
