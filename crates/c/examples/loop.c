@@ -84,7 +84,8 @@ int main(void) {
         return 1;
     }
     printf("%s\n", takt_last_error());
-    TRY(takt_channel_outlet(channel, &answers, 1, 0, false, &outlet));
+    /* Room for the answers of 20 s, however long the loop does other things. */
+    TRY(takt_channel_outlet(channel, &answers, 1, 4096, false, &outlet));
     TRY(takt_channel_supplier(channel, 1, &sensor));
     TRY(takt_dispatcher_new(plan, &dispatcher));
     TRY(takt_dispatcher_on(dispatcher, "measure", measure, sensor));

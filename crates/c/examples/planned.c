@@ -303,7 +303,7 @@ static int late(void) {
         {"on", 100, TAKT_LATE_CONTINUE, TAKT_CANCEL_NEVER},
         {"omitted", 100, TAKT_LATE_LEVEL, TAKT_CANCEL_ALWAYS},
         {"timely", 10000, TAKT_LATE_LEVEL, TAKT_CANCEL_ALWAYS},
-        {"runs", 20, TAKT_LATE_DROP, TAKT_CANCEL_SET},
+        {"runs", 500, TAKT_LATE_DROP, TAKT_CANCEL_SET},
     };
     takt_handle *handles[7];
     takt_counts counts[7];
