@@ -116,7 +116,7 @@ pub(crate) struct Check {
     #[arg(value_hint = ValueHint::FilePath, required_unless_present = "list")]
     pub(crate) file: Option<String>,
 
-    /// Run every applicable test, even if it adds nothing.
+    /// Run every applicable test, even if it adds nothing. A terminal gets all rows of long tables.
     #[arg(long, conflicts_with = "test")]
     pub(crate) all: bool,
 

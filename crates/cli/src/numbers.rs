@@ -1,13 +1,14 @@
 //! Statistics for people: what `sim`, `run` and `stats` print. Times have four digits, rounded up
 //! (laxities down), so that what looks in time is in time; `-` stands for what is unknown.
 
+use std::cmp::Reverse;
 use std::fmt::Write as _;
 
 use takt_log::causes::Cause;
 use takt_log::stats::{DropCounts, InterruptStats, Merged, MessageStats, Stats, Summary, TaskStats};
 use takt_model::{Lateness, Span, Time};
 
-use crate::table::{Table, or_dash, time};
+use crate::table::{Rows, Table, or_dash, time};
 
 /// Whether a log without a miss says anything about other logs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -21,24 +22,41 @@ pub(crate) enum Silence {
 }
 
 /// Tasks, then chains, messages, servers and CPUs, then one line that sums up.
-pub(crate) fn numbers(stats: &Stats, silence: Silence) -> String {
-    let mut out = of_tasks(stats);
+pub(crate) fn numbers(stats: &Stats, silence: Silence, rows: Rows) -> String {
+    let mut out = of_tasks(stats, rows);
     // Without the kernel's account a thread stamps its release when more important work lets it run.
     let name = if stats.release_latency_waits { "arrival to first run" } else { "release latency" };
     let mut latencies = Table::new(&[name, "min", "mean", "p50", "p99", "max"]);
+    let mut ranks = Vec::new();
     for task in &stats.tasks {
         // Jobs that arrive by their wake-up have no release latency.
         if let Some(Some(s)) = task.release_latency_ns.filter(|s| s.is_none_or(|s| s.max > 0)) {
             latencies.row(with(&task.task, Some([s.min, s.mean, s.p50, s.p99, s.max])));
+            ranks.push(rank(task));
         }
     }
-    for table in [latencies, of_chains(stats), of_messages(stats), of_servers(stats), of_cpus(stats)] {
+    if !latencies.is_empty() {
+        out.push('\n');
+        out.push_str(&latencies.render_long(rows, "tasks", |row, _| ranks[row]));
+    }
+    for (what, table) in [
+        ("chains", of_chains(stats)),
+        ("tasks", of_messages(stats)),
+        ("servers", of_servers(stats)),
+        ("cpus", of_cpus(stats)),
+    ] {
         if !table.is_empty() {
             out.push('\n');
-            out.push_str(&table.render(""));
+            out.push_str(&table.render_long(rows, what, |_, _| 0));
         }
     }
     out + &sum_up(stats, silence)
+}
+
+/// The order of importance of tasks: first tasks with a miss, then the least laxity.
+pub(crate) fn rank(task: &TaskStats) -> (bool, i64) {
+    let in_time = task.missed.is_none_or(|missed| missed == 0);
+    (in_time, task.laxity_ns.map_or(i64::MAX, |laxity| laxity.min))
 }
 
 /// Responses of chains.
@@ -69,7 +87,7 @@ pub(crate) fn sum_up(stats: &Stats, silence: Silence) -> String {
 }
 
 /// An interval: its tasks, then a line for its CPUs.
-pub(crate) fn interval(from: Time, to: Time, stats: &Stats) -> String {
+pub(crate) fn interval(from: Time, to: Time, stats: &Stats, rows: Rows) -> String {
     let part = |part: Option<f64>| part.map_or_else(|| "-".to_owned(), percent);
     let mut table = Table::new(&[
         "task",
@@ -117,12 +135,13 @@ pub(crate) fn interval(from: Time, to: Time, stats: &Stats) -> String {
         Some(lost) => format!("incomplete: {lost} events were lost\n"),
         None => "incomplete: an unknown number of events were lost\n".to_owned(),
     };
-    format!("from {from} to {to}\n{}{cpus}{lost}", table.render(""))
+    let table = table.render_long(rows, "tasks", |row, _| rank(&stats.tasks[row]));
+    format!("from {from} to {to}\n{table}{cpus}{lost}")
 }
 
 /// Why jobs were late: nothing where none was.
-pub(crate) fn late(stats: &Stats) -> String {
-    let mut out = causes(stats);
+pub(crate) fn late(stats: &Stats, rows: Rows) -> String {
+    let mut out = causes(stats, rows);
     let is_unknown =
         |task: &&TaskStats| matches!(task.late, Some(None)) && task.missed.is_some_and(|missed| missed > 0);
     let unknown: Vec<String> = stats.tasks.iter().filter(is_unknown).map(|task| format!("\"{}\"", task.task)).collect();
@@ -137,11 +156,12 @@ pub(crate) fn late(stats: &Stats) -> String {
 }
 
 /// Why jobs were late, of the tasks of which the log tells it.
-pub(crate) fn causes(stats: &Stats) -> String {
+pub(crate) fn causes(stats: &Stats, rows: Rows) -> String {
     let mut heads = vec!["late", "jobs", "by load"];
     heads.extend(Cause::ALL.map(Cause::name));
     heads.extend(["longest other, each", "longest task, each"]);
     let mut table = Table::new(&heads);
+    let mut late_jobs = Vec::new();
     for task in &stats.tasks {
         let Some(late) = task.late.as_ref().and_then(Option::as_ref).filter(|late| late.jobs > 0) else { continue };
         // A cause without jobs shows a dash.
@@ -156,8 +176,13 @@ pub(crate) fn causes(stats: &Stats) -> String {
         };
         row.extend([longest(&late.others), longest(&late.tasks)]);
         table.row(row);
+        late_jobs.push(late.jobs);
     }
-    if table.is_empty() { String::new() } else { format!("\n{}", table.without_empty_columns().render("")) }
+    if table.is_empty() {
+        return String::new();
+    }
+    let rank = |row: usize, _: &[String]| Reverse(late_jobs[row]);
+    format!("\n{}", table.without_empty_columns().render_long(rows, "tasks", rank))
 }
 
 /// A part of the time of one CPU, rounded to the nearest.
@@ -233,7 +258,7 @@ pub(crate) fn interrupt_word(kind: Option<&str>) -> &'static str {
 }
 
 /// The numbers of all runs together, then the confidence intervals.
-pub(crate) fn merged(merged: &Merged, silence: Silence) -> String {
+pub(crate) fn merged(merged: &Merged, silence: Silence, rows: Rows) -> String {
     let mut table = Table::new(&["95 % confidence", "mean response", "from", "to", "miss ratio", "from", "to"]);
     for task in &merged.confidence {
         let mut cells = vec![task.task.clone()];
@@ -243,10 +268,12 @@ pub(crate) fn merged(merged: &Merged, silence: Silence) -> String {
         cells.extend(confidence(task.miss_ratio.map(|i| [i.mean, i.low, i.high].map(ratio))));
         table.row(cells);
     }
-    format!("{}in {} runs\n\n{}", numbers(&merged.stats, silence), merged.runs, table.render(""))
+    // The tasks stand in both in the same order.
+    let table = table.render_long(rows, "tasks", |row, _| merged.stats.tasks.get(row).map(rank));
+    format!("{}in {} runs\n\n{table}", numbers(&merged.stats, silence, rows), merged.runs)
 }
 
-fn of_tasks(stats: &Stats) -> String {
+fn of_tasks(stats: &Stats, rows: Rows) -> String {
     // Only a dispatcher with bounded queues rejects.
     let rejects = stats.tasks.iter().any(|task| task.rejected > 0);
     let mut heads = vec!["task", "node", "released", "completed", "missed", "cancelled"];
@@ -270,7 +297,7 @@ fn of_tasks(stats: &Stats) -> String {
         cells.push(or_dash(task.migrations));
         table.row(cells);
     }
-    table.render("")
+    table.render_long(rows, "tasks", |row, _| rank(&stats.tasks[row]))
 }
 
 /// Messages by the task that left them, and how long they took from send to receive.
@@ -426,12 +453,12 @@ cpu  node      busy  of the time
 
 over 80ms, 1 deadline missed
 ";
-        assert_eq!(numbers(&example(80), Silence::NoProof), expected);
+        assert_eq!(numbers(&example(80), Silence::NoProof, Rows::Most), expected);
     }
 
     #[test]
     fn the_last_line_claims_no_more_than_was_seen() {
-        let last = |stats: &Stats, silence| numbers(stats, silence).lines().last().map(str::to_owned);
+        let last = |stats: &Stats, silence| numbers(stats, silence, Rows::Most).lines().last().map(str::to_owned);
         assert_eq!(last(&example(79), Silence::Plain).as_deref(), Some("over 79ms, no deadline missed"));
         assert_eq!(
             last(&example(79), Silence::NoProof).as_deref(),
@@ -450,11 +477,11 @@ over 80ms, 1 deadline missed
         let mut stats = example(80);
         stats.cpus[0].kernel_cpu = told.cpus[0].kernel_cpu;
         stats.tasks[0].release_latency_ns = Some(stats.tasks[0].response_ns);
-        let text = numbers(&stats, Silence::Plain);
+        let text = numbers(&stats, Silence::Plain, Rows::Most);
         assert!(text.contains("cpu  kernel cpu  node ") && text.contains("\n0             1  local "), "{text}");
         assert!(text.contains("\nrelease latency  "), "{text}");
         stats.release_latency_waits = true;
-        let text = numbers(&stats, Silence::Plain);
+        let text = numbers(&stats, Silence::Plain, Rows::Most);
         assert!(text.contains("\narrival to first run  ") && !text.contains("release latency"), "{text}");
     }
 
@@ -463,7 +490,7 @@ over 80ms, 1 deadline missed
         let mut runs = Replications::new();
         runs.add(&example(79)).unwrap();
         runs.add(&example(80)).unwrap();
-        let text = merged(&runs.finish().unwrap(), Silence::Plain);
+        let text = merged(&runs.finish().unwrap(), Silence::Plain, Rows::Most);
         assert!(text.contains("over 159ms, 1 deadline missed\nin 2 runs\n\n95 % confidence"), "{text}");
     }
 }

@@ -1,7 +1,62 @@
 //! Tables for people: columns as wide as their cells, numbers to the right.
 
+use std::fmt::Write as _;
+
 use takt_model::Span;
 use unicode_width::UnicodeWidthStr as _;
+
+/// Most rows of a long table on a terminal.
+const ROWS_MAX: usize = 200;
+
+/// The rows of a long table that a terminal gets. A pipe and a file get all of them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Rows {
+    /// All of them.
+    All,
+    /// The first [`ROWS_MAX`] by importance.
+    Most,
+    /// The same, by a verb whose option `--all` gives the others.
+    MostUnlessAll,
+}
+
+impl Rows {
+    /// Those of a verb that has the option `--all`.
+    pub(crate) fn unless(all: bool) -> Rows {
+        if all { Rows::All } else { Rows::MostUnlessAll }
+    }
+
+    /// Lines of text, one for each row that may stand in a table. The lines with the least `rank` stay.
+    pub(crate) fn lines<K: Ord>(self, lines: Vec<(K, String)>, what: &str) -> String {
+        let on_terminal = crate::output::terminal_width().is_some();
+        let limit = if self == Rows::All || !on_terminal { usize::MAX } else { ROWS_MAX };
+        let left_out = lines.len().saturating_sub(limit);
+        let (ranks, lines): (Vec<K>, Vec<String>) = lines.into_iter().unzip();
+        let kept = kept(ranks, limit);
+        let mut text: String =
+            lines.iter().zip(kept).filter(|(_, kept)| *kept).map(|(line, _)| format!("{line}\n")).collect();
+        self.say(&mut text, left_out, what);
+        text
+    }
+
+    /// Says how many rows are left out, if any.
+    fn say(self, text: &mut String, left_out: usize, what: &str) {
+        let option = if self == Rows::MostUnlessAll { "--all, " } else { "" };
+        if left_out > 0 {
+            let _ = writeln!(text, "... and {left_out} more {what}; {option}a pipe, a file or --json gets all of them");
+        }
+    }
+}
+
+/// Which of the rows with these ranks are the `limit` least ones.
+fn kept<K: Ord>(ranks: Vec<K>, limit: usize) -> Vec<bool> {
+    let mut kept = vec![ranks.len() <= limit; ranks.len()];
+    if ranks.len() > limit {
+        let mut order: Vec<usize> = (0..ranks.len()).collect();
+        order.sort_by(|a, b| ranks[*a].cmp(&ranks[*b]));
+        order.iter().take(limit).for_each(|row| kept[*row] = true);
+    }
+    kept
+}
 
 /// A table under construction. A column whose cells are all numbers or times is set to the right.
 #[derive(Clone, Debug, Default)]
@@ -59,28 +114,27 @@ impl Table {
         (0..columns).map(widest).sum::<usize>() + columns.saturating_sub(1) * 2
     }
 
-    /// On a terminal: at most `limit` rows, those that `matters` picks (by the row's cells) before
-    /// others, in their order; and how many are left out.
-    pub(crate) fn cut_on_terminal(self, limit: usize, matters: impl Fn(&[String]) -> bool) -> (Table, usize) {
-        if crate::output::terminal_width().is_some() { self.cut(limit, matters) } else { (self, 0) }
+    /// Its lines. A terminal gets the `rows` with the least `rank`, by the number and the cells of a row. A last line
+    /// counts the other rows and calls them `what`.
+    pub(crate) fn render_long<K: Ord>(self, rows: Rows, what: &str, rank: impl Fn(usize, &[String]) -> K) -> String {
+        let on_terminal = crate::output::terminal_width().is_some();
+        let limit = if rows == Rows::All || !on_terminal { usize::MAX } else { ROWS_MAX };
+        let (table, left_out) = self.cut(limit, rank);
+        let mut text = table.render("");
+        rows.say(&mut text, left_out, what);
+        text
     }
 
-    fn cut(self, limit: usize, matters: impl Fn(&[String]) -> bool) -> (Table, usize) {
+    /// The `limit` rows with the least rank, and how many are left out.
+    fn cut<K: Ord>(mut self, limit: usize, rank: impl Fn(usize, &[String]) -> K) -> (Table, usize) {
         let count = self.rows.len().saturating_sub(1);
         if count <= limit {
             return (self, 0);
         }
-        let important = self.rows.iter().skip(1).filter(|row| matters(row)).count();
-        let (mut first, mut others) = (limit.min(important), limit.saturating_sub(important));
-        let mut rows = self.rows.into_iter();
-        let mut kept: Vec<Vec<String>> = rows.next().into_iter().collect();
-        kept.extend(rows.filter(|row| {
-            let left = if matters(row) { &mut first } else { &mut others };
-            let keep = *left > 0;
-            *left -= usize::from(keep);
-            keep
-        }));
-        (Table { rows: kept }, count - limit)
+        let ranks = self.rows.iter().skip(1).enumerate().map(|(number, row)| rank(number, row)).collect();
+        let mut kept = std::iter::once(true).chain(kept(ranks, limit));
+        self.rows.retain(|_| kept.next().unwrap_or(false));
+        (self, count - limit)
     }
 
     /// Each line indented by `indent`, with a newline after each. On a terminal too narrow for a
@@ -171,12 +225,14 @@ mod tests {
         for i in 0..10 {
             table.row(vec![format!("t{i}"), if i % 4 == 3 { "no" } else { "yes" }.to_owned()]);
         }
-        let late = |row: &[String]| row[1] == "no";
+        let in_time = |_: usize, row: &[String]| row[1] != "no";
         let names = |table: &Table| table.rows.iter().map(|row| row[0].clone()).collect::<Vec<_>>().join(" ");
-        let (cut, left_out) = table.clone().cut(4, late);
+        let (cut, left_out) = table.clone().cut(4, in_time);
         assert_eq!((names(&cut).as_str(), left_out), ("TASK t0 t1 t3 t7", 6));
-        assert_eq!(names(&table.clone().cut(1, late).0), "TASK t3");
-        assert_eq!(table.clone().cut(10, late).1, 0);
+        assert_eq!(names(&table.clone().cut(1, in_time).0), "TASK t3");
+        assert_eq!(table.clone().cut(10, in_time).1, 0);
+        // By a number of the row, which need not stand in it.
+        assert_eq!(names(&table.clone().cut(3, |number, _| 10 - number).0), "TASK t7 t8 t9");
     }
 
     #[test]

@@ -99,7 +99,7 @@ pub(crate) struct Run {
     pub(crate) output: Option<Target>,
 
     /// Print all numbers: distributions, CPUs, the overhead of each thread, its stamps compared
-    /// with the kernel's account.
+    /// with the kernel's account. A terminal gets all rows of long tables.
     #[arg(long)]
     pub(crate) all: bool,
 

@@ -30,7 +30,7 @@ pub(crate) struct Stats {
     pub(crate) log: String,
 
     /// Print all numbers of docs/reference/statistics.md, not only the outcomes and responses of
-    /// jobs.
+    /// jobs. A terminal gets all rows of long tables.
     #[arg(long, conflicts_with_all = ["cdf", "pmf", "serve"])]
     pub(crate) all: bool,
 

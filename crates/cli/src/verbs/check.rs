@@ -17,10 +17,7 @@ use crate::failure::{Failure, Outcome, Status};
 use crate::input;
 use crate::output::{Target, print, print_json};
 use crate::progress;
-use crate::table::{Table, or_dash, time};
-
-/// Most rows of a table on a terminal, unproven tasks first.
-const ROWS_MAX: usize = 200;
+use crate::table::{Rows, Table, or_dash, time};
 
 pub(crate) fn execute(options: &args::Check, json: bool) -> Outcome {
     if options.list {
@@ -59,12 +56,13 @@ pub(crate) fn execute(options: &args::Check, json: bool) -> Outcome {
     } else if json {
         print_json(&Answered { report: &report, sensitivity })?;
     } else {
-        let mut text = describe(&system, &report);
+        let rows = Rows::unless(all);
+        let mut text = describe(&system, &report, rows);
         if explain {
             text.push_str(&evidence::explained(&report));
         }
         if let Some(found) = &sensitivity {
-            text.push_str(&evidence::sensitivity(found));
+            text.push_str(&evidence::sensitivity(found, rows));
         }
         print(&text)?;
     }
@@ -139,17 +137,15 @@ pub(crate) fn word(answer: Answer) -> &'static str {
 }
 
 /// The report for people: the verdict, the tests, the bounds.
-pub(crate) fn describe(system: &System, report: &CheckReport) -> String {
+pub(crate) fn describe(system: &System, report: &CheckReport, rows: Rows) -> String {
     let mut text = format!("{}: {}\n\n", report.system, word(report.schedulable));
     let mut tests = Table::new(&["TEST", "SCOPE", "VERDICT", "WHY"]);
     for test in &report.tests {
         let verdict = test.verdict.answer().name().to_owned();
         tests.row(vec![test.test.name().to_owned(), test.scope.clone(), verdict, test.verdict.why().to_owned()]);
     }
-    let undecided = |row: &[String]| row.iter().any(|cell| matches!(cell.as_str(), "no" | "unknown"));
-    let (tests, tests_left_out) = tests.without_empty_columns().cut_on_terminal(ROWS_MAX, undecided);
-    text.push_str(&tests.render(""));
-    left_out(&mut text, tests_left_out, "tests");
+    let decided = |_: usize, row: &[String]| !row.iter().any(|cell| matches!(cell.as_str(), "no" | "unknown"));
+    text.push_str(&tests.without_empty_columns().render_long(rows, "tests", decided));
     let mut tasks = Table::new(&["TASK", "DEADLINE", "RESPONSE AT MOST", "IN TIME"]);
     let bounds = report.bounds(system.tasks.len()).into_iter().zip(answers(report, system.tasks.len()));
     for (task, (bound, in_time)) in system.tasks.iter().zip(bounds) {
@@ -160,10 +156,8 @@ pub(crate) fn describe(system: &System, report: &CheckReport) -> String {
         tasks.row(vec![chain, "-".to_owned(), time(bound), "-".to_owned()]);
     }
     if !tasks.is_empty() {
-        let (tasks, tasks_left_out) = tasks.cut_on_terminal(ROWS_MAX, undecided);
         text.push('\n');
-        text.push_str(&tasks.render(""));
-        left_out(&mut text, tasks_left_out, "tasks");
+        text.push_str(&tasks.render_long(rows, "tasks", decided));
     }
     let mut flows = Table::new(&["FLOW", "DEADLINE", "END TO END AT MOST", "IN TIME"]);
     for flow in &report.flows {
@@ -171,10 +165,8 @@ pub(crate) fn describe(system: &System, report: &CheckReport) -> String {
         flows.row(vec![flow.flow.clone(), time(flow.deadline), bound, in_time]);
     }
     if !flows.is_empty() {
-        let (flows, flows_left_out) = flows.cut_on_terminal(ROWS_MAX, undecided);
         text.push('\n');
-        text.push_str(&flows.render(""));
-        left_out(&mut text, flows_left_out, "flows");
+        text.push_str(&flows.render_long(rows, "flows", decided));
     }
     for warning in &report.warnings {
         let _ = write!(text, "\nwarning: {warning}");
@@ -183,13 +175,6 @@ pub(crate) fn describe(system: &System, report: &CheckReport) -> String {
         text.push('\n');
     }
     text
-}
-
-/// Says how many rows a table on a terminal lacks.
-fn left_out(text: &mut String, rows: usize, what: &str) {
-    if rows > 0 {
-        let _ = writeln!(text, "... and {rows} more {what}; a pipe, a file or --json gets all of them");
-    }
 }
 
 /// The combined answer of all tests for each of `tasks` tasks: one proof decides.

@@ -9,7 +9,7 @@ use crate::args;
 use crate::failure::{Failure, Outcome, Status};
 use crate::input;
 use crate::output::{note, print, print_json};
-use crate::table::{Table, or_dash};
+use crate::table::{Rows, Table, or_dash};
 
 pub(crate) fn execute(options: &args::Diff, json: bool) -> Outcome {
     if options.left == "-" && options.right == "-" {
@@ -94,7 +94,8 @@ fn describe(found: &Diff) -> String {
         row.push(Span::from_ns(counts.response_difference_max_ns).to_string());
         tasks.row(row);
     }
-    let _ = write!(text, "\n{}", tasks.render(""));
+    let rank = |row: usize, _: &[String]| std::cmp::Reverse(found.tasks[row].counts.differing);
+    let _ = write!(text, "\n{}", tasks.render_long(Rows::Most, "tasks", rank));
     if !found.servers.iter().all(ServerDiff::is_same) {
         let _ = write!(text, "\n{}", servers(found));
     }
@@ -126,7 +127,7 @@ fn servers(found: &Diff) -> String {
         let row = [server.clone()].into_iter().chain(counts);
         table.row(row.chain([Span::from_ns(*difference_max_ns).to_string()]).collect());
     }
-    table.render("")
+    table.render_long(Rows::Most, "servers", |_, _| 0)
 }
 
 /// The messages that jobs left.
@@ -138,7 +139,7 @@ fn messages(found: &Diff) -> String {
         let row = [of.task.clone()].into_iter().chain(counts.map(|count| count.to_string()));
         table.row(row.chain([Span::from_ns(of.difference_max_ns).to_string()]).collect());
     }
-    table.render("")
+    table.render_long(Rows::Most, "tasks", |_, _| 0)
 }
 
 fn side(difference: &Difference, ns: Option<u64>, outcome: Option<&str>) -> String {

@@ -13,7 +13,7 @@ use crate::args::Infer;
 use crate::failure::{Failure, Outcome, Status};
 use crate::input;
 use crate::output::{Target, note, print, print_json};
-use crate::table::{Table, time};
+use crate::table::{Rows, Table, time};
 
 pub(crate) fn execute(options: &Infer, json: bool) -> Outcome {
     let mut inferred = match &options.log {
@@ -281,8 +281,8 @@ fn describe_traffic(inferred: &Inferred) -> String {
         let messages = one.messages.to_string();
         networks.row(vec![node(one.from), node(one.to), messages, time(least), time(most)]);
     }
-    let tables = [flows, networks].into_iter().filter(|table| !table.is_empty());
-    tables.map(|table| format!("\n{}", table.render(""))).collect()
+    let tables = [("flows", flows), ("networks", networks)].into_iter().filter(|(_, table)| !table.is_empty());
+    tables.map(|(what, table)| format!("\n{}", table.render_long(Rows::Most, what, |_, _| 0))).collect()
 }
 
 fn describe(inferred: &Inferred) -> String {
@@ -294,6 +294,7 @@ fn describe(inferred: &Inferred) -> String {
     let mut table = Table::new(&head);
     let mut notes = Vec::new();
     for task in &inferred.tasks {
+        let mut add_note = |text: String| notes.push((rank(task), file::one_line(&text).into_owned()));
         let arrivals = &task.arrivals;
         let exec = task.exec.as_ref();
         let dash = |span: Option<Span>| span.map_or("-".to_owned(), time);
@@ -322,19 +323,19 @@ fn describe(inferred: &Inferred) -> String {
         ]);
         let maybe = names(&mut task.links.maybe.iter().copied());
         if !maybe.is_empty() {
-            notes.push(format!(
+            add_note(format!(
                 "{}: its jobs come right after those of {maybe}, but also on a grid. This is a chain or an offset; \
                  takt writes no chain",
                 task.name
             ));
         }
         if after.is_empty() && arrivals.kind != Kind::Periodic {
-            notes.push(format!("{}: {}", task.name, arrivals.why));
+            add_note(format!("{}: {}", task.name, arrivals.why));
         }
         if let Some(grid) =
             arrivals.grid.filter(|grid| grid.group > 1 || grid.outliers > 0 || grid.skipped + grid.explained > 0)
         {
-            notes.push(format!(
+            add_note(format!(
                 "{}: {} outliers (jitter {} without them); {} periods without a job, {} of them for a known \
                  reason; groups of {}",
                 task.name,
@@ -346,18 +347,21 @@ fn describe(inferred: &Inferred) -> String {
             ));
         }
     }
-    let mut text = table.without_empty_columns().render("");
+    let by_rank = |row: usize, _: &[String]| rank(&inferred.tasks[row]);
+    let mut text = table.without_empty_columns().render_long(Rows::Most, "tasks", by_rank);
     text.push_str(&describe_traffic(inferred));
     text.push_str(
         "\nSURE: at least this share of all jobs keeps the pattern, at 95 % confidence. PERIOD: of a sporadic \
          task the least distance seen,\n\
          of an aperiodic task the mean. MEAN and MOST: execution times seen; the most seen is no worst case.\n",
     );
-    for note in notes {
-        text.push_str(&file::one_line(&note));
-        text.push('\n');
-    }
+    text.push_str(&Rows::Most.lines(notes, "notes"));
     text
+}
+
+/// The order of importance of tasks: first the tasks with the most jobs.
+fn rank(task: &InferredTask) -> std::cmp::Reverse<u64> {
+    std::cmp::Reverse(task.jobs)
 }
 
 /// Rounded down.

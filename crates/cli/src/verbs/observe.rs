@@ -23,6 +23,7 @@ use crate::live::Live;
 use crate::numbers::{Silence, late, numbers};
 use crate::output::{Target, note, only_one, print, print_json};
 use crate::serve::Server;
+use crate::table::Rows;
 
 pub(crate) fn execute(options: &args::Observe, json: bool) -> Outcome {
     let to_stdout = options.output.as_ref().is_some_and(Target::is_stdout);
@@ -53,7 +54,11 @@ pub(crate) fn execute(options: &args::Observe, json: bool) -> Outcome {
     if json {
         print_json(&Answer { stats: &stats, notes: &notes, observed: &about })?;
     } else if !to_stdout {
-        print(&format!("{}\n{}", numbers(&stats, Silence::Plain) + &late(&stats), about.sentence()))?;
+        print(&format!(
+            "{}\n{}",
+            numbers(&stats, Silence::Plain, Rows::Most) + &late(&stats, Rows::Most),
+            about.sentence()
+        ))?;
     }
     Ok(verdict(&stats, options.fail_on_miss))
 }

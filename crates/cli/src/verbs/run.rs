@@ -19,11 +19,11 @@ use crate::adaptive::{self, Account, ControllerRequest, Residence};
 use crate::args;
 use crate::failure::{Failure, Outcome};
 use crate::input;
-use crate::numbers::{Silence, late, numbers, of_chains, sum_up};
+use crate::numbers::{Silence, late, numbers, of_chains, rank, sum_up};
 use crate::output::{Target, note, only_one, print, print_json};
 use crate::progress;
 use crate::recorded::Recorded;
-use crate::table::{Table, or_dash, time};
+use crate::table::{Rows, Table, or_dash, time};
 
 pub(crate) fn execute(options: &args::Run, json: bool) -> Outcome {
     let to_stdout = options.output.as_ref().is_some_and(Target::is_stdout);
@@ -96,10 +96,11 @@ pub(crate) fn execute(options: &args::Run, json: bool) -> Outcome {
         print_json(&Answer { back_end, ..with_summary(&stats, &summary, account.as_ref(), flows.as_ref()) })?;
     } else if !to_stdout {
         let adaptive = account.as_ref().map_or_else(String::new, Account::text);
-        let late = late(&stats);
+        let rows = Rows::unless(options.all);
+        let late = late(&stats, rows);
         let flows = flows.as_ref().map_or_else(String::new, flows::Account::text);
         print(&if options.all {
-            let numbers = numbers(&stats, Silence::Plain);
+            let numbers = numbers(&stats, Silence::Plain, rows);
             let managers = managers(&summary);
             format!("{numbers}\n{}{adaptive}{}{managers}{flows}{late}", threads(&summary), stamps(&summary))
         } else {
@@ -176,7 +177,9 @@ fn brief(stats: &Stats, summary: &RunSummary) -> String {
     }
     let chains = of_chains(stats);
     let chains = if chains.is_empty() { String::new() } else { format!("\n{}", chains.render("")) };
-    format!("{}{chains}{}", table.without_empty_columns().render(""), sum_up(stats, Silence::Plain))
+    let tasks =
+        table.without_empty_columns().render_long(Rows::MostUnlessAll, "tasks", |row, _| rank(&stats.tasks[row]));
+    format!("{tasks}{chains}{}", sum_up(stats, Silence::Plain))
 }
 
 /// The class of each thread, and what the kernel did to it.

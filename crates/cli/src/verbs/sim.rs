@@ -19,6 +19,7 @@ use crate::numbers::{Silence, merged, numbers};
 use crate::output::{Target, note, only_one, print, print_json, quoted};
 use crate::parallel::in_order;
 use crate::progress::{self, ProgressSink};
+use crate::table::Rows;
 
 /// A note in the log of a run whose delays were chosen; the list follows.
 pub(super) const DELAYS_NOTE: &str = "--delays ";
@@ -54,7 +55,8 @@ pub(crate) fn execute(options: &args::Sim, json: bool) -> Outcome {
             print_json(&Answer { numbers: &runs, adaptive: account.as_ref() })?;
         } else {
             let told = |first: FirstMissed| format!("\nthe first run with a miss: {}\n", first.command);
-            print(&(merged(&all, silence) + &first_missed.map_or_else(String::new, told) + &text(account.as_ref())))?;
+            let numbers = merged(&all, silence, Rows::Most);
+            print(&(numbers + &first_missed.map_or_else(String::new, told) + &text(account.as_ref())))?;
         }
         return Ok(verdict(&all.stats, options.fail_on_miss));
     }
@@ -71,7 +73,7 @@ pub(crate) fn execute(options: &args::Sim, json: bool) -> Outcome {
     if json {
         print_json(&Answer { numbers: &stats, adaptive: account.as_ref() })?;
     } else if !to_stdout {
-        print(&(numbers(&stats, silence) + &text(account.as_ref())))?;
+        print(&(numbers(&stats, silence, Rows::Most) + &text(account.as_ref())))?;
     }
     Ok(verdict(&stats, options.fail_on_miss))
 }

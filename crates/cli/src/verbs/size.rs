@@ -18,7 +18,7 @@ use crate::args;
 use crate::failure::{Failure, Outcome, Status};
 use crate::input;
 use crate::output::{Target, note, only_one, print, print_json};
-use crate::table::{Table, time};
+use crate::table::{Rows, Table, time};
 use crate::verbs::check::word;
 
 pub(crate) fn execute(options: &args::Size, json: bool) -> Outcome {
@@ -196,7 +196,7 @@ fn of_flows(flows: &SizedFlows, network: Option<&SizedNetwork>) -> String {
     let mut add = |table: Table| {
         if !table.is_empty() {
             text.push('\n');
-            text.push_str(&table.render(""));
+            text.push_str(&table.render_long(Rows::Most, "rows", |_, _| 0));
         }
     };
     let mut hops = Table::new(&["FLOW", "HOP", "NODE", "DEADLINE"]);
@@ -256,7 +256,7 @@ fn describe(sized: &SizedSystem, placed: &System, bound: &Bound, flows: &str, an
     }
     if !servers.is_empty() {
         text.push('\n');
-        text.push_str(&servers.without_empty_columns().render(""));
+        text.push_str(&servers.without_empty_columns().render_long(Rows::Most, "components", |_, _| 0));
     }
     let spelt = |cpus: &mut dyn Iterator<Item = u32>| cpus.map(|cpu| cpu.to_string()).collect::<Vec<_>>().join(",");
     let node = |node: NodeId| placed.nodes[node.index()].name.clone();
@@ -270,9 +270,9 @@ fn describe(sized: &SizedSystem, placed: &System, bound: &Bound, flows: &str, an
         let cpus = spelt(&mut component.server_cpus.iter().copied());
         servers.row(vec![component.name.clone(), node(component.node), cpus]);
     }
-    for table in [tasks, servers].into_iter().filter(|table| !table.is_empty()) {
+    for (what, table) in [("tasks", tasks), ("servers", servers)].into_iter().filter(|(_, table)| !table.is_empty()) {
         text.push('\n');
-        text.push_str(&table.render(""));
+        text.push_str(&table.render_long(Rows::Most, what, |_, _| 0));
     }
     text.push_str(flows);
     if nothing {

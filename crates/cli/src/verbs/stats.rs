@@ -18,6 +18,7 @@ use crate::live::Live;
 use crate::numbers::{Silence, causes, details, interrupt_word, interval, late, numbers};
 use crate::output::{Target, note, print, print_json};
 use crate::serve::Server;
+use crate::table::Rows;
 
 /// How often a server looks whether it is to stop.
 const PATIENCE: Duration = Duration::from_millis(200);
@@ -42,7 +43,8 @@ pub(crate) fn execute(options: &args::Stats, json: bool) -> Outcome {
         print_json(&stats)?;
     } else {
         let more = if options.all { details(&stats) } else { String::new() };
-        print(&(numbers(&stats, silence_of(&options.log, &log, &stats)) + &late(&stats) + &more))?;
+        let (silence, rows) = (silence_of(&options.log, &log, &stats), Rows::unless(options.all));
+        print(&(numbers(&stats, silence, rows) + &late(&stats, rows) + &more))?;
     }
     Ok(whole)
 }
@@ -284,7 +286,8 @@ impl Every<'_> {
             serde_json::to_string(&line).map(|line| line + "\n").unwrap_or_default()
         } else {
             let more = if self.options.all { details(&stats) } else { String::new() };
-            interval(self.from, to, &stats) + &causes(&stats) + &more + "\n"
+            let rows = Rows::unless(self.options.all);
+            interval(self.from, to, &stats, rows) + &causes(&stats, rows) + &more + "\n"
         };
         let written = self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush());
         self.failed = Target::stdout().check(written).err();

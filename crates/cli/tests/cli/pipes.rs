@@ -78,3 +78,48 @@ fn a_log_is_reported_while_it_is_written() {
     drop(input);
     assert_eq!(stats.wait().unwrap().code(), Some(0));
 }
+
+/// A terminal gets 200 rows of a long table, the important ones among them. A pipe gets all rows.
+#[test]
+fn a_terminal_gets_the_rows_that_matter() {
+    if Command::new("script").arg("--version").output().is_err() {
+        return println!("skipped: this machine has no script(1), which makes a terminal");
+    }
+    let folder = Folder::new();
+    let mut system = "takt = 1\n[[node]]\nname = \"n\"\nstrategy = \"rm\"\n".to_owned();
+    for i in 0..250 {
+        system += &format!("[[task]]\nname = \"t{i}\"\nperiod = \"100ms\"\nwcet = \"300us\"\n");
+    }
+    system += "[[task]]\nname = \"tardy\"\nperiod = \"200ms\"\ndeadline = \"50ms\"\nwcet = \"1ms\"\n";
+    fs::write(folder.path("long.toml"), system).unwrap();
+    assert_eq!(folder.takt(&["sim", "long.toml", "--for", "1s", "-o", "long.takt"]).status, 0);
+    let terminal = |arguments: &str| {
+        let command = format!("{} {arguments}", env!("CARGO_BIN_EXE_takt"));
+        let mut script = Command::new("script");
+        script.args(["--quiet", "--command", &command, "/dev/null"]).current_dir(folder.0.path());
+        let ran = script.env("COLUMNS", "1000").stdin(Stdio::null()).output().unwrap();
+        String::from_utf8_lossy(&ran.stdout).replace('\r', "")
+    };
+    let rows =
+        |text: &str| text.lines().filter(|line| line.starts_with('t')).filter(|line| line.contains("ms")).count();
+    for (arguments, option) in [
+        ("check long.toml", "--all, "),
+        ("sim long.toml --for 1s", ""),
+        ("sim long.toml --for 1s --runs 2", ""),
+        ("stats long.takt", "--all, "),
+        ("stats long.takt --every 1s", "--all, "),
+        ("report long.toml long.takt -o long.html", ""),
+        ("infer long.takt", ""),
+    ] {
+        let shown = terminal(arguments);
+        let left_out = format!("{option}a pipe, a file or --json gets all of them");
+        assert!(shown.contains("... and ") && shown.contains(&left_out), "{arguments}: {shown}");
+        assert!(shown.contains("\ntardy ") || arguments.starts_with("infer"), "{arguments}: {shown}");
+        let piped = folder.takt(&arguments.split(' ').collect::<Vec<_>>()).text();
+        assert!(rows(&shown) < rows(&piped) && !piped.contains("... and "), "{arguments}: {shown}");
+    }
+    for arguments in ["check long.toml --all", "stats long.takt --all"] {
+        let shown = terminal(arguments);
+        assert!(shown.contains("\nt249 ") && !shown.contains("... and "), "{arguments}: {shown}");
+    }
+}

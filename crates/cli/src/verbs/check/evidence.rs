@@ -7,7 +7,7 @@ use takt_analysis::sensitivity::{Limit, Ns, OfTask};
 use takt_analysis::{CheckReport, Sensitivity};
 use takt_model::Span;
 
-use crate::table::{Table, or_dash, time};
+use crate::table::{Rows, Table, or_dash, time};
 
 /// Terms of a condition that are shown, the largest.
 const TERMS_SHOWN: usize = 20;
@@ -47,7 +47,7 @@ fn of_terms(terms: &[Value]) -> String {
 }
 
 /// How far the system is from the other verdict.
-pub(super) fn sensitivity(found: &Sensitivity) -> String {
+pub(super) fn sensitivity(found: &Sensitivity, rows: Rows) -> String {
     let verb = if found.schedulable { "may" } else { "must" };
     let mut text = String::from("\n");
     let _ = match found.load.until {
@@ -60,7 +60,7 @@ pub(super) fn sensitivity(found: &Sensitivity) -> String {
     for (what, to, limits) in [("wcet", &grow, &found.wcets), ("period", &shrink, &found.periods)] {
         text.push('\n');
         if limits.iter().any(|of| of.limit.until.is_some()) {
-            text.push_str(&of_tasks(&what.to_uppercase(), to, limits));
+            text.push_str(&of_named("TASK", &what.to_uppercase(), to, limits, rows));
         } else {
             let _ = writeln!(text, "no {what} alone was found that makes it proven");
         }
@@ -68,7 +68,7 @@ pub(super) fn sensitivity(found: &Sensitivity) -> String {
     if !found.budgets.is_empty() {
         text.push('\n');
         if found.budgets.iter().any(|of| of.limit.until.is_some()) {
-            text.push_str(&of_named("COMPONENT", "BUDGET", &shrink, &found.budgets));
+            text.push_str(&of_named("COMPONENT", "BUDGET", &shrink, &found.budgets, rows));
         } else {
             text.push_str("no budget alone was found that makes it proven\n");
         }
@@ -86,11 +86,7 @@ pub(super) fn sensitivity(found: &Sensitivity) -> String {
     text
 }
 
-fn of_tasks(what: &str, to: &str, limits: &[OfTask]) -> String {
-    of_named("TASK", what, to, limits)
-}
-
-fn of_named(of: &str, what: &str, to: &str, limits: &[OfTask]) -> String {
+fn of_named(of: &str, what: &str, to: &str, limits: &[OfTask], rows: Rows) -> String {
     let mut table = Table::new(&[of, what, to, "BY", ""]);
     for OfTask { task, limit } in limits {
         let Limit { now, until, .. } = *limit;
@@ -103,7 +99,11 @@ fn of_named(of: &str, what: &str, to: &str, limits: &[OfTask]) -> String {
             mark(limit),
         ]);
     }
-    table.without_empty_columns().render("")
+    let room = |row: usize, _: &[String]| {
+        let limit = &limits[row].limit;
+        limit.until.map_or(u64::MAX, |until| until.abs_diff(limit.now))
+    };
+    table.without_empty_columns().render_long(rows, &format!("{}s", of.to_lowercase()), room)
 }
 
 fn mark(limit: &Limit<Ns>) -> String {

@@ -11,6 +11,7 @@ use crate::failure::{Failure, Outcome, Status};
 use crate::input::{self, Log};
 use crate::numbers::{Silence, numbers};
 use crate::output::{note, print, print_json, quoted};
+use crate::table::Rows;
 
 pub(super) fn execute(options: &args::Report, log: &mut Log, json: bool) -> Outcome {
     let shown = input::shown(&options.file);
@@ -42,7 +43,7 @@ pub(super) fn execute(options: &args::Report, log: &mut Log, json: bool) -> Outc
         print(&format!(
             "{}\nno model: {shown} carries no system, so nothing is proven or simulated; takt infer makes one \
              of what was seen\n\nThe page is in {}.\n",
-            numbers(&source.stats, Silence::Plain),
+            numbers(&source.stats, Silence::Plain, Rows::Most),
             options.output.0
         ))?;
     }

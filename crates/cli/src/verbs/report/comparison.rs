@@ -9,7 +9,7 @@ use takt_model::{Lateness, NodeId, Span, System};
 use takt_report::Source;
 
 use super::super::check::{answers, word};
-use crate::table::{Table, or_dash, time};
+use crate::table::{Rows, Table, or_dash, time};
 
 /// Bound, simulation and measurement side by side.
 pub(super) struct Comparison<'a> {
@@ -37,6 +37,16 @@ pub(super) struct ResponseSummary {
     max: Option<Span>,
     missed: Option<u64>,
     jobs: u64,
+}
+
+impl Line {
+    /// Lines with a miss matter most, then those with the least slack to their deadlines.
+    fn rank(&self) -> (bool, i64) {
+        let seen = || [&self.simulated, &self.measured].into_iter().flatten();
+        let in_time = seen().all(|seen| seen.missed.is_none_or(|missed| missed == 0));
+        let least = seen().filter_map(|seen| slack(self.deadline, seen.max)).map(Lateness::as_ns).min();
+        (in_time, least.unwrap_or(i64::MAX))
+    }
 }
 
 impl Comparison<'_> {
@@ -101,6 +111,7 @@ impl Comparison<'_> {
         let (tasks, chains) = self.lines();
         let (of_flows, others): (Vec<Line>, Vec<Line>) =
             tasks.into_iter().chain(chains).partition(|line| line.flow.is_some());
+        let ranks: Vec<_> = others.iter().map(Line::rank).collect();
         for line in others {
             let measured = line.measured.as_ref();
             table.row(vec![
@@ -114,10 +125,13 @@ impl Comparison<'_> {
                 missed(&line.measured),
             ]);
         }
-        let tables: Vec<String> = [table, flow_table(of_flows)]
+        let of_flow_rows: Vec<_> = of_flows.iter().map(Line::rank).collect();
+        let tables: Vec<String> = [("rows", table, ranks), ("rows of flows", flow_table(of_flows), of_flow_rows)]
             .into_iter()
-            .filter(|table| !table.is_empty())
-            .map(|table| table.without_empty_columns().render(""))
+            .filter(|(_, table, _)| !table.is_empty())
+            .map(|(what, table, ranks)| {
+                table.without_empty_columns().render_long(Rows::Most, what, |row, _| ranks[row])
+            })
             .collect();
         format!("{}: {}\n\n{}", self.system.name, word(self.check.schedulable), tables.join("\n"))
     }
