@@ -239,8 +239,8 @@ pub fn contradictions(system: &System) -> Vec<String> {
     warnings
 }
 
-/// Nodes and components whose strategy goes by criticality though all of their tasks are critical, as they are by
-/// default.
+/// Warns of nodes and components whose strategy goes by criticality, but whose tasks are all critical. Tasks whose
+/// criticality the file states count as intended.
 pub fn equally_critical(system: &System) -> Vec<String> {
     let goes_by_criticality = |strategy: &Strategy| {
         strategy.levels.iter().any(|level| {
@@ -250,11 +250,12 @@ pub fn equally_critical(system: &System) -> Vec<String> {
     let mut warnings = Vec::new();
     let mut warn = |whose: String,
                     strategies: &mut dyn Iterator<Item = takt_model::StrategyRef>,
-                    criticalities: Vec<Criticality>| {
+                    criticalities: Vec<(Criticality, bool)>| {
         let mut strategies = strategies.map(|strategy| system.strategy(strategy));
         if let Some(Strategy { name, .. }) = strategies.find(|strategy| goes_by_criticality(strategy))
             && criticalities.len() > 1
-            && criticalities.iter().all(|criticality| *criticality == Criticality::High)
+            && criticalities.iter().all(|(criticality, _)| *criticality == Criticality::High)
+            && criticalities.iter().any(|(_, stated)| !stated)
         {
             warnings.push(format!(
                 "strategy \"{name}\" goes by criticality, and all tasks of {whose} are critical, which is the \
@@ -266,13 +267,13 @@ pub fn equally_critical(system: &System) -> Vec<String> {
         let node = NodeId(index as u32);
         let modes = system.modes.iter().filter(|mode| mode.node == node).map(|mode| mode.strategy);
         let tasks = system.tasks_of(node).filter(|(_, task)| task.component.is_none());
-        let criticalities = tasks.map(|(_, task)| task.criticality).collect();
+        let criticalities = tasks.map(|(_, task)| (task.criticality, task.criticality_stated)).collect();
         warn(format!("node \"{}\"", spec.name), &mut std::iter::once(spec.strategy).chain(modes), criticalities);
     }
     for (index, component) in system.components.iter().enumerate() {
         let own = Some(takt_model::ComponentId(index as u32));
         let tasks = system.tasks.iter().filter(|task| task.component == own);
-        let criticalities = tasks.map(|task| task.criticality).collect();
+        let criticalities = tasks.map(|task| (task.criticality, task.criticality_stated)).collect();
         warn(format!("component \"{}\"", component.name), &mut std::iter::once(component.strategy), criticalities);
     }
     warnings

@@ -52,6 +52,8 @@ pub struct Task {
     pub arrival: Arrival,
     /// Whether it may be cancelled.
     pub criticality: Criticality,
+    /// Whether the file states that its criticality is high, which is the default as well.
+    pub criticality_stated: bool,
     /// Tie-breaker or level of strategies that use it; larger is more important.
     pub importance: u32,
     /// For fixed priority; 1 is the most important.
@@ -130,6 +132,7 @@ impl Task {
             exec: Exec::Wcet,
             arrival: Arrival::Periodic,
             criticality: Criticality::High,
+            criticality_stated: false,
             importance: 0,
             priority: None,
             late: None,

@@ -334,6 +334,7 @@ impl Tape<'_> {
                 task.cancel = self.pick(&[None, Some(false), Some(true)]);
             }
             task.importance = self.pick(&[0, 1, u32::MAX]);
+            task.criticality_stated = task.criticality == Criticality::High && task.importance == 1;
             // Strategies by priority need one of every task.
             task.priority = Some(self.pick(&[1, 2, 99, u32::MAX]));
             task.late = self.pick(&[None, Some(Late::Continue), Some(Late::Drop), Some(Late::Demote)]);

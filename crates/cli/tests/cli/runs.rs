@@ -84,6 +84,12 @@ fn a_placement_that_is_not_proven_is_simulated_and_warned_of() {
     let mixed = muf.replacen("wcet", "criticality = \"low\"\nwcet", 1);
     fs::write(folder.path("mixed.toml"), mixed).expect("a file");
     assert!(!folder.takt(&["check", "mixed.toml"]).text().contains("goes by criticality"));
+    // The file states the criticality of all tasks.
+    let stated = muf.replace("wcet", "criticality = \"high\"\nwcet");
+    fs::write(folder.path("stated.toml"), &stated).expect("a file");
+    assert!(!folder.takt(&["check", "stated.toml"]).text().contains("goes by criticality"));
+    fs::write(folder.path("partly.toml"), stated.replacen("criticality = \"high\"\n", "", 1)).expect("a file");
+    assert!(folder.takt(&["check", "partly.toml"]).text().contains("goes by criticality"));
     // The same within a component.
     let server = "[[component]]\nname = \"c\"\nserver = \"ptps\"\nperiod = \"5ms\"\nbudget = \"2ms\"\n";
     let task =

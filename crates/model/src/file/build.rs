@@ -451,6 +451,7 @@ impl Builder<'_> {
                 _ => Arrival::Periodic,
             },
             criticality: f.text("criticality").map(criticality).unwrap_or_default(),
+            criticality_stated: f.text("criticality") == Some("high"),
             importance: f.int("importance").unwrap_or(0),
             priority: f.int("priority"),
             late: f.text("late").map(late),

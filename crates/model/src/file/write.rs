@@ -251,7 +251,7 @@ impl<'a> Writer<'a> {
             Arrival::Pmf(values) => self.key("arrival", inline(&[pmf(values)])),
             Arrival::Trace(trace) => self.key("arrival", inline(&[traced(trace)])),
         }
-        if task.criticality != Criticality::default() {
+        if task.criticality_stated || task.criticality != Criticality::default() {
             self.key("criticality", format_args!("\"{}\"", task.criticality));
         }
         if task.importance != 0 {
