@@ -44,14 +44,15 @@ pub(crate) fn shown(path: &str) -> Cow<'_, str> {
     if path == "-" { Cow::Borrowed("standard input") } else { file::one_line(path) }
 }
 
-/// A name that nothing has is bad usage; whatever else keeps a file from being read is an I/O error.
+/// A missing file and a folder are bad usage. Any other reason is an I/O error.
 fn cannot_read(path: &str, error: &io::Error) -> Failure {
     let message = format!("cannot read {}: {error}", shown(path));
     if is_missing(error) { Failure::input(message) } else { Failure::trouble(message) }
 }
 
 fn is_missing(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+    use io::ErrorKind::{IsADirectory, NotADirectory, NotFound};
+    matches!(error.kind(), NotFound | NotADirectory | IsADirectory)
 }
 
 /// Opens a file that is not longer than `limit`, as far as its length is known; 0 where it is not.
@@ -62,7 +63,7 @@ fn open(path: &str, limit: &Limit) -> Result<(Box<dyn Read>, u64), Failure> {
     let file = File::open(path).map_err(|error| cannot_read(path, &error))?;
     match file.metadata() {
         Ok(metadata) if metadata.is_dir() => {
-            Err(Failure::trouble(format_args!("cannot read {}: it is a folder", shown(path))))
+            Err(Failure::input(format_args!("cannot read {}: it is a folder", shown(path))))
         }
         Ok(metadata) if metadata.len() > limit.bytes => Err(too_long(path, limit)),
         metadata => Ok((Box::new(file), metadata.map_or(0, |metadata| metadata.len()))),

@@ -117,7 +117,9 @@ fn bad_usage_and_bad_input_have_their_status_and_say_what_to_do() {
         (&["verify", "good.toml", "missing"], 2, "takt verify SYSTEM CERTIFICATE expects a system file, and"),
         (&["verify", "good.toml", "good.toml"], 2, "is no certificate"),
         // input and output
-        (&["check", "."], 4, "cannot read .: it is a folder"),
+        (&["check", "."], 2, "cannot read .: it is a folder"),
+        (&["stats", "."], 2, "cannot read .: it is a folder"),
+        (&["infer", "--releases", "."], 2, "cannot read .: it is a folder"),
         (&["sim", "good.toml", "-o", "missing/x.takt"], 4, "; its folder does not exist"),
         (&["sim", "good.toml", "-o", "."], 4, "cannot write .: Is a directory"),
         (&["man", "--out", "good.toml/man"], 4, "cannot write good.toml/man"),
