@@ -670,8 +670,13 @@ pub(crate) struct Man {
 const WIDTH_MAX: u32 = 8_192;
 
 fn picture_width(text: &str) -> Result<u32, String> {
-    let width = text.parse().ok().filter(|width| (WIDTH_MIN..=WIDTH_MAX).contains(width));
-    width.ok_or_else(|| format!("a picture is {WIDTH_MIN} (WIDTH_MIN) to {WIDTH_MAX} (WIDTH_MAX) wide"))
+    const UNITS: &str = "pixels of a png, CSS pixels of an svg, points of a pdf";
+    let width: u32 =
+        text.parse().map_err(|_| format!("is no whole number; give {UNITS} without a unit, such as 960"))?;
+    if (WIDTH_MIN..=WIDTH_MAX).contains(&width) {
+        return Ok(width);
+    }
+    Err(format!("a picture is {WIDTH_MIN} (WIDTH_MIN) to {WIDTH_MAX} (WIDTH_MAX) wide: {UNITS}"))
 }
 
 fn span(text: &str) -> Result<Span, String> {

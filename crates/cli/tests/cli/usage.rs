@@ -41,6 +41,11 @@ fn bad_usage_and_bad_input_have_their_status_and_say_what_to_do() {
             "a picture is 240 (WIDTH_MIN) to 8192 (WIDTH_MAX) wide",
         ),
         (
+            &["chart", "good.takt", "-o", "x.pdf", "--width", "12cm"],
+            2,
+            "'12cm' for '--width <N>': is no whole number; give pixels of a png, CSS pixels of an svg, points of a pdf",
+        ),
+        (
             &["chart", "good.takt", "-o", "x.pdf", "--width", "8193"],
             2,
             "a picture is 240 (WIDTH_MIN) to 8192 (WIDTH_MAX)",
