@@ -21,7 +21,7 @@ pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a s
 
 /// The keys that others call by this name, in papers and in other tools: the first that a table has is meant.
 pub(crate) fn meant(word: &str) -> Vec<&'static str> {
-    let known: [(&[&str], &[&str]); 11] = [
+    let known: [(&[&str], &[&str]); 14] = [
         (&["t", "p", "interval", "cycle", "cycle-time", "mit", "min-interarrival"], &["period"]),
         (
             &[
@@ -46,6 +46,9 @@ pub(crate) fn meant(word: &str) -> Vec<&'static str> {
         (&["o", "phase", "phasing", "start"], &["offset"]),
         (&["b", "blocking-time"], &["blocking"]),
         (&["prio", "pri", "rank"], &["priority"]),
+        (&["crit", "critical"], &["criticality"]),
+        (&["prec", "precedence", "pred", "predecessors", "depends", "depends-on", "dependencies"], &["after"]),
+        (&["u", "util", "utilization", "utilisation", "bandwidth"], &["wcet", "budget"]),
         (&["core", "cores", "cpu", "m", "processors", "affinity", "cpu-affinity"], &["cpus"]),
         (&["bcet", "best-case", "acet"], &["exec"]),
         (&["id", "label"], &["name"]),
