@@ -190,16 +190,16 @@ fn is_certificate(text: &str) -> bool {
 
 /// Parses a System with its traces.
 pub(crate) fn parse_system(path: &str, text: &str) -> Result<System, Failure> {
-    let mut system = file::parse(text, &shown(path)).map_err(|errors| {
-        let hint = if is_certificate(text) {
-            "\nThis is a certificate: \"takt verify SYSTEM CERTIFICATE\" takes the system file first."
-        } else if text.trim_start().starts_with('{') {
-            "\nThis looks like JSON: \"takt import\" turns an rt-app workload into a system file."
+    // TOML never begins with a brace. The errors of all lines would hide what helps.
+    if text.trim_start().starts_with('{') {
+        let what = if is_certificate(text) {
+            "this is a certificate, and no system file; \"takt verify SYSTEM CERTIFICATE\" takes the system file first"
         } else {
-            ""
+            "this looks like JSON, not TOML; \"takt import\" turns an rt-app workload into a system file"
         };
-        Failure::located(format_args!("{errors}{hint}"))
-    })?;
+        return Err(Failure::input(format_args!("{}: {what}", shown(path))));
+    }
+    let mut system = file::parse(text, &shown(path)).map_err(Failure::located)?;
     let folder = Path::new(path).parent().unwrap_or(Path::new(""));
     let mut unreadable = false;
     let read = |trace: &str| {

@@ -141,6 +141,12 @@ fn bad_usage_and_bad_input_have_their_status_and_say_what_to_do() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    // Arguments of verify in the wrong order: what helps comes first, and no line of the certificate is blamed.
+    assert_eq!(folder.takt(&["check", "good.toml", "--certificate", "good.proof"]).status, 0);
+    let swapped = folder.takt(&["verify", "good.proof", "good.toml"]);
+    let says = "takt: good.proof: this is a certificate, and no system file; \"takt verify SYSTEM CERTIFICATE\" takes";
+    assert!(swapped.status == 2 && swapped.stderr.starts_with(says), "{}", swapped.stderr);
+    assert_eq!(swapped.stderr.lines().count(), 2, "{}", swapped.stderr);
 }
 
 /// A process that is bound to a part of the machine is told how to get the rest.
