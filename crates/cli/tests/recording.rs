@@ -6,6 +6,7 @@ use std::fs;
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use takt_linux::process::KillOnDrop;
@@ -71,6 +72,45 @@ fn the_next_start_removes_what_is_left() {
         !folder.exists()
     }));
     println!("{name}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Ends the threads that look at this when dropped, also by a failed test.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Without a log and a terminal, `takt top` shows what this machine does. It does not read standard input.
+#[test]
+fn top_without_a_terminal_looks_at_the_machine() {
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let _ends = Ends(&over);
+        let wakes = || {
+            while !over.load(Ordering::Relaxed) {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        };
+        std::thread::Builder::new().name("wakes-often".to_owned()).spawn_scoped(scope, wakes).unwrap();
+        for arguments in [&["top", "--once"][..], &["top"]] {
+            let mut command = takt();
+            command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+            let mut top = command.spawn().unwrap();
+            // It may end before it reads, and does not read.
+            let _ = top.stdin.take().unwrap().write_all(b"no log");
+            let ran = top.wait_with_output().unwrap();
+            let (shown, said) = (String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
+            if ran.status.code() == Some(3) {
+                println!("skipped: {said}");
+                break;
+            }
+            assert_eq!(ran.status.code(), Some(0), "{arguments:?}: {said}");
+            assert!(shown.starts_with("takt top: at ") && shown.contains("wakes-often"), "{arguments:?}: {shown}");
+        }
+    });
 }
 
 /// `takt observe` into a log, once that can be read; `None` where nobody may record.
