@@ -113,6 +113,46 @@ fn top_without_a_terminal_looks_at_the_machine() {
     });
 }
 
+/// takt attaches to a process while its threads end and start.
+#[test]
+fn a_process_whose_threads_come_and_go_is_recorded() {
+    const AT_A_TIME: usize = 100;
+    let over = AtomicBool::new(false);
+    let own = std::process::id().to_string();
+    std::thread::scope(|scope| {
+        let _ends = Ends(&over);
+        for k in 0..AT_A_TIME {
+            let over = &over;
+            scope.spawn(move || {
+                for generation in 0.. {
+                    if over.load(Ordering::Relaxed) {
+                        return;
+                    }
+                    // Lives of 2 to 40 ms.
+                    let sleeps = 1 + (k + generation) % 20;
+                    let live = move || (0..sleeps).for_each(|_| std::thread::sleep(Duration::from_millis(2)));
+                    let name = format!("wk-{k}");
+                    std::thread::Builder::new().name(name).spawn_scoped(scope, live).unwrap().join().unwrap();
+                }
+            });
+        }
+        // Which threads end while takt attaches is a matter of chance: several times.
+        for _ in 0..5 {
+            let ran = takt().args(["observe", "--pid", &own, "--for", "100ms", "--json"]).output().unwrap();
+            let said = String::from_utf8_lossy(&ran.stderr);
+            if ran.status.code() == Some(3) {
+                println!("skipped: {said}");
+                break;
+            }
+            assert_eq!(ran.status.code(), Some(0), "{said}");
+            let stats: serde_json::Value = serde_json::from_slice(&ran.stdout).expect("JSON");
+            let tasks = stats["tasks"].as_array().expect("tasks");
+            let seen = tasks.iter().filter(|task| task["task"].as_str().is_some_and(|name| name.starts_with("wk-")));
+            assert!(seen.count() > 0, "{said}");
+        }
+    });
+}
+
 /// `takt observe` into a log, once that can be read; `None` where nobody may record.
 fn recording(log: &Path, arguments: &[&str]) -> Option<KillOnDrop> {
     let mut command = takt();
