@@ -262,6 +262,50 @@ fn a_dry_run_changes_nothing_and_json_has_its_keys() {
     assert!(json["held_ns"].as_u64().unwrap() >= 200_000_000);
 }
 
+/// Runs these commands in a new mount namespace, then `takt reserve --dry-run`, and returns the room that takt tells.
+/// `None`: the commands fail. The reason is on the screen.
+fn room_after(mounts: &str, id: &str) -> Option<serde_json::Value> {
+    let mut command = Command::new("unshare");
+    let script = format!("{{ {mounts}; }} || exit 77; exec \"$0\" \"$@\"");
+    command.args(["--mount", "--propagation", "private", "sh", "-c", &script, env!("CARGO_BIN_EXE_takt")]);
+    command.args(["reserve", "--json", "--runtime", "5ms", "--period", "100ms", "--pid", id, "--dry-run"]);
+    let ran = match command.stdin(Stdio::null()).output() {
+        Ok(ran) => ran,
+        Err(error) => {
+            println!("skipped: no unshare(1): {error}");
+            return None;
+        }
+    };
+    let said = String::from_utf8_lossy(&ran.stderr);
+    // unshare itself ends with 1 where it may not.
+    if matches!(ran.status.code(), Some(1 | 77)) {
+        println!("skipped: debugfs cannot be mounted and unmounted in a namespace: {said}");
+        return None;
+    }
+    assert!(ran.status.success(), "{said}");
+    let json: serde_json::Value = serde_json::from_slice(&ran.stdout).unwrap();
+    Some(json["room"].clone())
+}
+
+#[test]
+fn what_is_booked_is_seen_where_debugfs_is_not_mounted() {
+    let _alone = alone();
+    if !can_reserve() {
+        return;
+    }
+    let victim = Victim::sleeper();
+    let id = victim.id().to_string();
+    let is_mounted = "grep -q '^[^ ]* [^ ]* debugfs ' /proc/mounts";
+    let mounted = format!("{is_mounted} || mount -t debugfs none /sys/kernel/debug");
+    // The loop removes all mounts at this place, and the mounts below them.
+    let unmounted = format!("while umount -R /sys/kernel/debug 2>&-; do :; done; ! {is_mounted}");
+    let Some((seen, own)) = room_after(&mounted, &id).zip(room_after(&unmounted, &id)) else { return };
+    if !seen["booked"].is_number() {
+        return println!("skipped: this kernel does not tell what is booked: {seen}");
+    }
+    assert!(own["booked"].is_number() && own["limit"] == seen["limit"], "{own} {seen}");
+}
+
 #[test]
 fn refusals_say_what_and_what_to_do() {
     let _alone = alone();
