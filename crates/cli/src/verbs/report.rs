@@ -72,7 +72,8 @@ pub(crate) fn execute(options: &args::Report, json: bool) -> Outcome {
     let simulated = match (given, placement) {
         (Some(source), _) => Ok(source),
         (None, Some(failure)) => Err(failure),
-        (None, None) => simulation(&placed, duration, seed),
+        // A run's own jobs are explained instead.
+        (None, None) => simulation(&placed, duration, seed, measured.is_none()),
     };
     let mut notes = Vec::new();
     if let Err(failure) = &simulated {
@@ -225,10 +226,14 @@ fn source(path: &str, log: &mut Log, name: &str) -> Result<Source, Failure> {
     Ok(source)
 }
 
-fn simulation(system: &System, duration: Span, seed: u64) -> Result<Source, Failure> {
+/// With the causes of late jobs where they are to be shown.
+fn simulation(system: &System, duration: Span, seed: u64, explains: bool) -> Result<Source, Failure> {
     let definitions = Definitions::of(system);
     let header = Header::new(file::write(system), Some(seed), BackEnd::Sim, takt_sim::kinds(system));
-    let builder = SourceBuilder::new(&system.name, &header, &definitions, None);
+    let mut builder = SourceBuilder::new(&system.name, &header, &definitions, None);
+    if explains {
+        builder = builder.explaining(Rules::of(&header, Some(system)), &definitions);
+    }
     let builder = simulated(system, &SimOptions { duration, seed, node: None }, builder)?;
     Ok(builder.finish(Time::ZERO.saturating_add(duration)))
 }

@@ -137,6 +137,17 @@ fn a_report_calls_a_simulated_log_a_simulation_and_says_how_to_get_it_again() {
     let late = folder.spawn(&["report", "late.toml", "-o", "late.html"]).wait_with_output().expect("takt ends");
     let notes = String::from_utf8_lossy(&late.stderr);
     assert!(notes.contains("takt: note: Deadlines missed (simulated): \"a\" 2 of 2."), "{notes}");
+    // Why they were late, and the worst job: of a simulation as of its log, as `stats` tells.
+    assert_eq!(folder.takt(&["report", "late.toml", "late.takt", "-o", "log.html"]).status, 0);
+    for page in ["late.html", "log.html"] {
+        let page = fs::read_to_string(folder.path(page)).expect("the page");
+        let late = page.split("<h2 id=\"late\">Why jobs were late</h2>").nth(1).expect("the causes");
+        assert!(
+            late.contains("<td class=\"n late\">2</td>") && late.contains("The worst job of &quot;a&quot;"),
+            "{late}"
+        );
+    }
+    assert!(!page.contains("Why jobs were late"), "a simulation in which no job is late");
 }
 
 /// Hops and table tasks are tasks to every reader of a log.

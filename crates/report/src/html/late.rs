@@ -23,7 +23,7 @@ const ROW: f64 = 26.0;
 const TOP: f64 = 30.0;
 
 pub(super) fn section(out: &mut String, input: &ReportInput<'_>) {
-    let Some(source) = input.measured else { return };
+    let Some(source) = source(input) else { return };
     let pictures = pictures(input, source);
     let late: Vec<(&str, &Late)> = late(source).filter(|(_, late)| late.jobs > 0).collect();
     let unknown =
@@ -33,10 +33,7 @@ pub(super) fn section(out: &mut String, input: &ReportInput<'_>) {
     }
     out.push_str("<h2 id=\"late\">Why jobs were late</h2>\n");
     if unknown {
-        out.push_str(
-            "<p class=\"note\">Unknown: the log does not tell what the CPUs did, for the kernel was not \
-             recorded.</p>\n",
-        );
+        out.push_str("<p class=\"note\">Unknown: the log does not tell what the CPUs did.</p>\n");
     }
     if !late.is_empty() {
         table(out, &late);
@@ -44,6 +41,11 @@ pub(super) fn section(out: &mut String, input: &ReportInput<'_>) {
     for (name, worst) in pictures {
         picture(out, name, worst);
     }
+}
+
+/// The run; without one, a simulation that missed deadlines.
+fn source<'a>(input: &ReportInput<'a>) -> Option<&'a Source> {
+    input.measured.or_else(|| input.simulated.filter(|source| source.stats.missed() > 0))
 }
 
 fn known(late: Option<&Option<Late>>) -> Option<&Late> {
