@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use thiserror::Error;
 
 use crate::bytes::{Cursor, Endian};
+use crate::clock;
 use crate::damage::Damages;
 use crate::event::CPUS_MAX;
 use crate::format::{Format, PageLayout};
@@ -395,9 +396,7 @@ impl<'a> File<'a> {
             damages.at_byte(0, "an option that describes a buffer is cut");
             return;
         };
-        if dat.clock.is_empty() {
-            dat.clock = clock_in_use(clock);
-        }
+        dat.set_clock(clock, section, damages);
         if page > dat.layout.data && page <= PageLayout::PAGE_MAX {
             dat.layout.page = page;
         }
@@ -509,7 +508,7 @@ impl Dat<'_> {
                 self.machine = last.unwrap_or_default().to_owned();
             }
             CPUSTAT => self.losses.add(data),
-            TRACE_CLOCK if self.clock.is_empty() => self.clock = clock_in_use(data),
+            TRACE_CLOCK => self.set_clock(data, place, damages),
             OFFSET => {
                 let text = String::from_utf8_lossy(data);
                 match offset(text.trim_end_matches('\0').trim()) {
@@ -533,6 +532,17 @@ impl Dat<'_> {
             _ => {}
         }
     }
+
+    /// The first clock that the file names, at byte `place`, is that of its times.
+    fn set_clock(&mut self, text: &[u8], place: usize, damages: &mut Damages) {
+        if !self.clock.is_empty() {
+            return;
+        }
+        self.clock = clock::in_use(text);
+        if let Some(why) = clock::doubt(&self.clock) {
+            damages.at_byte(place, &why);
+        }
+    }
 }
 
 const CPUSTAT: u64 = 2;
@@ -554,14 +564,6 @@ fn offset(text: &str) -> Option<i64> {
         None => digits.parse::<u64>().ok().and_then(|value| i64::try_from(value).ok())?,
     };
     Some(if negative { -value } else { value })
-}
-
-/// The clock of `local [global] mono`: the name in brackets, or the only name.
-pub(crate) fn clock_in_use(text: &[u8]) -> String {
-    let text = String::from_utf8_lossy(text);
-    let text = text.trim_end_matches('\0').trim();
-    let marked = text.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map(|(name, _)| name);
-    marked.unwrap_or(text).to_owned()
 }
 
 /// The text of `events/header_page`; that of `header_event` is passed over, for its form has never

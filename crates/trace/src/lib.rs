@@ -27,6 +27,7 @@
 
 mod bytes;
 mod calls;
+mod clock;
 mod damage;
 mod dat;
 mod dat_write;

@@ -8,6 +8,7 @@ use thiserror::Error;
 
 use crate::bytes::Endian;
 use crate::calls::Abi;
+use crate::clock;
 use crate::damage::Damages;
 use crate::dat::{self, Budget, Chunks, Dat, DatError, Loss, Pages, Times};
 use crate::decode::{Decoder, Step};
@@ -251,7 +252,7 @@ impl<'a> Recording<'a> {
             (recording.form, recording.clock, recording.passed_over) = (Form::Dat(dat.version), dat.clock, passed_over);
             (recording.damages, recording.losses) = (damages, losses);
             recording.machine = dat.machine;
-            recording.counts = dat.times.are_plain() && counts(&recording.clock);
+            recording.counts = dat.times.are_plain() && clock::counts(&recording.clock);
             if let Source::Pages { cpus: of_source, times, .. } = &mut recording.source {
                 (*of_source, *times) = (cpus, dat.times);
             }
@@ -288,7 +289,7 @@ impl<'a> Recording<'a> {
         }
         let mut recording = Recording::new(Form::Text, Source::Text(bytes));
         recording.tracer = String::from_utf8_lossy(tracer.unwrap_or_default()).into_owned();
-        recording.counts = first.is_some_and(text::counts);
+        recording.counts = lines(bytes).find_map(text::when).is_some_and(|(_, counted)| counted);
         // It stands before the first event.
         let told = lines(heading).enumerate().find_map(|(at, line)| Some((at + 1, text::entries(line)?)));
         if let Some((line, (held, written))) = told {
@@ -332,8 +333,11 @@ impl<'a> Recording<'a> {
     /// States the clock of pages: the text of the kernel's file `trace_clock` beside them.
     #[must_use]
     pub fn with_clock(mut self, trace_clock: &str) -> Self {
-        self.clock = dat::clock_in_use(trace_clock.as_bytes());
-        self.counts = counts(&self.clock);
+        self.clock = clock::in_use(trace_clock.as_bytes());
+        self.counts = clock::counts(&self.clock);
+        if let Some(why) = clock::doubt(&self.clock) {
+            self.damages.at_byte(0, &why);
+        }
         self
     }
 
@@ -405,7 +409,7 @@ impl<'a> Recording<'a> {
     pub fn each(&mut self, mut take: impl FnMut(&KernelEvent)) {
         match &self.source {
             Source::Text(bytes) => {
-                let read = each_of_text(bytes, &mut self.names, &mut self.damages, take);
+                let read = each_of_text(bytes, self.counts, &mut self.names, &mut self.damages, take);
                 if let Some((line, promised)) = self.promise.filter(|(_, promised)| *promised > read) {
                     let why = format!(
                         "the heading promises {promised} events, and {read} are there: the text is cut, or covers \
@@ -446,22 +450,35 @@ fn lines(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// Says how many lines are events, or begin like one.
-fn each_of_text(bytes: &[u8], names: &mut Names, damages: &mut Damages, mut take: impl FnMut(&KernelEvent)) -> u64 {
+/// Says how many lines are events, or begin like one. Times have no unit where they are `counts`.
+fn each_of_text(
+    bytes: &[u8],
+    counts: bool,
+    names: &mut Names,
+    damages: &mut Damages,
+    mut take: impl FnMut(&KernelEvent),
+) -> u64 {
     // While lines are in order they are given on at once. From the first that is not, all are
     // sorted, and so a first pass finds out.
     let mut sorted = true;
     let mut before = 0;
-    for time in lines(bytes).filter_map(text::when) {
-        sorted &= time >= before;
-        before = time;
+    for (time, counted) in lines(bytes).filter_map(text::when) {
+        if counted == counts {
+            sorted &= time >= before;
+            before = time;
+        }
     }
     let mut kept = Vec::new();
     let (mut latest, mut read) = (0, 0);
     let mut known = Vec::new();
     for (number, line) in lines(bytes).enumerate() {
         let event = match text::line(line) {
-            Line::Event { time, cpu, pid, context, name, what } => {
+            Line::Event { counted, .. } if counted != counts => {
+                damages.at_line(number + 1, if counted { NO_UNIT } else { A_UNIT });
+                read += 1;
+                continue;
+            }
+            Line::Event { time, cpu, pid, context, name, what, .. } => {
                 let name = number_of(name, &mut known, names);
                 (latest, read) = (time, read + 1);
                 KernelEvent { time: Time::from_ns(time), cpu, pid, context, name, what }
@@ -491,10 +508,8 @@ fn each_of_text(bytes: &[u8], names: &mut Names, damages: &mut Damages, mut take
     read
 }
 
-/// Whether the kernel's clock of that name counts something else than nanoseconds.
-fn counts(clock: &str) -> bool {
-    matches!(clock, "counter" | "x86-tsc" | "ppc-tb" | "s390-tod")
-}
+const NO_UNIT: &str = "its time is a whole number without a unit, unlike that of the first event; takt skips the event";
+const A_UNIT: &str = "its time has a unit, unlike that of the first event; takt skips the event";
 
 /// The number of an event's name. `known` has the names that came first: they are the most
 /// frequent.

@@ -9,7 +9,7 @@ use crate::event::{CPUS_MAX, Comm, Context, EventKind, Pid, SwitchOutState, Thre
 mod babeltrace;
 mod head;
 
-use head::{Head, head};
+use head::{Head, Stamp, head};
 
 /// A line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -19,6 +19,8 @@ pub(crate) enum Line<'a> {
         /// When, in nanoseconds of the trace's clock (a clock that counts something else: its
         /// count).
         time: u64,
+        /// The time is a whole number without a unit: of a clock that counts something else.
+        counted: bool,
         /// On which CPU.
         cpu: u32,
         /// Which thread ran there.
@@ -61,8 +63,8 @@ pub(crate) fn line(text: &[u8]) -> Line<'_> {
         Err(None) => return babeltrace::line(text).unwrap_or(Line::Other),
         Err(Some(why)) => return Line::Unreadable(why),
     };
-    let time = stamp.value;
-    let event = |name: &'static [u8]| Line::Event { time, cpu, pid, context, name, what: EventKind::Other };
+    let Stamp { value: time, counted } = stamp;
+    let event = |name: &'static [u8]| Line::Event { time, counted, cpu, pid, context, name, what: EventKind::Other };
     let mut rest = rest.trim_ascii_start();
     if of_perf {
         rest = memchr(b':', rest).map_or(rest, |colon| &rest[colon + 1..]);
@@ -90,25 +92,20 @@ pub(crate) fn line(text: &[u8]) -> Line<'_> {
         };
     }
     match what(name, rest[1..].trim_ascii()) {
-        Some(what) => Line::Event { time, cpu, pid, context, name, what },
+        Some(what) => Line::Event { time, counted, cpu, pid, context, name, what },
         None => Line::Unreadable("the event's arguments are not of a known form"),
     }
 }
 
-/// The time of a line that is an event or begins like one.
+/// The time of a line that is an event or begins like one. The second value: it is a whole number
+/// without a unit.
 #[must_use]
-pub(crate) fn when(text: &[u8]) -> Option<u64> {
+pub(crate) fn when(text: &[u8]) -> Option<(u64, bool)> {
     if text.starts_with(b"#") {
         return None;
     }
-    head(text).map_or_else(|_| babeltrace::when(text), |head| Some(head.stamp.value))
-}
-
-/// Whether the stamp of an event's line is a whole number without a unit: of a clock that counts
-/// something else than time.
-#[must_use]
-pub(crate) fn counts(text: &[u8]) -> bool {
-    head(text).is_ok_and(|head| head.stamp.counted)
+    let of_babeltrace = |_| babeltrace::when(text).map(|time| (time, false));
+    head(text).map_or_else(of_babeltrace, |head| Some((head.stamp.value, head.stamp.counted)))
 }
 
 /// The tracer that a heading names: of `# tracer: nop` it is `nop`.

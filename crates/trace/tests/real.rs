@@ -293,6 +293,43 @@ fn machine_and_clock_of_a_file() {
     let clock = of(&with_option(4, b"local global counter [x86-tsc] mono\0"));
     assert_eq!((clock.2.as_str(), clock.3), ("x86-tsc", true));
     assert!(!of(&with_option(4, b"local [mono] x86-tsc\0")).3);
+    assert!(of(&with_option(4, b"local [uptime] mono\0")).3, "it counts hundredths of a second");
+}
+
+/// A clock that takt does not know is told: whether it counts time is not known either.
+#[test]
+fn an_unknown_clock_is_told() {
+    let told = |clock: &[u8]| {
+        let bytes = with_option(4, clock);
+        let recording = Recording::open(&bytes).expect("is a trace");
+        recording.damages().first().iter().map(|damage| damage.why.clone()).collect::<Vec<String>>()
+    };
+    for known in ["local", "global", "perf", "mono", "mono_raw", "boot", "tai", "counter", "uptime", "x86-tsc", ""] {
+        assert!(told(format!("before [{known}] behind\0").as_bytes()).is_empty(), "{known}");
+    }
+    let why = "takt does not know the clock \"foo\\nbar\"; durations are right only if it counts nanoseconds";
+    assert_eq!(told(b"local [foo\nbar] mono\0"), [why]);
+    let pages = Recording::pages(&[], PageLayout::usual(8, 4096), Endian::Little, Vec::new());
+    assert_eq!(pages.with_clock("local [foobarx] mono\n").damages().count(), 1);
+}
+
+/// The first event tells whether the times of a text have a unit. Events with other times are
+/// damage.
+#[test]
+fn a_later_time_without_a_unit_is_damage() {
+    let line =
+        |time: &str| format!("    a-1     [000] d..2.  {time}: sched_waking: comm=b pid=2 prio=120 target_cpu=001\n");
+    for (times, counts) in [(["1.000100", "1000200", "1.000300"], false), (["1000100", "1.000200", "1000300"], true)] {
+        let text: String = times.map(line).concat();
+        let mut recording = Recording::open(text.as_bytes()).expect("a trace");
+        let mut seen = Vec::new();
+        recording.each(|event| seen.push(event.time));
+        assert_eq!((recording.counts(), seen.len()), (counts, 2));
+        assert!(seen[1].saturating_since(seen[0]).as_ns() >= 200);
+        let damage = &recording.damages().first()[0];
+        assert!(recording.damages().count() == 1 && damage.place == Place::Line(2), "{damage}");
+        assert!(damage.why.contains("takt skips the event"), "{damage}");
+    }
 }
 
 /// A file of version 7 tells where its pages are at its end.

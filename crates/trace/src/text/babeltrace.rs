@@ -25,7 +25,7 @@ pub(super) fn when(text: &[u8]) -> Option<u64> {
 pub(super) fn line(text: &[u8]) -> Option<Line<'_>> {
     let (time, cpu, name, fields) = head(text)?;
     Some(match what(name, fields) {
-        Some((pid, name, what)) => Line::Event { time, cpu, pid, context: Context::Thread, name, what },
+        Some((pid, name, what)) => Line::Event { time, counted: false, cpu, pid, context: Context::Thread, name, what },
         None => Line::Unreadable("the event's fields are not of a known form"),
     })
 }
