@@ -566,8 +566,9 @@ fn grid(numbered: &Numbered, jobs: &[JobSeen], strip: &Strip, core: &Strip, outl
     let points = &numbered.points;
     let (best, width) = (core.period(), core.best().jitter);
     let whole = core.periods(width + width / 16 + 1);
-    // With a longer one it would start before time zero.
-    let longest = strip.longest(jobs[0].arrival.as_ns());
+    // With a longer one it would start before time zero. A period too round for chance is kept all the same.
+    let round = is_round(core, width, best.unsigned_abs());
+    let longest = if round { i64::MAX } else { strip.longest(jobs[0].arrival.as_ns()) };
     let simple = whole.map(|(low, high)| simplest(low, if longest < low { high } else { high.min(longest) }, best));
     // A period of a fraction of a nanosecond, seen often enough: the nearest whole number, and
     // where it lies by the fraction.

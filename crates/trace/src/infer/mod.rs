@@ -77,6 +77,10 @@ use takt_model::{NodeId, Span, Time};
 /// Values of an execution or distance PMF.
 pub(crate) const POINTS_MAX: usize = 16;
 
+/// Files of releases are read as if they began at this time. So the grid of a task may begin before
+/// its first release. It is a power of ten, so that simple numbers stay simple.
+const RELEASES_BEGIN: Span = Span::from_ns(1_000_000_000_000_000_000);
+
 /// The source of a deadline.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DeadlineSource {
@@ -197,17 +201,26 @@ impl Inferred {
         Inferred { nodes: definitions.nodes.clone(), tasks, traffic: Traffic::default() }
     }
 
-    /// From releases alone, by name. Time zero is the first release of all.
+    /// From releases alone, by name. Time zero is the first release of all, or the nominal arrival
+    /// that comes before it.
     #[must_use]
     pub fn of_releases(files: Vec<(String, Vec<(Time, Span)>)>) -> Inferred {
         let first = files.iter().filter_map(|(_, releases)| releases.first()).map(|(at, _)| *at).min();
         let first = first.unwrap_or_default();
         let tasks = files.into_iter().map(|(name, mut releases)| {
-            releases.iter_mut().for_each(|(at, _)| *at = Time::ZERO.saturating_add(at.saturating_since(first)));
+            let begin = Time::ZERO.saturating_add(RELEASES_BEGIN);
+            releases.iter_mut().for_each(|(at, _)| *at = begin.saturating_add(at.saturating_since(first)));
             task(name, &Sample::of_releases(&releases), Links::default())
         });
+        let mut tasks: Vec<InferredTask> = tasks.collect();
+        let zero = tasks.iter().filter(|task| task.jobs > 0).map(InferredTask::offset).min().unwrap_or_default();
+        for Arrivals { first, grid, .. } in tasks.iter_mut().map(|task| &mut task.arrivals) {
+            let since_zero = |at: Time| Time::ZERO.saturating_add(at.saturating_since(zero));
+            *first = since_zero(*first);
+            *grid = grid.map(|grid| Grid { first: since_zero(grid.first), ..grid });
+        }
         let node = NodeDef { name: "local".to_owned(), cpus: 1, strategy: String::new() };
-        Inferred { nodes: vec![node], tasks: tasks.collect(), traffic: Traffic::default() }
+        Inferred { nodes: vec![node], tasks, traffic: Traffic::default() }
     }
 
     /// These tasks alone; links to others go.

@@ -226,6 +226,46 @@ fn bursts_and_modes_are_never_periodic() {
     }
 }
 
+/// A period too round for chance is kept, also if the first job comes later after its nominal arrival than others.
+#[test]
+fn a_tight_grid_may_begin_before_the_first_release() {
+    let mut dice = Dice(15);
+    for case in 0..200 {
+        let period = (20 + dice.below(80)) * MS;
+        let all: Vec<u64> = (0..322).map(|k| 7_000 * MS + k * period + dice.below(16_000)).collect();
+        // In a log, time zero may be the first release.
+        let found = grid(&all.iter().map(|at| at - all[0]).collect::<Vec<u64>>());
+        assert_eq!(found.period.as_ns(), period, "case {case}: {found:?}");
+        let releases = all.iter().map(|at| (Time::from_ns(*at), Span::ZERO)).collect();
+        let inferred = Inferred::of_releases(vec![("a".to_owned(), releases)]);
+        let found = inferred.tasks[0].arrivals.grid.expect("it is periodic");
+        assert_eq!((found.period.as_ns(), found.first), (period, Time::ZERO), "case {case}");
+        assert!(found.jitter < Span::from_us(17), "case {case}: {found:?}");
+    }
+}
+
+/// Offsets of files of releases count from the earliest nominal arrival.
+#[test]
+fn files_of_releases_have_one_time_zero() {
+    let mut dice = Dice(16);
+    let mut of = |first: u64, jitter: u64| -> Vec<(Time, Span)> {
+        let at = |k: u64| 9_000 * MS + first + k * 10 * MS;
+        (0..300)
+            .map(|k| (Time::from_ns(at(k) + if k == 0 { jitter } else { dice.below(jitter) }), Span::ZERO))
+            .collect()
+    };
+    let files = vec![("a".to_owned(), of(0, 2 * MS)), ("b".to_owned(), of(5 * MS, MS / 10))];
+    let releases: Vec<u64> = files[0].1.iter().map(|(at, _)| at.as_ns()).collect();
+    let inferred = Inferred::of_releases(files);
+    let grids: Vec<Grid> = inferred.tasks.iter().map(|task| task.arrivals.grid.expect("periodic")).collect();
+    assert_eq!(grids[0].first, Time::ZERO);
+    assert!(grids[1].first.as_ns().abs_diff(5 * MS) < MS / 4, "{grids:?}");
+    // Each release lies where the grid says, which begins up to the jitter before the first release.
+    let begin = releases.iter().zip(0u64..).map(|(at, k)| at - k * grids[0].period.as_ns()).min().expect("releases");
+    let far = releases.iter().zip(0u64..).map(|(at, k)| at - k * grids[0].period.as_ns() - begin).max();
+    assert!(far.is_some_and(|far| far <= grids[0].jitter.as_ns()), "{far:?} {grids:?}");
+}
+
 /// Latencies that come in phases add up for a while; that the period is a round number tells the
 /// grid.
 #[test]
