@@ -5,7 +5,7 @@ use std::f64::consts::TAU;
 
 use takt_model::Span;
 
-use super::grid::{Point, simplest};
+use super::grid::{Point, Strip, simplest};
 use super::sample::JobSeen;
 use super::walk::{DeviationStatistics, F_MAX, SERIAL_MAX};
 
@@ -23,7 +23,11 @@ const FREE: f64 = 0.2;
 /// So many periods have jobs at least.
 const FRAMES_MIN: usize = 50;
 /// Groups of more jobs are not looked for.
-const GROUP_MAX: u32 = 8;
+const GROUP_MAX: usize = 8;
+/// Each group of up to [`GROUP_MAX`] jobs fits into this number a whole number of times.
+const GROUPS_FIT: usize = 840;
+/// Groups are looked for where so many of them were seen.
+const GROUPS_MIN: f64 = 4.0;
 
 /// Several jobs in each period.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -59,25 +63,28 @@ impl Bursts {
         frames.bursts(&times)
     }
 
-    /// Bursts in groups of so many points, each at its place in the period of a group; `distance`
-    /// is the mean.
-    pub(crate) fn grouped(points: &[Point], size: u32, distance: f64) -> Bursts {
+    /// Bursts in groups of so many points, each at its place in the period of a group.
+    pub(crate) fn grouped(points: &[Point], size: u32) -> Option<Bursts> {
         let size = i64::from(size);
+        // The narrowest strip around the points of one place tells the period.
+        let at_place = |place: i64| {
+            let own = points.iter().filter(|point| point.k.rem_euclid(size) == place);
+            Strip::of(&own.map(|point| Point { k: point.k.div_euclid(size), a: point.a }).collect::<Vec<Point>>())
+        };
+        let strip = (0..size).filter_map(at_place).min_by_key(|strip| strip.best().jitter)?;
+        let width = strip.best().jitter;
+        let (low, high) = strip.periods(width + width / 16 + 1).unwrap_or((strip.period(), strip.period()));
         // The first job of a group is unknown: the choice that makes groups short.
         let within = |first: i64| {
             let groups = points.chunk_by(|a, b| (a.k - first).div_euclid(size) == (b.k - first).div_euclid(size));
             groups.filter_map(|group| Some(group.last()?.a - group.first()?.a)).max().unwrap_or(0)
         };
         let within = (0..size).map(within).min().unwrap_or(0);
-        let range = points.last().zip(points.first()).map_or(1, |(last, first)| last.k - first.k).max(1);
-        let period = distance * size as f64;
-        let error = distance / range as f64;
-        let [low, near, high] = [period - error, period, period + error].map(|period| period.round() as i64);
-        Bursts {
+        Some(Bursts {
             jobs: size.unsigned_abs(),
-            period: Span::from_ns(simplest(low.max(1), high, near).unsigned_abs()),
+            period: Span::from_ns(simplest(low, high, strip.period()).unsigned_abs()),
             within: Span::from_ns(within.unsigned_abs()),
-        }
+        })
     }
 }
 
@@ -152,7 +159,7 @@ impl Frames {
         }
         let within = high - low;
         let many = firsts.len() >= FRAMES_MIN && times.len() * 2 >= firsts.len() * 3;
-        let DeviationStatistics { f, serial, .. } = DeviationStatistics::of_deviations(&firsts);
+        let DeviationStatistics { f, serial, .. } = DeviationStatistics::of(&firsts);
         let wanders = f > F_MAX || serial > SERIAL_MAX / 2.0 + 2.0 / (firsts.len() as f64).sqrt();
         if !many || within > self.period * (1.0 - FREE) || wanders {
             return None;
@@ -166,27 +173,43 @@ impl Frames {
     }
 }
 
-/// Whether every so many-th job keeps to the grid far better than all do together: in how many
-/// groups they come.
-pub(crate) fn group(points: &[Point], period: f64, jitter: u64) -> u32 {
-    if (jitter as f64) < period / 20.0 {
-        return 1;
+/// The size of the groups in which jobs come (1: no groups). Also the share of the deviations'
+/// variance that the place of a job in its group explains.
+///
+/// This is the analysis of variance of R. A. Fisher. The share is corrected for the number of
+/// places (M. Ezekiel, "Methods of Correlation Analysis", 1930). Of several sizes the best by the
+/// criterion of G. Schwarz counts ("Estimating the dimension of a model", Ann. Stat. 6, 1978).
+pub(crate) fn group(points: &[Point], period: f64) -> (u32, f64) {
+    let n = points.len() as f64;
+    let deviations = points.iter().map(|point| point.a as f64 - point.k as f64 * period);
+    let mean = deviations.clone().sum::<f64>() / n;
+    let mut places = vec![(0.0, 0.0); GROUPS_FIT];
+    let mut squares = 0.0;
+    for (point, deviation) in points.iter().zip(deviations) {
+        let (sum, count) = &mut places[point.k.rem_euclid(GROUPS_FIT as i64) as usize];
+        (*sum, *count) = (*sum + deviation - mean, *count + 1.0);
+        squares += (deviation - mean) * (deviation - mean);
     }
-    let narrow = |size: u32| {
-        let size = i64::from(size);
-        (0..size).all(|rest| {
-            let mut own = points.iter().filter(|point| point.k.rem_euclid(size) == rest);
-            let (mut low, mut high, mut n) = (f64::INFINITY, f64::NEG_INFINITY, 0);
-            // Jobs that come in no group show it early.
-            let all_near = own.all(|point| {
-                let residual = point.a as f64 - point.k as f64 * period;
-                (low, high, n) = (low.min(residual), high.max(residual), n + 1);
-                high - low <= jitter as f64 / 4.0
-            });
-            all_near && n >= 4
-        })
-    };
-    (2..=GROUP_MAX).find(|size| narrow(*size)).unwrap_or(1)
+    // Stamps are whole nanoseconds, and sums are rounded: what is less explains nothing.
+    let rounding = n + squares * 1e-9;
+    let (mut least, mut best) = (n * (squares + rounding).ln(), (1, 0.0));
+    for size in 2..=GROUP_MAX {
+        let mut own = [(0.0, 0.0); GROUP_MAX];
+        for (at, (sum, count)) in places.iter().enumerate() {
+            let (own_sum, own_count) = &mut own[at % size];
+            (*own_sum, *own_count) = (*own_sum + sum, *own_count + count);
+        }
+        if own[..size].iter().any(|(_, count)| *count < GROUPS_MIN) {
+            continue;
+        }
+        let rest = (squares - own[..size].iter().map(|(sum, count)| sum * sum / count).sum::<f64>()).max(0.0);
+        let others = (size - 1) as f64;
+        let criterion = n * (rest + rounding).ln() + others * n.ln();
+        if criterion < least {
+            (least, best) = (criterion, (size as u32, 1.0 - rest / squares * (n - 1.0) / (n - 1.0 - others)));
+        }
+    }
+    best
 }
 
 #[cfg(test)]
