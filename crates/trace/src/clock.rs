@@ -1,8 +1,8 @@
 //! The clocks of the kernel's tracer: which of them count time.
 //!
-//! The kernel knows of each whether it counts nanoseconds (`trace_clocks` in kernel/trace/trace.c).
-//! Of the others, `uptime` counts hundredths of a second, and the clocks of one architecture count
-//! its cycles. trace-cmd converts cycles of `x86-tsc` where its file says how.
+//! The kernel's table `trace_clocks` (kernel/trace/trace.c) says which of them count nanoseconds.
+//! The clock `uptime` counts hundredths of a second. The clocks of one architecture count cycles. A
+//! file of trace-cmd may say how cycles of `x86-tsc` become nanoseconds.
 
 use takt_model::file::one_line;
 

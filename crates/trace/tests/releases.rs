@@ -45,6 +45,50 @@ fn true_periods_are_found_and_others_are_not_periodic() {
     assert_eq!((periodic, others), (4, 2));
 }
 
+/// All releases of LiME-org/py-rt-model-inference 82bea7e: the figures of docs/reference/verbs/infer.md.
+/// TAKT_RELEASES names its folder tests/traces.
+#[test]
+#[ignore = "needs 290 MB of releases: git clone https://github.com/LiME-org/py-rt-model-inference"]
+fn the_figures_of_the_page_are_true() {
+    let folder = std::env::var("TAKT_RELEASES").expect("TAKT_RELEASES is the folder tests/traces of a clone");
+    let read = |kind: &str| {
+        let entries = std::fs::read_dir(std::path::Path::new(&folder).join(kind)).expect("is a folder");
+        let mut paths: Vec<_> = entries.map(|entry| entry.expect("an entry").path()).collect();
+        paths.sort();
+        let tasks = paths.into_iter().map(|path| {
+            let name = path.file_stem().expect("a name").to_string_lossy().into_owned();
+            let task = inferred(&name, &std::fs::read_to_string(path).expect("a file"));
+            (name, task)
+        });
+        tasks.collect::<Vec<_>>()
+    };
+    let (periodic, sporadic) = (read("periodic"), read("sporadic"));
+    let found = periodic.iter().filter(|(name, task)| {
+        let truth: u64 = name.split_once("period=").expect("a period").1.parse().expect("a number");
+        let is_it = task.arrivals.grid.is_some_and(|grid| grid.period.as_ns().abs_diff(truth) * 1000 <= truth);
+        if !is_it {
+            println!("{name}: {} {}", task.arrivals.kind.name(), task.arrivals.why);
+        }
+        is_it
+    });
+    let found = found.count();
+    let called: Vec<String> = sporadic
+        .iter()
+        .filter(|(_, task)| task.arrivals.kind == Kind::Periodic)
+        .map(|(name, task)| format!("{name}: {} jobs, {:?}: {}", task.jobs, task.arrivals.grid, task.arrivals.why))
+        .collect();
+    println!("{}", called.join("\n"));
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/verbs/infer.md");
+    let page = std::fs::read_to_string(page).expect("the page").replace('\n', " ");
+    let figures = [
+        format!("finds the period of {found} of the {} periodic threads", periodic.len()),
+        format!("calls {} of the {} sporadic threads periodic", called.len(), sporadic.len()),
+    ];
+    for figure in figures {
+        assert!(page.contains(&figure), "the page does not say: takt {figure}");
+    }
+}
+
 /// A part of the jobs may be too few to decide, but never decides wrongly; the period is within a
 /// thousandth, and more jobs bound it tighter.
 #[test]
