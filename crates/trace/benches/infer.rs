@@ -45,7 +45,7 @@ struct Row {
     next: fn(&mut Draw, grid: f64, last: f64) -> f64,
 }
 
-const ROWS: [Row; 8] = [
+const ROWS: [Row; 11] = [
     Row {
         name: "periodic, woken 1 % late on average",
         periodic: true,
@@ -70,6 +70,23 @@ const ROWS: [Row; 8] = [
     },
     Row { name: "distances of 1 to 2 periods", periodic: false, next: |draw, _, last| last + 1.0 + draw.unit() },
     Row { name: "at any time (Poisson)", periodic: false, next: |draw, _, last| last + draw.exponential(1.0) },
+    Row {
+        name: "distances of 1 and 1.4 periods in turn",
+        periodic: false,
+        next: |_, grid, last| last + if (grid as u64).is_multiple_of(2) { 1.0 } else { 1.4 },
+    },
+    Row {
+        name: "two in each frame, at 0 and 0.4 of it",
+        periodic: false,
+        next: |draw, grid, _| {
+            grid.floor() - if (grid as u64).is_multiple_of(2) { 0.0 } else { 0.2 } + 0.05 * draw.unit()
+        },
+    },
+    Row {
+        name: "three jobs each of two modes, 5 % apart",
+        periodic: false,
+        next: |_, grid, last| last + if (grid as u64 / 3).is_multiple_of(2) { 1.0 } else { 1.05 },
+    },
 ];
 
 /// A task's period in ns, and its arrivals.
