@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use takt_analysis::{CheckOptions, check};
+use takt_analysis::{CheckOptions, Verdict, check};
 use takt_log::{BackEnd, Definitions, Header, TaskDef, Writer};
 use takt_model::draw::Draw;
 use takt_model::generate::{Generator, Periods, Random, Spec};
@@ -378,6 +378,23 @@ fn a_verdict_repeats_what_observed_threads_ran_under() {
     let warning = "warning: 1 of 1 tasks were seen under SCHED_OTHER (\"w-77\"): a verdict holds once they run \
          under the strategy that this file states\n";
     assert!(text.ends_with(warning), "{text}");
+}
+
+/// A test proves the file that is written of jobs in groups.
+#[test]
+fn what_is_written_of_groups_is_schedulable() {
+    let frame = |k: u64, place: u64| Time::from_ns(k * 16_666_667 + place * 166_667 + k * 7919 % 100_000);
+    for places in [&[0, 40][..], &[0, 20, 40, 60], &[0, 2, 4]] {
+        let releases = (0..200).flat_map(|k| places.iter().map(move |place| (frame(k, *place), Span::ZERO))).collect();
+        let inferred = Inferred::of_releases(vec![("frame".to_owned(), releases)]);
+        assert_eq!(inferred.tasks[0].arrivals.bursts.map(|bursts| bursts.jobs), Some(places.len() as u64));
+        let options = SystemOptions { wcet: Some(Span::from_us(100)), ..SystemOptions::default() };
+        let written = inferred.system(&options);
+        assert_eq!(file::parse(&written.text, "inferred.toml").as_ref(), Ok(&written.system));
+        let report = check(&written.system, &CheckOptions::default());
+        let proven = report.tests.iter().any(|test| matches!(test.verdict, Verdict::Schedulable { .. }));
+        assert!(proven, "{:?}\n{}", report.tests, written.text);
+    }
 }
 
 /// A system of an example without drift, and what 10 s of it tell.
