@@ -127,6 +127,19 @@ fn many_tasks_that_fit_into_the_shortest_period_are_proven() {
     let report = plain(&System::local(1, Builtin::Rm, (0..10_000).map(ns).collect()));
     assert_eq!(report.schedulable, Answer::Yes, "{:?}", report.tests.last().map(|test| test.verdict.why()));
     assert_eq!(report.bound_of(TaskId(9_999)), Some(Span::from_ns(100_000)));
+    // The same in a component: its server gives 100000 ns within 105 periods, 300 ns of the next, and 50 ns before.
+    let ns = |i: u64| Task::periodic(&format!("t{i}"), Span::from_ns(106_000 + 7 * i), Span::from_ns(10));
+    let inside = |i: u64| Task { component: Some(ComponentId(0)), ..ns(i) };
+    let mut system = System::local(1, Builtin::Rm, (0..10_000).map(inside).collect());
+    system.components.push(Component {
+        strategy: StrategyRef::Builtin(Builtin::Rm),
+        period: Auto::Value(Span::from_ns(1_000)),
+        budget: Auto::Value(Span::from_ns(950)),
+        ..Component::new("c", NodeId(0), ServerRule::Ptps)
+    });
+    let report = plain(&system);
+    assert_eq!(report.schedulable, Answer::Yes, "{:?}", report.tests.last().map(|test| test.verdict.why()));
+    assert_eq!(report.bound_of(TaskId(9_999)), Some(Span::from_ns(105_350)));
 }
 
 #[test]

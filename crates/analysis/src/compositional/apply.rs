@@ -84,8 +84,11 @@ pub(crate) fn responses(unit: &Unit, carried: &Carried, supply: &Supply) -> Vec<
         return none;
     }
     let Ok(Tasks::Fp(tasks)) = Tasks::of(unit, carried) else { return none };
-    let bound = |i| fp::response(&tasks, i, supply, &mut terms_left).map(|response| response.from_arrival);
-    (0..tasks.len()).map(bound).collect()
+    let known = fp::at_once(&tasks, supply).into_iter().enumerate();
+    let each = |(i, known): (usize, Option<Response>)| {
+        known.or_else(|| fp::response(&tasks, i, supply, &mut terms_left)).map(|response| response.from_arrival)
+    };
+    known.map(each).collect()
 }
 
 /// The response that is compared with the deadline. For a chain's successor it counts from its own
@@ -303,8 +306,9 @@ fn by_responses_within(
 ) -> (Verdict, Vec<TaskReport>) {
     let mut why = None;
     let (mut bounds, mut reports) = (Vec::new(), Vec::with_capacity(tasks.len()));
-    for (i, task) in unit.tasks.iter().enumerate() {
-        let wcrt = fp::response(tasks, i, supply, terms_left).and_then(|response| to_deadline(response, task));
+    for (i, (task, known)) in unit.tasks.iter().zip(fp::at_once(tasks, supply)).enumerate() {
+        let response = known.or_else(|| fp::response(tasks, i, supply, terms_left));
+        let wcrt = response.and_then(|response| to_deadline(response, task));
         let answer = match wcrt {
             Some(wcrt) if wcrt <= task.d => Answer::Yes,
             Some(wcrt) => {

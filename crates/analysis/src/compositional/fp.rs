@@ -11,6 +11,12 @@
 //! supply since s went to the work that rbf counts. This supply is at least sbf of the time since
 //! s, for any s. For [`Supply::aligned`] s is a release and so a start of the server's period.
 //!
+//! **Without iteration.** Let W = t_Γ(B + sum C) over hep(i) and i. If W + J <= T of each of these
+//! tasks, then every ceiling of the right side is one for all 0 < t <= W. So W is the least fixed
+//! point. Job 1 of i arrives no earlier than T_i - J_i >= W, so the window holds job 0 alone.
+//! The supply must obey sbf(t) <= (Θ / Π) t. Then sum C <= (Θ / Π) W, and W <= T. So the load
+//! sum C / T is at most Θ / Π, and less if the supply lags.
+//!
 //! **Why it is exact** for distinct levels without jitter and blocking. One pattern of PRM and EDP
 //! supply gives sbf(t) for every t at once, and all tasks may be released at its start.
 
@@ -29,6 +35,9 @@ pub const TERMS_MAX: u64 = 10_000_000;
 /// A no is a proof if the supply may be as bad as its model allows and the tasks have distinct
 /// levels, no jitter and no blocking. "Unknown" means that the work limit was reached.
 pub fn schedulable(tasks: &[FpTask], supply: &Supply) -> Answer {
+    if all_at_once(tasks, supply) {
+        return Answer::Yes;
+    }
     let mut terms_left = TERMS_MAX;
     let mut answer = Answer::Yes;
     for i in 0..tasks.len() {
@@ -43,6 +52,56 @@ pub fn schedulable(tasks: &[FpTask], supply: &Supply) -> Answer {
         }
     }
     answer
+}
+
+/// The work of tasks, each once; and the least of their T - J.
+#[derive(Clone, Copy)]
+struct Once {
+    work: u64,
+    apart: u64,
+}
+
+impl Once {
+    const NONE: Once = Once { work: 0, apart: u64::MAX };
+
+    fn and(self, task: &FpTask) -> Option<Once> {
+        let (work, apart) = (self.work.checked_add(task.c)?, task.t.checked_sub(task.j)?);
+        Some(Once { work, apart: self.apart.min(apart) })
+    }
+
+    /// The length of the busy window with this blocking. `None`: it may hold a second job of a task.
+    fn window(self, blocking: u64, supply: &Supply) -> Option<u64> {
+        let window = supply.time_for(self.work.checked_add(blocking)?)?;
+        (window <= self.apart && !supply.leads()).then_some(window)
+    }
+}
+
+/// Whether one job of each task completes before the least deadline and the next release. This is
+/// enough, and takes no iteration.
+fn all_at_once(tasks: &[FpTask], supply: &Supply) -> bool {
+    let Some(once) = tasks.iter().try_fold(Once::NONE, Once::and) else { return false };
+    let blocking = tasks.iter().map(|task| task.b).max().unwrap_or(0);
+    let least = tasks.iter().map(|task| task.d.saturating_sub(task.j)).min();
+    once.window(blocking, supply).zip(least).is_some_and(|(window, least)| window <= least)
+}
+
+/// Bounds of tasks that need no iteration (see above); `None` for the others. They equal those of
+/// [`response`].
+pub(crate) fn at_once(tasks: &[FpTask], supply: &Supply) -> Vec<Option<Response>> {
+    let mut found = vec![None; tasks.len()];
+    let mut order: Vec<usize> = (0..tasks.len()).collect();
+    order.sort_unstable_by_key(|i| tasks[*i].level);
+    let mut once = Once::NONE;
+    for level in order.chunk_by(|a, b| tasks[*a].level == tasks[*b].level) {
+        let Some(with_level) = level.iter().try_fold(once, |once, i| once.and(&tasks[*i])) else { break };
+        once = with_level;
+        for &i in level {
+            // W + J <= T fits.
+            let bound = |window| Response { from_arrival: window + tasks[i].j, from_release: window };
+            found[i] = once.window(tasks[i].b, supply).map(bound);
+        }
+    }
+    found
 }
 
 /// Bounds the response time of `tasks[i]`; D is not read.

@@ -133,6 +133,12 @@ impl Supply {
         self.delay > self.period - self.deadline
     }
 
+    /// Whether sbf(t) > (Θ / Π) t for some t: by the form above, where λ < Π - Δ.
+    #[must_use]
+    pub(crate) const fn leads(&self) -> bool {
+        self.delay < self.period - self.deadline
+    }
+
     /// The least supply in any interval of length t.
     #[inline]
     #[must_use]
