@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::fs::File;
-use std::io::{self, BufReader, Cursor, Read};
+use std::io::{self, BufReader, Cursor, Read, Seek as _};
 use std::path::Path;
 
 use takt_analysis::compositional::with_share;
@@ -10,7 +10,7 @@ use takt_analysis::{PlaceError, SizeError};
 use takt_log::{Damage, ReadError, Reader};
 use takt_model::{Auto, Component, CpuSet, NodeId, Placement, Span, System, file};
 use takt_report::Scene;
-use takt_trace::{HEAD, TEXT_HEAD, refuse_foreign, refuse_other_text};
+use takt_trace::{DAT_MAGIC, HEAD, OpenError, TEXT_HEAD, dat_extent, dat_extent_of, refuse_foreign, refuse_other_text};
 
 use crate::failure::Failure;
 use crate::output::note;
@@ -113,14 +113,32 @@ pub(crate) fn trace(path: &str) -> Result<Vec<u8>, Failure> {
             shown(path)
         )));
     }
-    let refused = |error| Failure::input(format_args!("{}: {error}", shown(path)));
+    let refused = |error: OpenError| Failure::input(format_args!("{}: {error}", shown(path)));
     refuse_foreign(&head).map_err(refused)?;
     if head.len() == HEAD {
         let more = (TEXT_HEAD - HEAD) as u64;
         input.by_ref().take(more).read_to_end(&mut head).map_err(|error| cannot_read(path, &error))?;
         refuse_other_text(&head).map_err(refused)?;
     }
-    read_all(path, Cursor::new(head).chain(input), &TRACE_MAX, TRACE_MAX.bytes, length)
+    let mut needed = None;
+    if head.starts_with(DAT_MAGIC) {
+        // A file is read twice. A pipe cannot be, so only its first bytes are searched for headers.
+        needed = match File::open(path).ok().filter(|_| path != "-" && length > 0) {
+            Some(file) => dat_extent(BufReader::new(file), |file, count| skip(file, count, length)),
+            None => dat_extent_of(&head),
+        }
+        .map_err(|error| refused(error.into()))?;
+    }
+    let needed = needed.unwrap_or(u64::MAX);
+    read_all(path, Cursor::new(head).chain(input).take(needed), &TRACE_MAX, TRACE_MAX.bytes, length.min(needed))
+}
+
+/// Passes over `count` bytes of a file, and says over how many there were: it has `length` bytes.
+fn skip(file: &mut BufReader<File>, count: u64, length: u64) -> io::Result<u64> {
+    let at = file.stream_position()?;
+    let skipped = count.min(length.saturating_sub(at));
+    file.seek_relative(i64::try_from(skipped).map_err(io::Error::other)?)?;
+    Ok(skipped)
 }
 
 /// Reads a whole text that should be of some `language`.

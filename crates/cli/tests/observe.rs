@@ -268,6 +268,23 @@ fn what_tells_no_jobs_is_refused_with_the_reason() {
     assert!(blocks < 40, "{blocks} of 200 blocks of 1.1 MB were read");
 }
 
+/// The headers of a trace.dat are looked at before memory is taken for the rest.
+#[test]
+fn a_trace_dat_with_holes_takes_no_memory() {
+    use std::io::Write as _;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("holes.dat");
+    let mut file = std::fs::File::create(&path).unwrap();
+    file.write_all(b"\x17\x08\x44tracing6\0\0\x08\0\x10\0\0").unwrap();
+    file.set_len(3 << 30).unwrap();
+    let limited = "ulimit -v 1000000 && exec \"$0\" observe \"$1\"";
+    let mut shell = Command::new("sh");
+    let ran = shell.args(["-c", limited, env!("CARGO_BIN_EXE_takt")]).arg(&path).output().expect("a shell");
+    let said = String::from_utf8_lossy(&ran.stderr);
+    assert_eq!(ran.status.code(), Some(2), "{said}");
+    assert!(said.contains("trace.dat ends at byte 18, within its header_page"), "{said}");
+}
+
 /// A trace of another machine is read by its numbers of system calls, and the answer says so.
 #[test]
 fn system_calls_of_other_machines() {

@@ -13,10 +13,13 @@ use crate::event::CPUS_MAX;
 use crate::format::{Format, PageLayout};
 
 mod chunks;
+mod extent;
 mod losses;
 
 pub(crate) use chunks::{Budget, Chunks, Pages};
-use chunks::{Packing, unpack};
+use chunks::{Packing, packing_of, unpack};
+use extent::no_table;
+pub use extent::{HEADERS_MAX, dat_extent, dat_extent_of, unpacked_dat};
 pub use losses::Loss;
 use losses::Losses;
 
@@ -123,6 +126,9 @@ pub enum DatError {
     /// A file of version 7 without options.
     #[error("trace.dat: its header names no options: the recording did not end, or `trace-cmd record` was killed")]
     NoOptions,
+    /// Its headers go on and on.
+    #[error("trace.dat: its headers take more than {HEADERS_MAX} bytes (HEADERS_MAX)")]
+    Headers,
     /// A compression that is not known.
     #[error(
         "trace.dat is compressed by {0:?}; zstd and zlib can be read (`trace-cmd convert --compression none` \
@@ -135,7 +141,7 @@ pub enum DatError {
 }
 
 /// The first bytes of every such file.
-pub(crate) const MAGIC: &[u8] = b"\x17\x08\x44tracing";
+pub const MAGIC: &[u8] = b"\x17\x08\x44tracing";
 /// The most bytes that all sections together, or one compressed chunk, may unpack to.
 pub const UNPACKED_MAX: usize = 1 << 30;
 impl<'a> Dat<'a> {
@@ -235,16 +241,8 @@ impl<'a> File<'a> {
             })();
             kind = options.ok_or_else(|| cut(&at, part))?;
         }
-        if kind == b"latency  \0" {
-            return Err(DatError::Format(
-                "it holds the text of a latency tracer; give that text itself (trace-cmd report)".into(),
-            ));
-        }
-        if kind != b"flyrecord\0" {
-            return Err(DatError::Format(format!(
-                "at byte {} the table of its CPUs should begin (\"flyrecord\"), and does not",
-                at.at().saturating_sub(10)
-            )));
+        if let Some(error) = no_table(kind, at.at() as u64) {
+            return Err(error);
         }
         let mut cpus = cpus;
         if let Some((place, data)) = stated {
@@ -307,12 +305,7 @@ impl<'a> File<'a> {
         let name = at.text().ok_or_else(|| cut(&at))?;
         at.text().ok_or_else(|| cut(&at))?;
         let mut options = at.size().ok_or_else(|| cut(&at))?;
-        let packing = match name {
-            b"none" | b"" => None,
-            b"zstd" => Some(Packing::Zstd),
-            b"zlib" => Some(Packing::Zlib),
-            other => return Err(DatError::Compression(String::from_utf8_lossy(other).into_owned())),
-        };
+        let packing = packing_of(name)?;
         let mut dat = Dat {
             version: 7,
             endian: self.endian,

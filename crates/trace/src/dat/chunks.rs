@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use super::UNPACKED_MAX;
+use super::{DatError, UNPACKED_MAX};
 use crate::bytes::{Cursor, Endian};
 
 /// The pages of one CPU, where they are plain or in chunks.
@@ -20,6 +20,16 @@ pub(crate) struct Pages<'a> {
 pub(super) enum Packing {
     Zstd,
     Zlib,
+}
+
+/// The compression that the header of a file of version 7 names.
+pub(super) fn packing_of(name: &[u8]) -> Result<Option<Packing>, DatError> {
+    match name {
+        b"none" | b"" => Ok(None),
+        b"zstd" => Ok(Some(Packing::Zstd)),
+        b"zlib" => Ok(Some(Packing::Zlib)),
+        other => Err(DatError::Compression(String::from_utf8_lossy(other).into_owned())),
+    }
 }
 
 /// The most bytes of one unpacked chunk of pages. trace-cmd puts ten pages into a chunk.
