@@ -59,6 +59,23 @@ pub(crate) fn rank(task: &TaskStats) -> (bool, i64) {
     (in_time, task.laxity_ns.map_or(i64::MAX, |laxity| laxity.min))
 }
 
+/// Interrupts alone, and how long they were watched.
+pub(crate) fn interrupts(stats: &Stats) -> String {
+    let mut table =
+        Table::new(&["interrupt", "what", "count", "exec mean", "p99", "max", "distance min", "mean", "p99", "max"]);
+    for one in stats.interrupts.iter().flatten() {
+        let mut cells = vec![one.interrupt.clone(), interrupt_word(one.kind).to_owned(), one.count.to_string()];
+        let times = |summary: Option<Summary<u64>>, of: &[fn(&Summary<u64>) -> u64]| -> Vec<String> {
+            of.iter().map(|of| or_dash(summary.as_ref().map(|summary| time(Span::from_ns(of(summary)))))).collect()
+        };
+        cells.extend(times(one.execution_ns, &[|s| s.mean, |s| s.p99, |s| s.max]));
+        cells.extend(times(one.inter_arrival_ns, &[|s| s.min, |s| s.mean, |s| s.p99, |s| s.max]));
+        table.row(cells);
+    }
+    let told = if table.is_empty() { String::new() } else { table.render("") };
+    told + &sum_up(stats, Silence::Plain)
+}
+
 /// Responses of chains.
 pub(crate) fn of_chains(stats: &Stats) -> Table {
     let mut chains = Table::new(&["chain", "completed", "resp min", "mean", "p50", "p99", "max"]);

@@ -268,6 +268,57 @@ fn what_tells_no_jobs_is_refused_with_the_reason() {
     assert!(blocks < 40, "{blocks} of 200 blocks of 1.1 MB were read");
 }
 
+/// Without switches a trace is refused, unless it has interrupts and they are asked for.
+#[test]
+fn a_trace_without_switches_has_interrupts_at_most() {
+    let wakeups: String = wakes_and_runs(usual)
+        .lines()
+        .filter(|line| line.contains("sched_wakeup"))
+        .map(|line| format!("{line}\n"))
+        .collect();
+    let interrupts: String = (0..20)
+        .flat_map(|k| {
+            let at = 100_000_000 + 10_000 * k;
+            let event = |us, what: &str| format!("{}{what}\n", usual("<idle>-0", us));
+            let handler = "irq_handler_entry: irq=16 name=eth0";
+            [event(at, handler), event(at + 10, "irq_handler_exit: irq=16 ret=handled")]
+        })
+        .collect();
+    let both = wakeups.clone() + &interrupts;
+    let remedy =
+        "record sched/sched_switch and sched/sched_waking; --irq '*' or -o LOG reads the interrupts in it alone";
+    for (text, says) in [
+        (&wakeups, "there are 30 events in it (sched_wakeup), but no sched_switch"),
+        (&both, remedy),
+        (&interrupts, remedy),
+    ] {
+        let (status, answer, said) = observed("trace", text.as_bytes(), &[]);
+        assert_eq!((status, answer.is_null()), (Some(2), true), "{said}");
+        assert!(said.contains(says), "{says}: {said}");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
+    for (name, text) in [("wakeups", &wakeups), ("both", &both), ("interrupts", &interrupts)] {
+        std::fs::write(path(name), text).unwrap();
+    }
+    let none = takt(&["observe", &path("wakeups"), "--irq", "*"]);
+    assert_eq!(none.status.code(), Some(2), "{}", String::from_utf8_lossy(&none.stderr));
+    for name in ["both", "interrupts"] {
+        for more in [["--irq", "eth0"], ["-o", &path("log.takt")]] {
+            let ran = takt(&[&["observe", &path(name)][..], &more].concat());
+            let (table, said) = (String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
+            assert_eq!(ran.status.code(), Some(0), "{said}");
+            assert!(said.contains("note: no sched_switch in it, so there are no jobs: interrupts only"), "{said}");
+            let row = table.lines().find_map(|line| line.split_once("eth0")).map(|(_, row)| row.split_whitespace());
+            let row: Vec<&str> = row.into_iter().flatten().collect();
+            assert_eq!(row, ["interrupt", "20", "10us", "10us", "10us", "10ms", "10ms", "10ms", "10ms"], "{table}");
+            assert!(!table.contains("released"), "{table}");
+        }
+    }
+    let nobody = takt(&["observe", &path("interrupts"), "--irq", "nosuch"]);
+    assert!(String::from_utf8_lossy(&nobody.stderr).contains("note: no interrupt that is asked for was seen"));
+}
+
 /// The headers of a trace.dat are looked at before memory is taken for the rest.
 #[test]
 fn a_trace_dat_with_holes_takes_no_memory() {

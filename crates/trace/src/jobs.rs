@@ -99,14 +99,16 @@ pub const KINDS: KindSet = KindSet::of(&[
     Kind::Occupy,
 ]);
 
-/// The kinds of event of a recording with these events of the kernel. It has interrupts if both
-/// kinds of handlers are recorded, and jobs if switches are.
+/// The kinds of event of a recording with these events of the kernel. It has jobs if switches are
+/// recorded. Beside jobs it has interrupts if both kinds of handlers are recorded, because they take
+/// CPU time from jobs. Without jobs one kind is enough.
 #[must_use]
 pub fn kinds<'a>(events: impl IntoIterator<Item = &'a str>) -> KindSet {
     let events: BTreeSet<&str> = events.into_iter().collect();
     let has = |names: &[&str]| names.iter().all(|name| events.contains(name));
     let mut kinds = KINDS;
-    if !has(&["irq_handler_entry", "irq_handler_exit", "softirq_entry", "softirq_exit"]) {
+    let (hard, soft) = (has(&["irq_handler_entry", "irq_handler_exit"]), has(&["softirq_entry", "softirq_exit"]));
+    if !((hard && soft) || ((hard || soft) && !has(&["sched_switch"]))) {
         kinds = kinds.without(Kind::IrqEnter).without(Kind::IrqExit);
     }
     if !has(&["sched_switch"]) {

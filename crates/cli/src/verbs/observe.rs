@@ -20,7 +20,7 @@ use super::sim::verdict;
 use crate::args;
 use crate::failure::{Failure, Outcome};
 use crate::live::Live;
-use crate::numbers::{Silence, late, numbers};
+use crate::numbers::{Silence, interrupts, late, numbers};
 use crate::output::{Target, note, only_one, print, print_json};
 use crate::serve::Server;
 use crate::table::Rows;
@@ -46,13 +46,19 @@ pub(crate) fn execute(options: &args::Observe, json: bool) -> Outcome {
     for sentence in about.warnings() {
         note(format_args!("warning: {sentence}"));
     }
+    let interrupts_only = about.interrupts_only() || asks_for_interrupts(options);
     let mut notes = unknown(&stats, about.gaps());
-    notes.extend(no_jobs(&stats, options));
+    if about.interrupts_only() {
+        notes.push("no sched_switch in it, so there are no jobs: interrupts only".to_owned());
+    }
+    notes.extend(if interrupts_only { no_interrupts(&stats) } else { no_jobs(&stats, options) });
     for sentence in &notes {
         note(format_args!("note: {sentence}"));
     }
     if json {
         print_json(&Answer { stats: &stats, notes: &notes, observed: &about })?;
+    } else if !to_stdout && interrupts_only {
+        print(&format!("{}\n{}", interrupts(&stats), about.sentence()))?;
     } else if !to_stdout {
         print(&format!(
             "{}\n{}",
@@ -125,6 +131,11 @@ impl About {
         }
     }
 
+    /// Whether it is a trace without switches.
+    fn interrupts_only(&self) -> bool {
+        matches!(self, About::Trace(trace) if trace.interrupts_only)
+    }
+
     fn gaps(&self) -> u64 {
         match self {
             About::Trace(trace) => trace.gaps,
@@ -140,14 +151,29 @@ impl About {
     }
 }
 
+/// Whether the options name threads.
+fn names_threads(options: &args::Observe) -> bool {
+    let args::Observe { pid, tid, comm, cgroup, .. } = options;
+    !(pid.is_empty() && tid.is_empty() && comm.is_empty() && cgroup.is_empty())
+}
+
+/// Whether the options ask for interrupts, and not for threads.
+fn asks_for_interrupts(options: &args::Observe) -> bool {
+    !options.irq.is_empty() && !names_threads(options)
+}
+
+/// Says that the table of interrupts is empty, if it is.
+fn no_interrupts(stats: &Stats) -> Option<String> {
+    let none = stats.interrupts.as_ref().is_none_or(Vec::is_empty);
+    none.then(|| "no interrupt that is asked for was seen".to_owned())
+}
+
 /// Why the table of tasks is empty, if it is.
 fn no_jobs(stats: &Stats, options: &args::Observe) -> Option<String> {
-    let args::Observe { pid, tid, comm, cgroup, irq, .. } = options;
-    let named = !(pid.is_empty() && tid.is_empty() && comm.is_empty() && cgroup.is_empty());
-    if !stats.tasks.is_empty() || (!named && !irq.is_empty()) {
+    if !stats.tasks.is_empty() {
         return None;
     }
-    let who = if named { "no thread that the options name" } else { "no thread" };
+    let who = if names_threads(options) { "no thread that the options name" } else { "no thread" };
     Some(format!("{who} has a job: none was seen to wait, to be woken and to run until it waits again"))
 }
 

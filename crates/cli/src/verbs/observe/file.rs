@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde::Serialize;
 use takt_log::stats::Stats;
-use takt_log::{BackEnd, Header};
+use takt_log::{BackEnd, Header, Kind};
 use takt_model::Time;
 use takt_trace::jobs::{Options, Rebuilder, kinds};
 use takt_trace::{Abi, AbiGuess, Form, OpenError, Place, Recording, embedded, unpacked, unpacked_dat};
@@ -57,6 +57,9 @@ pub(super) struct Trace {
     /// How the system calls' numbers were found out, where that is no certainty.
     #[serde(skip)]
     guess: Option<String>,
+    /// No switches are in it, so it tells of interrupts alone.
+    #[serde(skip)]
+    pub(super) interrupts_only: bool,
 }
 
 #[derive(Serialize)]
@@ -167,9 +170,9 @@ impl FirstPass {
     }
 }
 
-/// Why no job and no interrupt can be told of a trace; `None`: some can.
-fn untellable(recording: &Recording<'_>, names: &BTreeMap<String, u64>) -> Option<String> {
-    const TELLING: [&str; 3] = ["sched_switch", "irq_handler_entry", "softirq_entry"];
+/// Why what is asked for cannot be told of a trace; `None`: it can. `interrupts` says whether interrupts alone are asked
+/// for.
+fn untellable(recording: &Recording<'_>, names: &BTreeMap<String, u64>, interrupts: bool) -> Option<String> {
     const RECORD: &str = "record sched/sched_switch and sched/sched_waking";
     let events: u64 = names.iter().filter(|(name, _)| *name != "(lost)").map(|(_, count)| count).sum();
     let damage = recording.damages().first().first();
@@ -191,11 +194,15 @@ fn untellable(recording: &Recording<'_>, names: &BTreeMap<String, u64>) -> Optio
         };
         return Some(format!("there is no event in it{why}{damage}"));
     }
-    if TELLING.iter().any(|name| names.contains_key(*name)) {
+    let has_interrupts = kinds(names.keys().map(String::as_str)).contains(Kind::IrqEnter);
+    if names.contains_key("sched_switch") || (interrupts && has_interrupts) {
         return None;
     }
     let kinds = names.keys().take(5).map(String::as_str).collect::<Vec<_>>().join(", ");
-    let remedy = if tracer.is_empty() { format!("; {RECORD}") } else { tracer };
+    let mut remedy = if tracer.is_empty() { format!("; {RECORD}") } else { tracer };
+    if has_interrupts {
+        remedy += "; --irq '*' or -o LOG reads the interrupts in it alone";
+    }
     Some(format!(
         "there are {events} events in it ({kinds}), but no sched_switch, so takt cannot tell which thread \
          ran{remedy}{damage}"
@@ -248,7 +255,8 @@ pub(super) fn read(path: &str, options: &args::Observe) -> Result<(Stats, Trace)
     let seen = FirstPass::of(&mut recording, !options.suspensions);
     let names = seen.names(&recording);
     let clock = Some(recording.clock().to_owned()).filter(|clock| !clock.is_empty());
-    if let Some(why) = untellable(&recording, &names) {
+    let for_interrupts = !options.irq.is_empty() || options.output.is_some();
+    if let Some(why) = untellable(&recording, &names, for_interrupts) {
         return Err(Failure::input(format_args!("{}: {why}", input::shown(path))));
     }
     if recording.counts() {
@@ -297,6 +305,7 @@ pub(super) fn read(path: &str, options: &args::Observe) -> Result<(Stats, Trace)
             Form::Pages => "raw pages".to_owned(),
             Form::Perfetto => "Perfetto".to_owned(),
         },
+        interrupts_only: !names.contains_key("sched_switch"),
         clock,
         begins_ns: seen.first.map_or(0, Time::as_ns),
         events: seen.counts.iter().sum(),
