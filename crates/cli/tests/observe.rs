@@ -225,6 +225,7 @@ fn texts_of_all_printers_are_read() {
 #[test]
 fn what_tells_no_jobs_is_refused_with_the_reason() {
     let heading = "# tracer: nop\n#\n# entries-in-buffer/entries-written: 90/90   #P:2\n#\n";
+    let unknown = "# tracer: nop\n#\n# form\n\n  bash 1977 0 0 gone\n  w 77 0 0 gone\n";
     let wakeup = "# tracer: wakeup_rt\n#\n  <idle>-0       3dNh7    0us :      0:120:R   + [003]  2872: 94:R sleep\n\
         \x20 <idle>-0       3d..3   15us :      0:120:R ==> [003]  2872: 94:R sleep\n";
     let function = "# tracer: function\n#\n  a-1 [000] d..2 1.000001: schedule <-do_nanosleep\n";
@@ -234,6 +235,7 @@ fn what_tells_no_jobs_is_refused_with_the_reason() {
     let counted = wakes_and_runs(|thread, us| format!("{thread:>16}     [000] d..2. {us}: "));
     for (text, says) in [
         (heading, "there is no event in it: its heading is all there is"),
+        (unknown, "none of the 2 lines behind its heading has a known form; line 5 is \"bash 1977 0 0 gone\""),
         (wakeup, "no sched_switch, so takt cannot tell which thread ran; the trace is of the tracer wakeup_rt"),
         (function, "the trace is of the tracer function, which records something else"),
         (graph, "the trace is of the tracer function_graph, which records something else"),

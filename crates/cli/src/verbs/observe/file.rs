@@ -8,8 +8,9 @@ use serde::Serialize;
 use takt_log::stats::Stats;
 use takt_log::{BackEnd, Header, Kind};
 use takt_model::Time;
+use takt_model::file::one_line;
 use takt_trace::jobs::{Options, Rebuilder, kinds};
-use takt_trace::{Abi, AbiGuess, Form, OpenError, Place, Recording, embedded, unpacked, unpacked_dat};
+use takt_trace::{Abi, AbiGuess, Form, OpenError, Place, Recording, TEXT_HEAD, embedded, unpacked, unpacked_dat};
 
 use super::folder::Folder;
 use super::rebuild::{FLUSH, rebuild};
@@ -170,9 +171,31 @@ impl FirstPass {
     }
 }
 
-/// Why what is asked for cannot be told of a trace; `None`: it can. `interrupts` says whether interrupts alone are asked
-/// for.
-fn untellable(recording: &Recording<'_>, names: &BTreeMap<String, u64>, interrupts: bool) -> Option<String> {
+/// Counts the lines behind a text's heading, and names the first. Comments and the end of an HTML page do not count.
+fn lines_behind_heading(bytes: &[u8]) -> Option<String> {
+    const SHOWN: usize = 100;
+    let text = String::from_utf8_lossy(bytes.get(..TEXT_HEAD).unwrap_or(bytes));
+    let lines = text.lines().map(str::trim).enumerate().skip_while(|(_, line)| !line.contains("# tracer:"));
+    let is_page = |line: &str| line.starts_with('<') && line.ends_with('>');
+    let mut lines = lines.skip(1).filter(|(_, line)| !line.is_empty() && !line.starts_with('#') && !is_page(line));
+    let (at, first) = lines.next()?;
+    let shown: String = first.chars().take(SHOWN).collect();
+    let more = if shown.len() < first.len() { "..." } else { "" };
+    let (count, shown) = (lines.count() + 1, one_line(&shown));
+    Some(format!(
+        ": none of the {count} lines behind its heading has a known form; line {} is \"{shown}{more}\"",
+        at + 1
+    ))
+}
+
+/// Why what is asked for cannot be told of a trace; `None`: it can. `text` has the bytes of a text, and `interrupts`
+/// says whether interrupts alone are asked for.
+fn untellable(
+    recording: &Recording<'_>,
+    text: Option<&[u8]>,
+    names: &BTreeMap<String, u64>,
+    interrupts: bool,
+) -> Option<String> {
     const RECORD: &str = "record sched/sched_switch and sched/sched_waking";
     let events: u64 = names.iter().filter(|(name, _)| *name != "(lost)").map(|(_, count)| count).sum();
     let damage = recording.damages().first().first();
@@ -188,7 +211,7 @@ fn untellable(recording: &Recording<'_>, names: &BTreeMap<String, u64>, interrup
     if events == 0 {
         let why = match recording.form() {
             _ if !tracer.is_empty() => tracer,
-            Form::Text => ": its heading is all there is".to_owned(),
+            Form::Text => text.and_then(lines_behind_heading).unwrap_or(": its heading is all there is".to_owned()),
             Form::Dat(_) | Form::Pages => ": the buffers in it are empty".to_owned(),
             Form::Perfetto => String::new(),
         };
@@ -255,8 +278,12 @@ pub(super) fn read(path: &str, options: &args::Observe) -> Result<(Stats, Trace)
     let seen = FirstPass::of(&mut recording, !options.suspensions);
     let names = seen.names(&recording);
     let clock = Some(recording.clock().to_owned()).filter(|clock| !clock.is_empty());
+    let text = match &bytes {
+        Bytes::One(bytes) if recording.form() == Form::Text => Some(bytes.as_slice()),
+        _ => None,
+    };
     let for_interrupts = !options.irq.is_empty() || options.output.is_some();
-    if let Some(why) = untellable(&recording, &names, for_interrupts) {
+    if let Some(why) = untellable(&recording, text, &names, for_interrupts) {
         return Err(Failure::input(format_args!("{}: {why}", input::shown(path))));
     }
     if recording.counts() {
