@@ -156,6 +156,17 @@ fn the_driver_is_measured_in_each_reservation_of_tables_6_and_7() {
     }
 }
 
+/// A short form takes too few samples to refute a claim of the paper.
+#[test]
+#[ignore = "takes long: .ci/nightly experiments"]
+fn short_forms_refute_no_claim() {
+    for name in ["sdd-fig5", "sdd-throughput"] {
+        let Some((answer, _folder)) = reproduce(name, &["--short"]) else { return };
+        let claims = answer["claims"].as_array().expect("claims");
+        assert!(!claims.is_empty() && claims.iter().all(|claim| claim["holds"] != false), "{name}: {answer}");
+    }
+}
+
 #[test]
 fn a_signal_ends_an_experiment_early_and_in_order() {
     let _machine = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);

@@ -54,6 +54,10 @@ const NAMES: [&str; 2] = ["player-1", "player-2"];
 /// A claim needs the inter-frame times of six scenes.
 const FRAMES_LEAST: u64 = 299;
 
+/// How long the film is, and with --short.
+const LENGTH: Span = Span::from_ms(14_000);
+const LENGTH_SHORT: Span = Span::from_ms(4_000);
+
 /// CPU time of each frame.
 fn film(seed: u64, length: Span) -> Film {
     let (quiet, demanding) = (frames_of("quiet", (4, 6)), frames_of("demanding", (35, 37)));
@@ -62,7 +66,7 @@ fn film(seed: u64, length: Span) -> Film {
 
 fn reproduce(context: &Context) -> Result<Findings, Failure> {
     let place = loads::one_cpu(context)?;
-    let length = context.duration(Span::from_ms(14_000), Span::from_ms(4_000));
+    let length = context.duration(LENGTH, LENGTH_SHORT);
     let film = film(context.seed, length);
     let mut findings = Findings::default();
     let fifo = [47, 46].map(|priority| Class::Fifo { priority });
@@ -255,6 +259,8 @@ fn differences(findings: &mut Findings, context: &Context, factor: u64) {
 
 #[cfg(test)]
 mod tests {
+    use takt_log::stats::Histogram;
+
     use super::*;
 
     #[test]
@@ -266,5 +272,21 @@ mod tests {
         // Both players together need at most two thirds of the two seconds from scene to scene.
         assert!(2 * scene * 3 < 2 * PERIOD.as_ns() * SCENE as u64, "{scene}");
         assert!(scene * 100 < 30 * PERIOD.as_ns() * SCENE as u64, "more than the smaller reservation serves");
+    }
+
+    /// A short run decides nothing, whatever it measured. A usual one does.
+    #[test]
+    fn a_short_film_is_too_short_for_every_claim() {
+        let holding = |length: Span| {
+            let mut times = Histogram::default();
+            // As if each frame came ten seconds after the other.
+            (1..film(0, length).frames.len()).for_each(|_| times.record(10_000_000_000));
+            let summary = times.summary();
+            let mut findings = Findings::default();
+            claims(&mut findings, &|_| summary.as_ref());
+            findings.claims.iter().map(|claim| claim.holds).collect::<Vec<_>>()
+        };
+        assert_eq!(holding(LENGTH_SHORT), [None; 5]);
+        assert!(holding(LENGTH).contains(&Some(false)), "{:?}", holding(LENGTH));
     }
 }

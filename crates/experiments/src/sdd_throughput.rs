@@ -88,6 +88,10 @@ const DEVICE: Span = Span::from_us(100);
 const OWN: Span = Span::from_us(10);
 const FIXED: Class = Class::Fifo { priority: 40 };
 const NAMES: [&str; 2] = ["driver", "reader"];
+/// How many periods of a reservation are measured, and with --short: for T = 100 ms and T = 1000 ms.
+const PERIODS: [(u64, u64); 2] = [(30, 5), (5, 1)];
+/// How long a file takes at a fixed priority, about, and with --short.
+const FILE: (Span, Span) = (Span::from_s(1), Span::from_ms(300));
 /// A throughput needs this many whole periods of each reservation.
 const PERIODS_LEAST: u64 = 5;
 /// The time of a file needs this many requests, over all repetitions.
@@ -215,7 +219,8 @@ impl Measured {
     fn throughput(&mut self, context: &Context, repetition: u32) -> Result<(), Failure> {
         let seed = context.seed.wrapping_add(u64::from(repetition));
         // Whole periods: as many as the user asks for, or the usual number.
-        let whole = |period_ms: u64, usual: u64, short: u64| {
+        let whole = |period_ms: u64| {
+            let (usual, short) = PERIODS[usize::from(period_ms > 100)];
             let asked = context.duration(Span::from_ms(period_ms * usual), Span::from_ms(period_ms * short));
             Span::from_ms(asked.as_ns().div_ceil(period_ms * 1_000_000).saturating_mul(period_ms))
         };
@@ -223,7 +228,7 @@ impl Measured {
         if context.stopped() {
             return Ok(());
         }
-        let time = whole(100, 30, 5);
+        let time = whole(100);
         if let Some((driver, _)) =
             read(context, seed, FIXED, &Place::Anywhere, u64::MAX, time)?.filter(|_| !context.stopped())
         {
@@ -231,8 +236,7 @@ impl Measured {
         }
         for row in ORDER {
             let (q, t, _) = TABLE_VI[row];
-            // Whole periods that take about the same time for each T.
-            let time = if t > 100 { whole(t, 5, 1) } else { whole(t, 30, 5) };
+            let time = whole(t);
             if context.stopped() {
                 return Ok(());
             }
@@ -252,9 +256,7 @@ impl Measured {
     /// Reads the file once in each reservation of Table VII.
     fn files(&mut self, context: &Context, repetition: u32) -> Result<(), Failure> {
         let seed = context.seed.wrapping_add(u64::from(repetition));
-        // About a second at a fixed priority, less with --short.
-        let requests =
-            context.duration(Span::from_s(1), Span::from_ms(300)).as_ns().clamp(50_000_000, 20_000_000_000) / 1_000_000;
+        let requests = requests_in(context.duration(FILE.0, FILE.1));
         for (row, (q, _)) in TABLE_VII.iter().enumerate() {
             if context.stopped() {
                 return Ok(());
@@ -288,6 +290,11 @@ impl Measured {
     fn seconds(&self, row: usize) -> Vec<f64> {
         self.files[row].iter().map(|reader| reader.took.as_ns() as f64 / 1e9).collect()
     }
+}
+
+/// The requests of a file that takes so long at a fixed priority, about.
+fn requests_in(time: Span) -> u64 {
+    time.as_ns().clamp(50_000_000, 20_000_000_000) / 1_000_000
 }
 
 fn mean(values: &[f64]) -> Option<f64> {
@@ -483,6 +490,32 @@ mod tests {
         for pair in ORDER.windows(2).filter(|pair| TABLE_VI[pair[0]].1 == 1000) {
             assert!(share_of(pair[0]) + share_of(pair[1]) < 1.8, "{pair:?}");
         }
+    }
+
+    /// A short run decides nothing, whatever it measured. A usual one does.
+    #[test]
+    fn a_short_run_is_too_short_for_every_claim() {
+        let holding = |short: bool| {
+            let repeat = if short { 1 } else { 5 };
+            let pick = |of: (u64, u64)| if short { of.1 } else { of.0 };
+            let requests = requests_in(if short { FILE.1 } else { FILE.0 });
+            let mut measured = Measured::nothing();
+            // As if reservations gave nothing, and each file took longer than the one before.
+            (measured.share, measured.fixed) = (Some(0.8), vec![1_000.0; repeat]);
+            measured.reserved = vec![vec![1.0; repeat]; TABLE_VI.len()];
+            measured.periods = TABLE_VI.map(|(_, t, _)| pick(PERIODS[usize::from(t > 100)]) * repeat as u64).to_vec();
+            let reader = |row: usize| {
+                let took = Span::from_s(1 + row as u64);
+                Reader { read: requests, took, cpu: took }
+            };
+            measured.files = (0..TABLE_VII.len()).map(|row| (0..repeat).map(|_| reader(row)).collect()).collect();
+            let mut findings = Findings::default();
+            throughput_claims(&mut findings, &measured, PERIODS_LEAST);
+            file_claims(&mut findings, &measured);
+            findings.claims.iter().map(|claim| claim.holds).collect::<Vec<_>>()
+        };
+        assert_eq!(holding(true), [None; 5]);
+        assert!(holding(false).contains(&Some(false)), "{:?}", holding(false));
     }
 
     #[test]

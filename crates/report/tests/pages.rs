@@ -205,6 +205,38 @@ fn page_of(system: &System, span: Span) -> String {
     })
 }
 
+/// The axes of distributions span the responses and not the way to a deadline far from them. Where the responses of
+/// several tasks lie far apart, the axis is logarithmic.
+#[test]
+fn axes_of_distributions_fit_the_responses() {
+    let task = |name: &str, period: &str, wcet: &str| {
+        format!("[[task]]\nname = \"{name}\"\nperiod = \"{period}\"\nwcet = \"{wcet}\"\n")
+    };
+    let node = "takt = 1\n[[node]]\nname = \"n\"\nstrategy = \"rm\"\n";
+    let text = format!("{node}{}{}", task("a", "10ms", "1us"), task("b", "20ms", "19ms"));
+    let page = page_of(&parse(&text), Span::from_ms(400));
+    let plot = |id: &str| {
+        let plots = page.split("<svg ").filter_map(|svg| svg.split("</svg>").next());
+        plots.into_iter().find(|svg| svg.contains(&format!("aria-labelledby=\"{id}\""))).expect("the plot")
+    };
+    let ticks = |plot: &str| -> Vec<String> {
+        let ticks =
+            plot.split("<g class=\"ticks\">").nth(1).and_then(|ticks| ticks.split("</g>").next()).expect("ticks");
+        ticks.split("<text ").filter_map(|text| text.split(['<', '>']).nth(1)).map(str::to_owned).collect()
+    };
+    // All of a's responses are 1 us: its deadline of 10 ms stands at the edge.
+    let a = plot("cdf-0");
+    assert!(a.contains("class=\"beyond\"") && !a.contains("<path class=\"due\""), "{a}");
+    let times: Vec<String> = ticks(a).into_iter().filter(|tick| !tick.contains('%') && tick != "0").collect();
+    assert!(!times.is_empty() && times.iter().all(|tick| tick.ends_with("ns") || tick.ends_with("us")), "{times:?}");
+    // b's deadline is near its responses: it is a line among them.
+    let b = plot("cdf-1");
+    assert!(!b.contains("class=\"beyond\"") && b.contains("<path class=\"due\""), "{b}");
+    // From 0.01 % to 95 % of the deadlines: decades, which no linear axis has.
+    let shares = ticks(plot("share-sim"));
+    assert!(["0.1 %", "1 %", "10 %"].iter().all(|tick| shares.iter().any(|shown| shown == tick)), "{shares:?}");
+}
+
 #[test]
 fn hostile_names_are_only_text() {
     let hostile = "</title></style><script>alert('x')</script>&\"\u{1}<!-- ]]> \u{fffe}";

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use takt_model::Time;
 use takt_trace::{
     Abi, DatError, Endian, Entry, EventKind, Form, KernelEvent, Loss, OpenError, Page, PageLayout, Place, Recording,
-    SwitchOutState, embedded, is_trace, refuse_foreign, unpacked,
+    SwitchOutState, dat_extent, dat_extent_of, embedded, is_trace, refuse_foreign, unpacked, unpacked_dat,
 };
 
 /// A trace as it is read: every event with its name, and how many places are broken.
@@ -427,6 +427,61 @@ fn a_bomb_is_refused_by_its_beginning() {
     assert_eq!(unpacked(&damaged), Err(OpenError::Gzip));
     let event = " app-7 [000] 1.000001: sched_waking: comm=b pid=8 prio=120 target_cpu=000\n";
     assert!(unpacked(&text(event)).is_ok_and(|bytes| Recording::open(&bytes).is_ok()));
+}
+
+/// Bytes of a file of the tests, unpacked.
+fn dat_file(file: &str) -> Vec<u8> {
+    let bytes = std::fs::read(format!("{}/tests/data/{file}", env!("CARGO_MANIFEST_DIR"))).expect("is there");
+    unpacked(&bytes).expect("sound").into_owned()
+}
+
+/// The headers of a trace.dat say how much of it is needed. The rest is neither read nor unpacked.
+#[test]
+fn a_trace_dat_is_needed_as_far_as_its_headers_say() {
+    use std::io::Write as _;
+    const ZEROS: usize = 64 << 20;
+    let packed = |parts: &[&[u8]]| {
+        let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        parts.iter().for_each(|part| packed.write_all(part).expect("written"));
+        packed.finish().expect("packed")
+    };
+    let events = |bytes: &[u8]| {
+        let mut recording = Recording::open(bytes).expect("sound");
+        let mut events = 0;
+        recording.each(|_| events += 1);
+        (events, recording.damages().count())
+    };
+    for file in ["trappy-raw_trace.dat.gz", "lisa-sched_load_trace.dat.gz", "lisa-sched_load_trace.v7-zstd.dat"] {
+        let bytes = dat_file(file);
+        let extent = dat_extent_of(&bytes).expect("sound").expect("known") as usize;
+        assert!(extent <= bytes.len(), "{file}: {extent} of {} bytes", bytes.len());
+        assert_eq!(events(&bytes[..extent]), events(&bytes), "{file}");
+        let padded = packed(&[&bytes, &vec![0; ZEROS]]);
+        assert_eq!(unpacked_dat(&padded).expect("sound").expect("a trace.dat"), bytes[..extent], "{file}");
+        // Zeros follow a part of the headers, as in a bomb or a file with holes.
+        for kept in [30, 400, bytes.len() / 20] {
+            let bomb = packed(&[&bytes[..kept], &vec![0; ZEROS]]);
+            assert!(matches!(unpacked_dat(&bomb), Err(OpenError::Dat(_))), "{file}: {kept} bytes and zeros");
+            // The first bytes alone decide nothing.
+            assert!(matches!(dat_extent_of(&bytes[..kept]), Ok(None)), "{file}: {kept} bytes");
+        }
+    }
+    // Headers that never end are not followed for ever, and nothing of them is kept.
+    let mut endless = b"\x17\x08\x44tracing6\0\0\x08\0\x10\0\0header_page\0".to_vec();
+    endless.extend(0_u64.to_le_bytes());
+    endless.extend(b"header_event\0");
+    endless.extend(0_u64.to_le_bytes());
+    endless.extend(u32::MAX.to_le_bytes());
+    let skip = |input: &mut std::io::Chain<&[u8], std::io::Repeat>, count: u64| {
+        // Nobody waits for the end of long ones.
+        let read = count.min(1_000);
+        std::io::copy(&mut std::io::Read::take(input, read), &mut std::io::sink()).map(|_| count)
+    };
+    let ones = std::io::Read::chain(endless.as_slice(), std::io::repeat(1));
+    assert_eq!(dat_extent(ones, skip), Err(DatError::Headers));
+    // Other files are left to others.
+    assert_eq!(unpacked_dat(b"text"), Ok(None));
+    assert_eq!(unpacked_dat(&packed(&[b"text"])), Ok(None));
 }
 
 /// The position at which the header of version 7 names the place of its options.

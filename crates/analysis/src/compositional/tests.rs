@@ -137,6 +137,39 @@ fn a_yes_holds_in_every_pattern_and_from_every_offset() {
     assert!(tried > 20_000, "{tried}");
 }
 
+/// Compares the bounds without iteration with those of the iteration.
+#[test]
+fn what_needs_no_iteration_is_what_iteration_finds() {
+    let mut random = Random::new(7);
+    let (mut known, mut yes, mut unknown) = (0u64, 0u64, 0u64);
+    for _ in 0..cases(4_000) {
+        let mut set = Set::random(&mut random, 4, 60, true).fp();
+        for task in &mut set {
+            task.level = random.between(0, 3) as u32;
+            task.c = random.between(1, (task.t / 4).max(1));
+            task.j = if random.between(0, 2) == 0 { random.between(0, task.t + 1) } else { 0 };
+            task.b = random.between(0, 4).saturating_sub(2);
+        }
+        let period = random.between(1, 6);
+        let budget = random.between(1, period);
+        let start = [Start::Anywhere, Start::Polled, Start::Aligned][random.between(0, 2) as usize];
+        let wait = Some(random.between(0, period)).filter(|wait| wait % 2 == 0);
+        let guarantee = Guarantee { start, delay: random.between(0, 2), wait };
+        let supply = guarantee.supply(period, budget).unwrap();
+        let exact = |i: usize| fp::response(&set, i, &supply, &mut { fp::TERMS_MAX });
+        for (i, bound) in fp::at_once(&set, &supply).into_iter().enumerate() {
+            unknown += u64::from(bound.is_none());
+            let Some(bound) = bound else { continue };
+            assert_eq!(Some(bound), exact(i), "{set:?}, {guarantee:?}, ({period}, {budget}): task {i}");
+            known += 1;
+        }
+        let all = (0..set.len()).all(|i| exact(i).is_some_and(|bound| bound.from_arrival <= set[i].d));
+        assert_eq!(fp::schedulable(&set, &supply) == Answer::Yes, all, "{set:?}, {guarantee:?}, ({period}, {budget})");
+        yes += u64::from(all);
+    }
+    assert!(known > 300 && yes > 100 && unknown > 300, "{known} {yes} {unknown}");
+}
+
 /// Every set of two tasks with T <= 6 and D >= T - 1 on every server with Π <= 3, in every pattern
 /// of twelve slots, from every offset.
 #[test]
