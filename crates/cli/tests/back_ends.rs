@@ -279,12 +279,12 @@ fn a_back_end_that_cannot_enforce_all_of_a_node_refuses() {
     let (status, error) = refused(&["plain.toml", "--backend", "manager"]);
     assert!(status == 2 && error.contains("leave out --backend"), "{error}");
     // Without a choice the first that can is taken, and takt says which and why.
-    let (one, two) = ("period = \"120ms\"\n", "period = \"80ms\"\noffset = \"22ms\"\n");
+    let own = "period = \"80ms\"\noffset = \"22ms\"\n";
     let apart = system
         .replace("name = \"n1\"", "name = \"n1\"\ncpus = 2\nplacement = \"partitioned\"")
         .replace("budget = \"12ms\"", "budget = \"12ms\"\nserver-cpus = [0]")
         .replace("budget = \"20ms\"", "budget = \"20ms\"\nserver-cpus = [1]")
-        .replace(two, &format!("{one}after = [\"job\"]\n"));
+        .replace(own, "after = [\"job\"]\n");
     fs::write(folder.join("across.toml"), apart.replace("cbs-hard", "wcps")).expect("a file");
     let (status, error) = refused(&["across.toml"]);
     assert!(status == 3, "{error}");

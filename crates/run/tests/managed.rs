@@ -196,20 +196,22 @@ fn wide(rule: ServerRule, placement: Placement) -> System {
     system
 }
 
-/// By CPU the order of jobs, and the order of what happens to servers.
-fn order_by_cpu(events: &Events) -> (BTreeMap<u32, Vec<String>>, Vec<String>) {
-    let (mut cpus, mut servers) = (BTreeMap::<u32, Vec<String>>::new(), Vec::new());
+/// By CPU the order of jobs, and by server the order of what happens to it.
+fn order_by_cpu(events: &Events) -> [BTreeMap<u32, Vec<String>>; 2] {
+    let [mut cpus, mut servers] = [BTreeMap::<u32, Vec<String>>::new(), BTreeMap::new()];
     for (_, _, event) in events {
         match *event {
             Event::Start { cpu, .. } | Event::Preempt { cpu, .. } => cpus.entry(cpu).or_default(),
             Event::Resume { cpu, .. } | Event::Complete { cpu, .. } => cpus.entry(cpu).or_default(),
             Event::Migrate { to, .. } => cpus.entry(to).or_default(),
-            Event::Replenish { .. } | Event::Exhaust { .. } | Event::ServerIdle { .. } => &mut servers,
+            Event::Replenish { server, .. } | Event::Exhaust { server, .. } | Event::ServerIdle { server, .. } => {
+                servers.entry(server).or_default()
+            }
             _ => continue,
         }
         .push(format!("{event:?}"));
     }
-    (cpus, servers)
+    [cpus, servers]
 }
 
 #[test]

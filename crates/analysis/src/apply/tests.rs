@@ -80,8 +80,8 @@ fn a_test_that_runs_out_of_work_says_so() {
 
 /// A component with three tasks, or one task, on `cpus` CPUs.
 fn component_unit(strategy: Builtin, server: ServerRule, cpus: u32, tasks: u64) -> (Unit, Carried) {
-    // Shorter on one CPU, so that demand is looked at below the horizon.
-    let shortest = if cpus == 1 { 307 } else { 907 };
+    // Shorter on one CPU, so that demand is looked at below the horizon, and not all jobs fit into one busy window.
+    let (shortest, least) = if cpus == 1 { (307, 807) } else { (907, 1_007) };
     let mut system = System::local(cpus, Builtin::Edf, Vec::new());
     let (period, budget) = (Auto::Value(ns(100)), Auto::Value(ns(61 * u64::from(cpus))));
     let strategy = StrategyRef::Builtin(strategy);
@@ -89,7 +89,7 @@ fn component_unit(strategy: Builtin, server: ServerRule, cpus: u32, tasks: u64) 
     system.components.push(Component { strategy, period, budget, cpus, ..component });
     for i in 0..tasks {
         let (arrival, component) = (Arrival::Sporadic, Some(ComponentId(0)));
-        let task = Task::periodic(&format!("t{i}"), ns(1_007 + 400 * i), ns(190));
+        let task = Task::periodic(&format!("t{i}"), ns(least + 400 * i), ns(190));
         system.tasks.push(Task { arrival, component, deadline: ns(shortest + 400 * i), ..task });
     }
     let tree = Tree::new(&system);

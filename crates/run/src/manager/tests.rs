@@ -20,9 +20,11 @@ mod random;
 mod systems;
 mod world;
 
-/// Whether the machines take this system: levels may need what a task does not have.
+/// Whether one manager takes all of this system. Levels may need what a task does not have, and no manager takes
+/// components without tasks on CPUs of their own.
 fn is_whole(system: &System) -> bool {
-    CpuPart::of_node(system, NodeId(0)).is_ok_and(|parts| parts.len() == 1)
+    let parts = CpuPart::of_node(system, NodeId(0)).unwrap_or_default();
+    matches!(&parts[..], [part] if part.components.len() == system.components.len())
 }
 
 #[test]

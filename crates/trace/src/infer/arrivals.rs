@@ -16,9 +16,10 @@
 //!
 //! Dependent steps can keep Q small although deviations wander. Then the mean deviation differs
 //! between parts of the recording by more than independent deviations allow ([`F_MAX`]), and by
-//! more than phases of latencies explain. Or deviations repeat, as under two modes that take turns.
-//! Then each is much like the one some jobs before ([`recurrence`]). Jobs up to the first
-//! repetition are a group, and small groups are reported as bursts ([`group`]).
+//! more than phases of latencies explain. Or deviations rise and fall by turns, as under two modes:
+//! then each deviation is much like the one before. If the turns are short, jobs up to the first
+//! repetition are a group, and such groups are reported as bursts ([`group`]). Deviations that run
+//! through their range and jump back, as beside another clock, are jitter.
 //!
 //! A tight grid is accepted at a larger Q, too, if its period is a very round number
 //! ([`super::walk`]). A sleep from the last job on takes its length and some latency, which gives
@@ -34,7 +35,7 @@ use takt_model::{Span, Time, gcd};
 use super::bursts::{Bursts, group};
 use super::grid::{Place, Point, Strip, simplest};
 use super::sample::{JobSeen, Sample};
-use super::walk::{DeviationStatistics, F_MAX, SERIAL_MAX, adds_up, deviations, is_round, recurrence};
+use super::walk::{DeviationStatistics, F_MAX, SERIAL_MAX, adds_up, deviations, is_round};
 
 /// Below this, deviations from the grid do not add up.
 const Q_MAX: f64 = 0.40;
@@ -78,8 +79,6 @@ const LOOSE_PART: u64 = 20;
 const TIGHT_MAX: f64 = 0.98;
 /// Groups that explain more of the variance of larger deviations are bursts.
 const EXPLAINED_MAX: f64 = 0.6;
-/// Larger deviations with a larger correlation repeat.
-const RECURRENCE_MAX: f64 = 0.8;
 /// Groups are looked for where at least four of five places have a job.
 const DENSE: i64 = 5;
 /// The largest number of arrivals in the arrival curve.
@@ -524,8 +523,7 @@ fn judge(numbered: &Numbered, jobs: &[JobSeen], q_max: f64) -> Found {
             let why = format!("its deviations from a period drift (F = {f:.1}, over {F_MAX:.1})");
             return Found::None(why, true);
         }
-        let repeat = || recurrence(&deviations) > limit(RECURRENCE_MAX + chance);
-        if (loose && serial > SERIAL_MAX + 2.0 * chance) || (width > period / WANDER_PART && repeat()) {
+        if loose && serial > SERIAL_MAX + 2.0 * chance {
             return Found::None("its deviations from a period depend on those before".to_owned(), true);
         }
     }

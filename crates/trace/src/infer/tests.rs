@@ -264,7 +264,9 @@ fn jobs_at_fixed_places_of_a_frame_are_a_burst() {
 fn modes_of_a_fixed_number_of_jobs_are_not_periodic() {
     const PERIOD: u64 = 10 * MS;
     for percent in [2, 5, 10, 40] {
-        for stay in [1, 2, 3, 4, 5, 8, 10, 17, 25, 40].into_iter().filter(|stay| stay * percent > 2) {
+        // Longer turns within a twentieth of the period are jitter.
+        let told = |stay: &u64| stay * percent > if *stay <= 4 { 2 } else { 10 };
+        for stay in [1, 2, 3, 4, 5, 8, 10, 17, 25, 40].into_iter().filter(told) {
             for jobs in [40 + 8 * stay, 1000] {
                 let mut k = 0;
                 let all = walk(0, jobs as usize, || {
@@ -284,7 +286,16 @@ fn modes_of_a_fixed_number_of_jobs_are_not_periodic() {
     }
 }
 
-/// Deviations that do not depend on each other are taken for a group or a repetition at most once in 10,000 times.
+/// Deviations that run through their range and jump back, as beside another clock, are jitter.
+#[test]
+fn a_beat_of_two_clocks_is_jitter() {
+    for step in [791_933, 838_000, 1_213_331] {
+        let found = grid(&(0..400).map(|k| 5 * MS + k * 10 * MS + k * step % (2 * MS)).collect::<Vec<u64>>());
+        assert_eq!((found.period.as_ns(), found.group), (10 * MS, 1), "{step}: {found:?}");
+    }
+}
+
+/// Deviations that do not depend on each other are taken for a group at most once in 10,000 times.
 /// TAKT_CASES asks for more tasks.
 #[test]
 fn jitter_makes_no_groups() {

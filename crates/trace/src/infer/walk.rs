@@ -16,8 +16,6 @@ pub(crate) const F_MAX: f64 = 6.0;
 /// Deviations of jitter are not more like the ones before ([`DeviationStatistics::serial`]), but for what chance
 /// makes of few.
 pub(crate) const SERIAL_MAX: f64 = 0.5;
-/// A deviation is held against those up to so many jobs before. Modes that take turns after more jobs show at lag 1.
-const LAGS_MAX: usize = 40;
 
 /// Whether the grid is too tight and its period too round for chance. A period that fits has far
 /// more zeros at its end than chance gives so few numbers.
@@ -52,19 +50,6 @@ pub(crate) fn deviations(points: &[Point], strip: &Strip) -> Vec<f64> {
     let period = strip.num as f64 / strip.den as f64;
     let first = points.first().map_or(0, |point| point.a);
     points.iter().map(|point| (point.a - first) as f64 - point.k as f64 * period).collect()
-}
-
-/// The largest autocorrelation of the deviations over lags of 1 to [`LAGS_MAX`] jobs. It is about zero for jitter, and
-/// about one where deviations repeat or wander slowly.
-pub(crate) fn recurrence(deviations: &[f64]) -> f64 {
-    let n = deviations.len();
-    let mean = deviations.iter().sum::<f64>() / n.max(1) as f64;
-    let variance = deviations.iter().map(|deviation| (deviation - mean) * (deviation - mean)).sum::<f64>() / n as f64;
-    let alike = |lag: usize| {
-        let pairs = deviations.iter().zip(&deviations[lag..]);
-        pairs.map(|(before, after)| (before - mean) * (after - mean)).sum::<f64>() / (n - lag) as f64 / variance
-    };
-    if variance > 0.0 { (1..=LAGS_MAX.min(n / 4)).map(alike).fold(0.0, f64::max) } else { 0.0 }
 }
 
 impl DeviationStatistics {
