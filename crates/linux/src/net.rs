@@ -230,6 +230,9 @@ fn make(threaded: bool) -> Result<Cable, NetError> {
     Ok(Cable { left, right })
 }
 
+/// The index of the loopback device in each namespace.
+const LOOPBACK: u32 = 1;
+
 /// The number of the next device.
 fn next_number() -> u32 {
     static MADE: AtomicU32 = AtomicU32::new(0);
@@ -318,11 +321,11 @@ impl Routes {
         })
     }
 
-    /// Gives the device its address, and switches it on.
+    /// Gives the device its address, and switches it on, and the namespace's own loopback device.
     fn raise(&mut self, device: &str, address: Ipv4Addr, prefix: u8) -> Result<(), NetError> {
         let refused = |cause| NetError::Refused { what: "a veth device cannot be switched on", cause };
         let index = self.address(device, address.into(), prefix)?;
-        self.0.ask(Request::up(index)).map(drop).map_err(refused)
+        [LOOPBACK, index].into_iter().try_for_each(|index| self.0.ask(Request::up(index)).map(drop)).map_err(refused)
     }
 
     /// Gives the device an address. Returns its index.
