@@ -214,6 +214,11 @@ impl Member {
         matches!(self.stage, Stage::Outside | Stage::Left)
     }
 
+    /// Whether it is to ask a broker to take it.
+    fn wants_to_join(&self) -> bool {
+        self.stage == Stage::Outside && !self.leaves && self.pending.bytes.is_empty()
+    }
+
     /// Whether the watching thread must look at it again soon.
     fn is_pressing(&self) -> bool {
         self.is_apart() && !self.pending.bytes.is_empty() || self.leaves && self.stage == Stage::Inside
@@ -333,7 +338,9 @@ impl Shared {
         while !self.ends.load(Ordering::Acquire) {
             let (broker, is_pressing) = {
                 let state = self.state.lock();
-                (state.broker.clone(), state.members.values().any(Member::is_pressing))
+                // A full connection may have kept a socket from asking.
+                let waits_to_ask = state.is_welcome && state.members.values().any(Member::wants_to_join);
+                (state.broker.clone(), waits_to_ask || state.members.values().any(Member::is_pressing))
             };
             poll.clear();
             poll.add(self.changed.as_fd(), true, false);
@@ -382,9 +389,7 @@ impl State {
     /// Asks the broker to take the sockets that are outside.
     fn join_all(&mut self) {
         let Some(broker) = self.broker.clone().filter(|_| self.is_welcome) else { return };
-        let joins =
-            |member: &Member| member.stage == Stage::Outside && !member.leaves && member.pending.bytes.is_empty();
-        for (number, member) in self.members.iter_mut().filter(|(_, member)| joins(member)) {
+        for (number, member) in self.members.iter_mut().filter(|(_, member)| member.wants_to_join()) {
             let head = Request::Join { socket: *number }.head();
             member.stage = match broker.send([&head, &[]], Some(member.outgoing.as_fd())) {
                 Passed::Yes => Stage::Joining,
