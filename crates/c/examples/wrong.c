@@ -6,12 +6,6 @@
 
 static void show(takt_status status) { printf("%d: %s\n", (int)status, takt_last_error()); }
 
-/* A handler that nobody calls. */
-static void never(takt_flow_job *job, void *user) {
-    (void)job;
-    (void)user;
-}
-
 /* Nodes and values that cannot be. */
 static int nodes_and_values(void) {
     takt_node *node = NULL;
@@ -86,84 +80,6 @@ static int nodes_and_values(void) {
     return 0;
 }
 
-/* A node with a flow, and options that cannot be. */
-static int flows(void) {
-    static const char SYSTEM[] =
-        "takt = 1\n"
-        "[[node]]\nname = \"n0\"\n"
-        "receive = { period = \"10ms\", wcet = \"1ms\" }\nsend = { period = \"10ms\", wcet = \"1ms\" }\n"
-        "[[node]]\nname = \"n1\"\n"
-        "receive = { period = \"10ms\", wcet = \"1ms\" }\nsend = { period = \"10ms\", wcet = \"1ms\" }\n"
-        "[[node]]\nname = \"n2\"\n"
-        "[[flow]]\nname = \"f\"\npath = [\"n0\", \"n1\"]\nperiod = \"20ms\"\nsend-gap = \"10ms\"\n"
-        "wcet = \"1ms\"\ndeadline = \"1s\"\nsize = \"200B\"\n[[network]]\ndelay = [\"0us\", \"5ms\"]\n";
-    takt_flow_node *node = NULL;
-    takt_flow_options options;
-    takt_flow_peer peers[2] = {{"n1", "127.0.0.1:9"}, {"n1", "127.0.0.1:10"}};
-    takt_flow_counts counts;
-    takt_flow_jobs jobs;
-    size_t length = 1;
-
-    show(takt_flow_node_new(NULL, "n0", &node));
-    show(takt_flow_node_new(SYSTEM, NULL, &node));
-    show(takt_flow_node_new(SYSTEM, "n3", &node));
-    show(takt_flow_node_new(SYSTEM, "n2", &node));
-    if (takt_flow_node_new(SYSTEM, "n0", &node) != TAKT_STATUS_OK) {
-        return 1;
-    }
-    show(takt_flow_node_on(node, "f", NULL, NULL));
-    show(takt_flow_node_on(node, "g", never, NULL));
-    show(takt_flow_node_on(node, "f/1", never, NULL));
-    show(takt_flow_node_on(node, "n0/send", never, NULL));
-    if (takt_flow_node_on(node, "f", never, NULL) != TAKT_STATUS_OK) {
-        return 1;
-    }
-    show(takt_flow_node_on(node, "f/0", never, NULL));
-    show(takt_flow_node_jobs(node, "h", &jobs));
-    show(takt_flow_node_wait(node));
-    show(takt_flow_node_log(node, "/nonexistent/log"));
-    memset(&options, 0, sizeof options);
-    options.best_effort = true;
-    options.listen = "here";
-    show(takt_flow_node_start(node, &options));
-    options.listen = NULL;
-    options.peer_count = 1;
-    show(takt_flow_node_start(node, &options));
-    options.peers = peers;
-    show(takt_flow_node_start(node, &options));
-    options.listen = "127.0.0.1:0";
-    show(takt_flow_node_start(node, &options));
-    options.key_file = "/nonexistent/key";
-    show(takt_flow_node_start(node, &options));
-    options.key_file = NULL;
-    options.peer_count = 0;
-    show(takt_flow_node_start(node, &options));
-    options.peer_count = 2;
-    show(takt_flow_node_start(node, &options));
-    options.peer_count = 1;
-    options.start_at_ns = UINT64_MAX;
-    show(takt_flow_node_start(node, &options));
-    /* Null pointers. */
-    if (takt_flow_node_new(SYSTEM, "n0", NULL) != TAKT_STATUS_INVALID ||
-        takt_flow_node_on(NULL, "f", never, NULL) != TAKT_STATUS_INVALID ||
-        takt_flow_node_log(node, NULL) != TAKT_STATUS_INVALID ||
-        takt_flow_node_start(NULL, NULL) != TAKT_STATUS_INVALID ||
-        takt_flow_node_counts(node, NULL) != TAKT_STATUS_INVALID ||
-        takt_flow_node_counts(NULL, &counts) != TAKT_STATUS_INVALID ||
-        takt_flow_node_jobs(node, "f", NULL) != TAKT_STATUS_INVALID ||
-        takt_flow_node_wait(NULL) != TAKT_STATUS_INVALID || takt_flow_node_stop(NULL) != TAKT_STATUS_INVALID ||
-        takt_flow_node_runs(NULL) || takt_flow_node_notes(NULL, NULL, 0) != 0 || takt_flow_job_number(NULL) != 0 ||
-        takt_flow_job_hop(NULL) != 0 || takt_flow_job_deadline_ns(NULL) != 0 || takt_flow_job_room(NULL) != 0 ||
-        takt_flow_job_input(NULL, &length) != NULL || length != 0 ||
-        takt_flow_job_send(NULL, "x", 1) != TAKT_STATUS_INVALID) {
-        return 1;
-    }
-    takt_flow_node_end(NULL);
-    takt_flow_node_free(NULL);
-    takt_flow_node_free(node);
-    return 0;
-}
-
 int main(void) {
     takt_operations *operations = NULL;
     takt_plan *plan = NULL;
@@ -212,7 +128,7 @@ int main(void) {
         return 1;
     }
     takt_filter_free(NULL);
-    if (nodes_and_values() != 0 || flows() != 0) {
+    if (nodes_and_values() != 0) {
         return 1;
     }
     takt_plan_free(plan);

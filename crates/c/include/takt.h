@@ -1,18 +1,17 @@
-/* takt for C: operations under a scheduling strategy on SCHED_FIFO threads, a real-time event channel
- * between them, and nodes of systems with flows.
+/* takt for C: operations under a scheduling strategy on SCHED_FIFO threads, and a real-time event
+ * channel between them.
  *
  * Generated from crates/c/src by cbindgen; `TAKT_HEADER=write cargo test -p takt-c` writes it anew.
  *
- * Times are nanoseconds; times of a dispatcher count from its start, those of a flow from the common
- * start of its nodes. Strings are UTF-8 and end with a zero byte; takt copies the strings that it keeps.
+ * Times are nanoseconds; times of a dispatcher count from its start. Strings are UTF-8 and end with
+ * a zero byte; takt copies the strings that it keeps.
  *
  * A call that can fail returns a takt_status. takt_last_error() returns the error and the remedy
  * (for a push, use takt_status_text).
  *
  * Unless a call says otherwise, pointers must not be null: a call with a null pointer answers
- * TAKT_STATUS_INVALID. One thread at a time uses an object, but any thread may use a takt_flow_node
- * until it is freed. A handler runs on another thread than the thread that drains its dispatcher, so it
- * makes no call with that dispatcher.
+ * TAKT_STATUS_INVALID. One thread at a time uses an object. A handler runs on another thread than
+ * the thread that drains its dispatcher, so it makes no call with that dispatcher.
  *
  * Any thread and any handler may call takt_operation_push and takt_supplier_push. The same holds
  * for takt_published_write, _flush and _refresh, and takt_replica_apply and _read. These are pushes,
@@ -51,12 +50,10 @@ typedef enum {
   // The kernel refused something else.
   TAKT_STATUS_REFUSED = 4,
   // A push: as many jobs as the operation's backlog allows wait or run. takt_deadline: bytes still wait.
-  // takt_flow_job_send: the message has no room.
   TAKT_STATUS_FULL = 5,
   // A push: the operation's least distance is not over.
   TAKT_STATUS_TOO_EARLY = 6,
-  // A push: the dispatcher, or the channel, is not there any more, or not yet. A call that asks a
-  // takt_flow_node: it does not run.
+  // A push: the dispatcher, or the channel, is not there any more, or not yet.
   TAKT_STATUS_STOPPED = 7,
   // A handler does not return: what it uses is to stay.
   TAKT_STATUS_TROUBLE = 8,
@@ -173,12 +170,6 @@ typedef struct takt_dispatcher takt_dispatcher;
 // A condition on events: one event, or a group of filters. It waits for at most 64 events, and is
 // at most 16 filters deep. A group copies its filters, which stay the caller's.
 typedef struct takt_filter takt_filter;
-
-// A job of a flow that a handler is called for; of use during that call.
-typedef struct takt_flow_job takt_flow_job;
-
-// A node before its start, while it runs, and after its end.
-typedef struct takt_flow_node takt_flow_node;
 
 // An operation of a dispatcher that runs, to push jobs of.
 typedef struct takt_handle takt_handle;
@@ -608,103 +599,6 @@ typedef struct {
   // Datagrams that waited in a broker that ended without sending them.
   uint64_t lost;
 } takt_sent;
-
-// Carries out the jobs of a flow at a node. It is called once for each job, on the real-time thread of
-// the hop. `user` is the pointer given with it.
-//
-// The job ends when the handler returns. The thread may be frozen anywhere: the handler must share no
-// lock with another handler. It should not allocate, wait or unwind.
-//
-// It may call takt_flow_job_* and takt_flow_node_end. The other takt_flow_node_* take locks, allocate,
-// or wait for the handler itself.
-typedef void (*takt_flow_handler)(takt_flow_job *job, void *user);
-
-// Another node that this one sends messages to.
-typedef struct {
-  // Its name in the system.
-  const char *node;
-  // The address at which it receives: "10.0.0.2:7000" or "[fe80::1%2]:7000".
-  const char *at;
-} takt_flow_peer;
-
-// How a node runs. All zeros: the default, for a node without messages.
-typedef struct {
-  // The address at which the node receives: "10.0.0.1:7000" or "[fe80::1%2]:7000". Null: none, for a
-  // node without messages.
-  const char *listen;
-  // The nodes that it sends to; 65,535 at most. May be null where there are none.
-  const takt_flow_peer *peers;
-  // How many there are.
-  size_t peer_count;
-  // A file of 64 hexadecimal digits with mode 600: the key that all nodes share. Null: none, for a
-  // node without messages.
-  const char *key_file;
-  // The common start of all nodes, in ns of CLOCK_REALTIME since 1970. At most a year ahead. Zero: the
-  // next multiple of ten seconds that is two seconds ahead, or in a second where there are no peers.
-  uint64_t start_at_ns;
-  // Jobs are released for so long. Zero: until takt_flow_node_stop, _end, or a signal. At most 10^17.
-  uint64_t duration_ns;
-  // The seed of jitter, distances and execution times, as of `takt run --seed`.
-  uint64_t seed;
-  // Run without privilege and without any guarantee, as ordinary threads. Without it a missing
-  // privilege is TAKT_STATUS_PRIVILEGE.
-  bool best_effort;
-  // Run even if the tasks use more of the CPUs than the kernel lets real-time threads have.
-  bool force;
-  // The SCHED_FIFO priority of the table thread, 1 to 98. Zero: 48.
-  uint8_t top_priority;
-  // Whether messages are sent with SO_PRIORITY 0; then so_priority is unused.
-  bool unprioritized;
-  // SO_PRIORITY of messages. More than 6 needs CAP_NET_ADMIN. Zero: 6.
-  uint32_t so_priority;
-  // The port at which nodes measure how their clocks differ, the same on all nodes. Zero: all nodes
-  // trust CLOCK_REALTIME.
-  uint16_t clocks_port;
-} takt_flow_options;
-
-// Counters of the messages of a node.
-typedef struct {
-  // Messages that the kernel took.
-  uint64_t sent;
-  // Messages that it refused, or that were without a place or still here at the end.
-  uint64_t unsent;
-  // Messages dropped because they could leave only after their deadline.
-  uint64_t late;
-  // Messages that came.
-  uint64_t arrived;
-  // Datagrams that are no message of this version, or that contradict the system.
-  uint64_t malformed;
-  // Datagrams of another system or of another run.
-  uint64_t foreign;
-  // Datagrams that nobody with the key made.
-  uint64_t forged;
-  // Datagrams that came again, or from a former process of their sender.
-  uint64_t replayed;
-  // Datagrams that found no room in the socket. Known after the run.
-  uint64_t overflowed;
-  // Receiving jobs that left datagrams for the next one, for want of budget.
-  uint64_t exhausted;
-  // How late a receiving job started at most.
-  uint64_t receive_late_ns;
-  // How late a sending job started at most.
-  uint64_t send_late_ns;
-  // The longest receiving job.
-  uint64_t receive_longest_ns;
-  // The longest sending job.
-  uint64_t send_longest_ns;
-} takt_flow_counts;
-
-// The outcomes of the jobs of one hop, or of another task.
-typedef struct {
-  // Jobs released.
-  uint64_t released;
-  // Jobs that came to their end.
-  uint64_t completed;
-  // Deadlines that passed before the job was complete.
-  uint64_t missed;
-  // Jobs that were dropped or omitted.
-  uint64_t cancelled;
-} takt_flow_jobs;
 
 #ifdef __cplusplus
 extern "C" {
@@ -1286,128 +1180,6 @@ int64_t takt_sendto(int fd,
 // The counts of a socket with deadlines.
 // `into` may be written.
 takt_status takt_deadline_counts(int fd, takt_sent *into);
-
-// The number of the job. On all hops of a flow it is that of the instance, from 0.
-// `job` is what a handler was called with, during that call (of a null pointer all is zero); so for the calls below.
-uint64_t takt_flow_job_number(const takt_flow_job *job);
-
-// The hop of the flow: 0 is its first node. UINT32_MAX: the task is no hop of a flow.
-// As takt_flow_job_number.
-uint32_t takt_flow_job_hop(const takt_flow_job *job);
-
-// The nominal arrival of the job, in ns since the common start of the nodes. On all hops of a flow it
-// is that of the instance. UINT64_MAX: unknown, as takt_flow_job_input says.
-// As takt_flow_job_number.
-uint64_t takt_flow_job_arrival_ns(const takt_flow_job *job);
-
-// The release of the job, in ns since the common start: of a later hop the end of the receiving job
-// that took its message. UINT64_MAX: unknown, as takt_flow_job_input says.
-// As takt_flow_job_number.
-uint64_t takt_flow_job_release_ns(const takt_flow_job *job);
-
-// The absolute deadline of the job, in ns since the common start. UINT64_MAX: unknown, as
-// takt_flow_job_input says.
-// As takt_flow_job_number.
-uint64_t takt_flow_job_deadline_ns(const takt_flow_job *job);
-
-// The time now, in ns since the common start.
-// As takt_flow_job_number.
-uint64_t takt_flow_job_now_ns(const takt_flow_job *job);
-
-// The bytes that the job of the hop before has sent; `length` gets how many. They stay until the handler
-// returns. On the first hop there are none.
-//
-// A null pointer, and a length of zero: they are lost, because 64 later messages have come. The times of
-// the job are then unknown, too. `length` may be null.
-// As takt_flow_job_number; `length` is null or may be written.
-const uint8_t *takt_flow_job_input(const takt_flow_job *job, size_t *length);
-
-// The most bytes that the message of this job takes: the `size` of the flow less 120. Zero on the last
-// hop.
-// As takt_flow_job_number.
-size_t takt_flow_job_room(const takt_flow_job *job);
-
-// Puts bytes into the message that the job leaves at its end, behind those of earlier calls.
-// TAKT_STATUS_FULL: there is no room for all of them, and the message stays as it was. Like a push it
-// leaves no text and allocates nothing.
-// As takt_flow_job_number; `bytes` points to `length` bytes, or `length` is zero.
-takt_status takt_flow_job_send(takt_flow_job *job, const void *bytes, size_t length);
-
-// The node of this name in a system file's text. `node` may be null where the system has one node.
-//
-// All nodes need the same text, with tasks that are placed and budgets that are set: `takt size` writes
-// them. Nodes of `takt run` with this file then understand the messages. Execution times and delays from
-// trace files are not read.
-// `toml` is a string, `node` is null or a string, `into` may be written.
-takt_status takt_flow_node_new(const char *toml, const char *node, takt_flow_node **into);
-
-// Gives a flow its handler, which is called with `user`, before the start. It carries out the jobs of
-// all hops of the flow on this node; takt_flow_job_hop tells which. A flow that visits the node more
-// than once has a thread for each of these hops.
-//
-// `flow` may also name one task of the node: "put/1" is hop 1 of flow `put`. A task without a handler
-// does busy work for its execution time. Table tasks have no handler.
-// `node` came from takt_flow_node_new, `flow` is a string. `handler` does not unwind. From the start on
-// the node's threads may call it with `user`, one call at a time for each hop, until takt_flow_node_stop
-// or _wait has answered something else than TAKT_STATUS_TROUBLE.
-takt_status takt_flow_node_on(const takt_flow_node *node, const char *flow, takt_flow_handler handler, void *user);
-
-// Writes all that happens to a log, which `takt stats`, `takt chart` and the others read. To be called
-// before the start. A file that is there stays as it is until the node runs. TAKT_STATUS_UNWRITTEN:
-// there can be no such file.
-// `node` came from takt_flow_node_new, `path` is a string.
-takt_status takt_flow_node_log(const takt_flow_node *node, const char *path);
-
-// Starts all threads and returns once they wait for the common start. `options` may be null. A node can
-// be started once. If takt refuses options before it asks the kernel, the node stays as it was. It may
-// then be started with others. After any other refusal make another node.
-//
-// While the node runs, the signals that would end the process end the run instead: SIGINT, SIGTERM,
-// SIGHUP, SIGQUIT, and others whose action is the default. One node at a time runs in a process.
-// `node` came from takt_flow_node_new; `options` is null or can be read, its strings are null or
-// strings, and its peers are as many as it says.
-takt_status takt_flow_node_start(const takt_flow_node *node, const takt_flow_options *options);
-
-// Whether the node runs: from its start to its end by duration_ns, takt_flow_node_stop, _end or a signal.
-// `node` is null or came from takt_flow_node_new.
-bool takt_flow_node_runs(const takt_flow_node *node);
-
-// Lets the run end soon, in order, and does not wait for it. Any thread and any handler may call it.
-// `node` is null or came from takt_flow_node_new.
-void takt_flow_node_end(const takt_flow_node *node);
-
-// Waits until the run has ended. No handler may call it.
-//
-// After TAKT_STATUS_OK and TAKT_STATUS_UNWRITTEN no handler runs any more. After TAKT_STATUS_TROUBLE a
-// handler has not returned, and its data must stay. TAKT_STATUS_STOPPED: the node does not run.
-// `node` came from takt_flow_node_new.
-takt_status takt_flow_node_wait(const takt_flow_node *node);
-
-// takt_flow_node_end and takt_flow_node_wait.
-// `node` came from takt_flow_node_new.
-takt_status takt_flow_node_stop(const takt_flow_node *node);
-
-// The counters of the node's messages so far, or in the end. TAKT_STATUS_STOPPED: it has not been
-// started. Any thread may call it, but no handler.
-// `node` came from takt_flow_node_new, `into` may be written.
-takt_status takt_flow_node_counts(const takt_flow_node *node, takt_flow_counts *into);
-
-// The outcomes of the jobs of a task so far, or in the end: "put/1" is hop 1 of flow `put`. The name of
-// a flow alone sums up its hops on this node. While the node runs, the counts are some 10 ms behind. Any
-// thread may call it, but no handler.
-// `node` came from takt_flow_node_new, `task` is a string, `into` may be written.
-takt_status takt_flow_node_jobs(const takt_flow_node *node, const char *task, takt_flow_jobs *into);
-
-// Differences from the request, and causes of doubtful figures: one sentence per line. Known once the
-// run has ended and takt_flow_node_wait or _stop has answered. Copied as takt_plan_text does it. Returns
-// the number of bytes.
-// `node` is null or came from takt_flow_node_new; `into` is null, or `size` bytes of it may be written.
-size_t takt_flow_node_notes(const takt_flow_node *node, char *into, size_t size);
-
-// Stops a node if it runs, as takt_flow_node_stop, and frees it; a null pointer is no harm. No handler
-// calls it. Whether a handler runs on only takt_flow_node_stop tells.
-// It came from takt_flow_node_new, and is not used any more.
-void takt_flow_node_free(takt_flow_node *node);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -1,6 +1,6 @@
 //! takt for C: the core calls of a dispatcher and of an event channel ([`takt_dispatch`],
 //! [`takt_dispatch::event`]) behind a C header, `crates/c/include/takt.h`, which cbindgen makes of this
-//! crate. Programs in C also carry out the jobs of flows ([`takt_run::handlers`]).
+//! crate.
 //!
 //! Objects are opaque, and calls make and free them. Types and functions have their C names.
 //!
@@ -13,8 +13,6 @@ mod channel;
 mod deadline;
 mod dispatcher;
 mod filter;
-mod flow;
-mod flow_job;
 mod log_place;
 mod node;
 mod outlet;
@@ -27,8 +25,6 @@ pub use channel::*;
 pub use deadline::*;
 pub use dispatcher::*;
 pub use filter::*;
-pub use flow::*;
-pub use flow_job::*;
 pub use node::*;
 pub use outlet::*;
 pub use plan::*;

@@ -22,12 +22,10 @@ pub enum takt_status {
     /// The kernel refused something else.
     Refused = 4,
     /// A push: as many jobs as the operation's backlog allows wait or run. takt_deadline: bytes still wait.
-    /// takt_flow_job_send: the message has no room.
     Full = 5,
     /// A push: the operation's least distance is not over.
     TooEarly = 6,
-    /// A push: the dispatcher, or the channel, is not there any more, or not yet. A call that asks a
-    /// takt_flow_node: it does not run.
+    /// A push: the dispatcher, or the channel, is not there any more, or not yet.
     Stopped = 7,
     /// A handler does not return: what it uses is to stay.
     Trouble = 8,
@@ -106,9 +104,9 @@ pub extern "C" fn takt_status_text(status: u32) -> *const c_char {
         () if known(takt_status::Unplannable) => c"the operations are no plan under that strategy",
         () if known(takt_status::Privilege) => c"a privilege is missing",
         () if known(takt_status::Refused) => c"the kernel refused",
-        () if known(takt_status::Full) => c"no room: the operation's backlog or the message is full",
+        () if known(takt_status::Full) => c"the operation's backlog is full",
         () if known(takt_status::TooEarly) => c"the operation's least distance is not over",
-        () if known(takt_status::Stopped) => c"the dispatcher, the channel or the node does not run",
+        () if known(takt_status::Stopped) => c"the dispatcher or the channel is not there",
         () if known(takt_status::Trouble) => c"a handler does not return",
         () if known(takt_status::Panic) => c"a defect of takt",
         () if known(takt_status::Absent) => c"the operation takes no part in the mode that holds",

@@ -2,10 +2,9 @@
 
 use std::fs::{File, Permissions};
 use std::io::BufReader;
-use std::net::UdpSocket;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::Command;
 
 use takt_log::Reader;
 use takt_log::stats::{Collector, Stats};
@@ -17,19 +16,7 @@ fn root() -> &'static Path {
 #[test]
 fn the_header_is_that_of_the_code() {
     let config = cbindgen::Config::from_file(root().join("cbindgen.toml")).unwrap();
-    let sources = [
-        "status",
-        "plan",
-        "dispatcher",
-        "channel",
-        "filter",
-        "outlet",
-        "node",
-        "replication",
-        "deadline",
-        "flow_job",
-        "flow",
-    ];
+    let sources = ["status", "plan", "dispatcher", "channel", "filter", "outlet", "node", "replication", "deadline"];
     let sources = sources.map(|name| root().join(format!("src/{name}.rs")));
     let builder = sources.iter().fold(cbindgen::Builder::new(), |builder, source| builder.with_src(source));
     let mut text = Vec::new();
@@ -179,40 +166,6 @@ fn messages_with_deadlines_are_sent_without_a_broker_too() {
 a pipe: descriptor 1: the descriptor is no UDP or TCP socket; give one of AF_INET or AF_INET6
 "
         );
-    }
-}
-
-#[test]
-fn handlers_in_c_carry_out_the_jobs_of_a_flow_on_two_nodes() {
-    let folder = tempfile::tempdir().unwrap();
-    let key = folder.path().join("takt.key");
-    std::fs::write(&key, "7".repeat(64)).unwrap();
-    std::fs::set_permissions(&key, PermissionsExt::from_mode(0o600)).unwrap();
-    for (compiler, standard) in [("cc", "-std=c11"), ("c++", "-std=c++17")] {
-        let Some(program) = compiled("flows", compiler, standard, folder.path()) else { continue };
-        let free = || UdpSocket::bind("127.0.0.1:0").unwrap();
-        let sockets = [free(), free()];
-        let at = sockets.each_ref().map(|socket| socket.local_addr().unwrap());
-        drop(sockets);
-        let start = (takt_linux::clock::realtime_ns() / 1_000_000_000 + 1).to_string();
-        let log = folder.path().join("arm.takt");
-        let node = |node: &str, listen: usize, peer: &str| {
-            let mut command = Command::new(&program);
-            let (listen, peer) = (at[listen].to_string(), format!("{peer}={}", at[1 - listen]));
-            command.args([node, &listen, &peer]).arg(&key).arg(&start).stdout(Stdio::piped());
-            command
-        };
-        let mut sensor = node("sensor", 0, "arm").spawn().unwrap();
-        let arm = node("arm", 1, "sensor").arg(&log).output().unwrap();
-        takt_linux::process::terminate(&mut sensor);
-        let sensor = sensor.wait_with_output().unwrap();
-        let said = |output: &Output| String::from_utf8_lossy(&output.stdout).into_owned();
-        assert!(arm.status.success() && sensor.status.success(), "{}{}", said(&arm), said(&sensor));
-        assert_eq!(said(&arm), "0 wrong, messages: none sent, some arrived, 0 refused\n");
-        assert_eq!(said(&sensor), "0 wrong, messages: some sent, none arrived, 0 refused\n");
-        let statistics = statistics(&log);
-        let hop = statistics.tasks.iter().find(|task| task.task == "steer/1").unwrap();
-        assert!(hop.completed >= 9, "{hop:?}");
     }
 }
 
@@ -377,27 +330,6 @@ fn each_wrong_call_is_answered_and_told() {
 1: there are from 1 to 65536 values, with a size each
 1: value 1 has up to 65536 bytes; 65535 are the most
 1: value 1 has up to 229 bytes, and an event of this channel has room for 228 (Options::payload_max)
-1: the system is a null pointer
-1: the system has several nodes; name one of: n0, n1, n2
-1: the system has no node \"n3\"; it has: n0, n1, n2
-1: no flow visits node \"n2\", and it has no receiving or sending task; name another node
-1: the handler is a null pointer
-1: node \"n0\" has no flow or task \"g\"; hop 1 of flow \"put\" is the task \"put/1\"
-1: node \"n0\" has no flow or task \"f/1\"; hop 1 of flow \"put\" is the task \"put/1\"
-1: takt itself carries out task \"n0/send\"; give handlers to flows and tasks
-1: task \"f/0\" has a handler already; give it one
-1: node \"n0\" has no flow or task \"h\"; hop 1 of flow \"put\" is the task \"put/1\"
-7: the node has not been started
-11: cannot write /nonexistent/log: No such file or directory (os error 2)
-1: listen: \"here\" is no address with a port, such as 10.0.0.1:7000 or [fe80::1%2]:7000
-1: the peers are a null pointer
-1: messages come to or leave node \"n0\"; say where it receives: listen
-1: messages are authenticated; give all nodes the same key: key_file, made with (umask 077; openssl rand -hex 32 > FILE)
-1: the key /nonexistent/key cannot be read: No such file or directory (os error 2); make it: (umask 077; openssl rand \
--hex 32 > /nonexistent/key)
-1: flow \"f\" goes on to node \"n1\"; say in peers where it receives
-1: peer \"n1\" is given twice; give each node one address
-1: start_at_ns is more than a year ahead; give ns since 1970
 "
     );
 }
