@@ -20,21 +20,30 @@ enum Kind {
 /// Decides for CPUs that share no task and no component with others. The protocol is that of [`crate::Dispatcher`].
 /// CPUs, slots and components count from 0 within the part.
 #[derive(Clone, Debug)]
-pub struct Machine(Kind);
+pub struct Machine {
+    kind: Kind,
+    /// Something has happened since the last decision.
+    is_touched: bool,
+    wakeup: Option<Time>,
+}
 
 impl Machine {
     /// Of a system that [`part_of`] made.
     fn new(part: &System) -> Result<Machine, PolicyError> {
-        Ok(Machine(match part.nodes[0].cpus {
+        Ok(Machine::of(match part.nodes[0].cpus {
             1 => Kind::One(Box::new(Hierarchy::new(part, NodeId(0))?)),
             _ => Kind::Several(Box::new(VirtualClusters::new(part, NodeId(0))?)),
         }))
     }
 
+    fn of(kind: Kind) -> Machine {
+        Machine { kind, is_touched: true, wakeup: Some(Time::ZERO) }
+    }
+
     /// See [`crate::Dispatcher::wants_deadlines`].
     #[must_use]
     pub fn wants_deadlines(&self) -> bool {
-        match &self.0 {
+        match &self.kind {
             Kind::One(hierarchy) => hierarchy.wants_deadlines(),
             Kind::Several(clusters) => clusters.wants_deadlines(),
         }
@@ -43,7 +52,7 @@ impl Machine {
     /// See [`crate::Dispatcher::decisions_max`].
     #[must_use]
     pub fn decisions_max(&self) -> usize {
-        match &self.0 {
+        match &self.kind {
             Kind::One(hierarchy) => hierarchy.decisions_max(),
             Kind::Several(clusters) => clusters.decisions_max(),
         }
@@ -51,7 +60,7 @@ impl Machine {
 
     /// Takes the changes of servers since the last call, in order.
     pub fn take_events(&mut self, each: impl FnMut(ServerEvent)) {
-        match &mut self.0 {
+        match &mut self.kind {
             Kind::One(hierarchy) => hierarchy.take_events().for_each(each),
             Kind::Several(clusters) => clusters.take_events().for_each(each),
         }
@@ -59,7 +68,8 @@ impl Machine {
 
     /// See [`crate::Dispatcher::on_event`].
     pub fn on_event(&mut self, now: Time, event: &Event, decisions: &mut Vec<Decision>) {
-        match &mut self.0 {
+        self.is_touched = true;
+        match &mut self.kind {
             Kind::One(hierarchy) => hierarchy.on_event(now, event, decisions),
             Kind::Several(clusters) => clusters.on_event(now, event, decisions),
         }
@@ -67,48 +77,52 @@ impl Machine {
 
     /// Decides who runs from `now` on, after all events of the instant.
     pub fn dispatch(&mut self, now: Time, decisions: &mut Vec<Decision>) {
-        match &mut self.0 {
-            Kind::One(hierarchy) => hierarchy.dispatch(now, decisions),
-            Kind::Several(clusters) => clusters.dispatch(now, decisions),
+        let from = decisions.len();
+        self.wakeup = match &mut self.kind {
+            Kind::One(hierarchy) => {
+                hierarchy.dispatch(now, decisions);
+                hierarchy.next_wakeup(now)
+            }
+            Kind::Several(clusters) => {
+                clusters.dispatch(now, decisions);
+                clusters.next_wakeup(now)
+            }
+        };
+        // There may be more to decide where a slot became empty.
+        let empties = |decision: &Decision| matches!(decision, Decision::Cancel { .. } | Decision::Drop { .. });
+        self.is_touched = decisions[from..].iter().any(empties);
+    }
+
+    /// The same if something has happened since the last decision, or the wake-up has come. So CPUs of a node
+    /// decide that have nothing to do with the node's other CPUs.
+    pub fn dispatch_if_due(&mut self, now: Time, decisions: &mut Vec<Decision>) {
+        if self.is_touched || self.wakeup.is_some_and(|at| at <= now) {
+            self.dispatch(now, decisions);
         }
     }
 
     /// Charges the servers for the time up to the end of the run.
     pub fn finish(&mut self, now: Time) {
-        match &mut self.0 {
+        match &mut self.kind {
             Kind::One(hierarchy) => hierarchy.finish(now),
             Kind::Several(clusters) => clusters.finish(now),
         }
     }
 
-    /// The next instant at which the caller must dispatch without an event.
+    /// The next instant at which the caller must dispatch without an event, by the last decision.
     #[must_use]
-    pub fn next_wakeup(&self, now: Time) -> Option<Time> {
-        match &self.0 {
-            Kind::One(hierarchy) => hierarchy.next_wakeup(now),
-            Kind::Several(clusters) => clusters.next_wakeup(now),
-        }
+    pub fn next_wakeup(&self) -> Option<Time> {
+        self.wakeup
     }
 
     /// The hierarchy of one CPU, whose components may change while it runs. `None` of several CPUs.
     pub fn hierarchy(&mut self) -> Option<&mut Hierarchy> {
-        match &mut self.0 {
+        self.is_touched = true;
+        match &mut self.kind {
             Kind::One(hierarchy) => Some(hierarchy.as_mut()),
             Kind::Several(_) => None,
         }
     }
-}
-
-#[derive(Clone, Debug)]
-struct Part {
-    machine: Machine,
-    /// The node's CPUs, slots and components, by those of the part.
-    cpus: Vec<u32>,
-    slots: Vec<u32>,
-    components: Vec<ComponentId>,
-    /// Something has happened since its last dispatch.
-    is_touched: bool,
-    wakeup: Option<Time>,
 }
 
 /// CPUs of a node that share no task and no component with its other CPUs.
@@ -131,10 +145,14 @@ impl CpuPart {
     /// # Errors
     /// As [`Clusters::new`].
     pub fn of_node(system: &System, node: NodeId) -> Result<Vec<CpuPart>, PolicyError> {
+        CpuPart::all(system, node, false)
+    }
+
+    fn all(system: &System, node: NodeId, without_tasks: bool) -> Result<Vec<CpuPart>, PolicyError> {
         let mut parts = Vec::new();
         for cpus in &divide(system, node) {
             let (part, components, slots) = part_of(system, node, cpus)?;
-            if !slots.is_empty() {
+            if without_tasks || !slots.is_empty() {
                 parts.push(CpuPart { cpus: cpus.iter().collect(), slots, components, machine: Machine::new(&part)? });
             }
         }
@@ -165,12 +183,12 @@ impl CpuPart {
     /// # Errors
     /// As [`Clusters::new`].
     pub fn with_change(&self, system: &System, node: NodeId, at: Time) -> Result<Option<CpuPart>, PolicyError> {
-        let Kind::One(before) = &self.machine.0 else { return Ok(None) };
+        let Kind::One(before) = &self.machine.kind else { return Ok(None) };
         let alone = |cpus: &&CpuSet| cpus.contains(self.first_cpu()) && cpus.len() == 1;
         for cpus in divide(system, node).iter().filter(alone) {
             let (part, components, slots) = part_of(system, node, cpus)?;
             if components.starts_with(&self.components) && slots.starts_with(&self.slots) {
-                let machine = Machine(Kind::One(Box::new(before.with_change(&part, NodeId(0), at)?)));
+                let machine = Machine::of(Kind::One(Box::new(before.with_change(&part, NodeId(0), at)?)));
                 return Ok(Some(CpuPart { cpus: self.cpus.clone(), slots, components, machine }));
             }
         }
@@ -181,7 +199,7 @@ impl CpuPart {
 /// Decides for one node of several CPUs with components. The protocol is that of [`crate::Dispatcher`].
 #[derive(Clone, Debug)]
 pub struct Clusters {
-    parts: Vec<Part>,
+    parts: Vec<CpuPart>,
     /// Part and slot in it, by slot of the node.
     homes: Vec<(usize, u32)>,
 }
@@ -190,17 +208,14 @@ impl Clusters {
     /// # Errors
     /// As [`Hierarchy::new`]; a task or a server without the placement that the node needs.
     pub fn new(system: &System, node: NodeId) -> Result<Self, PolicyError> {
-        let divided = divide(system, node);
-        let mut clusters = Clusters { parts: Vec::new(), homes: vec![(0, 0); system.tasks_of(node).count()] };
-        for cpus in &divided {
-            let (part, components, slots) = part_of(system, node, cpus)?;
-            for (local, slot) in slots.iter().enumerate() {
-                clusters.homes[*slot as usize] = (clusters.parts.len(), local as u32);
+        let parts = CpuPart::all(system, node, true)?;
+        let mut homes = vec![(0, 0); system.tasks_of(node).count()];
+        for (at, part) in parts.iter().enumerate() {
+            for (local, slot) in (0..).zip(&part.slots) {
+                homes[*slot as usize] = (at, local);
             }
-            let (machine, cpus) = (Machine::new(&part)?, cpus.iter().collect());
-            clusters.parts.push(Part { machine, cpus, slots, components, is_touched: true, wakeup: Some(Time::ZERO) });
         }
-        Ok(clusters)
+        Ok(Clusters { parts, homes })
     }
 
     /// See [`crate::Dispatcher::wants_deadlines`].
@@ -250,14 +265,9 @@ impl Clusters {
     /// Decides who runs from `now` on, after all events of the instant.
     pub fn dispatch(&mut self, now: Time, decisions: &mut Vec<Decision>) {
         for part in &mut self.parts {
-            if std::mem::take(&mut part.is_touched) || part.wakeup.is_some_and(|at| at <= now) {
-                let from = decisions.len();
-                part.dispatch(now, decisions);
-                // There may be more to decide where a slot became empty.
-                part.is_touched = decisions[from..]
-                    .iter()
-                    .any(|decision| matches!(decision, Decision::Cancel { .. } | Decision::Drop { .. }));
-            }
+            let from = decisions.len();
+            part.machine.dispatch_if_due(now, decisions);
+            part.rename(&mut decisions[from..]);
         }
     }
 
@@ -271,22 +281,14 @@ impl Clusters {
     /// The next instant at which the caller must dispatch without an event.
     #[must_use]
     pub fn next_wakeup(&self) -> Option<Time> {
-        self.parts.iter().filter_map(|part| part.wakeup).min()
+        self.parts.iter().filter_map(|part| part.machine.next_wakeup()).min()
     }
 }
 
-impl Part {
+impl CpuPart {
     fn on_event(&mut self, now: Time, event: &Event, decisions: &mut Vec<Decision>) {
-        self.is_touched = true;
         let from = decisions.len();
         self.machine.on_event(now, event, decisions);
-        self.rename(&mut decisions[from..]);
-    }
-
-    fn dispatch(&mut self, now: Time, decisions: &mut Vec<Decision>) {
-        let from = decisions.len();
-        self.machine.dispatch(now, decisions);
-        self.wakeup = self.machine.next_wakeup(now);
         self.rename(&mut decisions[from..]);
     }
 

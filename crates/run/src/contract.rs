@@ -66,6 +66,9 @@ impl fmt::Display for Obstacle {
 
 /// The remedy for a component with servers on several CPUs.
 pub(crate) const ONE_CPU: &str = "use --backend manager, or give it one CPU (cpus = 1)";
+/// The remedy for CPUs that share tasks or components.
+pub(crate) const PLACE_THEM: &str =
+    "place them: placement = \"partitioned\", cpus for each task, server-cpus for each component";
 
 impl Obstacle {
     /// CPUs of a node share tasks or components, and the back end wants each for itself: the reason.
@@ -78,9 +81,7 @@ impl Obstacle {
         let name = system.nodes.get(node.index()).map_or("", |node| &node.name);
         let part = format!("node \"{name}\"");
         let shares = format!("CPUs {} share tasks or components, and {why}", mapping::list(shared));
-        let remedy = "use --backend manager, or place them: placement = \"partitioned\", cpus for each task, \
-                      server-cpus for each component";
-        Obstacle::new(part, shares, remedy)
+        Obstacle::new(part, shares, format!("use --backend manager, or {PLACE_THEM}"))
     }
 
     pub(crate) fn new(part: impl Into<String>, why: impl Into<String>, remedy: impl Into<String>) -> Obstacle {

@@ -101,7 +101,7 @@ pub(crate) fn live(
 /// The releases of a task, without the jobs that a node leaves out because it starts late.
 fn released_from<'a>(shared: &Shared, task: &'a Task, draw: Draw) -> Releases<'a> {
     let mut releases = Releases::new(Arrivals::new(task, draw), shared.duration);
-    while releases.next_if(|job| job.release < shared.begin()).is_some() {}
+    releases.begin_at(shared.begin());
     releases
 }
 

@@ -140,9 +140,8 @@ pub(crate) struct Core<'a> {
     mode: u32,
     /// The machine's next wake-up.
     wakeup: Time,
-    /// Whether it decides at each instant, and else whether something has happened since the last decision.
+    /// Whether it decides at each instant.
     decides_always: bool,
-    is_touched: bool,
     /// Successors with an instance that may have become due.
     due: Vec<u32>,
     /// Slots whose head ended without completing, since the caller last looked.
@@ -196,7 +195,6 @@ impl<'a> Core<'a> {
             mode: 0,
             wakeup: Time::ZERO,
             decides_always: !in_parts,
-            is_touched: true,
             due: Vec::with_capacity(count * (count + 1)),
             dropped: Vec::with_capacity(count * (BACKLOG as usize + 1)),
             runs: vec![None; part.cpus.len()],
@@ -217,7 +215,7 @@ impl<'a> Core<'a> {
         for slot in 0..self.tasks.len() as u32 {
             let releases = self.tasks.get_mut(slot as usize).and_then(|task| task.releases.as_mut());
             if let Some(releases) = releases {
-                while releases.next_if(|job| job.release < from).is_some() {}
+                releases.begin_at(from);
             }
             self.await_next(slot);
         }
@@ -284,7 +282,6 @@ impl<'a> Core<'a> {
         if let (Some(hierarchy), Some(next)) = (self.machine.hierarchy(), change.part.machine.hierarchy()) {
             hierarchy.adopt(next, at, &mut self.decisions);
         }
-        self.is_touched = true;
         std::mem::swap(&mut self.components, &mut change.part.components);
         self.tells_deadlines |= self.machine.wants_deadlines();
         self.carry_out(at, tell);
@@ -432,38 +429,23 @@ impl<'a> Core<'a> {
             self.release_hops(at, station.as_deref_mut(), tell);
             self.release_all(at, tell);
             self.switch_modes(at, tell);
-            self.dispatch(at);
+            // As the simulator does: a part of a node with components and several CPUs shares nothing with the others.
+            if self.decides_always {
+                self.machine.dispatch(at, &mut self.decisions);
+            } else {
+                self.machine.dispatch_if_due(at, &mut self.decisions);
+            }
             self.tell_of_servers(at, tell);
             if !self.carry_out(at, tell) && self.due.is_empty() {
                 break;
             }
         }
-        if self.decides_always {
-            self.wakeup = self.machine.next_wakeup(at).unwrap_or(Time::MAX);
-        }
+        self.wakeup = self.machine.next_wakeup().unwrap_or(Time::MAX);
     }
 
     /// Tells the machine of an event.
     fn report(&mut self, at: Time, event: &policy::Event) {
-        self.is_touched = true;
         self.machine.on_event(at, event, &mut self.decisions);
-    }
-
-    /// Decides when the simulator does. A part of a node with components and several CPUs decides after an event of
-    /// its own, and at its wake-ups.
-    fn dispatch(&mut self, at: Time) {
-        if self.decides_always {
-            return self.machine.dispatch(at, &mut self.decisions);
-        }
-        if !std::mem::take(&mut self.is_touched) && self.wakeup > at {
-            return;
-        }
-        let from = self.decisions.len();
-        self.machine.dispatch(at, &mut self.decisions);
-        self.wakeup = self.machine.next_wakeup(at).unwrap_or(Time::MAX);
-        // There may be more to decide where a slot became empty.
-        let empties = |decision: &Decision| matches!(decision, Decision::Cancel { .. } | Decision::Drop { .. });
-        self.is_touched = self.decisions.iter().skip(from).any(empties);
     }
 
     fn complete(&mut self, slot: u32, at: Time, station: Option<&mut Station>, tell: &mut impl FnMut(Time, Fact)) {

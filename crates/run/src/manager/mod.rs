@@ -30,7 +30,7 @@ use takt_log::stats::{Histogram, Summary};
 use takt_model::{Auto, ComponentId, CpuSet, NodeId, ServerRule, Span, System, Task, TaskId};
 use takt_policy::CpuPart;
 
-use crate::contract::{Contract, Obstacle, ServerBackEnd};
+use crate::contract::{Contract, Obstacle, PLACE_THEM, ServerBackEnd};
 use crate::error::RunError;
 use crate::foreign as threads_of;
 use crate::lanes::{Lane, Role, Shared};
@@ -83,8 +83,7 @@ pub(crate) fn contract(
     if let Some(shared) = parts.iter().find(|part| part.is_shared() && has_flows) {
         let cpus = mapping::list(&shared.cpu_set());
         let why = format!("CPUs {cpus} share tasks or components, and a table thread serves one CPU");
-        let remedy = "place them: placement = \"partitioned\", cpus for each task, server-cpus for each component";
-        cannot.push(Obstacle::new(format!("node \"{}\"", spec.name), why, remedy));
+        cannot.push(Obstacle::new(format!("node \"{}\"", spec.name), why, PLACE_THEM));
     }
     let kinds = (has_components(system, node), threads_of::is_in(system, node));
     let enforces = vec![enforced(&parts, options, kinds)];
@@ -129,8 +128,7 @@ fn obstacles_of_foreign(system: &System, node: NodeId, options: &RunOptions, par
             let cpus = mapping::list(&shared.cpu_set());
             let why =
                 format!("its existing threads need a CPU of their own, and CPUs {cpus} share tasks or components");
-            let remedy = "place them: placement = \"partitioned\", cpus for each task, server-cpus for each component";
-            cannot.push(Obstacle::new(&part, why, remedy));
+            cannot.push(Obstacle::new(&part, why, PLACE_THEM));
         }
         if options.best_effort {
             let why = "its existing threads need priorities, and --best-effort gives none";
