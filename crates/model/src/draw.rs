@@ -253,6 +253,11 @@ impl<'a> Releases<'a> {
         self.next = self.arrivals.next().filter(|next| next.release < self.duration);
     }
 
+    /// Leaves out the jobs that are released before `from`. Their numbers count.
+    pub fn begin_at(&mut self, from: Time) {
+        while self.next_if(|job| job.release < from).is_some() {}
+    }
+
     /// Takes the next job if `wanted` says so.
     pub fn next_if(&mut self, wanted: impl Fn(&Arriving) -> bool) -> Option<Arriving> {
         let next = self.next.filter(wanted)?;

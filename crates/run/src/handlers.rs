@@ -262,6 +262,8 @@ impl Duty {
         let output = payloads.and_then(|(payloads, slot)| payloads.output(slot));
         let found = input.is_none_or(|ring| ring.read(number, &mut self.input));
         let room = output.map_or(0, Ring::room);
+        // Another message may have come since the times were read.
+        let times = times.filter(|_| found);
         let input = found.then_some(self.input.as_slice());
         self.output.clear();
         (self.handler)(&mut LiveJob { number, hop, times, input, output: &mut self.output, room, epoch });

@@ -20,7 +20,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use takt_dispatch::deadline::Counts;
-use takt_linux::datagram::BindError;
+use takt_linux::datagram::{BindError, device_number};
 use takt_linux::outgoing::{OutgoingError, Transport};
 use takt_model::{Rate, Span, Time};
 use takt_net::OffsetInterval;
@@ -518,6 +518,10 @@ impl ProbeSpec {
 }
 
 /// A device that is not there.
-fn no_device(name: &str) -> ProbeError {
-    ProbeError::Value(format!("there is no network device \"{name}\"; `ip link` lists those of this machine"))
+/// The kernel's number of a network device.
+fn number_of(device: Option<&str>) -> Result<Option<u32>, ProbeError> {
+    let none = |name: &str| {
+        ProbeError::Value(format!("there is no network device \"{name}\"; `ip link` lists those of this machine"))
+    };
+    device.map(|name| device_number(name).ok_or_else(|| none(name))).transpose()
 }

@@ -3,11 +3,10 @@
 use std::ffi::CString;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
-use std::os::fd::AsRawFd as _;
 
 use socket2::{InterfaceIndexOrAddress, SockRef};
 
-use super::Datagrams;
+use super::{Datagrams, set_option};
 
 /// How datagrams to groups leave.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -69,12 +68,7 @@ impl Datagrams {
         let any = libc::in_addr { s_addr: 0 };
         let imr_ifindex = how.device.unwrap_or(0).cast_signed();
         let device = libc::ip_mreqn { imr_multiaddr: any, imr_address: any, imr_ifindex };
-        // SAFETY: the option's value is one ip_mreqn, which outlives the call.
-        let result = unsafe {
-            let (size, value) = (size_of_val(&device) as libc::socklen_t, (&raw const device).cast());
-            libc::setsockopt(self.socket.as_raw_fd(), libc::IPPROTO_IP, libc::IP_MULTICAST_IF, value, size)
-        };
-        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+        set_option(&self.socket, libc::IPPROTO_IP, libc::IP_MULTICAST_IF, &device)
     }
 }
 
@@ -109,17 +103,14 @@ mod tests {
         }
         for (any, group, other) in groups {
             let receive = |group| {
-                cable.right().enter().unwrap();
                 let receiver = bind(any, 0);
                 let device = device_number(cable.right().device());
                 assert!(device.is_some() && device_number("no such device").is_none());
                 receiver.join(group, device).unwrap();
                 receiver
             };
-            let [inside, outside] =
-                [group, other].map(|of| std::thread::scope(|scope| scope.spawn(|| receive(of)).join().unwrap()));
+            let [inside, outside] = [group, other].map(|of| cable.right().run(|| receive(of)).unwrap());
             let send = || {
-                cable.left().enter().unwrap();
                 let sender = bind(any, 0);
                 let device = device_number(cable.left().device());
                 let loops = bind(any, inside.address().unwrap().port());
@@ -138,7 +129,7 @@ mod tests {
                 let came = (0..1000).find_map(|_| loops.receive(&mut [0; 8]).unwrap());
                 assert!(came.is_some(), "{group}: the own machine gets it");
             };
-            std::thread::scope(|scope| scope.spawn(send).join().unwrap());
+            cable.left().run(send).unwrap();
             assert_eq!(outside.receive_now(&mut [0; 8]).unwrap(), None, "{group}: it is in another group");
         }
     }

@@ -32,15 +32,9 @@ pub fn probe(
     let began = Time::from_ns(monotonic_ns());
     let mut path = Path::open(spec, random(), stop)?;
     let welcomed = spec.group.as_ref().map(|group| path.gather(group)).transpose()?;
-    let grouped;
-    let spec = match &welcomed {
-        // From here on the servers of the group stand in its place.
-        Some(_) => {
-            grouped = ProbeSpec { servers: path.servers().to_vec(), ..spec.clone() };
-            &grouped
-        }
-        None => spec,
-    };
+    // From here on the servers of a group stand in its place.
+    let grouped = welcomed.as_ref().map(|_| ProbeSpec { servers: path.servers().to_vec(), ..spec.clone() });
+    let spec = grouped.as_ref().unwrap_or(spec);
     let mut inbox = Inbox::new(spec.servers.len());
     let welcomes = match welcomed {
         Some(welcomes) => welcomes,

@@ -11,14 +11,14 @@ use std::time::Duration;
 use takt_dispatch::deadline::{Counts, DeadlineSender, DeadlineSocket, Route, SendError};
 use takt_linux::arrival::ArrivalClock;
 use takt_linux::clock::{monotonic_ns, pause};
-use takt_linux::datagram::{Datagrams, Destination, GroupSending, Sent, device_number};
+use takt_linux::datagram::{Datagrams, Destination, GroupSending, Sent};
 use takt_linux::marking::{self, set_tos};
 use takt_linux::outgoing::{Outgoing, Transport};
 use takt_linux::seqpacket::Poll;
 use takt_model::{Span, Time};
 use takt_net::probe::{Frames, HEAD, Head, MESSAGE_MAX, ProbeMessage, ServerCounts};
 
-use super::{GroupSpec, ProbeError, ProbeSpec, SERVERS_MAX, no_device};
+use super::{GroupSpec, ProbeError, ProbeSpec, SERVERS_MAX, number_of};
 
 /// The longest single wait for a message.
 const WAIT: Span = Span::from_ms(5);
@@ -86,7 +86,9 @@ impl Drop for Path<'_> {
     fn drop(&mut self) {
         let Carrier::Udp(socket, to) = &self.carrier else { return };
         let close = Head { run: self.run, length: HEAD as u32, message: ProbeMessage::Close }.write();
-        for to in to {
+        // Members of a group that did not become servers of this run end it, too.
+        let group = self.group.as_ref().filter(|_| to.is_empty());
+        for to in to.iter().chain(group) {
             let _ = socket.send([&close, &[]], to, ROOM);
         }
     }
@@ -410,8 +412,7 @@ impl<'a> Path<'a> {
 
 impl GroupSpec {
     fn sending(&self) -> Result<GroupSending, ProbeError> {
-        let device = self.device.as_ref().map(|name| device_number(name).ok_or_else(|| no_device(name)));
-        Ok(GroupSending { device: device.transpose()?, ttl: self.ttl, loops: self.loops })
+        Ok(GroupSending { device: number_of(self.device.as_deref())?, ttl: self.ttl, loops: self.loops })
     }
 }
 

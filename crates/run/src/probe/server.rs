@@ -10,14 +10,14 @@ use std::time::Duration;
 
 use takt_linux::arrival::{Arrival, ArrivalClock};
 use takt_linux::clock::monotonic_ns;
-use takt_linux::datagram::{Datagrams, Sent, device_number};
+use takt_linux::datagram::{Datagrams, Sent};
 use takt_linux::marking::set_tos;
 use takt_linux::outgoing::Outgoing;
 use takt_linux::seqpacket::Poll;
 use takt_model::{Span, Time};
 use takt_net::probe::{Arrivals, Arrived, Frames, HEAD, Head, MESSAGE_MAX, ProbeMessage, ServerCounts};
 
-use super::{ECN, GROUPS_MAX, ProbeError, no_device};
+use super::{ECN, GROUPS_MAX, ProbeError, number_of};
 use crate::time_sync::{TimeSync, TimeSyncSpec};
 
 /// How often is looked whether it shall stop.
@@ -176,8 +176,7 @@ impl ProbeServer {
     /// As [`ProbeServer::bind`].
     pub fn with_clock(spec: &ProbeServerSpec, clock: ProbeClock) -> Result<ProbeServer, ProbeError> {
         spec.check()?;
-        let device = spec.group_device.as_ref();
-        let device = device.map(|name| device_number(name).ok_or_else(|| no_device(name))).transpose()?;
+        let device = number_of(spec.group_device.as_deref())?;
         let udp = Datagrams::bind(spec.listen, spec.priority, 4 << 20, LOOK)?;
         set_tos(&udp, spec.tos)?;
         for group in &spec.groups {
