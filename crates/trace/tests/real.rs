@@ -492,3 +492,24 @@ fn header_end(bytes: &[u8]) -> usize {
     }
     at
 }
+
+/// A later section of options that is empty ends the list. The file is read.
+#[test]
+fn an_empty_section_of_options_refuses_nothing() {
+    let mut file = b"\x17\x08\x44tracing7\0\0\x08\0\x10\0\0none\0\0".to_vec();
+    let section = |file: &mut Vec<u8>, list: &[u8]| {
+        file.extend([0; 8]);
+        file.extend((list.len() as u64).to_le_bytes());
+        file.extend(list);
+    };
+    let first = file.len() as u64 + 8;
+    file.extend(first.to_le_bytes());
+    let next = first + 16 + 14;
+    section(&mut file, &[&[0, 0, 8, 0, 0, 0][..], &next.to_le_bytes()].concat());
+    assert_eq!(file.len() as u64, next);
+    section(&mut file, &[]);
+    assert_eq!(dat_extent_of(&file), Ok(None));
+    // As the first one it is no list.
+    file[first as usize - 8..first as usize].copy_from_slice(&next.to_le_bytes());
+    assert!(matches!(dat_extent_of(&file), Err(DatError::Options(_))));
+}

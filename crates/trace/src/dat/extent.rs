@@ -72,7 +72,12 @@ pub fn unpacked_dat(bytes: &[u8]) -> Result<Option<Vec<u8>>, OpenError> {
     if decoder().read_exact(&mut magic).is_err() || magic != MAGIC {
         return Ok(None);
     }
-    let extent = dat_extent(decoder(), |input, count| io::copy(&mut input.take(count), &mut io::sink()))?;
+    let extent = dat_extent(decoder().take(UNPACKED_MAX as u64), |input, count| {
+        if count > input.limit() {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        io::copy(&mut input.take(count), &mut io::sink())
+    })?;
     let Some(extent) = extent.filter(|extent| *extent <= UNPACKED_MAX as u64) else { return Ok(None) };
     let mut unpacked = Vec::new();
     decoder().take(extent).read_to_end(&mut unpacked).map_err(|_| OpenError::Gzip)?;
@@ -239,21 +244,17 @@ impl<R: Read, S: FnMut(&mut R, u64) -> io::Result<u64>> Walk<R, S> {
         let (mut extent, mut far) = (0, 0);
         while options != 0 {
             let place = usize::try_from(options).map_err(|_| Stop::Unknown)?;
-            // No section begins within the header; later ones may go back.
-            let back = if extent == 0 { Stop::Refused(DatError::Options(place)) } else { Stop::Unknown };
-            let ahead = options.checked_sub(self.at).ok_or(back)?;
+            // The first section begins behind the header, and is there. Later ones may go back, be cut or be empty.
+            let is_first = extent == 0;
+            let refuse = |error| if is_first { Stop::Refused(error) } else { Stop::Unknown };
+            let ahead = options.checked_sub(self.at).ok_or_else(|| refuse(DatError::Options(place)))?;
             if let Err(length) = self.pass(ahead)? {
                 let length = usize::try_from(length).map_err(|_| Stop::Unknown)?;
-                let is_first = extent == 0;
-                return Err(if is_first {
-                    Stop::Refused(DatError::CutBeforeOptions { length, place })
-                } else {
-                    Stop::Unknown
-                });
+                return Err(refuse(DatError::CutBeforeOptions { length, place }));
             }
             let list = self.options(packing)?;
             if list.is_empty() {
-                return Err(Stop::Refused(DatError::Options(place)));
+                return Err(refuse(DatError::Options(place)));
             }
             extent = extent.max(self.at);
             options = 0;

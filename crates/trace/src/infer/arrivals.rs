@@ -70,11 +70,11 @@ const Q_WALK: f64 = 0.80;
 const Q_SURE: f64 = 3.7;
 const NO_GRID: &str = "its arrivals lie on no grid";
 /// Mean deviations of parts of a recording that differ by at most this part of the period are no
-/// matter: latencies come in phases. Nor does it matter how deviations within this part follow each other.
+/// matter: latencies come in phases. Nor are groups looked for within this part.
 const WANDER_PART: u64 = 100;
-/// Deviations within this part of the period may depend on each other up to [`TIGHT_MAX`], because latencies do. In
-/// the given releases of real threads, groups explain up to 0.65 of the variance. One cause is the kernel's tick,
-/// which each fourth job may meet. Correlations reach 0.84.
+/// Within this part of the period groups are bursts only above [`TIGHT_MAX`]. How deviations follow each other does not
+/// matter there, because latencies depend on each other: in the given releases of real threads, groups explain up to
+/// 0.65 of the variance. One cause is the kernel's tick, which each fourth job may meet.
 const LOOSE_PART: u64 = 20;
 const TIGHT_MAX: f64 = 0.98;
 /// Groups that explain more of the variance of larger deviations are bursts.
@@ -496,9 +496,9 @@ fn judge(numbered: &Numbered, jobs: &[JobSeen], q_max: f64) -> Found {
     let q = if exact { 0.0 } else { adds_up(&typical, &core, width) };
     let loose = width > period / LOOSE_PART;
     let chance = 1.0 / (n as f64).sqrt();
-    let limit = |usual: f64| if loose { usual.min(TIGHT_MAX) } else { TIGHT_MAX };
+    let most = if loose { (EXPLAINED_MAX + 2.0 * chance).min(TIGHT_MAX) } else { TIGHT_MAX };
     let (size, explained) = groups(numbered, &typical, &core);
-    if explained > limit(EXPLAINED_MAX + 2.0 * chance)
+    if explained > most
         && let Some(bursts) = Bursts::grouped(points, size)
     {
         return Found::Bursts(bursts);
@@ -517,8 +517,7 @@ fn judge(numbered: &Numbered, jobs: &[JobSeen], q_max: f64) -> Found {
         return Found::None(why, sure);
     }
     if !exact {
-        let deviations = deviations(&typical, &core);
-        let DeviationStatistics { f, spread, serial } = DeviationStatistics::of(&deviations);
+        let DeviationStatistics { f, spread, serial } = DeviationStatistics::of(&deviations(&typical, &core));
         if f > F_MAX && spread > (period / WANDER_PART) as f64 {
             let why = format!("its deviations from a period drift (F = {f:.1}, over {F_MAX:.1})");
             return Found::None(why, true);
@@ -552,7 +551,7 @@ fn groups(numbered: &Numbered, typical: &[Point], core: &Strip) -> (u32, f64) {
     let range = numbered.points[n].k - numbered.points[0].k;
     let dense = numbered.numbering == Numbering::Own || range / DENSE * (DENSE - 1) <= n as i64;
     if n >= WALK_MIN && dense && core.best().jitter > core.period().unsigned_abs() / WANDER_PART {
-        group(typical, core.num as f64 / core.den as f64)
+        group(typical, &deviations(typical, core))
     } else {
         (1, 0.0)
     }

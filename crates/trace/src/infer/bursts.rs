@@ -179,10 +179,9 @@ impl Frames {
 /// This is the analysis of variance of R. A. Fisher. The share is corrected for the number of
 /// places (M. Ezekiel, "Methods of Correlation Analysis", 1930). Of several sizes the best by the
 /// criterion of G. Schwarz counts ("Estimating the dimension of a model", Ann. Stat. 6, 1978).
-pub(crate) fn group(points: &[Point], period: f64) -> (u32, f64) {
+pub(crate) fn group(points: &[Point], deviations: &[f64]) -> (u32, f64) {
     let n = points.len() as f64;
-    let deviations = points.iter().map(|point| point.a as f64 - point.k as f64 * period);
-    let mean = deviations.clone().sum::<f64>() / n;
+    let mean = deviations.iter().sum::<f64>() / n;
     let mut places = vec![(0.0, 0.0); GROUPS_FIT];
     let mut squares = 0.0;
     for (point, deviation) in points.iter().zip(deviations) {
