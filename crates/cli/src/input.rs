@@ -123,7 +123,7 @@ pub(crate) fn trace(path: &str) -> Result<Vec<u8>, Failure> {
     let mut needed = None;
     if head.starts_with(DAT_MAGIC) {
         // A file is read twice. A pipe cannot be, so only its first bytes are searched for headers.
-        needed = match File::open(path).ok().filter(|_| path != "-" && length > 0) {
+        needed = match (path != "-" && length > 0).then(|| File::open(path).ok()).flatten() {
             Some(file) => dat_extent(BufReader::new(file), |file, count| skip(file, count, length)),
             None => dat_extent_of(&head),
         }

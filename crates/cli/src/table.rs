@@ -25,10 +25,15 @@ impl Rows {
         if all { Rows::All } else { Rows::MostUnlessAll }
     }
 
+    /// The most rows that are printed.
+    fn limit(self) -> usize {
+        let on_terminal = crate::output::terminal_width().is_some();
+        if self == Rows::All || !on_terminal { usize::MAX } else { ROWS_MAX }
+    }
+
     /// Lines of text, one for each row that may stand in a table. The lines with the least `rank` stay.
     pub(crate) fn lines<K: Ord>(self, lines: Vec<(K, String)>, what: &str) -> String {
-        let on_terminal = crate::output::terminal_width().is_some();
-        let limit = if self == Rows::All || !on_terminal { usize::MAX } else { ROWS_MAX };
+        let limit = self.limit();
         let left_out = lines.len().saturating_sub(limit);
         let (ranks, lines): (Vec<K>, Vec<String>) = lines.into_iter().unzip();
         let kept = kept(ranks, limit);
@@ -117,9 +122,7 @@ impl Table {
     /// Its lines. A terminal gets the `rows` with the least `rank`, by the number and the cells of a row. A last line
     /// counts the other rows and calls them `what`.
     pub(crate) fn render_long<K: Ord>(self, rows: Rows, what: &str, rank: impl Fn(usize, &[String]) -> K) -> String {
-        let on_terminal = crate::output::terminal_width().is_some();
-        let limit = if rows == Rows::All || !on_terminal { usize::MAX } else { ROWS_MAX };
-        let (table, left_out) = self.cut(limit, rank);
+        let (table, left_out) = self.cut(rows.limit(), rank);
         let mut text = table.render("");
         rows.say(&mut text, left_out, what);
         text

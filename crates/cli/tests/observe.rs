@@ -321,6 +321,20 @@ fn a_trace_without_switches_has_interrupts_at_most() {
     assert!(String::from_utf8_lossy(&nobody.stderr).contains("note: no interrupt that is asked for was seen"));
 }
 
+/// A named pipe can be opened once only, so its headers are not looked at apart.
+#[test]
+fn a_trace_dat_comes_through_a_named_pipe() {
+    let folder = tempfile::tempdir().unwrap();
+    let script =
+        "mkfifo pipe && { printf '\\027\\010\\104tracing6\\0\\0\\010\\0\\020\\0\\0' >pipe & \"$0\" observe pipe; }";
+    let mut shell = Command::new("sh");
+    let ran = shell.current_dir(folder.path()).args(["-c", script, env!("CARGO_BIN_EXE_takt")]).output();
+    let ran = ran.expect("a shell");
+    let said = String::from_utf8_lossy(&ran.stderr);
+    assert_eq!(ran.status.code(), Some(2), "{said}");
+    assert!(said.contains("trace.dat ends at byte 18, within its header_page"), "{said}");
+}
+
 /// The headers of a trace.dat are looked at before memory is taken for the rest.
 #[test]
 fn a_trace_dat_with_holes_takes_no_memory() {

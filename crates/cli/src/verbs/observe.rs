@@ -157,9 +157,9 @@ fn names_threads(options: &args::Observe) -> bool {
     !(pid.is_empty() && tid.is_empty() && comm.is_empty() && cgroup.is_empty())
 }
 
-/// Whether the options ask for interrupts, and not for threads.
+/// Whether the options ask for interrupts, and neither for threads nor for those of a command.
 fn asks_for_interrupts(options: &args::Observe) -> bool {
-    !options.irq.is_empty() && !names_threads(options)
+    !options.irq.is_empty() && options.command.is_empty() && !names_threads(options)
 }
 
 /// Says that the table of interrupts is empty, if it is.

@@ -159,7 +159,7 @@ fn wanted(options: &args::Observe, mut filter: Filter, command: Option<&PausedCh
     filter.pids.extend(&ids);
     let by_name = !options.comm.is_empty() || !options.irq.is_empty();
     let threads = if all || by_name { Threads::All } else { Threads::These { ids, children: true } };
-    let only_interrupts = !options.irq.is_empty() && all && options.comm.is_empty();
+    let only_interrupts = super::asks_for_interrupts(options);
     let mut events = if only_interrupts { Event::interrupts() } else { Event::usual(&Abi::NATIVE.calls()) };
     for event in events.iter_mut().filter(|event| event.system == "raw_syscalls") {
         // Not takt's own, which reads without end.
