@@ -35,13 +35,10 @@ pub const TERMS_MAX: u64 = 10_000_000;
 /// A no is a proof if the supply may be as bad as its model allows and the tasks have distinct
 /// levels, no jitter and no blocking. "Unknown" means that the work limit was reached.
 pub fn schedulable(tasks: &[FpTask], supply: &Supply) -> Answer {
-    if all_at_once(tasks, supply) {
-        return Answer::Yes;
-    }
     let mut terms_left = TERMS_MAX;
     let mut answer = Answer::Yes;
-    for i in 0..tasks.len() {
-        let one = match response(tasks, i, supply, &mut terms_left) {
+    for (i, known) in at_once(tasks, supply).into_iter().enumerate() {
+        let one = match known.or_else(|| response(tasks, i, supply, &mut terms_left)) {
             Some(response) if response.from_arrival <= tasks[i].d => Answer::Yes,
             None if terms_left == 0 => Answer::Unknown,
             _ => Answer::No,
@@ -74,15 +71,6 @@ impl Once {
         let window = supply.time_for(self.work.checked_add(blocking)?)?;
         (window <= self.apart && !supply.leads()).then_some(window)
     }
-}
-
-/// Whether one job of each task completes before the least deadline and the next release. This is
-/// enough, and takes no iteration.
-fn all_at_once(tasks: &[FpTask], supply: &Supply) -> bool {
-    let Some(once) = tasks.iter().try_fold(Once::NONE, Once::and) else { return false };
-    let blocking = tasks.iter().map(|task| task.b).max().unwrap_or(0);
-    let least = tasks.iter().map(|task| task.d.saturating_sub(task.j)).min();
-    once.window(blocking, supply).zip(least).is_some_and(|(window, least)| window <= least)
 }
 
 /// Bounds of tasks that need no iteration (see above); `None` for the others. They equal those of
