@@ -100,10 +100,14 @@ fn order(events: &Events) -> Vec<String> {
 }
 
 /// The longest lateness of any decision of a run.
-fn latest(summary: &RunSummary) -> Span {
+fn latest_decision(summary: &RunSummary) -> Span {
     let late = summary.managers.iter().filter_map(|manager| manager.late.as_ref());
-    let steal = summary.steal.unwrap_or(Span::ZERO);
-    Span::from_ns(late.map(|late| late.max).max().unwrap_or(0)).max(steal)
+    Span::from_ns(late.map(|late| late.max).max().unwrap_or(0))
+}
+
+/// The same, or all that the hypervisor took during the run.
+fn latest(summary: &RunSummary) -> Span {
+    latest_decision(summary).max(summary.steal.unwrap_or(Span::ZERO))
 }
 
 /// How long each job was on a CPU, by the events.
@@ -142,11 +146,20 @@ fn had(system: &System, events: &Events, id: ComponentId, end: Time) -> Span {
 /// no decision is due; then the job is there for longer than its execution time.
 fn is_disturbed(system: &System, summary: &RunSummary, events: &Events) -> bool {
     let longer = |(job, had): (JobKey, Span)| had.saturating_sub(system.tasks[job.task.index()].wcet);
-    let late = had_by_job(events, summary.end).into_iter().map(longer).fold(latest(summary), Span::max);
+    let late = had_by_job(events, summary.end).into_iter().map(longer).fold(latest_decision(summary), Span::max);
     if late >= ms(1) {
         println!("not held against the simulation: something was late by {late}");
     }
     late >= ms(1)
+}
+
+/// Some run was held against the simulation, unless the hypervisor takes the CPUs.
+fn assert_compared(compared: u32, stolen: Span) {
+    if compared == 0 && stolen >= ms(10) {
+        println!("skipped: the hypervisor took up to {stolen} of a run, and each run was disturbed");
+        return;
+    }
+    assert!(compared > 0, "each run was disturbed");
 }
 
 /// Two domains as in [CSA]: the first is idle at the start of each period.
@@ -160,7 +173,7 @@ fn two_domains(rule: ServerRule) -> System {
 #[test]
 fn golden_systems_run_in_the_order_of_the_simulation() {
     let _alone = alone();
-    let mut compared = 0;
+    let (mut compared, mut stolen) = (0, Span::ZERO);
     // Each rule twice, for the machine may disturb a run.
     for rule in ServerRule::ALL.into_iter().chain(ServerRule::ALL) {
         let system = two_domains(rule);
@@ -169,6 +182,7 @@ fn golden_systems_run_in_the_order_of_the_simulation() {
         let options = SimOptions { duration: ms(320), seed: 0, node: None };
         simulate(&system, &options, &mut simulated).unwrap();
         // Events of the plan lie at least 2 ms apart, but for those of one instant.
+        stolen = stolen.max(summary.steal.unwrap_or_default());
         if is_disturbed(&system, &summary, &events) {
             continue;
         }
@@ -177,7 +191,7 @@ fn golden_systems_run_in_the_order_of_the_simulation() {
         assert!(manager.decisions > 0 && manager.cost.is_some(), "{manager:?}");
         compared += 1;
     }
-    assert!(compared > 0, "each of {} runs was disturbed", 2 * ServerRule::ALL.len());
+    assert_compared(compared, stolen);
 }
 
 #[test]
@@ -235,7 +249,7 @@ fn order_by_cpu(events: &Events) -> [BTreeMap<u32, Vec<String>>; 2] {
 #[test]
 fn a_component_on_several_cpus_runs_in_the_order_and_on_the_cpus_of_the_simulation() {
     let _alone = alone();
-    let (mut compared, mut runs) = (0, 0);
+    let (mut compared, mut stolen) = (0, Span::ZERO);
     for rule in [ServerRule::Deferrable, ServerRule::Ptps] {
         // Twice, for the machine may disturb a run.
         for placement in [Placement::Global, Placement::Partitioned, Placement::Global, Placement::Partitioned] {
@@ -245,7 +259,7 @@ fn a_component_on_several_cpus_runs_in_the_order_and_on_the_cpus_of_the_simulati
             simulate(&system, &SimOptions { duration: ms(320), seed: 0, node: None }, &mut simulated).unwrap();
             let [manager] = &summary.managers[..] else { panic!("{:?}", summary.managers) };
             assert_eq!((manager.cpu, &manager.cpus[..]), (0, &[0, 1][..]));
-            runs += 1;
+            stolen = stolen.max(summary.steal.unwrap_or_default());
             if is_disturbed(&system, &summary, &events) {
                 continue;
             }
@@ -253,7 +267,7 @@ fn a_component_on_several_cpus_runs_in_the_order_and_on_the_cpus_of_the_simulati
             compared += 1;
         }
     }
-    assert!(compared > 0, "each of {runs} runs was disturbed");
+    assert_compared(compared, stolen);
 }
 
 /// Two threads of a component on two CPUs want ten times its budget. Another component and a task of the node run
