@@ -13,7 +13,7 @@ use super::core::{Core, Place};
 use super::error::StartError;
 use super::fact::FactSink;
 use super::fact_log::{FactWriter, OperationInfo};
-use super::live::{CpuState, Handler, Held, Reports, Running, Shared};
+use super::live::{CpuState, Handler, LockedState, Reports, Running, Shared};
 use super::options::Options;
 use super::plan::{Overrun, Plan, PlanLevelRow, Row};
 use crate::gate::GO_WAIT;
@@ -74,7 +74,7 @@ pub(super) fn build(
             });
         }
         let signals = (0..=core.seat_count()).map(|_| Word::new(0)).collect();
-        let held = PiMutex::new(Held::new(core, threads.clone(), workers));
+        let held = PiMutex::new(LockedState::new(core, threads.clone(), workers));
         let (courier, timer) = (PiMutex::new(()), Word::new(0));
         cpu_states.push(CpuState { held, courier, signals, timer, pending: Default::default(), operations });
         fact_logs.push((ring, operation_infos(plan, cpu)));

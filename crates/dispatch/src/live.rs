@@ -22,7 +22,7 @@ use super::source::{Overtaken, Source, release};
 use crate::gate::{GO_ABORT, GO_RUN, GO_WAIT, STACK_TOUCHED, wait_for_go};
 use crate::sync::{self, AtomicU64, PiGuard, PiMutex};
 
-pub(crate) use cpu_state::{CpuState, DeferredWakeups, Held, Running};
+pub(crate) use cpu_state::{CpuState, DeferredWakeups, LockedState, Running};
 pub(crate) use job::Handler;
 pub use job::Job;
 pub(crate) use overrun::Reports;
@@ -129,7 +129,7 @@ impl Shared {
     }
 
     /// Frees the lock of a CPU, wakes threads, and notifies followers on other CPUs.
-    fn leave(&self, cpu: u32, cpu_state: &CpuState, held: PiGuard<'_, Held>) {
+    fn leave(&self, cpu: u32, cpu_state: &CpuState, held: PiGuard<'_, LockedState>) {
         if cpu_state.hand_back(self, held) {
             self.settle(1 << cpu);
         }
@@ -189,7 +189,7 @@ impl Shared {
     }
 
     /// Stops a CPU if that was requested.
-    fn heed(&self, held: &mut Held) {
+    fn heed(&self, held: &mut LockedState) {
         if held.stopping.is_none() && self.stop_asked.load(Ordering::Acquire) {
             held.stopping = Some(held.now(self.epoch()));
         }

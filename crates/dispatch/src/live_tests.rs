@@ -17,7 +17,7 @@ fn what_is_announced_stands_until_nobody_of_the_level_sleeps_or_nothing_waits() 
         // One job at the level of critical operations and one at the other.
         let now = Time::from_ns(1);
         assert!(held.core.push(0, now).is_ok() && held.core.push(1, now).is_ok());
-        let announced = |held: &mut Held, levels: &[u32], idle: [u32; 2]| {
+        let announced = |held: &mut LockedState, levels: &[u32], idle: [u32; 2]| {
             held.idle[..2].copy_from_slice(&idle);
             let mut wakes = Wakes { levels: LevelSet::default(), timer: false };
             levels.iter().for_each(|level| wakes.levels.insert(*level));

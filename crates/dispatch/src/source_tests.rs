@@ -128,9 +128,9 @@ proptest! {
 
 /// Arrivals: when each was, and whether it was accepted.
 #[derive(Default)]
-struct Kept(Arc<std::sync::Mutex<Vec<(u64, bool)>>>);
+struct Arrivals(Arc<std::sync::Mutex<Vec<(u64, bool)>>>);
 
-impl FactSink for Kept {
+impl FactSink for Arrivals {
     fn record(&mut self, timed: TimedFact) {
         let mut kept = self.0.lock().unwrap();
         match timed.fact {
@@ -146,7 +146,7 @@ fn a_timer_that_is_late_by_several_periods_makes_no_burst() {
     let ns = Span::from_ns;
     let set = Operations::new("burst").with(Operation::periodic("o", ns(10)).wcet(ns(1)));
     let plan = set.compute(&Builtin::Rm.strategy(), &Limits::default()).unwrap_or_else(|wrong| panic!("{wrong}"));
-    let kept = Kept::default();
+    let kept = Arrivals::default();
     let seen = kept.0.clone();
     let mut core = core(&plan, &places(&plan), 0, kept).unwrap();
     let tasks = tasks(&plan, plan.rows[0].task);

@@ -21,7 +21,7 @@ use takt_model::{Builtin, Span, Time};
 type Received = Arc<Mutex<Vec<(u32, u32, u64, Vec<u8>)>>>;
 
 /// Events given to a handler: head and payload.
-type Came = Arc<Mutex<Vec<(takt_dispatch::event::Head, Vec<u8>)>>>;
+type ReceivedEvents = Arc<Mutex<Vec<(takt_dispatch::event::Head, Vec<u8>)>>>;
 
 type Two = (Channel, [Subscription; 2], [Received; 2], Dispatching, Connected);
 
@@ -541,7 +541,7 @@ fn what_leaves_and_comes_by_another_carrier_is_counted_and_keeps_what_is_left_of
     let channel = Channel::new(Options::default());
     let wanted = Filter::any([1, PEER_FOUND, PEER_LOST].map(|kind| Pattern::kind(kind).into()));
     let steer = channel.subscribe(&plan, "steer", wanted).unwrap();
-    let seen: Came = Arc::default();
+    let seen: ReceivedEvents = Arc::default();
     let taker = seen.clone();
     let handler = steer.handler(move |delivery, _| {
         taker.lock().unwrap().push((delivery.first().head, delivery.first().payload.to_vec()));

@@ -51,7 +51,7 @@ struct Measured {
     recorded: Recorded,
 }
 
-enum Done {
+enum ThreadResult {
     Periodic(Vec<Finished>),
     Greedy(CpuUse),
 }
@@ -81,10 +81,10 @@ fn reproduce(context: &Context) -> Result<Findings, Failure> {
 fn measure(context: &Context, place: &Place, duration: Span, scale: u64, file: &str) -> Result<Measured, Failure> {
     let (work, q, period) = PERIODIC;
     let (work, every) = (Span::from_us(work * scale), Span::from_us(period * scale));
-    let job = move |context: &mut LoadContext| Done::Periodic(periodic(context, every, work));
+    let job = move |context: &mut LoadContext| ThreadResult::Periodic(periodic(context, every, work));
     let mut members = vec![Member::new(NAMES[0], loads::reserved(q * scale, period * scale), job)];
     for ((q, t), name) in GREEDY.iter().zip(&NAMES[1..]) {
-        let body = |context: &mut LoadContext| Done::Greedy(greedy(context));
+        let body = |context: &mut LoadContext| ThreadResult::Greedy(greedy(context));
         members.push(Member::new(name, loads::reserved(q * scale, t * scale), body));
     }
     let recording = Recording::start(context, file)?;
@@ -93,8 +93,8 @@ fn measure(context: &Context, place: &Place, duration: Span, scale: u64, file: &
     let mut measured = Measured { scale, jobs: Vec::new(), greedy: [None; 2], recorded };
     for (i, done) in ended?.values.into_iter().enumerate() {
         match done {
-            Done::Periodic(jobs) => measured.jobs = jobs,
-            Done::Greedy(ran) => measured.greedy[i - 1] = Some(ran),
+            ThreadResult::Periodic(jobs) => measured.jobs = jobs,
+            ThreadResult::Greedy(ran) => measured.greedy[i - 1] = Some(ran),
         }
     }
     Ok(measured)

@@ -145,7 +145,7 @@ fn costs(seed: u64) -> impl Fn(u64) -> Span + Sync {
 }
 
 /// The result of one of the two threads.
-enum Done {
+enum ThreadResult {
     Driver(Driver),
     Reader(Reader),
 }
@@ -160,8 +160,8 @@ fn read(
     most: Span,
 ) -> Result<Option<(Driver, Reader)>, Failure> {
     let (line, cost) = (Line::default(), costs(seed));
-    let serve = |context: &mut LoadContext| Done::Driver(driver(context, &line, &cost));
-    let ask = |context: &mut LoadContext| Done::Reader(reader(context, &line, requests, DEVICE, OWN));
+    let serve = |context: &mut LoadContext| ThreadResult::Driver(driver(context, &line, &cost));
+    let ask = |context: &mut LoadContext| ThreadResult::Reader(reader(context, &line, requests, DEVICE, OWN));
     // The reader is less important than any driver, and more important than ordinary threads, which
     // would slow it down.
     let members = vec![Member::new(NAMES[0], class, serve), Member::new(NAMES[1], Class::Fifo { priority: 1 }, ask)];
@@ -169,7 +169,7 @@ fn read(
         Ok(ended) => {
             let mut values = ended.values.into_iter();
             match (values.next(), values.next()) {
-                (Some(Done::Driver(driver)), Some(Done::Reader(reader))) => Ok(Some((driver, reader))),
+                (Some(ThreadResult::Driver(driver)), Some(ThreadResult::Reader(reader))) => Ok(Some((driver, reader))),
                 _ => Ok(None),
             }
         }

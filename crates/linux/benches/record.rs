@@ -110,13 +110,13 @@ enum Load {
 struct Observed {
     feed: Feed,
     rebuilder: Rebuilder,
-    told: Told,
+    told: LogAndStats,
 }
 
 /// A log in a file that nobody sees, and its statistics.
-struct Told(Writer<File>, Collector);
+struct LogAndStats(Writer<File>, Collector);
 
-impl Sink for Told {
+impl Sink for LogAndStats {
     fn event(&mut self, stream: u32, now: Time, event: &takt_log::Event) {
         self.0.event(stream, now, event);
         self.1.event(stream, now, event);
@@ -138,7 +138,7 @@ impl Observed {
         let file = File::create(&path).expect("a temporary file");
         let _ = std::fs::remove_file(&path);
         let writer = Writer::new(file, &header, &definitions).expect("room for a log");
-        let told = Told(writer, Collector::for_log(&header, &definitions));
+        let told = LogAndStats(writer, Collector::for_log(&header, &definitions));
         Observed { feed: feed.expect("this kernel's descriptions"), rebuilder, told }
     }
 

@@ -16,7 +16,7 @@ mod chunk;
 mod group;
 mod transmitted;
 
-pub use chunk::{Came, Chunk};
+pub use chunk::{Chunk, ReceivedDatagram};
 pub use group::{GroupSending, device_number};
 pub use transmitted::{Stage, Transmitted};
 

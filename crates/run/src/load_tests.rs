@@ -56,20 +56,22 @@ fn a_film_is_shown_in_order_and_never_early() {
 
 #[test]
 fn each_request_is_served_once() {
-    enum Done {
+    enum ThreadResult {
         Driver(Driver),
         Reader(Reader),
     }
     let line = Line::default();
     let cost = |number| Span::from_us(50 + number % 3);
     let members = vec![
-        other("driver", |context: &mut LoadContext| Done::Driver(driver(context, &line, cost))),
+        other("driver", |context: &mut LoadContext| ThreadResult::Driver(driver(context, &line, cost))),
         other("reader", |context: &mut LoadContext| {
-            Done::Reader(reader(context, &line, 40, Span::from_us(20), Span::from_us(5)))
+            ThreadResult::Reader(reader(context, &line, 40, Span::from_us(20), Span::from_us(5)))
         }),
     ];
     let ended = together(members, &Place::Anywhere, Span::from_s(60), &mut |_| true).unwrap();
-    let [Done::Driver(driver), Done::Reader(reader)] = ended.values.as_slice() else { panic!("in order") };
+    let [ThreadResult::Driver(driver), ThreadResult::Reader(reader)] = ended.values.as_slice() else {
+        panic!("in order")
+    };
     assert_eq!((driver.served, reader.read), (40, 40));
     assert!(driver.cpu >= Span::from_us(40 * 50) && reader.took >= Span::from_us(40 * 70), "{driver:?} {reader:?}");
     assert!(ended.end < Time::ZERO.saturating_add(Span::from_s(50)), "all ended with the last request");

@@ -247,13 +247,13 @@ fn a_lost_record_loses_no_release() {
 
 /// Collects stamps, and the events that came after `until` had passed them.
 #[derive(Default)]
-struct Kept {
+struct Collected {
     stamps: Vec<(Time, Event)>,
     until: Time,
     late: Vec<Event>,
 }
 
-impl Stamps for Kept {
+impl Stamps for Collected {
     fn stamp(&mut self, stamp: Stamp) {
         if stamp.due < self.until {
             self.late.push(stamp.event);
@@ -268,7 +268,7 @@ impl Stamps for Kept {
 #[test]
 fn nothing_is_settled_before_the_misses_of_the_end_are_told() {
     let lanes = lanes(&[&[]]);
-    let mut recorder = Recorder::new(Kept::default(), &[4], &lanes, due(10, 1));
+    let mut recorder = Recorder::new(Collected::default(), &[4], &lanes, due(10, 1));
     push(&lanes[0], 5, Kind::Release, 0, 5);
     push(&lanes[0], 6, Kind::Start, 0, 4);
     recorder.drain(&lanes, NS(100));

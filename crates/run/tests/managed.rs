@@ -475,12 +475,12 @@ fn each_cpu_has_its_manager() {
 
 /// Events and definitions of servers and tasks.
 #[derive(Default)]
-struct Kept {
+struct Recorded {
     events: Events,
     definitions: Vec<(Time, Definition)>,
 }
 
-impl takt_log::Sink for Kept {
+impl takt_log::Sink for Recorded {
     fn event(&mut self, stream: u32, now: Time, event: &Event) {
         self.events.push((stream, now, *event));
     }
@@ -494,12 +494,12 @@ fn run_changed<T: Send>(
     system: &System,
     duration: Span,
     changes: impl Fn(&RunHandle) -> T + Sync,
-) -> (RunSummary, Kept, T) {
+) -> (RunSummary, Recorded, T) {
     // A thread that asks too late asks the next run.
     for best_effort in [false; 5].into_iter().chain([true; 5]) {
         let (options, handle) =
             (RunOptions { best_effort, trace: Trace::Never, ..RunOptions::new(duration) }, RunHandle::new());
-        let mut kept = Kept::default();
+        let mut kept = Recorded::default();
         let ready = prepare(system, &options).and_then(|prepared| prepared.open());
         let over = AtomicBool::new(false);
         let ran = ready.and_then(|ready| {
@@ -657,11 +657,11 @@ fn servers_change_at_the_instants_of_the_simulation() {
             budget: Some(ms(budget)),
         };
         system.switches = vec![switch(0, 90, 60, 20), switch(1, 130, 40, 14)];
-        let mut live = Kept::default();
+        let mut live = Recorded::default();
         let options = RunOptions { best_effort: true, trace: Trace::Never, ..RunOptions::new(ms(240)) };
         run(&system, &options, &mut live).unwrap();
         one_at_a_time(&live.events);
-        let mut simulated = Kept::default();
+        let mut simulated = Recorded::default();
         let options = SimOptions { duration: ms(240), seed: 0, node: None };
         simulate(&system, &options, &mut simulated).unwrap();
         assert_eq!(live.definitions, simulated.definitions, "{rule:?}");

@@ -18,10 +18,10 @@
 
 mod clock;
 mod decider;
+mod messages;
 mod network;
 mod node;
 mod routes;
-mod station;
 mod thefts;
 pub mod traffic;
 mod wires;
@@ -34,8 +34,8 @@ use takt_net::{EgressError, LinkError, PortError};
 use takt_policy::{Clusters, CyclicExecutive, CyclicSpec, Dispatcher, Hierarchy, PolicyError, Times};
 use thiserror::Error;
 
+use messages::{Message, NodeMessages};
 use node::NodeSim;
-use station::{Message, NodeMessages};
 use traffic::Traffic;
 
 /// Options of a simulation.
@@ -252,16 +252,16 @@ impl<'a> AnyNode<'a> {
         AnyNode::Cyclic(Box::new(NodeSim::new(system, id, tasks, executive, seed, end, record_misses)))
     }
 
-    fn connect(&mut self, station: NodeMessages) {
-        each!(self, node => node.connect(station));
+    fn connect(&mut self, messages: NodeMessages) {
+        each!(self, node => node.connect(messages));
     }
 
     fn deliver<S: Sink>(&mut self, message: Message, now: Time, sink: &mut S) {
         each!(self, node => node.deliver(message, now, sink));
     }
 
-    fn station(&mut self) -> Option<&mut NodeMessages> {
-        each!(self, node => node.station())
+    fn messages(&mut self) -> Option<&mut NodeMessages> {
+        each!(self, node => node.messages())
     }
 
     fn next_instant(&self) -> Option<Time> {

@@ -18,7 +18,7 @@ use takt_net::{
 use takt_policy::Times;
 
 use crate::clock::NodeClock;
-use crate::station::Message;
+use crate::messages::Message;
 
 /// The way of messages from one node to another.
 pub(crate) struct Way {

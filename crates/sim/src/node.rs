@@ -7,7 +7,7 @@ use takt_model::{Arrivals, Arriving, Costs, Draw, Exec, NodeId, Span, System, Ta
 use takt_policy::{self as policy, Decision, Due, Link, ServerChange, Times};
 
 use crate::decider::Decider;
-use crate::station::{Message, NodeMessages};
+use crate::messages::{Message, NodeMessages};
 use crate::thefts::StolenTime;
 use crate::{BACKLOG_MAX, SimError};
 
@@ -98,7 +98,7 @@ pub(crate) struct NodeSim<'a, D> {
     thefts: StolenTime,
     released: u64,
     /// The messages of a node in a network.
-    station: Option<Box<NodeMessages>>,
+    messages: Option<Box<NodeMessages>>,
 }
 
 impl<'a, D: Decider> NodeSim<'a, D> {
@@ -135,7 +135,7 @@ impl<'a, D: Decider> NodeSim<'a, D> {
             costs: spec.costs,
             thefts: StolenTime::new(&spec.costs.unwrap_or(Costs::NONE)),
             released: 0,
-            station: None,
+            messages: None,
         };
         node.next_other = node.modes.front().copied().unwrap_or(Time::MAX);
         (0..node.tasks.len() as u32).for_each(|slot| node.await_next(slot));
@@ -148,34 +148,34 @@ impl<'a, D: Decider> NodeSim<'a, D> {
     }
 
     /// Makes it a node of a network. Later hops are released by messages alone.
-    pub(crate) fn connect(&mut self, station: NodeMessages) {
+    pub(crate) fn connect(&mut self, messages: NodeMessages) {
         for slot in 0..self.tasks.len() as u32 {
             let task = &mut self.tasks[slot as usize];
-            if let Some(work) = station.fixed_work(slot) {
+            if let Some(work) = messages.fixed_work(slot) {
                 task.exec_fixed = Some(work);
             }
-            if let Some(hop) = station.later_hop(slot) {
+            if let Some(hop) = messages.later_hop(slot) {
                 (task.hop, task.follows, task.arrivals) = (hop, true, None);
                 self.await_next(slot);
-            } else if station.is_interrupt(slot) {
+            } else if messages.is_interrupt(slot) {
                 task.arrivals = None;
                 self.await_next(slot);
             }
         }
-        self.station = Some(Box::new(station));
+        self.messages = Some(Box::new(messages));
     }
 
     /// A message arrives at `now`. An interrupt is released at this instant.
     pub(crate) fn deliver<S: Sink>(&mut self, message: Message, now: Time, sink: &mut S) {
-        if let Some(slot) = self.station.as_mut().and_then(|station| station.arrive(message, now, sink))
+        if let Some(slot) = self.messages.as_mut().and_then(|messages| messages.arrive(message, now, sink))
             && now < self.end
         {
             self.releases.set(slot, now);
         }
     }
 
-    pub(crate) fn station(&mut self) -> Option<&mut NodeMessages> {
-        self.station.as_deref_mut()
+    pub(crate) fn messages(&mut self) -> Option<&mut NodeMessages> {
+        self.messages.as_deref_mut()
     }
 
     /// The next instant at which anything happens, `None` once nothing does before or at the end.
@@ -253,8 +253,8 @@ impl<'a, D: Decider> NodeSim<'a, D> {
                 let job = task.key(number);
                 sink.event(self.stream, now, &Event::Complete { job, cpu });
                 self.job_ended(slot, number, origin, true, now);
-                if let Some(station) = &mut self.station
-                    && station.completed(slot, (job, deadline, origin), now, sink)
+                if let Some(messages) = &mut self.messages
+                    && messages.completed(slot, (job, deadline, origin), now, sink)
                 {
                     self.due.push(slot);
                 }
@@ -302,7 +302,7 @@ impl<'a, D: Decider> NodeSim<'a, D> {
             if let Some(Arriving { number, arrival, .. }) = next.copied() {
                 self.release(slot, number, arrival, arrival, now, sink)?;
             } else {
-                // An interrupt: its job waits in the station.
+                // An interrupt: its job waits among the messages.
                 self.due.push(slot);
             }
             if let Some(arrivals) = &mut self.tasks[slot as usize].arrivals {
@@ -317,7 +317,7 @@ impl<'a, D: Decider> NodeSim<'a, D> {
 
     fn release_successors<S: Sink>(&mut self, now: Time, sink: &mut S) -> Result<(), SimError> {
         while let Some(slot) = self.due.pop() {
-            while let Some(job) = self.station.as_mut().and_then(|station| station.jobs.pop_front()) {
+            while let Some(job) = self.messages.as_mut().and_then(|messages| messages.jobs.pop_front()) {
                 self.release(job.slot, job.number, job.arrival, job.origin, now, sink)?;
             }
             while let Some(due) = self.tasks[slot as usize].link.as_mut().and_then(Link::take_due) {
@@ -551,10 +551,10 @@ impl<'a, D: Decider> NodeSim<'a, D> {
         }
         let event = if resumed { Event::Resume { job, cpu } } else { Event::Start { job, cpu } };
         sink.event(self.stream, now, &event);
-        if let Some(station) = &mut self.station
+        if let Some(messages) = &mut self.messages
             && !resumed
         {
-            head.remaining += station.started(slot, head.job.number);
+            head.remaining += messages.started(slot, head.job.number);
         }
         head.running = Some((cpu, now));
         self.slot_on[cpu as usize] = slot;

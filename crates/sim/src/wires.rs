@@ -1,4 +1,4 @@
-//! The lanes of all messages of a System at their senders, and the station of each node.
+//! The lanes of all messages of a System at their senders, and the messages of each node.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
@@ -8,9 +8,9 @@ use takt_model::{Draw, FlowId, MessageArrivals, NodeId, Span, TableTask, Task, T
 use takt_policy::{CyclicSpec, Interrupts, PartialEdf, PartialEdfSpec};
 
 use crate::clock::NodeClock;
+use crate::messages::{LaneWire, MessageEffect, Messages, NodeMessages, Part};
 use crate::network::Network;
 use crate::routes::Routes;
-use crate::station::{LaneWire, MessageEffect, Messages, NodeMessages, Part};
 use crate::traffic::Traffic;
 use crate::{MESSAGES_MAX, SimError};
 
@@ -127,7 +127,7 @@ impl<'a> Wires<'a> {
     }
 
     /// The messages of a node.
-    pub(crate) fn station(&mut self, node: NodeId, tasks: &[TaskId], clocks: &Rc<[NodeClock]>) -> NodeMessages {
+    pub(crate) fn messages(&mut self, node: NodeId, tasks: &[TaskId], clocks: &Rc<[NodeClock]>) -> NodeMessages {
         let (system, spec) = (&self.lowered.system, &self.lowered.system.nodes[node.index()]);
         let parts: Vec<Part> = tasks.iter().map(|id| self.part(node, *id)).collect();
         let (lanes, apart) = std::mem::take(&mut self.lanes[node.index()]);

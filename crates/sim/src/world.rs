@@ -16,8 +16,8 @@ use takt_model::{Draw, FlowId, NodeId, Span, Time, flows::Lowered};
 use takt_policy::Times;
 
 use crate::clock::{At, NodeClock, TrueTime};
+use crate::messages::Message;
 use crate::network::{Outcome, Turn};
-use crate::station::Message;
 use crate::traffic::Traffic;
 use crate::wires::Wires;
 use crate::{AnyNode, SimError, SimOptions, SimSummary, by_node};
@@ -49,8 +49,8 @@ pub(crate) fn simulate<S: Sink>(
             Some(spec) => AnyNode::cyclic(system, id, of, spec, options.seed, until, sink.wants_misses()),
             None => AnyNode::new(system, id, of, options.seed, until, sink.wants_misses())?,
         };
-        let station = wires.station(id, of, &clocks);
-        node.connect(station);
+        let messages = wires.messages(id, of, &clocks);
+        node.connect(messages);
         nodes.push(node);
     }
     let mut network = wires.network()?;
@@ -75,8 +75,8 @@ pub(crate) fn simulate<S: Sink>(
                 let mut sink = TrueTime { sink: &mut *sink, clock, not_before: at, only };
                 node.advance(now.saturating_add(Span::from_ns(1)), &mut sink)?;
             }
-            if let Some(station) = node.station() {
-                sent.append(&mut station.outbox);
+            if let Some(messages) = node.messages() {
+                sent.append(&mut messages.outbox);
             }
             for (wire, message) in sent.drain(..) {
                 network.send(wire, message, clock, &mut turn);

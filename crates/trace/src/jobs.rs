@@ -64,7 +64,7 @@ use takt_model::{NodeId, Span, Time};
 
 use crate::calls::{Abi, Class};
 use crate::event::{CPUS_MAX, Comm, Context, EventKind, KernelEvent, Pid, SwitchOutState, Thread as KernelThread};
-use crate::merge::Strangers;
+use crate::merge::OtherThreads;
 pub(crate) use define::interrupt_name;
 use define::task_def;
 pub use filter::{Filter, is_like};
@@ -181,7 +181,7 @@ pub struct Rebuilder {
     /// Every thread is told, and no list of them kept.
     all: bool,
     /// Some task has a deadline, so that jobs can be late: what else has the CPUs is told.
-    strangers: Option<Strangers>,
+    other_threads: Option<OtherThreads>,
     /// Threads that took over a task.
     heirs: u64,
     /// Threads without jobs, for there are too many.
@@ -198,7 +198,7 @@ impl Rebuilder {
     #[must_use]
     pub fn new(options: Options) -> Self {
         let timed = options.known.values().any(|known| known.deadline.is_some());
-        let strangers = timed.then(|| Strangers::new(STREAM));
+        let other_threads = timed.then(|| OtherThreads::new(STREAM));
         let node = NodeDef { name: "local".to_owned(), cpus: options.cpus.max(1), strategy: "kernel".to_owned() };
         Rebuilder {
             all: options.filter.is_empty(),
@@ -213,7 +213,7 @@ impl Rebuilder {
             chains: 0,
             interrupts: BTreeMap::new(),
             interrupts_told: 0,
-            strangers,
+            other_threads,
             heirs: 0,
             untold: 0,
             gaps: 0,
@@ -277,8 +277,8 @@ impl Rebuilder {
     /// Takes in what has become known of a thread.
     pub fn know(&mut self, pid: Pid, known: ReservationParams, sink: &mut impl Sink) {
         self.options.known.insert(pid, known);
-        if known.deadline.is_some() && self.strangers.is_none() {
-            self.strangers = Some(Strangers::new(STREAM));
+        if known.deadline.is_some() && self.other_threads.is_none() {
+            self.other_threads = Some(OtherThreads::new(STREAM));
         }
         if let Some(thread) = self.threads.get_mut(pid)
             && let Some(task) = thread.task
@@ -382,7 +382,7 @@ impl Rebuilder {
         if next.pid != 0 {
             self.arrive(cpu, next, sink);
         }
-        if self.strangers.is_some() {
+        if self.other_threads.is_some() {
             self.occupy(cpu, next, sink);
         }
     }
@@ -393,8 +393,8 @@ impl Rebuilder {
     fn occupy(&mut self, cpu: u32, next: &KernelThread, sink: &mut impl Sink) {
         let works = next.pid != 0
             && self.threads.get_mut(next.pid).is_some_and(|thread| matches!(thread.stage, Stage::Started));
-        if let Some(strangers) = self.strangers.as_mut().filter(|_| !works) {
-            strangers.got(cpu, next).iter().for_each(|line| line.tell(STREAM, self.now, sink));
+        if let Some(other_threads) = self.other_threads.as_mut().filter(|_| !works) {
+            other_threads.got(cpu, next).iter().for_each(|line| line.tell(STREAM, self.now, sink));
         }
     }
 
@@ -704,8 +704,8 @@ impl Rebuilder {
             sink.define(STREAM, self.now, &Definition::Task(task, def));
         }
         let pid = self.threads.at(slot).pid;
-        if let Some(strangers) = &mut self.strangers {
-            strangers.renamed(pid, comm).iter().for_each(|line| line.tell(STREAM, self.now, sink));
+        if let Some(other_threads) = &mut self.other_threads {
+            other_threads.renamed(pid, comm).iter().for_each(|line| line.tell(STREAM, self.now, sink));
         }
     }
 

@@ -49,7 +49,7 @@ pub use bytes::Endian;
 pub use calls::{Abi, AbiGuess};
 pub use damage::{Damage, Damages, Place};
 pub use dat::Loss;
-pub use dat::{DatError, HEADERS_MAX, MAGIC as DAT_MAGIC, UNPACKED_MAX, dat_extent, dat_extent_of, unpacked_dat};
+pub use dat::{DatError, HEADERS_MAX, MAGIC as DAT_MAGIC, UNPACKED_MAX, dat_extent, dat_extent_of};
 pub use dat_write::{DatHead, DatWriteError, DatWriter};
 pub use event::{CPUS_MAX, Comm, Context, EventKind, KernelEvent, Names, Pid, SwitchOutState, Thread, Waking};
 pub use feed::{Feed, WAITING_MAX};

@@ -11,14 +11,14 @@
 mod lane;
 mod machine;
 mod managed;
+mod other_threads;
 mod run_event;
-mod strangers;
 
 pub use lane::{Stamped, Worker};
 pub use machine::{Merge, Merged, Stamp};
 pub use managed::ManagedMerge;
+pub(crate) use other_threads::OtherThreads;
 pub use run_event::{RunEvent, RunEventKind, RunEventSink, SwitchOutReason, Translator, Watched, model_cpu};
-pub(crate) use strangers::Strangers;
 
 #[cfg(doc)]
 use takt_log::Event;

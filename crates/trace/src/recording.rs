@@ -167,13 +167,16 @@ pub fn is_trace(head: &[u8]) -> bool {
 
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
-/// Unpacks `bytes` where gzip is around them.
+/// Unpacks `bytes` where gzip is around them; those of a trace.dat up to the length that its headers tell.
 ///
 /// # Errors
 /// Broken, more than a GiB, or no trace by its first bytes.
 pub fn unpacked(bytes: &[u8]) -> Result<Cow<'_, [u8]>, OpenError> {
     if !bytes.starts_with(&GZIP) {
         return Ok(Cow::Borrowed(bytes));
+    }
+    if let Some(unpacked) = dat::unpacked_dat(bytes)? {
+        return Ok(Cow::Owned(unpacked));
     }
     let mut out = Vec::new();
     let mut unpacking = flate2::read::MultiGzDecoder::new(bytes).take(dat::UNPACKED_MAX as u64 + 1);

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use takt_model::Time;
 use takt_trace::{
     Abi, DatError, Endian, Entry, EventKind, Form, KernelEvent, Loss, OpenError, Page, PageLayout, Place, Recording,
-    SwitchOutState, dat_extent, dat_extent_of, embedded, is_trace, refuse_foreign, unpacked, unpacked_dat,
+    SwitchOutState, dat_extent, dat_extent_of, embedded, is_trace, refuse_foreign, unpacked,
 };
 
 /// A trace as it is read: every event with its name, and how many places are broken.
@@ -457,11 +457,11 @@ fn a_trace_dat_is_needed_as_far_as_its_headers_say() {
         assert!(extent <= bytes.len(), "{file}: {extent} of {} bytes", bytes.len());
         assert_eq!(events(&bytes[..extent]), events(&bytes), "{file}");
         let padded = packed(&[&bytes, &vec![0; ZEROS]]);
-        assert_eq!(unpacked_dat(&padded).expect("sound").expect("a trace.dat"), bytes[..extent], "{file}");
+        assert_eq!(*unpacked(&padded).expect("sound"), bytes[..extent], "{file}");
         // Zeros follow a part of the headers, as in a bomb or a file with holes.
         for kept in [30, 400, bytes.len() / 20] {
             let bomb = packed(&[&bytes[..kept], &vec![0; ZEROS]]);
-            assert!(matches!(unpacked_dat(&bomb), Err(OpenError::Dat(_))), "{file}: {kept} bytes and zeros");
+            assert!(matches!(unpacked(&bomb), Err(OpenError::Dat(_))), "{file}: {kept} bytes and zeros");
             // The first bytes alone decide nothing.
             assert!(matches!(dat_extent_of(&bytes[..kept]), Ok(None)), "{file}: {kept} bytes");
         }
@@ -479,9 +479,9 @@ fn a_trace_dat_is_needed_as_far_as_its_headers_say() {
     };
     let ones = std::io::Read::chain(endless.as_slice(), std::io::repeat(1));
     assert_eq!(dat_extent(ones, skip), Err(DatError::Headers));
-    // Other files are left to others.
-    assert_eq!(unpacked_dat(b"text"), Ok(None));
-    assert_eq!(unpacked_dat(&packed(&[b"text"])), Ok(None));
+    // Other files have no such headers.
+    assert_eq!(unpacked(b"text").as_deref(), Ok(&b"text"[..]));
+    assert_eq!(unpacked(&packed(&[b"text"])).as_deref(), Ok(&b"text"[..]));
 }
 
 /// The position at which the header of version 7 names the place of its options.

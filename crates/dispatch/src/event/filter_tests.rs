@@ -294,71 +294,71 @@ fn what_expires_may_make_another_time_due() {
 /// The state of a filter without timeouts, in the simplest form. A sequence holds the members
 /// reached so far.
 #[derive(Clone, Debug)]
-enum Kept {
+enum Reached {
     None,
     Until(u64),
-    Parts(Vec<Kept>),
+    Parts(Vec<Reached>),
 }
 
-impl Kept {
-    fn of(filter: &Filter) -> Kept {
+impl Reached {
+    fn of(filter: &Filter) -> Reached {
         match filter {
-            Filter::All(filters) | Filter::Any(filters) => Kept::Parts(filters.iter().map(Kept::of).collect()),
-            Filter::Sequence(_) => Kept::Parts(Vec::new()),
-            Filter::Without { filter, .. } => Kept::of(filter),
-            _ => Kept::None,
+            Filter::All(filters) | Filter::Any(filters) => Reached::Parts(filters.iter().map(Reached::of).collect()),
+            Filter::Sequence(_) => Reached::Parts(Vec::new()),
+            Filter::Without { filter, .. } => Reached::of(filter),
+            _ => Reached::None,
         }
     }
 
     fn is_done(&self, filter: &Filter) -> bool {
-        let zip = |parts: &'_ [Kept], filters: &'_ [Filter]| -> Vec<bool> {
+        let zip = |parts: &'_ [Reached], filters: &'_ [Filter]| -> Vec<bool> {
             parts.iter().zip(filters).map(|(part, filter)| part.is_done(filter)).collect()
         };
         match (self, filter) {
-            (Kept::Parts(parts), Filter::Any(filters)) => zip(parts, filters).contains(&true),
-            (Kept::Parts(parts), Filter::All(filters) | Filter::Sequence(filters)) => {
+            (Reached::Parts(parts), Filter::Any(filters)) => zip(parts, filters).contains(&true),
+            (Reached::Parts(parts), Filter::All(filters) | Filter::Sequence(filters)) => {
                 parts.len() == filters.len() && !zip(parts, filters).contains(&false)
             }
             (_, Filter::Without { filter, .. }) => self.is_done(filter),
-            (kept, _) => matches!(kept, Kept::Until(_)),
+            (kept, _) => matches!(kept, Reached::Until(_)),
         }
     }
 
-    fn without_expired(&self, filter: &Filter, now: u64) -> Kept {
+    fn without_expired(&self, filter: &Filter, now: u64) -> Reached {
         match (self, filter) {
-            (Kept::Until(expires), _) if *expires < now => Kept::None,
+            (Reached::Until(expires), _) if *expires < now => Reached::None,
             (_, Filter::Without { filter, .. }) => self.without_expired(filter, now),
-            (Kept::Parts(parts), Filter::All(filters) | Filter::Any(filters) | Filter::Sequence(filters)) => {
-                let mut parts: Vec<Kept> =
+            (Reached::Parts(parts), Filter::All(filters) | Filter::Any(filters) | Filter::Sequence(filters)) => {
+                let mut parts: Vec<Reached> =
                     parts.iter().zip(filters).map(|(part, filter)| part.without_expired(filter, now)).collect();
                 let undone = parts.iter().zip(filters).position(|(part, filter)| !part.is_done(filter));
                 if let (Filter::Sequence(_), Some(first)) = (filter, undone) {
                     parts.truncate(first + 1);
                 }
-                Kept::Parts(parts)
+                Reached::Parts(parts)
             }
             (kept, _) => kept.clone(),
         }
     }
 
-    fn with(&self, filter: &Filter, kind: u32, expires: u64) -> Kept {
+    fn with(&self, filter: &Filter, kind: u32, expires: u64) -> Reached {
         let has = |pattern: &Pattern| pattern.has(&head(kind, 0, Time::ZERO));
         match (self, filter) {
-            (_, Filter::One(pattern)) if has(pattern) => Kept::Until(expires),
+            (_, Filter::One(pattern)) if has(pattern) => Reached::Until(expires),
             (_, Filter::Without { .. } | Filter::Sequence(_)) if self.is_done(filter) => self.clone(),
-            (_, Filter::Without { filter, not }) if has(not) => Kept::of(filter),
+            (_, Filter::Without { filter, not }) if has(not) => Reached::of(filter),
             (_, Filter::Without { filter, .. }) => self.with(filter, kind, expires),
-            (Kept::Parts(parts), Filter::All(filters) | Filter::Any(filters)) => {
-                Kept::Parts(parts.iter().zip(filters).map(|(part, filter)| part.with(filter, kind, expires)).collect())
-            }
-            (Kept::Parts(parts), Filter::Sequence(filters)) => {
+            (Reached::Parts(parts), Filter::All(filters) | Filter::Any(filters)) => Reached::Parts(
+                parts.iter().zip(filters).map(|(part, filter)| part.with(filter, kind, expires)).collect(),
+            ),
+            (Reached::Parts(parts), Filter::Sequence(filters)) => {
                 let mut parts = parts.clone();
                 if parts.last().is_none_or(|last| last.is_done(&filters[parts.len() - 1])) {
-                    parts.push(Kept::of(&filters[parts.len()]));
+                    parts.push(Reached::of(&filters[parts.len()]));
                 }
                 let at = parts.len() - 1;
                 parts[at] = parts[at].with(&filters[at], kind, expires);
-                Kept::Parts(parts)
+                Reached::Parts(parts)
             }
             (kept, _) => kept.clone(),
         }
@@ -373,12 +373,12 @@ proptest! {
     ) {
         let mut at = 0;
         let events: Vec<Short> = steps.iter().map(|(kind, step, ttl)| { at += step; (*kind, at, *ttl) }).collect();
-        let (mut kept, mut expected) = (Kept::of(&filter), Vec::new());
+        let (mut kept, mut expected) = (Reached::of(&filter), Vec::new());
         for (kind, at, ttl) in &events {
             kept = kept.without_expired(&filter, *at).with(&filter, *kind, at + ttl);
             if kept.is_done(&filter) {
                 expected.push(*at);
-                kept = Kept::of(&filter);
+                kept = Reached::of(&filter);
             }
         }
         prop_assert_eq!(completions_of_short(&filter, &events), expected);

@@ -467,12 +467,12 @@ pub struct Values {
     /// The publisher's run, and when it was last heard, by CLOCK_MONOTONIC.
     run: u64,
     heard: Time,
-    copies: Vec<Kept>,
+    copies: Vec<ReplicatedValue>,
     counts: Applied,
 }
 
 /// A value on the replica's side.
-struct Kept {
+struct ReplicatedValue {
     bytes: Box<[u8]>,
     length: usize,
     /// The version in the known run; zero if there is none yet.
@@ -484,7 +484,7 @@ impl Replica {
     /// A replica of the publisher with this source, type and sizes.
     #[must_use]
     pub fn new(source: u32, kind: u32, sizes: &[usize]) -> Replica {
-        let copy = |size: &usize| Kept { bytes: vec![0; *size].into(), length: 0, version: 0, known: None };
+        let copy = |size: &usize| ReplicatedValue { bytes: vec![0; *size].into(), length: 0, version: 0, known: None };
         let copies = sizes.iter().map(copy).collect();
         let values = Values { run: 0, heard: Time::ZERO, copies, counts: Applied::default() };
         Replica { source, kind, values: Arc::new(PiMutex::new(values)) }

@@ -19,7 +19,7 @@ use crate::sync::{AtomicU64, PiGuard, PiMutex, Word, rouse};
 
 /// One CPU.
 pub(crate) struct CpuState {
-    pub(crate) held: PiMutex<Held>,
+    pub(crate) held: PiMutex<LockedState>,
     /// Held while a thread notifies other CPUs of ended jobs, and taken before any CPU's lock. So
     /// they learn of the ends in order. A waiting thread lends its priority to an interrupted one.
     pub(crate) courier: PiMutex<()>,
@@ -54,7 +54,7 @@ pub(crate) struct Running {
 }
 
 /// The state under a CPU's lock.
-pub(crate) struct Held {
+pub(crate) struct LockedState {
     pub(crate) core: Core<FactWriter>,
     /// Sleeping threads, by role.
     pub(super) idle: Vec<u32>,
@@ -89,16 +89,16 @@ pub(super) struct Worker {
     pub(super) number: u64,
 }
 
-impl Held {
+impl LockedState {
     /// With `workers` threads. Each level gets as many as the first plan wants; the others are
     /// spare. A switch of plans can leave started jobs at any level, which needs its threads
     /// besides.
-    pub(crate) fn new(core: Core<FactWriter>, threads: Vec<Vec<u32>>, workers: usize) -> Held {
+    pub(crate) fn new(core: Core<FactWriter>, threads: Vec<Vec<u32>>, workers: usize) -> LockedState {
         let levels = core.seat_count() as u32;
         let first = threads.first().map_or(&[][..], Vec::as_slice);
         let roles = (0..levels).zip(first).flat_map(|(level, threads)| std::iter::repeat_n(level, *threads as usize));
         let roles = roles.chain(std::iter::repeat(levels)).take(workers);
-        Held {
+        LockedState {
             idle: vec![0; levels as usize + 1],
             workers: roles.map(|role| Worker { role, tid: None, priority: None, slot: None, number: 0 }).collect(),
             watches: (0..workers).map(|_| None).collect(),
@@ -269,7 +269,7 @@ impl CpuState {
     /// announcements, once no job waits at the level or no thread of it sleeps. The waking thread
     /// cannot do it: it may lose its CPU within the system call, and would later withdraw a newer
     /// announcement.
-    pub(super) fn announce(&self, held: &Held, wakes: Wakes) {
+    pub(super) fn announce(&self, held: &LockedState, wakes: Wakes) {
         for (word, (new, first)) in self.pending.iter().zip(wakes.levels.words()) {
             let announced = word.load(Ordering::Acquire);
             if announced | new == 0 {
@@ -298,14 +298,14 @@ impl CpuState {
 
     /// Handles followers here, frees the lock, and wakes threads. Returns whether other CPUs have
     /// followers too.
-    pub(super) fn hand_back(&self, shared: &Shared, held: PiGuard<'_, Held>) -> bool {
+    pub(super) fn hand_back(&self, shared: &Shared, held: PiGuard<'_, LockedState>) -> bool {
         let (wakes, ended) = self.put_back(shared, held);
         self.wake(wakes);
         ended
     }
 
     /// As [`CpuState::hand_back`] with the wake-ups announced but not done.
-    pub(super) fn put_back(&self, shared: &Shared, mut held: PiGuard<'_, Held>) -> (Wakes, bool) {
+    pub(super) fn put_back(&self, shared: &Shared, mut held: PiGuard<'_, LockedState>) -> (Wakes, bool) {
         let last = held.last;
         if held.stopping.is_none() {
             held.core.settle(last);
@@ -324,7 +324,7 @@ impl CpuState {
 
     /// Gives threads the priorities of their jobs' new seats.
     #[cold]
-    fn move_threads(&self, shared: &Shared, held: &mut Held) {
+    fn move_threads(&self, shared: &Shared, held: &mut LockedState) {
         let others = held.assign_roles();
         let _ = shared.set_priorities(held);
         if others {
@@ -334,7 +334,7 @@ impl CpuState {
     }
 
     /// Tells the code of dropped running jobs to stop.
-    pub(super) fn stop_dropped(&self, held: &mut Held) {
+    pub(super) fn stop_dropped(&self, held: &mut LockedState) {
         while let Some((slot, number)) = held.core.take_stopped() {
             if let Some(operation) = self.operations.get(slot as usize) {
                 operation.stop_before.fetch_max(number.saturating_add(1), Ordering::AcqRel);

@@ -16,7 +16,7 @@ use takt_linux::{Epoch, PiMutex, clock};
 use takt_model::{Span, Time};
 
 use super::Shared;
-use super::cpu_state::{CpuState, Held};
+use super::cpu_state::{CpuState, LockedState};
 use super::watch::Watch;
 use crate::core::{End, Upcall};
 use crate::plan::Overrun;
@@ -25,7 +25,7 @@ use crate::sync::{self, Word, rouse};
 /// How many overruns are kept until the program takes them.
 const WAITING_MAX: usize = 256;
 
-impl Held {
+impl LockedState {
     /// Starts to watch a job. The calling thread is the worker that begins it.
     pub(super) fn watch(&mut self, worker: usize, upcall: Upcall, (overrun, wcet): (Overrun, Span), now: Time) {
         let watch = Watch::new(upcall.slot, upcall.number, (overrun, wcet), clock::thread_cpu(), now);
@@ -70,7 +70,7 @@ impl Held {
 impl Shared {
     /// Checks the watched jobs of a CPU that are due. Reports each overrun and does what its
     /// operation says.
-    pub(super) fn look_for_overruns(&self, cpu: u32, cpu_state: &CpuState, held: &mut Held, now: Time) {
+    pub(super) fn look_for_overruns(&self, cpu: u32, cpu_state: &CpuState, held: &mut LockedState, now: Time) {
         if held.next_look().is_none_or(|look| look > now) {
             return;
         }

@@ -6,7 +6,7 @@ use takt_linux::{Epoch, sched};
 use takt_model::{Span, Time};
 
 use super::Shared;
-use super::cpu_state::{CpuState, Held};
+use super::cpu_state::{CpuState, LockedState};
 
 /// The cost of a switch of plans. The time under the locks is bounded. At most one job of each
 /// operation is examined and queued, and another job if the new plan drops the first. Each thread
@@ -90,7 +90,7 @@ impl Shared {
     /// Gives each thread the priority of its level in the current plan. Returns how often the
     /// kernel refused. Not after the stop: threads end then, and the kernel may reuse a thread's
     /// number.
-    pub(super) fn set_priorities(&self, held: &mut Held) -> usize {
+    pub(super) fn set_priorities(&self, held: &mut LockedState) -> usize {
         let mut refused = 0;
         if held.stopping.is_some() {
             return refused;
@@ -111,7 +111,7 @@ impl Shared {
     }
 
     /// Whether a thread has the priority of its level, if none was refused.
-    pub(super) fn goes_by_plan(&self, held: &Held, worker: usize) -> bool {
+    pub(super) fn goes_by_plan(&self, held: &LockedState, worker: usize) -> bool {
         let Some(worker) = held.workers.get(worker) else { return false };
         let wanted = self.priorities.get(held.core.plan()).and_then(|levels| levels.get(worker.role as usize));
         wanted.is_none_or(|wanted| worker.priority == Some(*wanted)) || self.refused.load(Ordering::Relaxed) > 0

@@ -89,7 +89,7 @@ impl Pushing {
 }
 
 /// What became of pushes.
-struct Told {
+struct PushOutcome {
     /// The result of each push and its number of waits.
     pushes: Vec<(Pushed, u64)>,
     /// Whether all had returned when the gate opened.
@@ -100,7 +100,7 @@ struct Told {
 
 /// Pushes while the gate is closed. Opens the gate when all pushes have returned, or, for a policy
 /// without loss, when a push waits.
-fn pushed(left: &Process, cable: &Cable, connected: &Connected, sending: Sending) -> Told {
+fn pushed(left: &Process, cable: &Cable, connected: &Connected, sending: Sending) -> PushOutcome {
     let pushing = Pushing::default();
     std::thread::scope(|scope| {
         let told = scope.spawn(|| pushing.push(left));
@@ -109,7 +109,7 @@ fn pushed(left: &Process, cable: &Cable, connected: &Connected, sending: Sending
         let returned = pushing.done() == PUSHES as u64;
         let early = traffic(connected, 0).sent as usize;
         open(cable);
-        Told { pushes: told.join().unwrap(), returned, early }
+        PushOutcome { pushes: told.join().unwrap(), returned, early }
     })
 }
 
@@ -149,7 +149,7 @@ fn policies_say_truly_whether_they_block_or_drop() {
         }
         let peer = socket(cable.right(), 7000);
         let connected = narrow(&left, &cable, sending);
-        let Told { pushes: told, returned, early } = pushed(&left, &cable, &connected, sending);
+        let PushOutcome { pushes: told, returned, early } = pushed(&left, &cable, &connected, sending);
         // No room was made until all pushes had returned, except for policies that promise to wait
         // for room.
         assert_eq!(returned, sending.may_drop(), "{sending:?}: {told:?}");

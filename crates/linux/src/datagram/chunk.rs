@@ -29,7 +29,7 @@ pub struct Chunk {
 
 /// A datagram that came.
 #[derive(Debug)]
-pub struct Came<'a> {
+pub struct ReceivedDatagram<'a> {
     /// Its bytes. A longer datagram is cut to the size of a place.
     pub bytes: &'a mut [u8],
     /// Its sender; `None`: of another family than IPv4 and IPv6.
@@ -64,12 +64,12 @@ impl Chunk {
     }
 
     /// The datagrams of the last call, in order.
-    pub fn datagrams(&mut self) -> impl Iterator<Item = Came<'_>> {
+    pub fn datagrams(&mut self) -> impl Iterator<Item = ReceivedDatagram<'_>> {
         let bytes = self.bytes.chunks_exact_mut(self.each.max(1));
         let about = self.lengths.iter().zip(&self.names).zip(&self.headers).take(self.came);
         bytes.zip(about).filter_map(|(bytes, ((length, name), header))| {
             let bytes = bytes.get_mut(..*length as usize)?;
-            Some(Came { bytes, from: address(name), stamp: stamp(&header.msg_hdr) })
+            Some(ReceivedDatagram { bytes, from: address(name), stamp: stamp(&header.msg_hdr) })
         })
     }
 }

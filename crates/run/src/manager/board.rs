@@ -8,8 +8,8 @@ use takt_log::Event;
 use takt_model::{NodeId, System, Task, TaskId, Time};
 use takt_policy::CpuPart;
 
-use super::core::{Change, Core, Done, Fact};
-use crate::node::Station;
+use super::core::{Change, Completion, Core, Fact};
+use crate::node::NodeMessages;
 
 /// Start and completion of a slot's job, reported by its thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -39,7 +39,7 @@ pub(crate) trait Seats {
     /// Job `number` is not to be completed; its thread is frozen.
     fn abandon(&mut self, slot: u32, number: u64);
     /// The messages of the node, if it has flows.
-    fn station(&mut self) -> Option<&mut Station> {
+    fn messages(&mut self) -> Option<&mut NodeMessages> {
         None
     }
 }
@@ -81,7 +81,7 @@ pub(crate) struct Board<'a> {
     bound: Vec<Option<usize>>,
     cpus: Vec<Cpu>,
     /// Completed jobs that the core does not know yet.
-    done: Vec<Done>,
+    done: Vec<Completion>,
     /// Reports of a pass.
     stamps: Vec<Stamp>,
     /// Time of the last fact: facts never go back.
@@ -171,7 +171,7 @@ impl<'a> Board<'a> {
                 *last = at.max(*last);
                 tell(*last, fact);
             };
-            self.core.follow(now, &mut self.done, seats.station(), &mut told);
+            self.core.follow(now, &mut self.done, seats.messages(), &mut told);
             while let Some(slot) = seats.take_arrival() {
                 self.core.arrive(slot, now, &mut told);
             }
@@ -237,7 +237,7 @@ impl<'a> Board<'a> {
         self.tell(stamp.at, Event::Complete { job, cpu }, tell);
         self.set(slot, Seat::Idle { frozen: false });
         self.let_go(stamp.cpu);
-        self.done.push(Done { slot, at: self.last });
+        self.done.push(Completion { slot, at: self.last });
     }
 
     /// No thread is free to run on this CPU.

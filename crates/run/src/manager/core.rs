@@ -13,7 +13,7 @@ use takt_model::{ComponentId, NodeId, ServerRule, Span, System, Task, TaskId, Ti
 use takt_policy::{self as policy, CpuPart, Decision, Due, Link, Machine, ServerChange, Times};
 
 use crate::levels::BACKLOG;
-use crate::node::Station;
+use crate::node::NodeMessages;
 
 /// A log event of the manager.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,7 +32,7 @@ pub(crate) enum Fact {
 
 /// A job that has completed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Done {
+pub(crate) struct Completion {
     pub(crate) slot: u32,
     pub(crate) at: Time,
 }
@@ -370,8 +370,8 @@ impl<'a> Core<'a> {
     pub(crate) fn follow(
         &mut self,
         now: Time,
-        done: &mut Vec<Done>,
-        mut station: Option<&mut Station>,
+        done: &mut Vec<Completion>,
+        mut messages: Option<&mut NodeMessages>,
         tell: &mut impl FnMut(Time, Fact),
     ) {
         loop {
@@ -382,7 +382,7 @@ impl<'a> Core<'a> {
                 return;
             }
             self.last = at;
-            self.step(at, done, station.as_deref_mut(), tell);
+            self.step(at, done, messages.as_deref_mut(), tell);
         }
     }
 
@@ -412,13 +412,13 @@ impl<'a> Core<'a> {
     fn step(
         &mut self,
         at: Time,
-        done: &mut Vec<Done>,
-        mut station: Option<&mut Station>,
+        done: &mut Vec<Completion>,
+        mut messages: Option<&mut NodeMessages>,
         tell: &mut impl FnMut(Time, Fact),
     ) {
         loop {
             for job in done.drain(..) {
-                self.complete(job.slot, at, station.as_deref_mut(), tell);
+                self.complete(job.slot, at, messages.as_deref_mut(), tell);
             }
             self.carry_out(at, tell);
             self.pass_deadlines(at, tell);
@@ -426,7 +426,7 @@ impl<'a> Core<'a> {
                 return;
             }
             self.make_change(at, tell);
-            self.release_hops(at, station.as_deref_mut(), tell);
+            self.release_hops(at, messages.as_deref_mut(), tell);
             self.release_all(at, tell);
             self.switch_modes(at, tell);
             // As the simulator does: a part of a node with components and several CPUs shares nothing with the others.
@@ -448,22 +448,28 @@ impl<'a> Core<'a> {
         self.machine.on_event(at, event, &mut self.decisions);
     }
 
-    fn complete(&mut self, slot: u32, at: Time, station: Option<&mut Station>, tell: &mut impl FnMut(Time, Fact)) {
+    fn complete(
+        &mut self,
+        slot: u32,
+        at: Time,
+        messages: Option<&mut NodeMessages>,
+        tell: &mut impl FnMut(Time, Fact),
+    ) {
         let Some(task) = self.tasks.get_mut(slot as usize) else { return };
         let Some(job) = task.head.take() else { return };
         let (key, due) = (task.key(job.number), job.arrival.saturating_add(task.deadline));
         self.stop(slot);
         self.report(at, &policy::Event::Complete { slot });
         self.ended(slot, &job, true, at);
-        if let Some(station) = station {
-            station.completed(slot, (key, due, job.origin), at, &mut |at, event| tell(at, Fact::Event(event)));
+        if let Some(messages) = messages {
+            messages.completed(slot, (key, due, job.origin), at, &mut |at, event| tell(at, Fact::Event(event)));
         }
     }
 
     /// Releases the jobs of messages that a receiving job has taken.
-    fn release_hops(&mut self, at: Time, station: Option<&mut Station>, tell: &mut impl FnMut(Time, Fact)) {
-        let Some(station) = station else { return };
-        while let Some(job) = station.take_job() {
+    fn release_hops(&mut self, at: Time, messages: Option<&mut NodeMessages>, tell: &mut impl FnMut(Time, Fact)) {
+        let Some(messages) = messages else { return };
+        while let Some(job) = messages.take_job() {
             let (number, arrival, origin) = (job.number, job.arrival, job.origin);
             let released = Released { number, arrival, release: at, origin, missed: false };
             self.release(job.slot, released, at, tell);

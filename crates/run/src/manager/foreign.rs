@@ -114,7 +114,7 @@ impl Switch for ForeignSeat {
 }
 
 /// A seat in the hands of its manager.
-pub(crate) struct Held<'a> {
+pub(crate) struct ManagedSeat<'a> {
     pub(crate) slot: u32,
     seat: &'a ForeignSeat,
     sentry: &'a Sentry,
@@ -125,9 +125,9 @@ pub(crate) struct Held<'a> {
     begun: Time,
 }
 
-impl<'a> Held<'a> {
-    pub(crate) fn new(slot: u32, seat: &'a ForeignSeat, sentry: &'a Sentry, grain: Span) -> Held<'a> {
-        Held { slot, seat, sentry, turns: Turns::new(seat.used(), grain), turn: 0, begun: Time::ZERO }
+impl<'a> ManagedSeat<'a> {
+    pub(crate) fn new(slot: u32, seat: &'a ForeignSeat, sentry: &'a Sentry, grain: Span) -> ManagedSeat<'a> {
+        ManagedSeat { slot, seat, sentry, turns: Turns::new(seat.used(), grain), turn: 0, begun: Time::ZERO }
     }
 
     /// Whether the threads have begun to want the CPU. Told once.

@@ -17,13 +17,14 @@ const SPIN: &str = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done";
 
 /// The CPU time of misbehaving jobs, and the scheduling policies of their children.
 #[derive(Debug)]
-struct Seen {
+struct Misbehaviour {
     used: Span,
     children: usize,
     policies: BTreeSet<u32>,
 }
 
-static SEEN: Mutex<Seen> = Mutex::new(Seen { used: Span::ZERO, children: 0, policies: BTreeSet::new() });
+static MISBEHAVIOUR: Mutex<Misbehaviour> =
+    Mutex::new(Misbehaviour { used: Span::ZERO, children: 0, policies: BTreeSet::new() });
 
 /// The kernel's number of a child's scheduling policy.
 fn policy(child: &Child) -> Option<u32> {
@@ -54,7 +55,7 @@ pub(crate) fn misbehave(task: &str, is_over: &dyn Fn() -> bool) {
         let _ = child.kill();
         let _ = child.wait();
     }
-    let mut seen = SEEN.lock().unwrap();
+    let mut seen = MISBEHAVIOUR.lock().unwrap();
     seen.used = seen.used.saturating_add(used);
     seen.children += children.len();
     seen.policies.extend(policies);
@@ -103,7 +104,7 @@ fn a_thread_that_blocks_and_forks_takes_no_more_than_the_budget_of_its_component
 
 /// One run. Whether both components got their budgets.
 fn takes_no_more_than_its_budget(rule: ServerRule, place: usize, cpus: u32) -> bool {
-    *SEEN.lock().unwrap() = Seen { used: Span::ZERO, children: 0, policies: BTreeSet::new() };
+    *MISBEHAVIOUR.lock().unwrap() = Misbehaviour { used: Span::ZERO, children: 0, policies: BTreeSet::new() };
     let options = RunOptions { back_end: Some(ServerBackEnd::Manager), ..RunOptions::new(ms(300)) };
     let mut events: Vec<(u32, Time, takt_log::Event)> = Vec::new();
     let summary = match run(&system(rule, place, cpus), &options, &mut events) {
@@ -114,7 +115,7 @@ fn takes_no_more_than_its_budget(rule: ServerRule, place: usize, cpus: u32) -> b
         }
         Err(error) => panic!("{error}"),
     };
-    let seen = SEEN.lock().unwrap();
+    let seen = MISBEHAVIOUR.lock().unwrap();
     let of = |name: &str| summary.tasks.iter().find(|task| task.name == name).unwrap();
     let modest = (0..3).filter(|at| *at != place).map(|at| of(&format!("modest {at}")).completed).sum::<u64>();
     let manager = &summary.managers[0];

@@ -10,11 +10,11 @@ use takt_policy::CpuPart;
 
 use super::board::{Board, Report, Seats};
 use super::core::{Change, Fact};
-use super::foreign::{Held, Sentry};
+use super::foreign::{ManagedSeat, Sentry};
 use super::record::{Note, to_words};
 use super::seat::{Manager, Posted, Seat};
 use crate::lanes::{Lane, Role, Shared};
-use crate::node::{Post, Station, TableJob};
+use crate::node::{NodeMessages, Post, TableJob};
 
 /// The least time between two decisions of the timer. The manager carries out closer instants of the plan
 /// together. This bounds its use of the CPU.
@@ -42,7 +42,7 @@ struct LiveSeats<'a> {
     /// Those of tasks that have joined, behind the manager's own.
     guests: Vec<&'a Lane>,
     /// Those of existing threads.
-    held: Vec<Held<'a>>,
+    held: Vec<ManagedSeat<'a>>,
     /// Turns of existing threads so far.
     turns: u64,
     epoch: Epoch,
@@ -65,7 +65,7 @@ impl<'a> LiveSeats<'a> {
         }
     }
 
-    fn held(&mut self, slot: u32) -> Option<&mut Held<'a>> {
+    fn held(&mut self, slot: u32) -> Option<&mut ManagedSeat<'a>> {
         self.held.iter_mut().find(|held| held.slot == slot)
     }
 
@@ -102,8 +102,8 @@ impl<'a> LiveSeats<'a> {
 
     /// Freezes threads that want the CPU and have no turn. Returns when the next have paid.
     fn settle(&mut self) -> Time {
-        self.held.iter_mut().for_each(Held::settle);
-        self.held.iter().map(Held::due).min().unwrap_or(Time::MAX)
+        self.held.iter_mut().for_each(ManagedSeat::settle);
+        self.held.iter().map(ManagedSeat::due).min().unwrap_or(Time::MAX)
     }
 }
 
@@ -173,8 +173,8 @@ impl Seats for LiveSeats<'_> {
         }
     }
 
-    fn station(&mut self) -> Option<&mut Station> {
-        self.post.as_mut().map(Post::station)
+    fn messages(&mut self) -> Option<&mut NodeMessages> {
+        self.post.as_mut().map(Post::messages)
     }
 }
 
@@ -305,10 +305,10 @@ impl Manager {
     }
 
     /// The seats of existing threads.
-    fn held<'a>(&self, shared: &'a Shared) -> Vec<Held<'a>> {
+    fn held<'a>(&self, shared: &'a Shared) -> Vec<ManagedSeat<'a>> {
         let Some(sentry) = self.sentry(shared) else { return Vec::new() };
         let seat = |(slot, lane): (u32, &usize)| match &shared.lanes.get(*lane)?.role {
-            Role::Foreign(seat) => Some(Held::new(slot, seat, sentry, GRAIN)),
+            Role::Foreign(seat) => Some(ManagedSeat::new(slot, seat, sentry, GRAIN)),
             _ => None,
         };
         (0..).zip(&self.lanes).filter_map(seat).collect()

@@ -9,7 +9,7 @@
 //! | file | holds |
 //! |---|---|
 //! | `plan.rs` | the parts of the node's tasks, its lanes and peers |
-//! | `station.rs` | the messages of a node; pure |
+//! | `messages.rs` | the messages of a node; pure |
 //! | `key_file.rs` | the file of the key |
 //! | `seal.rs` | encrypted and authenticated datagrams; pure |
 //! | `difference.rs` | how the clocks of nodes differ; pure |
@@ -34,12 +34,12 @@ mod difference;
 pub(crate) mod error;
 mod key_file;
 mod line;
+mod messages;
 mod outbox;
 mod payload;
 mod plan;
 mod post;
 mod seal;
-mod station;
 
 pub use error::NodeError;
 pub use key_file::KeyFileError;
@@ -49,12 +49,12 @@ pub use seal::{Key, KeyError};
 
 pub(crate) use clocks::{Clocks, SyncJob};
 use difference::{Difference, KnownDifference};
+pub(crate) use messages::NodeMessages;
 use outbox::NodeOutbox;
 use payload::Payloads;
 pub(crate) use payload::Ring;
 pub(crate) use plan::{NodePlan, Part};
 pub(crate) use post::{Post, TableJob};
-pub(crate) use station::Station;
 
 /// Numbers that the table thread counts up.
 macro_rules! counts {

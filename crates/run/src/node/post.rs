@@ -13,8 +13,8 @@ use takt_model::{NodeId, Span, Time};
 use takt_net::{MESSAGE_BODY, MESSAGE_HEAD, MessageBody, MessageHead, ReplayGuard};
 
 use super::difference::Difference;
+use super::messages::{Message, NodeMessages, incoming};
 use super::outbox::{Departure, Fate, NodeOutbox};
-use super::station::{Message, Station, incoming};
 use super::{NodeLive, Part, lateness};
 
 /// Datagrams that one system call receives at most. The clock is read after each.
@@ -29,10 +29,10 @@ const HELD_MAX: Span = Span::from_s(1);
 /// The table thread's side of a node.
 pub(crate) struct Post {
     live: Arc<NodeLive>,
-    station: Station,
-    /// The slots of the node, by those of the station.
+    messages: NodeMessages,
+    /// The slots of the node, by those of its messages.
     slots: Vec<u32>,
-    /// The slots of the station, by those of the node.
+    /// The slots of the messages, by those of the node.
     places: Vec<Option<u32>>,
     /// By lane: the node's slot of the jobs that leave its messages.
     from: Vec<u32>,
@@ -67,10 +67,10 @@ impl Post {
         let plan = &live.plan;
         let place = |slot: u32| slots.iter().position(|of_node| *of_node == slot).map(|at| at as u32);
         let leaves = |lane: u32| (0..).zip(&plan.parts).find(|(_, part)| part.lane() == Some(lane));
-        let mut station = Station::new(plan, slots, ROOM);
-        station.tell_handlers(slots.iter().map(|slot| live.payloads.input(*slot).cloned()).collect());
+        let mut messages = NodeMessages::new(plan, slots, ROOM);
+        messages.tell_handlers(slots.iter().map(|slot| live.payloads.input(*slot).cloned()).collect());
         Post {
-            station,
+            messages,
             slots: slots.to_vec(),
             places: (0..plan.parts.len() as u32).map(place).collect(),
             from: (0..plan.lanes.len() as u32).map(|lane| leaves(lane).map_or(u32::MAX, |(slot, _)| slot)).collect(),
@@ -86,13 +86,13 @@ impl Post {
         }
     }
 
-    pub(crate) fn station(&mut self) -> &mut Station {
-        &mut self.station
+    pub(crate) fn messages(&mut self) -> &mut NodeMessages {
+        &mut self.messages
     }
 
     /// The number of a later hop, whose jobs messages release.
     pub(crate) fn later_hop(&self, slot: u32) -> Option<u32> {
-        self.station.later_hop(slot)
+        self.messages.later_hop(slot)
     }
 
     /// Until when all arrivals and departures have been told, given that it is `now`.
@@ -111,7 +111,7 @@ impl Post {
         let start = epoch.now();
         let live = self.live.clone();
         let counts = &live.counts;
-        let (late, longest) = match self.station.part(slot) {
+        let (late, longest) = match self.messages.part(slot) {
             Part::Receive => {
                 self.receive(start, epoch, tell);
                 (&counts.receive_late_ns, &counts.receive_longest_ns)
@@ -137,7 +137,7 @@ impl Post {
         // Messages that an earlier job read too early.
         let (mut read, mut exhausted) = (self.next.len(), false);
         for (at, message) in self.next.drain(..) {
-            self.station.arrive(message, at, tell);
+            self.messages.arrive(message, at, tell);
         }
         if let Some(socket) = &live.socket {
             loop {
@@ -156,7 +156,7 @@ impl Post {
                 }
             }
         }
-        self.station.start_receiving();
+        self.messages.start_receiving();
         // Messages in the socket may be older than `start` if the budget is spent.
         let certain = if exhausted { start.as_ns().saturating_sub(HELD_MAX.as_ns()) } else { start.as_ns() };
         self.told = self.told.max(Time::from_ns(certain));
@@ -202,7 +202,7 @@ impl Post {
         }
         self.transmitted(epoch, tell);
         for (at, message) in self.next.drain(..) {
-            self.station.arrive(message, at, tell);
+            self.messages.arrive(message, at, tell);
         }
         if let Some(socket) = &live.socket {
             // A flood must not keep the run from ending.
@@ -217,14 +217,14 @@ impl Post {
         }
         for (slot, of_node) in (0..).zip(&self.slots) {
             if let Some(most) = live.taken.get(*of_node as usize) {
-                most.fetch_max(self.station.most_taken(slot), Ordering::Relaxed);
+                most.fetch_max(self.messages.most_taken(slot), Ordering::Relaxed);
             }
         }
     }
 
     /// Opens the datagrams of the last call. Messages that arrived after `start` wait.
     fn take_chunk(&mut self, start: Time, epoch: Epoch, tell: &mut impl FnMut(Time, Event)) {
-        let Post { live, station, chunk, next, guards, told, places, .. } = self;
+        let Post { live, messages, chunk, next, guards, told, places, .. } = self;
         let counts = &live.counts;
         let (now, realtime) = (monotonic_ns(), realtime_ns());
         for datagram in chunk.datagrams() {
@@ -240,7 +240,7 @@ impl Post {
             counts.arrived.fetch_add(1, Ordering::Relaxed);
             let at = local(datagram.stamp.unwrap_or(realtime), (now, realtime), epoch).max(*told);
             if at <= start {
-                station.arrive(message, at, tell);
+                messages.arrive(message, at, tell);
             } else {
                 next.push((at, message));
             }
@@ -260,7 +260,7 @@ impl Post {
         let live = self.live.clone();
         let Some(outbox) = &live.outbox else { return };
         self.sending.clear();
-        self.sending.extend(self.station.start_sending(number));
+        self.sending.extend(self.messages.start_sending(number));
         for at in 0..self.sending.len() {
             let Some(message) = self.sending.get(at).copied() else { continue };
             let (job, number, lane) = (message.job, message.number, message.place as usize);
@@ -344,7 +344,7 @@ impl Refusal {
     }
 }
 
-/// The message of a datagram. `places` leads from the node's slots to the station's.
+/// The message of a datagram. `places` leads from the node's slots to those of its messages.
 fn open(
     live: &NodeLive,
     guards: &mut [ReplayGuard],

@@ -9,8 +9,8 @@ use takt_policy::CpuPart;
 use takt_sim::{SimOptions, simulate};
 
 use super::difference::Difference;
+use super::messages::{Message, NodeMessages, incoming};
 use super::plan::{NodeNetwork, NodePlan, Part};
-use super::station::{Message, Station, incoming};
 use crate::manager::board::{Board, Report, Seats};
 use crate::manager::core::Fact;
 
@@ -28,7 +28,7 @@ struct Job {
 struct Threads<'a> {
     tasks: Vec<(&'a Task, Draw)>,
     plan: NodePlan,
-    station: Station,
+    messages: NodeMessages,
     now: Time,
     jobs: Vec<Option<Job>>,
     frozen: Vec<bool>,
@@ -57,7 +57,7 @@ impl Threads<'_> {
             return None;
         }
         job.report.completed = Some(until);
-        (self.station.part(at as u32) == Part::Send).then_some(at as u32)
+        (self.messages.part(at as u32) == Part::Send).then_some(at as u32)
     }
 }
 
@@ -74,10 +74,10 @@ impl Seats for Threads<'_> {
             let task = task.unwrap();
             task.cost.map_or(task.wcet, |cost| cost.checked_mul(count).unwrap())
         };
-        let left = match self.station.part(slot) {
-            Part::Receive => cost(self.plan.receive, self.station.start_receiving()),
+        let left = match self.messages.part(slot) {
+            Part::Receive => cost(self.plan.receive, self.messages.start_receiving()),
             Part::Send => {
-                self.sending = self.station.start_sending(number).collect();
+                self.sending = self.messages.start_sending(number).collect();
                 cost(self.plan.send, self.sending.len() as u64)
             }
             _ => draw.exec(task, number),
@@ -93,8 +93,8 @@ impl Seats for Threads<'_> {
     fn abandon(&mut self, slot: u32, _: u64) {
         self.jobs[slot as usize] = None;
     }
-    fn station(&mut self) -> Option<&mut Station> {
-        Some(&mut self.station)
+    fn messages(&mut self) -> Option<&mut NodeMessages> {
+        Some(&mut self.messages)
     }
 }
 
@@ -146,7 +146,7 @@ fn live(system: &System, seed: u64, (begin, end): (Time, Time)) -> Events {
         .zip(&plans)
         .map(|(node, (plan, lowered))| {
             let part = CpuPart::of_node(lowered, NodeId(node)).unwrap().remove(0);
-            let station = Station::new(plan, &part.slots, 1000);
+            let messages = NodeMessages::new(plan, &part.slots, 1000);
             let tasks: Vec<_> =
                 lowered.tasks_of(NodeId(node)).map(|(_, task)| (task, Draw::new(seed, &task.name))).collect();
             let threads = Threads {
@@ -155,10 +155,10 @@ fn live(system: &System, seed: u64, (begin, end): (Time, Time)) -> Events {
                 jobs: vec![None; tasks.len()],
                 frozen: vec![false; tasks.len()],
                 sending: Vec::new(),
-                station,
+                messages,
                 tasks,
             };
-            let hop = |slot| threads.station.later_hop(slot);
+            let hop = |slot| threads.messages.later_hop(slot);
             let mut board = Board::new(lowered, NodeId(node), part, (seed, end), hop);
             if begin > Time::ZERO {
                 board.begin_at(begin);
@@ -181,7 +181,7 @@ fn live(system: &System, seed: u64, (begin, end): (Time, Time)) -> Events {
             let (from, body) = first.remove();
             for (node, (_, threads)) in (0_u32..).zip(&mut nodes) {
                 if let Some(message) = incoming(&threads.plan, NodeId(from), &body, Difference::default()) {
-                    threads.station.arrive(message, now, &mut |at, event| keep.event(node, at, &event));
+                    threads.messages.arrive(message, now, &mut |at, event| keep.event(node, at, &event));
                 }
             }
         }
@@ -318,17 +318,17 @@ fn a_message_that_is_late_by_the_safe_end_alone_is_not_admitted() {
     let (entry, ms) = (plan.entries[&task], |ms: u64| Time::from_ns(ms * 1_000_000));
     let Part::Hop { share, drops: true, .. } = plan.parts[entry.slot as usize] else { panic!("a hop that drops") };
     for (due_min, due, admitted) in [(100, 100, true), (90, 110, true), (80, 100, false), (80, 80, true)] {
-        let mut station = Station::new(&plan, &slots, 10);
+        let mut messages = NodeMessages::new(&plan, &slots, 10);
         let job = takt_log::JobKey { task, number: 1 };
         let message = Message { job, number: 1, due: ms(due), due_min: ms(due_min), origin: ms(1), place: entry.slot };
         let mut events = Vec::new();
         let mut tell = |_: Time, event: Event| events.push(event);
-        station.arrive(message, ms(85), &mut tell);
-        station.start_receiving();
+        messages.arrive(message, ms(85), &mut tell);
+        messages.start_receiving();
         // A deadline of 85 ms or less is late.
         let done = ms(85) + share;
-        station.completed(receive, (takt_log::JobKey { task, number: 0 }, done, done), done, &mut tell);
-        assert_eq!(station.take_job().is_some(), admitted, "{due_min} {due}: {events:?}");
+        messages.completed(receive, (takt_log::JobKey { task, number: 0 }, done, done), done, &mut tell);
+        assert_eq!(messages.take_job().is_some(), admitted, "{due_min} {due}: {events:?}");
         let dropped = events.iter().any(|event| matches!(event, Event::Drop { .. }));
         assert_eq!(dropped, !admitted, "{due_min} {due}");
     }
@@ -424,11 +424,11 @@ fn send_and_take(link: Option<Link>) {
     // The kernel begins to stamp arrivals some time after the request. Before, messages come one job later.
     let warm = (0..5000).any(|number| {
         let (now, tell) = (epoch.now(), &mut |_: Time, _: Event| {});
-        from.station().completed(hop as u32, (JobKey { task, number: 1000 + number }, now, now), now, tell);
+        from.messages().completed(hop as u32, (JobKey { task, number: 1000 + number }, now, now), now, tell);
         from.run((send, number * 100), now, epoch, tell);
         to.run((receive, number), now, epoch, tell);
-        to.station().completed(receive, (JobKey { task, number: 0 }, now, now), now, tell);
-        let last = std::iter::from_fn(|| to.station().take_job()).last();
+        to.messages().completed(receive, (JobKey { task, number: 0 }, now, now), now, tell);
+        let last = std::iter::from_fn(|| to.messages().take_job()).last();
         from.run((slot(&sender, Part::Receive), number), now, epoch, tell);
         takt_linux::clock::pause(Span::from_ms(1));
         last.is_some_and(|job| job.number == 1000 + number)
@@ -442,12 +442,12 @@ fn send_and_take(link: Option<Link>) {
             let tell = &mut |at: Time, event: Event| events.push((at, event));
             let now = epoch.now();
             let due = now + Span::from_ms(50);
-            from.station().completed(hop as u32, (JobKey { task, number }, due, now), now, tell);
+            from.messages().completed(hop as u32, (JobKey { task, number }, due, now), now, tell);
             let TableJob { start, end, .. } = from.run((send, 1_000_000 + number * 100), now, epoch, tell);
             assert!(start <= end);
             let job = to.run((receive, number), now, epoch, tell);
-            to.station().completed(receive, (JobKey { task, number }, due, now), job.end, tell);
-            while let Some(job) = to.station().take_job() {
+            to.messages().completed(receive, (JobKey { task, number }, due, now), job.end, tell);
+            while let Some(job) = to.messages().take_job() {
                 received.push((job.number, job.origin == now));
             }
             // Reads the stamps of what has left.
@@ -469,12 +469,12 @@ fn send_and_take(link: Option<Link>) {
     };
     let tell = &mut |_: Time, _: Event| {};
     let now = epoch.now();
-    other.station().completed(hop as u32, (JobKey { task, number: 99 }, now, now), now, tell);
+    other.messages().completed(hop as u32, (JobKey { task, number: 99 }, now, now), now, tell);
     other.run((send, 0), now, epoch, tell);
     to.run((receive, 99), now, epoch, tell);
-    to.station().completed(receive, (JobKey { task, number: 99 }, now, now), now, tell);
-    assert_eq!(to.station().take_job().map(|job| job.number), Some(99), "a restarted sender is heard");
-    from.station().completed(hop as u32, (JobKey { task, number: 100 }, now, now), now, tell);
+    to.messages().completed(receive, (JobKey { task, number: 99 }, now, now), now, tell);
+    assert_eq!(to.messages().take_job().map(|job| job.number), Some(99), "a restarted sender is heard");
+    from.messages().completed(hop as u32, (JobKey { task, number: 100 }, now, now), now, tell);
     from.run((send, 2_000_000), now, epoch, tell);
     to.run((receive, 100), now, epoch, tell);
     assert_eq!(receiver.counts.replayed.load(Ordering::Relaxed), 1, "its former process is not");
@@ -483,7 +483,7 @@ fn send_and_take(link: Option<Link>) {
     let (_, mut from, _) = open(0, address, None);
     for (number, known) in [(0, None), (1, Some(takt_net::OffsetInterval { low: 0, middle: 0, high: 0 }))] {
         receiver.set_difference(NodeId(0), known);
-        from.station().completed(hop as u32, (JobKey { task, number }, now, now), now, tell);
+        from.messages().completed(hop as u32, (JobKey { task, number }, now, now), now, tell);
         from.run((send, number * 100), now, epoch, tell);
         to.run((receive, number), now, epoch, tell);
         let counts = [&receiver.untimed[0], &receiver.counts.arrived].map(|count| count.load(Ordering::Relaxed));

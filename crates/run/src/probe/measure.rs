@@ -10,7 +10,7 @@ use takt_model::{Span, Time};
 use takt_net::probe::{Arrivals, Arrived, MESSAGE_MAX, NUMBERS_MAX, Pace, ProbeMessage, Schedule, Send};
 
 use super::offsets::{Offsets, follow};
-use super::path::{Came, Inbox, Path, Welcome};
+use super::path::{Arrival, Inbox, Path, Welcome};
 use super::{
     ClocksSpec, Message, ProbeError, ProbeOutcome, ProbeSpec, Progress, REPLIES_MAX, Reply, ServerOutcome, background,
 };
@@ -337,7 +337,7 @@ struct RawReply {
     server: u32,
     sent: Time,
     received: (Time, Time),
-    came: Came,
+    came: Arrival,
 }
 
 /// Replies that a run expects. Memory that grew during the run would hold up its threads.

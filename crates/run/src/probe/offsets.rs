@@ -13,7 +13,7 @@ const KEPT_MAX: u64 = 1 << 20;
 
 /// The interval of one server's clock between two instants, which are close.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Known {
+struct Interval {
     from: Time,
     to: Time,
     restarts: u64,
@@ -23,7 +23,7 @@ struct Known {
 /// The intervals of one server by time.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub(super) struct Offsets {
-    known: Vec<Known>,
+    known: Vec<Interval>,
     drift_ppm: u32,
 }
 
@@ -45,7 +45,7 @@ impl Offsets {
         {
             return None;
         }
-        let aged = |known: &Known| {
+        let aged = |known: &Interval| {
             let offset = known.offset?;
             let away = at.saturating_since(known.from).max(known.to.saturating_since(at));
             let away = away.saturating_add(at.saturating_since(since));
@@ -75,7 +75,7 @@ pub(super) fn follow(sync: &mut TimeSync, servers: usize, drift_ppm: u32, run: S
         let peers = sync.peers();
         let to = now();
         for (offsets, peer) in offsets.iter_mut().zip(peers) {
-            offsets.known.push(Known { from, to, restarts: peer.restarts, offset: peer.offset });
+            offsets.known.push(Interval { from, to, restarts: peer.restarts, offset: peer.offset });
         }
     }
     offsets
@@ -85,9 +85,9 @@ pub(super) fn follow(sync: &mut TimeSync, servers: usize, drift_ppm: u32, run: S
 mod tests {
     use super::*;
 
-    fn known(at: u64, restarts: u64, ends: Option<(i64, i64)>) -> Known {
+    fn known(at: u64, restarts: u64, ends: Option<(i64, i64)>) -> Interval {
         let offset = ends.map(|(low, high)| OffsetInterval { low, high, middle: low });
-        Known { from: Time::from_ns(at), to: Time::from_ns(at + 10), restarts, offset }
+        Interval { from: Time::from_ns(at), to: Time::from_ns(at + 10), restarts, offset }
     }
 
     #[test]

@@ -74,7 +74,7 @@ pub(super) struct Welcome {
 
 /// When a message came.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Came {
+pub(super) struct Arrival {
     /// To this program.
     pub(super) received: Time,
     /// To the kernel, or later.
@@ -480,14 +480,14 @@ impl Inbox {
     }
 
     /// Waits for at most 5 ms. Calls `on` for each message, with the index of its server.
-    pub(super) fn receive(&mut self, path: &Path, on: &mut dyn FnMut(usize, ProbeMessage, Came)) {
+    pub(super) fn receive(&mut self, path: &Path, on: &mut dyn FnMut(usize, ProbeMessage, Arrival)) {
         match &path.carrier {
             Carrier::Udp(socket, _) => self.datagram(path, socket, on),
             Carrier::Tcp(streams) => self.streams(path, streams, on),
         }
     }
 
-    fn datagram(&mut self, path: &Path, socket: &Datagrams, on: &mut dyn FnMut(usize, ProbeMessage, Came)) {
+    fn datagram(&mut self, path: &Path, socket: &Datagrams, on: &mut dyn FnMut(usize, ProbeMessage, Arrival)) {
         let arrivals = ArrivalClock::start();
         let Some((length, from, stamp)) = socket.await_stamped(&mut self.bytes) else { return };
         let received = Time::from_ns(monotonic_ns());
@@ -495,12 +495,14 @@ impl Inbox {
         let is_from = |server: &SocketAddr| (server.ip(), server.port()) == (from.ip(), from.port());
         let server = path.servers.iter().position(is_from);
         match (server, self.bytes.get(..length).and_then(Head::of_datagram)) {
-            (Some(server), Some(head)) if head.run == path.run => on(server, head.message, Came { received, stamped }),
+            (Some(server), Some(head)) if head.run == path.run => {
+                on(server, head.message, Arrival { received, stamped })
+            }
             _ => self.foreign += 1,
         }
     }
 
-    fn streams(&mut self, path: &Path, streams: &[TcpStream], on: &mut dyn FnMut(usize, ProbeMessage, Came)) {
+    fn streams(&mut self, path: &Path, streams: &[TcpStream], on: &mut dyn FnMut(usize, ProbeMessage, Arrival)) {
         let mut poll = Poll::default();
         let open: Vec<usize> = (0..streams.len()).filter(|server| !self.ended[*server]).collect();
         if open.is_empty() {
@@ -526,7 +528,7 @@ impl Inbox {
                     continue;
                 }
             };
-            let came = Came { received: Time::from_ns(monotonic_ns()), stamped: None };
+            let came = Arrival { received: Time::from_ns(monotonic_ns()), stamped: None };
             let (bytes, foreign) = (self.bytes.get(..length).unwrap_or_default(), &mut self.foreign);
             let is_whole = self.frames[*server].feed(bytes, &mut |head| match head.run == path.run {
                 true => on(*server, head.message, came),

@@ -22,7 +22,7 @@ const NOTES_MAX: usize = 32;
 
 /// The groups of a run.
 pub(crate) struct Groups {
-    held: Vec<Held>,
+    held: Vec<ServedGroup>,
     servers: Servers,
     scanned: Option<Time>,
     notes: Vec<String>,
@@ -30,7 +30,7 @@ pub(crate) struct Groups {
 }
 
 /// One of them.
-struct Held {
+struct ServedGroup {
     component: ComponentId,
     name: String,
     threads: Threads,
@@ -58,7 +58,7 @@ impl Groups {
     /// Finds the groups of the plan. `cpus` are the kernel's numbers. Nothing is changed.
     pub(crate) fn find(prepared: &Prepared, plan: &ServedPlan, cpus: &[u32], admit: Admit) -> Result<Groups, RunError> {
         let (system, node) = (&prepared.system, prepared.node);
-        let mut held: Vec<Held> = Vec::new();
+        let mut held: Vec<ServedGroup> = Vec::new();
         let refused = |error: ForeignError| RunError::Foreign(error.into());
         for (slot, (_, task)) in (0..).zip(system.tasks_of(node)) {
             let Some(id) = task.component else { continue };
@@ -78,7 +78,7 @@ impl Groups {
             }
             let number = foreign::number_of(&threads, &group.folder).map_err(refused)?;
             let meter = ForeignControl::open(&group.folder).map_err(refused)?;
-            held.push(Held {
+            held.push(ServedGroup {
                 component: id,
                 name: component.name.clone(),
                 threads,
@@ -95,7 +95,7 @@ impl Groups {
                 until: Time::ZERO,
             });
         }
-        let ceiling = |held: &Held| {
+        let ceiling = |held: &ServedGroup| {
             let max = foreign::max_of(&held.folder)?;
             let name = &held.name;
             Some(format!(

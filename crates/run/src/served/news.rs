@@ -83,10 +83,10 @@ impl ServerSource {
     }
 
     /// What the log says of an event.
-    fn told(&self, event: &ServerEvent) -> Option<Told> {
+    fn told(&self, event: &ServerEvent) -> Option<Record> {
         let id = *self.components.get(&(event.cpu, event.server))?;
         let (server, span) = (id.0, Span::from_ns);
-        Some(Told::Event(match event.news {
+        Some(Record::Event(match event.news {
             ServerNews::Replenished { budget } => Event::Replenish { server, budget: span(budget) },
             ServerNews::Exhausted => Event::Exhaust { server },
             ServerNews::Idle => Event::ServerIdle { server },
@@ -98,13 +98,13 @@ impl ServerSource {
                 let (budget, period) = (Some(span(budget)), Some(span(period)));
                 let (name, rule) = (component.name.clone(), rule_named(rule)?.name().to_owned());
                 let def = ServerDef { name, node: component.node, rule, period, budget };
-                return Some(Told::Definition(Definition::Server(server, def)));
+                return Some(Record::Definition(Definition::Server(server, def)));
             }
         }))
     }
 }
 
-enum Told {
+enum Record {
     Event(Event),
     Definition(Definition),
 }
@@ -141,8 +141,8 @@ impl<'a, S: Sink> WithNews<'a, S> {
             // An event that was told late stands where it can.
             self.last = self.last.max(at);
             match source.told(&event) {
-                Some(Told::Event(event)) => self.sink.event(self.stream, self.last, &event),
-                Some(Told::Definition(definition)) => self.sink.define(self.stream, self.last, &definition),
+                Some(Record::Event(event)) => self.sink.event(self.stream, self.last, &event),
+                Some(Record::Definition(definition)) => self.sink.define(self.stream, self.last, &definition),
                 None => {}
             }
         }

@@ -66,7 +66,7 @@ pub fn dat_extent_of(head: &[u8]) -> Result<Option<u64>, DatError> {
 ///
 /// # Errors
 /// The gzip is broken, or the trace.dat cannot be read.
-pub fn unpacked_dat(bytes: &[u8]) -> Result<Option<Vec<u8>>, OpenError> {
+pub(crate) fn unpacked_dat(bytes: &[u8]) -> Result<Option<Vec<u8>>, OpenError> {
     let decoder = || flate2::read::MultiGzDecoder::new(bytes);
     let mut magic = [0; MAGIC.len()];
     if decoder().read_exact(&mut magic).is_err() || magic != MAGIC {

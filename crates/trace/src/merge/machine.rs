@@ -41,8 +41,8 @@ use takt_log::{Event, JobKey, Sink};
 use takt_model::{Span, Time};
 
 use super::lane::{Job, Lane, Place, Stamped, Worker};
+use super::other_threads::{self, OtherThreads};
 use super::run_event::{RunEvent, RunEventKind as Kind, RunEventSink, SwitchOutReason, enqueue};
-use super::strangers::{self, Strangers};
 
 /// An event as the threads' stamps give it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -95,7 +95,7 @@ pub struct Merge {
     missing: u64,
     /// How often a thread of the run got a CPU.
     switches: u64,
-    strangers: Strangers,
+    other_threads: OtherThreads,
     /// The run's end. The log has none of the kernel's later events.
     end: Time,
 }
@@ -103,7 +103,7 @@ pub struct Merge {
 /// A line of the log. Its key sorts by time, then by rank, then as it was found.
 struct Line {
     key: (Time, u8, u64),
-    line: strangers::Line,
+    line: other_threads::Line,
 }
 
 impl PartialEq for Line {
@@ -155,7 +155,7 @@ impl Merge {
             open_losses: 0,
             missing: 0,
             switches: 0,
-            strangers: Strangers::new(stream),
+            other_threads: OtherThreads::new(stream),
             end: Time::MAX,
         }
     }
@@ -213,11 +213,11 @@ impl Merge {
 
     /// A line of no thread.
     fn line(&mut self, at: Time, rank: u8, event: Event) {
-        self.lines(at, rank, vec![strangers::Line::Event(event)]);
+        self.lines(at, rank, vec![other_threads::Line::Event(event)]);
     }
 
     /// Lines of no thread, in their order.
-    fn lines(&mut self, at: Time, rank: u8, lines: Vec<strangers::Line>) {
+    fn lines(&mut self, at: Time, rank: u8, lines: Vec<other_threads::Line>) {
         let rank = if self.ranked { rank } else { OTHER };
         for line in lines {
             self.lines.push(Reverse(Line { key: (at, rank, self.sequence), line }));
@@ -344,7 +344,7 @@ impl Merge {
             Kind::LossBegins { count } => {
                 self.open_losses += 1;
                 self.line(seen.at, FREES, Event::Lost { count });
-                self.strangers.forget();
+                self.other_threads.forget();
                 for lane in 0..self.lanes.len() {
                     if let Some(Job { key: job, .. }) = self.lanes.get(lane).and_then(|lane| lane.open) {
                         self.say(lane, seen.at, FREES, Event::Gap { job });
@@ -363,16 +363,16 @@ impl Merge {
             Kind::OtherIn { cpu, thread } => {
                 self.give(seen.at, cpu, None);
                 if seen.at <= self.end {
-                    let lines = self.strangers.got(cpu, &thread);
+                    let lines = self.other_threads.got(cpu, &thread);
                     self.lines(seen.at, OTHER, lines);
                 }
             }
             Kind::OtherOut { cpu, thread } if seen.at <= self.end => {
-                let lines = self.strangers.gave(cpu, &thread);
+                let lines = self.other_threads.gave(cpu, &thread);
                 self.lines(seen.at, OTHER, lines);
             }
             Kind::Interrupt { cpu, kind, number, name, begins } if seen.at <= self.end => {
-                let lines = self.strangers.interrupt(cpu, kind, number, &name, begins);
+                let lines = self.other_threads.interrupt(cpu, kind, number, &name, begins);
                 self.lines(seen.at, OTHER, lines);
             }
             Kind::Stolen { cpu, span, within } if seen.at <= self.end => {
@@ -433,7 +433,7 @@ impl Merge {
             state.begin_awake(roused);
         }
         if idle && state.worker.is_some() && seen.at <= self.end {
-            let lines = self.strangers.takt(cpu);
+            let lines = self.other_threads.takt(cpu);
             self.lines(seen.at, OTHER, lines);
         }
         self.switched(lane, seen, fits);

@@ -20,8 +20,8 @@ use takt_log::{Definition, Event, JobKey, Sink};
 use takt_model::{TaskId, Time};
 
 use super::machine::Merged;
+use super::other_threads::{Line, OtherThreads};
 use super::run_event::{RunEvent, RunEventKind as Kind, RunEventSink, SwitchOutReason, enqueue};
-use super::strangers::{Line, Strangers};
 
 /// Merges both accounts into one stream of a log. Takes the managers' account as a [`Sink`], and
 /// the kernel's as a [`RunEventSink`].
@@ -44,7 +44,7 @@ pub struct ManagedMerge {
     open_losses: u32,
     missing: u64,
     switches: u64,
-    strangers: Strangers,
+    other_threads: OtherThreads,
 }
 
 /// One CPU.
@@ -88,7 +88,7 @@ impl ManagedMerge {
             open_losses: 0,
             missing: 0,
             switches: 0,
-            strangers: Strangers::new(stream),
+            other_threads: OtherThreads::new(stream),
         }
     }
 
@@ -180,22 +180,22 @@ impl ManagedMerge {
                     let event = if preempted { Event::Preempt { job, cpu } } else { Event::Block { job, cpu } };
                     self.say(at, event, sink);
                 }
-                let lines = self.strangers.got(cpu, &thread);
+                let lines = self.other_threads.got(cpu, &thread);
                 self.say_all(at, &lines, sink);
             }
             Kind::OtherOut { cpu, thread } => {
-                let lines = self.strangers.gave(cpu, &thread);
+                let lines = self.other_threads.gave(cpu, &thread);
                 self.say_all(at, &lines, sink);
             }
             Kind::Interrupt { cpu, kind, number, name, begins } => {
-                let lines = self.strangers.interrupt(cpu, kind, number, &name, begins);
+                let lines = self.other_threads.interrupt(cpu, kind, number, &name, begins);
                 self.say_all(at, &lines, sink);
             }
             Kind::Stolen { cpu, span, within } => self.say(at, Event::Steal { cpu, span, within }, sink),
             Kind::LossBegins { count } => {
                 self.open_losses += 1;
                 self.say(at, Event::Lost { count }, sink);
-                self.strangers.forget();
+                self.other_threads.forget();
                 let jobs: Vec<JobKey> = self.cpus.values().filter_map(|here| here.job).collect();
                 self.left.fill(Leave::Ready);
                 self.cpus.values_mut().for_each(|here| (here.lost, here.is_takts) = (None, false));
@@ -242,7 +242,7 @@ impl ManagedMerge {
             }
             self.say(at, Event::Resume { job, cpu }, sink);
         } else if (here.job.is_none() || here.lost.is_some()) && !std::mem::replace(&mut here.is_takts, true) {
-            let lines = self.strangers.takt(cpu);
+            let lines = self.other_threads.takt(cpu);
             self.say_all(at, &lines, sink);
         }
     }

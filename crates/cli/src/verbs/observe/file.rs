@@ -10,7 +10,7 @@ use takt_log::{BackEnd, Header, Kind};
 use takt_model::Time;
 use takt_model::file::one_line;
 use takt_trace::jobs::{Options, Rebuilder, kinds};
-use takt_trace::{Abi, AbiGuess, Form, OpenError, Place, Recording, TEXT_HEAD, embedded, unpacked, unpacked_dat};
+use takt_trace::{Abi, AbiGuess, Form, OpenError, Place, Recording, TEXT_HEAD, embedded, unpacked};
 
 use super::folder::Folder;
 use super::rebuild::{FLUSH, rebuild};
@@ -362,12 +362,9 @@ fn bytes(path: &str) -> Result<Bytes, Failure> {
         error => Failure::input(format_args!("{}: {error}", input::shown(path))),
     };
     let bytes = input::trace(path)?;
-    let unpacked = match unpacked_dat(&bytes).map_err(refused)? {
-        Some(unpacked) => Some(unpacked),
-        None => match unpacked(&bytes).map_err(refused)? {
-            Cow::Borrowed(_) => None,
-            Cow::Owned(unpacked) => Some(unpacked),
-        },
+    let unpacked = match unpacked(&bytes).map_err(refused)? {
+        Cow::Borrowed(_) => None,
+        Cow::Owned(unpacked) => Some(unpacked),
     };
     // The packed bytes are dropped here.
     let bytes = unpacked.unwrap_or(bytes);

@@ -107,7 +107,7 @@ impl Relay {
         // If the kernel refuses it, the error of the relay shows it.
         let _class = ClassGuard::enter(&Class::Fifo { priority: PRIORITY }).ok();
         let epoch = Epoch::now_is_zero();
-        let mut held: VecDeque<Held> = VecDeque::with_capacity(HELD_MAX);
+        let mut held: VecDeque<Delayed> = VecDeque::with_capacity(HELD_MAX);
         let (mut done, mut number, mut errors) = (Relayed { least: Span::MAX, ..Relayed::default() }, 0, 0_u64);
         let mut last = Time::ZERO;
         let mut poll = Poll::default();
@@ -121,7 +121,7 @@ impl Relay {
                 if held.len() == HELD_MAX {
                     done.lost += 1;
                 } else {
-                    held.push_back(Held { came, due: last, bytes: bytes[..length].to_vec() });
+                    held.push_back(Delayed { came, due: last, bytes: bytes[..length].to_vec() });
                 }
             }
             while held.front().is_some_and(|first| first.due <= epoch.now()) {
@@ -146,7 +146,7 @@ impl Relay {
     }
 }
 
-struct Held {
+struct Delayed {
     came: Time,
     due: Time,
     bytes: Vec<u8>,

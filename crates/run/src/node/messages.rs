@@ -1,6 +1,6 @@
 //! The messages of a live node: its jobs leave, take and send them. Pure.
 //!
-//! It is the live twin of the simulator's station, around the same machine
+//! It is the live twin of the simulator's module, around the same machine
 //! ([`takt_policy::PartialEdf`]). The caller hands it real instants.
 
 use std::collections::VecDeque;
@@ -42,7 +42,7 @@ pub(crate) struct HopJob {
 }
 
 /// See the module's documentation.
-pub(crate) struct Station {
+pub(crate) struct NodeMessages {
     /// By slot.
     parts: Vec<Part>,
     table: PartialEdf<Message>,
@@ -57,10 +57,10 @@ pub(crate) struct Station {
     taken: Vec<(u64, u64)>,
 }
 
-impl Station {
-    /// The station of a node whose jobs have these slots. Nothing is allocated later as long as at
+impl NodeMessages {
+    /// The messages of a node whose jobs have these slots. Nothing is allocated later as long as at
     /// most `room` messages wait.
-    pub(crate) fn new(plan: &NodePlan, slots: &[u32], room: usize) -> Station {
+    pub(crate) fn new(plan: &NodePlan, slots: &[u32], room: usize) -> NodeMessages {
         let parts: Vec<Part> =
             slots.iter().map(|slot| plan.parts.get(*slot as usize).copied().unwrap_or_default()).collect();
         let mut table = PartialEdf::new(PartialEdfSpec {
@@ -70,7 +70,7 @@ impl Station {
             messages_max: room,
         });
         table.reserve(room);
-        Station {
+        NodeMessages {
             table,
             latest: vec![Time::ZERO; parts.len()],
             jobs: VecDeque::with_capacity(room),
@@ -118,7 +118,7 @@ impl Station {
         self.table.sent()
     }
 
-    /// A job has completed. Jobs that follow stand in [`Station::take_job`].
+    /// A job has completed. Jobs that follow stand in [`NodeMessages::take_job`].
     pub(crate) fn completed(
         &mut self,
         slot: u32,
@@ -140,7 +140,7 @@ impl Station {
     }
 
     fn received(&mut self, now: Time, tell: &mut impl FnMut(Time, Event)) {
-        let Station { parts, table, latest, jobs, rings, taken, .. } = self;
+        let NodeMessages { parts, table, latest, jobs, rings, taken, .. } = self;
         for message in table.received() {
             let (slot, at) = (message.place, message.place as usize);
             let (Some(Part::Hop { before, share, drops, .. }), Some(latest), Some(taken)) =

@@ -37,7 +37,7 @@ enum Who {
 
 /// Numbers of threads and interrupts in a log's definitions.
 #[derive(Clone, Debug)]
-pub(crate) struct Strangers {
+pub(crate) struct OtherThreads {
     node: NodeId,
     threads: BTreeMap<Who, (u32, Comm, ThreadKind)>,
     interrupts: BTreeMap<(InterruptKind, u32), u32>,
@@ -45,10 +45,10 @@ pub(crate) struct Strangers {
     holders: BTreeMap<u32, Option<Pid>>,
 }
 
-impl Strangers {
+impl OtherThreads {
     /// For the log of a node.
-    pub(crate) fn new(node: u32) -> Strangers {
-        Strangers {
+    pub(crate) fn new(node: u32) -> OtherThreads {
+        OtherThreads {
             node: NodeId(node),
             threads: BTreeMap::new(),
             interrupts: BTreeMap::new(),
@@ -183,35 +183,35 @@ mod tests {
 
     #[test]
     fn a_thread_is_defined_once_and_again_when_its_name_or_kind_changes() {
-        let mut strangers = Strangers::new(0);
+        let mut other_threads = OtherThreads::new(0);
         let hog = thread(7, "hog", 39);
         // It has just been made, and has its maker's name still.
-        assert_eq!(shown(&strangers.got(0, &thread(7, "sh", 120))), ["0 is sh Ordinary", "cpu 0: Some(0)"]);
-        assert_eq!(shown(&strangers.got(0, &hog)), ["0 is hog RealTime", "cpu 0: Some(0)"]);
-        assert_eq!(shown(&strangers.gave(0, &hog)), Vec::<String>::new(), "the log says so already");
-        assert_eq!(shown(&strangers.gave(0, &hog)), ["cpu 0: Some(0)"]);
-        assert_eq!(shown(&strangers.got(1, &thread(0, "swapper/1", 120))), ["cpu 1: None"]);
-        assert_eq!(shown(&strangers.takt(1)), ["1 is takt Takt", "cpu 1: Some(1)"]);
+        assert_eq!(shown(&other_threads.got(0, &thread(7, "sh", 120))), ["0 is sh Ordinary", "cpu 0: Some(0)"]);
+        assert_eq!(shown(&other_threads.got(0, &hog)), ["0 is hog RealTime", "cpu 0: Some(0)"]);
+        assert_eq!(shown(&other_threads.gave(0, &hog)), Vec::<String>::new(), "the log says so already");
+        assert_eq!(shown(&other_threads.gave(0, &hog)), ["cpu 0: Some(0)"]);
+        assert_eq!(shown(&other_threads.got(1, &thread(0, "swapper/1", 120))), ["cpu 1: None"]);
+        assert_eq!(shown(&other_threads.takt(1)), ["1 is takt Takt", "cpu 1: Some(1)"]);
         for pid in 100..100 + STRANGERS_MAX as u32 {
-            strangers.got(2, &thread(pid, "one", 120));
+            other_threads.got(2, &thread(pid, "one", 120));
         }
-        assert_eq!(shown(&strangers.got(2, &thread(9, "late", 120))), ["cpu 2: Some(4096)"]);
-        assert_eq!(strangers.threads.len(), STRANGERS_MAX + 1);
+        assert_eq!(shown(&other_threads.got(2, &thread(9, "late", 120))), ["cpu 2: Some(4096)"]);
+        assert_eq!(other_threads.threads.len(), STRANGERS_MAX + 1);
     }
 
     #[test]
     fn a_thread_that_renames_itself_while_it_has_the_cpu_is_defined_again() {
-        let mut strangers = Strangers::new(0);
-        strangers.got(0, &thread(7, "sh", 120));
-        assert_eq!(shown(&strangers.gave(0, &thread(7, "hog", 39))), ["0 is hog RealTime"]);
-        strangers.got(0, &thread(0, "swapper/0", 120));
-        assert_eq!(shown(&strangers.gave(0, &thread(0, "swapper/0", 120))), Vec::<String>::new());
+        let mut other_threads = OtherThreads::new(0);
+        other_threads.got(0, &thread(7, "sh", 120));
+        assert_eq!(shown(&other_threads.gave(0, &thread(7, "hog", 39))), ["0 is hog RealTime"]);
+        other_threads.got(0, &thread(0, "swapper/0", 120));
+        assert_eq!(shown(&other_threads.gave(0, &thread(0, "swapper/0", 120))), Vec::<String>::new());
     }
 
     #[test]
     fn an_interrupt_whose_beginning_was_not_seen_does_not_end() {
-        let mut strangers = Strangers::new(0);
-        let mut irq = |begins| strangers.interrupt(1, InterruptKind::Hard, 24, &Comm::new(b"eth0"), begins).len();
+        let mut other_threads = OtherThreads::new(0);
+        let mut irq = |begins| other_threads.interrupt(1, InterruptKind::Hard, 24, &Comm::new(b"eth0"), begins).len();
         assert_eq!([irq(false), irq(true), irq(false)], [0, 2, 1]);
     }
 
