@@ -4,6 +4,7 @@
 //! kernel cannot restart a system call, it may return EINTR when the group goes on, as after SIGSTOP and SIGCONT.
 
 use std::fs::{self, File, OpenOptions};
+use std::io;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
@@ -407,10 +408,16 @@ pub struct WatchedThread(File);
 
 impl WatchedThread {
     /// `None`: it has ended.
-    #[must_use]
-    pub fn open(id: u32) -> Option<WatchedThread> {
+    ///
+    /// # Errors
+    /// The kernel's refusal: too many files are open.
+    pub fn open(id: u32) -> io::Result<Option<WatchedThread>> {
         // A thread's own entry exists beside those of processes, though no list has it.
-        File::open(format!("/proc/{id}/task/{id}/stat")).ok().map(WatchedThread)
+        match File::open(format!("/proc/{id}/task/{id}/stat")) {
+            Ok(file) => Ok(Some(WatchedThread(file))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// Whether it runs or waits for a CPU. Allocates nothing.
@@ -439,7 +446,7 @@ mod tests {
         assert_eq!(usage(b"nr_periods 3\n"), None);
         assert_eq!(state(b"7 (a) R) S 1 7"), Some(b'S'));
         assert_eq!(state(b"7 (a)"), None);
-        let me = WatchedThread::open(u32::try_from(crate::thread::Tid::current().get()).unwrap()).unwrap();
+        let me = WatchedThread::open(u32::try_from(crate::thread::Tid::current().get()).unwrap()).unwrap().unwrap();
         assert!(me.is_runnable());
     }
 

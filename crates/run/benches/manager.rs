@@ -4,8 +4,8 @@
 //! time at most.
 //!
 //! 1. A bare hand-off: one thread wakes another one of its priority on its CPU, and sleeps.
-//! 2. A switch from one busy thread to another by a third above both. A thread is held back in three ways: frozen by
-//!    a signal, by a lower SCHED_FIFO priority, or under SCHED_OTHER. The time counts from the wake-up of the third to
+//! 2. A switch from one busy thread to another by a third above both. A thread is held back in four ways: frozen by
+//!    a signal and lowered, as takt does it; frozen alone; by a lower SCHED_FIFO priority; or under SCHED_OTHER. The time counts from the wake-up of the third to
 //!    the first instruction of the other. What held threads take while nothing else runs shows the isolation.
 //! 3. `takt run` of components with a quantum of 1 ms and of 10 ms.
 
@@ -33,7 +33,7 @@ fn main() {
     println!("all on CPU {cpu}; steal {:?}", clock::steal());
     println!("{:34} {:>9} {:>9} {:>7}", "", "p50", "p99", "times");
     line("bare hand-off by a futex", &bare, &bare);
-    for hold in [Hold::Frozen, Hold::Below, Hold::Other] {
+    for hold in [Hold::FrozenBelow, Hold::Frozen, Hold::Below, Hold::Other] {
         match switches(cpu, hold) {
             Ok((latency, deciding, leaked)) => {
                 line(&format!("switch, held back {}", hold.name()), &latency, &bare);
@@ -115,6 +115,7 @@ fn bare(cpu: u32) -> Result<Summary<u64>, SchedError> {
 
 #[derive(Clone, Copy, PartialEq)]
 enum Hold {
+    FrozenBelow,
     Frozen,
     Below,
     Other,
@@ -123,7 +124,8 @@ enum Hold {
 impl Hold {
     fn name(self) -> &'static str {
         match self {
-            Hold::Frozen => "frozen",
+            Hold::FrozenBelow => "frozen and lowered",
+            Hold::Frozen => "frozen alone",
             Hold::Below => "at a lower priority",
             Hold::Other => "under SCHED_OTHER",
         }
@@ -147,6 +149,10 @@ impl Worker {
 
     fn hold(&self, how: Hold) {
         match how {
+            Hold::FrozenBelow => {
+                self.freezer.freeze(self.tid());
+                sched::reprioritize(self.tid(), BELOW).expect("as before");
+            }
             Hold::Frozen => self.freezer.freeze(self.tid()),
             Hold::Below => sched::reprioritize(self.tid(), BELOW).expect("as before"),
             Hold::Other => sched::reclass(self.tid(), &Class::Other).expect("as before"),
@@ -155,6 +161,10 @@ impl Worker {
 
     fn free(&self, how: Hold) {
         match how {
+            Hold::FrozenBelow => {
+                sched::reclass(self.tid(), &WORKER).expect("as before");
+                self.freezer.free();
+            }
             Hold::Frozen => self.freezer.free(),
             Hold::Below | Hold::Other => sched::reclass(self.tid(), &WORKER).expect("as before"),
         }
@@ -202,7 +212,7 @@ fn switches(cpu: u32, how: Hold) -> Result<(Summary<u64>, Summary<u64>, u64), Sc
         sched::set_affinity(&[cpu])?;
         let _class = ClassGuard::enter(&MANAGER)?;
         let [a, b] = &own[..] else { unreachable!("two workers") };
-        // Frozen threads keep the class of workers.
+        // A thread that is frozen alone keeps the class of workers.
         for worker in &own {
             if how == Hold::Frozen {
                 sched::reclass(worker.tid(), &WORKER).expect("allowed to this thread as well");

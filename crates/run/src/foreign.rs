@@ -16,7 +16,7 @@ use takt_model::{
 
 use crate::error::RunError;
 use crate::lanes::{Lane, Role, Shared};
-use crate::manager::foreign::ForeignSeat;
+use crate::manager::foreign::{ForeignSeat, LOOK};
 use crate::{ForeignSummary, Prepared};
 
 /// Whether the node has components of existing threads.
@@ -126,6 +126,41 @@ struct Foreigner {
     /// Their CPU time before the run.
     used: Span,
     refused: Option<String>,
+    /// Why the state of some threads cannot be read.
+    unwatched: Option<String>,
+}
+
+impl Foreigner {
+    /// Its present threads, opened.
+    fn watch(&mut self) -> Vec<WatchedThread> {
+        let mut watched = Vec::new();
+        for id in self.group.threads() {
+            match WatchedThread::open(id) {
+                Ok(thread) => watched.extend(thread),
+                Err(error) => self.unwatched = Some(error.to_string()),
+            }
+        }
+        watched
+    }
+
+    /// What is to be said of it at the end.
+    fn notes(&self, pause_max: Span) -> impl Iterator<Item = String> {
+        let component = &self.component;
+        let refused = self.refused.as_ref().map(|why| format!("{why}; it ran only beside the others of its group"));
+        let unwatched = self.unwatched.as_ref().map(|why| {
+            format!(
+                "the state of some threads cannot be read ({why}): that they want the CPU is noticed when they use it"
+            )
+        });
+        let slow = (pause_max > LOOK).then(|| {
+            format!(
+                "looking at its {} threads takes long: that they want the CPU may be noticed {pause_max} late",
+                self.count
+            )
+        });
+        let of = move |note: String| format!("component \"{component}\": {note}");
+        [refused, unwatched, slow].into_iter().flatten().map(of)
+    }
 }
 
 impl Foreigners {
@@ -154,24 +189,25 @@ impl Foreigners {
                 return Err(RunError::Foreign(shared.into()));
             }
         }
+        // Each thread takes a descriptor.
+        takt_linux::process::allow_most_files();
         let mut holder = Holder::start(&guard)?;
         let mut held = Vec::new();
         for ((task, component, threads, cpu), group) in wanted.into_iter().zip(&groups) {
             let band = Band { cpu, first: managed.top - 1, second: managed.top - 2 };
             let group = holder.band(group, band)?;
             let used = group.control().used().unwrap_or_default();
-            held.push(Foreigner { task, component, threads, count: 0, used, refused: None, group });
+            held.push(Foreigner { task, component, threads, count: 0, used, refused: None, unwatched: None, group });
         }
         Ok(Some(Foreigners { holder, held }))
     }
 
     /// The seats of their tasks.
-    pub(crate) fn take_seats(&self, lanes: &mut [Lane]) {
-        for foreigner in &self.held {
+    pub(crate) fn take_seats(&mut self, lanes: &mut [Lane]) {
+        for foreigner in &mut self.held {
             let lane = lanes.iter_mut().find(|lane| lane.task == foreigner.task);
             if let Some(lane) = lane {
-                let watched = foreigner.group.threads().filter_map(WatchedThread::open).collect();
-                lane.role = Role::Foreign(ForeignSeat::new(foreigner.group.control(), watched));
+                lane.role = Role::Foreign(ForeignSeat::new(foreigner.group.control(), foreigner.watch()));
             }
         }
     }
@@ -185,8 +221,7 @@ impl Foreigners {
             let lane = shared.lanes.iter().find(|lane| lane.task == foreigner.task);
             let Some(Role::Foreign(seat)) = lane.map(|lane| &lane.role) else { continue };
             if !new.is_empty() {
-                let watched: Vec<WatchedThread> = foreigner.group.threads().filter_map(WatchedThread::open).collect();
-                *seat.watched.lock().unwrap_or_else(PoisonError::into_inner) = watched;
+                *seat.watched.lock().unwrap_or_else(PoisonError::into_inner) = foreigner.watch();
             }
         }
     }
@@ -194,10 +229,13 @@ impl Foreigners {
     /// Gives the threads back what they had. Returns how each component did, and what went wrong.
     pub(crate) fn give_back(self, shared: &Shared) -> (Vec<ForeignSummary>, Vec<String>) {
         let Foreigners { holder, held } = self;
-        let summary = |foreigner: &Foreigner| {
+        let ns = |of: &std::sync::atomic::AtomicU64| Span::from_ns(of.load(std::sync::atomic::Ordering::Acquire));
+        let seat = |foreigner: &Foreigner| {
             let lane = shared.lanes.iter().find(|lane| lane.task == foreigner.task)?;
-            let Role::Foreign(seat) = &lane.role else { return None };
-            let ns = |of: &std::sync::atomic::AtomicU64| Span::from_ns(of.load(std::sync::atomic::Ordering::Acquire));
+            if let Role::Foreign(seat) = &lane.role { Some(seat) } else { None }
+        };
+        let summary = |foreigner: &Foreigner| {
+            let seat = seat(foreigner)?;
             Some(ForeignSummary {
                 component: foreigner.component.clone(),
                 threads: foreigner.threads.to_string(),
@@ -208,11 +246,8 @@ impl Foreigners {
             })
         };
         let summaries = held.iter().filter_map(summary).collect();
-        let refused = |foreigner: &Foreigner| {
-            let why = foreigner.refused.as_ref()?;
-            Some(format!("component \"{}\": {why}; it ran only beside the others of its group", foreigner.component))
-        };
-        let mut notes: Vec<String> = held.iter().filter_map(refused).collect();
+        let pause_max = |foreigner: &Foreigner| seat(foreigner).map_or(Span::ZERO, |seat| ns(&seat.pause_max_ns));
+        let mut notes: Vec<String> = held.iter().flat_map(|one| one.notes(pause_max(one))).collect();
         let mut others: BTreeMap<String, usize> = BTreeMap::new();
         for given in holder.give_back() {
             let id = given.thread.pid;

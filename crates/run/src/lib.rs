@@ -269,7 +269,7 @@ pub struct ManagerSummary {
     pub late: Option<Summary<u64>>,
     /// The same where a budget came back at that instant.
     pub late_replenishments: Option<Summary<u64>>,
-    /// Its CPU time, switches to and from it included as far as the kernel charges them.
+    /// Its CPU time and that of its helper threads, switches included as far as the kernel charges them.
     pub used: Span,
     /// Its share of its CPU, in parts per million.
     pub share_ppm: u64,

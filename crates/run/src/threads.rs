@@ -69,11 +69,14 @@ pub(crate) fn live(
     if let (Role::Manager(manager), Some(office)) = (&lane.role, office) {
         return manager.run(shared, lane, office, epoch);
     }
-    match &lane.role {
-        Role::Sentry(seat) => return seat.run(shared, epoch),
-        Role::Look(manager) => return look(shared, *manager, epoch),
-        Role::Sender(manager) => return send(shared, *manager, epoch),
-        _ => {}
+    let helped = match &lane.role {
+        Role::Sentry(seat) => Some(seat.run(shared, epoch)),
+        Role::Look(manager) => Some(look(shared, *manager, epoch)),
+        Role::Sender(manager) => Some(send(shared, *manager, epoch)),
+        _ => None,
+    };
+    if helped.is_some() {
+        return lane.used_ns.store(clock::thread_cpu().as_ns(), Ordering::Release);
     }
     let Some(task) = shared.task(lane.task) else { return };
     let draw = Draw::new(shared.seed, &task.name);

@@ -2,7 +2,7 @@
 //!
 //! | thread | priority | job |
 //! |---|---|---|
-//! | look | as the manager | each millisecond: do threads that count as idle want the CPU? |
+//! | look | as the manager | each millisecond or less often: do threads that count as idle want the CPU? |
 //! | sentry | below the threads of all components | it runs only when no thread of a component wants the CPU, and says so |
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -14,7 +14,8 @@ use takt_model::{Span, Time};
 use super::board::Report;
 use super::turn::{Switch, Turns};
 
-/// How often threads that count as idle are looked at. So long they may run without being noticed.
+/// How often threads that count as idle are looked at, if looking takes no more than a twentieth of this. So long they
+/// may run without being noticed.
 pub(crate) const LOOK: Span = Span::from_ms(1);
 
 /// The seat of existing threads: a task without a thread of takt's own.
@@ -28,6 +29,8 @@ pub(crate) struct ForeignSeat {
     free_until_ns: AtomicU64,
     /// The look has noticed that they want the CPU.
     awake: AtomicBool,
+    /// The longest pause between two looks.
+    pub(crate) pause_max_ns: AtomicU64,
     /// For the summary, written at the end.
     pub(crate) paid_ns: AtomicU64,
     pub(crate) owed_max_ns: AtomicU64,
@@ -42,6 +45,7 @@ impl ForeignSeat {
             free_until_ns: 0.into(),
             // The plan decides from the start on.
             awake: true.into(),
+            pause_max_ns: 0.into(),
             paid_ns: 0.into(),
             owed_max_ns: 0.into(),
         }

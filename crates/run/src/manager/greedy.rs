@@ -1,6 +1,9 @@
-//! A job that spins, blocks and forks for the whole run, instead of its work. Its component gets no more for it.
+//! Jobs that do something else than their work for the whole run: one spins, blocks and forks, another makes long
+//! system calls. Their components get no more for it.
 
 use std::collections::BTreeSet;
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
 use std::process::{Child, Command};
 use std::sync::Mutex;
 
@@ -11,6 +14,11 @@ use crate::{RunError, RunOptions, ServerBackEnd, run};
 
 /// The name of a task whose jobs misbehave.
 const GREEDY: &str = "greedy";
+/// That of a task whose jobs make system calls that last longer than a budget.
+const CALLING: &str = "calling";
+/// Where such a call writes, and how much. The kernel writes all of it before the thread handles a signal.
+const WRITTEN: &str = "/dev/shm";
+const WRITTEN_BYTES: usize = 128 << 20;
 const CHILDREN_MAX: usize = 6;
 /// Uses some tenths of a second of CPU time, and ends by itself.
 const SPIN: &str = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done";
@@ -20,11 +28,12 @@ const SPIN: &str = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done";
 struct Misbehaviour {
     used: Span,
     children: usize,
+    calls: u32,
     policies: BTreeSet<u32>,
 }
 
 static MISBEHAVIOUR: Mutex<Misbehaviour> =
-    Mutex::new(Misbehaviour { used: Span::ZERO, children: 0, policies: BTreeSet::new() });
+    Mutex::new(Misbehaviour { used: Span::ZERO, children: 0, calls: 0, policies: BTreeSet::new() });
 
 /// The kernel's number of a child's scheduling policy.
 fn policy(child: &Child) -> Option<u32> {
@@ -34,8 +43,10 @@ fn policy(child: &Child) -> Option<u32> {
 
 /// Called on the thread of each job, before its work.
 pub(crate) fn misbehave(task: &str, is_over: &dyn Fn() -> bool) {
-    if task != GREEDY {
-        return;
+    match task {
+        GREEDY => {}
+        CALLING => return call(is_over),
+        _ => return,
     }
     let before = clock::thread_cpu();
     let (mut children, mut policies) = (Vec::new(), BTreeSet::new());
@@ -59,6 +70,29 @@ pub(crate) fn misbehave(task: &str, is_over: &dyn Fn() -> bool) {
     seen.used = seen.used.saturating_add(used);
     seen.children += children.len();
     seen.policies.extend(policies);
+}
+
+/// A file in memory, without a name.
+fn written() -> File {
+    let path = format!("{WRITTEN}/takt-test-{}", std::process::id());
+    let file = File::create_new(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    file
+}
+
+/// Writes much to memory by one call, over and over.
+fn call(is_over: &dyn Fn() -> bool) {
+    let file = written();
+    let bytes = vec![1; WRITTEN_BYTES];
+    let before = clock::thread_cpu();
+    let mut calls = 0;
+    while !is_over() {
+        file.write_all_at(&bytes, 0).unwrap();
+        calls += 1;
+    }
+    let mut seen = MISBEHAVIOUR.lock().unwrap();
+    seen.used = seen.used.saturating_add(clock::thread_cpu().saturating_sub(before));
+    seen.calls += calls;
 }
 
 fn ms(ms: u64) -> Span {
@@ -104,7 +138,7 @@ fn a_thread_that_blocks_and_forks_takes_no_more_than_the_budget_of_its_component
 
 /// One run. Whether both components got their budgets.
 fn takes_no_more_than_its_budget(rule: ServerRule, place: usize, cpus: u32) -> bool {
-    *MISBEHAVIOUR.lock().unwrap() = Misbehaviour { used: Span::ZERO, children: 0, policies: BTreeSet::new() };
+    *MISBEHAVIOUR.lock().unwrap() = Misbehaviour { used: Span::ZERO, children: 0, calls: 0, policies: BTreeSet::new() };
     let options = RunOptions { back_end: Some(ServerBackEnd::Manager), ..RunOptions::new(ms(300)) };
     let mut events: Vec<(u32, Time, takt_log::Event)> = Vec::new();
     let summary = match run(&system(rule, place, cpus), &options, &mut events) {
@@ -136,4 +170,38 @@ fn takes_no_more_than_its_budget(rule: ServerRule, place: usize, cpus: u32) -> b
     // Its children are ordinary processes, below all threads of the run.
     assert_eq!(seen.policies.iter().copied().collect::<Vec<_>>(), [0], "{about}");
     true
+}
+
+/// A thread that is in a system call when it loses the CPU cannot be stopped there. It goes on below all others.
+#[test]
+fn long_system_calls_take_nothing_from_another_component() {
+    let _alone = super::ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let file = written();
+    if let Err(error) = file.write_all_at(&vec![1; WRITTEN_BYTES], 0) {
+        return println!("skipped: {WRITTEN} has no room: {error}");
+    }
+    drop(file);
+    // Real-time threads of other programs may take the CPU.
+    let undisturbed = (0..10).any(|_| {
+        let mut system = system(ServerRule::Deferrable, 0, 1);
+        system.tasks[0].name = CALLING.to_owned();
+        *MISBEHAVIOUR.lock().unwrap() =
+            Misbehaviour { used: Span::ZERO, children: 0, calls: 0, policies: BTreeSet::new() };
+        let options = RunOptions { back_end: Some(ServerBackEnd::Manager), ..RunOptions::new(ms(500)) };
+        let mut events: Vec<(u32, Time, takt_log::Event)> = Vec::new();
+        let summary = match run(&system, &options, &mut events) {
+            Ok(summary) => summary,
+            Err(error @ (RunError::Privilege { .. } | RunError::Cpus { .. })) => {
+                println!("skipped: {error}");
+                return true;
+            }
+            Err(error) => panic!("{error}"),
+        };
+        let seen = MISBEHAVIOUR.lock().unwrap();
+        let completed = summary.tasks.iter().find(|task| task.name == "innocent").unwrap().completed;
+        println!("{completed} innocent jobs, {seen:?}");
+        // Each call lasts longer than the budget of 15 ms, or nothing is shown.
+        seen.calls > 0 && seen.used.as_ns() / u64::from(seen.calls) > 15_000_000 && completed >= 9
+    });
+    assert!(undisturbed, "in ten runs the other component did not complete its jobs");
 }

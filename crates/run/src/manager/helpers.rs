@@ -3,13 +3,16 @@
 
 use std::sync::atomic::Ordering;
 
-use takt_linux::{Epoch, futex};
-use takt_model::Time;
+use takt_linux::{Epoch, clock, futex};
+use takt_model::{Span, Time};
 
 use super::foreign::LOOK;
 use super::live::GRAIN;
 use super::seat::SentrySeat;
-use crate::lanes::{Lane, Role, Shared};
+use crate::lanes::{Role, Shared};
+
+/// How many times as long as a look its pause is, at least.
+const PAUSE_PER_LOOK: u64 = 20;
 
 /// Wakes a manager.
 fn wake(shared: &Shared, manager: usize) {
@@ -40,21 +43,29 @@ impl SentrySeat {
     }
 }
 
-/// Looks whether existing threads of a manager want the CPU that count as idle.
+/// Looks whether existing threads of a manager want the CPU that count as idle. Looking takes a twentieth of the CPU at
+/// most, so many threads are looked at less often.
 pub(crate) fn look(shared: &Shared, manager: usize, epoch: Epoch) {
     let Some(Role::Manager(seats)) = shared.lanes.get(manager).map(|lane| &lane.role) else { return };
     let lanes = || seats.lanes.iter().filter_map(|lane| shared.lanes.get(*lane));
+    let foreign = || lanes().filter_map(|lane| if let Role::Foreign(seat) = &lane.role { Some(seat) } else { None });
     let mut next = Time::ZERO;
+    let mut last_took = Span::ZERO;
     while epoch.now() < shared.end() {
         if !epoch.sleep_until(next.min(shared.end())) {
             continue;
         }
-        let awake = |lane: &Lane| matches!(&lane.role, Role::Foreign(seat) if seat.look(GRAIN));
+        let begun = clock::thread_cpu();
         // All of them: each tells once.
-        if lanes().filter(|lane| awake(lane)).count() > 0 {
+        if foreign().filter(|seat| seat.look(GRAIN)).count() > 0 {
             wake(shared, manager);
         }
-        next = epoch.now().saturating_add(LOOK);
+        let took = clock::thread_cpu().saturating_sub(begun);
+        // A look that the hypervisor or an interrupt held up was not long by itself.
+        let pause = LOOK.max(Span::from_ns(took.min(last_took).as_ns() * PAUSE_PER_LOOK));
+        last_took = took;
+        foreign().for_each(|seat| seat.pause_max_ns.fetch_max(pause.as_ns(), Ordering::Relaxed));
+        next = epoch.now().saturating_add(pause);
     }
 }
 

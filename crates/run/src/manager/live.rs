@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use takt_linux::thread::Tid;
-use takt_linux::{Epoch, clock, futex, sched};
+use takt_linux::{Class, Epoch, clock, futex, sched};
 use takt_log::Event;
 use takt_model::{Span, TaskId, Time};
 use takt_policy::CpuPart;
@@ -23,6 +23,9 @@ pub(crate) const GRAIN: Span = Span::from_us(50);
 const BEAT: Span = Span::from_ms(250);
 /// How long after its last sign of life its threads are freed.
 const SILENCE_MAX: Span = Span::from_ms(750);
+
+/// The SCHED_FIFO priority of frozen threads, below that of all others.
+const FROZEN: u8 = 1;
 
 /// The most components and tasks that join one run.
 pub(crate) const COMPONENTS_MAX: usize = 32;
@@ -137,10 +140,11 @@ impl Seats for LiveSeats<'_> {
         if self.begin(slot, true) {
             return;
         }
-        let Some((_, seat)) = self.at(slot) else {
+        let Some((lane, seat)) = self.at(slot) else {
             self.given = Some((slot, number));
             return;
         };
+        raise(lane, seat);
         seat.given.store(number + 1, Ordering::Release);
         seat.word.fetch_add(1, Ordering::AcqRel);
         futex::wake_all(&seat.word);
@@ -155,6 +159,10 @@ impl Seats for LiveSeats<'_> {
             && let Some(thread) = Tid::of_this_process(lane.tid.load(Ordering::Acquire))
         {
             seat.freezer.freeze(thread);
+            // A system call that it is in goes on. So nobody waits for its end.
+            if matches!(lane.class, Class::Fifo { .. }) && sched::reprioritize(thread, FROZEN).is_ok() {
+                seat.is_lowered.store(true, Ordering::Relaxed);
+            }
         }
     }
 
@@ -162,7 +170,8 @@ impl Seats for LiveSeats<'_> {
         if self.begin(slot, false) {
             return;
         }
-        if let Some((_, seat)) = self.at(slot) {
+        if let Some((lane, seat)) = self.at(slot) {
+            raise(lane, seat);
             seat.freezer.free();
         }
     }
@@ -175,6 +184,16 @@ impl Seats for LiveSeats<'_> {
 
     fn messages(&mut self) -> Option<&mut NodeMessages> {
         self.post.as_mut().map(Post::messages)
+    }
+}
+
+/// Gives a thread that was frozen its priority again.
+fn raise(lane: &Lane, seat: &Seat) {
+    if seat.is_lowered.swap(false, Ordering::Relaxed)
+        && let Some(thread) = Tid::of_this_process(lane.tid.load(Ordering::Acquire))
+    {
+        // Refused only where the thread has ended.
+        let _ = sched::reclass(thread, &lane.class);
     }
 }
 
@@ -197,7 +216,8 @@ impl Drop for FreeAll<'_> {
         let now = self.0.epoch.now();
         self.0.held.iter_mut().for_each(|held| held.close(now));
         for slot in 0..(self.0.manager.lanes.len() + self.0.guests.len()) as u32 {
-            if let Some((_, seat)) = self.0.at(slot) {
+            if let Some((lane, seat)) = self.0.at(slot) {
+                raise(lane, seat);
                 seat.freezer.free();
                 seat.word.fetch_add(1, Ordering::AcqRel);
                 futex::wake_all(&seat.word);

@@ -114,9 +114,10 @@ fn enforced(parts: &[CpuPart], options: &RunOptions, (has_components, has_foreig
     )
 }
 
-/// Existing threads have two priorities below that of the managers, and their sentry has one more.
+/// Existing threads have two priorities below that of the managers, and their sentry has one more. Below them are
+/// frozen threads.
 fn top_priority(options: &RunOptions, has_foreign: bool) -> u8 {
-    options.top_priority.max(if has_foreign { 4 } else { 2 })
+    options.top_priority.max(if has_foreign { 5 } else { 3 })
 }
 
 /// Obstacles of managers to components of existing threads.
@@ -421,15 +422,22 @@ pub(crate) fn note_of_unbound(lanes: &[Lane]) -> Option<String> {
 
 /// How each manager did, after it has ended.
 pub(crate) fn summaries(lanes: &[Lane], passes: &[Passes], lasted: Span) -> Vec<ManagerSummary> {
-    let managers = lanes.iter().filter_map(|lane| match &lane.role {
-        Role::Manager(manager) => Some((lane, manager)),
+    let managers = (0..).zip(lanes).filter_map(|(at, lane)| match &lane.role {
+        Role::Manager(manager) => Some((at, lane, manager)),
         _ => None,
     });
+    let used = |lane: &Lane| Span::from_ns(lane.used_ns.load(Ordering::Acquire));
+    let helps = |lane: &Lane, manager: usize| match &lane.role {
+        Role::Sentry(seat) => seat.manager == manager,
+        Role::Look(of) | Role::Sender(of) => *of == manager,
+        _ => false,
+    };
     let summary = |of: &Histogram| -> Option<Summary<u64>> { of.summary() };
     managers
         .zip(passes)
-        .map(|((lane, manager), passes)| {
-            let used = Span::from_ns(lane.used_ns.load(Ordering::Acquire));
+        .map(|((at, lane, manager), passes)| {
+            let helpers = lanes.iter().filter(|lane| helps(lane, at)).map(used);
+            let used = helpers.fold(used(lane), Span::saturating_add);
             let ppm = u128::from(used.as_ns()) * 1_000_000 / u128::from(lasted.as_ns().max(1));
             ManagerSummary {
                 cpu: manager.cpu,

@@ -16,6 +16,8 @@ pub(crate) struct Seat {
     /// The lane of the manager.
     pub(crate) manager: usize,
     pub(crate) freezer: Arc<Freezer>,
+    /// The frozen thread has the least priority. Only the manager uses this.
+    pub(crate) is_lowered: AtomicBool,
     /// Counts jobs given; a futex.
     pub(crate) word: AtomicU32,
     pub(crate) given: AtomicU64,
@@ -33,6 +35,7 @@ impl Seat {
         Seat {
             manager,
             freezer: Freezer::new(lease),
+            is_lowered: AtomicBool::new(false),
             word: AtomicU32::new(0),
             given: AtomicU64::new(0),
             abandoned: AtomicU64::new(0),
