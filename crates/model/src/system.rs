@@ -596,5 +596,18 @@ mod tests {
         let task = |ms| Task::periodic("t", Span::from_ms(ms), Span::from_ms(1));
         assert_eq!(System::local(1, Builtin::Rm, vec![task(4), task(6)]).default_duration(), Span::from_ms(24));
         assert_eq!(System::local(1, Builtin::Rm, vec![task(9973), task(9967)]).default_duration(), Span::from_s(10));
+        // Servers, table tasks and time synchronisation have periods, too.
+        let mut system = System::local(1, Builtin::Rm, vec![task(4)]);
+        let mut server = Component::new("c", NodeId(0), ServerRule::Ptps);
+        system.components.push(server.clone());
+        assert_eq!(system.default_duration(), Span::from_ms(8));
+        server.period = Auto::Value(Span::from_ms(3));
+        system.components.push(server);
+        assert_eq!(system.default_duration(), Span::from_ms(24));
+        let table = TableTask { period: Span::from_ms(5), wcet: Span::from_ms(1), cost: None };
+        system.nodes[0].receive = Some(table);
+        assert_eq!(system.default_duration(), Span::from_ms(120));
+        system.clock.sync = Some(TableTask { period: Span::from_ms(7), ..table });
+        assert_eq!(system.default_duration(), Span::from_ms(840));
     }
 }

@@ -474,3 +474,20 @@ fn a_log_without_a_system_tells_what_it_tells_by_itself() {
     }
     assert_eq!(takt_report::findings(&input).len(), usize::from(seen.stats.missed() > 0));
 }
+
+#[test]
+fn a_simulation_that_shows_one_case_of_many_is_no_proof() {
+    let no_proof = |text: &str, ms| takt_report::is_no_proof(&parse(text), Span::from_ms(ms));
+    let plain = "takt = 1\n[[task]]\nname = \"t\"\nperiod = \"10ms\"\nwcet = \"2ms\"\n";
+    assert_eq!([no_proof(plain, 19), no_proof(plain, 20)], [true, false]);
+    let mode = plain.to_owned() + "[[mode]]\nat = \"30ms\"\nstrategy = \"rm\"\n";
+    assert_eq!([no_proof(&mode, 49), no_proof(&mode, 50)], [true, false], "the second strategy takes part");
+    let server = plain.to_owned()
+        + "component = \"c\"\n[[component]]\nname = \"c\"\nserver = \"ptps\"\nperiod = \"5ms\"\nbudget = \"2ms\"\n";
+    let flow = plain.to_owned()
+        + "node = \"a\"\n[[node]]\nname = \"a\"\n[[node]]\nname = \"b\"\n[[network]]\ndelay = [\"1ms\", \"2ms\"]\n\
+           [[flow]]\nname = \"f\"\npath = [\"a\", \"b\"]\nperiod = \"10ms\"\nwcet = \"1ms\"\nsize = \"100B\"\n";
+    for text in [server, flow] {
+        assert!(no_proof(&text, 10_000), "{text}");
+    }
+}

@@ -43,6 +43,21 @@ fn the_first_of_many_runs_that_misses_is_named() {
     assert_eq!(folder.takt(&["sim", "good.toml", "--runs", "2", "--json"]).json()["first_missed"], Value::Null);
 }
 
+/// A short run of servers proves nothing and says so. The default run is long enough for the periods of the servers.
+#[test]
+fn a_run_lasts_two_hyperperiods_of_servers_or_warns() {
+    let folder = Folder::new();
+    let servers = "takt = 1\n[[node]]\nname = \"n\"\nstrategy = \"rm\"\n\
+                   [[component]]\nname = \"a\"\nserver = \"ptps\"\nperiod = \"5ms\"\nbudget = \"1ms\"\n\
+                   [[component]]\nname = \"b\"\nserver = \"ptps\"\nperiod = \"11ms\"\nbudget = \"3ms\"\n\
+                   [[task]]\nname = \"t\"\ncomponent = \"b\"\nperiod = \"10ms\"\nwcet = \"2ms\"\ndeadline = \"9ms\"\n";
+    fs::write(folder.path("servers.toml"), servers).expect("a file");
+    let last = |arguments: &[&str]| folder.takt(arguments).text().lines().last().map(str::to_owned);
+    assert_eq!(last(&["sim", "servers.toml"]).as_deref(), Some("over 220ms, 4 deadlines missed"));
+    let short = "over 20ms, no deadline missed; that proves nothing by itself: takt check proves";
+    assert_eq!(last(&["sim", "servers.toml", "--for", "20ms"]).as_deref(), Some(short));
+}
+
 #[test]
 fn what_is_about_one_node_of_several_leaves_the_others_out() {
     let folder = Folder::new();

@@ -1,7 +1,8 @@
 //! Facts that follow from a System.
 
 use super::{
-    Clock, ComponentId, Criticality, Mode, Network, NetworkId, NodeId, NodeSpec, StrategyRef, System, Task, TaskId,
+    Auto, Clock, ComponentId, Criticality, Mode, Network, NetworkId, NodeId, NodeSpec, StrategyRef, System, Task,
+    TaskId,
 };
 use crate::Threads;
 use crate::strategy::{Builtin, Strategy};
@@ -135,13 +136,21 @@ impl System {
         }
     }
 
-    /// The least common multiple of all task periods, `None` where it exceeds `u64` or there is no task.
+    /// The least common multiple of all periods: of tasks, flows, servers, table tasks and time synchronisation. `None`
+    /// where it exceeds `u64` or there is no period.
     #[must_use]
     pub fn hyperperiod(&self) -> Option<Span> {
+        let given = |period: Auto<Span>| if let Auto::Value(period) = period { Some(period) } else { None };
+        let servers = self.components.iter().filter_map(|component| given(component.period));
+        let changed = self.switches.iter().filter_map(|switch| switch.period);
+        let tables = self.nodes.iter().flat_map(|node| [node.receive, node.send]).chain([self.clock.sync]).flatten();
+        let periods = (self.tasks.iter().map(|task| task.period))
+            .chain(self.flows.iter().map(|flow| flow.period))
+            .chain(servers)
+            .chain(changed)
+            .chain(tables.map(|table| table.period));
         let mut lcm: Option<u64> = None;
-        for period in
-            self.tasks.iter().map(|task| task.period.as_ns()).chain(self.flows.iter().map(|f| f.period.as_ns()))
-        {
+        for period in periods.map(Span::as_ns) {
             let so_far = lcm.unwrap_or(1);
             lcm = Some(so_far.checked_mul(period / gcd(so_far, period).max(1))?);
         }

@@ -219,9 +219,12 @@ fn proves_nothing(input: &ReportInput<'_>, source: &Source) -> bool {
 }
 
 /// Whether a simulation without a miss proves nothing. This is so if it was shorter than two
-/// hyperperiods after the last offset. It is also so if the system has one of these:
+/// hyperperiods after the last offset and the last change of a mode. It is also so if the system has
+/// one of these:
 ///
 /// - sporadic arrivals or random times
+/// - flows: first arrivals, delays, losses and clocks are drawn
+/// - components, where a job that ends early can move the budget of others
 /// - chains
 /// - jobs that may be cancelled
 /// - several CPUs for one task
@@ -229,9 +232,12 @@ fn proves_nothing(input: &ReportInput<'_>, source: &Source) -> bool {
 ///   one
 #[must_use]
 pub fn is_no_proof(system: &System, duration: Span) -> bool {
-    let offset = system.tasks.iter().map(|task| task.offset).max().unwrap_or(Span::ZERO);
-    let twice = system.hyperperiod().and_then(|once| once.checked_mul(2)?.checked_add(offset));
+    let changes = system.modes.iter().map(|mode| mode.at).chain(system.switches.iter().map(|switch| switch.at));
+    let starts = system.tasks.iter().map(|task| task.offset).chain(changes.map(|at| Span::from_ns(at.as_ns())));
+    let last = starts.max().unwrap_or(Span::ZERO);
+    let twice = system.hyperperiod().and_then(|once| once.checked_mul(2)?.checked_add(last));
     let short = twice.is_none_or(|twice| duration < twice);
+    let drawn = !system.flows.is_empty() || !system.components.is_empty();
     let global = system.nodes.iter().any(|node| node.cpus > 1 && !matches!(node.placement, Placement::Partitioned));
     let random = system.tasks.iter().any(|task| {
         !matches!(task.arrival, Arrival::Periodic)
@@ -245,7 +251,7 @@ pub fn is_no_proof(system: &System, duration: Span) -> bool {
         system.strategy(strategy).levels.iter().any(|level| !level.preemptive || level.discipline == Discipline::Laxity)
     };
     let strategies = system.nodes.iter().map(|node| node.strategy).chain(system.modes.iter().map(|mode| mode.strategy));
-    short || global || random || cancels || strategies.into_iter().any(touchy)
+    short || drawn || global || random || cancels || strategies.into_iter().any(touchy)
 }
 
 fn schedules(out: &mut String, input: &ReportInput<'_>) {
@@ -301,8 +307,8 @@ fn notes(out: &mut String, input: &ReportInput<'_>) {
     let mut notes: Vec<String> = input.notes.to_vec();
     if input.simulated.is_some_and(|source| source.totals().1 == Some(0) && proves_nothing(input, source)) {
         notes.push(
-            "A simulation without a miss proves nothing where arrivals or times vary, or scheduling is global or not \
-             preemptive: the worst case need not be among the schedules that were tried. A bound holds for all of them."
+            "A simulation without a miss proves nothing where arrivals, times, delays or budgets vary, or scheduling is \
+             global or not preemptive: the worst case need not be among the schedules that were tried. A bound holds for all of them."
                 .to_owned(),
         );
     }
