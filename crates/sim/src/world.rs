@@ -95,7 +95,7 @@ pub(crate) fn simulate<S: Sink>(
         }
     }
     for (node, clock) in nodes.iter_mut().zip(clocks.iter()) {
-        node.finish(&mut TrueTime { sink: &mut *sink, clock: *clock, not_before: Time::ZERO, only });
+        node.finish(&mut TrueTime { sink: &mut *sink, clock: *clock, not_before: end, only });
     }
     let wanted = nodes.iter().enumerate().filter(|(i, _)| only.is_none_or(|only| only as usize == *i));
     Ok(SimSummary { end, released: wanted.map(|(_, node)| node.released()).sum() })

@@ -277,6 +277,56 @@ fn messages_are_sent_received_or_dropped_and_streams_keep_their_order() {
     }
 }
 
+/// Servers report payments at the end. A slow clock shows the reading of the end before the end.
+#[test]
+fn what_servers_paid_at_the_end_comes_after_the_last_arrival() {
+    const TINY: &str = r#"
+takt = 1
+[[node]]
+name = "a"
+arrivals = "interrupt"
+interrupt = "1ns"
+[[node]]
+name = "b"
+arrivals = "interrupt"
+interrupt = "1ns"
+[[component]]
+name = "c"
+node = "b"
+server = "ptps"
+period = "10ns"
+budget = "9ns"
+[[task]]
+name = "t"
+component = "c"
+period = "20ns"
+wcet = "15ns"
+[[network]]
+delay = ["3ns", "9ns"]
+[[flow]]
+name = "f"
+path = ["a", "b"]
+period = "7ns"
+wcet = "1ns"
+deadline = "100ns"
+size = "100B"
+[clock]
+drift-ppm = 100000
+"#;
+    let system = file::parse(TINY, "tiny.toml").expect("a sound file");
+    // With the seed 10 a message arrives at the end of 118 ns.
+    for (seed, ns) in (0..20).flat_map(|seed| (100..130).map(move |ns| (seed, ns))) {
+        let mut events = Events::new();
+        let options = SimOptions { duration: Span::from_ns(ns), seed, node: None };
+        simulate(&system, &options, &mut events).expect("it can be simulated");
+        let mut last = [Time::ZERO; 2];
+        for (stream, at, event) in events {
+            assert!(at >= last[stream as usize], "seed {seed}, {ns} ns: {event:?} at {at}");
+            last[stream as usize] = at;
+        }
+    }
+}
+
 #[test]
 fn one_node_alone_is_told_as_in_the_whole() {
     let system = store();
