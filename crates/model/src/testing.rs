@@ -463,7 +463,7 @@ impl Tape<'_> {
         // Cross traffic has a smaller rate than its port.
         let rate = self.index(RATES.len());
         let cross = (rate > 0 && self.flip()).then(|| Cross {
-            burst: Bytes::new(self.pick(&[0, 1, 64 << 10])),
+            burst: Bytes::new(self.pick(&[64, 1_538, 64 << 10])),
             rate: Rate::from_bps(RATES[self.index(rate)]),
         });
         Port {

@@ -768,7 +768,7 @@ static CROSS_TABLE: Table = Table {
     doc: "Traffic that is bounded by (σ, ρ): in any time t no more than `burst` + `rate` t.",
     rule: Rule::Free,
     keys: &[
-        key("burst", Kind::Size, "σ: what can come at once.").required(),
+        key("burst", Kind::Size, "σ: what can come at once, at least 64B.").required(),
         key("rate", Kind::Rate, "ρ: what comes in the long run.").required(),
     ],
 };

@@ -5,7 +5,10 @@ use std::collections::BTreeSet;
 use super::{Check, Part};
 use crate::system::{ActualDelay, Auto, Bucket, Flow, Network, NodeId};
 use crate::time::Span;
-use crate::units::Rate;
+use crate::units::{Bytes, Rate};
+
+/// The least frame of Ethernet. Cross traffic comes in whole frames.
+const FRAME_LEAST: Bytes = Bytes::new(64);
 
 impl Check<'_> {
     pub(super) fn ports(&mut self) {
@@ -16,6 +19,15 @@ impl Check<'_> {
                     let owner = self.owner(Part::Port(i));
                     self.error(Part::Port(i), key, format!("{key} of {owner} is zero; it must be above zero"));
                 }
+            }
+            let small = port.cross.map(|cross| cross.burst).filter(|burst| *burst < FRAME_LEAST);
+            if let (Some(burst), false) = (small, self.bad(Part::Port(i), &["cross.burst"])) {
+                let owner = self.owner(Part::Port(i));
+                let message = format!(
+                    "cross.burst {burst} of {owner} is less than a frame of Ethernet, which has at least {FRAME_LEAST}; \
+                     give it at least that"
+                );
+                self.error(Part::Port(i), "cross.burst", message);
             }
             let Some(cross) = port.cross.filter(|cross| cross.rate >= port.rate) else { continue };
             if !self.bad(Part::Port(i), &["rate", "cross", "cross.rate"]) {
@@ -153,6 +165,10 @@ impl Check<'_> {
         let (system, part) = (self.system, Part::Node(node));
         let (Some(bucket), Some(link)) = (bucket, system.nodes[node].link) else { return };
         self.share(part, rate, Some(bucket.rate), link.rate);
+        if bucket.burst.get() == 0 && !self.bad(part, &[burst]) {
+            let owner = self.owner(part);
+            return self.error(part, burst, format!("{burst} of {owner} is zero; a message takes at least 1B"));
+        }
         let sent = |flow: &&Flow| {
             let hops = flow.hops().count();
             let mut legs = flow.hops().take(hops.saturating_sub(1)).enumerate();
