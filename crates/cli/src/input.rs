@@ -349,12 +349,16 @@ pub(crate) fn place_regardless(system: System) -> Result<System, Failure> {
     Ok(placed.system)
 }
 
+/// Whether `takt size` has to choose its period or its budget.
+pub(crate) fn is_auto(component: &Component) -> bool {
+    component.period == Auto::Auto || component.budget == Auto::Auto
+}
+
 /// Replaces periods and budgets that are `"auto"` by those that `takt size` chooses. A simulation can then begin.
 /// Fails if a change of a server contradicts them.
-/// Where `takt size` chooses none, a component gets a share. Notes say which. A `run` is also warned of what the choice
-/// rests on, because a kernel's switches are not free.
-pub(crate) fn size_components(system: System, run: bool) -> Result<System, Failure> {
-    let is_auto = |component: &Component| component.period == Auto::Auto || component.budget == Auto::Auto;
+/// Where `takt size` chooses none, a component gets a share. `tell` hears which. A `run` is also warned of what the
+/// choice rests on, because a kernel's switches are not free.
+pub(crate) fn size_components(system: System, run: bool, mut tell: impl FnMut(String)) -> Result<System, Failure> {
     if !system.components.iter().any(is_auto) {
         return Ok(system);
     }
@@ -369,11 +373,11 @@ pub(crate) fn size_components(system: System, run: bool) -> Result<System, Failu
             Err(error) => error,
         };
         let Some((shared, ids)) = with_share(&system, &error) else { return Err(size_failure(error)) };
-        note(format_args!("warning: takt size chooses nothing: {error}"));
+        tell(format!("warning: takt size chooses nothing: {error}"));
         for component in ids.iter().map(|id| &shared.components[id.index()]) {
             if let (Auto::Value(period), Auto::Value(budget)) = (component.period, component.budget) {
                 let name = &component.name;
-                note(format_args!("\"{name}\" is simulated with {budget} in each {period}, its utilization"));
+                tell(format!("\"{name}\" is simulated with {budget} in each {period}, its utilization"));
             }
         }
         system = shared;
@@ -383,9 +387,9 @@ pub(crate) fn size_components(system: System, run: bool) -> Result<System, Failu
     let told: Vec<String> =
         told.map(|one| format!("\"{}\" {} in each {}", one.component, one.budget, one.period)).collect();
     let more = if chosen.next().is_some() { ", ..." } else { "" };
-    note(format_args!("\"auto\" stands for what takt size chooses: {}{more}", told.join(", ")));
+    tell(format!("\"auto\" stands for what takt size chooses: {}{more}", told.join(", ")));
     for text in sized.notes.iter().filter(|_| run) {
-        note(format_args!("warning: {text}"));
+        tell(format!("warning: {text}"));
     }
     sound(sized.system)
 }

@@ -29,10 +29,9 @@ pub(crate) fn execute(options: &args::Report, json: bool) -> Outcome {
         Some((path, log)) => as_run(system, path, log)?,
         None => (system, None),
     };
-    let placed = input::place(system.clone());
-    let (placed, placement) = match placed {
+    let (placed, placement) = match input::place(system.clone()) {
         Ok(placed) => (placed, None),
-        Err(failure) => (system, Some(failure)),
+        Err(failure) => (system.clone(), Some(failure)),
     };
     let guarded = log.as_ref().and_then(|(_, log)| Guarded::of(&placed, log.definitions()));
     let check = match &guarded {
@@ -68,14 +67,20 @@ pub(crate) fn execute(options: &args::Report, json: bool) -> Outcome {
     let logged = given.as_ref().or(measured.as_ref());
     let length = logged.map(|source| Span::from_ns(source.stats.duration_ns)).filter(|length| !length.is_zero());
     let node = logged.and_then(|source| only_node(&placed, source));
-    let duration = input::duration(&placed, options.duration.or(length))?;
-    let simulated = match (given, placement) {
-        (Some(source), _) => Ok(source),
-        (None, Some(failure)) => Err(failure),
-        // A run's own jobs are explained instead.
-        (None, None) => simulation(&placed, duration, seed, measured.is_none()),
-    };
     let mut notes = Vec::new();
+    // As in `sim`, what is "auto" gets a value before tasks are placed. The verdict is that on the file.
+    let is_open = given.is_none() && system.components.iter().any(input::is_auto);
+    let subject = match placement {
+        _ if is_open => sized(system, &mut notes),
+        Some(failure) => Err(failure),
+        None => Ok(placed.clone()),
+    };
+    let duration = input::duration(subject.as_ref().unwrap_or(&placed), options.duration.or(length))?;
+    let simulated = match given {
+        Some(source) => Ok(source),
+        // A run's own jobs are explained instead.
+        None => subject.and_then(|system| simulation(&system, duration, seed, measured.is_none())),
+    };
     if let Err(failure) = &simulated {
         let why = failure.message.trim_start_matches("takt: ");
         note(format_args!("note: no simulation: {why}"));
@@ -224,6 +229,15 @@ fn source(path: &str, log: &mut Log, name: &str) -> Result<Source, Failure> {
     input::warn_of_damage(path, &damage);
     source.damage = (!damage.is_none()).then(|| damage.to_string());
     Ok(source)
+}
+
+/// The system with values for what is "auto", and placed. The notes say which values.
+fn sized(system: System, notes: &mut Vec<String>) -> Result<System, Failure> {
+    let tell = |text: String| {
+        note(&text);
+        notes.push(format!("Simulation: {}.", text.trim_start_matches("warning: ")));
+    };
+    input::place(input::size_components(system, false, tell)?)
 }
 
 /// With the causes of late jobs where they are to be shown.

@@ -30,7 +30,7 @@ pub(crate) fn execute(options: &args::Run, json: bool) -> Outcome {
     only_one(json, to_stdout, "log")?;
     let system = input::has_work(&options.file, input::system(&options.file)?, true)?;
     let auto = with_least_budgets(&system);
-    let system = input::place_regardless(input::size_components(system, true)?)?;
+    let system = input::place_regardless(input::size_components(system, true, note)?)?;
     let node = input::node(&system, options.node.as_deref())?;
     let duration = input::duration(&system, options.duration)?;
     let mut run = RunOptions { node, seed: options.seed, ..RunOptions::new(duration) };

@@ -32,7 +32,7 @@ pub(crate) fn execute(options: &args::Sim, json: bool) -> Outcome {
         return Err(Failure::input("a log holds one run; leave out -o, or --runs (--seed names each run)"));
     }
     let system = input::has_work(&options.file, input::system(&options.file)?, false)?;
-    let system = input::place_regardless(input::size_components(system, false)?)?;
+    let system = input::place_regardless(input::size_components(system, false, note)?)?;
     let node = input::node(&system, options.node.as_deref())?;
     let duration = input::duration(&system, options.duration)?;
     let sim = SimOptions { duration, seed: options.seed, node };

@@ -143,12 +143,16 @@ fn a_report_calls_a_simulated_log_a_simulation_and_says_how_to_get_it_again() {
                     takt report good.toml &#39;a log.takt&#39; -o x.html";
     assert!(page.contains(commands), "{}", page.split("reproduce\">").last().unwrap_or_default());
     let open = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/partitions.toml");
-    assert_eq!(folder.takt(&["report", open.to_str().expect("a name"), "-o", "part.html"]).status, 0);
+    // What is "auto" is simulated as `sim` does.
+    let open = open.to_str().expect("a name");
+    let json = folder.takt(&["report", open, "--for", "1s", "-o", "part.html", "--json"]).json();
+    let sim = folder.takt(&["sim", open, "--for", "1s", "--json"]).json();
+    assert!(sim["tasks"][0]["response_ns"]["max"].as_u64() > Some(0), "{sim}");
+    assert_eq!(json["tasks"][0]["simulated"]["max_ns"], sim["tasks"][0]["response_ns"]["max"], "{json}");
     let part = fs::read_to_string(folder.path("part.html")).expect("the page");
-    assert!(
-        part.contains("No simulation: component &quot;flight&quot; has no period or no budget yet")
-            && !part.contains("takt sim")
-    );
+    let chosen =
+        "Simulation: &quot;auto&quot; stands for what takt size chooses: &quot;flight&quot; 7.2ms in each 20ms, ";
+    assert!(part.contains(chosen) && part.contains("takt sim"));
     let late = folder.spawn(&["report", "late.toml", "-o", "late.html"]).wait_with_output().expect("takt ends");
     let notes = String::from_utf8_lossy(&late.stderr);
     assert!(notes.contains("takt: note: Deadlines missed (simulated): \"a\" 2 of 2."), "{notes}");
