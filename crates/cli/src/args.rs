@@ -408,7 +408,7 @@ pub(crate) struct Sim {
     #[arg(short, long, value_name = "LOG", value_parser = target, value_hint = ValueHint::FilePath)]
     pub(crate) output: Option<Target>,
 
-    /// Exit with status 1 when a deadline was missed.
+    /// Exit with status 1 when a deadline was missed, or a message of a flow was dropped or lost.
     #[arg(long)]
     pub(crate) fail_on_miss: bool,
 }

@@ -394,14 +394,14 @@ fn of_cpus(stats: &Stats) -> Table {
     if told { table } else { table.without("kernel cpu") }
 }
 
-/// How long, and whether deadlines were met.
+/// How long, whether deadlines were met, and what never came to its deadline.
 fn closing(stats: &Stats, silence: Silence) -> String {
-    let rejected = match stats.rejected() {
-        0 => String::new(),
-        1 => ", 1 job rejected".to_owned(),
-        jobs => format!(", {jobs} jobs rejected"),
-    };
-    met(stats, silence) + &rejected
+    let lost = [(stats.rejected(), "job", "rejected"), (stats.undelivered(), "message", "dropped or lost")];
+    let lost = lost.into_iter().filter(|(count, ..)| *count > 0);
+    let lost: String =
+        lost.map(|(count, what, how)| format!(", {count} {what}{} {how}", if count == 1 { "" } else { "s" })).collect();
+    // Such a run has failed, so no sentence on its silence is needed.
+    met(stats, if lost.is_empty() { silence } else { Silence::Plain }) + &lost
 }
 
 fn met(stats: &Stats, silence: Silence) -> String {

@@ -229,8 +229,13 @@ pub(crate) fn verdict(stats: &Stats, fail_on_miss: bool) -> Status {
     if fail_on_miss && has_failed(stats) { Status::No } else { Status::Yes }
 }
 
-/// Whether a deadline was missed, or a job rejected.
+/// Whether a deadline was missed, a job rejected, or a message of a flow dropped or lost.
 pub(crate) fn has_failed(stats: &Stats) -> bool {
+    has_missed(stats) || stats.undelivered() > 0
+}
+
+/// Whether a deadline was missed, or a job rejected.
+fn has_missed(stats: &Stats) -> bool {
     stats.missed() + stats.rejected() > 0
 }
 
@@ -276,7 +281,7 @@ fn failure(error: &SimError) -> Failure {
 
 /// Simulates with the seeds seed, seed + 1, ... on all CPUs. The statistics are merged in the order of the seeds, so
 /// that the result does not depend on the number of threads. The last value is the seed of the first run that
-/// [has failed](has_failed).
+/// [has missed](has_missed).
 fn replicate(subject: &Subject<'_>, sim: &SimOptions, runs: u32) -> Result<(Merged, Residence, Option<u64>), Failure> {
     let definitions = Definitions::of(subject.system()).about(sim.node);
     let bar = progress::bar("replications", u64::from(runs));
@@ -294,7 +299,7 @@ fn replicate(subject: &Subject<'_>, sim: &SimOptions, runs: u32) -> Result<(Merg
         let (stats, stays): (Stats, Residence) = result?;
         merged.add(&stats).map_err(Failure::trouble)?;
         all_stays = all_stays.and(stays);
-        missed = missed.or_else(|| has_failed(&stats).then(|| seed(done)));
+        missed = missed.or_else(|| has_missed(&stats).then(|| seed(done)));
         done += 1;
         bar.inc(1);
         Ok(())

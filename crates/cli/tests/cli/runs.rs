@@ -58,6 +58,24 @@ fn a_run_lasts_two_hyperperiods_of_servers_or_warns() {
     assert_eq!(last(&["sim", "servers.toml", "--for", "20ms"]).as_deref(), Some(short));
 }
 
+/// An instance whose message is lost never ends, so that no job of it is late.
+#[test]
+fn messages_that_never_arrive_are_told_and_fail() {
+    let folder = Folder::new();
+    let store = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/store.toml")).expect("a file");
+    fs::write(folder.path("lost.toml"), store.replace("[[network]]\n", "[[network]]\nloss = 1.0\n")).expect("a file");
+    let sim = ["sim", "lost.toml", "--for", "1s", "-o", "lost.takt"];
+    let ran = folder.takt(&sim);
+    // Messages of time synchronisation are lost, too. They do not count.
+    let last = Some("over 1s, no deadline missed, 150 messages dropped or lost");
+    assert_eq!((ran.status, ran.text().lines().last()), (0, last));
+    assert_eq!(folder.takt(&[&sim[..], &["--fail-on-miss"]].concat()).status, 1);
+    let read = folder.takt(&["stats", "lost.takt", "--fail-on-miss"]);
+    assert_eq!((read.status, read.text().lines().last()), (1, last));
+    let runs = folder.takt(&["sim", "lost.toml", "--for", "1s", "--runs", "2", "--fail-on-miss", "--json"]);
+    assert_eq!((runs.status, &runs.json()["first_missed"]), (1, &Value::Null));
+}
+
 #[test]
 fn what_is_about_one_node_of_several_leaves_the_others_out() {
     let folder = Folder::new();

@@ -340,4 +340,10 @@ impl Stats {
     pub fn rejected(&self) -> u64 {
         self.tasks.iter().map(|task| task.rejected).sum()
     }
+
+    /// How many messages of flows were dropped or lost. Their instances do not end, so no job of theirs is late.
+    #[must_use]
+    pub fn undelivered(&self) -> u64 {
+        self.messages.iter().filter(|messages| messages.flow.is_some()).map(|messages| messages.dropped).sum()
+    }
 }
