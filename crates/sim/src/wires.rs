@@ -77,11 +77,16 @@ impl<'a> Wires<'a> {
         if system.clock.sync.is_none() {
             return Ok(());
         }
+        // By names, so that nodes that come before these change no draws.
+        let draws = |task: TaskId, to: NodeId| {
+            let (task, to) = (&system.tasks[task.index()].name, &system.nodes[to.index()].name);
+            Draw::new(seed, &format!("{task} to {to}"))
+        };
         for (from, to) in flows::neighbours(system) {
             let (Some(task), Some(way)) = (syncs.get(&from), self.routes.known_way(from, to)?) else { continue };
             let answer = match (receivers.get(&to), self.routes.known_way(to, from)?) {
                 (Some(receive), Some(back)) => {
-                    let draw = Draw::new(seed, &format!("{} to {}", system.tasks[receive.index()].name, from.0));
+                    let draw = draws(*receive, from);
                     let wire = self.routes.straight(back);
                     Some(self.lane(
                         *receive,
@@ -93,7 +98,7 @@ impl<'a> Wires<'a> {
                 }
                 _ => None,
             };
-            let draw = Draw::new(seed, &format!("{} to {}", system.tasks[task.index()].name, to.0));
+            let draw = draws(*task, to);
             let wire = self.routes.straight(way);
             let wire = LaneWire { wire, then: MessageEffect::Answer { lane: answer }, draw, ends: None };
             self.lane(*task, from, to, wire, 1);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use takt_log::Event;
+use takt_log::{CancelCause, Event};
 use takt_model::*;
 use takt_sim::traffic::{End, Ends, Traffic};
 use takt_sim::{SimOptions, simulate, simulate_with};
@@ -163,6 +163,36 @@ fn messages_leave_a_gap_apart() {
     assert!(sent.len() > 6 && sent.windows(2).all(|pair| pair[1] - pair[0] >= 6_000), "{sent:?}");
 }
 
+/// The job of the second hop waits for a busy task until it is late. Dropped, it leaves no message for the third.
+#[test]
+fn a_late_job_that_is_dropped_leaves_no_message() {
+    let mut system = nodes(3);
+    for node in &mut system.nodes {
+        (node.receive, node.send) = (table(1_000, 10, None), table(1_000, 10, None));
+    }
+    system.tasks.push(Task { node: NodeId(1), ..Task::periodic("busy", us(100_000), us(20_000)) });
+    system.flows.push(flow("put", &[0, 1, 2], 100_000, 100, 100, &[1_000, 5_000, 50_000]));
+    system.networks.push(Network::any(us(0), us(0)));
+    system.nodes[1].strategy = StrategyRef::Own(StrategyId(0));
+    let by = |late: Late| {
+        let busy = Level::new(Filter::Named(vec!["busy".to_owned()]), Discipline::Fifo);
+        let levels = vec![busy, Level { late, ..Level::new(Filter::Rest, Discipline::Deadline) }];
+        let system = System { strategies: vec![Strategy { name: "mine".to_owned(), levels }], ..system.clone() };
+        let events = events(&system, 60_000, 0);
+        let dropped = instants(&system, &events, "put/1", |event| match *event {
+            Event::Cancel { job, cause: CancelCause::Late } => Some(job.task),
+            _ => None,
+        });
+        let sent = instants(&system, &events, "put/1", |event| match *event {
+            Event::Send { job, .. } => Some(job.task),
+            _ => None,
+        });
+        (dropped, sent.len(), instants(&system, &events, "put/2", released).len())
+    };
+    assert_eq!(by(Late::Continue), (vec![], 1, 1));
+    assert_eq!(by(Late::Drop), (vec![6_000], 0, 0));
+}
+
 /// A network with replies, synchronisation, drift and losses.
 fn store() -> System {
     let mut system = nodes(3);
@@ -197,14 +227,15 @@ fn the_same_seed_gives_the_same_events_and_a_new_flow_changes_no_draws() {
     let system = store();
     let first = events(&system, 400_000, 7);
     assert!(first == events(&system, 400_000, 7) && first != events(&system, 400_000, 8));
-    // A flow elsewhere: between nodes of its own.
+    // A flow elsewhere: between nodes of its own, which stand first in the file.
     let mut more = system.clone();
     for name in ["x", "y"] {
         let mut node = NodeSpec::new(name, 1, StrategyRef::Builtin(Builtin::Edf));
         (node.receive, node.send) = (table(3_000, 300, None), table(3_000, 300, None));
-        more.nodes.push(node);
+        more.nodes.insert(0, node);
     }
-    more.flows.push(flow("other", &[3, 4], 7_000, 300, 300, &[20_000, 20_000]));
+    more.flows[0].path.iter_mut().for_each(|node| node.0 += 2);
+    more.flows.push(flow("other", &[0, 1], 7_000, 300, 300, &[20_000, 20_000]));
     let (before, after) = (traffic(&system, &first, "put"), traffic(&more, &events(&more, 400_000, 7), "put"));
     assert!(before.len() > 100 && before == after);
 }
