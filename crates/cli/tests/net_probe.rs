@@ -3,11 +3,13 @@
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{TcpListener, UdpSocket};
+use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
+use takt_linux::clock::{cpu_of_process, pause};
 use takt_linux::net::Cable;
+use takt_model::Span;
 use takt_net::probe::{HEAD, Head, ProbeMessage};
 use tempfile::TempDir;
 
@@ -33,7 +35,11 @@ struct Server(Child, String);
 
 impl Server {
     fn start(listen: &str) -> Server {
-        let mut child = takt(&["serve", "--listen", listen, "--json"]).spawn().unwrap();
+        Server::spawn(takt(&["serve", "--listen", listen, "--json"]), listen)
+    }
+
+    fn spawn(mut command: Command, listen: &str) -> Server {
+        let mut child = command.spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stderr.take().unwrap()).read_line(&mut line).unwrap();
         let address = line.split_whitespace().find(|word| word.starts_with(listen.trim_end_matches('0')));
@@ -132,6 +138,23 @@ fn every_mode_measures_and_writes_what_it_measured() {
     cable.left().run(measure).unwrap();
     let told = server.end();
     assert_eq!((&told["runs"], &told["malformed"], &told["foreign"]), (&runs.into(), &0.into(), &0.into()), "{told}");
+}
+
+#[test]
+fn a_server_without_a_free_descriptor_does_not_use_up_its_cpu() {
+    let mut command = Command::new("sh");
+    let script = "ulimit -n 32; exec \"$0\" net probe serve --listen 127.0.0.1:0 --json";
+    command.args(["-c", script, env!("CARGO_BIN_EXE_takt")]);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let server = Server::spawn(command, "127.0.0.1:0");
+    let clients: Vec<TcpStream> = (0..40).map(|_| TcpStream::connect(&server.1).unwrap()).collect();
+    let used = || cpu_of_process(server.0.id());
+    // The server takes those for whom it has descriptors.
+    pause(Span::from_ms(200));
+    let (lasted, before) = (Span::from_ms(500), used());
+    pause(lasted);
+    let used = used().saturating_sub(before);
+    assert!(used.as_ns() < lasted.as_ns() / 2, "{used} of {lasted}, with {} connections", clients.len());
 }
 
 #[test]

@@ -5,7 +5,7 @@ use takt_model::Time;
 
 use crate::clock::{monotonic_ns, realtime_ns};
 
-/// The oldest arrival whose stamp counts.
+/// A stamp counts if it is at most this much older than the wait, and CLOCK_REALTIME was changed by less.
 const AGE_MAX: i64 = 1_000_000_000;
 /// Reads of the clocks, of which the narrowest counts.
 const READS_MAX: u32 = 3;
@@ -88,7 +88,8 @@ impl Reading {
         // What CLOCK_REALTIME gained on CLOCK_MONOTONIC since the wait began, at most and at least.
         let ([low, high], [low_before, high_before]) = (self.ahead(), start.ahead());
         let (gained, lost) = (high.saturating_sub(low_before).max(0), low.saturating_sub(high_before).min(0));
-        if !(0..AGE_MAX).contains(&age) || gained >= AGE_MAX || lost <= -AGE_MAX {
+        let waited = self.after.saturating_sub(start.before).cast_signed();
+        if !(0..AGE_MAX.saturating_add(waited)).contains(&age) || gained >= AGE_MAX || lost <= -AGE_MAX {
             return None;
         }
         let [least, most] = [age.saturating_sub(gained).max(0), age.saturating_sub(lost)];
@@ -119,6 +120,14 @@ mod tests {
         let now = Arrival { from: Time::from_ns(710), to: Time::from_ns(710) };
         assert_eq!([arrival(&start, None).to, arrival(&start, Some(1_900)).to], [now.to; 2]);
         assert_eq!(arrival(&Reading { before: 3_000_000_000, after: 3_000_000_000, ..start }, Some(1_500)), now);
+        // The wait took an hour, and the arrival is as old. An arrival long before the wait is not placed.
+        let hour = 3_600_000_000_000;
+        let later = Reading { before: 700 + hour, realtime: 1_705 + hour, after: 710 + hour };
+        assert!(within(later.arrival(&start, Some(1_500)), 500));
+        assert_eq!(
+            later.placed(&Reading { before: 690 + hour, realtime: 1_695 + hour, after: 700 + hour }, 1_500),
+            None
+        );
     }
 
     #[test]

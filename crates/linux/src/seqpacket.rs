@@ -123,14 +123,14 @@ impl Drop for Listener {
 struct Control([MaybeUninit<u8>; 64]);
 
 impl Connection {
-    /// Connects to the listener at `path`.
+    /// Connects to the listener at `path`, without waiting.
     ///
     /// # Errors
-    /// The kernel's refusal. `NotFound` or `ConnectionRefused`: nobody listens.
+    /// The kernel's refusal. `NotFound` or `ConnectionRefused`: nobody listens. `WouldBlock`: as many wait as may.
     pub fn connect(path: &Path) -> io::Result<Connection> {
         let socket = Socket::new(Domain::UNIX, Type::SEQPACKET, None)?;
-        socket.connect(&SockAddr::unix(path)?)?;
         socket.set_nonblocking(true)?;
+        socket.connect(&SockAddr::unix(path)?)?;
         Ok(Connection { socket })
     }
 
@@ -372,6 +372,17 @@ mod tests {
         assert!(sent > 0 && sent < 100_000);
         drop(listener);
         assert_eq!(client.send([b"x", b""], None), Sent::Closed);
+    }
+
+    #[test]
+    fn a_listener_that_accepts_nobody_blocks_nobody() {
+        let path = path("accepts-nobody");
+        let listener = Listener::bind(&path).unwrap();
+        let mut waiting = Vec::new();
+        let refused = (0..500).find_map(|_| Connection::connect(&path).map(|client| waiting.push(client)).err());
+        assert_eq!(refused.map(|error| error.kind()), Some(io::ErrorKind::WouldBlock));
+        assert!(listener.accept().unwrap().is_some());
+        assert!(Connection::connect(&path).is_ok());
     }
 
     #[test]

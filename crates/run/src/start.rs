@@ -339,7 +339,7 @@ impl Prepared {
         };
         let control = handlers.control();
         live.iter().for_each(|live| control.begin(live));
-        let _clocks = live.as_ref().map(Clocks::start).transpose()?;
+        let (_clocks, sync) = live.as_ref().map(Clocks::start).transpose()?.unzip();
         let works = tasks
             .iter()
             .map(|task| {
@@ -375,7 +375,7 @@ impl Prepared {
             .collect();
         let names = tasks.iter().map(|task| &task.name).chain(beside.iter().map(|(_, name)| name)).cloned();
         let mut threads = RunThreads::new(shared.clone(), names.collect());
-        let mut duties = duties(&tasks, &shared.lanes, live.as_ref(), &mut handlers)?;
+        let mut duties = duties(&tasks, &shared.lanes, (live.as_ref(), sync.flatten()), &mut handlers)?;
         for (((mapped, work), lane), duty) in mapped.iter().zip(works).zip(&shared.lanes).zip(&mut duties) {
             if !lane.role.has_thread() {
                 threads.skip();
@@ -627,19 +627,19 @@ impl Prepared {
 fn duties(
     tasks: &[&Task],
     lanes: &[Lane],
-    live: Option<&Arc<NodeLive>>,
+    (live, mut sync): (Option<&Arc<NodeLive>>, Option<SyncJob>),
     handlers: &mut Handlers,
 ) -> Result<Vec<Option<Duty>>, RunError> {
     let mut duties = Vec::new();
     for ((slot, task), lane) in (0..).zip(tasks).zip(lanes) {
         let is_sync = live.is_some_and(|live| live.plan.parts.get(slot as usize) == Some(&Part::Sync));
-        let sync = if is_sync { live.map(SyncJob::open).transpose()?.flatten() } else { None };
+        let sync = if is_sync { sync.take() } else { None };
         let is_free = lane.role.has_thread() && sync.is_none();
         let handler = if is_free { handlers.take(&task.name) } else { None };
         duties.push(match (handler, live, sync) {
             (Some(handler), Some(live), _) => Some(Duty::of_flow(handler, live, slot)),
             (Some(handler), None, _) => Some(Duty::new(handler)),
-            (None, _, Some(mut sync)) => Some(Duty::new(Box::new(move |_| sync.run()))),
+            (None, _, Some(sync)) => Some(Duty::new(Box::new(move |_| sync.run()))),
             (None, ..) => None,
         });
     }

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use takt_linux::clock::monotonic_ns;
+use takt_linux::clock::{monotonic_ns, pause};
 use takt_model::{Lateness, Span, Time};
 use takt_net::{Clock, SyncMessage, SyncRequest};
 use takt_run::time_sync::{TimeSync, TimeSyncError, TimeSyncSpec};
@@ -209,20 +209,21 @@ fn rounds_of_periodic_jobs_hold_the_true_difference_and_allocate_nothing() {
     assert_eq!((status.answered, status.restarts, own.offset(1)), (21, 0, None), "{status:?}");
 }
 
+/// Two nodes that ask each other. The addresses of both must be known before either asks.
+fn pair(mine: &Shifted, theirs: &Shifted) -> [TimeSync; 2] {
+    let addresses = [HERE, HERE].map(|here| UdpSocket::bind(here).unwrap().local_addr().unwrap());
+    let with = |clock: &Shifted, listen: SocketAddr, peer: SocketAddr| {
+        let clock = clock.clone();
+        let spec = TimeSyncSpec { listen, ..spec(vec![peer]) };
+        TimeSync::with_clock(&spec, Box::new(move |time| clock.at(time))).unwrap()
+    };
+    [with(mine, addresses[0], addresses[1]), with(theirs, addresses[1], addresses[0])]
+}
+
 /// Both sides have rounds at the same instants: an answer comes just after the next round of its asker.
 #[test]
 fn rounds_of_both_sides_find_each_other_in_any_order() {
-    let (mine, theirs) = (Shifted::new(Span::from_s(7), 0), Shifted::new(Span::from_s(50), 0));
-    let peers = |address| TimeSyncSpec { listen: address, ..spec(Vec::new()) };
-    // The addresses of both must be known before either asks.
-    let addresses = [HERE, HERE].map(|here| UdpSocket::bind(here).unwrap().local_addr().unwrap());
-    let with = |clock: &Shifted, own: SocketAddr, peer: SocketAddr| {
-        let clock = clock.clone();
-        let spec = TimeSyncSpec { peers: vec![peer], ..peers(own) };
-        TimeSync::with_clock(&spec, Box::new(move |time| clock.at(time))).unwrap()
-    };
-    let mut one = with(&mine, addresses[0], addresses[1]);
-    let mut other = with(&theirs, addresses[1], addresses[0]);
+    let [mut one, mut other] = pair(&Shifted::new(Span::from_s(7), 0), &Shifted::new(Span::from_s(50), 0));
     for round in 0..20 {
         let both = if round % 2 == 0 { [&mut one, &mut other] } else { [&mut other, &mut one] };
         both.into_iter().for_each(TimeSync::round);
@@ -231,4 +232,23 @@ fn rounds_of_both_sides_find_each_other_in_any_order() {
         let status = side.peers()[0];
         assert!(status.answered >= 5 && status.refused == 0 && status.offset.is_some(), "{status:?}");
     }
+}
+
+/// A datagram that comes just after a round is read one period later. The kernel's stamp still counts then.
+#[test]
+fn rounds_more_than_a_second_apart_give_narrow_intervals() {
+    let apart = Span::from_ms(1200);
+    let [mut one, mut other] = pair(&Shifted::new(Span::from_s(7), 0), &Shifted::new(Span::from_s(50), 0));
+    // Without the stamps an interval is at least as wide as the rounds are apart.
+    let is_narrow = |side: &TimeSync| side.offset(0).is_some_and(|offset| offset.width() < apart);
+    // The kernel begins to stamp arrivals some time after the request.
+    let narrow = (0..20).any(|round| {
+        if round > 0 {
+            pause(apart);
+        }
+        one.round();
+        other.round();
+        is_narrow(&one) && is_narrow(&other)
+    });
+    assert!(narrow, "{:?} {:?}", one.offset(0), other.offset(0));
 }

@@ -1,11 +1,12 @@
 //! Measures how the clocks of the peers differ, by exchanges with them ([`TimeSync`]), and shows the
-//! table thread. The jobs of `clock.sync` do it, or a thread where the system has none.
+//! table thread. A thread does it; from the common start on the jobs of `clock.sync`, if there are any.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
+use takt_linux::Epoch;
 use takt_linux::clock::monotonic_ns;
 use takt_model::{NodeId, Span, Time};
 
@@ -15,7 +16,7 @@ use crate::time_sync::{TimeSync, TimeSyncSpec};
 
 /// How often the differences are shown, and is looked whether to stop.
 const TURN: Span = Span::from_ms(20);
-/// The period of exchanges, if the file has no `clock.sync`.
+/// The period of the thread's exchanges.
 const PERIOD: Span = Span::from_ms(100);
 /// The drift of clocks in parts per million, if the file has none: as `takt net clock` assumes.
 const DRIFT_PPM: u32 = 500;
@@ -29,7 +30,7 @@ fn open(live: &NodeLive, sources: Option<SourcePaths>) -> Result<Option<TimeSync
     let spec = TimeSyncSpec {
         listen: at(listen),
         peers: network.peers.iter().map(|(_, address)| at(*address)).collect(),
-        period: clock.sync.map_or(PERIOD, |sync| sync.period),
+        period: PERIOD,
         drift_ppm: if clock.drift_ppm == 0 { DRIFT_PPM } else { clock.drift_ppm },
         priority: network.priority,
         sources,
@@ -38,29 +39,33 @@ fn open(live: &NodeLive, sources: Option<SourcePaths>) -> Result<Option<TimeSync
 }
 
 /// The jobs of `clock.sync`: each is a round of exchanges. So the messages of clocks are part of the
-/// analysed load, and no other thread sends any.
+/// analysed load, and from the common start on no other thread sends any.
+#[derive(Clone)]
 pub(crate) struct SyncJob {
     live: Arc<NodeLive>,
-    sync: TimeSync,
+    sync: Arc<Mutex<TimeSync>>,
     nodes: Vec<NodeId>,
 }
 
 impl SyncJob {
-    /// `None` if the node has no such task, or no differences are to be measured.
-    pub(crate) fn open(live: &Arc<NodeLive>) -> Result<Option<SyncJob>, NodeError> {
-        if !live.plan.parts.contains(&Part::Sync) {
-            return Ok(None);
+    /// One job. It allocates nothing, and does not wait for a last turn of the thread.
+    pub(crate) fn run(&self) {
+        if let Ok(mut sync) = self.sync.try_lock() {
+            sync.round();
+            self.show(&sync);
         }
-        // A real-time thread asks no other program.
-        let Some(sync) = open(live, None)? else { return Ok(None) };
-        Ok(Some(SyncJob { live: live.clone(), sync, nodes: live.plan.peers() }))
     }
 
-    /// One job. It allocates nothing.
-    pub(crate) fn run(&mut self) {
-        self.sync.round();
+    /// Asks and answers until `end` of CLOCK_MONOTONIC.
+    fn measure(&self, end: Time) {
+        let mut sync = self.sync.lock().unwrap_or_else(PoisonError::into_inner);
+        sync.run_until(end);
+        self.show(&sync);
+    }
+
+    fn show(&self, sync: &TimeSync) {
         for (at, node) in self.nodes.iter().enumerate() {
-            self.live.set_difference(*node, self.sync.offset(at));
+            self.live.set_difference(*node, sync.offset(at));
         }
     }
 }
@@ -72,26 +77,35 @@ pub(crate) struct Clocks {
 }
 
 impl Clocks {
-    /// Starts the thread, if differences are to be measured and no job does it.
-    pub(crate) fn start(live: &Arc<NodeLive>) -> Result<Clocks, NodeError> {
+    /// Starts the thread, if differences are to be measured. With `clock.sync` it measures until the common
+    /// start, and the jobs do from then on. So the differences are known when the first messages come.
+    pub(crate) fn start(live: &Arc<NodeLive>) -> Result<(Clocks, Option<SyncJob>), NodeError> {
         let stop = Arc::new(AtomicBool::new(false));
         let in_jobs = live.plan.parts.contains(&Part::Sync);
-        let Some(mut sync) = (if in_jobs { None } else { open(live, Some(SourcePaths::default()))? }) else {
-            return Ok(Clocks { stop, thread: None });
+        // A real-time thread asks no other program.
+        let Some(mut sync) = open(live, (!in_jobs).then(SourcePaths::default))? else {
+            return Ok((Clocks { stop, thread: None }, None));
         };
-        let (stopped, shown) = (stop.clone(), live.clone());
+        let zero = Epoch::at_realtime(live.plan.network.start).map(|epoch| epoch.monotonic(Time::ZERO));
+        if in_jobs && zero.is_none() {
+            // The run has begun. The peers answer in their next jobs.
+            sync.round();
+        }
+        let until = if in_jobs { zero.unwrap_or(Time::ZERO) } else { Time::MAX };
+        let job = SyncJob { live: live.clone(), sync: Arc::new(Mutex::new(sync)), nodes: live.plan.peers() };
+        let (stopped, measuring) = (stop.clone(), job.clone());
         let measure = move || {
-            let nodes = shown.plan.peers();
-            while !stopped.load(Ordering::Acquire) {
-                sync.run_until(Time::from_ns(monotonic_ns()).saturating_add(TURN));
-                for (at, node) in nodes.iter().enumerate() {
-                    shown.set_difference(*node, sync.offset(at));
+            loop {
+                let now = Time::from_ns(monotonic_ns());
+                if now >= until || stopped.load(Ordering::Acquire) {
+                    break;
                 }
+                measuring.measure(now.saturating_add(TURN).min(until));
             }
         };
         let thread = std::thread::Builder::new().name("takt clocks".to_owned()).spawn(measure);
         let thread = thread.map_err(|error| NodeError::Socket(format!("no thread could be started: {error}")))?;
-        Ok(Clocks { stop, thread: Some(thread) })
+        Ok((Clocks { stop, thread: Some(thread) }, in_jobs.then_some(job)))
     }
 }
 

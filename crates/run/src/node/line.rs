@@ -1,10 +1,10 @@
 //! The sockets by which a node sends.
 //!
-//! Messages to all peers leave by one socket, the *line*. Its small buffer bounds the packets in the
-//! queue of the device. But the address of a peer may have no answer. Then the kernel keeps packets
-//! to that peer for some seconds, and charges them to their socket. The stamps tell: such a
-//! packet has not come to the queue of a device when the send ends. Its socket then belongs to the
-//! peer alone, until the packet goes on or the kernel gives up. Another socket becomes the line.
+//! Messages of a class leave by one socket to all peers, the *line*. Its small buffer bounds the
+//! packets in the queue of the device. But the address of a peer may have no answer. Then the kernel
+//! keeps packets to that peer for some seconds, and charges them to their socket. The stamps tell:
+//! such a packet has not come to the queue of a device when the send ends. Its socket then belongs to
+//! the peer alone, until the packet goes on or the kernel gives up. Another socket becomes the line.
 //!
 //! The sockets have ports of their own and receive nothing. They are not connected, so no answer of
 //! a peer that is down ends a send. Nothing here allocates after construction.

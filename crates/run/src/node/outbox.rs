@@ -39,6 +39,8 @@ const LOOK_AGAIN: Span = Span::from_us(100);
 const TURN: Span = Span::from_ms(20);
 /// Bytes of a socket's send buffer, if messages do not wait here.
 const BUFFER: usize = 1 << 20;
+/// SO_PRIORITY of replies: their class of `takt net apply`.
+const REPLY_PRIORITY: u32 = 5;
 
 /// See the module's documentation.
 pub(crate) struct NodeOutbox {
@@ -47,18 +49,25 @@ pub(crate) struct NodeOutbox {
     bell: EventFd,
     /// Messages wait for room. Otherwise the kernel gets them as jobs leave them.
     waits: bool,
-    peers: usize,
+    /// The bell, and the sockets that may have to be watched.
+    watched: usize,
 }
 
 /// The state of both threads.
 pub(crate) struct State {
-    queues: PeerQueues,
+    /// Messages, and replies where the link has a bucket for them. The former go first.
+    classes: Vec<Class>,
     letters: Letters,
-    line: Line,
-    /// By lane: the number of its peer.
-    peers: Vec<usize>,
+    /// By lane: the numbers of its class and of its peer.
+    ways: Vec<(usize, usize)>,
     sealer: Option<Sealer>,
     is_closed: bool,
+}
+
+/// Messages of one SO_PRIORITY.
+struct Class {
+    queues: PeerQueues,
+    line: Line,
 }
 
 /// The datagrams of the messages in the queues.
@@ -103,9 +112,10 @@ pub(crate) enum Fate {
 struct OutboxSpec {
     /// The order and the late rule; `None`: messages do not wait.
     rules: Option<(Order, LateRule)>,
-    /// By lane: where datagrams go, and their longest.
-    lanes: Vec<(SocketAddr, usize)>,
+    /// By lane: where datagrams go, their longest, and whether they have the class of replies.
+    lanes: Vec<(SocketAddr, usize, bool)>,
     from: SocketAddr,
+    /// SO_PRIORITY of messages that are no replies.
     priority: u32,
 }
 
@@ -132,7 +142,7 @@ impl NodeOutbox {
         let order = if plan.edf { Order::Edf } else { Order::Fifo };
         let spec = OutboxSpec {
             rules: (plan.edf || plan.late != Late::Continue).then_some((order, plan.late.into())),
-            lanes: plan.lanes.iter().map(|lane| (lane.to, lane.bytes)).collect(),
+            lanes: plan.lanes.iter().map(|lane| (lane.to, lane.bytes, lane.is_reply)).collect(),
             from,
             priority: plan.network.priority,
         };
@@ -149,38 +159,44 @@ impl NodeOutbox {
                 addresses.len() - 1
             })
         };
-        let peers: Vec<usize> = lanes.iter().map(|(to, _)| number_of(*to)).collect();
+        let ways: Vec<(usize, usize)> =
+            lanes.iter().map(|(to, _, is_reply)| (usize::from(*is_reply), number_of(*to))).collect();
+        let has_replies = lanes.iter().any(|(_, _, is_reply)| *is_reply);
+        let priorities = [Some(*priority), has_replies.then_some(REPLY_PRIORITY)];
         let count = addresses.len();
-        let longest = lanes.iter().map(|(_, bytes)| *bytes).max().unwrap_or(1).max(1);
+        let longest = lanes.iter().map(|(_, bytes, _)| *bytes).max().unwrap_or(1).max(1);
         let room = (BYTES_MAX / longest / count.max(1)).clamp(16, LETTERS_MAX);
-        let all = if rules.is_some() { room * count } else { 0 };
         let (order, late) = rules.unwrap_or((Order::Fifo, LateRule::Send));
         let spec = QueueSpec { order, late, packets_max: room, streams: lanes.len() };
-        let mut queues = PeerQueues::new(spec, count).map_err(|error| refused(&error))?;
         let little = rules.map(|_| longest);
-        if rules.is_some() {
-            queues.reserve(room);
-        }
-        let line = LineSpec { from: *from, priority: *priority, buffer: BUFFER, little };
+        let class = |priority: u32| -> Result<Class, NodeError> {
+            let mut queues = PeerQueues::new(spec, count).map_err(|error| refused(&error))?;
+            if rules.is_some() {
+                queues.reserve(room);
+            }
+            let line = LineSpec { from: *from, priority, buffer: BUFFER, little };
+            Ok(Class { queues, line: Line::open(&line, addresses.iter().copied())? })
+        };
+        let classes = priorities.into_iter().flatten().map(class).collect::<Result<Vec<Class>, NodeError>>()?;
+        let all = if rules.is_some() { room * count * classes.len() } else { 0 };
         let zero = Time::ZERO;
         let body = MessageBody { task: TaskId(0), job: 0, message: 0, due: zero, origin: zero, zero, payload: 0 };
         let letter = |_| Letter { body, datagram: Vec::with_capacity(longest) };
         Ok(NodeOutbox {
+            watched: 1 + classes.len() * (1 + count),
             state: Mutex::new(State {
-                queues,
+                classes,
                 letters: Letters {
                     all: (0..all).map(letter).collect(),
                     free: (0..all).collect(),
                     departures: VecDeque::with_capacity(2 * all),
                 },
-                line: Line::open(&line, addresses)?,
-                peers,
+                ways,
                 sealer,
                 is_closed: false,
             }),
             bell: EventFd::new().map_err(|error| refused(&error))?,
             waits: rules.is_some(),
-            peers: count,
         })
     }
 
@@ -198,7 +214,7 @@ impl NodeOutbox {
     pub(crate) fn flush(&self, epoch: Epoch, most: usize) {
         let mut state = self.state();
         state.send(epoch, most);
-        let is_empty = state.queues.is_empty();
+        let is_empty = state.is_empty();
         drop(state);
         if !is_empty {
             self.bell.raise();
@@ -208,8 +224,7 @@ impl NodeOutbox {
     /// The sender thread: waits for room, and sends what waits for it. `end` says when the run
     /// ends.
     pub(crate) fn serve(&self, epoch: Epoch, end: impl Fn() -> Time) {
-        // The bell, the line, and the sockets of peers.
-        let mut poll = Poll::with_room(2 + self.peers);
+        let mut poll = Poll::with_room(self.watched);
         while epoch.now() < end() {
             self.bell.lower();
             poll.clear();
@@ -239,8 +254,9 @@ impl State {
         (lane, deadline): (usize, Time),
         datagram: &[u8],
     ) -> bool {
-        let State { queues, letters, peers, .. } = self;
-        let Some((at, peer)) = letters.free.last().copied().zip(peers.get(lane).copied()) else { return false };
+        let State { classes, letters, ways, .. } = self;
+        let Some((at, (class, peer))) = letters.free.last().copied().zip(ways.get(lane).copied()) else { return false };
+        let Some(Class { queues, .. }) = classes.get_mut(class) else { return false };
         let bytes = Bytes::new(datagram.len() as u64);
         let packet = Packet { stream: lane as u32, bytes, deadline, tag: at as u64 };
         let Some(letter) = letters.all.get_mut(at).filter(|_| queues.push(now, peer, packet).is_ok()) else {
@@ -255,8 +271,9 @@ impl State {
 
     /// Seals a message and gives it to the kernel at once.
     pub(crate) fn send_now(&mut self, body: &MessageBody, lane: usize, datagram: &mut [u8]) -> Fate {
-        let peer = self.peers.get(lane).copied();
-        post(&mut self.line, self.sealer.as_mut(), (peer, body), datagram)
+        let Some((class, peer)) = self.ways.get(lane).copied() else { return Fate::Unplaced };
+        let Some(Class { line, .. }) = self.classes.get_mut(class) else { return Fate::Unplaced };
+        post(line, self.sealer.as_mut(), (peer, body), datagram)
     }
 
     /// The next message that has left, in the order in which they left.
@@ -266,48 +283,52 @@ impl State {
 
     /// Reads the stamps of packets that have left.
     pub(crate) fn look(&mut self) {
-        self.line.look();
+        for class in &mut self.classes {
+            class.line.look();
+        }
     }
 
     /// The next packet that has left.
     pub(crate) fn left(&mut self) -> Option<Left> {
-        self.line.left()
+        self.classes.iter_mut().find_map(|class| class.line.left())
     }
 
     /// Ends the sending. Returns how many messages still wait.
     pub(crate) fn close(&mut self) -> usize {
         self.is_closed = true;
-        self.queues.len()
+        self.classes.iter().map(|class| class.queues.len()).sum()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.classes.iter().all(|class| class.queues.is_empty())
     }
 
     /// Adds the sockets that messages wait for. `false`: no message waits.
     fn watch(&self, poll: &mut Poll) -> bool {
-        let for_room = self.queues.waiting().any(|peer| !self.line.keeps(peer));
-        let waits = !self.queues.is_empty();
-        if waits {
-            self.line.watch(poll, for_room);
+        for Class { queues, line } in self.classes.iter().filter(|class| !class.queues.is_empty()) {
+            line.watch(poll, queues.waiting().any(|peer| !line.keeps(peer)));
         }
-        waits
+        !self.is_empty()
     }
 
     /// Sends at most so many messages while there is room. Returns how many stamps came, and how
     /// many messages left.
     fn send(&mut self, epoch: Epoch, most: usize) -> (usize, usize) {
-        let read = self.line.look();
-        let State { queues, letters, line, sealer, is_closed, .. } = self;
-        let before = letters.departures.len();
-        for _ in 0..most {
-            if *is_closed || queues.is_empty() || !line.has_room() {
-                break;
+        let State { classes, letters, sealer, is_closed, .. } = self;
+        let read: usize = classes.iter_mut().map(|class| class.line.look()).sum();
+        let (before, mut sent) = (letters.departures.len(), 0);
+        for Class { queues, line } in classes {
+            while sent < most && !*is_closed && !queues.is_empty() && line.has_room() {
+                let now = epoch.now();
+                let next = queues.pop(now, |peer| !line.keeps(peer), |late| letters.leave(late.tag, Fate::Late, now));
+                let Some((peer, next)) = next else { break };
+                let tag = next.packet.tag;
+                let fate = letters.all.get_mut(tag as usize).map_or(Fate::Unplaced, |letter| {
+                    post(line, sealer.as_mut(), (peer, &letter.body), &mut letter.datagram)
+                });
+                letters.leave(tag, fate, epoch.now());
+                sent += 1;
             }
-            let now = epoch.now();
-            let next = queues.pop(now, |peer| !line.keeps(peer), |late| letters.leave(late.tag, Fate::Late, now));
-            let Some((peer, next)) = next else { break };
-            let tag = next.packet.tag;
-            let fate = letters.all.get_mut(tag as usize).map_or(Fate::Unplaced, |letter| {
-                post(line, sealer.as_mut(), (Some(peer), &letter.body), &mut letter.datagram)
-            });
-            letters.leave(tag, fate, epoch.now());
         }
         (read, letters.departures.len() - before)
     }
@@ -317,10 +338,9 @@ impl State {
 fn post(
     line: &mut Line,
     sealer: Option<&mut Sealer>,
-    (peer, body): (Option<usize>, &MessageBody),
+    (peer, body): (usize, &MessageBody),
     datagram: &mut [u8],
 ) -> Fate {
-    let Some(peer) = peer else { return Fate::Unplaced };
     if !sealer.is_some_and(|sealer| sealer.seal(body, datagram)) {
         return Fate::Unplaced;
     }
@@ -368,7 +388,7 @@ mod tests {
     /// Sends two batches and a late message through a slow class. Each deadline is earlier than the
     /// one before. Returns the order of arrivals, the departures of the first batch at once, and
     /// later departures.
-    fn sent(order: Order) -> Option<(Vec<u8>, Vec<Departure>, Vec<Departure>)> {
+    fn sent(order: Order, replies: bool) -> Option<(Vec<u8>, Vec<Departure>, Vec<Departure>)> {
         let cable = Cable::lay(false).inspect_err(|error| println!("skipped: {error}")).ok()?;
         let receiver = std::thread::scope(|scope| {
             let bind = || {
@@ -386,7 +406,8 @@ mod tests {
             let bucket = Bucket { rate: Rate::from_bps(100_000), burst: Bytes::new(400) };
             let link = Link { bucket: Some(bucket), ..Link::at(Rate::from_bps(10_000_000)) };
             let plan = Plan::new(&link, &device).unwrap();
-            let rule = Rule { of: "priority:6".parse().unwrap(), role: Role::RealTime };
+            let priority = if replies { "priority:5" } else { "priority:6" };
+            let rule = Rule { of: priority.parse().unwrap(), role: Role::RealTime };
             let _applied = match tc::apply(&device, &plan, &[rule], false) {
                 Ok(applied) => applied,
                 Err(error) => return Err(error.to_string()),
@@ -395,7 +416,7 @@ mod tests {
             // The kernel learns the neighbour's address.
             assert_eq!(UdpSocket::bind(from).unwrap().send_to(&[99; 9], to).unwrap(), 9);
             assert_eq!(receiver.recv(&mut [0; 9]).unwrap(), 9);
-            let lanes = (0..=2 * BATCH).map(|_| (to, 372)).collect();
+            let lanes = (0..=2 * BATCH).map(|_| (to, 372, replies)).collect();
             let spec = OutboxSpec { rules: Some((order, LateRule::Drop)), lanes, from, priority: 6 };
             let outbox = NodeOutbox::with(&spec, Some(own_sealer())).unwrap();
             let (epoch, over) = (Epoch::now_is_zero(), AtomicBool::new(false));
@@ -441,7 +462,13 @@ mod tests {
 
     #[test]
     fn what_is_due_first_leaves_first_and_what_is_late_never() {
-        let Some((arrived, first, then)) = sent(Order::Edf) else { return };
+        for replies in [false, true] {
+            what_is_due_first_leaves_first(replies);
+        }
+    }
+
+    fn what_is_due_first_leaves_first(replies: bool) {
+        let Some((arrived, first, then)) = sent(Order::Edf, replies) else { return };
         let numbers = |departures: &[Departure]| departures.iter().map(|left| left.number as u8).collect::<Vec<_>>();
         let taken = first.len() as u8;
         assert!((1..BATCH as u8).contains(&taken), "the kernel took {taken} of {BATCH} at once");
@@ -458,7 +485,7 @@ mod tests {
 
     #[test]
     fn a_late_rule_alone_keeps_the_order() {
-        let Some((arrived, first, then)) = sent(Order::Fifo) else { return };
+        let Some((arrived, first, then)) = sent(Order::Fifo, false) else { return };
         assert_eq!(arrived, (0..2 * BATCH as u8).collect::<Vec<_>>());
         assert_eq!(first.iter().chain(&then).filter(|left| left.fate == Fate::Late).count(), 1);
     }
@@ -482,7 +509,7 @@ mod tests {
             let (from, bytes) =
                 (SocketAddr::from((cable.left().address(), 0)), if rules.is_some() { 1000 } else { 60_000 });
             let peers = [cable.nobody(), cable.right().address()];
-            let lanes = peers.map(|peer| (SocketAddr::from((peer, 7000)), bytes)).to_vec();
+            let lanes = peers.map(|peer| (SocketAddr::from((peer, 7000)), bytes, false)).to_vec();
             let outbox = NodeOutbox::with(&OutboxSpec { rules, lanes, from, priority: 0 }, Some(own_sealer())).unwrap();
             let (epoch, over) = (Epoch::now_is_zero(), AtomicBool::new(false));
             let due = epoch.now().saturating_add(Span::from_s(3600));
@@ -534,9 +561,32 @@ mod tests {
     }
 
     #[test]
+    fn replies_leave_after_other_messages() {
+        let receiver = UdpSocket::bind(("127.0.0.1", 0)).unwrap();
+        receiver.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        let to = receiver.local_addr().unwrap();
+        let (rules, lanes) = (Some((Order::Edf, LateRule::Send)), vec![(to, 372, true), (to, 372, false)]);
+        let spec = OutboxSpec { rules, lanes, from: ([127, 0, 0, 1], 0).into(), priority: 6 };
+        let outbox = NodeOutbox::with(&spec, Some(own_sealer())).unwrap();
+        let epoch = Epoch::now_is_zero();
+        for lane in [0_u8, 1] {
+            let deadline = Time::from_ns(1 + u64::from(lane));
+            assert!(outbox.state().push(epoch.now(), body(lane.into()), (lane.into(), deadline), &[0; 372]));
+        }
+        outbox.flush(epoch, 2);
+        let mut bytes = [0; 400];
+        let mut arrive = || {
+            let length = receiver.recv(&mut bytes).unwrap();
+            let head = MessageHead::read(&bytes[..length]).unwrap();
+            key().open(&head, &mut bytes[..length]).unwrap().message
+        };
+        assert_eq!([arrive(), arrive()], [1, 0]);
+    }
+
+    #[test]
     fn what_finds_no_place_is_refused() {
         let to: SocketAddr = ([127, 0, 0, 1], 9).into();
-        let lanes = vec![(to, 10 << 20), (SocketAddr::from(([127, 0, 0, 1], 10)), 1)];
+        let lanes = vec![(to, 10 << 20, false), (SocketAddr::from(([127, 0, 0, 1], 10)), 1, false)];
         let rules = Some((Order::Edf, LateRule::Send));
         let spec = OutboxSpec { rules, lanes, from: ([127, 0, 0, 1], 0).into(), priority: 0 };
         let outbox = NodeOutbox::with(&spec, None).unwrap();

@@ -101,6 +101,8 @@ pub(crate) struct Lane {
     pub(crate) bytes: usize,
     /// The relative deadline of the next hop.
     pub(crate) allowance: Span,
+    /// Its messages are replies, and the link has a bucket for replies.
+    pub(crate) is_reply: bool,
 }
 
 /// The effect of messages that another node's task leaves for this node.
@@ -213,6 +215,8 @@ impl NodePlan {
             return Err(NodeError::Size { flow: flow.name.clone(), most: DATAGRAM_MAX });
         }
         let bytes = usize::try_from(flow.size.get()).unwrap_or(usize::MAX).max(MESSAGE_MIN);
+        let link = system.nodes.get(self.node.index()).and_then(|node| node.link);
+        let has_replies = flow.reply && link.is_some_and(|link| link.replies.is_some());
         for (hop, (from, to)) in flow.hops().zip(flow.hops().skip(1)).enumerate() {
             let id = |hop: usize| lowered.task_of(FlowId(at as u32), hop as u32);
             let (Some(task), Some(after)) = (id(hop), id(hop + 1)) else { continue };
@@ -226,6 +230,7 @@ impl NodePlan {
                     apart: flow.send_gap.as_ns().div_ceil(send.period.as_ns().max(1)),
                     bytes,
                     allowance: allowances.get(hop + 1).copied().unwrap_or_default(),
+                    is_reply: has_replies && hop + 1 == flow.path.len(),
                 });
             }
             if to == self.node {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use takt_log::{Event, Sink};
 use takt_model::draw::Draw;
-use takt_model::{Link, NodeId, Rate, Span, System, Task, Time, file};
+use takt_model::{Bucket, Bytes, Link, NodeId, Rate, Span, System, Task, Time, file};
 use takt_policy::CpuPart;
 use takt_sim::{SimOptions, simulate};
 
@@ -379,6 +379,19 @@ fn what_a_node_lacks_is_told() {
     assert!(refused(&six).contains("IPv6"));
     let peers = vec![("n9".to_owned(), full.peers[0].1)];
     assert!(refused(&NodeNetwork { peers, ..full }).contains("no node \"n9\""));
+}
+
+#[test]
+fn only_replies_of_a_link_with_a_bucket_for_them_have_their_class() {
+    let mut system = system(true, "continue", (11, 1, ""));
+    let bucket = Bucket { rate: Rate::from_bps(1_000_000), burst: Bytes::new(1000) };
+    for replies in [None, Some(bucket)] {
+        system.nodes[2].link = Some(Link { replies, ..Link::at(Rate::from_bps(1_000_000_000)) });
+        let (plan, _) = NodePlan::new(&system, NodeId(2), &network(3)).unwrap();
+        // The reply of flow a, and a message of flow b.
+        let lanes: Vec<bool> = plan.lanes.iter().map(|lane| lane.is_reply).collect();
+        assert_eq!(lanes, [replies.is_some(), false]);
+    }
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use takt_linux::arrival::{Arrival, ArrivalClock};
-use takt_linux::clock::monotonic_ns;
+use takt_linux::clock::{monotonic_ns, pause};
 use takt_linux::datagram::{Datagrams, Sent};
 use takt_linux::marking::set_tos;
 use takt_linux::outgoing::Outgoing;
@@ -251,7 +251,17 @@ fn accept<'scope>(
         let mut poll = Poll::default();
         poll.add(listener.as_fd(), true, false);
         poll.wait(Some(LOOK));
-        while let Ok((stream, _)) = listener.accept() {
+        loop {
+            let stream = match listener.accept() {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    // Without a free descriptor the next poll ends at once.
+                    if error.kind() != ErrorKind::WouldBlock {
+                        pause(LOOK);
+                    }
+                    break;
+                }
+            };
             let connections = side.shared.connections.load(Ordering::Relaxed);
             if connections >= RUNS_MAX {
                 side.shared.add(Count::Refused, 1);
