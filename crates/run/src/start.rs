@@ -353,7 +353,7 @@ impl Prepared {
             Some(plan) => Some(Serving::open(self, plan, cpus, served::admit)?),
             None => None,
         };
-        let found = (live.as_ref(), foreigners.as_ref());
+        let found = (live.as_ref(), foreigners.as_mut());
         let mut shared = self.shared(&mapped, &tasks, found, (cpus, handle.is_some()));
         if let Some(serving) = &serving {
             for (slot, (lane, task)) in shared.lanes.iter_mut().zip(&tasks).enumerate() {
@@ -537,7 +537,7 @@ impl Prepared {
         &self,
         mapped: &[MappedTask],
         tasks: &[&Task],
-        (live, foreigners): (Option<&Arc<NodeLive>>, Option<&Foreigners>),
+        (live, foreigners): (Option<&Arc<NodeLive>>, Option<&mut Foreigners>),
         (cpus, has_guests): (&[u32], bool),
     ) -> Shared {
         let mut lanes: Vec<Lane> = mapped

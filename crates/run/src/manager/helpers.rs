@@ -64,7 +64,9 @@ pub(crate) fn look(shared: &Shared, manager: usize, epoch: Epoch) {
         // A look that the hypervisor or an interrupt held up was not long by itself.
         let pause = LOOK.max(Span::from_ns(took.min(last_took).as_ns() * PAUSE_PER_LOOK));
         last_took = took;
-        foreign().for_each(|seat| seat.pause_max_ns.fetch_max(pause.as_ns(), Ordering::Relaxed));
+        for seat in foreign() {
+            seat.pause_max_ns.fetch_max(pause.as_ns(), Ordering::Relaxed);
+        }
         next = epoch.now().saturating_add(pause);
     }
 }
