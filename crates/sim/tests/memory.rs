@@ -46,7 +46,7 @@ fn ten_times_the_jobs_and_messages_need_no_more_memory() {
         let many = simulate_for(&system, 10 * seconds);
         let grown = peak_kib() - before;
         assert!(few > jobs && many > 9 * few, "{few} and {many} jobs");
-        // A byte a job would be 450 KiB more at least; pages of histograms may still come, and what else the process does.
+        // A byte a job would be 450 KiB more at least. Pages of histograms may still come.
         assert!(grown < 400, "{grown} KiB more for {} jobs more", many - few);
     }
 }
