@@ -565,6 +565,8 @@ void BPF_PROG(takt_dispatch, s32 cpu, struct task_struct *prev)
 		if (member)
 			tell_job(seat, member, now, false);
 		decide(seat, now);
+		/* takt_running follows, unless `prev` runs on, or the CPU goes to nobody or to a higher class. */
+		seat->cpu.is_taken = 1;
 		if (seat->cpu.chosen.runs != TAKT_NONE) {
 			u64 queue = queue_of(cpu, seat->cpu.chosen.runs);
 
@@ -573,6 +575,7 @@ void BPF_PROG(takt_dispatch, s32 cpu, struct task_struct *prev)
 
 				if (!waits_before(queue, key)) {
 					set_slice(prev, slice_of(seat, now));
+					seat->cpu.is_taken = 0;
 					seat->key = key;
 					seat->server = member->server + 1;
 					return;
@@ -584,10 +587,13 @@ void BPF_PROG(takt_dispatch, s32 cpu, struct task_struct *prev)
 		/* A server's thread without a turn waits, and the rest has the CPU. */
 		if (scx_bpf_dsq_move_to_local(REST))
 			return;
-		if (stays && !member)
+		if (stays && !member) {
 			set_slice(prev, REST_SLICE);
+			seat->cpu.is_taken = 0;
+		}
 		return;
 	}
+	seat->cpu.is_taken = !stays;
 	/* Nothing is in force: threads of servers are as all others. */
 	for (at = 0; at < TAKT_SERVERS_MAX; at++) {
 		if (at >= seat->cpu.count)
@@ -613,6 +619,7 @@ void BPF_PROG(takt_running, struct task_struct *p)
 	if (!seat)
 		return;
 	seat->server = 0;
+	seat->cpu.is_taken = 0;
 	if (member && member->cpu != (u32)cpu) {
 		/* It ran here when it got its place. The next tick lets it go. */
 		if (is_served(p, member, cpu))
