@@ -48,7 +48,8 @@ struct takt_seat {
 	u64 key;
 	u32 server;
 	u32 is_open, is_closed;
-	u32 pad;
+	/* A wake-up asked for another thread, and no dispatch has begun since. */
+	u32 is_asked;
 	u64 generation;
 };
 
@@ -514,8 +515,10 @@ void BPF_PROG(takt_enqueue, struct task_struct *p, u64 enq_flags)
 		return;
 	decide(seat, now);
 	if (seat->cpu.chosen.runs == TAKT_NONE ? seat->server != 0 :
-	    seat->cpu.chosen.runs + 1 != seat->server || (seat->cpu.chosen.runs == member->server && key < seat->key))
+	    seat->cpu.chosen.runs + 1 != seat->server || (seat->cpu.chosen.runs == member->server && key < seat->key)) {
+		seat->is_asked = 1;
 		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+	}
 }
 
 /* Whether a thread in the queue goes before one with this key. */
@@ -559,6 +562,7 @@ void BPF_PROG(takt_dispatch, s32 cpu, struct task_struct *prev)
 			set_slice(prev, REST_SLICE);
 		return;
 	}
+	seat->is_asked = 0;
 	if (is_active(seat, now)) {
 		if (member && thread)
 			count(thread, member);
@@ -620,6 +624,9 @@ void BPF_PROG(takt_running, struct task_struct *p)
 		return;
 	seat->server = 0;
 	seat->cpu.is_taken = 0;
+	/* The run queue was unlocked while a thread came from another CPU, and the kick of a wake-up got lost. */
+	if (seat->is_asked)
+		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
 	if (member && member->cpu != (u32)cpu) {
 		/* It ran here when it got its place. The next tick lets it go. */
 		if (is_served(p, member, cpu))
