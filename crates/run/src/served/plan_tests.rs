@@ -87,6 +87,17 @@ fn modes(at: [u64; 4]) -> String {
     format!("{}[[component]]", modes.concat())
 }
 
+/// Three changes of a server wait in the scheduler from the start. Those of a control group never do.
+#[test]
+fn the_first_changes_of_a_server_are_given_at_the_start() {
+    let (plan, _) = plan(&parsed(&TWO.replacen("[[component]]", &modes([10, 50, 90, 130]), 1)), NodeId(0)).unwrap();
+    let at = |changes: &[Change]| changes.iter().map(|change| change.at.as_ns() / 1_000_000).collect::<Vec<_>>();
+    let (first, later) = given_first(plan.changes.clone(), |_| false);
+    assert_eq!((at(&first), at(&later)), (vec![10, 50, 90], vec![130]));
+    let (first, later) = given_first(plan.changes, |change| change.server == 1);
+    assert_eq!((at(&first), at(&later)), (vec![], vec![10, 50, 90, 130]));
+}
+
 /// Each obstacle names its part, and the node runs without it.
 #[test]
 fn what_the_scheduler_cannot_enforce_it_refuses() {
