@@ -121,7 +121,7 @@ struct takt_cpu {
 	/* Those that takt_first looks at. It reads them from here, because the verifier follows each bit of a register. */
 	volatile u32 wanted;
 	struct takt_choice chosen;
-	/* A thread of a higher class has the CPU. It takes budgets, and makes no debts. */
+	/* No thread of this scheduler has the CPU: a real-time thread has it, or nobody. Payers then make no debts. */
 	u32 is_taken;
 	/* Its number, for the one that is told. */
 	u32 number;
@@ -644,7 +644,6 @@ TAKT_FN int takt_decide(struct takt_cpu *cpu, u64 now)
 	if (!cpu)
 		return 0;
 	takt_advance(cpu, now);
-	cpu->is_taken = 0;
 	if (cpu->scopes)
 		for (at = TAKT_SERVERS_MAX; at-- > 0;)
 			if (cpu->scopes & takt_bit(at))

@@ -8,6 +8,7 @@
  * r AT release deadline                                 a thread of entry AT wants the CPU
  * c AT                                                  and no more
  * d TIME                                                decide
+ * k TIME IS_TAKEN                                       a real-time thread gets the CPU (1), or gives it back (0)
  */
 #include <inttypes.h>
 #include <stdint.h>
@@ -61,6 +62,10 @@ int main(void)
 		} else if (command == 'd' && sscanf(line, "d %" SCNu64, &now) == 1) {
 			takt_decide(&cpu, now);
 			printf("d %" PRIu64 " %u %" PRIu64 "\n", now, cpu.chosen.runs, cpu.next);
+			fflush(stdout);
+		} else if (command == 'k' && sscanf(line, "k %" SCNu64 " %u", &now, &at) == 2) {
+			takt_advance(&cpu, now);
+			cpu.is_taken = at;
 		} else {
 			fprintf(stderr, "no command: %s", line);
 			return 1;

@@ -48,7 +48,8 @@ struct takt_seat {
 	u64 key;
 	u32 server;
 	u32 is_open, is_closed;
-	u32 pad;
+	/* A wake-up asked for another thread, and no dispatch has begun since. */
+	u32 is_asked;
 	u64 generation;
 };
 
@@ -514,8 +515,10 @@ void BPF_PROG(takt_enqueue, struct task_struct *p, u64 enq_flags)
 		return;
 	decide(seat, now);
 	if (seat->cpu.chosen.runs == TAKT_NONE ? seat->server != 0 :
-	    seat->cpu.chosen.runs + 1 != seat->server || (seat->cpu.chosen.runs == member->server && key < seat->key))
+	    seat->cpu.chosen.runs + 1 != seat->server || (seat->cpu.chosen.runs == member->server && key < seat->key)) {
+		seat->is_asked = 1;
 		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+	}
 }
 
 /* Whether a thread in the queue goes before one with this key. */
@@ -559,12 +562,15 @@ void BPF_PROG(takt_dispatch, s32 cpu, struct task_struct *prev)
 			set_slice(prev, REST_SLICE);
 		return;
 	}
+	seat->is_asked = 0;
 	if (is_active(seat, now)) {
 		if (member && thread)
 			count(thread, member);
 		if (member)
 			tell_job(seat, member, now, false);
 		decide(seat, now);
+		/* takt_running follows, unless `prev` runs on, or the CPU goes to nobody or to a higher class. */
+		seat->cpu.is_taken = 1;
 		if (seat->cpu.chosen.runs != TAKT_NONE) {
 			u64 queue = queue_of(cpu, seat->cpu.chosen.runs);
 
@@ -573,6 +579,7 @@ void BPF_PROG(takt_dispatch, s32 cpu, struct task_struct *prev)
 
 				if (!waits_before(queue, key)) {
 					set_slice(prev, slice_of(seat, now));
+					seat->cpu.is_taken = 0;
 					seat->key = key;
 					seat->server = member->server + 1;
 					return;
@@ -584,10 +591,13 @@ void BPF_PROG(takt_dispatch, s32 cpu, struct task_struct *prev)
 		/* A server's thread without a turn waits, and the rest has the CPU. */
 		if (scx_bpf_dsq_move_to_local(REST))
 			return;
-		if (stays && !member)
+		if (stays && !member) {
 			set_slice(prev, REST_SLICE);
+			seat->cpu.is_taken = 0;
+		}
 		return;
 	}
+	seat->cpu.is_taken = !stays;
 	/* Nothing is in force: threads of servers are as all others. */
 	for (at = 0; at < TAKT_SERVERS_MAX; at++) {
 		if (at >= seat->cpu.count)
@@ -613,6 +623,10 @@ void BPF_PROG(takt_running, struct task_struct *p)
 	if (!seat)
 		return;
 	seat->server = 0;
+	seat->cpu.is_taken = 0;
+	/* The run queue was unlocked while a thread came from another CPU, and the kick of a wake-up got lost. */
+	if (seat->is_asked)
+		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
 	if (member && member->cpu != (u32)cpu) {
 		/* It ran here when it got its place. The next tick lets it go. */
 		if (is_served(p, member, cpu))

@@ -1,6 +1,6 @@
 //! `check` on flows and on nodes with tables.
 
-use takt_analysis::distributed::network::{NetworkChange, SizedShare, size_network};
+use takt_analysis::distributed::network::{NetworkChange, NetworkSizeError, SizedShare, size_network};
 use takt_analysis::distributed::shares::Weigh;
 use takt_analysis::{Answer, CheckOptions, CheckReport, TestId, check};
 use takt_model::file::{Document, Edit, parse};
@@ -252,6 +252,26 @@ fn networks_that_cannot_be_sized_say_why() {
     let mut linkless = switched;
     linkless.nodes[0].link = None;
     assert!(sized(&linkless).starts_with("node \"n0\" sends messages and has no link"), "{}", sized(&linkless));
+}
+
+#[test]
+fn messages_of_clock_sync_are_in_the_share_of_their_node() {
+    let clock = "takt = 1\nclock = { sync = { period = \"100ms\", wcet = \"100us\" } }\n";
+    let synced = SWITCHED.replacen("takt = 1\n", clock, 1);
+    // What the bucket of n0 must send.
+    let needs = |text: &str| {
+        let mut system = system(text);
+        let bucket = Bucket { burst: Bytes::new(9_000), rate: Rate::from_bps(1) };
+        system.nodes[0].link.as_mut().unwrap().bucket = Some(bucket);
+        match size_network(&system, Weigh::Bytes, Span::from_ms(4)) {
+            Err(NetworkSizeError::Bucket { rate, .. }) => rate,
+            found => panic!("{found:?}"),
+        }
+    };
+    // A request and an answer to each of two neighbours, 138 bytes in 100 ms each.
+    assert_eq!(needs(&synced) - needs(SWITCHED), 4 * 11_040);
+    let total = |text: &str| size_network(&system(text), Weigh::Bytes, Span::from_ms(5)).unwrap().total_rate;
+    assert!(total(&synced) > total(SWITCHED));
 }
 
 #[test]

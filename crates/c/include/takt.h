@@ -1156,7 +1156,8 @@ void takt_replica_free(takt_replica *replica);
 // deadlines. It is looked for at /run/takt-broker, or where the environment variable TAKT_BROKER
 // says. While there is none, messages go straight to the kernel: takt_deadline_counts tells so.
 //
-// End it before the descriptor is closed. A child of fork(2) uses none of its parent's sockets with
+// End it before the descriptor is closed. If its number is given to another socket, that socket has no
+// deadline until this is called. A child of fork(2) uses none of its parent's sockets with
 // deadlines.
 takt_status takt_deadline(int fd, uint64_t ns);
 

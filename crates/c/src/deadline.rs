@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use takt_dispatch::deadline::{DEFAULT_PATH, DeadlineSender, DeadlineSocket, Route, SendError};
-use takt_linux::PiMutex;
+use takt_linux::{PiMutex, outgoing};
 use takt_model::Span;
 
 use crate::status::{Wrong, call, object_mut, takt_status};
@@ -35,13 +35,25 @@ pub struct takt_sent {
 
 struct Sockets {
     sender: Option<DeadlineSender>,
-    by_descriptor: BTreeMap<c_int, Arc<DeadlineSocket>>,
+    by_descriptor: BTreeMap<c_int, Member>,
+}
+
+/// A socket, and its device and inode.
+#[derive(Clone)]
+struct Member {
+    socket: Arc<DeadlineSocket>,
+    identity: (u64, u64),
 }
 
 static SOCKETS: PiMutex<Sockets> = PiMutex::new(Sockets { sender: None, by_descriptor: BTreeMap::new() });
 
+/// The socket with deadlines that a descriptor is. `None` also if the number was closed since, or given to
+/// another socket.
 fn socket_of(descriptor: c_int) -> Option<Arc<DeadlineSocket>> {
-    SOCKETS.lock().by_descriptor.get(&descriptor).cloned()
+    let Member { socket, identity } = SOCKETS.lock().by_descriptor.get(&descriptor).cloned()?;
+    // SAFETY: the number was a descriptor, so it is not negative. The kernel refuses one that is closed.
+    let now = outgoing::identity(unsafe { BorrowedFd::borrow_raw(descriptor) });
+    (now == Some(identity)).then_some(socket)
 }
 
 /// Gives the messages of a UDP socket, or of a connected TCP socket, a deadline: `ns` after they are
@@ -56,12 +68,18 @@ fn socket_of(descriptor: c_int) -> Option<Arc<DeadlineSocket>> {
 /// deadlines. It is looked for at /run/takt-broker, or where the environment variable TAKT_BROKER
 /// says. While there is none, messages go straight to the kernel: takt_deadline_counts tells so.
 ///
-/// End it before the descriptor is closed. A child of fork(2) uses none of its parent's sockets with
+/// End it before the descriptor is closed. If its number is given to another socket, that socket has no
+/// deadline until this is called. A child of fork(2) uses none of its parent's sockets with
 /// deadlines.
 #[unsafe(no_mangle)]
 pub extern "C" fn takt_deadline(fd: c_int, ns: u64) -> takt_status {
     call(|| {
         let known = socket_of(fd);
+        if known.is_none() {
+            // The number may have been that of another socket. It leaves without the lock.
+            let former = SOCKETS.lock().by_descriptor.remove(&fd);
+            drop(former);
+        }
         match known {
             None if ns == 0 => {}
             Some(known) if ns == 0 => {
@@ -88,7 +106,10 @@ pub extern "C" fn takt_deadline(fd: c_int, ns: u64) -> takt_status {
                 let socket = sender
                     .socket(&descriptor, Span::from_ns(ns))
                     .map_err(|error| Wrong::new(takt_status::Invalid, format_args!("descriptor {fd}: {error}")))?;
-                SOCKETS.lock().by_descriptor.insert(fd, Arc::new(socket));
+                if let Some(identity) = outgoing::identity(descriptor) {
+                    let member = Member { socket: Arc::new(socket), identity };
+                    SOCKETS.lock().by_descriptor.insert(fd, member);
+                }
             }
         }
         Ok(())
@@ -224,7 +245,43 @@ pub unsafe extern "C" fn takt_deadline_counts(fd: c_int, into: *mut takt_sent) -
 
 #[cfg(test)]
 mod tests {
+    use std::net::UdpSocket;
+    use std::os::fd::AsRawFd as _;
+
     use super::*;
+
+    #[test]
+    fn a_socket_with_the_number_of_a_closed_one_sends_to_its_own_peer() {
+        let [first_peer, peer] = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
+        let connected = |peer: &UdpSocket| {
+            let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+            socket.connect(peer.local_addr().unwrap()).unwrap();
+            socket
+        };
+        let first = connected(&first_peer);
+        let fd = first.as_raw_fd();
+        // SAFETY: the array has that length.
+        let send = || unsafe { takt_send(fd, [7].as_ptr(), 1, 0) };
+        assert_eq!((takt_deadline(fd, 1_000_000), send()), (takt_status::Ok, 1));
+        drop(first);
+        // Another test may open files meanwhile.
+        let mut others = Vec::new();
+        let second = loop {
+            let socket = connected(&peer);
+            if socket.as_raw_fd() == fd {
+                break socket;
+            }
+            others.push(socket);
+            assert!(others.len() < 100, "the number is not given again");
+        };
+        assert_eq!(send(), -EINVAL);
+        assert_eq!((takt_deadline(fd, 1_000_000), send()), (takt_status::Ok, 1));
+        peer.set_read_timeout(Some(std::time::Duration::from_secs(10))).unwrap();
+        assert_eq!(peer.recv(&mut [0; 2]).unwrap(), 1);
+        assert_eq!(takt_deadline(fd, 0), takt_status::Ok);
+        drop(second);
+        assert_eq!(takt_deadline(fd, 0), takt_status::Ok);
+    }
 
     #[test]
     fn addresses_of_c_are_read() {

@@ -317,8 +317,8 @@ pub(crate) struct Size {
     #[arg(long, value_name = "TIME", value_parser = span, allow_hyphen_values = true, conflicts_with = "reserve")]
     pub(crate) network_delay: Option<Span>,
 
-    /// Share the bandwidth by bytes per second, or by messages per second. Default: bytes.
-    #[arg(long, value_name = "BY", value_parser = PossibleValuesParser::new(["bytes", "messages"]),
+    /// Share the bandwidth by bytes or messages per second, or evenly (fair). Default: bytes.
+    #[arg(long, value_name = "BY", value_parser = PossibleValuesParser::new(["bytes", "messages", "fair"]),
           requires = "network_delay")]
     pub(crate) weigh: Option<String>,
 

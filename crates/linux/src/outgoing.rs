@@ -57,6 +57,20 @@ pub struct SavedOptions {
     priority: u32,
 }
 
+/// Device and inode of an open file, which only descriptors of the same file have. `None`: the
+/// descriptor is not open.
+#[must_use]
+pub fn identity(descriptor: BorrowedFd<'_>) -> Option<(u64, u64)> {
+    // SAFETY: stat is plain data for which zero is valid.
+    let mut about: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: `about` may be written. The kernel refuses a number that is no descriptor.
+    let told = unsafe { libc::fstat(descriptor.as_raw_fd(), &raw mut about) } == 0;
+    // Some machines have other types here.
+    #[allow(clippy::unnecessary_cast)]
+    let identity = (about.st_dev as u64, about.st_ino as u64);
+    told.then_some(identity)
+}
+
 /// The socket. It shares its options with the program's descriptor.
 #[derive(Debug)]
 pub struct Outgoing {

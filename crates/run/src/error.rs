@@ -50,7 +50,7 @@ pub enum RunError {
         node: String,
     },
     /// The kernel did not take the sched_ext scheduler.
-    #[error("{cause}; use --backend manager, or a kernel of Linux 6.13 or later")]
+    #[error("{cause}; use --backend manager")]
     NoScheduler {
         /// What it said.
         cause: String,

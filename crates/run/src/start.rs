@@ -409,7 +409,7 @@ impl Prepared {
             kernel.begin(epoch);
         }
         if let Some(serving) = &mut serving {
-            serving.begin(epoch, shared.duration);
+            serving.begin(epoch, shared.duration)?;
         }
         threads.go(epoch);
         let source = serving.as_ref().zip(self.served.as_ref()).map(|(serving, plan)| {
@@ -438,12 +438,14 @@ impl Prepared {
             if let Some(guests) = &shared.guests {
                 guests.tell_costs(account.costs());
             }
+            // The scheduler in the kernel learns of the end before it comes.
+            let soon = if serving.is_some() { now.saturating_add(Span::from_ms(1)) } else { now };
             if interrupted.is_none() && signals.caught().is_some() {
                 interrupted = signals.caught();
-                shared.end_ns.fetch_min(now.as_ns(), Ordering::AcqRel);
+                shared.end_ns.fetch_min(soon.as_ns(), Ordering::AcqRel);
             }
             if control.is_stopped() {
-                shared.end_ns.fetch_min(now.as_ns(), Ordering::AcqRel);
+                shared.end_ns.fetch_min(soon.as_ns(), Ordering::AcqRel);
             }
             if let Some(serving) = &mut serving
                 && let Some(why) = serving.look(now, shared.end()).filter(|_| ended.is_none())

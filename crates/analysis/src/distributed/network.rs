@@ -1,9 +1,11 @@
 //! `size` for networks: shares of bandwidth and the delays that go with them, of a System.
 
 use serde::Serialize;
+use takt_model::flows;
 use takt_model::{Auto, Bucket, Bytes, Cross, Late, Network, NetworkId, NodeId, NodeSpec, PortId, Rate, Span, System};
 use thiserror::Error;
 
+use super::Net;
 use super::apply::{Distributed, legs};
 use super::delay::{Traffic, bytes, time};
 use super::row::{Layout, PortPath, Shared, WayDelay};
@@ -12,6 +14,8 @@ use super::size::as_ns;
 
 /// The largest frame of other traffic that shares are reckoned with: of Ethernet, preamble and gap included.
 pub const OTHER_FRAME: u64 = 1_538;
+/// A message of `clock.sync` on an Ethernet's wire, in bytes.
+const SYNC_FRAME: u64 = 138;
 
 /// A node's share of the network.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -257,7 +261,21 @@ fn through(system: &System, (from, to): (NodeId, NodeId)) -> Result<&[PortId], N
     Err(NetworkSizeError::Ambiguous { from, to })
 }
 
-/// The traffic from the sending tasks to the network.
+/// The messages of `clock.sync`: each node asks its neighbours once a period, and answers them. A job
+/// sends within its period. An answer may wait for the peer's next job, and for that to end.
+fn sync_messages(system: &System, net: &Net) -> Vec<OutgoingFlow> {
+    let Some(sync) = system.clock.sync else { return Vec::new() };
+    let period = sync.period.as_ns();
+    let (gap, longest) = (net.drift.least(period).max(1), net.drift.most(period).unwrap_or(u64::MAX));
+    let both = |(from, to): (NodeId, NodeId)| {
+        let (node, to) = (from.index(), to.index());
+        [1, 3].map(|periods| OutgoingFlow { node, to, gap, jitter: longest.saturating_mul(periods), size: SYNC_FRAME })
+    };
+    flows::neighbours(system).into_iter().flat_map(both).collect()
+}
+
+/// The traffic from the sending tasks to the network, and the messages of `clock.sync` of the same nodes. Nodes
+/// that send no message of a flow get no share.
 fn leaving(system: &System, distributed: &Distributed) -> Result<Vec<OutgoingFlow>, NetworkSizeError> {
     let net = &distributed.net;
     let mut leaving = Vec::new();
@@ -274,6 +292,8 @@ fn leaving(system: &System, distributed: &Distributed) -> Result<Vec<OutgoingFlo
             leaving.push(OutgoingFlow { node, to, gap, jitter, size: flow.size.get().max(1) });
         }
     }
+    let senders: Vec<usize> = leaving.iter().map(|hop| hop.node).collect();
+    leaving.extend(sync_messages(system, net).into_iter().filter(|hop| senders.contains(&hop.node)));
     if leaving.is_empty() { Err(NetworkSizeError::NothingSent) } else { Ok(leaving) }
 }
 
@@ -312,7 +332,17 @@ pub fn size_network(system: &System, weigh: Weigh, wanted: Span) -> Result<Sized
         cross: port.cross.map_or(Traffic::default(), traffic),
         fifo: port.fifo,
     };
-    let ports: Vec<Shared> = system.ports.iter().map(port).collect();
+    let mut ports: Vec<Shared> = system.ports.iter().map(port).collect();
+    // Where no flow goes, messages of clock.sync come to a port as other traffic does.
+    for hop in sync_messages(system, &distributed.net) {
+        let pair = (NodeId(hop.node as u32), NodeId(hop.to as u32));
+        let own = if pairs.contains(&pair) { &[][..] } else { through(system, pair)? };
+        let sent = Traffic::of_messages(hop.size, hop.gap, hop.jitter.saturating_add(hop.gap));
+        for port in own {
+            let cross = &mut ports[port.index()].cross;
+            *cross = sent.and_then(|sent| cross.plus(sent)).unwrap_or(Traffic { burst: u64::MAX, rate: u64::MAX });
+        }
+    }
     let layout = Layout { leaving: &leaving, links: &links, ways: &ways, ports: &ports };
     if let Some((port, needs)) = layout.overload() {
         let (name, rate) = (system.ports[port].name.clone(), ports[port].rate);
@@ -350,13 +380,6 @@ pub fn size_network(system: &System, weigh: Weigh, wanted: Span) -> Result<Sized
         notes.push(
             "without ports the delays end at the end of the sender's link: name the ports of switches in \
              through = [...] of [[network]]"
-                .to_owned(),
-        );
-    }
-    if system.clock.sync.is_some() {
-        notes.push(
-            "messages of clock.sync have no size in the file: they are in no share (let them go as other \
-             traffic of the link) and pass no port (add them to its cross traffic)"
                 .to_owned(),
         );
     }

@@ -3,6 +3,7 @@
 //! - By messages (Eq. 11, as printed): w_m = (sum over hops that leave m of 1 / T'_i) / (the same
 //!   over all nodes). It ignores how long messages are.
 //! - By bytes: each hop weighs size_i / T'_i, its bytes per second.
+//! - Fair: each of M nodes that send has w = 1 / M, the first strategy of the paper.
 //!
 //! Node m gets a token bucket of rate floor(w_m R), or its own where the System has one. The bucket
 //! delays its messages by [`Bucket::fifo`] in order of arrival, and by [`Bucket::any`] in another
@@ -21,6 +22,8 @@ pub enum Weigh {
     Messages,
     /// By bytes per second.
     Bytes,
+    /// All nodes that send alike.
+    Fair,
 }
 
 /// Messages of a flow that leave a node.
@@ -77,11 +80,14 @@ pub fn weights(leaving: &[OutgoingFlow], nodes: usize, weigh: Weigh) -> Option<V
     let mut sums = vec![0u128; nodes];
     for hop in leaving {
         let each = match weigh {
-            Weigh::Messages => 1,
+            Weigh::Messages | Weigh::Fair => 1,
             Weigh::Bytes => u128::from(hop.size),
         };
         let sum = sums.get_mut(hop.node)?;
         *sum = sum.checked_add((common / u128::from(hop.gap)).checked_mul(each)?)?;
+    }
+    if weigh == Weigh::Fair {
+        sums.iter_mut().for_each(|sum| *sum = (*sum).min(1));
     }
     let total = sums.iter().try_fold(0u128, |total, sum| total.checked_add(*sum)).filter(|total| *total > 0)?;
     let lowest = |sum: u128| {
@@ -138,6 +144,7 @@ mod tests {
         let leaving = [hop(0, 10, 400), hop(0, 10, 400), hop(1, 10, 1_600)];
         assert_eq!(weights(&leaving, 3, Weigh::Messages), Some(vec![(2, 3), (1, 3), (0, 1)]));
         assert_eq!(weights(&leaving, 3, Weigh::Bytes), Some(vec![(1, 3), (2, 3), (0, 1)]));
+        assert_eq!(weights(&leaving, 3, Weigh::Fair), Some(vec![(1, 2), (1, 2), (0, 1)]));
         assert_eq!(weights(&[], 1, Weigh::Bytes), None);
     }
 }

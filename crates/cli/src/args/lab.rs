@@ -82,6 +82,10 @@ pub(crate) struct LabFetch {
     #[arg(long, value_name = "URL", value_parser = word)]
     pub(crate) mirror: Option<String>,
 
+    /// Look for a newer kernel than that of the cache.
+    #[arg(long)]
+    pub(crate) update: bool,
+
     /// Keep a kernel that lacks these functions.
     #[arg(long)]
     pub(crate) any: bool,

@@ -187,7 +187,11 @@ fn flow_options(options: &args::Size) -> FlowOptions {
 }
 
 fn weigh(options: &args::Size) -> Weigh {
-    if options.weigh.as_deref() == Some("messages") { Weigh::Messages } else { Weigh::Bytes }
+    match options.weigh.as_deref() {
+        Some("messages") => Weigh::Messages,
+        Some("fair") => Weigh::Fair,
+        _ => Weigh::Bytes,
+    }
 }
 
 /// For people: what was found for flows.

@@ -112,6 +112,31 @@ fn a_missing_kernel_and_a_dynamic_binary_are_refused_with_the_remedy() {
     assert_eq!(ran.status, 2, "{}", ran.stderr);
     assert!(ran.stderr.contains("good.toml is no static program"), "{}", ran.stderr);
 
+    // A kernel of another suite, or an update, is asked of the archive.
+    fs::write(folder.path("cache/takt/lab/kernels/rt.newest"), "1.2.3-amd64\nsid\n").unwrap();
+    fs::write(folder.path("bin/apt-get"), "#!/bin/sh\necho no archive >&2\nexit 100\n").unwrap();
+    fs::set_permissions(folder.path("bin/apt-get"), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let fetch = ["lab", "fetch", "--mirror", "http://127.0.0.1:9/debian"];
+    for (more, status, expected) in [
+        (&["--suite", "sid"][..], 2, "it is no bzImage"),
+        (&["--suite", "sid", "--update"][..], 3, ""),
+        (&["--suite", "trixie"][..], 3, ""),
+    ] {
+        let ran = takt(&[&fetch[..], more].concat());
+        assert_eq!(ran.status, status, "{more:?}: {}", ran.stderr);
+        assert!(ran.stderr.contains(expected), "{more:?}: {}", ran.stderr);
+    }
+
+    let above = folder.path("cache/takt/lab/kernels/1.2.3-amd64");
+    fs::create_dir(above.join("kernel")).unwrap();
+    fs::write(above.join("kernel/veth.ko"), "bytes").unwrap();
+    let sums = Command::new("sha256sum").args(["./vmlinuz", "./kernel/veth.ko"]).current_dir(&above).output().unwrap();
+    fs::write(above.join("SHA256SUMS"), sums.stdout).unwrap();
+    fs::write(above.join("kernel/veth.ko"), "other").unwrap();
+    let ran = takt(&["lab", "run", "good.toml", "--kernel", "1.2.3-amd64", "--module", "veth"]);
+    assert_eq!(ran.status, 4, "{}", ran.stderr);
+    assert!(ran.stderr.contains("kernel/veth.ko does not have the checksum"), "{}", ran.stderr);
+
     fs::write(kernel, "other").unwrap();
     let ran = takt(&["lab", "run", "good.toml", "--kernel", "1.2.3-amd64"]);
     assert_eq!(ran.status, 4, "{}", ran.stderr);

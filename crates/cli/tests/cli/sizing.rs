@@ -95,6 +95,29 @@ fn a_file_that_is_not_proven_is_written_with_a_warning() {
     assert_eq!(folder.takt(&["check", "wide.toml"]).status, 1);
 }
 
+#[test]
+fn shares_go_by_bytes_by_messages_or_evenly_and_net_apply_takes_them() {
+    let folder = Folder::new();
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/switched.toml");
+    let example = example.to_str().expect("a name");
+    // What n0 sends of all: 150 of 310 kB/s, and 250 of 650 messages/s.
+    for (by, part) in [("bytes", 15.0 / 31.0), ("messages", 5.0 / 13.0), ("fair", 1.0 / 3.0)] {
+        let size = ["size", example, "--network-delay", "4ms", "--weigh", by, "-o", "sized.toml", "--json"];
+        let ran = folder.takt(&size);
+        assert_eq!(ran.status, 0, "{by}: {}", ran.stderr);
+        let json = ran.json();
+        let share = &json["shares"][0];
+        let weight = share["weight"].as_f64().expect("a number");
+        assert!(share["node"] == "n0" && (weight - part).abs() < 1e-5, "{by}: {share}");
+        let ran = folder.takt(&["net", "apply", "sized.toml", "--node", "n0", "--device", "lo", "--dry-run", "--json"]);
+        assert_eq!(ran.status, 0, "{by}: {}", ran.stderr);
+        let plan = ran.json();
+        let [set, wanted] = [&plan["classes"][0], share].map(|of| of["rate_bps"].as_u64().expect("a number"));
+        // The kernel counts whole bytes.
+        assert!(set.abs_diff(wanted) <= 8, "{by}: {plan}");
+    }
+}
+
 /// `sim` refuses no file: servers of which nothing is proven get the share of what they serve.
 #[test]
 fn what_cannot_be_sized_is_simulated_with_its_share() {

@@ -30,7 +30,7 @@ fn components(dice: &mut Dice, system: &mut System) {
         let mut component = Component::new(&format!("c{i}"), node, dice.pick(&ServerRule::ALL));
         component.parent = parent;
         component.cpus = if dice.chance(40) { dice.roll(1, u64::from(most)) as u32 } else { 1 };
-        component.quantum = dice.chance(20).then(|| dice.ns(1, 3));
+        component.quantum = dice.chance(20).then(|| dice.ns(1, 5));
         component.priority = dice.chance(90).then(|| dice.roll(1, 4) as u32);
         component.strategy = if system.strategies.is_empty() || dice.chance(60) {
             StrategyRef::Builtin(dice.pick(&Builtin::ALL))
@@ -88,7 +88,9 @@ fn flows(dice: &mut Dice, system: &mut System) {
             _ => (mine.receive, mine.send) = (node.receive.map(table), node.send.map(table)),
         }
         if dice.chance(70) {
-            mine.link = Some(super::networks::random_link(dice));
+            let burst = Bytes::new(dice.pick(&[1_500, 3_000]));
+            let replies = dice.chance(30).then_some(Bucket { burst, rate: Rate::from_bps(100_000_000) });
+            mine.link = Some(Link { replies, ..super::networks::random_link(dice) });
         }
     }
     for flow in other.flows {
@@ -105,7 +107,11 @@ fn flows(dice: &mut Dice, system: &mut System) {
     }
     for i in 0..dice.roll(0, 2) {
         let rate = Rate::from_bps(1_000_000 * dice.pick(&[1_000, 100_000]));
-        let port = Port { name: format!("p{i}"), rate, latency: dice.ns(0, 5), cross: None, fifo: dice.chance(50) };
+        let cross = dice.chance(40).then(|| Cross {
+            burst: Bytes::new(dice.pick(&[64, 1_538, 10_000])),
+            rate: Rate::from_bps(1_000_000 * dice.roll(1, 900)),
+        });
+        let port = Port { name: format!("p{i}"), rate, latency: dice.ns(0, 5), cross, fifo: dice.chance(50) };
         system.ports.push(port);
     }
     let count = system.nodes.len() as u32;
@@ -116,9 +122,16 @@ fn flows(dice: &mut Dice, system: &mut System) {
             }
             let least = dice.roll(0, 9);
             let through = (0..system.ports.len() as u32).map(PortId).filter(|_| dice.chance(50)).collect();
-            let any = Network::any(Span::from_ns(least), dice.ns(least, least + 40));
-            let delay = if dice.chance(50) { Auto::Auto } else { any.delay };
-            system.networks.push(Network { from: Some(from), to: Some(to), delay, through, ..any });
+            let (min, max) = (Span::from_ns(least), dice.ns(least, least + 40));
+            let delay = if dice.chance(50) { Auto::Auto } else { Auto::Value((min, max)) };
+            let part = |billionths| Probability::from_billionths(billionths).expect("a probability");
+            let actual_delay = if delay != Auto::Auto && dice.chance(30) {
+                ActualDelay::Pmf(vec![(min, part(250_000_000)), (max, part(750_000_000))])
+            } else {
+                ActualDelay::Uniform
+            };
+            let loss = part(dice.pick(&[0, 0, 200_000_000, 1_000_000_000]));
+            system.networks.push(Network { from: Some(from), to: Some(to), delay, actual_delay, loss, through });
         }
     }
     system.clock = Clock { error: ns(other.clock.error), sync: other.clock.sync.map(table), ..other.clock };

@@ -123,7 +123,7 @@ fn no_message_takes_longer_than_its_network_allows() {
     for seed in seeds(1_500) {
         let mut dice = Dice::new(seed);
         let system = random_switches(&mut dice);
-        let weigh = dice.pick(&[Weigh::Bytes, Weigh::Messages]);
+        let weigh = dice.pick(&[Weigh::Bytes, Weigh::Messages, Weigh::Fair]);
         let Some(found) = sized(&system, weigh) else { continue };
         // With its share or with its whole link a node does not exceed the bound.
         let system = if dice.chance(60) { with_shares(&system, &found) } else { system };

@@ -307,8 +307,9 @@ fn notes(out: &mut String, input: &ReportInput<'_>) {
     let mut notes: Vec<String> = input.notes.to_vec();
     if input.simulated.is_some_and(|source| source.totals().1 == Some(0) && proves_nothing(input, source)) {
         notes.push(
-            "A simulation without a miss proves nothing where arrivals, times, delays or budgets vary, or scheduling is \
-             global or not preemptive: the worst case need not be among the schedules that were tried. A bound holds for all of them."
+            "A simulation without a miss proves nothing where arrivals, times, delays or budgets vary, or scheduling \
+             is global or not preemptive: the worst case need not be among the schedules that were tried. A bound \
+             holds for all of them."
                 .to_owned(),
         );
     }

@@ -49,9 +49,14 @@ impl Cache {
         self.folder.join("kernels").join(release)
     }
 
-    /// The file that names the release of a flavour.
+    /// The file that names the release of a flavour, and in a second line the suite that had it.
     pub(super) fn newest(&self, flavour: Flavour) -> PathBuf {
         self.folder.join("kernels").join(format!("{}.newest", flavour.name()))
+    }
+
+    /// The suite that had the release of a flavour. `None`: unknown.
+    pub(super) fn suite(&self, flavour: Flavour) -> Option<String> {
+        fs::read_to_string(self.newest(flavour)).ok()?.lines().nth(1).map(str::to_owned)
     }
 
     /// The kernel of a name: a flavour, a fetched release, or the path of a bzImage. Its checksum
@@ -75,7 +80,7 @@ impl Cache {
             Some(flavour) => {
                 let option = if flavour == Flavour::Rt { String::new() } else { format!(" --kernel {name}") };
                 let release = fs::read_to_string(self.newest(flavour)).map_err(|_| missing(option))?;
-                release.trim().to_owned()
+                release.lines().next().unwrap_or_default().trim().to_owned()
             }
             None => name.to_owned(),
         };
@@ -129,10 +134,11 @@ pub(super) fn seal(folder: &Path) -> Result<(), LabError> {
 }
 
 impl Kernel {
-    /// The modules of these names and those that they need, unpacked, in the order of loading.
+    /// The modules of these names and those that they need, unpacked, in the order of loading. The checksums of a
+    /// fetched kernel are compared.
     ///
     /// # Errors
-    /// A module is missing, or cannot be unpacked.
+    /// A module is missing, was changed, or cannot be unpacked.
     pub fn load(&self, names: &[String]) -> Result<Vec<(String, Vec<u8>)>, LabError> {
         let wanted: Vec<String> = names.iter().map(|name| plain(name)).collect();
         if wanted.is_empty() {
@@ -151,6 +157,13 @@ impl Kernel {
                 module: name.clone(),
                 folder: self.modules.clone(),
             })?;
+            // A fetched kernel has the checksums of all its files.
+            let folder = self.image.parent().unwrap_or(Path::new(""));
+            if folder.join(SUMS).exists()
+                && let Ok(file) = path.strip_prefix(folder)
+            {
+                verify(folder, &file.to_string_lossy())?;
+            }
             let module = unpack(path)?;
             let of = depends(&module);
             open.extend(of.iter().cloned());

@@ -28,6 +28,8 @@ pub struct Request {
     pub mirror: Option<String>,
     /// Whether a kernel without the BPF functions is kept.
     pub any: bool,
+    /// Whether the archive is asked for a newer kernel of a flavour than that of the cache.
+    pub update: bool,
 }
 
 /// A kernel that is there.
@@ -47,17 +49,24 @@ pub struct Fetched {
     pub untagged: usize,
 }
 
-/// Fetches a kernel and busybox, unless the cache has them. `step` hears what is done. A kernel
-/// that is a file is only examined.
+/// Fetches a kernel and busybox, unless the cache has them. The cache knows one newest kernel for each flavour.
+/// `step` hears what is done. A kernel that is a file is only examined.
 ///
 /// # Errors
 /// See [`LabError`].
 pub fn fetch(cache: &Cache, request: &Request, step: &mut dyn FnMut(&str)) -> Result<Fetched, LabError> {
     let mut apt = Apt { cache, request, folder: None };
-    let (kernel, cached) = match cache.kernel(&request.kernel) {
-        Ok(kernel) => (kernel, true),
-        Err(LabError::NotCached { .. }) => apt.kernel(step)?,
+    let flavour = Flavour::named(&request.kernel);
+    let is_other = |flavour| request.update || cache.suite(flavour).is_some_and(|suite| suite != request.suite);
+    let found = match cache.kernel(&request.kernel) {
+        Ok(kernel) => Some(kernel).filter(|_| !flavour.is_some_and(is_other)),
+        Err(LabError::NotCached { .. }) => None,
         Err(error) => return Err(error),
+    };
+    let is_asked = found.is_none();
+    let (kernel, cached) = match found {
+        Some(kernel) => (kernel, true),
+        None => apt.kernel(step)?,
     };
     step("looking into its BTF");
     let fetched = examine(kernel, cached)?;
@@ -84,9 +93,10 @@ pub fn fetch(cache: &Cache, request: &Request, step: &mut dyn FnMut(&str)) -> Re
             fs::remove_dir_all(folder.join("usr"))
         })?;
     }
-    if let Some(flavour) = Flavour::named(&request.kernel) {
+    if let Some(flavour) = flavour.filter(|_| is_asked) {
         let path = cache.newest(flavour);
-        fs::write(&path, &fetched.kernel.name).map_err(LabError::at(path))?;
+        let text = format!("{}\n{}\n", fetched.kernel.name, request.suite);
+        fs::write(&path, text).map_err(LabError::at(path))?;
     }
     Ok(fetched)
 }

@@ -119,6 +119,12 @@ impl Groups {
         }
     }
 
+    /// Whether the change is one of a server with a control group. CPUs are the kernel's.
+    pub(crate) fn holds(&self, change: &Change) -> bool {
+        let server = |held: &ServedGroup| self.servers.place(held.component).map(|(_, server)| server);
+        self.held.iter().any(|held| held.cpu == change.cpu && server(held) == Some(change.server))
+    }
+
     /// The scheduler has a change of this server (the kernel's CPU) that holds from `at` on.
     pub(crate) fn given(&mut self, change: &Change) {
         for held in &mut self.held {

@@ -18,7 +18,7 @@ use takt_model::{ComponentId, Span, Time};
 use super::groups::Groups;
 use super::limits::Admit;
 use super::news::Balance;
-use super::plan::{AHEAD, Change, GRID, ServedPlan};
+use super::plan::{AHEAD, Change, GRID, ServedPlan, given_first};
 use crate::error::RunError;
 use crate::{ForeignSummary, ManagerSummary, Prepared};
 
@@ -51,8 +51,10 @@ pub(crate) struct Serving {
     scheduler: Arc<Mutex<Scheduler>>,
     shared: Arc<Shared>,
     wakers: Vec<Waker>,
-    /// Changes of servers to come, with the kernel's numbers of CPUs.
+    /// Changes of servers to come, the last one first, with the kernel's numbers of CPUs.
     changes: Vec<Change>,
+    /// The change that came latest to the scheduler: its instant, and the lateness.
+    latest: (Time, Span),
     groups: Groups,
     begun: Option<Epoch>,
 }
@@ -90,11 +92,10 @@ impl Serving {
         let mut scheduler = Scheduler::load(&servers, &members, &groups.groups()).map_err(refused)?;
         let shared = scheduler.shared();
         scheduler.attach().map_err(refused)?;
-        let mut changes: Vec<Change> =
-            plan.changes.iter().map(|change| Change { cpu: kernel(change.cpu), ..*change }).collect();
-        changes.reverse();
+        let changes = plan.changes.iter().rev().map(|change| Change { cpu: kernel(change.cpu), ..*change }).collect();
         let scheduler = Arc::new(Mutex::new(scheduler));
-        let mut serving = Serving { scheduler, shared, wakers: Vec::new(), changes, groups, begun: None };
+        let latest = (Time::ZERO, Span::ZERO);
+        let mut serving = Serving { scheduler, shared, wakers: Vec::new(), changes, latest, groups, begun: None };
         let class = Class::Fifo { priority: prepared.options.top_priority.max(1) };
         for cpu in &plan.cpus {
             serving.wakers.push(Waker::start((cpu.cpu, kernel(cpu.cpu)), class, serving.shared.clone())?);
@@ -112,10 +113,21 @@ impl Serving {
         self.scheduler.clone()
     }
 
-    /// The servers are in force from `epoch` on, for `duration`.
-    pub(crate) fn begin(&mut self, epoch: Epoch, duration: Time) {
+    /// The servers are in force from `epoch` on, for `duration`. Their first changes wait in the scheduler, so that
+    /// nobody comes too late with them.
+    pub(crate) fn begin(&mut self, epoch: Epoch, duration: Time) -> Result<(), RunError> {
         self.begun = Some(epoch);
+        let changes = std::mem::take(&mut self.changes);
+        let (first, later) = given_first(changes.into_iter().rev(), |change| self.groups.holds(change));
+        self.changes = later.into_iter().rev().collect();
+        let mut scheduler = self.scheduler.lock().unwrap_or_else(PoisonError::into_inner);
+        for change in first {
+            let terms = change.terms.from(epoch.monotonic(change.at).as_ns());
+            let given = scheduler.change(change.cpu, change.server, terms);
+            given.map_err(|error| RunError::NoScheduler { cause: error.to_string() })?;
+        }
         self.shared.begin(epoch.monotonic(Time::ZERO).as_ns(), epoch.monotonic(duration).as_ns());
+        Ok(())
     }
 
     /// Gives the scheduler the changes of servers that come soon, and the end of the run. Returns the reason
@@ -126,7 +138,13 @@ impl Serving {
         let mut scheduler = self.scheduler.lock().unwrap_or_else(PoisonError::into_inner);
         let mut planned = || self.changes.pop_if(|change| change.at <= now.saturating_add(AHEAD));
         loop {
-            let planned = planned().inspect(|change| self.groups.given(change));
+            let planned = planned().inspect(|change| {
+                self.groups.given(change);
+                let late = now.saturating_since(change.at);
+                if late > self.latest.1 {
+                    self.latest = (change.at, late);
+                }
+            });
             let Some(change) = planned.or_else(|| self.groups.granted(&self.shared, now)) else { break };
             let terms = change.terms.from(epoch.monotonic(change.at).as_ns());
             if let Err(error) = scheduler.change(change.cpu, change.server, terms) {
@@ -149,7 +167,15 @@ impl Serving {
 
     /// How the components of existing threads did, and notes.
     pub(crate) fn groups(&mut self, balances: &BTreeMap<ComponentId, Balance>) -> (Vec<ForeignSummary>, Vec<String>) {
-        self.groups.end(balances)
+        let (summaries, mut notes) = self.groups.end(balances);
+        let (at, late) = self.latest;
+        if !late.is_zero() {
+            notes.push(format!(
+                "the change of a server at {at} ([[mode]]) came to the scheduler {late} after its instant: it may hold \
+                 from a later period on; use --backend manager if this must not be"
+            ));
+        }
+        (summaries, notes)
     }
 
     /// How the CPUs fared, and events that were lost.

@@ -5,6 +5,8 @@
 //! of its scope. The threads of any other component have them by that of their component, as in
 //! [`takt_policy::Hierarchy`].
 
+use std::collections::BTreeMap;
+
 use takt_linux::sched_ext::{
     BANDWIDTH_PERIOD_MAX, CHANGES_MAX, LEVELS_MAX, Member, Order, Rule, SERVERS_MAX, TIES_MAX, Terms,
 };
@@ -267,6 +269,21 @@ impl Maker<'_> {
             }
         }
     }
+}
+
+/// Divides changes, in the order of time, into those that wait in the scheduler from the start and those that are given
+/// ahead of their instants. Beside the first terms of a server there is room for all but one of [`CHANGES_MAX`]. All
+/// changes of a server `with_group` are given later, because a cpu.max may come before them.
+pub(crate) fn given_first(
+    changes: impl IntoIterator<Item = Change>,
+    with_group: impl Fn(&Change) -> bool,
+) -> (Vec<Change>, Vec<Change>) {
+    let mut counts = BTreeMap::<(u32, u32), usize>::new();
+    changes.into_iter().partition(|change| {
+        let count = counts.entry((change.cpu, change.server)).or_default();
+        *count += 1;
+        *count < CHANGES_MAX && !with_group(change)
+    })
 }
 
 /// The component around this one.

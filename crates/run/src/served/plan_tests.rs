@@ -1,7 +1,8 @@
 //! Refusals of the scheduler. Its servers in C against those of takt-policy.
 
-use std::io::Write as _;
-use std::process::{Command, Stdio};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use takt_linux::sched_ext::Lack;
 use takt_model::{Builtin, file};
@@ -84,6 +85,17 @@ fn a_component_in_a_component_is_an_entry_of_it() {
 fn modes(at: [u64; 4]) -> String {
     let modes = at.map(|at| format!("[[mode]]\nat = \"{at}ms\"\ncomponent = \"H\"\nbudget = \"3ms\"\n"));
     format!("{}[[component]]", modes.concat())
+}
+
+/// Three changes of a server wait in the scheduler from the start. Those of a control group never do.
+#[test]
+fn the_first_changes_of_a_server_are_given_at_the_start() {
+    let (plan, _) = plan(&parsed(&TWO.replacen("[[component]]", &modes([10, 50, 90, 130]), 1)), NodeId(0)).unwrap();
+    let at = |changes: &[Change]| changes.iter().map(|change| change.at.as_ns() / 1_000_000).collect::<Vec<_>>();
+    let (first, later) = given_first(plan.changes.clone(), |_| false);
+    assert_eq!((at(&first), at(&later)), (vec![10, 50, 90], vec![130]));
+    let (first, later) = given_first(plan.changes, |change| change.server == 1);
+    assert_eq!((at(&first), at(&later)), (vec![], vec![10, 50, 90, 130]));
 }
 
 /// Each obstacle names its part, and the node runs without it.
@@ -217,17 +229,19 @@ struct Decided {
     runs: u32,
 }
 
+/// The command that gives an entry its terms.
+fn given(at: u32, terms: &Terms) -> String {
+    let Terms { budget, period, shift, at: from, rule, level, order, .. } = *terms;
+    let outer = terms.outer().map_or(0, |outer| outer + 1);
+    format!("t {at} {budget} {period} {shift} {from} {} {level} {} {outer}\n", rule as u32, order as u32)
+}
+
 /// Drives the machine of takt-policy at random, and notes the commands for the other one.
 fn drive(system: &System, plan: &ServedPlan, numbers: &mut Numbers, script: &mut String) -> Vec<(Decided, bool)> {
     use std::fmt::Write as _;
     let cpu = &plan.cpus[0];
-    let terms = |at: u32, terms: &Terms| {
-        let Terms { budget, period, shift, at: from, rule, level, order, .. } = *terms;
-        let outer = terms.outer().map_or(0, |outer| outer + 1);
-        format!("t {at} {budget} {period} {shift} {from} {} {level} {} {outer}\n", rule as u32, order as u32)
-    };
     script.push_str("s 0\n");
-    (0..).zip(&cpu.entries).for_each(|(at, entry)| script.push_str(&terms(at, entry)));
+    (0..).zip(&cpu.entries).for_each(|(at, entry)| script.push_str(&given(at, entry)));
     let mut changes = plan.changes.iter().peekable();
     let mut hierarchy = Hierarchy::new(system, NodeId(0)).unwrap();
     let mut jobs = vec![false; plan.members.len()];
@@ -254,7 +268,7 @@ fn drive(system: &System, plan: &ServedPlan, numbers: &mut Numbers, script: &mut
         }
         // The machine in C may know of changes before. It takes them when they are due.
         while let Some(change) = changes.next_if(|change| change.at.as_ns() <= now + ahead) {
-            script.push_str(&terms(change.server, &change.terms.from(change.at.as_ns())));
+            script.push_str(&given(change.server, &change.terms.from(change.at.as_ns())));
             is_event |= change.at.as_ns() <= now;
         }
         hierarchy.dispatch(Time::from_ns(now), &mut decisions);
@@ -290,10 +304,9 @@ fn drive(system: &System, plan: &ServedPlan, numbers: &mut Numbers, script: &mut
     all
 }
 
-/// Every change of every server and every decision of the machine in C is that of takt-policy.
-#[test]
-fn the_servers_in_c_are_those_of_the_policy() {
-    let folder = std::env::temp_dir().join(format!("takt-servers-{}", std::process::id()));
+/// The machine in C as a program, in a folder of its own.
+fn compiled(name: &str) -> (PathBuf, PathBuf) {
+    let folder = std::env::temp_dir().join(format!("takt-servers-{}-{name}", std::process::id()));
     let program = folder.join("servers");
     std::fs::create_dir_all(&folder).unwrap();
     let compiled = Command::new("cc")
@@ -303,9 +316,19 @@ fn the_servers_in_c_are_those_of_the_policy() {
         .output()
         .expect("cc, which links Rust programs, too");
     assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
-    let cases = std::env::var("TAKT_CASES").ok().and_then(|count| count.parse().ok()).unwrap_or(300);
+    (folder, program)
+}
+
+fn cases() -> u64 {
+    std::env::var("TAKT_CASES").ok().and_then(|count| count.parse().ok()).unwrap_or(300)
+}
+
+/// Every change of every server and every decision of the machine in C is that of takt-policy.
+#[test]
+fn the_servers_in_c_are_those_of_the_policy() {
+    let (folder, program) = compiled("equal");
     let mut seen = [0u64; 5];
-    for seed in 0..cases {
+    for seed in 0..cases() {
         let mut numbers = Numbers(seed);
         let system = random_system(&mut numbers);
         let (plan, _) = plan(&system, NodeId(0)).unwrap();
@@ -340,6 +363,118 @@ fn the_servers_in_c_are_those_of_the_policy() {
         assert!(policy.next().is_none(), "seed {seed}");
     }
     assert!(seen.iter().all(|count| *count > 0), "{seen:?}");
+    let _ = std::fs::remove_dir_all(folder);
+}
+
+/// The machine in C, command by command, and the account of each server.
+struct Machine {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+    /// The budget of each server, and what is left of it. Below zero is a debt.
+    accounts: Vec<(i64, i64)>,
+    debts: u64,
+}
+
+/// The longest lateness of a decision, ns. It is below each budget.
+const LATE: u64 = 900_000;
+
+impl Machine {
+    fn start(program: &Path, plan: &ServedPlan) -> Machine {
+        let mut child = Command::new(program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (input, output) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
+        let entries = &plan.cpus[0].entries;
+        let accounts = entries.iter().map(|terms| (terms.budget.cast_signed(), 0)).collect();
+        let mut machine = Machine { child, input, output, accounts, debts: 0 };
+        (0..).zip(entries).for_each(|(at, terms)| machine.command(&given(at, terms)));
+        machine.command("s 0\n");
+        for change in &plan.changes {
+            machine.command(&given(change.server, &change.terms.from(change.at.as_ns())));
+        }
+        machine
+    }
+
+    fn command(&mut self, line: &str) {
+        self.input.write_all(line.as_bytes()).unwrap();
+    }
+
+    /// Decides, and returns the entry that runs and the next instant. No server owes more than the lateness.
+    fn decide(&mut self, now: u64) -> (u32, u64) {
+        self.command(&format!("d {now}\n"));
+        loop {
+            let mut line = String::new();
+            assert!(self.output.read_line(&mut line).unwrap() > 0, "the machine has ended");
+            let numbers: Vec<u64> = line[2..].trim_end().split(' ').map(|number| number.parse().unwrap()).collect();
+            if line.starts_with('d') {
+                return (numbers[1] as u32, numbers[2]);
+            }
+            let (budget, left) = &mut self.accounts[numbers[0] as usize];
+            let amount = (numbers[3] & !(1 << 63)).cast_signed();
+            match numbers[1] {
+                // A debt is missing from the next budget.
+                0 => {
+                    self.debts += u64::from(*left < 0);
+                    assert!(amount <= *budget + (*left).min(0), "{line}: of {budget}, with {left} left");
+                    *left = amount;
+                }
+                3 => *left -= (numbers[4] & !(1 << 63)).cast_signed(),
+                4 => *budget = amount,
+                _ => {}
+            }
+            assert!(*left >= -LATE.cast_signed(), "{line}: {left} left");
+        }
+    }
+}
+
+/// Decisions come late at random, and real-time threads take the CPU for long. A server pays at most its budget and
+/// the lateness, and what it pays too much is missing from its next budget. Real-time threads make no debts, also if
+/// threads of servers wake up meanwhile.
+#[test]
+fn late_decisions_and_real_time_threads_make_bounded_debts() {
+    let (folder, program) = compiled("late");
+    let mut debts = 0;
+    for seed in 0..cases() {
+        let mut numbers = Numbers(seed);
+        let system = random_system(&mut numbers);
+        let (plan, _) = plan(&system, NodeId(0)).unwrap();
+        let mut machine = Machine::start(&program, &plan);
+        let mut jobs = vec![false; plan.members.len()];
+        let (mut now, mut runs, mut next) = (0, u32::MAX, 0);
+        let wake = |machine: &mut Machine, jobs: &mut [bool], slot: usize, now: u64| {
+            let member = &plan.members[slot];
+            if !std::mem::replace(&mut jobs[slot], true) {
+                machine.command(&format!("r {} {now} {}\n", member.server, now + member.relative));
+            }
+        };
+        for _ in 0..100 {
+            let event = now + 1 + numbers.below(6_000_000);
+            now = event.min(next).max(now) + numbers.below(LATE);
+            if event <= now {
+                let done = (0..jobs.len()).find(|slot| jobs[*slot] && plan.members[*slot].server == runs);
+                if let Some(slot) = done.filter(|_| numbers.below(2) > 0) {
+                    jobs[slot] = false;
+                    machine.command(&format!("c {runs}\n"));
+                }
+                let slot = numbers.below(jobs.len() as u64) as usize;
+                wake(&mut machine, &mut jobs, slot, event);
+            }
+            (runs, next) = machine.decide(now);
+            if numbers.below(4) == 0 {
+                machine.command(&format!("k {now} 1\n"));
+                for _ in 0..1 + numbers.below(3) {
+                    now += numbers.below(20_000_000);
+                    let slot = numbers.below(jobs.len() as u64) as usize;
+                    wake(&mut machine, &mut jobs, slot, now);
+                    (runs, next) = machine.decide(now);
+                }
+                machine.command(&format!("k {now} 0\n"));
+            }
+        }
+        debts += machine.debts;
+        drop(machine.input);
+        assert!(machine.child.wait().unwrap().success(), "seed {seed}");
+    }
+    assert!(debts > 0);
     let _ = std::fs::remove_dir_all(folder);
 }
 

@@ -9,6 +9,8 @@ use takt_lab::guest::{EXPERIMENTS_MAX, Experiment, FILES, Guest, LOG, RESULT_MAX
 use takt_lab::kernel::is_static;
 use takt_lab::machine::{DISK_MODULES, Devices, Machine};
 use takt_lab::modules::plain;
+use takt_model::System;
+use takt_model::file::load_traces;
 use takt_run::lab::{Boot, Cache, Kernel, LabError, Setup, qemu_version};
 
 use super::failure;
@@ -59,7 +61,7 @@ impl Bench {
         let (mut files, mut experiments, mut names) = (Vec::new(), Vec::new(), Vec::new());
         for (number, path) in options.files.iter().enumerate() {
             let (system, text) = input::system_and_text(path)?;
-            input::has_work(path, system, true)?;
+            add_traces(path, input::has_work(path, system, true)?, &mut files)?;
             let stem = Path::new(path).file_stem().map_or_else(|| "system".into(), |stem| stem.to_string_lossy());
             let file = format!("system-{number:02}.toml");
             let log = format!("/{}/{}/{LOG}", takt_lab::guest::FOLDER, takt_lab::guest::name(number));
@@ -270,6 +272,21 @@ fn read(path: &Path) -> Result<Vec<u8>, Failure> {
     fs::read(path).map_err(|error| Failure::input(format_args!("cannot read {}: {error}", path.display())))
 }
 
+/// Adds the traces of a System. The guest finds them by the same relative paths.
+fn add_traces(path: &str, mut system: System, files: &mut Vec<(String, Vec<u8>)>) -> Result<(), Failure> {
+    let folder = Path::new(path).parent().unwrap_or(Path::new(""));
+    let read = |trace: &str| {
+        let text = fs::read_to_string(folder.join(trace)).map_err(|error| error.to_string())?;
+        let file = (trace.to_owned(), text.clone().into_bytes());
+        // Systems may share a trace.
+        if !files.contains(&file) {
+            files.push(file);
+        }
+        Ok(text)
+    };
+    load_traces(&mut system, read).map_err(Failure::located)
+}
+
 /// The takt of the guest.
 fn static_takt(asked: Option<&Path>) -> Result<Vec<u8>, Failure> {
     let own = Path::new("/proc/self/exe");
@@ -349,6 +366,22 @@ mod tests {
         assert!(sums.iter().all(Result::is_ok));
         assert_eq!(checksum(&machine, b"k", &Guest { experiments: &one, ..guest }), sums[0]);
         assert!((0..sums.len()).all(|i| !sums[..i].contains(&sums[i])));
+    }
+
+    #[test]
+    fn the_guest_has_the_traces_of_systems() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.toml").display().to_string();
+        let task = "[[task]]\nname = \"t\"\nperiod = \"10ms\"\nwcet = \"3ms\"\nexec = { trace = \"x/times.csv\" }\n";
+        fs::write(&path, format!("takt = 1\n[[node]]\nname = \"n\"\nstrategy = \"rm\"\n{task}")).unwrap();
+        fs::create_dir(folder.path().join("x")).unwrap();
+        fs::write(folder.path().join("x/times.csv"), "1ms\n2ms\n").unwrap();
+        let mut files = Vec::new();
+        for _ in 0..2 {
+            add_traces(&path, input::system(&path).unwrap(), &mut files).unwrap();
+        }
+        assert_eq!(files, [("x/times.csv".to_owned(), b"1ms\n2ms\n".to_vec())]);
+        assert!(Guest { files: &files, ..Guest::default() }.initrd().is_ok());
     }
 
     #[test]

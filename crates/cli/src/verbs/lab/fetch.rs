@@ -17,6 +17,7 @@ pub(super) fn execute(options: &args::LabFetch, json: bool) -> Outcome {
         suite: options.suite.clone(),
         mirror: options.mirror.clone(),
         any: options.any,
+        update: options.update,
     };
     let bar = progress::spinner("looking into the cache".to_owned());
     let fetched = fetch(&cache, &request, &mut |step| bar.set_message(step.to_owned()));

@@ -80,6 +80,8 @@ struct Hop {
     flow: String,
     hop: u32,
     deadline: Span,
+    /// From one message of the flow to the next, at least.
+    gap: Span,
     /// Of the response, by `takt check`.
     bound: Option<Span>,
     max: Option<Span>,
@@ -139,6 +141,7 @@ impl Account {
                     flow: flow.name.clone(),
                     hop,
                     deadline: task.deadline,
+                    gap: flow.send_gap,
                     bound: report.hop_bound(&flow.name, hop),
                     max: of.and_then(|stats| stats.response_ns).map(|response| Span::from_ns(response.max)),
                     missed: of.and_then(|stats| stats.missed),
@@ -147,11 +150,8 @@ impl Account {
                 });
             }
         }
-        let disturbances = if hops.iter().any(Hop::exceeds) && explains(system, summary, live.counts, &hops) {
-            disturbances(system, summary, live.counts)
-        } else {
-            Vec::new()
-        };
+        let (node, steal) = (summary.node, summary.steal.unwrap_or_default());
+        let disturbances = Measured { node, counts: live.counts, steal }.causes(system, &hops);
         let name = |node: NodeId| system.nodes.get(node.index()).map_or_else(String::new, |node| node.name.clone());
         let differences = live.differences.iter().map(|(node, ns)| (name(*node), *ns)).collect();
         let untimed = live.untimed.iter().map(|(node, count)| (name(*node), *count)).collect();
@@ -274,49 +274,164 @@ impl Account {
     }
 }
 
-/// Whether the measured lateness explains the exceeded bounds: `takt check` with that lateness has
-/// bounds that are kept.
-fn explains(system: &System, summary: &RunSummary, counts: NodeCounts, hops: &[Hop]) -> bool {
-    let mut measured = system.clone();
-    let Some(node) = measured.nodes.get_mut(summary.node.index()) else { return false };
-    let over = |task: Option<TableTask>, longest: u64| {
-        task.map_or(0, |task| Span::from_ns(longest).saturating_sub(task.wcet).as_ns())
-    };
-    let late = counts.receive_late_ns.max(counts.send_late_ns);
-    let over = over(node.receive, counts.receive_longest_ns).max(over(node.send, counts.send_longest_ns));
-    let latency = Span::from_ns(late.saturating_add(over)).saturating_add(summary.steal.unwrap_or_default());
-    let costs = node.costs.get_or_insert(Costs::NONE);
-    costs.latency = costs.latency.max(latency);
-    let report = takt_analysis::check(&measured, &CheckOptions::default());
-    let mut exceeding = hops.iter().filter(|hop| hop.exceeds());
-    // Without a bound for such lateness, none is exceeded.
-    exceeding.all(|hop| !hop.is_above(report.hop_bound(&hop.flow, hop.hop), report.messages_bound(&hop.flow, hop.hop)))
+/// What was measured at a node.
+struct Measured {
+    node: NodeId,
+    counts: NodeCounts,
+    steal: Span,
 }
 
-/// What the bounds of `check` do not know of.
-fn disturbances(system: &System, summary: &RunSummary, counts: NodeCounts) -> Vec<String> {
-    let Some(spec) = system.nodes.get(summary.node.index()) else { return Vec::new() };
-    let latency = spec.costs.map_or(Span::ZERO, |costs| costs.latency);
-    let mut found = Vec::new();
-    let span = |ns: u64| time(Span::from_ns(ns));
-    let tables = [
-        ("receiving", spec.receive, counts.receive_late_ns, counts.receive_longest_ns),
-        ("sending", spec.send, counts.send_late_ns, counts.send_longest_ns),
-    ];
-    for (name, task, late, longest) in tables {
-        let Some(task) = task else { continue };
-        if late > latency.as_ns() {
-            found.push(format!("the table thread began a {name} job {} late", span(late)));
+/// The lateness leaves no bound.
+const UNBOUNDED: &str = "with this takt check has no bound of the response";
+
+impl Measured {
+    /// Why bounds were exceeded.
+    fn causes(&self, system: &System, hops: &[Hop]) -> Vec<String> {
+        if !hops.iter().any(Hop::exceeds) {
+            return Vec::new();
         }
-        if longest > task.wcet.as_ns() {
-            found.push(format!("a {name} job took {}, and its wcet is {}", span(longest), task.wcet));
+        match self.explains(system, hops) {
+            Some(true) => self.disturbances(system),
+            Some(false) => Vec::new(),
+            None => self.disturbances(system).into_iter().chain([UNBOUNDED.to_owned()]).collect(),
         }
     }
-    if counts.exhausted > 0 {
-        found.push(format!("{} receiving jobs left messages for the next one", counts.exhausted));
+
+    /// Whether the measured lateness explains the exceeded bounds: `takt check` with that lateness has
+    /// bounds that are kept. In a batch there is one more message for each gap of the lateness. `None`: a
+    /// response has no bound with that lateness.
+    fn explains(&self, system: &System, hops: &[Hop]) -> Option<bool> {
+        let mut measured = system.clone();
+        let Some(node) = measured.nodes.get_mut(self.node.index()) else { return Some(false) };
+        let over = |task: Option<TableTask>, longest: u64| {
+            task.map_or(0, |task| Span::from_ns(longest).saturating_sub(task.wcet).as_ns())
+        };
+        let late = self.counts.receive_late_ns.max(self.counts.send_late_ns);
+        let over = over(node.receive, self.counts.receive_longest_ns).max(over(node.send, self.counts.send_longest_ns));
+        let latency = Span::from_ns(late.saturating_add(over)).saturating_add(self.steal);
+        let costs = node.costs.get_or_insert(Costs::NONE);
+        costs.latency = costs.latency.max(latency);
+        let report = takt_analysis::check(&measured, &CheckOptions::default());
+        let mut is_bounded = true;
+        for hop in hops.iter().filter(|hop| hop.exceeds()) {
+            let more = latency.as_ns().div_ceil(hop.gap.as_ns().max(1));
+            let messages = hop.taken_bound.map(|bound| bound.saturating_add(more));
+            let response = report.hop_bound(&hop.flow, hop.hop);
+            if hop.is_above(response, messages.max(report.messages_bound(&hop.flow, hop.hop))) {
+                return Some(false);
+            }
+            is_bounded &= response.is_some() || !hop.is_above(hop.bound, None);
+        }
+        is_bounded.then_some(true)
     }
-    if let Some(steal) = summary.steal.filter(|steal| !steal.is_zero()) {
-        found.push(format!("the hypervisor took {steal} of CPU time"));
+
+    /// What the bounds of `check` do not know of.
+    fn disturbances(&self, system: &System) -> Vec<String> {
+        let Measured { counts, .. } = self;
+        let Some(spec) = system.nodes.get(self.node.index()) else { return Vec::new() };
+        let latency = spec.costs.map_or(Span::ZERO, |costs| costs.latency);
+        let mut found = Vec::new();
+        let span = |ns: u64| time(Span::from_ns(ns));
+        let tables = [
+            ("receiving", spec.receive, counts.receive_late_ns, counts.receive_longest_ns),
+            ("sending", spec.send, counts.send_late_ns, counts.send_longest_ns),
+        ];
+        for (name, task, late, longest) in tables {
+            let Some(task) = task else { continue };
+            if late > latency.as_ns() {
+                found.push(format!("the table thread began a {name} job {} late", span(late)));
+            }
+            if longest > task.wcet.as_ns() {
+                found.push(format!("a {name} job took {}, and its wcet is {}", span(longest), task.wcet));
+            }
+        }
+        if counts.exhausted > 0 {
+            found.push(format!("{} receiving jobs left messages for the next one", counts.exhausted));
+        }
+        if !self.steal.is_zero() {
+            found.push(format!("the hypervisor took {} of CPU time", self.steal));
+        }
+        found
     }
-    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A flow from one node to another, every 10 ms.
+    fn system() -> System {
+        let node = |name: &str| {
+            format!(
+                "[[node]]\nname = \"{name}\"\nreceive = {{ period = \"10ms\", wcet = \"1ms\" }}\n\
+                 send = {{ period = \"10ms\", wcet = \"1ms\" }}\n"
+            )
+        };
+        let text = format!(
+            "takt = 1\nname = \"two\"\n{}{}[[flow]]\nname = \"put\"\npath = [\"n0\", \"n1\"]\nperiod = \"50ms\"\n\
+             send-gap = \"10ms\"\nwcet = \"1ms\"\ndeadline = \"200ms\"\nsize = \"120B\"\n\
+             [[network]]\ndelay = [\"0us\", \"5ms\"]\n",
+            node("n0"),
+            node("n1")
+        );
+        takt_model::file::parse(&text, "two.toml").unwrap_or_else(|errors| panic!("{errors}"))
+    }
+
+    /// The causes at the second node for a response and a batch, by how late the table thread began.
+    fn causes(late: Span, max: Span, taken: u64) -> Vec<String> {
+        let system = system();
+        let report = takt_analysis::check(&system, &CheckOptions::default());
+        let bound = report.hop_bound("put", 1);
+        assert!(bound.is_some(), "the flow is proven");
+        let (task, flow) = ("put/1".to_owned(), "put".to_owned());
+        let deadline = Span::from_ms(100);
+        let hop = Hop {
+            task,
+            flow,
+            hop: 1,
+            deadline,
+            gap: Span::from_ms(10),
+            bound,
+            max: Some(max),
+            missed: Some(0),
+            taken: Some(taken),
+            taken_bound: Some(3),
+        };
+        let counts = NodeCounts { receive_late_ns: late.as_ns(), ..NodeCounts::default() };
+        Measured { node: NodeId(1), counts, steal: Span::ZERO }.causes(&system, &[hop])
+    }
+
+    #[test]
+    fn lateness_explains_only_what_it_can() {
+        let (short, ms) = (Span::from_ns(1), Span::from_ms);
+        // No bound is exceeded.
+        assert!(causes(ms(15), short, 3).is_empty());
+        // In 15 ms two more messages come, whatever check says then.
+        let late = "the table thread began a receiving job";
+        for taken in [4, 5] {
+            let told = causes(ms(15), short, taken);
+            assert!(told.len() == 1 && told[0].starts_with(late), "{taken}: {told:?}");
+        }
+        assert!(causes(ms(15), short, 50).is_empty());
+        // A response far beyond the bound of a slightly late thread.
+        assert!(causes(Span::from_us(1), Span::from_s(10), 3).is_empty());
+        // With a second of lateness nothing is proven.
+        let told = causes(Span::from_s(1), Span::from_s(10), 3);
+        assert!(told.len() == 2 && told[0].starts_with(late) && told[1] == UNBOUNDED, "{told:?}");
+    }
+
+    #[test]
+    fn all_that_check_does_not_know_of_is_told() {
+        let counts = NodeCounts {
+            send_late_ns: 2_000_000,
+            send_longest_ns: 3_000_000,
+            receive_longest_ns: 999_999,
+            exhausted: 4,
+            ..NodeCounts::default()
+        };
+        let told = Measured { node: NodeId(0), counts, steal: Span::from_ms(7) }.disturbances(&system());
+        let starts = ["the table thread began a sending", "a sending job took", "4 receiving jobs", "the hypervisor"];
+        assert_eq!(told.len(), starts.len(), "{told:?}");
+        assert!(told.iter().zip(starts).all(|(told, start)| told.starts_with(start)), "{told:?}");
+    }
 }

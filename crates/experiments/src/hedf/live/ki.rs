@@ -272,12 +272,15 @@ fn report(
     let checked = check(&system, &CheckOptions { all: true, ..CheckOptions::default() });
     let simulated = super::super::batches::run(&system, context.seed, LEAST)?;
     let sum = |key: &str| answers.iter().filter_map(|answer| answer["flows"][key].as_u64()).sum::<u64>();
-    let late = sum("receive_late_max_ns").saturating_add(sum("send_late_max_ns"));
-    let varied = range.saturating_add(relayed.late).saturating_add(Span::from_ns(late));
+    let late = |node: u32, key: &str| {
+        answers.get(node as usize).and_then(|answer| answer["flows"][key].as_u64()).map_or(Span::ZERO, Span::from_ns)
+    };
     let hop = |(number, (name, paper, observed)): (u32, (&'static str, Option<f64>, Option<f64>))| {
         let answer = answers.get(number as usize);
         let hops = answer.and_then(|answer| answer["flows"]["hops"].as_array());
         let hop = hops.and_then(|hops| hops.iter().find(|hop| hop["hop"] == number));
+        let sender = late(number.saturating_sub(1), "send_late_max_ns");
+        let varied = [relayed.late, sender, late(number, "receive_late_max_ns")];
         Hop {
             name,
             paper,
@@ -286,7 +289,7 @@ fn report(
             bound: bounds_of(&checked, TestId::PartialEdf, "put", number),
             simulated: simulated.most(0, number),
             live: hop.and_then(taken),
-            excused: equation(varied),
+            excused: equation(varied.into_iter().fold(range, Span::saturating_add)),
         }
     };
     let told = answers.iter().filter_map(|answer| answer["flows"]["disturbances"].as_array()).flatten();

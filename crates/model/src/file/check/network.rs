@@ -24,8 +24,8 @@ impl Check<'_> {
             if let (Some(burst), false) = (small, self.bad(Part::Port(i), &["cross.burst"])) {
                 let owner = self.owner(Part::Port(i));
                 let message = format!(
-                    "cross.burst {burst} of {owner} is less than a frame of Ethernet, which has at least {FRAME_LEAST}; \
-                     give it at least that"
+                    "cross.burst {burst} of {owner} is less than a frame of Ethernet, which has at least \
+                     {FRAME_LEAST}; give it at least that"
                 );
                 self.error(Part::Port(i), "cross.burst", message);
             }
