@@ -69,13 +69,13 @@ pub(crate) fn live(
     if let (Role::Manager(manager), Some(office)) = (&lane.role, office) {
         return manager.run(shared, lane, office, epoch);
     }
-    let helped = match &lane.role {
-        Role::Sentry(seat) => Some(seat.run(shared, epoch)),
-        Role::Look(manager) => Some(look(shared, *manager, epoch)),
-        Role::Sender(manager) => Some(send(shared, *manager, epoch)),
-        _ => None,
-    };
-    if helped.is_some() {
+    match &lane.role {
+        Role::Sentry(seat) => seat.run(shared, epoch),
+        Role::Look(manager) => look(shared, *manager, epoch),
+        Role::Sender(manager) => send(shared, *manager, epoch),
+        _ => {}
+    }
+    if matches!(lane.role, Role::Sentry(_) | Role::Look(_) | Role::Sender(_)) {
         return lane.used_ns.store(clock::thread_cpu().as_ns(), Ordering::Release);
     }
     let Some(task) = shared.task(lane.task) else { return };
