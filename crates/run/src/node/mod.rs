@@ -88,8 +88,10 @@ counts! {
     foreign,
     /// Datagrams that nobody with the key made.
     forged,
-    /// Datagrams that came again, or from a former process of their sender.
+    /// Datagrams that came again.
     replayed,
+    /// Datagrams of a process of their sender that a later one has replaced, by its clock.
+    former,
     /// Datagrams that found the socket's buffer full.
     overflowed,
     /// Receiving jobs that left datagrams for the next one, for want of budget.

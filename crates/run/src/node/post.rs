@@ -10,7 +10,7 @@ use takt_linux::clock::{monotonic_ns, realtime_ns};
 use takt_linux::datagram::Chunk;
 use takt_log::{DropCause, Event};
 use takt_model::{NodeId, Span, Time};
-use takt_net::{MESSAGE_BODY, MESSAGE_HEAD, MessageBody, MessageHead, ReplayGuard};
+use takt_net::{MESSAGE_BODY, MESSAGE_HEAD, MessageBody, MessageHead, ReplayGuard, ReplayRefusal};
 
 use super::difference::Difference;
 use super::messages::{Message, NodeMessages, incoming};
@@ -327,6 +327,8 @@ enum Refusal {
     Foreign,
     Forged,
     Replayed,
+    /// It is of a process that a later one has replaced.
+    Former,
     /// It is not known how the clock of its sender differs.
     Untimed(NodeId),
 }
@@ -339,6 +341,7 @@ impl Refusal {
             Refusal::Foreign => Some(&counts.foreign),
             Refusal::Forged => Some(&counts.forged),
             Refusal::Replayed => Some(&counts.replayed),
+            Refusal::Former => Some(&counts.former),
             Refusal::Untimed(node) => live.untimed.get(node.index()),
         }
     }
@@ -362,7 +365,10 @@ fn open(
     let guard = guards.get_mut(usize::from(head.from)).ok_or(Refusal::Malformed)?;
     let key = plan.network.key.as_ref().ok_or(Refusal::Foreign)?;
     let body = key.open(&head, datagram).ok_or(Refusal::Forged)?;
-    guard.accept(head.boot, head.salt, head.counter).map_err(|_| Refusal::Replayed)?;
+    guard.accept(head.boot, head.salt, head.counter).map_err(|refusal| match refusal {
+        ReplayRefusal::Former => Refusal::Former,
+        ReplayRefusal::Again | ReplayRefusal::Old => Refusal::Replayed,
+    })?;
     let from = NodeId(u32::from(head.from));
     let zeros = body.zero.as_ns().wrapping_sub(epoch.monotonic(Time::ZERO).as_ns()).cast_signed();
     let shift = match live.difference(from) {
