@@ -25,6 +25,8 @@ pub const ROOM: usize = 4096;
 const STAMPS: usize = 64;
 /// Events of the log wait at most so long for arrivals that are still in the socket.
 const HELD_MAX: Span = Span::from_s(1);
+/// On one machine the common start is the same time of CLOCK_MONOTONIC but for this.
+const ZERO_ERROR: Span = Span::from_ms(100);
 
 /// The table thread's side of a node.
 pub(crate) struct Post {
@@ -374,7 +376,12 @@ fn open(
     let shift = match live.difference(from) {
         Some(difference) => difference.later(zeros),
         // All nodes count from one instant of CLOCK_REALTIME.
-        None if plan.network.clocks.is_none() => Difference::default(),
+        None if plan.network.clocks.is_none() => {
+            if zeros.unsigned_abs() > ZERO_ERROR.as_ns() {
+                live.other_clocks.store(true, Ordering::Relaxed);
+            }
+            Difference::default()
+        }
         None => return Err(Refusal::Untimed(from)),
     };
     let message = incoming(plan, from, &body, shift).ok_or(Refusal::Malformed)?;

@@ -487,6 +487,12 @@ fn send_and_take(link: Option<Link>) {
     to.run((receive, 99), now, epoch, tell);
     to.messages().completed(receive, (JobKey { task, number: 99 }, now, now), now, tell);
     assert_eq!(to.messages().take_job().map(|job| job.number), Some(99), "a restarted sender is heard");
+    // The clock of another machine started at another time.
+    assert!(!receiver.summary().other_clocks);
+    other.messages().completed(hop as u32, (JobKey { task, number: 101 }, now, now), now, tell);
+    other.run((send, 1_000_000), now, Epoch::in_future(Span::from_s(1)), tell);
+    to.run((receive, 101), now, epoch, tell);
+    assert!(receiver.summary().other_clocks);
     from.messages().completed(hop as u32, (JobKey { task, number: 100 }, now, now), now, tell);
     from.run((send, 2_000_000), now, epoch, tell);
     to.run((receive, 100), now, epoch, tell);

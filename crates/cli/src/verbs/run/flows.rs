@@ -130,12 +130,16 @@ impl Account {
         let live = summary.flows.as_ref()?;
         let lowered = flows::lower(system)?;
         let report = takt_analysis::check(system, &CheckOptions::default());
+        let sources = live.sources.as_deref();
+        let is_timed = !live.other_clocks || sources.is_none_or(clock_sources::is_known);
         let mut hops = Vec::new();
         for (at, flow) in system.flows.iter().enumerate() {
             for (hop, _) in (0..).zip(flow.hops()).filter(|(_, node)| *node == summary.node) {
                 let Some(id) = lowered.task_of(FlowId(at as u32), hop) else { continue };
                 let task = &lowered.system.tasks[id.index()];
                 let of = stats.tasks.iter().find(|stats| stats.task == task.name);
+                // Without a known clock only a flow that started here has times.
+                let of = of.filter(|_| is_timed || flow.path.first() == Some(&summary.node));
                 hops.push(Hop {
                     task: task.name.clone(),
                     flow: flow.name.clone(),
