@@ -9,8 +9,11 @@ use takt_linux::process::KillOnDrop;
 use takt_model::Span;
 
 use crate::command::{TAKT, takt};
+use crate::instants::Instants;
 
 mod command;
+#[path = "command/instants.rs"]
+mod instants;
 
 const DOMAINS: &str = r#"
 takt = 1
@@ -109,14 +112,15 @@ fn a_killed_run_leaves_nothing_at_any_instant() {
     let options = options(&folder);
     // 12 instants, and 200 in make soak.
     let count = std::env::var("TAKT_CASES").ok().and_then(|count| count.parse().ok()).unwrap_or(12u64).min(200);
-    for at in 0..count {
+    let mut instants = Instants::new();
+    for _ in 0..count {
         // From before the threads start to the middle of a run.
-        let delay_ms = at * 7919 % 400;
+        let delay = instants.below_ms(400);
         let arguments = [&["run", "domains.toml", "--for", "5s", "-o", "killed.takt"], options].concat();
         let mut command = Command::new(TAKT);
         command.args(&arguments).current_dir(&folder).stdout(Stdio::null()).stderr(Stdio::null());
         let mut run = KillOnDrop(command.spawn().expect("takt starts"));
-        takt_linux::clock::pause(Span::from_ms(delay_ms));
+        takt_linux::clock::pause(delay);
         run.0.kill().expect("our child, not yet waited for");
         let _ = run.0.wait();
         let mut looks = 0;
@@ -124,7 +128,7 @@ fn a_killed_run_leaves_nothing_at_any_instant() {
             looks += 1;
             takt_linux::clock::pause(Span::from_ms(10));
         }
-        assert!(!anyone_in(&folder), "after a kill {delay_ms} ms later");
+        assert!(!anyone_in(&folder), "after a kill {delay} later");
     }
     let (status, _, error) = takt(&folder, &[&["run", "domains.toml", "--for", "100ms"], options].concat());
     assert_eq!(status, 0, "{error}");

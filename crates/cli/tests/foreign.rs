@@ -12,8 +12,11 @@ use takt_linux::{clock, foreign, tracing};
 use takt_model::{Span, Threads};
 
 use crate::command::{TAKT, takt};
+use crate::instants::Instants;
 
 mod command;
+#[path = "command/instants.rs"]
+mod instants;
 
 /// A process that spins in several processes for a while, whatever happens to this test.
 const GREEDY: &str =
@@ -206,13 +209,15 @@ fn a_modest_group_is_idle_in_between() {
     }
 }
 
-/// After a kill -9 the guardian restores and thaws the threads.
+/// After a kill -9 the guardian restores and thaws the threads. After other signals takt does it itself.
 #[test]
 fn a_killed_takt_leaves_no_thread_frozen() {
     let _alone = alone();
     let folder = tempfile::tempdir().expect("a folder");
-    let count = std::env::var("TAKT_CASES").ok().and_then(|count| count.parse().ok()).unwrap_or(4u64).min(200);
-    for at in 0..count {
+    let count = std::env::var("TAKT_CASES").ok().and_then(|count| count.parse().ok()).unwrap_or(4usize).min(200);
+    let signals = std::iter::repeat_n("KILL", count).chain(["TERM", "INT", "HUP"]);
+    let mut instants = Instants::new();
+    for (at, signal) in signals.enumerate() {
         let group = if at % 2 == 0 { Guest::in_group(GREEDY, "killed") } else { None };
         let guest = group.unwrap_or_else(|| Guest::start(GREEDY));
         clock::pause(Span::from_ms(30));
@@ -220,20 +225,21 @@ fn a_killed_takt_leaves_no_thread_frozen() {
         let mut command = Command::new(TAKT);
         command.args(["run", "guest.toml", "--for", "10s"]).current_dir(&folder);
         let mut run = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("takt starts");
-        clock::pause(Span::from_ms(30 + at * 7919 % 300));
+        clock::pause(Span::from_ms(30).saturating_add(instants.below_ms(300)));
         if let Ok(Some(status)) = run.try_wait() {
             assert_eq!(status.code(), Some(3), "it ended by itself");
             return println!("skipped: takt run may not run here");
         }
-        run.kill().expect("our child, not yet waited for");
+        let sent = Command::new("kill").args([format!("-{signal}"), run.id().to_string()]).status();
+        assert!(sent.expect("kill starts").success(), "our child, not yet waited for");
         let _ = run.wait();
         let mut looks = 0;
         while (!guest.held().is_empty() || guest.group_of_takt()) && looks < 500 {
             looks += 1;
             clock::pause(Span::from_ms(10));
         }
-        assert_eq!(guest.held(), Vec::<String>::new(), "kill {at}");
-        assert!(!guest.group_of_takt(), "kill {at}: takt's group is still there");
+        assert_eq!(guest.held(), Vec::<String>::new(), "kill {at}: {signal}");
+        assert!(!guest.group_of_takt(), "kill {at}: {signal}: takt's group is still there");
         // They run: nobody left them frozen.
         let used = || guest.processes().into_iter().filter_map(cpu_time).sum::<u64>();
         let (before, mut looks) = (used(), 0);
@@ -241,7 +247,7 @@ fn a_killed_takt_leaves_no_thread_frozen() {
             looks += 1;
             clock::pause(Span::from_ms(10));
         }
-        assert!(used() > before, "kill {at}: the guest does not run");
+        assert!(used() > before, "kill {at}: {signal}: the guest does not run");
     }
 }
 
