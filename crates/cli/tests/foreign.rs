@@ -188,20 +188,36 @@ fn a_greedy_process_gets_its_budget_and_no_more() {
     }
 }
 
+/// A unit of systemd is the group of its name, wherever it is.
+#[test]
+fn a_unit_is_found_by_its_name() {
+    let _alone = alone();
+    let Some(guest) = Guest::in_group("sleep 60", "unit") else { return println!("skipped: no group here") };
+    let folder = guest.group.clone().expect("a group");
+    let name = format!("takt-test-{}.service", std::process::id());
+    fs::create_dir(folder.join(&name)).expect("a group");
+    let found = foreign::ForeignGroup::find(&Threads::Unit(name.clone()));
+    fs::remove_dir(folder.join(&name)).expect("an empty group");
+    assert!(found.expect("a unit").folder.ends_with(name));
+}
+
 /// Jobs of existing threads are the times in which they want the CPU. Consumers read the log.
 #[test]
 fn a_modest_group_is_idle_in_between() {
     let _alone = alone();
     let folder = tempfile::tempdir().expect("a folder");
-    let Some(guest) = Guest::in_group(MODEST, "modest") else { return println!("skipped: no group can be made") };
-    let Some(answer) = run(folder.path(), &guest, "deferrable", "600ms") else { return };
-    let jobs = answer["tasks"].as_array().and_then(|tasks| tasks.iter().find(|task| task["task"] == "guest"));
-    let jobs = jobs.expect("the guest");
-    assert!(jobs["completed"].as_u64().is_some_and(|count| count >= 3), "{answer:#}");
-    assert!(jobs["missed"].is_null() || jobs["missed"] == 0, "{jobs:#}");
-    let (used, most) = used(&answer);
-    assert!(used > 0 && used <= most, "{answer:#}");
-    assert_eq!(guest.held(), Vec::<String>::new());
+    // A wcps server keeps its turn while the guest is idle, and lends it to the task.
+    for rule in ["wcps", "deferrable"] {
+        let Some(guest) = Guest::in_group(MODEST, "modest") else { return println!("skipped: no group can be made") };
+        let Some(answer) = run(folder.path(), &guest, rule, "600ms") else { return };
+        let jobs = answer["tasks"].as_array().and_then(|tasks| tasks.iter().find(|task| task["task"] == "guest"));
+        let jobs = jobs.expect("the guest");
+        assert!(jobs["completed"].as_u64().is_some_and(|count| count >= 3), "{rule}: {answer:#}");
+        assert!(jobs["missed"].is_null() || jobs["missed"] == 0, "{rule}: {jobs:#}");
+        let (used, most) = used(&answer);
+        assert!(used > 0 && used <= most, "{rule}: {answer:#}");
+        assert_eq!(guest.held(), Vec::<String>::new(), "{rule}");
+    }
     for verb in [&["stats", "guest.takt"][..], &["chart", "guest.takt"], &["report", "guest.takt", "-o", "guest.html"]]
     {
         let (status, _, error) = takt(folder.path(), verb);
