@@ -5,9 +5,13 @@ use std::io::BufReader;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use takt_log::Reader;
 use takt_log::stats::{Collector, Stats};
+use takt_net::LateRule;
+use takt_run::broker::{Broker, BrokerSpec};
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -109,10 +113,16 @@ fn what_is_installed_is_found_by_pkg_config() {
 
 /// The output of an example, built as C and as C++. It must exit with 0.
 fn said_in_both(name: &str) -> Vec<String> {
+    said_with(name, &[])
+}
+
+/// The same with arguments.
+fn said_with(name: &str, arguments: &[&Path]) -> Vec<String> {
     let folder = tempfile::tempdir().unwrap();
     let both = [("cc", "-std=c11"), ("c++", "-std=c++17")].into_iter();
     let said = both.filter_map(|(compiler, standard)| {
-        let output = Command::new(compiled(name, compiler, standard, folder.path())?).output().unwrap();
+        let program = compiled(name, compiler, standard, folder.path())?;
+        let output = Command::new(program).args(arguments).output().unwrap();
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
         Some(said)
@@ -163,10 +173,35 @@ fn messages_with_deadlines_are_sent_without_a_broker_too() {
             said,
             "\
 \"sample\" arrived; through the broker: no, plain: 1
+a peer that takes nothing: no byte waits outside the kernel
 a pipe: descriptor 1: the descriptor is no UDP or TCP socket; give one of AF_INET or AF_INET6
 "
         );
     }
+}
+
+#[test]
+fn messages_with_deadlines_go_through_a_broker() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("broker");
+    let mut broker = Broker::bind(BrokerSpec { late: LateRule::Send, ..BrokerSpec::new(&path) }).unwrap();
+    let ends = Arc::new(AtomicBool::new(false));
+    let asked = Arc::clone(&ends);
+    let served = std::thread::spawn(move || broker.serve(&mut |_| asked.load(Ordering::Acquire)));
+    let said = said_with("deadline", &[&path]);
+    ends.store(true, Ordering::Release);
+    let stats = served.join().unwrap();
+    for said in &said {
+        assert_eq!(
+            said,
+            "\
+\"sample\" arrived; through the broker: yes, plain: 0
+a peer that takes nothing: bytes wait in the broker
+a pipe: descriptor 1: the descriptor is no UDP or TCP socket; give one of AF_INET or AF_INET6
+"
+        );
+    }
+    assert_eq!((stats.clients, stats.malformed), (said.len() as u64, 0));
 }
 
 #[test]

@@ -11,6 +11,11 @@ fn error(report: &ClockReport) -> Option<Span> {
     report.state.ok()?.error_at(Time::from_ns(monotonic_ns()))
 }
 
+/// Whether a program says how exact the clock is.
+pub(crate) fn is_known(reports: &[ClockReport]) -> bool {
+    reports.iter().any(|report| error(report).is_some())
+}
+
 /// A table; nothing if no program runs.
 pub(crate) fn table(reports: &[ClockReport]) -> String {
     if reports.is_empty() {
@@ -85,6 +90,7 @@ mod tests {
         assert!(sentence(&[bad, good]).ends_with("which is within 35us of UTC here by chrony"));
         assert!(sentence(&[bad]).contains("unsynchronised here (ptp4l: its port listens for a master)"));
         assert!(sentence(&[]).contains("no program here says how exact it is"));
+        assert_eq!([&[bad, good][..], &[bad], &[]].map(is_known), [true, false, false]);
         let told = json(&[good, bad]);
         assert_eq!(
             (&told[0]["error_ns"], &told[1]["reason"]),

@@ -16,8 +16,11 @@ use takt_log::{Event, JobKey, Reader};
 use takt_model::{Span, Time};
 
 use crate::command::{TAKT, takt};
+use crate::instants::Instants;
 
 mod command;
+#[path = "command/instants.rs"]
+mod instants;
 
 const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden");
 const DURATION: &str = "470ms";
@@ -314,6 +317,58 @@ fn a_back_end_that_cannot_enforce_all_of_a_node_refuses() {
     }
 }
 
+/// A component with a thread that always wants the CPU, in front of, between and behind others. A tick may be late.
+#[test]
+fn a_greedy_thread_of_the_deadline_back_end_takes_no_more_than_its_budget_and_a_tick() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder.path();
+    let grain = takt_linux::machine().tick.unwrap_or(Span::from_ms(10));
+    // Name, period and budget in ms.
+    let servers = [("a", 40, 10), ("b", 50, 12), ("c", 60, 14)];
+    for (greedy, ..) in servers {
+        let mut text = "takt = 1\n[[node]]\nname = \"n\"\nstrategy = \"edf\"\n".to_owned();
+        for (name, period, budget) in servers {
+            let task = if name == greedy { (4000, 2000) } else { (period, 6) };
+            text += &format!(
+                "[[component]]\nname = \"{name}\"\nserver = \"cbs-hard\"\nperiod = \"{period}ms\"\nbudget = \
+                 \"{budget}ms\"\n[[task]]\nname = \"t{name}\"\ncomponent = \"{name}\"\nperiod = \"{}ms\"\n\
+                 wcet = \"{}ms\"\n",
+                task.0, task.1
+            );
+        }
+        fs::write(folder.join("greedy.toml"), text).expect("a file");
+        let run = ["run", "greedy.toml", "--for", "300ms", "--backend", "deadline", "-o", "greedy.takt", "--json"];
+        let (status, out, error) = takt(folder, &run);
+        if status == 3 {
+            return println!("skipped: {error}");
+        }
+        assert_eq!(status, 0, "{error}");
+        let answer: Value = serde_json::from_str(&out).expect("JSON");
+        if answer["recorded"].is_null() {
+            return println!("skipped: the kernel is not recorded, so nothing is known of servers");
+        }
+        let live = Schedule::read(&folder.join("greedy.takt"), false);
+        let (taken, _) = measured(&answer, "deadline", &live);
+        let of = |list: &str, key: &str, name: &str| -> Value {
+            let found = answer[list].as_array().and_then(|all| all.iter().find(|one| one[key] == name));
+            found.cloned().unwrap_or_default()
+        };
+        for (name, period, budget) in servers {
+            let supply = of("servers", "server", name)["supply_ns"].as_u64().expect("a supply");
+            // The first period may have begun before the run.
+            let budgets = Span::from_ms(budget * (300u64.div_ceil(period) + 1)).saturating_add(grain);
+            let most = budgets.as_ns() + answer["steal_ns"].as_u64().unwrap_or(0);
+            assert!(supply <= most, "{greedy} is greedy, {name} had {supply} of {most}: {out}");
+            let completed = of("tasks", "task", &format!("t{name}"))["completed"].as_u64();
+            let wanted = if name == greedy || taken >= DISTURBED { 0 } else { 300 / period - 1 };
+            assert!(completed >= Some(wanted), "{greedy} is greedy, {name}: {out}");
+        }
+        let supply = of("servers", "server", greedy)["supply_ns"].as_u64();
+        assert!(taken >= DISTURBED || supply >= Some(30_000_000), "{greedy} was not greedy: {out}");
+    }
+}
+
 /// The kernel has no reservation of a killed run, and the next start unites the CPUs.
 #[test]
 fn a_killed_run_of_the_deadline_back_end_leaves_no_reservation() {
@@ -335,16 +390,19 @@ fn a_killed_run_of_the_deadline_back_end_leaves_no_reservation() {
             break first;
         }
     };
-    let count = std::env::var("TAKT_CASES").ok().and_then(|count| count.parse().ok()).unwrap_or(6u64).min(200);
-    for at in 0..count {
+    let count = std::env::var("TAKT_CASES").ok().and_then(|count| count.parse().ok()).unwrap_or(6usize).min(200);
+    let signals = std::iter::repeat_n("KILL", count).chain(["TERM", "INT", "HUP"]);
+    let mut instants = Instants::new();
+    for signal in signals {
         let mut command = Command::new(TAKT);
         command.args(["run", &file, "--backend", "deadline", "--for", "5s"]).current_dir(folder);
         let mut run = KillOnDrop(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("takt starts"));
-        takt_linux::clock::pause(Span::from_ms(at * 7919 % 400));
-        run.0.kill().expect("our child, not yet waited for");
+        takt_linux::clock::pause(instants.below_ms(400));
+        let sent = Command::new("kill").args([format!("-{signal}"), run.0.id().to_string()]).status();
+        assert!(sent.expect("kill starts").success(), "our child, not yet waited for");
         let _ = run.0.wait();
         let (status, _, error) = takt(folder, &["run", &file, "--backend", "deadline", "--for", "50ms"]);
-        assert_eq!(status, 0, "{error}");
+        assert_eq!(status, 0, "after {signal}: {error}");
     }
     let is_as_before = || machine::booked() <= before.0 && machine::one_domain() == before.1;
     let mut looks = 0;

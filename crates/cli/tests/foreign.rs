@@ -12,8 +12,11 @@ use takt_linux::{clock, foreign, tracing};
 use takt_model::{Span, Threads};
 
 use crate::command::{TAKT, takt};
+use crate::instants::Instants;
 
 mod command;
+#[path = "command/instants.rs"]
+mod instants;
 
 /// A process that spins in several processes for a while, whatever happens to this test.
 const GREEDY: &str =
@@ -185,20 +188,36 @@ fn a_greedy_process_gets_its_budget_and_no_more() {
     }
 }
 
+/// A unit of systemd is the group of its name, wherever it is.
+#[test]
+fn a_unit_is_found_by_its_name() {
+    let _alone = alone();
+    let Some(guest) = Guest::in_group("sleep 60", "unit") else { return println!("skipped: no group here") };
+    let folder = guest.group.clone().expect("a group");
+    let name = format!("takt-test-{}.service", std::process::id());
+    fs::create_dir(folder.join(&name)).expect("a group");
+    let found = foreign::ForeignGroup::find(&Threads::Unit(name.clone()));
+    fs::remove_dir(folder.join(&name)).expect("an empty group");
+    assert!(found.expect("a unit").folder.ends_with(name));
+}
+
 /// Jobs of existing threads are the times in which they want the CPU. Consumers read the log.
 #[test]
 fn a_modest_group_is_idle_in_between() {
     let _alone = alone();
     let folder = tempfile::tempdir().expect("a folder");
-    let Some(guest) = Guest::in_group(MODEST, "modest") else { return println!("skipped: no group can be made") };
-    let Some(answer) = run(folder.path(), &guest, "deferrable", "600ms") else { return };
-    let jobs = answer["tasks"].as_array().and_then(|tasks| tasks.iter().find(|task| task["task"] == "guest"));
-    let jobs = jobs.expect("the guest");
-    assert!(jobs["completed"].as_u64().is_some_and(|count| count >= 3), "{answer:#}");
-    assert!(jobs["missed"].is_null() || jobs["missed"] == 0, "{jobs:#}");
-    let (used, most) = used(&answer);
-    assert!(used > 0 && used <= most, "{answer:#}");
-    assert_eq!(guest.held(), Vec::<String>::new());
+    // A wcps server keeps its turn while the guest is idle, and lends it to the task.
+    for rule in ["wcps", "deferrable"] {
+        let Some(guest) = Guest::in_group(MODEST, "modest") else { return println!("skipped: no group can be made") };
+        let Some(answer) = run(folder.path(), &guest, rule, "600ms") else { return };
+        let jobs = answer["tasks"].as_array().and_then(|tasks| tasks.iter().find(|task| task["task"] == "guest"));
+        let jobs = jobs.expect("the guest");
+        assert!(jobs["completed"].as_u64().is_some_and(|count| count >= 3), "{rule}: {answer:#}");
+        assert!(jobs["missed"].is_null() || jobs["missed"] == 0, "{rule}: {jobs:#}");
+        let (used, most) = used(&answer);
+        assert!(used > 0 && used <= most, "{rule}: {answer:#}");
+        assert_eq!(guest.held(), Vec::<String>::new(), "{rule}");
+    }
     for verb in [&["stats", "guest.takt"][..], &["chart", "guest.takt"], &["report", "guest.takt", "-o", "guest.html"]]
     {
         let (status, _, error) = takt(folder.path(), verb);
@@ -206,13 +225,15 @@ fn a_modest_group_is_idle_in_between() {
     }
 }
 
-/// After a kill -9 the guardian restores and thaws the threads.
+/// After a kill -9 the guardian restores and thaws the threads. After other signals takt does it itself.
 #[test]
 fn a_killed_takt_leaves_no_thread_frozen() {
     let _alone = alone();
     let folder = tempfile::tempdir().expect("a folder");
-    let count = std::env::var("TAKT_CASES").ok().and_then(|count| count.parse().ok()).unwrap_or(4u64).min(200);
-    for at in 0..count {
+    let count = std::env::var("TAKT_CASES").ok().and_then(|count| count.parse().ok()).unwrap_or(4usize).min(200);
+    let signals = std::iter::repeat_n("KILL", count).chain(["TERM", "INT", "HUP"]);
+    let mut instants = Instants::new();
+    for (at, signal) in signals.enumerate() {
         let group = if at % 2 == 0 { Guest::in_group(GREEDY, "killed") } else { None };
         let guest = group.unwrap_or_else(|| Guest::start(GREEDY));
         clock::pause(Span::from_ms(30));
@@ -220,20 +241,21 @@ fn a_killed_takt_leaves_no_thread_frozen() {
         let mut command = Command::new(TAKT);
         command.args(["run", "guest.toml", "--for", "10s"]).current_dir(&folder);
         let mut run = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("takt starts");
-        clock::pause(Span::from_ms(30 + at * 7919 % 300));
+        clock::pause(Span::from_ms(30).saturating_add(instants.below_ms(300)));
         if let Ok(Some(status)) = run.try_wait() {
             assert_eq!(status.code(), Some(3), "it ended by itself");
             return println!("skipped: takt run may not run here");
         }
-        run.kill().expect("our child, not yet waited for");
+        let sent = Command::new("kill").args([format!("-{signal}"), run.id().to_string()]).status();
+        assert!(sent.expect("kill starts").success(), "our child, not yet waited for");
         let _ = run.wait();
         let mut looks = 0;
         while (!guest.held().is_empty() || guest.group_of_takt()) && looks < 500 {
             looks += 1;
             clock::pause(Span::from_ms(10));
         }
-        assert_eq!(guest.held(), Vec::<String>::new(), "kill {at}");
-        assert!(!guest.group_of_takt(), "kill {at}: takt's group is still there");
+        assert_eq!(guest.held(), Vec::<String>::new(), "kill {at}: {signal}");
+        assert!(!guest.group_of_takt(), "kill {at}: {signal}: takt's group is still there");
         // They run: nobody left them frozen.
         let used = || guest.processes().into_iter().filter_map(cpu_time).sum::<u64>();
         let (before, mut looks) = (used(), 0);
@@ -241,7 +263,7 @@ fn a_killed_takt_leaves_no_thread_frozen() {
             looks += 1;
             clock::pause(Span::from_ms(10));
         }
-        assert!(used() > before, "kill {at}: the guest does not run");
+        assert!(used() > before, "kill {at}: {signal}: the guest does not run");
     }
 }
 

@@ -51,7 +51,7 @@ fn on_cable(body: impl FnOnce(&Cable, &Path) + Send) {
 fn allow_segments(device: &str) {
     let set = Command::new("ip").args(["link", "set", "dev", device, "gso_max_segs", "65535"]).status();
     if !set.is_ok_and(|status| status.success()) {
-        println!("no ip of iproute2 sets gso_max_segs: it stays 1");
+        println!("skipped: the limit of segments: no ip of iproute2 sets gso_max_segs, so it stays 1");
     }
 }
 

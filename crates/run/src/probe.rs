@@ -517,7 +517,6 @@ impl ProbeSpec {
     }
 }
 
-/// A device that is not there.
 /// The kernel's number of a network device.
 fn number_of(device: Option<&str>) -> Result<Option<u32>, ProbeError> {
     let none = |name: &str| {

@@ -268,6 +268,19 @@ fn crps_serves_whoever_is_first_on_the_budget_of_an_idle_server() {
     );
 }
 
+/// A budget of one and a half quanta. What is left of it is used up, and only the rest of that quantum is lost.
+#[test]
+fn a_remnant_below_the_quantum_costs_the_rest_of_one_quantum() {
+    let mut system = System::local(1, Builtin::Rm, Vec::new());
+    domain(&mut system, ("A", ServerRule::Deferrable, 10, 3), Builtin::Fifo, &[("a", 0, 100, 50)]);
+    domain(&mut system, ("B", ServerRule::Deferrable, 20, 8), Builtin::Fifo, &[("b", 0, 100, 20)]);
+    system.components.iter_mut().for_each(|component| component.quantum = Some(Span::from_ns(2)));
+    assert_eq!(
+        chart(&system, 20),
+        ["a ###.......###.......", "b ....######....##....", "A $$$.......$$$.......", "B ....$$$$$$....$$....",]
+    );
+}
+
 /// The example of G. Buttazzo, Hard Real-Time Computing Systems, chapter 6: a periodic task (4, 7) beside a server of 3
 /// every 8. The budget ends at 7, so that the deadline 11 becomes 19; at 13 the server keeps it, as 2 < (19 - 13) 3/8.
 #[test]

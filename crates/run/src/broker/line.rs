@@ -3,6 +3,8 @@
 //! The kernel holds datagrams to an address that does not answer (ARP) for seconds. So bytes of a
 //! socket that stand still count no more until they change.
 
+use std::collections::VecDeque;
+
 use takt_model::{Rate, Span, Time};
 
 /// A socket whose bytes do not become fewer for so long waits for something else than the line. With
@@ -11,6 +13,8 @@ pub(super) const STUCK: Span = Span::from_ms(20);
 /// Half of the smallest send buffer, in the kernel's count: a socket with more reports an event
 /// when there is room.
 const HALF_BUFFER: u64 = 2304;
+/// Bytes of a datagram in the kernel's count, at least.
+const DATAGRAM: u64 = 768;
 
 /// Whether a message may go to the kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,6 +35,8 @@ struct InKernel {
     since: Time,
     /// Bytes that wait for something else than the line.
     stuck: u64,
+    /// The frames of the datagrams that may be there.
+    frames: VecDeque<u64>,
 }
 
 impl InKernel {
@@ -45,6 +51,8 @@ impl InKernel {
         }
         self.seen = unsent;
         self.stuck = self.stuck.min(unsent);
+        let left = self.frames.len().saturating_sub(usize::try_from(unsent / DATAGRAM).unwrap_or(usize::MAX));
+        self.frames.drain(..left);
         if now.saturating_since(self.since) >= patience {
             self.stuck = unsent;
         }
@@ -57,13 +65,11 @@ pub(super) struct Line {
     unsent: u64,
     rate: Option<Rate>,
     sockets: Vec<InKernel>,
-    /// Bytes of the last datagram's frame.
-    last_frame: u64,
 }
 
 impl Line {
     pub(super) fn new(unsent: u64, rate: Option<Rate>) -> Line {
-        Line { unsent, rate, sockets: Vec::new(), last_frame: 0 }
+        Line { unsent, rate, sockets: Vec::new() }
     }
 
     /// Looks at what the kernel still holds: `unsent` has the bytes of a socket.
@@ -95,10 +101,13 @@ impl Line {
 
     /// The kernel took a datagram of a socket.
     pub(super) fn sent(&mut self, number: u32, bytes: u64, now: Time) {
-        self.last_frame = frame(bytes);
+        let frame = frame(bytes);
         match self.sockets.iter_mut().find(|socket| socket.number == number) {
-            Some(socket) => socket.since = now,
-            None => self.sockets.push(InKernel { number, seen: 0, since: now, stuck: 0 }),
+            Some(socket) => {
+                socket.since = now;
+                socket.frames.push_back(frame);
+            }
+            None => self.sockets.push(InKernel { number, seen: 0, since: now, stuck: 0, frames: [frame].into() }),
         }
     }
 
@@ -107,9 +116,11 @@ impl Line {
         self.sockets.retain(|socket| socket.number != number);
     }
 
-    /// When a datagram would have left that goes to the kernel now. Without a rate: now.
+    /// When a datagram would have left that goes to the kernel now, behind all that wait for the line there.
+    /// Without a rate: now.
     pub(super) fn leaves(&self, now: Time, bytes: u64) -> Time {
-        let before = if self.moving().next().is_some() { self.last_frame } else { 0 };
+        let moving = self.sockets.iter().filter(|socket| socket.moving() > 0);
+        let before: u64 = moving.flat_map(|socket| &socket.frames).sum();
         self.rate.map_or(now, |rate| now.saturating_add(time_on_line(before + frame(bytes), rate)))
     }
 }
@@ -148,6 +159,24 @@ mod tests {
         assert_eq!((line.look(at(24), bytes), line.moving().count()), (Room::Free, 2));
         // At last the kernel drops them.
         assert_eq!((line.look(at(3000), |_| 0), line.moving().count()), (Room::Free, 0));
+    }
+
+    #[test]
+    fn a_datagram_leaves_behind_all_that_wait_for_the_line() {
+        let mut line = Line::new(2304, Some(Rate::from_bps(8_000)));
+        let (at, leaves) = (Time::ZERO, |line: &Line| line.leaves(Time::ZERO, 434).as_ns() / 1_000_000);
+        assert_eq!(leaves(&line), 500);
+        // Two small ones of one socket, and one of another.
+        for (number, unsent) in [(1, 768), (1, 1536), (2, 1536)] {
+            line.sent(number, 434, at);
+            line.look(at, |of| if of == 1 { unsent } else { 768 });
+        }
+        assert_eq!(leaves(&line), 2000);
+        // The first has left, then all.
+        line.look(at, |_| 768);
+        assert_eq!(leaves(&line), 1500);
+        line.look(at, |_| 0);
+        assert_eq!(leaves(&line), 500);
     }
 
     #[test]

@@ -20,7 +20,7 @@
 //! | `error.rs` | why a node cannot run |
 //! | `clocks.rs` | the differences of clocks, measured by the job of `clock.sync` or by a thread |
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use takt_linux::datagram::Datagrams;
 use takt_model::{NodeId, Span, Time};
@@ -88,8 +88,10 @@ counts! {
     foreign,
     /// Datagrams that nobody with the key made.
     forged,
-    /// Datagrams that came again, or from a former process of their sender.
+    /// Datagrams that came again.
     replayed,
+    /// Datagrams of a process of their sender that a later one has replaced, by its clock.
+    former,
     /// Datagrams that found the socket's buffer full.
     overflowed,
     /// Receiving jobs that left datagrams for the next one, for want of budget.
@@ -120,6 +122,8 @@ pub(crate) struct NodeLive {
     differences: Vec<KnownDifference>,
     /// By node: its messages that were dropped because the difference of the clocks was not known.
     untimed: Vec<AtomicU64>,
+    /// See [`NodeSummary`].
+    other_clocks: AtomicBool,
 }
 
 /// Bytes of the receiving socket's buffer.
@@ -143,7 +147,8 @@ impl NodeLive {
         let differences = plan.original.nodes.iter().map(|_| KnownDifference::default()).collect();
         let untimed = plan.original.nodes.iter().map(|_| AtomicU64::new(0)).collect();
         let payloads = if has_handlers { Payloads::new(&plan) } else { Payloads::default() };
-        Ok(NodeLive { plan, socket, outbox, counts: Counts::default(), payloads, taken, differences, untimed })
+        let (counts, other_clocks) = (Counts::default(), AtomicBool::new(false));
+        Ok(NodeLive { plan, socket, outbox, counts, payloads, taken, differences, untimed, other_clocks })
     }
 
     /// Whether messages of these slots may have to wait, so that a thread must send them later.
@@ -181,6 +186,7 @@ impl NodeLive {
         let untimed = (0_u32..).map(NodeId).zip(untimed);
         NodeSummary {
             sources: self.sources(),
+            other_clocks: self.other_clocks.load(Ordering::Acquire),
             counts: self.counts.read(),
             differences: nodes.filter_map(|(node, _)| Some((node, self.difference(node)?.middle))).collect(),
             untimed: untimed.filter(|(_, count)| *count > 0).collect(),
@@ -195,6 +201,9 @@ pub struct NodeSummary {
     /// Reports on CLOCK_REALTIME, which all nodes trust without measured differences. `None`: the
     /// differences are measured, or the node has no messages.
     pub sources: Option<Vec<ClockReport>>,
+    /// Whether messages came from machines with another CLOCK_MONOTONIC than this one. Not told where
+    /// differences are measured.
+    pub other_clocks: bool,
     /// Counts of datagrams and messages.
     pub counts: NodeCounts,
     /// The most messages that one receiving job took (k), by task of a later hop.

@@ -10,7 +10,7 @@ use takt_linux::clock::{monotonic_ns, realtime_ns};
 use takt_linux::datagram::Chunk;
 use takt_log::{DropCause, Event};
 use takt_model::{NodeId, Span, Time};
-use takt_net::{MESSAGE_BODY, MESSAGE_HEAD, MessageBody, MessageHead, ReplayGuard};
+use takt_net::{MESSAGE_BODY, MESSAGE_HEAD, MessageBody, MessageHead, ReplayGuard, ReplayRefusal};
 
 use super::difference::Difference;
 use super::messages::{Message, NodeMessages, incoming};
@@ -25,6 +25,8 @@ pub const ROOM: usize = 4096;
 const STAMPS: usize = 64;
 /// Events of the log wait at most so long for arrivals that are still in the socket.
 const HELD_MAX: Span = Span::from_s(1);
+/// On one machine the common start is the same time of CLOCK_MONOTONIC but for this.
+const ZERO_ERROR: Span = Span::from_ms(100);
 
 /// The table thread's side of a node.
 pub(crate) struct Post {
@@ -327,6 +329,8 @@ enum Refusal {
     Foreign,
     Forged,
     Replayed,
+    /// It is of a process that a later one has replaced.
+    Former,
     /// It is not known how the clock of its sender differs.
     Untimed(NodeId),
 }
@@ -339,6 +343,7 @@ impl Refusal {
             Refusal::Foreign => Some(&counts.foreign),
             Refusal::Forged => Some(&counts.forged),
             Refusal::Replayed => Some(&counts.replayed),
+            Refusal::Former => Some(&counts.former),
             Refusal::Untimed(node) => live.untimed.get(node.index()),
         }
     }
@@ -362,13 +367,21 @@ fn open(
     let guard = guards.get_mut(usize::from(head.from)).ok_or(Refusal::Malformed)?;
     let key = plan.network.key.as_ref().ok_or(Refusal::Foreign)?;
     let body = key.open(&head, datagram).ok_or(Refusal::Forged)?;
-    guard.accept(head.boot, head.salt, head.counter).map_err(|_| Refusal::Replayed)?;
+    guard.accept(head.boot, head.salt, head.counter).map_err(|refusal| match refusal {
+        ReplayRefusal::Former => Refusal::Former,
+        ReplayRefusal::Again | ReplayRefusal::Old => Refusal::Replayed,
+    })?;
     let from = NodeId(u32::from(head.from));
     let zeros = body.zero.as_ns().wrapping_sub(epoch.monotonic(Time::ZERO).as_ns()).cast_signed();
     let shift = match live.difference(from) {
         Some(difference) => difference.later(zeros),
         // All nodes count from one instant of CLOCK_REALTIME.
-        None if plan.network.clocks.is_none() => Difference::default(),
+        None if plan.network.clocks.is_none() => {
+            if zeros.unsigned_abs() > ZERO_ERROR.as_ns() {
+                live.other_clocks.store(true, Ordering::Relaxed);
+            }
+            Difference::default()
+        }
         None => return Err(Refusal::Untimed(from)),
     };
     let message = incoming(plan, from, &body, shift).ok_or(Refusal::Malformed)?;

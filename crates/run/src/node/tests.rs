@@ -487,10 +487,17 @@ fn send_and_take(link: Option<Link>) {
     to.run((receive, 99), now, epoch, tell);
     to.messages().completed(receive, (JobKey { task, number: 99 }, now, now), now, tell);
     assert_eq!(to.messages().take_job().map(|job| job.number), Some(99), "a restarted sender is heard");
+    // The clock of another machine started at another time.
+    assert!(!receiver.summary().other_clocks);
+    other.messages().completed(hop as u32, (JobKey { task, number: 101 }, now, now), now, tell);
+    other.run((send, 1_000_000), now, Epoch::in_future(Span::from_s(1)), tell);
+    to.run((receive, 101), now, epoch, tell);
+    assert!(receiver.summary().other_clocks);
     from.messages().completed(hop as u32, (JobKey { task, number: 100 }, now, now), now, tell);
     from.run((send, 2_000_000), now, epoch, tell);
     to.run((receive, 100), now, epoch, tell);
-    assert_eq!(receiver.counts.replayed.load(Ordering::Relaxed), 1, "its former process is not");
+    assert_eq!(receiver.counts.former.load(Ordering::Relaxed), 1, "its former process is not");
+    assert_eq!(receiver.counts.replayed.load(Ordering::Relaxed), 0);
     // A node that measures clocks takes a message only once the difference is known.
     let (address, mut to, receiver) = open(1, nowhere, Some(7461));
     let (_, mut from, _) = open(0, address, None);
@@ -501,6 +508,48 @@ fn send_and_take(link: Option<Link>) {
         to.run((receive, number), now, epoch, tell);
         let counts = [&receiver.untimed[0], &receiver.counts.arrived].map(|count| count.load(Ordering::Relaxed));
         assert_eq!(counts, [1, number]);
+    }
+}
+
+#[test]
+fn a_receiving_job_stops_at_its_budget() {
+    use std::sync::Arc;
+    use std::sync::atomic::Ordering;
+
+    use takt_linux::Epoch;
+    use takt_log::JobKey;
+
+    use super::NodeLive;
+    use super::post::Post;
+
+    let mut system = system(true, "continue", (11, 1, ""));
+    // It is over when the job has read the clock once more.
+    system.nodes[1].receive.as_mut().unwrap().wcet = Span::from_ns(1);
+    let open = |node: u32, to: std::net::SocketAddr| {
+        let mut network = network(3);
+        network.listen = Some(([127, 0, 0, 1], 0).into());
+        network.peers.iter_mut().for_each(|peer| peer.1 = to);
+        let (plan, lowered) = NodePlan::new(&system, NodeId(node), &network).unwrap();
+        let live = Arc::new(NodeLive::open(plan, false).unwrap());
+        let slots: Vec<u32> = (0..lowered.tasks_of(NodeId(node)).count() as u32).collect();
+        (Post::new(&live, &slots), live)
+    };
+    let (mut to, receiver) = open(1, ([127, 0, 0, 1], 9).into());
+    let (mut from, sender) = open(0, receiver.socket.as_ref().unwrap().address().unwrap());
+    let slot = |live: &NodeLive, wanted: Part| live.plan.parts.iter().position(|part| *part == wanted).unwrap() as u32;
+    let (send, receive) = (slot(&sender, Part::Send), slot(&receiver, Part::Receive));
+    let hop = sender.plan.parts.iter().position(|part| matches!(part, Part::Hop { hop: 0, .. })).unwrap();
+    let (task, epoch) = (sender.plan.tasks[hop], Epoch::now_is_zero());
+    for number in 0..20 {
+        let (now, tell) = (epoch.now(), &mut |_: Time, _: Event| {});
+        from.messages().completed(hop as u32, (JobKey { task, number }, now, now), now, tell);
+        from.run((send, number * 100), now, epoch, tell);
+    }
+    assert_eq!(sender.counts.sent.load(Ordering::Relaxed), 20);
+    for jobs in 1..=2 {
+        to.run((receive, jobs), epoch.now(), epoch, &mut |_, _| {});
+        let counts = [&receiver.counts.exhausted, &receiver.counts.arrived].map(|count| count.load(Ordering::Relaxed));
+        assert_eq!(counts, [jobs, 0]);
     }
 }
 

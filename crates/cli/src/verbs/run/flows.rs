@@ -130,12 +130,16 @@ impl Account {
         let live = summary.flows.as_ref()?;
         let lowered = flows::lower(system)?;
         let report = takt_analysis::check(system, &CheckOptions::default());
+        let sources = live.sources.as_deref();
+        let is_timed = !live.other_clocks || sources.is_none_or(clock_sources::is_known);
         let mut hops = Vec::new();
         for (at, flow) in system.flows.iter().enumerate() {
             for (hop, _) in (0..).zip(flow.hops()).filter(|(_, node)| *node == summary.node) {
                 let Some(id) = lowered.task_of(FlowId(at as u32), hop) else { continue };
                 let task = &lowered.system.tasks[id.index()];
                 let of = stats.tasks.iter().find(|stats| stats.task == task.name);
+                // Without a known clock only a flow that started here has times.
+                let of = of.filter(|_| is_timed || flow.path.first() == Some(&summary.node));
                 hops.push(Hop {
                     task: task.name.clone(),
                     flow: flow.name.clone(),
@@ -174,8 +178,9 @@ impl Account {
                 or_dash(hop.taken_bound),
             ]);
         }
-        let NodeCounts { sent, unsent, late, arrived, malformed, foreign, forged, replayed, overflowed, .. } =
-            self.counts;
+        let NodeCounts {
+            sent, unsent, late, arrived, malformed, foreign, forged, replayed, former, overflowed, ..
+        } = self.counts;
         let mut text = format!("\n{}", table.render(""));
         let _ = write!(text, "messages: {sent} sent, {arrived} arrived");
         for (count, what) in [
@@ -185,6 +190,7 @@ impl Account {
             (foreign, "of other runs or systems dropped"),
             (forged, "forged datagrams dropped"),
             (replayed, "replayed datagrams dropped"),
+            (former, "of former processes dropped"),
             (overflowed, "lost in a full socket"),
         ] {
             if count > 0 {
@@ -194,6 +200,12 @@ impl Account {
         text.push('\n');
         if arrived == 0 && self.hops.iter().any(|hop| hop.hop > 0) {
             text.push_str("no message arrived: does each node run, with the same file, key and --start-at?\n");
+        }
+        if former > 0 {
+            text.push_str(
+                "former processes: was the clock of a node set back before it started again? start it again when its \
+                 clock has passed its former start, or start this node again\n",
+            );
         }
         let c = &self.counts;
         let span = |ns: u64| time(Span::from_ns(ns));
@@ -260,6 +272,7 @@ impl Account {
             "foreign": c.foreign,
             "forged": c.forged,
             "replayed": c.replayed,
+            "former": c.former,
             "overflowed": c.overflowed,
             "exhausted": c.exhausted,
             "receive_late_max_ns": c.receive_late_ns,
