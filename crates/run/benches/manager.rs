@@ -5,8 +5,9 @@
 //!
 //! 1. A bare hand-off: one thread wakes another one of its priority on its CPU, and sleeps.
 //! 2. A switch from one busy thread to another by a third above both. A thread is held back in four ways: frozen by
-//!    a signal and lowered, as takt does it; frozen alone; by a lower SCHED_FIFO priority; or under SCHED_OTHER. The time counts from the wake-up of the third to
-//!    the first instruction of the other. What held threads take while nothing else runs shows the isolation.
+//!    a signal and lowered, as takt does it; frozen alone; by a lower SCHED_FIFO priority; or under SCHED_OTHER. The
+//!    time counts from the wake-up of the third to the first instruction of the other. What held threads take while
+//!    nothing else runs shows the isolation.
 //! 3. `takt run` of components with a quantum of 1 ms and of 10 ms.
 
 use std::sync::Arc;
