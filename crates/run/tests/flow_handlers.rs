@@ -176,7 +176,8 @@ fn a_handler_ends_the_run_and_the_counts_stay() {
     assert_eq!(ending.counts(), None);
     let of_handler = ending.clone();
     let handlers = Handlers::new().on("f/0", move |job| {
-        if job.number == 3 {
+        // A node that comes late leaves jobs out.
+        if job.number >= 3 {
             of_handler.stop();
         }
     });
