@@ -97,8 +97,7 @@ fn the_log_of_a_live_hierarchy_is_read_by_every_verb() {
     assert!(status <= 1, "{out}{error}");
 }
 
-/// The way from a measured cost to a plan that holds: run, write the costs that the run prints, size, check, run again.
-/// Whatever else the machine does, no job is late by load.
+/// A run prints its costs. The file gets them, and is sized, checked and run again. No job is then late by load.
 #[test]
 fn what_check_accepts_with_the_measured_costs_is_late_by_nothing_of_its_own() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -143,7 +143,7 @@ impl Foreigner {
         watched
     }
 
-    /// What is to be said of it at the end.
+    /// The notes of a run about these threads, at its end.
     fn notes(&self, pause_max: Span) -> impl Iterator<Item = String> {
         let component = &self.component;
         let refused = self.refused.as_ref().map(|why| format!("{why}; it ran only beside the others of its group"));

@@ -268,7 +268,7 @@ fn crps_serves_whoever_is_first_on_the_budget_of_an_idle_server() {
     );
 }
 
-/// A budget of one and a half quanta. What is left of it is used up, and only the rest of that quantum is lost.
+/// A budget of one and a half quanta. The server uses the remnant. Only the rest of that quantum is lost.
 #[test]
 fn a_remnant_below_the_quantum_costs_the_rest_of_one_quantum() {
     let mut system = System::local(1, Builtin::Rm, Vec::new());

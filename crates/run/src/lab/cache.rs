@@ -49,7 +49,7 @@ impl Cache {
         self.folder.join("kernels").join(release)
     }
 
-    /// The file that names the release of a flavour, and in a second line the suite that had it.
+    /// The file with the release of a flavour. Its second line names the suite.
     pub(super) fn newest(&self, flavour: Flavour) -> PathBuf {
         self.folder.join("kernels").join(format!("{}.newest", flavour.name()))
     }

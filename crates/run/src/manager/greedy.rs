@@ -1,5 +1,5 @@
-//! Jobs that do something else than their work for the whole run: one spins, blocks and forks, another makes long
-//! system calls. Their components get no more for it.
+//! Jobs that misbehave for the whole run. One spins, blocks and forks, another makes long system calls. Their
+//! components get no more for it.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -14,7 +14,7 @@ use crate::{RunError, RunOptions, ServerBackEnd, run};
 
 /// The name of a task whose jobs misbehave.
 const GREEDY: &str = "greedy";
-/// That of a task whose jobs make system calls that last longer than a budget.
+/// The name of a task whose jobs make long system calls. Each lasts longer than a budget.
 const CALLING: &str = "calling";
 /// Where such a call writes, and how much. The kernel writes all of it before the thread handles a signal.
 const WRITTEN: &str = "/dev/shm";

@@ -271,9 +271,9 @@ impl Maker<'_> {
     }
 }
 
-/// Divides changes, in the order of time, into those that wait in the scheduler from the start and those that are given
-/// ahead of their instants. Beside the first terms of a server there is room for all but one of [`CHANGES_MAX`]. All
-/// changes of a server `with_group` are given later, because a cpu.max may come before them.
+/// Divides changes into two lists: the scheduler gets the first ones at the start, and the others shortly before their
+/// instants. Changes come in the order of time. Beside its first terms a server has room for all but one of
+/// [`CHANGES_MAX`]. A server `with_group` gets all changes later, because a cpu.max may come before them.
 pub(crate) fn given_first(
     changes: impl IntoIterator<Item = Change>,
     with_group: impl Fn(&Change) -> bool,

@@ -427,8 +427,8 @@ impl Machine {
 }
 
 /// Decisions come late at random, and real-time threads take the CPU for long. A server pays at most its budget and
-/// the lateness, and what it pays too much is missing from its next budget. Real-time threads make no debts, also if
-/// threads of servers wake up meanwhile.
+/// the lateness. It pays the excess from its next budget. Real-time threads make no debts, also if threads of servers
+/// wake up meanwhile.
 #[test]
 fn late_decisions_and_real_time_threads_make_bounded_debts() {
     let (folder, program) = compiled("late");
