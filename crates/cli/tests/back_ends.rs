@@ -16,7 +16,7 @@ use takt_log::{Event, JobKey, Reader};
 use takt_model::{Span, Time};
 
 use crate::command::{TAKT, takt};
-use crate::instants::Instants;
+use crate::instants::{Instants, kills};
 
 mod command;
 #[path = "command/instants.rs"]
@@ -390,19 +390,17 @@ fn a_killed_run_of_the_deadline_back_end_leaves_no_reservation() {
             break first;
         }
     };
-    let count = std::env::var("TAKT_CASES").ok().and_then(|count| count.parse().ok()).unwrap_or(6usize).min(200);
-    let signals = std::iter::repeat_n("KILL", count).chain(["TERM", "INT", "HUP"]);
     let mut instants = Instants::new();
-    for signal in signals {
+    // Then SIGTERM, SIGINT and SIGHUP.
+    for signal in kills(6).chain([15, 2, 1]) {
         let mut command = Command::new(TAKT);
         command.args(["run", &file, "--backend", "deadline", "--for", "5s"]).current_dir(folder);
         let mut run = KillOnDrop(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("takt starts"));
         takt_linux::clock::pause(instants.below_ms(400));
-        let sent = Command::new("kill").args([format!("-{signal}"), run.0.id().to_string()]).status();
-        assert!(sent.expect("kill starts").success(), "our child, not yet waited for");
+        takt_linux::process::signal(&mut run.0, signal);
         let _ = run.0.wait();
         let (status, _, error) = takt(folder, &["run", &file, "--backend", "deadline", "--for", "50ms"]);
-        assert_eq!(status, 0, "after {signal}: {error}");
+        assert_eq!(status, 0, "after signal {signal}: {error}");
     }
     let is_as_before = || machine::booked() <= before.0 && machine::one_domain() == before.1;
     let mut looks = 0;

@@ -9,7 +9,7 @@ use takt_linux::process::KillOnDrop;
 use takt_model::Span;
 
 use crate::command::{TAKT, takt};
-use crate::instants::Instants;
+use crate::instants::{Instants, kills};
 
 mod command;
 #[path = "command/instants.rs"]
@@ -153,9 +153,8 @@ fn a_killed_run_leaves_nothing_at_any_instant() {
     fs::write(folder.join("domains.toml"), DOMAINS).expect("a file");
     let options = options(&folder);
     // 12 instants, and 200 in make soak.
-    let count = std::env::var("TAKT_CASES").ok().and_then(|count| count.parse().ok()).unwrap_or(12u64).min(200);
     let mut instants = Instants::new();
-    for _ in 0..count {
+    for signal in kills(12) {
         // From before the threads start to the middle of a run.
         let delay = instants.below_ms(400);
         let arguments = [&["run", "domains.toml", "--for", "5s", "-o", "killed.takt"], options].concat();
@@ -163,7 +162,7 @@ fn a_killed_run_leaves_nothing_at_any_instant() {
         command.args(&arguments).current_dir(&folder).stdout(Stdio::null()).stderr(Stdio::null());
         let mut run = KillOnDrop(command.spawn().expect("takt starts"));
         takt_linux::clock::pause(delay);
-        run.0.kill().expect("our child, not yet waited for");
+        takt_linux::process::signal(&mut run.0, signal);
         let _ = run.0.wait();
         let mut looks = 0;
         while anyone_in(&folder) && looks < 1000 {

@@ -12,7 +12,7 @@ use takt_linux::{clock, foreign, tracing};
 use takt_model::{Span, Threads};
 
 use crate::command::{TAKT, takt};
-use crate::instants::Instants;
+use crate::instants::{Instants, kills};
 
 mod command;
 #[path = "command/instants.rs"]
@@ -230,10 +230,9 @@ fn a_modest_group_is_idle_in_between() {
 fn a_killed_takt_leaves_no_thread_frozen() {
     let _alone = alone();
     let folder = tempfile::tempdir().expect("a folder");
-    let count = std::env::var("TAKT_CASES").ok().and_then(|count| count.parse().ok()).unwrap_or(4usize).min(200);
-    let signals = std::iter::repeat_n("KILL", count).chain(["TERM", "INT", "HUP"]);
     let mut instants = Instants::new();
-    for (at, signal) in signals.enumerate() {
+    // Then SIGTERM, SIGINT and SIGHUP.
+    for (at, signal) in kills(4).chain([15, 2, 1]).enumerate() {
         let group = if at % 2 == 0 { Guest::in_group(GREEDY, "killed") } else { None };
         let guest = group.unwrap_or_else(|| Guest::start(GREEDY));
         clock::pause(Span::from_ms(30));
@@ -246,16 +245,15 @@ fn a_killed_takt_leaves_no_thread_frozen() {
             assert_eq!(status.code(), Some(3), "it ended by itself");
             return println!("skipped: takt run may not run here");
         }
-        let sent = Command::new("kill").args([format!("-{signal}"), run.id().to_string()]).status();
-        assert!(sent.expect("kill starts").success(), "our child, not yet waited for");
+        takt_linux::process::signal(&mut run, signal);
         let _ = run.wait();
         let mut looks = 0;
         while (!guest.held().is_empty() || guest.group_of_takt()) && looks < 500 {
             looks += 1;
             clock::pause(Span::from_ms(10));
         }
-        assert_eq!(guest.held(), Vec::<String>::new(), "kill {at}: {signal}");
-        assert!(!guest.group_of_takt(), "kill {at}: {signal}: takt's group is still there");
+        assert_eq!(guest.held(), Vec::<String>::new(), "kill {at}: signal {signal}");
+        assert!(!guest.group_of_takt(), "kill {at}: signal {signal}: takt's group is still there");
         // They run: nobody left them frozen.
         let used = || guest.processes().into_iter().filter_map(cpu_time).sum::<u64>();
         let (before, mut looks) = (used(), 0);
@@ -263,7 +261,7 @@ fn a_killed_takt_leaves_no_thread_frozen() {
             looks += 1;
             clock::pause(Span::from_ms(10));
         }
-        assert!(used() > before, "kill {at}: {signal}: the guest does not run");
+        assert!(used() > before, "kill {at}: signal {signal}: the guest does not run");
     }
 }
 

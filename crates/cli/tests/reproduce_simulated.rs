@@ -49,8 +49,10 @@ fn servers_lend_and_reclaim_as_the_paper_says() {
         let claims = answer["claims"].as_array().expect("claims");
         let undecided = |claim: &Value| claim["holds"].is_null() && claim["name"] == "much_overhead_gains_more";
         let as_expected = |claim: &Value| match claim["name"].as_str() {
-            // Miss ratios of the paper's own tasks, which are not public.
-            Some("crps_misses_nothing_with_much_overhead" | "crps_misses_far_less_with_little_overhead") => true,
+            // Miss ratios of the paper's own tasks, which are not public. Ours differ.
+            Some("crps_misses_nothing_with_much_overhead" | "crps_misses_far_less_with_little_overhead") => {
+                claim["holds"] != true
+            }
             _ => claim["holds"] == true || undecided(claim),
         };
         assert!(claims.iter().all(as_expected), "{name}: {claims:?}");

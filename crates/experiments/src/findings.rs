@@ -257,6 +257,12 @@ pub(super) fn distribution(all: &Histogram, steps: bool) -> Vec<(f64, f64)> {
     points
 }
 
+/// The mean. `None`: there is no value.
+pub(super) fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let (count, sum) = values.fold((0u32, 0.0), |(count, sum), value| (count + 1, sum + value));
+    (count > 0).then(|| sum / f64::from(count))
+}
+
 /// A value for a sentence, with this number of digits after the point.
 pub(super) fn decimal(value: Option<f64>, digits: usize) -> String {
     value.map_or_else(|| "unknown".to_owned(), |value| format!("{value:.digits$}"))

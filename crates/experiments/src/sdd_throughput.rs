@@ -23,7 +23,7 @@ use takt_run::RunError;
 use takt_run::load::{Driver, Line, LoadContext, Member, Place, Reader, driver, reader};
 
 use super::context::Context;
-use super::findings::{Comparison, Findings, MEASURED, PAPER, Row, all, decimal, within};
+use super::findings::{Comparison, Findings, MEASURED, PAPER, Row, all, decimal, mean, within};
 use super::recording::{Recording, of};
 use super::{Experiment, SDD, loads, machine};
 use crate::failure::Failure;
@@ -273,7 +273,7 @@ impl Measured {
 
     /// The mean throughput in percent of that at a fixed priority. The paper averages too.
     fn percent(&self, row: usize) -> Option<f64> {
-        Some(mean(&self.reserved[row])? / mean(&self.fixed)? * 100.0)
+        Some(mean(self.reserved[row].iter().copied())? / mean(self.fixed.iter().copied())? * 100.0)
     }
 
     /// The same by medians, for claims. One disturbed repetition does not change a median.
@@ -295,10 +295,6 @@ impl Measured {
 /// The requests of a file that takes so long at a fixed priority, about.
 fn requests_in(time: Span) -> u64 {
     time.as_ns().clamp(50_000_000, 20_000_000_000) / 1_000_000
-}
-
-fn mean(values: &[f64]) -> Option<f64> {
-    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
 fn median(values: &[f64]) -> Option<f64> {
@@ -334,7 +330,7 @@ fn table_vi(measured: &Measured) -> Comparison {
 fn table_vii(measured: &Measured) -> Comparison {
     let row = |(i, (q, paper)): (usize, &(Option<u64>, [f64; 4]))| {
         let seconds = measured.seconds(i);
-        let own = mean(&seconds).map_or([None; 4], |mean| {
+        let own = mean(seconds.iter().copied()).map_or([None; 4], |mean| {
             let square = seconds.iter().map(|s| (s - mean).powi(2)).sum::<f64>() / seconds.len() as f64;
             let most = seconds.iter().copied().fold(f64::NEG_INFINITY, f64::max);
             let least = seconds.iter().copied().fold(f64::INFINITY, f64::min);
@@ -406,7 +402,7 @@ fn throughput_claims(findings: &mut Findings, measured: &Measured, periods_least
             "a reservation a little larger than the driver's need gives the full throughput: at least 85 % of \
              it, on average over those rows",
             format!("of the throughput at a fixed priority: {}", span(&full)),
-            mean(&full).map(|part| part >= 0.85),
+            mean(full.iter().copied()).map(|part| part >= 0.85),
         )
         .needs(periods, periods_least, "periods of a reservation");
 }

@@ -144,6 +144,16 @@ impl Role {
     pub(crate) fn has_thread(&self) -> bool {
         !matches!(self, Role::Table | Role::Foreign(_) | Role::Served)
     }
+
+    /// The lane of the manager that it helps, and what it is called. `None`: it is no helper.
+    pub(crate) fn helper(&self) -> Option<(usize, &'static str)> {
+        match self {
+            Role::Sentry(seat) => Some((seat.manager, "sentry")),
+            Role::Look(manager) => Some((*manager, "look")),
+            Role::Sender(manager) => Some((*manager, "sender")),
+            _ => None,
+        }
+    }
 }
 
 /// One thread's side of [`Shared`].

@@ -75,7 +75,7 @@ pub(crate) fn live(
         Role::Sender(manager) => send(shared, *manager, epoch),
         _ => {}
     }
-    if matches!(lane.role, Role::Sentry(_) | Role::Look(_) | Role::Sender(_)) {
+    if lane.role.helper().is_some() {
         return lane.used_ns.store(clock::thread_cpu().as_ns(), Ordering::Release);
     }
     let Some(task) = shared.task(lane.task) else { return };

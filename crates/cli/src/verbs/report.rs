@@ -3,6 +3,8 @@
 mod alone;
 mod comparison;
 
+use std::borrow::Cow;
+
 use takt_analysis::CheckOptions;
 use takt_dispatch::TO_COMPLETION;
 use takt_log::causes::Rules;
@@ -71,11 +73,11 @@ pub(crate) fn execute(options: &args::Report, json: bool) -> Outcome {
     // As in `sim`, what is "auto" gets a value before tasks are placed. The verdict is that on the file.
     let is_open = given.is_none() && system.components.iter().any(input::is_auto);
     let subject = match placement {
-        _ if is_open => sized(system, &mut notes),
+        _ if is_open => sized(system, &mut notes).map(Cow::Owned),
         Some(failure) => Err(failure),
-        None => Ok(placed.clone()),
+        None => Ok(Cow::Borrowed(&placed)),
     };
-    let duration = input::duration(subject.as_ref().unwrap_or(&placed), options.duration.or(length))?;
+    let duration = input::duration(subject.as_deref().unwrap_or(&placed), options.duration.or(length))?;
     let simulated = match given {
         Some(source) => Ok(source),
         // A run's own jobs are explained instead.

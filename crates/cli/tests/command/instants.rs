@@ -1,8 +1,14 @@
-//! Random instants, by a seed that the test prints. TAKT_SEED repeats them.
+//! Kills at random instants, by a seed that the test prints. TAKT_SEED repeats them.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use takt_model::Span;
+
+/// SIGKILL as often as TAKT_CASES says, or so often; 200 times at most.
+pub(crate) fn kills(usual: usize) -> impl Iterator<Item = u8> {
+    let count = std::env::var("TAKT_CASES").ok().and_then(|count| count.parse().ok()).unwrap_or(usual);
+    std::iter::repeat_n(9, count.min(200))
+}
 
 pub(crate) struct Instants(u64);
 

@@ -7,7 +7,7 @@ use super::workload::Domains;
 use super::{ARINC, RULES, SWITCH, differences, minutes, needs_time, of_partitions, pooled, under_each_rule};
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::findings::{Comparison, Findings, PAPER, Row, SIMULATED};
+use crate::findings::{Comparison, Findings, PAPER, Row, SIMULATED, mean};
 
 /// U_RM, U_W and their difference, by workload.
 const TABLE_I: [[f64; 3]; 7] = [
@@ -54,14 +54,25 @@ pub(super) fn reproduce(context: &Context) -> Result<Findings, Failure> {
     Ok(findings)
 }
 
+/// The interface overhead of each domain, and its miss ratio under each rule.
+fn by_domain<'a>(
+    workload: &'a Domains,
+    found: &'a [Responsiveness],
+) -> impl Iterator<Item = (f64, Vec<Option<f64>>)> + 'a {
+    workload.domains.iter().enumerate().map(move |(i, domain)| {
+        let late = found.iter().map(|found| found.domains.get(i).and_then(|jobs| miss_ratio(jobs)));
+        (domain.bandwidth() - domain.load(), late.collect())
+    })
+}
+
+/// The heads of both forms of Table II.
+fn columns() -> Vec<String> {
+    std::iter::once("overhead").chain(RULES.iter().map(|rule| rule.name())).map(str::to_owned).collect()
+}
+
 /// Table II, with the domains of one workload.
 fn of_one_workload(workload: &Domains, found: &[Responsiveness]) -> Comparison {
-    let mut domains: Vec<(f64, Vec<Option<f64>>)> = (workload.domains.iter().enumerate())
-        .map(|(i, domain)| {
-            let late = found.iter().map(|found| found.domains.get(i).and_then(|jobs| miss_ratio(jobs)));
-            (domain.bandwidth() - domain.load(), late.collect())
-        })
-        .collect();
+    let mut domains: Vec<(f64, Vec<Option<f64>>)> = by_domain(workload, found).collect();
     domains.sort_by(|a, b| a.0.total_cmp(&b.0));
     domains.push((workload.overhead(), found.iter().map(|found| miss_ratio(&found.all())).collect()));
     let rows = TABLE_II.iter().zip(domains).enumerate().map(|(i, (paper, (overhead, late)))| Row {
@@ -74,7 +85,7 @@ fn of_one_workload(workload: &Domains, found: &[Responsiveness]) -> Comparison {
         unit: "shares of the CPU and of the jobs; the paper's are under ptps",
         digits: 3,
         row_head: "domain, by overhead",
-        columns: std::iter::once("overhead").chain(RULES.iter().map(|rule| rule.name())).map(str::to_owned).collect(),
+        columns: columns(),
         sources: vec![PAPER, SIMULATED],
         rows: rows.collect(),
     }
@@ -84,7 +95,6 @@ fn of_one_workload(workload: &Domains, found: &[Responsiveness]) -> Comparison {
 /// too few, so several are made.
 fn by_overhead(context: &Context, duration: Span, findings: &mut Findings) -> Result<(), Failure> {
     let count = pooled(context);
-    // The interface overhead of each domain, and its miss ratio under each rule.
     let mut domains: Vec<(f64, Vec<f64>)> = Vec::new();
     for number in 0..count {
         let workload = of_partitions(context, 1, number)?;
@@ -92,19 +102,16 @@ fn by_overhead(context: &Context, duration: Span, findings: &mut Findings) -> Re
         if number == 0 {
             findings.tables.push(of_one_workload(&workload, &found));
         }
-        for (i, domain) in workload.domains.iter().enumerate() {
-            let ratios = found.iter().map(|found| found.domains.get(i).and_then(|jobs| miss_ratio(jobs)));
-            if let Some(ratios) = ratios.collect() {
-                domains.push((domain.bandwidth() - domain.load(), ratios));
-            }
-        }
+        let ratios = by_domain(&workload, &found);
+        domains
+            .extend(ratios.filter_map(|(overhead, late)| Some((overhead, late.into_iter().collect::<Option<_>>()?))));
     }
     domains.sort_by(|a, b| a.0.total_cmp(&b.0));
     let groups: Vec<Vec<f64>> = domains
         .chunks(domains.len().div_ceil(GROUPS).max(1))
         .map(|group| {
-            let of = |rule: usize| mean(&group.iter().map(|(_, ratios)| ratios[rule]).collect::<Vec<_>>());
-            let overhead = mean(&group.iter().map(|(overhead, _)| *overhead).collect::<Vec<_>>());
+            let of = |rule: usize| mean(group.iter().map(|(_, ratios)| ratios[rule]));
+            let overhead = mean(group.iter().map(|(overhead, _)| *overhead));
             std::iter::once(overhead).chain((0..RULES.len()).map(of)).flatten().collect()
         })
         .collect();
@@ -118,7 +125,7 @@ fn by_overhead(context: &Context, duration: Span, findings: &mut Findings) -> Re
         unit: "shares of the CPU and of the jobs, means of equally many domains",
         digits: 3,
         row_head: "domains, by overhead",
-        columns: std::iter::once("overhead").chain(RULES.iter().map(|rule| rule.name())).map(str::to_owned).collect(),
+        columns: columns(),
         sources: vec![SIMULATED],
         rows: rows.collect(),
     });
@@ -144,8 +151,4 @@ fn by_overhead(context: &Context, duration: Span, findings: &mut Findings) -> Re
          about all of them. A switch costs {SWITCH}."
     ));
     Ok(())
-}
-
-fn mean(values: &[f64]) -> Option<f64> {
-    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }

@@ -9,7 +9,7 @@ use takt_model::Span;
 use takt_report::{Figure, Form, Series};
 
 use super::super::context::Context;
-use super::super::findings::{Comparison, Drawn, Findings, Row, SIMULATED};
+use super::super::findings::{Comparison, Drawn, Findings, Row, SIMULATED, mean};
 use crate::failure::Failure;
 use measure::{Outcome, middle, range, run};
 use ring::{FRAME, Kind, MESSAGE, NODES, SEND_GAP, SWITCH, is_urgent, system};
@@ -88,11 +88,6 @@ impl Point {
 
 fn ms(ns: u64) -> f64 {
     ns as f64 / 1e6
-}
-
-fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
-    let (count, sum) = values.fold((0u32, 0.0), |(count, sum), value| (count + 1, sum + value));
-    (count > 0).then(|| sum / f64::from(count))
 }
 
 /// The mean over all flows of the middle 98 % of their responses, in ms.

@@ -10,7 +10,7 @@ use std::sync::Mutex;
 use takt_linux::clock;
 use takt_model::{Auto, Builtin, Component, ComponentId, NodeId, ServerRule, Span, StrategyRef, System, Task, Time};
 
-use crate::{RunError, RunOptions, ServerBackEnd, run};
+use crate::{RunError, RunOptions, RunSummary, ServerBackEnd, run};
 
 /// The name of a task whose jobs misbehave.
 const GREEDY: &str = "greedy";
@@ -32,8 +32,11 @@ struct Misbehaviour {
     policies: BTreeSet<u32>,
 }
 
-static MISBEHAVIOUR: Mutex<Misbehaviour> =
-    Mutex::new(Misbehaviour { used: Span::ZERO, children: 0, calls: 0, policies: BTreeSet::new() });
+impl Misbehaviour {
+    const NONE: Misbehaviour = Misbehaviour { used: Span::ZERO, children: 0, calls: 0, policies: BTreeSet::new() };
+}
+
+static MISBEHAVIOUR: Mutex<Misbehaviour> = Mutex::new(Misbehaviour::NONE);
 
 /// The kernel's number of a child's scheduling policy.
 fn policy(child: &Child) -> Option<u32> {
@@ -136,19 +139,24 @@ fn a_thread_that_blocks_and_forks_takes_no_more_than_the_budget_of_its_component
     }
 }
 
-/// One run. Whether both components got their budgets.
-fn takes_no_more_than_its_budget(rule: ServerRule, place: usize, cpus: u32) -> bool {
-    *MISBEHAVIOUR.lock().unwrap() = Misbehaviour { used: Span::ZERO, children: 0, calls: 0, policies: BTreeSet::new() };
-    let options = RunOptions { back_end: Some(ServerBackEnd::Manager), ..RunOptions::new(ms(300)) };
+/// One run, with the misbehaviour in it alone. `None`: this process may not.
+fn try_run(system: &System, duration: Span) -> Option<RunSummary> {
+    *MISBEHAVIOUR.lock().unwrap() = Misbehaviour::NONE;
+    let options = RunOptions { back_end: Some(ServerBackEnd::Manager), ..RunOptions::new(duration) };
     let mut events: Vec<(u32, Time, takt_log::Event)> = Vec::new();
-    let summary = match run(&system(rule, place, cpus), &options, &mut events) {
-        Ok(summary) => summary,
+    match run(system, &options, &mut events) {
+        Ok(summary) => Some(summary),
         Err(error @ (RunError::Privilege { .. } | RunError::Cpus { .. })) => {
             println!("skipped: {error}");
-            return true;
+            None
         }
         Err(error) => panic!("{error}"),
-    };
+    }
+}
+
+/// One run. Whether both components got their budgets.
+fn takes_no_more_than_its_budget(rule: ServerRule, place: usize, cpus: u32) -> bool {
+    let Some(summary) = try_run(&system(rule, place, cpus), ms(300)) else { return true };
     let seen = MISBEHAVIOUR.lock().unwrap();
     let of = |name: &str| summary.tasks.iter().find(|task| task.name == name).unwrap();
     let modest = (0..3).filter(|at| *at != place).map(|at| of(&format!("modest {at}")).completed).sum::<u64>();
@@ -185,18 +193,7 @@ fn long_system_calls_take_nothing_from_another_component() {
     let undisturbed = (0..10).any(|_| {
         let mut system = system(ServerRule::Deferrable, 0, 1);
         system.tasks[0].name = CALLING.to_owned();
-        *MISBEHAVIOUR.lock().unwrap() =
-            Misbehaviour { used: Span::ZERO, children: 0, calls: 0, policies: BTreeSet::new() };
-        let options = RunOptions { back_end: Some(ServerBackEnd::Manager), ..RunOptions::new(ms(500)) };
-        let mut events: Vec<(u32, Time, takt_log::Event)> = Vec::new();
-        let summary = match run(&system, &options, &mut events) {
-            Ok(summary) => summary,
-            Err(error @ (RunError::Privilege { .. } | RunError::Cpus { .. })) => {
-                println!("skipped: {error}");
-                return true;
-            }
-            Err(error) => panic!("{error}"),
-        };
+        let Some(summary) = try_run(&system, ms(500)) else { return true };
         let seen = MISBEHAVIOUR.lock().unwrap();
         let completed = summary.tasks.iter().find(|task| task.name == "innocent").unwrap().completed;
         println!("{completed} innocent jobs, {seen:?}");

@@ -357,12 +357,7 @@ impl Managed {
     /// The threads beside the managers, in the order of their lanes, with their names in messages.
     pub(crate) fn helpers(&self, lanes: &[Lane]) -> Vec<(MappedTask, String)> {
         let helper = |lane: &Lane| {
-            let (manager, what) = match &lane.role {
-                Role::Sentry(seat) => (seat.manager, "sentry"),
-                Role::Look(manager) => (*manager, "look"),
-                Role::Sender(manager) => (*manager, "sender"),
-                _ => return None,
-            };
+            let (manager, what) = lane.role.helper()?;
             let Role::Manager(manager) = &lanes.get(manager)?.role else { return None };
             let cpus = [manager.cpu].into_iter().collect();
             let mapped = MappedTask { id: TaskId(u32::MAX), class: lane.class, cpus, domain: None, yields: false };
@@ -427,16 +422,12 @@ pub(crate) fn summaries(lanes: &[Lane], passes: &[Passes], lasted: Span) -> Vec<
         _ => None,
     });
     let used = |lane: &Lane| Span::from_ns(lane.used_ns.load(Ordering::Acquire));
-    let helps = |lane: &Lane, manager: usize| match &lane.role {
-        Role::Sentry(seat) => seat.manager == manager,
-        Role::Look(of) | Role::Sender(of) => *of == manager,
-        _ => false,
-    };
     let summary = |of: &Histogram| -> Option<Summary<u64>> { of.summary() };
     managers
         .zip(passes)
         .map(|((at, lane, manager), passes)| {
-            let helpers = lanes.iter().filter(|lane| helps(lane, at)).map(used);
+            let helps = |lane: &&Lane| lane.role.helper().is_some_and(|(manager, _)| manager == at);
+            let helpers = lanes.iter().filter(helps).map(used);
             let used = helpers.fold(used(lane), Span::saturating_add);
             let ppm = u128::from(used.as_ns()) * 1_000_000 / u128::from(lasted.as_ns().max(1));
             ManagerSummary {
