@@ -3,7 +3,7 @@
 mod common;
 
 use common::clusters::run;
-use common::random::{Dice, seeds};
+use common::random::{self, Dice, seeds};
 use takt_log::Event;
 use takt_model::*;
 use takt_sim::{SimOptions, simulate};
@@ -53,9 +53,8 @@ fn units(system: &System, duration: u64) -> Vec<(Vec<usize>, Vec<usize>)> {
 }
 
 fn random_system(dice: &mut Dice) -> System {
-    let strategies = [Builtin::Edf, Builtin::Rm, Builtin::Fp, Builtin::Fifo];
     let cpus = dice.roll(2, 4);
-    let mut system = System::local(cpus as u32, dice.pick(&strategies), Vec::new());
+    let mut system = System::local(cpus as u32, dice.pick(&Builtin::ALL), Vec::new());
     // Powers of two keep the bandwidths of `grub` exact.
     let exact = dice.chance(40);
     let periods = if exact { vec![4, 8, 16] } else { vec![3, 4, 5, 6, 8, 10, 12] };
@@ -70,7 +69,7 @@ fn random_system(dice: &mut Dice) -> System {
         if mixed {
             component.server = dice.pick(rules(most, exact));
         }
-        component.strategy = StrategyRef::Builtin(dice.pick(&strategies));
+        component.strategy = StrategyRef::Builtin(dice.pick(&Builtin::ALL));
         let period = dice.pick(&periods);
         let budget = dice.ns(1, (period * u64::from(component.cpus)).div_ceil(2));
         (component.period, component.budget) = (Auto::Value(Span::from_ns(period)), Auto::Value(budget));
@@ -83,6 +82,8 @@ fn random_system(dice: &mut Dice) -> System {
         let mut task = Task::periodic(&format!("t{i}"), Span::from_ns(period), dice.ns(1, period.div_ceil(2)));
         task.offset = dice.ns(0, 5);
         task.priority = Some(dice.roll(1, 3) as u32);
+        task.criticality = dice.pick(&[Criticality::High, Criticality::Low]);
+        task.deadline = if dice.chance(30) { dice.ns(1, period) } else { task.deadline };
         let place = ComponentId(dice.roll(0, system.components.len() as u64 - 1) as u32);
         task.component = dice.chance(85).then_some(place);
         system.tasks.push(task);
@@ -101,6 +102,7 @@ fn random_system(dice: &mut Dice) -> System {
         let (period, budget) = (Some(Span::from_ns(period)), Some(budget));
         system.switches.push(ServerSwitch { component, at, server, period, budget });
     }
+    random::costs_and_comparisons(dice, &mut system);
     system
 }
 

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::random::{Dice, seeds};
+use common::random::{self, Dice, seeds};
 use common::servers::{Unit, run};
 use takt_log::Event;
 use takt_model::*;
@@ -74,8 +74,7 @@ fn is_inside(system: &System, task: usize, component: u32) -> bool {
 }
 
 fn random_system(dice: &mut Dice) -> System {
-    let strategies = [Builtin::Edf, Builtin::Rm, Builtin::Fp, Builtin::Fifo];
-    let mut system = System::local(1, dice.pick(&strategies), Vec::new());
+    let mut system = System::local(1, dice.pick(&Builtin::ALL), Vec::new());
     // Powers of two keep the bandwidths of `grub` exact.
     let periods = if dice.chance(50) { vec![4, 8, 16] } else { vec![3, 4, 5, 6, 8, 10] };
     let rules: Vec<ServerRule> =
@@ -87,7 +86,7 @@ fn random_system(dice: &mut Dice) -> System {
         let rule = if mixed { dice.pick(&rules) } else { only };
         let mut component = Component::new(&format!("c{i}"), NodeId(0), rule);
         let period = dice.pick(&periods);
-        component.strategy = StrategyRef::Builtin(dice.pick(&strategies));
+        component.strategy = StrategyRef::Builtin(dice.pick(&Builtin::ALL));
         (component.period, component.budget) =
             (Auto::Value(Span::from_ns(period)), Auto::Value(dice.ns(1, period.div_ceil(2))));
         component.quantum = (grid > 0 && dice.chance(70)).then(|| Span::from_ns(grid));
@@ -100,6 +99,8 @@ fn random_system(dice: &mut Dice) -> System {
         let mut task = Task::periodic(&format!("t{i}"), Span::from_ns(period), dice.ns(1, period.div_ceil(3)));
         task.offset = dice.ns(0, 5);
         task.priority = Some(dice.roll(1, 3) as u32);
+        task.criticality = dice.pick(&[Criticality::High, Criticality::Low]);
+        task.deadline = if dice.chance(30) { dice.ns(1, period) } else { task.deadline };
         let inside = dice.chance(85).then(|| ComponentId(dice.roll(0, system.components.len() as u64 - 1) as u32));
         task.component = inside;
         system.tasks.push(task);
@@ -115,6 +116,7 @@ fn random_system(dice: &mut Dice) -> System {
         let (period, budget) = (Some(Span::from_ns(period)), Some(budget));
         system.switches.push(ServerSwitch { component, at, server, period, budget });
     }
+    random::costs_and_comparisons(dice, &mut system);
     system
 }
 

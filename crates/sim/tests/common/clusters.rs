@@ -2,16 +2,10 @@
 
 use std::cmp::Reverse;
 
-use takt_model::{Builtin, ComponentId, ServerRule, Span, StrategyRef, System};
+use takt_model::{ComponentId, ServerRule, Span, System};
 
+use super::jobs::{Contender, Job, compares, costs};
 use super::servers::{Account, ONE, account, share, value};
-
-struct Job {
-    task: usize,
-    release: u64,
-    left: u64,
-    deadline: u64,
-}
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Entry {
@@ -33,6 +27,10 @@ struct World<'a> {
     jobs: Vec<Job>,
     picks: Vec<Vec<Entry>>,
     now: u64,
+    /// A job is complete or a budget used up since the last unit.
+    news: bool,
+    /// What was decided last.
+    outcome: Outcome,
 }
 
 /// The tasks that run and the servers that pay, as far as they are chosen.
@@ -73,19 +71,20 @@ pub(crate) fn run(system: &System, duration: u64) -> Vec<(Vec<usize>, Vec<usize>
         }
     }
     let picks = vec![Vec::new(); system.components.len() + 1];
-    let mut world = World { system, homes, accounts, asked, jobs: Vec::new(), picks, now: 0 };
+    let (jobs, outcome) = (Vec::new(), Outcome::default());
+    let mut world = World { system, homes, accounts, asked, jobs, picks, now: 0, news: true, outcome };
     (0..duration).map(|now| world.unit(now)).collect()
 }
 
 impl World<'_> {
     fn unit(&mut self, now: u64) -> (Vec<usize>, Vec<usize>) {
         self.now = now;
-        for (i, task) in self.system.tasks.iter().enumerate() {
-            let (offset, period) = (task.offset.as_ns(), task.period.as_ns());
-            if now >= offset && (now - offset).is_multiple_of(period) {
-                let deadline = now + task.deadline.as_ns();
-                self.jobs.push(Job { task: i, release: now, left: task.wcet.as_ns(), deadline });
-            }
+        let mut news = std::mem::take(&mut self.news);
+        for task in 0..self.system.tasks.len() {
+            let Some(job) = Job::released(self.system, task, now) else { continue };
+            // A job behind another one of its task does not compete yet.
+            news |= self.jobs.iter().all(|other| other.task != task);
+            self.jobs.push(job);
         }
         self.switch();
         let mut inside_out: Vec<usize> = (0..self.system.components.len()).collect();
@@ -95,23 +94,47 @@ impl World<'_> {
             let mut with_budget = 0;
             for server in (0..self.accounts.len()).filter(|server| self.homes[*server] == component).collect::<Vec<_>>()
             {
+                let before = self.accounts[server].state();
                 self.accounts[server].update(now, demand > with_budget);
+                news |= self.accounts[server].state() != before;
                 with_budget += usize::from(self.accounts[server].left > 0);
             }
         }
-        let outcome = self.decide();
+        if news || compares(self.system, now) {
+            self.outcome = self.decide();
+        }
+        let outcome = self.outcome.clone();
         let rates: Vec<u128> = outcome.payers.iter().map(|server| self.rate(*server)).collect();
-        outcome.payers.iter().zip(rates).for_each(|(server, rate)| self.accounts[*server].pay(rate));
+        for (server, rate) in outcome.payers.iter().zip(rates) {
+            self.accounts[*server].pay(rate);
+            self.news |= self.accounts[*server].left == 0;
+        }
         let mut payers: Vec<usize> = outcome.payers.iter().map(|server| self.homes[*server]).collect();
         payers.sort_unstable();
         let mut run = outcome.run;
+        self.work(&run);
         run.sort_unstable();
-        for task in &run {
-            let job = self.jobs.iter().position(|job| job.task == *task).expect("it has a job");
-            self.jobs[job].left -= 1;
+        (run, payers)
+    }
+
+    /// The first jobs of these tasks have a CPU for one unit. A job keeps its CPU. In the order of the tasks, each
+    /// other one gets its last CPU if that is free, else the first free one.
+    fn work(&mut self, run: &[usize]) {
+        let costs = costs(self.system);
+        let first = |task: &usize| self.jobs.iter().position(|job| job.task == *task).expect("it has a job");
+        let chosen: Vec<usize> = run.iter().map(first).collect();
+        (0..self.jobs.len()).filter(|at| !chosen.contains(at)).for_each(|at| self.jobs[at].stop());
+        for at in chosen {
+            if self.jobs[at].cpu.is_none() {
+                let is_free = |cpu: &usize| self.jobs.iter().all(|job| job.cpu != Some(*cpu));
+                let last = self.jobs[at].last_cpu.filter(is_free);
+                let cpu = last.or_else(|| (0..self.most(None)).find(is_free)).expect("a CPU is free");
+                self.jobs[at].start(cpu, &costs);
+            }
+            self.jobs[at].work(self.now, &costs);
+            self.news |= self.jobs[at].left == 0;
         }
         self.jobs.retain(|job| job.left > 0);
-        (run, payers)
     }
 
     /// The last terms asked for hold.
@@ -158,25 +181,17 @@ impl World<'_> {
     fn entries(&self, level: Level) -> Vec<Entry> {
         let inside = |of: Option<ComponentId>| of.map(|id| id.index()) == level;
         let strategy = level.map_or(self.system.nodes[0].strategy, |at| self.system.components[at].strategy);
-        let StrategyRef::Builtin(strategy) = strategy else { panic!("a named strategy") };
-        let key = |release: u64, deadline: u64, period: u64, priority: Option<u32>| match strategy {
-            Builtin::Edf => (deadline, release),
-            Builtin::Rm => (period, release),
-            Builtin::Fp => (u64::from(priority.expect("a priority")), release),
-            Builtin::Fifo => (release, release),
-            other => panic!("{other:?}"),
-        };
         let mut entries = Vec::new();
-        for (i, task) in self.system.tasks.iter().enumerate().filter(|(_, task)| inside(task.component)) {
+        for (i, _) in self.system.tasks.iter().enumerate().filter(|(_, task)| inside(task.component)) {
             if let Some(job) = self.jobs.iter().find(|job| job.task == i) {
-                let key = key(job.release, job.deadline, task.period.as_ns(), task.priority);
+                let key = (Contender::of_job(self.system, job).standing(strategy), job.release);
                 entries.push((key, false, i, Entry::Job(i, job.release)));
             }
         }
         for (server, account) in self.accounts.iter().enumerate() {
             let component = &self.system.components[self.homes[server]];
             if inside(component.parent) {
-                let key = key(account.release, account.deadline, account.period, component.priority);
+                let key = (account.contender(component.priority).standing(strategy), account.release);
                 entries.push((key, true, server, Entry::Server(server)));
             }
         }

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test binary uses a part")]
 
 pub(crate) mod clusters;
+pub(crate) mod jobs;
 pub(crate) mod messages;
 pub(crate) mod random;
 pub(crate) mod reference;

@@ -134,7 +134,13 @@ pub(crate) fn node_with_empty_jobs(dice: &mut Dice, prefix: &str) -> System {
     let node = &mut system.nodes[0];
     node.cancel = dice.chance(40);
     node.laxity_quantum = dice.chance(40).then(|| dice.ns(1, 4));
-    node.costs = dice.chance(30).then(|| Costs {
+    node.costs = dice.chance(30).then(|| costs(dice));
+    system
+}
+
+/// Costs of everything but ordinary threads.
+fn costs(dice: &mut Dice) -> Costs {
+    Costs {
         switch: dice.ns(0, 2),
         migrate: dice.ns(0, 2),
         release: dice.ns(0, 1),
@@ -145,8 +151,23 @@ pub(crate) fn node_with_empty_jobs(dice: &mut Dice, prefix: &str) -> System {
         ordinary: Span::ZERO,
         ordinary_period: Costs::ORDINARY_PERIOD_DEFAULT,
         latency: if dice.chance(50) { dice.ns(1, 3) } else { Span::ZERO },
-    });
-    system
+    }
+}
+
+/// Gives a system with components costs, and the instants at which laxities are compared. Releases stay strictly
+/// periodic.
+pub(crate) fn costs_and_comparisons(dice: &mut Dice, system: &mut System) {
+    if dice.chance(40) {
+        system.nodes[0].costs = Some(Costs { latency: Span::ZERO, ..costs(dice) });
+        ordinary_threads(dice, system);
+    }
+    // A server may act at an instant that changes no account: when a bandwidth ends, for new terms, or on a grid.
+    // The references know no such instants, so there every unit is a comparison.
+    let acts_quietly = |one: &Component| one.quantum.is_some() || one.server == ServerRule::Grub;
+    let quiet = system.components.iter().any(acts_quietly) || !system.switches.is_empty();
+    let one = Some(Span::from_ns(1));
+    let some = [None, one, Some(Span::from_ns(2)), Some(Span::from_ns(3))];
+    system.nodes[0].laxity_quantum = if quiet { one } else { dice.pick(&some) };
 }
 
 /// Lets ordinary threads take some of the CPUs of every other system.

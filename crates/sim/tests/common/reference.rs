@@ -526,7 +526,7 @@ impl<'a> Reference<'a> {
 }
 
 /// Whether ordinary threads have the CPUs: at the end of even periods and at the start of odd ones.
-fn ordinary_threads_run(costs: &Costs, now: u64) -> bool {
+pub(crate) fn ordinary_threads_run(costs: &Costs, now: u64) -> bool {
     let (amount, period) = (costs.ordinary.as_ns(), costs.ordinary_period.as_ns());
     let rest = now % period;
     if (now / period).is_multiple_of(2) { rest >= period - amount } else { rest < amount }

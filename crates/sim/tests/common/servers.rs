@@ -1,6 +1,8 @@
 //! A slow, obvious hierarchy of servers on one CPU, in units of 1 ns.
 
-use takt_model::{Auto, Builtin, ComponentId, ServerRule, Span, StrategyRef, System};
+use takt_model::{Auto, ComponentId, Criticality, ServerRule, Span, System};
+
+use super::jobs::{Contender, Job, compares, costs};
 
 pub(crate) const ONE: u128 = 1 << 32;
 
@@ -32,13 +34,6 @@ pub(crate) struct Account {
     counts_until: u64,
 }
 
-struct Job {
-    task: usize,
-    release: u64,
-    left: u64,
-    deadline: u64,
-}
-
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Entry {
     Job(usize),
@@ -61,6 +56,10 @@ pub(crate) struct Reference<'a> {
     jobs: Vec<Job>,
     picks: Vec<Pick>,
     now: u64,
+    /// A job is complete or a budget used up since the last unit.
+    news: bool,
+    /// The running job and the paying servers, until something happens.
+    choice: (Option<usize>, Vec<usize>),
 }
 
 pub(crate) fn value(of: Auto<Span>) -> u64 {
@@ -82,6 +81,8 @@ pub(crate) fn run(system: &System, duration: u64) -> Vec<Unit> {
         jobs: Vec::new(),
         picks: vec![(None, None, false); system.components.len() + 1],
         now: 0,
+        news: true,
+        choice: (None, Vec::new()),
     };
     (0..duration).map(|now| reference.unit(now)).collect()
 }
@@ -183,6 +184,24 @@ impl Account {
         !closed && self.left > 0 && (idles || has_work())
     }
 
+    /// What changes when something happens to it, besides its work.
+    pub(crate) fn state(&self) -> (u128, u64, u64) {
+        (self.left, self.release, self.deadline)
+    }
+
+    /// It competes as a task does: a job of its budget in each period.
+    pub(crate) fn contender(&self, priority: Option<u32>) -> Contender {
+        Contender {
+            release: self.release,
+            deadline: self.deadline,
+            remaining: self.left.div_ceil(ONE) as u64,
+            period: self.period,
+            relative_deadline: self.period,
+            priority,
+            criticality: Criticality::High,
+        }
+    }
+
     /// It pays for a unit.
     pub(crate) fn pay(&mut self, rate: u128) {
         self.left = self.left.saturating_sub(rate);
@@ -220,15 +239,39 @@ pub(crate) fn share(budget: u64, period: u64) -> u128 {
 impl Reference<'_> {
     fn unit(&mut self, now: u64) -> Unit {
         self.now = now;
-        for (i, task) in self.system.tasks.iter().enumerate() {
-            let (offset, period) = (task.offset.as_ns(), task.period.as_ns());
-            if now >= offset && (now - offset).is_multiple_of(period) {
-                let deadline = now + task.deadline.as_ns();
-                self.jobs.push(Job { task: i, release: now, left: task.wcet.as_ns(), deadline });
-            }
+        let mut news = std::mem::take(&mut self.news);
+        for task in 0..self.system.tasks.len() {
+            let job = Job::released(self.system, task, now);
+            news |= job.is_some();
+            self.jobs.extend(job);
         }
-        // The last terms asked for hold.
-        let mut switches: Vec<_> = self.system.switches.iter().filter(|switch| switch.at.as_ns() == now).collect();
+        self.switch();
+        let mut inside_out: Vec<usize> = (0..self.accounts.len()).collect();
+        inside_out.sort_by_key(|at| std::cmp::Reverse(self.depth(*at)));
+        for server in inside_out {
+            let work = self.wants(Some(server));
+            let before = self.accounts[server].state();
+            self.accounts[server].update(now, work);
+            news |= self.accounts[server].state() != before;
+        }
+        if news || compares(self.system, now) {
+            self.choose();
+        }
+        let (ran, mut payers) = self.choice.clone();
+        let rates: Vec<u128> = (0..self.accounts.len()).map(|server| self.rate(server)).collect();
+        for server in &payers {
+            self.accounts[*server].pay(rates[*server]);
+            self.news |= self.accounts[*server].left == 0;
+        }
+        payers.sort_unstable();
+        let task = ran.map(|job| self.jobs[job].task);
+        self.run(ran);
+        Unit { task, payers }
+    }
+
+    /// The last terms asked for hold.
+    fn switch(&mut self) {
+        let mut switches: Vec<_> = self.system.switches.iter().filter(|one| one.at.as_ns() == self.now).collect();
         switches.sort_by_key(|switch| switch.component);
         for switch in switches {
             let account = &mut self.accounts[switch.component.index()];
@@ -237,35 +280,36 @@ impl Reference<'_> {
                 [(switch.period, period), (switch.budget, full)].map(|(new, old)| new.map_or(old, Span::as_ns));
             account.pending = Some((switch.server.unwrap_or(rule), period, full));
         }
-        let mut inside_out: Vec<usize> = (0..self.accounts.len()).collect();
-        inside_out.sort_by_key(|at| std::cmp::Reverse(self.depth(*at)));
-        for server in inside_out {
-            let work = self.wants(Some(server));
-            self.accounts[server].update(now, work);
-        }
-        // Scopes with a quantum decide at its multiples, inner ones first.
+    }
+
+    /// Scopes with a quantum decide at its multiples, inner ones first. Then the node gives its CPU.
+    fn choose(&mut self) {
         let mut levels: Vec<Option<usize>> = (0..self.accounts.len()).map(Some).collect();
         levels.sort_by_key(|level| std::cmp::Reverse(level.map(|at| self.depth(at))));
         levels.push(None);
         for level in levels {
-            if self.quantum(level).is_some_and(|quantum| now.is_multiple_of(quantum)) {
+            if self.quantum(level).is_some_and(|quantum| self.now.is_multiple_of(quantum)) {
                 self.picks[Self::index(level)] = (None, None, false);
                 self.decide(level, &mut Vec::new());
             }
         }
-        let rates: Vec<u128> = (0..self.accounts.len()).map(|server| self.rate(server)).collect();
         let mut payers = Vec::new();
         let ran = self.give(None, &mut payers);
-        for server in &payers {
-            self.accounts[*server].pay(rates[*server]);
+        self.choice = (ran, payers);
+    }
+
+    /// The chosen job has the CPU for one unit.
+    fn run(&mut self, ran: Option<usize>) {
+        let costs = costs(self.system);
+        (0..self.jobs.len()).filter(|job| Some(*job) != ran).for_each(|job| self.jobs[job].stop());
+        let Some(ran) = ran else { return };
+        let job = &mut self.jobs[ran];
+        if job.cpu.is_none() {
+            job.start(0, &costs);
         }
-        payers.sort_unstable();
-        let task = ran.map(|job| self.jobs[job].task);
-        if let Some(job) = ran {
-            self.jobs[job].left -= 1;
-            self.jobs.retain(|job| job.left > 0);
-        }
-        Unit { task, payers }
+        job.work(self.now, &costs);
+        self.news |= job.left == 0;
+        self.jobs.retain(|job| job.left > 0);
     }
 
     fn depth(&self, server: usize) -> usize {
@@ -299,29 +343,16 @@ impl Reference<'_> {
     }
 
     /// The least goes first.
-    fn key(&self, level: Option<usize>, entry: Entry) -> (u64, u64, u64, bool, usize) {
+    fn key(&self, level: Option<usize>, entry: Entry) -> ((u64, i64), u64, bool, usize) {
         let strategy = match level {
             None => self.system.nodes[0].strategy,
             Some(server) => self.system.components[server].strategy,
         };
-        let StrategyRef::Builtin(strategy) = strategy else { panic!("a named strategy") };
-        let (release, deadline, period, priority, is_server, index) = match entry {
-            Entry::Job(at) => {
-                let (job, task) = (&self.jobs[at], &self.system.tasks[self.jobs[at].task]);
-                (job.release, job.deadline, task.period.as_ns(), task.priority, false, job.task)
-            }
-            Entry::Server(at) => {
-                let account = &self.accounts[at];
-                (account.release, account.deadline, account.period, self.system.components[at].priority, true, at)
-            }
+        let (of, is_server, index) = match entry {
+            Entry::Job(at) => (Contender::of_job(self.system, &self.jobs[at]), false, self.jobs[at].task),
+            Entry::Server(at) => (self.accounts[at].contender(self.system.components[at].priority), true, at),
         };
-        match strategy {
-            Builtin::Edf => (0, deadline, release, is_server, index),
-            Builtin::Rm => (period, release, release, is_server, index),
-            Builtin::Fp => (u64::from(priority.expect("a priority")), release, release, is_server, index),
-            Builtin::Fifo => (0, release, release, is_server, index),
-            other => panic!("{other:?}"),
-        }
+        (of.standing(strategy), of.release, is_server, index)
     }
 
     fn quantum(&self, level: Option<usize>) -> Option<u64> {

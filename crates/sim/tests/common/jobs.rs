@@ -1,0 +1,135 @@
+//! Jobs of components in units of 1 ns: what they cost, and what orders them and their servers.
+
+use takt_model::{Builtin, Costs, Criticality, StrategyRef, System};
+
+use super::reference::ordinary_threads_run;
+
+/// A released job that is not complete.
+#[derive(Clone, Debug)]
+pub(crate) struct Job {
+    pub(crate) task: usize,
+    pub(crate) release: u64,
+    pub(crate) deadline: u64,
+    /// Work left, with the costs of the release and of switches so far.
+    pub(crate) left: u64,
+    /// CPU time had, which laxity counts.
+    pub(crate) received: u64,
+    /// Rest of the ticks and interrupts that it suffers now.
+    stolen: u64,
+    /// The CPU on which it runs, and the CPU on which it ran before.
+    pub(crate) cpu: Option<usize>,
+    pub(crate) last_cpu: Option<usize>,
+}
+
+impl Job {
+    /// The job that a strictly periodic task releases now, if it does.
+    pub(crate) fn released(system: &System, task: usize, now: u64) -> Option<Job> {
+        let of = &system.tasks[task];
+        let since = now.checked_sub(of.offset.as_ns())?;
+        let overhead = costs(system).release.as_ns();
+        since.is_multiple_of(of.period.as_ns()).then(|| Job {
+            task,
+            release: now,
+            deadline: now + of.deadline.as_ns(),
+            left: of.wcet.as_ns() + overhead,
+            received: 0,
+            stolen: 0,
+            cpu: None,
+            last_cpu: None,
+        })
+    }
+
+    /// It gets a CPU.
+    pub(crate) fn start(&mut self, cpu: usize, costs: &Costs) {
+        let moved = self.last_cpu.is_some_and(|last| last != cpu);
+        self.left += costs.switch.as_ns() + if moved { costs.migrate.as_ns() } else { 0 };
+        (self.cpu, self.last_cpu) = (Some(cpu), Some(cpu));
+    }
+
+    /// It loses its CPU, if it has one.
+    pub(crate) fn stop(&mut self) {
+        (self.cpu, self.stolen) = (None, 0);
+    }
+
+    /// It has its CPU for one unit.
+    pub(crate) fn work(&mut self, now: u64, costs: &Costs) {
+        for (cost, period) in [(costs.tick, costs.tick_period), (costs.interrupt, costs.interrupt_period)] {
+            if now.is_multiple_of(period.as_ns()) {
+                self.stolen += cost.as_ns();
+            }
+        }
+        self.received += 1;
+        if ordinary_threads_run(costs, now) {
+            // No job gets anything done.
+        } else if self.stolen > 0 {
+            self.stolen -= 1;
+        } else {
+            self.left -= 1;
+        }
+    }
+}
+
+/// What the only node charges.
+pub(crate) fn costs(system: &System) -> Costs {
+    system.nodes[0].costs.unwrap_or(Costs::NONE)
+}
+
+/// A job or a server that competes for a CPU.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Contender {
+    pub(crate) release: u64,
+    pub(crate) deadline: u64,
+    /// The WCET without the CPU time had, or the budget left.
+    pub(crate) remaining: u64,
+    pub(crate) period: u64,
+    pub(crate) relative_deadline: u64,
+    pub(crate) priority: Option<u32>,
+    /// A server is always critical.
+    pub(crate) criticality: Criticality,
+}
+
+impl Contender {
+    pub(crate) fn of_job(system: &System, job: &Job) -> Contender {
+        let task = &system.tasks[job.task];
+        Contender {
+            release: job.release,
+            deadline: job.deadline,
+            remaining: task.wcet.as_ns().saturating_sub(job.received),
+            period: task.period.as_ns(),
+            relative_deadline: task.deadline.as_ns(),
+            priority: task.priority,
+            criticality: task.criticality,
+        }
+    }
+
+    /// Its level, and its key within the level. The least goes first.
+    pub(crate) fn standing(&self, strategy: StrategyRef) -> (u64, i64) {
+        let StrategyRef::Builtin(strategy) = strategy else { panic!("a named strategy") };
+        let (release, deadline) = (self.release as i64, self.deadline as i64);
+        let latest_start = deadline - self.remaining as i64;
+        let is_low = self.criticality == Criticality::Low;
+        match strategy {
+            Builtin::Fp => (u64::from(self.priority.expect("a priority")), release),
+            Builtin::Rm => (self.period, release),
+            Builtin::Dm => (self.relative_deadline, release),
+            Builtin::Edf => (0, deadline),
+            Builtin::Mlf => (0, latest_start),
+            Builtin::Muf => (u64::from(is_low), latest_start),
+            Builtin::RmsMlf if is_low => (u64::MAX, latest_start),
+            Builtin::RmsMlf => (self.period, release),
+            Builtin::Fifo => (0, release),
+        }
+    }
+}
+
+/// Whether laxities are compared now though nothing happens. A system without laxities is decided anew in every unit,
+/// for there a decision does not depend on its instant.
+pub(crate) fn compares(system: &System, now: u64) -> bool {
+    let by_laxity = [Builtin::Mlf, Builtin::Muf, Builtin::RmsMlf].map(StrategyRef::Builtin);
+    let of_components = system.components.iter().map(|component| component.strategy);
+    let mut strategies = of_components.chain([system.nodes[0].strategy]);
+    match system.nodes[0].laxity_quantum {
+        Some(quantum) => now.is_multiple_of(quantum.as_ns()),
+        None => !strategies.any(|strategy| by_laxity.contains(&strategy)),
+    }
+}
