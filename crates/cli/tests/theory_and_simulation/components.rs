@@ -1,6 +1,8 @@
 //! Components under servers: no bound is exceeded, and nothing proven misses, under every rule.
 
 use super::*;
+use takt_analysis::compositional::rules::{OuterOrder, guaranteed, on_time};
+use takt_analysis::compositional::{Guarantee, Mpr, Start};
 
 /// A random tree of up to four components on one CPU, with a task or two in each.
 fn random_tree(dice: &mut Dice) -> System {
@@ -100,14 +102,6 @@ fn no_bound_under_servers_is_exceeded() {
     }
 }
 
-/// The least supply in a window of `t` by the periodic resource model of I. Shin, I. Lee (2003).
-fn least_supply(period: u64, budget: u64, t: u64) -> u64 {
-    let gap = period - budget;
-    let Some(beyond) = t.checked_sub(gap) else { return 0 };
-    let periods = beyond / period;
-    periods * budget + (beyond % period).saturating_sub(gap)
-}
-
 /// Spans of time, in ns.
 type Spans = Vec<(u64, u64)>;
 
@@ -156,46 +150,168 @@ fn busy_and_served(system: &System, id: u32, seed: u64, duration: u64) -> (Spans
     (busy, spans)
 }
 
-/// While there is work in a component, no window has less supply than the model says. It is the least in a window that
-/// begins where the supply stops, or with the work.
+/// The supply in windows of an interval with work. It is the least in a window that begins where the supply stops, or
+/// with the work. The answer is how many windows there are, and how many have no more than their bound.
+fn kept_supply(served: &[(u64, u64)], (from, to): (u64, u64), least: impl Fn(u64) -> u64, shown: &str) -> (u64, u64) {
+    let (mut windows, mut reached) = (0, 0);
+    let starts = std::iter::once(from).chain(served.iter().map(|(_, end)| *end).filter(|at| (from..to).contains(at)));
+    for start in starts {
+        let ends = served.iter().map(|(at, _)| *at).filter(|at| (start..to).contains(at)).chain([to]);
+        for end in ends {
+            let had: u64 = served.iter().map(|(a, b)| b.min(&end).saturating_sub(*a.max(&start))).sum();
+            let least = least(end - start);
+            assert!(had >= least, "from {start} to {end}: {had} < {least}\n{shown}");
+            windows += 1;
+            reached += u64::from(least > 0 && had == least);
+        }
+    }
+    (windows, reached)
+}
+
+/// Windows of a component with work, and those with no more supply than what `check` counts on.
+fn windows_of(system: &System, id: u32, start: Start, (seed, test): (u64, &str)) -> (u64, u64) {
+    let component = &system.components[id as usize];
+    let (Auto::Value(period), Auto::Value(budget)) = (component.period, component.budget) else { return (0, 0) };
+    let guarantee = Guarantee { start, delay: 0, wait: None };
+    let supply = guarantee.supply(period.as_ns(), budget.as_ns()).expect("a budget within its period");
+    let shown = format!("{}\n{}\n{}", replay(seed, test), component.name, file::write(system));
+    let (busy, served) = busy_and_served(system, id, seed, 600);
+    let each = busy.into_iter().map(|span| kept_supply(&served, span, |t| supply.sbf(t), &shown));
+    each.fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1))
+}
+
+/// While there is work in a component, no window has less supply than the model says.
 #[test]
 fn no_window_has_less_supply_than_its_bound() {
     let (mut windows, mut reached) = (0, 0);
     for seed in seeds(400) {
         let mut system = random_tree(&mut Dice::new(seed));
         system.nodes[0].costs = None;
-        let periodic = [ServerRule::Ptps, ServerRule::Wcps, ServerRule::Crps];
-        let known = |one: &Component| one.quantum.is_none() && periodic.contains(&one.server);
+        let known = |one: &Component| one.quantum.is_none() && on_time(one.server);
         if !system.components.iter().all(known) || check(&system, &CheckOptions::default()).schedulable != Answer::Yes {
             continue;
         }
-        for (id, component) in (0..).zip(&system.components) {
-            let (Auto::Value(period), Auto::Value(budget)) = (component.period, component.budget) else { continue };
-            let (busy, served) = busy_and_served(&system, id, seed, 600);
-            for (from, to) in busy {
-                let starts = std::iter::once(from)
-                    .chain(served.iter().map(|(_, end)| *end).filter(|at| (from..to).contains(at)));
-                for start in starts {
-                    let ends = served.iter().map(|(at, _)| *at).filter(|at| (start..to).contains(at)).chain([to]);
-                    for end in ends {
-                        let had: u64 = served.iter().map(|(a, b)| b.min(&end).saturating_sub(*a.max(&start))).sum();
-                        let least = least_supply(period.as_ns(), budget.as_ns(), end - start);
-                        let replay = replay(seed, "no_window_has_less");
-                        let name = &component.name;
-                        assert!(
-                            had >= least,
-                            "{replay}\n{name} from {start} to {end}: {had} < {least}\n{}",
-                            file::write(&system)
-                        );
-                        windows += 1;
-                        reached += u64::from(least > 0 && had == least);
-                    }
-                }
-            }
+        for id in 0..system.components.len() as u32 {
+            let more = windows_of(&system, id, Start::Anywhere, (seed, "no_window_has_less"));
+            (windows, reached) = (windows + more.0, reached + more.1);
         }
     }
     println!("{windows} windows, {reached} with no more than the bound");
     assert!(cases(400) < 400 || (windows > 1_000 && reached > 10), "{windows} {reached}");
+}
+
+/// The same of servers that have no use for the CPU without work. A component around others has work only as long as a
+/// server in it has budget, so components without others are looked at.
+#[test]
+fn no_window_of_a_server_that_waits_for_work_has_less_supply_than_its_bound() {
+    let rules = [ServerRule::Polling, ServerRule::Deferrable, ServerRule::Sporadic, ServerRule::CbsHard];
+    let mut windows = std::collections::BTreeMap::<&str, (u64, u64)>::new();
+    for seed in seeds(1_000) {
+        let mut dice = Dice::new(seed);
+        let mut system = random_tree(&mut dice);
+        system.nodes[0].costs = None;
+        let only = dice.pick(&rules);
+        for component in &mut system.components {
+            component.quantum = None;
+            component.server = if dice.chance(60) { only } else { ServerRule::Ptps };
+        }
+        if check(&system, &CheckOptions::default()).schedulable != Answer::Yes {
+            continue;
+        }
+        for (id, component) in (0..).zip(&system.components).filter(|(_, one)| !on_time(one.server)) {
+            let around = component.parent.map(|id| system.components[id.index()].strategy);
+            let order = match around.unwrap_or(system.nodes[0].strategy) {
+                StrategyRef::Builtin(Builtin::Edf) => OuterOrder::Deadline,
+                _ => OuterOrder::Fixed,
+            };
+            let is_around = system.components.iter().any(|one| one.parent == Some(ComponentId(id)));
+            let Some(start) = guaranteed(component.server, order).ok().filter(|_| !is_around) else { continue };
+            let more = windows_of(&system, id, start, (seed, "no_window_of_a_server"));
+            let all = windows.entry(component.server.name()).or_default();
+            *all = (all.0 + more.0, all.1 + more.1);
+        }
+    }
+    println!("windows, and those with no more than the bound: {windows:?}");
+    let tested = |rule: ServerRule| windows.get(rule.name()).is_some_and(|(count, _)| *count > 50);
+    assert!(cases(1_000) < 1_000 || (tested(ServerRule::Polling) && tested(ServerRule::Deferrable)), "{windows:?}");
+}
+
+/// How many servers of a component pay in each unit, how many jobs in it run, and how many of its tasks have a job.
+fn paid_run_and_ready(system: &System, id: u32, seed: u64, duration: u64) -> Vec<(u64, u64, u64)> {
+    use takt_log::Event;
+    let mut events: Vec<(u32, Time, Event)> = Vec::new();
+    let options = SimOptions { duration: Span::from_ns(duration), seed, node: None };
+    simulate(system, &options, &mut events).unwrap_or_else(|error| panic!("{error}\n{system:#?}"));
+    let mut units = vec![(0, 0, 0); duration as usize];
+    let is_inside = |task: TaskId| system.tasks[task.index()].component == Some(ComponentId(id));
+    let mut open = vec![0_u64; system.tasks.len()];
+    let mut runs = vec![false; system.tasks.len()];
+    let mut past = 0;
+    for (_, at, event) in events.into_iter().chain([(0, Time::from_ns(duration), Event::ServerIdle { server: id })]) {
+        for unit in past..at.as_ns() {
+            let of = |has: &dyn Fn(usize) -> bool| (0..open.len()).filter(|task| has(*task)).count() as u64;
+            units[unit as usize].1 = of(&|task| runs[task]);
+            units[unit as usize].2 = of(&|task| open[task] > 0);
+        }
+        past = at.as_ns();
+        match event {
+            Event::Release { job, .. } if is_inside(job.task) => open[job.task.index()] += 1,
+            Event::Start { job, .. } | Event::Resume { job, .. } if is_inside(job.task) => {
+                runs[job.task.index()] = true;
+            }
+            Event::Preempt { job, .. } if is_inside(job.task) => runs[job.task.index()] = false,
+            Event::Complete { job, .. } if is_inside(job.task) => {
+                runs[job.task.index()] = false;
+                open[job.task.index()] -= 1;
+            }
+            Event::Charge { server, since, amount, .. } if server == id => {
+                let count = amount.as_ns() / at.saturating_since(since).as_ns();
+                (since.as_ns()..at.as_ns()).for_each(|unit| units[unit as usize].0 += count);
+            }
+            _ => {}
+        }
+    }
+    units
+}
+
+/// On several CPUs each budget is given within its period, busy or idle. So no window at all has less than the supply
+/// of the multiprocessor periodic resource. And no CPU that a server gives is idle while a job waits in its component.
+#[test]
+fn no_window_on_several_cpus_has_less_supply_than_its_bound() {
+    let (mut windows, mut reached, mut wide) = (0, 0, 0);
+    let duration = 400;
+    for seed in seeds(1_000) {
+        let system = random_clusters(&mut Dice::new(seed));
+        let Ok(placed) = takt_analysis::place(&system) else { continue };
+        let system = placed.system;
+        if check(&system, &CheckOptions::default()).schedulable != Answer::Yes {
+            continue;
+        }
+        for (id, component) in (0..).zip(&system.components).filter(|(_, one)| on_time(one.server)) {
+            let (Auto::Value(period), Auto::Value(budget)) = (component.period, component.budget) else { continue };
+            let supply = Mpr::new(period.as_ns(), budget.as_ns(), component.cpus).expect("a budget that fits");
+            let shown =
+                || format!("{}\n{}\n{}", replay(seed, "no_window_on_several"), component.name, file::write(&system));
+            let units = paid_run_and_ready(&system, id, seed, duration);
+            let mut until: Vec<u64> = vec![0];
+            for (at, (paid, run, ready)) in units.iter().copied().enumerate() {
+                assert!(run >= paid.min(ready), "at {at}: {paid} pay, {run} of {ready} run\n{}", shown());
+                until.push(until[at] + paid);
+            }
+            for length in 1..=4 * period.as_ns() {
+                let least = supply.sbf(length).expect("a short window");
+                for from in 0..=(duration - length) as usize {
+                    let had = until[from + length as usize] - until[from];
+                    assert!(had >= least, "from {from} for {length}: {had} < {least}\n{}", shown());
+                    windows += 1;
+                    reached += u64::from(least > 0 && had == least);
+                }
+            }
+            wide += u64::from(component.cpus > 1);
+        }
+    }
+    println!("{windows} windows, {reached} with no more than the bound, {wide} components on several CPUs");
+    assert!(cases(1_000) < 1_000 || (windows > 10_000 && wide > 5), "{windows} {reached} {wide}");
 }
 
 /// Chains within components and between them, and sections that nothing preempts but the end of a budget.
