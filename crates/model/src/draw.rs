@@ -46,6 +46,8 @@ pub enum Purpose {
     Cross = 9,
     /// The steps of a search.
     Search = 10,
+    /// When a clock begins.
+    Offset = 11,
 }
 
 /// The draws of one task.

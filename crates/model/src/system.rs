@@ -219,6 +219,9 @@ pub struct Clock {
     /// Every clock's rate differs from that of true time by at most this many parts per million, at most
     /// [`Clock::DRIFT_PPM_MAX`]. All times of a node's own tasks, executions too, are by its own clock.
     pub drift_ppm: u32,
+    /// How far the clocks of two nodes are apart at the start at most. A node begins when its clock shows
+    /// zero. A simulation draws when.
+    pub offset: Span,
     /// How far an instant that is carried from one node's clock to another's is off at most.
     pub error: Span,
     /// The synchronisation job of every node with flows. It runs once a period and exchanges a

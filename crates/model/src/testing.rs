@@ -114,6 +114,7 @@ impl Tape<'_> {
         let name = if self.flip() { "system".to_owned() } else { "a # name".to_owned() };
         let clock = Clock {
             drift_ppm: self.pick(&[0, 50, Clock::DRIFT_PPM_MAX]),
+            offset: Span::ZERO,
             error: if self.flip() { self.time(true) } else { Span::ZERO },
             sync: self.flip().then(|| TableTask { cost: None, ..self.table_task() }),
         };
@@ -134,6 +135,10 @@ impl Tape<'_> {
         };
         take_out_flows(&mut system);
         connect(&mut system);
+        // The last draw: so it changes no other.
+        if self.flip() {
+            system.clock.offset = self.time(true);
+        }
         system
     }
 

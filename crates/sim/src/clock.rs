@@ -1,28 +1,37 @@
-//! The clock of a node: local time = true time x (1 + rate), in whole nanoseconds.
+//! The clock of a node: local time = (true time - its start) x (1 + rate), in whole nanoseconds.
+//! Before its start it shows zero.
 
 use takt_log::{Event, Parent, Sink};
-use takt_model::{Draw, Time, draw::Purpose};
+use takt_model::{Clock, Draw, Span, Time, draw::Purpose};
 
 const BILLION: i64 = 1_000_000_000;
 
-/// A clock that reads zero when true time does.
+/// A clock that goes from its start on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct NodeClock {
     /// Nanoseconds that it shows in a true second.
     per_second: u64,
+    /// The true instant from which on it goes.
+    start: Time,
 }
 
 impl NodeClock {
-    /// A clock with a rate that is drawn from within the drift.
-    pub(crate) fn draw(drift_ppm: u32, draw: Draw) -> Self {
-        let most = i64::from(drift_ppm) * 1_000;
+    /// A clock with a rate that is drawn from within the drift, and a start from within the offset.
+    pub(crate) fn draw(spec: Clock, draw: Draw) -> Self {
+        let most = i64::from(spec.drift_ppm) * 1_000;
         let width = 2 * most as u128 + 1;
         let above_least = ((u128::from(draw.bits(Purpose::Rate, 0)) * width) >> 64) as i64;
-        NodeClock { per_second: (BILLION - most + above_least) as u64 }
+        let start = Time::ZERO + draw.uniform(Purpose::Offset, 0, Span::ZERO, spec.offset);
+        NodeClock { per_second: (BILLION - most + above_least) as u64, start }
     }
 
     fn is_perfect(self) -> bool {
-        self.per_second == BILLION as u64
+        self.per_second == BILLION as u64 && self.start == Time::ZERO
+    }
+
+    /// Whether it goes at a true instant.
+    pub(crate) fn has_started(self, at: Time) -> bool {
+        self.start <= at
     }
 
     /// Its reading at a true instant.
@@ -30,21 +39,22 @@ impl NodeClock {
         if self.is_perfect() || at == Time::MAX {
             return at;
         }
-        scale(at, self.per_second, BILLION as u64, 0)
+        Time::ZERO + scale(at.saturating_since(self.start), self.per_second, BILLION as u64, 0)
     }
 
-    /// The first true instant with a reading of at least `local`.
+    /// The first true instant from its start on with a reading of at least `local`.
     pub(crate) fn true_of(self, local: Time) -> Time {
         if self.is_perfect() || local == Time::MAX {
             return local;
         }
-        scale(local, BILLION as u64, self.per_second, self.per_second - 1)
+        let since_start = local.saturating_since(Time::ZERO);
+        self.start.saturating_add(scale(since_start, BILLION as u64, self.per_second, self.per_second - 1))
     }
 }
 
-fn scale(at: Time, by: u64, over: u64, round: u64) -> Time {
-    let scaled = (u128::from(at.as_ns()) * u128::from(by) + u128::from(round)) / u128::from(over);
-    Time::from_ns(u64::try_from(scaled).unwrap_or(u64::MAX))
+fn scale(span: Span, by: u64, over: u64, round: u64) -> Span {
+    let scaled = (u128::from(span.as_ns()) * u128::from(by) + u128::from(round)) / u128::from(over);
+    Span::from_ns(u64::try_from(scaled).unwrap_or(u64::MAX))
 }
 
 /// Converts the events of a node from local to true time. `only` names the single node to report.
@@ -105,15 +115,16 @@ mod tests {
 
     #[test]
     fn a_clock_stays_within_its_drift_and_turns_back_exactly() {
-        for seed in 0..100 {
-            let clock = NodeClock::draw(100, Draw::new(seed, "n"));
-            let second = clock.local(Time::from_ns(1_000_000_000)).as_ns();
+        for (seed, offset) in (0..100).map(|seed| (seed, Span::from_us(seed % 2))) {
+            let clock = NodeClock::draw(Clock { drift_ppm: 100, offset, ..Clock::default() }, Draw::new(seed, "n"));
+            assert!(clock.start <= Time::ZERO + offset && clock.local(clock.start) == Time::ZERO);
+            let second = clock.local(clock.start + Span::from_s(1)).as_ns();
             assert!((999_900_000..=1_000_100_000).contains(&second), "{second}");
             for local in [0, 1, 999, 1_000_003, 77_777_777_777] {
                 let at = clock.true_of(Time::from_ns(local));
                 assert!(
                     clock.local(at).as_ns() >= local
-                        && (at.as_ns() == 0 || { clock.local(Time::from_ns(at.as_ns() - 1)).as_ns() < local })
+                        && (at == clock.start || { clock.local(Time::from_ns(at.as_ns() - 1)).as_ns() < local })
                 );
             }
         }

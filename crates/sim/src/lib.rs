@@ -18,6 +18,7 @@
 
 mod clock;
 mod decider;
+mod difference;
 mod messages;
 mod network;
 mod node;
@@ -30,7 +31,7 @@ pub mod worst;
 
 use takt_log::{Kind, KindSet, Sink};
 use takt_model::{ActualDelay, Arrival, Auto, Exec, NodeId, Span, System, TaskId, Time, flows};
-use takt_net::{EgressError, LinkError, PortError};
+use takt_net::{EgressError, LinkError, PortError, TimeTableError};
 use takt_policy::{Clusters, CyclicExecutive, CyclicSpec, Dispatcher, Hierarchy, PolicyError, Times};
 use thiserror::Error;
 
@@ -118,6 +119,9 @@ pub enum SimError {
     /// A delay that cannot be.
     #[error(transparent)]
     Link(#[from] LinkError),
+    /// A table of clocks that cannot be.
+    #[error(transparent)]
+    Clocks(#[from] TimeTableError),
     /// A node that cannot be dispatched.
     #[error(transparent)]
     Policy(#[from] PolicyError),

@@ -9,6 +9,7 @@ use takt_net::DelayChoice;
 use takt_policy::{Interrupt, Interrupts, PartialEdf};
 
 use crate::clock::NodeClock;
+use crate::difference::{Reading, Stamps};
 use crate::traffic::{End, Ends};
 
 /// A message on its way from one node to another.
@@ -29,6 +30,8 @@ pub(crate) struct Message {
     /// The instance of the flow, or of the exchange.
     pub(crate) instance: u64,
     then: MessageEffect,
+    /// Of an exchange of clocks: its times so far. Else zeros.
+    stamps: Stamps,
     /// Draws of its delay, loss and error.
     pub(crate) draw: Draw,
     /// The end of the interval that its delay takes; `None`: it is drawn.
@@ -53,6 +56,25 @@ impl Message {
             Some(End::Most) => u64::MAX,
         }
     }
+
+    /// Notes a time of an exchange of clocks: at this place for a request, or at that one for an answer.
+    fn stamp(&mut self, [request, answer]: [usize; 2], now: Time) {
+        match self.then {
+            MessageEffect::Job { .. } => {}
+            MessageEffect::Answer { .. } => self.stamps[request] = now,
+            MessageEffect::Answered => self.stamps[answer] = now,
+        }
+    }
+}
+
+/// How far the deadline of a message is off on another clock, at most `most`.
+fn off(message: &Message, most: Span) -> i128 {
+    if most.is_zero() {
+        return 0;
+    }
+    let width = most.checked_mul(2).unwrap_or(Span::ZERO);
+    let drawn = message.draw.uniform(Purpose::Error, message.instance, Span::ZERO, width);
+    i128::from(drawn.as_ns()) - i128::from(most.as_ns())
 }
 
 /// The effect of a message at its receiver.
@@ -68,8 +90,8 @@ pub(crate) enum MessageEffect {
         /// The lane.
         lane: Option<u32>,
     },
-    /// Nothing: it was an answer.
-    Nothing,
+    /// It was an answer: an exchange of clocks is complete.
+    Answered,
 }
 
 /// A way by which messages leave a node.
@@ -104,6 +126,10 @@ pub(crate) enum Part {
         hop: u32,
         /// The deadline of the hop before, relative to the flow's arrival.
         before: Span,
+        /// From that deadline to the own one.
+        share: Span,
+        /// Whether the strategy drops its late jobs. Only a node that measures clocks asks.
+        drops: bool,
         /// The lane by which its messages leave; `None` on the last hop.
         lane: Option<u32>,
     },
@@ -135,8 +161,8 @@ pub(crate) struct NodeMessages {
     pub(crate) messages: Messages,
     /// The clocks of all nodes.
     pub(crate) clocks: Rc<[NodeClock]>,
-    /// How far a deadline is off on another clock, at most.
-    pub(crate) error: Span,
+    /// How it reads times of other nodes.
+    pub(crate) reading: Reading,
     /// Messages that jobs have left so far.
     pub(crate) left: u64,
     /// By slot: the latest nominal arrival of a later hop. Deadlines of a flow keep their order.
@@ -148,8 +174,9 @@ pub(crate) struct NodeMessages {
 
 impl NodeMessages {
     /// A message is in the buffer of the node. The answer is the slot of a job to release at once.
-    pub(crate) fn arrive<S: Sink>(&mut self, message: Message, now: Time, sink: &mut S) -> Option<u32> {
+    pub(crate) fn arrive<S: Sink>(&mut self, mut message: Message, now: Time, sink: &mut S) -> Option<u32> {
         let (job, number) = (message.job, message.number);
+        message.stamp([1, 3], now);
         sink.event(self.node, now, &Event::Arrive { job, message: number });
         let interrupt = match &mut self.messages {
             Messages::Table(table) => table.arrive(message).map(|()| None),
@@ -192,12 +219,12 @@ impl NodeMessages {
             Part::Hop { lane, .. } => {
                 if let Some(lane) = *lane {
                     let origin = self.clock().true_of(origin);
-                    self.leave(lane, job, job.number, deadline, origin, now, sink);
+                    self.leave(lane, job, job.number, deadline, origin, Stamps::default(), now, sink);
                 }
             }
             Part::Sync(lanes) => {
                 for lane in lanes.clone() {
-                    self.leave(lane, job, job.number, deadline, Time::ZERO, now, sink);
+                    self.leave(lane, job, job.number, deadline, Time::ZERO, Stamps::default(), now, sink);
                 }
             }
             Part::Send(_) => {
@@ -223,20 +250,31 @@ impl NodeMessages {
     }
 
     /// A message goes to its link.
-    fn send<S: Sink>(&mut self, message: Message, now: Time, sink: &mut S) {
+    fn send<S: Sink>(&mut self, mut message: Message, now: Time, sink: &mut S) {
+        message.stamp([0, 2], now);
         sink.event(self.node, now, &Event::Send { job: message.job, message: message.number });
         self.outbox.push((self.lanes[message.lane as usize].wire, message));
     }
 
     /// A message has its effect. `by` is the job that received it, and its deadline.
     fn receive<S: Sink>(&mut self, message: Message, by: (JobKey, Time), now: Time, sink: &mut S) {
-        sink.event(self.node, now, &Event::Receive { job: message.job, message: message.number });
+        let (job, number) = (message.job, message.number);
+        if let MessageEffect::Job { slot } = message.then
+            && let Err(cause) = self.take(slot, &message, now)
+        {
+            return sink.event(self.node, now, &Event::Drop { job, message: number, cause });
+        }
+        sink.event(self.node, now, &Event::Receive { job, message: number });
         match message.then {
-            MessageEffect::Job { slot } => self.take(slot, &message, now),
             MessageEffect::Answer { lane: Some(lane) } => {
-                self.leave(lane, by.0, message.instance, by.1, Time::ZERO, now, sink);
+                self.leave(lane, by.0, message.instance, by.1, Time::ZERO, message.stamps, now, sink);
             }
-            MessageEffect::Answer { lane: None } | MessageEffect::Nothing => {}
+            MessageEffect::Answered => {
+                if let Reading::Measured(known) = &mut self.reading {
+                    known.exchange(message.from, message.stamps, now);
+                }
+            }
+            MessageEffect::Job { .. } | MessageEffect::Answer { lane: None } => {}
         }
     }
 
@@ -253,6 +291,7 @@ impl NodeMessages {
         instance: u64,
         due: Time,
         origin: Time,
+        stamps: Stamps,
         now: Time,
         sink: &mut S,
     ) {
@@ -261,7 +300,7 @@ impl NodeMessages {
         let LaneWire { then, draw, ends, .. } = &self.lanes[lane as usize];
         let end = ends.as_deref().map(|ends| ends.of(instance));
         let (then, draw) = (*then, *draw);
-        let message = Message { job, number, lane, from: self.node, due, origin, instance, then, draw, end };
+        let message = Message { job, number, lane, from: self.node, due, origin, instance, then, stamps, draw, end };
         let left = match &mut self.messages {
             Messages::Table(table) => table.make_ready(lane, due, message),
             Messages::Interrupts(queue, slot) => queue.leave(message).map(|number| {
@@ -274,31 +313,52 @@ impl NodeMessages {
     }
 
     /// The receiving task, or an interrupt, makes a job of a message. Its deadline counts from that of the hop before,
-    /// carried to the clock of this node.
-    fn take(&mut self, slot: u32, message: &Message, now: Time) {
-        let Part::Hop { before, .. } = self.parts[slot as usize] else { return };
-        let own = self.clock();
-        let sender = self.clocks[message.from as usize].local(own.true_of(now)).as_ns();
-        // From now until the deadline, on the sender's clock.
-        let rest = i128::from(message.due.as_ns()) - i128::from(sender);
-        let error = self.off(message);
-        let due = i128::from(now.as_ns()) + rest + error;
+    /// carried to the clock of this node. On an error there is no job.
+    fn take(&mut self, slot: u32, message: &Message, now: Time) -> Result<(), DropCause> {
+        let Part::Hop { before, share, drops, .. } = self.parts[slot as usize] else { return Ok(()) };
+        let (safe, due) = self.own_deadline(message, now).ok_or(DropCause::Unknown)?;
+        // The strategy drops a job that is late by the likely deadline. By the safe one it is too late to be admitted.
+        let is_late = |due: i128| due + i128::from(share.as_ns()) <= i128::from(now.as_ns());
+        if drops && is_late(safe) && !is_late(due) {
+            return Err(DropCause::Late);
+        }
         let arrival = u64::try_from(due - i128::from(before.as_ns())).unwrap_or(0);
         // A job is released at its arrival at the earliest, and deadlines keep the order of the flow.
         let arrival = Time::from_ns(arrival).max(self.latest[slot as usize]).min(now);
         self.latest[slot as usize] = arrival;
-        let origin = own.local(message.origin);
+        let origin = self.clock().local(message.origin);
         self.jobs.push_back(HopJob { slot, number: message.instance, arrival, origin });
+        Ok(())
     }
 
-    /// How far the deadline of a message is off here.
-    fn off(&self, message: &Message) -> i128 {
-        if self.error.is_zero() {
-            return 0;
+    /// The deadline of a message on the own clock in nanoseconds: the safe one and the likely one. `None`: it is not
+    /// known how the clock of its sender differs.
+    fn own_deadline(&self, message: &Message, now: Time) -> Option<(i128, i128)> {
+        let due = i128::from(message.due.as_ns());
+        match &self.reading {
+            Reading::Drawn(error) => {
+                let due = due + self.true_offset(message.from, now) + off(message, *error);
+                Some((due, due))
+            }
+            Reading::Trusting => Some((due, due)),
+            Reading::Measured(known) => {
+                let offset = known.offset(message.from, now)?;
+                // Clocks show whole nanoseconds.
+                let (low, high) = (i128::from(offset.low) - 2, i128::from(offset.high) + 2);
+                debug_assert!(
+                    (low..=high).contains(&self.true_offset(message.from, now)),
+                    "{offset:?} does not hold the difference to node {}",
+                    message.from
+                );
+                Some((due + i128::from(offset.low), due + i128::from(offset.middle)))
+            }
         }
-        let width = self.error.checked_mul(2).unwrap_or(Span::ZERO);
-        let drawn = message.draw.uniform(Purpose::Error, message.instance, Span::ZERO, width);
-        i128::from(drawn.as_ns()) - i128::from(self.error.as_ns())
+    }
+
+    /// The own clock - that of another node, when the own one shows `now`.
+    fn true_offset(&self, other: u32, now: Time) -> i128 {
+        let other = self.clocks[other as usize].local(self.clock().true_of(now));
+        i128::from(now.as_ns()) - i128::from(other.as_ns())
     }
 
     /// The number of a later hop, whose jobs messages release.

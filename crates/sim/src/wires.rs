@@ -1,13 +1,14 @@
 //! The lanes of all messages of a System at their senders, and the messages of each node.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 
 use takt_model::flows::{self, Lowered, Role, hop_deadlines};
-use takt_model::{Draw, FlowId, MessageArrivals, NodeId, Span, TableTask, Task, TaskId, Time};
+use takt_model::{Draw, FlowId, Late, MessageArrivals, NodeId, Plan, Span, TableTask, Task, TaskId, Time};
 use takt_policy::{CyclicSpec, Interrupts, PartialEdf, PartialEdfSpec};
 
 use crate::clock::NodeClock;
+use crate::difference::{Measured, Reading};
 use crate::messages::{LaneWire, MessageEffect, Messages, NodeMessages, Part};
 use crate::network::Network;
 use crate::routes::Routes;
@@ -25,6 +26,8 @@ pub(crate) struct Wires<'a> {
     lane_of: BTreeMap<(TaskId, NodeId), u32>,
     /// Slots, by task.
     slots: Vec<u32>,
+    /// The pairs of nodes that exchange the times of their clocks, if anybody needs them.
+    measured: BTreeSet<(NodeId, NodeId)>,
 }
 
 impl<'a> Wires<'a> {
@@ -39,7 +42,9 @@ impl<'a> Wires<'a> {
         let slots = system.tasks.iter().map(slot).collect();
         let lanes = vec![(Vec::new(), Vec::new()); system.nodes.len()];
         let routes = Routes::new(system, seed);
-        let mut wires = Wires { lowered, seed, routes, lanes, lane_of: BTreeMap::new(), slots };
+        let is_measured = !system.clock.offset.is_zero() && system.clock.sync.is_some();
+        let measured = if is_measured { flows::neighbours(system) } else { BTreeSet::new() };
+        let mut wires = Wires { lowered, seed, routes, lanes, lane_of: BTreeMap::new(), slots, measured };
         for (i, flow) in system.flows.iter().enumerate() {
             let allowances = hop_deadlines(flow, system.clock);
             for (hop, (from, to)) in flow.hops().zip(flow.hops().skip(1)).enumerate() {
@@ -92,7 +97,7 @@ impl<'a> Wires<'a> {
                         *receive,
                         to,
                         from,
-                        LaneWire { wire, then: MessageEffect::Nothing, draw, ends: None },
+                        LaneWire { wire, then: MessageEffect::Answered, draw, ends: None },
                         1,
                     ))
                 }
@@ -132,9 +137,16 @@ impl<'a> Wires<'a> {
     }
 
     /// The messages of a node.
-    pub(crate) fn messages(&mut self, node: NodeId, tasks: &[TaskId], clocks: &Rc<[NodeClock]>) -> NodeMessages {
-        let (system, spec) = (&self.lowered.system, &self.lowered.system.nodes[node.index()]);
-        let parts: Vec<Part> = tasks.iter().map(|id| self.part(node, *id)).collect();
+    pub(crate) fn messages(
+        &mut self,
+        node: NodeId,
+        tasks: &[TaskId],
+        clocks: &Rc<[NodeClock]>,
+    ) -> Result<NodeMessages, SimError> {
+        let spec = &self.lowered.system.nodes[node.index()];
+        let reading = self.reading(node)?;
+        let dropping = if let Reading::Measured(_) = reading { self.dropping(node) } else { BTreeSet::new() };
+        let parts: Vec<Part> = tasks.iter().map(|id| self.part(node, *id, &dropping)).collect();
         let (lanes, apart) = std::mem::take(&mut self.lanes[node.index()]);
         let most = |task: Option<TableTask>| {
             task.and_then(|task| task.cost.map(|cost| task.wcet.as_ns() / cost.as_ns().max(1)))
@@ -145,7 +157,7 @@ impl<'a> Wires<'a> {
             apart,
             messages_max: MESSAGES_MAX,
         };
-        NodeMessages {
+        Ok(NodeMessages {
             node: node.0,
             latest: vec![Time::ZERO; parts.len()],
             messages: match parts.iter().position(|part| matches!(part, Part::Interrupt)) {
@@ -155,14 +167,35 @@ impl<'a> Wires<'a> {
             parts,
             lanes,
             clocks: Rc::clone(clocks),
-            error: system.clock.error,
+            reading,
             left: 0,
             jobs: VecDeque::new(),
             outbox: Vec::new(),
-        }
+        })
     }
 
-    fn part(&self, node: NodeId, id: TaskId) -> Part {
+    /// How a node reads times of other nodes. If all clocks begin at once, it knows them.
+    fn reading(&self, node: NodeId) -> Result<Reading, SimError> {
+        let clock = self.lowered.system.clock;
+        if clock.offset.is_zero() {
+            return Ok(Reading::Drawn(clock.error));
+        }
+        if clock.sync.is_none() {
+            return Ok(Reading::Trusting);
+        }
+        let peers = self.measured.range((node, NodeId(0))..=(node, NodeId(u32::MAX))).map(|(_, peer)| peer.0);
+        Ok(Reading::Measured(Measured::new(peers.collect(), clock.drift_ppm)?))
+    }
+
+    /// The tasks whose late jobs the node's first strategy drops.
+    fn dropping(&self, node: NodeId) -> BTreeSet<TaskId> {
+        let system = &self.lowered.system;
+        let plan = Plan::resolve(system, node, &system.strategy(system.nodes[node.index()].strategy)).ok();
+        let tasks = plan.iter().flat_map(|plan| &plan.tasks);
+        tasks.filter(|task| task.late == Late::Drop).map(|task| task.task).collect()
+    }
+
+    fn part(&self, node: NodeId, id: TaskId, dropping: &BTreeSet<TaskId>) -> Part {
         let (system, spec) = (&self.lowered.system, &self.lowered.system.nodes[node.index()]);
         match self.lowered.role(id) {
             Some(Role::Receive) => spec.receive.map_or(Part::Task, Part::Receive),
@@ -174,10 +207,12 @@ impl<'a> Wires<'a> {
             Some(Role::Hop { flow, hop }) => {
                 let of = &system.flows[flow.index()];
                 let to = of.hops().nth(hop as usize + 1);
-                let before = hop_deadlines(of, system.clock).into_iter().take(hop as usize);
+                let shares = hop_deadlines(of, system.clock);
                 Part::Hop {
                     hop,
-                    before: before.fold(Span::ZERO, Span::saturating_add),
+                    before: shares.iter().copied().take(hop as usize).fold(Span::ZERO, Span::saturating_add),
+                    share: shares.get(hop as usize).copied().unwrap_or_default(),
+                    drops: dropping.contains(&id),
                     lane: to.and_then(|to| self.lane_of.get(&(id, to)).copied()),
                 }
             }

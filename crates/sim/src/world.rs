@@ -6,8 +6,8 @@
 //! index goes first. So a receiving job finds the messages of the instant of its start, unless a
 //! node sends them just then.
 //!
-//! The machines run in true time. A node with flows runs by its own clock, which starts at zero and
-//! goes at a constant rate within the drift.
+//! The machines run in true time. A node runs by its own clock, which begins at zero, at an instant
+//! within the offset, and goes at a constant rate within the drift.
 
 use std::rc::Rc;
 
@@ -36,9 +36,8 @@ pub(crate) fn simulate<S: Sink>(
     }
     let (lowered, system) = (&lowered, &lowered.system);
     let end = Time::ZERO + options.duration;
-    let clocks: Rc<[NodeClock]> = (system.nodes.iter())
-        .map(|node| NodeClock::draw(system.clock.drift_ppm, Draw::new(options.seed, &node.name)))
-        .collect();
+    let clocks: Rc<[NodeClock]> =
+        (system.nodes.iter()).map(|node| NodeClock::draw(system.clock, Draw::new(options.seed, &node.name))).collect();
     let mut wires = Wires::new(lowered, options.seed, traffic)?;
     let tasks = by_node(system);
     let mut nodes = Vec::with_capacity(system.nodes.len());
@@ -49,7 +48,7 @@ pub(crate) fn simulate<S: Sink>(
             Some(spec) => AnyNode::cyclic(system, id, of, spec, options.seed, until, sink.wants_misses()),
             None => AnyNode::new(system, id, of, options.seed, until, sink.wants_misses())?,
         };
-        let messages = wires.messages(id, of, &clocks);
+        let messages = wires.messages(id, of, &clocks)?;
         node.connect(messages);
         nodes.push(node);
     }
@@ -94,7 +93,7 @@ pub(crate) fn simulate<S: Sink>(
             }
         }
     }
-    for (node, clock) in nodes.iter_mut().zip(clocks.iter()) {
+    for (node, clock) in nodes.iter_mut().zip(clocks.iter()).filter(|(_, clock)| clock.has_started(end)) {
         node.finish(&mut TrueTime { sink: &mut *sink, clock: *clock, not_before: end, only });
     }
     let wanted = nodes.iter().enumerate().filter(|(i, _)| only.is_none_or(|only| only as usize == *i));

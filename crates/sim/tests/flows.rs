@@ -200,8 +200,8 @@ fn store() -> System {
         node.receive = table(2_000, 300, Some(20));
         node.send = table(2_000, 300, Some(20));
     }
-    system.clock =
-        Clock { drift_ppm: 50, error: us(20), sync: Some(TableTask { period: us(50_000), wcet: us(100), cost: None }) };
+    let sync = Some(TableTask { period: us(50_000), wcet: us(100), cost: None });
+    system.clock = Clock { drift_ppm: 50, error: us(20), sync, ..Clock::default() };
     let put = flow("put", &[0, 1, 2], 10_000, 300, 300, &[8_000; 4]);
     system.flows.push(Flow { reply: true, ..put });
     let loss = Probability::from_billionths(50_000_000).expect("a probability");

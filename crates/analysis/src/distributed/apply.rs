@@ -425,6 +425,11 @@ fn refusal(system: &System, node: NodeId) -> Option<String> {
     if let Some(component) = system.components.iter().find(|component| component.node == node) {
         return Some(format!("partial-edf needs a node without components: \"{}\"", component.name));
     }
+    if !system.clock.offset.is_zero() && system.clock.sync.is_none() {
+        return Some(
+            "partial-edf needs clock.sync if clocks begin apart (clock.offset): nobody measures them".to_owned(),
+        );
+    }
     if spec.arrivals != MessageArrivals::Table && system.clock.sync.is_some() {
         return Some("partial-edf does not cover time synchronisation with arrivals = \"interrupt\"".to_owned());
     }

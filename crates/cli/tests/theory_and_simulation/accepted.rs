@@ -134,7 +134,8 @@ fn flows(dice: &mut Dice, system: &mut System) {
             system.networks.push(Network { from: Some(from), to: Some(to), delay, actual_delay, loss, through });
         }
     }
-    system.clock = Clock { error: ns(other.clock.error), sync: other.clock.sync.map(table), ..other.clock };
+    let clock = other.clock;
+    system.clock = Clock { offset: ns(clock.offset), error: ns(clock.error), sync: clock.sync.map(table), ..clock };
 }
 
 #[test]

@@ -73,7 +73,7 @@ pub(super) fn random_network(dice: &mut Dice) -> System {
         });
         system.nodes[0].strategy = StrategyRef::Own(StrategyId(0));
     }
-    system.clock = Clock { drift_ppm: drift, error: Span::ZERO, sync: None };
+    system.clock = Clock { drift_ppm: drift, ..Clock::default() };
     if dice.chance(30) {
         system.clock.error = us(dice, 0, 5);
         let period = us(dice, 200, 400);

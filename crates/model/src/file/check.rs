@@ -350,6 +350,7 @@ impl Check<'_> {
             let message = format!("clock.drift-ppm {drift} of the system is too large; the largest is {most}");
             self.error(Part::File, "clock.drift-ppm", message);
         }
+        self.span(Part::File, "clock.offset", clock.offset, true);
         self.span(Part::File, "clock.error", clock.error, true);
         if let Some(sync) = clock.sync {
             let keys = ["clock.sync.period", "clock.sync.wcet", "clock.sync.cost"];

@@ -378,6 +378,13 @@ static CLOCK_TABLE: Table = Table {
              clock.",
         )
         .default("0"),
+        key(
+            "offset",
+            SPAN,
+            "How far the clocks of two nodes are apart at the start at most. `sim` draws when each begins, and \
+             nodes know no more of the clocks of others than real ones do.",
+        )
+        .default("\"0ns\""),
         key("error", SPAN, "Largest error of an instant that is converted from one node's clock to another's.")
             .default("\"0ns\""),
         key("sync", Kind::Table(&SYNC_TABLE), "Time synchronisation of the nodes with flows.").default("nothing"),

@@ -85,6 +85,7 @@ pub(super) fn clock(f: &Fields) -> Clock {
     let sync = |f: &Fields| Some(TableTask { period: f.span("period")?, wcet: f.span("wcet")?, cost: None });
     Clock {
         drift_ppm: f.int("drift-ppm").unwrap_or_default(),
+        offset: f.span("offset").unwrap_or_default(),
         error: f.span("error").unwrap_or_default(),
         sync: f.table("sync").and_then(sync),
     }

@@ -152,9 +152,10 @@ impl<'a> Writer<'a> {
             return;
         }
         let drift = (clock.drift_ppm != 0).then(|| format!("drift-ppm = {}", clock.drift_ppm));
+        let offset = (!clock.offset.is_zero()).then(|| format!("offset = \"{}\"", clock.offset));
         let error = (!clock.error.is_zero()).then(|| format!("error = \"{}\"", clock.error));
         let sync = clock.sync.map(|sync| format!("sync = {}", table_task(&sync)));
-        self.key("clock", inline(&[drift, error, sync].into_iter().flatten().collect::<Vec<_>>()));
+        self.key("clock", inline(&[drift, offset, error, sync].into_iter().flatten().collect::<Vec<_>>()));
     }
 
     fn mode(&mut self, mode: &Mode) {

@@ -1,0 +1,179 @@
+//! Clocks that begin apart: what the receiver of a message makes of its deadline.
+
+use proptest::prelude::*;
+use takt_log::{DropCause, Event};
+use takt_model::{
+    Discipline, Filter, Late, Level, MessageArrivals, Network, NodeId, Probability, Span, Strategy, StrategyId,
+    StrategyRef, System, Time, file,
+};
+use takt_sim::{SimOptions, simulate};
+
+const SYNC: &str = r#", sync = { period = "20ms", wcet = "10us" }"#;
+
+/// A flow from `a` to `b` every 10 ms. Its first job is due after 5 ms, the second one `share` later.
+fn system(clock: &str, delay: [u64; 2], share: u64) -> System {
+    let [least, most] = delay;
+    let table = r#"{ period = "1ms", wcet = "10us" }"#;
+    let text = format!(
+        r#"
+takt = 1
+clock = {{ {clock} }}
+[[node]]
+name = "a"
+receive = {table}
+send = {table}
+[[node]]
+name = "b"
+receive = {table}
+send = {table}
+[[network]]
+delay = ["{least}us", "{most}us"]
+[[flow]]
+name = "put"
+path = ["a", "b"]
+period = "10ms"
+wcet = "100us"
+size = "100B"
+deadline = "{deadline}us"
+hop-deadlines = ["5ms", "{share}us"]
+"#,
+        deadline = 5_000 + share
+    );
+    file::parse(&text, "clocks.toml").unwrap_or_else(|error| panic!("{error:?}\n{text}"))
+}
+
+fn events(system: &System, ms: u64, seed: u64) -> Vec<(u32, Time, Event)> {
+    let mut events = Vec::new();
+    let options = SimOptions { duration: Span::from_ms(ms), seed, node: None };
+    simulate(system, &options, &mut events).unwrap_or_else(|error| panic!("{error}"));
+    events
+}
+
+/// When a node begins: its table jobs are the first.
+fn start(events: &[(u32, Time, Event)], node: u32) -> Time {
+    let released = |(stream, _, event): &&(u32, Time, Event)| {
+        *stream == node && matches!(event, Event::Release { parent: None, .. })
+    };
+    events.iter().find(released).map(|(_, at, _)| *at).expect("it begins")
+}
+
+/// The jobs of the second hop: number, and nominal arrival in true time.
+fn arrivals(events: &[(u32, Time, Event)]) -> Vec<(u64, Time)> {
+    let arrival = |(_, _, event): &(u32, Time, Event)| match *event {
+        Event::Release { job, arrival, parent: Some(parent) } if parent.hop == 1 => Some((job.number, arrival)),
+        _ => None,
+    };
+    events.iter().filter_map(arrival).collect()
+}
+
+/// An instance of the flow arrives at `a` this long after the start.
+fn after(start: Time, number: u64) -> Time {
+    start + Span::from_ms(10 * number)
+}
+
+#[test]
+fn a_node_that_measures_nothing_reads_deadlines_as_its_own() {
+    let (mut behind, mut ahead) = (false, false);
+    for seed in 0..20 {
+        let events = events(&system(r#"offset = "5ms""#, [10_000, 10_000], 30_000), 200, seed);
+        let (a, b) = (start(&events, 0), start(&events, 1));
+        let made = arrivals(&events);
+        assert!(made.len() > 15, "seed {seed}: {made:?}");
+        for (number, arrival) in made {
+            assert_eq!(arrival, after(b, number), "seed {seed}, a began at {a}");
+        }
+        (behind, ahead) = (behind || b > a, ahead || b < a);
+    }
+    assert!(behind && ahead);
+    // Clocks that begin at once are known.
+    let events = events(&system(r#"error = "0us""#, [10_000, 10_000], 30_000), 200, 0);
+    assert!(arrivals(&events).into_iter().all(|(number, arrival)| arrival == after(Time::ZERO, number)));
+}
+
+/// The least exchange may be as lopsided as the delays allow. Half of that is the error of the middle.
+#[test]
+fn a_node_that_measures_knows_deadlines_but_for_half_of_what_delays_vary() {
+    let system = system(&format!(r#"offset = "5ms"{SYNC}"#), [100, 900], 30_000);
+    for seed in 0..20 {
+        let events = events(&system, 300, seed);
+        let (a, made) = (start(&events, 0), arrivals(&events));
+        assert!(made.len() > 20, "seed {seed}: {made:?}");
+        for (number, arrival) in made {
+            let error = arrival.lateness_to(after(a, number)).as_ns().abs();
+            assert!(error <= 400_001, "seed {seed}: instance {number} is off by {error} ns");
+        }
+    }
+}
+
+/// What became of the messages at `b`: dropped, or taken.
+fn outcomes(system: &System, seed: u64) -> Vec<(u64, Option<DropCause>)> {
+    let lowered = takt_model::flows::lower(system).expect("there is a flow");
+    let put = lowered.system.task_by_name("put/0").expect("its first hop");
+    let outcome = |(stream, _, event): (u32, Time, Event)| match event {
+        Event::Drop { job, cause, .. } if stream == 1 && job.task == put => Some((job.number, Some(cause))),
+        Event::Receive { job, .. } if stream == 1 && job.task == put => Some((job.number, None)),
+        _ => None,
+    };
+    events(system, 200, seed).into_iter().filter_map(outcome).collect()
+}
+
+/// Messages take 10 ms each way, so the interval is 20 ms wide and its middle is right. A message is received 11 ms to
+/// 13 ms after the arrival of its instance. Its job is due `share` + 5 ms after that, or 10 ms earlier to be safe.
+#[test]
+fn a_message_beyond_its_safe_deadline_or_of_an_unknown_clock_is_dropped() {
+    let measured = format!(r#"offset = "3ms"{SYNC}"#);
+    let at_once = format!(r#"offset = "0ms"{SYNC}"#);
+    for (clock, share, expected) in
+        [(&measured, 20_000, None), (&measured, 15_000, Some(DropCause::Late)), (&at_once, 15_000, None)]
+    {
+        let mut system = system(clock, [10_000, 10_000], share);
+        let level = Level { late: Late::Drop, ..Level::new(Filter::Rest, Discipline::Deadline) };
+        system.strategies = vec![Strategy { name: "drops".to_owned(), levels: vec![level] }];
+        system.nodes[1].strategy = StrategyRef::Own(StrategyId(0));
+        for seed in 0..5 {
+            let seen = outcomes(&system, seed);
+            // The first answer comes after two ways of 10 ms.
+            let first = clock.contains("3ms").then_some(DropCause::Unknown);
+            assert_eq!(seen.first(), Some(&(0, first)), "{clock}, {share}");
+            let later: Vec<_> = seen.iter().filter(|(number, _)| *number >= 4).collect();
+            assert!(
+                later.len() > 10 && later.iter().all(|(_, cause)| *cause == expected),
+                "{clock}, {share}: {seen:?}"
+            );
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Each message that is taken by the table asserts that the interval holds the true difference, in builds with
+    /// debug assertions.
+    #[test]
+    fn the_interval_of_a_simulated_table_holds_the_true_difference(
+        seed: u64,
+        drift_ppm in 0u32..10_000,
+        offset in 1u64..50_000,
+        there in (0u64..3_000, 0u64..3_000),
+        back in (0u64..3_000, 0u64..3_000),
+        interrupts: bool,
+    ) {
+        let mut system = system(&format!(r#"offset = "{offset}us", drift-ppm = {drift_ppm}{SYNC}"#), [0, 0], 30_000);
+        let loss = Probability::from_billionths(50_000_000).expect("a probability");
+        let network = |from, to, (least, more): (u64, u64)| Network {
+            from: Some(NodeId(from)),
+            to: Some(NodeId(to)),
+            loss,
+            ..Network::any(Span::from_us(least), Span::from_us(least + more))
+        };
+        system.networks = vec![network(0, 1, there), network(1, 0, back)];
+        if interrupts {
+            for node in &mut system.nodes {
+                (node.receive, node.send) = (None, None);
+                node.arrivals = MessageArrivals::Interrupt { cost: Span::from_us(10) };
+            }
+        }
+        let made = arrivals(&events(&system, 1_000, seed));
+        prop_assert!(made.len() > 50, "{} messages were taken", made.len());
+    }
+}
